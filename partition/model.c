@@ -385,6 +385,15 @@ const struct family_traits *model_family_traits(enum model_family family)
 }
 /* clang-format on */
 
+bool model_items_alike(const struct model *model, int one, int other)
+{
+    const struct item *a = &model->items[one], *b = &model->items[other];
+    return a->kind != ITEM_OPAQUE && a->kind == b->kind && a->params == b->params &&
+           a->tied_params == b->tied_params && a->fwd_flops == b->fwd_flops &&
+           a->act_bytes == b->act_bytes && a->stash_bytes == b->stash_bytes &&
+           a->work_bytes == b->work_bytes;
+}
+
 int64_t model_total_params(const struct model *model)
 {
     int64_t total = 0; /* cannot overflow: model_check_totals() */

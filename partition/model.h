@@ -221,6 +221,10 @@ const char *const *model_preset_names(void);
 const char *item_kind_name(enum item_kind kind);
 const char *model_family_name(enum model_family family);
 
+/* Whether two items have equal kinds and sizes, as every layer of most models. Their passes take
+ * equal times on equal devices. Always false for ITEM_OPAQUE, whose times are its own. */
+bool model_items_alike(const struct model *model, int one, int other);
+
 int64_t model_total_params(const struct model *model);
 /* Parameters that a token uses: all of a dense model, and only the active experts' of the others. */
 int64_t model_active_params(const struct model *model);

@@ -196,6 +196,8 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
     const bool keeps = times->again_mode == AGAIN_NEVER || times->again_mode == AGAIN_CORE;
     for (int i = 0; i < problem->setting.model->num_items; i++) {
         const bool active = i >= nf;
+        const bool again =
+            i >= 2 && i - 2 > nf && model_items_alike(problem->setting.model, i, i - 2);
         const struct {
             int64_t *sum;
             enum pass pass;
@@ -212,7 +214,9 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
             const int64_t samples =
                 parts[j].pass == PASS_UPDATE ? problem->optim_bytes_per_param / 4 : times->samples;
             int64_t ns = 0, *const sum = parts[j].sum + i;
-            if (parts[j].runs) {
+            if (again) { /* every layer of most models */
+                ns = sum[-1] - sum[-2];
+            } else if (parts[j].runs) {
                 enum status rc =
                     cost_item_ns(problem->setting.cost, problem->setting.model, i, parts[j].pass,
                                  samples, device, times->distance, &ns, &table->extrapolated, err);

@@ -5,6 +5,14 @@
 #include "partition/units.h"
 #include "partition/workload.h"
 
+/* The last time that a cost source gave for a kind of item, a pass and a micro-batch size. */
+struct item_memo {
+    bool known;
+    int item;
+    const struct device *device;
+    int64_t samples, distance, ns;
+};
+
 struct builder {
     const struct model *model;
     const struct cluster *cluster;
@@ -19,8 +27,9 @@ struct builder {
     int64_t distance;           /* stash-distance */
     int again_first, again_end; /* items that RECOMPUTE_LAYER runs again; empty with other modes */
     struct item_times *item_ns; /* owned, num_items: scratch of the micro-batch size at hand */
-    int *shard_devices;         /* owned scratch: a stage's devices over the replicas */
-    int64_t below_gather_ns;    /* of the unit below the one at hand, in builder_overlap() */
+    struct item_memo memo[ITEM_KIND_COUNT][PASS_COUNT][MB_SIZES];
+    int *shard_devices;      /* owned scratch: a stage's devices over the replicas */
+    int64_t below_gather_ns; /* of the unit below the one at hand, in builder_overlap() */
 };
 
 /* What one micro-batch takes in an item, in ns. `input` has what a backward runs again. */

@@ -4,12 +4,34 @@
  * and for the last one. Read workload_build_stages() first. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "partition/workload_build.h"
+
+static bool same_speed(const struct device *a, const struct device *b)
+{
+    return a == b || (a->speed == b->speed && a->link_bytes_per_s == b->link_bytes_per_s &&
+                      strcmp(a->kind, b->kind) == 0);
+}
+
+/* Whether a time that was asked before is the time of this item. */
+static bool memo_holds(const struct builder *b, const struct item_memo *memo, int item,
+                       int64_t samples)
+{
+    return memo->known && memo->samples == samples && memo->distance == b->distance &&
+           same_speed(memo->device, b->device) &&
+           (memo->item == item || model_items_alike(b->model, memo->item, item));
+}
 
 enum status builder_item_ns(struct builder *b, int item, enum pass pass, int64_t samples,
                             int64_t *ns)
 {
+    struct item_memo *memo = &b->memo[b->model->items[item].kind][pass]
+                                     [samples == b->plan->microbatches.size ? MB_FULL : MB_LAST];
+    if (memo_holds(b, memo, item, samples)) {
+        *ns = memo->ns;
+        return OK;
+    }
     enum status rc = cost_item_ns(b->cost, b->model, item, pass, samples, b->device, b->distance,
                                   ns, &b->got.extrapolated, b->err);
     if (rc != OK)
@@ -19,6 +41,7 @@ enum status builder_item_ns(struct builder *b, int item, enum pass pass, int64_t
         return err_set(b->err, ERR_INPUT, "item %d of model '%s' takes %lld ns, must be 0..2^60",
                        item, b->model->name, (long long)*ns);
     }
+    *memo = (struct item_memo){true, item, b->device, samples, b->distance, *ns};
     return OK;
 }
 
