@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/units.h"
 #include "profiles/json.h"
 
 /* A process or thread whose name was written. */
@@ -117,33 +118,83 @@ static const char *category(int kind)
     return kind == OP_NORM || kind == OP_UPDATE ? "optimizer" : "compute";
 }
 
-/* Write one end of the arrow from a send to its receive. Both ends have the number of their message:
- * step, replica, the lower stage, micro-batch and direction, as many low bits of each as fit a double.
- * Only messages between neighbouring stages (arg 0) have arrows. A viewer binds an end to the slice
- * that it lies in, so the receive's lies before the slice's last nanosecond. */
-static void write_flow(struct trace *trace, const struct op_row *row, int64_t thread,
-                       int64_t base_ns)
+/* The number of the message that an op sends, receives or consumes: step, replica, the lower of the
+ * two stages, micro-batch and direction, as many low bits of each as fit a double. -1: none. Only
+ * messages between neighbouring stages (arg 0) have one. */
+static int64_t message_of(const struct op_row *row)
 {
-    const int kind = row->op.kind;
-    const bool send = kind == OP_SEND_ACT || kind == OP_SEND_GRAD;
-    if (kind < OP_SEND_ACT || kind > OP_RECV_GRAD || row->op.arg != 0 || row->op.microbatch < 0)
-        return;
-    const bool backward = kind == OP_SEND_GRAD || kind == OP_RECV_GRAD;
-    const int64_t lower = row->op.stage - (kind == OP_RECV_ACT || kind == OP_SEND_GRAD);
-    const int64_t id =
-        ((((row->step & 4095) << 8 | (row->replica & 255)) << 10 | (lower & 1023)) << 14 |
-         (row->op.microbatch & 16383))
-            << 1 |
-        backward;
-    const int64_t at = send || row->end_ns == row->start_ns ? row->start_ns : row->end_ns - 1;
+    const struct op op = row->op;
+    const bool backward =
+        op.kind == OP_SEND_GRAD || op.kind == OP_RECV_GRAD || op.kind == OP_B || op.kind == OP_I;
+    const bool pass = op.kind == OP_F || op.kind == OP_Z || op.kind == OP_B || op.kind == OP_I;
+    const bool message = op.kind >= OP_SEND_ACT && op.kind <= OP_RECV_GRAD && op.arg == 0;
+    /* An activation that enters a stage, and a gradient that leaves it, cross the boundary below. */
+    const bool below = op.kind == OP_RECV_ACT || op.kind == OP_SEND_GRAD || (pass && !backward);
+    const int64_t lower = op.stage - below;
+    if ((!pass && !message) || op.microbatch < 0 || lower < 0)
+        return -1;
+    return ((((row->step & 4095) << 8 | (row->replica & 255)) << 10 | (lower & 1023)) << 14 |
+            (op.microbatch & 16383))
+               << 1 |
+           backward;
+}
+
+/* Write one end of the arrow of a message. A viewer binds it to the slice in which its time lies. */
+static void write_flow(struct trace *trace, const struct op_row *row, bool start, int64_t at_ns)
+{
+    const int64_t id = message_of(row);
     comma(trace);
     fprintf(trace->out,
             "{\"ph\":\"%s\",%s\"pid\":%" PRId64 ",\"tid\":%" PRId64 ",\"id\":%" PRId64
             ",\"cat\":\"message\",\"name\":\"%s\",\"ts\":",
-            send ? "s" : "f", send ? "" : "\"bp\":\"e\",", 1 + row->replica, thread, id,
-            backward ? "gradient" : "activation");
-    write_us(trace->out, base_ns + at);
+            start ? "s" : "f", start ? "" : "\"bp\":\"e\",", 1 + row->replica,
+            2 * row->rank + is_message(row->op.kind), id, id & 1 ? "gradient" : "activation");
+    write_us(trace->out, at_ns);
     fputc('}', trace->out);
+}
+
+/* The messages that rows send, ascending, in a fresh array; *n is their count. */
+static int64_t *find_sends(const struct op_row *rows, int64_t num_rows, int64_t *n)
+{
+    int64_t *ids = calloc((size_t)num_rows + 1, sizeof *ids);
+    *n = 0;
+    for (int64_t i = 0; ids && i < num_rows; i++)
+        if ((rows[i].op.kind == OP_SEND_ACT || rows[i].op.kind == OP_SEND_GRAD) &&
+            message_of(&rows[i]) >= 0)
+            ids[(*n)++] = message_of(&rows[i]);
+    if (ids)
+        qsort(ids, (size_t)*n, sizeof *ids, compare_int64);
+    return ids;
+}
+
+/* Write the arrows from sends to receives. A receive's end lies before its slice's last nanosecond.
+ * A simulator records no receives: its arrows end where a pass consumes what was sent. */
+static void write_flows(struct trace *trace, const struct op_row *rows, int64_t n, int64_t base_ns)
+{
+    bool receives = false;
+    int64_t num_sends;
+    int64_t *sends = find_sends(rows, n, &num_sends);
+    if (!sends) {
+        trace->no_memory = true;
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        receives = receives || rows[i].op.kind == OP_RECV_ACT || rows[i].op.kind == OP_RECV_GRAD;
+    for (int64_t i = 0; i < n; i++) {
+        const struct op_row *row = &rows[i];
+        const int kind = row->op.kind;
+        const int64_t id = message_of(row), start = base_ns + row->start_ns;
+        if (id < 0)
+            continue;
+        if (kind == OP_SEND_ACT || kind == OP_SEND_GRAD)
+            write_flow(trace, row, true, start);
+        else if (kind == OP_RECV_ACT || kind == OP_RECV_GRAD)
+            write_flow(trace, row, false,
+                       row->end_ns > row->start_ns ? base_ns + row->end_ns - 1 : start);
+        else if (!receives && bsearch(&id, sends, (size_t)num_sends, sizeof id, compare_int64))
+            write_flow(trace, row, false, start);
+    }
+    free(sends);
 }
 
 void trace_ops(struct trace *trace, const struct op_row *rows, int64_t n, int64_t base_ns)
@@ -168,8 +219,8 @@ void trace_ops(struct trace *trace, const struct op_row *rows, int64_t n, int64_
                 "\"microbatch\":%d,\"step\":%" PRId64 "}}",
                 category(row->op.kind), name, op_kind_name(row->op.kind), row->op.stage,
                 row->op.microbatch, row->step);
-        write_flow(trace, row, thread, base_ns);
     }
+    write_flows(trace, rows, n, base_ns);
 }
 
 enum status trace_end(struct trace *trace, struct err *err)

@@ -117,6 +117,42 @@ static void trace_ops__joins_each_send_with_its_receive(void **state)
     free(text);
 }
 
+static void trace_ops__ends_arrows_at_passes_without_receives(void **state)
+{
+    (void)state;
+    static const struct op_row simulated[] = {
+        {0, 0, 0, 0,   100, {.microbatch = 0, .stage = 0, .kind = OP_F}       },
+        {0, 0, 0, 100, 150, {.microbatch = 0, .stage = 0, .kind = OP_SEND_ACT}},
+        {0, 0, 1, 150, 250, {.microbatch = 0, .stage = 1, .kind = OP_F}       },
+        {0,
+         0,    1,
+         250,          400,
+         {.microbatch = 0, .stage = 1, .kind = OP_B}                          }, /* nothing was sent to it */
+    };
+    char *text = NULL;
+    size_t size = 0;
+    struct trace *trace = NULL;
+    struct json *root = NULL;
+    int64_t from = 0, to = 1;
+    FILE *out = open_memstream(&text, &size);
+    assert_int_equal(trace_begin(out, "simulated", &trace, NULL), OK);
+    trace_ops(trace, simulated, sizeof simulated / sizeof *simulated, 0);
+    assert_int_equal(trace_end(trace, NULL), OK);
+    fclose(out);
+    assert_int_equal(json_parse(text, "trace", &root, NULL), OK);
+    struct json *events = json_get(root, "traceEvents");
+    struct json *end = event(events, "f", "activation", 0);
+    assert_non_null(end);
+    assert_true(json_int64(json_get(event(events, "s", "activation", 0), "id"), &from));
+    assert_true(json_int64(json_get(end, "id"), &to) && from == to);
+    assert_true(json_number(json_get(end, "ts")) == 0.15);
+    assert_int_equal((int)json_number(json_get(end, "tid")), 2);
+    assert_null(event(events, "f", "activation", 1));
+    assert_null(event(events, "f", "gradient", 0));
+    json_free(root);
+    free(text);
+}
+
 static void trace_begin__escapes_its_title(void **state)
 {
     (void)state;
@@ -189,6 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trace_ops__writes_strict_json_with_exact_times),
         cmocka_unit_test(trace_ops__joins_each_send_with_its_receive),
+        cmocka_unit_test(trace_ops__ends_arrows_at_passes_without_receives),
         cmocka_unit_test(trace_begin__escapes_its_title),
         cmocka_unit_test(whole_files__name_the_file_that_cannot_be_written),
         cmocka_unit_test(ops_csv_write_file__gives_a_row_an_op),
