@@ -1,0 +1,46 @@
+/* exec/comm/mpi_group.h - a group of ranks over MPI; private to comm_mpi.c, comm_mpi_sums.c
+ * and comm_mpi_messages.c, of which each includes what it needs of the next ones. */
+#ifndef ELAPSE_EXEC_COMM_MPI_GROUP_H
+#define ELAPSE_EXEC_COMM_MPI_GROUP_H
+
+#include <mpi.h>
+#include <stdint.h>
+
+#include "partition/status.h"
+
+struct comm_request;
+struct shm_reduce;
+
+enum { MAX_CHUNK = 1 << 30 }; /* bytes of one MPI call */
+
+struct comm_group {
+    MPI_Comm mpi;
+    int rank, size;
+    struct shm_reduce *shared; /* owned; NULL: not requested, or shared memory is not available */
+    float *sums;               /* result of comm_sum_buffer(): the buffer of `shared`, or owned */
+    int64_t sums_count;
+};
+
+/* Free the memory of sums; drop() is called with group->shared. */
+void comm_drop_sums(struct comm_group *group, void (*drop)(struct shm_reduce *));
+
+/* Run an MPI call. On failure record its text, the message of the library, the rank and the place,
+ * then go to out. */
+#define MPI_TRY(call)                                                                              \
+    do {                                                                                           \
+        int mpi_code_ = (call);                                                                    \
+        if (mpi_code_ != MPI_SUCCESS) {                                                            \
+            rc = mpi_failed(#call, mpi_code_, __FILE__, __LINE__, err);                            \
+            goto out;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+/* The rank that mpi_failed() names. */
+void mpi_failures_of(int rank);
+/* Set err to `rank R: CALL failed: TEXT (file:line)`. ERR_SYSTEM. */
+enum status mpi_failed(const char *call, int code, const char *file, int line, struct err *err);
+
+/* Let the request stand for an MPI request of `bytes` (-1: unknown). */
+void mpi_put_request(struct comm_request *request, MPI_Request mpi, int64_t bytes);
+
+#endif
