@@ -10,7 +10,7 @@
 #include "exec/base/ending.h"
 #include "exec/device/device_info.h"
 #include "exec/device/devices.h"
-#include "exec/measure/measure.h"
+#include "exec/measure/profile_request.h"
 #include "exec/run/report.h"
 #include "exec/run/resume.h"
 #include "exec/run/trainer.h"
@@ -19,7 +19,6 @@
 #include "partition/options.h"
 #include "partition/units.h"
 #include "profiles/job_json.h"
-#include "profiles/store.h"
 
 #define HELP_MAX 16384     /* bytes */
 #define TRACE_STEPS 16     /* steps of which every op goes into the record, by default */
@@ -370,115 +369,33 @@ static enum status run_checkpoint(const struct exec_command *command, struct cal
 static enum status run_profile(const struct exec_command *command, struct call *call,
                                struct err *err)
 {
-    const char *model_text = "vit-tiny:image=32,patch=4,classes=10", *device = "cpu", *db = NULL;
-    const char *sizes_text = "1,2,4,8,16,32", *name = NULL;
-    int64_t threads = 0, *sizes = NULL;
-    bool json = false, quick = false;
-    struct measure_options options = {0};
+    struct profile_request q = {.model_text = "vit-tiny:image=32,patch=4,classes=10",
+                                .device = "cpu",
+                                .sizes_text = "1,2,4,8,16,32"};
     const struct option table[] = {
-        OPTION("model", STRING, &model_text, "MODEL",
+        OPTION("model", STRING, &q.model_text, "MODEL",
                "whose sublayers to measure (default vit-tiny:image=32,patch=4,classes=10)"),
-        OPTION("device", STRING, &device, "KIND", "cpu (default) or cuda"),
-        OPTION("microbatches", STRING, &sizes_text, "B,B,...",
+        OPTION("device", STRING, &q.device, "KIND", "cpu (default) or cuda"),
+        OPTION("microbatches", STRING, &q.sizes_text, "B,B,...",
                "micro-batch sizes in samples (default 1,2,4,8,16,32)"),
-        OPTION("threads", INT, &threads, "N",
+        OPTION("threads", INT, &q.threads, "N",
                "threads a rank (default: its share of the cores at hand)", .min = 1,
                .max = MAX_THREADS),
-        OPTION("dropout", FLAG, &options.dropout, NULL,
+        OPTION("dropout", FLAG, &q.measure.dropout, NULL,
                "layers drop, as jobs with train.dropout train them"),
-        OPTION("quick", FLAG, &quick, NULL, "fewer repeats"),
-        OPTION("retune", FLAG, &options.retune, NULL,
+        OPTION("quick", FLAG, &q.measure.quick, NULL, "fewer repeats"),
+        OPTION("retune", FLAG, &q.measure.retune, NULL,
                "time the GPU libraries' algorithms again and replace the stored choices"),
-        OPTION("name", STRING, &name, "NAME", "of the profile (default: KIND-HOST)"),
-        OPTION("db", STRING, &db, "FILE", "profile store (default: the user's)"),
-        OPTION("json", FLAG, &json, NULL, "print one JSON object"),
+        OPTION("name", STRING, &q.name, "NAME", "of the profile (default: KIND-HOST)"),
+        OPTION("db", STRING, &q.db, "FILE", "profile store (default: the user's)"),
+        OPTION("json", FLAG, &q.json, NULL, "print one JSON object"),
     };
-    struct model model = {0};
-    struct cores cores;
-    struct profile profile = {0};
-    struct store *store = NULL;
     struct command_line line = COMMAND_LINE(table, 0);
     enum status rc = parse(command, call, &line, err);
     if (rc != OK || line.help)
         return rc;
-    options.device = strcmp(device, "cuda") == 0 ? DEVICE_CUDA : DEVICE_CPU;
-    if (strcmp(device, device_text(options.device)) != 0)
-        return err_set(err, ERR_INPUT, "--device must be cpu or cuda, got '%s'", device);
-    rc =
-        parse_int_list(sizes_text, "--microbatches", 1, 1 << 20, &sizes, &options.num_samples, err);
-    for (int i = 0; rc == OK && i < options.num_samples; i++)
-        for (int j = 0; rc == OK && j < i; j++)
-            if (sizes[i] == sizes[j])
-                rc = err_set(err, ERR_INPUT, "--microbatches: value %d is %lld as value %d", i + 1,
-                             (long long)sizes[i], j + 1);
-    if (rc == OK && name && (!*name || strlen(name) >= sizeof profile.info.name))
-        rc = err_set(err, ERR_INPUT, "--name must be 1..%zu bytes long",
-                     sizeof profile.info.name - 1);
-    options.samples = sizes;
-    options.quick = quick;
-    options.progress = on_terminal();
-    if (rc == OK)
-        rc = model_load(model_text, &model, err);
-    if (rc == OK && !model_family_traits(model.family)->trainable)
-        rc = err_set(err, ERR_INFEASIBLE, "model '%s' of family %s has no layers to measure",
-                     model.name, model_family_name(model.family));
-    if (rc == OK)
-        rc = cores_bind(call->comm->local_rank, call->comm->local_size, (int)threads, &cores, err);
-    if (rc == OK)
-        rc = device_describe(options.device, &cores, &profile.info, err);
-    if (rc == OK && call->comm->rank == 0) /* before the minutes; without a device there is none */
-        rc = store_open(db, STORE_WRITE, &store, err);
-    rc = comm_agree(call->comm, rc, err);
-    options.store = store;
-    if (rc == OK)
-        rc = measure_machine(call->comm, &cores, &model, &options, &profile, err);
-    if (rc == OK && call->comm->rank == 0) {
-        const struct profile_noise noise = profile_noise(&profile);
-        const bool noisy = noise.mean > PROFILE_NOISY;
-        int rows = 0;
-        if (name)
-            snprintf(profile.info.name, sizeof profile.info.name, "%s", name);
-        if (noisy)
-            snprintf(profile.info.note, sizeof profile.info.note,
-                     "noisy: repeats of a layer spread by %.0f %% on average", 100 * noise.mean);
-        rc = store_put_profile(store, &profile, PROFILE_MERGE, err);
-        for (int i = 0; i < PROFILE_TABLES; i++)
-            rows += profile_num_rows(&profile, &profile_tables[i]);
-        if (rc == OK && json) {
-            struct json *root = answer_new("profile");
-            json_add_string(root, "name", profile.info.name);
-            json_add_string(root, "db", store_path(store));
-            json_add_string(root, "model", model.name);
-            json_add_int(root, "ranks", call->comm->size);
-            json_add_int(root, "threads_per_rank", cores.threads);
-            json_add_int(root, "rows", rows);
-            json_add_int(root, "layer_rows", profile.num_layers);
-            json_add_int(root, "link_rows", profile.num_links);
-            json_add_double(root, "mean_spread", noise.mean);
-            json_add_double(root, "worst_spread", noise.worst);
-            json_add_int(root, "noisy_rows", noise.num_noisy);
-            json_add_bool(root, "noisy", noisy);
-            rc = print_json(root, err);
-            json_free(root);
-        } else if (rc == OK) {
-            printf("profile %s: %d rows (%d layers, %d links) into %s\n"
-                   "spread (p90 - p10) / median of layers: mean %.1f %%, worst %.1f %%\n",
-                   profile.info.name, rows, profile.num_layers, profile.num_links,
-                   store_path(store), 100 * noise.mean, 100 * noise.worst);
-        }
-        if (rc == OK && noisy)
-            fprintf(
-                stderr,
-                "note: this machine is too noisy for a profile to rely on: repeats of a layer "
-                "spread by %.0f %% on average, %d of %d rows beyond %.0f %%; measure again when "
-                "nothing else runs\n",
-                100 * noise.mean, noise.num_noisy, noise.num_rows, 100 * PROFILE_NOISY);
-    }
-    store_close(store);
-    profile_clear(&profile);
-    model_clear(&model);
-    free(sizes);
-    return rc;
+    q.measure.progress = on_terminal();
+    return profile_request_run(&q, call->comm, err);
 }
 
 /* --- main ------------------------------------------------------------------------------------- */

@@ -1,0 +1,128 @@
+#include "exec/measure/profile_request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/device/device_info.h"
+#include "exec/device/devices.h"
+#include "partition/units.h"
+#include "profiles/job_json.h"
+#include "profiles/store.h"
+
+/* Read the texts of the request. */
+static enum status check(struct profile_request *q, int64_t **sizes, struct err *err)
+{
+    const size_t room = sizeof((struct profile_info *)0)->name;
+    int num = 0;
+    q->measure.device = strcmp(q->device, "cuda") == 0 ? DEVICE_CUDA : DEVICE_CPU;
+    if (strcmp(q->device, device_text(q->measure.device)) != 0)
+        return err_set(err, ERR_INPUT, "--device must be cpu or cuda, got '%s'", q->device);
+    enum status rc = parse_int_list(q->sizes_text, "--microbatches", 1, 1 << 20, sizes, &num, err);
+    for (int i = 0; rc == OK && i < num; i++)
+        for (int j = 0; rc == OK && j < i; j++)
+            if ((*sizes)[i] == (*sizes)[j])
+                rc = err_set(err, ERR_INPUT, "--microbatches: value %d is %lld as value %d", i + 1,
+                             (long long)(*sizes)[i], j + 1);
+    if (rc == OK && q->name && (!*q->name || strlen(q->name) >= room))
+        rc = err_set(err, ERR_INPUT, "--name must be 1..%zu bytes long", room - 1);
+    q->measure.samples = *sizes;
+    q->measure.num_samples = num;
+    return rc;
+}
+
+static enum status print(const struct profile_request *q, const struct profile *profile,
+                         const struct json *run, struct err *err)
+{
+    const struct profile_noise noise = profile_noise(profile);
+    enum status rc = OK;
+    int rows = 0;
+    for (int i = 0; i < PROFILE_TABLES; i++)
+        rows += profile_num_rows(profile, &profile_tables[i]);
+    if (q->json) {
+        struct json *root = json_object_new();
+        json_add_int(root, "schema", 1);
+        json_add_string(root, "version", ELAPSE_VERSION);
+        json_add_string(root, "command", "profile");
+        json_add_string(root, "name", profile->info.name);
+        for (const struct json *m = json_first(run); m; m = json_next(m))
+            json_add_copy(root, json_key(m), m);
+        json_add_int(root, "rows", rows);
+        json_add_int(root, "layer_rows", profile->num_layers);
+        json_add_int(root, "link_rows", profile->num_links);
+        json_add_double(root, "mean_spread", noise.mean);
+        json_add_double(root, "worst_spread", noise.worst);
+        json_add_int(root, "noisy_rows", noise.num_noisy);
+        json_add_bool(root, "noisy", noise.mean > PROFILE_NOISY);
+        rc = json_write(root, false, stdout, err);
+        json_free(root);
+    } else {
+        printf("profile %s: %d rows (%d layers, %d links) into %s\n"
+               "spread (p90 - p10) / median of layers: mean %.1f %%, worst %.1f %%\n",
+               profile->info.name, rows, profile->num_layers, profile->num_links,
+               json_string(json_get(run, "db")), 100 * noise.mean, 100 * noise.worst);
+    }
+    if (rc == OK && noise.mean > PROFILE_NOISY)
+        fprintf(stderr,
+                "note: this machine is too noisy for a profile to rely on: repeats of a layer "
+                "spread by %.0f %% on average, %d of %d rows beyond %.0f %%; measure again when "
+                "nothing else runs\n",
+                100 * noise.mean, noise.num_noisy, noise.num_rows, 100 * PROFILE_NOISY);
+    return rc;
+}
+
+/* Store the profile under its name, with a note if it is noisy. */
+static enum status keep(const struct profile_request *q, struct profile *profile,
+                        struct store *store, struct err *err)
+{
+    const struct profile_noise noise = profile_noise(profile);
+    if (q->name)
+        snprintf(profile->info.name, sizeof profile->info.name, "%s", q->name);
+    if (noise.mean > PROFILE_NOISY)
+        snprintf(profile->info.note, sizeof profile->info.note,
+                 "noisy: repeats of a layer spread by %.0f %% on average", 100 * noise.mean);
+    return store_put_profile(store, profile, PROFILE_MERGE, err);
+}
+
+enum status profile_request_run(struct profile_request *q, const struct comm *comm, struct err *err)
+{
+    int64_t *sizes = NULL;
+    struct model model = {0};
+    struct cores cores;
+    struct profile profile = {0};
+    struct store *store = NULL;
+    enum status rc = check(q, &sizes, err);
+    if (rc == OK)
+        rc = model_load(q->model_text, &model, err);
+    if (rc == OK && !model_family_traits(model.family)->trainable)
+        rc = err_set(err, ERR_INFEASIBLE, "model '%s' of family %s has no layers to measure",
+                     model.name, model_family_name(model.family));
+    if (rc == OK)
+        rc = cores_bind(comm->local_rank, comm->local_size, (int)q->threads, &cores, err);
+    if (rc == OK)
+        rc = device_describe(q->measure.device, &cores, &profile.info, err);
+    if (rc == OK && comm->rank == 0) /* before the minutes; without a device there is none */
+        rc = store_open(q->db, STORE_WRITE, &store, err);
+    rc = comm_agree(comm, rc, err);
+    q->measure.store = store;
+    if (rc == OK)
+        rc = measure_machine(comm, &cores, &model, &q->measure, &profile, err);
+    if (rc == OK && comm->rank == 0)
+        rc = keep(q, &profile, store, err);
+    if (rc == OK && comm->rank == 0) {
+        struct json *run = json_object_new();
+        json_add_string(run, "db", store_path(store));
+        json_add_string(run, "model", model.name);
+        json_add_int(run, "ranks", comm->size);
+        json_add_int(run, "threads_per_rank", cores.threads);
+        rc = json_check(run, err);
+        if (rc == OK)
+            rc = print(q, &profile, run, err);
+        json_free(run);
+    }
+    store_close(store);
+    profile_clear(&profile);
+    model_clear(&model);
+    free(sizes);
+    return rc;
+}

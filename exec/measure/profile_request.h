@@ -1,0 +1,21 @@
+/* exec/measure/profile_request.h - `elapse profile`: measure this machine, keep the profile in the
+ * store, and print how far it can be relied on. */
+#ifndef ELAPSE_EXEC_MEASURE_PROFILE_REQUEST_H
+#define ELAPSE_EXEC_MEASURE_PROFILE_REQUEST_H
+
+#include "exec/measure/measure.h"
+
+/* The texts of `elapse profile`. NULL: not given. */
+struct profile_request {
+    const char *model_text, *device, *db, *sizes_text, *name;
+    int64_t threads; /* of a rank; 0: its share of the cores */
+    bool json;
+    struct measure_options measure; /* device, samples and store are set by the call */
+};
+
+/* Collective over the message group; rank 0 stores and prints. ERR_INPUT: a text is malformed.
+ * ERR_INFEASIBLE: the model has no layers to measure. ERR_SYSTEM: no device, or the store. */
+enum status profile_request_run(struct profile_request *q, const struct comm *comm,
+                                struct err *err);
+
+#endif
