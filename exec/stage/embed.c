@@ -58,8 +58,10 @@ void embedding_forward(const struct layer *l, const struct layer_pass *p)
     }
 }
 
-void embedding_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy)
+void embedding_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
+                              void *dx)
 {
+    (void)dx; /* its input has no gradient */
     if (p->arch->family != FAMILY_BERT)
         return;
     dy = layer_masked(l, p, SITE_EMBED, dy);

@@ -9,7 +9,8 @@ extern "C" {
 #endif
 
 void embedding_forward(const struct layer *l, const struct layer_pass *p);
-void embedding_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy);
+void embedding_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
+                              void *dx);
 void embedding_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy);
 
 #ifdef __cplusplus

@@ -63,8 +63,9 @@ void pooler_backward_input(const struct layer *l, const struct layer_pass *p, co
     }
 }
 
-void pooler_backward_weight(const struct layer *l, const struct layer_pass *p)
+void pooler_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy)
 {
+    (void)dy; /* PO_GRAD comes from it */
     const struct linear lin = first_tokens(p, p->arch->hidden);
     p->be->linear_backward_weight(p->be, &lin, p->stash[PO_GRAD], p->x, 1.0f, l->g[DENSE_W],
                                   l->g[DENSE_B]);
@@ -154,8 +155,11 @@ void head_forward(const struct layer *l, const struct layer_pass *p)
     be->xent(be, &loss, labels, st[HE_LOGITS], p->sums);
 }
 
-void head_backward_input(const struct layer *l, const struct layer_pass *p, float scale, void *dx)
+void head_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
+                         void *dx)
 {
+    const float scale = p->grad_scale;
+    (void)dy;
     struct backend *be = p->be;
     void *const *st = p->stash;
     const int64_t n = p->batch->num_samples;
@@ -226,8 +230,10 @@ static void add_nothing(const struct layer *l, const struct layer_pass *p)
             p->be->zero(p->be, l->g[b], spec.block_elems[b] * (int64_t)sizeof *l->g[b]);
 }
 
-void head_backward_weight(const struct layer *l, const struct layer_pass *p, float scale)
+void head_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy)
 {
+    const float scale = p->grad_scale;
+    (void)dy;
     struct backend *be = p->be;
     void *const *st = p->stash;
     switch (p->arch->task) {

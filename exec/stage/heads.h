@@ -1,4 +1,4 @@
-/* exec/stage/heads.h - the passes of pooler and heads; a head computes the loss. */
+/* exec/stage/heads.h - the passes of pooler and heads; a head computes the loss, so it has no dy. */
 #ifndef ELAPSE_EXEC_STAGE_HEADS_H
 #define ELAPSE_EXEC_STAGE_HEADS_H
 
@@ -11,10 +11,11 @@ extern "C" {
 void pooler_forward(const struct layer *l, const struct layer_pass *p);
 void pooler_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
                            void *dx);
-void pooler_backward_weight(const struct layer *l, const struct layer_pass *p);
+void pooler_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy);
 void head_forward(const struct layer *l, const struct layer_pass *p);
-void head_backward_input(const struct layer *l, const struct layer_pass *p, float scale, void *dx);
-void head_backward_weight(const struct layer *l, const struct layer_pass *p, float scale);
+void head_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
+                         void *dx);
+void head_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy);
 
 #ifdef __cplusplus
 }

@@ -56,6 +56,7 @@ struct layer_pass {
     void *skip_dx;    /* gradient of skip; NULL: not needed */
     void *y;
     struct xent_sums *sums; /* heads only; backend memory */
+    float grad_scale;       /* heads only: multiplies the gradient of the loss */
     bool fresh; /* layer_backward_weight() writes the item's accumulators instead of adding */
 };
 

@@ -263,89 +263,56 @@ static void mlp_backward_weight(const struct layer *l, const struct layer_pass *
     add_item(l, p, FC2_B, FC1_B, sums ? wide : 0);
 }
 
+/* --- final norm ------------------------------------------------------------------------------ */
+
+static void final_forward(const struct layer *l, const struct layer_pass *p)
+{
+    norm_forward(l, p, p->x, p->y, p->stash[NO_STATS]);
+}
+
+static void final_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
+                                 void *dx)
+{
+    norm_backward(l, p, dy, p->x, p->stash[NO_STATS], NULL, dx);
+}
+
+static void final_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy)
+{
+    (void)dy;
+    layer_add_norm(l, p, NORM_G);
+}
+
 /* --- dispatch ------------------------------------------------------------------------------- */
+
+/* arch_init() refuses models with items of other kinds. */
+static const struct {
+    void (*forward)(const struct layer *l, const struct layer_pass *p);
+    void (*backward_input)(const struct layer *l, const struct layer_pass *p, const void *dy,
+                           void *dx);
+    void (*backward_weight)(const struct layer *l, const struct layer_pass *p, const void *dy);
+} kinds[ITEM_KIND_COUNT] = {
+    [ITEM_EMBEDDING] = {embedding_forward, embedding_backward_input, embedding_backward_weight},
+    [ITEM_ATTENTION] = {attention_forward, attention_backward_input, attention_backward_weight},
+    [ITEM_MLP] = {mlp_forward,       mlp_backward_input,       mlp_backward_weight      },
+    [ITEM_NORM] = {final_forward,     final_backward_input,     final_backward_weight    },
+    [ITEM_POOLER] = {pooler_forward,    pooler_backward_input,    pooler_backward_weight   },
+    [ITEM_HEAD] = {head_forward,      head_backward_input,      head_backward_weight     },
+};
 
 void layer_forward(const struct layer *l, const struct layer_pass *p)
 {
-    switch (l->kind) {
-    case ITEM_EMBEDDING:
-        embedding_forward(l, p);
-        break;
-    case ITEM_ATTENTION:
-        attention_forward(l, p);
-        break;
-    case ITEM_MLP:
-        mlp_forward(l, p);
-        break;
-    case ITEM_NORM:
-        norm_forward(l, p, p->x, p->y, p->stash[NO_STATS]);
-        break;
-    case ITEM_POOLER:
-        pooler_forward(l, p);
-        break;
-    case ITEM_HEAD:
-        head_forward(l, p);
-        break;
-    case ITEM_OPAQUE:
-    case ITEM_KIND_COUNT:
-        break;
-    }
+    kinds[l->kind].forward(l, p);
 }
 
 void layer_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
-                          float scale, void *dx)
+                          void *dx)
 {
-    switch (l->kind) {
-    case ITEM_EMBEDDING:
-        embedding_backward_input(l, p, dy);
-        break;
-    case ITEM_ATTENTION:
-        attention_backward_input(l, p, dy, dx);
-        break;
-    case ITEM_MLP:
-        mlp_backward_input(l, p, dy, dx);
-        break;
-    case ITEM_NORM:
-        norm_backward(l, p, dy, p->x, p->stash[NO_STATS], NULL, dx);
-        break;
-    case ITEM_POOLER:
-        pooler_backward_input(l, p, dy, dx);
-        break;
-    case ITEM_HEAD:
-        head_backward_input(l, p, scale, dx);
-        break;
-    case ITEM_OPAQUE:
-    case ITEM_KIND_COUNT:
-        break;
-    }
+    kinds[l->kind].backward_input(l, p, dy, dx);
 }
 
-void layer_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy,
-                           float scale)
+void layer_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy)
 {
-    switch (l->kind) {
-    case ITEM_EMBEDDING:
-        embedding_backward_weight(l, p, dy);
-        break;
-    case ITEM_ATTENTION:
-        attention_backward_weight(l, p, dy);
-        break;
-    case ITEM_MLP:
-        mlp_backward_weight(l, p, dy);
-        break;
-    case ITEM_NORM:
-        layer_add_norm(l, p, NORM_G);
-        break;
-    case ITEM_POOLER:
-        pooler_backward_weight(l, p);
-        break;
-    case ITEM_HEAD:
-        head_backward_weight(l, p, scale);
-        break;
-    case ITEM_OPAQUE:
-    case ITEM_KIND_COUNT:
-        break;
-    }
+    kinds[l->kind].backward_weight(l, p, dy);
 }
 
 bool layer_writes(const struct layer *l)

@@ -19,12 +19,10 @@ extern "C" {
 
 void layer_forward(const struct layer *l, const struct layer_pass *p);
 
-/* dx NULL: no item below needs it. dx may be x if layer_in_place(). scale multiplies the gradient
- * of the loss (heads). */
+/* dx NULL: no item below needs it. dx may be x if layer_in_place(). */
 void layer_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
-                          float scale, void *dx);
-void layer_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy,
-                           float scale);
+                          void *dx);
+void layer_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy);
 
 /* Whether layer_backward_weight() may be fresh. An embedding may not, because it adds to rows of a
  * table: zero its accumulators before the first micro-batch. */

@@ -432,6 +432,7 @@ static enum status backward_items(struct stage *stage, const struct stage_batch 
     const int64_t n = slot->batch.num_samples;
     const int active = stage_first_active(stage);
     struct layer_pass pass = pass_of(stage, slot, batch->step);
+    pass.grad_scale = batch->grad_scale;
     void *dy = slot->grad_out;
     enum status rc = OK;
     stage_clock_start(stage);
@@ -448,14 +449,14 @@ static enum status backward_items(struct stage *stage, const struct stage_batch 
             if (issue) {
                 stage_skip_grad_out(stage, grad_out, i, n, dy);
                 pass.skip_dx = stage_skip_grad_in(stage, slot, i, n);
-                layer_backward_input(l, &pass, dy, batch->grad_scale, dx);
+                layer_backward_input(l, &pass, dy, dx);
                 stage_clock_lap(stage, i, dx || l->item == 0 ? PASS_BWD_INPUT : PASS_BWD_REST);
             }
             dy = dx;
         }
         if (what != BACKWARD_INPUT && issue) {
             pass.fresh = key->fresh && layer_writes(l);
-            layer_backward_weight(l, &pass, slot->dy[i], batch->grad_scale);
+            layer_backward_weight(l, &pass, slot->dy[i]);
             stage_clock_lap(stage, i, PASS_BWD_WEIGHT);
             if (stage->on_grad)
                 rc = stage->on_grad(stage->on_grad_ctx, i, err);
