@@ -289,7 +289,7 @@ static bool applies_to_job(const char *name)
 
 /* Refuse options that exclude each other or do not apply to a job, a step or a whole run. */
 static enum status check_options(const struct sim_args *args, const struct step_setting *settings,
-                                 int num_settings, const char *schedule_csv, struct err *err)
+                                 int num_settings, struct err *err)
 {
     const struct step_request *request = &args->request;
     enum status rc = OK;
@@ -318,7 +318,7 @@ static enum status check_options(const struct sim_args *args, const struct step_
         err_hint(err, "use --set, as in --set pipeline.num_stages=4");
         return rc;
     }
-    const char *of_a_step = schedule_csv        ? "schedule-csv"
+    const char *of_a_step = args->schedule_csv  ? "schedule-csv"
                             : args->trace_path  ? "trace"
                             : args->ops_path    ? "ops"
                             : args->explain     ? "explain"
@@ -352,24 +352,67 @@ static enum status check_options(const struct sim_args *args, const struct step_
     return rc;
 }
 
-static enum status run_sim(const struct command *command, int argc, char **argv, struct err *err)
+enum { OPTIONS_ROOM = STEP_SETTINGS_MAX + 32 };
+
+/* The options in groups, so that the help shows which of them go with a job. */
+enum group { GROUP_ANY, GROUP_STEP, GROUP_DEVICES, GROUP_NO_JOB };
+
+static enum group group_of(const struct step_setting *setting)
 {
-    struct sim_args args = {0};
-    struct step_request *request = &args.request;
-    step_request_init(request);
-    struct step_setting settings[STEP_SETTINGS_MAX];
-    const int num_settings = step_settings(settings);
-    const char *schedule_csv = NULL;
-    int64_t threads = 0;
-    struct option options[STEP_SETTINGS_MAX + 32];
-    int n = 0;
-    options[n++] =
-        (struct option)OPTION("step", FLAG, &args.step, NULL, "one step instead of the whole run");
+    if (strncmp(setting->name, "frozen", 6) == 0)
+        return GROUP_STEP;
+    return applies_to_job(setting->name) ? GROUP_DEVICES : GROUP_NO_JOB;
+}
+
+/* Append the settings of a group, whose options set settings[i].text. Returns the new n. */
+static int add_settings(struct step_setting *settings, int num_settings, enum group group,
+                        struct option *options, int n)
+{
     for (int i = 0; i < num_settings; i++)
-        options[n++] = (struct option)OPTION(settings[i].name, STRING, &settings[i].text,
-                                             settings[i].arg, settings[i].help);
-    const struct option rest[] = {
-        OPTION("schedule-csv", STRING, &schedule_csv, "FILE", "op lists instead of --schedule"),
+        if (group_of(&settings[i]) == group)
+            options[n++] = (struct option)OPTION(settings[i].name, STRING, &settings[i].text,
+                                                 settings[i].arg, settings[i].help);
+    return n;
+}
+
+/* List the options. Returns how many there are. */
+static int list_options(struct sim_args *args, struct step_setting *settings, int num_settings,
+                        struct option options[OPTIONS_ROOM])
+{
+    struct step_request *request = &args->request;
+    const struct option any[] = {
+        OPTION("set", LIST, &args->overrides, "a.b=v", "override a value of the job"),
+        OPTION("plan", STRING, &args->plan_path, "FILE",
+               "the plan to simulate, a file of 'elapse plan -o'"),
+        OPTION("record", STRING, &args->record_path, "FILE",
+               "add the run to a record store ('elapse runs', 'elapse plot')"),
+        OPTION("sweep", LIST, &args->sweeps, "path=v1,v2,...",
+               "a table over a setting or job key (repeatable: cross product)"),
+        OPTION("csv", FLAG, &args->csv, NULL, "the table as CSV"),
+        OPTION("table", FLAG, &args->table, NULL,
+               "the table for people also where stdout is no terminal (default there: JSON lines)"),
+        OPTION("threads", INT, &args->threads, "N", "threads of a sweep (default: all cores)",
+               .max = 1024),
+        OPTION("db", STRING, &request->db_path, "FILE", "profile store (default: the user's)"),
+        OPTION("no-wall", FLAG, &args->no_wall, NULL,
+               "leave out values that differ from run to run"),
+        OPTION("json", FLAG, &args->json, NULL, "one JSON object on stdout"),
+    };
+    const struct option step[] = {
+        OPTION("step", FLAG, &args->step, NULL, "one step instead of the whole run",
+               .group = "one step, of a job or without one"),
+        OPTION("trace", STRING, &args->trace_path, "FILE", "Chrome trace of the step (Perfetto)"),
+        OPTION("ops", STRING, &args->ops_path, "FILE", "CSV of ops with start and end"),
+        OPTION("explain", FLAG, &args->explain, NULL,
+               "the critical path, and how much each resource would shorten the step"),
+        OPTION("monte-carlo", INT, &args->monte_carlo, "N",
+               "N steps over the profile's spread and --jitter: median, 5..95 %", .max = 1000000),
+        OPTION("schedule-csv", STRING, &args->schedule_csv, "FILE",
+               "op lists instead of --schedule"),
+        OPTION("cache-write", FLAG, &request->cache_write, NULL,
+               "write the frozen prefix's output to the cache"),
+    };
+    const struct option no_job[] = {
         OPTION("host-blocking", FLAG, &request->host_blocking, NULL,
                "each launch blocks the host, because one process drives a pipeline"),
         OPTION("sequence-parallel", FLAG, &request->sequence_parallel, NULL,
@@ -380,38 +423,35 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
                "count the kernels of dropout (kernels; a job has train.dropout)"),
         OPTION("clip", FLAG, &request->clip, NULL,
                "compute a global gradient norm before the update"),
-        OPTION("cache-write", FLAG, &request->cache_write, NULL,
-               "write the frozen prefix's output to the cache"),
-        OPTION("set", LIST, &args.overrides, "a.b=v", "override a value of the job"),
-        OPTION("sweep", LIST, &args.sweeps, "path=v1,v2,...",
-               "a table over a setting or job key (repeatable: cross product)"),
-        OPTION("csv", FLAG, &args.csv, NULL, "the table as CSV"),
-        OPTION("table", FLAG, &args.table, NULL,
-               "the table for people also where stdout is no terminal (default there: JSON lines)"),
-        OPTION("threads", INT, &threads, "N", "threads of a sweep (default: all cores)",
-               .max = 1024),
-        OPTION("plan", STRING, &args.plan_path, "FILE",
-               "the plan to simulate, a file of 'elapse plan -o'"),
-        OPTION("trace", STRING, &args.trace_path, "FILE", "Chrome trace of the step (Perfetto)"),
-        OPTION("ops", STRING, &args.ops_path, "FILE", "CSV of ops with start and end"),
-        OPTION("record", STRING, &args.record_path, "FILE",
-               "add the run to a record store ('elapse runs', 'elapse plot')"),
-        OPTION("explain", FLAG, &args.explain, NULL,
-               "the critical path, and how much each resource would shorten the step"),
-        OPTION("monte-carlo", INT, &args.monte_carlo, "N",
-               "N steps over the profile's spread and --jitter: median, 5..95 %", .max = 1000000),
-        OPTION("db", STRING, &request->db_path, "FILE", "profile store (default: the user's)"),
-        OPTION("no-wall", FLAG, &args.no_wall, NULL,
-               "leave out values that differ from run to run"),
-        OPTION("json", FLAG, &args.json, NULL, "one JSON object on stdout"),
     };
-    for (size_t i = 0; i < sizeof rest / sizeof rest[0]; i++)
-        options[n++] = rest[i];
-    struct command_line line = {.options = options, .num_options = n, .max_positional = 1};
+    int n = (int)(sizeof any / sizeof *any);
+    memcpy(options, any, sizeof any);
+    memcpy(options + n, step, sizeof step);
+    n = add_settings(settings, num_settings, GROUP_STEP, options,
+                     n + (int)(sizeof step / sizeof *step));
+    const int devices = n;
+    n = add_settings(settings, num_settings, GROUP_DEVICES, options, n);
+    options[devices].group = "costs, devices and links";
+    const int own = n;
+    n = add_settings(settings, num_settings, GROUP_NO_JOB, options, n);
+    options[own].group = "a step without a job (with --step; a job has keys for these)";
+    memcpy(options + n, no_job, sizeof no_job);
+    return n + (int)(sizeof no_job / sizeof *no_job);
+}
+
+static enum status run_sim(const struct command *command, int argc, char **argv, struct err *err)
+{
+    struct sim_args args = {0};
+    struct step_request *request = &args.request;
+    step_request_init(request);
+    struct step_setting settings[STEP_SETTINGS_MAX];
+    const int num_settings = step_settings(settings);
+    struct option options[OPTIONS_ROOM];
+    struct command_line line = {.options = options, .max_positional = 1};
+    line.num_options = list_options(&args, settings, num_settings, options);
     enum status rc = command_parse(command, &line, argc, argv, err);
     if (rc != OK || line.help)
         return rc;
-    args.threads = (int)threads;
     args.job_path = line.positional[0];
     for (int i = 0; i < num_settings; i++) {
         if (!settings[i].text)
@@ -420,7 +460,7 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         if (rc != OK)
             return rc;
     }
-    rc = check_options(&args, settings, num_settings, schedule_csv, err);
+    rc = check_options(&args, settings, num_settings, err);
     if (rc != OK)
         return rc;
     request->options.record_ops =
@@ -432,8 +472,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         request->options.progress_ctx = &ticker;
     }
     struct step_answer answer = {0};
-    if (schedule_csv)
-        rc = read_schedule(schedule_csv, settings, num_settings, request, &answer.custom, err);
+    if (args.schedule_csv)
+        rc = read_schedule(args.schedule_csv, settings, num_settings, request, &answer.custom, err);
     if (rc == OK && args.sweeps.count > 0)
         rc = sim_sweep(command, &args, err);
     else if (rc == OK && !args.step)

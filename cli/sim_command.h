@@ -10,12 +10,13 @@ struct sim_args {
     struct step_request request;
     const char *job_path; /* NULL: the step is given by options */
     struct option_list overrides, sweeps;
+    const char *schedule_csv; /* op lists of the step; NULL: by --schedule */
     const char *trace_path, *ops_path;
     const char *plan_path;   /* the plan to simulate; NULL: plan_for() makes one */
     const char *record_path; /* a run record to write, with the tables of real runs */
     bool step, json, csv, table, explain, no_wall;
     int64_t monte_carlo;
-    int threads; /* 0: all cores */
+    int64_t threads; /* 0: all cores */
 };
 
 /* `JOB --step`: simulate one step of the job's plan. */

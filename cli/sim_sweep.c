@@ -313,7 +313,7 @@ enum status sim_sweep(const struct command *command, const struct sim_args *args
 {
     struct sweep sweep = {.command = command, .args = args, .num_points = 1};
     enum status rc = OK;
-    int started = 0, threads = args->threads;
+    int started = 0, threads = (int)args->threads;
     pthread_t *workers = NULL;
     if (args->overrides.count + args->sweeps.count > OPTION_LIST_MAX)
         return err_set(err, ERR_INPUT, "--set and --sweep given more than %d times together",

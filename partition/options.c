@@ -154,6 +154,7 @@ enum status options_parse(struct command_line *line, int argc, char **argv, stru
 size_t options_help(const struct option *options, int num_options, char *buf, size_t size)
 {
     size_t used = 0, width = strlen("--help");
+    bool grouped = false;
     char shown[NAME_MAX_LEN], left[2 * NAME_MAX_LEN];
     if (size > 0)
         buf[0] = '\0';
@@ -163,8 +164,11 @@ size_t options_help(const struct option *options, int num_options, char *buf, si
             w += 1 + strlen(options[i].arg);
         if (w > width && w <= 32)
             width = w;
+        grouped = grouped || options[i].group;
     }
     for (int i = 0; i < num_options; i++) {
+        if (options[i].group)
+            APPEND("\n%s:\n", options[i].group);
         snprintf(left, sizeof left, "%s%s%s", dashed(options[i].name, shown),
                  options[i].arg ? " " : "", options[i].arg ? options[i].arg : "");
         if (strlen(left) > width)
@@ -172,6 +176,6 @@ size_t options_help(const struct option *options, int num_options, char *buf, si
         else
             APPEND("  %-*s  %s\n", (int)width, left, options[i].help);
     }
-    APPEND("  %-*s  %s\n", (int)width, "--help", "this text");
+    APPEND("%s  %-*s  %s\n", grouped ? "\n" : "", (int)width, "--help", "this text");
     return used;
 }

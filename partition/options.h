@@ -37,10 +37,11 @@ struct option {
     const char *name; /* without dashes; a single letter takes one dash: "n" is "-n" */
     enum option_type type;
     void *value;
-    const char *arg;  /* placeholder in the help, NULL for flags */
-    const char *help; /* one line that states the default */
-    int64_t min, max; /* OPTION_INT only */
-    bool *seen;       /* may be NULL; set when the option was given */
+    const char *arg;   /* placeholder in the help, NULL for flags */
+    const char *help;  /* one line that states the default */
+    int64_t min, max;  /* OPTION_INT only */
+    bool *seen;        /* may be NULL; set when the option was given */
+    const char *group; /* a heading that the help prints above this option; NULL: none */
 };
 
 /* A row of an option table: OPTION("n", INT, &ranks, "RANKS", "ranks (default 1)", .max = 64). The
