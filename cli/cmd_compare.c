@@ -560,4 +560,4 @@ static enum status run_compare(const struct command *command, int argc, char **a
 
 const struct command command_compare = {
     "compare", "RUN_DIR | --matrix JOB -n RANKS [--tolerance 5%]",
-    "set the simulated step time against the measured one", run_compare};
+    "set a simulation beside the real run, or beside a matrix of runs", run_compare};

@@ -189,7 +189,8 @@ const struct command command_profile = {"profile", "[--model MODEL] [-n RANKS] [
                                         "measure this machine into the profile store", run_front};
 const struct command command_eval = {"eval", "CHECKPOINT JOB [-n RANKS]",
                                      "evaluate a checkpoint on the job's test data", run_front};
-const struct command command_export = {"export", "CHECKPOINT -o FILE.safetensors",
-                                       "hand the weights to other tools", run_front};
+const struct command command_export = {
+    "export", "CHECKPOINT -o FILE.safetensors",
+    "write the weights of a checkpoint as Hugging Face safetensors", run_front};
 const struct command command_checkpoint = {
     "checkpoint", "verify DIR", "compare a checkpoint's files with their digests", run_front};

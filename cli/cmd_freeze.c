@@ -183,7 +183,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
     return rc;
 }
 
-const struct command command_freeze = {.name = "freeze",
-                                       .args = "--layers L --alpha A --epochs N [options]",
-                                       .summary = "the frozen prefix per epoch",
-                                       .run = run};
+const struct command command_freeze = {
+    .name = "freeze",
+    .args = "--layers L --alpha A --epochs N [options]",
+    .summary = "how many layers a freeze policy has frozen in each epoch",
+    .run = run};

@@ -106,5 +106,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
     return rc;
 }
 
-const struct command command_model = {
-    .name = "model", .args = "MODEL", .summary = "the sublayers of a model", .run = run};
+const struct command command_model = {.name = "model",
+                                      .args = "MODEL",
+                                      .summary =
+                                          "the sublayers of a model: parameters, operations, bytes",
+                                      .run = run};

@@ -317,7 +317,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
         OPTION("cached", FLAG, &q.cached, NULL,
                "the frozen layers' output is in the cache already"),
         OPTION("all-frozen", FLAG, &q.all_frozen, NULL,
-               "a table over F = 0..L, our plan beside the release's"),
+               "a table over F = 0..L, beside the plans of PipeTransformer's released code"),
         OPTION("explain", FLAG, &q.explain, NULL,
                "the next best plans, and why each other pipeline length was rejected"),
         OPTION("simulate", FLAG, &q.simulate, NULL,
@@ -337,7 +337,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
         OPTION("efficiency", RATIO, &q.efficiency, "X",
                "speed of kernels or roofline, more than 0 to 1 (default: the job's, 1)",
                .seen = &q.scaled),
-        OPTION("db", STRING, &q.db_path, "FILE", "profile store (default: the user's own)"),
+        OPTION("db", STRING, &q.db_path, "FILE",
+               "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),
         OPTION("json", FLAG, &q.as_json, NULL, "one JSON object"),
     };
     struct command_line line = COMMAND_LINE(options, 1);

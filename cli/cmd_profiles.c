@@ -401,7 +401,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
     const char *names[NUM_ACTIONS];
     bool seen[9] = {false};
     struct option options[] = {
-        OPTION("db", STRING, &q.db, "FILE", "the store [$ELAPSE_DB, ~/.local/share/elapse]"),
+        OPTION("db", STRING, &q.db, "FILE",
+               "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),
         OPTION("json", FLAG, &q.json, NULL, "one JSON object on stdout"),
         OPTION("device", STRING, &q.device, "KIND", "list: only this kind of device"),
         OPTION("o", STRING, &q.out, "FILE", "export: to a file [stdout]"),

@@ -190,5 +190,6 @@ static enum status run(const struct command *command, int argc, char **argv, str
     return rc;
 }
 
-const struct command command_runs = {"runs", "list | show [RUN] [--db FILE] [--json]",
-                                     "run records, simulated and real [show: the last]", run};
+const struct command command_runs = {
+    "runs", "list | show [RUN] [--db FILE] [--json]",
+    "list recorded runs, simulated and real, or show one (default: the last)", run};

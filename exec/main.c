@@ -387,7 +387,8 @@ static enum status run_profile(const struct exec_command *command, struct call *
         OPTION("retune", FLAG, &q.measure.retune, NULL,
                "time the GPU libraries' algorithms again and replace the stored choices"),
         OPTION("name", STRING, &q.name, "NAME", "of the profile (default: KIND-HOST)"),
-        OPTION("db", STRING, &q.db, "FILE", "profile store (default: the user's)"),
+        OPTION("db", STRING, &q.db, "FILE",
+               "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),
         OPTION("json", FLAG, &q.json, NULL, "print one JSON object"),
     };
     struct command_line line = COMMAND_LINE(table, 0);
