@@ -24,14 +24,15 @@ static enum status parse(struct vars *vars, int argc, char **argv)
 {
     *vars = (struct vars){.out = "default", .ranks = 1, .latency_ns = 5000};
     const struct option table[] = {
-        {"json",    OPTION_FLAG,   &vars->json,             NULL,    "one object",    0, 0,  &vars->json_seen },
-        {"o",       OPTION_STRING, &vars->out,              "FILE",  "output",        0, 0,  NULL             },
-        {"set",     OPTION_LIST,   &vars->sets,             "a.b=v", "override",      0, 0,  NULL             },
-        {"n",       OPTION_INT,    &vars->ranks,            "RANKS", "ranks (1)",     1, 64, &vars->ranks_seen},
-        {"latency", OPTION_NS,     &vars->latency_ns,       "TIME",  "latency (5us)", 0, 0,  NULL             },
-        {"mem",     OPTION_BYTES,  &vars->mem_bytes,        "BYTES", "memory",        0, 0,  NULL             },
-        {"link",    OPTION_RATE,   &vars->link_bytes_per_s, "RATE",  "bandwidth",     0, 0,  NULL             },
-        {"alpha",   OPTION_RATIO,  &vars->alpha,            "A",     "share",         0, 0,  NULL             },
+        OPTION("json", FLAG, &vars->json, NULL, "one object", .seen = &vars->json_seen),
+        OPTION("o", STRING, &vars->out, "FILE", "output"),
+        OPTION("set", LIST, &vars->sets, "a.b=v", "override"),
+        OPTION("n", INT, &vars->ranks, "RANKS", "ranks (1)", .min = 1, .max = 64,
+               .seen = &vars->ranks_seen),
+        OPTION("latency", NS, &vars->latency_ns, "TIME", "latency (5us)"),
+        OPTION("mem", BYTES, &vars->mem_bytes, "BYTES", "memory"),
+        OPTION("link", RATE, &vars->link_bytes_per_s, "RATE", "bandwidth"),
+        OPTION("alpha", RATIO, &vars->alpha, "A", "share"),
     };
     vars->line = (struct command_line)COMMAND_LINE(table, 2);
     return options_parse(&vars->line, argc, argv, &vars->err);
@@ -143,8 +144,8 @@ static void options_help__aligns_and_reports_the_length_needed(void **state)
 {
     (void)state;
     const struct option table[] = {
-        {"json", OPTION_FLAG, NULL, NULL,    "one object", 0, 0, NULL},
-        {"n",    OPTION_INT,  NULL, "RANKS", "ranks",      0, 0, NULL},
+        OPTION("json", FLAG, NULL, NULL, "one object"),
+        OPTION("n", INT, NULL, "RANKS", "ranks"),
     };
     char text[256], small[8];
     size_t need = options_help(table, 2, text, sizeof text);
@@ -153,6 +154,18 @@ static void options_help__aligns_and_reports_the_length_needed(void **state)
     assert_int_equal(options_help(table, 2, small, sizeof small), need);
     assert_int_equal(small[7], '\0');
     assert_int_equal(options_help(table, 2, NULL, 0), need);
+}
+
+static void options_help__prints_the_heading_of_a_group(void **state)
+{
+    (void)state;
+    const struct option table[] = {
+        OPTION("a", FLAG, NULL, NULL, "one"),
+        OPTION("b", FLAG, NULL, NULL, "two", .group = "others"),
+    };
+    char text[256];
+    options_help(table, 2, text, sizeof text);
+    assert_string_equal(text, "  -a      one\n\nothers:\n  -b      two\n\n  --help  this text\n");
 }
 
 int main(void)
@@ -166,6 +179,7 @@ int main(void)
         cmocka_unit_test(options_parse__refuses_misuse),
         cmocka_unit_test(options_parse__refuses_list_beyond_its_limit),
         cmocka_unit_test(options_help__aligns_and_reports_the_length_needed),
+        cmocka_unit_test(options_help__prints_the_heading_of_a_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
