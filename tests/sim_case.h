@@ -40,6 +40,13 @@ struct sim_case {
     struct sim_result result;
 };
 
+/* The initializer of a case: K ranks, M micro-batches, times of an item's three passes, then what
+ * else the case has. */
+#define SIM_CASE(kind_, K_, M_, f_, i_, w_, ...)                                                   \
+    {                                                                                              \
+        .kind = (kind_), .K = (K_), .M = (M_), .f = (f_), .i = (i_), .w = (w_), __VA_ARGS__        \
+    }
+
 static inline void sim_case_clear(struct sim_case *c)
 {
     model_clear(&c->model);

@@ -10,6 +10,17 @@
 
 static const enum sim_engine both[] = {ENGINE_EVENT, ENGINE_RELAX};
 
+/* Both engines give this time of the step. */
+static void assert_steps(const struct sim_case *c, int64_t want_ns)
+{
+    for (int e = 0; e < 2; e++) {
+        struct sim_case one = *c;
+        sim_case_run(&one, both[e]);
+        assert_int_equal(one.result.step_ns, want_ns);
+        sim_case_clear(&one);
+    }
+}
+
 static uint64_t rng_state;
 static int64_t rng(int64_t below)
 {
@@ -27,12 +38,7 @@ static void sim_step__gpipe_and_1f1b_take_m_plus_k_minus_1_rounds(void **state)
         for (int K = 1; K <= 6; K++) {
             for (int M = 1; M <= 12; M += 3) {
                 for (int e = 0; e < 2; e++) {
-                    struct sim_case c = {.kind = (enum schedule_kind)kind,
-                                         .K = K,
-                                         .M = M,
-                                         .f = 1003,
-                                         .i = 700,
-                                         .w = 900};
+                    struct sim_case c = SIM_CASE((enum schedule_kind)kind, K, M, 1003, 700, 900);
                     sim_case_run(&c, both[e]);
                     assert_int_equal(c.result.step_ns, (M + K - 1) * (1003 + 1600));
                     int64_t idle = 0;
@@ -59,13 +65,8 @@ static void sim_step__interleaved_bubble_shrinks_with_chunks(void **state)
         for (int v = 1; v <= 4; v++) {
             for (int e = 0; e < 2; e++) {
                 int M = 2 * K;
-                struct sim_case c = {.kind = SCHEDULE_INTERLEAVED,
-                                     .K = K,
-                                     .M = M,
-                                     .chunks = v,
-                                     .f = 600,
-                                     .i = 500,
-                                     .w = 700};
+                struct sim_case c =
+                    SIM_CASE(SCHEDULE_INTERLEAVED, K, M, 600, 500, 700, .chunks = v);
                 sim_case_run(&c, both[e]);
                 /* a stage is 1/v of a device's work: f + b = v * 1800 */
                 assert_int_equal(c.result.step_ns, M * v * 1800 + (K - 1) * 1800);
@@ -80,13 +81,8 @@ static void sim_step__gpipe_waits_for_its_slowest_stage(void **state)
 {
     (void)state;
     const int64_t f[4] = {300, 1100, 200, 700};
-    for (int e = 0; e < 2; e++) {
-        struct sim_case c = {
-            .kind = SCHEDULE_GPIPE, .K = 4, .M = 7, .f = 1, .i = 1, .w = 1, .stage_f = f};
-        sim_case_run(&c, both[e]);
-        assert_int_equal(c.result.step_ns, (2300 + 6 * 1100) + 2 * (2300 + 6 * 1100));
-        sim_case_clear(&c);
-    }
+    struct sim_case c = SIM_CASE(SCHEDULE_GPIPE, 4, 7, 1, 1, 1, .stage_f = f);
+    assert_steps(&c, (2300 + 6 * 1100) + 2 * (2300 + 6 * 1100));
 }
 
 /* Zero bubble with f = I = W: ZB-H1 leaves (K-1) f of 1F1B's 3 (K-1) f on each device's own span;
@@ -97,19 +93,11 @@ static void sim_step__zero_bubble_schedules_fill_the_spans(void **state)
     for (int e = 0; e < 2; e++) {
         for (int K = 2; K <= 6; K++) {
             int M = 3 * K;
-            struct sim_case h1 = {
-                .kind = SCHEDULE_ZB_H1, .K = K, .M = M, .f = 1000, .i = 1000, .w = 1000};
+            struct sim_case h1 = SIM_CASE(SCHEDULE_ZB_H1, K, M, 1000, 1000, 1000);
             sim_case_run(&h1, both[e]);
-            struct sim_case h2 = {
-                .kind = SCHEDULE_ZB_H2, .K = K, .M = M, .f = 1000, .i = 1000, .w = 1000};
+            struct sim_case h2 = SIM_CASE(SCHEDULE_ZB_H2, K, M, 1000, 1000, 1000);
             sim_case_run(&h2, both[e]);
-            struct sim_case v = {.kind = SCHEDULE_ZB_V,
-                                 .K = K,
-                                 .M = M,
-                                 .chunks = 2,
-                                 .f = 1000,
-                                 .i = 1000,
-                                 .w = 1000};
+            struct sim_case v = SIM_CASE(SCHEDULE_ZB_V, K, M, 1000, 1000, 1000, .chunks = 2);
             sim_case_run(&v, both[e]);
             int64_t h1_idle = 0, h2_idle = 0, v_idle = 0;
             for (int k = 0; k < K; k++) {
@@ -171,21 +159,10 @@ static void sim_step__v_schedules_hold_and_wait_as_published(void **state)
 static void sim_step__gpipe_pays_each_boundary_twice(void **state)
 {
     (void)state;
-    for (int e = 0; e < 2; e++) {
-        for (int K = 1; K <= 5; K++) {
-            struct sim_case c = {.kind = SCHEDULE_GPIPE,
-                                 .K = K,
-                                 .M = 6,
-                                 .f = 1000,
-                                 .i = 700,
-                                 .w = 800,
-                                 .act = 100,
-                                 .link = 1e9,
-                                 .latency = 50};
-            sim_case_run(&c, both[e]);
-            assert_int_equal(c.result.step_ns, (6 + K - 1) * 2500 + 2 * (K - 1) * 150);
-            sim_case_clear(&c);
-        }
+    for (int K = 1; K <= 5; K++) {
+        struct sim_case c =
+            SIM_CASE(SCHEDULE_GPIPE, K, 6, 1000, 700, 800, .act = 100, .link = 1e9, .latency = 50);
+        assert_steps(&c, (6 + K - 1) * 2500 + 2 * (K - 1) * 150);
     }
 }
 
@@ -195,22 +172,11 @@ static void sim_step__gpipe_pays_each_boundary_twice(void **state)
 static void sim_step__1f1b_pays_a_round_trip_every_k_microbatches(void **state)
 {
     (void)state;
-    for (int e = 0; e < 2; e++) {
-        for (int K = 2; K <= 6; K++) {
-            for (int n = 1; n <= 4; n++) {
-                int M = n * K;
-                struct sim_case c = {.kind = SCHEDULE_1F1B,
-                                     .K = K,
-                                     .M = M,
-                                     .f = 1000,
-                                     .i = 1000,
-                                     .w = 1000,
-                                     .latency = 10};
-                sim_case_run(&c, both[e]);
-                assert_int_equal(c.result.step_ns,
-                                 (M + K - 1) * 3000 + 10 * (2 * (K - 1) * n + 2 * (K - 2)));
-                sim_case_clear(&c);
-            }
+    for (int K = 2; K <= 6; K++) {
+        for (int n = 1; n <= 4; n++) {
+            int M = n * K;
+            struct sim_case c = SIM_CASE(SCHEDULE_1F1B, K, M, 1000, 1000, 1000, .latency = 10);
+            assert_steps(&c, (M + K - 1) * 3000 + 10 * (2 * (K - 1) * n + 2 * (K - 2)));
         }
     }
 }
@@ -282,20 +248,11 @@ static void sim_step__waiting_for_a_cache_read_counts_as_transfer(void **state)
 static void sim_step__eager_1f1b_pays_each_boundary_twice(void **state)
 {
     (void)state;
-    for (int e = 0; e < 2; e++) {
-        for (int K = 1; K <= 6; K++) {
-            for (int n = 1; n <= 4; n++) {
-                struct sim_case c = {.kind = SCHEDULE_EAGER_1F1B,
-                                     .K = K,
-                                     .M = n * K,
-                                     .f = 1000,
-                                     .i = 1000,
-                                     .w = 1000,
-                                     .latency = 1500};
-                sim_case_run(&c, both[e]);
-                assert_int_equal(c.result.step_ns, (n * K + K - 1) * 3000 + 2 * (K - 1) * 1500);
-                sim_case_clear(&c);
-            }
+    for (int K = 1; K <= 6; K++) {
+        for (int n = 1; n <= 4; n++) {
+            struct sim_case c =
+                SIM_CASE(SCHEDULE_EAGER_1F1B, K, n * K, 1000, 1000, 1000, .latency = 1500);
+            assert_steps(&c, (n * K + K - 1) * 3000 + 2 * (K - 1) * 1500);
         }
     }
 }
@@ -305,22 +262,12 @@ static void sim_step__eager_1f1b_pays_each_boundary_twice(void **state)
 static void sim_step__breadth_first_pays_the_way_to_the_last_rank(void **state)
 {
     (void)state;
-    for (int e = 0; e < 2; e++) {
-        for (int K = 2; K <= 5; K++) {
-            for (int v = 1; v <= 4; v++) {
-                const int M = 2 * K;
-                struct sim_case c = {.kind = SCHEDULE_BREADTH_FIRST,
-                                     .K = K,
-                                     .M = M,
-                                     .chunks = v,
-                                     .f = 1000,
-                                     .i = 1000,
-                                     .w = 1000,
-                                     .latency = 500};
-                sim_case_run(&c, both[e]);
-                assert_int_equal(c.result.step_ns, (M * v + K - 1) * 3000 + 2 * (K - 1) * 500);
-                sim_case_clear(&c);
-            }
+    for (int K = 2; K <= 5; K++) {
+        for (int v = 1; v <= 4; v++) {
+            const int M = 2 * K;
+            struct sim_case c = SIM_CASE(SCHEDULE_BREADTH_FIRST, K, M, 1000, 1000, 1000,
+                                         .chunks = v, .latency = 500);
+            assert_steps(&c, (M * v + K - 1) * 3000 + 2 * (K - 1) * 500);
         }
     }
 }
@@ -330,22 +277,12 @@ static void sim_step__breadth_first_pays_the_way_to_the_last_rank(void **state)
 static void sim_step__interleaved_pays_each_boundary_once_a_direction(void **state)
 {
     (void)state;
-    for (int e = 0; e < 2; e++) {
-        for (int K = 2; K <= 5; K++) {
-            for (int v = 2; v <= 4; v++) {
-                int M = 3 * K;
-                struct sim_case c = {.kind = SCHEDULE_INTERLEAVED,
-                                     .K = K,
-                                     .M = M,
-                                     .chunks = v,
-                                     .f = 1000,
-                                     .i = 1000,
-                                     .w = 1000,
-                                     .latency = 10};
-                sim_case_run(&c, both[e]);
-                assert_int_equal(c.result.step_ns, (M * v + K - 1) * 3000 + 10 * 2 * (K * v - 1));
-                sim_case_clear(&c);
-            }
+    for (int K = 2; K <= 5; K++) {
+        for (int v = 2; v <= 4; v++) {
+            int M = 3 * K;
+            struct sim_case c =
+                SIM_CASE(SCHEDULE_INTERLEAVED, K, M, 1000, 1000, 1000, .chunks = v, .latency = 10);
+            assert_steps(&c, (M * v + K - 1) * 3000 + 10 * 2 * (K * v - 1));
         }
     }
 }
@@ -355,21 +292,11 @@ static void sim_step__interleaved_pays_each_boundary_once_a_direction(void **sta
 static void sim_step__zb_h1_absorbs_messages_in_the_steady_state(void **state)
 {
     (void)state;
-    for (int e = 0; e < 2; e++) {
-        for (int K = 2; K <= 6; K++) {
-            for (int n = 2; n <= 4; n++) {
-                int M = n * K;
-                struct sim_case c = {.kind = SCHEDULE_ZB_H1,
-                                     .K = K,
-                                     .M = M,
-                                     .f = 1000,
-                                     .i = 1000,
-                                     .w = 1000,
-                                     .latency = 10};
-                sim_case_run(&c, both[e]);
-                assert_int_equal(c.result.step_ns, M * 3000 + (K - 1) * 1000 + 10 * 4 * (K - 1));
-                sim_case_clear(&c);
-            }
+    for (int K = 2; K <= 6; K++) {
+        for (int n = 2; n <= 4; n++) {
+            int M = n * K;
+            struct sim_case c = SIM_CASE(SCHEDULE_ZB_H1, K, M, 1000, 1000, 1000, .latency = 10);
+            assert_steps(&c, M * 3000 + (K - 1) * 1000 + 10 * 4 * (K - 1));
         }
     }
 }
@@ -382,14 +309,8 @@ static void sim_step__frozen_stages_run_forward_only(void **state)
     for (int e = 0; e < 2; e++) {
         for (int p = 1; p < 5; p++) {
             int K = 6, M = 7;
-            struct sim_case c = {.kind = SCHEDULE_GPIPE,
-                                 .K = K,
-                                 .M = M,
-                                 .f = 1000,
-                                 .i = 700,
-                                 .w = 800,
-                                 .num_frozen = p,
-                                 .frozen = FROZEN_SPREAD};
+            struct sim_case c = SIM_CASE(SCHEDULE_GPIPE, K, M, 1000, 700, 800, .num_frozen = p,
+                                         .frozen = FROZEN_SPREAD);
             sim_case_run(&c, both[e]);
             assert_int_equal(c.result.step_ns,
                              (M + K - 1) * 1000 + (K - p - 1) * 1500 + 800 + (M - 1) * 1500);
@@ -408,15 +329,8 @@ static void sim_step__recompute_repeats_every_forward(void **state)
     (void)state;
     for (int e = 0; e < 2; e++) {
         int K = 4, M = 6;
-        struct sim_case c = {.kind = SCHEDULE_GPIPE,
-                             .K = K,
-                             .M = M,
-                             .f = 1000,
-                             .i = 700,
-                             .w = 800,
-                             .stash = 100,
-                             .act = 1,
-                             .recompute = RECOMPUTE_ALWAYS};
+        struct sim_case c = SIM_CASE(SCHEDULE_GPIPE, K, M, 1000, 700, 800, .stash = 100, .act = 1,
+                                     .recompute = RECOMPUTE_ALWAYS);
         struct sim_case once = c;
         once.recompute = RECOMPUTE_NEVER;
         sim_case_run(&c, both[e]);
@@ -443,15 +357,8 @@ static void sim_step__half_duplex_is_never_faster(void **state)
     (void)state;
     int64_t step[2];
     for (int half = 0; half < 2; half++) {
-        struct sim_case c = {.kind = SCHEDULE_1F1B,
-                             .K = 4,
-                             .M = 8,
-                             .f = 1000,
-                             .i = 1000,
-                             .w = 1000,
-                             .act = 3000,
-                             .link = 1e9,
-                             .half_duplex = half};
+        struct sim_case c = SIM_CASE(SCHEDULE_1F1B, 4, 8, 1000, 1000, 1000, .act = 3000,
+                                     .link = 1e9, .half_duplex = half);
         sim_case_run(&c, ENGINE_EVENT);
         step[half] = c.result.step_ns;
         /* an inner rank sends 8 activations and 8 gradients of 3 us */
@@ -467,16 +374,8 @@ static void sim_step__ring_allreduce_takes_its_formula(void **state)
     (void)state;
     for (int R = 2; R <= 8; R++) {
         for (int e = 0; e < 2; e++) {
-            struct sim_case c = {.kind = SCHEDULE_1F1B,
-                                 .K = 1,
-                                 .R = R,
-                                 .M = 4,
-                                 .f = 1000,
-                                 .i = 1000,
-                                 .w = 1000,
-                                 .params = 1000,
-                                 .link = 1e9,
-                                 .latency = 70};
+            struct sim_case c = SIM_CASE(SCHEDULE_1F1B, 1, 4, 1000, 1000, 1000, .R = R,
+                                         .params = 1000, .link = 1e9, .latency = 70);
             sim_case_run(&c, both[e]);
             int64_t wire = (2 * (R - 1) * 4000 + R - 1) / R;
             assert_int_equal(c.result.allreduce_ns, wire + 2 * (R - 1) * 70);
@@ -490,18 +389,8 @@ static void sim_step__ring_allreduce_takes_its_formula(void **state)
 static void sim_step__rings_share_an_uplink_fairly(void **state)
 {
     (void)state;
-    struct sim_case c = {.kind = SCHEDULE_GPIPE,
-                         .K = 4,
-                         .R = 2,
-                         .nodes = 2,
-                         .M = 2,
-                         .f = 0,
-                         .i = 0,
-                         .w = 0,
-                         .params = 1000000,
-                         .link = 1e12,
-                         .uplink = 1e9,
-                         .latency = 0};
+    struct sim_case c = SIM_CASE(SCHEDULE_GPIPE, 4, 2, 0, 0, 0, .R = 2, .nodes = 2,
+                                 .params = 1000000, .link = 1e12, .uplink = 1e9, .latency = 0);
     sim_case_run(&c, ENGINE_EVENT);
     assert_int_equal(c.result.step_ns, 4 * 4000000);
     assert_int_equal(c.result.allreduce_ns, 4 * 4000000);
@@ -646,17 +535,8 @@ static void sim_step__tied_tables_share_an_uplink(void **state)
 {
     (void)state;
     struct err err = {0};
-    struct sim_case c = {.kind = SCHEDULE_GPIPE,
-                         .K = 2,
-                         .R = 2,
-                         .nodes = 2,
-                         .M = 2,
-                         .f = 1000,
-                         .i = 1000,
-                         .w = 1000,
-                         .link = 1e12,
-                         .uplink = 1e9,
-                         .tied = 1000};
+    struct sim_case c = SIM_CASE(SCHEDULE_GPIPE, 2, 2, 1000, 1000, 1000, .R = 2, .nodes = 2,
+                                 .link = 1e12, .uplink = 1e9, .tied = 1000);
     sim_case_run(&c, ENGINE_AUTO);
     /* a replica on each node: the copy's gradient, of two replicas, crosses from 7000 on */
     assert_int_equal(c.result.step_ns, 7000 + 4000 + 4);
@@ -797,14 +677,8 @@ static void sim_step__slower_links_never_help_a_fixed_list(void **state)
 static void sim_step__jitter_repeats_for_a_seed_and_differs_between_seeds(void **state)
 {
     (void)state;
-    struct sim_case c = {.kind = SCHEDULE_1F1B,
-                         .K = 4,
-                         .M = 8,
-                         .f = 100000,
-                         .i = 100000,
-                         .w = 100000,
-                         .act = 1000,
-                         .link = 1e9};
+    struct sim_case c =
+        SIM_CASE(SCHEDULE_1F1B, 4, 8, 100000, 100000, 100000, .act = 1000, .link = 1e9);
     c.options.jitter = 0.05;
     c.options.seed = 1;
     sim_case_run(&c, ENGINE_AUTO);
@@ -857,8 +731,7 @@ static void sim_step__a_straggler_is_named_as_the_cause(void **state)
 {
     (void)state;
     for (int e = 0; e < 2; e++) {
-        struct sim_case c = {
-            .kind = SCHEDULE_1F1B, .K = 4, .M = 16, .f = 1000, .i = 1000, .w = 1000};
+        struct sim_case c = SIM_CASE(SCHEDULE_1F1B, 4, 16, 1000, 1000, 1000);
         struct err err = {0};
         sim_case_build(&c);
         c.cluster.devices[2].speed = 0.5;
@@ -876,14 +749,8 @@ static void sim_step__out_of_memory_names_device_time_and_contents(void **state)
 {
     (void)state;
     for (int e = 0; e < 2; e++) {
-        struct sim_case c = {.kind = SCHEDULE_GPIPE,
-                             .K = 2,
-                             .M = 8,
-                             .f = 1000,
-                             .i = 1000,
-                             .w = 1000,
-                             .stash = 1000,
-                             .act = 10};
+        struct sim_case c =
+            SIM_CASE(SCHEDULE_GPIPE, 2, 8, 1000, 1000, 1000, .stash = 1000, .act = 10);
         sim_case_build(&c);
         c.cluster.devices[1].mem_bytes = 5100; /* buffer 10 + stash 1000 each: the sixth fails */
         struct err err = {0};
@@ -901,8 +768,7 @@ static void sim_step__deadlock_is_an_error_that_names_the_op(void **state)
 {
     (void)state;
     for (int e = 0; e < 2; e++) {
-        struct sim_case c = {
-            .kind = SCHEDULE_GPIPE, .K = 2, .M = 2, .f = 1000, .i = 1000, .w = 1000};
+        struct sim_case c = SIM_CASE(SCHEDULE_GPIPE, 2, 2, 1000, 1000, 1000);
         sim_case_build(&c);
         /* rank 0 sends nothing: its list ends at once */
         c.full.ranks[0].num_ops = 0;
@@ -919,17 +785,9 @@ static void sim_step__refuses_reductions_longer_than_time(void **state)
     (void)state;
     for (int e = 0; e < 2; e++) {
         for (int kind = 0; kind < ALLREDUCE_KIND_COUNT + 1; kind++) {
-            struct sim_case c = {.kind = SCHEDULE_GPIPE,
-                                 .K = 1,
-                                 .R = 2,
-                                 .M = 1,
-                                 .chunks = 1,
-                                 .nodes = 2,
-                                 .f = 1000,
-                                 .i = 1000,
-                                 .w = 1000,
-                                 .params = 1000,
-                                 .latency = INT64_MAX};
+            struct sim_case c =
+                SIM_CASE(SCHEDULE_GPIPE, 1, 1, 1000, 1000, 1000, .R = 2, .chunks = 1, .nodes = 2,
+                         .params = 1000, .latency = INT64_MAX);
             struct err err = {0};
             sim_case_build(&c);
             c.options.allreduce = (enum allreduce_kind)(kind % ALLREDUCE_KIND_COUNT);

@@ -47,18 +47,8 @@ static void sim_step__survives_each_failed_allocation(void **state)
         skip(); /* the sanitizer has the allocator */
     static const enum sim_engine engines[] = {ENGINE_EVENT, ENGINE_RELAX};
     for (int e = 0; e < 2; e++) {
-        struct sim_case c = {.kind = SCHEDULE_1F1B,
-                             .K = 3,
-                             .R = 2,
-                             .nodes = 2,
-                             .M = 6,
-                             .f = 1000,
-                             .i = 1000,
-                             .w = 1000,
-                             .act = 3000,
-                             .params = 100,
-                             .link = 1e9,
-                             .uplink = 1e9};
+        struct sim_case c = SIM_CASE(SCHEDULE_1F1B, 3, 6, 1000, 1000, 1000, .R = 2, .nodes = 2,
+                                     .act = 3000, .params = 100, .link = 1e9, .uplink = 1e9);
         c.options.record_ops = true;
         sim_case_build(&c);
         enum status rc = ERR_NOMEM;

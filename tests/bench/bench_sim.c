@@ -58,17 +58,8 @@ static void report(const char *what, double got, const char *unit, double target
 int main(void)
 {
     { /* contention: activations and gradients meet on every port, stages on the uplinks */
-        struct sim_case c = {.kind = SCHEDULE_1F1B,
-                             .K = 64,
-                             .M = 1024,
-                             .nodes = 8,
-                             .f = 1000000,
-                             .i = 1000000,
-                             .w = 1000000,
-                             .act = 8000000,
-                             .link = 16e9,
-                             .uplink = 10e9,
-                             .latency = 5000};
+        struct sim_case c = SIM_CASE(SCHEDULE_1F1B, 64, 1024, 1000000, 1000000, 1000000, .nodes = 8,
+                                     .act = 8000000, .link = 16e9, .uplink = 10e9, .latency = 5000);
         sim_case_build(&c);
         double s = time_engine(&c, ENGINE_EVENT, 5);
         report("event engine with contention, 64x1024, events", (double)c.result.events / s / 1e6,
@@ -76,15 +67,8 @@ int main(void)
         sim_case_clear(&c);
     }
     {
-        struct sim_case c = {.kind = SCHEDULE_1F1B,
-                             .K = 64,
-                             .M = 1024,
-                             .f = 1000000,
-                             .i = 1000000,
-                             .w = 1000000,
-                             .act = 1000000,
-                             .link = 16e9,
-                             .latency = 5000};
+        struct sim_case c = SIM_CASE(SCHEDULE_1F1B, 64, 1024, 1000000, 1000000, 1000000,
+                                     .act = 1000000, .link = 16e9, .latency = 5000);
         sim_case_build(&c);
         report("K=64 M=1024, one replica, event engine", 1e3 * time_case(&c, ENGINE_EVENT, 5), "ms",
                30, false);
@@ -93,17 +77,9 @@ int main(void)
         sim_case_clear(&c);
     }
     for (int M = 512; M <= 4096; M *= 2) { /* growth with the work */
-        struct sim_case c = {.kind = SCHEDULE_1F1B,
-                             .K = 1024,
-                             .M = M,
-                             .nodes = 128,
-                             .f = 1000000,
-                             .i = 1000000,
-                             .w = 1000000,
-                             .act = 1000000,
-                             .link = 16e9,
-                             .uplink = 10e9,
-                             .latency = 5000};
+        struct sim_case c =
+            SIM_CASE(SCHEDULE_1F1B, 1024, M, 1000000, 1000000, 1000000, .nodes = 128,
+                     .act = 1000000, .link = 16e9, .uplink = 10e9, .latency = 5000);
         char name[64];
         sim_case_build(&c);
         snprintf(name, sizeof name, "1024 stages x %d micro-batches", M);
@@ -111,19 +87,9 @@ int main(void)
         sim_case_clear(&c);
     }
     {
-        struct sim_case c = {.kind = SCHEDULE_1F1B,
-                             .K = 64,
-                             .R = 256,
-                             .M = 256,
-                             .nodes = 2048,
-                             .f = 1000000,
-                             .i = 1000000,
-                             .w = 1000000,
-                             .act = 1000000,
-                             .params = 10000000,
-                             .link = 16e9,
-                             .uplink = 10e9,
-                             .latency = 5000};
+        struct sim_case c = SIM_CASE(SCHEDULE_1F1B, 64, 256, 1000000, 1000000, 1000000, .R = 256,
+                                     .nodes = 2048, .act = 1000000, .params = 10000000,
+                                     .link = 16e9, .uplink = 10e9, .latency = 5000);
         sim_case_build(&c);
         double s = time_case(&c, ENGINE_AUTO, 1);
         report("16384 devices: K=64 R=256 M=256, all-reduce, uplinks", s, "s", 10, false);
@@ -133,15 +99,8 @@ int main(void)
         sim_case_clear(&c);
     }
     {
-        struct sim_case c = {.kind = SCHEDULE_1F1B,
-                             .K = 8,
-                             .M = 32,
-                             .f = 1000000,
-                             .i = 1000000,
-                             .w = 1000000,
-                             .act = 1000000,
-                             .link = 16e9,
-                             .latency = 5000};
+        struct sim_case c = SIM_CASE(SCHEDULE_1F1B, 8, 32, 1000000, 1000000, 1000000,
+                                     .act = 1000000, .link = 16e9, .latency = 5000);
         sim_case_build(&c);
         double start = now_s();
         for (int i = 0; i < 2000; i++)
