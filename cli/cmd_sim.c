@@ -193,26 +193,25 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
 static enum status answer_step(const struct command *command, const struct sim_args *args,
                                struct step_answer *answer, struct err *err)
 {
-    int64_t *pools = calloc((size_t)answer->plan.num_ranks, sizeof *pools);
+    const struct setting setting = {&answer->model, &answer->cluster, &answer->cost.cost};
+    const struct lowered_plan lowered = {&answer->plan, &answer->full, &answer->workload};
+    int64_t *pools = NULL; /* NULL: not known */
     struct json *json = NULL;
     struct step_spread spread = {0};
-    bool known = false;
-    enum status rc = pools ? OK : err_nomem(err);
+    enum status rc = OK;
     if (rc == OK && args->monte_carlo > 0) /* it may be refused, so run it before printing */
         rc = sim_monte_carlo(args, answer, &spread, err);
     if (rc == OK)
         rc = write_ops(args, &answer->result, err);
     if (rc == OK)
-        rc = executor_memory(
-            &answer->cost, &answer->model, &answer->full, &answer->workload, &answer->plan,
-            !device_is_host(&answer->cluster.devices[answer->plan.device[0]]), pools, &known, err);
+        rc = executor_memory(&answer->cost, &setting, &lowered, &pools, err);
     if (rc == OK && !args->json) {
-        print_step(answer, known ? pools : NULL, args->no_wall);
+        print_step(answer, pools, args->no_wall);
     } else if (rc == OK) {
         json = command_json(command);
         add_plan(json, answer);
         add_inputs(json, answer, &args->request.options);
-        add_result(json, answer, known ? pools : NULL, args->no_wall);
+        add_result(json, answer, pools, args->no_wall);
     }
     if (rc == OK)
         rc = sim_explain(args, answer, &spread, json, err);

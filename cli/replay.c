@@ -197,18 +197,26 @@ out:
     return rc;
 }
 
-enum status executor_memory(const struct cost_handle *cost, const struct model *model,
-                            const struct schedule *full, const struct workload *workload,
-                            const struct plan *plan, bool on_device, int64_t *rank_bytes,
-                            bool *known, struct err *err)
+enum status executor_memory(const struct cost_handle *cost, const struct setting *setting,
+                            const struct lowered_plan *lowered, int64_t **rank_bytes,
+                            struct err *err)
 {
+    const struct model *model = setting->model;
+    const struct plan *plan = lowered->plan;
+    const bool on_device = !device_is_host(&setting->cluster->devices[plan->device[0]]);
     int64_t *stash = calloc((size_t)model->num_items, sizeof *stash);
-    enum status rc = stash ? OK : err_nomem(err);
-    *known = rc == OK;
+    int64_t *got = calloc((size_t)plan->num_ranks, sizeof *got);
+    enum status rc = stash && got ? OK : err_nomem(err);
+    bool known = rc == OK;
     for (int i = 0; rc == OK && i < model->num_items; i++)
-        *known = cost_item_stash(cost, model, i, &stash[i]) && *known;
-    if (rc == OK && *known)
-        rc = pool_memory(model, full, workload, plan, stash, on_device, rank_bytes, err);
+        known = cost_item_stash(cost, model, i, &stash[i]) && known;
+    if (known)
+        rc = pool_memory(model, lowered->full, lowered->workload, plan, stash, on_device, got, err);
+    if (rc == OK && known) {
+        *rank_bytes = got;
+        got = NULL;
+    }
+    free(got);
     free(stash);
     return rc;
 }
@@ -217,14 +225,11 @@ enum status executor_memory(const struct cost_handle *cost, const struct model *
  * kernels keep. */
 static enum status predict_memory(struct replay *replay, struct err *err)
 {
-    int64_t *ranks = calloc((size_t)replay->plan.num_ranks, sizeof *ranks);
-    const bool on_device = !device_is_host(&replay->job.cluster.devices[0]);
-    bool known = false;
-    enum status rc =
-        ranks ? executor_memory(&replay->cost, &replay->job.model, &replay->full, &replay->workload,
-                                &replay->plan, on_device, ranks, &known, err)
-              : err_nomem(err);
-    for (int k = 0; rc == OK && known && k < replay->plan.num_ranks; k++)
+    const struct setting setting = {&replay->job.model, &replay->job.cluster, &replay->cost.cost};
+    const struct lowered_plan lowered = {&replay->plan, &replay->full, &replay->workload};
+    int64_t *ranks = NULL;
+    const enum status rc = executor_memory(&replay->cost, &setting, &lowered, &ranks, err);
+    for (int k = 0; ranks && k < replay->plan.num_ranks; k++)
         replay->pool_bytes = ranks[k] > replay->pool_bytes ? ranks[k] : replay->pool_bytes;
     free(ranks);
     return rc;

@@ -57,12 +57,17 @@ enum status replay_load(const char *run_dir, const char *db_path, struct replay 
                         struct err *err);
 void replay_clear(struct replay *replay);
 
-/* Set rank_bytes[k] to the memory of rank k in a real run of the plan (partition/pool_memory.h).
- * rank_bytes is the caller's array of plan.num_ranks entries. If the profile does not say how much
- * memory the executor's kernels keep for a sample, *known is false and rank_bytes is untouched. */
-enum status executor_memory(const struct cost_handle *cost, const struct model *model,
-                            const struct schedule *full, const struct workload *workload,
-                            const struct plan *plan, bool on_device, int64_t *rank_bytes,
-                            bool *known, struct err *err);
+/* A plan and what it was lowered to; all borrowed. */
+struct lowered_plan {
+    const struct plan *plan;
+    const struct schedule *full;
+    const struct workload *workload;
+};
+/* Set *rank_bytes to a fresh array with the memory of each rank of the plan in a real run
+ * (partition/pool_memory.h). It stays NULL if the profile does not say how much memory the
+ * executor's kernels keep for a sample. */
+enum status executor_memory(const struct cost_handle *cost, const struct setting *setting,
+                            const struct lowered_plan *lowered, int64_t **rank_bytes,
+                            struct err *err);
 
 #endif
