@@ -211,11 +211,71 @@ static bool check_keys(struct parser *p, const cJSON *object, int count, const c
     return ok;
 }
 
-static cJSON *parse_container(struct parser *p, bool object)
+/* Parse a key and the ':' behind it. Fresh text; NULL after recording why. */
+static char *parse_key(struct parser *p)
+{
+    if (p->at == p->end || *p->at != '"')
+        return fail(p, "a key in quotes is missing");
+    const char *text = parse_string(p);
+    if (!text)
+        return NULL;
+    char *key = strdup(text);
+    if (!key) {
+        err_nomem(p->err);
+        return NULL;
+    }
+    skip_space(p);
+    if (p->at == p->end || *p->at != ':') {
+        free(key);
+        return fail(p, "':' is missing");
+    }
+    p->at++;
+    skip_space(p);
+    return key;
+}
+
+/* Parse a member of an object, or an element of an array, and add it. */
+static bool parse_member(struct parser *p, cJSON *self, bool object)
+{
+    char *key = object ? parse_key(p) : NULL;
+    if (object && !key)
+        return false;
+    cJSON *value = parse_value(p);
+    const bool added = value && (object ? cJSON_AddItemToObject(self, key, value)
+                                        : cJSON_AddItemToArray(self, value));
+    free(key);
+    if (value && !added) {
+        err_nomem(p->err);
+        cJSON_Delete(value);
+    }
+    return added;
+}
+
+/* Parse what lies between the brackets, the closing one included. */
+static bool parse_members(struct parser *p, cJSON *self, bool object)
 {
     const char *place = p->at;
-    char close = object ? '}' : ']';
+    const char close = object ? '}' : ']';
     int count = 0;
+    p->at++;
+    skip_space(p);
+    while (p->at == p->end || *p->at != close) {
+        if (count++ > 0) {
+            if (p->at == p->end || *p->at != ',')
+                return fail(p, object ? "',' or '}' is missing" : "',' or ']' is missing") != NULL;
+            p->at++;
+            skip_space(p);
+        }
+        if (!parse_member(p, self, object))
+            return false;
+        skip_space(p);
+    }
+    p->at++;
+    return !object || check_keys(p, self, count, place);
+}
+
+static cJSON *parse_container(struct parser *p, bool object)
+{
     if (++p->depth > MAX_DEPTH)
         return fail(p, "nested deeper than 64");
     cJSON *self = object ? cJSON_CreateObject() : cJSON_CreateArray();
@@ -223,63 +283,12 @@ static cJSON *parse_container(struct parser *p, bool object)
         err_nomem(p->err);
         return NULL;
     }
-    p->at++;
-    skip_space(p);
-    if (p->at < p->end && *p->at == close)
-        goto closed;
-    for (;;) {
-        char *key = NULL;
-        if (object) {
-            if (p->at == p->end || *p->at != '"') {
-                fail(p, "a key in quotes is missing");
-                goto failed;
-            }
-            const char *text = parse_string(p);
-            if (!text)
-                goto failed;
-            key = strdup(text);
-            if (!key) {
-                err_nomem(p->err);
-                goto failed;
-            }
-            skip_space(p);
-            if (p->at == p->end || *p->at != ':') {
-                free(key);
-                fail(p, "':' is missing");
-                goto failed;
-            }
-            p->at++;
-            skip_space(p);
-        }
-        cJSON *value = parse_value(p);
-        bool added = value && (object ? cJSON_AddItemToObject(self, key, value)
-                                      : cJSON_AddItemToArray(self, value));
-        free(key);
-        if (!added) {
-            if (value)
-                err_nomem(p->err);
-            cJSON_Delete(value);
-            goto failed;
-        }
-        count++;
-        skip_space(p);
-        if (p->at < p->end && *p->at == close)
-            break;
-        if (p->at == p->end || *p->at != ',') {
-            fail(p, object ? "',' or '}' is missing" : "',' or ']' is missing");
-            goto failed;
-        }
-        p->at++;
-        skip_space(p);
+    if (!parse_members(p, self, object)) {
+        cJSON_Delete(self);
+        return NULL;
     }
-closed:
-    p->at++;
     p->depth--;
-    if (!object || check_keys(p, self, count, place))
-        return self;
-failed:
-    cJSON_Delete(self);
-    return NULL;
+    return self;
 }
 
 static cJSON *parse_value(struct parser *p)
