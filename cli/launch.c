@@ -2,6 +2,7 @@
  * launch_exec() at the end first, then on_stop(). */
 #include "cli/launch.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -170,6 +171,45 @@ static enum status wait_child(const char *what, const char *launcher, bool direc
     return rc;
 }
 
+/* --- shared memory of Open MPI ----------------------------------------------------------------- */
+
+static const char *const shared_settings[] = {"OMPI_MCA_btl_vader_backing_directory",
+                                              "OMPI_MCA_osc_sm_backing_directory"};
+enum { NUM_SHARED = sizeof shared_settings / sizeof *shared_settings };
+
+/* Have Open MPI make its segments in a folder of this run, because ranks that are killed leave them
+ * behind. On one machine only: other nodes have no such folder. folder becomes "" where the user
+ * has chosen a place, or there is no shared memory to write to. */
+static void own_shared_folder(bool one_machine, char folder[32])
+{
+    bool chosen = !one_machine;
+    for (int i = 0; i < NUM_SHARED; i++)
+        chosen |= getenv(shared_settings[i]) != NULL;
+    strcpy(folder, "/dev/shm/elapse-mpi-XXXXXX");
+    if (chosen || !mkdtemp(folder)) {
+        folder[0] = '\0';
+        return;
+    }
+    for (int i = 0; i < NUM_SHARED; i++)
+        setenv(shared_settings[i], folder, 1);
+}
+
+/* Remove that folder, and what killed ranks have left in it. */
+static void sweep_shared_folder(const char *folder)
+{
+    struct dirent *entry;
+    if (!*folder)
+        return;
+    for (int i = 0; i < NUM_SHARED; i++)
+        unsetenv(shared_settings[i]);
+    DIR *list = opendir(folder);
+    while (list && (entry = readdir(list)))
+        unlinkat(dirfd(list), entry->d_name, 0);
+    if (list)
+        closedir(list);
+    rmdir(folder);
+}
+
 static enum status spawn_and_wait(char **argv, const char *what, int stdout_fd, bool direct,
                                   struct err *err)
 {
@@ -218,7 +258,7 @@ static void print_answer(int answer)
 enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, bool quiet, struct err *err)
 {
     enum status rc;
-    char path[PATH_MAX], ranks[24];
+    char path[PATH_MAX], ranks[24], shared[32] = "";
     char *launcher = NULL, *save = NULL;
     char **words = NULL;
     int n = 0, answer = -1;
@@ -233,6 +273,7 @@ enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, bool qui
         goto out;
     }
     set_environment(launcher);
+    own_shared_folder(num_ranks > 0 && !strchr(launcher, ' '), shared);
     if (num_ranks > 0) { /* store the output, because mpirun does not report failed writes */
         answer = memfd_create("elapse-stdout", MFD_CLOEXEC);
         if (answer < 0) {
@@ -257,6 +298,7 @@ enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, bool qui
     if (answer >= 0 && !quiet)
         print_answer(answer);
 out:
+    sweep_shared_folder(shared);
     if (answer >= 0)
         close(answer);
     free(words);

@@ -123,6 +123,24 @@ kill -KILL "$(echo $ranks | cut -d' ' -f2)"
 wait $!
 restarted() { grep -q "restart 1 of 2 from the last checkpoint" "$tmp/killed.err" && same_run whole killed; }
 verify "a job whose rank is killed goes on from the last checkpoint with the same bits" restarted
+# Killed ranks leave segments in shared memory, which the front door removes.
+cat >"$tmp/killer" <<'KILLER'
+#!/bin/sh
+echo "$OMPI_MCA_btl_vader_backing_directory" >"$0.where"
+: >"$OMPI_MCA_btl_vader_backing_directory/vader_segment"
+kill -KILL $$
+KILLER
+chmod +x "$tmp/killer"
+swept() {
+    local where
+    ELAPSE_MPIRUN=$tmp/killer train job swept -n 2
+    [ $? -eq 3 ] && where=$(cat "$tmp/killer.where") && [[ $where = /dev/shm/elapse-mpi-* ]] && [ ! -e "$where" ]
+}
+if [ -w /dev/shm ]; then
+    verify "a run that is killed leaves nothing in /dev/shm" swept
+else
+    skip "a run that is killed leaves nothing in /dev/shm" "it may not be written to"
+fi
 # Of a run that was resumed into another folder, that is the folder to go on in, whichever comes first.
 train job begun "${long[@]}" --steps 30
 fronted() {
