@@ -375,6 +375,25 @@ static void checkpoint_save__touches_nothing_that_others_made(void **state)
     clean();
 }
 
+/* A link in the place of its temporary folder that leads to a checkpoint of its own. */
+static void checkpoint_save__follows_no_link_to_its_own_checkpoint(void **state)
+{
+    char temp[160];
+    (void)state;
+    saved(20);
+    snprintf(temp, sizeof temp, "%s.tmp", in_step(21, NULL));
+    if (world.rank == 0)
+        assert_int_equal(symlink(in_step(20, NULL), temp), 0);
+    saved(21);
+    if (world.rank == 0) {
+        struct err err = {0};
+        ok(checkpoint_check(in_step(20, NULL), 0, 1, &err), &err);
+        ok(checkpoint_check(in_step(21, NULL), 0, 1, &err), &err);
+        assert_int_equal(unlink(temp), 0);
+    }
+    clean();
+}
+
 /* A run that was killed while it saved leaves a folder with its mark. */
 static void checkpoint_save__takes_over_what_its_own_run_left(void **state)
 {
@@ -479,12 +498,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(checkpoint_choose__takes_an_older_version_and_says_so),
         cmocka_unit_test(checkpoint_verify__lists_every_damaged_file),
         cmocka_unit_test(checkpoint_save__touches_nothing_that_others_made),
+        cmocka_unit_test(checkpoint_save__follows_no_link_to_its_own_checkpoint),
         cmocka_unit_test(checkpoint_save__takes_over_what_its_own_run_left),
         cmocka_unit_test(owned_folder_remove__leaves_what_no_checkpoint_has),
         cmocka_unit_test(checkpoint_prune__keeps_the_newest_and_the_best),
         cmocka_unit_test(checkpoint_save__syncs_each_file_before_its_name_and_the_folder_last),
     };
     on_ranks_begin(&argc, &argv, 2, &world);
+    alarm(60); /* where a test fails on one rank, the other waits for it */
     if (world.rank == 0 && scratch_make(NULL) != 0)
         comm_abort(&world, 3);
     comm_bcast(world.all, scratch, sizeof scratch, 0, NULL);

@@ -302,6 +302,39 @@ static void plan_for__is_the_same_or_none_when_memory_ends_anywhere(void **state
     job_clear(&job);
 }
 
+/* A sum over replicas ends the tree over micro-batches only where their number is a power of two. */
+static void plan_for__refuses_canonical_sums_over_other_than_powers_of_two(void **state)
+{
+    const int num_ranks = 16;
+    (void)state;
+    for (int r = 1; r <= num_ranks; r++) {
+        const struct run_state at = {.num_samples = 5040};
+        struct job job;
+        struct plan plan = {0};
+        struct cost cost;
+        struct err err = {0};
+        make_job(&job);
+        cost_constant(&cost);
+        cluster_clear(&job.cluster);
+        assert_int_equal(cluster_of_ranks(&num_ranks, 1, "cpu", &job.cluster, &err), OK);
+        job.train.reduction = REDUCTION_CANONICAL;
+        job.train.batch_mode = BATCH_PER_PIPELINE;
+        job.train.batch = 16;
+        job.pipeline.num_replicas = r;
+        job.pipeline.num_stages = 1;
+        enum status rc = make_plan(&job, &cost, &at, &plan, &err);
+        if (r == 1 || r == 2 || r == 4 || r == 8 || r == 16) {
+            if (rc != OK)
+                fail_msg("R=%d: %s", r, err.msg);
+        } else {
+            assert_int_equal(rc, ERR_INFEASIBLE);
+            assert_non_null(strstr(err.msg, "needs a power of two of replicas"));
+        }
+        plan_clear(&plan);
+        job_clear(&job);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,6 +342,7 @@ int main(void)
         cmocka_unit_test(plan_for__leaves_a_cache_that_cannot_be_filled),
         cmocka_unit_test(plan_for__keeps_what_the_job_holds_fast),
         cmocka_unit_test(plan_for__divides_the_batch_for_the_canonical_sum),
+        cmocka_unit_test(plan_for__refuses_canonical_sums_over_other_than_powers_of_two),
         cmocka_unit_test(plan_for__is_the_same_or_none_when_memory_ends_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -236,6 +236,35 @@ static const char *const small_models[] = {
     "vit-tiny:image=16,patch=8,classes=10,hidden=32,heads=2,mlp=64,layers=4,unet_skips=1",
 };
 
+/* Momentum starts at 0, so after the first step it is the gradient. Its squares are added here,
+ * tensor by tensor, over all stages of all ranks. */
+static void runtime_step__reports_the_norm_of_every_parameter(void **state)
+{
+    (void)state;
+    for (size_t model = 0; model < sizeof small_models / sizeof *small_models; model++) {
+        struct rig rig;
+        struct err err = {0};
+        const struct batch *batch;
+        struct step_result result;
+        double sum = 0;
+        rig_init(&rig, &world, small_models[model], 2, 1, 4, SCHEDULE_1F1B, 1, RECOMPUTE_NEVER,
+                 1e30);
+        ok(loader_get(rig.loader, 0, 0, &batch, &err), &err);
+        ok(runtime_step(rig.runtime, batch, 0, .05, 0, &result, &err), &err);
+        for (int s = 0; s < rig.plan.num_stages; s++)
+            for (int i = 0; rig.stages[s] && i < stage_num_params(rig.stages[s]); i++) {
+                const struct param *p = &stage_params(rig.stages[s])[i];
+                for (int64_t e = 0; e < p->num_elems && !p->tied_copy; e++)
+                    sum += (double)p->state[0][e] * (double)p->state[0][e];
+            }
+        ok(comm_sum_f64(world.all, &sum, 1, &err), &err);
+        if (!(fabs(result.grad_norm - sqrt(sum)) < 1e-6 * sqrt(sum)))
+            fail_msg("%s: the norm is %.9g, the sum over all parameters gives %.9g",
+                     small_models[model], result.grad_norm, sqrt(sum));
+        rig_clear(&rig);
+    }
+}
+
 static void compare(const char *model, int k, int r, int m, enum schedule_kind kind, int chunks,
                     enum recompute_mode recompute, double clip)
 {
@@ -509,6 +538,7 @@ static void runtime_times__are_ordered_and_cover_the_list(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runtime_step__reports_the_norm_of_every_parameter),
         cmocka_unit_test(runtime_new__says_so_when_memory_ends_anywhere),
         cmocka_unit_test(runtime_step__knows_the_norm_with_and_without_clipping),
         cmocka_unit_test(runtime_step__has_the_same_bits_at_k_1_and_k_2_under_every_schedule),
