@@ -1,6 +1,7 @@
 /* What a report says about one subject. Read report_subject() at the end first. */
 #include "cli/report_subject.h"
 
+#include <glob.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,6 +131,21 @@ static const char *speed_text(double ratio, char *text, size_t size)
     return text;
 }
 
+/* How a run that has not ended goes on. */
+static void put_resume(FILE *out, const struct subject *s)
+{
+    glob_t found = {0};
+    char pattern[4200];
+    snprintf(pattern, sizeof pattern, "%.4000s/checkpoint-*/manifest.json", s->path);
+    if (glob(pattern, 0, NULL, &found) == 0)
+        page_put(out, "p",
+                 "It goes on from its last checkpoint with: elapse train --resume %s -n %lld",
+                 s->path, (long long)s->rows.info.num_devices);
+    else
+        page_put(out, "p", "It left no checkpoint to go on from.");
+    globfree(&found);
+}
+
 static void put_state(FILE *out, const struct subject *s, const struct verdict *v)
 {
     char total[32], name[80] = "";
@@ -151,9 +167,7 @@ static void put_state(FILE *out, const struct subject *s, const struct verdict *
                      (long long)v->steps, total, (long long)s->replay.num_ranks,
                      s->replay.num_ranks == 1 ? "" : "s");
         if (!s->finished || json_true(json_get(s->replay.summary, "interrupted")))
-            page_put(out, "p",
-                     "It goes on from its last checkpoint with: elapse train JOB --resume %s",
-                     s->path);
+            put_resume(out, s);
         break;
     case SUBJECT_RECORD:
         page_put(out, "p", "%s was simulated: %lld steps would take %s.", name, (long long)v->steps,

@@ -125,7 +125,9 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     rm "$tmp/killed/summary.json"
     tail -1 "$tmp/run/metrics.jsonl" | sed 's/"step":16/"step":17/' >>"$tmp/killed/metrics.jsonl"
     printf '{"step":18,"ep' >>"$tmp/killed/metrics.jsonl"
-    page "of one that was killed" 'small was killed or is still running: 17 steps' 'train JOB --resume .*killed' -- "$tmp/killed"
+    page "of one that was killed" 'small was killed or is still running: 17 steps' 'train --resume .*killed -n 2' -- "$tmp/killed"
+    cp -r "$tmp/killed" "$tmp/early" && rm -r "$tmp/early"/checkpoint-*
+    page "of one that was killed before its first checkpoint" 'left no checkpoint' -- "$tmp/early"
     drawn "a timeline of one that was killed" 'killed, measured: step' -- "$elapse" plot timeline "$tmp/killed"
     page "of several" '3 runs' 'All of them' 'small would train' -- "$tmp/run" "$tmp/killed" "$job"
 else
