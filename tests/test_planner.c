@@ -228,13 +228,27 @@ static void brute_plan(const struct instance *in, struct plan *plan, struct boun
     workload_clear(&workload);
 }
 
+/* All counts of layers that run again, by recursion; an item is a layer here. */
+static void brute_layers(const struct instance *in, struct plan *plan, int s,
+                         struct bound_table *table, struct brute *brute)
+{
+    if (plan->recompute != RECOMPUTE_LAYER || s == plan->num_stages) {
+        brute_plan(in, plan, table, brute);
+        return;
+    }
+    for (int n = 0; n <= plan->first_item[s + 1] - plan->first_item[s]; n++) {
+        plan->recompute_layers[s] = n;
+        brute_layers(in, plan, s + 1, table, brute);
+    }
+}
+
 /* All cuts, by recursion. */
 static void brute_cuts(const struct instance *in, struct plan *plan, int s,
                        struct bound_table *table, struct brute *brute)
 {
     if (s == plan->num_stages) {
         plan->first_item[s] = in->model.num_items;
-        brute_plan(in, plan, table, brute);
+        brute_layers(in, plan, 0, table, brute);
         return;
     }
     for (int a = plan->first_item[s - 1] + 1; a <= in->model.num_items - (plan->num_stages - s);
@@ -242,6 +256,23 @@ static void brute_cuts(const struct instance *in, struct plan *plan, int s,
         plan->first_item[s] = a;
         brute_cuts(in, plan, s + 1, table, brute);
     }
+}
+
+static bool search_kind(const struct instance *in, enum schedule_kind kind)
+{
+    return in->options.schedules >> kind & 1;
+}
+
+/* Whether the planner tries a recompute mode. */
+static bool mode_exists(const struct instance *in, int mode, enum schedule_kind kind, int chunks)
+{
+    const bool inside = in->options.recompute_inside;
+    if (mode == RECOMPUTE_LAYER)
+        return inside && chunks == 1 && !schedule_splits(kind);
+    if (mode == RECOMPUTE_SELECTIVE)
+        return false; /* items without attention */
+    return !inside || mode == RECOMPUTE_NEVER ||
+           (mode == RECOMPUTE_ALWAYS && schedule_splits(kind));
 }
 
 static void brute_force(const struct instance *in, struct brute *brute)
@@ -276,7 +307,12 @@ static void brute_force(const struct instance *in, struct brute *brute)
                     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
                         for (int f = F ? FROZEN_FIRST : FROZEN_NONE;
                              f <= (F ? FROZEN_CACHED : FROZEN_NONE); f++)
-                            for (int rec = 0; rec <= RECOMPUTE_EXCEPT_LAST; rec++) {
+                            for (int rec = 0; rec < RECOMPUTE_MODE_COUNT; rec++) {
+                                if (!search_kind(in, kinds[k].kind) ||
+                                    (in->options.shard != SHARD_NONE && R == 1))
+                                    continue;
+                                if (!mode_exists(in, rec, kinds[k].kind, kinds[k].chunks))
+                                    continue;
                                 int64_t B = in->problem.batch;
                                 if (in->problem.batch_mode == BATCH_GLOBAL) {
                                     if (B % R != 0)
@@ -290,7 +326,7 @@ static void brute_force(const struct instance *in, struct brute *brute)
                                     continue;
                                 if (map > 0 && (K == 1 || R == 1 || in->cluster.num_nodes == 1))
                                     continue;
-                                int cut[8] = {0}, device[8];
+                                int cut[8] = {0}, device[8], layers[8] = {0};
                                 struct plan plan = {.num_ranks = K,
                                                     .num_replicas = R,
                                                     .chunks = kinds[k].chunks,
@@ -301,6 +337,8 @@ static void brute_force(const struct instance *in, struct brute *brute)
                                                     .num_frozen_layers = F,
                                                     .frozen = (enum frozen_placement)f,
                                                     .recompute = (enum recompute_mode)rec,
+                                                    .shard = in->options.shard,
+                                                    .recompute_layers = layers,
                                                     .first_item = cut,
                                                     .device = device,
                                                     .bucket_bytes = in->problem.bucket_bytes,
@@ -316,6 +354,41 @@ static void brute_force(const struct instance *in, struct brute *brute)
                                 brute_cuts(in, &plan, 1, &table, brute);
                             }
     bound_table_clear(&table);
+}
+
+/* Layers that run again, any number in each stage, and what replicas divide. */
+static void planner_solve__equals_brute_force_over_layers_and_shards(void **state)
+{
+    (void)state;
+    int solved = 0, again = 0;
+    for (int trial = 0; trial < 240; trial++) {
+        random_state = (uint64_t)trial * 99991 + 7;
+        struct instance in;
+        struct brute brute = {0};
+        struct planner_result result = {0};
+        struct err err = {0};
+        instance_random(&in, 5);
+        for (int i = 0; i < in.model.num_items; i++) {
+            in.model.items[i].stash_bytes += 9000; /* a stash holds the item's input */
+            in.model.items[i].fwd_stash_ns = 0;    /* see recompute_fit.h */
+        }
+        in.cost.near_ns_per_byte = NULL; /* less stash makes no pass faster */
+        in.options.schedules = 1u << SCHEDULE_GPIPE | 1u << SCHEDULE_1F1B | 1u << SCHEDULE_ZB_H1;
+        in.options.recompute_inside = true;
+        in.options.shard = in.problem.layout.shard = (enum shard_mode)(trial % SHARD_MODE_COUNT);
+        brute_force(&in, &brute);
+        const enum status rc = planner_solve(&in.problem, &in.options, &result, &err);
+        assert_int_equal(rc, brute.fitting == 0 ? ERR_INFEASIBLE : OK);
+        if (rc == OK && fabs(result.samples_per_s - brute.rate) > 1e-12 * brute.rate)
+            fail_msg("trial %d: planner %.17g samples/s, brute force %.17g", trial,
+                     result.samples_per_s, brute.rate);
+        for (int s = 0; rc == OK && result.plan.recompute_layers && s < result.plan.num_stages; s++)
+            again += result.plan.recompute_layers[s];
+        solved += rc == OK;
+        planner_result_clear(&result);
+        instance_clear(&in);
+    }
+    assert_true(solved > 80 && again > 5);
 }
 
 static void planner_solve__equals_brute_force_over_everything_when_small(void **state)
@@ -1061,6 +1134,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(planner_solve__equals_brute_force_over_everything_when_small),
+        cmocka_unit_test(planner_solve__equals_brute_force_over_layers_and_shards),
         cmocka_unit_test(planner_solve__is_never_slower_than_a_plain_cut),
         cmocka_unit_test(bound_live__is_what_the_lists_hold_at_one_moment),
         cmocka_unit_test(bound_live__is_least_for_the_first_schedule_of_a_group),
