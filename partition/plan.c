@@ -92,8 +92,8 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
                        plan->num_stages);
     if (plan_tensor(plan) > 1 && tensor_group_list(cluster, plan->tensor, NULL) == 0)
         return err_set(err, ERR_INFEASIBLE,
-                       "pipeline.tensor %d: no node of cluster '%s' has as many devices",
-                       plan->tensor, cluster->name);
+                       "plan: tensor %d: no node of cluster '%s' has as many devices", plan->tensor,
+                       cluster->name);
     if (!mul_ok(plan->num_ranks, plan->num_replicas, &devices) ||
         !mul_ok(devices, plan_tensor(plan), &devices) || devices > cluster->num_devices) {
         if (plan_tensor(plan) > 1)

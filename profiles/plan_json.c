@@ -112,6 +112,14 @@ static void add_member(struct json *object, const struct member *member, const s
     }
 }
 
+/* T is written as 1 where a plan leaves it at 0. */
+static void add_layout_member(struct json *object, int i, const struct plan *plan)
+{
+    struct plan shown = *plan;
+    shown.tensor = plan_tensor(plan);
+    add_member(object, &layout_members[i], &shown);
+}
+
 void plan_json_add_shape(struct json *object, const struct plan *plan)
 {
     for (int i = 0; i < NUM_SHAPE; i++)
@@ -120,7 +128,7 @@ void plan_json_add_shape(struct json *object, const struct plan *plan)
     for (int s = 0; s < plan->num_stages; s++)
         json_add_int(cut, NULL, plan->first_item[s + 1] - plan->first_item[s]);
     for (int i = 0; i < NUM_LAYOUT && (plan_tensor(plan) > 1 || plan->shard != SHARD_NONE); i++)
-        add_member(object, &layout_members[i], plan);
+        add_layout_member(object, i, plan);
     if (!plan->recompute_layers)
         return;
     struct json *layers = json_add_array(object, "recompute_layers");
