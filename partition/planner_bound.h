@@ -133,8 +133,9 @@ void bound_table_clear(struct bound_table *table);
 static inline int64_t bound_fixed_bytes(const struct bound_table *table, int a, int b,
                                         int num_replicas)
 {
+    const int64_t split = table->split_bytes[b] - table->split_bytes[a];
     return table->whole_bytes[b] - table->whole_bytes[a] +
-           (table->split_bytes[b] - table->split_bytes[a]) / num_replicas;
+           (split > 0 ? split / num_replicas : 0); /* a division costs as much as the rest */
 }
 
 /* What runs again under a mode; by_stage: this micro-batch has an R. */
