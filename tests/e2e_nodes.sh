@@ -173,7 +173,8 @@ goes_on() {
 waited() {
     on asleep pkill -CONT 'orted|elapse-exec'
     on left pkill -TERM -x elapse
-    wait "${unheard[waits]}" && [ "$(value waits interrupted)" = true ] && has waits steps -gt 2
+    wait "${unheard[waits]}"
+    [ $? -eq 143 ] && [ "$(value waits interrupted)" = true ] && has waits steps -gt 2
 }
 if [[ $ELAPSE_MPIRUN == *launcher-exec* ]]; then
     skip "a node that vanishes" "keepalive of Open MPI's daemons; not tried with MPICH"
