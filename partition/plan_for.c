@@ -223,6 +223,20 @@ static enum status solve(const struct job *job, const struct run_state *state,
     return rc;
 }
 
+/* The greedy balancers cut for whole devices and know no layouts. */
+static enum status check_balancer(const struct job *job, const struct planner_options *options,
+                                  struct err *err)
+{
+    static const char *const names[] = {
+        [BALANCER_RELEASED] = "released", [BALANCER_PAPER] = "paper"};
+    const bool tensor = options->tensor_auto || options->tensor > 1,
+               shard = options->shard_auto || options->shard != SHARD_NONE;
+    if (!greedy(job) || (!tensor && !shard))
+        return OK;
+    return err_set(err, ERR_INFEASIBLE, "pipeline.balancer %s does not go with pipeline.%s",
+                   names[job->pipeline.balancer], tensor ? "tensor" : "shard");
+}
+
 /* Take the given plan if its frozen layers match the run's. */
 static enum status take_given(const struct plan *given, int num_frozen, struct plan *plan,
                               struct err *err)
@@ -259,7 +273,9 @@ enum status plan_for(const struct job *job, const struct setting *setting,
         options.schedules = 1u << SCHEDULE_1F1B;
         options.chunks = 1;
     }
-    enum status rc = set_counts(job, setting, state, &problem, &options, err);
+    enum status rc = check_balancer(job, &options, err);
+    if (rc == OK)
+        rc = set_counts(job, setting, state, &problem, &options, err);
     if (rc == OK)
         rc = set_microbatches(job, state, &options, err);
     if (rc != OK)

@@ -145,6 +145,10 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     job deep 's/"num_stages": 2/"num_stages": 9/'
     one_line "training with more stages than items" 1 '' "$elapse" train "$tmp/deep.json" -n 9 --out "$tmp/run9"
     job nodata 's/"synthetic"/"cifar10", "path": "absent-folder"/'
+    for layout in tensor=2 tensor=auto shard=weights recompute=layer recompute=selective; do
+        one_line "training with pipeline.$layout" 1 "pipeline\\.${layout%=*}" "$elapse" train "$tmp/good.json" -n 2 \
+            --out "$tmp/runl" --set "pipeline.$layout"
+    done
     one_line "missing data" 3 'absent-folder' "$elapse" train "$tmp/nodata.json" -n 2 --out "$tmp/rund"
     mkdir "$tmp/cifar"
     head -c 10000 /dev/zero >"$tmp/cifar/data_batch_1.bin"

@@ -335,6 +335,30 @@ static void plan_for__refuses_canonical_sums_over_other_than_powers_of_two(void 
     }
 }
 
+static void plan_for__refuses_layouts_under_greedy_balancers(void **state)
+{
+    const struct run_state at = {.num_samples = SAMPLES};
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        struct job job;
+        struct plan plan = {0};
+        struct cost cost;
+        struct err err = {0};
+        make_job(&job);
+        cost_constant(&cost);
+        job.pipeline.balancer = way < 2 ? BALANCER_RELEASED : BALANCER_PAPER;
+        job.pipeline.tensor = way == 0 ? AUTO : way == 1 ? 2 : 1;
+        job.pipeline.shard_auto = way == 2;
+        job.pipeline.shard = way == 3 ? SHARD_WEIGHTS : SHARD_NONE;
+        assert_int_equal(make_plan(&job, &cost, &at, &plan, &err), ERR_INFEASIBLE);
+        assert_non_null(strstr(err.msg, way < 2
+                                            ? "balancer released does not go with "
+                                              "pipeline.tensor"
+                                            : "balancer paper does not go with pipeline.shard"));
+        job_clear(&job);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +367,7 @@ int main(void)
         cmocka_unit_test(plan_for__keeps_what_the_job_holds_fast),
         cmocka_unit_test(plan_for__divides_the_batch_for_the_canonical_sum),
         cmocka_unit_test(plan_for__refuses_canonical_sums_over_other_than_powers_of_two),
+        cmocka_unit_test(plan_for__refuses_layouts_under_greedy_balancers),
         cmocka_unit_test(plan_for__is_the_same_or_none_when_memory_ends_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
