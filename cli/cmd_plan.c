@@ -100,7 +100,7 @@ static struct json *start_json(const struct command *command, const struct job *
     struct json *json = command_json(command);
     json_add_parsed(json, "job", job->json);
     json_add_string(json, "dtype", dtype_text((int)job->train.dtype));
-    json_add_string(json, "optimizer", optimizer_of_bytes(job_optim_bytes_per_param(job)));
+    json_add_string(json, "optimizer", job_optimizer_name(job));
     json_add_string(json, "cost_source", cost_source_name(cost->cost.source));
     json_add_string(json, "cost_label", cost->cost.label);
     if (cost->note[0])

@@ -207,8 +207,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     printf("%s: %s on %s (%d device%s), costs: %s%s\n", job->name, job->model.name,
            job->cluster.name, job->cluster.num_devices, job->cluster.num_devices == 1 ? "" : "s",
            cost->cost.label, result->extrapolated ? ", extrapolated" : "");
-    printf("dtype %s, optimizer %s\n", dtype_text((int)job->train.dtype),
-           optimizer_of_bytes(job_optim_bytes_per_param(job)));
+    printf("dtype %s, optimizer %s\n", dtype_text((int)job->train.dtype), job_optimizer_name(job));
     if (cost->note[0])
         printf("note: %s\n", cost->note);
     printf("\npipeline length %d, replicas %d (the first on %s), "

@@ -301,6 +301,18 @@ void job_clear(struct job *job)
     *job = (struct job){0};
 }
 
+const char *job_optimizer_name(const struct job *job)
+{
+    switch (job->train.optimizer.kind) {
+    case OPTIMIZER_SGD:
+        return job->train.optimizer.momentum > 0 ? "sgd-momentum" : "sgd";
+    case OPTIMIZER_ADAMW:
+        return "adamw";
+    default:
+        return "lamb";
+    }
+}
+
 const char *optimizer_of_bytes(int bytes_per_param)
 {
     return bytes_per_param == 0 ? "sgd" : bytes_per_param == 4 ? "momentum" : "adam";

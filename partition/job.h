@@ -145,7 +145,9 @@ int64_t job_views(const struct job *job);
  * or because the freeze policy needs norms. A plan carries it as `clip`. */
 bool job_wants_norm(const struct job *job);
 
-/* Name of the optimizer that keeps so many bytes of state per parameter: sgd, momentum or adam. */
+/* sgd, sgd-momentum, adamw or lamb. */
+const char *job_optimizer_name(const struct job *job);
+/* For a step without a job: name of the optimizer that keeps so many bytes of state per parameter: sgd, momentum or adam. */
 const char *optimizer_of_bytes(int bytes_per_param);
 
 /* Bytes of optimizer state per parameter: 0 SGD without momentum, 4 with, 8 AdamW and LAMB. */

@@ -73,18 +73,6 @@ out:
     return rc;
 }
 
-static const char *optimizer_name(const struct job *job)
-{
-    switch (job->train.optimizer.kind) {
-    case OPTIMIZER_SGD:
-        return job->train.optimizer.momentum > 0 ? "sgd-momentum" : "sgd";
-    case OPTIMIZER_ADAMW:
-        return "adamw";
-    default:
-        return "lamb";
-    }
-}
-
 /* A file that a rank has written: what rank 0 needs to know for the manifest. */
 struct written {
     int64_t stage;
@@ -137,7 +125,7 @@ static enum status write_manifest(const char *dir, const struct checkpoint_state
     if (isfinite(state->eval_loss))
         json_add_double(root, "eval_loss", state->eval_loss);
     add_norms(root, state->norms, job->model.num_layers);
-    json_add_string(root, "optimizer", optimizer_name(job));
+    json_add_string(root, "optimizer", job_optimizer_name(job));
     json_add_int(root, "seed", (int64_t)job->train.seed);
     add_model(root, &job->model);
     json_add_parsed(root, "job", job->json);
@@ -329,7 +317,7 @@ static enum status manifest_int(const struct json *manifest, const char *dir, co
 static enum status check_state(const struct json *manifest, const char *dir, const struct job *job,
                                struct err *err)
 {
-    const char *want = optimizer_name(job);
+    const char *want = job_optimizer_name(job);
     const char *optimizer = json_string(json_get(manifest, "optimizer"));
     const int64_t want_seed = (int64_t)job->train.seed;
     int64_t seed;
