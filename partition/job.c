@@ -37,7 +37,7 @@ void job_defaults(struct job *job)
     job->pipeline.schedule = SCHEDULE_1F1B;
     job->pipeline.schedule_auto = true;
     job->pipeline.balancer = BALANCER_OPTIMAL;
-    job->pipeline.recompute = RECOMPUTE_NEVER;
+    job->pipeline.recompute = RECOMPUTE_FIT;
     job->pipeline.frozen_auto = true;
     job->pipeline.frozen = FROZEN_SPREAD;
     job->pipeline.bucket_bytes = 25LL << 20; /* PyTorch DDP's bucket_cap_mb */

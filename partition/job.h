@@ -42,6 +42,9 @@ enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 enum transport { TRANSPORT_MPI, TRANSPORT_NCCL };
 enum reduction { REDUCTION_FAST, REDUCTION_CANONICAL };
 
+/* Only in jobs: RECOMPUTE_NEVER where that fits the devices' memory, else what the planner chooses. */
+#define RECOMPUTE_FIT RECOMPUTE_MODE_COUNT
+
 struct job {
     char name[64];
     char *path;         /* owned: the job's file, for messages; NULL if built from options */
@@ -95,7 +98,7 @@ struct job {
         bool shard_auto;
         enum shard_mode shard;
         bool recompute_auto;
-        enum recompute_mode recompute;
+        enum recompute_mode recompute; /* RECOMPUTE_FIT unless the job says another */
         int recompute_layers; /* of each stage, with RECOMPUTE_LAYER; AUTO: what the memory needs */
         bool frozen_auto;
         enum frozen_placement frozen;

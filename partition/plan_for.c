@@ -43,7 +43,8 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
         .balancer = job->pipeline.balancer,
         .by_params = job->pipeline.by_params,
         .recompute_auto = job->pipeline.recompute_auto,
-        .recompute = job->pipeline.recompute,
+        .recompute =
+            job->pipeline.recompute == RECOMPUTE_FIT ? RECOMPUTE_NEVER : job->pipeline.recompute,
         .recompute_inside = runs_inside(setting),
         .recompute_layers = job->pipeline.recompute_layers,
         .tensor_auto = job->pipeline.tensor == AUTO,
@@ -223,6 +224,24 @@ static enum status solve(const struct job *job, const struct run_state *state,
     return rc;
 }
 
+/* solve(); under RECOMPUTE_FIT, if no plan fits without recomputing, with it. (The greedy balancers
+ * never recompute unless they are told to.) */
+static enum status solve_to_fit(const struct job *job, const struct run_state *state,
+                                struct planner_problem *problem, struct planner_options *options,
+                                struct planner_result *result, struct err *err)
+{
+    struct err why = {0};
+    enum status rc = solve(job, state, problem, options, result, &why);
+    const bool fit = job->pipeline.recompute == RECOMPUTE_FIT && !job->pipeline.recompute_auto;
+    if (rc == ERR_INFEASIBLE && fit && !greedy(job)) {
+        options->recompute_auto = true;
+        return solve(job, state, problem, options, result, err);
+    }
+    if (rc != OK)
+        err_copy(err, &why);
+    return rc;
+}
+
 /* The greedy balancers cut for whole devices and know no layouts. */
 static enum status check_balancer(const struct job *job, const struct planner_options *options,
                                   struct err *err)
@@ -281,7 +300,7 @@ enum status plan_for(const struct job *job, const struct setting *setting,
     if (rc != OK)
         return rc;
     set_frozen(job, setting, state, &problem, &options);
-    rc = solve(job, state, &problem, &options, &got, err);
+    rc = solve_to_fit(job, state, &problem, &options, &got, err);
     struct plan *plan = &got.plan;
     if (rc == OK && problem.canonical && plan->batch % plan->microbatches.count != 0)
         rc = err_set(err, ERR_INFEASIBLE,

@@ -19,7 +19,7 @@ static const char *const schedule_names[] = {"gpipe",         "1f1b",   "interle
 static const char *const balancer_names[] = {"optimal", "released", "paper", NULL};
 static const char *const by_names[] = {"time", "params", NULL};
 static const char *const recompute_names[] = {"never",     "always", "except-last",
-                                              "selective", "layer",  NULL};
+                                              "selective", "layer",  "fit", NULL};
 static const char *const shard_names[] = {"none", "optimizer", "gradients", "weights", NULL};
 static const char *const attention_names[] = {"auto", "fused", "unfused", NULL};
 static const char *const frozen_names[] = {"", "first", "spread", "cached", NULL};
@@ -93,7 +93,7 @@ const struct field job_fields[] = {
     CHOICE_AUTO("pipeline.schedule", pipeline.schedule, schedule_names, pipeline.schedule_auto, "order of forwards and backwards [auto]"),
     CHOICE("pipeline.balancer", pipeline.balancer, balancer_names, "how the chain is cut [optimal]"),
     CHOICE("pipeline.by", pipeline.by_params, by_names, "quantity that the cut balances [time]"),
-    CHOICE_AUTO("pipeline.recompute", pipeline.recompute, recompute_names, pipeline.recompute_auto, "micro-batches whose stash is recomputed; selective: attention's core; layer: layers, inside the backward [never]"),
+    CHOICE_AUTO("pipeline.recompute", pipeline.recompute, recompute_names, pipeline.recompute_auto, "micro-batches whose stash is recomputed; selective: attention's core; layer: layers, inside the backward; fit: never where that fits the memory, else auto [fit]"),
     COUNT("pipeline.recompute_layers", pipeline.recompute_layers, "layers of each stage that recompute layer runs again [auto: what the memory needs]"),
     COUNT("pipeline.tensor", pipeline.tensor, "T, neighbouring devices of a node that hold each item together; only for plan and sim [1]"),
     BOOL("pipeline.sequence_parallel", pipeline.sequence_parallel, "with tensor: divide norms and dropout by tokens [false]"),

@@ -15,7 +15,7 @@ ends_in_change() { # FAULT STATUS PATTERN: rank 1 says so, once, and the run goe
     local run=change-$1 begin=$SECONDS
     ELAPSE_CUDASIM_FAULT_RANK=1 ELAPSE_CUDASIM_FAULT=$1 train vit $run -n 2 "${newcomer[@]}" --set train.checkpoint_every_steps=2
     [ $? -eq "$2" ] && [ $((SECONDS - begin)) -le 10 ] && [ "$(grep -vc '^hint: ' "$tmp/$run.err")" = 1 ] && says $run "^elapse: $3" &&
-        train vit $run -n 2 "${newcomer[@]}" --resume "$tmp/$run" && same_run static $run || { cat "$tmp/$run.err"; false; }
+        train vit $run -n 2 "${newcomer[@]}" --override --resume "$tmp/$run" && same_run static $run || { cat "$tmp/$run.err"; false; }
 }
 verify "a change for which one rank has no memory ends both" ends_in_change malloc@1 1 'cuda: out of device memory: .* asked for'
 verify "so does a device that fails at the first weights that it gets" ends_in_change copy@1 3 'cuda: cudaMemcpyAsync.* uncorrectable ECC error'

@@ -335,6 +335,42 @@ static void plan_for__refuses_canonical_sums_over_other_than_powers_of_two(void 
     }
 }
 
+/* RECOMPUTE_FIT is never where that fits, else auto, whatever the memory. */
+static void plan_for__recomputes_where_nothing_else_fits(void **state)
+{
+    const struct run_state at = {.num_samples = SAMPLES};
+    int both = 0, only_auto = 0;
+    (void)state;
+    for (int64_t mem_bytes = 1 << 10; mem_bytes <= 1 << 30; mem_bytes += mem_bytes / 4) {
+        enum status rc[3];
+        int64_t step_ns[3] = {0};
+        for (int way = 0; way < 3; way++) {
+            struct job job;
+            struct plan plan = {0};
+            struct cost cost;
+            struct err err = {0};
+            make_job(&job);
+            cost_constant(&cost);
+            for (int i = 0; i < job.model.num_items; i++)
+                job.model.items[i].stash_bytes = 8 * job.model.items[i].act_bytes + 1000;
+            for (int d = 0; d < job.cluster.num_devices; d++)
+                job.cluster.devices[d].mem_bytes = mem_bytes;
+            job.pipeline.recompute = way == 0 ? RECOMPUTE_FIT : RECOMPUTE_NEVER;
+            job.pipeline.recompute_auto = way == 2;
+            rc[way] = make_plan(&job, &cost, &at, &plan, &err);
+            step_ns[way] = plan.step_ns;
+            plan_clear(&plan);
+            job_clear(&job);
+        }
+        const int same = rc[1] == OK ? 1 : 2;
+        assert_int_equal(rc[0], rc[same]);
+        assert_int_equal(step_ns[0], step_ns[same]);
+        both += rc[1] == OK;
+        only_auto += rc[1] != OK && rc[2] == OK;
+    }
+    assert_true(both > 3 && only_auto > 0);
+}
+
 static void plan_for__refuses_layouts_under_greedy_balancers(void **state)
 {
     const struct run_state at = {.num_samples = SAMPLES};
@@ -367,6 +403,7 @@ int main(void)
         cmocka_unit_test(plan_for__keeps_what_the_job_holds_fast),
         cmocka_unit_test(plan_for__divides_the_batch_for_the_canonical_sum),
         cmocka_unit_test(plan_for__refuses_canonical_sums_over_other_than_powers_of_two),
+        cmocka_unit_test(plan_for__recomputes_where_nothing_else_fits),
         cmocka_unit_test(plan_for__refuses_layouts_under_greedy_balancers),
         cmocka_unit_test(plan_for__is_the_same_or_none_when_memory_ends_anywhere),
     };

@@ -157,7 +157,9 @@ static enum status check_job_layout(const struct job *job, struct err *err)
     const char *what = job->path ? job->path : job->name;
     const struct plan asked = {.tensor = job->pipeline.tensor,
                                .shard = job->pipeline.shard,
-                               .recompute = job->pipeline.recompute};
+                               .recompute = job->pipeline.recompute == RECOMPUTE_FIT
+                                                ? RECOMPUTE_NEVER
+                                                : job->pipeline.recompute};
     if (job->pipeline.tensor == AUTO || job->pipeline.shard_auto)
         return err_set(err, ERR_INFEASIBLE, "%s: pipeline.%s is auto: train has no such layouts",
                        what, job->pipeline.tensor == AUTO ? "tensor" : "shard");
