@@ -57,13 +57,13 @@ like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 40, "hidden": 64, "heads
 sed -i -e 's/"sgd", "lr": 0.05, "momentum": 0.9/"adamw", "lr": 0.01/' -e '/"freeze"/d' -e 's/"1f1b"},/"1f1b"} }/' "$tmp/gpt.json"
 plain=${ELAPSE_CUDA_LIB%-ptx.so}-plain.so
 for job in vit gpt; do
-    device=cpu train $job $job-cpu -n 1 --steps 4
-    device=cuda train $job $job-1 -n 1 --steps 4
+    device=cpu train $job $job-cpu -n 1 --steps 2
+    device=cuda train $job $job-1 -n 1 --steps 2
     verify "$job: losses are the cpu backend's within 1e-5" near_run $job-cpu $job-1 1e-5
-    device=cuda train $job $job-2 -n 2 --steps 4 --set pipeline.num_stages=2
+    device=cuda train $job $job-2 -n 2 --steps 2 --set pipeline.num_stages=2
     verify "$job: two ranks have the bits of one" same_run $job-1 $job-2
-    ELAPSE_CUDA_LIB=$plain device=cuda train $job $job-plain -n 1 --steps 4 --set train.dtype=bf16
-    device=cuda train $job $job-low -n 1 --steps 4 --set train.dtype=bf16
+    ELAPSE_CUDA_LIB=$plain device=cuda train $job $job-plain -n 1 --steps 2 --set train.dtype=bf16
+    device=cuda train $job $job-low -n 1 --steps 2 --set train.dtype=bf16
     verify "$job: bf16's losses are within 0.2 % of those of the C++ of the kernels" near_run $job-plain $job-low 2e-3
 done
 finish
