@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/model_shard.h"
 #include "partition/units.h"
 
 void job_defaults(struct job *job)
@@ -34,6 +35,7 @@ void job_defaults(struct job *job)
     job->pipeline.num_microbatches = AUTO;
     job->pipeline.chunks = 1;
     job->pipeline.tensor = 1;
+    job->pipeline.expert = 1;
     job->pipeline.schedule = SCHEDULE_1F1B;
     job->pipeline.schedule_auto = true;
     job->pipeline.balancer = BALANCER_OPTIMAL;
@@ -118,6 +120,25 @@ static enum status check_train(const struct job *job, struct err *err)
     return OK;
 }
 
+/* Whether replicas can divide the experts as the job asks. */
+static enum status check_expert(const struct job *job, struct err *err)
+{
+    const int E = job->pipeline.expert;
+    if (E < 1 || E > MODEL_EXPERTS_MAX)
+        return bad_int(job, "pipeline.expert", "1..65536", E, err);
+    if (E > 1 && job->pipeline.num_replicas % E != 0) /* AUTO is 0 */
+        return err_set(err, ERR_INFEASIBLE,
+                       "%s: pipeline.expert %d does not divide pipeline.num_replicas %d",
+                       source_of(job), E, job->pipeline.num_replicas);
+    if (E > 1 && !job->pipeline.shard_auto && job->pipeline.shard != SHARD_NONE)
+        return err_set(err, ERR_INFEASIBLE,
+                       "%s: pipeline.expert %d: pipeline.shard must be none, is %s", source_of(job),
+                       E, shard_mode_name(job->pipeline.shard));
+    struct err why = {0};
+    const enum status rc = model_experts_check(&job->model, E, &why);
+    return rc == OK ? OK : err_set(err, rc, "%s: %s", source_of(job), why.msg);
+}
+
 static enum status check_pipeline(const struct job *job, struct err *err)
 {
     if (job->pipeline.num_stages < 0)
@@ -133,6 +154,9 @@ static enum status check_pipeline(const struct job *job, struct err *err)
         return bad_int(job, "pipeline.chunks", "1..1024", job->pipeline.chunks, err);
     if (job->pipeline.tensor < 0 || job->pipeline.tensor > 64)
         return bad_int(job, "pipeline.tensor", "auto or 1..64", job->pipeline.tensor, err);
+    const enum status rc = check_expert(job, err);
+    if (rc != OK)
+        return rc;
     if (job->pipeline.recompute_layers < 0)
         return bad_int(job, "pipeline.recompute_layers", "auto or at least 1",
                        job->pipeline.recompute_layers, err);

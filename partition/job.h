@@ -95,6 +95,7 @@ struct job {
         bool by_params;         /* balance parameters instead of time */
         int tensor;             /* T, devices of a group; AUTO: the planner's choice */
         bool sequence_parallel; /* with tensor > 1 */
+        int expert;             /* E, replicas that divide the experts of each layer */
         bool shard_auto;
         enum shard_mode shard;
         bool recompute_auto;

@@ -206,6 +206,49 @@ enum status model_shard(const struct model *whole, int tensor, bool sequence_par
     return OK;
 }
 
+/* --- experts ---------------------------------------------------------------------------------- */
+
+enum status model_experts_check(const struct model *model, int expert, struct err *err)
+{
+    if (expert < 2)
+        return OK;
+    if (model->experts == 0)
+        return err_set(err, ERR_INFEASIBLE, "pipeline.expert %d: model '%s' has no experts", expert,
+                       model->name);
+    if (model->experts % expert != 0)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.expert %d does not divide the %d experts of model '%s'", expert,
+                       model->experts, model->name);
+    return OK;
+}
+
+/* Parameters of one expert: gate, up and down. model_shard() divides their width. */
+static int64_t one_expert_params(const struct model *part)
+{
+    return 3 * (int64_t)part->hidden * share(part->expert_mlp, part->tensor > 1 ? part->tensor : 1);
+}
+
+void model_divide_experts(struct model *part, int expert)
+{
+    const int64_t elsewhere = part->experts - part->experts / expert;
+    part->expert_ways = expert;
+    for (int i = 0; i < part->num_items; i++)
+        if (model_item_has_experts(part, i))
+            part->items[i].params -= elsewhere * one_expert_params(part);
+}
+
+int64_t model_expert_params(const struct model *part, int item)
+{
+    const int ways = part->expert_ways > 1 ? part->expert_ways : 1;
+    return model_item_has_experts(part, item) ? part->experts / ways * one_expert_params(part) : 0;
+}
+
+int64_t model_expert_bytes(const struct model *part)
+{
+    const int64_t tokens = share(part->seq, part->sequence_parallel ? part->tensor : 1);
+    return tokens * part->experts_active * part->hidden * part->elem_bytes;
+}
+
 /* --- attention's core ------------------------------------------------------------------------- */
 
 static bool has_core(const struct model *model, int item)

@@ -30,6 +30,20 @@ enum status model_shard_check(const struct model *model, int tensor, bool sequen
 enum status model_shard(const struct model *whole, int tensor, bool sequence_parallel,
                         struct model *part, struct err *err);
 
+/* Check that E devices can divide the experts of each layer. ERR_INFEASIBLE: a model without experts,
+ * or with a number of them that E does not divide. */
+enum status model_experts_check(const struct model *model, int expert, struct err *err);
+/* Take from the items what experts of other devices hold: a device keeps 1/E of each layer's experts.
+ * Router and shared experts stay whole. Times and stashes stay: tokens of E devices meet 1/E of the
+ * experts. The model passed model_experts_check(), and model_shard() if it has groups. */
+void model_divide_experts(struct model *part, int expert);
+
+/* Parameters of a device's experts in an item; 0 for items without. */
+int64_t model_expert_params(const struct model *part, int item);
+/* What a device has before an all-to-all of an item of experts, for one sample: a token for each of
+ * the experts that it uses. */
+int64_t model_expert_bytes(const struct model *part);
+
 /* Leave the score matrices out of the stash of every attention item (FlashAttention; Dao et al.
  * 2022). The statistics of the softmax stay, 4 bytes for each head and token. Does nothing unless
  * model->attention is ATTENTION_AUTO. */

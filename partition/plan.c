@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/model_shard.h"
 #include "partition/tensor_group.h"
 #include "partition/units.h"
 
@@ -72,6 +73,20 @@ int plan_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage)
     return stage % num_ranks;
 }
 
+/* Whether the replicas can divide the experts. */
+static enum status check_expert(const struct plan *plan, const struct model *model, struct err *err)
+{
+    const int expert = plan_expert(plan);
+    if (plan->num_replicas % expert != 0)
+        return err_set(err, ERR_INFEASIBLE, "plan: pipeline.expert %d does not divide %d replicas",
+                       expert, plan->num_replicas);
+    if (expert > 1 && plan->shard != SHARD_NONE)
+        return err_set(err, ERR_INFEASIBLE,
+                       "plan: pipeline.expert %d: pipeline.shard must be none, is %s", expert,
+                       shard_mode_name(plan->shard));
+    return model_experts_check(model, expert, err);
+}
+
 enum status plan_check_counts(const struct plan *plan, const struct model *model,
                               const struct cluster *cluster, struct err *err)
 {
@@ -90,6 +105,9 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
     if (plan->num_stages > model->num_items)
         return err_set(err, ERR_INFEASIBLE, "cannot cut %d items into %d stages", model->num_items,
                        plan->num_stages);
+    const enum status rc = check_expert(plan, model, err);
+    if (rc != OK)
+        return rc;
     if (plan_tensor(plan) > 1 && tensor_group_list(cluster, plan->tensor, NULL) == 0)
         return err_set(err, ERR_INFEASIBLE,
                        "plan: tensor %d: no node of cluster '%s' has as many devices", plan->tensor,

@@ -66,6 +66,8 @@ struct plan {
     int num_replicas; /* R */
     int tensor; /* T, neighbouring devices of a node that hold each item together; 0 and 1: one */
     bool sequence_parallel; /* with T > 1: norms and dropouts are divided by tokens */
+    int expert; /* E, replicas that divide the experts of each layer: replicas [i E, (i + 1) E); 0 and
+                   1: each replica has all */
     enum shard_mode shard;
     int64_t batch;                    /* samples per pipeline and step */
     struct microbatches microbatches; /* M = microbatches.count */
@@ -116,6 +118,12 @@ int plan_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage);
 static inline int plan_tensor(const struct plan *plan)
 {
     return plan->tensor > 1 ? plan->tensor : 1;
+}
+
+/* E of a plan: at least 1. */
+static inline int plan_expert(const struct plan *plan)
+{
+    return plan->expert > 1 ? plan->expert : 1;
 }
 
 /* Whether the frozen prefix is outside the pipeline. The cut then starts after it. */

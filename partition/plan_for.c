@@ -50,6 +50,7 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
         .tensor_auto = job->pipeline.tensor == AUTO,
         .tensor = job->pipeline.tensor,
         .sequence_parallel = job->pipeline.sequence_parallel,
+        .expert = job->pipeline.expert,
         .shard_auto = job->pipeline.shard_auto,
         .shard = job->pipeline.shard,
         .frozen_auto = job->pipeline.frozen_auto,

@@ -317,6 +317,12 @@ static enum status none_found(const struct search *search)
     if (search->need_bytes == 0 && search->refused.status != OK)
         return err_set(search->err, ERR_INFEASIBLE, "no plan for model '%s': %s",
                        problem->setting.model->name, search->refused.msg);
+    if (!memory && search->need_bytes == 0 && problem->layout.expert > 1)
+        return err_set(search->err, ERR_INFEASIBLE,
+                       "no plan for model '%s' on %d devices: no number of replicas that "
+                       "pipeline.expert %d divides fits batch, schedule and devices",
+                       problem->setting.model->name, problem->setting.cluster->num_devices,
+                       problem->layout.expert);
     if (!memory && search->need_bytes == 0)
         return err_set(search->err, ERR_INFEASIBLE,
                        "no plan for model '%s' (%d items) on %d devices: no pipeline length, "

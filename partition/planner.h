@@ -52,6 +52,7 @@ struct planner_cache {
 struct planner_layout {
     int tensor; /* T; 0 or 1: a rank is a device */
     bool sequence_parallel;
+    int expert; /* E; 0 or 1: each replica has all experts */
     enum shard_mode shard;
 };
 
@@ -91,6 +92,7 @@ struct planner_options {
     bool tensor_auto;        /* try every T that divides the model and fits a node */
     int tensor;              /* T unless tensor_auto; 0 and 1: no groups */
     bool sequence_parallel;
+    int expert; /* E; 0 and 1: each replica has all experts. R is a multiple of it */
     bool shard_auto;
     enum shard_mode shard; /* unless shard_auto */
     enum balancer_kind balancer;

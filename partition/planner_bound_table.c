@@ -104,9 +104,12 @@ static enum status sum_bytes(struct bound_table *table, struct err *err)
     for (int i = 0; i < model->num_items; i++) {
         const struct item *item = &model->items[i];
         bool active = i >= table->num_frozen_items;
+        /* With divided experts the rings of their gradients are shorter, or there are none. */
+        const int64_t reduced =
+            item->params - (problem->layout.expert > 1 ? model_expert_params(model, i) : 0);
         int64_t gradients, whole, split;
         if (!fixed_bytes(table, item, active, &whole, &split) ||
-            !mul_ok(item->params, model_grad_bytes(model), &gradients) ||
+            !mul_ok(reduced, model_grad_bytes(model), &gradients) ||
             !add_ok(table->whole_bytes[i], whole, &table->whole_bytes[i + 1]) ||
             !add_ok(table->split_bytes[i], split, &table->split_bytes[i + 1]) ||
             !add_ok(table->stash_bytes[i], active ? item->stash_bytes : 0,

@@ -396,6 +396,8 @@ enum status search_seed(struct search *search)
         for (int R = devices / K; R >= 1; R--) {
             if (options->num_replicas != AUTO && options->num_replicas != R)
                 continue;
+            if (problem->layout.expert > 1 && R % problem->layout.expert != 0)
+                continue;
             if (problem->layout.shard != SHARD_NONE && R == 1)
                 continue; /* there is nothing to divide */
             if (problem->batch_mode == BATCH_GLOBAL && problem->batch % R != 0)

@@ -134,8 +134,9 @@ static enum status probe(const struct solver *s, const struct planner_layout *la
                          struct open_search *one)
 {
     *one = (struct open_search){.problem = *s->problem};
-    enum status rc = tensor_group_new(&s->problem->setting, layout->tensor,
-                                      layout->sequence_parallel, &one->group, &one->why);
+    enum status rc =
+        tensor_group_new(&s->problem->setting, layout->tensor, layout->sequence_parallel,
+                         layout->expert, &one->group, &one->why);
     one->problem.setting = tensor_group_setting(one->group, &s->problem->setting);
     one->problem.layout = *layout;
     if (rc == OK) {
@@ -241,11 +242,14 @@ enum status planner_solve(const struct planner_problem *problem,
     struct planner_layout layouts[MOST_TENSORS * SHARD_MODE_COUNT];
     int tensors[MOST_TENSORS], n = 0;
     const int num_tensors = tensors_of(&s, tensors, MOST_TENSORS);
+    const bool shards = options->shard_auto && options->expert < 2; /* not built together */
+    const int num_shards = shards ? SHARD_MODE_COUNT : 1;
     for (int i = 0; i < num_tensors; i++)
-        for (int shard = 0; shard < (options->shard_auto ? SHARD_MODE_COUNT : 1); shard++)
+        for (int shard = 0; shard < num_shards; shard++)
             layouts[n++] = (struct planner_layout){
                 .tensor = tensors[i],
                 .sequence_parallel = options->sequence_parallel && tensors[i] > 1,
+                .expert = options->expert,
                 .shard = options->shard_auto ? (enum shard_mode)shard : options->shard};
     s.fates = calloc((size_t)n, sizeof *s.fates);
     enum status rc = s.fates ? search_all(&s, layouts, n) : err_nomem(err);

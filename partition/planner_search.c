@@ -146,6 +146,7 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
                          .num_replicas = node->num_replicas,
                          .tensor = problem->layout.tensor,
                          .sequence_parallel = problem->layout.sequence_parallel,
+                         .expert = problem->layout.expert,
                          .shard = problem->layout.shard,
                          .batch = node->batch,
                          .microbatches = node->microbatches,

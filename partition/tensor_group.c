@@ -145,6 +145,21 @@ static bool fuses(const struct setting *setting)
            !cost_is_measured(setting->cost) && setting->cost->source != COST_CONSTANT;
 }
 
+static enum status check_experts(const struct setting *setting, int tensor, int expert,
+                                 struct err *err)
+{
+    const int groups = tensor_group_list(setting->cluster, tensor, NULL);
+    if (cost_is_measured(setting->cost))
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.expert %d: a measured profile has no times of divided experts",
+                       expert);
+    if (groups < expert)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.expert %d: cluster '%s' has room for %d replicas at most", expert,
+                       setting->cluster->name, groups);
+    return model_experts_check(setting->model, expert, err);
+}
+
 static enum status check_group(const struct setting *setting, int tensor, struct err *err)
 {
     if (tensor > 64)
@@ -157,12 +172,15 @@ static enum status check_group(const struct setting *setting, int tensor, struct
 }
 
 enum status tensor_group_new(const struct setting *setting, int tensor, bool sequence_parallel,
-                             struct tensor_group **group, struct err *err)
+                             int expert, struct tensor_group **group, struct err *err)
 {
     const bool divides = tensor > 1 && setting->model->tensor < 2, fused = fuses(setting);
+    const bool spreads = expert > 1 && setting->model->expert_ways < 2;
     enum status rc = divides ? check_group(setting, tensor, err) : OK;
+    if (rc == OK && spreads)
+        rc = check_experts(setting, divides ? tensor : 1, expert, err);
     *group = NULL;
-    if (rc != OK || (!divides && !fused))
+    if (rc != OK || (!divides && !fused && !spreads))
         return rc;
     struct tensor_group *l = calloc(1, sizeof *l);
     if (!l)
@@ -170,6 +188,8 @@ enum status tensor_group_new(const struct setting *setting, int tensor, bool seq
     l->inner = setting->cost;
     l->tensor = divides ? tensor : 1;
     rc = model_shard(setting->model, l->tensor, sequence_parallel, &l->model, err);
+    if (rc == OK && spreads)
+        model_divide_experts(&l->model, expert);
     if (rc == OK && fused)
         model_fuse_attention(&l->model);
     if (rc == OK && divides)

@@ -10,6 +10,10 @@
  * gathers the parts (Megatron-LM's scatter/gather optimization; Narayanan et al. 2021, section 4.1).
  * That all-gather is part of the forward or backward that needs the tensor (workload_stages.c).
  *
+ * With pipeline.expert E, the model is also the share of one of E replicas that divide the experts of
+ * each layer. Their all-to-alls go between replicas and are part of the workload
+ * (workload_layout.c).
+ *
  * A setting whose costs nobody measured and whose devices are GPUs also takes attention as fused
  * (ATTENTION_AUTO), because frameworks run it so. Pure. */
 #ifndef ELAPSE_PARTITION_TENSOR_GROUP_H
@@ -23,12 +27,12 @@ extern "C" {
 
 struct tensor_group;
 
-/* Make the setting that groups of `tensor` devices need, or set *group to NULL if the setting is
+/* Make the setting that groups of `tensor` devices need whose replicas divide experts by `expert`, or set *group to NULL if the setting is
  * right as it is. The setting is borrowed as long as the group lives. ERR_INFEASIBLE: the errors of
- * model_shard_check(); measured costs, which know nothing of a share of an item; or a group that no
- * node has room for. ERR_NOMEM. O(items + devices). */
+ * model_shard_check() and model_experts_check(); measured costs, which know nothing of a share of an
+ * item; a group that no node has room for; or fewer groups than `expert`. ERR_NOMEM. O(items + devices). */
 enum status tensor_group_new(const struct setting *setting, int tensor, bool sequence_parallel,
-                             struct tensor_group **group, struct err *err);
+                             int expert, struct tensor_group **group, struct err *err);
 void tensor_group_free(struct tensor_group *group);
 
 /* The group's setting, or `setting` without a group. */

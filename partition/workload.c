@@ -69,8 +69,8 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
                            const int *rank_of_stage, struct workload *workload, struct err *err)
 {
     struct tensor_group *group;
-    enum status rc =
-        tensor_group_new(setting, plan_tensor(plan), plan->sequence_parallel, &group, err);
+    enum status rc = tensor_group_new(setting, plan_tensor(plan), plan->sequence_parallel,
+                                      plan_expert(plan), &group, err);
     if (rc != OK)
         return rc;
     const struct setting own = tensor_group_setting(group, setting);
@@ -101,6 +101,9 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
     } else if (own.model->tensor > 1 && own.model->tensor != plan_tensor(plan)) {
         rc = err_set(err, ERR_INFEASIBLE, "plan.tensor is %d, its model is divided by %d",
                      plan_tensor(plan), own.model->tensor);
+    } else if (own.model->expert_ways > 1 && own.model->expert_ways != plan_expert(plan)) {
+        rc = err_set(err, ERR_INFEASIBLE, "plan.expert is %d, its model is divided by %d",
+                     plan_expert(plan), own.model->expert_ways);
     }
     if (rc == OK)
         rc = place_stages(&b, rank_of_stage);

@@ -4,11 +4,14 @@
 
 #include "partition/workload_build.h"
 
-/* The last backward over an item, in parts, on the device at hand. */
-static enum status backward_ns(struct builder *b, int item, int64_t *input, int64_t *weight)
+/* The last backward over an item, in parts, on the device at hand; all-to-alls take `exchanged`. */
+static enum status backward_ns(struct builder *b, int item, int64_t exchanged, int64_t *input,
+                               int64_t *weight)
 {
     const int64_t samples = b->plan->microbatches.last_size;
     enum status rc = builder_item_ns(b, item, builder_input_pass(b, item), samples, input);
+    if (rc == OK && model_item_has_experts(b->model, item))
+        *input = add_saturated(*input, exchanged);
     return rc == OK ? builder_item_ns(b, item, PASS_BWD_WEIGHT, samples, weight) : rc;
 }
 
@@ -24,19 +27,23 @@ static enum status stage_buckets(struct builder *b, int s)
     int64_t held = 0, done = 0, done_weight = 0, total = 0, total_weight = 0;
     b->device = builder_device(b, 0, w->rank_of_stage[s]);
     b->distance = w->distances ? w->distances[s] : STASH_FAR;
+    int64_t exchanged;
+    enum status rc = builder_experts_ns(b, s, b->plan->microbatches.last_size, &exchanged);
+    if (rc != OK)
+        return rc;
     for (int i = end - 1; i >= active; i--) {
         const int64_t tied = i == b->model->num_items - 1 ? builder_tied_params(b) : 0;
-        int64_t input = 0, weight = 0, bytes = 0;
+        int64_t input = 0, weight = 0, bytes = 0, table = 0;
         /* Without a limit there is one bucket, and on a host's processor there are no leads. */
         if (limit > 0 && !device_is_host(b->device)) {
-            const enum status rc = backward_ns(b, i, &input, &weight);
+            rc = backward_ns(b, i, exchanged, &input, &weight);
             if (rc != OK)
                 return rc;
         }
         total += input + weight;
         total_weight += weight;
-        if (!mul_ok(b->model->items[i].params + tied, model_grad_bytes(b->model), &bytes) ||
-            !add_to(&held, bytes))
+        if (!mul_ok(tied, model_grad_bytes(b->model), &table) ||
+            !builder_reduced_bytes(b, i, &bytes) || !add_to(&bytes, table) || !add_to(&held, bytes))
             return builder_overflow(b, "parameters");
         if (bytes > 0) {
             done = total;

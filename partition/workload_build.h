@@ -72,6 +72,13 @@ bool builder_overlap(struct builder *b, int s, struct op_times *times);
 /* Time in which the group of stage s gathers what it received: activations, or gradients. 0 without
  * a group or with sequence_parallel. */
 bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns);
+/* Set *ns to the time of the two all-to-alls of an item of experts in stage s, in one direction: each
+ * token goes to the devices of its experts and comes back. 0 unless replicas divide the experts. */
+enum status builder_experts_ns(struct builder *b, int s, int64_t samples, int64_t *ns);
+/* Bytes that an item's gradients count for in an all-reduce of all R replicas. Gradients of divided
+ * experts are summed by R/E replicas, whose ring sends 2 (R/E - 1) / (R/E) of what a device has: they
+ * count (R - E) / (R - 1) of their bytes. False on overflow. */
+bool builder_reduced_bytes(const struct builder *b, int item, int64_t *bytes);
 /* The update of a stage by shards, given its time as a whole: the R-th part, and the all-gather of
  * what it changed. */
 bool builder_update_ns(struct builder *b, int s, int64_t *ns);

@@ -244,6 +244,44 @@ bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns)
     return true;
 }
 
+/* --- experts that replicas divide ------------------------------------------------------------- */
+
+/* Groups of all replicas do the same at once and the slowest is what all wait for, at the latest where
+ * they sum gradients. */
+enum status builder_experts_ns(struct builder *b, int s, int64_t samples, int64_t *ns)
+{
+    const int E = plan_expert(b->plan), R = b->got.num_replicas, rank = b->got.rank_of_stage[s];
+    int64_t bytes, longest = 0;
+    *ns = 0;
+    if (E < 2)
+        return OK;
+    if (!mul_ok(model_expert_bytes(b->model), samples, &bytes))
+        return builder_overflow(b, "tokens of experts");
+    int *devices = malloc((size_t)E * sizeof *devices);
+    if (!devices)
+        return err_nomem(b->err);
+    for (int first = 0; first < R; first += E) {
+        for (int i = 0; i < E; i++)
+            devices[i] = b->plan->device[(int64_t)(first + i) * b->plan->num_ranks + rank];
+        longest = longer(longest,
+                         cluster_collective_ns(b->cluster, COLLECTIVE_ALLTOALL, devices, E, bytes));
+    }
+    free(devices);
+    return mul_ok(longest, 2, ns) && *ns <= STEP_NS_MAX ? OK : builder_overflow(b, "all-to-alls");
+}
+
+bool builder_reduced_bytes(const struct builder *b, int item, int64_t *bytes)
+{
+    const int64_t E = plan_expert(b->plan), R = b->got.num_replicas;
+    const int64_t size = model_grad_bytes(b->model), params = b->model->items[item].params;
+    const int64_t apart = E > 1 ? model_expert_params(b->model, item) : 0;
+    int64_t experts;
+    if (!mul_ok(apart, size, &experts) || !mul_ok(experts, R - E, &experts) ||
+        !mul_ok(params - apart, size, bytes))
+        return false;
+    return apart == 0 || add_to(bytes, experts / (R - 1));
+}
+
 bool builder_update_ns(struct builder *b, int s, int64_t *ns)
 {
     int64_t params = 0;

@@ -192,6 +192,14 @@ static enum status add_again(struct builder *b, int item, int64_t samples, int64
     return rc != OK ? rc : add_to(sum, ns) ? OK : builder_overflow(b, "times");
 }
 
+/* The all-to-alls of an item of experts, `ns` in one direction. */
+static bool add_exchanges(const struct builder *b, int item, bool trains, int64_t ns,
+                          struct item_times *t)
+{
+    return add_to(&t->forward, ns) && add_to(&t->again, ns) && (!trains || add_to(&t->input, ns)) &&
+           (!trains || !builder_runs_again(b, item) || add_to(&t->input, ns));
+}
+
 /* The passes over the items of a stage for one micro-batch, into b->item_ns. R begins at the stage's
  * input, so it runs frozen items too. */
 static enum status item_passes(struct builder *b, int s, int mb)
@@ -199,7 +207,8 @@ static enum status item_passes(struct builder *b, int s, int mb)
     const int first = b->plan->first_item[s], end = b->plan->first_item[s + 1];
     const int active = builder_first_active(b, s);
     const int64_t samples = builder_samples(b, mb);
-    enum status rc = OK;
+    int64_t exchanged;
+    enum status rc = builder_experts_ns(b, s, samples, &exchanged);
     for (int i = first; i < end && rc == OK; i++) {
         const bool trains = i >= active;
         struct item_times *t = &b->item_ns[i];
@@ -213,6 +222,9 @@ static enum status item_passes(struct builder *b, int s, int mb)
             rc = add_again(b, i, samples, &t->input);
         if (rc == OK && trains)
             rc = add_pass(b, i, PASS_BWD_WEIGHT, samples, &t->weight);
+        if (rc == OK && exchanged > 0 && model_item_has_experts(b->model, i) &&
+            !add_exchanges(b, i, trains, exchanged, t))
+            rc = builder_overflow(b, "times");
     }
     return rc;
 }
@@ -306,17 +318,19 @@ static enum status cache_times(struct builder *b, int s, int mb, struct stage_co
 static enum status whole_batch_times(struct builder *b, struct stage_cost *stage)
 {
     const struct plan *plan = b->plan;
-    int64_t forward = 0, extra = 0, cached;
+    int64_t forward = 0, extra = 0, cached, exchanged;
+    enum status rc = builder_experts_ns(b, 0, plan->batch, &exchanged);
     bool fits = true;
     /* Constants per micro-batch hold once for each micro-batch. */
     const int64_t times = b->model->per_microbatch ? plan->microbatches.count : 1;
-    for (int i = 0; i < b->num_frozen_items; i++) {
+    for (int i = 0; i < b->num_frozen_items && rc == OK; i++) {
         int64_t ns;
-        const enum status rc = builder_item_ns(b, i, PASS_FWD_NOGRAD, plan->batch, &ns);
-        if (rc != OK)
-            return rc;
-        fits = fits && mul_ok(ns, times, &ns) && add_to(&forward, ns);
+        rc = builder_item_ns(b, i, PASS_FWD_NOGRAD, plan->batch, &ns);
+        fits = fits && rc == OK && mul_ok(ns, times, &ns) && add_to(&forward, ns) &&
+               (!model_item_has_experts(b->model, i) || add_to(&forward, exchanged));
     }
+    if (rc != OK)
+        return rc;
     fits = fits && add_to(&forward, input_time(b, plan->batch)) && op_extra(b, &extra) &&
            add_to(&forward, extra);
     stage->whole_batch_ns[0] = forward;

@@ -141,6 +141,9 @@ static enum status check_layout(const char *what, const char *group, const struc
     if (plan_tensor(plan) > 1)
         return err_set(err, ERR_INFEASIBLE, "%s: %s.tensor is %d: train has no tensor parallelism",
                        what, group, plan->tensor);
+    if (plan_expert(plan) > 1)
+        return err_set(err, ERR_INFEASIBLE, "%s: %s.expert is %d: train has no expert parallelism",
+                       what, group, plan->expert);
     if (plan->shard != SHARD_NONE)
         return err_set(err, ERR_INFEASIBLE, "%s: %s.shard is %s: train has no shards", what, group,
                        shard_mode_name(plan->shard));
@@ -156,6 +159,7 @@ static enum status check_job_layout(const struct job *job, struct err *err)
 {
     const char *what = job->path ? job->path : job->name;
     const struct plan asked = {.tensor = job->pipeline.tensor,
+                               .expert = job->pipeline.expert,
                                .shard = job->pipeline.shard,
                                .recompute = job->pipeline.recompute == RECOMPUTE_FIT
                                                 ? RECOMPUTE_NEVER
