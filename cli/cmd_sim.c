@@ -84,6 +84,7 @@ static void add_inputs(struct json *json, const struct step_answer *a,
     json_add_bool(inputs, "clip", a->plan.clip);
     json_add_int(inputs, "tensor", plan_tensor(&a->plan));
     json_add_bool(inputs, "sequence_parallel", a->plan.sequence_parallel);
+    json_add_int(inputs, "expert", plan_expert(&a->plan));
     json_add_string(inputs, "shard", shard_mode_name(a->plan.shard));
     json_add_int(inputs, "optimizer_bytes_per_param", a->plan.optim_bytes_per_param);
     json_add_string(inputs, "allreduce", allreduce_kind_name(options->allreduce));

@@ -76,6 +76,7 @@ void plan_show_add_others(struct json *json, const struct planner_result *result
         struct json *one = json_add_object(layouts, NULL);
         json_add_int(one, "tensor", fate->layout.tensor);
         json_add_bool(one, "sequence_parallel", fate->layout.sequence_parallel);
+        json_add_int(one, "expert", fate->layout.expert > 1 ? fate->layout.expert : 1);
         json_add_string(one, "shard", shard_mode_name(fate->layout.shard));
         json_add_string(one, "verdict", verdict_name(fate->verdict));
         json_add_double(one, "samples_per_s", fate->samples_per_s);
@@ -142,6 +143,9 @@ static const char *layout_text(const struct plan *plan, char *text, size_t size)
     if (plan_tensor(plan) > 1)
         at += (size_t)snprintf(text, size, "groups of %d devices%s", plan->tensor,
                                plan->sequence_parallel ? " (sequence parallel)" : "");
+    if (plan_expert(plan) > 1)
+        at += (size_t)snprintf(text + at, size - at, "%s%d replicas divide the experts",
+                               at ? ", " : "", plan->expert);
     if (plan->shard != SHARD_NONE)
         at += (size_t)snprintf(text + at, size - at, "%sreplicas divide %s", at ? ", " : "",
                                plan->shard == SHARD_OPTIMIZER ? "the optimizer"

@@ -18,6 +18,7 @@ struct step_request {
     int64_t num_ranks, num_replicas, num_microbatches, chunks, num_frozen;
     int64_t batch;                    /* 0: as many samples as micro-batches */
     int64_t tensor, recompute_layers; /* recompute_layers AUTO: what the memory needs */
+    int64_t expert;
     bool sequence_parallel;
     enum shard_mode shard;
     enum attention_kind attention;
@@ -41,7 +42,7 @@ struct step_setting {
     const char *name, *arg, *help;
     const char *text;
 };
-enum { STEP_SETTINGS_MAX = 32 };
+enum { STEP_SETTINGS_MAX = 40 };
 /* List these settings in the order of the help, without texts. Returns how many. */
 int step_settings(struct step_setting settings[STEP_SETTINGS_MAX]);
 

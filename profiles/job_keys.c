@@ -97,6 +97,7 @@ const struct field job_fields[] = {
     COUNT("pipeline.recompute_layers", pipeline.recompute_layers, "layers of each stage that recompute layer runs again [auto: what the memory needs]"),
     COUNT("pipeline.tensor", pipeline.tensor, "T, neighbouring devices of a node that hold each item together; only for plan and sim [1]"),
     BOOL("pipeline.sequence_parallel", pipeline.sequence_parallel, "with tensor: divide norms and dropout by tokens [false]"),
+    INT("pipeline.expert", pipeline.expert, 1, MODEL_EXPERTS_MAX, "E, replicas that divide the experts of each layer; only for plan and sim [1]"),
     CHOICE_AUTO("pipeline.shard", pipeline.shard, shard_names, pipeline.shard_auto, "what replicas divide among themselves; only for plan and sim [none]"),
     CHOICE_AUTO("pipeline.frozen", pipeline.frozen, frozen_names, pipeline.frozen_auto, "where the frozen prefix runs if the cache is not read [auto]"),
     PLAIN("pipeline.bucket_bytes", FIELD_BYTES, pipeline.bucket_bytes, "gradients per all-reduce; 0: one all-reduce per stage [25MiB]"),

@@ -88,6 +88,7 @@ static const struct member layout_members[] = {
     INT("tensor", tensor, 1),
     BOOL("sequence_parallel", sequence_parallel),
     NAME("shard", shard, shard_name, SHARD_MODE_COUNT),
+    INT("expert", expert, 1),
 };
 enum { NUM_LAYOUT = sizeof layout_members / sizeof layout_members[0] };
 
@@ -112,12 +113,18 @@ static void add_member(struct json *object, const struct member *member, const s
     }
 }
 
-/* T is written as 1 where a plan leaves it at 0. */
+/* T and E are written as 1 where a plan leaves them at 0. */
 static void add_layout_member(struct json *object, int i, const struct plan *plan)
 {
     struct plan shown = *plan;
     shown.tensor = plan_tensor(plan);
+    shown.expert = plan_expert(plan);
     add_member(object, &layout_members[i], &shown);
+}
+
+static bool has_layout(const struct plan *plan)
+{
+    return plan_tensor(plan) > 1 || plan_expert(plan) > 1 || plan->shard != SHARD_NONE;
 }
 
 void plan_json_add_shape(struct json *object, const struct plan *plan)
@@ -127,7 +134,7 @@ void plan_json_add_shape(struct json *object, const struct plan *plan)
     struct json *cut = json_add_array(object, "cut");
     for (int s = 0; s < plan->num_stages; s++)
         json_add_int(cut, NULL, plan->first_item[s + 1] - plan->first_item[s]);
-    for (int i = 0; i < NUM_LAYOUT && (plan_tensor(plan) > 1 || plan->shard != SHARD_NONE); i++)
+    for (int i = 0; i < NUM_LAYOUT && has_layout(plan); i++)
         add_layout_member(object, i, plan);
     if (!plan->recompute_layers)
         return;
@@ -325,7 +332,7 @@ static enum status read_devices(const struct reader *in)
 static enum status read_layout(const struct reader *in)
 {
     enum status rc = OK;
-    in->plan->tensor = 1;
+    in->plan->tensor = in->plan->expert = 1;
     for (int i = 0; i < NUM_LAYOUT && rc == OK; i++)
         if (json_get(in->object, layout_members[i].key))
             rc = read_member(in, &layout_members[i]);
