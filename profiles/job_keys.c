@@ -18,8 +18,8 @@ static const char *const schedule_names[] = {"gpipe",         "1f1b",   "interle
                                              "breadth-first", "v-half", "v-min",       NULL};
 static const char *const balancer_names[] = {"optimal", "released", "paper", NULL};
 static const char *const by_names[] = {"time", "params", NULL};
-static const char *const recompute_names[] = {"never",     "always", "except-last",
-                                              "selective", "layer",  "fit", NULL};
+static const char *const recompute_names[] = {"never", "always", "except-last", "selective",
+                                              "layer", "fit",    NULL};
 static const char *const shard_names[] = {"none", "optimizer", "gradients", "weights", NULL};
 static const char *const attention_names[] = {"auto", "fused", "unfused", NULL};
 static const char *const frozen_names[] = {"", "first", "spread", "cached", NULL};
