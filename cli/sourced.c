@@ -15,9 +15,14 @@ static void add_source(const struct sourced *out, const char *name, const char *
         json_add_string(out->sources, name, source);
 }
 
-static void add_number(const struct sourced *out, const char *name, double value,
-                       const char *source)
+/* A figure that is a number in JSON and `text` for people. */
+static void number(const struct sourced *out, const char *name, const char *words, double value,
+                   const char *text, const char *source)
 {
+    if (!out->values) {
+        line(words, text, source);
+        return;
+    }
     json_add_double(out->values, name, value);
     add_source(out, name, source);
 }
@@ -26,24 +31,16 @@ void sourced_rate(const struct sourced *out, const char *name, const char *words
                   const char *source)
 {
     char text[32];
-    if (out->values) {
-        add_number(out, name, per_s, source);
-        return;
-    }
     snprintf(text, sizeof text, "%.4g GB/s", per_s / 1e9);
-    line(words, text, source);
+    number(out, name, words, per_s, text, source);
 }
 
 void sourced_flops(const struct sourced *out, const char *name, const char *words, double per_s,
                    const char *source)
 {
     char text[32];
-    if (out->values) {
-        add_number(out, name, per_s, source);
-        return;
-    }
     snprintf(text, sizeof text, "%.4g TFLOP/s", per_s / 1e12);
-    line(words, text, source);
+    number(out, name, words, per_s, text, source);
 }
 
 void sourced_bytes(const struct sourced *out, const char *name, const char *words, int64_t bytes,
@@ -78,12 +75,8 @@ void sourced_number(const struct sourced *out, const char *name, const char *wor
                     const char *source)
 {
     char text[32];
-    if (out->values) {
-        add_number(out, name, value, source);
-        return;
-    }
     snprintf(text, sizeof text, "%.6g", value);
-    line(words, text, source);
+    number(out, name, words, value, text, source);
 }
 
 void sourced_text(const struct sourced *out, const char *name, const char *words, const char *text,

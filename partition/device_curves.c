@@ -12,8 +12,8 @@
 #define SIMUMAX "SimuMax's device descriptions, 2025"
 
 /* Matmul constants are printed by tests/truth/fit_matmul.py, which fits half of the rows; those of
- * attention follow SimuMax's rows by eye. A100: a PCIe card with a 300 W limit. The SXM module reaches 267.9 of 312 TFLOP/s where
- * the PCIe card reaches 256.4 (Bekman, "Machine Learning Engineering", table of maximum achievable
+ * attention follow SimuMax's rows by eye. A100: a PCIe card with a 300 W limit. The SXM module
+ * reaches 267.9 of 312 TFLOP/s where the PCIe card reaches 256.4 (Bekman, "Machine Learning Engineering", table of maximum achievable
  * matmul FLOPS, CUDA 12.1), so its peak is 1.045 times that of the card. */
 #define A100_MATMUL(clock)                                                                         \
     {                                                                                              \
@@ -37,65 +37,26 @@
         .forward = 0.75, .backward = 0.68, .half_blocks = {160, 70}, .half_seq = 380               \
     }
 
+#define OPENXLA "OpenXLA's table of matrix products, 2025; attention: Dao, FlashAttention-2, 2023"
+
+/* The curve of an A100 or H100, for a kind with so many SMs. */
+#define CURVE(name, of, num_sms, products, heads, launch_us, from)                                 \
+    {                                                                                              \
+        .kind = name, .fitted_on = of, .sms = num_sms, .matmul = products, .attention = heads,     \
+        .bandwidth = 0.91, .memory_start_us = 3, .host_us = launch_us, .source = from              \
+    }
+
 static const struct device_curve curves[] = {
-    {.kind = "v100",
-     .fitted_on = "a100",
-     .sms = 80,
-     .matmul = A100_MATMUL(1),
-     .attention = A100_ATTENTION,
-     .bandwidth = 0.91,
-     .memory_start_us = 3,
-     .host_us = HOST_US,
-     .source = SIMUMAX                                                                           },
-    {.kind = "rtx5000",
-     .fitted_on = "a100",
-     .sms = 48,
-     .matmul = A100_MATMUL(1),
-     .attention = A100_ATTENTION,
-     .bandwidth = 0.91,
-     .memory_start_us = 3,
-     .host_us = HOST_US,
-     .source = SIMUMAX                                                                           },
-    {.kind = "a100",
-     .fitted_on = "a100-pcie",
-     .sms = 108,
-     .matmul = A100_MATMUL(1.045),
-     .attention = A100_ATTENTION,
-     .bandwidth = 0.91,
-     .memory_start_us = 3,
-     .host_us = A100_HOST_US,
-     .source = SIMUMAX                                                                           },
-    {.kind = "a100-pcie",
-     .fitted_on = "a100-pcie",
-     .sms = 108,
-     .matmul = A100_MATMUL(1),
-     .attention = A100_ATTENTION,
-     .bandwidth = 0.91,
-     .memory_start_us = 3,
-     .host_us = A100_HOST_US,
-     .source = SIMUMAX                                                                           },
-    {.kind = "h100",
-     .fitted_on = "h100",
-     .sms = 132,
-     .matmul = H100_MATMUL,
-     .attention = H100_ATTENTION,
-     .bandwidth = 0.91,
-     .memory_start_us = 3,
-     .host_us = HOST_US,
-     .source = "OpenXLA's table of matrix products, 2025; attention: Dao, FlashAttention-2, 2023"},
-    {.kind = "h200",
-     .fitted_on = "h100",
-     .sms = 132,
-     .matmul = H100_MATMUL,
-     .attention = H100_ATTENTION,
-     .bandwidth = 0.91,
-     .memory_start_us = 3,
-     .host_us = HOST_US,
-     .source = "OpenXLA's table of matrix products, 2025; attention: Dao, FlashAttention-2, 2023"},
+    CURVE("v100", "a100", 80, A100_MATMUL(1), A100_ATTENTION, HOST_US, SIMUMAX),
+    CURVE("rtx5000", "a100", 48, A100_MATMUL(1), A100_ATTENTION, HOST_US, SIMUMAX),
+    CURVE("a100", "a100-pcie", 108, A100_MATMUL(1.045), A100_ATTENTION, A100_HOST_US, SIMUMAX),
+    CURVE("a100-pcie", "a100-pcie", 108, A100_MATMUL(1), A100_ATTENTION, A100_HOST_US, SIMUMAX),
+    CURVE("h100", "h100", 132, H100_MATMUL, H100_ATTENTION, HOST_US, OPENXLA),
+    CURVE("h200", "h100", 132, H100_MATMUL, H100_ATTENTION, HOST_US, OPENXLA),
     {.kind = "b200",
-     .fitted_on = "b200",
-     .sms = 148,
-     .matmul = {.peak = 1,
+                                                                          .fitted_on = "b200",
+                                                                          .sms = 148,
+                                                                          .matmul = {.peak = 1,
                 .tile = 0.06146,
                 .tail = 0.1565,
                 .part = 0.03915,
@@ -105,11 +66,11 @@ static const struct device_curve curves[] = {
                 .start_us = 9.495,
                 .hot = 0.5233,
                 .warm_us = 14.33},
-     .attention = {.forward = 1.15, .backward = 0.83, .half_blocks = {700, 130}, .half_seq = 380},
-     .bandwidth = 0.67,
-     .memory_start_us = 3,
-     .host_us = HOST_US,
-     .source = SIMUMAX                                                                           },
+                                                                          .attention = {.forward = 1.15, .backward = 0.83, .half_blocks = {700, 130}, .half_seq = 380},
+                                                                          .bandwidth = 0.67,
+                                                                          .memory_start_us = 3,
+                                                                          .host_us = HOST_US,
+                                                                          .source = SIMUMAX},
 };
 enum { NUM_CURVES = sizeof curves / sizeof *curves };
 

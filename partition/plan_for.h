@@ -19,7 +19,8 @@
  * that compute the prefix in every step. The cost of filling the cache is added to plans that read
  * it (cache_rule.h). With cache.policy on, every plan reads if a plan can read at all.
  *
- * The planner chooses schedule, recompute, placement and cut (planner.h).
+ * The planner chooses schedule, recompute, placement and cut (planner.h). With pipeline.recompute fit
+ * it may recompute only if no plan without fits.
  *
  * The best plan takes the least time per sample by schedule_time() and the busiest link. The
  * executor, which has no event engine, therefore finds the plan that `elapse plan` finds. A caller
