@@ -11,7 +11,6 @@
 #include "partition/units.h"
 
 #define GB 1e9
-#define MAX_DEVICES (1 << 20) /* per cluster; real ones have far fewer */
 
 /* Defaults of the command line. */
 #define DEFAULT_LINK_BYTES_PER_S (16 * GB)
@@ -27,9 +26,9 @@ enum status cluster_grid(int num_nodes, int devices_per_node, struct cluster *cl
 {
     int64_t total;
     if (num_nodes < 1 || devices_per_node < 1 || !mul_ok(num_nodes, devices_per_node, &total) ||
-        total > MAX_DEVICES)
+        total > CLUSTER_DEVICES_MAX)
         return err_set(err, ERR_INPUT, "cluster: %dx%d devices, must be 1..%d in all", num_nodes,
-                       devices_per_node, MAX_DEVICES);
+                       devices_per_node, CLUSTER_DEVICES_MAX);
 
     enum status rc;
     struct cluster got = {.num_nodes = num_nodes,
@@ -136,6 +135,35 @@ void cluster_clear(struct cluster *cluster)
     *cluster = (struct cluster){0};
 }
 
+enum status cluster_set_nodes(struct cluster *cluster, int num_nodes, struct err *err)
+{
+    int per_node = 0;
+    while (per_node < cluster->num_devices && cluster->devices[per_node].node == 0)
+        per_node++;
+    if (num_nodes < 1 || per_node > CLUSTER_DEVICES_MAX / num_nodes)
+        return err_set(err, ERR_INPUT, "cluster '%s': %d nodes of %d devices, limit %d devices",
+                       cluster->name, num_nodes, per_node, CLUSTER_DEVICES_MAX);
+    struct cluster got = *cluster;
+    got.num_nodes = num_nodes;
+    got.num_devices = num_nodes * per_node;
+    got.devices = calloc((size_t)got.num_devices, sizeof *got.devices);
+    got.uplink_bytes_per_s = calloc((size_t)num_nodes, sizeof *got.uplink_bytes_per_s);
+    if (!got.devices || !got.uplink_bytes_per_s) {
+        cluster_clear(&got);
+        return err_nomem(err);
+    }
+    for (int d = 0; d < got.num_devices; d++) {
+        got.devices[d] = cluster->devices[d % per_node];
+        got.devices[d].node = d / per_node;
+    }
+    for (int n = 0; n < num_nodes; n++)
+        got.uplink_bytes_per_s[n] = cluster->uplink_bytes_per_s[0];
+    snprintf(got.name, sizeof got.name, "%d nodes of %.40s", num_nodes, cluster->name);
+    cluster_clear(cluster);
+    *cluster = got;
+    return OK;
+}
+
 static bool rate_ok(double bytes_per_s)
 {
     return bytes_per_s >= 1 && bytes_per_s <= 1e18; /* false for NaN too */
@@ -186,11 +214,11 @@ static enum status check_curves(const struct cluster *cluster, struct err *err)
 enum status cluster_check(const struct cluster *cluster, struct err *err)
 {
     if (cluster->num_nodes < 1 || cluster->num_devices < cluster->num_nodes ||
-        cluster->num_devices > MAX_DEVICES)
+        cluster->num_devices > CLUSTER_DEVICES_MAX)
         return err_set(err, ERR_INPUT,
                        "cluster: %d devices in %d nodes, must be 1..%d and one a "
                        "node at least",
-                       cluster->num_devices, cluster->num_nodes, MAX_DEVICES);
+                       cluster->num_devices, cluster->num_nodes, CLUSTER_DEVICES_MAX);
     if (cluster->link_latency_ns < 0 || cluster->uplink_latency_ns < 0)
         return err_set(err, ERR_INPUT, "cluster: latency must not be negative, got %lld ns",
                        (long long)(cluster->link_latency_ns < 0 ? cluster->link_latency_ns

@@ -107,8 +107,12 @@ struct cluster {
 enum status cluster_parse(const char *text, struct cluster *cluster, struct err *err);
 
 /* Build num_nodes x devices_per_node equal devices with the defaults of cluster_parse(). */
+#define CLUSTER_DEVICES_MAX (1 << 20) /* real clusters have far fewer */
 enum status cluster_grid(int num_nodes, int devices_per_node, struct cluster *cluster,
                          struct err *err);
+/* Make the cluster num_nodes nodes like its first one. Its name says so. *cluster is untouched on
+ * failure. ERR_INPUT: more devices than cluster_parse() allows. */
+enum status cluster_set_nodes(struct cluster *cluster, int num_nodes, struct err *err);
 /* Build the cluster that a run's processes see: node n has node_ranks[n] devices, all of one kind,
  * with the defaults of cluster_parse(). */
 enum status cluster_of_ranks(const int *node_ranks, int num_nodes, const char *kind,

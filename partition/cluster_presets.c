@@ -11,7 +11,6 @@
 
 #define GB 1e9
 #define GBIT 0.125e9
-#define MAX_DEVICES (1 << 20) /* per cluster; real ones have far fewer */
 
 /* copy: PCIe x16 of generation 3, 4 or 5 (PCI-SIG). Latencies: a typical small message over NVLink or
  * PCIe (5 us) and over InfiniBand with its software (10 us), over EFA 20 us (round numbers).
@@ -283,9 +282,9 @@ enum status cluster_parse(const char *text, struct cluster *cluster, struct err 
     }
     if (!machine && !parse_grid(grid, &nodes, &devices))
         return unknown_cluster(text, err);
-    if (nodes < 1 || devices < 1 || nodes > MAX_DEVICES || devices > MAX_DEVICES)
+    if (nodes < 1 || devices < 1 || nodes > CLUSTER_DEVICES_MAX || devices > CLUSTER_DEVICES_MAX)
         return err_set(err, ERR_INPUT, "cluster '%.80s': must have 1..%d devices", text,
-                       MAX_DEVICES);
+                       CLUSTER_DEVICES_MAX);
     enum status rc = cluster_grid((int)nodes, (int)devices, cluster, err);
     if (rc != OK)
         return rc;

@@ -30,7 +30,7 @@ static const char *const sends_names[] = {"eager", "blocking", NULL};
 static const struct field cluster_fields[] = {
     {"name", FIELD_TEXT, AT(name), 0, 0, NULL, 0, "shown in reports"},
     {"preset", FIELD_TEXT, AT(preset), 0, 0, NULL, 0, "CLUSTER text; the other keys override it"},
-    {"nodes", FIELD_INT, AT(nodes), 1, 1 << 20, NULL, 0, "in place of a preset"},
+    {"nodes", FIELD_INT, AT(nodes), 1, 1 << 20, NULL, 0, "in place of a preset's, or with devices_per_node"},
     {"devices_per_node", FIELD_INT, AT(devices_per_node), 1, 1 << 20, NULL, 0, "in place of a preset"},
     {"kind", FIELD_TEXT, AT(kind), 0, 0, NULL, 0, "of the devices: key of a profile or roofline"},
     {"mem", FIELD_BYTES, AT(mem_bytes), 0, 0, NULL, 0, "of a device"},
@@ -246,12 +246,13 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
         return err_set(err, ERR_INPUT, "%s: %s.preset must not be a file, got '%s'", file, key,
                        figures.preset);
     const struct json *devices = json_get(value, "devices");
-    bool grid = figures.nodes >= 0 || figures.devices_per_node >= 0;
+    const bool grid = figures.devices_per_node >= 0 || (figures.nodes >= 0 && !*figures.preset);
     if ((devices != NULL) + grid + (*figures.preset != 0) != 1)
         return err_set(
             err, ERR_INPUT,
-            "%s: %s must have exactly one of preset, devices, nodes with devices_per_node", file,
-            key);
+            "%s: %s must have exactly one of preset, devices, nodes with devices_per_node; "
+            "a preset may have nodes",
+            file, key);
     if (devices) {
         rc = list_devices(devices, &figures, file, key, &got, err);
         if (rc != OK)
@@ -270,6 +271,8 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
         if (rc != OK) {
             err_set(err, rc, "%s: %s.preset: %s", file, key, inner.msg);
             err_hint(err, "%s", inner.hint);
+        } else if (figures.nodes >= 0) {
+            rc = cluster_set_nodes(&got, (int)figures.nodes, err);
         }
     }
     if (rc != OK)

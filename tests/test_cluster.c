@@ -90,6 +90,33 @@ static void cluster_parse__uses_the_defaults_when_given_a_grid(void **state)
     cluster_clear(&c);
 }
 
+static void cluster_set_nodes__equals_the_text_with_that_number(void **state)
+{
+    (void)state;
+    static const int counts[] = {1, 2, 5};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        struct cluster made = {0}, parsed = {0};
+        char text[32];
+        snprintf(text, sizeof text, "a100-%dx4", counts[i]);
+        assert_int_equal(cluster_parse("a100-2x4", &made, NULL), OK);
+        assert_int_equal(cluster_parse(text, &parsed, NULL), OK);
+        assert_int_equal(cluster_set_nodes(&made, counts[i], NULL), OK);
+        snprintf(text, sizeof text, "%d nodes of a100-2x4", counts[i]);
+        assert_string_equal(made.name, text);
+        assert_int_equal(made.num_nodes, parsed.num_nodes);
+        assert_int_equal(made.num_devices, parsed.num_devices);
+        for (int d = 0; d < made.num_devices; d++)
+            assert_memory_equal(&made.devices[d], &parsed.devices[d], sizeof made.devices[d]);
+        for (int n = 0; n < made.num_nodes; n++)
+            assert_true(made.uplink_bytes_per_s[n] == parsed.uplink_bytes_per_s[n]);
+        assert_int_equal(cluster_check(&made, NULL), OK);
+        assert_int_equal(cluster_set_nodes(&made, CLUSTER_DEVICES_MAX, NULL), ERR_INPUT);
+        assert_int_equal(made.num_nodes, counts[i]);
+        cluster_clear(&made);
+        cluster_clear(&parsed);
+    }
+}
+
 static void cluster_parse__refuses_when_text_is_wrong(void **state)
 {
     (void)state;
@@ -323,6 +350,7 @@ int main(void)
         cmocka_unit_test(device_ns__is_the_nearest_that_there_is),
         cmocka_unit_test(device_copy_ns__is_nothing_where_the_host_computes),
         cmocka_unit_test(cluster_parse__uses_the_defaults_when_given_a_grid),
+        cmocka_unit_test(cluster_set_nodes__equals_the_text_with_that_number),
         cmocka_unit_test(cluster_parse__refuses_when_text_is_wrong),
         cmocka_unit_test(cluster_check__names_the_field_when_out_of_range),
         cmocka_unit_test(cluster_of_ranks__has_what_each_node_has),

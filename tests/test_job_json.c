@@ -428,11 +428,18 @@ static void cluster_load__reads_objects_lists_and_this_machine(void **state)
     assert_int_equal(cluster.num_devices, 8);
     assert_true(cluster.devices[0].mem_bytes == 80LL << 30);
     cluster_clear(&cluster);
+    assert_int_equal(
+        cluster_load(file_with("c.json", "{\"preset\":\"a100-2x8\",\"nodes\":4,\"uplink\":2e9}"),
+                     &cluster, &err),
+        OK);
+    assert_int_equal(cluster.num_devices, 32);
+    assert_true(cluster.uplink_bytes_per_s[3] == 2e9);
+    cluster_clear(&cluster);
     assert_int_equal(cluster_load("this-machine", &cluster, &err), OK);
     assert_int_equal(cluster.num_devices, sysconf(_SC_NPROCESSORS_ONLN));
     assert_true(cluster.devices[0].mem_bytes > 0 && cluster.devices[0].mem_bytes < INT64_MAX);
     cluster_clear(&cluster);
-    static const char *const bad[] = {"{\"nodes\":2,\"preset\":\"2x4\"}",
+    static const char *const bad[] = {"{\"devices_per_node\":2,\"preset\":\"2x4\"}",
                                       "{}",
                                       "{\"preset\":\"c.json\"}",
                                       "[]",
