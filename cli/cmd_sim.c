@@ -53,7 +53,7 @@ static void add_plan(struct json *json, const struct step_answer *a)
     json_add_string(json, "cluster", a->cluster.name);
     plan_json_add_shape(json, &plan);
     json_add_string(json, "dtype", dtype_text((int)a->query.dtype));
-    json_add_string(json, "optimizer", optimizer_of_bytes(a->plan.optim_bytes_per_param));
+    json_add_string(json, "optimizer", a->optimizer);
     json_add_string(json, "cost_source", cost_source_name(a->cost.cost.source));
     json_add_string(json, "cost_label", a->cost.cost.label);
     if (a->cost.note[0])
@@ -152,8 +152,7 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
            a->workload.extrapolated ? ", extrapolated" : "");
     if (a->cost.cost.source != COST_CONSTANT)
         printf("dtype %s, optimizer %s, recompute %s\n", dtype_text((int)a->query.dtype),
-               optimizer_of_bytes(plan->optim_bytes_per_param),
-               recompute_mode_name(plan->recompute));
+               a->optimizer, recompute_mode_name(plan->recompute));
     if (a->cost.note[0])
         printf("note: %s\n", a->cost.note);
     printf("step %s, bubble %.2f %%, all-reduce %s (%s exposed)\n",

@@ -182,9 +182,11 @@ static const struct setting_entry {
             "ring, tree or hierarchical (default ring)", .max = ALLREDUCE_KIND_COUNT,
             .name_of = allreduce_name),
     SETTING("stragglers", TEXT, stragglers_text, "TABLE",
-            "slow devices: DEVICE:FACTOR,... or random:SHARE:FACTOR (by --seed)"),
-    SETTING("slow-links", TEXT, slow_links_text, "TABLE",
-            "slow ports: DEVICE:FACTOR,... or random:SHARE:FACTOR of bandwidth"),
+            "slow devices: DEVICE:FACTOR,... or random:SHARE:FACTOR (by --seed); 3:0.5: device 3 "
+            "at half speed"),
+    SETTING(
+        "slow-links", TEXT, slow_links_text, "TABLE",
+        "slow ports: DEVICE:FACTOR,... or random:SHARE:FACTOR; 3:0.1: a tenth of the bandwidth"),
     SETTING("cache-write", FLAG, cache_write, NULL, NULL),
     SETTING("host-blocking", FLAG, host_blocking, NULL, NULL),
     SETTING("half-duplex", FLAG, half_duplex, NULL, NULL),
@@ -374,6 +376,7 @@ static enum status take_plan(const struct step_request *q, struct step_answer *a
                         .optim_bytes_per_param = (int)q->optimizer_bytes};
     int64_t *sizes = NULL; /* --cut 3,1,2 */
     int num_sizes = 0;
+    a->optimizer = optimizer_of_bytes(plan.optim_bytes_per_param);
     enum status rc = schedule_kind_parse(q->schedule_text, &plan.schedule, err);
     if (rc == OK && q->cut_text)
         rc = parse_int_list(q->cut_text, "cut", 1, a->model.num_items, &sizes, &num_sizes, err);

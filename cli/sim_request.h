@@ -60,6 +60,7 @@ struct step_answer {
     enum cost_choice cost_choice; /* of the request that chose the costs */
     double efficiency;
     struct cost_query query; /* the query that the costs answer */
+    const char *optimizer;   /* its name in answers */
     struct plan plan;
     struct schedule custom, full;
     struct workload workload;

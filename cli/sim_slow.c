@@ -13,6 +13,9 @@ static enum status parse_factor(const char *text, const char *what, double *fact
     if (rc == OK && !(*factor > 0 && *factor <= 1))
         rc = err_set(err, ERR_INPUT, "%s: a factor must be above 0 and at most 1, got '%.32s'",
                      what, text);
+    if (rc == ERR_INPUT)
+        err_hint(err, "the factor multiplies %s: 3:0.5 halves that of device 3",
+                 what[1] == 't' ? "the speed" : "the bandwidth");
     return rc;
 }
 
