@@ -189,10 +189,12 @@ static enum status add_transfer(struct mover *m, struct transfer transfer)
     return OK;
 }
 
-/* Move the weights of `params` parameters of an item, and their optimizer state if it trains. */
+/* Move the weights of `params` parameters of an item, and their optimizer state if it trained and
+ * still does. The state of an item that trains again is not with its old owner (autodp.h). */
 static enum status move_params(struct mover *m, int item, bool tied, int to, int64_t params,
                                bool train)
 {
+    const bool stateful = train && item >= model_frozen_items(m->model, m->old->num_frozen_layers);
     const struct model *model = m->model;
     struct transfer weights = {
         .item = item, .tied = tied, .kind = train ? TRANSFER_WEIGHTS : TRANSFER_FROZEN, .to = to};
@@ -202,19 +204,13 @@ static enum status move_params(struct mover *m, int item, bool tied, int to, int
         !mul_ok(params, m->new_plan->optim_bytes_per_param, &optimizer.bytes))
         return err_set(m->err, ERR_INPUT, "item '%s' overflows", model->items[item].name);
     enum status rc = add_transfer(m, weights);
-    return rc == OK && train ? add_transfer(m, optimizer) : rc;
+    return rc == OK && stateful ? add_transfer(m, optimizer) : rc;
 }
 
 static enum status move_item(struct mover *m, int item, int to)
 {
     const struct model *model = m->model;
-    const int old_frozen = model_frozen_items(model, m->old->num_frozen_layers);
-    const int new_frozen = model_frozen_items(model, m->new_plan->num_frozen_layers);
-    const bool train = item >= new_frozen;
-    if (train && item < old_frozen)
-        return err_set(m->err, ERR_INFEASIBLE,
-                       "item '%s' was frozen and has no optimizer state: freezing never goes back",
-                       model->items[item].name);
+    const bool train = item >= model_frozen_items(model, m->new_plan->num_frozen_layers);
     if (m->old_pos[to] == m->old_rank[item] && m->old_pos[to] >= 0)
         return OK; /* it has the item already */
     return move_params(m, item, false, to, model->items[item].params, train);

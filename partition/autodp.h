@@ -62,10 +62,11 @@ struct transition {
  * of it. That holds under FROZEN_CACHED too, for evaluation and for samples that the cache misses.
  * A device keeps the items that it has. Each other item comes from one owner: on the same node if
  * possible, then the one that has sent the fewest bytes so far, then the lowest device. A newly
- * frozen item needs no optimizer state. The copy of a tied table goes from owners of the table to
+ * frozen item needs no optimizer state. The state of an item that trains again is in no transfer,
+ * because its old owner has none: rank 0 keeps it (exec/run/thaw.h). The copy of a tied table goes from owners of the table to
  * devices that had neither the table nor a copy.
  *
- * Both plans must pass plan_check(). ERR_INFEASIBLE: the new plan trains an item that was frozen.
+ * Both plans must pass plan_check().
  * *transition must be zeroed or cleared. O(replicas^2 * items). */
 enum status transition_build(const struct model *model, const struct cluster *cluster,
                              const struct plan *old, const struct plan *new_plan,

@@ -4,7 +4,7 @@
  *   - nothing freezes in the first `warmup` epochs; the policy is asked after them and counts its
  *     epochs from there;
  *   - at most num_layers - min_active layers freeze, unless more are frozen already;
- *   - a decision is never below the one before it: nothing unfreezes.
+ *   - a decision is never below the one before it, except by a table: nothing else unfreezes.
  * F = l freezes layers 0..l-1, and the embedding when l >= 1. Policies of more than a line are
  * decide_*() functions; read freeze_decide() first, then the policy of interest.
  *
@@ -349,7 +349,7 @@ enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms,
                  limit > freeze->num_frozen ? limit : freeze->num_frozen, spec->min_active);
         decision = limit;
     }
-    if (decision < freeze->num_frozen) {
+    if (decision < freeze->num_frozen && spec->policy != FREEZE_TABLE) {
         size_t used = strlen(why);
         snprintf(why + used, sizeof why - used, "; stays at %d, nothing unfreezes",
                  freeze->num_frozen);
@@ -394,8 +394,23 @@ void freeze_bounds(const struct freeze *freeze, int epoch, int *least, int *most
     }
     low = low < limit ? low : limit;
     high = high < limit ? high : limit;
-    *least = low > now ? low : now; /* nothing unfreezes */
-    *most = high > now ? high : now;
+    const int floor = spec->policy == FREEZE_TABLE ? 0 : now; /* elsewhere nothing unfreezes */
+    *least = low > floor ? low : floor;
+    *most = high > floor ? high : floor;
+}
+
+int freeze_lowest(const struct freeze *freeze, int epoch)
+{
+    const struct freeze_spec *spec = freeze->spec;
+    const int limit = freeze->num_layers - spec->min_active;
+    int lowest = freeze->num_frozen, at = epoch > spec->warmup ? epoch - spec->warmup : 0;
+    if (spec->policy != FREEZE_TABLE)
+        return lowest;
+    do {
+        const int f = table_at(spec, at) < limit ? table_at(spec, at) : limit;
+        lowest = f < lowest ? f : lowest;
+    } while (++at < spec->num_table);
+    return lowest;
 }
 
 enum status freeze_named_table(const char *name, int num_layers, int num_epochs,

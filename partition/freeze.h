@@ -2,7 +2,7 @@
  *
  * One interface over all policies, after PipeTransformer's freeze algorithm (He et al., ICML 2021).
  * F is the number of frozen layers. Rank 0 decides before each epoch, from the gradient norms of
- * the epoch before. F never shrinks. Pure functions; a decision takes O(L). */
+ * the epoch before. F falls only where a table says so. Pure functions; a decision takes O(L). */
 #ifndef ELAPSE_PARTITION_FREEZE_H
 #define ELAPSE_PARTITION_FREEZE_H
 
@@ -65,6 +65,10 @@ enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms,
 /* The least and the most that the next freeze_decide(), before `epoch`, can decide over all
  * possible norms. The two are equal where the policy ignores norms. *freeze does not change. */
 void freeze_bounds(const struct freeze *freeze, int epoch, int *least, int *most);
+
+/* The fewest layers that a decision before `epoch` or a later one can leave frozen. Layers below
+ * that never train again; those above may, where a policy lets F fall. */
+int freeze_lowest(const struct freeze *freeze, int epoch);
 
 /* The closed form of the released code, evaluated in the same order of operations. */
 int freeze_closed_form(int num_layers, double alpha, int epoch);

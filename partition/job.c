@@ -222,11 +222,9 @@ static enum status check_freeze(const struct job *job, struct err *err)
             return err_set(err, ERR_INPUT, "%s: freeze.table must name at least one epoch",
                            source_of(job));
         for (int e = 0; e < spec->num_table; e++)
-            if (spec->table[e] < (e ? spec->table[e - 1] : 0) || spec->table[e] > num_layers)
-                return err_set(err, ERR_INPUT,
-                               "%s: freeze.table[%d] must be %d..%d (it never shrinks), got %d",
-                               source_of(job), e, e ? spec->table[e - 1] : 0, num_layers,
-                               spec->table[e]);
+            if (spec->table[e] < 0 || spec->table[e] > num_layers)
+                return err_set(err, ERR_INPUT, "%s: freeze.table[%d] must be 0..%d, got %d",
+                               source_of(job), e, num_layers, spec->table[e]);
     }
     for (int64_t i = 0; i < (int64_t)job->norm_epochs * num_layers; i++)
         if (!(job->norms[i] >= 0 && isfinite(job->norms[i])))

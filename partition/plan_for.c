@@ -176,6 +176,8 @@ static void set_frozen(const struct job *job, const struct setting *setting,
     const struct plan *old = state->old;
     const bool skips = setting->model->num_skips > 0;
     const bool asked = !options->frozen_auto && options->frozen == FROZEN_CACHED;
+    const int level = old && old->frozen == FROZEN_CACHED ? old->first_item[0] : 0;
+    const int frozen = model_frozen_items(setting->model, state->num_frozen_layers);
     if (state->num_frozen_layers == 0)
         return;
     if (skips) { /* skip tensors never leave the pipeline, so the prefix must stay in it */
@@ -191,7 +193,7 @@ static void set_frozen(const struct job *job, const struct setting *setting,
         .use = job->cache.policy == CACHE_ON || (asked && state->cache_filled) ? CACHE_WANTED
                                                                                : CACHE_ALLOWED,
         .filled = state->cache_filled,
-        .level = old && old->frozen == FROZEN_CACHED ? old->first_item[0] : 0,
+        .level = level <= frozen ? level : 0, /* else the prefix trains again: content is dropped */
         .room = state->cache_room,
         .whole = state->cache_whole,
         .epochs = job->train.epochs - state->epoch,

@@ -53,6 +53,16 @@ void cache_levels_end(struct cache_levels *levels)
     memcpy(row(levels), levels->left, ((size_t)levels->num_layers + 1) * sizeof *levels->left);
 }
 
+void cache_levels_fall(struct cache_levels *levels, int level)
+{
+    const int each = levels->num_layers + 1;
+    for (int64_t view = 0; view < levels->views; view++)
+        for (int l = level + 1; l < each; l++)
+            levels->have[view * each + l] = 0;
+    for (int l = level + 1; l < each; l++)
+        levels->left[l] = 0;
+}
+
 void cache_levels_from(const struct cache_levels *levels, int level, int64_t microbatch_size,
                        double *from)
 {

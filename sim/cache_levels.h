@@ -33,6 +33,8 @@ void cache_levels_begin(struct cache_levels *levels, int64_t epoch);
  * samples are at that level afterwards. */
 void cache_levels_visit(struct cache_levels *levels, double share, bool cached, int level);
 void cache_levels_end(struct cache_levels *levels);
+/* Drop what is above this level, in all views, because those layers train again. */
+void cache_levels_fall(struct cache_levels *levels, int level);
 
 /* Set from[l] for 0 <= l <= level: the share of micro-batches of that size that a plan with cache
  * level `level` computes from level l on. from[level] is the share that is only read. The shares

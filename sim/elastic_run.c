@@ -385,6 +385,8 @@ static enum status change_plan(struct runner *run, int64_t turn, int e, int num_
     if (rc == OK && old)
         rc = transition_parts(run, old, plan, epoch);
     if (rc == OK) {
+        if (old && num_frozen < old->num_frozen_layers)
+            cache_levels_fall(&run->cache, num_frozen);
         plan_clear(&run->plan);
         run->plan = result.plan;
         result.plan = (struct plan){0};

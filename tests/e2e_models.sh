@@ -88,7 +88,7 @@ has "closed form at one half" '"frozen":[0,6,9,11,12,12,12,12,12,12]' \
 has "a named table" '"frozen":[0,0,6,8,8,8,10,10,12,12]' \
     "$elapse" freeze --layers 12 --epochs 10 --table mild --json
 echo '[0, 3, 2]' >"$tmp/table.json"
-has "a table from a file never goes back" '"frozen":[0,3,3,3]' \
+has "a table from a file may go down" '"frozen":[0,3,2,2]' \
     "$elapse" freeze --layers 12 --epochs 4 --policy table --table "$tmp/table.json" --json
 echo '[[4, 1, 3, 4], [1, 2, 3, 0.5]]' >"$tmp/norms.json"
 has "gradient norms from a file" '"frozen":[0,1,2]' \

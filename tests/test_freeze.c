@@ -181,15 +181,46 @@ static void relative_change__survives_norms_of_zero(void **state)
     assert_int_equal(got[2], 2);
 }
 
-static void table__repeats_its_last_entry_and_never_goes_back(void **state)
+static void table__repeats_its_last_entry_and_may_go_down(void **state)
 {
     int table[] = {0, 6, 4, 8};
-    static const int want[] = {0, 6, 6, 8, 8, 8};
+    static const int want[] = {0, 6, 4, 8, 8, 8};
     struct freeze_spec spec = {.policy = FREEZE_TABLE, .table = table, .num_table = 4};
     int got[6];
     (void)state;
     run(&spec, 12, 6, NULL, got);
     assert_memory_equal(got, want, sizeof got);
+}
+
+/* Against all later entries, one by one. */
+static void lowest__is_the_least_of_the_later_decisions(void **state)
+{
+    int table[] = {0, 6, 4, 8, 7};
+    struct freeze_spec spec = {.policy = FREEZE_TABLE, .table = table, .num_table = 5};
+    struct freeze freeze = {0};
+    (void)state;
+    for (int warmup = 0; warmup < 3; warmup++) {
+        spec.warmup = warmup;
+        spec.min_active = 5 * (warmup == 1);
+        assert_int_equal(freeze_init(&freeze, &spec, 12, NULL), OK);
+        for (int e = 0, f; e < 9; e++) {
+            assert_int_equal(freeze_decide(&freeze, e, NULL, &f, NULL, NULL), OK);
+            int least = f;
+            for (int later = e + 1; later < 12; later++) {
+                const int at = later - warmup < 4 ? later - warmup : 4;
+                int of = at < 0 ? 0 : table[at];
+                of = of < 12 - spec.min_active ? of : 12 - spec.min_active;
+                least = of < least ? of : least;
+            }
+            assert_int_equal(freeze_lowest(&freeze, e + 1), least);
+        }
+        freeze_clear(&freeze);
+    }
+    spec = (struct freeze_spec){.policy = FREEZE_CLOSED_FORM, .alpha = .5};
+    assert_int_equal(freeze_init(&freeze, &spec, 12, NULL), OK);
+    freeze.num_frozen = 7;
+    assert_int_equal(freeze_lowest(&freeze, 3), 7);
+    freeze_clear(&freeze);
 }
 
 static void named_table__expresses_the_release_history(void **state)
@@ -510,7 +541,8 @@ int main(void)
         cmocka_unit_test(relative_change__freezes_up_to_the_first_layer_at_the_median),
         cmocka_unit_test(relative_change__takes_the_first_of_equal_changes),
         cmocka_unit_test(relative_change__survives_norms_of_zero),
-        cmocka_unit_test(table__repeats_its_last_entry_and_never_goes_back),
+        cmocka_unit_test(table__repeats_its_last_entry_and_may_go_down),
+        cmocka_unit_test(lowest__is_the_least_of_the_later_decisions),
         cmocka_unit_test(named_table__expresses_the_release_history),
         cmocka_unit_test(none__freezes_nothing),
         cmocka_unit_test(plateau__freezes_settled_layers_only),

@@ -90,8 +90,8 @@ static void job_check__names_the_key_when_a_value_is_out_of_range(void **state)
     job.freeze.policy = FREEZE_TABLE, refused(&job, ERR_INPUT, "freeze.table");
     job.freeze.policy = FREEZE_TABLE, job.freeze.num_table = 2;
     job.freeze.table = malloc(2 * sizeof(int));
-    job.freeze.table[0] = 3, job.freeze.table[1] = 2;
-    refused(&job, ERR_INPUT, "freeze.table[1] must be 3..12");
+    job.freeze.table[0] = 3, job.freeze.table[1] = 13;
+    refused(&job, ERR_INPUT, "freeze.table[1] must be 0..12");
     job.norm_epochs = 1, job.norms = calloc(12, sizeof(double)), job.norms[5] = NAN;
     refused(&job, ERR_INPUT, "freeze.norms[0][5]");
     job.cache.limit_bytes = -1, refused(&job, ERR_INPUT, "cache.limit_bytes");

@@ -5,6 +5,7 @@
 #include "exec/run/move.h"
 
 #include "exec/base/rng.h"
+#include "exec/run/thaw.h"
 #include "tests/layout_case.h"
 #include "tests/on_ranks.h"
 
@@ -260,6 +261,57 @@ static void move_weights__goes_through_a_device_s_window_in_pieces(void **state)
     case_close(&c);
 }
 
+static int frozen_items(const struct layout *layout)
+{
+    return model_frozen_items(&c.job.model, layout->plan.plan.num_frozen_layers);
+}
+
+/* Layers freeze and some of them train again, under three plans: each tensor of state comes back to
+ * every holder, the head's copy of a tied table included. */
+static void run_thaws(enum model_family family)
+{
+    int thawed = 0;
+    case_open(&c, family);
+    c.job.train.optimizer.kind = OPTIMIZER_ADAMW;
+    for (uint64_t run = 0; run < RUNS; run++) {
+        struct layout a = {0}, b = {0}, last = {0};
+        struct kept_state kept = {0};
+        struct err err = {0};
+        int64_t bytes = 0, back = 0;
+        case_layout(&c, draw(run, 0, 0), &a);
+        case_layout(&c, draw(run, 1, a.plan.plan.num_frozen_layers), &b);
+        case_layout(&c, draw(run, 2, a.plan.plan.num_frozen_layers), &last);
+        const int from = frozen_items(&a), high = frozen_items(&b), low = frozen_items(&last);
+        visit(&a, true);
+        case_ok(thaw_keep(&c.base, &a, from, high, &kept, &err), &err);
+        case_ok(move_weights(&c.base, &a, &b, &bytes, &err), &err);
+        assert_int_equal(kept_has(&kept, from, high), c.comm.rank == 0 || from == high);
+        if (low < high) {
+            case_ok(move_weights(&c.base, &b, &last, &bytes, &err), &err);
+            case_ok(thaw_return(&c.base, &last, low, high, &kept, &back, &err), &err);
+            visit(&last, false);
+            assert_true(back > 0);
+            assert_false(kept_has(&kept, low, high));
+            assert_int_equal(thaw_return(&c.base, &last, low, high, &kept, &back, &err), ERR_INPUT);
+            thawed++;
+        }
+        kept_clear(&kept);
+        layout_clear(&a);
+        layout_clear(&b);
+        layout_clear(&last);
+        case_ok(comm_barrier(c.comm.all, NULL), NULL);
+    }
+    assert_true(thawed > RUNS / 4);
+    case_close(&c);
+}
+
+static void thaw__brings_state_back_to_all_holders(void **state)
+{
+    (void)state;
+    run_thaws(FAMILY_VIT);
+    run_thaws(FAMILY_GPT);
+}
+
 static void move_weights__moves_nothing_when_nothing_changes(void **state)
 {
     (void)state;
@@ -285,6 +337,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(move_weights__brings_copies_of_a_tied_table),
         cmocka_unit_test(move_weights__goes_through_a_device_s_window_in_pieces),
         cmocka_unit_test(move_weights__moves_nothing_when_nothing_changes),
+        cmocka_unit_test(thaw__brings_state_back_to_all_holders),
     };
     on_ranks_begin(&argc, &argv, 4, &c.comm);
     return on_ranks_end(&c.comm, cmocka_run_group_tests(tests, NULL, NULL));

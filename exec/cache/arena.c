@@ -586,3 +586,17 @@ bool cache_arena_put(struct cache_arena *arena, int64_t sample, int level, const
     atomic_store_explicit(&slot.head->word, pack(w), memory_order_release);
     return done;
 }
+
+void cache_arena_fall(struct cache_arena *arena, int level)
+{
+    const int64_t num = arena->size.num_slots[0] + arena->size.num_slots[1];
+    for (int64_t sample = 0; sample < num; sample++) {
+        struct slot_head *head = slot_of(arena, sample).head;
+        uint64_t bits = atomic_load_explicit(&head->word, memory_order_acquire);
+        struct word w = unpack(bits);
+        if (w.state != SLOT_FULL || w.level <= level)
+            continue;
+        w = (struct word){SLOT_FREE, 0, w.pid, w.number + 1};
+        atomic_compare_exchange_strong(&head->word, &bits, pack(w));
+    }
+}

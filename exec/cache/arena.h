@@ -77,6 +77,10 @@ int cache_arena_level(const struct cache_arena *arena, int64_t sample);
  * a higher one already, or the disk did not take it. */
 bool cache_arena_put(struct cache_arena *arena, int64_t sample, int level, const void *data);
 
+/* Free every slot whose level is above this one, because the layers behind it train again. Nobody
+ * may put meanwhile. Several processes may call it. */
+void cache_arena_fall(struct cache_arena *arena, int level);
+
 const struct cache_size *cache_arena_sizes(const struct cache_arena *arena);
 
 /* 64 bits of any number of bytes, seeded. About 10 GB/s. */

@@ -160,6 +160,11 @@ void cache_put(struct cache *cache, int64_t epoch, int64_t sample, int level, in
         cache->puts += cache_arena_put(cache->arena, slot_of(cache, epoch, sample), level, data);
 }
 
+void cache_fall(struct cache *cache, int level)
+{
+    cache_arena_fall(cache->arena, level);
+}
+
 int cache_elem_bytes(const struct cache *cache)
 {
     return cache->bf16_values ? 2 : 4;

@@ -14,6 +14,7 @@
 
 #include "exec/run/move.h"
 #include "exec/run/plan_ahead.h"
+#include "exec/run/thaw.h"
 #include "exec/run/trainer_state.h"
 #include "profiles/job_json.h"
 
@@ -24,6 +25,7 @@ enum { LEAST_SLEEP_NS = 50000, MOST_SLEEP_NS = 5000000 };
 struct decision {
     int64_t epoch, turn, start_ns, decide_ns;
     int num_frozen;
+    int lowest; /* frozen layers below this one never train again */
     bool change;
     char reason[160];
 };
@@ -45,6 +47,7 @@ void elastic_clear(struct elastic *elastic)
     free(elastic->norms.sumsq);
     free(elastic->norms.rows);
     free(elastic->notes);
+    kept_clear(&elastic->kept);
     *elastic = (struct elastic){0};
 }
 
@@ -78,6 +81,37 @@ static enum status decide(struct trainer *t, int64_t turn, int *num_frozen, char
     return rc;
 }
 
+static int items_of(const struct trainer *t, int num_layers)
+{
+    return model_frozen_items(&t->job->model, num_layers);
+}
+
+/* The frozen prefix does not change within a turn, whatever the policy says now. It shrinks only
+ * where the checkpoint holds the optimizer state of the layers that would train again. What it holds
+ * of layers that stay frozen is kept. */
+static enum status settle_frozen(struct trainer *t, const char *checkpoint, bool begins,
+                                 int *num_frozen, struct err *err)
+{
+    struct elastic *elastic = &t->elastic;
+    const int was = t->progress.num_frozen_layers;
+    enum status rc = OK;
+    if (!begins)
+        *num_frozen = was;
+    if (*num_frozen < was && checkpoint)
+        rc = kept_load(checkpoint, t->job, items_of(t, *num_frozen), items_of(t, was),
+                       &elastic->kept, err);
+    if (*num_frozen < was && !kept_has(&elastic->kept, items_of(t, *num_frozen), items_of(t, was)))
+        *num_frozen = was;
+    kept_clear(&elastic->kept); /* the stages read their own */
+    if (t->job->freeze.policy != FREEZE_NONE)
+        elastic->freeze.num_frozen = *num_frozen;
+    if (rc == OK && checkpoint)
+        rc = kept_load(checkpoint, t->job,
+                       items_of(t, freeze_lowest(&elastic->freeze, (int)trainer_turn(t) + 1)),
+                       items_of(t, *num_frozen), &elastic->kept, err);
+    return rc;
+}
+
 enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_frozen,
                          struct err *err)
 {
@@ -101,12 +135,8 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
             rc = decide(t, e, &frozen[1], reason, err);
             frozen[0] = e == 0 ? frozen[1] : frozen[0];
         }
-        /* The frozen prefix does not change within a turn. It never shrinks either, because frozen
-         * layers have no optimizer state any more, whatever the policy says now. */
-        if (!begins || t->progress.num_frozen_layers > frozen[1])
-            frozen[1] = t->progress.num_frozen_layers;
-        if (job->freeze.policy != FREEZE_NONE)
-            elastic->freeze.num_frozen = frozen[1];
+        if (rc == OK)
+            rc = settle_frozen(t, dir, begins, &frozen[1], err);
     }
     free(dir);
     rc = comm_agree(t->comm, rc, err);
@@ -305,10 +335,30 @@ static enum status agreed(struct trainer *t, enum status rc)
     return rc;
 }
 
+/* Weights and optimizer state go from the layout in place to `next`. Rank 0 keeps the state of
+ * layers that freeze and may train again; layers that train again get it back, and the cache drops
+ * what was computed with them. Collective over all ranks. */
+static enum status move_state(struct trainer *t, struct layout *next, int lowest, int64_t *bytes,
+                              struct err *err)
+{
+    const int was = items_of(t, t->progress.num_frozen_layers);
+    const int is = items_of(t, next->plan.plan.num_frozen_layers), low = items_of(t, lowest);
+    enum status rc =
+        thaw_keep(&t->base, &t->layout, was > low ? was : low, is, &t->elastic.kept, err);
+    if (rc == OK)
+        rc = move_weights(&t->base, &t->layout, next, bytes, err);
+    if (rc == OK && is < was)
+        rc = agreed(t, thaw_return(&t->base, next, is, was, &t->elastic.kept, bytes, err));
+    if (rc == OK && is < was && t->cache)
+        cache_fall(t->cache, is);
+    kept_drop(&t->elastic.kept, 0, low);
+    return rc;
+}
+
 /* From the layout in place to `next`, whose stages are still to be made: weights move, and the
  * runtime is built anew. Collective over all ranks. On failure *next keeps what is not in place
  * yet. */
-static enum status change_layout(struct trainer *t, struct layout *next,
+static enum status change_layout(struct trainer *t, struct layout *next, int lowest,
                                  struct transition_note *note, int64_t *since, struct err *err)
 {
     const struct comm *comm = t->comm;
@@ -321,7 +371,7 @@ static enum status change_layout(struct trainer *t, struct layout *next,
     }
     rc = agreed(t, comm_agree(comm, layout_stages(&t->base, next, err), err));
     if (rc == OK)
-        rc = move_weights(&t->base, &t->layout, next, &note->bytes, err);
+        rc = move_state(t, next, lowest, &note->bytes, err);
     if (rc == OK) /* after a failure the others wait for messages: this rank ends the job */
         rc = comm_agree(comm, OK, err);
     lap(comm, since, &note->part_ns[PART_MOVE]);
@@ -372,7 +422,7 @@ static enum status change(struct trainer *t, const struct decision *decision, st
         rc = layout_place(&t->base, &plan, &next, err);
     lap(comm, &since, &note.part_ns[PART_GROUPS]);
     if (rc == OK)
-        rc = change_layout(t, &next, &note, &since, err);
+        rc = change_layout(t, &next, decision->lowest, &note, &since, err);
     if (rc == OK) {
         t->progress.num_frozen_layers = decision->num_frozen;
         lap(comm, &since, &note.part_ns[PART_GROUPS]);
@@ -405,6 +455,7 @@ enum status elastic_turn_start(struct trainer *t, struct err *err)
             rc = decide(t, decision->turn, &decision->num_frozen, decision->reason, err);
         if (rc != OK) /* only this rank knows: the caller ends the job */
             return rc;
+        decision->lowest = freeze_lowest(&t->elastic.freeze, (int)decision->turn + 1);
         decision->change = turn_changes(job, decision->turn, decision->num_frozen, plan);
         decision->decide_ns = comm_now_ns(t->comm) - decision->start_ns;
     }

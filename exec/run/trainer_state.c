@@ -43,6 +43,7 @@ enum status trainer_save(struct trainer *t, struct err *err)
         .run_id = t->files ? run_files_id(t->files) : "",
         .progress = &t->progress,
         .norms = &t->elastic.norms,
+        .kept = &t->elastic.kept,
         .eval_loss = t->evaluated_step == t->progress.step ? t->evaluated.loss : NAN};
     char *dir = NULL;
     enum status rc;

@@ -7,6 +7,7 @@
 #include "exec/save/event_file.h"
 #include "exec/run/layout.h"
 #include "exec/run/qa_eval.h"
+#include "exec/save/kept_state.h"
 #include "exec/save/hf_names.h"
 #include "exec/save/run_files.h"
 #include "partition/freeze.h"
@@ -40,6 +41,7 @@ struct transition_note {
 struct elastic {
     struct freeze freeze;          /* rank 0: the policy's state */
     struct turn_norms norms;       /* rank 0: gradient norms that the policy decides by */
+    struct kept_state kept;        /* rank 0: of frozen layers that may train again */
     int first_frozen;              /* frozen layers in the run's first turn */
     int64_t transition_ns;         /* time of changes that no epoch's record holds yet */
     struct transition_note *notes; /* owned */

@@ -164,6 +164,21 @@ static enum status write_stages(const char *temp, const struct checkpoint_state 
     return rc;
 }
 
+/* Write what rank 0 keeps of frozen items as one more file. */
+static enum status write_kept(const char *temp, const struct checkpoint_state *state,
+                              struct written *files, int *num_files, struct err *err)
+{
+    char *path = NULL;
+    if (!state->kept || !kept_any(state->kept))
+        return OK;
+    if (asprintf(&path, "%s/stage-%05d.safetensors", temp, state->list->num_stages) < 0)
+        return err_nomem(err);
+    files[*num_files].stage = state->list->num_stages;
+    enum status rc = kept_write(path, state->kept, state->job, &files[(*num_files)++].sum, err);
+    free(path);
+    return rc;
+}
+
 /* Make the temporary folder DIR.tmp, or DIR.tmp-2 and so on where a name is taken. What this run
  * left under such a name when it was killed is removed; what others have put there stays. */
 static enum status make_temp(const char *dir, const char *run_id, char temp[PATH_MAX],
@@ -215,7 +230,7 @@ enum status checkpoint_save(const struct comm *comm, const char *dir,
     int num_files = 0;
     int64_t *sizes = NULL;
     void *all = NULL;
-    struct written *files = calloc((size_t)state->list->num_stages + 1, sizeof *files);
+    struct written *files = calloc((size_t)state->list->num_stages + 2, sizeof *files);
     enum status rc = files ? OK : err_nomem(&own);
     if (rc == OK && comm->rank == 0)
         rc = make_temp(dir, state->run_id, temp, &own);
@@ -225,6 +240,8 @@ enum status checkpoint_save(const struct comm *comm, const char *dir,
         rc = comm_bcast(comm->all, temp, sizeof temp, 0, &own);
     if (rc == OK && state->write)
         rc = write_stages(temp, state, files, &num_files, &own);
+    if (rc == OK && comm->rank == 0)
+        rc = write_kept(temp, state, files, &num_files, &own);
     rc = comm_agree(comm, rc, &own);
     if (rc == OK)
         rc = comm_gather(comm->all, files, num_files * (int64_t)sizeof *files, &all, &sizes, &own);

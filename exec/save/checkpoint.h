@@ -3,7 +3,7 @@
  * A checkpoint is a folder with one safetensors file for each stage, and manifest.json, which lists
  * them with their SHA-256. It is written under a temporary name, synced and renamed, so it is whole
  * or absent. Tensors are found by name, so it loads at any K, R and frozen boundary. Optimizer
- * state is stored as "optimizer.0.NAME" and "optimizer.1.NAME" beside the weight NAME. Whether the
+ * state, also that of frozen layers that may train again, is stored as "optimizer.0.NAME" and "optimizer.1.NAME" beside the weight NAME. Whether the
  * files are those that the run wrote is checked by exec/save/checkpoint_check.h.
  *
  * The wing save/ holds what a run leaves on disk: checkpoints, safetensors files, Hugging Face's
@@ -13,6 +13,7 @@
 #define ELAPSE_EXEC_SAVE_CHECKPOINT_H
 
 #include "exec/comm/comm.h"
+#include "exec/save/kept_state.h"
 #include "exec/stage/stage.h"
 #include "partition/job.h"
 
@@ -40,6 +41,7 @@ struct checkpoint_state {
     const char *run_id; /* rank 0: the run that owns the folder (exec/save/owned_folder.h) */
     const struct progress *progress;
     const struct turn_norms *norms; /* of rank 0 */
+    const struct kept_state *kept;  /* of rank 0 */
     double eval_loss;               /* rank 0: of an evaluation at this step; NaN: there was none */
 };
 

@@ -31,6 +31,35 @@ int params_num_states(const struct job *job)
     return 2;
 }
 
+_Static_assert((int)STAGE_ITEM_PARAMS == (int)MAX_TENSORS, "an item's params");
+
+int stage_num_states(const struct job *job)
+{
+    return params_num_states(job);
+}
+
+enum status stage_item_params(const struct model *model, int item,
+                              struct param params[STAGE_ITEM_PARAMS], int *num, struct err *err)
+{
+    struct item_spec spec;
+    struct arch arch;
+    enum status rc = arch_init(model, &arch, err);
+    *num = 0;
+    if (rc != OK)
+        return rc;
+    arch_item(model, &arch, item, &spec);
+    for (int t = 0; t < spec.num_tensors; t++) {
+        const struct tensor_spec *ts = &spec.tensors[t];
+        if (spec.tied && ts->block == HEAD_TABLE)
+            continue;
+        struct param *p = &params[(*num)++];
+        *p = (struct param){.item = item, .ndim = ts->ndim, .num_elems = ts->num_elems};
+        memcpy(p->name, ts->name, sizeof p->name);
+        memcpy(p->shape, ts->shape, sizeof p->shape);
+    }
+    return OK;
+}
+
 /* Whether this block is the head's token table, and the embedding's memory serves for it. (The
  * gradient of the head's table always has memory of its own.) */
 static bool aliases_table(const struct stage *stage, const struct item_spec *spec, int block)

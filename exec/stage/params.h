@@ -12,6 +12,9 @@ bool params_rounded(const struct stage *stage);
 enum status params_make(struct stage *stage, struct err *err);
 /* Point layers and params into the allocations, after these have changed. */
 void params_wire(struct stage *stage);
+/* Memory of the lagged copy, if the spec wants one. */
+enum status lagged_make(struct stage *stage, struct err *err);
+void lagged_free(struct stage *stage);
 /* The token table has frozen: the head gives up its copy's gradients and optimizer state. */
 enum status params_freeze_table(struct stage *stage, struct err *err);
 

@@ -64,6 +64,7 @@ struct stage_spec {
     int max_live;         /* slots 0..max_live-1: pool_slots() */
     bool recompute;
     bool uploads; /* stage_upload() will be called */
+    bool lagged;  /* make room for a lagged copy of the weights that train */
     /* First item of every stage of the model, num_stages + 1 entries, borrowed; needed only where
      * the model has skip edges and this stage is not all of it (may be NULL otherwise). */
     const int *first_items;
@@ -165,6 +166,13 @@ struct param {
     float *state[2];      /* momentum / Adam moments; NULL when unused or frozen */
     bool tied_copy;       /* the head's copy of the token table, not a tensor of its own */
 };
+/* The tensors of an item of the model, without memory and without a copy of a tied table: name, item,
+ * shape and num_elems of each, in the order in which a stage lists them. ERR_INPUT: a family that
+ * has no kernels. */
+enum { STAGE_ITEM_PARAMS = 12 };
+enum status stage_item_params(const struct model *model, int item,
+                              struct param params[STAGE_ITEM_PARAMS], int *num, struct err *err);
+int stage_num_states(const struct job *job); /* tensors of optimizer state of a parameter */
 int stage_num_params(const struct stage *stage);
 struct param *stage_params(struct stage *stage);
 
@@ -188,6 +196,15 @@ void stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul,
 void stage_update_sumsq(const struct stage *stage, double *per_item_sumsq);
 /* Freeze more items: frees their optimizer state and gradients. */
 enum status stage_freeze(struct stage *stage, int num_frozen_items, struct err *err);
+
+/* The lagged copy of the weights that train, on a stage with spec.lagged; without it these do
+ * nothing. stage_lag_take(): the present weights become the copy. stage_lag_swap(): weights and copy
+ * of the model's items [first, end) change places, so two calls restore both. Frozen items have no
+ * copy, and do not change. Both issue their work and return. stage_lagged(): the copy of one
+ * parameter, in backend memory; NULL: none. */
+void stage_lag_take(struct stage *stage);
+void stage_lag_swap(struct stage *stage, int first_item, int end_item);
+float *stage_lagged(const struct stage *stage, const struct param *param);
 
 /* Exchange the buffers of a model's item (weights, optimizer state) with another stage of the same
  * job and backend, which is about to be freed. Moves no bytes; O(parameters of both stages).

@@ -164,6 +164,8 @@ enum status stage_new(const struct stage_spec *spec, struct stage **out, struct 
                                           .frozen = spec->first_item + i < spec->num_frozen_items};
     rc = params_make(stage, err);
     if (rc == OK)
+        rc = lagged_make(stage, err);
+    if (rc == OK)
         rc = make_buffers(stage, err);
     if (rc == OK)
         rc = stage_skips_open(stage, err);
@@ -182,6 +184,7 @@ void stage_free(struct stage *stage)
     struct backend *be = stage->spec.backend;
     stage_skips_close(stage);
     free_upload(stage);
+    lagged_free(stage);
     for (int i = 0; i < stage->num_items; i++) {
         if (stage->low && params_rounded(stage))
             be->free(be, stage->low[i]);

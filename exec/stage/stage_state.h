@@ -68,6 +68,8 @@ struct stage {
     int64_t *block_elems, *weight_elems, *state_elems;
     int num_params, num_states;
     struct param *params; /* owned */
+    float **lagged;       /* owned; NULL without spec.lagged; by item, NULL for a frozen one */
+    float *lag_room;      /* owned, backend; for the exchange */
     bool *decay;          /* owned, num_params */
     double *sumsq;        /* likewise; of gradients, by the last update that summed them */
     int num_slots;

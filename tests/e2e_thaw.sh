@@ -1,0 +1,35 @@
+#!/bin/bash
+# Freezing that is undone in mid-run: the same bits at any K and R, with and without the cache, and
+# across a restart.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/runs.sh"
+begin
+as_users_wait
+
+freezing_vit
+adamw=(--set train.optimizer.kind=adamw --set train.optimizer.lr=0.002)
+down=(--set 'freeze.table=[0,3,1,3,0]' --set train.epochs=5 "${adamw[@]}")
+train vit one -n 1 --set cache.policy=off "${down[@]}"
+verify "layers train again where the table goes down" has_shapes one "0=0:1:1 1=3:1:1 2=1:1:1 3=3:1:1 4=0:1:1 "
+train vit two -n 2 --set 'elastic.stages=[2,1,2,2,1]' --set cache.policy=on "${down[@]}"
+verify "weights, optimizer state and cache follow: the bits of one rank without a cache" same_run one two
+verify "what the first thaw made stale was dropped" has two cache_hits -eq 0
+verify "what it did not was used" has two cache_upgrades -gt 0
+
+# A restart at a turn's end, where layers freeze, where they train again, and in mid-turn.
+for at in 7 14 17; do
+    train vit part-$at -n 2 --set cache.policy=on "${down[@]}" --steps $at
+    cp "$tmp/part-$at.err" "$tmp/part-$at.first.err"
+    timeout 60 "$elapse" train --resume "$tmp/part-$at" -n 1 --json >"$tmp/part-$at.json" 2>"$tmp/part-$at.err"
+    verify "a run that was stopped after $at steps goes on with the bits of one that was not" same_run one part-$at
+done
+
+# A tied table, whose copy in the head freezes and thaws with the embedding.
+like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 12, "hidden": 32, "heads": 2, "mlp": 64, "layers": 4, "vocab": 96' \
+    '"kind": "synthetic", "train_samples": 64, "test_samples": 16'
+for n in 1 2; do
+    train gpt gpt-$n -n $n --set cache.policy=on "${down[@]}"
+done
+verify "a tied table trains again" same_run gpt-1 gpt-2
+
+finish
