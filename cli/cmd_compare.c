@@ -273,7 +273,9 @@ static enum status run_config(const struct matrix *m, const struct entry *entry,
         argv[argc++] = "--set";
         argv[argc++] = sets[i];
     }
-    enum status rc = launch_exec(entry->stages * entry->replicas, argc, argv, true, err);
+    enum status rc =
+        launch_exec(&(struct launch){.num_ranks = entry->stages * entry->replicas, .quiet = true},
+                    argc, argv, NULL, err);
     if (rc == OK && launch_stopped())
         rc = err_set(err, ERR_SYSTEM, "the matrix was stopped");
     if (rc == OK)

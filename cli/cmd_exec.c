@@ -1,7 +1,7 @@
 /* cli/cmd_exec.c - the commands train, profile, eval, export and checkpoint: they start `elapse-exec` under
  * mpirun with the wanted number of ranks and return its exit code.
  *
- * Only "-n RANKS" and train's "--max-restarts N" are read here. Every other argument belongs to
+ * Only "-n RANKS" and train's "--max-restarts N" and "--min-ranks N" are read here. Every other argument belongs to
  * elapse-exec. Under Slurm or another launcher, call it directly: `srun elapse-exec train
  * job.json`. */
 #include <dirent.h>
@@ -11,6 +11,7 @@
 
 #include "cli/command.h"
 #include "cli/launch.h"
+#include "cli/restarts.h"
 #include "partition/units.h"
 
 #define MAX_RESTARTS 1000
@@ -18,12 +19,12 @@
 
 /* The options that are read here. */
 struct front {
-    int64_t num_ranks, max_restarts;
+    int64_t num_ranks, max_restarts, min_ranks;
     const char *out, *resume; /* borrowed from argv: the run folder; NULL: not given */
     bool help;
 };
 
-/* Read "-n RANKS" or "--max-restarts N" at argv[*i]. *taken tells whether argv[*i] was that option.
+/* Read "-n RANKS" or another option with a number at argv[*i]. *taken tells whether argv[*i] was that option.
  */
 static enum status take_one(int argc, char **argv, int *i, const char *name, int64_t min,
                             int64_t max, bool *seen, int64_t *value, bool *taken, struct err *err)
@@ -54,7 +55,7 @@ static enum status take_options(int *argc, char **argv, bool train, struct front
 {
     int kept = 0;
     const bool ranks = front->num_ranks > 0;
-    bool n_seen = false, restarts_seen = false, taken;
+    bool n_seen = false, restarts_seen = false, min_seen = false, taken;
     for (int i = 0; i < *argc; i++) {
         if (strcmp(argv[i], "--") == 0) {
             while (i < *argc)
@@ -69,6 +70,9 @@ static enum status take_options(int *argc, char **argv, bool train, struct front
         if (rc == OK && !taken && train)
             rc = take_one(*argc, argv, &i, "--max-restarts", 0, MAX_RESTARTS, &restarts_seen,
                           &front->max_restarts, &taken, err);
+        if (rc == OK && !taken && train)
+            rc = take_one(*argc, argv, &i, "--min-ranks", 1, MAX_RANKS, &min_seen,
+                          &front->min_ranks, &taken, err);
         if (rc != OK)
             return rc;
         if (taken)
@@ -102,65 +106,25 @@ static bool has_checkpoint(const char *dir)
     return found;
 }
 
-/* Copy argv without --out, --resume and --init, and put "--resume out" first, so that no "--" comes
- * before it. resumed has room for argc + 3 entries. Returns the new argc. */
-static int resume_args(int argc, char **argv, const char *out, char **resumed)
-{
-    int kept = 0;
-    resumed[kept++] = argv[0];
-    resumed[kept++] = "--resume";
-    resumed[kept++] = (char *)out;
-    for (int i = 1; i < argc; i++) {
-        static const char *const dropped[] = {"--out", "--resume", "--init"};
-        bool drop = false;
-        for (size_t d = 0; d < sizeof dropped / sizeof dropped[0]; d++) {
-            size_t len = strlen(dropped[d]);
-            if (strcmp(argv[i], dropped[d]) == 0) {
-                drop = true;
-                i++;
-            } else if (strncmp(argv[i], dropped[d], len) == 0 && argv[i][len] == '=') {
-                drop = true;
-            }
-        }
-        if (!drop)
-            resumed[kept++] = argv[i];
-    }
-    resumed[kept] = NULL;
-    return kept;
-}
-
-/* Run elapse-exec. If a rank or its machine is lost, restart from the last checkpoint. */
-static enum status run_restarting(const struct front *front, int argc, char **argv, struct err *err)
-{
-    enum status rc = launch_exec(front->num_ranks, argc, argv, false, err);
-    char **resumed = calloc((size_t)argc + 3, sizeof *resumed);
-    if (!resumed)
-        return rc != OK ? rc : err_nomem(err);
-    for (int64_t i = 0; rc == ERR_SYSTEM && i < front->max_restarts; i++) {
-        if (launch_stopped() || !has_checkpoint(front->out))
-            break;
-        fprintf(stderr, "elapse: %s; restart %lld of %lld from the last checkpoint\n",
-                err->msg[0] ? err->msg : "the run was lost", (long long)i + 1,
-                (long long)front->max_restarts);
-        *err = (struct err){0};
-        rc = launch_exec(front->num_ranks, resume_args(argc, argv, front->out, resumed), resumed,
-                         false, err);
-    }
-    free(resumed);
-    return rc;
-}
-
 static enum status run_front(const struct command *command, int argc, char **argv, struct err *err)
 {
     bool train = strcmp(command->name, "train") == 0;
     const bool alone = command == &command_export || command == &command_checkpoint;
     /* profile needs two ranks to measure links; others start none. */
-    struct front front = {.num_ranks = command == &command_profile ? 2 : alone ? 0 : 1};
+    struct front front = {.min_ranks = 1,
+                          .num_ranks = command == &command_profile ? 2
+                                       : alone                     ? 0
+                                                                   : 1};
     enum status rc = take_options(&argc, argv, train, &front, err);
     if (!front.out) /* a resumed run writes to the folder that it resumes */
         front.out = front.resume;
     if (rc == OK && front.max_restarts > 0 && !front.out)
         rc = err_set(err, ERR_INPUT, "--max-restarts needs --out DIR");
+    if (rc == OK && front.min_ranks > 1 && front.max_restarts == 0)
+        rc = err_set(err, ERR_INPUT, "--min-ranks needs --max-restarts N");
+    if (rc == OK && train && front.min_ranks > front.num_ranks)
+        rc = err_set(err, ERR_INPUT, "--min-ranks must be at most -n, got %lld and %lld",
+                     (long long)front.min_ranks, (long long)front.num_ranks);
     if (rc == OK && front.max_restarts > 0 && front.out == front.resume &&
         access(front.resume, F_OK) == 0 && !has_checkpoint(front.resume))
         rc = err_set(err, ERR_INPUT, "--max-restarts needs --out DIR, '%s' is no run folder",
@@ -170,16 +134,23 @@ static enum status run_front(const struct command *command, int argc, char **arg
         return rc;
     }
     if (front.help) { /* first the options of elapse-exec, then those read here */
-        rc = launch_exec(0, argc, argv, false, err);
+        rc = launch_exec(&(struct launch){0}, argc, argv, NULL, err);
         if (rc == OK && front.num_ranks > 0)
-            printf("\n  -n RANKS            processes (default %lld)\n%s",
-                   (long long)front.num_ranks,
-                   train ? "  --max-restarts N    go on from the last checkpoint when a rank is "
-                           "lost; with --out (default 0)\n"
-                         : "");
+            printf(
+                "\n  -n RANKS            processes (default %lld)\n%s", (long long)front.num_ranks,
+                train
+                    ? "  --max-restarts N    go on from the last checkpoint when a rank or node is "
+                      "lost, with those left;\n"
+                      "                      with --out (default 0)\n"
+                      "  --min-ranks N       but not with fewer ranks than N (default 1)\n"
+                    : "");
         return rc;
     }
-    return run_restarting(&front, argc, argv, err);
+    return restarts_run(&(struct restarts){.num_ranks = front.num_ranks,
+                                           .max_restarts = front.max_restarts,
+                                           .min_ranks = front.min_ranks,
+                                           .out = front.out},
+                        argc, argv, err);
 }
 
 const struct command command_train = {

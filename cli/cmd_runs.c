@@ -137,6 +137,10 @@ static void show_text(const struct run_rows *rows)
             format_ns(row->step_ns, buf, sizeof buf), row->samples_per_s, bubble,
             format_ns(row->transition_ns, gap, sizeof gap), row->cached ? "yes" : "no", accuracy);
     }
+    for (int64_t i = 0; i < rows->num_transitions; i++)
+        if (strcmp(rows->transitions[i].part, "restart") == 0)
+            printf("\nrestarted in epoch %lld: %s lost\n", (long long)rows->transitions[i].epoch,
+                   format_ns(rows->transitions[i].ns, buf, sizeof buf));
     if (rows->num_steps > 0) {
         const struct step_row *last = &rows->steps[rows->num_steps - 1];
         printf("\n%lld steps recorded; the last: step %lld, %s, loss %g\n",

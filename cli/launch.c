@@ -21,8 +21,9 @@
 #ifndef ELAPSE_LAUNCHER /* the Makefile defines the launcher of the MPI that elapse-exec uses */
 #define ELAPSE_LAUNCHER "mpirun"
 #endif
-#define STOP_GRACE_S 60  /* time to write a checkpoint after the first signal */
-#define EXIT_NO_EXEC 127 /* the child could not start its program; the shell uses 127 too */
+#define STOP_GRACE_S 60    /* time to write a checkpoint after the first signal */
+#define WATCH_NS 100000000 /* between questions whether the ranks are to yield */
+#define EXIT_NO_EXEC 127   /* the child could not start its program; the shell uses 127 too */
 
 static volatile sig_atomic_t stop_count, stop_signal;
 static volatile pid_t child_pid;
@@ -128,11 +129,31 @@ static void run_child(char **argv)
     _exit(EXIT_NO_EXEC);
 }
 
-/* direct: elapse-exec itself was started, without a launcher. */
-static enum status wait_child(const char *what, const char *launcher, bool direct, struct err *err)
+/* Wait for the child. Meanwhile ask whether it is to yield, and tell it so each second, because
+ * mpirun does not forward signals while it starts the ranks. */
+static pid_t wait_watching(const struct launch *launch, bool *told, int *wstatus)
 {
+    int64_t told_ns = 0;
+    pid_t got;
+    if (!launch->wants_yield)
+        return waitpid(child_pid, wstatus, 0);
+    while ((got = waitpid(child_pid, wstatus, WNOHANG)) == 0) {
+        if (launch->wants_yield(launch->ctx) && clock_now_ns() - told_ns > 1000000000) {
+            kill(child_pid, SIGUSR2);
+            told_ns = clock_now_ns();
+            *told = true;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = WATCH_NS}, NULL);
+    }
+    return got;
+}
+
+static enum status wait_child(const struct launch *launch, const char *what, const char *launcher,
+                              bool *told, struct err *err)
+{
+    const bool direct = launch->num_ranks == 0; /* without a launcher */
     int wstatus = 0, code;
-    while (waitpid(child_pid, &wstatus, 0) < 0)
+    while (wait_watching(launch, told, &wstatus) < 0)
         if (errno != EINTR)
             return err_set(err, ERR_SYSTEM, "cannot wait for %s: %s", what, strerror(errno));
     child_pid = 0;
@@ -210,8 +231,8 @@ static void sweep_shared_folder(const char *folder)
     rmdir(folder);
 }
 
-static enum status spawn_and_wait(char **argv, const char *what, int stdout_fd, bool direct,
-                                  struct err *err)
+static enum status spawn_and_wait(const struct launch *launch, char **argv, const char *what,
+                                  int stdout_fd, bool *told, struct err *err)
 {
     struct sigaction stop = {.sa_handler = on_stop}, old_int, old_term, old_alarm;
     enum status rc;
@@ -228,7 +249,7 @@ static enum status spawn_and_wait(char **argv, const char *what, int stdout_fd, 
     }
     child_pid = pid;
     rc = pid < 0 ? err_set(err, ERR_SYSTEM, "cannot start a process: %s", strerror(errno))
-                 : wait_child(what, argv[0], direct, err);
+                 : wait_child(launch, what, argv[0], told, err);
     alarm(0);
     sigaction(SIGALRM, &old_alarm, NULL);
     sigaction(SIGINT, &old_int, NULL);
@@ -255,47 +276,75 @@ static void print_answer(int answer)
         fwrite(part, 1, (size_t)got, stdout);
 }
 
-enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, bool quiet, struct err *err)
+const char *launch_words(void)
+{
+    const char *wanted = getenv("ELAPSE_MPIRUN");
+    return wanted && *wanted ? wanted : ELAPSE_LAUNCHER;
+}
+
+/* mpirun's words, then elapse-exec's. words has room for all. */
+static void put_words(const struct launch *launch, char *mpirun, char *path, char ranks[24],
+                      char **words)
+{
+    char *save = NULL;
+    int n = 0;
+    snprintf(ranks, 24, "%lld", (long long)launch->num_ranks);
+    if (launch->num_ranks > 0) {
+        for (char *word = strtok_r(mpirun, " ", &save); word; word = strtok_r(NULL, " ", &save))
+            words[n++] = word;
+        words[n++] = "-n";
+        words[n++] = ranks;
+    }
+    words[n++] = path;
+    if (launch->num_ranks > 0) { /* lets a rank check that the launcher belongs to its MPI */
+        words[n++] = "-n";
+        words[n++] = ranks;
+    }
+    if (launch->restart) {
+        words[n++] = "--restarted";
+        words[n++] = (char *)launch->restart;
+    }
+}
+
+enum status launch_exec(const struct launch *launch, int argc, char *const *argv, bool *yielded,
+                        struct err *err)
 {
     enum status rc;
     char path[PATH_MAX], ranks[24], shared[32] = "";
-    char *launcher = NULL, *save = NULL;
+    char *launcher = NULL;
     char **words = NULL;
     int n = 0, answer = -1;
+    bool told = false, dropped = launch->quiet;
+    if (yielded)
+        *yielded = false;
     rc = find_exec(path, err);
     if (rc != OK)
         goto out;
-    const char *wanted = getenv("ELAPSE_MPIRUN");
-    launcher = strdup(wanted && *wanted ? wanted : ELAPSE_LAUNCHER);
-    words = launcher ? calloc((size_t)argc + strlen(launcher) / 2 + 7, sizeof *words) : NULL;
+    launcher = strdup(launch->launcher ? launch->launcher : launch_words());
+    words = launcher ? calloc((size_t)argc + strlen(launcher) / 2 + 9, sizeof *words) : NULL;
     if (!words) {
         rc = err_nomem(err);
         goto out;
     }
     set_environment(launcher);
-    own_shared_folder(num_ranks > 0 && !strchr(launcher, ' '), shared);
-    if (num_ranks > 0) { /* store the output, because mpirun does not report failed writes */
+    own_shared_folder(launch->num_ranks > 0 && !strchr(launcher, ' '), shared);
+    if (launch->num_ranks > 0) { /* store the output: mpirun does not report failed writes */
         answer = memfd_create("elapse-stdout", MFD_CLOEXEC);
         if (answer < 0) {
             rc = err_set(err, ERR_SYSTEM, "cannot store the output of the ranks: %s",
                          strerror(errno));
             goto out;
         }
-        for (char *word = strtok_r(launcher, " ", &save); word; word = strtok_r(NULL, " ", &save))
-            words[n++] = word;
-        snprintf(ranks, sizeof ranks, "%lld", (long long)num_ranks);
-        words[n++] = "-n";
-        words[n++] = ranks;
     }
-    words[n++] = path;
-    if (num_ranks > 0) { /* lets a rank check that the launcher belongs to its MPI */
-        words[n++] = "-n";
-        words[n++] = ranks;
-    }
+    put_words(launch, launcher, path, ranks, words);
+    while (words[n])
+        n++;
     for (int i = 0; i < argc; i++)
         words[n++] = argv[i];
-    rc = spawn_and_wait(words, argv[0], answer, num_ranks == 0, err);
-    if (answer >= 0 && !quiet)
+    rc = spawn_and_wait(launch, words, argv[0], answer, &told, err);
+    if (told && rc == OK && stop_count == 0 && yielded)
+        dropped = *yielded = launch->has_yielded(launch->ctx);
+    if (answer >= 0 && !dropped)
         print_answer(answer);
 out:
     sweep_shared_folder(shared);

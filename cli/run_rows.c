@@ -70,7 +70,7 @@ enum status run_rows_add_metrics(const char *path, struct run_rows *rows, struct
         if (json_parse(text, path, &line, NULL) != OK)
             break;
         const int64_t last = rows->num_steps ? rows->steps[rows->num_steps - 1].step : 0;
-        if (whole(line, "step") > last)
+        if (whole(line, "step") > last && !json_get(line, "event"))
             rc = add_step(rows, line, err);
         json_free(line);
     }

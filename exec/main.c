@@ -13,6 +13,7 @@
 #include "exec/measure/profile_request.h"
 #include "exec/run/report.h"
 #include "exec/run/resume.h"
+#include "exec/run/train_plan.h"
 #include "exec/run/trainer.h"
 #include "exec/save/checkpoint.h"
 #include "exec/save/export.h"
@@ -26,8 +27,9 @@
 #define EXIT_SIGNALLED 128 /* and the signal, as shells do */
 #define OTHERS_US 300000   /* that a rank gives rank 0 to report what both have found */
 
-static int64_t asked;  /* ranks, where `elapse` has started this one; else 0 */
-static int stopped_by; /* the signal that ended the run early; 0: none */
+static const char *restarted; /* by `elapse --max-restarts`: "KIND: REASON"; NULL: it is not */
+static int64_t asked;         /* ranks, where `elapse` has started this one; else 0 */
+static int stopped_by;        /* the signal that ended the run early; 0: none */
 
 /* What a command gets: its ranks, its arguments. */
 struct call {
@@ -105,12 +107,20 @@ static void on_stop(int signal_number)
     trainer_stop(signal_number);
 }
 
+static void on_yield(int signal_number)
+{
+    (void)signal_number;
+    trainer_yield();
+}
+
 static void catch_stop_signals(void)
 {
     struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
+    action.sa_handler = on_yield;
+    sigaction(SIGUSR2, &action, NULL);
 }
 
 /* Choose the weights to begin with, and load the job, which a resumed run compares with the
@@ -139,6 +149,8 @@ static enum status tell_stop(const struct call *call, const struct json *summary
     stopped_by = (int)number_of;
     if (rc != OK || timing || call->comm->rank != 0 || !json_true(json_get(summary, "interrupted")))
         return rc;
+    if (asked > 0 && json_true(json_get(summary, "yielded"))) /* `elapse` says that it goes on */
+        return OK;
     report_stop(summary, call->comm->size, stderr);
     return OK;
 }
@@ -223,6 +235,9 @@ static enum status run_train(const struct exec_command *command, struct call *ca
             err);
     if (rc == OK) {
         catch_stop_signals();
+        options.restarted = restarted;
+        if (restarted)
+            train_plan_fit(&job, call->comm->size);
         rc = trainer_run(call->comm, &cores, &job, &options, &summary, err);
     }
     if (rc == OK)
@@ -438,12 +453,18 @@ static enum status check_launcher(const struct comm *comm, struct err *err)
     return rc;
 }
 
-/* As `elapse` starts it: "-n RANKS" before the command. */
+/* As `elapse` starts it: "-n RANKS [--restarted WHY]" before the command. */
 static enum status take_asked(int *argc, char ***argv, struct err *err)
 {
     enum status rc = OK;
     if (*argc > 2 && strcmp((*argv)[1], "-n") == 0) {
         rc = parse_int((*argv)[2], "-n", 1, INT32_MAX, &asked, err);
+        (*argv)[2] = (*argv)[0];
+        *argv += 2;
+        *argc -= 2;
+    }
+    if (asked > 0 && *argc > 2 && strcmp((*argv)[1], "--restarted") == 0) {
+        restarted = (*argv)[2];
         (*argv)[2] = (*argv)[0];
         *argv += 2;
         *argc -= 2;
@@ -474,6 +495,7 @@ int main(int argc, char **argv)
     struct comm comm = {0};
     struct call call = {0};
     ending_prepare(argv);
+    signal(SIGUSR2, SIG_IGN); /* until the run can act on it */
     enum status rc = take_asked(&argc, &argv, &err);
     bool help = false;
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)

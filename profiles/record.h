@@ -47,7 +47,7 @@ struct op_row {
 
 struct transition_row {
     int64_t epoch;
-    char part[16]; /* decide plan move groups cache total */
+    char part[16]; /* decide plan move groups cache total; restart: time lost before this epoch */
     int64_t ns, bytes;
 };
 

@@ -86,6 +86,7 @@ struct json *trainer_summary(const struct trainer *t, const struct cache_counts 
     json_add_int(root, "total_steps", t->total_steps);
     json_add_int(root, "epochs", t->progress.epoch);
     json_add_bool(root, "interrupted", t->interrupted);
+    json_add_bool(root, "yielded", t->yielded);
     json_add_int(root, "train_samples", t->dataset.num_samples[SPLIT_TRAIN]);
     json_add_int(root, "test_samples", t->dataset.num_samples[SPLIT_TEST]);
     json_add_double(root, "initial_loss", t->first_loss);

@@ -83,6 +83,16 @@ enum status train_plan_check(const struct job *job, int num_ranks, struct err *e
     return OK;
 }
 
+void train_plan_fit(struct job *job, int num_ranks)
+{
+    if (train_plan_check(job, num_ranks, NULL) == OK)
+        return;
+    for (int i = 0; i < job->elastic.num_stages; i++)
+        if (job->elastic.stages[i] > num_ranks)
+            job->elastic.stages[i] = num_ranks;
+    job->pipeline.num_stages = job->pipeline.num_replicas = AUTO;
+}
+
 static enum status share(const struct comm *comm, struct train_plan *plan, struct err *err)
 {
     struct plan_message message = {.plan = plan->plan};

@@ -41,6 +41,9 @@ enum status train_plan_make(const struct planning *with, const struct run_state 
                             struct train_plan *plan, struct err *err);
 /* Whether num_ranks ranks divide as the job asks; ERR_INPUT with the key, ERR_INFEASIBLE. */
 enum status train_plan_check(const struct job *job, int num_ranks, struct err *err);
+/* For a run that goes on with fewer ranks than its job asks for: open K and R where they do not
+ * divide num_ranks, and limit elastic.stages to num_ranks. Other keys stay. */
+void train_plan_fit(struct job *job, int num_ranks);
 /* What rank 0 does of it: ask, cluster and present of *plan give its plan and where the costs are
  * from. Not collective; any thread. */
 enum status train_plan_choose(const struct planning *with, const struct run_state *ask,

@@ -24,7 +24,8 @@ struct trainer_options {
     const char *init;   /* safetensors file or checkpoint to start from, of resume_choose(); NULL */
     const char *plan;   /* file of the plan to begin with; NULL: it is planned */
     const char *db;     /* profile store; NULL: the default one */
-    int64_t max_steps;  /* steps of this call; 0: to the end of the job */
+    const char *restarted;   /* why the run was restarted, "KIND: REASON"; NULL: it was not */
+    int64_t max_steps;       /* steps of this call; 0: to the end of the job */
     int64_t trace_steps;     /* steps of which every op is recorded, besides the last */
     const char *trace;       /* file for a Chrome trace of the recorded steps' ops; NULL: none */
     const char *tensorboard; /* folder for an event file of TensorBoard; NULL: none */
@@ -49,6 +50,9 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
 /* Ask the run to write a checkpoint and stop after the present step, because of this signal. Safe
  * in a signal handler. */
 void trainer_stop(int signal_number);
+/* Ask the run to write a checkpoint and stop at the end of the present epoch. Safe in a signal
+ * handler. */
+void trainer_yield(void);
 /* The first SIGINT or SIGTERM that trainer_stop() was called for; 0: none. */
 int trainer_stop_signal(void);
 

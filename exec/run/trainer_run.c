@@ -91,7 +91,8 @@ static enum status open_run(struct trainer *t, struct json **summary, bool *over
                                                 .job = job,
                                                 .num_ranks = t->comm->size,
                                                 .cost_label = t->layout.plan.cost_label,
-                                                .trace = t->options->trace},
+                                                .trace = t->options->trace,
+                                                .restarted = t->options->restarted},
                             &t->files, err);
     if (rc == OK && t->comm->rank == 0 && t->options->tensorboard)
         rc = event_file_open(t->options->tensorboard, &t->events, err);

@@ -87,6 +87,7 @@ struct trainer {
     struct run_log log;          /* rank 0 */
     int64_t train_ns;
     double first_loss, last_loss;
+    bool yielded; /* the run was interrupted at an epoch's end, so that ranks can join */
     bool interrupted, trains; /* trains: false for an evaluation only */
     bool fresh_head;          /* the head may be missing in a weights file (--init) */
     bool failure_agreed;      /* all ranks know why the run ended, so they may return, not abort */

@@ -16,12 +16,19 @@
 #include "exec/run/evaluation.h"
 #include "exec/run/plan_ahead.h"
 #include "exec/run/trainer.h"
+#include "partition/units.h"
 
 /* Each rank votes once per step; the maximum wins. VOTE_AHEAD: rank 0 knows which communicators to
- * make ahead. VOTE_SPLITS: this rank is still splitting one off. VOTE_STOP: a signal came. */
-enum vote { VOTE_NONE, VOTE_AHEAD, VOTE_SPLITS, VOTE_STOP };
+ * make ahead. VOTE_SPLITS: this rank is still splitting one off. VOTE_YIELD, in the last step of an epoch only: the
+ * run is to end here, because ranks can join it. VOTE_STOP: a signal came. */
+enum vote { VOTE_NONE, VOTE_AHEAD, VOTE_SPLITS, VOTE_YIELD, VOTE_STOP };
 
-static volatile sig_atomic_t stop_wanted, stop_signal;
+static volatile sig_atomic_t stop_wanted, stop_signal, yield_wanted;
+
+void trainer_yield(void)
+{
+    yield_wanted = 1;
+}
 
 void trainer_stop(int signal_number)
 {
@@ -127,6 +134,20 @@ static void show_progress(struct trainer *t, const struct step_result *result, i
                      stderr);
 }
 
+/* After the first step behind a restart: what it has cost. */
+static void show_restart(const struct trainer *t)
+{
+    struct restart_cost cost;
+    char lost[32], redo[32];
+    if (t->comm->rank != 0 || !run_files_restart(t->files, &cost) || t->log.mode == RUN_LOG_QUIET)
+        return;
+    fprintf(stderr,
+            "elapse: on %d ranks from step %lld on; lost: %s, and %s for %lld steps to do again\n",
+            t->comm->size, (long long)t->progress.step - 1,
+            format_ns(cost.lost_ns, lost, sizeof lost), format_ns(cost.redo_ns, redo, sizeof redo),
+            (long long)cost.lost_steps);
+}
+
 /* The learning rate follows epochs. If a change of R gives an epoch fewer or more steps, each of
  * them counts for proportionally more or fewer steps of the first plan. The rate is not scaled with
  * the batch. */
@@ -142,24 +163,34 @@ static int64_t lr_step(const struct trainer *t, int64_t step_in_epoch)
     return t->progress.epoch * t->first_steps_per_epoch + step_in_epoch;
 }
 
-static enum vote vote_of(const struct trainer *t)
+/* epoch_ends: in this step, and another epoch follows. */
+static enum vote vote_of(const struct trainer *t, bool epoch_ends)
 {
-    return stop_wanted            ? VOTE_STOP
-           : nccl_splits(t->nccl) ? VOTE_SPLITS
-           : ahead_ready(t)       ? VOTE_AHEAD
-                                  : VOTE_NONE;
+    return stop_wanted                  ? VOTE_STOP
+           : epoch_ends && yield_wanted ? VOTE_YIELD
+           : nccl_splits(t->nccl)       ? VOTE_SPLITS
+           : ahead_ready(t)             ? VOTE_AHEAD
+                                        : VOTE_NONE;
 }
 
-static enum status one_step(struct trainer *t, int64_t step_in_epoch, bool trace,
+/* A step, and what is to be done about it. */
+struct step_ask {
+    int64_t in_epoch;
+    bool trace, epoch_ends; /* epoch_ends: see vote_of() */
+};
+
+static enum status one_step(struct trainer *t, const struct step_ask *ask,
                             struct step_result *result, struct err *err)
 {
+    const int64_t step_in_epoch = ask->in_epoch;
     const struct plan *plan = &t->layout.plan.plan;
     const struct batch *batch;
     double lr = trainer_lr(t->job, lr_step(t, step_in_epoch), t->total_steps);
     enum status rc =
         loader_get(t->layout.loaders[SPLIT_TRAIN], t->progress.epoch, step_in_epoch, &batch, err);
     if (rc == OK)
-        rc = runtime_step(t->layout.runtime, batch, t->progress.step, lr, vote_of(t), result, err);
+        rc = runtime_step(t->layout.runtime, batch, t->progress.step, lr,
+                          vote_of(t, ask->epoch_ends), result, err);
     if (runtime_not_finite(t->layout.runtime) && err) {
         char what[sizeof err->msg];
         memcpy(what, err->msg, sizeof what);
@@ -194,8 +225,9 @@ static enum status one_step(struct trainer *t, int64_t step_in_epoch, bool trace
     if (rc == OK)
         rc = show_step(t, result, lr, batch->num_samples, err);
     elastic_count(t);
-    if (rc == OK && trace)
+    if (rc == OK && ask->trace)
         rc = record_step_ops(t, result, err);
+    show_restart(t);
     show_progress(t, result, batch->num_samples, lr);
     return rc;
 }
@@ -245,15 +277,19 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
         int64_t done = t->progress.step - first_step;
         const bool last = t->progress.step + 1 == last_step ||
                           (s + 1 == in_epoch && t->progress.epoch + 1 == t->job->train.epochs);
-        bool trace = (done >= 2 && done < 2 + t->options->trace_steps) || last;
-        rc = one_step(t, s, trace, &result, err);
+        const struct step_ask ask = {.in_epoch = s,
+                                     .trace =
+                                         (done >= 2 && done < 2 + t->options->trace_steps) || last,
+                                     .epoch_ends = !last && s + 1 == in_epoch};
+        rc = one_step(t, &ask, &result, err);
         if (rc != OK)
             break;
         t->epoch_row.steps++;
         t->epoch_samples += sampler_step_samples(sampler, s);
         t->epoch_step_ns += result.step_ns;
         t->epoch_loss += result.loss;
-        t->interrupted = result.vote == VOTE_STOP;
+        t->yielded = result.vote == VOTE_YIELD;
+        t->interrupted = t->yielded || result.vote == VOTE_STOP;
         over = trainer_turn_due(t);
         if (t->nccl && !over && !t->interrupted)
             rc = go_ahead(t, (enum vote)result.vote, err);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "exec/save/owned_folder.h"
@@ -33,6 +34,11 @@ struct run_files {
     FILE *metrics;
     struct record_rows *rows; /* of run.db */
     int64_t start_ns;         /* of the first step, on the clock of comm_now_ns(); 0: none yet */
+    char *restarted;          /* why the run was restarted; NULL: it was not, or it has been told */
+    int64_t last_ns;          /* end of the last step before, since 1970; 0: unknown */
+    struct restart_cost cost;
+    bool just_restarted; /* the last step was the first one after the restart */
+    int num_ranks;
     struct step_row steps[STEP_ROWS];
     int num_steps;
     struct trace *trace; /* NULL: not wanted */
@@ -51,7 +57,18 @@ static enum status lock_folder(const char *dir, int *lock, struct err *err)
     return OK;
 }
 
-/* Keep the lines of steps up to last_step. */
+/* Count a line that is dropped: a step that will be done again. */
+static void count_lost(struct restart_cost *cost, const struct json *line)
+{
+    int64_t ns;
+    if (!json_int64(json_get(line, "step_ns"), &ns))
+        return;
+    cost->lost_steps++;
+    cost->redo_ns += ns;
+}
+
+/* Keep the lines of steps up to last_step. The file keeps the time of its last change, which is that
+ * of the run's last step. */
 static enum status cut_metrics(struct run_files *files, const char *path, int64_t last_step,
                                struct err *err)
 {
@@ -60,10 +77,13 @@ static enum status cut_metrics(struct run_files *files, const char *path, int64_
     char *line = NULL;
     size_t size = 0;
     bool torn = false;
+    struct stat was = {0};
     if (!in)
         return errno == ENOENT
                    ? OK
                    : err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
+    if (fstat(fileno(in), &was) == 0)
+        files->last_ns = was.st_mtim.tv_sec * (int64_t)1000000000 + was.st_mtim.tv_nsec;
     enum status rc = atomic_open(&out, path, err);
     if (rc != OK)
         goto out;
@@ -78,15 +98,23 @@ static enum status cut_metrics(struct run_files *files, const char *path, int64_
             err_nomem(err);
         } else if (json_int64(json_get(json, "step"), &number) && number <= last_step) {
             fputs(line, out.out);
-            files->last_loss = json_number(json_get(json, "loss"));
+            if (json_get(json, "loss"))
+                files->last_loss = json_number(json_get(json, "loss"));
             if (isnan(files->first_loss))
                 files->first_loss = files->last_loss;
+        } else {
+            count_lost(&files->cost, json);
         }
         json_free(json);
     }
     if (rc == OK && !torn && !feof(in))
         rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
     rc = atomic_close(&out, rc, err);
+    if (rc == OK && files->last_ns > 0) {
+        const struct timespec times[2] = {was.st_atim, was.st_mtim};
+        (void)utimensat(AT_FDCWD, path, times,
+                        0); /* else the time that a restart takes is unknown */
+    }
 out:
     fclose(in);
     free(line);
@@ -225,10 +253,12 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
         return err_nomem(err);
     got->lock = -1;
     got->first_loss = got->last_loss = NAN;
+    got->num_ranks = start->num_ranks;
     got->dir = strdup(dir);
-    if (!got->dir || asprintf(&metrics, "%s/metrics.jsonl", dir) < 0 ||
-        asprintf(&db, "%s/run.db", dir) < 0 || asprintf(&summary, "%s/summary.json", dir) < 0 ||
-        asprintf(&id, "%s/run.json", dir) < 0) {
+    got->restarted = start->restarted ? strdup(start->restarted) : NULL;
+    if (!got->dir || (start->restarted && !got->restarted) ||
+        asprintf(&metrics, "%s/metrics.jsonl", dir) < 0 || asprintf(&db, "%s/run.db", dir) < 0 ||
+        asprintf(&summary, "%s/summary.json", dir) < 0 || asprintf(&id, "%s/run.json", dir) < 0) {
         rc = err_nomem(err);
         goto out;
     }
@@ -340,13 +370,51 @@ void run_files_free(struct run_files *files)
     if (files->lock >= 0)
         close(files->lock);
     free(files->dir);
+    free(files->restarted);
     free(files);
+}
+
+/* Before the line of the first step after a restart: a line of the restart, and a row of run.db. */
+static enum status write_restart(struct run_files *files, const struct step_row *row,
+                                 struct err *err)
+{
+    struct transition_row lost = {.epoch = row->epoch, .part = "restart"};
+    struct json *line = json_object_new();
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const int64_t now_ns = now.tv_sec * (int64_t)1000000000 + now.tv_nsec;
+    if (files->last_ns > 0 && now_ns - row->step_ns > files->last_ns)
+        files->cost.lost_ns = now_ns - row->step_ns - files->last_ns;
+    json_add_string(line, "event", "restart");
+    json_add_int(line, "step", row->step);
+    json_add_int(line, "ranks", files->num_ranks);
+    json_add_int(line, "lost_ns", files->cost.lost_ns);
+    json_add_int(line, "lost_steps", files->cost.lost_steps);
+    json_add_int(line, "redo_ns", files->cost.redo_ns);
+    json_add_string(line, "why", files->restarted);
+    enum status rc = json_write(line, false, files->metrics, err);
+    json_free(line);
+    lost.ns = files->cost.lost_ns + files->cost.redo_ns;
+    run_files_transitions(files, &lost, 1);
+    free(files->restarted);
+    files->restarted = NULL;
+    files->just_restarted = true;
+    return rc;
+}
+
+bool run_files_restart(const struct run_files *files, struct restart_cost *cost)
+{
+    *cost = files->cost;
+    return files->just_restarted;
 }
 
 enum status run_files_step(struct run_files *files, const struct step_row *row, struct err *err)
 {
     struct json *line = json_object_new();
-    enum status rc;
+    enum status rc = OK;
+    files->just_restarted = false;
+    if (files->restarted)
+        rc = write_restart(files, row, err);
     json_add_int(line, "step", row->step);
     json_add_int(line, "epoch", row->epoch);
     json_add_double(line, "loss", row->loss);
@@ -357,7 +425,8 @@ enum status run_files_step(struct run_files *files, const struct step_row *row, 
     json_add_int(line, "frozen_layers", row->frozen_layers);
     json_add_int(line, "pipeline_length", row->pipeline_length);
     json_add_int(line, "replicas", row->replicas);
-    rc = json_write(line, false, files->metrics, err);
+    if (rc == OK)
+        rc = json_write(line, false, files->metrics, err);
     json_free(line);
     if (rc == OK && (fflush(files->metrics) != 0 || ferror(files->metrics)))
         rc = err_set(err, ERR_SYSTEM, "cannot write '%s/metrics.jsonl': %s", files->dir,

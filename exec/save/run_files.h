@@ -30,6 +30,8 @@ struct run_start {
     const struct job *job;
     int num_ranks;
     const char *cost_label, *trace;
+    const char
+        *restarted; /* why `elapse` has restarted the run, "KIND: REASON"; NULL: it has not */
 };
 enum status run_files_open(const char *dir, const struct run_start *start, struct run_files **files,
                            struct err *err);
@@ -41,6 +43,17 @@ void run_files_losses(const struct run_files *files, double *first, double *last
  * else NULL. The caller frees it. */
 struct json *run_files_summary(const char *dir, int64_t step);
 void run_files_free(struct run_files *files); /* NULL is fine */
+
+/* What a restart has cost, known when the first step after it ends. */
+struct restart_cost {
+    int64_t lost_ns; /* from the end of the last step before to the begin of the first one after */
+    int64_t lost_steps; /* steps behind the checkpoint, which are done again */
+    int64_t redo_ns;    /* the time that these had taken */
+};
+/* Whether the step that run_files_step() has just written is the first one after a restart. Its line
+ * of metrics.jsonl then follows one of the restart, and run.db has the time as part "restart" of the
+ * epoch's transitions. */
+bool run_files_restart(const struct run_files *files, struct restart_cost *cost);
 
 /* Writes a line of metrics.jsonl at once, and a row of run.db later. row->start_ns is on the clock
  * of comm_now_ns(). */
