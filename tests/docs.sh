@@ -1,49 +1,93 @@
 #!/bin/bash
-# tests/docs.sh - run the commands of README.md: every block fenced as sh, in order, in one scratch
-# folder where `elapse` is in PATH and the folders of the project are at hand.
+# tests/docs.sh - run the commands of README.md and docs/what-if.md: every block fenced as sh, in order, in
+# one scratch folder a page, where `elapse` is in PATH and the folders of the project are at hand.
 #
 #   tests/docs.sh          at reduced size (make test)
 #   tests/docs.sh full     as they stand (make test-docs)
+#   tests/docs.sh write    and put what commands print now into the pages (review the diff)
 #
 # A comment on the line before a block steers it:
 #   <!-- docs: s/--epochs 10/--epochs 1/ -->   this sed script makes the reduced form
 #   <!-- docs: full -->                        runs in full only
 #   <!-- docs: skip WHY -->                    never runs here
+# A block fenced as text is what the block before it prints. A line "..." stands for any number of lines,
+# once a block. Lines with the time that an answer took ("judged in", "simulated in", "events in") are left out.
 # One TAP line a block. FILE=other.md looks at another text.
-# seconds: 30
+# seconds: 35
 . "$(dirname "$0")/lib.sh"
 begin
 mode=${1:-reduced}
-file=${FILE:-README.md}
 root=$PWD
 export PATH="$(dirname "$elapse"):$PATH"
-mkdir "$tmp/work"
-ln -s "$root/examples" "$root/tests" "$root/plots" "$tmp/work/"
 
-# Blocks into $tmp/block-N (commands) and $tmp/block-N.how (directive, line number).
-awk -v dir="$tmp" '
-    /^```/ && inside { inside = 0; close(out); next }
-    /^```sh *$/ { n++; inside = 1; out = sprintf("%s/block-%03d", dir, n); printf "" >out
-                  printf "%s\n%d\n", how, NR >(out ".how"); close(out ".how"); how = ""; next }
-    inside { print >out; next }
-    /^<!-- docs: .* -->$/ { how = $0; sub(/^<!-- docs: /, "", how); sub(/ -->$/, "", how); next }
-    /[^ ]/ { how = "" }' "$file"
+# split FILE: its blocks into $blocks/block-N (commands), .how (directive, line number), .says (printed)
+split() {
+    awk -v dir="$blocks" '
+        /^```/ && inside { inside = 0; close(out); next }
+        /^```sh *$/ { n++; inside = 1; out = sprintf("%s/block-%03d", dir, n); printf "" >out
+                      printf "%s\n%d\n", how, NR >(out ".how"); close(out ".how"); how = ""; next }
+        /^```text *$/ && n { inside = 1; out = sprintf("%s/block-%03d.says", dir, n); printf "" >out; next }
+        inside { print >out; next }
+        /^<!-- docs: .* -->$/ { how = $0; sub(/^<!-- docs: /, "", how); sub(/ -->$/, "", how); next }
+        /[^ ]/ { how = "" }' "$1"
+}
 
-found=0
-for block in "$tmp"/block-???; do
-    [ -e "$block" ] || continue
-    found=1
-    how=$(sed -n 1p "$block.how")
-    name="$file:$(sed -n 2p "$block.how"): $(grep -m1 -vE '^ *(#|$)' "$block" | cut -c1-60)"
-    case $how in
-    skip*) skip "$name" "${how#skip }"; continue ;;
-    full) [ "$mode" = full ] || { skip "$name" "in make test-docs only"; continue; } ;;
-    ?*) [ "$mode" = full ] || sed -i "$how" "$block" ;;
-    esac
-    limit=$([ "$mode" = full ] && echo 1800 || echo 300)
-    (cd "$tmp/work" && timeout -k 5 "$limit" bash -euo pipefail "$block") </dev/null >"$tmp/out" 2>&1
-    rc=$?
-    { echo "exit $rc"; cat "$block" "$tmp/out"; } | report $rc "$name"
+# quoted SAYS PRINTED: what a page would quote of what was printed, with its "..." in the same place
+quoted() {
+    sed -E '/ (judged|simulated|events) in |^simulated in /d' "$2" >"$tmp/steady"
+    local at lines
+    at=$(grep -nxF -m1 ... "$1" | cut -d: -f1)
+    [ -n "$at" ] || { cat "$tmp/steady"; return; }
+    lines=$(wc -l <"$1")
+    head -n $((at - 1)) "$tmp/steady"
+    echo ...
+    tail -n $((lines - at)) "$tmp/steady"
+}
+
+# rewrite FILE: its quotations from $blocks/block-N.new, where there is one
+rewrite() {
+    awk -v dir="$blocks" '
+        /^```sh *$/ { n++ }
+        /^```text *$/ && n {
+            print
+            new = sprintf("%s/block-%03d.new", dir, n)
+            if ((getline line <new) > 0) { do print line; while ((getline line <new) > 0); skip = 1 }
+            next
+        }
+        /^```/ { skip = 0 }
+        !skip' "$1" >"$tmp/page" && cp "$tmp/page" "$1"
+}
+
+run_page() { # FILE
+    local file=$1 found=0 blocks block how name limit rc
+    blocks=$tmp/$(basename "$file") && mkdir -p "$blocks/work"
+    ln -s "$root/examples" "$root/tests" "$root/plots" "$blocks/work/"
+    split "$file"
+    for block in "$blocks"/block-???; do
+        [ -e "$block" ] || continue
+        found=1
+        how=$(sed -n 1p "$block.how")
+        name="$file:$(sed -n 2p "$block.how"): $(grep -m1 -vE '^ *(#|$)' "$block" | cut -c1-60)"
+        case $how in
+        skip*) skip "$name" "${how#skip }"; continue ;;
+        full) [ "$mode" = full ] || { skip "$name" "in make test-docs only"; continue; } ;;
+        ?*) [ "$mode" = full ] || sed -i "$how" "$block" ;;
+        esac
+        limit=$([ "$mode" = full ] && echo 1800 || echo 300)
+        (cd "$blocks/work" && timeout -k 5 "$limit" bash -euo pipefail "$block") </dev/null >"$tmp/out" 2>&1
+        rc=$?
+        { echo "exit $rc"; cat "$block" "$tmp/out"; } | report $rc "$name"
+        [ -e "$block.says" ] || continue
+        quoted "$block.says" "$tmp/out" >"$block.new"
+        [ "$mode" = write ] && continue
+        diff "$block.says" "$block.new" >"$tmp/differs"
+        report $? "$name: prints what the page says" <"$tmp/differs"
+    done
+    report "$((1 - found))" "$file has commands to run" <<<"no \`\`\`sh block in $file"
+    [ "$mode" != write ] || rewrite "$file"
+}
+
+for page in ${FILE:-README.md docs/what-if.md}; do
+    run_page "$page"
 done
-report "$((1 - found))" "$file has commands to run" <<<"no \`\`\`sh block in $file"
 finish
