@@ -36,6 +36,8 @@ struct freeze_spec {
                        policy counts its epochs from there */
     int *table;     /* owned; F of policy epoch e at table[min(e, num_table - 1)] */
     int num_table;
+    bool record;         /* measure the evidence of all prefixes (partition/evidence.h) */
+    int64_t probe;       /* test samples that evidence is measured on; 0: as many as cost little */
     int64_t every_steps; /* decide after this many steps instead of every epoch; 0: off */
 };
 

@@ -106,6 +106,8 @@ const struct field job_fields[] = {
     INT("freeze.min_active", freeze.min_active, 0, INT_MAX, "layers that stay active [0]"),
     INT("freeze.warmup", freeze.warmup, 0, INT_MAX, "epochs, or turns of every_steps, at the start in which nothing freezes [0]"),
     INT("freeze.every_steps", freeze.every_steps, 0, INT64_MAX, "decide after every n steps [0: after every epoch]"),
+    BOOL("freeze.record", freeze.record, "measure each turn what each prefix brings, into evidence.json [false]"),
+    INT("freeze.probe", freeze.probe, 0, INT64_MAX, "test samples that this is measured on [0: 256]"),
     OTHER("freeze.table", "F per epoch: array, file, or mild|mild-early|by_epoch|linear"),
     OTHER("freeze.norms", "recorded gradient norms: array of epochs, each an array of layers, or file"),
     BOOL("elastic.auto_pipe", elastic.auto_pipe, "re-cut when layers freeze [true]"),

@@ -24,6 +24,26 @@ for at in 7 14 17; do
     verify "a run that was stopped after $at steps goes on with the bits of one that was not" same_run one part-$at
 done
 
+# Evidence: recording changes nothing, and is the same at any K and across a restart in mid-turn. The
+# probe is the whole test set, so its last loss is that of the last evaluation.
+record=("${down[@]}" --set freeze.record=true --set freeze.probe=50 --set train.eval_every_epochs=1)
+train vit record-1 -n 1 --set cache.policy=off "${record[@]}"
+train vit record-2 -n 2 --set 'elastic.stages=[2,1,2,2,1]' "${record[@]}"
+verify "recording evidence changes no bit of the run" same_run one record-1
+verify "evidence has the same bytes at K = 1 and 2" cmp "$tmp/record-1/evidence.json" "$tmp/record-2/evidence.json"
+train vit record-cut -n 2 "${record[@]}" --steps 17
+timeout 60 "$elapse" train --resume "$tmp/record-cut" -n 1 --json >"$tmp/record-cut.json" 2>"$tmp/record-cut.err"
+verify "and in a run that was stopped in mid-turn" cmp "$tmp/record-1/evidence.json" "$tmp/record-cut/evidence.json"
+evidence() { sed -n "s/.*\"$1\":[[:space:]]*\([-0-9.e]*\),.*/\1/p" "$tmp/record-1/evidence.json"; }
+agree() {
+    [ "$(evidence loss | wc -l)" = 5 ] && [ "$(evidence loss | tail -1 | cut -c1-12)" = "$(value record-1 eval_loss | cut -c1-12)" ] &&
+        [ "$(evidence loss | head -4)" = "$(evidence loss_before | tail -4)" ] ||
+        { paste <(evidence loss) <(evidence loss_before); value record-1 eval_loss; false; }
+}
+verify "the probe's losses are that of the evaluation, and those of the window before" agree
+expect "a probe larger than the test set" 2 "freeze.probe of 51 samples exceeds the 50 test samples" \
+    "$elapse" train "$tmp/vit.json" --out "$tmp/bad" "${record[@]}" --set freeze.probe=51
+
 # A tied table, whose copy in the head freezes and thaws with the embedding.
 like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 12, "hidden": 32, "heads": 2, "mlp": 64, "layers": 4, "vocab": 96' \
     '"kind": "synthetic", "train_samples": 64, "test_samples": 16'

@@ -129,6 +129,8 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
             rc = checkpoint_find(resume_dir, &dir, err);
         if (rc == OK && dir)
             rc = checkpoint_norms(dir, job->model.num_layers, &elastic->norms, err);
+        if (rc == OK && dir && t->probe.on)
+            rc = checkpoint_evidence(dir, &job->model, &t->probe.history, &t->probe.rate, err);
         if (rc == OK && begins) /* the checkpoint was written at the end of a turn */
             rc = close_turn(&elastic->norms, job->model.num_layers, err);
         for (int64_t e = 0; rc == OK && e <= trainer_turn(t); e++) {
@@ -220,10 +222,16 @@ enum status elastic_turn_end(struct trainer *t, struct err *err)
     struct json *root;
     char *path = NULL;
     enum status rc = note_fill(t, err);
-    if (rc != OK || norms->steps == 0 || t->comm->rank != 0)
-        return rc;
-    rc = close_turn(norms, num_layers, err);
-    if (rc != OK)
+    const bool trained = norms->steps > 0;
+    if (rc == OK && t->comm->rank == 0)
+        rc = close_turn(norms, num_layers, err);
+    if (rc == OK)
+        rc = probe_end(t,
+                       trained && t->comm->rank == 0
+                           ? norms->rows + (norms->num_turns - 1) * num_layers
+                           : NULL,
+                       err);
+    if (rc != OK || !trained || t->comm->rank != 0)
         return rc;
     if (asprintf(&path, "%s/norms.json", t->out) < 0)
         return err_nomem(err);

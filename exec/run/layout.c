@@ -71,6 +71,7 @@ static enum status make_stages(const struct layout_base *base, struct layout *la
             .num_stages = plan->num_stages,
             .max_samples = plan->microbatches.size,
             .max_live = prefix ? 1 : pool_slots(layout->plan.full, s),
+            .lagged = base->lagged,
             .recompute = plan->recompute != RECOMPUTE_NEVER,
             /* The stage that reads images copies them ahead; a cached prefix seldom reads any. */
             .uploads =

@@ -21,6 +21,7 @@ struct layout_base {
     struct cache *cache;             /* of frozen activations; NULL: none */
     struct nccl *nccl;               /* train.transport nccl; NULL: mpi */
     struct parcel_room *parcel_room; /* windows for moving weights of a device; NULL on the host */
+    bool lagged;                     /* stages hold lagged weights (exec/run/probe.h) */
     int workers[SPLIT_COUNT];        /* threads that make samples, struct loader_spec; 0 is 1 */
 };
 

@@ -99,6 +99,7 @@ struct json *trainer_summary(const struct trainer *t, const struct cache_counts 
     json_add_int(root, "eval_ns", before->ns + after->ns);
     json_add_int(root, "wall_ns", wall_ns);
     elastic_json(t, root);
+    probe_json(t, root);
     add_cache(root, t, counts);
     json_add_string(root, "weights_sha256", digest);
     plan = json_add_object(root, "plan");

@@ -220,13 +220,18 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
         nccl_environment();
     if (rc == OK)
         rc = dataset_open(t->job, &t->dataset, err);
+    if (rc == OK)
+        rc = probe_open(t, err);
     if (rc == OK && !(t->backend = backend_new(&spec, err)))
         rc = err ? err->status : ERR_NOMEM;
     if (rc == OK && weights)
         rc = check_weights(t, weights, resume, err);
     rc = comm_agree(comm, rc, err);
-    t->base = (struct layout_base){
-        .comm = comm, .job = t->job, .backend = t->backend, .dataset = &t->dataset};
+    t->base = (struct layout_base){.comm = comm,
+                                   .job = t->job,
+                                   .backend = t->backend,
+                                   .dataset = &t->dataset,
+                                   .lagged = t->probe.on};
     share_workers(t);
     if (rc == OK)
         rc = give_choices(t, err);
@@ -278,6 +283,7 @@ void trainer_clear(struct trainer *t)
     layout_clear(&t->layout);
     cache_close(t->cache);
     elastic_clear(&t->elastic);
+    probe_clear(&t->probe);
     nccl_close(t->nccl);
     parcel_room_free(t->base.parcel_room);
     backend_free(t->backend);

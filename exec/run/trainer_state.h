@@ -6,6 +6,7 @@
 #include "exec/run/run_log.h"
 #include "exec/save/event_file.h"
 #include "exec/run/layout.h"
+#include "exec/run/probe.h"
 #include "exec/run/qa_eval.h"
 #include "exec/save/kept_state.h"
 #include "exec/save/hf_names.h"
@@ -67,6 +68,7 @@ struct trainer {
     struct layout_base base;
     struct layout layout;
     struct elastic elastic;
+    struct probe probe;
     struct cache *cache; /* NULL: off, cache_note says why */
     char cache_note[CACHE_NOTE_BYTES];
     struct progress progress;

@@ -225,6 +225,7 @@ static enum status one_step(struct trainer *t, const struct step_ask *ask,
     if (rc == OK)
         rc = show_step(t, result, lr, batch->num_samples, err);
     elastic_count(t);
+    probe_count(t, lr);
     if (rc == OK && ask->trace)
         rc = record_step_ops(t, result, err);
     show_restart(t);
@@ -349,6 +350,8 @@ static enum status one_epoch(struct trainer *t, int64_t first_step, int64_t last
                              struct err *err)
 {
     const bool evaluates = evaluates_after(t, t->progress.epoch);
+    if (trainer_turn_due(t))
+        probe_begin(t);
     enum status rc = epoch_steps(t, first_step, last_step, err);
     bool over = t->progress.position >= t->layout.samplers[SPLIT_TRAIN].spec.num_samples;
     describe_epoch(t);

@@ -18,6 +18,7 @@
 #include "exec/save/hf_names.h"
 #include "exec/save/owned_folder.h"
 #include "exec/save/safetensors.h"
+#include "profiles/evidence_json.h"
 #include "profiles/job_json.h"
 #include "profiles/json.h"
 #include "profiles/whole_file.h"
@@ -34,27 +35,32 @@ static enum status fetch_backend(void *ctx, const void *source, int64_t num_elem
     return be->sync(be, err);
 }
 
-static enum status write_stage(const char *path, struct stage *stage, struct backend *be,
-                               struct file_sum *sum, struct err *err)
+static enum status write_stage(const char *path, struct stage *stage,
+                               const struct checkpoint_state *state, struct file_sum *sum,
+                               struct err *err)
 {
+    struct backend *be = state->list->backend;
     struct param *params = stage_params(stage);
     int n = stage_num_params(stage), count = 0;
-    struct tensor_out *tensors = calloc((size_t)n * 3, sizeof *tensors);
-    char(*names)[NAME_MAX_BYTES] = calloc((size_t)n * 3, sizeof *names);
+    struct tensor_out *tensors = calloc((size_t)n * 4, sizeof *tensors);
+    char(*names)[NAME_MAX_BYTES] = calloc((size_t)n * 4, sizeof *names);
     enum status rc;
     if (n > 0 && (!tensors || !names)) {
         rc = err_nomem(err);
         goto out;
     }
     for (int i = 0; i < n; i++) {
-        const void *sources[3] = {params[i].weight, params[i].state[0], params[i].state[1]};
+        const void *sources[4] = {params[i].weight, params[i].state[0], params[i].state[1],
+                                  state->lagged ? stage_lagged(stage, &params[i]) : NULL};
         if (params[i].tied_copy)
             continue;
-        for (int j = 0; j < 3; j++) {
+        for (int j = 0; j < 4; j++) {
             if (!sources[j])
                 continue;
             if (j == 0)
                 snprintf(names[count], sizeof *names, "%s", params[i].name);
+            else if (j == 3)
+                snprintf(names[count], sizeof *names, "lagged.%s", params[i].name);
             else
                 snprintf(names[count], sizeof *names, "optimizer.%d.%s", j - 1, params[i].name);
             tensors[count] = (struct tensor_out){.name = names[count],
@@ -125,6 +131,10 @@ static enum status write_manifest(const char *dir, const struct checkpoint_state
     if (isfinite(state->eval_loss))
         json_add_double(root, "eval_loss", state->eval_loss);
     add_norms(root, state->norms, job->model.num_layers);
+    if (state->evidence) {
+        evidence_to_json(json_add_object(root, "evidence"), &job->model, state->evidence);
+        json_add_double(root, "rate", state->rate);
+    }
     json_add_string(root, "optimizer", job_optimizer_name(job));
     json_add_int(root, "seed", (int64_t)job->train.seed);
     add_model(root, &job->model);
@@ -157,7 +167,7 @@ static enum status write_stages(const char *temp, const struct checkpoint_state 
         if (asprintf(&path, "%s/stage-%05d.safetensors", temp, s) < 0)
             return err_nomem(err);
         files[*num_files].stage = s;
-        rc = write_stage(path, list->stages[s], list->backend, &files[*num_files].sum, err);
+        rc = write_stage(path, list->stages[s], state, &files[*num_files].sum, err);
         (*num_files)++;
         free(path);
     }
@@ -424,6 +434,22 @@ enum status checkpoint_norms(const char *dir, int num_layers, struct turn_norms 
     return rc;
 }
 
+enum status checkpoint_evidence(const char *dir, const struct model *model,
+                                struct freeze_history *history, double *rate, struct err *err)
+{
+    struct json *manifest = NULL;
+    enum status rc = checkpoint_manifest(dir, &manifest, err);
+    const struct json *evidence = rc == OK ? json_get(manifest, "evidence") : NULL;
+    const struct json *sum = rc == OK ? json_get(manifest, "rate") : NULL;
+    *rate = sum ? json_number(sum) : 0;
+    if (evidence)
+        rc = evidence_from_json(evidence, dir, model, history, err);
+    if (rc == OK && !(*rate >= 0 && isfinite(*rate)))
+        rc = err_set(err, ERR_INPUT, "'%s/manifest.json': rate must be a number at least 0", dir);
+    json_free(manifest);
+    return rc;
+}
+
 static bool same_shape(const struct param *param, const struct tensor_info *info)
 {
     bool same = param->ndim == info->ndim;
@@ -464,6 +490,22 @@ static enum status load_tensor(struct safetensors **files, int num_files, const 
     return err_set(err, ERR_INPUT, "'%s' has no tensor '%s'", where, name);
 }
 
+/* Load the lagged weights of a param, if there are any. */
+static enum status load_lagged(struct safetensors **files, int num_files, const char *where,
+                               struct stage *stage, const struct param *param,
+                               const struct stage_list *list, struct err *err)
+{
+    float *lagged = stage_lagged(stage, param);
+    char name[NAME_MAX_BYTES];
+    struct tensor_info info;
+    bool found = false;
+    snprintf(name, sizeof name, "lagged.%s", param->name);
+    for (int f = 0; lagged && !found && f < num_files; f++)
+        found = safetensors_find(files[f], name, &info);
+    return found ? load_tensor(files, num_files, where, name, param, lagged, list->backend, err)
+                 : OK;
+}
+
 static enum status load_stages(struct safetensors **files, int num_files, const char *where,
                                const struct stage_list *list, bool state, struct err *err)
 {
@@ -482,6 +524,10 @@ static enum status load_stages(struct safetensors **files, int num_files, const 
                                  list->backend, err);
             }
         }
+        if (params && state)
+            stage_lag_take(list->stages[s]); /* where the checkpoint has none */
+        for (int i = 0; rc == OK && params && state && i < stage_num_params(list->stages[s]); i++)
+            rc = load_lagged(files, num_files, where, list->stages[s], &params[i], list, err);
         if (rc == OK && params)
             stage_round_weights(list->stages[s]);
     }

@@ -15,6 +15,7 @@
 #include "exec/comm/comm.h"
 #include "exec/save/kept_state.h"
 #include "exec/stage/stage.h"
+#include "partition/evidence.h"
 #include "partition/job.h"
 
 /* The progress of a run: `step` steps are done, and the next one starts at sample `position` of
@@ -40,9 +41,12 @@ struct checkpoint_state {
     bool write;         /* this rank writes its stages; else it takes part in the agreement only */
     const char *run_id; /* rank 0: the run that owns the folder (exec/save/owned_folder.h) */
     const struct progress *progress;
-    const struct turn_norms *norms; /* of rank 0 */
-    const struct kept_state *kept;  /* of rank 0 */
-    double eval_loss;               /* rank 0: of an evaluation at this step; NaN: there was none */
+    const struct turn_norms *norms;        /* of rank 0 */
+    const struct kept_state *kept;         /* of rank 0 */
+    const struct freeze_history *evidence; /* of rank 0; NULL: none is measured */
+    double rate;      /* of rank 0: sum of the learning rates of the present turn */
+    bool lagged;      /* in mid-turn: write the lagged weights too, as "lagged.NAME" */
+    double eval_loss; /* rank 0: of an evaluation at this step; NaN: there was none */
 };
 
 /* Write the folder dir. An older checkpoint of this run there is replaced in one step; anything
@@ -67,7 +71,13 @@ enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
 enum status checkpoint_norms(const char *dir, int num_layers, struct turn_norms *norms,
                              struct err *err);
 
-/* Fill weights and, with state, optimizer state of this rank's stages. Call checkpoint_choose()
+/* Read the evidence and the rate of the present turn. A checkpoint without evidence gives an empty
+ * history. */
+enum status checkpoint_evidence(const char *dir, const struct model *model,
+                                struct freeze_history *history, double *rate, struct err *err);
+
+/* Fill weights and, with state, optimizer state of this rank's stages, and the lagged
+ * weights that the checkpoint has. Call checkpoint_choose()
  * before: this function trusts the bytes of the files. ERR_INPUT: a tensor is missing or has
  * another shape. Not collective. hf_load_file() reads a safetensors file instead. */
 enum status checkpoint_load(const char *dir, const struct stage_list *list, bool state,

@@ -166,7 +166,7 @@ static enum status begin(struct runtime *rt, const struct batch *batch, bool tra
     memset(rt->losses, 0, (size_t)rt->num_microbatches * sizeof *rt->losses);
     rt->training = train;
     rt->reads_done = 0;
-    if (rt->prefix_ready)
+    if (rt->prefix_ready && (train || !rt->keep_prefix))
         memset(rt->prefix_ready, 0, (size_t)rt->num_microbatches * sizeof *rt->prefix_ready);
     return runtime_post_first(rt, batch, train, err);
 }
@@ -331,6 +331,22 @@ enum status runtime_eval(struct runtime *rt, const struct batch *batch, struct l
     if (rc == OK)
         rc = runtime_settle(rt, err);
     return rc == OK ? share_losses(rt, rt->spec.active, sums, err) : rc;
+}
+
+int runtime_num_blocks(const struct runtime *rt)
+{
+    return rt->spec.plan->num_replicas * rt->num_microbatches;
+}
+
+struct loss_sums runtime_block(const struct runtime *rt, int block)
+{
+    const double *one = rt->sums + (size_t)block * LOSS_WORDS;
+    return (struct loss_sums){.loss = one[0], .count = (int64_t)one[1], .correct = (int64_t)one[2]};
+}
+
+void runtime_keep_prefix(struct runtime *rt, bool keep)
+{
+    rt->keep_prefix = keep;
 }
 
 const struct op_time *runtime_times(struct runtime *rt)

@@ -128,6 +128,14 @@ enum status runtime_step(struct runtime *runtime, const struct batch *batch, int
 enum status runtime_eval(struct runtime *runtime, const struct batch *batch, struct loss_sums *sums,
                          struct err *err);
 
+/* The sums of one micro-batch of the last evaluation, over all ranks; count is 0 for an empty one.
+ * Blocks are numbered over all replicas, in the order in which sums add them. */
+int runtime_num_blocks(const struct runtime *runtime);
+struct loss_sums runtime_block(const struct runtime *runtime, int block);
+/* While set, evaluations take the prefix's output from the one before. It must have had the same
+ * batch. */
+void runtime_keep_prefix(struct runtime *runtime, bool keep);
+
 /* Whether the last step or evaluation ended with a value that was not finite. All ranks of the plan
  * agree. */
 bool runtime_not_finite(const struct runtime *runtime);

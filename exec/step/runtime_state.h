@@ -152,6 +152,7 @@ struct runtime {
     double *sums;                /* [replicas * microbatches][LOSS_WORDS] */
     double *item_sumsq;          /* num_items */
     bool have_norm, losses_known;
+    bool keep_prefix;     /* runtime_keep_prefix() */
     bool not_finite;      /* a loss, or the norm */
     bool gradients_final; /* tied tables exchanged in this step */
     double grad_norm;

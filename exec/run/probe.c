@@ -1,0 +1,408 @@
+/* exec/run/probe.c - the passes over the probe, and the row of evidence made of them. Read
+ * probe_end() first, then measure_candidate() and measure(). */
+#include "exec/run/probe.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/run/trainer.h"
+#include "exec/run/trainer_state.h"
+#include "profiles/evidence_json.h"
+
+/* A turn makes at most 8 passes: L(n,n), L(o,o), and two for each of three candidates. A forward is
+ * a third of a training step, so probe samples may be 2 % * 3 / 8 of the turn's. */
+enum { MOST_CANDIDATES = 3, MOST_PASSES = 2 + 2 * MOST_CANDIDATES, RECORD_SAMPLES = 256 };
+#define PROBE_SHARE 0.02
+
+/* The blocks of one pass. */
+struct blocks {
+    struct loss_sums *sums; /* owned */
+    int num;
+};
+
+/* --- the run ---------------------------------------------------------------------------------- */
+
+enum status probe_open(struct trainer *t, struct err *err)
+{
+    const struct job *job = t->job;
+    const int64_t test = t->dataset.num_samples[SPLIT_TEST];
+    const int64_t train = t->dataset.num_samples[SPLIT_TRAIN], every = job->freeze.every_steps;
+    struct probe *probe = &t->probe;
+    int64_t num = job->freeze.probe, turn = train;
+    probe->on = t->trains && job->freeze.record;
+    if (!probe->on)
+        return OK;
+    if (num > test)
+        return err_set(err, ERR_INPUT, "freeze.probe of %lld samples exceeds the %lld test samples",
+                       (long long)num, (long long)test);
+    if (every > 0 && job->train.batch < train / every)
+        turn = every * job->train.batch;
+    if (num == 0 && job->freeze.record)
+        num = RECORD_SAMPLES;
+    else if (num == 0)
+        num = (int64_t)(PROBE_SHARE * 3 / MOST_PASSES * (double)turn);
+    num = num < 2 ? 2 : num;
+    probe->num = num < test ? num : test;
+    return OK;
+}
+
+void probe_clear(struct probe *probe)
+{
+    free(probe->base);
+    freeze_history_clear(&probe->history);
+    *probe = (struct probe){0};
+}
+
+static void each_stage(struct trainer *t, void (*visit)(struct stage *stage, const int *range),
+                       const int *range)
+{
+    for (int s = 0; t->layout.stages && s <= t->layout.plan.plan.num_stages; s++)
+        if (t->layout.stages[s])
+            visit(t->layout.stages[s], range);
+}
+
+static void take(struct stage *stage, const int *range)
+{
+    (void)range;
+    stage_lag_take(stage);
+}
+
+static void swap(struct stage *stage, const int *range)
+{
+    stage_lag_swap(stage, range[0], range[1]);
+}
+
+void probe_begin(struct trainer *t)
+{
+    if (!t->probe.on)
+        return;
+    t->probe.rate = 0;
+    each_stage(t, take, NULL);
+}
+
+void probe_count(struct trainer *t, double lr)
+{
+    t->probe.rate += lr;
+}
+
+/* The sum of the learning rates over the steps that are left, in steps of the present plan. */
+static double rate_left(const struct trainer *t)
+{
+    const int64_t first = t->first_steps_per_epoch, all = t->dataset.num_samples[SPLIT_TRAIN];
+    const int64_t now = sampler_steps_per_whole_epoch(&t->layout.samplers[SPLIT_TRAIN]);
+    double sum = 0;
+    int64_t step = t->progress.epoch * first +
+                   (int64_t)((double)t->progress.position / (double)all * (double)first);
+    for (; step < t->total_steps; step++)
+        sum += trainer_lr(t->job, step, t->total_steps);
+    return sum * (double)now / (double)first;
+}
+
+/* --- passes ----------------------------------------------------------------------------------- */
+
+static enum status append(struct blocks *blocks, const struct runtime *runtime, struct err *err)
+{
+    const int most = runtime_num_blocks(runtime);
+    struct loss_sums *grown =
+        realloc(blocks->sums, ((size_t)blocks->num + (size_t)most) * sizeof *grown);
+    if (!grown)
+        return err_nomem(err);
+    blocks->sums = grown;
+    for (int i = 0; i < most; i++) {
+        const struct loss_sums one = runtime_block(runtime, i);
+        if (one.count > 0)
+            grown[blocks->num++] = one;
+    }
+    return OK;
+}
+
+/* Run the probe with the weights of items [first, end) lagged. */
+static enum status measure(struct trainer *t, struct loader *loader, const struct sampler *sampler,
+                           const int range[2], struct blocks *blocks, struct err *err)
+{
+    const int64_t steps = sampler_steps_per_epoch(sampler);
+    enum status rc = OK;
+    each_stage(t, swap, range);
+    for (int64_t s = 0; rc == OK && s < steps; s++) {
+        const struct batch *batch;
+        struct loss_sums sums;
+        rc = loader_get(loader, 0, s, &batch, err);
+        if (rc == OK)
+            rc = runtime_eval(t->layout.runtime, batch, &sums, err);
+        if (rc == OK)
+            rc = append(blocks, t->layout.runtime, err);
+        if (rc == OK)
+            runtime_keep_prefix(t->layout.runtime, steps == 1);
+    }
+    each_stage(t, swap, range);
+    t->probe.passes++;
+    return rc;
+}
+
+static double mean(const struct blocks *blocks)
+{
+    double loss = 0, count = 0;
+    for (int i = 0; i < blocks->num; i++) {
+        loss += blocks->sums[i].loss;
+        count += (double)blocks->sums[i].count;
+    }
+    return count > 0 ? loss / count : 0;
+}
+
+/* Mean of weight[k] * loss over the passes, and its standard error over the blocks: that of a ratio
+ * of sums. With one block nothing is known, so the error is as large as the value. */
+static void combine(const struct blocks *const *passes, const double *weight, int num_passes,
+                    double *value, double *se)
+{
+    const struct blocks *any = passes[0];
+    double sum = 0, count = 0, squares = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int b = 0; b < any->num; b++) {
+            const double n = (double)any->sums[b].count;
+            double loss = 0;
+            for (int k = 0; k < num_passes; k++)
+                loss += weight[k] * passes[k]->sums[b].loss;
+            if (pass == 0)
+                sum += loss, count += n;
+            else
+                squares += (loss - *value * n) * (loss - *value * n);
+            if (pass == 0 && b + 1 == any->num)
+                *value = count > 0 ? sum / count : 0;
+        }
+    *se = any->num > 1 && count > 0 ? sqrt(squares * any->num / (any->num - 1)) / count
+                                    : fabs(*value);
+}
+
+/* --- a row ------------------------------------------------------------------------------------ */
+
+struct window {
+    struct loader *loader;
+    struct sampler sampler;
+    struct blocks now, before; /* L(n,n), L(o,o) */
+};
+
+static bool same_blocks(const struct blocks *blocks, const struct loss_sums *base, int num)
+{
+    bool same = blocks->num == num;
+    for (int i = 0; same && i < num; i++)
+        same = blocks->sums[i].count == base[i].count;
+    return same;
+}
+
+/* L(n,n), and L(o,o): the last turn's end, or a pass with all weights lagged where that was not
+ * measured, or in other blocks. */
+static enum status measure_ends(struct trainer *t, struct window *window, struct err *err)
+{
+    const int none[2] = {0, 0}, all[2] = {0, t->job->model.num_items};
+    struct probe *probe = &t->probe;
+    enum status rc = measure(t, window->loader, &window->sampler, none, &window->now, err);
+    if (rc != OK)
+        return rc;
+    if (same_blocks(&window->now, probe->base, probe->num_base)) {
+        window->before = (struct blocks){probe->base, probe->num_base};
+        probe->base = NULL;
+    } else {
+        rc = measure(t, window->loader, &window->sampler, all, &window->before, err);
+    }
+    free(probe->base);
+    probe->num_base = 0;
+    probe->base = rc == OK ? malloc((size_t)window->now.num * sizeof *probe->base + 1) : NULL;
+    if (rc == OK && !probe->base)
+        return err_nomem(err);
+    if (rc == OK) {
+        probe->num_base = window->now.num;
+        memcpy(probe->base, window->now.sums, (size_t)window->now.num * sizeof *probe->base);
+    }
+    return rc;
+}
+
+static enum status measure_candidate(struct trainer *t, struct window *window, int frozen,
+                                     struct freeze_evidence *row, struct err *err)
+{
+    const struct model *model = &t->job->model;
+    const int cut = model_frozen_items(model, frozen);
+    const int below[2] = {0, cut}, above[2] = {cut, model->num_items};
+    static const double weight[] = {.5, -.5, .5, -.5};
+    struct freeze_candidate candidate = {.frozen = frozen};
+    struct blocks prefix = {0}, rest = {0}; /* L(o,n), L(n,o) */
+    enum status rc = measure(t, window->loader, &window->sampler, below, &prefix, err);
+    if (rc == OK)
+        rc = measure(t, window->loader, &window->sampler, above, &rest, err);
+    if (rc == OK) {
+        const struct blocks *passes[] = {&prefix, &window->now, &window->before, &rest};
+        combine(passes, weight, 4, &candidate.share, &candidate.share_se);
+        rc = freeze_evidence_add(row, candidate, err);
+    }
+    free(prefix.sums);
+    free(rest.sums);
+    return rc;
+}
+
+/* The next prefix to measure, or -1. Every rank of the plan gets rank 0's answer. */
+static enum status next_candidate(struct trainer *t, const struct freeze_evidence *row, int *frozen,
+                                  struct err *err)
+{
+    const int next = t->progress.num_frozen_layers + row->num_candidates + 1;
+    *frozen = next <= t->job->model.num_layers ? next : -1;
+    return comm_bcast(t->layout.place.active, frozen, sizeof *frozen, 0, err);
+}
+
+/* Relative movement of each layer's weights since the window's begin. Only where weights lie in host
+ * memory, because elsewhere they would have to be copied. Collective. */
+static enum status movement(struct trainer *t, struct freeze_evidence *row, struct err *err)
+{
+    const struct model *model = &t->job->model;
+    const int num_layers = model->num_layers;
+    double *sums = calloc((size_t)model->num_items * 2, sizeof *sums);
+    row->plasticity = calloc((size_t)num_layers + 1, sizeof *row->plasticity);
+    enum status rc = sums && row->plasticity ? OK : err_nomem(err);
+    for (int s = 0; rc == OK && t->layout.place.replica == 0 && s <= t->layout.plan.plan.num_stages;
+         s++) {
+        struct stage *stage = t->layout.stages[s];
+        for (int i = 0; stage && i < stage_num_params(stage); i++) {
+            const struct param *param = &stage_params(stage)[i];
+            const int layer = model->items[param->item].layer;
+            const bool counts = layer >= 0 && layer < num_layers;
+            const float *lagged = counts ? stage_lagged(stage, param) : NULL;
+            double moved = 0, size = 0;
+            for (int64_t e = 0; lagged && e < param->num_elems; e++) {
+                const double d = (double)param->weight[e] - (double)lagged[e];
+                moved += d * d;
+                size += (double)lagged[e] * (double)lagged[e];
+            }
+            if (lagged) {
+                sums[2 * param->item] += moved;
+                sums[2 * param->item + 1] += size;
+            }
+        }
+    }
+    if (rc == OK)
+        rc = comm_sum_f64(t->layout.place.active, sums, 2 * model->num_items, err);
+    /* By item first, because a cut may run between the items of a layer. */
+    for (int l = 0; rc == OK && l < num_layers; l++) {
+        double moved = 0, size = 0;
+        for (int i = 0; i < model->num_items; i++)
+            if (model->items[i].layer == l) {
+                moved += sums[2 * i];
+                size += sums[2 * i + 1];
+            }
+        row->plasticity[l] = size > 0 ? sqrt(moved / size) : 0;
+    }
+    free(sums);
+    return rc;
+}
+
+static enum status describe(struct trainer *t, struct window *window, const double *norms,
+                            struct freeze_evidence *row, struct err *err)
+{
+    static const double weight[] = {1, -1};
+    const struct blocks *ends[] = {&window->before, &window->now};
+    const enum model_task task = t->job->model.task;
+    const size_t num_layers = (size_t)t->job->model.num_layers;
+    int64_t count = 0, correct = 0;
+    double fall;
+    row->turn = trainer_turn(t) - 1;
+    row->step = t->progress.step;
+    row->num_frozen = t->progress.num_frozen_layers;
+    row->rate_window = t->probe.rate;
+    row->rate_left = rate_left(t);
+    row->num_probe = t->probe.num;
+    row->loss = mean(&window->now);
+    row->loss_before = mean(&window->before);
+    combine(ends, weight, 2, &fall, &row->fall_se);
+    for (int i = 0; i < window->now.num; i++) {
+        count += window->now.sums[i].count;
+        correct += window->now.sums[i].correct;
+    }
+    row->accuracy = task == TASK_CAUSAL_LM || task == TASK_MLM || count == 0
+                        ? NAN
+                        : (double)correct / (double)count;
+    if (norms) {
+        row->norms = malloc((num_layers + 1) * sizeof *row->norms);
+        if (!row->norms)
+            return err_nomem(err);
+        memcpy(row->norms, norms, num_layers * sizeof *row->norms);
+    }
+    return t->backend->host_memory ? movement(t, row, err) : OK;
+}
+
+static enum status write_evidence(struct trainer *t, struct err *err)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s/evidence.json", t->out) < 0)
+        return err_nomem(err);
+    struct json *root = json_object_new();
+    evidence_to_json(root, &t->job->model, &t->probe.history);
+    enum status rc = json_write_file(root, path, err);
+    json_free(root);
+    free(path);
+    return rc;
+}
+
+static enum status open_window(struct trainer *t, struct window *window, struct err *err)
+{
+    const struct plan *plan = &t->layout.plan.plan;
+    const struct sampler_spec samples = {.num_samples = t->probe.num,
+                                         .seed = t->job->train.seed,
+                                         .num_replicas = plan->num_replicas,
+                                         .batch = plan->batch,
+                                         .num_microbatches = plan->microbatches.count};
+    const struct loader_spec loads = {.dataset = &t->dataset,
+                                      .sampler = &window->sampler,
+                                      .split = SPLIT_TEST,
+                                      .replica = t->layout.place.replica,
+                                      .want_inputs = layout_has(&t->layout, 0),
+                                      .want_labels = layout_has(&t->layout, plan->num_stages - 1),
+                                      .workers = t->base.workers[SPLIT_TEST],
+                                      .backend = t->backend};
+    enum status rc = sampler_init(&window->sampler, &samples, err);
+    return rc == OK ? loader_new(&loads, &window->loader, err) : rc;
+}
+
+enum status probe_end(struct trainer *t, const double *norms, struct err *err)
+{
+    const int64_t begin = comm_now_ns(t->comm);
+    struct freeze_evidence row = {0};
+    struct window window = {0};
+    int frozen = 0;
+    if (!t->probe.on)
+        return OK;
+    enum status rc = open_window(t, &window, err);
+    if (rc == OK)
+        rc = measure_ends(t, &window, err);
+    if (rc == OK)
+        rc = describe(t, &window, norms, &row, err);
+    if (rc == OK)
+        rc = next_candidate(t, &row, &frozen, err);
+    while (rc == OK && frozen > 0) {
+        rc = measure_candidate(t, &window, frozen, &row, err);
+        if (rc == OK)
+            rc = next_candidate(t, &row, &frozen, err);
+    }
+    runtime_keep_prefix(t->layout.runtime, false);
+    loader_free(window.loader);
+    free(window.now.sums);
+    free(window.before.sums);
+    if (rc == OK && t->comm->rank == 0)
+        rc = freeze_history_add(&t->probe.history, &row, err);
+    freeze_evidence_clear(&row);
+    if (rc == OK && t->comm->rank == 0)
+        rc = write_evidence(t, err);
+    t->probe.ns += comm_now_ns(t->comm) - begin;
+    t->train_ns += comm_now_ns(t->comm) - begin;
+    return rc;
+}
+
+void probe_json(const struct trainer *t, struct json *root)
+{
+    const struct probe *probe = &t->probe;
+    if (!probe->on)
+        return;
+    json_add_int(root, "probe_samples", probe->num);
+    json_add_int(root, "probe_passes", probe->passes);
+    json_add_int(root, "probe_ns", probe->ns);
+    json_add_double(root, "probe_share",
+                    t->train_ns > 0 ? (double)probe->ns / (double)t->train_ns : 0);
+}

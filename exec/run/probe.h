@@ -1,0 +1,49 @@
+/* exec/run/probe.h - the evidence about freezing that a run measures (partition/evidence.h).
+ *
+ * While a turn runs, stages hold the weights of its begin (stage_lag_take()). At its end the ranks
+ * that hold stages run the first samples of the test split forward, with the weights of a prefix or
+ * of the rest exchanged for the lagged ones. Each micro-batch is a block; blocks are added by their
+ * index, so the sums have the same bits at any K, and at any R under train.reduction canonical.
+ *
+ * A change of plan happens between turns, so a window never spans one. Where the frozen prefix lies
+ * in front of the pipeline and the probe fits one batch, the prefix's output is computed once a turn
+ * and used by all passes. */
+#ifndef ELAPSE_EXEC_RUN_PROBE_H
+#define ELAPSE_EXEC_RUN_PROBE_H
+
+#include <stdbool.h>
+
+#include "exec/save/checkpoint.h"
+#include "partition/evidence.h"
+
+struct trainer;
+struct json;
+
+struct probe {
+    bool on;
+    int64_t num;                   /* samples */
+    double rate;                   /* sum of the learning rates of the present turn */
+    int64_t ns;                    /* time spent on passes, on this rank */
+    int64_t passes;                /* forward passes over the probe */
+    int num_base;                  /* blocks of base; 0: not measured yet */
+    struct loss_sums *base;        /* owned; L(n,n) of the last turn's end by block */
+    struct freeze_history history; /* rank 0 */
+};
+
+/* Decide whether this job measures, and how many samples. ERR_INPUT: freeze.probe exceeds the test
+ * set. Local; call it after the data set is open. */
+enum status probe_open(struct trainer *t, struct err *err);
+void probe_clear(struct probe *probe);
+
+/* A turn begins with the present weights, on a rank that holds stages. */
+void probe_begin(struct trainer *t);
+/* A step with learning rate lr has ended. */
+void probe_count(struct trainer *t, double lr);
+/* The turn has ended: measure, and add a row to rank 0's history. norms: [L] of the turn, or NULL.
+ * Rank 0 writes evidence.json. Collective over the ranks that hold stages. */
+enum status probe_end(struct trainer *t, const double *norms, struct err *err);
+
+/* Add what was measured and what it cost to the summary. */
+void probe_json(const struct trainer *t, struct json *root);
+
+#endif

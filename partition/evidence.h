@@ -1,0 +1,63 @@
+/* partition/evidence.h - what a run has measured about freezing, turn by turn.
+ *
+ * A window is one turn: the run keeps a copy of the weights of its begin (the lagged weights) and at
+ * its end evaluates a small probe of the test set. For a prefix of F layers, L(o,n) is the loss with
+ * the prefix lagged and the rest of today, L(n,o) the reverse. The prefix's share of the fall of the
+ * loss is the Shapley value of two players,
+ *     share(F) = ( L(o,n) - L(n,n) + L(o,o) - L(n,o) ) / 2.
+ * The shares of prefix and rest add up to the fall L(o,o) - L(n,n). A share below zero means that
+ * training the prefix has made the loss worse. Losses are nats per target.
+ *
+ * The executor measures and writes evidence.json; the simulator reads it (profiles/evidence_json.h).
+ * Pure; no I/O. */
+#ifndef ELAPSE_PARTITION_EVIDENCE_H
+#define ELAPSE_PARTITION_EVIDENCE_H
+
+#include <stdint.h>
+
+#include "partition/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct freeze_candidate {
+    int frozen;             /* layers of the prefix, 1..L */
+    double share, share_se; /* with its standard error over the probe's blocks */
+};
+
+struct freeze_evidence {
+    int64_t turn, step; /* the turn that has ended; steps of the run until then */
+    int num_frozen;     /* during the turn */
+    /* Sums of the learning rates over the turn's steps, and over the steps that are left. */
+    double rate_window, rate_left;
+    double loss, loss_before;            /* L(n,n), L(o,o) */
+    double fall_se;                      /* standard error of loss_before - loss */
+    double accuracy;                     /* of the probe; NaN: not a classifier */
+    int64_t num_probe;                   /* samples */
+    struct freeze_candidate *candidates; /* owned; by rising F */
+    int num_candidates;
+    /* Owned, [L], or NULL. plasticity: |w_now - w_lagged| / |w_lagged| of a layer's weights, 0 where
+     * it is frozen. norms: gradient norms as policies read them. */
+    double *plasticity, *norms;
+};
+
+struct freeze_history {
+    struct freeze_evidence *rows; /* owned, in the order of turns */
+    int64_t num_rows;
+};
+
+/* Insert a candidate in its place. ERR_NOMEM. */
+enum status freeze_evidence_add(struct freeze_evidence *row, struct freeze_candidate candidate,
+                                struct err *err);
+void freeze_evidence_clear(struct freeze_evidence *row); /* safe twice */
+
+/* Append a row; on OK the history owns what the row held, and *row is zeroed. ERR_NOMEM. */
+enum status freeze_history_add(struct freeze_history *history, struct freeze_evidence *row,
+                               struct err *err);
+void freeze_history_clear(struct freeze_history *history); /* safe twice */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,196 @@
+#include "profiles/evidence_json.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { EVIDENCE_SCHEMA = 1 };
+
+static void add_layers(struct json *object, const char *key, const double *values, int num_layers)
+{
+    if (!values)
+        return;
+    struct json *list = json_add_array(object, key);
+    for (int l = 0; l < num_layers; l++)
+        json_add_double(list, NULL, values[l]);
+}
+
+void evidence_to_json(struct json *root, const struct model *model,
+                      const struct freeze_history *history)
+{
+    json_add_int(root, "schema", EVIDENCE_SCHEMA);
+    struct json *of = json_add_object(root, "model");
+    json_add_string(of, "name", model->name);
+    json_add_int(of, "layers", model->num_layers);
+    json_add_int(of, "items", model->num_items);
+    json_add_int(of, "params", model_total_params(model));
+    struct json *turns = json_add_array(root, "turns");
+    for (int64_t i = 0; i < history->num_rows; i++) {
+        const struct freeze_evidence *row = &history->rows[i];
+        struct json *one = json_add_object(turns, NULL), *list;
+        json_add_int(one, "turn", row->turn);
+        json_add_int(one, "step", row->step);
+        json_add_int(one, "frozen", row->num_frozen);
+        json_add_double(one, "rate_window", row->rate_window);
+        json_add_double(one, "rate_left", row->rate_left);
+        json_add_double(one, "loss", row->loss);
+        json_add_double(one, "loss_before", row->loss_before);
+        json_add_double(one, "fall_se", row->fall_se);
+        json_add_double(one, "accuracy", row->accuracy);
+        json_add_int(one, "num_probe", row->num_probe);
+        list = json_add_array(one, "candidates");
+        for (int c = 0; c < row->num_candidates; c++) {
+            struct json *candidate = json_add_object(list, NULL);
+            json_add_int(candidate, "frozen", row->candidates[c].frozen);
+            json_add_double(candidate, "share", row->candidates[c].share);
+            json_add_double(candidate, "share_se", row->candidates[c].share_se);
+        }
+        add_layers(one, "plasticity", row->plasticity, model->num_layers);
+        add_layers(one, "norms", row->norms, model->num_layers);
+    }
+}
+
+/* A whole number of a member, from 0 to max. */
+static enum status whole(const struct json *object, const char *where, const char *key, int64_t max,
+                         int64_t *value, struct err *err)
+{
+    const struct json *member = json_get(object, key);
+    if (!member || !json_int64(member, value) || *value < 0 || *value > max)
+        return err_set(err, ERR_INPUT, "%s: %s must be 0..%lld", where, key, (long long)max);
+    return OK;
+}
+
+static enum status number(const struct json *object, const char *where, const char *key,
+                          double least, double *value, struct err *err)
+{
+    const struct json *member = json_get(object, key);
+    *value = member ? json_number(member) : NAN;
+    if (!isfinite(*value) || *value < least)
+        return err_set(err, ERR_INPUT, "%s: %s must be a number%s", where, key,
+                       least == 0 ? " at least 0" : "");
+    return OK;
+}
+
+static enum status check_model(const struct json *root, const char *where,
+                               const struct model *model, struct err *err)
+{
+    const struct json *of = json_get(root, "model");
+    const struct {
+        const char *key;
+        int64_t want;
+    } dims[] = {
+        {"layers", model->num_layers        },
+        {"items",  model->num_items         },
+        {"params", model_total_params(model)},
+    };
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+        int64_t got;
+        enum status rc = whole(of, where, dims[i].key, INT64_MAX, &got, err);
+        if (rc != OK)
+            return rc;
+        if (got != dims[i].want)
+            return err_set(err, ERR_INPUT,
+                           "%s is of another model: %s is %lld, the job's model has %lld", where,
+                           dims[i].key, (long long)got, (long long)dims[i].want);
+    }
+    return OK;
+}
+
+static enum status read_layers(const struct json *object, const char *where, const char *key,
+                               int num_layers, double **values, struct err *err)
+{
+    const struct json *list = json_get(object, key);
+    if (!list)
+        return OK;
+    if (json_type(list) != JSON_ARRAY || json_count(list) != num_layers)
+        return err_set(err, ERR_INPUT, "%s: %s must hold %d numbers", where, key, num_layers);
+    *values = calloc((size_t)num_layers + 1, sizeof **values);
+    if (!*values)
+        return err_nomem(err);
+    for (int l = 0; l < num_layers; l++) {
+        (*values)[l] = json_number(json_at(list, l));
+        if (!((*values)[l] >= 0 && isfinite((*values)[l])))
+            return err_set(err, ERR_INPUT, "%s: %s[%d] must be at least 0", where, key, l);
+    }
+    return OK;
+}
+
+static enum status read_candidates(const struct json *list, const char *where, int num_layers,
+                                   struct freeze_evidence *row, struct err *err)
+{
+    enum status rc = OK;
+    if (!list || json_type(list) != JSON_ARRAY)
+        return err_set(err, ERR_INPUT, "%s: candidates must be an array", where);
+    for (int i = 0; rc == OK && i < json_count(list); i++) {
+        const struct json *one = json_at(list, i);
+        struct freeze_candidate candidate = {0};
+        int64_t frozen = 0;
+        rc = whole(one, where, "frozen", num_layers, &frozen, err);
+        candidate.frozen = (int)frozen;
+        if (rc == OK)
+            rc = number(one, where, "share", -INFINITY, &candidate.share, err);
+        if (rc == OK)
+            rc = number(one, where, "share_se", 0, &candidate.share_se, err);
+        if (rc == OK)
+            rc = freeze_evidence_add(row, candidate, err);
+    }
+    return rc;
+}
+
+static enum status read_row(const struct json *one, const char *where, int num_layers,
+                            struct freeze_evidence *row, struct err *err)
+{
+    int64_t frozen = 0;
+    const struct json *accuracy = json_get(one, "accuracy");
+    enum status rc = whole(one, where, "turn", INT64_MAX, &row->turn, err);
+    if (rc == OK)
+        rc = whole(one, where, "step", INT64_MAX, &row->step, err);
+    if (rc == OK)
+        rc = whole(one, where, "frozen", num_layers, &frozen, err);
+    if (rc == OK)
+        rc = whole(one, where, "num_probe", INT64_MAX, &row->num_probe, err);
+    row->num_frozen = (int)frozen;
+    if (rc == OK)
+        rc = number(one, where, "rate_window", 0, &row->rate_window, err);
+    if (rc == OK)
+        rc = number(one, where, "rate_left", 0, &row->rate_left, err);
+    if (rc == OK)
+        rc = number(one, where, "loss", -INFINITY, &row->loss, err);
+    if (rc == OK)
+        rc = number(one, where, "loss_before", -INFINITY, &row->loss_before, err);
+    if (rc == OK)
+        rc = number(one, where, "fall_se", 0, &row->fall_se, err);
+    row->accuracy = accuracy && json_type(accuracy) == JSON_NUMBER ? json_number(accuracy) : NAN;
+    if (rc == OK)
+        rc = read_candidates(json_get(one, "candidates"), where, num_layers, row, err);
+    if (rc == OK)
+        rc = read_layers(one, where, "plasticity", num_layers, &row->plasticity, err);
+    if (rc == OK)
+        rc = read_layers(one, where, "norms", num_layers, &row->norms, err);
+    return rc;
+}
+
+enum status evidence_from_json(const struct json *root, const char *where,
+                               const struct model *model, struct freeze_history *history,
+                               struct err *err)
+{
+    const struct json *turns = json_get(root, "turns");
+    struct freeze_history got = {0};
+    int64_t schema = 0;
+    enum status rc = whole(root, where, "schema", EVIDENCE_SCHEMA, &schema, err);
+    if (rc == OK)
+        rc = check_model(root, where, model, err);
+    if (rc == OK && (!turns || json_type(turns) != JSON_ARRAY))
+        rc = err_set(err, ERR_INPUT, "%s: turns must be an array", where);
+    for (int i = 0; rc == OK && i < json_count(turns); i++) {
+        struct freeze_evidence row = {0};
+        rc = read_row(json_at(turns, i), where, model->num_layers, &row, err);
+        if (rc == OK)
+            rc = freeze_history_add(&got, &row, err);
+        freeze_evidence_clear(&row);
+    }
+    if (rc == OK)
+        *history = got;
+    else
+        freeze_history_clear(&got);
+    return rc;
+}

@@ -1,0 +1,28 @@
+/* profiles/evidence_json.h - recorded evidence about freezing (partition/evidence.h) as JSON: the
+ * run folder's evidence.json, and the member "evidence" of a checkpoint's manifest.
+ *
+ *     {"schema": 1, "model": {"name": "vit-tiny", "layers": 12, "items": 27, "params": 5526346},
+ *      "turns": [{"turn": 0, "step": 40, "frozen": 0, "rate_window": 0.2, "rate_left": 1.1,
+ *        "loss": 1.93, "loss_before": 2.31, "fall_se": 0.02, "accuracy": 0.31, "num_probe": 64,
+ *        "candidates": [{"frozen": 4, "share": 0.11, "share_se": 0.01}],
+ *        "plasticity": [...], "norms": [...]}]}
+ *
+ * accuracy is null where the model is no classifier; plasticity and norms may be left out. */
+#ifndef ELAPSE_PROFILES_EVIDENCE_JSON_H
+#define ELAPSE_PROFILES_EVIDENCE_JSON_H
+
+#include "partition/evidence.h"
+#include "partition/model.h"
+#include "profiles/json.h"
+
+/* Add the members to an object. */
+void evidence_to_json(struct json *root, const struct model *model,
+                      const struct freeze_history *history);
+
+/* Read an object. where names it in messages. ERR_INPUT: another form, or evidence of another model
+ * (layers, items or parameters differ). *history must be zeroed or cleared. */
+enum status evidence_from_json(const struct json *root, const char *where,
+                               const struct model *model, struct freeze_history *history,
+                               struct err *err);
+
+#endif
