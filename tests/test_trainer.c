@@ -11,32 +11,33 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "exec/run/learning_rate.h"
 #include "exec/run/trainer.h"
 #include "exec/save/run_files.h"
 #include "profiles/clock.h"
 #include "profiles/store_internal.h"
 #include "tests/fail_malloc.h"
 
-static void trainer_lr__warms_up_then_follows_the_curve(void **state)
+static void learning_rate__warms_up_then_follows_the_curve(void **state)
 {
     struct job job;
     (void)state;
     job_defaults(&job);
     job.train.optimizer.lr = 0.5;
     job.train.warmup_steps = 4;
-    assert_true(trainer_lr(&job, 0, 104) == 0.125);
-    assert_true(trainer_lr(&job, 3, 104) == 0.5);
-    assert_true(trainer_lr(&job, 50, 104) == 0.5);
+    assert_true(learning_rate(&job, 0, 104) == 0.125);
+    assert_true(learning_rate(&job, 3, 104) == 0.5);
+    assert_true(learning_rate(&job, 50, 104) == 0.5);
     job.train.lr_schedule = LR_LINEAR;
-    assert_true(trainer_lr(&job, 4, 104) == 0.5);
-    assert_true(fabs(trainer_lr(&job, 54, 104) - 0.25) < 1e-15);
-    assert_true(fabs(trainer_lr(&job, 103, 104) - 0.005) < 1e-15);
+    assert_true(learning_rate(&job, 4, 104) == 0.5);
+    assert_true(fabs(learning_rate(&job, 54, 104) - 0.25) < 1e-15);
+    assert_true(fabs(learning_rate(&job, 103, 104) - 0.005) < 1e-15);
     job.train.lr_schedule = LR_COSINE;
-    assert_true(trainer_lr(&job, 4, 104) == 0.5);
-    assert_true(fabs(trainer_lr(&job, 54, 104) - 0.25) < 1e-15);
-    assert_true(trainer_lr(&job, 103, 104) < 0.001);
+    assert_true(learning_rate(&job, 4, 104) == 0.5);
+    assert_true(fabs(learning_rate(&job, 54, 104) - 0.25) < 1e-15);
+    assert_true(learning_rate(&job, 103, 104) < 0.001);
     /* A warm-up as long as the run leaves no curve. */
-    assert_true(trainer_lr(&job, 3, 4) == 0.5);
+    assert_true(learning_rate(&job, 3, 4) == 0.5);
     job_clear(&job);
 }
 
@@ -277,7 +278,7 @@ static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void *
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trainer_lr__warms_up_then_follows_the_curve),
+        cmocka_unit_test(learning_rate__warms_up_then_follows_the_curve),
         cmocka_unit_test(run_files_open__leaves_nothing_where_it_fails),
         cmocka_unit_test(run_files_open__keeps_metrics_when_memory_ends_on_resume),
         cmocka_unit_test(run_files_free__keeps_the_steps_of_a_run_that_failed),

@@ -14,6 +14,7 @@
 
 #include "exec/run/move.h"
 #include "exec/run/plan_ahead.h"
+#include "exec/run/probe.h"
 #include "exec/run/thaw.h"
 #include "exec/run/trainer_state.h"
 #include "profiles/job_json.h"

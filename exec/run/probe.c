@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/run/trainer.h"
-#include "exec/run/trainer_state.h"
+#include "exec/run/learning_rate.h"
 #include "profiles/evidence_json.h"
 
 /* A turn makes at most 8 passes: L(n,n), L(o,o), and two for each of three candidates. A forward is
@@ -96,7 +95,7 @@ static double rate_left(const struct trainer *t)
     int64_t step = t->progress.epoch * first +
                    (int64_t)((double)t->progress.position / (double)all * (double)first);
     for (; step < t->total_steps; step++)
-        sum += trainer_lr(t->job, step, t->total_steps);
+        sum += learning_rate(t->job, step, t->total_steps);
     return sum * (double)now / (double)first;
 }
 

@@ -13,22 +13,9 @@
 
 #include <stdbool.h>
 
-#include "exec/save/checkpoint.h"
-#include "partition/evidence.h"
+#include "exec/run/trainer_state.h"
 
-struct trainer;
 struct json;
-
-struct probe {
-    bool on;
-    int64_t num;                   /* samples */
-    double rate;                   /* sum of the learning rates of the present turn */
-    int64_t ns;                    /* time spent on passes, on this rank */
-    int64_t passes;                /* forward passes over the probe */
-    int num_base;                  /* blocks of base; 0: not measured yet */
-    struct loss_sums *base;        /* owned; L(n,n) of the last turn's end by block */
-    struct freeze_history history; /* rank 0 */
-};
 
 /* Decide whether this job measures, and how many samples. ERR_INPUT: freeze.probe exceeds the test
  * set. Local; call it after the data set is open. */

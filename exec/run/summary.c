@@ -5,6 +5,7 @@
 
 #include "exec/device/device_info.h"
 #include "exec/run/elastic.h"
+#include "exec/run/probe.h"
 #include "exec/run/trainer.h"
 
 void trainer_add_metrics(struct json *root, const struct job *job,

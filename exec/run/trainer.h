@@ -56,8 +56,4 @@ void trainer_yield(void);
 /* The first SIGINT or SIGTERM that trainer_stop() was called for; 0: none. */
 int trainer_stop_signal(void);
 
-/* Learning rate of a step, counted from 0, of total_steps: it rises linearly over warmup_steps,
- * then follows the job's curve to 0 at the end (a constant one stays). */
-double trainer_lr(const struct job *job, int64_t step, int64_t total_steps);
-
 #endif

@@ -16,6 +16,7 @@
 #include "exec/device/devices.h"
 #include "exec/run/elastic.h"
 #include "exec/run/plan_ahead.h"
+#include "exec/run/probe.h"
 #include "exec/run/trainer.h"
 
 enum { PARCEL_BYTES = 2 << 20, NUM_PARCELS = 16 };

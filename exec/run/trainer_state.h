@@ -6,11 +6,11 @@
 #include "exec/run/run_log.h"
 #include "exec/save/event_file.h"
 #include "exec/run/layout.h"
-#include "exec/run/probe.h"
 #include "exec/run/qa_eval.h"
 #include "exec/save/kept_state.h"
 #include "exec/save/hf_names.h"
 #include "exec/save/run_files.h"
+#include "partition/evidence.h"
 #include "partition/freeze.h"
 
 /* The outcome of an evaluation pass. */
@@ -51,6 +51,18 @@ struct elastic {
      * back, and why. limited: why the ranks form fewer replicas than they could. */
     char held[200], limited[200];
     struct ahead *ahead; /* rank 0, see exec/run/plan_ahead.h; NULL: no plan is made ahead */
+};
+
+/* See exec/run/probe.h. */
+struct probe {
+    bool on;
+    int64_t num;                   /* samples */
+    double rate;                   /* sum of the learning rates of the present turn */
+    int64_t ns;                    /* time spent on passes, on this rank */
+    int64_t passes;                /* forward passes over the probe */
+    int num_base;                  /* blocks of base; 0: not measured yet */
+    struct loss_sums *base;        /* owned; L(n,n) of the last turn's end by block */
+    struct freeze_history history; /* rank 0 */
 };
 
 struct trainer_options;

@@ -14,7 +14,9 @@
 
 #include "exec/run/elastic.h"
 #include "exec/run/evaluation.h"
+#include "exec/run/learning_rate.h"
 #include "exec/run/plan_ahead.h"
+#include "exec/run/probe.h"
 #include "exec/run/trainer.h"
 #include "partition/units.h"
 
@@ -40,19 +42,6 @@ void trainer_stop(int signal_number)
 int trainer_stop_signal(void)
 {
     return stop_signal;
-}
-
-double trainer_lr(const struct job *job, int64_t step, int64_t total_steps)
-{
-    double lr = job->train.optimizer.lr, warmup = (double)job->train.warmup_steps, done;
-    if (step < job->train.warmup_steps)
-        return lr * (double)(step + 1) / warmup;
-    if (job->train.lr_schedule == LR_CONSTANT || total_steps <= job->train.warmup_steps)
-        return lr;
-    done = ((double)step - warmup) / ((double)total_steps - warmup);
-    if (job->train.lr_schedule == LR_LINEAR)
-        return lr * (1 - done);
-    return lr * .5 * (1 + cos(done * 3.14159265358979323846));
 }
 
 /* Gather the times of this step's ops from all ranks into rank 0's record. */
@@ -185,7 +174,7 @@ static enum status one_step(struct trainer *t, const struct step_ask *ask,
     const int64_t step_in_epoch = ask->in_epoch;
     const struct plan *plan = &t->layout.plan.plan;
     const struct batch *batch;
-    double lr = trainer_lr(t->job, lr_step(t, step_in_epoch), t->total_steps);
+    double lr = learning_rate(t->job, lr_step(t, step_in_epoch), t->total_steps);
     enum status rc =
         loader_get(t->layout.loaders[SPLIT_TRAIN], t->progress.epoch, step_in_epoch, &batch, err);
     if (rc == OK)
