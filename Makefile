@@ -14,7 +14,7 @@
 #   make truth         predictions beside published measurements (TRUTH_DATA=FOLDER: tests/truth/README.md)
 #   make check-layers  who may include whom; every header compiles alone
 #   make format        clang-format in place      make format-check   only look
-#   make test-docs     the commands of README.md and docs/what-if.md in full
+#   make test-docs     the commands of README.md and of pages in docs, in full
 #   make golden        rewrite tests/golden from the present programs (review the diff)
 #   make clean         remove build/              make help           this text
 #

@@ -1,6 +1,6 @@
 #!/bin/bash
-# tests/docs.sh - run the commands of README.md and docs/what-if.md: every block fenced as sh, in order, in
-# one scratch folder a page, where `elapse` is in PATH and the folders of the project are at hand.
+# tests/docs.sh - run the commands of README.md and of what-if.md, store.md and data.md in docs: every block fenced
+# as sh, in order, in one scratch folder a page, where `elapse` is in PATH and the folders of the project are at hand.
 #
 #   tests/docs.sh          at reduced size (make test)
 #   tests/docs.sh full     as they stand (make test-docs)
@@ -9,6 +9,7 @@
 # A comment on the line before a block steers it:
 #   <!-- docs: s/--epochs 10/--epochs 1/ -->   this sed script makes the reduced form
 #   <!-- docs: full -->                        runs in full only
+#   <!-- docs: needs sqlite3 -->               runs where that program is installed
 #   <!-- docs: skip WHY -->                    never runs here
 # A block fenced as text is what the block before it prints. A line "..." stands for any number of lines,
 # once a block. Lines with the time that an answer took ("judged in", "simulated in", "events in") are left out.
@@ -71,6 +72,7 @@ run_page() { # FILE
         case $how in
         skip*) skip "$name" "${how#skip }"; continue ;;
         full) [ "$mode" = full ] || { skip "$name" "in make test-docs only"; continue; } ;;
+        needs*) command -v "${how#needs }" >/dev/null || { skip "$name" "${how#needs } is not installed"; continue; } ;;
         ?*) [ "$mode" = full ] || sed -i "$how" "$block" ;;
         esac
         limit=$([ "$mode" = full ] && echo 1800 || echo 300)
@@ -87,7 +89,7 @@ run_page() { # FILE
     [ "$mode" != write ] || rewrite "$file"
 }
 
-for page in ${FILE:-README.md docs/what-if.md}; do
+for page in ${FILE:-README.md docs/what-if.md docs/store.md docs/data.md}; do
     run_page "$page"
 done
 finish
