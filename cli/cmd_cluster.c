@@ -236,4 +236,5 @@ const struct command command_cluster = {
     .name = "cluster",
     .args = "[CLUSTER]",
     .summary = "every figure of a cluster, with its source; the machines",
+    .takes = "CLUSTER",
     .run = run};

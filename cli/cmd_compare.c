@@ -502,12 +502,14 @@ static enum status run_compare(const struct command *command, int argc, char **a
         OPTION("stages", STRING, &stages, "K,...", "--matrix: pipeline lengths (1 and RANKS)"),
         OPTION("replicas", STRING, &replicas, "R,...", "--matrix: replicas (1 and RANKS)"),
         OPTION("microbatches", STRING, &microbatches, "M,...", "--matrix: micro-batches (2,4,8)"),
-        OPTION("schedules", STRING, &m.schedules, "KIND,...", "--matrix: schedules (gpipe,1f1b)"),
-        OPTION("recompute", STRING, &m.recomputes, "MODE,...", "--matrix: recompute modes (never)"),
+        OPTION("schedules", STRING, &m.schedules, "KIND,...", "--matrix: schedules (gpipe,1f1b)",
+               .values = SCHEDULE_NAMES),
+        OPTION("recompute", STRING, &m.recomputes, "MODE,...",
+               "--matrix: recompute modes, of %s (never)", .values = RECOMPUTE_MODE_NAMES),
         OPTION("frozen", STRING, &frozen, "F,...",
                "--matrix: layers frozen from the first epoch on"),
         OPTION("cache", STRING, &m.caches, "off,on",
-               "--matrix: cache of frozen activations, if F > 0 (off)"),
+               "--matrix: cache of frozen activations, if F > 0 (off)", .values = "off on"),
         OPTION("threads", INT, &m.threads, "N",
                "--matrix: threads per rank (its share of the cores)", .min = 1, .max = 1024),
         OPTION("steps", INT, &m.steps, "N", "--matrix: steps per run; the first 3 are warm-up (12)",
@@ -562,4 +564,4 @@ static enum status run_compare(const struct command *command, int argc, char **a
 
 const struct command command_compare = {
     "compare", "RUN_DIR | --matrix JOB -n RANKS [--tolerance 5%]",
-    "set a simulation beside the real run, or beside a matrix of runs", run_compare};
+    "set a simulation beside the real run, or beside a matrix of runs", "RUN_DIR", run_compare};

@@ -164,4 +164,5 @@ const struct command command_devices = {.name = "devices",
                                         .args = "[KIND]",
                                         .summary =
                                             "published figures of device kinds, with their source",
+                                        .takes = "DEVICE",
                                         .run = run};

@@ -21,7 +21,7 @@
 struct front {
     int64_t num_ranks, max_restarts, min_ranks;
     const char *out, *resume; /* borrowed from argv: the run folder; NULL: not given */
-    bool help;
+    bool help, rows;          /* rows: --help=rows */
 };
 
 /* Read "-n RANKS" or another option with a number at argv[*i]. *taken tells whether argv[*i] was that option.
@@ -77,8 +77,8 @@ static enum status take_options(int *argc, char **argv, bool train, struct front
             return rc;
         if (taken)
             continue;
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            front->help = true;
+        front->rows |= strcmp(argv[i], "--help=rows") == 0;
+        front->help |= front->rows || strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
         if (strcmp(argv[i], "--out") == 0)
             front->out = argv[i + 1];
         else if (strcmp(argv[i], "--resume") == 0)
@@ -104,6 +104,33 @@ static bool has_checkpoint(const char *dir)
     if (list)
         closedir(list);
     return found;
+}
+
+/* First the options of elapse-exec, which prints them itself, then those read here. */
+static enum status print_help(const struct command *command, const struct front *front, int argc,
+                              char **argv, struct err *err)
+{
+    char text[1024], ranks[64];
+    snprintf(ranks, sizeof ranks, "processes (default %lld)", (long long)front->num_ranks);
+    const struct option own[] = {
+        OPTION("n", INT, NULL, "RANKS", ranks),
+        OPTION("max-restarts", INT, NULL, "N",
+               "go on from the last checkpoint when a rank or node is lost, with those left; with "
+               "--out (default 0)"),
+        OPTION("min-ranks", INT, NULL, "N", "but not with fewer ranks than N (default 1)"),
+    };
+    const int num_own = front->num_ranks == 0 ? 0 : command == &command_train ? 3 : 1;
+    if (front->rows)
+        command_heading(command, true);
+    enum status rc = launch_exec(&(struct launch){0}, argc, argv, NULL, err);
+    if (rc != OK)
+        return rc;
+    if (front->rows)
+        options_rows(own, num_own, text, sizeof text);
+    else
+        options_help(own, num_own, false, text, sizeof text);
+    printf("%s%s", num_own > 0 && !front->rows ? "\n" : "", text);
+    return OK;
 }
 
 static enum status run_front(const struct command *command, int argc, char **argv, struct err *err)
@@ -133,19 +160,8 @@ static enum status run_front(const struct command *command, int argc, char **arg
         err_hint(err, "'elapse %s --help' lists the options", command->name);
         return rc;
     }
-    if (front.help) { /* first the options of elapse-exec, then those read here */
-        rc = launch_exec(&(struct launch){0}, argc, argv, NULL, err);
-        if (rc == OK && front.num_ranks > 0)
-            printf(
-                "\n  -n RANKS            processes (default %lld)\n%s", (long long)front.num_ranks,
-                train
-                    ? "  --max-restarts N    go on from the last checkpoint when a rank or node is "
-                      "lost, with those left;\n"
-                      "                      with --out (default 0)\n"
-                      "  --min-ranks N       but not with fewer ranks than N (default 1)\n"
-                    : "");
-        return rc;
-    }
+    if (front.help)
+        return print_help(command, &front, argc, argv, err);
     return restarts_run(&(struct restarts){.num_ranks = front.num_ranks,
                                            .max_restarts = front.max_restarts,
                                            .min_ranks = front.min_ranks,
@@ -155,13 +171,16 @@ static enum status run_front(const struct command *command, int argc, char **arg
 
 const struct command command_train = {
     "train", "JOB [-n RANKS] [--out DIR] [--resume DIR [--override]] [--max-restarts N] [...]",
-    "train a job for real, on RANKS processes", run_front};
+    "train a job for real, on RANKS processes", "JOB", run_front};
 const struct command command_profile = {"profile", "[--model MODEL] [-n RANKS] [--db FILE] [...]",
-                                        "measure this machine into the profile store", run_front};
+                                        "measure this machine into the profile store", "",
+                                        run_front};
 const struct command command_eval = {"eval", "CHECKPOINT JOB [-n RANKS]",
-                                     "evaluate a checkpoint on the job's test data", run_front};
+                                     "evaluate a checkpoint on the job's test data", "PATH JOB",
+                                     run_front};
 const struct command command_export = {
     "export", "CHECKPOINT -o FILE.safetensors",
-    "write the weights of a checkpoint as Hugging Face safetensors", run_front};
-const struct command command_checkpoint = {
-    "checkpoint", "verify DIR", "compare a checkpoint's files with their digests", run_front};
+    "write the weights of a checkpoint as Hugging Face safetensors", "DIR", run_front};
+const struct command command_checkpoint = {"checkpoint", "verify DIR",
+                                           "compare a checkpoint's files with their digests",
+                                           "verify DIR", run_front};

@@ -152,8 +152,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
         OPTION("epochs", INT, &q.num_epochs, "N", "epochs to decide (default 10)", .min = 1,
                .max = EPOCHS_MAX),
         OPTION("policy", STRING, &q.policy, "POLICY",
-               "none closed-form gradient-norm relative-change table plateau (default: table "
-               "with --table, gradient-norm with --norms, else closed-form)"),
+               "%s (default: table with --table, gradient-norm with --norms, else closed-form)",
+               .values = FREEZE_POLICY_NAMES),
         OPTION("norms", STRING, &q.norms_path, "FILE",
                "recorded gradient norms: a JSON array of epochs, each an array of L"),
         OPTION("table", STRING, &q.table_path, "FILE",
@@ -187,4 +187,5 @@ const struct command command_freeze = {
     .name = "freeze",
     .args = "--layers L --alpha A --epochs N [options]",
     .summary = "how many layers a freeze policy has frozen in each epoch",
+    .takes = "",
     .run = run};

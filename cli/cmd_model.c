@@ -110,4 +110,5 @@ const struct command command_model = {.name = "model",
                                       .args = "MODEL",
                                       .summary =
                                           "the sublayers of a model: parameters, operations, bytes",
+                                      .takes = "MODEL",
                                       .run = run};

@@ -309,7 +309,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
 {
     struct request q = {.from_frozen = -1};
     const struct option options[] = {
-        OPTION("set", LIST, &q.overrides, "KEY=VALUE", "override a value of the job (repeatable)"),
+        OPTION("set", LIST, &q.overrides, "a.b=v", "override a value of the job (repeatable)"),
         OPTION("frozen", INT, &q.frozen_layers, "F",
                "plan with F transformer layers frozen (default 0)", .max = 1000000),
         OPTION("from-frozen", INT, &q.from_frozen, "F",
@@ -334,7 +334,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
         OPTION("o", STRING, &q.out_path, "FILE",
                "write the plan, for 'elapse sim' and 'elapse train' with --plan FILE"),
         OPTION("cost", STRING, &q.cost_text, "NAME",
-               "kernels, roofline (ideal), profile or auto (default: the job's cost.source)"),
+               "source of times: %s (default: the job's cost.source; roofline is ideal)",
+               .values = COST_CHOICE_NAMES),
         OPTION("efficiency", RATIO, &q.efficiency, "X",
                "speed of kernels or roofline, more than 0 to 1 (default: the job's, 1)",
                .seen = &q.scaled),
@@ -348,7 +349,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
         return rc;
     if (line.num_positional < 1) {
         rc = err_set(err, ERR_INPUT, "plan: JOB is missing");
-        err_hint(err, "elapse plan JOB [--set KEY=VALUE] [--json]");
+        err_hint(err, "elapse plan JOB [--set a.b=v] [--json]");
         return rc;
     }
     if (q.sweeps.count > 0)
@@ -388,5 +389,6 @@ const struct command command_plan = {
     .name = "plan",
     .args = "JOB [--frozen F] [--explain]",
     .summary = "the best plan for a job: pipeline length, replicas, cut, schedule, micro-batches",
+    .takes = "JOB",
     .run = run,
 };

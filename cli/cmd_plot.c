@@ -20,7 +20,8 @@ static enum status run_plot(const struct command *command, int argc, char **argv
     int64_t width = 0, height = 0;
     const struct option options[] = {
         OPTION("o", STRING, &figure.out_path, "FILE", "figure: .svg, .png or .pdf"),
-        OPTION("term", STRING, &figure.term, "dumb", "draw in the terminal instead"),
+        OPTION("term", STRING, &figure.term, "dumb", "draw in the terminal instead",
+               .values = "dumb"),
         OPTION("set", LIST, &overrides, "a.b=v", "override a value of a job"),
         OPTION("frozen", INT, &figure.subject.num_frozen, "F", "frozen layers of a job's step (0)",
                .max = 100000),
@@ -40,7 +41,7 @@ static enum status run_plot(const struct command *command, int argc, char **argv
     };
     struct command_line line = COMMAND_LINE(options, 1 + FIGURE_MAX_RUNS);
     enum status rc = command_parse(command, &line, argc, argv, err);
-    if (rc == OK && line.help)
+    if (rc == OK && line.help && !line.rows)
         print_kinds();
     if (rc != OK || line.help)
         return rc;
@@ -61,4 +62,4 @@ static enum status run_plot(const struct command *command, int argc, char **argv
 
 const struct command command_plot = {
     "plot", "KIND RUN_DIR|JOB|FILE...  -o FILE  (error COMPARE_JSON, timeline JOB, ...)",
-    "draw runs, predictions and tables through gnuplot", run_plot};
+    "draw runs, predictions and tables through gnuplot", "FIGURE PATH", run_plot};

@@ -454,4 +454,4 @@ static enum status run(const struct command *command, int argc, char **argv, str
 
 const struct command command_profiles = {
     "profiles", "list|show|export|import|diff|rm [PROFILE|FILE] [--db FILE] [--json]",
-    "look after the store of measured devices", run};
+    "look after the store of measured devices", "list|show|export|import|diff|rm FILE", run};

@@ -140,5 +140,5 @@ static enum status run_report(const struct command *command, int argc, char **ar
 }
 
 const struct command command_report = {"report", "RUN_DIR|RECORD|JOB|PLAN_FILE... -o report.html",
-                                       "one self-contained page about runs and predictions",
+                                       "one self-contained page about runs and predictions", "PATH",
                                        run_report};

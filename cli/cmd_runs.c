@@ -196,4 +196,4 @@ static enum status run(const struct command *command, int argc, char **argv, str
 
 const struct command command_runs = {
     "runs", "list | show [RUN] [--db FILE] [--json]",
-    "list recorded runs, simulated and real, or show one (default: the last)", run};
+    "list recorded runs, simulated and real, or show one (default: the last)", "list|show", run};

@@ -275,8 +275,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
     bool buffers_seen = false;
     const struct option options[] = {
         OPTION("kind", STRING, &request.kind, "KIND",
-               SCHEDULE_NAMES "; auto searches for equal stages with F = I = W",
-               .seen = &kind_seen),
+               "%s; auto searches for equal stages with F = I = W", .seen = &kind_seen,
+               .values = SCHEDULE_NAMES),
         OPTION("stages", INT, &request.stages, "K", "devices per pipeline", .min = 1,
                .max = SCHEDULE_MAX_STAGES, .seen = &stages_seen),
         OPTION("microbatches", INT, &request.microbatches, "M", "micro-batches of a mini-batch",
@@ -320,5 +320,6 @@ const struct command command_schedule = {
     .name = "schedule",
     .args = "--kind KIND --stages K --microbatches M [--chunks V] | --check FILE",
     .summary = "print a pipeline schedule, or check one",
+    .takes = "",
     .run = run,
 };

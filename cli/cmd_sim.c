@@ -369,8 +369,9 @@ static int add_settings(struct step_setting *settings, int num_settings, enum gr
 {
     for (int i = 0; i < num_settings; i++)
         if (group_of(&settings[i]) == group)
-            options[n++] = (struct option)OPTION(settings[i].name, STRING, &settings[i].text,
-                                                 settings[i].arg, settings[i].help);
+            options[n++] = (struct option)OPTION(
+                settings[i].name, STRING, &settings[i].text, settings[i].arg, settings[i].help,
+                .values = *settings[i].values ? settings[i].values : NULL);
     return n;
 }
 
@@ -495,5 +496,6 @@ const struct command command_sim = {
     .args =
         "JOB [--set a.b=v] | JOB --step | --step --model MODEL --cluster CLUSTER --stages K ...",
     .summary = "simulate a whole elastic run, or one step, in virtual time",
+    .takes = "JOB",
     .run = run_sim,
 };

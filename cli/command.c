@@ -5,6 +5,15 @@
 
 #define HELP_MAX 16384 /* bytes; the longest help has a few KB */
 
+void command_heading(const struct command *command, bool rows)
+{
+    if (rows)
+        printf("command\t%s\t%s\t%s\t%s\n", command->name, command->args, command->summary,
+               command->takes);
+    else
+        printf("usage: elapse %s %s\n%s\n\n", command->name, command->args, command->summary);
+}
+
 enum status command_parse(const struct command *command, struct command_line *line, int argc,
                           char **argv, struct err *err)
 {
@@ -17,9 +26,12 @@ enum status command_parse(const struct command *command, struct command_line *li
         char *text = malloc(HELP_MAX);
         if (!text)
             return err_nomem(err);
-        options_help(line->options, line->num_options, text, HELP_MAX);
-        printf("usage: elapse %s %s\n%s\n\n%s", command->name, command->args, command->summary,
-               text);
+        if (line->rows)
+            options_rows(line->options, line->num_options, text, HELP_MAX);
+        else
+            options_help(line->options, line->num_options, true, text, HELP_MAX);
+        command_heading(command, line->rows);
+        fputs(text, stdout);
         free(text);
     }
     return OK;

@@ -13,6 +13,9 @@ struct command {
     const char *name;
     const char *args;    /* "MODEL --stages K [...]" */
     const char *summary; /* one line */
+    /* What each argument is, for completion: words ("list|show"), or a class of names or files in
+     * capitals ("MODEL", "FILE"). The last one repeats. "": no arguments. */
+    const char *takes;
     /* argv[0] is the command's name. Prints its answer on stdout (data only) and returns; main
      * prints the error line and the hint, and chooses the exit code. A command whose answer is "no"
      * prints it and returns ERR_INFEASIBLE with the reason. */
@@ -25,9 +28,13 @@ extern const struct command command_model, command_balance, command_freeze, comm
     command_devices, command_cluster;
 
 /* Like options_parse(). If line->help gets set, it also prints the command's help to stdout, and
- * the command then returns OK. */
+ * the command then returns OK. With --help=rows, that is the command's line for programs ("command",
+ * name, arguments, summary, takes, with tabs between) and options_rows(). */
 enum status command_parse(const struct command *command, struct command_line *line, int argc,
                           char **argv, struct err *err);
+
+/* Print the beginning of that help: usage and summary, or the command's line. */
+void command_heading(const struct command *command, bool rows);
 
 /* For a command with several forms (an action, or RUN_DIR and --matrix): refuse an option that
  * belongs to another form than `way`. ways[i] is the form of line->options[i], NULL: any form. Each

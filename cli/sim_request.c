@@ -115,6 +115,7 @@ static const struct setting_entry {
     size_t offset;
     int64_t min, max;
     const char *(*name_of)(int);
+    const char *values; /* of a SET_TEXT that takes a fixed set of words */
 } entries[] = {
     SETTING("model", TEXT, model_text, "MODEL", "model of the step: preset, file or uniform:..."),
     SETTING("cluster", TEXT, cluster_text, "CLUSTER",
@@ -125,7 +126,7 @@ static const struct setting_entry {
             .max = 1 << 20),
     SETTING("microbatches", INT, num_microbatches, "M", "micro-batches per mini-batch (default 1)",
             .min = 1, .max = 1 << 24),
-    SETTING("schedule", TEXT, schedule_text, "KIND", SCHEDULE_NAMES " (default 1f1b)"),
+    SETTING("schedule", TEXT, schedule_text, "KIND", "%s (default 1f1b)", .values = SCHEDULE_NAMES),
     SETTING("chunks", INT, chunks, "V",
             "stages per device (default 2 if the schedule has several, otherwise 1)", .min = 1,
             .max = 1024),
@@ -133,12 +134,11 @@ static const struct setting_entry {
             .max = (int64_t)1 << 40),
     SETTING("frozen", INT, num_frozen, "F", "frozen layers (default 0)", .max = INT32_MAX),
     SETTING("frozen-placement", NAME, frozen, "WHERE",
-            "where frozen layers run: first, spread or cached (default spread)",
+            "where frozen layers run: %s (default none: spread if F > 0)",
             .max = FROZEN_PLACEMENT_COUNT, .name_of = frozen_name),
     SETTING("cut", TEXT, cut_text, "N,N,...", "items per stage (default: exact min-max by time)"),
-    SETTING("recompute", NAME, recompute, "MODE",
-            "never, always, except-last, selective or layer (default never)",
-            .max = RECOMPUTE_MODE_COUNT, .name_of = recompute_name),
+    SETTING("recompute", NAME, recompute, "MODE", "%s (default never)", .max = RECOMPUTE_MODE_COUNT,
+            .name_of = recompute_name),
     SETTING("recompute-layers", INT, recompute_layers, "N",
             "layers of a stage that --recompute layer runs again (default: as many as the memory "
             "needs)",
@@ -149,12 +149,11 @@ static const struct setting_entry {
     SETTING("expert", INT, expert, "E",
             "replicas that divide the experts of each layer (default 1)", .min = 1,
             .max = MODEL_EXPERTS_MAX),
-    SETTING("shard", NAME, shard, "WHAT",
-            "what replicas divide: none, optimizer, gradients or weights (default none)",
+    SETTING("shard", NAME, shard, "WHAT", "what replicas divide: %s (default none)",
             .max = SHARD_MODE_COUNT, .name_of = shard_name),
     SETTING("attention", NAME, attention, "KIND",
-            "auto, fused or unfused: whether stashes hold score matrices (default auto)",
-            .max = ATTENTION_KIND_COUNT, .name_of = attention_name),
+            "whether stashes hold score matrices: %s (default auto)", .max = ATTENTION_KIND_COUNT,
+            .name_of = attention_name),
     SETTING("link", RATE, link_bytes_per_s, "RATE",
             "bandwidth of a device's port (default as CLUSTER; 16GBps)"),
     SETTING("uplink", RATE, uplink_bytes_per_s, "RATE",
@@ -163,24 +162,23 @@ static const struct setting_entry {
     SETTING("mem", BYTES, mem_bytes, "BYTES", "memory of a device (default as CLUSTER; unlimited)"),
     SETTING("host-op", NS, host_op_ns, "TIME", "host time to launch an op (default as CLUSTER; 0)"),
     SETTING("sends", NAME, sends, "KIND",
-            "eager; blocking: a send holds its device (default as CLUSTER; eager)",
+            "%s; blocking: a send holds its device (default as CLUSTER; eager)",
             .max = SENDS_BLOCKING + 1, .name_of = sends_name),
     SETTING("bucket", BYTES, bucket_bytes, "BYTES",
             "gradient bucket of the all-reduce, 0: one per stage (default 0)"),
     SETTING("optimizer-bytes", INT, optimizer_bytes, "N",
             "optimizer state per parameter (default 4: momentum)", .max = 64),
-    SETTING("cost", NAME, cost, "NAME", "kernels, roofline (ideal), profile or auto (default auto)",
+    SETTING("cost", NAME, cost, "NAME", "source of times: %s (default auto; roofline is ideal)",
             .max = COST_CHOICE_COUNT, .name_of = cost_name),
     SETTING("efficiency", SHARE, efficiency, "X",
             "speed of kernels or roofline, more than 0 to 1 (default 1)"),
     SETTING("jitter", RATIO, options.jitter, "RATIO",
             "standard deviation of op times over their mean (default 0)"),
     SETTING("seed", INT, options.seed, "N", "seed of the jitter (default 1)", .max = INT64_MAX),
-    SETTING("engine", NAME, options.engine, "NAME", "auto, event or relax (default auto)",
-            .max = ENGINE_RELAX + 1, .name_of = engine_name),
-    SETTING("allreduce", NAME, options.allreduce, "KIND",
-            "ring, tree or hierarchical (default ring)", .max = ALLREDUCE_KIND_COUNT,
-            .name_of = allreduce_name),
+    SETTING("engine", NAME, options.engine, "NAME", "%s (default auto)", .max = ENGINE_RELAX + 1,
+            .name_of = engine_name),
+    SETTING("allreduce", NAME, options.allreduce, "KIND", "%s (default ring)",
+            .max = ALLREDUCE_KIND_COUNT, .name_of = allreduce_name),
     SETTING("stragglers", TEXT, stragglers_text, "TABLE",
             "slow devices: DEVICE:FACTOR,... or random:SHARE:FACTOR (by --seed); 3:0.5: device 3 "
             "at half speed"),
@@ -196,13 +194,30 @@ static const struct setting_entry {
 };
 enum { NUM_ENTRIES = sizeof entries / sizeof entries[0] };
 
+/* The words that an entry takes. A name that is empty cannot be chosen. */
+static void list_values(const struct setting_entry *entry, char values[128])
+{
+    const char *names[16];
+    int n = 0;
+    for (int i = 0; entry->name_of && i < (int)entry->max; i++)
+        if (*entry->name_of(i))
+            names[n++] = entry->name_of(i);
+    if (n > 0)
+        join_names(names, n, values, 128);
+    else
+        snprintf(values, 128, "%s", entry->values ? entry->values : "");
+}
+
 int step_settings(struct step_setting settings[STEP_SETTINGS_MAX])
 {
     int n = 0;
-    for (int i = 0; i < NUM_ENTRIES; i++)
-        if (entries[i].arg)
-            settings[n++] =
-                (struct step_setting){entries[i].name, entries[i].arg, entries[i].help, NULL};
+    for (int i = 0; i < NUM_ENTRIES; i++) {
+        if (!entries[i].arg)
+            continue;
+        settings[n] = (struct step_setting){
+            .name = entries[i].name, .arg = entries[i].arg, .help = entries[i].help};
+        list_values(&entries[i], settings[n++].values);
+    }
     return n;
 }
 

@@ -37,10 +37,12 @@ struct step_request {
 
 void step_request_init(struct step_request *request);
 
-/* A setting that is an option with a value. text is the value given for it; NULL: none. */
+/* A setting that is an option with a value. text is the value given for it; NULL: none. values are
+ * the words that it takes, as in struct option; "": not a fixed set. */
 struct step_setting {
     const char *name, *arg, *help;
     const char *text;
+    char values[128];
 };
 enum { STEP_SETTINGS_MAX = 40 };
 /* List these settings in the order of the help, without texts. Returns how many. */

@@ -66,10 +66,14 @@ static enum status parse(const struct exec_command *command, struct call *call,
         char *text = malloc(HELP_MAX);
         if (!text)
             return err_nomem(err);
-        options_help(line->options, line->num_options, text, HELP_MAX);
+        if (line->rows)
+            options_rows(line->options, line->num_options, text, HELP_MAX);
+        else
+            options_help(line->options, line->num_options, true, text, HELP_MAX);
+        if (speaks(call) && !line->rows)
+            printf("usage: elapse %s %s\n%s\n\n", command->name, command->args, command->summary);
         if (speaks(call))
-            printf("usage: elapse %s %s\n%s\n\n%s", command->name, command->args, command->summary,
-                   text);
+            fputs(text, stdout);
         free(text);
         return OK;
     }
@@ -172,9 +176,9 @@ static enum status run_train(const struct exec_command *command, struct call *ca
                "start from these weights (safetensors file or checkpoint)"),
         OPTION("plan", STRING, &options.plan, "FILE",
                "the plan to train on, of 'elapse plan -o' (default: planned)"),
-        OPTION("set", LIST, &set, "KEY=VALUE", "override a value of the job file (repeatable)"),
-        OPTION("device", STRING, &ask.device, "KIND",
-               "cpu or cuda (default: train.device of the job)"),
+        OPTION("set", LIST, &set, "a.b=v", "override a value of the job file (repeatable)"),
+        OPTION("device", STRING, &ask.device, "KIND", "%s (default: train.device of the job)",
+               .values = "cpu cuda"),
         OPTION("steps", INT, &options.max_steps, "N",
                "stop after N steps of this call (default: at the end of the job)", .min = 1,
                .max = INT64_MAX),
@@ -264,9 +268,9 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
     const char *db = NULL;
     struct job_ask ask = {.set = &set};
     const struct option table[] = {
-        OPTION("set", LIST, &set, "KEY=VALUE", "override a value of the job file (repeatable)"),
-        OPTION("device", STRING, &ask.device, "KIND",
-               "cpu or cuda (default: train.device of the job)"),
+        OPTION("set", LIST, &set, "a.b=v", "override a value of the job file (repeatable)"),
+        OPTION("device", STRING, &ask.device, "KIND", "%s (default: train.device of the job)",
+               .values = "cpu cuda"),
         OPTION("threads", INT, &threads, "N",
                "threads a rank (default: its share of the cores at hand)", .min = 1,
                .max = MAX_THREADS),
@@ -390,7 +394,7 @@ static enum status run_profile(const struct exec_command *command, struct call *
     const struct option table[] = {
         OPTION("model", STRING, &q.model_text, "MODEL",
                "whose sublayers to measure (default vit-tiny:image=32,patch=4,classes=10)"),
-        OPTION("device", STRING, &q.device, "KIND", "cpu (default) or cuda"),
+        OPTION("device", STRING, &q.device, "KIND", "%s (default cpu)", .values = "cpu cuda"),
         OPTION("microbatches", STRING, &q.sizes_text, "B,B,...",
                "micro-batch sizes in samples (default 1,2,4,8,16,32)"),
         OPTION("threads", INT, &q.threads, "N",
@@ -502,7 +506,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], commands[i].name) == 0)
             command = &commands[i];
     for (int i = 1; i < argc; i++)
-        help |= strcmp(argv[i], "--help") == 0;
+        help |= strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "--help=rows") == 0;
     if (!command) {
         FILE *out = help ? stdout : stderr;
         fprintf(out, "usage: elapse-exec COMMAND [options]; mpirun -n RANKS in front\n");

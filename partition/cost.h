@@ -104,6 +104,7 @@ enum cost_choice {
     COST_BY_PROFILE,
     COST_CHOICE_COUNT
 };
+#define COST_CHOICE_NAMES "auto kernels roofline profile" /* for help texts */
 const char *cost_choice_name(enum cost_choice choice);
 /* ERR_INPUT: no such choice; an efficiency that is not in (0, 1]. */
 enum status cost_choice_parse(const char *text, enum cost_choice *choice, struct err *err);

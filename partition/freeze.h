@@ -24,6 +24,8 @@ enum freeze_policy {
     FREEZE_PLATEAU,         /* ours: does not depend on the learning rate, see freeze.c */
     FREEZE_POLICY_COUNT
 };
+/* Their names, for help texts. */
+#define FREEZE_POLICY_NAMES "none closed-form gradient-norm relative-change table plateau"
 
 #define JOB_EPOCHS_MAX 1000000
 

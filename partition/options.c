@@ -127,8 +127,10 @@ enum status options_parse(struct command_line *line, int argc, char **argv, stru
         const char *arg = argv[i];
         if (!only_positional && strcmp(arg, "--") == 0) {
             only_positional = true;
-        } else if (!only_positional && (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0)) {
+        } else if (!only_positional && (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0 ||
+                                        strcmp(arg, "--help=rows") == 0)) {
             line->help = true;
+            line->rows = arg[1] == '-' && arg[6] != '\0';
             return OK;
         } else if (!only_positional && arg[0] == '-' && arg[1]) {
             enum status rc = parse_one(line, argc, argv, &i, given, err);
@@ -141,41 +143,4 @@ enum status options_parse(struct command_line *line, int argc, char **argv, stru
         }
     }
     return OK;
-}
-
-/* Print behind the text in buf. `used` counts the bytes needed, even beyond the buffer's end. */
-#define APPEND(...)                                                                                \
-    do {                                                                                           \
-        int wanted_ =                                                                              \
-            snprintf(used < size ? buf + used : NULL, used < size ? size - used : 0, __VA_ARGS__); \
-        used += wanted_ > 0 ? (size_t)wanted_ : 0;                                                 \
-    } while (0)
-
-size_t options_help(const struct option *options, int num_options, char *buf, size_t size)
-{
-    size_t used = 0, width = strlen("--help");
-    bool grouped = false;
-    char shown[NAME_MAX_LEN], left[2 * NAME_MAX_LEN];
-    if (size > 0)
-        buf[0] = '\0';
-    for (int i = 0; i < num_options; i++) {
-        size_t w = strlen(dashed(options[i].name, shown));
-        if (options[i].arg)
-            w += 1 + strlen(options[i].arg);
-        if (w > width && w <= 32)
-            width = w;
-        grouped = grouped || options[i].group;
-    }
-    for (int i = 0; i < num_options; i++) {
-        if (options[i].group)
-            APPEND("\n%s:\n", options[i].group);
-        snprintf(left, sizeof left, "%s%s%s", dashed(options[i].name, shown),
-                 options[i].arg ? " " : "", options[i].arg ? options[i].arg : "");
-        if (strlen(left) > width)
-            APPEND("  %s\n  %*s  %s\n", left, (int)width, "", options[i].help);
-        else
-            APPEND("  %-*s  %s\n", (int)width, left, options[i].help);
-    }
-    APPEND("%s  %-*s  %s\n", grouped ? "\n" : "", (int)width, "--help", "this text");
-    return used;
 }

@@ -1,4 +1,5 @@
-/* partition/options.h - parse long options with units from a table, for both programs.
+/* partition/options.h - parse long options with units from a table, and describe them, for both
+ * programs.
  *
  * A command declares an array of struct option whose values point at its own variables. Those hold
  * the defaults before options_parse() is called. "--name value" and "--name=value" both work; "--"
@@ -37,11 +38,12 @@ struct option {
     const char *name; /* without dashes; a single letter takes one dash: "n" is "-n" */
     enum option_type type;
     void *value;
-    const char *arg;   /* placeholder in the help, NULL for flags */
-    const char *help;  /* one line that states the default */
-    int64_t min, max;  /* OPTION_INT only */
-    bool *seen;        /* may be NULL; set when the option was given */
-    const char *group; /* a heading that the help prints above this option; NULL: none */
+    const char *arg;    /* placeholder in the help, NULL for flags */
+    const char *help;   /* one line that states the default; %s in it becomes the values */
+    int64_t min, max;   /* OPTION_INT only */
+    bool *seen;         /* may be NULL; set when the option was given */
+    const char *group;  /* a heading that the help prints above this option; NULL: none */
+    const char *values; /* the words that it takes, "ring tree"; NULL: not a fixed set */
 };
 
 /* A row of an option table: OPTION("n", INT, &ranks, "RANKS", "ranks (default 1)", .max = 64). The
@@ -61,6 +63,7 @@ struct command_line {
     int max_positional; /* 0..POSITIONAL_MAX */
     /* Filled by options_parse(). */
     bool help; /* --help was given, and what follows it was not read */
+    bool rows; /* it was --help=rows: options_rows() in place of options_help() */
     int num_positional;
     const char *positional[POSITIONAL_MAX]; /* borrowed from argv; NULL where none was given */
 };
@@ -77,8 +80,14 @@ struct command_line {
  * value, too many positionals, an option given twice that is not an OPTION_LIST. */
 enum status options_parse(struct command_line *line, int argc, char **argv, struct err *err);
 
-/* Write the aligned help text of a table into buf (always terminated). Returns the length needed.
- */
-size_t options_help(const struct option *options, int num_options, char *buf, size_t size);
+/* Write the aligned help text of a table into buf (always terminated), with a line for --help at its
+ * end if `last`. Returns the length needed. */
+size_t options_help(const struct option *options, int num_options, bool last, char *buf,
+                    size_t size);
+
+/* Write the table for programs, as options_help() writes it for people: one line an option, with
+ * tabs between "option", its name with dashes, its placeholder, its values, "repeat" if it may be
+ * given more than once, its group, its help. */
+size_t options_rows(const struct option *options, int num_options, char *buf, size_t size);
 
 #endif

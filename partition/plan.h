@@ -134,6 +134,7 @@ static inline bool frozen_outside(enum frozen_placement placement)
 
 const char *frozen_placement_name(enum frozen_placement placement);
 const char *recompute_mode_name(enum recompute_mode mode);
+#define RECOMPUTE_MODE_NAMES "never always except-last selective layer" /* for help texts */
 const char *shard_mode_name(enum shard_mode mode);
 
 #ifdef __cplusplus

@@ -7,7 +7,11 @@
 
 #include <cmocka.h>
 
+#include "partition/cost.h"
+#include "partition/freeze.h"
 #include "partition/options.h"
+#include "partition/plan.h"
+#include "partition/units.h"
 
 /* One variable of every type, with the table that points at them. */
 struct vars {
@@ -148,12 +152,12 @@ static void options_help__aligns_and_reports_the_length_needed(void **state)
         OPTION("n", INT, NULL, "RANKS", "ranks"),
     };
     char text[256], small[8];
-    size_t need = options_help(table, 2, text, sizeof text);
+    size_t need = options_help(table, 2, true, text, sizeof text);
     assert_string_equal(text, "  --json    one object\n  -n RANKS  ranks\n  --help    this text\n");
     assert_int_equal(need, strlen(text));
-    assert_int_equal(options_help(table, 2, small, sizeof small), need);
+    assert_int_equal(options_help(table, 2, true, small, sizeof small), need);
     assert_int_equal(small[7], '\0');
-    assert_int_equal(options_help(table, 2, NULL, 0), need);
+    assert_int_equal(options_help(table, 2, true, NULL, 0), need);
 }
 
 static void options_help__prints_the_heading_of_a_group(void **state)
@@ -164,8 +168,45 @@ static void options_help__prints_the_heading_of_a_group(void **state)
         OPTION("b", FLAG, NULL, NULL, "two", .group = "others"),
     };
     char text[256];
-    options_help(table, 2, text, sizeof text);
+    options_help(table, 2, true, text, sizeof text);
     assert_string_equal(text, "  -a      one\n\nothers:\n  -b      two\n\n  --help  this text\n");
+}
+
+static void options_help__puts_the_values_in_place(void **state)
+{
+    (void)state;
+    const struct option table[] = {
+        OPTION("by", STRING, NULL, "WHAT", "one of %s (default a)", .values = "a b-c d"),
+        OPTION("set", LIST, NULL, "a.b=v", "override 5 %s", .group = "job"),
+    };
+    char text[512], small[8];
+    options_help(table, 1, false, text, sizeof text);
+    assert_string_equal(text, "  --by WHAT  one of a, b-c, d (default a)\n");
+    const size_t need = options_rows(table, 2, text, sizeof text);
+    assert_string_equal(text, "option\t--by\tWHAT\ta b-c d\t\t\tone of a, b-c, d (default a)\n"
+                              "option\t--set\ta.b=v\t\trepeat\tjob\toverride 5 %s\n");
+    assert_int_equal(need, strlen(text));
+    assert_int_equal(options_rows(table, 2, small, sizeof small), need);
+    assert_int_equal(small[7], '\0');
+}
+
+/* The texts of help and completion list what the parsers take. */
+static void names_of_help__are_those_of_the_parsers(void **state)
+{
+    (void)state;
+    const char *names[32];
+    char text[256];
+    for (int i = 0; i < COST_CHOICE_COUNT; i++)
+        names[i] = cost_choice_name((enum cost_choice)i);
+    assert_string_equal(join_names(names, COST_CHOICE_COUNT, text, sizeof text), COST_CHOICE_NAMES);
+    for (int i = 0; i < FREEZE_POLICY_COUNT; i++)
+        names[i] = freeze_policy_name((enum freeze_policy)i);
+    assert_string_equal(join_names(names, FREEZE_POLICY_COUNT, text, sizeof text),
+                        FREEZE_POLICY_NAMES);
+    for (int i = 0; i < RECOMPUTE_MODE_COUNT; i++)
+        names[i] = recompute_mode_name((enum recompute_mode)i);
+    assert_string_equal(join_names(names, RECOMPUTE_MODE_COUNT, text, sizeof text),
+                        RECOMPUTE_MODE_NAMES);
 }
 
 int main(void)
@@ -180,6 +221,8 @@ int main(void)
         cmocka_unit_test(options_parse__refuses_list_beyond_its_limit),
         cmocka_unit_test(options_help__aligns_and_reports_the_length_needed),
         cmocka_unit_test(options_help__prints_the_heading_of_a_group),
+        cmocka_unit_test(options_help__puts_the_values_in_place),
+        cmocka_unit_test(names_of_help__are_those_of_the_parsers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
