@@ -56,24 +56,27 @@ static void on_stop(int signal_number)
     errno = saved;
 }
 
-/* Find elapse-exec, which is in the folder of the running program. */
+/* Look beside the running program, and where a package may keep programs that only it starts. */
 static enum status find_exec(char path[PATH_MAX], struct err *err)
 {
-    static const char name[] = "elapse-exec";
-    ssize_t len = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    static const char *const places[] = {"", "../lib/elapse/"};
+    char folder[PATH_MAX];
+    ssize_t len = readlink("/proc/self/exe", folder, PATH_MAX - 1);
     if (len <= 0)
         return err_set(err, ERR_SYSTEM, "cannot read /proc/self/exe: %s", strerror(errno));
-    path[len] = '\0';
-    char *slash = strrchr(path, '/');
-    if (!slash || (size_t)(slash + 1 - path) + sizeof name > PATH_MAX)
-        return err_set(err, ERR_SYSTEM, "path of the program is too long");
-    memcpy(slash + 1, name, sizeof name);
-    if (access(path, X_OK) != 0) {
-        enum status rc = err_set(err, ERR_SYSTEM, "cannot start '%s': %s", path, strerror(errno));
-        err_hint(err, "it needs MPI and BLAS: make deps && make");
-        return rc;
+    folder[len] = '\0';
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        slash[1] = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        int length = snprintf(path, PATH_MAX, "%s%selapse-exec", folder, places[i]);
+        if (length < PATH_MAX && access(path, X_OK) == 0)
+            return OK;
     }
-    return OK;
+    enum status rc =
+        err_set(err, ERR_SYSTEM, "elapse-exec is not installed beside elapse in '%s'", folder);
+    err_hint(err, "it runs what needs MPI and BLAS; 'make deps && make' builds it");
+    return rc;
 }
 
 /* Set defaults for mpirun and OpenMP in the environment. Variables that the user has set stay, and

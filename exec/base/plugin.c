@@ -15,10 +15,11 @@ static const struct library {
     [PLUGIN_NCCL] = {"elapse-nccl.so", "ELAPSE_NCCL_LIB", "train.transport nccl"},
 };
 
-/* Tries the folder bin/ beside the program's folder (for tests), then the program's own folder. */
+/* Tries the folder bin/ beside the program's folder (for tests), then lib/elapse/ there (for installed
+ * programs), then the program's own folder. */
 static bool find_library(const struct library *library, char *path, size_t size)
 {
-    static const char *const places[] = {"/", "/../bin/"};
+    static const char *const places[] = {"/", "/../lib/elapse/", "/../bin/"};
     const char *named = getenv(library->variable);
     char program[PATH_MAX];
     if (named && *named) {
