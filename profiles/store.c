@@ -368,7 +368,7 @@ static enum status open_reader(struct store *store, bool users, struct err *err)
         return rc;
     if (open_db(store, store->path, SQLITE_OPEN_READWRITE) != SQLITE_OK)
         return store_fail(store, "cannot open", err);
-    sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
+    sqlite3_busy_timeout(store->db, store->patience_ms);
     rc = exec_sql(store, "PRAGMA query_only = ON", "cannot open", err);
     if (rc != OK)
         return rc;
@@ -406,7 +406,7 @@ static enum status open_writer(struct store *store, bool shipped, struct err *er
         return rc;
     if (open_db(store, store->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) != SQLITE_OK)
         return store_fail(store, "cannot open", err);
-    sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
+    sqlite3_busy_timeout(store->db, store->patience_ms);
     rc = identify(store, &version, &fresh, err); /* must come before any write */
     if (rc == OK)
         rc = exec_sql(store, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
@@ -437,7 +437,7 @@ static enum status open_patiently(struct store *store, enum store_mode mode, boo
                                             : open_writer(store, mode == STORE_WRITE, &inner);
         if (rc == OK)
             return OK;
-        if (!store->busy || clock_now_ns() - start > (int64_t)BUSY_TIMEOUT_MS * 1000000)
+        if (!store->busy || clock_now_ns() - start > (int64_t)store->patience_ms * 1000000)
             return err_copy(err, &inner);
         rollback(store);
         sqlite3_close(store->db);
@@ -447,15 +447,17 @@ static enum status open_patiently(struct store *store, enum store_mode mode, boo
     }
 }
 
-enum status store_open(const char *path, enum store_mode mode, struct store **store,
-                       struct err *err)
+enum status store_open_within(const char *path, enum store_mode mode, int patience_ms, bool *locked,
+                              struct store **store, struct err *err)
 {
     const bool users = path == NULL;
     char found[4096];
     enum status rc = OK;
     struct store *got = calloc(1, sizeof *got);
+    *locked = false;
     if (!got)
         return err_nomem(err);
+    got->patience_ms = patience_ms;
     if (users) {
         rc = default_path(found, sizeof found, err);
         if (rc != OK)
@@ -471,6 +473,7 @@ enum status store_open(const char *path, enum store_mode mode, struct store **st
         goto out;
     }
     rc = open_patiently(got, mode, users, err);
+    *locked = rc != OK && got->busy;
     if (rc != OK)
         goto out;
     *store = got;
@@ -478,6 +481,13 @@ enum status store_open(const char *path, enum store_mode mode, struct store **st
 out:
     store_close(got);
     return rc;
+}
+
+enum status store_open(const char *path, enum store_mode mode, struct store **store,
+                       struct err *err)
+{
+    bool locked;
+    return store_open_within(path, mode, BUSY_TIMEOUT_MS, &locked, store, err);
 }
 
 void store_close(struct store *store)
@@ -491,7 +501,13 @@ void store_close(struct store *store)
 
 void store_set_patience(struct store *store, int patience_ms)
 {
+    store->patience_ms = patience_ms;
     sqlite3_busy_timeout(store->db, patience_ms);
+}
+
+bool store_was_locked(const struct store *store)
+{
+    return store->busy;
 }
 
 const char *store_path(const struct store *store)

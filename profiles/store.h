@@ -31,10 +31,16 @@ enum store_mode {
  * SQLite, of another program, of a newer version. */
 enum status store_open(const char *path, enum store_mode mode, struct store **store,
                        struct err *err);
+/* The same, but this and later calls wait for a lock for patience_ms. *locked: whether a lock is
+ * what it failed of. */
+enum status store_open_within(const char *path, enum store_mode mode, int patience_ms, bool *locked,
+                              struct store **store, struct err *err);
 void store_close(struct store *store); /* store may be NULL; rolls back an open transaction */
 const char *store_path(const struct store *store);
 /* How long a call waits for the lock of another process (30 s unless set). */
 void store_set_patience(struct store *store, int patience_ms);
+/* Whether a call has failed because of the lock of another process. */
+bool store_was_locked(const struct store *store);
 
 /* Write a whole profile in one transaction. MERGE adds to the profile of that name and replaces
  * rows with equal keys; REPLACE drops the old rows; CREATE is ERR_INPUT if the name is taken. */

@@ -12,6 +12,7 @@ struct store {
     char *path;
     int depth; /* nested store_begin() calls; only the outermost begins a transaction in SQLite */
     bool busy; /* store_fail() saw a lock */
+    int patience_ms; /* how long a call waits for a lock */
     int64_t ops,
         ops_limit; /* instructions of SQLite's machine in this step, and the most it gets */
 };

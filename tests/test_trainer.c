@@ -210,6 +210,49 @@ static void run_files_step__waits_for_no_lock_and_loses_no_row(void **state)
     job_clear(&job);
 }
 
+static void run_files_open__begins_under_a_lock(void **state)
+{
+    char dir[] = "/tmp/elapse-run.XXXXXX", db[64], command[64];
+    struct progress progress = {0};
+    struct run_files *files = NULL;
+    struct store *backup = NULL, *store = NULL;
+    struct step_row *rows = NULL;
+    int64_t n = 0;
+    struct job job;
+    struct err err = {0};
+    struct json *summary = json_object_new();
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(db, sizeof db, "%s/run.db", dir);
+    job_defaults(&job);
+    assert_int_equal(open_run(dir, false, &progress, &job, NULL, &files, &err), OK);
+    write_steps(files, 1, 5);
+    run_files_free(files);
+    files = NULL;
+    progress.step = 5;
+    assert_int_equal(store_open(db, STORE_RECORD, &backup, &err), OK);
+    assert_int_equal(store_begin(backup, &err), OK);
+    const int64_t begun = clock_now_ns();
+    assert_int_equal(open_run(dir, true, &progress, &job, NULL, &files, &err), OK);
+    write_steps(files, 6, 305); /* a batch of 256 meets the lock */
+    assert_true(clock_now_ns() - begun < 5000000000);
+    store_end(backup, OK, &err);
+    store_close(backup);
+    assert_int_equal(run_files_finish(files, summary, 1, &err), OK);
+    run_files_free(files);
+    assert_null(json_get(summary, "record_note"));
+    json_free(summary);
+    assert_int_equal(store_open(db, STORE_READ, &store, &err), OK);
+    assert_int_equal(record_read_steps(store, 2, &rows, &n, &err), OK);
+    assert_int_equal(n, 300);
+    assert_int_equal(rows[299].step, 305);
+    free(rows);
+    store_close(store);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+    job_clear(&job);
+}
+
 static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void **state)
 {
     char dir[] = "/tmp/elapse-run.XXXXXX", path[128], run[64];
@@ -283,6 +326,7 @@ int main(void)
         cmocka_unit_test(run_files_open__keeps_metrics_when_memory_ends_on_resume),
         cmocka_unit_test(run_files_free__keeps_the_steps_of_a_run_that_failed),
         cmocka_unit_test(run_files_step__waits_for_no_lock_and_loses_no_row),
+        cmocka_unit_test(run_files_open__begins_under_a_lock),
         cmocka_unit_test(run_files_open__drops_what_is_behind_the_checkpoint_on_resume),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATIENCE_MS = 50, END_PATIENCE_MS = 2000 };
+enum { PATIENCE_MS = 50, START_PATIENCE_MS = 2000, END_PATIENCE_MS = 2000 };
 
 /* Rows that were handed over in one call. */
 struct batch {
@@ -15,9 +15,10 @@ struct batch {
 };
 
 struct record_rows {
-    char *waiting_path;
-    struct run_info info; /* for the second store; job_json is owned */
-    struct store *store, *waiting;
+    char *path, *waiting_path;
+    struct run_info info;          /* job_json is owned */
+    struct store *store, *waiting; /* store NULL: it was locked whenever it was to be opened */
+    bool begun;                    /* run.db has the run's row, run_id */
     int64_t run_id, waiting_id;
     struct batch *first, **last;
     int64_t bytes;               /* of all batches */
@@ -57,18 +58,47 @@ static void drop_first(struct record_rows *rows)
     free(batch);
 }
 
-/* Write waiting batches into run.db, in order, until one fails. */
-static void flush(struct record_rows *rows)
+/* Open run.db and begin the record there, unless that has been done. *locked: whether a lock is what
+ * it failed of. */
+static enum status begin(struct record_rows *rows, int patience_ms, bool *locked, struct err *err)
 {
-    while (rows->first) {
-        struct err err = {0};
-        if (write_batch(rows->store, rows->run_id, rows->first, &err) != OK) {
-            if (!*rows->why)
-                snprintf(rows->why, sizeof rows->why, "%.150s", err.msg);
-            return;
-        }
-        drop_first(rows);
+    enum status rc = OK;
+    *locked = false;
+    if (!rows->store)
+        rc = store_open_within(rows->path, STORE_RECORD, patience_ms, locked, &rows->store, err);
+    if (rc == OK && !rows->begun) {
+        store_set_patience(rows->store, patience_ms);
+        rc = record_start(rows->store, &rows->info, &rows->run_id, err);
+        *locked = rc != OK && store_was_locked(rows->store);
+        rows->begun = rc == OK;
+        store_set_patience(rows->store, PATIENCE_MS);
     }
+    return rc;
+}
+
+static void note_why(struct record_rows *rows, const struct err *err)
+{
+    if (!*rows->why)
+        snprintf(rows->why, sizeof rows->why, "%.150s", err->msg);
+}
+
+/* Write waiting batches into run.db, in order, until one fails. */
+static void flush(struct record_rows *rows, int patience_ms)
+{
+    struct err err = {0};
+    bool locked;
+    enum status rc = begin(rows, patience_ms, &locked, &err);
+    if (rc == OK)
+        store_set_patience(rows->store, patience_ms);
+    while (rc == OK && rows->first) {
+        rc = write_batch(rows->store, rows->run_id, rows->first, &err);
+        if (rc == OK)
+            drop_first(rows);
+    }
+    if (rc != OK)
+        note_why(rows, &err);
+    if (rows->store)
+        store_set_patience(rows->store, PATIENCE_MS);
 }
 
 /* Put all waiting batches into the second store; what it does not take is lost. */
@@ -96,32 +126,28 @@ enum status record_rows_open(const char *dir, const struct run_info *info,
                              struct record_rows **rows, struct err *err)
 {
     struct record_rows *got = calloc(1, sizeof *got);
-    char *db = NULL;
-    enum status rc = OK;
+    struct err why = {0};
+    bool locked = false;
+    enum status rc;
     if (!got)
         return err_nomem(err);
     got->last = &got->first;
     got->info = *info;
     got->info.job_json = info->job_json ? strdup(info->job_json) : NULL;
-    if (asprintf(&db, "%s/run.db", dir) < 0) {
-        db = NULL;
-        rc = err_nomem(err);
-    } else if (asprintf(&got->waiting_path, "%s/run-waiting.db", dir) < 0) {
+    if (asprintf(&got->path, "%s/run.db", dir) < 0)
+        got->path = NULL;
+    if (asprintf(&got->waiting_path, "%s/run-waiting.db", dir) < 0)
         got->waiting_path = NULL;
-        rc = err_nomem(err);
-    } else if (info->job_json && !got->info.job_json) {
-        rc = err_nomem(err);
-    }
-    if (rc == OK)
-        rc = store_open(db, STORE_RECORD, &got->store, err);
-    if (rc == OK)
-        rc = record_start(got->store, info, &got->run_id, err);
-    free(db);
-    if (rc != OK) {
+    if (!got->path || !got->waiting_path || (info->job_json && !got->info.job_json))
+        rc = err_nomem(&why);
+    else
+        rc = begin(got, START_PATIENCE_MS, &locked, &why);
+    if (rc != OK && !locked) {
         record_rows_free(got);
-        return rc;
+        return err_copy(err, &why);
     }
-    store_set_patience(got->store, PATIENCE_MS);
+    if (locked)
+        note_why(got, &why);
     *rows = got;
     return OK;
 }
@@ -141,7 +167,7 @@ void record_rows_add(struct record_rows *rows, enum row_kind kind, const void *a
     *rows->last = batch;
     rows->last = &batch->next;
     rows->bytes += bytes;
-    flush(rows);
+    flush(rows, PATIENCE_MS);
     if (rows->bytes > ROWS_WAIT_BYTES)
         put_aside(rows);
 }
@@ -151,13 +177,15 @@ void record_rows_finish(struct record_rows *rows, int64_t total_ns, int patience
 {
     struct err err = {0};
     size_t used = 0;
+    enum status rc = ERR_SYSTEM;
     note[0] = '\0';
-    store_set_patience(rows->store, patience_ms);
-    flush(rows);
-    if (rows->first) /* the lock has been waited for */
+    flush(rows, patience_ms);
+    if (rows->begun) {
+        if (!rows->first) /* otherwise the lock has been waited for */
+            store_set_patience(rows->store, patience_ms);
+        rc = record_finish(rows->store, rows->run_id, total_ns, &err);
         store_set_patience(rows->store, PATIENCE_MS);
-    const enum status rc = record_finish(rows->store, rows->run_id, total_ns, &err);
-    store_set_patience(rows->store, PATIENCE_MS);
+    }
     put_aside(rows);
     if (rc == OK && rows->num_aside == 0 && rows->num_lost == 0)
         return;
@@ -176,13 +204,13 @@ void record_rows_free(struct record_rows *rows)
     if (!rows)
         return;
     if (rows->first) {
-        store_set_patience(rows->store, END_PATIENCE_MS);
-        flush(rows);
+        flush(rows, END_PATIENCE_MS);
         put_aside(rows);
     }
     store_close(rows->store);
     store_close(rows->waiting);
     free(rows->info.job_json);
+    free(rows->path);
     free(rows->waiting_path);
     free(rows);
 }

@@ -15,8 +15,9 @@ struct record_rows; /* opaque */
 
 enum row_kind { ROWS_EPOCH, ROWS_STEP, ROWS_OP, ROWS_TRANSITION, ROWS_MEMORY, ROW_KINDS };
 
-/* Open the store of folder dir and begin the run's record. Fails as store_open() and
- * record_start(): then nothing has been trained yet. */
+/* Open the store of folder dir and begin the run's record. A lock is waited for for 2 s; if it is
+ * held longer, rows wait from the start. Otherwise it fails as store_open() and record_start():
+ * then nothing has been trained yet. */
 enum status record_rows_open(const char *dir, const struct run_info *info,
                              struct record_rows **rows, struct err *err);
 
