@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "partition/schedule.h"
 #include "partition/schedule_auto.h"
+#include "partition/units.h"
 #include "profiles/whole_file.h"
 
 #define JSON_MAX_OPS ((int64_t)1 << 21) /* an op takes about 350 bytes of memory */
@@ -148,12 +149,21 @@ static void print_grid(const struct schedule *schedule, const int64_t *starts, i
     }
 }
 
+static void print_counts(const char *what, const struct schedule *schedule)
+{
+    char ranks[32], stages[32], microbatches[32], ops[32];
+    printf(
+        "%s: %s, %s, %s, %s\n", what,
+        format_count(schedule->num_ranks, "rank", ranks, sizeof ranks),
+        format_count(schedule->num_stages, "stage", stages, sizeof stages),
+        format_count(schedule->num_microbatches, "microbatch", microbatches, sizeof microbatches),
+        format_count(count_ops(schedule), "op", ops, sizeof ops));
+}
+
 static enum status print_text(const struct request *request, const struct schedule *schedule,
                               const int *peak, struct err *err)
 {
-    printf("%s: %d ranks, %d stages, %d microbatches, %lld ops\n", request->kind,
-           schedule->num_ranks, schedule->num_stages, schedule->num_microbatches,
-           (long long)count_ops(schedule));
+    print_counts(request->kind, schedule);
     const int64_t slots =
         3 * (int64_t)schedule->num_microbatches * (schedule->num_stages / schedule->num_ranks);
     if (slots <= GRID_MAX_SLOTS && schedule->num_ranks <= GRID_MAX_RANKS) {
@@ -222,8 +232,7 @@ static enum status run_check(const struct command *command, const struct request
             add_peaks(json, &schedule, peak);
         rc = command_answer(json, err);
     } else if (verdict == OK) {
-        printf("ok: %d ranks, %d stages, %d microbatches, %lld ops\n", schedule.num_ranks,
-               schedule.num_stages, schedule.num_microbatches, (long long)count_ops(&schedule));
+        print_counts("ok", &schedule);
     } else {
         printf("rejected: %s\n", why.msg);
     }

@@ -359,7 +359,7 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
 
 static void run_print(const struct run_answer *a, bool no_wall)
 {
-    char one[32], two[32], three[32];
+    char one[32], two[32], three[32], speed[40];
     printf("%s (costs: %s%s)\n", a->source.name, a->source.label,
            is_extrapolated(a) ? ", extrapolated" : "");
     if (a->source.note[0])
@@ -385,15 +385,17 @@ static void run_print(const struct run_answer *a, bool no_wall)
         printf("; evaluation besides: %s", format_ns(a->run.eval_ns, one, sizeof one));
     printf("\n");
     if (a->has_baseline)
-        printf("baseline %s: %.2f times faster", format_ns(a->baseline.total_ns, one, sizeof one),
-               elastic_speedup(&a->run, &a->baseline));
+        printf("baseline %s: %s", format_ns(a->baseline.total_ns, one, sizeof one),
+               format_speed(elastic_speedup(&a->run, &a->baseline), speed, sizeof speed));
     if (a->same.num_epochs > 0)
-        printf("; baseline with its best M=%d %s: %.2f times", a->same.epochs[0].microbatches,
-               format_ns(a->same.total_ns, two, sizeof two), elastic_speedup(&a->run, &a->same));
+        printf("; baseline with its best M=%d %s: %s", a->same.epochs[0].microbatches,
+               format_ns(a->same.total_ns, two, sizeof two),
+               format_speed(elastic_speedup(&a->run, &a->same), speed, sizeof speed));
     if (a->has_baseline)
         printf("\n");
-    printf("our best static plan without freezing %s: %.2f times faster than it\n",
-           format_ns(a->tuned.total_ns, three, sizeof three), elastic_speedup(&a->run, &a->tuned));
+    printf("our best static plan without freezing %s: %s than it\n",
+           format_ns(a->tuned.total_ns, three, sizeof three),
+           format_speed(elastic_speedup(&a->run, &a->tuned), speed, sizeof speed));
     if (!no_wall)
         printf("simulated in %s\n", format_ns(a->wall_ns, one, sizeof one));
 }

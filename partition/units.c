@@ -415,3 +415,22 @@ const char *format_bytes(int64_t bytes, char *buf, size_t size)
     };
     return format_scaled(bytes, binary, 5, buf, size);
 }
+
+const char *format_speed(double ratio, char *buf, size_t size)
+{
+    if (!(ratio > 0))
+        snprintf(buf, size, "takes no time");
+    else if (ratio >= 0.995) /* 0.995 would be "1.00 times slower" */
+        snprintf(buf, size, "%.2f times faster", ratio);
+    else
+        snprintf(buf, size, "%.2f times slower", 1 / ratio);
+    return buf;
+}
+
+const char *format_count(int64_t n, const char *noun, char *buf, size_t size)
+{
+    const size_t length = strlen(noun);
+    const bool hisses = length > 2 && strcmp(noun + length - 2, "ch") == 0; /* micro-batches */
+    snprintf(buf, size, "%lld %s%s", (long long)n, noun, n == 1 ? "" : hisses ? "es" : "s");
+    return buf;
+}

@@ -93,6 +93,10 @@ const char *join_names(const char *const *names, int n, char *buf, size_t size);
 /* Write a value for a human reader ("1.25 ms", "16.0 GiB") into buf; returns buf. */
 const char *format_ns(int64_t ns, char *buf, size_t size);
 const char *format_bytes(int64_t bytes, char *buf, size_t size);
+/* Words for a ratio of speeds: "2.50 times faster", or "1.25 times slower" for 0.8. */
+const char *format_speed(double ratio, char *buf, size_t size);
+/* "1 rank", "2 ranks". */
+const char *format_count(int64_t n, const char *noun, char *buf, size_t size);
 
 #ifdef __cplusplus
 }

@@ -241,6 +241,19 @@ static void nearest_name__guesses_only_what_is_near(void **state)
     assert_null(nearest_name("x", names, 0));
 }
 
+static void format_speed__says_slower_below_one(void **state)
+{
+    char buf[64];
+    (void)state;
+    assert_string_equal(format_speed(2.5, buf, sizeof buf), "2.50 times faster");
+    assert_string_equal(format_speed(0.8, buf, sizeof buf), "1.25 times slower");
+    assert_string_equal(format_speed(0.9999, buf, sizeof buf), "1.00 times faster");
+    assert_string_equal(format_speed(0, buf, sizeof buf), "takes no time");
+    assert_string_equal(format_count(1, "rank", buf, sizeof buf), "1 rank");
+    assert_string_equal(format_count(0, "rank", buf, sizeof buf), "0 ranks");
+    assert_string_equal(format_count(8, "microbatch", buf, sizeof buf), "8 microbatches");
+}
+
 static void format__keeps_three_digits(void **state)
 {
     char buf[32];
@@ -272,6 +285,7 @@ static void join_names__stops_where_the_room_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(format_speed__says_slower_below_one),
         cmocka_unit_test(parse_ns__reads_every_unit_exactly),
         cmocka_unit_test(parse_ns__refuses_everything_else),
         cmocka_unit_test(parse_bytes__knows_powers_of_1000_and_1024),
