@@ -3,6 +3,7 @@
 # and takes the node back at an epoch's end; a rank that is lost twice is given up. The nodes are
 # names only: a launcher drops them, a probe asks a file, and the loss is a rank that is killed.
 # alone: runs are killed at a given moment
+# group: slow
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin
