@@ -10,10 +10,7 @@
 #include "exec/run/learning_rate.h"
 #include "profiles/evidence_json.h"
 
-/* A turn makes at most 8 passes: L(n,n), L(o,o), and two for each of three candidates. A forward is
- * a third of a training step, so probe samples may be 2 % * 3 / 8 of the turn's. */
-enum { MOST_CANDIDATES = 3, MOST_PASSES = 2 + 2 * MOST_CANDIDATES, RECORD_SAMPLES = 256 };
-#define PROBE_SHARE 0.02
+enum { DEFAULT_SAMPLES = 256 };
 
 /* The blocks of one pass. */
 struct blocks {
@@ -27,21 +24,16 @@ enum status probe_open(struct trainer *t, struct err *err)
 {
     const struct job *job = t->job;
     const int64_t test = t->dataset.num_samples[SPLIT_TEST];
-    const int64_t train = t->dataset.num_samples[SPLIT_TRAIN], every = job->freeze.every_steps;
     struct probe *probe = &t->probe;
-    int64_t num = job->freeze.probe, turn = train;
+    int64_t num = job->freeze.probe;
     probe->on = t->trains && job->freeze.record;
     if (!probe->on)
         return OK;
     if (num > test)
         return err_set(err, ERR_INPUT, "freeze.probe of %lld samples exceeds the %lld test samples",
                        (long long)num, (long long)test);
-    if (every > 0 && job->train.batch < train / every)
-        turn = every * job->train.batch;
-    if (num == 0 && job->freeze.record)
-        num = RECORD_SAMPLES;
-    else if (num == 0)
-        num = (int64_t)(PROBE_SHARE * 3 / MOST_PASSES * (double)turn);
+    if (num == 0)
+        num = DEFAULT_SAMPLES;
     num = num < 2 ? 2 : num;
     probe->num = num < test ? num : test;
     return OK;
