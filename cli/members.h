@@ -5,7 +5,7 @@
  * lost. A machine is lost while it does not answer a probe.
  *
  * A rank that was lost on a machine that answers is expected back at once. Only if the run is lost
- * twice without a new checkpoint between, one rank is given up: members_give_up(). */
+ * twice without a new checkpoint between, one rank is given up (member given_up). */
 #ifndef ELAPSE_CLI_MEMBERS_H
 #define ELAPSE_CLI_MEMBERS_H
 

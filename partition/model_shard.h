@@ -40,8 +40,8 @@ void model_divide_experts(struct model *part, int expert);
 
 /* Parameters of a device's experts in an item; 0 for items without. */
 int64_t model_expert_params(const struct model *part, int item);
-/* What a device has before an all-to-all of an item of experts, for one sample: a token for each of
- * the experts that it uses. */
+/* Bytes that a device puts into an all-to-all of experts, for one sample: each token once for every
+ * expert that it goes to. */
 int64_t model_expert_bytes(const struct model *part);
 
 /* Leave the score matrices out of the stash of every attention item (FlashAttention; Dao et al.

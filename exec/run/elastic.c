@@ -345,8 +345,8 @@ static enum status agreed(struct trainer *t, enum status rc)
 }
 
 /* Weights and optimizer state go from the layout in place to `next`. Rank 0 keeps the state of
- * layers that freeze and may train again; layers that train again get it back, and the cache drops
- * what was computed with them. Collective over all ranks. */
+ * layers that freeze and may train again; layers that train again get it back. The cache
+ * drops the outputs of these layers. Collective over all ranks. */
 static enum status move_state(struct trainer *t, struct layout *next, int lowest, int64_t *bytes,
                               struct err *err)
 {
