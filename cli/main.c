@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/launch.h"
 #include "partition/units.h"
-#include "profiles/job_json.h"
 
 static const struct command *const table[] = {
     &command_model,  &command_balance,    &command_freeze,   &command_schedule, &command_plan,
@@ -26,10 +26,12 @@ static void print_usage(FILE *out)
                  "Elastic pipeline training of transformers: plan it, simulate it, run it.\n\n");
     for (int i = 0; i < TABLE_LEN; i++)
         fprintf(out, "  %-10s %s\n", table[i]->name, table[i]->summary);
+    fprintf(out, "\n'elapse COMMAND --help' lists the options of a command, 'elapse help TOPIC' "
+                 "explains\n");
+    for (int i = 0; topic_at(i); i++)
+        fprintf(out, "    %-8s %s\n", topic_at(i)->name, topic_at(i)->summary);
     fprintf(out,
-            "\n'elapse COMMAND --help' lists the options of a command, 'elapse help job' the "
-            "keys of a job file.\n"
-            "exit codes: 0 ok; 1 the answer is no; 2 bad usage or malformed content; "
+            "\nexit codes: 0 ok; 1 the answer is no; 2 bad usage or malformed content; "
             "3 missing file, device, network or rank; 130 and 143 a run that Ctrl-C or SIGTERM "
             "stopped\n");
 }
@@ -54,6 +56,29 @@ static void hint_command(const char *word, struct err *err)
         err_hint(err, "'elapse --help' lists the commands");
 }
 
+/* All tables for programs: commands with their options, topics, words and job keys. */
+static enum status print_rows(struct err *err)
+{
+    for (int i = 0; i < TABLE_LEN; i++) {
+        char name[32], *asked[] = {name, "--help=rows", NULL};
+        snprintf(name, sizeof name, "%s", table[i]->name);
+        struct err ignored = {0};
+        /* Without elapse-exec there are no options of the commands that it runs. */
+        const enum status rc = table[i]->run(table[i], 2, asked, &ignored);
+        if (rc != OK && rc != ERR_SYSTEM)
+            return err_copy(err, &ignored), rc;
+    }
+    help_rows();
+    return OK;
+}
+
+static void print_topic(const struct topic *topic)
+{
+    topic->print();
+    if (find_command(topic->name))
+        printf("\n'elapse %s --help' lists the options of the command\n", topic->name);
+}
+
 static enum status run(int argc, char **argv, struct err *err)
 {
     if (argc < 2) {
@@ -61,6 +86,8 @@ static enum status run(int argc, char **argv, struct err *err)
         err_hint(err, "'elapse --help' lists the commands");
         return rc;
     }
+    if (argc == 2 && strcmp(argv[1], "--help=rows") == 0)
+        return print_rows(err);
     const bool version = strcmp(argv[1], "--version") == 0;
     const bool help = strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
                       strcmp(argv[1], "-h") == 0;
@@ -78,18 +105,15 @@ static enum status run(int argc, char **argv, struct err *err)
         print_usage(stdout);
         return OK;
     }
-    if (help && strcmp(argv[2], "job") == 0) {
-        char *keys = NULL;
-        enum status rc = job_keys_help(&keys, err);
-        if (rc == OK)
-            fputs(keys, stdout);
-        free(keys);
-        return rc;
+    if (help && topic_find(argv[2])) {
+        print_topic(topic_find(argv[2]));
+        return OK;
     }
     char *name = argv[1 + help], *asked[] = {name, "--help", NULL};
     const struct command *command = find_command(name);
     if (!command) {
-        enum status rc = err_set(err, ERR_INPUT, "no command '%.64s'", name);
+        enum status rc =
+            err_set(err, ERR_INPUT, "no command%s '%.64s'", help ? " or topic" : "", name);
         hint_command(name, err);
         return rc;
     }

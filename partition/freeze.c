@@ -53,6 +53,22 @@ struct track {
 static const char *const policy_names[FREEZE_POLICY_COUNT] = {
     "none", "closed-form", "gradient-norm", "relative-change", "table", "plateau"};
 
+static const char *const policy_about[FREEZE_POLICY_COUNT] = {
+    [FREEZE_NONE] = "no layer freezes",
+    [FREEZE_CLOSED_FORM] = "by alpha and the epoch alone (PipeTransformer's released code)",
+    [FREEZE_GRADIENT_NORM] = "up to the layer with the smallest gradient norm, at most alpha of "
+                             "the active layers (the paper)",
+    [FREEZE_RELATIVE_CHANGE] = "layers whose gradient norm changed less than the median",
+    [FREEZE_TABLE] = "F per epoch from freeze.table; F may fall there",
+    [FREEZE_PLATEAU] = "layers whose gradient norm has no drift, at any learning rate",
+};
+
+const char *freeze_policy_about(enum freeze_policy policy)
+{
+    return (unsigned)policy < FREEZE_POLICY_COUNT && policy_about[policy] ? policy_about[policy]
+                                                                          : "";
+}
+
 const char *freeze_policy_name(enum freeze_policy policy)
 {
     return (unsigned)policy < FREEZE_POLICY_COUNT ? policy_names[policy] : "?";

@@ -88,6 +88,8 @@ bool freeze_uses_norms(enum freeze_policy policy);
 
 void freeze_spec_clear(struct freeze_spec *spec);
 const char *freeze_policy_name(enum freeze_policy policy);
+/* One line about a policy, for help texts. */
+const char *freeze_policy_about(enum freeze_policy policy);
 enum status freeze_policy_parse(const char *name, enum freeze_policy *policy, struct err *err);
 
 #ifdef __cplusplus

@@ -218,6 +218,19 @@ void model_clear(struct model *model);
 
 /* Preset names, NULL-terminated, for help texts. */
 const char *const *model_preset_names(void);
+
+enum model_key_type { MODEL_KEY_COUNT, MODEL_KEY_TIME, MODEL_KEY_SIZE, MODEL_KEY_WORD };
+/* A key of MODEL texts ("classes" of "vit-b16:classes=10"), as the parser reads it. */
+struct model_key {
+    const char *name;
+    int families; /* 1 << FAMILY_VIT | ...: those that have it */
+    enum model_key_type type;
+    int64_t min, max;    /* MODEL_KEY_COUNT */
+    const char *values;  /* MODEL_KEY_WORD: "classify qa mlm" */
+    const char *meaning; /* one line for help texts */
+};
+/* The keys by index, those of FAMILY_UNIFORM last; NULL past the end. */
+const struct model_key *model_key_at(int i);
 const char *item_kind_name(enum item_kind kind);
 const char *model_family_name(enum model_family family);
 

@@ -178,46 +178,81 @@ enum {
 };
 
 struct modifier {
-    const char *key;
-    int families; /* VIT_ONLY | ... */
-    size_t offset;
-    int min, max;
+    struct model_key key;
+    size_t offset; /* in struct model_spec; 0: a word, which has a setter of its own */
 };
 
+#define DIM(name, families, member, min, max, meaning)                                             \
+    {                                                                                              \
+        {name, families, MODEL_KEY_COUNT, min, max, NULL, meaning},                                \
+            offsetof(struct model_spec, member)                                                    \
+    }
 /* clang-format off */
 static const struct modifier modifiers[] = {
-    {"layers",     ALL,                  offsetof(struct model_spec, num_layers), 1, MODEL_LAYERS_MAX},
-    {"hidden",     ALL,                  offsetof(struct model_spec, hidden),     1, MODEL_DIM_MAX},
-    {"heads",      ALL,                  offsetof(struct model_spec, heads),      1, MODEL_DIM_MAX},
-    {"mlp",        ALL,                  offsetof(struct model_spec, mlp),        1, MODEL_DIM_MAX},
-    {"classes",    VIT_ONLY | BERT_ONLY, offsetof(struct model_spec, classes),    1, MODEL_VOCAB_MAX},
-    {"image",      VIT_ONLY,             offsetof(struct model_spec, image),      1, MODEL_IMAGE_MAX},
-    {"patch",      VIT_ONLY,             offsetof(struct model_spec, patch),      1, MODEL_IMAGE_MAX},
-    {"channels",   VIT_ONLY,             offsetof(struct model_spec, channels),   1, MODEL_CHANNELS_MAX},
-    {"unet_skips", VIT_ONLY,             offsetof(struct model_spec, unet_skips), 0, 1},
-    {"seq",        TEXT,                 offsetof(struct model_spec, seq),        1, MODEL_DIM_MAX},
-    {"max_seq",    TABLES,               offsetof(struct model_spec, max_seq),    1, MODEL_DIM_MAX},
-    {"vocab",      TEXT,                 offsetof(struct model_spec, vocab),      1, MODEL_VOCAB_MAX},
-    {"kv_heads", LLAMA_ONLY, offsetof(struct model_spec, kv_heads), 1, MODEL_DIM_MAX},
-    {"head_dim", LLAMA_ONLY, offsetof(struct model_spec, head_dim), 1, MODEL_DIM_MAX},
-    {"qkv_bias", LLAMA_ONLY, offsetof(struct model_spec, qkv_bias), 0, 1},
-    {"tied_head", LLAMA_ONLY, offsetof(struct model_spec, tied_head), 0, 1},
-    {"experts", LLAMA_ONLY, offsetof(struct model_spec, experts), 0, MODEL_EXPERTS_MAX},
-    {"experts_active", LLAMA_ONLY, offsetof(struct model_spec, experts_active), 1, MODEL_EXPERTS_MAX},
-    {"expert_mlp", LLAMA_ONLY, offsetof(struct model_spec, expert_mlp), 1, MODEL_DIM_MAX},
-    {"shared_experts", LLAMA_ONLY, offsetof(struct model_spec, shared_experts), 0, MODEL_EXPERTS_MAX},
-    {"dense_layers", LLAMA_ONLY, offsetof(struct model_spec, dense_layers), 0, MODEL_LAYERS_MAX},
-    {"expert_bias", LLAMA_ONLY, offsetof(struct model_spec, expert_bias), 0, 1},
-    {"kv_rank", LLAMA_ONLY, offsetof(struct model_spec, kv_rank), 0, MODEL_DIM_MAX},
-    {"q_rank", LLAMA_ONLY, offsetof(struct model_spec, q_rank), 0, MODEL_DIM_MAX},
-    {"rope_dim", LLAMA_ONLY, offsetof(struct model_spec, rope_dim), 0, MODEL_DIM_MAX},
-    {"v_dim", LLAMA_ONLY, offsetof(struct model_spec, v_dim), 0, MODEL_DIM_MAX},
-    {"task",       BERT_ONLY,            0,                                       0, 0},
-    {"dtype",      ALL,                  0,                                       0, 0},
+    DIM("layers", ALL, num_layers, 1, MODEL_LAYERS_MAX, "transformer layers"),
+    DIM("hidden", ALL, hidden, 1, MODEL_DIM_MAX, "width of the residual stream"),
+    DIM("heads", ALL, heads, 1, MODEL_DIM_MAX, "attention heads"),
+    DIM("mlp", ALL, mlp, 1, MODEL_DIM_MAX, "width of the MLP"),
+    DIM("classes", VIT_ONLY | BERT_ONLY, classes, 1, MODEL_VOCAB_MAX, "classes of the head"),
+    DIM("image", VIT_ONLY, image, 1, MODEL_IMAGE_MAX, "side of the image, pixels"),
+    DIM("patch", VIT_ONLY, patch, 1, MODEL_IMAGE_MAX, "side of a patch, pixels"),
+    DIM("channels", VIT_ONLY, channels, 1, MODEL_CHANNELS_MAX, "channels of the image"),
+    DIM("unet_skips", VIT_ONLY, unet_skips, 0, 1, "1: early layers feed late ones, as in U-ViT"),
+    DIM("seq", TEXT, seq, 1, MODEL_DIM_MAX, "tokens of a sample"),
+    DIM("max_seq", TABLES, max_seq, 1, MODEL_DIM_MAX, "rows of the position table"),
+    DIM("vocab", TEXT, vocab, 1, MODEL_VOCAB_MAX, "rows of the token table"),
+    DIM("kv_heads", LLAMA_ONLY, kv_heads, 1, MODEL_DIM_MAX, "heads of keys and values [heads]"),
+    DIM("head_dim", LLAMA_ONLY, head_dim, 1, MODEL_DIM_MAX, "width of a head [hidden / heads]"),
+    DIM("qkv_bias", LLAMA_ONLY, qkv_bias, 0, 1, "1: queries, keys and values have biases"),
+    DIM("tied_head", LLAMA_ONLY, tied_head, 0, 1, "1: the head uses the token table"),
+    DIM("experts", LLAMA_ONLY, experts, 0, MODEL_EXPERTS_MAX, "experts of a layer"),
+    DIM("experts_active", LLAMA_ONLY, experts_active, 1, MODEL_EXPERTS_MAX, "experts that a token uses"),
+    DIM("expert_mlp", LLAMA_ONLY, expert_mlp, 1, MODEL_DIM_MAX, "width of an expert [mlp]"),
+    DIM("shared_experts", LLAMA_ONLY, shared_experts, 0, MODEL_EXPERTS_MAX, "experts that every token uses"),
+    DIM("dense_layers", LLAMA_ONLY, dense_layers, 0, MODEL_LAYERS_MAX, "first layers without experts"),
+    DIM("expert_bias", LLAMA_ONLY, expert_bias, 0, 1, "1: the router has a bias"),
+    DIM("kv_rank", LLAMA_ONLY, kv_rank, 0, MODEL_DIM_MAX, "latent attention as in DeepSeek-V2: rank of keys and values"),
+    DIM("q_rank", LLAMA_ONLY, q_rank, 0, MODEL_DIM_MAX, "rank of queries"),
+    DIM("rope_dim", LLAMA_ONLY, rope_dim, 0, MODEL_DIM_MAX, "width of a head's rotated part"),
+    DIM("v_dim", LLAMA_ONLY, v_dim, 0, MODEL_DIM_MAX, "width of a head's values"),
+    {{"task", BERT_ONLY, MODEL_KEY_WORD, 0, 0, "classify qa mlm", "what the head does"}, 0},
+    {{"dtype", ALL, MODEL_KEY_WORD, 0, 0, "fp32 bf16", "of activations and products; a job's train.dtype goes before"}, 0},
+};
+
+/* What a MODEL text of equal layers sets. */
+struct uniform {
+    int64_t layers;
+    struct item item;
+};
+#define UNIFORM(name, type, member, min, max, meaning)                                             \
+    {                                                                                              \
+        {name, 1 << FAMILY_UNIFORM, type, min, max, NULL, meaning}, offsetof(struct uniform, member) \
+    }
+static const struct modifier uniform_keys[] = {
+    UNIFORM("layers", MODEL_KEY_COUNT, layers, 1, MODEL_LAYERS_MAX, "layers, one item each [8]"),
+    UNIFORM("fwd", MODEL_KEY_TIME, item.fwd_ns, 0, 0, "forward [1ms]"),
+    UNIFORM("bwd_input", MODEL_KEY_TIME, item.bwd_input_ns, 0, 0, "backward for the input [1ms]"),
+    UNIFORM("bwd_weight", MODEL_KEY_TIME, item.bwd_weight_ns, 0, 0, "backward for the weights [1ms]"),
+    UNIFORM("bwd_rest", MODEL_KEY_TIME, item.bwd_rest_ns, 0, 0, "in place of bwd_input behind a frozen prefix, if no item needs the input's gradient [0]"),
+    UNIFORM("fwd_stash", MODEL_KEY_TIME, item.fwd_stash_ns, 0, 0, "part of fwd that frozen layers save, because they keep no stash [0]"),
+    UNIFORM("update", MODEL_KEY_TIME, item.update_ns, 0, 0, "optimizer step [0]"),
+    UNIFORM("act", MODEL_KEY_SIZE, item.act_bytes, 0, 0, "leaves the layer [1MiB]"),
+    UNIFORM("stash", MODEL_KEY_SIZE, item.stash_bytes, 0, 0, "is kept for the backward [act]"),
+    UNIFORM("params", MODEL_KEY_COUNT, item.params, 0, INT64_MAX, "parameters [1000000]"),
 };
 /* clang-format on */
 
-enum { NUM_MODIFIERS = sizeof modifiers / sizeof modifiers[0] };
+enum {
+    NUM_MODIFIERS = sizeof modifiers / sizeof modifiers[0],
+    NUM_UNIFORM = sizeof uniform_keys / sizeof uniform_keys[0]
+};
+
+const struct model_key *model_key_at(int i)
+{
+    if (i < NUM_MODIFIERS)
+        return &modifiers[i].key;
+    return i < NUM_MODIFIERS + NUM_UNIFORM ? &uniform_keys[i - NUM_MODIFIERS].key : NULL;
+}
 
 static enum status refuse_key(const struct model_spec *spec, int family, const char *key,
                               struct err *err)
@@ -227,8 +262,8 @@ static enum status refuse_key(const struct model_spec *spec, int family, const c
     int n = 0;
     enum status rc;
     for (int i = 0; i < NUM_MODIFIERS; i++)
-        if (modifiers[i].families & family)
-            names[n++] = modifiers[i].key;
+        if (modifiers[i].key.families & family)
+            names[n++] = modifiers[i].key.name;
     near = nearest_name(key, names, n);
     rc = err_set(err, ERR_INPUT, "model '%s' has no key '%s'%s%s%s", spec->name, key,
                  near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
@@ -272,7 +307,7 @@ enum status model_spec_set(struct model_spec *spec, const char *key, const char 
     int64_t number;
     enum status rc;
     for (int i = 0; i < NUM_MODIFIERS; i++)
-        if ((modifiers[i].families & family) && strcmp(modifiers[i].key, key) == 0)
+        if ((modifiers[i].key.families & family) && strcmp(modifiers[i].key.name, key) == 0)
             modifier = &modifiers[i];
     if (!modifier)
         return refuse_key(spec, family, key, err);
@@ -280,12 +315,12 @@ enum status model_spec_set(struct model_spec *spec, const char *key, const char 
         return set_task(spec, value, err);
     if (strcmp(key, "dtype") == 0)
         return set_dtype(spec, value, err);
-    if (modifier->max == 1 && strcmp(value, "true") == 0)
+    if (modifier->key.max == 1 && strcmp(value, "true") == 0)
         value = "1";
-    if (modifier->max == 1 && strcmp(value, "false") == 0)
+    if (modifier->key.max == 1 && strcmp(value, "false") == 0)
         value = "0";
     snprintf(what, sizeof what, "model '%s': %s", spec->name, key);
-    rc = parse_int(value, what, modifier->min, modifier->max, &number, err);
+    rc = parse_int(value, what, modifier->key.min, modifier->key.max, &number, err);
     if (rc == OK)
         *(int *)((char *)spec + modifier->offset) = (int)number;
     return rc;
@@ -312,59 +347,55 @@ enum status model_next_modifier(const char *start, const char **list, const char
     return OK;
 }
 
+static enum status set_uniform(struct uniform *uniform, const char *key, const char *value,
+                               struct err *err)
+{
+    const char *names[NUM_UNIFORM];
+    char what[64], all[128];
+    for (int i = 0; i < NUM_UNIFORM; i++) {
+        const struct model_key *row = &uniform_keys[i].key;
+        int64_t *at = (int64_t *)((char *)uniform + uniform_keys[i].offset);
+        names[i] = row->name;
+        if (strcmp(row->name, key) != 0)
+            continue;
+        snprintf(what, sizeof what, "model 'uniform': %s", key);
+        return row->type == MODEL_KEY_TIME   ? parse_ns(value, what, at, err)
+               : row->type == MODEL_KEY_SIZE ? parse_bytes(value, what, at, err)
+                                             : parse_int(value, what, row->min, row->max, at, err);
+    }
+    const char *near = nearest_name(key, names, NUM_UNIFORM);
+    enum status rc = err_set(err, ERR_INPUT, "model 'uniform' has no key '%s'%s%s%s", key,
+                             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    err_hint(err, "keys: %s", join_names(names, NUM_UNIFORM, all, sizeof all));
+    return rc;
+}
+
 /* "layers=8,fwd=1ms,...": equal opaque items, one per layer, constants per micro-batch. */
 static enum status parse_uniform(const char *list, struct model *model, struct err *err)
 {
-    static const char *const keys[] = {"layers",    "fwd",    "bwd_input", "bwd_weight", "bwd_rest",
-                                       "fwd_stash", "update", "act",       "stash",      "params"};
-    enum { NUM_KEYS = sizeof keys / sizeof keys[0] };
-    struct item item = {.kind = ITEM_OPAQUE,
-                        .fwd_ns = 1000000,
-                        .bwd_input_ns = 1000000,
-                        .bwd_weight_ns = 1000000,
-                        .act_bytes = 1 << 20,
-                        .stash_bytes = -1,
-                        .params = 1000000};
-    int64_t layers = 8;
+    struct uniform uniform = {
+        .layers = 8,
+        .item = {.kind = ITEM_OPAQUE,
+                 .fwd_ns = 1000000,
+                 .bwd_input_ns = 1000000,
+                 .bwd_weight_ns = 1000000,
+                 .act_bytes = 1 << 20,
+                 .stash_bytes = -1,
+                 .params = 1000000}
+    };
     struct item *items = NULL;
     const char *const start = list;
     enum status rc = OK;
     while (*list) {
-        char key[32], value[64], what[64];
+        char key[32], value[64];
         rc = model_next_modifier(start, &list, "uniform", key, value, err);
-        if (rc != OK)
-            return rc;
-        snprintf(what, sizeof what, "model 'uniform': %s", key);
-        if (strcmp(key, "layers") == 0)
-            rc = parse_int(value, what, 1, MODEL_LAYERS_MAX, &layers, err);
-        else if (strcmp(key, "fwd") == 0)
-            rc = parse_ns(value, what, &item.fwd_ns, err);
-        else if (strcmp(key, "bwd_input") == 0)
-            rc = parse_ns(value, what, &item.bwd_input_ns, err);
-        else if (strcmp(key, "bwd_weight") == 0)
-            rc = parse_ns(value, what, &item.bwd_weight_ns, err);
-        else if (strcmp(key, "bwd_rest") == 0)
-            rc = parse_ns(value, what, &item.bwd_rest_ns, err);
-        else if (strcmp(key, "fwd_stash") == 0)
-            rc = parse_ns(value, what, &item.fwd_stash_ns, err);
-        else if (strcmp(key, "update") == 0)
-            rc = parse_ns(value, what, &item.update_ns, err);
-        else if (strcmp(key, "act") == 0)
-            rc = parse_bytes(value, what, &item.act_bytes, err);
-        else if (strcmp(key, "stash") == 0)
-            rc = parse_bytes(value, what, &item.stash_bytes, err);
-        else if (strcmp(key, "params") == 0)
-            rc = parse_int(value, what, 0, INT64_MAX, &item.params, err);
-        else {
-            const char *near = nearest_name(key, keys, NUM_KEYS);
-            char all[128];
-            rc = err_set(err, ERR_INPUT, "model 'uniform' has no key '%s'%s%s%s", key,
-                         near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
-            err_hint(err, "keys: %s", join_names(keys, NUM_KEYS, all, sizeof all));
-        }
+        if (rc == OK)
+            rc = set_uniform(&uniform, key, value, err);
         if (rc != OK)
             return rc;
     }
+    struct item item = uniform.item;
+    const int64_t layers = uniform.layers;
     if (item.stash_bytes < 0)
         item.stash_bytes = item.act_bytes;
     items = calloc((size_t)layers, sizeof *items);

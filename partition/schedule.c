@@ -13,6 +13,21 @@ static const char *const kind_names[SCHEDULE_KIND_COUNT + 1] = {
     "gpipe",      "1f1b",          "interleaved", "zb-h1", "zb-h2", "zb-v",   "dualpipe-v",
     "eager-1f1b", "breadth-first", "v-half",      "v-min", "auto",  "custom", NULL};
 
+static const char *const kind_about[SCHEDULE_CUSTOM] = {
+    [SCHEDULE_GPIPE] = "all forwards, then all backwards",
+    [SCHEDULE_1F1B] = "one forward, one backward; a rank holds at most K micro-batches",
+    [SCHEDULE_INTERLEAVED] = "1F1B over several stages a device: a shorter bubble, more messages",
+    [SCHEDULE_ZB_H1] = "backward in two halves, the memory of 1F1B",
+    [SCHEDULE_ZB_H2] = "backward in two halves, twice the memory of 1F1B, almost no bubble",
+    [SCHEDULE_ZB_V] = "zero bubble on a V of two stages a device, the memory of 1F1B",
+    [SCHEDULE_DUALPIPE_V] = "DualPipe on a V of two stages a device",
+    [SCHEDULE_EAGER_1F1B] = "1F1B with more forwards in flight, for slow links",
+    [SCHEDULE_BREADTH_FIRST] = "all micro-batches of a stage before the next stage; GPipe's memory",
+    [SCHEDULE_V_HALF] = "on a V, half of 1F1B's activations, for a longer bubble",
+    [SCHEDULE_V_MIN] = "on a V, a third of 1F1B's activations, for a longer bubble",
+    [SCHEDULE_AUTO] = "searched; in a job the planner chooses",
+};
+
 static const char *const op_names[OP_KIND_COUNT] = {
     "F",        "B",        "I",         "W",         "R",         "Z",    "C",    "P",
     "SEND_ACT", "RECV_ACT", "SEND_GRAD", "RECV_GRAD", "ALLREDUCE", "TIED", "NORM", "UPDATE"};
@@ -46,6 +61,11 @@ int schedule_chunks(enum schedule_kind kind, int asked)
 const char *schedule_kind_name(enum schedule_kind kind)
 {
     return (unsigned)kind < SCHEDULE_KIND_COUNT ? kind_names[kind] : "?";
+}
+
+const char *schedule_kind_about(enum schedule_kind kind)
+{
+    return (unsigned)kind < SCHEDULE_CUSTOM ? kind_about[kind] : "";
 }
 
 enum status schedule_kind_parse(const char *name, enum schedule_kind *kind, struct err *err)

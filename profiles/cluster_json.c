@@ -9,7 +9,7 @@
 
 #include "partition/cost.h"
 #include "partition/units.h"
-#include "profiles/fields.h"
+#include "profiles/job_parts.h"
 #include "profiles/links_json.h"
 
 /* The figures of a cluster object, which override a preset or a grid, or of one device object.
@@ -33,31 +33,31 @@ static const struct field cluster_fields[] = {
     {"nodes", FIELD_INT, AT(nodes), 1, 1 << 20, NULL, 0, "in place of a preset's, or with devices_per_node"},
     {"devices_per_node", FIELD_INT, AT(devices_per_node), 1, 1 << 20, NULL, 0, "in place of a preset"},
     {"kind", FIELD_TEXT, AT(kind), 0, 0, NULL, 0, "of the devices: key of a profile or roofline"},
-    {"mem", FIELD_BYTES, AT(mem_bytes), 0, 0, NULL, 0, "of a device"},
-    {"speed", FIELD_REAL, AT(speed), 0, 1000000000, NULL, 0, "of a device, 1: nominal"},
+    {"mem", FIELD_BYTES, AT(mem_bytes), 0, 0, NULL, 0, "memory of a device"},
+    {"speed", FIELD_REAL, AT(speed), 0, 1000000000, NULL, 0, "of a device [1: nominal]"},
     {"link", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "a device's port, each direction: a rate, or [[bytes, rate], ...]"},
     {"nic", FIELD_RATE, AT(nic), 0, 0, NULL, 0, "a device's port to other nodes [as link]"},
     {"copy", FIELD_RATE, AT(copy), 0, 0, NULL, 0, "host to device, each direction"},
     {"uplink", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "a node's, each direction: a rate, or [[bytes, rate], ...]"},
-    {"latency", FIELD_NS, AT(latency_ns), 0, 0, NULL, 0, "inside a node"},
-    {"uplink_latency", FIELD_NS, AT(uplink_latency_ns), 0, 0, NULL, 0, "between nodes"},
+    {"latency", FIELD_NS, AT(latency_ns), 0, 0, NULL, 0, "of a message inside a node"},
+    {"uplink_latency", FIELD_NS, AT(uplink_latency_ns), 0, 0, NULL, 0, "of a message between nodes [latency]"},
     {"half_duplex", FIELD_BOOL, AT(half_duplex), 0, 0, NULL, 0, "both directions share [false]"},
     {"host_op", FIELD_NS, AT(host_op_ns), 0, 0, NULL, 0, "host time to launch one op"},
     {"host_blocking", FIELD_BOOL, AT(host_blocking), 0, 0, NULL, 0, "launching adds to the step [false]"},
     {"sends", FIELD_CHOICE, AT(sends), 0, 0, sends_names, 0, "a rank after a send [eager]: goes on, or waits for the transfer's end"},
     {"context", FIELD_BYTES, AT(context_bytes), 0, 0, NULL, 0, "device memory taken beforehand"},
-    {"devices", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "one object each: node, kind, mem, speed, link, copy"},
+    {"devices", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "in place of nodes and devices_per_node: an array of objects"},
     {"uplinks", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "bandwidth of each node"},
-    {"collective", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "link, uplink, latency, uplink_latency, fixed of collectives; all-reduce, reduce-scatter, all-gather, all-to-all: objects of one kind"},
+    {"collective", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "figures of collectives where they differ from messages: an object"},
 };
 static const struct field device_fields[] = {
-    {"node", FIELD_INT, AT(nodes), 0, 1 << 20, NULL, 0, "ascending"},
-    {"kind", FIELD_TEXT, AT(kind), 0, 0, NULL, 0, ""},
-    {"mem", FIELD_BYTES, AT(mem_bytes), 0, 0, NULL, 0, ""},
-    {"speed", FIELD_REAL, AT(speed), 0, 1000000000, NULL, 0, ""},
-    {"link", FIELD_RATE, AT(link), 0, 0, NULL, 0, ""},
-    {"nic", FIELD_RATE, AT(nic), 0, 0, NULL, 0, ""},
-    {"copy", FIELD_RATE, AT(copy), 0, 0, NULL, 0, ""},
+    {"node", FIELD_INT, AT(nodes), 0, 1 << 20, NULL, 0, "that it is in, ascending [as the device before]"},
+    {"kind", FIELD_TEXT, AT(kind), 0, 0, NULL, 0, "key of a profile or roofline [the cluster's]"},
+    {"mem", FIELD_BYTES, AT(mem_bytes), 0, 0, NULL, 0, "memory [the cluster's]"},
+    {"speed", FIELD_REAL, AT(speed), 0, 1000000000, NULL, 0, "1: nominal [the cluster's]"},
+    {"link", FIELD_RATE, AT(link), 0, 0, NULL, 0, "its port, each direction [the cluster's]"},
+    {"nic", FIELD_RATE, AT(nic), 0, 0, NULL, 0, "its port to other nodes [the cluster's]"},
+    {"copy", FIELD_RATE, AT(copy), 0, 0, NULL, 0, "host to device, each direction [the cluster's]"},
 };
 /* clang-format on */
 enum {
@@ -326,4 +326,14 @@ enum status cluster_load(const char *text, struct cluster *cluster, struct err *
         return this_machine(cluster, err);
     return path_is_json(text) ? load_cluster_file(text, cluster, err)
                               : cluster_parse(text, cluster, err);
+}
+
+void cluster_keys_each(enum key_table table, key_visitor *visit, void *ctx)
+{
+    if (table == KEYS_CLUSTER)
+        fields_each(cluster_fields, NUM_CLUSTER_FIELDS, visit, ctx);
+    else if (table == KEYS_DEVICE)
+        fields_each(device_fields, NUM_DEVICE_FIELDS, visit, ctx);
+    else
+        collective_keys_each(visit, ctx);
 }

@@ -201,7 +201,7 @@ static void describe(const struct field *field, char *buf, size_t size)
     snprintf(buf, size, "%s", words[field->type]);
     if (field->type == FIELD_INT || field->type == FIELD_COUNT) {
         const char *automatic = field->type == FIELD_COUNT ? "auto|" : "";
-        if (field->max == INT64_MAX)
+        if (field->max >= INT32_MAX) /* the size of the variable, no limit that people meet */
             snprintf(buf, size, "%s%lld..", automatic, (long long)field->min);
         else
             snprintf(buf, size, "%s%lld..%lld", automatic, (long long)field->min,
@@ -447,17 +447,11 @@ void fields_write(const struct field *fields, int n, const void *base, struct js
 
 /* --- help ------------------------------------------------------------------------------------- */
 
-enum status fields_help(const struct field *fields, int n, char **text, struct err *err)
+void fields_each(const struct field *fields, int n, key_visitor *visit, void *ctx)
 {
-    size_t length = 0;
-    FILE *out = open_memstream(text, &length);
-    if (!out)
-        return err_nomem(err);
     for (int i = 0; i < n; i++) {
-        char takes[200];
+        char takes[256];
         describe(&fields[i], takes, sizeof takes);
-        fprintf(out, "  %-34s %s%s%s\n", fields[i].key, takes, *takes ? "  " : "",
-                fields[i].help ? fields[i].help : "");
+        visit(&(struct key_help){fields[i].key, takes, fields[i].help ? fields[i].help : ""}, ctx);
     }
-    return fclose(out) == 0 ? OK : err_nomem(err);
 }

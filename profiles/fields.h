@@ -64,8 +64,13 @@ const struct field *fields_find(const struct field *fields, int n, const char *k
 enum status fields_unknown(const struct field *fields, int n, const struct fields_source *source,
                            const char *key, struct err *err);
 
-/* Help text with one line per field: key, values, meaning. Fresh text (free() it). */
-enum status fields_help(const struct field *fields, int n, char **text, struct err *err);
+/* A key in help texts: what it takes ("0..1024", "gpipe|1f1b|auto", "time"; "": see its meaning). */
+struct key_help {
+    const char *key, *takes, *meaning;
+};
+typedef void key_visitor(const struct key_help *key, void *ctx);
+/* Call visit for each field in table order. The texts live until it returns. */
+void fields_each(const struct field *fields, int n, key_visitor *visit, void *ctx);
 
 /* Fail with ERR_INPUT and "FILE: KEY must be LIMIT, got VALUE". */
 enum status fields_refuse(const struct fields_source *source, const char *key, const char *limit,

@@ -210,26 +210,19 @@ enum status job_load(const char *path, const char *const *overrides, int num_ove
     return rc;
 }
 
-enum status job_keys_help(char **text, struct err *err)
+void keys_each(enum key_table table, key_visitor *visit, void *ctx)
 {
-    return fields_help(job_fields, num_job_fields, text, err);
+    if (table == KEYS_JOB)
+        fields_each(job_fields, num_job_fields, visit, ctx);
+    else if (table <= KEYS_SKIP)
+        model_keys_each(table, visit, ctx);
+    else
+        cluster_keys_each(table, visit, ctx);
 }
 
-/* Published sizes: CIFAR (Krizhevsky 2009), MNIST (LeCun et al. 1998), SST-2 as in GLUE (Wang et
- * al. 2018), SQuAD 1.1 (Rajpurkar et al. 2016). The synthetic set is unlimited; its defaults are
- * 10,000 and 2,000. */
 int64_t job_num_samples(const struct job *job, bool train)
 {
-    static const int64_t sizes[DATA_KIND_COUNT][2] = {
-        {10000, 2000 },
-        {50000, 10000},
-        {50000, 10000},
-        {60000, 10000},
-        {0,     0    },
-        {67349, 872  },
-        {87599, 10570},
-        {0,     0    }
-    };
-    int64_t said = train ? job->data.train_samples : job->data.test_samples;
-    return said > 0 ? said : sizes[job->data.kind][train ? 0 : 1];
+    const struct data_set *set = &data_sets[job->data.kind];
+    const int64_t said = train ? job->data.train_samples : job->data.test_samples;
+    return said > 0 ? said : train ? set->num_train : set->num_test;
 }

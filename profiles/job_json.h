@@ -20,8 +20,17 @@ enum status job_from_json(const struct json *root, const char *what, const char 
                           const char *const *overrides, int num_overrides, struct job *job,
                           struct err *err);
 
-/* Help text of the keys of a job file, one line each: key, values, meaning. Fresh text. */
-enum status job_keys_help(char **text, struct err *err);
+/* The tables of keys that the readers use, for help texts. */
+enum key_table {
+    KEYS_JOB,
+    KEYS_CHAIN,      /* a model file with items */
+    KEYS_ITEM,       /* of its items */
+    KEYS_SKIP,       /* of its skips */
+    KEYS_CLUSTER,    /* a cluster file, or a job's cluster */
+    KEYS_DEVICE,     /* of its devices */
+    KEYS_COLLECTIVE, /* of its collective, or of one kind of collective */
+};
+void keys_each(enum key_table table, key_visitor *visit, void *ctx);
 
 struct count_limits {
     int low, high;
@@ -39,6 +48,15 @@ enum status norms_from_json(const struct json *array, const struct fields_source
                             int num_layers, double **norms, int *num_epochs, struct err *err);
 /* Append gradient norms to a JSON array, in the form that the reader takes. */
 void norms_to_json(struct json *array, const double *norms, int64_t num_epochs, int num_layers);
+
+/* A kind of data set. */
+struct data_set {
+    const char *name;            /* of data.kind */
+    const char *path, *models;   /* what data.path holds, the models that train on it */
+    int64_t num_train, num_test; /* published numbers of samples; 0: depends on the files */
+};
+/* By enum data_kind. */
+extern const struct data_set data_sets[DATA_KIND_COUNT];
 
 /* Number of samples of an epoch (train) or of an evaluation, without reading the data, for plan and
  * sim. It is the job's number, else the published size of the data set; 0 if the kind has no

@@ -5,6 +5,21 @@
 
 static const char *const data_names[] = {"synthetic", "cifar10", "cifar100", "idx", "images",
                                          "sst2",      "squad",   "text",     NULL};
+/* Published sizes: CIFAR (Krizhevsky 2009), MNIST (LeCun et al. 1998), SST-2 as in GLUE (Wang et
+ * al. 2018), SQuAD 1.1 (Rajpurkar et al. 2016). The synthetic set is unlimited, so its numbers are
+ * defaults. */
+const struct data_set data_sets[DATA_KIND_COUNT] = {
+    {"synthetic", "nothing: samples are computed from the seed",                   "all",                 10000, 2000 },
+    {"cifar10",   "data_batch_1.bin ... and test_batch.bin",                       "ViT",                 50000, 10000},
+    {"cifar100",  "train.bin and test.bin",                                        "ViT",                 50000, 10000},
+    {"idx",       "the four files of MNIST, plain or .gz",                         "ViT, channels=1",     60000, 10000},
+    {"images",    "train/CLASS/FILE and val/CLASS/FILE (or test/), JPEG or PNG",   "ViT",                 0,     0    },
+    {"sst2",      "train.tsv and dev.tsv of a GLUE task",                          "BERT, task=classify", 67349, 872  },
+    {"squad",     "train-v1.1.json and dev-v1.1.json",                             "BERT, task=qa",       87599, 10570},
+    {"text",      "a file, or a folder with train.txt and test.txt, or input.txt", "GPT, BERT task=mlm",
+     0,                                                                                                          0    },
+};
+
 static const char *const augment_names[] = {"none", "crop-flip", NULL};
 static const char *const optimizer_names[] = {"sgd", "adamw", "lamb", NULL};
 static const char *const lr_names[] = {"constant", "linear", "cosine", NULL};

@@ -4,6 +4,7 @@
 
 #include "partition/job.h"
 #include "profiles/fields.h"
+#include "profiles/job_json.h"
 
 extern const struct field job_fields[];
 extern const int num_job_fields;
@@ -12,6 +13,10 @@ extern const int num_job_fields;
  * that relative paths start from (NULL: the current one): a cluster that is a file is read first,
  * so that its keys can be overridden. */
 enum status job_override(struct json *root, const char *dir, const char *text, struct err *err);
+
+/* keys_each() of the tables in model_json.c, and of those in cluster_json.c and links_json.c. */
+void model_keys_each(enum key_table table, key_visitor *visit, void *ctx);
+void cluster_keys_each(enum key_table table, key_visitor *visit, void *ctx);
 
 /* Read a key that the table cannot read. The model must be known. */
 enum status job_read_table(const struct json *value, const struct fields_source *source,

@@ -100,15 +100,15 @@ struct times {
 #define AT(member) offsetof(struct times, member), sizeof(((struct times *)0)->member)
 /* clang-format off */
 static const struct field collective_fields[] = {
-    {"link", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, ""},
-    {"uplink", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, ""},
-    {"latency", FIELD_NS, AT(latency_ns), 0, 0, NULL, 0, ""},
-    {"uplink_latency", FIELD_NS, AT(uplink_latency_ns), 0, 0, NULL, 0, ""},
-    {"fixed", FIELD_NS, AT(fixed_ns), 0, 0, NULL, 0, ""},
-    {"all-reduce", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, ""},
-    {"reduce-scatter", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, ""},
-    {"all-gather", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, ""},
-    {"all-to-all", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, ""},
+    {"link", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "rate of the cluster's fastest port; slower ports in proportion"},
+    {"uplink", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "rate of the cluster's fastest uplink; ports to the network in proportion"},
+    {"latency", FIELD_NS, AT(latency_ns), 0, 0, NULL, 0, "of a step inside a node [a message's]"},
+    {"uplink_latency", FIELD_NS, AT(uplink_latency_ns), 0, 0, NULL, 0, "of a step between nodes [latency]"},
+    {"fixed", FIELD_NS, AT(fixed_ns), 0, 0, NULL, 0, "once per collective [0]"},
+    {"all-reduce", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "an object of these keys for one kind"},
+    {"reduce-scatter", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "as all-reduce"},
+    {"all-gather", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "as all-reduce"},
+    {"all-to-all", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "as all-reduce"},
 };
 /* clang-format on */
 enum {
@@ -179,4 +179,9 @@ enum status collectives_from_json(const struct json *object, const char *file, c
 {
     const struct json *json = json_get(object, "collective");
     return json ? read_collectives(json, file, key, cluster, err) : OK;
+}
+
+void collective_keys_each(key_visitor *visit, void *ctx)
+{
+    fields_each(collective_fields, NUM_FIELDS, visit, ctx);
 }

@@ -3,6 +3,7 @@
 #define ELAPSE_PROFILES_LINKS_JSON_H
 
 #include "partition/cluster.h"
+#include "profiles/fields.h"
 #include "profiles/json.h"
 
 /* A rate by message size: that of large messages, and the shares of it. 0: not given. */
@@ -21,5 +22,8 @@ enum status link_rates_from_json(const struct json *object, const char *file, co
  * fastest port and uplink. ERR_INPUT names the key. */
 enum status collectives_from_json(const struct json *object, const char *file, const char *key,
                                   struct cluster *cluster, struct err *err);
+
+/* fields_each() of the keys of "collective". */
+void collective_keys_each(key_visitor *visit, void *ctx);
 
 #endif

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "partition/units.h"
-#include "profiles/fields.h"
+#include "profiles/job_parts.h"
 #include "profiles/model_config.h"
 
 /* --- explicit chains -------------------------------------------------------------------------- */
@@ -18,32 +18,28 @@
         key, type, offsetof(struct item, member), sizeof(((struct item *)0)->member), 0,           \
             INT64_MAX, NULL, 0, help                                                               \
     }
+/* clang-format off */
 static const struct field item_fields[] = {
-    ITEM("name", FIELD_TEXT, name, "of the item"),
-    {"layer", FIELD_INT, offsetof(struct item, layer), sizeof(int), -1,  MODEL_LAYERS_MAX, NULL, 0,
-                                               "owning layer, ascending; -1: before the first [its index]"},
+    ITEM("name", FIELD_TEXT, name, "of the item [item and its index]"),
+    {"layer", FIELD_INT, offsetof(struct item, layer), sizeof(int), -1, MODEL_LAYERS_MAX, NULL, 0, "owning layer, ascending; -1: before the first [its index]"},
     ITEM("params", FIELD_INT, params, "trainable parameters [0]"),
-    ITEM("fwd_flops", FIELD_INT, fwd_flops, "[0]"),
+    ITEM("fwd_flops", FIELD_INT, fwd_flops, "operations of a forward, for costs by device [0]"),
     ITEM("act_bytes", FIELD_BYTES, act_bytes, "leaves the item [0]"),
     ITEM("stash_bytes", FIELD_BYTES, stash_bytes, "kept for backward [act_bytes]"),
     ITEM("work_bytes", FIELD_BYTES, work_bytes, "transient workspace of a pass [0]"),
     ITEM("bytes", FIELD_BYTES, moved_bytes, "to and from memory in a forward [act and stash]"),
-    {"times",       FIELD_OTHER,          0,             0,         0,       0, NULL,          0,
-                                               "{KIND: [[microbatch, fwd_ns, bwd_input_ns, bwd_weight_ns], ...]}"},
-    ITEM("fwd_ns", FIELD_NS, fwd_ns, "[0]"),
-    ITEM("bwd_input_ns", FIELD_NS, bwd_input_ns, "[0]"),
-    ITEM("bwd_weight_ns", FIELD_NS, bwd_weight_ns, "[0]"),
-    ITEM("bwd_rest_ns", FIELD_NS, bwd_rest_ns,
-         "replaces bwd_input_ns behind a frozen prefix, if no item needs the input's gradient [0]"),
-    ITEM("fwd_stash_ns", FIELD_NS, fwd_stash_ns,
-         "part of fwd_ns that frozen items save, because they keep no stash [0]"),
-    ITEM("update_ns", FIELD_NS, update_ns, "[0]"),
+    {"times", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "in place of the times below, by kind of device: {KIND: [[microbatch, fwd_ns, bwd_input_ns, bwd_weight_ns], ...]}"},
+    ITEM("fwd_ns", FIELD_NS, fwd_ns, "forward [0]"),
+    ITEM("bwd_input_ns", FIELD_NS, bwd_input_ns, "backward for the input [0]"),
+    ITEM("bwd_weight_ns", FIELD_NS, bwd_weight_ns, "backward for the weights [0]"),
+    ITEM("bwd_rest_ns", FIELD_NS, bwd_rest_ns, "replaces bwd_input_ns behind a frozen prefix, if no item needs the input's gradient [0]"),
+    ITEM("fwd_stash_ns", FIELD_NS, fwd_stash_ns, "part of fwd_ns that frozen items save, because they keep no stash [0]"),
+    ITEM("update_ns", FIELD_NS, update_ns, "optimizer step [0]"),
 };
-/* clang-format off */
 static const struct field skip_fields[] = {
     {"from", FIELD_INT, offsetof(struct skip_edge, from), sizeof(int), 0, INT32_MAX, NULL, 0, "index of the item that hands the tensor on"},
     {"to", FIELD_INT, offsetof(struct skip_edge, to), sizeof(int), 0, INT32_MAX, NULL, 0, "index of the item that takes it"},
-    {"bytes", FIELD_BYTES, offsetof(struct skip_edge, bytes), sizeof(int64_t), 0, 0, NULL, 0, ""},
+    {"bytes", FIELD_BYTES, offsetof(struct skip_edge, bytes), sizeof(int64_t), 0, 0, NULL, 0, "size of the tensor"},
 };
 /* clang-format on */
 enum {
@@ -61,13 +57,13 @@ struct chain_head {
 /* clang-format off */
 static const struct field chain_fields[] = {
     {"layers", FIELD_INT, offsetof(struct chain_head, layers), sizeof(int), 1, MODEL_LAYERS_MAX, NULL, 0, "that can freeze; items of later ones are the tail [the last item's layer + 1]"},
-    {"name", FIELD_TEXT, offsetof(struct chain_head, name), 64, 0, 0, NULL, 0, ""},
-    {"family", FIELD_TEXT, offsetof(struct chain_head, family), 16, 0, 0, NULL, 0, "explicit"},
+    {"name", FIELD_TEXT, offsetof(struct chain_head, name), 64, 0, 0, NULL, 0, "of the model, for people [explicit]"},
+    {"family", FIELD_TEXT, offsetof(struct chain_head, family), 16, 0, 0, NULL, 0, "explicit; not needed where there are items"},
     {"per_microbatch", FIELD_BOOL, offsetof(struct chain_head, per_microbatch), sizeof(bool), 0, 0, NULL, 0, "sizes and times are per micro-batch, not per sample [false]"},
     {"weight_bytes_per_param", FIELD_INT, offsetof(struct chain_head, weight_bytes), sizeof(int), 1, 64, NULL, 0, "of a weight on a device [4, with bf16 6]"},
     {"grad_bytes_per_param", FIELD_INT, offsetof(struct chain_head, grad_bytes), sizeof(int), 1, 64, NULL, 0, "of a gradient [4]"},
-    {"items", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "the chain"},
-    {"skips", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "from, to, bytes"},
+    {"items", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "the chain: an array of objects"},
+    {"skips", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "tensors that pass by items: an array of objects"},
 };
 /* clang-format on */
 enum { NUM_CHAIN_FIELDS = sizeof chain_fields / sizeof *chain_fields };
@@ -383,4 +379,14 @@ enum status model_load(const char *text, struct model *model, struct err *err)
 {
     return path_is_json(text) ? load_model_file(text, 0, model, err)
                               : model_parse(text, model, err);
+}
+
+void model_keys_each(enum key_table table, key_visitor *visit, void *ctx)
+{
+    if (table == KEYS_CHAIN)
+        fields_each(chain_fields, NUM_CHAIN_FIELDS, visit, ctx);
+    else if (table == KEYS_ITEM)
+        fields_each(item_fields, NUM_ITEM_FIELDS, visit, ctx);
+    else
+        fields_each(skip_fields, NUM_SKIP_FIELDS, visit, ctx);
 }

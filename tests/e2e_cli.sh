@@ -39,7 +39,7 @@ expect "help goes to stdout with exit 0" 0 '^usage: elapse COMMAND' "$elapse" --
 expect "version" 0 '^elapse [0-9]+\.[0-9]+\.[0-9]+$' "$elapse" --version
 one_line "no command" 2 'no command given' "$elapse"
 expect "help of a command is its --help" 0 '^usage: elapse plan JOB' "$elapse" help plan
-one_line "help of no command" 2 "no command 'foo'" "$elapse" help foo
+one_line "help of no command" 2 "no command or topic 'foo'" "$elapse" help foo
 for words in "help job" "help plan" "--help plan" --version; do
     one_line "$words takes no more" 2 "unexpected argument 'x'" "$elapse" $words x
 done

@@ -491,16 +491,42 @@ static void job_from_json__says_so_when_memory_ends_anywhere(void **state)
     job_clear(&want);
 }
 
-static void job_keys_help__names_every_key_once(void **state)
+/* Counts how often a table names the keys below, and refuses an empty meaning. */
+static void count_key(const struct key_help *key, void *ctx)
 {
-    (void)state;
-    char *text = NULL;
-    assert_int_equal(job_keys_help(&text, NULL), OK);
     static const char *const keys[] = {"model", "train.batch.per_pipeline", "freeze.norms",
                                        "cache.limit_bytes", "baseline"};
     for (int i = 0; i < 5; i++)
-        assert_non_null(strstr(text, keys[i]));
-    free(text);
+        ((int *)ctx)[i] += strcmp(key->key, keys[i]) == 0;
+    assert_true(*key->meaning);
+}
+
+static void keys_each__names_every_key_once_with_its_meaning(void **state)
+{
+    (void)state;
+    int seen[5] = {0}, ignored[5];
+    keys_each(KEYS_JOB, count_key, seen);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(seen[i], 1);
+    for (int table = 0; table <= KEYS_COLLECTIVE; table++)
+        keys_each((enum key_table)table, count_key, ignored);
+}
+
+static void data_sets__have_the_names_of_data_kind_in_its_order(void **state)
+{
+    (void)state;
+    for (int i = 0; i < DATA_KIND_COUNT; i++) {
+        char text[160];
+        struct json *root = NULL;
+        struct job job = {0};
+        snprintf(text, sizeof text, "{\"model\": \"vit-tiny\", \"data\": {\"kind\": \"%s\"}}",
+                 data_sets[i].name);
+        assert_int_equal(json_parse(text, "job", &root, NULL), OK);
+        assert_int_equal(job_from_json(root, "job", NULL, NULL, 0, &job, NULL), OK);
+        assert_int_equal(job.data.kind, i);
+        job_clear(&job);
+        json_free(root);
+    }
 }
 
 int main(void)
@@ -517,7 +543,8 @@ int main(void)
         cmocka_unit_test(model_load__reads_the_configs_of_llama_and_its_kin),
         cmocka_unit_test(cluster_load__reads_objects_lists_and_this_machine),
         cmocka_unit_test(job_from_json__says_so_when_memory_ends_anywhere),
-        cmocka_unit_test(job_keys_help__names_every_key_once),
+        cmocka_unit_test(keys_each__names_every_key_once_with_its_meaning),
+        cmocka_unit_test(data_sets__have_the_names_of_data_kind_in_its_order),
     };
     return cmocka_run_group_tests_name("job_json", tests, scratch_make, scratch_remove);
 }
