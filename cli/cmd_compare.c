@@ -18,6 +18,7 @@
 #include "cli/elastic_compare.h"
 #include "cli/launch.h"
 #include "cli/replay.h"
+#include "cli/trace_file.h"
 #include "partition/units.h"
 #include "profiles/job_json.h"
 
@@ -456,17 +457,27 @@ static enum status compare_matrix(const struct command *command, const struct ma
     return rc;
 }
 
-static enum status compare_run(const struct command *command, const char *run_dir,
-                               const char *db_path, double tolerance, bool json, struct err *err)
+/* What to do with a run folder. */
+struct run_ask {
+    const char *run_dir, *db_path;
+    const char *trace_path; /* NULL: none */
+    double tolerance;       /* NaN: none */
+    bool json;
+};
+
+static enum status compare_run(const struct command *command, const struct run_ask *ask,
+                               struct err *err)
 {
     struct replay replay = {0};
     struct comparison config = {0};
-    enum status rc = replay_load(run_dir, db_path, &replay, err);
+    enum status rc = replay_load(ask->run_dir, ask->db_path, &replay, err);
+    if (rc == OK && ask->trace_path)
+        rc = trace_both_file(ask->trace_path, ask->run_dir, &replay, err);
     if (rc == OK && elastic_compare_applies(&replay)) {
-        rc = elastic_compare(command, run_dir, &replay, tolerance, json, err);
+        rc = elastic_compare(command, ask->run_dir, &replay, ask->tolerance, ask->json, err);
     } else if (rc == OK) {
         comparison_add_run(&config, &replay);
-        rc = finish(command, &config, 1, tolerance, json, err);
+        rc = finish(command, &config, 1, ask->tolerance, ask->json, err);
     }
     replay_clear(&replay);
     return rc;
@@ -488,14 +499,14 @@ static enum status run_compare(const struct command *command, int argc, char **a
 {
     bool json = false;
     const char *tolerance_text = NULL, *stages = NULL, *replicas = NULL, *microbatches = "2,4,8";
-    const char *frozen = NULL;
+    const char *frozen = NULL, *trace_path = NULL;
     struct matrix m = {.ranks = 2,
                        .steps = 12,
                        .repeats = 2,
                        .schedules = "gpipe,1f1b",
                        .recomputes = "never",
                        .caches = "off"};
-    bool seen[16] = {false};
+    bool seen[17] = {false};
     struct option options[] = {
         OPTION("matrix", STRING, &m.job, "JOB", "run a matrix of configurations of a job"),
         OPTION("n", INT, &m.ranks, "RANKS", "--matrix: ranks (2)", .min = 1, .max = 4096),
@@ -517,6 +528,8 @@ static enum status run_compare(const struct command *command, int argc, char **a
         OPTION("repeats", INT, &m.repeats, "N", "--matrix: runs of each entry, interleaved (2)",
                .min = 1, .max = COMPARISON_RUNS_MAX),
         OPTION("set", LIST, &m.sets, "a.b=v", "--matrix: override a value of the job"),
+        OPTION("trace", STRING, &trace_path, "FILE",
+               "simulated and measured step of RUN_DIR in one trace for Perfetto"),
         OPTION("db", STRING, &m.db_path, "FILE", "profile store (the run's own)"),
         OPTION("tolerance", STRING, &tolerance_text, "5%",
                "exit 1 if the median error is larger (no limit)"),
@@ -527,6 +540,7 @@ static enum status run_compare(const struct command *command, int argc, char **a
     const char *ways[NUM_OPTIONS] = {NULL}; /* the options from -n to --set need --matrix */
     for (int i = 1; i < 13; i++)
         ways[i] = "--matrix";
+    ways[13] = "RUN_DIR"; /* --trace */
     for (int i = 0; i < NUM_OPTIONS; i++)
         options[i].seen = &seen[i];
     char ends[48];
@@ -543,7 +557,9 @@ static enum status run_compare(const struct command *command, int argc, char **a
     if (rc != OK)
         return rc;
     if (line.num_positional == 1)
-        return compare_run(command, line.positional[0], m.db_path, tolerance, json, err);
+        return compare_run(
+            command, &(struct run_ask){line.positional[0], m.db_path, trace_path, tolerance, json},
+            err);
     snprintf(ends, sizeof ends, "1,%lld", (long long)m.ranks);
     if (m.ranks == 1)
         ends[1] = '\0';

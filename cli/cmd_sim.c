@@ -12,6 +12,7 @@
 #include "cli/replay.h"
 #include "cli/sim_command.h"
 #include "cli/subject.h"
+#include "cli/trace_file.h"
 #include "partition/units.h"
 #include "profiles/clock.h"
 #include "profiles/plan_json.h"
@@ -23,19 +24,17 @@ static const char *const idle_names[IDLE_CAUSE_COUNT] = {
 };
 
 /* Write the files of --trace and --ops. */
-static enum status write_ops(const struct sim_args *args, const struct sim_result *result,
+static enum status write_ops(const struct sim_args *args, const struct step_answer *a,
                              struct err *err)
 {
-    if (!args->trace_path && !args->ops_path)
-        return OK;
-    struct op_row *rows = sim_op_rows(result);
+    const struct traced_step step = {&a->result, &a->full, &a->workload};
+    enum status rc = args->trace_path ? trace_step_file(args->trace_path, &step, err) : OK;
+    if (rc != OK || !args->ops_path)
+        return rc;
+    struct op_row *rows = sim_op_rows(&a->result);
     if (!rows)
         return err_nomem(err);
-    enum status rc = OK;
-    if (args->trace_path)
-        rc = trace_write_file(args->trace_path, "simulated", rows, result->num_ops, err);
-    if (rc == OK && args->ops_path)
-        rc = ops_csv_write_file(args->ops_path, rows, result->num_ops, err);
+    rc = ops_csv_write_file(args->ops_path, rows, a->result.num_ops, err);
     free(rows);
     return rc;
 }
@@ -202,7 +201,7 @@ static enum status answer_step(const struct command *command, const struct sim_a
     if (rc == OK && args->monte_carlo > 0) /* it may be refused, so run it before printing */
         rc = sim_monte_carlo(args, answer, &spread, err);
     if (rc == OK)
-        rc = write_ops(args, &answer->result, err);
+        rc = write_ops(args, answer, err);
     if (rc == OK)
         rc = executor_memory(&answer->cost, &setting, &lowered, &pools, err);
     if (rc == OK && !args->json) {
@@ -402,7 +401,7 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
     const struct option step[] = {
         OPTION("step", FLAG, &args->step, NULL, "one step instead of the whole run",
                .group = "one step, of a job or without one"),
-        OPTION("trace", STRING, &args->trace_path, "FILE", "Chrome trace of the step (Perfetto)"),
+        OPTION("trace", STRING, &args->trace_path, "FILE", "trace of the step for Perfetto"),
         OPTION("ops", STRING, &args->ops_path, "FILE", "CSV of ops with start and end"),
         OPTION("explain", FLAG, &args->explain, NULL,
                "the critical path, and how much each resource would shorten the step"),

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/figure_draw.h"
-#include "partition/schedule_memory.h"
+#include "cli/rank_memory.h"
 #include "partition/units.h"
 
 enum { MAX_SERIES = 16, MAX_CELLS = 64 };
@@ -36,47 +36,19 @@ static enum status need_step(struct figure_call *call, struct subject **s, struc
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-/* Whether an op changes what its device computes or holds at its own time. */
-static bool is_pass(int kind)
-{
-    return kind == OP_F || kind == OP_B || kind == OP_I || kind == OP_W || kind == OP_R ||
-           kind == OP_Z || kind == OP_UPDATE;
-}
-
-static bool same_op(struct op a, struct op b)
-{
-    return a.kind == b.kind && a.stage == b.stage && a.microbatch == b.microbatch && a.arg == b.arg;
-}
-
-/* Write the steps of a rank of pipeline 0: each pass of its list at the time of the simulated op,
- * which has the same order. */
+/* Write the memory of a rank of pipeline 0. */
 static enum status write_memory(FILE *out, const struct subject *s, int rank, double time_ns,
                                 double unit, struct err *err)
 {
-    const struct rank_ops *list = &s->full->ranks[rank];
-    int64_t *during = calloc((size_t)list->num_ops * 2 + 2, sizeof *during);
-    int64_t *after = during + list->num_ops + 1, at = 0;
-    if (!during)
-        return err_nomem(err);
-    enum status rc = schedule_memory_curve(s->full, s->workload, rank, during, after, err);
+    struct memory_point *points = NULL;
+    int64_t n = 0;
+    enum status rc = rank_memory(s->full, s->workload, s->sim, 0, rank, &points, &n, err);
     fprintf(out, "$s_%d << EOD\n", rank + 1);
-    for (int64_t i = 0; rc == OK && i < s->sim->num_ops; i++) {
-        const struct sim_op *op = &s->sim->ops[i];
-        if (op->rank != rank || op->replica != 0 || !is_pass(op->op.kind))
-            continue;
-        int64_t found = at;
-        while (found < list->num_ops && !same_op(list->ops[found], op->op))
-            found++;
-        if (found == list->num_ops)
-            continue;
-        at = found + 1;
-        fprintf(out, "%.6f %.6f\n%.6f %.6f\n%.6f %.6f\n", (double)op->start_ns / time_ns,
-                (double)during[found] / unit, (double)op->end_ns / time_ns,
-                (double)during[found] / unit, (double)op->end_ns / time_ns,
-                (double)after[found] / unit);
-    }
+    for (int64_t i = 0; rc == OK && i < n; i++)
+        fprintf(out, "%.6f %.6f\n", (double)points[i].at_ns / time_ns,
+                (double)points[i].bytes / unit);
     fputs("EOD\n", out);
-    free(during);
+    free(points);
     return rc;
 }
 

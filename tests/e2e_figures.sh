@@ -89,6 +89,25 @@ echo '{"configs": [{"pipeline_length": 2, "microbatches": 4, "schedule": "gpipe"
 drawn "an error figure tells its points apart" 'K=2 M=4 gpipe' 'K=2 M=4 1f1b' 'within 5 %' '3.5 % \(median\)' -- \
     "$elapse" plot error "$tmp/matrix.json"
 
+# --- traces for Perfetto -----------------------------------------------------------------------------
+reader() { python3 tests/reference/trace_reader.py "$@"; }
+for kind in 1f1b zb-v gpipe; do
+    "$elapse" sim "$job" --step --set pipeline.schedule=$kind --set cluster.link=1GBps --set cluster.host_op=20us \
+        --trace "$tmp/step.trace" --json >"$tmp/step.json"
+    verify "a trace of $kind: arrows, bubble and memory are the answer's" reader "$tmp/step.trace" "$tmp/step.json"
+done
+"$elapse" sim "$job" --step --set pipeline.num_stages=2 --frozen 2 --frozen-placement cached --cache-write \
+    --trace "$tmp/step.trace" --json >"$tmp/step.json"
+verify "of a step that reads and writes the cache" reader "$tmp/step.trace" "$tmp/step.json"
+expect "a trace into a folder that is not there" 3 "cannot write '.*/none/t.json'" \
+    "$elapse" sim "$job" --step --trace "$tmp/none/t.json"
+# A viewer of its own: TRACE_PROCESSOR names Perfetto's trace_processor_shell, which PyPI's perfetto talks to.
+if [ -n "${TRACE_PROCESSOR:-}" ] && python3 -c 'import perfetto.trace_processor' 2>/dev/null; then
+    verify "trace_processor reads it" reader "$tmp/step.trace"
+else
+    skip "trace_processor reads it" "TRACE_PROCESSOR (Perfetto's shell) or PyPI's perfetto is missing"
+fi
+
 # page NAME PATTERN... -- ARGS...: the report of ARGS is one page that has every pattern and asks for nothing outside
 page() {
     local name=$1 patterns=() rc=0
@@ -116,6 +135,14 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     "$elapse" train "$job" -n 2 --out "$tmp/run" --set pipeline.num_stages=2 --set pipeline.num_replicas=1 \
         --set train.batch.per_pipeline=8 >/dev/null 2>&1
     drawn "a timeline of a run" 'run, measured: step' 'pipeline 1 rank 0: [0-9]+ % idle' -- "$elapse" plot timeline "$tmp/run"
+    both_traced() {
+        "$elapse" compare "$tmp/static" --trace "$tmp/both.trace" && reader "$tmp/both.trace" >"$tmp/groups" &&
+            grep -q '^measured: 1 pipelines, 2 ranks' "$tmp/groups" && grep -q '^simulated: 1 pipelines, 2 ranks' "$tmp/groups"
+    }
+    "$elapse" train "$job" -n 2 --out "$tmp/static" --set pipeline.num_stages=2 --set pipeline.num_replicas=1 --set \
+        freeze.policy=none --set train.epochs=1 --set train.batch.per_pipeline=8 --trace "$tmp/run.trace" >/dev/null 2>&1
+    verify "a trace of the steps of a run" reader "$tmp/run.trace"
+    verify "measured and simulated step in one trace" both_traced
     drawn "losses of two runs" 'training loss' 'F=2 K=' -- "$elapse" plot loss "$tmp/run" "$tmp/run"
     drawn "throughput of a run" 'F=2 K=' -- "$elapse" plot throughput "$tmp/run"
     page "a report of a run" 'small trained vit-tiny: 16 steps' 'Accuracy on the test set' 'Prediction: .* a step' -- "$tmp/run"

@@ -42,6 +42,17 @@ static struct json *event(struct json *events, const char *phase, const char *na
     return NULL;
 }
 
+/* The name of the thread that an event is on. */
+static const char *thread_name(struct json *events, const struct json *of)
+{
+    for (struct json *e = json_first(events); e; e = json_next(e))
+        if (strcmp(json_string(json_get(e, "name")), "thread_name") == 0 &&
+            json_number(json_get(e, "pid")) == json_number(json_get(of, "pid")) &&
+            json_number(json_get(e, "tid")) == json_number(json_get(of, "tid")))
+            return json_string(json_path(e, "args.name"));
+    return "";
+}
+
 static void trace_ops__writes_strict_json_with_exact_times(void **state)
 {
     (void)state;
@@ -55,11 +66,11 @@ static void trace_ops__writes_strict_json_with_exact_times(void **state)
     assert_true(json_number(json_get(e, "ts")) == 2.0);
     assert_true(json_number(json_get(e, "dur")) == 2.123);
     assert_int_equal((int)json_number(json_get(e, "pid")), 1);
-    assert_int_equal((int)json_number(json_get(e, "tid")), 2);
+    assert_string_equal(thread_name(events, e), "rank 1");
     assert_string_equal(json_string(json_path(e, "args.op")), "B");
     /* Messages have a thread of their own, so that overlap is seen. */
     e = event(events, "X", "SEND_ACT0 s0", 0);
-    assert_int_equal((int)json_number(json_get(e, "tid")), 1);
+    assert_string_equal(thread_name(events, e), "rank 0 sends");
     assert_string_equal(json_string(json_get(e, "cat")), "communication");
     e = event(events, "X", "F0 s0", 1);
     assert_true(json_number(json_get(e, "ts")) == 1000.0);
@@ -105,7 +116,9 @@ static void trace_ops__joins_each_send_with_its_receive(void **state)
         assert_int_equal((int)json_number(json_get(ends[i], "pid")), 2);
     }
     assert_true(ids[0] == ids[1] && ids[2] == ids[3] && ids[0] != ids[2]);
-    /* The receive waits from 50 on; its end of the arrow lies inside it and after the send. */
+    /* The receive waits from 50 on, which is a slice of its own; the arrow ends in the other one. */
+    assert_true(json_number(json_get(event(events, "X", "wait RECV_ACT3 s1", 0), "dur")) == 0.05);
+    assert_true(json_number(json_get(event(events, "X", "RECV_ACT3 s1", 0), "ts")) == 0.1);
     assert_true(json_number(json_get(ends[1], "ts")) == 0.249);
     assert_string_equal(json_string(json_get(ends[1], "bp")), "e");
     /* The skip edge has none; the next micro-batch has another number. */
@@ -146,7 +159,7 @@ static void trace_ops__ends_arrows_at_passes_without_receives(void **state)
     assert_true(json_int64(json_get(event(events, "s", "activation", 0), "id"), &from));
     assert_true(json_int64(json_get(end, "id"), &to) && from == to);
     assert_true(json_number(json_get(end, "ts")) == 0.15);
-    assert_int_equal((int)json_number(json_get(end, "tid")), 2);
+    assert_string_equal(thread_name(events, end), "rank 1");
     assert_null(event(events, "f", "activation", 1));
     assert_null(event(events, "f", "gradient", 0));
     json_free(root);
@@ -159,7 +172,7 @@ static void trace_begin__escapes_its_title(void **state)
     struct json *root = NULL;
     const char *odd = "a \"quoted\" \\ name\nwith \x01 and \xc3\xa9";
     char *text = traced(odd), want[80];
-    snprintf(want, sizeof want, "%s replica 0", odd);
+    snprintf(want, sizeof want, "%s pipeline 0", odd);
     assert_int_equal(json_parse(text, "trace", &root, NULL), OK);
     const struct json *named = event(json_get(root, "traceEvents"), "M", "process_name", 0);
     assert_string_equal(json_string(json_path(named, "args.name")), want);
@@ -172,17 +185,13 @@ static void whole_files__name_the_file_that_cannot_be_written(void **state)
     (void)state;
     static struct op_row many[1000]; /* more than a buffer */
     struct err err = {0};
-    assert_int_equal(trace_write_file("/nonexistent/t.json", "x", rows, NUM_ROWS, &err),
-                     ERR_SYSTEM);
+    assert_int_equal(ops_csv_write_file("/nonexistent/t.json", rows, NUM_ROWS, &err), ERR_SYSTEM);
     assert_string_equal(err.msg, "cannot write '/nonexistent/t.json': No such file or directory");
     if (access("/dev/full", W_OK) != 0)
         skip();
     for (int i = 0; i < 1000; i++)
         many[i] = rows[i % NUM_ROWS];
     for (int n = NUM_ROWS; n <= 1000; n += 1000 - NUM_ROWS) {
-        err = (struct err){0};
-        assert_int_equal(trace_write_file("/dev/full", "x", many, n, &err), ERR_SYSTEM);
-        assert_string_equal(err.msg, "cannot write '/dev/full': No space left on device");
         err = (struct err){0};
         assert_int_equal(ops_csv_write_file("/dev/full", many, n, &err), ERR_SYSTEM);
         assert_string_equal(err.msg, "cannot write '/dev/full': No space left on device");
@@ -205,19 +214,90 @@ static void ops_csv_write_file__gives_a_row_an_op(void **state)
     free(text);
 }
 
-static void trace_write_file__leaves_one_whole_file(void **state)
+/* The samples of a counter of a process, as "ts=value" words. */
+static void samples_of(struct json *events, int process, const char *counter, const char *unit,
+                       char *words, size_t size)
+{
+    size_t used = 0;
+    words[0] = '\0';
+    for (struct json *e = json_first(events); e; e = json_next(e))
+        if (strcmp(json_string(json_get(e, "ph")), "C") == 0 &&
+            (int)json_number(json_get(e, "pid")) == process &&
+            strcmp(json_string(json_get(e, "name")), counter) == 0)
+            used += (size_t)snprintf(words + used, size - used, "%g=%g ",
+                                     json_number(json_get(e, "ts")),
+                                     json_number(json_get(json_get(e, "args"), unit)));
+}
+
+static void trace_ops__counts_idle_ranks_over_each_step(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/elapse-trace-XXXXXX", path[64], command[128];
+    /* us: rank 0 works 0..2 and 5..6, rank 1 2..5; the update of the second step ends it at 14. */
+    static const struct op_row passes[] = {
+        {1, 0, 0, 0,    2000, {.microbatch = 0, .kind = OP_F}                     },
+        {1, 0, 0, 5000, 6000, {.microbatch = 0, .kind = OP_B}                     },
+        {1, 0, 0, 5000, 9000, {.microbatch = 0, .kind = OP_P}                     },
+        {1, 0, 1, 2000, 5000, {.microbatch = 0, .stage = 1, .kind = OP_F}         },
+        {2, 0, 0, 1000, 4000, {.microbatch = OP_WHOLE_BATCH, .kind = OP_UPDATE}   },
+        {2, 0, 0, 0,    1000, {.microbatch = OP_WHOLE_BATCH, .kind = OP_ALLREDUCE}},
+    };
+    char *text = NULL, words[256];
+    size_t size = 0;
+    struct trace *trace = NULL;
     struct json *root = NULL;
-    assert_non_null(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/t.json", dir);
-    assert_int_equal(trace_write_file(path, "x", rows, NUM_ROWS, NULL), OK);
-    assert_int_equal(trace_write_file(path, "x", rows, NUM_ROWS, NULL), OK);
-    assert_int_equal(json_read_file(path, &root, NULL), OK);
+    FILE *out = open_memstream(&text, &size);
+    assert_int_equal(trace_begin(out, "simulated", &trace, NULL), OK);
+    trace_ops(trace, passes, 3, 0); /* one call for the rows of each rank, as a run does */
+    trace_ops(trace, passes + 3, 1, 0);
+    trace_ops(trace, passes + 4, 2, 10000);
+    trace_bytes(trace, "memory", 0, 1, 2500, 7);
+    trace_group(trace, "measured");
+    trace_ops(trace, passes + 4, 1, 0);
+    assert_int_equal(trace_end(trace, NULL), OK);
+    fclose(out);
+    assert_int_equal(json_parse(text, "trace", &root, NULL), OK);
+    struct json *events = json_get(root, "traceEvents");
+    samples_of(events, 1, "bubble", "idle ranks", words, sizeof words);
+    /* The cache's copy outlasts the first step; an all-reduce is no pass; step 2 has one rank. */
+    assert_string_equal(words, "0=1 2=1 5=1 6=0 10=1 11=0 14=0 ");
+    samples_of(events, 1, "memory of rank 1", "bytes", words, sizeof words);
+    assert_string_equal(words, "2.5=7 ");
+    /* The other group has processes of its own. */
+    const struct json *other = event(events, "M", "process_name", 1);
+    assert_string_equal(json_string(json_path(other, "args.name")), "measured pipeline 0");
+    samples_of(events, (int)json_number(json_get(other, "pid")), "bubble", "idle ranks", words,
+               sizeof words);
+    assert_string_equal(words, "0=1 1=0 4=0 ");
     json_free(root);
-    snprintf(command, sizeof command, "test \"$(ls %s)\" = t.json && rm -r %s", dir, dir);
-    assert_int_equal(system(command), 0);
+    free(text);
+}
+
+static void trace_ops__gives_overlapping_messages_lanes(void **state)
+{
+    (void)state;
+    static const struct op_row sends[] = {
+        {0, 0, 0, 0,   100, {.microbatch = 0, .kind = OP_SEND_ACT}},
+        {0, 0, 0, 50,  150, {.microbatch = 1, .kind = OP_SEND_ACT}},
+        {0, 0, 0, 100, 200, {.microbatch = 2, .kind = OP_SEND_ACT}},
+    };
+    static const char *const threads[] = {"rank 0 sends", "rank 0 sends 2", "rank 0 sends"};
+    char *text = NULL, name[32];
+    size_t size = 0;
+    struct trace *trace = NULL;
+    struct json *root = NULL;
+    FILE *out = open_memstream(&text, &size);
+    assert_int_equal(trace_begin(out, "simulated", &trace, NULL), OK);
+    trace_ops(trace, sends, 3, 0);
+    assert_int_equal(trace_end(trace, NULL), OK);
+    fclose(out);
+    assert_int_equal(json_parse(text, "trace", &root, NULL), OK);
+    struct json *events = json_get(root, "traceEvents");
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "SEND_ACT%d s0", i);
+        assert_string_equal(thread_name(events, event(events, "X", name, 0)), threads[i]);
+    }
+    json_free(root);
+    free(text);
 }
 
 int main(void)
@@ -229,7 +309,8 @@ int main(void)
         cmocka_unit_test(trace_begin__escapes_its_title),
         cmocka_unit_test(whole_files__name_the_file_that_cannot_be_written),
         cmocka_unit_test(ops_csv_write_file__gives_a_row_an_op),
-        cmocka_unit_test(trace_write_file__leaves_one_whole_file),
+        cmocka_unit_test(trace_ops__counts_idle_ranks_over_each_step),
+        cmocka_unit_test(trace_ops__gives_overlapping_messages_lanes),
     };
     return cmocka_run_group_tests_name("trace", tests, NULL, NULL);
 }

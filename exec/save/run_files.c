@@ -158,7 +158,7 @@ static bool is_there(const char *path)
 static enum status begin_trace(struct run_files *files, const char *path, struct err *err)
 {
     enum status rc = atomic_open(&files->trace_file, path, err);
-    return rc == OK ? trace_begin(files->trace_file.out, "real", &files->trace, err) : rc;
+    return rc == OK ? trace_begin(files->trace_file.out, "measured", &files->trace, err) : rc;
 }
 
 /* Remove a store with its log and the log's index, which stay if closing could not write them back.
