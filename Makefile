@@ -12,6 +12,7 @@
 #   make gpu-bundle    the same, built, in one folder to carry to a GPU (docs/gpu.md)
 #   make bench         speed, as ratios against a peer in the same run
 #   make truth         predictions beside published measurements (TRUTH_DATA=FOLDER: tests/truth/README.md)
+#   make docs-files    man pages and completion in build/share (part of make)
 #   make check-layers  who may include whom; every header compiles alone
 #   make format        clang-format in place      make format-check   only look
 #   make test-docs     the commands of README.md and of pages in docs, in full
@@ -139,6 +140,7 @@ $(OUT)/bin/elapse-nccl.so: $(patsubst %,$(CUDA_OUT)/%.o,$(SRC_nccl))
 	$(Q)$(CC) -shared $(OPT) $(SANFLAGS) $^ -Wl,--as-needed $(CUDA_LIBS) -lnccl -Wl,--no-undefined -o $@.new && mv $@.new $@
 
 include tests/cudasim/cudasim.mk
+include cli/share/share.mk
 
 define room_lib
 $(OUT)/lib$(1).a: $(call objs,$(1))

@@ -497,7 +497,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
         OPTION("compress", FLAG, &q.compress, NULL,
                "K is the initial length: halve it stepwise for F = 1, 2, ... up to --frozen"),
         OPTION("sizes", STRING, &q.sizes_text, "S,S,...", "cut these sizes instead of a model"),
-        OPTION("device-kind", STRING, &q.device_kind, "KIND",
+        OPTION("device-kind", STRING, &q.device_kind, "DEVICE",
                "with --by time: the device (default rtx5000)", .seen = &seen.device),
         OPTION("microbatch", INT, &q.samples, "N",
                "with --by time: samples of a micro-batch (default 16)", .min = 1, .max = INT32_MAX,
