@@ -28,7 +28,7 @@ static void add_kinds(struct json *config, const struct comparison *c)
 {
     struct json *ops = json_add_array(config, "ops");
     for (int k = 0; k < OP_KIND_COUNT; k++) {
-        if (c->kinds[k].count == 0 || k == OP_RECV_ACT || k == OP_RECV_GRAD)
+        if (c->kinds[k].count == 0)
             continue;
         struct json *op = json_add_object(ops, NULL);
         json_add_string(op, "op", op_kind_name((enum op_kind)k));
@@ -38,6 +38,26 @@ static void add_kinds(struct json *config, const struct comparison *c)
         json_add_double(op, "error",
                         comparison_ratio((double)c->kinds[k].sim_ns, (double)c->kinds[k].real_ns) -
                             1);
+    }
+}
+
+static const char *const message_names[MESSAGE_KINDS] = {"activation", "gradient"};
+
+static void add_messages(struct json *config, const struct comparison *c)
+{
+    struct json *messages = json_add_array(config, "messages");
+    for (int k = 0; k < MESSAGE_KINDS; k++) {
+        const struct message_times *t = &c->messages[k];
+        if (t->count == 0)
+            continue;
+        struct json *one = json_add_object(messages, NULL);
+        json_add_string(one, "message", message_names[k]);
+        json_add_int(one, "count", t->count);
+        json_add_int(one, "compared", t->num_known);
+        json_add_int(one, "real_ns", t->real_ns);
+        json_add_int(one, "sim_ns", t->sim_ns);
+        json_add_double(one, "error", comparison_ratio((double)t->sim_ns, (double)t->real_ns) - 1);
+        json_add_int(one, "posting_ns", t->post_ns);
     }
 }
 
@@ -75,6 +95,12 @@ static struct json *answer_json(const struct command *command, const struct comp
         json_add_bool(config, "noisy", comparison_is_noisy(c, s->noise_limit));
         json_add_int(config, "sim_step_ns", c->sim_step_ns);
         json_add_double(config, "error", c->error);
+        double low, high;
+        if (comparison_interval(c, &low, &high)) {
+            json_add_double(config, "error_low", low);
+            json_add_double(config, "error_high", high);
+            json_add_int(config, "parts", c->num_parts);
+        }
         json_add_double(config, "real_bubble_fraction", c->real_bubble);
         json_add_double(config, "sim_bubble_fraction", c->sim_bubble);
         add_peak(config, "real_peak_bytes", c->real_peak_bytes);
@@ -84,6 +110,7 @@ static struct json *answer_json(const struct command *command, const struct comp
         json_add_string(config, "cost_label", c->cost_label);
         json_add_bool(config, "extrapolated", c->extrapolated);
         add_kinds(config, c);
+        add_messages(config, c);
     }
     json_add_double(root, "median_abs_error", s->median_abs_error);
     json_add_double(root, "worst_abs_error", s->worst_abs_error);
@@ -92,6 +119,51 @@ static struct json *answer_json(const struct command *command, const struct comp
     json_add_int(root, "noisy_configs", s->num_noisy);
     json_add_double(root, "worst_abs_peak_error", s->worst_abs_peak_error);
     return root;
+}
+
+/* Print "+1.2 %" in a column, or nothing if the ratio is not known. */
+static void print_error(double simulated, double measured)
+{
+    const double error = comparison_ratio(simulated, measured) - 1;
+    if (isfinite(error))
+        printf(" %+6.1f %%", 100 * error);
+}
+
+/* The kinds of op and of message of a single configuration. */
+static void print_ops(const struct comparison *c)
+{
+    char real[32], sim[32], post[32];
+    printf("bubble: measured %.1f %%, simulated %.1f %%\n\n", 100 * c->real_bubble,
+           100 * c->sim_bubble);
+    printf("%-10s %6s %12s %12s %8s\n", "op", "count", "measured", "simulated", "error");
+    for (int k = 0; k < OP_KIND_COUNT; k++) {
+        if (c->kinds[k].count == 0)
+            continue;
+        printf("%-10s %6lld %12s %12s", op_kind_name((enum op_kind)k), (long long)c->kinds[k].count,
+               format_ns(c->kinds[k].real_ns, real, sizeof real),
+               format_ns(c->kinds[k].sim_ns, sim, sizeof sim));
+        print_error((double)c->kinds[k].sim_ns, (double)c->kinds[k].real_ns);
+        putchar('\n');
+    }
+    if (c->messages[MESSAGE_ACTIVATION].count + c->messages[MESSAGE_GRADIENT].count == 0)
+        return;
+    printf("\nmessages whose receiver was waiting: median from send to arrival; posting: all "
+           "messages\n%-10s %6s %12s %12s %8s %9s %12s\n",
+           "message", "count", "measured", "simulated", "error", "compared", "posting");
+    for (int k = 0; k < MESSAGE_KINDS; k++) {
+        const struct message_times *t = &c->messages[k];
+        if (t->count == 0)
+            continue;
+        format_ns(t->post_ns, post, sizeof post);
+        if (t->num_known == 0)
+            printf("%-10s %6lld %12s %12s %8s", message_names[k], (long long)t->count, "-", "-",
+                   "-");
+        else
+            printf("%-10s %6lld %12s %12s %+6.1f %%", message_names[k], (long long)t->count,
+                   format_ns(t->real_ns, real, sizeof real), format_ns(t->sim_ns, sim, sizeof sim),
+                   100 * (comparison_ratio((double)t->sim_ns, (double)t->real_ns) - 1));
+        printf(" %9lld %12s\n", (long long)t->num_known, post);
+    }
 }
 
 static void print_table(const struct comparison *configs, int n, const struct comparison_summary *s)
@@ -119,28 +191,16 @@ static void print_table(const struct comparison *configs, int n, const struct co
                    100 * comparison_peak_error(c));
         putchar('\n');
     }
-    if (n == 1) {
-        const struct comparison *c = &configs[0];
-        printf("bubble: measured %.1f %%, simulated %.1f %%\n\n", 100 * c->real_bubble,
-               100 * c->sim_bubble);
-        printf("%-10s %6s %12s %12s %8s\n", "op", "count", "measured", "simulated", "error");
-        for (int k = 0; k < OP_KIND_COUNT; k++) {
-            if (c->kinds[k].count == 0 || k == OP_RECV_ACT || k == OP_RECV_GRAD)
-                continue;
-            double error =
-                comparison_ratio((double)c->kinds[k].sim_ns, (double)c->kinds[k].real_ns) - 1;
-            printf("%-10s %6lld %12s %12s", op_kind_name((enum op_kind)k),
-                   (long long)c->kinds[k].count, format_ns(c->kinds[k].real_ns, real, sizeof real),
-                   format_ns(c->kinds[k].sim_ns, sim, sizeof sim));
-            if (isfinite(error))
-                printf(" %+6.1f %%", 100 * error);
-            putchar('\n');
-        }
-    }
+    if (n == 1)
+        print_ops(&configs[0]);
     putchar('\n');
     if (s->num_noisy < n)
         printf("error of the step time: median %.1f %%, worst %.1f %%\n", 100 * s->median_abs_error,
                100 * s->worst_abs_error);
+    double low, high;
+    if (n == 1 && comparison_interval(&configs[0], &low, &high))
+        printf("error of this run: %+.1f %%; of its %d parts by themselves %+.1f to %+.1f %%\n",
+               100 * configs[0].error, configs[0].num_parts, 100 * low, 100 * high);
     if (s->num_noisy > 0)
         printf("%d of %d configurations too noisy to judge: their step time is not known to %.0f "
                "%%\n",
@@ -285,7 +345,7 @@ static enum status run_config(const struct matrix *m, const struct entry *entry,
         rc = err_set(err, ERR_INFEASIBLE, "--cache on: the run with F=%lld had no cache",
                      (long long)entry->frozen);
     if (rc == OK)
-        comparison_add_run(c, &replay);
+        rc = comparison_add_run(c, &replay, err);
     replay_clear(&replay);
     return rc;
 }
@@ -473,12 +533,10 @@ static enum status compare_run(const struct command *command, const struct run_a
     enum status rc = replay_load(ask->run_dir, ask->db_path, &replay, err);
     if (rc == OK && ask->trace_path)
         rc = trace_both_file(ask->trace_path, ask->run_dir, &replay, err);
-    if (rc == OK && elastic_compare_applies(&replay)) {
+    if (rc == OK && elastic_compare_applies(&replay))
         rc = elastic_compare(command, ask->run_dir, &replay, ask->tolerance, ask->json, err);
-    } else if (rc == OK) {
-        comparison_add_run(&config, &replay);
+    else if (rc == OK && (rc = comparison_add_run(&config, &replay, err)) == OK)
         rc = finish(command, &config, 1, ask->tolerance, ask->json, err);
-    }
     replay_clear(&replay);
     return rc;
 }

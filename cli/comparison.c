@@ -25,7 +25,50 @@ static int64_t middle(const int64_t *sorted, int n)
     return n % 2 ? sorted[n / 2] : sorted[n / 2 - 1] + (sorted[n / 2] - sorted[n / 2 - 1]) / 2;
 }
 
-void comparison_add_run(struct comparison *c, const struct replay *replay)
+static bool is_message(enum op_kind kind)
+{
+    return kind >= OP_SEND_ACT && kind <= OP_RECV_GRAD;
+}
+
+/* Whether two ops are the parts of two ranks in one op that ranks do together. */
+static bool is_joint(struct op a, struct op b)
+{
+    return a.kind == b.kind && (a.kind == OP_NORM || a.kind == OP_TIED ||
+                                (a.kind == OP_ALLREDUCE && a.stage == b.stage && a.arg == b.arg));
+}
+
+/* How long an op of a real step took, without a wait for other ranks. */
+static int64_t real_time(const struct replay *replay, const struct op_row *op)
+{
+    int64_t shortest = op->end_ns - op->start_ns;
+    if (op->op.kind == OP_NORM || op->op.kind == OP_TIED || op->op.kind == OP_ALLREDUCE)
+        for (int64_t i = 0; i < replay->num_ops; i++) {
+            const int64_t ns = replay->ops[i].end_ns - replay->ops[i].start_ns;
+            if (is_joint(op->op, replay->ops[i].op) && ns < shortest)
+                shortest = ns;
+        }
+    return shortest;
+}
+
+static void add_parts(struct comparison *c, const struct replay *replay)
+{
+    for (int i = 0; i < replay->num_parts; i++) {
+        const int64_t ns = replay->part_ns[i];
+        if (c->num_parts == 0 || ns < c->real_low_ns)
+            c->real_low_ns = ns;
+        if (c->num_parts++ == 0 || ns > c->real_high_ns)
+            c->real_high_ns = ns;
+    }
+}
+
+bool comparison_interval(const struct comparison *c, double *low, double *high)
+{
+    *low = comparison_ratio((double)c->sim_step_ns, (double)c->real_high_ns) - 1;
+    *high = comparison_ratio((double)c->sim_step_ns, (double)c->real_low_ns) - 1;
+    return c->num_parts > 0;
+}
+
+enum status comparison_add_run(struct comparison *c, const struct replay *replay, struct err *err)
 {
     double step_spread = comparison_ratio((double)(replay->real_p90_ns - replay->real_p10_ns),
                                           (double)replay->real_step_ns);
@@ -60,12 +103,15 @@ void comparison_add_run(struct comparison *c, const struct replay *replay)
     c->spread = fmax(fmax(c->spread, step_spread), run_spread);
     c->noise = c->num_runs > 1 ? run_spread : step_spread;
     c->error = comparison_ratio((double)c->sim_step_ns, (double)c->real_step_ns) - 1;
+    add_parts(c, replay);
 
     memset(c->kinds, 0, sizeof c->kinds);
     for (int64_t i = 0; i < replay->num_ops; i++) {
         const struct op_row *op = &replay->ops[i];
+        if (is_message((enum op_kind)op->op.kind))
+            continue;
         c->kinds[op->op.kind].count++;
-        c->kinds[op->op.kind].real_ns += op->end_ns - op->start_ns;
+        c->kinds[op->op.kind].real_ns += real_time(replay, op);
         if (is_compute((enum op_kind)op->op.kind)) {
             busy += op->end_ns - op->start_ns;
             span = op->end_ns > span ? op->end_ns : span;
@@ -73,10 +119,13 @@ void comparison_add_run(struct comparison *c, const struct replay *replay)
     }
     for (int64_t i = 0; i < replay->sim.num_ops; i++) {
         const struct sim_op *op = &replay->sim.ops[i];
-        c->kinds[op->op.kind].sim_ns += op->end_ns - op->start_ns;
+        if (!is_message((enum op_kind)op->op.kind))
+            c->kinds[op->op.kind].sim_ns += op->end_ns - op->start_ns;
     }
     c->real_bubble =
         1 - comparison_ratio((double)busy, (double)span * c->num_ranks * c->num_replicas);
+    return message_times(replay->ops, replay->num_ops, &replay->sim, &replay->workload, c->messages,
+                         err);
 }
 
 double comparison_peak_error(const struct comparison *c)

@@ -9,12 +9,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cli/message_times.h"
 #include "cli/replay.h"
 
 #define COMPARISONS_MAX 256 /* configurations of a summary */
 #define COMPARISON_RUNS_MAX 9
 
-/* Time of one kind of op over a step, all ranks together. */
+/* Time of one kind of op over a step, all ranks together. Of an op that ranks do together, the real
+ * time of each rank is that of the rank that came last: the others waited for it. */
 struct kind_time {
     int64_t count, real_ns, sim_ns;
 };
@@ -33,8 +35,13 @@ struct comparison {
     double spread; /* (p90 - p10) / median of the steps, or the spread of the runs if larger */
     double noise;  /* uncertainty of the median: spread of the runs; of one run, of its steps */
     double error;  /* simulated / measured - 1 */
-    double real_bubble, sim_bubble; /* NaN: no ops were recorded */
-    struct kind_time kinds[OP_KIND_COUNT];
+    /* The smallest and the largest median step of the parts of all runs (replay.h); 0: there are
+     * too few steps. */
+    int64_t real_low_ns, real_high_ns;
+    int num_parts;
+    double real_bubble, sim_bubble;        /* NaN: no ops were recorded */
+    struct kind_time kinds[OP_KIND_COUNT]; /* without messages */
+    struct message_times messages[MESSAGE_KINDS];
     int64_t real_peak_bytes, sim_peak_bytes; /* of the rank that holds most; 0: not known */
     bool cache_unknown; /* the run read the cache, but the profile has no read time; 0 was used */
     bool extrapolated;  /* sizes are outside the measured range */
@@ -42,8 +49,12 @@ struct comparison {
     char cost_label[96], note[256];
 };
 
-/* Add a run, at most COMPARISON_RUNS_MAX. */
-void comparison_add_run(struct comparison *c, const struct replay *replay);
+/* Add a run, at most COMPARISON_RUNS_MAX. ERR_NOMEM. */
+enum status comparison_add_run(struct comparison *c, const struct replay *replay, struct err *err);
+
+/* The errors that the parts of the runs allow: simulated / measured - 1 for the slowest and for the
+ * fastest part. False: there are too few steps. */
+bool comparison_interval(const struct comparison *c, double *low, double *high);
 
 /* Simulated / measured - 1 of the memory; NaN if either is not known. */
 double comparison_peak_error(const struct comparison *c);

@@ -83,6 +83,14 @@ static enum status count_steps(struct replay *replay, bool cached, struct err *e
         return err_nomem(err);
     for (int64_t i = 0; i < count; i++)
         times[i] = replay->steps[first + i].step_ns;
+    if (count >= REPLAY_PARTS * REPLAY_PART_STEPS)
+        replay->num_parts = REPLAY_PARTS;
+    for (int p = 0; p < replay->num_parts; p++) { /* each part is sorted; then the whole is */
+        const int64_t from = count * p / REPLAY_PARTS,
+                      n_part = count * (p + 1) / REPLAY_PARTS - from;
+        qsort(times + from, (size_t)n_part, sizeof *times, compare_int64);
+        replay->part_ns[p] = times[from + n_part / 2];
+    }
     qsort(times, (size_t)count, sizeof *times, compare_int64);
     replay->num_counted = count;
     replay->real_step_ns = times[count / 2];

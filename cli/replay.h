@@ -18,6 +18,12 @@
 
 struct json;
 
+/* The counted steps are cut into six parts of equal length that follow one another. Were their
+ * medians independent, the true median would lie between the smallest and the largest of six with a
+ * probability of 1 - 2 / 2^6 = 97 %. */
+#define REPLAY_PARTS 6
+#define REPLAY_PART_STEPS 2 /* a part has at least as many */
+
 struct replay {
     struct run_info info;
     struct job job; /* its cluster describes the machines of the run */
@@ -33,6 +39,8 @@ struct replay {
     struct step_row *steps;                         /* owned; all steps of the run */
     int64_t num_counted;                            /* steps of the last plan, after warm-up */
     int64_t real_step_ns, real_p10_ns, real_p90_ns; /* median and percentiles of these steps */
+    int num_parts;                                  /* REPLAY_PARTS, or 0: too few steps */
+    int64_t part_ns[REPLAY_PARTS]; /* median step of each part of the counted steps, in order */
     int64_t op_step; /* the step with recorded ops that is nearest to the median; -1: none */
     int64_t peak_bytes, pool_bytes; /* of the rank that holds most: recorded; by pool_memory() */
     int64_t num_ops;

@@ -69,8 +69,11 @@ for schedule in gpipe 1f1b; do
         "$(percent "$(field "$out/sim-$schedule.json" bubble_fraction)")"
 done
 echo "measured 1f1b      $(ms "$(field "$out/compare.json" real_step_ns)") a step, bubble $(percent "$(field "$out/compare.json" real_bubble_fraction)"); spread of equal steps $(percent "$(field "$out/compare.json" spread)")"
-error=$(field "$out/compare.json" worst_abs_error || true) # null where equal steps spread too much to tell
-[ -n "$error" ] && off="off by $(percent "$error")" || off="how far off: too noisy to say"
+signed() { awk -v x="$1" 'BEGIN { printf "%+.1f %%", 100 * x }'; }
+low=$(field "$out/compare.json" error_low || true) # null where the run is too short to have parts
+off="off by $(signed "$(field "$out/compare.json" error)")"
+[ -z "$low" ] || off+="; of six parts of the run $(signed "$low") to $(signed "$(field "$out/compare.json" error_high)")"
+grep -q '"noisy":true' "$out/compare.json" && off+=" (the machine is noisy)"
 echo "prediction         $(ms "$(field "$out/compare.json" sim_step_ns)"), $off"
 printf 'loss               %.3f -> %.3f in %d steps\n' "$first" "$(field "$out/train.json" final_loss)" "$rows"
 echo "accuracy           $(percent "$(field "$out/train.json" initial_accuracy)") before, $(percent "$(field "$out/train.json" eval_accuracy)") after"

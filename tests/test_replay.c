@@ -153,6 +153,27 @@ static void replay_load__predicts_exactly_when_the_machine_is_the_simulator(void
     replay_clear(&replay); /* safe twice */
 }
 
+static void replay_load__has_the_median_of_each_part_of_the_run(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/elapse-replay-XXXXXX";
+    int64_t extra_ns[REPLAY_WARMUP + 20] = {0}, step_ns;
+    struct replay replay = {0};
+    assert_non_null(mkdtemp(dir));
+    for (int i = 0; i < 20; i++) /* parts of 3, 3, 4, 3, 3, 4 steps */
+        extra_ns[REPLAY_WARMUP + i] = 1000 * i;
+    write_run(dir, plan_text, extra_ns, REPLAY_WARMUP + 20, 100, &step_ns);
+    enum status rc = replay_read(dir, &replay, NULL);
+    remove_run(dir);
+    assert_int_equal(rc, OK);
+    static const int middles[REPLAY_PARTS] = {1, 4, 8, 11, 14, 18};
+    assert_int_equal(replay.num_parts, REPLAY_PARTS);
+    for (int p = 0; p < REPLAY_PARTS; p++)
+        assert_int_equal(replay.part_ns[p], step_ns + 1000 * middles[p]);
+    assert_int_equal(replay.real_step_ns, step_ns + 10000);
+    replay_clear(&replay);
+}
+
 static void replay_load__skips_the_epoch_that_fills_the_cache(void **state)
 {
     (void)state;
@@ -241,6 +262,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replay_load__predicts_exactly_when_the_machine_is_the_simulator),
+        cmocka_unit_test(replay_load__has_the_median_of_each_part_of_the_run),
         cmocka_unit_test(replay_load__skips_the_epoch_that_fills_the_cache),
         cmocka_unit_test(replay_load__puts_ranks_on_the_nodes_they_ran_on),
         cmocka_unit_test(replay_load__refuses_what_is_no_run),
