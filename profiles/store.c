@@ -120,8 +120,11 @@ enum status store_end(struct store *store, enum status rc, struct err *err)
 static enum status default_path(char *path, size_t size, struct err *err)
 {
     const char *own = getenv("ELAPSE_DB"), *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
-    const struct passwd *user = home && *home ? NULL : getpwuid(getuid());
+    char names[4096]; /* of the user's entry; getpwuid() would share its buffer with all threads */
+    struct passwd entry, *user = NULL;
     int length;
+    if (!home || !*home)
+        getpwuid_r(getuid(), &entry, names, sizeof names, &user);
     if (user)
         home = user->pw_dir;
     if (own && *own)
