@@ -20,7 +20,7 @@
 #include "profiles/job_json.h"
 #include "profiles/plan_json.h"
 #include "profiles/profile_cost.h"
-#include "sim/elastic_run.h"
+#include "sim/plan_judge.h"
 
 struct request {
     const char *job_path, *db_path, *out_path, *cost_text;
@@ -52,28 +52,6 @@ static struct job as_released(const struct job *job)
     return released;
 }
 
-/* Replace the step time of the chosen plan by the one of the event engine. */
-static enum status judge_chosen(const struct planner_judge *judge, struct planner_result *result,
-                                struct err *err)
-{
-    struct plan *plan = &result->plan;
-    struct err why = {0};
-    int64_t step_ns;
-    const enum status rc = judge->step_ns(judge->ctx, plan, &step_ns, &why);
-    if (rc == ERR_INFEASIBLE) /* too large to simulate */
-        return OK;
-    if (rc != OK)
-        return err_copy(err, &why);
-    if (step_ns > plan->step_ns)
-        plan->step_ns = step_ns;
-    result->samples_per_s =
-        (double)plan->num_replicas * (double)plan->batch / (double)plan->step_ns * 1e9;
-    result->gap = (double)plan->step_ns / (double)result->lower_bound_ns - 1;
-    result->best[0].judged_ns = plan->step_ns;
-    result->best[0].samples_per_s = result->samples_per_s;
-    return OK;
-}
-
 /* Plan a job with F layers frozen. */
 static void solve(const struct request *q, const struct job *job, const struct cost *cost,
                   int num_frozen, bool cached, struct plan_answer *answer)
@@ -89,7 +67,7 @@ static void solve(const struct request *q, const struct job *job, const struct c
     enum status rc =
         plan_for(job, &setting, &state, q->simulate ? &judge : NULL, &answer->result, &answer->err);
     if (rc == OK && !q->simulate && !q->no_simulate)
-        rc = judge_chosen(&judge, &answer->result, &answer->err);
+        rc = plan_judge_chosen(&engine, &answer->result, &answer->err);
     if (rc != OK && answer->err.status == OK)
         err_set(&answer->err, ERR_INFEASIBLE, "no plan");
     answer->solve_ns = clock_now_ns() - start;

@@ -131,40 +131,7 @@ static enum status view_init(struct cached_view *view, const struct model *model
     return OK;
 }
 
-/* ---- plans ---- */
-
-static enum status simulate(const struct plan_judge *on, const struct plan *plan,
-                            const struct sim_options *options, int64_t *step_ns, double *bubble,
-                            struct err *err)
-{
-    struct workload workload = {0};
-    struct schedule full = {0};
-    struct sim_result result = {0};
-    struct sim_options quiet = *options;
-    quiet.record_ops = false;
-    enum status rc = sim_check_size(plan, err);
-    if (rc == OK)
-        rc = plan_lower(&on->setting, plan, NULL, &workload, &full, err);
-    if (rc == OK)
-        rc = sim_step(&full, &workload, &on->setting, plan, &quiet, &result, err);
-    if (rc == OK) {
-        *step_ns = result.step_ns;
-        *bubble = result.bubble_fraction;
-        if (on->extrapolated && workload.extrapolated)
-            *on->extrapolated = true;
-    }
-    workload_clear(&workload);
-    schedule_clear(&full);
-    sim_result_clear(&result);
-    return rc;
-}
-
-enum status plan_judge_step(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err)
-{
-    static const struct sim_options plain = {.seed = 1};
-    double bubble;
-    return simulate(ctx, plan, &plain, step_ns, &bubble, err);
-}
+/* ---- changes of plan ---- */
 
 /* Set the time and bytes of the change from the old plan to the next one. */
 static enum status transition_parts(struct runner *run, const struct plan *old,
@@ -291,7 +258,7 @@ static enum status simulate_step(struct runner *run, struct step_cost *step)
         }
     }
     if (rc == OK)
-        rc = simulate(&on, &plan, run->options, &step->ns, &step->bubble, run->err);
+        rc = plan_simulate(&on, &plan, run->options, &step->ns, &step->bubble, run->err);
     run->steps_simulated++;
     view_clear(&view);
     plan_clear(&plan);

@@ -32,7 +32,7 @@
 #define ELAPSE_SIM_ELASTIC_RUN_H
 
 #include "partition/job.h"
-#include "sim/engine.h"
+#include "sim/plan_judge.h"
 
 /* One epoch of a run. The members that describe a plan are those of the plan at its end. Times
  * cover the whole epoch. */
@@ -79,15 +79,5 @@ void elastic_run_clear(struct elastic_run *run);
  * times per sample are compared, because the runs may have different numbers of samples. 0: the run
  * takes no time. */
 double elastic_speedup(const struct elastic_run *run, const struct elastic_run *other);
-
-/* The context of plan_judge_step(). */
-struct plan_judge {
-    struct setting setting;
-    bool *extrapolated; /* set if a step uses extrapolated costs; may be NULL */
-};
-/* A function for planner_judge.step_ns: the step time of a plan by the event engine, where
- * transfers share links. ERR_INFEASIBLE: out of memory, or sim_check_size() refuses the step. */
-enum status plan_judge_step(void *judge, const struct plan *plan, int64_t *step_ns,
-                            struct err *err);
 
 #endif
