@@ -57,9 +57,10 @@ SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 BASE := -std=c11 -D_GNU_SOURCE -I. $(WARN) $(OPT) $(SANFLAGS) -pthread
 VERSION := 0.1.0
 DEFS := -DELAPSE_VERSION='"$(VERSION)"'
-CFLAGS_partition := -ffp-contract=off
-CFLAGS_profiles := -ffp-contract=off $(shell pkg-config --cflags sqlite3 libcjson 2>/dev/null)
-CFLAGS_sim := -ffp-contract=off
+# The rooms of libelapse (library/library.mk): one object for programs and library.
+CFLAGS_partition := -ffp-contract=off -fPIC -fvisibility=hidden
+CFLAGS_profiles := $(CFLAGS_partition) $(shell pkg-config --cflags sqlite3 libcjson 2>/dev/null)
+CFLAGS_sim := $(CFLAGS_partition)
 CFLAGS_cli := -ffp-contract=off -DELAPSE_LAUNCHER='"$(LAUNCHER)"'
 CFLAGS_exec := $(shell pkg-config --cflags $(MPI_PC) openblas libcrypto 2>/dev/null) -fopenmp
 CFLAGS_exec/cpu := -O3 -march=$(ARCH) -ffp-contract=fast -fno-math-errno -fno-trapping-math
@@ -75,7 +76,7 @@ NVCCFLAGS := -std=c++17 -O3 -I. $(DEFS) $(CUDA_DEFS) --expt-relaxed-constexpr -X
   $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
   -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
 
-HASH := $(shell echo '$(CC) $(BASE) $(DEFS) $(CFLAGS_exec) $(ARCH)' | cksum | cut -d' ' -f1)
+HASH := $(shell echo '$(CC) $(BASE) $(DEFS) $(CFLAGS_partition) $(CFLAGS_exec) $(ARCH)' | cksum | cut -d' ' -f1)
 OUT := build/$(HASH)
 CUDA_OUT := $(OUT)/cuda-$(shell echo '$(NVCC) $(NVCCFLAGS)' | cksum | cut -d' ' -f1)
 Q := $(if $(V),,@)
@@ -88,9 +89,10 @@ SRC_cli := $(filter-out cli/main.c,$(wildcard cli/*.c))
 SRC_exec := $(filter-out exec/cuda/% exec/comm/nccl_device.c,$(wildcard exec/*/*.c))
 SRC_nccl := exec/comm/nccl_device.c partition/status.c
 SRC_cuda := $(wildcard exec/cuda/*.c exec/cuda/*.cu) partition/status.c partition/units.c
-ROOMS := partition profiles sim cli $(if $(filter 1,$(EXEC)),exec)
+ROOMS := partition profiles sim library cli $(if $(filter 1,$(EXEC)),exec)
 objs = $(patsubst %,$(OUT)/%.o,$(SRC_$(1)))
 libs = $(foreach r,$(1),$(OUT)/lib$(r).a)
+include library/library.mk
 
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 EXEC_TESTS := $(patsubst tests/%.c,%,$(shell grep -l '"exec/' tests/test_*.c 2>/dev/null))
@@ -102,15 +104,15 @@ TEST_FILTER := $(OUT)/tests/cmocka_filter.c.o
 BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 FAIL_MPI := $(if $(filter 1,$(EXEC)),$(if $(SAN),,$(OUT)/tests/fail_mpi.so))
 # A test links the rooms it includes, and what those rooms include.
-rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\|cli\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
-link_rooms = $(filter exec cli,$(1)) $(if $(filter sim cli,$(1)),sim) $(if $(filter profiles exec cli,$(1)),profiles) partition
+rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\|cli\|library\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
+link_rooms = $(filter exec cli library,$(1)) $(if $(filter sim cli library,$(1)),sim) $(if $(filter profiles exec cli library,$(1)),profiles) partition
 
 .PHONY: all found deps test test-slow test-emulated test-all run-tests test-docs demo bench truth check-layers format format-check golden clean help lib tests gpu-check gpu-bundle gpu-bundle-folder gpu-rehearsal list-tests
 BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(OUT)/bin/elapse-exec) \
   $(if $(filter 1,$(HAVE_CUDA)),$(OUT)/bin/elapse-cuda.so $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/bin/elapse-nccl.so))
 
-all: found $(if $(wildcard cli/main.c),$(BIN)) lib
-	@mkdir -p build && ln -sfn $(HASH)/bin build/bin
+all: found $(if $(wildcard cli/main.c),$(BIN)) lib $(LIBRARY)
+	@mkdir -p build && ln -sfn $(HASH)/bin build/bin && ln -sfn $(HASH)/lib build/lib
 lib: $(call libs,$(ROOMS))
 found:
 	@echo "mpi: $(if $(filter 1,$(MPI)),yes ($(MPI_PC)),no)  blas: $(if $(filter 1,$(BLAS)),yes,no)  libcrypto: $(if $(filter 1,$(CRYPTO)),yes,no)  sqlite: $(if $(filter 1,$(SQLITE)),yes,no)  cjson: $(if $(filter 1,$(CJSON)),yes,no)  cmocka: $(if $(filter 1,$(CMOCKA)),yes,no)  cuda: $(if $(filter 1,$(CUDA)),yes ($(NVCC)),no (CPU executor only))"
@@ -147,7 +149,7 @@ $(OUT)/lib$(1).a: $(call objs,$(1))
 	$(if $(Q),@echo "  AR  lib$(1).a")
 	$(Q)rm -f $$@ && ar rcs $$@ $$^
 endef
-$(foreach r,partition profiles sim exec cli,$(eval $(call room_lib,$(r))))
+$(foreach r,partition profiles sim exec cli library,$(eval $(call room_lib,$(r))))
 
 # The schema and the shipped profiles as C text: every line a quoted string.
 SQL := profiles/schema.sql $(sort $(wildcard profiles/shipped/*.sql))
@@ -158,7 +160,7 @@ $(OUT)/profiles/sql_text.c: $(SQL)
 	    sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $$f; echo '},'; done; \
 	  echo '{0, 0}};'; } > $@
 $(OUT)/profiles/sql_text.c.o: $(OUT)/profiles/sql_text.c
-	$(Q)$(CC) $(BASE) -c $< -o $@
+	$(Q)$(CC) $(BASE) $(CFLAGS_profiles) -c $< -o $@
 $(OUT)/libprofiles.a: $(OUT)/profiles/sql_text.c.o
 
 $(OUT)/cli/gnuplot.c.o: $(wildcard plots/*.gp)
@@ -222,7 +224,7 @@ golden: all
 check-layers:
 	@tests/check-layers.sh
 
-FORMATTED := $(wildcard $(foreach r,partition profiles sim exec exec/* cli tests tests/bench,$(r)/*.[ch] $(r)/*.cu $(r)/*.cuh))
+FORMATTED := $(wildcard $(foreach r,partition profiles sim exec exec/* cli library examples/library tests tests/bench,$(r)/*.[ch] $(r)/*.cu $(r)/*.cuh))
 format:
 	clang-format -i $(FORMATTED)
 format-check:

@@ -17,7 +17,7 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 cd "${ROOT:-$here/..}" || exit 3
 failed=0
-rooms="partition profiles sim exec cli"
+rooms="partition profiles sim exec cli library"
 may_include() {
     case $1 in
     partition) echo "partition" ;;
@@ -25,6 +25,7 @@ may_include() {
     sim) echo "partition|sim" ;;
     exec) echo "partition|profiles|exec" ;;
     cli) echo "partition|profiles|sim|cli" ;;
+    library) echo "partition|profiles|sim|library" ;;
     esac
 }
 sources() { # of a room

@@ -1,0 +1,52 @@
+/* library/handles.h - what the opaque handles of elapse.h hold, and what all its functions share. */
+#ifndef ELAPSE_LIBRARY_HANDLES_H
+#define ELAPSE_LIBRARY_HANDLES_H
+
+#include <locale.h>
+
+#include "library/elapse.h"
+#include "partition/job.h"
+#include "partition/planner.h"
+#include "profiles/profile_cost.h"
+#include "sim/elastic_run.h"
+
+/* The members are owned. */
+struct elapse_job {
+    struct job job;
+    struct cost_handle cost;
+};
+
+struct elapse_plan {
+    struct plan plan;
+    int64_t *stage_ns; /* NULL: not known */
+    double samples_per_s;
+    int64_t lower_bound_ns, candidates;
+};
+
+struct elapse_step {
+    struct sim_result result;
+    double samples_per_s;
+    bool extrapolated;
+};
+
+struct elapse_run {
+    struct elastic_run run;
+};
+
+/* From here to call_end() the calling thread reads and writes numbers as in the "C" locale. The
+ * program's own locale stays. */
+struct call {
+    locale_t c, before;
+    struct err err;
+};
+void call_begin(struct call *call);
+/* Hand the failure to the caller, whose error may be NULL, and return its status. */
+enum elapse_status call_end(struct call *call, enum status rc, struct elapse_error *error);
+
+/* Copy a struct of ours to the caller's, of which only the first `size` bytes exist. Both begin with
+ * their size. What the caller has and we do not know becomes zero. */
+void copy_out(const void *ours, size_t our_size, void *theirs);
+/* The same for options of the caller, which may be NULL. */
+void copy_in(void *ours, size_t our_size, const void *theirs);
+
+#endif
