@@ -142,6 +142,7 @@ $(OUT)/bin/elapse-nccl.so: $(patsubst %,$(CUDA_OUT)/%.o,$(SRC_nccl))
 	$(Q)$(CC) -shared $(OPT) $(SANFLAGS) $^ -Wl,--as-needed $(CUDA_LIBS) -lnccl -Wl,--no-undefined -o $@.new && mv $@.new $@
 
 include tests/cudasim/cudasim.mk
+include profiles/build_facts.mk
 include cli/share/share.mk
 
 define room_lib

@@ -11,6 +11,7 @@
 #include "cli/help.h"
 #include "cli/launch.h"
 #include "partition/units.h"
+#include "profiles/build_facts.h"
 
 static const struct command *const table[] = {
     &command_model,  &command_balance,    &command_freeze,   &command_schedule, &command_plan,
@@ -91,14 +92,21 @@ static enum status run(int argc, char **argv, struct err *err)
     const bool version = strcmp(argv[1], "--version") == 0;
     const bool help = strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
                       strcmp(argv[1], "-h") == 0;
-    const int most = version ? 2 : help ? 3 : argc;
+    const bool as_json = version && argc > 2 && strcmp(argv[2], "--json") == 0;
+    const int most = version ? 2 + as_json : help ? 3 : argc;
     if (argc > most) {
         enum status rc = err_set(err, ERR_INPUT, "unexpected argument '%.128s'", argv[most]);
         err_hint(err, "'elapse --help' lists the commands");
         return rc;
     }
+    if (as_json) {
+        const struct command self = {.name = "version"};
+        struct json *json = command_json(&self);
+        build_facts_to_json(json);
+        return command_answer(json, err);
+    }
     if (version) {
-        printf("elapse %s\n", ELAPSE_VERSION);
+        build_facts_print("elapse");
         return OK;
     }
     if (help && argc == 2) {

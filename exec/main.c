@@ -19,6 +19,7 @@
 #include "exec/save/export.h"
 #include "partition/options.h"
 #include "partition/units.h"
+#include "profiles/build_facts.h"
 #include "profiles/job_json.h"
 
 #define HELP_MAX 16384     /* bytes */
@@ -491,6 +492,25 @@ static void fail_alone(const struct comm *comm, const struct err *err)
     comm_abort(comm, exit_code(err->status));
 }
 
+static int print_version(int argc, char **argv)
+{
+    enum status rc = OK;
+    struct err err = {0};
+    if (argc == 3 && strcmp(argv[2], "--json") == 0) {
+        struct json *root = answer_new("version");
+        build_facts_to_json(root);
+        rc = print_json(root, &err);
+        json_free(root);
+    } else if (argc == 2) {
+        build_facts_print("elapse-exec");
+    } else {
+        rc = err_set(&err, ERR_INPUT, "--version takes --json only");
+    }
+    if (rc != OK)
+        report(&err);
+    return exit_code(rc);
+}
+
 int main(int argc, char **argv)
 {
     const struct exec_command *command = NULL;
@@ -506,6 +526,8 @@ int main(int argc, char **argv)
             command = &commands[i];
     for (int i = 1; i < argc; i++)
         help |= strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "--help=rows") == 0;
+    if (argc > 1 && strcmp(argv[1], "--version") == 0)
+        return print_version(argc, argv);
     if (!command) {
         FILE *out = help ? stdout : stderr;
         fprintf(out, "usage: elapse-exec COMMAND [options]; mpirun -n RANKS in front\n");

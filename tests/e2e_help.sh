@@ -48,4 +48,20 @@ awk -F'\t' -v OFS='\t' 'BEGIN { n["command"] = 5; n["option"] = 7; n["topic"] = 
 report $? "--help=rows: every line is of a known kind" <"$tmp/rows.bad"
 diff <(awk -F'\t' '$1 == "key" { print $2 }' "$tmp/rows" | sort) <(section job keys: | sort) >"$tmp/keys.diff"
 report $? "its keys are those of the topic job" <"$tmp/keys.diff"
+
+# What the programs were built from.
+for program in "$elapse" "$elapse-exec"; do
+    name=$(basename "$program")
+    [ -x "$program" ] || { skip "$name --version" "not built here"; continue; }
+    "$program" --version --json >"$tmp/version.json"
+    python3 - "$tmp/version.json" "$("$program" --version)" <<'PY' >"$tmp/version.out" 2>&1
+import json, re, sys
+facts, text = json.load(open(sys.argv[1])), sys.argv[2].splitlines()
+assert facts["schema"] == 1 and text[0].split()[1] == facts["version"], text
+for key in "date compiler flags mpi blas cuda cuda_archs sqlite".split():
+    assert facts[key] and any(line.split(None, 1) == [key, facts[key]] for line in text[1:]), key
+assert re.fullmatch(r"\d{4}-\d\d-\d\d", facts["date"]) and re.fullmatch("[0-9a-f]*(-dirty)?", facts["commit"])
+PY
+    report $? "$name --version: facts as lines and as JSON" <"$tmp/version.out"
+done
 finish
