@@ -14,7 +14,10 @@
 #include "profiles/clock.h"
 
 #define HOST_PLACE "{}" /* in the words of a probe */
-enum { POLL_NS = 20000000 };
+enum {
+    POLL_NS = 20000000,
+    MAX_SLOTS = 1 << 20 /* of a line of hosts; sums of it fit 63 bits */
+};
 
 /* --- the launcher's words ----------------------------------------------------------------------- */
 
@@ -42,12 +45,13 @@ static int host_option(const char *word)
     return -1;
 }
 
-/* Add slots to a host, which is new or known. slots 0: none were given, which counts as one more
- * place if the host is named again. */
+/* Add slots to a host, which is new or known. slots 0 or less: none were given, which counts as one
+ * more place if the host is named again. */
 static enum status add_host(struct members *m, const char *name, size_t len, int64_t slots,
                             struct err *err)
 {
     struct member *host = NULL;
+    slots = slots < 0 ? 0 : slots < MAX_SLOTS ? slots : MAX_SLOTS;
     for (int i = 0; i < m->num_hosts && !host; i++)
         if (strlen(m->hosts[i].name) == len && strncmp(m->hosts[i].name, name, len) == 0)
             host = &m->hosts[i];
@@ -71,10 +75,19 @@ static enum status read_list(struct members *m, const char *text, struct err *er
         const size_t len = strcspn(text, ","), name = strcspn(text, ":,");
         const int64_t slots = name < len ? strtoll(text + name + 1, NULL, 10) : 0;
         if (name > 0)
-            rc = add_host(m, text, name, slots > 0 ? slots : 0, err);
+            rc = add_host(m, text, name, slots, err);
         text += len + (text[len] == ',');
     }
     return rc;
+}
+
+/* The number behind the word "slots=", not that of "max_slots="; 0: there is none. */
+static int64_t slots_in(const char *text)
+{
+    for (const char *at = strstr(text, "slots="); at; at = strstr(at + 1, "slots="))
+        if (at > text && (at[-1] == ' ' || at[-1] == '\t'))
+            return strtoll(at + strlen("slots="), NULL, 10);
+    return 0;
 }
 
 /* Lines "name slots=N" (Open MPI) or "name:N" (Hydra); # begins a comment. */
@@ -89,14 +102,10 @@ static enum status read_file(struct members *m, const char *path, struct err *er
         line[strcspn(line, "#\r\n")] = '\0';
         const char *name = line + strspn(line, " \t");
         const size_t len = strcspn(name, " \t:");
-        const char *slots = strstr(name + len, "slots=");
-        int64_t n = 0;
-        if (slots && strncmp(slots - 4, "max_", 4) != 0)
-            n = strtoll(slots + 6, NULL, 10);
-        else if (name[len] == ':')
-            n = strtoll(name + len + 1, NULL, 10);
+        const int64_t n =
+            name[len] == ':' ? strtoll(name + len + 1, NULL, 10) : slots_in(name + len);
         if (len > 0)
-            rc = add_host(m, name, len, n > 0 ? n : 0, err);
+            rc = add_host(m, name, len, n, err);
     }
     fclose(in);
     return rc;
