@@ -11,6 +11,7 @@
 #   make gpu-check     all that wants a GPU: tests, ranks, profile, table beside PyTorch
 #   make gpu-bundle    the same, built, in one folder to carry to a GPU (docs/gpu.md)
 #   make bench         speed, as ratios against a peer in the same run
+#   make fuzz          the parsers under libFuzzer (clang): ONLY="job plan" SECONDS=60
 #   make truth         predictions beside published measurements (TRUTH_DATA=FOLDER: tests/truth/README.md)
 #   make docs-files    man pages and completion in build/share (part of make)
 #   make check-layers  who may include whom; every header compiles alone
@@ -144,6 +145,7 @@ $(OUT)/bin/elapse-nccl.so: $(patsubst %,$(CUDA_OUT)/%.o,$(SRC_nccl))
 include tests/cudasim/cudasim.mk
 include profiles/build_facts.mk
 include cli/share/share.mk
+include tests/fuzz/fuzz.mk
 
 define room_lib
 $(OUT)/lib$(1).a: $(call objs,$(1))
@@ -173,7 +175,7 @@ $(OUT)/bin/elapse-exec: $(OUT)/exec/main.c.o $(call libs,exec profiles partition
 	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $^ $(LIBS_exec) $(LIBS_base) -o $@
 
 define test_bin
-$(OUT)/tests/$(1): $(OUT)/$(2).o $(if $(filter tests/test_%,$(2)),$(TEST_FILTER)) $(call libs,$(call link_rooms,$(call rooms_of,$(2))))
+$(OUT)/tests/$(1): $(patsubst %,$(OUT)/%.o,$(2) $(SRC_$(1))) $(if $(filter tests/test_%,$(2)),$(TEST_FILTER)) $(call libs,$(call link_rooms,$(call rooms_of,$(2) $(SRC_$(1)))))
 	@mkdir -p $$(@D)
 	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $$^ $(if $(filter exec,$(call rooms_of,$(2))),$(LIBS_exec)) $(LIBS_base) -lcmocka -o $$@
 endef
@@ -225,7 +227,7 @@ golden: all
 check-layers:
 	@tests/check-layers.sh
 
-FORMATTED := $(wildcard $(foreach r,partition profiles sim exec exec/* cli library examples/library tests tests/bench,$(r)/*.[ch] $(r)/*.cu $(r)/*.cuh))
+FORMATTED := $(wildcard $(foreach r,partition profiles sim exec exec/* cli library examples/library tests tests/bench tests/fuzz,$(r)/*.[ch] $(r)/*.cu $(r)/*.cuh))
 format:
 	clang-format -i $(FORMATTED)
 format-check:

@@ -1,0 +1,170 @@
+/* Data sets, tokenizers and pictures. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "exec/data/bpe.h"
+#include "exec/data/dataset_open.h"
+#include "exec/data/image_file.h"
+#include "exec/data/wordpiece.h"
+#include "tests/fuzz/fuzz.h"
+
+void fuzz_image(const uint8_t *data, size_t size)
+{
+    struct pixels head = {0}, pixels = {0};
+    struct err err = {0}, second = {0};
+    fuzz_put("image", data, size);
+    const bool peeked = fuzz_judge(image_peek(fuzz_path("image"), &head, &err), &err);
+    if (!fuzz_judge(image_read(fuzz_path("image"), &pixels, &second), &second))
+        return;
+    if (!peeked || head.width != pixels.width || head.height != pixels.height)
+        fuzz_wrong("a picture has another size than its header says");
+    float *planes = malloc(3 * 8 * 8 * sizeof *planes);
+    if (planes && image_square(&pixels, 8, planes, NULL) != OK)
+        fuzz_wrong("a picture cannot be scaled");
+    free(planes);
+    free(pixels.rgb);
+}
+
+static const char words[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n##b\nc\nthe\n##s\n.\n,\n";
+
+/* Read the first and the last sample of each split: what the reader has accepted is readable. */
+static void use_samples(const struct dataset *data)
+{
+    const size_t pixels = (size_t)data->channels * (size_t)data->image * (size_t)data->image;
+    const size_t seq = (size_t)data->seq;
+    float *image = malloc((pixels + 1) * sizeof *image);
+    int32_t *tokens = malloc((4 * (seq + 2)) * sizeof *tokens);
+    if (!image || !tokens)
+        fuzz_wrong("no memory");
+    const struct sample_out out = {.image = data->image ? image : NULL,
+                                   .tokens = seq ? tokens : NULL,
+                                   .token_types = seq ? tokens + seq : NULL,
+                                   .labels = tokens + 2 * seq,
+                                   .length = tokens + 3 * seq + 4};
+    for (int split = 0; split < SPLIT_COUNT; split++)
+        for (int last = 0; last < 2 && data->num_samples[split] > 0; last++) {
+            struct err err = {0};
+            const int64_t id = last ? data->num_samples[split] - 1 : 0;
+            if (!fuzz_judge(data->sample(data, (enum split)split, id, &out, &err), &err))
+                fuzz_wrong(err.msg);
+        }
+    free(image);
+    free(tokens);
+}
+
+/* Open what lies in the scratch folder. path, vocab: names in it. */
+static void use_data(const char *model, enum data_kind kind, const char *path, const char *vocab)
+{
+    struct job job = {0};
+    struct dataset data = {0};
+    struct err err = {0};
+    job_defaults(&job);
+    if (model_parse(model, &job.model, &err) != OK)
+        fuzz_wrong(err.msg);
+    job.data.kind = kind;
+    job.data.path = strdup(fuzz_path(path));
+    job.data.vocab = vocab ? strdup(fuzz_path(vocab)) : NULL;
+    if (fuzz_judge(dataset_open(&job, &data, &err), &err)) {
+        use_samples(&data);
+        dataset_clear(&data);
+    }
+    job_clear(&job);
+}
+
+void fuzz_tsv(const uint8_t *data, size_t size)
+{
+    fuzz_put("vocab.txt", words, strlen(words));
+    fuzz_put("train.tsv", data, size);
+    fuzz_put("dev.tsv", data, size);
+    use_data("bert-base:task=classify,seq=8,classes=2,vocab=13,layers=1,hidden=8,heads=1,mlp=8",
+             DATA_SST2, "", "vocab.txt");
+}
+
+void fuzz_squad(const uint8_t *data, size_t size)
+{
+    fuzz_put("vocab.txt", words, strlen(words));
+    fuzz_put("train-v1.1.json", data, size);
+    fuzz_put("dev-v1.1.json", data, size);
+    use_data("bert-base:task=qa,seq=16,vocab=13,layers=1,hidden=8,heads=1,mlp=8", DATA_SQUAD, "",
+             "vocab.txt");
+}
+
+/* Tokens stand for bytes of the text, in its order, and are in the vocabulary. */
+static void check_tokens(const struct token_list *tokens, size_t bytes, int size)
+{
+    int32_t before = 0;
+    for (int64_t i = 0; i < tokens->count; i++) {
+        const struct token *t = &tokens->at[i];
+        if (t->id < 0 || t->id >= size || t->first < before || t->end < t->first ||
+            (size_t)t->end > bytes)
+            fuzz_wrong("a token lies outside of its text or of the vocabulary");
+        before = t->first;
+    }
+}
+
+/* The vocabulary, and the text. */
+void fuzz_wordpiece(const uint8_t *data, size_t size)
+{
+    struct wordpiece wp = {0};
+    struct token_list tokens = {0};
+    struct err err = {0}, second = {0};
+    size_t length, rest;
+    const uint8_t *vocab = fuzz_part(data, size, 0, &length);
+    const uint8_t *text = fuzz_part(data, size, 1, &rest);
+    fuzz_put("vocab.txt", vocab, length);
+    if (fuzz_judge(wordpiece_open(fuzz_path("vocab.txt"), &wp, &err), &err)) {
+        if (fuzz_judge(wordpiece_encode(&wp, (const char *)text, rest, &tokens, &second), &second))
+            check_tokens(&tokens, rest, wp.size);
+        wordpiece_clear(&wp);
+    }
+    token_list_clear(&tokens);
+}
+
+/* vocab.json, merges.txt, and the text. */
+void fuzz_bpe(const uint8_t *data, size_t size)
+{
+    struct bpe bpe = {0};
+    struct token_list tokens = {0};
+    struct err err = {0}, second = {0};
+    size_t length;
+    const uint8_t *part = fuzz_part(data, size, 0, &length);
+    fuzz_put("vocab.json", part, length);
+    part = fuzz_part(data, size, 1, &length);
+    fuzz_put("merges.txt", part, length);
+    part = fuzz_part(data, size, 2, &length);
+    if (fuzz_judge(bpe_open(fuzz_path("vocab.json"), fuzz_path("merges.txt"), &bpe, &err), &err)) {
+        if (fuzz_judge(bpe_encode(&bpe, (const char *)part, length, &tokens, &second), &second))
+            check_tokens(&tokens, length, bpe.size);
+        bpe_clear(&bpe);
+    }
+    token_list_clear(&tokens);
+}
+
+/* Images, and labels. */
+void fuzz_idx(const uint8_t *data, size_t size)
+{
+    size_t length;
+    const uint8_t *part = fuzz_part(data, size, 0, &length);
+    fuzz_put("train-images-idx3-ubyte", part, length);
+    fuzz_put("t10k-images-idx3-ubyte", part, length);
+    part = fuzz_part(data, size, 1, &length);
+    fuzz_put("train-labels-idx1-ubyte", part, length);
+    fuzz_put("t10k-labels-idx1-ubyte", part, length);
+    use_data("vit-tiny:image=4,patch=2,channels=1,classes=3,layers=1,hidden=8,heads=1,mlp=8",
+             DATA_IDX, "", NULL);
+}
+
+void fuzz_cifar(const uint8_t *data, size_t size)
+{
+    fuzz_put("data_batch_1.bin", data, size);
+    fuzz_put("test_batch.bin", data, size);
+    use_data("vit-tiny:image=32,patch=8,classes=10,layers=1,hidden=8,heads=1,mlp=8", DATA_CIFAR10,
+             "", NULL);
+}
+
+void fuzz_lines(const uint8_t *data, size_t size)
+{
+    fuzz_put("input.txt", data, size);
+    use_data("gpt2:seq=8,vocab=256,layers=1,hidden=8,heads=1,mlp=8", DATA_TEXT, "input.txt", NULL);
+}
