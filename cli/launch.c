@@ -57,7 +57,7 @@ static void on_stop(int signal_number)
 }
 
 /* Look beside the running program, and where a package may keep programs that only it starts. */
-static enum status find_exec(char path[PATH_MAX], struct err *err)
+enum status launch_find(char path[PATH_MAX], struct err *err)
 {
     static const char *const places[] = {"", "../lib/elapse/"};
     char folder[PATH_MAX];
@@ -234,8 +234,9 @@ static void sweep_shared_folder(const char *folder)
     rmdir(folder);
 }
 
+/* fds: what becomes the child's stdout and stderr; negative: ours. */
 static enum status spawn_and_wait(const struct launch *launch, char **argv, const char *what,
-                                  int stdout_fd, bool *told, struct err *err)
+                                  const int fds[2], bool *told, struct err *err)
 {
     struct sigaction stop = {.sa_handler = on_stop}, old_int, old_term, old_alarm;
     enum status rc;
@@ -246,7 +247,8 @@ static enum status spawn_and_wait(const struct launch *launch, char **argv, cons
     sigaction(SIGALRM, &stop, &old_alarm);
     pid_t pid = fork();
     if (pid == 0) {
-        if (stdout_fd >= 0 && dup2(stdout_fd, STDOUT_FILENO) < 0)
+        if ((fds[0] >= 0 && dup2(fds[0], STDOUT_FILENO) < 0) ||
+            (fds[1] >= 0 && dup2(fds[1], STDERR_FILENO) < 0))
             _exit(EXIT_NO_EXEC);
         run_child(argv);
     }
@@ -268,6 +270,30 @@ bool launch_stopped(void)
 int launch_stop_signal(void)
 {
     return stop_signal;
+}
+
+/* Files in memory for the output of the ranks. Their stdout is stored also to be printed afterwards,
+ * because mpirun does not report failed writes. */
+static enum status open_files(const struct launch *launch, int fds[2], struct err *err)
+{
+    const bool wanted[] = {launch->num_ranks > 0 || launch->answer, launch->complaint != NULL};
+    for (int i = 0; i < 2; i++) {
+        fds[i] = wanted[i] ? memfd_create("elapse-output", MFD_CLOEXEC) : -1;
+        if (wanted[i] && fds[i] < 0)
+            return err_set(err, ERR_SYSTEM, "cannot store the output of the ranks: %s",
+                           strerror(errno));
+    }
+    return OK;
+}
+
+/* The content of such a file as a text. NULL without memory. */
+static char *file_text(int fd)
+{
+    const off_t size = lseek(fd, 0, SEEK_END);
+    char *text = calloc(1, (size_t)(size > 0 ? size : 0) + 1);
+    if (text && size > 0 && pread(fd, text, (size_t)size, 0) < 0)
+        text[0] = '\0';
+    return text;
 }
 
 /* Copy the answer to stdout. main() checks whether it could be written. */
@@ -316,11 +342,11 @@ enum status launch_exec(const struct launch *launch, int argc, char *const *argv
     char path[PATH_MAX], ranks[24], shared[32] = "";
     char *launcher = NULL;
     char **words = NULL;
-    int n = 0, answer = -1;
+    int n = 0, fds[2] = {-1, -1};
     bool told = false, dropped = launch->quiet;
     if (yielded)
         *yielded = false;
-    rc = find_exec(path, err);
+    rc = launch_find(path, err);
     if (rc != OK)
         goto out;
     launcher = strdup(launch->launcher ? launch->launcher : launch_words());
@@ -331,28 +357,28 @@ enum status launch_exec(const struct launch *launch, int argc, char *const *argv
     }
     set_environment(launcher);
     own_shared_folder(launch->num_ranks > 0 && !strchr(launcher, ' '), shared);
-    if (launch->num_ranks > 0) { /* store the output: mpirun does not report failed writes */
-        answer = memfd_create("elapse-stdout", MFD_CLOEXEC);
-        if (answer < 0) {
-            rc = err_set(err, ERR_SYSTEM, "cannot store the output of the ranks: %s",
-                         strerror(errno));
-            goto out;
-        }
-    }
+    rc = open_files(launch, fds, err);
+    if (rc != OK)
+        goto out;
     put_words(launch, launcher, path, ranks, words);
     while (words[n])
         n++;
     for (int i = 0; i < argc; i++)
         words[n++] = argv[i];
-    rc = spawn_and_wait(launch, words, argv[0], answer, &told, err);
+    rc = spawn_and_wait(launch, words, argv[0], fds, &told, err);
     if (told && rc == OK && stop_count == 0 && yielded)
         dropped = *yielded = launch->has_yielded(launch->ctx);
-    if (answer >= 0 && !dropped)
-        print_answer(answer);
+    if (launch->answer)
+        *launch->answer = file_text(fds[0]);
+    else if (fds[0] >= 0 && !dropped)
+        print_answer(fds[0]);
+    if (launch->complaint)
+        *launch->complaint = file_text(fds[1]);
 out:
     sweep_shared_folder(shared);
-    if (answer >= 0)
-        close(answer);
+    for (int i = 0; i < 2; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
     free(words);
     free(launcher);
     return rc;

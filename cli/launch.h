@@ -2,6 +2,7 @@
 #ifndef ELAPSE_CLI_LAUNCH_H
 #define ELAPSE_CLI_LAUNCH_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -9,8 +10,10 @@
 
 /* How to start elapse-exec. */
 struct launch {
-    int64_t num_ranks;    /* 0: elapse-exec itself, without mpirun */
-    bool quiet;           /* the stdout of the ranks is dropped */
+    int64_t num_ranks; /* 0: elapse-exec itself, without mpirun */
+    bool quiet;        /* the stdout of the ranks is dropped */
+    char **answer;     /* their stdout goes here, a fresh text, and is not printed; NULL: printed */
+    char **complaint;  /* and their stderr, with the launcher's; NULL: it is not redirected */
     const char *launcher; /* words of MPI's launcher; NULL: launch_words() */
     const char *restart;  /* for `elapse-exec --restarted`; NULL: the run is not restarted */
     /* Called about ten times a second while the ranks run; NULL: never. Once it has returned true,
@@ -30,6 +33,9 @@ struct launch {
  * launcher. Not for use from several threads. */
 enum status launch_exec(const struct launch *launch, int argc, char *const *argv, bool *yielded,
                         struct err *err);
+
+/* The path of elapse-exec. ERR_SYSTEM: it is not installed. */
+enum status launch_find(char path[PATH_MAX], struct err *err);
 
 /* The words of MPI's launcher: ELAPSE_MPIRUN, or the one that the program was built for. */
 const char *launch_words(void);

@@ -10,6 +10,7 @@
 #include "exec/base/ending.h"
 #include "exec/device/device_info.h"
 #include "exec/device/devices.h"
+#include "exec/device/doctor.h"
 #include "exec/measure/profile_request.h"
 #include "exec/run/report.h"
 #include "exec/run/resume.h"
@@ -26,6 +27,7 @@
 #define TRACE_STEPS 16     /* steps of which every op goes into the record, by default */
 #define MAX_THREADS 1024   /* of a rank */
 #define EXIT_SIGNALLED 128 /* and the signal, as shells do */
+#define PING_S 30          /* that a ping may take with the start of MPI */
 #define OTHERS_US 300000   /* that a rank gives rank 0 to report what both have found */
 
 static const char *restarted; /* by `elapse --max-restarts`: "KIND: REASON"; NULL: it is not */
@@ -418,23 +420,44 @@ static enum status run_profile(const struct exec_command *command, struct call *
     return profile_request_run(&q, call->comm, err);
 }
 
+/* --- facts, ping: for `elapse doctor` ---------------------------------------------------------- */
+
+static enum status run_facts(const struct exec_command *command, struct call *call, struct err *err)
+{
+    struct command_line line = {0};
+    enum status rc = parse(command, call, &line, err);
+    if (rc != OK || line.help)
+        return rc;
+    struct json *root = answer_new(command->name);
+    if (call->comm)
+        rc = doctor_ping(call->comm, root, err);
+    else
+        doctor_facts(root);
+    if (rc == OK && speaks(call))
+        rc = print_json(root, err);
+    json_free(root);
+    return rc;
+}
+
 /* --- main ------------------------------------------------------------------------------------- */
 
 static const struct exec_command commands[] = {
     {"train",      "JOB [-n RANKS] [options]",
-     "Train a job for real on RANKS processes; writes metrics, checkpoints and a record.", 0, true,
-     run_train                                                                                               },
+     "Train a job for real on RANKS processes; writes metrics, checkpoints and a record.",                        0, true,
+     run_train                                                                                                                       },
     {"eval",       "CHECKPOINT JOB [-n RANKS] [options]",
-     "Evaluate a checkpoint (or safetensors file) on the job's test data.",                2, true,  run_eval},
+     "Evaluate a checkpoint (or safetensors file) on the job's test data.",                                       2, true,  run_eval },
     {"export",     "CHECKPOINT -o FILE.safetensors",
-     "Write the weights of a checkpoint as Hugging Face safetensors, with config.json.",   1, false,
-     run_export                                                                                              },
+     "Write the weights of a checkpoint as Hugging Face safetensors, with config.json.",                          1, false,
+     run_export                                                                                                                      },
     {"checkpoint", "verify DIR",
-     "Compare every file of a checkpoint with the digests of its manifest.",               2, false,
-     run_checkpoint                                                                                          },
+     "Compare every file of a checkpoint with the digests of its manifest.",                                      2, false,
+     run_checkpoint                                                                                                                  },
     {"profile",    "[--model MODEL] [-n RANKS] [options]",
-     "Measure layers, links and overheads of this machine into the profile store.",        0, true,
-     run_profile                                                                                             },
+     "Measure layers, links and overheads of this machine into the profile store.",                               0, true,
+     run_profile                                                                                                                     },
+    {"facts",      "",                                     "What libraries and GPUs say of themselves, as JSON.", 0, false, run_facts},
+    {"ping",       "",                                     "Latency and rate between ranks 0 and 1, as JSON.",    0, true,  run_facts},
 };
 
 static void report(const struct err *err)
@@ -537,6 +560,8 @@ int main(int argc, char **argv)
     }
     call.argc = argc - 1;
     call.argv = argv + 1;
+    if (command->run == run_facts && command->ranks)
+        alarm(PING_S); /* a rank that is never answered must not wait for ever */
     if (rc == OK && command->ranks && !help) {
         rc = comm_init(&argc, &argv, &comm, &err);
         if (rc == OK) {

@@ -1,5 +1,6 @@
 #include "profiles/build_facts.h"
 
+#include <cjson/cJSON.h>
 #include <sqlite3.h>
 #include <stdio.h>
 
@@ -22,6 +23,12 @@ static void list_facts(const char *facts[NUM_FACTS][2])
         facts[i][0] = all[i][0];
         facts[i][1] = all[i][1];
     }
+}
+
+const char *build_libraries(char *buf, size_t size)
+{
+    snprintf(buf, size, "SQLite %s, cJSON %s", sqlite3_libversion(), cJSON_Version());
+    return buf;
 }
 
 void build_facts_print(const char *program)

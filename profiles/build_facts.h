@@ -18,6 +18,8 @@ extern const struct build_facts build_facts;
 
 /* The first line and a line a fact on stdout, SQLite's version among them. */
 void build_facts_print(const char *program);
+/* "SQLite 3.40.1, cJSON 1.7.15", those that run now; returns buf. */
+const char *build_libraries(char *buf, size_t size);
 void build_facts_to_json(struct json *object);
 
 #endif
