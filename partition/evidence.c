@@ -19,11 +19,20 @@ enum status freeze_evidence_add(struct freeze_evidence *row, struct freeze_candi
     return OK;
 }
 
+const struct freeze_candidate *freeze_evidence_find(const struct freeze_evidence *row, int frozen)
+{
+    for (int c = 0; c < row->num_candidates; c++)
+        if (row->candidates[c].frozen == frozen)
+            return &row->candidates[c];
+    return NULL;
+}
+
 void freeze_evidence_clear(struct freeze_evidence *row)
 {
     free(row->candidates);
     free(row->plasticity);
     free(row->norms);
+    free(row->sample_ns);
     *row = (struct freeze_evidence){0};
 }
 
@@ -38,6 +47,14 @@ enum status freeze_history_add(struct freeze_history *history, struct freeze_evi
     grown[history->num_rows++] = *row;
     *row = (struct freeze_evidence){0};
     return OK;
+}
+
+struct freeze_evidence *freeze_history_at(const struct freeze_history *history, int64_t turn)
+{
+    for (int64_t i = history ? history->num_rows : 0; i-- > 0;)
+        if (history->rows[i].turn == turn)
+            return &history->rows[i];
+    return NULL;
 }
 
 void freeze_history_clear(struct freeze_history *history)

@@ -1,10 +1,11 @@
-/* Freeze policies: the paper's, the release's, tables, and `plateau`, which is ours.
+/* Freeze policies: the paper's, the release's, tables, and `plateau`, which is ours. `safe` is in
+ * freeze_safe.c.
  *
  * freeze_decide() asks the policy, and three rules hold around every answer, in this order:
  *   - nothing freezes in the first `warmup` epochs; the policy is asked after them and counts its
  *     epochs from there;
  *   - at most num_layers - min_active layers freeze, unless more are frozen already;
- *   - a decision is never below the one before it, except by a table: nothing else unfreezes.
+ *   - a decision is never below the one before it, except by a table or by safe: nothing else unfreezes.
  * F = l freezes layers 0..l-1, and the embedding when l >= 1. Policies of more than a line are
  * decide_*() functions; read freeze_decide() first, then the policy of interest.
  *
@@ -51,7 +52,7 @@ struct track {
 };
 
 static const char *const policy_names[FREEZE_POLICY_COUNT] = {
-    "none", "closed-form", "gradient-norm", "relative-change", "table", "plateau"};
+    "none", "closed-form", "gradient-norm", "relative-change", "table", "plateau", "safe"};
 
 static const char *const policy_about[FREEZE_POLICY_COUNT] = {
     [FREEZE_NONE] = "no layer freezes",
@@ -101,7 +102,13 @@ bool freeze_uses_norms(enum freeze_policy policy)
 static bool uses_alpha(enum freeze_policy policy)
 {
     return policy == FREEZE_CLOSED_FORM || policy == FREEZE_GRADIENT_NORM ||
-           policy == FREEZE_PLATEAU;
+           policy == FREEZE_PLATEAU || policy == FREEZE_SAFE;
+}
+
+/* Whether F may fall. */
+static bool may_thaw(enum freeze_policy policy)
+{
+    return policy == FREEZE_TABLE || policy == FREEZE_SAFE;
 }
 
 enum status freeze_init(struct freeze *freeze, const struct freeze_spec *spec, int num_layers,
@@ -121,6 +128,9 @@ enum status freeze_init(struct freeze *freeze, const struct freeze_spec *spec, i
                        spec->min_active);
     if (spec->policy == FREEZE_TABLE && spec->num_table < 1)
         return err_set(err, ERR_INPUT, "freeze: the table is empty");
+    if (spec->policy == FREEZE_SAFE && !(spec->max_loss >= 0 && isfinite(spec->max_loss)))
+        return err_set(err, ERR_INPUT, "freeze: max_loss must be at least 0, got %g",
+                       spec->max_loss);
     if (spec->warmup < 0)
         return err_set(err, ERR_INPUT, "freeze: warmup must not be negative, got %d", spec->warmup);
     for (int i = 0; spec->policy == FREEZE_TABLE && i < spec->num_table; i++)
@@ -175,6 +185,12 @@ static int cap_of(const struct freeze *freeze)
     const double share = freeze->spec->alpha * active, whole = floor(share);
     const double most = share - whole <= share * 0x1p-51 ? whole : whole + 1;
     return freeze->num_frozen + (most < active ? (int)most : active);
+}
+
+int freeze_cap(const struct freeze *freeze)
+{
+    const int cap = cap_of(freeze), limit = freeze->num_layers - freeze->spec->min_active;
+    return cap < limit ? cap : limit;
 }
 
 static int decide_gradient_norm(const struct freeze *freeze, int epoch, const double *norms,
@@ -353,6 +369,11 @@ enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms,
     case FREEZE_PLATEAU:
         decision = decide_plateau(freeze, norms, why);
         break;
+    case FREEZE_SAFE:
+        decision = freeze_safe_decide(freeze, freeze->history, freeze->row, freeze_cap(freeze),
+                                      &freeze->verdict);
+        memcpy(why, freeze->verdict.reason, sizeof why);
+        break;
     case FREEZE_POLICY_COUNT:
         break;
     }
@@ -365,7 +386,7 @@ enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms,
                  limit > freeze->num_frozen ? limit : freeze->num_frozen, spec->min_active);
         decision = limit;
     }
-    if (decision < freeze->num_frozen && spec->policy != FREEZE_TABLE) {
+    if (decision < freeze->num_frozen && !may_thaw(spec->policy)) {
         size_t used = strlen(why);
         snprintf(why + used, sizeof why - used, "; stays at %d, nothing unfreezes",
                  freeze->num_frozen);
@@ -404,13 +425,17 @@ void freeze_bounds(const struct freeze *freeze, int epoch, int *least, int *most
     case FREEZE_RELATIVE_CHANGE:
         high = freeze->num_seen > 0 ? freeze->num_layers : now;
         break;
+    case FREEZE_SAFE:
+        low = freeze->safe.pending ? freeze->safe.undo_to : now;
+        high = spec->max_loss > 0 ? cap_of(freeze) : now;
+        break;
     case FREEZE_NONE:
     case FREEZE_POLICY_COUNT:
         break;
     }
     low = low < limit ? low : limit;
     high = high < limit ? high : limit;
-    const int floor = spec->policy == FREEZE_TABLE ? 0 : now; /* elsewhere nothing unfreezes */
+    const int floor = may_thaw(spec->policy) ? 0 : now; /* elsewhere nothing unfreezes */
     *least = low > floor ? low : floor;
     *most = high > floor ? high : floor;
 }
@@ -420,6 +445,8 @@ int freeze_lowest(const struct freeze *freeze, int epoch)
     const struct freeze_spec *spec = freeze->spec;
     const int limit = freeze->num_layers - spec->min_active;
     int lowest = freeze->num_frozen, at = epoch > spec->warmup ? epoch - spec->warmup : 0;
+    if (spec->policy == FREEZE_SAFE && freeze->safe.pending)
+        return freeze->safe.undo_to;
     if (spec->policy != FREEZE_TABLE)
         return lowest;
     do {

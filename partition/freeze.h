@@ -2,13 +2,15 @@
  *
  * One interface over all policies, after PipeTransformer's freeze algorithm (He et al., ICML 2021).
  * F is the number of frozen layers. Rank 0 decides before each epoch, from the gradient norms of
- * the epoch before. F falls only where a table says so. Pure functions; a decision takes O(L). */
+ * the epoch before, or from evidence. F falls only where a table says so, or where `safe` undoes a
+ * freeze. Pure functions; a decision takes O(L). */
 #ifndef ELAPSE_PARTITION_FREEZE_H
 #define ELAPSE_PARTITION_FREEZE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "partition/freeze_safe.h"
 #include "partition/status.h"
 
 #ifdef __cplusplus
@@ -22,24 +24,26 @@ enum freeze_policy {
     FREEZE_RELATIVE_CHANGE, /* median test of |prev - now| / prev, as in the released code */
     FREEZE_TABLE,           /* F per epoch from a table */
     FREEZE_PLATEAU,         /* ours: does not depend on the learning rate, see freeze.c */
+    FREEZE_SAFE,            /* ours: within a stated loss, see freeze_safe.h */
     FREEZE_POLICY_COUNT
 };
 /* Their names, for help texts. */
-#define FREEZE_POLICY_NAMES "none closed-form gradient-norm relative-change table plateau"
+#define FREEZE_POLICY_NAMES "none closed-form gradient-norm relative-change table plateau safe"
 
 #define JOB_EPOCHS_MAX 1000000
 
 struct freeze_spec {
     enum freeze_policy policy;
     double alpha;   /* (0, 1): one decision freezes at most this share of the active layers.
-                       Closed form, gradient norm and plateau use it */
+                       Closed form, gradient norm, plateau and safe use it */
     int min_active; /* layers that must stay active; with the default 0, F = L is legal */
     int warmup;     /* first epochs (or turns of every_steps) in which nothing freezes; the
                        policy counts its epochs from there */
     int *table;     /* owned; F of policy epoch e at table[min(e, num_table - 1)] */
     int num_table;
-    bool record;         /* measure the evidence of all prefixes (partition/evidence.h) */
-    int64_t probe;       /* test samples that evidence is measured on; 0: as many as cost little */
+    double max_loss; /* of safe: points of accuracy, or per cent of the loss; 0: freeze nothing */
+    bool record;     /* measure the evidence of all prefixes (partition/evidence.h) */
+    int64_t probe;   /* test samples that evidence is measured on; 0: as many as cost little */
     int64_t every_steps; /* decide after this many steps instead of every epoch; 0: off */
 };
 
@@ -50,6 +54,13 @@ struct freeze {
     double *prev;   /* owned; the policy's memory of each layer, see freeze.c */
     int num_seen;   /* evaluations so far */
     bool held;      /* min_active cut the last decision short */
+    /* Of safe. The caller sets passes after freeze_init(), and history and row before each decision:
+     * the evidence so far, borrowed, and the row of the turn before, NULL if it was not measured. */
+    double passes; /* forwards over the probe that the run may take */
+    const struct freeze_history *history;
+    const struct freeze_evidence *row;
+    struct freeze_safe safe;
+    struct freeze_verdict verdict; /* the last decision */
 };
 
 /* *freeze must be zeroed or cleared. ERR_INPUT: alpha outside (0, 1) where the policy has one,
@@ -73,6 +84,9 @@ void freeze_bounds(const struct freeze *freeze, int epoch, int *least, int *most
 /* The fewest layers that a decision before `epoch` or a later one can leave frozen. Layers below
  * that never train again; those above may, where a policy lets F fall. */
 int freeze_lowest(const struct freeze *freeze, int epoch);
+
+/* The most layers that the next decision freezes under a policy with alpha. */
+int freeze_cap(const struct freeze *freeze);
 
 /* The closed form of the released code, evaluated in the same order of operations. */
 int freeze_closed_form(int num_layers, double alpha, int epoch);

@@ -45,6 +45,7 @@ void job_defaults(struct job *job)
     job->pipeline.bucket_bytes = 25LL << 20; /* PyTorch DDP's bucket_cap_mb */
     job->freeze.policy = FREEZE_NONE;
     job->freeze.alpha = 1.0 / 3;
+    job->freeze.max_loss = 1;
     job->elastic.auto_pipe = true;
     job->elastic.auto_dp = true;
     job->cache.policy = CACHE_AUTO;
@@ -217,6 +218,9 @@ static enum status check_freeze(const struct job *job, struct err *err)
     if (spec->min_active < 0 || spec->min_active > num_layers)
         return err_set(err, ERR_INPUT, "%s: freeze.min_active must be 0..%d, got %d",
                        source_of(job), num_layers, spec->min_active);
+    if (!(spec->max_loss >= 0 && isfinite(spec->max_loss)))
+        return bad_real(job, "freeze.max_loss", "at least 0 (0: freeze nothing)", spec->max_loss,
+                        err);
     if (spec->policy == FREEZE_TABLE) {
         if (spec->num_table < 1)
             return err_set(err, ERR_INPUT, "%s: freeze.table must name at least one epoch",
@@ -285,6 +289,17 @@ enum status job_check(const struct job *job, struct err *err)
     return OK;
 }
 
+int64_t job_run_samples(const struct job *job, int64_t num_samples)
+{
+    int64_t all, steps;
+    if (!mul_ok(num_samples, job->train.epochs, &all))
+        all = INT64_MAX;
+    if (job->train.max_steps > 0 && mul_ok(job->train.max_steps, job->train.batch, &steps) &&
+        steps < all)
+        all = steps;
+    return all;
+}
+
 int64_t job_views(const struct job *job)
 {
     return job->data.augment || job->model.task == TASK_MLM ? job->cache.views : 1;
@@ -314,6 +329,7 @@ void job_clear(struct job *job)
     freeze_spec_clear(&job->freeze);
     free(job->elastic.stages);
     free(job->norms);
+    freeze_history_clear(&job->evidence);
     free(job->cache.dir);
     free(job->cache.spill_dir);
     for (int i = 0; i < job->num_baseline; i++)

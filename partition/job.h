@@ -108,6 +108,7 @@ struct job {
     struct freeze_spec freeze; /* owned */
     double *norms; /* owned: recorded gradient norms, norm_epochs x model.num_layers; or NULL */
     int norm_epochs;
+    struct freeze_history evidence; /* owned: recorded evidence; no rows: none */
     struct {
         bool auto_pipe, auto_dp;
         bool halving; /* use the paper's compression rule instead of ours */
@@ -139,6 +140,10 @@ void job_defaults(struct job *job);
  * key, value and limit. */
 enum status job_check(const struct job *job, struct err *err);
 void job_clear(struct job *job);
+
+/* Training samples of the whole run with num_samples in an epoch: train.max_steps may end it early.
+ * Replicas with a batch each are not counted, because their number is not known here. */
+int64_t job_run_samples(const struct job *job, int64_t num_samples);
 
 /* Number of views of a training sample. 1: every epoch sees the sample unchanged. With augmentation
  * or masks it is cache.views = n, and epoch e sees view e mod n. 0: each epoch sees a new view, so

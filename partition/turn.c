@@ -25,12 +25,17 @@ int64_t turn_steps_left(const struct job *job, int64_t step)
     return every > 0 ? every - step % every : INT64_MAX;
 }
 
-enum status turn_decide(struct freeze *freeze, const double *norms, int64_t num_rows, int64_t turn,
+enum status turn_decide(struct freeze *freeze, const struct turn_facts *facts, int64_t turn,
                         int *num_frozen, char reason[160], struct err *err)
 {
-    const bool known = norms && turn > 0 && turn - 1 < num_rows;
-    return freeze_decide(freeze, (int)turn, known ? norms + (turn - 1) * freeze->num_layers : NULL,
-                         num_frozen, reason, err);
+    static const struct freeze_history none = {0};
+    const int64_t before = turn - 1;
+    const bool known = facts->norms && turn > 0 && before < facts->num_norms;
+    freeze->history = facts->history ? facts->history : &none;
+    freeze->row = freeze_history_at(facts->history, before);
+    return freeze_decide(freeze, (int)turn,
+                         known ? facts->norms + before * freeze->num_layers : NULL, num_frozen,
+                         reason, err);
 }
 
 int turn_stages(const struct job *job, int64_t turn)

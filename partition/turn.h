@@ -5,8 +5,8 @@
  * freezes and changes its plan as the real one does.
  *
  * A turn begins with each epoch or, with freeze.every_steps n, before every n-th step of the run.
- * At its start the freeze policy decides F from the gradient norms of the previous turn
- * (partition/freeze.h), and elastic.stages gives K: its entry for this turn, or its last entry.
+ * At its start the freeze policy decides F from the gradient norms of the previous turn, or from its
+ * evidence (partition/freeze.h), and elastic.stages gives K: its entry for this turn, or its last entry.
  * The plan changes only if F or this K changes. partition/plan_for.h then makes the next plan.
  *
  * Pure; deterministic. */
@@ -36,10 +36,16 @@ bool turn_begins(const struct job *job, int64_t step, int64_t position);
  * with the next epoch. */
 int64_t turn_steps_left(const struct job *job, int64_t step);
 
-/* Ask the freeze policy at the start of a turn. norms is [num_rows][layers] with one row for each
- * turn that is over, or NULL. If the previous turn has no row, the policy gets no norms.
- * *num_frozen gets F. reason and errors are those of freeze_decide(). */
-enum status turn_decide(struct freeze *freeze, const double *norms, int64_t num_rows, int64_t turn,
+/* What a run knows of its turns so far. All are borrowed. */
+struct turn_facts {
+    const double *norms; /* [num_norms][layers], a row for each turn that is over; or NULL */
+    int64_t num_norms;
+    const struct freeze_history *history; /* or NULL */
+};
+
+/* Ask the freeze policy at the start of a turn, by what is known of the turn before. *num_frozen gets
+ * F. reason and errors are those of freeze_decide(). */
+enum status turn_decide(struct freeze *freeze, const struct turn_facts *facts, int64_t turn,
                         int *num_frozen, char reason[160], struct err *err);
 
 /* K of a turn by elastic.stages; 0 if the job has none. */

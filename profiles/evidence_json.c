@@ -1,5 +1,6 @@
 #include "profiles/evidence_json.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -12,6 +13,15 @@ static void add_layers(struct json *object, const char *key, const double *value
     struct json *list = json_add_array(object, key);
     for (int l = 0; l < num_layers; l++)
         json_add_double(list, NULL, values[l]);
+}
+
+static void add_verdict(struct json *object, const struct freeze_verdict *verdict)
+{
+    json_add_int(object, "frozen", verdict->frozen);
+    json_add_double(object, "cost", verdict->cost);
+    json_add_double(object, "cost_se", verdict->cost_se);
+    json_add_double(object, "left", verdict->left);
+    json_add_string(object, "reason", verdict->reason);
 }
 
 void evidence_to_json(struct json *root, const struct model *model,
@@ -32,11 +42,14 @@ void evidence_to_json(struct json *root, const struct model *model,
         json_add_int(one, "frozen", row->num_frozen);
         json_add_double(one, "rate_window", row->rate_window);
         json_add_double(one, "rate_left", row->rate_left);
+        json_add_double(one, "steps_window", row->steps_window);
+        json_add_double(one, "steps_left", row->steps_left);
         json_add_double(one, "loss", row->loss);
         json_add_double(one, "loss_before", row->loss_before);
         json_add_double(one, "fall_se", row->fall_se);
         json_add_double(one, "accuracy", row->accuracy);
         json_add_int(one, "num_probe", row->num_probe);
+        json_add_int(one, "passes", row->passes);
         list = json_add_array(one, "candidates");
         for (int c = 0; c < row->num_candidates; c++) {
             struct json *candidate = json_add_object(list, NULL);
@@ -46,6 +59,9 @@ void evidence_to_json(struct json *root, const struct model *model,
         }
         add_layers(one, "plasticity", row->plasticity, model->num_layers);
         add_layers(one, "norms", row->norms, model->num_layers);
+        add_layers(one, "sample_ns", row->sample_ns, model->num_layers + 1);
+        if (row->verdict.made)
+            add_verdict(json_add_object(one, "decision"), &row->verdict);
     }
 }
 
@@ -96,17 +112,17 @@ static enum status check_model(const struct json *root, const char *where,
 }
 
 static enum status read_layers(const struct json *object, const char *where, const char *key,
-                               int num_layers, double **values, struct err *err)
+                               int num, double **values, struct err *err)
 {
     const struct json *list = json_get(object, key);
     if (!list)
         return OK;
-    if (json_type(list) != JSON_ARRAY || json_count(list) != num_layers)
-        return err_set(err, ERR_INPUT, "%s: %s must hold %d numbers", where, key, num_layers);
-    *values = calloc((size_t)num_layers + 1, sizeof **values);
+    if (json_type(list) != JSON_ARRAY || json_count(list) != num)
+        return err_set(err, ERR_INPUT, "%s: %s must hold %d numbers", where, key, num);
+    *values = calloc((size_t)num + 1, sizeof **values);
     if (!*values)
         return err_nomem(err);
-    for (int l = 0; l < num_layers; l++) {
+    for (int l = 0; l < num; l++) {
         (*values)[l] = json_number(json_at(list, l));
         if (!((*values)[l] >= 0 && isfinite((*values)[l])))
             return err_set(err, ERR_INPUT, "%s: %s[%d] must be at least 0", where, key, l);
@@ -136,11 +152,45 @@ static enum status read_candidates(const struct json *list, const char *where, i
     return rc;
 }
 
-static enum status read_row(const struct json *one, const char *where, int num_layers,
-                            struct freeze_evidence *row, struct err *err)
+/* The steps of a row; files of older versions lack them. */
+static enum status read_steps(const struct json *one, const char *where, int64_t steps_before,
+                              struct freeze_evidence *row, struct err *err)
 {
-    int64_t frozen = 0;
+    const double window = (double)(row->step - steps_before);
+    row->steps_window = window > 0 ? window : 0;
+    row->steps_left =
+        row->rate_window > 0 ? row->steps_window * row->rate_left / row->rate_window : 0;
+    if (!json_get(one, "steps_window"))
+        return OK;
+    enum status rc = number(one, where, "steps_window", 0, &row->steps_window, err);
+    return rc == OK ? number(one, where, "steps_left", 0, &row->steps_left, err) : rc;
+}
+
+static enum status read_numbers(const struct json *one, const char *where,
+                                struct freeze_evidence *row, struct err *err)
+{
+    const struct {
+        const char *key;
+        double least, *value;
+    } numbers[] = {
+        {"rate_window", 0,         &row->rate_window},
+        {"rate_left",   0,         &row->rate_left  },
+        {"loss",        -INFINITY, &row->loss       },
+        {"loss_before", -INFINITY, &row->loss_before},
+        {"fall_se",     0,         &row->fall_se    },
+    };
     const struct json *accuracy = json_get(one, "accuracy");
+    enum status rc = OK;
+    for (size_t i = 0; rc == OK && i < sizeof numbers / sizeof *numbers; i++)
+        rc = number(one, where, numbers[i].key, numbers[i].least, numbers[i].value, err);
+    row->accuracy = accuracy && json_type(accuracy) == JSON_NUMBER ? json_number(accuracy) : NAN;
+    return rc;
+}
+
+static enum status read_row(const struct json *one, const char *where, int num_layers,
+                            int64_t steps_before, struct freeze_evidence *row, struct err *err)
+{
+    int64_t frozen = 0, passes = 0;
     enum status rc = whole(one, where, "turn", INT64_MAX, &row->turn, err);
     if (rc == OK)
         rc = whole(one, where, "step", INT64_MAX, &row->step, err);
@@ -148,24 +198,22 @@ static enum status read_row(const struct json *one, const char *where, int num_l
         rc = whole(one, where, "frozen", num_layers, &frozen, err);
     if (rc == OK)
         rc = whole(one, where, "num_probe", INT64_MAX, &row->num_probe, err);
+    if (rc == OK && json_get(one, "passes"))
+        rc = whole(one, where, "passes", INT_MAX, &passes, err);
     row->num_frozen = (int)frozen;
+    row->passes = (int)passes;
     if (rc == OK)
-        rc = number(one, where, "rate_window", 0, &row->rate_window, err);
+        rc = read_numbers(one, where, row, err);
     if (rc == OK)
-        rc = number(one, where, "rate_left", 0, &row->rate_left, err);
-    if (rc == OK)
-        rc = number(one, where, "loss", -INFINITY, &row->loss, err);
-    if (rc == OK)
-        rc = number(one, where, "loss_before", -INFINITY, &row->loss_before, err);
-    if (rc == OK)
-        rc = number(one, where, "fall_se", 0, &row->fall_se, err);
-    row->accuracy = accuracy && json_type(accuracy) == JSON_NUMBER ? json_number(accuracy) : NAN;
+        rc = read_steps(one, where, steps_before, row, err);
     if (rc == OK)
         rc = read_candidates(json_get(one, "candidates"), where, num_layers, row, err);
     if (rc == OK)
         rc = read_layers(one, where, "plasticity", num_layers, &row->plasticity, err);
     if (rc == OK)
         rc = read_layers(one, where, "norms", num_layers, &row->norms, err);
+    if (rc == OK)
+        rc = read_layers(one, where, "sample_ns", num_layers + 1, &row->sample_ns, err);
     return rc;
 }
 
@@ -175,7 +223,7 @@ enum status evidence_from_json(const struct json *root, const char *where,
 {
     const struct json *turns = json_get(root, "turns");
     struct freeze_history got = {0};
-    int64_t schema = 0;
+    int64_t schema = 0, steps = 0;
     enum status rc = whole(root, where, "schema", EVIDENCE_SCHEMA, &schema, err);
     if (rc == OK)
         rc = check_model(root, where, model, err);
@@ -183,7 +231,8 @@ enum status evidence_from_json(const struct json *root, const char *where,
         rc = err_set(err, ERR_INPUT, "%s: turns must be an array", where);
     for (int i = 0; rc == OK && i < json_count(turns); i++) {
         struct freeze_evidence row = {0};
-        rc = read_row(json_at(turns, i), where, model->num_layers, &row, err);
+        rc = read_row(json_at(turns, i), where, model->num_layers, steps, &row, err);
+        steps = row.step;
         if (rc == OK)
             rc = freeze_history_add(&got, &row, err);
         freeze_evidence_clear(&row);

@@ -3,11 +3,15 @@
  *
  *     {"schema": 1, "model": {"name": "vit-tiny", "layers": 12, "items": 27, "params": 5526346},
  *      "turns": [{"turn": 0, "step": 40, "frozen": 0, "rate_window": 0.2, "rate_left": 1.1,
+ *        "steps_window": 40, "steps_left": 360, "passes": 3,
  *        "loss": 1.93, "loss_before": 2.31, "fall_se": 0.02, "accuracy": 0.31, "num_probe": 64,
  *        "candidates": [{"frozen": 4, "share": 0.11, "share_se": 0.01}],
- *        "plasticity": [...], "norms": [...]}]}
+ *        "plasticity": [...], "norms": [...], "sample_ns": [...],
+ *        "decision": {"frozen": 4, "cost": 0.2, "cost_se": 0.1, "left": 0.8, "reason": "..."}}]}
  *
- * accuracy is null where the model is no classifier; plasticity and norms may be left out. */
+ * accuracy is null where the model is no classifier. plasticity, norms, sample_ns and decision may be
+ * left out; a decision is not read, because the policy repeats it. steps_window and steps_left are missing in files of
+ * older versions: they are then taken from "step" and from the rates. */
 #ifndef ELAPSE_PROFILES_EVIDENCE_JSON_H
 #define ELAPSE_PROFILES_EVIDENCE_JSON_H
 

@@ -1,10 +1,11 @@
-/* The arrays of a job: F per epoch, K per epoch, recorded gradient norms. */
+/* The arrays of a job: F per epoch, K per epoch, recorded gradient norms and evidence. */
 #include "profiles/job_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "profiles/evidence_json.h"
 #include "profiles/job_json.h"
 
 /* The array of a key, which is inside the job file or in a file of its own. In the second case
@@ -163,5 +164,32 @@ enum status job_read_norms(const struct json *value, const struct fields_source 
         rc = norms_from_json(array, source, job->model.num_layers, &job->norms, &job->norm_epochs,
                              err);
     json_free(owned);
+    return rc;
+}
+
+enum status job_read_evidence(const struct json *value, const struct fields_source *source,
+                              struct job *job, struct err *err)
+{
+    const char *file = json_string(value);
+    struct freeze_history got = {0};
+    struct json *owned = NULL;
+    char *path = NULL, where[512];
+    enum status rc = OK;
+    snprintf(where, sizeof where, "%s: %s", source->file, source->prefix);
+    if (file) {
+        path = path_join(source->dir, file);
+        rc = path ? json_read_file(path, &owned, err) : err_nomem(err);
+    }
+    const struct json *root = file ? owned : value;
+    if (rc == OK && json_type(root) != JSON_OBJECT)
+        rc = fields_refuse(source, "", "evidence.json of a run, or its object", root, err);
+    if (rc == OK)
+        rc = evidence_from_json(root, path ? path : where, &job->model, &got, err);
+    if (rc == OK) {
+        freeze_history_clear(&job->evidence);
+        job->evidence = got;
+    }
+    json_free(owned);
+    free(path);
     return rc;
 }

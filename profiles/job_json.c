@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "partition/model_shard.h"
+#include "profiles/evidence_json.h"
 #include "profiles/job_parts.h"
 
 static enum status read_batch(const struct json *root, const struct fields_source *source,
@@ -76,6 +77,8 @@ static enum status resolve(const struct json *root, const char *dir, struct job 
     if (job->norm_epochs > 0)
         norms_to_json(json_add_array(freeze, "norms"), job->norms, job->norm_epochs,
                       job->model.num_layers);
+    if (job->evidence.num_rows > 0)
+        evidence_to_json(json_add_object(freeze, "evidence"), &job->model, &job->evidence);
     if (job->num_baseline > 0) {
         /* An object with dotted keys, so that --set baseline.a.b=v can change it. */
         struct json *baseline = json_add_object(out, "baseline");
@@ -128,6 +131,20 @@ static enum status read_setting(const struct json *root, const char *what, const
                    : cluster_load("this-machine", &job->cluster, err);
 }
 
+/* A job that asks for freezing without naming a policy gets `safe`. */
+static void choose_policy(const struct json *root, struct job *job)
+{
+    static const char *const asks[] = {"freeze.alpha", "freeze.max_loss", "freeze.min_active",
+                                       "freeze.warmup", "freeze.evidence"};
+    bool asked = false;
+    for (size_t i = 0; i < sizeof asks / sizeof *asks; i++)
+        asked = asked || json_path(root, asks[i]);
+    if (asked && !json_path(root, "freeze.policy"))
+        job->freeze.policy = FREEZE_SAFE;
+    if (job->freeze.policy == FREEZE_SAFE && !json_path(root, "freeze.alpha"))
+        job->freeze.alpha = 0.5;
+}
+
 static enum status read_job(const struct json *root, const char *what, const char *dir,
                             struct job *job, struct err *err)
 {
@@ -136,13 +153,15 @@ static enum status read_job(const struct json *root, const char *what, const cha
         enum status (*read)(const struct json *value, const struct fields_source *source,
                             struct job *job, struct err *err);
     } others[] = {
-        {"freeze.table",   job_read_table   },
-        {"elastic.stages", job_read_stages  },
-        {"freeze.norms",   job_read_norms   },
-        {"baseline",       job_read_baseline},
+        {"freeze.table",    job_read_table   },
+        {"elastic.stages",  job_read_stages  },
+        {"freeze.norms",    job_read_norms   },
+        {"freeze.evidence", job_read_evidence},
+        {"baseline",        job_read_baseline},
     };
     const struct fields_source source = {.file = what, .prefix = "", .dir = dir};
     enum status rc = fields_read(job_fields, num_job_fields, root, &source, job, err);
+    choose_policy(root, job);
     if (rc == OK)
         rc = read_batch(root, &source, job, err);
     if (rc == OK)

@@ -39,12 +39,12 @@ static const char *const shard_names[] = {"none", "optimizer", "gradients", "wei
 static const char *const attention_names[] = {"auto", "fused", "unfused", NULL};
 static const char *const frozen_names[] = {"", "first", "spread", "cached", NULL};
 static const char *const policy_names[] = {
-    "none", "closed-form", "gradient-norm", "relative-change", "table", "plateau", NULL};
+    "none", "closed-form", "gradient-norm", "relative-change", "table", "plateau", "safe", NULL};
 static const char *const compression_names[] = {"best", "halving", NULL};
 static const char *const cache_names[] = {"off", "on", "auto", NULL};
 static const char *const cache_dtype_names[] = {"fp32", "bf16", NULL};
 
-_Static_assert(DATA_KIND_COUNT == 8 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 6 &&
+_Static_assert(DATA_KIND_COUNT == 8 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 7 &&
                    RECOMPUTE_MODE_COUNT == 5 && SHARD_MODE_COUNT == 4 &&
                    ATTENTION_KIND_COUNT == 3 && FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_AUTO == 11,
                "the lists of names follow the enums");
@@ -116,15 +116,17 @@ const struct field job_fields[] = {
     CHOICE_AUTO("pipeline.shard", pipeline.shard, shard_names, pipeline.shard_auto, "what replicas divide among themselves; only for plan and sim [none]"),
     CHOICE_AUTO("pipeline.frozen", pipeline.frozen, frozen_names, pipeline.frozen_auto, "where the frozen prefix runs if the cache is not read [auto]"),
     PLAIN("pipeline.bucket_bytes", FIELD_BYTES, pipeline.bucket_bytes, "gradients per all-reduce; 0: one all-reduce per stage [25MiB]"),
-    CHOICE("freeze.policy", freeze.policy, policy_names, "how the frozen prefix grows [none]"),
-    REAL("freeze.alpha", freeze.alpha, "share of the active layers that one decision may freeze [1/3]"),
+    CHOICE("freeze.policy", freeze.policy, policy_names, "how the frozen prefix grows [none; safe where freeze.alpha, max_loss, min_active, warmup or evidence is set]"),
+    REAL("freeze.alpha", freeze.alpha, "share of the active layers that one decision may freeze [1/3; safe: 1/2]"),
+    REAL("freeze.max_loss", freeze.max_loss, "what freezing may cost under policy safe: points of accuracy, or per cent of the loss; 0: nothing freezes [1]"),
     INT("freeze.min_active", freeze.min_active, 0, INT_MAX, "layers that stay active [0]"),
     INT("freeze.warmup", freeze.warmup, 0, INT_MAX, "epochs, or turns of every_steps, at the start in which nothing freezes [0]"),
     INT("freeze.every_steps", freeze.every_steps, 0, INT64_MAX, "decide after every n steps [0: after every epoch]"),
     BOOL("freeze.record", freeze.record, "measure each turn what each prefix brings, into evidence.json [false]"),
-    INT("freeze.probe", freeze.probe, 0, INT64_MAX, "test samples that this is measured on [0: 256]"),
+    INT("freeze.probe", freeze.probe, 0, INT64_MAX, "test samples that evidence is measured on [0: 256; safe: as many as cost 2 % of the step time]"),
     OTHER("freeze.table", "F per epoch: array, file, or mild|mild-early|by_epoch|linear"),
     OTHER("freeze.norms", "recorded gradient norms: array of epochs, each an array of layers, or file"),
+    OTHER("freeze.evidence", "for sim, policy safe: evidence.json of a run, or its object"),
     BOOL("elastic.auto_pipe", elastic.auto_pipe, "re-cut when layers freeze [true]"),
     BOOL("elastic.auto_dp", elastic.auto_dp, "use freed devices as replicas [true]"),
     CHOICE("elastic.compression", elastic.halving, compression_names, "halving: the paper's rule [best]"),

@@ -25,6 +25,8 @@ enum status job_read_stages(const struct json *value, const struct fields_source
                             struct job *job, struct err *err);
 enum status job_read_norms(const struct json *value, const struct fields_source *source,
                            struct job *job, struct err *err);
+enum status job_read_evidence(const struct json *value, const struct fields_source *source,
+                              struct job *job, struct err *err);
 enum status job_read_baseline(const struct json *value, const struct fields_source *source,
                               struct job *job, struct err *err);
 

@@ -373,8 +373,8 @@ static enum status begin_turn(struct runner *run, int e, struct elastic_epoch *e
         return err_set(run->err, ERR_INPUT,
                        "freeze.every_steps %lld: more than %d decisions, too many to simulate",
                        (long long)job->freeze.every_steps, MOST_TURNS);
-    enum status rc = turn_decide(&run->freeze, job->norms, job->norm_epochs, turn, &num_frozen,
-                                 run->reason, run->err);
+    const struct turn_facts facts = {.norms = job->norms, .num_norms = job->norm_epochs};
+    enum status rc = turn_decide(&run->freeze, &facts, turn, &num_frozen, run->reason, run->err);
     if (rc == OK && (!run->plan.num_ranks || turn_changes(job, turn, num_frozen, &run->plan)))
         rc = change_plan(run, turn, e, num_frozen, epoch);
     run->device_ns +=

@@ -598,7 +598,10 @@ static void elastic_run__takes_the_plans_that_the_trainer_takes(void **state)
                     int frozen = -1;
                     char reason[160];
                     assert_int_equal(
-                        turn_decide(&freeze, &norms[0][0], 4, e, &frozen, reason, &err), OK);
+                        turn_decide(&freeze,
+                                    &(struct turn_facts){.norms = &norms[0][0], .num_norms = 4}, e,
+                                    &frozen, reason, &err),
+                        OK);
                     if (e == 0 || turn_changes(&job, e, frozen, &plan)) {
                         const struct run_state ask = {.turn = e,
                                                       .epoch = e,

@@ -157,10 +157,10 @@ static void refuses(const char *override, enum status status, const char *messag
 static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
 {
     (void)state;
-    refuses("freeze.alfa=1", ERR_INPUT,
-            "--set: unknown key 'freeze.alfa', nearest is 'freeze.alpha'",
-            "valid keys of freeze: policy alpha min_active warmup every_steps record probe table "
-            "norms");
+    refuses(
+        "freeze.alfa=1", ERR_INPUT, "--set: unknown key 'freeze.alfa', nearest is 'freeze.alpha'",
+        "valid keys of freeze: policy alpha max_loss min_active warmup every_steps record probe "
+        "table norms evidence");
     refuses("pipelin.num_stages=1", ERR_INPUT,
             "--set: unknown key 'pipelin.num_stages', nearest is 'pipeline.num_stages'", NULL);
     refuses("pipeline.num_stages=0", ERR_INPUT,
@@ -194,6 +194,8 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
             "eager-1f1b|breadth-first|v-half|v-min|auto, got \"pipedream\"",
             NULL);
     refuses("freeze.alpha=2", ERR_INPUT, "FILE: freeze.alpha must be in (0, 1), got 2", NULL);
+    refuses("freeze.max_loss=-1", ERR_INPUT,
+            "FILE: freeze.max_loss must be at least 0 (0: freeze nothing), got -1", NULL);
     refuses("freeze.alpha=x", ERR_INPUT, "FILE: freeze.alpha must be a number, got \"x\"", NULL);
     refuses("train=3", ERR_INPUT, "FILE: train must be an object, got 3", NULL);
     refuses("train.batch.per_pipeline=0", ERR_INPUT,

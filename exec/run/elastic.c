@@ -74,8 +74,12 @@ static enum status decide(struct trainer *t, int64_t turn, int *num_frozen, char
                           struct err *err)
 {
     struct elastic *elastic = &t->elastic;
-    enum status rc = turn_decide(&elastic->freeze, elastic->norms.rows, elastic->norms.num_turns,
-                                 turn, num_frozen, reason, err);
+    const struct turn_facts facts = {elastic->norms.rows, elastic->norms.num_turns,
+                                     &t->probe.history};
+    struct freeze_evidence *row = freeze_history_at(&t->probe.history, turn - 1);
+    enum status rc = turn_decide(&elastic->freeze, &facts, turn, num_frozen, reason, err);
+    if (rc == OK && row && t->job->freeze.policy == FREEZE_SAFE)
+        row->verdict = elastic->freeze.verdict;
     if (rc == OK && elastic->freeze.held)
         snprintf(elastic->held, sizeof elastic->held, "before epoch %lld: %s",
                  (long long)t->progress.epoch, reason);
@@ -113,6 +117,15 @@ static enum status settle_frozen(struct trainer *t, const char *checkpoint, bool
     return rc;
 }
 
+/* Whether the turn that a resumed run begins with changes the plan that the checkpoint was written
+ * under. */
+static bool changes_now(const struct trainer *t, int num_frozen)
+{
+    const int64_t turn = trainer_turn(t);
+    return num_frozen != t->progress.num_frozen_layers ||
+           (turn > 0 && turn_stages(t->job, turn) != turn_stages(t->job, turn - 1));
+}
+
 enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_frozen,
                          struct err *err)
 {
@@ -120,8 +133,10 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
     const struct job *job = t->job;
     const bool begins = trainer_turn_due(t);
     char *dir = NULL, reason[160];
-    int frozen[2] = {0}; /* in the first turn, and now */
+    int frozen[3] = {0}; /* in the first turn, and now; whether a window is open */
     enum status rc = freeze_init(&elastic->freeze, &job->freeze, job->model.num_layers, err);
+    elastic->freeze.passes = freeze_safe_passes(
+        job->freeze.probe, job_run_samples(job, t->dataset.num_samples[SPLIT_TRAIN]), t->probe.num);
     elastic->norms.sumsq = calloc((size_t)job->model.num_layers + 1, sizeof(double));
     if (rc == OK && !elastic->norms.sumsq)
         rc = err_nomem(err);
@@ -131,7 +146,8 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
         if (rc == OK && dir)
             rc = checkpoint_norms(dir, job->model.num_layers, &elastic->norms, err);
         if (rc == OK && dir && t->probe.on)
-            rc = checkpoint_evidence(dir, &job->model, &t->probe.history, &t->probe.rate, err);
+            rc = checkpoint_evidence(dir, &job->model, &t->probe.history, &t->probe.rate,
+                                     &t->probe.steps, err);
         if (rc == OK && begins) /* the checkpoint was written at the end of a turn */
             rc = close_turn(&elastic->norms, job->model.num_layers, err);
         for (int64_t e = 0; rc == OK && e <= trainer_turn(t); e++) {
@@ -140,12 +156,14 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
         }
         if (rc == OK)
             rc = settle_frozen(t, dir, begins, &frozen[1], err);
+        frozen[2] = t->probe.steps > 0 && !(begins && changes_now(t, frozen[1]));
     }
     free(dir);
     rc = comm_agree(t->comm, rc, err);
     if (rc == OK)
         rc = comm_bcast(t->comm->all, frozen, sizeof frozen, 0, err);
     elastic->first_frozen = frozen[0];
+    t->probe.open = frozen[2];
     *num_frozen = frozen[1];
     return rc;
 }
@@ -424,6 +442,7 @@ static enum status change(struct trainer *t, const struct decision *decision, st
     struct layout next = {0};
     const struct nccl_counts before = nccl_counts(t->nccl);
     int64_t since = comm_now_ns(comm);
+    probe_cut(&t->probe);
     ask.num_frozen_layers = decision->num_frozen;
     enum status rc = agreed(t, train_plan_make(&with, &ask, &plan, err));
     lap(comm, &since, &note.part_ns[PART_PLAN]);
@@ -443,6 +462,20 @@ static enum status change(struct trainer *t, const struct decision *decision, st
         layout_clear(&next);
     train_plan_clear(&plan);
     return rc;
+}
+
+/* Rank 0, policy safe: say what was decided on the turn's evidence, and write it into the run
+ * folder. */
+static enum status tell(struct trainer *t, const struct decision *decision, struct err *err)
+{
+    if (t->job->freeze.policy != FREEZE_SAFE ||
+        !freeze_history_at(&t->probe.history, decision->turn - 1))
+        return OK;
+    char text[240];
+    snprintf(text, sizeof text, "freeze: epoch %lld, step %lld: %s", (long long)decision->epoch,
+             (long long)t->progress.step, decision->reason);
+    run_log_say(&t->log, text, stderr);
+    return probe_write(t, err);
 }
 
 enum status elastic_turn_start(struct trainer *t, struct err *err)
@@ -467,6 +500,9 @@ enum status elastic_turn_start(struct trainer *t, struct err *err)
         decision->lowest = freeze_lowest(&t->elastic.freeze, (int)decision->turn + 1);
         decision->change = turn_changes(job, decision->turn, decision->num_frozen, plan);
         decision->decide_ns = comm_now_ns(t->comm) - decision->start_ns;
+        rc = tell(t, decision, err);
+        if (rc != OK)
+            return rc;
     }
     rc = comm_bcast(t->layout.place.active, decision, sizeof *decision, 0, err);
     if (rc == OK && decision->change)

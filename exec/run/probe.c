@@ -26,14 +26,18 @@ enum status probe_open(struct trainer *t, struct err *err)
     const int64_t test = t->dataset.num_samples[SPLIT_TEST];
     struct probe *probe = &t->probe;
     int64_t num = job->freeze.probe;
-    probe->on = t->trains && job->freeze.record;
+    const bool safe = job->freeze.policy == FREEZE_SAFE && job->freeze.max_loss > 0;
+    probe->on = t->trains && (job->freeze.record || safe);
     if (!probe->on)
         return OK;
     if (num > test)
         return err_set(err, ERR_INPUT, "freeze.probe of %lld samples exceeds the %lld test samples",
                        (long long)num, (long long)test);
     if (num == 0)
-        num = DEFAULT_SAMPLES;
+        num = job->freeze.record
+                  ? DEFAULT_SAMPLES
+                  : freeze_safe_probe(0, job_run_samples(job, t->dataset.num_samples[SPLIT_TRAIN]),
+                                      test);
     num = num < 2 ? 2 : num;
     probe->num = num < test ? num : test;
     return OK;
@@ -67,28 +71,40 @@ static void swap(struct stage *stage, const int *range)
 
 void probe_begin(struct trainer *t)
 {
-    if (!t->probe.on)
+    struct probe *probe = &t->probe;
+    if (!probe->on || probe->open)
         return;
-    t->probe.rate = 0;
+    probe->open = true;
+    probe->rate = probe->steps = 0;
     each_stage(t, take, NULL);
+}
+
+void probe_cut(struct probe *probe)
+{
+    if (probe->open) /* else the base is of the present weights */
+        probe->num_base = 0;
+    probe->open = false;
 }
 
 void probe_count(struct trainer *t, double lr)
 {
     t->probe.rate += lr;
+    t->probe.steps++;
 }
 
-/* The sum of the learning rates over the steps that are left, in steps of the present plan. */
-static double rate_left(const struct trainer *t)
+/* The steps that are left and the sum of their learning rates, in steps of the present plan. */
+static void look_ahead(const struct trainer *t, struct freeze_evidence *row)
 {
     const int64_t first = t->first_steps_per_epoch, all = t->dataset.num_samples[SPLIT_TRAIN];
     const int64_t now = sampler_steps_per_whole_epoch(&t->layout.samplers[SPLIT_TRAIN]);
     double sum = 0;
     int64_t step = t->progress.epoch * first +
                    (int64_t)((double)t->progress.position / (double)all * (double)first);
+    const int64_t left = t->total_steps > step ? t->total_steps - step : 0;
     for (; step < t->total_steps; step++)
         sum += learning_rate(t->job, step, t->total_steps);
-    return sum * (double)now / (double)first;
+    row->rate_left = sum * (double)now / (double)first;
+    row->steps_left = (double)left * (double)now / (double)first;
 }
 
 /* --- passes ----------------------------------------------------------------------------------- */
@@ -232,12 +248,58 @@ static enum status measure_candidate(struct trainer *t, struct window *window, i
 }
 
 /* The next prefix to measure, or -1. Every rank of the plan gets rank 0's answer. */
-static enum status next_candidate(struct trainer *t, const struct freeze_evidence *row, int *frozen,
+static enum status next_candidate(struct trainer *t, struct freeze_evidence *row, int *frozen,
                                   struct err *err)
 {
     const int next = t->progress.num_frozen_layers + row->num_candidates + 1;
+    row->passes = freeze_safe_row_passes(&t->probe.history, row->num_candidates);
     *frozen = next <= t->job->model.num_layers ? next : -1;
+    if (!t->job->freeze.record && t->comm->rank == 0)
+        *frozen = freeze_safe_ask(&t->elastic.freeze, &t->probe.history, row);
     return comm_bcast(t->layout.place.active, frozen, sizeof *frozen, 0, err);
+}
+
+/* Whether the window is to end with this turn. Every rank of the plan gets rank 0's answer. */
+static enum status window_due(struct trainer *t, const struct freeze_evidence *row, bool *due,
+                              struct err *err)
+{
+    int answer = t->job->freeze.record;
+    if (!answer && t->comm->rank == 0)
+        answer = freeze_safe_due(&t->elastic.freeze, &t->probe.history, row);
+    enum status rc = comm_bcast(t->layout.place.active, &answer, sizeof answer, 0, err);
+    *due = answer;
+    return rc;
+}
+
+/* Rank 0, policy safe: predict the time a sample by F. A prediction is kept until F changes, so that a run
+ * that goes on elsewhere decides as it would have here. A plan that cannot be made leaves 0. */
+static enum status predict(struct trainer *t, struct freeze_evidence *row, struct err *err)
+{
+    const int num_layers = t->job->model.num_layers, now = row->num_frozen;
+    const struct freeze_history *history = &t->probe.history;
+    const struct freeze_evidence *last =
+        history->num_rows > 0 ? &history->rows[history->num_rows - 1] : NULL;
+    const struct planning with = trainer_planning(t);
+    struct run_state ask = trainer_ask(t, t->progress.epoch, trainer_turn(t));
+    if (t->job->freeze.policy != FREEZE_SAFE || t->comm->rank != 0)
+        return OK;
+    row->sample_ns = calloc((size_t)num_layers + 1, sizeof *row->sample_ns);
+    if (!row->sample_ns)
+        return err_nomem(err);
+    if (last && last->sample_ns && last->num_frozen == now) {
+        memcpy(row->sample_ns, last->sample_ns, ((size_t)num_layers + 1) * sizeof *row->sample_ns);
+        return OK;
+    }
+    const int most = freeze_cap(&t->elastic.freeze);
+    for (int f = now; f <= most; f++) {
+        struct train_plan next = {.cluster = t->layout.plan.cluster,
+                                  .present = t->layout.plan.present};
+        ask.num_frozen_layers = f;
+        if (train_plan_choose(&with, &ask, &next, NULL) == OK)
+            row->sample_ns[f] = next.sample_ns;
+        plan_clear(&next.plan); /* the cluster belongs to the present plan */
+    }
+    return OK;
 }
 
 /* Relative movement of each layer's weights since the window's begin. Only where weights lie in host
@@ -294,12 +356,6 @@ static enum status describe(struct trainer *t, struct window *window, const doub
     const size_t num_layers = (size_t)t->job->model.num_layers;
     int64_t count = 0, correct = 0;
     double fall;
-    row->turn = trainer_turn(t) - 1;
-    row->step = t->progress.step;
-    row->num_frozen = t->progress.num_frozen_layers;
-    row->rate_window = t->probe.rate;
-    row->rate_left = rate_left(t);
-    row->num_probe = t->probe.num;
     row->loss = mean(&window->now);
     row->loss_before = mean(&window->before);
     combine(ends, weight, 2, &fall, &row->fall_se);
@@ -319,9 +375,11 @@ static enum status describe(struct trainer *t, struct window *window, const doub
     return t->backend->host_memory ? movement(t, row, err) : OK;
 }
 
-static enum status write_evidence(struct trainer *t, struct err *err)
+enum status probe_write(struct trainer *t, struct err *err)
 {
     char *path = NULL;
+    if (!t->probe.on || t->comm->rank != 0)
+        return OK;
     if (asprintf(&path, "%s/evidence.json", t->out) < 0)
         return err_nomem(err);
     struct json *root = json_object_new();
@@ -352,35 +410,55 @@ static enum status open_window(struct trainer *t, struct window *window, struct 
     return rc == OK ? loader_new(&loads, &window->loader, err) : rc;
 }
 
-enum status probe_end(struct trainer *t, const double *norms, struct err *err)
+/* Measure the window, and close it. */
+static enum status measure_window(struct trainer *t, const double *norms,
+                                  struct freeze_evidence *row, struct err *err)
 {
-    const int64_t begin = comm_now_ns(t->comm);
-    struct freeze_evidence row = {0};
     struct window window = {0};
     int frozen = 0;
-    if (!t->probe.on)
-        return OK;
     enum status rc = open_window(t, &window, err);
     if (rc == OK)
         rc = measure_ends(t, &window, err);
     if (rc == OK)
-        rc = describe(t, &window, norms, &row, err);
+        rc = describe(t, &window, norms, row, err);
     if (rc == OK)
-        rc = next_candidate(t, &row, &frozen, err);
+        rc = predict(t, row, err);
+    if (rc == OK)
+        rc = next_candidate(t, row, &frozen, err);
     while (rc == OK && frozen > 0) {
-        rc = measure_candidate(t, &window, frozen, &row, err);
+        rc = measure_candidate(t, &window, frozen, row, err);
         if (rc == OK)
-            rc = next_candidate(t, &row, &frozen, err);
+            rc = next_candidate(t, row, &frozen, err);
     }
     runtime_keep_prefix(t->layout.runtime, false);
     loader_free(window.loader);
     free(window.now.sums);
     free(window.before.sums);
-    if (rc == OK && t->comm->rank == 0)
+    t->probe.open = false;
+    return rc;
+}
+
+enum status probe_end(struct trainer *t, const double *norms, struct err *err)
+{
+    const int64_t begin = comm_now_ns(t->comm);
+    struct freeze_evidence row = {.turn = trainer_turn(t) - 1,
+                                  .step = t->progress.step,
+                                  .num_frozen = t->progress.num_frozen_layers,
+                                  .rate_window = t->probe.rate,
+                                  .steps_window = t->probe.steps,
+                                  .num_probe = t->probe.num};
+    bool due = false;
+    if (!t->probe.on)
+        return OK;
+    look_ahead(t, &row);
+    enum status rc = window_due(t, &row, &due, err);
+    if (rc == OK && due)
+        rc = measure_window(t, norms, &row, err);
+    if (rc == OK && due && t->comm->rank == 0)
         rc = freeze_history_add(&t->probe.history, &row, err);
     freeze_evidence_clear(&row);
-    if (rc == OK && t->comm->rank == 0)
-        rc = write_evidence(t, err);
+    if (rc == OK && due)
+        rc = probe_write(t, err);
     t->probe.ns += comm_now_ns(t->comm) - begin;
     t->train_ns += comm_now_ns(t->comm) - begin;
     return rc;

@@ -1,11 +1,12 @@
 /* exec/run/probe.h - the evidence about freezing that a run measures (partition/evidence.h).
  *
- * While a turn runs, stages hold the weights of its begin (stage_lag_take()). At its end the ranks
- * that hold stages run the first samples of the test split forward, with the weights of a prefix or
+ * A window is one turn, or under the policy `safe` as many as pass until that wants evidence. While it
+ * runs, stages hold the weights of its begin (stage_lag_take()). At its end the ranks that hold stages
+ * run the first samples of the test split forward, with the weights of a prefix or
  * of the rest exchanged for the lagged ones. Each micro-batch is a block; blocks are added by their
  * index, so the sums have the same bits at any K, and at any R under train.reduction canonical.
  *
- * A change of plan happens between turns, so a window never spans one. Where the frozen prefix lies
+ * A change of plan ends a window, because the new stages have no lagged weights. Where the frozen prefix lies
  * in front of the pipeline and the probe fits one batch, the prefix's output is computed once a turn
  * and used by all passes. */
 #ifndef ELAPSE_EXEC_RUN_PROBE_H
@@ -22,13 +23,19 @@ struct json;
 enum status probe_open(struct trainer *t, struct err *err);
 void probe_clear(struct probe *probe);
 
-/* A turn begins with the present weights, on a rank that holds stages. */
+/* A turn begins: a window begins with the present weights, unless one is open. On a rank that holds
+ * stages. */
 void probe_begin(struct trainer *t);
+/* The plan changes, on all ranks: an open window is given up. */
+void probe_cut(struct probe *probe);
 /* A step with learning rate lr has ended. */
 void probe_count(struct trainer *t, double lr);
-/* The turn has ended: measure, and add a row to rank 0's history. norms: [L] of the turn, or NULL.
- * Rank 0 writes evidence.json. Collective over the ranks that hold stages. */
+/* The turn has ended: measure if the window is to end, and add a row to rank 0's history. norms: [L]
+ * of the turn, or NULL. Rank 0 writes evidence.json. Collective over the ranks that hold stages. */
 enum status probe_end(struct trainer *t, const double *norms, struct err *err);
+
+/* Write evidence.json on rank 0, with the decisions so far. */
+enum status probe_write(struct trainer *t, struct err *err);
 
 /* Add what was measured and what it cost to the summary. */
 void probe_json(const struct trainer *t, struct json *root);

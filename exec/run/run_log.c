@@ -51,6 +51,12 @@ void run_log_step(struct run_log *log, const struct run_log_step *s, FILE *out)
     log->samples = 0;
 }
 
+void run_log_say(const struct run_log *log, const char *text, FILE *out)
+{
+    if (log->mode != RUN_LOG_QUIET)
+        fprintf(out, "%selapse: %s\n", log->mode == RUN_LOG_TERMINAL ? "\r\033[K" : "", text);
+}
+
 void run_log_end(struct run_log *log, FILE *out)
 {
     if (log->mode == RUN_LOG_TERMINAL && log->told)

@@ -33,6 +33,8 @@ struct run_log_step {
 /* Count a step, and write its line to out if one is due. The rate is that of the steps since the
  * last line. The last step always has a line, except where it would be the only one. */
 void run_log_step(struct run_log *log, const struct run_log_step *step, FILE *out);
+/* Write a line of its own: "elapse: TEXT". */
+void run_log_say(const struct run_log *log, const char *text, FILE *out);
 /* End the line of a terminal. */
 void run_log_end(struct run_log *log, FILE *out);
 

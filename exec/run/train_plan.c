@@ -137,6 +137,7 @@ static enum status plan_from(const struct planning *with, const struct cost *cos
     enum status rc = plan_for(with->job, &setting, &ask, NULL, &result, err);
     if (rc == OK) {
         plan->plan = result.plan;
+        plan->sample_ns = result.samples_per_s > 0 ? 1e9 / result.samples_per_s : 0;
         result.plan = (struct plan){0};
     }
     planner_result_clear(&result);

@@ -45,8 +45,9 @@ enum status trainer_save(struct trainer *t, struct err *err)
         .norms = &t->elastic.norms,
         .kept = &t->elastic.kept,
         .evidence = t->probe.on ? &t->probe.history : NULL,
-        .rate = trainer_turn_due(t) ? 0 : t->probe.rate,
-        .lagged = t->probe.on && !trainer_turn_due(t),
+        .rate = t->probe.open ? t->probe.rate : 0,
+        .steps = t->probe.open ? t->probe.steps : 0,
+        .lagged = t->probe.open,
         .eval_loss = t->evaluated_step == t->progress.step ? t->evaluated.loss : NAN};
     char *dir = NULL;
     enum status rc;

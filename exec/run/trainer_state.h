@@ -57,11 +57,12 @@ struct elastic {
 struct probe {
     bool on;
     int64_t num;                   /* samples */
-    double rate;                   /* sum of the learning rates of the present turn */
+    bool open;                     /* a window has begun, so the stages' lagged weights count */
+    double rate, steps;            /* the window's learning rates, summed, and its steps */
     int64_t ns;                    /* time spent on passes, on this rank */
     int64_t passes;                /* forward passes over the probe */
     int num_base;                  /* blocks of base; 0: not measured yet */
-    struct loss_sums *base;        /* owned; L(n,n) of the last turn's end by block */
+    struct loss_sums *base;        /* owned; L(n,n) of the last window's end by block */
     struct freeze_history history; /* rank 0 */
 };
 

@@ -134,6 +134,7 @@ static enum status write_manifest(const char *dir, const struct checkpoint_state
     if (state->evidence) {
         evidence_to_json(json_add_object(root, "evidence"), &job->model, state->evidence);
         json_add_double(root, "rate", state->rate);
+        json_add_double(root, "window_steps", state->steps);
     }
     json_add_string(root, "optimizer", job_optimizer_name(job));
     json_add_int(root, "seed", (int64_t)job->train.seed);
@@ -435,17 +436,21 @@ enum status checkpoint_norms(const char *dir, int num_layers, struct turn_norms 
 }
 
 enum status checkpoint_evidence(const char *dir, const struct model *model,
-                                struct freeze_history *history, double *rate, struct err *err)
+                                struct freeze_history *history, double *rate, double *steps,
+                                struct err *err)
 {
     struct json *manifest = NULL;
     enum status rc = checkpoint_manifest(dir, &manifest, err);
     const struct json *evidence = rc == OK ? json_get(manifest, "evidence") : NULL;
     const struct json *sum = rc == OK ? json_get(manifest, "rate") : NULL;
+    const struct json *count = rc == OK ? json_get(manifest, "window_steps") : NULL;
     *rate = sum ? json_number(sum) : 0;
+    *steps = count ? json_number(count) : 0;
     if (evidence)
         rc = evidence_from_json(evidence, dir, model, history, err);
-    if (rc == OK && !(*rate >= 0 && isfinite(*rate)))
-        rc = err_set(err, ERR_INPUT, "'%s/manifest.json': rate must be a number at least 0", dir);
+    if (rc == OK && !(*rate >= 0 && isfinite(*rate) && *steps >= 0 && isfinite(*steps)))
+        rc = err_set(err, ERR_INPUT,
+                     "'%s/manifest.json': rate and window_steps must be numbers at least 0", dir);
     json_free(manifest);
     return rc;
 }

@@ -44,8 +44,8 @@ struct checkpoint_state {
     const struct turn_norms *norms;        /* of rank 0 */
     const struct kept_state *kept;         /* of rank 0 */
     const struct freeze_history *evidence; /* of rank 0; NULL: none is measured */
-    double rate;      /* of rank 0: sum of the learning rates of the present turn */
-    bool lagged;      /* in mid-turn: write the lagged weights too, as "lagged.NAME" */
+    double rate, steps;                    /* of rank 0: of the open window, see struct probe */
+    bool lagged;      /* a window is open: write the lagged weights too, as "lagged.NAME" */
     double eval_loss; /* rank 0: of an evaluation at this step; NaN: there was none */
 };
 
@@ -71,10 +71,11 @@ enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
 enum status checkpoint_norms(const char *dir, int num_layers, struct turn_norms *norms,
                              struct err *err);
 
-/* Read the evidence and the rate of the present turn. A checkpoint without evidence gives an empty
+/* Read the evidence, and the rate and the steps of a window that was open. A checkpoint without evidence gives an empty
  * history. */
 enum status checkpoint_evidence(const char *dir, const struct model *model,
-                                struct freeze_history *history, double *rate, struct err *err);
+                                struct freeze_history *history, double *rate, double *steps,
+                                struct err *err);
 
 /* Fill weights and, with state, optimizer state of this rank's stages, and the lagged
  * weights that the checkpoint has. Call checkpoint_choose()

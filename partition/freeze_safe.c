@@ -1,0 +1,450 @@
+/* The policy `safe`; freeze_safe.h has its rules. Read freeze_safe_decide() at the end first, then
+ * weigh() and factor_of(). */
+#include "partition/freeze_safe.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "partition/freeze.h"
+
+#define ONE_SIDED 0.8416 /* of a normal distribution, 80 % */
+#define LEAST_SAVING 0.005
+#define TREND_MOST 4.0
+#define COST_SHARE 0.02 /* of the step time, for evidence */
+#define STEP_FORWARDS 3 /* a backward takes two forwards */
+#define RUN_PASSES 12   /* the automatic probe is as large as these many passes allow */
+#define FAR 4           /* a bound of this many budgets is far from the budget */
+enum { PROBE_LEAST = 32, PROBE_MOST = 1024, MOST_CANDIDATES = 3, POOLED_ROWS = 4, HOLD = 2 };
+
+/* ---- what evidence may cost ---- */
+
+double freeze_safe_passes(int64_t wanted, int64_t run_samples, int64_t probe)
+{
+    const double passes =
+        probe > 0 ? COST_SHARE * STEP_FORWARDS * (double)run_samples / (double)probe : 0;
+    return wanted > 0 && passes < RUN_PASSES ? RUN_PASSES : passes;
+}
+
+int64_t freeze_safe_probe(int64_t wanted, int64_t run_samples, int64_t test_samples)
+{
+    int64_t probe = wanted;
+    if (probe == 0) {
+        probe = (int64_t)freeze_safe_passes(0, run_samples, RUN_PASSES);
+        probe = probe < PROBE_LEAST ? PROBE_LEAST : probe > PROBE_MOST ? PROBE_MOST : probe;
+    }
+    return probe < test_samples ? probe : test_samples;
+}
+
+/* Passes that the row may still take. The run's allowance becomes due as the run goes on, the second
+ * half of it in advance, because early evidence saves most. */
+static double passes_left(const struct freeze *freeze, const struct freeze_history *history,
+                          const struct freeze_evidence *row)
+{
+    const double all = (double)row->step + row->steps_left;
+    const double done = all > 0 ? (double)row->step / all : 1;
+    double used = 0;
+    for (int64_t i = 0; i < history->num_rows; i++)
+        used += history->rows[i].passes;
+    return freeze->passes * (0.5 + 0.5 * done) - used - row->passes;
+}
+
+int freeze_safe_row_passes(const struct freeze_history *history, int num_candidates)
+{
+    return (history->num_rows > 0 ? 1 : 2) + 2 * num_candidates;
+}
+
+/* ---- what a freeze gives up ---- */
+
+/* Points of accuracy, or per cent of the loss, that one nat is worth. */
+static double per_nat(const struct freeze_history *history, const struct freeze_evidence *row)
+{
+    const struct freeze_evidence *first = history->num_rows > 0 ? &history->rows[0] : row;
+    if (!isfinite(row->accuracy))
+        return row->loss > 0 ? 100 / row->loss : 100;
+    double rate = 100 * row->accuracy;
+    if (first->loss - row->loss > ONE_SIDED * (first->fall_se + row->fall_se)) {
+        const double slope = 100 * (row->accuracy - first->accuracy) / (first->loss - row->loss);
+        rate = slope > rate ? slope : rate;
+    }
+    return rate;
+}
+
+static double ratio(double part, double whole)
+{
+    return whole > 0 ? part / whole : 0;
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* By how much the fall of `now` went on against the forecast of `before`; 1 where noise hides it. */
+static double growth(const struct freeze_evidence *before, const struct freeze_evidence *now)
+{
+    const double scale = larger(ratio(now->rate_window, before->rate_window),
+                                ratio(now->steps_window, before->steps_window));
+    const double forecast = (before->loss_before - before->loss) * scale;
+    const double fall = now->loss_before - now->loss;
+    if (forecast <= ONE_SIDED * before->fall_se * scale)
+        return 1;
+    if (fall > forecast)
+        return fall / forecast < TREND_MOST ? fall / forecast : TREND_MOST;
+    const double most = (fall + ONE_SIDED * now->fall_se) / forecast;
+    return most < 0 ? 0 : most < 1 ? most : 1;
+}
+
+/* The larger growth of the last two pairs of rows with this F. *known: there was a pair. `now` is
+ * the newest row. */
+static double last_growth(const struct freeze_history *history, const struct freeze_evidence *now,
+                          bool *known)
+{
+    double most = 0;
+    int pairs = 0;
+    for (int64_t i = history->num_rows; i-- > 0 && pairs < 2;) {
+        const struct freeze_evidence *before = &history->rows[i];
+        if (before->turn >= now->turn)
+            continue;
+        if (before->num_frozen != now->num_frozen)
+            break;
+        most = larger(most, growth(before, now));
+        now = before;
+        pairs++;
+    }
+    *known = pairs > 0;
+    return *known ? most : 1;
+}
+
+/* Mean over the windows that are left of a fall that goes on as 1/t; t windows are done. */
+static double harmonic(const struct freeze_evidence *row)
+{
+    const double t = ratio((double)row->step, row->steps_window);
+    const double left = ratio(row->steps_left, row->steps_window);
+    return t > 0 && left > 0 ? t / left * log(1 + left / t) : 1;
+}
+
+/* See the header. The window may be that of several rows. */
+static double factor_of(const struct freeze_history *history, const struct freeze_evidence *row,
+                        double steps_window, double rate_window)
+{
+    bool known;
+    double trend = last_growth(history, row, &known);
+    if (trend < 1)
+        trend = larger(trend, harmonic(row));
+    return trend * larger(ratio(row->rate_left, rate_window), ratio(row->steps_left, steps_window));
+}
+
+struct weight {
+    double cost, se; /* of freezing F for the rest of the run, in units of max_loss */
+};
+
+/* Rows of one F, added up to one window. */
+struct pool {
+    int num;
+    double share, share2, var; /* sums of shares, of their squares, and of their variances */
+    double fall, fall_var, steps, rate;
+};
+
+static void pool_add(struct pool *pool, const struct freeze_evidence *row,
+                     const struct freeze_candidate *candidate)
+{
+    pool->num++;
+    pool->share += candidate->share;
+    pool->share2 += candidate->share * candidate->share;
+    pool->var += candidate->share_se * candidate->share_se;
+    pool->fall += row->loss_before - row->loss;
+    pool->fall_var += row->fall_se * row->fall_se;
+    pool->steps += row->steps_window;
+    pool->rate += row->rate_window;
+}
+
+/* The share that a pool shows. Its error is that over the probe's samples or that over the windows,
+ * whichever is larger. A prefix brings rarely more than the whole model does, so the share is a
+ * priori normal around 0 with the size of the whole fall and its error; the result is the mean of
+ * what then is known. */
+static struct weight pool_weight(const struct pool *pool, double scale)
+{
+    const double n = pool->num, gain = larger(pool->fall, 0);
+    const double spread = n > 1 ? (pool->share2 - pool->share * pool->share / n) * n / (n - 1) : 0;
+    const double var = larger(pool->var, spread), prior = gain * gain + pool->fall_var;
+    const double trust = prior + var > 0 ? prior / (prior + var) : 0;
+    return (struct weight){scale * trust * pool->share, scale * sqrt(trust * var)};
+}
+
+/* What freezing F gives up. Earlier rows with this F are pooled with the newest one where that makes
+ * the bound tighter and the fall does not grow, because their noise averages out. */
+static struct weight weigh(const struct freeze_history *history, const struct freeze_evidence *row,
+                           const struct freeze_candidate *candidate)
+{
+    const double unit = per_nat(history, row);
+    struct weight best = {0};
+    struct pool pool = {0};
+    bool known;
+    const bool grows = last_growth(history, row, &known) > 1;
+    int64_t i = history->num_rows;
+    pool_add(&pool, row, candidate);
+    for (;;) {
+        const double scale = factor_of(history, row, pool.steps, pool.rate) * unit;
+        const struct weight got = pool_weight(&pool, scale);
+        if (pool.num == 1 || got.cost + ONE_SIDED * got.se < best.cost + ONE_SIDED * best.se)
+            best = got;
+        do
+            i--;
+        while (i >= 0 && history->rows[i].turn >= row->turn);
+        if (i < 0 || grows || pool.num == POOLED_ROWS ||
+            history->rows[i].num_frozen != row->num_frozen)
+            return best;
+        const struct freeze_candidate *one =
+            freeze_evidence_find(&history->rows[i], candidate->frozen);
+        if (!one)
+            return best;
+        pool_add(&pool, &history->rows[i], one);
+    }
+}
+
+/* ---- what a freeze saves ---- */
+
+/* Share of the predicted time a sample. Without a prediction each layer saves the same. */
+static double saving(const struct freeze *freeze, const struct freeze_evidence *row, int frozen)
+{
+    const double now = row->sample_ns ? row->sample_ns[row->num_frozen] : 0;
+    const double then = row->sample_ns ? row->sample_ns[frozen] : 0;
+    if (!row->sample_ns)
+        return (double)(frozen - row->num_frozen) / (1.5 * freeze->num_layers);
+    return now > 0 && then > 0 ? 1 - then / now : 0;
+}
+
+static bool pays(const struct freeze *freeze, const struct freeze_evidence *row, int frozen)
+{
+    return row->steps_left > 0 && saving(freeze, row, frozen) >= LEAST_SAVING;
+}
+
+/* ---- what to measure ---- */
+
+static double budget_left(const struct freeze *freeze)
+{
+    const struct freeze_safe *safe = &freeze->safe;
+    const double left = freeze->spec->max_loss - safe->cost - (safe->pending ? safe->last : 0);
+    return left > 0 ? left : 0;
+}
+
+/* The bound on what freezing costs in all, if this freeze is added. */
+static double bound(const struct freeze *freeze, const struct weight *weight)
+{
+    const struct freeze_safe *safe = &freeze->safe;
+    const double before = safe->cost + (safe->pending ? safe->last : 0);
+    const double var = safe->var + (safe->pending ? safe->last_var : 0);
+    return larger(before, before + weight->cost + ONE_SIDED * sqrt(var + weight->se * weight->se));
+}
+
+/* Rows to leave out after the last one: none, or one more for each row in turn whose candidates were
+ * all far from fitting. */
+static int rows_to_skip(const struct freeze *freeze, const struct freeze_history *history)
+{
+    int skip = 0;
+    for (int64_t i = history->num_rows; i-- > 0 && skip < HOLD + 1;) {
+        const struct freeze_evidence *row = &history->rows[i];
+        const struct freeze_history before = {history->rows, i};
+        bool far = row->num_candidates > 0;
+        for (int c = 0; c < row->num_candidates; c++) {
+            const struct weight weight = weigh(&before, row, &row->candidates[c]);
+            far = far && weight.cost - ONE_SIDED * weight.se > FAR * freeze->spec->max_loss;
+        }
+        if (!far)
+            break;
+        skip++;
+    }
+    return skip;
+}
+
+bool freeze_safe_due(const struct freeze *freeze, const struct freeze_history *history,
+                     const struct freeze_evidence *row)
+{
+    const struct freeze_safe *safe = &freeze->safe;
+    const int ends = freeze_safe_row_passes(history, 0);
+    const double left = passes_left(freeze, history, row);
+    const int64_t last = history->num_rows > 0 ? history->rows[history->num_rows - 1].turn : -1;
+    if (freeze->spec->max_loss <= 0 || row->steps_left <= 0 || row->turn + 1 < freeze->spec->warmup)
+        return false;
+    if (safe->hold > 0)
+        return false;
+    if (safe->pending)
+        return left >= ends;
+    if (row->turn - last <= rows_to_skip(freeze, history))
+        return false;
+    return freeze->num_frozen < freeze->num_layers - freeze->spec->min_active && left >= ends + 2;
+}
+
+int freeze_safe_ask(const struct freeze *freeze, const struct freeze_history *history,
+                    const struct freeze_evidence *row)
+{
+    const int now = row->num_frozen;
+    int next = freeze_cap(freeze);
+    if (freeze->safe.hold > 0 || row->num_candidates >= MOST_CANDIDATES ||
+        passes_left(freeze, history, row) < 2)
+        return -1;
+    if (row->num_candidates > 0) {
+        const struct freeze_candidate *smallest = &row->candidates[0];
+        const struct weight weight = weigh(history, row, smallest);
+        if (bound(freeze, &weight) <= freeze->spec->max_loss)
+            return -1;
+        next = now + (smallest->frozen - now) / 2;
+    }
+    while (next > now && !pays(freeze, row, next))
+        next--;
+    return next > now ? next : -1;
+}
+
+/* ---- decisions ---- */
+
+/* The part of the fall that the layers above a candidate brought, per step, is due again. Returns
+ * false where no two windows show how the fall goes on, so that nothing can be said. */
+static bool promise(struct freeze_safe *safe, const struct freeze_history *history,
+                    const struct freeze_evidence *row, const struct freeze_candidate *candidate)
+{
+    bool known;
+    const double t = ratio((double)row->step, row->steps_window);
+    const double grown = last_growth(history, row, &known);
+    const double slow = t / (t + 1) < grown ? t / (t + 1) : grown;
+    const double rest = row->loss_before - row->loss - candidate->share;
+    const double se2 = row->fall_se * row->fall_se + candidate->share_se * candidate->share_se;
+    const double steps = row->steps_window;
+    if (!known || steps <= 0)
+        return false;
+    safe->due = rest * (rest > 0 && slow < 1 ? slow : 1) / steps;
+    safe->due_var = se2 / (steps * steps);
+    safe->due_rate = row->rate_window / steps;
+    return true;
+}
+
+static void settle(struct freeze_safe *safe, double cost, double var)
+{
+    safe->cost += cost;
+    safe->var += var;
+}
+
+/* Look whether the rest brought what was due. Returns whether the freeze is undone. */
+static bool check_promise(struct freeze *freeze, const struct freeze_history *history,
+                          const struct freeze_evidence *row, struct freeze_verdict *verdict)
+{
+    struct freeze_safe *safe = &freeze->safe;
+    const double steps = row->steps_window, unit = per_nat(history, row);
+    const double slower = ratio(ratio(row->rate_window, steps), safe->due_rate);
+    const double scale = steps * (slower < 1 && safe->due > 0 ? slower : 1);
+    const double due = safe->due * scale, fall = row->loss_before - row->loss;
+    const double se = sqrt(safe->due_var * scale * scale + row->fall_se * row->fall_se);
+    const double lost = (due - fall) * unit, left = budget_left(freeze);
+    const bool undo = due - fall > ONE_SIDED * se && lost > left;
+    safe->pending = false;
+    if (!undo) {
+        settle(safe, safe->last, safe->last_var);
+        return false;
+    }
+    /* The training that is left makes up for its part of what was missed. */
+    const double kept = ratio(steps, steps + row->steps_left);
+    settle(safe, lost * kept, se * unit * kept * se * unit * kept);
+    safe->hold = HOLD;
+    snprintf(
+        verdict->reason, sizeof verdict->reason,
+        "undo %d, back to %d: the rest brought %.3g nats where %.3g +- %.2g were due, more than "
+        "%.2g left",
+        row->num_frozen, safe->undo_to, fall, due, se, left);
+    return true;
+}
+
+/* A measured prefix with what it gives up. */
+struct option {
+    const struct freeze_candidate *candidate; /* NULL: there is none */
+    struct weight weight;
+    double bound, saved;
+};
+
+/* *best: of the options that fit the budget, the one that saves most. *nearest: the one with the
+ * lowest bound. */
+static void compare_options(const struct freeze *freeze, const struct freeze_history *history,
+                            const struct freeze_evidence *row, int most, struct option *best,
+                            struct option *nearest)
+{
+    for (int c = 0; c < row->num_candidates; c++) {
+        struct option one = {.candidate = &row->candidates[c]};
+        const int frozen = one.candidate->frozen;
+        if (frozen <= row->num_frozen || frozen > most || !pays(freeze, row, frozen))
+            continue;
+        one.weight = weigh(history, row, one.candidate);
+        one.bound = bound(freeze, &one.weight);
+        one.saved = saving(freeze, row, frozen);
+        if (!nearest->candidate || one.bound < nearest->bound)
+            *nearest = one;
+        if (one.bound <= freeze->spec->max_loss && one.saved > best->saved)
+            *best = one;
+    }
+}
+
+static void begin_freeze(struct freeze_safe *safe, const struct freeze_history *history,
+                         const struct freeze_evidence *row, const struct option *option)
+{
+    safe->pending = promise(safe, history, row, option->candidate);
+    safe->undo_to = row->num_frozen;
+    safe->last = larger(option->weight.cost, 0);
+    safe->last_var = option->weight.se * option->weight.se;
+    if (!safe->pending)
+        settle(safe, safe->last, safe->last_var);
+}
+
+/* Freeze the candidate that saves most of those that fit, or none. */
+static int choose(struct freeze *freeze, const struct freeze_history *history,
+                  const struct freeze_evidence *row, int most, struct freeze_verdict *verdict)
+{
+    const char *unit = isfinite(row->accuracy) ? "points" : "%";
+    const size_t room = sizeof verdict->reason;
+    const double budget = freeze->spec->max_loss;
+    struct option best = {0}, nearest = {0};
+    compare_options(freeze, history, row, most, &best, &nearest);
+    if (best.candidate) {
+        snprintf(verdict->reason, room,
+                 "freeze %d: costs %.2g +- %.2g %s, at most %.2g of %.3g with all before it; saves "
+                 "%.0f %% of the time",
+                 best.candidate->frozen, best.weight.cost, best.weight.se, unit, best.bound, budget,
+                 100 * best.saved);
+        begin_freeze(&freeze->safe, history, row, &best);
+        return best.candidate->frozen;
+    }
+    if (nearest.candidate)
+        snprintf(
+            verdict->reason, room,
+            "stay at %d: freezing %d costs %.2g +- %.2g %s, up to %.2g of %.3g with all before it",
+            row->num_frozen, nearest.candidate->frozen, nearest.weight.cost, nearest.weight.se,
+            unit, nearest.bound, budget);
+    else
+        snprintf(verdict->reason, room,
+                 row->num_candidates > 0 ? "stay at %d: no measured prefix would save time"
+                                         : "stay at %d: no further prefix was measured",
+                 row->num_frozen);
+    return row->num_frozen;
+}
+
+int freeze_safe_decide(struct freeze *freeze, const struct freeze_history *history,
+                       const struct freeze_evidence *row, int most, struct freeze_verdict *verdict)
+{
+    struct freeze_safe *safe = &freeze->safe;
+    const int now = freeze->num_frozen;
+    int frozen = now;
+    *verdict = (struct freeze_verdict){.made = true};
+    if (freeze->spec->max_loss <= 0)
+        snprintf(verdict->reason, sizeof verdict->reason,
+                 "freeze.max_loss is 0, so nothing freezes");
+    else if (safe->hold > 0)
+        snprintf(verdict->reason, sizeof verdict->reason,
+                 "stay at %d: a freeze was undone, %d more turns without one", now, --safe->hold);
+    else if (!row)
+        snprintf(verdict->reason, sizeof verdict->reason, "stay at %d: nothing was measured", now);
+    else if (safe->pending && check_promise(freeze, history, row, verdict))
+        frozen = safe->undo_to;
+    else
+        frozen = choose(freeze, history, row, most, verdict);
+    verdict->frozen = frozen;
+    verdict->cost = safe->cost + (safe->pending ? safe->last : 0);
+    verdict->cost_se = sqrt(safe->var + (safe->pending ? safe->last_var : 0));
+    verdict->left = budget_left(freeze);
+    return frozen;
+}

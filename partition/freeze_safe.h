@@ -1,0 +1,94 @@
+/* partition/freeze_safe.h - the policy `safe`: freeze by what the run itself has shown, within a
+ * stated loss.
+ *
+ * The run measures rows of evidence (partition/evidence.h). Freezing F layers now gives up what
+ * training them would still bring:
+ *
+ *     cost(F) = share(F) * factor,    factor = max(rate_left / rate_window, steps_left / steps_window)
+ *                                              * trend
+ *
+ * The larger of the two ratios counts. Progress per unit of rate holds during a warm-up, where steps
+ * alone would make a layer look converged. Towards the end of a decaying schedule it does not hold:
+ * there the loss falls faster than the rate does, and progress per step is the safer figure.
+ *
+ * trend is how the fall of the whole loss went on, from window to window, against the same forecast.
+ * Where it grew, trend is that growth (at most TREND_MOST). Where it shrank, trend is the mean of a
+ * fall that goes on as 1/t, the slowest of all power laws, or what was seen where that is more. With
+ * one window it is 1.
+ *
+ * F may freeze if cost(F), what earlier freezes were estimated to cost, and a one-sided 80 % of the
+ * standard error of both together fit in freeze.max_loss. Of those that fit, the policy takes the one
+ * that saves most of the predicted time a sample (partition/plan_for.h, with cache and replicas), and none
+ * where less than LEAST_SAVING is saved.
+ *
+ * Most of what moves in a fine-tuning run is noise, so rows are pooled, and a share is weighed against
+ * the whole fall: see weigh() and pool_weight().
+ *
+ * Costs are in points of accuracy for classifiers. One nat of loss counts 100 * accuracy points,
+ * because d(accuracy) = accuracy * d(-loss) for samples that are judged equally well; it counts more
+ * where the run's own accuracy rose faster with the loss. Elsewhere they are per cent of the loss.
+ *
+ * A freeze is undone, once, if in the next row the layers that still train bring less than they did
+ * before by more than noise and by more than what is left of the budget. After that nothing freezes
+ * for HOLD turns. A freeze on the very first row cannot be undone, because one window does not show
+ * how the fall would go on.
+ *
+ * The state follows from the spec and the rows alone, so a resumed run repeats its decisions.
+ * Pure; no I/O. */
+#ifndef ELAPSE_PARTITION_FREEZE_SAFE_H
+#define ELAPSE_PARTITION_FREEZE_SAFE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/evidence.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct freeze;
+
+/* The policy's memory. Costs are in the unit of freeze.max_loss. */
+struct freeze_safe {
+    bool pending;          /* the last freeze may still be undone */
+    int undo_to;           /* F before it */
+    int hold;              /* turns in which nothing may freeze */
+    double cost, var;      /* of all freezes but the pending one: estimate and its variance */
+    double last, last_var; /* of the pending one */
+    /* While pending: what the layers that train are to bring per step, and its variance, in nats;
+     * and the mean learning rate behind that. */
+    double due, due_var, due_rate;
+};
+
+/* Samples of the probe: freeze.probe, or with 0 so many that the evidence of a run of run_samples
+ * training samples costs little; at most test_samples. */
+int64_t freeze_safe_probe(int64_t wanted, int64_t run_samples, int64_t test_samples);
+/* Forward passes over a probe of so many samples that a run may take: 2 % of the time of its steps,
+ * where a step takes three forwards of its samples. A job that names freeze.probe (wanted > 0) gets
+ * RUN_PASSES at least, and may so spend more. */
+double freeze_safe_passes(int64_t wanted, int64_t run_samples, int64_t probe);
+
+/* Whether the window that ends now is to be measured. row has what is known before that: turn, step,
+ * num_frozen, steps and rates. If not, the window goes on. */
+bool freeze_safe_due(const struct freeze *freeze, const struct freeze_history *history,
+                     const struct freeze_evidence *row);
+
+/* Passes of a row with so many candidates: L(n,n), two a candidate, and L(o,o) in the first row; in
+ * later ones that is the row before's L(n,n). What a restart costs beyond that is not counted, so
+ * that the run decides as without one. */
+int freeze_safe_row_passes(const struct freeze_history *history, int num_candidates);
+
+/* The next prefix to measure for the row, or -1: enough. row has everything but further candidates. */
+int freeze_safe_ask(const struct freeze *freeze, const struct freeze_history *history,
+                    const struct freeze_evidence *row);
+
+/* Decide on a row: returns F, at most `most`, and fills *verdict. row NULL: the turn was not
+ * measured, F stays. freeze->safe gets the new state. */
+int freeze_safe_decide(struct freeze *freeze, const struct freeze_history *history,
+                       const struct freeze_evidence *row, int most, struct freeze_verdict *verdict);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
