@@ -7,6 +7,7 @@
 #   make test-emulated the CUDA backend on emulated GPUs (tests/cudasim), of which make test runs a smoke
 #   make test-all      these three in one
 #   make test_NAME     one test program; ELAPSE_TEST_FILTER='PATTERN*' runs some of its tests
+#   make install       what is built, under PREFIX=/usr/local (DESTDIR= LIBDIR= STRIP=1); make uninstall
 #   make demo          the main job: profile, plan, simulate, train, compare, plot
 #   make gpu-check     all that wants a GPU: tests, ranks, profile, table beside PyTorch
 #   make gpu-bundle    the same, built, in one folder to carry to a GPU (docs/gpu.md)
@@ -146,6 +147,7 @@ include tests/cudasim/cudasim.mk
 include profiles/build_facts.mk
 include cli/share/share.mk
 include tests/fuzz/fuzz.mk
+include packaging/packaging.mk
 
 define room_lib
 $(OUT)/lib$(1).a: $(call objs,$(1))

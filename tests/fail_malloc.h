@@ -6,8 +6,8 @@
  *       if (fail_malloc_done()) break;       // n was beyond the last allocation
  *       assert_int_equal(rc, ERR_NOMEM);     // and everything is as before
  *   }
- * Replaces malloc, calloc and realloc of the test program (glibc). Under the address sanitizer,
- * which has its own, nothing fails and FAIL_MALLOC is 0. Include in one file of a test only. */
+ * Replaces malloc, calloc and realloc of the test program (glibc). Under the address and the thread
+ * sanitizer, which have their own, nothing fails and FAIL_MALLOC is 0. Include in one file of a test only. */
 #ifndef ELAPSE_TESTS_FAIL_MALLOC_H
 #define ELAPSE_TESTS_FAIL_MALLOC_H
 
@@ -31,7 +31,7 @@ static inline bool fail_malloc_done(void)
     return !reached;
 }
 
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define FAIL_MALLOC 1
 
 extern void *__libc_malloc(size_t size);

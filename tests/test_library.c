@@ -29,6 +29,13 @@ static const char gpt_job[] =
     " \"cost\": {\"source\": \"kernels\", \"efficiency\": 0.5},"
     " \"freeze\": {\"policy\": \"closed-form\", \"alpha\": \"1/3\"}}";
 
+/* Its costs come from a profile inside the library. */
+static const char vit_job[] =
+    "{\"model\": \"vit-b16:classes=100\", \"data\": {\"kind\": \"cifar100\"},"
+    " \"train\": {\"batch\": {\"per_pipeline\": 320}, \"max_steps\": 4},"
+    " \"cluster\": \"rtx5000-1x4\", \"pipeline\": {\"schedule\": \"1f1b\", \"balancer\": "
+    "\"optimal\"}}";
+
 static struct elapse_job *parse(const char *text)
 {
     struct elapse_error error;
@@ -245,18 +252,20 @@ static void threads__with_their_own_handles_get_equal_answers(void **state)
 {
     (void)state;
     pthread_t threads[THREADS];
-    char *alone[2] = {figures((void *)gpt_job), figures((void *)small_job)};
+    const char *const jobs[3] = {gpt_job, small_job, vit_job};
+    char *alone[3];
+    for (int i = 0; i < 3; i++)
+        alone[i] = figures((void *)jobs[i]);
     for (int i = 0; i < THREADS; i++)
-        assert_int_equal(
-            pthread_create(&threads[i], NULL, figures, (void *)(i % 2 ? small_job : gpt_job)), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, figures, (void *)jobs[i % 3]), 0);
     for (int i = 0; i < THREADS; i++) {
         void *said = NULL;
         pthread_join(threads[i], &said);
-        assert_string_equal(said, alone[i % 2]);
+        assert_string_equal(said, alone[i % 3]);
         free(said);
     }
-    free(alone[0]);
-    free(alone[1]);
+    for (int i = 0; i < 3; i++)
+        free(alone[i]);
 }
 
 /* Make a locale with a decimal comma and switch to it; false: this machine cannot. */
@@ -329,6 +338,7 @@ static void every_failed_allocation__is_reported(void **state)
 
 int main(void)
 {
+    setenv("ELAPSE_DB", "/nowhere/profiles.db", 1); /* not the user's own store */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step__has_the_closed_form_of_gpipe),
         cmocka_unit_test(a_run__is_its_epochs),
