@@ -19,18 +19,17 @@
 
 /* --- rows ------------------------------------------------------------------------------------- */
 
-/* Print text from the given column on. Lines break at spaces and behind "|", and go on at `indent`.
- */
-static void print_wrapped(const char *text, int indent, int *column)
+/* Print text from the given column on, `space` columns behind what stands there. Lines break at
+ * spaces and behind "|", and go on at `indent`. */
+static void print_wrapped(const char *text, int space, int indent, int *column)
 {
-    bool space = false;
     while (*text) {
         size_t length = strcspn(text, " |");
         length += text[length] == '|';
         if (*column + space + (int)length > LINE_WIDTH && *column > indent)
             *column = printf("\n%*s", indent, "") - 1;
-        else if (space)
-            *column += printf(" ");
+        else
+            *column += printf("%*s", space, "");
         *column += printf("%.*s", (int)length, text);
         text += length;
         space = *text == ' ';
@@ -41,7 +40,7 @@ static void print_wrapped(const char *text, int indent, int *column)
 static void print_text(const char *text)
 {
     int column = 0;
-    print_wrapped(text, 0, &column);
+    print_wrapped(text, 0, 0, &column);
     putchar('\n');
 }
 
@@ -49,10 +48,8 @@ static void print_row(int width, const char *key, const char *takes, const char 
 {
     const int indent = width + 4;
     int column = printf("  %-*s  ", width, key);
-    print_wrapped(takes, indent, &column);
-    if (*takes && *meaning)
-        column += printf("  ");
-    print_wrapped(meaning, indent, &column);
+    print_wrapped(takes, 0, indent, &column);
+    print_wrapped(meaning, *takes ? 2 : 0, indent, &column);
     putchar('\n');
 }
 
@@ -96,10 +93,10 @@ static void print_names(int width, const char *left, const char *const *names)
 static void print_units(void)
 {
     putchar('\n');
-    print_text(
-        "A time has a unit: \"20us\" (ns us ms s). A size may have one: \"16GiB\" (B KB MB GB TB "
-        "KiB MiB GiB TiB). Bandwidths: \"25GBps\", \"200Gbps\". A number may be a fraction: "
-        "\"1/3\".");
+    print_text("A time has a unit: \"20us\" (ns us ms s); keys that end in _ns also take whole ns. "
+               "A size may have one: \"16GiB\" (B KB MB GB TB "
+               "KiB MiB GiB TiB). Bandwidths: \"25GBps\", \"200Gbps\". A number may be a fraction: "
+               "\"1/3\".");
 }
 
 /* --- model ------------------------------------------------------------------------------------ */

@@ -62,6 +62,7 @@ static const char *const policy_about[FREEZE_POLICY_COUNT] = {
     [FREEZE_RELATIVE_CHANGE] = "layers whose gradient norm changed less than the median",
     [FREEZE_TABLE] = "F per epoch from freeze.table; F may fall there",
     [FREEZE_PLATEAU] = "layers whose gradient norm has no drift, at any learning rate",
+    [FREEZE_SAFE] = "what costs at most freeze.max_loss, by what the run itself has measured",
 };
 
 const char *freeze_policy_about(enum freeze_policy policy)

@@ -399,6 +399,15 @@ static const char *format_scaled(int64_t value, const struct unit *units, int n,
     return buf;
 }
 
+const char *write_ns(int64_t ns, char *buf, size_t size)
+{
+    const struct unit *unit = &time_units[3];
+    while (unit->scale > 1 && ns % unit->scale != 0)
+        unit--;
+    snprintf(buf, size, "%lld%s", (long long)(ns / unit->scale), unit->name);
+    return buf;
+}
+
 const char *format_ns(int64_t ns, char *buf, size_t size)
 {
     return format_scaled(ns, time_units, 4, buf, size);

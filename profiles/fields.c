@@ -243,7 +243,15 @@ static enum status read_choice(const struct field *field, const struct json *val
     return fields_refuse(source, field->key, limit, value, err);
 }
 
-/* Read a number in the base unit, or a text with a unit. */
+/* Whether a key says itself that its numbers are ns: "fwd_ns". */
+static bool key_in_ns(const struct field *field)
+{
+    const size_t length = strlen(field->key);
+    return length > 3 && strcmp(field->key + length - 3, "_ns") == 0;
+}
+
+/* Read a number in the base unit, or a text with a unit. A time whose key does not end in _ns needs
+ * its unit, as on the command line: 5 could be meant as seconds. */
 static enum status read_unit(const struct field *field, const struct json *value,
                              const struct fields_source *source, void *base, struct err *err)
 {
@@ -264,11 +272,18 @@ static enum status read_unit(const struct field *field, const struct json *value
             ok = (field->type == FIELD_NS ? parse_ns(text, field->key, &number, NULL)
                                           : parse_bytes(text, field->key, &number, NULL)) == OK;
         else
-            ok = json_int64(value, &number) && number >= 0;
+            ok = json_int64(value, &number) && number >= 0 &&
+                 (number == 0 || field->type != FIELD_NS || key_in_ns(field));
         if (ok)
             *(int64_t *)at = number;
     }
-    return ok ? OK : fields_refuse(source, field->key, limits[field->type - FIELD_NS], value, err);
+    if (ok)
+        return OK;
+    return fields_refuse(source, field->key,
+                         field->type == FIELD_NS && !key_in_ns(field)
+                             ? "a time with a unit, like \"20us\" or \"1.5ms\""
+                             : limits[field->type - FIELD_NS],
+                         value, err);
 }
 
 /* Names are printed, so they must not break a line or send control codes to a terminal. */
@@ -398,6 +413,13 @@ static void write_field(const struct field *field, const void *base, struct json
         json_add_int(to, key, fetch_int(field, base));
         return;
     case FIELD_NS:
+        if (!key_in_ns(field)) {
+            char text[32];
+            json_add_string(to, key, write_ns(*(const int64_t *)at, text, sizeof text));
+            return;
+        }
+        json_add_int(to, key, *(const int64_t *)at);
+        return;
     case FIELD_BYTES:
         json_add_int(to, key, *(const int64_t *)at);
         return;

@@ -21,7 +21,7 @@ enum field_type {
     FIELD_TEXT,   /* char[size] */
     FIELD_STRING, /* owned char * */
     FIELD_PATH,   /* owned char *, resolved against the folder of the file */
-    FIELD_NS,     /* int64_t; a number of ns, or a text with unit */
+    FIELD_NS,     /* int64_t; a text with unit; 0, and in keys "..._ns" any number of ns */
     FIELD_BYTES,  /* int64_t; a number of bytes, or a text with unit */
     FIELD_RATE,   /* double; a number of bytes per second, or a text with unit */
     FIELD_OTHER   /* anything; the caller reads it itself */

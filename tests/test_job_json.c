@@ -531,6 +531,42 @@ static void data_sets__have_the_names_of_data_kind_in_its_order(void **state)
     }
 }
 
+static void job_load__wants_a_unit_with_every_time(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {
+        "elastic.setup",           "cache.read",      "cache.write",
+        "cluster.latency",         "cluster.host_op", "cluster.uplink_latency",
+        "cluster.collective.fixed"};
+    const char *path =
+        file_with("job.json", "{\"model\": \"vit-tiny\", \"cluster\": {\"nodes\": 2, "
+                              "\"devices_per_node\": 1, \"collective\": {\"latency\": \"1us\"}}}");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char bare[64], zero[64], unit[64], message[300];
+        struct job job = {0};
+        struct err err = {0};
+        snprintf(bare, sizeof bare, "%s=5000", keys[i]);
+        snprintf(zero, sizeof zero, "%s=0", keys[i]);
+        snprintf(unit, sizeof unit, "%s=1500us", keys[i]);
+        snprintf(message, sizeof message,
+                 "%s: %s must be a time with a unit, like \"20us\" or \"1.5ms\", got 5000", path,
+                 keys[i]);
+        assert_int_equal(job_load(path, (const char *[]){bare}, 1, &job, &err), ERR_INPUT);
+        assert_string_equal(err.msg, message);
+        assert_int_equal(job_load(path, (const char *[]){zero}, 1, &job, &err), OK);
+        job_clear(&job);
+        assert_int_equal(job_load(path, (const char *[]){unit}, 1, &job, &err), OK);
+        assert_non_null(strstr(job.json, "\"1500us\""));
+        job_clear(&job);
+    }
+    /* A key that names its unit takes a number: an item's fwd_ns. */
+    struct model model = {0};
+    assert_int_equal(
+        model_load(file_with("m.json", "{\"items\": [{\"fwd_ns\": 7}]}"), &model, NULL), OK);
+    assert_int_equal(model.items[0].fwd_ns, 7);
+    model_clear(&model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -546,6 +582,7 @@ int main(void)
         cmocka_unit_test(cluster_load__reads_objects_lists_and_this_machine),
         cmocka_unit_test(job_from_json__says_so_when_memory_ends_anywhere),
         cmocka_unit_test(keys_each__names_every_key_once_with_its_meaning),
+        cmocka_unit_test(job_load__wants_a_unit_with_every_time),
         cmocka_unit_test(data_sets__have_the_names_of_data_kind_in_its_order),
     };
     return cmocka_run_group_tests_name("job_json", tests, scratch_make, scratch_remove);

@@ -254,6 +254,23 @@ static void format_speed__says_slower_below_one(void **state)
     assert_string_equal(format_count(8, "microbatch", buf, sizeof buf), "8 microbatches");
 }
 
+static void write_ns__is_read_back_exactly(void **state)
+{
+    static const int64_t times[] = {0,           1,          999,
+                                    1000,        1500000,    16000000000,
+                                    60000000001, 1234567000, (INT64_C(1) << 53) + 1,
+                                    INT64_MAX};
+    char buf[32];
+    (void)state;
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        int64_t ns = -1;
+        assert_int_equal(parse_ns(write_ns(times[i], buf, sizeof buf), "t", &ns, NULL), OK);
+        assert_true(ns == times[i]);
+    }
+    assert_string_equal(write_ns(16000000000, buf, sizeof buf), "16s");
+    assert_string_equal(write_ns(1500000, buf, sizeof buf), "1500us");
+}
+
 static void format__keeps_three_digits(void **state)
 {
     char buf[32];
@@ -296,6 +313,7 @@ int main(void)
         cmocka_unit_test(add_ok_mul_ok__refuse_what_does_not_fit),
         cmocka_unit_test(nearest_name__guesses_only_what_is_near),
         cmocka_unit_test(join_names__stops_where_the_room_ends),
+        cmocka_unit_test(write_ns__is_read_back_exactly),
         cmocka_unit_test(format__keeps_three_digits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
