@@ -100,6 +100,11 @@ bool freeze_uses_norms(enum freeze_policy policy)
            policy == FREEZE_PLATEAU;
 }
 
+bool freeze_known_ahead(enum freeze_policy policy)
+{
+    return policy == FREEZE_CLOSED_FORM || policy == FREEZE_TABLE;
+}
+
 static bool uses_alpha(enum freeze_policy policy)
 {
     return policy == FREEZE_CLOSED_FORM || policy == FREEZE_GRADIENT_NORM ||
@@ -132,6 +137,12 @@ enum status freeze_init(struct freeze *freeze, const struct freeze_spec *spec, i
     if (spec->policy == FREEZE_SAFE && !(spec->max_loss >= 0 && isfinite(spec->max_loss)))
         return err_set(err, ERR_INPUT, "freeze: max_loss must be at least 0, got %g",
                        spec->max_loss);
+    if (spec->anneal && !freeze_known_ahead(spec->policy))
+        return err_set(
+            err, ERR_INPUT,
+            "freeze.anneal needs freeze.policy closed-form or table, whose next decision "
+            "is known, got '%s'",
+            freeze_policy_name(spec->policy));
     if (spec->warmup < 0)
         return err_set(err, ERR_INPUT, "freeze: warmup must not be negative, got %d", spec->warmup);
     for (int i = 0; spec->policy == FREEZE_TABLE && i < spec->num_table; i++)

@@ -44,6 +44,7 @@ struct freeze_spec {
     double max_loss; /* of safe: points of accuracy, or per cent of the loss; 0: freeze nothing */
     bool record;     /* measure the evidence of all prefixes (partition/evidence.h) */
     int64_t probe;   /* test samples that evidence is measured on; 0: as many as cost little */
+    bool anneal;     /* layers that the next turn freezes train with a rate that falls to 0 */
     int64_t every_steps; /* decide after this many steps instead of every epoch; 0: off */
 };
 
@@ -64,7 +65,8 @@ struct freeze {
 };
 
 /* *freeze must be zeroed or cleared. ERR_INPUT: alpha outside (0, 1) where the policy has one,
- * num_layers < 1, warmup < 0, min_active or a table entry outside 0..num_layers, an empty table. */
+ * num_layers < 1, warmup < 0, min_active or a table entry outside 0..num_layers, an empty table,
+ * annealing by a policy whose decisions are not known ahead. */
 enum status freeze_init(struct freeze *freeze, const struct freeze_spec *spec, int num_layers,
                         struct err *err);
 void freeze_clear(struct freeze *freeze);
@@ -96,6 +98,9 @@ int freeze_closed_form(int num_layers, double alpha, int epoch);
  */
 enum status freeze_named_table(const char *name, int num_layers, int num_epochs,
                                struct freeze_spec *spec, struct err *err);
+
+/* Whether each decision of the policy is known a turn ahead, which annealing needs. */
+bool freeze_known_ahead(enum freeze_policy policy);
 
 /* Whether the policy needs gradient norms. A run must then compute them in each step. */
 bool freeze_uses_norms(enum freeze_policy policy);

@@ -1,5 +1,6 @@
 #include "partition/turn.h"
 
+#include <math.h>
 #include <stddef.h>
 
 bool turn_elastic(const struct job *job)
@@ -23,6 +24,27 @@ int64_t turn_steps_left(const struct job *job, int64_t step)
 {
     const int64_t every = job->freeze.every_steps;
     return every > 0 ? every - step % every : INT64_MAX;
+}
+
+/* FreezeOut (Brock et al., 2017) lets the rate of each layer fall to 0 by this cosine over the steps
+ * up to its freezing. Here these are the steps of one turn. */
+double turn_anneal(const struct job *job, int64_t step, int64_t position, int64_t num_samples)
+{
+    const int64_t every = job->freeze.every_steps;
+    const double done =
+        every > 0 ? (double)(step % every) / (double)every : (double)position / (double)num_samples;
+    return .5 * (1 + cos(done * 3.14159265358979323846));
+}
+
+int turn_next_frozen(const struct job *job, const struct freeze *freeze, int64_t turn,
+                     int64_t total_steps)
+{
+    const int64_t every = job->freeze.every_steps;
+    int least, most;
+    if (every > 0 ? (turn + 1) * every >= total_steps : turn + 1 >= job->train.epochs)
+        return 0;
+    freeze_bounds(freeze, (int)turn + 1, &least, &most);
+    return least;
 }
 
 enum status turn_decide(struct freeze *freeze, const struct turn_facts *facts, int64_t turn,

@@ -36,6 +36,16 @@ bool turn_begins(const struct job *job, int64_t step, int64_t position);
  * with the next epoch. */
 int64_t turn_steps_left(const struct job *job, int64_t step);
 
+/* The share of its learning rate that a layer trains with in a turn after which it freezes
+ * (freeze.anneal): a half cosine over the turn, 1 at its first step and close to 0 at its last.
+ * step: steps that the run has done; position: samples that the epoch of num_samples has. It depends
+ * on neither K nor R under a global batch. */
+double turn_anneal(const struct job *job, int64_t step, int64_t position, int64_t num_samples);
+/* The layers that are certain to be frozen in the turn after `turn`, which *freeze has decided; 0 in
+ * the last turn of a run of total_steps. */
+int turn_next_frozen(const struct job *job, const struct freeze *freeze, int64_t turn,
+                     int64_t total_steps);
+
 /* What a run knows of its turns so far. All are borrowed. */
 struct turn_facts {
     const double *norms; /* [num_norms][layers], a row for each turn that is over; or NULL */

@@ -124,6 +124,7 @@ const struct field job_fields[] = {
     INT("freeze.every_steps", freeze.every_steps, 0, INT64_MAX, "decide after every n steps [0: after every epoch]"),
     BOOL("freeze.record", freeze.record, "measure each turn what each prefix brings, into evidence.json [false]"),
     INT("freeze.probe", freeze.probe, 0, INT64_MAX, "test samples that evidence is measured on [0: 256; safe: as many as cost 2 % of the step time]"),
+    BOOL("freeze.anneal", freeze.anneal, "layers that the next turn freezes train with a rate that falls to 0; closed-form and table [false]"),
     OTHER("freeze.table", "F per epoch: array, file, or mild|mild-early|by_epoch|linear"),
     OTHER("freeze.norms", "recorded gradient norms: array of epochs, each an array of layers, or file"),
     OTHER("freeze.evidence", "for sim, policy safe: evidence.json of a run, or its object"),

@@ -44,11 +44,22 @@ verify "the probe's losses are that of the evaluation, and those of the window b
 expect "a probe larger than the test set" 2 "freeze.probe of 51 samples exceeds the 50 test samples" \
     "$elapse" train "$tmp/vit.json" --out "$tmp/bad" "${record[@]}" --set freeze.probe=51
 
-# A tied table, whose copy in the head freezes and thaws with the embedding.
+# Layers that freeze with the next turn train with a falling rate.
+anneal=("${down[@]}" --set freeze.anneal=true)
+train vit anneal-1 -n 1 "${anneal[@]}"
+train vit anneal-2 -n 2 --set 'elastic.stages=[2,1,2,2,1]' "${anneal[@]}" --steps 17
+differs() { ! same_run one anneal-1 >/dev/null && [ "$(losses one | head -1)" = "$(losses anneal-1 | head -1)" ]; }
+verify "annealing changes the run, behind its first step" differs
+timeout 60 "$elapse" train --resume "$tmp/anneal-2" -n 2 --json >"$tmp/anneal-2.json" 2>"$tmp/anneal-2.err"
+verify "its bits are the same at K = 1 and 2 and over a restart in the turn that anneals" same_run anneal-1 anneal-2
+expect "nothing is known ahead of plateau's decisions" 2 "freeze.anneal needs freeze.policy closed-form or table, .* got 'plateau'" \
+    "$elapse" train "$tmp/vit.json" --out "$tmp/bad" --set freeze.policy=plateau --set freeze.anneal=true
+
+# A tied table, whose copy in the head anneals, freezes and thaws with the embedding.
 like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 12, "hidden": 32, "heads": 2, "mlp": 64, "layers": 4, "vocab": 96' \
     '"kind": "synthetic", "train_samples": 64, "test_samples": 16'
 for n in 1 2; do
-    train gpt gpt-$n -n $n --set cache.policy=on "${down[@]}"
+    train gpt gpt-$n -n $n --set cache.policy=on "${anneal[@]}"
 done
 verify "a tied table trains again" same_run gpt-1 gpt-2
 

@@ -687,6 +687,53 @@ static void stage__bf16_is_near_fp32_in_less_memory(void **state)
     }
 }
 
+/* A stage updated by one backward of block 0, with the items below end_item at a share of the rate. */
+static struct stage *updated(struct fixture *f, struct backend *be, double lr, int end_item,
+                             double share)
+{
+    struct err err = {0};
+    struct stage *stage = open_whole(f, be);
+    const struct sample_block block = block_of(f, 0);
+    const struct stage_batch batch = {.block = &block, .grad_scale = 1};
+    void *in = NULL, *out;
+    assert_int_equal(stage_forward(stage, &batch, &in, &out, true, &err), OK);
+    assert_int_equal(stage_backward(stage, &batch, BACKWARD_BOTH, NULL, NULL, &err), OK);
+    stage_anneal(stage, end_item, share);
+    stage_update(stage, 0, lr, 1, false);
+    return stage;
+}
+
+static void stage_anneal__scales_the_rate_of_the_items_below(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct fixture f;
+    open_fixture(&f, &gpt, TASK_CAUSAL_LM);
+    for (int kind = OPTIMIZER_SGD; kind <= OPTIMIZER_LAMB; kind++) {
+        f.job.train.optimizer.kind = (enum optimizer_kind)kind;
+        struct backend *be = backend_cpu_new(DTYPE_FP32, 1, &err);
+        struct stage *full = updated(&f, be, 0.1, 0, 0), *slow = updated(&f, be, 0.1 * .25, 0, 0);
+        struct stage *both = updated(&f, be, 0.1, 3, .25);
+        int below = 0;
+        for (int t = 0; t < stage_num_params(both); t++) {
+            const struct param *p = &stage_params(both)[t];
+            const struct param *like = &stage_params(p->item < 3 ? slow : full)[t];
+            const struct param *other = &stage_params(p->item < 3 ? full : slow)[t];
+            const size_t bytes = (size_t)p->num_elems * sizeof(float);
+            assert_memory_equal(p->weight, like->weight, bytes);
+            if (strstr(p->name, "weight"))
+                assert_int_not_equal(memcmp(p->weight, other->weight, bytes), 0);
+            below += p->item < 3;
+        }
+        assert_in_range(below, 1, stage_num_params(both) - 1);
+        stage_free(full);
+        stage_free(slow);
+        stage_free(both);
+        backend_free(be);
+    }
+    close_fixture(&f);
+}
+
 /* What is written into the parameters from outside counts behind stage_round_weights(), and what an
  * update wrote at once. */
 static void stage_round_weights__makes_kernels_see_the_parameters(void **state)
@@ -991,6 +1038,7 @@ int main(void)
         cmocka_unit_test(stage_freeze__leaves_a_head_as_if_made_frozen),
         cmocka_unit_test(stage__same_bits_in_bf16),
         cmocka_unit_test(stage__bf16_is_near_fp32_in_less_memory),
+        cmocka_unit_test(stage_anneal__scales_the_rate_of_the_items_below),
         cmocka_unit_test(stage_round_weights__makes_kernels_see_the_parameters),
         cmocka_unit_test(stage_freeze__same_bits_at_every_cut),
         cmocka_unit_test(stage_forward__refuses_what_would_read_or_write_astray),

@@ -1,6 +1,7 @@
 /* Turns: against a walk step by step. */
 #include "partition/turn.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,10 +55,68 @@ static void turn_changes__where_f_or_the_jobs_k_does(void **state)
     job_clear(&job);
 }
 
+/* The cosine by its half-angle formula; it depends on the place in the turn alone. */
+static void turn_anneal__falls_from_1_to_0_within_a_turn(void **state)
+{
+    (void)state;
+    struct job job;
+    make_job(&job);
+    for (int i = 0; i < 40; i++) {
+        const double half = cos(3.14159265358979323846 / 80 * i);
+        job.freeze.every_steps = 0;
+        assert_true(fabs(turn_anneal(&job, 1000 + i, 11 * i, 440) - half * half) < 1e-15);
+        job.freeze.every_steps = 40;
+        assert_true(fabs(turn_anneal(&job, 400 + i, 7, 440) - half * half) < 1e-15);
+    }
+    job_clear(&job);
+}
+
+/* What is foreseen is what the next turn then decides. In the last turn nothing is. */
+static void turn_next_frozen__is_the_next_decision(void **state)
+{
+    (void)state;
+    struct job job;
+    int table[] = {0, 3, 1, 3, 2, 5}, seen = 0;
+    make_job(&job);
+    for (int i = 0; i < 6; i++) {
+        struct freeze freeze = {0};
+        job.freeze.policy = i % 3 == 0   ? FREEZE_TABLE
+                            : i % 3 == 1 ? FREEZE_CLOSED_FORM
+                                         : FREEZE_GRADIENT_NORM;
+        job.freeze.alpha = .3;
+        job.freeze.warmup = i % 2;
+        job.freeze.min_active = 2;
+        job.freeze.every_steps = i < 3 ? 0 : 5;
+        job.freeze.table = table;
+        job.freeze.num_table = 6;
+        const int64_t total = 6 * 5, last = job.train.epochs - 1; /* an epoch has 5 steps */
+        assert_int_equal(freeze_init(&freeze, &job.freeze, LAYERS, NULL), OK);
+        for (int64_t turn = 0, next = 0; turn <= last; turn++) {
+            const double norms[LAYERS] = {1, 1, 1, 1, 1, 1};
+            const struct turn_facts facts = {.norms = norms, .num_norms = 1};
+            int now;
+            assert_int_equal(turn_decide(&freeze, &facts, turn, &now, NULL, NULL), OK);
+            if (job.freeze.policy == FREEZE_GRADIENT_NORM)
+                assert_true(now >= next);
+            else if (turn > 0)
+                assert_int_equal(now, next);
+            next = turn_next_frozen(&job, &freeze, turn, total);
+            seen += next > now;
+            assert_true(turn < last || next == 0);
+        }
+        freeze_clear(&freeze);
+    }
+    assert_in_range(seen, 8, 36);
+    job.freeze.table = NULL;
+    job_clear(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(turn_begins__at_epochs_or_every_n_steps),
+        cmocka_unit_test(turn_anneal__falls_from_1_to_0_within_a_turn),
+        cmocka_unit_test(turn_next_frozen__is_the_next_decision),
         cmocka_unit_test(turn_changes__where_f_or_the_jobs_k_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,6 +27,7 @@ struct decision {
     int64_t epoch, turn, start_ns, decide_ns;
     int num_frozen;
     int lowest; /* frozen layers below this one never train again */
+    int next;   /* layers that the next turn is certain to have frozen */
     bool change;
     char reason[160];
 };
@@ -84,6 +85,11 @@ static enum status decide(struct trainer *t, int64_t turn, int *num_frozen, char
         snprintf(elastic->held, sizeof elastic->held, "before epoch %lld: %s",
                  (long long)t->progress.epoch, reason);
     return rc;
+}
+
+static int next_frozen(const struct trainer *t)
+{
+    return turn_next_frozen(t->job, &t->elastic.freeze, trainer_turn(t), t->total_steps);
 }
 
 static int items_of(const struct trainer *t, int num_layers)
@@ -166,6 +172,13 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
     t->probe.open = frozen[2];
     *num_frozen = frozen[1];
     return rc;
+}
+
+enum status elastic_look_ahead(struct trainer *t, struct err *err)
+{
+    if (t->comm->rank == 0)
+        t->elastic.next_frozen = next_frozen(t);
+    return comm_bcast(t->comm->all, &t->elastic.next_frozen, sizeof t->elastic.next_frozen, 0, err);
 }
 
 void elastic_count(struct trainer *t)
@@ -498,6 +511,7 @@ enum status elastic_turn_start(struct trainer *t, struct err *err)
         if (rc != OK) /* only this rank knows: the caller ends the job */
             return rc;
         decision->lowest = freeze_lowest(&t->elastic.freeze, (int)decision->turn + 1);
+        decision->next = next_frozen(t);
         decision->change = turn_changes(job, decision->turn, decision->num_frozen, plan);
         decision->decide_ns = comm_now_ns(t->comm) - decision->start_ns;
         rc = tell(t, decision, err);
@@ -505,6 +519,7 @@ enum status elastic_turn_start(struct trainer *t, struct err *err)
             return rc;
     }
     rc = comm_bcast(t->layout.place.active, decision, sizeof *decision, 0, err);
+    t->elastic.next_frozen = decision->next;
     if (rc == OK && decision->change)
         rc = give_order(t, &order, err);
     if (rc == OK && decision->change)
@@ -525,6 +540,7 @@ enum status elastic_idle(struct trainer *t, bool *ended, struct err *err)
             break;
         t->progress = order.progress;
         t->interrupted = order.interrupted;
+        t->elastic.next_frozen = order.decision.next;
         if (order.kind == ORDER_CHANGE)
             rc = change(t, &order.decision, err);
         if (order.kind == ORDER_AHEAD)

@@ -25,6 +25,8 @@
  * it starts. Collective; *num_frozen is the same on all ranks. */
 enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_frozen,
                          struct err *err);
+/* Once the steps of the run are counted: which layers freeze after the first turn. Collective. */
+enum status elastic_look_ahead(struct trainer *t, struct err *err);
 void elastic_clear(struct elastic *elastic);
 
 /* Add the squares of the last step's gradients to the turn's sums, which rank 0 uses. */

@@ -82,6 +82,8 @@ static enum status open_run(struct trainer *t, struct json **summary, bool *over
     if (t->goes_on) /* the checkpoint of this step is in the folder */
         t->last_saved = t->progress.step;
     enum status rc = recall(t, summary, over, err);
+    if (rc == OK && !*over)
+        rc = elastic_look_ahead(t, err);
     if (rc != OK || *over)
         return rc;
     if (t->comm->rank == 0)

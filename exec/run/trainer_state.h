@@ -44,6 +44,7 @@ struct elastic {
     struct turn_norms norms;       /* rank 0: gradient norms that the policy decides by */
     struct kept_state kept;        /* rank 0: of frozen layers that may train again */
     int first_frozen;              /* frozen layers in the run's first turn */
+    int next_frozen;               /* layers that the next turn is certain to have frozen */
     int64_t transition_ns;         /* time of changes that no epoch's record holds yet */
     struct transition_note *notes; /* owned */
     int num_notes;

@@ -168,6 +168,16 @@ struct step_ask {
     bool trace, epoch_ends; /* epoch_ends: see vote_of() */
 };
 
+/* freeze.anneal: what freezes with the next turn trains with a falling rate. */
+static void anneal(struct trainer *t)
+{
+    if (t->job->freeze.anneal)
+        runtime_anneal(t->layout.runtime,
+                       model_frozen_items(&t->job->model, t->elastic.next_frozen),
+                       turn_anneal(t->job, t->progress.step, t->progress.position,
+                                   t->layout.samplers[SPLIT_TRAIN].spec.num_samples));
+}
+
 static enum status one_step(struct trainer *t, const struct step_ask *ask,
                             struct step_result *result, struct err *err)
 {
@@ -177,6 +187,7 @@ static enum status one_step(struct trainer *t, const struct step_ask *ask,
     double lr = learning_rate(t->job, lr_step(t, step_in_epoch), t->total_steps);
     enum status rc =
         loader_get(t->layout.loaders[SPLIT_TRAIN], t->progress.epoch, step_in_epoch, &batch, err);
+    anneal(t);
     if (rc == OK)
         rc = runtime_step(t->layout.runtime, batch, t->progress.step, lr,
                           vote_of(t, ask->epoch_ends), result, err);

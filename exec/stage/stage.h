@@ -194,6 +194,9 @@ float *stage_grad_block(const struct stage *stage, int i, int64_t *num_elems);
  * stage_update_sumsq() gives the result of stage_grad_sumsq() at less cost. */
 void stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul, bool sums);
 void stage_update_sumsq(const struct stage *stage, double *per_item_sumsq);
+/* From now on the model's items below end_item, and a tied table whose embedding is one of them,
+ * are updated with this share of the learning rate. 0 items: off, as in a new stage. */
+void stage_anneal(struct stage *stage, int end_item, double share);
 /* Freeze more items: frees their optimizer state and gradients. */
 enum status stage_freeze(struct stage *stage, int num_frozen_items, struct err *err);
 

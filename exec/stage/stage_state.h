@@ -91,6 +91,8 @@ struct stage {
     int *first_bad; /* borrowed, of stage_watch() */
     stage_grad_hook on_grad;
     void *on_grad_ctx;
+    int anneal_end; /* model's items below it train with `anneal` of the learning rate */
+    double anneal;
     bool fresh;         /* stage_begin_grad(): no backward has come since */
     int64_t *item_ns;   /* borrowed, of stage_time_items() */
     struct mark *marks; /* owned; since it was last read */

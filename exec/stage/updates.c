@@ -119,28 +119,42 @@ static struct update update_of(const struct stage *stage, int t)
     };
 }
 
+void stage_anneal(struct stage *stage, int end_item, double share)
+{
+    stage->anneal_end = end_item;
+    stage->anneal = share;
+}
+
+/* Both copies of a tied table must take the same step, so the head's follows the embedding's item. */
+static double share_of_rate(const struct stage *stage, const struct param *p)
+{
+    return (p->tied_copy ? 0 : p->item) < stage->anneal_end ? stage->anneal : 1;
+}
+
 /* Tensors go to the backend in groups. On a device a group is two launches (MAX_TENSORS in
  * exec/cuda/cuda_optim.cu). */
 enum { GROUP = 96 };
 
-/* While items are timed, each item is updated by a call of its own. */
+/* A group has one learning rate. While items are timed, each item is updated by a call of its own. */
 void stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul, bool sums)
 {
     struct backend *be = stage->spec.backend;
-    const struct update_rule rule = rule_of(stage->spec.job, step, lr, grad_mul);
     struct update group[GROUP];
     int count = 0;
     stage_clock_start(stage);
     for (int t = 0; t < stage->num_params; t++) {
         const struct param *p = &stage->params[t];
         const bool last = t + 1 == stage->num_params, item_ends = last || p[1].item != p->item;
+        const double share = share_of_rate(stage, p);
         if (!p->frozen) {
             group[count] = update_of(stage, t);
             if (sums && !p->tied_copy)
                 group[count].sumsq = &stage->sumsq[t];
             count++;
         }
-        if (count == GROUP || last || (item_ends && stage->item_ns)) {
+        if (count == GROUP || last || (item_ends && stage->item_ns) ||
+            share_of_rate(stage, p + 1) != share) {
+            const struct update_rule rule = rule_of(stage->spec.job, step, lr * share, grad_mul);
             be->update(be, &rule, count, group);
             count = 0;
         }

@@ -56,6 +56,13 @@ static void update(struct runtime *rt, int stage, uint64_t step, double lr)
     stage_update(s->stage, step, lr, rt->grad_mul, s->summed);
 }
 
+void runtime_anneal(struct runtime *rt, int end_item, double share)
+{
+    for (int s = 0; s < rt->spec.workload->num_stages; s++)
+        if (rt->stages[s].stage)
+            stage_anneal(rt->stages[s].stage, end_item, share);
+}
+
 static enum status run_op(struct runtime *rt, const struct op *op, const struct batch *batch,
                           int64_t step, double lr, struct err *err)
 {

@@ -123,6 +123,9 @@ void runtime_free(struct runtime *runtime); /* NULL is fine */
 enum status runtime_step(struct runtime *runtime, const struct batch *batch, int64_t step,
                          double lr, int64_t vote, struct step_result *result, struct err *err);
 
+/* stage_anneal() of this rank's stages. */
+void runtime_anneal(struct runtime *runtime, int end_item, double share);
+
 /* Forward only, by the forward ops of the same list. Every rank gets the sums over all replicas.
  * Collective. */
 enum status runtime_eval(struct runtime *runtime, const struct batch *batch, struct loss_sums *sums,
