@@ -8,6 +8,7 @@
 #   make test-all      these three in one
 #   make test_NAME     one test program; ELAPSE_TEST_FILTER='PATTERN*' runs some of its tests
 #   make install       what is built, under PREFIX=/usr/local (DESTDIR= LIBDIR= STRIP=1); make uninstall
+#   make deb           Debian packages in build/deb
 #   make demo          the main job: profile, plan, simulate, train, compare, plot
 #   make gpu-check     all that wants a GPU: tests, ranks, profile, table beside PyTorch
 #   make gpu-bundle    the same, built, in one folder to carry to a GPU (docs/gpu.md)

@@ -190,7 +190,7 @@ enum status gnuplot_run(struct gnuplot *plot, const char *name, struct err *err)
     int code = run_gnuplot(plot->program, log);
     if (code == 127) {
         rc = err_set(err, ERR_SYSTEM, "cannot start 'gnuplot'");
-        err_hint(err, "make deps installs it (package gnuplot-nox)");
+        err_hint(err, "install it, as by apt-get install gnuplot-nox");
     } else if (code != 0) {
         first_words(log, line, sizeof line);
         rc = err_set(err, ERR_SYSTEM, "gnuplot cannot draw '%.200s': %s",
