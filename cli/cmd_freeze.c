@@ -1,24 +1,29 @@
 /* cli/cmd_freeze.c - `elapse freeze`: the frozen prefix per epoch.
  *
- * resolve() finds the policy and its data (a table or recorded norms), and answer() calls
- * freeze_decide() for each epoch. */
+ * resolve() finds the policy and its data (a table, recorded norms or recorded evidence), and
+ * answer() decides for each epoch. */
 #include "cli/command.h"
 
+#include <math.h>
 #include <stdlib.h>
 
-#include "partition/freeze.h"
+#include "partition/freeze_replay.h"
 #include "partition/model.h"
+#include "partition/turn.h"
+#include "profiles/evidence_json.h"
 #include "profiles/job_json.h"
 
 #define EPOCHS_MAX 10000 /* a limit, because the closed form sums T terms for epoch T */
 
 struct request {
     int64_t num_layers, num_epochs, min_active, warmup;
-    const char *policy, *norms_path, *table_path;
-    double alpha;
+    const char *policy, *norms_path, *table_path, *evidence_path;
+    double alpha, max_loss;
+    bool layers_seen, alpha_seen, epochs_seen;
     struct freeze_spec spec;
     double *norms; /* owned, norm_epochs x num_layers */
     int norm_epochs;
+    struct freeze_history evidence; /* owned */
 };
 
 static bool is_named_table(const char *name)
@@ -59,6 +64,26 @@ static enum status read_norms(struct request *q, struct err *err)
     return rc;
 }
 
+/* Read --evidence. Layers and epochs that are not given are those of the recorded run. */
+static enum status read_evidence(struct request *q, struct err *err)
+{
+    struct json *json = NULL;
+    int num_layers = 0;
+    enum status rc = json_read_file(q->evidence_path, &json, err);
+    if (rc == OK)
+        rc = evidence_from_json(json, q->evidence_path, NULL, &q->evidence, err);
+    if (rc == OK)
+        rc = evidence_layers(json, q->evidence_path, &num_layers, err);
+    if (rc == OK && q->layers_seen && num_layers != q->num_layers)
+        rc = err_set(err, ERR_INPUT, "%s is of another model: layers is %d, --layers says %lld",
+                     q->evidence_path, num_layers, (long long)q->num_layers);
+    json_free(json);
+    q->num_layers = num_layers;
+    if (!q->epochs_seen && q->evidence.num_rows > 0)
+        q->num_epochs = q->evidence.rows[q->evidence.num_rows - 1].turn + 1;
+    return rc;
+}
+
 /* Find the policy, which --policy names or the given files imply, and read its data. */
 static enum status resolve(struct request *q, struct err *err)
 {
@@ -66,11 +91,20 @@ static enum status resolve(struct request *q, struct err *err)
     q->spec.alpha = q->alpha;
     q->spec.min_active = (int)q->min_active;
     q->spec.warmup = (int)q->warmup;
-    q->spec.policy = q->table_path   ? FREEZE_TABLE
-                     : q->norms_path ? FREEZE_GRADIENT_NORM
-                                     : FREEZE_CLOSED_FORM;
+    q->spec.policy = q->table_path      ? FREEZE_TABLE
+                     : q->evidence_path ? FREEZE_SAFE
+                     : q->norms_path    ? FREEZE_GRADIENT_NORM
+                                        : FREEZE_CLOSED_FORM;
     if (q->policy)
         rc = freeze_policy_parse(q->policy, &q->spec.policy, err);
+    const bool safe = q->spec.policy == FREEZE_SAFE;
+    q->spec.max_loss = q->max_loss;
+    if (safe && !q->alpha_seen)
+        q->alpha = q->spec.alpha = 0.5;
+    if (rc == OK && safe != (q->evidence_path != NULL))
+        rc = safe ? err_set(err, ERR_INPUT, "freeze: policy 'safe' needs --evidence")
+                  : err_set(err, ERR_INPUT, "freeze: policy '%s' reads no --evidence",
+                            freeze_policy_name(q->spec.policy));
     if (rc == OK && q->spec.policy == FREEZE_TABLE && !q->table_path)
         rc = err_set(err, ERR_INPUT, "freeze: policy 'table' needs --table");
     if (rc == OK && q->table_path && q->spec.policy != FREEZE_TABLE)
@@ -85,6 +119,8 @@ static enum status resolve(struct request *q, struct err *err)
                      freeze_policy_name(q->spec.policy));
     if (rc == OK && q->table_path)
         rc = read_table(q, err);
+    if (rc == OK && safe)
+        rc = read_evidence(q, err);
     if (rc == OK && q->norms_path)
         rc = read_norms(q, err);
     if (rc == OK && q->norms_path && q->norm_epochs < q->num_epochs - 1)
@@ -98,10 +134,12 @@ static enum status answer(const struct command *command, const struct request *q
                           struct err *err)
 {
     struct freeze freeze = {0};
+    struct freeze_replay replay = {.recorded = &q->evidence};
     struct json *json = NULL, *frozen_list = NULL, *reasons = NULL;
     enum status rc = freeze_init(&freeze, &q->spec, (int)q->num_layers, err);
     if (rc != OK)
         return rc;
+    freeze.passes = INFINITY; /* the evidence has been paid for */
     if (as_json) {
         json = command_json(command);
         json_add_int(json, "layers", q->num_layers);
@@ -117,11 +155,13 @@ static enum status answer(const struct command *command, const struct request *q
                (long long)q->num_layers, "epoch", "frozen", "why");
     }
     for (int e = 0; e < q->num_epochs && rc == OK; e++) {
-        const double *norms =
-            q->norms && e > 0 ? q->norms + (size_t)(e - 1) * (size_t)q->num_layers : NULL;
+        const struct turn_facts facts = {q->norms, q->norm_epochs, &replay.history};
         char reason[160];
         int frozen;
-        rc = freeze_decide(&freeze, e, norms, &frozen, reason, err);
+        if (e > 0 && q->spec.policy == FREEZE_SAFE)
+            rc = freeze_replay_turn(&replay, &freeze, e - 1, NULL, err);
+        if (rc == OK)
+            rc = turn_decide(&freeze, &facts, e, &frozen, reason, err);
         if (rc != OK)
             break;
         if (as_json) {
@@ -132,6 +172,7 @@ static enum status answer(const struct command *command, const struct request *q
         }
     }
     freeze_clear(&freeze);
+    freeze_replay_clear(&replay);
     if (!as_json)
         return rc;
     if (rc == OK)
@@ -142,20 +183,30 @@ static enum status answer(const struct command *command, const struct request *q
 
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
-    bool as_json = false, layers_seen = false;
-    struct request q = {.num_epochs = 10, .alpha = 1.0 / 3};
+    bool as_json = false;
+    struct request q = {.num_epochs = 10, .alpha = 1.0 / 3, .max_loss = 1};
     const struct option options[] = {
         OPTION("layers", INT, &q.num_layers, "L", "transformer layers", .min = 1,
-               .max = MODEL_LAYERS_MAX, .seen = &layers_seen),
+               .max = MODEL_LAYERS_MAX, .seen = &q.layers_seen),
         OPTION("alpha", RATIO, &q.alpha, "A",
-               "share of the active layers that one epoch may freeze, 0 < A < 1 (default 1/3)"),
-        OPTION("epochs", INT, &q.num_epochs, "N", "epochs to decide (default 10)", .min = 1,
-               .max = EPOCHS_MAX),
+               "share of the active layers that one epoch may freeze, 0 < A < 1 (default 1/3; "
+               "safe: 1/2)",
+               .seen = &q.alpha_seen),
+        OPTION("epochs", INT, &q.num_epochs, "N",
+               "epochs to decide (default 10; with --evidence those recorded)", .min = 1,
+               .max = EPOCHS_MAX, .seen = &q.epochs_seen),
         OPTION("policy", STRING, &q.policy, "POLICY",
-               "%s (default: table with --table, gradient-norm with --norms, else closed-form)",
+               "%s (default: table with --table, safe with --evidence, gradient-norm with --norms, "
+               "else "
+               "closed-form)",
                .values = FREEZE_POLICY_NAMES),
         OPTION("norms", STRING, &q.norms_path, "FILE",
                "recorded gradient norms: a JSON array of epochs, each an array of L"),
+        OPTION("evidence", STRING, &q.evidence_path, "FILE",
+               "evidence.json of a run, for policy safe; each turn counts as an epoch"),
+        OPTION("max-loss", RATIO, &q.max_loss, "X",
+               "what freezing may cost under safe: points of accuracy, or per cent of the loss "
+               "(default 1)"),
         OPTION("table", STRING, &q.table_path, "FILE",
                "a JSON array of frozen layers per epoch, or mild, mild-early, by_epoch, linear"),
         OPTION("min-active", INT, &q.min_active, "N", "layers that stay active (default 0)",
@@ -168,11 +219,13 @@ static enum status run(const struct command *command, int argc, char **argv, str
     enum status rc = command_parse(command, &line, argc, argv, err);
     if (rc != OK || line.help)
         return rc;
-    if (!layers_seen) {
+    if (!q.layers_seen && !q.evidence_path) {
         rc = err_set(err, ERR_INPUT, "freeze: --layers is missing");
         err_hint(err, "for example: elapse freeze --layers 12 --alpha 1/3 --epochs 10");
         return rc;
     }
+    if (!(q.max_loss >= 0 && isfinite(q.max_loss)))
+        return err_set(err, ERR_INPUT, "--max-loss must be at least 0, got %g", q.max_loss);
     if (!(q.alpha > 0 && q.alpha < 1))
         return err_set(err, ERR_INPUT, "--alpha must lie between 0 and 1, got %g", q.alpha);
     rc = resolve(&q, err);
@@ -180,6 +233,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
         rc = answer(command, &q, as_json, err);
     freeze_spec_clear(&q.spec);
     free(q.norms);
+    freeze_history_clear(&q.evidence);
     return rc;
 }
 

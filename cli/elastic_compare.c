@@ -1,6 +1,7 @@
 /* An elastic run beside its simulation, epoch by epoch.
  *
- * The job of the run is simulated with the recorded gradient norms, so both sides freeze alike.
+ * The job of the run is simulated with the recorded gradient norms, or with the decisions of `safe`,
+ * so both sides freeze alike.
  * Step times, the parts of changes and the total time are compared. Read elastic_compare() at the
  * end first. */
 #include "cli/elastic_compare.h"
@@ -13,6 +14,7 @@
 
 #include "cli/comparison.h"
 #include "partition/units.h"
+#include "profiles/evidence_json.h"
 #include "profiles/job_json.h"
 #include "profiles/json.h"
 #include "sim/elastic_run.h"
@@ -80,6 +82,48 @@ static enum status take_norms(const char *run_dir, struct replay *replay, struct
     }
     job_clear(&again);
     json_free(text);
+    return rc;
+}
+
+/* F by turn of a run under the policy safe, from its decisions. */
+static enum status make_table(const struct freeze_history *history, struct freeze_spec *spec,
+                              struct err *err)
+{
+    const int64_t last = history->num_rows > 0 ? history->rows[history->num_rows - 1].turn + 1 : 0;
+    int *table = last < JOB_EPOCHS_MAX ? calloc((size_t)last + 1, sizeof *table) : NULL;
+    int64_t row = 0;
+    if (!table)
+        return err_nomem(err);
+    for (int64_t turn = 1; turn <= last; turn++) {
+        table[turn] = table[turn - 1];
+        for (; row < history->num_rows && history->rows[row].turn < turn; row++)
+            if (history->rows[row].verdict.made)
+                table[turn] = history->rows[row].verdict.frozen;
+    }
+    free(spec->table);
+    spec->policy = FREEZE_TABLE;
+    spec->table = table;
+    spec->num_table = (int)last + 1;
+    return OK;
+}
+
+/* A job under the policy safe is simulated with the decisions of its run: how well those were made is
+ * not the question here. */
+static enum status take_decisions(const char *run_dir, struct replay *replay, struct err *err)
+{
+    char path[PATH_MAX];
+    struct freeze_history history = {0};
+    struct json *json = NULL;
+    snprintf(path, sizeof path, "%s/evidence.json", run_dir);
+    if (replay->job.freeze.policy != FREEZE_SAFE || access(path, F_OK) != 0)
+        return OK;
+    enum status rc = json_read_file(path, &json, err);
+    if (rc == OK)
+        rc = evidence_from_json(json, path, &replay->job.model, &history, err);
+    if (rc == OK)
+        rc = make_table(&history, &replay->job.freeze, err);
+    freeze_history_clear(&history);
+    json_free(json);
     return rc;
 }
 
@@ -341,6 +385,8 @@ enum status elastic_compare(const struct command *command, const char *run_dir,
     const struct sim_options options = {.seed = 1, .cache_room = room ? &share : NULL};
     struct elastic_pair pair = {0};
     enum status rc = take_norms(run_dir, replay, err);
+    if (rc == OK)
+        rc = take_decisions(run_dir, replay, err);
     if (rc == OK)
         rc = read_real(run_dir, replay, &pair, err);
     if (rc == OK)

@@ -8,6 +8,7 @@
 #include "partition/freeze.h"
 
 #define ONE_SIDED 0.8416 /* of a normal distribution, 80 % */
+#define UNDO_SURE 1.96   /* of a normal distribution, 97.5 %: an undo costs time */
 #define LEAST_SAVING 0.005
 #define TREND_MOST 4.0
 #define COST_SHARE 0.02 /* of the step time, for evidence */
@@ -32,7 +33,7 @@ int64_t freeze_safe_probe(int64_t wanted, int64_t run_samples, int64_t test_samp
         probe = (int64_t)freeze_safe_passes(0, run_samples, RUN_PASSES);
         probe = probe < PROBE_LEAST ? PROBE_LEAST : probe > PROBE_MOST ? PROBE_MOST : probe;
     }
-    return probe < test_samples ? probe : test_samples;
+    return test_samples <= 0 || probe < test_samples ? probe : test_samples;
 }
 
 /* Passes that the row may still take. The run's allowance becomes due as the run goes on, the second
@@ -334,7 +335,7 @@ static bool check_promise(struct freeze *freeze, const struct freeze_history *hi
     const double due = safe->due * scale, fall = row->loss_before - row->loss;
     const double se = sqrt(safe->due_var * scale * scale + row->fall_se * row->fall_se);
     const double lost = (due - fall) * unit, left = budget_left(freeze);
-    const bool undo = due - fall > ONE_SIDED * se && lost > left;
+    const bool undo = due - fall > UNDO_SURE * se && lost > left;
     safe->pending = false;
     if (!undo) {
         settle(safe, safe->last, safe->last_var);

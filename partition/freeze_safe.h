@@ -62,7 +62,7 @@ struct freeze_safe {
 };
 
 /* Samples of the probe: freeze.probe, or with 0 so many that the evidence of a run of run_samples
- * training samples costs little; at most test_samples. */
+ * training samples costs little; at most test_samples, if that is known (> 0). */
 int64_t freeze_safe_probe(int64_t wanted, int64_t run_samples, int64_t test_samples);
 /* Forward passes over a probe of so many samples that a run may take: 2 % of the time of its steps,
  * where a step takes three forwards of its samples. A job that names freeze.probe (wanted > 0) gets

@@ -300,6 +300,12 @@ int64_t job_run_samples(const struct job *job, int64_t num_samples)
     return all;
 }
 
+double job_probe_passes(const struct job *job, int64_t num_samples, int64_t num_test)
+{
+    const int64_t run = job_run_samples(job, num_samples), wanted = job->freeze.probe;
+    return freeze_safe_passes(wanted, run, freeze_safe_probe(wanted, run, num_test));
+}
+
 int64_t job_views(const struct job *job)
 {
     return job->data.augment || job->model.task == TASK_MLM ? job->cache.views : 1;

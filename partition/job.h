@@ -145,6 +145,9 @@ void job_clear(struct job *job);
  * Replicas with a batch each are not counted, because their number is not known here. */
 int64_t job_run_samples(const struct job *job, int64_t num_samples);
 
+/* Forward passes over the probe that a run under the policy safe may take (partition/freeze_safe.h). */
+double job_probe_passes(const struct job *job, int64_t num_samples, int64_t num_test);
+
 /* Number of views of a training sample. 1: every epoch sees the sample unchanged. With augmentation
  * or masks it is cache.views = n, and epoch e sees view e mod n. 0: each epoch sees a new view, so
  * no activation can be reused in a later epoch. */

@@ -111,6 +111,17 @@ static enum status check_model(const struct json *root, const char *where,
     return OK;
 }
 
+enum status evidence_layers(const struct json *root, const char *where, int *num_layers,
+                            struct err *err)
+{
+    int64_t layers;
+    enum status rc =
+        whole(json_get(root, "model"), where, "layers", MODEL_LAYERS_MAX, &layers, err);
+    if (rc == OK)
+        *num_layers = (int)layers;
+    return rc;
+}
+
 static enum status read_layers(const struct json *object, const char *where, const char *key,
                                int num, double **values, struct err *err)
 {
@@ -149,6 +160,19 @@ static enum status read_candidates(const struct json *list, const char *where, i
         if (rc == OK)
             rc = freeze_evidence_add(row, candidate, err);
     }
+    return rc;
+}
+
+/* Of a decision, only F: the policy repeats the rest from the rows. */
+static enum status read_verdict(const struct json *one, const char *where, int num_layers,
+                                struct freeze_evidence *row, struct err *err)
+{
+    int64_t frozen;
+    if (!one)
+        return OK;
+    enum status rc = whole(one, where, "frozen", num_layers, &frozen, err);
+    if (rc == OK)
+        row->verdict = (struct freeze_verdict){.made = true, .frozen = (int)frozen};
     return rc;
 }
 
@@ -214,6 +238,8 @@ static enum status read_row(const struct json *one, const char *where, int num_l
         rc = read_layers(one, where, "norms", num_layers, &row->norms, err);
     if (rc == OK)
         rc = read_layers(one, where, "sample_ns", num_layers + 1, &row->sample_ns, err);
+    if (rc == OK)
+        rc = read_verdict(json_get(one, "decision"), where, num_layers, row, err);
     return rc;
 }
 
@@ -224,14 +250,17 @@ enum status evidence_from_json(const struct json *root, const char *where,
     const struct json *turns = json_get(root, "turns");
     struct freeze_history got = {0};
     int64_t schema = 0, steps = 0;
+    int num_layers = 0;
     enum status rc = whole(root, where, "schema", EVIDENCE_SCHEMA, &schema, err);
     if (rc == OK)
+        rc = evidence_layers(root, where, &num_layers, err);
+    if (rc == OK && model)
         rc = check_model(root, where, model, err);
     if (rc == OK && (!turns || json_type(turns) != JSON_ARRAY))
         rc = err_set(err, ERR_INPUT, "%s: turns must be an array", where);
     for (int i = 0; rc == OK && i < json_count(turns); i++) {
         struct freeze_evidence row = {0};
-        rc = read_row(json_at(turns, i), where, model->num_layers, steps, &row, err);
+        rc = read_row(json_at(turns, i), where, num_layers, steps, &row, err);
         steps = row.step;
         if (rc == OK)
             rc = freeze_history_add(&got, &row, err);

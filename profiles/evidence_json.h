@@ -10,7 +10,7 @@
  *        "decision": {"frozen": 4, "cost": 0.2, "cost_se": 0.1, "left": 0.8, "reason": "..."}}]}
  *
  * accuracy is null where the model is no classifier. plasticity, norms, sample_ns and decision may be
- * left out; a decision is not read, because the policy repeats it. steps_window and steps_left are missing in files of
+ * left out; of a decision only "frozen" is read, because the policy repeats the rest. steps_window and steps_left are missing in files of
  * older versions: they are then taken from "step" and from the rates. */
 #ifndef ELAPSE_PROFILES_EVIDENCE_JSON_H
 #define ELAPSE_PROFILES_EVIDENCE_JSON_H
@@ -23,8 +23,13 @@
 void evidence_to_json(struct json *root, const struct model *model,
                       const struct freeze_history *history);
 
+/* Number of layers of the model that an object is of. ERR_INPUT: it says none. */
+enum status evidence_layers(const struct json *root, const char *where, int *num_layers,
+                            struct err *err);
+
 /* Read an object. where names it in messages. ERR_INPUT: another form, or evidence of another model
- * (layers, items or parameters differ). *history must be zeroed or cleared. */
+ * (layers, items or parameters differ). model NULL: of any model. *history must be zeroed or cleared.
+ */
 enum status evidence_from_json(const struct json *root, const char *where,
                                const struct model *model, struct freeze_history *history,
                                struct err *err);

@@ -13,6 +13,7 @@
 
 #include "partition/autodp.h"
 #include "partition/cache_rule.h"
+#include "partition/freeze_replay.h"
 #include "partition/lower.h"
 #include "partition/plan_for.h"
 #include "partition/turn.h"
@@ -35,6 +36,9 @@ struct runner {
     int64_t num_samples, num_test;
     const struct sim_options *options;
     struct freeze freeze;
+    struct freeze_replay replay; /* of recorded evidence, policy safe */
+    int64_t turn;                /* the present one */
+    int epoch;
     struct cache_levels cache;
     double *from;            /* owned, layers + 1: scratch of cache_levels_from() */
     struct plan plan;        /* owned; the plan in force */
@@ -331,20 +335,43 @@ static enum status mean_step(struct runner *run, int64_t batch, struct step_cost
 
 /* ---- the run ---- */
 
+/* The question to the planner in the present turn. */
+static struct run_state ask_of(const struct runner *run, int num_frozen)
+{
+    return (struct run_state){.turn = run->turn,
+                              .epoch = run->epoch,
+                              .num_frozen_layers = num_frozen,
+                              .num_samples = run->num_samples,
+                              .cache_room = run->cache.room,
+                              .cache_whole = run->cache.whole,
+                              .old = run->plan.num_ranks ? &run->plan : NULL,
+                              .given = run->options->plan};
+}
+
+/* For the policy safe: the time a sample with F frozen layers, by the planner as in the trainer. A plan
+ * that cannot be made leaves 0. */
+static enum status predict_sample_ns(void *ctx, int most, double *sample_ns, struct err *err)
+{
+    struct runner *run = ctx;
+    const struct setting setting = {&run->job->model, &run->job->cluster, &run->cost};
+    (void)err;
+    for (int f = run->freeze.num_frozen; f <= most; f++) {
+        const struct run_state state = ask_of(run, f);
+        struct planner_result result = {0};
+        if (plan_for(run->job, &setting, &state, NULL, &result, NULL) == OK &&
+            result.samples_per_s > 0)
+            sample_ns[f] = 1e9 / result.samples_per_s;
+        planner_result_clear(&result);
+    }
+    return OK;
+}
+
 /* Make the plan that a turn begins with, and add the time of the change to the epoch. */
-static enum status change_plan(struct runner *run, int64_t turn, int e, int num_frozen,
-                               struct elastic_epoch *epoch)
+static enum status change_plan(struct runner *run, int num_frozen, struct elastic_epoch *epoch)
 {
     const struct job *job = run->job;
     const struct plan *old = run->plan.num_ranks ? &run->plan : NULL;
-    const struct run_state state = {.turn = turn,
-                                    .epoch = e,
-                                    .num_frozen_layers = num_frozen,
-                                    .num_samples = run->num_samples,
-                                    .cache_room = run->cache.room,
-                                    .cache_whole = run->cache.whole,
-                                    .old = old,
-                                    .given = run->options->plan};
+    const struct run_state state = ask_of(run, num_frozen);
     const struct setting setting = {&job->model, &job->cluster, &run->cost};
     struct planner_result result = {0};
     enum status rc = plan_for(job, &setting, &state, NULL, &result, run->err);
@@ -373,10 +400,20 @@ static enum status begin_turn(struct runner *run, int e, struct elastic_epoch *e
         return err_set(run->err, ERR_INPUT,
                        "freeze.every_steps %lld: more than %d decisions, too many to simulate",
                        (long long)job->freeze.every_steps, MOST_TURNS);
-    const struct turn_facts facts = {.norms = job->norms, .num_norms = job->norm_epochs};
-    enum status rc = turn_decide(&run->freeze, &facts, turn, &num_frozen, run->reason, run->err);
+    const struct turn_facts facts = {job->norms, job->norm_epochs, &run->replay.history};
+    const struct freeze_predict predict = {predict_sample_ns, run};
+    enum status rc = OK;
+    run->turn = turn;
+    run->epoch = e;
+    if (job->freeze.policy == FREEZE_SAFE && turn > 0)
+        rc = freeze_replay_turn(&run->replay, &run->freeze, turn - 1, &predict, run->err);
+    if (rc == OK)
+        rc = turn_decide(&run->freeze, &facts, turn, &num_frozen, run->reason, run->err);
+    if (job->freeze.policy == FREEZE_SAFE && job->evidence.num_rows == 0 && turn > 0)
+        snprintf(run->reason, sizeof run->reason,
+                 "no evidence recorded (freeze.evidence): nothing freezes");
     if (rc == OK && (!run->plan.num_ranks || turn_changes(job, turn, num_frozen, &run->plan)))
-        rc = change_plan(run, turn, e, num_frozen, epoch);
+        rc = change_plan(run, num_frozen, epoch);
     run->device_ns +=
         (double)(epoch->transition_ns - before) * run->plan.num_ranks * run->plan.num_replicas;
     return rc;
@@ -486,6 +523,8 @@ static enum status open_runner(struct runner *run, struct err *err)
     if (job->train.epochs < 1)
         return err_set(err, ERR_INFEASIBLE, "train.epochs is 0: there is no step to simulate");
     rc = freeze_init(&run->freeze, &job->freeze, job->model.num_layers, err);
+    run->replay.recorded = &job->evidence;
+    run->freeze.passes = job_probe_passes(job, run->num_samples, run->num_test);
     if (rc == OK)
         rc = cache_levels_init(&run->cache, job->model.num_layers, views > 0 ? views : 1,
                                room ? *room : cache_job_room(job, run->num_samples),
@@ -538,6 +577,7 @@ out:
     if (rc != OK)
         err_copy(err, &local);
     freeze_clear(&run.freeze);
+    freeze_replay_clear(&run.replay);
     cache_levels_clear(&run.cache);
     plan_clear(&run.plan);
     free(run.from);

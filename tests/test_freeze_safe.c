@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "partition/freeze.h"
+#include "partition/freeze_replay.h"
 #include "partition/turn.h"
 
 enum { LAYERS = 8, STEPS = 10, TURNS = 10 };
@@ -400,6 +400,91 @@ static void probe__is_as_large_as_its_cost_allows(void **state)
     near(freeze_safe_passes(0, 25600, 512), 3);
 }
 
+/* A recorded run that measured prefixes 2, 4 and 8 in every turn. */
+static struct freeze_history recorded_run(int num_frozen, double share)
+{
+    struct freeze_history recorded = {0};
+    for (int turn = 0; turn < TURNS - 1; turn++) {
+        const struct run as = {.frozen = num_frozen};
+        struct freeze_evidence row = row_at(&as, turn, 0.5);
+        for (int f = num_frozen + 2; f <= LAYERS; f *= 2)
+            add(&row, f, share * (f - num_frozen), 1e-6);
+        assert_int_equal(freeze_history_add(&recorded, &row, NULL), OK);
+    }
+    return recorded;
+}
+
+static void replay__interpolates_and_leaves_out_what_is_frozen(void **state)
+{
+    struct freeze_history recorded = recorded_run(0, 0.01);
+    struct freeze_candidate got;
+    (void)state;
+    assert_true(freeze_replay_share(&recorded.rows[0], 0, 3, &got));
+    near(got.share, 0.03);
+    near(got.share_se, 1e-6);
+    assert_true(freeze_replay_share(&recorded.rows[0], 0, 1, &got));
+    near(got.share, 0.01);
+    assert_true(freeze_replay_share(&recorded.rows[0], 3, 7, &got));
+    near(got.share, 0.04);
+    assert_false(freeze_replay_share(&recorded.rows[0], 0, 9, &got));
+    freeze_history_clear(&recorded);
+    recorded = recorded_run(2, 0.01); /* what lies below was not trained */
+    assert_false(freeze_replay_share(&recorded.rows[0], 0, 4, &got));
+    assert_true(freeze_replay_share(&recorded.rows[0], 2, 4, &got));
+    near(got.share, 0.02);
+    freeze_history_clear(&recorded);
+}
+
+/* Drive a replay as simulator and `elapse freeze` do. */
+static void replay_all(struct run *run, const struct freeze_history *recorded,
+                       struct freeze_replay *replay)
+{
+    *replay = (struct freeze_replay){.recorded = recorded};
+    for (int turn = 0; turn < TURNS; turn++) {
+        const struct turn_facts facts = {.history = &replay->history};
+        if (turn > 0)
+            assert_int_equal(freeze_replay_turn(replay, &run->freeze, turn - 1, NULL, NULL), OK);
+        assert_int_equal(turn_decide(&run->freeze, &facts, turn, &run->frozen, run->reason, NULL),
+                         OK);
+    }
+}
+
+static void replay__adds_turns_up_to_the_window_that_is_wanted(void **state)
+{
+    struct freeze_history recorded = recorded_run(0, 0.01);
+    struct freeze_replay replay;
+    struct run run;
+    (void)state;
+    begin(&run, 0.5);
+    run.freeze.passes = 7.5; /* after one turn 4.1 may be spent: two ends and one candidate */
+    replay_all(&run, &recorded, &replay);
+    assert_int_equal(replay.history.num_rows, 2);
+    assert_int_equal(replay.history.rows[0].turn, 0);
+    assert_int_equal(replay.history.rows[1].turn, 8); /* 7.1: another end and candidate */
+    near(replay.history.rows[1].steps_window, 8 * STEPS);
+    near(replay.history.rows[1].rate_window, 8 * STEPS);
+    near(replay.history.rows[1].candidates[0].share, 8 * 0.04);
+    near(replay.history.rows[1].candidates[0].share_se, sqrt(8) * 1e-6);
+    assert_int_equal(run.frozen, 0);
+    freeze_replay_clear(&replay);
+    end(&run);
+    freeze_history_clear(&recorded);
+}
+
+static void replay__freezes_further_by_what_a_static_run_has_shown(void **state)
+{
+    struct freeze_history recorded = recorded_run(0, 0);
+    struct freeze_replay replay;
+    struct run run;
+    (void)state;
+    begin(&run, 1);
+    replay_all(&run, &recorded, &replay);
+    assert_int_equal(run.frozen, 8); /* 4, 6, 7, 8: half of what is active each time */
+    freeze_replay_clear(&replay);
+    end(&run);
+    freeze_history_clear(&recorded);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -416,6 +501,9 @@ int main(void)
         cmocka_unit_test(undo__is_followed_by_two_turns_without_a_freeze),
         cmocka_unit_test(ask__halves_until_one_fits),
         cmocka_unit_test(random_runs__keep_the_promises_of_the_interface),
+        cmocka_unit_test(replay__interpolates_and_leaves_out_what_is_frozen),
+        cmocka_unit_test(replay__adds_turns_up_to_the_window_that_is_wanted),
+        cmocka_unit_test(replay__freezes_further_by_what_a_static_run_has_shown),
         cmocka_unit_test(probe__is_as_large_as_its_cost_allows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
