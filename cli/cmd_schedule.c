@@ -31,6 +31,8 @@ static void add_counts(struct json *json, const struct schedule *schedule)
 {
     json_add_int(json, "num_ranks", schedule->num_ranks);
     json_add_int(json, "num_stages", schedule->num_stages);
+    if (schedule->copies > 1)
+        json_add_int(json, "copies", schedule->copies);
     json_add_int(json, "num_microbatches", schedule->num_microbatches);
     json_add_int(json, "num_ops", count_ops(schedule));
 }
@@ -65,6 +67,8 @@ static enum status print_json(const struct command *command, const struct reques
             json_add_string(entry, "op", op_kind_name(op.kind));
             json_add_int(entry, "stage", op.stage);
             json_add_int(entry, "microbatch", op.microbatch);
+            if (op.arg == OP_OVERLAPPED)
+                json_add_bool(entry, "overlapped", true);
         }
     }
     add_peaks(json, schedule, peak);
@@ -77,6 +81,29 @@ static int op_slots(struct op op)
     return op.kind == OP_B ? 2 : 1;
 }
 
+/* Ends of the forward and of the input half of each (stage, micro-batch). They count from 1, so 0 is
+ * "not yet". */
+struct slot_ends {
+    int64_t *forward, *input;
+};
+
+static size_t pair_index(const struct schedule *schedule, struct op op)
+{
+    return (size_t)op.stage * (size_t)schedule->num_microbatches + (size_t)op.microbatch;
+}
+
+/* The end that an op of another stage must have reached before this one; NULL: it needs none. */
+static const int64_t *slot_need(const struct schedule *schedule, const struct slot_ends *ends,
+                                struct op op)
+{
+    const size_t at = pair_index(schedule, op), M = (size_t)schedule->num_microbatches;
+    if (op.kind == OP_F)
+        return schedule_starts_chain(schedule, op.stage) ? NULL : &ends->forward[at - M];
+    if (op.kind == OP_W || schedule_ends_chain(schedule, op.stage))
+        return NULL;
+    return &ends->input[at + M];
+}
+
 /* Set starts[i] to the start slot of each op, rank by rank. starts has one entry for each op.
  * Returns the end of the last op, or -1 if out of memory. The schedule must have passed
  * schedule_check(). */
@@ -84,37 +111,41 @@ static int64_t slot_times(const struct schedule *schedule, int64_t *starts)
 {
     const int S = schedule->num_stages, M = schedule->num_microbatches, K = schedule->num_ranks;
     const size_t pairs = (size_t)S * (size_t)M;
-    int64_t *forward = calloc(pairs, sizeof *forward), *input = calloc(pairs, sizeof *input);
+    struct slot_ends ends = {calloc(pairs, sizeof *ends.forward),
+                             calloc(pairs, sizeof *ends.input)};
     int64_t *next = calloc((size_t)K, sizeof *next), *clock = calloc((size_t)K, sizeof *clock);
-    int64_t end = forward && input && next && clock ? 0 : -1;
+    int64_t end = ends.forward && ends.input && next && clock ? 0 : -1;
     for (bool moved = end == 0; moved;) {
         moved = false;
         int64_t base = 0;
         for (int k = 0; k < K; base += schedule->ranks[k++].num_ops) {
-            for (; next[k] < schedule->ranks[k].num_ops; next[k]++, moved = true) {
-                const struct op op = schedule->ranks[k].ops[next[k]];
-                const size_t at = (size_t)op.stage * (size_t)M + (size_t)op.microbatch;
-                int64_t from = clock[k];
-                const int64_t *need = NULL; /* ends count from 1, so 0 is "not yet" */
-                if (op.kind == OP_F)
-                    need = op.stage > 0 ? &forward[at - (size_t)M] : NULL;
-                else if (op.kind != OP_W)
-                    need = op.stage + 1 < S ? &input[at + (size_t)M] : NULL;
-                if (need && *need == 0)
+            while (next[k] < schedule->ranks[k].num_ops) {
+                const struct op *op = &schedule->ranks[k].ops[next[k]];
+                const int n = op_overlapped(*op, OP_F) ? 2 : 1; /* a pair is one op */
+                bool ready = true;
+                for (int i = 0; i < n; i++) {
+                    const int64_t *need = slot_need(schedule, &ends, op[i]);
+                    ready = ready && !(need && *need == 0);
+                    clock[k] = ready && need && *need > clock[k] ? *need : clock[k];
+                }
+                if (!ready)
                     break;
-                from = need && *need > from ? *need : from;
-                starts[base + next[k]] = from;
-                clock[k] = from + op_slots(op);
+                for (int i = 0; i < n; i++) {
+                    starts[base + next[k]++] = clock[k];
+                    clock[k] += op_slots(op[i]);
+                }
                 end = clock[k] > end ? clock[k] : end;
-                if (op.kind == OP_F)
-                    forward[at] = clock[k];
-                else if (op.kind != OP_W)
-                    input[at] = clock[k];
+                for (int i = 0; i < n; i++)
+                    if (op[i].kind == OP_F)
+                        ends.forward[pair_index(schedule, op[i])] = clock[k];
+                    else if (op[i].kind != OP_W)
+                        ends.input[pair_index(schedule, op[i])] = clock[k];
+                moved = true;
             }
         }
     }
-    free(forward);
-    free(input);
+    free(ends.forward);
+    free(ends.input);
     free(next);
     free(clock);
     return end;
@@ -158,6 +189,11 @@ static void print_counts(const char *what, const struct schedule *schedule)
         format_count(schedule->num_stages, "stage", stages, sizeof stages),
         format_count(schedule->num_microbatches, "microbatch", microbatches, sizeof microbatches),
         format_count(count_ops(schedule), "op", ops, sizeof ops));
+    if (schedule->copies > 1)
+        printf("two copies of %d stages: micro-batches of stages 0..%d enter at rank 0, those of "
+               "stages %d..%d at rank %d; an F and the B behind it that overlap are one op\n",
+               schedule_chain_stages(schedule), schedule_chain_stages(schedule) - 1,
+               schedule_chain_stages(schedule), schedule->num_stages - 1, schedule->num_ranks - 1);
 }
 
 static enum status print_text(const struct request *request, const struct schedule *schedule,

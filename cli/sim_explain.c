@@ -22,11 +22,17 @@ static enum status step_on(const struct step_answer *a, const struct cluster *cl
     const struct setting setting = {&a->model, cluster, &a->cost.cost};
     enum status rc = plan_lower(&setting, &a->plan, a->custom.num_ranks ? &a->custom : NULL,
                                 &workload, &full, err);
-    for (int c = 0; rc == OK && stage >= 0 && c < workload.num_classes; c++) {
-        struct stage_cost *cost = &workload.stages[(int64_t)c * workload.num_stages + stage];
+    const int64_t num_costs = (int64_t)workload.num_classes * workload.num_stages;
+    for (int64_t i = stage; rc == OK && stage >= 0 && i < num_costs;
+         i += workload.num_model_stages) { /* in all classes and copies */
+        struct stage_cost *cost = &workload.stages[i];
         for (int kind = 0; kind <= OP_Z; kind++)
             for (int mb = 0; mb < MB_SIZES; mb++)
                 cost->op_ns[kind][mb] = (int64_t)((double)cost->op_ns[kind][mb] * factor + 0.5);
+        for (int back = 0; back < 2; back++)
+            for (int mb = 0; mb < MB_SIZES; mb++)
+                cost->hidden_ns[back][mb] =
+                    (int64_t)((double)cost->hidden_ns[back][mb] * factor + 0.5);
         cost->whole_batch_ns[0] = (int64_t)((double)cost->whole_batch_ns[0] * factor + 0.5);
     }
     if (rc == OK)

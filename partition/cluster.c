@@ -33,6 +33,7 @@ enum status cluster_grid(int num_nodes, int devices_per_node, struct cluster *cl
     enum status rc;
     struct cluster got = {.num_nodes = num_nodes,
                           .num_devices = (int)total,
+                          .overlap_share = CLUSTER_OVERLAP_SHARE,
                           .link_latency_ns = DEFAULT_LATENCY_NS,
                           .uplink_latency_ns = DEFAULT_LATENCY_NS};
     snprintf(got.name, sizeof got.name, "%dx%d", num_nodes, devices_per_node);
@@ -226,6 +227,9 @@ enum status cluster_check(const struct cluster *cluster, struct err *err)
     if (cluster->host_op_ns < 0)
         return err_set(err, ERR_INPUT, "cluster: host_op_ns must not be negative, got %lld",
                        (long long)cluster->host_op_ns);
+    if (!(cluster->overlap_share >= 0 && cluster->overlap_share <= 1))
+        return err_set(err, ERR_INPUT, "cluster: overlap_share must be 0..1, got %g",
+                       cluster->overlap_share);
     if (cluster->context_bytes < 0)
         return err_set(err, ERR_INPUT, "cluster: context_bytes must not be negative, got %lld",
                        (long long)cluster->context_bytes);

@@ -84,6 +84,9 @@ struct collective_figures {
     int64_t fixed_ns;          /* once per collective */
 };
 
+/* 20 of an H800's 132 SMs: DeepSeek-V3 Technical Report, 2024, section 3.2.2. */
+#define CLUSTER_OVERLAP_SHARE (20.0 / 132)
+
 struct cluster {
     char name[64];
     int num_nodes, num_devices;
@@ -97,6 +100,8 @@ struct cluster {
                               launching adds to the step. false: a thread per device runs ahead */
     int64_t context_bytes; /* device memory in use before the first tensor */
     enum cluster_sends sends;
+    double
+        overlap_share; /* of a device: what messages beside an overlapped F and B take (time-1b) */
     struct share_curve link_shares, uplink_shares; /* of messages inside a node and between nodes */
     struct collective_figures collectives[COLLECTIVE_COUNT];
 };

@@ -1,6 +1,6 @@
 /* From compute ops to everything that a step does.
  *
- * lower_op() puts messages, recompute, cache and all-reduces around one compute op, lower_tails()
+ * lower_before() and lower_behind() put messages, recompute, cache and all-reduces around a compute op, lower_tails()
  * ends the lists. What a stage needs is described once (describe_stages()), for schedule_check() as
  * well. plan_lower() at the end ties workload, compute list, freezing and lowering together. */
 #include "partition/lower.h"
@@ -44,36 +44,59 @@ static void emit_messages(struct lowering *to, enum op_kind kind, int stage, int
     }
 }
 
-static void lower_op(struct lowering *to, struct op op)
+static bool is_forward(struct op op)
+{
+    return op.kind == OP_F || op.kind == OP_Z;
+}
+
+/* Whether op starts its stage's backward of a micro-batch; behind a dropped I that is W. */
+static bool starts_backward(const struct schedule *full, struct op op)
+{
+    return op.kind == OP_B || op.kind == OP_I ||
+           (op.kind == OP_W && full->drop_first_input && op.stage == full->num_frozen_stages);
+}
+
+/* What a compute op needs before it. */
+static void lower_before(struct lowering *to, struct op op)
+{
+    if (is_forward(op)) {
+        if (to->full->lowered[op.stage].cache_read)
+            emit(to, OP_C, op.stage, op.microbatch, 0);
+        emit_messages(to, OP_RECV_ACT, op.stage, op.microbatch);
+    } else if (starts_backward(to->full, op)) {
+        if (schedule_recomputes(to->full, op))
+            emit(to, OP_R, op.stage, op.microbatch, 0);
+        emit_messages(to, OP_RECV_GRAD, op.stage, op.microbatch);
+    }
+}
+
+/* What comes of a compute op behind it. */
+static void lower_behind(struct lowering *to, struct op op)
 {
     const struct lowered_stage *low = &to->full->lowered[op.stage];
-    const struct schedule *full = to->full;
-    const int s = op.stage, m = op.microbatch, M = full->num_microbatches;
-    const bool forward = op.kind == OP_F || op.kind == OP_Z;
-    /* The op that starts the stage's backward of m; behind a dropped I that is W. */
-    const bool starts_backward =
-        op.kind == OP_B || op.kind == OP_I ||
-        (op.kind == OP_W && full->drop_first_input && s == full->num_frozen_stages);
-    if (forward) {
-        if (low->cache_read)
-            emit(to, OP_C, s, m, 0);
-        emit_messages(to, OP_RECV_ACT, s, m);
-    } else if (starts_backward) {
-        if (schedule_recomputes(full, op))
-            emit(to, OP_R, s, m, 0);
-        emit_messages(to, OP_RECV_GRAD, s, m);
-    }
-    *to->next++ = op;
-    if (forward) {
-        emit_messages(to, OP_SEND_ACT, s, m);
+    if (is_forward(op)) {
+        emit_messages(to, OP_SEND_ACT, op.stage, op.microbatch);
         if (low->cache_write)
-            emit(to, OP_P, s, m, 0);
-    } else if (starts_backward) {
-        emit_messages(to, OP_SEND_GRAD, s, m);
+            emit(to, OP_P, op.stage, op.microbatch, 0);
+    } else if (starts_backward(to->full, op)) {
+        emit_messages(to, OP_SEND_GRAD, op.stage, op.microbatch);
     }
-    if ((op.kind == OP_B || op.kind == OP_W) && m == M - 1)
+    if ((op.kind == OP_B || op.kind == OP_W) && op.microbatch == to->full->num_microbatches - 1)
         for (int i = 0; i < low->num_buckets; i++)
-            emit(to, OP_ALLREDUCE, s, OP_WHOLE_BATCH, i);
+            emit(to, OP_ALLREDUCE, op.stage, OP_WHOLE_BATCH, i);
+}
+
+/* An F and a B that run as one op. R goes first, so that the receive buffers belong to the pair. */
+static void lower_pair(struct lowering *to, struct op f, struct op b)
+{
+    if (schedule_recomputes(to->full, b))
+        emit(to, OP_R, b.stage, b.microbatch, 0);
+    emit_messages(to, OP_RECV_ACT, f.stage, f.microbatch);
+    emit_messages(to, OP_RECV_GRAD, b.stage, b.microbatch);
+    *to->next++ = f;
+    *to->next++ = b;
+    lower_behind(to, f);
+    lower_behind(to, b);
 }
 
 static void lower_rank(struct lowering *to, const struct rank_ops *ops, int rank)
@@ -85,8 +108,16 @@ static void lower_rank(struct lowering *to, const struct rank_ops *ops, int rank
         if (full->lowered[0].whole_batch_written)
             emit(to, OP_P, 0, OP_WHOLE_BATCH, 0);
     }
-    for (int64_t i = 0; i < ops->num_ops; i++)
-        lower_op(to, ops->ops[i]);
+    for (int64_t i = 0; i < ops->num_ops; i++) {
+        const struct op op = ops->ops[i];
+        if (op_overlapped(op, OP_F)) {
+            lower_pair(to, op, ops->ops[++i]);
+            continue;
+        }
+        lower_before(to, op);
+        *to->next++ = op;
+        lower_behind(to, op);
+    }
 }
 
 /* NORM belongs to no stage; it carries the rank's first. */
@@ -116,8 +147,9 @@ static void describe_stages(const struct workload *w, const struct plan *plan,
 {
     for (int s = 0; s < full->num_stages; s++) {
         const bool first = s == 0;
+        const int home = schedule_model_stage(full, s);
         full->lowered[s] = (struct lowered_stage){
-            .num_buckets = (uint16_t)(w->first_bucket[s + 1] - w->first_bucket[s]),
+            .num_buckets = (uint16_t)(w->first_bucket[home + 1] - w->first_bucket[home]),
             .update = w->stages[s].weight_bytes > 0 || w->stages[s].op_ns[OP_UPDATE][MB_FULL] > 0,
             .cache_read = first && plan->frozen == FROZEN_CACHED,
             .cache_write = s == w->cache_write_stage,
@@ -143,7 +175,8 @@ static void room_of_ranks(const struct schedule *compute, const struct workload 
             w->out_first[s + 1] - w->out_first[s] + w->in_first[s + 1] - w->in_first[s];
         room[compute->rank_of_stage[s]] +=
             (int64_t)compute->num_microbatches * (2 * edges + 3) + /* C, P, R */
-            w->first_bucket[s + 1] - w->first_bucket[s] + 1;
+            w->first_bucket[s % w->num_model_stages + 1] -
+            w->first_bucket[s % w->num_model_stages] + 1;
     }
 }
 
@@ -201,7 +234,7 @@ static enum status custom_check(const struct schedule *custom, const struct plan
                                 struct err *err)
 {
     if (custom->num_ranks != plan->num_ranks || custom->num_stages != plan->num_stages ||
-        custom->num_microbatches != plan->microbatches.count) {
+        custom->copies != 1 || custom->num_microbatches != plan->microbatches.count) {
         return err_set(err, ERR_INFEASIBLE,
                        "schedule of %d ranks, %d stages, %d microbatches does not fit a plan of "
                        "%d, %d, %d",

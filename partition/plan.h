@@ -111,7 +111,8 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
 /* The first item of the cut: 0, or the first active item if the frozen prefix is outside. */
 int plan_cut_start(const struct plan *plan, const struct model *model);
 
-/* The rank that holds a stage: stage mod K, or by the V where schedule_v_shaped(). */
+/* The rank that holds a stage: stage mod K, or by the V where schedule_v_shaped(). Stages from K on
+ * of a schedule of two copies are those of the second copy, on the ranks backwards. */
 int plan_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage);
 
 /* T of a plan: at least 1. */

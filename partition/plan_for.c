@@ -39,7 +39,9 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
         .num_microbatches = job->pipeline.num_microbatches,
         .equal_microbatches = job->train.reduction == REDUCTION_CANONICAL,
         .chunks = job->pipeline.chunks > 1 ? job->pipeline.chunks : AUTO,
-        .schedules = choose_schedule ? PLANNER_ALL_SCHEDULES : 1u << job->pipeline.schedule,
+        .schedules = !choose_schedule           ? 1u << job->pipeline.schedule
+                     : job->pipeline.expert > 1 ? PLANNER_NAMED_SCHEDULES
+                                                : PLANNER_ALL_SCHEDULES,
         .balancer = job->pipeline.balancer,
         .by_params = job->pipeline.by_params,
         .recompute_auto = job->pipeline.recompute_auto,

@@ -124,7 +124,7 @@ static int64_t rank_need_bytes(const struct bound_shape *shape, const struct bou
         const int a = parts[i].a, b = parts[i].b;
         const int64_t stash = shape->stash_bytes[b] - shape->stash_bytes[a];
         const int64_t live = stage->live;
-        fixed = bound_mul_add(bound_fixed_bytes(table, a, b, shape->num_replicas), 1, fixed);
+        fixed = bound_mul_add(bound_fixed_bytes(table, a, b, shape->num_holders), 1, fixed);
         if (!shape->recompute) {
             int64_t samples = live < shape->num_microbatches ? bound_mul_add(live, size, 0)
                                                              : bound_mul_add(live - 1, size, last);
@@ -137,7 +137,7 @@ static int64_t rank_need_bytes(const struct bound_shape *shape, const struct bou
                                        shape->input_bytes, moment);
             const int64_t whole =
                 bound_mul_add(stash, shape->num_microbatches > 1 ? size : last, 0);
-            if (parts[i].stage >= shape->num_stages - shape->num_ranks)
+            if (parts[i].stage >= shape->num_stages - shape->num_ranks / shape->copies)
                 moment = bound_mul_add(whole, 1, moment);
             most = bound_max(most, whole);
         }
@@ -158,12 +158,12 @@ static bool rank_ok(const struct bound_shape *shape, const struct bound_part *pa
     return rank_fits(shape, parts, num_parts) && rank_bound_ns(shape, parts, num_parts) <= limit_ns;
 }
 
-/* Whether stage s may hold items [a, b). With several chunks this looks at the stage alone, so it
+/* Whether stage s may hold items [a, b). With several chunks or copies this looks at the stage alone, so it
  * is only a necessary condition. */
 static bool stage_ok(const struct bound_shape *shape, int s, int a, int b, int64_t limit_ns)
 {
     const struct bound_part part = {s, a, b};
-    if (shape->chunks == 1)
+    if (shape->chunks == 1 && shape->copies == 1)
         return rank_ok(shape, &part, 1, limit_ns);
     if (!rank_fits(shape, &part, 1))
         return false;
@@ -258,16 +258,18 @@ int64_t bound_average_ns(const struct bound_shape *shape)
                     least = bound_min(least, work_ns(&bare, &shape->stages[s], t, i, i + 1));
             total = bound_mul_add(least, 1, total);
         }
+        total = bound_mul_add(shape->copies, total, 0);
         return bound_max(shape->before_ns + total / shape->num_ranks, shape->floor_ns);
     }
-    int64_t work = work_ns(shape, stage, 0, a, b);
+    int64_t work = bound_mul_add(shape->copies, work_ns(shape, stage, 0, a, b), 0);
     /* work_ns() took the chain as one stage. Add the ops of the other stages. */
     int64_t ops = bound_mul_add(ops_of_stage(shape->table->num_frozen_items == 0),
-                                shape->num_microbatches, 0);
+                                shape->num_microbatches * shape->copies, 0);
     work = bound_mul_add(bound_mul_add(ops, shape->num_stages - 1, 0), shape->op_ns, work);
     /* Sum fill and drain over ranks r: the first r items of the cut lie before rank r. */
     int64_t fill = 0, drain = 0;
-    for (int r = 1; r < shape->num_ranks; r++) {
+    for (int k = 1; k < shape->num_ranks; k++) {
+        const int r = shape->copies == 1 ? k : shape->stages[k].rank;
         fill = bound_mul_add(shape->fill_full->fwd[a + r] - shape->fill_full->fwd[a], 1, fill);
         if (!shape->split)
             drain = bound_mul_add(
@@ -276,7 +278,8 @@ int64_t bound_average_ns(const struct bound_shape *shape)
                 1, drain);
     }
     /* After its work a rank waits for drain or runs its update. The larger sum counts. */
-    int64_t update = shape->fill_full->update[b] - shape->fill_full->update[a];
+    int64_t update =
+        bound_mul_add(shape->copies, shape->fill_full->update[b] - shape->fill_full->update[a], 0);
     int64_t bound =
         bound_mul_add(bound_max(drain, update), 1, bound_mul_add(work, 1, fill)) / shape->num_ranks;
     int64_t through = shape->fill_full->fwd[b] - shape->fill_full->fwd[a] +
@@ -306,7 +309,7 @@ static bool ranks_fit(const struct bound_shape *shape)
     int64_t samples = shape->recompute ? shape->last_size : shape->size;
     if (table->problem->setting.model->per_microbatch)
         samples = 1;
-    int64_t fixed = bound_fixed_bytes(table, a, b, shape->num_replicas);
+    int64_t fixed = bound_fixed_bytes(table, a, b, shape->num_holders);
     int64_t stash = shape->stash_bytes[b] - shape->stash_bytes[a];
     return bound_mul_add(shape->recompute ? stash / shape->chunks : stash, samples, fixed) <= room;
 }
@@ -333,7 +336,7 @@ static bool room_for(const struct bound_shape *shape, const struct room *room, i
                      int b, int c, int d)
 {
     const struct bound_table *table = shape->table;
-    const int R = shape->num_replicas;
+    const int R = shape->num_holders;
     if (bound_fixed_bytes(table, a, b, R) + bound_fixed_bytes(table, c, d, R) > room->bytes)
         return false;
     return !shape->work ||
@@ -441,7 +444,7 @@ bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bou
             *memory_only = !cut_exists(shape, INT64_MAX, first_item);
         return false;
     }
-    const bool exact = shape->chunks == 1 || shape->peel;
+    const bool exact = (shape->chunks == 1 && shape->copies == 1) || shape->peel;
     if (!exact) {
         /* Only the average is proven, so it is the bound. The bisection then finds the cut whose
          * longest stage is shortest. */
@@ -481,12 +484,17 @@ bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bou
 static int parts_of_rank(const struct bound_shape *shape, const int *first_item, int r,
                          struct bound_part *parts)
 {
-    const int K = shape->num_ranks;
-    for (int c = 0; c < shape->chunks; c++) {
-        const int s = shape->peel && c == 1 ? 2 * K - 1 - r : c * K + r;
+    const int K = shape->num_ranks, n = shape->chunks * shape->copies;
+    if (shape->copies > 1)
+        r = shape->stages[r].rank;
+    for (int c = 0; c < n; c++) {
+        const int s = c == 0              ? r
+                      : shape->copies > 1 ? K - 1 - r
+                      : shape->peel       ? 2 * K - 1 - r
+                                          : c * K + r;
         parts[c] = (struct bound_part){s, first_item[s], first_item[s + 1]};
     }
-    return shape->chunks;
+    return n;
 }
 
 int64_t bound_of_cut(const struct bound_shape *shape, const int *first_item)

@@ -40,12 +40,22 @@ enum op_kind {
 
 #define OP_WHOLE_BATCH (-1) /* op.microbatch of an op on the whole mini-batch */
 
+/* op.arg of an F and of the B behind it that run as one op: both messages are received before it,
+ * both are sent when it ends, and communication inside them is hidden (time-1b). */
+#define OP_OVERLAPPED 1
+
 struct op {
     int32_t microbatch; /* 0..M-1, or OP_WHOLE_BATCH */
     uint16_t stage;
     uint8_t kind; /* enum op_kind */
     uint8_t arg;
 };
+
+/* Whether op is the F, or with kind OP_B the B, of a pair that runs as one op. */
+static inline bool op_overlapped(struct op op, enum op_kind kind)
+{
+    return op.kind == kind && op.arg == OP_OVERLAPPED;
+}
 
 /* A new kind goes before SCHEDULE_AUTO: loops over the named kinds end there. */
 enum schedule_kind {
@@ -60,23 +70,24 @@ enum schedule_kind {
     SCHEDULE_BREADTH_FIRST,
     SCHEDULE_V_HALF,
     SCHEDULE_V_MIN,
-    SCHEDULE_AUTO,   /* searched, see schedule_auto.h */
-    SCHEDULE_CUSTOM, /* read from a CSV */
+    SCHEDULE_DUALPIPE, /* two copies of the stages, see schedule.copies */
+    SCHEDULE_AUTO,     /* searched, see schedule_auto.h */
+    SCHEDULE_CUSTOM,   /* read from a CSV */
     SCHEDULE_KIND_COUNT
 };
 
 /* The schedules that a user may ask for by name, for help texts. */
 #define SCHEDULE_NAMES                                                                             \
     "gpipe 1f1b eager-1f1b interleaved breadth-first zb-h1 zb-h2 zb-v v-half v-min dualpipe-v "    \
-    "auto"
+    "dualpipe auto"
 
 struct rank_ops {
     struct op *ops; /* points into schedule.block */
     int64_t num_ops;
 };
 
-/* A message between stages that lowering put into the lists. Edge s is the chain's boundary
- * s -> s+1 for s < num_stages - 1; the others are skip edges. op.arg counts the edges that leave
+/* A message between stages that lowering put into the lists. The first num_stages - copies edges are
+ * the boundaries s -> s+1 of the chains, ascending; the others are skip edges. op.arg counts the edges that leave
  * (or enter) a stage in the order of this array. */
 struct schedule_edge {
     uint16_t from, to;
@@ -95,7 +106,12 @@ struct lowered_stage {
 
 struct schedule {
     enum schedule_kind kind;
-    int num_ranks, num_stages, num_microbatches;
+    int num_ranks, num_stages;
+    int num_microbatches; /* that run through each stage */
+    /* 1; or 2: stages [S/2, S) are a second copy of the model's stages [0, S/2), and each copy is a
+     * chain for half of the micro-batches. A stage and its copy hold equal weights on two ranks and
+     * sum their gradients; OP_ALLREDUCE of both is one. Only of SCHEDULE_DUALPIPE */
+    int copies;
     int num_frozen_stages;         /* stages [0, n) run Z and have no backward */
     bool drop_first_input;         /* the first active stage has no I, see schedule_freeze() */
     int *rank_of_stage;            /* owned, num_stages */
@@ -116,6 +132,28 @@ static inline bool schedule_recomputes(const struct schedule *schedule, struct o
             op.microbatch < schedule->num_microbatches - 1);
 }
 
+/* The stages of one copy of the model. */
+static inline int schedule_chain_stages(const struct schedule *schedule)
+{
+    return schedule->num_stages / schedule->copies;
+}
+
+/* The stage of the model that a stage, or a copy of it, is. */
+static inline int schedule_model_stage(const struct schedule *schedule, int stage)
+{
+    return stage % schedule_chain_stages(schedule);
+}
+
+static inline bool schedule_starts_chain(const struct schedule *schedule, int stage)
+{
+    return schedule_model_stage(schedule, stage) == 0;
+}
+
+static inline bool schedule_ends_chain(const struct schedule *schedule, int stage)
+{
+    return schedule_starts_chain(schedule, stage + 1);
+}
+
 /* More compute ops than this are refused: 2 GiB of lists. */
 #define SCHEDULE_MAX_OPS ((int64_t)1 << 28)
 #define SCHEDULE_MAX_STAGES 65535 /* op.stage has 16 bits */
@@ -125,6 +163,8 @@ static inline bool schedule_recomputes(const struct schedule *schedule, struct o
 bool schedule_v_shaped(enum schedule_kind kind);
 /* Whether a job may choose the number of chunks per rank (interleaved, breadth-first). */
 bool schedule_any_chunks(enum schedule_kind kind);
+/* How many copies of the model's stages a schedule runs (schedule.copies). */
+int schedule_copies(enum schedule_kind kind);
 /* Whether a named schedule splits the backward into I and W. */
 bool schedule_splits(enum schedule_kind kind);
 /* Default number of chunks per rank: 2 for V-shaped schedules and those with any number, else 1. */
@@ -135,7 +175,8 @@ int schedule_chunks(enum schedule_kind kind, int asked);
 
 /* Write the compute ops (F B I W) of a named schedule; schedule_lower() adds communication. The
  * backwards of a stage are always in ascending micro-batch order. chunks: v >= 1 where
- * schedule_any_chunks(), otherwise the default. ERR_INPUT: K, M, v or the number of ops
+ * schedule_any_chunks(), otherwise the default. With two copies a list has M/2 micro-batches, because
+ * num_microbatches counts those of all copies. ERR_INPUT: K, M, v or the number of ops
  * out of range (checked before anything is allocated); ERR_INFEASIBLE: the schedule does not exist
  * for these counts. Time and memory O(ops), 8 bytes per op. */
 enum status schedule_generate(enum schedule_kind kind, int num_ranks, int num_microbatches,
@@ -172,7 +213,7 @@ void schedule_peak_live(const struct schedule *schedule, int *peak_live);
 enum status schedule_check(const struct schedule *schedule, int buffer_limit, struct err *err);
 
 /* CSV in the form of PyTorch's pipelining schedules: one row per rank, "0F0,1F0,0I0,0W0". Empty
- * cells are bubbles and are ignored; "(0F5;7B0)OVERLAP_F_B" stands for its two ops.
+ * cells are bubbles and are ignored; "(0F5;7B0)OVERLAP_F_B" is a pair of OP_OVERLAPPED.
  * schedule_to_csv() writes the compute ops (F B I W Z) as a fresh NUL-terminated string that the
  * caller frees. schedule_from_csv() makes a schedule of kind SCHEDULE_CUSTOM: a stage belongs to
  * the rank whose row has it, and a stage that runs Z is frozen. ERR_INPUT names the file (`what`),

@@ -31,13 +31,14 @@ static void check_clear(struct check *check)
 /* Whether a gradient goes from stage to stage - 1 in a compute list. */
 static bool grad_leaves(const struct schedule *schedule, int stage)
 {
-    return stage > schedule->num_frozen_stages;
+    return stage > schedule->num_frozen_stages && !schedule_starts_chain(schedule, stage);
 }
 
 static enum status counts_check(const struct schedule *schedule, struct err *err)
 {
     const int K = schedule->num_ranks, S = schedule->num_stages, M = schedule->num_microbatches;
-    if (K < 1 || S < K || S > SCHEDULE_MAX_STAGES || M < 1) {
+    if (K < 1 || S < K || S > SCHEDULE_MAX_STAGES || M < 1 || schedule->copies < 1 ||
+        S % schedule->copies != 0) {
         return err_set(err, ERR_INFEASIBLE, "schedule with %d ranks, %d stages and %d microbatches",
                        K, S, M);
     }
@@ -51,15 +52,17 @@ static enum status counts_check(const struct schedule *schedule, struct err *err
                            schedule->rank_of_stage[s], K);
         }
     }
+    const int boundaries = S - schedule->copies, each = boundaries / schedule->copies;
     for (int e = 0; e < schedule->num_edges; e++) {
         const struct schedule_edge *edge = &schedule->edges[e];
+        const int from = each > 0 ? e + e / each : 0; /* if the edge is a boundary */
         if (edge->from >= edge->to || edge->to >= S ||
-            (e < S - 1 && (edge->from != e || edge->to != e + 1))) {
+            (e < boundaries && (edge->from != from || edge->to != from + 1))) {
             return err_set(err, ERR_INFEASIBLE, "edge %d goes from stage %d to stage %d of %d", e,
                            edge->from, edge->to, S);
         }
     }
-    if (schedule->lowered && schedule->num_edges < S - 1) {
+    if (schedule->lowered && schedule->num_edges < boundaries) {
         return err_set(err, ERR_INFEASIBLE, "lowered schedule of %d stages has %d edges", S,
                        schedule->num_edges);
     }
@@ -121,7 +124,7 @@ static bool gradient_ready(const struct check *check, struct op op, struct op *w
     const struct schedule *schedule = check->schedule;
     const int s = op.stage, m = op.microbatch;
     if (!schedule->lowered) {
-        if (s + 1 < schedule->num_stages && check->stages[s + 1].input_done <= m)
+        if (!schedule_ends_chain(schedule, s) && check->stages[s + 1].input_done <= m)
             return wait_for(waits, OP_B, s + 1, m);
         return true;
     }
@@ -145,7 +148,7 @@ static bool input_ready(const struct check *check, struct op op, struct op *wait
     const struct schedule *schedule = check->schedule;
     const int s = op.stage, m = op.microbatch;
     if (!schedule->lowered) {
-        if (s > 0 && !(*cell(check, s - 1, m) & F_DONE))
+        if (!schedule_starts_chain(schedule, s) && !(*cell(check, s - 1, m) & F_DONE))
             return wait_for(waits, is_frozen(schedule, s - 1) ? OP_Z : OP_F, s - 1, m);
         return true;
     }
@@ -241,6 +244,18 @@ static bool tied_done(const struct check *check, int rank, struct op *waits)
                     OP_WHOLE_BATCH);
 }
 
+/* Whether the list's next op, the B of a pair that runs as one op, can run once its F has. */
+static bool partner_ready(const struct check *check, int rank, struct op *waits)
+{
+    const struct schedule *schedule = check->schedule;
+    const struct op b = schedule->ranks[rank].ops[check->ranks[rank].next + 1];
+    if (!(*cell(check, b.stage, b.microbatch) & F_DONE))
+        return wait_for(waits, OP_F, b.stage, b.microbatch);
+    if (schedule_recomputes(schedule, b) && !(*cell(check, b.stage, b.microbatch) & R_DONE))
+        return wait_for(waits, OP_R, b.stage, b.microbatch);
+    return gradient_ready(check, b, waits);
+}
+
 /* Whether op can run now. If not, *waits is an op that it waits for. */
 static bool ready(const struct check *check, int rank, struct op op, struct op *waits)
 {
@@ -250,7 +265,9 @@ static bool ready(const struct check *check, int rank, struct op op, struct op *
     switch (op.kind) {
     case OP_F:
     case OP_Z:
-        return m == OP_WHOLE_BATCH || input_ready(check, op, waits);
+        return m == OP_WHOLE_BATCH ||
+               (input_ready(check, op, waits) &&
+                (!op_overlapped(op, OP_F) || partner_ready(check, rank, waits)));
     case OP_W:
         if (!input_is_folded(schedule, s)) {
             return stage->input_done > m || wait_for(waits, OP_I, s, m);
@@ -310,13 +327,13 @@ static bool exchange(struct check *check, struct op op)
         op.kind == OP_B || op.kind == OP_I || (op.kind == OP_W && input_is_folded(schedule, s));
     bool owes = false;
     if (forward) {
-        if (s > 0 && rank[s - 1] != rank[s]) {
+        if (!schedule_starts_chain(schedule, s) && rank[s - 1] != rank[s]) {
             check->stages[s - 1].unreceived_act--;
             wake(check, rank[s - 1]);
         }
-        owes = s + 1 < schedule->num_stages && rank[s + 1] != rank[s];
+        owes = !schedule_ends_chain(schedule, s) && rank[s + 1] != rank[s];
     } else if (takes_grad) {
-        if (s + 1 < schedule->num_stages && rank[s + 1] != rank[s]) {
+        if (!schedule_ends_chain(schedule, s) && rank[s + 1] != rank[s]) {
             check->stages[s + 1].unreceived_grad--;
             wake(check, rank[s + 1]);
         }

@@ -211,14 +211,29 @@ static enum status lowered_complete(const struct check *check, int s, struct err
     return OK;
 }
 
+/* Check that an F that runs as one op with a B has that B behind it, and the other way round. */
+static enum status see_pair(const struct rank_ops *list, int rank, int64_t i, struct err *err)
+{
+    const struct op op = list->ops[i];
+    bool paired = true;
+    if (op_overlapped(op, OP_F))
+        paired = i + 1 < list->num_ops && op_overlapped(list->ops[i + 1], OP_B);
+    else if (op_overlapped(op, OP_B))
+        paired = i > 0 && op_overlapped(list->ops[i - 1], OP_F);
+    return paired ? OK : unexpected(rank, op, "it has no partner to overlap with", err);
+}
+
 enum status schedule_check_ops(struct check *check, struct err *err)
 {
     const struct schedule *schedule = check->schedule;
     enum status rc = OK;
     for (int k = 0; k < schedule->num_ranks && rc == OK; k++) {
         const struct rank_ops *rank = &schedule->ranks[k];
-        for (int64_t i = 0; i < rank->num_ops && rc == OK; i++)
+        for (int64_t i = 0; i < rank->num_ops && rc == OK; i++) {
             rc = see(check, k, rank->ops[i], err);
+            if (rc == OK)
+                rc = see_pair(rank, k, i, err);
+        }
     }
     for (int s = 0; s < schedule->num_stages && rc == OK; s++) {
         const struct stage_state *stage = &check->stages[s];

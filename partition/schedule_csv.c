@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define OVERLAP_SUFFIX ")OVERLAP_F_B"
+
 static bool is_compute(struct op op)
 {
     return op.kind <= OP_W || (op.kind == OP_Z && op.microbatch >= 0);
@@ -42,7 +44,8 @@ enum status schedule_to_csv(const struct schedule *schedule, char **csv, struct 
                         (size_t)num_digits(schedule->num_microbatches) + 2;
     size_t room = (size_t)schedule->num_ranks + 1;
     for (int k = 0; k < schedule->num_ranks; k++)
-        room += (size_t)schedule->ranks[k].num_ops * cell;
+        for (int64_t i = 0; i < schedule->ranks[k].num_ops; i++)
+            room += cell + (schedule->ranks[k].ops[i].arg ? sizeof OVERLAP_SUFFIX : 0);
     char *text = malloc(room);
     if (!text)
         return err_nomem(err);
@@ -54,11 +57,18 @@ enum status schedule_to_csv(const struct schedule *schedule, char **csv, struct 
             const struct op op = rank->ops[i];
             if (!is_compute(op))
                 continue;
+            const bool first = op_overlapped(op, OP_F), second = op_overlapped(op, OP_B);
             if (at > row)
-                *at++ = ',';
+                *at++ = second ? ';' : ',';
+            if (first)
+                *at++ = '(';
             at = write_int(at, op.stage);
             *at++ = op_kind_name(op.kind)[0];
             at = write_int(at, op.microbatch);
+            if (second) {
+                memcpy(at, OVERLAP_SUFFIX, sizeof OVERLAP_SUFFIX - 1);
+                at += sizeof OVERLAP_SUFFIX - 1;
+            }
         }
         *at++ = '\n';
     }
@@ -99,19 +109,20 @@ static bool read_cell(const char *at, const char *end, struct op *op)
     return microbatch >= 0 && at == end;
 }
 
-/* Read the ops of a cell: one op, or two that PyTorch would overlap, "(0F5;7B0)OVERLAP_F_B". Their
- * order is kept. Returns the number of ops, 0 if the cell is malformed. */
+/* Read the ops of a cell: one op, or two that overlap, "(0F5;7B0)OVERLAP_F_B": the F, then the B.
+ * Returns the number of ops, 0 if the cell is malformed. */
 static int read_ops(const char *at, const char *end, struct op ops[2])
 {
-    static const char suffix[] = ")OVERLAP_F_B";
-    const size_t tail = sizeof suffix - 1, length = (size_t)(end - at);
-    if (*at != '(' || length <= tail || memcmp(end - tail, suffix, tail) != 0)
+    const size_t tail = sizeof OVERLAP_SUFFIX - 1, length = (size_t)(end - at);
+    if (*at != '(' || length <= tail || memcmp(end - tail, OVERLAP_SUFFIX, tail) != 0)
         return read_cell(at, end, &ops[0]);
     const char *middle = memchr(at, ';', length), *inner_end = end - tail;
-    return middle && middle < inner_end && read_cell(at + 1, middle, &ops[0]) &&
-                   read_cell(middle + 1, inner_end, &ops[1])
-               ? 2
-               : 0;
+    if (!middle || middle >= inner_end || !read_cell(at + 1, middle, &ops[0]) ||
+        !read_cell(middle + 1, inner_end, &ops[1]))
+        return 0;
+    if (ops[0].kind == OP_F && ops[1].kind == OP_B)
+        ops[0].arg = ops[1].arg = OP_OVERLAPPED;
+    return 2;
 }
 
 /* Go over all cells and count the ops of each rank. With `fill`, also store them in the lists.

@@ -38,7 +38,7 @@ struct timing {
     int64_t *backward_start, *backward_end; /* [stage], of its last backward op so far */
     uint8_t *backward_kind;                 /* [stage] */
     int64_t *bucket_ready;                  /* [bucket], latest over the classes */
-    int64_t *reduced;                       /* [stage], end of its all-reduces */
+    int64_t *reduced;                       /* [model stage], end of its all-reduces */
     int64_t *tied_from, *tied;              /* [class], start and end of TIED */
     int *stack, num_stacked;
     int64_t start, end; /* over all devices */
@@ -148,6 +148,15 @@ static inline int64_t receive(const struct timing *t, struct rank_clock *clock, 
     return *cell;
 }
 
+/* The time of the F or B at *at, which runs as one op with its neighbour in the list. */
+static int64_t pair_part_ns(const struct timing *t, const struct op *at)
+{
+    const struct op *f = at->kind == OP_F ? at : at - 1;
+    int64_t forward_ns;
+    const int64_t ns = workload_pair_ns(t->workload, t->class_index, f[0], f[1], &forward_ns);
+    return at == f ? forward_ns : ns - forward_ns;
+}
+
 /* Run rank k until it misses a message or reaches its tail. */
 static inline __attribute__((always_inline)) void run_rank(struct timing *t, int k,
                                                            const bool watched)
@@ -163,7 +172,7 @@ static inline __attribute__((always_inline)) void run_rank(struct timing *t, int
         const struct op op = *at;
         const struct stage_cost *stage = &stages[op.stage];
         const int mb = op.microbatch == last_microbatch ? MB_LAST : MB_FULL;
-        int64_t start;
+        int64_t start, ns;
         switch (op.kind) {
         case OP_Z:
             start = run_compute(t, clock,
@@ -174,12 +183,14 @@ static inline __attribute__((always_inline)) void run_rank(struct timing *t, int
         case OP_F:
         case OP_I:
         case OP_R:
-            start = run_compute(t, clock, stage->op_ns[op.kind][mb]);
+            ns = op_overlapped(op, OP_F) ? pair_part_ns(t, at) : stage->op_ns[op.kind][mb];
+            start = run_compute(t, clock, ns);
             tell(t, watched, k, op, start, clock->now);
             break;
         case OP_B:
         case OP_W:
-            start = run_compute(t, clock, stage->op_ns[op.kind][mb]);
+            ns = op_overlapped(op, OP_B) ? pair_part_ns(t, at) : stage->op_ns[op.kind][mb];
+            start = run_compute(t, clock, ns);
             t->backward_start[op.stage] = start;
             t->backward_end[op.stage] = clock->now;
             t->backward_kind[op.stage] = op.kind;
@@ -187,7 +198,7 @@ static inline __attribute__((always_inline)) void run_rank(struct timing *t, int
             break;
         case OP_C:
         case OP_P: {
-            const int64_t ns = workload_op_ns(w, t->class_index, op);
+            ns = workload_op_ns(w, t->class_index, op);
             start = run_copy(t, clock, op, ns);
             tell(t, watched, k, op, start, start + ns);
             break;
@@ -213,7 +224,7 @@ static inline __attribute__((always_inline)) void run_rank(struct timing *t, int
             tell(t, watched, k, op, start, start);
             break;
         case OP_ALLREDUCE: {
-            const int bucket = w->first_bucket[op.stage] + op.arg;
+            const int bucket = w->first_bucket[workload_model_stage(w, op.stage)] + op.arg;
             const int64_t lead = t->backward_kind[op.stage] == OP_W ? w->buckets[bucket].lead_w_ns
                                                                     : w->buckets[bucket].lead_ns;
             const int64_t ready =
@@ -289,29 +300,28 @@ static enum status run_class(struct timing *t, struct err *err)
     return OK;
 }
 
-/* Run the buckets of a stage one after another, over the stage's devices in replica order
- * (time-4). */
+/* Run the buckets of a stage one after another, over the devices that hold the stage (time-4). */
 static enum status run_allreduces(struct timing *t, const struct setting *setting,
                                   const struct plan *plan, struct step_time *time, struct err *err)
 {
     const struct workload *w = t->workload;
     if (w->num_buckets == 0)
         return OK;
-    int *devices = malloc((size_t)w->num_replicas * sizeof *devices);
+    const int n = workload_num_holders(w);
+    int *devices = malloc((size_t)n * sizeof *devices);
     if (!devices)
         return err_nomem(err);
     enum status rc = OK;
     int64_t all = 0;
     t->class_index = 0;
-    for (int s = 0; s < w->num_stages && rc == OK; s++) {
+    for (int s = 0; s < w->num_model_stages && rc == OK; s++) {
         const int rank = t->full->rank_of_stage[s];
-        for (int r = 0; r < w->num_replicas; r++)
-            devices[r] = plan->device[(int64_t)r * w->num_ranks + rank];
+        workload_holders(w, plan, s, devices);
         int64_t total = 0;
         for (int i = w->first_bucket[s]; i < w->first_bucket[s + 1]; i++) {
             const int64_t ns =
                 collective_bucket_ns(w->scatter, t->watch ? t->watch->allreduce : ALLREDUCE_RING,
-                                     setting, devices, w->num_replicas, w->buckets[i].bytes);
+                                     setting, devices, n, w->buckets[i].bytes);
             rc = step_add_ns(&all, ns, "all-reduces", err);
             if (rc != OK)
                 break;
@@ -364,7 +374,8 @@ static enum status run_tail(struct timing *t, int k, int64_t norm_from, int64_t 
             clock->ready = max_ns(clock->ready, norm_end);
             tell(t, watched, k, op, norm_from, norm_end);
         } else if (op.kind == OP_UPDATE) {
-            clock->ready = max_ns(clock->ready, t->reduced[op.stage]);
+            clock->ready =
+                max_ns(clock->ready, t->reduced[workload_model_stage(t->workload, op.stage)]);
             const int64_t start = run_compute(t, clock, workload_op_ns(t->workload, c, op));
             tell(t, watched, k, op, start, clock->now);
         } else {
@@ -389,7 +400,7 @@ static enum status run_tails(struct timing *t, struct step_time *time, struct er
         return err_nomem(err);
     for (int s = 0; s < full->num_stages; s++) {
         int64_t *end = &rank_reduced[full->rank_of_stage[s]];
-        *end = max_ns(*end, t->reduced[s]);
+        *end = max_ns(*end, t->reduced[workload_model_stage(w, s)]);
     }
     run_tied(t, rank_reduced);
     for (int64_t i = 0; i < num_clocks; i++) {

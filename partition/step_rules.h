@@ -8,6 +8,12 @@
  *
  * time-1  A device runs F B I W R Z UPDATE one at a time on its compute stream, in list order. Busy
  *     time is the time of this stream.
+ * time-1b  An F and a B that overlap (OP_OVERLAPPED) are one op. It starts when both messages are there,
+ *     and what both make leaves when it ends. It takes the compute of both in full, and the
+ *     all-to-alls of experts in one of them run beside the compute of the other. While they do,
+ *     they take cluster.overlap_share of the device from it: c + share x for all-to-alls of x and a
+ *     rest c, at least x. (DeepSeek-V3 Technical Report, 2024, section 3.2.2: 20 of 132 SMs carry
+ *     the messages.) Without all-to-alls that is F + B.
  * time-2  C and P run on copy engines, one for each direction, each in list order. C waits for its
  *     launch only, so it reads ahead; its F waits for it. P starts when the compute op before it in
  *     the list has ended. Nothing but the end of the step waits for P.

@@ -54,7 +54,8 @@ enum status workload_traffic_ns(const struct workload *w, const struct setting *
                         .busy_ns = calloc(resources, sizeof *t.busy_ns),
                         .times = calloc(resources, sizeof *t.times),
                         .used = malloc(resources * sizeof *t.used)};
-    int *group = malloc((size_t)R * sizeof *group);
+    const int n = workload_num_holders(w);
+    int *group = malloc((size_t)n * sizeof *group);
     enum status rc = t.busy_ns && t.times && t.used && group ? OK : err_nomem(err);
     for (int r = 0; rc == OK && r < R; r++)
         for (int e = 0; e < w->num_edges; e++)
@@ -80,15 +81,14 @@ enum status workload_traffic_ns(const struct workload *w, const struct setting *
         add_flow(&t, wire_ns(workload_tied_ns(w, w->class_of_replica[r]),
                              cost_allreduce_ns(cost, cluster, ends, 2, 0)));
     }
-    for (int s = 0; rc == OK && R > 1 && s < w->num_stages; s++) {
+    for (int s = 0; rc == OK && n > 1 && s < w->num_model_stages; s++) {
         double all = 0;
-        for (int r = 0; r < R; r++)
-            group[r] = plan->device[r * K + w->rank_of_stage[s]];
-        for (int r = 0; r < R; r++)
-            cross(&t, group[r], group[(r + 1) % R]);
-        const int64_t latency = collective_bucket_ns(w->scatter, ALLREDUCE_RING, &own, group, R, 0);
+        workload_holders(w, plan, s, group);
+        for (int i = 0; i < n; i++)
+            cross(&t, group[i], group[(i + 1) % n]);
+        const int64_t latency = collective_bucket_ns(w->scatter, ALLREDUCE_RING, &own, group, n, 0);
         for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++)
-            all += wire_ns(collective_bucket_ns(w->scatter, ALLREDUCE_RING, &own, group, R,
+            all += wire_ns(collective_bucket_ns(w->scatter, ALLREDUCE_RING, &own, group, n,
                                                 w->buckets[b].bytes),
                            latency);
         add_flow(&t, all);

@@ -25,10 +25,11 @@ static enum status stage_buckets(struct builder *b, int s)
     const int end = b->plan->first_item[s + 1], active = builder_first_active(b, s);
     const int before = w->num_buckets;
     int64_t held = 0, done = 0, done_weight = 0, total = 0, total_weight = 0;
-    b->device = builder_device(b, 0, w->rank_of_stage[s]);
+    b->rank = w->rank_of_stage[s];
+    b->device = builder_device(b, 0, b->rank);
     b->distance = w->distances ? w->distances[s] : STASH_FAR;
     int64_t exchanged;
-    enum status rc = builder_experts_ns(b, s, b->plan->microbatches.last_size, &exchanged);
+    enum status rc = builder_experts_ns(b, b->plan->microbatches.last_size, &exchanged);
     if (rc != OK)
         return rc;
     for (int i = end - 1; i >= active; i--) {
@@ -72,11 +73,12 @@ static void flag_buckets(struct builder *b)
 {
     struct workload *w = &b->got;
     for (int i = 0; i < w->num_buckets; i++) {
-        const int rank = w->rank_of_stage[w->buckets[i].stage];
-        const int node = builder_device(b, 0, rank)->node;
+        const int s = w->buckets[i].stage, n = workload_num_holders(w), R = w->num_replicas;
+        const int node = builder_device(b, 0, w->rank_of_stage[s])->node;
         bool together = true;
-        for (int r = 1; r < w->num_replicas; r++)
-            together = together && builder_device(b, r, rank)->node == node;
+        for (int h = 1; h < n; h++)
+            together =
+                together && builder_device(b, h % R, workload_holder_rank(w, s, h))->node == node;
         if (together && builder_outside(b->cost->allreduce_bytes, w->buckets[i].bytes))
             w->extrapolated = true;
     }
@@ -85,21 +87,21 @@ static void flag_buckets(struct builder *b)
 enum status workload_build_buckets(struct builder *b)
 {
     struct workload *w = &b->got;
-    w->first_bucket = calloc((size_t)w->num_stages + 1, sizeof(int));
+    w->first_bucket = calloc((size_t)w->num_model_stages + 1, sizeof(int));
     w->buckets = calloc((size_t)b->model->num_items + 1, sizeof *w->buckets);
     if (!w->first_bucket || !w->buckets)
         return err_nomem(b->err);
-    for (int s = 0; s < w->num_stages; s++) {
+    for (int s = 0; s < w->num_model_stages; s++) {
         w->first_bucket[s] = w->num_buckets;
         /* What is divided is reduced within each backward (workload_layout.c). */
-        if (w->num_replicas > 1 && w->stages[s].weight_bytes > 0 &&
+        if (workload_num_holders(w) > 1 && w->stages[s].weight_bytes > 0 &&
             b->plan->shard < SHARD_GRADIENTS) {
             enum status rc = stage_buckets(b, s);
             if (rc != OK)
                 return rc;
         }
     }
-    w->first_bucket[w->num_stages] = w->num_buckets;
+    w->first_bucket[w->num_model_stages] = w->num_buckets;
     flag_buckets(b);
     return OK;
 }

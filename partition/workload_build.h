@@ -23,7 +23,7 @@ struct builder {
     struct err *err;
     /* Of the stage at hand. */
     const struct device *device;
-    int replica;
+    int replica, rank;
     int64_t distance;           /* stash-distance */
     int again_first, again_end; /* items that RECOMPUTE_LAYER runs again; empty with other modes */
     struct item_times *item_ns; /* owned, num_items: scratch of the micro-batch size at hand */
@@ -72,9 +72,9 @@ bool builder_overlap(struct builder *b, int s, struct op_times *times);
 /* Time in which the group of stage s gathers what it received: activations, or gradients. 0 without
  * a group or with sequence_parallel. */
 bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns);
-/* Set *ns to the time of the two all-to-alls of an item of experts in stage s, in one direction: each
+/* Set *ns to the time of the two all-to-alls of an item of experts on the rank at hand, one way: each
  * token goes to the devices of its experts and comes back. 0 unless replicas divide the experts. */
-enum status builder_experts_ns(struct builder *b, int s, int64_t samples, int64_t *ns);
+enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns);
 /* Bytes that an item's gradients count for in an all-reduce of all R replicas. Gradients of divided
  * experts are summed by R/E replicas, whose ring sends 2 (R/E - 1) / (R/E) of what a device has: they
  * count (R - E) / (R - 1) of their bytes. False on overflow. */

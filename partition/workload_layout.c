@@ -86,12 +86,12 @@ static int64_t again_bytes(const struct builder *b, int s)
 
 static bool shards(const struct builder *b, enum shard_mode from)
 {
-    return b->got.num_replicas > 1 && b->plan->shard >= from;
+    return workload_num_holders(&b->got) > 1 && b->plan->shard >= from;
 }
 
 int64_t builder_share(const struct builder *b, enum shard_mode from, int64_t bytes)
 {
-    const int64_t ways = shards(b, from) ? b->got.num_replicas : 1;
+    const int64_t ways = shards(b, from) ? workload_num_holders(&b->got) : 1;
     return bytes / ways + (bytes % ways != 0);
 }
 
@@ -140,17 +140,16 @@ bool builder_work_bytes(const struct builder *b, int s, struct stage_cost *stage
 /* Time of a collective over the replicas of stage s, on `params` weights of size bytes. */
 static int64_t replicas_ns(struct builder *b, int s, enum collective kind, int64_t params, int size)
 {
-    const int R = b->got.num_replicas, rank = b->got.rank_of_stage[s];
+    const int n = workload_num_holders(&b->got);
     const int64_t bytes = mul_saturated(params, size);
     if (params == 0)
         return 0;
     if (!b->shard_devices)
-        b->shard_devices = malloc((size_t)R * sizeof *b->shard_devices);
+        b->shard_devices = malloc((size_t)n * sizeof *b->shard_devices);
     if (!b->shard_devices)
         return STEP_NS_MAX;
-    for (int r = 0; r < R; r++)
-        b->shard_devices[r] = b->plan->device[(int64_t)r * b->plan->num_ranks + rank];
-    return cluster_collective_ns(b->cluster, kind, b->shard_devices, R, bytes);
+    workload_holders(&b->got, b->plan, s, b->shard_devices);
+    return cluster_collective_ns(b->cluster, kind, b->shard_devices, n, bytes);
 }
 
 struct unit {
@@ -248,9 +247,9 @@ bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns)
 
 /* Groups of all replicas do the same at once and the slowest is what all wait for, at the latest where
  * they sum gradients. */
-enum status builder_experts_ns(struct builder *b, int s, int64_t samples, int64_t *ns)
+enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
 {
-    const int E = plan_expert(b->plan), R = b->got.num_replicas, rank = b->got.rank_of_stage[s];
+    const int E = plan_expert(b->plan), R = b->got.num_replicas;
     int64_t bytes, longest = 0;
     *ns = 0;
     if (E < 2)
@@ -262,7 +261,7 @@ enum status builder_experts_ns(struct builder *b, int s, int64_t samples, int64_
         return err_nomem(b->err);
     for (int first = 0; first < R; first += E) {
         for (int i = 0; i < E; i++)
-            devices[i] = b->plan->device[(int64_t)(first + i) * b->plan->num_ranks + rank];
+            devices[i] = b->plan->device[(int64_t)(first + i) * b->plan->num_ranks + b->rank];
         longest = longer(longest,
                          cluster_collective_ns(b->cluster, COLLECTIVE_ALLTOALL, devices, E, bytes));
     }
@@ -272,14 +271,14 @@ enum status builder_experts_ns(struct builder *b, int s, int64_t samples, int64_
 
 bool builder_reduced_bytes(const struct builder *b, int item, int64_t *bytes)
 {
-    const int64_t E = plan_expert(b->plan), R = b->got.num_replicas;
+    const int64_t E = plan_expert(b->plan), n = workload_num_holders(&b->got);
     const int64_t size = model_grad_bytes(b->model), params = b->model->items[item].params;
     const int64_t apart = E > 1 ? model_expert_params(b->model, item) : 0;
     int64_t experts;
-    if (!mul_ok(apart, size, &experts) || !mul_ok(experts, R - E, &experts) ||
+    if (!mul_ok(apart, size, &experts) || !mul_ok(experts, n - E, &experts) ||
         !mul_ok(params - apart, size, bytes))
         return false;
-    return apart == 0 || add_to(bytes, experts / (R - 1));
+    return apart == 0 || add_to(bytes, experts / (n - 1));
 }
 
 bool builder_update_ns(struct builder *b, int s, int64_t *ns)

@@ -208,7 +208,7 @@ static enum status item_passes(struct builder *b, int s, int mb)
     const int active = builder_first_active(b, s);
     const int64_t samples = builder_samples(b, mb);
     int64_t exchanged;
-    enum status rc = builder_experts_ns(b, s, samples, &exchanged);
+    enum status rc = builder_experts_ns(b, samples, &exchanged);
     for (int i = first; i < end && rc == OK; i++) {
         const bool trains = i >= active;
         struct item_times *t = &b->item_ns[i];
@@ -250,6 +250,21 @@ static bool add_gathers(struct builder *b, int s, int mb, struct op_times *sum)
            add_to(&sum->forward, acts) && add_to(&sum->input, grads) && add_to(&sum->both, grads);
 }
 
+/* The all-to-alls in F and in B that another pass can hide (time-1b). */
+static bool hidden_times(struct builder *b, int s, int mb, struct stage_cost *stage)
+{
+    int64_t exchanged, experts[2] = {0, 0};
+    if (builder_experts_ns(b, builder_samples(b, mb), &exchanged) != OK)
+        return false;
+    for (int i = b->plan->first_item[s]; exchanged > 0 && i < b->plan->first_item[s + 1]; i++) {
+        const bool has = model_item_has_experts(b->model, i);
+        experts[0] += has;
+        experts[1] += has ? 1 + builder_runs_again(b, i) : 0;
+    }
+    return mul_ok(exchanged, experts[0], &stage->hidden_ns[0][mb]) &&
+           mul_ok(exchanged, experts[1], &stage->hidden_ns[1][mb]);
+}
+
 /* F I W B R and Z of one micro-batch. */
 static enum status pass_times(struct builder *b, int s, int mb, struct stage_cost *stage)
 {
@@ -263,6 +278,7 @@ static enum status pass_times(struct builder *b, int s, int mb, struct stage_cos
         fits = fits && add_to(&sum.weight, sum.input);
         sum.input = 0;
     }
+    fits = fits && hidden_times(b, s, mb, stage);
     int64_t extra = 0;
     if (b->plan->first_item[s] == 0) /* beside the first stage's forward, on its cores */
         fits = fits && add_to(&sum.forward, input_time(b, builder_samples(b, mb)));
@@ -319,7 +335,7 @@ static enum status whole_batch_times(struct builder *b, struct stage_cost *stage
 {
     const struct plan *plan = b->plan;
     int64_t forward = 0, extra = 0, cached, exchanged;
-    enum status rc = builder_experts_ns(b, 0, plan->batch, &exchanged);
+    enum status rc = builder_experts_ns(b, plan->batch, &exchanged);
     bool fits = true;
     /* Constants per micro-batch hold once for each micro-batch. */
     const int64_t times = b->model->per_microbatch ? plan->microbatches.count : 1;
@@ -361,6 +377,8 @@ static enum status build_stage(struct builder *b, int s, struct stage_cost *stag
     }
     for (int kind = 0; kind < OP_KIND_COUNT && equal; kind++)
         stage->op_ns[kind][MB_LAST] = stage->op_ns[kind][MB_FULL];
+    for (int back = 0; back < 2 && equal; back++)
+        stage->hidden_ns[back][MB_LAST] = stage->hidden_ns[back][MB_FULL];
     if (rc == OK)
         rc = update_time(b, s, stage);
     if (rc == OK && s == 0 && plan->frozen == FROZEN_FIRST)
@@ -424,10 +442,11 @@ enum status workload_build_stages(struct builder *b)
             replica++;
         for (int s = 0; s < w->num_stages; s++) {
             struct stage_cost *stage = &w->stages[(int64_t)c * w->num_stages + s];
-            b->device = builder_device(b, replica, w->rank_of_stage[s]);
+            b->rank = w->rank_of_stage[s];
+            b->device = builder_device(b, replica, b->rank);
             b->replica = replica;
             b->distance = w->distances ? w->distances[s] : STASH_FAR;
-            const enum status rc = build_stage(b, s, stage);
+            const enum status rc = build_stage(b, workload_model_stage(w, s), stage);
             if (rc != OK)
                 return rc;
             fits = fits && add_ops(w, stage, &step);

@@ -18,7 +18,7 @@ struct figures {
     char name[64], preset[64], kind[32];
     int64_t nodes, devices_per_node;
     int64_t mem_bytes, latency_ns, uplink_latency_ns, host_op_ns, context_bytes;
-    double link, uplink, nic, copy, speed;
+    double link, uplink, nic, copy, speed, overlap_share;
     struct share_curve link_shares, uplink_shares; /* with link and uplink */
     bool half_duplex, host_blocking;
     int sends; /* enum cluster_sends, negative: not set */
@@ -45,6 +45,7 @@ static const struct field cluster_fields[] = {
     {"host_op", FIELD_NS, AT(host_op_ns), 0, 0, NULL, 0, "host time to launch one op"},
     {"host_blocking", FIELD_BOOL, AT(host_blocking), 0, 0, NULL, 0, "launching adds to the step [false]"},
     {"sends", FIELD_CHOICE, AT(sends), 0, 0, sends_names, 0, "a rank after a send [eager]: goes on, or waits for the transfer's end"},
+    {"overlap_share", FIELD_REAL, AT(overlap_share), 0, 1, NULL, 0, "of a device that messages take beside an overlapped F and B (dualpipe) [0.152]"},
     {"context", FIELD_BYTES, AT(context_bytes), 0, 0, NULL, 0, "device memory taken beforehand"},
     {"devices", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "in place of nodes and devices_per_node: an array of objects"},
     {"uplinks", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "bandwidth of each node"},
@@ -73,6 +74,7 @@ static const struct figures unset = {.nodes = -1,
                                      .host_op_ns = -1,
                                      .context_bytes = -1,
                                      .sends = -1,
+                                     .overlap_share = -1,
                                      .speed = -1};
 
 static void apply_device(const struct figures *f, struct device *device)
@@ -109,6 +111,8 @@ static void apply_cluster(const struct figures *f, struct cluster *cluster)
         cluster->host_op_ns = f->host_op_ns;
     if (f->context_bytes >= 0)
         cluster->context_bytes = f->context_bytes;
+    if (f->overlap_share >= 0)
+        cluster->overlap_share = f->overlap_share;
     if (f->sends >= 0)
         cluster->sends = (enum cluster_sends)f->sends;
     cluster->half_duplex = f->half_duplex;

@@ -50,17 +50,30 @@ static bool waits_for(const struct finder *f, const struct sim_op *i, const stru
         return i->replica == j->replica && i->op.microbatch == j->op.microbatch &&
                w->edges[w->in_edge[w->in_first[j->op.stage] + j->op.arg]].from == i->op.stage;
     case OP_ALLREDUCE:
-        return i->op.kind == OP_NORM || (i->op.kind == OP_UPDATE && i->op.stage == j->op.stage);
+        return i->op.kind == OP_NORM ||
+               (i->op.kind == OP_UPDATE && workload_model_stage(w, i->op.stage) == j->op.stage);
     default:
         return i->replica == j->replica && i->rank == j->rank &&
                i->op.microbatch == j->op.microbatch;
     }
 }
 
+/* The B behind F i that runs as one op with it (time-1b), or -1. */
+static int64_t partner_of(const struct finder *f, int64_t i)
+{
+    if (!op_overlapped(f->result->ops[i].op, OP_F))
+        return -1;
+    for (int64_t j = i + 1; j < f->result->num_ops; j++)
+        if (on_stream(f->result->ops[j].op.kind) && f->before[j] == i)
+            return j;
+    return -1;
+}
+
 /* The message or all-reduce that ended just when op i started. */
 static int64_t find_far(const struct finder *f, int64_t i)
 {
     const struct sim_op *ops = f->result->ops;
+    const int64_t partner = partner_of(f, i);
     int64_t low = 0, high = f->num_far;
     while (low < high) {
         int64_t middle = (low + high) / 2;
@@ -70,7 +83,8 @@ static int64_t find_far(const struct finder *f, int64_t i)
             high = middle;
     }
     for (; low < f->num_far && f->far[low].end_ns == ops[i].start_ns; low++)
-        if (waits_for(f, &ops[i], &ops[f->far[low].op]))
+        if (waits_for(f, &ops[i], &ops[f->far[low].op]) ||
+            (partner >= 0 && waits_for(f, &ops[partner], &ops[f->far[low].op])))
             return f->far[low].op;
     return -1;
 }
@@ -81,14 +95,20 @@ static int64_t find_maker(const struct finder *f, int64_t i)
     const struct sim_op *ops = f->result->ops, *at = &ops[i];
     for (int64_t j = i - 1; j >= 0; j--) {
         const struct sim_op *x = &ops[j];
-        if (!on_stream(x->op.kind) || x->op.stage != at->op.stage || x->start_ns > at->start_ns)
+        const bool reduced = at->op.kind == OP_ALLREDUCE;
+        if (!on_stream(x->op.kind) || x->start_ns > at->start_ns ||
+            (reduced ? workload_model_stage(f->workload, x->op.stage) : x->op.stage) !=
+                at->op.stage)
             continue;
-        if (at->op.kind == OP_ALLREDUCE) {
+        if (reduced) {
             if (x->op.kind == OP_B || x->op.kind == OP_W || x->op.kind == OP_I)
                 return j;
-        } else if (x->replica == at->replica && x->op.microbatch == at->op.microbatch &&
-                   x->end_ns == at->start_ns) {
-            return j;
+        } else if (x->replica == at->replica && x->op.microbatch == at->op.microbatch) {
+            const int64_t partner = partner_of(f, j); /* what F makes leaves when its B ends */
+            if (x->end_ns == at->start_ns && partner < 0)
+                return j;
+            if (partner >= 0 && at->op.kind == OP_SEND_ACT && ops[partner].end_ns == at->start_ns)
+                return partner;
         }
     }
     return -1;

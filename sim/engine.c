@@ -17,9 +17,9 @@
 static bool rings_may_meet(const struct step *step)
 {
     const struct workload *w = step->workload;
-    if (step->num_replicas < 2)
+    if (workload_num_holders(w) < 2)
         return false;
-    if (step->full->tied)
+    if (step->full->tied && step->num_replicas > 1)
         return true;
     if (w->num_buckets == 0)
         return false;
@@ -50,21 +50,45 @@ static int by_pair(const void *a, const void *b)
     return (x->to > y->to) - (x->to < y->to);
 }
 
+/* Bytes on each edge of the ring of a stage's holders: 2(n-1)/n of every bucket. Returns how many edges
+ * there are. */
+static int ring_traffic(const struct step *step, int s, struct sim_traffic *out)
+{
+    const struct workload *w = step->workload;
+    const unsigned n = (unsigned)workload_num_holders(w);
+    const int R = step->num_replicas, K = step->num_ranks;
+    int64_t bytes = 0;
+    for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
+        const unsigned __int128 on_edge =
+            (unsigned __int128)w->buckets[b].bytes * (w->scatter ? 1u : 2u) * (n - 1);
+        bytes += (int64_t)((on_edge + n - 1) / n);
+    }
+    if (bytes == 0)
+        return 0;
+    for (int i = 0, end = (int)n; i < end; i++) {
+        const int next = (i + 1) % end;
+        out[i] = (struct sim_traffic){
+            step->plan->device[i % R * K + workload_holder_rank(w, s, i)],
+            step->plan->device[next % R * K + workload_holder_rank(w, s, next)], bytes};
+    }
+    return (int)n;
+}
+
 /* Sum the bytes from device to device: the messages of the lists, a tied table's gradient in both
  * directions, and 2(n-1)/n of every bucket on every edge of its ring. */
 static enum status collect_traffic(const struct step *step, struct sim_result *result,
                                    struct err *err)
 {
     const struct workload *w = step->workload;
-    int rings = step->num_replicas > 1 ? step->full->num_stages : 0;
-    size_t max = (size_t)step->num_replicas * ((size_t)step->num_links + (size_t)rings + 2) + 1;
+    const int holders = workload_num_holders(w), rings = holders > 1 ? w->num_model_stages : 0;
+    size_t max = (size_t)step->num_replicas * ((size_t)step->num_links + 2) +
+                 (size_t)holders * (size_t)rings + 1;
     struct sim_traffic *all = malloc(max * sizeof *all);
     if (!all)
         return err_nomem(err);
     int num = 0;
     for (int r = 0; r < step->num_replicas; r++) {
         const int *device = &step->plan->device[r * step->num_ranks];
-        const int *next = &step->plan->device[(r + 1) % step->num_replicas * step->num_ranks];
         for (int l = 0; l < step->num_links; l++) {
             const struct link *link = &step->links[l];
             const struct stage_edge *edge = &w->edges[l / 2];
@@ -88,20 +112,9 @@ static enum status collect_traffic(const struct step *step, struct sim_result *r
             all[num++] = (struct sim_traffic){ends[0], ends[1], w->tied_bytes};
             all[num++] = (struct sim_traffic){ends[1], ends[0], w->tied_bytes};
         }
-        for (int s = 0; s < rings; s++) {
-            int rank = step->full->rank_of_stage[s];
-            int64_t bytes = 0;
-            for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
-                unsigned __int128 on_edge = (unsigned __int128)w->buckets[b].bytes *
-                                            (w->scatter ? 1u : 2u) *
-                                            (unsigned)(step->num_replicas - 1);
-                bytes += (int64_t)((on_edge + (unsigned)step->num_replicas - 1) /
-                                   (unsigned)step->num_replicas);
-            }
-            if (bytes > 0)
-                all[num++] = (struct sim_traffic){device[rank], next[rank], bytes};
-        }
     }
+    for (int s = 0; s < rings; s++)
+        num += ring_traffic(step, s, &all[num]);
     qsort(all, (size_t)num, sizeof *all, by_pair);
     int kept = 0;
     for (int i = 0; i < num; i++)
@@ -135,16 +148,17 @@ static int by_start(const void *a, const void *b)
 static void collect_reduction(const struct step *step, struct sim_result *result)
 {
     const struct workload *w = step->workload;
-    if (step->num_replicas < 2)
+    const int n = workload_num_holders(w);
+    if (n < 2)
         return;
-    for (int s = 0; s < step->full->num_stages; s++) {
+    for (int s = 0; s < w->num_model_stages; s++) {
         int64_t sum = 0;
         for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
             const struct bucket_run *run = &step->buckets[b];
             sum += run->end_ns - run->start_ns;
-            for (int r = 0; r < step->num_replicas; r++) {
-                const struct proc *p =
-                    &step->procs[r * step->num_ranks + step->full->rank_of_stage[s]];
+            for (int i = 0; i < n; i++) {
+                const struct proc *p = &step->procs[i % step->num_replicas * step->num_ranks +
+                                                    workload_holder_rank(w, s, i)];
                 if (run->end_ns - p->backward_end > result->allreduce_exposed_ns)
                     result->allreduce_exposed_ns = run->end_ns - p->backward_end;
             }
@@ -192,7 +206,7 @@ static enum status collect(struct step *step, struct sim_result *result, struct 
         idle += (double)d->idle_ns;
         result->events += 2 * step->surveys[d->rank].num_compute + step->surveys[d->rank].num_sends;
     }
-    if (step->num_replicas > 1)
+    if (workload_num_holders(w) > 1)
         result->events += w->num_buckets;
     if (result->step_ns > 0)
         result->bubble_fraction = idle / ((double)result->step_ns * step->num_procs);

@@ -29,23 +29,15 @@ struct events {
     int32_t first_end, first_start, first_bucket; /* entries */
     uint8_t *arrived;                             /* owned; by channel, then micro-batch */
     int64_t *latency;                             /* owned; by channel, ns */
-    int *running;     /* owned; bucket of the stage that is on its ring, -1 none */
+    int *running;     /* owned, by stage of the plan: bucket that is on its ring, -1 none */
     int64_t *ring_ns; /* owned; by bucket: bandwidth part of its all-reduce */
-    int *devices;     /* owned; scratch: a stage's devices over the replicas */
+    int *devices;     /* owned; scratch: the holders of a stage */
     bool no_memory;   /* of the host: the transfer pool could not grow */
 };
 
 static bool has_rings(const struct step *step)
 {
-    return step->num_replicas > 1 && step->workload->num_buckets > 0;
-}
-
-static void stage_devices(const struct events *e, int stage)
-{
-    const struct step *step = e->step;
-    int rank = step->full->rank_of_stage[stage];
-    for (int r = 0; r < step->num_replicas; r++)
-        e->devices[r] = step->plan->device[r * step->num_ranks + rank];
+    return workload_num_holders(step->workload) > 1 && step->workload->num_buckets > 0;
 }
 
 static enum status add_channels(struct events *e, struct err *err)
@@ -63,17 +55,18 @@ static enum status add_channels(struct events *e, struct err *err)
         }
     }
     int64_t all = 0;
-    for (int s = 0; s < step->full->num_stages && has_rings(step); s++) {
+    const int holders = workload_num_holders(w);
+    for (int s = 0; s < w->num_model_stages && has_rings(step); s++) {
         int channel = e->first_ring + s;
-        stage_devices(e, s);
-        network_add_ring(&e->network, channel, e->devices, step->num_replicas);
+        workload_holders(w, step->plan, s, e->devices);
+        network_add_ring(&e->network, channel, e->devices, holders);
         const struct setting setting = {.cluster = cluster, .cost = step->cost};
         int64_t latency = collective_bucket_ns(w->scatter, step->options->allreduce, &setting,
-                                               e->devices, step->num_replicas, 0);
+                                               e->devices, holders, 0);
         e->latency[channel] = latency;
         for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
             int64_t ns = collective_bucket_ns(w->scatter, step->options->allreduce, &setting,
-                                              e->devices, step->num_replicas, w->buckets[b].bytes);
+                                              e->devices, holders, w->buckets[b].bytes);
             e->ring_ns[b] = ns > latency ? ns - latency : 0;
             enum status rc = step_add_ns(&all, ns > latency ? ns : latency, "all-reduces", err);
             if (rc != OK)
@@ -93,7 +86,8 @@ static enum status add_channels(struct events *e, struct err *err)
 static enum status events_init(struct events *e, struct step *step, struct err *err)
 {
     *e = (struct events){.step = step};
-    int stages = has_rings(step) ? step->full->num_stages : 0;
+    const int holders = workload_num_holders(step->workload);
+    int stages = has_rings(step) ? step->workload->num_model_stages : 0;
     int64_t pairs = (int64_t)step->num_replicas * step->num_links;
     int64_t ties = step->full->tied ? step->num_replicas : 0;
     int64_t channels = pairs + stages + ties;
@@ -109,18 +103,18 @@ static enum status events_init(struct events *e, struct step *step, struct err *
     e->first_bucket = e->first_start + (int32_t)channels;
     e->arrived = calloc((size_t)(pairs * step->num_microbatches) + 1, 1);
     e->latency = calloc((size_t)channels + 1, sizeof *e->latency);
-    e->running = malloc(((size_t)step->full->num_stages + 1) * sizeof *e->running);
+    e->running = malloc(((size_t)step->workload->num_model_stages + 1) * sizeof *e->running);
     e->ring_ns = calloc((size_t)step->workload->num_buckets + 1, sizeof *e->ring_ns);
-    e->devices = calloc((size_t)step->num_replicas, sizeof *e->devices);
+    e->devices = calloc((size_t)holders, sizeof *e->devices);
     if (!e->arrived || !e->latency || !e->running || !e->ring_ns || !e->devices)
         return err_nomem(err);
-    for (int s = 0; s < step->full->num_stages; s++)
+    for (int s = 0; s < step->workload->num_model_stages; s++)
         e->running[s] = -1;
     enum status rc = event_queue_init(&e->queue, (int32_t)entries, err);
     if (rc == OK)
         rc = network_init(&e->network, step->cluster, e->num_channels,
-                          4 * pairs + 4 * (int64_t)stages * step->num_replicas + 8 * ties,
-                          &e->queue, e->first_end, err);
+                          4 * pairs + 4 * (int64_t)stages * holders + 8 * ties, &e->queue,
+                          e->first_end, err);
     if (rc == OK)
         rc = add_channels(e, err);
     return rc;
@@ -173,7 +167,7 @@ static void start_ring(struct events *e, int stage, int64_t now_ns)
     if (e->running[stage] >= 0 || b == w->first_bucket[stage + 1])
         return;
     struct bucket_run *run = &step->buckets[b];
-    if (run->num_ready < step->num_replicas || run->ready_ns > now_ns)
+    if (run->num_ready < workload_num_holders(w) || run->ready_ns > now_ns)
         return;
     e->running[stage] = b;
     run->start_ns = now_ns;
@@ -210,13 +204,27 @@ static int64_t jittered(const struct step *step, int proc, int64_t pc, int64_t n
 
 #define NORMAL_P90 1.2815515655446004 /* 90th percentile of the standard normal law */
 
+/* The time of the op at pc of a proc, by a workload of the step. */
+static int64_t usual_ns(const struct step *step, const struct workload *w, int proc, int64_t pc)
+{
+    const int class_index = step->workload->class_of_replica[proc / step->num_ranks];
+    const struct op *op = &step->full->ranks[proc % step->num_ranks].ops[pc];
+    int64_t forward_ns;
+    if (op_overlapped(*op, OP_F)) {
+        workload_pair_ns(w, class_index, op[0], op[1], &forward_ns);
+        return forward_ns;
+    }
+    if (op_overlapped(*op, OP_B))
+        return workload_pair_ns(w, class_index, op[-1], op[0], &forward_ns) - forward_ns;
+    return workload_op_ns(w, class_index, *op);
+}
+
 /* A draw from the spread of the costs around the median ns. */
-static int64_t spread_draw(const struct step *step, int proc, int64_t pc, int class_index,
-                           struct op op, int64_t ns)
+static int64_t spread_draw(const struct step *step, int proc, int64_t pc, int64_t ns)
 {
     int64_t draw = normal_draw(step, proc, pc);
     const struct workload *side = draw < 0 ? step->options->low : step->options->high;
-    int64_t away = workload_op_ns(side, class_index, op) - ns;
+    int64_t away = usual_ns(step, side, proc, pc) - ns;
     if ((draw < 0) != (away < 0))
         return ns; /* percentiles on the wrong side of the median: no spread there */
     double got =
@@ -236,13 +244,12 @@ static void start_op(struct events *e, int proc, struct op op, int64_t now_ns, i
 {
     struct step *step = e->step;
     struct proc *p = &step->procs[proc];
-    const int class_index = step->workload->class_of_replica[proc / step->num_ranks];
     const int64_t launched = launch_ns(step, p);
-    const int64_t cost = workload_op_ns(step->workload, class_index, op);
+    const int64_t cost = usual_ns(step, step->workload, proc, p->pc);
     int64_t start = now_ns > p->gate ? now_ns : p->gate, ns = cost;
     start = start > launched ? start : launched;
     if (step->options->low)
-        ns = spread_draw(step, proc, p->pc, class_index, op, ns);
+        ns = spread_draw(step, proc, p->pc, ns);
     if (step->options->jitter > 0) /* another draw than the spread's */
         ns = jittered(step, proc, p->pc + ((int64_t)1 << 40) * (step->options->low != NULL), ns);
     step_computed(step, proc, op, cost, start, start + ns);
@@ -270,7 +277,8 @@ static void start_copy(struct step *step, int proc, struct op op, int64_t now_ns
 static bool stage_reduced(const struct step *step, int stage)
 {
     const struct workload *w = step->workload;
-    return step->stage_done[stage] == w->first_bucket[stage + 1] - w->first_bucket[stage];
+    const int s = workload_model_stage(w, stage);
+    return step->stage_done[s] == w->first_bucket[s + 1] - w->first_bucket[s];
 }
 
 /* All buckets of a rank's stages have ended. */
@@ -309,13 +317,14 @@ static void reach_norm(struct events *e, int proc, int64_t now_ns)
         event_queue_push(&e->queue, i, EVENT_DEVICE, now_ns + step->workload->norm_ns);
 }
 
-/* The last backward of a stage runs on one replica from start_ns to end_ns. That makes its buckets
- * ready there (time-4); they are once they are ready on all replicas. */
+/* The last backward of a stage runs on one of its holders from start_ns to end_ns. That makes its
+ * buckets ready there (time-4); they are once they are ready on all holders. */
 static void last_backward(struct events *e, struct op op, int64_t start_ns, int64_t end_ns)
 {
     struct step *step = e->step;
     const struct workload *w = step->workload;
-    for (int b = w->first_bucket[op.stage]; b < w->first_bucket[op.stage + 1]; b++) {
+    const int s = workload_model_stage(w, op.stage);
+    for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
         struct bucket_run *run = &step->buckets[b];
         int64_t ready =
             end_ns - (op.kind == OP_W ? w->buckets[b].lead_w_ns : w->buckets[b].lead_ns);
@@ -323,7 +332,7 @@ static void last_backward(struct events *e, struct op op, int64_t start_ns, int6
             ready = start_ns;
         if (ready > run->ready_ns)
             run->ready_ns = ready;
-        if (++run->num_ready == step->num_replicas)
+        if (++run->num_ready == workload_num_holders(w))
             event_queue_push(&e->queue, e->first_bucket + b, EVENT_BUCKET, run->ready_ns);
     }
 }
@@ -474,14 +483,15 @@ static void deliver_bucket(struct events *e, int stage, int bucket, int64_t now_
     step->stage_done[stage]++;
     e->running[stage] = -1;
     start_ring(e, stage, now_ns);
-    const int rank = step->full->rank_of_stage[stage];
-    for (int r = 0; r < step->num_replicas; r++) {
-        const int proc = r * step->num_ranks + rank;
+    const struct workload *w = step->workload;
+    for (int i = 0, n = workload_num_holders(w); i < n; i++) {
+        const int rank = workload_holder_rank(w, stage, i);
+        const int proc = i % step->num_replicas * step->num_ranks + rank;
         struct proc *p = &step->procs[proc];
         if (p->state != PROC_BUCKET)
             continue;
         const struct op op = step->full->ranks[rank].ops[p->pc];
-        if (op.kind == OP_UPDATE && op.stage != stage)
+        if (op.kind == OP_UPDATE && workload_model_stage(w, op.stage) != stage)
             continue;
         step_reduced(p, start_ns, now_ns);
         advance(e, proc, now_ns);

@@ -16,6 +16,8 @@ struct relax {
     int64_t *arrival;   /* owned; [class][link][micro-batch], -1 not sent */
     int *class_replica; /* owned; first replica of each class */
     uint8_t *causes;    /* owned; by message: why its maker was late + 8 * kind of the maker */
+    int64_t *made;      /* owned; [message]: the usual time of the op that made it; NULL: no ops
+                           overlap, and it is that of causes[] */
     int64_t *excess;    /* owned; [message]: time added by slowness; NULL: no device is slow */
 };
 
@@ -38,8 +40,8 @@ static void received(const struct relax *x, int class_index, int proc, struct op
     const struct op maker = {.microbatch = op.microbatch,
                              .stage = (uint16_t)(link & 1 ? edge->to : edge->from),
                              .kind = x->causes[message] / 8};
-    int64_t made = workload_op_ns(w, class_index, maker);
-    if (step->slow) {
+    int64_t made = x->made ? x->made[message] : workload_op_ns(w, class_index, maker);
+    if (step->slow && !x->made) {
         const int from = proc - proc % step->num_ranks + step->links[link].from_rank;
         const double speed = step->cluster->devices[step->plan->device[from]].speed;
         made = speed < 1 ? (int64_t)((double)made * speed) : made;
@@ -62,6 +64,8 @@ static void sent(struct relax *x, int class_index, int proc, struct op op, int64
     const int link = step_link(x->step, op);
     const int64_t message = message_index(x, class_index, link, op.microbatch);
     x->causes[message] = (uint8_t)(p->cause + 8 * p->made_kind);
+    if (x->made)
+        x->made[message] = p->made_ns;
     if (x->excess)
         x->excess[message] = step_take_excess(p, link & 1);
 }
@@ -74,13 +78,24 @@ static void wait_for_buckets(const struct step *step, struct proc *p, int rank)
         const struct bucket_run *next = NULL;
         for (int b = 0; b < w->num_buckets; b++) {
             const struct bucket_run *run = &step->buckets[b];
-            if (step->full->rank_of_stage[w->buckets[b].stage] == rank && run->end_ns > p->marked &&
+            if (step_holds(step, rank, w->buckets[b].stage) && run->end_ns > p->marked &&
                 (!next || run->end_ns < next->end_ns))
                 next = run;
         }
         if (!next)
             return;
         step_reduced(p, next->start_ns, next->end_ns);
+    }
+}
+
+/* An UPDATE waits for the buckets of its stage. */
+static void wait_for_stage(const struct step *step, struct proc *p, int model_stage)
+{
+    const int *first = step->workload->first_bucket;
+    for (int b = first[model_stage]; b < first[model_stage + 1]; b++) {
+        const struct bucket_run *run = &step->buckets[b];
+        if (run->end_ns > p->marked)
+            step_reduced(p, run->start_ns, run->end_ns);
     }
 }
 
@@ -105,18 +120,14 @@ static void watch_op(void *ctx, int class_index, int rank, struct op op, int64_t
         return;
     case OP_ALLREDUCE:
         step_bucket_done(step, w->first_bucket[op.stage] + op.arg, start_ns, end_ns);
-        return;
+        return; /* told once, with the stage of the model */
     case OP_TIED:
     case OP_NORM:
         wait_for_buckets(step, p, rank);
         step_together(step, proc, op, start_ns, end_ns);
         return;
     case OP_UPDATE:
-        for (int b = w->first_bucket[op.stage]; b < w->first_bucket[op.stage + 1]; b++) {
-            const struct bucket_run *run = &step->buckets[b];
-            if (run->end_ns > p->marked)
-                step_reduced(p, run->start_ns, run->end_ns);
-        }
+        wait_for_stage(step, p, workload_model_stage(w, op.stage));
         break;
     case OP_C:
     case OP_P:
@@ -377,7 +388,10 @@ enum status relax_run(struct step *step, bool *shared, struct err *err)
     *shared = false;
     if (step->slow)
         x.excess = malloc((messages + 1) * sizeof *x.excess);
-    if ((step->slow && !x.excess) || !x.arrival || !x.class_replica || !x.causes) {
+    if (step->overlaps)
+        x.made = malloc((messages + 1) * sizeof *x.made);
+    if ((step->slow && !x.excess) || (step->overlaps && !x.made) || !x.arrival ||
+        !x.class_replica || !x.causes) {
         rc = err_nomem(err);
         goto out;
     }
@@ -397,6 +411,7 @@ out:
     free(x.arrival);
     free(x.class_replica);
     free(x.causes);
+    free(x.made);
     free(x.excess);
     return rc;
 }

@@ -74,6 +74,7 @@ struct step {
     const struct sim_options *options;
     int num_ranks, num_replicas, num_procs, num_links, num_microbatches;
     bool async_host;
+    bool overlaps;               /* some ops run as pairs */
     bool slow;                   /* some device has a speed below 1 */
     int64_t origin_ns;           /* when the first op starts */
     struct link *links;          /* owned, num_links */
@@ -85,7 +86,7 @@ struct step {
     int64_t full_ns;             /* first overflow; INT64_MAX: none */
     int full_proc;
     /* The event engine's. */
-    int *stage_done;       /* owned, num_stages: buckets of the stage that have ended */
+    int *stage_done;       /* owned, by stage of the plan: buckets that have ended */
     struct tied_run *tied; /* owned, num_replicas */
     int num_norm;          /* procs that have reached NORM */
     int64_t norm_from_ns;  /* the last of them */
@@ -159,6 +160,16 @@ static inline int step_link(const struct step *step, struct op op)
     default:
         return 2 * w->out_edge[w->out_first[op.stage] + op.arg] + 1;
     }
+}
+
+/* Whether a rank holds a stage of the plan, itself or as a copy. */
+static inline bool step_holds(const struct step *step, int rank, int model_stage)
+{
+    const struct workload *w = step->workload;
+    for (int s = model_stage; s < w->num_stages; s += w->num_model_stages)
+        if (w->rank_of_stage[s] == rank)
+            return true;
+    return false;
 }
 
 static inline int mb_size(const struct step *step, int microbatch)

@@ -66,8 +66,10 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
 {
     struct err err = {0};
     struct plan *p = &c->plan;
-    const int K = 1 + (int)case_below(seed, max_ranks), R = 1 + (int)case_below(seed, 3);
+    int K = 1 + (int)case_below(seed, max_ranks), R = 1 + (int)case_below(seed, 3);
     p->schedule = (enum schedule_kind)case_below(seed, SCHEDULE_AUTO);
+    const bool copies = schedule_copies(p->schedule) > 1;
+    K += copies && K % 2;
     p->chunks = schedule_default_chunks(p->schedule);
     p->num_ranks = K;
     p->num_replicas = R;
@@ -127,15 +129,16 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
     c->cost.op_overhead_ns = case_below(seed, 100);
     c->cost.cache_read_ns = case_below(seed, 300);
     c->cost.cache_write_ns = case_below(seed, 300);
-    const int M = 2 * K + (int)case_below(seed, max_microbatches);
-    p->batch = M * 3 - case_below(seed, 3);
+    int M = 2 * K + (int)case_below(seed, max_microbatches);
+    M += copies && M % 2;
+    p->batch = M * 3 - (copies ? 0 : case_below(seed, 3));
     p->microbatches = (struct microbatches){M, 3, p->batch - 3 * (M - 1)};
     p->recompute = (enum recompute_mode)case_below(seed, RECOMPUTE_EXCEPT_LAST + 1);
     p->bucket_bytes = case_below(seed, 2) ? case_below(seed, 300000) : 0;
     p->clip = case_below(seed, 2);
     p->optim_bytes_per_param = 4 * (int)case_below(seed, 3);
     p->cache_write = case_below(seed, 2);
-    if (case_below(seed, 3) > 0) {
+    if (case_below(seed, 3) > 0 && !copies) {
         p->frozen = (enum frozen_placement)(1 + case_below(seed, FROZEN_PLACEMENT_COUNT - 1));
         p->num_frozen_layers = 1 + (int)case_below(seed, 4);
     }

@@ -44,38 +44,44 @@ static inline struct oracle_result oracle_run(const struct schedule *list,
         for (int k = 0; k < K; k++) {
             if (next[k] == list->ranks[k].num_ops)
                 continue;
-            const struct op op = list->ranks[k].ops[next[k]];
-            const int s = op.stage, m = op.microbatch;
-            if (s >= S || m < 0 || m >= M || list->rank_of_stage[s] != k) {
-                result.complete = false;
-                continue;
-            }
-            const size_t at = (size_t)s * (size_t)M + (size_t)m;
-            const bool frozen = s < list->num_frozen_stages;
-            const bool cut = list->drop_first_input && s == list->num_frozen_stages;
+            const struct op *ops = &list->ranks[k].ops[next[k]];
+            /* An F and a B that overlap are one op: all that either needs before both. */
+            const int n = op_overlapped(ops[0], OP_F) ? 2 : 1;
             int64_t need = clock[k], took = 0;
-            bool may = true, twice = false;
-            if (op.kind == OP_F || op.kind == OP_Z) {
-                twice = end[0][at] >= 0 || frozen != (op.kind == OP_Z);
-                may = s == 0 || end[0][at - (size_t)M] >= 0;
-                need =
-                    s > 0 && may && end[0][at - (size_t)M] > need ? end[0][at - (size_t)M] : need;
-                took = times.f;
-            } else {
-                const bool input = op.kind == OP_B || op.kind == OP_I;
-                const bool weight = op.kind == OP_B || op.kind == OP_W;
-                const bool above = input || (cut && weight);
-                twice = frozen || (!input && !weight) || (cut && op.kind == OP_I) ||
+            bool may = true, wrong = false;
+            for (int i = 0; i < n && !wrong; i++) {
+                const int s = ops[i].stage, m = ops[i].microbatch;
+                wrong = s >= S || m < 0 || m >= M || list->rank_of_stage[s] != k;
+                if (wrong)
+                    break;
+                const size_t at = (size_t)s * (size_t)M + (size_t)m;
+                const bool frozen = s < list->num_frozen_stages;
+                const bool cut = list->drop_first_input && s == list->num_frozen_stages;
+                const bool starts = s == 0 || (list->copies == 2 && s == S / 2);
+                const bool ends = s == S - 1 || (list->copies == 2 && s == S / 2 - 1);
+                const uint8_t kind = ops[i].kind;
+                if (kind == OP_F || kind == OP_Z) {
+                    wrong = end[0][at] >= 0 || frozen != (kind == OP_Z);
+                    if (!starts) {
+                        may = may && end[0][at - (size_t)M] >= 0;
+                        need = end[0][at - (size_t)M] > need ? end[0][at - (size_t)M] : need;
+                    }
+                    took += times.f;
+                    continue;
+                }
+                const bool input = kind == OP_B || kind == OP_I;
+                const bool weight = kind == OP_B || kind == OP_W;
+                wrong = frozen || (!input && !weight) || (cut && kind == OP_I) ||
                         (input && !cut && (end[1][at] >= 0 || order[2 * s] > m)) ||
                         (weight && (end[2][at] >= 0 || order[2 * s + 1] > m));
-                may = end[0][at] >= 0 && (input || cut || end[1][at] >= 0);
-                if (above && s + 1 < S) {
+                may = may && end[0][at] >= 0 && (input || cut || end[1][at] >= 0);
+                if ((input || (cut && weight)) && !ends) {
                     may = may && end[1][at + (size_t)M] >= 0;
-                    need = may && end[1][at + (size_t)M] > need ? end[1][at + (size_t)M] : need;
+                    need = end[1][at + (size_t)M] > need ? end[1][at + (size_t)M] : need;
                 }
-                took = op.kind == OP_B ? times.b : input ? times.i : times.w;
+                took += kind == OP_B ? times.b : input ? times.i : times.w;
             }
-            if (twice) {
+            if (wrong) {
                 result.complete = false;
                 break;
             }
@@ -84,16 +90,20 @@ static inline struct oracle_result oracle_run(const struct schedule *list,
             first[k] = next[k] == 0 ? need : first[k];
             clock[k] = need + took;
             busy[k] += took;
-            next[k]++;
+            next[k] += n;
             moved = true;
-            if (op.kind == OP_F || op.kind == OP_Z) {
-                end[0][at] = clock[k];
-            } else {
-                if (op.kind != OP_W) {
+            for (int i = 0; i < n; i++) {
+                const int s = ops[i].stage, m = ops[i].microbatch;
+                const size_t at = (size_t)s * (size_t)M + (size_t)m;
+                if (ops[i].kind == OP_F || ops[i].kind == OP_Z) {
+                    end[0][at] = clock[k];
+                    continue;
+                }
+                if (ops[i].kind != OP_W) {
                     end[1][at] = clock[k];
                     order[2 * s] = m;
                 }
-                if (op.kind != OP_I) {
+                if (ops[i].kind != OP_I) {
                     end[2][at] = clock[k];
                     order[2 * s + 1] = m;
                 }

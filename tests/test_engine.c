@@ -402,7 +402,9 @@ static void random_case(struct sim_case *c, bool zero_bytes)
     static int64_t stage_f[64];
     *c = (struct sim_case){
         .kind = (enum schedule_kind)rng(SCHEDULE_AUTO), .K = 1 + (int)rng(5), .R = 1 + (int)rng(3)};
+    const bool copies = schedule_copies(c->kind) > 1;
     c->chunks = schedule_chunks(c->kind, 1 + (int)rng(3));
+    c->K += copies && c->K % 2;
     c->M = c->K * (2 + (int)rng(3));
     c->nodes = rng(2) ? c->R : 1;
     c->f = 4;
@@ -424,7 +426,7 @@ static void random_case(struct sim_case *c, bool zero_bytes)
     c->sends_blocking = rng(2);
     c->clip = rng(2);
     c->recompute = (enum recompute_mode)rng(3);
-    c->num_frozen = rng(2) ? (int)rng(c->K * c->chunks) : 0;
+    c->num_frozen = rng(2) && !copies ? (int)rng(c->K * c->chunks) : 0;
     c->frozen = c->num_frozen == 0 ? FROZEN_NONE : FROZEN_SPREAD;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,6 +155,49 @@ static void workload__experts_expose_two_all_to_alls_a_pass(void **state)
             }
 }
 
+/* An overlapped F and B of dualpipe hide their all-to-alls x: compute in full, and the share of the
+ * device that carries the messages; never less than x. */
+static void workload_pair_ns__hides_the_all_to_alls(void **state)
+{
+    (void)state;
+    static const double shares[] = {0, 20.0 / 132, 1};
+    for (int slow = 0; slow < 2; slow++) {
+        for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+            struct bench b;
+            int cut[3];
+            bench_init(&b, 1, 1, false, 1);
+            cut[0] = 0, cut[1] = 3, cut[2] = b.model.num_items;
+            b.plan.num_ranks = b.plan.num_stages = 2;
+            b.plan.num_replicas = R / 2;
+            b.plan.schedule = SCHEDULE_DUALPIPE;
+            b.plan.batch = 8;
+            b.plan.microbatches = microbatches_of(8, 4);
+            b.plan.first_item = cut;
+            b.cluster.overlap_share = shares[i];
+            for (int d = 0; slow && d < R; d++)
+                b.cluster.devices[d].link_bytes_per_s = 1e12;
+            bench_build(&b);
+            const struct op f = {.stage = 0, .kind = OP_F}, back = {.stage = 3, .kind = OP_B};
+            const int64_t compute =
+                workload_op_ns(&b.workload, 0, f) + workload_op_ns(&b.workload, 0, back);
+            int64_t forward;
+            assert_int_equal(b.workload.num_stages, 4);
+            assert_int_equal(workload_pair_ns(&b.workload, 0, f, back, &forward), compute);
+            assert_int_equal(forward, workload_op_ns(&b.workload, 0, f));
+            b.plan.expert = 2;
+            bench_build(&b);
+            const int64_t all =
+                workload_op_ns(&b.workload, 0, f) + workload_op_ns(&b.workload, 0, back);
+            const int64_t x = all - compute, kept = compute + (int64_t)ceil(shares[i] * (double)x);
+            assert_true(x > 0 && (slow || x > compute) && (!slow || x < compute));
+            const int64_t ns = workload_pair_ns(&b.workload, 0, f, back, &forward);
+            assert_int_equal(ns, kept > x ? kept : x);
+            assert_in_range(forward, 1, ns - 1);
+            bench_clear(&b);
+        }
+    }
+}
+
 /* On two nodes of four devices, E = 4 stays inside a node. With E = 8 the four devices of a node send
  * half of their tokens through its uplink. */
 static void workload__experts_of_two_nodes_share_the_uplink(void **state)
@@ -272,6 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workload__a_device_holds_its_share_of_the_experts),
         cmocka_unit_test(workload__experts_expose_two_all_to_alls_a_pass),
+        cmocka_unit_test(workload_pair_ns__hides_the_all_to_alls),
         cmocka_unit_test(workload__experts_of_two_nodes_share_the_uplink),
         cmocka_unit_test(workload__gradients_of_experts_have_shorter_rings),
         cmocka_unit_test(planner_solve__takes_the_best_replicas_that_experts_divide),

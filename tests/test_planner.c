@@ -296,6 +296,7 @@ static void brute_force(const struct instance *in, struct brute *brute)
         {SCHEDULE_BREADTH_FIRST, 4},
         {SCHEDULE_V_HALF,        2},
         {SCHEDULE_V_MIN,         2},
+        {SCHEDULE_DUALPIPE,      1},
     };
     struct bound_table table;
     assert_int_equal(bound_table_init(&table, &in->problem, NULL), OK);
@@ -303,7 +304,7 @@ static void brute_force(const struct instance *in, struct brute *brute)
     for (int K = 1; K <= D && K <= in->model.num_items; K++)
         for (int R = 1; K * R <= D; R++)
             for (int map = 0; map < MAP_COUNT; map++)
-                for (int wanted = 1; wanted <= 6 * K; wanted++)
+                for (int wanted = 1; wanted <= 6 * K || wanted <= in->problem.batch; wanted++)
                     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
                         for (int f = F ? FROZEN_FIRST : FROZEN_NONE;
                              f <= (F ? FROZEN_CACHED : FROZEN_NONE); f++)
@@ -319,7 +320,8 @@ static void brute_force(const struct instance *in, struct brute *brute)
                                         continue;
                                     B /= R;
                                 }
-                                if (wanted > B || (wanted < K && B % wanted != 0) ||
+                                if (wanted > B ||
+                                    ((wanted < K || wanted > 6 * K) && B % wanted != 0) ||
                                     !placement_exists(in, f, microbatches_of(B, wanted)))
                                     continue;
                                 if (K == 1 && kinds[k].kind != SCHEDULE_1F1B)
@@ -389,6 +391,34 @@ static void planner_solve__equals_brute_force_over_layers_and_shards(void **stat
         instance_clear(&in);
     }
     assert_true(solved > 80 && again > 5);
+}
+
+/* Two copies of the stages, beside 1F1B. */
+static void planner_solve__equals_brute_force_over_dualpipe(void **state)
+{
+    (void)state;
+    int solved = 0, chosen = 0;
+    for (int trial = 0; trial < 300; trial++) {
+        random_state = (uint64_t)trial * 55555 + 3;
+        struct instance in;
+        struct brute brute = {0};
+        struct planner_result result = {0};
+        struct err err = {0};
+        instance_random(&in, 5);
+        in.problem.batch = 2 * roll(2, 5);
+        in.options.schedules = 1u << SCHEDULE_DUALPIPE | (trial % 2 ? 1u << SCHEDULE_1F1B : 0u);
+        brute_force(&in, &brute);
+        const enum status rc = planner_solve(&in.problem, &in.options, &result, &err);
+        assert_int_equal(rc, brute.fitting == 0 ? ERR_INFEASIBLE : OK);
+        if (rc == OK && fabs(result.samples_per_s - brute.rate) > 1e-12 * brute.rate)
+            fail_msg("trial %d: planner %.17g samples/s, brute force %.17g", trial,
+                     result.samples_per_s, brute.rate);
+        solved += rc == OK;
+        chosen += rc == OK && result.plan.schedule == SCHEDULE_DUALPIPE;
+        planner_result_clear(&result);
+        instance_clear(&in);
+    }
+    assert_true(solved > 80 && chosen > 30);
 }
 
 static void planner_solve__equals_brute_force_over_everything_when_small(void **state)
@@ -1135,6 +1165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(planner_solve__equals_brute_force_over_everything_when_small),
         cmocka_unit_test(planner_solve__equals_brute_force_over_layers_and_shards),
+        cmocka_unit_test(planner_solve__equals_brute_force_over_dualpipe),
         cmocka_unit_test(planner_solve__is_never_slower_than_a_plain_cut),
         cmocka_unit_test(bound_live__is_what_the_lists_hold_at_one_moment),
         cmocka_unit_test(bound_live__is_least_for_the_first_schedule_of_a_group),

@@ -150,33 +150,35 @@ static int64_t oracle_step(const struct plan_case *c)
                 const struct timed *send = sender(c, all, n, t, &edge);
                 const int from = c->plan.device[t->replica * K + send->rank];
                 const int to = c->plan.device[t->replica * K + t->rank];
-                const int mb = t->op.microbatch == c->plan.microbatches.count - 1;
+                const int mb = t->op.microbatch == c->full.num_microbatches - 1;
                 start = send->start + cost_transfer_ns(&c->cost, &c->cluster, from, to,
                                                        c->workload.edges[edge].bytes[mb]);
                 break;
             }
-            case OP_ALLREDUCE: {
+            case OP_ALLREDUCE: { /* of the stage in every replica, and of its copy */
+                const int S = c->plan.num_stages, first = t->op.stage % S;
                 const struct bucket *bucket =
-                    &c->workload.buckets[c->workload.first_bucket[t->op.stage] + t->op.arg];
-                int devices[64];
-                for (int r = 0; r < R; r++) {
-                    devices[r] = c->plan.device[r * K + t->rank];
-                    const struct timed *last =
-                        find(all, n, r, OP_B, t->op.stage, c->plan.microbatches.count - 1, -1);
-                    int64_t lead = bucket->lead_ns;
-                    if (!last) {
-                        last =
-                            find(all, n, r, OP_W, t->op.stage, c->plan.microbatches.count - 1, -1);
-                        lead = bucket->lead_w_ns;
-                    }
-                    start = latest(start, latest(last->start, last->end - lead));
-                    if (t->op.arg > 0) {
-                        start = latest(start, find(all, n, r, OP_ALLREDUCE, t->op.stage,
-                                                   OP_WHOLE_BATCH, t->op.arg - 1)
-                                                  ->end);
+                    &c->workload.buckets[c->workload.first_bucket[first] + t->op.arg];
+                int devices[64], num = 0;
+                for (int s = first; s < c->full.num_stages; s += S) {
+                    for (int r = 0; r < R; r++) {
+                        devices[num++] = c->plan.device[r * K + c->full.rank_of_stage[s]];
+                        const int end = c->full.num_microbatches - 1;
+                        const struct timed *last = find(all, n, r, OP_B, s, end, -1);
+                        int64_t lead = bucket->lead_ns;
+                        if (!last) {
+                            last = find(all, n, r, OP_W, s, end, -1);
+                            lead = bucket->lead_w_ns;
+                        }
+                        start = latest(start, latest(last->start, last->end - lead));
+                        if (t->op.arg > 0) {
+                            start = latest(start, find(all, n, r, OP_ALLREDUCE, s, OP_WHOLE_BATCH,
+                                                       t->op.arg - 1)
+                                                      ->end);
+                        }
                     }
                 }
-                took = cost_allreduce_ns(&c->cost, &c->cluster, devices, R, bucket->bytes);
+                took = cost_allreduce_ns(&c->cost, &c->cluster, devices, num, bucket->bytes);
                 break;
             }
             case OP_TIED: { /* time-8: the later of the two */
@@ -226,6 +228,7 @@ static void schedule_time__equals_the_oracle_on_random_plans(void **state)
     (void)state;
     uint64_t seed = 3;
     int seen[FROZEN_PLACEMENT_COUNT] = {0}, classes = 0, hosts = 0, buckets = 0, tied = 0;
+    int copies = 0;
     for (int round = 0; round < 250; round++) {
         struct plan_case c = {0};
         struct err err = {0};
@@ -245,9 +248,11 @@ static void schedule_time__equals_the_oracle_on_random_plans(void **state)
         hosts += c.cluster.host_op_ns > 0;
         buckets += c.workload.num_buckets > c.plan.num_stages;
         tied += c.full.tied;
+        copies += c.full.copies > 1;
         step_time_clear(&time);
         plan_case_clear(&c);
     }
+    assert_true(copies > 10);
     for (int i = 0; i < FROZEN_PLACEMENT_COUNT; i++)
         assert_true(seen[i] > 10);
     assert_true(classes > 10 && hosts > 10 && buckets > 10 && tied > 10);
@@ -559,7 +564,8 @@ static void schedule_memory__is_the_closed_form_when_stages_are_equal(void **sta
         schedule_peak_live(&c.full, live);
         for (int k = 0; k < 4; k++) {
             /* 1000 parameters a stage, weight and gradient of 4 B; 7 B of stash a pair */
-            assert_int_equal(memory[k], 1000 + v * 8000 + 7 * live[k]);
+            const int stages = v * schedule_copies((enum schedule_kind)kind);
+            assert_int_equal(memory[k], 1000 + stages * 8000 + 7 * live[k]);
         }
         step_time_clear(&time);
         plan_case_clear(&c);

@@ -158,6 +158,9 @@ static enum status check_layout(const char *what, const char *group, const struc
     if (plan->shard != SHARD_NONE)
         return err_set(err, ERR_INFEASIBLE, "%s: %s.shard is %s: train has no shards", what, group,
                        shard_mode_name(plan->shard));
+    if (schedule_copies(plan->schedule) > 1)
+        return err_set(err, ERR_INFEASIBLE, "%s: %s.schedule is %s: train holds each stage once",
+                       what, group, schedule_kind_name(plan->schedule));
     if (plan->recompute == RECOMPUTE_SELECTIVE || plan->recompute == RECOMPUTE_LAYER)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: %s.recompute is %s: train recomputes whole stages only", what, group,
@@ -169,12 +172,13 @@ static enum status check_layout(const char *what, const char *group, const struc
 static enum status check_job_layout(const struct job *job, struct err *err)
 {
     const char *what = job->path ? job->path : job->name;
-    const struct plan asked = {.tensor = job->pipeline.tensor,
-                               .expert = job->pipeline.expert,
-                               .shard = job->pipeline.shard,
-                               .recompute = job->pipeline.recompute == RECOMPUTE_FIT
-                                                ? RECOMPUTE_NEVER
-                                                : job->pipeline.recompute};
+    const struct plan asked = {
+        .tensor = job->pipeline.tensor,
+        .expert = job->pipeline.expert,
+        .shard = job->pipeline.shard,
+        .schedule = job->pipeline.schedule_auto ? SCHEDULE_AUTO : job->pipeline.schedule,
+        .recompute =
+            job->pipeline.recompute == RECOMPUTE_FIT ? RECOMPUTE_NEVER : job->pipeline.recompute};
     if (job->pipeline.tensor == AUTO || job->pipeline.shard_auto)
         return err_set(err, ERR_INFEASIBLE, "%s: pipeline.%s is auto: train has no such layouts",
                        what, job->pipeline.tensor == AUTO ? "tensor" : "shard");
