@@ -435,7 +435,7 @@ static void sim_step__engines_and_schedule_time_agree_when_nothing_is_shared(voi
 {
     (void)state;
     rng_state = 88172645463325252u;
-    int compared = 0, met = 0, tied = 0;
+    int compared = 0, met = 0, tied = 0, hidden = 0;
     for (int n = 0; n < 1500; n++) {
         struct sim_case c;
         random_case(&c, n % 2);
@@ -445,6 +445,17 @@ static void sim_step__engines_and_schedule_time_agree_when_nothing_is_shared(voi
             c.cluster.devices[rng(c.cluster.num_devices)].speed = 0.75;
             assert_int_equal(sim_case_lower(&c, &err), OK);
             assert_int_equal(sim_case_step(&c, ENGINE_RELAX, &err), OK);
+        }
+        if (c.full.copies > 1 && n % 3) { /* as if experts exchanged tokens in F and B */
+            for (int i = 0; i < c.workload.num_classes * c.workload.num_stages; i++) {
+                struct stage_cost *stage = &c.workload.stages[i];
+                for (int mb = 0; mb < MB_SIZES; mb++) {
+                    stage->hidden_ns[0][mb] = stage->op_ns[OP_F][mb] / (1 + n % 4);
+                    stage->hidden_ns[1][mb] = stage->op_ns[OP_B][mb] / (1 + n % 5);
+                }
+            }
+            assert_int_equal(sim_case_step(&c, ENGINE_RELAX, &err), OK);
+            hidden++;
         }
         struct step_time time = {0};
         assert_int_equal(schedule_time(&c.full, &c.workload,
@@ -486,7 +497,7 @@ static void sim_step__engines_and_schedule_time_agree_when_nothing_is_shared(voi
         step_time_clear(&time);
         sim_case_clear(&c);
     }
-    assert_true(compared > 500 && met > 100 && tied > 20);
+    assert_true(compared > 500 && met > 100 && tied > 20 && hidden > 20);
 }
 
 /* A table that two stages share costs an all-reduce between these two, behind all else, and the
