@@ -55,9 +55,10 @@ enum status autodp_map_groups(const struct cluster *cluster, enum rank_map map, 
         return err_set(err, ERR_INFEASIBLE, "%d replicas of %d devices do not fit a cluster of %d",
                        num_replicas, num_ranks, cluster->num_devices);
     }
-    int *first = malloc(2 * (size_t)num_groups * sizeof *first), *node = first + num_groups;
+    int *first = malloc(2 * (size_t)num_groups * sizeof *first);
     if (!first)
         return err_nomem(err);
+    int *node = first + num_groups;
     tensor_group_list(cluster, tensor, first);
     for (int g = 0; g < num_groups; g++)
         node[g] = cluster->devices[first[g]].node;

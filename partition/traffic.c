@@ -59,7 +59,7 @@ enum status workload_traffic_ns(const struct workload *w, const struct setting *
     enum status rc = t.busy_ns && t.times && t.used && group ? OK : err_nomem(err);
     for (int r = 0; rc == OK && r < R; r++)
         for (int e = 0; e < w->num_edges; e++)
-            for (int grad = 0; grad <= w->edges[e].grad; grad++) {
+            for (int grad = 0; grad < (w->edges[e].grad ? 2 : 1); grad++) {
                 const int ends[2] = {w->rank_of_stage[w->edges[e].from],
                                      w->rank_of_stage[w->edges[e].to]};
                 const int from = plan->device[r * K + ends[grad]],

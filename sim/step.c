@@ -170,11 +170,11 @@ void step_reset(struct step *step)
         const int rank = i % step->num_ranks;
         const int class_index = step->workload->class_of_replica[i / step->num_ranks];
         const int64_t full = step->memory[class_index * step->num_ranks + rank].full_op;
+        const struct op none = {.kind = OP_KIND_COUNT};
         step->procs[i] = (struct proc){
             .marked = step->origin_ns,
             .first = -1,
-            .full =
-                full < 0 ? (struct op){.kind = OP_KIND_COUNT} : step->full->ranks[rank].ops[full],
+            .full = full < 0 ? none : step->full->ranks[rank].ops[full],
             .wait_message = -1,
             .forward_left = step->surveys[rank].num_forward,
             .cause = IDLE_IMBALANCE,

@@ -151,9 +151,9 @@ void cache_ahead_get(struct cache_ahead *ahead, int64_t epoch, int64_t step_in_e
                      int microbatch, void **buffer, int *levels)
 {
     const struct place want = {.epoch = epoch, .step = step_in_epoch, .microbatch = microbatch};
-    struct read *found = NULL;
+    struct read *found;
     pthread_mutex_lock(&ahead->lock);
-    while (!found || found->state != READ_READY) {
+    for (;;) {
         const struct place next = ahead->next;
         found = NULL;
         for (int i = 0; i < CACHE_AHEAD && !found; i++)

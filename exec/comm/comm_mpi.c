@@ -63,7 +63,7 @@ static enum status number_ranks(struct comm *comm, int *node_of, struct err *err
         const bool node_before = node_of[i] < mine;
         comm->num_nodes += node_of[i] == i;
         comm->node += node_before && node_of[i] == i;
-        comm->rank += node_before || (node_of[i] == mine && i < started);
+        comm->rank += node_before || (i < started && node_of[i] == mine);
     }
     comm->node_ranks = calloc((size_t)comm->num_nodes, sizeof *comm->node_ranks);
     if (!comm->node_ranks)

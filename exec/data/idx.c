@@ -115,7 +115,7 @@ static enum status read_split(struct idx *idx, const char *dir, enum split split
 {
     static const char *const images[] = {"train-images-idx3-ubyte", "t10k-images-idx3-ubyte"};
     static const char *const labels[] = {"train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"};
-    int64_t dims[IDX_MAX_DIMS], num_labels;
+    int64_t dims[IDX_MAX_DIMS], num_labels = 0;
     char *image_path = NULL, *label_path = NULL;
     enum status rc = read_idx(dir, images[split], 3, &idx->images[split], dims, &image_path, err);
     if (rc == OK)

@@ -46,7 +46,7 @@ enum status wordpiece_open(const char *path, struct wordpiece *wp, struct err *e
     }
     for (int i = 0; rc == OK && i < 5; i++) {
         *ids[i] = vocab_find(&got.vocab, names[i], strlen(names[i]));
-        if (*ids[i] < 0 && i < 4)
+        if (i < 4 && *ids[i] < 0)
             rc = err_set(err, ERR_INPUT, "'%s' is no WordPiece vocabulary: %s is missing", path,
                          names[i]);
     }

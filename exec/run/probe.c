@@ -158,6 +158,16 @@ static double mean(const struct blocks *blocks)
     return count > 0 ? loss / count : 0;
 }
 
+/* Sum over the passes of weight[k] * loss, in block b. */
+static double block_loss(const struct blocks *const *passes, const double *weight, int num_passes,
+                         int b)
+{
+    double loss = 0;
+    for (int k = 0; k < num_passes; k++)
+        loss += weight[k] * passes[k]->sums[b].loss;
+    return loss;
+}
+
 /* Mean of weight[k] * loss over the passes, and its standard error over the blocks: that of a ratio
  * of sums. With one block nothing is known, so the error is as large as the value. */
 static void combine(const struct blocks *const *passes, const double *weight, int num_passes,
@@ -165,19 +175,16 @@ static void combine(const struct blocks *const *passes, const double *weight, in
 {
     const struct blocks *any = passes[0];
     double sum = 0, count = 0, squares = 0;
-    for (int pass = 0; pass < 2; pass++)
-        for (int b = 0; b < any->num; b++) {
-            const double n = (double)any->sums[b].count;
-            double loss = 0;
-            for (int k = 0; k < num_passes; k++)
-                loss += weight[k] * passes[k]->sums[b].loss;
-            if (pass == 0)
-                sum += loss, count += n;
-            else
-                squares += (loss - *value * n) * (loss - *value * n);
-            if (pass == 0 && b + 1 == any->num)
-                *value = count > 0 ? sum / count : 0;
-        }
+    for (int b = 0; b < any->num; b++) {
+        sum += block_loss(passes, weight, num_passes, b);
+        count += (double)any->sums[b].count;
+    }
+    *value = count > 0 ? sum / count : 0;
+    for (int b = 0; b < any->num; b++) {
+        const double rest =
+            block_loss(passes, weight, num_passes, b) - *value * (double)any->sums[b].count;
+        squares += rest * rest;
+    }
     *se = any->num > 1 && count > 0 ? sqrt(squares * any->num / (any->num - 1)) / count
                                     : fabs(*value);
 }
