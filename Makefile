@@ -13,7 +13,7 @@
 #   make gpu-check     all that wants a GPU: tests, ranks, profile, table beside PyTorch
 #   make gpu-bundle    the same, built, in one folder to carry to a GPU (docs/gpu.md)
 #   make bench         speed, as ratios against a peer in the same run
-#   make fuzz          the parsers under libFuzzer (clang): ONLY="job plan" SECONDS=60
+#   make analyse       cppcheck; make fuzz, asan, tsan: libFuzzer and sanitizers (tests/checkers/checkers.mk)
 #   make truth         predictions beside published measurements (TRUTH_DATA=FOLDER: tests/truth/README.md)
 #   make docs-files    man pages and completion in build/share (part of make)
 #   make check-layers  who may include whom; every header compiles alone
@@ -147,8 +147,8 @@ $(OUT)/bin/elapse-nccl.so: $(patsubst %,$(CUDA_OUT)/%.o,$(SRC_nccl))
 include tests/cudasim/cudasim.mk
 include profiles/build_facts.mk
 include cli/share/share.mk
-include tests/fuzz/fuzz.mk
 include packaging/packaging.mk
+include tests/checkers/checkers.mk
 
 define room_lib
 $(OUT)/lib$(1).a: $(call objs,$(1))
