@@ -250,7 +250,7 @@ static void put_sealed(const char *name, const uint8_t *data, size_t size)
 static void use_checkpoint(const char *dir, const struct job *job)
 {
     struct progress progress;
-    double sumsq[2], rate;
+    double sumsq[2], rate, steps;
     struct turn_norms norms = {.sumsq = sumsq};
     struct freeze_history history = {0};
     struct checkpoint_choice choice = {0};
@@ -259,7 +259,8 @@ static void use_checkpoint(const char *dir, const struct job *job)
     fuzz_judge(checkpoint_peek(dir, job, true, &progress, &errs[0]), &errs[0]);
     if (fuzz_judge(checkpoint_norms(dir, 2, &norms, &errs[1]), &errs[1]))
         free(norms.rows);
-    if (fuzz_judge(checkpoint_evidence(dir, &job->model, &history, &rate, &errs[2]), &errs[2]))
+    if (fuzz_judge(checkpoint_evidence(dir, &job->model, &history, &rate, &steps, &errs[2]),
+                   &errs[2]))
         freeze_history_clear(&history);
     fuzz_judge(checkpoint_verify(dir, answer, &errs[3]), &errs[3]);
     if (fuzz_judge(checkpoint_choose(NULL, dir, &choice, &errs[4]), &errs[4]))
