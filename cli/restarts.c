@@ -152,22 +152,27 @@ static enum status count_ranks(struct session *s, bool stuck, struct err *err)
         snprintf(s->why, sizeof s->why, "a rank was lost");
     if (s->num_ranks >= s->asked->min_ranks)
         return OK;
-    return err_set(err, ERR_SYSTEM, "%lld ranks are left, --min-ranks is %lld (%s)",
-                   (long long)s->num_ranks, (long long)s->asked->min_ranks, s->why);
+    char left[32];
+    return err_set(err, ERR_SYSTEM, "%s %s left, --min-ranks is %lld (%s)",
+                   format_count(s->num_ranks, "rank", left, sizeof left),
+                   s->num_ranks == 1 ? "is" : "are", (long long)s->asked->min_ranks, s->why);
 }
 
 /* The run has stopped at the end of an epoch, so that ranks can join it. */
 static void take_back(struct session *s)
 {
     const int64_t were = s->num_ranks;
+    char more[32], now[32];
     if (s->members.given_up > 0)
         s->tried_again = true;
     s->members.given_up = 0;
     members_ask(&s->members);
     s->num_ranks = members_ranks(&s->members);
-    snprintf(s->why, sizeof s->why, "%lld ranks join again", (long long)(s->num_ranks - were));
-    fprintf(stderr, "elapse: the run goes on with %lld ranks: %s\n", (long long)s->num_ranks,
-            s->why);
+    snprintf(s->why, sizeof s->why, "%s %s again",
+             format_count(s->num_ranks - were, "rank", more, sizeof more),
+             s->num_ranks - were == 1 ? "joins" : "join");
+    fprintf(stderr, "elapse: the run goes on with %s: %s\n",
+            format_count(s->num_ranks, "rank", now, sizeof now), s->why);
 }
 
 /* Say that the run is restarted, and why. */
@@ -216,18 +221,30 @@ static enum status go_on(struct session *s, int argc, char **argv, bool yielded,
     return rc;
 }
 
+/* After a loss that ends the run: how to go on. Ranks that stopped for a reason of their own have
+ * printed it, with a hint. */
+static enum status ended(const struct restarts *restarts, enum status rc, struct err *err)
+{
+    if (rc == ERR_SYSTEM && err->msg[0] && restarts->out && !launch_stopped() &&
+        newest_step(restarts->out) >= 0)
+        err_hint(err, "go on with: elapse train --resume %.180s -n %lld", restarts->out,
+                 (long long)restarts->num_ranks);
+    return rc;
+}
+
 enum status restarts_run(const struct restarts *restarts, int argc, char **argv, struct err *err)
 {
     struct session s = {.asked = restarts, .num_ranks = restarts->num_ranks};
     bool yielded = false;
-    if (restarts->max_restarts == 0)
-        return launch_exec(&(struct launch){.num_ranks = restarts->num_ranks}, argc, argv, NULL,
-                           err);
+    if (restarts->max_restarts == 0) {
+        const struct launch launch = {.num_ranks = restarts->num_ranks};
+        return ended(restarts, launch_exec(&launch, argc, argv, NULL, err), err);
+    }
     enum status rc = members_init(launch_words(), restarts->num_ranks, &s.members, err);
     if (rc != OK)
         return rc;
     rc = start(&s, argc, argv, NULL, &yielded, err);
     rc = go_on(&s, argc, argv, yielded, rc, err);
     members_clear(&s.members);
-    return rc;
+    return ended(restarts, rc, err);
 }

@@ -92,7 +92,7 @@ given_up() {
     kill_one $run
     wait $run || { cat "$tmp/twice.err"; return 1; }
     says twice 'restart 2 of 3 from the last checkpoint, with 3 of 4 ranks: lost twice without a new checkpoint' &&
-        says twice '^elapse: the run goes on with 4 ranks: 1 ranks join again$'
+        says twice '^elapse: the run goes on with 4 ranks: 1 rank joins again$'
 }
 verify "a rank lost twice is given up, and tried again after an epoch" given_up
 verify "with the same bits" same_run whole twice

@@ -127,14 +127,14 @@ static void show_progress(struct trainer *t, const struct step_result *result, i
 static void show_restart(const struct trainer *t)
 {
     struct restart_cost cost;
-    char lost[32], redo[32];
+    char ranks[32], steps[32], lost[32], redo[32];
     if (t->comm->rank != 0 || !run_files_restart(t->files, &cost) || t->log.mode == RUN_LOG_QUIET)
         return;
-    fprintf(stderr,
-            "elapse: on %d ranks from step %lld on; lost: %s, and %s for %lld steps to do again\n",
-            t->comm->size, (long long)t->progress.step - 1,
-            format_ns(cost.lost_ns, lost, sizeof lost), format_ns(cost.redo_ns, redo, sizeof redo),
-            (long long)cost.lost_steps);
+    fprintf(stderr, "elapse: on %s from step %lld on; lost: %s, and %s for %s to do again\n",
+            format_count(t->comm->size, "rank", ranks, sizeof ranks),
+            (long long)t->progress.step - 1, format_ns(cost.lost_ns, lost, sizeof lost),
+            format_ns(cost.redo_ns, redo, sizeof redo),
+            format_count(cost.lost_steps, "step", steps, sizeof steps));
 }
 
 /* The learning rate follows epochs. If a change of R gives an epoch fewer or more steps, each of
