@@ -28,6 +28,7 @@ static inline void rig_init(struct rig *rig, int cut, unsigned mine, uint64_t se
     char text[160];
     memset(rig, 0, sizeof *rig);
     job_defaults(&rig->job);
+    rig->job.train.optimizer.kind = OPTIMIZER_ADAMW; /* two states a tensor */
     snprintf(text, sizeof text,
              "vit-tiny:image=16,patch=8,classes=%d,hidden=32,heads=2,mlp=64,layers=2", classes);
     ok(model_parse(text, &rig->job.model, &err), &err);
@@ -47,8 +48,10 @@ static inline void rig_init(struct rig *rig, int cut, unsigned mine, uint64_t se
         ok(stage_init_weights(rig->stages[s], seed, &err), &err);
         for (int i = 0; i < stage_num_params(rig->stages[s]); i++) {
             struct param *param = &stage_params(rig->stages[s])[i];
-            for (int64_t e = 0; e < param->num_elems && param->state[0]; e++)
+            for (int64_t e = 0; e < param->num_elems && param->state[0]; e++) {
                 param->state[0][e] = param->weight[e] * 3 + (float)seed;
+                param->state[1][e] = param->weight[e] * 5 - (float)seed;
+            }
         }
     }
 }

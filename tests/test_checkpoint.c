@@ -254,8 +254,10 @@ static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **
     for (int s = 0; s < 2; s++)
         for (int i = 0; loaded.stages[s] && i < stage_num_params(loaded.stages[s]); i++) {
             const struct param *param = &stage_params(loaded.stages[s])[i];
-            for (int64_t e = 0; e < param->num_elems; e++)
+            for (int64_t e = 0; e < param->num_elems; e++) {
                 assert_true(param->state[0][e] == param->weight[e] * 3 + 5);
+                assert_true(param->state[1][e] == param->weight[e] * 5 - 5);
+            }
         }
     rig_clear(&saved);
     rig_clear(&loaded);

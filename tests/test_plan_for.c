@@ -335,6 +335,81 @@ static void plan_for__refuses_canonical_sums_over_other_than_powers_of_two(void 
     }
 }
 
+/* Micro-batches of the global batch are the leaves of the tree, so changes of plan keep their number.
+ */
+static void plan_for__keeps_the_microbatches_of_the_canonical_sum(void **state)
+{
+    (void)state;
+    for (int frozen = 1; frozen < LAYERS; frozen++) {
+        struct job job;
+        struct cost cost;
+        struct err err = {0};
+        struct plan old = {0}, plan = {0};
+        make_job(&job);
+        cost_constant(&cost);
+        job.train.batch = 64;
+        job.train.reduction = REDUCTION_CANONICAL;
+        job.pipeline.num_stages = 2;
+        job.pipeline.num_replicas = 2;
+        job.elastic.auto_pipe = job.elastic.auto_dp = true;
+        struct run_state at = {.num_samples = SAMPLES};
+        assert_int_equal(make_plan(&job, &cost, &at, &old, &err), OK);
+        job.pipeline.num_stages = job.pipeline.num_replicas = AUTO;
+        at = (struct run_state){.turn = 1,
+                                .epoch = 1,
+                                .num_frozen_layers = frozen,
+                                .num_samples = SAMPLES,
+                                .old = &old};
+        assert_int_equal(make_plan(&job, &cost, &at, &plan, &err), OK);
+        assert_int_equal(plan.microbatches.count * plan.num_replicas, old.microbatches.count * 2);
+        plan_clear(&old);
+        plan_clear(&plan);
+        job_clear(&job);
+    }
+}
+
+static void plan_for__refuses_micro_batches_of_two_sizes_for_the_canonical_sum(void **state)
+{
+    (void)state;
+    struct job job;
+    struct cost cost;
+    struct err err = {0};
+    struct plan plan = {0};
+    make_job(&job);
+    cost_constant(&cost);
+    job.train.batch_mode = BATCH_PER_PIPELINE;
+    job.train.batch = 10;
+    job.train.reduction = REDUCTION_CANONICAL;
+    job.pipeline.num_stages = 2;
+    job.pipeline.num_replicas = 1;
+    job.pipeline.num_microbatches = 4;
+    const struct run_state at = {.num_samples = SAMPLES};
+    assert_int_equal(make_plan(&job, &cost, &at, &plan, &err), ERR_INFEASIBLE);
+    assert_non_null(strstr(err.msg, "equal micro-batches"));
+    job_clear(&job);
+}
+
+static void plan_for__takes_a_given_plan_only_with_the_run_s_frozen_layers(void **state)
+{
+    (void)state;
+    struct job job;
+    struct cost cost;
+    struct err err = {0};
+    struct plan given = {0}, plan = {0};
+    make_job(&job);
+    cost_constant(&cost);
+    struct run_state at = {.num_frozen_layers = 2, .num_samples = SAMPLES};
+    assert_int_equal(make_plan(&job, &cost, &at, &given, &err), OK);
+    at.given = &given;
+    for (at.num_frozen_layers = 1; at.num_frozen_layers <= 3; at.num_frozen_layers++) {
+        const enum status rc = make_plan(&job, &cost, &at, &plan, &err);
+        assert_int_equal(rc, at.num_frozen_layers == 2 ? OK : ERR_INFEASIBLE);
+        plan_clear(&plan);
+    }
+    plan_clear(&given);
+    job_clear(&job);
+}
+
 /* RECOMPUTE_FIT is never where that fits, else auto, whatever the memory. */
 static void plan_for__recomputes_where_nothing_else_fits(void **state)
 {
@@ -403,6 +478,9 @@ int main(void)
         cmocka_unit_test(plan_for__keeps_what_the_job_holds_fast),
         cmocka_unit_test(plan_for__divides_the_batch_for_the_canonical_sum),
         cmocka_unit_test(plan_for__refuses_canonical_sums_over_other_than_powers_of_two),
+        cmocka_unit_test(plan_for__keeps_the_microbatches_of_the_canonical_sum),
+        cmocka_unit_test(plan_for__refuses_micro_batches_of_two_sizes_for_the_canonical_sum),
+        cmocka_unit_test(plan_for__takes_a_given_plan_only_with_the_run_s_frozen_layers),
         cmocka_unit_test(plan_for__recomputes_where_nothing_else_fits),
         cmocka_unit_test(plan_for__refuses_layouts_under_greedy_balancers),
         cmocka_unit_test(plan_for__is_the_same_or_none_when_memory_ends_anywhere),

@@ -28,6 +28,7 @@ static struct comm world;
 static struct {
     int64_t bucket_bytes;
     enum reduction reduction;
+    enum optimizer_kind optimizer;
 } rare;
 
 /* A job with its plan, stages and runtime on this rank. */
@@ -91,6 +92,7 @@ static void rig_init(struct rig *rig, const struct comm *comm, const char *model
     rig->job.train.dropout = 0.1;
     rig->job.train.reduction = rare.reduction;
     rig->job.train.optimizer.lr = 0.05;
+    rig->job.train.optimizer.kind = rare.optimizer;
     rig->job.data.train_samples = TRAIN;
     rig->job.data.test_samples = 20;
     ok(model_parse(model, &rig->job.model, &err), &err);
@@ -246,7 +248,7 @@ static void runtime_step__reports_the_norm_of_every_parameter(void **state)
         struct err err = {0};
         const struct batch *batch;
         struct step_result result;
-        double sum = 0;
+        double sum = 0, items[64] = {0};
         rig_init(&rig, &world, small_models[model], 2, 1, 4, SCHEDULE_1F1B, 1, RECOMPUTE_NEVER,
                  1e30);
         ok(loader_get(rig.loader, 0, 0, &batch, &err), &err);
@@ -255,9 +257,13 @@ static void runtime_step__reports_the_norm_of_every_parameter(void **state)
             for (int i = 0; rig.stages[s] && i < stage_num_params(rig.stages[s]); i++) {
                 const struct param *p = &stage_params(rig.stages[s])[i];
                 for (int64_t e = 0; e < p->num_elems && !p->tied_copy; e++)
-                    sum += (double)p->state[0][e] * (double)p->state[0][e];
+                    items[p->item] += (double)p->state[0][e] * (double)p->state[0][e];
             }
-        ok(comm_sum_f64(world.all, &sum, 1, &err), &err);
+        ok(comm_sum_f64(world.all, items, rig.job.model.num_items, &err), &err);
+        for (int i = 0; i < rig.job.model.num_items; i++) { /* each goes to a freeze policy */
+            assert_true(fabs(runtime_item_sumsq(rig.runtime)[i] - items[i]) <= 1e-6 * items[i]);
+            sum += items[i];
+        }
         if (!(fabs(result.grad_norm - sqrt(sum)) < 1e-6 * sqrt(sum)))
             fail_msg("%s: the norm is %.9g, the sum over all parameters gives %.9g",
                      small_models[model], result.grad_norm, sqrt(sum));
@@ -327,6 +333,76 @@ static void runtime_step__knows_the_norm_with_and_without_clipping(void **state)
     rig_clear(&off);
     rig_clear(&high);
     comm_group_free(solo.all);
+}
+
+/* The closed form of AdamW's first step (Loshchilov and Hutter 2019), from the moments that it
+ * leaves. */
+static void runtime_step__begins_adam_with_the_first_step(void **state)
+{
+    struct comm solo = alone();
+    struct rig rig;
+    struct err err = {0};
+    const struct batch *batch;
+    struct step_result result;
+    (void)state;
+    rare.optimizer = OPTIMIZER_ADAMW;
+    rig_init(&rig, &solo, small_models[0], 1, 1, 2, SCHEDULE_GPIPE, 1, RECOMPUTE_NEVER, 0);
+    memset(&rare, 0, sizeof rare);
+    rig.job.train.optimizer.weight_decay = 0;
+    const double beta1 = rig.job.train.optimizer.beta1, beta2 = rig.job.train.optimizer.beta2;
+    const struct param *p = find_param(&rig, stage_params(rig.stages[0])[2].name);
+    float *before = malloc((size_t)p->num_elems * sizeof *before);
+    memcpy(before, p->weight, (size_t)p->num_elems * sizeof *before);
+    ok(loader_get(rig.loader, 0, 0, &batch, &err), &err);
+    ok(runtime_step(rig.runtime, batch, 0, .05, 0, &result, &err), &err);
+    for (int64_t e = 0; e < p->num_elems; e++) {
+        const double m = (double)p->state[0][e] / (1 - beta1),
+                     v = (double)p->state[1][e] / (1 - beta2);
+        const double want = (double)before[e] - .05 * m / (sqrt(v) + rig.job.train.optimizer.eps);
+        if (!(fabs((double)p->weight[e] - want) < 1e-5))
+            fail_msg("%s[%d]: %g, not %g", p->name, (int)e, (double)p->weight[e], want);
+    }
+    free(before);
+    rig_clear(&rig);
+    comm_group_free(solo.all);
+}
+
+/* The norm that the first step reports, and that of what it put into the momentum. */
+static void first_norms(double clip, double *reported, double *applied)
+{
+    struct comm solo = alone();
+    struct rig rig;
+    struct err err = {0};
+    const struct batch *batch;
+    struct step_result result;
+    double sum = 0;
+    rig_init(&rig, &solo, small_models[0], 1, 1, 2, SCHEDULE_GPIPE, 1, RECOMPUTE_NEVER, clip);
+    ok(loader_get(rig.loader, 0, 0, &batch, &err), &err);
+    ok(runtime_step(rig.runtime, batch, 0, .05, 0, &result, &err), &err);
+    for (int i = 0; i < stage_num_params(rig.stages[0]); i++) {
+        const struct param *p = &stage_params(rig.stages[0])[i];
+        for (int64_t e = 0; e < p->num_elems; e++)
+            sum += (double)p->state[0][e] * (double)p->state[0][e];
+    }
+    *reported = result.grad_norm;
+    *applied = sqrt(sum);
+    rig_clear(&rig);
+    comm_group_free(solo.all);
+}
+
+static void runtime_step__clips_what_is_longer_than_the_limit(void **state)
+{
+    double norm, free_norm, reported, applied;
+    (void)state;
+    first_norms(0, &norm, &free_norm);
+    assert_true(fabs(free_norm - norm) < 1e-6 * norm);
+    for (double share = .25; share < 2; share += .25) {
+        const double clip = share * norm, want = share < 1 ? clip : norm;
+        first_norms(clip, &reported, &applied);
+        assert_true(reported == norm);
+        if (!(fabs(applied - want) < 1e-5 * want))
+            fail_msg("clipped at %g, a gradient of norm %g has %g", clip, norm, applied);
+    }
 }
 
 static void runtime_step__has_the_same_bits_at_k_1_and_k_2_under_every_schedule(void **state)
@@ -541,6 +617,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(runtime_step__reports_the_norm_of_every_parameter),
         cmocka_unit_test(runtime_new__says_so_when_memory_ends_anywhere),
         cmocka_unit_test(runtime_step__knows_the_norm_with_and_without_clipping),
+        cmocka_unit_test(runtime_step__clips_what_is_longer_than_the_limit),
+        cmocka_unit_test(runtime_step__begins_adam_with_the_first_step),
         cmocka_unit_test(runtime_step__has_the_same_bits_at_k_1_and_k_2_under_every_schedule),
         cmocka_unit_test(runtime_step__has_the_same_bits_for_every_family),
         cmocka_unit_test(runtime_step__has_the_same_bits_with_recompute_and_without_clipping),

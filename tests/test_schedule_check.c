@@ -409,6 +409,25 @@ static void schedule_check__wants_tied_tables_added_between_backward_and_update(
     plan_case_clear(&c);
 }
 
+/* The norm counts the tied table's gradient of both ends. */
+static void schedule_check__wants_the_norm_after_the_tied_table(void **state)
+{
+    (void)state;
+    uint64_t seed = 3;
+    struct plan_case c = {0};
+    struct err err = {0};
+    do {
+        plan_case_clear(&c);
+        plan_case_random(&c, &seed, 2, 3);
+        case_must(plan_case_lower(&c, &err), &err);
+    } while (!c.full.tied || !c.full.norm);
+    assert_int_equal(schedule_check(&c.full, 0, &err), OK);
+    struct rank_ops *first = &c.full.ranks[c.full.rank_of_stage[0]];
+    swap(first, find_kind(first, OP_TIED), find_kind(first, OP_NORM));
+    assert_int_equal(schedule_check(&c.full, 0, &err), ERR_INFEASIBLE);
+    plan_case_clear(&c);
+}
+
 /* Run-then-send with a bound, by sweeps over explicit counts: the second answer about deadlock. */
 static bool runs_with_buffers(const struct schedule *s, int limit)
 {
@@ -517,6 +536,7 @@ int main(void)
         cmocka_unit_test(schedule_check__agrees_with_the_oracle_on_mutants_of_compute_lists),
         cmocka_unit_test(schedule_check__agrees_with_the_oracle_on_mutants_of_lowered_lists),
         cmocka_unit_test(schedule_check__wants_tied_tables_added_between_backward_and_update),
+        cmocka_unit_test(schedule_check__wants_the_norm_after_the_tied_table),
         cmocka_unit_test(schedule_check__finds_deadlock_when_buffers_are_bounded),
         cmocka_unit_test(schedule_check__names_the_ops_when_it_rejects),
     };

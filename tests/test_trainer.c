@@ -13,6 +13,7 @@
 
 #include "exec/run/learning_rate.h"
 #include "exec/run/trainer.h"
+#include "exec/save/record_rows.h"
 #include "exec/save/run_files.h"
 #include "profiles/clock.h"
 #include "profiles/store_internal.h"
@@ -210,6 +211,42 @@ static void run_files_step__waits_for_no_lock_and_loses_no_row(void **state)
     job_clear(&job);
 }
 
+/* A lock for a night must not fill the memory: behind the limit, rows go to the second store. */
+static void record_rows_add__keeps_to_the_limit_of_rows_in_memory(void **state)
+{
+    enum { BATCH = 2000 };
+    char dir[] = "/tmp/elapse-run.XXXXXX", db[64], waiting[64], command[64];
+    struct run_info info = {.name = "locked"};
+    struct record_rows *rows = NULL;
+    struct store *backup = NULL;
+    struct err err = {0};
+    struct op_row *ops = calloc(BATCH, sizeof *ops);
+    int64_t bytes = 0;
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(db, sizeof db, "%s/run.db", dir);
+    snprintf(waiting, sizeof waiting, "%s/run-waiting.db", dir);
+    assert_int_equal(record_rows_open(dir, &info, &rows, &err), OK);
+    assert_int_equal(store_open(db, STORE_RECORD, &backup, &err), OK);
+    assert_int_equal(store_begin(backup, &err), OK);
+    for (int64_t step = 0; bytes <= ROWS_WAIT_BYTES; step++) {
+        assert_int_equal(access(waiting, F_OK), -1);
+        const int64_t n = step == 0 ? BATCH : ROWS_WAIT_BYTES / (int64_t)sizeof *ops - BATCH;
+        ops = realloc(ops, (size_t)(n + BATCH) * sizeof *ops);
+        for (int64_t i = 0; i < n; i++)
+            ops[i] = (struct op_row){.step = step, .start_ns = i, .end_ns = i + 1};
+        record_rows_add(rows, ROWS_OP, ops, step < 2 ? n : BATCH);
+        bytes += (step < 2 ? n : BATCH) * (int64_t)sizeof *ops;
+    }
+    assert_int_equal(access(waiting, F_OK), 0);
+    store_end(backup, OK, &err);
+    store_close(backup);
+    record_rows_free(rows);
+    free(ops);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
 static void run_files_open__begins_under_a_lock(void **state)
 {
     char dir[] = "/tmp/elapse-run.XXXXXX", db[64], command[64];
@@ -326,6 +363,7 @@ int main(void)
         cmocka_unit_test(run_files_open__keeps_metrics_when_memory_ends_on_resume),
         cmocka_unit_test(run_files_free__keeps_the_steps_of_a_run_that_failed),
         cmocka_unit_test(run_files_step__waits_for_no_lock_and_loses_no_row),
+        cmocka_unit_test(record_rows_add__keeps_to_the_limit_of_rows_in_memory),
         cmocka_unit_test(run_files_open__begins_under_a_lock),
         cmocka_unit_test(run_files_open__drops_what_is_behind_the_checkpoint_on_resume),
     };

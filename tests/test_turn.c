@@ -111,9 +111,33 @@ static void turn_next_frozen__is_the_next_decision(void **state)
     job_clear(&job);
 }
 
+/* The decision before a turn goes by the norms of the turn before it, if they are known. */
+static void turn_decide__goes_by_the_norms_of_the_turn_before(void **state)
+{
+    enum { ROWS = 3 };
+    const struct freeze_spec spec = {.policy = FREEZE_GRADIENT_NORM, .alpha = .5};
+    struct freeze freeze = {0};
+    double norms[ROWS][LAYERS];
+    const struct turn_facts facts = {.norms = norms[0], .num_norms = ROWS};
+    (void)state;
+    for (int row = 0; row < ROWS; row++)
+        for (int l = 0; l < LAYERS; l++)
+            norms[row][l] = l == row + 1 ? 1 : 2; /* layers below the smallest norm freeze */
+    assert_int_equal(freeze_init(&freeze, &spec, LAYERS, NULL), OK);
+    for (int turn = 0, frozen; turn <= ROWS; turn++) {
+        assert_int_equal(turn_decide(&freeze, &facts, turn, &frozen, NULL, NULL), OK);
+        assert_int_equal(frozen, turn);
+    }
+    int frozen;
+    assert_int_equal(turn_decide(&freeze, &facts, ROWS + 1, &frozen, NULL, NULL), OK);
+    assert_int_equal(frozen, ROWS + 2); /* no row: the cap, half of three layers */
+    freeze_clear(&freeze);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(turn_decide__goes_by_the_norms_of_the_turn_before),
         cmocka_unit_test(turn_begins__at_epochs_or_every_n_steps),
         cmocka_unit_test(turn_anneal__falls_from_1_to_0_within_a_turn),
         cmocka_unit_test(turn_next_frozen__is_the_next_decision),
