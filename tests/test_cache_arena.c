@@ -117,6 +117,33 @@ static void cache_arena__gives_back_what_was_put(void **state)
     cache_arena_free(a);
 }
 
+/* Where layers train again, what was computed through them is of no use. */
+static void cache_arena_fall__drops_what_lies_above_the_boundary(void **state)
+{
+    enum { LEVELS = 6 };
+    (void)state;
+    for (int boundary = 0; boundary <= LEVELS; boundary++) {
+        const struct cache_spec spec = spec_of(LEVELS + 1);
+        struct cache_arena *arena = created(&spec);
+        float data[ELEMS];
+        for (int sample = 1; sample <= LEVELS; sample++) { /* the level of each is its number */
+            fill(sample, sample, data);
+            assert_true(cache_arena_put(arena, sample, sample, data));
+        }
+        cache_arena_fall(arena, boundary);
+        for (int sample = 1; sample <= LEVELS; sample++) {
+            const bool stays = sample <= boundary;
+            assert_int_equal(cache_arena_level(arena, sample), stays ? sample : 0);
+            fill(sample, 1, data);
+            assert_int_equal(cache_arena_put(arena, sample, 1, data), !stays);
+            assert_int_equal(cache_arena_take(arena, sample, stays ? sample : 1, data), CACHE_HIT);
+            assert_true(right(sample, stays ? sample : 1, data));
+        }
+        cache_arena_unlink(arena);
+        cache_arena_free(arena);
+    }
+}
+
 static void cache_arena__rounds_to_nearest_bf16(void **state)
 {
     (void)state;
@@ -620,6 +647,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cache_arena__gives_back_what_was_put),
+        cmocka_unit_test(cache_arena_fall__drops_what_lies_above_the_boundary),
         cmocka_unit_test(cache_arena__rounds_to_nearest_bf16),
         cmocka_unit_test(cache_arena__caches_only_what_has_room_and_spills_the_next),
         cmocka_unit_test(cache_arena__gives_up_a_slot_whose_checksum_does_not_fit),
