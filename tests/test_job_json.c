@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "profiles/job_parts.h"
 #include "tests/fail_malloc.h"
 #include "tests/scratch.h"
 
@@ -221,6 +222,31 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
     refuses("novalue", ERR_INPUT, "--set 'novalue': must be key=value", NULL);
     refuses("freeze.table=/nonexistent/t.json", ERR_SYSTEM,
             "cannot read '/nonexistent/t.json': No such file or directory", NULL);
+}
+
+static void job_load__refuses_whole_numbers_just_beyond_their_limits(void **state)
+{
+    int refused = 0;
+    (void)state;
+    for (int i = 0; i < num_job_fields; i++) {
+        const struct field *field = &job_fields[i];
+        for (int upper = 0; upper < 2; upper++) {
+            const int64_t limit = upper ? field->max : field->min;
+            struct job job = {0};
+            struct err err = {0};
+            char text[128];
+            const char *override = text;
+            if ((field->type != FIELD_INT && field->type != FIELD_COUNT) || limit == INT64_MAX)
+                continue;
+            snprintf(text, sizeof text, "%s=%lld", field->key,
+                     (long long)(upper ? limit + 1 : limit - 1));
+            if (parse(design_job, "job", ".", &override, 1, &job, &err) != ERR_INPUT ||
+                !strstr(err.msg, field->key) || !strstr(err.msg, " must be "))
+                fail_msg("%s: '%s'", text, err.msg);
+            refused++;
+        }
+    }
+    assert_true(refused > 30);
 }
 
 static void job_load__tells_missing_from_truncated(void **state)
@@ -574,6 +600,7 @@ int main(void)
         cmocka_unit_test(job_load__applies_overrides_in_order),
         cmocka_unit_test(job_json__gives_the_same_job_when_loaded_again),
         cmocka_unit_test(job_load__names_file_key_value_and_limit_when_refusing),
+        cmocka_unit_test(job_load__refuses_whole_numbers_just_beyond_their_limits),
         cmocka_unit_test(job_load__tells_missing_from_truncated),
         cmocka_unit_test(job_load__reads_minimal_job_with_texts),
         cmocka_unit_test(model_load__reads_explicit_chain_with_skips),
