@@ -249,6 +249,19 @@ static void job_load__refuses_whole_numbers_just_beyond_their_limits(void **stat
     assert_true(refused > 30);
 }
 
+static void job_load__takes_one_kind_of_batch(void **state)
+{
+    struct job job = {0};
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(parse("{\"model\": \"vit-b16\", \"train\": {\"batch\": {\"per_pipeline\": 8, "
+                           "\"global\": 8}}}",
+                           "job", ".", NULL, 0, &job, &err),
+                     ERR_INPUT);
+    assert_string_equal(err.msg,
+                        "job: train.batch must have one of per_pipeline, global, got both");
+}
+
 static void job_load__tells_missing_from_truncated(void **state)
 {
     (void)state;
@@ -601,6 +614,7 @@ int main(void)
         cmocka_unit_test(job_json__gives_the_same_job_when_loaded_again),
         cmocka_unit_test(job_load__names_file_key_value_and_limit_when_refusing),
         cmocka_unit_test(job_load__refuses_whole_numbers_just_beyond_their_limits),
+        cmocka_unit_test(job_load__takes_one_kind_of_batch),
         cmocka_unit_test(job_load__tells_missing_from_truncated),
         cmocka_unit_test(job_load__reads_minimal_job_with_texts),
         cmocka_unit_test(model_load__reads_explicit_chain_with_skips),
