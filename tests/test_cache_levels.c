@@ -102,6 +102,32 @@ static void check(int views, double room, bool whole, int size)
     cache_levels_clear(&levels);
 }
 
+/* What was computed through layers that train again is gone, in every view; the rest stays. */
+static void cache_levels_fall__leaves_what_lies_below(void **state)
+{
+    enum { VIEWS = 2 };
+    (void)state;
+    for (int boundary = 0; boundary <= LAYERS; boundary++)
+        for (int level = 1; level <= LAYERS; level++) {
+            struct cache_levels levels = {0};
+            double from[LAYERS + 1];
+            assert_int_equal(cache_levels_init(&levels, LAYERS, VIEWS, .5, false, NULL), OK);
+            for (int epoch = 0; epoch < VIEWS; epoch++) { /* half of the samples have a slot */
+                cache_levels_begin(&levels, epoch);
+                cache_levels_visit(&levels, 1, true, level);
+                cache_levels_end(&levels);
+            }
+            cache_levels_fall(&levels, boundary);
+            for (int epoch = 0; epoch < VIEWS; epoch++) {
+                cache_levels_begin(&levels, epoch);
+                cache_levels_from(&levels, LAYERS, 1, from);
+                for (int l = 1; l <= LAYERS; l++)
+                    assert_true(from[l] == (l == level && level <= boundary ? .5 : 0));
+            }
+            cache_levels_clear(&levels);
+        }
+}
+
 static void cache_levels__say_what_micro_batches_find(void **state)
 {
     (void)state;
@@ -116,6 +142,7 @@ static void cache_levels__say_what_micro_batches_find(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cache_levels_fall__leaves_what_lies_below),
         cmocka_unit_test(cache_levels__say_what_micro_batches_find),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

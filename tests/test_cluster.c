@@ -281,6 +281,8 @@ static void cluster_allreduce_ns__is_the_ring_when_compared_edge_by_edge(void **
     int two[] = {0, 1};
     /* 2(n-1)/n x bytes / bandwidth + 2(n-1) x latency, exactly */
     assert_int_equal(cluster_allreduce_ns(&c, two, 2, 16000), 1000 + 2 * 5000);
+    c.half_duplex = true; /* sends and receives of a ring share the link */
+    assert_int_equal(cluster_allreduce_ns(&c, two, 2, 16000), 2 * 1000 + 2 * 5000);
     cluster_clear(&c);
 }
 

@@ -441,8 +441,10 @@ static void sim_step__engines_and_schedule_time_agree_when_nothing_is_shared(voi
         random_case(&c, n % 2);
         struct err err = {0};
         sim_case_run(&c, ENGINE_RELAX);
-        if (n % 5 == 0) { /* unequal devices, replicas of several classes */
+        if (n % 5 ==
+            0) { /* unequal devices, replicas of several classes, several buckets a stage */
             c.cluster.devices[rng(c.cluster.num_devices)].speed = 0.75;
+            c.plan.bucket_bytes = 1 + rng(2000);
             assert_int_equal(sim_case_lower(&c, &err), OK);
             assert_int_equal(sim_case_step(&c, ENGINE_RELAX, &err), OK);
         }

@@ -606,6 +606,30 @@ static void workload_build__refuses_sums_that_overflow(void **state)
     }
 }
 
+/* Work space that every op needs while it runs is a part of every peak. */
+static void schedule_memory__counts_the_work_space_of_passes(void **state)
+{
+    enum { WORK = 12345 };
+    uint64_t seed = 17;
+    (void)state;
+    for (int n = 0; n < 50; n++) {
+        struct plan_case c = {0};
+        struct err err = {0};
+        int64_t before[8], after[8];
+        plan_case_random(&c, &seed, 4, 5);
+        case_must(plan_case_lower(&c, &err), &err);
+        case_must(schedule_memory(&c.full, &c.workload, before, &err), &err);
+        for (int s = 0; s < c.full.num_stages; s++)
+            for (int back = 0; back < 2; back++)
+                for (int mb = 0; mb < MB_SIZES; mb++)
+                    c.workload.stages[s].work_bytes[back][mb] += WORK;
+        case_must(schedule_memory(&c.full, &c.workload, after, &err), &err);
+        for (int k = 0; k < c.full.num_ranks; k++)
+            assert_int_equal(after[k], before[k] + WORK);
+        plan_case_clear(&c);
+    }
+}
+
 /* Everything from a plan to its time, memory and CSV and back. */
 static enum status whole_way(struct plan_case *c, struct err *err)
 {
@@ -698,6 +722,7 @@ int main(void)
         cmocka_unit_test(workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not),
         cmocka_unit_test(workload_build__waits_with_the_norm_for_the_slowest_replica),
         cmocka_unit_test(workload_build__refuses_sums_that_overflow),
+        cmocka_unit_test(schedule_memory__counts_the_work_space_of_passes),
         cmocka_unit_test(plan_lower__survives_the_failure_of_any_allocation),
         cmocka_unit_test(schedule_auto__survives_the_failure_of_any_allocation),
     };
