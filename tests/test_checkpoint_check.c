@@ -2,11 +2,13 @@
  * were changed, swapped or put there by others, and the order of syncs and renames. ranks: 2 */
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -434,6 +436,27 @@ static void owned_folder_remove__leaves_what_no_checkpoint_has(void **state)
     assert_int_not_equal(access(in_step(5, NULL), F_OK), 0);
 }
 
+/* On a full disk the folder is made and its mark is not. Left behind, nobody could remove it. */
+static void owned_folder_make__leaves_no_folder_without_a_mark(void **state)
+{
+    struct rlimit none = {0}, was;
+    struct err err = {0};
+    char path[200];
+    (void)state;
+    if (world.rank != 0)
+        return;
+    snprintf(path, sizeof path, "%s/unmarked", scratch);
+    getrlimit(RLIMIT_FSIZE, &was);
+    none.rlim_max = was.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &none);
+    const enum status rc = owned_folder_make(path, own_run, &err);
+    setrlimit(RLIMIT_FSIZE, &was);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(rc, ERR_SYSTEM);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
 static void checkpoint_prune__keeps_the_newest_and_the_best(void **state)
 {
     static const double losses[] = {NAN, 0.9, 0.3, 0.5, NAN, 0.4};
@@ -501,6 +524,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(checkpoint_save__follows_no_link_to_its_own_checkpoint),
         cmocka_unit_test(checkpoint_save__takes_over_what_its_own_run_left),
         cmocka_unit_test(owned_folder_remove__leaves_what_no_checkpoint_has),
+        cmocka_unit_test(owned_folder_make__leaves_no_folder_without_a_mark),
         cmocka_unit_test(checkpoint_prune__keeps_the_newest_and_the_best),
         cmocka_unit_test(checkpoint_save__syncs_each_file_before_its_name_and_the_folder_last),
     };

@@ -58,6 +58,11 @@ enum status trainer_save(struct trainer *t, struct err *err)
     rc = checkpoint_save(t->comm, dir, &state, err);
     if (rc == OK)
         t->last_saved = t->progress.step;
+    else if (rc == ERR_SYSTEM && t->last_saved >= 0)
+        err_hint(err,
+                 "checkpoint-%lld is whole; with room to write, go on with: elapse train "
+                 "--resume %.120s",
+                 (long long)t->last_saved, t->out);
     if (rc == OK && t->comm->rank == 0)
         checkpoint_prune(t->out, state.run_id, t->job->train.keep_checkpoints);
     free(dir);

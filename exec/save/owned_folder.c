@@ -77,13 +77,17 @@ enum status owned_folder_make(const char *path, const char *id, struct err *err)
     char *name = NULL;
     if (mkdir(path, 0777) != 0)
         return err_set(err, ERR_SYSTEM, "cannot create '%s': %s", path, strerror(errno));
-    if (asprintf(&name, "%s/owner", path) < 0)
-        return err_nomem(err);
-    enum status rc = atomic_open(&mark, name, err);
+    enum status rc = asprintf(&name, "%s/owner", path) < 0 ? err_nomem(err) : OK;
+    if (rc != OK)
+        name = NULL;
+    if (rc == OK)
+        rc = atomic_open(&mark, name, err);
     if (rc == OK) {
         fprintf(mark.out, "%s\n", id);
         rc = atomic_close(&mark, OK, err);
     }
+    if (rc != OK) /* without its mark it would be nobody's, and stay for ever */
+        rmdir(path);
     free(name);
     return rc;
 }
