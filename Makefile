@@ -6,6 +6,8 @@
 #   make test-slow     longer ones: several nodes, memory as predicted
 #   make test-emulated the CUDA backend on emulated GPUs (tests/cudasim), of which make test runs a smoke
 #   make test-all      these three in one
+#   make mutate        break the code on purpose, one small edit at a time, and see tests fail (ONLY=PATTERN)
+#   make chaos         kill, stop and starve runs, and see them go on to the same weights; make soak: a long run
 #   make test_NAME     one test program; ELAPSE_TEST_FILTER='PATTERN*' runs some of its tests
 #   make install       what is built, under PREFIX=/usr/local (DESTDIR= LIBDIR= STRIP=1); make uninstall
 #   make deb           Debian packages in build/deb
@@ -105,12 +107,12 @@ endif
 # What reads ELAPSE_TEST_FILTER, for every C test program.
 TEST_FILTER := $(OUT)/tests/cmocka_filter.c.o
 BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
-FAIL_MPI := $(if $(filter 1,$(EXEC)),$(if $(SAN),,$(OUT)/tests/fail_mpi.so))
+PRELOADS := $(if $(filter 1,$(EXEC)),$(if $(SAN),,$(OUT)/tests/fail_mpi.so $(OUT)/tests/chaos_strike.so))
 # A test links the rooms it includes, and what those rooms include.
 rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\|cli\|library\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
 link_rooms = $(filter exec cli library,$(1)) $(if $(filter sim cli library,$(1)),sim) $(if $(filter profiles exec cli library,$(1)),profiles) partition
 
-.PHONY: all found deps test test-slow test-emulated test-all run-tests test-docs demo bench truth check-layers format format-check golden clean help lib tests gpu-check gpu-bundle gpu-bundle-folder gpu-rehearsal list-tests
+.PHONY: all found deps test test-slow test-emulated test-all run-tests test-docs demo bench truth check-layers format format-check golden clean help lib tests gpu-check gpu-bundle gpu-bundle-folder gpu-rehearsal list-tests mutate chaos soak
 BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(OUT)/bin/elapse-exec) \
   $(if $(filter 1,$(HAVE_CUDA)),$(OUT)/bin/elapse-cuda.so $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/bin/elapse-nccl.so))
 
@@ -186,13 +188,13 @@ $(foreach t,$(TESTS),$(eval $(call test_bin,$(t),tests/$(t).c)))
 $(foreach t,$(BENCHES),$(eval $(call test_bin,$(t),tests/bench/$(t).c)))
 
 # For LD_PRELOAD, also into programs that know no MPI.
-$(FAIL_MPI): tests/fail_mpi.c
+$(PRELOADS): $(OUT)/tests/%.so: tests/%.c
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(BASE) $(CFLAGS_exec) -fPIC -shared -Wl,-z,lazy $< -o $@
+	$(Q)$(CC) $(BASE) $(CFLAGS_exec) -fPIC -shared -Wl,-z,lazy $< -o $@ -ldl
 test_%: $(OUT)/tests/test_% ; $(Q)$<
 bench_%: $(OUT)/tests/bench_% ; $(Q)$<
 
-tests: $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS) $(SIM_LIBS) $(FAIL_MPI) $(SIM_DRIVER)
+tests: $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS) $(SIM_LIBS) $(PRELOADS) $(SIM_DRIVER)
 # After deps a fresh make looks again at what this machine has.
 test: RUN_GROUPS := quick
 test-slow: RUN_GROUPS := slow
@@ -202,6 +204,10 @@ test test-slow test-emulated test-all: deps
 	$(Q)$(MAKE) --no-print-directory run-tests RUN_GROUPS=$(RUN_GROUPS)
 run-tests: all tests
 	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" TEST_GROUPS="$(or $(RUN_GROUPS),quick)" tests/run.sh $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS)
+mutate:
+	@MUTATE_ONLY='$(ONLY)' tests/mutate.sh
+chaos soak: all $(PRELOADS)
+	@ELAPSE_BIN=$(CURDIR)/$(OUT)/bin ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" tests/$@.sh
 bench: all $(addprefix $(OUT)/tests/,$(BENCHES))
 	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" tests/bench/run.sh $(addprefix $(OUT)/tests/,$(BENCHES))
 truth: all
