@@ -31,8 +31,8 @@
  * Determinism: equal jobs give equal answers, on every machine and with any number of threads.
  *
  * Growth: a struct whose first member is `size` may get members at its end. Set size to the size of
- * the struct as you compiled it ({.size = sizeof x}); the library fills or reads that many bytes, and
- * sets members that it does not know to zero. In options, zero is every member's default. Other
+ * the struct as you compiled it ({.size = sizeof x}); the library fills or reads that many bytes,
+ * and sets members that it does not know to zero. In options, zero is every member's default. Other
  * structs never change. Functions are only added, each under a symbol version of the release that
  * brought it. A change that breaks programs raises ELAPSE_ABI_VERSION and the number in the
  * library's soname. */
@@ -92,7 +92,8 @@ struct elapse_job_options {
 /* Read a job from a JSON file. options may be NULL. Data sets are not opened. The costs are chosen
  * here, as `elapse plan` does: constants of the model, measured profiles, kernel models or a
  * roofline. ELAPSE_ERR_SYSTEM: the file or the store cannot be read. ELAPSE_ERR_INPUT: the error
- * names the key. ELAPSE_ERR_INFEASIBLE: no cost source knows the devices. Takes about 1 to 10 ms. */
+ * names the key. ELAPSE_ERR_INFEASIBLE: no cost source knows the devices. Takes about 20 ms to open
+ * the profile store, or 0.5 ms if the model has its own times. */
 ELAPSE_API enum elapse_status elapse_job_load(const char *path,
                                               const struct elapse_job_options *options,
                                               struct elapse_job **job, struct elapse_error *error);
@@ -132,8 +133,9 @@ struct elapse_plan_options {
 };
 
 /* Find the best plan of a job. options may be NULL. ELAPSE_ERR_INFEASIBLE: no plan exists or fits
- * the memory; the error names the smallest need. The search is exact; it takes from 1 ms (a model
- * of 20 items on 8 devices) to minutes (hundreds of items, thousands of devices). */
+ * the memory; the error names the smallest need. The search is exact. It takes 0.3 ms for two fixed
+ * stages, 0.3 s for GPT-2 XL (98 items) on 16 devices with everything open, and more with more of
+ * both. */
 ELAPSE_API enum elapse_status elapse_plan_find(struct elapse_job *job,
                                                const struct elapse_plan_options *options,
                                                struct elapse_plan **plan,
@@ -181,8 +183,8 @@ ELAPSE_API enum elapse_status elapse_plan_stage(const struct elapse_plan *plan, 
 /* The device (its number in the cluster) of a rank of a replica, with T > 1 the first of its T
  * neighbouring devices. -1: there is no such rank. */
 ELAPSE_API int elapse_plan_device(const struct elapse_plan *plan, int replica, int rank);
-/* The plan as JSON, which `elapse sim --plan` and `elapse train --plan` read. The caller frees *text
- * with free(). */
+/* The plan as JSON, which `elapse sim --plan` and `elapse train --plan` read. The caller frees
+ * *text with free(). */
 ELAPSE_API enum elapse_status elapse_plan_json(const struct elapse_plan *plan, char **text,
                                                struct elapse_error *error);
 
@@ -198,8 +200,8 @@ struct elapse_step_options {
 };
 
 /* Simulate one training step of a plan. options may be NULL. ELAPSE_ERR_INFEASIBLE: a device is out
- * of memory (which one, when, what filled it), or the plan does not fit the job. Takes about 0.1 us
- * to 1 us an op. */
+ * of memory (which one, when, what filled it), or the plan does not fit the job. Takes about 0.3 us
+ * an op. */
 ELAPSE_API enum elapse_status elapse_step_simulate(struct elapse_job *job,
                                                    const struct elapse_plan *plan,
                                                    const struct elapse_step_options *options,

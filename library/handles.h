@@ -1,4 +1,4 @@
-/* library/handles.h - what the opaque handles of elapse.h hold, and what all its functions share. */
+/* library/handles.h - the content of elapse.h's opaque handles, and what its functions share. */
 #ifndef ELAPSE_LIBRARY_HANDLES_H
 #define ELAPSE_LIBRARY_HANDLES_H
 
@@ -43,10 +43,10 @@ void call_begin(struct call *call);
 /* Hand the failure to the caller, whose error may be NULL, and return its status. */
 enum elapse_status call_end(struct call *call, enum status rc, struct elapse_error *error);
 
-/* Copy a struct of ours to the caller's, of which only the first `size` bytes exist. Both begin with
- * their size. What the caller has and we do not know becomes zero. */
+/* Copy a struct of ours to the caller's, of which only the first `size` bytes exist. Both begin
+ * with their size. Members of the caller's that we do not have become zero. */
 void copy_out(const void *ours, size_t our_size, void *theirs);
-/* The same for options of the caller, which may be NULL. */
+/* Copy options of the caller, which may be NULL, to a struct of ours. */
 void copy_in(void *ours, size_t our_size, const void *theirs);
 
 #endif

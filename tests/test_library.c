@@ -1,5 +1,5 @@
-/* library/elapse.h: closed forms, errors, structs of older and newer programs, threads, locales. (tests/e2e_install.sh
- * compares its answers with those of `elapse`.) */
+/* library/elapse.h: closed forms, errors, structs of older and newer programs, threads, locales.
+ * tests/e2e_install.sh compares its answers with those of `elapse`. */
 #include <locale.h>
 #include <pthread.h>
 #include <setjmp.h>
