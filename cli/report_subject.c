@@ -1,6 +1,8 @@
 /* What a report says about one subject. Read report_subject() at the end first. */
 #include "cli/report_subject.h"
 
+#include "cli/report_freeze.h"
+
 #include <glob.h>
 #include <math.h>
 #include <stdlib.h>
@@ -407,6 +409,8 @@ enum status report_subject(FILE *out, struct subject *s, const struct verdict *v
     put_machine(out, s);
     page_table_end(out);
     put_epochs(out, &s->rows);
+    if (s->kind == SUBJECT_RUN)
+        report_freeze(out, s->path);
     put_devices(out, s);
     put_job(out, s);
     return rc;

@@ -204,6 +204,9 @@ enum status sim_job_run(const struct sim_args *args, char *const *more, int num_
         if (job.freeze.policy == FREEZE_GRADIENT_NORM && job.norm_epochs == 0)
             snprintf(source->note, sizeof source->note,
                      "freeze.norms is not given: the cap decides alone");
+        if (job.freeze.policy == FREEZE_SAFE && job.evidence.num_rows == 0)
+            snprintf(source->note, sizeof source->note,
+                     "freeze.evidence is not given: safe freezes nothing");
     }
     cost_handle_clear(&cost);
     job_clear(&job);

@@ -56,7 +56,7 @@ static enum status extend(struct freeze_replay *replay, const struct freeze_evid
     enum status rc = OK;
     next.num_frozen = freeze->num_frozen;
     next.candidates = NULL;
-    next.num_candidates = 0;
+    next.num_candidates = next.passes = 0;
     next.plasticity = next.norms = next.sample_ns = NULL;
     next.verdict = (struct freeze_verdict){0};
     for (int f = freeze->num_frozen + 1; rc == OK && f <= freeze->num_layers; f++) {

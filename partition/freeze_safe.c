@@ -8,6 +8,7 @@
 #include "partition/freeze.h"
 
 #define ONE_SIDED 0.8416 /* of a normal distribution, 80 % */
+#define TWO_SIDED 1.2816 /* 80 % lie within */
 #define UNDO_SURE 1.96   /* of a normal distribution, 97.5 %: an undo costs time */
 #define LEAST_SAVING 0.005
 #define TREND_MOST 4.0
@@ -139,6 +140,17 @@ struct weight {
     double cost, se; /* of freezing F for the rest of the run, in units of max_loss */
 };
 
+/* The mean of what is above 0 of a normal distribution: a freeze that may help is not credited with
+ * it, because noise looks the same. */
+static double expected_loss(const struct weight *weight)
+{
+    if (!(weight->se > 0))
+        return larger(weight->cost, 0);
+    const double at = weight->cost / weight->se;
+    const double density = exp(-at * at / 2) / sqrt(2 * 3.14159265358979323846);
+    return weight->se * density + weight->cost * erfc(-at / sqrt(2)) / 2;
+}
+
 /* Rows of one F, added up to one window. */
 struct pool {
     int num;
@@ -235,7 +247,8 @@ static double bound(const struct freeze *freeze, const struct weight *weight)
     const struct freeze_safe *safe = &freeze->safe;
     const double before = safe->cost + (safe->pending ? safe->last : 0);
     const double var = safe->var + (safe->pending ? safe->last_var : 0);
-    return larger(before, before + weight->cost + ONE_SIDED * sqrt(var + weight->se * weight->se));
+    const double sure = weight->cost + ONE_SIDED * sqrt(var + weight->se * weight->se);
+    return before + larger(sure, expected_loss(weight));
 }
 
 /* Rows to leave out after the last one: none, or one more for each row in turn whose candidates were
@@ -341,9 +354,11 @@ static bool check_promise(struct freeze *freeze, const struct freeze_history *hi
         settle(safe, safe->last, safe->last_var);
         return false;
     }
-    /* The training that is left makes up for its part of what was missed. */
+    /* What was missed is at most what was thought possible, and the training that is left makes up
+     * for its part of that. */
     const double kept = ratio(steps, steps + row->steps_left);
-    settle(safe, lost * kept, se * unit * kept * se * unit * kept);
+    const double most = safe->last + ONE_SIDED * sqrt(safe->last_var);
+    settle(safe, kept * (lost < most ? lost : most), kept * kept * safe->last_var);
     safe->hold = HOLD;
     snprintf(
         verdict->reason, sizeof verdict->reason,
@@ -386,7 +401,7 @@ static void begin_freeze(struct freeze_safe *safe, const struct freeze_history *
 {
     safe->pending = promise(safe, history, row, option->candidate);
     safe->undo_to = row->num_frozen;
-    safe->last = larger(option->weight.cost, 0);
+    safe->last = expected_loss(&option->weight);
     safe->last_var = option->weight.se * option->weight.se;
     if (!safe->pending)
         settle(safe, safe->last, safe->last_var);
@@ -448,4 +463,10 @@ int freeze_safe_decide(struct freeze *freeze, const struct freeze_history *histo
     verdict->cost_se = sqrt(safe->var + (safe->pending ? safe->last_var : 0));
     verdict->left = budget_left(freeze);
     return frozen;
+}
+
+void freeze_safe_interval(double cost, double cost_se, double *low, double *high)
+{
+    *low = larger(cost - TWO_SIDED * cost_se, 0);
+    *high = cost + TWO_SIDED * cost_se;
 }

@@ -16,6 +16,9 @@
  * fall that goes on as 1/t, the slowest of all power laws, or what was seen where that is more. With
  * one window it is 1.
  *
+ * Where noise makes a cost uncertain, its mean above 0 is what counts as spent: that training a prefix
+ * seems to do harm is not credited.
+ *
  * F may freeze if cost(F), what earlier freezes were estimated to cost, and a one-sided 80 % of the
  * standard error of both together fit in freeze.max_loss. Of those that fit, the policy takes the one
  * that saves most of the predicted time a sample (partition/plan_for.h, with cache and replicas), and none
@@ -87,6 +90,9 @@ int freeze_safe_ask(const struct freeze *freeze, const struct freeze_history *hi
  * measured, F stays. freeze->safe gets the new state. */
 int freeze_safe_decide(struct freeze *freeze, const struct freeze_history *history,
                        const struct freeze_evidence *row, int most, struct freeze_verdict *verdict);
+
+/* The 80 % interval of a cost, not below 0. */
+void freeze_safe_interval(double cost, double cost_se, double *low, double *high);
 
 #ifdef __cplusplus
 }

@@ -55,6 +55,41 @@ verify "its bits are the same at K = 1 and 2 and over a restart in the turn that
 expect "nothing is known ahead of plateau's decisions" 2 "freeze.anneal needs freeze.policy closed-form or table, .* got 'plateau'" \
     "$elapse" train "$tmp/vit.json" --out "$tmp/bad" --set freeze.policy=plateau --set freeze.anneal=true
 
+# The policy safe: the same decisions and bits at K = 1 and 2 and across a restart, which fall within a
+# window, and sim and freeze repeat them from the rows.
+safe=(--set freeze.policy=safe --set freeze.max_loss=20 --set freeze.probe=50 --set train.epochs=9
+    --set train.optimizer.kind=adamw --set train.optimizer.lr=0.002)
+train vit safe-1 -n 1 --set cache.policy=off "${safe[@]}"
+train vit safe-2 -n 2 --set 'elastic.stages=[2]' "${safe[@]}"
+verify "safe freezes the same layers, to the same bits, at K = 1 and 2" same_run safe-1 safe-2
+decided() {
+    [ "$(value safe-1 freeze_cost_unit)" = '"points"' ] && grep -q '"reason":.*freeze [1-4]: costs .* points, at most' "$tmp/safe-1/summary.json" ||
+        { grep freeze_ "$tmp/safe-1/summary.json"; false; }
+}
+verify "and says what that has cost" decided
+for at in 10 30; do
+    train vit safe-cut -n 2 --set 'elastic.stages=[2]' "${safe[@]}" --steps $at
+    timeout 60 "$elapse" train --resume "$tmp/safe-cut" -n 1 --override --set 'elastic.stages=[1]' --json >"$tmp/safe-cut.json" 2>"$tmp/safe-cut.err"
+    verify "a run under safe that was stopped after $at steps goes on with the same bits" same_run safe-1 safe-cut
+    rm -rf "$tmp/safe-cut"
+done
+frozen_of() { tr -d ' \n\t' <"$1" | grep -o '"frozen":\[[^]]*' | cut -d[ -f2; }
+replayed() {
+    "$elapse" freeze --evidence "$tmp/safe-1/evidence.json" --max-loss 20 --epochs 9 --json >"$tmp/freeze.json" &&
+        "$elapse" sim "$tmp/vit.json" "${safe[@]}" --set "freeze.evidence=$tmp/safe-1/evidence.json" --json >"$tmp/sim.json" || return
+    local real freeze sim
+    real=$(shapes safe-1 | tr ' ' '\n' | sed -n 's/.*=\([0-9]*\):.*/\1/p' | paste -sd,)
+    freeze=$(frozen_of "$tmp/freeze.json")
+    sim=$(tr -d ' \n\t' <"$tmp/sim.json" | grep -o '"epoch":[0-9],"frozen_layers":[0-9]*' | cut -d: -f3 | head -9 | tr -dc '0-9\n' | paste -sd,)
+    [ -n "$real" ] && [ "$real" = "$freeze" ] && [ "$real" = "$sim" ] || { echo "$real | $freeze | $sim"; false; }
+}
+verify "sim and freeze decide from the rows as the run did" replayed
+expect "evidence from another model" 2 "evidence.json is of another model: layers is 4, the job's model has 3" \
+    "$elapse" sim "$tmp/vit.json" "${safe[@]}" --set model.layers=3 --set 'freeze.table=[0]' --set "freeze.evidence=$tmp/safe-1/evidence.json"
+train vit nothing -n 1 --set freeze.policy=safe --set freeze.max_loss=0 --set train.epochs=2
+nothing() { [ ! -e "$tmp/nothing/evidence.json" ] && has_shapes nothing "0=0:1:1 1=0:1:1 "; }
+verify "a budget of zero freezes nothing and measures nothing" nothing
+
 # A tied table, whose copy in the head anneals, freezes and thaws with the embedding.
 like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 12, "hidden": 32, "heads": 2, "mlp": 64, "layers": 4, "vocab": 96' \
     '"kind": "synthetic", "train_samples": 64, "test_samples": 16'

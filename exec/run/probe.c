@@ -471,8 +471,41 @@ enum status probe_end(struct trainer *t, const double *norms, struct err *err)
     return rc;
 }
 
+/* What `safe` decided, and an estimate of what that has cost. */
+static void add_decisions(const struct trainer *t, struct json *root)
+{
+    const struct freeze_history *history = &t->probe.history;
+    const struct freeze_verdict *last = NULL;
+    bool points = false;
+    double low, high;
+    struct json *list = json_add_array(root, "freeze_decisions");
+    for (int64_t i = 0; i < history->num_rows; i++) {
+        const struct freeze_evidence *row = &history->rows[i];
+        if (!row->verdict.made)
+            continue;
+        struct json *one = json_add_object(list, NULL);
+        json_add_int(one, "turn", row->turn);
+        json_add_int(one, "step", row->step);
+        json_add_int(one, "frozen_before", row->num_frozen);
+        json_add_int(one, "frozen", row->verdict.frozen);
+        json_add_double(one, "left", row->verdict.left);
+        json_add_string(one, "reason", row->verdict.reason);
+        points = isfinite(row->accuracy);
+        last = &row->verdict;
+    }
+    if (!last)
+        return;
+    freeze_safe_interval(last->cost, last->cost_se, &low, &high);
+    json_add_string(root, "freeze_cost_unit", points ? "points" : "per cent of the loss");
+    json_add_double(root, "freeze_cost", last->cost);
+    json_add_double(root, "freeze_cost_low", low);
+    json_add_double(root, "freeze_cost_high", high);
+}
+
 void probe_json(const struct trainer *t, struct json *root)
 {
+    if (t->job->freeze.policy == FREEZE_SAFE)
+        add_decisions(t, root);
     const struct probe *probe = &t->probe;
     if (!probe->on)
         return;

@@ -60,6 +60,10 @@ void report_train(const struct json *summary, FILE *out)
                 number(one, "replicas"),
                 format_ns((int64_t)number(one, "total_ns"), total, sizeof total));
     }
+    if (json_type(json_get(summary, "freeze_cost")) == JSON_NUMBER)
+        fprintf(out, "freezing   cost an estimated %.2f %s (80 %%: %.2f to %.2f)\n",
+                number(summary, "freeze_cost"), text_of(summary, "freeze_cost_unit"),
+                number(summary, "freeze_cost_low"), number(summary, "freeze_cost_high"));
     fprintf(out, "weights    sha256 %s\nwrote      %s\n", text_of(summary, "weights_sha256"),
             text_of(summary, "out"));
 }
