@@ -90,6 +90,27 @@ train vit nothing -n 1 --set freeze.policy=safe --set freeze.max_loss=0 --set tr
 nothing() { [ ! -e "$tmp/nothing/evidence.json" ] && has_shapes nothing "0=0:1:1 1=0:1:1 "; }
 verify "a budget of zero freezes nothing and measures nothing" nothing
 
+# Undone by evidence: after two turns the learning rate is raised so far that what still trains brings
+# nothing. The freeze of that moment is undone a turn later, in mid-run.
+undo=("${safe[@]}" --set freeze.max_loss=10 --set freeze.alpha=1/4 --set train.epochs=8)
+goes_on() { # RUN RANKS ARGS...
+    local run=$1 n=$2
+    shift 2
+    timeout 60 "$elapse" train --resume "$tmp/$run" -n "$n" --json "$@" >"$tmp/$run.json" 2>"$tmp/$run.err"
+}
+hot=(--override --set train.optimizer.lr=0.3)
+train vit undo-1 -n 1 --set cache.policy=off "${undo[@]}" --steps 14
+goes_on undo-1 1 "${hot[@]}" --steps 16
+undone() { has_shapes undo-1 "0=0:1:1 1=0:1:1 2=1:1:1 3=0:1:1 4=0:1:1 " && grep -q '"reason":.*undo 1, back to 0' "$tmp/undo-1/summary.json"; }
+verify "a freeze is undone where the rest brings less than was due" undone
+train vit undo-2 -n 2 --set 'elastic.stages=[2]' "${undo[@]}" --steps 14
+goes_on undo-2 2 "${hot[@]}" --steps 16
+verify "to the same bits at K = 2, with a cache" same_run undo-1 undo-2
+train vit undo-cut -n 2 --set 'elastic.stages=[2]' "${undo[@]}" --steps 14
+goes_on undo-cut 2 "${hot[@]}" --steps 7
+goes_on undo-cut 1 --override --set 'elastic.stages=[1]' --steps 9
+verify "and across a restart between the freeze and its undo" same_run undo-1 undo-cut
+
 # A tied table, whose copy in the head anneals, freezes and thaws with the embedding.
 like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 12, "hidden": 32, "heads": 2, "mlp": 64, "layers": 4, "vocab": 96' \
     '"kind": "synthetic", "train_samples": 64, "test_samples": 16'
