@@ -418,7 +418,7 @@ static enum status check_entry(const struct matrix *m, const struct entry *e, st
 static enum status run_matrix(const struct matrix *m, const char *work, struct comparison *configs,
                               int *num_configs, struct err *err)
 {
-    char run_dir[PATH_MAX + 64], frozen[48];
+    char run_dir[PATH_MAX + 64], frozen[48], left[32];
     struct entry e;
     const int64_t all = (int64_t)m->num_stages * m->num_replicas * m->num_microbatches *
                         (m->num_frozen > 0 ? m->num_frozen : 1) * count_names(m->caches) *
@@ -433,6 +433,8 @@ static enum status run_matrix(const struct matrix *m, const char *work, struct c
                                COMPARISONS_MAX);
     if (rc != OK)
         return rc;
+    struct ticker progress;
+    ticker_begin(&progress, TICKER_LINES);
     for (int64_t repeat = 0; repeat < m->repeats; repeat++) {
         int n = 0;
         for (int64_t i = 0; i < all; i++) {
@@ -440,10 +442,13 @@ static enum status run_matrix(const struct matrix *m, const char *work, struct c
                 continue;
             snprintf(frozen, sizeof frozen, " F=%lld%s", (long long)e.frozen,
                      e.cached ? " cached" : "");
-            fprintf(stderr, "run %lld: K=%lld R=%lld M=%lld%s %s recompute %s\n",
-                    (long long)repeat + 1, (long long)e.stages, (long long)e.replicas,
-                    (long long)e.microbatches, e.frozen >= 0 ? frozen : "", e.schedule,
-                    e.recompute);
+            const int64_t done = repeat * fit + n, runs = m->repeats * fit;
+            fprintf(
+                stderr, "run %lld of %lld, %s left: K=%lld R=%lld M=%lld%s %s recompute %s\n",
+                (long long)done + 1, (long long)runs,
+                format_left(ticker_left(&progress, (double)done / (double)runs), left, sizeof left),
+                (long long)e.stages, (long long)e.replicas, (long long)e.microbatches,
+                e.frozen >= 0 ? frozen : "", e.schedule, e.recompute);
             snprintf(run_dir, sizeof run_dir, "%s/run-%lld-%d", work, (long long)repeat, n);
             rc = run_config(m, &e, run_dir, &configs[n], err);
             if (rc != OK)

@@ -162,11 +162,18 @@ static enum status run_front(const struct command *command, int argc, char **arg
     }
     if (front.help)
         return print_help(command, &front, argc, argv, err);
-    return restarts_run(&(struct restarts){.num_ranks = front.num_ranks,
-                                           .max_restarts = front.max_restarts,
-                                           .min_ranks = front.min_ranks,
-                                           .out = front.out},
-                        argc, argv, err);
+    rc = restarts_run(&(struct restarts){.num_ranks = front.num_ranks,
+                                         .max_restarts = front.max_restarts,
+                                         .min_ranks = front.min_ranks,
+                                         .out = front.out},
+                      argc, argv, err);
+    /* A run that ends by itself or is stopped says how to go on. One that was killed cannot. */
+    if (rc == ERR_SYSTEM && err->msg[0] && !err->hint[0] && !launch_stopped() && train &&
+        front.out && has_checkpoint(front.out))
+        err_hint(err,
+                 "it goes on from its last checkpoint with: elapse train --resume %.300s -n %lld",
+                 front.out, (long long)front.num_ranks);
+    return rc;
 }
 
 const struct command command_train = {

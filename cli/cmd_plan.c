@@ -6,6 +6,7 @@
  */
 #include "cli/command.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,7 @@ struct request {
     struct option_list overrides, sweeps;
     int64_t frozen_layers;
     int64_t from_frozen; /* -1: print no transition */
-    bool cached, all_frozen, explain, as_json, simulate, no_simulate;
+    bool cached, all_frozen, explain, as_json, quiet, simulate, no_simulate;
     bool csv, table; /* of a sweep */
 };
 
@@ -52,6 +53,21 @@ static struct job as_released(const struct job *job)
     return released;
 }
 
+/* Tell how far a long search is. Most candidates are never judged, and how many will be is not known
+ * before the end, so there is no estimate of the time left. */
+static void watch(void *ctx, const struct planner_progress *p)
+{
+    char text[160], time[32];
+    struct ticker *progress = ctx;
+    if (!ticker_due(progress))
+        return;
+    snprintf(text, sizeof text,
+             "plan: %s, %" PRId64 " judged of %" PRId64 " candidates, best so far %.4g samples/s",
+             format_ns(clock_now_ns() - progress->begin_ns, time, sizeof time), p->evaluated,
+             p->candidates, p->best_per_s);
+    ticker_say(progress, stderr, text);
+}
+
 /* Plan a job with F layers frozen. */
 static void solve(const struct request *q, const struct job *job, const struct cost *cost,
                   int num_frozen, bool cached, struct plan_answer *answer)
@@ -62,15 +78,20 @@ static void solve(const struct request *q, const struct job *job, const struct c
                                     .cache_filled = cached};
     const struct setting setting = {&job->model, &job->cluster, cost};
     struct plan_judge engine = {.setting = setting};
-    const struct planner_judge judge = {plan_judge_step, &engine, q->explain};
-    const int64_t start = clock_now_ns();
-    enum status rc =
-        plan_for(job, &setting, &state, q->simulate ? &judge : NULL, &answer->result, &answer->err);
+    struct ticker progress;
+    const struct planner_judge judge = {.step_ns = q->simulate ? plan_judge_step : NULL,
+                                        .ctx = &engine,
+                                        .all = q->explain,
+                                        .watch = watch,
+                                        .watch_ctx = &progress};
+    ticker_begin(&progress, command_progress(q->quiet));
+    enum status rc = plan_for(job, &setting, &state, &judge, &answer->result, &answer->err);
+    ticker_clear(&progress, stderr);
     if (rc == OK && !q->simulate && !q->no_simulate)
         rc = plan_judge_chosen(&engine, &answer->result, &answer->err);
     if (rc != OK && answer->err.status == OK)
         err_set(&answer->err, ERR_INFEASIBLE, "no plan");
-    answer->solve_ns = clock_now_ns() - start;
+    answer->solve_ns = clock_now_ns() - progress.begin_ns;
 }
 
 static struct json *start_json(const struct command *command, const struct job *job,
@@ -262,7 +283,8 @@ static enum status run_sweep(const struct command *command, const struct request
                             .sweeps = q->sweeps,
                             .json = q->as_json,
                             .csv = q->csv,
-                            .table = q->table};
+                            .table = q->table,
+                            .quiet = q->quiet};
     if (q->all_frozen || q->from_frozen >= 0 || q->explain || q->simulate || q->no_simulate ||
         q->out_path)
         return err_set(err, ERR_INPUT,
@@ -317,6 +339,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
         OPTION("efficiency", RATIO, &q.efficiency, "X",
                "speed of kernels or roofline, more than 0 to 1 (default: the job's, 1)",
                .seen = &q.scaled),
+        OPTION("quiet", FLAG, &q.quiet, NULL, "no progress on stderr"),
         OPTION("db", STRING, &q.db_path, "FILE",
                "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),
         OPTION("json", FLAG, &q.as_json, NULL, "one JSON object"),

@@ -258,19 +258,15 @@ static enum status read_schedule(const char *path, const struct step_setting *se
     return OK;
 }
 
-/* Progress on a terminal if a step takes longer than two seconds. */
-struct ticker {
-    int64_t start_ns;
-    bool shown;
-};
-
+/* Tell how far a long step is. */
 static void tick(void *ctx, int64_t events)
 {
-    struct ticker *ticker = ctx;
-    if (clock_now_ns() - ticker->start_ns < 2000000000)
+    char text[64];
+    struct ticker *progress = ctx;
+    if (!ticker_due(progress))
         return;
-    ticker->shown = true;
-    fprintf(stderr, "\r%" PRId64 " million events", events >> 20);
+    snprintf(text, sizeof text, "sim: %" PRId64 " million events", events >> 20);
+    ticker_say(progress, stderr, text);
 }
 
 /* Whether a setting may be given with a job. The job itself determines all others. */
@@ -394,6 +390,7 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
                .max = 1024),
         OPTION("db", STRING, &request->db_path, "FILE",
                "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),
+        OPTION("quiet", FLAG, &args->quiet, NULL, "no progress on stderr"),
         OPTION("no-wall", FLAG, &args->no_wall, NULL,
                "leave out values that differ from run to run"),
         OPTION("json", FLAG, &args->json, NULL, "one JSON object on stdout"),
@@ -466,10 +463,11 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     request->options.record_ops =
         (args.trace_path || args.ops_path || args.explain) && args.sweeps.count == 0;
 
-    struct ticker ticker = {.start_ns = clock_now_ns()};
-    if (isatty(STDERR_FILENO) && args.sweeps.count == 0) {
+    struct ticker progress;
+    ticker_begin(&progress, command_progress(args.quiet));
+    if (args.sweeps.count == 0) {
         request->options.progress = tick;
-        request->options.progress_ctx = &ticker;
+        request->options.progress_ctx = &progress;
     }
     struct step_answer answer = {0};
     if (args.schedule_csv)
@@ -484,8 +482,7 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         if (rc == OK)
             rc = answer_step(command, &args, &answer, err);
     }
-    if (ticker.shown)
-        fprintf(stderr, "\r\033[K");
+    ticker_clear(&progress, stderr);
     step_answer_clear(&answer);
     return rc;
 }

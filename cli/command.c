@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define HELP_MAX 16384 /* bytes; the longest help has a few KB */
 
@@ -46,6 +47,11 @@ enum status command_check_way(const struct command *command, const struct comman
                            way, line->options[i].name[1] ? "--" : "-", line->options[i].name,
                            ways[i]);
     return OK;
+}
+
+enum ticker_mode command_progress(bool quiet)
+{
+    return quiet ? TICKER_QUIET : isatty(STDERR_FILENO) ? TICKER_TERMINAL : TICKER_LINES;
 }
 
 struct json *command_json(const struct command *command)

@@ -8,6 +8,7 @@
 #include "partition/options.h"
 #include "partition/status.h"
 #include "profiles/json.h"
+#include "profiles/ticker.h"
 
 struct command {
     const char *name;
@@ -44,6 +45,10 @@ enum status command_check_way(const struct command *command, const struct comman
 
 /* A fresh answer object {"schema":1,"version":...,"command":name}. It is never NULL:
  * command_answer() reports a failed allocation. */
+/* How a command tells about work that takes a while: not at all if quiet, on a terminal in one line,
+ * else in a line now and then, on stderr. */
+enum ticker_mode command_progress(bool quiet);
+
 struct json *command_json(const struct command *command);
 /* Print the object as one line on stdout, and free it. main() reports a failed write. */
 enum status command_answer(struct json *json, struct err *err);

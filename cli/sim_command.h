@@ -14,7 +14,7 @@ struct sim_args {
     const char *trace_path, *ops_path;
     const char *plan_path;   /* the plan to simulate; NULL: plan_for() makes one */
     const char *record_path; /* a run record to write, with the tables of real runs */
-    bool step, json, csv, table, explain, no_wall;
+    bool step, json, csv, table, explain, no_wall, quiet;
     int64_t monte_carlo;
     int64_t threads; /* 0: all cores */
 };

@@ -236,11 +236,12 @@ static void print_fastest(const struct sweep *sweep, int64_t point)
 /* Print the lines in order as they are finished. If no point has an answer, the command fails. */
 static enum status print_lines(struct sweep *sweep, struct err *err)
 {
-    int64_t start = clock_now_ns(), told = start;
-    bool terminal = isatty(STDERR_FILENO), answered = false;
+    struct ticker progress;
+    bool answered = false;
     int64_t fastest = -1;
     double least = 0;
     enum status rc = OK;
+    ticker_begin(&progress, command_progress(sweep->args->quiet));
     for (int64_t point = 0; point < sweep->num_points && rc == OK; point++) {
         pthread_mutex_lock(&sweep->lock);
         while (!sweep->lines[point].text && sweep->lines[point].rc == OK)
@@ -248,6 +249,8 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
         struct line line = sweep->lines[point];
         pthread_mutex_unlock(&sweep->lock);
         if (line.text) {
+            if (isatty(STDOUT_FILENO))
+                ticker_clear(&progress, stderr);
             if (puts(line.text) == EOF) /* the pipe is closed: stop */
                 rc = err_set(err, ERR_SYSTEM, "cannot write to standard output");
             free(line.text);
@@ -262,16 +265,16 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
         } else {
             rc = err_nomem(err);
         }
-        if (terminal && clock_now_ns() - start > 2000000000 && clock_now_ns() - told > 200000000) {
-            told = clock_now_ns();
-            fprintf(stderr, "\r%" PRId64 " of %" PRId64 " points, %.0f s left\033[K", point + 1,
-                    sweep->num_points,
-                    (double)(told - start) / 1e9 / (double)(point + 1) *
-                        (double)(sweep->num_points - point - 1));
+        if (ticker_due(&progress)) {
+            char text[96], left[32];
+            const double share = (double)(point + 1) / (double)sweep->num_points;
+            snprintf(text, sizeof text, "sweep: %" PRId64 " of %" PRId64 " points, %s left",
+                     point + 1, sweep->num_points,
+                     format_left(ticker_left(&progress, share), left, sizeof left));
+            ticker_say(&progress, stderr, text);
         }
     }
-    if (told != start)
-        fprintf(stderr, "\r\033[K");
+    ticker_clear(&progress, stderr);
     if (rc == OK)
         print_fastest(sweep, fastest);
     const struct err *first = sweep->lines[0].err;

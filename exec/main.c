@@ -393,6 +393,7 @@ static enum status run_profile(const struct exec_command *command, struct call *
     struct profile_request q = {.model_text = "vit-tiny:image=32,patch=4,classes=10",
                                 .device = "cpu",
                                 .sizes_text = "1,2,4,8,16,32"};
+    bool quiet = false;
     const struct option table[] = {
         OPTION("model", STRING, &q.model_text, "MODEL",
                "whose sublayers to measure (default vit-tiny:image=32,patch=4,classes=10)"),
@@ -407,6 +408,7 @@ static enum status run_profile(const struct exec_command *command, struct call *
         OPTION("quick", FLAG, &q.measure.quick, NULL, "fewer repeats"),
         OPTION("retune", FLAG, &q.measure.retune, NULL,
                "time the GPU libraries' algorithms again and replace the stored choices"),
+        OPTION("quiet", FLAG, &quiet, NULL, "no progress on stderr"),
         OPTION("name", STRING, &q.name, "NAME", "of the profile (default: KIND-HOST)"),
         OPTION("db", STRING, &q.db, "FILE",
                "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),
@@ -416,7 +418,7 @@ static enum status run_profile(const struct exec_command *command, struct call *
     enum status rc = parse(command, call, &line, err);
     if (rc != OK || line.help)
         return rc;
-    q.measure.progress = on_terminal();
+    q.measure.progress = quiet ? TICKER_QUIET : on_terminal() ? TICKER_TERMINAL : TICKER_LINES;
     return profile_request_run(&q, call->comm, err);
 }
 

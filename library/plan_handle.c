@@ -19,7 +19,7 @@ static enum status find_plan(const struct elapse_job *job,
                                     .cache_room = options->cached != 0,
                                     .cache_filled = options->cached != 0};
     struct plan_judge engine = {.setting = setting};
-    const struct planner_judge judge = {plan_judge_step, &engine, false};
+    const struct planner_judge judge = {.step_ns = plan_judge_step, .ctx = &engine};
     if (options->frozen_layers < 0 || options->frozen_layers > job->job.model.num_layers)
         return err_set(err, ERR_INPUT, "frozen_layers must be 0..%d for model '%s', got %d",
                        job->job.model.num_layers, job->job.model.name, options->frozen_layers);

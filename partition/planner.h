@@ -72,6 +72,12 @@ struct planner_problem {
     struct planner_cache cache;
 };
 
+/* How far a search is. */
+struct planner_progress {
+    int64_t candidates, evaluated; /* see struct planner_result */
+    double best_per_s;             /* samples per second of the best plan so far; 0: none */
+};
+
 /* A second opinion on one plan; the CLI passes the event engine. The judge sets *step_ns, and the
  * planner raises a value below plan->step_ns to it. ERR_INFEASIBLE (out of memory) drops the
  * candidate, any other error ends the search. */
@@ -79,6 +85,10 @@ struct planner_judge {
     enum status (*step_ns)(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err);
     void *ctx;
     bool all; /* also ask about candidates that cannot win, up to PLANNER_KEEP */
+    /* May be NULL: told about the search whenever a candidate has been looked at. Of the layouts
+     * that are searched one by one (T, shard), this is the present one. */
+    void (*watch)(void *watch_ctx, const struct planner_progress *progress);
+    void *watch_ctx;
 };
 
 struct planner_options {

@@ -293,6 +293,11 @@ enum status search_judge_cut(struct search *search, const struct node *node,
     plan = search_bare_plan(search, node, device);
     plan.first_item = cut;
     search->evaluated++;
+    if (search->options->judge.watch)
+        search->options->judge.watch(
+            search->options->judge.watch_ctx,
+            &(struct planner_progress){search->candidates, search->evaluated,
+                                       search->best >= 0 ? search_beat(search) : 0});
     search->ops += 3 * (int64_t)num_stages * plan.microbatches.count;
     rc = search_lower(search, &plan, &workload, &full, &why);
     if (rc == ERR_INFEASIBLE) { /* the schedule cannot be made for these counts */

@@ -472,7 +472,7 @@ static enum status measure_stash(struct layers *l, int shape, struct err *err)
 /* Sweeps in turn: drift of the machine, and luck with memory, spread over all rows alike. */
 static enum status sweep_all(struct layers *l, bool together, int *repeats, struct err *err)
 {
-    const struct measure *m = l->m;
+    struct measure *m = l->m;
     const int64_t budget = m->options->quick ? quick_budget_ns : phase_budget_ns,
                   begin = clock_now_ns();
     enum status rc = OK;
@@ -480,6 +480,8 @@ static enum status sweep_all(struct layers *l, bool together, int *repeats, stru
     for (int64_t go_on = 1; rc == OK && go_on;) {
         rc = sweep(l, *repeats, together, err);
         *repeats += SWEEP;
+        const double by_time = (double)(clock_now_ns() - begin) / (double)budget;
+        measure_tell(m, fmin(fmin(by_time, (double)*repeats / MIN_REPEATS), 1));
         go_on = *repeats + SWEEP <= MAX_REPEATS &&
                 (*repeats < MIN_REPEATS || clock_now_ns() - begin < budget);
         if (rc == OK && together)

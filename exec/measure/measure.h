@@ -18,6 +18,7 @@
 #include "partition/job.h"
 #include "partition/model.h"
 #include "profiles/profile.h"
+#include "profiles/ticker.h"
 #include "profiles/store.h"
 
 struct measure_options {
@@ -27,7 +28,7 @@ struct measure_options {
     bool dropout; /* measure layers with dropout */
     bool quick;   /* fewer repeats: about a third of the time */
     bool retune;  /* time the libraries' ways again and replace the choices in the store */
-    bool progress;
+    enum ticker_mode progress; /* rank 0 */
     struct store *store; /* rank 0: libraries' choices from earlier profiles, and to it; NULL: none
                           */
 };

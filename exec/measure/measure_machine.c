@@ -113,10 +113,12 @@ static enum status phase(struct measure *m, int threads, bool together, struct e
     return rc;
 }
 
-static void say(const struct measure *m, const char *what)
+/* Begin a phase; the one before, if any, has ended. */
+static void begin_phase(struct measure *m, const char *what)
 {
-    if (m->comm->rank == 0 && m->options->progress)
-        fprintf(stderr, "\rprofile: %s \033[K%s", what, *what ? "" : "\r");
+    m->phases_done += m->phase != NULL;
+    m->phase = what;
+    measure_tell(m, 0);
 }
 
 enum status measure_machine(const struct comm *comm, const struct cores *cores,
@@ -126,7 +128,11 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
     struct measure m = {.comm = comm, .cores = cores, .options = options};
     struct profile got = {.info = profile->info};
     enum status rc;
+    const bool all_cores =
+        comm->size > 1 && cores->at_hand > cores->threads && options->device == DEVICE_CPU;
     m.profile = &got;
+    m.num_phases = 1 + (comm->node_ranks[0] > 1) + (comm->size > 1) + all_cores;
+    ticker_begin(&m.progress, comm->rank == 0 ? options->progress : TICKER_QUIET);
     job_defaults(&m.job);
     m.job.train.dtype = model->elem_bytes == 2 ? DTYPE_BF16 : DTYPE_FP32;
     m.job.train.dropout = options->dropout ? 0.1 : 0; /* the probability does not change the time */
@@ -138,22 +144,21 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
     rc = comm_agree(comm, rc, err);
     const bool alone = rc == OK; /* after this, other ranks may not know of a failure */
     if (rc == OK && comm->rank == 0) {
-        say(&m, "layers, one rank alone");
+        begin_phase(&m, "layers, one rank alone");
         rc = phase(&m, cores->threads, false, err);
     }
     if (rc == OK)
         rc = wait_asleep(comm, err);
     if (rc == OK && comm->node_ranks[0] > 1) { /* a node has more than one rank */
-        say(&m, "layers, all ranks busy");
+        begin_phase(&m, "layers, all ranks busy");
         rc = phase(&m, cores->threads, true, err);
     }
     if (rc == OK && comm->size > 1) {
-        say(&m, "links and all-reduce");
+        begin_phase(&m, "links and all-reduce");
         rc = measure_links(&m, err);
         /* A run of one rank may use all cores, so that is measured too. */
-        if (rc == OK && comm->rank == 0 && cores->at_hand > cores->threads &&
-            options->device == DEVICE_CPU) {
-            say(&m, "layers, one rank on all cores");
+        if (rc == OK && comm->rank == 0 && all_cores) {
+            begin_phase(&m, "layers, one rank on all cores");
             rc = cores_release(cores, err);
             if (rc == OK)
                 rc = phase(&m, cores->at_hand, false, err);
@@ -161,7 +166,7 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
         if (rc == OK)
             rc = wait_asleep(comm, err);
     }
-    say(&m, "");
+    ticker_clear(&m.progress, stderr);
     if (rc != OK && alone)
         comm_fail(comm, err);
     if (rc == OK && comm->rank == 0) {

@@ -1,5 +1,7 @@
 #include "exec/measure/measure_state.h"
 
+#include <stdio.h>
+
 #include "exec/base/rng.h"
 
 void measure_clock_start(struct measure *m)
@@ -17,4 +19,15 @@ void measure_fill_normal(float *values, int64_t n, uint64_t key)
 {
     for (int64_t i = 0; i < n; i++)
         values[i] = (float)rng_normal(key, (uint64_t)i);
+}
+
+void measure_tell(struct measure *m, double share)
+{
+    char text[128], left[32];
+    if (!ticker_due(&m->progress))
+        return;
+    const double all = (m->phases_done + share) / m->num_phases;
+    snprintf(text, sizeof text, "profile: %s (%d of %d), %s left", m->phase, m->phases_done + 1,
+             m->num_phases, format_left(ticker_left(&m->progress, all), left, sizeof left));
+    ticker_say(&m->progress, stderr, text);
 }

@@ -22,7 +22,13 @@ struct measure {
     int32_t *tokens, *types, *lengths, *labels;
     int64_t *ids;
     struct profile *profile; /* rank 0 */
+    struct ticker progress;
+    const char *phase; /* what is measured now */
+    int phases_done, num_phases;
 };
+
+/* Tell that a share (0 to 1) of the present phase is done, if a line is due. */
+void measure_tell(struct measure *m, double share);
 
 /* Sublayers by micro-batch size, the norm, updates, the overhead of an op; with stash also the
  * memory that a micro-batch in flight keeps. together: all ranks measure at the same time. */

@@ -1,21 +1,9 @@
 #include "exec/run/run_log.h"
 
 #include "partition/units.h"
+#include "profiles/ticker.h"
 
 enum { TERMINAL_NS = 200000000 };
-
-/* Remaining time as people say it: "45 s", "12 min", "3 h 20 min". */
-static void left_text(double seconds, char *text, size_t size)
-{
-    if (!(seconds < 1e9))
-        snprintf(text, size, "?");
-    else if (seconds < 99.5)
-        snprintf(text, size, "%.0f s", seconds);
-    else if (seconds < 5400)
-        snprintf(text, size, "%.0f min", seconds / 60);
-    else
-        snprintf(text, size, "%d h %d min", (int)(seconds / 3600), (int)(seconds / 60) % 60);
-}
 
 void run_log_step(struct run_log *log, const struct run_log_step *s, FILE *out)
 {
@@ -35,7 +23,7 @@ void run_log_step(struct run_log *log, const struct run_log_step *s, FILE *out)
         return;
     const double seconds = (double)(s->now_ns - log->told_ns) / 1e9;
     const double per_step = seconds / (double)(s->step - log->told_step);
-    left_text(per_step * (double)(s->total_steps - s->step), left, sizeof left);
+    format_left(per_step * (double)(s->total_steps - s->step), left, sizeof left);
     fprintf(out,
             "%sstep %lld/%lld  epoch %lld  loss %.4f  lr %.3g  %.0f samples/s  %s left  "
             "K=%d R=%d F=%d  %s%s",
