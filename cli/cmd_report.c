@@ -17,8 +17,8 @@ static enum status put_together(FILE *out, struct subject *subjects, const struc
     char time[32];
     int num_stepped = 0;
     struct subject stepped[FIGURE_MAX_RUNS]; /* borrows those that have steps */
-    page_put(out, "h2", "All of them");
-    page_table(out, "what|steps|training|samples / s|loss|accuracy, %|prediction off by, %");
+    page_put(out, "h2", "All runs");
+    page_table(out, "run|steps|training|samples/s|loss|accuracy, %|prediction off by, %");
     for (int i = 0; i < n; i++) {
         const struct verdict *v = &verdicts[i];
         const double values[] = {v->samples_per_s, v->loss_last, 100 * v->accuracy,
@@ -37,8 +37,7 @@ static enum status put_together(FILE *out, struct subject *subjects, const struc
             stepped[num_stepped++] = subjects[i];
     }
     page_table_end(out);
-    enum status rc =
-        page_figure(out, "throughput", "Samples per second by epoch.", subjects, n, err);
+    enum status rc = page_figure(out, "throughput", "Throughput by epoch.", subjects, n, err);
     if (rc == OK && num_stepped > 1)
         rc = page_figure(out, "loss", "Training loss of each step, and its mean.", stepped,
                          num_stepped, err);
@@ -59,12 +58,12 @@ static void put_glossary(FILE *out)
         {"bubble",           "share of a step in which a device waits"                                },
         {"item",             "a sublayer of the model, such as attention or MLP; a layer is two items"},
         {"cache",
-         "what frozen layers put out is stored for each sample, so that later epochs read it"         },
+         "the output of the frozen layers, stored for each sample, so that later epochs read it"      },
         {"change of plan",
          "time between two steps in which the model is cut anew and weights move"                     },
         {"best static plan", "the fastest plan without freezing that the planner finds, simulated"    },
     };
-    page_put(out, "h2", "Words");
+    page_put(out, "h2", "Glossary");
     fputs("<dl>\n", out);
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         page_put(out, "dt", "%s", words[i].word);

@@ -29,9 +29,15 @@ static const char style[] =
     "pre { overflow-x: auto; background: #f5f5f5; padding: .7em; font-size: .85em; }\n"
     "code { background: #f2f2f2; padding: 0 .2em; overflow-wrap: anywhere; }\n"
     "dt { font-weight: 600; } dd { margin: 0 0 .5em 1.2em; }\n"
-    "@media print { body { font-size: 11px; max-width: none; } figure, table { break-inside: "
-    "avoid; }"
-    " figure svg { min-width: 0; } details { display: none; } }\n";
+    "@media (max-width: 600px) { body { padding: .6em; } th, td { padding: .25em .4em; }"
+    " figure svg { min-width: 640px; } dd { margin-left: .6em; } }\n"
+    "@page { margin: 1.5cm; }\n"
+    "@media print { * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }"
+    " body { font-size: 11px; max-width: none; padding: 0; } h2, h3 { break-after: avoid; }"
+    " figure, tr, dt, .verdict { break-inside: avoid; } dt { break-after: avoid; }"
+    " .scroll, figure, pre { overflow: visible; } pre { white-space: pre-wrap; }"
+    " figure svg { min-width: 0; max-height: 10cm; } dl { columns: 2; }"
+    " .columns th, .columns td { padding: .15em .35em; } details { display: none; } }\n";
 
 void page_text(FILE *out, const char *text)
 {

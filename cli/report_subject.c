@@ -250,7 +250,7 @@ static void put_plan(FILE *out, const struct subject *s)
                                  plan->first_item[i + 1] - plan->first_item[i]);
     if (used >= sizeof text - 16)
         snprintf(rest, sizeof rest, ", ... (%d stages)", plan->num_stages);
-    page_row(out, "items a stage", "%s%s", text, rest);
+    page_row(out, "items per stage", "%s%s", text, rest);
 }
 
 static void put_machine(FILE *out, const struct subject *s)
@@ -262,7 +262,7 @@ static void put_machine(FILE *out, const struct subject *s)
     if (s->kind == SUBJECT_RUN) {
         page_row(out, "started", "%s on %s, %lld rank%s", info->started_at, info->host,
                  (long long)info->num_devices, info->num_devices == 1 ? "" : "s");
-        page_row(out, "elapse of the run", "%s", info->version);
+        page_row(out, "Elapse version", "%s", info->version);
     }
     if (device && *device)
         page_row(out, "processor", "%s", device);
@@ -295,8 +295,7 @@ static void put_epochs(FILE *out, const struct run_rows *rows)
         return;
     page_put(out, "h3", "Epochs");
     page_table(
-        out,
-        "epoch|F|K|R|M|cache|steps|step|samples / s|bubble, %|change of plan|loss|accuracy, %");
+        out, "epoch|F|K|R|M|cache|steps|step|samples/s|bubble, %|change of plan|loss|accuracy, %");
     for (int64_t i = 0; i < rows->num_epochs; i++) {
         const struct epoch_row *row = &rows->epochs[i];
         fprintf(
@@ -322,7 +321,7 @@ static void put_devices(FILE *out, const struct subject *s)
     if (!s->sim)
         return;
     page_put(out, "h3", "Devices in the simulated step");
-    page_table(out, "device|pipeline|rank|works|idle|peak memory|most micro-batches in flight");
+    page_table(out, "device|pipeline|rank|busy|idle|peak memory|most micro-batches in flight");
     for (int i = 0; i < s->sim->num_devices && i < 64; i++) {
         const struct sim_device *d = &s->sim->devices[i];
         fprintf(out,
@@ -360,17 +359,16 @@ static const struct {
     unsigned kinds; /* bits of enum subject_kind */
 } shown[] = {
     {"timeline",
-     "One training step: a lane a rank; what it computes in colour, with its micro-batch, and "
-     "where "
-     "it waits in white.",                                                                    1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_PLAN  },
-    {"throughput", "Samples per second by epoch, and the plan where it changes.",
+     "One training step, one lane per rank: passes in colour with their micro-batch, waiting in "
+     "white.",                                                                                1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_PLAN  },
+    {"throughput", "Throughput by epoch, with the plan where it changes.",
      1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_RECORD                                                                                         },
     {"loss",       "Training loss of each step and its mean; lines mark changes of plan.",
      1u << SUBJECT_RUN                                                                                                                                    },
     {"freeze",
      "Frozen layers by epoch; where norms were recorded, the colour of a layer is its norm.", 1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_RECORD},
-    {"partition",  "What each stage holds, and the time of its passes for one micro-batch.",
-     1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_PLAN                                                                                           },
+    {"partition",
+     "Items and parameters of each stage, and the time of its passes for one micro-batch.",   1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_PLAN  },
     {"memory",     "Memory of the devices of one pipeline over the simulated step.",
      1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_PLAN                                                                                           },
     {"traffic",    "Bytes that devices send each other in the simulated step.",

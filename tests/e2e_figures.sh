@@ -156,7 +156,7 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     cp -r "$tmp/killed" "$tmp/early" && rm -r "$tmp/early"/checkpoint-*
     page "of one that was killed before its first checkpoint" 'left no checkpoint' -- "$tmp/early"
     drawn "a timeline of one that was killed" 'killed, measured: step' -- "$elapse" plot timeline "$tmp/killed"
-    page "of several" '3 runs' 'All of them' 'small would train' -- "$tmp/run" "$tmp/killed" "$job"
+    page "of several" '3 runs' 'All runs' 'small would train' -- "$tmp/run" "$tmp/killed" "$job"
 else
     skip "figures of runs" "elapse-exec is not built (no MPI, BLAS or libcrypto)"
 fi

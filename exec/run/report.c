@@ -28,8 +28,10 @@ void report_scores(const struct json *summary, FILE *out)
 void report_train(const struct json *summary, FILE *out)
 {
     char train[32], wall[32];
-    fprintf(out, "model      %s, %.0f ranks, %.0f threads each\n", text_of(summary, "model"),
-            number(summary, "ranks"), number(summary, "threads_per_rank"));
+    fprintf(out, "model      %s, %.0f rank%s, %.0f thread%s each\n", text_of(summary, "model"),
+            number(summary, "ranks"), number(summary, "ranks") == 1 ? "" : "s",
+            number(summary, "threads_per_rank"),
+            number(summary, "threads_per_rank") == 1 ? "" : "s");
     const struct json *plan = json_get(summary, "plan");
     fprintf(out, "plan       K=%.0f R=%.0f M=%.0f x %.0f samples, %s, cut",
             number(plan, "pipeline_length"), number(plan, "replicas"), number(plan, "microbatches"),
