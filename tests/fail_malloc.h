@@ -31,7 +31,15 @@ static inline bool fail_malloc_done(void)
     return !reached;
 }
 
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) /* gcc's */
+#define FAIL_MALLOC 0
+#elif defined(__has_feature) /* clang's */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define FAIL_MALLOC 0
+#endif
+#endif
+
+#if defined(__GLIBC__) && !defined(FAIL_MALLOC)
 #define FAIL_MALLOC 1
 
 extern void *__libc_malloc(size_t size);
@@ -60,7 +68,7 @@ void *realloc(void *old, size_t size)
 {
     return fail_malloc_now() ? NULL : __libc_realloc(old, size);
 }
-#else
+#elif !defined(FAIL_MALLOC)
 #define FAIL_MALLOC 0
 #endif
 
