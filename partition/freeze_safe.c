@@ -241,13 +241,13 @@ static double budget_left(const struct freeze *freeze)
     return left > 0 ? left : 0;
 }
 
-/* The bound on what freezing costs in all, if this freeze is added. */
+/* What freezing costs in all if this freeze is added: the estimates of earlier ones, and the bound of
+ * this one. */
 static double bound(const struct freeze *freeze, const struct weight *weight)
 {
     const struct freeze_safe *safe = &freeze->safe;
     const double before = safe->cost + (safe->pending ? safe->last : 0);
-    const double var = safe->var + (safe->pending ? safe->last_var : 0);
-    const double sure = weight->cost + ONE_SIDED * sqrt(var + weight->se * weight->se);
+    const double sure = weight->cost + ONE_SIDED * weight->se;
     return before + larger(sure, expected_loss(weight));
 }
 

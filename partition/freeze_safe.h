@@ -19,10 +19,10 @@
  * Where noise makes a cost uncertain, its mean above 0 is what counts as spent: that training a prefix
  * seems to do harm is not credited.
  *
- * F may freeze if cost(F), what earlier freezes were estimated to cost, and a one-sided 80 % of the
- * standard error of both together fit in freeze.max_loss. Of those that fit, the policy takes the one
- * that saves most of the predicted time a sample (partition/plan_for.h, with cache and replicas), and none
- * where less than LEAST_SAVING is saved.
+ * F may freeze if cost(F), a one-sided 80 % of its standard error, and what earlier freezes were
+ * estimated to cost fit in freeze.max_loss. Of those that fit, the policy takes the one that saves
+ * most of the predicted time a sample (partition/plan_for.h, with cache and replicas), and none where
+ * less than LEAST_SAVING is saved.
  *
  * Most of what moves in a fine-tuning run is noise, so rows are pooled, and a share is weighed against
  * the whole fall: see weigh() and pool_weight().

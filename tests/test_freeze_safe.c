@@ -358,7 +358,7 @@ static void random_runs__keep_the_promises_of_the_interface(void **state)
         run.freeze.passes = 8 + trial % 40;
         base = random01(&seed) * 0.01;
         for (int turn = 0; turn < TURNS - 1; turn++) {
-            struct freeze_evidence row = row_at(&run, turn, base + 0.05 * (random01(&seed) - 0.5));
+            struct freeze_evidence row = row_at(&run, turn, base + 0.2 * (random01(&seed) - 0.5));
             const bool due = freeze_safe_due(&run.freeze, &run.history, &row);
             int frozen = due ? freeze_safe_ask(&run.freeze, &run.history, &row) : -1, least, most;
             row.fall_se = 0.003;

@@ -10,7 +10,7 @@
 #include "exec/run/learning_rate.h"
 #include "profiles/evidence_json.h"
 
-enum { DEFAULT_SAMPLES = 256 };
+enum { DEFAULT_SAMPLES = 256, LEAST_BLOCKS = 8 };
 
 /* The blocks of one pass. */
 struct blocks {
@@ -397,13 +397,22 @@ enum status probe_write(struct trainer *t, struct err *err)
     return rc;
 }
 
+/* Samples of a pipeline in one forward: those of a step, or fewer where the probe would have less than
+ * LEAST_BLOCKS micro-batches, since the error of a mean over two or three blocks is not known. */
+static int64_t batch_of(const struct trainer *t)
+{
+    const struct plan *plan = &t->layout.plan.plan;
+    const int64_t size = t->probe.num / LEAST_BLOCKS > 0 ? t->probe.num / LEAST_BLOCKS : 1;
+    return size < plan->microbatches.size ? size * plan->microbatches.count : plan->batch;
+}
+
 static enum status open_window(struct trainer *t, struct window *window, struct err *err)
 {
     const struct plan *plan = &t->layout.plan.plan;
     const struct sampler_spec samples = {.num_samples = t->probe.num,
                                          .seed = t->job->train.seed,
                                          .num_replicas = plan->num_replicas,
-                                         .batch = plan->batch,
+                                         .batch = batch_of(t),
                                          .num_microbatches = plan->microbatches.count};
     const struct loader_spec loads = {.dataset = &t->dataset,
                                       .sampler = &window->sampler,
