@@ -96,4 +96,6 @@ gone() {
 verify "make uninstall leaves what is not ours and nothing else" gone
 expect "there is nothing to uninstall twice" 3 "nothing is installed: no '.*/share/elapse/installed'" \
     env DESTDIR="$tmp/root" PREFIX=$prefix packaging/install.sh uninstall build
+expect "a relative PREFIX is refused" 2 "PREFIX and LIBDIR must start with /, got 'usr'" \
+    env PREFIX=usr packaging/install.sh install build
 finish
