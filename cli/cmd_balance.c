@@ -160,8 +160,9 @@ static enum status solve(const struct request *q, const struct chain *chain, int
                          .first_item = q->balancer == BALANCER_PAPER ? 0 : frozen};
     enum status rc;
     if (stages > chain->num_items - got.first_item)
-        return err_set(err, ERR_INFEASIBLE, "cannot cut %d items into %d stages",
-                       chain->num_items - got.first_item, stages);
+        return err_set(err, ERR_INFEASIBLE, "cannot cut %s into %s",
+                       COUNT_TEXT(chain->num_items - got.first_item, "item"),
+                       COUNT_TEXT(stages, "stage"));
     got.count = malloc((size_t)stages * sizeof *got.count);
     got.size = malloc((size_t)stages * sizeof *got.size);
     if (!got.count || !got.size) {
@@ -344,8 +345,9 @@ static void print_text(const struct request *q, const struct chain *chain,
                        const struct answer *answer, int64_t budget)
 {
     int at = answer->first_item;
-    printf("%s cut of %d items into %d stages", balancer_names[q->balancer],
-           chain->num_items - answer->first_item, answer->stages);
+    printf("%s cut of %s into %s", balancer_names[q->balancer],
+           COUNT_TEXT(chain->num_items - answer->first_item, "item"),
+           COUNT_TEXT(answer->stages, "stage"));
     if (q->by_time)
         printf(" by time (%s%s)", chain->cost_source, chain->extrapolated ? ", extrapolated" : "");
     printf("\n\n");
@@ -360,8 +362,8 @@ static void print_text(const struct request *q, const struct chain *chain,
                answer->size[k] == answer->max ? "  <- largest" : "");
     }
     if (q->compress)
-        printf("\nbudget (largest stage at %lld stages, nothing frozen): %lld\n",
-               (long long)q->stages, (long long)budget);
+        printf("\nbudget (largest stage at %s, nothing frozen): %lld\n",
+               COUNT_TEXT(q->stages, "stage"), (long long)budget);
 }
 
 static enum status run_request(const struct command *command, const struct request *q,

@@ -458,8 +458,8 @@ static enum status run_matrix(const struct matrix *m, const char *work, struct c
         *num_configs = n;
     }
     return *num_configs > 0 ? OK
-                            : err_set(err, ERR_INPUT, "no entry of the matrix fits %lld ranks",
-                                      (long long)m->ranks);
+                            : err_set(err, ERR_INPUT, "no entry of the matrix fits %s",
+                                      COUNT_TEXT(m->ranks, "rank"));
 }
 
 /* Check --frozen and --cache against the job: names, F within its layers, and the samples of an

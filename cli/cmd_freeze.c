@@ -10,6 +10,7 @@
 #include "partition/freeze_replay.h"
 #include "partition/model.h"
 #include "partition/turn.h"
+#include "partition/units.h"
 #include "profiles/evidence_json.h"
 #include "profiles/job_json.h"
 
@@ -124,8 +125,8 @@ static enum status resolve(struct request *q, struct err *err)
     if (rc == OK && q->norms_path)
         rc = read_norms(q, err);
     if (rc == OK && q->norms_path && q->norm_epochs < q->num_epochs - 1)
-        rc = err_set(err, ERR_INPUT, "%s: %d epochs of gradient norms, %lld epochs need %lld",
-                     q->norms_path, q->norm_epochs, (long long)q->num_epochs,
+        rc = err_set(err, ERR_INPUT, "%s: %s of gradient norms, %lld epochs need %lld",
+                     q->norms_path, COUNT_TEXT(q->norm_epochs, "epoch"), (long long)q->num_epochs,
                      (long long)q->num_epochs - 1);
     return rc;
 }
@@ -151,8 +152,8 @@ static enum status answer(const struct command *command, const struct request *q
         frozen_list = json_add_array(json, "frozen");
         reasons = json_add_array(json, "reasons");
     } else {
-        printf("%s, %lld layers\n\n%5s  %6s  %s\n", freeze_policy_name(q->spec.policy),
-               (long long)q->num_layers, "epoch", "frozen", "why");
+        printf("%s, %s\n\n%5s  %6s  %s\n", freeze_policy_name(q->spec.policy),
+               COUNT_TEXT(q->num_layers, "layer"), "epoch", "frozen", "why");
     }
     for (int e = 0; e < q->num_epochs && rc == OK; e++) {
         const struct turn_facts facts = {q->norms, q->norm_epochs, &replay.history};

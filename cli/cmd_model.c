@@ -58,8 +58,9 @@ static void print_table(const struct model *model)
     const char *per = model->per_microbatch ? "micro-batch" : "sample";
     char act[32], stash[32];
     bool opaque = model->items[0].kind == ITEM_OPAQUE;
-    printf("%s: %d items, %d layers, %lld parameters; sizes per %s\n\n", model->name,
-           model->num_items, model->num_layers, (long long)model_total_params(model), per);
+    printf("%s: %s, %s, %lld parameters; sizes per %s\n\n", model->name,
+           COUNT_TEXT(model->num_items, "item"), COUNT_TEXT(model->num_layers, "layer"),
+           (long long)model_total_params(model), per);
     printf("%4s  %-12s %-10s %5s %14s %12s %10s %10s\n", "item", "name", "kind", "layer", "params",
            opaque ? "forward" : "fwd GFLOP", "act", "stash");
     for (int i = 0; i < model->num_items; i++) {

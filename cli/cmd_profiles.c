@@ -235,7 +235,8 @@ static enum status run_import(const struct request *q, struct err *err)
         json_add_int(answer, "rows", total_rows(&profile));
         rc = command_answer(answer, err);
     } else if (rc == OK) {
-        printf("%s: %d rows into %s\n", profile.info.name, total_rows(&profile), store_path(store));
+        printf("%s: %s into %s\n", profile.info.name, COUNT_TEXT(total_rows(&profile), "row"),
+               store_path(store));
     }
     profile_clear(&profile);
     store_close(store);
@@ -352,7 +353,8 @@ static enum status run_diff(const struct request *q, struct err *err)
             json_add_double(answer, "mean_ratio", mean);
             rc = command_answer(answer, err);
         } else {
-            printf("%lld rows differ (geometric mean of the ratios %.3f), %lld only in '%s', %lld "
+            printf("rows that differ: %lld (geometric mean of the ratios %.3f), %lld only in '%s', "
+                   "%lld "
                    "only in '%s'\n",
                    (long long)diff.changed, mean, (long long)diff.only_a, a.info.name,
                    (long long)diff.only_b, b.info.name);

@@ -114,8 +114,8 @@ static void show_text(const struct run_rows *rows)
 {
     const struct run_info *info = &rows->info;
     char buf[32], gap[32];
-    printf("run %lld: %s, %s, %lld devices, started %s on %s, costs: %s\n", (long long)info->id,
-           info->name, info->simulated ? "simulated" : "real", (long long)info->num_devices,
+    printf("run %lld: %s, %s, %s, started %s on %s, costs: %s\n", (long long)info->id, info->name,
+           info->simulated ? "simulated" : "real", COUNT_TEXT(info->num_devices, "device"),
            info->started_at, info->host, *info->cost_source ? info->cost_source : "-");
     printf("total: %s\n",
            info->finished ? format_ns(info->total_ns, buf, sizeof buf) : "unfinished");
@@ -143,8 +143,8 @@ static void show_text(const struct run_rows *rows)
                    format_ns(rows->transitions[i].ns, buf, sizeof buf));
     if (rows->num_steps > 0) {
         const struct step_row *last = &rows->steps[rows->num_steps - 1];
-        printf("\n%lld steps recorded; the last: step %lld, %s, loss %g\n",
-               (long long)rows->num_steps, (long long)last->step,
+        printf("\n%s recorded; the last: step %lld, %s, loss %g\n",
+               COUNT_TEXT(rows->num_steps, "step"), (long long)last->step,
                format_ns(last->step_ns, buf, sizeof buf), last->loss);
     }
 }

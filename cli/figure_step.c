@@ -197,8 +197,8 @@ enum status figure_partition(struct figure_call *call, struct err *err)
         fprintf(out, "%d %.6f %.6f \"%d", i, (double)c->op_ns[OP_F][MB_FULL] / time->ns,
                 (double)back / time->ns, i);
         if (stages <= 16)
-            fprintf(out, "\\n%d items\\n%.3g M",
-                    s->plan->first_item[i + 1] - s->plan->first_item[i],
+            fprintf(out, "\\n%s\\n%.3g M",
+                    COUNT_TEXT(s->plan->first_item[i + 1] - s->plan->first_item[i], "item"),
                     (double)stage_params(s, i) / 1e6);
         fputs("\"\n", out);
     }

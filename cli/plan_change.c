@@ -41,14 +41,13 @@ enum status plan_change_print(const struct job *job, const struct plan *old,
                               const struct transition *transition, struct err *err)
 {
     char total[32], inside[32], between[32], time[32];
-    printf(
-        "\nfrom %lld frozen layers (K %d, R %d): %s to %d devices (%s inside nodes, %s between), "
-        "%s\n",
-        (long long)old->num_frozen_layers, old->num_ranks, old->num_replicas,
-        format_bytes(transition->bytes, total, sizeof total), transition->moved_devices,
-        format_bytes(transition->bytes_inside, inside, sizeof inside),
-        format_bytes(transition->bytes_between, between, sizeof between),
-        format_ns(transition->ns, time, sizeof time));
+    printf("\nfrom %s (K %d, R %d): %s to %s (%s inside nodes, %s between), %s\n",
+           COUNT_TEXT(old->num_frozen_layers, "frozen layer"), old->num_ranks, old->num_replicas,
+           format_bytes(transition->bytes, total, sizeof total),
+           COUNT_TEXT(transition->moved_devices, "device"),
+           format_bytes(transition->bytes_inside, inside, sizeof inside),
+           format_bytes(transition->bytes_between, between, sizeof between),
+           format_ns(transition->ns, time, sizeof time));
     if (transition->num_transfers > 0)
         printf("%5s %5s %-9s %11s %12s  %s\n", "from", "to", "kind", "bytes", "node to node",
                "items");

@@ -208,9 +208,9 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     else
         snprintf(bound, sizeof bound, "the lower bound, %s, says nothing here",
                  format_ns(result->lower_bound_ns, b, sizeof b));
-    printf("%s: %s on %s (%d device%s), costs: %s%s\n", job->name, job->model.name,
-           job->cluster.name, job->cluster.num_devices, job->cluster.num_devices == 1 ? "" : "s",
-           cost->cost.label, result->extrapolated ? ", extrapolated" : "");
+    printf("%s: %s on %s (%s), costs: %s%s\n", job->name, job->model.name, job->cluster.name,
+           COUNT_TEXT(job->cluster.num_devices, "device"), cost->cost.label,
+           result->extrapolated ? ", extrapolated" : "");
     printf("dtype %s, optimizer %s\n", dtype_text((int)job->train.dtype), job_optimizer_name(job));
     if (cost->note[0])
         printf("note: %s\n", cost->note);

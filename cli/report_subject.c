@@ -158,26 +158,24 @@ static void put_state(FILE *out, const struct subject *s, const struct verdict *
     switch (s->kind) {
     case SUBJECT_RUN:
         if (!s->finished)
-            page_put(out, "p",
-                     "%s was killed or is still running: %lld steps are recorded, %s of training.",
-                     name, (long long)v->steps, total);
+            page_put(out, "p", "%s was killed or is still running: %s recorded, %s of training.",
+                     name, COUNT_TEXT(v->steps, "step"), total);
         else if (json_true(json_get(s->replay.summary, "interrupted")))
-            page_put(out, "p", "%s (%s) was interrupted after %lld steps, %s of training.", name,
-                     model, (long long)v->steps, total);
+            page_put(out, "p", "%s (%s) was interrupted after %s, %s of training.", name, model,
+                     COUNT_TEXT(v->steps, "step"), total);
         else
-            page_put(out, "p", "%s trained %s: %lld steps in %s on %lld rank%s.", name, model,
-                     (long long)v->steps, total, (long long)s->replay.num_ranks,
-                     s->replay.num_ranks == 1 ? "" : "s");
+            page_put(out, "p", "%s trained %s: %s in %s on %s.", name, model,
+                     COUNT_TEXT(v->steps, "step"), total, COUNT_TEXT(s->replay.num_ranks, "rank"));
         if (!s->finished || json_true(json_get(s->replay.summary, "interrupted")))
             put_resume(out, s);
         break;
     case SUBJECT_RECORD:
-        page_put(out, "p", "%s was simulated: %lld steps would take %s.", name, (long long)v->steps,
-                 total);
+        page_put(out, "p", "%s was simulated: %s would take %s.", name,
+                 COUNT_TEXT(v->steps, "step"), total);
         break;
     case SUBJECT_JOB:
-        page_put(out, "p", "%s would train %s: %lld steps in %s (simulated, nothing was run).",
-                 name, model, (long long)v->steps, total);
+        page_put(out, "p", "%s would train %s: %s in %s (simulated, nothing was run).", name, model,
+                 COUNT_TEXT(v->steps, "step"), total);
         break;
     case SUBJECT_PLAN:
         page_put(out, "p", "A plan for %s; nothing was run.", model);
@@ -241,9 +239,9 @@ static void put_plan(FILE *out, const struct subject *s)
     const struct plan *plan = s->plan;
     if (!plan)
         return;
-    page_row(out, "plan", "K = %d, R = %d, M = %d micro-batches of %lld samples, %s, F = %d",
-             plan->num_ranks, plan->num_replicas, plan->microbatches.count,
-             (long long)plan->microbatches.size, schedule_kind_name(plan->schedule),
+    page_row(out, "plan", "K = %d, R = %d, M = %s of %s, %s, F = %d", plan->num_ranks,
+             plan->num_replicas, COUNT_TEXT(plan->microbatches.count, "micro-batch"),
+             COUNT_TEXT(plan->microbatches.size, "sample"), schedule_kind_name(plan->schedule),
              plan->num_frozen_layers);
     for (int i = 0; i < plan->num_stages && used < sizeof text - 16; i++)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%d", i ? ", " : "",
@@ -260,8 +258,8 @@ static void put_machine(FILE *out, const struct subject *s)
     const char *libraries = json_string(json_get(machine, "libraries"));
     const struct run_info *info = &s->rows.info;
     if (s->kind == SUBJECT_RUN) {
-        page_row(out, "started", "%s on %s, %lld rank%s", info->started_at, info->host,
-                 (long long)info->num_devices, info->num_devices == 1 ? "" : "s");
+        page_row(out, "started", "%s on %s, %s", info->started_at, info->host,
+                 COUNT_TEXT(info->num_devices, "rank"));
         page_row(out, "Elapse version", "%s", info->version);
     }
     if (device && *device)
@@ -269,10 +267,10 @@ static void put_machine(FILE *out, const struct subject *s)
     if (libraries && *libraries)
         page_row(out, "libraries", "%s", libraries);
     if (s->cluster)
-        page_row(out, "cluster", "%s, %d device%s in %d node%s",
-                 s->cluster->name[0] ? s->cluster->name : "of the run", s->cluster->num_devices,
-                 s->cluster->num_devices == 1 ? "" : "s", s->cluster->num_nodes,
-                 s->cluster->num_nodes == 1 ? "" : "s");
+        page_row(out, "cluster", "%s, %s in %s",
+                 s->cluster->name[0] ? s->cluster->name : "of the run",
+                 COUNT_TEXT(s->cluster->num_devices, "device"),
+                 COUNT_TEXT(s->cluster->num_nodes, "node"));
     if (s->cost)
         page_row(out, "costs", "%s%s%s", s->cost->cost.label, s->cost->note[0] ? "; " : "",
                  s->cost->note);
@@ -401,8 +399,9 @@ enum status report_subject(FILE *out, struct subject *s, const struct verdict *v
     page_put(out, "h3", "Plan and machine");
     page_table(out, NULL);
     if (s->model)
-        page_row(out, "model", "%s, %d layers, %d items", s->model->name, s->model->num_layers,
-                 s->model->num_items);
+        page_row(out, "model", "%s, %s, %s", s->model->name,
+                 COUNT_TEXT(s->model->num_layers, "layer"),
+                 COUNT_TEXT(s->model->num_items, "item"));
     put_plan(out, s);
     put_machine(out, s);
     page_table_end(out);

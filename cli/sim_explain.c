@@ -131,7 +131,7 @@ static enum status critical(const struct step_answer *a, struct json *json, stru
             json_add_int(op, "end_ns", x->end_ns);
         }
     } else {
-        printf("critical path, %lld ops: ", (long long)path.num_ops);
+        printf("critical path, %s: ", COUNT_TEXT(path.num_ops, "op"));
         for (int s = 0; s < path.num_stages; s++)
             if (path.stage_ns[s] > 0)
                 printf("stage %d %s, ", s, format_ns(path.stage_ns[s], text, sizeof text));
@@ -230,7 +230,7 @@ static void put_spread(const struct sim_args *args, const struct step_answer *a,
         return;
     }
     char median[32], low[32], high[32];
-    printf("%lld steps with", (long long)args->monte_carlo);
+    printf("%s with", COUNT_TEXT(args->monte_carlo, "step"));
     if (spread->profile)
         printf(" the profile's spread (p90 - p10 is %.1f %% of the median)%s", 100 * a->cost.spread,
                jitter > 0 ? " and" : "");

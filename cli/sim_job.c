@@ -75,12 +75,12 @@ static enum status take_cut(const char *text, const struct job *job, struct plan
     for (int s = 0; s < n && rc == OK; s++)
         sum += sizes[s];
     if (rc == OK && n != plan->num_stages) {
-        rc = err_set(err, ERR_INPUT, "--cut has %d stages, the plan of the job %d", n,
+        rc = err_set(err, ERR_INPUT, "--cut has %s, the plan of the job %d", COUNT_TEXT(n, "stage"),
                      plan->num_stages);
         err_hint(err, "give K with --set pipeline.num_stages=K");
     } else if (rc == OK && sum != num_items) {
-        rc = err_set(err, ERR_INPUT, "--cut has %lld items, model '%s' has %d to cut",
-                     (long long)sum, job->model.name, num_items);
+        rc = err_set(err, ERR_INPUT, "--cut has %s, model '%s' has %d to cut",
+                     COUNT_TEXT(sum, "item"), job->model.name, num_items);
     } else if (rc == OK && plan->recompute == RECOMPUTE_LAYER) {
         rc = err_set(err, ERR_INPUT,
                      "--cut: the plan says how many layers of each stage run again; "

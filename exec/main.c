@@ -345,7 +345,7 @@ static enum status run_export(const struct exec_command *command, struct call *c
         rc = print_json(root, err);
         json_free(root);
     } else if (rc == OK && strcmp(out, "/dev/stdout") != 0) {
-        printf("wrote %d tensors to %s\n", tensors, out);
+        printf("wrote %s to %s\n", COUNT_TEXT(tensors, "tensor"), out);
     }
     free(choice.dir);
     return rc;
@@ -475,7 +475,7 @@ static enum status check_launcher(const struct comm *comm, struct err *err)
 {
     enum status rc = OK;
     if (asked > 0 && asked != comm->size) {
-        rc = err_set(err, ERR_SYSTEM, "%lld ranks were asked for, MPI knows %d", (long long)asked,
+        rc = err_set(err, ERR_SYSTEM, "%s asked for, MPI knows %d", COUNT_TEXT(asked, "rank"),
                      comm->size);
         err_hint(err, "is mpirun another MPI's? ELAPSE_MPIRUN names the one of this program");
     }

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "partition/units.h"
+
 #define LAMBDA (1.0 / 6) /* weight of a frozen parameter, from the paper */
 
 static double population_variance(const double *sizes, int n)
@@ -57,8 +59,9 @@ enum status balance_greedy(enum balancer_kind balancer, const double *sizes, int
     if (rc != OK)
         return rc;
     if (num_stages > num_items - (pinned ? 0 : num_frozen))
-        return err_set(err, ERR_INFEASIBLE, "cannot cut %d items into %d stages",
-                       num_items - (pinned ? 0 : num_frozen), num_stages);
+        return err_set(err, ERR_INFEASIBLE, "cannot cut %s into %s",
+                       COUNT_TEXT(num_items - (pinned ? 0 : num_frozen), "item"),
+                       COUNT_TEXT(num_stages, "stage"));
     frozen = pinned ? sum_of(sizes, num_frozen) : 0;
     discount = frozen * (1 - LAMBDA);
     rest = sum_of(sizes + num_frozen, num_items - num_frozen);

@@ -105,7 +105,8 @@ enum status cluster_of_ranks(const int *node_ranks, int num_nodes, const char *k
         }
     if (rc == OK && num < cluster->num_devices) {
         cluster->num_devices = num;
-        snprintf(cluster->name, sizeof cluster->name, "%d ranks on %d nodes", num, num_nodes);
+        snprintf(cluster->name, sizeof cluster->name, "%s on %s", COUNT_TEXT(num, "rank"),
+                 COUNT_TEXT(num_nodes, "node"));
     }
     return rc;
 }
@@ -159,7 +160,8 @@ enum status cluster_set_nodes(struct cluster *cluster, int num_nodes, struct err
     }
     for (int n = 0; n < num_nodes; n++)
         got.uplink_bytes_per_s[n] = cluster->uplink_bytes_per_s[0];
-    snprintf(got.name, sizeof got.name, "%d nodes of %.40s", num_nodes, cluster->name);
+    snprintf(got.name, sizeof got.name, "%s of %.40s", COUNT_TEXT(num_nodes, "node"),
+             cluster->name);
     cluster_clear(cluster);
     *cluster = got;
     return OK;

@@ -76,7 +76,8 @@ enum status cut_plan(const struct setting *setting, struct plan *plan, struct er
         goto out;
     }
     if (S > items) {
-        rc = err_set(err, ERR_INFEASIBLE, "cannot cut %d items into %d stages", items, S);
+        rc = err_set(err, ERR_INFEASIBLE, "cannot cut %s into %s", COUNT_TEXT(items, "item"),
+                     COUNT_TEXT(S, "stage"));
         goto out;
     }
     const int classes = classify(setting->cluster, plan, class_of_stage, stage_of_class);

@@ -23,8 +23,8 @@ enum status cut_check_counts(int num_items, int num_stages, struct err *err)
     if (num_items < 1 || num_items > ITEMS_MAX)
         return err_set(err, ERR_INPUT, "items must be 1..%d, got %d", ITEMS_MAX, num_items);
     if (num_stages > num_items)
-        return err_set(err, ERR_INFEASIBLE, "cannot cut %d items into %d stages", num_items,
-                       num_stages);
+        return err_set(err, ERR_INFEASIBLE, "cannot cut %s into %s", COUNT_TEXT(num_items, "item"),
+                       COUNT_TEXT(num_stages, "stage"));
     return OK;
 }
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/units.h"
+
 #define ITEMS_MAX (1 << 20)
 
 static enum status check_item(const char *name, const struct item *item, int index, struct err *err)
@@ -156,9 +158,8 @@ static enum status check_times(const struct model *model, int item, const char *
         if (row->fwd_ns < last->fwd_ns || row->bwd_input_ns < last->bwd_input_ns ||
             row->bwd_weight_ns < last->bwd_weight_ns)
             return err_set(err, ERR_INPUT,
-                           "model '%s': item '%s': times of '%s': %lld samples must take no less "
-                           "than %s",
-                           model->name, name, kind, (long long)row->samples,
+                           "model '%s': item '%s': times of '%s': %s must take no less than %s",
+                           model->name, name, kind, COUNT_TEXT(row->samples, "sample"),
                            r ? "fewer samples" : "0 ns");
     }
     return OK;

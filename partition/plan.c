@@ -103,8 +103,8 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
         return err_set(err, ERR_INFEASIBLE, "plan: schedule %s has 2 chunks a rank, got %d",
                        schedule_kind_name(plan->schedule), plan->chunks);
     if (plan->num_stages > model->num_items)
-        return err_set(err, ERR_INFEASIBLE, "cannot cut %d items into %d stages", model->num_items,
-                       plan->num_stages);
+        return err_set(err, ERR_INFEASIBLE, "cannot cut %s into %s",
+                       COUNT_TEXT(model->num_items, "item"), COUNT_TEXT(plan->num_stages, "stage"));
     const enum status rc = check_expert(plan, model, err);
     if (rc != OK)
         return rc;

@@ -400,8 +400,9 @@ static enum status check(const struct planner_problem *problem,
         options->chunks < 0)
         return err_set(err, ERR_INPUT, "planner: a count is negative");
     if (options->num_ranks > model->num_items)
-        return err_set(err, ERR_INFEASIBLE, "cannot cut %d items into %d stages", model->num_items,
-                       options->num_ranks);
+        return err_set(err, ERR_INFEASIBLE, "cannot cut %s into %s",
+                       COUNT_TEXT(model->num_items, "item"),
+                       COUNT_TEXT(options->num_ranks, "stage"));
     if (options->num_ranks > problem->setting.cluster->num_devices)
         return err_set(err, ERR_INFEASIBLE, "a pipeline of %d does not fit %d devices",
                        options->num_ranks, problem->setting.cluster->num_devices);

@@ -101,6 +101,8 @@ const char *format_bytes(int64_t bytes, char *buf, size_t size);
 const char *format_speed(double ratio, char *buf, size_t size);
 /* "1 rank", "2 ranks". */
 const char *format_count(int64_t n, const char *noun, char *buf, size_t size);
+/* That in storage of the enclosing block, as an argument of a printf. */
+#define COUNT_TEXT(n, noun) format_count((n), (noun), (char[64]){0}, 64)
 
 #ifdef __cplusplus
 }

@@ -161,7 +161,7 @@ static enum status list_devices(const struct json *array, const struct figures *
             apply_device(whole, &cluster->devices[i]);
             apply_device(&each[i], &cluster->devices[i]);
         }
-        snprintf(cluster->name, sizeof cluster->name, "%d devices", n);
+        snprintf(cluster->name, sizeof cluster->name, "%s", COUNT_TEXT(n, "device"));
         if (!cluster->uplink_bytes_per_s)
             rc = err_nomem(err);
     }

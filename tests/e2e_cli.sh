@@ -180,7 +180,7 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     verify "and no rank of it is killed" not_killed
     launcher() { printf '#!/bin/sh\n%s\n' "$1" >"$tmp/launcher" && chmod +x "$tmp/launcher"; }
     launcher 'shift 2 && exec "$@"'
-    one_line "a launcher of another MPI, whose ranks are each alone" 3 '2 ranks were asked for, MPI knows 1' \
+    one_line "a launcher of another MPI, whose ranks are each alone" 3 '2 ranks asked for, MPI knows 1' \
         env ELAPSE_MPIRUN="$tmp/launcher" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/alone"
     launcher 'exit 1'
     one_line "a launcher that fails without a word" 3 "launcher' ended train with exit code 1" \

@@ -49,6 +49,17 @@ report $? "--help=rows: every line is of a known kind" <"$tmp/rows.bad"
 diff <(awk -F'\t' '$1 == "key" { print $2 }' "$tmp/rows" | sort) <(section job keys: | sort) >"$tmp/keys.diff"
 report $? "its keys are those of the topic job" <"$tmp/keys.diff"
 
+# A reader that leaves at once is no error of any command.
+piped=""
+for command in "" $(awk -F'\t' '$1 == "command" { print $2 }' "$tmp/rows"); do
+    for form in "$command --help" "$command --help=rows" "help $command"; do
+        "$elapse" $form 2>"$tmp/err" | true
+        [ "${PIPESTATUS[0]}" -eq 0 ] && [ ! -s "$tmp/err" ] || piped+="$form: $(cat "$tmp/err")"$'\n'
+    done
+done
+[ -z "$piped" ]
+report $? "help into a closed pipe is no error" <<<"$piped"
+
 # What the programs were built from.
 for program in "$elapse" "$elapse-exec"; do
     name=$(basename "$program")

@@ -33,7 +33,7 @@ check "profiles: import json" "$elapse" profiles import "$tmp/mine.json"
 check "profiles: json round-trips" bash -c '"$1" profiles export mine | cmp - "$2"' _ "$elapse" "$tmp/mine.json"
 "$elapse" profiles export mine --csv -o "$tmp/mine.csv"
 check "profiles: import csv under a name" "$elapse" profiles import "$tmp/mine.csv" --name copy
-expect "profiles: diff finds nothing" 0 '^0 rows differ' "$elapse" profiles diff mine copy
+expect "profiles: diff finds nothing" 0 '^rows that differ: 0 ' "$elapse" profiles diff mine copy
 expect "profiles: diff in json" 0 '"changed":0,"only_first":0,"only_second":0' \
     "$elapse" profiles diff mine copy --json
 expect "profiles: a taken name is refused" 2 "profile 'mine' is already in store" \
@@ -45,7 +45,7 @@ check "profiles: bad imports change nothing" bash -c '"$1" profiles export mine 
 sed -e '0,/"median_ns":[^,]*/s//"median_ns": 88380.5/' -e '0,/"p90_ns":[^,]*/s//"p90_ns": 88381/' \
     "$tmp/mine.json" >"$tmp/newer.json"
 check "profiles: replace" "$elapse" profiles import "$tmp/newer.json" --replace
-expect "profiles: diff shows the changed row" 0 '^1 rows differ' "$elapse" profiles diff mine copy
+expect "profiles: diff shows the changed row" 0 '^rows that differ: 1 ' "$elapse" profiles diff mine copy
 for bytes in 300 400; do
     printf '%s\n' table,name,source,device_kind profile,memory-$bytes,measured,cpu table,what,predicted_bytes,measured_bytes \
         memory_use,stash,500,$bytes >"$tmp/memory.csv"

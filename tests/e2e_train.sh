@@ -93,7 +93,7 @@ limited() {
     for pid in $(ranks_below $1); do prlimit --pid "$pid" --fsize=60000; done
     wait $1
     [ $? -eq 3 ] && says limited "^elapse: cannot write '.*/metrics.jsonl': File too large$" &&
-        says limited "^hint: [0-9]* steps are saved" && "$elapse" checkpoint verify "$tmp/limited" &&
+        says limited "^hint: saved: [0-9]* step" && "$elapse" checkpoint verify "$tmp/limited" &&
         [ -z "$(find "$tmp/limited" -name '*.tmp*')" ] || { cat "$tmp/limited.err"; false; }
 }
 verify "a limit on file sizes: the weights are saved, and nothing half" limited $!

@@ -150,7 +150,7 @@ static void greedy__refuses_bad_input(void **state)
                      ERR_INPUT);
     assert_int_equal(balance_greedy(BALANCER_RELEASED, good, 2, 1, 2, count, stage, &err),
                      ERR_INFEASIBLE);
-    assert_string_equal(err.msg, "cannot cut 1 items into 2 stages");
+    assert_string_equal(err.msg, "cannot cut 1 item into 2 stages");
     assert_int_equal(balance_greedy(BALANCER_PAPER, good, 2, 0, 3, count, stage, NULL),
                      ERR_INFEASIBLE);
     assert_int_equal(balance_compress(BALANCER_RELEASED, good, 2, 2, 1, &stages, NULL),

@@ -196,7 +196,7 @@ static void run_files_step__waits_for_no_lock_and_loses_no_row(void **state)
         assert_int_equal(json_get(summary, "record_note") != NULL, kept);
         if (kept)
             assert_non_null(strstr(json_string(json_get(summary, "record_note")),
-                                   "600 rows are in run-waiting.db"));
+                                   "600 rows in run-waiting.db"));
         assert_int_equal(access(waiting, F_OK) == 0, kept);
         assert_int_equal(store_open(kept ? waiting : db, STORE_READ, &store, &err), OK);
         assert_int_equal(record_read_steps(store, 1, &rows, &n, &err), OK);

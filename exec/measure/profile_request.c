@@ -57,9 +57,10 @@ static enum status print(const struct profile_request *q, const struct profile *
         rc = json_write(root, false, stdout, err);
         json_free(root);
     } else {
-        printf("profile %s: %d rows (%d layers, %d links) into %s\n"
+        printf("profile %s: %s (%s, %s) into %s\n"
                "spread (p90 - p10) / median of layers: mean %.1f %%, worst %.1f %%\n",
-               profile->info.name, rows, profile->num_layers, profile->num_links,
+               profile->info.name, COUNT_TEXT(rows, "row"),
+               COUNT_TEXT(profile->num_layers, "layer"), COUNT_TEXT(profile->num_links, "link"),
                json_string(json_get(run, "db")), 100 * noise.mean, 100 * noise.worst);
     }
     if (rc == OK && noise.mean > PROFILE_NOISY)

@@ -107,7 +107,7 @@ void report_verdicts(const struct json *answer, const char *dir, FILE *out)
         if (!json_true(json_get(file, "ok")))
             fprintf(out, "%s\n", json_string(json_get(file, "reason")));
     if (json_true(json_get(answer, "ok")))
-        fprintf(out, "'%s' is whole: %d files, step %.0f\n", dir, json_count(files),
+        fprintf(out, "'%s' is whole: %s, step %.0f\n", dir, COUNT_TEXT(json_count(files), "file"),
                 number(answer, "step"));
 }
 

@@ -9,6 +9,7 @@
 #include "exec/device/device_info.h"
 #include "exec/device/devices.h"
 #include "partition/lower.h"
+#include "partition/units.h"
 #include "profiles/plan_json.h"
 #include "profiles/profile_cost.h"
 
@@ -48,9 +49,9 @@ enum status train_plan_check(const struct job *job, int num_ranks, struct err *e
             int wanted = job->elastic.num_stages ? job->elastic.stages[i] : k == AUTO ? 1 : k;
             int64_t least = (int64_t)wanted * (r == AUTO || i > 0 ? 1 : r);
             if (least > n) {
-                err_set(err, ERR_INPUT, "%s: %s %d needs %lld ranks, got %d", name,
+                err_set(err, ERR_INPUT, "%s: %s %d needs %s, got %d", name,
                         job->elastic.num_stages ? "elastic.stages" : "pipeline.num_stages", wanted,
-                        (long long)least, n);
+                        COUNT_TEXT(least, "rank"), n);
                 return use_ranks(err, least);
             }
             k = k == AUTO || wanted > k ? wanted : k;
@@ -78,8 +79,8 @@ enum status train_plan_check(const struct job *job, int num_ranks, struct err *e
     if (k == AUTO && r != AUTO)
         k = n / r;
     if (k > job->model.num_items)
-        return err_set(err, ERR_INFEASIBLE, "%s: cannot cut %d items into %d stages", name,
-                       job->model.num_items, k);
+        return err_set(err, ERR_INFEASIBLE, "%s: cannot cut %s into %s", name,
+                       COUNT_TEXT(job->model.num_items, "item"), COUNT_TEXT(k, "stage"));
     return OK;
 }
 

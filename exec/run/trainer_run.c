@@ -15,6 +15,7 @@
 #include "exec/run/trainer_setup.h"
 #include "exec/run/training_loop.h"
 #include "exec/save/weights_digest.h"
+#include "partition/units.h"
 
 /* Record the bytes that each rank holds under the last plan. A plan takes all its memory before its
  * first step, so this is the plan's peak. */
@@ -112,10 +113,8 @@ static enum status end_unwritten(struct trainer *t, bool *alone, struct err *err
         return OK;
     *alone = false;
     if (t->last_saved == t->progress.step)
-        err_hint(&why,
-                 "%lld steps are saved; with room to write, go on with: elapse train "
-                 "--resume %.120s",
-                 (long long)t->progress.step, t->out);
+        err_hint(&why, "saved: %s; with room to write, go on with: elapse train --resume %.120s",
+                 COUNT_TEXT(t->progress.step, "step"), t->out);
     return err_copy(err, &why);
 }
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/units.h"
+
 enum { PATIENCE_MS = 50, START_PATIENCE_MS = 2000, END_PATIENCE_MS = 2000 };
 
 /* Rows that were handed over in one call. */
@@ -192,11 +194,11 @@ void record_rows_finish(struct record_rows *rows, int64_t total_ns, int patience
     used = (size_t)snprintf(note, ROWS_NOTE_BYTES, "run.db is not whole (%.150s)",
                             *rows->why ? rows->why : err.msg);
     if (rows->num_aside > 0 && used < ROWS_NOTE_BYTES)
-        used += (size_t)snprintf(note + used, ROWS_NOTE_BYTES - used,
-                                 "; %lld rows are in run-waiting.db", (long long)rows->num_aside);
+        used += (size_t)snprintf(note + used, ROWS_NOTE_BYTES - used, "; %s in run-waiting.db",
+                                 COUNT_TEXT(rows->num_aside, "row"));
     if (rows->num_lost > 0 && used < ROWS_NOTE_BYTES)
-        snprintf(note + used, ROWS_NOTE_BYTES - used, "; %lld rows are lost",
-                 (long long)rows->num_lost);
+        snprintf(note + used, ROWS_NOTE_BYTES - used, "; %s lost",
+                 COUNT_TEXT(rows->num_lost, "row"));
 }
 
 void record_rows_free(struct record_rows *rows)
