@@ -41,6 +41,8 @@ static inline bool fail_malloc_done(void)
 
 #if defined(__GLIBC__) && !defined(FAIL_MALLOC)
 #define FAIL_MALLOC 1
+/* Shared libraries must call them, too, also where the compiler is told to hide symbols. */
+#define FAIL_MALLOC_EVERYWHERE __attribute__((visibility("default")))
 
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
@@ -54,17 +56,17 @@ static inline bool fail_malloc_now(void)
     return true;
 }
 
-void *malloc(size_t size)
+FAIL_MALLOC_EVERYWHERE void *malloc(size_t size)
 {
     return fail_malloc_now() ? NULL : __libc_malloc(size);
 }
 
-void *calloc(size_t count, size_t size)
+FAIL_MALLOC_EVERYWHERE void *calloc(size_t count, size_t size)
 {
     return fail_malloc_now() ? NULL : __libc_calloc(count, size);
 }
 
-void *realloc(void *old, size_t size)
+FAIL_MALLOC_EVERYWHERE void *realloc(void *old, size_t size)
 {
     return fail_malloc_now() ? NULL : __libc_realloc(old, size);
 }
