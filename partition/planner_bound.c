@@ -369,10 +369,12 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
     got.stages = calloc((size_t)plan->num_stages, sizeof *got.stages);
     got.parts = malloc((size_t)places * sizeof *got.parts);
     got.loads = malloc((size_t)plan->num_ranks * sizeof *got.loads);
+    got.tried =
+        malloc(((size_t)plan->num_ranks + 6 * (size_t)plan->num_stages) * sizeof *got.tried);
     if (schedule_v_shaped(plan->schedule))
         got.peel =
             malloc(2 * (size_t)plan->num_ranks * ((size_t)got.num_items + 1) * sizeof *got.peel);
-    if (!got.stages || !got.parts || !got.loads ||
+    if (!got.stages || !got.parts || !got.loads || !got.tried ||
         (schedule_v_shaped(plan->schedule) && !got.peel)) {
         rc = err_nomem(err);
         goto out;
@@ -423,6 +425,7 @@ void bound_shape_clear(struct bound_shape *shape)
     free(shape->stages);
     free(shape->parts);
     free(shape->loads);
+    free(shape->tried);
     free(shape->work);
     free(shape->peel);
     *shape = (struct bound_shape){0};

@@ -235,6 +235,7 @@ struct bound_shape {
     struct bound_stage *stages; /* owned, num_stages */
     struct bound_part *parts;   /* owned, scratch: chunks * copies entries */
     double *loads;              /* owned, scratch: num_ranks entries */
+    int *tried;                 /* owned, scratch: num_ranks + 6 * num_stages entries */
     /* Owned scratch of a V-shaped schedule, 2 * num_ranks * (num_items + 1) entries. NULL for other
      * schedules. */
     int *peel;

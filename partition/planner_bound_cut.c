@@ -8,6 +8,7 @@
  * bound_solve(). */
 #include <limits.h>
 #include <math.h>
+#include <string.h>
 
 #include "partition/planner_bound.h"
 #include "partition/units.h"
@@ -93,10 +94,11 @@ static int64_t rank_bound_ns(const struct bound_shape *shape, const struct bound
             if (!shape->split)
                 last_op += last->bwd_input[b] - last->bwd_input[from];
             int64_t bytes = table->grad_bytes[b] - table->grad_bytes[from], reduce = 0;
-            if (bytes > 0)
+            if (bytes > 0) {
+                const double ns = stage->allreduce_ns_per_byte * (double)bytes;
                 reduce = stage->allreduce_ns +
-                         (int64_t)fmin(stage->allreduce_ns_per_byte * (double)bytes,
-                                       (double)BOUND_MAX_TERM);
+                         (ns < (double)BOUND_MAX_TERM ? (int64_t)ns : BOUND_MAX_TERM);
+            }
             int64_t own = full->update[b] - full->update[from];
             tail = bound_min(tail, bound_max(0, reduce - last_op) + own);
             update = bound_mul_add(own, 1, update);
@@ -561,18 +563,48 @@ static bool balance_move(const struct bound_shape *shape, int *first_item, int f
     return false;
 }
 
+/* Whether a rank of stages [from, to] has changed after a time. */
+static bool changed_since(const struct bound_shape *shape, const int *changed, int from, int to,
+                          int time)
+{
+    for (int s = from; s <= to; s++)
+        if (changed[shape->stages[s].rank] > time)
+            return true;
+    return false;
+}
+
+/* A move that failed fails again until one of its ranks changes, so it is not tried before. Times
+ * count the moves that were made: changed[r] is that of rank r's last one, tried[] that of a move's
+ * last attempt. */
 void bound_balance(const struct bound_shape *shape, int *first_item)
 {
     const int S = shape->num_stages;
     const double unit_ns = fmax((double)bound_of_cut(shape, first_item), 1);
-    for (int r = 0; r < shape->num_ranks; r++)
+    int *tried = shape->tried, *changed = tried + 6 * (ptrdiff_t)S, time = 1;
+    memset(tried, 0, 6 * (size_t)S * sizeof *tried);
+    for (int r = 0; r < shape->num_ranks; r++) {
         shape->loads[r] = rank_load(shape, first_item, r, unit_ns);
+        changed[r] = time;
+    }
     bool better = true;
     for (int round = 0; better && round < 4 * S; round++) {
         better = false;
-        for (int width = 1; width <= 3; width++)
-            for (int s = 1; s + width <= S; s++)
-                better |= balance_move(shape, first_item, s, s + width - 1, -1, unit_ns) ||
-                          balance_move(shape, first_item, s, s + width - 1, 1, unit_ns);
+        for (int width = 1; width <= 3; width++) {
+            for (int s = 1; s + width <= S; s++) {
+                bool moved = false;
+                for (int up = 0; up < 2 && !moved; up++) {
+                    int *last = &tried[2 * ((width - 1) * S + s) + up];
+                    const int to = s + width - 1;
+                    if (!changed_since(shape, changed, s - 1, to, *last))
+                        continue;
+                    moved = balance_move(shape, first_item, s, to, up ? 1 : -1, unit_ns);
+                    *last = time;
+                    time += moved;
+                    for (int t = s - 1; moved && t <= to; t++)
+                        changed[shape->stages[t].rank] = time;
+                }
+                better |= moved;
+            }
+        }
     }
 }
