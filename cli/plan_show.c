@@ -264,7 +264,17 @@ void plan_show_print_others(const struct planner_result *result)
     }
     if (result->num_layouts > 1)
         print_layouts(result);
-    printf("\npipeline lengths%s\n", result->num_layouts > 1 ? " of the chosen layout" : "");
+    /* The search ranks without shared links; so does this list, also where the event engine judged
+     * the best plans. */
+    bool judged = false;
+    double chosen = result->samples_per_s;
+    for (int i = 0; i < result->num_best; i++)
+        judged = judged || result->best[i].judged_ns > 0;
+    for (int i = 0; i < result->num_lengths; i++)
+        if (result->lengths[i].verdict == PLANNER_CHOSEN)
+            chosen = result->lengths[i].samples_per_s;
+    printf("\npipeline lengths%s%s\n", result->num_layouts > 1 ? " of the chosen layout" : "",
+           judged ? ", samples/s before links are shared" : "");
     for (int i = 0; i < result->num_lengths; i++) {
         const struct planner_length *length = &result->lengths[i];
         printf("%4d ", length->num_ranks);
@@ -277,8 +287,7 @@ void plan_show_print_others(const struct planner_result *result)
             break;
         case PLANNER_BOUND:
             printf("slower: cannot exceed %.1f samples/s",
-                   length->bound_per_s < result->samples_per_s ? length->bound_per_s
-                                                               : result->samples_per_s);
+                   length->bound_per_s < chosen ? length->bound_per_s : chosen);
             break;
         case PLANNER_MEMORY:
             printf("does not fit the memory");
