@@ -77,6 +77,32 @@ static void job_load__reads_job_of_design(void **state)
     job_clear(&job);
 }
 
+static void job_load__freezes_safely_where_no_policy_is_named(void **state)
+{
+    static const char plain[] = "{\"model\": \"vit-b16\", \"data\": {\"train_samples\": 1000}}";
+    static const struct {
+        const char *set;
+        enum freeze_policy policy;
+        double alpha;
+    } cases[] = {
+        {"name=x",                    FREEZE_NONE,        1.0 / 3},
+        {"freeze.record=true",        FREEZE_NONE,        1.0 / 3},
+        {"freeze.max_loss=2",         FREEZE_SAFE,        0.5    },
+        {"freeze.min_active=1",       FREEZE_SAFE,        0.5    },
+        {"freeze.alpha=1/5",          FREEZE_SAFE,        0.2    },
+        {"freeze.policy=safe",        FREEZE_SAFE,        0.5    },
+        {"freeze.policy=closed-form", FREEZE_CLOSED_FORM, 1.0 / 3},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job job = {0};
+        load(file_with("job.json", plain), &cases[i].set, 1, &job);
+        assert_int_equal(job.freeze.policy, cases[i].policy);
+        assert_true(job.freeze.alpha == cases[i].alpha);
+        job_clear(&job);
+    }
+}
+
 static void job_load__applies_overrides_in_order(void **state)
 {
     (void)state;
@@ -610,6 +636,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(job_load__reads_job_of_design),
+        cmocka_unit_test(job_load__freezes_safely_where_no_policy_is_named),
         cmocka_unit_test(job_load__applies_overrides_in_order),
         cmocka_unit_test(job_json__gives_the_same_job_when_loaded_again),
         cmocka_unit_test(job_load__names_file_key_value_and_limit_when_refusing),
