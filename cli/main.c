@@ -1,5 +1,6 @@
 /* cli/main.c - `elapse`: finds the subcommand in the table, runs it, and turns its error into one
  * line on stderr (and a hint) and an exit code. No other file of the program chooses exit codes. */
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -144,7 +145,9 @@ int main(int argc, char **argv)
     enum status rc = run(argc, argv, &err);
     /* fflush() succeeds if an earlier write failed, so ask ferror() too. */
     const bool failed = fflush(stdout) != 0 || ferror(stdout);
-    if (failed && (rc == OK || rc == ERR_SYSTEM) && reader_has_gone())
+    /* Files named /dev/stdout end so, too. */
+    const bool pipe_closed = rc == ERR_SYSTEM && strstr(err.msg, strerror(EPIPE)) != NULL;
+    if ((failed || pipe_closed) && (rc == OK || rc == ERR_SYSTEM) && reader_has_gone())
         return EXIT_SUCCESS;
     if (failed && rc == OK)
         rc = err_set(&err, ERR_SYSTEM, "cannot write to standard output");

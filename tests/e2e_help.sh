@@ -57,8 +57,10 @@ for command in "" $(awk -F'\t' '$1 == "command" { print $2 }' "$tmp/rows"); do
         [ "${PIPESTATUS[0]}" -eq 0 ] && [ ! -s "$tmp/err" ] || piped+="$form: $(cat "$tmp/err")"$'\n'
     done
 done
+"$elapse" report examples/paper/vit.json -o /dev/stdout 2>"$tmp/err" | true
+[ "${PIPESTATUS[0]}" -eq 0 ] && [ ! -s "$tmp/err" ] || piped+="report: $(cat "$tmp/err")"
 [ -z "$piped" ]
-report $? "help into a closed pipe is no error" <<<"$piped"
+report $? "help and a report into a closed pipe are no error" <<<"$piped"
 
 # What the programs were built from.
 for program in "$elapse" "$elapse-exec"; do
