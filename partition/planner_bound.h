@@ -73,6 +73,12 @@ static inline int64_t bound_max(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* a + b for terms of at most BOUND_MAX_TERM, or a few of them, saturated. */
+static inline int64_t bound_add(int64_t a, int64_t b)
+{
+    return bound_min(add_saturated(a, b), BOUND_MAX_TERM);
+}
+
 /* a * b + c for terms >= 0, saturated. */
 static inline int64_t bound_mul_add(int64_t a, int64_t b, int64_t c)
 {

@@ -21,15 +21,21 @@ static int64_t ops_of_stage(bool active)
     return active ? 2 : 1;
 }
 
+/* What n ops take beside their passes, which is mostly nothing. */
+static int64_t all_ops_ns(const struct bound_shape *shape, int64_t n)
+{
+    return shape->op_ns == 0 ? 0 : bound_mul_add(n, shape->op_ns, 0);
+}
+
 static int64_t work_ns(const struct bound_shape *shape, const struct bound_stage *stage, int t,
                        int a, int b)
 {
     const int64_t ops = ops_of_stage(b > shape->table->num_frozen_items),
-                  ops_ns = bound_mul_add(ops * shape->num_microbatches, shape->op_ns, 0);
+                  ops_ns = all_ops_ns(shape, ops * shape->num_microbatches);
     if (shape->work)
         return bound_min(shape->work[b] - shape->work[a] + ops_ns, BOUND_MAX_TERM);
     return bound_mul_add(bound_once_ns(stage->full[t], a, b), shape->num_microbatches - 1,
-                         bound_mul_add(1, ops_ns, bound_once_ns(stage->last[t], a, b)));
+                         bound_add(ops_ns, bound_once_ns(stage->last[t], a, b)));
 }
 
 /* Times before and after the ops of a rank, in ns, for a lowest stage s that begins at item a.
@@ -43,7 +49,7 @@ static struct edges rank_edges(const struct bound_shape *shape, int s, int a)
 {
     const struct bound_stage *stage = &shape->stages[s];
     const int nf = shape->table->num_frozen_items;
-    const int64_t ops_ns = bound_mul_add(s, shape->op_ns, 0);
+    const int64_t ops_ns = all_ops_ns(shape, s);
     const struct bound_times *ff = shape->fill_full, *fl = shape->fill_last;
     struct edges got = {.base = shape->before_ns + stage->hop_act_ns + ops_ns};
     if (ff) {
@@ -86,9 +92,9 @@ static int64_t rank_bound_ns(const struct bound_shape *shape, const struct bound
         int64_t work = 0, halves = 0, update = 0, tail = INT64_MAX;
         for (int i = 0; i < num_parts; i++) {
             const int b = parts[i].b, from = parts[i].a;
-            work = bound_mul_add(work_ns(shape, stage, t, from, b), 1, work);
+            work = bound_add(work_ns(shape, stage, t, from, b), work);
             if (shape->split)
-                halves = bound_mul_add(halves_ns(shape, stage, t, from, b), 1, halves);
+                halves = bound_add(halves_ns(shape, stage, t, from, b), halves);
             /* Any stage of the rank may run the rank's last backward, so the least tail counts. */
             int64_t last_op = last->bwd_weight[b] - last->bwd_weight[from] + shape->op_ns;
             if (!shape->split)
@@ -101,13 +107,13 @@ static int64_t rank_bound_ns(const struct bound_shape *shape, const struct bound
             }
             int64_t own = full->update[b] - full->update[from];
             tail = bound_min(tail, bound_max(0, reduce - last_op) + own);
-            update = bound_mul_add(own, 1, update);
+            update = bound_add(own, update);
         }
         if (shape->split)
-            bound = bound_max(bound, bound_mul_add(halves, 1, edges.base + edges.drain_in));
+            bound = bound_max(bound, bound_add(halves, edges.base + edges.drain_in));
         else
-            bound = bound_max(bound, bound_mul_add(work, 1, edges.base + edges.drain));
-        bound = bound_max(bound, bound_mul_add(work, 1, edges.base + bound_max(tail, update)));
+            bound = bound_max(bound, bound_add(work, edges.base + edges.drain));
+        bound = bound_max(bound, bound_add(work, edges.base + bound_max(tail, update)));
     }
     return bound;
 }
@@ -126,7 +132,7 @@ static int64_t rank_need_bytes(const struct bound_shape *shape, const struct bou
         const int a = parts[i].a, b = parts[i].b;
         const int64_t stash = shape->stash_bytes[b] - shape->stash_bytes[a];
         const int64_t live = stage->live;
-        fixed = bound_mul_add(bound_fixed_bytes(table, a, b, shape->num_holders), 1, fixed);
+        fixed = bound_add(bound_fixed_bytes(table, a, b, shape->num_holders), fixed);
         if (!shape->recompute) {
             int64_t samples = live < shape->num_microbatches ? bound_mul_add(live, size, 0)
                                                              : bound_mul_add(live - 1, size, last);
@@ -140,11 +146,11 @@ static int64_t rank_need_bytes(const struct bound_shape *shape, const struct bou
             const int64_t whole =
                 bound_mul_add(stash, shape->num_microbatches > 1 ? size : last, 0);
             if (parts[i].stage >= shape->num_stages - shape->num_ranks / shape->copies)
-                moment = bound_mul_add(whole, 1, moment);
+                moment = bound_add(whole, moment);
             most = bound_max(most, whole);
         }
     }
-    return bound_mul_add(bound_max(moment, most), 1, fixed);
+    return bound_add(bound_max(moment, most), fixed);
 }
 
 static bool rank_fits(const struct bound_shape *shape, const struct bound_part *parts,
@@ -258,7 +264,7 @@ int64_t bound_average_ns(const struct bound_shape *shape)
             for (int s = 0; s < shape->num_stages; s++)
                 for (int t = 0; t < shape->stages[s].num_types; t++)
                     least = bound_min(least, work_ns(&bare, &shape->stages[s], t, i, i + 1));
-            total = bound_mul_add(least, 1, total);
+            total = bound_add(least, total);
         }
         total = bound_mul_add(shape->copies, total, 0);
         return bound_max(shape->before_ns + total / shape->num_ranks, shape->floor_ns);
@@ -272,7 +278,7 @@ int64_t bound_average_ns(const struct bound_shape *shape)
     int64_t fill = 0, drain = 0;
     for (int k = 1; k < shape->num_ranks; k++) {
         const int r = shape->copies == 1 ? k : shape->stages[k].rank;
-        fill = bound_mul_add(shape->fill_full->fwd[a + r] - shape->fill_full->fwd[a], 1, fill);
+        fill = bound_add(shape->fill_full->fwd[a + r] - shape->fill_full->fwd[a], fill);
         if (!shape->split)
             drain = bound_mul_add(
                 shape->fill_last->bwd_input[a + r] - shape->fill_last->bwd_input[a] +
@@ -282,8 +288,7 @@ int64_t bound_average_ns(const struct bound_shape *shape)
     /* After its work a rank waits for drain or runs its update. The larger sum counts. */
     int64_t update =
         bound_mul_add(shape->copies, shape->fill_full->update[b] - shape->fill_full->update[a], 0);
-    int64_t bound =
-        bound_mul_add(bound_max(drain, update), 1, bound_mul_add(work, 1, fill)) / shape->num_ranks;
+    int64_t bound = bound_add(bound_max(drain, update), bound_add(work, fill)) / shape->num_ranks;
     int64_t through = shape->fill_full->fwd[b] - shape->fill_full->fwd[a] +
                       shape->fill_last->bwd_input[b] - shape->fill_last->bwd_input[a] +
                       shape->stages[shape->num_stages - 1].hop_act_ns;
@@ -306,7 +311,7 @@ static bool ranks_fit(const struct bound_shape *shape)
         if (shape->stages[s].mem_bytes == INT64_MAX)
             return true;
         if (s < shape->num_ranks) /* stages 0..K-1 are on different ranks: count each rank once */
-            room = bound_mul_add(bound_max(shape->stages[s].mem_bytes, 0), 1, room);
+            room = bound_add(bound_max(shape->stages[s].mem_bytes, 0), room);
     }
     int64_t samples = shape->recompute ? shape->last_size : shape->size;
     if (table->problem->setting.model->per_microbatch)
@@ -366,7 +371,7 @@ static bool peel(const struct bound_shape *shape, int64_t limit_ns, int *first_i
     min_b[first] = n;
     int64_t bytes_left = 0;
     for (int r = 0; r < K; r++)
-        bytes_left = bound_mul_add(bound_max(shape->stages[r].mem_bytes, 0), 1, bytes_left);
+        bytes_left = bound_add(bound_max(shape->stages[r].mem_bytes, 0), bytes_left);
     for (int r = 0; r + 1 < K; r++) {
         int *next = min_b + (r + 1) * width;
         for (int a = first; a <= n; a++) {
