@@ -300,7 +300,8 @@ int freeze_safe_ask(const struct freeze *freeze, const struct freeze_history *hi
     if (row->num_candidates > 0) {
         const struct freeze_candidate *smallest = &row->candidates[0];
         const struct weight weight = weigh(history, row, smallest);
-        if (bound(freeze, &weight) <= freeze->spec->max_loss)
+        const double least = bound(freeze, &weight), budget = freeze->spec->max_loss;
+        if (least <= budget || least > FAR * budget) /* half as many layers would hardly do */
             return -1;
         next = now + (smallest->frozen - now) / 2;
     }
