@@ -62,13 +62,17 @@ fi
 calls() { awk -v p="$2" '$1 == p {print $2}' "$tmp/count/counts.$1"; } # RANK PLACE
 
 # --- one disturbance ------------------------------------------------------------------------------
-declare -A count=() slowest=() resumed=() anew=() same=()
+declare -A count=() slowest=() resumed=() anew=() missed=() same=()
 order=() failures=0 number=0
 note() { # NAME ENDED_MS HOW SAME: into the table
-    [ -n "${count[$1]:-}" ] || { order+=("$1"); count[$1]=0 slowest[$1]=0 resumed[$1]=0 anew[$1]=0 same[$1]=0; }
+    [ -n "${count[$1]:-}" ] || { order+=("$1"); count[$1]=0 slowest[$1]=0 resumed[$1]=0 anew[$1]=0 missed[$1]=0 same[$1]=0; }
     count[$1]=$((${count[$1]} + 1))
     [ "$2" -le "${slowest[$1]}" ] || slowest[$1]=$2
-    case $3 in resumed) resumed[$1]=$((${resumed[$1]} + 1)) ;; anew) anew[$1]=$((${anew[$1]} + 1)) ;; esac
+    case $3 in
+    resumed) resumed[$1]=$((${resumed[$1]} + 1)) ;;
+    anew) anew[$1]=$((${anew[$1]} + 1)) ;;
+    missed) missed[$1]=$((${missed[$1]} + 1)) ;;
+    esac
     same[$1]=$((${same[$1]} + $4))
 }
 failed() { # NAME WHY
@@ -119,10 +123,11 @@ go_on() {
     rc=$?
     if [ $rc -eq 0 ]; then
         how=resumed
-        struck || how=undisturbed
+        struck || how=missed # it had ended before its moment
     elif has_checkpoint; then
         line=$(sed -n 's/^hint: .*go on with: \(elapse train --resume .*\)$/\1/p' "$dir/err" | tail -1)
-        if [ -z "$line" ] && [ $rc -ne 137 ]; then
+        # Without its launcher a rank may still finish the first checkpoint when the line has been printed.
+        if [ -z "$line" ] && [ $rc -ne 137 ] && [ "$(ls -d "$dir"/out/checkpoint-* | wc -l)" -gt 1 ]; then
             failed "$1" "exit $rc, a checkpoint, and no line that goes on"
         fi
         [[ $line = *" -n "* ]] || line="elapse train --resume $dir/out -n 2"
@@ -210,6 +215,7 @@ db.execute("BEGIN IMMEDIATE")
 time.sleep(300)
 PY
     holder=$!
+    echo "$holder $(date +%s%N)" >"$dir/struck"
     wait "$front" || failed "$name" "the run ended"
     kill "$holder"
     wait "$holder" 2>/dev/null
@@ -239,10 +245,11 @@ while :; do
     fi
 done
 
-printf '%-28s %5s %13s %8s %5s %10s\n' disturbance count 'ended within' resumed anew 'equal bits'
+printf '%-28s %5s %13s %8s %5s %7s %10s\n' disturbance count 'ended within' resumed anew missed 'equal bits'
 for name in "${order[@]}"; do
-    printf '%-28s %5d %11.1f s %8d %5d %10d\n' "$name" "${count[$name]}" \
-        "$(awk "BEGIN {print ${slowest[$name]} / 1000}")" "${resumed[$name]}" "${anew[$name]}" "${same[$name]}"
+    ended=-
+    [ "${slowest[$name]}" -eq 0 ] || ended=$(awk "BEGIN {printf \"%.1f s\", ${slowest[$name]} / 1000}")
+    printf '%-28s %5d %13s %8d %5d %7d %10d\n' "$name" "${count[$name]}" "$ended" "${resumed[$name]}" "${anew[$name]}" "${missed[$name]}" "${same[$name]}"
 done
 printf '%d disturbances, %d kills, %d failed\n' $number $kills $failures
 if [ $failures -eq 0 ]; then echo "ok - $number disturbed runs end with the weights of an undisturbed one"; fi
