@@ -16,7 +16,9 @@ enum { SWEEP = 3 }; /* repeats of a sweep */
 /* Micro-batches in flight while layers are measured: as many as make caches forget their stash, or
  * MAX_LIVE. What is saved with a single one in flight is measured apart. */
 enum { MIN_LIVE = 2, MAX_LIVE = 64 };
-static const int64_t far_bytes = 128 << 20;
+/* A cache has forgotten a stash when as many bytes were used since: on a device several times its
+ * cache, on a processor, whose last cache may be shared, FAR_BYTES. */
+enum { FAR_BYTES = 128 << 20, FAR_CACHES = 4 };
 enum { NEAR_PASSES = PASS_BWD_WEIGHT + 1 };
 /* Optimizer state tensors: 1 momentum, 2 Adam. */
 enum { MAX_STATES = 2 };
@@ -70,9 +72,15 @@ static int64_t stash_bytes(const struct layers *l, int size)
     return bytes * l->m->options->samples[size];
 }
 
+static int64_t far_bytes(const struct layers *l)
+{
+    const int64_t cache = l->m->cache_bytes;
+    return cache > 0 && cache < FAR_BYTES / FAR_CACHES ? FAR_CACHES * cache : FAR_BYTES;
+}
+
 static int live_of(const struct layers *l, int size)
 {
-    const int64_t live = far_bytes / (stash_bytes(l, size) + 1) + 1;
+    const int64_t live = far_bytes(l) / (stash_bytes(l, size) + 1) + 1;
     return live < MIN_LIVE ? MIN_LIVE : live > MAX_LIVE ? MAX_LIVE : (int)live;
 }
 
@@ -85,7 +93,7 @@ static int64_t stash_distance(const struct layers *l, int size, int live)
 /* Of a larger one not even a single micro-batch stays near. */
 static bool has_near(const struct layers *l, int size)
 {
-    return stash_distance(l, size, 1) < far_bytes;
+    return stash_distance(l, size, 1) < far_bytes(l);
 }
 
 static void clear(struct layers *l)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "exec/device/choices.h"
+#include "exec/device/cuda_load.h"
 #include "exec/device/devices.h"
 #include "exec/measure/measure_state.h"
 
@@ -127,6 +128,7 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
 {
     struct measure m = {.comm = comm, .cores = cores, .options = options};
     struct profile got = {.info = profile->info};
+    struct cuda_device gpu;
     enum status rc;
     const bool all_cores =
         comm->size > 1 && cores->at_hand > cores->threads && options->device == DEVICE_CPU;
@@ -136,6 +138,8 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
     job_defaults(&m.job);
     m.job.train.dtype = model->elem_bytes == 2 ? DTYPE_BF16 : DTYPE_FP32;
     m.job.train.dropout = options->dropout ? 0.1 : 0; /* the probability does not change the time */
+    if (options->device == DEVICE_CUDA && cuda_load_device_info(0, &gpu, NULL) == OK)
+        m.cache_bytes = gpu.l2_bytes;
     rc = model_copy(model, &m.job.model, err);
     for (int i = 0; i < options->num_samples; i++)
         m.most = options->samples[i] > m.most ? options->samples[i] : m.most;

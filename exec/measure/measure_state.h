@@ -16,6 +16,7 @@ struct measure {
     const struct measure_options *options;
     struct job job;
     struct backend *backend; /* of the present phase */
+    int64_t cache_bytes;     /* of the device's last cache; 0: not known, or a processor's */
     struct backend_event *from, *to;
     int64_t most; /* samples of the largest micro-batch; its content is below */
     float *images;

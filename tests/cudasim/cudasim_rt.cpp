@@ -9,6 +9,7 @@
  * any mode cudasim_hazard.cpp follows who comes before whom. Work that meets another process
  * (cudasim_nccl.cpp) may not be able to go on: then its stream stands still, and a thread tries
  * again, as the device goes on while the host does something else. */
+// clang-format off
 #include "tests/cudasim/cudasim.h"
 
 #include <signal.h>
@@ -35,6 +36,8 @@
 
 static const size_t HUGE_PAGE = 2u << 20, RED_ZONE = 256, ALIGN = 256;
 static const unsigned char RED = 0xa5;
+/* Small, so that the profiler needs few micro-batches in flight to leave it. */
+static const int L2_BYTES = 64 << 10;
 
 struct event_state {
     uint64_t recorded, done; /* numbers of its records: issued, reached */
@@ -637,9 +640,8 @@ static cudaError_t put(CUstream_st *s, work w)
         while (step(s))
             ;
     else if (stream_mode > 1)
-        for (unsigned i = chance(4); i > 0; i--) {
+        for (unsigned i = chance(4); i > 0; i--)
             step(streams[chance((unsigned)streams.size())]);
-        }
     return sticky;
 }
 
@@ -1174,7 +1176,7 @@ extern "C" cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *to, int de
     to->multiProcessorCount = num_sms();
     to->major = 9;
     to->minor = 0;
-    to->l2CacheSize = 4 << 20;
+    to->l2CacheSize = L2_BYTES;
     to->unifiedAddressing = 1;
     to->asyncEngineCount = 2;
     to->concurrentKernels = 1;
@@ -1212,7 +1214,7 @@ extern "C" cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr at
         *value = 228 * 1024;
         break;
     case cudaDevAttrL2CacheSize:
-        *value = 4 << 20;
+        *value = L2_BYTES;
         break;
     case cudaDevAttrWarpSize:
         *value = 32;
