@@ -220,8 +220,9 @@ static void record_rows_add__keeps_to_the_limit_of_rows_in_memory(void **state)
     struct record_rows *rows = NULL;
     struct store *backup = NULL;
     struct err err = {0};
-    struct op_row *ops = calloc(BATCH, sizeof *ops);
-    int64_t bytes = 0;
+    struct op_row *ops = calloc(BATCH, sizeof *ops), *read = NULL;
+    char note[ROWS_NOTE_BYTES];
+    int64_t bytes = 0, n = 0;
     (void)state;
     assert_non_null(mkdtemp(dir));
     snprintf(db, sizeof db, "%s/run.db", dir);
@@ -231,17 +232,23 @@ static void record_rows_add__keeps_to_the_limit_of_rows_in_memory(void **state)
     assert_int_equal(store_begin(backup, &err), OK);
     for (int64_t step = 0; bytes <= ROWS_WAIT_BYTES; step++) {
         assert_int_equal(access(waiting, F_OK), -1);
-        const int64_t n = step == 0 ? BATCH : ROWS_WAIT_BYTES / (int64_t)sizeof *ops - BATCH;
-        ops = realloc(ops, (size_t)(n + BATCH) * sizeof *ops);
-        for (int64_t i = 0; i < n; i++)
-            ops[i] = (struct op_row){.step = step, .start_ns = i, .end_ns = i + 1};
-        record_rows_add(rows, ROWS_OP, ops, step < 2 ? n : BATCH);
-        bytes += (step < 2 ? n : BATCH) * (int64_t)sizeof *ops;
+        const int64_t num = step == 0 ? BATCH : ROWS_WAIT_BYTES / (int64_t)sizeof *ops - BATCH;
+        ops = realloc(ops, (size_t)(num + BATCH) * sizeof *ops);
+        for (int64_t i = 0; i < num; i++)
+            ops[i] = (struct op_row){.step = step, .end_ns = 1, .op = {.microbatch = (int32_t)i}};
+        record_rows_add(rows, ROWS_OP, ops, step < 2 ? num : BATCH);
+        bytes += (step < 2 ? num : BATCH) * (int64_t)sizeof *ops;
     }
     assert_int_equal(access(waiting, F_OK), 0);
-    store_end(backup, OK, &err);
-    store_close(backup);
+    store_end(backup, OK, &err); /* then all of them come back */
+    record_rows_finish(rows, 1, 2000, note);
+    assert_string_equal(note, "");
+    assert_int_equal(access(waiting, F_OK), -1);
     record_rows_free(rows);
+    assert_int_equal(record_read_ops(backup, 1, &read, &n, &err), OK);
+    assert_int_equal(n * (int64_t)sizeof *ops, bytes);
+    free(read);
+    store_close(backup);
     free(ops);
     snprintf(command, sizeof command, "rm -r %s", dir);
     assert_int_equal(system(command), 0);

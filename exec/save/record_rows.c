@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "partition/units.h"
 
@@ -124,6 +125,57 @@ static void put_aside(struct record_rows *rows)
     }
 }
 
+/* Copy all rows of a kind from the second store into run.db. */
+static enum status copy_back(struct record_rows *rows, enum row_kind kind, struct err *err)
+{
+    struct store *from = rows->waiting, *to = rows->store;
+    void *got = NULL;
+    int64_t n = 0;
+    enum status rc = OK;
+    switch (kind) {
+    case ROWS_EPOCH:
+        rc = record_read_epochs(from, rows->waiting_id, (struct epoch_row **)&got, &n, err);
+        rc = rc == OK ? record_epochs(to, rows->run_id, got, n, err) : rc;
+        break;
+    case ROWS_STEP:
+        rc = record_read_steps(from, rows->waiting_id, (struct step_row **)&got, &n, err);
+        rc = rc == OK ? record_steps(to, rows->run_id, got, n, err) : rc;
+        break;
+    case ROWS_OP:
+        rc = record_read_ops(from, rows->waiting_id, (struct op_row **)&got, &n, err);
+        rc = rc == OK ? record_ops(to, rows->run_id, got, n, err) : rc;
+        break;
+    case ROWS_TRANSITION:
+        rc = record_read_transitions(from, rows->waiting_id, (struct transition_row **)&got, &n,
+                                     err);
+        rc = rc == OK ? record_transitions(to, rows->run_id, got, n, err) : rc;
+        break;
+    default:
+        rc = record_read_memory(from, rows->waiting_id, (struct device_memory_row **)&got, &n, err);
+        rc = rc == OK ? record_memory(to, rows->run_id, got, n, err) : rc;
+        break;
+    }
+    free(got);
+    return rc;
+}
+
+/* If run.db has everything else by now, copy the rows of the second store there, and remove it. If
+ * one kind cannot be written, all stay; a row that is in both is the same row. */
+static void bring_back(struct record_rows *rows)
+{
+    enum status rc = OK;
+    if (!rows->waiting || !rows->begun || rows->first)
+        return;
+    for (int kind = 0; rc == OK && kind < ROW_KINDS; kind++)
+        rc = copy_back(rows, (enum row_kind)kind, NULL);
+    if (rc != OK)
+        return;
+    store_close(rows->waiting);
+    rows->waiting = NULL;
+    rows->num_aside = 0;
+    unlink(rows->waiting_path);
+}
+
 enum status record_rows_open(const char *dir, const struct run_info *info,
                              struct record_rows **rows, struct err *err)
 {
@@ -185,6 +237,7 @@ void record_rows_finish(struct record_rows *rows, int64_t total_ns, int patience
     if (rows->begun) {
         if (!rows->first) /* otherwise the lock has been waited for */
             store_set_patience(rows->store, patience_ms);
+        bring_back(rows);
         rc = record_finish(rows->store, rows->run_id, total_ns, &err);
         store_set_patience(rows->store, PATIENCE_MS);
     }
@@ -209,6 +262,7 @@ void record_rows_free(struct record_rows *rows)
         flush(rows, END_PATIENCE_MS);
         put_aside(rows);
     }
+    bring_back(rows);
     store_close(rows->store);
     store_close(rows->waiting);
     free(rows->info.job_json);
