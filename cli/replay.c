@@ -191,6 +191,7 @@ enum status replay_read(const char *run_dir, struct replay *replay, struct err *
         (rc = plan_json_read(json_get(got.summary, "plan"), path, &got.job.model, &got.job.cluster,
                              &got.plan, err)) != OK)
         goto out;
+    got.plan.lagged = job_lags(&got.job);
     db = json_string(json_get(got.summary, "db"));
     got.db = db ? strdup(db) : NULL;
     if (db && !got.db) {

@@ -76,6 +76,7 @@ static enum status open_plan(struct subject *s, const struct json *root, struct 
                       s->options.overrides ? s->options.overrides->count : 0, &s->job, err);
     if (rc == OK)
         rc = plan_json_read(root, s->path, &s->job.model, &s->job.cluster, &s->given, err);
+    s->given.lagged = rc == OK && job_lags(&s->job);
     s->kind = SUBJECT_PLAN;
     return rc;
 }

@@ -323,6 +323,11 @@ int job_optim_bytes_per_param(const struct job *job)
     return 8;
 }
 
+bool job_lags(const struct job *job)
+{
+    return job->freeze.record || (job->freeze.policy == FREEZE_SAFE && job->freeze.max_loss > 0);
+}
+
 void job_clear(struct job *job)
 {
     free(job->path);

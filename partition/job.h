@@ -164,6 +164,8 @@ const char *optimizer_of_bytes(int bytes_per_param);
 
 /* Bytes of optimizer state per parameter: 0 SGD without momentum, 4 with, 8 AdamW and LAMB. */
 int job_optim_bytes_per_param(const struct job *job);
+/* Whether stages keep a copy of the weights that train, to measure evidence by (plan.lagged). */
+bool job_lags(const struct job *job);
 
 #ifdef __cplusplus
 }

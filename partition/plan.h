@@ -89,6 +89,7 @@ struct plan {
     bool clip;                 /* each step computes the global gradient norm (OP_NORM) */
     int optim_bytes_per_param; /* optimizer state: 0 plain SGD, 4 momentum, 8 Adam */
     bool canonical;            /* gradients are summed by a tree; its sums take memory (memory-1) */
+    bool lagged; /* stages keep the weights of a turn's begin beside the present ones */
     /* A prediction by the planner (planner.h) or the simulator; 0: not predicted. */
     int64_t step_ns;
     int64_t *memory_bytes; /* owned, num_ranks: peak of each rank's device; NULL: not predicted */

@@ -31,7 +31,8 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
                                         .bucket_bytes = job->pipeline.bucket_bytes,
                                         .clip = job_wants_norm(job),
                                         .optim_bytes_per_param = job_optim_bytes_per_param(job),
-                                        .canonical = job->train.reduction == REDUCTION_CANONICAL};
+                                        .canonical = job->train.reduction == REDUCTION_CANONICAL,
+                                        .lagged = job_lags(job)};
     bool choose_schedule = job->pipeline.schedule_auto || job->pipeline.schedule == SCHEDULE_AUTO;
     *options = (struct planner_options){
         .num_ranks = job->pipeline.num_stages,

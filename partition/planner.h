@@ -66,6 +66,7 @@ struct planner_problem {
     bool clip;
     int optim_bytes_per_param;
     bool canonical;     /* plan.canonical */
+    bool lagged;        /* plan.lagged */
     bool most_replicas; /* try only the largest possible R of each K */
     /* With a batch per pipeline and R > 1, a step has at most this many samples; 0: no limit. */
     int64_t most_samples;

@@ -74,6 +74,7 @@ static bool fixed_bytes(const struct bound_table *table, const struct item *item
         {copy,                                        SHARD_WEIGHTS                                       },
         {active ? model_grad_bytes(model) : 0,        SHARD_GRADIENTS                                     },
         {active ? problem->optim_bytes_per_param : 0, SHARD_OPTIMIZER                                     },
+        {active && problem->lagged ? 4 : 0,           SHARD_MODE_COUNT                                    }, /* nobody divides it */
     };
     *whole = *split = 0;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {

@@ -159,7 +159,8 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
                          .bucket_bytes = problem->bucket_bytes,
                          .clip = problem->clip,
                          .optim_bytes_per_param = problem->optim_bytes_per_param,
-                         .canonical = problem->canonical};
+                         .canonical = problem->canonical,
+                         .lagged = problem->lagged};
 }
 
 static int compare_judged(const void *left, const void *right)

@@ -90,7 +90,7 @@ static bool stage_pool(const struct model *model, const struct schedule *full,
     int64_t stash = 0, work = 0;
     bool fits = add_ok(*sum, stage->weight_bytes, sum) && add_ok(*sum, stage->frozen_bytes, sum) &&
                 add_ok(*sum, stage->grad_bytes, sum) && add_ok(*sum, stage->optim_bytes, sum) &&
-                add_ok(*sum, stage->tree_bytes, sum) &&
+                add_ok(*sum, stage->tree_bytes, sum) && add_ok(*sum, stage->lagged_bytes, sum) &&
                 work_bytes(model, stash_bytes, first, end, &work);
     for (int i = first; i < end && fits; i++) {
         if (i >= frozen)

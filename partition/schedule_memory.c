@@ -147,14 +147,14 @@ static enum status check_bytes(const struct schedule *full, const struct workloa
     for (int s = 0; s < full->num_stages; s++) {
         const struct stage_cost *stage = &w->stages[s];
         int64_t *sum = &fixed_bytes[full->rank_of_stage[s]], flow = 0;
-        bool fits = add_ok(*sum, stage->weight_bytes, sum) &&
-                    add_ok(*sum, stage->frozen_bytes, sum) &&
-                    add_ok(*sum, stage->grad_bytes, sum) && add_ok(*sum, stage->optim_bytes, sum) &&
-                    add_ok(*sum, stage->tree_bytes, sum) &&
-                    add_ok(stage->stash_bytes[MB_FULL], stage->input_bytes[MB_FULL], &flow) &&
-                    add_ok(flow, stage->copy_bytes[MB_FULL], &flow) &&
-                    add_ok(flow, stage->work_bytes[0][MB_FULL], &flow) &&
-                    add_ok(flow, stage->work_bytes[1][MB_FULL], &flow);
+        bool fits =
+            add_ok(*sum, stage->weight_bytes, sum) && add_ok(*sum, stage->frozen_bytes, sum) &&
+            add_ok(*sum, stage->grad_bytes, sum) && add_ok(*sum, stage->optim_bytes, sum) &&
+            add_ok(*sum, stage->tree_bytes, sum) && add_ok(*sum, stage->lagged_bytes, sum) &&
+            add_ok(stage->stash_bytes[MB_FULL], stage->input_bytes[MB_FULL], &flow) &&
+            add_ok(flow, stage->copy_bytes[MB_FULL], &flow) &&
+            add_ok(flow, stage->work_bytes[0][MB_FULL], &flow) &&
+            add_ok(flow, stage->work_bytes[1][MB_FULL], &flow);
         for (int i = w->out_first[s]; fits && i < w->out_first[s + 1]; i++)
             fits = add_ok(flow, w->edges[w->out_edge[i]].held_bytes[MB_FULL], &flow);
         fits = fits && mul_ok(flow, 2 * (int64_t)full->num_microbatches, &flow) &&

@@ -59,7 +59,8 @@
  * Memory. Every change happens at an op of the device, so the list alone gives the peak.
  *
  * memory-1  A rank always holds context, weights, gradients, optimizer state and, under a canonical
- *     reduction, the sums of gradients that wait for their neighbours in the tree. Weights are
+ *     reduction, the sums of gradients that wait for their neighbours in the tree. A run that
+ *     measures evidence holds the weights that train twice. Weights are
  *     trainable and frozen ones; rank 0 also holds those of a prefix outside the pipeline, for
  *     evaluation and for samples that the cache lacks. A table that the head shares has two
  *     gradients, both on the rank of the table and on that of the head.

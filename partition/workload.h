@@ -19,6 +19,9 @@ extern "C" {
 /* Index of figures per micro-batch: the last micro-batch may be smaller. */
 enum { MB_FULL, MB_LAST, MB_SIZES };
 
+/* Through this much memory a stage exchanges weights with their lagged copy, piece by piece. */
+enum { LAG_ROOM_BYTES = 1 << 18 };
+
 /* Times and bytes of one stage on one device. F keeps no stash where items are frozen or R runs
  * them again (PASS_FWD_NOGRAD). */
 struct stage_cost {
@@ -28,6 +31,7 @@ struct stage_cost {
     int64_t whole_batch_ns[2];              /* [0] Z, [1] P of OP_WHOLE_BATCH; stage 0 only */
     int64_t weight_bytes, frozen_bytes;     /* trainable and frozen parameters */
     int64_t grad_bytes, optim_bytes;
+    int64_t lagged_bytes;          /* the copy of a plan that is lagged, and LAG_ROOM_BYTES */
     int64_t tree_bytes;            /* ceil(log2 M) sums of gradients, for a canonical reduction */
     int64_t stash_bytes[MB_SIZES]; /* kept from F to B (W) */
     /* In use only while an op runs: [0] F R Z, [1] B I W (memory-4). */

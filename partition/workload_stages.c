@@ -95,6 +95,9 @@ static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage
            mul_ok(sums, model_grad_bytes(model), &sums) &&
            mul_ok(sums, depth, &stage->tree_bytes) &&
            mul_ok(trainable, plan->optim_bytes_per_param, &stage->optim_bytes);
+    if (fits && plan->lagged && trainable > 0) /* the copy is in fp32, and not sharded */
+        fits = mul_ok(trainable, 4, &stage->lagged_bytes) &&
+               add_to(&stage->lagged_bytes, LAG_ROOM_BYTES);
     if (!fits)
         return false;
     /* Masters beside narrow copies belong to the optimizer; alone they are what kernels read. */

@@ -453,7 +453,9 @@ enum status plan_json_load(const char *path, const struct job *job, const struct
         rc = plan_json_read(json, path, &job->model, cluster, plan, err);
     if (rc == OK)
         rc = check_job(path, job, plan, err);
-    if (rc != OK)
+    if (rc == OK)
+        plan->lagged = job_lags(job);
+    else
         plan_clear(plan);
     json_free(json);
     return rc;

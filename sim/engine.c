@@ -236,7 +236,7 @@ static void explain_memory(const struct step *step, int rank, const struct rank_
         const struct stage_cost *stage = &step->workload->stages[s];
         if (step->full->rank_of_stage[s] != rank)
             continue;
-        weights += stage->weight_bytes + stage->frozen_bytes;
+        weights += stage->weight_bytes + stage->frozen_bytes + stage->lagged_bytes;
         grads += stage->grad_bytes + stage->tree_bytes;
         optimizer += stage->optim_bytes;
     }

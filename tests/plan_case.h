@@ -138,6 +138,7 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
     p->clip = case_below(seed, 2);
     p->optim_bytes_per_param = 4 * (int)case_below(seed, 3);
     p->cache_write = case_below(seed, 2);
+    p->lagged = K % 2;
     if (case_below(seed, 3) > 0 && !copies) {
         p->frozen = (enum frozen_placement)(1 + case_below(seed, FROZEN_PLACEMENT_COUNT - 1));
         p->num_frozen_layers = 1 + (int)case_below(seed, 4);

@@ -10,6 +10,7 @@
 
 #include "exec/cpu/backend_cpu.h"
 #include "exec/stage/stage.h"
+#include "partition/workload.h"
 
 enum { OLD_SEED = 3, NEW_SEED = 4 };
 
@@ -69,6 +70,22 @@ static int check(int first, int end, int num_frozen, int from, int to)
     return swapped;
 }
 
+/* What memory-1 counts of a lagged plan: 4 bytes a weight that trains, and the room. Blocks of
+ * tensors are padded to 16 elements. */
+static void check_bytes(int first, int end, int num_frozen)
+{
+    struct stage *with = make(first, end, num_frozen, true);
+    struct stage *without = make(first, end, num_frozen, false);
+    const int64_t more = stage_bytes(with) - stage_bytes(without);
+    int64_t counted = 0;
+    for (int p = 0; p < stage_num_params(with); p++)
+        counted += stage_params(with)[p].frozen ? 0 : 4 * stage_params(with)[p].num_elems;
+    counted += counted > 0 ? LAG_ROOM_BYTES : 0;
+    assert_in_range(more, counted, counted + 64 * STAGE_ITEM_PARAMS * (end - first));
+    stage_free(with);
+    stage_free(without);
+}
+
 static void lag_swap__exchanges_a_range_of_items_at_every_cut(void **state)
 {
     (void)state;
@@ -104,6 +121,8 @@ static void lag_swap__exchanges_a_range_of_items_at_every_cut(void **state)
                     const int all =
                         check(0, cut, frozen, 0, items) + check(cut, items, frozen, 0, items);
                     assert_int_equal(low + high, all);
+                    check_bytes(0, cut, frozen);
+                    check_bytes(cut, items, frozen);
                     swapped += low;
                 }
         assert_true(swapped > 0);

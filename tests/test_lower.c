@@ -173,6 +173,8 @@ static void workload_build__sums_the_items_of_each_stage(void **state)
                     assert_int_equal(stage->grad_bytes, 4 * params);
                     assert_int_equal(stage->frozen_bytes, 4 * held);
                     assert_int_equal(stage->optim_bytes, p->optim_bytes_per_param * params);
+                    assert_int_equal(stage->lagged_bytes,
+                                     p->lagged && params > 0 ? 4 * params + LAG_ROOM_BYTES : 0);
                 }
             }
         }

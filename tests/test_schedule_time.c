@@ -582,8 +582,8 @@ static int64_t oracle_memory(const struct plan_case *c, int k)
     for (int s = 0; s < w->num_stages; s++) {
         if (w->rank_of_stage[s] == k) {
             const struct stage_cost *stage = &w->stages[s];
-            fixed +=
-                stage->weight_bytes + stage->frozen_bytes + stage->grad_bytes + stage->optim_bytes;
+            fixed += stage->weight_bytes + stage->frozen_bytes + stage->grad_bytes +
+                     stage->optim_bytes + stage->lagged_bytes;
         }
     }
     for (int64_t t = 0; t < list->num_ops; t++) {

@@ -26,8 +26,7 @@ enum status probe_open(struct trainer *t, struct err *err)
     const int64_t test = t->dataset.num_samples[SPLIT_TEST];
     struct probe *probe = &t->probe;
     int64_t num = job->freeze.probe;
-    const bool safe = job->freeze.policy == FREEZE_SAFE && job->freeze.max_loss > 0;
-    probe->on = t->trains && (job->freeze.record || safe);
+    probe->on = t->trains && job_lags(job);
     if (!probe->on)
         return OK;
     if (num > test)

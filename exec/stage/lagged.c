@@ -1,6 +1,7 @@
 /* exec/stage/lagged.c - the lagged copy of a stage's weights, and its exchange with the weights.
  *
- * The copy of an item is laid out as the item's weights are. Contents change places, not pointers,
+ * The copy of an item is laid out as the item's weights are, without a tied table that has frozen (as
+ * optimizer state is). Contents change places, not pointers,
  * because a captured graph of a device and the tied table keep their addresses. The head's own copy
  * of a tied table counts as item 0, where the table is, so that a range of items means the same at
  * every cut. */
@@ -8,8 +9,9 @@
 #include <string.h>
 
 #include "exec/stage/params.h"
+#include "partition/workload.h"
 
-enum { F32 = sizeof(float), SWAP_ELEMS = 1 << 16 };
+enum { F32 = sizeof(float), SWAP_ELEMS = LAG_ROOM_BYTES / F32 };
 
 enum status lagged_make(struct stage *stage, struct err *err)
 {
@@ -21,8 +23,8 @@ enum status lagged_make(struct stage *stage, struct err *err)
     if (!stage->lagged)
         return err_nomem(err);
     for (int i = 0; rc == OK && i < stage->num_items; i++)
-        if (!stage->layers[i].frozen && stage->weight_elems[i] > 0) {
-            rc = stage_grab_zeroed(stage, stage->weight_elems[i] * F32, &stage->lagged[i], err);
+        if (!stage->layers[i].frozen && stage->state_elems[i] > 0) {
+            rc = stage_grab_zeroed(stage, stage->state_elems[i] * F32, &stage->lagged[i], err);
             any = true;
         }
     if (rc == OK && any)
@@ -52,7 +54,7 @@ void stage_lag_take(struct stage *stage)
     struct backend *be = stage->spec.backend;
     for (int i = 0; stage->lagged && i < stage->num_items; i++)
         if (stage->lagged[i])
-            be->copy(be, stage->lagged[i], stage->weights[i], stage->weight_elems[i] * F32);
+            be->copy(be, stage->lagged[i], stage->weights[i], stage->state_elems[i] * F32);
 }
 
 static void exchange(struct stage *stage, float *a, float *b, int64_t num_elems)
