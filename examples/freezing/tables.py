@@ -68,7 +68,7 @@ def report(workload, runs):
         both = [s for s in own if ("static", s) in runs]
         cells = [f"{value(runs[arm, s]):.{digits}f}" if s in own else "-" for s in seeds]
         sign = -100 if language else 1
-        lost = [sign * (value(runs[arm, s]) / value(runs["static", s]) - 1) if language
+        lost = [0.0 + sign * (value(runs[arm, s]) / value(runs["static", s]) - 1) if language
                 else value(runs[arm, s]) - value(runs["static", s]) for s in both]
         faster = sum(seconds("static", s) for s in both) / sum(seconds(arm, s) for s in both) if both else None
         wall = sum(runs[arm, s]["train_s"] for s in own) / len(own)
