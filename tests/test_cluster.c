@@ -101,7 +101,8 @@ static void cluster_set_nodes__equals_the_text_with_that_number(void **state)
         assert_int_equal(cluster_parse("a100-2x4", &made, NULL), OK);
         assert_int_equal(cluster_parse(text, &parsed, NULL), OK);
         assert_int_equal(cluster_set_nodes(&made, counts[i], NULL), OK);
-        snprintf(text, sizeof text, "%d nodes of a100-2x4", counts[i]);
+        snprintf(text, sizeof text, "%d %s of a100-2x4", counts[i],
+                 counts[i] == 1 ? "node" : "nodes");
         assert_string_equal(made.name, text);
         assert_int_equal(made.num_nodes, parsed.num_nodes);
         assert_int_equal(made.num_devices, parsed.num_devices);
