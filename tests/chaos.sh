@@ -89,7 +89,8 @@ ranks_alive() {
     done
     false
 }
-has_checkpoint() { ls "$dir"/out/checkpoint-*/manifest.json 2>/dev/null | grep -qv '\.tmp'; }
+checkpoints() { ls "$dir"/out/checkpoint-*/manifest.json 2>/dev/null | grep -v '\.tmp'; }
+has_checkpoint() { [ -n "$(checkpoints)" ]; }
 
 # start ARGS: a run in the background, $front; its folder is $dir/out.
 start() {
@@ -127,7 +128,7 @@ go_on() {
     elif has_checkpoint; then
         line=$(sed -n 's/^hint: .*go on with: \(elapse train --resume .*\)$/\1/p' "$dir/err" | tail -1)
         # Without its launcher a rank may still finish the first checkpoint when the line has been printed.
-        if [ -z "$line" ] && [ $rc -ne 137 ] && [ "$(ls -d "$dir"/out/checkpoint-* | wc -l)" -gt 1 ]; then
+        if [ -z "$line" ] && [ $rc -ne 137 ] && [ "$(checkpoints | wc -l)" -gt 1 ]; then
             failed "$1" "exit $rc, a checkpoint, and no line that goes on"
         fi
         [[ $line = *" -n "* ]] || line="elapse train --resume $dir/out -n 2"
