@@ -22,10 +22,9 @@ export LSAN_OPTIONS=suppressions=$work/leak:print_suppressions=0
 export UBSAN_OPTIONS=$common:halt_on_error=1:print_stacktrace=1
 # Libraries that were compiled without the sanitizer look like races to it: OpenBLAS, Open MPI, SQLite. What
 # they call inside is not looked at. libarcher tells it when OpenMP's threads meet.
-export TSAN_OPTIONS=$common:suppressions=$work/race:ignore_noninstrumented_modules=1:halt_on_error=0:exitcode=66
+export TSAN_OPTIONS=$common:suppressions=$work/race:ignore_noninstrumented_modules=1:exitcode=66:allocator_may_return_null=1
 archer=$(find /usr/lib/llvm-* /usr/lib/x86_64-linux-gnu -name libarcher.so 2>/dev/null | head -1)
 [ "$kind" != thread ] || export OMP_TOOL_LIBRARIES=$archer
-export ELAPSE_SANITIZED=$kind
 rc=0
 ELAPSE_ONLY_BINARIES=1 TEST_GROUPS=all tests/run.sh "$@" || rc=1
 [ "${SHORT_RUNS:-1}" = 0 ] || tests/checkers/short_runs.sh || rc=1
