@@ -7,7 +7,8 @@
 #   RESULTS=FILE   where the lines go (default OUT/results.jsonl)
 #   WORKLOADS="vit vit-tuned minilm gpt gpt-kjv"   SEEDS="1 2 3 4 5"
 #   ARMS="static closed-1/3 closed-1/5 closed-1/2 gradient-norm plateau safe"
-#                  also table-0,0,3,5 (F by turn), closed-1/3-anneal, and ARM+KEY=VALUE (an override)
+#                  also table-0,0,3,5 (F by turn), closed-1/3-anneal, ARM+KEY=VALUE (an override), and
+#                  safe-NAME, to keep runs of another build (ELAPSE=FILE) apart
 #   CIFAR10=DIR SST2=DIR SHAKESPEARE=DIR MINILM=DIR   data and weights; a workload without them is left out
 #   RANKS=1        processes a run; with one, accuracy and loss are those of any K, and processor seconds
 #                  are the run's work alone, because no rank spins while it waits for another
@@ -120,6 +121,7 @@ of_arm() {
     startup) printf '%s\n' freeze.policy=none train.max_steps=1 ;; # what is no training: opening, evaluation
     closed-*-anneal) printf '%s\n' freeze.policy=closed-form "freeze.alpha=$(cut -d- -f2 <<<"$arm")" freeze.anneal=true ;;
     closed-*) printf '%s\n' freeze.policy=closed-form "freeze.alpha=${arm#closed-}" ;;
+    safe-*) echo "freeze.policy=safe" ;; # with ELAPSE, of another build
     table-*) printf '%s\n' freeze.policy=table "freeze.table=[${arm#table-}]" ;;
     *) echo "freeze.policy=$arm" ;;
     esac

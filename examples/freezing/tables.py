@@ -81,32 +81,41 @@ def report(workload, runs):
     print(f"\nF by epoch (seed {seeds[0]}): " + "; ".join(
         f"{arm} {' '.join(map(str, runs[arm, seeds[0]]['frozen']))}" for arm in arms
         if arm != "static" and (arm, seeds[0]) in runs) + ".")
-    safe = [runs["safe", s] for s in seeds if ("safe", s) in runs]
-    if safe:
-        verdict(summary, language)
-        print("\nsafe by seed: " + "; ".join(
-            f"{r['seed']}: F {' '.join(map(str, r['frozen']))}, evidence {100 * (r['probe_share'] or 0):.1f} % of the time"
-            for r in safe) + ".")
+    for arm in arms:
+        pairs = [(value(runs[arm, s]), value(runs[arm[:-7], s])) for s in seeds
+                 if arm.endswith("-anneal") and (arm, s) in runs and (arm[:-7], s) in runs]
+        if pairs:
+            more = [-100 * (a / b - 1) if language else a - b for a, b in pairs]
+            print(f"\n{arm} less {arm[:-7]}, paired: {' '.join(f'{v:+.2f}' for v in more)}, mean {mean(more):+.2f}, "
+                  f"interval {interval(more)}.")
+    for arm in arms:
+        own = [runs[arm, s] for s in seeds if (arm, s) in runs]
+        if not arm.startswith("safe") or arm not in summary:
+            continue
+        verdict(arm, summary, language)
+        print(f"\n{arm} by seed: " + "; ".join(
+            f"{r['seed']}: F {' '.join(map(str, r['frozen']))}, evidence {100 * (r['probe_share'] or 0):.1f} % of the wall time"
+            for r in own) + ".")
     print()
 
 
-def verdict(summary, language):
-    lost, saved, n = summary["safe"]
+def verdict(arm, summary, language):
+    lost, saved, n = summary[arm]
     unit = "% of the loss" if language else "points"
     width = half_width(lost)
     holds = mean(lost) >= -BUDGET
     sure = width is not None and mean(lost) - width >= -BUDGET
-    print(f"\nsafe against its budget of {BUDGET:g} {unit}, {n} seeds: {mean(lost):+.2f}, interval {interval(lost)}: "
+    print(f"\n{arm} against its budget of {BUDGET:g} {unit}, {n} seeds: {mean(lost):+.2f}, interval {interval(lost)}: "
           + ("within, the whole interval too" if holds and sure else "the mean is within, the interval is not" if holds
              else f"over by {-BUDGET - mean(lost):.2f}") + ".")
-    harmless = {arm: s for arm, s in summary.items() if is_fixed(arm) and mean(s[0]) >= -BUDGET}
+    harmless = {a: s for a, s in summary.items() if is_fixed(a) and mean(s[0]) >= -BUDGET}
     if not harmless:
         print("No fixed schedule that was run is harmless (mean loss within the budget).")
     else:
-        best = max(harmless, key=lambda arm: harmless[arm][1])
+        best = max(harmless, key=lambda a: harmless[a][1])
         keeps = saved / harmless[best][1] if harmless[best][1] > 0 else float("inf")
         print(f"The best harmless fixed schedule that was run, {best} ({harmless[best][2]} seeds), saves "
-              f"{100 * harmless[best][1]:.0f} % of the time, safe {100 * saved:.0f} %: it keeps {100 * keeps:.0f} %.")
+              f"{100 * harmless[best][1]:.0f} % of the time, {arm} {100 * saved:.0f} %: it keeps {100 * keeps:.0f} %.")
 
 
 def main():
