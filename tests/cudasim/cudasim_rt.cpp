@@ -9,7 +9,6 @@
  * any mode cudasim_hazard.cpp follows who comes before whom. Work that meets another process
  * (cudasim_nccl.cpp) may not be able to go on: then its stream stands still, and a thread tries
  * again, as the device goes on while the host does something else. */
-// clang-format off
 #include "tests/cudasim/cudasim.h"
 
 #include <signal.h>
@@ -640,8 +639,9 @@ static cudaError_t put(CUstream_st *s, work w)
         while (step(s))
             ;
     else if (stream_mode > 1)
-        for (unsigned i = chance(4); i > 0; i--)
+        for (unsigned i = chance(4); i > 0; i--) {
             step(streams[chance((unsigned)streams.size())]);
+        }
     return sticky;
 }
 
