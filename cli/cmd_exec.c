@@ -1,9 +1,9 @@
-/* cli/cmd_exec.c - the commands train, profile, eval, export and checkpoint: they start `elapse-exec` under
- * mpirun with the wanted number of ranks and return its exit code.
+/* cli/cmd_exec.c - the commands train, profile, eval, export and checkpoint: they start
+ * `elapse-exec` under mpirun with the wanted number of ranks and return its exit code.
  *
- * Only "-n RANKS" and train's "--max-restarts N" and "--min-ranks N" are read here. Every other argument belongs to
- * elapse-exec. Under Slurm or another launcher, call it directly: `srun elapse-exec train
- * job.json`. */
+ * Only "-n RANKS" and train's "--max-restarts N" and "--min-ranks N" are read here. Every other
+ * argument belongs to elapse-exec. Under Slurm or another launcher, call it directly: `srun
+ * elapse-exec train job.json`. */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +24,8 @@ struct front {
     bool help, rows;          /* rows: --help=rows */
 };
 
-/* Read "-n RANKS" or another option with a number at argv[*i]. *taken tells whether argv[*i] was that option.
- */
+/* Read "-n RANKS" or another option with a number at argv[*i]. *taken tells whether argv[*i] was
+ * that option. */
 static enum status take_one(int argc, char **argv, int *i, const char *name, int64_t min,
                             int64_t max, bool *seen, int64_t *value, bool *taken, struct err *err)
 {
