@@ -26,6 +26,7 @@ static const char *const kind_about[SCHEDULE_CUSTOM] = {
     [SCHEDULE_BREADTH_FIRST] = "all micro-batches of a stage before the next stage; GPipe's memory",
     [SCHEDULE_V_HALF] = "on a V, half of 1F1B's activations, for a longer bubble",
     [SCHEDULE_V_MIN] = "on a V, a third of 1F1B's activations, for a longer bubble",
+    [SCHEDULE_DUALPIPE] = "micro-batches enter at both ends; two copies of the weights",
     [SCHEDULE_AUTO] = "searched; in a job the planner chooses",
 };
 

@@ -446,6 +446,7 @@ static void schedule_kind_parse__knows_every_name_and_suggests(void **state)
         assert_int_equal(
             schedule_kind_parse(schedule_kind_name((enum schedule_kind)i), &kind, NULL), OK);
         assert_int_equal(kind, i);
+        assert_non_null(schedule_kind_about(kind)); /* help prints it */
     }
     enum schedule_kind kind;
     struct err err = {0};
