@@ -361,8 +361,8 @@ enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms,
         break;
     case FREEZE_CLOSED_FORM:
         decision = freeze_closed_form(freeze->num_layers, spec->alpha, epoch);
-        snprintf(why, sizeof why, "closed form, alpha %.4g: %d of %d layers after %d epochs",
-                 spec->alpha, decision, freeze->num_layers, epoch);
+        snprintf(why, sizeof why, "closed form, alpha %.4g: %d of %d layers after %s", spec->alpha,
+                 decision, freeze->num_layers, COUNT_TEXT(epoch, "epoch"));
         break;
     case FREEZE_GRADIENT_NORM:
         decision = decide_gradient_norm(freeze, epoch, norms, why);
