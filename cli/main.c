@@ -81,6 +81,16 @@ static void print_topic(const struct topic *topic)
         printf("\n'elapse %s --help' lists the options of the command\n", topic->name);
 }
 
+/* Behind the help of a command: the topic that explains its arguments. */
+static void print_topic_of(const struct command *command)
+{
+    const struct topic *topic = topic_find(command->name);
+    if (!topic && strncmp(command->args, "JOB", 3) == 0)
+        topic = topic_find("job");
+    if (topic)
+        printf("\nsee also 'elapse help %s': %s\n", topic->name, topic->summary);
+}
+
 static enum status run(int argc, char **argv, struct err *err)
 {
     if (argc < 2) {
@@ -126,8 +136,13 @@ static enum status run(int argc, char **argv, struct err *err)
         hint_command(name, err);
         return rc;
     }
-    return help ? command->run(command, 2, asked, err)
-                : command->run(command, argc - 1, argv + 1, err);
+    const bool of_command =
+        help || strcmp(argv[argc - 1], "--help") == 0 || strcmp(argv[argc - 1], "-h") == 0;
+    const enum status rc = help ? command->run(command, 2, asked, err)
+                                : command->run(command, argc - 1, argv + 1, err);
+    if (rc == OK && of_command)
+        print_topic_of(command);
+    return rc;
 }
 
 /* Whether whoever read our output has seen enough: `elapse model gpt2 | head`. */

@@ -14,6 +14,8 @@ for topic in job model cluster data schedule freeze profile; do
     report $? "topic $topic: lines of at most 100 columns" <"$tmp/bad"
 done
 expect "a topic that is a command names its help" 0 "^'elapse model --help' lists" "$elapse" help model
+expect "a command names the topic of its argument" 0 "^see also 'elapse help model'" "$elapse" model --help
+expect "plan names that of a job" 0 "^see also 'elapse help job'" "$elapse" help plan
 expect "no topic" 2 "no command or topic 'foo'" "$elapse" help foo
 
 # section TOPIC HEADING: the names in the left column under a heading
