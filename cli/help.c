@@ -370,6 +370,7 @@ void help_rows(void)
     print_words("CLUSTER", machine_names());
     print_words("DEVICE", roofline_names());
     for (int i = 0; i < num_figure_kinds; i++)
-        printf("word\tFIGURE\t%s\t%s\n", figure_kinds[i].name, figure_kinds[i].summary);
+        printf("word\tFIGURE\t%s\t%s (%s)\n", figure_kinds[i].name, figure_kinds[i].summary,
+               figure_kinds[i].takes);
     keys_each(KEYS_JOB, visit_key, NULL);
 }

@@ -23,6 +23,9 @@ if command -v mandoc >/dev/null; then
 else
     skip "mandoc -Tlint finds nothing" "no mandoc here"
 fi
+kinds=$("$elapse" --help=rows | awk -F'\t' '$1 == "word" && $2 == "FIGURE" { print $3 }')
+[ "$(sed -n '/^.SH KINDS/,/^.SH OPTIONS/s/^\\fB\(.*\)\\fR$/\1/p' "$tmp/share/man/man1/elapse-plot.1" | tr -d '\\')" = "$kinds" ]
+report $? "elapse-plot(1) has every kind of figure" <<<"$kinds"
 SOURCE_DATE_EPOCH=86400 cli/share/share.sh "$elapse" "$tmp/again"
 grep -q '"1970-01-02"' "$tmp/again/man/man1/elapse.1"
 report $? "SOURCE_DATE_EPOCH dates the pages" < <(head -3 "$tmp/again/man/man1/elapse.1")

@@ -57,7 +57,9 @@ $1 == "command" {
     name[n] = $2
     args[$2] = $3
     summary[$2] = $4
+    takes[$2] = $5
 }
+$1 == "word" && $2 == "FIGURE" { figures[++num_figures] = $3; shows[num_figures] = $4 }
 $1 == "option" { options[name[n]] = options[name[n]] $0 "\n" }
 $1 == "topic" { topics[++num_topics] = $2; about[$2] = $3 }
 $1 == "key" { keys[++num_keys] = $0 }
@@ -115,7 +117,7 @@ function write_exits(file,    parts, i, code, text, count) {
     }
 }
 
-function write_command(command,    file) {
+function write_command(command,    file, i) {
     file = out "/man1/elapse-" command ".1"
     head(file, "elapse-" command, 1, "elapse-" command, summary[command])
     printf ".SH SYNOPSIS\n.B elapse %s\n%s\n", escaped(command), filled(args[command]) >file
@@ -124,6 +126,11 @@ function write_command(command,    file) {
     if (command in about)
         printf "The command\n.B elapse help %s\nlists %s.\n", escaped(command), \
             filled("names and keys: " about[command]) >file
+    if (takes[command] ~ /^FIGURE/) {
+        printf ".SH KINDS\n" >file
+        for (i = 1; i <= num_figures; i++)
+            entry(file, figures[i], "", shows[i])
+    }
     write_options(file, command)
     write_examples(file, command)
     write_exits(file)
