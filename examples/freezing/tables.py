@@ -8,6 +8,7 @@ data and evaluates as the others do. Intervals are 95 %, Student's t over seeds.
 import json
 import math
 import sys
+import textwrap
 
 BUDGET = 1.0  # freeze.max_loss of the arm safe
 T95 = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]  # 1 to 9 degrees of freedom
@@ -38,6 +39,10 @@ def interval(values, digits=2):
     w = half_width(values)
     m = mean(values)
     return "-" if w is None else f"{m - w:+.{digits}f} to {m + w:+.{digits}f}"
+
+
+def fill(text):
+    print(textwrap.fill(text, 120, break_on_hyphens=False))
 
 
 def report(workload, runs):
@@ -78,7 +83,8 @@ def report(workload, runs):
                                                           f"{faster:.2f}" if faster else "-"]) + " |")
         if both:
             summary[arm] = (lost, 1 - 1 / faster, len(both))
-    print(f"\nF by epoch (seed {seeds[0]}): " + "; ".join(
+    print()
+    fill(f"F by epoch (seed {seeds[0]}): " + "; ".join(
         f"{arm} {' '.join(map(str, runs[arm, seeds[0]]['frozen']))}" for arm in arms
         if arm != "static" and (arm, seeds[0]) in runs) + ".")
     for arm in arms:
@@ -93,15 +99,15 @@ def report(workload, runs):
         if not arm.startswith("safe") or arm not in summary:
             continue
         verdict(arm, summary, language)
-        print(f"\n{arm} by seed: " + "; ".join(
-            f"{r['seed']}: F {' '.join(map(str, r['frozen']))}, evidence {100 * (r['probe_share'] or 0):.1f} % of the wall time"
-            for r in own) + ".")
+        print(f"\n| {arm}, seed | F by epoch | evidence, % of the wall time |\n| --: | --- | --: |")
+        for r in own:
+            print(f"| {r['seed']} | {' '.join(map(str, r['frozen']))} | {100 * (r['probe_share'] or 0):.1f} |")
     print()
 
 
 def verdict(arm, summary, language):
     lost, saved, n = summary[arm]
-    unit = "% of the loss" if language else "points"
+    unit = "% of the loss" if language else "point" if BUDGET == 1 else "points"
     width = half_width(lost)
     holds = mean(lost) >= -BUDGET
     sure = width is not None and mean(lost) - width >= -BUDGET
@@ -114,8 +120,8 @@ def verdict(arm, summary, language):
     else:
         best = max(harmless, key=lambda a: harmless[a][1])
         keeps = saved / harmless[best][1] if harmless[best][1] > 0 else float("inf")
-        print(f"The best harmless fixed schedule that was run, {best} ({harmless[best][2]} seeds), saves "
-              f"{100 * harmless[best][1]:.0f} % of the time, {arm} {100 * saved:.0f} %: it keeps {100 * keeps:.0f} %.")
+        fill(f"The best harmless fixed schedule that was run, {best} ({harmless[best][2]} seeds), saves "
+             f"{100 * harmless[best][1]:.0f} % of the time, {arm} {100 * saved:.0f} %: it keeps {100 * keeps:.0f} %.")
 
 
 def main():
