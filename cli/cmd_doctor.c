@@ -1,9 +1,9 @@
-/* cli/cmd_doctor.c - `elapse doctor`: what this machine has for plan, sim, train and plot, and the line
- * that installs what is missing.
+/* cli/cmd_doctor.c - `elapse doctor`: what this machine has for plan, sim, train and plot, and the
+ * line that installs what is missing.
  *
- * What elapse can see itself is asked here; libraries and GPUs are elapse-exec's answer ("facts"), and
- * two ranks send each other messages ("ping"). A machine without elapse-exec or MPI gets the other
- * checks all the same. Read run() at the end first. */
+ * This file checks what elapse can see itself. elapse-exec reports on libraries and GPUs ("facts"),
+ * and two ranks send each other messages ("ping"). A machine without elapse-exec or MPI still gets
+ * the other checks. Read run() at the end first. */
 #include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
