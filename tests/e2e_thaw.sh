@@ -28,7 +28,7 @@ done
 # probe is the whole test set, so its last loss is that of the last evaluation.
 record=("${down[@]}" --set freeze.record=true --set freeze.probe=50 --set train.eval_every_epochs=1)
 train vit record-1 -n 1 --set cache.policy=off "${record[@]}"
-train vit record-2 -n 2 --set 'elastic.stages=[2,1,2,2,1]' "${record[@]}"
+train vit record-2 -n 2 --set 'elastic.stages=[1,2,1,2,2]' --set elastic.auto_dp=false "${record[@]}" # rank 1 joins later
 verify "recording evidence changes no bit of the run" same_run one record-1
 verify "evidence has the same bytes at K = 1 and 2" cmp "$tmp/record-1/evidence.json" "$tmp/record-2/evidence.json"
 train vit record-cut -n 2 "${record[@]}" --steps 17

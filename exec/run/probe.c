@@ -204,17 +204,42 @@ static bool same_blocks(const struct blocks *blocks, const struct loss_sums *bas
     return same;
 }
 
+/* Whether the last window's end was measured, in blocks like those of `now`. Every rank of the plan
+ * gets rank 0's answer and its base, because a rank that had no stage has an old base or none. */
+static enum status share_base(struct trainer *t, const struct blocks *now, bool *known,
+                              struct err *err)
+{
+    const struct comm_group *active = t->layout.place.active;
+    const size_t bytes = (size_t)now->num * sizeof *now->sums;
+    struct probe *probe = &t->probe;
+    int answer = same_blocks(now, probe->base, probe->num_base);
+    enum status rc = comm_bcast(active, &answer, sizeof answer, 0, err);
+    *known = answer;
+    if (rc != OK || !answer)
+        return rc;
+    if (t->comm->rank != 0) {
+        struct loss_sums *grown = realloc(probe->base, bytes + 1);
+        if (!grown)
+            return err_nomem(err);
+        probe->base = grown;
+    }
+    return comm_bcast(active, probe->base, (int64_t)bytes, 0, err);
+}
+
 /* L(n,n), and L(o,o): the last turn's end, or a pass with all weights lagged where that was not
  * measured, or in other blocks. */
 static enum status measure_ends(struct trainer *t, struct window *window, struct err *err)
 {
     const int none[2] = {0, 0}, all[2] = {0, t->job->model.num_items};
     struct probe *probe = &t->probe;
+    bool known = false;
     enum status rc = measure(t, window->loader, &window->sampler, none, &window->now, err);
+    if (rc == OK)
+        rc = share_base(t, &window->now, &known, err);
     if (rc != OK)
         return rc;
-    if (same_blocks(&window->now, probe->base, probe->num_base)) {
-        window->before = (struct blocks){probe->base, probe->num_base};
+    if (known) {
+        window->before = (struct blocks){probe->base, window->now.num};
         probe->base = NULL;
     } else {
         rc = measure(t, window->loader, &window->sampler, all, &window->before, err);
