@@ -211,7 +211,8 @@ static void run_files_step__waits_for_no_lock_and_loses_no_row(void **state)
     job_clear(&job);
 }
 
-/* A lock for a night must not fill the memory: behind the limit, rows go to the second store. */
+/* A lock for a night must not fill the memory: behind the limit, rows go to the second store. A row
+ * that was written anew since then is not replaced by the old one from there. */
 static void record_rows_add__keeps_to_the_limit_of_rows_in_memory(void **state)
 {
     enum { BATCH = 2000 };
@@ -221,6 +222,7 @@ static void record_rows_add__keeps_to_the_limit_of_rows_in_memory(void **state)
     struct store *backup = NULL;
     struct err err = {0};
     struct op_row *ops = calloc(BATCH, sizeof *ops), *read = NULL;
+    struct epoch_row epoch = {.epoch = 3, .steps = 1}, *epochs = NULL;
     char note[ROWS_NOTE_BYTES];
     int64_t bytes = 0, n = 0;
     (void)state;
@@ -230,6 +232,8 @@ static void record_rows_add__keeps_to_the_limit_of_rows_in_memory(void **state)
     assert_int_equal(record_rows_open(dir, &info, &rows, &err), OK);
     assert_int_equal(store_open(db, STORE_RECORD, &backup, &err), OK);
     assert_int_equal(store_begin(backup, &err), OK);
+    record_rows_add(rows, ROWS_EPOCH, &epoch, 1);
+    bytes += (int64_t)sizeof epoch;
     for (int64_t step = 0; bytes <= ROWS_WAIT_BYTES; step++) {
         assert_int_equal(access(waiting, F_OK), -1);
         const int64_t num = step == 0 ? BATCH : ROWS_WAIT_BYTES / (int64_t)sizeof *ops - BATCH;
@@ -241,13 +245,19 @@ static void record_rows_add__keeps_to_the_limit_of_rows_in_memory(void **state)
     }
     assert_int_equal(access(waiting, F_OK), 0);
     store_end(backup, OK, &err); /* then all of them come back */
+    epoch.steps = 2;
+    record_rows_add(rows, ROWS_EPOCH, &epoch, 1);
     record_rows_finish(rows, 1, 2000, note);
     assert_string_equal(note, "");
     assert_int_equal(access(waiting, F_OK), -1);
     record_rows_free(rows);
     assert_int_equal(record_read_ops(backup, 1, &read, &n, &err), OK);
-    assert_int_equal(n * (int64_t)sizeof *ops, bytes);
+    assert_int_equal(n * (int64_t)sizeof *ops + (int64_t)sizeof epoch, bytes);
     free(read);
+    assert_int_equal(record_read_epochs(backup, 1, &epochs, &n, &err), OK);
+    assert_int_equal(n, 1);
+    assert_int_equal(epochs->steps, 2);
+    free(epochs);
     store_close(backup);
     free(ops);
     snprintf(command, sizeof command, "rm -r %s", dir);

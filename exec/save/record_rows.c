@@ -51,18 +51,19 @@ static enum status write_batch(struct store *store, int64_t run_id, const struct
     }
 }
 
-static void drop_first(struct record_rows *rows)
+/* Drop the batch that *at points to: rows->first, or the `next` of the one before it. */
+static void drop(struct record_rows *rows, struct batch **at)
 {
-    struct batch *batch = rows->first;
-    rows->first = batch->next;
-    if (!rows->first)
-        rows->last = &rows->first;
+    struct batch *batch = *at;
+    *at = batch->next;
+    if (!*at)
+        rows->last = at;
     rows->bytes -= batch->bytes;
     free(batch);
 }
 
-/* Open run.db and begin the record there, unless that has been done. *locked: whether a lock is what
- * it failed of. */
+/* Open run.db and begin the record there, unless that has been done. *locked: whether it failed
+ * because of a lock. */
 static enum status begin(struct record_rows *rows, int patience_ms, bool *locked, struct err *err)
 {
     enum status rc = OK;
@@ -96,7 +97,7 @@ static void flush(struct record_rows *rows, int patience_ms)
     while (rc == OK && rows->first) {
         rc = write_batch(rows->store, rows->run_id, rows->first, &err);
         if (rc == OK)
-            drop_first(rows);
+            drop(rows, &rows->first);
     }
     if (rc != OK)
         note_why(rows, &err);
@@ -104,24 +105,37 @@ static void flush(struct record_rows *rows, int patience_ms)
         store_set_patience(rows->store, PATIENCE_MS);
 }
 
-/* Put all waiting batches into the second store; what it does not take is lost. */
-static void put_aside(struct record_rows *rows)
+/* Open the second store and begin the record there. It stays NULL if that fails. */
+static void open_waiting(struct record_rows *rows)
 {
+    if (rows->waiting || store_open(rows->waiting_path, STORE_RECORD, &rows->waiting, NULL) != OK)
+        return;
+    store_set_patience(rows->waiting, PATIENCE_MS);
+    if (record_start(rows->waiting, &rows->info, &rows->waiting_id, NULL) != OK) {
+        store_close(rows->waiting);
+        rows->waiting = NULL;
+    }
+}
+
+/* Put waiting batches into the second store. What it does not take is lost. Before the run's end
+ * only steps and ops go there: later rows may replace rows of the other kinds, which are few, and an
+ * old row must not come back over a new one. */
+static void put_aside(struct record_rows *rows, bool ends)
+{
+    struct batch **at = &rows->first;
     if (!rows->first)
         return;
-    if (!rows->waiting &&
-        store_open(rows->waiting_path, STORE_RECORD, &rows->waiting, NULL) == OK) {
-        store_set_patience(rows->waiting, PATIENCE_MS);
-        if (record_start(rows->waiting, &rows->info, &rows->waiting_id, NULL) != OK) {
-            store_close(rows->waiting);
-            rows->waiting = NULL;
+    open_waiting(rows);
+    while (*at) {
+        struct batch *batch = *at;
+        if (!ends && batch->kind != ROWS_STEP && batch->kind != ROWS_OP) {
+            at = &batch->next;
+            continue;
         }
-    }
-    while (rows->first) {
         const bool kept =
-            rows->waiting && write_batch(rows->waiting, rows->waiting_id, rows->first, NULL) == OK;
-        *(kept ? &rows->num_aside : &rows->num_lost) += rows->first->n;
-        drop_first(rows);
+            rows->waiting && write_batch(rows->waiting, rows->waiting_id, batch, NULL) == OK;
+        *(kept ? &rows->num_aside : &rows->num_lost) += batch->n;
+        drop(rows, at);
     }
 }
 
@@ -223,7 +237,7 @@ void record_rows_add(struct record_rows *rows, enum row_kind kind, const void *a
     rows->bytes += bytes;
     flush(rows, PATIENCE_MS);
     if (rows->bytes > ROWS_WAIT_BYTES)
-        put_aside(rows);
+        put_aside(rows, false);
 }
 
 void record_rows_finish(struct record_rows *rows, int64_t total_ns, int patience_ms,
@@ -241,7 +255,7 @@ void record_rows_finish(struct record_rows *rows, int64_t total_ns, int patience
         rc = record_finish(rows->store, rows->run_id, total_ns, &err);
         store_set_patience(rows->store, PATIENCE_MS);
     }
-    put_aside(rows);
+    put_aside(rows, true);
     if (rc == OK && rows->num_aside == 0 && rows->num_lost == 0)
         return;
     used = (size_t)snprintf(note, ROWS_NOTE_BYTES, "run.db is not whole (%.150s)",
@@ -260,7 +274,7 @@ void record_rows_free(struct record_rows *rows)
         return;
     if (rows->first) {
         flush(rows, END_PATIENCE_MS);
-        put_aside(rows);
+        put_aside(rows, true);
     }
     bring_back(rows);
     store_close(rows->store);

@@ -2,9 +2,9 @@
  *
  * Training never depends on run.db. Rows wait in memory while another process, such as a backup,
  * holds its lock, or while it cannot be written for another reason; each later call tries again.
- * From ROWS_WAIT_BYTES on they go into a second store, run-waiting.db beside run.db, of equal form;
- * at the end of the run they come back from there if they can.
- * What neither store takes is dropped and counted. Rank 0 only. */
+ * From ROWS_WAIT_BYTES on, rows of steps and ops go into a second store of equal form,
+ * run-waiting.db beside run.db. At the end of the run the others follow, and all come back from
+ * there if they can. What neither store takes is dropped and counted. Rank 0 only. */
 #ifndef ELAPSE_EXEC_SAVE_RECORD_ROWS_H
 #define ELAPSE_EXEC_SAVE_RECORD_ROWS_H
 
