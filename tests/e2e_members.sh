@@ -76,6 +76,7 @@ verify "the launcher got these hosts and ranks" test "$(paste -sd' ' "$tmp/start
 verify "it has the bits of the run that lost nothing" same_run whole lossy
 events() { grep -o '"event":"restart".*"ranks":[0-9]*' "$tmp/$1/metrics.jsonl" | sed 's/.*"ranks"://' | paste -sd' '; }
 verify "metrics tell both restarts" test "$(events lossy)" = "2 4"
+verify "and the summary" test "$(value lossy count)" = 2
 joined() { grep -o '"event":"restart","step":[0-9]*,"ranks":4' "$tmp/lossy/metrics.jsonl" | grep -o '"step":[0-9]*' | cut -d: -f2; }
 verify "ranks join at an epoch's end" test $((($(joined) - 1) % 16)) -eq 0
 stored() { "$elapse" runs show --db "$tmp/lossy/run.db" >"$tmp/shown" && grep -Eq '^restarted in epoch [0-9]+: .* lost$' "$tmp/shown" || { cat "$tmp/shown"; false; }; }

@@ -317,6 +317,7 @@ static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void *
     struct job job;
     struct err err = {0};
     struct json *summary, *read = NULL;
+    struct restart_total restarts;
     double first, last;
     (void)state;
     assert_non_null(mkdtemp(dir));
@@ -335,16 +336,21 @@ static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void *
     assert_non_null(strstr(err.msg, "already holds a run"));
     FILE *torn = fopen(path, "a");
     assert_non_null(torn);
-    fputs("{\"step\":8,\"los", torn);
+    fputs("{\"event\":\"restart\",\"step\":7,\"lost_ns\":30,\"lost_steps\":2,\"redo_ns\":4}\n"
+          "{\"step\":8,\"los",
+          torn);
     fclose(torn);
     progress.step = 5;
     err = (struct err){0};
     assert_int_equal(open_run(run, true, &progress, &job, NULL, &files, &err), OK);
-    assert_int_equal(lines_of(path), 5);
+    assert_int_equal(lines_of(path), 6); /* a restart's time stays lost */
+    run_files_restarts(files, &restarts);
+    assert_int_equal(restarts.num, 1);
+    assert_int_equal(restarts.cost.lost_ns + restarts.cost.lost_steps + restarts.cost.redo_ns, 36);
     run_files_losses(files, &first, &last);
     assert_true(first == 1.0 && last == 1.0 / 5);
     write_steps(files, 6, 9);
-    assert_int_equal(lines_of(path), 9);
+    assert_int_equal(lines_of(path), 10);
     summary = json_object_new();
     json_add_int(summary, "steps", 9);
     assert_int_equal(run_files_finish(files, summary, 1, &err), OK);

@@ -27,7 +27,7 @@ void report_scores(const struct json *summary, FILE *out)
 
 void report_train(const struct json *summary, FILE *out)
 {
-    char train[32], wall[32];
+    char train[32], wall[32], lost[32], redo[32];
     fprintf(out, "model      %s, %.0f rank%s, %.0f thread%s each\n", text_of(summary, "model"),
             number(summary, "ranks"), number(summary, "ranks") == 1 ? "" : "s",
             number(summary, "threads_per_rank"),
@@ -62,6 +62,13 @@ void report_train(const struct json *summary, FILE *out)
                 number(one, "replicas"),
                 format_ns((int64_t)number(one, "total_ns"), total, sizeof total));
     }
+    const struct json *restarts = json_get(summary, "restarts");
+    if (number(restarts, "count") > 0)
+        fprintf(out, "restarts   %.0f: lost %s, and %s for %s to do again\n",
+                number(restarts, "count"),
+                format_ns((int64_t)number(restarts, "lost_ns"), lost, sizeof lost),
+                format_ns((int64_t)number(restarts, "redo_ns"), redo, sizeof redo),
+                COUNT_TEXT((int64_t)number(restarts, "lost_steps"), "step"));
     if (json_type(json_get(summary, "freeze_cost")) == JSON_NUMBER)
         fprintf(out, "freezing   cost an estimated %.2f %s (80 %%: %.2f to %.2f)\n",
                 number(summary, "freeze_cost"), text_of(summary, "freeze_cost_unit"),

@@ -58,6 +58,17 @@ static void add_machine(struct json *root, const struct trainer *t)
     json_add_int(machine, "clock_mhz", here.clock_mhz);
 }
 
+static void add_restarts(struct json *root, const struct run_files *files)
+{
+    struct restart_total total;
+    struct json *all = json_add_object(root, "restarts");
+    run_files_restarts(files, &total);
+    json_add_int(all, "count", total.num);
+    json_add_int(all, "lost_ns", total.cost.lost_ns);
+    json_add_int(all, "lost_steps", total.cost.lost_steps);
+    json_add_int(all, "redo_ns", total.cost.redo_ns);
+}
+
 struct json *trainer_summary(const struct trainer *t, const struct cache_counts *counts,
                              const struct evaluation *before, const struct evaluation *after,
                              const char *digest, int64_t wall_ns)
@@ -99,6 +110,7 @@ struct json *trainer_summary(const struct trainer *t, const struct cache_counts 
     json_add_int(root, "train_ns", t->train_ns);
     json_add_int(root, "eval_ns", before->ns + after->ns);
     json_add_int(root, "wall_ns", wall_ns);
+    add_restarts(root, t->files);
     elastic_json(t, root);
     probe_json(t, root);
     add_cache(root, t, counts);

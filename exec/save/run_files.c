@@ -37,6 +37,7 @@ struct run_files {
     char *restarted;          /* why the run was restarted; NULL: it was not, or it has been told */
     int64_t last_ns;          /* end of the last step before, since 1970; 0: unknown */
     struct restart_cost cost;
+    struct restart_total restarts;
     bool just_restarted; /* the last step was the first one after the restart */
     int num_ranks;
     struct step_row steps[STEP_ROWS];
@@ -67,8 +68,26 @@ static void count_lost(struct restart_cost *cost, const struct json *line)
     cost->redo_ns += ns;
 }
 
-/* Keep the lines of steps up to last_step. The file keeps the time of its last change, which is that
- * of the run's last step. */
+/* Add the line of a restart to the run's totals. Returns false if the line is of something else. */
+static bool count_restart(struct run_files *files, const struct json *line)
+{
+    struct restart_total *all = &files->restarts;
+    const char *event = json_string(json_get(line, "event"));
+    int64_t lost_ns = 0, lost_steps = 0, redo_ns = 0;
+    if (!event || strcmp(event, "restart") != 0)
+        return false;
+    (void)json_int64(json_get(line, "lost_ns"), &lost_ns);
+    (void)json_int64(json_get(line, "lost_steps"), &lost_steps);
+    (void)json_int64(json_get(line, "redo_ns"), &redo_ns);
+    all->num++;
+    all->cost.lost_ns += lost_ns;
+    all->cost.lost_steps += lost_steps;
+    all->cost.redo_ns += redo_ns;
+    return true;
+}
+
+/* Keep the lines of steps up to last_step, and those of restarts, whose time stays lost. The file
+ * keeps the time of its last change, which is that of the run's last step. */
 static enum status cut_metrics(struct run_files *files, const char *path, int64_t last_step,
                                struct err *err)
 {
@@ -96,6 +115,8 @@ static enum status cut_metrics(struct run_files *files, const char *path, int64_
             rc = OK;
         } else if (rc == ERR_NOMEM) {
             err_nomem(err);
+        } else if (count_restart(files, json)) {
+            fputs(line, out.out);
         } else if (json_int64(json_get(json, "step"), &number) && number <= last_step) {
             fputs(line, out.out);
             if (json_get(json, "loss"))
@@ -392,6 +413,7 @@ static enum status write_restart(struct run_files *files, const struct step_row 
     json_add_int(line, "lost_steps", files->cost.lost_steps);
     json_add_int(line, "redo_ns", files->cost.redo_ns);
     json_add_string(line, "why", files->restarted);
+    count_restart(files, line);
     enum status rc = json_write(line, false, files->metrics, err);
     json_free(line);
     lost.ns = files->cost.lost_ns + files->cost.redo_ns;
@@ -406,6 +428,11 @@ bool run_files_restart(const struct run_files *files, struct restart_cost *cost)
 {
     *cost = files->cost;
     return files->just_restarted;
+}
+
+void run_files_restarts(const struct run_files *files, struct restart_total *total)
+{
+    *total = files->restarts;
 }
 
 enum status run_files_step(struct run_files *files, const struct step_row *row, struct err *err)

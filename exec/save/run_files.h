@@ -55,6 +55,13 @@ struct restart_cost {
  * epoch's transitions. */
 bool run_files_restart(const struct run_files *files, struct restart_cost *cost);
 
+/* All restarts of the run so far, by the lines of metrics.jsonl. */
+struct restart_total {
+    int64_t num;
+    struct restart_cost cost; /* summed */
+};
+void run_files_restarts(const struct run_files *files, struct restart_total *total);
+
 /* Writes a line of metrics.jsonl at once, and a row of run.db later. row->start_ns is on the clock
  * of comm_now_ns(). */
 enum status run_files_step(struct run_files *files, const struct step_row *row, struct err *err);
