@@ -4,7 +4,6 @@
  * Only "-n RANKS" and train's "--max-restarts N" and "--min-ranks N" are read here. Every other
  * argument belongs to elapse-exec. Under Slurm or another launcher, call it directly: `srun
  * elapse-exec train job.json`. */
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -94,18 +93,6 @@ static enum status take_options(int *argc, char **argv, bool train, struct front
     return OK;
 }
 
-static bool has_checkpoint(const char *dir)
-{
-    bool found = false;
-    struct dirent *entry;
-    DIR *list = opendir(dir);
-    while (list && !found && (entry = readdir(list)))
-        found = strncmp(entry->d_name, "checkpoint-", 11) == 0;
-    if (list)
-        closedir(list);
-    return found;
-}
-
 /* First the options of elapse-exec, which prints them itself, then those read here. */
 static enum status print_help(const struct command *command, const struct front *front, int argc,
                               char **argv, struct err *err)
@@ -153,7 +140,7 @@ static enum status run_front(const struct command *command, int argc, char **arg
         rc = err_set(err, ERR_INPUT, "--min-ranks must be at most -n, got %lld and %lld",
                      (long long)front.min_ranks, (long long)front.num_ranks);
     if (rc == OK && front.max_restarts > 0 && front.out == front.resume &&
-        access(front.resume, F_OK) == 0 && !has_checkpoint(front.resume))
+        access(front.resume, F_OK) == 0 && restarts_newest_step(front.resume) < 0)
         rc = err_set(err, ERR_INPUT, "--max-restarts needs --out DIR, '%s' is no run folder",
                      front.resume);
     if (rc != OK) {
@@ -162,18 +149,11 @@ static enum status run_front(const struct command *command, int argc, char **arg
     }
     if (front.help)
         return print_help(command, &front, argc, argv, err);
-    rc = restarts_run(&(struct restarts){.num_ranks = front.num_ranks,
-                                         .max_restarts = front.max_restarts,
-                                         .min_ranks = front.min_ranks,
-                                         .out = front.out},
-                      argc, argv, err);
-    /* A run that ends by itself or is stopped says how to go on. One that was killed cannot. */
-    if (rc == ERR_SYSTEM && err->msg[0] && !err->hint[0] && !launch_stopped() && train &&
-        front.out && has_checkpoint(front.out))
-        err_hint(err,
-                 "it goes on from its last checkpoint with: elapse train --resume %.300s -n %lld",
-                 front.out, (long long)front.num_ranks);
-    return rc;
+    return restarts_run(&(struct restarts){.num_ranks = front.num_ranks,
+                                           .max_restarts = front.max_restarts,
+                                           .min_ranks = front.min_ranks,
+                                           .out = front.out},
+                        argc, argv, err);
 }
 
 const struct command command_train = {

@@ -24,8 +24,7 @@ struct session {
     struct stat before; /* metrics.jsonl when the present run was started */
 };
 
-/* The step of the newest checkpoint in dir; -1: there is none. */
-static int64_t newest_step(const char *dir)
+int64_t restarts_newest_step(const char *dir)
 {
     int64_t newest = -1, step;
     struct dirent *entry;
@@ -197,7 +196,7 @@ static enum status go_on(struct session *s, int argc, char **argv, bool yielded,
         return rc != OK ? rc : err_nomem(err);
     while (yielded || (rc == ERR_SYSTEM && used < s->asked->max_restarts)) {
         const char *kind = yielded ? "returned" : "lost";
-        const int64_t were = s->num_ranks, step = newest_step(s->asked->out);
+        const int64_t were = s->num_ranks, step = restarts_newest_step(s->asked->out);
         struct err why = {0};
         if (launch_stopped() || step < 0)
             break;
@@ -226,7 +225,7 @@ static enum status go_on(struct session *s, int argc, char **argv, bool yielded,
 static enum status ended(const struct restarts *restarts, enum status rc, struct err *err)
 {
     if (rc == ERR_SYSTEM && err->msg[0] && restarts->out && !launch_stopped() &&
-        newest_step(restarts->out) >= 0)
+        restarts_newest_step(restarts->out) >= 0)
         err_hint(err, "go on with: elapse train --resume %.180s -n %lld", restarts->out,
                  (long long)restarts->num_ranks);
     return rc;

@@ -19,4 +19,7 @@ struct restarts {
  * min_ranks ranks. */
 enum status restarts_run(const struct restarts *restarts, int argc, char **argv, struct err *err);
 
+/* The step of the newest checkpoint in a run's folder, by the names in it; -1: there is none. */
+int64_t restarts_newest_step(const char *dir);
+
 #endif
