@@ -94,11 +94,12 @@ static int64_t slots_in(const char *text)
 static enum status read_file(struct members *m, const char *path, struct err *err)
 {
     FILE *in = fopen(path, "r");
-    char line[512];
+    char *line = NULL;
+    size_t size = 0;
     enum status rc = OK;
     if (!in)
         return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
-    while (rc == OK && fgets(line, sizeof line, in)) {
+    while (rc == OK && getline(&line, &size, in) > 0) {
         line[strcspn(line, "#\r\n")] = '\0';
         const char *name = line + strspn(line, " \t");
         const size_t len = strcspn(name, " \t:");
@@ -107,6 +108,7 @@ static enum status read_file(struct members *m, const char *path, struct err *er
         if (len > 0)
             rc = add_host(m, name, len, n, err);
     }
+    free(line);
     fclose(in);
     return rc;
 }

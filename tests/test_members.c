@@ -37,6 +37,9 @@ static void members_init__reads_every_spelling_of_hosts(void **state)
     (void)state;
     char text[200];
     const char *open_mpi = file_with("open", "# nodes\na slots=2\n\nb slots=3 max_slots=9\n");
+    char long_text[800];
+    snprintf(long_text, sizeof long_text, "a slots=2 #%600s said of a\nb\n", "");
+    const char *long_line = file_with("long", long_text);
     const char *hydra = file_with("hydra", "a:2\nb:3 # behind the switch\n");
     expect_words("mpirun", -1, "mpirun");
     expect_words("mpirun --mca a b", -1, "mpirun --mca a b");
@@ -48,6 +51,8 @@ static void members_init__reads_every_spelling_of_hosts(void **state)
     expect_words(text, -1, "mpirun --host a:2,b:3");
     snprintf(text, sizeof text, "mpiexec -f %s", hydra);
     expect_words(text, -1, "mpiexec -hosts a:2,b:3");
+    snprintf(text, sizeof text, "mpirun --hostfile %s", long_line);
+    expect_words(text, -1, "mpirun --host a:2,b");
     expect_words("mpirun --host a:2,b:3,c:1", 0, "mpirun --host b:3,c:1");
     expect_words("mpirun --host a:2,b:3,c:1", 1, "mpirun --host a:2,c:1");
 }
