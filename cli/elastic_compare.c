@@ -74,7 +74,7 @@ static enum status take_norms(const char *run_dir, struct replay *replay, struct
     free(whole);
     enum status rc = json_parse(replay->info.job_json, "job of the run", &text, err);
     if (rc == OK)
-        rc = job_from_json(text, "job of the run", NULL, sets, 1, &again, err);
+        rc = job_from_record(text, "job of the run", sets, 1, &again, err);
     if (rc == OK) {
         replay->job.norms = again.norms;
         replay->job.norm_epochs = again.norm_epochs;

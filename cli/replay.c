@@ -183,7 +183,7 @@ enum status replay_read(const char *run_dir, struct replay *replay, struct err *
     }
     snprintf(path, sizeof path, "%s/summary.json", run_dir);
     if ((rc = json_parse(got.info.job_json, "job of the run", &job, err)) != OK ||
-        (rc = job_from_json(job, "job of the run", NULL, NULL, 0, &got.job, err)) != OK)
+        (rc = job_from_record(job, "job of the run", NULL, 0, &got.job, err)) != OK)
         goto out;
     if (!json_int64(json_get(got.summary, "ranks"), &got.num_ranks))
         got.num_ranks = got.info.num_devices;

@@ -62,7 +62,7 @@ static void open_recorded_job(struct subject *s)
     if (!s->rows.info.job_json ||
         json_parse(s->rows.info.job_json, "job of the run", &json, NULL) != OK)
         return;
-    if (job_from_json(json, "job of the run", NULL, NULL, 0, &s->job, NULL) == OK && !s->model)
+    if (job_from_record(json, "job of the run", NULL, 0, &s->job, NULL) == OK && !s->model)
         s->model = &s->job.model;
     json_free(json);
 }
@@ -70,10 +70,9 @@ static void open_recorded_job(struct subject *s)
 /* A plan file holds its job. */
 static enum status open_plan(struct subject *s, const struct json *root, struct err *err)
 {
-    enum status rc =
-        job_from_json(json_get(root, "job"), s->path, NULL,
-                      s->options.overrides ? s->options.overrides->items : NULL,
-                      s->options.overrides ? s->options.overrides->count : 0, &s->job, err);
+    enum status rc = job_from_record(
+        json_get(root, "job"), s->path, s->options.overrides ? s->options.overrides->items : NULL,
+        s->options.overrides ? s->options.overrides->count : 0, &s->job, err);
     if (rc == OK)
         rc = plan_json_read(root, s->path, &s->job.model, &s->job.cluster, &s->given, err);
     s->given.lagged = rc == OK && job_lags(&s->job);

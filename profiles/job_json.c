@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "partition/model_shard.h"
+#include "partition/units.h"
 #include "profiles/evidence_json.h"
 #include "profiles/job_parts.h"
 
@@ -205,6 +206,44 @@ enum status job_from_json(const struct json *root, const char *what, const char 
     got = (struct job){0};
 out:
     job_clear(&got);
+    json_free(box);
+    return rc;
+}
+
+/* Give a time that is a bare number its unit. ctx: the object that the table of keys describes. */
+static void name_unit(const struct key_help *key, void *ctx)
+{
+    const char *dot = strrchr(key->key, '.'), *last = dot ? dot + 1 : key->key;
+    char parent[64], text[32];
+    int64_t ns;
+    snprintf(parent, sizeof parent, "%.*s", dot ? (int)(dot - key->key) : 0, key->key);
+    struct json *object = dot ? json_path(ctx, parent) : ctx;
+    if (strcmp(key->takes, "time") != 0 || !json_int64(json_get(object, last), &ns) || ns <= 0)
+        return;
+    json_remove(object, last);
+    json_add_string(object, last, write_ns(ns, text, sizeof text));
+}
+
+static void name_units(struct json *job)
+{
+    struct json *cluster = json_get(job, "cluster");
+    struct json *collective = json_get(cluster, "collective");
+    keys_each(KEYS_JOB, name_unit, job);
+    keys_each(KEYS_CLUSTER, name_unit, cluster);
+    keys_each(KEYS_COLLECTIVE, name_unit, collective);
+    for (struct json *kind = json_first(collective); kind; kind = json_next(kind))
+        keys_each(KEYS_COLLECTIVE, name_unit, kind);
+}
+
+enum status job_from_record(const struct json *root, const char *what, const char *const *overrides,
+                            int num_overrides, struct job *job, struct err *err)
+{
+    struct json *box = json_object_new();
+    json_add_copy(box, "job", root);
+    name_units(json_get(box, "job"));
+    enum status rc = json_check(box, err);
+    if (rc == OK)
+        rc = job_from_json(json_get(box, "job"), what, NULL, overrides, num_overrides, job, err);
     json_free(box);
     return rc;
 }

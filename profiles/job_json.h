@@ -20,6 +20,12 @@ enum status job_from_json(const struct json *root, const char *what, const char 
                           const char *const *overrides, int num_overrides, struct job *job,
                           struct err *err);
 
+/* Read a job that a run, a checkpoint or a plan file holds. Older versions wrote times as whole ns
+ * under keys that do not name a unit; here they are read as that. Otherwise like job_from_json()
+ * without a folder. */
+enum status job_from_record(const struct json *root, const char *what, const char *const *overrides,
+                            int num_overrides, struct job *job, struct err *err);
+
 /* The tables of keys that the readers use, for help texts. */
 enum key_table {
     KEYS_JOB,

@@ -596,6 +596,29 @@ static void data_sets__have_the_names_of_data_kind_in_its_order(void **state)
     }
 }
 
+/* Older versions recorded whole ns where a time has its unit now. */
+static void job_from_record__reads_times_without_a_unit_as_ns(void **state)
+{
+    static const char text[] =
+        "{\"model\": \"vit-tiny\", \"elastic\": {\"setup\": 5000}, \"cache\": {\"read\": 70}, "
+        "\"cluster\": {\"nodes\": 2, \"devices_per_node\": 1, \"latency\": 1500, "
+        "\"collective\": {\"fixed\": 9, \"all-gather\": {\"fixed\": 4000}}}}";
+    struct json *root = NULL;
+    struct job job = {0};
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(json_parse(text, "record", &root, &err), OK);
+    assert_int_equal(job_from_json(root, "record", NULL, NULL, 0, &job, &err), ERR_INPUT);
+    assert_int_equal(job_from_record(root, "record", NULL, 0, &job, &err), OK);
+    assert_int_equal(job.elastic.setup_ns, 5000);
+    assert_int_equal(job.cache.read_ns, 70);
+    assert_int_equal(job.cluster.link_latency_ns, 1500);
+    assert_non_null(strstr(job.json, "\"fixed\":\"9ns\""));
+    assert_non_null(strstr(job.json, "\"fixed\":\"4us\""));
+    job_clear(&job);
+    json_free(root);
+}
+
 static void job_load__wants_a_unit_with_every_time(void **state)
 {
     (void)state;
@@ -650,6 +673,7 @@ int main(void)
         cmocka_unit_test(cluster_load__reads_objects_lists_and_this_machine),
         cmocka_unit_test(job_from_json__says_so_when_memory_ends_anywhere),
         cmocka_unit_test(keys_each__names_every_key_once_with_its_meaning),
+        cmocka_unit_test(job_from_record__reads_times_without_a_unit_as_ns),
         cmocka_unit_test(job_load__wants_a_unit_with_every_time),
         cmocka_unit_test(data_sets__have_the_names_of_data_kind_in_its_order),
     };

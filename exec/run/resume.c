@@ -47,7 +47,7 @@ static void add_line(void *ctx, const char *key, const char *was, const char *is
 static enum status recorded_job(const struct json *kept, const struct option_list *set,
                                 struct job *job, struct err *err)
 {
-    return job_from_json(kept, "the recorded job", NULL, set->items, set->count, job, err);
+    return job_from_record(kept, "the recorded job", set->items, set->count, job, err);
 }
 
 /* Compare two resolved jobs. */
