@@ -163,7 +163,7 @@ static enum status wait_child(const struct launch *launch, const char *what, con
     if (stop_count > 0 && (WIFSIGNALED(wstatus) || WEXITSTATUS(wstatus) > EXIT_SIGNALLED))
         return err_set(err, ERR_SYSTEM, "%s was stopped", what); /* by a signal of on_stop() */
     if (direct && WIFSIGNALED(wstatus) && WTERMSIG(wstatus) == SIGPIPE)
-        return OK; /* whoever read our stdout, and its, has seen enough: "elapse train --help | head" */
+        return OK; /* the reader of our shared stdout has ended: "elapse train --help | head" */
     if (WIFSIGNALED(wstatus))
         return err_set(err, ERR_SYSTEM, "%s was ended by signal %d (%s)", what, WTERMSIG(wstatus),
                        strsignal(WTERMSIG(wstatus)));

@@ -188,8 +188,7 @@ static int table_at(const struct freeze_spec *spec, int epoch)
 
 /* F plus the paper's cap, ceil(alpha * active). Rounding must not add a layer: 9/14 of 42 is 27,
  * but in doubles it comes out above 27. A ratio p/q as a double, times active, is off by less than
- * share
- * * 2^-51, and a share that is not whole is at least 1/q away from a whole number. So a share
+ * share * 2^-51, and a share that is not whole is at least 1/q away from a whole number. So a share
  * within that error of a whole number is taken as whole, which is exact for q up to 10^10. */
 static int cap_of(const struct freeze *freeze)
 {
