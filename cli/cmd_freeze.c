@@ -80,8 +80,11 @@ static enum status read_evidence(struct request *q, struct err *err)
                      q->evidence_path, num_layers, (long long)q->num_layers);
     json_free(json);
     q->num_layers = num_layers;
-    if (!q->epochs_seen && q->evidence.num_rows > 0)
+    if (rc == OK && !q->epochs_seen && q->evidence.num_rows > 0)
         q->num_epochs = q->evidence.rows[q->evidence.num_rows - 1].turn + 1;
+    if (rc == OK && q->num_epochs > EPOCHS_MAX)
+        rc = err_set(err, ERR_INPUT, "%s has %lld turns, at most %d can be decided",
+                     q->evidence_path, (long long)q->num_epochs, EPOCHS_MAX);
     return rc;
 }
 

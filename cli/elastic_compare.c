@@ -90,7 +90,10 @@ static enum status make_table(const struct freeze_history *history, struct freez
                               struct err *err)
 {
     const int64_t last = history->num_rows > 0 ? history->rows[history->num_rows - 1].turn + 1 : 0;
-    int *table = last < JOB_EPOCHS_MAX ? calloc((size_t)last + 1, sizeof *table) : NULL;
+    if (last >= JOB_EPOCHS_MAX)
+        return err_set(err, ERR_INFEASIBLE, "%lld turns of freezing are too many to simulate",
+                       (long long)last);
+    int *table = calloc((size_t)last + 1, sizeof *table);
     int64_t row = 0;
     if (!table)
         return err_nomem(err);

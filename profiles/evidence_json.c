@@ -215,7 +215,7 @@ static enum status read_row(const struct json *one, const char *where, int num_l
                             int64_t steps_before, struct freeze_evidence *row, struct err *err)
 {
     int64_t frozen = 0, passes = 0;
-    enum status rc = whole(one, where, "turn", INT64_MAX, &row->turn, err);
+    enum status rc = whole(one, where, "turn", INT_MAX - 1, &row->turn, err);
     if (rc == OK)
         rc = whole(one, where, "step", INT64_MAX, &row->step, err);
     if (rc == OK)
@@ -249,7 +249,7 @@ enum status evidence_from_json(const struct json *root, const char *where,
 {
     const struct json *turns = json_get(root, "turns");
     struct freeze_history got = {0};
-    int64_t schema = 0, steps = 0;
+    int64_t schema = 0, steps = 0, turn = -1;
     int num_layers = 0;
     enum status rc = whole(root, where, "schema", EVIDENCE_SCHEMA, &schema, err);
     if (rc == OK)
@@ -258,10 +258,14 @@ enum status evidence_from_json(const struct json *root, const char *where,
         rc = check_model(root, where, model, err);
     if (rc == OK && (!turns || json_type(turns) != JSON_ARRAY))
         rc = err_set(err, ERR_INPUT, "%s: turns must be an array", where);
-    for (int i = 0; rc == OK && i < json_count(turns); i++) {
+    for (const struct json *one = json_first(turns); rc == OK && one; one = json_next(one)) {
         struct freeze_evidence row = {0};
-        rc = read_row(json_at(turns, i), where, num_layers, steps, &row, err);
+        rc = read_row(one, where, num_layers, steps, &row, err);
+        if (rc == OK && row.turn <= turn)
+            rc = err_set(err, ERR_INPUT, "%s: turn %lld stands behind turn %lld", where,
+                         (long long)row.turn, (long long)turn);
         steps = row.step;
+        turn = row.turn;
         if (rc == OK)
             rc = freeze_history_add(&got, &row, err);
         freeze_evidence_clear(&row);
