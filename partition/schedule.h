@@ -225,9 +225,9 @@ enum status schedule_from_csv(const char *csv, const char *what, struct schedule
 enum status schedule_copy(const struct schedule *src, struct schedule *dst, struct err *err);
 void schedule_clear(struct schedule *schedule);
 
-const char *schedule_kind_name(enum schedule_kind kind);
+const char *schedule_kind_name(enum schedule_kind kind); /* "zb-h1" */
 /* One line about a schedule, for help texts. */
-const char *schedule_kind_about(enum schedule_kind kind); /* "zb-h1" */
+const char *schedule_kind_about(enum schedule_kind kind);
 enum status schedule_kind_parse(const char *name, enum schedule_kind *kind, struct err *err);
 const char *op_kind_name(enum op_kind kind); /* "F", "SEND_ACT", ... */
 
