@@ -103,17 +103,16 @@ do_install() {
     chmod 644 "$dest$path" "$dest$record"
 }
 do_uninstall() {
-    local path
+    local path installed
     [ -e "$dest$record" ] || { echo "nothing is installed: no '$dest$record'" >&2; exit 3; }
-    tac "$dest$record" >"${TMPDIR:-/tmp}/elapse-installed.$$"
-    while read -r path; do
+    mapfile -t installed < <(tac "$dest$record") # the record itself is removed on the way
+    for path in "${installed[@]}"; do
         if [ -d "$dest$path" ] && [ ! -L "$dest$path" ]; then
             rmdir --ignore-fail-on-non-empty "$dest$path"
         else
             rm -f "$dest$path"
         fi
-    done <"${TMPDIR:-/tmp}/elapse-installed.$$"
-    rm "${TMPDIR:-/tmp}/elapse-installed.$$"
+    done
 }
 case $action in
 install)
