@@ -24,7 +24,7 @@ enum status rank_memory(const struct schedule *full, const struct workload *work
 {
     const struct rank_ops *list = &full->ranks[rank];
     int64_t *during = calloc((size_t)list->num_ops * 2 + 2, sizeof *during);
-    int64_t *after = during + list->num_ops + 1, at = 0;
+    int64_t *after = during ? during + list->num_ops + 1 : NULL, at = 0;
     struct memory_point *got = calloc((size_t)list->num_ops * 2 + 1, sizeof *got);
     enum status rc = during && got ? schedule_memory_curve(full, workload, rank, during, after, err)
                                    : err_nomem(err);
