@@ -42,7 +42,8 @@ static enum status write_memory(FILE *out, const struct subject *s, int rank, do
 {
     struct memory_point *points = NULL;
     int64_t n = 0;
-    enum status rc = rank_memory(s->full, s->workload, s->sim, 0, rank, &points, &n, err);
+    const struct traced_step step = {s->sim, s->full, s->workload};
+    enum status rc = rank_memory(&step, 0, rank, &points, &n, err);
     fprintf(out, "$s_%d << EOD\n", rank + 1);
     for (int64_t i = 0; rc == OK && i < n; i++)
         fprintf(out, "%.6f %.6f\n", (double)points[i].at_ns / time_ns,

@@ -18,16 +18,17 @@ static bool same_op(struct op a, struct op b)
 
 /* The passes of a rank's list and of its simulated ops have the same order, so one walk finds the
  * list's place of each. */
-enum status rank_memory(const struct schedule *full, const struct workload *workload,
-                        const struct sim_result *sim, int replica, int rank,
+enum status rank_memory(const struct traced_step *step, int replica, int rank,
                         struct memory_point **points, int64_t *n, struct err *err)
 {
-    const struct rank_ops *list = &full->ranks[rank];
+    const struct sim_result *sim = step->sim;
+    const struct rank_ops *list = &step->full->ranks[rank];
     int64_t *during = calloc((size_t)list->num_ops * 2 + 2, sizeof *during);
     int64_t *after = during ? during + list->num_ops + 1 : NULL, at = 0;
     struct memory_point *got = calloc((size_t)list->num_ops * 2 + 1, sizeof *got);
-    enum status rc = during && got ? schedule_memory_curve(full, workload, rank, during, after, err)
-                                   : err_nomem(err);
+    enum status rc =
+        during && got ? schedule_memory_curve(step->full, step->workload, rank, during, after, err)
+                      : err_nomem(err);
     *n = 0;
     for (int64_t i = 0; rc == OK && i < sim->num_ops; i++) {
         const struct sim_op *op = &sim->ops[i];

@@ -5,16 +5,22 @@
 #include "partition/workload.h"
 #include "sim/engine.h"
 
+/* A simulated step with recorded ops, and what it ran; all borrowed. */
+struct traced_step {
+    const struct sim_result *sim;
+    const struct schedule *full;
+    const struct workload *workload;
+};
+
 /* From at_ns on, the rank holds this many bytes. */
 struct memory_point {
     int64_t at_ns, bytes;
 };
 
 /* Set *points to a fresh array of *n points in order of time, two a pass: at its start the memory
- * while it runs, at its end what it leaves (partition/schedule_memory.h). sim must have recorded
- * ops of this lowered schedule. ERR_INPUT on overflow, ERR_NOMEM. */
-enum status rank_memory(const struct schedule *full, const struct workload *workload,
-                        const struct sim_result *sim, int replica, int rank,
+ * while it runs, at its end what it leaves (partition/schedule_memory.h). ERR_INPUT on
+ * overflow, ERR_NOMEM. */
+enum status rank_memory(const struct traced_step *step, int replica, int rank,
                         struct memory_point **points, int64_t *n, struct err *err);
 
 #endif

@@ -16,8 +16,7 @@ static enum status trace_memory(struct trace *trace, const struct traced_step *s
         const struct sim_device *device = &step->sim->devices[d];
         struct memory_point *points = NULL;
         int64_t n = 0;
-        enum status rc = rank_memory(step->full, step->workload, step->sim, device->replica,
-                                     device->rank, &points, &n, err);
+        enum status rc = rank_memory(step, device->replica, device->rank, &points, &n, err);
         for (int64_t i = 0; rc == OK && i < n; i++)
             if (i + 1 == n || points[i + 1].at_ns > points[i].at_ns)
                 trace_bytes(trace, "memory", device->replica, device->rank, points[i].at_ns,

@@ -2,14 +2,8 @@
 #ifndef ELAPSE_CLI_TRACE_FILE_H
 #define ELAPSE_CLI_TRACE_FILE_H
 
+#include "cli/rank_memory.h"
 #include "cli/replay.h"
-
-/* A simulated step with recorded ops, and what it ran; all borrowed. */
-struct traced_step {
-    const struct sim_result *sim;
-    const struct schedule *full;
-    const struct workload *workload;
-};
 
 /* Write the step: ops, messages, idle ranks, memory. The file appears whole or not at all. */
 enum status trace_step_file(const char *path, const struct traced_step *step, struct err *err);
