@@ -81,8 +81,8 @@ static int op_slots(struct op op)
     return op.kind == OP_B ? 2 : 1;
 }
 
-/* Ends of the forward and of the input half of each (stage, micro-batch). They count from 1, so 0 is
- * "not yet". */
+/* Ends of the forward and of the input half of each (stage, micro-batch). They count from 1, so 0
+ * is "not yet". */
 struct slot_ends {
     int64_t *forward, *input;
 };

@@ -1,9 +1,8 @@
 /* An elastic run beside its simulation, epoch by epoch.
  *
- * The job of the run is simulated with the recorded gradient norms, or with the decisions of `safe`,
- * so both sides freeze alike.
- * Step times, the parts of changes and the total time are compared. Read elastic_compare() at the
- * end first. */
+ * The job of the run is simulated with the recorded gradient norms, or with the decisions of
+ * `safe`, so both sides freeze alike. Step times, the parts of changes and the total time are
+ * compared. Read elastic_compare() at the end first. */
 #include "cli/elastic_compare.h"
 
 #include <limits.h>
@@ -110,8 +109,8 @@ static enum status make_table(const struct freeze_history *history, struct freez
     return OK;
 }
 
-/* A job under the policy safe is simulated with the decisions of its run: how well those were made is
- * not the question here. */
+/* A job under the policy safe is simulated with the decisions of its run: how well those were made
+ * is not the question here. */
 static enum status take_decisions(const char *run_dir, struct replay *replay, struct err *err)
 {
     char path[PATH_MAX];

@@ -27,10 +27,10 @@ struct launch {
 
 /* Run `mpirun -n num_ranks elapse-exec argv...` and wait. argv[0] is the command of elapse-exec.
  * The stdout of the ranks is printed after they have ended. *yielded (may be NULL): they stopped
- * early because of wants_yield(). If a rank fails, its status is returned without a message, because
- * the rank has printed one. Any other failure is ERR_SYSTEM with a message. The first Ctrl-C or
- * SIGTERM becomes SIGUSR1 for every rank, the second one SIGTERM, and the third one kills the
- * launcher. Not for use from several threads. */
+ * early because of wants_yield(). If a rank fails, its status is returned without a message,
+ * because the rank has printed one. Any other failure is ERR_SYSTEM with a message. The first
+ * Ctrl-C or SIGTERM becomes SIGUSR1 for every rank, the second one SIGTERM, and the third one kills
+ * the launcher. Not for use from several threads. */
 enum status launch_exec(const struct launch *launch, int argc, char *const *argv, bool *yielded,
                         struct err *err);
 

@@ -35,8 +35,8 @@ struct members {
     char *probe_text; /* owned; what `probe` points into */
 };
 
-/* Read the launcher's words and, if they name one, its file of hosts. ERR_SYSTEM: the file cannot be
- * read; ERR_INPUT: it names no host. *members must be zeroed. */
+/* Read the launcher's words and, if they name one, its file of hosts. ERR_SYSTEM: the file cannot
+ * be read; ERR_INPUT: it names no host. *members must be zeroed. */
 enum status members_init(const char *launcher, int64_t num_ranks, struct members *members,
                          struct err *err);
 void members_clear(struct members *members);

@@ -1,5 +1,6 @@
 /* Sends and receives are found by their message: replica, edge between two stages, micro-batch and
- * direction. Sorted by it, the three ends of a message (sent, received, simulated) are neighbours. */
+ * direction. Sorted by it, the three ends of a message (sent, received, simulated) are
+ * neighbours. */
 #include "cli/message_times.h"
 
 #include <stdlib.h>

@@ -1,15 +1,15 @@
 /* partition/evidence.h - what a run has measured about freezing, turn by turn.
  *
- * A window is a turn, or several under the policy `safe`: the run keeps a copy of the weights of its
- * begin (the lagged weights) and at its end evaluates a small probe of the test set. For a prefix of F layers, L(o,n) is the loss with
- * the prefix lagged and the rest of today, L(n,o) the reverse. The prefix's share of the fall of the
- * loss is the Shapley value of two players,
+ * A window is a turn, or several under the policy `safe`: the run keeps a copy of the weights of
+ * its begin (the lagged weights) and at its end evaluates a small probe of the test set. For a
+ * prefix of F layers, L(o,n) is the loss with the prefix lagged and the rest of today, L(n,o) the
+ * reverse. The prefix's share of the fall of the loss is the Shapley value of two players,
  *     share(F) = ( L(o,n) - L(n,n) + L(o,o) - L(n,o) ) / 2.
  * The shares of prefix and rest add up to the fall L(o,o) - L(n,n). A share below zero means that
  * training the prefix has made the loss worse. Losses are nats per target.
  *
- * The executor measures and writes evidence.json; the simulator reads it (profiles/evidence_json.h).
- * Pure; no I/O. */
+ * The executor measures and writes evidence.json; the simulator reads it
+ * (profiles/evidence_json.h). Pure; no I/O. */
 #ifndef ELAPSE_PARTITION_EVIDENCE_H
 #define ELAPSE_PARTITION_EVIDENCE_H
 
@@ -50,8 +50,8 @@ struct freeze_evidence {
     int passes;                          /* forwards over the probe that this row took */
     struct freeze_candidate *candidates; /* owned; by rising F */
     int num_candidates;
-    /* Owned, [L], or NULL. plasticity: |w_now - w_lagged| / |w_lagged| of a layer's weights, 0 where
-     * it is frozen. norms: gradient norms as policies read them. */
+    /* Owned, [L], or NULL. plasticity: |w_now - w_lagged| / |w_lagged| of a layer's weights, 0
+     * where it is frozen. norms: gradient norms as policies read them. */
     double *plasticity, *norms;
     double *sample_ns; /* owned, [L + 1], or NULL: predicted time a sample by F; 0: not known */
     struct freeze_verdict verdict;

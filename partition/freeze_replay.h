@@ -1,12 +1,12 @@
 /* partition/freeze_replay.h - answers the policy `safe` from recorded evidence, where nothing is
  * trained: in the simulator and in `elapse freeze`.
  *
- * The recorded rows are those of a run with freeze.record, which measured every prefix in each turn,
- * or of a run under `safe`. The replay makes rows of its own from them, as the policy asks: a turn
- * that it does not want measured is added to the next window. A prefix between two recorded ones gets
- * a share in proportion, one above all recorded ones is not known. Where the replay has more layers
- * frozen than the recorded run had, their share is left out; where it has fewer, nothing is known.
- * Steps and learning rates are those of the recorded run.
+ * The recorded rows are those of a run with freeze.record, which measured every prefix in each
+ * turn, or of a run under `safe`. The replay makes rows of its own from them, as the policy asks: a
+ * turn that it does not want measured is added to the next window. A prefix between two recorded
+ * ones gets a share in proportion, one above all recorded ones is not known. Where the replay has
+ * more layers frozen than the recorded run had, their share is left out; where it has fewer,
+ * nothing is known. Steps and learning rates are those of the recorded run.
  *
  * Pure; no I/O. */
 #ifndef ELAPSE_PARTITION_FREEZE_REPLAY_H

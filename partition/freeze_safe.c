@@ -37,8 +37,8 @@ int64_t freeze_safe_probe(int64_t wanted, int64_t run_samples, int64_t test_samp
     return test_samples <= 0 || probe < test_samples ? probe : test_samples;
 }
 
-/* Passes that the row may still take. The run's allowance becomes due as the run goes on, the second
- * half of it in advance, because early evidence saves most. */
+/* Passes that the row may still take. The run's allowance becomes due as the run goes on, the
+ * second half of it in advance, because early evidence saves most. */
 static double passes_left(const struct freeze *freeze, const struct freeze_history *history,
                           const struct freeze_evidence *row)
 {
@@ -81,7 +81,8 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* By how much the fall of `now` went on against the forecast of `before`; 1 where noise hides it. */
+/* By how much the fall of `now` went on against the forecast of `before`; 1 where noise hides
+ * it. */
 static double growth(const struct freeze_evidence *before, const struct freeze_evidence *now)
 {
     const double scale = larger(ratio(now->rate_window, before->rate_window),
@@ -184,8 +185,8 @@ static struct weight pool_weight(const struct pool *pool, double scale)
     return (struct weight){scale * trust * pool->share, scale * sqrt(trust * var)};
 }
 
-/* What freezing F gives up. Earlier rows with this F are pooled with the newest one where that makes
- * the bound tighter and the fall does not grow, because their noise averages out. */
+/* What freezing F gives up. Earlier rows with this F are pooled with the newest one where that
+ * makes the bound tighter and the fall does not grow, because their noise averages out. */
 static struct weight weigh(const struct freeze_history *history, const struct freeze_evidence *row,
                            const struct freeze_candidate *candidate)
 {
@@ -241,8 +242,8 @@ static double budget_left(const struct freeze *freeze)
     return left > 0 ? left : 0;
 }
 
-/* What freezing costs in all if this freeze is added: the estimates of earlier ones, and the bound of
- * this one. */
+/* What freezing costs in all if this freeze is added: the estimates of earlier ones, and the bound
+ * of this one. */
 static double bound(const struct freeze *freeze, const struct weight *weight)
 {
     const struct freeze_safe *safe = &freeze->safe;
@@ -251,8 +252,8 @@ static double bound(const struct freeze *freeze, const struct weight *weight)
     return before + larger(sure, expected_loss(weight));
 }
 
-/* Rows to leave out after the last one: none, or one more for each row in turn whose candidates were
- * all far from fitting. */
+/* Rows to leave out after the last one: none, or one more for each row in turn whose candidates
+ * were all far from fitting. */
 static int rows_to_skip(const struct freeze *freeze, const struct freeze_history *history)
 {
     int skip = 0;

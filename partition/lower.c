@@ -1,8 +1,9 @@
 /* From compute ops to everything that a step does.
  *
- * lower_before() and lower_behind() put messages, recompute, cache and all-reduces around a compute op, lower_tails()
- * ends the lists. What a stage needs is described once (describe_stages()), for schedule_check() as
- * well. plan_lower() at the end ties workload, compute list, freezing and lowering together. */
+ * lower_before() and lower_behind() put messages, recompute, cache and all-reduces around a compute
+ * op, lower_tails() ends the lists. What a stage needs is described once (describe_stages()), for
+ * schedule_check() as well. plan_lower() at the end ties workload, compute list, freezing and
+ * lowering together. */
 #include "partition/lower.h"
 
 #include <stdlib.h>

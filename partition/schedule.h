@@ -86,9 +86,9 @@ struct rank_ops {
     int64_t num_ops;
 };
 
-/* A message between stages that lowering put into the lists. The first num_stages - copies edges are
- * the boundaries s -> s+1 of the chains, ascending; the others are skip edges. op.arg counts the edges that leave
- * (or enter) a stage in the order of this array. */
+/* A message between stages that lowering put into the lists. The first num_stages - copies edges
+ * are the boundaries s -> s+1 of the chains, ascending; the others are skip edges. op.arg counts
+ * the edges that leave (or enter) a stage in the order of this array. */
 struct schedule_edge {
     uint16_t from, to;
     bool grad; /* a gradient is sent back over this edge */
@@ -175,10 +175,10 @@ int schedule_chunks(enum schedule_kind kind, int asked);
 
 /* Write the compute ops (F B I W) of a named schedule; schedule_lower() adds communication. The
  * backwards of a stage are always in ascending micro-batch order. chunks: v >= 1 where
- * schedule_any_chunks(), otherwise the default. With two copies a list has M/2 micro-batches, because
- * num_microbatches counts those of all copies. ERR_INPUT: K, M, v or the number of ops
- * out of range (checked before anything is allocated); ERR_INFEASIBLE: the schedule does not exist
- * for these counts. Time and memory O(ops), 8 bytes per op. */
+ * schedule_any_chunks(), otherwise the default. With two copies a list has M/2 micro-batches,
+ * because num_microbatches counts those of all copies. ERR_INPUT: K, M, v or the number of ops out
+ * of range (checked before anything is allocated); ERR_INFEASIBLE: the schedule does not exist for
+ * these counts. Time and memory O(ops), 8 bytes per op. */
 enum status schedule_generate(enum schedule_kind kind, int num_ranks, int num_microbatches,
                               int chunks, struct schedule *schedule, struct err *err);
 

@@ -238,10 +238,10 @@ static void write_v(struct writer *to, int K, int r, int down, int up, bool over
     }
 }
 
-/* Micro-batches enter at both ends. A rank of the first half is near the entry of the first copy and
- * holds a stage h = r from it, and the stage of the second copy whose micro-batches come by K-1-h
- * ranks later. A rank of the second half is its mirror image. Each half of the ranks so runs the
- * lists of a V, with the other direction's micro-batches on the way back. */
+/* Micro-batches enter at both ends. A rank of the first half is near the entry of the first copy
+ * and holds a stage h = r from it, and the stage of the second copy whose micro-batches come by
+ * K-1-h ranks later. A rank of the second half is its mirror image. Each half of the ranks so runs
+ * the lists of a V, with the other direction's micro-batches on the way back. */
 static void write_dualpipe(struct writer *to, int K, int r)
 {
     const bool first_half = r < K / 2;

@@ -26,8 +26,8 @@ int64_t turn_steps_left(const struct job *job, int64_t step)
     return every > 0 ? every - step % every : INT64_MAX;
 }
 
-/* FreezeOut (Brock et al., 2017) lets the rate of each layer fall to 0 by this cosine over the steps
- * up to its freezing. Here these are the steps of one turn. */
+/* FreezeOut (Brock et al., 2017) lets the rate of each layer fall to 0 by this cosine over the
+ * steps up to its freezing. Here these are the steps of one turn. */
 double turn_anneal(const struct job *job, int64_t step, int64_t position, int64_t num_samples)
 {
     const int64_t every = job->freeze.every_steps;

@@ -90,8 +90,8 @@ const char *nearest_name(const char *word, const char *const *names, int n);
  * buf. */
 const char *join_names(const char *const *names, int n, char *buf, size_t size);
 
-/* Write a time >= 0 as parse_ns() reads it back exactly, in the largest unit that fits: "16s", "1500us".
- * Returns buf. */
+/* Write a time >= 0 as parse_ns() reads it back exactly, in the largest unit that fits: "16s",
+ * "1500us". Returns buf. */
 const char *write_ns(int64_t ns, char *buf, size_t size);
 
 /* Write a value for a human reader ("1.25 ms", "16.0 GiB") into buf; returns buf. */

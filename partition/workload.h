@@ -43,10 +43,10 @@ struct stage_cost {
     int64_t host_copy_bytes_whole;  /* of P of OP_WHOLE_BATCH */
 };
 
-/* A tensor that goes from stage to stage for every micro-batch. The first edges are the boundaries of
- * the chains (s -> s+1; num_stages - copies of them). The rest are skip edges that the cut crosses, merged for each
- * pair of stages and need of a gradient. A skip from a frozen item that no stage holds (frozen:
- * first, cached) leaves stage 0. */
+/* A tensor that goes from stage to stage for every micro-batch. The first edges are the boundaries
+ * of the chains (s -> s+1; num_stages - copies of them). The rest are skip edges that the cut
+ * crosses, merged for each pair of stages and need of a gradient. A skip from a frozen item that no
+ * stage holds (frozen: first, cached) leaves stage 0. */
 struct stage_edge {
     int from, to;
     int64_t bytes[MB_SIZES];      /* of the message that each device of a group sends */
@@ -108,8 +108,8 @@ struct workload {
 
 void workload_clear(struct workload *workload);
 
-/* The setting that a workload's plan runs in: `setting`, or the one made of it for its groups. Whoever asks for
- * times of messages and collectives of this workload asks this setting. */
+/* The setting that a workload's plan runs in: `setting`, or the one made of it for its groups.
+ * Whoever asks for times of messages and collectives of this workload asks this setting. */
 static inline struct setting workload_setting(const struct workload *workload,
                                               const struct setting *setting)
 {
@@ -145,15 +145,15 @@ static inline int workload_model_stage(const struct workload *workload, int stag
     return stage % workload->num_model_stages;
 }
 
-/* How many devices hold the weights of a stage: R, or 2 R where there are two copies of stages. Their
- * gradients are summed. */
+/* How many devices hold the weights of a stage: R, or 2 R where there are two copies of stages.
+ * Their gradients are summed. */
 static inline int workload_num_holders(const struct workload *workload)
 {
     return workload->num_replicas * (workload->num_stages / workload->num_model_stages);
 }
 
-/* The devices that hold a stage of the plan, workload_num_holders() of them: those of the replicas in
- * their order, and behind them those of the copies. */
+/* The devices that hold a stage of the plan, workload_num_holders() of them: those of the replicas
+ * in their order, and behind them those of the copies. */
 void workload_holders(const struct workload *workload, const struct plan *plan, int model_stage,
                       int *devices);
 

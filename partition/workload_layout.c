@@ -1,5 +1,5 @@
-/* What a layout adds to the figures of a stage: items that run again inside the backward, gathers of
- * a tensor-parallel group, and gathers and reduce-scatters of shards between replicas. */
+/* What a layout adds to the figures of a stage: items that run again inside the backward, gathers
+ * of a tensor-parallel group, and gathers and reduce-scatters of shards between replicas. */
 #include <stdlib.h>
 
 #include "partition/model_shard.h"
@@ -96,8 +96,8 @@ int64_t builder_share(const struct builder *b, enum shard_mode from, int64_t byt
 }
 
 /* The most bytes of whole weights and gradients that a stage has beside its shares: under
- * SHARD_WEIGHTS the weights of the unit that runs and of the next one, which are gathered ahead; the
- * gradients of the unit whose backward ends. */
+ * SHARD_WEIGHTS the weights of the unit that runs and of the next one, which are gathered ahead;
+ * the gradients of the unit whose backward ends. */
 static void shard_bytes(const struct builder *b, int s, int64_t *weights, int64_t *grads)
 {
     const int end = b->plan->first_item[s + 1];
@@ -245,8 +245,8 @@ bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns)
 
 /* --- experts that replicas divide ------------------------------------------------------------- */
 
-/* Groups of all replicas do the same at once and the slowest is what all wait for, at the latest where
- * they sum gradients. */
+/* Groups of all replicas do the same at once and the slowest is what all wait for, at the latest
+ * where they sum gradients. */
 enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
 {
     const int E = plan_expert(b->plan), R = b->got.num_replicas;

@@ -203,8 +203,8 @@ static bool add_exchanges(const struct builder *b, int item, bool trains, int64_
            (!trains || !builder_runs_again(b, item) || add_to(&t->input, ns));
 }
 
-/* The passes over the items of a stage for one micro-batch, into b->item_ns. R begins at the stage's
- * input, so it runs frozen items too. */
+/* The passes over the items of a stage for one micro-batch, into b->item_ns. R begins at the
+ * stage's input, so it runs frozen items too. */
 static enum status item_passes(struct builder *b, int s, int mb)
 {
     const int first = b->plan->first_item[s], end = b->plan->first_item[s + 1];

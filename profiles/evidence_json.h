@@ -9,9 +9,10 @@
  *        "plasticity": [...], "norms": [...], "sample_ns": [...],
  *        "decision": {"frozen": 4, "cost": 0.2, "cost_se": 0.1, "left": 0.8, "reason": "..."}}]}
  *
- * accuracy is null where the model is no classifier. plasticity, norms, sample_ns and decision may be
- * left out; of a decision only "frozen" is read, because the policy repeats the rest. steps_window and steps_left are missing in files of
- * older versions: they are then taken from "step" and from the rates. */
+ * accuracy is null where the model is no classifier. plasticity, norms, sample_ns and decision may
+ * be left out; of a decision only "frozen" is read, because the policy repeats the rest.
+ * steps_window and steps_left are missing in files of older versions: they are then taken from
+ * "step" and from the rates. */
 #ifndef ELAPSE_PROFILES_EVIDENCE_JSON_H
 #define ELAPSE_PROFILES_EVIDENCE_JSON_H
 
@@ -28,8 +29,8 @@ enum status evidence_layers(const struct json *root, const char *where, int *num
                             struct err *err);
 
 /* Read an object. where names it in messages. ERR_INPUT: another form, or evidence of another model
- * (layers, items or parameters differ). model NULL: of any model. *history must be zeroed or cleared.
- */
+ * (layers, items or parameters differ). model NULL: of any model. *history must be zeroed or
+ * cleared. */
 enum status evidence_from_json(const struct json *root, const char *where,
                                const struct model *model, struct freeze_history *history,
                                struct err *err);

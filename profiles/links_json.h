@@ -1,4 +1,5 @@
-/* profiles/links_json.h - the rates of a cluster object: curves by message size, and collectives. */
+/* profiles/links_json.h - the rates of a cluster object: curves by message size, and
+ * collectives. */
 #ifndef ELAPSE_PROFILES_LINKS_JSON_H
 #define ELAPSE_PROFILES_LINKS_JSON_H
 

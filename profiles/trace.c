@@ -162,7 +162,8 @@ static int64_t message_of(const struct op_row *row)
         op.kind == OP_SEND_GRAD || op.kind == OP_RECV_GRAD || op.kind == OP_B || op.kind == OP_I;
     const bool pass = op.kind == OP_F || op.kind == OP_Z || op.kind == OP_B || op.kind == OP_I;
     const bool message = op.kind >= OP_SEND_ACT && op.kind <= OP_RECV_GRAD && op.arg == 0;
-    /* An activation that enters a stage, and a gradient that leaves it, cross the boundary below. */
+    /* An activation that enters a stage, and a gradient that leaves it, cross the boundary
+     * below. */
     const bool below = op.kind == OP_RECV_ACT || op.kind == OP_SEND_GRAD || (pass && !backward);
     const int64_t lower = op.stage - below;
     if ((!pass && !message) || op.microbatch < 0 || lower < 0)

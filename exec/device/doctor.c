@@ -43,8 +43,8 @@ static void add_gpus(struct json *object)
         json_add_string(object, "gpu_reason", why.msg);
 }
 
-/* Add the version of NCCL, "" where there is none. The library stays loaded, because unloading CUDA's
- * libraries is not safe. add_cudnn() does likewise. */
+/* Add the version of NCCL, "" where there is none. The library stays loaded, because unloading
+ * CUDA's libraries is not safe. add_cudnn() does likewise. */
 static void add_nccl(struct json *object)
 {
     void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);

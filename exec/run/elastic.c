@@ -98,8 +98,8 @@ static int items_of(const struct trainer *t, int num_layers)
 }
 
 /* The frozen prefix does not change within a turn, whatever the policy says now. It shrinks only
- * where the checkpoint holds the optimizer state of the layers that would train again. What it holds
- * of layers that stay frozen is kept. */
+ * where the checkpoint holds the optimizer state of the layers that would train again. What it
+ * holds of layers that stay frozen is kept. */
 static enum status settle_frozen(struct trainer *t, const char *checkpoint, bool begins,
                                  int *num_frozen, struct err *err)
 {

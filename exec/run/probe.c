@@ -302,8 +302,9 @@ static enum status window_due(struct trainer *t, const struct freeze_evidence *r
     return rc;
 }
 
-/* Rank 0, policy safe: predict the time a sample by F. A prediction is kept until F changes, so that a run
- * that goes on elsewhere decides as it would have here. A plan that cannot be made leaves 0. */
+/* Rank 0, policy safe: predict the time a sample by F. A prediction is kept until F changes, so
+ * that a run that goes on elsewhere decides as it would have here. A plan that cannot be made
+ * leaves 0. */
 static enum status predict(struct trainer *t, struct freeze_evidence *row, struct err *err)
 {
     const int num_layers = t->job->model.num_layers, now = row->num_frozen;
@@ -333,8 +334,8 @@ static enum status predict(struct trainer *t, struct freeze_evidence *row, struc
     return OK;
 }
 
-/* Relative movement of each layer's weights since the window's begin. Only where weights lie in host
- * memory, because elsewhere they would have to be copied. Collective. */
+/* Relative movement of each layer's weights since the window's begin. Only where weights lie in
+ * host memory, because elsewhere they would have to be copied. Collective. */
 static enum status movement(struct trainer *t, struct freeze_evidence *row, struct err *err)
 {
     const struct model *model = &t->job->model;
@@ -421,8 +422,9 @@ enum status probe_write(struct trainer *t, struct err *err)
     return rc;
 }
 
-/* Samples of a pipeline in one forward: those of a step, or fewer where the probe would have less than
- * LEAST_BLOCKS micro-batches, since the error of a mean over two or three blocks is not known. */
+/* Samples of a pipeline in one forward: those of a step, or fewer where the probe would have less
+ * than LEAST_BLOCKS micro-batches, since the error of a mean over two or three blocks is not
+ * known. */
 static int64_t batch_of(const struct trainer *t)
 {
     const struct plan *plan = &t->layout.plan.plan;

@@ -1,14 +1,14 @@
 /* exec/run/probe.h - the evidence about freezing that a run measures (partition/evidence.h).
  *
- * A window is one turn, or under the policy `safe` as many as pass until that wants evidence. While it
- * runs, stages hold the weights of its begin (stage_lag_take()). At its end the ranks that hold stages
- * run the first samples of the test split forward, with the weights of a prefix or
- * of the rest exchanged for the lagged ones. Each micro-batch is a block; blocks are added by their
- * index, so the sums have the same bits at any K, and at any R under train.reduction canonical.
+ * A window is one turn, or under the policy `safe` as many as pass until that wants evidence. While
+ * it runs, stages hold the weights of its begin (stage_lag_take()). At its end the ranks that hold
+ * stages run the first samples of the test split forward, with the weights of a prefix or of the
+ * rest exchanged for the lagged ones. Each micro-batch is a block; blocks are added by their index,
+ * so the sums have the same bits at any K, and at any R under train.reduction canonical.
  *
- * A change of plan ends a window, because the new stages have no lagged weights. Where the frozen prefix lies
- * in front of the pipeline and the probe fits one batch, the prefix's output is computed once a turn
- * and used by all passes. */
+ * A change of plan ends a window, because the new stages have no lagged weights. Where the frozen
+ * prefix lies in front of the pipeline and the probe fits one batch, the prefix's output is
+ * computed once a turn and used by all passes. */
 #ifndef ELAPSE_EXEC_RUN_PROBE_H
 #define ELAPSE_EXEC_RUN_PROBE_H
 
@@ -30,8 +30,9 @@ void probe_begin(struct trainer *t);
 void probe_cut(struct probe *probe);
 /* A step with learning rate lr has ended. */
 void probe_count(struct trainer *t, double lr);
-/* The turn has ended: measure if the window is to end, and add a row to rank 0's history. norms: [L]
- * of the turn, or NULL. Rank 0 writes evidence.json. Collective over the ranks that hold stages. */
+/* The turn has ended: measure if the window is to end, and add a row to rank 0's history. norms:
+ * [L] of the turn, or NULL. Rank 0 writes evidence.json. Collective over the ranks that hold
+ * stages. */
 enum status probe_end(struct trainer *t, const double *norms, struct err *err);
 
 /* Write evidence.json on rank 0, with the decisions so far. */

@@ -21,8 +21,8 @@
 #include "partition/units.h"
 
 /* Each rank votes once per step; the maximum wins. VOTE_AHEAD: rank 0 knows which communicators to
- * make ahead. VOTE_SPLITS: this rank is still splitting one off. VOTE_YIELD, in the last step of an epoch only: the
- * run is to end here, because ranks can join it. VOTE_STOP: a signal came. */
+ * make ahead. VOTE_SPLITS: this rank is still splitting one off. VOTE_YIELD, in the last step of an
+ * epoch only: the run is to end here, because ranks can join it. VOTE_STOP: a signal came. */
 enum vote { VOTE_NONE, VOTE_AHEAD, VOTE_SPLITS, VOTE_YIELD, VOTE_STOP };
 
 static volatile sig_atomic_t stop_wanted, stop_signal, yield_wanted;

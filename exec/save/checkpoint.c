@@ -1,8 +1,8 @@
 /* exec/save/checkpoint.c - writes a run's state into a folder, and reads it back.
  *
  * Saving: every rank writes the files of its stages under a temporary folder name, all agree, and
- * rank 0 gathers their digests, adds the manifest and renames the folder. Loading: each tensor is looked up by name in all
- * files, so the cut may differ. Read checkpoint_save() first. */
+ * rank 0 gathers their digests, adds the manifest and renames the folder. Loading: each tensor is
+ * looked up by name in all files, so the cut may differ. Read checkpoint_save() first. */
 #include "exec/save/checkpoint.h"
 
 #include <errno.h>

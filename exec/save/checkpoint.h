@@ -3,8 +3,9 @@
  * A checkpoint is a folder with one safetensors file for each stage, and manifest.json, which lists
  * them with their SHA-256. It is written under a temporary name, synced and renamed, so it is whole
  * or absent. Tensors are found by name, so it loads at any K, R and frozen boundary. Optimizer
- * state, also that of frozen layers that may train again, is stored as "optimizer.0.NAME" and "optimizer.1.NAME" beside the weight NAME. Whether the
- * files are those that the run wrote is checked by exec/save/checkpoint_check.h.
+ * state, also that of frozen layers that may train again, is stored as "optimizer.0.NAME" and
+ * "optimizer.1.NAME" beside the weight NAME. Whether the files are those that the run wrote is
+ * checked by exec/save/checkpoint_check.h.
  *
  * The wing save/ holds what a run leaves on disk: checkpoints, safetensors files, Hugging Face's
  * names, the files of a run's folder. It includes base/, comm/, stage/ and step/; run/ and main.c
@@ -71,8 +72,8 @@ enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
 enum status checkpoint_norms(const char *dir, int num_layers, struct turn_norms *norms,
                              struct err *err);
 
-/* Read the evidence, and the rate and the steps of a window that was open. A checkpoint without evidence gives an empty
- * history. */
+/* Read the evidence, and the rate and the steps of a window that was open. A checkpoint without
+ * evidence gives an empty history. */
 enum status checkpoint_evidence(const char *dir, const struct model *model,
                                 struct freeze_history *history, double *rate, double *steps,
                                 struct err *err);

@@ -166,9 +166,9 @@ struct param {
     float *state[2];      /* momentum / Adam moments; NULL when unused or frozen */
     bool tied_copy;       /* the head's copy of the token table, not a tensor of its own */
 };
-/* The tensors of an item of the model, without memory and without a copy of a tied table: name, item,
- * shape and num_elems of each, in the order in which a stage lists them. ERR_INPUT: a family that
- * has no kernels. */
+/* The tensors of an item of the model, without memory and without a copy of a tied table: name,
+ * item, shape and num_elems of each, in the order in which a stage lists them. ERR_INPUT: a family
+ * that has no kernels. */
 enum { STAGE_ITEM_PARAMS = 12 };
 enum status stage_item_params(const struct model *model, int item,
                               struct param params[STAGE_ITEM_PARAMS], int *num, struct err *err);
@@ -201,10 +201,10 @@ void stage_anneal(struct stage *stage, int end_item, double share);
 enum status stage_freeze(struct stage *stage, int num_frozen_items, struct err *err);
 
 /* The lagged copy of the weights that train, on a stage with spec.lagged; without it these do
- * nothing. stage_lag_take(): the present weights become the copy. stage_lag_swap(): weights and copy
- * of the model's items [first, end) change places, so two calls restore both. Frozen items have no
- * copy, and do not change. Both issue their work and return. stage_lagged(): the copy of one
- * parameter, in backend memory; NULL: none. */
+ * nothing. stage_lag_take(): the present weights become the copy. stage_lag_swap(): weights and
+ * copy of the model's items [first, end) change places, so two calls restore both. Frozen items
+ * have no copy, and do not change. Both issue their work and return. stage_lagged(): the copy of
+ * one parameter, in backend memory; NULL: none. */
 void stage_lag_take(struct stage *stage);
 void stage_lag_swap(struct stage *stage, int first_item, int end_item);
 float *stage_lagged(const struct stage *stage, const struct param *param);

@@ -125,7 +125,8 @@ void stage_anneal(struct stage *stage, int end_item, double share)
     stage->anneal = share;
 }
 
-/* Both copies of a tied table must take the same step, so the head's follows the embedding's item. */
+/* Both copies of a tied table must take the same step, so the head's follows the embedding's
+ * item. */
 static double share_of_rate(const struct stage *stage, const struct param *p)
 {
     return (p->tied_copy ? 0 : p->item) < stage->anneal_end ? stage->anneal : 1;
@@ -135,7 +136,8 @@ static double share_of_rate(const struct stage *stage, const struct param *p)
  * exec/cuda/cuda_optim.cu). */
 enum { GROUP = 96 };
 
-/* A group has one learning rate. While items are timed, each item is updated by a call of its own. */
+/* A group has one learning rate. While items are timed, each item is updated by a call of its
+ * own. */
 void stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul, bool sums)
 {
     struct backend *be = stage->spec.backend;
