@@ -64,8 +64,8 @@ run_page() { # FILE
     local file=$1 found=0 blocks block how name limit rc run
     blocks=$tmp/$(basename "$file") && mkdir -p "$blocks/work"
     ln -s "$root/examples" "$root/tests" "$root/plots" "$blocks/work/"
-    for run in run elastic; do
-        [ ! -e "$tmp/README.md/work/$run" ] || ln -sf "$tmp/README.md/work/$run" "$blocks/work/"
+    for run in run elastic; do # where the page does not make them itself
+        grep -qE -- "--out $run( |\$)" "$file" || [ ! -e "$tmp/README.md/work/$run" ] || ln -sf "$tmp/README.md/work/$run" "$blocks/work/"
     done
     split "$file"
     for block in "$blocks"/block-???; do
