@@ -439,7 +439,7 @@ const char *format_speed(double ratio, char *buf, size_t size)
 const char *format_count(int64_t n, const char *noun, char *buf, size_t size)
 {
     const size_t length = strlen(noun);
-    const bool hisses = length > 2 && strcmp(noun + length - 2, "ch") == 0; /* micro-batches */
+    const bool hisses = length > 3 && strcmp(noun + length - 3, "tch") == 0; /* micro-batches */
     snprintf(buf, size, "%lld %s%s", (long long)n, noun, n == 1 ? "" : hisses ? "es" : "s");
     return buf;
 }

@@ -252,6 +252,7 @@ static void format_speed__says_slower_below_one(void **state)
     assert_string_equal(format_count(1, "rank", buf, sizeof buf), "1 rank");
     assert_string_equal(format_count(0, "rank", buf, sizeof buf), "0 ranks");
     assert_string_equal(format_count(8, "microbatch", buf, sizeof buf), "8 microbatches");
+    assert_string_equal(format_count(2, "epoch", buf, sizeof buf), "2 epochs");
 }
 
 static void write_ns__is_read_back_exactly(void **state)
