@@ -17,7 +17,7 @@
 #include "profiles/profile_cost.h"
 #include "sim/elastic_run.h"
 
-enum { JOBS = 300 };
+enum { JOBS = 150 };
 
 static uint64_t seed = 11;
 
