@@ -368,7 +368,7 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
             problem->setting.cluster->host_op_ns, 0);
     got.stages = calloc((size_t)plan->num_stages, sizeof *got.stages);
     got.parts = malloc((size_t)places * sizeof *got.parts);
-    got.loads = malloc((size_t)plan->num_ranks * sizeof *got.loads);
+    got.loads = malloc(3 * (size_t)plan->num_ranks * sizeof *got.loads);
     got.tried =
         malloc(((size_t)plan->num_ranks + 6 * (size_t)plan->num_stages) * sizeof *got.tried);
     if (schedule_v_shaped(plan->schedule))

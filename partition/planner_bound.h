@@ -21,7 +21,10 @@
  *   bound-4: memory. The device must hold its context, weights, gradients, optimizer state and the
  *   stash of as many micro-batches as the schedule keeps at least.
  *
- * bound-1 and bound-2 also add the time of TIED (time-8), which follows the backwards.
+ * bound-1 and bound-2 also add the time of TIED (time-8), which follows the backwards. With
+ * RECOMPUTE_LAYER work(a, b) includes the layers that must run again so that bound-4 holds. Their
+ * time does not grow with a either: without item a the stage must give up less stash, at most by
+ * that of the item.
  *
  * Each right side grows with b and does not grow with a: moving item i from behind a to before it
  * adds its forward, and its backward at most once, and takes them away M >= 1 times. So the cut
@@ -34,16 +37,17 @@
  * the first item of the rank's lowest stage: every op of the rank waits for the first forward of
  * that stage, and the last backward of the rank is of that stage.
  *
- * Three more bounds hold for any cut and any schedule:
+ * Four more bounds hold for any cut and any schedule:
  *   - The average of the ranks: step >= (M * work of the whole chain + sum over ranks r of the time
  *     of the first r items for one micro-batch) / K. Rank r first waits for stages 0..r-1, and each
  *     of them holds at least one item. A second form counts only the forwards in the sum and adds
  *     the updates of all items.
  *   - The way of one micro-batch: step >= one forward and backward through the whole chain.
+ *   - With RECOMPUTE_LAYER a weighted average of the ranks, see planner_bound_again.c.
  *   - The memory of all ranks together, see ranks_fit() in planner_bound_cut.c.
  *
  * If ranks hold a stage on each arm of a V, peel() finds the least T that bound-1 to bound-4 allow.
- * For interleaved chunks only the three bounds for any cut are known. So it is for two copies of the
+ * For interleaved chunks only the four bounds for any cut are known. So it is for two copies of the
  * stages (dualpipe), whose ranks r and K-1-r hold stages r and K-1-r both. */
 #ifndef ELAPSE_PARTITION_PLANNER_BOUND_H
 #define ELAPSE_PARTITION_PLANNER_BOUND_H
@@ -101,8 +105,10 @@ struct bound_times {
     int64_t samples;
     enum bound_again again_mode;
     int64_t distance;
-    int64_t *fwd, *again, *bwd_input, *bwd_weight, *update; /* num_items + 1 each; fwd owns the
-                                                               block */
+    /* num_items + 1 each; fwd owns the block. `rerun`, with AGAIN_LAYER: what an item adds whose
+     * layer runs again. */
+    int64_t *fwd, *again, *bwd_input, *bwd_weight, *update, *rerun;
+    double rerun_ns_per_byte; /* no item gives up a byte of its stash for less */
 };
 
 /* Sum over items [a, b) of what one micro-batch costs. */
@@ -240,7 +246,7 @@ struct bound_shape {
     int64_t input_bytes;        /* smallest input of one micro-batch to a stage after the first */
     struct bound_stage *stages; /* owned, num_stages */
     struct bound_part *parts;   /* owned, scratch: chunks * copies entries */
-    double *loads;              /* owned, scratch: num_ranks entries */
+    double *loads;              /* owned, scratch: 3 * num_ranks entries */
     int *tried;                 /* owned, scratch: num_ranks + 6 * num_stages entries */
     /* Owned scratch of a V-shaped schedule, 2 * num_ranks * (num_items + 1) entries. NULL for other
      * schedules. */
@@ -262,6 +268,18 @@ void bound_shape_set_kind(struct bound_shape *shape, enum schedule_kind kind);
 /* The bound for any cut and any schedule: the average of the ranks, the way of one micro-batch, and
  * the host's launches. O(num_ranks) where one device type is in use. */
 int64_t bound_average_ns(const struct bound_shape *shape);
+
+/* planner_bound_again.c: samples whose stash a stage holds at bound_live()'s moment. */
+int64_t bound_held_samples(const struct bound_shape *shape, int s);
+
+/* The least time that layers of a rank with these parts take to run again, over all micro-batches,
+ * on its device type t. *but_last_ns lacks the last micro-batch. 0 unless RECOMPUTE_LAYER. */
+int64_t bound_again_ns(const struct bound_shape *shape, const struct bound_part *parts,
+                       int num_parts, int t, int64_t *but_last_ns);
+
+/* The bound for any cut from the memory of all ranks and what layers take to run again. 0, which is
+ * no bound, unless RECOMPUTE_LAYER and one device type is in use. */
+int64_t bound_again_average_ns(const struct bound_shape *shape);
 
 /* Find the least bound over all cuts, and the cut that has it, if the bound is at most limit_ns.
  * first_item is the caller's array of num_stages + 1 entries. Returns false if no cut can have a

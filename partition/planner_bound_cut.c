@@ -89,7 +89,9 @@ static int64_t rank_bound_ns(const struct bound_shape *shape, const struct bound
     int64_t bound = 0;
     for (int t = 0; t < stage->num_types; t++) {
         const struct bound_times *full = stage->full[t], *last = stage->last[t];
-        int64_t work = 0, halves = 0, update = 0, tail = INT64_MAX;
+        int64_t work, halves = 0, update = 0, tail = INT64_MAX, but_last;
+        const int64_t again = bound_again_ns(shape, parts, num_parts, t, &but_last);
+        work = again;
         for (int i = 0; i < num_parts; i++) {
             const int b = parts[i].b, from = parts[i].a;
             work = bound_add(work_ns(shape, stage, t, from, b), work);
@@ -113,6 +115,8 @@ static int64_t rank_bound_ns(const struct bound_shape *shape, const struct bound
             bound = bound_max(bound, bound_add(halves, edges.base + edges.drain_in));
         else
             bound = bound_max(bound, bound_add(work, edges.base + edges.drain));
+        /* The last backward, which overlaps with the all-reduce, may run layers again. */
+        work -= again - but_last;
         bound = bound_max(bound, bound_add(work, edges.base + bound_max(tail, update)));
     }
     return bound;
@@ -134,9 +138,7 @@ static int64_t rank_need_bytes(const struct bound_shape *shape, const struct bou
         const int64_t live = stage->live;
         fixed = bound_add(bound_fixed_bytes(table, a, b, shape->num_holders), fixed);
         if (!shape->recompute) {
-            int64_t samples = live < shape->num_microbatches ? bound_mul_add(live, size, 0)
-                                                             : bound_mul_add(live - 1, size, last);
-            moment = bound_mul_add(stash, samples, moment);
+            moment = bound_mul_add(stash, bound_held_samples(shape, parts[i].stage), moment);
         } else {
             /* The rank's first backward is of its highest stage. At that moment the stash of that
              * stage is rebuilt, and the other micro-batches hold only their inputs. */
@@ -293,7 +295,8 @@ int64_t bound_average_ns(const struct bound_shape *shape)
                       shape->fill_last->bwd_input[b] - shape->fill_last->bwd_input[a] +
                       shape->stages[shape->num_stages - 1].hop_act_ns;
     bound = bound_max(bound, through);
-    return bound_max(shape->before_ns + bound, shape->floor_ns);
+    bound = bound_max(shape->before_ns + bound, shape->floor_ns);
+    return bound_max(bound, bound_again_average_ns(shape));
 }
 
 /* Whether the whole chain fits the memory of all ranks together. With several chunks a bound for

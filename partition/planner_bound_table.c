@@ -8,12 +8,13 @@
 
 #include "partition/tensor_group.h"
 #include "partition/model_shard.h"
+#include "partition/recompute_fit.h"
 #include "partition/units.h"
 
 /* bound_times_of() refuses a chain whose times add up to more ns, so that sums cannot overflow. */
 #define MAX_CHAIN_NS (INT64_MAX / 16)
 /* Number of prefix sums in struct bound_times. */
-enum { BOUND_SUMS = 5 };
+enum { BOUND_SUMS = 6, BOUND_PASSES = 5 /* without `rerun` */ };
 
 static bool same_type(const struct device *a, const struct device *b)
 {
@@ -91,7 +92,7 @@ static int64_t least_kept_bytes(const struct bound_table *table, int i)
 {
     const struct model *model = table->problem->setting.model;
     const struct item *item = &model->items[i];
-    if (item->layer < 0 || item->layer >= model->num_layers)
+    if (!recompute_in_layer(model, i))
         return item->stash_bytes;
     if (i == 0 || model->items[i - 1].layer == item->layer)
         return 0;
@@ -191,6 +192,16 @@ static enum status add_core(struct bound_table *table, const struct bound_times 
     return rc;
 }
 
+/* Enter what item i adds when its layer runs again. Without AGAIN_LAYER nothing runs again so. */
+static void add_rerun(const struct bound_table *table, struct bound_times *times, int i, int64_t ns)
+{
+    const int64_t saved = table->stash_bytes[i + 1] - table->stash_bytes[i] -
+                          table->layer_bytes[i + 1] + table->layer_bytes[i];
+    times->rerun[i + 1] = times->rerun[i] + ns; /* a sum of forwards, which fill_times() checks */
+    if (saved > 0)
+        times->rerun_ns_per_byte = fmin(times->rerun_ns_per_byte, (double)ns / (double)saved);
+}
+
 static enum status fill_times(struct bound_table *table, struct bound_times *times, struct err *err)
 {
     const struct planner_problem *problem = table->problem;
@@ -198,6 +209,7 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
         &problem->setting.cluster->devices[table->device_of_type[times->type]];
     const int nf = table->num_frozen_items;
     const bool keeps = times->again_mode == AGAIN_NEVER || times->again_mode == AGAIN_CORE;
+    times->rerun_ns_per_byte = INFINITY;
     for (int i = 0; i < problem->setting.model->num_items; i++) {
         const bool active = i >= nf;
         const bool again =
@@ -206,14 +218,15 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
             int64_t *sum;
             enum pass pass;
             bool runs;
-        } parts[BOUND_SUMS] = {
+        } parts[BOUND_PASSES] = {
             {times->fwd,        active && keeps ? PASS_FWD : PASS_FWD_NOGRAD,       true                                         },
             {times->again,      PASS_FWD,                                           active && !keeps                             },
             {times->bwd_input,  i == nf && nf > 0 ? PASS_BWD_REST : PASS_BWD_INPUT, active                                       },
             {times->bwd_weight, PASS_BWD_WEIGHT,                                    active                                       },
             {times->update,     PASS_UPDATE,                                        active && problem->layout.shard == SHARD_NONE},
         };
-        for (int j = 0; j < BOUND_SUMS; j++) {
+        int64_t rerun = again ? times->rerun[i - 1] - times->rerun[i - 2] : 0;
+        for (int j = 0; j < BOUND_PASSES; j++) {
             /* For an update, cost_item_ns() takes the number of optimizer states (cost.h). */
             const int64_t samples =
                 parts[j].pass == PASS_UPDATE ? problem->optim_bytes_per_param / 4 : times->samples;
@@ -234,15 +247,24 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
                 if (device->speed != 1)
                     ns = (int64_t)fmin(floor((double)ns / device->speed), 9e18);
                 /* A layer runs a second time or not, as the cut's memory needs. Without, it takes
-                 * PASS_FWD once, and forwards before others wait no longer than PASS_FWD_NOGRAD. */
-                if (parts[j].sum == times->again && times->again_mode == AGAIN_LAYER)
-                    ns = bound_max(ns - (times->fwd[i + 1] - times->fwd[i]), 0);
+                 * PASS_FWD once, and forwards before others wait no longer than the shorter of
+                 * PASS_FWD and PASS_FWD_NOGRAD: near stash (stash-distance) may shorten only the
+                 * first. */
+                if (parts[j].sum == times->again && times->again_mode == AGAIN_LAYER) {
+                    rerun = times->fwd[i + 1] - times->fwd[i];
+                    times->fwd[i + 1] -= bound_max(rerun - ns, 0);
+                    ns = bound_max(ns - rerun, 0);
+                }
             }
             if (!add_ok(sum[0], ns, &sum[1]) || sum[1] > MAX_CHAIN_NS)
                 return err_set(err, ERR_INPUT, "times of model '%s' overflow at item '%s'",
                                problem->setting.model->name, problem->setting.model->items[i].name);
         }
+        add_rerun(table, times, i,
+                  active && recompute_in_layer(problem->setting.model, i) ? rerun : 0);
     }
+    if (isinf(times->rerun_ns_per_byte)) /* nothing can be given up */
+        times->rerun_ns_per_byte = 0;
     return OK;
 }
 
@@ -282,7 +304,8 @@ enum status bound_times_of(struct bound_table *table, int type, int64_t samples,
                                   .again = block + entries,
                                   .bwd_input = block + 2 * entries,
                                   .bwd_weight = block + 3 * entries,
-                                  .update = block + 4 * entries};
+                                  .update = block + 4 * entries,
+                                  .rerun = block + 5 * entries};
     enum status rc = fill_times(table, fresh, err);
     if (rc != OK) {
         free(block);

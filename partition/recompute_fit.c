@@ -10,7 +10,7 @@ int recompute_layers_of(const struct model *model, const struct plan *plan, int 
     const int frozen = model_frozen_items(model, plan->num_frozen_layers);
     for (i = i > frozen ? i : frozen; i < plan->first_item[stage + 1]; i++) {
         const int layer = model->items[i].layer;
-        if (layer >= 0 && layer < model->num_layers && layer != last) {
+        if (recompute_in_layer(model, i) && layer != last) {
             last = layer;
             count++;
         }

@@ -19,6 +19,12 @@ extern "C" {
 enum status recompute_fit(const struct setting *setting, struct plan *plan, bool search,
                           const struct schedule *full, struct workload *workload, struct err *err);
 
+/* Whether an item belongs to a layer, which may run again. */
+static inline bool recompute_in_layer(const struct model *model, int item)
+{
+    return model->items[item].layer >= 0 && model->items[item].layer < model->num_layers;
+}
+
 /* Number of layers of a stage of which an item trains. */
 int recompute_layers_of(const struct model *model, const struct plan *plan, int stage);
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "partition/model_shard.h"
+#include "partition/recompute_fit.h"
 #include "partition/workload_build.h"
 
 /* --- recompute inside the backward ------------------------------------------------------------ */
@@ -18,20 +19,15 @@ static int unit_end(const struct model *model, int first, int end)
     return i;
 }
 
-static bool in_layer(const struct model *model, int item)
-{
-    return model->items[item].layer >= 0 && model->items[item].layer < model->num_layers;
-}
-
 void builder_find_again(struct builder *b, int s)
 {
     const int end = b->plan->first_item[s + 1];
     int left = b->plan->recompute == RECOMPUTE_LAYER ? b->plan->recompute_layers[s] : 0;
     int first = builder_first_active(b, s);
-    while (first < end && !in_layer(b->model, first))
+    while (first < end && !recompute_in_layer(b->model, first))
         first++;
     b->again_first = b->again_end = first;
-    while (left-- > 0 && b->again_end < end && in_layer(b->model, b->again_end))
+    while (left-- > 0 && b->again_end < end && recompute_in_layer(b->model, b->again_end))
         b->again_end = unit_end(b->model, b->again_end, end);
 }
 
