@@ -44,10 +44,9 @@ enum status autodp_map_groups(const struct cluster *cluster, enum rank_map map, 
     const int num_groups = tensor_group_list(cluster, tensor, NULL);
     if (num_ranks < 1 || num_replicas < 1 || !mul_ok(num_ranks, num_replicas, &need) ||
         need > num_groups) {
-        if (num_groups == 0)
-            return err_set(err, ERR_INFEASIBLE,
-                           "pipeline.tensor %d: no node of cluster '%s' has as many devices",
-                           tensor, cluster->name);
+        const enum status rc = tensor_group_check(cluster, tensor, err);
+        if (rc != OK)
+            return rc;
         if (tensor > 1)
             return err_set(err, ERR_INFEASIBLE,
                            "%d replicas of %d groups of %d devices do not fit a cluster of %d",

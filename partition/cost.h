@@ -69,6 +69,9 @@ struct cost {
                            int64_t bytes);
     int64_t (*allreduce_ns)(const void *ctx, const struct cluster *cluster, const int *devices,
                             int n, int64_t bytes);
+    /* Time of a collective of the tensor-parallel group that starts at device `first`, alone on its
+     * links. NULL: a rank is one device. */
+    int64_t (*group_ns)(const void *ctx, enum collective kind, int first, int64_t bytes);
     /* Range of bytes for which these two were measured inside a node; {0, 0}: not measured. The
      * caller flags answers outside the range (workload.extrapolated). */
     int64_t message_bytes[2], allreduce_bytes[2];

@@ -108,10 +108,9 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
     const enum status rc = check_expert(plan, model, err);
     if (rc != OK)
         return rc;
-    if (plan_tensor(plan) > 1 && tensor_group_list(cluster, plan->tensor, NULL) == 0)
-        return err_set(err, ERR_INFEASIBLE,
-                       "plan: tensor %d: no node of cluster '%s' has as many devices", plan->tensor,
-                       cluster->name);
+    const enum status grouped = tensor_group_check(cluster, plan_tensor(plan), err);
+    if (grouped != OK)
+        return grouped;
     if (!mul_ok(plan->num_ranks, plan->num_replicas, &devices) ||
         !mul_ok(devices, plan_tensor(plan), &devices) || devices > cluster->num_devices) {
         if (plan_tensor(plan) > 1)
@@ -193,8 +192,7 @@ static enum status check_group(const struct plan *plan, const struct cluster *cl
         return err_set(err, ERR_INFEASIBLE,
                        "plan: replica %d rank %d is on device %d, must be 0..%d", replica, rank,
                        first, cluster->num_devices - 1);
-    if (T > cluster->num_devices - first ||
-        cluster->devices[first + T - 1].node != cluster->devices[first].node)
+    if (!tensor_group_fits(cluster, T, first))
         return err_set(err, ERR_INFEASIBLE,
                        "plan: replica %d rank %d: %d devices from device %d on leave their node",
                        replica, rank, T, first);

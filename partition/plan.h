@@ -61,10 +61,10 @@ struct microbatches {
 struct microbatches microbatches_of(int64_t batch, int wanted);
 
 struct plan {
-    int num_ranks;    /* K, devices per pipeline */
-    int chunks;       /* v; num_stages = num_ranks * chunks */
-    int num_replicas; /* R */
-    int tensor; /* T, neighbouring devices of a node that hold each item together; 0 and 1: one */
+    int num_ranks;          /* K, devices per pipeline */
+    int chunks;             /* v; num_stages = num_ranks * chunks */
+    int num_replicas;       /* R */
+    int tensor;             /* T, neighbouring devices that hold each item together; 0 and 1: one */
     bool sequence_parallel; /* with T > 1: norms and dropouts are divided by tokens */
     int expert; /* E, replicas that divide the experts of each layer: replicas [i E, (i + 1) E); 0 and
                    1: each replica has all */

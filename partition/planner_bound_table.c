@@ -21,10 +21,15 @@ static bool same_type(const struct device *a, const struct device *b)
     return a->speed == b->speed && strcmp(a->kind, b->kind) == 0;
 }
 
-/* Whether the groups of two devices exchange at one speed. */
-static bool same_group(const struct model *model, const struct device *a, const struct device *b)
+/* Whether the groups of two devices exchange at one speed. The uplinks count if groups are several
+ * nodes. */
+static bool same_group(const struct planner_problem *problem, const struct device *a,
+                       const struct device *b)
 {
-    return model->tensor < 2 || a->link_bytes_per_s == b->link_bytes_per_s;
+    const double *uplink = problem->setting.cluster->uplink_bytes_per_s;
+    return problem->setting.model->tensor < 2 ||
+           (a->link_bytes_per_s == b->link_bytes_per_s && device_nic(a) == device_nic(b) &&
+            uplink[a->node] == uplink[b->node]);
 }
 
 static enum status find_types(struct bound_table *table, struct err *err)
@@ -43,7 +48,7 @@ static enum status find_types(struct bound_table *table, struct err *err)
             continue;
         while (type < table->num_types &&
                !(same_type(&cluster->devices[d], &cluster->devices[table->device_of_type[type]]) &&
-                 same_group(model, &cluster->devices[d],
+                 same_group(table->problem, &cluster->devices[d],
                             &cluster->devices[table->device_of_type[type]])))
             type++;
         if (type == table->num_types) {

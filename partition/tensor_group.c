@@ -7,27 +7,89 @@
 #include "partition/model_shard.h"
 #include "partition/units.h"
 
+enum { TENSOR_MAX = 64 };
+
 struct tensor_group {
-    const struct cost *inner; /* borrowed */
-    struct model model;       /* owned */
-    struct cluster cluster;   /* owned; empty without groups */
+    const struct cost *inner;    /* borrowed */
+    const struct cluster *whole; /* borrowed: the cluster of all devices, as it is */
+    struct model model;          /* owned */
+    struct cluster cluster;      /* owned; empty without groups */
     struct cost cost;
     struct setting setting;
     int tensor;
 };
 
+/* The device behind the last one of the node that device d is on. */
+static int node_end(const struct cluster *cluster, int d)
+{
+    int end = d + 1;
+    while (end < cluster->num_devices && cluster->devices[end].node == cluster->devices[d].node)
+        end++;
+    return end;
+}
+
+/* Whether the whole nodes from device d on, the first one of its node, have `tensor` devices together
+ * and one size. */
+static bool whole_nodes(const struct cluster *cluster, int d, int tensor)
+{
+    const int size = node_end(cluster, d) - d;
+    if (tensor % size != 0 || tensor > cluster->num_devices - d)
+        return false;
+    for (int next = d; next < d + tensor; next += size)
+        if (node_end(cluster, next) - next != size)
+            return false;
+    return true;
+}
+
 int tensor_group_list(const struct cluster *cluster, int tensor, int *first)
 {
-    int count = 0;
+    int count = 0, widest = 0;
     for (int d = 0, end; d < cluster->num_devices; d = end) {
-        end = d;
-        while (end < cluster->num_devices && cluster->devices[end].node == cluster->devices[d].node)
-            end++;
+        end = node_end(cluster, d);
+        widest = end - d > widest ? end - d : widest;
         for (int group = d; group + tensor <= end; group += tensor, count++)
             if (first)
                 first[count] = group;
     }
+    for (int d = 0; tensor > widest && d < cluster->num_devices;) {
+        const bool spans = whole_nodes(cluster, d, tensor);
+        if (spans && first)
+            first[count] = d;
+        count += spans;
+        d = spans ? d + tensor : node_end(cluster, d);
+    }
     return count;
+}
+
+bool tensor_group_fits(const struct cluster *cluster, int tensor, int first)
+{
+    const struct device *devices = cluster->devices;
+    if (tensor > cluster->num_devices - first)
+        return false;
+    return devices[first + tensor - 1].node == devices[first].node ||
+           ((first == 0 || devices[first - 1].node != devices[first].node) &&
+            whole_nodes(cluster, first, tensor));
+}
+
+enum status tensor_group_check(const struct cluster *cluster, int tensor, struct err *err)
+{
+    if (tensor < 2 || tensor_group_list(cluster, tensor, NULL) > 0)
+        return OK;
+    return err_set(
+        err, ERR_INFEASIBLE,
+        "pipeline.tensor %d: no node of cluster '%s' has as many devices, nor have whole "
+        "nodes of one size",
+        tensor, cluster->name);
+}
+
+/* Time of a collective of the group that starts at device `first`, alone on its links. */
+static int64_t group_collective_ns(const void *ctx, enum collective kind, int first, int64_t bytes)
+{
+    const struct tensor_group *l = ctx;
+    int devices[TENSOR_MAX];
+    for (int i = 0; i < l->tensor; i++)
+        devices[i] = first + i;
+    return cluster_collective_ns(l->whole, kind, devices, l->tensor, bytes);
 }
 
 /* Time of the collectives that a pass over `samples` samples waits for. `device` is the first of
@@ -39,18 +101,14 @@ static enum status exchange_ns(const struct tensor_group *l, int item, enum pass
     struct exchange exchanges[MODEL_EXCHANGES_MAX];
     const int n = model_exchanges(&l->model, item, pass, exchanges);
     const int first = (int)(device - l->cluster.devices);
-    int devices[64];
-    for (int i = 0; i < l->tensor; i++)
-        devices[i] = first + i;
     *ns = 0;
     for (int i = 0; i < n; i++) {
         int64_t bytes, all;
         if (exchanges[i].hidden)
             continue;
         if (!mul_ok(exchanges[i].bytes, samples, &bytes) ||
-            !mul_ok(
-                cluster_collective_ns(&l->cluster, exchanges[i].kind, devices, l->tensor, bytes),
-                exchanges[i].count, &all) ||
+            !mul_ok(group_collective_ns(l, exchanges[i].kind, first, bytes), exchanges[i].count,
+                    &all) ||
             !add_ok(*ns, all, ns))
             return err_set(err, ERR_INPUT, "collectives of item '%s' overflow",
                            l->model.items[item].name);
@@ -96,8 +154,14 @@ static int64_t group_allreduce_ns(const void *ctx, const struct cluster *cluster
     return cost_allreduce_ns(((const struct tensor_group *)ctx)->inner, cluster, devices, n, bytes);
 }
 
-/* The first device of each group becomes the slowest and smallest of its devices, and each of a
- * group's devices has a T-th of its node's uplink. */
+static void take_less(double *value, double other)
+{
+    if (other < *value)
+        *value = other;
+}
+
+/* The first device of each group becomes the slowest and smallest of its devices. The group's devices
+ * on a node divide its uplink, and the first node has the narrowest uplink of the group's. */
 static void group_devices(struct cluster *cluster, int tensor, const int *first, int num_groups)
 {
     for (int g = 0; g < num_groups; g++) {
@@ -106,16 +170,19 @@ static void group_devices(struct cluster *cluster, int tensor, const int *first,
             const struct device *other = one + i;
             if (other->mem_bytes < one->mem_bytes)
                 one->mem_bytes = other->mem_bytes;
-            if (other->speed < one->speed)
-                one->speed = other->speed;
-            if (other->link_bytes_per_s < one->link_bytes_per_s)
-                one->link_bytes_per_s = other->link_bytes_per_s;
-            if (other->copy_bytes_per_s < one->copy_bytes_per_s)
-                one->copy_bytes_per_s = other->copy_bytes_per_s;
+            take_less(&one->speed, other->speed);
+            take_less(&one->link_bytes_per_s, other->link_bytes_per_s);
+            take_less(&one->nic_bytes_per_s, other->nic_bytes_per_s);
+            take_less(&one->copy_bytes_per_s, other->copy_bytes_per_s);
+            take_less(&cluster->uplink_bytes_per_s[one->node],
+                      cluster->uplink_bytes_per_s[other->node]);
         }
     }
-    for (int n = 0; n < cluster->num_nodes; n++)
-        cluster->uplink_bytes_per_s[n] /= tensor;
+    for (int d = 0, end; d < cluster->num_devices; d = end) {
+        end = node_end(cluster, d);
+        cluster->uplink_bytes_per_s[cluster->devices[d].node] /=
+            tensor < end - d ? tensor : end - d;
+    }
 }
 
 static enum status make_groups(struct tensor_group *l, const struct cluster *cluster,
@@ -125,10 +192,8 @@ static enum status make_groups(struct tensor_group *l, const struct cluster *clu
     int *first = malloc(((size_t)most + 1) * sizeof *first);
     enum status rc = first ? cluster_copy(cluster, &l->cluster, err) : err_nomem(err);
     const int groups = rc == OK ? tensor_group_list(cluster, l->tensor, first) : 0;
-    if (rc == OK && groups == 0)
-        rc = err_set(err, ERR_INFEASIBLE,
-                     "pipeline.tensor %d: no node of cluster '%s' has as many devices", l->tensor,
-                     cluster->name);
+    if (rc == OK)
+        rc = tensor_group_check(cluster, l->tensor, err);
     if (rc == OK)
         group_devices(&l->cluster, l->tensor, first, groups);
     free(first);
@@ -162,8 +227,9 @@ static enum status check_experts(const struct setting *setting, int tensor, int 
 
 static enum status check_group(const struct setting *setting, int tensor, struct err *err)
 {
-    if (tensor > 64)
-        return err_set(err, ERR_INFEASIBLE, "pipeline.tensor must be at most 64, got %d", tensor);
+    if (tensor > TENSOR_MAX)
+        return err_set(err, ERR_INFEASIBLE, "pipeline.tensor must be at most %d, got %d",
+                       TENSOR_MAX, tensor);
     if (cost_is_measured(setting->cost))
         return err_set(err, ERR_INFEASIBLE,
                        "pipeline.tensor %d: a measured profile has no times of a %d-th of an item",
@@ -186,6 +252,7 @@ enum status tensor_group_new(const struct setting *setting, int tensor, bool seq
     if (!l)
         return err_nomem(err);
     l->inner = setting->cost;
+    l->whole = setting->cluster;
     l->tensor = divides ? tensor : 1;
     rc = model_shard(setting->model, l->tensor, sequence_parallel, &l->model, err);
     if (rc == OK && spreads)
@@ -199,6 +266,7 @@ enum status tensor_group_new(const struct setting *setting, int tensor, bool seq
         l->cost.ctx = l;
         l->cost.item_ns = group_item_ns;
         l->cost.core_ns = group_core_ns;
+        l->cost.group_ns = group_collective_ns;
         l->cost.near_ns_per_byte = NULL;
         l->cost.transfer_ns = setting->cost->transfer_ns ? group_transfer_ns : NULL;
         l->cost.allreduce_ns = setting->cost->allreduce_ns ? group_allreduce_ns : NULL;

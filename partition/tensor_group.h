@@ -3,7 +3,9 @@
  * With pipeline.tensor T, a rank of a pipeline is a group of T devices. A tensor_group is a setting whose
  * model is the share of one of them (model_shard.h), whose costs include the group's collectives,
  * and whose uplinks carry a T-th each, because the T devices of a group send at once. Planner,
- * workload and engines use it like any other setting.
+ * workload and engines use it like any other setting. If T exceeds every node, a group is
+ * several whole nodes: its collectives cross the network, and each device has its share of its own
+ * node's uplink.
  *
  * A message between stages: with sequence_parallel each device of the group sends its own share of
  * the tokens. Without, each holds the whole tensor, sends a T-th of it and the receiving group
@@ -40,8 +42,13 @@ struct setting tensor_group_setting(const struct tensor_group *group,
                                     const struct setting *setting);
 
 /* Write the first devices of all groups of T neighbouring devices to first, node by node, and return
- * how many there are. first has room for cluster->num_devices / T entries, or is NULL. */
+ * how many there are. first has room for cluster->num_devices / T entries, or is NULL. If T exceeds
+ * every node, a group is as many whole neighbouring nodes of one size as have T devices together. */
 int tensor_group_list(const struct cluster *cluster, int tensor, int *first);
+/* Whether the T devices from `first` on are of one node, or whole nodes of one size. */
+bool tensor_group_fits(const struct cluster *cluster, int tensor, int first);
+/* ERR_INFEASIBLE: the cluster has no such group. */
+enum status tensor_group_check(const struct cluster *cluster, int tensor, struct err *err);
 
 #ifdef __cplusplus
 }

@@ -221,19 +221,17 @@ bool builder_overlap(struct builder *b, int s, struct op_times *times)
 bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns)
 {
     const struct workload *w = &b->got;
-    const int T = b->model->tensor, *first = grad ? w->out_first : w->in_first;
+    const int *first = grad ? w->out_first : w->in_first;
     const int *edges = grad ? w->out_edge : w->in_edge;
-    int devices[64];
+    const int device = (int)(b->device - b->cluster->devices);
     *ns = 0;
-    if (T < 2 || b->model->sequence_parallel)
+    if (!b->cost->group_ns || b->model->sequence_parallel)
         return true;
-    for (int i = 0; i < T; i++)
-        devices[i] = (int)(b->device - b->cluster->devices) + i;
     for (int i = first[s]; i < first[s + 1]; i++) {
         const struct stage_edge *edge = &w->edges[edges[i]];
         if (w->rank_of_stage[edge->from] != w->rank_of_stage[edge->to] && (!grad || edge->grad) &&
-            !add_to(ns, cluster_collective_ns(b->cluster, COLLECTIVE_ALLGATHER, devices, T,
-                                              edge->held_bytes[mb])))
+            !add_to(ns, b->cost->group_ns(b->cost->ctx, COLLECTIVE_ALLGATHER, device,
+                                          edge->held_bytes[mb])))
             return false;
     }
     return true;

@@ -110,7 +110,7 @@ const struct field job_fields[] = {
     CHOICE("pipeline.by", pipeline.by_params, by_names, "quantity that the cut balances [time]"),
     CHOICE_AUTO("pipeline.recompute", pipeline.recompute, recompute_names, pipeline.recompute_auto, "micro-batches whose stash is recomputed; selective: attention's core; layer: layers, inside the backward; fit: never where that fits the memory, else auto [fit]"),
     COUNT("pipeline.recompute_layers", pipeline.recompute_layers, "layers of each stage that recompute layer runs again [auto: what the memory needs]"),
-    COUNT("pipeline.tensor", pipeline.tensor, "T, neighbouring devices of a node that hold each item together; only for plan and sim [1]"),
+    COUNT("pipeline.tensor", pipeline.tensor, "T, neighbouring devices that hold each item together; only for plan and sim [1]"),
     BOOL("pipeline.sequence_parallel", pipeline.sequence_parallel, "with tensor: divide norms and dropout by tokens [false]"),
     INT("pipeline.expert", pipeline.expert, 1, MODEL_EXPERTS_MAX, "E, replicas that divide the experts of each layer; only for plan and sim [1]"),
     CHOICE_AUTO("pipeline.shard", pipeline.shard, shard_names, pipeline.shard_auto, "what replicas divide among themselves; only for plan and sim [none]"),

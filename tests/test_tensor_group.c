@@ -17,6 +17,7 @@
 #include "partition/recompute_fit.h"
 #include "partition/schedule_memory.h"
 #include "partition/tensor_group.h"
+#include "partition/traffic.h"
 
 enum { S = 256, H = 96, A = 8, LAYERS = 3, VOCAB = 160 };
 
@@ -264,6 +265,62 @@ static void workload__exposes_the_collectives_of_a_group(void **state)
     }
 }
 
+/* A group of 2 nodes of 4 devices. Its ring has an edge out of each node, with all of the node's
+ * uplink; its messages to the next stage leave both nodes, 4 devices on each uplink. */
+static void workload__takes_groups_of_whole_nodes_over_the_network(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct model part = {0};
+    struct cluster nodes = {0};
+    bench_init(&b, 8, false, 1);
+    assert_int_equal(cluster_grid(6, 4, &nodes, NULL), OK);
+    for (int n = 0; n < 6; n++)
+        nodes.uplink_bytes_per_s[n] = 2e9;
+    nodes.link_latency_ns = 700;
+    nodes.uplink_latency_ns = 3000;
+    cluster_clear(&b.cluster);
+    b.cluster = nodes;
+    bench_build(&b);
+    assert_int_equal(model_shard(&b.model, 8, false, &part, NULL), OK);
+    const int64_t bytes = 2 * S * H * 2; /* two samples */
+    const int64_t once = 14 * 3000 + (bytes * 14 / 8 + 1) / 2, gather = 7 * 3000 + bytes * 7 / 16;
+    int64_t compute = 0;
+    for (int i = 3; i < 5; i++)
+        compute += 2 * (1 + part.items[i].fwd_flops / 1000);
+    assert_int_equal(b.workload.stages[1].op_ns[OP_F][MB_FULL], compute + 2 * once + gather);
+    assert_int_equal(b.workload.edges[0].bytes[MB_FULL], bytes / 8);
+    assert_int_equal(workload_edge_ns(&b.workload, 0, 0, false, MB_FULL), 3000 + bytes / 8 * 2);
+    int64_t ns;
+    const struct setting setting = bench_setting(&b);
+    assert_int_equal(workload_traffic_ns(&b.workload, &setting, &b.plan, &ns, NULL), OK);
+    assert_true(ns > 0);
+    model_clear(&part);
+    bench_clear(&b);
+}
+
+/* A group is whole neighbouring nodes of one size, and only if no node is as large. */
+static void tensor_group_list__takes_whole_nodes_where_no_node_is_as_large(void **state)
+{
+    (void)state;
+    static const int sizes[] = {4, 2, 4, 4, 4};
+    struct cluster cluster = {0};
+    int first[18];
+    assert_int_equal(cluster_of_ranks(sizes, 5, "a100", &cluster, NULL), OK);
+    assert_int_equal(tensor_group_list(&cluster, 8, first), 1);
+    assert_int_equal(first[0], 6);
+    assert_int_equal(tensor_group_list(&cluster, 12, first), 1);
+    assert_int_equal(tensor_group_list(&cluster, 4, first), 4);
+    assert_int_equal(tensor_group_list(&cluster, 6, NULL), 0);
+    assert_int_equal(tensor_group_list(&cluster, 16, NULL), 0);
+    assert_true(tensor_group_fits(&cluster, 8, 10));
+    assert_false(tensor_group_fits(&cluster, 8, 8));
+    assert_false(tensor_group_fits(&cluster, 8, 0));
+    assert_false(tensor_group_fits(&cluster, 8, 14));
+    assert_true(tensor_group_fits(&cluster, 2, 4));
+    cluster_clear(&cluster);
+}
+
 /* --- ZeRO --------------------------------------------------------------------------------------- */
 
 /* bf16 with fp32 masters, gradients and moments: 2 + 4 + 4 + 8 bytes a parameter, of which ZeRO-1
@@ -406,9 +463,9 @@ static void tensor_group_new__refuses_what_cannot_be_divided(void **state)
     assert_int_equal(tensor_group_new(&setting, 2, true, 1, &group, &err), ERR_INFEASIBLE);
     assert_non_null(strstr(err.msg, "sequence_parallel"));
     b.model.seq = S;
-    b.model.heads = b.model.kv_heads = b.model.mlp = 16;
+    b.model.heads = b.model.kv_heads = b.model.mlp = 32;
     err = (struct err){0};
-    assert_int_equal(tensor_group_new(&setting, 16, false, 1, &group, &err), ERR_INFEASIBLE);
+    assert_int_equal(tensor_group_new(&setting, 32, false, 1, &group, &err), ERR_INFEASIBLE);
     assert_non_null(strstr(err.msg, "no node"));
     b.cost.source = COST_MEASURED;
     err = (struct err){0};
@@ -436,6 +493,8 @@ int main(void)
         cmocka_unit_test(model_shard__divides_weights_and_flops_as_megatron_does),
         cmocka_unit_test(model_exchanges__send_what_the_papers_say),
         cmocka_unit_test(workload__exposes_the_collectives_of_a_group),
+        cmocka_unit_test(workload__takes_groups_of_whole_nodes_over_the_network),
+        cmocka_unit_test(tensor_group_list__takes_whole_nodes_where_no_node_is_as_large),
         cmocka_unit_test(workload__shards_divide_memory_as_zero_does),
         cmocka_unit_test(workload__shards_send_what_zero_says),
         cmocka_unit_test(recompute_fit__takes_as_few_layers_as_fit),
