@@ -329,30 +329,35 @@ enum status parse_int_list(const char *text, const char *what, int64_t min, int6
     return OK;
 }
 
-/* Levenshtein distance with one row of the table; words longer than the row count as far away. */
+/* Edits between two words: insert, delete or replace a letter, or swap two neighbours (optimal
+ * string alignment, the restricted distance of Damerau), which is how fingers err: "plto" is one
+ * edit from "plot" and two from "plan". Words longer than the rows count as far away. */
 static int edit_distance(const char *a, const char *b)
 {
     enum { LONGEST = 63 };
-    int row[LONGEST + 1];
+    int rows[3][LONGEST + 1]; /* of the letters i - 2, i - 1 and i of a, in turn */
     size_t na = strlen(a), nb = strlen(b);
     if (na > LONGEST || nb > LONGEST)
         return LONGEST;
     for (size_t j = 0; j <= nb; j++)
-        row[j] = (int)j;
+        rows[0][j] = (int)j;
     for (size_t i = 1; i <= na; i++) {
-        int diagonal = row[0];
+        int *row = rows[i % 3];
+        const int *above = rows[(i - 1) % 3], *above_that = rows[(i + 1) % 3];
         row[0] = (int)i;
         for (size_t j = 1; j <= nb; j++) {
-            int best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
+            int best = above[j - 1] + (a[i - 1] != b[j - 1]);
+            if (above[j] + 1 < best)
+                best = above[j] + 1;
             if (row[j - 1] + 1 < best)
                 best = row[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                above_that[j - 2] + 1 < best)
+                best = above_that[j - 2] + 1;
             row[j] = best;
         }
     }
-    return row[nb];
+    return rows[na % 3][nb];
 }
 
 const char *nearest_name(const char *word, const char *const *names, int n)

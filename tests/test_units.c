@@ -241,6 +241,16 @@ static void nearest_name__guesses_only_what_is_near(void **state)
     assert_null(nearest_name("x", names, 0));
 }
 
+static void nearest_name__counts_swapped_neighbours_as_one_edit(void **state)
+{
+    static const char *const names[] = {"plan", "plot", "profile", "profiles"};
+    (void)state;
+    assert_string_equal(nearest_name("plto", names, 4), "plot");
+    assert_string_equal(nearest_name("lpan", names, 4), "plan");
+    assert_string_equal(nearest_name("profiels", names, 4), "profiles");
+    assert_string_equal(nearest_name("proflie", names, 4), "profile");
+}
+
 static void format_speed__says_slower_below_one(void **state)
 {
     char buf[64];
@@ -313,6 +323,7 @@ int main(void)
         cmocka_unit_test(parse_int_list__reads_all_or_nothing),
         cmocka_unit_test(add_ok_mul_ok__refuse_what_does_not_fit),
         cmocka_unit_test(nearest_name__guesses_only_what_is_near),
+        cmocka_unit_test(nearest_name__counts_swapped_neighbours_as_one_edit),
         cmocka_unit_test(join_names__stops_where_the_room_ends),
         cmocka_unit_test(write_ns__is_read_back_exactly),
         cmocka_unit_test(format__keeps_three_digits),
