@@ -1,6 +1,7 @@
 #!/bin/bash
-# tests/docs.sh - run the commands of README.md and of pages in docs: every block fenced as sh, in order, in one
-# scratch folder a page, where `elapse` is in PATH, and the folders of the project and README's runs are at hand.
+# tests/docs.sh - run the commands of README.md and of every page in docs and examples: each block fenced as sh, in
+# order, in one scratch folder a page, where `elapse` is in PATH, and the folders of the project and README's runs are
+# at hand. A block that cannot run here says why, so that none is left out in silence.
 #
 #   tests/docs.sh          at reduced size (make test)
 #   tests/docs.sh full     as they stand (make test-docs)
@@ -15,7 +16,7 @@
 # that were measured. A line "..." stands for any number of lines,
 # once a block. Lines with the time that an answer took ("judged in", "simulated in", "events in") are left out.
 # One TAP line a block. FILE=other.md looks at another text.
-# seconds: 55
+# seconds: 35
 . "$(dirname "$0")/lib.sh"
 begin
 mode=${1:-reduced}
@@ -62,7 +63,7 @@ rewrite() {
 
 run_page() { # FILE
     local file=$1 found=0 blocks block how name limit rc run
-    blocks=$tmp/$(basename "$file") && mkdir -p "$blocks/work"
+    blocks=$tmp/${file//\//-} && mkdir -p "$blocks/work"
     ln -s "$root/examples" "$root/tests" "$root/plots" "$blocks/work/"
     for run in run elastic; do # where the page does not make them itself
         grep -qE -- "--out $run( |\$)" "$file" || [ ! -e "$tmp/README.md/work/$run" ] || ln -sf "$tmp/README.md/work/$run" "$blocks/work/"
@@ -93,7 +94,11 @@ run_page() { # FILE
     [ "$mode" != write ] || rewrite "$file"
 }
 
-for page in ${FILE:-README.md docs/tutorial.md docs/what-if.md docs/store.md docs/data.md docs/gallery.md docs/models.md}; do
+# README.md first, because other pages take its runs.
+pages="README.md $(grep -l '^```sh' docs/*.md examples/*/README.md)"
+for page in ${FILE:-$pages}; do
     run_page "$page"
 done
+grep -nE '^    (elapse|make|build/bin/elapse)( |$)' README.md docs/*.md examples/*/README.md >"$tmp/indented"
+report $(($? == 0)) "no page has commands in an indented block, which would not run here" <"$tmp/indented"
 finish
