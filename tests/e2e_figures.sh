@@ -90,7 +90,8 @@ drawn "an error figure tells its points apart" 'K=2 M=4 gpipe' 'K=2 M=4 1f1b' 'w
     "$elapse" plot error "$tmp/matrix.json"
 
 # --- traces for Perfetto -----------------------------------------------------------------------------
-reader() { python3 tests/reference/trace_reader.py "$@"; }
+python=${PYTHON:-python3} # PyPI's perfetto and tensorboard may lie in an environment of their own
+reader() { "$python" tests/reference/trace_reader.py "$@"; }
 for kind in 1f1b zb-v gpipe; do
     "$elapse" sim "$job" --step --set pipeline.schedule=$kind --set cluster.link=1GBps --set cluster.host_op=20us \
         --trace "$tmp/step.trace" --json >"$tmp/step.json"
@@ -102,7 +103,7 @@ verify "of a step that reads and writes the cache" reader "$tmp/step.trace" "$tm
 expect "a trace into a folder that is not there" 3 "cannot write '.*/none/t.json'" \
     "$elapse" sim "$job" --step --trace "$tmp/none/t.json"
 # A viewer of its own: TRACE_PROCESSOR names Perfetto's trace_processor_shell, which PyPI's perfetto talks to.
-if [ -n "${TRACE_PROCESSOR:-}" ] && python3 -c 'import perfetto.trace_processor' 2>/dev/null; then
+if [ -n "${TRACE_PROCESSOR:-}" ] && "$python" -c 'import perfetto.trace_processor' 2>/dev/null; then
     verify "trace_processor reads it" reader "$tmp/step.trace"
 else
     skip "trace_processor reads it" "TRACE_PROCESSOR (Perfetto's shell) or PyPI's perfetto is missing"
@@ -133,7 +134,7 @@ check "leaves no file" test ! -e "$tmp/absent.html"
 # --- of real runs -----------------------------------------------------------------------------------
 if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     "$elapse" train "$job" -n 2 --out "$tmp/run" --set pipeline.num_stages=2 --set pipeline.num_replicas=1 \
-        --set train.batch.per_pipeline=8 >/dev/null 2>&1
+        --set train.batch.per_pipeline=8 --tensorboard "$tmp/events" >/dev/null 2>&1
     drawn "a timeline of a run" 'run, measured: step' 'pipeline 1 rank 0: [0-9]+ % idle' -- "$elapse" plot timeline "$tmp/run"
     both_traced() {
         "$elapse" compare "$tmp/static" --trace "$tmp/both.trace" && reader "$tmp/both.trace" >"$tmp/groups" &&
@@ -143,6 +144,11 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
         freeze.policy=none --set train.epochs=1 --set train.batch.per_pipeline=8 --trace "$tmp/run.trace" >/dev/null 2>&1
     verify "a trace of the steps of a run" reader "$tmp/run.trace"
     verify "measured and simulated step in one trace" both_traced
+    if "$python" -c 'import tensorboard' 2>/dev/null; then
+        verify "TensorBoard reads the run's curves" "$python" tests/reference/events_reader.py "$tmp/events" "$tmp/run"
+    else
+        skip "TensorBoard reads the run's curves" "$python has no tensorboard (PYTHON names another)"
+    fi
     drawn "losses of two runs" 'training loss' 'F=2 K=' -- "$elapse" plot loss "$tmp/run" "$tmp/run"
     drawn "throughput of a run" 'F=2 K=' -- "$elapse" plot throughput "$tmp/run"
     page "a report of a run" 'small trained vit-tiny: 16 steps' 'Accuracy on the test set' 'Prediction: .* a step' -- "$tmp/run"
