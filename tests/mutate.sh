@@ -2,6 +2,8 @@
 # tests/mutate.sh - break the code on purpose, one small edit at a time, and see the named tests fail.
 #
 #   tests/mutate.sh [LIST]       LIST: tests/mutants.txt
+#   tests/mutate.sh --look [LIST]
+#                                only look whether each edit can be done and its tests are there; builds nothing
 #   MUTATE_ONLY=PATTERN          only mutants whose file or name matches this regular expression
 #   MUTATE_JOBS=N                that many at a time (as many as there are cores)
 #
@@ -20,15 +22,11 @@
 set -u
 cd "$(dirname "$0")/.." || exit 3
 . tests/env.sh
+look="" && [ "${1:-}" = --look ] && look=1 && shift
 list=${1:-tests/mutants.txt} only=${MUTATE_ONLY:-} jobs=${MUTATE_JOBS:-$(nproc)} limit=60
 unset ELAPSE_BIN ELAPSE_OUT MAKEFLAGS MFLAGS MAKELEVEL
 export CMOCKA_MESSAGE_OUTPUT=TAP LC_ALL=C ELAPSE_SKIP_DEPS=1
-work=$(mktemp -d "${TMPDIR:-/tmp}/elapse-mutate.XXXXXX") || exit 3
-trap 'for job in $(jobs -p); do pkill -P "$job"; done; wait; rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
 build() { make --no-print-directory CUDA=0 "$@"; }
-first=$(build -s list-tests | sed -n 1p)
-out=${first%/tests/*}
 
 names=() files=() olds=() news=() tests=()
 read_list() {
@@ -76,16 +74,24 @@ copy() {
     [ ! -e ../shared ] || ln -sfn "$(realpath ../shared)" "$work/shared"
 }
 
-# edit N: put the new text into the file of this copy; false unless the old text is there exactly once.
-edit() {
-    local text rest
-    [ -f "${files[$1]}" ] || return
+# seek N: the text of its file before and behind the old text; false unless that is there exactly once.
+seek() {
+    local text old=${olds[$1]}
+    [ -f "${files[$1]}" ] && [ -n "$old" ] || return
     text=$(cat "${files[$1]}" && echo x)
-    rest=${text#*"${olds[$1]}"}
-    [ -n "${olds[$1]}" ] && [ "$rest" != "$text" ] && [[ $rest != *"${olds[$1]}"* ]] || return
-    text=${text%"${olds[$1]}$rest"}${news[$1]}$rest
-    printf '%s' "${text%x}" >"${files[$1]}"
-    line=$(($(printf '%s' "${text%"${news[$1]}$rest"}" | wc -l) + 1))
+    before=${text%%"$old"*}
+    [ "$before" != "$text" ] || return
+    behind=${text:${#before}+${#old}}
+    [[ $behind != *"$old"* ]]
+}
+
+# edit N: put the new text into the file of this copy; false if seek is.
+edit() {
+    local before behind
+    seek "$1" || return
+    behind=${news[$1]}$behind
+    printf '%s' "$before${behind%x}" >"${files[$1]}"
+    line=$(($(printf '%s' "$before" | wc -l) + 1))
 }
 
 # verdict N: try it in this copy, and print one line.
@@ -128,6 +134,23 @@ for i in "${!names[@]}"; do
 done
 [ ${#order[@]} -gt 0 ] || { echo "mutate: none of ${#names[@]} mutants matches '$only'" >&2; exit 2; }
 [ "$jobs" -le ${#order[@]} ] || jobs=${#order[@]}
+
+if [ -n "$look" ]; then
+    bad=0
+    for i in "${order[@]}"; do
+        seek "$i" || { echo "${files[i]}: '${names[i]}': the old text is not in the file exactly once"; bad=1; }
+        while read -r test _; do
+            [ -f "tests/$test.c" ] || [ -x "tests/$test" ] || { echo "$list: '${names[i]}': no test '$test'"; bad=1; }
+        done <<<"${tests[i]%$'\n'}"
+    done
+    exit $bad
+fi
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/elapse-mutate.XXXXXX") || exit 3
+trap 'for job in $(jobs -p); do pkill -P "$job"; done; wait; rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+first=$(build -s list-tests | sed -n 1p)
+out=${first%/tests/*}
 
 # Without an edit everything builds and passes.
 copy 0
