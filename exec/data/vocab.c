@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-enum { FIRST_SLOTS = 1024, FIRST_ROOM = 4096, READ_CHUNK = 1 << 20 };
+enum { FIRST_SLOTS = 1024, FIRST_ROOM = 4096, FIRST_READ = 1 << 16 };
 
 static uint64_t hash(const char *piece, size_t length)
 {
@@ -139,8 +139,8 @@ enum status data_read_file(const char *path, int64_t limit, char **bytes, int64_
         return errno ? err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno))
                      : err_nomem(err);
     do {
-        if (room - count < READ_CHUNK + 1) {
-            int64_t bigger = room ? 2 * room : 2 * READ_CHUNK;
+        if (room - count < FIRST_READ) {
+            int64_t bigger = room ? 2 * room : 2 * FIRST_READ;
             char *more = realloc(got, (size_t)bigger);
             if (!more) {
                 rc = err_nomem(err);
@@ -149,7 +149,7 @@ enum status data_read_file(const char *path, int64_t limit, char **bytes, int64_
             got = more;
             room = bigger;
         }
-        n = gzread(in, got + count, READ_CHUNK);
+        n = gzread(in, got + count, (unsigned)(room - count - 1));
         count += n > 0 ? n : 0;
         if (count > limit) {
             rc = err_set(err, ERR_INPUT, "'%s' holds more than %lld bytes", path, (long long)limit);
