@@ -7,7 +7,8 @@
 # parsers side by side (as many as there are cores). SECONDS 0: these inputs only. Inputs that reach new code go
 # to build/fuzz/PARSER and are used again by the next run. Words of the inputs are the dictionary. A finding is
 # kept as build/fuzz/PARSER-KIND-HASH: mend the cause, and move it to tests/fuzz/found/PARSER/, which
-# tests/test_fuzz.c replays. build/fuzz/log.tsv gets a line for each run: parser, seconds, executions.
+# tests/test_fuzz.c replays. build/fuzz/log.tsv gets a line for each run: date, parser, seconds by the clock,
+# executions, seconds of the processor.
 # One TAP line for each parser.
 set -u
 cd "$(dirname "$0")/../.." || exit 3
@@ -21,6 +22,13 @@ export ASAN_SYMBOLIZER_PATH=${ASAN_SYMBOLIZER_PATH:-$(command -v llvm-symbolizer
 jobs=${FUZZ_JOBS:-$(nproc)} found=build/fuzz/.found
 mkdir -p build/fuzz
 rm -f "$found"
+# libFuzzer ends a program that has a finding, or that is interrupted, without calling its exit handlers.
+# Their scratch folders lie in this one, which is in memory where that is possible.
+[ -n "${TMPDIR:-}" ] || [ ! -w /dev/shm ] || export TMPDIR=/dev/shm
+TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/elapse-fuzz.XXXXXX") || exit 3
+export TMPDIR
+trap 'for job in $(jobs -p); do pkill -P "$job"; done; wait; rm -rf "$TMPDIR"' EXIT
+trap 'exit 130' INT TERM
 
 # dictionary PARSER: every word of its inputs that is text
 dictionary() {
@@ -29,17 +37,19 @@ dictionary() {
 }
 
 one() {
-    local name=$1 kept=build/fuzz/$1 log=build/fuzz/$1.log begin=$SECONDS rc runs
+    local name=$1 kept=build/fuzz/$1 log=build/fuzz/$1.log begin=$SECONDS rc runs TIMEFORMAT='%U %S'
     local options=(-max_len=8192 -timeout=25 -rss_limit_mb=3072 -malloc_limit_mb=2048 -print_final_stats=1
         -artifact_prefix="build/fuzz/$name-")
     mkdir -p "$kept" tests/fuzz/found/"$name"
     dictionary "$name" >"$kept.dict"
     [ ! -s "$kept.dict" ] || options+=(-dict="$kept.dict")
     if [ "$seconds" -eq 0 ]; then options+=(-runs=0); else options+=(-max_total_time="$seconds"); fi
-    ELAPSE_FUZZ=$name "$program" "${options[@]}" "$kept" tests/fuzz/corpus/"$name" tests/fuzz/found/"$name" >"$log" 2>&1
+    options+=("$kept" tests/fuzz/corpus/"$name" tests/fuzz/found/"$name")
+    { time ELAPSE_FUZZ=$name "$program" "${options[@]}" >"$log" 2>&1; } 2>"$kept.time"
     rc=$?
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
-    printf '%s\t%s\t%s\t%s\n' "$(date -u +%FT%T)" "$name" $((SECONDS - begin)) "${runs:-?}" >>build/fuzz/log.tsv
+    printf '%s\t%s\t%s\t%s\t%s\n' "$(date -u +%FT%T)" "$name" $((SECONDS - begin)) "${runs:-?}" \
+        "$(awk '{print $1 + $2}' "$kept.time")" >>build/fuzz/log.tsv
     rmdir --ignore-fail-on-non-empty tests/fuzz/found/"$name"
     if [ $rc -eq 0 ]; then
         echo "ok - fuzz $name: ${runs:-?} executions"
