@@ -1,22 +1,21 @@
 /* The policy `safe`; freeze_safe.h has its rules. Read freeze_safe_decide() at the end first, then
- * weigh() and factor_of(). */
+ * the questions that it asks, freeze_safe_due() and freeze_safe_ask(). */
 #include "partition/freeze_safe.h"
 
 #include <math.h>
 #include <stdio.h>
 
 #include "partition/freeze.h"
+#include "partition/freeze_cost.h"
 
-#define ONE_SIDED 0.8416 /* of a normal distribution, 80 % */
 #define TWO_SIDED 1.2816 /* 80 % lie within */
 #define UNDO_SURE 1.96   /* of a normal distribution, 97.5 %: an undo costs time */
 #define LEAST_SAVING 0.005
-#define TREND_MOST 4.0
 #define COST_SHARE 0.02 /* of the step time, for evidence */
 #define STEP_FORWARDS 3 /* a backward takes two forwards */
 #define RUN_PASSES 12   /* the automatic probe is as large as these many passes allow */
 #define FAR 4           /* a bound of this many budgets is far from the budget */
-enum { PROBE_LEAST = 32, PROBE_MOST = 1024, MOST_CANDIDATES = 3, POOLED_ROWS = 4, HOLD = 2 };
+enum { PROBE_LEAST = 32, PROBE_MOST = 1024, MOST_CANDIDATES = 3, HOLD = 2 };
 
 /* ---- what evidence may cost ---- */
 
@@ -55,22 +54,6 @@ int freeze_safe_row_passes(const struct freeze_history *history, int num_candida
     return (history->num_rows > 0 ? 1 : 2) + 2 * num_candidates;
 }
 
-/* ---- what a freeze gives up ---- */
-
-/* Points of accuracy, or per cent of the loss, that one nat is worth. */
-static double per_nat(const struct freeze_history *history, const struct freeze_evidence *row)
-{
-    const struct freeze_evidence *first = history->num_rows > 0 ? &history->rows[0] : row;
-    if (!isfinite(row->accuracy))
-        return row->loss > 0 ? 100 / row->loss : 100;
-    double rate = 100 * row->accuracy;
-    if (first->loss - row->loss > ONE_SIDED * (first->fall_se + row->fall_se)) {
-        const double slope = 100 * (row->accuracy - first->accuracy) / (first->loss - row->loss);
-        rate = slope > rate ? slope : rate;
-    }
-    return rate;
-}
-
 static double ratio(double part, double whole)
 {
     return whole > 0 ? part / whole : 0;
@@ -79,141 +62,6 @@ static double ratio(double part, double whole)
 static double larger(double a, double b)
 {
     return a > b ? a : b;
-}
-
-/* By how much the fall of `now` went on against the forecast of `before`; 1 where noise hides
- * it. */
-static double growth(const struct freeze_evidence *before, const struct freeze_evidence *now)
-{
-    const double scale = larger(ratio(now->rate_window, before->rate_window),
-                                ratio(now->steps_window, before->steps_window));
-    const double forecast = (before->loss_before - before->loss) * scale;
-    const double fall = now->loss_before - now->loss;
-    if (forecast <= ONE_SIDED * before->fall_se * scale)
-        return 1;
-    if (fall > forecast)
-        return fall / forecast < TREND_MOST ? fall / forecast : TREND_MOST;
-    const double most = (fall + ONE_SIDED * now->fall_se) / forecast;
-    return most < 0 ? 0 : most < 1 ? most : 1;
-}
-
-/* The larger growth of the last two pairs of rows with this F. *known: there was a pair. `now` is
- * the newest row. */
-static double last_growth(const struct freeze_history *history, const struct freeze_evidence *now,
-                          bool *known)
-{
-    double most = 0;
-    int pairs = 0;
-    for (int64_t i = history->num_rows; i-- > 0 && pairs < 2;) {
-        const struct freeze_evidence *before = &history->rows[i];
-        if (before->turn >= now->turn)
-            continue;
-        if (before->num_frozen != now->num_frozen)
-            break;
-        most = larger(most, growth(before, now));
-        now = before;
-        pairs++;
-    }
-    *known = pairs > 0;
-    return *known ? most : 1;
-}
-
-/* Mean over the windows that are left of a fall that goes on as 1/t; t windows are done. */
-static double harmonic(const struct freeze_evidence *row)
-{
-    const double t = ratio((double)row->step, row->steps_window);
-    const double left = ratio(row->steps_left, row->steps_window);
-    return t > 0 && left > 0 ? t / left * log(1 + left / t) : 1;
-}
-
-/* See the header. The window may be that of several rows. */
-static double factor_of(const struct freeze_history *history, const struct freeze_evidence *row,
-                        double steps_window, double rate_window)
-{
-    bool known;
-    double trend = last_growth(history, row, &known);
-    if (trend < 1)
-        trend = larger(trend, harmonic(row));
-    return trend * larger(ratio(row->rate_left, rate_window), ratio(row->steps_left, steps_window));
-}
-
-struct weight {
-    double cost, se; /* of freezing F for the rest of the run, in units of max_loss */
-};
-
-/* The mean of what is above 0 of a normal distribution: a freeze that may help is not credited with
- * it, because noise looks the same. */
-static double expected_loss(const struct weight *weight)
-{
-    if (!(weight->se > 0))
-        return larger(weight->cost, 0);
-    const double at = weight->cost / weight->se;
-    const double density = exp(-at * at / 2) / sqrt(2 * 3.14159265358979323846);
-    return weight->se * density + weight->cost * erfc(-at / sqrt(2)) / 2;
-}
-
-/* Rows of one F, added up to one window. */
-struct pool {
-    int num;
-    double share, share2, var; /* sums of shares, of their squares, and of their variances */
-    double fall, fall_var, steps, rate;
-};
-
-static void pool_add(struct pool *pool, const struct freeze_evidence *row,
-                     const struct freeze_candidate *candidate)
-{
-    pool->num++;
-    pool->share += candidate->share;
-    pool->share2 += candidate->share * candidate->share;
-    pool->var += candidate->share_se * candidate->share_se;
-    pool->fall += row->loss_before - row->loss;
-    pool->fall_var += row->fall_se * row->fall_se;
-    pool->steps += row->steps_window;
-    pool->rate += row->rate_window;
-}
-
-/* The share that a pool shows. Its error is that over the probe's samples or that over the windows,
- * whichever is larger. A prefix brings rarely more than the whole model does, so the share is a
- * priori normal around 0 with the size of the whole fall and its error; the result is the mean of
- * what then is known. */
-static struct weight pool_weight(const struct pool *pool, double scale)
-{
-    const double n = pool->num, gain = larger(pool->fall, 0);
-    const double spread = n > 1 ? (pool->share2 - pool->share * pool->share / n) * n / (n - 1) : 0;
-    const double var = larger(pool->var, spread), prior = gain * gain + pool->fall_var;
-    const double trust = prior + var > 0 ? prior / (prior + var) : 0;
-    return (struct weight){scale * trust * pool->share, scale * sqrt(trust * var)};
-}
-
-/* What freezing F gives up. Earlier rows with this F are pooled with the newest one where that
- * makes the bound tighter and the fall does not grow, because their noise averages out. */
-static struct weight weigh(const struct freeze_history *history, const struct freeze_evidence *row,
-                           const struct freeze_candidate *candidate)
-{
-    const double unit = per_nat(history, row);
-    struct weight best = {0};
-    struct pool pool = {0};
-    bool known;
-    const bool grows = last_growth(history, row, &known) > 1;
-    int64_t i = history->num_rows;
-    pool_add(&pool, row, candidate);
-    for (;;) {
-        const double scale = factor_of(history, row, pool.steps, pool.rate) * unit;
-        const struct weight got = pool_weight(&pool, scale);
-        if (pool.num == 1 || got.cost + ONE_SIDED * got.se < best.cost + ONE_SIDED * best.se)
-            best = got;
-        do
-            i--;
-        while (i >= 0 && history->rows[i].turn >= row->turn);
-        if (i < 0 || grows || pool.num == POOLED_ROWS ||
-            history->rows[i].num_frozen != row->num_frozen)
-            return best;
-        const struct freeze_candidate *one =
-            freeze_evidence_find(&history->rows[i], candidate->frozen);
-        if (!one)
-            return best;
-        pool_add(&pool, &history->rows[i], one);
-    }
 }
 
 /* ---- what a freeze saves ---- */
@@ -244,12 +92,12 @@ static double budget_left(const struct freeze *freeze)
 
 /* What freezing costs in all if this freeze is added: the estimates of earlier ones, and the bound
  * of this one. */
-static double bound(const struct freeze *freeze, const struct weight *weight)
+static double bound(const struct freeze *freeze, const struct freeze_weight *weight)
 {
     const struct freeze_safe *safe = &freeze->safe;
     const double before = safe->cost + (safe->pending ? safe->last : 0);
     const double sure = weight->cost + ONE_SIDED * weight->se;
-    return before + larger(sure, expected_loss(weight));
+    return before + larger(sure, freeze_cost_expected(weight));
 }
 
 /* Rows to leave out after the last one: none, or one more for each row in turn whose candidates
@@ -262,7 +110,8 @@ static int rows_to_skip(const struct freeze *freeze, const struct freeze_history
         const struct freeze_history before = {history->rows, i};
         bool far = row->num_candidates > 0;
         for (int c = 0; c < row->num_candidates; c++) {
-            const struct weight weight = weigh(&before, row, &row->candidates[c]);
+            const struct freeze_weight weight =
+                freeze_cost_weigh(&before, row, &row->candidates[c]);
             far = far && weight.cost - ONE_SIDED * weight.se > FAR * freeze->spec->max_loss;
         }
         if (!far)
@@ -300,7 +149,7 @@ int freeze_safe_ask(const struct freeze *freeze, const struct freeze_history *hi
         return -1;
     if (row->num_candidates > 0) {
         const struct freeze_candidate *smallest = &row->candidates[0];
-        const struct weight weight = weigh(history, row, smallest);
+        const struct freeze_weight weight = freeze_cost_weigh(history, row, smallest);
         const double least = bound(freeze, &weight), budget = freeze->spec->max_loss;
         if (least <= budget || least > FAR * budget) /* half as many layers would hardly do */
             return -1;
@@ -318,16 +167,13 @@ int freeze_safe_ask(const struct freeze *freeze, const struct freeze_history *hi
 static bool promise(struct freeze_safe *safe, const struct freeze_history *history,
                     const struct freeze_evidence *row, const struct freeze_candidate *candidate)
 {
-    bool known;
     const double t = ratio((double)row->step, row->steps_window);
-    const double grown = last_growth(history, row, &known);
-    const double slow = t / (t + 1) < grown ? t / (t + 1) : grown;
     const double rest = row->loss_before - row->loss - candidate->share;
     const double se2 = row->fall_se * row->fall_se + candidate->share_se * candidate->share_se;
     const double steps = row->steps_window;
-    if (!known || steps <= 0)
+    if (!freeze_cost_law(history, row).known || steps <= 0)
         return false;
-    safe->due = rest * (rest > 0 && slow < 1 ? slow : 1) / steps;
+    safe->due = rest * (rest > 0 ? t / (t + 1) : 1) / steps;
     safe->due_var = se2 / (steps * steps);
     safe->due_rate = row->rate_window / steps;
     return true;
@@ -344,7 +190,7 @@ static bool check_promise(struct freeze *freeze, const struct freeze_history *hi
                           const struct freeze_evidence *row, struct freeze_verdict *verdict)
 {
     struct freeze_safe *safe = &freeze->safe;
-    const double steps = row->steps_window, unit = per_nat(history, row);
+    const double steps = row->steps_window, unit = freeze_cost_per_nat(history, row);
     const double slower = ratio(ratio(row->rate_window, steps), safe->due_rate);
     const double scale = steps * (slower < 1 && safe->due > 0 ? slower : 1);
     const double due = safe->due * scale, fall = row->loss_before - row->loss;
@@ -373,7 +219,7 @@ static bool check_promise(struct freeze *freeze, const struct freeze_history *hi
 /* A measured prefix with what it gives up. */
 struct option {
     const struct freeze_candidate *candidate; /* NULL: there is none */
-    struct weight weight;
+    struct freeze_weight weight;
     double bound, saved;
 };
 
@@ -388,7 +234,7 @@ static void compare_options(const struct freeze *freeze, const struct freeze_his
         const int frozen = one.candidate->frozen;
         if (frozen <= row->num_frozen || frozen > most || !pays(freeze, row, frozen))
             continue;
-        one.weight = weigh(history, row, one.candidate);
+        one.weight = freeze_cost_weigh(history, row, one.candidate);
         one.bound = bound(freeze, &one.weight);
         one.saved = saving(freeze, row, frozen);
         if (!nearest->candidate || one.bound < nearest->bound)
@@ -403,7 +249,7 @@ static void begin_freeze(struct freeze_safe *safe, const struct freeze_history *
 {
     safe->pending = promise(safe, history, row, option->candidate);
     safe->undo_to = row->num_frozen;
-    safe->last = expected_loss(&option->weight);
+    safe->last = freeze_cost_expected(&option->weight);
     safe->last_var = option->weight.se * option->weight.se;
     if (!safe->pending)
         settle(safe, safe->last, safe->last_var);

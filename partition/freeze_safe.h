@@ -1,35 +1,17 @@
 /* partition/freeze_safe.h - the policy `safe`: freeze by what the run itself has shown, within a
  * stated loss.
  *
- * The run measures rows of evidence (partition/evidence.h). Freezing F layers now gives up what
- * training them would still bring:
+ * The run measures rows of evidence (partition/evidence.h). What freezing F layers for the rest of
+ * the run would give up follows from the rows by two laws (partition/freeze_cost.h): how the fall of
+ * the loss goes on, and how the other layers go on without the prefix.
  *
- *     cost(F) = share(F) * factor,    factor = max(rate_left / rate_window, steps_left / steps_window)
- *                                              * trend
- *
- * The larger of the two ratios counts. Progress per unit of rate holds during a warm-up, where steps
- * alone would make a layer look converged. Towards the end of a decaying schedule it does not hold:
- * there the loss falls faster than the rate does, and progress per step is the safer figure.
- *
- * trend is how the fall of the whole loss went on, from window to window, against the same forecast.
- * Where it grew, trend is that growth (at most TREND_MOST). Where it shrank, trend is the mean of a
- * fall that goes on as 1/t, the slowest of all power laws, or what was seen where that is more. With
- * one window it is 1.
- *
- * Where noise makes a cost uncertain, its mean above 0 is what counts as spent: that training a prefix
- * seems to do harm is not credited.
- *
- * F may freeze if cost(F), a one-sided 80 % of its standard error, and what earlier freezes were
+ * F may freeze if its cost, a one-sided 80 % of its standard error, and what earlier freezes were
  * estimated to cost fit in freeze.max_loss. Of those that fit, the policy takes the one that saves
  * most of the predicted time a sample (partition/plan_for.h, with cache and replicas), and none where
  * less than LEAST_SAVING is saved.
  *
- * Most of what moves in a fine-tuning run is noise, so rows are pooled, and a share is weighed against
- * the whole fall: see weigh() and pool_weight().
- *
- * Costs are in points of accuracy for classifiers. One nat of loss counts 100 * accuracy points,
- * because d(accuracy) = accuracy * d(-loss) for samples that are judged equally well; it counts more
- * where the run's own accuracy rose faster with the loss. Elsewhere they are per cent of the loss.
+ * Where noise makes a cost uncertain, its mean above 0 is what counts as spent: that training a prefix
+ * seems to do harm is not credited.
  *
  * A freeze is undone, once, if in the next row the layers that still train bring less than they did
  * before by more than noise and by more than what is left of the budget. After that nothing freezes

@@ -133,27 +133,78 @@ static void cost__is_per_cent_of_the_loss_without_an_accuracy(void **state)
     end(&run);
 }
 
-static void cost__follows_the_trend_of_the_falls(void **state)
+/* Two windows from step 0 to 10 and to 20, of 100 steps. The first one counts as if its mean rate
+ * were that at its end. */
+static void cost__follows_the_law_of_the_falls(void **state)
 {
     static const struct {
-        double falls[2], trend;
+        double falls[2], se, windows; /* what a share of the second window costs, in shares */
     } cases[] = {
-        {{0.1, 0.2},   2                     },
-        {{0.1, 0.9},   4                     }, /* the most */
-        {{0.1, 0.01},  2.0 / 8 * 1.6094379124}, /* a fall as 1/t: t = 2, 8 windows are left, log 5 */
-        {{0.1, 0.098}, 0.98                  },
+        {{0.1, 0.2},           1e-7, 2 * 8                                                   }, /* grows */
+        {{0.1, 0.9},           1e-7, 4 * 8                                                   }, /* most */
+        {{0.1, 0.1},           1e-7, 8                                                       },
+ /* rate t^-1/2; the prefix brings 0.01 / 0.8284 of it */
+        {{0.1, 0.08284271247}, 1e-7, 2 * (10 - 9.951598593944) / 0.01207106781 / 2.6197165897},
+ /* rate 1/t, and slower: log(100 / (20 + 0.9 * 80)) / 0.1, and log 2 a window */
+        {{0.1, 0.01},          1e-7, 0.8338160894 / 0.6931471806                             },
+        {{0.1, 0.1},           0.2,  1.6094379124 / 0.6931471806                             }, /* noise */
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct run run;
         begin(&run, 1000);
         struct freeze_evidence first = row_at(&run, 0, cases[i].falls[0]);
-        first.accuracy = 0.5;
+        first.fall_se = cases[i].se;
         decide(&run, &first);
         struct freeze_evidence row = row_at(&run, 1, cases[i].falls[1]);
+        row.fall_se = cases[i].se;
         add(&row, 4, 0.001, 1e-8);
         decide(&run, &row);
-        near(run.freeze.verdict.cost, 0.001 * 8 * 50 * cases[i].trend);
+        near(run.freeze.verdict.cost, 0.001 * 50 * cases[i].windows);
+        end(&run);
+    }
+}
+
+/* Training as a flow: the loss falls at a rate that depends on the loss alone, and the prefix
+ * brings 60 % of it. Frozen at step 20 of 100, it costs what the two runs differ by at the end. */
+static void cost__is_what_a_slower_run_lacks(void **state)
+{
+    const double a = 0.05, share = 0.6, step = 1e-3;
+    double with = -a * log(20), without = with; /* a / t = a exp(loss / a) */
+    struct run run;
+    (void)state;
+    for (double t = 20; t < 100; t += step) {
+        with -= a * exp(with / a) * step;
+        without -= (1 - share) * a * exp(without / a) * step;
+    }
+    begin(&run, 1000);
+    struct freeze_evidence first = row_at(&run, 0, 1);
+    decide(&run, &first);
+    struct freeze_evidence row = row_at(&run, 1, a * log(2));
+    row.fall_se = 1e-9;
+    add(&row, 4, share * a * log(2), 1e-9);
+    decide(&run, &row);
+    near(run.freeze.verdict.cost, 50 * (without - with));
+    end(&run);
+}
+
+/* From 0.1 to 0.5 on a fall of 0.5 nats: 80 points a nat, less what noise of the samples explains. */
+static void cost__counts_a_rise_of_the_accuracy_beyond_noise(void **state)
+{
+    (void)state;
+    for (int few = 0; few < 2; few++) {
+        struct run run;
+        begin(&run, 1000);
+        struct freeze_evidence first = row_at(&run, 0, 0.5);
+        first.accuracy = 0.1;
+        first.loss = 1.5, first.loss_before = 2;
+        decide(&run, &first);
+        struct freeze_evidence row = row_at(&run, 1, 0.5);
+        row.num_probe = few ? 4 : 100;
+        add(&row, 4, 0.001, 1e-8);
+        decide(&run, &row);
+        const double noise = 0.8416 * sqrt((0.09 + 0.25) / 100);
+        near(run.freeze.verdict.cost, 0.001 * 8 * (few ? 50 : 100 * (0.4 - noise) / 0.5));
         end(&run);
     }
 }
@@ -510,7 +561,9 @@ int main(void)
         cmocka_unit_test(cost__is_share_times_what_is_left),
         cmocka_unit_test(cost__counts_rates_in_a_warm_up_and_steps_in_a_decay),
         cmocka_unit_test(cost__is_per_cent_of_the_loss_without_an_accuracy),
-        cmocka_unit_test(cost__follows_the_trend_of_the_falls),
+        cmocka_unit_test(cost__follows_the_law_of_the_falls),
+        cmocka_unit_test(cost__is_what_a_slower_run_lacks),
+        cmocka_unit_test(cost__counts_a_rise_of_the_accuracy_beyond_noise),
         cmocka_unit_test(cost__weighs_a_noisy_share_against_the_whole_fall),
         cmocka_unit_test(cost__pools_rows),
         cmocka_unit_test(decision__is_never_to_freeze_without_a_budget),
