@@ -67,6 +67,32 @@ static void text_open__byte_windows_lie_end_to_end(void **state)
     job_clear(&job);
 }
 
+/* A file is read in pieces, the first of 128 KiB. */
+static void text_open__reads_every_byte_of_a_long_file(void **state)
+{
+    enum { LONG = 400000 };
+    struct job job;
+    struct dataset data = {0};
+    unsigned char *bytes = malloc(LONG);
+    int32_t tokens[8], labels[8];
+    const struct sample_out out = {.tokens = tokens, .labels = labels};
+    (void)state;
+    for (int i = 0; i < LONG; i++)
+        bytes[i] = (unsigned char)(i * 31 + i / 256 * 7 + i / 65536);
+    put_bytes("input.txt", bytes, LONG);
+    make_job(&job, gpt, DATA_TEXT, "input.txt", NULL);
+    assert_int_equal(dataset_open(&job, &data, NULL), OK);
+    assert_int_equal(data.num_samples[SPLIT_TRAIN], LONG / 10 * 9 / 8 - 1);
+    for (int s = 0; s < data.num_samples[SPLIT_TRAIN]; s++) {
+        assert_int_equal(data.sample(&data, SPLIT_TRAIN, s, &out, NULL), OK);
+        for (int i = 0; i < 8; i++)
+            assert_int_equal(tokens[i], bytes[8 * s + i]);
+    }
+    dataset_clear(&data);
+    job_clear(&job);
+    free(bytes);
+}
+
 /* --- GPT-2 BPE ---------------------------------------------------------------------------------
  */
 
@@ -312,6 +338,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(text_open__byte_windows_lie_end_to_end, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(text_open__reads_every_byte_of_a_long_file, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(bpe_encode__joins_the_first_listed_pair_first, make_folder,
                                         remove_folder),
