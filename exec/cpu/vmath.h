@@ -12,10 +12,12 @@
  * 7 in r (truncation error below 1e-8), times 2^n. */
 static inline float vexp(float x)
 {
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    /* 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits of the sum. */
+    const float magic = 12582912.0f;
     x = x < -87.0f ? -87.0f : x;
     x = x > 88.0f ? 88.0f : x;
-    float n = (x * 1.44269504f + magic) - magic;
+    float shifted = x * 1.44269504f + magic;
+    float n = shifted - magic;
     float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     float p = 1.98412698e-4f;
     p = p * r + 1.38888889e-3f;
@@ -24,7 +26,9 @@ static inline float vexp(float x)
     p = p * r + 1.66666667e-1f;
     p = p * r + 0.5f;
     p = (p * r) * r + r + 1.0f;
-    uint32_t bits = (uint32_t)((int32_t)n + 127) << 23; /* for NaN any bits: p is NaN */
+    uint32_t bits; /* for NaN any bits: p is NaN */
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits + 127) << 23;
     float scale;
     memcpy(&scale, &bits, sizeof scale);
     return p * scale;
