@@ -6,8 +6,9 @@
  *       if (fail_malloc_done()) break;       // n was beyond the last allocation
  *       assert_int_equal(rc, ERR_NOMEM);     // and everything is as before
  *   }
- * Replaces malloc, calloc and realloc of the test program (glibc). Under the address and the thread
- * sanitizer, which have their own, nothing fails and FAIL_MALLOC is 0. Include in one file of a test only. */
+ * Replaces malloc, calloc, realloc and free of the test program (glibc). Under the address and the thread
+ * sanitizer, which have their own, nothing fails, nothing is counted, and FAIL_MALLOC is 0. Include in one
+ * file of a test only. */
 #ifndef ELAPSE_TESTS_FAIL_MALLOC_H
 #define ELAPSE_TESTS_FAIL_MALLOC_H
 
@@ -17,6 +18,8 @@
 #include <stdlib.h>
 
 static int fail_malloc_left = -1; /* allocations until the one that fails; -1: none will */
+/* Blocks that malloc, calloc and realloc gave, less those that were freed. */
+static _Atomic long fail_malloc_live __attribute__((unused));
 
 static inline void fail_malloc_after(int n)
 {
@@ -47,6 +50,7 @@ static inline bool fail_malloc_done(void)
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *old, size_t size);
+extern void __libc_free(void *old);
 
 static inline bool fail_malloc_now(void)
 {
@@ -56,19 +60,33 @@ static inline bool fail_malloc_now(void)
     return true;
 }
 
+static inline void *fail_malloc_count(void *got)
+{
+    fail_malloc_live += got != NULL;
+    return got;
+}
+
 FAIL_MALLOC_EVERYWHERE void *malloc(size_t size)
 {
-    return fail_malloc_now() ? NULL : __libc_malloc(size);
+    return fail_malloc_now() ? NULL : fail_malloc_count(__libc_malloc(size));
 }
 
 FAIL_MALLOC_EVERYWHERE void *calloc(size_t count, size_t size)
 {
-    return fail_malloc_now() ? NULL : __libc_calloc(count, size);
+    return fail_malloc_now() ? NULL : fail_malloc_count(__libc_calloc(count, size));
 }
 
 FAIL_MALLOC_EVERYWHERE void *realloc(void *old, size_t size)
 {
-    return fail_malloc_now() ? NULL : __libc_realloc(old, size);
+    if (fail_malloc_now())
+        return NULL;
+    return old ? __libc_realloc(old, size) : fail_malloc_count(__libc_malloc(size));
+}
+
+FAIL_MALLOC_EVERYWHERE void free(void *old)
+{
+    fail_malloc_live -= old != NULL;
+    __libc_free(old);
 }
 #elif !defined(FAIL_MALLOC)
 #define FAIL_MALLOC 0

@@ -12,72 +12,18 @@
 
 #include "partition/autodp.h"
 #include "partition/planner.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OWN_ALLOCATOR 0
-static long left, live;
-#else
-#define OWN_ALLOCATOR 1
-extern void *__libc_malloc(size_t size);
-extern void *__libc_calloc(size_t num, size_t size);
-extern void *__libc_realloc(void *old, size_t size);
-extern void __libc_free(void *old);
-void *malloc(size_t size);
-void *calloc(size_t num, size_t size);
-void *realloc(void *old, size_t size);
-void free(void *old);
-
-static long left; /* allocations until the one that fails; 0: none fails */
-static long live; /* allocated and not freed */
-
-static int fails(void)
-{
-    return left > 0 && --left == 0;
-}
-
-static void *count(void *got)
-{
-    live += got != NULL;
-    return got;
-}
-
-void *malloc(size_t size)
-{
-    return fails() ? NULL : count(__libc_malloc(size));
-}
-
-void *calloc(size_t num, size_t size)
-{
-    return fails() ? NULL : count(__libc_calloc(num, size));
-}
-
-void *realloc(void *old, size_t size)
-{
-    if (fails())
-        return NULL;
-    void *got = __libc_realloc(old, size);
-    live += !old && got;
-    return got;
-}
-
-void free(void *old)
-{
-    live -= old != NULL;
-    __libc_free(old);
-}
-#endif
+#include "tests/fail_malloc.h"
 
 /* Every allocation of a small search fails once; returns how many there are. */
-static long fail_each(const struct planner_problem *problem, const struct planner_options *options)
+static int fail_each(const struct planner_problem *problem, const struct planner_options *options)
 {
-    for (long nth = 1;; nth++) {
+    for (int n = 0;; n++) {
         struct planner_result result = {0};
         struct err err = {0};
-        long before = live;
-        left = OWN_ALLOCATOR ? nth : 0;
+        const long before = fail_malloc_live;
+        fail_malloc_after(n);
         enum status rc = planner_solve(problem, options, &result, &err);
-        bool failed = OWN_ALLOCATOR && left == 0;
-        left = 0;
+        const bool failed = !fail_malloc_done();
         if (failed) {
             assert_int_equal(rc, ERR_NOMEM);
             assert_null(result.stage_ns);
@@ -85,9 +31,9 @@ static long fail_each(const struct planner_problem *problem, const struct planne
             assert_int_equal(rc, OK);
         }
         planner_result_clear(&result);
-        assert_int_equal(live, before);
+        assert_int_equal(fail_malloc_live, before);
         if (!failed)
-            return nth;
+            return n;
     }
 }
 
@@ -111,8 +57,8 @@ static void planner_solve__survives_any_failed_allocation(void **state)
                                             .optim_bytes_per_param = 4};
     struct planner_options options = {.schedules = 1u << SCHEDULE_1F1B | 1u << SCHEDULE_ZB_V,
                                       .frozen_auto = true};
-    long most = fail_each(&problem, &options);
-    assert_true(!OWN_ALLOCATOR || most > 30);
+    const int num = fail_each(&problem, &options);
+    assert_true(!FAIL_MALLOC || num > 30);
     options.by_params = true;
     fail_each(&problem, &options);
     options.balancer = BALANCER_RELEASED;
@@ -146,19 +92,18 @@ static void transition__survives_any_failed_allocation(void **state)
                          .first_item = cut1,
                          .device = device1,
                          .optim_bytes_per_param = 4};
-    for (long nth = 1;; nth++) {
+    for (int n = 0;; n++) {
         struct transition transition = {0};
-        long before = live;
-        left = OWN_ALLOCATOR ? nth : 0;
+        const long before = fail_malloc_live;
+        fail_malloc_after(n);
         enum status rc = autodp_keep_devices(&model, &cluster, &old, &fresh, NULL);
         if (rc == OK)
             rc = transition_build(&model, &cluster, &old, &fresh, &transition, NULL);
-        bool failed = OWN_ALLOCATOR && left == 0;
-        left = 0;
+        const bool failed = !fail_malloc_done();
         /* qsort() may ask for memory, and does without */
         assert_true(rc == OK || (failed && rc == ERR_NOMEM));
         transition_clear(&transition);
-        assert_int_equal(live, before);
+        assert_int_equal(fail_malloc_live, before);
         if (!failed)
             break;
     }

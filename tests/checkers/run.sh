@@ -25,6 +25,8 @@ export UBSAN_OPTIONS=$common:halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS=$common:suppressions=$work/race:ignore_noninstrumented_modules=1:exitcode=66:allocator_may_return_null=1
 archer=$(find /usr/lib/llvm-* /usr/lib/x86_64-linux-gnu -name libarcher.so 2>/dev/null | head -1)
 [ "$kind" != thread ] || export OMP_TOOL_LIBRARIES=$archer
+# Ten times as long as without a sanitizer.
+export TEST_TIMEOUT=${TEST_TIMEOUT:-9000}
 rc=0
 ELAPSE_ONLY_BINARIES=1 TEST_GROUPS=all tests/run.sh "$@" || rc=1
 [ "${SHORT_RUNS:-1}" = 0 ] || tests/checkers/short_runs.sh || rc=1
