@@ -12,13 +12,15 @@
 #define SIMUMAX "SimuMax's device descriptions, 2025"
 
 /* Matmul constants are printed by tests/truth/fit_matmul.py, which fits half of the rows; those of
- * attention follow SimuMax's rows by eye. A100: a PCIe card with a 300 W limit. The SXM module
- * reaches 267.9 of 312 TFLOP/s where the PCIe card reaches 256.4 (Bekman, "Machine Learning Engineering", table of maximum achievable
- * matmul FLOPS, CUDA 12.1), so its peak is 1.045 times that of the card. */
+ * attention follow SimuMax's rows by eye. A100: a PCIe card with a 300 W limit, and narrow products on
+ * an SXM module (EleutherAI). The SXM module reaches 267.9 of 312 TFLOP/s where the PCIe card
+ * reaches 256.4 (Bekman, "Machine Learning Engineering", table of maximum achievable matmul FLOPS, CUDA
+ * 12.1), so its peak is 1.045 times that of the card. */
 #define A100_MATMUL(clock)                                                                         \
     {                                                                                              \
-        .peak = 1.0 * (clock), .tile = 0.3933, .tail = 0.6364, .part = 0.5512, .depth = 123,       \
-        .nn = 1.009, .nt = 0.9586, .start_us = 4.856, .hot = 1.0 * (clock), .warm_us = 26          \
+        .peak = 0.8996 * (clock), .tile = 0.2122, .tail = 0.8692, .part = 0.3829, .depth = 53.77,  \
+        .nn = 1.021, .nt = 0.9648, .start_us = 6.302, .hot = 0.8859 * (clock), .warm_us = 79.36,   \
+        .memory = 0.7611, .blend = 3.37                                                            \
     }
 #define A100_ATTENTION                                                                             \
     {                                                                                              \
@@ -30,7 +32,8 @@
 #define H100_MATMUL                                                                                \
     {                                                                                              \
         .peak = 1, .tile = 0.2322, .tail = 0.2635, .part = 0.9892, .depth = 156.5, .nn = 1.009,    \
-        .nt = 0.9586, .start_us = 5.488, .hot = 0.674, .warm_us = 14.33                            \
+        .nt = 0.9586, .start_us = 5.488, .hot = 0.674, .warm_us = 14.33, .memory = 0.91,           \
+        .blend = 0                                                                                 \
     }
 #define H100_ATTENTION                                                                             \
     {                                                                                              \
@@ -65,7 +68,9 @@ static const struct device_curve curves[] = {
                 .nt = 0.9761,
                 .start_us = 9.495,
                 .hot = 0.5233,
-                .warm_us = 14.33},
+                .warm_us = 14.33,
+                .memory = 0.67,
+                .blend = 0},
                                                                           .attention = {.forward = 1.15, .backward = 0.83, .half_blocks = {700, 130}, .half_seq = 380},
                                                                           .bandwidth = 0.67,
                                                                           .memory_start_us = 3,
@@ -104,7 +109,8 @@ static const double tiles[][2] = {
 
 /* Time of the products of one SM: waves x tile, by the tile that is fastest. The clock falls from
  * peak to hot as a product's ideal time grows. */
-static double matmul_ns(const struct device_curve *curve, double peak, const struct kernel *kernel)
+static double matmul_ns(const struct device_curve *curve, double peak, double bytes_per_s,
+                        const struct kernel *kernel)
 {
     const struct matmul_curve *c = &curve->matmul;
     const double m = (double)kernel->m, n = (double)kernel->n, k = (double)kernel->k;
@@ -124,7 +130,10 @@ static double matmul_ns(const struct device_curve *curve, double peak, const str
     const double layout = kernel->layout == LAYOUT_NN   ? c->nn
                           : kernel->layout == LAYOUT_NT ? c->nt
                                                         : 1;
-    return best * curve->sms / peak * (1 + c->depth / k) / clock / layout * 1e9;
+    const double work = best * curve->sms / peak * (1 + c->depth / k) / clock / layout * 1e9;
+    const double moved = kernel->bytes / (bytes_per_s * c->memory) * 1e9;
+    const double more = fmax(work, moved), less = fmin(work, moved);
+    return c->blend > 0 ? more * pow(1 + pow(less / more, c->blend), 1 / c->blend) : more;
 }
 
 /* Heads narrower than 128 reach less, because softmax takes a larger share (Dao 2023, figure 5), and
@@ -150,7 +159,7 @@ double device_kernel_ns(const struct device_curve *curve, double peak, double by
     double work = 0, start = curve->matmul.start_us * 1e3;
     switch (kernel->kind) {
     case KERNEL_MATMUL:
-        work = matmul_ns(curve, peak, kernel);
+        work = matmul_ns(curve, peak, bytes_per_s, kernel);
         break;
     case KERNEL_ATTENTION:
         work = attention_ns(curve, peak, kernel);

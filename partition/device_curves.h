@@ -25,6 +25,8 @@ struct matmul_curve {
     double start_us; /* launch and first loads */
     double hot;      /* replaces peak when the power limit lowers the clock */
     double warm_us;  /* ideal time of a product at which half of that has happened */
+    double memory;   /* fraction of the published memory bandwidth that products reach */
+    double blend;    /* time = (work^blend + bytes^blend)^(1/blend); 0: the larger of the two */
 };
 
 /* Fused attention. Rates count both halves of a causal mask, as the measurements do. */

@@ -186,16 +186,32 @@ static void add_fused_core(struct lister *l, const struct heads *h)
     add(l, kernel);
 }
 
-/* Scores, softmax, dropout and context through memory. The softmax of a causal model reads the
- * unmasked half of the scores and writes all. */
+/* Scale, mask and softmax. Megatron-LM has one kernel for them, which takes more than 16 and at most
+ * 2048 tokens, and a multiple of 4 matrices (is_kernel_available() in megatron/model/fused_softmax.py,
+ * 2021). The kernel of a causal model reads the unmasked half of the scores and writes all. Where it
+ * cannot be used there are five, on fp32: cast, scale, mask, softmax, cast. */
+static void add_softmax(struct lister *l, int64_t matrices, int64_t s, bool causal)
+{
+    const double scores = (double)matrices * (double)s * (double)s, read = causal ? 0.5 : 1;
+    if (s > 16 && s <= 2048 && s % 4 == 0 && matrices % 4 == 0) {
+        add_memory(l, scores * l->e * (forward(l) ? 1 + read : 1 + 2 * read));
+        return;
+    }
+    add_memory(l, scores * (l->e + 4));
+    add_memory(l, scores * 8);
+    add_memory(l, scores * 8);
+    add_memory(l, scores * (forward(l) ? 8 : 12));
+    add_memory(l, scores * (l->e + 4));
+}
+
+/* Scores, softmax, dropout and context through memory. */
 static void add_unfused_core(struct lister *l, const struct heads *h)
 {
     const int64_t batch = l->samples * h->query, s = l->model->seq;
     const double scores = (double)batch * (double)s * (double)s;
-    const double read = h->causal ? 0.5 : 1;
     if (forward(l)) {
         add_matmul(l, LAYOUT_TN, batch, s, s, h->wide);
-        add_memory(l, scores * l->e * (1 + read));
+        add_softmax(l, batch, s, h->causal);
         if (l->mask > 0)
             add_memory(l, scores * (2 * l->e + l->mask));
         add_matmul(l, LAYOUT_NN, batch, s, h->width, s);
@@ -207,7 +223,7 @@ static void add_unfused_core(struct lister *l, const struct heads *h)
     add_matmul(l, LAYOUT_NT, batch, s, h->width, s); /* of the values */
     if (l->mask > 0)
         add_memory(l, scores * (2 * l->e + l->mask));
-    add_memory(l, scores * l->e * (1 + 2 * read));
+    add_softmax(l, batch, s, h->causal);
     add_matmul(l, LAYOUT_NN, batch, s, h->wide, s); /* of queries */
     add_matmul(l, LAYOUT_NT, batch, s, h->wide, s); /* of keys */
 }

@@ -147,6 +147,60 @@ static void kernels_of__moves_the_bytes_of_the_closed_form(void **state)
     model_clear(&model);
 }
 
+/* Number of kernels of an attention item's pass, and the bytes of those that only move memory. */
+static int moved_of(const struct model *model, enum pass pass, int64_t samples, double *bytes)
+{
+    struct kernel list[KERNELS_MAX];
+    const int n = kernels_of(model, 1, pass, samples, &plain, list);
+    *bytes = 0;
+    for (int i = 0; i < n; i++)
+        *bytes += list[i].kind == KERNEL_MEMORY ? list[i].bytes : 0;
+    return n;
+}
+
+/* Megatron's softmax kernel takes matrices in fours: 2 heads of one sample need five kernels in its
+ * place, 36 bytes a score forward and 40 backward, where it has 2 x 1.5 and 2 x 2. So do rows of more
+ * than 2048 scores. */
+static void kernels_of__has_the_softmax_kernel_where_megatron_runs_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model;
+        int ways;
+        int64_t samples;
+        bool fused;
+    } cases[] = {
+        {"gpt2:dtype=bf16,heads=8",                       4, 1, false},
+        {"gpt2:dtype=bf16,heads=8",                       4, 2, true },
+        {"gpt2:dtype=bf16,heads=8",                       2, 1, true },
+        {"gpt2:dtype=bf16,heads=8,seq=4096,max_seq=4096", 2, 1, false},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct model model = parse(cases[c].model), known = parse("gpt2:dtype=bf16,heads=8");
+        double got[2], want[2];
+        model.attention = known.attention = ATTENTION_UNFUSED;
+        model.tensor = cases[c].ways;
+        for (int back = 0; back < 2; back++) {
+            const enum pass pass = back ? PASS_BWD_INPUT : PASS_FWD;
+            const int more = moved_of(&model, pass, cases[c].samples, &got[back]) -
+                             moved_of(&known, pass, 1, &want[back]);
+            assert_int_equal(more, cases[c].fused ? 0 : 4);
+            const double s = model.seq, heads = 8.0 / cases[c].ways,
+                         scores = (double)cases[c].samples * heads * s * s,
+                         once = cases[c].fused ? (back ? 4 : 3)
+                                : back         ? 40
+                                               : 36;
+            const double tokens = (double)cases[c].samples * s, h = model.hidden;
+            /* norm, residual, QKV's bias, the heads' outputs side by side */
+            const double rest = back ? tokens * h * 2 * (3 + 3 + 2 / (double)cases[c].ways)
+                                     : tokens * h * 2 * (2 + 3 + (6 + 2) / (double)cases[c].ways);
+            assert_true(fabs(got[back] - scores * once - rest) <= 1e-9 * rest);
+        }
+        model_clear(&model);
+        model_clear(&known);
+    }
+}
+
 /* --- curves ----------------------------------------------------------------------------------- */
 
 static double matmul_ns(const char *kind, struct kernel k)
@@ -192,6 +246,28 @@ static void device_kernel_ns__is_near_measured_products(void **state)
         if (fabs(got / rows[i].efficiency - 1) > rows[i].within)
             fail_msg("row %zu: efficiency %.3f, measured %.3f", i, got, rows[i].efficiency);
     }
+}
+
+/* A product whose work and bytes take the same time takes 2^(1/blend) times as long, and one that is far
+ * from such a balance as long as the longer one. */
+static void device_kernel_ns__blends_work_and_bytes(void **state)
+{
+    (void)state;
+    const struct roofline *roof = roofline_find("a100");
+    struct device_curve curve = *device_curve_find("a100"), larger = curve;
+    larger.matmul.blend = 0;
+    const double start = curve.matmul.start_us * 1e3;
+    struct kernel k = {.batch = 1, .m = 8192, .n = 8192, .k = 8192, .flops = 1, .bytes = 1};
+    const double work =
+        device_kernel_ns(&larger, roof->bf16_flops_per_s, roof->mem_bytes_per_s, &k) - start;
+    assert_true(fabs(device_kernel_ns(&curve, roof->bf16_flops_per_s, roof->mem_bytes_per_s, &k) -
+                     start - work) < 1e-6 * work);
+    k.bytes = work * 1e-9 * roof->mem_bytes_per_s * curve.matmul.memory;
+    const double both =
+        device_kernel_ns(&curve, roof->bf16_flops_per_s, roof->mem_bytes_per_s, &k) - start;
+    assert_true(fabs(both / work - pow(2, 1 / curve.matmul.blend)) < 1e-9);
+    assert_true(fabs(device_kernel_ns(&larger, roof->bf16_flops_per_s, roof->mem_bytes_per_s, &k) -
+                     start - work) < 1e-6 * work);
 }
 
 static void device_kernel_ns__never_beats_peak_and_bandwidth(void **state)
@@ -341,7 +417,9 @@ int main(void)
         cmocka_unit_test(kernels_of__counts_the_experts_that_tokens_choose),
         cmocka_unit_test(kernels_of__divides_by_tensor_ways),
         cmocka_unit_test(kernels_of__moves_the_bytes_of_the_closed_form),
+        cmocka_unit_test(kernels_of__has_the_softmax_kernel_where_megatron_runs_it),
         cmocka_unit_test(device_kernel_ns__is_near_measured_products),
+        cmocka_unit_test(device_kernel_ns__blends_work_and_bytes),
         cmocka_unit_test(device_kernel_ns__never_beats_peak_and_bandwidth),
         cmocka_unit_test(cost_kernels__is_monotone_and_slower_than_ideal),
         cmocka_unit_test(cost_kernels__is_bound_by_the_host_when_kernels_are_small),

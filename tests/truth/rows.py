@@ -6,14 +6,15 @@ import zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# Data sheets, as in partition/cost.c; bandwidth: the fraction that memory-bound kernels reach
-# (SimuMax's device descriptions, 2025; H100: as the A100).
+# Data sheets, as in partition/cost.c, of the cards that were measured.
 KINDS = {
-    "a100": {"sms": 108, "peak": 312e12, "bandwidth": 0.91 * 1600e9},
-    "h100": {"sms": 132, "peak": 989.4e12, "bandwidth": 0.91 * 3350e9},
-    "b200": {"sms": 148, "peak": 2250e12, "bandwidth": 0.67 * 8000e9},
+    "a100": {"sms": 108, "peak": 312e12, "bandwidth": 1600e9},
+    "h100": {"sms": 132, "peak": 989.4e12, "bandwidth": 3350e9},
+    "b200": {"sms": 148, "peak": 2250e12, "bandwidth": 8000e9},
 }
 FILES = {"a100": "a100_pcie_matmul.csv", "b200": "b200_matmul.csv"}
+# The A100 of the narrow products is an SXM module: what it reaches over the PCIe card (device_curves.c).
+SXM = 1.045
 
 
 def table(path):
@@ -22,9 +23,18 @@ def table(path):
 
 
 def matmuls(kind, folder):
-    """Rows of batch, m, n, k, layout, accumulate, out_bytes, flops, seconds, half."""
-    got = []
+    """Rows of batch, m, n, k, layout, accumulate, out_bytes, flops, seconds, half, clock, bandwidth."""
     path = os.path.join(folder, FILES[kind]) if kind in FILES else HERE + "/data/h100_matmul.csv"
+    return read(path, KINDS[kind], 1, KINDS[kind]["bandwidth"])
+
+
+def narrow():
+    """Products with a short side on another A100; rows as those of matmuls()."""
+    return read(HERE + "/data/a100_narrow_matmul.csv", KINDS["a100"], SXM, 1555e9)
+
+
+def read(path, kind, clock, bandwidth):
+    got = []
     for r in table(path):
         row = {name: int(r[name]) for name in ("batch", "m", "n", "k")}
         row["layout"] = r.get("layout", "TN")
@@ -32,7 +42,8 @@ def matmuls(kind, folder):
         row["out_bytes"] = 4 if r.get("out_dtype") == "fp32" else 2
         row["flops"] = 2.0 * row["batch"] * row["m"] * row["n"] * row["k"]
         rate = float(r["gflops"]) * 1e9 if "gflops" in r else (
-            float(r["efficiency"]) * KINDS[kind]["peak"])
+            float(r["efficiency"]) * kind["peak"])
+        row["clock"], row["bandwidth"] = clock, bandwidth
         row["seconds"] = row["flops"] / rate
         key = ",".join(str(row[name]) for name in
                        ("batch", "m", "n", "k", "layout", "accumulate", "out_bytes"))

@@ -21,7 +21,22 @@ def constants(kind):
              "b200": '.kind = "b200"'}[kind]
     text = text[text.index(start):]
     return {name: float(re.search(r"\.%s = ([0-9.]+)" % name, text).group(1))
-            for name in fit_matmul.NAMES}
+            for name in fit_matmul.NAMES + fit_matmul.NARROW}
+
+
+def show(title, kind, p, all_rows):
+    fitted, kept = rows.halves(all_rows)
+    rates = sorted(r["flops"] / kind["peak"] / r["seconds"] for r in fitted)
+    flat = rates[len(rates) // 2]
+    simple = [r["flops"] / kind["peak"] / flat / r["seconds"] - 1 for r in kept]
+    errors = [fit_matmul.time_of(p, kind, r) / r["seconds"] - 1 for r in kept]
+    print("%-34s %4d rows: mean |error| %5.1f %%, bias %+6.1f %%, worst %+6.1f %%" % (
+        "matrix products, " + title, len(kept), 100 * sum(map(abs, errors)) / len(errors),
+        100 * sum(errors) / len(errors), 100 * max(errors, key=abs)))
+    print("%-34s            mean |error| %5.1f %%, bias %+6.1f %%" % (
+        "  constant efficiency %.2f" % flat, 100 * sum(map(abs, simple)) / len(simple),
+        100 * sum(simple) / len(simple)))
+    print("%-34s            the other %d rows" % ("  fitted on", len(fitted)))
 
 
 def main():
@@ -29,18 +44,9 @@ def main():
         kind, p = rows.KINDS[name], constants(name)
         if name == "h100":  # timed in bursts, at a clock that has not fallen
             p["hot"] = p["peak"]
-        fitted, kept = rows.halves(rows.matmuls(name, sys.argv[1]))
-        rates = sorted(r["flops"] / kind["peak"] / r["seconds"] for r in fitted)
-        flat = rates[len(rates) // 2]
-        simple = [r["flops"] / kind["peak"] / flat / r["seconds"] - 1 for r in kept]
-        errors = [fit_matmul.time_of(p, kind, r) / r["seconds"] - 1 for r in kept]
-        print("%-34s %4d rows: mean |error| %5.1f %%, bias %+6.1f %%, worst %+6.1f %%" % (
-            "matrix products, " + name, len(kept), 100 * sum(map(abs, errors)) / len(errors),
-            100 * sum(errors) / len(errors), 100 * max(errors, key=abs)))
-        print("%-34s            mean |error| %5.1f %%, bias %+6.1f %%" % (
-            "  constant efficiency %.2f" % flat, 100 * sum(map(abs, simple)) / len(simple),
-            100 * sum(simple) / len(simple)))
-        print("%-34s            the other %d rows" % ("  fitted on", len(fitted)))
+        show(name, kind, p, rows.matmuls(name, sys.argv[1]))
+        if name == "a100":
+            show("a100, narrow", kind, p, rows.narrow())
 
 
 if __name__ == "__main__":
