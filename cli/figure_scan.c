@@ -123,7 +123,7 @@ static void scan_devices(const struct subject *s, struct scan_line *line)
     job.pipeline.num_stages = job.pipeline.num_replicas = AUTO;
     job.pipeline.num_microbatches = AUTO;
     job.pipeline.balancer = BALANCER_OPTIMAL;
-    snprintf(line->title, sizeof line->title, "%.50s", s->word);
+    snprintf(line->title, sizeof line->title, "%.40s, best plan (simulated)", s->word);
     for (int n = 1; line->num < MAX_POINTS; n = 2 * n < all ? 2 * n : all) {
         job.cluster.num_devices = n;
         job.cluster.num_nodes = s->job.cluster.devices[n - 1].node + 1;

@@ -133,7 +133,9 @@ enum status figure_traffic(struct figure_call *call, struct err *err)
         if (t->from < devices && t->to < devices)
             cells[t->from * devices + t->to] += (double)t->bytes / unit;
     }
-    FILE *out = figure_begin(call, 860, 700);
+    /* 32 px a device, within limits: two devices need no page, and 64 share one. */
+    const int side = devices < 10 ? 320 : devices > 16 ? 512 : 32 * devices;
+    FILE *out = figure_begin(call, side + 300, side + 140);
     fputs("$cells << EOD\n", out);
     for (int from = 0; from < devices; from++)
         for (int to = 0; to < devices; to++) {

@@ -149,6 +149,16 @@ static void write_label(FILE *out, const struct op_row *op, int64_t span_ns, boo
         fputs("\"\"\n", out);
 }
 
+/* Whether bars are so many that their borders would hide them. */
+static bool is_crowded(const struct timeline *t)
+{
+    enum { WIDE_BARS = 100 }; /* bars of a lane, 8 px each with the space between them */
+    for (int p = 0; p < t->num_panels; p++)
+        if (t->panels[p].num_ops > (int64_t)WIDE_BARS * t->panels[p].num_lanes)
+            return true;
+    return false;
+}
+
 /* Write the bars of a panel: start, end, lane, colour, label. */
 static void write_bars(FILE *out, struct timeline *t, int p, int64_t span_ns,
                        const struct time_unit *unit, bool dumb)
@@ -210,12 +220,12 @@ static enum status draw(struct figure_call *call, struct timeline *t, struct err
     bool pipelines = false;                 /* some lanes have the longer name */
     for (int p = 0; p < t->num_panels; p++)
         pipelines = pipelines || t->panels[p].num_lanes > t->panels[p].num_ranks;
-    FILE *out = figure_begin(call, 1100, 26 + 70 * t->num_panels + lane_px * rows);
+    FILE *out = figure_begin(call, 1100, 30 + 80 * t->num_panels + lane_px * rows);
     fprintf(out,
             "panels = %d\nspan = %.6f\nlanes_all = %d\nwidth_px = %d\nheight_px = %d\nleft_px = "
-            "%d\n",
+            "%d\ncrowded = %d\n",
             t->num_panels, (double)span_ns / unit->ns, lanes, call->width, call->height,
-            pipelines ? 215 : 145);
+            pipelines ? 215 : 145, is_crowded(t));
     figure_text(call, "time_unit", "%s", unit->name);
     for (int p = 0; p < t->num_panels; p++) {
         const struct panel *panel = &t->panels[p];

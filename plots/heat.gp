@@ -5,7 +5,8 @@
 set title heading noenhanced
 set xlabel x_label noenhanced
 set ylabel y_label noenhanced
-set cblabel unit noenhanced offset 2.5,0
+set cblabel unit noenhanced offset 1,0
+set rmargin 12
 set xrange [-0.5:columns-0.5]
 if (flip) { set yrange [rows-0.5:-0.5] } else { set yrange [-0.5:rows-0.5] }
 set palette defined (0 "#F7FBFF", 0.5 "#6BAED6", 1 "#08306B")

@@ -3,8 +3,8 @@
 # Set before: heading, unit (of time), mean (of all stages, in that unit), stages.
 # $stages: stage forward backward "label", a row a stage.
 set title heading noenhanced
-set xlabel "stage, its items and its trainable parameters" offset 0,-1.6
-set bmargin 7
+set xlabel "stage, its items and its trainable parameters" offset 0,-2.0
+set bmargin 7.5
 set ylabel "time of one micro-batch, ".unit
 set yrange [0:*]
 set xrange [-0.6:stages-0.4]

@@ -1,11 +1,11 @@
 # timeline.gp - Gantt charts of one training step, a panel a source (simulated, measured), a lane a rank.
 #
-# Set before: panels, span (common x range), time_unit, lanes_all, width_px, height_px, left_px (room for the names of lanes); of panel p: title_p, lanes_p, ytics_p (a command);
+# Set before: panels, span (common x range), time_unit, lanes_all, width_px, height_px, left_px (room for the names of lanes), crowded (1: bars too narrow for borders); of panel p: title_p, lanes_p, ytics_p (a command);
 # num_kinds, kinds[], colours[]. $ops_p: start end lane colour label, a row an op; lane 0 is rank 0.
-key_px = 190.0; title_px = 38.0; axis_px = 32.0; label_px = 26.0
+key_px = 190.0; title_px = 38.0; axis_px = 42.0; label_px = 30.0
 unit = (height_px - panels*(title_px + axis_px) - label_px)/(lanes_all*height_px)
 set multiplot
-set style fill solid 1.0 border rgb "#555555"
+if (crowded) { set style fill solid 1.0 noborder } else { set style fill solid 1.0 border rgb "#555555" }
 set xrange [0:span*1.004]
 set grid xtics noytics
 set border 1
@@ -24,7 +24,7 @@ do for [p = 1:panels] {
     eval value(sprintf("ytics_%d", p))
     set ytics scale 0
     set title value(sprintf("title_%d", p)) offset 0,-0.3 noenhanced
-    if (p == panels) { set xlabel "time, ".time_unit offset 0,0.6 } else { unset xlabel }
+    if (p == panels) { set xlabel "time, ".time_unit offset 0,0.3 } else { unset xlabel }
     data = sprintf("$ops_%d", p)
     plot data using 1:3:1:2:($3-0.4):($3+0.4):4 with boxxyerror fc rgb variable lw 0.4 notitle, \
          data using (($1+$2)/2):3:5 with labels font ",9" notitle
