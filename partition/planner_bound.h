@@ -265,6 +265,35 @@ void bound_shape_clear(struct bound_shape *shape);
  * backward, for several ranks. */
 void bound_shape_set_kind(struct bound_shape *shape, enum schedule_kind kind);
 
+/* --- planner_bound_rank.c: for a rank, given its items ----------------------------------------- */
+
+/* The least number of ops of a stage for each micro-batch. A frozen stage runs one forward. An
+ * active stage runs a forward and a backward; a schedule that splits backwards may leave some
+ * whole, so a split backward counts as one op. */
+static inline int64_t bound_ops_of_stage(bool active)
+{
+    return active ? 2 : 1;
+}
+/* All ops of items [a, b) of a stage, over all micro-batches, on its device type t. */
+int64_t bound_work_ns(const struct bound_shape *shape, const struct bound_stage *stage, int t,
+                      int a, int b);
+/* Times before and after the ops of a rank, in ns, for a lowest stage s that begins at item a.
+ * base: before the first op. drain: after the last backward. drain_in: after the last input half.
+ * None of them shrinks when s or a grows. */
+struct bound_edges {
+    int64_t base, drain, drain_in;
+};
+struct bound_edges bound_rank_edges(const struct bound_shape *shape, int s, int a);
+/* The largest of bound-1 to bound-3 for a rank with these parts, one for each chunk. */
+int64_t bound_rank_ns(const struct bound_shape *shape, const struct bound_part *parts,
+                      int num_parts);
+/* bound-4: the least peak of a rank, without the context and the weights that bound_shape_init()
+ * has already subtracted from mem_bytes. */
+int64_t bound_rank_need_bytes(const struct bound_shape *shape, const struct bound_part *parts,
+                              int num_parts);
+
+/* --- for any cut ------------------------------------------------------------------------------ */
+
 /* The bound for any cut and any schedule: the average of the ranks, the way of one micro-batch, and
  * the host's launches. O(num_ranks) where one device type is in use. */
 int64_t bound_average_ns(const struct bound_shape *shape);
