@@ -3,26 +3,18 @@
  * A run folder is replayed: its plan is simulated with the profile of its machine, and step times
  * are compared (cli/comparison.c). An elastic run is compared epoch by epoch
  * (cli/elastic_compare.c). With --matrix the command first trains each entry of a matrix of
- * configurations. Read run_compare() at the end first, then run_matrix(). */
-#include <errno.h>
-#include <ftw.h>
-#include <limits.h>
+ * configurations (cli/compare_matrix.c). Read run_compare() at the end first. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/compare_matrix.h"
 #include "cli/comparison.h"
 #include "cli/elastic_compare.h"
-#include "cli/launch.h"
 #include "cli/replay.h"
 #include "cli/trace_file.h"
 #include "partition/units.h"
-#include "profiles/job_json.h"
-
-#define FILL_STEPS 4 /* steps of the epoch that fills the cache; they are not compared */
 
 static void add_kinds(struct json *config, const struct comparison *c)
 {
@@ -248,274 +240,14 @@ static enum status finish(const struct command *command, const struct comparison
     return rc;
 }
 
-struct matrix {
-    const char *job, *db_path;
-    int64_t ranks, steps, repeats;
-    int64_t *stages, *replicas, *microbatches, *frozen;
-    int num_stages, num_replicas, num_microbatches;
-    int num_frozen; /* 0: the job decides about freezing */
-    const char *schedules, *recomputes, *caches;
-    int64_t batch; /* of the job, per pipeline or global */
-    bool per_pipeline;
-    int64_t threads; /* per rank; 0: its share of the cores */
-    struct option_list sets;
-};
-
-/* One entry of a matrix. */
-struct entry {
-    int64_t stages, replicas, microbatches;
-    int64_t frozen; /* layers frozen from the first epoch on; -1: the job decides */
-    bool cached;
-    char schedule[64], recompute[64];
-};
-
-enum { MAX_ENTRY_SETS = 12, SET_BYTES = 96 };
-
-/* Write the overrides that turn the job into an entry; returns how many. A cached run has epochs of
- * FILL_STEPS steps. The first epoch fills the cache, and replay_read() counts the steps after it.
- */
-static int entry_sets(const struct matrix *m, const struct entry *e,
-                      char sets[MAX_ENTRY_SETS][SET_BYTES])
-{
-    const int64_t steps = m->steps + (e->cached ? FILL_STEPS : 0);
-    int n = 0;
-    snprintf(sets[n++], SET_BYTES, "pipeline.num_stages=%lld", (long long)e->stages);
-    snprintf(sets[n++], SET_BYTES, "pipeline.num_replicas=%lld", (long long)e->replicas);
-    /* A job with a global batch counts the micro-batches of all replicas. */
-    snprintf(sets[n++], SET_BYTES, "pipeline.num_microbatches=%lld",
-             (long long)(e->microbatches * (m->per_pipeline ? 1 : e->replicas)));
-    snprintf(sets[n++], SET_BYTES, "pipeline.schedule=%s", e->schedule);
-    snprintf(sets[n++], SET_BYTES, "pipeline.recompute=%s", e->recompute);
-    snprintf(sets[n++], SET_BYTES, "train.max_steps=%lld", (long long)steps);
-    if (e->frozen == 0)
-        snprintf(sets[n++], SET_BYTES, "freeze.policy=none");
-    if (e->frozen > 0) {
-        snprintf(sets[n++], SET_BYTES, "freeze.policy=table");
-        snprintf(sets[n++], SET_BYTES, "freeze.table=[%lld]", (long long)e->frozen);
-        snprintf(sets[n++], SET_BYTES, "cache.policy=%s", e->cached ? "on" : "off");
-    }
-    if (e->cached) {
-        snprintf(sets[n++], SET_BYTES, "pipeline.frozen=cached");
-        snprintf(sets[n++], SET_BYTES, "data.train_samples=%lld",
-                 (long long)(FILL_STEPS * m->batch * (m->per_pipeline ? e->replicas : 1)));
-        snprintf(sets[n++], SET_BYTES, "train.epochs=%lld", (long long)(steps / FILL_STEPS + 1));
-    }
-    return n;
-}
-
-/* Run `elapse-exec train` for one entry into run_dir, and replay it. */
-static enum status run_config(const struct matrix *m, const struct entry *entry,
-                              const char *run_dir, struct comparison *c, struct err *err)
-{
-    char sets[MAX_ENTRY_SETS][SET_BYTES], threads[24];
-    char *argv[10 + 2 * MAX_ENTRY_SETS + 2 * OPTION_LIST_MAX];
-    int argc = 0;
-    struct replay replay = {0};
-    argv[argc++] = "train";
-    argv[argc++] = (char *)m->job;
-    argv[argc++] = "--out";
-    argv[argc++] = (char *)run_dir;
-    argv[argc++] = "--no-eval";
-    snprintf(threads, sizeof threads, "%lld", (long long)m->threads);
-    if (m->db_path) {
-        argv[argc++] = "--db";
-        argv[argc++] = (char *)m->db_path;
-    }
-    if (m->threads > 0) {
-        argv[argc++] = "--threads";
-        argv[argc++] = threads;
-    }
-    for (int i = 0; i < m->sets.count; i++) {
-        argv[argc++] = "--set";
-        argv[argc++] = (char *)m->sets.items[i];
-    }
-    const int num_sets = entry_sets(m, entry, sets);
-    for (int i = 0; i < num_sets; i++) {
-        argv[argc++] = "--set";
-        argv[argc++] = sets[i];
-    }
-    enum status rc =
-        launch_exec(&(struct launch){.num_ranks = entry->stages * entry->replicas, .quiet = true},
-                    argc, argv, NULL, err);
-    if (rc == OK && launch_stopped())
-        rc = err_set(err, ERR_SYSTEM, "the matrix was stopped");
-    if (rc == OK)
-        rc = replay_load(run_dir, m->db_path, &replay, err);
-    if (rc == OK && entry->cached && replay.plan.frozen != FROZEN_CACHED)
-        rc = err_set(err, ERR_INFEASIBLE, "--cache on: the run with F=%lld had no cache",
-                     (long long)entry->frozen);
-    if (rc == OK)
-        rc = comparison_add_run(c, &replay, err);
-    replay_clear(&replay);
-    return rc;
-}
-
-/* Read entry n, counted from 0, of a list of names "a,b,c". Returns false if there is none. */
-static bool nth_name(const char *list, int n, char *name, size_t size)
-{
-    for (; n > 0 && list; n--) {
-        list = strchr(list, ',');
-        list = list ? list + 1 : NULL;
-    }
-    if (list)
-        snprintf(name, size, "%.*s", (int)strcspn(list, ","), list);
-    return list != NULL;
-}
-
-static int count_names(const char *list)
-{
-    char name[64];
-    int n = 0;
-    while (nth_name(list, n, name, sizeof name))
-        n++;
-    return n;
-}
-
-/* Make entry `at` of the product K x R x F x cache x recompute x M x schedule. Returns false if it
- * does not exist: it needs too many ranks, or a cache with no frozen layers. */
-static bool nth_entry(const struct matrix *m, int64_t at, struct entry *e)
-{
-    char cache[64];
-    const int64_t num_schedules = count_names(m->schedules);
-    const int64_t num_modes = count_names(m->recomputes);
-    const int64_t num_caches = count_names(m->caches);
-    const int64_t num_frozen = m->num_frozen > 0 ? m->num_frozen : 1;
-    nth_name(m->schedules, (int)(at % num_schedules), e->schedule, sizeof e->schedule);
-    at /= num_schedules;
-    e->microbatches = m->microbatches[at % m->num_microbatches];
-    at /= m->num_microbatches;
-    nth_name(m->recomputes, (int)(at % num_modes), e->recompute, sizeof e->recompute);
-    at /= num_modes;
-    nth_name(m->caches, (int)(at % num_caches), cache, sizeof cache);
-    e->cached = strcmp(cache, "on") == 0;
-    at /= num_caches;
-    e->frozen = m->num_frozen > 0 ? m->frozen[at % num_frozen] : -1;
-    at /= num_frozen;
-    e->replicas = m->replicas[at % m->num_replicas];
-    e->stages = m->stages[at / m->num_replicas];
-    return e->stages * e->replicas <= m->ranks && (!e->cached || e->frozen > 0);
-}
-
-/* Refuse an entry that its job would refuse, before the other entries run for minutes. */
-static enum status check_entry(const struct matrix *m, const struct entry *e, struct err *err)
-{
-    char sets[MAX_ENTRY_SETS][SET_BYTES];
-    const char *all[OPTION_LIST_MAX + MAX_ENTRY_SETS];
-    struct job job = {0};
-    int n = 0;
-    for (int i = 0; i < m->sets.count; i++)
-        all[n++] = m->sets.items[i];
-    const int num_sets = entry_sets(m, e, sets);
-    for (int i = 0; i < num_sets; i++)
-        all[n++] = sets[i];
-    enum status rc = job_load(m->job, all, n, &job, err);
-    job_clear(&job);
-    return rc;
-}
-
-/* Run all entries. Repeats are the outermost loop, so that a slow minute of the machine affects all
- * entries equally. */
-static enum status run_matrix(const struct matrix *m, const char *work, struct comparison *configs,
-                              int *num_configs, struct err *err)
-{
-    char run_dir[PATH_MAX + 64], frozen[48], left[32];
-    struct entry e;
-    const int64_t all = (int64_t)m->num_stages * m->num_replicas * m->num_microbatches *
-                        (m->num_frozen > 0 ? m->num_frozen : 1) * count_names(m->caches) *
-                        count_names(m->schedules) * count_names(m->recomputes);
-    enum status rc = OK;
-    int fit = 0;
-    for (int64_t i = 0; i < all && rc == OK; i++)
-        if (nth_entry(m, i, &e))
-            rc = fit++ < COMPARISONS_MAX
-                     ? check_entry(m, &e, err)
-                     : err_set(err, ERR_INPUT, "the matrix has more than %d entries",
-                               COMPARISONS_MAX);
-    if (rc != OK)
-        return rc;
-    struct ticker progress;
-    ticker_begin(&progress, TICKER_LINES);
-    for (int64_t repeat = 0; repeat < m->repeats; repeat++) {
-        int n = 0;
-        for (int64_t i = 0; i < all; i++) {
-            if (!nth_entry(m, i, &e))
-                continue;
-            snprintf(frozen, sizeof frozen, " F=%lld%s", (long long)e.frozen,
-                     e.cached ? " cached" : "");
-            const int64_t done = repeat * fit + n, runs = m->repeats * fit;
-            fprintf(
-                stderr, "run %lld of %lld, %s left: K=%lld R=%lld M=%lld%s %s recompute %s\n",
-                (long long)done + 1, (long long)runs,
-                format_left(ticker_left(&progress, (double)done / (double)runs), left, sizeof left),
-                (long long)e.stages, (long long)e.replicas, (long long)e.microbatches,
-                e.frozen >= 0 ? frozen : "", e.schedule, e.recompute);
-            snprintf(run_dir, sizeof run_dir, "%s/run-%lld-%d", work, (long long)repeat, n);
-            rc = run_config(m, &e, run_dir, &configs[n], err);
-            if (rc != OK)
-                return rc;
-            n++;
-        }
-        *num_configs = n;
-    }
-    return *num_configs > 0 ? OK
-                            : err_set(err, ERR_INPUT, "no entry of the matrix fits %s",
-                                      COUNT_TEXT(m->ranks, "rank"));
-}
-
-/* Check --frozen and --cache against the job: names, F within its layers, and the samples of an
- * epoch. */
-static enum status check_frozen(struct matrix *m, const char *frozen, struct err *err)
-{
-    char cache[64];
-    bool on = false, any = false;
-    struct job job = {0};
-    for (int i = 0; nth_name(m->caches, i, cache, sizeof cache); i++) {
-        if (strcmp(cache, "on") != 0 && strcmp(cache, "off") != 0)
-            return err_set(err, ERR_INPUT, "--cache must be a list of on and off, got '%s'", cache);
-        on = on || cache[1] == 'n';
-    }
-    enum status rc = job_load(m->job, m->sets.items, m->sets.count, &job, err);
-    if (rc == OK && frozen)
-        rc = parse_int_list(frozen, "--frozen", 0, job.model.num_layers, &m->frozen, &m->num_frozen,
-                            err);
-    for (int i = 0; i < m->num_frozen; i++)
-        any = any || m->frozen[i] > 0;
-    if (rc == OK && on && !any)
-        rc = err_set(err, ERR_INPUT, "--cache on needs --frozen with a value above 0");
-    m->batch = job.train.batch;
-    m->per_pipeline = job.train.batch_mode == BATCH_PER_PIPELINE;
-    if (rc == OK && on && m->batch > INT32_MAX / FILL_STEPS / m->ranks)
-        rc = err_set(err, ERR_INPUT, "--cache on: train.batch must be at most %lld, got %lld",
-                     INT32_MAX / FILL_STEPS / (long long)m->ranks, (long long)m->batch);
-    job_clear(&job);
-    return rc;
-}
-
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
-{
-    (void)info;
-    (void)type;
-    (void)where;
-    return remove(path);
-}
-
-static enum status compare_matrix(const struct command *command, const struct matrix *m,
+static enum status compare_matrix(const struct command *command, const struct matrix_ask *ask,
                                   double tolerance, bool json, struct err *err)
 {
-    char work[PATH_MAX];
     int n = 0;
-    const char *tmp = getenv("TMPDIR");
     struct comparison *configs = calloc(COMPARISONS_MAX, sizeof *configs);
     if (!configs)
         return err_nomem(err);
-    snprintf(work, sizeof work, "%s/elapse-matrix.XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    enum status rc = mkdtemp(work) ? OK
-                                   : err_set(err, ERR_SYSTEM, "cannot make a folder '%s': %s", work,
-                                             strerror(errno));
-    if (rc == OK) {
-        rc = run_matrix(m, work, configs, &n, err);
-        nftw(work, remove_entry, 16, FTW_DEPTH | FTW_PHYS); /* a temporary folder: ignore errors */
-    }
+    enum status rc = matrix_run(ask, configs, &n, err);
     if (rc == OK)
         rc = finish(command, configs, n, tolerance, json, err);
     free(configs);
@@ -557,88 +289,92 @@ static enum status parse_tolerance(const char *text, double *tolerance, struct e
     return rc;
 }
 
+/* What the command line says. */
+struct compare_args {
+    struct matrix_ask matrix; /* job is NULL without --matrix */
+    const char *trace_path, *tolerance;
+    bool json;
+};
+
+enum { NUM_OPTIONS = 17, FIRST_OF_MATRIX = 1, END_OF_MATRIX = 13, TRACE = 13 };
+
+static void list_options(struct compare_args *args, struct option options[NUM_OPTIONS],
+                         bool seen[NUM_OPTIONS])
+{
+    struct matrix_ask *m = &args->matrix;
+    const struct option all[] = {
+        OPTION("matrix", STRING, &m->job, "JOB", "run a matrix of configurations of a job"),
+        OPTION("n", INT, &m->ranks, "RANKS", "--matrix: ranks (2)", .min = 1, .max = 4096),
+        OPTION("stages", STRING, &m->stages, "K,...", "--matrix: pipeline lengths (1 and RANKS)"),
+        OPTION("replicas", STRING, &m->replicas, "R,...", "--matrix: replicas (1 and RANKS)"),
+        OPTION("microbatches", STRING, &m->microbatches, "M,...",
+               "--matrix: micro-batches (2,4,8)"),
+        OPTION("schedules", STRING, &m->schedules, "KIND,...", "--matrix: schedules (gpipe,1f1b)",
+               .values = SCHEDULE_NAMES),
+        OPTION("recompute", STRING, &m->recomputes, "MODE,...",
+               "--matrix: recompute modes, of %s (never)", .values = RECOMPUTE_MODE_NAMES),
+        OPTION("frozen", STRING, &m->frozen, "F,...",
+               "--matrix: layers frozen from the first epoch on"),
+        OPTION("cache", STRING, &m->caches, "off,on",
+               "--matrix: cache of frozen activations, if F > 0 (off)", .values = "off on"),
+        OPTION("threads", INT, &m->threads, "N",
+               "--matrix: threads per rank (its share of the cores)", .min = 1, .max = 1024),
+        OPTION("steps", INT, &m->steps, "N",
+               "--matrix: steps per run; the first 3 are warm-up (12)", .min = 4, .max = 10000),
+        OPTION("repeats", INT, &m->repeats, "N", "--matrix: runs of each entry, interleaved (2)",
+               .min = 1, .max = COMPARISON_RUNS_MAX),
+        OPTION("set", LIST, &m->sets, "a.b=v", "--matrix: override a value of the job"),
+        OPTION("trace", STRING, &args->trace_path, "FILE",
+               "simulated and measured step of RUN_DIR in one trace for Perfetto"),
+        OPTION("db", STRING, &m->db_path, "FILE", "profile store (the run's own)"),
+        OPTION("tolerance", STRING, &args->tolerance, "5%",
+               "exit 1 if the median error is larger (no limit)"),
+        OPTION("json", FLAG, &args->json, NULL, "one JSON object"),
+    };
+    _Static_assert(sizeof all / sizeof *all == NUM_OPTIONS, "one place for each");
+    memcpy(options, all, sizeof all);
+    for (int i = 0; i < NUM_OPTIONS; i++)
+        options[i].seen = &seen[i];
+}
+
 static enum status run_compare(const struct command *command, int argc, char **argv,
                                struct err *err)
 {
-    bool json = false;
-    const char *tolerance_text = NULL, *stages = NULL, *replicas = NULL, *microbatches = "2,4,8";
-    const char *frozen = NULL, *trace_path = NULL;
-    struct matrix m = {.ranks = 2,
-                       .steps = 12,
-                       .repeats = 2,
-                       .schedules = "gpipe,1f1b",
-                       .recomputes = "never",
-                       .caches = "off"};
-    bool seen[17] = {false};
-    struct option options[] = {
-        OPTION("matrix", STRING, &m.job, "JOB", "run a matrix of configurations of a job"),
-        OPTION("n", INT, &m.ranks, "RANKS", "--matrix: ranks (2)", .min = 1, .max = 4096),
-        OPTION("stages", STRING, &stages, "K,...", "--matrix: pipeline lengths (1 and RANKS)"),
-        OPTION("replicas", STRING, &replicas, "R,...", "--matrix: replicas (1 and RANKS)"),
-        OPTION("microbatches", STRING, &microbatches, "M,...", "--matrix: micro-batches (2,4,8)"),
-        OPTION("schedules", STRING, &m.schedules, "KIND,...", "--matrix: schedules (gpipe,1f1b)",
-               .values = SCHEDULE_NAMES),
-        OPTION("recompute", STRING, &m.recomputes, "MODE,...",
-               "--matrix: recompute modes, of %s (never)", .values = RECOMPUTE_MODE_NAMES),
-        OPTION("frozen", STRING, &frozen, "F,...",
-               "--matrix: layers frozen from the first epoch on"),
-        OPTION("cache", STRING, &m.caches, "off,on",
-               "--matrix: cache of frozen activations, if F > 0 (off)", .values = "off on"),
-        OPTION("threads", INT, &m.threads, "N",
-               "--matrix: threads per rank (its share of the cores)", .min = 1, .max = 1024),
-        OPTION("steps", INT, &m.steps, "N", "--matrix: steps per run; the first 3 are warm-up (12)",
-               .min = 4, .max = 10000),
-        OPTION("repeats", INT, &m.repeats, "N", "--matrix: runs of each entry, interleaved (2)",
-               .min = 1, .max = COMPARISON_RUNS_MAX),
-        OPTION("set", LIST, &m.sets, "a.b=v", "--matrix: override a value of the job"),
-        OPTION("trace", STRING, &trace_path, "FILE",
-               "simulated and measured step of RUN_DIR in one trace for Perfetto"),
-        OPTION("db", STRING, &m.db_path, "FILE", "profile store (the run's own)"),
-        OPTION("tolerance", STRING, &tolerance_text, "5%",
-               "exit 1 if the median error is larger (no limit)"),
-        OPTION("json", FLAG, &json, NULL, "one JSON object"),
+    struct compare_args args = {
+        .matrix = {.ranks = 2,
+                   .steps = 12,
+                   .repeats = 2,
+                   .microbatches = "2,4,8",
+                   .schedules = "gpipe,1f1b",
+                   .recomputes = "never",
+                   .caches = "off"}
     };
-    enum { NUM_OPTIONS = sizeof options / sizeof *options };
-    _Static_assert(NUM_OPTIONS == sizeof seen / sizeof *seen, "one for each");
+    struct option options[NUM_OPTIONS];
+    bool seen[NUM_OPTIONS] = {false};
     const char *ways[NUM_OPTIONS] = {NULL}; /* the options from -n to --set need --matrix */
-    for (int i = 1; i < 13; i++)
+    for (int i = FIRST_OF_MATRIX; i < END_OF_MATRIX; i++)
         ways[i] = "--matrix";
-    ways[13] = "RUN_DIR"; /* --trace */
-    for (int i = 0; i < NUM_OPTIONS; i++)
-        options[i].seen = &seen[i];
-    char ends[48];
+    ways[TRACE] = "RUN_DIR";
+    list_options(&args, options, seen);
     double tolerance = NAN;
     struct command_line line = COMMAND_LINE(options, 1);
     enum status rc = command_parse(command, &line, argc, argv, err);
     if (rc != OK || line.help)
         return rc;
-    if (tolerance_text && (rc = parse_tolerance(tolerance_text, &tolerance, err)) != OK)
+    if (args.tolerance && (rc = parse_tolerance(args.tolerance, &tolerance, err)) != OK)
         return rc;
-    if ((line.num_positional == 1) == (m.job != NULL))
+    const bool matrix = args.matrix.job != NULL;
+    if ((line.num_positional == 1) == matrix)
         return err_set(err, ERR_INPUT, "compare needs either a RUN_DIR or --matrix JOB");
-    rc = command_check_way(command, &line, ways, m.job ? "--matrix" : "RUN_DIR", err);
+    rc = command_check_way(command, &line, ways, matrix ? "--matrix" : "RUN_DIR", err);
     if (rc != OK)
         return rc;
-    if (line.num_positional == 1)
-        return compare_run(
-            command, &(struct run_ask){line.positional[0], m.db_path, trace_path, tolerance, json},
-            err);
-    snprintf(ends, sizeof ends, "1,%lld", (long long)m.ranks);
-    if (m.ranks == 1)
-        ends[1] = '\0';
-    if ((rc = parse_int_list(stages ? stages : ends, "--stages", 1, m.ranks, &m.stages,
-                             &m.num_stages, err)) == OK &&
-        (rc = parse_int_list(replicas ? replicas : ends, "--replicas", 1, m.ranks, &m.replicas,
-                             &m.num_replicas, err)) == OK &&
-        (rc = parse_int_list(microbatches, "--microbatches", 1, 1 << 20, &m.microbatches,
-                             &m.num_microbatches, err)) == OK &&
-        (rc = check_frozen(&m, frozen, err)) == OK)
-        rc = compare_matrix(command, &m, tolerance, json, err);
-    free(m.stages);
-    free(m.replicas);
-    free(m.microbatches);
-    free(m.frozen);
-    return rc;
+    if (matrix)
+        return compare_matrix(command, &args.matrix, tolerance, args.json, err);
+    return compare_run(command,
+                       &(struct run_ask){line.positional[0], args.matrix.db_path, args.trace_path,
+                                         tolerance, args.json},
+                       err);
 }
 
 const struct command command_compare = {
