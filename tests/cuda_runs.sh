@@ -18,22 +18,22 @@ cat >"$tmp/vit.json" <<'JOB'
 { "name": "vit",
   "model": {"family": "vit", "preset": "vit-tiny", "image": 16, "patch": 8, "hidden": 32, "heads": 2,
             "mlp": 64, "layers": 4, "classes": 10},
-  "data": {"kind": "synthetic", "train_samples": 48, "test_samples": 8},
-  "train": {"epochs": 1, "batch": {"global": 16}, "clip_norm": 1.0, "dropout": 0.1, "reduction": "canonical",
+  "data": {"kind": "synthetic", "train_samples": 36, "test_samples": 8},
+  "train": {"epochs": 1, "batch": {"global": 12}, "clip_norm": 1.0, "dropout": 0.1, "reduction": "canonical",
             "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9}, "seed": 1},
   "pipeline": {"num_microbatches": 4, "schedule": "1f1b"} }
 JOB
 like vit bert '"family": "bert", "preset": "bert-base", "seq": 16, "hidden": 32, "heads": 2, "mlp": 64, "layers": 2, "vocab": 512, "task": "classify", "classes": 2' \
-    '"kind": "synthetic", "train_samples": 32, "test_samples": 8'
+    '"kind": "synthetic", "train_samples": 24, "test_samples": 8'
 sed -i 's/"sgd", "lr": 0.05, "momentum": 0.9/"adamw", "lr": 0.002/' "$tmp/bert.json"
 like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 24, "hidden": 32, "heads": 1, "mlp": 64, "layers": 2, "vocab": 301' \
-    '"kind": "synthetic", "train_samples": 32, "test_samples": 8'
+    '"kind": "synthetic", "train_samples": 24, "test_samples": 8'
 sed -i 's/"sgd", "lr": 0.05, "momentum": 0.9/"lamb", "lr": 0.01/' "$tmp/gpt.json"
 
 device=cuda
 checked=${sim%-plain.so}-check.so
 elastic=(--set train.epochs=3 --set freeze.policy=table --set 'freeze.table=[0,2,3]')
-few=(--set data.train_samples=32 --set pipeline.num_microbatches=8)
+few=(--set data.train_samples=24 --set pipeline.num_microbatches=6)
 
 # Nothing comes in the right order by luck: with kernels whose every access is looked at, what two lanes
 # share with no event between, and pinned memory that nobody has waited for, ends a run with a line.

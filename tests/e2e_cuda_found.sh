@@ -1,11 +1,13 @@
 #!/bin/bash
 # tests/e2e_cuda_found.sh - what a profile found on an emulated GPU (tests/cudasim/) and runs then do: products,
 # attention and GELU by cuDNN, memory as predicted; a cached run whose every access is checked; devices that fail.
-# group: emulated, seconds: 110
+# group: emulated, seconds: 50
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 . "$(dirname "$0")/cuda_runs.sh"
 
+# Micro-batches of 4 samples: the profiles below have that size.
+sed -i -e 's/"train_samples": 36/"train_samples": 48/' -e 's/"global": 12/"global": 16/' "$tmp/vit.json"
 train vit vit-1 -n 1
 # Products may be done in several ways, whose bits differ. Where a profile found the fastest, every
 # rank and every run does it so; where none did, nobody looks for it.
@@ -13,7 +15,7 @@ cat >"$tmp/tiny.json" <<'JOB'
 { "family": "vit", "preset": "vit-tiny", "image": 16, "patch": 8, "hidden": 32, "heads": 2, "mlp": 64, "layers": 1, "classes": 10 }
 JOB
 ELAPSE_CUDASIM_SLOW=01 expect "elapse profile --device cuda" 0 '"rows":|too noisy' \
-    "$elapse" profile --device cuda --model "$tmp/tiny.json" --microbatches 4 --quick --name sim --db "$tmp/found.db" --json -n 1
+    "$elapse" profile --device cuda --model "$tmp/tiny.json" --microbatches 4 --quick --name sim --db "$tmp/found.db" --quiet --json -n 1
 rows() { "$elapse" profiles export sim --db "$tmp/found.db" --csv | grep -c "^host_cost,$1,cuda"; }
 verify "it has copies to, from and within the device, and launches" \
     test "$(rows copy_in) $(rows copy_out) $(rows copy) $(rows launch)" = "3 3 3 1"
@@ -41,7 +43,7 @@ train vit found-part -n 2 --resume "$tmp/found-part" --db "$tmp/found.db"
 verify "so does a resumed run, and another profile changes nothing" same_run found-1 found-part
 cp "$tmp/found.db" "$tmp/again.db"
 ELAPSE_CUDASIM_SLOW=02 expect "elapse profile --retune" 0 '"rows":|too noisy' \
-    "$elapse" profile --device cuda --model "$tmp/tiny.json" --microbatches 4 --quick --retune --db "$tmp/again.db" --json -n 1
+    "$elapse" profile --device cuda --model "$tmp/tiny.json" --microbatches 4 --quick --retune --db "$tmp/again.db" --quiet --json -n 1
 train vit again-1 -n 1 --db "$tmp/again.db"
 verify "one that times again replaces the choices: other bits, the same losses" near_run vit-1 again-1 1e-5
 verify "and the bits are others than before" test "$(value again-1 weights_sha256)" != "$(value found-1 weights_sha256)"
@@ -52,7 +54,7 @@ if grep -q cudnnCreate "$sim"; then
     still=(--set train.dtype=bf16 --set train.dropout=0)
     timed() { # NAME MODE: profiled with cuDNN in this mode, into a store of its own
         ELAPSE_CUDASIM_CUDNN=$2 expect "elapse profile in bf16 with cuDNN ${2:-as it is}" 0 '"rows":|too noisy' "$elapse" profile --device cuda \
-            --model "$tmp/tiny-gpt.json" --microbatches 4 --quick --name "$1" --db "$tmp/$1.db" --json -n 1
+            --model "$tmp/tiny-gpt.json" --microbatches 4 --quick --name "$1" --db "$tmp/$1.db" --quiet --json -n 1
     }
     cat >"$tmp/tiny-gpt.json" <<'JOB'
 { "family": "gpt", "preset": "gpt2", "seq": 24, "hidden": 32, "heads": 1, "mlp": 64, "layers": 1, "vocab": 301, "dtype": "bf16" }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Predicted memory beside what the executor took, from a profile of the model: fp32 and bf16, one stage
 # and two, a frozen prefix computed and read from the cache.
-# group: slow, seconds: 85
+# group: slow, seconds: 50
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin
@@ -24,7 +24,7 @@ foreseen() { # RUN [bytes not foreseen]
 }
 frozen=(--set freeze.policy=table --set 'freeze.table=[2]')
 for dtype in fp32 bf16; do
-    check "$dtype: a profile" "$elapse" profile --quick --microbatches 8 -n 2 --db "$ELAPSE_DB" \
+    check "$dtype: a profile" "$elapse" profile --quick --microbatches 8 -n 1 --db "$ELAPSE_DB" \
         --model "vit-tiny:image=16,patch=4,hidden=64,heads=2,mlp=128,layers=4,classes=10,dtype=$dtype"
     train job $dtype-two -n 2 --set train.dtype=$dtype
     verify "$dtype: two stages take what was predicted" foreseen $dtype-two
@@ -82,7 +82,7 @@ near() { # SUFFIX OF THE ROWS, the model's dtype
         $1 != "host_cost" || $2 !~ "^near_(fwd|bwd_input|bwd_weight)" suffix "$" { next }
         $7 == half { near[$2, $4, $5] = 1 }
         $7 > 60 * half && $8 == 0 { far[$2, $4, $5] = 1 }
-        END { for (r in near) { rows++; bad += !(r in far) } exit bad || rows < 6 }'
+        END { for (r in near) { rows++; bad += !(r in far) } exit bad || rows < 3 }'
 }
 verify "a profile has what near stash saves" near "" fp32
 verify "apart for bf16" near _bf16 bf16

@@ -13,13 +13,13 @@
 #   group: NAME      quick where nothing is said. TEST_GROUPS (quick) lists the groups that run, or is all
 #   seconds: N       how long it takes, roughly: the longest are started first
 #
-# TEST_JOBS (as many as there are cores) run side by side; behind them, one by one, those with ranks and those
-# that are to be alone. Tests are shown in the order of their start, with their seconds and the processor's.
+# TEST_JOBS (one more than there are cores, because tests wait too) run side by side; behind them, one by one, those
+# with ranks and those that are to be alone. Tests are shown in the order of their start, with their seconds and the processor's.
 # TEST_RETRIES=1 (0): what failed runs once more, alone, and counts as it does then; that it did is said.
 # Exit 1 on any failure.
 set -u
 cd "$(dirname "$0")/.." || exit 3
-limit=${TEST_TIMEOUT:-900} jobs=${TEST_JOBS:-$(nproc)} retries=${TEST_RETRIES:-0} groups=${TEST_GROUPS:-quick}
+limit=${TEST_TIMEOUT:-900} jobs=${TEST_JOBS:-$(($(nproc) + 1))} retries=${TEST_RETRIES:-0} groups=${TEST_GROUPS:-quick}
 unset TEST_TIMEOUT TEST_JOBS TEST_RETRIES TEST_GROUPS # of this run, not of those that a test starts
 . tests/env.sh
 log=$(mktemp -d "${TMPDIR:-/tmp}/elapse-test.XXXXXX") || exit 3
