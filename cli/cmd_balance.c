@@ -366,77 +366,86 @@ static void print_text(const struct request *q, const struct chain *chain,
                COUNT_TEXT(q->stages, "stage"), (long long)budget);
 }
 
-static enum status run_request(const struct command *command, const struct request *q,
-                               const struct chain *chain, struct err *err)
+/* The keys of an answer that say what was asked. */
+static struct json *start_json(const struct command *command, const struct request *q,
+                               const struct chain *chain)
 {
-    /* Greedy balancers count a model's parameters in millions, but --sizes as given. */
-    double scale = q->balancer == BALANCER_OPTIMAL || q->sizes_text ? 1 : 1e6, budget;
-    int64_t budget_size;
-    struct answer answer = {0}, start = {0};
-    struct json *json = NULL, *steps = NULL;
-    int stages = (int)q->stages, frozen = frozen_items(chain, (int)q->frozen_layers);
-    enum status rc = solve(q, chain, 0, stages, &start, err);
-    if (rc != OK)
-        return rc;
-    budget = start.discounted_max;
-    budget_size = start.max;
-    answer_clear(&start);
-    if (q->as_json) {
-        json = command_json(command);
-        json_add_string(json, "model", q->sizes_text ? "" : chain->model.name);
-        json_add_string(json, "balancer", balancer_names[q->balancer]);
-        json_add_string(json, "by", q->by_time ? "time" : q->sizes_text ? "sizes" : "params");
-        if (q->by_time) {
-            json_add_string(json, "cost_source", chain->cost_source);
-            json_add_string(json, "cost_label", chain->cost_label);
-            json_add_bool(json, "extrapolated", chain->extrapolated);
-            json_add_string(json, "cost_note", chain->cost_note);
-        }
-        json_add_int(json, "frozen_layers", q->frozen_layers);
-        if (q->compress)
-            json_add_int(json, "initial_stages", q->stages);
+    struct json *json = command_json(command);
+    json_add_string(json, "model", q->sizes_text ? "" : chain->model.name);
+    json_add_string(json, "balancer", balancer_names[q->balancer]);
+    json_add_string(json, "by", q->by_time ? "time" : q->sizes_text ? "sizes" : "params");
+    if (q->by_time) {
+        json_add_string(json, "cost_source", chain->cost_source);
+        json_add_string(json, "cost_label", chain->cost_label);
+        json_add_bool(json, "extrapolated", chain->extrapolated);
+        json_add_string(json, "cost_note", chain->cost_note);
     }
-    if (q->compress && q->as_json)
-        steps = json_add_array(json, "steps");
-    else if (q->compress)
+    json_add_int(json, "frozen_layers", q->frozen_layers);
+    if (q->compress)
+        json_add_int(json, "initial_stages", q->stages);
+    return json;
+}
+
+/* --compress: halve *stages for F = 1, 2, ... as far as the budget allows. Each step is printed, or
+ * added to json with --json. */
+static enum status compress(const struct request *q, const struct chain *chain, double budget,
+                            int *stages, struct json *json, struct err *err)
+{
+    struct json *steps = q->as_json ? json_add_array(json, "steps") : NULL;
+    enum status rc = OK;
+    if (!q->as_json)
         printf("%6s  %6s  %s\n", "frozen", "stages", "items a stage");
-    for (int f = 1; q->compress && rc == OK && f <= q->frozen_layers; f++) {
+    for (int f = 1; rc == OK && f <= q->frozen_layers; f++) {
+        struct answer answer = {0};
         int now = frozen_items(chain, f);
-        rc = halve(q, chain, now, budget, &stages, err);
+        rc = halve(q, chain, now, budget, stages, err);
         if (rc == OK)
-            rc = solve(q, chain, now, stages, &answer, err);
+            rc = solve(q, chain, now, *stages, &answer, err);
         if (rc == OK && q->as_json) {
             struct json *step = json_add_object(steps, NULL);
             json_add_int(step, "frozen_layers", f);
-            json_add_int(step, "stages", stages);
+            json_add_int(step, "stages", *stages);
             add_cut(step, &answer);
         } else if (rc == OK) {
-            printf("%6d  %6d  ", f, stages);
+            printf("%6d  %6d  ", f, *stages);
             print_cut(&answer);
             putchar('\n');
         }
         answer_clear(&answer);
     }
+    if (rc == OK && !q->as_json)
+        putchar('\n');
+    return rc;
+}
+
+static enum status run_request(const struct command *command, const struct request *q,
+                               const struct chain *chain, struct err *err)
+{
+    /* Greedy balancers count a model's parameters in millions, but --sizes as given. */
+    const double scale = q->balancer == BALANCER_OPTIMAL || q->sizes_text ? 1 : 1e6;
+    struct answer answer = {0}, start = {0};
+    int stages = (int)q->stages, frozen = frozen_items(chain, (int)q->frozen_layers);
+    enum status rc = solve(q, chain, 0, stages, &start, err);
+    if (rc != OK)
+        return rc;
+    struct json *json = q->as_json ? start_json(command, q, chain) : NULL;
+    if (q->compress)
+        rc = compress(q, chain, start.discounted_max, &stages, json, err);
     if (rc == OK)
         rc = solve(q, chain, frozen, stages, &answer, err);
-    if (rc != OK)
-        goto out;
-    if (!q->as_json) {
-        if (q->compress)
-            putchar('\n');
-        print_text(q, chain, &answer, budget_size);
-        goto out;
-    }
-    json_add_int(json, "stages", stages);
-    json_add_int(json, "first_item", answer.first_item);
-    add_cut(json, &answer);
-    if (q->balancer == BALANCER_PAPER)
-        json_add_double(json, "discounted_max", answer.discounted_max * scale);
-    json_add_int(json, "budget", budget_size);
-    rc = command_answer(json, err);
-    json = NULL;
-out:
+    if (rc == OK && q->as_json) {
+        json_add_int(json, "stages", stages);
+        json_add_int(json, "first_item", answer.first_item);
+        add_cut(json, &answer);
+        if (q->balancer == BALANCER_PAPER)
+            json_add_double(json, "discounted_max", answer.discounted_max * scale);
+        json_add_int(json, "budget", start.max);
+        rc = command_answer(json, err);
+        json = NULL;
+    } else if (rc == OK)
+        print_text(q, chain, &answer, start.max);
     json_free(json);
+    answer_clear(&start);
     answer_clear(&answer);
     return rc;
 }
@@ -469,11 +478,37 @@ static enum status check_options(const struct request *q, const struct seen *see
     return OK;
 }
 
-static enum status run(const struct command *command, int argc, char **argv, struct err *err)
+static enum status balance(const struct command *command, struct request *q,
+                           const struct seen *seen, struct err *err)
 {
     static const char *const by_names[] = {"params", "time"};
-    bool stages_seen = false;
+    struct chain chain = {0};
     int which = 0;
+    enum status rc = pick("--balancer", q->balancer_text, balancer_names, 3, &which, err);
+    q->balancer = (enum balancer_kind)which;
+    if (rc == OK)
+        rc = pick("--by", q->by_text, by_names, 2, &which, err);
+    q->by_time = rc == OK && which == 1;
+    if (rc == OK)
+        rc = check_options(q, seen, err);
+    if (rc == OK)
+        rc = q->sizes_text ? load_sizes(q, &chain, err) : load_model(q, &chain, err);
+    if (rc == OK)
+        rc = check_total(&chain, err);
+    if (rc == OK && q->frozen_layers > chain.num_layers)
+        rc = err_set(err, ERR_INFEASIBLE, "--frozen must be 0..%d, got %lld", chain.num_layers,
+                     (long long)q->frozen_layers);
+    if (rc == OK && chain.cost_note[0] && !q->as_json)
+        fprintf(stderr, "elapse: note: %s\n", chain.cost_note);
+    if (rc == OK)
+        rc = run_request(command, q, &chain, err);
+    chain_clear(&chain);
+    return rc;
+}
+
+static enum status run(const struct command *command, int argc, char **argv, struct err *err)
+{
+    bool stages_seen = false;
     struct request q = {.balancer_text = "optimal",
                         .by_text = "params",
                         .device_kind = "rtx5000",
@@ -482,7 +517,6 @@ static enum status run(const struct command *command, int argc, char **argv, str
                         .latency_ns = 5000,
                         .mem_bytes = INT64_MAX,
                         .efficiency = 1};
-    struct chain chain = {0};
     struct seen seen = {0};
     const struct option options[] = {
         OPTION("stages", INT, &q.stages, "K", "stages to cut into", .min = 1, .max = INT32_MAX,
@@ -537,26 +571,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
         err_hint(err, "for example: elapse balance vit-b16 --stages 8");
         return rc;
     }
-    rc = pick("--balancer", q.balancer_text, balancer_names, 3, &which, err);
-    q.balancer = (enum balancer_kind)which;
-    if (rc == OK)
-        rc = pick("--by", q.by_text, by_names, 2, &which, err);
-    q.by_time = rc == OK && which == 1;
-    if (rc == OK)
-        rc = check_options(&q, &seen, err);
-    if (rc == OK)
-        rc = q.sizes_text ? load_sizes(&q, &chain, err) : load_model(&q, &chain, err);
-    if (rc == OK)
-        rc = check_total(&chain, err);
-    if (rc == OK && q.frozen_layers > chain.num_layers)
-        rc = err_set(err, ERR_INFEASIBLE, "--frozen must be 0..%d, got %lld", chain.num_layers,
-                     (long long)q.frozen_layers);
-    if (rc == OK && chain.cost_note[0] && !q.as_json)
-        fprintf(stderr, "elapse: note: %s\n", chain.cost_note);
-    if (rc == OK)
-        rc = run_request(command, &q, &chain, err);
-    chain_clear(&chain);
-    return rc;
+    return balance(command, &q, &seen, err);
 }
 
 const struct command command_balance = {.name = "balance",

@@ -305,6 +305,41 @@ static enum status run_sweep(const struct command *command, const struct request
     return sim_sweep(command, &args, err);
 }
 
+/* Plan a job: one plan, or a table over F. */
+static enum status run_plan(const struct command *command, const struct request *q,
+                            const char *job_path, struct err *err)
+{
+    if (q->csv || q->table)
+        return err_set(err, ERR_INPUT, "--%s needs --sweep", q->csv ? "csv" : "table");
+    if (q->all_frozen && (q->frozen_layers > 0 || q->from_frozen >= 0 || q->explain || q->out_path))
+        return err_set(err, ERR_INPUT,
+                       "--all-frozen excludes --frozen, --from-frozen, --explain, -o");
+    if (q->simulate && q->no_simulate)
+        return err_set(err, ERR_INPUT, "--simulate and --no-simulate exclude each other");
+    struct job job = {0};
+    struct cost_handle cost = {0};
+    enum status rc = load_job(q, job_path, &job, err);
+    if (rc != OK)
+        return rc;
+    rc = model_check_frozen(&job.model, q->frozen_layers, err);
+    if (rc == OK && q->from_frozen > q->frozen_layers)
+        rc = err_set(err, ERR_INPUT, "--from-frozen must be 0..%lld (layers never thaw), got %lld",
+                     (long long)q->frozen_layers, (long long)q->from_frozen);
+    if (rc == OK && !job.pipeline.schedule_auto && job.pipeline.schedule == SCHEDULE_CUSTOM)
+        rc = err_set(err, ERR_INPUT, "%s: a custom schedule cannot be planned, only simulated",
+                     job_path);
+    if (rc == OK)
+        rc = cost_choose(q->db_path, &job, &cost, err);
+    if (rc == OK) {
+        cost.cost = turn_cost(&job, &cost.cost);
+        rc = q->all_frozen ? run_all_frozen(command, q, &job, &cost, err)
+                           : run_one(command, q, &job, &cost, err);
+    }
+    cost_handle_clear(&cost);
+    job_clear(&job);
+    return rc;
+}
+
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
     struct request q = {.from_frozen = -1};
@@ -355,35 +390,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
     }
     if (q.sweeps.count > 0)
         return run_sweep(command, &q, line.positional[0], err);
-    if (q.csv || q.table)
-        return err_set(err, ERR_INPUT, "--%s needs --sweep", q.csv ? "csv" : "table");
-    if (q.all_frozen && (q.frozen_layers > 0 || q.from_frozen >= 0 || q.explain || q.out_path))
-        return err_set(err, ERR_INPUT,
-                       "--all-frozen excludes --frozen, --from-frozen, --explain, -o");
-    if (q.simulate && q.no_simulate)
-        return err_set(err, ERR_INPUT, "--simulate and --no-simulate exclude each other");
-    struct job job = {0};
-    struct cost_handle cost = {0};
-    rc = load_job(&q, line.positional[0], &job, err);
-    if (rc != OK)
-        return rc;
-    rc = model_check_frozen(&job.model, q.frozen_layers, err);
-    if (rc == OK && q.from_frozen > q.frozen_layers)
-        rc = err_set(err, ERR_INPUT, "--from-frozen must be 0..%lld (layers never thaw), got %lld",
-                     (long long)q.frozen_layers, (long long)q.from_frozen);
-    if (rc == OK && !job.pipeline.schedule_auto && job.pipeline.schedule == SCHEDULE_CUSTOM)
-        rc = err_set(err, ERR_INPUT, "%s: a custom schedule cannot be planned, only simulated",
-                     line.positional[0]);
-    if (rc == OK)
-        rc = cost_choose(q.db_path, &job, &cost, err);
-    if (rc == OK) {
-        cost.cost = turn_cost(&job, &cost.cost);
-        rc = q.all_frozen ? run_all_frozen(command, &q, &job, &cost, err)
-                          : run_one(command, &q, &job, &cost, err);
-    }
-    cost_handle_clear(&cost);
-    job_clear(&job);
-    return rc;
+    return run_plan(command, &q, line.positional[0], err);
 }
 
 const struct command command_plan = {
