@@ -1,4 +1,5 @@
-/* cli/cmd_devices.c - `elapse devices`: the published figures of device kinds, with their source. */
+/* cli/cmd_devices.c - `elapse devices`: the published figures of device kinds, with their
+ * source. */
 #include "cli/command.h"
 
 #include <stdio.h>

@@ -53,8 +53,8 @@ static struct job as_released(const struct job *job)
     return released;
 }
 
-/* Tell how far a long search is. Most candidates are never judged, and how many will be is not known
- * before the end, so there is no estimate of the time left. */
+/* Tell how far a long search is. Most candidates are never judged, and how many will be is not
+ * known before the end, so there is no estimate of the time left. */
 static void watch(void *ctx, const struct planner_progress *p)
 {
     char text[160], time[32];

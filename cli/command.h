@@ -29,8 +29,8 @@ extern const struct command command_model, command_balance, command_freeze, comm
     command_devices, command_cluster, command_doctor;
 
 /* Like options_parse(). If line->help gets set, it also prints the command's help to stdout, and
- * the command then returns OK. With --help=rows, that is the command's line for programs ("command",
- * name, arguments, summary, takes, with tabs between) and options_rows(). */
+ * the command then returns OK. With --help=rows, that is the command's line for programs
+ * ("command", name, arguments, summary, takes, with tabs between) and options_rows(). */
 enum status command_parse(const struct command *command, struct command_line *line, int argc,
                           char **argv, struct err *err);
 
@@ -43,12 +43,12 @@ void command_heading(const struct command *command, bool rows);
 enum status command_check_way(const struct command *command, const struct command_line *line,
                               const char *const *ways, const char *way, struct err *err);
 
-/* A fresh answer object {"schema":1,"version":...,"command":name}. It is never NULL:
- * command_answer() reports a failed allocation. */
-/* How a command tells about work that takes a while: not at all if quiet, on a terminal in one line,
- * else in a line now and then, on stderr. */
+/* How a command tells about work that takes a while: not at all if quiet, on a terminal in one
+ * line, else in a line now and then, on stderr. */
 enum ticker_mode command_progress(bool quiet);
 
+/* A fresh answer object {"schema":1,"version":...,"command":name}. It is never NULL:
+ * command_answer() reports a failed allocation. */
 struct json *command_json(const struct command *command);
 /* Print the object as one line on stdout, and free it. main() reports a failed write. */
 enum status command_answer(struct json *json, struct err *err);

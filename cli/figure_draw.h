@@ -1,5 +1,5 @@
-/* cli/figure_draw.h - what the figures share. Each figure_<name>() writes its settings and data into
- * call->plot.program and runs the script of plots/. figures.c calls them. */
+/* cli/figure_draw.h - what the figures share. Each figure_<name>() writes its settings and data
+ * into call->plot.program and runs the script of plots/. figures.c calls them. */
 #ifndef ELAPSE_CLI_FIGURE_DRAW_H
 #define ELAPSE_CLI_FIGURE_DRAW_H
 

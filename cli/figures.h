@@ -22,9 +22,9 @@ struct figure_kind {
 extern const struct figure_kind figure_kinds[];
 extern const int num_figure_kinds;
 
-/* Draw a figure of files or folders; figure_kinds says which each kind takes. ERR_INPUT: the kind is
- * unknown, or the arguments do not fit it. Errors of reading, simulating and drawing pass through.
- */
+/* Draw a figure of files or folders; figure_kinds says which each kind takes. ERR_INPUT: the kind
+ * is unknown, or the arguments do not fit it. Errors of reading, simulating and drawing pass
+ * through. */
 enum status figure_draw(const char *name, const char *const *args, int num_args,
                         const struct figure_options *options, struct err *err);
 

@@ -197,7 +197,7 @@ static enum status wait_child(const struct launch *launch, const char *what, con
     return rc;
 }
 
-/* --- shared memory of Open MPI ----------------------------------------------------------------- */
+/* --- shared memory of Open MPI ---------------------------------------------------------------- */
 
 static const char *const shared_settings[] = {"OMPI_MCA_btl_vader_backing_directory",
                                               "OMPI_MCA_osc_sm_backing_directory"};
@@ -274,8 +274,8 @@ int launch_stop_signal(void)
     return stop_signal;
 }
 
-/* Files in memory for the output of the ranks. Their stdout is stored also to be printed afterwards,
- * because mpirun does not report failed writes. */
+/* Files in memory for the output of the ranks. Their stdout is stored also to be printed
+ * afterwards, because mpirun does not report failed writes. */
 static enum status open_files(const struct launch *launch, int fds[2], struct err *err)
 {
     const bool wanted[] = {launch->num_ranks > 0 || launch->answer, launch->complaint != NULL};

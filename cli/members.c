@@ -19,7 +19,7 @@ enum {
     MAX_SLOTS = 1 << 20 /* of a line of hosts; sums of it fit 63 bits */
 };
 
-/* --- the launcher's words ----------------------------------------------------------------------- */
+/* --- the launcher's words --------------------------------------------------------------------- */
 
 /* The options that name hosts. file: the value is a file of them. */
 static const struct {
@@ -204,7 +204,7 @@ void members_clear(struct members *members)
     *members = (struct members){0};
 }
 
-/* --- probes ------------------------------------------------------------------------------------- */
+/* --- probes ----------------------------------------------------------------------------------- */
 
 static bool is_here(const char *name)
 {
@@ -290,7 +290,7 @@ bool members_ask_lost(struct members *members)
     return back;
 }
 
-/* --- what is left ------------------------------------------------------------------------------- */
+/* --- what is left ----------------------------------------------------------------------------- */
 
 int64_t members_ranks(const struct members *members)
 {

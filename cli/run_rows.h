@@ -23,9 +23,9 @@ enum status run_rows_read(struct store *store, int64_t run_id, struct run_rows *
 /* Read the ops too. */
 enum status run_rows_read_ops(struct store *store, struct run_rows *rows, struct err *err);
 
-/* Add the steps that metrics.jsonl has and the record lacks: a record gets its rows in batches, so a
- * killed run lacks the last ones. A missing file or an incomplete last line is no error. ERR_NOMEM.
- */
+/* Add the steps that metrics.jsonl has and the record lacks: a record gets its rows in batches, so
+ * a killed run lacks the last ones. A missing file or an incomplete last line is no error.
+ * ERR_NOMEM. */
 enum status run_rows_add_metrics(const char *path, struct run_rows *rows, struct err *err);
 
 /* Fill the epochs and transitions of a simulated run, as a record holds them. The accuracy and

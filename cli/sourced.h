@@ -1,6 +1,7 @@
 /* cli/sourced.h - figures with their source, as lines for people or as JSON.
  *
- * In JSON a figure is a key of the answer, and its source has the same key in the object "sources". */
+ * In JSON a figure is a key of the answer, and its source has the same key in the object
+ * "sources". */
 #ifndef ELAPSE_CLI_SOURCED_H
 #define ELAPSE_CLI_SOURCED_H
 

@@ -58,8 +58,8 @@ enum status subject_open(const char *path, const struct subject_options *options
  * is OK, and no_sim says why. */
 enum status subject_simulate(struct subject *subject, struct err *err);
 
-/* Simulate the whole run of a job, unless the subject has epochs. ERR_INPUT: a plan file is only one
- * step. */
+/* Simulate the whole run of a job, unless the subject has epochs. ERR_INPUT: a plan file is only
+ * one step. */
 enum status subject_epochs(struct subject *subject, struct err *err);
 
 /* The measured ops of one step of a run: that of the replay, else the last recorded one. rows is

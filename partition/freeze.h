@@ -55,8 +55,9 @@ struct freeze {
     double *prev;   /* owned; the policy's memory of each layer, see freeze.c */
     int num_seen;   /* evaluations so far */
     bool held;      /* min_active cut the last decision short */
-    /* Of safe. The caller sets passes after freeze_init(), and history and row before each decision:
-     * the evidence so far, borrowed, and the row of the turn before, NULL if it was not measured. */
+    /* Of safe. The caller sets passes after freeze_init(), and history and row before each
+     * decision: the evidence so far, borrowed, and the row of the turn before, NULL if it was not
+     * measured. */
     double passes; /* forwards over the probe that the run may take */
     const struct freeze_history *history;
     const struct freeze_evidence *row;

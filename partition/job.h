@@ -42,7 +42,8 @@ enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 enum transport { TRANSPORT_MPI, TRANSPORT_NCCL };
 enum reduction { REDUCTION_FAST, REDUCTION_CANONICAL };
 
-/* Only in jobs: RECOMPUTE_NEVER where that fits the devices' memory, else what the planner chooses. */
+/* Only in jobs: RECOMPUTE_NEVER where that fits the devices' memory, else what the planner
+ * chooses. */
 #define RECOMPUTE_FIT RECOMPUTE_MODE_COUNT
 
 struct job {
@@ -145,7 +146,8 @@ void job_clear(struct job *job);
  * Replicas with a batch each are not counted, because their number is not known here. */
 int64_t job_run_samples(const struct job *job, int64_t num_samples);
 
-/* Forward passes over the probe that a run under the policy safe may take (partition/freeze_safe.h). */
+/* Forward passes over the probe that a run under the policy safe may take
+ * (partition/freeze_safe.h). */
 double job_probe_passes(const struct job *job, int64_t num_samples, int64_t num_test);
 
 /* Number of views of a training sample. 1: every epoch sees the sample unchanged. With augmentation
@@ -159,7 +161,8 @@ bool job_wants_norm(const struct job *job);
 
 /* sgd, sgd-momentum, adamw or lamb. */
 const char *job_optimizer_name(const struct job *job);
-/* For a step without a job: name of the optimizer that keeps so many bytes of state per parameter: sgd, momentum or adam. */
+/* For a step without a job: name of the optimizer that keeps so many bytes of state per parameter:
+ * sgd, momentum or adam. */
 const char *optimizer_of_bytes(int bytes_per_param);
 
 /* Bytes of optimizer state per parameter: 0 SGD without momentum, 4 with, 8 AdamW and LAMB. */

@@ -8,8 +8,8 @@
  *
  * time-1  A device runs F B I W R Z UPDATE one at a time on its compute stream, in list order. Busy
  *     time is the time of this stream.
- * time-1b  An F and a B that overlap (OP_OVERLAPPED) are one op. It starts when both messages are there,
- *     and what both make leaves when it ends. It takes the compute of both in full, and the
+ * time-1b  An F and a B that overlap (OP_OVERLAPPED) are one op. It starts when both messages are
+ *     there, and what both make leaves when it ends. It takes the compute of both in full, and the
  *     all-to-alls of experts in one of them run beside the compute of the other. While they do,
  *     they take cluster.overlap_share of the device from it: c + share x for all-to-alls of x and a
  *     rest c, at least x. (DeepSeek-V3 Technical Report, 2024, section 3.2.2: 20 of 132 SMs carry
@@ -20,12 +20,12 @@
  * time-3  A SEND starts when the compute op before it in the list has ended. It takes latency +
  *     bytes / bandwidth (also for 0 bytes) and occupies no stream. A RECV takes no time; the next
  *     compute op of the list waits for its message. Stages of one rank hand over at once.
- * time-3b  (cluster.sends: blocking) A SEND also holds the compute stream of its rank: the next op of
- *     that stream starts no earlier than the transfer ends. The sends behind one compute op run side
- *     by side, also with what the rank receives then, because frameworks batch these into one wait.
- *     The transfer does not wait for the receiver to reach its RECV, so a list that runs with eager
- *     sends runs with blocking ones. (Megatron-LM's batch_isend_irecv() and DeepSpeed's p2p.send()
- *     return when the message is there.)
+ * time-3b  (cluster.sends: blocking) A SEND also holds the compute stream of its rank: the next op
+ *     of that stream starts no earlier than the transfer ends. The sends behind one compute op run
+ *     side by side, also with what the rank receives then, because frameworks batch these into one
+ *     wait. The transfer does not wait for the receiver to reach its RECV, so a list that runs with
+ *     eager sends runs with blocking ones. (Megatron-LM's batch_isend_irecv() and DeepSpeed's
+ *     p2p.send() return when the message is there.)
  * time-4  A bucket of a stage is ready on a replica when the stage's last backward op ends, less
  *     lead_ns (lead_w_ns where that op is a W), but not before that op starts. Its all-reduce
  *     starts when it is ready on all replicas and the stage's previous bucket has ended: one after
@@ -67,8 +67,8 @@
  * memory-2  Stash is taken when F starts and freed when B ends, or W where the backward is split.
  *     Under recompute, where the pair has an R, F takes input_bytes instead, R adds the stash, and
  *     both are freed.
- * memory-3  A receive buffer (the edge's held_bytes) is taken at RECV and freed when the next compute op
- *     of its stage and micro-batch ends. C takes copy_bytes in the same way.
+ * memory-3  A receive buffer (the edge's held_bytes) is taken at RECV and freed when the next
+ *     compute op of its stage and micro-batch ends. C takes copy_bytes in the same way.
  *
  * memory-4  While an op of a stage runs, its device also holds work_bytes: the workspace of its
  *     items, layers that run again inside a backward, weights and gradients gathered for shards.

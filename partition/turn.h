@@ -5,9 +5,10 @@
  * freezes and changes its plan as the real one does.
  *
  * A turn begins with each epoch or, with freeze.every_steps n, before every n-th step of the run.
- * At its start the freeze policy decides F from the gradient norms of the previous turn, or from its
- * evidence (partition/freeze.h), and elastic.stages gives K: its entry for this turn, or its last entry.
- * The plan changes only if F or this K changes. partition/plan_for.h then makes the next plan.
+ * At its start the freeze policy decides F from the gradient norms of the previous turn, or from
+ * its evidence (partition/freeze.h), and elastic.stages gives K: its entry for this turn, or its
+ * last entry. The plan changes only if F or this K changes. partition/plan_for.h then makes the
+ * next plan.
  *
  * Pure; deterministic. */
 #ifndef ELAPSE_PARTITION_TURN_H
@@ -38,11 +39,11 @@ int64_t turn_steps_left(const struct job *job, int64_t step);
 
 /* The share of its learning rate that a layer trains with in a turn after which it freezes
  * (freeze.anneal): a half cosine over the turn, 1 at its first step and close to 0 at its last.
- * step: steps that the run has done; position: samples that the epoch of num_samples has. It depends
- * on neither K nor R under a global batch. */
+ * step: steps that the run has done; position: samples that the epoch of num_samples has. It
+ * depends on neither K nor R under a global batch. */
 double turn_anneal(const struct job *job, int64_t step, int64_t position, int64_t num_samples);
-/* The layers that are certain to be frozen in the turn after `turn`, which *freeze has decided; 0 in
- * the last turn of a run of total_steps. */
+/* The layers that are certain to be frozen in the turn after `turn`, which *freeze has decided; 0
+ * in the last turn of a run of total_steps. */
 int turn_next_frozen(const struct job *job, const struct freeze *freeze, int64_t turn,
                      int64_t total_steps);
 
@@ -53,8 +54,8 @@ struct turn_facts {
     const struct freeze_history *history; /* or NULL */
 };
 
-/* Ask the freeze policy at the start of a turn, by what is known of the turn before. *num_frozen gets
- * F. reason and errors are those of freeze_decide(). */
+/* Ask the freeze policy at the start of a turn, by what is known of the turn before. *num_frozen
+ * gets F. reason and errors are those of freeze_decide(). */
 enum status turn_decide(struct freeze *freeze, const struct turn_facts *facts, int64_t turn,
                         int *num_frozen, char reason[160], struct err *err);
 

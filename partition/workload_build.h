@@ -48,7 +48,7 @@ enum status workload_build_norm(struct builder *b);
 enum status builder_item_ns(struct builder *b, int item, enum pass pass, int64_t samples,
                             int64_t *ns);
 
-/* --- workload_layout.c: recompute inside the backward, groups, shards --------------------------- */
+/* --- workload_layout.c: recompute inside the backward, groups, shards ------------------------- */
 
 /* Set which items of stage s run again inside the backward. */
 void builder_find_again(struct builder *b, int s);
@@ -72,12 +72,13 @@ bool builder_overlap(struct builder *b, int s, struct op_times *times);
 /* Time in which the group of stage s gathers what it received: activations, or gradients. 0 without
  * a group or with sequence_parallel. */
 bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns);
-/* Set *ns to the time of the two all-to-alls of an item of experts on the rank at hand, one way: each
- * token goes to the devices of its experts and comes back. 0 unless replicas divide the experts. */
+/* Set *ns to the time of the two all-to-alls of an item of experts on the rank at hand, one way:
+ * each token goes to the devices of its experts and comes back. 0 unless replicas divide the
+ * experts. */
 enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns);
 /* Bytes that an item's gradients count for in an all-reduce of all R replicas. Gradients of divided
- * experts are summed by R/E replicas, whose ring sends 2 (R/E - 1) / (R/E) of what a device has: they
- * count (R - E) / (R - 1) of their bytes. False on overflow. */
+ * experts are summed by R/E replicas, whose ring sends 2 (R/E - 1) / (R/E) of what a device has:
+ * they count (R - E) / (R - 1) of their bytes. False on overflow. */
 bool builder_reduced_bytes(const struct builder *b, int item, int64_t *bytes);
 /* The update of a stage by shards, given its time as a whole: the R-th part, and the all-gather of
  * what it changed. */
