@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/docs.sh - run the commands of README.md and of every page in docs and examples: each block fenced as sh, in
-# order, in one scratch folder a page, where `elapse` is in PATH, and the folders of the project and README's runs are
-# at hand. A block that cannot run here says why, so that none is left out in silence.
+# order, in one scratch folder a page, where `elapse` is in PATH, and the folders of the project, README's
+# runs and its profile are at hand. A block that cannot run here says why, so that none is left out in silence.
 #
 #   tests/docs.sh          at reduced size (make test)
 #   tests/docs.sh full     as they stand (make test-docs)
@@ -16,7 +16,7 @@
 # that were measured. A line "..." stands for any number of lines,
 # once a block. Lines with the time that an answer took ("judged in", "simulated in", "events in") are left out.
 # One TAP line a block. FILE=other.md looks at another text.
-# seconds: 35
+# seconds: 32
 . "$(dirname "$0")/lib.sh"
 begin
 mode=${1:-reduced}
@@ -68,6 +68,7 @@ run_page() { # FILE
     for run in run elastic; do # where the page does not make them itself
         grep -qE -- "--out $run( |\$)" "$file" || [ ! -e "$tmp/README.md/work/$run" ] || ln -sf "$tmp/README.md/work/$run" "$blocks/work/"
     done
+    [ ! -e "$tmp/README.md/work/here.db" ] || [ -e "$blocks/work/here.db" ] || ln -s "$tmp/README.md/work/here.db" "$blocks/work/"
     split "$file"
     for block in "$blocks"/block-???; do
         [ -e "$block" ] || continue
