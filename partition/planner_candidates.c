@@ -261,12 +261,8 @@ static bool allows_mode(const struct search *search, const struct node *node)
     if (!options->recompute_auto)
         return node->recompute == options->recompute;
     switch (node->recompute) {
-    /* Where layers may run again inside the backward, whole stages need not: all layers of a stage
-     * take as long and hold less. */
-    case RECOMPUTE_ALWAYS:
-        return !options->recompute_inside || schedule_splits(node->schedule);
     case RECOMPUTE_EXCEPT_LAST: /* with one micro-batch it equals RECOMPUTE_NEVER */
-        return !options->recompute_inside && node->microbatches.count > 1;
+        return node->microbatches.count > 1;
     case RECOMPUTE_SELECTIVE:
         return options->recompute_inside && search->table.has_core;
     case RECOMPUTE_LAYER:

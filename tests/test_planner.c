@@ -270,10 +270,7 @@ static bool mode_exists(const struct instance *in, int mode, enum schedule_kind 
     const bool inside = in->options.recompute_inside;
     if (mode == RECOMPUTE_LAYER)
         return inside && (chunks == 1 || in->layers_in_chunks) && !schedule_splits(kind);
-    if (mode == RECOMPUTE_SELECTIVE)
-        return false; /* items without attention */
-    return !inside || mode == RECOMPUTE_NEVER ||
-           (mode == RECOMPUTE_ALWAYS && schedule_splits(kind));
+    return mode != RECOMPUTE_SELECTIVE; /* items without attention */
 }
 
 static void brute_force(const struct instance *in, struct brute *brute)
