@@ -40,18 +40,24 @@ static void measured_rate(const struct subject *s, struct verdict *v)
     }
 }
 
-/* The rate of a simulated or recorded run: its steps and transitions. */
+/* The rate of a simulated or recorded run, changes of plan included. A record lacks the number of
+ * samples; it follows from the rates, because all epochs have equally many. */
 static void simulated_rate(const struct subject *s, struct verdict *v)
 {
-    double samples = 0;
-    int64_t steps_ns = 0;
+    double per_sample = 0; /* time of one sample of each epoch */
+    int64_t steps_ns = 0, changes_ns = 0;
     for (int64_t i = 0; i < s->rows.num_epochs; i++) {
         const struct epoch_row *e = &s->rows.epochs[i];
         v->steps += e->steps;
-        samples += e->samples_per_s * (double)(e->steps * e->step_ns) / 1e9;
-        steps_ns += e->steps * e->step_ns + e->transition_ns;
+        per_sample += e->samples_per_s > 0 ? 1e9 / e->samples_per_s : 0;
+        steps_ns += e->steps * e->step_ns;
+        changes_ns += e->transition_ns;
     }
-    v->total_ns = s->rows.info.total_ns > 0 ? s->rows.info.total_ns : steps_ns;
+    v->total_ns = s->rows.info.total_ns > 0 ? s->rows.info.total_ns : steps_ns + changes_ns;
+    const double samples =
+        s->rows.num_samples > 0
+            ? (double)s->rows.num_samples
+            : (double)s->rows.num_epochs * (double)(v->total_ns - changes_ns) / per_sample;
     v->samples_per_s = v->total_ns > 0 ? samples * 1e9 / (double)v->total_ns : NAN;
 }
 

@@ -84,6 +84,7 @@ enum status run_rows_simulated(const struct elastic_run *run, struct run_rows *r
 {
     rows->info.simulated = rows->info.finished = true;
     rows->info.total_ns = run->total_ns;
+    rows->num_samples = run->samples;
     rows->epochs = calloc((size_t)run->num_epochs + 1, sizeof *rows->epochs);
     rows->transitions = calloc((size_t)run->num_epochs + 1, sizeof *rows->transitions);
     if (!rows->epochs || !rows->transitions)

@@ -14,6 +14,7 @@ struct run_rows {
     struct device_memory_row *memories;
     struct op_row *ops;
     int64_t num_epochs, num_steps, num_transitions, num_memories, num_ops;
+    int64_t num_samples; /* that a run simulated now trains; 0: not known */
 };
 
 /* Read all rows of a run but its ops. run_id 0: the last run. *rows must be zeroed; the caller

@@ -126,6 +126,9 @@ page() {
     report $rc "$name" <"$tmp/drawn"
 }
 page "a report of a job" 'small would train vit-tiny' 'nothing was run' 'best static plan' 'K = 4, R = 2' 'bubble' 'frozen prefix F' 'rank 3: at most' 'from device' '[0-9]+ items' -- "$job"
+"$elapse" sim examples/paper/vit.json --record "$tmp/paper.db" >/dev/null
+page "of a job with a baseline: the factor of \`elapse sim\`" 'Throughput: 860.5 samples' '2.75 times as fast as the job.s baseline' -- examples/paper/vit.json
+page "of its record: as many samples" 'Throughput: 860.5 samples' -- "$tmp/paper.db"
 page "of a recorded simulation" 'small was simulated: [0-9]+ steps' -- "$tmp/sims.db"
 page "of a plan file" 'A plan for vit-tiny' -- "$tmp/plan.json"
 expect "a report of nothing" 3 "cannot read '.*/absent'" "$elapse" report "$tmp/absent" -o "$tmp/absent.html"
