@@ -140,6 +140,36 @@ static bool by_tokens(const struct model *part, const struct item *item)
            (item->kind != ITEM_HEAD || part->task == TASK_CAUSAL_LM);
 }
 
+/* Whether a group has more devices than the model has heads of keys and values. */
+static bool exceeds_keys(const struct model *model, int tensor)
+{
+    const bool grouped = model->family == FAMILY_LLAMA && model->kv_rank == 0;
+    return grouped && model->kv_heads > 0 && tensor > model->kv_heads;
+}
+
+/* Devices of a group that hold each head of keys and values. */
+static int key_copies(const struct model *model, int tensor)
+{
+    return exceeds_keys(model, tensor) ? tensor / model->kv_heads : 1;
+}
+
+/* Parameters of one head of keys and values: the linears from hidden to both. */
+static int64_t key_head_params(const struct model *model)
+{
+    return 2 * ((int64_t)model->hidden + (model->qkv_bias ? 1 : 0)) * model->head_dim;
+}
+
+/* What one head of keys and values takes of an item. */
+struct key_head {
+    int64_t params, flops, stash_bytes;
+};
+static struct key_head key_head(const struct model *model)
+{
+    const int64_t s = model->seq, h = model->hidden, d = model->head_dim;
+    return (struct key_head){key_head_params(model), 2 * s * 2 * h * d,
+                             2 * s * d * model->elem_bytes};
+}
+
 static void shard_item(struct model *part, const struct model *whole, int index)
 {
     struct item *item = &part->items[index];
@@ -147,12 +177,16 @@ static void shard_item(struct model *part, const struct model *whole, int index)
     const struct replicated same = replicated(whole, index);
     const int64_t tokens =
         item->stash_bytes < same.tokens_bytes ? item->stash_bytes : same.tokens_bytes;
-    item->params = divided(item->params, same.params, T);
+    struct key_head one = {0};
+    if (item->kind == ITEM_ATTENTION && key_copies(whole, T) > 1)
+        one = key_head(whole);
+    const int64_t all = whole->kv_heads; /* of which a device holds one, if it is counted apart */
+    item->params = divided(item->params - all * one.params, same.params, T) + one.params;
     item->tied_params = share(item->tied_params, T);
-    item->fwd_flops = divided(item->fwd_flops, same.flops, T);
+    item->fwd_flops = divided(item->fwd_flops - all * one.flops, same.flops, T) + one.flops;
     item->work_bytes = share(item->work_bytes, T);
-    item->stash_bytes =
-        share(item->stash_bytes - tokens, T) + (by_tokens(part, item) ? share(tokens, T) : tokens);
+    item->stash_bytes = share(item->stash_bytes - tokens - all * one.stash_bytes, T) +
+                        one.stash_bytes + (by_tokens(part, item) ? share(tokens, T) : tokens);
     if (part->sequence_parallel && item->kind != ITEM_POOLER)
         item->act_bytes = share(item->act_bytes, T);
 }
@@ -164,11 +198,11 @@ enum status model_shard_check(const struct model *model, int tensor, bool sequen
         const char *what;
         int value;
     } dims[] = {
-        {"heads",                   model->heads                          },
-        {"heads of keys",           model->kv_heads                       },
-        {"mlp",                     model->mlp                            },
-        {"mlp of an expert",        model->experts ? model->expert_mlp : 0},
-        {"seq (sequence_parallel)", sequence_parallel ? model->seq : 0    },
+        {"heads",         model->heads      },
+        {"heads of keys", exceeds_keys(model, tensor) ? 0 : model->kv_heads},
+        {"mlp",               model->mlp                            },
+        {"mlp of an expert",               model->experts ? model->expert_mlp : 0},
+        {"seq (sequence_parallel)",               sequence_parallel ? model->seq : 0                     },
     };
     if (tensor < 2)
         return OK;
@@ -177,6 +211,10 @@ enum status model_shard_check(const struct model *model, int tensor, bool sequen
                        tensor, model->name);
     if (model->tensor > 1)
         return err_set(err, ERR_INFEASIBLE, "model '%s' is divided already", model->name);
+    if (exceeds_keys(model, tensor) && tensor % model->kv_heads != 0)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.tensor %d is no multiple of heads of keys %d of model '%s'",
+                       tensor, model->kv_heads, model->name);
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i].value % tensor != 0)
             return err_set(err, ERR_INFEASIBLE,
@@ -323,12 +361,12 @@ static int layer_exchanges(const struct model *part, bool backward, struct excha
 {
     const int64_t bytes = tensor_bytes(part);
     if (!part->sequence_parallel) {
-        to[0] = (struct exchange){COLLECTIVE_ALLREDUCE, 1, bytes, false};
+        to[0] = (struct exchange){COLLECTIVE_ALLREDUCE, 1, bytes, false, 0};
         return 1;
     }
-    to[0] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, false};
-    to[1] = (struct exchange){COLLECTIVE_REDUCE_SCATTER, 1, bytes, false};
-    to[2] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, true};
+    to[0] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, false, 0};
+    to[1] = (struct exchange){COLLECTIVE_REDUCE_SCATTER, 1, bytes, false, 0};
+    to[2] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, true, 0};
     return backward ? 3 : 2;
 }
 
@@ -343,7 +381,7 @@ static int embedding_exchanges(const struct model *part, bool backward, struct e
     to[0] = (struct exchange){!tokens    ? COLLECTIVE_ALLREDUCE
                               : backward ? COLLECTIVE_ALLGATHER
                                          : COLLECTIVE_REDUCE_SCATTER,
-                              1, bytes, false};
+                              1, bytes, false, 0};
     return 1;
 }
 
@@ -360,21 +398,34 @@ static int head_exchanges(const struct model *part, bool backward, struct exchan
         return 0;
     if (!backward) {
         if (tokens)
-            to[n++] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, false};
-        to[n++] = (struct exchange){COLLECTIVE_ALLREDUCE, 3, 4 * s, false};
+            to[n++] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, false, 0};
+        to[n++] = (struct exchange){COLLECTIVE_ALLREDUCE, 3, 4 * s, false, 0};
         return n;
     }
     to[n++] = (struct exchange){tokens ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALLREDUCE, 1, bytes,
-                                false};
+                                false, 0};
     if (tokens)
-        to[n++] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, true};
+        to[n++] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, true, 0};
     return n;
+}
+
+/* The devices that hold a head of keys and values together sum its gradients, once a step. */
+static int update_exchanges(const struct model *part, int item, struct exchange *to)
+{
+    const int copies = key_copies(part, part->tensor);
+    if (copies < 2 || part->items[item].kind != ITEM_ATTENTION)
+        return 0;
+    to[0] = (struct exchange){COLLECTIVE_ALLREDUCE, 1,
+                              key_head_params(part) * model_grad_bytes(part), false, copies};
+    return 1;
 }
 
 int model_exchanges(const struct model *part, int item, enum pass pass,
                     struct exchange exchanges[MODEL_EXCHANGES_MAX])
 {
     const bool backward = pass == PASS_BWD_INPUT || pass == PASS_BWD_REST;
+    if (part->tensor > 1 && pass == PASS_UPDATE)
+        return update_exchanges(part, item, exchanges);
     if (part->tensor < 2 || (!backward && pass != PASS_FWD && pass != PASS_FWD_NOGRAD))
         return 0;
     switch (part->items[item].kind) {

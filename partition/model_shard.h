@@ -4,6 +4,8 @@
  * al. 2019): QKV and the MLP's first linear by columns, the output projections by rows, embedding
  * and language-model head by rows of the token table. Norms, dropout, position tables, biases behind
  * a row-divided linear, classifiers and poolers are held by every device as a whole.
+ * If T exceeds the heads of keys and values (grouped queries), T / heads neighbours hold each, and sum
+ * its gradients.
  * sequence_parallel divides the tokens of norms and dropout, too (Korthikanti et al. 2022).
  *
  * model_shard() makes the chain that one device holds and computes. Everything below it (cuts,
@@ -57,8 +59,10 @@ const char *attention_kind_name(enum attention_kind kind);
 struct exchange {
     enum collective kind;
     int count;     /* how many one after the other */
-    int64_t bytes; /* of the whole tensor, for one sample, as in cluster_collective_ns() */
+    int64_t bytes; /* of the whole tensor, for one sample, as in cluster_collective_ns(); with
+                      PASS_UPDATE for a step */
     bool hidden;   /* overlaps with compute of the same pass: it takes bandwidth and no time */
+    int devices;   /* neighbours of the group that take part; 0: all */
 };
 #define MODEL_EXCHANGES_MAX 3
 

@@ -82,14 +82,20 @@ enum status tensor_group_check(const struct cluster *cluster, int tensor, struct
         tensor, cluster->name);
 }
 
-/* Time of a collective of the group that starts at device `first`, alone on its links. */
+/* Time of a collective of n neighbours from device `first` on, alone on their links. */
+static int64_t neighbours_ns(const struct tensor_group *l, enum collective kind, int first, int n,
+                             int64_t bytes)
+{
+    int devices[TENSOR_MAX];
+    for (int i = 0; i < n; i++)
+        devices[i] = first + i;
+    return cluster_collective_ns(l->whole, kind, devices, n, bytes);
+}
+
 static int64_t group_collective_ns(const void *ctx, enum collective kind, int first, int64_t bytes)
 {
     const struct tensor_group *l = ctx;
-    int devices[TENSOR_MAX];
-    for (int i = 0; i < l->tensor; i++)
-        devices[i] = first + i;
-    return cluster_collective_ns(l->whole, kind, devices, l->tensor, bytes);
+    return neighbours_ns(l, kind, first, l->tensor, bytes);
 }
 
 /* Time of the collectives that a pass over `samples` samples waits for. `device` is the first of
@@ -106,8 +112,9 @@ static enum status exchange_ns(const struct tensor_group *l, int item, enum pass
         int64_t bytes, all;
         if (exchanges[i].hidden)
             continue;
-        if (!mul_ok(exchanges[i].bytes, samples, &bytes) ||
-            !mul_ok(group_collective_ns(l, exchanges[i].kind, first, bytes), exchanges[i].count,
+        const int part = exchanges[i].devices ? exchanges[i].devices : l->tensor;
+        if (!mul_ok(exchanges[i].bytes, pass == PASS_UPDATE ? 1 : samples, &bytes) ||
+            !mul_ok(neighbours_ns(l, exchanges[i].kind, first, part, bytes), exchanges[i].count,
                     &all) ||
             !add_ok(*ns, all, ns))
             return err_set(err, ERR_INPUT, "collectives of item '%s' overflow",

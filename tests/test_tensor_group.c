@@ -188,6 +188,57 @@ static void model_shard__divides_weights_and_flops_as_megatron_does(void **state
     model_clear(&whole);
 }
 
+/* More devices than heads of keys: T / g neighbours hold each such head whole, and sum its gradients
+ * once a step. With 8 heads of queries, 2 of keys and T = 8 a device has one of each. */
+static void model_shard__gives_each_device_a_head_of_keys(void **state)
+{
+    (void)state;
+    struct model whole = {0};
+    struct cluster cluster = {0};
+    const struct cost cost = {.source = COST_ROOFLINE, .item_ns = flops_ns};
+    struct err err = {0};
+    const int64_t h = 64, a = 8, g = 2, d = 8, s = 32, e = 2;
+    assert_int_equal(model_parse("llama:layers=2,hidden=64,heads=8,kv_heads=2,mlp=96,vocab=128,seq="
+                                 "32,dtype=bf16",
+                                 &whole, &err),
+                     OK);
+    assert_int_equal(cluster_grid(1, 8, &cluster, NULL), OK);
+    const struct setting setting = {&whole, &cluster, &cost};
+    for (int t = 2; t <= 8; t *= 2) {
+        struct tensor_group *group = NULL;
+        const int64_t keys = t > g ? 1 : g / t; /* heads of a device */
+        assert_int_equal(tensor_group_new(&setting, t, false, 1, &group, &err), OK);
+        const struct setting own = tensor_group_setting(group, &setting);
+        const struct item *item = &own.model->items[1];
+        assert_int_equal(item->params, 2 * h * a * d / t + 2 * h * keys * d + h);
+        assert_int_equal(item->fwd_flops,
+                         2 * s * (2 * h * a * d / t + 2 * h * keys * d) + 4 * s * s * a * d / t);
+        assert_int_equal(item->stash_bytes,
+                         e * s * (2 * h + 2 * a * d / t + 2 * keys * d) + 4 * s + 4 * a * s / t);
+        int64_t ns;
+        bool extrapolated = false;
+        assert_int_equal(cost_item_ns(own.cost, own.model, 1, PASS_UPDATE, 2,
+                                      &own.cluster->devices[0], STASH_FAR, &ns, &extrapolated,
+                                      &err),
+                         OK);
+        const int devices[] = {0, 1, 2, 3};
+        const int64_t sum = cluster_collective_ns(&cluster, COLLECTIVE_ALLREDUCE, devices,
+                                                  (int)(t / g), 2 * h * d * 4);
+        assert_int_equal(ns, item->params + (t > g ? sum : 0));
+        tensor_group_free(group);
+    }
+    model_clear(&whole);
+    assert_int_equal(
+        model_parse("llama:layers=1,hidden=96,heads=12,kv_heads=4,mlp=96,vocab=128", &whole, &err),
+        OK);
+    assert_int_equal(model_shard_check(&whole, 6, false, &err), ERR_INFEASIBLE);
+    assert_string_equal(err.msg,
+                        "pipeline.tensor 6 is no multiple of heads of keys 4 of model 'llama'");
+    assert_int_equal(model_shard_check(&whole, 12, false, &err), OK);
+    model_clear(&whole);
+    cluster_clear(&cluster);
+}
+
 /* Bytes that a device sends in a pass of an item: (n-1)/n for each step of a ring. */
 static int64_t sent_bytes(const struct model *part, int item, enum pass pass, bool hidden)
 {
@@ -491,6 +542,7 @@ int main(void)
         cmocka_unit_test(workload__activation_memory_is_that_of_the_paper),
         cmocka_unit_test(model_fuse_attention__takes_out_the_score_matrices),
         cmocka_unit_test(model_shard__divides_weights_and_flops_as_megatron_does),
+        cmocka_unit_test(model_shard__gives_each_device_a_head_of_keys),
         cmocka_unit_test(model_exchanges__send_what_the_papers_say),
         cmocka_unit_test(workload__exposes_the_collectives_of_a_group),
         cmocka_unit_test(workload__takes_groups_of_whole_nodes_over_the_network),
