@@ -554,6 +554,9 @@ static void store_put_profile__is_whole_or_absent_after_kill(void **state)
     store_close(open_store(path, STORE_RECORD));
     int last = 0;
     for (int round = 0; round < 12; round++) {
+        int written[2]; /* a byte for each version that is there */
+        char byte;
+        assert_int_equal(pipe(written), 0);
         pid_t pid = fork();
         if (pid == 0) {
             struct store *store = NULL;
@@ -570,11 +573,17 @@ static void store_put_profile__is_whole_or_absent_after_kill(void **state)
                 }
                 store_put_profile(store, &profile, PROFILE_REPLACE, NULL);
                 profile_clear(&profile);
+                if (write(written[1], "", 1) != 1)
+                    _exit(1);
             }
         }
-        usleep((useconds_t)(20000 + round * 3777));
+        close(written[1]);
+        for (int i = 0; i < round % 4; i++)
+            assert_int_equal(read(written[0], &byte, 1), 1);
+        usleep((useconds_t)(round * 3777));
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
+        close(written[0]);
         struct profile back = {0};
         struct store *store = open_store(path, STORE_READ);
         enum status rc = store_get_profile(store, "k", &back, NULL);

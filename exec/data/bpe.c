@@ -131,7 +131,7 @@ static enum status read_merges(const char *path, struct bpe *bpe, struct err *er
     char *text = NULL;
     int64_t bytes = 0, number = 0, room = 0;
     enum status rc = data_read_file(path, MAX_MERGES_BYTES, &text, &bytes, err);
-    for (const char *line = text, *end = text + bytes; rc == OK && line < end;) {
+    for (const char *line = text, *end = rc == OK ? text + bytes : NULL; rc == OK && line < end;) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
         size_t length = (size_t)((stop ? stop : end) - line);
         bool known = true;

@@ -31,7 +31,8 @@ enum status wordpiece_open(const char *path, struct wordpiece *wp, struct err *e
     char *text = NULL;
     int64_t bytes = 0;
     enum status rc = data_read_file(path, MAX_VOCAB_BYTES, &text, &bytes, err);
-    for (char *line = text, *end = text + bytes; rc == OK && line < end; got.size++) {
+    for (char *line = text, *end = rc == OK ? text + bytes : NULL; rc == OK && line < end;
+         got.size++) {
         char *stop = memchr(line, '\n', (size_t)(end - line));
         size_t length = (size_t)((stop ? stop : end) - line);
         if (length > 0 && line[length - 1] == '\r')

@@ -37,5 +37,8 @@ fuzz-program: $(OUT)/bin/elapse-fuzz
 $(OUT)/bin/elapse-fuzz: $(patsubst %,$(OUT)/%.o,tests/fuzz/libfuzzer.c $(SRC_test_fuzz)) $(call libs,exec cli sim profiles partition)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(OPT) -fsanitize=$(subst fuzzer-no-link,fuzzer,$(SAN)) -pthread $^ $(LIBS_exec) $(LIBS_base) -o $@
-sanitized-tests: $(BIN) $(addprefix $(OUT)/tests/,$(or $(ONLY),$(TESTS)))
+$(OUT)/tests/keep_loaded.so: tests/checkers/keep_loaded.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c11 -O1 -fPIC -shared $< -o $@
+sanitized-tests: $(BIN) $(OUT)/tests/keep_loaded.so $(addprefix $(OUT)/tests/,$(or $(ONLY),$(TESTS)))
 	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" tests/checkers/run.sh $(SAN) $(addprefix $(OUT)/tests/,$(or $(ONLY),$(TESTS)))
