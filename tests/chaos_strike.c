@@ -12,11 +12,13 @@
  *   CHAOS_WHO=WHO        rank, launcher, front (the launcher's parent)
  *   CHAOS_SIGNAL=NUMBER  9 unless told
  *   CHAOS_LOG=1          DIR/live.R: a line for each group that rank R makes after the first: groups and
- *                        windows that are there, KiB resident, descriptors, mappings of shared memory */
+ *                        windows that are there, descriptors, mappings of shared memory; KiB resident, of
+ *                        SQLite's, allocated without SQLite's */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
@@ -168,16 +170,20 @@ static int count_lines(const char *path, const char *text, long *number)
 static void log_held(void)
 {
     char path[512];
-    long kib = 0;
+    long resident = 0;
+    int64_t (*sqlite_used)(void) = dlsym(RTLD_DEFAULT, "sqlite3_memory_used");
     if (!folder || !getenv("CHAOS_LOG"))
         return;
     snprintf(path, sizeof path, "%s/live.%d", folder, rank_here);
     FILE *out = fopen(path, "a");
     if (!out)
         return;
-    count_lines("/proc/self/status", "VmRSS:", &kib);
-    fprintf(out, "%d %d %ld %d %d\n", num_groups, num_windows, kib, count_files("/proc/self/fd"),
-            count_lines("/proc/self/maps", "/dev/shm/", NULL));
+    const struct mallinfo2 heap = mallinfo2();
+    const long used = (long)((heap.uordblks + heap.hblkhd) >> 10);
+    const long sqlite = sqlite_used ? (long)(sqlite_used() >> 10) : 0;
+    count_lines("/proc/self/status", "VmRSS:", &resident);
+    fprintf(out, "%d %d %d %d %ld %ld %ld\n", num_groups, num_windows, count_files("/proc/self/fd"),
+            count_lines("/proc/self/maps", "/dev/shm/", NULL), resident, sqlite, used - sqlite);
     fclose(out);
 }
 

@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <sqlite3.h>
 
 #include "tests/scratch.h"
 
@@ -32,6 +34,31 @@ static int64_t start(struct store *store, const char *name, bool simulated, char
     assert_int_equal(record_start(store, &info, &id, NULL), OK);
     assert_true(id > 0);
     return id;
+}
+
+/* A run keeps its store open to the end. SQLite keeps pages of it in memory, at most 2,000 KiB. */
+static void record_steps__keep_less_than_3_mib_of_a_long_run_in_memory(void **state)
+{
+    (void)state;
+    enum { BATCH = 1000, BATCHES = 130 };
+    static struct step_row rows[BATCH];
+    struct store *store = open_store(at("long.db"), STORE_RECORD);
+    const int64_t run = start(store, "long", false, NULL);
+    int64_t most = 0;
+    for (int b = 0; b < BATCHES; b++) {
+        for (int i = 0; i < BATCH; i++)
+            rows[i] =
+                (struct step_row){.step = b * BATCH + i, .step_ns = 1000000, .loss = 1.0 / (i + 1)};
+        assert_int_equal(record_steps(store, run, rows, BATCH, NULL), OK);
+        most = sqlite3_memory_used() > most ? sqlite3_memory_used() : most;
+    }
+    store_close(store);
+    struct stat file;
+    assert_int_equal(stat(at("long.db"), &file), 0);
+    print_message("# %lld bytes of memory, %lld of the file\n", (long long)most,
+                  (long long)file.st_size);
+    assert_true(file.st_size > 4 << 20);
+    assert_true(most < 3 << 20);
 }
 
 static void record_read__gives_back_every_row(void **state)
@@ -226,6 +253,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(record_run__leaves_out_a_real_run_without_a_step),
         cmocka_unit_test(record_read__gives_back_every_row),
+        cmocka_unit_test(record_steps__keep_less_than_3_mib_of_a_long_run_in_memory),
         cmocka_unit_test(record_steps__replace_those_of_an_interrupted_run),
         cmocka_unit_test(record_steps__refuses_rows_of_a_run_that_is_not_there),
         cmocka_unit_test(record_ops__of_four_processes_are_all_there),
