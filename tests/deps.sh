@@ -1,6 +1,9 @@
 #!/bin/bash
 # tests/deps.sh - install what is missing of the packages below (Debian 12, Ubuntu 24.04).
 #
+#   tests/deps.sh                install what a build and `make test` want
+#   tests/deps.sh PACKAGE...     and these, too: cppcheck (make analyse), clang libomp-dev (make fuzz, asan, tsan)
+#
 # Does nothing, and uses no network, when all are there. Without root or sudo it prints the one line
 # to run and exits 3. ELAPSE_SKIP_DEPS=1 skips the look.
 set -u
@@ -9,7 +12,7 @@ set -u
 # Compiler and libraries; gnuplot draws the figures; python3 reads JSON in the shell tests;
 # clang-format is for `make format-check`; ip makes the nodes of tests/nodes.sh.
 packages="gcc make pkg-config libc6-dev libsqlite3-dev libcjson-dev libcmocka-dev libopenblas-dev
-libopenmpi-dev openmpi-bin libssl-dev zlib1g-dev libjpeg-dev libpng-dev gnuplot-nox python3 clang-format iproute2"
+libopenmpi-dev openmpi-bin libssl-dev zlib1g-dev libjpeg-dev libpng-dev gnuplot-nox python3 clang-format iproute2 $*"
 
 # What is asked of each: a program in PATH, or a library that pkg-config knows. Packages under other
 # names (MPICH, another BLAS package, a newer gcc) satisfy it as well.
@@ -28,6 +31,7 @@ have() {
     libjpeg-dev) pkg-config --exists libjpeg ;;
     libpng-dev) pkg-config --exists libpng ;;
     gnuplot-nox) command -v gnuplot ;;
+    libomp-dev) ls /usr/lib/llvm-*/lib/libomp.so ;;
     iproute2) command -v ip ;;
     *) command -v "$1" ;;
     esac >/dev/null 2>&1

@@ -8,7 +8,7 @@
 # fuzz and asan share one build. tests/test_fuzz.c replays the fuzzer's inputs without clang in make test.
 
 CLANG := $(notdir $(firstword $(foreach c,clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14,$(shell command -v $(c) 2>/dev/null))))
-WITH_CLANG = $(if $(CLANG),,@echo "$@: no clang here; run: apt-get install clang libomp-dev" >&2; exit 3)
+WITH_CLANG = $(if $(CLANG),,@echo "$@: no clang here; run: tests/deps.sh clang libomp-dev" >&2; exit 3)
 CHECKED := $(MAKE) --no-print-directory CC=$(CLANG) OPT="-O1 -g" CUDA=0 WERROR=
 SRC_test_fuzz := tests/fuzz/fuzz.c $(wildcard tests/fuzz/parsers_*.c)
 SECONDS ?= 60
@@ -18,7 +18,7 @@ SECONDS ?= 60
 CPPCHECK := cppcheck -q -j 2 --std=c11 --enable=warning,portability,performance --error-exitcode=1 \
   --suppressions-list=tests/checkers/cppcheck.txt --suppress=missingIncludeSystem --cppcheck-build-dir=build/cppcheck
 analyse:
-	$(if $(shell command -v cppcheck 2>/dev/null),,@echo "analyse: no cppcheck here; run: apt-get install cppcheck" >&2; exit 3)
+	$(if $(shell command -v cppcheck 2>/dev/null),,@echo "analyse: no cppcheck here; run: tests/deps.sh cppcheck" >&2; exit 3)
 	@mkdir -p build/cppcheck
 	$(Q)$(CPPCHECK) -I. -D_GNU_SOURCE -D__GNUC__ -D__x86_64__ $(DEFS) -DELAPSE_LAUNCHER='"mpirun"' \
 	  $(sort $(foreach r,partition profiles sim cli exec,$(SRC_$(r))) $(wildcard cli/main.c exec/main.c library/*.c))
