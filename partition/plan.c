@@ -80,10 +80,6 @@ static enum status check_expert(const struct plan *plan, const struct model *mod
     if (plan->num_replicas % expert != 0)
         return err_set(err, ERR_INFEASIBLE, "plan: pipeline.expert %d does not divide %d replicas",
                        expert, plan->num_replicas);
-    if (expert > 1 && plan->shard != SHARD_NONE)
-        return err_set(err, ERR_INFEASIBLE,
-                       "plan: pipeline.expert %d: pipeline.shard must be none, is %s", expert,
-                       shard_mode_name(plan->shard));
     return model_experts_check(model, expert, err);
 }
 

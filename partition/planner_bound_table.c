@@ -64,8 +64,8 @@ static enum status find_types(struct bound_table *table, struct err *err)
 
 /* What a replica holds of an active or frozen item all the time: bytes that it has as a whole, and
  * bytes that the replicas divide under the problem's shard mode. */
-static bool fixed_bytes(const struct bound_table *table, const struct item *item, bool active,
-                        int64_t *whole, int64_t *split)
+static bool fixed_bytes(const struct bound_table *table, int index, bool active, int64_t *whole,
+                        int64_t *split)
 {
     const struct planner_problem *problem = table->problem;
     const struct model *model = problem->setting.model;
@@ -82,10 +82,18 @@ static bool fixed_bytes(const struct bound_table *table, const struct item *item
         {active ? problem->optim_bytes_per_param : 0, SHARD_OPTIMIZER                                     },
         {active && problem->lagged ? 4 : 0,           SHARD_MODE_COUNT                                    }, /* nobody divides it */
     };
+    /* R/E replicas share divided experts. That is E times as much as a share of all R. */
+    const int64_t params = model->items[index].params,
+                  more = problem->layout.expert > 1
+                             ? mul_saturated(model_expert_params(model, index),
+                                             problem->layout.expert - 1)
+                             : 0;
     *whole = *split = 0;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        int64_t bytes, *sum = shard >= parts[i].from ? split : whole;
-        if (!mul_ok(item->params, parts[i].bytes_per_param, &bytes) || !add_ok(*sum, bytes, sum))
+        const bool divided = shard >= parts[i].from;
+        int64_t bytes, *sum = divided ? split : whole;
+        if (!mul_ok(add_saturated(params, divided ? more : 0), parts[i].bytes_per_param, &bytes) ||
+            !add_ok(*sum, bytes, sum))
             return false;
     }
     return true;
@@ -115,7 +123,7 @@ static enum status sum_bytes(struct bound_table *table, struct err *err)
         const int64_t reduced =
             item->params - (problem->layout.expert > 1 ? model_expert_params(model, i) : 0);
         int64_t gradients, whole, split;
-        if (!fixed_bytes(table, item, active, &whole, &split) ||
+        if (!fixed_bytes(table, i, active, &whole, &split) ||
             !mul_ok(reduced, model_grad_bytes(model), &gradients) ||
             !add_ok(table->whole_bytes[i], whole, &table->whole_bytes[i + 1]) ||
             !add_ok(table->split_bytes[i], split, &table->split_bytes[i + 1]) ||

@@ -242,8 +242,7 @@ enum status planner_solve(const struct planner_problem *problem,
     struct planner_layout layouts[MOST_TENSORS * SHARD_MODE_COUNT];
     int tensors[MOST_TENSORS], n = 0;
     const int num_tensors = tensors_of(&s, tensors, MOST_TENSORS);
-    const bool shards = options->shard_auto && options->expert < 2; /* not built together */
-    const int num_shards = shards ? SHARD_MODE_COUNT : 1;
+    const int num_shards = options->shard_auto ? SHARD_MODE_COUNT : 1;
     for (int i = 0; i < num_tensors; i++)
         for (int shard = 0; shard < num_shards; shard++)
             layouts[n++] = (struct planner_layout){

@@ -85,10 +85,28 @@ static bool shards(const struct builder *b, enum shard_mode from)
     return workload_num_holders(&b->got) > 1 && b->plan->shard >= from;
 }
 
-int64_t builder_share(const struct builder *b, enum shard_mode from, int64_t bytes)
+static int64_t part_of(int64_t value, int64_t ways)
+{
+    return value / ways + (value % ways != 0);
+}
+
+int64_t builder_share(const struct builder *b, enum shard_mode from, int64_t all, int64_t experts)
 {
     const int64_t ways = shards(b, from) ? workload_num_holders(&b->got) : 1;
-    return bytes / ways + (bytes % ways != 0);
+    const int64_t fewer = shards(b, from) ? ways / plan_expert(b->plan) : 1;
+    return part_of(all - experts, ways) + part_of(experts, fewer);
+}
+
+int64_t builder_expert_params(const struct builder *b, int item)
+{
+    return plan_expert(b->plan) > 1 ? model_expert_params(b->model, item) : 0;
+}
+
+/* Parameters of an item that replicas divide. Experts that no other replica has stay whole. */
+static int64_t divided_params(const struct builder *b, int item)
+{
+    const bool alone = plan_expert(b->plan) == workload_num_holders(&b->got);
+    return b->model->items[item].params - (alone ? builder_expert_params(b, item) : 0);
 }
 
 /* The most bytes of whole weights and gradients that a stage has beside its shares: under
@@ -104,7 +122,7 @@ static void shard_bytes(const struct builder *b, int s, int64_t *weights, int64_
         int64_t params = 0;
         next = unit_end(b->model, i, end);
         for (int j = i; j < next; j++)
-            params = add_saturated(params, b->model->items[j].params);
+            params = add_saturated(params, divided_params(b, j));
         const int64_t two = mul_saturated(add_saturated(params, before), elem);
         const int64_t own =
             i >= b->num_frozen_items ? mul_saturated(params, model_grad_bytes(b->model)) : 0;
@@ -133,12 +151,24 @@ bool builder_work_bytes(const struct builder *b, int s, struct stage_cost *stage
     return fits;
 }
 
-/* Time of a collective over the replicas of stage s, on `params` weights of size bytes. */
-static int64_t replicas_ns(struct builder *b, int s, enum collective kind, int64_t params, int size)
+/* Bytes, of `size` for each parameter of an item, that count for a collective of all replicas
+ * (builder_reduced_bytes()). */
+static bool counted_bytes(const struct builder *b, int item, int64_t size, int64_t *bytes)
+{
+    const int64_t E = plan_expert(b->plan), n = workload_num_holders(&b->got);
+    const int64_t apart = builder_expert_params(b, item);
+    int64_t experts;
+    if (!mul_ok(apart, size, &experts) || !mul_ok(experts, n - E, &experts) ||
+        !mul_ok(b->model->items[item].params - apart, size, bytes))
+        return false;
+    return apart == 0 || add_to(bytes, experts / (n - 1));
+}
+
+/* Time of a collective over the replicas of stage s. */
+static int64_t replicas_ns(struct builder *b, int s, enum collective kind, int64_t bytes)
 {
     const int n = workload_num_holders(&b->got);
-    const int64_t bytes = mul_saturated(params, size);
-    if (params == 0)
+    if (bytes == 0)
         return 0;
     if (!b->shard_devices)
         b->shard_devices = malloc((size_t)n * sizeof *b->shard_devices);
@@ -158,20 +188,22 @@ struct unit {
 static bool make_unit(struct builder *b, int s, int first, int next, struct unit *unit)
 {
     const bool trains = first >= b->num_frozen_items;
-    int64_t params = 0;
+    int64_t gathered = 0, reduced = 0, bytes[2];
     bool fits = true;
     *unit = (struct unit){0};
     for (int i = first; i < next && fits; i++) {
         const struct item_times *t = &b->item_ns[i];
-        fits = add_to(&unit->sum.forward, t->forward) && add_to(&unit->sum.again, t->again) &&
-               add_to(&unit->sum.input, t->input) && add_to(&unit->sum.weight, t->weight) &&
-               add_to(&params, b->model->items[i].params);
+        fits = counted_bytes(b, i, b->model->elem_bytes, &bytes[0]) &&
+               builder_reduced_bytes(b, i, &bytes[1]) && add_to(&gathered, bytes[0]) &&
+               add_to(&reduced, bytes[1]);
+        fits = fits && add_to(&unit->sum.forward, t->forward) &&
+               add_to(&unit->sum.again, t->again) && add_to(&unit->sum.input, t->input) &&
+               add_to(&unit->sum.weight, t->weight);
     }
     if (shards(b, SHARD_WEIGHTS))
-        unit->gather_ns = replicas_ns(b, s, COLLECTIVE_ALLGATHER, params, b->model->elem_bytes);
+        unit->gather_ns = replicas_ns(b, s, COLLECTIVE_ALLGATHER, gathered);
     if (trains)
-        unit->reduce_ns =
-            replicas_ns(b, s, COLLECTIVE_REDUCE_SCATTER, params, model_grad_bytes(b->model));
+        unit->reduce_ns = replicas_ns(b, s, COLLECTIVE_REDUCE_SCATTER, reduced);
     return fits && unit->gather_ns <= STEP_NS_MAX && unit->reduce_ns <= STEP_NS_MAX;
 }
 
@@ -265,26 +297,22 @@ enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
 
 bool builder_reduced_bytes(const struct builder *b, int item, int64_t *bytes)
 {
-    const int64_t E = plan_expert(b->plan), n = workload_num_holders(&b->got);
-    const int64_t size = model_grad_bytes(b->model), params = b->model->items[item].params;
-    const int64_t apart = E > 1 ? model_expert_params(b->model, item) : 0;
-    int64_t experts;
-    if (!mul_ok(apart, size, &experts) || !mul_ok(experts, n - E, &experts) ||
-        !mul_ok(params - apart, size, bytes))
-        return false;
-    return apart == 0 || add_to(bytes, experts / (n - 1));
+    return counted_bytes(b, item, model_grad_bytes(b->model), bytes);
 }
 
-bool builder_update_ns(struct builder *b, int s, int64_t *ns)
+bool builder_update_ns(struct builder *b, int s, int64_t experts_ns, int64_t *ns)
 {
-    int64_t params = 0;
+    int64_t gathered = 0, bytes;
     if (!shards(b, SHARD_OPTIMIZER))
         return true;
-    *ns = builder_share(b, SHARD_OPTIMIZER, *ns);
+    *ns = builder_share(b, SHARD_OPTIMIZER, *ns, experts_ns);
     for (int i = builder_first_active(b, s); i < b->plan->first_item[s + 1]; i++)
-        params = add_saturated(params, b->model->items[i].params);
-    if (b->plan->first_item[s] > 0 && b->plan->first_item[s + 1] == b->model->num_items)
-        params = add_saturated(params, builder_tied_params(b));
+        if (!counted_bytes(b, i, b->model->elem_bytes, &bytes) || !add_to(&gathered, bytes))
+            return false;
+    if (b->plan->first_item[s] > 0 && b->plan->first_item[s + 1] == b->model->num_items &&
+        (!mul_ok(builder_tied_params(b), b->model->elem_bytes, &bytes) ||
+         !add_to(&gathered, bytes)))
+        return false;
     return shards(b, SHARD_WEIGHTS) ||
-           add_to(ns, replicas_ns(b, s, COLLECTIVE_ALLGATHER, params, b->model->elem_bytes));
+           add_to(ns, replicas_ns(b, s, COLLECTIVE_ALLGATHER, gathered));
 }

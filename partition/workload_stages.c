@@ -69,10 +69,11 @@ static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage
     const int first = plan->first_item[s], end = plan->first_item[s + 1];
     const bool has_table = first == 0, has_head = end == model->num_items;
     const int64_t tied = builder_tied_params(b);
-    int64_t trainable = 0, frozen = 0, grads, sums;
+    int64_t trainable = 0, frozen = 0, grads, sums, experts[2] = {0, 0}; /* frozen, trainable */
     bool fits = true;
     for (int i = s == 0 ? 0 : first; i < end; i++) { /* a prefix outside is rank 0's */
         const struct item *item = &model->items[i];
+        fits = fits && add_to(&experts[i >= b->num_frozen_items], builder_expert_params(b, i));
         fits = fits && add_to(i < b->num_frozen_items ? &frozen : &trainable, item->params);
         /* A stage that holds the table's owner, the first item, uses the table in place. */
         if (item->tied_params > 0 && !has_table) {
@@ -101,11 +102,15 @@ static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage
     if (!fits)
         return false;
     /* Masters beside narrow copies belong to the optimizer; alone they are what kernels read. */
-    masters = builder_share(b, copy > 0 ? SHARD_OPTIMIZER : SHARD_WEIGHTS, masters);
-    copies = builder_share(b, SHARD_WEIGHTS, copies);
-    stage->frozen_bytes = builder_share(b, SHARD_WEIGHTS, frozen_bytes);
-    stage->grad_bytes = builder_share(b, SHARD_GRADIENTS, stage->grad_bytes);
-    stage->optim_bytes = builder_share(b, SHARD_OPTIMIZER, stage->optim_bytes);
+    masters = builder_share(b, copy > 0 ? SHARD_OPTIMIZER : SHARD_WEIGHTS, masters,
+                            experts[1] * model->param_bytes);
+    copies = builder_share(b, SHARD_WEIGHTS, copies, experts[1] * copy);
+    stage->frozen_bytes =
+        builder_share(b, SHARD_WEIGHTS, frozen_bytes, experts[0] * model_weight_bytes(model));
+    stage->grad_bytes =
+        builder_share(b, SHARD_GRADIENTS, stage->grad_bytes, experts[1] * model_grad_bytes(model));
+    stage->optim_bytes = builder_share(b, SHARD_OPTIMIZER, stage->optim_bytes,
+                                       experts[1] * plan->optim_bytes_per_param);
     return add_ok(masters, copies, &stage->weight_bytes);
 }
 
@@ -301,17 +306,22 @@ static enum status update_time(struct builder *b, int s, struct stage_cost *stag
 {
     const int end = b->plan->first_item[s + 1];
     const int64_t state = b->plan->optim_bytes_per_param / 4;
-    int64_t update = 0;
+    int64_t update = 0, experts = 0;
     enum status rc = OK;
-    for (int i = builder_first_active(b, s); i < end && rc == OK; i++)
+    for (int i = builder_first_active(b, s); i < end && rc == OK; i++) {
+        const int64_t before = update, params = b->model->items[i].params;
         rc = add_pass(b, i, PASS_UPDATE, state, &update);
+        if (builder_expert_params(b, i) > 0)
+            experts += (int64_t)((double)(update - before) * (double)builder_expert_params(b, i) /
+                                 (double)params);
+    }
     /* The last stage's UPDATE takes in its copy of a tied table. That takes what the first item's
        does, which is little else. */
     if (rc == OK && b->plan->first_item[s] > 0 && end == b->model->num_items &&
         builder_tied_params(b) > 0)
         rc = add_pass(b, 0, PASS_UPDATE, state, &update);
     if (rc == OK && (update > 0 || stage->weight_bytes > 0)) {
-        rc = builder_update_ns(b, s, &update) && add_to(&update, b->cost->op_overhead_ns)
+        rc = builder_update_ns(b, s, experts, &update) && add_to(&update, b->cost->op_overhead_ns)
                  ? OK
                  : builder_overflow(b, "times");
         stage->op_ns[OP_UPDATE][MB_FULL] = stage->op_ns[OP_UPDATE][MB_LAST] = update;

@@ -39,6 +39,16 @@ static enum status plain_ns(const void *ctx, const struct model *model, int item
     return OK;
 }
 
+static enum status nothing_ns(const void *ctx, const struct model *model, int item, enum pass pass,
+                              int64_t samples, const struct device *device, int64_t *ns,
+                              bool *extrapolated, struct err *err)
+{
+    (void)ctx, (void)device, (void)extrapolated, (void)err, (void)model, (void)item, (void)pass,
+        (void)samples;
+    *ns = 0;
+    return OK;
+}
+
 struct bench {
     struct model model;
     struct cluster cluster;
@@ -238,20 +248,99 @@ static void workload__gradients_of_experts_have_shorter_rings(void **state)
     bench_clear(&b);
 }
 
+/* R/E replicas share the experts that they have in common, all R the rest: 18 bytes a parameter in bf16,
+ * of which a replica divides 12, 16 or 18 (Rajbhandari et al. 2020). With E = R nobody has the experts of
+ * another, so they stay whole. */
+static void workload__shards_divide_experts_by_fewer_replicas(void **state)
+{
+    (void)state;
+    static const int divided[SHARD_MODE_COUNT] = {0, 12, 16, 18};
+    for (int E = 1; E <= R; E *= 2)
+        for (int shard = 0; shard < SHARD_MODE_COUNT; shard++) {
+            struct bench b;
+            bench_init(&b, 1, 1, false, E);
+            const int64_t experts = LAYERS * ALL_EXPERTS / E;
+            int64_t dense = 0, layer = 0, most = 0;
+            for (int i = 0; i < b.model.num_items; i++) {
+                const int64_t params = b.model.items[i].params;
+                dense += params - (model_item_has_experts(&b.model, i) ? ALL_EXPERTS : 0);
+                layer = b.model.items[i].kind == ITEM_ATTENTION ? params : layer + params;
+                if (model_item_has_experts(&b.model, i))
+                    most = layer - ALL_EXPERTS + (E == R ? 0 : ALL_EXPERTS / E);
+            }
+            b.plan.shard = (enum shard_mode)shard;
+            const struct stage_cost *got = bench_build(&b);
+            const int whole = 18 - divided[shard];
+            assert_int_equal(got->weight_bytes + got->grad_bytes + got->optim_bytes,
+                             whole * (dense + experts) + divided[shard] * dense / R +
+                                 divided[shard] * experts / (R / E));
+            if (E <
+                R) { /* what is gathered and reduced whole: two layers' weights, one's gradient */
+                assert_int_equal(got->work_bytes[0][MB_FULL],
+                                 shard == SHARD_WEIGHTS ? 2 * 2 * most : 0);
+                assert_int_equal(got->work_bytes[1][MB_FULL] - got->work_bytes[0][MB_FULL],
+                                 shard >= SHARD_GRADIENTS ? 4 * most : 0);
+            }
+            bench_clear(&b);
+        }
+}
+
+/* Bytes that each device sends in collectives of replicas, with a byte a nanosecond and no compute:
+ * (R-1)/R of the dense weights and (R/E-1)/(R/E) of the experts, for each gather and reduce-scatter. */
+static void workload__shards_of_experts_have_shorter_rings(void **state)
+{
+    (void)state;
+    for (int E = 1; E <= R; E *= 2) {
+        struct bench b;
+        bench_init(&b, 1, 1, false, E);
+        b.cluster.link_latency_ns = 0;
+        b.cost.item_ns = nothing_ns;
+        const int64_t experts = LAYERS * (ALL_EXPERTS / E) / (R / E) * (R / E - 1);
+        int64_t dense = 0;
+        for (int i = 0; i < b.model.num_items; i++)
+            dense +=
+                b.model.items[i].params - (model_item_has_experts(&b.model, i) ? ALL_EXPERTS : 0);
+        const int64_t sent = dense / R * (R - 1) + experts, few = 64 * b.model.num_items;
+        /* What the all-to-alls take is there with any shard. */
+        const struct stage_cost *got = bench_build(&b);
+        const int64_t forward = got->op_ns[OP_F][MB_FULL], back = got->op_ns[OP_B][MB_FULL];
+        b.plan.shard = SHARD_OPTIMIZER;
+        got = bench_build(&b);
+        assert_in_range(got->op_ns[OP_UPDATE][MB_FULL] - 2 * sent + few, 0, 2 * few);
+        b.plan.shard = SHARD_GRADIENTS;
+        got = bench_build(&b);
+        assert_int_equal(got->op_ns[OP_F][MB_FULL], forward);
+        if (E == 1)
+            assert_in_range(got->op_ns[OP_B][MB_FULL] - back - 4 * sent + few, 0, 2 * few);
+        b.plan.shard = SHARD_WEIGHTS;
+        got = bench_build(&b);
+        if (E == 1)
+            assert_in_range(got->op_ns[OP_F][MB_FULL] - forward - 2 * sent + few, 0, 2 * few);
+        assert_true(got->op_ns[OP_F][MB_FULL] >= 2 * sent - few);
+        assert_true(got->op_ns[OP_B][MB_FULL] >= (4 + 2) * sent - few);
+        assert_true(got->op_ns[OP_B][MB_FULL] <= back + (4 + 2) * sent + few);
+        bench_clear(&b);
+    }
+}
+
 /* The best plan with any R is the best of those with each R that E divides, and no plan is faster than
  * the bound. */
 static void planner_solve__takes_the_best_replicas_that_experts_divide(void **state)
 {
     (void)state;
-    for (int E = 2; E <= 4; E *= 2) {
+    for (int trial = 0; trial < 2 * SHARD_MODE_COUNT; trial++) {
         struct bench b;
+        const int E = trial % 2 ? 4 : 2;
         bench_init(&b, 1, 1, false, 1);
         struct planner_problem problem = {
             .setting = {&b.model, &b.cluster, &b.cost},
               .batch = 48, .batch_mode = BATCH_GLOBAL
         };
-        struct planner_options options = {
-            .num_microbatches = 2, .schedules = 1u << SCHEDULE_1F1B, .chunks = AUTO, .expert = E};
+        struct planner_options options = {.num_microbatches = 2,
+                                          .schedules = 1u << SCHEDULE_1F1B,
+                                          .chunks = AUTO,
+                                          .expert = E,
+                                          .shard = (enum shard_mode)(trial / 2)};
         double best = 0;
         struct err err = {0};
         for (int replicas = 0; replicas <= R; replicas++) {
@@ -261,6 +350,7 @@ static void planner_solve__takes_the_best_replicas_that_experts_divide(void **st
             assert_int_equal(rc, options.num_replicas % E == 0 ? OK : ERR_INFEASIBLE);
             if (rc == OK) {
                 assert_int_equal(result.plan.expert, E);
+                assert_int_equal(result.plan.shard, options.shard);
                 assert_int_equal(result.plan.num_replicas % E, 0);
                 assert_true(result.lower_bound_ns <= result.plan.step_ns);
                 if (options.num_replicas == AUTO)
@@ -296,9 +386,6 @@ static void plans__refuse_experts_that_cannot_be_divided(void **state)
     b.model.experts = 0;
     refuses(&b, 2, "pipeline.expert 2: model 'mixtral-8x7b' has no experts");
     b.model.experts = EXPERTS;
-    b.plan.shard = SHARD_OPTIMIZER;
-    refuses(&b, 2, "plan: pipeline.expert 2: pipeline.shard must be none, is optimizer");
-    b.plan.shard = SHARD_NONE;
     b.cost.source = COST_MEASURED;
     refuses(&b, 2, "pipeline.expert 2: a measured profile has no times of divided experts");
     b.cost.source = COST_ROOFLINE;
@@ -319,6 +406,8 @@ int main(void)
         cmocka_unit_test(workload_pair_ns__hides_the_all_to_alls),
         cmocka_unit_test(workload__experts_of_two_nodes_share_the_uplink),
         cmocka_unit_test(workload__gradients_of_experts_have_shorter_rings),
+        cmocka_unit_test(workload__shards_divide_experts_by_fewer_replicas),
+        cmocka_unit_test(workload__shards_of_experts_have_shorter_rings),
         cmocka_unit_test(planner_solve__takes_the_best_replicas_that_experts_divide),
         cmocka_unit_test(plans__refuse_experts_that_cannot_be_divided),
     };
