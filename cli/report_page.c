@@ -25,12 +25,14 @@ static const char style[] =
     ".columns td, .columns th { text-align: right; white-space: nowrap; }\n"
     ".columns td:first-child, .columns th:first-child { text-align: left; }\n"
     "td { overflow-wrap: anywhere; }\n"
-    "figure svg { display: block; width: 100%; min-width: 760px; height: auto; }\n"
+    "figure svg { display: block; width: 100%; min-width: min(760px, var(--width));"
+    " max-width: calc(1.1 * var(--width)); height: auto; }\n"
     "pre { overflow-x: auto; background: #f5f5f5; padding: .7em; font-size: .85em; }\n"
     "code { background: #f2f2f2; padding: 0 .2em; overflow-wrap: anywhere; }\n"
     "dt { font-weight: 600; } dd { margin: 0 0 .5em 1.2em; }\n"
     "@media (max-width: 600px) { body { padding: .6em; } th, td { padding: .25em .4em; }"
-    " figure svg { min-width: 640px; } dd { margin-left: .6em; } }\n"
+    " figure svg { min-width: min(640px, var(--width)); } dd { margin-left: .6em; }"
+    " figcaption::after { content: ' (Swipe the figure to see its right side.)'; } }\n"
     "@page { margin: 1.5cm; }\n"
     "@media print { * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }"
     " body { font-size: 11px; max-width: none; padding: 0; } h2, h3 { break-after: avoid; }"
@@ -147,6 +149,19 @@ static void copy_svg(FILE *out, FILE *svg, const char *caption)
     }
 }
 
+/* The width that the head of an SVG gives, in pixels, so that the page can keep a small figure small;
+ * 1000 if it gives none. The file is then at its start. */
+static int svg_width(FILE *svg)
+{
+    char line[256];
+    int width = 1000;
+    for (int n = 0; n < 8 && fgets(line, sizeof line, svg); n++)
+        if (sscanf(line, " width=\"%d", &width) == 1)
+            break;
+    rewind(svg);
+    return width;
+}
+
 enum status page_figure(FILE *out, const char *name, const char *caption, struct subject *subjects,
                         int num_subjects, struct err *err)
 {
@@ -169,7 +184,7 @@ enum status page_figure(FILE *out, const char *name, const char *caption, struct
     } else if (!(svg = fopen(path, "r"))) {
         rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
     } else {
-        fputs("<figure>\n", out);
+        fprintf(out, "<figure style=\"--width: %dpx\">\n", svg_width(svg));
         copy_svg(out, svg, caption);
         page_put(out, "figcaption", "%s", caption);
         fputs("</figure>\n", out);
