@@ -35,7 +35,7 @@ void step_request_init(struct step_request *request)
         .latency_ns = -1,
         .mem_bytes = -1,
         .efficiency = 1,
-        .optimizer_bytes = 4, /* SGD with momentum */
+        .optimizer_bytes = -1,
         .options.seed = 1,
     };
 }
@@ -59,6 +59,23 @@ static const char *frozen_name(int i)
 static const char *recompute_name(int i)
 {
     return recompute_mode_name((enum recompute_mode)i);
+}
+
+/* Optimizers by name, with the bytes of their state for each parameter. */
+static const struct {
+    const char *name;
+    int bytes;
+} optimizers[] = {
+    {"momentum", 4},
+    {"sgd",      0},
+    {"adam",     8},
+    {"adamw",    8},
+};
+enum { NUM_OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
+
+static const char *optimizer_name(int i)
+{
+    return optimizers[i].name;
 }
 
 static const char *sends_name(int i)
@@ -165,8 +182,10 @@ static const struct setting_entry {
             .max = SENDS_BLOCKING + 1, .name_of = sends_name),
     SETTING("bucket", BYTES, bucket_bytes, "BYTES",
             "gradient bucket of the all-reduce, 0: one per stage (default 0)"),
+    SETTING("optimizer", NAME, optimizer, "KIND", "%s (default momentum)", .max = NUM_OPTIMIZERS,
+            .name_of = optimizer_name),
     SETTING("optimizer-bytes", INT, optimizer_bytes, "N",
-            "optimizer state per parameter (default 4: momentum)", .max = 64),
+            "optimizer state per parameter (default that of the optimizer)", .max = 64),
     SETTING("cost", NAME, cost, "NAME", "source of times: %s (default auto; roofline is ideal)",
             .max = COST_CHOICE_COUNT, .name_of = cost_name),
     SETTING("efficiency", SHARE, efficiency, "X",
@@ -387,10 +406,13 @@ static enum status take_plan(const struct step_request *q, struct step_answer *a
                         .shard = q->shard,
                         .bucket_bytes = q->bucket_bytes,
                         .clip = q->clip,
-                        .optim_bytes_per_param = (int)q->optimizer_bytes};
+                        .optim_bytes_per_param = q->optimizer_bytes >= 0
+                                                     ? (int)q->optimizer_bytes
+                                                     : optimizers[q->optimizer].bytes};
     int64_t *sizes = NULL; /* --cut 3,1,2 */
     int num_sizes = 0;
-    a->optimizer = optimizer_of_bytes(plan.optim_bytes_per_param);
+    a->optimizer = q->optimizer_bytes >= 0 ? optimizer_of_bytes(plan.optim_bytes_per_param)
+                                           : optimizers[q->optimizer].name;
     enum status rc = schedule_kind_parse(q->schedule_text, &plan.schedule, err);
     if (rc == OK && q->cut_text)
         rc = parse_int_list(q->cut_text, "cut", 1, a->model.num_items, &sizes, &num_sizes, err);

@@ -31,7 +31,8 @@ struct step_request {
     int sends;                                   /* enum cluster_sends; -1: as the cluster says */
     int64_t host_op_ns, latency_ns, mem_bytes;   /* -1: as the cluster says */
     double link_bytes_per_s, uplink_bytes_per_s; /* 0: as the cluster says */
-    int64_t bucket_bytes, optimizer_bytes;
+    int optimizer;                               /* of the table in sim_request.c; 0: momentum */
+    int64_t bucket_bytes, optimizer_bytes;       /* optimizer_bytes -1: as the optimizer needs */
     struct sim_options options;
 };
 

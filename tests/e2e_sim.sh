@@ -33,6 +33,9 @@ for key in step_ns bubble_fraction devices device busy_ns idle_ns first_ns last_
     peak_live traffic from to bytes allreduce_ns allreduce_exposed_ns events wall_ns schema version; do
     check "json has $key" grep -q "\"$key\":" "$tmp/step.json"
 done
+expect "an optimizer by name, with its state" 0 '"optimizer":"adamw".*"optimizer_bytes_per_param":8' \
+    step --microbatches 4 --optimizer adamw --json
+expect "an optimizer of no name" 2 'optimizer must be one of momentum, sgd, adam, adamw' step --optimizer foo
 step --microbatches 4 --engine event --no-wall | sed '$d' >"$tmp/event"
 step --microbatches 4 --engine relax --no-wall | sed '$d' >"$tmp/relax"
 check "both engines print the same" cmp "$tmp/event" "$tmp/relax"
