@@ -18,6 +18,13 @@ expect "a command names the topic of its argument" 0 "^see also 'elapse help mod
 expect "plan names that of a job" 0 "^see also 'elapse help job'" "$elapse" help plan
 expect "no topic" 2 "no command or topic 'foo'" "$elapse" help foo
 
+absent=""
+for command in $("$elapse" --help | sed -nE 's/^  ([a-z]+) .*/\1/p'); do
+    grep -Eq "^(elapse|checkpoint=.*elapse) $command( |\$)" docs/commands.md README.md || absent+=" $command"
+done
+[ -z "$absent" ]
+report $? "README.md and docs/commands.md have an example of each command" <<<"absent:$absent"
+
 # section TOPIC HEADING: the names in the left column under a heading
 section() { sed -n "/^$2/,/^\$/p" "$tmp/$1" | sed -nE 's/^  ([^ ]+) .*/\1/p'; }
 # each NAME COMMAND...: the command takes every word of stdin in place of WORD
