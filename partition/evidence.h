@@ -47,7 +47,7 @@ struct freeze_evidence {
     double fall_se;                      /* standard error of loss_before - loss */
     double accuracy;                     /* of the probe; NaN: not a classifier */
     int64_t num_probe;                   /* samples */
-    int passes;                          /* forwards over the probe that this row took */
+    double passes;                       /* forwards over the probe that this row took */
     struct freeze_candidate *candidates; /* owned; by rising F */
     int num_candidates;
     /* Owned, [L], or NULL. plasticity: |w_now - w_lagged| / |w_lagged| of a layer's weights, 0

@@ -18,9 +18,27 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-static double fall_of(const struct freeze_evidence *row)
+struct fall {
+    double fall, se;
+};
+
+static struct fall fall_of(const struct freeze_evidence *row)
 {
-    return row->loss_before - row->loss;
+    return (struct fall){row->loss_before - row->loss, row->fall_se};
+}
+
+/* The fall that the layers above F brought. Returns false if the row does not show it. */
+static bool rest_of(const struct freeze_evidence *row, int frozen, struct fall *rest)
+{
+    const struct freeze_candidate *prefix = freeze_evidence_find(row, frozen);
+    *rest = fall_of(row);
+    if (row->num_frozen == frozen)
+        return true;
+    if (!prefix)
+        return false;
+    rest->fall -= prefix->share;
+    rest->se = hypot(rest->se, prefix->share_se);
+    return true;
 }
 
 double freeze_cost_per_nat(const struct freeze_history *history, const struct freeze_evidence *row)
@@ -62,12 +80,14 @@ static double faster(double rate, double steps, double window_rate, double windo
 static double excess(double power, const struct freeze_evidence *before,
                      const struct freeze_evidence *now, double *forecast, double *noise)
 {
+    struct fall rest;
+    rest_of(before, now->num_frozen, &rest);
     const double scale =
         window_passed(power, now) / window_passed(power, before) *
         faster(now->rate_window, now->steps_window, before->rate_window, before->steps_window);
-    *forecast = fall_of(before) * scale;
-    *noise = ONE_SIDED * before->fall_se * scale;
-    return fall_of(now) - *forecast - hypot(ONE_SIDED * now->fall_se, *noise);
+    *forecast = rest.fall * scale;
+    *noise = ONE_SIDED * rest.se * scale;
+    return fall_of(now).fall - *forecast - hypot(ONE_SIDED * now->fall_se, *noise);
 }
 
 /* The law that two windows in turn allow. */
@@ -102,7 +122,8 @@ struct fall_law freeze_cost_law(const struct freeze_history *history,
         const struct freeze_evidence *before = &history->rows[i];
         if (before->turn >= row->turn)
             continue;
-        if (before->num_frozen != row->num_frozen)
+        struct fall rest;
+        if (!rest_of(before, row->num_frozen, &rest))
             break;
         const struct fall_law one = law_of_pair(before, row);
         law.power = !law.known || one.power < law.power ? one.power : law.power;
@@ -139,7 +160,7 @@ static void pool_add(struct pool *pool, const struct fall_law *law,
     pool->share += candidate->share;
     pool->share2 += candidate->share * candidate->share;
     pool->var += candidate->share_se * candidate->share_se;
-    pool->fall += fall_of(row);
+    pool->fall += row->loss_before - row->loss;
     pool->fall_var += row->fall_se * row->fall_se;
     pool->steps += row->steps_window;
     pool->rate += row->rate_window;

@@ -5,10 +5,10 @@
  *
  * How the fall of the loss goes on. After t steps the loss falls at a rate in proportion to t^-p.
  * With p = 1 the sum of all falls to come is without bound, so the fall goes on longer than under
- * any power law of the loss. p = 1 is assumed once two windows are known, unless the windows show,
- * by more than noise, that the fall slows down less: then the largest p that they allow counts, 0
- * at least. Where the fall even grows, p = 0 and the growth (at most 4) multiplies. With one window
- * p = 0. If the mean learning rate ahead is above that of the window, its ratio multiplies, because
+ * any power law of the loss. p = 1 is assumed once two windows show what the layers that train have
+ * brought, unless they show, by more than noise, that the fall slows down less: then the largest p
+ * that they allow counts, 0 at least. Where the fall even grows, p = 0 and the growth (at most 4)
+ * multiplies. With one window p = 0. If the mean learning rate ahead is above that of the window, its ratio multiplies, because
  * progress per step would make a layer look converged in a warm-up. If it is below, it does not
  * count, because at the end of a decaying schedule the loss falls faster than the rate does.
  *
@@ -41,7 +41,7 @@ double freeze_cost_per_nat(const struct freeze_history *history, const struct fr
 
 /* How the fall goes on. */
 struct fall_law {
-    bool known;    /* two windows with the present F exist */
+    bool known;    /* two windows show what the layers above F brought */
     double power;  /* p */
     double growth; /* 1 or more; above 1 only with p = 0 */
 };

@@ -56,7 +56,8 @@ static enum status extend(struct freeze_replay *replay, const struct freeze_evid
     enum status rc = OK;
     next.num_frozen = freeze->num_frozen;
     next.candidates = NULL;
-    next.num_candidates = next.passes = 0;
+    next.num_candidates = 0;
+    next.passes = 0;
     next.plasticity = next.norms = next.sample_ns = NULL;
     next.verdict = (struct freeze_verdict){0};
     for (int f = freeze->num_frozen + 1; rc == OK && f <= freeze->num_layers; f++) {
@@ -89,7 +90,7 @@ static enum status answer(const struct freeze_replay *replay, const struct freez
 {
     enum status rc = OK;
     for (;;) {
-        row->passes = freeze_safe_row_passes(&replay->history, row->num_candidates);
+        row->passes = freeze_safe_row_passes(freeze, &replay->history, row);
         const int frozen = freeze_safe_ask(freeze, &replay->history, row);
         const struct freeze_candidate *known = freeze_evidence_find(&replay->window, frozen);
         if (frozen < 0 || !known)

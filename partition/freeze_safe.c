@@ -7,15 +7,45 @@
 
 #include "partition/freeze.h"
 #include "partition/freeze_cost.h"
+#include "partition/model.h"
 
 #define TWO_SIDED 1.2816 /* 80 % lie within */
 #define UNDO_SURE 1.96   /* of a normal distribution, 97.5 %: an undo costs time */
 #define LEAST_SAVING 0.005
 #define COST_SHARE 0.02 /* of the step time, for evidence */
 #define STEP_FORWARDS 3 /* a backward takes two forwards */
-#define RUN_PASSES 12   /* the automatic probe is as large as these many passes allow */
-#define FAR 4           /* a bound of this many budgets is far from the budget */
+/* The automatic probe is as large as these many passes allow. Half of them, which are there in
+ * advance, pay for a first row (3), two more of a prefix of half the layers (4) and one behind a
+ * further freeze (1). */
+#define RUN_PASSES 16
+#define FAR 4 /* a bound of this many budgets is far from the budget */
 enum { PROBE_LEAST = 32, PROBE_MOST = 1024, MOST_CANDIDATES = 3, HOLD = 2 };
+
+/* ---- what a freeze saves ---- */
+
+/* Share of the predicted time a sample. Layers between two predictions save the same each, and so
+ * do all without a prediction. */
+static double saving(const struct freeze *freeze, const struct freeze_evidence *row, int frozen)
+{
+    int low = frozen, high = frozen;
+    if (!row->sample_ns)
+        return (double)(frozen - row->num_frozen) / (1.5 * freeze->num_layers);
+    while (low > row->num_frozen && !(row->sample_ns[low] > 0))
+        low--;
+    while (high < freeze->num_layers && !(row->sample_ns[high] > 0))
+        high++;
+    const double now = row->sample_ns[row->num_frozen], from = row->sample_ns[low];
+    const double to = row->sample_ns[high];
+    if (!(now > 0 && from > 0 && to > 0))
+        return 0;
+    const double part = high > low ? (double)(frozen - low) / (high - low) : 0;
+    return 1 - (from + part * (to - from)) / now;
+}
+
+static bool pays(const struct freeze *freeze, const struct freeze_evidence *row, int frozen)
+{
+    return row->steps_left > 0 && saving(freeze, row, frozen) >= LEAST_SAVING;
+}
 
 /* ---- what evidence may cost ---- */
 
@@ -36,22 +66,107 @@ int64_t freeze_safe_probe(int64_t wanted, int64_t run_samples, int64_t test_samp
     return test_samples <= 0 || probe < test_samples ? probe : test_samples;
 }
 
-/* Passes that the row may still take. The run's allowance becomes due as the run goes on, the
- * second half of it in advance, because early evidence saves most. */
+/* The forward's part above the first F layers, of 1. */
+static double above(const struct freeze *freeze, int frozen)
+{
+    const struct model *model = freeze->keeps;
+    double all = 0, part = 0;
+    if (!model)
+        return 1;
+    for (int i = 0, first = model_frozen_items(model, frozen); i < model->num_items; i++) {
+        all += (double)model->items[i].fwd_flops;
+        part += i >= first ? (double)model->items[i].fwd_flops : 0;
+    }
+    return all > 0 ? part / all : 1;
+}
+
+static const struct freeze_evidence *last_of(const struct freeze_history *history)
+{
+    return history->num_rows > 0 ? &history->rows[history->num_rows - 1] : NULL;
+}
+
+static int largest_of(const struct freeze_evidence *row)
+{
+    return row->num_candidates > 0 ? row->candidates[row->num_candidates - 1].frozen : -1;
+}
+
+/* L(n,n), from the first layer on where no forward has kept the output of the frozen prefix. In the
+ * first row L(o,o); in later ones that is the row before's L(n,n). */
+static double ends_passes(const struct freeze *freeze, const struct freeze_history *history,
+                          const struct freeze_evidence *row)
+{
+    const struct freeze_evidence *last = last_of(history);
+    const double rest = above(freeze, row->num_frozen);
+    const bool seen = last && (last->num_frozen == row->num_frozen ||
+                               freeze_evidence_find(last, row->num_frozen));
+    return (seen ? rest : 1) + (last ? 0 : rest);
+}
+
+double freeze_safe_candidate_passes(const struct freeze *freeze,
+                                    const struct freeze_history *history,
+                                    const struct freeze_evidence *row, int frozen)
+{
+    const struct freeze_evidence *last = last_of(history);
+    const double rest = above(freeze, row->num_frozen), up = above(freeze, frozen);
+    if (largest_of(row) > frozen)
+        return 2 * rest; /* nothing was kept there */
+    const bool lagged =
+        !last || (last->num_frozen == row->num_frozen && largest_of(last) == frozen);
+    return up + (lagged ? up : rest);
+}
+
+double freeze_safe_row_passes(const struct freeze *freeze, const struct freeze_history *history,
+                              const struct freeze_evidence *row)
+{
+    double passes = ends_passes(freeze, history, row);
+    for (int c = 0; c < row->num_candidates; c++)
+        passes += freeze_safe_candidate_passes(freeze, history, row, row->candidates[c].frozen);
+    return passes;
+}
+
+/* The time a sample with F layers frozen, against the row's. */
+static double faster_by(const struct freeze *freeze, const struct freeze_evidence *row, int frozen)
+{
+    const double saved = saving(freeze, row, frozen);
+    return saved < 1 ? 1 - saved : 1;
+}
+
+/* Passes that the run may take until this row, in all. Half of what a static run may take is there
+ * in advance, because early evidence saves most. Beyond that the allowance is the share of the time
+ * that the steps so far have taken, and half of what those that are left will take with this F. */
+static double passes_due(const struct freeze *freeze, const struct freeze_history *history,
+                         const struct freeze_evidence *row)
+{
+    const double all = (double)row->step + row->steps_left;
+    double time = 0, speed = 1, speed_before = 1; /* of a static run: time of all is 1 */
+    int64_t from = 0;
+    if (all <= 0)
+        return freeze->passes;
+    for (int64_t i = 0; i < history->num_rows && history->rows[i].step < row->step; i++) {
+        const struct freeze_evidence *one = &history->rows[i];
+        const bool last = i + 1 == history->num_rows || one[1].step >= row->step;
+        const int then = last ? row->num_frozen : one[1].num_frozen;
+        time += speed * (double)(one->step - from) / all;
+        from = one->step;
+        if (then > one->num_frozen) {
+            speed_before = speed;
+            speed *= faster_by(freeze, one, then);
+        } else if (then < one->num_frozen) {
+            speed = speed_before;
+        }
+    }
+    time += speed * ((double)(row->step - from) + 0.5 * row->steps_left) / all;
+    return freeze->passes * (time > 0.5 ? time : 0.5);
+}
+
+/* Passes that the row may take beyond its own. */
 static double passes_left(const struct freeze *freeze, const struct freeze_history *history,
                           const struct freeze_evidence *row)
 {
-    const double all = (double)row->step + row->steps_left;
-    const double done = all > 0 ? (double)row->step / all : 1;
     double used = 0;
     for (int64_t i = 0; i < history->num_rows; i++)
         used += history->rows[i].passes;
-    return freeze->passes * (0.5 + 0.5 * done) - used - row->passes;
-}
-
-int freeze_safe_row_passes(const struct freeze_history *history, int num_candidates)
-{
-    return (history->num_rows > 0 ? 1 : 2) + 2 * num_candidates;
+    return passes_due(freeze, history, row) - used - row->passes;
 }
 
 static double ratio(double part, double whole)
@@ -62,23 +177,6 @@ static double ratio(double part, double whole)
 static double larger(double a, double b)
 {
     return a > b ? a : b;
-}
-
-/* ---- what a freeze saves ---- */
-
-/* Share of the predicted time a sample. Without a prediction each layer saves the same. */
-static double saving(const struct freeze *freeze, const struct freeze_evidence *row, int frozen)
-{
-    const double now = row->sample_ns ? row->sample_ns[row->num_frozen] : 0;
-    const double then = row->sample_ns ? row->sample_ns[frozen] : 0;
-    if (!row->sample_ns)
-        return (double)(frozen - row->num_frozen) / (1.5 * freeze->num_layers);
-    return now > 0 && then > 0 ? 1 - then / now : 0;
-}
-
-static bool pays(const struct freeze *freeze, const struct freeze_evidence *row, int frozen)
-{
-    return row->steps_left > 0 && saving(freeze, row, frozen) >= LEAST_SAVING;
 }
 
 /* ---- what to measure ---- */
@@ -125,18 +223,20 @@ bool freeze_safe_due(const struct freeze *freeze, const struct freeze_history *h
                      const struct freeze_evidence *row)
 {
     const struct freeze_safe *safe = &freeze->safe;
-    const int ends = freeze_safe_row_passes(history, 0);
-    const double left = passes_left(freeze, history, row);
+    const double left =
+        passes_left(freeze, history, row) - ends_passes(freeze, history, row) + row->passes;
     const int64_t last = history->num_rows > 0 ? history->rows[history->num_rows - 1].turn : -1;
     if (freeze->spec->max_loss <= 0 || row->steps_left <= 0 || row->turn + 1 < freeze->spec->warmup)
         return false;
     if (safe->hold > 0)
         return false;
     if (safe->pending)
-        return left >= ends;
+        return left >= 0;
     if (row->turn - last <= rows_to_skip(freeze, history))
         return false;
-    return freeze->num_frozen < freeze->num_layers - freeze->spec->min_active && left >= ends + 2;
+    const int first = freeze_cap(freeze);
+    return freeze->num_frozen < freeze->num_layers - freeze->spec->min_active &&
+           left >= freeze_safe_candidate_passes(freeze, history, row, first);
 }
 
 int freeze_safe_ask(const struct freeze *freeze, const struct freeze_history *history,
@@ -144,20 +244,25 @@ int freeze_safe_ask(const struct freeze *freeze, const struct freeze_history *hi
 {
     const int now = row->num_frozen;
     int next = freeze_cap(freeze);
-    if (freeze->safe.hold > 0 || row->num_candidates >= MOST_CANDIDATES ||
-        passes_left(freeze, history, row) < 2)
+    if (freeze->safe.hold > 0 || row->num_candidates >= MOST_CANDIDATES)
         return -1;
     if (row->num_candidates > 0) {
         const struct freeze_candidate *smallest = &row->candidates[0];
         const struct freeze_weight weight = freeze_cost_weigh(history, row, smallest);
-        const double least = bound(freeze, &weight), budget = freeze->spec->max_loss;
-        if (least <= budget || least > FAR * budget) /* half as many layers would hardly do */
+        const double most = bound(freeze, &weight), budget = freeze->spec->max_loss;
+        const double least = most - 2 * ONE_SIDED * weight.se;
+        if (least <= budget) /* it fits, or another window will tell more than a smaller prefix */
+            return -1;
+        if (most > FAR * budget) /* half as many layers would hardly do */
             return -1;
         next = now + (smallest->frozen - now) / 2;
     }
     while (next > now && !pays(freeze, row, next))
         next--;
-    return next > now ? next : -1;
+    if (next <= now || passes_left(freeze, history, row) <
+                           freeze_safe_candidate_passes(freeze, history, row, next))
+        return -1;
+    return next;
 }
 
 /* ---- decisions ---- */

@@ -49,9 +49,10 @@ struct freeze_safe {
 /* Samples of the probe: freeze.probe, or with 0 so many that the evidence of a run of run_samples
  * training samples costs little; at most test_samples, if that is known (> 0). */
 int64_t freeze_safe_probe(int64_t wanted, int64_t run_samples, int64_t test_samples);
-/* Forward passes over a probe of so many samples that a run may take: 2 % of the time of its steps,
- * where a step takes three forwards of its samples. A job that names freeze.probe (wanted > 0) gets
- * RUN_PASSES at least, and may so spend more. */
+/* Forward passes over a probe of so many samples that a run without freezing may take: 2 % of the
+ * time of its steps, where a step takes three forwards of its samples. Half of them are there in
+ * advance; the others become due with the time that the run's own steps take. A job that names
+ * freeze.probe (wanted > 0) gets RUN_PASSES at least, and may so spend more. */
 double freeze_safe_passes(int64_t wanted, int64_t run_samples, int64_t probe);
 
 /* Whether the window that ends now is to be measured. row has what is known before that: turn, step,
@@ -59,12 +60,18 @@ double freeze_safe_passes(int64_t wanted, int64_t run_samples, int64_t probe);
 bool freeze_safe_due(const struct freeze *freeze, const struct freeze_history *history,
                      const struct freeze_evidence *row);
 
-/* Passes of a row with so many candidates: L(n,n), two a candidate, and L(o,o) in the first row; in
- * later ones that is the row before's L(n,n). What a restart costs beyond that is not counted, so
- * that the run decides as without one. */
-int freeze_safe_row_passes(const struct freeze_history *history, int num_candidates);
+/* Passes of a row with the candidates that it has. Forwards begin behind the frozen prefix, and
+ * those of the largest candidate behind that one, where earlier forwards have kept the input. A part of
+ * the layers is a part of a pass, by their floating-point operations. What a restart costs beyond
+ * that is not counted, so that the run decides as without one. */
+double freeze_safe_row_passes(const struct freeze *freeze, const struct freeze_history *history,
+                              const struct freeze_evidence *row);
+/* What measuring this prefix too adds to that, the first one of a row or a smaller one. */
+double freeze_safe_candidate_passes(const struct freeze *freeze,
+                                    const struct freeze_history *history,
+                                    const struct freeze_evidence *row, int frozen);
 
-/* The next prefix to measure for the row, or -1: enough. row has everything but further candidates. */
+/* The next prefix to measure for the row, or -1: enough. row has all but further candidates. */
 int freeze_safe_ask(const struct freeze *freeze, const struct freeze_history *history,
                     const struct freeze_evidence *row);
 

@@ -289,6 +289,8 @@ enum status job_check(const struct job *job, struct err *err)
     return OK;
 }
 
+#define PROBE_KEPT_BYTES ((int64_t)256 << 20)
+
 int64_t job_run_samples(const struct job *job, int64_t num_samples)
 {
     int64_t all, steps;
@@ -304,6 +306,16 @@ double job_probe_passes(const struct job *job, int64_t num_samples, int64_t num_
 {
     const int64_t run = job_run_samples(job, num_samples), wanted = job->freeze.probe;
     return freeze_safe_passes(wanted, run, freeze_safe_probe(wanted, run, num_test));
+}
+
+const struct model *job_probe_keeps(const struct job *job, int64_t num_samples, int64_t num_test)
+{
+    const int64_t run = job_run_samples(job, num_samples);
+    const int64_t probe = freeze_safe_probe(job->freeze.probe, run, num_test);
+    int64_t most = 1;
+    for (int i = 0; i + 1 < job->model.num_items; i++)
+        most = job->model.items[i].act_bytes > most ? job->model.items[i].act_bytes : most;
+    return job->model.num_skips == 0 && probe <= PROBE_KEPT_BYTES / most ? &job->model : NULL;
 }
 
 int64_t job_views(const struct job *job)

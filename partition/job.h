@@ -150,6 +150,10 @@ int64_t job_run_samples(const struct job *job, int64_t num_samples);
  * (partition/freeze_safe.h). */
 double job_probe_passes(const struct job *job, int64_t num_samples, int64_t num_test);
 
+/* The model, if forwards over the probe of such a run keep inputs of layers (exec/run/probe.h): it
+ * has no skip edges, and one input of all samples of the probe takes 256 MiB at most. Else NULL. */
+const struct model *job_probe_keeps(const struct job *job, int64_t num_samples, int64_t num_test);
+
 /* Number of views of a training sample. 1: every epoch sees the sample unchanged. With augmentation
  * or masks it is cache.views = n, and epoch e sees view e mod n. 0: each epoch sees a new view, so
  * no activation can be reused in a later epoch. */

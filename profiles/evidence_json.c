@@ -49,7 +49,7 @@ void evidence_to_json(struct json *root, const struct model *model,
         json_add_double(one, "fall_se", row->fall_se);
         json_add_double(one, "accuracy", row->accuracy);
         json_add_int(one, "num_probe", row->num_probe);
-        json_add_int(one, "passes", row->passes);
+        json_add_double(one, "passes", row->passes);
         list = json_add_array(one, "candidates");
         for (int c = 0; c < row->num_candidates; c++) {
             struct json *candidate = json_add_object(list, NULL);
@@ -214,7 +214,7 @@ static enum status read_numbers(const struct json *one, const char *where,
 static enum status read_row(const struct json *one, const char *where, int num_layers,
                             int64_t steps_before, struct freeze_evidence *row, struct err *err)
 {
-    int64_t frozen = 0, passes = 0;
+    int64_t frozen = 0;
     enum status rc = whole(one, where, "turn", INT_MAX - 1, &row->turn, err);
     if (rc == OK)
         rc = whole(one, where, "step", INT64_MAX, &row->step, err);
@@ -223,9 +223,8 @@ static enum status read_row(const struct json *one, const char *where, int num_l
     if (rc == OK)
         rc = whole(one, where, "num_probe", INT64_MAX, &row->num_probe, err);
     if (rc == OK && json_get(one, "passes"))
-        rc = whole(one, where, "passes", INT_MAX, &passes, err);
+        rc = number(one, where, "passes", 0, &row->passes, err);
     row->num_frozen = (int)frozen;
-    row->passes = (int)passes;
     if (rc == OK)
         rc = read_numbers(one, where, row, err);
     if (rc == OK)

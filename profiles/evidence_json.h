@@ -3,7 +3,7 @@
  *
  *     {"schema": 1, "model": {"name": "vit-tiny", "layers": 12, "items": 27, "params": 5526346},
  *      "turns": [{"turn": 0, "step": 40, "frozen": 0, "rate_window": 0.2, "rate_left": 1.1,
- *        "steps_window": 40, "steps_left": 360, "passes": 3,
+ *        "steps_window": 40, "steps_left": 360, "passes": 2.96,
  *        "loss": 1.93, "loss_before": 2.31, "fall_se": 0.02, "accuracy": 0.31, "num_probe": 64,
  *        "candidates": [{"frozen": 4, "share": 0.11, "share_se": 0.01}],
  *        "plasticity": [...], "norms": [...], "sample_ns": [...],

@@ -525,6 +525,7 @@ static enum status open_runner(struct runner *run, struct err *err)
     rc = freeze_init(&run->freeze, &job->freeze, job->model.num_layers, err);
     run->replay.recorded = &job->evidence;
     run->freeze.passes = job_probe_passes(job, run->num_samples, run->num_test);
+    run->freeze.keeps = job_probe_keeps(job, run->num_samples, run->num_test);
     if (rc == OK)
         rc = cache_levels_init(&run->cache, job->model.num_layers, views > 0 ? views : 1,
                                room ? *room : cache_job_room(job, run->num_samples),

@@ -44,6 +44,23 @@ verify "the probe's losses are that of the evaluation, and those of the window b
 expect "a probe larger than the test set" 2 "freeze.probe of 51 samples exceeds the 50 test samples" \
     "$elapse" train "$tmp/vit.json" --out "$tmp/bad" "${record[@]}" --set freeze.probe=51
 
+# The largest prefix is measured by forwards that begin behind it, with inputs that earlier ones have
+# kept, those of record by whole forwards, but for one layer.
+shares() { tr -d ' \n\t' <"$tmp/$1/evidence.json" | grep -o '"frozen":2,"share":[^}]*' | head -2; }
+kept() { [ "$(shares "$1" | wc -l)" = 2 ] && [ "$(shares "$1")" = "$(shares "$2")" ] || { shares "$1"; shares "$2"; false; }; }
+look=(--set train.epochs=3 --set freeze.probe=16 "${adamw[@]}")
+like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 12, "hidden": 32, "heads": 2, "mlp": 64, "layers": 4, "vocab": 96' \
+    '"kind": "synthetic", "train_samples": 64, "test_samples": 16'
+looks_at() { # JOB BUDGET: one that neither fits nor is far, so that the second turn is measured too
+    train $1 $1-whole -n 1 --set freeze.policy=none --set freeze.record=true "${look[@]}"
+    for n in 1 2; do
+        train $1 $1-kept-$n -n $n --set freeze.policy=safe --set freeze.max_loss=$2 "${look[@]}"
+        verify "$1: kept inputs give the evidence of whole forwards at K = $n" kept $1-whole $1-kept-$n
+    done
+}
+looks_at vit 0.01
+looks_at gpt 2 # a tied table, which the head reads too
+
 # Layers that freeze with the next turn train with a falling rate.
 anneal=("${down[@]}" --set freeze.anneal=true)
 train vit anneal-1 -n 1 "${anneal[@]}"
@@ -112,8 +129,6 @@ goes_on undo-cut 1 --override --set 'elastic.stages=[1]' --steps 9
 verify "and across a restart between the freeze and its undo" same_run undo-1 undo-cut
 
 # A tied table, whose copy in the head anneals, freezes and thaws with the embedding.
-like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 12, "hidden": 32, "heads": 2, "mlp": 64, "layers": 4, "vocab": 96' \
-    '"kind": "synthetic", "train_samples": 64, "test_samples": 16'
 for n in 1 2; do
     train gpt gpt-$n -n $n --set cache.policy=on "${anneal[@]}"
 done

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "partition/freeze_replay.h"
+#include "partition/model.h"
 #include "partition/turn.h"
 
 enum { LAYERS = 8, STEPS = 10, TURNS = 10 };
@@ -188,6 +189,26 @@ static void cost__is_what_a_slower_run_lacks(void **state)
     end(&run);
 }
 
+/* Of the first window the layers above 4 brought 0.04. In the second, with 4 frozen, they bring as
+ * much more slowly as a rate of 1/t has it, though the whole fall shrinks faster. */
+static void cost__knows_the_law_behind_a_freeze(void **state)
+{
+    struct run run;
+    (void)state;
+    begin(&run, 1000);
+    struct freeze_evidence first = row_at(&run, 0, 0.1);
+    add(&first, 4, 0.06, 1e-9);
+    decide(&run, &first);
+    assert_int_equal(run.frozen, 4);
+    const double spent = run.freeze.verdict.cost, fall = 0.04 * log(2);
+    struct freeze_evidence row = row_at(&run, 1, fall);
+    row.fall_se = 1e-9;
+    add(&row, 6, fall / 4, 1e-9);
+    decide(&run, &row);
+    near(run.freeze.verdict.cost - spent, 50 * fall * log(100 / (20 + 0.75 * 80)) / log(2));
+    end(&run);
+}
+
 /* From 0.1 to 0.5 on a fall of 0.5 nats: 80 points a nat, less what noise of the samples explains. */
 static void cost__counts_a_rise_of_the_accuracy_beyond_noise(void **state)
 {
@@ -269,12 +290,12 @@ static void decision__spends_the_budget_once(void **state)
     add(&row, 4, 0.0024, 1e-8); /* 5 windows, 50 points a nat: 0.6 points */
     decide(&run, &row);
     assert_int_equal(run.frozen, 4);
-    row = row_at(&run, 5, 0.5);
+    row = row_at(&run, 5, 0.4976);
     add(&row, 6, 0.0024, 1e-8); /* 0.48 points */
     decide(&run, &row);
     assert_int_equal(run.frozen, 4);
     assert_non_null(strstr(run.reason, "stay at 4"));
-    row = row_at(&run, 6, 0.5);
+    row = row_at(&run, 6, 0.4976);
     add(&row, 6, 0.0024, 1e-8); /* 0.36 points */
     decide(&run, &row);
     assert_int_equal(run.frozen, 6);
@@ -367,7 +388,7 @@ static void undo__is_followed_by_two_turns_without_a_freeze(void **state)
     end(&run);
 }
 
-static void ask__halves_until_one_fits_or_is_far_from_it(void **state)
+static void ask__halves_what_surely_does_not_fit_and_is_near(void **state)
 {
     struct run run;
     (void)state;
@@ -387,6 +408,8 @@ static void ask__halves_until_one_fits_or_is_far_from_it(void **state)
         freeze_evidence_clear(&row);
     }
     row = row_at(&run, 4, 0.5);
+    add(&row, 4, 0.005, 0.005); /* 1.25 points and as much noise */
+    assert_int_equal(freeze_safe_ask(&run.freeze, &run.history, &row), -1);
     freeze_evidence_clear(&row);
     end(&run);
 }
@@ -419,9 +442,9 @@ static void random_runs__keep_the_promises_of_the_interface(void **state)
             row.fall_se = 0.003;
             for (; frozen > 0; frozen = freeze_safe_ask(&run.freeze, &run.history, &row)) {
                 add(&row, frozen, 0.004 * (random01(&seed) - 0.6), 0.001 * random01(&seed));
-                row.passes = freeze_safe_row_passes(&run.history, row.num_candidates);
+                row.passes = freeze_safe_row_passes(&run.freeze, &run.history, &row);
             }
-            row.passes = freeze_safe_row_passes(&run.history, row.num_candidates);
+            row.passes = freeze_safe_row_passes(&run.freeze, &run.history, &row);
             freeze_bounds(&run.freeze, turn + 1, &least, &most);
             const int before = run.frozen;
             if (due) {
@@ -439,7 +462,7 @@ static void random_runs__keep_the_promises_of_the_interface(void **state)
             undone_ever += run.frozen < before;
             freeze_evidence_clear(&row);
         }
-        int passes = 0;
+        double passes = 0;
         for (int64_t i = 0; i < run.history.num_rows; i++)
             passes += run.history.rows[i].passes;
         assert_true(passes <= run.freeze.passes);
@@ -459,14 +482,72 @@ static void random_runs__keep_the_promises_of_the_interface(void **state)
 static void probe__is_as_large_as_its_cost_allows(void **state)
 {
     (void)state;
-    assert_int_equal(freeze_safe_probe(0, 25600, 10000), 128);
-    assert_int_equal(freeze_safe_probe(0, 25600, 100), 100);
+    assert_int_equal(freeze_safe_probe(0, 25600, 10000), 96);
+    assert_int_equal(freeze_safe_probe(0, 25600, 90), 90);
     assert_int_equal(freeze_safe_probe(0, 500000, 10000), 1024);
     assert_int_equal(freeze_safe_probe(0, 100, 10000), 32);
     assert_int_equal(freeze_safe_probe(77, 100, 10000), 77);
     near(freeze_safe_passes(0, 25600, 128), 12); /* 12 * 128 = 2 % of 3 * 25600 */
-    near(freeze_safe_passes(512, 25600, 512), 12);
+    near(freeze_safe_passes(512, 25600, 512), 16);
     near(freeze_safe_passes(0, 25600, 512), 3);
+}
+
+/* Eight equal layers behind an embedding that takes no time. */
+static void passes__count_the_layers_that_run(void **state)
+{
+    struct item items[LAYERS + 1] = {{.layer = -1}};
+    const struct model model = {.items = items, .num_items = LAYERS + 1, .num_layers = LAYERS};
+    struct run run;
+    (void)state;
+    for (int l = 0; l < LAYERS; l++)
+        items[l + 1] = (struct item){.layer = l, .fwd_flops = 100};
+    begin(&run, 1);
+    run.freeze.keeps = &model;
+    struct freeze_evidence row = row_at(&run, 4, 0.5);
+    near(freeze_safe_candidate_passes(&run.freeze, &run.history, &row, 4), 1); /* 2 * 1/2 */
+    add(&row, 4, 0.01, 1e-8);
+    near(freeze_safe_row_passes(&run.freeze, &run.history, &row), 3);
+    decide(&run, &row);
+    assert_int_equal(run.frozen, 0);
+    row = row_at(&run, 5, 0.5); /* L(o,o) and the lagged prefix are known */
+    near(freeze_safe_row_passes(&run.freeze, &run.history, &row), 1);
+    add(&row, 4, 0, 1e-8);
+    near(freeze_safe_row_passes(&run.freeze, &run.history, &row), 2);
+    near(freeze_safe_candidate_passes(&run.freeze, &run.history, &row, 2), 2);
+    decide(&run, &row);
+    assert_int_equal(run.frozen, 4);
+    row = row_at(&run, 6, 0.5); /* behind 4 the input was kept, behind 6 that of today */
+    near(freeze_safe_row_passes(&run.freeze, &run.history, &row), 0.5);
+    near(freeze_safe_candidate_passes(&run.freeze, &run.history, &row, 6), 0.25 + 0.5);
+    freeze_evidence_clear(&row);
+    end(&run);
+}
+
+/* Half of the allowance is there in advance, the other half with the time of the steps: none comes
+ * where frozen layers leave nearly no time. */
+static void passes__become_due_with_the_time_of_the_run(void **state)
+{
+    (void)state;
+    for (int idle = 0; idle < 2; idle++) {
+        struct run run;
+        begin(&run, 1);
+        run.freeze.passes = 12;
+        struct freeze_evidence row = row_at(&run, 4, 0.5);
+        row.sample_ns = calloc(LAYERS + 1, sizeof *row.sample_ns);
+        row.sample_ns[0] = 100, row.sample_ns[4] = idle ? 1 : 90;
+        row.passes = 6;
+        add(&row, 4, 0, 1e-8);
+        decide(&run, &row);
+        assert_int_equal(run.frozen, 4);
+        for (int turn = 5; turn < 9; turn++) {
+            /* 12 * (0.5 + 0.9 * (0.1 * (turn - 4) + 0.05 * (9 - turn))) are due, 6 are spent */
+            struct freeze_evidence next = row_at(&run, turn, 0.5);
+            run.freeze.safe.pending = false;
+            assert_int_equal(freeze_safe_due(&run.freeze, &run.history, &next),
+                             !idle && 12 * 0.9 * 0.05 * (turn + 1) >= 3);
+        }
+        end(&run);
+    }
 }
 
 /* A recorded run that measured prefixes 2, 4 and 8 in every turn. */
@@ -563,6 +644,7 @@ int main(void)
         cmocka_unit_test(cost__is_per_cent_of_the_loss_without_an_accuracy),
         cmocka_unit_test(cost__follows_the_law_of_the_falls),
         cmocka_unit_test(cost__is_what_a_slower_run_lacks),
+        cmocka_unit_test(cost__knows_the_law_behind_a_freeze),
         cmocka_unit_test(cost__counts_a_rise_of_the_accuracy_beyond_noise),
         cmocka_unit_test(cost__weighs_a_noisy_share_against_the_whole_fall),
         cmocka_unit_test(cost__pools_rows),
@@ -571,12 +653,14 @@ int main(void)
         cmocka_unit_test(decision__takes_what_saves_most_of_what_fits),
         cmocka_unit_test(undo__comes_when_the_rest_brings_too_little),
         cmocka_unit_test(undo__is_followed_by_two_turns_without_a_freeze),
-        cmocka_unit_test(ask__halves_until_one_fits_or_is_far_from_it),
+        cmocka_unit_test(ask__halves_what_surely_does_not_fit_and_is_near),
         cmocka_unit_test(random_runs__keep_the_promises_of_the_interface),
         cmocka_unit_test(replay__interpolates_and_leaves_out_what_is_frozen),
         cmocka_unit_test(replay__adds_turns_up_to_the_window_that_is_wanted),
         cmocka_unit_test(replay__freezes_further_by_what_a_static_run_has_shown),
         cmocka_unit_test(probe__is_as_large_as_its_cost_allows),
+        cmocka_unit_test(passes__count_the_layers_that_run),
+        cmocka_unit_test(passes__become_due_with_the_time_of_the_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,6 +143,8 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
     enum status rc = freeze_init(&elastic->freeze, &job->freeze, job->model.num_layers, err);
     elastic->freeze.passes = job_probe_passes(job, t->dataset.num_samples[SPLIT_TRAIN],
                                               t->dataset.num_samples[SPLIT_TEST]);
+    elastic->freeze.keeps = job_probe_keeps(job, t->dataset.num_samples[SPLIT_TRAIN],
+                                            t->dataset.num_samples[SPLIT_TEST]);
     elastic->norms.sumsq = calloc((size_t)job->model.num_layers + 1, sizeof(double));
     if (rc == OK && !elastic->norms.sumsq)
         rc = err_nomem(err);

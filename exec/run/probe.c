@@ -1,5 +1,5 @@
 /* exec/run/probe.c - the passes over the probe, and the row of evidence made of them. Read
- * probe_end() first, then measure_candidate() and measure(). */
+ * probe_end() first, then measure_ends(), measure_candidate() and measure(). */
 #include "exec/run/probe.h"
 
 #include <math.h>
@@ -8,15 +8,10 @@
 #include <string.h>
 
 #include "exec/run/learning_rate.h"
+#include "exec/run/probe_pass.h"
 #include "profiles/evidence_json.h"
 
 enum { DEFAULT_SAMPLES = 256, LEAST_BLOCKS = 8 };
-
-/* The blocks of one pass. */
-struct blocks {
-    struct loss_sums *sums; /* owned */
-    int num;
-};
 
 /* --- the run ---------------------------------------------------------------------------------- */
 
@@ -42,30 +37,33 @@ enum status probe_open(struct trainer *t, struct err *err)
     return OK;
 }
 
+static void boundary_move(struct boundary *from, struct boundary *to)
+{
+    boundary_clear(to);
+    *to = *from;
+    *from = (struct boundary){0};
+}
+
+static void drop_kept(struct probe *probe)
+{
+    boundary_clear(&probe->frozen);
+    boundary_clear(&probe->upper);
+    boundary_clear(&probe->lagged);
+    boundary_clear(&probe->smaller);
+}
+
 void probe_clear(struct probe *probe)
 {
     free(probe->base);
+    drop_kept(probe);
     freeze_history_clear(&probe->history);
     *probe = (struct probe){0};
-}
-
-static void each_stage(struct trainer *t, void (*visit)(struct stage *stage, const int *range),
-                       const int *range)
-{
-    for (int s = 0; t->layout.stages && s <= t->layout.plan.plan.num_stages; s++)
-        if (t->layout.stages[s])
-            visit(t->layout.stages[s], range);
 }
 
 static void take(struct stage *stage, const int *range)
 {
     (void)range;
     stage_lag_take(stage);
-}
-
-static void swap(struct stage *stage, const int *range)
-{
-    stage_lag_swap(stage, range[0], range[1]);
 }
 
 void probe_begin(struct trainer *t)
@@ -75,13 +73,17 @@ void probe_begin(struct trainer *t)
         return;
     probe->open = true;
     probe->rate = probe->steps = 0;
-    each_stage(t, take, NULL);
+    probe_each_stage(t, take, NULL);
 }
 
 void probe_cut(struct probe *probe)
 {
-    if (probe->open) /* else the base is of the present weights */
+    if (probe->open) {
         probe->num_base = 0;
+        drop_kept(probe);
+    } else { /* base and upper boundary are of the present weights, with which layers freeze now */
+        boundary_move(&probe->upper, &probe->frozen);
+    }
     probe->open = false;
 }
 
@@ -106,97 +108,9 @@ static void look_ahead(const struct trainer *t, struct freeze_evidence *row)
     row->steps_left = (double)left * (double)now / (double)first;
 }
 
-/* --- passes ----------------------------------------------------------------------------------- */
-
-static enum status append(struct blocks *blocks, const struct runtime *runtime, struct err *err)
-{
-    const int most = runtime_num_blocks(runtime);
-    struct loss_sums *grown =
-        realloc(blocks->sums, ((size_t)blocks->num + (size_t)most) * sizeof *grown);
-    if (!grown)
-        return err_nomem(err);
-    blocks->sums = grown;
-    for (int i = 0; i < most; i++) {
-        const struct loss_sums one = runtime_block(runtime, i);
-        if (one.count > 0)
-            grown[blocks->num++] = one;
-    }
-    return OK;
-}
-
-/* Run the probe with the weights of items [first, end) lagged. */
-static enum status measure(struct trainer *t, struct loader *loader, const struct sampler *sampler,
-                           const int range[2], struct blocks *blocks, struct err *err)
-{
-    const int64_t steps = sampler_steps_per_epoch(sampler);
-    enum status rc = OK;
-    each_stage(t, swap, range);
-    for (int64_t s = 0; rc == OK && s < steps; s++) {
-        const struct batch *batch;
-        struct loss_sums sums;
-        rc = loader_get(loader, 0, s, &batch, err);
-        if (rc == OK)
-            rc = runtime_eval(t->layout.runtime, batch, &sums, err);
-        if (rc == OK)
-            rc = append(blocks, t->layout.runtime, err);
-        if (rc == OK)
-            runtime_keep_prefix(t->layout.runtime, steps == 1);
-    }
-    each_stage(t, swap, range);
-    t->probe.passes++;
-    return rc;
-}
-
-static double mean(const struct blocks *blocks)
-{
-    double loss = 0, count = 0;
-    for (int i = 0; i < blocks->num; i++) {
-        loss += blocks->sums[i].loss;
-        count += (double)blocks->sums[i].count;
-    }
-    return count > 0 ? loss / count : 0;
-}
-
-/* Sum over the passes of weight[k] * loss, in block b. */
-static double block_loss(const struct blocks *const *passes, const double *weight, int num_passes,
-                         int b)
-{
-    double loss = 0;
-    for (int k = 0; k < num_passes; k++)
-        loss += weight[k] * passes[k]->sums[b].loss;
-    return loss;
-}
-
-/* Mean of weight[k] * loss over the passes, and its standard error over the blocks: that of a ratio
- * of sums. With one block nothing is known, so the error is as large as the value. */
-static void combine(const struct blocks *const *passes, const double *weight, int num_passes,
-                    double *value, double *se)
-{
-    const struct blocks *any = passes[0];
-    double sum = 0, count = 0, squares = 0;
-    for (int b = 0; b < any->num; b++) {
-        sum += block_loss(passes, weight, num_passes, b);
-        count += (double)any->sums[b].count;
-    }
-    *value = count > 0 ? sum / count : 0;
-    for (int b = 0; b < any->num; b++) {
-        const double rest =
-            block_loss(passes, weight, num_passes, b) - *value * (double)any->sums[b].count;
-        squares += rest * rest;
-    }
-    *se = any->num > 1 && count > 0 ? sqrt(squares * any->num / (any->num - 1)) / count
-                                    : fabs(*value);
-}
-
 /* --- a row ------------------------------------------------------------------------------------ */
 
-struct window {
-    struct loader *loader;
-    struct sampler sampler;
-    struct blocks now, before; /* L(n,n), L(o,o) */
-};
-
-static bool same_blocks(const struct blocks *blocks, const struct loss_sums *base, int num)
+static bool same_blocks(const struct probe_blocks *blocks, const struct loss_sums *base, int num)
 {
     bool same = blocks->num == num;
     for (int i = 0; same && i < num; i++)
@@ -206,7 +120,7 @@ static bool same_blocks(const struct blocks *blocks, const struct loss_sums *bas
 
 /* Whether the last window's end was measured, in blocks like those of `now`. Every rank of the plan
  * gets rank 0's answer and its base, because a rank that had no stage has an old base or none. */
-static enum status share_base(struct trainer *t, const struct blocks *now, bool *known,
+static enum status share_base(struct trainer *t, const struct probe_blocks *now, bool *known,
                               struct err *err)
 {
     const struct comm_group *active = t->layout.place.active;
@@ -226,23 +140,85 @@ static enum status share_base(struct trainer *t, const struct blocks *now, bool 
     return comm_bcast(active, probe->base, (int64_t)bytes, 0, err);
 }
 
-/* L(n,n), and L(o,o): the last turn's end, or a pass with all weights lagged where that was not
- * measured, or in other blocks. */
-static enum status measure_ends(struct trainer *t, struct window *window, struct err *err)
+/* Make room to keep the input of an item; item 0: none. */
+static enum status keep_at(struct trainer *t, const struct probe_window *window, int item,
+                           struct boundary *boundary, struct err *err)
 {
-    const int none[2] = {0, 0}, all[2] = {0, t->job->model.num_items};
+    boundary_clear(boundary);
+    return t->elastic.freeze.keeps && item > 0
+               ? boundary_make(t->layout.runtime, item, sampler_steps_per_epoch(&window->sampler),
+                               boundary, err)
+               : OK;
+}
+
+/* Whether all ranks of the plan have kept what the frozen prefix puts out. */
+static enum status has_frozen(struct trainer *t, const struct probe_window *window, int item,
+                              bool *has, struct err *err)
+{
+    const int64_t batches = sampler_steps_per_epoch(&window->sampler);
+    struct probe *probe = &t->probe;
+    int64_t lacks[2] = {!boundary_fits(t->layout.runtime, item, batches, &probe->frozen),
+                        !boundary_fits(t->layout.runtime, item, batches, &probe->smaller)};
+    enum status rc = comm_max_i64(t->layout.place.active, lacks, 2, err);
+    *has = lacks[0] == 0 || lacks[1] == 0;
+    if (lacks[0] != 0 && lacks[1] == 0)
+        boundary_move(&probe->smaller, &probe->frozen);
+    boundary_clear(&probe->smaller);
+    return rc;
+}
+
+/* L(n,n). The last row's upper boundary becomes the lagged one if this row's is the same. */
+static enum status measure_now(struct trainer *t, struct probe_window *window, int cut,
+                               struct err *err)
+{
+    const int frozen = model_frozen_items(&t->job->model, t->progress.num_frozen_layers);
+    struct probe *probe = &t->probe;
+    struct probe_pass pass = {
+        .part.keep = {NULL, &probe->upper}
+    };
+    bool has = false;
+    if (probe->upper.item == cut)
+        boundary_move(&probe->upper, &probe->lagged);
+    enum status rc = has_frozen(t, window, frozen, &has, err);
+    if (rc == OK && !has)
+        rc = keep_at(t, window, frozen, &probe->frozen, err);
+    if (rc == OK)
+        rc = keep_at(t, window, cut, &probe->upper, err);
+    if (rc != OK)
+        return rc;
+    *(has ? &pass.part.from : &pass.part.keep[0]) = &probe->frozen;
+    return probe_measure(t, window, &pass, &window->now, err);
+}
+
+/* L(o,o) by a pass, where the last turn's end was not measured, or in other blocks. */
+static enum status measure_before(struct trainer *t, struct probe_window *window, int cut,
+                                  struct err *err)
+{
+    struct probe *probe = &t->probe;
+    struct probe_pass pass = {
+        .lagged = {0,                      t->job->model.num_items },
+        .part = {.from = &probe->frozen, .keep = {&probe->lagged}}
+    };
+    enum status rc = keep_at(t, window, cut, &probe->lagged, err);
+    return rc == OK ? probe_measure(t, window, &pass, &window->before, err) : rc;
+}
+
+/* L(n,n) and L(o,o). cut: items of the row's first candidate, 0: there is none. */
+static enum status measure_ends(struct trainer *t, struct probe_window *window, int cut,
+                                struct err *err)
+{
     struct probe *probe = &t->probe;
     bool known = false;
-    enum status rc = measure(t, window->loader, &window->sampler, none, &window->now, err);
+    enum status rc = measure_now(t, window, cut, err);
     if (rc == OK)
         rc = share_base(t, &window->now, &known, err);
     if (rc != OK)
         return rc;
     if (known) {
-        window->before = (struct blocks){probe->base, window->now.num};
+        window->before = (struct probe_blocks){probe->base, window->now.num};
         probe->base = NULL;
     } else {
-        rc = measure(t, window->loader, &window->sampler, all, &window->before, err);
+        rc = measure_before(t, window, cut, err);
     }
     free(probe->base);
     probe->num_base = 0;
@@ -256,21 +232,45 @@ static enum status measure_ends(struct trainer *t, struct window *window, struct
     return rc;
 }
 
-static enum status measure_candidate(struct trainer *t, struct window *window, int frozen,
+/* The boundary to begin at where the items below cut are in order: the kept one there, or the
+ * frozen prefix. */
+static const struct boundary *begin_at(const struct probe *probe, const struct boundary *kept,
+                                       int cut)
+{
+    return kept->item == cut ? kept : &probe->frozen;
+}
+
+static enum status measure_candidate(struct trainer *t, struct probe_window *window, int frozen,
                                      struct freeze_evidence *row, struct err *err)
 {
     const struct model *model = &t->job->model;
+    struct probe *probe = &t->probe;
     const int cut = model_frozen_items(model, frozen);
-    const int below[2] = {0, cut}, above[2] = {cut, model->num_items};
     static const double weight[] = {.5, -.5, .5, -.5};
     struct freeze_candidate candidate = {.frozen = frozen};
-    struct blocks prefix = {0}, rest = {0}; /* L(o,n), L(n,o) */
-    enum status rc = measure(t, window->loader, &window->sampler, below, &prefix, err);
+    struct probe_blocks prefix = {0}, rest = {0}; /* L(o,n), L(n,o) */
+    struct probe_pass lower = {
+        .lagged = {0, cut},
+          .part.from = begin_at(probe, &probe->lagged, cut)
+    };
+    struct probe_pass upper = {
+        .lagged = {cut, model->num_items},
+          .part.from = begin_at(probe, &probe->upper, cut)
+    };
+    if (lower.part.from == &probe->lagged && !stage_shares_table(model))
+        lower.lagged[1] = 0; /* none of these weights is used */
+    enum status rc = OK;
+    if (upper.part.from == &probe->frozen) {
+        rc = keep_at(t, window, cut, &probe->smaller, err);
+        upper.part.keep[0] = &probe->smaller;
+    }
     if (rc == OK)
-        rc = measure(t, window->loader, &window->sampler, above, &rest, err);
+        rc = probe_measure(t, window, &lower, &prefix, err);
+    if (rc == OK)
+        rc = probe_measure(t, window, &upper, &rest, err);
     if (rc == OK) {
-        const struct blocks *passes[] = {&prefix, &window->now, &window->before, &rest};
-        combine(passes, weight, 4, &candidate.share, &candidate.share_se);
+        const struct probe_blocks *passes[] = {&prefix, &window->now, &window->before, &rest};
+        probe_combine(passes, weight, 4, &candidate.share, &candidate.share_se);
         rc = freeze_evidence_add(row, candidate, err);
     }
     free(prefix.sums);
@@ -283,7 +283,7 @@ static enum status next_candidate(struct trainer *t, struct freeze_evidence *row
                                   struct err *err)
 {
     const int next = t->progress.num_frozen_layers + row->num_candidates + 1;
-    row->passes = freeze_safe_row_passes(&t->probe.history, row->num_candidates);
+    row->passes = freeze_safe_row_passes(&t->elastic.freeze, &t->probe.history, row);
     *frozen = next <= t->job->model.num_layers ? next : -1;
     if (!t->job->freeze.record && t->comm->rank == 0)
         *frozen = freeze_safe_ask(&t->elastic.freeze, &t->probe.history, row);
@@ -302,34 +302,40 @@ static enum status window_due(struct trainer *t, const struct freeze_evidence *r
     return rc;
 }
 
-/* Rank 0, policy safe: predict the time a sample by F. A prediction is kept until F changes, so
- * that a run that goes on elsewhere decides as it would have here. A plan that cannot be made
- * leaves 0. */
+/* The predicted time a sample with F layers frozen; 0: there is no plan. */
+static double predict_one(struct trainer *t, int frozen)
+{
+    const struct planning with = trainer_planning(t);
+    struct run_state ask = trainer_ask(t, t->progress.epoch, trainer_turn(t));
+    struct train_plan next = {.cluster = t->layout.plan.cluster, .present = t->layout.plan.present};
+    double sample_ns = 0;
+    ask.num_frozen_layers = frozen;
+    if (train_plan_choose(&with, &ask, &next, NULL) == OK)
+        sample_ns = next.sample_ns;
+    plan_clear(&next.plan); /* the cluster belongs to the present plan */
+    return sample_ns;
+}
+
+/* Rank 0, policy safe: predict the time a sample with F as it is and at its most; the policy
+ * interpolates. What the last row has predicted is kept, so that a run that goes on elsewhere
+ * decides as it would have here. */
 static enum status predict(struct trainer *t, struct freeze_evidence *row, struct err *err)
 {
     const int num_layers = t->job->model.num_layers, now = row->num_frozen;
     const struct freeze_history *history = &t->probe.history;
     const struct freeze_evidence *last =
         history->num_rows > 0 ? &history->rows[history->num_rows - 1] : NULL;
-    const struct planning with = trainer_planning(t);
-    struct run_state ask = trainer_ask(t, t->progress.epoch, trainer_turn(t));
     if (t->job->freeze.policy != FREEZE_SAFE || t->comm->rank != 0)
         return OK;
     row->sample_ns = calloc((size_t)num_layers + 1, sizeof *row->sample_ns);
     if (!row->sample_ns)
         return err_nomem(err);
-    if (last && last->sample_ns && last->num_frozen == now) {
-        memcpy(row->sample_ns, last->sample_ns, ((size_t)num_layers + 1) * sizeof *row->sample_ns);
-        return OK;
-    }
-    const int most = freeze_cap(&t->elastic.freeze);
-    for (int f = now; f <= most; f++) {
-        struct train_plan next = {.cluster = t->layout.plan.cluster,
-                                  .present = t->layout.plan.present};
-        ask.num_frozen_layers = f;
-        if (train_plan_choose(&with, &ask, &next, NULL) == OK)
-            row->sample_ns[f] = next.sample_ns;
-        plan_clear(&next.plan); /* the cluster belongs to the present plan */
+    const int wanted[2] = {now, freeze_cap(&t->elastic.freeze)};
+    for (int i = 0; i < 2; i++) {
+        double *sample_ns = &row->sample_ns[wanted[i]];
+        *sample_ns = last && last->sample_ns ? last->sample_ns[wanted[i]] : 0;
+        if (!(*sample_ns > 0))
+            *sample_ns = predict_one(t, wanted[i]);
     }
     return OK;
 }
@@ -379,18 +385,18 @@ static enum status movement(struct trainer *t, struct freeze_evidence *row, stru
     return rc;
 }
 
-static enum status describe(struct trainer *t, struct window *window, const double *norms,
+static enum status describe(struct trainer *t, struct probe_window *window, const double *norms,
                             struct freeze_evidence *row, struct err *err)
 {
     static const double weight[] = {1, -1};
-    const struct blocks *ends[] = {&window->before, &window->now};
+    const struct probe_blocks *ends[] = {&window->before, &window->now};
     const enum model_task task = t->job->model.task;
     const size_t num_layers = (size_t)t->job->model.num_layers;
     int64_t count = 0, correct = 0;
     double fall;
-    row->loss = mean(&window->now);
-    row->loss_before = mean(&window->before);
-    combine(ends, weight, 2, &fall, &row->fall_se);
+    row->loss = probe_mean(&window->now);
+    row->loss_before = probe_mean(&window->before);
+    probe_combine(ends, weight, 2, &fall, &row->fall_se);
     for (int i = 0; i < window->now.num; i++) {
         count += window->now.sums[i].count;
         correct += window->now.sums[i].correct;
@@ -432,7 +438,7 @@ static int64_t batch_of(const struct trainer *t)
     return size < plan->microbatches.size ? size * plan->microbatches.count : plan->batch;
 }
 
-static enum status open_window(struct trainer *t, struct window *window, struct err *err)
+static enum status open_window(struct trainer *t, struct probe_window *window, struct err *err)
 {
     const struct plan *plan = &t->layout.plan.plan;
     const struct sampler_spec samples = {.num_samples = t->probe.num,
@@ -456,23 +462,24 @@ static enum status open_window(struct trainer *t, struct window *window, struct 
 static enum status measure_window(struct trainer *t, const double *norms,
                                   struct freeze_evidence *row, struct err *err)
 {
-    struct window window = {0};
+    struct probe_window window = {0};
     int frozen = 0;
     enum status rc = open_window(t, &window, err);
-    if (rc == OK)
-        rc = measure_ends(t, &window, err);
-    if (rc == OK)
-        rc = describe(t, &window, norms, row, err);
     if (rc == OK)
         rc = predict(t, row, err);
     if (rc == OK)
         rc = next_candidate(t, row, &frozen, err);
+    if (rc == OK)
+        rc = measure_ends(t, &window, frozen > 0 ? model_frozen_items(&t->job->model, frozen) : 0,
+                          err);
+    if (rc == OK)
+        rc = describe(t, &window, norms, row, err);
     while (rc == OK && frozen > 0) {
         rc = measure_candidate(t, &window, frozen, row, err);
         if (rc == OK)
             rc = next_candidate(t, row, &frozen, err);
     }
-    runtime_keep_prefix(t->layout.runtime, false);
+    boundary_clear(&t->probe.lagged);
     loader_free(window.loader);
     free(window.now.sums);
     free(window.before.sums);

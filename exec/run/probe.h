@@ -6,9 +6,12 @@
  * rest exchanged for the lagged ones. Each micro-batch is a block; blocks are added by their index,
  * so the sums have the same bits at any K, and at any R under train.reduction canonical.
  *
- * A change of plan ends a window, because the new stages have no lagged weights. Where the frozen
- * prefix lies in front of the pipeline and the probe fits one batch, the prefix's output is
- * computed once a turn and used by all passes. */
+ * A change of plan ends a window, because the new stages have no lagged weights.
+ *
+ * Forwards keep what they can use again (job_probe_keeps()), in host memory: the output of the
+ * frozen prefix, until the plan changes, and that of the row's first candidate. The weights of the
+ * last window's end are the lagged ones of this window, so its outputs serve as the lagged ones
+ * too. Later forwards begin there. */
 #ifndef ELAPSE_EXEC_RUN_PROBE_H
 #define ELAPSE_EXEC_RUN_PROBE_H
 

@@ -65,6 +65,9 @@ struct probe {
     int num_base;                  /* blocks of base; 0: not measured yet */
     struct loss_sums *base;        /* owned; L(n,n) of the last window's end by block */
     struct freeze_history history; /* rank 0 */
+    /* Kept inputs of the probe's samples, see exec/run/probe.c: behind the frozen prefix; behind the
+     * row's first candidate; there with the prefix lagged; behind its last smaller candidate. */
+    struct boundary frozen, upper, lagged, smaller;
 };
 
 struct trainer_options;

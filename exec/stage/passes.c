@@ -229,7 +229,7 @@ static bool pass_begin(const struct stage *stage, const struct slot *slot, uint6
     const bool repeats = be->graph_begin && stage->spec.model->num_skips == 0 &&
                          (stage->spec.job->train.dropout == 0.0 || step == STEP_EVAL) &&
                          !slot->batch.rows && !stage->item_ns && !stage->first_bad &&
-                         !stage->on_grad;
+                         !stage->taps && !stage->on_grad;
     *open = false;
     if (!repeats)
         return false;
@@ -288,8 +288,9 @@ static enum status forward_items(struct stage *stage, struct slot *slot, uint64_
     enum status rc = OK;
     pass.x = slot->in;
     stage_clock_start(stage);
-    for (int i = 0; i < stage->num_items && rc == OK; i++) {
+    for (int i = tap_begin(stage, n, &pass.x); i < stage->num_items && rc == OK; i++) {
         const struct layer *l = &stage->layers[i];
+        tap_keep(stage, i, n, pass.x);
         pass.stash = i >= active ? slot->set->buf[i] : shared->buf[i];
         pass.dropout = dropout_of(stage, l, step);
         if (i + 1 == stage->num_items)

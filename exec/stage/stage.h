@@ -209,6 +209,21 @@ void stage_lag_take(struct stage *stage);
 void stage_lag_swap(struct stage *stage, int first_item, int end_item);
 float *stage_lagged(const struct stage *stage, const struct param *param);
 
+/* While taps are set, forwards that keep nothing for a backward copy the input of the items
+ * keep[].item to keep[].host, and begin with item from.item, whose input is at from.host; in[0] is
+ * not read then. Items are the model's; 0 or an item of another stage: none. Memory is
+ * alloc_host()'s, [n, elems of that input]. For models without skip edges. The bits are those of a
+ * whole forward. NULL: off. */
+enum { STAGE_KEEPS = 2 };
+struct stage_tap {
+    int item;
+    void *host;
+};
+struct stage_taps {
+    struct stage_tap from, keep[STAGE_KEEPS];
+};
+void stage_tap(struct stage *stage, const struct stage_taps *taps);
+
 /* Exchange the buffers of a model's item (weights, optimizer state) with another stage of the same
  * job and backend, which is about to be freed. Moves no bytes; O(parameters of both stages).
  * Returns false and changes nothing if one of them does not hold the item, if they lay it out

@@ -88,7 +88,8 @@ struct stage {
     void **inner_act, **inner_grad; /* owned, backend; by skip of the model, inside this stage */
     void *wide;                     /* [rows, 2 hidden], where a skip joins */
     int64_t bytes;
-    int *first_bad; /* borrowed, of stage_watch() */
+    int *first_bad;                /* borrowed, of stage_watch() */
+    const struct stage_taps *taps; /* borrowed, of stage_tap() */
     stage_grad_hook on_grad;
     void *on_grad_ctx;
     int anneal_end; /* model's items below it train with `anneal` of the learning rate */
@@ -115,5 +116,10 @@ int64_t stage_block_bytes(const struct stage *stage, int64_t sample_bytes[BLOCK_
  * item. */
 void stage_clock_start(struct stage *stage);
 void stage_clock_lap(struct stage *stage, int item, enum pass pass);
+
+/* taps.c. tap_begin(): the item of the stage that a forward of n samples begins with; *x is its
+ * input, unless it is the first one. tap_keep(): x is the input of item i. */
+int tap_begin(struct stage *stage, int64_t n, const void **x);
+void tap_keep(struct stage *stage, int i, int64_t n, const void *x);
 
 #endif

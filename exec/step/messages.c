@@ -381,6 +381,8 @@ enum status runtime_post_first(struct runtime *rt, const struct batch *batch, bo
     for (int e = 0; rc == OK && e < rt->spec.workload->num_edges; e++)
         for (int d = 0; rc == OK && d < (train ? DIRECTIONS : GRAD); d++) {
             rt->edges[e].inbox[d].next = 0;
+            if (boundary_begins(rt) && rt->edges[e].to <= rt->first_stage)
+                continue; /* no message comes there */
             if (rt->edges[e].peer >= 0 && rt->edges[e].inbox[d].num_order > 0)
                 rc = post_receives(rt, &rt->edges[e], d, batch, err);
         }

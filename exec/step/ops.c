@@ -57,15 +57,19 @@ enum status runtime_forward(struct runtime *rt, const struct op *op, const struc
     memset(s->in_ptr, 0, (size_t)(s->num_in + 1) * sizeof *s->in_ptr);
     for (int e = 0; e < s->num_in; e++)
         s->in_ptr[runtime_in_place(op->stage, e)] = runtime_received(&rt->edges[s->in[e]], ACT, mb);
-    if (op->stage == 0 && rt->spec.prefix) {
+    if (op->stage == 0 && rt->spec.prefix && !boundary_begins(rt)) {
         rc = runtime_prefix(rt, mb, batch, err);
         if (rc != OK)
             return rc;
         s->in_ptr[0] = rt->prefix_out[mb];
     }
     const struct stage_batch pass = {.block = block, .slot = slot, .step = step};
+    struct stage_taps taps;
+    if (rt->part)
+        boundary_tap(rt, op->stage, mb, &taps);
     rc = stage_forward(s->stage, &pass, s->in_ptr,
                        s->out_ptr + (size_t)slot * (size_t)(s->num_out + 1), keep, err);
+    stage_tap(s->stage, NULL);
     if (rc != OK)
         return rc;
     if (!again && stage_loss_out(s->stage, slot, &rt->losses[mb]) && rt->losses_out)

@@ -173,7 +173,7 @@ static enum status begin(struct runtime *rt, const struct batch *batch, bool tra
     memset(rt->losses, 0, (size_t)rt->num_microbatches * sizeof *rt->losses);
     rt->training = train;
     rt->reads_done = 0;
-    if (rt->prefix_ready && (train || !rt->keep_prefix))
+    if (rt->prefix_ready)
         memset(rt->prefix_ready, 0, (size_t)rt->num_microbatches * sizeof *rt->prefix_ready);
     return runtime_post_first(rt, batch, train, err);
 }
@@ -187,6 +187,8 @@ static enum status forward_only(struct runtime *rt, const struct batch *batch, s
         bool forward = (op->kind == OP_F || op->kind == OP_Z) && op->microbatch >= 0;
         if (!forward && op->kind != OP_SEND_ACT && op->kind != OP_RECV_ACT)
             continue;
+        if (op->stage < rt->first_stage + (boundary_begins(rt) && op->kind == OP_RECV_ACT))
+            continue; /* the evaluation begins above */
         if (batch->blocks[op->microbatch].num_samples == 0)
             continue;
         if (rt->marks) {
@@ -333,10 +335,19 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
 enum status runtime_eval(struct runtime *rt, const struct batch *batch, struct loss_sums *sums,
                          struct err *err)
 {
+    const struct eval_part all = {0};
+    return runtime_eval_part(rt, batch, &all, sums, err);
+}
+
+enum status runtime_eval_part(struct runtime *rt, const struct batch *batch,
+                              const struct eval_part *part, struct loss_sums *sums, struct err *err)
+{
     rt->not_finite = false;
+    boundary_part(rt, part);
     enum status rc = forward_only(rt, batch, err);
     if (rc == OK)
         rc = runtime_settle(rt, err);
+    boundary_part(rt, NULL);
     return rc == OK ? share_losses(rt, rt->spec.active, sums, err) : rc;
 }
 
@@ -349,11 +360,6 @@ struct loss_sums runtime_block(const struct runtime *rt, int block)
 {
     const double *one = rt->sums + (size_t)block * LOSS_WORDS;
     return (struct loss_sums){.loss = one[0], .count = (int64_t)one[1], .correct = (int64_t)one[2]};
-}
-
-void runtime_keep_prefix(struct runtime *rt, bool keep)
-{
-    rt->keep_prefix = keep;
 }
 
 const struct op_time *runtime_times(struct runtime *rt)

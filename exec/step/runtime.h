@@ -131,14 +131,38 @@ void runtime_anneal(struct runtime *runtime, int end_item, double share);
 enum status runtime_eval(struct runtime *runtime, const struct batch *batch, struct loss_sums *sums,
                          struct err *err);
 
+/* The input of one item of the model, of all micro-batches that a rank evaluates, on the rank that
+ * has the item. boundary_make() is local; the boundary is of this plan, and `batches` batches. For
+ * models without skip edges. */
+struct boundary {
+    int item;      /* 0: empty */
+    void **blocks; /* owned, alloc_host()'s; NULL on other ranks */
+    int num_blocks;
+    struct backend *backend;
+    int replica, num_replicas; /* of this rank and of the plan */
+    int64_t size;              /* samples of a block at most */
+};
+enum status boundary_make(const struct runtime *runtime, int item, int64_t batches,
+                          struct boundary *boundary, struct err *err);
+void boundary_clear(struct boundary *boundary); /* safe twice */
+/* Whether a boundary, perhaps of an earlier plan, is what boundary_make() would make. */
+bool boundary_fits(const struct runtime *runtime, int item, int64_t batches,
+                   const struct boundary *boundary);
+
+/* runtime_eval() that begins at a boundary and fills others. */
+struct eval_part {
+    const struct boundary *from;              /* empty: begin with the first item */
+    const struct boundary *keep[STAGE_KEEPS]; /* NULL or empty: none */
+    int64_t batch;                            /* of the boundaries' batches */
+};
+enum status runtime_eval_part(struct runtime *runtime, const struct batch *batch,
+                              const struct eval_part *part, struct loss_sums *sums,
+                              struct err *err);
+
 /* The sums of one micro-batch of the last evaluation, over all ranks; count is 0 for an empty one.
  * Blocks are numbered over all replicas, in the order in which sums add them. */
 int runtime_num_blocks(const struct runtime *runtime);
 struct loss_sums runtime_block(const struct runtime *runtime, int block);
-/* While set, evaluations take the prefix's output from the one before. It must have had the same
- * batch. */
-void runtime_keep_prefix(struct runtime *runtime, bool keep);
-
 /* Whether the last step or evaluation ended with a value that was not finite. All ranks of the plan
  * agree. */
 bool runtime_not_finite(const struct runtime *runtime);

@@ -152,12 +152,13 @@ struct runtime {
     double *sums;                /* [replicas * microbatches][LOSS_WORDS] */
     double *item_sumsq;          /* num_items */
     bool have_norm, losses_known;
-    bool keep_prefix;     /* runtime_keep_prefix() */
     bool not_finite;      /* a loss, or the norm */
     bool gradients_final; /* tied tables exchanged in this step */
     double grad_norm;
     float grad_mul;
     int64_t bytes;
+    const struct eval_part *part; /* of the present evaluation; NULL: all of the model */
+    int first_stage;              /* that runs in it */
     runtime_eval_hook on_eval;
     void *on_eval_ctx;
 };
@@ -209,6 +210,17 @@ static inline int runtime_in_place(int stage, int e)
 {
     return stage == 0 ? e + 1 : e;
 }
+
+/* --- boundary.c --- */
+/* Whether the present evaluation begins at a boundary: in first_stage. */
+static inline bool boundary_begins(const struct runtime *rt)
+{
+    return rt->part && rt->part->from && rt->part->from->item > 0;
+}
+/* An evaluation of this part begins, or (NULL) has ended. */
+void boundary_part(struct runtime *rt, const struct eval_part *part);
+/* Before the forward of a micro-batch in this stage. taps must live until the forward has ended. */
+void boundary_tap(struct runtime *rt, int stage, int microbatch, struct stage_taps *taps);
 
 /* --- the rest --- */
 void *runtime_new_zeroed(struct runtime *rt, int64_t count, size_t size); /* counted; or NULL */
