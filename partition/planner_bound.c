@@ -234,6 +234,19 @@ static int64_t least_distance(const struct bound_shape *shape, const struct plan
                      0);
 }
 
+/* The micro-batches that a stage holds just before its rank's first backward, and their samples. */
+static void set_live(struct bound_shape *shape, enum schedule_kind kind, int s)
+{
+    const bool each = !shape->table->problem->setting.model->per_microbatch;
+    const int64_t size = each ? shape->size : 1, last = each ? shape->last_size : 1;
+    const int64_t live =
+        bound_live(kind, shape->num_ranks, (int)shape->num_microbatches, shape->chunks, s);
+    shape->stages[s].live = live;
+    shape->stages[s].held_samples = live < shape->num_microbatches
+                                        ? bound_mul_add(live, size, 0)
+                                        : bound_mul_add(live - 1, size, last);
+}
+
 static enum status shape_stage(struct bound_shape *shape, struct bound_table *table,
                                const struct bound_family *family, const struct plan *plan, int s,
                                const int64_t hop_bytes[2], struct last_hop *hop, struct err *err)
@@ -282,8 +295,7 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
         stage->allreduce_ns = of->allreduce_ns;
         stage->allreduce_ns_per_byte = of->allreduce_ns_per_byte;
     }
-    stage->live = bound_live(plan->schedule, shape->num_ranks, (int)shape->num_microbatches,
-                             shape->chunks, s);
+    set_live(shape, plan->schedule, s);
     stage->mem_bytes = of->mem_bytes;
     if (of->mem_bytes != INT64_MAX) {
         stage->mem_bytes -= problem->setting.cluster->context_bytes;
@@ -416,8 +428,7 @@ out:
 void bound_shape_set_kind(struct bound_shape *shape, enum schedule_kind kind)
 {
     for (int s = 0; s < shape->num_stages; s++)
-        shape->stages[s].live =
-            bound_live(kind, shape->num_ranks, (int)shape->num_microbatches, shape->chunks, s);
+        set_live(shape, kind, s);
 }
 
 void bound_shape_clear(struct bound_shape *shape)

@@ -211,8 +211,9 @@ struct bound_stage {
                              micro-batch */
     int64_t allreduce_ns; /* an all-reduce of 0 bytes over the rank's replicas */
     double allreduce_ns_per_byte;
-    int64_t mem_bytes; /* memory left for the terms of bound-4; INT64_MAX: no limit */
-    int64_t live;      /* bound_live() of this stage */
+    int64_t mem_bytes;    /* memory left for the terms of bound-4; INT64_MAX: no limit */
+    int64_t live;         /* bound_live() of this stage */
+    int64_t held_samples; /* of these micro-batches */
 };
 
 /* A stage and its items [a, b). An array of a rank's parts begins with the rank's lowest stage. */
@@ -298,10 +299,7 @@ int64_t bound_rank_need_bytes(const struct bound_shape *shape, const struct boun
  * the host's launches. O(num_ranks) where one device type is in use. */
 int64_t bound_average_ns(const struct bound_shape *shape);
 
-/* planner_bound_again.c: samples whose stash a stage holds at bound_live()'s moment. */
-int64_t bound_held_samples(const struct bound_shape *shape, int s);
-
-/* The least time that layers of a rank with these parts take to run again, over all micro-batches,
+/* planner_bound_again.c: the least time that layers of a rank with these parts take to run again, over all micro-batches,
  * on its device type t. *but_last_ns lacks the last micro-batch. 0 unless RECOMPUTE_LAYER. */
 int64_t bound_again_ns(const struct bound_shape *shape, const struct bound_part *parts,
                        int num_parts, int t, int64_t *but_last_ns);

@@ -10,15 +10,6 @@
 #include "partition/planner_bound.h"
 #include "partition/units.h"
 
-int64_t bound_held_samples(const struct bound_shape *shape, int s)
-{
-    const bool each = !shape->table->problem->setting.model->per_microbatch;
-    const int64_t size = each ? shape->size : 1, last = each ? shape->last_size : 1;
-    const int64_t live = shape->stages[s].live;
-    return live < shape->num_microbatches ? bound_mul_add(live, size, 0)
-                                          : bound_mul_add(live - 1, size, last);
-}
-
 /* Stash bytes of items [a, b) that one sample gives up if all their layers run again. */
 static int64_t saved_bytes(const struct bound_table *table, int a, int b)
 {
@@ -64,12 +55,12 @@ static double fewest_bytes(const struct bound_shape *shape, const struct bound_p
     int64_t below = INT64_MAX; /* parts with as many samples or more are done */
     for (int i = 0; i < num_parts; i++)
         need +=
-            (double)bound_held_samples(shape, parts[i].stage) *
+            (double)shape->stages[parts[i].stage].held_samples *
             (double)(shape->table->stash_bytes[parts[i].b] - shape->table->stash_bytes[parts[i].a]);
     while (need > 0) {
         int64_t samples = 0, saved = 0;
         for (int i = 0; i < num_parts; i++) {
-            const int64_t own = bound_held_samples(shape, parts[i].stage);
+            const int64_t own = shape->stages[parts[i].stage].held_samples;
             if (own < below && own > samples) {
                 samples = own;
                 saved = 0;
@@ -101,7 +92,7 @@ int64_t bound_again_ns(const struct bound_shape *shape, const struct bound_part 
     if (num_parts == 1) {
         const int a = parts[0].a, b = parts[0].b;
         const int64_t need = table->stash_bytes[b] - table->stash_bytes[a] -
-                             room / bound_held_samples(shape, parts[0].stage);
+                             room / shape->stages[parts[0].stage].held_samples;
         if (need > 0 && b > a) {
             const int e = again_end(table, a, b, need);
             once = full->rerun[e] - full->rerun[a];
@@ -152,7 +143,7 @@ static void add_rank(const struct bound_shape *shape, int r, double rate, struct
     const int64_t mem_bytes = shape->stages[r].mem_bytes;
     double samples = INFINITY, per_byte = 0, constant = least_wait_ns(shape, r);
     for (int c = 0; c < shape->chunks; c++)
-        samples = fmin(samples, (double)bound_held_samples(shape, c * K + r));
+        samples = fmin(samples, (double)shape->stages[c * K + r].held_samples);
     /* Count the last term if it is positive for an equal share of the chain. */
     if (mem_bytes != INT64_MAX && stash > ((double)mem_bytes * K - fixed) / samples) {
         per_byte = rate;

@@ -116,7 +116,7 @@ int64_t bound_rank_need_bytes(const struct bound_shape *shape, const struct boun
         const int64_t live = stage->live;
         fixed = bound_add(bound_fixed_bytes(table, a, b, shape->num_holders), fixed);
         if (!shape->recompute) {
-            moment = bound_mul_add(stash, bound_held_samples(shape, parts[i].stage), moment);
+            moment = bound_mul_add(stash, stage->held_samples, moment);
         } else {
             /* The rank's first backward is of its highest stage. At that moment the stash of that
              * stage is rebuilt, and the other micro-batches hold only their inputs. */

@@ -41,6 +41,7 @@ struct ranks {
     int *most;               /* owned, by stage: its layers */
     int *low;                /* owned, by rank: too few layers, or -1 */
     int *high;               /* owned, by rank: enough, or all of its layers */
+    bool *open;              /* owned, by rank: low and high are not yet neighbours */
     int64_t *limit, *memory; /* owned, by rank */
 };
 
@@ -67,20 +68,20 @@ static enum status bisect(const struct setting *setting, struct plan *plan,
     for (bool first = true; rc == OK; first = false) {
         bool open = false;
         for (int k = 0; k < plan->num_ranks; k++) {
-            const bool bracketed = ranks->high[k] - ranks->low[k] <= 1;
-            open = open || !bracketed;
+            ranks->open[k] = ranks->high[k] - ranks->low[k] > 1;
+            open = open || ranks->open[k];
             spread(plan, full->rank_of_stage, ranks->most, k,
-                   bracketed ? ranks->high[k]
-                   : first   ? 0 /* most ranks need none, or all have one need */
-                             : (ranks->low[k] + ranks->high[k]) / 2);
+                   !ranks->open[k] ? ranks->high[k]
+                   : first         ? 0 /* most ranks need none, or all have one need */
+                                   : (ranks->low[k] + ranks->high[k]) / 2);
         }
         rc = workload_rebuild(setting, plan, w, err);
         if (rc != OK || !open)
             return rc;
-        rc = schedule_memory(full, w, ranks->memory, err);
+        rc = schedule_memory_of(full, w, ranks->open, ranks->memory, err);
         for (int k = 0; k < plan->num_ranks && rc == OK; k++) {
             const int at = first ? 0 : (ranks->low[k] + ranks->high[k]) / 2;
-            if (ranks->high[k] - ranks->low[k] <= 1)
+            if (!ranks->open[k])
                 continue;
             if (ranks->memory[k] <= ranks->limit[k])
                 ranks->high[k] = at;
@@ -98,10 +99,13 @@ enum status recompute_fit(const struct setting *setting, struct plan *plan, bool
     struct ranks ranks = {.most = malloc(S * sizeof(int)),
                           .low = malloc(K * sizeof(int)),
                           .high = calloc(K, sizeof(int)),
+                          .open = malloc(K * sizeof(bool)),
                           .limit = malloc(K * sizeof(int64_t)),
                           .memory = malloc(K * sizeof(int64_t))};
     enum status rc =
-        ranks.most && ranks.low && ranks.high && ranks.limit && ranks.memory ? OK : err_nomem(err);
+        ranks.most && ranks.low && ranks.high && ranks.open && ranks.limit && ranks.memory
+            ? OK
+            : err_nomem(err);
     for (int s = 0; s < plan->num_stages && rc == OK; s++) {
         ranks.most[s] = recompute_layers_of(setting->model, plan, s);
         ranks.high[full->rank_of_stage[s]] += ranks.most[s];
@@ -115,6 +119,7 @@ enum status recompute_fit(const struct setting *setting, struct plan *plan, bool
     free(ranks.most);
     free(ranks.low);
     free(ranks.high);
+    free(ranks.open);
     free(ranks.limit);
     free(ranks.memory);
     return rc;

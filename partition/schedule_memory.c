@@ -168,8 +168,16 @@ static enum status check_bytes(const struct schedule *full, const struct workloa
 enum status schedule_memory(const struct schedule *full, const struct workload *workload,
                             int64_t *memory_bytes, struct err *err)
 {
+    return schedule_memory_of(full, workload, NULL, memory_bytes, err);
+}
+
+enum status schedule_memory_of(const struct schedule *full, const struct workload *workload,
+                               const bool *wanted, int64_t *memory_bytes, struct err *err)
+{
     const enum status rc = check_bytes(full, workload, memory_bytes, err);
     for (int k = 0; rc == OK && k < full->num_ranks; k++) {
+        if (wanted && !wanted[k])
+            continue;
         struct rank_memory memory = {.peak_bytes = memory_bytes[k]};
         walk_rank(full, workload, k, INT64_MAX, &memory, NULL);
         memory_bytes[k] = memory.peak_bytes;
