@@ -189,6 +189,9 @@ static void put_state(FILE *out, const struct subject *s, const struct verdict *
     }
 }
 
+/* Beyond this error of a run's own step, a measured rate beside a predicted one says little. */
+#define DOUBTFUL_ERROR 0.2
+
 static void put_speed(FILE *out, const struct subject *s, const struct verdict *v)
 {
     char text[64], time[32], other[32];
@@ -200,6 +203,11 @@ static void put_speed(FILE *out, const struct subject *s, const struct verdict *
                  "samples per second.",
                  speed_text(v->samples_per_s / v->static_samples_per_s, text, sizeof text),
                  v->static_samples_per_s);
+    if (isfinite(v->static_samples_per_s) && fabs(v->step_error) > DOUBTFUL_ERROR)
+        page_put(out, "p",
+                 "That factor says little, because the prediction of this run's own step is off by "
+                 "%.0f %%.",
+                 100 * fabs(v->step_error));
     if (isfinite(v->baseline_samples_per_s) && isfinite(v->samples_per_s))
         page_put(out, "p", "It is %s the job's baseline, %.4g samples per second.",
                  speed_text(v->samples_per_s / v->baseline_samples_per_s, text, sizeof text),

@@ -155,6 +155,12 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     drawn "losses of two runs" 'training loss' 'F=2 K=' -- "$elapse" plot loss "$tmp/run" "$tmp/run"
     drawn "throughput of a run" 'F=2 K=' -- "$elapse" plot throughput "$tmp/run"
     page "a report of a run" 'small trained vit-tiny: 16 steps' 'Accuracy on the test set' 'Prediction: .* a step' -- "$tmp/run"
+    says_doubt() { # the factor beside the best static plan, where the prediction is off by more than 20 %
+        local off
+        off=$(sed -nE 's/.*Prediction: [^,]*, ([0-9]+)\.[0-9] % (below|above).*/\1/p' "$tmp/words")
+        if [ "$off" -ge 20 ]; then grep -q 'That factor says little' "$tmp/words"; else ! grep -q 'says little' "$tmp/words"; fi
+    }
+    verify "it says so where a wrong prediction makes a factor doubtful" says_doubt
     shows_accuracy() { "$elapse" runs show --db "$tmp/run/run.db" | awk '$1 == 2 && $NF ~ /^[01]\.[0-9]+$/' | grep -q .; }
     verify "the last epoch of the record has the final accuracy" shows_accuracy
     cp -r "$tmp/run" "$tmp/killed" # as a run that dies leaves its folder
