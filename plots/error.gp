@@ -7,7 +7,13 @@ set xlabel "measured step, ms"
 set ylabel "simulated step, ms"
 set xrange [first:last]
 set yrange [first:last]
-if (wide) { set logscale xy }
+if (wide) {
+    set logscale xy
+    do for [p = -1:5] {
+        set xtics add (sprintf("%g", 2*10.0**p) 2*10.0**p, sprintf("%g", 5*10.0**p) 5*10.0**p)
+        set ytics add (sprintf("%g", 2*10.0**p) 2*10.0**p, sprintf("%g", 5*10.0**p) 5*10.0**p)
+    }
+}
 set style fill solid 0.35 noborder
 plot [first:last] "+" using 1:($1*0.95):($1*1.05) with filledcurves lc rgb "#9CC4E0" title "within 5 %", \
      x with lines lc rgb ink lw 1 title "equal", \
