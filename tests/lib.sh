@@ -1,7 +1,7 @@
 # tests/lib.sh - sourced by the shell tests: each check prints one TAP line.
 #
 #   begin                          cd to the root, make $tmp (removed at exit), set $elapse
-#   check NAME COMMAND...          passes when the command succeeds
+#   check NAME COMMAND...          passes when the command succeeds within CHECK_SECONDS (300)
 #   expect NAME STATUS PATTERN COMMAND...
 #                                  passes when the exit status is STATUS and stderr (or stdout, when
 #                                  stderr is empty) has a line that matches the regular expression
@@ -35,7 +35,7 @@ report() { # STATUS NAME, then what to show on failure on stdin
 check() {
     local name=$1 rc
     shift
-    timeout -k 5 300 "$@" </dev/null >"$tmp/check.out" 2>&1
+    timeout -k 5 "${CHECK_SECONDS:-300}" "$@" </dev/null >"$tmp/check.out" 2>&1
     rc=$?
     { echo "exit $rc: $*"; cat "$tmp/check.out"; } | report $rc "$name"
 }
@@ -43,7 +43,7 @@ check() {
 expect() {
     local name=$1 want=$2 pattern=$3 rc bad=0
     shift 3
-    timeout -k 5 300 "$@" </dev/null >"$tmp/expect.out" 2>"$tmp/expect.err"
+    timeout -k 5 "${CHECK_SECONDS:-300}" "$@" </dev/null >"$tmp/expect.out" 2>"$tmp/expect.err"
     rc=$?
     sed -i '/^[a-z]*: .*, .* left$/d' "$tmp/expect.err" # progress, on a slow machine
     [ $rc -eq "$want" ] || bad=1

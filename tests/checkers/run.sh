@@ -10,7 +10,15 @@ cd "$(dirname "$0")/../.." || exit 3
 kind=$1
 shift
 work=$(mktemp -d "${TMPDIR:-/tmp}/elapse-san.XXXXXX") || exit 3
-trap 'rm -rf "$work"' EXIT
+# A program that is killed leaves a mark of LLVM's OpenMP in memory: __KMP_REGISTERED_LIB_PROCESS_USER.
+tidy() {
+    local mark
+    rm -rf "$work"
+    for mark in /dev/shm/__KMP_REGISTERED_LIB_*_"$(id -u)"; do
+        [[ ! $mark =~ LIB_([0-9]+)_ ]] || kill -0 "${BASH_REMATCH[1]}" 2>/dev/null || rm -f "$mark"
+    done
+}
+trap tidy EXIT
 for type in leak race; do # each sanitizer refuses the lines of another one
     grep "^$type:" tests/checkers/suppressions.txt >"$work/$type"
 done
@@ -26,7 +34,7 @@ export TSAN_OPTIONS=$common:suppressions=$work/race:ignore_noninstrumented_modul
 archer=$(find /usr/lib/llvm-* /usr/lib/x86_64-linux-gnu -name libarcher.so 2>/dev/null | head -1)
 [ "$kind" != thread ] || export OMP_TOOL_LIBRARIES=$archer
 # Ten times as long as without a sanitizer.
-export TEST_TIMEOUT=${TEST_TIMEOUT:-9000}
+export TEST_TIMEOUT=${TEST_TIMEOUT:-9000} CHECK_SECONDS=${CHECK_SECONDS:-3000}
 plain=() ranked=()
 for test; do
     if sed '/\*\//q' "tests/$(basename "$test").c" | grep -q 'ranks: *[0-9]'; then ranked+=("$test"); else plain+=("$test"); fi
