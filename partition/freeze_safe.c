@@ -251,7 +251,8 @@ int freeze_safe_ask(const struct freeze *freeze, const struct freeze_history *hi
         const struct freeze_weight weight = freeze_cost_weigh(history, row, smallest);
         const double most = bound(freeze, &weight), budget = freeze->spec->max_loss;
         const double least = most - 2 * ONE_SIDED * weight.se;
-        if (least <= budget) /* it fits, or another window will tell more than a smaller prefix */
+        /* It fits, or another window will tell more than a smaller prefix. */
+        if (least <= budget || !freeze_cost_law(history, row).known)
             return -1;
         if (most > FAR * budget) /* half as many layers would hardly do */
             return -1;

@@ -393,7 +393,11 @@ static void ask__halves_what_surely_does_not_fit_and_is_near(void **state)
     struct run run;
     (void)state;
     begin(&run, 1);
-    struct freeze_evidence row = row_at(&run, 4, 0.5);
+    struct freeze_evidence row = row_at(&run, 3, 0.5);
+    add(&row, 4, 0.012, 1e-6); /* one window shows no law */
+    assert_int_equal(freeze_safe_ask(&run.freeze, &run.history, &row), -1);
+    decide(&run, &row);
+    row = row_at(&run, 4, 0.5);
     static const int wanted[] = {4, 2, 1};
     for (int i = 0; i < 3; i++) {
         assert_int_equal(freeze_safe_ask(&run.freeze, &run.history, &row), wanted[i]);

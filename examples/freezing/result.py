@@ -22,5 +22,5 @@ print(json.dumps({
     "frozen_steps": sum(step["frozen_layers"] for step in steps),
     "probe_share": summary.get("probe_share"), "ranks": summary["ranks"],
     "machine": summary["machine"]["device_name"], "version": summary["version"],
-    "load": round(os.getloadavg()[0], 1), "date": datetime.date.today().isoformat(),
+    "round": int(os.environ.get("ROUND", 1)), "load": round(os.getloadavg()[0], 1), "date": datetime.date.today().isoformat(),
 }, separators=(",", ":")))

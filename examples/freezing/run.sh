@@ -10,6 +10,7 @@
 #                  also table-0,0,3,5 (F by turn), closed-1/3-anneal, ARM+KEY=VALUE (an override), and
 #                  safe-NAME, to keep runs of another build (ELAPSE=FILE) apart
 #   CIFAR10=DIR SST2=DIR SHAKESPEARE=DIR MINILM=DIR   data and weights; a workload without them is left out
+#   ROUND=1        a number for runs of another machine: tables compare runs of one round
 #   RANKS=1        processes a run; with one, accuracy and loss are those of any K, and processor seconds
 #                  are the run's work alone, because no rank spins while it waits for another
 set -euo pipefail

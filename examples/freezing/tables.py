@@ -4,7 +4,8 @@
 Differences are paired by seed with the static run: points of accuracy, or per cent of the loss for
 language models. A loss of accuracy and a rise of the loss are both negative. Times are processor
 seconds of training: those of the run less those of a run of one step (arm "startup"), which opens the
-data and evaluates as the others do. Intervals are 95 %, Student's t over seeds."""
+data and evaluates as the others do. A run is compared with the static run of its round (ROUND of run.sh),
+because another round may be of another machine. Intervals are 95 %, Student's t over seeds."""
 import json
 import math
 import sys
@@ -45,10 +46,17 @@ def fill(text):
     print(textwrap.fill(text, 120, break_on_hyphens=False))
 
 
-def report(workload, runs):
-    startup = [r["cpu_s"] for r in runs.values() if r["arm"] == "startup"]
-    runs = {k: r for k, r in runs.items() if r["arm"] != "startup"}
-    if not startup or not any(arm == "static" for arm, _ in runs):
+def report(workload, rows):
+    startup, static, runs = {}, {}, {}
+    for r in rows:
+        r.setdefault("round", 1)
+        if r["arm"] == "startup":
+            startup.setdefault(r["round"], r["cpu_s"])
+        else:
+            runs[r["arm"], r["seed"]] = r
+            if r["arm"] == "static":
+                static[r["round"], r["seed"]] = r
+    if not startup or not static:
         return
     language = workload.startswith("gpt")
     seeds = sorted({seed for _, seed in runs})
@@ -56,8 +64,11 @@ def report(workload, runs):
     value = (lambda r: r["loss"]) if language else (lambda r: 100 * r["accuracy"])
     digits = 3 if language else 2
 
-    def seconds(arm, seed):
-        return runs[arm, seed]["cpu_s"] - startup[0]
+    def seconds(r):
+        return r["cpu_s"] - startup[r["round"]]
+
+    def base(arm, seed):
+        return static[runs[arm, seed]["round"], seed]
 
     before = next(iter(runs.values()))
     print(f"### {workload}\n")
@@ -70,16 +81,16 @@ def report(workload, runs):
     summary = {}
     for arm in arms:
         own = [s for s in seeds if (arm, s) in runs]
-        both = [s for s in own if ("static", s) in runs]
+        both = [s for s in own if (runs[arm, s]["round"], s) in static]
         cells = [f"{value(runs[arm, s]):.{digits}f}" if s in own else "-" for s in seeds]
         sign = -100 if language else 1
-        lost = [0.0 + sign * (value(runs[arm, s]) / value(runs["static", s]) - 1) if language
-                else value(runs[arm, s]) - value(runs["static", s]) for s in both]
-        faster = sum(seconds("static", s) for s in both) / sum(seconds(arm, s) for s in both) if both else None
+        lost = [0.0 + sign * (value(runs[arm, s]) / value(base(arm, s)) - 1) if language
+                else value(runs[arm, s]) - value(base(arm, s)) for s in both]
+        faster = sum(seconds(base(arm, s)) for s in both) / sum(seconds(runs[arm, s]) for s in both) if both else None
         wall = sum(runs[arm, s]["train_s"] for s in own) / len(own)
         tail = [" ".join(f"{v:+.2f}" for v in lost), f"{mean(lost):+.2f}", interval(lost)] if arm != "static" and both \
             else ["", "", ""]
-        print(f"| {arm} | " + " | ".join(cells + tail + [f"{mean([seconds(arm, s) for s in own]):.1f}", f"{wall:.0f}",
+        print(f"| {arm} | " + " | ".join(cells + tail + [f"{mean([seconds(runs[arm, s]) for s in own]):.1f}", f"{wall:.0f}",
                                                           f"{faster:.2f}" if faster else "-"]) + " |")
         if both:
             summary[arm] = (lost, 1 - 1 / faster, len(both))
@@ -89,7 +100,8 @@ def report(workload, runs):
         if arm != "static" and (arm, seeds[0]) in runs) + ".")
     for arm in arms:
         pairs = [(value(runs[arm, s]), value(runs[arm[:-7], s])) for s in seeds
-                 if arm.endswith("-anneal") and (arm, s) in runs and (arm[:-7], s) in runs]
+                 if arm.endswith("-anneal") and (arm, s) in runs and (arm[:-7], s) in runs
+                 and runs[arm, s]["round"] == runs[arm[:-7], s]["round"]]
         if pairs:
             more = [-100 * (a / b - 1) if language else a - b for a, b in pairs]
             print(f"\n{arm} less {arm[:-7]}, paired: {' '.join(f'{v:+.2f}' for v in more)}, mean {mean(more):+.2f}, "
@@ -99,9 +111,11 @@ def report(workload, runs):
         if not arm.startswith("safe") or arm not in summary:
             continue
         verdict(arm, summary, language)
-        print(f"\n| {arm}, seed | F by epoch | evidence, % of the wall time |\n| --: | --- | --: |")
+        print(f"\n| {arm}, seed | F by epoch | evidence, % of the run's time | of a static run's |\n| --: | --- | --: | --: |")
         for r in own:
-            print(f"| {r['seed']} | {' '.join(map(str, r['frozen']))} | {100 * (r['probe_share'] or 0):.1f} |")
+            share = 100 * (r["probe_share"] or 0)
+            print(f"| {r['seed']} | {' '.join(map(str, r['frozen']))} | {share:.1f} | "
+                  f"{share * seconds(r) / seconds(base(arm, r['seed'])):.1f} |")
     print()
 
 
@@ -129,7 +143,7 @@ def main():
     with open(sys.argv[1]) as f:
         for line in f:
             r = json.loads(line)
-            rows.setdefault(r["workload"], {})[r["arm"], r["seed"]] = r
+            rows.setdefault(r["workload"], []).append(r)
     for workload in rows:
         report(workload, rows[workload])
 
