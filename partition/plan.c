@@ -80,7 +80,9 @@ static enum status check_expert(const struct plan *plan, const struct model *mod
     if (plan->num_replicas % expert != 0)
         return err_set(err, ERR_INFEASIBLE, "plan: pipeline.expert %d does not divide %d replicas",
                        expert, plan->num_replicas);
-    return model_experts_check(model, expert, err);
+    struct err why = {0};
+    const enum status rc = model_experts_check(model, expert, &why);
+    return rc == OK ? OK : err_set(err, rc, "plan: %s", why.msg);
 }
 
 enum status plan_check_counts(const struct plan *plan, const struct model *model,

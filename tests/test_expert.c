@@ -382,9 +382,10 @@ static void plans__refuse_experts_that_cannot_be_divided(void **state)
     bench_init(&b, 1, 1, false, 1);
     refuses(&b, 3, "plan: pipeline.expert 3 does not divide 8 replicas");
     b.model.experts = 12;
-    refuses(&b, 8, "pipeline.expert 8 does not divide the 12 experts of model 'mixtral-8x7b'");
+    refuses(&b, 8,
+            "plan: pipeline.expert 8 does not divide the 12 experts of model 'mixtral-8x7b'");
     b.model.experts = 0;
-    refuses(&b, 2, "pipeline.expert 2: model 'mixtral-8x7b' has no experts");
+    refuses(&b, 2, "plan: pipeline.expert 2: model 'mixtral-8x7b' has no experts");
     b.model.experts = EXPERTS;
     b.cost.source = COST_MEASURED;
     refuses(&b, 2, "pipeline.expert 2: a measured profile has no times of divided experts");

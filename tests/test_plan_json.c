@@ -22,7 +22,7 @@ static void make_case(struct plan_case *c, uint64_t *seed)
     if (c->plan.num_replicas > 1 && !c->plan.canonical)
         c->plan.shard =
             (enum shard_mode)case_below(seed, copies ? SHARD_GRADIENTS : SHARD_MODE_COUNT);
-    if (c->plan.num_replicas % 2 == 0 && c->plan.shard == SHARD_NONE && case_below(seed, 2)) {
+    if (c->plan.num_replicas % 2 == 0 && case_below(seed, 2)) {
         c->model.experts = 4;
         c->plan.expert = 2;
     }
