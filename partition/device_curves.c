@@ -12,10 +12,10 @@
 #define SIMUMAX "SimuMax's device descriptions, 2025"
 
 /* Matmul constants are printed by tests/truth/fit_matmul.py, which fits half of the rows; those of
- * attention follow SimuMax's rows by eye. A100: a PCIe card with a 300 W limit, and narrow products on
- * an SXM module (EleutherAI). The SXM module reaches 267.9 of 312 TFLOP/s where the PCIe card
- * reaches 256.4 (Bekman, "Machine Learning Engineering", table of maximum achievable matmul FLOPS, CUDA
- * 12.1), so its peak is 1.045 times that of the card. */
+ * attention follow SimuMax's rows by eye. A100: a PCIe card with a 300 W limit, and narrow
+ * products on an SXM module (EleutherAI). The SXM module reaches 267.9 of 312 TFLOP/s where the
+ * PCIe card reaches 256.4 (Bekman, "Machine Learning Engineering", table of maximum achievable
+ * matmul FLOPS, CUDA 12.1), so its peak is 1.045 times that of the card. */
 #define A100_MATMUL(clock)                                                                         \
     {                                                                                              \
         .peak = 0.8996 * (clock), .tile = 0.2122, .tail = 0.8692, .part = 0.3829, .depth = 53.77,  \

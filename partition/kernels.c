@@ -186,10 +186,11 @@ static void add_fused_core(struct lister *l, const struct heads *h)
     add(l, kernel);
 }
 
-/* Scale, mask and softmax. Megatron-LM has one kernel for them, which takes more than 16 and at most
- * 2048 tokens, and a multiple of 4 matrices (is_kernel_available() in megatron/model/fused_softmax.py,
- * 2021). The kernel of a causal model reads the unmasked half of the scores and writes all. Where it
- * cannot be used there are five, on fp32: cast, scale, mask, softmax, cast. */
+/* Scale, mask and softmax. Megatron-LM has one kernel for them, which takes more than 16 and at
+ * most 2048 tokens, and a multiple of 4 matrices (is_kernel_available() in
+ * megatron/model/fused_softmax.py, 2021). The kernel of a causal model reads the unmasked half of
+ * the scores and writes all. Where it cannot be used there are five, on fp32: cast, scale, mask,
+ * softmax, cast. */
 static void add_softmax(struct lister *l, int64_t matrices, int64_t s, bool causal)
 {
     const double scores = (double)matrices * (double)s * (double)s, read = causal ? 0.5 : 1;

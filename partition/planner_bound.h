@@ -299,8 +299,9 @@ int64_t bound_rank_need_bytes(const struct bound_shape *shape, const struct boun
  * the host's launches. O(num_ranks) where one device type is in use. */
 int64_t bound_average_ns(const struct bound_shape *shape);
 
-/* planner_bound_again.c: the least time that layers of a rank with these parts take to run again, over all micro-batches,
- * on its device type t. *but_last_ns lacks the last micro-batch. 0 unless RECOMPUTE_LAYER. */
+/* planner_bound_again.c: the least time that layers of a rank with these parts take to run again,
+ * over all micro-batches, on its device type t. *but_last_ns lacks the last micro-batch. 0 unless
+ * RECOMPUTE_LAYER. */
 int64_t bound_again_ns(const struct bound_shape *shape, const struct bound_part *parts,
                        int num_parts, int t, int64_t *but_last_ns);
 

@@ -14,8 +14,8 @@ extern "C" {
  * O(ops). */
 enum status schedule_memory(const struct schedule *full, const struct workload *workload,
                             int64_t *memory_bytes, struct err *err);
-/* The same for the ranks with wanted[k] only; wanted has num_ranks entries. The entries of the others
- * have no meaning. */
+/* Like schedule_memory(), for the ranks with wanted[k] only. wanted has num_ranks entries. The
+ * entries of the other ranks have no meaning. */
 enum status schedule_memory_of(const struct schedule *full, const struct workload *workload,
                                const bool *wanted, int64_t *memory_bytes, struct err *err);
 

@@ -28,8 +28,8 @@ static int node_end(const struct cluster *cluster, int d)
     return end;
 }
 
-/* Whether the whole nodes from device d on, the first one of its node, have `tensor` devices together
- * and one size. */
+/* Whether the whole nodes from device d on, the first one of its node, have `tensor` devices
+ * together and one size. */
 static bool whole_nodes(const struct cluster *cluster, int d, int tensor)
 {
     const int size = node_end(cluster, d) - d;
@@ -167,8 +167,9 @@ static void take_less(double *value, double other)
         *value = other;
 }
 
-/* The first device of each group becomes the slowest and smallest of its devices. The group's devices
- * on a node divide its uplink, and the first node has the narrowest uplink of the group's. */
+/* The first device of each group becomes the slowest and smallest of its devices. The group's
+ * devices on a node divide its uplink, and the first node has the narrowest uplink of the group's.
+ */
 static void group_devices(struct cluster *cluster, int tensor, const int *first, int num_groups)
 {
     for (int g = 0; g < num_groups; g++) {

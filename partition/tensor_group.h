@@ -41,9 +41,10 @@ void tensor_group_free(struct tensor_group *group);
 struct setting tensor_group_setting(const struct tensor_group *group,
                                     const struct setting *setting);
 
-/* Write the first devices of all groups of T neighbouring devices to first, node by node, and return
- * how many there are. first has room for cluster->num_devices / T entries, or is NULL. If T exceeds
- * every node, a group is as many whole neighbouring nodes of one size as have T devices together. */
+/* Write the first devices of all groups of T neighbouring devices to first, node by node, and
+ * return how many there are. first has room for cluster->num_devices / T entries, or is NULL. If T
+ * exceeds every node, a group is as many whole neighbouring nodes of one size as have T devices
+ * together. */
 int tensor_group_list(const struct cluster *cluster, int tensor, int *first);
 /* Whether the T devices from `first` on are of one node, or whole nodes of one size. */
 bool tensor_group_fits(const struct cluster *cluster, int tensor, int first);

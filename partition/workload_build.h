@@ -60,8 +60,8 @@ static inline bool builder_runs_again(const struct builder *b, int item)
 int64_t builder_kept_bytes(const struct builder *b, int item);
 /* Set stage->work_bytes. False on overflow. */
 bool builder_work_bytes(const struct builder *b, int s, struct stage_cost *stage);
-/* What a replica holds of something that shard mode `from` and those after it divide: `experts` of it
- * belong to divided experts, which R/E replicas share, the rest all R. */
+/* What a replica holds of something that shard mode `from` and those after it divide: `experts` of
+ * it belong to divided experts, which R/E replicas share, the rest all R. */
 int64_t builder_share(const struct builder *b, enum shard_mode from, int64_t all, int64_t experts);
 /* Parameters of the experts in an item that replicas divide; 0 if they do not. */
 int64_t builder_expert_params(const struct builder *b, int item);
@@ -83,8 +83,8 @@ enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns);
  * experts are summed by R/E replicas, whose ring sends 2 (R/E - 1) / (R/E) of what a device has:
  * they count (R - E) / (R - 1) of their bytes. False on overflow. */
 bool builder_reduced_bytes(const struct builder *b, int item, int64_t *bytes);
-/* The update of a stage by shards, given its time as a whole, of which divided experts take experts_ns:
- * the share of a replica, and the all-gather of what it changed. */
+/* The update of a stage by shards, given its time as a whole, of which divided experts take
+ * experts_ns: the share of a replica, and the all-gather of what it changed. */
 bool builder_update_ns(struct builder *b, int s, int64_t experts_ns, int64_t *ns);
 
 static inline enum status builder_overflow(struct builder *b, const char *what)

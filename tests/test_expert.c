@@ -248,9 +248,9 @@ static void workload__gradients_of_experts_have_shorter_rings(void **state)
     bench_clear(&b);
 }
 
-/* R/E replicas share the experts that they have in common, all R the rest: 18 bytes a parameter in bf16,
- * of which a replica divides 12, 16 or 18 (Rajbhandari et al. 2020). With E = R nobody has the experts of
- * another, so they stay whole. */
+/* R/E replicas share the experts that they have in common, all R the rest: 18 bytes a parameter in
+ * bf16, of which a replica divides 12, 16 or 18 (Rajbhandari et al. 2020). With E = R nobody has
+ * the experts of another, so they stay whole. */
 static void workload__shards_divide_experts_by_fewer_replicas(void **state)
 {
     (void)state;
@@ -285,8 +285,9 @@ static void workload__shards_divide_experts_by_fewer_replicas(void **state)
         }
 }
 
-/* Bytes that each device sends in collectives of replicas, with a byte a nanosecond and no compute:
- * (R-1)/R of the dense weights and (R/E-1)/(R/E) of the experts, for each gather and reduce-scatter. */
+/* Bytes that each device sends in collectives of replicas, with a byte a nanosecond and no
+ * compute: (R-1)/R of the dense weights and (R/E-1)/(R/E) of the experts, for each gather and
+ * reduce-scatter. */
 static void workload__shards_of_experts_have_shorter_rings(void **state)
 {
     (void)state;

@@ -158,9 +158,9 @@ static int moved_of(const struct model *model, enum pass pass, int64_t samples, 
     return n;
 }
 
-/* Megatron's softmax kernel takes matrices in fours: 2 heads of one sample need five kernels in its
- * place, 36 bytes a score forward and 40 backward, where it has 2 x 1.5 and 2 x 2. So do rows of more
- * than 2048 scores. */
+/* Megatron's softmax kernel takes matrices in fours: 2 heads of one sample need five kernels in
+ * its place, 36 bytes a score forward and 40 backward, where it has 2 x 1.5 and 2 x 2. So do rows
+ * of more than 2048 scores. */
 static void kernels_of__has_the_softmax_kernel_where_megatron_runs_it(void **state)
 {
     (void)state;
@@ -248,8 +248,8 @@ static void device_kernel_ns__is_near_measured_products(void **state)
     }
 }
 
-/* A product whose work and bytes take the same time takes 2^(1/blend) times as long, and one that is far
- * from such a balance as long as the longer one. */
+/* A product whose work and bytes take the same time takes 2^(1/blend) times as long, and one that
+ * is far from such a balance as long as the longer one. */
 static void device_kernel_ns__blends_work_and_bytes(void **state)
 {
     (void)state;

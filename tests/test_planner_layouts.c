@@ -1,5 +1,5 @@
-/* The planner over tensor-parallel groups, shards and recompute inside backwards, against a loop over
- * everything: small GPTs on small clusters, costs and memory by the public functions. */
+/* The planner over tensor-parallel groups, shards and recompute inside backwards, against a loop
+ * over everything: small GPTs on small clusters, costs and memory by the public functions. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

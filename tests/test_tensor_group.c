@@ -188,8 +188,8 @@ static void model_shard__divides_weights_and_flops_as_megatron_does(void **state
     model_clear(&whole);
 }
 
-/* More devices than heads of keys: T / g neighbours hold each such head whole, and sum its gradients
- * once a step. With 8 heads of queries, 2 of keys and T = 8 a device has one of each. */
+/* More devices than heads of keys: T / g neighbours hold each such head whole, and sum its
+ * gradients once a step. With 8 heads of queries, 2 of keys and T = 8 a device has one of each. */
 static void model_shard__gives_each_device_a_head_of_keys(void **state)
 {
     (void)state;
