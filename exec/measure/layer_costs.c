@@ -360,6 +360,14 @@ static enum status add_row(struct layers *l, int shape, enum pass pass, int64_t 
     return profile_add_layer(l->m->profile, &row, err);
 }
 
+/* The time that near stash saved. If a tenth of the repeats saw nothing of it, noise may be all of it,
+ * and it counts as none: on a busy machine it would exceed the passes that it is subtracted from. */
+static struct spread saving_of(double *times, int repeats)
+{
+    const struct spread ns = spread_of(times, repeats);
+    return ns.p10_ns > 0 ? ns : (struct spread){.count = repeats};
+}
+
 /* What nearness saves, by distance; and that it saves nothing where the layers were measured. */
 static enum status add_near(struct layers *l, int repeats, int ranks, struct err *err)
 {
@@ -380,10 +388,7 @@ static enum status add_near(struct layers *l, int repeats, int ranks, struct err
                 continue;
             row.samples = l->m->options->samples[size];
             row.bytes = stash_distance(l, size, 1);
-            row.ns = spread_of(near_times(l, size, pass), repeats);
-            row.ns.p10_ns = fmax(row.ns.p10_ns, 0);
-            row.ns.median_ns = fmax(row.ns.median_ns, 0);
-            row.ns.p90_ns = fmax(row.ns.p90_ns, 0);
+            row.ns = saving_of(near_times(l, size, pass), repeats);
             rc = profile_add_host(l->m->profile, &row, err);
         }
         row.bytes = far;
