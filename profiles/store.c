@@ -267,10 +267,11 @@ static enum status identify(struct store *store, int64_t *version, bool *fresh, 
         return OK;
     if (application != APPLICATION_ID)
         return err_set(err, ERR_INPUT, "'%s' is an SQLite file of another program", store->path);
-    if (*version > newest_version()) {
+    if (*version < 1 || *version > newest_version()) {
         rc = err_set(err, ERR_INPUT, "store '%s' has schema version %lld, this program knows 1..%d",
                      store->path, (long long)*version, newest_version());
-        err_hint(err, "a newer Elapse wrote it: use that version");
+        if (*version > newest_version())
+            err_hint(err, "a newer Elapse wrote it: use that version");
         return rc;
     }
     return refuse_code(store, err);

@@ -263,6 +263,12 @@ static void store_open__refuses_what_is_not_ours(void **state)
     exec(at("newer.db"), "PRAGMA user_version = 99");
     refuses(at("newer.db"), STORE_READ, ERR_INPUT, "has schema version 99, this program knows 1..");
     refuses(at("newer.db"), STORE_WRITE, ERR_INPUT, "has schema version 99");
+    /* So is a version that no program wrote. */
+    for (int version = -1; version <= 0; version++) {
+        exec(at("newer.db"), version ? "PRAGMA user_version = -1" : "PRAGMA user_version = 0");
+        refuses(at("newer.db"), STORE_READ, ERR_INPUT, "this program knows 1..");
+        refuses(at("newer.db"), STORE_WRITE, ERR_INPUT, "this program knows 1..");
+    }
     /* An empty file is a fresh store to a writer, none to a reader. */
     fclose(fopen(at("empty.db"), "w"));
     refuses(at("empty.db"), STORE_READ, ERR_INPUT, "is empty");
