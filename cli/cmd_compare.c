@@ -289,7 +289,7 @@ static enum status parse_tolerance(const char *text, double *tolerance, struct e
     return rc;
 }
 
-/* What the command line says. */
+/* The options of `compare`. */
 struct compare_args {
     struct matrix_ask matrix; /* job is NULL without --matrix */
     const char *trace_path, *tolerance;

@@ -19,7 +19,7 @@
 
 #define FILL_STEPS 4 /* steps of the epoch that fills the cache; they are not compared */
 
-/* What was asked with its lists read. */
+/* The options with their lists read. */
 struct matrix {
     const struct matrix_ask *ask;
     int64_t *stages, *replicas, *microbatches, *frozen; /* owned */

@@ -9,7 +9,7 @@
 #include "cli/comparison.h"
 #include "partition/options.h"
 
-/* What the command line says of a matrix. NULL texts: 1 and RANKS for stages and replicas. */
+/* The options of `compare --matrix`. NULL texts: 1 and RANKS for stages and replicas. */
 struct matrix_ask {
     const char *job, *db_path;
     const char *stages, *replicas, *microbatches, *frozen, *schedules, *recomputes, *caches;

@@ -169,8 +169,8 @@ static void pool_add(struct pool *pool, const struct fall_law *law,
 
 /* The share that a pool shows. Its error is that over the probe's samples or that over the windows,
  * whichever is larger. A prefix brings rarely more than the whole model does, so the share is a
- * priori normal around 0 with the size of the whole fall and its error; the result is the mean of
- * what then is known. */
+ * priori normal around 0 with the size of the whole fall and its error. The result is the mean of
+ * the posterior distribution. */
 static struct freeze_weight pool_share(const struct pool *pool)
 {
     const double n = pool->num, gain = larger(pool->fall, 0);
@@ -180,7 +180,7 @@ static struct freeze_weight pool_share(const struct pool *pool)
     return (struct freeze_weight){trust * pool->share, sqrt(trust * var)};
 }
 
-/* What a nat of the pool's share costs until the run's end. The prefix's share of the speed is
+/* The cost until the run's end, for each nat of the pool's share. The prefix's part of the speed is
  * taken at its upper bound against the lower bound of the whole fall. */
 static double factor_of(const struct pool *pool, const struct fall_law *law,
                         const struct freeze_evidence *row, const struct freeze_weight *share)

@@ -4,6 +4,7 @@
 #   $sim, $checked                 the backend on emulated GPUs; the same that looks at every access
 #   elastic=(...) few=(...)        options of train: an elastic run, and one of few samples
 #   ordered RUN YARDSTICK ARGS...  train ARGS, checked: the bits of YARDSTICK
+#   with_nccl WHAT                 use NCCL's stand-in, or skip WHAT and finish
 #   broken NAME STATUS PATTERN FAULT ARGS...
 #                                  a run of vit on a device with that fault ends so
 begin
@@ -42,6 +43,12 @@ ordered() { # RUN YARDSTICK train's ARGS...: with the plain kernels' bits
     shift 2
     ELAPSE_CUDASIM_STREAMS=1 ELAPSE_CUDA_LIB=$checked ELAPSE_NCCL_LIB=$checked train "$@"
     verify "$run: all that lanes and host share is waited for" same_run "$yardstick" "$run"
+}
+
+# Messages between devices go through NCCL's stand-in; without NCCL's headers the script ends here.
+with_nccl() { # what is then skipped
+    grep -q ncclCommSplit "$sim" || { skip "$1" "no NCCL headers here"; finish; }
+    export ELAPSE_NCCL_LIB=$sim
 }
 
 # What a broken device gets: one line that says what, and the right status.

@@ -6,12 +6,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 . "$(dirname "$0")/cuda_runs.sh"
-if ! grep -q ncclCommSplit "$sim"; then
-    skip "nccl between emulated GPUs" "no NCCL headers here"
-    finish
-fi
-
-export ELAPSE_NCCL_LIB=$sim
+with_nccl "nccl between emulated GPUs"
 nccl=(--set train.transport=nccl)
 # What a change will need is made beside the steps in front of it, on ranks without a place too.
 long=("${elastic[@]}" --set data.train_samples=128 --set train.batch.global=8)

@@ -20,11 +20,7 @@ ends_in_change() { # FAULT STATUS PATTERN: rank 1 says so, once, and the run goe
 verify "a change for which one rank has no memory ends both" ends_in_change malloc@1 1 'cuda: out of device memory: .* asked for'
 verify "so does a device that fails at the first weights that it gets" ends_in_change copy@1 3 'cuda: cudaMemcpyAsync.* uncorrectable ECC error'
 
-if ! grep -q ncclCommSplit "$sim"; then
-    skip "links between emulated GPUs that fail" "no NCCL headers here"
-    finish
-fi
-export ELAPSE_NCCL_LIB=$sim
+with_nccl "links between emulated GPUs that fail"
 nccl=(--set train.transport=nccl --set train.epochs=2) # the first steps of a runtime are staged (NEW_PASSES in exec/step/runtime_state.h)
 two=("${nccl[@]}" --set pipeline.num_stages=2)
 began=$SECONDS

@@ -6,12 +6,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 . "$(dirname "$0")/cuda_runs.sh"
-if ! grep -q ncclCommSplit "$sim"; then
-    skip "nccl between emulated GPUs" "no NCCL headers here"
-    finish
-fi
-
-export ELAPSE_NCCL_LIB=$sim
+with_nccl "nccl between emulated GPUs"
 twice=(--set train.epochs=2) # the first steps of a runtime are staged (NEW_PASSES in exec/step/runtime_state.h)
 nccl=(--set train.transport=nccl "${twice[@]}")
 train vit vit-twice -n 1 "${twice[@]}"

@@ -360,8 +360,8 @@ static enum status add_row(struct layers *l, int shape, enum pass pass, int64_t 
     return profile_add_layer(l->m->profile, &row, err);
 }
 
-/* The time that near stash saved. If a tenth of the repeats saw nothing of it, noise may be all of it,
- * and it counts as none: on a busy machine it would exceed the passes that it is subtracted from. */
+/* The time that near stash saved. If a tenth of the repeats saved nothing, the rest may be noise.
+ * Then the saving counts as 0, because noise can exceed the pass that it is subtracted from. */
 static struct spread saving_of(double *times, int repeats)
 {
     const struct spread ns = spread_of(times, repeats);
