@@ -17,6 +17,7 @@
 # GPU_CHECK_DEVICE   cuda (default), or cpu to try the scripts on any machine
 # GPU_CHECK_SIZE     full (default on cuda) or small
 # GPU_CHECK_TESTS    pattern of the tests for the part sanitizer, such as 'attention*'
+# GPU_CHECK_BENCH    options of tests/bench/bench_gpu.py for the part bench, such as '--only gpt2 --no-torch'
 # PYTHON             that has PyTorch (default: python3)
 #
 # Exit 0: every part passed; 1: one did not; 3: nothing here can run; 77: no GPU (one line says so).

@@ -44,7 +44,8 @@ part_kernels() {
 }
 
 part_bench() {
-    local options=()
+    local options
+    read -ra options <<<"${GPU_CHECK_BENCH:-}"
     [ "$size" = full ] || options=(--only tiny --no-compile)
     [ "$device" = cuda ] || options+=(--dtype fp32)
     "$python" -c 'import torch.nn.functional as f; f.scaled_dot_product_attention' 2>/dev/null || options+=(--no-torch)
