@@ -184,12 +184,19 @@ static enum status search_one(struct solver *s, struct open_search *one)
     return rc;
 }
 
+/* The rate of the best plan that a probe found; 0 if it found none. A layout that was refused before
+ * its search began has no search to ask. */
+static double open_rate(const struct open_search *one)
+{
+    return one->begun == OK ? search_beat(&one->search) : 0;
+}
+
 /* The open search whose probe is the fastest, or the first one. */
 static int next_open(const struct open_search *all, const bool *done, int n)
 {
     int best = -1;
     for (int i = 0; i < n; i++)
-        if (!done[i] && (best < 0 || search_beat(&all[i].search) > search_beat(&all[best].search)))
+        if (!done[i] && (best < 0 || open_rate(&all[i]) > open_rate(&all[best])))
             best = i;
     return best;
 }
