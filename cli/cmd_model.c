@@ -61,6 +61,8 @@ static void print_table(const struct model *model)
     printf("%s: %s, %s, %lld parameters; sizes per %s\n\n", model->name,
            COUNT_TEXT(model->num_items, "item"), COUNT_TEXT(model->num_layers, "layer"),
            (long long)model_total_params(model), per);
+    if (model->note[0])
+        printf("note: %s\n\n", model->note);
     printf("%4s  %-12s %-10s %5s %14s %12s %10s %10s\n", "item", "name", "kind", "layer", "params",
            opaque ? "forward" : "fwd GFLOP", "act", "stash");
     for (int i = 0; i < model->num_items; i++) {

@@ -154,6 +154,8 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
                a->optimizer, recompute_mode_name(plan->recompute));
     if (a->cost.note[0])
         printf("note: %s\n", a->cost.note);
+    if (a->model.note[0])
+        printf("note: %s\n", a->model.note);
     printf("step %s, bubble %.2f %%, all-reduce %s (%s exposed)\n",
            format_ns(result->step_ns, one, sizeof one), 100 * result->bubble_fraction,
            format_ns(result->allreduce_ns, two, sizeof two),

@@ -214,6 +214,8 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     printf("dtype %s, optimizer %s\n", dtype_text((int)job->train.dtype), job_optimizer_name(job));
     if (cost->note[0])
         printf("note: %s\n", cost->note);
+    if (job->model.note[0])
+        printf("note: %s\n", job->model.note);
     printf("\npipeline length %d, replicas %d (the first on %s), "
            "micro-batches %d of %lld (batch %lld each)\n"
            "schedule %s%s, recompute %s, frozen layers %d (%s), cache %s\n%s%s"

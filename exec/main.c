@@ -141,7 +141,7 @@ static enum status begin(struct call *call, const char *from, struct job_ask *as
     if (rc == OK)
         rc = resume_job(ask, job, &differences, err);
     if (call->comm->rank == 0)
-        report_start(weights->note, differences, stderr);
+        report_start(weights->note, job->model.note, differences, stderr);
     free(differences);
     return comm_agree(call->comm, rc, err);
 }

@@ -126,6 +126,8 @@ struct model {
     int elem_bytes;           /* bytes of an activation element: 4 fp32, 2 bf16 */
     int param_bytes;          /* bytes of a stored parameter: 4 */
     int weight_bytes_per_param, grad_bytes_per_param; /* explicit models; 0: by the dtype */
+    double norm_eps; /* epsilon of the norms; 0: the family's default */
+    char note[256];  /* keys of its config.json that have no effect; "": none */
     /* Dims of the families; 0 if the family has no such dim. */
     int hidden, heads, mlp, seq; /* seq: tokens of one sample, class token included */
     int image, patch, channels;  /* vit: side in pixels, side of a patch, 3 */
@@ -177,8 +179,9 @@ struct model_spec {
     int num_layers, hidden, heads, mlp;
     int image, patch, channels, classes;
     int seq, max_seq, vocab;
-    int elem_bytes; /* 4 or 2 */
-    int unet_skips; /* 1: block i is joined to block num_layers-1-i (U-ViT) */
+    int elem_bytes;  /* 4 or 2 */
+    double norm_eps; /* as in struct model */
+    int unet_skips;  /* 1: block i is joined to block num_layers-1-i (U-ViT) */
     /* llama; as in struct model */
     int kv_heads, head_dim, qkv_bias, tied_head;
     int kv_rank, q_rank, rope_dim, v_dim;

@@ -368,7 +368,7 @@ enum status model_from_json(const struct json *value, const struct fields_source
     if (json_type(value) != JSON_OBJECT)
         return fields_refuse(source, "", "a MODEL text or an object", value, err);
     if (json_get(value, "model_type"))
-        return model_from_config(value, file, model, err);
+        return model_from_config(value, file, elem_bytes, model, err);
     const char *family = json_string(json_get(value, "family"));
     if (json_get(value, "items") || (family && strcmp(family, "explicit") == 0))
         return read_chain(value, file, key, model, err);

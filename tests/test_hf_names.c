@@ -341,6 +341,7 @@ static void hf_config__is_a_model_again(void **state)
         struct err err = {0};
         char path[300];
         assert_int_equal(model_parse(models[i], &model, NULL), OK);
+        model.norm_eps = 1e-6;
         struct json *config = hf_config(&model);
         assert_non_null(config);
         snprintf(path, sizeof path, "%s/config.json", folder);
@@ -348,6 +349,8 @@ static void hf_config__is_a_model_again(void **state)
         json_free(config);
         if (model_load(path, &again, &err) != OK)
             fail_msg("%s", err.msg);
+        assert_true(again.norm_eps == model.norm_eps);
+        assert_string_equal(again.note, "");
         assert_int_equal(again.family, model.family);
         assert_int_equal(again.task, model.task);
         assert_int_equal(again.num_layers, model.num_layers);

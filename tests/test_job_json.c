@@ -433,6 +433,110 @@ static void model_load__reads_hugging_face_configs(void **state)
         ERR_INPUT);
 }
 
+/* Keys that change parameters or mathematics: each is refused by its name unless it says what we
+ * compute. */
+static void model_load__refuses_keys_of_another_computation(void **state)
+{
+    static const struct {
+        const char *type, *extra, *named;
+    } cases[] = {
+        {"gpt2",        "\"tie_word_embeddings\":false",                                         "tie_word_embeddings must be true, got false"},
+        {"gpt2",        "\"scale_attn_weights\":false",                                          "scale_attn_weights must be true"            },
+        {"gpt2",        "\"scale_attn_by_inverse_layer_idx\":true",
+         "scale_attn_by_inverse_layer_idx must be false"                                                                                      },
+        {"gpt2",        "\"add_cross_attention\":true",                                          "add_cross_attention must be false"          },
+        {"gpt2",        "\"activation_function\":\"relu\"",                                      "activation_function must be gelu_new"       },
+        {"gpt2",        "\"architectures\":[\"GPT2ForSequenceClassification\"]",
+         "architectures must be one of GPT2LMHeadModel"                                                                                       },
+        {"gpt2",        "\"architectures\":[\"GPT2DoubleHeadsModel\"]",                          "got 'GPT2DoubleHeadsModel'"                 },
+        {"gpt2",        "\"layer_norm_epsilon\":0",                                              "layer_norm_epsilon must be a number above 0"},
+        {"bert",        "\"type_vocab_size\":16",                                                "type_vocab_size must be 2, got 16"          },
+        {"bert",        "\"position_embedding_type\":\"relative_key\"",
+         "position_embedding_type must be \"absolute\""                                                                                       },
+        {"bert",        "\"is_decoder\":true",                                                   "is_decoder must be false"                   },
+        {"bert",        "\"architectures\":[\"BertForTokenClassification\"]",
+         "got 'BertForTokenClassification'"                                                                                                   },
+        {"bert",        "\"architectures\":[\"BertLMHeadModel\"]",                               "got 'BertLMHeadModel'"                      },
+        {"bert",        "\"problem_type\":\"regression\"",                                       "problem_type must be"                       },
+        {"bert",        "\"pruned_heads\":{\"0\":[1]}",                                          "pruned_heads must be {}"                    },
+        {"bert",        "\"architectures\":[\"BertForMaskedLM\"],\"tie_word_embeddings\":false",
+         "tie_word_embeddings must be true for a masked"                                                                                      },
+        {"vit",         "\"qkv_bias\":false",                                                    "qkv_bias must be true, got false"           },
+        {"vit",         "\"architectures\":[\"ViTForMaskedImageModeling\"]",
+         "got 'ViTForMaskedImageModeling'"                                                                                                    },
+        {"llama",       "\"mlp_bias\":true",                                                     "mlp_bias must be false, got true"           },
+        {"llama",       "\"attention_bias\":true",                                               "attention_bias must be false, got true"     },
+        {"llama",       "\"architectures\":[\"LlamaForSequenceClassification\"]",
+         "architectures must be a ...ForCausalLM"                                                                                             },
+        {"deepseek_v3", "\"moe_layer_freq\":2",                                                  "moe_layer_freq must be 1, got 2"            },
+    };
+    char text[256];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model model = {0};
+        struct err err = {0};
+        snprintf(text, sizeof text, "{\"model_type\":\"%s\",%s}", cases[i].type, cases[i].extra);
+        if (model_load(file_with("config.json", text), &model, &err) != ERR_INPUT ||
+            !strstr(err.msg, cases[i].named))
+            fail_msg("%s: '%s', not '%s'", text, err.msg, cases[i].named);
+    }
+}
+
+static void model_load__honours_or_notes_the_other_keys(void **state)
+{
+    struct model model = {0};
+    struct err err = {0};
+    (void)state;
+    /* The keys of bert-base-uncased as released: nothing to say about them. */
+    assert_int_equal(
+        model_load(
+            file_with("config.json",
+                      "{\"architectures\":[\"BertForMaskedLM\"],"
+                      "\"attention_probs_dropout_prob\":0.1,\"gradient_checkpointing\":false,"
+                      "\"hidden_act\":\"gelu\",\"hidden_dropout_prob\":0.1,"
+                      "\"hidden_size\":768,\"initializer_range\":0.02,"
+                      "\"intermediate_size\":3072,\"layer_norm_eps\":1e-06,"
+                      "\"max_position_embeddings\":512,\"model_type\":\"bert\","
+                      "\"num_attention_heads\":12,\"num_hidden_layers\":12,"
+                      "\"pad_token_id\":0,\"position_embedding_type\":\"absolute\","
+                      "\"transformers_version\":\"4.6.0.dev0\",\"type_vocab_size\":2,"
+                      "\"use_cache\":true,\"vocab_size\":30522}"),
+            &model, &err),
+        OK);
+    assert_string_equal(model.note, "");
+    assert_true(model.norm_eps == 1e-6);
+    model_clear(&model);
+    assert_int_equal(
+        model_load(file_with("config.json", "{\"model_type\":\"mistral\",\"sliding_window\":4096,"
+                                            "\"rope_theta\":10000.0,\"frobnicate\":1}"),
+                   &model, &err),
+        OK);
+    assert_non_null(strstr(model.note, "not modelled: sliding_window"));
+    assert_non_null(strstr(model.note, "unknown keys, not used: frobnicate"));
+    assert_null(strstr(model.note, "rope_theta"));
+    model_clear(&model);
+    /* Qwen2's window is off unless use_sliding_window says otherwise. */
+    assert_int_equal(
+        model_load(file_with("config.json", "{\"model_type\":\"qwen2\",\"sliding_window\":4096,"
+                                            "\"use_sliding_window\":false}"),
+                   &model, &err),
+        OK);
+    assert_string_equal(model.note, "");
+    model_clear(&model);
+}
+
+static void job_load__gives_a_config_the_dtype_of_the_job(void **state)
+{
+    struct job job = {0};
+    (void)state;
+    file_with("config.json", "{\"model_type\":\"gpt2\"}");
+    load(file_with("job.json", "{\"name\":\"j\",\"model\":\"config.json\","
+                               "\"train\":{\"dtype\":\"bf16\",\"batch\":{\"global\":8}}}"),
+         NULL, 0, &job);
+    assert_int_equal(job.model.elem_bytes, 2);
+    job_clear(&job);
+}
+
 /* The keys of the released config.json files. */
 static void model_load__reads_the_configs_of_llama_and_its_kin(void **state)
 {
@@ -447,6 +551,9 @@ static void model_load__reads_the_configs_of_llama_and_its_kin(void **state)
         {"{\"model_type\":\"qwen2\",\"hidden_size\":3584,\"intermediate_size\":18944,"
          "\"num_hidden_layers\":28,\"num_attention_heads\":28,\"num_key_value_heads\":4,"
          "\"vocab_size\":152064,\"tie_word_embeddings\":false}",                    7615616512 },
+        {"{\"model_type\":\"qwen2\",\"hidden_size\":1024,\"intermediate_size\":3072,"
+         "\"num_hidden_layers\":2,\"num_attention_heads\":16,\"num_key_value_heads\":8,"
+         "\"vocab_size\":1000,\"head_dim\":128}",                                   33518592   },
         {"{\"model_type\":\"mixtral\",\"intermediate_size\":14336,\"num_local_experts\":8}",
          46702792704                                                                                    },
         {"{\"model_type\":\"deepseek_v2\",\"hidden_size\":2048,\"intermediate_size\":10944,"
@@ -669,6 +776,9 @@ int main(void)
         cmocka_unit_test(job_load__reads_minimal_job_with_texts),
         cmocka_unit_test(model_load__reads_explicit_chain_with_skips),
         cmocka_unit_test(model_load__reads_hugging_face_configs),
+        cmocka_unit_test(model_load__refuses_keys_of_another_computation),
+        cmocka_unit_test(model_load__honours_or_notes_the_other_keys),
+        cmocka_unit_test(job_load__gives_a_config_the_dtype_of_the_job),
         cmocka_unit_test(model_load__reads_the_configs_of_llama_and_its_kin),
         cmocka_unit_test(cluster_load__reads_objects_lists_and_this_machine),
         cmocka_unit_test(job_from_json__says_so_when_memory_ends_anywhere),

@@ -118,10 +118,12 @@ void report_verdicts(const struct json *answer, const char *dir, FILE *out)
                 number(answer, "step"));
 }
 
-void report_start(const char *note, const char *differences, FILE *out)
+void report_start(const char *note, const char *model_note, const char *differences, FILE *out)
 {
     if (*note)
         fprintf(out, "note: %s\n", note);
+    if (*model_note)
+        fprintf(out, "note: %s\n", model_note);
     for (const char *line = differences; line && *line; line = strchr(line, '\n') + 1)
         fprintf(out, "note: job: %.*s\n", (int)strcspn(line, "\n"), line);
 }

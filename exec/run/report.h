@@ -17,8 +17,9 @@ void report_notes(const struct json *summary, bool timing, FILE *out);
  * well. */
 void report_verdicts(const struct json *answer, const char *dir, FILE *out);
 
-/* Before a run: the note of checkpoint_choose(), and the lines of resume_job() (NULL: none). */
-void report_start(const char *note, const char *differences, FILE *out);
+/* Before a run: the notes of checkpoint_choose() and of the model, and the lines of resume_job()
+ * (NULL: none). */
+void report_start(const char *note, const char *model_note, const char *differences, FILE *out);
 /* After a run that a signal stopped: how far it came, and how to go on. */
 void report_stop(const struct json *summary, int num_ranks, FILE *out);
 

@@ -308,7 +308,7 @@ struct json *hf_config(const struct model *model)
         json_add_int(root, "n_positions", model->max_seq);
         json_add_int(root, "vocab_size", model->vocab);
         json_add_string(root, "activation_function", "gelu_new");
-        json_add_double(root, "layer_norm_epsilon", 1e-5);
+        json_add_double(root, "layer_norm_epsilon", arch_eps(model));
         return root;
     }
     json_add_int(root, "hidden_size", model->hidden);
@@ -316,7 +316,7 @@ struct json *hf_config(const struct model *model)
     json_add_int(root, "num_attention_heads", model->heads);
     json_add_int(root, "intermediate_size", model->mlp);
     json_add_string(root, "hidden_act", "gelu");
-    json_add_double(root, "layer_norm_eps", 1e-12);
+    json_add_double(root, "layer_norm_eps", arch_eps(model));
     if (vit) {
         json_add_int(root, "image_size", model->image);
         json_add_int(root, "patch_size", model->patch);

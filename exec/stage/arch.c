@@ -11,6 +11,13 @@
 #include <stdio.h>
 #include <string.h>
 
+double arch_eps(const struct model *model)
+{
+    if (model->norm_eps > 0.0)
+        return model->norm_eps;
+    return model->family == FAMILY_GPT ? 1e-5 : 1e-12;
+}
+
 enum status arch_init(const struct model *model, struct arch *arch, struct err *err)
 {
     struct arch a = {.family = model->family,
@@ -20,7 +27,7 @@ enum status arch_init(const struct model *model, struct arch *arch, struct err *
                      .heads = model->heads,
                      .mlp = model->mlp,
                      .gelu = ACT_GELU_ERF,
-                     .eps = 1e-12f};
+                     .eps = (float)arch_eps(model)};
     switch (model->family) {
     case FAMILY_VIT:
         a.outputs = model->classes;
@@ -34,7 +41,6 @@ enum status arch_init(const struct model *model, struct arch *arch, struct err *
     case FAMILY_GPT:
         a.causal = a.in_out = true;
         a.gelu = ACT_GELU_TANH;
-        a.eps = 1e-5f;
         a.outputs = model->vocab;
         break;
     case FAMILY_LLAMA:

@@ -77,6 +77,8 @@ struct arch {
     int table_rows, logit_stride;
 };
 
+/* The epsilon of the model's norms: its own, or transformers' default for the family. */
+double arch_eps(const struct model *model);
 /* ERR_INPUT: the family exists only in the simulator (uniform, explicit), or the kernels cannot
  * compute it (hidden is not divisible by heads). */
 enum status arch_init(const struct model *model, struct arch *arch, struct err *err);
