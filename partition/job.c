@@ -15,6 +15,7 @@ void job_defaults(struct job *job)
     *job = (struct job){0};
     strcpy(job->name, "job");
     job->data.kind = DATA_SYNTHETIC;
+    job->data.special_tokens = true;
     job->cost.efficiency = 1;
     job->train.epochs = 1;
     job->train.batch_mode = BATCH_PER_PIPELINE;

@@ -36,6 +36,7 @@ enum data_kind {
     DATA_TEXT,
     DATA_KIND_COUNT
 };
+enum lower_case { LOWER_AUTO, LOWER_ON, LOWER_OFF }; /* AUTO: as the vocabulary is */
 enum cache_policy { CACHE_OFF, CACHE_ON, CACHE_AUTO };
 enum dtype { DTYPE_FP32, DTYPE_BF16, DTYPE_TF32, DTYPE_FP16 }; /* FP16: plan and sim only */
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
@@ -56,6 +57,8 @@ struct job {
         char *path;   /* owned, resolved against dir; NULL for synthetic */
         char *vocab;  /* owned, resolved against dir; NULL: none */
         char *merges; /* owned, resolved against dir: GPT-2's merges.txt; NULL: beside vocab */
+        enum lower_case lower_case;
+        bool special_tokens; /* special tokens spelled out in texts become those tokens */
         bool augment, resize;
         int64_t train_samples, test_samples; /* 0: all samples (synthetic: its default number) */
         int workers; /* threads per rank that prepare samples; 0: as many as it has idle cores */

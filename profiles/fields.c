@@ -222,6 +222,8 @@ static enum status read_choice(const struct field *field, const struct json *val
 {
     const char *text = json_string(value);
     char limit[200];
+    if (json_type(value) == JSON_BOOL) /* of a choice between true, false and more */
+        text = json_true(value) ? "true" : "false";
     if (text && field->auto_offset && strcmp(text, "auto") == 0) {
         *(bool *)((char *)base + field->auto_offset) = true;
         return OK;

@@ -20,6 +20,7 @@ const struct data_set data_sets[DATA_KIND_COUNT] = {
      0,                                                                                                          0    },
 };
 
+static const char *const lower_names[] = {"auto", "true", "false", NULL};
 static const char *const augment_names[] = {"none", "crop-flip", NULL};
 static const char *const optimizer_names[] = {"sgd", "adamw", "lamb", NULL};
 static const char *const lr_names[] = {"constant", "linear", "cosine", NULL};
@@ -68,6 +69,8 @@ const struct field job_fields[] = {
     PLAIN("data.path", FIELD_PATH, data.path, "file or folder of the data set"),
     PLAIN("data.vocab", FIELD_PATH, data.vocab, "vocabulary: vocab.txt or GPT-2's vocab.json"),
     PLAIN("data.merges", FIELD_PATH, data.merges, "GPT-2's merges.txt [beside data.vocab]"),
+    CHOICE("data.lower_case", data.lower_case, lower_names, "whether vocab.txt is uncased [auto: tokenizer_config.json beside it, else whether a piece has capitals]"),
+    BOOL("data.special_tokens", data.special_tokens, "special tokens spelled out in texts, as [SEP], become those tokens [true]"),
     CHOICE("data.augment", data.augment, augment_names, "augmentation of training images [none]"),
     BOOL("data.resize", data.resize, "scale images to the model's size [false]"),
     INT("data.train_samples", data.train_samples, 0, INT64_MAX, "use the first n [0: all]"),

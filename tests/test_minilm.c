@@ -43,7 +43,7 @@ static void wordpiece_encode__gives_the_tokens_of_an_independent_tokenizer(void 
     if (!*folder)
         skip();
     path_of(path, "vocab.txt");
-    assert_int_equal(wordpiece_open(path, &wp, &err), OK);
+    assert_int_equal(wordpiece_open(path, LOWER_AUTO, &wp, &err), OK);
     assert_int_equal(wp.size, 30522);
     assert_true(wp.lower);
     path_of(path, "texts.txt");

@@ -189,8 +189,21 @@ static void bpe_encode__joins_the_first_listed_pair_first(void **state)
     EXPECT("'S", '\'', 'S');
     EXPECT("\xc3\xa9", E_ACUTE);
     EXPECT("\xff\x80", 0xff, 0x80); /* no UTF-8: its bytes */
+    EXPECT("low<|endoftext|> low", LOW, END, _LOW);
+    EXPECT("<|endoftext|><|endoftext|>", END, END);
+    EXPECT("<|endoftext|", '<', '|', 'e', 'n', 'd', 'o', 'f', 't', 'e', 'x', 't', '|');
+    markers_clear(&bpe.markers); /* data.special_tokens false */
     EXPECT("<|endoftext|>", '<', '|', 'e', 'n', 'd', 'o', 'f', 't', 'e', 'x', 't', '|', '>');
     bpe_clear(&bpe);
+    /* Added tokens that vocab.json does not have. */
+    put_text("tokenizer_config.json",
+             "{\"added_tokens_decoder\": {\"300\": {\"content\": \"<|im_start|>\"}}}");
+    if (bpe_open(in_folder("vocab.json"), in_folder("merges.txt"), &bpe, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(bpe.size, 301);
+    EXPECT("<|im_start|>low<|endoftext|>", 300, LOW, END);
+    bpe_clear(&bpe);
+    unlink(in_folder("tokenizer_config.json"));
 }
 
 static void bpe_encode__takes_linear_time_on_a_word_without_end(void **state)

@@ -23,7 +23,7 @@ static void open_small(struct wordpiece *wp)
 {
     struct err err = {0};
     put_text("vocab.txt", small_vocab);
-    if (wordpiece_open(in_folder("vocab.txt"), wp, &err) != OK)
+    if (wordpiece_open(in_folder("vocab.txt"), LOWER_AUTO, wp, &err) != OK)
         fail_msg("%s", err.msg);
 }
 
@@ -62,7 +62,7 @@ static void wordpiece_encode__takes_the_longest_pieces_of_each_word(void **state
     EXPECT("hel\xe2\x80\x8blo", HELLO); /* U+200B is dropped, not a space */
     EXPECT("hello\xc2\xa0world", HELLO, WORLD);
     EXPECT("hello\xff\xc0world", UNK); /* bad bytes vanish: one word */
-    EXPECT("[CLS]", UNK, UNK, UNK);    /* brackets are punctuation of a text */
+    EXPECT("[CLS]", CLS);
     wordpiece_clear(&wp);
 }
 
@@ -109,10 +109,91 @@ static void wordpiece_open__keeps_capitals_where_the_vocabulary_has_them(void **
     struct wordpiece wp = {0};
     (void)state;
     put_text("vocab.txt", "[PAD]\r\n[UNK]\r\n[CLS]\r\n[SEP]\r\nThe\r\nthe\r\ncaf\xc3\xa9\r\n");
-    assert_int_equal(wordpiece_open(in_folder("vocab.txt"), &wp, NULL), OK);
+    assert_int_equal(wordpiece_open(in_folder("vocab.txt"), LOWER_AUTO, &wp, NULL), OK);
     assert_false(wp.lower);
     assert_int_equal(wp.mask, -1);
     EXPECT("The the THE caf\xc3\xa9", 4, 5, 1, 6);
+    wordpiece_clear(&wp);
+}
+
+/* As Google's Chinese and multilingual uncased files: <S> and <T> are the only capitals. */
+static void wordpiece_open__knows_an_uncased_vocabulary_by_its_pieces_or_its_settings(void **state)
+{
+    static const char *const base = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[unused1]\n<S>\n<T>\n";
+    static const struct {
+        const char *pieces, *config;
+        enum lower_case asked;
+        bool lower;
+    } cases[] = {
+        {"apple\n",                    NULL,                                                 LOWER_AUTO, true },
+        {"apple\nApple\n",             NULL,                                                 LOWER_AUTO, false},
+        {"\xd0\x9c\xd0\xb8\xd1\x80\n", NULL,                                                 LOWER_AUTO, false}, /* Cyrillic, cased */
+        {"\xd0\xbc\xd0\xb8\xd1\x80\n", NULL,                                                 LOWER_AUTO, true },
+        {"apple\nApple\n",             NULL,                                                 LOWER_ON,   true },
+        {"apple\n",                    NULL,                                                 LOWER_OFF,  false},
+        {"apple\n",                    "{\"do_lower_case\": false}",                         LOWER_AUTO, false},
+        {"apple\nApple\n",             "{\"do_lower_case\": true, \"strip_accents\": null}", LOWER_AUTO, true },
+        {"apple\n",                    "{\"do_lower_case\": false}",                         LOWER_ON,   true },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct wordpiece wp = {0};
+        struct err err = {0};
+        char text[200];
+        snprintf(text, sizeof text, "%s%s", base, cases[i].pieces);
+        put_text("vocab.txt", text);
+        unlink(in_folder("tokenizer_config.json"));
+        if (cases[i].config)
+            put_text("tokenizer_config.json", cases[i].config);
+        if (wordpiece_open(in_folder("vocab.txt"), cases[i].asked, &wp, &err) != OK)
+            fail_msg("case %zu: %s", i, err.msg);
+        if (wp.lower != cases[i].lower)
+            fail_msg("case %zu: lower is %d", i, wp.lower);
+        wordpiece_clear(&wp);
+    }
+}
+
+static void
+wordpiece_open__takes_added_tokens_and_refuses_settings_it_does_not_compute(void **state)
+{
+    struct wordpiece wp = {0};
+    struct err err = {0};
+    (void)state;
+    put_text("vocab.txt", small_vocab);
+    put_text("tokenizer_config.json",
+             "{\"tokenize_chinese_chars\": false, \"added_tokens_decoder\":"
+             " {\"18\": {\"content\": \"[SPEAKER]\"}}}");
+    put_text("added_tokens.json", "{\"hello hello\": 19}");
+    if (wordpiece_open(in_folder("vocab.txt"), LOWER_AUTO, &wp, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(wp.size, 20);
+    EXPECT("un[SPEAKER]hello helloun", UN, 18, 19, UN);
+    EXPECT("\xe4\xb8\xad\xe6\x96\x87", UNK); /* one word */
+    wordpiece_clear(&wp);
+    put_text("tokenizer_config.json", "{\"strip_accents\": false}");
+    assert_int_equal(wordpiece_open(in_folder("vocab.txt"), LOWER_AUTO, &wp, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "strip_accents false, lower case is true"));
+    err = (struct err){0};
+    put_text("tokenizer_config.json", "{\"added_tokens_decoder\": {\"-1\": {\"content\": \"x\"}}}");
+    assert_int_equal(wordpiece_open(in_folder("vocab.txt"), LOWER_AUTO, &wp, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "the id of 'x' must be 0..2147483646, got -1"));
+}
+
+static void wordpiece_encode__knows_special_tokens_that_are_spelled_out(void **state)
+{
+    struct wordpiece wp = {0};
+    struct token_list tokens = {0};
+    (void)state;
+    open_small(&wp);
+    EXPECT("hello [SEP] world", HELLO, SEP, WORLD);
+    EXPECT("un[MASK]affable[MASK]", UN, MASK, 16, MASK);
+    EXPECT("[sep] [SE", UNK, UNK, UNK, UNK, UNK); /* as spelled in the vocabulary only */
+    assert_int_equal(wordpiece_encode(&wp, "un [SEP]", 8, &tokens, NULL), OK);
+    assert_int_equal(tokens.at[1].first, 3);
+    assert_int_equal(tokens.at[1].end, 8);
+    token_list_clear(&tokens);
+    markers_clear(&wp.markers); /* data.special_tokens false */
+    EXPECT("hello [SEP]", HELLO, UNK, UNK, UNK);
     wordpiece_clear(&wp);
 }
 
@@ -130,14 +211,14 @@ static void wordpiece_open__refuses_what_is_no_vocabulary(void **state)
         struct wordpiece wp = {0};
         struct err err = {0};
         put_text("bad.txt", cases[i].text);
-        assert_int_equal(wordpiece_open(in_folder("bad.txt"), &wp, &err), ERR_INPUT);
+        assert_int_equal(wordpiece_open(in_folder("bad.txt"), LOWER_AUTO, &wp, &err), ERR_INPUT);
         if (!strstr(err.msg, cases[i].words) || !strstr(err.msg, "bad.txt"))
             fail_msg("'%s'", err.msg);
     }
     struct wordpiece wp = {0};
     struct err err = {0};
-    assert_int_equal(wordpiece_open(in_folder("none.txt"), &wp, &err), ERR_SYSTEM);
-    assert_int_equal(wordpiece_open(folder, &wp, NULL), ERR_SYSTEM);
+    assert_int_equal(wordpiece_open(in_folder("none.txt"), LOWER_AUTO, &wp, &err), ERR_SYSTEM);
+    assert_int_equal(wordpiece_open(folder, LOWER_AUTO, &wp, NULL), ERR_SYSTEM);
 }
 
 static void wordpiece_open__and_encode_fail_clean_without_memory(void **state)
@@ -149,7 +230,7 @@ static void wordpiece_open__and_encode_fail_clean_without_memory(void **state)
         struct wordpiece wp = {0};
         struct token_list tokens = {0};
         fail_malloc_after(n);
-        enum status rc = wordpiece_open(in_folder("vocab.txt"), &wp, NULL);
+        enum status rc = wordpiece_open(in_folder("vocab.txt"), LOWER_AUTO, &wp, NULL);
         if (rc == OK)
             rc = wordpiece_encode(&wp, "unaffable", 9, &tokens, NULL);
         bool done = fail_malloc_done();
@@ -260,6 +341,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             wordpiece_open__keeps_capitals_where_the_vocabulary_has_them, make_folder,
             remove_folder),
+        cmocka_unit_test_setup_teardown(
+            wordpiece_open__knows_an_uncased_vocabulary_by_its_pieces_or_its_settings, make_folder,
+            remove_folder),
+        cmocka_unit_test_setup_teardown(
+            wordpiece_open__takes_added_tokens_and_refuses_settings_it_does_not_compute,
+            make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(wordpiece_encode__knows_special_tokens_that_are_spelled_out,
+                                        make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(wordpiece_open__refuses_what_is_no_vocabulary, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(wordpiece_open__and_encode_fail_clean_without_memory,

@@ -19,6 +19,7 @@ void bpe_clear(struct bpe *bpe)
     vocab_clear(&bpe->vocab);
     vocab_clear(&bpe->ranks);
     free(bpe->merged);
+    markers_clear(&bpe->markers);
     *bpe = (struct bpe){0};
 }
 
@@ -71,10 +72,11 @@ static enum status read_vocab(const char *path, struct bpe *bpe, struct err *err
         if (!json_int64(m, &id) || id < 0 || id >= INT32_MAX)
             rc = err_set(err, ERR_INPUT, "'%s': the id of '%.60s' must be 0..%d", path, name,
                          INT32_MAX - 1);
-        else if (n < 1) /* a special token, for instance with a space: it counts for the size, but
-                           no text contains it */
+        else if (n < 1) { /* not written as bytes, for instance with a space: a special token */
             bpe->size = id >= bpe->size ? (int)id + 1 : bpe->size;
-        else if ((rc = vocab_put(&bpe->vocab, bytes, (size_t)n, (int32_t)id, &inner)) != OK)
+            if (marker_form(name, strlen(name)))
+                rc = markers_add(&bpe->markers, name, strlen(name), (int32_t)id, err);
+        } else if ((rc = vocab_put(&bpe->vocab, bytes, (size_t)n, (int32_t)id, &inner)) != OK)
             err_set(err, rc, "'%s': %s", path, inner.msg);
     }
     json_free(root);
@@ -151,13 +153,47 @@ static enum status read_merges(const char *path, struct bpe *bpe, struct err *er
     return rc;
 }
 
+static int by_id(const void *a, const void *b)
+{
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The pieces in brackets that no merge makes are special tokens. */
+static enum status add_markers(struct bpe *bpe, struct err *err)
+{
+    const size_t num_merged = (size_t)bpe->ranks.count;
+    int32_t *merged = malloc((num_merged + 1) * sizeof *merged);
+    enum status rc = merged ? OK : err_nomem(err);
+    if (rc == OK && num_merged > 0) {
+        memcpy(merged, bpe->merged, num_merged * sizeof *merged);
+        qsort(merged, num_merged, sizeof *merged, by_id);
+    }
+    for (int64_t i = 0; rc == OK && i < bpe->vocab.num_slots; i++) {
+        const struct vocab_slot *slot = &bpe->vocab.slots[i];
+        const char *piece = bpe->vocab.bytes + slot->text;
+        if (slot->length > 0 && marker_form(piece, (size_t)slot->length) &&
+            !bsearch(&slot->id, merged, num_merged, sizeof *merged, by_id))
+            rc = markers_add(&bpe->markers, piece, (size_t)slot->length, slot->id, err);
+    }
+    free(merged);
+    return rc;
+}
+
 enum status bpe_open(const char *vocab_path, const char *merges_path, struct bpe *bpe,
                      struct err *err)
 {
     struct bpe got = {0};
+    struct tokenizer_config config;
     enum status rc = read_vocab(vocab_path, &got, err);
     if (rc == OK)
         rc = read_merges(merges_path, &got, err);
+    if (rc == OK)
+        rc = add_markers(&got, err);
+    if (rc == OK)
+        rc = tokenizer_config_read(vocab_path, &config, &got.markers, err);
+    if (rc == OK && markers_size(&got.markers) > got.size)
+        got.size = markers_size(&got.markers);
     if (rc == OK)
         *bpe = got;
     else
@@ -263,18 +299,11 @@ static enum status encode_word(const struct bpe *bpe, const char *text, int32_t 
     return rc;
 }
 
-enum status bpe_encode(const struct bpe *bpe, const char *text, size_t bytes,
-                       struct token_list *tokens, struct err *err)
+/* Encodes text[at .. bytes), which holds no special token. parts: scratch of MAX_WORD tokens. */
+static enum status encode_plain(const struct bpe *bpe, const char *text, size_t bytes, size_t at,
+                                struct token *parts, struct token_list *tokens, struct err *err)
 {
-    struct token *parts;
     enum status rc = OK;
-    size_t at = 0;
-    if (bytes > MAX_TEXT)
-        return err_set(err, ERR_INPUT, "a text of %zu bytes is too long, limit %d", bytes,
-                       MAX_TEXT);
-    parts = malloc(MAX_WORD * sizeof *parts);
-    if (!parts)
-        return err_nomem(err);
     while (rc == OK && at < bytes) {
         /* A window bounds the search for the end of a word, so that a very long word is not scanned
          * again for each part. */
@@ -284,6 +313,29 @@ enum status bpe_encode(const struct bpe *bpe, const char *text, size_t bytes,
             end = at + MAX_WORD;
         rc = encode_word(bpe, text, (int32_t)at, (int32_t)end, parts, tokens, err);
         at = end;
+    }
+    return rc;
+}
+
+enum status bpe_encode(const struct bpe *bpe, const char *text, size_t bytes,
+                       struct token_list *tokens, struct err *err)
+{
+    struct token *parts;
+    enum status rc = OK;
+    if (bytes > MAX_TEXT)
+        return err_set(err, ERR_INPUT, "a text of %zu bytes is too long, limit %d", bytes,
+                       MAX_TEXT);
+    parts = malloc(MAX_WORD * sizeof *parts);
+    if (!parts)
+        return err_nomem(err);
+    for (size_t at = 0; rc == OK && at < bytes;) {
+        size_t length;
+        int32_t id;
+        const size_t found = markers_next(&bpe->markers, text, bytes, at, &length, &id);
+        rc = encode_plain(bpe, text, found, at, parts, tokens, err);
+        at = found + length;
+        if (rc == OK && length > 0)
+            rc = token_list_add(tokens, (struct token){id, (int32_t)found, (int32_t)at}, err);
     }
     free(parts);
     return rc;

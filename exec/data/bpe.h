@@ -4,19 +4,24 @@
  * The text is cut into words: English contractions; runs of letters, of digits or of other
  * characters, each with the space before it; runs of spaces. A word is cut into bytes. Then
  * neighbours are joined, always the pair that comes first in merges.txt, until no pair is left.
- * Both files write a byte as one printable character. Source: Radford et al. 2019 and
- * github.com/openai/gpt-2, encoder.py. One difference: a word of more than 4,096 bytes is cut
+ * Both files write a byte as one printable character. Special tokens that are spelled out in a text
+ * (<|endoftext|>) become those tokens: the pieces of vocab.json in angle or square brackets that no
+ * merge makes, and what tokenizer_config.json and added_tokens.json beside it add. Source: Radford
+ * et al. 2019 and github.com/openai/gpt-2, encoder.py; tiktoken and Hugging Face's tokenizers for
+ * special tokens. One difference: a word of more than 4,096 bytes is cut
  * there, so that time stays bounded. A struct bpe does not change after opening, and any thread may
  * encode. */
 #ifndef ELAPSE_EXEC_DATA_BPE_H
 #define ELAPSE_EXEC_DATA_BPE_H
 
+#include "exec/data/markers.h"
 #include "exec/data/vocab.h"
 
 struct bpe {
-    struct vocab vocab; /* owned; the bytes of a token -> its id */
-    struct vocab ranks; /* owned; two ids (8 bytes) -> rank of the pair */
-    int32_t *merged;    /* owned; rank of a pair -> id of the joined token */
+    struct vocab vocab;     /* owned; the bytes of a token -> its id */
+    struct vocab ranks;     /* owned; two ids (8 bytes) -> rank of the pair */
+    int32_t *merged;        /* owned; rank of a pair -> id of the joined token */
+    struct markers markers; /* owned; without any, special tokens in a text are ordinary text */
     int32_t of_byte[256];
     int size; /* largest id + 1 */
 };

@@ -35,6 +35,21 @@ enum status dataset_vocab_fits(const struct job *job, int size, struct err *err)
                    job->model.name, job->model.vocab);
 }
 
+enum status dataset_wordpiece(const struct job *job, struct wordpiece *wp, struct err *err)
+{
+    struct wordpiece got = {0};
+    enum status rc = wordpiece_open(job->data.vocab, job->data.lower_case, &got, err);
+    if (rc == OK)
+        rc = dataset_vocab_fits(job, got.size, err);
+    if (rc == OK && !job->data.special_tokens)
+        markers_clear(&got.markers);
+    if (rc == OK)
+        *wp = got;
+    else
+        wordpiece_clear(&got);
+    return rc;
+}
+
 void dataset_clear(struct dataset *dataset)
 {
     if (dataset->clear)

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "exec/data/wordpiece.h"
 #include "partition/job.h"
 #include "partition/status.h"
 
@@ -75,5 +76,9 @@ enum status phrases_open(const struct model *model, int64_t num_train, int64_t n
 const char *dataset_job_name(const struct job *job);
 enum status dataset_text_model(const struct job *job, enum model_task task, struct err *err);
 enum status dataset_vocab_fits(const struct job *job, int size, struct err *err);
+
+/* Open data.vocab as WordPiece, by data.lower_case and data.special_tokens, and check that it fits
+ * the model. Errors of wordpiece_open(). */
+enum status dataset_wordpiece(const struct job *job, struct wordpiece *wp, struct err *err);
 
 #endif

@@ -319,9 +319,7 @@ enum status squad_open(const struct job *job, struct dataset *dataset, struct er
         rc = err_set(err, ERR_INPUT, "%s: model.seq must be at least %d for squad, got %d",
                      dataset_job_name(job), MIN_SEQ, job->model.seq);
     if (rc == OK)
-        rc = wordpiece_open(job->data.vocab, &squad->wp, err);
-    if (rc == OK)
-        rc = dataset_vocab_fits(job, squad->wp.size, err);
+        rc = dataset_wordpiece(job, &squad->wp, err);
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
         rc = read_split(squad, job->data.path, names[split], job->model.seq, &squad->splits[split],
                         err);

@@ -53,21 +53,17 @@ static bool ends_in(const char *text, const char *tail)
     return n >= m && strcmp(text + n - m, tail) == 0;
 }
 
-static enum status open_tokenizer(const struct job *job, struct text *text, int *size,
-                                  struct err *err)
+static enum status open_tokenizer(const struct job *job, struct text *text, struct err *err)
 {
     const char *vocab = job->data.vocab, *slash;
     char *merges = NULL;
     enum status rc;
     text->kind = TOKENS_BYTES;
-    *size = 256;
     if (!vocab)
-        return OK;
+        return dataset_vocab_fits(job, 256, err);
     if (!ends_in(vocab, ".json")) {
         text->kind = TOKENS_WORDPIECE;
-        rc = wordpiece_open(vocab, &text->wp, err);
-        *size = text->wp.size;
-        return rc;
+        return dataset_wordpiece(job, &text->wp, err);
     }
     text->kind = TOKENS_BPE;
     slash = strrchr(vocab, '/');
@@ -76,7 +72,10 @@ static enum status open_tokenizer(const struct job *job, struct text *text, int 
     else if (asprintf(&merges, "%.*smerges.txt", slash ? (int)(slash + 1 - vocab) : 0, vocab) < 0)
         merges = NULL;
     rc = merges ? bpe_open(vocab, merges, &text->bpe, err) : err_nomem(err);
-    *size = text->bpe.size;
+    if (rc == OK)
+        rc = dataset_vocab_fits(job, text->bpe.size, err);
+    if (rc == OK && !job->data.special_tokens)
+        markers_clear(&text->bpe.markers);
     free(merges);
     return rc;
 }
@@ -212,7 +211,6 @@ enum status text_open(const struct job *job, struct dataset *dataset, struct err
                           .sample = causal ? causal_sample : masked_sample,
                           .clear = text_clear};
     struct text *text;
-    int size = 0;
     enum status rc = OK;
     if (!causal && model->task != TASK_MLM)
         return err_set(err, ERR_INPUT,
@@ -231,9 +229,7 @@ enum status text_open(const struct job *job, struct dataset *dataset, struct err
     if (!text)
         return err_nomem(err);
     got.ctx = text;
-    rc = open_tokenizer(job, text, &size, err);
-    if (rc == OK)
-        rc = dataset_vocab_fits(job, size, err);
+    rc = open_tokenizer(job, text, err);
     if (rc == OK && !causal && text->wp.mask < 0)
         rc = err_set(err, ERR_INPUT, "'%s' has no [MASK]", job->data.vocab);
     if (rc == OK)

@@ -347,9 +347,7 @@ enum status tsv_open(const struct job *job, struct dataset *dataset, struct err 
         rc = err_set(err, ERR_INPUT, "%s: model.seq must be at least 8 for texts, got %d",
                      dataset_job_name(job), job->model.seq);
     if (rc == OK)
-        rc = wordpiece_open(job->data.vocab, &tsv->wp, err);
-    if (rc == OK)
-        rc = dataset_vocab_fits(job, tsv->wp.size, err);
+        rc = dataset_wordpiece(job, &tsv->wp, err);
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
         rc = read_table(&tsv->wp, job->data.path, names[split], job->model.classes, max[split],
                         &tsv->tables[split], err);

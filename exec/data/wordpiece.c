@@ -15,43 +15,89 @@ enum { MAX_VOCAB_BYTES = 64 << 20, MAX_TEXT = 1 << 30, MAX_CHARS = 100, CHAR_BYT
 void wordpiece_clear(struct wordpiece *wp)
 {
     vocab_clear(&wp->vocab);
+    markers_clear(&wp->markers);
     *wp = (struct wordpiece){0};
 }
 
-static bool special(const char *piece, size_t length)
+/* Capital letters of the alphabets that have both cases: Latin with accents, Greek, Cyrillic,
+ * Armenian. (From U+0100 on Latin capitals alternate with small letters.) */
+static bool capital(uint32_t c)
 {
-    return length > 2 && piece[0] == '[' && piece[length - 1] == ']';
+    return (c >= 'A' && c <= 'Z') || (c >= 0xc0 && c <= 0xde && c != 0xd7) ||
+           (c >= 0x391 && c <= 0x3ab) || (c >= 0x400 && c <= 0x42f) || (c >= 0x531 && c <= 0x556);
 }
 
-enum status wordpiece_open(const char *path, struct wordpiece *wp, struct err *err)
+static bool has_capital(const char *piece, size_t length)
 {
-    static const char *const names[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
-    struct wordpiece got = {.lower = true};
-    int32_t *const ids[] = {&got.pad, &got.unk, &got.cls, &got.sep, &got.mask};
+    bool found = false;
+    for (size_t at = 0; at < length && !found;)
+        found = capital(utf8_next(piece, length, &at));
+    return found;
+}
+
+static enum status read_pieces(const char *path, struct wordpiece *wp, struct err *err)
+{
     char *text = NULL;
     int64_t bytes = 0;
     enum status rc = data_read_file(path, MAX_VOCAB_BYTES, &text, &bytes, err);
     for (char *line = text, *end = rc == OK ? text + bytes : NULL; rc == OK && line < end;
-         got.size++) {
+         wp->size++) {
         char *stop = memchr(line, '\n', (size_t)(end - line));
         size_t length = (size_t)((stop ? stop : end) - line);
         if (length > 0 && line[length - 1] == '\r')
             length--;
         struct err inner = {0};
-        rc = vocab_put(&got.vocab, line, length, got.size, &inner);
+        rc = vocab_put(&wp->vocab, line, length, wp->size, &inner);
         if (rc != OK)
-            err_set(err, rc, "'%s' line %d: %s", path, got.size + 1, inner.msg);
-        for (size_t i = 0; i < length && !special(line, length); i++)
-            got.lower &= !(line[i] >= 'A' && line[i] <= 'Z');
+            err_set(err, rc, "'%s' line %d: %s", path, wp->size + 1, inner.msg);
+        wp->lower &= marker_form(line, length) || !has_capital(line, length);
         line = stop ? stop + 1 : end;
     }
+    free(text);
+    return rc;
+}
+
+/* Applies the settings beside the vocabulary. */
+static enum status read_settings(const char *path, enum lower_case lower_case, struct wordpiece *wp,
+                                 struct err *err)
+{
+    struct tokenizer_config config;
+    enum status rc = tokenizer_config_read(path, &config, &wp->markers, err);
+    if (rc != OK)
+        return rc;
+    if (lower_case != LOWER_AUTO)
+        wp->lower = lower_case == LOWER_ON;
+    else if (config.lower_case >= 0)
+        wp->lower = config.lower_case;
+    wp->whole_ideographs = config.split_ideographs == 0;
+    if (config.strip_accents >= 0 && config.strip_accents != wp->lower)
+        return err_set(
+            err, ERR_INPUT,
+            "'%s': tokenizer_config.json beside it says strip_accents %s, lower case is %s, "
+            "and only equal values are computed",
+            path, config.strip_accents ? "true" : "false", wp->lower ? "true" : "false");
+    if (markers_size(&wp->markers) > wp->size)
+        wp->size = markers_size(&wp->markers);
+    return OK;
+}
+
+enum status wordpiece_open(const char *path, enum lower_case lower_case, struct wordpiece *wp,
+                           struct err *err)
+{
+    static const char *const names[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+    struct wordpiece got = {.lower = true};
+    int32_t *const ids[] = {&got.pad, &got.unk, &got.cls, &got.sep, &got.mask};
+    enum status rc = read_pieces(path, &got, err);
     for (int i = 0; rc == OK && i < 5; i++) {
         *ids[i] = vocab_find(&got.vocab, names[i], strlen(names[i]));
         if (i < 4 && *ids[i] < 0)
             rc = err_set(err, ERR_INPUT, "'%s' is no WordPiece vocabulary: %s is missing", path,
                          names[i]);
+        else if (*ids[i] >= 0)
+            rc = markers_add(&got.markers, names[i], strlen(names[i]), *ids[i], err);
     }
-    free(text);
+    if (rc == OK)
+        rc = read_settings(path, lower_case, &got, err);
     if (rc == OK)
         *wp = got;
     else
@@ -139,16 +185,13 @@ static bool punctuation(uint32_t c)
     return unicode_class_of(c) == UNICODE_PUNCTUATION;
 }
 
-enum status wordpiece_encode(const struct wordpiece *wp, const char *text, size_t bytes,
-                             struct token_list *tokens, struct err *err)
+/* Cuts text[at .. bytes), which holds no special token, into pieces. */
+static enum status encode_plain(const struct wordpiece *wp, const char *text, size_t bytes,
+                                size_t at, struct token_list *tokens, struct err *err)
 {
     struct word word;
     enum status rc = OK;
-    size_t at = 0;
     word.chars = 0;
-    if (bytes > MAX_TEXT)
-        return err_set(err, ERR_INPUT, "a text of %zu bytes is too long, limit %d", bytes,
-                       MAX_TEXT);
     while (rc == OK && at < bytes) {
         int32_t first = (int32_t)at, end;
         uint32_t code = utf8_next(text, bytes, &at), folded[UNICODE_FOLD_MAX];
@@ -162,7 +205,7 @@ enum status wordpiece_encode(const struct wordpiece *wp, const char *text, size_
             rc = word_flush(wp, &word, tokens, err);
             continue;
         }
-        bool alone = ideograph(code);
+        bool alone = !wp->whole_ideographs && ideograph(code);
         if (alone)
             rc = word_flush(wp, &word, tokens, err);
         folded[0] = code;
@@ -180,4 +223,23 @@ enum status wordpiece_encode(const struct wordpiece *wp, const char *text, size_
             rc = word_flush(wp, &word, tokens, err);
     }
     return rc == OK ? word_flush(wp, &word, tokens, err) : rc;
+}
+
+enum status wordpiece_encode(const struct wordpiece *wp, const char *text, size_t bytes,
+                             struct token_list *tokens, struct err *err)
+{
+    enum status rc = OK;
+    if (bytes > MAX_TEXT)
+        return err_set(err, ERR_INPUT, "a text of %zu bytes is too long, limit %d", bytes,
+                       MAX_TEXT);
+    for (size_t at = 0; rc == OK && at < bytes;) {
+        size_t length;
+        int32_t id;
+        const size_t found = markers_next(&wp->markers, text, bytes, at, &length, &id);
+        rc = encode_plain(wp, text, found, at, tokens, err);
+        at = found + length;
+        if (rc == OK && length > 0)
+            rc = token_list_add(tokens, (struct token){id, (int32_t)found, (int32_t)at}, err);
+    }
+    return rc;
 }

@@ -113,7 +113,7 @@ void fuzz_wordpiece(const uint8_t *data, size_t size)
     const uint8_t *vocab = fuzz_part(data, size, 0, &length);
     const uint8_t *text = fuzz_part(data, size, 1, &rest);
     fuzz_put("vocab.txt", vocab, length);
-    if (fuzz_judge(wordpiece_open(fuzz_path("vocab.txt"), &wp, &err), &err)) {
+    if (fuzz_judge(wordpiece_open(fuzz_path("vocab.txt"), LOWER_AUTO, &wp, &err), &err)) {
         if (fuzz_judge(wordpiece_encode(&wp, (const char *)text, rest, &tokens, &second), &second))
             check_tokens(&tokens, rest, wp.size);
         wordpiece_clear(&wp);
