@@ -87,25 +87,25 @@ CUDA_OUT := $(OUT)/cuda-$(shell echo '$(NVCC) $(NVCCFLAGS)' | cksum | cut -d' ' 
 Q := $(if $(V),,@)
 
 # --- sources ----------------------------------------------------------------------------------------
-SRC_partition := $(wildcard partition/*.c)
-SRC_profiles := $(wildcard profiles/*.c)
-SRC_sim := $(wildcard sim/*.c)
-SRC_cli := $(filter-out cli/main.c,$(wildcard cli/*.c))
-SRC_exec := $(filter-out exec/cuda/% exec/comm/nccl_device.c,$(wildcard exec/*/*.c))
-SRC_nccl := exec/comm/nccl_device.c partition/status.c
-SRC_cuda := $(wildcard exec/cuda/*.c exec/cuda/*.cu) partition/status.c partition/units.c
+# A room is its folder and the wings in it.
+found_in = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
+$(foreach r,partition profiles sim cli exec,$(eval SRC_$(r) := $(filter-out $(r)/main.c,$(call found_in,$(r),*.c))))
+SRC_exec := $(filter-out exec/cuda/% exec/comm/nccl_device.c,$(SRC_exec))
+SRC_nccl := exec/comm/nccl_device.c partition/base/status.c
+SRC_cuda := $(wildcard exec/cuda/*.c exec/cuda/*.cu) partition/base/status.c partition/base/units.c
 ROOMS := partition profiles sim library cli $(if $(filter 1,$(EXEC)),exec)
 objs = $(patsubst %,$(OUT)/%.o,$(SRC_$(1)))
 libs = $(foreach r,$(1),$(OUT)/lib$(r).a)
 include library/library.mk
 
-TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
-EXEC_TESTS := $(patsubst tests/%.c,%,$(shell grep -l '"exec/' tests/test_*.c 2>/dev/null))
+TEST_SRC := $(call found_in,tests,test_*.c)
+TESTS := $(basename $(notdir $(TEST_SRC)))
+EXEC_TESTS := $(basename $(notdir $(shell grep -l '"exec/' $(TEST_SRC) 2>/dev/null)))
 ifneq ($(EXEC),1)
 TESTS := $(filter-out $(EXEC_TESTS),$(TESTS))
 endif
 # What reads ELAPSE_TEST_FILTER, for every C test program.
-TEST_FILTER := $(OUT)/tests/cmocka_filter.c.o
+TEST_FILTER := $(OUT)/tests/unit/cmocka_filter.c.o
 BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 PRELOADS := $(if $(filter 1,$(EXEC)),$(if $(SAN),,$(OUT)/tests/fail_mpi.so $(OUT)/tests/chaos_strike.so))
 # A test links the rooms it includes, and what those rooms include.
@@ -147,7 +147,7 @@ $(OUT)/bin/elapse-nccl.so: $(patsubst %,$(CUDA_OUT)/%.o,$(SRC_nccl))
 	$(Q)$(CC) -shared $(OPT) $(SANFLAGS) $^ -Wl,--as-needed $(CUDA_LIBS) -lnccl -Wl,--no-undefined -o $@.new && mv $@.new $@
 
 include tests/cudasim/cudasim.mk
-include profiles/build_facts.mk
+include profiles/json/build_facts.mk
 include cli/share/share.mk
 include packaging/packaging.mk
 include tests/checkers/checkers.mk
@@ -163,7 +163,7 @@ $(foreach r,partition profiles sim exec cli library,$(eval $(call room_lib,$(r))
 SQL := profiles/schema.sql $(sort $(wildcard profiles/shipped/*.sql))
 $(OUT)/profiles/sql_text.c: $(SQL)
 	@mkdir -p $(@D)
-	$(Q){ echo '#include "profiles/sql_text.h"'; echo 'const struct sql_text sql_texts[] = {'; \
+	$(Q){ echo '#include "profiles/store/sql_text.h"'; echo 'const struct sql_text sql_texts[] = {'; \
 	  for f in $^; do echo "{\"$$(basename $$f .sql)\","; \
 	    sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $$f; echo '},'; done; \
 	  echo '{0, 0}};'; } > $@
@@ -171,7 +171,7 @@ $(OUT)/profiles/sql_text.c.o: $(OUT)/profiles/sql_text.c
 	$(Q)$(CC) $(BASE) $(CFLAGS_profiles) -c $< -o $@
 $(OUT)/libprofiles.a: $(OUT)/profiles/sql_text.c.o
 
-$(OUT)/cli/gnuplot.c.o: $(wildcard plots/*.gp)
+$(OUT)/cli/figures/gnuplot.c.o: $(wildcard plots/*.gp)
 $(OUT)/bin/elapse: $(OUT)/cli/main.c.o $(call libs,cli sim profiles partition)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $^ $(LIBS_base) -o $@
@@ -180,15 +180,15 @@ $(OUT)/bin/elapse-exec: $(OUT)/exec/main.c.o $(call libs,exec profiles partition
 	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $^ $(LIBS_exec) $(LIBS_base) -o $@
 
 define test_bin
-$(OUT)/tests/$(1): $(patsubst %,$(OUT)/%.o,$(2) $(SRC_$(1))) $(if $(filter tests/test_%,$(2)),$(TEST_FILTER)) $(call libs,$(call link_rooms,$(call rooms_of,$(2) $(SRC_$(1)))))
+$(OUT)/tests/$(1): $(patsubst %,$(OUT)/%.o,$(2) $(SRC_$(1))) $(if $(filter test_%,$(1)),$(TEST_FILTER)) $(call libs,$(call link_rooms,$(call rooms_of,$(2) $(SRC_$(1)))))
 	@mkdir -p $$(@D)
 	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $$^ $(if $(filter exec,$(call rooms_of,$(2))),$(LIBS_exec)) $(LIBS_base) -lcmocka -o $$@
 endef
-$(foreach t,$(TESTS),$(eval $(call test_bin,$(t),tests/$(t).c)))
+$(foreach t,$(TESTS),$(eval $(call test_bin,$(t),$(filter %/$(t).c,$(TEST_SRC)))))
 $(foreach t,$(BENCHES),$(eval $(call test_bin,$(t),tests/bench/$(t).c)))
 
 # For LD_PRELOAD, also into programs that know no MPI.
-$(PRELOADS): $(OUT)/tests/%.so: tests/%.c
+$(PRELOADS): $(OUT)/tests/%.so: tests/e2e/%.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE) $(CFLAGS_exec) -fPIC -shared -Wl,-z,lazy $< -o $@ -ldl
 test_%: $(OUT)/tests/test_% ; $(Q)$<
@@ -207,13 +207,13 @@ run-tests: all tests
 mutate:
 	@MUTATE_ONLY='$(ONLY)' tests/mutate.sh
 chaos soak: all $(PRELOADS)
-	@ELAPSE_BIN=$(CURDIR)/$(OUT)/bin ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" tests/$@.sh
+	@ELAPSE_BIN=$(CURDIR)/$(OUT)/bin ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" tests/e2e/$@.sh
 bench: all $(addprefix $(OUT)/tests/,$(BENCHES))
 	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" tests/bench/run.sh $(addprefix $(OUT)/tests/,$(BENCHES))
 truth: all
 	$(Q)for s in $(if $(TRUTH_DATA),truth_matmul truth_steps) truth_megatron truth_fsdp; do python3 tests/truth/$$s.py $(TRUTH_DATA) || exit 1; done
 gpu-check:
-	@tests/gpu_check.sh || [ $$? -eq 77 ]
+	@tests/gpu/gpu_check.sh || [ $$? -eq 77 ]
 # What to carry to a GPU machine, for Hopper and any processor with AVX2 (docs/gpu.md); gpu-rehearsal tries it without.
 gpu-bundle:
 	$(Q)$(MAKE) --no-print-directory ARCH=x86-64-v3 CUDA_ARCH=90 gpu-bundle-folder
@@ -221,7 +221,7 @@ gpu-bundle-folder: all $(addprefix $(OUT)/tests/,test_backend_cuda test_cudnn te
 	$(Q)tests/gpu/bundle.sh $(OUT) build/gpu-bundle $(CUDA_HOME)
 gpu-rehearsal: gpu-bundle
 	$(Q)$(MAKE) --no-print-directory $(SIM_OUT)/elapse-cuda-plain.so $(SIM_DRIVER)
-	$(Q)tests/gpu_rehearsal.sh build/gpu-bundle $(SIM_OUT)/elapse-cuda-plain.so
+	$(Q)tests/gpu/gpu_rehearsal.sh build/gpu-bundle $(SIM_OUT)/elapse-cuda-plain.so
 list-tests:
 	@printf '%s\n' $(addprefix $(OUT)/tests/,$(TESTS))
 demo: deps
@@ -236,7 +236,7 @@ golden: all
 check-layers:
 	@tests/check-layers.sh
 
-FORMATTED := $(wildcard $(foreach r,partition profiles sim exec exec/* cli library examples/library tests tests/bench tests/fuzz,$(r)/*.[ch] $(r)/*.cu $(r)/*.cuh))
+FORMATTED = $(foreach p,*.[ch] *.cu *.cuh,$(call found_in,$(ROOMS) exec examples/library tests/unit tests/e2e tests/bench tests/fuzz,$(p)))
 format:
 	clang-format -i $(FORMATTED)
 format-check:

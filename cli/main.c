@@ -8,11 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/command.h"
-#include "cli/help.h"
-#include "cli/launch.h"
-#include "partition/units.h"
-#include "profiles/build_facts.h"
+#include "cli/base/command.h"
+#include "cli/commands/help.h"
+#include "cli/launch/launch.h"
+#include "partition/base/units.h"
+#include "profiles/json/build_facts.h"
 
 static const struct command *const table[] = {
     &command_model,  &command_balance,    &command_freeze,   &command_schedule, &command_plan,

@@ -18,10 +18,10 @@
 #include "exec/run/trainer.h"
 #include "exec/save/checkpoint.h"
 #include "exec/save/export.h"
-#include "partition/options.h"
-#include "partition/units.h"
-#include "profiles/build_facts.h"
-#include "profiles/job_json.h"
+#include "partition/base/options.h"
+#include "partition/base/units.h"
+#include "profiles/json/build_facts.h"
+#include "profiles/job/job_json.h"
 
 #define HELP_MAX 16384     /* bytes */
 #define TRACE_STEPS 16     /* steps of which every op goes into the record, by default */

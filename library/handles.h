@@ -5,10 +5,10 @@
 #include <locale.h>
 
 #include "library/elapse.h"
-#include "partition/job.h"
-#include "partition/planner.h"
-#include "profiles/profile_cost.h"
-#include "sim/elastic_run.h"
+#include "partition/plan/job.h"
+#include "partition/search/planner.h"
+#include "profiles/cost/profile_cost.h"
+#include "sim/run/elastic_run.h"
 
 /* The members are owned. */
 struct elapse_job {

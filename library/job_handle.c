@@ -4,8 +4,8 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "partition/turn.h"
-#include "profiles/job_json.h"
+#include "partition/search/turn.h"
+#include "profiles/job/job_json.h"
 
 /* Read text, or the file at path if text is NULL. */
 static enum status read_job(const char *path, const char *text,

@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 
-#include "partition/plan_for.h"
-#include "profiles/job_json.h"
-#include "profiles/plan_json.h"
-#include "sim/plan_judge.h"
+#include "partition/search/plan_for.h"
+#include "profiles/job/job_json.h"
+#include "profiles/job/plan_json.h"
+#include "sim/run/plan_judge.h"
 
 /* As `elapse plan` does. */
 static enum status find_plan(const struct elapse_job *job,

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "profiles/job_json.h"
+#include "profiles/job/job_json.h"
 
 /* As `elapse sim JOB` does for the job's own run. */
 static enum status simulate(const struct elapse_job *job, const struct elapse_run_options *options,

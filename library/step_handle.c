@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "partition/lower.h"
-#include "partition/recompute_fit.h"
+#include "partition/step/lower.h"
+#include "partition/step/recompute_fit.h"
 
 /* As `elapse sim JOB --step --plan FILE` does. */
 static enum status simulate(const struct elapse_job *job, const struct plan *given,

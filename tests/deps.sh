@@ -10,7 +10,7 @@ set -u
 [ -n "${ELAPSE_SKIP_DEPS:-}" ] && exit 0
 
 # Compiler and libraries; gnuplot draws the figures; python3 reads JSON in the shell tests;
-# clang-format is for `make format-check`; ip makes the nodes of tests/nodes.sh.
+# clang-format is for `make format-check`; ip makes the nodes of tests/e2e/nodes.sh.
 packages="gcc make pkg-config libc6-dev libsqlite3-dev libcjson-dev libcmocka-dev libopenblas-dev
 libopenmpi-dev openmpi-bin libssl-dev zlib1g-dev libjpeg-dev libpng-dev gnuplot-nox python3 clang-format iproute2 $*"
 

@@ -17,7 +17,7 @@
 # once a block. Lines with the time that an answer took ("judged in", "simulated in", "events in") are left out.
 # One TAP line a block. FILE=other.md looks at another text.
 # seconds: 32
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/e2e/lib.sh"
 begin
 mode=${1:-reduced}
 root=$PWD

@@ -18,7 +18,7 @@
 #   file: PATH
 #   - OLD TEXT
 #   + NEW TEXT
-#   test: test_NAME [FILTER]     (as ELAPSE_TEST_FILTER), or a script in tests/
+#   test: test_NAME [FILTER]     (as ELAPSE_TEST_FILTER), or a script below tests/
 set -u
 cd "$(dirname "$0")/.." || exit 3
 . tests/env.sh
@@ -45,16 +45,19 @@ read_list() {
 }
 chosen() { [[ -z $only || ${files[$1]}:${names[$1]} =~ $only ]]; }
 
+# source_of TEST: the file of a script, or of a program.
+source_of() { find tests -name "$1" -o -name "$1.c"; }
+
 # target TEST: what make builds for it; a script wants the programs.
-target() { if [ -f "tests/$1" ]; then echo all; else echo "$out/tests/$1"; fi; }
+target() { if [[ $1 = *.sh ]]; then echo all; else echo "$out/tests/$1"; fi; }
 
 # passes TEST [FILTER]: run it in this copy; its output goes to ./.said. Fails also if it ran no test.
 passes() {
     local ranks="" program=$out/tests/$1
-    if [ -f "tests/$1" ]; then
-        program=tests/$1
+    if [[ $1 = *.sh ]]; then
+        program=$(source_of "$1")
     else
-        ranks=$(sed '/\*\//q' "tests/$1.c" | sed -n 's/^\(.*[^a-z]\)\?ranks: *\([0-9]*\).*/\2/p' | head -1)
+        ranks=$(sed '/\*\//q' "$(source_of "$1")" | sed -n 's/^\(.*[^a-z]\)\?ranks: *\([0-9]*\).*/\2/p' | head -1)
     fi
     { # Bash reports a program that a signal ends.
         ELAPSE_TEST_FILTER=${2:-} timeout --kill-after=5 $limit \
@@ -141,7 +144,7 @@ if [ -n "$look" ]; then
     for i in "${order[@]}"; do
         seek "$i" || { echo "${files[i]}: '${names[i]}': the old text is not in the file exactly once"; bad=1; }
         while read -r test _; do
-            [ -f "tests/$test.c" ] || [ -x "tests/$test" ] || { echo "$list: '${names[i]}': no test '$test'"; bad=1; }
+            [ -e "$(source_of "$test")" ] || { echo "$list: '${names[i]}': no test '$test'"; bad=1; }
         done <<<"${tests[i]%$'\n'}"
     done
     exit $bad

@@ -28,12 +28,14 @@ export CMOCKA_MESSAGE_OUTPUT=TAP LC_ALL=C ELAPSE_BIN="${ELAPSE_OUT:+$PWD/$ELAPSE
 ELAPSE_BIN=${ELAPSE_BIN:-$PWD/build/bin}
 passed=0 failed=0 skipped=0
 
+declare -A source_of=() # a C test program's, by its name
+while read -r file; do source_of[$(basename "${file%.*}")]=$file; done < <(find tests -name 'test_*.c' -o -name 'test_*.cpp')
 # says TEST KEY: the word behind "KEY:" in the first comment of its source
 says() {
     if [[ $1 = *.sh ]]; then
         sed '/^[^#]/q' "$1"
     else
-        cat "tests/$(basename "$1")".{c,cpp} 2>/dev/null | sed '/\*\//q'
+        cat "${source_of[$(basename "$1")]:-/dev/null}" | sed '/\*\//q'
     fi | sed -n "s/^\(.*[^a-z]\)\?$2: *\([A-Za-z0-9]*\).*/\2/p" | head -1
 }
 declare -A num_ranks=() seconds_of=() is_alone=()
@@ -112,7 +114,7 @@ show() {
 }
 
 # ELAPSE_ONLY_BINARIES=1: the runner's own test stops behind the binaries.
-[ -n "${ELAPSE_ONLY_BINARIES:-}" ] || set -- "$@" tests/check-layers.sh tests/golden.sh tests/e2e_*.sh tests/docs.sh
+[ -n "${ELAPSE_ONLY_BINARIES:-}" ] || set -- "$@" tests/check-layers.sh tests/golden.sh tests/e2e/e2e_*.sh tests/docs.sh
 single=() again=()
 for test in "$@"; do
     know "$test" || continue

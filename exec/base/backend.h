@@ -24,9 +24,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "partition/job.h"
-#include "partition/status.h"
-#include "profiles/choice.h"
+#include "partition/plan/job.h"
+#include "partition/base/status.h"
+#include "profiles/store/choice.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,7 +6,7 @@
 #ifndef ELAPSE_EXEC_BASE_PLUGIN_H
 #define ELAPSE_EXEC_BASE_PLUGIN_H
 
-#include "partition/status.h"
+#include "partition/base/status.h"
 
 enum plugin {
     PLUGIN_CUDA, /* elapse-cuda.so; ELAPSE_CUDA_LIB in the environment names another file */

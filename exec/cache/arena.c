@@ -22,7 +22,7 @@
 #include "exec/base/bf16.h"
 #include "exec/base/file_part.h"
 #include "exec/base/rng.h"
-#include "partition/units.h"
+#include "partition/base/units.h"
 
 enum { VERSION = 2, NAME_BYTES = 512 };
 static const uint64_t magic = 0x3165686361636c45ULL; /* "Elcache1" */

@@ -29,7 +29,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "partition/cache_rule.h"
+#include "partition/step/cache_rule.h"
 
 struct cache_spec {
     const char *dir;       /* borrowed for the call; NULL: /dev/shm */

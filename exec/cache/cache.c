@@ -8,7 +8,7 @@
 
 #include "exec/base/rng.h"
 #include "exec/stage/stage.h"
-#include "partition/units.h"
+#include "partition/base/units.h"
 
 struct cache {
     struct cache_arena *arena;

@@ -13,8 +13,8 @@
 #include "exec/base/backend.h"
 #include "exec/cache/arena.h"
 #include "exec/comm/comm.h"
-#include "partition/cache_rule.h"
-#include "partition/job.h"
+#include "partition/step/cache_rule.h"
+#include "partition/plan/job.h"
 
 enum { CACHE_NOTE_BYTES = 256 };
 

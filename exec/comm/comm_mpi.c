@@ -13,8 +13,8 @@
 #include "exec/comm/mpi_group.h"
 #include "exec/comm/mpi_progress.h"
 #include "exec/comm/shm_reduce.h"
-#include "partition/units.h"
-#include "profiles/clock.h"
+#include "partition/base/units.h"
+#include "profiles/base/clock.h"
 
 enum { PING_ROUNDS = 32, PING_TAG = 1 };
 

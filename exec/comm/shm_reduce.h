@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "partition/status.h"
+#include "partition/base/status.h"
 
 struct shm_reduce; /* opaque */
 

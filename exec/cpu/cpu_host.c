@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "exec/cpu/cpu.h"
-#include "profiles/clock.h"
+#include "profiles/base/clock.h"
 
 /* A call returns when its work is done, so an event is just a time. */
 struct backend_event {

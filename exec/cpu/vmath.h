@@ -1,5 +1,5 @@
 /* exec/cpu/vmath.h - exp, GELU, tanh and their derivatives in fp32, without branches, so that the
- * compiler can vectorise the loops that call them. tests/test_backend_cpu.c checks the errors
+ * compiler can vectorise the loops that call them. tests/unit/exec/test_backend_cpu.c checks the errors
  * stated here. */
 #ifndef ELAPSE_EXEC_CPU_VMATH_H
 #define ELAPSE_EXEC_CPU_VMATH_H

@@ -19,7 +19,7 @@
 #include "exec/cuda/cuda_scratch.h"
 #include "exec/cuda/cuda_staging.h"
 #include "exec/cuda/cuda_warps.h"
-#include "partition/units.h"
+#include "partition/base/units.h"
 
 #ifndef ELAPSE_CUDA_MIN_ARCH
 #define ELAPSE_CUDA_MIN_ARCH 80 /* compute capability times ten */

@@ -8,7 +8,7 @@
 #define ELAPSE_EXEC_CUDA_CUDA_H
 
 #include "exec/base/backend.h"
-#include "partition/job.h"
+#include "partition/plan/job.h"
 
 #ifdef __cplusplus
 extern "C" {

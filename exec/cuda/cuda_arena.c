@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "exec/cuda/cuda_internal.h"
-#include "partition/units.h"
+#include "partition/base/units.h"
 
 /* Small requests share a slab of this size; a larger request gets a slab of its own size. */
 #define SLAB_BYTES ((int64_t)64 << 20)

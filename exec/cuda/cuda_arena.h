@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "partition/status.h"
+#include "partition/base/status.h"
 
 #ifdef __cplusplus
 extern "C" {

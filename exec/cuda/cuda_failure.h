@@ -8,7 +8,7 @@
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 
-#include "partition/status.h"
+#include "partition/base/status.h"
 
 #ifdef __cplusplus
 extern "C" {

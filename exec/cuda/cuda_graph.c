@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "profiles/clock.h"
+#include "profiles/base/clock.h"
 
 enum { MOST_RUNS = 512 };
 

@@ -11,7 +11,7 @@
 
 #include "exec/base/backend.h"
 #include "exec/cuda/cuda_failure.h"
-#include "partition/job.h"
+#include "partition/plan/job.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -12,7 +12,7 @@
 
 #include "exec/cuda/cuda_arena.h"
 #include "exec/cuda/cuda_matmul_plan.h"
-#include "profiles/clock.h"
+#include "profiles/base/clock.h"
 
 enum { FIRST_TABLE = 64 };
 

@@ -11,7 +11,7 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
-#include "partition/status.h"
+#include "partition/base/status.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "exec/data/unicode.h"
-#include "profiles/json.h"
+#include "profiles/json/json.h"
 
 enum { MAX_MERGES_BYTES = 64 << 20, MAX_WORD = 4096, MAX_TOKEN = 1024, MAX_TEXT = 1 << 30 };
 

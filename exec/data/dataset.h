@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 #include "exec/data/wordpiece.h"
-#include "partition/job.h"
-#include "partition/status.h"
+#include "partition/plan/job.h"
+#include "partition/base/status.h"
 
 enum split { SPLIT_TRAIN, SPLIT_TEST, SPLIT_COUNT };
 

@@ -15,7 +15,7 @@
 
 #include "exec/data/dataset.h"
 #include "exec/data/vocab.h"
-#include "partition/units.h"
+#include "partition/base/units.h"
 
 enum { MAX_BYTES = 1 << 30, IDX_UBYTE = 8, IDX_MAX_DIMS = 3, MAX_SIDE = 4096 };
 

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "partition/status.h"
+#include "partition/base/status.h"
 
 /* Limits. Width and height are 1..IMAGE_MAX_SIDE. Decoding one image takes at most IMAGE_MAX_BYTES:
  * the pixels, and for a progressive JPEG also its coefficients. So a header of a few bytes cannot

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/units.h"
+#include "partition/base/units.h"
 
 enum slot_state { SLOT_EMPTY, SLOT_WANTED, SLOT_READY };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "profiles/json.h"
+#include "profiles/json/json.h"
 
 enum { MAX_MARKER = 256 }; /* bytes; longer ones are ordinary text, so that a search stays short */
 

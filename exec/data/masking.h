@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "exec/data/counter.h"
-#include "partition/model.h"
+#include "partition/model/model.h"
 
 struct masking {
     uint64_t key; /* key of the random stream; the caller may use its numbers from 2^32 on */

@@ -3,7 +3,7 @@
 #include <assert.h>
 
 #include "exec/data/counter.h"
-#include "partition/units.h"
+#include "partition/base/units.h"
 
 enum { FEISTEL_ROUNDS = 6 };
 

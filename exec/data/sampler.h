@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "partition/plan.h"
-#include "partition/status.h"
+#include "partition/plan/plan.h"
+#include "partition/base/status.h"
 
 struct sampler_spec {
     int64_t num_samples;

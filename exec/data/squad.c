@@ -16,7 +16,7 @@
 
 #include "exec/data/unicode.h"
 #include "exec/data/wordpiece.h"
-#include "profiles/json.h"
+#include "profiles/json/json.h"
 
 enum { MAX_QUESTION = 64, MAX_STRIDE = 128, MIN_SEQ = 16, MAX_ANSWER_WORDS = 512 };
 

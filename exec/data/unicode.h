@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "exec/data/unicode_tables.h"
-#include "profiles/utf8.h"
+#include "profiles/base/utf8.h"
 
 /* General categories, in the order of the values: all others, Z*, C* (also unassigned), P*, Mn, L*,
  * N*. */

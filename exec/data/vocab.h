@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "partition/status.h"
+#include "partition/base/status.h"
 
 struct vocab_slot {
     int64_t text; /* offset of the piece in bytes */

@@ -13,7 +13,7 @@
 
 #include "exec/data/markers.h"
 #include "exec/data/vocab.h"
-#include "partition/job.h"
+#include "partition/plan/job.h"
 
 struct wordpiece {
     struct vocab vocab;     /* owned */

@@ -5,8 +5,8 @@
 
 #include "exec/base/backend.h"
 #include "exec/comm/comm.h"
-#include "profiles/profile.h"
-#include "profiles/store.h"
+#include "profiles/store/profile.h"
+#include "profiles/store/store.h"
 
 /* Give the backend the choices that rank 0's store holds for the device and libraries of `present`.
  * Only rank 0's store and `present` are read; store is NULL elsewhere, or if there is none. A

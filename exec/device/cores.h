@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <stdbool.h>
 
-#include "partition/status.h"
+#include "partition/base/status.h"
 
 struct cores {
     int at_hand;    /* cores that this process may use before binding */

@@ -11,7 +11,7 @@
 
 #include "exec/cpu/gemm.h"
 #include "exec/device/cuda_load.h"
-#include "partition/cost.h"
+#include "partition/cost/cost.h"
 
 const char *device_gpu_kind(const char *name, int major)
 {

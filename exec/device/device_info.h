@@ -5,8 +5,8 @@
 #define ELAPSE_EXEC_DEVICE_DEVICE_INFO_H
 
 #include "exec/device/cores.h"
-#include "partition/job.h"
-#include "profiles/profile.h"
+#include "partition/plan/job.h"
+#include "profiles/store/profile.h"
 
 /* This machine as a profile describes it, with the device that ranks compute on: the host's
  * processor, or the first visible GPU (name, memory, multiprocessors as cores, clock, driver,

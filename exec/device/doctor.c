@@ -11,8 +11,8 @@
 
 #include "exec/cpu/gemm.h"
 #include "exec/device/cuda_load.h"
-#include "partition/units.h"
-#include "profiles/clock.h"
+#include "partition/base/units.h"
+#include "profiles/base/clock.h"
 
 enum {
     WARM_UP = 100,

@@ -4,7 +4,7 @@
 #define ELAPSE_EXEC_DEVICE_DOCTOR_H
 
 #include "exec/comm/comm.h"
-#include "profiles/json.h"
+#include "profiles/json/json.h"
 
 /* Add what the libraries say of themselves: blas, blas_core, blas_threads, fp32_kernel,
  * bf16_kernel, mpi, crypto, zlib; gpus[] (name, memory_bytes, driver, runtime, cublaslt), else

@@ -8,7 +8,7 @@
 #include "exec/data/dataset_open.h"
 #include "exec/data/loader.h"
 #include "exec/measure/measure_state.h"
-#include "profiles/clock.h"
+#include "profiles/base/clock.h"
 
 enum status measure_input(struct measure *m, struct err *err)
 {

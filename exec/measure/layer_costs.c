@@ -5,7 +5,7 @@
 
 #include "exec/measure/measure_state.h"
 #include "exec/stage/stage.h"
-#include "profiles/clock.h"
+#include "profiles/base/clock.h"
 
 /* Layers are measured in passes over the whole model with several micro-batches in flight, so they
  * find the caches as in a step. Repeats go on until the budget of a phase is spent, within these
@@ -84,7 +84,7 @@ static int live_of(const struct layers *l, int size)
     return live < MIN_LIVE ? MIN_LIVE : live > MAX_LIVE ? MAX_LIVE : (int)live;
 }
 
-/* stash-distance of partition/step_rules.h. */
+/* stash-distance of partition/step/step_rules.h. */
 static int64_t stash_distance(const struct layers *l, int size, int live)
 {
     return live * stash_bytes(l, size) - stash_bytes(l, size) / 2;

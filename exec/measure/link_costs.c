@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "exec/measure/measure_state.h"
-#include "profiles/clock.h"
+#include "profiles/base/clock.h"
 
 enum { OTHER_BYTES = 128 << 20 }; /* a step touches at least this much between two sums */
 enum { LINK_ROUNDS = 40, SUM_ROUNDS = 15, QUICK_NET_ROUNDS = 5, FEWEST_ROUNDS = 3 };

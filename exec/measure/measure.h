@@ -15,11 +15,11 @@
 
 #include "exec/comm/comm.h"
 #include "exec/device/cores.h"
-#include "partition/job.h"
-#include "partition/model.h"
-#include "profiles/profile.h"
-#include "profiles/ticker.h"
-#include "profiles/store.h"
+#include "partition/plan/job.h"
+#include "partition/model/model.h"
+#include "profiles/store/profile.h"
+#include "profiles/base/ticker.h"
+#include "profiles/store/store.h"
 
 struct measure_options {
     enum device_kind device;

@@ -6,9 +6,9 @@
 
 #include "exec/device/device_info.h"
 #include "exec/device/devices.h"
-#include "partition/units.h"
-#include "profiles/job_json.h"
-#include "profiles/store.h"
+#include "partition/base/units.h"
+#include "profiles/job/job_json.h"
+#include "profiles/store/store.h"
 
 /* Read the texts of the request. */
 static enum status check(struct profile_request *q, int64_t **sizes, struct err *err)

@@ -17,7 +17,7 @@
 #include "exec/run/probe.h"
 #include "exec/run/thaw.h"
 #include "exec/run/trainer_state.h"
-#include "profiles/job_json.h"
+#include "profiles/job/job_json.h"
 
 enum { ORDER_TAG = 7 };
 enum { LEAST_SLEEP_NS = 50000, MOST_SLEEP_NS = 5000000 };

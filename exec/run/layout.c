@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "exec/device/backend_count.h"
-#include "partition/pool_memory.h"
+#include "partition/step/pool_memory.h"
 
 #define BLOCK_SUMS_BYTES ((int64_t)8 << 20)
 

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "partition/job.h"
+#include "partition/plan/job.h"
 
 /* Learning rate of a step, counted from 0, of total_steps: it rises linearly over warmup_steps,
  * then follows the job's curve to 0 at the end (a constant one stays). */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/autodp.h"
+#include "partition/plan/autodp.h"
 
 /* TIED_TABLE is used as an item: the head's copy of a tied table. */
 enum { TIED_TABLE = -1, FIRST_TAG = 16 };

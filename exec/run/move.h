@@ -1,7 +1,7 @@
 /* exec/run/move.h - moves weights and optimizer state from their owners under one plan to their
  * owners under the next.
  *
- * partition/autodp.h lists the transfers, the same list on every rank; this file moves the bytes.
+ * partition/plan/autodp.h lists the transfers, the same list on every rank; this file moves the bytes.
  */
 #ifndef ELAPSE_EXEC_RUN_MOVE_H
 #define ELAPSE_EXEC_RUN_MOVE_H

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "exec/run/trainer_state.h"
-#include "partition/lower.h"
+#include "partition/step/lower.h"
 
 /* The thread's input and result. The trainer does not change its plan while the thread runs. */
 struct ahead {

@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 
-#include "partition/status.h"
+#include "partition/base/status.h"
 
 struct trainer;
 struct ahead; /* opaque: of rank 0 */

@@ -9,7 +9,7 @@
 
 #include "exec/run/learning_rate.h"
 #include "exec/run/probe_pass.h"
-#include "profiles/evidence_json.h"
+#include "profiles/job/evidence_json.h"
 
 enum { DEFAULT_SAMPLES = 256, LEAST_BLOCKS = 8 };
 

@@ -1,4 +1,4 @@
-/* exec/run/probe.h - the evidence about freezing that a run measures (partition/evidence.h).
+/* exec/run/probe.h - the evidence about freezing that a run measures (partition/freeze/evidence.h).
  *
  * A window is one turn, or under the policy `safe` as many as pass until that wants evidence. While
  * it runs, stages hold the weights of its begin (stage_lag_take()). At its end the ranks that hold

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "partition/units.h"
+#include "partition/base/units.h"
 
 static double number(const struct json *json, const char *key)
 {

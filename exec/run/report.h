@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "profiles/json.h"
+#include "profiles/json/json.h"
 
 /* The answer of `elapse train`, of a summary as trainer_run() gives it. */
 void report_train(const struct json *summary, FILE *out);

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "profiles/job_json.h"
-#include "profiles/json_diff.h"
+#include "profiles/job/job_json.h"
+#include "profiles/json/json_diff.h"
 
 enum status resume_choose(const struct comm *comm, const char *from,
                           struct checkpoint_choice *choice, struct err *err)

@@ -3,8 +3,8 @@
 #define ELAPSE_EXEC_RUN_RESUME_H
 
 #include "exec/save/checkpoint_check.h"
-#include "partition/job.h"
-#include "partition/options.h"
+#include "partition/plan/job.h"
+#include "partition/base/options.h"
 
 /* The weights to start from, checked: a checkpoint, or the newest good one of a run's folder, or a
  * safetensors file, which carries no digest. choice->dir becomes its path. Collective. */

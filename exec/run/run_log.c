@@ -1,7 +1,7 @@
 #include "exec/run/run_log.h"
 
-#include "partition/units.h"
-#include "profiles/ticker.h"
+#include "partition/base/units.h"
+#include "profiles/base/ticker.h"
 
 enum { TERMINAL_NS = 200000000 };
 

@@ -8,10 +8,10 @@
 #include "exec/base/backend.h"
 #include "exec/device/device_info.h"
 #include "exec/device/devices.h"
-#include "partition/lower.h"
-#include "partition/units.h"
-#include "profiles/plan_json.h"
-#include "profiles/profile_cost.h"
+#include "partition/step/lower.h"
+#include "partition/base/units.h"
+#include "profiles/job/plan_json.h"
+#include "profiles/cost/profile_cost.h"
 
 /* The plan as rank 0 broadcasts it; first_item and device follow as arrays. */
 struct plan_message {

@@ -7,13 +7,13 @@
 
 #include "exec/comm/comm.h"
 #include "exec/device/cores.h"
-#include "partition/job.h"
-#include "partition/plan.h"
-#include "partition/plan_for.h"
-#include "partition/turn.h"
-#include "partition/workload.h"
-#include "profiles/json.h"
-#include "profiles/profile.h"
+#include "partition/plan/job.h"
+#include "partition/plan/plan.h"
+#include "partition/search/plan_for.h"
+#include "partition/search/turn.h"
+#include "partition/step/workload.h"
+#include "profiles/json/json.h"
+#include "profiles/store/profile.h"
 
 struct train_plan {
     struct plan plan;
@@ -35,7 +35,7 @@ struct planning {
     const char *plan_path; /* file of the plan to begin with; NULL: it is planned */
 };
 
-/* The plan of partition/turn.h for all ranks (an elastic job: for at most all of them), with the
+/* The plan of partition/search/turn.h for all ranks (an elastic job: for at most all of them), with the
  * costs of the machine. ERR_INFEASIBLE; ERR_INPUT with the key when ranks do not divide as asked.
  * Collective. */
 enum status train_plan_make(const struct planning *with, const struct run_state *ask,

@@ -15,8 +15,8 @@
 #include "exec/comm/comm.h"
 #include "exec/device/cores.h"
 #include "exec/run/run_log.h"
-#include "partition/job.h"
-#include "profiles/json.h"
+#include "partition/plan/job.h"
+#include "profiles/json/json.h"
 
 struct trainer_options {
     const char *out;    /* run folder; NULL: "runs/NAME" */

@@ -15,7 +15,7 @@
 #include "exec/run/trainer_setup.h"
 #include "exec/run/training_loop.h"
 #include "exec/save/weights_digest.h"
-#include "partition/units.h"
+#include "partition/base/units.h"
 
 /* Record the bytes that each rank holds under the last plan. A plan takes all its memory before its
  * first step, so this is the plan's peak. */

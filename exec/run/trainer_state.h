@@ -10,8 +10,8 @@
 #include "exec/save/kept_state.h"
 #include "exec/save/hf_names.h"
 #include "exec/save/run_files.h"
-#include "partition/evidence.h"
-#include "partition/freeze.h"
+#include "partition/freeze/evidence.h"
+#include "partition/freeze/freeze.h"
 
 /* The outcome of an evaluation pass. */
 struct evaluation {
@@ -113,7 +113,7 @@ struct trainer {
     struct hf_import import;  /* which tensors the weights file had */
 };
 
-/* The turn that the next step belongs to (partition/turn.h). */
+/* The turn that the next step belongs to (partition/search/turn.h). */
 int64_t trainer_turn(const struct trainer *t);
 /* Whether that turn is still to be decided on: at an epoch's start, or by freeze.every_steps. The
  * same on all ranks. */

@@ -18,7 +18,7 @@
 #include "exec/run/plan_ahead.h"
 #include "exec/run/probe.h"
 #include "exec/run/trainer.h"
-#include "partition/units.h"
+#include "partition/base/units.h"
 
 /* Each rank votes once per step; the maximum wins. VOTE_AHEAD: rank 0 knows which communicators to
  * make ahead. VOTE_SPLITS: this rank is still splitting one off. VOTE_YIELD, in the last step of an

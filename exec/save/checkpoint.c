@@ -18,10 +18,10 @@
 #include "exec/save/hf_names.h"
 #include "exec/save/owned_folder.h"
 #include "exec/save/safetensors.h"
-#include "profiles/evidence_json.h"
-#include "profiles/job_json.h"
-#include "profiles/json.h"
-#include "profiles/whole_file.h"
+#include "profiles/job/evidence_json.h"
+#include "profiles/job/job_json.h"
+#include "profiles/json/json.h"
+#include "profiles/base/whole_file.h"
 
 enum { NAME_MAX_BYTES = 128, TEMP_NAMES = 100 };
 

@@ -16,8 +16,8 @@
 #include "exec/comm/comm.h"
 #include "exec/save/kept_state.h"
 #include "exec/stage/stage.h"
-#include "partition/evidence.h"
-#include "partition/job.h"
+#include "partition/freeze/evidence.h"
+#include "partition/plan/job.h"
 
 /* The progress of a run: `step` steps are done, and the next one starts at sample `position` of
  * epoch `epoch`. */
@@ -26,7 +26,7 @@ struct progress {
     int num_frozen_layers;
 };
 
-/* Gradient norms that freeze policies decide by (partition/turn.h): norms of the turns that are
+/* Gradient norms that freeze policies decide by (partition/search/turn.h): norms of the turns that are
  * over, and for the present turn squares of gradients, summed over its steps. */
 struct turn_norms {
     double *rows; /* owned, [num_turns][num_layers]: root mean square over a turn's steps */

@@ -3,7 +3,7 @@
 #define ELAPSE_EXEC_SAVE_CHECKPOINT_CHECK_H
 
 #include "exec/comm/comm.h"
-#include "profiles/json.h"
+#include "profiles/json/json.h"
 
 /* Check the manifest, and length and SHA-256 of every num_parts-th file from file `part` on, so
  * that several ranks can share the work. A checkpoint of an older version has no digests; only its

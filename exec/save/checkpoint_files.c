@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/units.h"
+#include "partition/base/units.h"
 
 static const char tail_begin[] = ",\"sha256\":\"", tail_end[] = "\"}\n";
 enum { TAIL_BYTES = sizeof tail_begin - 1 + SHA256_HEX - 1 + sizeof tail_end - 1 };

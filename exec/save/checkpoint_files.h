@@ -9,7 +9,7 @@
 #define ELAPSE_EXEC_SAVE_CHECKPOINT_FILES_H
 
 #include "exec/save/safetensors.h"
-#include "profiles/json.h"
+#include "profiles/json/json.h"
 
 enum { CHECKPOINT_SCHEMA = 2, CHECKPOINT_SCHEMA_BARE = 1 /* without digests */ };
 

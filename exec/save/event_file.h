@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "partition/status.h"
+#include "partition/base/status.h"
 
 struct event_file; /* opaque */
 

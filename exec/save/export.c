@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "exec/save/checkpoint_files.h"
-#include "profiles/whole_file.h"
+#include "profiles/base/whole_file.h"
 
 struct export_source {
     const struct safetensors *file;

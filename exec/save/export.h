@@ -2,7 +2,7 @@
 #ifndef ELAPSE_EXEC_SAVE_EXPORT_H
 #define ELAPSE_EXEC_SAVE_EXPORT_H
 
-#include "partition/status.h"
+#include "partition/base/status.h"
 
 /* Write all weights of a checkpoint into one safetensors file, under Hugging Face's names, and its
  * config.json into the same folder (U-ViT has none). *tensors gets the number of tensors. */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "exec/stage/arch.h"
-#include "partition/units.h"
+#include "partition/base/units.h"
 
 enum { NAME_BYTES = 128 };
 

@@ -10,7 +10,7 @@
 
 #include "exec/save/safetensors.h"
 #include "exec/stage/stage.h"
-#include "profiles/json.h"
+#include "profiles/json/json.h"
 
 /* How many of the model's tensors a file has; the same on every rank. */
 struct hf_import {

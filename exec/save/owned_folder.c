@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "partition/units.h"
-#include "profiles/json.h"
-#include "profiles/whole_file.h"
+#include "partition/base/units.h"
+#include "profiles/json/json.h"
+#include "profiles/base/whole_file.h"
 
 static bool is_id(const char *text)
 {

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "partition/status.h"
+#include "partition/base/status.h"
 
 enum { RUN_ID_SIZE = 33 }; /* 32 hex digits and the terminating zero */
 

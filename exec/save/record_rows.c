@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "partition/units.h"
+#include "partition/base/units.h"
 
 enum { PATIENCE_MS = 50, START_PATIENCE_MS = 2000, END_PATIENCE_MS = 2000 };
 

@@ -8,7 +8,7 @@
 #ifndef ELAPSE_EXEC_SAVE_RECORD_ROWS_H
 #define ELAPSE_EXEC_SAVE_RECORD_ROWS_H
 
-#include "profiles/record.h"
+#include "profiles/store/record.h"
 
 enum { ROWS_WAIT_BYTES = 16 << 20, ROWS_NOTE_BYTES = 320 };
 

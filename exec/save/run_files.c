@@ -17,9 +17,9 @@
 
 #include "exec/save/owned_folder.h"
 #include "exec/save/record_rows.h"
-#include "partition/units.h"
-#include "profiles/trace.h"
-#include "profiles/whole_file.h"
+#include "partition/base/units.h"
+#include "profiles/store/trace.h"
+#include "profiles/base/whole_file.h"
 
 enum {
     STEP_ROWS = 256,       /* rows that are gathered before they go into run.db */

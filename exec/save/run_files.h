@@ -7,9 +7,9 @@
 
 #include "exec/save/checkpoint.h"
 #include "exec/step/runtime.h"
-#include "partition/job.h"
-#include "profiles/json.h"
-#include "profiles/record.h"
+#include "partition/plan/job.h"
+#include "profiles/json/json.h"
+#include "profiles/store/record.h"
 
 struct run_files; /* opaque */
 

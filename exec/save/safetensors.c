@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "exec/base/file_part.h"
-#include "partition/units.h"
-#include "profiles/json.h"
-#include "profiles/whole_file.h"
+#include "partition/base/units.h"
+#include "profiles/json/json.h"
+#include "profiles/base/whole_file.h"
 
 /* The reference implementation refuses headers above 100 MB. */
 enum { MAX_HEADER_BYTES = 100000000, HEADER_ALIGN = 8, CHUNK_ELEMS = 1 << 18 };

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "exec/save/sha256.h"
-#include "partition/status.h"
+#include "partition/base/status.h"
 
 enum { TENSOR_MAX_DIMS = 8 };
 

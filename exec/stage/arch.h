@@ -8,8 +8,8 @@
 #define ELAPSE_EXEC_STAGE_ARCH_H
 
 #include "exec/base/backend.h"
-#include "partition/model.h"
-#include "partition/status.h"
+#include "partition/model/model.h"
+#include "partition/base/status.h"
 
 #ifdef __cplusplus
 extern "C" {

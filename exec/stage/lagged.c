@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "exec/stage/params.h"
-#include "partition/workload.h"
+#include "partition/step/workload.h"
 
 enum { F32 = sizeof(float), SWAP_ELEMS = LAG_ROOM_BYTES / F32 };
 

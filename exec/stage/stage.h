@@ -19,10 +19,10 @@
 #include <stdint.h>
 
 #include "exec/base/backend.h"
-#include "partition/cost.h"
-#include "partition/job.h"
-#include "partition/model.h"
-#include "partition/status.h"
+#include "partition/cost/cost.h"
+#include "partition/plan/job.h"
+#include "partition/model/model.h"
+#include "partition/base/status.h"
 
 /* One micro-batch as data/ delivers it, in host memory, borrowed. Fields that the model does not
  * use are NULL. */

@@ -7,7 +7,7 @@
 #include "exec/stage/params.h"
 #include "exec/stage/skips.h"
 #include "exec/stage/stash.h"
-#include "profiles/profile.h"
+#include "profiles/store/profile.h"
 
 static enum status make_upload(struct stage *stage, struct err *err)
 {

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "exec/step/runtime_state.h"
-#include "partition/units.h"
+#include "partition/base/units.h"
 
 static int tag_of(const struct runtime *rt, const struct edge *edge, enum direction d, int mb)
 {

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "exec/step/runtime_state.h"
-#include "partition/pool_memory.h"
-#include "partition/units.h"
+#include "partition/step/pool_memory.h"
+#include "partition/base/units.h"
 
 enum status runtime_groups_open(const struct comm *comm, const struct plan *plan,
                                 struct runtime_groups *groups, struct err *err)

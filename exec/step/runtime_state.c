@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "partition/units.h"
+#include "partition/base/units.h"
 
 void *runtime_new_zeroed(struct runtime *rt, int64_t count, size_t size)
 {

@@ -8,7 +8,7 @@
 
 #include "exec/cache/cache_ahead.h"
 #include "exec/step/runtime_state.h"
-#include "partition/units.h"
+#include "partition/base/units.h"
 
 /* On a device: a computed micro-batch on its way into the cache. */
 struct outgoing_content {

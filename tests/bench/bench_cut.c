@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "partition/cut.h"
+#include "partition/plan/cut.h"
 
 enum { ITEMS = 1000, STAGES = 64, REPEATS = 21 };
 

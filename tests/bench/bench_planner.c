@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "partition/planner.h"
+#include "partition/search/planner.h"
 
 static int compare(const void *left, const void *right)
 {

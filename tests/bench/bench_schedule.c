@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "partition/lower.h"
-#include "partition/schedule_auto.h"
-#include "partition/schedule_time.h"
-#include "partition/workload.h"
+#include "partition/step/lower.h"
+#include "partition/step/schedule_auto.h"
+#include "partition/step/schedule_time.h"
+#include "partition/step/workload.h"
 
 enum { REPEATS = 5 };
 

@@ -4,8 +4,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "sim/engine.h"
-#include "tests/sim_case.h"
+#include "sim/step/engine.h"
+#include "tests/unit/sim_case.h"
 
 /* CPU time of this process, so that a busy machine does not count. */
 static double now_s(void)

@@ -5,7 +5,7 @@
 #   make asan [ONLY="test_NAME ..."]             unit tests and short runs: memory errors, leaks, undefined behaviour
 #   make tsan [ONLY="test_NAME ..."]             the same: data races
 #
-# fuzz and asan share one build. tests/test_fuzz.c replays the fuzzer's inputs without clang in make test.
+# fuzz and asan share one build. tests/fuzz/test_fuzz.c replays the fuzzer's inputs without clang in make test.
 
 CLANG := $(notdir $(firstword $(foreach c,clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14,$(shell command -v $(c) 2>/dev/null))))
 WITH_CLANG = $(if $(CLANG),,@echo "$@: no clang here; run: tests/deps.sh clang libomp-dev" >&2; exit 3)

@@ -37,7 +37,7 @@ archer=$(find /usr/lib/llvm-* /usr/lib/x86_64-linux-gnu -name libarcher.so 2>/de
 export TEST_TIMEOUT=${TEST_TIMEOUT:-9000} CHECK_SECONDS=${CHECK_SECONDS:-3000}
 plain=() ranked=()
 for test; do
-    if sed '/\*\//q' "tests/$(basename "$test").c" | grep -q 'ranks: *[0-9]'; then ranked+=("$test"); else plain+=("$test"); fi
+    if sed '/\*\//q' "$(find tests -name "$(basename "$test").c")" | grep -q 'ranks: *[0-9]'; then ranked+=("$test"); else plain+=("$test"); fi
 done
 rc=0
 run() { [ $# -eq 0 ] || ELAPSE_ONLY_BINARIES=1 TEST_GROUPS=all tests/run.sh "$@" || rc=1; }

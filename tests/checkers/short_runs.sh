@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/checkers/short_runs.sh - short runs of the programs, for sanitized builds: profile, plan, sim, train on two
 # ranks with freezing, cache and a change of plan, resume, eval, export, compare.
-. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../e2e/lib.sh"
 begin
 bin=$PWD/${ELAPSE_OUT:-build}/bin elapse=$PWD/${ELAPSE_OUT:-build}/bin/elapse
 cat >"$tmp/job.json" <<'JOB'

@@ -1,7 +1,7 @@
 # tests/cudasim/cudasim.mk - CUDA without a GPU (README.md beside this file), included by the Makefile.
 #
 # Three backends that ELAPSE_CUDA_LIB can name: plain and check hold the kernels as g++ compiles them, ptx as
-# nvcc does. libcuda.so.1 is a driver that does nothing, for tests/test_cudnn.c. Without CUDA's toolkit or g++,
+# nvcc does. libcuda.so.1 is a driver that does nothing, for tests/unit/exec/test_cudnn.c. Without CUDA's toolkit or g++,
 # and with SAN, there is nothing of this.
 
 SIM := $(if $(filter 1,$(HAVE_CUDA)),$(if $(shell command -v $(CXX)),$(if $(SAN),,1)))
@@ -34,7 +34,7 @@ $(CUDA_OUT)/ptx/%.cu.o: %.cu
 $(SIM_OUT)/tests/cudasim/%.c.o: tests/cudasim/%.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE) $(DEFS) $(CUDA_CFLAGS) -MMD -MP -c $< -o $@
-SIM_DEVICE := $(patsubst %,$(SIM_OUT)/%.o,$(filter-out %_nccl.cpp,$(wildcard tests/cudasim/*.cpp)))
+SIM_DEVICE := $(patsubst %,$(SIM_OUT)/%.o,$(filter-out %_nccl.cpp,$(wildcard tests/cudasim/cudasim_*.cpp)))
 SIM_HOST := $(patsubst %,$(CUDA_OUT)/%.o,$(filter %.c,$(SRC_cuda)))
 # NCCL's stand-in lies in the same object as the runtime's: they share its streams.
 SIM_NCCL := $(if $(filter 1,$(HAVE_NCCL)),$(CUDA_OUT)/exec/comm/nccl_device.c.o $(SIM_OUT)/tests/cudasim/cudasim_nccl.cpp.o)
@@ -47,12 +47,12 @@ $(SIM_LIBS):
 	$(Q)$(CXX) -shared -pthread $^ -Wl,-Bsymbolic,--no-undefined,-rpath,$(CUDA_HOME)/lib64 -ldl -lm -o $@.new && mv $@.new $@
 $(SIM_DRIVER): $(SIM_OUT)/tests/cudasim/cudasim_driver.c.o
 	$(Q)$(CC) -shared -Wl,-soname,libcuda.so.1 $^ -o $@.new && mv $@.new $@
-$(SIM_OUT)/tests/test_cudasim.cpp.o: tests/test_cudasim.cpp
+$(SIM_OUT)/tests/cudasim/test_cudasim.cpp.o: tests/cudasim/test_cudasim.cpp
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(SIM_FLAGS) -O1 $(SIM_CHECKS) -include tests/cudasim/cudasim.h -MMD -MP -c $< -o $@
-$(OUT)/tests/test_cudasim $(OUT)/tests/test_cudasim_ptx: $(OUT)/tests/%: $(SIM_OUT)/tests/%.cpp.o $(SIM_DEVICE) $(TEST_FILTER)
+$(OUT)/tests/test_cudasim $(OUT)/tests/test_cudasim_ptx: $(OUT)/tests/%: $(SIM_OUT)/tests/cudasim/%.cpp.o $(SIM_DEVICE) $(TEST_FILTER)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -pthread $^ -ldl -lm -lcmocka -o $@
-$(OUT)/tests/test_cudasim_nccl: $(SIM_OUT)/tests/test_cudasim_nccl.cpp.o $(SIM_DEVICE) $(SIM_NCCL) $(CUDA_OUT)/partition/status.c.o $(TEST_FILTER)
+$(OUT)/tests/test_cudasim_nccl: $(SIM_OUT)/tests/cudasim/test_cudasim_nccl.cpp.o $(SIM_DEVICE) $(SIM_NCCL) $(CUDA_OUT)/partition/base/status.c.o $(TEST_FILTER)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -pthread $^ -ldl -lm -lcmocka -o $@

@@ -1,6 +1,6 @@
 /* A driver without a device, under the name of the real one, for a library that compiles kernels
  * for devices which are described only and wants a driver to be there all the same
- * (tests/test_cudnn.c). All that cuDNN 9.19 looks for is here. Calls succeed and do nothing, but
+ * (tests/unit/exec/test_cudnn.c). All that cuDNN 9.19 looks for is here. Calls succeed and do nothing, but
  * for those that fill something in, and the one that asks for the driver's private tables. */
 #define ALL_OK(DO)                                                                                 \
     DO(cuInit)                                                                                     \

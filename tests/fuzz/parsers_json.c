@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "profiles/evidence_json.h"
-#include "profiles/job_json.h"
-#include "profiles/plan_json.h"
+#include "profiles/job/evidence_json.h"
+#include "profiles/job/job_json.h"
+#include "profiles/job/plan_json.h"
 #include "tests/fuzz/fuzz.h"
 
 static char *printed(const struct json *json)

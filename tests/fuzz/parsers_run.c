@@ -5,17 +5,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/replay.h"
-#include "cli/run_rows.h"
+#include "cli/runs/replay.h"
+#include "cli/runs/run_rows.h"
 #include "exec/save/checkpoint.h"
 #include "exec/save/checkpoint_check.h"
 #include "exec/save/hf_names.h"
 #include "exec/save/owned_folder.h"
 #include "exec/save/run_files.h"
-#include "profiles/job_json.h"
-#include "profiles/profile_file.h"
-#include "profiles/record.h"
-#include "profiles/whole_file.h"
+#include "profiles/job/job_json.h"
+#include "profiles/store/profile_file.h"
+#include "profiles/store/record.h"
+#include "profiles/base/whole_file.h"
 #include "tests/fuzz/fuzz.h"
 
 static const char small_job[] =

@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/members.h"
-#include "partition/options.h"
-#include "partition/schedule.h"
-#include "partition/units.h"
-#include "profiles/profile_file.h"
+#include "cli/launch/members.h"
+#include "partition/base/options.h"
+#include "partition/schedule/schedule.h"
+#include "partition/base/units.h"
+#include "profiles/store/profile_file.h"
 #include "tests/fuzz/fuzz.h"
 
 void fuzz_units(const uint8_t *data, size_t size)

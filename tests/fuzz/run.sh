@@ -7,7 +7,7 @@
 # parsers side by side (as many as there are cores). SECONDS 0: these inputs only. Inputs that reach new code go
 # to build/fuzz/PARSER and are used again by the next run. Words of the inputs are the dictionary. A finding is
 # kept as build/fuzz/PARSER-KIND-HASH: mend the cause, and move it to tests/fuzz/found/PARSER/, which
-# tests/test_fuzz.c replays. build/fuzz/log.tsv gets a line for each run: date, parser, seconds by the clock,
+# tests/fuzz/test_fuzz.c replays. build/fuzz/log.tsv gets a line for each run: date, parser, seconds by the clock,
 # executions, seconds of the processor.
 # One TAP line for each parser.
 set -u

@@ -1,4 +1,4 @@
-# tests/gpu/budget.sh - sourced by tests/gpu_check.sh: how long each part may take, and the tables.
+# tests/gpu/budget.sh - sourced by tests/gpu/gpu_check.sh: how long each part may take, and the tables.
 #
 #   budget LOOKED PART...    ends[PART]: the second of the call in which the part has ended; LOOKED
 #                            seconds are gone already

@@ -4,7 +4,7 @@
 #
 #   tests/gpu/bundle.sh BUILD FOLDER CUDA_HOME
 #
-#   first.sh second.sh third.sh   the calls (docs/gpu.md), which run tests/gpu_check.sh
+#   first.sh second.sh third.sh   the calls (docs/gpu.md), which run tests/gpu/gpu_check.sh
 #   prog/                         elapse, elapse-exec, the cuda backend, tests, benchmark: stripped
 #   sys.tar.gz                    the libraries that they need and a bare machine lacks, Open MPI's plugins, mpirun
 #   bin/elapse, run               programs of prog/ with the libraries of sys/, as tests/gpu/look.sh unpacks it
@@ -21,7 +21,7 @@ plugins=/$lib/openmpi/lib/openmpi3
 
 [ -e "$build/bin/elapse-cuda.so" ] || { echo "gpu-bundle: nothing to carry: this build has no cuda backend (make prints why)" >&2; exit 1; }
 rm -rf "$to"
-mkdir -p "$to"/{prog/bin,prog/tests,bin,tests/bench,tests/gpu,sys/cuda,sys/cxx,sys/usr/bin,sys/$lib/openmpi/lib/openmpi3,sys/$lib/pmix2/lib/pmix,sys/usr/share,sys/etc}
+mkdir -p "$to"/{prog/bin,prog/tests,bin,tests/bench,tests/e2e,tests/gpu,sys/cuda,sys/cxx,sys/usr/bin,sys/$lib/openmpi/lib/openmpi3,sys/$lib/pmix2/lib/pmix,sys/usr/share,sys/etc}
 to=$(cd "$to" && pwd)
 strip -s -o "$to/prog/bin/elapse" "$build/bin/elapse"
 for file in elapse-exec elapse-cuda.so elapse-nccl.so; do # the last where there are NCCL's headers
@@ -63,8 +63,9 @@ cp -L "$(ls "$cuda"/lib64/libcudart.so.?? | tail -1)" "$to/sys/cuda/"
 strip -s "$to"/sys/"$lib"/*.so* "$to"/sys/"$lib"/openmpi/lib/openmpi3/*.so 2>/dev/null || true
 
 # Scripts, as they lie in the tree.
-cp tests/gpu_check.sh tests/gpu_ranks.sh tests/lib.sh tests/runs.sh tests/env.sh "$to/tests/"
-cp tests/gpu/{look,budget,build_env}.sh tests/gpu/{part.sh,pack.py,ncu_table.py} "$to/tests/gpu/"
+cp tests/env.sh "$to/tests/"
+cp tests/e2e/lib.sh tests/e2e/runs.sh "$to/tests/e2e/"
+cp tests/gpu/{gpu_check,gpu_ranks,look,budget,build_env}.sh tests/gpu/{part.sh,pack.py,ncu_table.py} "$to/tests/gpu/"
 cp tests/bench/{bench_gpu,bench_torch_gpu,compare_table,change_table}.py "$to/tests/bench/"
 cp tests/gpu/run.sh "$to/run"
 mkdir -p "$to/tests/golden" && cp tests/golden/parity-*.bin "$to/tests/golden/"
@@ -75,8 +76,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 exec "$here/run" "${ELAPSE_PROGRAMS:-$here/prog}/bin/elapse" "$@"
 SCRIPT
 for call in first second third; do
-    printf '#!/bin/bash\n# %s\nexport GPU_CHECK_OUT=${GPU_CHECK_OUT:-$PWD/build/gpu-check}\nexec "$(dirname "$0")/tests/gpu_check.sh" %s\n' \
-        "The $call call: see tests/gpu_check.sh." $call >"$to/$call.sh"
+    printf '#!/bin/bash\n# %s\nexport GPU_CHECK_OUT=${GPU_CHECK_OUT:-$PWD/build/gpu-check}\nexec "$(dirname "$0")/tests/gpu/gpu_check.sh" %s\n' \
+        "The $call call: see tests/gpu/gpu_check.sh." $call >"$to/$call.sh"
 done
 chmod +x "$to"/*.sh "$to/bin/elapse" "$to/run"
 git describe --always --dirty --abbrev=9 >"$to/commit.txt" 2>/dev/null || echo unknown >"$to/commit.txt"
@@ -101,7 +102,7 @@ done
 # Every header that our sources reach and that the compiler and glibc do not bring themselves.
 # Flags are those of the Makefile.
 headers=$(cc -M -D_GNU_SOURCE -I. $(pkg-config --cflags ompi-c openblas sqlite3 libcjson) \
-    $(git ls-files 'exec/*.c' 'profiles/*.c' | grep -vE 'cuda/|nccl') tests/test_backend_cuda.c 2>/dev/null |
+    $(git ls-files 'exec/*.c' 'profiles/*.c' | grep -vE 'cuda/|nccl') tests/unit/exec/test_backend_cuda.c 2>/dev/null |
     tr -d '\\' | tr ' ' '\n' | grep -E '^/usr/(include|lib/x86_64-linux-gnu)/' | sort -u)
 printf '%s\n' $headers | grep -vxFf <(dpkg -L libc6-dev linux-libc-dev libcrypt-dev) | xargs cp -L --parents -t "$dev/sys-dev"
 for name in $(pkg-config --libs $present | tr ' ' '\n' | sed -n 's/^-l//p' | sort -u) z; do

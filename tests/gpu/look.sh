@@ -1,4 +1,4 @@
-# tests/gpu/look.sh - sourced by tests/gpu_check.sh: what this machine is, and programs that run on it.
+# tests/gpu/look.sh - sourced by tests/gpu/gpu_check.sh: what this machine is, and programs that run on it.
 #
 #   look CALL         prints what it finds; sets elapse, ELAPSE_BIN and programs (a folder of bin/ and tests/);
 #                     returns 1, with a line, where nothing can run

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/gpu/part.sh NAME - one part of tests/gpu_check.sh, which sets the environment: device, size, out, elapse,
+# tests/gpu/part.sh NAME - one part of tests/gpu/gpu_check.sh, which sets the environment: device, size, out, elapse,
 # programs, python, and seconds, after which it kills this script. Answers go to $out, a table of some lines to
 # $out/NAME.txt. Exit 77: this machine has not what the part needs; the last line says what.
 set -u
@@ -53,7 +53,7 @@ part_bench() {
 }
 
 part_ranks() {
-    TEST_TIMEOUT=60 ELAPSE_BIN=$(dirname "$elapse") tests/gpu_ranks.sh "$device" $quick
+    TEST_TIMEOUT=60 ELAPSE_BIN=$(dirname "$elapse") tests/gpu/gpu_ranks.sh "$device" $quick
 }
 
 # Layers are alike, so a small model is measured with one.
@@ -185,7 +185,7 @@ part_step() {
 part_nccl() {
     local rc=0
     export NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1
-    TEST_TIMEOUT=60 ELAPSE_BIN=$(dirname "$elapse") timeout -k 2 $(($(left) - 30)) tests/gpu_ranks.sh "$device" nccl $quick || rc=1
+    TEST_TIMEOUT=60 ELAPSE_BIN=$(dirname "$elapse") timeout -k 2 $(($(left) - 30)) tests/gpu/gpu_ranks.sh "$device" nccl $quick || rc=1
     if change_by nccl; then
         "$python" tests/bench/change_table.py "$out/change/"{mpi,nccl}/summary.json >"$out/change.txt" 2>/dev/null ||
             "$python" tests/bench/change_table.py "$out/change/nccl/summary.json" >"$out/change.txt"

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Golden values of tests/test_parity.c, from PyTorch in double precision.
+"""Golden values of tests/unit/exec/test_parity.c, from PyTorch in double precision.
 
     /usr/bin/python3 tests/reference/parity.py     (rewrites tests/golden/parity-*.bin)
 

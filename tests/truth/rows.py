@@ -6,7 +6,7 @@ import zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# Data sheets, as in partition/cost.c, of the cards that were measured.
+# Data sheets, as in partition/cost/cost.c, of the cards that were measured.
 KINDS = {
     "a100": {"sms": 108, "peak": 312e12, "bandwidth": 1600e9},
     "h100": {"sms": 132, "peak": 989.4e12, "bandwidth": 3350e9},

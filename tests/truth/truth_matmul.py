@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The matrix products that no constant was fitted on, timed with the constants of
-partition/device_curves.c, beside a constant efficiency.
+partition/cost/device_curves.c, beside a constant efficiency.
 
 usage: truth_matmul.py FOLDER    FOLDER has a100_pcie_matmul.csv and b200_matmul.csv
 """

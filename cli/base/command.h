@@ -1,0 +1,56 @@
+/* cli/base/command.h - the subcommands of `elapse`. The file cmd_<name>.c holds one. */
+#ifndef ELAPSE_CLI_COMMAND_H
+#define ELAPSE_CLI_COMMAND_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "partition/base/options.h"
+#include "partition/base/status.h"
+#include "profiles/json/json.h"
+#include "profiles/base/ticker.h"
+
+struct command {
+    const char *name;
+    const char *args;    /* "MODEL --stages K [...]" */
+    const char *summary; /* one line */
+    /* What each argument is, for completion: words ("list|show"), or a class of names or files in
+     * capitals ("MODEL", "FILE"). The last one repeats. "": no arguments. */
+    const char *takes;
+    /* argv[0] is the command's name. Prints its answer on stdout (data only) and returns; main
+     * prints the error line and the hint, and chooses the exit code. A command whose answer is "no"
+     * prints it and returns ERR_INFEASIBLE with the reason. */
+    enum status (*run)(const struct command *command, int argc, char **argv, struct err *err);
+};
+
+extern const struct command command_model, command_balance, command_freeze, command_schedule,
+    command_plan, command_sim, command_profile, command_profiles, command_train, command_eval,
+    command_export, command_checkpoint, command_compare, command_plot, command_report, command_runs,
+    command_devices, command_cluster, command_doctor;
+
+/* Like options_parse(). If line->help gets set, it also prints the command's help to stdout, and
+ * the command then returns OK. With --help=rows, that is the command's line for programs
+ * ("command", name, arguments, summary, takes, with tabs between) and options_rows(). */
+enum status command_parse(const struct command *command, struct command_line *line, int argc,
+                          char **argv, struct err *err);
+
+/* Print the beginning of that help: usage and summary, or the command's line. */
+void command_heading(const struct command *command, bool rows);
+
+/* For a command with several forms (an action, or RUN_DIR and --matrix): refuse an option that
+ * belongs to another form than `way`. ways[i] is the form of line->options[i], NULL: any form. Each
+ * option of one form needs its `seen`. ERR_INPUT names the first wrong option. */
+enum status command_check_way(const struct command *command, const struct command_line *line,
+                              const char *const *ways, const char *way, struct err *err);
+
+/* How a command tells about work that takes a while: not at all if quiet, on a terminal in one
+ * line, else in a line now and then, on stderr. */
+enum ticker_mode command_progress(bool quiet);
+
+/* A fresh answer object {"schema":1,"version":...,"command":name}. It is never NULL:
+ * command_answer() reports a failed allocation. */
+struct json *command_json(const struct command *command);
+/* Print the object as one line on stdout, and free it. main() reports a failed write. */
+enum status command_answer(struct json *json, struct err *err);
+
+#endif

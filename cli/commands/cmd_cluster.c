@@ -1,0 +1,243 @@
+/* cli/commands/cmd_cluster.c - `elapse cluster`: every figure of a cluster, with its source.
+ *
+ * A figure comes from the file, if the file has its key, else from the machine or the device kind
+ * that the cluster is made of, else it is a default. */
+#include "cli/base/command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/base/sourced.h"
+#include "partition/cluster/cluster.h"
+#include "partition/cost/cost.h"
+#include "partition/base/units.h"
+#include "profiles/json/fields.h"
+#include "profiles/job/job_json.h"
+
+/* Where the figures come from. */
+struct origin {
+    const char *file;              /* NULL: not a file */
+    struct json *root;             /* owned: of the file */
+    char base[64];                 /* the CLUSTER text, or the file's preset */
+    const struct machine *machine; /* of base, or NULL */
+};
+
+static const char *from(const struct origin *origin, const char *key, const char *otherwise)
+{
+    return origin->root && json_get(origin->root, key) ? origin->file : otherwise;
+}
+
+static const char *machine_source(const struct origin *origin)
+{
+    return origin->machine ? origin->machine->source : "default of a plain grid";
+}
+
+static enum status find_origin(const char *text, const struct cluster *cluster,
+                               struct origin *origin, struct err *err)
+{
+    *origin = (struct origin){0};
+    snprintf(origin->base, sizeof origin->base, "%s", text);
+    if (path_is_json(text)) {
+        enum status rc = json_read_file(text, &origin->root, err);
+        if (rc != OK)
+            return rc;
+        const char *preset = json_string(json_get(origin->root, "preset"));
+        origin->file = text;
+        snprintf(origin->base, sizeof origin->base, "%s", preset ? preset : "");
+    }
+    origin->machine = machine_of_text(origin->base);
+    if (!origin->machine && !origin->root && strchr(origin->base, '-'))
+        origin->machine = machine_of_kind(cluster->devices[0].kind);
+    return OK;
+}
+
+static void show_collective(const struct sourced *out, const struct cluster *cluster,
+                            enum collective kind, const char *source)
+{
+    const struct collective_figures *figures = &cluster->collectives[kind];
+    const char *name = collective_name(kind);
+    const int64_t large = INT64_MAX;
+    char words[48];
+    struct sourced one = *out;
+    if (out->values) {
+        one.values = json_add_object(out->values, name);
+        one.sources = json_add_object(out->sources, name);
+    }
+    snprintf(words, sizeof words, "%s, rate of a port", name);
+    sourced_rate(&one, "link_bytes_per_s", words,
+                 cluster->devices[0].link_bytes_per_s * share_curve_at(&figures->link, large),
+                 source);
+    snprintf(words, sizeof words, "%s, rate of an uplink", name);
+    sourced_rate(&one, "uplink_bytes_per_s", words,
+                 cluster->uplink_bytes_per_s[0] * share_curve_at(&figures->uplink, large), source);
+    snprintf(words, sizeof words, "%s, a step in a node", name);
+    sourced_ns(&one, "latency_ns", words,
+               figures->link_latency_ns >= 0 ? figures->link_latency_ns : cluster->link_latency_ns,
+               source);
+    snprintf(words, sizeof words, "%s, a step between nodes", name);
+    sourced_ns(&one, "uplink_latency_ns", words,
+               figures->uplink_latency_ns >= 0 ? figures->uplink_latency_ns
+                                               : cluster->uplink_latency_ns,
+               source);
+    snprintf(words, sizeof words, "%s, once", name);
+    sourced_ns(&one, "fixed_ns", words, figures->fixed_ns, source);
+}
+
+/* The points of a curve as further lines or a list. */
+static void show_curve(const struct sourced *out, const char *name, double bytes_per_s,
+                       const struct share_curve *curve)
+{
+    struct json *list = out->values && curve->num_points ? json_add_array(out->values, name) : NULL;
+    for (int i = 0; i < curve->num_points; i++) {
+        char bytes[32];
+        if (list) {
+            struct json *point = json_add_array(list, NULL);
+            json_add_int(point, NULL, curve->bytes[i]);
+            json_add_double(point, NULL, curve->share[i] * bytes_per_s);
+        } else {
+            printf("    %-30s %9.4g GB/s\n", format_bytes(curve->bytes[i], bytes, sizeof bytes),
+                   curve->share[i] * bytes_per_s / 1e9);
+        }
+    }
+}
+
+static void show_devices(const struct sourced *out, const struct cluster *cluster,
+                         const struct origin *origin)
+{
+    const struct device *first = &cluster->devices[0];
+    const struct roofline *roof = roofline_find(first->kind);
+    const char *published = roof ? roof->source : "default of a plain grid";
+    const char *machine = machine_source(origin);
+    sourced_number(out, "num_nodes", "nodes", cluster->num_nodes, "");
+    sourced_number(out, "num_devices", "devices", cluster->num_devices, "");
+    sourced_text(out, "kind", "kind of the first device", first->kind, from(origin, "kind", ""));
+    sourced_bytes(
+        out, "mem_bytes", "memory", first->mem_bytes,
+        from(origin, "mem", origin->machine && origin->machine->mem_bytes ? machine : published));
+    sourced_bytes(
+        out, "context_bytes", "memory taken beforehand", cluster->context_bytes,
+        from(origin, "context", origin->machine ? machine_context_source(first->kind) : "default"));
+    sourced_number(out, "speed", "speed, 1 is nominal", first->speed,
+                   from(origin, "speed", "default"));
+    sourced_rate(out, "link_bytes_per_s", "port, each direction", first->link_bytes_per_s,
+                 from(origin, "link", published));
+    show_curve(out, "link_curve", first->link_bytes_per_s, &cluster->link_shares);
+    if (first->nic_bytes_per_s > 0)
+        sourced_rate(out, "nic_bytes_per_s", "port to the network", first->nic_bytes_per_s,
+                     from(origin, "nic", machine));
+    sourced_rate(out, "copy_bytes_per_s", "host to device", first->copy_bytes_per_s,
+                 from(origin, "copy",
+                      origin->machine ? origin->machine->copy_source : "default of a plain grid"));
+}
+
+static void show_network(const struct sourced *out, const struct cluster *cluster,
+                         const struct origin *origin)
+{
+    static const char *const sends[] = {"eager", "blocking"};
+    const char *usual = origin->machine ? "round figure of a small message (docs/clusters.md)"
+                                        : "default of a plain grid";
+    const struct collective_source *collectives = collective_source_find(cluster->devices[0].kind);
+    sourced_rate(out, "uplink_bytes_per_s", "uplink of a node, each direction",
+                 cluster->uplink_bytes_per_s[0],
+                 from(origin, "uplinks", from(origin, "uplink", machine_source(origin))));
+    show_curve(out, "uplink_curve", cluster->uplink_bytes_per_s[0], &cluster->uplink_shares);
+    sourced_ns(out, "latency_ns", "latency in a node", cluster->link_latency_ns,
+               from(origin, "latency", usual));
+    sourced_ns(out, "uplink_latency_ns", "latency between nodes", cluster->uplink_latency_ns,
+               from(origin, "uplink_latency", from(origin, "latency", usual)));
+    sourced_ns(out, "host_op_ns", "host time to launch one op", cluster->host_op_ns,
+               from(origin, "host_op", "default"));
+    sourced_text(out, "sends", "a stage's sends", sends[cluster->sends],
+                 from(origin, "sends", "default"));
+    sourced_number(
+        out, "overlap_share", "messages beside a pair take", cluster->overlap_share,
+        from(origin, "overlap_share", "DeepSeek-V3 Technical Report, 3.2.2: 20 of 132 SMs"));
+    for (int k = 0; k < COLLECTIVE_COUNT; k++) {
+        const enum collective kind = (enum collective)k;
+        const char *source =
+            collectives ? collective_source_text(collectives, kind) : "as a message";
+        show_collective(out, cluster, kind, from(origin, "collective", source));
+    }
+}
+
+static enum status show(const struct command *command, const char *text, bool as_json,
+                        struct err *err)
+{
+    struct cluster cluster = {0};
+    struct origin origin = {0};
+    struct json *answer = NULL;
+    enum status rc = cluster_load(text, &cluster, err);
+    if (rc == OK)
+        rc = find_origin(text, &cluster, &origin, err);
+    if (rc == OK && as_json) {
+        answer = command_json(command);
+        json_add_string(answer, "cluster", cluster.name);
+    } else if (rc == OK) {
+        printf("%s\n", cluster.name);
+    }
+    if (rc == OK) {
+        const struct sourced out = {answer, answer ? json_add_object(answer, "sources") : NULL};
+        show_devices(&out, &cluster, &origin);
+        show_network(&out, &cluster, &origin);
+    }
+    if (answer)
+        rc = command_answer(answer, err);
+    json_free(origin.root);
+    cluster_clear(&cluster);
+    return rc;
+}
+
+static void list_machines(void)
+{
+    printf("%-18s %-8s %7s %12s %12s  %s\n", "machine", "kind", "devices", "uplink GB/s",
+           "nic GB/s", "source");
+    for (const char *const *name = machine_names(); *name; name++) {
+        const struct machine *machine = machine_find(*name);
+        printf("%-18s %-8s %7d %12.4g %12.4g  %s\n", machine->name, machine->kind, machine->devices,
+               machine->uplink_bytes_per_s / 1e9, machine->nic_bytes_per_s / 1e9, machine->source);
+    }
+    printf("\nalso MACHINE-NODES, KIND-NODESxDEVICES (a100-2x8; 'elapse devices' lists the kinds), "
+           "NODESxDEVICES, this-machine, a JSON file\n");
+}
+
+static enum status list_json(const struct command *command, struct err *err)
+{
+    struct json *answer = command_json(command);
+    struct json *list = json_add_array(answer, "machines");
+    for (const char *const *name = machine_names(); *name; name++) {
+        const struct machine *machine = machine_find(*name);
+        struct json *one = json_add_object(list, NULL);
+        json_add_string(one, "name", machine->name);
+        json_add_string(one, "kind", machine->kind);
+        json_add_int(one, "devices", machine->devices);
+        json_add_double(one, "uplink_bytes_per_s", machine->uplink_bytes_per_s);
+        json_add_double(one, "nic_bytes_per_s", machine->nic_bytes_per_s);
+        json_add_string(one, "source", machine->source);
+    }
+    return command_answer(answer, err);
+}
+
+static enum status run(const struct command *command, int argc, char **argv, struct err *err)
+{
+    bool as_json = false;
+    const struct option options[] = {
+        OPTION("json", FLAG, &as_json, NULL, "one JSON object on standard output"),
+    };
+    struct command_line line = COMMAND_LINE(options, 1);
+    enum status rc = command_parse(command, &line, argc, argv, err);
+    if (rc != OK || line.help)
+        return rc;
+    if (line.num_positional == 1)
+        return show(command, line.positional[0], as_json, err);
+    if (as_json)
+        return list_json(command, err);
+    list_machines();
+    return OK;
+}
+
+const struct command command_cluster = {
+    .name = "cluster",
+    .args = "[CLUSTER]",
+    .summary = "every figure of a cluster, with its source; the machines",
+    .takes = "CLUSTER",
+    .run = run};

@@ -1,0 +1,173 @@
+/* cli/commands/cmd_exec.c - the commands train, profile, eval, export and checkpoint: they start
+ * `elapse-exec` under mpirun with the wanted number of ranks and return its exit code.
+ *
+ * Only "-n RANKS" and train's "--max-restarts N" and "--min-ranks N" are read here. Every other
+ * argument belongs to elapse-exec. Under Slurm or another launcher, call it directly: `srun
+ * elapse-exec train job.json`. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/base/command.h"
+#include "cli/launch/launch.h"
+#include "cli/launch/restarts.h"
+#include "partition/base/units.h"
+
+#define MAX_RESTARTS 1000
+#define MAX_RANKS 4096 /* of one mpirun on one machine; more ranks need another launcher */
+
+/* The options that are read here. */
+struct front {
+    int64_t num_ranks, max_restarts, min_ranks;
+    const char *out, *resume; /* borrowed from argv: the run folder; NULL: not given */
+    bool help, rows;          /* rows: --help=rows */
+};
+
+/* Read "-n RANKS" or another option with a number at argv[*i]. *taken tells whether argv[*i] was
+ * that option. */
+static enum status take_one(int argc, char **argv, int *i, const char *name, int64_t min,
+                            int64_t max, bool *seen, int64_t *value, bool *taken, struct err *err)
+{
+    size_t len = strlen(name);
+    const char *text = NULL;
+    *taken = false;
+    if (strcmp(argv[*i], name) == 0) {
+        if (*i + 1 >= argc)
+            return err_set(err, ERR_INPUT, "%s needs a value (N)", name);
+        text = argv[++*i];
+    } else if (strncmp(argv[*i], name, len) == 0 && (argv[*i][len] == '=' || len == 2)) {
+        text = argv[*i] + len + (argv[*i][len] == '=');
+    } else {
+        return OK;
+    }
+    *taken = true;
+    if (*seen)
+        return err_set(err, ERR_INPUT, "%s given twice", name);
+    *seen = true;
+    return parse_int(text, name, min, max, value, err);
+}
+
+/* Remove these options from argv (-n only if the command has ranks). The others keep their order.
+ */
+static enum status take_options(int *argc, char **argv, bool train, struct front *front,
+                                struct err *err)
+{
+    int kept = 0;
+    const bool ranks = front->num_ranks > 0;
+    bool n_seen = false, restarts_seen = false, min_seen = false, taken;
+    for (int i = 0; i < *argc; i++) {
+        if (strcmp(argv[i], "--") == 0) {
+            while (i < *argc)
+                argv[kept++] = argv[i++];
+            break;
+        }
+        enum status rc = OK;
+        taken = false;
+        if (ranks)
+            rc = take_one(*argc, argv, &i, "-n", 1, MAX_RANKS, &n_seen, &front->num_ranks, &taken,
+                          err);
+        if (rc == OK && !taken && train)
+            rc = take_one(*argc, argv, &i, "--max-restarts", 0, MAX_RESTARTS, &restarts_seen,
+                          &front->max_restarts, &taken, err);
+        if (rc == OK && !taken && train)
+            rc = take_one(*argc, argv, &i, "--min-ranks", 1, MAX_RANKS, &min_seen,
+                          &front->min_ranks, &taken, err);
+        if (rc != OK)
+            return rc;
+        if (taken)
+            continue;
+        front->rows |= strcmp(argv[i], "--help=rows") == 0;
+        front->help |= front->rows || strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
+        if (strcmp(argv[i], "--out") == 0)
+            front->out = argv[i + 1];
+        else if (strcmp(argv[i], "--resume") == 0)
+            front->resume = argv[i + 1];
+        else if (strncmp(argv[i], "--out=", 6) == 0)
+            front->out = argv[i] + 6;
+        else if (strncmp(argv[i], "--resume=", 9) == 0)
+            front->resume = argv[i] + 9;
+        argv[kept++] = argv[i];
+    }
+    argv[kept] = NULL;
+    *argc = kept;
+    return OK;
+}
+
+/* First the options of elapse-exec, which prints them itself, then those read here. */
+static enum status print_help(const struct command *command, const struct front *front, int argc,
+                              char **argv, struct err *err)
+{
+    char text[1024], ranks[64];
+    snprintf(ranks, sizeof ranks, "processes (default %lld)", (long long)front->num_ranks);
+    const struct option own[] = {
+        OPTION("n", INT, NULL, "RANKS", ranks),
+        OPTION("max-restarts", INT, NULL, "N",
+               "go on from the last checkpoint when a rank or node is lost, with those left; with "
+               "--out (default 0)"),
+        OPTION("min-ranks", INT, NULL, "N", "but not with fewer ranks than N (default 1)"),
+    };
+    const int num_own = front->num_ranks == 0 ? 0 : command == &command_train ? 3 : 1;
+    if (front->rows)
+        command_heading(command, true);
+    enum status rc = launch_exec(&(struct launch){0}, argc, argv, NULL, err);
+    if (rc != OK)
+        return rc;
+    if (front->rows)
+        options_rows(own, num_own, text, sizeof text);
+    else
+        options_help(own, num_own, false, text, sizeof text);
+    printf("%s%s", num_own > 0 && !front->rows ? "\n" : "", text);
+    return OK;
+}
+
+static enum status run_front(const struct command *command, int argc, char **argv, struct err *err)
+{
+    bool train = strcmp(command->name, "train") == 0;
+    const bool alone = command == &command_export || command == &command_checkpoint;
+    /* profile needs two ranks to measure links; others start none. */
+    struct front front = {.min_ranks = 1,
+                          .num_ranks = command == &command_profile ? 2
+                                       : alone                     ? 0
+                                                                   : 1};
+    enum status rc = take_options(&argc, argv, train, &front, err);
+    if (!front.out) /* a resumed run writes to the folder that it resumes */
+        front.out = front.resume;
+    if (rc == OK && front.max_restarts > 0 && !front.out)
+        rc = err_set(err, ERR_INPUT, "--max-restarts needs --out DIR");
+    if (rc == OK && front.min_ranks > 1 && front.max_restarts == 0)
+        rc = err_set(err, ERR_INPUT, "--min-ranks needs --max-restarts N");
+    if (rc == OK && train && front.min_ranks > front.num_ranks)
+        rc = err_set(err, ERR_INPUT, "--min-ranks must be at most -n, got %lld and %lld",
+                     (long long)front.min_ranks, (long long)front.num_ranks);
+    if (rc == OK && front.max_restarts > 0 && front.out == front.resume &&
+        access(front.resume, F_OK) == 0 && restarts_newest_step(front.resume) < 0)
+        rc = err_set(err, ERR_INPUT, "--max-restarts needs --out DIR, '%s' is no run folder",
+                     front.resume);
+    if (rc != OK) {
+        err_hint(err, "'elapse %s --help' lists the options", command->name);
+        return rc;
+    }
+    if (front.help)
+        return print_help(command, &front, argc, argv, err);
+    return restarts_run(&(struct restarts){.num_ranks = front.num_ranks,
+                                           .max_restarts = front.max_restarts,
+                                           .min_ranks = front.min_ranks,
+                                           .out = front.out},
+                        argc, argv, err);
+}
+
+const struct command command_train = {
+    "train", "JOB [-n RANKS] [--out DIR] [--resume DIR [--override]] [--max-restarts N] [...]",
+    "train a job for real, on RANKS processes", "JOB", run_front};
+const struct command command_profile = {"profile", "[--model MODEL] [-n RANKS] [--db FILE] [...]",
+                                        "measure this machine into the profile store", "",
+                                        run_front};
+const struct command command_eval = {"eval", "CHECKPOINT JOB [-n RANKS]",
+                                     "evaluate a checkpoint on the job's test data", "PATH JOB",
+                                     run_front};
+const struct command command_export = {
+    "export", "CHECKPOINT -o FILE.safetensors",
+    "write the weights of a checkpoint as Hugging Face safetensors", "DIR", run_front};
+const struct command command_checkpoint = {"checkpoint", "verify DIR",
+                                           "compare a checkpoint's files with their digests",
+                                           "verify DIR", run_front};

@@ -1,0 +1,402 @@
+/* cli/commands/cmd_plan.c - `elapse plan`: the best plan for a job, the plans that it was chosen over, and
+ * the plan of the release for comparison.
+ *
+ * solve() makes a plan by plan_for(). plan_show.c prints it, plan_change.c the transition from
+ * another F (--from-frozen), and run_all_frozen() a table over F. Read run_one() at the end first.
+ */
+#include "cli/base/command.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/runs/plan_change.h"
+#include "cli/runs/plan_show.h"
+#include "cli/runs/sim_command.h"
+#include "partition/plan/autodp.h"
+#include "partition/search/plan_for.h"
+#include "partition/search/turn.h"
+#include "partition/base/units.h"
+#include "profiles/base/clock.h"
+#include "profiles/job/job_json.h"
+#include "profiles/job/plan_json.h"
+#include "profiles/cost/profile_cost.h"
+#include "sim/run/plan_judge.h"
+
+struct request {
+    const char *job_path, *db_path, *out_path, *cost_text;
+    double efficiency;
+    bool scaled; /* efficiency was given */
+    struct option_list overrides, sweeps;
+    int64_t frozen_layers;
+    int64_t from_frozen; /* -1: print no transition */
+    bool cached, all_frozen, explain, as_json, quiet, simulate, no_simulate;
+    bool csv, table; /* of a sweep */
+};
+
+/* --- solving ------------------------------------------------------------------------------- */
+
+/* The job with the settings of PipeTransformer's release. Its members are borrowed from job. */
+static struct job as_released(const struct job *job)
+{
+    struct job released = *job;
+    released.pipeline.balancer = BALANCER_RELEASED;
+    released.pipeline.schedule_auto = false;
+    released.pipeline.schedule = SCHEDULE_GPIPE;
+    released.pipeline.tensor = 1;
+    released.pipeline.expert = 1;
+    released.pipeline.shard_auto = false;
+    released.pipeline.shard = SHARD_NONE;
+    released.pipeline.recompute_auto = false;
+    released.pipeline.recompute = RECOMPUTE_NEVER;
+    released.pipeline.frozen_auto = true;
+    return released;
+}
+
+/* Tell how far a long search is. Most candidates are never judged, and how many will be is not
+ * known before the end, so there is no estimate of the time left. */
+static void watch(void *ctx, const struct planner_progress *p)
+{
+    char text[160], time[32];
+    struct ticker *progress = ctx;
+    if (!ticker_due(progress))
+        return;
+    snprintf(text, sizeof text,
+             "plan: %s, %" PRId64 " judged of %" PRId64 " candidates, best so far %.4g samples/s",
+             format_ns(clock_now_ns() - progress->begin_ns, time, sizeof time), p->evaluated,
+             p->candidates, p->best_per_s);
+    ticker_say(progress, stderr, text);
+}
+
+/* Plan a job with F layers frozen. */
+static void solve(const struct request *q, const struct job *job, const struct cost *cost,
+                  int num_frozen, bool cached, struct plan_answer *answer)
+{
+    const struct run_state state = {.num_frozen_layers = num_frozen,
+                                    .num_samples = job_num_samples(job, true),
+                                    .cache_room = cached,
+                                    .cache_filled = cached};
+    const struct setting setting = {&job->model, &job->cluster, cost};
+    struct plan_judge engine = {.setting = setting};
+    struct ticker progress;
+    const struct planner_judge judge = {.step_ns = q->simulate ? plan_judge_step : NULL,
+                                        .ctx = &engine,
+                                        .all = q->explain,
+                                        .watch = watch,
+                                        .watch_ctx = &progress};
+    ticker_begin(&progress, command_progress(q->quiet));
+    enum status rc = plan_for(job, &setting, &state, &judge, &answer->result, &answer->err);
+    ticker_clear(&progress, stderr);
+    if (rc == OK && !q->simulate && !q->no_simulate)
+        rc = plan_judge_chosen(&engine, &answer->result, &answer->err);
+    if (rc != OK && answer->err.status == OK)
+        err_set(&answer->err, ERR_INFEASIBLE, "no plan");
+    answer->solve_ns = clock_now_ns() - progress.begin_ns;
+}
+
+static struct json *start_json(const struct command *command, const struct job *job,
+                               const struct cost_handle *cost)
+{
+    struct json *json = command_json(command);
+    json_add_parsed(json, "job", job->json);
+    json_add_string(json, "dtype", dtype_text((int)job->train.dtype));
+    json_add_string(json, "optimizer", job_optimizer_name(job));
+    json_add_string(json, "cost_source", cost_source_name(cost->cost.source));
+    json_add_string(json, "cost_label", cost->cost.label);
+    if (cost->note[0])
+        json_add_string(json, "cost_note", cost->note);
+    return json;
+}
+
+/* --- the change from another F ------------------------------------------------------------- */
+
+/* Find the transfers of a change from the job's best plan with q->from_frozen layers to the plan of
+ * *answer. Devices of that plan are renamed, so that stages keep their devices where possible. *old
+ * gets the first plan, and the caller owns it. */
+static enum status plan_change_find(const struct request *q, const struct job *job,
+                                    const struct cost *cost, struct plan_answer *answer,
+                                    struct plan_answer *old, struct transition *transition,
+                                    struct err *err)
+{
+    solve(q, job, cost, (int)q->from_frozen, false, old);
+    if (old->err.status != OK)
+        return err_set(err, old->err.status, "with %lld frozen layers: %s",
+                       (long long)q->from_frozen, old->err.msg);
+    enum status rc = autodp_keep_devices(&job->model, &job->cluster, &old->result.plan,
+                                         &answer->result.plan, err);
+    if (rc == OK)
+        rc = transition_build(&job->model, &job->cluster, &old->result.plan, &answer->result.plan,
+                              transition, err);
+    return rc;
+}
+
+/* --- the table over F ---------------------------------------------------------------------- */
+
+/* Seconds per 1,000 samples. They are comparable if R, and so the samples of a step, differ. */
+static double per_thousand(const struct plan_answer *answer)
+{
+    return answer->err.status == OK ? 1000 / answer->result.samples_per_s : 0;
+}
+
+/* Print the table over F. A row without a plan says why. If no row has a plan, the command fails.
+ */
+static enum status run_all_frozen(const struct command *command, const struct request *q,
+                                  const struct job *job, const struct cost_handle *cost,
+                                  struct err *err)
+{
+    struct json *json = q->as_json ? start_json(command, job, cost) : NULL;
+    struct json *rows = q->as_json ? json_add_array(json, "by_frozen") : NULL;
+    if (!q->as_json) {
+        printf("%s: %s on %s, costs: %s%s\n\n", job->name, job->model.name, job->cluster.name,
+               cost->cost.label, q->cached ? "; cache filled" : "");
+        printf("%2s | %3s %4s %4s %-11s %-7s %10s %10s | %3s %4s %4s %10s %10s | %s\n", "F", "K",
+               "R", "M", "schedule", "frozen", "step", "s/1000", "K", "R", "M", "released",
+               "s/1000", "faster");
+    }
+    const struct job release = as_released(job);
+    bool extrapolated = false, any = false;
+    enum status rc = OK;
+    for (int f = 0; f <= job->model.num_layers && rc == OK; f++) {
+        struct plan_answer ours = {0}, theirs = {0};
+        char a[32], b[32];
+        solve(q, job, &cost->cost, f, q->cached, &ours);
+        solve(q, &release, &cost->cost, f, q->cached, &theirs);
+        const struct plan *p = &ours.result.plan, *t = &theirs.result.plan;
+        any = any || ours.err.status == OK;
+        extrapolated = extrapolated || ours.result.extrapolated || theirs.result.extrapolated;
+        if ((ours.err.status != OK && ours.err.status != ERR_INFEASIBLE) ||
+            (f == job->model.num_layers && !any)) {
+            rc = err_copy(err, &ours.err);
+        } else if (q->as_json) {
+            struct json *row = json_add_object(rows, NULL);
+            json_add_int(row, "frozen_layers", f);
+            plan_show_add(json_add_object(row, "plan"), &ours);
+            plan_show_add(json_add_object(row, "released"), &theirs);
+        } else if (ours.err.status != OK) {
+            printf("%2d | %s\n", f, ours.err.msg);
+        } else {
+            printf("%2d | %3d %4d %4d %-11s %-7s %10s %10.3f | ", f, p->num_ranks, p->num_replicas,
+                   p->microbatches.count, schedule_kind_name(p->schedule),
+                   frozen_placement_name(p->frozen), format_ns(p->step_ns, a, sizeof a),
+                   per_thousand(&ours));
+            if (theirs.err.status == OK)
+                printf("%3d %4d %4d %10s %10.3f | %.2fx\n", t->num_ranks, t->num_replicas,
+                       t->microbatches.count, format_ns(t->step_ns, b, sizeof b),
+                       per_thousand(&theirs), per_thousand(&theirs) / per_thousand(&ours));
+            else
+                printf("%s\n", theirs.err.msg);
+        }
+        plan_answer_clear(&ours);
+        plan_answer_clear(&theirs);
+    }
+    if (extrapolated && !json)
+        printf("\nsome costs are extrapolated\n");
+    if (json)
+        json_add_bool(json, "extrapolated", extrapolated);
+    if (rc == OK && json)
+        return command_answer(json, err);
+    json_free(json);
+    return rc;
+}
+
+/* --- the command --------------------------------------------------------------------------- */
+
+static enum status run_one(const struct command *command, const struct request *q,
+                           const struct job *job, const struct cost_handle *cost, struct err *err)
+{
+    struct plan_answer answer = {0}, released = {0}, old = {0};
+    struct transition transition = {0};
+    struct json *json = NULL;
+    enum status rc = OK;
+    const struct job release = as_released(job);
+    solve(q, job, &cost->cost, (int)q->frozen_layers, q->cached, &answer);
+    if (answer.err.status != OK) {
+        rc = err_copy(err, &answer.err);
+        goto out;
+    }
+    if (q->from_frozen >= 0)
+        rc = plan_change_find(q, job, &cost->cost, &answer, &old, &transition, err);
+    if (rc != OK)
+        goto out;
+    solve(q, &release, &cost->cost, (int)q->frozen_layers, q->cached, &released);
+    if (q->as_json || q->out_path) {
+        json = start_json(command, job, cost);
+        json_add_bool(json, "extrapolated", answer.result.extrapolated);
+        plan_show_add(json, &answer);
+        plan_show_add(json_add_object(json, "released"), &released);
+        if (q->explain)
+            plan_show_add_others(json, &answer.result);
+        if (q->from_frozen >= 0)
+            plan_change_add(json, job, &old.result.plan, &transition);
+    }
+    if (q->out_path)
+        rc = json_write_file(json, q->out_path, err);
+    if (rc == OK && q->as_json) {
+        rc = command_answer(json, err);
+        json = NULL;
+    } else if (rc == OK) {
+        plan_show_print(job, cost, &answer, &released);
+        if (q->explain)
+            plan_show_print_others(&answer.result);
+        if (q->from_frozen >= 0)
+            rc = plan_change_print(job, &old.result.plan, &transition, err);
+    }
+out:
+    json_free(json);
+    transition_clear(&transition);
+    plan_answer_clear(&old);
+    plan_answer_clear(&answer);
+    plan_answer_clear(&released);
+    return rc;
+}
+
+/* The job with its overrides; --cost and --efficiency are the last of them. */
+static enum status load_job(const struct request *q, const char *path, struct job *job,
+                            struct err *err)
+{
+    const char *all[OPTION_LIST_MAX + 2];
+    char source[48], efficiency[48];
+    enum cost_choice choice;
+    enum status rc = q->cost_text ? cost_choice_parse(q->cost_text, &choice, err) : OK;
+    if (rc == OK && q->scaled)
+        rc = cost_efficiency_check(q->efficiency, err);
+    if (rc != OK)
+        return rc;
+    int n = q->overrides.count;
+    memcpy(all, q->overrides.items, (size_t)n * sizeof *all);
+    snprintf(source, sizeof source, "cost.source=%s", q->cost_text ? q->cost_text : "");
+    snprintf(efficiency, sizeof efficiency, "cost.efficiency=%.17g", q->efficiency);
+    if (q->cost_text)
+        all[n++] = source;
+    if (q->scaled)
+        all[n++] = efficiency;
+    return job_load(path, all, n, job, err);
+}
+
+/* A table of plans: each point is planned, and its step is simulated as `sim JOB --step` does. */
+static enum status run_sweep(const struct command *command, const struct request *q,
+                             const char *job_path, struct err *err)
+{
+    struct sim_args args = {.job_path = job_path,
+                            .step = true,
+                            .overrides = q->overrides,
+                            .sweeps = q->sweeps,
+                            .json = q->as_json,
+                            .csv = q->csv,
+                            .table = q->table,
+                            .quiet = q->quiet};
+    if (q->all_frozen || q->from_frozen >= 0 || q->explain || q->simulate || q->no_simulate ||
+        q->out_path)
+        return err_set(err, ERR_INPUT,
+                       "--sweep excludes --all-frozen, --from-frozen, --explain, --simulate, "
+                       "--no-simulate, -o");
+    if (q->csv + q->table + q->as_json > 1)
+        return err_set(err, ERR_INPUT, "--csv, --table and --json exclude each other");
+    step_request_init(&args.request);
+    args.request.db_path = q->db_path;
+    args.request.num_frozen = q->frozen_layers;
+    enum status rc = q->cost_text ? cost_choice_parse(q->cost_text, &args.request.cost, err) : OK;
+    if (rc == OK && q->scaled)
+        rc = cost_efficiency_check(args.request.efficiency = q->efficiency, err);
+    if (rc != OK)
+        return rc;
+    if (q->cached)
+        args.request.frozen = FROZEN_CACHED;
+    return sim_sweep(command, &args, err);
+}
+
+/* Plan a job: one plan, or a table over F. */
+static enum status run_plan(const struct command *command, const struct request *q,
+                            const char *job_path, struct err *err)
+{
+    if (q->csv || q->table)
+        return err_set(err, ERR_INPUT, "--%s needs --sweep", q->csv ? "csv" : "table");
+    if (q->all_frozen && (q->frozen_layers > 0 || q->from_frozen >= 0 || q->explain || q->out_path))
+        return err_set(err, ERR_INPUT,
+                       "--all-frozen excludes --frozen, --from-frozen, --explain, -o");
+    if (q->simulate && q->no_simulate)
+        return err_set(err, ERR_INPUT, "--simulate and --no-simulate exclude each other");
+    struct job job = {0};
+    struct cost_handle cost = {0};
+    enum status rc = load_job(q, job_path, &job, err);
+    if (rc != OK)
+        return rc;
+    rc = model_check_frozen(&job.model, q->frozen_layers, err);
+    if (rc == OK && q->from_frozen > q->frozen_layers)
+        rc = err_set(err, ERR_INPUT, "--from-frozen must be 0..%lld (layers never thaw), got %lld",
+                     (long long)q->frozen_layers, (long long)q->from_frozen);
+    if (rc == OK && !job.pipeline.schedule_auto && job.pipeline.schedule == SCHEDULE_CUSTOM)
+        rc = err_set(err, ERR_INPUT, "%s: a custom schedule cannot be planned, only simulated",
+                     job_path);
+    if (rc == OK)
+        rc = cost_choose(q->db_path, &job, &cost, err);
+    if (rc == OK) {
+        cost.cost = turn_cost(&job, &cost.cost);
+        rc = q->all_frozen ? run_all_frozen(command, q, &job, &cost, err)
+                           : run_one(command, q, &job, &cost, err);
+    }
+    cost_handle_clear(&cost);
+    job_clear(&job);
+    return rc;
+}
+
+static enum status run(const struct command *command, int argc, char **argv, struct err *err)
+{
+    struct request q = {.from_frozen = -1};
+    const struct option options[] = {
+        OPTION("set", LIST, &q.overrides, "a.b=v", "override a value of the job (repeatable)"),
+        OPTION("frozen", INT, &q.frozen_layers, "F",
+               "plan with F transformer layers frozen (default 0)", .max = 1000000),
+        OPTION("from-frozen", INT, &q.from_frozen, "F",
+               "also print the transfers of a change from the plan with F frozen layers",
+               .max = 1000000),
+        OPTION("cached", FLAG, &q.cached, NULL,
+               "the frozen layers' output is in the cache already"),
+        OPTION("all-frozen", FLAG, &q.all_frozen, NULL,
+               "a table over F = 0..L, beside the plans of PipeTransformer's released code"),
+        OPTION("explain", FLAG, &q.explain, NULL,
+               "the next best plans, and why each other pipeline length was rejected"),
+        OPTION("simulate", FLAG, &q.simulate, NULL,
+               "choose by the event engine, where transfers share links; train needs -o to use it"),
+        OPTION("no-simulate", FLAG, &q.no_simulate, NULL,
+               "print the step time without shared links, by which the plan was chosen"),
+        OPTION("sweep", LIST, &q.sweeps, "path=v1,v2,...",
+               "a table over a job key (repeatable: cross product)"),
+        OPTION("csv", FLAG, &q.csv, NULL, "that table as CSV"),
+        OPTION(
+            "table", FLAG, &q.table, NULL,
+            "that table for people also where stdout is no terminal (default there: JSON lines)"),
+        OPTION("o", STRING, &q.out_path, "FILE",
+               "write the plan, for 'elapse sim' and 'elapse train' with --plan FILE"),
+        OPTION("cost", STRING, &q.cost_text, "NAME",
+               "source of times: %s (default: the job's cost.source; roofline is ideal)",
+               .values = COST_CHOICE_NAMES),
+        OPTION("efficiency", RATIO, &q.efficiency, "X",
+               "speed of kernels or roofline, more than 0 to 1 (default: the job's, 1)",
+               .seen = &q.scaled),
+        OPTION("quiet", FLAG, &q.quiet, NULL, "no progress on stderr"),
+        OPTION("db", STRING, &q.db_path, "FILE",
+               "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),
+        OPTION("json", FLAG, &q.as_json, NULL, "one JSON object"),
+    };
+    struct command_line line = COMMAND_LINE(options, 1);
+    enum status rc = command_parse(command, &line, argc, argv, err);
+    if (rc != OK || line.help)
+        return rc;
+    if (line.num_positional < 1) {
+        rc = err_set(err, ERR_INPUT, "plan: JOB is missing");
+        err_hint(err, "elapse plan JOB [--set a.b=v] [--json]");
+        return rc;
+    }
+    if (q.sweeps.count > 0)
+        return run_sweep(command, &q, line.positional[0], err);
+    return run_plan(command, &q, line.positional[0], err);
+}
+
+const struct command command_plan = {
+    .name = "plan",
+    .args = "JOB [--frozen F] [--explain]",
+    .summary = "the best plan for a job: pipeline length, replicas, cut, schedule, micro-batches",
+    .takes = "JOB",
+    .run = run,
+};

@@ -1,0 +1,499 @@
+/* cli/commands/cmd_sim.c - `elapse sim`: one step, a table of variants, or a whole elastic run.
+ *
+ * This file reads and checks the options, runs a step without a job and prints it. sim_job.c runs
+ * jobs, sim_sweep.c tables, sim_explain.c --explain and --monte-carlo. sim_request.c holds the
+ * settings of a step. Read run_sim() at the end first. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/base/command.h"
+#include "cli/runs/replay.h"
+#include "cli/runs/sim_command.h"
+#include "cli/runs/subject.h"
+#include "cli/runs/trace_file.h"
+#include "partition/base/units.h"
+#include "profiles/base/clock.h"
+#include "profiles/job/plan_json.h"
+#include "profiles/store/trace.h"
+#include "profiles/base/whole_file.h"
+
+static const char *const idle_names[IDLE_CAUSE_COUNT] = {
+    "fill_ns", "drain_ns", "imbalance_ns", "transfer_ns", "allreduce_ns", "host_ns", "straggler_ns",
+};
+
+/* Write the files of --trace and --ops. */
+static enum status write_ops(const struct sim_args *args, const struct step_answer *a,
+                             struct err *err)
+{
+    const struct traced_step step = {&a->result, &a->full, &a->workload};
+    enum status rc = args->trace_path ? trace_step_file(args->trace_path, &step, err) : OK;
+    if (rc != OK || !args->ops_path)
+        return rc;
+    struct op_row *rows = sim_op_rows(&a->result);
+    if (!rows)
+        return err_nomem(err);
+    rc = ops_csv_write_file(args->ops_path, rows, a->result.num_ops, err);
+    free(rows);
+    return rc;
+}
+
+static enum schedule_kind schedule_of(const struct step_answer *a)
+{
+    return a->custom.num_ranks ? SCHEDULE_CUSTOM : a->plan.schedule;
+}
+
+static void add_plan(struct json *json, const struct step_answer *a)
+{
+    struct plan plan = a->plan;
+    plan.schedule = schedule_of(a);
+    json_add_string(json, "model", a->model.name);
+    json_add_string(json, "cluster", a->cluster.name);
+    plan_json_add_shape(json, &plan);
+    json_add_string(json, "dtype", dtype_text((int)a->query.dtype));
+    json_add_string(json, "optimizer", a->optimizer);
+    json_add_string(json, "cost_source", cost_source_name(a->cost.cost.source));
+    json_add_string(json, "cost_label", a->cost.cost.label);
+    if (a->cost.note[0])
+        json_add_string(json, "cost_note", a->cost.note);
+    json_add_bool(json, "extrapolated", a->workload.extrapolated);
+}
+
+static void add_inputs(struct json *json, const struct step_answer *a,
+                       const struct sim_options *options)
+{
+    const struct cluster *c = &a->cluster;
+    struct json *inputs = json_add_object(json, "inputs");
+    json_add_int(inputs, "nodes", c->num_nodes);
+    json_add_int(inputs, "devices", c->num_devices);
+    json_add_double(inputs, "link_bytes_per_s", c->devices[0].link_bytes_per_s);
+    json_add_double(inputs, "uplink_bytes_per_s", c->uplink_bytes_per_s[0]);
+    json_add_int(inputs, "latency_ns", c->link_latency_ns);
+    json_add_int(inputs, "uplink_latency_ns", c->uplink_latency_ns);
+    json_add_bool(inputs, "half_duplex", c->half_duplex);
+    if (c->devices[0].mem_bytes == INT64_MAX)
+        json_add_null(inputs, "mem_bytes");
+    else
+        json_add_int(inputs, "mem_bytes", c->devices[0].mem_bytes);
+    json_add_int(inputs, "host_op_ns", c->host_op_ns);
+    json_add_bool(inputs, "host_blocking", c->host_blocking);
+    json_add_string(inputs, "sends", cluster_sends_name(c->sends));
+    json_add_int(inputs, "bucket_bytes", a->plan.bucket_bytes);
+    json_add_bool(inputs, "clip", a->plan.clip);
+    json_add_int(inputs, "tensor", plan_tensor(&a->plan));
+    json_add_bool(inputs, "sequence_parallel", a->plan.sequence_parallel);
+    json_add_int(inputs, "expert", plan_expert(&a->plan));
+    json_add_string(inputs, "shard", shard_mode_name(a->plan.shard));
+    json_add_int(inputs, "optimizer_bytes_per_param", a->plan.optim_bytes_per_param);
+    json_add_string(inputs, "allreduce", allreduce_kind_name(options->allreduce));
+    json_add_double(inputs, "jitter", options->jitter);
+    json_add_int(inputs, "seed", (int64_t)options->seed);
+}
+
+/* Add the answer to the JSON. pool_bytes[k] is the memory that the executor's kernels keep on rank
+ * k. NULL: the profile does not say. */
+static void add_result(struct json *json, const struct step_answer *a, const int64_t *pool_bytes,
+                       bool no_wall)
+{
+    const struct sim_result *result = &a->result;
+    json_add_int(json, "step_ns", result->step_ns);
+    json_add_double(json, "bubble_fraction", result->bubble_fraction);
+    json_add_double(json, "samples_per_s", step_answer_samples_per_s(a));
+    struct json *devices = json_add_array(json, "devices");
+    for (int i = 0; i < result->num_devices; i++) {
+        const struct sim_device *d = &result->devices[i];
+        struct json *device = json_add_object(devices, NULL);
+        json_add_int(device, "device", d->device);
+        json_add_int(device, "replica", d->replica);
+        json_add_int(device, "rank", d->rank);
+        json_add_int(device, "busy_ns", d->busy_ns);
+        json_add_int(device, "idle_ns", d->idle_ns);
+        json_add_int(device, "first_ns", d->first_ns);
+        json_add_int(device, "last_ns", d->last_ns);
+        json_add_int(device, "peak_bytes", d->peak_bytes);
+        if (pool_bytes)
+            json_add_int(device, "pool_bytes", pool_bytes[d->rank]);
+        else
+            json_add_null(device, "pool_bytes");
+        json_add_int(device, "peak_live", d->peak_live);
+        struct json *idle = json_add_object(device, "idle");
+        for (int c = 0; c < IDLE_CAUSE_COUNT; c++)
+            json_add_int(idle, idle_names[c], d->idle_cause_ns[c]);
+    }
+    struct json *traffic = json_add_array(json, "traffic");
+    for (int i = 0; i < result->num_traffic; i++) {
+        struct json *entry = json_add_object(traffic, NULL);
+        json_add_int(entry, "from", result->traffic[i].from);
+        json_add_int(entry, "to", result->traffic[i].to);
+        json_add_int(entry, "bytes", result->traffic[i].bytes);
+    }
+    json_add_int(json, "allreduce_ns", result->allreduce_ns);
+    json_add_int(json, "allreduce_exposed_ns", result->allreduce_exposed_ns);
+    json_add_string(json, "engine", result->relaxed ? "relax" : "event");
+    json_add_bool(json, "links_shared", result->shared);
+    json_add_int(json, "events", result->events);
+    if (!no_wall)
+        json_add_int(json, "wall_ns", a->wall_ns);
+}
+
+static void print_step(const struct step_answer *a, const int64_t *pool_bytes, bool no_wall)
+{
+    const struct sim_result *result = &a->result;
+    const struct plan *plan = &a->plan;
+    char one[32], two[32], three[32];
+    printf("%s on %s: %s, K=%d R=%d M=%d, cut", a->model.name, a->cluster.name,
+           schedule_kind_name(schedule_of(a)), plan->num_ranks, plan->num_replicas,
+           plan->microbatches.count);
+    for (int s = 0; s < plan->num_stages; s++)
+        printf("%c%d", s ? ',' : ' ', plan->first_item[s + 1] - plan->first_item[s]);
+    printf(" (costs: %s%s)\n", a->cost.cost.label,
+           a->workload.extrapolated ? ", extrapolated" : "");
+    if (a->cost.cost.source != COST_CONSTANT)
+        printf("dtype %s, optimizer %s, recompute %s\n", dtype_text((int)a->query.dtype),
+               a->optimizer, recompute_mode_name(plan->recompute));
+    if (a->cost.note[0])
+        printf("note: %s\n", a->cost.note);
+    if (a->model.note[0])
+        printf("note: %s\n", a->model.note);
+    printf("step %s, bubble %.2f %%, all-reduce %s (%s exposed)\n",
+           format_ns(result->step_ns, one, sizeof one), 100 * result->bubble_fraction,
+           format_ns(result->allreduce_ns, two, sizeof two),
+           format_ns(result->allreduce_exposed_ns, three, sizeof three));
+    printf("%6s %4s %7s %12s %12s %12s %5s  %s\n", "device", "rank", "replica", "busy", "idle",
+           "peak", "live", "idle by cause");
+    for (int i = 0; i < result->num_devices; i++) {
+        const struct sim_device *d = &result->devices[i];
+        if (i == 32 && result->num_devices > 40) {
+            printf("   ... %d more devices (--json has them all)\n", result->num_devices - i);
+            break;
+        }
+        printf("%6d %4d %7d %12s %12s %12s %5d ", d->device, d->rank, d->replica,
+               format_ns(d->busy_ns, one, sizeof one), format_ns(d->idle_ns, two, sizeof two),
+               format_bytes(d->peak_bytes, three, sizeof three), d->peak_live);
+        for (int c = 0; c < IDLE_CAUSE_COUNT; c++) {
+            if (d->idle_cause_ns[c] > 0)
+                printf(" %.*s %.1f%%", (int)strlen(idle_names[c]) - 3, idle_names[c],
+                       100.0 * (double)d->idle_cause_ns[c] / (double)result->step_ns);
+        }
+        printf("\n");
+    }
+    if (pool_bytes) {
+        int64_t most = 0;
+        for (int k = 0; k < plan->num_ranks; k++)
+            most = pool_bytes[k] > most ? pool_bytes[k] : most;
+        printf("peak is what lives at once; a real run takes it in pools, at most %s a rank\n",
+               format_bytes(most, one, sizeof one));
+    }
+    printf("%" PRId64 " events", result->events);
+    if (!no_wall)
+        printf(" in %s", format_ns(a->wall_ns, one, sizeof one));
+    printf(" (%s)\n", result->relaxed ? "direct: no links shared" : "event engine");
+}
+
+static enum status answer_step(const struct command *command, const struct sim_args *args,
+                               struct step_answer *answer, struct err *err)
+{
+    const struct setting setting = {&answer->model, &answer->cluster, &answer->cost.cost};
+    const struct lowered_plan lowered = {&answer->plan, &answer->full, &answer->workload};
+    int64_t *pools = NULL; /* NULL: not known */
+    struct json *json = NULL;
+    struct step_spread spread = {0};
+    enum status rc = OK;
+    if (rc == OK && args->monte_carlo > 0) /* it may be refused, so run it before printing */
+        rc = sim_monte_carlo(args, answer, &spread, err);
+    if (rc == OK)
+        rc = write_ops(args, answer, err);
+    if (rc == OK)
+        rc = executor_memory(&answer->cost, &setting, &lowered, &pools, err);
+    if (rc == OK && !args->json) {
+        print_step(answer, pools, args->no_wall);
+    } else if (rc == OK) {
+        json = command_json(command);
+        add_plan(json, answer);
+        add_inputs(json, answer, &args->request.options);
+        add_result(json, answer, pools, args->no_wall);
+    }
+    if (rc == OK)
+        rc = sim_explain(args, answer, &spread, json, err);
+    free(pools);
+    if (rc != OK || !args->json) {
+        json_free(json);
+        return rc;
+    }
+    return command_answer(json, err);
+}
+
+/* Read op lists that replace a generated schedule. The lists determine K, v and M, and options for
+ * these must agree. */
+static enum status read_schedule(const char *path, const struct step_setting *settings,
+                                 int num_settings, struct step_request *request,
+                                 struct schedule *schedule, struct err *err)
+{
+    char *text = NULL;
+    enum status rc = file_read_text(path, &text, err);
+    if (rc == OK)
+        rc = schedule_from_csv(text, path, schedule, err);
+    free(text);
+    if (rc != OK)
+        return rc;
+    const struct {
+        const char *name;
+        int64_t *asked, has;
+    } counts[] = {
+        {"stages",       &request->num_ranks,        schedule->num_ranks                       },
+        {"chunks",       &request->chunks,           schedule->num_stages / schedule->num_ranks},
+        {"microbatches", &request->num_microbatches, schedule->num_microbatches                },
+    };
+    for (int i = 0; i < num_settings; i++) {
+        if (settings[i].text && strcmp(settings[i].name, "schedule") == 0)
+            return err_set(err, ERR_INPUT, "--schedule and --schedule-csv exclude each other");
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+            if (settings[i].text && strcmp(settings[i].name, counts[c].name) == 0 &&
+                *counts[c].asked != counts[c].has)
+                return err_set(err, ERR_INPUT, "--%s is %lld, schedule '%s' has %lld",
+                               counts[c].name, (long long)*counts[c].asked, path,
+                               (long long)counts[c].has);
+    }
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+        *counts[c].asked = counts[c].has;
+    return OK;
+}
+
+/* Tell how far a long step is. */
+static void tick(void *ctx, int64_t events)
+{
+    char text[64];
+    struct ticker *progress = ctx;
+    if (!ticker_due(progress))
+        return;
+    snprintf(text, sizeof text, "sim: %" PRId64 " million events", events >> 20);
+    ticker_say(progress, stderr, text);
+}
+
+/* Whether a setting may be given with a job. The job itself determines all others. */
+static bool applies_to_job(const char *name)
+{
+    static const char *const names[] = {"frozen", "frozen-placement", "jitter",     "seed",
+                                        "engine", "allreduce",        "stragglers", "slow-links",
+                                        "cost",   "efficiency",       "cut"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Refuse options that exclude each other or do not apply to a job, a step or a whole run. */
+static enum status check_options(const struct sim_args *args, const struct step_setting *settings,
+                                 int num_settings, struct err *err)
+{
+    const struct step_request *request = &args->request;
+    enum status rc = OK;
+    const char *without_job = request->host_blocking       ? "host-blocking"
+                              : request->half_duplex       ? "half-duplex"
+                              : request->dropout           ? "dropout"
+                              : request->sequence_parallel ? "sequence-parallel"
+                              : request->clip              ? "clip"
+                                                           : NULL;
+    const char *with_step = request->cache_write ? "cache-write" : NULL;
+    for (int i = 0; i < num_settings; i++) {
+        if (settings[i].text && !applies_to_job(settings[i].name))
+            without_job = settings[i].name;
+        if (settings[i].text &&
+            (strncmp(settings[i].name, "frozen", 6) == 0 || strcmp(settings[i].name, "cut") == 0))
+            with_step = settings[i].name;
+    }
+    if (args->plan_path && !args->job_path)
+        return err_set(err, ERR_INPUT, "--plan needs the job of the plan");
+    if (args->plan_path && (args->sweeps.count > 0 || with_step))
+        return err_set(err, ERR_INPUT, "--plan and --%s do not go together",
+                       args->sweeps.count > 0 ? "sweep" : with_step);
+    if (without_job && args->job_path) {
+        rc = err_set(err, ERR_INPUT, "--%s describes a step without a job; '%.128s' is given",
+                     without_job, args->job_path);
+        err_hint(err, "use --set, as in --set pipeline.num_stages=4");
+        return rc;
+    }
+    const char *of_a_step = args->schedule_csv  ? "schedule-csv"
+                            : args->trace_path  ? "trace"
+                            : args->ops_path    ? "ops"
+                            : args->explain     ? "explain"
+                            : args->monte_carlo ? "monte-carlo"
+                                                : NULL;
+    if (of_a_step)
+        with_step = of_a_step;
+    if (of_a_step && args->sweeps.count > 0)
+        return err_set(err, ERR_INPUT, "--%s and --sweep do not go together", of_a_step);
+    if (with_step && !args->step && args->job_path)
+        return err_set(err, ERR_INPUT, "--%s needs a single step: add --step", with_step);
+    if (args->record_path && (args->step || args->sweeps.count > 0))
+        return err_set(err, ERR_INPUT, "--record needs a whole run, without --step or --sweep");
+    if (args->csv && args->sweeps.count == 0)
+        return err_set(err, ERR_INPUT, "--csv needs --sweep");
+    if (args->csv && args->json)
+        return err_set(err, ERR_INPUT, "--csv and --json exclude each other");
+    if (args->table && (args->csv || args->json))
+        return err_set(err, ERR_INPUT, "--table and --%s exclude each other",
+                       args->csv ? "csv" : "json");
+    if (args->table && args->sweeps.count == 0)
+        return err_set(err, ERR_INPUT, "--table needs --sweep");
+    if (args->threads > 0 && args->sweeps.count == 0)
+        return err_set(err, ERR_INPUT, "--threads needs --sweep");
+    if (!args->job_path && !args->step)
+        rc = err_set(err, ERR_INPUT, "sim needs a job, or --step with --model");
+    else if (args->overrides.count > 0 && !args->job_path)
+        rc = err_set(err, ERR_INPUT, "--set needs a job");
+    if (rc != OK)
+        err_hint(err, "'elapse sim --help' lists the options");
+    return rc;
+}
+
+enum { OPTIONS_ROOM = STEP_SETTINGS_MAX + 32 };
+
+/* The options in groups, so that the help shows which of them go with a job. */
+enum group { GROUP_ANY, GROUP_STEP, GROUP_DEVICES, GROUP_NO_JOB };
+
+static enum group group_of(const struct step_setting *setting)
+{
+    if (strncmp(setting->name, "frozen", 6) == 0)
+        return GROUP_STEP;
+    return applies_to_job(setting->name) ? GROUP_DEVICES : GROUP_NO_JOB;
+}
+
+/* Append the settings of a group, whose options set settings[i].text. Returns the new n. */
+static int add_settings(struct step_setting *settings, int num_settings, enum group group,
+                        struct option *options, int n)
+{
+    for (int i = 0; i < num_settings; i++)
+        if (group_of(&settings[i]) == group)
+            options[n++] = (struct option)OPTION(
+                settings[i].name, STRING, &settings[i].text, settings[i].arg, settings[i].help,
+                .values = *settings[i].values ? settings[i].values : NULL);
+    return n;
+}
+
+/* List the options. Returns how many there are. */
+static int list_options(struct sim_args *args, struct step_setting *settings, int num_settings,
+                        struct option options[OPTIONS_ROOM])
+{
+    struct step_request *request = &args->request;
+    const struct option any[] = {
+        OPTION("set", LIST, &args->overrides, "a.b=v", "override a value of the job"),
+        OPTION("plan", STRING, &args->plan_path, "FILE",
+               "the plan to simulate, a file of 'elapse plan -o'"),
+        OPTION("record", STRING, &args->record_path, "FILE",
+               "add the run to a record store ('elapse runs', 'elapse plot')"),
+        OPTION("sweep", LIST, &args->sweeps, "path=v1,v2,...",
+               "a table over a setting or job key (repeatable: cross product)"),
+        OPTION("csv", FLAG, &args->csv, NULL, "the table as CSV"),
+        OPTION("table", FLAG, &args->table, NULL,
+               "the table for people also where stdout is no terminal (default there: JSON lines)"),
+        OPTION("threads", INT, &args->threads, "N", "threads of a sweep (default: all cores)",
+               .max = 1024),
+        OPTION("db", STRING, &request->db_path, "FILE",
+               "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),
+        OPTION("quiet", FLAG, &args->quiet, NULL, "no progress on stderr"),
+        OPTION("no-wall", FLAG, &args->no_wall, NULL,
+               "leave out values that differ from run to run"),
+        OPTION("json", FLAG, &args->json, NULL, "one JSON object on stdout"),
+    };
+    const struct option step[] = {
+        OPTION("step", FLAG, &args->step, NULL, "one step instead of the whole run",
+               .group = "one step, of a job or without one"),
+        OPTION("trace", STRING, &args->trace_path, "FILE", "trace of the step for Perfetto"),
+        OPTION("ops", STRING, &args->ops_path, "FILE", "CSV of ops with start and end"),
+        OPTION("explain", FLAG, &args->explain, NULL,
+               "the critical path, and how much each resource would shorten the step"),
+        OPTION("monte-carlo", INT, &args->monte_carlo, "N",
+               "N steps over the profile's spread and --jitter: median, 5..95 %", .max = 1000000),
+        OPTION("schedule-csv", STRING, &args->schedule_csv, "FILE",
+               "op lists instead of --schedule"),
+        OPTION("cache-write", FLAG, &request->cache_write, NULL,
+               "write the frozen prefix's output to the cache"),
+    };
+    const struct option no_job[] = {
+        OPTION("host-blocking", FLAG, &request->host_blocking, NULL,
+               "each launch blocks the host, because one process drives a pipeline"),
+        OPTION("sequence-parallel", FLAG, &request->sequence_parallel, NULL,
+               "with --tensor: divide norms and dropout by tokens"),
+        OPTION("half-duplex", FLAG, &request->half_duplex, NULL,
+               "both directions of a link share its bandwidth"),
+        OPTION("dropout", FLAG, &request->dropout, NULL,
+               "count the kernels of dropout (kernels; a job has train.dropout)"),
+        OPTION("clip", FLAG, &request->clip, NULL,
+               "compute a global gradient norm before the update"),
+    };
+    int n = (int)(sizeof any / sizeof *any);
+    memcpy(options, any, sizeof any);
+    memcpy(options + n, step, sizeof step);
+    n = add_settings(settings, num_settings, GROUP_STEP, options,
+                     n + (int)(sizeof step / sizeof *step));
+    const int devices = n;
+    n = add_settings(settings, num_settings, GROUP_DEVICES, options, n);
+    options[devices].group = "costs, devices and links";
+    const int own = n;
+    n = add_settings(settings, num_settings, GROUP_NO_JOB, options, n);
+    options[own].group = "a step without a job (with --step; a job has keys for these)";
+    memcpy(options + n, no_job, sizeof no_job);
+    return n + (int)(sizeof no_job / sizeof *no_job);
+}
+
+static enum status run_sim(const struct command *command, int argc, char **argv, struct err *err)
+{
+    struct sim_args args = {0};
+    struct step_request *request = &args.request;
+    step_request_init(request);
+    struct step_setting settings[STEP_SETTINGS_MAX];
+    const int num_settings = step_settings(settings);
+    struct option options[OPTIONS_ROOM];
+    struct command_line line = {.options = options, .max_positional = 1};
+    line.num_options = list_options(&args, settings, num_settings, options);
+    enum status rc = command_parse(command, &line, argc, argv, err);
+    if (rc != OK || line.help)
+        return rc;
+    args.job_path = line.positional[0];
+    for (int i = 0; i < num_settings; i++) {
+        if (!settings[i].text)
+            continue;
+        rc = step_request_set(request, settings[i].name, settings[i].text, err);
+        if (rc != OK)
+            return rc;
+    }
+    rc = check_options(&args, settings, num_settings, err);
+    if (rc != OK)
+        return rc;
+    request->options.record_ops =
+        (args.trace_path || args.ops_path || args.explain) && args.sweeps.count == 0;
+
+    struct ticker progress;
+    ticker_begin(&progress, command_progress(args.quiet));
+    if (args.sweeps.count == 0) {
+        request->options.progress = tick;
+        request->options.progress_ctx = &progress;
+    }
+    struct step_answer answer = {0};
+    if (args.schedule_csv)
+        rc = read_schedule(args.schedule_csv, settings, num_settings, request, &answer.custom, err);
+    if (rc == OK && args.sweeps.count > 0)
+        rc = sim_sweep(command, &args, err);
+    else if (rc == OK && !args.step)
+        rc = sim_run(command, &args, err);
+    else if (rc == OK) {
+        rc = args.job_path ? sim_job_step(&args, &answer, err)
+                           : step_request_run(request, &answer, err);
+        if (rc == OK)
+            rc = answer_step(command, &args, &answer, err);
+    }
+    ticker_clear(&progress, stderr);
+    step_answer_clear(&answer);
+    return rc;
+}
+
+const struct command command_sim = {
+    .name = "sim",
+    .args =
+        "JOB [--set a.b=v] | JOB --step | --step --model MODEL --cluster CLUSTER --stages K ...",
+    .summary = "simulate a whole elastic run, or one step, in virtual time",
+    .takes = "JOB",
+    .run = run_sim,
+};

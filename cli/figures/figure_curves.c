@@ -1,0 +1,188 @@
+/* Figures over the steps or epochs of runs: `plot loss`, `lr`, `step-time` and `throughput`. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/figures/figure_draw.h"
+
+/* --- over steps ------------------------------------------------------------------------------ */
+
+/* A curve: its name on the y axis, and whether single steps scatter so much that a mean helps. */
+static const struct {
+    const char *kind, *label;
+    bool smooth;
+} curves[] = {
+    {"loss",      "training loss",      true },
+    {"lr",        "learning rate",      false},
+    {"step-time", "time of a step, ms", true },
+};
+
+static double step_value(const char *kind, const struct step_row *step)
+{
+    if (strcmp(kind, "loss") == 0)
+        return step->loss;
+    return strcmp(kind, "lr") == 0 ? step->lr : (double)step->step_ns / NS_PER_MS;
+}
+
+/* Whether a step runs on another plan than the one before it. */
+static bool plan_changed(const struct step_row *a, const struct step_row *b)
+{
+    return a->pipeline_length != b->pipeline_length || a->replicas != b->replicas ||
+           a->frozen_layers != b->frozen_layers;
+}
+
+/* Write the rows "step value mean" of a run. The mean is exponential with the time constant
+ * `window`, corrected for its start. */
+static void write_curve(FILE *out, const char *kind, const struct run_rows *rows, int run,
+                        double window)
+{
+    const double keep = exp(-1 / window);
+    double sum = 0, weight = 0;
+    fprintf(out, "$run_%d << EOD\n", run);
+    for (int64_t i = 0; i < rows->num_steps; i++) {
+        const double value = step_value(kind, &rows->steps[i]);
+        if (!isfinite(value))
+            continue;
+        sum = keep * sum + (1 - keep) * value;
+        weight = keep * weight + (1 - keep);
+        fprintf(out, "%lld %.9g %.9g\n", (long long)rows->steps[i].step, value, sum / weight);
+    }
+    fputs("EOD\n", out);
+}
+
+/* Mark the steps at which a run's plan changes by a line over the figure's height. */
+static void write_changes(FILE *out, const struct run_rows *rows, int run)
+{
+    for (int64_t i = 1; i < rows->num_steps; i++) {
+        const struct step_row *step = &rows->steps[i];
+        if (!plan_changed(step - 1, step))
+            continue;
+        fprintf(out,
+                "set arrow from %lld, graph 0 to %lld, graph 1 nohead lt %d lw 1 dt 3\n"
+                "set label \"F=%lld K=%lld R=%lld\" at %lld, graph 1.02 left rotate by 25 font "
+                "',10' textcolor lt %d\n",
+                (long long)step->step, (long long)step->step, run, (long long)step->frozen_layers,
+                (long long)step->pipeline_length, (long long)step->replicas, (long long)step->step,
+                run);
+    }
+}
+
+enum status figure_curves(struct figure_call *call, struct err *err)
+{
+    int curve = 0;
+    int64_t longest = 0;
+    bool changes = false;
+    while (strcmp(curves[curve].kind, call->kind) != 0)
+        curve++;
+    for (int r = 0; r < call->num_args; r++) {
+        const struct run_rows *rows = &call->subjects[r].rows;
+        if (rows->num_steps < 1)
+            return err_set(err, ERR_INFEASIBLE, "%.200s: no finished step", call->args[r]);
+        longest = rows->num_steps > longest ? rows->num_steps : longest;
+        for (int64_t i = 1; i < rows->num_steps; i++)
+            changes = changes || plan_changed(&rows->steps[i - 1], &rows->steps[i]);
+    }
+    double window = longest < 50 ? 1 : floor((double)longest / 25);
+    if (!curves[curve].smooth)
+        window = 1e-9; /* the mean is the value itself */
+    FILE *out = figure_begin(call, 1000, 480);
+    fprintf(out, "array names[%d]\n", call->num_args);
+    for (int r = 0; r < call->num_args; r++) {
+        char name[32];
+        write_curve(out, call->kind, &call->subjects[r].rows, r + 1, window);
+        write_changes(out, &call->subjects[r].rows, r + 1);
+        snprintf(name, sizeof name, "names[%d]", r + 1);
+        figure_text(call, name, "%s", call->subjects[r].word);
+    }
+    fprintf(out, "runs = %d\nsmooth = %d\nchanges = %d\n", call->num_args,
+            curves[curve].smooth && window > 1, changes);
+    figure_text(call, "what", "%s", curves[curve].label);
+    if (curves[curve].smooth && window > 1)
+        figure_text(call, "heading", "%s: each step (thin), and its mean over about %.0f steps",
+                    curves[curve].label, window);
+    else
+        figure_text(call, "heading", "%s by step", curves[curve].label);
+    return figure_end(call, "curves", err);
+}
+
+/* --- over epochs ----------------------------------------------------------------------------- */
+
+/* Write the samples per second of each step, at its place within its epoch. */
+static void write_steps(FILE *out, const struct run_rows *rows, int run)
+{
+    fprintf(out, "$steps_%d << EOD\n", run);
+    for (int64_t i = 0; i < rows->num_steps;) {
+        int64_t end = i;
+        while (end < rows->num_steps && rows->steps[end].epoch == rows->steps[i].epoch)
+            end++;
+        for (int64_t s = i; s < end; s++)
+            if (isfinite(rows->steps[s].samples_per_s))
+                fprintf(out, "%.5f %.6g\n",
+                        (double)rows->steps[i].epoch + ((double)(s - i) + 0.5) / (double)(end - i),
+                        rows->steps[s].samples_per_s);
+        i = end;
+    }
+    fputs("EOD\n", out);
+}
+
+/* Write a level line over the epochs, and a label where the plan changes. A run that was ended
+ * within its first epoch has only steps: their mean is the level. */
+static void write_epochs(FILE *out, const struct run_rows *rows, int run, double *top)
+{
+    fprintf(out, "$levels_%d << EOD\n", run);
+    for (int64_t i = 0; i < rows->num_epochs; i++) {
+        const struct epoch_row *e = &rows->epochs[i];
+        if (!isfinite(e->samples_per_s))
+            continue;
+        *top = fmax(*top, e->samples_per_s);
+        fprintf(out, "%lld %.6g\n%lld %.6g\n", (long long)e->epoch, e->samples_per_s,
+                (long long)e->epoch + 1, e->samples_per_s);
+    }
+    double sum = 0;
+    for (int64_t i = 0; i < rows->num_steps; i++)
+        sum += rows->steps[i].samples_per_s;
+    if (rows->num_epochs == 0 && rows->num_steps > 0) {
+        *top = fmax(*top, sum / (double)rows->num_steps);
+        fprintf(out, "%lld %.6g\n%lld %.6g\n", (long long)rows->steps[0].epoch,
+                sum / (double)rows->num_steps,
+                (long long)rows->steps[rows->num_steps - 1].epoch + 1,
+                sum / (double)rows->num_steps);
+    }
+    fprintf(out, "EOD\n$changes_%d << EOD\n", run);
+    for (int64_t i = 0; i < rows->num_epochs; i++) {
+        const struct epoch_row *e = &rows->epochs[i], *b = i ? e - 1 : e;
+        if (i == 0 || e->pipeline_length != b->pipeline_length || e->replicas != b->replicas ||
+            e->frozen_layers != b->frozen_layers)
+            fprintf(out, "%lld %.6g \"F=%lld K=%lld R=%lld%s\"\n", (long long)e->epoch,
+                    e->samples_per_s, (long long)e->frozen_layers, (long long)e->pipeline_length,
+                    (long long)e->replicas, e->cached ? " cached" : "");
+    }
+    fputs("EOD\n", out);
+}
+
+enum status figure_throughput(struct figure_call *call, struct err *err)
+{
+    double top = 0;
+    bool points = false;
+    for (int r = 0; r < call->num_args; r++) {
+        enum status rc = subject_epochs(&call->subjects[r], err);
+        if (rc != OK)
+            return rc;
+        const struct run_rows *rows = &call->subjects[r].rows;
+        if (rows->num_epochs < 1 && rows->num_steps < 1)
+            return err_set(err, ERR_INFEASIBLE, "%.200s: no finished step", call->args[r]);
+        points = points || rows->num_steps > 0;
+    }
+    FILE *out = figure_begin(call, 1000, 480);
+    fprintf(out, "array names[%d]\n", call->num_args);
+    for (int r = 0; r < call->num_args; r++) {
+        const struct subject *s = &call->subjects[r];
+        char name[32];
+        write_steps(out, &s->rows, r + 1);
+        write_epochs(out, &s->rows, r + 1, &top);
+        snprintf(name, sizeof name, "names[%d]", r + 1);
+        figure_text(call, name, "%s%s", s->word, s->rows.info.simulated ? " (simulated)" : "");
+    }
+    fprintf(out, "runs = %d\npoints = %d\ntop = %.6g\n", call->num_args, points, top);
+    return figure_end(call, "throughput", err);
+}

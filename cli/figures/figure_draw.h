@@ -1,0 +1,44 @@
+/* cli/figures/figure_draw.h - what the figures share. Each figure_<name>() writes its settings and data
+ * into call->plot.program and runs the script of plots/. figures.c calls them. */
+#ifndef ELAPSE_CLI_FIGURE_DRAW_H
+#define ELAPSE_CLI_FIGURE_DRAW_H
+
+#include "cli/figures/figures.h"
+#include "cli/figures/gnuplot.h"
+
+struct figure_call {
+    const char *kind; /* name of the figure */
+    const char *const *args;
+    int num_args;
+    struct subject *subjects; /* num_args open ones, or NULL: args are other files */
+    const struct figure_options *options;
+    struct gnuplot plot;
+    int width, height; /* of the figure in pixels; set by figure_begin() */
+};
+
+typedef enum status figure_function(struct figure_call *call, struct err *err);
+figure_function figure_timeline, figure_curves, figure_throughput, figure_error, figure_memory,
+    figure_traffic, figure_partition, figure_freeze, figure_breakdown, figure_bubble,
+    figure_scaling, figure_sweep;
+
+/* Begin the program of a figure with this size, unless the options say another. Returns the FILE to
+ * write settings and data to. */
+FILE *figure_begin(struct figure_call *call, int width, int height);
+/* Write `name = "text"` in gnuplot's words; printf() format. */
+void figure_text(struct figure_call *call, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+enum status figure_end(struct figure_call *call, const char *script, struct err *err);
+
+/* "K=2 R=1 M=16 1f1b" of a plan. */
+const char *figure_plan_text(const struct plan *plan, char *text, size_t size);
+
+/* The unit in which a span of time reads well: us, ms or s. */
+struct time_unit {
+    const char *name;
+    double ns;
+};
+const struct time_unit *figure_time_unit(int64_t span_ns);
+
+#define NS_PER_MS 1e6
+
+#endif

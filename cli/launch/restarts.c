@@ -1,0 +1,249 @@
+/* Starts a training run, and starts it again. Read restarts_run() at the end first. */
+#include "cli/launch/restarts.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/launch/launch.h"
+#include "cli/launch/members.h"
+#include "partition/base/units.h"
+#include "profiles/json/json.h"
+
+struct session {
+    const struct restarts *asked;
+    struct members members;
+    int64_t num_ranks;  /* of the present run */
+    bool tried_again;   /* a rank that was given up has been tried once more */
+    bool returned;      /* a lost machine answers again */
+    char why[256];      /* of the present restart */
+    struct stat before; /* metrics.jsonl when the present run was started */
+};
+
+int64_t restarts_newest_step(const char *dir)
+{
+    int64_t newest = -1, step;
+    struct dirent *entry;
+    DIR *list = opendir(dir);
+    while (list && (entry = readdir(list)))
+        if (strncmp(entry->d_name, "checkpoint-", 11) == 0 &&
+            parse_int(entry->d_name + 11, "step", 0, INT64_MAX, &step, NULL) == OK && step > newest)
+            newest = step;
+    if (list)
+        closedir(list);
+    return newest;
+}
+
+/* Copy argv without --out, --resume and --init (and --plan, which is for all ranks, where fewer are
+ * left), and put "--resume out" first, so that no "--" comes before it. resumed has room for
+ * argc + 3 entries. Returns the new argc. */
+static int resume_args(int argc, char **argv, const char *out, bool fewer, char **resumed)
+{
+    static const char *const dropped[] = {"--out", "--resume", "--init", "--plan"};
+    int kept = 0;
+    resumed[kept++] = argv[0];
+    resumed[kept++] = "--resume";
+    resumed[kept++] = (char *)out;
+    for (int i = 1; i < argc; i++) {
+        bool drop = false;
+        for (size_t d = 0; d < sizeof dropped / sizeof dropped[0] - !fewer; d++) {
+            size_t len = strlen(dropped[d]);
+            if (strcmp(argv[i], dropped[d]) == 0) {
+                drop = true;
+                i++;
+            } else if (strncmp(argv[i], dropped[d], len) == 0 && argv[i][len] == '=') {
+                drop = true;
+            }
+        }
+        if (!drop)
+            resumed[kept++] = argv[i];
+    }
+    resumed[kept] = NULL;
+    return kept;
+}
+
+static struct stat metrics_of(const char *out)
+{
+    char path[PATH_MAX];
+    struct stat st = {0};
+    snprintf(path, sizeof path, "%s/metrics.jsonl", out);
+    if (stat(path, &st) != 0)
+        st = (struct stat){0};
+    return st;
+}
+
+/* Whether the present run has opened its files. From then on its ranks handle SIGUSR2. */
+static bool is_training(const struct session *s)
+{
+    const struct stat now = metrics_of(s->asked->out);
+    return now.st_ino != s->before.st_ino || now.st_size > s->before.st_size;
+}
+
+static bool wants_yield(void *ctx)
+{
+    struct session *s = ctx;
+    char names[160];
+    if (!s->returned && members_ask_lost(&s->members) && is_training(s)) {
+        (void)members_lost(&s->members, names, sizeof names);
+        fprintf(stderr, "elapse: of %s a node answers again; after this epoch it takes part\n",
+                names);
+        s->returned = true;
+    }
+    const bool again = s->members.given_up > 0 && !s->tried_again;
+    return (s->returned || again) && is_training(s);
+}
+
+static bool has_yielded(void *ctx)
+{
+    const struct session *s = ctx;
+    struct json *summary = NULL;
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/summary.json", s->asked->out);
+    const bool got =
+        json_read_file(path, &summary, NULL) == OK && json_true(json_get(summary, "interrupted"));
+    json_free(summary);
+    return got;
+}
+
+static enum status start(struct session *s, int argc, char **argv, const char *kind, bool *yielded,
+                         struct err *err)
+{
+    const bool watched = s->asked->max_restarts > 0;
+    char *words = members_words(&s->members), restart[320];
+    struct launch launch = {.num_ranks = s->num_ranks, .launcher = words, .ctx = s};
+    enum status rc = words ? OK : err_nomem(err);
+    if (watched) {
+        launch.wants_yield = wants_yield;
+        launch.has_yielded = has_yielded;
+        s->before = metrics_of(s->asked->out);
+    }
+    if (kind) {
+        snprintf(restart, sizeof restart, "%s: %s", kind, s->why);
+        launch.restart = restart;
+    }
+    s->returned = false;
+    if (rc == OK)
+        rc = launch_exec(&launch, argc, argv, yielded, err);
+    free(words);
+    return rc;
+}
+
+/* After a loss: which machines answer, and with how many ranks the run goes on. stuck: no
+ * checkpoint was written since the last restart. */
+static enum status count_ranks(struct session *s, bool stuck, struct err *err)
+{
+    const int64_t were = s->num_ranks;
+    char names[160];
+    members_ask(&s->members);
+    const bool lost = members_lost(&s->members, names, sizeof names);
+    if (stuck && members_ranks(&s->members) >= were && were > 1)
+        s->members.given_up++;
+    s->num_ranks = members_ranks(&s->members);
+    if (s->num_ranks < were && lost)
+        snprintf(s->why, sizeof s->why, "node %s does not answer", names);
+    else if (s->num_ranks < were)
+        snprintf(s->why, sizeof s->why, "lost twice without a new checkpoint between");
+    else
+        snprintf(s->why, sizeof s->why, "a rank was lost");
+    if (s->num_ranks >= s->asked->min_ranks)
+        return OK;
+    char left[32];
+    return err_set(err, ERR_SYSTEM, "%s %s left, --min-ranks is %lld (%s)",
+                   format_count(s->num_ranks, "rank", left, sizeof left),
+                   s->num_ranks == 1 ? "is" : "are", (long long)s->asked->min_ranks, s->why);
+}
+
+/* The run has stopped at the end of an epoch, so that ranks can join it. */
+static void take_back(struct session *s)
+{
+    const int64_t were = s->num_ranks;
+    char more[32], now[32];
+    if (s->members.given_up > 0)
+        s->tried_again = true;
+    s->members.given_up = 0;
+    members_ask(&s->members);
+    s->num_ranks = members_ranks(&s->members);
+    snprintf(s->why, sizeof s->why, "%s %s again",
+             format_count(s->num_ranks - were, "rank", more, sizeof more),
+             s->num_ranks - were == 1 ? "joins" : "join");
+    fprintf(stderr, "elapse: the run goes on with %s: %s\n",
+            format_count(s->num_ranks, "rank", now, sizeof now), s->why);
+}
+
+/* Say that the run is restarted, and why. */
+static void tell_restart(const struct session *s, int64_t number, int64_t were,
+                         const struct err *why)
+{
+    char ranks[300] = "";
+    if (s->num_ranks != were)
+        snprintf(ranks, sizeof ranks, ", with %lld of %lld ranks: %s", (long long)s->num_ranks,
+                 (long long)s->asked->num_ranks, s->why);
+    fprintf(stderr, "elapse: %s; restart %lld of %lld from the last checkpoint%s\n",
+            why->msg[0] ? why->msg : "the run was lost", (long long)number,
+            (long long)s->asked->max_restarts, ranks);
+}
+
+static enum status go_on(struct session *s, int argc, char **argv, bool yielded, enum status rc,
+                         struct err *err)
+{
+    char **resumed = calloc((size_t)argc + 3, sizeof *resumed);
+    int64_t saved = -1, used = 0;
+    if (!resumed)
+        return rc != OK ? rc : err_nomem(err);
+    while (yielded || (rc == ERR_SYSTEM && used < s->asked->max_restarts)) {
+        const char *kind = yielded ? "returned" : "lost";
+        const int64_t were = s->num_ranks, step = restarts_newest_step(s->asked->out);
+        struct err why = {0};
+        if (launch_stopped() || step < 0)
+            break;
+        if (yielded) {
+            take_back(s);
+        } else {
+            rc = count_ranks(s, step == saved, &why);
+            if (rc != OK) {
+                *err = why;
+                break;
+            }
+            tell_restart(s, ++used, were, err);
+        }
+        saved = yielded ? -1 : step;
+        *err = (struct err){0};
+        rc = start(
+            s, resume_args(argc, argv, s->asked->out, s->num_ranks < s->asked->num_ranks, resumed),
+            resumed, kind, &yielded, err);
+    }
+    free(resumed);
+    return rc;
+}
+
+/* After a loss that ends the run: how to go on. Ranks that stopped for a reason of their own have
+ * printed it, with a hint. */
+static enum status ended(const struct restarts *restarts, enum status rc, struct err *err)
+{
+    if (rc == ERR_SYSTEM && err->msg[0] && restarts->out && !launch_stopped() &&
+        restarts_newest_step(restarts->out) >= 0)
+        err_hint(err, "go on with: elapse train --resume %.180s -n %lld", restarts->out,
+                 (long long)restarts->num_ranks);
+    return rc;
+}
+
+enum status restarts_run(const struct restarts *restarts, int argc, char **argv, struct err *err)
+{
+    struct session s = {.asked = restarts, .num_ranks = restarts->num_ranks};
+    bool yielded = false;
+    if (restarts->max_restarts == 0) {
+        const struct launch launch = {.num_ranks = restarts->num_ranks};
+        return ended(restarts, launch_exec(&launch, argc, argv, NULL, err), err);
+    }
+    enum status rc = members_init(launch_words(), restarts->num_ranks, &s.members, err);
+    if (rc != OK)
+        return rc;
+    rc = start(&s, argc, argv, NULL, &yielded, err);
+    rc = go_on(&s, argc, argv, yielded, rc, err);
+    members_clear(&s.members);
+    return ended(restarts, rc, err);
+}

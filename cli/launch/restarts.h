@@ -1,0 +1,25 @@
+/* cli/launch/restarts.h - a training run that goes on when ranks or machines are lost. */
+#ifndef ELAPSE_CLI_RESTARTS_H
+#define ELAPSE_CLI_RESTARTS_H
+
+#include <stdint.h>
+
+#include "partition/base/status.h"
+
+struct restarts {
+    int64_t num_ranks, max_restarts, min_ranks;
+    const char *out; /* the run's folder; may be NULL if max_restarts is 0 */
+};
+
+/* Run `elapse-exec argv...`. If a rank or its machine is lost, start it again from the last
+ * checkpoint, at most max_restarts times, with the ranks of the machines that answer. If the run is
+ * lost twice without a new checkpoint between although all machines answer, it goes on with one
+ * rank fewer. When a lost machine answers again, the run stops at the end of its epoch and goes on
+ * with its ranks; a rank that was given up is tried once more in that way. Never with fewer than
+ * min_ranks ranks. */
+enum status restarts_run(const struct restarts *restarts, int argc, char **argv, struct err *err);
+
+/* The step of the newest checkpoint in a run's folder, by the names in it; -1: there is none. */
+int64_t restarts_newest_step(const char *dir);
+
+#endif

@@ -1,0 +1,15 @@
+/* cli/runs/plan_change.h - the transfers of a change between two plans, as text or JSON. */
+#ifndef ELAPSE_CLI_PLAN_CHANGE_H
+#define ELAPSE_CLI_PLAN_CHANGE_H
+
+#include "partition/plan/autodp.h"
+#include "partition/plan/job.h"
+#include "profiles/json/json.h"
+
+void plan_change_add(struct json *json, const struct job *job, const struct plan *old,
+                     const struct transition *transition);
+/* ERR_NOMEM. */
+enum status plan_change_print(const struct job *job, const struct plan *old,
+                              const struct transition *transition, struct err *err);
+
+#endif

@@ -1,0 +1,306 @@
+#include "cli/runs/plan_show.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+#include "partition/base/units.h"
+#include "profiles/job/plan_json.h"
+
+void plan_answer_clear(struct plan_answer *answer)
+{
+    planner_result_clear(&answer->result);
+    *answer = (struct plan_answer){0};
+}
+
+static const char *cache_text(const struct plan *plan)
+{
+    return plan->frozen == FROZEN_CACHED ? "read" : "off";
+}
+
+/* --- JSON ---------------------------------------------------------------------------------- */
+
+static void add_ints(struct json *parent, const char *key, const int64_t *values, int n)
+{
+    struct json *array = json_add_array(parent, key);
+    for (int i = 0; i < n; i++)
+        json_add_int(array, NULL, values[i]);
+}
+
+void plan_show_add_plan(struct json *json, const struct plan *plan)
+{
+    plan_json_add(json, plan);
+    json_add_string(json, "cache", cache_text(plan));
+}
+
+void plan_show_add(struct json *json, const struct plan_answer *answer)
+{
+    const struct planner_result *result = &answer->result;
+    if (answer->err.status != OK) {
+        json_add_string(json, "error", answer->err.msg);
+        return;
+    }
+    const struct plan *plan = &result->plan;
+    plan_show_add_plan(json, plan);
+    add_ints(json, "stage_ns", result->stage_ns, plan->num_stages);
+    json_add_double(json, "samples_per_s", result->samples_per_s);
+    json_add_int(json, "lower_bound_ns", result->lower_bound_ns);
+    json_add_double(json, "gap", result->gap);
+    json_add_int(json, "candidates", result->candidates);
+    json_add_int(json, "evaluated", result->evaluated);
+    json_add_int(json, "solve_ns", answer->solve_ns);
+}
+
+static const char *verdict_name(enum planner_verdict verdict)
+{
+    static const char *const names[] = {"chosen", "slower", "bound", "memory", "none"};
+    return names[verdict];
+}
+
+void plan_show_add_others(struct json *json, const struct planner_result *result)
+{
+    struct json *best = json_add_array(json, "best");
+    for (int i = 0; i < result->num_best; i++) {
+        const struct planner_candidate *candidate = &result->best[i];
+        struct json *one = json_add_object(best, NULL);
+        struct plan plan = candidate->plan;
+        if (candidate->judged_ns > 0)
+            plan.step_ns = candidate->judged_ns;
+        plan_show_add_plan(one, &plan);
+        json_add_int(one, "unshared_step_ns", candidate->unshared_ns);
+        json_add_int(one, "lower_bound_ns", candidate->lower_bound_ns);
+        json_add_double(one, "samples_per_s", candidate->samples_per_s);
+    }
+    struct json *layouts = json_add_array(json, "layouts");
+    for (int i = 0; i < result->num_layouts; i++) {
+        const struct planner_layout_fate *fate = &result->layouts[i];
+        struct json *one = json_add_object(layouts, NULL);
+        json_add_int(one, "tensor", fate->layout.tensor);
+        json_add_bool(one, "sequence_parallel", fate->layout.sequence_parallel);
+        json_add_int(one, "expert", fate->layout.expert > 1 ? fate->layout.expert : 1);
+        json_add_string(one, "shard", shard_mode_name(fate->layout.shard));
+        json_add_string(one, "verdict", verdict_name(fate->verdict));
+        json_add_double(one, "samples_per_s", fate->samples_per_s);
+        json_add_double(one, "bound_samples_per_s", fate->bound_per_s);
+        json_add_int(one, "need_bytes", fate->need_bytes);
+    }
+    struct json *lengths = json_add_array(json, "lengths");
+    for (int i = 0; i < result->num_lengths; i++) {
+        const struct planner_length *length = &result->lengths[i];
+        struct json *one = json_add_object(lengths, NULL);
+        json_add_int(one, "pipeline_length", length->num_ranks);
+        json_add_string(one, "verdict", verdict_name(length->verdict));
+        json_add_double(one, "samples_per_s", length->samples_per_s);
+        json_add_double(one, "bound_samples_per_s", length->bound_per_s);
+        json_add_int(one, "need_bytes", length->need_bytes);
+    }
+}
+
+/* --- text ----------------------------------------------------------------------------------- */
+
+/* Print the devices of the first pipeline; the text is shortened to fit. */
+static const char *devices_text(const struct plan *plan, char *text, size_t size)
+{
+    size_t at = 0;
+    for (int k = 0; k < plan->num_ranks && k < 8; k++)
+        at += (size_t)snprintf(text + at, size - at, "%s%d", k ? "," : "", plan->device[k]);
+    snprintf(text + at, size - at, "%s", plan->num_ranks > 8 ? ",..." : "");
+    return text;
+}
+
+static void print_row(const char *label, const struct plan_answer *answer)
+{
+    char step[32];
+    if (answer->err.status != OK) {
+        printf("%-9s %s\n", label, answer->err.msg);
+        return;
+    }
+    const struct plan *plan = &answer->result.plan;
+    printf("%-9s %3d %4d %4d x %-5lld %-11s %-7s %10s %11.1f  ", label, plan->num_ranks,
+           plan->num_replicas, plan->microbatches.count, (long long)plan->microbatches.size,
+           schedule_kind_name(plan->schedule), frozen_placement_name(plan->frozen),
+           format_ns(plan->step_ns, step, sizeof step), answer->result.samples_per_s);
+    for (int s = 0; s < plan->num_stages && s < 24; s++)
+        printf("%s%d", s ? "," : "", plan->first_item[s + 1] - plan->first_item[s]);
+    printf("%s\n", plan->num_stages > 24 ? ",..." : "");
+}
+
+static void print_row_head(const char *label)
+{
+    printf("%-9s %3s %4s %4s   %-5s %-11s %-7s %10s %11s  %s\n", label, "K", "R", "M", "size",
+           "schedule", "frozen", "step", "samples/s", "cut (items a stage)");
+}
+
+/* A gap beyond 1000 % is not printed. It occurs only if the work costs almost nothing. */
+#define MAX_GAP 10
+
+/* What a plan has beyond a pipeline of devices: groups, shards, layers that run again. Empty if it has
+ * none. */
+static const char *layout_text(const struct plan *plan, char *text, size_t size)
+{
+    int least = INT_MAX, most = 0;
+    size_t at = 0;
+    text[0] = 0;
+    if (plan_tensor(plan) > 1)
+        at += (size_t)snprintf(text, size, "groups of %d devices%s", plan->tensor,
+                               plan->sequence_parallel ? " (sequence parallel)" : "");
+    if (plan_expert(plan) > 1)
+        at += (size_t)snprintf(text + at, size - at, "%s%d replicas divide the experts",
+                               at ? ", " : "", plan->expert);
+    if (plan->shard != SHARD_NONE)
+        at += (size_t)snprintf(text + at, size - at, "%sreplicas divide %s", at ? ", " : "",
+                               plan->shard == SHARD_OPTIMIZER ? "the optimizer"
+                                                              : shard_mode_name(plan->shard));
+    for (int s = 0; plan->recompute_layers && s < plan->num_stages; s++) {
+        const int n = plan->recompute_layers[s];
+        least = n < least ? n : least;
+        most = n > most ? n : most;
+    }
+    if (plan->recompute_layers)
+        snprintf(text + at, size - at, "%s%d to %d layers a stage run again", at ? ", " : "", least,
+                 most);
+    return text;
+}
+
+static void print_layouts(const struct planner_result *result)
+{
+    char need[32], have[32];
+    printf("\nlayouts\n");
+    for (int i = 0; i < result->num_layouts; i++) {
+        const struct planner_layout_fate *fate = &result->layouts[i];
+        printf("  T %-2d shard %-10s", fate->layout.tensor, shard_mode_name(fate->layout.shard));
+        switch (fate->verdict) {
+        case PLANNER_CHOSEN:
+            printf("chosen: %.1f samples/s", fate->samples_per_s);
+            break;
+        case PLANNER_SLOWER:
+            printf("slower: its best has %.1f samples/s", fate->samples_per_s);
+            break;
+        case PLANNER_BOUND:
+            printf("slower: cannot exceed %.1f samples/s", fate->bound_per_s < result->samples_per_s
+                                                               ? fate->bound_per_s
+                                                               : result->samples_per_s);
+            break;
+        case PLANNER_MEMORY:
+            printf("does not fit the memory");
+            if (fate->need_bytes > 0)
+                printf(": needs %s on a device of %s at least",
+                       format_bytes(fate->need_bytes, need, sizeof need),
+                       format_bytes(fate->have_bytes, have, sizeof have));
+            break;
+        case PLANNER_NONE:
+            printf("no such plan");
+            break;
+        }
+        printf("\n");
+    }
+}
+
+void plan_show_print(const struct job *job, const struct cost_handle *cost,
+                     const struct plan_answer *answer, const struct plan_answer *released)
+{
+    const struct planner_result *result = &answer->result;
+    const struct plan *plan = &result->plan;
+    char a[32], b[32], c[32], bound[96], devices[128], layout[128];
+    layout_text(plan, layout, sizeof layout);
+    if (result->gap <= MAX_GAP)
+        snprintf(bound, sizeof bound, "proven lower bound %s, gap %.2f %%",
+                 format_ns(result->lower_bound_ns, b, sizeof b), 100 * result->gap);
+    else
+        snprintf(bound, sizeof bound, "the lower bound, %s, says nothing here",
+                 format_ns(result->lower_bound_ns, b, sizeof b));
+    printf("%s: %s on %s (%s), costs: %s%s\n", job->name, job->model.name, job->cluster.name,
+           COUNT_TEXT(job->cluster.num_devices, "device"), cost->cost.label,
+           result->extrapolated ? ", extrapolated" : "");
+    printf("dtype %s, optimizer %s\n", dtype_text((int)job->train.dtype), job_optimizer_name(job));
+    if (cost->note[0])
+        printf("note: %s\n", cost->note);
+    if (job->model.note[0])
+        printf("note: %s\n", job->model.note);
+    printf("\npipeline length %d, replicas %d (the first on %s), "
+           "micro-batches %d of %lld (batch %lld each)\n"
+           "schedule %s%s, recompute %s, frozen layers %d (%s), cache %s\n%s%s"
+           "step %s, %.1f samples/s; %s\n\n",
+           plan->num_ranks, plan->num_replicas, devices_text(plan, devices, sizeof devices),
+           plan->microbatches.count, (long long)plan->microbatches.size, (long long)plan->batch,
+           schedule_kind_name(plan->schedule), plan->chunks > 1 ? " (several chunks a rank)" : "",
+           recompute_mode_name(plan->recompute), plan->num_frozen_layers,
+           frozen_placement_name(plan->frozen), cache_text(plan), layout, layout[0] ? "\n" : "",
+           format_ns(plan->step_ns, a, sizeof a), result->samples_per_s, bound);
+    printf("%5s %5s %6s %11s %16s %12s\n", "stage", "rank", "items", "range", "a micro-batch",
+           "rank peak");
+    for (int s = 0; s < plan->num_stages; s++) {
+        int rank = plan_rank_of_stage(plan->schedule, plan->num_ranks, s);
+        char range[32];
+        snprintf(range, sizeof range, "%d..%d", plan->first_item[s], plan->first_item[s + 1] - 1);
+        printf("%5d %5d %6d %11s %16s %12s\n", s, rank,
+               plan->first_item[s + 1] - plan->first_item[s], range,
+               format_ns(result->stage_ns[s], a, sizeof a),
+               format_bytes(plan->memory_bytes[rank], b, sizeof b));
+    }
+    printf("\n");
+    print_row_head("");
+    print_row("this", answer);
+    print_row("released", released);
+    printf("\n%lld candidates, %lld judged in %s\n", (long long)result->candidates,
+           (long long)result->evaluated, format_ns(answer->solve_ns, c, sizeof c));
+}
+
+void plan_show_print_others(const struct planner_result *result)
+{
+    char step[32], bound[32], devices[128], layout[128];
+    printf("\nbest judged\n");
+    printf("%4s %3s %4s %2s %5s %-11s %-11s %-7s %10s %10s %11s  %s\n", "", "K", "R", "v", "M",
+           "schedule", "recompute", "frozen", "step", "bound", "samples/s",
+           "first pipeline's devices");
+    for (int i = 0; i < result->num_best; i++) {
+        const struct planner_candidate *one = &result->best[i];
+        const struct plan *plan = &one->plan;
+        int64_t step_ns = one->judged_ns > 0 ? one->judged_ns : plan->step_ns;
+        layout_text(plan, layout, sizeof layout);
+        printf("%4d %3d %4d %2d %5d %-11s %-11s %-7s %10s %10s %11.1f  %s%s%s\n", i + 1,
+               plan->num_ranks, plan->num_replicas, plan->chunks, plan->microbatches.count,
+               schedule_kind_name(plan->schedule), recompute_mode_name(plan->recompute),
+               frozen_placement_name(plan->frozen), format_ns(step_ns, step, sizeof step),
+               format_ns(one->lower_bound_ns, bound, sizeof bound), one->samples_per_s,
+               devices_text(plan, devices, sizeof devices), layout[0] ? "; " : "", layout);
+    }
+    if (result->num_layouts > 1)
+        print_layouts(result);
+    /* The search ranks without shared links; so does this list, also where the event engine judged
+     * the best plans. */
+    bool judged = false;
+    double chosen = result->samples_per_s;
+    for (int i = 0; i < result->num_best; i++)
+        judged = judged || result->best[i].judged_ns > 0;
+    for (int i = 0; i < result->num_lengths; i++)
+        if (result->lengths[i].verdict == PLANNER_CHOSEN)
+            chosen = result->lengths[i].samples_per_s;
+    printf("\npipeline lengths%s%s\n", result->num_layouts > 1 ? " of the chosen layout" : "",
+           judged ? ", samples/s before links are shared" : "");
+    for (int i = 0; i < result->num_lengths; i++) {
+        const struct planner_length *length = &result->lengths[i];
+        printf("%4d ", length->num_ranks);
+        switch (length->verdict) {
+        case PLANNER_CHOSEN:
+            printf("chosen: %.1f samples/s", length->samples_per_s);
+            break;
+        case PLANNER_SLOWER:
+            printf("slower: its best has %.1f samples/s", length->samples_per_s);
+            break;
+        case PLANNER_BOUND:
+            printf("slower: cannot exceed %.1f samples/s",
+                   length->bound_per_s < chosen ? length->bound_per_s : chosen);
+            break;
+        case PLANNER_MEMORY:
+            printf("does not fit the memory");
+            if (length->need_bytes > 0)
+                printf(": needs %s on a device at least",
+                       format_bytes(length->need_bytes, step, sizeof step));
+            break;
+        case PLANNER_NONE:
+            printf("no such plan");
+            break;
+        }
+        printf("\n");
+    }
+}

@@ -1,0 +1,30 @@
+/* cli/runs/plan_show.h - the answer of `elapse plan` as text or JSON. */
+#ifndef ELAPSE_CLI_PLAN_SHOW_H
+#define ELAPSE_CLI_PLAN_SHOW_H
+
+#include "partition/plan/job.h"
+#include "partition/search/planner.h"
+#include "profiles/json/json.h"
+#include "profiles/cost/profile_cost.h"
+
+/* A plan and how it was found, or the reason why there is none. */
+struct plan_answer {
+    struct planner_result result;
+    struct err err;
+    int64_t solve_ns;
+};
+
+void plan_answer_clear(struct plan_answer *answer);
+
+/* Append a plan; an answer, or the reason why it has no plan; and with --explain the plans that it
+ * was chosen over and a verdict on each pipeline length. */
+void plan_show_add_plan(struct json *json, const struct plan *plan);
+void plan_show_add(struct json *json, const struct plan_answer *answer);
+void plan_show_add_others(struct json *json, const struct planner_result *result);
+
+/* Print an answer, which has a plan, beside the one of the release. */
+void plan_show_print(const struct job *job, const struct cost_handle *cost,
+                     const struct plan_answer *answer, const struct plan_answer *released);
+void plan_show_print_others(const struct planner_result *result);
+
+#endif

@@ -1,0 +1,135 @@
+#include "cli/runs/run_rows.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "profiles/json/json.h"
+
+enum status run_rows_read(struct store *store, int64_t run_id, struct run_rows *rows,
+                          struct err *err)
+{
+    enum status rc = record_run(store, run_id, &rows->info, err);
+    const int64_t id = rows->info.id;
+    if (rc == OK)
+        rc = record_read_epochs(store, id, &rows->epochs, &rows->num_epochs, err);
+    if (rc == OK)
+        rc = record_read_steps(store, id, &rows->steps, &rows->num_steps, err);
+    if (rc == OK)
+        rc = record_read_transitions(store, id, &rows->transitions, &rows->num_transitions, err);
+    if (rc == OK)
+        rc = record_read_memory(store, id, &rows->memories, &rows->num_memories, err);
+    return rc;
+}
+
+enum status run_rows_read_ops(struct store *store, struct run_rows *rows, struct err *err)
+{
+    return record_read_ops(store, rows->info.id, &rows->ops, &rows->num_ops, err);
+}
+
+static int64_t whole(const struct json *line, const char *key)
+{
+    int64_t value = 0;
+    return json_int64(json_get(line, key), &value) ? value : 0;
+}
+
+static enum status add_step(struct run_rows *rows, const struct json *line, struct err *err)
+{
+    struct step_row *more =
+        realloc(rows->steps, ((size_t)rows->num_steps + 1) * sizeof *rows->steps);
+    if (!more)
+        return err_nomem(err);
+    rows->steps = more;
+    const struct step_row *last = rows->num_steps ? &more[rows->num_steps - 1] : NULL;
+    more[rows->num_steps++] = (struct step_row){
+        .step = whole(line, "step"),
+        .epoch = whole(line, "epoch"),
+        .start_ns = last ? last->start_ns + last->step_ns : 0,
+        .step_ns = whole(line, "step_ns"),
+        .loss = json_number(json_get(line, "loss")),
+        .lr = json_number(json_get(line, "lr")),
+        .grad_norm = json_number(json_get(line, "grad_norm")),
+        .samples_per_s = json_number(json_get(line, "samples_per_s")),
+        .frozen_layers = whole(line, "frozen_layers"),
+        .pipeline_length = whole(line, "pipeline_length"),
+        .replicas = whole(line, "replicas"),
+    };
+    return OK;
+}
+
+enum status run_rows_add_metrics(const char *path, struct run_rows *rows, struct err *err)
+{
+    enum status rc = OK;
+    char *text = NULL;
+    size_t room = 0;
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return OK;
+    while (rc == OK && getline(&text, &room, file) > 0) {
+        struct json *line = NULL;
+        if (json_parse(text, path, &line, NULL) != OK)
+            break;
+        const int64_t last = rows->num_steps ? rows->steps[rows->num_steps - 1].step : 0;
+        if (whole(line, "step") > last && !json_get(line, "event"))
+            rc = add_step(rows, line, err);
+        json_free(line);
+    }
+    free(text);
+    fclose(file);
+    return rc;
+}
+
+enum status run_rows_simulated(const struct elastic_run *run, struct run_rows *rows,
+                               struct err *err)
+{
+    rows->info.simulated = rows->info.finished = true;
+    rows->info.total_ns = run->total_ns;
+    rows->num_samples = run->samples;
+    rows->epochs = calloc((size_t)run->num_epochs + 1, sizeof *rows->epochs);
+    rows->transitions = calloc((size_t)run->num_epochs + 1, sizeof *rows->transitions);
+    if (!rows->epochs || !rows->transitions)
+        return err_nomem(err);
+    for (int e = 0; e < run->num_epochs; e++) {
+        const struct elastic_epoch *x = &run->epochs[e];
+        rows->epochs[rows->num_epochs++] =
+            (struct epoch_row){.epoch = e,
+                               .frozen_layers = x->frozen_layers,
+                               .pipeline_length = x->pipeline_length,
+                               .replicas = x->replicas,
+                               .microbatches = x->microbatches,
+                               .steps = x->steps,
+                               .step_ns = x->step_ns,
+                               .transition_ns = x->transition_ns,
+                               .samples_per_s = x->samples_per_s,
+                               .bubble_fraction = x->bubble_fraction,
+                               .cached = x->cache_read > 0 && x->cache_read == x->frozen_layers,
+                               .train_loss = NAN,
+                               .eval_loss = NAN,
+                               .eval_accuracy = NAN};
+        if (x->transition_ns > 0)
+            rows->transitions[rows->num_transitions++] = (struct transition_row){
+                .epoch = e, .part = "total", .ns = x->transition_ns, .bytes = x->moved_bytes};
+        if ((int64_t)x->pipeline_length * x->replicas > rows->info.num_devices)
+            rows->info.num_devices = (int64_t)x->pipeline_length * x->replicas;
+    }
+    return OK;
+}
+
+double run_rows_accuracy(const struct run_rows *rows)
+{
+    for (int64_t i = rows->num_epochs; i-- > 0;)
+        if (!isnan(rows->epochs[i].eval_accuracy))
+            return rows->epochs[i].eval_accuracy;
+    return NAN;
+}
+
+void run_rows_clear(struct run_rows *rows)
+{
+    free(rows->info.job_json);
+    free(rows->epochs);
+    free(rows->steps);
+    free(rows->transitions);
+    free(rows->memories);
+    free(rows->ops);
+    *rows = (struct run_rows){0};
+}

@@ -1,0 +1,41 @@
+/* cli/runs/run_rows.h - the rows of one recorded run, for commands that show, draw or report it. */
+#ifndef ELAPSE_CLI_RUN_ROWS_H
+#define ELAPSE_CLI_RUN_ROWS_H
+
+#include "profiles/store/record.h"
+#include "sim/run/elastic_run.h"
+
+/* Arrays are owned. Ops are read only on demand, because there are many. */
+struct run_rows {
+    struct run_info info;
+    struct epoch_row *epochs;
+    struct step_row *steps;
+    struct transition_row *transitions;
+    struct device_memory_row *memories;
+    struct op_row *ops;
+    int64_t num_epochs, num_steps, num_transitions, num_memories, num_ops;
+    int64_t num_samples; /* that a run simulated now trains; 0: not known */
+};
+
+/* Read all rows of a run but its ops. run_id 0: the last run. *rows must be zeroed; the caller
+ * clears it, on failure too. */
+enum status run_rows_read(struct store *store, int64_t run_id, struct run_rows *rows,
+                          struct err *err);
+/* Read the ops too. */
+enum status run_rows_read_ops(struct store *store, struct run_rows *rows, struct err *err);
+
+/* Add the steps that metrics.jsonl has and the record lacks: a record gets its rows in batches, so
+ * a killed run lacks the last ones. A missing file or an incomplete last line is no error.
+ * ERR_NOMEM. */
+enum status run_rows_add_metrics(const char *path, struct run_rows *rows, struct err *err);
+
+/* Fill the epochs and transitions of a simulated run, as a record holds them. The accuracy and
+ * losses are NaN, because nothing was trained. *rows must be zeroed. ERR_NOMEM. */
+enum status run_rows_simulated(const struct elastic_run *run, struct run_rows *rows,
+                               struct err *err);
+
+/* The accuracy after the last evaluated epoch; NaN: none was recorded. */
+double run_rows_accuracy(const struct run_rows *rows);
+void run_rows_clear(struct run_rows *rows);
+
+#endif

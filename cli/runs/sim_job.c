@@ -1,0 +1,448 @@
+/* `elapse sim JOB` and `elapse sim JOB --step`.
+ *
+ * A step is the plan of the job, made by plan_for() or read from --plan, and one simulated step. A
+ * run is elastic_run() for the job, for its baseline, and for our best static plan. Read
+ * sim_job_step() and sim_run() first. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/runs/run_rows.h"
+#include "cli/runs/sim_command.h"
+#include "partition/search/plan_for.h"
+#include "partition/search/turn.h"
+#include "partition/base/units.h"
+#include "profiles/base/clock.h"
+#include "profiles/job/job_json.h"
+#include "profiles/job/plan_json.h"
+#include "sim/run/elastic_run.h"
+
+enum status sim_job_load(const struct sim_args *args, char *const *more, int num_more,
+                         struct job *job, struct err *err)
+{
+    const char **all = calloc((size_t)args->overrides.count + (size_t)num_more + 2, sizeof *all);
+    char source[48], efficiency[48];
+    if (!all)
+        return err_nomem(err);
+    int n = 0;
+    snprintf(source, sizeof source, "cost.source=%s", cost_choice_name(args->request.cost));
+    snprintf(efficiency, sizeof efficiency, "cost.efficiency=%.17g", args->request.efficiency);
+    if (args->request.cost != COST_AUTO)
+        all[n++] = source;
+    if (args->request.efficiency < 1)
+        all[n++] = efficiency;
+    for (int i = 0; i < args->overrides.count; i++)
+        all[n++] = args->overrides.items[i];
+    for (int i = 0; i < num_more; i++)
+        all[n++] = more[i];
+    enum status rc = job_load(args->job_path, all, n, job, err);
+    free(all);
+    return rc;
+}
+
+/* Make the plan of a step with F frozen layers. The cache counts as filled if the step reads it. */
+static enum status plan_step(const struct step_request *q, const struct job *job,
+                             const struct cost *cost, struct plan *plan, struct err *err)
+{
+    const bool cached = q->frozen == FROZEN_CACHED;
+    const struct setting setting = {&job->model, &job->cluster, cost};
+    const struct run_state state = {.num_frozen_layers = (int)q->num_frozen,
+                                    .num_samples = job_num_samples(job, true),
+                                    .cache_room = cached,
+                                    .cache_filled = cached};
+    struct planner_result result = {0};
+    if (q->num_frozen > job->model.num_layers)
+        return err_set(err, ERR_INFEASIBLE, "frozen must be 0..%d for model '%s', got %lld",
+                       job->model.num_layers, job->model.name, (long long)q->num_frozen);
+    enum status rc = plan_for(job, &setting, &state, NULL, &result, err);
+    if (rc == OK) {
+        *plan = result.plan;
+        result.plan = (struct plan){0};
+        plan->cache_write = q->cache_write && !cached && q->num_frozen > 0;
+    }
+    planner_result_clear(&result);
+    return rc;
+}
+
+/* Replace the plan's cut by --cut, the items of each stage behind a prefix outside the pipeline. */
+static enum status take_cut(const char *text, const struct job *job, struct plan *plan,
+                            struct err *err)
+{
+    const int num_items = job->model.num_items - plan->first_item[0];
+    int64_t *sizes = NULL, sum = 0;
+    int n = 0;
+    enum status rc = parse_int_list(text, "cut", 1, num_items, &sizes, &n, err);
+    for (int s = 0; s < n && rc == OK; s++)
+        sum += sizes[s];
+    if (rc == OK && n != plan->num_stages) {
+        rc = err_set(err, ERR_INPUT, "--cut has %s, the plan of the job %d", COUNT_TEXT(n, "stage"),
+                     plan->num_stages);
+        err_hint(err, "give K with --set pipeline.num_stages=K");
+    } else if (rc == OK && sum != num_items) {
+        rc = err_set(err, ERR_INPUT, "--cut has %s, model '%s' has %d to cut",
+                     COUNT_TEXT(sum, "item"), job->model.name, num_items);
+    } else if (rc == OK && plan->recompute == RECOMPUTE_LAYER) {
+        rc = err_set(err, ERR_INPUT,
+                     "--cut: the plan says how many layers of each stage run again; "
+                     "give another pipeline.recompute");
+    }
+    for (int s = 0; s < n && rc == OK; s++)
+        plan->first_item[s + 1] = plan->first_item[s] + (int)sizes[s];
+    free(sizes);
+    return rc == OK ? plan_check(plan, &job->model, &job->cluster, err) : rc;
+}
+
+enum status sim_step_of_job(const struct step_request *request, const struct job *job,
+                            struct plan *given, struct step_answer *a, struct err *err)
+{
+    enum status rc = model_copy(&job->model, &a->model, err);
+    if (rc == OK)
+        rc = cluster_copy(&job->cluster, &a->cluster, err);
+    if (rc == OK)
+        rc = cost_choose(request->db_path, job, &a->cost, err);
+    if (rc == OK) {
+        a->cost.cost = turn_cost(job, &a->cost.cost);
+        a->query = cost_query_of(job);
+        a->optimizer = job_optimizer_name(job);
+    }
+    if (rc == OK && given) {
+        a->plan = *given;
+        *given = (struct plan){0};
+    } else if (rc == OK) {
+        rc = plan_step(request, job, &a->cost.cost, &a->plan, err);
+    }
+    if (rc == OK && request->cut_text)
+        rc = take_cut(request->cut_text, job, &a->plan, err);
+    if (rc == OK)
+        rc = cluster_slow(request, &a->cluster, err);
+    if (rc == OK)
+        rc = step_answer_simulate(a, &request->options, err);
+    return rc;
+}
+
+enum status sim_job_step(const struct sim_args *args, struct step_answer *a, struct err *err)
+{
+    const enum frozen_placement where = args->request.frozen;
+    char placement[48];
+    char *more[] = {placement};
+    struct job job = {0};
+    struct plan plan = {0};
+    snprintf(placement, sizeof placement, "pipeline.frozen=%s", frozen_placement_name(where));
+    enum status rc = sim_job_load(args, more, where != FROZEN_NONE, &job, err);
+    if (rc == OK && args->plan_path)
+        rc = plan_json_load(args->plan_path, &job, &job.cluster, &plan, err);
+    if (rc == OK)
+        rc = sim_step_of_job(&args->request, &job, args->plan_path ? &plan : NULL, a, err);
+    plan_clear(&plan);
+    job_clear(&job);
+    return rc;
+}
+
+/* The runs that the answer compares. */
+struct run_answer {
+    struct elastic_run run, baseline, tuned;
+    struct elastic_run same; /* the baseline with its best M; num_epochs 0: no M could run */
+    bool has_baseline;
+    struct run_source source;
+    int64_t wall_ns;
+};
+
+static void answer_clear(struct run_answer *a)
+{
+    elastic_run_clear(&a->run);
+    elastic_run_clear(&a->baseline);
+    elastic_run_clear(&a->tuned);
+    elastic_run_clear(&a->same);
+    free(a->source.json);
+}
+
+/* Simulate a run on the job's cluster, slowed as the arguments say. plan is its first plan, or
+ * NULL.
+ */
+static enum status run_slowed(const struct sim_args *args, const struct job *job,
+                              const struct cost *cost, const struct plan *plan,
+                              struct elastic_run *run, struct err *err)
+{
+    struct cluster slowed = {0};
+    struct sim_options options = args->request.options;
+    enum status rc = OK;
+    options.plan = plan;
+    if (args->request.stragglers_text || args->request.slow_links_text) {
+        rc = cluster_copy(&job->cluster, &slowed, err);
+        if (rc == OK)
+            rc = cluster_slow(&args->request, &slowed, err);
+        options.slowed = &slowed;
+    }
+    if (rc == OK)
+        rc = elastic_run(job, cost, job_num_samples(job, true), job_num_samples(job, false),
+                         &options, run, err);
+    cluster_clear(&slowed);
+    return rc;
+}
+
+enum status sim_job_run(const struct sim_args *args, char *const *more, int num_more,
+                        struct elastic_run *run, struct run_source *source, struct err *err)
+{
+    struct job job = {0};
+    struct cost_handle cost = {0};
+    struct plan plan = {0};
+    const bool given = args->plan_path && num_more == 0; /* only the job's own run uses --plan */
+    enum status rc = sim_job_load(args, more, num_more, &job, err);
+    if (rc == OK && given)
+        rc = plan_json_load(args->plan_path, &job, &job.cluster, &plan, err);
+    if (rc == OK)
+        rc = cost_choose(args->request.db_path, &job, &cost, err);
+    if (rc == OK)
+        rc = run_slowed(args, &job, &cost.cost, given ? &plan : NULL, run, err);
+    plan_clear(&plan);
+    if (rc == OK && source) {
+        source->cost = cost.cost.source;
+        snprintf(source->label, sizeof source->label, "%s", cost.cost.label);
+        snprintf(source->name, sizeof source->name, "%s", job.name);
+        source->json = job.json;
+        job.json = NULL;
+        if (job.freeze.policy == FREEZE_GRADIENT_NORM && job.norm_epochs == 0)
+            snprintf(source->note, sizeof source->note,
+                     "freeze.norms is not given: the cap decides alone");
+        if (job.freeze.policy == FREEZE_SAFE && job.evidence.num_rows == 0)
+            snprintf(source->note, sizeof source->note,
+                     "freeze.evidence is not given: safe freezes nothing");
+    }
+    cost_handle_clear(&cost);
+    job_clear(&job);
+    return rc;
+}
+
+static bool differ(const struct elastic_run *one, const struct elastic_run *other)
+{
+    return (one->stopped || other->stopped) && one->samples != other->samples;
+}
+
+/* Run the baseline with each M of K..6K, as the paper does, and keep the fastest. *same stays empty
+ * if no M can run. */
+static enum status tune_baseline(const struct sim_args *args, const struct job *job,
+                                 const struct elastic_epoch *first, struct elastic_run *best,
+                                 struct err *err)
+{
+    char **sets = calloc((size_t)job->num_baseline + 1, sizeof *sets);
+    struct job base = {0};
+    enum status rc = sets ? OK : err_nomem(err);
+    if (rc == OK)
+        rc = sim_job_load(args, job->baseline, job->num_baseline, &base, err);
+    /* With a global batch M counts the micro-batches of all replicas. */
+    const int unit =
+        first->pipeline_length * (base.train.batch_mode == BATCH_GLOBAL ? first->replicas : 1);
+    job_clear(&base);
+    for (int m = 1; m <= 6 && rc == OK; m++) {
+        char text[64];
+        struct elastic_run got = {0};
+        struct err why = {0};
+        memcpy(sets, job->baseline, (size_t)job->num_baseline * sizeof *sets);
+        snprintf(text, sizeof text, "pipeline.num_microbatches=%d", m * unit);
+        sets[job->num_baseline] = text;
+        rc = sim_job_run(args, sets, job->num_baseline + 1, &got, NULL, &why);
+        if (rc == ERR_INFEASIBLE || rc == ERR_INPUT)
+            rc = OK;
+        else if (rc != OK)
+            err_copy(err, &why);
+        else if (best->num_epochs == 0 || elastic_speedup(&got, best) > 1) {
+            struct elastic_run swap = *best;
+            *best = got;
+            got = swap;
+        }
+        elastic_run_clear(&got);
+    }
+    free(sets);
+    return rc;
+}
+
+/* Simulate the run, the job's baseline, and our best static plan without freezing. */
+static enum status answer_run(const struct sim_args *args, struct run_answer *a, struct err *err)
+{
+    static char *const tuned[] = {
+        "freeze.policy=none",     "pipeline.num_stages=auto",       "pipeline.num_replicas=auto",
+        "pipeline.schedule=auto", "pipeline.num_microbatches=auto", "pipeline.balancer=optimal",
+        "pipeline.frozen=auto",   "pipeline.recompute=auto",
+    };
+    int64_t start = clock_now_ns();
+    struct job job = {0};
+    enum status rc = sim_job_load(args, NULL, 0, &job, err);
+    if (rc == OK)
+        rc = sim_job_run(args, NULL, 0, &a->run, &a->source, err);
+    if (rc == OK) {
+        a->has_baseline = job.num_baseline > 0;
+        if (a->has_baseline)
+            rc = sim_job_run(args, job.baseline, job.num_baseline, &a->baseline, NULL, err);
+    }
+    if (rc == OK)
+        rc = sim_job_run(args, tuned, (int)(sizeof tuned / sizeof tuned[0]), &a->tuned, NULL, err);
+    if (rc == OK && a->has_baseline)
+        rc = tune_baseline(args, &job, &a->baseline.epochs[0], &a->same, err);
+    if (rc == OK &&
+        (differ(&a->run, &a->tuned) || (a->has_baseline && differ(&a->run, &a->baseline)))) {
+        const size_t said = strlen(a->source.note);
+        snprintf(a->source.note + said, sizeof a->source.note - said,
+                 "%strain.max_steps ends runs after different numbers of samples: speedups are by "
+                 "the sample",
+                 said ? "; " : "");
+    }
+    job_clear(&job);
+    a->wall_ns = clock_now_ns() - start;
+    return rc;
+}
+
+/* Whether any of the runs is extrapolated. The speedups depend on all of them. */
+static bool is_extrapolated(const struct run_answer *a)
+{
+    return a->run.extrapolated || a->baseline.extrapolated || a->same.extrapolated ||
+           a->tuned.extrapolated;
+}
+
+static void run_json(struct json *json, const struct run_answer *a, bool no_wall)
+{
+    json_add_string(json, "name", a->source.name);
+    json_add_parsed(json, "job", a->source.json);
+    json_add_int(json, "total_ns", a->run.total_ns);
+    if (a->has_baseline) {
+        json_add_int(json, "baseline_ns", a->baseline.total_ns);
+        json_add_double(json, "speedup", elastic_speedup(&a->run, &a->baseline));
+    } else {
+        json_add_null(json, "baseline_ns");
+        json_add_null(json, "speedup");
+    }
+    if (a->same.num_epochs > 0) {
+        json_add_int(json, "tuned_m_baseline_ns", a->same.total_ns);
+        json_add_int(json, "tuned_m_baseline_microbatches", a->same.epochs[0].microbatches);
+        json_add_double(json, "tuned_m_speedup", elastic_speedup(&a->run, &a->same));
+    } else if (a->has_baseline) {
+        json_add_null(json, "tuned_m_baseline_ns");
+        json_add_null(json, "tuned_m_baseline_microbatches");
+        json_add_null(json, "tuned_m_speedup");
+    }
+    json_add_int(json, "tuned_baseline_ns", a->tuned.total_ns);
+    json_add_double(json, "fair_speedup", elastic_speedup(&a->run, &a->tuned));
+    json_add_double(json, "device_hours", a->run.device_hours);
+    json_add_int(json, "eval_ns", a->run.eval_ns);
+    struct json *epochs = json_add_array(json, "epochs");
+    for (int e = 0; e < a->run.num_epochs; e++) {
+        const struct elastic_epoch *x = &a->run.epochs[e];
+        struct json *epoch = json_add_object(epochs, NULL);
+        json_add_int(epoch, "epoch", e);
+        json_add_int(epoch, "frozen_layers", x->frozen_layers);
+        json_add_int(epoch, "pipeline_length", x->pipeline_length);
+        json_add_int(epoch, "replicas", x->replicas);
+        json_add_int(epoch, "microbatches", x->microbatches);
+        json_add_int(epoch, "microbatch_size", x->microbatch_size);
+        json_add_string(epoch, "schedule", schedule_kind_name(x->schedule));
+        json_add_string(epoch, "frozen", frozen_placement_name(x->frozen));
+        json_add_int(epoch, "samples", x->samples);
+        json_add_int(epoch, "steps", x->steps);
+        json_add_int(epoch, "step_ns", x->step_ns);
+        json_add_int(epoch, "last_step_ns", x->last_step_ns);
+        json_add_int(epoch, "epoch_ns", x->epoch_ns);
+        json_add_double(epoch, "samples_per_s", x->samples_per_s);
+        json_add_double(epoch, "bubble_fraction", x->bubble_fraction);
+        json_add_int(epoch, "transition_ns", x->transition_ns);
+        json_add_int(epoch, "moved_bytes", x->moved_bytes);
+        json_add_int(epoch, "eval_ns", x->eval_ns);
+        json_add_bool(epoch, "cached", x->cache_read > 0 && x->cache_read == x->frozen_layers);
+        json_add_int(epoch, "cache_read_level", x->cache_read);
+        json_add_bool(epoch, "cache_write", x->cache_write);
+        json_add_string(epoch, "reason", x->reason);
+    }
+    json_add_string(json, "cost_source", cost_source_name(a->source.cost));
+    json_add_string(json, "cost_label", a->source.label);
+    json_add_bool(json, "extrapolated", is_extrapolated(a));
+    if (a->source.note[0])
+        json_add_string(json, "note", a->source.note);
+    json_add_int(json, "steps_simulated", a->run.steps_simulated);
+    if (!no_wall)
+        json_add_int(json, "wall_ns", a->wall_ns);
+}
+
+static void run_print(const struct run_answer *a, bool no_wall)
+{
+    char one[32], two[32], three[32], speed[40];
+    printf("%s (costs: %s%s)\n", a->source.name, a->source.label,
+           is_extrapolated(a) ? ", extrapolated" : "");
+    if (a->source.note[0])
+        printf("%s\n", a->source.note);
+    printf("%5s %6s %3s %3s %4s %-11s %-7s %6s %12s %9s %7s %11s  %s\n", "epoch", "frozen", "K",
+           "R", "M", "schedule", "prefix", "steps", "step", "samples/s", "bubble", "transition",
+           "cache");
+    for (int e = 0; e < a->run.num_epochs; e++) {
+        const struct elastic_epoch *x = &a->run.epochs[e];
+        char cache[48] = "-";
+        if (x->cache_read > 0 || x->cache_write)
+            snprintf(cache, sizeof cache, "%s%.0d%s", x->cache_read > 0 ? "read " : "",
+                     x->cache_read, x->cache_write ? " write" : "");
+        printf("%5d %6d %3d %3d %4d %-11s %-7s %6" PRId64 " %12s %9.1f %6.1f%% %11s  %s\n", e,
+               x->frozen_layers, x->pipeline_length, x->replicas, x->microbatches,
+               schedule_kind_name(x->schedule), frozen_placement_name(x->frozen), x->steps,
+               format_ns(x->step_ns, one, sizeof one), x->samples_per_s, 100 * x->bubble_fraction,
+               format_ns(x->transition_ns, two, sizeof two), cache);
+    }
+    printf("total %s, %.2f device hours", format_ns(a->run.total_ns, one, sizeof one),
+           a->run.device_hours);
+    if (a->run.eval_ns > 0)
+        printf("; evaluation besides: %s", format_ns(a->run.eval_ns, one, sizeof one));
+    printf("\n");
+    if (a->has_baseline)
+        printf("baseline %s: %s", format_ns(a->baseline.total_ns, one, sizeof one),
+               format_speed(elastic_speedup(&a->run, &a->baseline), speed, sizeof speed));
+    if (a->same.num_epochs > 0)
+        printf("; baseline with its best M=%d %s: %s", a->same.epochs[0].microbatches,
+               format_ns(a->same.total_ns, two, sizeof two),
+               format_speed(elastic_speedup(&a->run, &a->same), speed, sizeof speed));
+    if (a->has_baseline)
+        printf("\n");
+    printf("our best static plan without freezing %s: %s than it\n",
+           format_ns(a->tuned.total_ns, three, sizeof three),
+           format_speed(elastic_speedup(&a->run, &a->tuned), speed, sizeof speed));
+    if (!no_wall)
+        printf("simulated in %s\n", format_ns(a->wall_ns, one, sizeof one));
+}
+
+/* Write the run's epochs and transitions into the tables of record.h. There is no loss, because
+ * nothing was trained. */
+static enum status record_run_at(const char *path, const struct run_answer *a, struct err *err)
+{
+    struct store *store = NULL;
+    struct run_rows rows = {0};
+    int64_t id = 0;
+    enum status rc = run_rows_simulated(&a->run, &rows, err);
+    struct run_info info = rows.info;
+    info.job_json = a->source.json;
+    snprintf(info.name, sizeof info.name, "%s", a->source.name);
+    snprintf(info.cost_source, sizeof info.cost_source, "%s", a->source.label);
+    if (rc == OK)
+        rc = store_open(path, STORE_RECORD, &store, err);
+    if (rc == OK)
+        rc = record_start(store, &info, &id, err);
+    if (rc == OK)
+        rc = record_epochs(store, id, rows.epochs, rows.num_epochs, err);
+    if (rc == OK && rows.num_transitions > 0)
+        rc = record_transitions(store, id, rows.transitions, rows.num_transitions, err);
+    if (rc == OK)
+        rc = record_finish(store, id, a->run.total_ns, err);
+    store_close(store);
+    run_rows_clear(&rows);
+    return rc;
+}
+
+enum status sim_run(const struct command *command, const struct sim_args *args, struct err *err)
+{
+    struct run_answer answer = {0};
+    enum status rc = answer_run(args, &answer, err);
+    if (rc == OK && args->record_path)
+        rc = record_run_at(args->record_path, &answer, err);
+    if (rc == OK && args->json) {
+        struct json *json = command_json(command);
+        run_json(json, &answer, args->no_wall);
+        rc = command_answer(json, err);
+    } else if (rc == OK) {
+        run_print(&answer, args->no_wall);
+    }
+    answer_clear(&answer);
+    return rc;
+}

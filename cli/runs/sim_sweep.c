@@ -1,0 +1,379 @@
+/* `elapse sim --sweep`: the cross product of settings, one line for each point, on all cores.
+ *
+ * Threads take the next point from a counter and store its line. The main thread prints the lines
+ * in the order of the product. Read sim_sweep() at the end first, then print_lines(). */
+#include <inttypes.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/runs/sim_command.h"
+#include "cli/runs/sweep_lines.h"
+#include "partition/base/units.h"
+#include "profiles/base/clock.h"
+#include "profiles/job/job_json.h"
+#include "sim/run/elastic_run.h"
+
+#define POINTS_MAX 10000000
+
+struct axis {
+    char *path;      /* owned */
+    char **settings; /* owned, and each text: "path=value" */
+    int64_t num;
+};
+
+struct line {
+    char *text;  /* owned; no newline */
+    double cost; /* sweep_cost(); 0: no answer */
+    enum status rc;
+    struct err *err; /* owned; the error that ended the sweep, or that of the first point */
+};
+
+struct sweep {
+    const struct command *command;
+    const struct sim_args *args;
+    struct axis axes[OPTION_LIST_MAX];
+    int num_axes;
+    int64_t num_points;
+    struct sweep_table table;
+    struct line *lines; /* owned, num_points */
+    atomic_llong next;
+    atomic_bool stop;
+    pthread_mutex_t lock;
+    pthread_cond_t made; /* signalled when a line is finished */
+};
+
+static void axis_clear(struct axis *axis)
+{
+    for (int64_t v = 0; axis->settings && v < axis->num; v++)
+        free(axis->settings[v]);
+    free(axis->settings);
+    free(axis->path);
+}
+
+static const char *axis_value(const struct axis *axis, int64_t v)
+{
+    return axis->settings[v] + strlen(axis->path) + 1;
+}
+
+/* Parse one --sweep, such as "link=1GBps,2GBps". */
+static enum status axis_parse(const char *text, struct axis *axis, struct err *err)
+{
+    const char *equals = strchr(text, '=');
+    if (!equals || equals == text || equals[1] == '\0')
+        return err_set(err, ERR_INPUT, "--sweep takes path=v1,v2,..., got '%.128s'", text);
+    size_t most = 1;
+    for (const char *c = equals; *c; c++)
+        most += *c == ',';
+    axis->path = strndup(text, (size_t)(equals - text));
+    axis->settings = calloc(most, sizeof *axis->settings);
+    if (!axis->path || !axis->settings)
+        return err_nomem(err);
+    for (const char *value = equals; *value;) {
+        size_t length = strcspn(++value, ",");
+        if (length == 0)
+            return err_set(err, ERR_INPUT, "--sweep %s: an empty value", axis->path);
+        if (length > INT_MAX ||
+            asprintf(&axis->settings[axis->num], "%s=%.*s", axis->path, (int)length, value) < 0) {
+            axis->settings[axis->num] = NULL;
+            return err_nomem(err);
+        }
+        axis->num++;
+        value += length;
+    }
+    return OK;
+}
+
+static void step_values(const struct step_answer *a, struct sweep_values *values)
+{
+    const struct sim_result *r = &a->result;
+    int64_t peak = 0;
+    for (int i = 0; i < r->num_devices; i++)
+        if (r->devices[i].peak_bytes > peak)
+            peak = r->devices[i].peak_bytes;
+    values->at[0].whole = r->step_ns;
+    values->at[1].real = r->bubble_fraction;
+    values->at[2].real = step_answer_samples_per_s(a);
+    values->at[3].whole = peak;
+    values->at[4].whole = r->allreduce_ns;
+    values->at[5].whole = r->allreduce_exposed_ns;
+    values->at[6].whole = r->events;
+    values->extrapolated = a->workload.extrapolated;
+    values->chosen[CHOSEN_K] = a->plan.num_ranks;
+    values->chosen[CHOSEN_R] = a->plan.num_replicas;
+    values->chosen[CHOSEN_T] = plan_tensor(&a->plan);
+    values->chosen[CHOSEN_M] = a->plan.microbatches.count;
+    values->schedule = a->plan.schedule;
+}
+
+static enum status run_values(const struct sim_args *args, struct sweep_values *values,
+                              struct err *err)
+{
+    struct job job = {0};
+    struct elastic_run run = {0}, baseline = {0};
+    enum status rc = sim_job_load(args, NULL, 0, &job, err);
+    if (rc == OK)
+        rc = sim_job_run(args, NULL, 0, &run, NULL, err);
+    if (rc == OK && job.num_baseline > 0)
+        rc = sim_job_run(args, job.baseline, job.num_baseline, &baseline, NULL, err);
+    if (rc == OK) {
+        values->at[0].whole = run.total_ns;
+        values->at[1].whole = baseline.total_ns;
+        values->missing[1] = values->missing[2] = baseline.num_epochs == 0;
+        values->at[2].real = elastic_speedup(&run, &baseline);
+        values->at[3].real = run.device_hours;
+        values->at[4].real = run.epochs[0].samples_per_s;
+        values->at[5].whole = run.epochs[0].step_ns;
+        values->extrapolated = run.extrapolated || baseline.extrapolated;
+        values->chosen[CHOSEN_K] = run.epochs[0].pipeline_length;
+        values->chosen[CHOSEN_R] = run.epochs[0].replicas;
+        values->chosen[CHOSEN_T] = job.pipeline.tensor > 1 ? job.pipeline.tensor : 1;
+        values->chosen[CHOSEN_M] = run.epochs[0].microbatches;
+        values->schedule = run.epochs[0].schedule;
+    }
+    elastic_run_clear(&run);
+    elastic_run_clear(&baseline);
+    job_clear(&job);
+    return rc;
+}
+
+static enum status run_point(const struct sweep *sweep, const int64_t *index,
+                             struct step_answer *answer, struct sweep_values *values,
+                             struct err *err)
+{
+    const struct sim_args *args = sweep->args;
+    enum status rc = OK;
+    if (args->job_path) {
+        struct sim_args point = *args;
+        for (int i = 0; i < sweep->num_axes; i++)
+            point.overrides.items[point.overrides.count++] = sweep->axes[i].settings[index[i]];
+        if (!args->step)
+            return run_values(&point, values, err);
+        step_answer_clear(answer);
+        rc = sim_job_step(&point, answer, err);
+    } else {
+        struct step_request request = args->request;
+        for (int i = 0; i < sweep->num_axes && rc == OK; i++)
+            rc = step_request_set(&request, sweep->axes[i].path,
+                                  axis_value(&sweep->axes[i], index[i]), err);
+        if (rc == OK)
+            rc = step_request_run(&request, answer, err);
+    }
+    if (rc == OK)
+        step_values(answer, values);
+    return rc;
+}
+
+/* The value of each axis at a point. */
+static void find_index(const struct sweep *sweep, int64_t point, int64_t *index)
+{
+    for (int i = sweep->num_axes - 1; i >= 0; i--) {
+        index[i] = point % sweep->axes[i].num;
+        point /= sweep->axes[i].num;
+    }
+}
+
+static void make_line(struct sweep *sweep, int64_t point, struct step_answer *answer)
+{
+    int64_t index[OPTION_LIST_MAX];
+    find_index(sweep, point, index);
+    struct err err = {0};
+    struct sweep_values values = {0};
+    struct line line = {.rc = run_point(sweep, index, answer, &values, &err)};
+    /* A refusal is the answer of this point only, because a value may be valid with other settings.
+     */
+    const bool refused = line.rc == ERR_INPUT || line.rc == ERR_INFEASIBLE;
+    if (line.rc == OK || refused) {
+        struct sweep_row row = {.values = &values, .error = refused ? err.msg : NULL};
+        for (int i = 0; i < sweep->num_axes; i++)
+            row.texts[i] = axis_value(&sweep->axes[i], index[i]);
+        line.text = sweep_line(&sweep->table, &row);
+        if (line.rc == OK)
+            line.cost = sweep_cost(&sweep->table, &values);
+    }
+    if (line.rc != OK && (!refused || point == 0) && (line.err = malloc(sizeof err)))
+        *line.err = err;
+    if (!line.text && !line.err)
+        line.rc = ERR_NOMEM;
+    pthread_mutex_lock(&sweep->lock);
+    sweep->lines[point] = line;
+    pthread_cond_signal(&sweep->made);
+    pthread_mutex_unlock(&sweep->lock);
+    if (!line.text)
+        atomic_store(&sweep->stop, true);
+}
+
+static void *work(void *arg)
+{
+    struct sweep *sweep = arg;
+    struct step_answer answer = {0};
+    while (!atomic_load(&sweep->stop)) {
+        int64_t point = atomic_fetch_add(&sweep->next, 1);
+        if (point >= sweep->num_points)
+            break;
+        make_line(sweep, point, &answer);
+    }
+    step_answer_clear(&answer);
+    return NULL;
+}
+
+/* Name the fastest point behind a table. */
+static void print_fastest(const struct sweep *sweep, int64_t point)
+{
+    int64_t index[OPTION_LIST_MAX];
+    if (sweep->table.form != SWEEP_TABLE || point < 0 || sweep->num_points < 2)
+        return;
+    find_index(sweep, point, index);
+    printf("fastest:");
+    for (int i = 0; i < sweep->num_axes; i++)
+        printf(" %s", sweep->axes[i].settings[index[i]]);
+    printf("\n");
+}
+
+/* Print the lines in order as they are finished. If no point has an answer, the command fails. */
+static enum status print_lines(struct sweep *sweep, struct err *err)
+{
+    struct ticker progress;
+    bool answered = false;
+    int64_t fastest = -1;
+    double least = 0;
+    enum status rc = OK;
+    ticker_begin(&progress, command_progress(sweep->args->quiet));
+    for (int64_t point = 0; point < sweep->num_points && rc == OK; point++) {
+        pthread_mutex_lock(&sweep->lock);
+        while (!sweep->lines[point].text && sweep->lines[point].rc == OK)
+            pthread_cond_wait(&sweep->made, &sweep->lock);
+        struct line line = sweep->lines[point];
+        pthread_mutex_unlock(&sweep->lock);
+        if (line.text) {
+            if (isatty(STDOUT_FILENO))
+                ticker_clear(&progress, stderr);
+            if (puts(line.text) == EOF) /* the pipe is closed: stop */
+                rc = err_set(err, ERR_SYSTEM, "cannot write to standard output");
+            free(line.text);
+            sweep->lines[point].text = NULL;
+            answered = answered || line.rc == OK;
+            if (line.cost > 0 && (fastest < 0 || line.cost < least)) {
+                least = line.cost;
+                fastest = point;
+            }
+        } else if (line.err) {
+            rc = err_copy(err, line.err);
+        } else {
+            rc = err_nomem(err);
+        }
+        if (ticker_due(&progress)) {
+            char text[96], left[32];
+            const double share = (double)(point + 1) / (double)sweep->num_points;
+            snprintf(text, sizeof text, "sweep: %" PRId64 " of %" PRId64 " points, %s left",
+                     point + 1, sweep->num_points,
+                     format_left(ticker_left(&progress, share), left, sizeof left));
+            ticker_say(&progress, stderr, text);
+        }
+    }
+    ticker_clear(&progress, stderr);
+    if (rc == OK)
+        print_fastest(sweep, fastest);
+    const struct err *first = sweep->lines[0].err;
+    if (rc == OK && !answered) {
+        rc = first
+                 ? err_set(err, first->status, "no point has an answer; the first: %s", first->msg)
+                 : err_nomem(err);
+        if (first)
+            err_hint(err, "%s", first->hint);
+    }
+    return rc;
+}
+
+/* What the table of the sweep looks like. A terminal gets a table for people; a program that reads
+ * the output gets JSON lines, as it does with --json. */
+static struct sweep_table sweep_table(const struct sweep *sweep)
+{
+    const struct sim_args *args = sweep->args;
+    struct sweep_table table = {
+        .form = args->csv                                               ? SWEEP_CSV
+                : args->table || (!args->json && isatty(STDOUT_FILENO)) ? SWEEP_TABLE
+                                                                        : SWEEP_JSON,
+        .command = sweep->command,
+        .num_axes = sweep->num_axes,
+    };
+    sweep_columns(&table, args->job_path && !args->step);
+    for (int i = 0; i < sweep->num_axes; i++) {
+        table.paths[i] = sweep->axes[i].path;
+        table.widths[i] = (int)strlen(table.paths[i]);
+        for (int64_t v = 0; v < sweep->axes[i].num; v++) {
+            const int width = (int)strlen(axis_value(&sweep->axes[i], v));
+            table.widths[i] = width > table.widths[i] ? width : table.widths[i];
+        }
+    }
+    return table;
+}
+
+enum status sim_sweep(const struct command *command, const struct sim_args *args, struct err *err)
+{
+    struct sweep sweep = {.command = command, .args = args, .num_points = 1};
+    enum status rc = OK;
+    int started = 0, threads = (int)args->threads;
+    pthread_t *workers = NULL;
+    if (args->overrides.count + args->sweeps.count > OPTION_LIST_MAX)
+        return err_set(err, ERR_INPUT, "--set and --sweep given more than %d times together",
+                       OPTION_LIST_MAX);
+    for (int i = 0; i < args->sweeps.count && rc == OK; i++) {
+        struct axis *axis = &sweep.axes[sweep.num_axes++];
+        rc = axis_parse(args->sweeps.items[i], axis, err);
+        for (int other = 0; other < i && rc == OK; other++)
+            if (strcmp(sweep.axes[other].path, axis->path) == 0)
+                rc = err_set(err, ERR_INPUT, "--sweep %s given twice", axis->path);
+        if (rc == OK && (!mul_ok(sweep.num_points, axis->num, &sweep.num_points) ||
+                         sweep.num_points > POINTS_MAX))
+            rc = err_set(err, ERR_INPUT, "sweep has more than %d points", POINTS_MAX);
+    }
+    for (int i = 0; i < sweep.num_axes && rc == OK && !args->job_path; i++) {
+        for (int64_t v = 0; v < sweep.axes[i].num && rc == OK; v++) {
+            struct step_request probe = args->request;
+            rc = step_request_set(&probe, sweep.axes[i].path, axis_value(&sweep.axes[i], v), err);
+        }
+    }
+    if (rc != OK)
+        goto out;
+    if (threads == 0)
+        threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (threads < 1)
+        threads = 1;
+    if (threads > sweep.num_points)
+        threads = (int)sweep.num_points;
+    sweep.lines = calloc((size_t)sweep.num_points, sizeof *sweep.lines);
+    workers = calloc((size_t)threads, sizeof *workers);
+    if (!sweep.lines || !workers) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    pthread_mutex_init(&sweep.lock, NULL);
+    pthread_cond_init(&sweep.made, NULL);
+    sweep.table = sweep_table(&sweep);
+    sweep_head(&sweep.table);
+    for (; started < threads; started++)
+        if (pthread_create(&workers[started], NULL, work, &sweep) != 0)
+            break;
+    if (started == 0)
+        work(&sweep);
+    rc = print_lines(&sweep, err);
+    atomic_store(&sweep.stop, true);
+    for (int i = 0; i < started; i++)
+        pthread_join(workers[i], NULL);
+    pthread_mutex_destroy(&sweep.lock);
+    pthread_cond_destroy(&sweep.made);
+out:
+    for (int64_t i = 0; sweep.lines && i < sweep.num_points; i++) {
+        free(sweep.lines[i].text);
+        free(sweep.lines[i].err);
+    }
+    free(sweep.lines);
+    free(workers);
+    for (int i = 0; i < sweep.num_axes; i++)
+        axis_clear(&sweep.axes[i]);
+    return rc;
+}

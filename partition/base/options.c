@@ -1,0 +1,146 @@
+#include "partition/base/options.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "partition/base/units.h"
+
+#define OPTIONS_MAX 128 /* rows of one command's table; more is our own bug */
+#define NAME_MAX_LEN 64
+
+/* "--name", or "-n" for a single letter. */
+static const char *dashed(const char *name, char buf[NAME_MAX_LEN])
+{
+    snprintf(buf, NAME_MAX_LEN, "%s%s", name[0] && !name[1] ? "-" : "--", name);
+    return buf;
+}
+
+static const struct option *find_option(const struct option *options, int num_options,
+                                        const char *name, size_t len)
+{
+    for (int i = 0; i < num_options; i++)
+        if (strlen(options[i].name) == len && strncmp(options[i].name, name, len) == 0)
+            return &options[i];
+    return NULL;
+}
+
+static enum status unknown_option(const struct option *options, int num_options, const char *arg,
+                                  struct err *err)
+{
+    const char *names[OPTIONS_MAX + 1];
+    char word[NAME_MAX_LEN], near[NAME_MAX_LEN];
+    size_t len = strcspn(arg, "=");
+    int n = 0;
+    for (; n < num_options && n < OPTIONS_MAX; n++)
+        names[n] = options[n].name;
+    names[n++] = "help";
+    enum status rc =
+        err_set(err, ERR_INPUT, "unknown option '%.*s'", (int)(len < 64 ? len : 64), arg);
+    snprintf(word, sizeof word, "%.*s", (int)(len < 60 ? len : 60), arg);
+    const char *bare = word + strspn(word, "-");
+    const char *found = nearest_name(bare, names, n);
+    if (found)
+        err_hint(err, "did you mean '%s'?", dashed(found, near));
+    return rc;
+}
+
+static enum status set_value(const struct option *option, const char *shown, const char *text,
+                             struct err *err)
+{
+    switch (option->type) {
+    case OPTION_FLAG:
+        *(bool *)option->value = true;
+        return OK;
+    case OPTION_STRING:
+        *(const char **)option->value = text;
+        return OK;
+    case OPTION_LIST: {
+        struct option_list *list = option->value;
+        if (list->count >= OPTION_LIST_MAX)
+            return err_set(err, ERR_INPUT, "%s given more than %d times", shown, OPTION_LIST_MAX);
+        list->items[list->count++] = text;
+        return OK;
+    }
+    case OPTION_INT:
+        return parse_int(text, shown, option->min, option->max, option->value, err);
+    case OPTION_NS:
+        return parse_ns(text, shown, option->value, err);
+    case OPTION_BYTES:
+        return parse_bytes(text, shown, option->value, err);
+    case OPTION_RATE:
+        return parse_rate(text, shown, option->value, err);
+    case OPTION_RATIO:
+        return parse_ratio(text, shown, option->value, err);
+    }
+    return err_set(err, ERR_INPUT, "%s has an unknown type", shown);
+}
+
+/* Parse the option at argv[*i], which starts with a dash. Moves *i onto the option's last word. */
+static enum status parse_one(const struct command_line *line, int argc, char **argv, int *i,
+                             bool *given, struct err *err)
+{
+    const char *arg = argv[*i], *value = NULL;
+    const struct option *option;
+    char shown[NAME_MAX_LEN];
+    if (arg[1] == '-') {
+        size_t len = strcspn(arg + 2, "=");
+        option = len > 1 ? find_option(line->options, line->num_options, arg + 2, len) : NULL;
+        if (arg[2 + len] == '=')
+            value = arg + 3 + len;
+    } else {
+        option = find_option(line->options, line->num_options, arg + 1, 1);
+        if (option && option->type == OPTION_FLAG && arg[2])
+            option = NULL;
+        if (arg[2])
+            value = arg + 2 + (arg[2] == '=');
+    }
+    if (!option)
+        return unknown_option(line->options, line->num_options, arg, err);
+    dashed(option->name, shown);
+    if (option->type == OPTION_FLAG) {
+        if (value)
+            return err_set(err, ERR_INPUT, "%s takes no value, got '%.64s'", shown, value);
+    } else if (!value) {
+        if (*i + 1 >= argc)
+            return err_set(err, ERR_INPUT, "%s needs a value (%s)", shown,
+                           option->arg ? option->arg : "VALUE");
+        value = argv[++*i];
+    }
+    size_t index = (size_t)(option - line->options);
+    if (given[index] && option->type != OPTION_LIST)
+        return err_set(err, ERR_INPUT, "%s given twice", shown);
+    given[index] = true;
+    if (option->seen)
+        *option->seen = true;
+    return set_value(option, shown, value, err);
+}
+
+enum status options_parse(struct command_line *line, int argc, char **argv, struct err *err)
+{
+    bool given[OPTIONS_MAX] = {false};
+    bool only_positional = false;
+    if (line->num_options < 0 || line->num_options > OPTIONS_MAX)
+        return err_set(err, ERR_INPUT, "option table has %d rows, at most %d", line->num_options,
+                       OPTIONS_MAX);
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i];
+        if (!only_positional && strcmp(arg, "--") == 0) {
+            only_positional = true;
+        } else if (!only_positional && (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0 ||
+                                        strcmp(arg, "--help=rows") == 0)) {
+            line->help = true;
+            line->rows = arg[1] == '-' && arg[6] != '\0';
+            return OK;
+        } else if (!only_positional && arg[0] == '-' && arg[1]) {
+            enum status rc = parse_one(line, argc, argv, &i, given, err);
+            if (rc != OK)
+                return rc;
+        } else if (line->num_positional >= line->max_positional) {
+            return err_set(err, ERR_INPUT, "unexpected argument '%.128s'", arg);
+        } else {
+            line->positional[line->num_positional++] = arg;
+        }
+    }
+    return OK;
+}

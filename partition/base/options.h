@@ -1,0 +1,93 @@
+/* partition/base/options.h - parse long options with units from a table, and describe them, for both
+ * programs.
+ *
+ * A command declares an array of struct option whose values point at its own variables. Those hold
+ * the defaults before options_parse() is called. "--name value" and "--name=value" both work; "--"
+ * ends the options. Pure: prints nothing. */
+#ifndef ELAPSE_PARTITION_OPTIONS_H
+#define ELAPSE_PARTITION_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "partition/base/status.h"
+
+/* A rank started by `elapse` exits with this code for ERR_INFEASIBLE. It cannot use 1, because an
+ * MPI launcher exits with 1 when the launcher itself fails. */
+#define EXIT_RANK_INFEASIBLE 65
+
+enum option_type {
+    OPTION_FLAG,   /* bool */
+    OPTION_STRING, /* const char *, borrowed from argv */
+    OPTION_LIST,   /* struct option_list, repeatable */
+    OPTION_INT,    /* int64_t, min..max */
+    OPTION_NS,     /* int64_t */
+    OPTION_BYTES,  /* int64_t */
+    OPTION_RATE,   /* double, bytes per second */
+    OPTION_RATIO   /* double */
+};
+
+#define OPTION_LIST_MAX 64
+struct option_list {
+    const char *items[OPTION_LIST_MAX]; /* borrowed from argv */
+    int count;
+};
+
+struct option {
+    const char *name; /* without dashes; a single letter takes one dash: "n" is "-n" */
+    enum option_type type;
+    void *value;
+    const char *arg;    /* placeholder in the help, NULL for flags */
+    const char *help;   /* one line that states the default; %s in it becomes the values */
+    int64_t min, max;   /* OPTION_INT only */
+    bool *seen;         /* may be NULL; set when the option was given */
+    const char *group;  /* a heading that the help prints above this option; NULL: none */
+    const char *values; /* the words that it takes, "ring tree"; NULL: not a fixed set */
+};
+
+/* A row of an option table: OPTION("n", INT, &ranks, "RANKS", "ranks (default 1)", .max = 64). The
+ * arguments after the help text set further members. */
+#define OPTION(name_, type_, value_, arg_, help_, ...)                                             \
+    {                                                                                              \
+        .name = (name_), .type = OPTION_##type_, .value = (value_), .arg = (arg_),                 \
+        .help = (help_), __VA_ARGS__                                                               \
+    }
+
+#define POSITIONAL_MAX 64
+
+/* What a command declares, and what it was given. */
+struct command_line {
+    const struct option *options;
+    int num_options;
+    int max_positional; /* 0..POSITIONAL_MAX */
+    /* Filled by options_parse(). */
+    bool help; /* --help was given, and what follows it was not read */
+    bool rows; /* it was --help=rows: options_rows() in place of options_help() */
+    int num_positional;
+    const char *positional[POSITIONAL_MAX]; /* borrowed from argv; NULL where none was given */
+};
+
+/* The initializer of a struct command_line from an array of options. */
+#define COMMAND_LINE(table, max_positional_)                                                       \
+    {                                                                                              \
+        .options = (table), .num_options = (int)(sizeof(table) / sizeof *(table)),                 \
+        .max_positional = (max_positional_)                                                        \
+    }
+
+/* Parse argv[1..argc) into the variables of line->options and into line. On --help it returns OK
+ * at once. ERR_INPUT: an unknown option (the hint names the nearest), a missing or malformed
+ * value, too many positionals, an option given twice that is not an OPTION_LIST. */
+enum status options_parse(struct command_line *line, int argc, char **argv, struct err *err);
+
+/* Write the aligned help text of a table into buf (always terminated), with a line for --help at its
+ * end if `last`. Returns the length needed. */
+size_t options_help(const struct option *options, int num_options, bool last, char *buf,
+                    size_t size);
+
+/* Write the table for programs, as options_help() writes it for people: one line an option, with
+ * tabs between "option", its name with dashes, its placeholder, its values, "repeat" if it may be
+ * given more than once, its group, its help. */
+size_t options_rows(const struct option *options, int num_options, char *buf, size_t size);
+
+#endif

@@ -1,0 +1,199 @@
+/* partition/cluster/cluster.h - nodes, devices and the links between them.
+ *
+ * The network model: the devices of a node connect to a non-blocking full-duplex switch, each
+ * through a port of link_bytes_per_s per direction. The devices of a node share one uplink to the
+ * other nodes, of uplink_bytes_per_s per direction. A transfer inside a node uses the sender's
+ * outgoing port and the receiver's incoming port; a transfer between nodes also uses both uplinks.
+ * It takes latency + bytes / bandwidth, also for 0 bytes. A device may have a port of its own to the
+ * network (nic_bytes_per_s); transfers between nodes use it in place of the other port. Small
+ * messages may use less of the bandwidth (struct share_curve), and collectives have figures of their
+ * own (struct collective_figures). The functions here give unshared times; sim/step/network.h shares a
+ * port or uplink max-min fairly among its transfers. */
+#ifndef ELAPSE_PARTITION_CLUSTER_H
+#define ELAPSE_PARTITION_CLUSTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct device {
+    char kind[32]; /* key of a roofline or a profile: "rtx5000", "h200", "cpu" */
+    int node;
+    int64_t mem_bytes;       /* INT64_MAX: unlimited */
+    double speed;            /* divides the times of the cost source; 1 is nominal */
+    double link_bytes_per_s; /* bandwidth of the port, each direction */
+    double nic_bytes_per_s;  /* its port to other nodes, each direction; 0: link_bytes_per_s */
+    double copy_bytes_per_s; /* host <-> device, each direction */
+};
+
+/* Whether the device is the host's processor, which computes in host memory. */
+bool device_is_host(const struct device *device);
+
+/* Time on this device of work that takes ns at nominal speed, to the nearest ns. INT64_MAX if the
+ * time overflows. */
+int64_t device_ns(const struct device *device, int64_t ns);
+/* Bandwidth of its port towards other nodes. */
+double device_nic(const struct device *device);
+/* Time of the device's copy engine for bytes from or to the host; 0 for a host. */
+double device_copy_ns(const struct device *device, int64_t bytes);
+
+/* When a rank goes on after a send of its own. */
+enum cluster_sends {
+    SENDS_EAGER,   /* at once: a copy engine or the network sends while the rank computes */
+    SENDS_BLOCKING /* when the receiver has the message, as in Megatron-LM and DeepSpeed: time-3b */
+};
+const char *cluster_sends_name(enum cluster_sends sends); /* "eager", "blocking" */
+
+/* The share of the bandwidth that a message of some size gets. Between two points, the time on the
+ * wire is linear in the bytes; below the first and above the last, the share is theirs. Bytes, shares
+ * and times on the wire ascend. Without points the share is 1. */
+#define CURVE_POINTS_MAX 16
+struct share_curve {
+    int num_points;
+    int64_t bytes[CURVE_POINTS_MAX];
+    double share[CURVE_POINTS_MAX];
+};
+/* The share of a message of so many bytes. */
+double share_curve_at(const struct share_curve *curve, int64_t bytes);
+/* ERR_INPUT unless the curve ascends as it must. name is for errors: "cluster.link". */
+enum status share_curve_check(const struct share_curve *curve, const char *name, struct err *err);
+
+/* Collectives over n devices. `bytes` is the size of the whole tensor: what an all-reduce sums, what
+ * a reduce-scatter sums and leaves divided, what an all-gather leaves on every device, and what each
+ * device has before an all-to-all, in which it sends (n-1)/n of it. */
+enum collective {
+    COLLECTIVE_ALLREDUCE,
+    COLLECTIVE_REDUCE_SCATTER,
+    COLLECTIVE_ALLGATHER,
+    COLLECTIVE_ALLTOALL,
+    COLLECTIVE_COUNT
+};
+const char *collective_name(enum collective kind);
+
+/* How a kind of collective differs from messages. */
+struct collective_figures {
+    struct share_curve link;   /* of the ports inside a node, by bytes of the whole tensor */
+    struct share_curve uplink; /* of uplinks and ports to the network */
+    int64_t link_latency_ns;   /* of a step of the ring inside a node; negative: a message's */
+    int64_t uplink_latency_ns; /* of a step in a ring between nodes; negative: a message's */
+    int64_t fixed_ns;          /* once per collective */
+};
+
+/* 20 of an H800's 132 SMs: DeepSeek-V3 Technical Report, 2024, section 3.2.2. */
+#define CLUSTER_OVERLAP_SHARE (20.0 / 132)
+
+struct cluster {
+    char name[64];
+    int num_nodes, num_devices;
+    struct device *devices;     /* owned; devices of a node are contiguous, nodes ascending */
+    double *uplink_bytes_per_s; /* owned, num_nodes; each direction */
+    int64_t link_latency_ns;    /* inside a node */
+    int64_t uplink_latency_ns;  /* between nodes; replaces link_latency_ns */
+    bool half_duplex;           /* both directions of a port or uplink share its bandwidth */
+    int64_t host_op_ns;         /* host time to launch one op */
+    bool host_blocking;    /* true: one process launches the ops of a whole pipeline and waits, so
+                              launching adds to the step. false: a thread per device runs ahead */
+    int64_t context_bytes; /* device memory in use before the first tensor */
+    enum cluster_sends sends;
+    double
+        overlap_share; /* of a device: what messages beside an overlapped F and B take (time-1b) */
+    struct share_curve link_shares, uplink_shares; /* of messages inside a node and between nodes */
+    struct collective_figures collectives[COLLECTIVE_COUNT];
+};
+
+/* Build from a CLUSTER text: a machine, with a number of nodes or without ("dgx-h100",
+ * "dgx-h100-16"), KIND-NODESxDEVICES ("rtx5000-2x8"), or NODESxDEVICES ("2x8": kind "uniform", links
+ * and uplinks 16 GB/s, latency 5 us, unlimited memory). *cluster must be zeroed or cleared. */
+enum status cluster_parse(const char *text, struct cluster *cluster, struct err *err);
+
+/* Build num_nodes x devices_per_node equal devices with the defaults of cluster_parse(). */
+#define CLUSTER_DEVICES_MAX (1 << 20) /* real clusters have far fewer */
+enum status cluster_grid(int num_nodes, int devices_per_node, struct cluster *cluster,
+                         struct err *err);
+/* Make the cluster num_nodes nodes like its first one. Its name says so. *cluster is untouched on
+ * failure. ERR_INPUT: more devices than cluster_parse() allows. */
+enum status cluster_set_nodes(struct cluster *cluster, int num_nodes, struct err *err);
+/* Build the cluster that a run's processes see: node n has node_ranks[n] devices, all of one kind,
+ * with the defaults of cluster_parse(). */
+enum status cluster_of_ranks(const int *node_ranks, int num_nodes, const char *kind,
+                             struct cluster *cluster, struct err *err);
+enum status cluster_copy(const struct cluster *src, struct cluster *dst, struct err *err);
+void cluster_clear(struct cluster *cluster);
+
+/* Refuse zero bandwidth, negative latency, memory or speed, and devices out of node order
+ * (ERR_INPUT). Every cluster from a file or an option is checked once. */
+enum status cluster_check(const struct cluster *cluster, struct err *err);
+
+const char *const *cluster_preset_names(void);
+
+/* Published figures of a machine, or of a node of devices of a kind. */
+struct machine {
+    const char *name;          /* "dgx-a100"; NULL: any node of these devices */
+    const char *kind;          /* of its devices: key of a roofline */
+    int devices;               /* of a node; 0: any number */
+    double uplink_bytes_per_s; /* of a node, each direction */
+    double nic_bytes_per_s;    /* of a device; 0: they share the uplink */
+    double copy_bytes_per_s;
+    int64_t link_latency_ns, uplink_latency_ns;
+    int64_t mem_bytes; /* of a device; 0: the roofline's */
+    int64_t context_bytes;
+    const char *source, *copy_source;
+};
+const struct machine *machine_find(const char *name);    /* NULL when unknown */
+const struct machine *machine_of_kind(const char *kind); /* any node of such devices, or NULL */
+const char *const *machine_names(void);
+/* The machine of a CLUSTER text, with a number of nodes or without; NULL: none. */
+const struct machine *machine_of_text(const char *text);
+/* Where context_bytes of a machine's devices comes from. */
+const char *machine_context_source(const char *kind);
+
+/* Collectives of a device kind as measured by others, as shares of the port and of the uplink. */
+struct collective_source {
+    const char *kind;
+    double link[COLLECTIVE_COUNT];
+    double uplink;
+    int64_t link_latency_ns, uplink_latency_ns; /* of a step; negative: a message's */
+    int64_t fixed_ns[COLLECTIVE_COUNT];
+    const char *source, *others; /* of the all-reduce; of the other kinds, NULL: the same source */
+};
+/* The source of the figures of one kind of collective. */
+const char *collective_source_text(const struct collective_source *source, enum collective kind);
+const struct collective_source *collective_source_find(const char *kind); /* NULL: no figures */
+/* Give the cluster the collectives of a kind, if there are figures. */
+void cluster_collectives_of(const char *device_kind, struct cluster *cluster);
+
+/* A resource is one direction of a port or uplink; messages share it. Device d has resource 2 d
+ * (out) and 2 d + 1 (in). Node n's uplink has 2 (num_devices + n) and the next. Behind them, the
+ * ports to the network stand like the devices. With half_duplex both directions use the even one. */
+int cluster_num_resources(const struct cluster *cluster);
+int64_t cluster_capacity(const struct cluster *cluster, int resource); /* bytes per second */
+/* Write the resources that a message between two different devices uses, and return their number:
+ * 2, or 4 between nodes. */
+int cluster_path(const struct cluster *cluster, int from, int to, int32_t path[4]);
+
+/* Unshared time of a message between two devices: latency + bytes / (share x lowest bandwidth on the
+ * path), rounded up to whole ns; 0 if from == to. */
+int64_t cluster_transfer_ns(const struct cluster *cluster, int from, int to, int64_t bytes);
+
+/* Unshared time of a collective over n devices in the given order; 0 for n < 2. A ring of n-1 steps
+ * of bytes / n each, an all-reduce two of them: fixed + (n-1)/n * bytes / lowest bandwidth +
+ * (n-1) * latency (Thakur et al. 2005; Patarasuk and Yuan 2009). The ring edges that leave a node
+ * share its uplink, and use the ports to the network of all devices of the group on it, because NCCL
+ * makes as many rings. In an all-to-all, each device sends to all others at once: fixed + one latency
+ * + what the busiest port or uplink takes. */
+int64_t cluster_collective_ns(const struct cluster *cluster, enum collective kind,
+                              const int *devices, int n, int64_t bytes);
+
+/* The all-reduce of cluster_collective_ns(). */
+int64_t cluster_allreduce_ns(const struct cluster *cluster, const int *devices, int n,
+                             int64_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

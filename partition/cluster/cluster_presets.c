@@ -1,0 +1,295 @@
+/* Published figures of machines and of collectives, and CLUSTER texts. apply_machine() fills them
+ * into a grid. Every figure names its source; `elapse cluster` and `elapse devices` print them. */
+#include "partition/cluster/cluster.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/cost/cost.h"
+#include "partition/base/units.h"
+
+#define GB 1e9
+#define GBIT 0.125e9
+
+/* copy: PCIe x16 of generation 3, 4 or 5 (PCI-SIG). Latencies: a typical small message over NVLink or
+ * PCIe (5 us) and over InfiniBand with its software (10 us), over EFA 20 us (round numbers).
+ * Context: measured on the RTX 5000 of PipeTransformer's evaluation; the others have that figure
+ * until they are measured. */
+#define PCIE3 .copy_bytes_per_s = 15.754 * GB, .copy_source = "PCI-SIG: PCIe 3.0 x16"
+#define PCIE4 .copy_bytes_per_s = 31.508 * GB, .copy_source = "PCI-SIG: PCIe 4.0 x16"
+#define PCIE5 .copy_bytes_per_s = 63.015 * GB, .copy_source = "PCI-SIG: PCIe 5.0 x16"
+#define USUAL .link_latency_ns = 5000, .uplink_latency_ns = 10000, .context_bytes = 867LL << 20
+#define EFA .link_latency_ns = 5000, .uplink_latency_ns = 20000, .context_bytes = 867LL << 20
+#define NETWORK(ports, gbit, per_device)                                                           \
+    .uplink_bytes_per_s = (ports) * (gbit)*GBIT, .nic_bytes_per_s = (per_device)*GBIT
+
+/* clang-format off */
+static const struct machine machines[] = {
+    /* Nodes of any number of devices of a kind. */
+    {.kind = "rtx5000", NETWORK(1, 40, 0), PCIE3, USUAL,
+     .source = "PipeTransformer (ICML 2021), section 5: InfiniBand of 5 GB/s"},
+    {.kind = "v100", NETWORK(4, 100, 100), PCIE3, USUAL,
+     .source = "NVIDIA DGX-1 data sheet: 4 x EDR InfiniBand"},
+    {.kind = "a100", NETWORK(8, 200, 200), PCIE4, USUAL,
+     .source = "NVIDIA DGX A100 data sheet: 8 x 200 Gb/s HDR InfiniBand"},
+    {.kind = "a100-pcie", NETWORK(2, 200, 0), PCIE4, USUAL,
+     .source = "2 x 200 Gb/s HDR InfiniBand of a node; a guess at a common server"},
+    {.kind = "h100", NETWORK(8, 400, 400), PCIE5, USUAL,
+     .source = "NVIDIA DGX H100 data sheet: 8 x 400 Gb/s NDR InfiniBand"},
+    {.kind = "h200", NETWORK(8, 400, 400), PCIE5, USUAL,
+     .source = "NVIDIA DGX H200 data sheet: 8 x 400 Gb/s NDR InfiniBand"},
+    {.kind = "b200", NETWORK(8, 400, 400), PCIE5, USUAL,
+     .source = "NVIDIA DGX B200 data sheet: 8 x 400 Gb/s NDR InfiniBand"},
+    /* Machines. */
+    {.name = "dgx-1-v100", .kind = "v100", .devices = 8, NETWORK(4, 100, 100), PCIE3, USUAL,
+     .source = "NVIDIA DGX-1 data sheet: 8 V100, 4 x EDR InfiniBand"},
+    {.name = "dgx-a100", .kind = "a100", .devices = 8, NETWORK(8, 200, 200), PCIE4, USUAL,
+     .source = "NVIDIA DGX A100 data sheet: 8 A100 80 GB, 8 x 200 Gb/s HDR InfiniBand"},
+    {.name = "dgx-h100", .kind = "h100", .devices = 8, NETWORK(8, 400, 400), PCIE5, USUAL,
+     .source = "NVIDIA DGX H100 data sheet: 8 H100, 8 x 400 Gb/s NDR InfiniBand"},
+    {.name = "dgx-h200", .kind = "h200", .devices = 8, NETWORK(8, 400, 400), PCIE5, USUAL,
+     .source = "NVIDIA DGX H200 data sheet: 8 H200, 8 x 400 Gb/s NDR InfiniBand"},
+    {.name = "dgx-b200", .kind = "b200", .devices = 8, NETWORK(8, 400, 400), PCIE5, USUAL,
+     .source = "NVIDIA DGX B200 data sheet: 8 B200, 8 x 400 Gb/s NDR InfiniBand"},
+    {.name = "p3dn.24xlarge", .kind = "v100", .devices = 8, NETWORK(1, 100, 0), PCIE3, EFA,
+     .source = "Amazon EC2 P3 instances: 8 V100 32 GB, 100 Gb/s"},
+    {.name = "p4d.24xlarge", .kind = "a100", .devices = 8, NETWORK(4, 100, 100), PCIE4, EFA,
+     .mem_bytes = 40LL << 30,
+     .source = "Amazon EC2 P4 instances: 8 A100 40 GB, 4 x 100 Gb/s EFA"},
+    {.name = "p4de.24xlarge", .kind = "a100", .devices = 8, NETWORK(4, 100, 100), PCIE4, EFA,
+     .source = "Amazon EC2 P4 instances: 8 A100 80 GB, 4 x 100 Gb/s EFA"},
+    {.name = "p5.48xlarge", .kind = "h100", .devices = 8, NETWORK(32, 100, 400), PCIE5, EFA,
+     .source = "Amazon EC2 P5 instances: 8 H100, 3200 Gb/s EFA"},
+    {.name = "p5en.48xlarge", .kind = "h200", .devices = 8, NETWORK(16, 200, 400), PCIE5, EFA,
+     .source = "Amazon EC2 P5 instances: 8 H200, 3200 Gb/s EFA"},
+    {.name = "a2-ultragpu-8g", .kind = "a100", .devices = 8, NETWORK(1, 100, 0), PCIE4, EFA,
+     .source = "Google Cloud A2 Ultra machine type: 8 A100 80 GB, 100 Gb/s"},
+    {.name = "a3-highgpu-8g", .kind = "h100", .devices = 8, NETWORK(4, 200, 200), PCIE5, EFA,
+     .source = "Google Cloud A3 High machine type: 8 H100, 4 x 200 Gb/s for GPUs"},
+    {.name = "nd96amsr-a100-v4", .kind = "a100", .devices = 8, NETWORK(8, 200, 200), PCIE4, USUAL,
+     .source = "Azure NDm A100 v4 series: 8 A100 80 GB, 8 x 200 Gb/s HDR InfiniBand"},
+    {.name = "nd96isr-h100-v5", .kind = "h100", .devices = 8, NETWORK(8, 400, 400), PCIE5, USUAL,
+     .source = "Azure ND H100 v5 series: 8 H100, 8 x 400 Gb/s NDR InfiniBand"},
+};
+enum { NUM_MACHINES = sizeof machines / sizeof machines[0] };
+
+static const char *const names[] = {
+    "dgx-1-v100", "dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "p3dn.24xlarge", "p4d.24xlarge",
+    "p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge", "a2-ultragpu-8g", "a3-highgpu-8g",
+    "nd96amsr-a100-v4", "nd96isr-h100-v5", NULL};
+
+/* Presets of help texts and checks. */
+static const char *const preset_names[] = {
+    "rtx5000-2x8", "v100-1x8", "a100-1x8", "h100-1x8", "h200-1x8", "b200-1x8", "dgx-a100",
+    "dgx-h100", "dgx-b200", "p4d.24xlarge", "p5.48xlarge", "this-machine", NULL};
+
+/* A ring's steps in NCCL's own model of time (src/graph/tuning.cc of NCCL 2.18, protocol LL128): 14 us
+ * once, 1.9 us a step over NVLink, 4 us a step over the network. Its all-reduce of 1 GiB over 8 A100
+ * has 230.8 of 300 GB/s (nccl-tests on p4d.24xlarge, github.com/NVIDIA/nccl issue 527), and 96 of 100
+ * GB/s between nodes of 4 HDR ports (github.com/NVIDIA/nccl-tests issue 119). H100: 476 of 450 GB/s,
+ * because the switch sums (NVLink SHARP), and 47 of 50 GB/s a port (nccl-tests issue 290); the other
+ * collectives have A100's share until somebody publishes theirs. A100 PCIe and B200: SimuMax's device
+ * files (2025), with 8 devices. A rate there counts GiB. */
+#define NCCL_STEPS .link_latency_ns = 1900, .uplink_latency_ns = 4000
+#define GIB_PER_GB 1.073741824
+static const struct collective_source collective_sources[] = {
+    {.kind = "a100", .link = {0.769, 0.769, 0.769, 0.769}, .uplink = 0.96, NCCL_STEPS,
+     .fixed_ns = {14000, 14000, 14000, 14000},
+     .source = "nccl-tests: NVIDIA/nccl issue 527, nccl-tests issue 119; latency: NCCL 2.18",
+     .others = "the share of its all-reduce, none is published; latency: NCCL 2.18"},
+    {.kind = "a100-pcie",
+     .link = {0.4176 * 30 / 31.508 * GIB_PER_GB, 0.3688 * 30 / 31.508 * GIB_PER_GB,
+              0.4497 * 30 / 31.508 * GIB_PER_GB, 0.2754 * 30 / 31.508 * GIB_PER_GB},
+     .uplink = 0.96, .link_latency_ns = 0, .uplink_latency_ns = 4000,
+     .fixed_ns = {8980, 15640, 4830, 30040},
+     .source = "SimuMax, a100_pcie, 8 devices (2025)"},
+    {.kind = "h100", .link = {1.058, 0.769, 0.769, 0.769}, .uplink = 0.94, NCCL_STEPS,
+     .fixed_ns = {14000, 14000, 14000, 14000},
+     .source = "nccl-tests: issue 290; latency: NCCL 2.18",
+     .others = "A100's share, none is published; latency: NCCL 2.18"},
+    {.kind = "h200", .link = {1.058, 0.769, 0.769, 0.769}, .uplink = 0.94, NCCL_STEPS,
+     .fixed_ns = {14000, 14000, 14000, 14000},
+     .source = "H100's share: nccl-tests issue 290; latency: NCCL 2.18",
+     .others = "A100's share, none is published; latency: NCCL 2.18"},
+    {.kind = "b200",
+     .link = {0.7424 * GIB_PER_GB, 0.6731 * GIB_PER_GB, 0.6735 * GIB_PER_GB, 0.5968 * GIB_PER_GB},
+     .uplink = 0.94, .link_latency_ns = 0, .uplink_latency_ns = 4000,
+     .fixed_ns = {27750, 33593, 32288, 7304},
+     .source = "SimuMax, b200, 8 devices (2025); between nodes: as h100"},
+};
+/* clang-format on */
+
+const char *const *cluster_preset_names(void)
+{
+    return preset_names;
+}
+
+const char *const *machine_names(void)
+{
+    return names;
+}
+
+const struct machine *machine_find(const char *name)
+{
+    for (int i = 0; i < NUM_MACHINES; i++)
+        if (machines[i].name && strcmp(machines[i].name, name) == 0)
+            return &machines[i];
+    return NULL;
+}
+
+const struct machine *machine_of_kind(const char *kind)
+{
+    for (int i = 0; i < NUM_MACHINES; i++)
+        if (!machines[i].name && strcmp(machines[i].kind, kind) == 0)
+            return &machines[i];
+    return NULL;
+}
+
+const struct collective_source *collective_source_find(const char *kind)
+{
+    for (size_t i = 0; i < sizeof collective_sources / sizeof collective_sources[0]; i++)
+        if (strcmp(collective_sources[i].kind, kind) == 0)
+            return &collective_sources[i];
+    return NULL;
+}
+
+const char *collective_source_text(const struct collective_source *source, enum collective kind)
+{
+    return kind == COLLECTIVE_ALLREDUCE || !source->others ? source->source : source->others;
+}
+
+static struct share_curve constant_share(double share)
+{
+    return (struct share_curve){.num_points = 1, .bytes = {1}, .share = {share}};
+}
+
+void cluster_collectives_of(const char *device_kind, struct cluster *cluster)
+{
+    const struct collective_source *source = collective_source_find(device_kind);
+    for (int kind = 0; source && kind < COLLECTIVE_COUNT; kind++)
+        cluster->collectives[kind] =
+            (struct collective_figures){.link = constant_share(source->link[kind]),
+                                        .uplink = constant_share(source->uplink),
+                                        .link_latency_ns = source->link_latency_ns,
+                                        .uplink_latency_ns = source->uplink_latency_ns,
+                                        .fixed_ns = source->fixed_ns[kind]};
+}
+
+/* Give every device of a grid its kind's published figures. machine may be NULL. */
+static void apply_machine(struct cluster *cluster, const char *kind, const struct machine *machine)
+{
+    const struct roofline *roofline = roofline_find(kind);
+    for (int i = 0; i < cluster->num_devices; i++) {
+        struct device *device = &cluster->devices[i];
+        snprintf(device->kind, sizeof device->kind, "%s", kind);
+        device->mem_bytes =
+            machine && machine->mem_bytes ? machine->mem_bytes : roofline->mem_bytes;
+        device->link_bytes_per_s = roofline->link_bytes_per_s;
+        device->nic_bytes_per_s = machine ? machine->nic_bytes_per_s : 0;
+        device->copy_bytes_per_s = machine ? machine->copy_bytes_per_s : roofline->link_bytes_per_s;
+    }
+    if (machine) {
+        for (int n = 0; n < cluster->num_nodes; n++)
+            cluster->uplink_bytes_per_s[n] = machine->uplink_bytes_per_s;
+        cluster->link_latency_ns = machine->link_latency_ns;
+        cluster->uplink_latency_ns = machine->uplink_latency_ns;
+        cluster->context_bytes = machine->context_bytes;
+    }
+    cluster_collectives_of(kind, cluster);
+}
+
+/* "2x8" -> 2, 8. False if text is not such a pair. */
+static bool parse_grid(const char *text, int64_t *nodes, int64_t *devices)
+{
+    char left[16];
+    const char *x = strchr(text, 'x');
+    if (!x || x == text || (size_t)(x - text) >= sizeof left)
+        return false;
+    memcpy(left, text, (size_t)(x - text));
+    left[x - text] = '\0';
+    return parse_int(left, "nodes", INT64_MIN + 1, INT64_MAX, nodes, NULL) == OK &&
+           parse_int(x + 1, "devices", INT64_MIN + 1, INT64_MAX, devices, NULL) == OK;
+}
+
+/* "dgx-h100", "dgx-h100-16". NULL if text is no machine. */
+static const struct machine *parse_machine(const char *text, int64_t *nodes)
+{
+    const struct machine *machine = machine_find(text);
+    const char *dash = strrchr(text, '-');
+    char name[32];
+    *nodes = 1;
+    if (machine || !dash || (size_t)(dash - text) >= sizeof name)
+        return machine;
+    memcpy(name, text, (size_t)(dash - text));
+    name[dash - text] = '\0';
+    machine = machine_find(name);
+    return machine && parse_int(dash + 1, "nodes", INT64_MIN + 1, INT64_MAX, nodes, NULL) == OK
+               ? machine
+               : NULL;
+}
+
+const struct machine *machine_of_text(const char *text)
+{
+    int64_t nodes;
+    return parse_machine(text, &nodes);
+}
+
+const char *machine_context_source(const char *kind)
+{
+    return strcmp(kind, "rtx5000") == 0 ? "PipeTransformer's evaluation, RTX 5000"
+                                        : "that of the RTX 5000; not yet measured";
+}
+
+static enum status unknown_cluster(const char *text, struct err *err)
+{
+    const char *all[64];
+    int num = 0;
+    for (int i = 0; preset_names[i]; i++)
+        all[num++] = preset_names[i];
+    for (int i = 0; names[i]; i++)
+        all[num++] = names[i];
+    const char *near = nearest_name(text, all, num);
+    enum status rc = err_set(err, ERR_INPUT, "unknown cluster '%.80s'%s%s%s", text,
+                             near ? ", nearest is '" : "", near ? near : "", near ? "'" : "");
+    err_hint(err, "a machine with or without its number of nodes (dgx-a100, p4d.24xlarge-4; "
+                  "'elapse cluster' lists them), KIND-NODESxDEVICES (a100-2x8), NODESxDEVICES, "
+                  "this-machine, or a JSON file");
+    return rc;
+}
+
+enum status cluster_parse(const char *text, struct cluster *cluster, struct err *err)
+{
+    char kind[32] = "";
+    const char *grid = text;
+    int64_t nodes, devices = 0;
+    const struct machine *machine = parse_machine(text, &nodes);
+    if (machine) {
+        snprintf(kind, sizeof kind, "%s", machine->kind);
+        devices = machine->devices;
+    } else if (strcmp(text, "this-machine") == 0) {
+        strcpy(kind, "cpu");
+        grid = "1x2"; /* partition does no I/O; the mains set the number of cores that they find */
+    } else if (!parse_grid(text, &nodes, &devices)) {
+        const char *dash = strrchr(text, '-');
+        if (!dash || (size_t)(dash - text) >= sizeof kind)
+            return unknown_cluster(text, err);
+        memcpy(kind, text, (size_t)(dash - text));
+        kind[dash - text] = '\0';
+        grid = dash + 1;
+        if (!roofline_find(kind))
+            return unknown_cluster(text, err);
+    }
+    if (!machine && !parse_grid(grid, &nodes, &devices))
+        return unknown_cluster(text, err);
+    if (nodes < 1 || devices < 1 || nodes > CLUSTER_DEVICES_MAX || devices > CLUSTER_DEVICES_MAX)
+        return err_set(err, ERR_INPUT, "cluster '%.80s': must have 1..%d devices", text,
+                       CLUSTER_DEVICES_MAX);
+    enum status rc = cluster_grid((int)nodes, (int)devices, cluster, err);
+    if (rc != OK)
+        return rc;
+    if (kind[0])
+        apply_machine(cluster, kind, machine ? machine : machine_of_kind(kind));
+    snprintf(cluster->name, sizeof cluster->name, "%s", text);
+    return OK;
+}

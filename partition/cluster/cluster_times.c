@@ -1,0 +1,239 @@
+/* Unshared times of messages and collectives. wire_ns() computes all of them in integers, so they
+ * are equal on every machine. Read cluster.h first. */
+#include "partition/cluster/cluster.h"
+
+#include <stdlib.h>
+
+#include "partition/base/units.h"
+
+/* ceil(numerator * bytes / (denominator * bandwidth)) in ns, exactly. The bandwidth is rounded to
+ * whole bytes per second, so every machine computes the same integer. */
+static int64_t wire_ns(int64_t bytes, int64_t numerator, int64_t denominator, double bytes_per_s)
+{
+    uint64_t small_top, small_bottom = (uint64_t)(bytes_per_s + 0.5);
+    if (!__builtin_mul_overflow((uint64_t)bytes, 1000000000u, &small_top) &&
+        !__builtin_mul_overflow(small_top, (uint64_t)numerator, &small_top) &&
+        !__builtin_mul_overflow(small_bottom, (uint64_t)denominator, &small_bottom)) {
+        uint64_t quotient = small_top / small_bottom + (small_top % small_bottom != 0);
+        return quotient > INT64_MAX ? INT64_MAX : (int64_t)quotient;
+    }
+    unsigned __int128 top = (unsigned __int128)bytes * 1000000000u * (uint64_t)numerator;
+    unsigned __int128 bottom =
+        (unsigned __int128)(uint64_t)(bytes_per_s + 0.5) * (uint64_t)denominator;
+    unsigned __int128 ns = (top + bottom - 1) / bottom;
+    return ns > INT64_MAX ? INT64_MAX : (int64_t)ns;
+}
+
+/* Rates below 1 B/s, which small shares may make, count as 1. */
+static double whole(double rate)
+{
+    return rate < 1 ? 1 : rate;
+}
+
+static double min_rate(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+double share_curve_at(const struct share_curve *curve, int64_t bytes)
+{
+    const int n = curve->num_points;
+    if (n == 0)
+        return 1;
+    if (bytes <= curve->bytes[0])
+        return curve->share[0];
+    if (bytes >= curve->bytes[n - 1])
+        return curve->share[n - 1];
+    int i = 1;
+    while (curve->bytes[i] < bytes)
+        i++;
+    const double left = (double)curve->bytes[i - 1], right = (double)curve->bytes[i];
+    const double early = left / curve->share[i - 1], late = right / curve->share[i];
+    return (double)bytes / (early + (late - early) * ((double)bytes - left) / (right - left));
+}
+
+int64_t cluster_transfer_ns(const struct cluster *cluster, int from, int to, int64_t bytes)
+{
+    if (from == to)
+        return 0;
+    const struct device *src = &cluster->devices[from], *dst = &cluster->devices[to];
+    if (src->node == dst->node) {
+        const double rate = min_rate(src->link_bytes_per_s, dst->link_bytes_per_s) *
+                            share_curve_at(&cluster->link_shares, bytes);
+        return add_saturated(cluster->link_latency_ns, wire_ns(bytes, 1, 1, whole(rate)));
+    }
+    const double uplinks =
+        min_rate(cluster->uplink_bytes_per_s[src->node], cluster->uplink_bytes_per_s[dst->node]);
+    const double rate = min_rate(uplinks, min_rate(device_nic(src), device_nic(dst))) *
+                        share_curve_at(&cluster->uplink_shares, bytes);
+    return add_saturated(cluster->uplink_latency_ns, wire_ns(bytes, 1, 1, whole(rate)));
+}
+
+/* A group of n devices in ring order. */
+struct group {
+    const struct cluster *cluster;
+    const int *devices;
+    int n;
+};
+
+static const struct device *group_device(const struct group *group, int i)
+{
+    return &group->cluster->devices[group->devices[i < group->n ? i : i - group->n]];
+}
+
+/* Number of ring edges that leave a node. As many enter it, because the ring is closed. */
+static int edges_leaving(const struct group *group, int node)
+{
+    int count = 0;
+    for (int i = 0; i < group->n; i++)
+        count += group_device(group, i)->node == node && group_device(group, i + 1)->node != node;
+    return count;
+}
+
+static int devices_on(const struct group *group, int node)
+{
+    int count = 0;
+    for (int i = 0; i < group->n; i++)
+        count += group_device(group, i)->node == node;
+    return count;
+}
+
+/* Up to this many nodes, the tables of counts per node are on the stack. */
+#define TABLE_NODES 2048
+
+/* For each node of the group, the number of ring edges that leave it and of devices on it. NULL
+ * without memory for the tables: then they are counted again for each device. */
+struct counts {
+    int *edges, *devices;
+};
+
+static void count_nodes(const struct group *group, const struct counts *counts)
+{
+    for (int i = 0; i < group->n; i++) {
+        const int node = group_device(group, i)->node;
+        counts->edges[node] = counts->devices[node] = 0;
+    }
+    for (int i = 0; i < group->n; i++) {
+        const int node = group_device(group, i)->node;
+        counts->devices[node]++;
+        counts->edges[node] += node != group_device(group, i + 1)->node;
+    }
+}
+
+/* The rate at which each ring edge that leaves or enters a node passes its uplink. */
+static double edge_uplink(const struct group *group, const struct counts *counts,
+                          const struct device *device, double both)
+{
+    const int node = device->node;
+    const int edges = counts->edges ? counts->edges[node] : edges_leaving(group, node);
+    const int inside = counts->devices ? counts->devices[node] : devices_on(group, node);
+    const double rate = group->cluster->uplink_bytes_per_s[node] / (both * edges);
+    if (device->nic_bytes_per_s <= 0)
+        return min_rate(rate, device->link_bytes_per_s / both);
+    return min_rate(rate, device->nic_bytes_per_s * inside / (both * edges));
+}
+
+/* The lowest rate and the longest latency of an edge of the ring. */
+static double ring_rate(const struct group *group, const struct collective_figures *figures,
+                        const struct counts *counts, int64_t bytes, int64_t *latency)
+{
+    const struct cluster *cluster = group->cluster;
+    const double both = cluster->half_duplex ? 2 : 1; /* a ring sends and receives at once */
+    const double link_share = share_curve_at(&figures->link, bytes);
+    const double uplink_share = share_curve_at(&figures->uplink, bytes);
+    const int64_t inside =
+        figures->link_latency_ns >= 0 ? figures->link_latency_ns : cluster->link_latency_ns;
+    const int64_t between =
+        figures->uplink_latency_ns >= 0 ? figures->uplink_latency_ns : cluster->uplink_latency_ns;
+    double rate = 1e18;
+    *latency = 0;
+    for (int i = 0; i < group->n; i++) {
+        const struct device *src = group_device(group, i), *dst = group_device(group, i + 1);
+        const bool leaves = src->node != dst->node;
+        if (leaves) {
+            rate = min_rate(rate, edge_uplink(group, counts, src, both) * uplink_share);
+            rate = min_rate(rate, edge_uplink(group, counts, dst, both) * uplink_share);
+        } else {
+            double port = min_rate(src->link_bytes_per_s, dst->link_bytes_per_s) / both;
+            rate = min_rate(rate, port * link_share);
+        }
+        const int64_t edge = leaves ? between : inside;
+        *latency = edge > *latency ? edge : *latency;
+    }
+    return whole(rate);
+}
+
+/* Every device sends bytes / n to each other device, all messages in flight together: the busiest
+ * port or uplink decides, and one latency. A device with a port to the network sends through that
+ * what leaves the node, and the rest through the other. */
+static int64_t alltoall_ns(const struct group *group, const struct collective_figures *figures,
+                           const struct counts *counts, int64_t bytes)
+{
+    const struct cluster *cluster = group->cluster;
+    const double both = cluster->half_duplex ? 2 : 1;
+    const double link_share = share_curve_at(&figures->link, bytes) / both;
+    const double uplink_share = share_curve_at(&figures->uplink, bytes) / both;
+    const int64_t n = group->n;
+    int64_t longest = 0;
+    bool between = false;
+    for (int i = 0; i < n; i++) {
+        const struct device *device = group_device(group, i);
+        const int64_t inside =
+            counts->devices ? counts->devices[device->node] : devices_on(group, device->node);
+        const bool nic = device->nic_bytes_per_s > 0;
+        int64_t took[3] = {wire_ns(bytes, (nic ? inside : n) - 1, n,
+                                   whole(device->link_bytes_per_s * link_share))};
+        between = between || inside < n;
+        if (inside < n && nic)
+            took[1] = wire_ns(bytes, n - inside, n, whole(device->nic_bytes_per_s * uplink_share));
+        if (inside < n)
+            took[2] = wire_ns(bytes, inside * (n - inside), n,
+                              whole(cluster->uplink_bytes_per_s[device->node] * uplink_share));
+        for (int k = 0; k < 3; k++)
+            longest = took[k] > longest ? took[k] : longest;
+    }
+    const int64_t own = between ? figures->uplink_latency_ns : figures->link_latency_ns;
+    const int64_t message = between ? cluster->uplink_latency_ns : cluster->link_latency_ns;
+    return add_saturated(own >= 0 ? own : message, longest);
+}
+
+int64_t cluster_collective_ns(const struct cluster *cluster, enum collective kind,
+                              const int *devices, int n, int64_t bytes)
+{
+    if (n < 2)
+        return 0;
+    const struct group group = {.cluster = cluster, .devices = devices, .n = n};
+    const struct collective_figures *figures = &cluster->collectives[kind];
+    int few[2 * TABLE_NODES];
+    int *table = cluster->num_nodes <= TABLE_NODES
+                     ? few
+                     : malloc(2 * (size_t)cluster->num_nodes * sizeof *table);
+    const struct counts counts = {.edges = table,
+                                  .devices = table ? table + cluster->num_nodes : NULL};
+    if (table)
+        count_nodes(&group, &counts);
+    int64_t ns, latency;
+    if (kind == COLLECTIVE_ALLTOALL) {
+        ns = alltoall_ns(&group, figures, &counts, bytes);
+    } else {
+        const int64_t steps = (kind == COLLECTIVE_ALLREDUCE ? 2 : 1) * ((int64_t)n - 1);
+        const double rate = ring_rate(&group, figures, &counts, bytes, &latency);
+        ns = add_saturated(mul_saturated(steps, latency), wire_ns(bytes, steps, n, rate));
+    }
+    if (table != few)
+        free(table);
+    return add_saturated(figures->fixed_ns, ns);
+}
+
+int64_t cluster_allreduce_ns(const struct cluster *cluster, const int *devices, int n,
+                             int64_t bytes)
+{
+    return cluster_collective_ns(cluster, COLLECTIVE_ALLREDUCE, devices, n, bytes);
+}
+
+const char *collective_name(enum collective kind)
+{
+    static const char *const names[COLLECTIVE_COUNT] = {"all-reduce", "reduce-scatter",
+                                                        "all-gather", "all-to-all"};
+    return (unsigned)kind < COLLECTIVE_COUNT ? names[kind] : "?";
+}

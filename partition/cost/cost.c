@@ -1,0 +1,376 @@
+/* Cost sources without a profile: constants of the model, and the roofline over a table of
+ * published device figures. pass_flops() and pass_bytes() count the work of a pass for the
+ * roofline. The cost_ functions at the end answer for any source. Read struct cost in cost.h first.
+ */
+#include "partition/cost/cost.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/layout/model_shard.h"
+#include "partition/base/units.h"
+
+#define TERA 1e12
+#define GB 1e9
+
+/* Dense peaks as the vendors print them, without structured sparsity. link is one direction of the
+ * port (half of the "bidirectional" NVLink figure). Volta and Turing have no bf16 units, so bf16
+ * runs at the fp32 rate there. A CPU's fp32 peak is cores x base clock x flops per cycle of the
+ * vector units (32 for two 256-bit FMA, 64 for two 512-bit FMA); without AMX or AVX512-BF16, bf16
+ * runs at the fp32 rate. "cpu" stands for a small machine: 2 cores of a 2.5 GHz server with AVX2
+ * and two DDR4-3200 channels. */
+static const struct roofline rooflines[] = {
+    {"v100",      15.7 * TERA, 15.7 * TERA,  15.7 * TERA,  125 * TERA,   900 * GB,   32LL << 30,     150 * GB,
+     "NVIDIA V100 data sheet (SXM2, 32 GB), 2020"                                                                                                                                              },
+    {"rtx5000",   11.2 * TERA, 11.2 * TERA,  11.2 * TERA,  89.2 * TERA,  448 * GB,   16LL << 30,
+     15.754 * GB,                                                                                              "NVIDIA Quadro RTX 5000 data sheet, 2018; link: PCIe 3.0 x16"                   },
+    {"a100",      19.5 * TERA, 156 * TERA,   312 * TERA,   312 * TERA,   2039 * GB,  80LL << 30,     300 * GB,
+     "NVIDIA A100 data sheet (SXM, 80 GB), 2021"                                                                                                                                               },
+    {"a100-pcie", 19.5 * TERA, 156 * TERA,   312 * TERA,   312 * TERA,   1600 * GB,  40LL << 30,
+     31.508 * GB,                                                                                              "NVIDIA A100 data sheet (PCIe, 40 GB), 2021; memory as in SimuMax's description"},
+    {"h100",      67 * TERA,   494.7 * TERA, 989.4 * TERA, 989.4 * TERA, 3350 * GB,  80LL << 30,     450 * GB,
+     "NVIDIA H100 data sheet (SXM), 2023"                                                                                                                                                      },
+    {"h200",      67 * TERA,   494.7 * TERA, 989.4 * TERA, 989.4 * TERA, 4800 * GB,  141000000000LL,
+     450 * GB,                                                                                                 "NVIDIA H200 data sheet (SXM), 2024"                                            },
+    {"b200",      80 * TERA,   1125 * TERA,  2250 * TERA,  2250 * TERA,  8000 * GB,  180000000000LL, 900 * GB,
+     "NVIDIA Blackwell architecture brief (HGX B200, 1000 W), 2024"                                                                                                                            },
+    {"epyc-7763", 5.02 * TERA, 5.02 * TERA,  5.02 * TERA,  5.02 * TERA,  204.8 * GB, INT64_MAX,
+     16 * GB,                                                                                                  "AMD EPYC 7763 product page: 64 cores, 2.45 GHz, AVX2, 8 x DDR4-3200"           },
+    {"epyc-9654", 7.37 * TERA, 7.37 * TERA,  14.7 * TERA,  7.37 * TERA,  460.8 * GB, INT64_MAX,
+     16 * GB,
+     "AMD EPYC 9654 product page: 96 cores, 2.4 GHz, AVX-512 at half rate, 12 x DDR5-4800"                                                                                                     },
+    {"xeon-8480", 7.17 * TERA, 7.17 * TERA,  229 * TERA,   7.17 * TERA,  307.2 * GB, INT64_MAX,      16 * GB,
+     "Intel Xeon Platinum 8480+ product page: 56 cores, 2.0 GHz, AVX-512, AMX, 8 x DDR5-4800"                                                                                                  },
+    {"cpu",       0.16 * TERA, 0.16 * TERA,  0.16 * TERA,  0.16 * TERA,  51.2 * GB,  INT64_MAX,      4 * GB,
+     "2 cores x 2.5 GHz x 32 flops a cycle, 2 x DDR4-3200; a guess at a small machine"                                                                                                         },
+};
+enum { NUM_ROOFLINES = sizeof rooflines / sizeof *rooflines };
+
+static const char *const roofline_kinds[] = {"v100",      "rtx5000",   "a100", "a100-pcie",
+                                             "h100",      "h200",      "b200", "epyc-7763",
+                                             "epyc-9654", "xeon-8480", "cpu",  NULL};
+_Static_assert(sizeof roofline_kinds / sizeof *roofline_kinds == NUM_ROOFLINES + 1,
+               "one name a roofline");
+
+const struct roofline *roofline_find(const char *kind)
+{
+    for (int i = 0; i < NUM_ROOFLINES; i++)
+        if (strcmp(rooflines[i].kind, kind) == 0)
+            return &rooflines[i];
+    return NULL;
+}
+
+const char *const *roofline_names(void)
+{
+    return roofline_kinds;
+}
+
+static int64_t table_pass(const struct time_row *row, enum pass pass)
+{
+    return pass == PASS_FWD || pass == PASS_FWD_NOGRAD ? row->fwd_ns
+           : pass == PASS_BWD_WEIGHT                   ? row->bwd_weight_ns
+                                                       : row->bwd_input_ns;
+}
+
+/* Linear between two rows, and on the line of the two nearest rows outside the table, which is
+ * flagged. A single row stands for a time per sample. */
+static enum status table_ns(const struct time_table *times, enum pass pass, int64_t samples,
+                            int64_t *ns, bool *extrapolated, struct err *err)
+{
+    const struct time_row none = {0}, *rows = times->rows;
+    const int n = times->num_rows;
+    int right = 1;
+    while (right < n - 1 && rows[right].samples < samples)
+        right++;
+    const struct time_row *a = n > 1 ? &rows[right - 1] : &none, *b = &rows[n > 1 ? right : 0];
+    const int64_t from = table_pass(a, pass), rise = table_pass(b, pass) - from;
+    const __int128 got = from + (__int128)rise * (samples - a->samples) / (b->samples - a->samples);
+    if (samples < rows[0].samples || samples > rows[n - 1].samples)
+        *extrapolated = true;
+    if (got > INT64_MAX)
+        return err_set(err, ERR_INPUT, "time of %lld samples overflows", (long long)samples);
+    *ns = got > 0 ? (int64_t)got : 0;
+    return OK;
+}
+
+static enum status no_table(const struct model *model, int item, const struct device *device,
+                            struct err *err)
+{
+    const struct item *it = &model->items[item];
+    const char *kinds[8];
+    char list[160];
+    int n = 0;
+    for (int t = 0; t < it->num_times && n < 8; t++)
+        kinds[n++] = model->times[it->first_times + t].kind;
+    return err_set(err, ERR_INFEASIBLE,
+                   "item '%s' of model '%s' has no times of device kind '%s', only of %s", it->name,
+                   model->name, device->kind, join_names(kinds, n, list, sizeof list));
+}
+
+static enum status constant_item_ns(const void *ctx, const struct model *model, int item,
+                                    enum pass pass, int64_t samples, const struct device *device,
+                                    int64_t *ns, bool *extrapolated, struct err *err)
+{
+    (void)ctx;
+    const struct item *it = &model->items[item];
+    if (it->num_times > 0 && pass != PASS_UPDATE) {
+        const struct time_table *times = model_time_table(model, item, device->kind);
+        return times ? table_ns(times, pass, samples, ns, extrapolated, err)
+                     : no_table(model, item, device, err);
+    }
+    if (it->kind != ITEM_OPAQUE)
+        return err_set(err, ERR_INFEASIBLE,
+                       "no constant times for item '%s' of model '%s': only uniform and explicit "
+                       "models carry them",
+                       it->name, model->name);
+    int64_t one = 0;
+    switch (pass) {
+    case PASS_FWD:
+        one = it->fwd_ns;
+        break;
+    case PASS_BWD_INPUT:
+        one = it->bwd_input_ns;
+        break;
+    case PASS_BWD_WEIGHT:
+        one = it->bwd_weight_ns;
+        break;
+    case PASS_BWD_REST:
+        one = it->bwd_rest_ns;
+        break;
+    case PASS_FWD_NOGRAD:
+        one = it->fwd_ns - it->fwd_stash_ns;
+        break;
+    case PASS_UPDATE:
+    case PASS_COUNT:
+        one = it->update_ns;
+        break;
+    }
+    bool once = model->per_microbatch || pass == PASS_UPDATE;
+    if (!mul_ok(one, once ? 1 : samples, ns))
+        return err_set(err, ERR_INPUT, "time of item '%s' overflows: %lld ns x %lld samples",
+                       it->name, (long long)one, (long long)samples);
+    return OK;
+}
+
+void cost_constant(struct cost *cost)
+{
+    *cost = (struct cost){.source = COST_CONSTANT, .item_ns = constant_item_ns};
+    snprintf(cost->label, sizeof cost->label, "constants of the model");
+}
+
+/* Flops that PASS_BWD_REST saves: the product that computes the gradient of the first linear's
+ * input. In pre-norm blocks the LayerNorm in front needs that gradient for its weights, so nothing
+ * is saved. */
+static double last_dgrad_flops(const struct model *model, const struct item *it)
+{
+    const double hidden = model->hidden, tokens = model->seq;
+    const bool post_norm = model_family_traits(model->family)->post_norm;
+    switch (it->kind) {
+    case ITEM_ATTENTION: /* QKV */
+        return post_norm ? 6 * hidden * hidden * tokens : 0;
+    case ITEM_MLP:
+        return post_norm ? 2 * hidden * model->mlp * tokens : 0;
+    case ITEM_HEAD: /* masked LM: its first linear is a dense layer before the token table */
+        return model->task == TASK_MLM ? 2 * hidden * hidden * (double)model_masked_of(model->seq)
+                                       : (double)it->fwd_flops;
+    case ITEM_POOLER:
+        return (double)it->fwd_flops;
+    default:
+        return 0;
+    }
+}
+
+/* Flops of one sample. Backward does twice the work of forward. The weight pass repeats the forward
+ * product of each weight (2 x params x tokens). The input pass does the rest: the input gradients,
+ * and attention's score products twice. The embedding's input has no gradient. */
+static double pass_flops(const struct model *model, const struct item *it, enum pass pass)
+{
+    double fwd = (double)it->fwd_flops;
+    double weight = 2.0 * (double)it->params * (model->seq > 0 ? model->seq : 1);
+    if (weight > fwd)
+        weight = fwd;
+    switch (pass) {
+    case PASS_FWD:
+    case PASS_FWD_NOGRAD:
+        return fwd;
+    case PASS_BWD_INPUT:
+        return it->kind == ITEM_EMBEDDING ? 0 : 2 * fwd - weight;
+    case PASS_BWD_WEIGHT:
+        return weight;
+    case PASS_BWD_REST:
+        return it->kind == ITEM_EMBEDDING ? 0
+                                          : fmax(0, 2 * fwd - weight - last_dgrad_flops(model, it));
+    case PASS_UPDATE:
+    case PASS_COUNT:
+        break;
+    }
+    return 0;
+}
+
+/* Bytes that one micro-batch moves to and from device memory: the weights once, and per sample the
+ * stash and one tensor of activation size. Forward writes the stash and its output; each half of
+ * the backward reads the stash and one gradient. Update reads weight, gradient and one moment and
+ * writes two of them. */
+static double pass_bytes(const struct model *model, const struct item *it, enum pass pass,
+                         int64_t samples)
+{
+    double params = (double)it->params * model->param_bytes;
+    const double own = (double)it->moved_bytes;
+    double moved =
+        (double)samples * (own > 0 ? own : (double)it->stash_bytes + (double)it->act_bytes);
+    switch (pass) {
+    case PASS_FWD:
+    case PASS_FWD_NOGRAD: /* kernels still pass these tensors through memory, then drop them */
+        return params + moved;
+    case PASS_BWD_INPUT:
+    case PASS_BWD_REST:
+        return it->kind == ITEM_EMBEDDING ? 0 : params + moved;
+    case PASS_BWD_WEIGHT:
+        return params + moved;
+    case PASS_UPDATE:
+    case PASS_COUNT:
+        break;
+    }
+    return 5 * params;
+}
+
+/* Williams, Waterman, Patterson: Roofline, CACM 2009. */
+static enum status roofline_item_ns(const void *ctx, const struct model *model, int item,
+                                    enum pass pass, int64_t samples, const struct device *device,
+                                    int64_t *ns, bool *extrapolated, struct err *err)
+{
+    (void)extrapolated;
+    const struct cost_options *options = ctx ? ctx : &(struct cost_options){.efficiency = 1};
+    const struct item *it = &model->items[item];
+    const struct roofline *roof = roofline_find(device->kind);
+    if (!roof) {
+        enum status rc = err_set(err, ERR_INFEASIBLE,
+                                 "no published data for device kind '%s', so no roofline of model "
+                                 "'%s'",
+                                 device->kind, model->name);
+        char list[160];
+        err_hint(err, "known kinds: %s; or measure it with 'elapse profile'",
+                 join_names(roofline_kinds, NUM_ROOFLINES, list, sizeof list));
+        return rc;
+    }
+    if (it->kind == ITEM_OPAQUE && it->fwd_flops == 0 && it->fwd_ns > 0)
+        return err_set(err, ERR_INFEASIBLE,
+                       "no flops for item '%s' of model '%s', so no roofline of it", it->name,
+                       model->name);
+    double flops = pass_flops(model, it, pass) * (double)samples;
+    double seconds = fmax(flops / roofline_peak(roof, model, options),
+                          pass_bytes(model, it, pass, samples) / roof->mem_bytes_per_s) /
+                     options->efficiency;
+    double got = seconds * 1e9;
+    if (!(got < 9e18))
+        return err_set(err, ERR_INPUT, "time of item '%s' overflows: %g s for %lld samples",
+                       it->name, seconds, (long long)samples);
+    *ns = (int64_t)ceil(got);
+    return OK;
+}
+
+double roofline_peak(const struct roofline *roof, const struct model *model,
+                     const struct cost_options *options)
+{
+    if (model->elem_bytes == 2)
+        return options->fp16 ? roof->fp16_flops_per_s : roof->bf16_flops_per_s;
+    return options->tf32 ? roof->tf32_flops_per_s : roof->fp32_flops_per_s;
+}
+
+void cost_roofline(struct cost *cost, const struct cost_options *options)
+{
+    *cost = (struct cost){.source = COST_ROOFLINE, .ctx = options, .item_ns = roofline_item_ns};
+    snprintf(cost->label, sizeof cost->label, "ideal: roofline of published data");
+    if (options && options->efficiency < 1)
+        snprintf(cost->label, sizeof cost->label, "roofline of published data at %g of its speed",
+                 options->efficiency);
+}
+
+enum status cost_item_ns(const struct cost *cost, const struct model *model, int item,
+                         enum pass pass, int64_t samples, const struct device *device,
+                         int64_t distance, int64_t *ns, bool *extrapolated, struct err *err)
+{
+    const enum status rc =
+        cost->item_ns(cost->ctx, model, item, pass, samples, device, ns, extrapolated, err);
+    if (rc != OK || !cost->near_ns_per_byte || distance == STASH_FAR || pass == PASS_FWD_NOGRAD ||
+        pass == PASS_UPDATE)
+        return rc;
+    const double rate = cost->near_ns_per_byte(
+        cost->ctx, device, pass == PASS_BWD_REST ? PASS_BWD_INPUT : pass, distance);
+    const double stash =
+        (double)model->items[item].stash_bytes * (model->per_microbatch ? 1 : (double)samples);
+    *ns -= (int64_t)fmin(floor(rate * stash), (double)*ns);
+    return OK;
+}
+
+enum status cost_core_ns(const struct cost *cost, const struct model *model, int item,
+                         int64_t samples, const struct device *device, int64_t *ns,
+                         bool *extrapolated, struct err *err)
+{
+    const int64_t core = model_core_flops(model, item), all = model->items[item].fwd_flops;
+    *ns = 0;
+    if (core == 0 || all == 0)
+        return OK;
+    if (cost->core_ns)
+        return cost->core_ns(cost->ctx, model, item, samples, device, ns, extrapolated, err);
+    const enum status rc =
+        cost->item_ns(cost->ctx, model, item, PASS_FWD, samples, device, ns, extrapolated, err);
+    if (rc == OK && core < all)
+        *ns = (int64_t)((double)*ns * ((double)core / (double)all));
+    return rc;
+}
+
+int64_t cost_transfer_ns(const struct cost *cost, const struct cluster *cluster, int from, int to,
+                         int64_t bytes)
+{
+    if (from == to)
+        return 0;
+    return cost->transfer_ns ? cost->transfer_ns(cost->ctx, cluster, from, to, bytes)
+                             : cluster_transfer_ns(cluster, from, to, bytes);
+}
+
+int64_t cost_allreduce_ns(const struct cost *cost, const struct cluster *cluster,
+                          const int *devices, int n, int64_t bytes)
+{
+    if (n < 2)
+        return 0;
+    return cost->allreduce_ns ? cost->allreduce_ns(cost->ctx, cluster, devices, n, bytes)
+                              : cluster_allreduce_ns(cluster, devices, n, bytes);
+}
+
+const char *cost_source_name(enum cost_source source)
+{
+    static const char *const names[COST_SOURCE_COUNT] = {"constant", "measured", "published",
+                                                         "roofline", "kernels"};
+    return names[source];
+}
+
+static const char *const choice_names[COST_CHOICE_COUNT] = {"auto", "kernels", "roofline",
+                                                            "profile"};
+
+const char *cost_choice_name(enum cost_choice choice)
+{
+    return choice_names[choice];
+}
+
+enum status cost_choice_parse(const char *text, enum cost_choice *choice, struct err *err)
+{
+    for (int i = 0; i < COST_CHOICE_COUNT; i++) {
+        if (strcmp(text, choice_names[i]) == 0) {
+            *choice = (enum cost_choice)i;
+            return OK;
+        }
+    }
+    return err_set(err, ERR_INPUT,
+                   "cost must be one of auto, kernels, roofline, profile, got '%.64s'", text);
+}
+
+enum status cost_efficiency_check(double efficiency, struct err *err)
+{
+    if (efficiency > 0 && efficiency <= 1)
+        return OK;
+    return err_set(err, ERR_INPUT, "efficiency must be more than 0 and at most 1, got %g",
+                   efficiency);
+}

@@ -1,0 +1,186 @@
+/* partition/cost/cost.h - times of passes, messages and all-reduces, from one of three sources: a
+ * measured profile, a roofline or constants. Planner, simulator and reports get every time through
+ * struct cost. */
+#ifndef ELAPSE_PARTITION_COST_H
+#define ELAPSE_PARTITION_COST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/cluster/cluster.h"
+#include "partition/model/model.h"
+#include "partition/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* PASS_BWD_REST replaces PASS_BWD_INPUT in the first item behind a frozen prefix. No item below
+ * needs the gradient of its input, so only the gradients that its own weights need are computed.
+ * PASS_FWD_NOGRAD is a forward that keeps no stash (frozen items, the first forward under
+ * recompute); it is never slower than PASS_FWD. */
+enum pass {
+    PASS_FWD,
+    PASS_BWD_INPUT,
+    PASS_BWD_WEIGHT,
+    PASS_BWD_REST,
+    PASS_FWD_NOGRAD,
+    PASS_UPDATE,
+    PASS_COUNT
+};
+
+enum cost_source {
+    COST_CONSTANT,
+    COST_MEASURED,
+    COST_PUBLISHED, /* a profile of times that others published */
+    COST_ROOFLINE,  /* ideal: nothing real is faster */
+    COST_KERNELS,
+    COST_SOURCE_COUNT
+};
+
+struct cost {
+    enum cost_source source;
+    char label[96];  /* for people: "profile cpu-2core (measured)", "roofline of published data" */
+    const void *ctx; /* borrowed; the maker of the cost source owns it */
+    /* Time of one pass of an item over a micro-batch of `samples` on a device kind at nominal
+     * speed; the caller divides by device.speed. For PASS_UPDATE samples is the number of
+     * optimizer state tensors (0 SGD, 1 momentum, 2 Adam), which constants and rooflines ignore.
+     * *extrapolated is set to true (never to false) if the answer lies outside the measured range.
+     * ERR_INFEASIBLE if the source does not know the item ("no layers for ... in profile ..."). */
+    enum status (*item_ns)(const void *ctx, const struct model *model, int item, enum pass pass,
+                           int64_t samples, const struct device *device, int64_t *ns,
+                           bool *extrapolated, struct err *err);
+    /* Optional (NULL: the forward's time by attention's share of its flops): forward of an attention
+     * item's core (scores, softmax, dropout, context; model_core_flops()), which selective recompute
+     * runs again. Callers use cost_core_ns(). */
+    enum status (*core_ns)(const void *ctx, const struct model *model, int item, int64_t samples,
+                           const struct device *device, int64_t *ns, bool *extrapolated,
+                           struct err *err);
+    /* Optional (NULL: nothing is saved): the time that a pass saves per byte of its item's stash
+     * because the processor's caches still hold some of it. `distance` is the number of stash bytes
+     * touched between two uses of one byte (step_rules.h, stash-distance). pass is PASS_FWD,
+     * PASS_BWD_INPUT (also for PASS_BWD_REST) or PASS_BWD_WEIGHT. At nominal speed; never negative,
+     * never growing with distance. Callers use cost_item_ns(). */
+    double (*near_ns_per_byte)(const void *ctx, const struct device *device, enum pass pass,
+                               int64_t distance);
+    /* Optional (NULL: cluster_transfer_ns and cluster_allreduce_ns): measured times of a message
+     * and of an all-reduce. Callers use cost_transfer_ns() and cost_allreduce_ns(). */
+    int64_t (*transfer_ns)(const void *ctx, const struct cluster *cluster, int from, int to,
+                           int64_t bytes);
+    int64_t (*allreduce_ns)(const void *ctx, const struct cluster *cluster, const int *devices,
+                            int n, int64_t bytes);
+    /* Time of a collective of the tensor-parallel group that starts at device `first`, alone on its
+     * links. NULL: a rank is one device. */
+    int64_t (*group_ns)(const void *ctx, enum collective kind, int first, int64_t bytes);
+    /* Range of bytes for which these two were measured inside a node; {0, 0}: not measured. The
+     * caller flags answers outside the range (workload.extrapolated). */
+    int64_t message_bytes[2], allreduce_bytes[2];
+    /* Cache of frozen activations: host time per sample, without the copy engine's. */
+    int64_t cache_read_ns, cache_write_ns;
+    int64_t op_overhead_ns; /* the runtime's own time per compute op, measured; added to every op */
+    /* Time to prepare a sample (decode, augment, lay out); 0: unknown, or done by cores that do not
+     * compute. */
+    double input_ns_per_sample;
+    double norm_ns_per_byte;            /* the gradient norm's sum of squares; 0: unknown */
+    bool bits_independent_of_row_count; /* a sample's result has the same bits in a micro-batch of
+                                           any size; see cache_whole_wanted() */
+};
+
+/* The model that runs, the cluster that it runs on, and the cost source that gives its times.
+ * Nearly every question about time needs all three. */
+struct setting {
+    const struct model *model; /* all three borrowed */
+    const struct cluster *cluster;
+    const struct cost *cost;
+};
+
+/* Times are the constants of ITEM_OPAQUE items (uniform and explicit models). item_ns() answers
+ * ERR_INFEASIBLE for other kinds of items. */
+void cost_constant(struct cost *cost);
+
+/* Which source a user wants. AUTO: constants of the model, else measured ones, else kernels, else
+ * the roofline: the first that knows the model and every device. */
+enum cost_choice {
+    COST_AUTO,
+    COST_BY_KERNELS,
+    COST_BY_ROOFLINE,
+    COST_BY_PROFILE,
+    COST_CHOICE_COUNT
+};
+#define COST_CHOICE_NAMES "auto kernels roofline profile" /* for help texts */
+const char *cost_choice_name(enum cost_choice choice);
+/* ERR_INPUT: no such choice; an efficiency that is not in (0, 1]. */
+enum status cost_choice_parse(const char *text, enum cost_choice *choice, struct err *err);
+enum status cost_efficiency_check(double efficiency, struct err *err);
+
+/* What a source that computes times assumes about a job and its framework. */
+struct cost_options {
+    double efficiency; /* times are divided by it; 0 < efficiency <= 1 */
+    bool tf32, fp16;   /* what 4-byte and 2-byte elements are multiplied as; else fp32 and bf16 */
+    bool dropout;
+};
+
+/* Published figures of one device kind. The roofline is max(flops / peak, bytes / bandwidth). */
+struct roofline {
+    const char *kind;
+    /* Dense tensor-core or FMA peaks, as published. */
+    double fp32_flops_per_s, tf32_flops_per_s, bf16_flops_per_s, fp16_flops_per_s;
+    double mem_bytes_per_s;
+    int64_t mem_bytes;
+    double link_bytes_per_s;
+    const char *source; /* the vendor's data sheet */
+};
+const struct roofline *roofline_find(const char *kind); /* NULL when unknown */
+const char *const *roofline_names(void);
+
+/* The peak at which the device multiplies the model's numbers. */
+double roofline_peak(const struct roofline *roof, const struct model *model,
+                     const struct cost_options *options);
+
+/* Times are roofline estimates for the device's kind: ideal ones, which nothing real reaches.
+ * options is borrowed; NULL: efficiency 1, fp32 and bf16. */
+void cost_roofline(struct cost *cost, const struct cost_options *options);
+
+/* Costs by kernels (cost_kernels.c): each pass is the list of kernels that a training framework
+ * launches (kernels.h), each kernel takes what the device's curve says (device_curves.h), and a pass
+ * is never faster than the host launches its kernels. Answers are remembered, so two threads must
+ * not share one. */
+struct kernel_costs;
+struct kernel_costs *kernel_costs_new(const struct cost_options *options); /* NULL: no memory */
+void kernel_costs_free(struct kernel_costs *costs);                        /* costs may be NULL */
+const struct cost_options *kernel_costs_options(const struct kernel_costs *costs);
+/* Times come from kernel lists; costs is borrowed. */
+void cost_kernels(struct cost *cost, struct kernel_costs *costs);
+
+/* The distance at which no cache holds any stash, so near_ns_per_byte() saves nothing. */
+#define STASH_FAR INT64_MAX
+
+/* Time of a pass of an item that trains: item_ns() minus the time that near stash saves; at least
+ * 0. */
+enum status cost_item_ns(const struct cost *cost, const struct model *model, int item,
+                         enum pass pass, int64_t samples, const struct device *device,
+                         int64_t distance, int64_t *ns, bool *extrapolated, struct err *err);
+
+/* Time of the forward of attention's core; 0 for other items. */
+enum status cost_core_ns(const struct cost *cost, const struct model *model, int item,
+                         int64_t samples, const struct device *device, int64_t *ns,
+                         bool *extrapolated, struct err *err);
+
+/* Time of a message and of an all-reduce: measured if the source has it, else the cluster's
+ * formula. */
+int64_t cost_transfer_ns(const struct cost *cost, const struct cluster *cluster, int from, int to,
+                         int64_t bytes);
+int64_t cost_allreduce_ns(const struct cost *cost, const struct cluster *cluster,
+                          const int *devices, int n, int64_t bytes);
+const char *cost_source_name(enum cost_source source);
+
+/* Whether times were measured: here, or by others who published them. */
+static inline bool cost_is_measured(const struct cost *cost)
+{
+    return cost->source == COST_MEASURED || cost->source == COST_PUBLISHED;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

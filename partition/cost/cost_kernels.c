@@ -1,0 +1,213 @@
+/* The cost source of kernel lists. item_ns() adds up what kernels.h lists and device_curves.h times,
+ * and remembers answers: a planner asks for the equal layers of a model millions of times. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/cost/cost.h"
+#include "partition/cost/device_curves.h"
+#include "partition/cost/kernels.h"
+#include "partition/base/units.h"
+
+/* All that a list and its times depend on, apart from the options. */
+struct question {
+    const struct device_curve *curve;
+    int64_t samples, params, fwd_flops, stash_bytes, act_bytes;
+    int32_t kind, pass, family, task, seq, hidden, heads, kv_heads, head_dim, mlp, vocab;
+    int32_t experts, experts_active, expert_mlp, shared_experts, expert_ways;
+    int32_t kv_rank, q_rank, rope_dim, v_dim;
+    int32_t elem_bytes, tensor, flags, unused;
+};
+
+enum { NUM_SLOTS = 1 << 10, NUM_PROBES = 4 };
+
+struct kernel_costs {
+    struct cost_options options;
+    /* Answers at mix(question) mod NUM_SLOTS and the places behind it; curve NULL: an empty slot.
+     * Where all places are taken the first is used again. */
+    struct question questions[NUM_SLOTS];
+    int64_t answers[NUM_SLOTS];
+};
+
+struct kernel_costs *kernel_costs_new(const struct cost_options *options)
+{
+    struct kernel_costs *costs = calloc(1, sizeof *costs);
+    if (costs)
+        costs->options = *options;
+    return costs;
+}
+
+void kernel_costs_free(struct kernel_costs *costs)
+{
+    free(costs);
+}
+
+const struct cost_options *kernel_costs_options(const struct kernel_costs *costs)
+{
+    return &costs->options;
+}
+
+enum { PASS_CORE = PASS_COUNT }; /* the forward of attention's core, in struct question */
+
+static struct question question_of(const struct model *model, int item, int pass, int64_t samples,
+                                   const struct device_curve *curve)
+{
+    const struct item *it = &model->items[item];
+    struct question q;
+    memset(&q, 0, sizeof q); /* also the padding, because questions are compared by memcmp() */
+    q.curve = curve;
+    q.samples = samples;
+    q.params = it->params;
+    q.fwd_flops = it->fwd_flops;
+    q.stash_bytes = it->stash_bytes;
+    q.act_bytes = it->act_bytes;
+    q.kind = (int32_t)it->kind;
+    q.pass = pass;
+    q.family = (int32_t)model->family;
+    q.task = (int32_t)model->task;
+    q.seq = model->seq;
+    q.hidden = model->hidden;
+    q.heads = model->heads;
+    q.kv_heads = model->kv_heads;
+    q.head_dim = model->head_dim;
+    q.mlp = model->mlp;
+    q.vocab = model->vocab + model->classes;
+    q.experts = model->experts;
+    q.experts_active = model->experts_active;
+    q.expert_mlp = model->expert_mlp;
+    q.shared_experts = model->shared_experts;
+    q.expert_ways = model->expert_ways;
+    q.kv_rank = model->kv_rank;
+    q.q_rank = model->q_rank;
+    q.rope_dim = model->rope_dim;
+    q.v_dim = model->v_dim;
+    q.elem_bytes = model->elem_bytes;
+    q.tensor = model->tensor;
+    q.flags = model->sequence_parallel | model->gated_mlp << 1 | model->rope << 2 |
+              model->per_microbatch << 3 | (model->attention == ATTENTION_UNFUSED) << 4;
+    return q;
+}
+
+static size_t slot_of(const struct question *q)
+{
+    uint64_t words[sizeof *q / 8], hash = 0;
+    memcpy(words, q, sizeof words);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        hash = mix64(hash ^ words[i]);
+    return (size_t)(hash % NUM_SLOTS);
+}
+_Static_assert(sizeof(struct question) % 8 == 0, "slot_of() reads whole words");
+
+/* The slot that holds the answer, or the one to write it to. */
+static size_t find_slot(const struct kernel_costs *costs, const struct question *q, bool *known)
+{
+    const size_t first = slot_of(q);
+    *known = false;
+    for (size_t i = 0; i < NUM_PROBES; i++) {
+        const size_t slot = (first + i) % NUM_SLOTS;
+        if (!costs->questions[slot].curve)
+            return slot;
+        if (memcmp(&costs->questions[slot], q, sizeof *q) == 0) {
+            *known = true;
+            return slot;
+        }
+    }
+    return first;
+}
+
+/* The host launches one kernel after the other, ahead of the device where it can. The optimizer's
+ * kernels take many tensors at once, so launching them is not counted. */
+static double list_ns(const struct device_curve *curve, double peak, const struct roofline *roof,
+                      const struct kernel *list, int count, bool update)
+{
+    double device = 0;
+    for (int i = 0; i < count; i++)
+        device += device_kernel_ns(curve, peak, roof->mem_bytes_per_s, &list[i]);
+    return update ? device : fmax(device, count * curve->host_us * 1e3);
+}
+
+static enum status find_curve(const struct device *device, const struct model *model,
+                              const struct device_curve **curve, struct err *err)
+{
+    char names[160];
+    int count = 0;
+    *curve = device_curve_find(device->kind);
+    if (*curve)
+        return OK;
+    while (device_curve_names()[count])
+        count++;
+    err_set(err, ERR_INFEASIBLE,
+            "no kernel curve for device kind '%s', so no kernel costs of model '%s'", device->kind,
+            model->name);
+    err_hint(err, "known kinds: %s; or '--cost roofline'",
+             join_names(device_curve_names(), count, names, sizeof names));
+    return ERR_INFEASIBLE;
+}
+
+static enum status pass_ns(struct kernel_costs *costs, const struct model *model, int item,
+                           int pass, int64_t samples, const struct device *device, int64_t *ns,
+                           struct err *err)
+{
+    const struct item *it = &model->items[item];
+    const struct device_curve *curve;
+    struct kernel list[KERNELS_MAX];
+    bool known;
+    const enum status rc = find_curve(device, model, &curve, err);
+    if (rc != OK)
+        return rc;
+    if (it->kind == ITEM_OPAQUE && it->fwd_flops == 0 && it->fwd_ns > 0)
+        return err_set(err, ERR_INFEASIBLE,
+                       "no flops for item '%s' of model '%s', so no kernel costs of it", it->name,
+                       model->name);
+    const struct question q = question_of(model, item, pass, samples, curve);
+    const size_t slot = find_slot(costs, &q, &known);
+    if (known) {
+        *ns = costs->answers[slot];
+        return OK;
+    }
+    const struct roofline *roof = roofline_find(device->kind);
+    const double peak = roofline_peak(roof, model, &costs->options);
+    const int count =
+        pass == PASS_CORE
+            ? kernels_of_core(model, item, samples, &costs->options, list)
+            : kernels_of(model, item, (enum pass)pass, samples, &costs->options, list);
+    const double got =
+        list_ns(curve, peak, roof, list, count, pass == PASS_UPDATE) / costs->options.efficiency;
+    if (!(got < 9e18))
+        return err_set(err, ERR_INPUT, "time of item '%s' overflows: %g ns for %lld samples",
+                       it->name, got, (long long)samples);
+    *ns = (int64_t)ceil(got);
+    costs->questions[slot] = q;
+    costs->answers[slot] = *ns;
+    return OK;
+}
+
+static enum status kernels_item_ns(const void *ctx, const struct model *model, int item,
+                                   enum pass pass, int64_t samples, const struct device *device,
+                                   int64_t *ns, bool *extrapolated, struct err *err)
+{
+    (void)extrapolated;
+    return pass_ns((struct kernel_costs *)ctx, model, item, pass, samples, device, ns, err);
+}
+
+static enum status kernels_core_ns(const void *ctx, const struct model *model, int item,
+                                   int64_t samples, const struct device *device, int64_t *ns,
+                                   bool *extrapolated, struct err *err)
+{
+    (void)extrapolated;
+    return pass_ns((struct kernel_costs *)ctx, model, item, PASS_CORE, samples, device, ns, err);
+}
+
+void cost_kernels(struct cost *cost, struct kernel_costs *costs)
+{
+    *cost = (struct cost){.source = COST_KERNELS,
+                          .ctx = costs,
+                          .item_ns = kernels_item_ns,
+                          .core_ns = kernels_core_ns};
+    snprintf(cost->label, sizeof cost->label, "kernel curves of published measurements");
+    if (costs->options.efficiency < 1)
+        snprintf(cost->label, sizeof cost->label,
+                 "kernel curves of published measurements at %g of their speed",
+                 costs->options.efficiency);
+}

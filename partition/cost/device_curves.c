@@ -1,0 +1,177 @@
+/* The table of curves and their formulas. Read device_curves.h first. */
+#include "partition/cost/device_curves.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Launch times. A100: fitted on the rows of hidden 1,024 and micro-batch 1 of vTrain's measurements
+ * (Megatron-DeepSpeed in Python, MICRO 2024), judged on the others by tests/truth. Others: the start
+ * of memory-bound kernels in SimuMax's descriptions, 30 to 40 us. */
+#define A100_HOST_US 51
+#define HOST_US 35
+#define SIMUMAX "SimuMax's device descriptions, 2025"
+
+/* Matmul constants are printed by tests/truth/fit_matmul.py, which fits half of the rows; those of
+ * attention follow SimuMax's rows by eye. A100: a PCIe card with a 300 W limit, and narrow
+ * products on an SXM module (EleutherAI). The SXM module reaches 267.9 of 312 TFLOP/s where the
+ * PCIe card reaches 256.4 (Bekman, "Machine Learning Engineering", table of maximum achievable
+ * matmul FLOPS, CUDA 12.1), so its peak is 1.045 times that of the card. */
+#define A100_MATMUL(clock)                                                                         \
+    {                                                                                              \
+        .peak = 0.8996 * (clock), .tile = 0.2122, .tail = 0.8692, .part = 0.3829, .depth = 53.77,  \
+        .nn = 1.021, .nt = 0.9648, .start_us = 6.302, .hot = 0.8859 * (clock), .warm_us = 79.36,   \
+        .memory = 0.7611, .blend = 3.37                                                            \
+    }
+#define A100_ATTENTION                                                                             \
+    {                                                                                              \
+        .forward = 1.27, .backward = 1.03, .half_blocks = {160, 70}, .half_seq = 380               \
+    }
+/* OpenXLA's products were timed in short bursts at the boost clock, which a training run does not
+ * hold. The share that is left is the B200's: it keeps 0.523 of its peak in SimuMax's long
+ * measurements, and its best product reaches 0.776 (Bekman's table), 0.674 of that. */
+#define H100_MATMUL                                                                                \
+    {                                                                                              \
+        .peak = 1, .tile = 0.2322, .tail = 0.2635, .part = 0.9892, .depth = 156.5, .nn = 1.009,    \
+        .nt = 0.9586, .start_us = 5.488, .hot = 0.674, .warm_us = 14.33, .memory = 0.91,           \
+        .blend = 0                                                                                 \
+    }
+#define H100_ATTENTION                                                                             \
+    {                                                                                              \
+        .forward = 0.75, .backward = 0.68, .half_blocks = {160, 70}, .half_seq = 380               \
+    }
+
+#define OPENXLA "OpenXLA's table of matrix products, 2025; attention: Dao, FlashAttention-2, 2023"
+
+/* The curve of an A100 or H100, for a kind with so many SMs. */
+#define CURVE(name, of, num_sms, products, heads, launch_us, from)                                 \
+    {                                                                                              \
+        .kind = name, .fitted_on = of, .sms = num_sms, .matmul = products, .attention = heads,     \
+        .bandwidth = 0.91, .memory_start_us = 3, .host_us = launch_us, .source = from              \
+    }
+
+static const struct device_curve curves[] = {
+    CURVE("v100", "a100", 80, A100_MATMUL(1), A100_ATTENTION, HOST_US, SIMUMAX),
+    CURVE("rtx5000", "a100", 48, A100_MATMUL(1), A100_ATTENTION, HOST_US, SIMUMAX),
+    CURVE("a100", "a100-pcie", 108, A100_MATMUL(1.045), A100_ATTENTION, A100_HOST_US, SIMUMAX),
+    CURVE("a100-pcie", "a100-pcie", 108, A100_MATMUL(1), A100_ATTENTION, A100_HOST_US, SIMUMAX),
+    CURVE("h100", "h100", 132, H100_MATMUL, H100_ATTENTION, HOST_US, OPENXLA),
+    CURVE("h200", "h100", 132, H100_MATMUL, H100_ATTENTION, HOST_US, OPENXLA),
+    {.kind = "b200",
+                                                                          .fitted_on = "b200",
+                                                                          .sms = 148,
+                                                                          .matmul = {.peak = 1,
+                .tile = 0.06146,
+                .tail = 0.1565,
+                .part = 0.03915,
+                .depth = 172,
+                .nn = 1.003,
+                .nt = 0.9761,
+                .start_us = 9.495,
+                .hot = 0.5233,
+                .warm_us = 14.33,
+                .memory = 0.67,
+                .blend = 0},
+                                                                          .attention = {.forward = 1.15, .backward = 0.83, .half_blocks = {700, 130}, .half_seq = 380},
+                                                                          .bandwidth = 0.67,
+                                                                          .memory_start_us = 3,
+                                                                          .host_us = HOST_US,
+                                                                          .source = SIMUMAX},
+};
+enum { NUM_CURVES = sizeof curves / sizeof *curves };
+
+static const char *const curve_kinds[NUM_CURVES + 1] = {"v100", "rtx5000", "a100", "a100-pcie",
+                                                        "h100", "h200",    "b200", NULL};
+
+const struct device_curve *device_curve_find(const char *kind)
+{
+    for (int i = 0; i < NUM_CURVES; i++)
+        if (strcmp(curves[i].kind, kind) == 0)
+            return &curves[i];
+    return NULL;
+}
+
+const char *const *device_curve_names(void)
+{
+    return curve_kinds;
+}
+
+/* Shapes of a block of C that a library chooses from. */
+static const double tiles[][2] = {
+    {256, 128},
+    {128, 256},
+    {128, 128},
+    {64,  256},
+    {256, 64 },
+    {64,  128},
+    {128, 64 },
+    {64,  64 }
+};
+
+/* Time of the products of one SM: waves x tile, by the tile that is fastest. The clock falls from
+ * peak to hot as a product's ideal time grows. */
+static double matmul_ns(const struct device_curve *curve, double peak, double bytes_per_s,
+                        const struct kernel *kernel)
+{
+    const struct matmul_curve *c = &curve->matmul;
+    const double m = (double)kernel->m, n = (double)kernel->n, k = (double)kernel->k;
+    double best = INFINITY;
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+        const double rows = tiles[i][0], columns = tiles[i][1];
+        const double waves =
+            (double)kernel->batch * ceil(m / rows) * ceil(n / columns) / curve->sms;
+        const double used =
+            waves > 1 ? waves + (ceil(waves) - waves) * c->tail : waves + (1 - waves) * c->part;
+        const double loss = 1 + 64 * c->tile * (1 / rows + 1 / columns);
+        best = fmin(best, used * 2 * rows * columns * k * loss);
+    }
+    const double ideal = kernel->flops / peak;
+    const double warm = ideal / (ideal + c->warm_us * 1e-6);
+    const double clock = c->peak + (fmin(c->hot, c->peak) - c->peak) * warm;
+    const double layout = kernel->layout == LAYOUT_NN   ? c->nn
+                          : kernel->layout == LAYOUT_NT ? c->nt
+                                                        : 1;
+    const double work = best * curve->sms / peak * (1 + c->depth / k) / clock / layout * 1e9;
+    const double moved = kernel->bytes / (bytes_per_s * c->memory) * 1e9;
+    const double more = fmax(work, moved), less = fmin(work, moved);
+    return c->blend > 0 ? more * pow(1 + pow(less / more, c->blend), 1 / c->blend) : more;
+}
+
+/* Heads narrower than 128 reach less, because softmax takes a larger share (Dao 2023, figure 5), and
+ * wider ones need more registers (192 and 128: 0.9 in the measurements). */
+static double attention_ns(const struct device_curve *curve, double peak,
+                           const struct kernel *kernel)
+{
+    const struct attention_curve *c = &curve->attention;
+    const double seq = (double)kernel->m, width = (double)kernel->k;
+    const double blocks = (double)kernel->batch * ceil(seq / 128);
+    const double many = blocks / (blocks + c->half_blocks[kernel->backward]);
+    const double shape = width > 128 ? 0.9 : (1 + 17.0 / 128) / (1 + 17.0 / width);
+    const double length = (1 + c->half_seq / 4096) / (1 + c->half_seq / seq);
+    const double rate = (kernel->backward ? c->backward : c->forward) * (kernel->causal ? 1 : 0.5);
+    return kernel->flops / (peak * rate * many * shape * length) * 1e9;
+}
+
+double device_kernel_ns(const struct device_curve *curve, double peak, double bytes_per_s,
+                        const struct kernel *kernel)
+{
+    const double moved = kernel->bytes / (bytes_per_s * curve->bandwidth) * 1e9;
+    const double ideal = kernel->flops / peak * 1e9;
+    double work = 0, start = curve->matmul.start_us * 1e3;
+    switch (kernel->kind) {
+    case KERNEL_MATMUL:
+        work = matmul_ns(curve, peak, bytes_per_s, kernel);
+        break;
+    case KERNEL_ATTENTION:
+        work = attention_ns(curve, peak, kernel);
+        if (kernel->causal) /* the masked half is not computed */
+            return fmax(fmax(work, ideal / 2), moved) + start;
+        break;
+    case KERNEL_MEMORY:
+        start = curve->memory_start_us * 1e3;
+        break;
+    case KERNEL_PLAIN:
+        work = ideal / curve->matmul.hot;
+        break;
+    }
+    return fmax(fmax(work, ideal), moved) + start;
+}

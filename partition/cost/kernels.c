@@ -1,0 +1,563 @@
+/* Kernel lists, one function per kind of item and direction. Read kernels_of() at the end first.
+ *
+ * The bytes of a memory-bound kernel are written as passes over a tensor: 2 is one read and one
+ * write. Passes are counted from the operators that Megatron-LM and PyTorch 2 launch. A dropout's
+ * mask has one byte per element. In comments t is tokens, h hidden, m the MLP's width, a heads, d a
+ * head's width, V vocabulary, T tensor-parallel ways. */
+#include "partition/cost/kernels.h"
+
+struct lister {
+    const struct model *model;
+    const struct item *item;
+    enum pass pass;
+    int64_t samples;
+    int64_t tokens; /* of the micro-batch */
+    int ways;       /* T */
+    double e;       /* bytes of an activation element */
+    double mask;    /* bytes of a dropout mask per element; 0 without dropout */
+    bool unfused;   /* as Megatron-LM in 2021 */
+    bool biases;
+    struct kernel *list;
+    int count;
+};
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static void add(struct lister *l, struct kernel kernel)
+{
+    if (l->count < KERNELS_MAX)
+        l->list[l->count++] = kernel;
+}
+
+static void add_memory(struct lister *l, double bytes)
+{
+    if (bytes > 0)
+        add(l, (struct kernel){.kind = KERNEL_MEMORY, .bytes = bytes});
+}
+
+/* A product of activations with activations or weights. */
+static void add_matmul(struct lister *l, enum matmul_layout layout, int64_t batch, int64_t m,
+                       int64_t n, int64_t k)
+{
+    const double all = (double)batch * (double)m * (double)n;
+    if (all <= 0 || k <= 0)
+        return;
+    add(l, (struct kernel){.kind = KERNEL_MATMUL,
+                           .layout = layout,
+                           .out_bytes = (int)l->e,
+                           .batch = batch,
+                           .m = m,
+                           .n = n,
+                           .k = k,
+                           .flops = 2 * all * (double)k,
+                           .bytes =
+                               l->e * ((double)batch * (double)k * ((double)m + (double)n) + all)});
+}
+
+/* The gradient of weights [n, k] from `rows` rows. It is added to an fp32 sum: inside the product,
+ * or with the old list by a kernel that reads it once and the sum once, and writes the sum. */
+static void add_weight_grad(struct lister *l, int64_t batch, int64_t n, int64_t k, int64_t rows)
+{
+    const double weights = (double)batch * (double)n * (double)k;
+    add_matmul(l, LAYOUT_NT, batch, n, k, rows);
+    if (l->unfused) {
+        add_memory(l, weights * 3 * l->e);
+        return;
+    }
+    if (l->count > 0) {
+        struct kernel *last = &l->list[l->count - 1];
+        last->accumulate = true;
+        last->out_bytes = 4;
+        last->bytes += weights * (8 - l->e);
+    }
+}
+
+/* One linear [k -> n] over `rows` rows, in the pass at hand. */
+static void add_linear(struct lister *l, int64_t rows, int64_t k, int64_t n)
+{
+    switch (l->pass) {
+    case PASS_FWD:
+    case PASS_FWD_NOGRAD:
+        add_matmul(l, LAYOUT_TN, 1, rows, n, k);
+        break;
+    case PASS_BWD_INPUT:
+    case PASS_BWD_REST:
+        add_matmul(l, LAYOUT_NN, 1, rows, k, n);
+        break;
+    case PASS_BWD_WEIGHT:
+        add_weight_grad(l, 1, n, k, rows);
+        if (l->biases) /* the sum of the output's gradient over the rows */
+            add_memory(l, (double)rows * (double)n * l->e);
+        break;
+    case PASS_UPDATE:
+    case PASS_COUNT:
+        break;
+    }
+}
+
+static bool forward(const struct lister *l)
+{
+    return l->pass == PASS_FWD || l->pass == PASS_FWD_NOGRAD;
+}
+
+static bool for_input(const struct lister *l)
+{
+    return l->pass == PASS_BWD_INPUT || l->pass == PASS_BWD_REST;
+}
+
+/* Bytes of [t, h] where the group divides tokens for norms and dropouts. */
+static double hidden_bytes(const struct lister *l)
+{
+    const double all = (double)l->tokens * l->model->hidden * l->e;
+    return l->model->sequence_parallel ? all / l->ways : all;
+}
+
+/* A norm of [t, h]. Its backward reads gradient and input and writes a gradient; the gradients of
+ * its own weights read both once more. */
+static void add_norm(struct lister *l)
+{
+    if (forward(l))
+        add_memory(l, 2 * hidden_bytes(l));
+    else if (for_input(l))
+        add_memory(l, 3 * hidden_bytes(l));
+    else
+        add_memory(l, 2 * hidden_bytes(l));
+}
+
+/* Bias, dropout and residual add behind an output projection. Forward reads output and residual and
+ * writes the sum. Backward: dropout reads a gradient and its mask and writes a gradient; where the
+ * two branches meet their gradients are added (3). */
+static void add_residual(struct lister *l)
+{
+    const double x = hidden_bytes(l), masked = x / l->e * l->mask;
+    if (forward(l)) {
+        add_memory(l, 3 * x + masked);
+    } else if (for_input(l)) {
+        if (l->mask > 0)
+            add_memory(l, 2 * x + masked);
+        add_memory(l, 3 * x);
+    }
+}
+
+/* --- attention -------------------------------------------------------------------------------- */
+
+struct heads {
+    int64_t query, key;  /* heads of queries and of keys on one device */
+    int64_t wide, width; /* of a head of queries and of values */
+    bool causal;
+};
+
+static struct heads heads_of(const struct lister *l)
+{
+    const struct model *m = l->model;
+    const int64_t width = m->head_dim > 0 ? m->head_dim : m->hidden / m->heads;
+    const int64_t keys = m->kv_heads > 0 && m->kv_rank == 0 ? m->kv_heads : m->heads;
+    if (m->kv_rank > 0)
+        return (struct heads){.query = divide_up(m->heads, l->ways),
+                              .key = divide_up(m->heads, l->ways),
+                              .wide = width + m->rope_dim,
+                              .width = m->v_dim,
+                              .causal = true};
+    return (struct heads){.query = divide_up(m->heads, l->ways),
+                          .key = divide_up(keys, l->ways),
+                          .wide = width,
+                          .width = width,
+                          .causal = m->task == TASK_CAUSAL_LM};
+}
+
+static void add_fused_core(struct lister *l, const struct heads *h)
+{
+    const double s = l->model->seq, batch = (double)l->samples * (double)h->query;
+    const double flops = 2 * batch * s * s * (double)(h->wide + h->width);
+    const double rows = (double)l->samples * s * l->e;
+    const double q = rows * (double)(h->query * h->wide), k = rows * (double)(h->key * h->wide);
+    const struct kernel kernel = {.kind = KERNEL_ATTENTION,
+                                  .backward = !forward(l),
+                                  .causal = h->causal,
+                                  .batch = l->samples * h->query,
+                                  .m = l->model->seq,
+                                  .k = (h->wide + h->width) / 2,
+                                  /* backward repeats the scores: 5 products for 2 (Dao 2023) */
+                                  .flops = forward(l) ? flops : 2.5 * flops,
+                                  .bytes = forward(l) ? 2 * q + 2 * k : 4 * q + 4 * k};
+    add(l, kernel);
+}
+
+/* Scale, mask and softmax. Megatron-LM has one kernel for them, which takes more than 16 and at
+ * most 2048 tokens, and a multiple of 4 matrices (is_kernel_available() in
+ * megatron/model/fused_softmax.py, 2021). The kernel of a causal model reads the unmasked half of
+ * the scores and writes all. Where it cannot be used there are five, on fp32: cast, scale, mask,
+ * softmax, cast. */
+static void add_softmax(struct lister *l, int64_t matrices, int64_t s, bool causal)
+{
+    const double scores = (double)matrices * (double)s * (double)s, read = causal ? 0.5 : 1;
+    if (s > 16 && s <= 2048 && s % 4 == 0 && matrices % 4 == 0) {
+        add_memory(l, scores * l->e * (forward(l) ? 1 + read : 1 + 2 * read));
+        return;
+    }
+    add_memory(l, scores * (l->e + 4));
+    add_memory(l, scores * 8);
+    add_memory(l, scores * 8);
+    add_memory(l, scores * (forward(l) ? 8 : 12));
+    add_memory(l, scores * (l->e + 4));
+}
+
+/* Scores, softmax, dropout and context through memory. */
+static void add_unfused_core(struct lister *l, const struct heads *h)
+{
+    const int64_t batch = l->samples * h->query, s = l->model->seq;
+    const double scores = (double)batch * (double)s * (double)s;
+    if (forward(l)) {
+        add_matmul(l, LAYOUT_TN, batch, s, s, h->wide);
+        add_softmax(l, batch, s, h->causal);
+        if (l->mask > 0)
+            add_memory(l, scores * (2 * l->e + l->mask));
+        add_matmul(l, LAYOUT_NN, batch, s, h->width, s);
+        add_memory(l, 2 * (double)batch * (double)(s * h->width) * l->e); /* heads side by side */
+        return;
+    }
+    add_memory(l, 2 * (double)batch * (double)(s * h->width) * l->e);
+    add_matmul(l, LAYOUT_TN, batch, s, s, h->width); /* gradient of the probabilities */
+    add_matmul(l, LAYOUT_NT, batch, s, h->width, s); /* of the values */
+    if (l->mask > 0)
+        add_memory(l, scores * (2 * l->e + l->mask));
+    add_softmax(l, batch, s, h->causal);
+    add_matmul(l, LAYOUT_NN, batch, s, h->wide, s); /* of queries */
+    add_matmul(l, LAYOUT_NT, batch, s, h->wide, s); /* of keys */
+}
+
+static void add_core(struct lister *l, const struct heads *h)
+{
+    if (l->pass == PASS_BWD_WEIGHT)
+        return;
+    if (l->unfused)
+        add_unfused_core(l, h);
+    else
+        add_fused_core(l, h);
+}
+
+/* Rotary positions of queries and keys. */
+static void add_rope(struct lister *l, const struct heads *h)
+{
+    if (l->model->rope && l->pass != PASS_BWD_WEIGHT)
+        add_memory(l, 2 * (double)l->tokens * (double)((h->query + h->key) * h->wide) * l->e);
+}
+
+/* Whether the product for the input's gradient is left out: behind a frozen prefix nobody needs it,
+ * unless a norm in front of it trains. */
+static bool drops_input_grad(const struct lister *l)
+{
+    return l->pass == PASS_BWD_REST && l->model->family == FAMILY_BERT;
+}
+
+/* The linears from hidden to queries, keys and values. Latent attention (DeepSeek-V2) compresses
+ * both, norms the compressed numbers, and only then makes heads of them. */
+static void add_projections(struct lister *l, const struct heads *h)
+{
+    const struct model *m = l->model;
+    const int64_t t = l->tokens, hidden = m->hidden;
+    if (m->kv_rank == 0) {
+        add_linear(l, t, hidden, h->query * h->wide + h->key * (h->wide + h->width));
+        return;
+    }
+    if (m->q_rank > 0)
+        add_linear(l, t, hidden, m->q_rank);
+    add_linear(l, t, m->q_rank > 0 ? m->q_rank : hidden, h->query * h->wide);
+    add_linear(l, t, hidden, m->kv_rank + m->rope_dim);
+    add_linear(l, t, m->kv_rank, h->key * (h->wide - m->rope_dim + h->width));
+    add_memory(l, (forward(l) ? 2 : 3) * (double)t * (m->q_rank + m->kv_rank) * l->e);
+}
+
+static void list_attention(struct lister *l)
+{
+    const struct heads h = heads_of(l);
+    const int64_t t = l->tokens, hidden = l->model->hidden;
+    const int64_t columns = h.query * h.wide + h.key * (h.wide + h.width);
+    if (forward(l)) {
+        add_norm(l);
+        add_projections(l, &h);
+        if (l->unfused && l->biases) /* the bias of the old list is a kernel of its own */
+            add_memory(l, 2 * (double)t * (double)columns * l->e);
+        add_rope(l, &h);
+        add_core(l, &h);
+        add_linear(l, t, h.query * h.width, hidden);
+        add_residual(l);
+        return;
+    }
+    add_residual(l);
+    add_linear(l, t, h.query * h.width, hidden);
+    add_core(l, &h);
+    add_rope(l, &h);
+    if (!drops_input_grad(l))
+        add_projections(l, &h);
+    add_norm(l);
+}
+
+/* --- MLP -------------------------------------------------------------------------------------- */
+
+/* The activation between the linears, [rows, width]. GELU: forward 2, backward 3. SwiGLU: forward
+ * reads gate and up, backward reads both and a gradient and writes two. */
+static void add_activation(struct lister *l, int64_t rows, int64_t width)
+{
+    const double x = (double)rows * (double)width * l->e;
+    const bool gated = l->model->gated_mlp;
+    if (forward(l))
+        add_memory(l, (gated ? 3 : 2) * x);
+    else if (for_input(l))
+        add_memory(l, (gated ? 5 : 3) * x);
+}
+
+static void add_dense(struct lister *l, int64_t width)
+{
+    const int64_t t = l->tokens, hidden = l->model->hidden;
+    const int64_t share = divide_up(width, l->ways),
+                  first = l->model->gated_mlp ? 2 * share : share;
+    if (width <= 0)
+        return;
+    if (forward(l)) {
+        add_linear(l, t, hidden, first);
+        add_activation(l, t, share);
+        add_linear(l, t, share, hidden);
+        return;
+    }
+    add_linear(l, t, share, hidden);
+    add_activation(l, t, share);
+    if (!drops_input_grad(l))
+        add_linear(l, t, hidden, first);
+}
+
+/* Linear [k -> n] of each local expert over `rows` rows, as one grouped product. */
+static void add_grouped(struct lister *l, int64_t experts, int64_t rows, int64_t k, int64_t n)
+{
+    if (forward(l))
+        add_matmul(l, LAYOUT_TN, experts, rows, n, k);
+    else if (for_input(l))
+        add_matmul(l, LAYOUT_NN, experts, rows, k, n);
+    else
+        add_weight_grad(l, experts, n, k, rows);
+}
+
+/* Router, permutation by expert, the experts' linears, and the weighted sum of their outputs. A
+ * device computes as many rows as its own tokens choose: experts are assumed to be in balance. */
+static void add_experts(struct lister *l)
+{
+    const struct model *m = l->model;
+    const int64_t ways = m->expert_ways > 1 ? m->expert_ways : 1;
+    const int64_t local = divide_up(m->experts, ways), t = l->tokens, hidden = m->hidden;
+    const int64_t chosen = t * m->experts_active, rows = divide_up(chosen, local);
+    const int64_t share = divide_up(m->expert_mlp, l->ways);
+    const int64_t first = m->gated_mlp ? 2 * share : share;
+    const double moved = (double)chosen * (double)hidden * l->e;
+    add_linear(l, t, hidden, m->experts);
+    if (l->pass != PASS_BWD_WEIGHT) {
+        add_memory(l, 3.0 * (double)t * m->experts * 4); /* softmax and choice, fp32 */
+        add_memory(l, 2 * moved);
+    }
+    if (forward(l)) {
+        add_grouped(l, local, rows, hidden, first);
+        add_activation(l, chosen, share);
+        add_grouped(l, local, rows, share, hidden);
+    } else {
+        add_grouped(l, local, rows, share, hidden);
+        add_activation(l, chosen, share);
+        add_grouped(l, local, rows, hidden, first);
+    }
+    if (l->pass != PASS_BWD_WEIGHT)
+        add_memory(l, moved + hidden_bytes(l));
+    add_dense(l, (int64_t)m->shared_experts * m->expert_mlp);
+}
+
+static void list_mlp(struct lister *l)
+{
+    if (forward(l))
+        add_norm(l);
+    else
+        add_residual(l);
+    if (model_item_has_experts(l->model, (int)(l->item - l->model->items)))
+        add_experts(l);
+    else
+        add_dense(l, l->model->mlp);
+    if (forward(l))
+        add_residual(l);
+    else
+        add_norm(l);
+}
+
+/* --- embedding, head and the rest ------------------------------------------------------------- */
+
+static int64_t vocab_share(const struct lister *l)
+{
+    /* padded to 128 columns a device, as Megatron-LM does by default */
+    return divide_up(l->model->vocab, 128 * (int64_t)l->ways) * 128;
+}
+
+/* Look-up (2) and positions (3) with dropout. The gradient of the table is a dense tensor in
+ * frameworks: it is cleared, rows are added to it, and it is added to the sum of micro-batches. */
+static void list_embedding(struct lister *l)
+{
+    const struct model *m = l->model;
+    const double x = (double)l->tokens * m->hidden * l->e;
+    if (m->family == FAMILY_VIT) {
+        if (!for_input(l))
+            add_linear(l, l->samples * (m->seq - 1), (int64_t)m->channels * m->patch * m->patch,
+                       m->hidden);
+        if (forward(l))
+            add_memory(l, 3 * x);
+        return;
+    }
+    if (forward(l)) {
+        add_memory(l, 2 * x);
+        add_memory(l, (m->rope ? 0 : 3) * x);
+        if (l->mask > 0)
+            add_memory(l, hidden_bytes(l) * (2 + l->mask / l->e));
+    } else if (l->pass == PASS_BWD_WEIGHT) {
+        const double table = (double)vocab_share(l) * m->hidden;
+        if (l->mask > 0)
+            add_memory(l, hidden_bytes(l) * (2 + l->mask / l->e));
+        add_memory(l, table * l->e);
+        add_memory(l, 3 * x);
+        add_memory(l, table * (l->unfused ? 3 * l->e : l->e + 8));
+    }
+}
+
+/* Cross entropy of [rows, n] in fp32. The list of 2021 is Megatron-LM's vocab-parallel one: cast,
+ * maximum, subtraction, exponential, sum, division (38 bytes an element with e = 2), and product and
+ * cast backwards. Otherwise cast and log-softmax, and their two backwards. */
+static void add_loss(struct lister *l, int64_t rows, int64_t n)
+{
+    const double x = (double)rows * (double)n;
+    if (forward(l)) {
+        add_memory(l, x * (l->e + 4));
+        if (l->unfused) {
+            add_memory(l, x * 4);
+            add_memory(l, x * 8);
+            add_memory(l, x * 8);
+            add_memory(l, x * 4);
+        }
+        add_memory(l, x * 8);
+    } else if (for_input(l)) {
+        add_memory(l, x * (l->unfused ? 8 : 12));
+        add_memory(l, x * (l->e + 4));
+    }
+}
+
+static void list_head(struct lister *l)
+{
+    const struct model *m = l->model;
+    const bool mlm = m->task == TASK_MLM, lm = mlm || m->task == TASK_CAUSAL_LM;
+    const int64_t rows = mlm                        ? l->samples * model_masked_of(m->seq)
+                         : lm || m->task == TASK_QA ? l->tokens
+                                                    : l->samples;
+    const int64_t n = lm ? vocab_share(l) : m->classes;
+    const double x = (double)rows * m->hidden * l->e;
+    if (l->pass == PASS_BWD_REST && !mlm)
+        return;
+    l->biases = l->biases && m->task != TASK_CAUSAL_LM;
+    if (!forward(l)) {
+        add_loss(l, rows, n);
+        add_linear(l, rows, m->hidden, n);
+    }
+    if (mlm) { /* dense, GELU, norm */
+        if (l->pass != PASS_BWD_REST)
+            add_linear(l, rows, m->hidden, m->hidden);
+        add_memory(l, (forward(l) ? 4 : for_input(l) ? 6 : 2) * x);
+    }
+    if (forward(l)) {
+        add_linear(l, rows, m->hidden, n);
+        add_loss(l, rows, n);
+    }
+}
+
+static void list_pooler(struct lister *l)
+{
+    const double x = (double)l->samples * l->model->hidden * l->e;
+    if (l->pass == PASS_BWD_REST)
+        return;
+    add_linear(l, l->samples, l->model->hidden, l->model->hidden);
+    if (l->pass != PASS_BWD_WEIGHT)
+        add_memory(l, (forward(l) ? 2 : 3) * x);
+}
+
+/* An item of unknown inside: its flops, and its sizes once. The backward for the input and the one
+ * for the weights each repeat the forward's flops. */
+static void list_opaque(struct lister *l)
+{
+    const struct item *it = l->item;
+    const double n = l->model->per_microbatch ? 1 : (double)l->samples;
+    add(l, (struct kernel){.kind = KERNEL_PLAIN,
+                           .flops = n * (double)it->fwd_flops,
+                           .bytes = (double)it->params * l->model->param_bytes +
+                                    n * (it->moved_bytes > 0
+                                             ? (double)it->moved_bytes
+                                             : (double)it->stash_bytes + (double)it->act_bytes)});
+}
+
+/* One pass of a multi-tensor optimizer: it reads gradient, weight and states, writes weight and
+ * states, and clears the gradient. With 2-byte activations it also writes the copy that kernels
+ * read, and with the list of 2021 the fp16 gradients are copied and unscaled before. */
+static void list_update(struct lister *l)
+{
+    const double params = (double)l->item->params, states = (double)l->samples;
+    const bool narrow = l->model->elem_bytes < l->model->param_bytes;
+    add_memory(l, params * 4 * (2 + states));                      /* reads */
+    add_memory(l, params * (4 * (1 + states) + (narrow ? 6 : 0))); /* writes, copy */
+    add_memory(l, params * 4);                                     /* clear */
+    if (narrow && l->unfused)
+        add_memory(l, params * (4 + 8));
+}
+
+static void list_norm(struct lister *l)
+{
+    add_norm(l);
+}
+
+static void start(struct lister *l, const struct model *model, int item, enum pass pass,
+                  int64_t samples, const struct cost_options *options, struct kernel *list)
+{
+    *l = (struct lister){.model = model,
+                         .item = &model->items[item],
+                         .pass = pass,
+                         .samples = samples,
+                         .tokens = samples * (model->seq > 0 ? model->seq : 1),
+                         .ways = model->tensor > 1 ? model->tensor : 1,
+                         .e = model->elem_bytes,
+                         .mask = options->dropout ? 1 : 0,
+                         .unfused = model->attention == ATTENTION_UNFUSED,
+                         .biases = !model->gated_mlp,
+                         .list = list};
+}
+
+int kernels_of(const struct model *model, int item, enum pass pass, int64_t samples,
+               const struct cost_options *options, struct kernel list[KERNELS_MAX])
+{
+    static void (*const lists[ITEM_KIND_COUNT])(struct lister *) = {
+        [ITEM_EMBEDDING] = list_embedding,
+        [ITEM_ATTENTION] = list_attention,
+        [ITEM_MLP] = list_mlp,
+        [ITEM_NORM] = list_norm,
+        [ITEM_POOLER] = list_pooler,
+        [ITEM_HEAD] = list_head,
+        [ITEM_OPAQUE] = list_opaque};
+    struct lister l;
+    start(&l, model, item, pass, samples, options, list);
+    if (pass == PASS_UPDATE)
+        list_update(&l);
+    else
+        lists[l.item->kind](&l);
+    return l.count;
+}
+
+int kernels_of_core(const struct model *model, int item, int64_t samples,
+                    const struct cost_options *options, struct kernel list[KERNELS_MAX])
+{
+    struct lister l;
+    start(&l, model, item, PASS_FWD, samples, options, list);
+    if (l.item->kind == ITEM_ATTENTION) {
+        const struct heads h = heads_of(&l);
+        add_core(&l, &h);
+    }
+    return l.count;
+}

@@ -1,0 +1,65 @@
+/* partition/cost/kernels.h - the kernels that a training framework launches for one pass over an item.
+ *
+ * The lists follow Megatron-LM and PyTorch: matrix products in three layouts, attention in one
+ * kernel or in parts, and between them kernels that only move memory (norms, activations, dropout,
+ * residual adds, the loss, the optimizer). They answer for one device's share of an item under
+ * model.tensor and model.sequence_parallel. device_curves.h gives a kernel's time. Pure. */
+#ifndef ELAPSE_PARTITION_KERNELS_H
+#define ELAPSE_PARTITION_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/cost/cost.h"
+#include "partition/model/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum kernel_kind {
+    KERNEL_MATMUL,
+    KERNEL_ATTENTION, /* scores, softmax, dropout and context without score matrices in memory */
+    KERNEL_MEMORY,    /* reads and writes, hardly computes */
+    KERNEL_PLAIN      /* flops of unknown shape: explicit items */
+};
+
+/* Memory layout of the operands of C[m, n] = A[m, k] B[k, n] as BLAS names them. */
+enum matmul_layout {
+    LAYOUT_TN, /* forward: weights are stored as [n, k] */
+    LAYOUT_NN, /* gradient of the input */
+    LAYOUT_NT  /* gradient of the weights: k runs over tokens */
+};
+
+struct kernel {
+    enum kernel_kind kind;
+    enum matmul_layout layout;
+    bool accumulate; /* MATMUL: adds to C, which is read, too */
+    bool backward;   /* ATTENTION */
+    bool causal;     /* ATTENTION: half of the scores is masked, and flops count both halves */
+    int out_bytes;   /* MATMUL: of an element of C */
+    int64_t batch, m, n,
+        k;        /* MATMUL; ATTENTION: batch is samples x heads, m tokens, k head width */
+    double flops; /* a multiply-add is 2; 0 for MEMORY */
+    double bytes; /* read and written, each tensor once */
+};
+
+#define KERNELS_MAX 40
+
+/* List the kernels of one pass over `samples` samples. For PASS_UPDATE samples is the number of
+ * optimizer state tensors. PASS_BWD_REST is PASS_BWD_INPUT without the product for the input's
+ * gradient where nobody needs it (cost.h). With unfused attention (ATTENTION_UNFUSED of the model)
+ * the list is that of Megatron-LM in 2021: score matrices pass through memory, and gradients of
+ * weights are added by kernels of their own. Returns how many. */
+int kernels_of(const struct model *model, int item, enum pass pass, int64_t samples,
+               const struct cost_options *options, struct kernel list[KERNELS_MAX]);
+
+/* The kernels of the forward of an attention item's core, which selective recompute runs again:
+ * scores, softmax, dropout, context. 0 for other items. */
+int kernels_of_core(const struct model *model, int item, int64_t samples,
+                    const struct cost_options *options, struct kernel list[KERNELS_MAX]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

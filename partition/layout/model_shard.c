@@ -1,0 +1,442 @@
+/* What of an item is divided by T and what is not.
+ *
+ * replicated() says it for each kind of item: the part of its parameters, flops and stash that every
+ * device of a group holds as a whole. The rest is divided. model_exchanges() lists the collectives.
+ * Notation as in model.c: s tokens, h hidden, m MLP width, a heads, V vocabulary, e bytes of an
+ * element.
+ *
+ * With dropout, GELU, e = 2 and unfused attention the sums over a layer are those of Korthikanti et
+ * al. 2022, table 2: sh(10 + 24/T + 5as/(hT)) bytes a sample, and sh(34/T + 5as/(hT)) with
+ * sequence_parallel, plus 8s bytes for the statistics of each norm, which the paper leaves out. */
+#include "partition/layout/model_shard.h"
+
+#include "partition/base/units.h"
+
+/* Parameters, flops and stash of an item that every device of a group holds. tokens: the part of the
+ * stash that sequence_parallel divides. */
+struct replicated {
+    int64_t params, flops, tokens_bytes;
+};
+
+/* Width of the products of all heads: scores and context. */
+static int64_t heads_width(const struct model *model)
+{
+    const int64_t key = model->head_dim + model->rope_dim,
+                  value = model->v_dim ? model->v_dim : model->head_dim;
+    return model->heads * (key + value);
+}
+
+static int64_t norm_params(const struct model *model)
+{
+    return (model->rms_norm ? 1 : 2) * (int64_t)model->hidden;
+}
+
+/* The U-ViT linear in front of an attention item, which is not divided. */
+static bool joins_skip(const struct model *model, int item)
+{
+    for (int i = 0; i < model->num_skips; i++)
+        if (model->skips[i].to == item)
+            return true;
+    return false;
+}
+
+/* What a device holds for all tokens: inputs of the norm and of the first linear, the norm's
+ * statistics, and but for llama the mask of the dropout behind the second linear. */
+static int64_t token_stash(const struct model *model)
+{
+    const int64_t s = model->seq, h = model->hidden;
+    const int64_t mask = model->rms_norm ? 0 : s * h, statistics = model->rms_norm ? 4 * s : 8 * s;
+    return 2 * s * h * model->elem_bytes + statistics + mask;
+}
+
+/* Latent attention compresses queries and keys before it divides them by heads. */
+static void add_latent(const struct model *model, struct replicated *got)
+{
+    const int64_t h = model->hidden, s = model->seq, q = model->q_rank, c = model->kv_rank;
+    if (c == 0)
+        return;
+    const int64_t weights = h * q + h * (c + model->rope_dim);
+    got->params += weights + q + c;
+    got->flops += 2 * s * weights;
+    got->tokens_bytes += 2 * s * (q + c) * model->elem_bytes;
+}
+
+/* A layer of experts has a router, and a copy of each token for each expert that it uses. */
+static void add_router(const struct model *model, const struct item *item, struct replicated *got)
+{
+    const int64_t h = model->hidden, s = model->seq, n = model->experts;
+    if (n == 0 || item->layer < model->dense_layers)
+        return;
+    got->params += h * n + (model->expert_bias ? n : 0);
+    got->flops += 2 * s * h * n;
+    got->tokens_bytes += model->experts_active * 2 * s * h * model->elem_bytes;
+}
+
+static struct replicated replicated(const struct model *model, int index)
+{
+    const struct item *item = &model->items[index];
+    const int64_t h = model->hidden, s = model->seq;
+    struct replicated got = {.params = norm_params(model) + (model->rms_norm ? 0 : h),
+                             .tokens_bytes = token_stash(model)};
+    switch (item->kind) {
+    case ITEM_ATTENTION:
+        add_latent(model, &got);
+        if (joins_skip(model, index)) {
+            got.params += 2 * h * h + h;
+            got.flops = 4 * s * h * h;
+            got.tokens_bytes += 2 * s * h * model->elem_bytes;
+        }
+        break;
+    case ITEM_MLP:
+        add_router(model, item, &got);
+        break;
+    case ITEM_EMBEDDING: /* the token table is divided, everything else is not */
+        got.params = item->params - (int64_t)model->vocab * h;
+        got.flops = item->fwd_flops;
+        got.tokens_bytes = item->stash_bytes;
+        break;
+    case ITEM_HEAD:
+        got.params = item->params;
+        got.flops = item->fwd_flops;
+        got.tokens_bytes = item->stash_bytes;
+        if (model->task == TASK_CAUSAL_LM) { /* logits and an untied table are divided */
+            got.params = 0;
+            got.flops = 0;
+            got.tokens_bytes = s * h * model->elem_bytes;
+        } else if (model->task == TASK_MLM) { /* the dense layer in front of the table is not */
+            const int64_t p = model_masked_of(s);
+            got.params = item->params - model->vocab;
+            got.flops = 2 * p * h * h;
+            got.tokens_bytes = 4 * p * h * model->elem_bytes + 8 * p;
+        }
+        break;
+    default:
+        got.params = item->params;
+        got.flops = item->fwd_flops;
+        got.tokens_bytes = item->stash_bytes;
+        break;
+    }
+    return got;
+}
+
+static int64_t share(int64_t value, int64_t ways)
+{
+    return value / ways + (value % ways != 0);
+}
+
+/* What a device holds of a size of which `whole` is not divided. */
+static int64_t divided(int64_t value, int64_t whole, int64_t ways)
+{
+    if (whole > value) /* an item without the parts that its kind usually has */
+        whole = value;
+    return whole + share(value - whole, ways);
+}
+
+/* Whether the tokens of an item's norm and dropout are divided. A head, a pooler and a classifier
+ * see all tokens; the embedding's dropout follows its reduce-scatter. */
+static bool by_tokens(const struct model *part, const struct item *item)
+{
+    return part->sequence_parallel && item->kind != ITEM_POOLER &&
+           (item->kind != ITEM_HEAD || part->task == TASK_CAUSAL_LM);
+}
+
+/* Whether a group has more devices than the model has heads of keys and values. */
+static bool exceeds_keys(const struct model *model, int tensor)
+{
+    const bool grouped = model->family == FAMILY_LLAMA && model->kv_rank == 0;
+    return grouped && model->kv_heads > 0 && tensor > model->kv_heads;
+}
+
+/* Devices of a group that hold each head of keys and values. */
+static int key_copies(const struct model *model, int tensor)
+{
+    return exceeds_keys(model, tensor) ? tensor / model->kv_heads : 1;
+}
+
+/* Parameters of one head of keys and values: the linears from hidden to both. */
+static int64_t key_head_params(const struct model *model)
+{
+    return 2 * ((int64_t)model->hidden + (model->qkv_bias ? 1 : 0)) * model->head_dim;
+}
+
+/* What one head of keys and values takes of an item. */
+struct key_head {
+    int64_t params, flops, stash_bytes;
+};
+static struct key_head key_head(const struct model *model)
+{
+    const int64_t s = model->seq, h = model->hidden, d = model->head_dim;
+    return (struct key_head){key_head_params(model), 2 * s * 2 * h * d,
+                             2 * s * d * model->elem_bytes};
+}
+
+static void shard_item(struct model *part, const struct model *whole, int index)
+{
+    struct item *item = &part->items[index];
+    const int T = part->tensor;
+    const struct replicated same = replicated(whole, index);
+    const int64_t tokens =
+        item->stash_bytes < same.tokens_bytes ? item->stash_bytes : same.tokens_bytes;
+    struct key_head one = {0};
+    if (item->kind == ITEM_ATTENTION && key_copies(whole, T) > 1)
+        one = key_head(whole);
+    const int64_t all = whole->kv_heads; /* of which a device holds one, if it is counted apart */
+    item->params = divided(item->params - all * one.params, same.params, T) + one.params;
+    item->tied_params = share(item->tied_params, T);
+    item->fwd_flops = divided(item->fwd_flops - all * one.flops, same.flops, T) + one.flops;
+    item->work_bytes = share(item->work_bytes, T);
+    item->stash_bytes = share(item->stash_bytes - tokens - all * one.stash_bytes, T) +
+                        one.stash_bytes + (by_tokens(part, item) ? share(tokens, T) : tokens);
+    if (part->sequence_parallel && item->kind != ITEM_POOLER)
+        item->act_bytes = share(item->act_bytes, T);
+}
+
+enum status model_shard_check(const struct model *model, int tensor, bool sequence_parallel,
+                              struct err *err)
+{
+    const struct {
+        const char *what;
+        int value;
+    } dims[] = {
+        {"heads",         model->heads      },
+        {"heads of keys", exceeds_keys(model, tensor) ? 0 : model->kv_heads},
+        {"mlp",               model->mlp                            },
+        {"mlp of an expert",               model->experts ? model->expert_mlp : 0},
+        {"seq (sequence_parallel)",               sequence_parallel ? model->seq : 0                     },
+    };
+    if (tensor < 2)
+        return OK;
+    if (model->family == FAMILY_UNIFORM || model->family == FAMILY_EXPLICIT)
+        return err_set(err, ERR_INFEASIBLE, "pipeline.tensor %d: model '%s' has no heads to divide",
+                       tensor, model->name);
+    if (model->tensor > 1)
+        return err_set(err, ERR_INFEASIBLE, "model '%s' is divided already", model->name);
+    if (exceeds_keys(model, tensor) && tensor % model->kv_heads != 0)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.tensor %d is no multiple of heads of keys %d of model '%s'",
+                       tensor, model->kv_heads, model->name);
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+        if (dims[i].value % tensor != 0)
+            return err_set(err, ERR_INFEASIBLE,
+                           "pipeline.tensor %d does not divide %s %d of model '%s'", tensor,
+                           dims[i].what, dims[i].value, model->name);
+    return OK;
+}
+
+enum status model_shard(const struct model *whole, int tensor, bool sequence_parallel,
+                        struct model *part, struct err *err)
+{
+    struct model got = {0};
+    enum status rc = model_shard_check(whole, tensor, sequence_parallel, err);
+    if (rc == OK)
+        rc = model_copy(whole, &got, err);
+    if (rc != OK)
+        return rc;
+    if (tensor > 1) {
+        got.tensor = tensor;
+        got.sequence_parallel = sequence_parallel;
+        for (int i = 0; i < got.num_items; i++)
+            shard_item(&got, whole, i);
+        for (int i = 0; sequence_parallel && i < got.num_skips; i++)
+            got.skips[i].bytes = share(got.skips[i].bytes, tensor);
+    }
+    *part = got;
+    return OK;
+}
+
+/* --- experts ---------------------------------------------------------------------------------- */
+
+enum status model_experts_check(const struct model *model, int expert, struct err *err)
+{
+    if (expert < 2)
+        return OK;
+    if (model->experts == 0)
+        return err_set(err, ERR_INFEASIBLE, "pipeline.expert %d: model '%s' has no experts", expert,
+                       model->name);
+    if (model->experts % expert != 0)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.expert %d does not divide the %d experts of model '%s'", expert,
+                       model->experts, model->name);
+    return OK;
+}
+
+/* Parameters of one expert: gate, up and down. model_shard() divides their width. */
+static int64_t one_expert_params(const struct model *part)
+{
+    return 3 * (int64_t)part->hidden * share(part->expert_mlp, part->tensor > 1 ? part->tensor : 1);
+}
+
+void model_divide_experts(struct model *part, int expert)
+{
+    const int64_t elsewhere = part->experts - part->experts / expert;
+    part->expert_ways = expert;
+    for (int i = 0; i < part->num_items; i++)
+        if (model_item_has_experts(part, i))
+            part->items[i].params -= elsewhere * one_expert_params(part);
+}
+
+int64_t model_expert_params(const struct model *part, int item)
+{
+    const int ways = part->expert_ways > 1 ? part->expert_ways : 1;
+    return model_item_has_experts(part, item) ? part->experts / ways * one_expert_params(part) : 0;
+}
+
+int64_t model_expert_bytes(const struct model *part)
+{
+    const int64_t tokens = share(part->seq, part->sequence_parallel ? part->tensor : 1);
+    return tokens * part->experts_active * part->hidden * part->elem_bytes;
+}
+
+/* --- attention's core ------------------------------------------------------------------------- */
+
+static bool has_core(const struct model *model, int item)
+{
+    return model->items[item].kind == ITEM_ATTENTION && model->heads > 0;
+}
+
+static int ways(const struct model *model)
+{
+    return model->tensor > 1 ? model->tensor : 1;
+}
+
+int64_t model_core_flops(const struct model *model, int item)
+{
+    const int64_t s = model->seq;
+    return has_core(model, item) ? share(2 * s * s * heads_width(model), ways(model)) : 0;
+}
+
+/* Softmax's output and its dropout's, with the mask: [a, s, s] each. Items of llama never have
+ * them. */
+static int64_t score_bytes(const struct model *model)
+{
+    const int64_t s = model->seq;
+    if (model->family == FAMILY_LLAMA)
+        return 0;
+    return share(model->heads * s * s * (2 * model->elem_bytes + 1), ways(model));
+}
+
+int64_t model_core_stash_bytes(const struct model *model, int item)
+{
+    return has_core(model, item) && model->attention != ATTENTION_FUSED ? score_bytes(model) : 0;
+}
+
+void model_fuse_attention(struct model *model)
+{
+    const int64_t kept = share((int64_t)model->heads * model->seq * 4, ways(model));
+    if (model->attention != ATTENTION_AUTO)
+        return;
+    model->attention = ATTENTION_FUSED;
+    for (int i = 0; i < model->num_items && score_bytes(model) > 0; i++)
+        if (has_core(model, i) && model->items[i].stash_bytes >= score_bytes(model))
+            model->items[i].stash_bytes += kept - score_bytes(model);
+}
+
+void model_set_attention(struct model *model, enum attention_kind attention)
+{
+    if (attention == ATTENTION_FUSED)
+        model_fuse_attention(model);
+    else if (model->attention != ATTENTION_FUSED)
+        model->attention = attention;
+}
+
+const char *attention_kind_name(enum attention_kind kind)
+{
+    static const char *const names[ATTENTION_KIND_COUNT] = {"auto", "fused", "unfused"};
+    return names[kind];
+}
+
+/* --- what the group exchanges ----------------------------------------------------------------- */
+
+/* Bytes of a whole [s, h] tensor. */
+static int64_t tensor_bytes(const struct model *model)
+{
+    return (int64_t)model->seq * model->hidden * model->elem_bytes;
+}
+
+/* An attention or MLP item sums [s, h] once in each direction. With sequence_parallel the sum is a
+ * reduce-scatter behind the item and an all-gather in front of it. The backward gathers the input
+ * once more for the gradient of the first linear's weights, while the gradient of its input is
+ * computed. */
+static int layer_exchanges(const struct model *part, bool backward, struct exchange *to)
+{
+    const int64_t bytes = tensor_bytes(part);
+    if (!part->sequence_parallel) {
+        to[0] = (struct exchange){COLLECTIVE_ALLREDUCE, 1, bytes, false, 0};
+        return 1;
+    }
+    to[0] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, false, 0};
+    to[1] = (struct exchange){COLLECTIVE_REDUCE_SCATTER, 1, bytes, false, 0};
+    to[2] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, true, 0};
+    return backward ? 3 : 2;
+}
+
+/* The embedding sums the rows that the devices found. Its backward needs the gradient of all
+ * tokens. */
+static int embedding_exchanges(const struct model *part, bool backward, struct exchange *to)
+{
+    const int64_t bytes = tensor_bytes(part);
+    const bool tokens = part->sequence_parallel;
+    if (part->vocab == 0 || (backward && !tokens))
+        return 0;
+    to[0] = (struct exchange){!tokens    ? COLLECTIVE_ALLREDUCE
+                              : backward ? COLLECTIVE_ALLGATHER
+                                         : COLLECTIVE_REDUCE_SCATTER,
+                              1, bytes, false, 0};
+    return 1;
+}
+
+/* The language-model head takes the maximum, the sum and the wanted logit of each token over the
+ * devices: three all-reduces of fp32 (Megatron-LM's vocab-parallel cross entropy). The gradient of
+ * its input is summed. */
+static int head_exchanges(const struct model *part, bool backward, struct exchange *to)
+{
+    const bool tokens = part->sequence_parallel && part->task == TASK_CAUSAL_LM;
+    const int64_t s = part->task == TASK_MLM ? model_masked_of(part->seq) : part->seq,
+                  bytes = s * part->hidden * part->elem_bytes;
+    int n = 0;
+    if (part->task != TASK_CAUSAL_LM && part->task != TASK_MLM)
+        return 0;
+    if (!backward) {
+        if (tokens)
+            to[n++] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, false, 0};
+        to[n++] = (struct exchange){COLLECTIVE_ALLREDUCE, 3, 4 * s, false, 0};
+        return n;
+    }
+    to[n++] = (struct exchange){tokens ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALLREDUCE, 1, bytes,
+                                false, 0};
+    if (tokens)
+        to[n++] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, true, 0};
+    return n;
+}
+
+/* The devices that hold a head of keys and values together sum its gradients, once a step. */
+static int update_exchanges(const struct model *part, int item, struct exchange *to)
+{
+    const int copies = key_copies(part, part->tensor);
+    if (copies < 2 || part->items[item].kind != ITEM_ATTENTION)
+        return 0;
+    to[0] = (struct exchange){COLLECTIVE_ALLREDUCE, 1,
+                              key_head_params(part) * model_grad_bytes(part), false, copies};
+    return 1;
+}
+
+int model_exchanges(const struct model *part, int item, enum pass pass,
+                    struct exchange exchanges[MODEL_EXCHANGES_MAX])
+{
+    const bool backward = pass == PASS_BWD_INPUT || pass == PASS_BWD_REST;
+    if (part->tensor > 1 && pass == PASS_UPDATE)
+        return update_exchanges(part, item, exchanges);
+    if (part->tensor < 2 || (!backward && pass != PASS_FWD && pass != PASS_FWD_NOGRAD))
+        return 0;
+    switch (part->items[item].kind) {
+    case ITEM_ATTENTION:
+    case ITEM_MLP:
+        return layer_exchanges(part, backward, exchanges);
+    case ITEM_EMBEDDING:
+        return embedding_exchanges(part, backward, exchanges);
+    case ITEM_HEAD:
+        return head_exchanges(part, backward, exchanges);
+    default:
+        return 0;
+    }
+}

@@ -1,0 +1,83 @@
+/* partition/layout/model_shard.h - the share of a model that one device of a tensor-parallel group holds.
+ *
+ * A group of T neighbouring devices of a node holds each item together (Megatron-LM; Shoeybi et
+ * al. 2019): QKV and the MLP's first linear by columns, the output projections by rows, embedding
+ * and language-model head by rows of the token table. Norms, dropout, position tables, biases
+ * behind a row-divided linear, classifiers and poolers are held by every device as a whole. If T
+ * exceeds the heads of keys and values (grouped queries), T / heads neighbours hold each, and sum
+ * its gradients. sequence_parallel divides the tokens of norms and dropout, too (Korthikanti et
+ * al. 2022).
+ *
+ * model_shard() makes the chain that one device holds and computes. Everything below it (cuts,
+ * bounds, schedules, memory) works with that chain and needs no T. Pure. */
+#ifndef ELAPSE_PARTITION_MODEL_SHARD_H
+#define ELAPSE_PARTITION_MODEL_SHARD_H
+
+#include "partition/cluster/cluster.h"
+#include "partition/cost/cost.h"
+#include "partition/model/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Check that groups of T devices can hold the model. ERR_INFEASIBLE names what T must divide:
+ * heads, heads of keys, MLP width, with sequence_parallel tokens; or that the model has no dims. */
+enum status model_shard_check(const struct model *model, int tensor, bool sequence_parallel,
+                              struct err *err);
+
+/* Make the share of one of `tensor` devices. Dims stay those of the whole model. *part must be
+ * zeroed or cleared; the caller owns it. Sizes that T does not divide are rounded up. The errors of
+ * model_shard_check(), or ERR_NOMEM. */
+enum status model_shard(const struct model *whole, int tensor, bool sequence_parallel,
+                        struct model *part, struct err *err);
+
+/* Check that E devices can divide the experts of each layer. ERR_INFEASIBLE: a model without experts,
+ * or with a number of them that E does not divide. */
+enum status model_experts_check(const struct model *model, int expert, struct err *err);
+/* Take from the items what experts of other devices hold: a device keeps 1/E of each layer's experts.
+ * Router and shared experts stay whole. Times and stashes stay: tokens of E devices meet 1/E of the
+ * experts. The model passed model_experts_check(), and model_shard() if it has groups. */
+void model_divide_experts(struct model *part, int expert);
+
+/* Parameters of a device's experts in an item; 0 for items without. */
+int64_t model_expert_params(const struct model *part, int item);
+/* Bytes that a device puts into an all-to-all of experts, for one sample: each token once for every
+ * expert that it goes to. */
+int64_t model_expert_bytes(const struct model *part);
+
+/* Leave the score matrices out of the stash of every attention item (FlashAttention; Dao et al.
+ * 2022). The statistics of the softmax stay, 4 bytes for each head and token. Does nothing unless
+ * model->attention is ATTENTION_AUTO. */
+void model_fuse_attention(struct model *model);
+/* Set what a job asks of attention; ATTENTION_FUSED takes the score matrices out at once. */
+void model_set_attention(struct model *model, enum attention_kind attention);
+
+const char *attention_kind_name(enum attention_kind kind);
+
+/* A collective of the group, in one pass over an item. */
+struct exchange {
+    enum collective kind;
+    int count;     /* how many one after the other */
+    int64_t bytes; /* of the whole tensor, for one sample, as in cluster_collective_ns(); with
+                      PASS_UPDATE for a step */
+    bool hidden;   /* overlaps with compute of the same pass: it takes bandwidth and no time */
+    int devices;   /* neighbours of the group that take part; 0: all */
+};
+#define MODEL_EXCHANGES_MAX 3
+
+/* List what the group exchanges in a pass over an item of a model made by model_shard(). Returns
+ * how many; 0 without a group. */
+int model_exchanges(const struct model *part, int item, enum pass pass,
+                    struct exchange exchanges[MODEL_EXCHANGES_MAX]);
+
+/* Attention's core is scores, softmax, dropout and context: what selective recompute runs again.
+ * Its forward flops, and the part of the stash that it keeps, for one sample of an item as the model
+ * has it (the share of a device after model_shard()). 0 for other kinds of item. */
+int64_t model_core_flops(const struct model *model, int item);
+int64_t model_core_stash_bytes(const struct model *model, int item);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

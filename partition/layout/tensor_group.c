@@ -1,0 +1,303 @@
+/* struct tensor_group owns a model, a cluster and a cost source that wraps the setting's own. Read
+ * tensor_group_new() at the end first. */
+#include "partition/layout/tensor_group.h"
+
+#include <stdlib.h>
+
+#include "partition/layout/model_shard.h"
+#include "partition/base/units.h"
+
+enum { TENSOR_MAX = 64 };
+
+struct tensor_group {
+    const struct cost *inner;    /* borrowed */
+    const struct cluster *whole; /* borrowed: the cluster of all devices, as it is */
+    struct model model;          /* owned */
+    struct cluster cluster;      /* owned; empty without groups */
+    struct cost cost;
+    struct setting setting;
+    int tensor;
+};
+
+/* The device behind the last one of the node that device d is on. */
+static int node_end(const struct cluster *cluster, int d)
+{
+    int end = d + 1;
+    while (end < cluster->num_devices && cluster->devices[end].node == cluster->devices[d].node)
+        end++;
+    return end;
+}
+
+/* Whether the whole nodes from device d on, the first one of its node, have `tensor` devices
+ * together and one size. */
+static bool whole_nodes(const struct cluster *cluster, int d, int tensor)
+{
+    const int size = node_end(cluster, d) - d;
+    if (tensor % size != 0 || tensor > cluster->num_devices - d)
+        return false;
+    for (int next = d; next < d + tensor; next += size)
+        if (node_end(cluster, next) - next != size)
+            return false;
+    return true;
+}
+
+int tensor_group_list(const struct cluster *cluster, int tensor, int *first)
+{
+    int count = 0, widest = 0;
+    for (int d = 0, end; d < cluster->num_devices; d = end) {
+        end = node_end(cluster, d);
+        widest = end - d > widest ? end - d : widest;
+        for (int group = d; group + tensor <= end; group += tensor, count++)
+            if (first)
+                first[count] = group;
+    }
+    for (int d = 0; tensor > widest && d < cluster->num_devices;) {
+        const bool spans = whole_nodes(cluster, d, tensor);
+        if (spans && first)
+            first[count] = d;
+        count += spans;
+        d = spans ? d + tensor : node_end(cluster, d);
+    }
+    return count;
+}
+
+bool tensor_group_fits(const struct cluster *cluster, int tensor, int first)
+{
+    const struct device *devices = cluster->devices;
+    if (tensor > cluster->num_devices - first)
+        return false;
+    return devices[first + tensor - 1].node == devices[first].node ||
+           ((first == 0 || devices[first - 1].node != devices[first].node) &&
+            whole_nodes(cluster, first, tensor));
+}
+
+enum status tensor_group_check(const struct cluster *cluster, int tensor, struct err *err)
+{
+    if (tensor < 2 || tensor_group_list(cluster, tensor, NULL) > 0)
+        return OK;
+    return err_set(
+        err, ERR_INFEASIBLE,
+        "pipeline.tensor %d: no node of cluster '%s' has as many devices, nor have whole "
+        "nodes of one size",
+        tensor, cluster->name);
+}
+
+/* Time of a collective of n neighbours from device `first` on, alone on their links. */
+static int64_t neighbours_ns(const struct tensor_group *l, enum collective kind, int first, int n,
+                             int64_t bytes)
+{
+    int devices[TENSOR_MAX];
+    for (int i = 0; i < n; i++)
+        devices[i] = first + i;
+    return cluster_collective_ns(l->whole, kind, devices, n, bytes);
+}
+
+static int64_t group_collective_ns(const void *ctx, enum collective kind, int first, int64_t bytes)
+{
+    const struct tensor_group *l = ctx;
+    return neighbours_ns(l, kind, first, l->tensor, bytes);
+}
+
+/* Time of the collectives that a pass over `samples` samples waits for. `device` is the first of
+ * its group in the group's cluster. */
+static enum status exchange_ns(const struct tensor_group *l, int item, enum pass pass,
+                               int64_t samples, const struct device *device, int64_t *ns,
+                               struct err *err)
+{
+    struct exchange exchanges[MODEL_EXCHANGES_MAX];
+    const int n = model_exchanges(&l->model, item, pass, exchanges);
+    const int first = (int)(device - l->cluster.devices);
+    *ns = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t bytes, all;
+        if (exchanges[i].hidden)
+            continue;
+        const int part = exchanges[i].devices ? exchanges[i].devices : l->tensor;
+        if (!mul_ok(exchanges[i].bytes, pass == PASS_UPDATE ? 1 : samples, &bytes) ||
+            !mul_ok(neighbours_ns(l, exchanges[i].kind, first, part, bytes), exchanges[i].count,
+                    &all) ||
+            !add_ok(*ns, all, ns))
+            return err_set(err, ERR_INPUT, "collectives of item '%s' overflow",
+                           l->model.items[item].name);
+    }
+    return OK;
+}
+
+static enum status group_item_ns(const void *ctx, const struct model *model, int item,
+                                 enum pass pass, int64_t samples, const struct device *device,
+                                 int64_t *ns, bool *extrapolated, struct err *err)
+{
+    const struct tensor_group *l = ctx;
+    int64_t exchanged;
+    enum status rc =
+        l->inner->item_ns(l->inner->ctx, model, item, pass, samples, device, ns, extrapolated, err);
+    if (rc == OK)
+        rc = exchange_ns(l, item, pass, samples, device, &exchanged, err);
+    /* The caller divides by the device's speed, which is the network's no more than the host's. */
+    if (rc == OK && device->speed != 1)
+        exchanged = (int64_t)((double)exchanged * device->speed);
+    if (rc == OK)
+        *ns = add_saturated(*ns, exchanged);
+    return rc;
+}
+
+static enum status group_core_ns(const void *ctx, const struct model *model, int item,
+                                 int64_t samples, const struct device *device, int64_t *ns,
+                                 bool *extrapolated, struct err *err)
+{
+    const struct tensor_group *l = ctx;
+    return cost_core_ns(l->inner, model, item, samples, device, ns, extrapolated, err);
+}
+
+static int64_t group_transfer_ns(const void *ctx, const struct cluster *cluster, int from, int to,
+                                 int64_t bytes)
+{
+    return cost_transfer_ns(((const struct tensor_group *)ctx)->inner, cluster, from, to, bytes);
+}
+
+static int64_t group_allreduce_ns(const void *ctx, const struct cluster *cluster,
+                                  const int *devices, int n, int64_t bytes)
+{
+    return cost_allreduce_ns(((const struct tensor_group *)ctx)->inner, cluster, devices, n, bytes);
+}
+
+static void take_less(double *value, double other)
+{
+    if (other < *value)
+        *value = other;
+}
+
+/* The first device of each group becomes the slowest and smallest of its devices. The group's
+ * devices on a node divide its uplink, and the first node has the narrowest uplink of the group's.
+ */
+static void group_devices(struct cluster *cluster, int tensor, const int *first, int num_groups)
+{
+    for (int g = 0; g < num_groups; g++) {
+        struct device *one = &cluster->devices[first[g]];
+        for (int i = 1; i < tensor; i++) {
+            const struct device *other = one + i;
+            if (other->mem_bytes < one->mem_bytes)
+                one->mem_bytes = other->mem_bytes;
+            take_less(&one->speed, other->speed);
+            take_less(&one->link_bytes_per_s, other->link_bytes_per_s);
+            take_less(&one->nic_bytes_per_s, other->nic_bytes_per_s);
+            take_less(&one->copy_bytes_per_s, other->copy_bytes_per_s);
+            take_less(&cluster->uplink_bytes_per_s[one->node],
+                      cluster->uplink_bytes_per_s[other->node]);
+        }
+    }
+    for (int d = 0, end; d < cluster->num_devices; d = end) {
+        end = node_end(cluster, d);
+        cluster->uplink_bytes_per_s[cluster->devices[d].node] /=
+            tensor < end - d ? tensor : end - d;
+    }
+}
+
+static enum status make_groups(struct tensor_group *l, const struct cluster *cluster,
+                               struct err *err)
+{
+    const int most = cluster->num_devices / l->tensor;
+    int *first = malloc(((size_t)most + 1) * sizeof *first);
+    enum status rc = first ? cluster_copy(cluster, &l->cluster, err) : err_nomem(err);
+    const int groups = rc == OK ? tensor_group_list(cluster, l->tensor, first) : 0;
+    if (rc == OK)
+        rc = tensor_group_check(cluster, l->tensor, err);
+    if (rc == OK)
+        group_devices(&l->cluster, l->tensor, first, groups);
+    free(first);
+    return rc;
+}
+
+/* Whether the setting leaves it to us if attention is fused. */
+static bool fuses(const struct setting *setting)
+{
+    bool gpus = true;
+    for (int d = 0; d < setting->cluster->num_devices && gpus; d++)
+        gpus = !device_is_host(&setting->cluster->devices[d]);
+    return gpus && setting->model->attention == ATTENTION_AUTO && setting->model->heads > 0 &&
+           !cost_is_measured(setting->cost) && setting->cost->source != COST_CONSTANT;
+}
+
+static enum status check_experts(const struct setting *setting, int tensor, int expert,
+                                 struct err *err)
+{
+    const int groups = tensor_group_list(setting->cluster, tensor, NULL);
+    if (cost_is_measured(setting->cost))
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.expert %d: a measured profile has no times of divided experts",
+                       expert);
+    if (groups < expert)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.expert %d: cluster '%s' has room for %d replicas at most", expert,
+                       setting->cluster->name, groups);
+    return model_experts_check(setting->model, expert, err);
+}
+
+static enum status check_group(const struct setting *setting, int tensor, struct err *err)
+{
+    if (tensor > TENSOR_MAX)
+        return err_set(err, ERR_INFEASIBLE, "pipeline.tensor must be at most %d, got %d",
+                       TENSOR_MAX, tensor);
+    if (cost_is_measured(setting->cost))
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.tensor %d: a measured profile has no times of a %d-th of an item",
+                       tensor, tensor);
+    return OK;
+}
+
+enum status tensor_group_new(const struct setting *setting, int tensor, bool sequence_parallel,
+                             int expert, struct tensor_group **group, struct err *err)
+{
+    const bool divides = tensor > 1 && setting->model->tensor < 2, fused = fuses(setting);
+    const bool spreads = expert > 1 && setting->model->expert_ways < 2;
+    enum status rc = divides ? check_group(setting, tensor, err) : OK;
+    if (rc == OK && spreads)
+        rc = check_experts(setting, divides ? tensor : 1, expert, err);
+    *group = NULL;
+    if (rc != OK || (!divides && !fused && !spreads))
+        return rc;
+    struct tensor_group *l = calloc(1, sizeof *l);
+    if (!l)
+        return err_nomem(err);
+    l->inner = setting->cost;
+    l->whole = setting->cluster;
+    l->tensor = divides ? tensor : 1;
+    rc = model_shard(setting->model, l->tensor, sequence_parallel, &l->model, err);
+    if (rc == OK && spreads)
+        model_divide_experts(&l->model, expert);
+    if (rc == OK && fused)
+        model_fuse_attention(&l->model);
+    if (rc == OK && divides)
+        rc = make_groups(l, setting->cluster, err);
+    l->cost = *setting->cost;
+    if (divides) {
+        l->cost.ctx = l;
+        l->cost.item_ns = group_item_ns;
+        l->cost.core_ns = group_core_ns;
+        l->cost.group_ns = group_collective_ns;
+        l->cost.near_ns_per_byte = NULL;
+        l->cost.transfer_ns = setting->cost->transfer_ns ? group_transfer_ns : NULL;
+        l->cost.allreduce_ns = setting->cost->allreduce_ns ? group_allreduce_ns : NULL;
+    }
+    l->setting = (struct setting){&l->model, divides ? &l->cluster : setting->cluster, &l->cost};
+    if (rc == OK) {
+        *group = l;
+        l = NULL;
+    }
+    tensor_group_free(l);
+    return rc;
+}
+
+void tensor_group_free(struct tensor_group *group)
+{
+    if (!group)
+        return;
+    model_clear(&group->model);
+    cluster_clear(&group->cluster);
+    free(group);
+}
+
+struct setting tensor_group_setting(const struct tensor_group *group, const struct setting *setting)
+{
+    return group ? group->setting : *setting;
+}

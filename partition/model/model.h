@@ -1,0 +1,301 @@
+/* partition/model/model.h - a transformer as a chain of sublayers ("items") plus skip edges.
+ *
+ * A transformer layer is two items, attention and MLP, each with its LayerNorm and residual add. A
+ * cut falls only between items, so one tensor [b, seq, hidden] crosses every boundary
+ * (PipeTransformer section 3.1). partition/cost/cost.h has the costs that depend on a device. */
+#ifndef ELAPSE_PARTITION_MODEL_H
+#define ELAPSE_PARTITION_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Limits of a model's dims. Layers are limited because an op stores its stage in 16 bits. The other
+ * limits keep every formula of model.c below 2^127. */
+#define MODEL_LAYERS_MAX 65535
+#define MODEL_DIM_MAX (1 << 20)
+#define MODEL_VOCAB_MAX (1 << 26)
+#define MODEL_IMAGE_MAX 65536
+#define MODEL_CHANNELS_MAX 1024
+#define MODEL_EXPERTS_MAX 65536
+
+enum item_kind {
+    ITEM_EMBEDDING, /* patch or token embedding with positions */
+    ITEM_ATTENTION, /* LayerNorm, self-attention, residual add */
+    ITEM_MLP,       /* LayerNorm, two linears with GELU, residual add */
+    ITEM_NORM,      /* final LayerNorm */
+    ITEM_POOLER,    /* BERT's first-token dense + tanh */
+    ITEM_HEAD,      /* classifier, span or language-model head, with the loss */
+    ITEM_OPAQUE,    /* uniform and explicit models: constants instead of dims */
+    ITEM_KIND_COUNT
+};
+
+/* One item. Sizes are per sample. If model.per_microbatch is set, act_bytes, stash_bytes and the
+ * constant times are per micro-batch instead, for any micro-batch size. */
+struct item {
+    char name[32];
+    enum item_kind kind;
+    int layer;           /* owning transformer layer 0..num_layers-1; -1 for the embedding,
+                            num_layers for items behind the last layer */
+    int64_t params;      /* number of trainable parameters */
+    int64_t tied_params; /* parameters of the embedding that this item uses too. params does not
+                            count them; a stage without the embedding holds a copy */
+    int64_t fwd_flops;   /* forward of one sample; a multiply-add is 2 */
+    int64_t act_bytes;   /* output, sent to the next item */
+    int64_t stash_bytes; /* kept from forward to backward */
+    int64_t work_bytes;  /* transient workspace: in use during the item's passes only */
+    int64_t moved_bytes; /* ITEM_OPAQUE: to and from device memory in a forward; 0: stash and act */
+    /* Constant times of ITEM_OPAQUE; 0 for other kinds, which a cost source knows. */
+    int64_t fwd_ns, bwd_input_ns, bwd_weight_ns, update_ns;
+    int64_t fwd_stash_ns; /* the part of fwd_ns that a forward without stash saves */
+    int64_t bwd_rest_ns;  /* replaces bwd_input_ns if no item below needs the input's gradient */
+    int first_times, num_times; /* ITEM_OPAQUE: its tables in model.times, which replace fwd_ns,
+                                   bwd_input_ns and bwd_weight_ns */
+};
+
+/* Times of an item by micro-batch size on one kind of device. */
+struct time_row {
+    int64_t samples;
+    int64_t fwd_ns, bwd_input_ns, bwd_weight_ns;
+};
+struct time_table {
+    char kind[32]; /* as in struct device */
+    int num_rows;
+    struct time_row *rows; /* owned; samples ascend, and no time falls */
+};
+
+/* A tensor that item `from` sends to item `to` outside the chain (from < to). It goes directly from
+ * source stage to destination stage; its gradient goes back the same way. */
+struct skip_edge {
+    int from, to;
+    int64_t bytes; /* per sample, or per micro-batch as in struct item */
+};
+
+enum model_family {
+    FAMILY_VIT,
+    FAMILY_BERT,
+    FAMILY_GPT,
+    FAMILY_LLAMA, /* also its kin: Mistral, Qwen, and with experts Mixtral, DeepSeek */
+    FAMILY_UNIFORM,
+    FAMILY_EXPLICIT,
+    FAMILY_COUNT
+};
+
+/* What differs between the families outside their formulas. */
+struct family_traits {
+    const char *name;
+    const char *first_preset; /* the dims of a model that gives only its family; NULL: not made of
+                                 dims */
+    bool trainable;           /* elapse-exec has its layers */
+    bool images;              /* its input is images, not tokens */
+    bool post_norm;           /* the LayerNorm is behind the residual add */
+    /* Variants of the item kinds in the keys of profiles: items with other formulas or kernels have
+     * other names. The head's variant is its task. */
+    const char *embedding, *attention, *mlp, *norm;
+};
+const struct family_traits *model_family_traits(enum model_family family);
+
+/* Whether the stash of an attention item has its score matrices. */
+enum attention_kind {
+    ATTENTION_AUTO, /* it has; layouts for GPUs that are not measured take them out (tensor_group.h) */
+    ATTENTION_FUSED,   /* it has not: one kernel computes attention and runs its core again */
+    ATTENTION_UNFUSED, /* it has */
+    ATTENTION_KIND_COUNT
+};
+
+/* What the head does. */
+enum model_task { TASK_CLASSIFY, TASK_QA, TASK_MLM, TASK_CAUSAL_LM };
+
+struct model {
+    char name[64];
+    enum model_family family;
+    enum model_task task;
+    int num_layers; /* transformer layers; freezing counts these */
+    int num_items;
+    struct item *items; /* owned, num_items */
+    int num_skips;
+    struct skip_edge *skips; /* owned, num_skips; sorted by (from, to) */
+    int num_times;
+    struct time_table *times; /* owned; explicit models: see model_add_times() */
+    bool per_microbatch;      /* sizes and constant times are per micro-batch, not per sample */
+    int elem_bytes;           /* bytes of an activation element: 4 fp32, 2 bf16 */
+    int param_bytes;          /* bytes of a stored parameter: 4 */
+    int weight_bytes_per_param, grad_bytes_per_param; /* explicit models; 0: by the dtype */
+    double norm_eps; /* epsilon of the norms; 0: the family's default */
+    char note[256];  /* keys of its config.json that have no effect; "": none */
+    /* Dims of the families; 0 if the family has no such dim. */
+    int hidden, heads, mlp, seq; /* seq: tokens of one sample, class token included */
+    int image, patch, channels;  /* vit: side in pixels, side of a patch, 3 */
+    int vocab, max_seq;          /* bert, gpt: rows of the token and position tables */
+    int classes;                 /* outputs of a classifier head */
+    int kv_heads;                /* heads of keys and values; heads unless queries are grouped */
+    int head_dim;                /* width of a head, hidden / heads in most families */
+    bool gated_mlp;              /* SwiGLU: a gate beside the first linear, and no biases */
+    bool rms_norm;               /* RMSNorm: a weight and no bias */
+    bool rope;                   /* rotary positions in place of a table */
+    bool qkv_bias;               /* the linears of queries, keys and values have a bias */
+    bool tied_head;              /* the head uses the token table of the embedding */
+    /* Latent attention (DeepSeek-V2, section 2.1): keys and values of all heads come from kv_rank
+     * numbers of a token, and queries from q_rank unless that is 0. A head of queries and keys has
+     * head_dim numbers and rope_dim more with positions; one of values has v_dim. kv_rank 0: no
+     * latent attention. */
+    int kv_rank, q_rank, rope_dim, v_dim;
+    /* Mixture of experts; 0 in dense models. */
+    int experts, experts_active; /* experts of a layer; of these, how many a token uses */
+    int expert_mlp;              /* width of one expert */
+    int shared_experts;          /* experts that every token uses besides */
+    int dense_layers;            /* that many first layers have the dense MLP instead */
+    bool expert_bias;            /* the router adds a bias per expert (DeepSeek-V3) */
+    enum attention_kind attention;
+    /* How items are divided: they hold the share of one of `tensor` devices. The dims above are
+     * those of the whole model. 1 (or 0, in a model made by hand): not divided. */
+    int tensor;
+    bool sequence_parallel; /* the group also divides the tokens of norms and dropout */
+    int expert_ways;        /* the experts of a layer lie on as many devices */
+};
+
+/* Build a model from a MODEL text of the command line: a preset, optionally with modifiers
+ * ("vit-b16:classes=1000,image=224"), or "uniform:layers=8,fwd=1ms,...". (profiles/ reads JSON
+ * files and calls model_build() or model_explicit().) *model must be zeroed or cleared; on OK the
+ * caller owns it and releases it with model_clear(). ERR_INPUT names the unknown preset or key and
+ * the nearest valid one, or the size that overflows. */
+enum status model_parse(const char *text, struct model *model, struct err *err);
+/* Copy the next "key=value" of a comma-separated list of modifiers into key and value, and move
+ * *list behind it. start is the beginning of the list; *list must not be at its end. name is the
+ * model's name for errors. ERR_INPUT: malformed, or a key that the list already had. */
+enum status model_next_modifier(const char *start, const char **list, const char *name,
+                                char key[32], char value[64], struct err *err);
+
+/* The dims from which model_build() makes a model; zero means the family's default. */
+struct model_spec {
+    enum model_family family;
+    enum model_task task;
+    char name[64];
+    int num_layers, hidden, heads, mlp;
+    int image, patch, channels, classes;
+    int seq, max_seq, vocab;
+    int elem_bytes;  /* 4 or 2 */
+    double norm_eps; /* as in struct model */
+    int unet_skips;  /* 1: block i is joined to block num_layers-1-i (U-ViT) */
+    /* llama; as in struct model */
+    int kv_heads, head_dim, qkv_bias, tied_head;
+    int kv_rank, q_rank, rope_dim, v_dim;
+    int experts, experts_active, expert_mlp, shared_experts, dense_layers, expert_bias;
+};
+
+/* Fill spec from a preset's name ("vit-b16"); ERR_INPUT when there is none. */
+enum status model_preset(const char *name, struct model_spec *spec, struct err *err);
+
+/* Apply one modifier ("classes", "1000") to spec. */
+enum status model_spec_set(struct model_spec *spec, const char *key, const char *value,
+                           struct err *err);
+
+/* Build the item chain of a spec. model.c and model_llama.c have the formulas and their sources. */
+enum status model_build(const struct model_spec *spec, struct model *model, struct err *err);
+
+/* Build a model from a given chain of items and skip edges; copies its arguments. ERR_INPUT: an
+ * empty chain, a negative size, an edge that does not go forward, an overflowing total. */
+enum status model_explicit(const char *name, const struct item *items, int num_items,
+                           const struct skip_edge *skips, int num_skips, bool per_microbatch,
+                           struct model *model, struct err *err);
+
+/* Set the bytes of a weight and of a gradient; 0 leaves what the dtype says. */
+void model_set_bytes(struct model *model, int weight_bytes, int grad_bytes);
+
+/* Give an item a table of times on a kind of device; copies rows. Items get their tables in ascending
+ * order. ERR_INPUT: no rows, samples that do not ascend, a time that is negative or falls, a kind
+ * that the item has already. */
+enum status model_add_times(struct model *model, int item, const char *kind,
+                            const struct time_row *rows, int num_rows, struct err *err);
+/* The item's table for a kind; NULL: none. */
+const struct time_table *model_time_table(const struct model *model, int item, const char *kind);
+
+/* Deep copy into zeroed *dst. */
+enum status model_copy(const struct model *src, struct model *dst, struct err *err);
+void model_clear(struct model *model);
+
+/* Preset names, NULL-terminated, for help texts. */
+const char *const *model_preset_names(void);
+
+enum model_key_type { MODEL_KEY_COUNT, MODEL_KEY_TIME, MODEL_KEY_SIZE, MODEL_KEY_WORD };
+/* A key of MODEL texts ("classes" of "vit-b16:classes=10"), as the parser reads it. */
+struct model_key {
+    const char *name;
+    int families; /* 1 << FAMILY_VIT | ...: those that have it */
+    enum model_key_type type;
+    int64_t min, max;    /* MODEL_KEY_COUNT */
+    const char *values;  /* MODEL_KEY_WORD: "classify qa mlm" */
+    const char *meaning; /* one line for help texts */
+};
+/* The keys by index, those of FAMILY_UNIFORM last; NULL past the end. */
+const struct model_key *model_key_at(int i);
+const char *item_kind_name(enum item_kind kind);
+const char *model_family_name(enum model_family family);
+
+/* Whether two items have equal kinds and sizes, as every layer of most models. Their passes take
+ * equal times on equal devices. Always false for ITEM_OPAQUE, whose times are its own. */
+bool model_items_alike(const struct model *model, int one, int other);
+
+int64_t model_total_params(const struct model *model);
+/* Parameters that a token uses: all of a dense model, and only the active experts' of the others. */
+int64_t model_active_params(const struct model *model);
+/* Whether an item is an MLP of experts. */
+bool model_item_has_experts(const struct model *model, int item);
+
+/* Number of leading items that F = num_frozen_layers freezes: 0 for F = 0, else the embedding and
+ * both items of layers 0..F-1. With F = num_layers, the final norm or pooler and the head still
+ * train. */
+int model_frozen_items(const struct model *model, int num_frozen_layers);
+/* Check F. ERR_INFEASIBLE: F is not 0..num_layers, or no item is left to train. */
+enum status model_check_frozen(const struct model *model, int64_t num_frozen_layers,
+                               struct err *err);
+
+/* Bytes that a device holds per weight: the stored value plus, if activations are narrower, the
+ * rounded copy that kernels read. For example 6: an fp32 master and a bf16 copy. */
+int model_weight_bytes(const struct model *model);
+/* Bytes of a gradient per weight, in memory and in the all-reduce. */
+int model_grad_bytes(const struct model *model);
+
+/* Input data: the fields of a micro-batch that a stage reads besides the activation that enters it.
+ */
+enum block_field {
+    BLOCK_IDS,
+    BLOCK_IMAGES,
+    BLOCK_TOKENS,
+    BLOCK_TYPES,
+    BLOCK_LENGTHS,
+    BLOCK_LABELS,
+    BLOCK_ROWS,       /* indices of the tokens that a masked language model predicts */
+    BLOCK_ROW_LABELS, /* the correct tokens there */
+    BLOCK_FIELDS
+};
+/* Bytes per sample of each field that a stage reads; 0: not read. embeds, head: whether the stage
+ * holds the model's first or last item. */
+void model_block_fields(const struct model *model, bool embeds, bool head,
+                        int64_t bytes[BLOCK_FIELDS]);
+
+/* Size of a field in a device's copy of the input data. Each field starts at a multiple of 256
+ * bytes. */
+static inline int64_t model_block_pad(int64_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+/* Size of a device's copy of all fields of `samples` samples. */
+int64_t model_block_bytes(const struct model *model, bool embeds, bool head, int64_t samples);
+
+/* How many of `count` tokens a masked language model predicts: 15 % (Devlin et al. 2018, section
+ * 3.1), at least one unless count is 0. */
+static inline int64_t model_masked_of(int64_t count)
+{
+    return count < 1 ? 0 : count < 7 ? 1 : (count * 15 + 50) / 100;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

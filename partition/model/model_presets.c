@@ -1,0 +1,440 @@
+/* The presets of models, and the parser of MODEL texts with their modifiers. A preset is a struct
+ * model_spec whose dims come from the paper's table; a modifier overwrites one field of it. Read
+ * struct model_spec in model.h first. */
+#include "partition/model/model.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/base/units.h"
+
+#define VIT(preset, layers_, hidden_, heads_, mlp_, patch_)                                        \
+    {                                                                                              \
+        .family = FAMILY_VIT, .task = TASK_CLASSIFY, .name = preset, .num_layers = layers_,        \
+        .hidden = hidden_, .heads = heads_, .mlp = mlp_, .image = 224, .patch = patch_,            \
+        .channels = 3, .classes = 1000, .elem_bytes = 4                                            \
+    }
+#define BERT(preset, layers_, hidden_, heads_, mlp_)                                               \
+    {                                                                                              \
+        .family = FAMILY_BERT, .task = TASK_CLASSIFY, .name = preset, .num_layers = layers_,       \
+        .hidden = hidden_, .heads = heads_, .mlp = mlp_, .classes = 2, .seq = 128, .max_seq = 512, \
+        .vocab = 30522, .elem_bytes = 4                                                            \
+    }
+#define GPT(preset, layers_, hidden_, heads_, seq_)                                                \
+    {                                                                                              \
+        .family = FAMILY_GPT, .task = TASK_CAUSAL_LM, .name = preset, .num_layers = layers_,       \
+        .hidden = hidden_, .heads = heads_, .mlp = 4 * (hidden_), .seq = seq_, .max_seq = seq_,    \
+        .vocab = 50257, .elem_bytes = 4                                                            \
+    }
+
+#define LLAMA(preset, layers_, hidden_, heads_, kv_heads_, mlp_, vocab_, seq_)                     \
+    .family = FAMILY_LLAMA, .task = TASK_CAUSAL_LM, .name = preset, .num_layers = layers_,         \
+    .hidden = hidden_, .heads = heads_, .kv_heads = kv_heads_, .mlp = mlp_, .vocab = vocab_,       \
+    .seq = seq_, .elem_bytes = 4
+#define EXPERTS(experts_, active, width, shared, dense)                                            \
+    .experts = experts_, .experts_active = active, .expert_mlp = width, .shared_experts = shared,  \
+    .dense_layers = dense
+#define LATENT(q_rank_)                                                                            \
+    .q_rank = q_rank_, .kv_rank = 512, .head_dim = 128, .rope_dim = 64, .v_dim = 128
+
+/* clang-format off */
+static const struct model_spec presets[] = {
+  /* Dosovitskiy et al. 2021, table 1 (B, L, H); Touvron et al. 2021, table 1 (Ti, S). */
+    VIT("vit-b16", 12, 768, 12, 3072, 16),
+    VIT("vit-b32", 12, 768, 12, 3072, 32),
+    VIT("vit-b8", 12, 768, 12, 3072, 8),
+    VIT("vit-ti16", 12, 192, 3, 768, 16),
+    VIT("vit-s16", 12, 384, 6, 1536, 16),
+    VIT("vit-s32", 12, 384, 6, 1536, 32),
+    VIT("vit-l16", 24, 1024, 16, 4096, 16),
+    VIT("vit-l32", 24, 1024, 16, 4096, 32),
+    VIT("vit-h14", 32, 1280, 16, 5120, 14),
+ /* ViT-Ti on 32x32 images with patches of 4: small enough to train on CIFAR on a laptop. */
+    {.family = FAMILY_VIT,
+     .task = TASK_CLASSIFY,
+     .name = "vit-tiny",
+     .num_layers = 12,
+     .hidden = 192,
+     .heads = 3,
+     .mlp = 768,
+     .image = 32,
+     .patch = 4,
+     .channels = 3,
+     .classes = 10,
+     .elem_bytes = 4},
+ /* Devlin et al. 2019, section 3; Wang et al. 2020 (MiniLM) as in all-MiniLM-L6-v2. */
+    BERT("bert-base", 12, 768, 12, 3072),
+    BERT("bert-large", 24, 1024, 16, 4096),
+    BERT("minilm-l6", 6, 384, 12, 1536),
+ /* Radford et al. 2019, table 2. */
+    GPT("gpt2", 12, 768, 12, 1024),
+    GPT("gpt2-medium", 24, 1024, 16, 1024),
+    GPT("gpt2-large", 36, 1280, 20, 1024),
+    GPT("gpt2-xl", 48, 1600, 25, 1024),
+ /* Brown et al. 2020, table 2.1. Two of its rows do not multiply out (XL: 24 heads of 128 in
+  * 2048; 13B: hidden 5140). These presets use 16 heads and 5120, because hidden must equal heads
+  * times head size. */
+    GPT("gpt3-125m", 12, 768, 12, 2048),
+    GPT("gpt3-350m", 24, 1024, 16, 2048),
+    GPT("gpt3-760m", 24, 1536, 16, 2048),
+    GPT("gpt3-1.3b", 24, 2048, 16, 2048),
+    GPT("gpt3-2.7b", 32, 2560, 32, 2048),
+    GPT("gpt3-6.7b", 32, 4096, 32, 2048),
+    GPT("gpt3-13b", 40, 5120, 40, 2048),
+    GPT("gpt3-175b", 96, 12288, 96, 2048),
+ /* Touvron et al. 2023, LLaMA, table 2, and Llama 2; Grattafiori et al. 2024 (Llama 3), table 3,
+  * and the released config.json of Llama 3.2. "llama" is Llama 2 7B under the family's name. */
+    {LLAMA("llama", 32, 4096, 32, 0, 11008, 32000, 4096)},
+    {LLAMA("llama1-30b", 60, 6656, 52, 0, 17920, 32000, 2048)},
+    {LLAMA("llama1-65b", 80, 8192, 64, 0, 22016, 32000, 2048)},
+    {LLAMA("llama2-7b", 32, 4096, 32, 0, 11008, 32000, 4096)},
+    {LLAMA("llama2-13b", 40, 5120, 40, 0, 13824, 32000, 4096)},
+    {LLAMA("llama2-70b", 80, 8192, 64, 8, 28672, 32000, 4096)},
+    {LLAMA("llama3-8b", 32, 4096, 32, 8, 14336, 128256, 8192)},
+    {LLAMA("llama3-70b", 80, 8192, 64, 8, 28672, 128256, 8192)},
+    {LLAMA("llama3-405b", 126, 16384, 128, 8, 53248, 128256, 8192)},
+    {LLAMA("llama3.2-1b", 16, 2048, 32, 8, 8192, 128256, 8192), .tied_head = 1},
+    {LLAMA("llama3.2-3b", 28, 3072, 24, 8, 8192, 128256, 8192), .tied_head = 1},
+ /* Jiang et al. 2023 (Mistral 7B), table 1, and 2024 (Mixtral), table 1; config.json of 8x22B. A
+  * window of attention is not modelled: seq is at most its 4096 tokens here. */
+    {LLAMA("mistral-7b", 32, 4096, 32, 8, 14336, 32000, 4096)},
+    {LLAMA("mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, 4096), EXPERTS(8, 2, 14336, 0, 0)},
+    {LLAMA("mixtral-8x22b", 56, 6144, 48, 8, 16384, 32000, 4096), EXPERTS(8, 2, 16384, 0, 0)},
+ /* Qwen2.5 report (2024), table 1, and the released config.json. */
+    {LLAMA("qwen2.5-0.5b", 24, 896, 14, 2, 4864, 151936, 4096), .qkv_bias = 1, .tied_head = 1},
+    {LLAMA("qwen2.5-1.5b", 28, 1536, 12, 2, 8960, 151936, 4096), .qkv_bias = 1, .tied_head = 1},
+    {LLAMA("qwen2.5-3b", 36, 2048, 16, 2, 11008, 151936, 4096), .qkv_bias = 1, .tied_head = 1},
+    {LLAMA("qwen2.5-7b", 28, 3584, 28, 4, 18944, 152064, 4096), .qkv_bias = 1},
+    {LLAMA("qwen2.5-14b", 48, 5120, 40, 8, 13824, 152064, 4096), .qkv_bias = 1},
+    {LLAMA("qwen2.5-32b", 64, 5120, 40, 8, 27648, 152064, 4096), .qkv_bias = 1},
+    {LLAMA("qwen2.5-72b", 80, 8192, 64, 8, 29568, 152064, 4096), .qkv_bias = 1},
+ /* DeepSeekMoE 16B (Dai et al. 2024), DeepSeek-V2 and V2-Lite (2024), DeepSeek-V3 (2024, section
+  * 4.2; without its module that predicts a second token). */
+    {LLAMA("deepseek-moe-16b", 28, 2048, 16, 0, 10944, 102400, 4096), EXPERTS(64, 6, 1408, 2, 1)},
+    {LLAMA("deepseek-v2-lite", 27, 2048, 16, 0, 10944, 102400, 4096), LATENT(0),
+     EXPERTS(64, 6, 1408, 2, 1)},
+    {LLAMA("deepseek-v2", 60, 5120, 128, 0, 12288, 102400, 4096), LATENT(1536),
+     EXPERTS(160, 6, 1536, 2, 1)},
+    {LLAMA("deepseek-v3", 61, 7168, 128, 0, 18432, 129280, 4096), LATENT(1536),
+     EXPERTS(256, 8, 2048, 1, 3), .expert_bias = 1},
+};
+/* clang-format on */
+
+enum { NUM_PRESETS = sizeof presets / sizeof presets[0] };
+
+/* Names of MODEL texts: all presets, and last "uniform", which is not a preset. */
+static const char *const preset_names[] = {
+    "vit-b16",      "vit-b32",      "vit-b8",           "vit-ti16",
+    "vit-s16",      "vit-s32",      "vit-l16",          "vit-l32",
+    "vit-h14",      "vit-tiny",     "bert-base",        "bert-large",
+    "minilm-l6",    "gpt2",         "gpt2-medium",      "gpt2-large",
+    "gpt2-xl",      "gpt3-125m",    "gpt3-350m",        "gpt3-760m",
+    "gpt3-1.3b",    "gpt3-2.7b",    "gpt3-6.7b",        "gpt3-13b",
+    "gpt3-175b",    "llama",        "llama1-30b",       "llama1-65b",
+    "llama2-7b",    "llama2-13b",   "llama2-70b",       "llama3-8b",
+    "llama3-70b",   "llama3-405b",  "llama3.2-1b",      "llama3.2-3b",
+    "mistral-7b",   "mixtral-8x7b", "mixtral-8x22b",    "qwen2.5-0.5b",
+    "qwen2.5-1.5b", "qwen2.5-3b",   "qwen2.5-7b",       "qwen2.5-14b",
+    "qwen2.5-32b",  "qwen2.5-72b",  "deepseek-moe-16b", "deepseek-v2-lite",
+    "deepseek-v2",  "deepseek-v3",  "uniform",          NULL};
+
+enum { NUM_NAMES = sizeof preset_names / sizeof preset_names[0] - 1 };
+_Static_assert(NUM_NAMES == NUM_PRESETS + 1, "one name a preset, and uniform");
+
+const char *const *model_preset_names(void)
+{
+    return preset_names;
+}
+
+enum status model_preset(const char *name, struct model_spec *spec, struct err *err)
+{
+    const char *near;
+    enum status rc;
+    for (int i = 0; i < NUM_PRESETS; i++) {
+        if (strcmp(presets[i].name, name) == 0) {
+            *spec = presets[i];
+            return OK;
+        }
+    }
+    near = nearest_name(name, preset_names, NUM_NAMES);
+    rc = err_set(err, ERR_INPUT, "unknown model '%s'%s%s%s", name, near ? "; did you mean '" : "",
+                 near ? near : "", near ? "'?" : "");
+    err_hint(err, "models: vit-{ti,s,b,l,h}N vit-tiny bert-base bert-large minilm-l6 gpt2[-SIZE] "
+                  "gpt3-SIZE llama{1,2,3,3.2}-SIZE qwen2.5-SIZE mistral-7b mixtral-8x{7b,22b} "
+                  "deepseek-{moe-16b,v2-lite,v2,v3} llama uniform, or a JSON file");
+    return rc;
+}
+
+/* The families that have a key. */
+enum {
+    VIT_ONLY = 1 << FAMILY_VIT,
+    BERT_ONLY = 1 << FAMILY_BERT,
+    LLAMA_ONLY = 1 << FAMILY_LLAMA,
+    TABLES = BERT_ONLY | 1 << FAMILY_GPT, /* a table of positions */
+    TEXT = TABLES | LLAMA_ONLY,
+    ALL = VIT_ONLY | TEXT
+};
+
+struct modifier {
+    struct model_key key;
+    size_t offset; /* in struct model_spec; 0: a word, which has a setter of its own */
+};
+
+#define DIM(name, families, member, min, max, meaning)                                             \
+    {                                                                                              \
+        {name, families, MODEL_KEY_COUNT, min, max, NULL, meaning},                                \
+            offsetof(struct model_spec, member)                                                    \
+    }
+/* clang-format off */
+static const struct modifier modifiers[] = {
+    DIM("layers", ALL, num_layers, 1, MODEL_LAYERS_MAX, "transformer layers"),
+    DIM("hidden", ALL, hidden, 1, MODEL_DIM_MAX, "width of the residual stream"),
+    DIM("heads", ALL, heads, 1, MODEL_DIM_MAX, "attention heads"),
+    DIM("mlp", ALL, mlp, 1, MODEL_DIM_MAX, "width of the MLP"),
+    DIM("classes", VIT_ONLY | BERT_ONLY, classes, 1, MODEL_VOCAB_MAX, "classes of the head"),
+    DIM("image", VIT_ONLY, image, 1, MODEL_IMAGE_MAX, "side of the image, pixels"),
+    DIM("patch", VIT_ONLY, patch, 1, MODEL_IMAGE_MAX, "side of a patch, pixels"),
+    DIM("channels", VIT_ONLY, channels, 1, MODEL_CHANNELS_MAX, "channels of the image"),
+    DIM("unet_skips", VIT_ONLY, unet_skips, 0, 1, "1: early layers feed late ones, as in U-ViT"),
+    DIM("seq", TEXT, seq, 1, MODEL_DIM_MAX, "tokens of a sample"),
+    DIM("max_seq", TABLES, max_seq, 1, MODEL_DIM_MAX, "rows of the position table"),
+    DIM("vocab", TEXT, vocab, 1, MODEL_VOCAB_MAX, "rows of the token table"),
+    DIM("kv_heads", LLAMA_ONLY, kv_heads, 1, MODEL_DIM_MAX, "heads of keys and values [heads]"),
+    DIM("head_dim", LLAMA_ONLY, head_dim, 1, MODEL_DIM_MAX, "width of a head [hidden / heads]"),
+    DIM("qkv_bias", LLAMA_ONLY, qkv_bias, 0, 1, "1: queries, keys and values have biases"),
+    DIM("tied_head", LLAMA_ONLY, tied_head, 0, 1, "1: the head uses the token table"),
+    DIM("experts", LLAMA_ONLY, experts, 0, MODEL_EXPERTS_MAX, "experts of a layer"),
+    DIM("experts_active", LLAMA_ONLY, experts_active, 1, MODEL_EXPERTS_MAX, "experts that a token uses"),
+    DIM("expert_mlp", LLAMA_ONLY, expert_mlp, 1, MODEL_DIM_MAX, "width of an expert [mlp]"),
+    DIM("shared_experts", LLAMA_ONLY, shared_experts, 0, MODEL_EXPERTS_MAX, "experts that every token uses"),
+    DIM("dense_layers", LLAMA_ONLY, dense_layers, 0, MODEL_LAYERS_MAX, "first layers without experts"),
+    DIM("expert_bias", LLAMA_ONLY, expert_bias, 0, 1, "1: the router has a bias"),
+    DIM("kv_rank", LLAMA_ONLY, kv_rank, 0, MODEL_DIM_MAX, "latent attention as in DeepSeek-V2: rank of keys and values"),
+    DIM("q_rank", LLAMA_ONLY, q_rank, 0, MODEL_DIM_MAX, "rank of queries"),
+    DIM("rope_dim", LLAMA_ONLY, rope_dim, 0, MODEL_DIM_MAX, "width of a head's rotated part"),
+    DIM("v_dim", LLAMA_ONLY, v_dim, 0, MODEL_DIM_MAX, "width of a head's values"),
+    {{"task", BERT_ONLY, MODEL_KEY_WORD, 0, 0, "classify qa mlm", "what the head does"}, 0},
+    {{"dtype", ALL, MODEL_KEY_WORD, 0, 0, "fp32 bf16", "of activations and products; a job's train.dtype goes before"}, 0},
+};
+
+/* What a MODEL text of equal layers sets. */
+struct uniform {
+    int64_t layers;
+    struct item item;
+};
+#define UNIFORM(name, type, member, min, max, meaning)                                             \
+    {                                                                                              \
+        {name, 1 << FAMILY_UNIFORM, type, min, max, NULL, meaning}, offsetof(struct uniform, member) \
+    }
+static const struct modifier uniform_keys[] = {
+    UNIFORM("layers", MODEL_KEY_COUNT, layers, 1, MODEL_LAYERS_MAX, "layers, one item each [8]"),
+    UNIFORM("fwd", MODEL_KEY_TIME, item.fwd_ns, 0, 0, "forward [1ms]"),
+    UNIFORM("bwd_input", MODEL_KEY_TIME, item.bwd_input_ns, 0, 0, "backward for the input [1ms]"),
+    UNIFORM("bwd_weight", MODEL_KEY_TIME, item.bwd_weight_ns, 0, 0, "backward for the weights [1ms]"),
+    UNIFORM("bwd_rest", MODEL_KEY_TIME, item.bwd_rest_ns, 0, 0, "in place of bwd_input behind a frozen prefix, if no item needs the input's gradient [0]"),
+    UNIFORM("fwd_stash", MODEL_KEY_TIME, item.fwd_stash_ns, 0, 0, "part of fwd that frozen layers save, because they keep no stash [0]"),
+    UNIFORM("update", MODEL_KEY_TIME, item.update_ns, 0, 0, "optimizer step [0]"),
+    UNIFORM("act", MODEL_KEY_SIZE, item.act_bytes, 0, 0, "leaves the layer [1MiB]"),
+    UNIFORM("stash", MODEL_KEY_SIZE, item.stash_bytes, 0, 0, "is kept for the backward [act]"),
+    UNIFORM("params", MODEL_KEY_COUNT, item.params, 0, INT64_MAX, "parameters [1000000]"),
+};
+/* clang-format on */
+
+enum {
+    NUM_MODIFIERS = sizeof modifiers / sizeof modifiers[0],
+    NUM_UNIFORM = sizeof uniform_keys / sizeof uniform_keys[0]
+};
+
+const struct model_key *model_key_at(int i)
+{
+    if (i < NUM_MODIFIERS)
+        return &modifiers[i].key;
+    return i < NUM_MODIFIERS + NUM_UNIFORM ? &uniform_keys[i - NUM_MODIFIERS].key : NULL;
+}
+
+static enum status refuse_key(const struct model_spec *spec, int family, const char *key,
+                              struct err *err)
+{
+    const char *names[NUM_MODIFIERS], *near;
+    char list[400];
+    int n = 0;
+    enum status rc;
+    for (int i = 0; i < NUM_MODIFIERS; i++)
+        if (modifiers[i].key.families & family)
+            names[n++] = modifiers[i].key.name;
+    near = nearest_name(key, names, n);
+    rc = err_set(err, ERR_INPUT, "model '%s' has no key '%s'%s%s%s", spec->name, key,
+                 near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    err_hint(err, "keys of a %s: %s", model_family_name(spec->family),
+             join_names(names, n, list, sizeof list));
+    return rc;
+}
+
+static enum status set_task(struct model_spec *spec, const char *value, struct err *err)
+{
+    if (strcmp(value, "classify") == 0)
+        spec->task = TASK_CLASSIFY;
+    else if (strcmp(value, "qa") == 0)
+        spec->task = TASK_QA;
+    else if (strcmp(value, "mlm") == 0)
+        spec->task = TASK_MLM;
+    else
+        return err_set(err, ERR_INPUT, "model '%s': task must be classify, qa or mlm, got '%s'",
+                       spec->name, value);
+    return OK;
+}
+
+static enum status set_dtype(struct model_spec *spec, const char *value, struct err *err)
+{
+    if (strcmp(value, "fp32") == 0)
+        spec->elem_bytes = 4;
+    else if (strcmp(value, "bf16") == 0)
+        spec->elem_bytes = 2;
+    else
+        return err_set(err, ERR_INPUT, "model '%s': dtype must be fp32 or bf16, got '%s'",
+                       spec->name, value);
+    return OK;
+}
+
+enum status model_spec_set(struct model_spec *spec, const char *key, const char *value,
+                           struct err *err)
+{
+    const int family = 1 << spec->family;
+    const struct modifier *modifier = NULL;
+    char what[96];
+    int64_t number;
+    enum status rc;
+    for (int i = 0; i < NUM_MODIFIERS; i++)
+        if ((modifiers[i].key.families & family) && strcmp(modifiers[i].key.name, key) == 0)
+            modifier = &modifiers[i];
+    if (!modifier)
+        return refuse_key(spec, family, key, err);
+    if (strcmp(key, "task") == 0)
+        return set_task(spec, value, err);
+    if (strcmp(key, "dtype") == 0)
+        return set_dtype(spec, value, err);
+    if (modifier->key.max == 1 && strcmp(value, "true") == 0)
+        value = "1";
+    if (modifier->key.max == 1 && strcmp(value, "false") == 0)
+        value = "0";
+    snprintf(what, sizeof what, "model '%s': %s", spec->name, key);
+    rc = parse_int(value, what, modifier->key.min, modifier->key.max, &number, err);
+    if (rc == OK)
+        *(int *)((char *)spec + modifier->offset) = (int)number;
+    return rc;
+}
+
+enum status model_next_modifier(const char *start, const char **list, const char *name,
+                                char key[32], char value[64], struct err *err)
+{
+    const char *end = strchrnul(*list, ','), *equals = memchr(*list, '=', (size_t)(end - *list));
+    if (!equals || equals == *list || equals + 1 == end || equals - *list >= 32 ||
+        end - equals > 64)
+        return err_set(err, ERR_INPUT, "model '%s': expected key=value, got '%.*s'", name,
+                       (int)(end - *list > 80 ? 80 : end - *list), *list);
+    memcpy(key, *list, (size_t)(equals - *list));
+    key[equals - *list] = '\0';
+    memcpy(value, equals + 1, (size_t)(end - equals - 1));
+    value[end - equals - 1] = '\0';
+    if (*end && !end[1])
+        return err_set(err, ERR_INPUT, "model '%s': nothing behind the last comma", name);
+    for (const char *other = start; other < *list; other = strchr(other, ',') + 1)
+        if (strncmp(other, *list, (size_t)(equals + 1 - *list)) == 0)
+            return err_set(err, ERR_INPUT, "model '%s': %s given twice", name, key);
+    *list = *end ? end + 1 : end;
+    return OK;
+}
+
+static enum status set_uniform(struct uniform *uniform, const char *key, const char *value,
+                               struct err *err)
+{
+    const char *names[NUM_UNIFORM];
+    char what[64], all[128];
+    for (int i = 0; i < NUM_UNIFORM; i++) {
+        const struct model_key *row = &uniform_keys[i].key;
+        int64_t *at = (int64_t *)((char *)uniform + uniform_keys[i].offset);
+        names[i] = row->name;
+        if (strcmp(row->name, key) != 0)
+            continue;
+        snprintf(what, sizeof what, "model 'uniform': %s", key);
+        return row->type == MODEL_KEY_TIME   ? parse_ns(value, what, at, err)
+               : row->type == MODEL_KEY_SIZE ? parse_bytes(value, what, at, err)
+                                             : parse_int(value, what, row->min, row->max, at, err);
+    }
+    const char *near = nearest_name(key, names, NUM_UNIFORM);
+    enum status rc = err_set(err, ERR_INPUT, "model 'uniform' has no key '%s'%s%s%s", key,
+                             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    err_hint(err, "keys: %s", join_names(names, NUM_UNIFORM, all, sizeof all));
+    return rc;
+}
+
+/* "layers=8,fwd=1ms,...": equal opaque items, one per layer, constants per micro-batch. */
+static enum status parse_uniform(const char *list, struct model *model, struct err *err)
+{
+    struct uniform uniform = {
+        .layers = 8,
+        .item = {.kind = ITEM_OPAQUE,
+                 .fwd_ns = 1000000,
+                 .bwd_input_ns = 1000000,
+                 .bwd_weight_ns = 1000000,
+                 .act_bytes = 1 << 20,
+                 .stash_bytes = -1,
+                 .params = 1000000}
+    };
+    struct item *items = NULL;
+    const char *const start = list;
+    enum status rc = OK;
+    while (*list) {
+        char key[32], value[64];
+        rc = model_next_modifier(start, &list, "uniform", key, value, err);
+        if (rc == OK)
+            rc = set_uniform(&uniform, key, value, err);
+        if (rc != OK)
+            return rc;
+    }
+    struct item item = uniform.item;
+    const int64_t layers = uniform.layers;
+    if (item.stash_bytes < 0)
+        item.stash_bytes = item.act_bytes;
+    items = calloc((size_t)layers, sizeof *items);
+    if (!items)
+        return err_nomem(err);
+    for (int i = 0; i < layers; i++) {
+        items[i] = item;
+        items[i].layer = i;
+        snprintf(items[i].name, sizeof items[i].name, "layer%d", i);
+    }
+    rc = model_explicit("uniform", items, (int)layers, NULL, 0, true, model, err);
+    if (rc == OK)
+        model->family = FAMILY_UNIFORM;
+    free(items);
+    return rc;
+}
+
+enum status model_parse(const char *text, struct model *model, struct err *err)
+{
+    struct model_spec spec;
+    const char *list = strchrnul(text, ':');
+    size_t length = (size_t)(list - text);
+    char name[64];
+    enum status rc;
+    if (length == 0 || length >= sizeof name)
+        return err_set(err, ERR_INPUT, "'%.80s' does not start with the name of a model", text);
+    memcpy(name, text, length);
+    name[length] = '\0';
+    if (*list == ':')
+        list++;
+    if (strcmp(name, "uniform") == 0)
+        return parse_uniform(list, model, err);
+    const char *const start = list;
+    rc = model_preset(name, &spec, err);
+    while (rc == OK && *list) {
+        char key[32], value[64];
+        rc = model_next_modifier(start, &list, name, key, value, err);
+        if (rc == OK)
+            rc = model_spec_set(&spec, key, value, err);
+    }
+    return rc == OK ? model_build(&spec, model, err) : rc;
+}

@@ -1,0 +1,63 @@
+/* partition/plan/cut_model.h - the exact cut of cut.h for a model, with times from a cost source and
+ * sizes from the model. Pure. */
+#ifndef ELAPSE_PARTITION_CUT_MODEL_H
+#define ELAPSE_PARTITION_CUT_MODEL_H
+
+#include "partition/cost/cost.h"
+#include "partition/plan/cut.h"
+#include "partition/plan/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where and how an item runs; together with the item this determines its times. */
+struct cut_device {
+    const struct device *device; /* borrowed */
+    int64_t samples;             /* of a micro-batch */
+    /* Number of state tensors of the optimizer. If negative, updates and forwards without stash
+     * count as 0 ns. */
+    int optim_states;
+};
+
+/* Set times[i - first_item] for the items i in [first_item, model.num_items) on a device.
+ * *extrapolated is set if the cost source extrapolates. Returns the errors of the cost source. */
+enum status cut_times(const struct setting *setting, const struct cut_device *on, int first_item,
+                      struct cut_time *times, bool *extrapolated, struct err *err);
+
+/* Set plan->first_item: cut the model's items into the plan's stages by time on the devices of its
+ * first replica. All other members of the plan must be set. ERR_INFEASIBLE: more stages than items.
+ */
+enum status cut_plan(const struct setting *setting, struct plan *plan, struct err *err);
+
+/* Complete a plan of which the caller has set K, R, chunks (0: the schedule's default), batch, the
+ * wanted microbatches.count, schedule, frozen layers and their placement. FROZEN_NONE with frozen
+ * layers becomes FROZEN_SPREAD. The function sets micro-batches, stages, devices in the cluster's
+ * order, and the cut. sizes holds the number of items of each stage, without frozen items outside
+ * the pipeline. NULL: cut_plan() makes the cut. On failure the plan owns nothing. ERR_INFEASIBLE:
+ * the counts do not fit. ERR_INPUT: the sizes do not fit. With RECOMPUTE_LAYER and no recompute_layers it
+ * sets them to 0 (recompute_fit.h). */
+enum status plan_complete(const struct setting *setting, const int64_t *sizes, int num_sizes,
+                          struct plan *plan, struct err *err);
+
+/* A model on a chain of equal devices. */
+struct cut_chain {
+    const struct model *model;    /* borrowed */
+    const struct cut_time *times; /* borrowed; of all items */
+    int num_frozen, num_stages;   /* leading items to leave out; stages to make */
+    int64_t samples;              /* of a micro-batch; ignored if model.per_microbatch */
+    int64_t num_microbatches, latency_ns;
+    double link_bytes_per_s; /* 0: communication is free */
+    int64_t mem_bytes;       /* INT64_MAX: no limit */
+};
+
+/* Cut the active items of the chain for 1F1B and SGD with momentum. Tensors that cross a boundary
+ * and memory count. stage_ns, the caller's array of num_stages entries, gets the time of each
+ * stage. *cut is filled as by cut_solve(). ERR_INPUT: a size overflows. */
+enum status cut_chain_solve(const struct cut_chain *chain, struct cut *cut, int64_t *stage_ns,
+                            struct err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,381 @@
+/* Defaults and checks of a job. job_defaults() sets every field, job_check() refuses values and
+ * combinations that no run could use, with one check function per group of fields. Read struct job
+ * in job.h first. */
+#include "partition/plan/job.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/layout/model_shard.h"
+#include "partition/base/units.h"
+
+void job_defaults(struct job *job)
+{
+    *job = (struct job){0};
+    strcpy(job->name, "job");
+    job->data.kind = DATA_SYNTHETIC;
+    job->data.special_tokens = true;
+    job->cost.efficiency = 1;
+    job->train.epochs = 1;
+    job->train.batch_mode = BATCH_PER_PIPELINE;
+    job->train.batch = 32;
+    job->train.optimizer.kind = OPTIMIZER_SGD;
+    job->train.optimizer.lr = 0.03;
+    job->train.optimizer.momentum = 0.9;
+    job->train.optimizer.beta1 = 0.9;
+    job->train.optimizer.beta2 = 0.999;
+    job->train.optimizer.eps = 1e-8;
+    job->train.lr_schedule = LR_CONSTANT;
+    job->train.dtype = DTYPE_FP32;
+    job->train.reduction = REDUCTION_FAST;
+    job->train.seed = 1;
+    job->train.keep_checkpoints = 3;
+    job->pipeline.num_stages = AUTO;
+    job->pipeline.num_replicas = AUTO;
+    job->pipeline.num_microbatches = AUTO;
+    job->pipeline.chunks = 1;
+    job->pipeline.tensor = 1;
+    job->pipeline.expert = 1;
+    job->pipeline.schedule = SCHEDULE_1F1B;
+    job->pipeline.schedule_auto = true;
+    job->pipeline.balancer = BALANCER_OPTIMAL;
+    job->pipeline.recompute = RECOMPUTE_FIT;
+    job->pipeline.frozen_auto = true;
+    job->pipeline.frozen = FROZEN_SPREAD;
+    job->pipeline.bucket_bytes = 25LL << 20; /* PyTorch DDP's bucket_cap_mb */
+    job->freeze.policy = FREEZE_NONE;
+    job->freeze.alpha = 1.0 / 3;
+    job->freeze.max_loss = 1;
+    job->elastic.auto_pipe = true;
+    job->elastic.auto_dp = true;
+    job->cache.policy = CACHE_AUTO;
+}
+
+/* The job's name in error messages. */
+static const char *source_of(const struct job *job)
+{
+    return job->path ? job->path : "job";
+}
+
+/* Fail with "job.json: KEY must be LIMIT, got VALUE". */
+static enum status bad_int(const struct job *job, const char *key, const char *limit, int64_t value,
+                           struct err *err)
+{
+    return err_set(err, ERR_INPUT, "%s: %s must be %s, got %lld", source_of(job), key, limit,
+                   (long long)value);
+}
+
+static enum status bad_real(const struct job *job, const char *key, const char *limit, double value,
+                            struct err *err)
+{
+    return err_set(err, ERR_INPUT, "%s: %s must be %s, got %g", source_of(job), key, limit, value);
+}
+
+static enum status check_train(const struct job *job, struct err *err)
+{
+    if (job->train.epochs < 0 || job->train.epochs > JOB_EPOCHS_MAX)
+        return err_set(err, ERR_INPUT, "%s: train.epochs must be 0..%d, got %d", source_of(job),
+                       JOB_EPOCHS_MAX, job->train.epochs);
+    if (job->train.max_steps < 0)
+        return bad_int(job, "train.max_steps", "at least 0", job->train.max_steps, err);
+    if (job->train.batch < 1 || job->train.batch > INT32_MAX)
+        return bad_int(job, "train.batch", "1..2147483647", job->train.batch, err);
+    if (job->train.warmup_steps < 0)
+        return bad_int(job, "train.lr_schedule.warmup_steps", "at least 0", job->train.warmup_steps,
+                       err);
+    if (job->train.eval_every_epochs < 0)
+        return bad_int(job, "train.eval_every_epochs", "at least 0", job->train.eval_every_epochs,
+                       err);
+    if (job->train.checkpoint_every_steps < 0)
+        return bad_int(job, "train.checkpoint_every_steps", "at least 0",
+                       job->train.checkpoint_every_steps, err);
+    if (job->train.keep_checkpoints < 0)
+        return bad_int(job, "train.keep_checkpoints", "at least 0", job->train.keep_checkpoints,
+                       err);
+    const double lr = job->train.optimizer.lr;
+    if (!(lr >= 0 && isfinite(lr)))
+        return bad_real(job, "train.optimizer.lr", "at least 0", lr, err);
+    const struct {
+        const char *key;
+        double value;
+    } shares[] = {
+        {"train.optimizer.momentum", job->train.optimizer.momentum},
+        {"train.optimizer.beta1",    job->train.optimizer.beta1   },
+        {"train.optimizer.beta2",    job->train.optimizer.beta2   },
+        {"train.dropout",            job->train.dropout           },
+        {"train.label_smoothing",    job->train.label_smoothing   },
+    };
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
+        if (!(shares[i].value >= 0 && shares[i].value < 1))
+            return bad_real(job, shares[i].key, "in [0, 1)", shares[i].value, err);
+    if (!(job->train.optimizer.eps > 0 && isfinite(job->train.optimizer.eps)))
+        return bad_real(job, "train.optimizer.eps", "above 0", job->train.optimizer.eps, err);
+    if (!(job->cost.efficiency > 0 && job->cost.efficiency <= 1))
+        return bad_real(job, "cost.efficiency", "more than 0 and at most 1", job->cost.efficiency,
+                        err);
+    const double decay = job->train.optimizer.weight_decay;
+    if (!(decay >= 0 && isfinite(decay)))
+        return bad_real(job, "train.optimizer.weight_decay", "at least 0", decay, err);
+    if (!(job->train.clip_norm >= 0 && isfinite(job->train.clip_norm)))
+        return bad_real(job, "train.clip_norm", "at least 0 (0: off)", job->train.clip_norm, err);
+    return OK;
+}
+
+/* Whether replicas can divide the experts as the job asks. */
+static enum status check_expert(const struct job *job, struct err *err)
+{
+    const int E = job->pipeline.expert;
+    if (E < 1 || E > MODEL_EXPERTS_MAX)
+        return bad_int(job, "pipeline.expert", "1..65536", E, err);
+    if (E > 1 && job->pipeline.num_replicas % E != 0) /* AUTO is 0 */
+        return err_set(err, ERR_INFEASIBLE,
+                       "%s: pipeline.expert %d does not divide pipeline.num_replicas %d",
+                       source_of(job), E, job->pipeline.num_replicas);
+    if (E > 1 && !job->pipeline.shard_auto && job->pipeline.shard != SHARD_NONE)
+        return err_set(err, ERR_INFEASIBLE,
+                       "%s: pipeline.expert %d: pipeline.shard must be none, is %s", source_of(job),
+                       E, shard_mode_name(job->pipeline.shard));
+    struct err why = {0};
+    const enum status rc = model_experts_check(&job->model, E, &why);
+    return rc == OK ? OK : err_set(err, rc, "%s: %s", source_of(job), why.msg);
+}
+
+static enum status check_pipeline(const struct job *job, struct err *err)
+{
+    if (job->pipeline.num_stages < 0)
+        return bad_int(job, "pipeline.num_stages", "auto or at least 1", job->pipeline.num_stages,
+                       err);
+    if (job->pipeline.num_replicas < 0)
+        return bad_int(job, "pipeline.num_replicas", "auto or at least 1",
+                       job->pipeline.num_replicas, err);
+    if (job->pipeline.num_microbatches < 0)
+        return bad_int(job, "pipeline.num_microbatches", "auto or at least 1",
+                       job->pipeline.num_microbatches, err);
+    if (job->pipeline.chunks < 1 || job->pipeline.chunks > 1024)
+        return bad_int(job, "pipeline.chunks", "1..1024", job->pipeline.chunks, err);
+    if (job->pipeline.tensor < 0 || job->pipeline.tensor > 64)
+        return bad_int(job, "pipeline.tensor", "auto or 1..64", job->pipeline.tensor, err);
+    const enum status rc = check_expert(job, err);
+    if (rc != OK)
+        return rc;
+    if (job->pipeline.recompute_layers < 0)
+        return bad_int(job, "pipeline.recompute_layers", "auto or at least 1",
+                       job->pipeline.recompute_layers, err);
+    if (!job->pipeline.shard_auto && job->pipeline.shard != SHARD_NONE &&
+        job->pipeline.num_replicas == 1)
+        return err_set(err, ERR_INFEASIBLE,
+                       "%s: pipeline.shard %s divides nothing with pipeline.num_replicas 1",
+                       source_of(job), shard_mode_name(job->pipeline.shard));
+    if (job->train.reduction == REDUCTION_CANONICAL &&
+        (job->pipeline.shard_auto || job->pipeline.shard != SHARD_NONE))
+        return err_set(err, ERR_INFEASIBLE,
+                       "%s: pipeline.shard must be none with train.reduction canonical",
+                       source_of(job));
+    if (job->pipeline.bucket_bytes < 0)
+        return bad_int(job, "pipeline.bucket_bytes", "at least 0 (0: one bucket a stage)",
+                       job->pipeline.bucket_bytes, err);
+    if (!job->pipeline.schedule_auto && job->pipeline.schedule != SCHEDULE_AUTO) {
+        const enum schedule_kind kind = job->pipeline.schedule;
+        const bool any = schedule_any_chunks(kind) || kind == SCHEDULE_CUSTOM;
+        if (!any && job->pipeline.chunks != 1 &&
+            job->pipeline.chunks != schedule_default_chunks(kind))
+            return err_set(err, ERR_INPUT, "%s: pipeline.chunks must be %d for schedule %s, got %d",
+                           source_of(job), schedule_default_chunks(kind), schedule_kind_name(kind),
+                           job->pipeline.chunks);
+    }
+    int64_t stages;
+    if (!mul_ok(job->pipeline.num_stages, job->pipeline.chunks, &stages) ||
+        stages > job->model.num_items) {
+        if (job->pipeline.num_stages > 0)
+            return err_set(err, ERR_INFEASIBLE,
+                           "%s: pipeline.num_stages must be 1..%d (items of model '%s'), got %d%s",
+                           source_of(job), job->model.num_items / job->pipeline.chunks,
+                           job->model.name, job->pipeline.num_stages,
+                           job->pipeline.chunks > 1 ? " with several chunks each" : "");
+    }
+    /* num_microbatches splits train.batch as the job gives it (partition/search/plan_for.h). */
+    const int64_t batch = job->train.batch;
+    if (job->train.batch_mode == BATCH_GLOBAL && job->pipeline.num_replicas > 0) {
+        if (batch % job->pipeline.num_replicas != 0)
+            return err_set(
+                err, ERR_INPUT,
+                "%s: train.batch.global %lld must be a multiple of pipeline.num_replicas %d",
+                source_of(job), (long long)batch, job->pipeline.num_replicas);
+    }
+    if (job->pipeline.num_microbatches > batch)
+        return err_set(err, ERR_INPUT,
+                       "%s: pipeline.num_microbatches must be at most the batch of %lld, got %d",
+                       source_of(job), (long long)batch, job->pipeline.num_microbatches);
+    return OK;
+}
+
+static enum status check_freeze(const struct job *job, struct err *err)
+{
+    const struct freeze_spec *spec = &job->freeze;
+    const int num_layers = job->model.num_layers;
+    if (!(spec->alpha > 0 && spec->alpha < 1)) /* checked even if the policy does not use it */
+        return bad_real(job, "freeze.alpha", "in (0, 1)", spec->alpha, err);
+    if (spec->min_active < 0 || spec->min_active > num_layers)
+        return err_set(err, ERR_INPUT, "%s: freeze.min_active must be 0..%d, got %d",
+                       source_of(job), num_layers, spec->min_active);
+    if (!(spec->max_loss >= 0 && isfinite(spec->max_loss)))
+        return bad_real(job, "freeze.max_loss", "at least 0 (0: freeze nothing)", spec->max_loss,
+                        err);
+    if (spec->policy == FREEZE_TABLE) {
+        if (spec->num_table < 1)
+            return err_set(err, ERR_INPUT, "%s: freeze.table must name at least one epoch",
+                           source_of(job));
+        for (int e = 0; e < spec->num_table; e++)
+            if (spec->table[e] < 0 || spec->table[e] > num_layers)
+                return err_set(err, ERR_INPUT, "%s: freeze.table[%d] must be 0..%d, got %d",
+                               source_of(job), e, num_layers, spec->table[e]);
+    }
+    for (int64_t i = 0; i < (int64_t)job->norm_epochs * num_layers; i++)
+        if (!(job->norms[i] >= 0 && isfinite(job->norms[i])))
+            return err_set(err, ERR_INPUT,
+                           "%s: freeze.norms[%lld][%lld] must be at least 0, got %g",
+                           source_of(job), (long long)(i / num_layers), (long long)(i % num_layers),
+                           job->norms[i]);
+    return OK;
+}
+
+enum status job_check(const struct job *job, struct err *err)
+{
+    if (job->model.num_items < 1)
+        return err_set(err, ERR_INPUT, "%s: model is missing", source_of(job));
+    enum status rc = cluster_check(&job->cluster, err);
+    if (rc == OK)
+        rc = check_train(job, err);
+    if (rc == OK)
+        rc = check_pipeline(job, err);
+    if (rc == OK)
+        rc = check_freeze(job, err);
+    if (rc != OK)
+        return rc;
+    if (job->cache.limit_bytes < 0)
+        return bad_int(job, "cache.limit_bytes", "at least 0 (0: half of what is free)",
+                       job->cache.limit_bytes, err);
+    if (job->cache.read_ns < 0 || job->cache.write_ns < 0)
+        return bad_int(job, "cache.read and cache.write", "at least 0",
+                       job->cache.read_ns < 0 ? job->cache.read_ns : job->cache.write_ns, err);
+    if (job->elastic.setup_ns < 0)
+        return bad_int(job, "elastic.setup", "at least 0", job->elastic.setup_ns, err);
+    if (job->data.train_samples < 0)
+        return bad_int(job, "data.train_samples", "at least 0 (0: all)", job->data.train_samples,
+                       err);
+    if (job->data.workers < 0 || job->data.workers > 1024)
+        return bad_int(job, "data.workers", "0..1024", job->data.workers, err);
+    if (job->data.test_samples < 0)
+        return bad_int(job, "data.test_samples", "at least 0 (0: all)", job->data.test_samples,
+                       err);
+    if (job->cache.spill_bytes < 0)
+        return bad_int(job, "cache.spill_bytes", "at least 0 (0: half of what the disk has left)",
+                       job->cache.spill_bytes, err);
+    if (job->cache.spill_bytes > 0 && !job->cache.spill_dir)
+        return err_set(err, ERR_INPUT, "%s: cache.spill_bytes needs cache.spill_dir",
+                       source_of(job));
+    if (job->cache.views < 0 || job->cache.views > 1000)
+        return bad_int(job, "cache.views", "0..1000 (0: a new one each epoch)", job->cache.views,
+                       err);
+    if (job->cache.policy == CACHE_ON && job_views(job) == 0) {
+        rc =
+            err_set(err, ERR_INPUT, "%s: cache.policy 'on' would freeze each %s sample to one view",
+                    source_of(job), job->data.augment ? "augmented" : "masked");
+        err_hint(err, "cache.views N gives each sample N views and caches them all; or set %s",
+                 job->data.augment ? "data.augment to 'none', or cache.policy to 'off'"
+                                   : "cache.policy to 'off'");
+        return rc;
+    }
+    return OK;
+}
+
+#define PROBE_KEPT_BYTES ((int64_t)256 << 20)
+
+int64_t job_run_samples(const struct job *job, int64_t num_samples)
+{
+    int64_t all, steps;
+    if (!mul_ok(num_samples, job->train.epochs, &all))
+        all = INT64_MAX;
+    if (job->train.max_steps > 0 && mul_ok(job->train.max_steps, job->train.batch, &steps) &&
+        steps < all)
+        all = steps;
+    return all;
+}
+
+double job_probe_passes(const struct job *job, int64_t num_samples, int64_t num_test)
+{
+    const int64_t run = job_run_samples(job, num_samples), wanted = job->freeze.probe;
+    return freeze_safe_passes(wanted, run, freeze_safe_probe(wanted, run, num_test));
+}
+
+const struct model *job_probe_keeps(const struct job *job, int64_t num_samples, int64_t num_test)
+{
+    const int64_t run = job_run_samples(job, num_samples);
+    const int64_t probe = freeze_safe_probe(job->freeze.probe, run, num_test);
+    int64_t most = 1;
+    for (int i = 0; i + 1 < job->model.num_items; i++)
+        most = job->model.items[i].act_bytes > most ? job->model.items[i].act_bytes : most;
+    return job->model.num_skips == 0 && probe <= PROBE_KEPT_BYTES / most ? &job->model : NULL;
+}
+
+int64_t job_views(const struct job *job)
+{
+    return job->data.augment || job->model.task == TASK_MLM ? job->cache.views : 1;
+}
+
+bool job_wants_norm(const struct job *job)
+{
+    return job->train.clip_norm > 0 || freeze_uses_norms(job->freeze.policy);
+}
+
+int job_optim_bytes_per_param(const struct job *job)
+{
+    if (job->train.optimizer.kind == OPTIMIZER_SGD)
+        return job->train.optimizer.momentum > 0 ? 4 : 0;
+    return 8;
+}
+
+bool job_lags(const struct job *job)
+{
+    return job->freeze.record || (job->freeze.policy == FREEZE_SAFE && job->freeze.max_loss > 0);
+}
+
+void job_clear(struct job *job)
+{
+    free(job->path);
+    free(job->dir);
+    model_clear(&job->model);
+    free(job->data.path);
+    free(job->data.vocab);
+    free(job->data.merges);
+    cluster_clear(&job->cluster);
+    freeze_spec_clear(&job->freeze);
+    free(job->elastic.stages);
+    free(job->norms);
+    freeze_history_clear(&job->evidence);
+    free(job->cache.dir);
+    free(job->cache.spill_dir);
+    for (int i = 0; i < job->num_baseline; i++)
+        free(job->baseline[i]);
+    free(job->baseline);
+    free(job->json);
+    *job = (struct job){0};
+}
+
+const char *job_optimizer_name(const struct job *job)
+{
+    switch (job->train.optimizer.kind) {
+    case OPTIMIZER_SGD:
+        return job->train.optimizer.momentum > 0 ? "sgd-momentum" : "sgd";
+    case OPTIMIZER_ADAMW:
+        return "adamw";
+    default:
+        return "lamb";
+    }
+}
+
+const char *optimizer_of_bytes(int bytes_per_param)
+{
+    return bytes_per_param == 0 ? "sgd" : bytes_per_param == 4 ? "momentum" : "adam";
+}

@@ -1,0 +1,183 @@
+/* partition/plan/job.h - a job as plain data. `plan`, `sim` and `train` all start from it.
+ *
+ * profiles/job/job_json.h reads and writes its JSON form. Defaults and range checks are here and
+ * nowhere else. */
+#ifndef ELAPSE_PARTITION_JOB_H
+#define ELAPSE_PARTITION_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/plan/balance.h"
+#include "partition/cluster/cluster.h"
+#include "partition/cost/cost.h"
+#include "partition/freeze/freeze.h"
+#include "partition/model/model.h"
+#include "partition/plan/plan.h"
+#include "partition/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define AUTO 0 /* value of a count that the planner chooses */
+
+enum batch_mode { BATCH_PER_PIPELINE, BATCH_GLOBAL };
+enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAMW, OPTIMIZER_LAMB };
+enum lr_kind { LR_CONSTANT, LR_LINEAR, LR_COSINE };
+enum data_kind {
+    DATA_SYNTHETIC, /* the built-in procedural set */
+    DATA_CIFAR10,
+    DATA_CIFAR100,
+    DATA_IDX,
+    DATA_IMAGES, /* folder of JPEG/PNG */
+    DATA_SST2,   /* GLUE TSV */
+    DATA_SQUAD,
+    DATA_TEXT,
+    DATA_KIND_COUNT
+};
+enum lower_case { LOWER_AUTO, LOWER_ON, LOWER_OFF }; /* AUTO: as the vocabulary is */
+enum cache_policy { CACHE_OFF, CACHE_ON, CACHE_AUTO };
+enum dtype { DTYPE_FP32, DTYPE_BF16, DTYPE_TF32, DTYPE_FP16 }; /* FP16: plan and sim only */
+enum device_kind { DEVICE_CPU, DEVICE_CUDA };
+enum transport { TRANSPORT_MPI, TRANSPORT_NCCL };
+enum reduction { REDUCTION_FAST, REDUCTION_CANONICAL };
+
+/* Only in jobs: RECOMPUTE_NEVER where that fits the devices' memory, else what the planner
+ * chooses. */
+#define RECOMPUTE_FIT RECOMPUTE_MODE_COUNT
+
+struct job {
+    char name[64];
+    char *path;         /* owned: the job's file, for messages; NULL if built from options */
+    char *dir;          /* owned: folder that relative paths start from */
+    struct model model; /* owned */
+    struct {
+        enum data_kind kind;
+        char *path;   /* owned, resolved against dir; NULL for synthetic */
+        char *vocab;  /* owned, resolved against dir; NULL: none */
+        char *merges; /* owned, resolved against dir: GPT-2's merges.txt; NULL: beside vocab */
+        enum lower_case lower_case;
+        bool special_tokens; /* special tokens spelled out in texts become those tokens */
+        bool augment, resize;
+        int64_t train_samples, test_samples; /* 0: all samples (synthetic: its default number) */
+        int workers; /* threads per rank that prepare samples; 0: as many as it has idle cores */
+    } data;
+    struct {
+        int epochs;
+        int64_t max_steps; /* 0: no limit */
+        enum batch_mode batch_mode;
+        int64_t batch;
+        struct {
+            enum optimizer_kind kind;
+            double lr, momentum, beta1, beta2, eps, weight_decay;
+        } optimizer;
+        enum lr_kind lr_schedule;
+        int64_t warmup_steps;
+        double clip_norm; /* 0: off */
+        double dropout, label_smoothing;
+        enum dtype dtype;
+        enum attention_kind attention; /* whether stashes hold score matrices */
+        enum device_kind device;  /* for `elapse train`; plan and sim use the cluster's devices */
+        enum transport transport; /* how activations and gradients travel between GPUs */
+        enum reduction reduction;
+        uint64_t seed;
+        int64_t eval_every_epochs, checkpoint_every_steps; /* 0: only at the end of the run */
+        int64_t keep_checkpoints; /* the newest n, besides the best; 0: all */
+    } train;
+    struct cluster cluster; /* owned */
+    struct {
+        enum cost_choice source;
+        double efficiency; /* of computed costs, (0, 1] */
+    } cost;
+    struct {
+        int num_stages, num_replicas, num_microbatches; /* AUTO, or the count */
+        int chunks;
+        bool schedule_auto;
+        enum schedule_kind schedule;
+        enum balancer_kind balancer;
+        bool by_params;         /* balance parameters instead of time */
+        int tensor;             /* T, devices of a group; AUTO: the planner's choice */
+        bool sequence_parallel; /* with tensor > 1 */
+        int expert;             /* E, replicas that divide the experts of each layer */
+        bool shard_auto;
+        enum shard_mode shard;
+        bool recompute_auto;
+        enum recompute_mode recompute; /* RECOMPUTE_FIT unless the job says another */
+        int recompute_layers; /* of each stage, with RECOMPUTE_LAYER; AUTO: what the memory needs */
+        bool frozen_auto;
+        enum frozen_placement frozen;
+        int64_t bucket_bytes;
+    } pipeline;
+    struct freeze_spec freeze; /* owned */
+    double *norms; /* owned: recorded gradient norms, norm_epochs x model.num_layers; or NULL */
+    int norm_epochs;
+    struct freeze_history evidence; /* owned: recorded evidence; no rows: none */
+    struct {
+        bool auto_pipe, auto_dp;
+        bool halving; /* use the paper's compression rule instead of ours */
+        int *stages;  /* owned: K of epoch e is stages[min(e, num_stages - 1)]; NULL: planned */
+        int num_stages;
+        int64_t setup_ns; /* time that a change of K or R takes besides transfers over links:
+                             processes, groups, warm-up */
+    } elastic;
+    struct {
+        enum cache_policy policy;
+        int64_t limit_bytes; /* per node; 0: half of the free memory */
+        bool bf16;
+        char *dir;                 /* owned; NULL: shared memory */
+        char *spill_dir;           /* owned; NULL: samples that do not fit are recomputed */
+        int64_t spill_bytes;       /* 0: half of the disk's free space */
+        int64_t views;             /* distinct views of a sample, see job_views(); 0: unlimited */
+        int64_t read_ns, write_ns; /* host time per sample; 0: ask the cost source */
+    } cache;
+    char **baseline; /* owned: "key=value" overrides that define the baseline run */
+    int num_baseline;
+    char *json; /* owned: the resolved job as JSON text, for records and --json */
+};
+
+/* Set every field to its default: no model yet, synthetic data, SGD at 0.03 with momentum 0.9,
+ * seed 1, one epoch, batch 32. */
+void job_defaults(struct job *job);
+
+/* Check ranges, and combinations of fields that the parser cannot check one by one. The error names
+ * key, value and limit. */
+enum status job_check(const struct job *job, struct err *err);
+void job_clear(struct job *job);
+
+/* Training samples of the whole run with num_samples in an epoch: train.max_steps may end it early.
+ * Replicas with a batch each are not counted, because their number is not known here. */
+int64_t job_run_samples(const struct job *job, int64_t num_samples);
+
+/* Forward passes over the probe that a run under the policy safe may take
+ * (partition/freeze/freeze_safe.h). */
+double job_probe_passes(const struct job *job, int64_t num_samples, int64_t num_test);
+
+/* The model, if forwards over the probe of such a run keep inputs of layers (exec/run/probe.h): it
+ * has no skip edges, and one input of all samples of the probe takes 256 MiB at most. Else NULL. */
+const struct model *job_probe_keeps(const struct job *job, int64_t num_samples, int64_t num_test);
+
+/* Number of views of a training sample. 1: every epoch sees the sample unchanged. With augmentation
+ * or masks it is cache.views = n, and epoch e sees view e mod n. 0: each epoch sees a new view, so
+ * no activation can be reused in a later epoch. */
+int64_t job_views(const struct job *job);
+
+/* Whether each step computes the global gradient norm before its update, either to clip gradients
+ * or because the freeze policy needs norms. A plan carries it as `clip`. */
+bool job_wants_norm(const struct job *job);
+
+/* sgd, sgd-momentum, adamw or lamb. */
+const char *job_optimizer_name(const struct job *job);
+/* For a step without a job: name of the optimizer that keeps so many bytes of state per parameter:
+ * sgd, momentum or adam. */
+const char *optimizer_of_bytes(int bytes_per_param);
+
+/* Bytes of optimizer state per parameter: 0 SGD without momentum, 4 with, 8 AdamW and LAMB. */
+int job_optim_bytes_per_param(const struct job *job);
+/* Whether stages keep a copy of the weights that train, to measure evidence by (plan.lagged). */
+bool job_lags(const struct job *job);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,280 @@
+#include "partition/plan/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/layout/model_shard.h"
+#include "partition/layout/tensor_group.h"
+#include "partition/base/units.h"
+
+struct microbatches microbatches_of(int64_t batch, int wanted)
+{
+    int64_t size = batch / wanted + (batch % wanted != 0);
+    int64_t count = size > 0 ? batch / size + (batch % size != 0) : 0;
+    return (struct microbatches){
+        .count = (int)count, .size = size, .last_size = batch - size * (count - 1)};
+}
+
+static enum status copy_array(const void *src, size_t count, size_t size, void *dst_pointer,
+                              struct err *err)
+{
+    void *copy = NULL;
+    if (src) {
+        copy = malloc(count > 0 ? count * size : 1);
+        if (!copy)
+            return err_nomem(err);
+        if (count > 0)
+            memcpy(copy, src, count * size);
+    }
+    memcpy(dst_pointer, &copy, sizeof copy);
+    return OK;
+}
+
+enum status plan_copy(const struct plan *src, struct plan *dst, struct err *err)
+{
+    enum status rc;
+    struct plan got = *src;
+    got.first_item = NULL;
+    got.device = NULL;
+    got.memory_bytes = NULL;
+    got.recompute_layers = NULL;
+    size_t num_devices = (size_t)src->num_replicas * (size_t)src->num_ranks;
+    rc = copy_array(src->first_item, (size_t)src->num_stages + 1, sizeof *src->first_item,
+                    &got.first_item, err);
+    if (rc == OK)
+        rc = copy_array(src->device, num_devices, sizeof *src->device, &got.device, err);
+    if (rc == OK)
+        rc = copy_array(src->memory_bytes, (size_t)src->num_ranks, sizeof *src->memory_bytes,
+                        &got.memory_bytes, err);
+    if (rc == OK)
+        rc = copy_array(src->recompute_layers, (size_t)src->num_stages,
+                        sizeof *src->recompute_layers, &got.recompute_layers, err);
+    if (rc == OK) {
+        *dst = got;
+        got = (struct plan){0};
+    }
+    plan_clear(&got);
+    return rc;
+}
+
+void plan_clear(struct plan *plan)
+{
+    free(plan->first_item);
+    free(plan->device);
+    free(plan->memory_bytes);
+    free(plan->recompute_layers);
+    *plan = (struct plan){0};
+}
+
+int plan_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage)
+{
+    if (schedule_v_shaped(kind) || schedule_copies(kind) == 2)
+        return stage < num_ranks ? stage : 2 * num_ranks - 1 - stage;
+    return stage % num_ranks;
+}
+
+/* Whether the replicas can divide the experts. */
+static enum status check_expert(const struct plan *plan, const struct model *model, struct err *err)
+{
+    const int expert = plan_expert(plan);
+    if (plan->num_replicas % expert != 0)
+        return err_set(err, ERR_INFEASIBLE, "plan: pipeline.expert %d does not divide %d replicas",
+                       expert, plan->num_replicas);
+    struct err why = {0};
+    const enum status rc = model_experts_check(model, expert, &why);
+    return rc == OK ? OK : err_set(err, rc, "plan: %s", why.msg);
+}
+
+enum status plan_check_counts(const struct plan *plan, const struct model *model,
+                              const struct cluster *cluster, struct err *err)
+{
+    if (plan->num_ranks < 1 || plan->num_replicas < 1 || plan->chunks < 1)
+        return err_set(err, ERR_INFEASIBLE,
+                       "plan: pipeline length, replicas and chunks must be at least 1, got %d, %d, "
+                       "%d",
+                       plan->num_ranks, plan->num_replicas, plan->chunks);
+    int64_t stages, devices;
+    if (!mul_ok(plan->num_ranks, plan->chunks, &stages) || stages != plan->num_stages)
+        return err_set(err, ERR_INFEASIBLE, "plan: %d stages, but %d ranks with %d chunks each",
+                       plan->num_stages, plan->num_ranks, plan->chunks);
+    if (schedule_v_shaped(plan->schedule) && plan->chunks != 2)
+        return err_set(err, ERR_INFEASIBLE, "plan: schedule %s has 2 chunks a rank, got %d",
+                       schedule_kind_name(plan->schedule), plan->chunks);
+    if (plan->num_stages > model->num_items)
+        return err_set(err, ERR_INFEASIBLE, "cannot cut %s into %s",
+                       COUNT_TEXT(model->num_items, "item"), COUNT_TEXT(plan->num_stages, "stage"));
+    const enum status rc = check_expert(plan, model, err);
+    if (rc != OK)
+        return rc;
+    const enum status grouped = tensor_group_check(cluster, plan_tensor(plan), err);
+    if (grouped != OK)
+        return grouped;
+    if (!mul_ok(plan->num_ranks, plan->num_replicas, &devices) ||
+        !mul_ok(devices, plan_tensor(plan), &devices) || devices > cluster->num_devices) {
+        if (plan_tensor(plan) > 1)
+            return err_set(err, ERR_INFEASIBLE,
+                           "plan: %d replicas of %d groups of %d devices do not fit a cluster of "
+                           "%d",
+                           plan->num_replicas, plan->num_ranks, plan->tensor, cluster->num_devices);
+        return err_set(err, ERR_INFEASIBLE,
+                       "plan: %d replicas of %d devices do not fit a cluster of %d",
+                       plan->num_replicas, plan->num_ranks, cluster->num_devices);
+    }
+    const struct microbatches *mb = &plan->microbatches;
+    if (schedule_copies(plan->schedule) > 1) {
+        if (plan->num_ranks % 2 != 0 || mb->count % 2 != 0 || mb->count < 2 * plan->num_ranks ||
+            mb->size != mb->last_size)
+            return err_set(err, ERR_INFEASIBLE,
+                           "plan: schedule dualpipe needs an even number of ranks and an even "
+                           "number of equal micro-batches, at least 2 a rank, got %d ranks and %d "
+                           "micro-batches of %lld, the last of %lld",
+                           plan->num_ranks, mb->count, (long long)mb->size,
+                           (long long)mb->last_size);
+        if (plan->num_frozen_layers > 0)
+            return err_set(err, ERR_INFEASIBLE,
+                           "plan: schedule dualpipe has no frozen layers, got %d",
+                           plan->num_frozen_layers);
+    }
+    int64_t full;
+    if (plan->batch < 1 || mb->count < 1 || mb->size < 1 || mb->last_size < 1 ||
+        mb->last_size > mb->size || !mul_ok(mb->size, mb->count - 1, &full) ||
+        full != plan->batch - mb->last_size)
+        return err_set(err, ERR_INFEASIBLE,
+                       "plan: %d micro-batches of %lld, the last of %lld, do not make a batch of "
+                       "%lld",
+                       mb->count, (long long)mb->size, (long long)mb->last_size,
+                       (long long)plan->batch);
+    return OK;
+}
+
+int plan_cut_start(const struct plan *plan, const struct model *model)
+{
+    return frozen_outside(plan->frozen) ? model_frozen_items(model, plan->num_frozen_layers) : 0;
+}
+
+static enum status check_cut(const struct plan *plan, const struct model *model, struct err *err)
+{
+    if (plan->num_frozen_layers < 0 || plan->num_frozen_layers > model->num_layers)
+        return err_set(err, ERR_INFEASIBLE, "plan: %d frozen layers, must be 0..%d",
+                       plan->num_frozen_layers, model->num_layers);
+    if ((plan->num_frozen_layers > 0) != (plan->frozen != FROZEN_NONE))
+        return err_set(err, ERR_INFEASIBLE, "plan: %d frozen layers with frozen placement '%s'",
+                       plan->num_frozen_layers, frozen_placement_name(plan->frozen));
+    int first = plan_cut_start(plan, model);
+    if (!plan->first_item || plan->first_item[0] != first)
+        return err_set(err, ERR_INFEASIBLE, "plan: the cut starts at item %d, must be %d",
+                       plan->first_item ? plan->first_item[0] : -1, first);
+    for (int s = 0; s < plan->num_stages; s++) {
+        int size = plan->first_item[s + 1] - plan->first_item[s];
+        if (size == 0)
+            return err_set(err, ERR_INFEASIBLE, "plan: stage %d of %d is empty", s,
+                           plan->num_stages);
+        if (size < 0)
+            return err_set(err, ERR_INFEASIBLE,
+                           "plan: stage %d ends at item %d before its start %d", s,
+                           plan->first_item[s + 1], plan->first_item[s]);
+    }
+    if (plan->first_item[plan->num_stages] != model->num_items)
+        return err_set(err, ERR_INFEASIBLE, "plan: the cut ends at item %d, must be %d",
+                       plan->first_item[plan->num_stages], model->num_items);
+    return OK;
+}
+
+/* Check the T devices of a rank, and mark them as used. */
+static enum status check_group(const struct plan *plan, const struct cluster *cluster, int i,
+                               bool *used, struct err *err)
+{
+    const int first = plan->device ? plan->device[i] : -1, T = plan_tensor(plan);
+    const int replica = i / plan->num_ranks, rank = i % plan->num_ranks;
+    if (first < 0 || first >= cluster->num_devices)
+        return err_set(err, ERR_INFEASIBLE,
+                       "plan: replica %d rank %d is on device %d, must be 0..%d", replica, rank,
+                       first, cluster->num_devices - 1);
+    if (!tensor_group_fits(cluster, T, first))
+        return err_set(err, ERR_INFEASIBLE,
+                       "plan: replica %d rank %d: %d devices from device %d on leave their node",
+                       replica, rank, T, first);
+    for (int device = first; device < first + T; device++) {
+        if (used[device])
+            return err_set(err, ERR_INFEASIBLE, "plan: replica %d rank %d: device %d is taken",
+                           replica, rank, device);
+        used[device] = true;
+    }
+    return OK;
+}
+
+static enum status check_devices(const struct plan *plan, const struct cluster *cluster,
+                                 struct err *err)
+{
+    bool *used = calloc((size_t)cluster->num_devices, sizeof *used);
+    if (!used)
+        return err_nomem(err);
+    enum status rc = OK;
+    for (int i = 0; i < plan->num_replicas * plan->num_ranks && rc == OK; i++)
+        rc = check_group(plan, cluster, i, used, err);
+    free(used);
+    return rc;
+}
+
+/* Check what the layout's modes need. */
+static enum status check_layout(const struct plan *plan, struct err *err)
+{
+    if (plan->recompute == RECOMPUTE_LAYER && !plan->recompute_layers)
+        return err_set(err, ERR_INFEASIBLE, "plan: recompute layer without counts of layers");
+    if (plan->recompute == RECOMPUTE_LAYER &&
+        (schedule_splits(plan->schedule) || plan->schedule >= SCHEDULE_AUTO))
+        return err_set(err, ERR_INFEASIBLE,
+                       "plan: schedule %s splits the backward, which recompute layer does not",
+                       schedule_kind_name(plan->schedule));
+    for (int s = 0; plan->recompute == RECOMPUTE_LAYER && s < plan->num_stages; s++)
+        if (plan->recompute_layers[s] < 0)
+            return err_set(err, ERR_INFEASIBLE, "plan: stage %d runs %d layers again", s,
+                           plan->recompute_layers[s]);
+    if (plan->shard >= SHARD_GRADIENTS && schedule_copies(plan->schedule) > 1)
+        return err_set(err, ERR_INFEASIBLE,
+                       "plan: schedule dualpipe: shard must be none or optimizer, is %s",
+                       shard_mode_name(plan->shard));
+    if (plan->canonical && schedule_copies(plan->schedule) > 1)
+        return err_set(err, ERR_INFEASIBLE,
+                       "plan: schedule dualpipe sums gradients in no canonical order");
+    if (plan->shard != SHARD_NONE && plan->num_replicas * schedule_copies(plan->schedule) == 1)
+        return err_set(err, ERR_INFEASIBLE, "plan: shard %s divides nothing with 1 replica",
+                       shard_mode_name(plan->shard));
+    if (plan->shard != SHARD_NONE && plan->canonical)
+        return err_set(err, ERR_INFEASIBLE, "plan: shard %s sums gradients in no canonical order",
+                       shard_mode_name(plan->shard));
+    return OK;
+}
+
+enum status plan_check(const struct plan *plan, const struct model *model,
+                       const struct cluster *cluster, struct err *err)
+{
+    enum status rc = plan_check_counts(plan, model, cluster, err);
+    if (rc == OK)
+        rc = check_cut(plan, model, err);
+    if (rc == OK)
+        rc = check_devices(plan, cluster, err);
+    if (rc == OK)
+        rc = check_layout(plan, err);
+    return rc;
+}
+
+const char *frozen_placement_name(enum frozen_placement placement)
+{
+    static const char *const names[FROZEN_PLACEMENT_COUNT] = {"none", "first", "spread", "cached"};
+    return names[placement];
+}
+
+const char *recompute_mode_name(enum recompute_mode mode)
+{
+    static const char *const names[RECOMPUTE_MODE_COUNT] = {"never", "always", "except-last",
+                                                            "selective", "layer"};
+    return names[mode];
+}
+
+const char *shard_mode_name(enum shard_mode mode)
+{
+    static const char *const names[SHARD_MODE_COUNT] = {"none", "optimizer", "gradients",
+                                                        "weights"};
+    return names[mode];
+}

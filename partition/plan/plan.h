@@ -1,0 +1,145 @@
+/* partition/plan/plan.h - every decision about how a job runs: cut, replicas, micro-batches, schedule
+ * and devices. */
+#ifndef ELAPSE_PARTITION_PLAN_H
+#define ELAPSE_PARTITION_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/cluster/cluster.h"
+#include "partition/model/model.h"
+#include "partition/schedule/schedule.h"
+#include "partition/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where the forward of the frozen prefix runs. */
+enum frozen_placement {
+    FROZEN_NONE,   /* nothing is frozen */
+    FROZEN_FIRST,  /* on rank 0, for the whole mini-batch before the pipeline, as in the release */
+    FROZEN_SPREAD, /* in the pipeline: the cut covers frozen items too */
+    FROZEN_CACHED, /* it does not run: stage 0 reads the cache; rank 0 keeps the weights */
+    FROZEN_PLACEMENT_COUNT
+};
+
+enum recompute_mode {
+    RECOMPUTE_NEVER,
+    RECOMPUTE_ALWAYS,
+    RECOMPUTE_EXCEPT_LAST, /* all micro-batches but the last (PyTorch Pipe's except_last) */
+    /* The two modes below run inside the backward, without an op of their own (Korthikanti et al.,
+     * "Reducing Activation Recomputation", section 5; Megatron-LM's --recompute-granularity). */
+    RECOMPUTE_SELECTIVE, /* attention's core (scores, softmax, dropout, context) */
+    RECOMPUTE_LAYER,     /* the first layers of each stage, each kept by its input only. One layer's
+                        stash is alive at a time (Megatron-LM's --recompute-method block) */
+    RECOMPUTE_MODE_COUNT
+};
+
+/* Whether a mode runs a stage's forward again as an op of its own (OP_R). */
+static inline bool recompute_by_stage(enum recompute_mode mode)
+{
+    return mode == RECOMPUTE_ALWAYS || mode == RECOMPUTE_EXCEPT_LAST;
+}
+
+/* What the R replicas of a stage divide among themselves (ZeRO; Rajbhandari et al., SC 2020). Each
+ * mode divides what the modes before it divide, too. docs/layouts.md has traffic and times. */
+enum shard_mode {
+    SHARD_NONE,      /* every replica holds all of it */
+    SHARD_OPTIMIZER, /* optimizer state and fp32 master weights (ZeRO-1) */
+    SHARD_GRADIENTS, /* and gradients (ZeRO-2) */
+    SHARD_WEIGHTS,   /* and weights (ZeRO-3, FSDP) */
+    SHARD_MODE_COUNT
+};
+
+/* Micro-batches of a mini-batch, cut like torch.chunk: size = ceil(batch / wanted), count =
+ * ceil(batch / size). The last micro-batch holds the remaining samples. */
+struct microbatches {
+    int count;
+    int64_t size, last_size; /* samples */
+};
+struct microbatches microbatches_of(int64_t batch, int wanted);
+
+struct plan {
+    int num_ranks;          /* K, devices per pipeline */
+    int chunks;             /* v; num_stages = num_ranks * chunks */
+    int num_replicas;       /* R */
+    int tensor;             /* T, neighbouring devices that hold each item together; 0 and 1: one */
+    bool sequence_parallel; /* with T > 1: norms and dropouts are divided by tokens */
+    int expert; /* E, replicas that divide the experts of each layer: replicas [i E, (i + 1) E); 0 and
+                   1: each replica has all */
+    enum shard_mode shard;
+    int64_t batch;                    /* samples per pipeline and step */
+    struct microbatches microbatches; /* M = microbatches.count */
+    enum schedule_kind schedule;
+    int num_frozen_layers; /* F */
+    enum frozen_placement frozen;
+    bool cache_write; /* steps also write the frozen prefix's output to the cache */
+    enum recompute_mode recompute;
+    int *recompute_layers; /* owned, num_stages: how many layers of each stage RECOMPUTE_LAYER runs
+                              again; NULL with other modes */
+    int num_stages;
+    int *first_item; /* owned, num_stages + 1 entries; stage s holds items [first_item[s],
+                        first_item[s + 1]). [0] is 0 for NONE and SPREAD, the number of frozen
+                        items for FIRST and CACHED; [num_stages] is model.num_items */
+    int *
+        device; /* owned, num_replicas * num_ranks: device of rank k of replica r at r * K + k. With
+                    tensor > 1 it is the first of the rank's T devices */
+    int64_t bucket_bytes;      /* gradient bucket of the all-reduce; 0: one bucket a stage */
+    bool clip;                 /* each step computes the global gradient norm (OP_NORM) */
+    int optim_bytes_per_param; /* optimizer state: 0 plain SGD, 4 momentum, 8 Adam */
+    bool canonical;            /* gradients are summed by a tree; its sums take memory (memory-1) */
+    bool lagged; /* stages keep the weights of a turn's begin beside the present ones */
+    /* A prediction by the planner (planner.h) or the simulator; 0: not predicted. */
+    int64_t step_ns;
+    int64_t *memory_bytes; /* owned, num_ranks: peak of each rank's device; NULL: not predicted */
+};
+
+/* Copy src into *dst, which the caller owns. On failure *dst is untouched. ERR_NOMEM. */
+enum status plan_copy(const struct plan *src, struct plan *dst, struct err *err);
+void plan_clear(struct plan *plan);
+
+/* Check every structural rule: counts are positive, the cut ascends and covers the model, no stage
+ * is empty, devices are distinct and inside the cluster, and K * R devices exist. ERR_INFEASIBLE
+ * names the rule and the stage. ERR_NOMEM. */
+enum status plan_check(const struct plan *plan, const struct model *model,
+                       const struct cluster *cluster, struct err *err);
+
+/* Check only the counts K, R, M, chunks and batch. The plan needs no cut. ERR_INFEASIBLE. */
+enum status plan_check_counts(const struct plan *plan, const struct model *model,
+                              const struct cluster *cluster, struct err *err);
+
+/* The first item of the cut: 0, or the first active item if the frozen prefix is outside. */
+int plan_cut_start(const struct plan *plan, const struct model *model);
+
+/* The rank that holds a stage: stage mod K, or by the V where schedule_v_shaped(). Stages from K on
+ * of a schedule of two copies are those of the second copy, on the ranks backwards. */
+int plan_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage);
+
+/* T of a plan: at least 1. */
+static inline int plan_tensor(const struct plan *plan)
+{
+    return plan->tensor > 1 ? plan->tensor : 1;
+}
+
+/* E of a plan: at least 1. */
+static inline int plan_expert(const struct plan *plan)
+{
+    return plan->expert > 1 ? plan->expert : 1;
+}
+
+/* Whether the frozen prefix is outside the pipeline. The cut then starts after it. */
+static inline bool frozen_outside(enum frozen_placement placement)
+{
+    return placement == FROZEN_FIRST || placement == FROZEN_CACHED;
+}
+
+const char *frozen_placement_name(enum frozen_placement placement);
+const char *recompute_mode_name(enum recompute_mode mode);
+#define RECOMPUTE_MODE_NAMES "never always except-last selective layer" /* for help texts */
+const char *shard_mode_name(enum shard_mode mode);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,23 @@
+/* partition/schedule/schedule_blocks.h - the schedules that repeat one building block: v-half and v-min.
+ *
+ * schedule_generate() calls this; nobody else needs it. */
+#ifndef ELAPSE_PARTITION_SCHEDULE_BLOCKS_H
+#define ELAPSE_PARTITION_SCHEDULE_BLOCKS_H
+
+#include "partition/schedule/schedule.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Write all lists of an allocated schedule of kind SCHEDULE_V_HALF or SCHEDULE_V_MIN, which has
+ * room for 6 M ops on each rank. ERR_NOMEM. O(ops) time, 16 bytes per (rank, micro-batch). */
+enum status schedule_write_blocks(struct schedule *schedule, struct err *err);
+
+/* How many micro-batches are in flight on a stage just before its rank's first backward. */
+int schedule_block_live(enum schedule_kind kind, int num_ranks, int num_microbatches, int stage);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

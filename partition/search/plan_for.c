@@ -1,0 +1,325 @@
+/* Translate a job and the state of its run into the planner's problem, and ask the planner once.
+ *
+ * The planner is asked again in two cases: cache.policy is on but no plan can read the cache, or a
+ * greedy balancer has no cut for a K that must stay. The set_*() functions each fill one part of
+ * the problem. Read plan_for() at the end first. */
+#include "partition/search/plan_for.h"
+
+#include <stdlib.h>
+
+#include "partition/plan/autodp.h"
+#include "partition/plan/balance.h"
+#include "partition/search/turn.h"
+
+/* Whether a plan may recompute inside backwards without being asked. Our executor does not, so plans
+ * for what it measured, and for hosts, which it runs on, leave it out. */
+static bool runs_inside(const struct setting *setting)
+{
+    bool gpus = true;
+    for (int d = 0; d < setting->cluster->num_devices && gpus; d++)
+        gpus = !device_is_host(&setting->cluster->devices[d]);
+    return gpus && !cost_is_measured(setting->cost);
+}
+
+void planner_from_job(const struct job *job, const struct setting *setting, int num_frozen_layers,
+                      struct planner_problem *problem, struct planner_options *options)
+{
+    *problem = (struct planner_problem){.setting = *setting,
+                                        .batch_mode = job->train.batch_mode,
+                                        .batch = job->train.batch,
+                                        .num_frozen_layers = num_frozen_layers,
+                                        .bucket_bytes = job->pipeline.bucket_bytes,
+                                        .clip = job_wants_norm(job),
+                                        .optim_bytes_per_param = job_optim_bytes_per_param(job),
+                                        .canonical = job->train.reduction == REDUCTION_CANONICAL,
+                                        .lagged = job_lags(job)};
+    bool choose_schedule = job->pipeline.schedule_auto || job->pipeline.schedule == SCHEDULE_AUTO;
+    *options = (struct planner_options){
+        .num_ranks = job->pipeline.num_stages,
+        .num_replicas = job->pipeline.num_replicas,
+        .num_microbatches = job->pipeline.num_microbatches,
+        .equal_microbatches = job->train.reduction == REDUCTION_CANONICAL,
+        .chunks = job->pipeline.chunks > 1 ? job->pipeline.chunks : AUTO,
+        .schedules = !choose_schedule           ? 1u << job->pipeline.schedule
+                     : job->pipeline.expert > 1 ? PLANNER_NAMED_SCHEDULES
+                                                : PLANNER_ALL_SCHEDULES,
+        .balancer = job->pipeline.balancer,
+        .by_params = job->pipeline.by_params,
+        .recompute_auto = job->pipeline.recompute_auto,
+        .recompute =
+            job->pipeline.recompute == RECOMPUTE_FIT ? RECOMPUTE_NEVER : job->pipeline.recompute,
+        .recompute_inside = runs_inside(setting),
+        .recompute_layers = job->pipeline.recompute_layers,
+        .tensor_auto = job->pipeline.tensor == AUTO,
+        .tensor = job->pipeline.tensor,
+        .sequence_parallel = job->pipeline.sequence_parallel,
+        .expert = job->pipeline.expert,
+        .shard_auto = job->pipeline.shard_auto,
+        .shard = job->pipeline.shard,
+        .frozen_auto = job->pipeline.frozen_auto,
+        .frozen = job->pipeline.frozen};
+    if (!choose_schedule && schedule_any_chunks(job->pipeline.schedule) &&
+        job->pipeline.chunks == 1)
+        options->chunks = 1;
+}
+
+static bool greedy(const struct job *job)
+{
+    return job->pipeline.balancer != BALANCER_OPTIMAL;
+}
+
+/* Set *k by the paper's rule: halve K while the largest stage is no larger than the largest stage
+ * of the unfrozen model at the first K. With a greedy balancer the first K is the number of devices
+ * of a node. */
+static enum status halve(const struct job *job, const struct setting *setting,
+                         const struct run_state *state, int *k, struct err *err)
+{
+    const struct model *model = setting->model;
+    const struct cluster *cluster = setting->cluster;
+    const enum balancer_kind balancer = greedy(job) ? job->pipeline.balancer : BALANCER_RELEASED;
+    const int items = model->num_items,
+              frozen = model_frozen_items(model, state->num_frozen_layers);
+    const int a_node = cluster->num_devices / cluster->num_nodes;
+    int first = job->pipeline.num_stages;
+    int *count = calloc((size_t)items, sizeof *count);
+    double *sizes = calloc((size_t)items, sizeof *sizes);
+    double *load = calloc((size_t)items, sizeof *load);
+    enum status rc = count && sizes && load ? OK : err_nomem(err);
+    if (first == AUTO)
+        first = state->old && !greedy(job) ? state->old->num_ranks
+                : a_node < items           ? a_node
+                                           : items;
+    *k = state->old ? state->old->num_ranks : first;
+    if (rc == OK) {
+        balance_sizes(model, sizes);
+        rc = balance_greedy(balancer, sizes, items, 0, first, count, load, err);
+    }
+    if (rc == OK && frozen > 0)
+        rc = balance_compress(balancer, sizes, items, frozen,
+                              balance_max(balancer, sizes, 0, first, load), k, err);
+    free(count);
+    free(sizes);
+    free(load);
+    return rc;
+}
+
+/* The least number of stages per rank under the job's schedule. */
+static int chunks_of(const struct job *job)
+{
+    const enum schedule_kind kind = job->pipeline.schedule;
+    if (job->pipeline.schedule_auto || kind == SCHEDULE_AUTO)
+        return 1;
+    return schedule_chunks(kind, job->pipeline.chunks);
+}
+
+static int items_left(const struct setting *setting, const struct run_state *state)
+{
+    return setting->model->num_items - model_frozen_items(setting->model, state->num_frozen_layers);
+}
+
+/* Set which K and R the planner may try. */
+static enum status set_counts(const struct job *job, const struct setting *setting,
+                              const struct run_state *state, struct planner_problem *problem,
+                              struct planner_options *options, struct err *err)
+{
+    const struct plan *old = state->old;
+    const int stages = turn_stages(job, state->turn);
+    int *k = &options->num_ranks, *r = &options->num_replicas;
+    problem->most_replicas = turn_elastic(job);
+    if (old) {
+        const int left = items_left(setting, state), chunks = chunks_of(job);
+        const int most = left > chunks ? left / chunks : 1;
+        *k = job->elastic.auto_pipe ? AUTO : old->num_ranks < most ? old->num_ranks : most;
+        *r = job->elastic.auto_dp ? AUTO : old->num_replicas;
+        problem->most_samples = state->num_samples;
+    }
+    if (stages > 0) {
+        *k = stages;
+        if (!old && *r == AUTO && !job->elastic.auto_dp)
+            *r = 1;
+    }
+    if (*k == AUTO && old && (greedy(job) || job->elastic.halving))
+        return halve(job, setting, state, k, err);
+    return OK;
+}
+
+/* Fix M under canonical sums, and check R and M against the global batch. */
+static enum status set_microbatches(const struct job *job, const struct run_state *state,
+                                    struct planner_options *options, struct err *err)
+{
+    const bool canonical = job->train.reduction == REDUCTION_CANONICAL;
+    const bool global = job->train.batch_mode == BATCH_GLOBAL;
+    const int r = options->num_replicas;
+    int *m = &options->num_microbatches;
+    if (canonical && global && *m == AUTO && state->old)
+        *m = state->old->microbatches.count * state->old->num_replicas;
+    if (r == AUTO)
+        return OK;
+    if (canonical && (r & (r - 1)) != 0)
+        return err_set(err, ERR_INFEASIBLE,
+                       "train.reduction canonical needs a power of two of replicas, got %d", r);
+    if (global && job->train.batch % r != 0)
+        return err_set(err, ERR_INPUT,
+                       "%s: train.batch.global must be a multiple of the %d replicas, got %lld",
+                       job->path ? job->path : job->name, r, (long long)job->train.batch);
+    if (canonical && global && *m != AUTO && (job->train.batch % *m != 0 || *m % r != 0))
+        return err_set(
+            err, ERR_INFEASIBLE,
+            "train.reduction canonical: %lld samples of the global batch and %d replicas "
+            "must divide into %d micro-batches",
+            (long long)job->train.batch, r, *m);
+    return OK;
+}
+
+/* Set where the frozen forward may run, and whether plans may read its output from the cache. */
+static void set_frozen(const struct job *job, const struct setting *setting,
+                       const struct run_state *state, struct planner_problem *problem,
+                       struct planner_options *options)
+{
+    const struct plan *old = state->old;
+    const bool skips = setting->model->num_skips > 0;
+    const bool asked = !options->frozen_auto && options->frozen == FROZEN_CACHED;
+    const int level = old && old->frozen == FROZEN_CACHED ? old->first_item[0] : 0;
+    const int frozen = model_frozen_items(setting->model, state->num_frozen_layers);
+    if (state->num_frozen_layers == 0)
+        return;
+    if (skips) { /* skip tensors never leave the pipeline, so the prefix must stay in it */
+        options->frozen_auto = false;
+        options->frozen = FROZEN_SPREAD;
+    } else if (asked) { /* for plans that cannot read the cache */
+        options->frozen_auto = true;
+        options->frozen = FROZEN_SPREAD;
+    }
+    if (skips || state->cache_room <= 0)
+        return;
+    problem->cache = (struct planner_cache){
+        .use = job->cache.policy == CACHE_ON || (asked && state->cache_filled) ? CACHE_WANTED
+                                                                               : CACHE_ALLOWED,
+        .filled = state->cache_filled,
+        .level = level <= frozen ? level : 0, /* else the prefix trains again: content is dropped */
+        .room = state->cache_room,
+        .whole = state->cache_whole,
+        .epochs = job->train.epochs - state->epoch,
+        .views = job_views(job)};
+}
+
+/* Ask the planner. If every plan should read the cache and none can, fall back to plans that
+ * compute the prefix. If a greedy balancer leaves a stage empty for a K that must stay, fall back
+ * to the optimal balancer. */
+static enum status solve(const struct job *job, const struct run_state *state,
+                         struct planner_problem *problem, struct planner_options *options,
+                         struct planner_result *result, struct err *err)
+{
+    struct err why = {0};
+    enum status rc = planner_solve(problem, options, result, &why);
+    if (rc == ERR_INFEASIBLE && problem->cache.use == CACHE_WANTED) {
+        problem->cache.use = CACHE_UNUSED;
+        rc = planner_solve(problem, options, result, err);
+        problem->cache.use = CACHE_WANTED;
+    } else if (rc != OK) {
+        err_copy(err, &why);
+    }
+    if (rc == ERR_INFEASIBLE && greedy(job) && state->old && !job->elastic.auto_pipe) {
+        options->balancer = BALANCER_OPTIMAL;
+        options->frozen_auto = false;
+        options->frozen = FROZEN_FIRST;
+        if (problem->batch_mode != BATCH_GLOBAL)
+            options->num_microbatches = state->old->microbatches.count;
+        rc = planner_solve(problem, options, result, err);
+    }
+    return rc;
+}
+
+/* solve(); under RECOMPUTE_FIT, if no plan fits without recomputing, with it. (The greedy balancers
+ * never recompute unless they are told to.) */
+static enum status solve_to_fit(const struct job *job, const struct run_state *state,
+                                struct planner_problem *problem, struct planner_options *options,
+                                struct planner_result *result, struct err *err)
+{
+    struct err why = {0};
+    enum status rc = solve(job, state, problem, options, result, &why);
+    const bool fit = job->pipeline.recompute == RECOMPUTE_FIT && !job->pipeline.recompute_auto;
+    if (rc == ERR_INFEASIBLE && fit && !greedy(job)) {
+        options->recompute_auto = true;
+        return solve(job, state, problem, options, result, err);
+    }
+    if (rc != OK)
+        err_copy(err, &why);
+    return rc;
+}
+
+/* The greedy balancers cut for whole devices and know no layouts. */
+static enum status check_balancer(const struct job *job, const struct planner_options *options,
+                                  struct err *err)
+{
+    static const char *const names[] = {
+        [BALANCER_RELEASED] = "released", [BALANCER_PAPER] = "paper"};
+    const bool tensor = options->tensor_auto || options->tensor > 1,
+               shard = options->shard_auto || options->shard != SHARD_NONE;
+    if (!greedy(job) || (!tensor && !shard))
+        return OK;
+    return err_set(err, ERR_INFEASIBLE, "pipeline.balancer %s does not go with pipeline.%s",
+                   names[job->pipeline.balancer], tensor ? "tensor" : "shard");
+}
+
+/* Take the given plan if its frozen layers match the run's. */
+static enum status take_given(const struct plan *given, int num_frozen, struct plan *plan,
+                              struct err *err)
+{
+    if (given->num_frozen_layers != num_frozen)
+        return err_set(err, ERR_INFEASIBLE, "plan.frozen_layers is %d, the run begins with %d",
+                       given->num_frozen_layers, num_frozen);
+    return plan_copy(given, plan, err);
+}
+
+/* Make sure that the plan uses device 0, because the rank there decides and writes files. */
+static void keep_device_0(struct plan *plan)
+{
+    for (int i = 0; i < plan->num_ranks * plan->num_replicas; i++)
+        if (plan->device[i] == 0)
+            return;
+    plan->device[0] = 0;
+}
+
+enum status plan_for(const struct job *job, const struct setting *setting,
+                     const struct run_state *state, const struct planner_judge *judge,
+                     struct planner_result *result, struct err *err)
+{
+    struct planner_problem problem;
+    struct planner_options options;
+    struct planner_result got = {0};
+    if (state->given && !state->old)
+        return take_given(state->given, state->num_frozen_layers, &result->plan, err);
+    planner_from_job(job, setting, state->num_frozen_layers, &problem, &options);
+    if (judge)
+        options.judge = *judge;
+    options.recompute_inside = options.recompute_inside && !state->executor;
+    if (items_left(setting, state) < chunks_of(job)) {
+        options.schedules = 1u << SCHEDULE_1F1B;
+        options.chunks = 1;
+    }
+    enum status rc = check_balancer(job, &options, err);
+    if (rc == OK)
+        rc = set_counts(job, setting, state, &problem, &options, err);
+    if (rc == OK)
+        rc = set_microbatches(job, state, &options, err);
+    if (rc != OK)
+        return rc;
+    set_frozen(job, setting, state, &problem, &options);
+    rc = solve_to_fit(job, state, &problem, &options, &got, err);
+    struct plan *plan = &got.plan;
+    if (rc == OK && problem.canonical && plan->batch % plan->microbatches.count != 0)
+        rc = err_set(err, ERR_INFEASIBLE,
+                     "train.reduction canonical needs equal micro-batches: %lld samples do not "
+                     "divide into %d",
+                     (long long)plan->batch, plan->microbatches.count);
+    if (rc == OK && state->old)
+        rc = autodp_keep_devices(setting->model, setting->cluster, state->old, plan, err);
+    if (rc == OK) {
+        keep_device_0(plan);
+        *result = got;
+        got = (struct planner_result){0};
+    }
+    planner_result_clear(&got);
+    return rc;
+}

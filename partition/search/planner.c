@@ -1,0 +1,460 @@
+/* The search of one layout: search_begin() checks the problem, search_end() runs the search (planner_search.c) or
+ * the greedy rules (planner_greedy.c), asks the judge about the best candidates, and turns the result
+ * into plans. Read search_end() at the end first, then planner_search.h. planner_layouts.c calls
+ * it once for each layout. */
+#include "partition/search/planner.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/step/lower.h"
+#include "partition/search/planner_search.h"
+#include "partition/base/units.h"
+#include "partition/step/schedule_memory.h"
+#include "partition/step/workload.h"
+
+/* Limits of ask_judge(). Rounds beyond ASK_ROUNDS are only for small plans. ASKED_OPS and
+ * ASKED_SMALL_OPS count the ops on all devices in the plans that the judge was asked about; they
+ * take it some seconds and some tenths of a second. */
+#define ASK_ROUNDS 4
+#define ASK_SMALL_ROUNDS 64
+#define ASKED_OPS ((int64_t)1 << 22)       /* no further round beyond this many */
+#define ASKED_SMALL_OPS ((int64_t)1 << 19) /* from round ASK_ROUNDS on */
+#define MORE_OPS ((int64_t)1 << 20)        /* ops that may be timed while asking, see `until` */
+
+static int compare_counts(const void *left, const void *right)
+{
+    const struct microbatches *a = left, *b = right;
+    return (a->count > b->count) - (a->count < b->count);
+}
+
+enum status planner_microbatches(int64_t batch, int num_ranks, struct microbatches **list, int *num,
+                                 struct err *err)
+{
+    int64_t room = 0;
+    if (batch < 1 || batch > INT32_MAX || num_ranks < 1 || num_ranks > INT32_MAX / 8)
+        return err_set(err, ERR_INPUT, "batch must be 1..%d, got %lld", INT32_MAX,
+                       (long long)batch);
+    for (int64_t d = 1; d * d <= batch; d++)
+        room += batch % d == 0 ? 2 : 0;
+    int64_t last = 6 * (int64_t)num_ranks < batch ? 6 * (int64_t)num_ranks : batch;
+    if (num_ranks <= last)
+        room += last - num_ranks + 1;
+    struct microbatches *got = malloc((size_t)room * sizeof *got);
+    if (!got)
+        return err_nomem(err);
+    int count = 0;
+    for (int64_t m = num_ranks; m <= last; m++)
+        got[count++] = microbatches_of(batch, (int)m);
+    for (int64_t d = 1; d * d <= batch; d++)
+        if (batch % d == 0) {
+            got[count++] = microbatches_of(batch, (int)d);
+            got[count++] = microbatches_of(batch, (int)(batch / d));
+        }
+    qsort(got, (size_t)count, sizeof *got, compare_counts);
+    int kept = 0;
+    for (int i = 0; i < count; i++)
+        if (i == 0 || got[i].count != got[kept - 1].count)
+            got[kept++] = got[i];
+    *list = got;
+    *num = kept;
+    return OK;
+}
+
+/* --- the answer ---------------------------------------------------------------------------- */
+
+void planner_result_clear(struct planner_result *result)
+{
+    plan_clear(&result->plan);
+    free(result->stage_ns);
+    for (int i = 0; i < result->num_best; i++)
+        plan_clear(&result->best[i].plan);
+    free(result->best);
+    free(result->lengths);
+    free(result->layouts);
+    *result = (struct planner_result){0};
+}
+
+/* Make the plan of a judged candidate, without memory_bytes. */
+static enum status make_plan(const struct search *search, const struct judged *judged,
+                             struct plan *out)
+{
+    const struct node *node = &judged->node;
+    const size_t cut = ((size_t)node->num_ranks * (size_t)node->chunks + 1) * sizeof(int);
+    int *device = malloc((size_t)node->num_ranks * (size_t)node->num_replicas * sizeof *device);
+    if (!device)
+        return err_nomem(search->err);
+    struct plan plan = search_bare_plan(search, node, device);
+    enum status rc = search_map(search, node, device, search->err);
+    plan.first_item = malloc(cut);
+    if (rc == OK && !plan.first_item)
+        rc = err_nomem(search->err);
+    if (rc != OK) {
+        plan_clear(&plan);
+        return rc;
+    }
+    memcpy(plan.first_item, node->first_item, cut);
+    plan.step_ns = judged->step_ns;
+    if (plan.recompute == RECOMPUTE_LAYER) { /* the counts follow from the cut */
+        struct workload workload = {0};
+        struct schedule full = {0};
+        rc = search_lower(search, &plan, &workload, &full, search->err);
+        workload_clear(&workload);
+        schedule_clear(&full);
+    }
+    if (rc == OK)
+        *out = plan;
+    else
+        plan_clear(&plan);
+    return rc;
+}
+
+/* Make the plan of the chosen candidate with memory_bytes and the times of its stages, and check
+ * its op lists. *stage_ns is a fresh array that the caller owns. */
+static enum status finish_plan(const struct search *search, const struct judged *judged,
+                               struct plan *out, int64_t **stage_ns)
+{
+    const struct planner_problem *problem = search->problem;
+    struct plan plan = {0};
+    struct workload workload = {0};
+    struct schedule full = {0};
+    int64_t *stages = NULL;
+    enum status rc = make_plan(search, judged, &plan);
+    if (rc != OK)
+        return rc;
+    plan.memory_bytes = malloc((size_t)plan.num_ranks * sizeof *plan.memory_bytes);
+    stages = malloc((size_t)plan.num_stages * sizeof *stages);
+    if (!plan.memory_bytes || !stages) {
+        rc = err_nomem(search->err);
+        goto out;
+    }
+    rc = plan_lower(&problem->setting, &plan, NULL, &workload, &full, search->err);
+    if (rc == OK)
+        rc = schedule_memory(&full, &workload, plan.memory_bytes, search->err);
+    if (rc != OK)
+        goto out;
+    for (int s = 0; s < plan.num_stages; s++) {
+        const struct stage_cost *cost = &workload.stages[s];
+        bool frozen = s < workload.num_frozen_stages;
+        stages[s] = cost->op_ns[OP_F][MB_FULL] + (frozen ? 0 : cost->op_ns[OP_B][MB_FULL]);
+    }
+    plan.step_ns = judged_ns(judged);
+    *out = plan;
+    plan = (struct plan){0};
+    *stage_ns = stages;
+    stages = NULL;
+out:
+    free(stages);
+    schedule_clear(&full);
+    workload_clear(&workload);
+    plan_clear(&plan);
+    return rc;
+}
+
+/* Ask the judge about one candidate. */
+static enum status ask(struct search *search, int index)
+{
+    const struct planner_options *options = search->options;
+    struct judged *judged = &search->judged[index];
+    struct plan plan = {0};
+    struct err why = {0};
+    int64_t step_ns = 0;
+    enum status rc = make_plan(search, judged, &plan);
+    if (rc != OK)
+        return rc;
+    rc = options->judge.step_ns(options->judge.ctx, &plan, &step_ns, &why);
+    search->asked_ops += 3 * (int64_t)plan.num_stages * plan.microbatches.count * plan.num_replicas;
+    plan_clear(&plan);
+    judged->asked_ns = rc == OK ? bound_max(step_ns, judged->step_ns) : -1;
+    if (rc == OK && (search->best < 0 || judged->asked_ns <= search_limit(search, &judged->node)))
+        search->best = index;
+    return rc == OK || rc == ERR_INFEASIBLE ? OK : err_copy(search->err, &why);
+}
+
+/* Ask the judge about the fastest candidates, as long as one could still be the best. The judge
+ * never makes a step shorter. If it makes the best one longer, candidates that were left out
+ * because of that plan may win now, so the search goes on for another round. */
+static enum status ask_judge(struct search *search)
+{
+    search->asking = true;
+    search->best = -1;
+    search->until = 2 * search->ops + MORE_OPS;
+    for (int round = 0; round < ASK_SMALL_ROUNDS; round++) {
+        int asked = 0;
+        search_sort(search);
+        for (int i = 0; i < search->num_judged && asked < PLANNER_KEEP; i++) {
+            struct judged *judged = &search->judged[i];
+            if (judged->step_ns == 0)
+                break;
+            if (judged->asked_ns != 0)
+                continue;
+            if (search->best >= 0 && judged->step_ns > search_limit(search, &judged->node) &&
+                !(round == 0 && search->options->judge.all))
+                break;
+            asked++;
+            enum status rc = search_recut(search, i);
+            if (rc == OK)
+                rc = ask(search, i);
+            if (rc != OK)
+                return rc;
+        }
+        if (asked == 0 || search->best < 0 ||
+            search->asked_ops > (round + 1 < ASK_ROUNDS ? ASKED_OPS : ASKED_SMALL_OPS))
+            break;
+        enum status rc = search_run(search);
+        if (rc == OK)
+            rc = search_improve(search);
+        if (rc != OK)
+            return rc;
+    }
+    return OK;
+}
+
+/* Collect the best candidates as plans, fastest first. With a judge only candidates that it was
+ * asked about count. */
+static enum status collect(struct search *search, struct planner_result *result)
+{
+    result->best = calloc(PLANNER_KEEP + 1, sizeof *result->best);
+    if (!result->best)
+        return err_nomem(search->err);
+    search_sort(search);
+    int chosen = -1;
+    for (int i = 0; i < search->num_judged; i++) {
+        const struct judged *judged = &search->judged[i];
+        if (judged->step_ns == 0 || (search->asking && judged->asked_ns <= 0))
+            continue;
+        const double rate = node_rate(&judged->node, judged_ns(judged));
+        int at = result->num_best;
+        if (at == PLANNER_KEEP && result->best[at - 1].samples_per_s >= rate)
+            continue;
+        struct planner_candidate candidate = {.unshared_ns = judged->unshared_ns,
+                                              .lower_bound_ns = judged->node.bound_ns,
+                                              .judged_ns = judged->asked_ns,
+                                              .samples_per_s = rate};
+        enum status rc = make_plan(search, judged, &candidate.plan);
+        if (rc != OK)
+            return rc;
+        for (; at > 0 && result->best[at - 1].samples_per_s < rate; at--)
+            result->best[at] = result->best[at - 1];
+        result->best[at] = candidate;
+        chosen = at == 0 ? i : chosen;
+        if (result->num_best < PLANNER_KEEP)
+            result->num_best++;
+        else
+            plan_clear(&result->best[PLANNER_KEEP].plan);
+    }
+    if (chosen < 0)
+        return OK;
+    result->samples_per_s = result->best[0].samples_per_s;
+    result->fill_ns = search->judged[chosen].node.fill_ns;
+    return finish_plan(search, &search->judged[chosen], &result->plan, &result->stage_ns);
+}
+
+/* The best rate by the judge's times of a pipeline length; 0 if it was not asked about any. */
+static double asked_rate(const struct search *search, int num_ranks)
+{
+    double best = 0;
+    for (int i = 0; i < search->num_judged; i++) {
+        const struct judged *judged = &search->judged[i];
+        if (judged->node.num_ranks == num_ranks && judged->asked_ns > 0)
+            best = fmax(best, node_rate(&judged->node, judged->asked_ns));
+    }
+    return best;
+}
+
+static void set_lengths(struct search *search, struct planner_result *result)
+{
+    for (int i = 0; i < search->num_lengths; i++) {
+        struct planner_length *length = &search->lengths[i];
+        const double asked = asked_rate(search, length->num_ranks);
+        if (asked > 0)
+            length->samples_per_s = asked;
+        if (result->samples_per_s > 0 && length->num_ranks == result->plan.num_ranks)
+            length->verdict = PLANNER_CHOSEN;
+        else if (length->samples_per_s > 0)
+            length->verdict = PLANNER_SLOWER;
+        else if (length->bound_per_s > 0 && length->need_bytes == 0)
+            length->verdict = PLANNER_BOUND;
+        else
+            length->verdict = length->verdict == PLANNER_NONE ? PLANNER_NONE : PLANNER_MEMORY;
+    }
+    result->lengths = search->lengths;
+    result->num_lengths = search->num_lengths;
+    search->lengths = NULL;
+}
+
+/* What became of the search as a whole. The result has the lengths, also where there is no plan. */
+static void search_fate(const struct search *search, const struct planner_result *result,
+                        struct planner_layout_fate *fate)
+{
+    *fate = (struct planner_layout_fate){.layout = search->problem->layout,
+                                         .verdict = PLANNER_NONE,
+                                         .samples_per_s = result->samples_per_s,
+                                         .need_bytes = search->need_bytes,
+                                         .have_bytes = search->have_bytes};
+    bool memory = false;
+    for (int i = 0; i < result->num_lengths; i++) {
+        const struct planner_length *length = &result->lengths[i];
+        fate->bound_per_s = fmax(fate->bound_per_s, length->bound_per_s);
+        memory = memory || length->verdict == PLANNER_MEMORY;
+        if (length->verdict == PLANNER_BOUND)
+            fate->verdict = PLANNER_BOUND;
+    }
+    if (result->samples_per_s > 0)
+        fate->verdict = PLANNER_SLOWER;
+    else if (fate->verdict == PLANNER_NONE && memory)
+        fate->verdict = PLANNER_MEMORY;
+}
+
+static enum status none_found(const struct search *search)
+{
+    const struct planner_problem *problem = search->problem;
+    bool memory = false;
+    for (int i = 0; i < search->num_lengths; i++)
+        memory |= search->lengths[i].verdict == PLANNER_MEMORY;
+    char need[32], have[32];
+    if (search->need_bytes == 0 && search->refused.status != OK)
+        return err_set(search->err, ERR_INFEASIBLE, "no plan for model '%s': %s",
+                       problem->setting.model->name, search->refused.msg);
+    if (!memory && search->need_bytes == 0 && problem->layout.expert > 1)
+        return err_set(search->err, ERR_INFEASIBLE,
+                       "no plan for model '%s' on %d devices: no number of replicas that "
+                       "pipeline.expert %d divides fits batch, schedule and devices",
+                       problem->setting.model->name, problem->setting.cluster->num_devices,
+                       problem->layout.expert);
+    if (!memory && search->need_bytes == 0)
+        return err_set(search->err, ERR_INFEASIBLE,
+                       "no plan for model '%s' (%d items) on %d devices: no pipeline length, "
+                       "replica count, micro-batch count and schedule fit together",
+                       problem->setting.model->name, problem->setting.model->num_items,
+                       problem->setting.cluster->num_devices);
+    const struct cluster *cluster = problem->setting.cluster;
+    int64_t most = 0;
+    bool same = true;
+    for (int d = 0; d < cluster->num_devices; d++) {
+        const int64_t bytes = cluster->devices[d].mem_bytes;
+        most = bytes > most ? bytes : most;
+        same = same && bytes == cluster->devices[0].mem_bytes;
+    }
+    enum status rc;
+    if (search->need_bytes > 0)
+        rc = err_set(search->err, ERR_INFEASIBLE,
+                     "model '%s' does not fit: the nearest of the plans tried needs %s at least on "
+                     "a device of %s",
+                     problem->setting.model->name,
+                     format_bytes(search->need_bytes, need, sizeof need),
+                     format_bytes(search->have_bytes, have, sizeof have));
+    else
+        rc = err_set(search->err, ERR_INFEASIBLE,
+                     "model '%s' does not fit %d devices of %s%s with any cut",
+                     problem->setting.model->name, cluster->num_devices, same ? "" : "at most ",
+                     format_bytes(most, have, sizeof have));
+    err_hint(search->err, "use more devices per pipeline, a smaller batch, or recompute");
+    return rc;
+}
+
+static enum status finish(struct search *search, struct planner_result *result)
+{
+    enum status rc = collect(search, result);
+    if (rc != OK)
+        return rc;
+    if (result->samples_per_s == 0) {
+        rc = none_found(search);
+        set_lengths(search, result);
+        return rc;
+    }
+    /* The rate that no plan exceeds: the highest that the bound of a judged candidate allows, and
+     * at least the best rate, which no other candidate exceeds. */
+    double rate = node_rate(&search->judged[0].node, search->judged[0].step_ns);
+    for (int i = 0; i < search->num_judged; i++)
+        rate = fmax(rate, node_rate(&search->judged[i].node, search->judged[i].node.bound_ns));
+    const struct plan *plan = &result->plan;
+    double bound = (double)plan->num_replicas * (double)plan->batch / rate * 1e9 - result->fill_ns;
+    result->lower_bound_ns = (int64_t)floor(bound * (1 + 1e-12));
+    if (result->lower_bound_ns > plan->step_ns)
+        result->lower_bound_ns = plan->step_ns;
+    if (result->lower_bound_ns < 1)
+        result->lower_bound_ns = 1;
+    result->gap = (double)plan->step_ns / (double)result->lower_bound_ns - 1;
+    result->candidates = search->candidates;
+    result->evaluated = search->evaluated;
+    result->extrapolated = search->table.extrapolated;
+    set_lengths(search, result);
+    return OK;
+}
+
+/* --- the front ----------------------------------------------------------------------------- */
+
+static enum status check(const struct planner_problem *problem,
+                         const struct planner_options *options, struct err *err)
+{
+    const struct model *model = problem->setting.model;
+    if (problem->batch < 1 || problem->batch > INT32_MAX)
+        return err_set(err, ERR_INPUT, "batch must be 1..%d, got %lld", INT32_MAX,
+                       (long long)problem->batch);
+    enum status rc = model_check_frozen(model, problem->num_frozen_layers, err);
+    if (rc != OK)
+        return rc;
+    if (options->num_ranks < 0 || options->num_replicas < 0 || options->num_microbatches < 0 ||
+        options->chunks < 0)
+        return err_set(err, ERR_INPUT, "planner: a count is negative");
+    if (options->num_ranks > model->num_items)
+        return err_set(err, ERR_INFEASIBLE, "cannot cut %s into %s",
+                       COUNT_TEXT(model->num_items, "item"),
+                       COUNT_TEXT(options->num_ranks, "stage"));
+    if (options->num_ranks > problem->setting.cluster->num_devices)
+        return err_set(err, ERR_INFEASIBLE, "a pipeline of %d does not fit %d devices",
+                       options->num_ranks, problem->setting.cluster->num_devices);
+    int64_t devices;
+    if (!mul_ok(options->num_ranks == AUTO ? 1 : options->num_ranks,
+                options->num_replicas == AUTO ? 1 : options->num_replicas, &devices) ||
+        devices > problem->setting.cluster->num_devices)
+        return err_set(err, ERR_INFEASIBLE, "%d replicas of %d devices do not fit a cluster of %d",
+                       options->num_replicas, options->num_ranks,
+                       problem->setting.cluster->num_devices);
+    if ((options->schedules & PLANNER_NAMED_SCHEDULES) == 0)
+        return err_set(err, ERR_INPUT, "planner: no schedule to choose from");
+    if ((options->schedules & PLANNER_NAMED_SCHEDULES) == 1u << SCHEDULE_DUALPIPE &&
+        problem->num_frozen_layers > 0)
+        return err_set(err, ERR_INFEASIBLE, "schedule dualpipe has no frozen layers, got %d",
+                       problem->num_frozen_layers);
+    if (!options->frozen_auto && problem->num_frozen_layers > 0 &&
+        (options->frozen == FROZEN_NONE || options->frozen >= FROZEN_PLACEMENT_COUNT))
+        return err_set(err, ERR_INPUT, "planner: frozen layers need a placement");
+    return OK;
+}
+
+enum status search_begin(struct search *search, const struct planner_problem *problem,
+                         const struct planner_options *options, struct err *err)
+{
+    enum status rc = check(problem, options, err);
+    if (rc == OK)
+        rc = search_init(search, problem, options, err);
+    if (rc != OK || options->balancer != BALANCER_OPTIMAL)
+        return rc;
+    rc = search_seed(search);
+    for (int64_t i = 0; rc == OK && i < search->heap_size; i++)
+        search->lengths[search->heap[i].num_ranks - 1].verdict =
+            PLANNER_MEMORY; /* until a candidate fits */
+    return rc;
+}
+
+enum status search_end(struct search *search, struct planner_result *result,
+                       struct planner_layout_fate *fate)
+{
+    enum status rc = OK;
+    if (search->options->balancer != BALANCER_OPTIMAL) {
+        rc = search_greedy(search);
+    } else {
+        rc = search_run(search);
+        if (rc == OK)
+            rc = search_improve(search);
+    }
+    if (rc == OK && search->options->judge.step_ns)
+        rc = ask_judge(search);
+    if (rc == OK)
+        rc = finish(search, result);
+    search_fate(search, result, fate);
+    return rc;
+}

@@ -1,0 +1,207 @@
+/* partition/search/planner.h - the best plan for a model on a cluster.
+ *
+ * Objective: throughput. A step of a plan processes R * B samples (B per pipeline; with a global
+ * batch, B = global / R), so the planner maximises R * B / step_ns. step_ns is the larger of
+ * schedule_time() and workload_traffic_ns(). A judge, such as the event engine, may raise it.
+ *
+ * The search is exact over tensor-parallel groups T, what replicas divide (shard), pipeline length K,
+ * replicas R, micro-batches M, schedule, recompute, placement of the frozen forward, and placement
+ * of the replicas (two rank maps). Each candidate
+ * starts with the cut whose lower bound is least. For candidates that could still win the planner
+ * then tries all cuts if they are few. Otherwise it tries two plain cuts (equally many items a
+ * stage, shortest longest stage) and improves the best candidates' cuts by local moves.
+ *
+ * The search space leaves out V-shaped schedules on pipelines of more than 16 ranks (unless K or
+ * the schedule is given), op lists of more than 2^21 ops, and pipelines of different lengths side
+ * by side. On one device it holds one schedule, because all of them run the same ops there. Inside
+ * the search space a candidate is skipped only by a proven lower bound (planner_bound.h).
+ *
+ * Pure; deterministic; threads may call it on distinct objects. */
+#ifndef ELAPSE_PARTITION_PLANNER_H
+#define ELAPSE_PARTITION_PLANNER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/cost/cost.h"
+#include "partition/plan/job.h"
+#include "partition/plan/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Whether a plan may read the frozen prefix's output from a cache. The cost of filling the cache is
+ * spread over the epochs that are left and added to each step of a plan that reads
+ * (cache_rule.h). If the planner chooses M for a plan that reads, all micro-batches are full,
+ * because smaller ones are not cached. */
+struct planner_cache {
+    enum cache_use {
+        CACHE_UNUSED,
+        CACHE_ALLOWED, /* a plan reads the cache if that is faster */
+        CACHE_WANTED   /* every plan reads the cache */
+    } use;
+    bool filled;           /* the cache holds the prefix's output of all samples */
+    int level;             /* unless filled: the cache holds the output of this many frozen items */
+    double room;           /* share of the samples for which the cache has slots */
+    bool whole;            /* see cache_share() */
+    int64_t epochs, views; /* see cache_fill_weight() */
+};
+
+/* What all ranks of a plan have in common beyond a cut. */
+struct planner_layout {
+    int tensor; /* T; 0 or 1: a rank is a device */
+    bool sequence_parallel;
+    int expert; /* E; 0 or 1: each replica has all experts */
+    enum shard_mode shard;
+};
+
+struct planner_problem {
+    struct setting setting;
+    struct planner_layout layout;
+    enum batch_mode batch_mode;
+    int64_t batch;         /* per pipeline, or global */
+    int num_frozen_layers; /* F */
+    int64_t bucket_bytes;  /* of the all-reduce */
+    bool clip;
+    int optim_bytes_per_param;
+    bool canonical;     /* plan.canonical */
+    bool lagged;        /* plan.lagged */
+    bool most_replicas; /* try only the largest possible R of each K */
+    /* With a batch per pipeline and R > 1, a step has at most this many samples; 0: no limit. */
+    int64_t most_samples;
+    struct planner_cache cache;
+};
+
+/* How far a search is. */
+struct planner_progress {
+    int64_t candidates, evaluated; /* see struct planner_result */
+    double best_per_s;             /* samples per second of the best plan so far; 0: none */
+};
+
+/* A second opinion on one plan; the CLI passes the event engine. The judge sets *step_ns, and the
+ * planner raises a value below plan->step_ns to it. ERR_INFEASIBLE (out of memory) drops the
+ * candidate, any other error ends the search. */
+struct planner_judge {
+    enum status (*step_ns)(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err);
+    void *ctx;
+    bool all; /* also ask about candidates that cannot win, up to PLANNER_KEEP */
+    /* May be NULL: told about the search whenever a candidate has been looked at. Of the layouts
+     * that are searched one by one (T, shard), this is the present one. */
+    void (*watch)(void *watch_ctx, const struct planner_progress *progress);
+    void *watch_ctx;
+};
+
+struct planner_options {
+    int num_ranks, num_replicas; /* AUTO or a count */
+    /* AUTO, or into how many micro-batches problem.batch is cut. The replicas share the
+     * micro-batches of a global batch. */
+    int num_microbatches;
+    bool equal_microbatches; /* with AUTO, only counts that divide the batch */
+    int chunks;              /* of the interleaved schedule; AUTO tries 2, 3 and 4 */
+    unsigned schedules;      /* bit (1 << kind) is set if the schedule may be chosen */
+    bool tensor_auto;        /* try every T that divides the model and fits a node */
+    int tensor;              /* T unless tensor_auto; 0 and 1: no groups */
+    bool sequence_parallel;
+    int expert; /* E; 0 and 1: each replica has all experts. R is a multiple of it */
+    bool shard_auto;
+    enum shard_mode shard; /* unless shard_auto */
+    enum balancer_kind balancer;
+    bool by_params; /* BALANCER_OPTIMAL cuts by parameters instead of time */
+    bool recompute_auto;
+    enum recompute_mode recompute; /* used unless recompute_auto */
+    bool recompute_inside; /* with recompute_auto, also try RECOMPUTE_SELECTIVE and _LAYER */
+    int recompute_layers;  /* of each stage with RECOMPUTE_LAYER; AUTO: as few as fit the memory */
+    bool frozen_auto;      /* a plan that reads no cache may use FROZEN_FIRST or FROZEN_SPREAD */
+    enum frozen_placement frozen; /* used by such plans unless frozen_auto */
+    struct planner_judge judge;   /* judge.step_ns may be NULL: there is no judge */
+};
+
+#define PLANNER_NAMED_SCHEDULES ((1u << SCHEDULE_AUTO) - 1)
+/* All schedules that the planner may choose without being asked for one: the named ones but
+ * dualpipe. Where there are no all-to-alls of experts to hide, dualpipe-v has the shorter bubble and
+ * half of the weights, and the executor runs it. */
+#define PLANNER_ALL_SCHEDULES (PLANNER_NAMED_SCHEDULES & ~(1u << SCHEDULE_DUALPIPE))
+
+#define PLANNER_KEEP 16 /* candidates reported at most, and asked the judge about in one round */
+
+/* A candidate that was judged, for --explain. */
+struct planner_candidate {
+    struct plan plan;       /* owned; its step_ns is the planner's, not the judge's */
+    int64_t unshared_ns;    /* schedule_time(), where no transfers share a link */
+    int64_t judged_ns;      /* the judge's step time; 0: it was not asked */
+    int64_t lower_bound_ns; /* no cut of this candidate has a shorter step */
+    double samples_per_s;
+};
+
+/* The fate of one pipeline length. */
+enum planner_verdict {
+    PLANNER_CHOSEN,
+    PLANNER_SLOWER, /* its best candidate was timed and is slower */
+    PLANNER_BOUND,  /* its lower bound is already longer than the best step */
+    PLANNER_MEMORY, /* no candidate fits the devices' memory */
+    PLANNER_NONE    /* no candidate exists (batch, replicas or schedule do not divide) */
+};
+struct planner_length {
+    int num_ranks;
+    enum planner_verdict verdict;
+    double samples_per_s; /* of its best timed candidate; 0: no candidate was timed */
+    double bound_per_s;   /* no plan of this length is faster; 0: none fits the memory */
+    int64_t need_bytes;   /* with PLANNER_MEMORY: the smallest peak, or bound of a peak, of the cuts
+                             tried; 0: bounds exclude every cut */
+};
+
+/* The fate of one layout (T and shard mode). */
+struct planner_layout_fate {
+    struct planner_layout layout;
+    enum planner_verdict verdict;
+    double samples_per_s;           /* of its best timed candidate; 0: none was timed */
+    double bound_per_s;             /* no plan of this layout is faster */
+    int64_t need_bytes, have_bytes; /* with PLANNER_MEMORY: as in planner_length, and the memory */
+};
+
+struct planner_result {
+    struct plan plan;       /* owned; step_ns and memory_bytes filled */
+    int64_t *stage_ns;      /* owned, num_stages: forward + backward of one full micro-batch */
+    double fill_ns;         /* cost of filling the cache, per step on average; step_ns lacks it */
+    double samples_per_s;   /* R * B / (step_ns + fill_ns) */
+    int64_t lower_bound_ns; /* no plan in the search space, with any cut, processes the chosen
+                               plan's R * B samples in less time */
+    double gap;             /* step_ns / lower_bound_ns - 1 */
+    int64_t candidates;     /* combinations of K, R, M, schedule, recompute and placement */
+    int64_t evaluated;      /* cuts of candidates that were lowered and weighed or timed */
+    bool extrapolated;      /* the cost source was asked outside the range that it measured */
+    int num_best;
+    /* Owned; fastest first, so [0] is the chosen plan. With a judge: candidates it was asked about.
+     */
+    struct planner_candidate *best;
+    int num_lengths;
+    struct planner_length *lengths; /* owned; ascending K; of the chosen layout */
+    int num_layouts;
+    struct planner_layout_fate *layouts; /* owned; in the order in which they were searched */
+};
+
+/* Find the best plan. *result must be zeroed or cleared; on OK the caller owns it, on failure it is
+ * untouched. ERR_INFEASIBLE: no plan exists or none fits the memory; the message names the smallest
+ * need.
+ *
+ * With BALANCER_RELEASED or BALANCER_PAPER the plan follows the greedy rules (balance.h). If M is
+ * AUTO, it is 4 for K = 1 and 16 otherwise, as released. If K is AUTO, it starts with the number of
+ * devices of a node and follows the halving rule. If R is AUTO, it is the largest that the devices
+ * and the batch allow. The schedule is GPipe unless one is fixed. If the greedy cut has an empty
+ * stage, the result is ERR_INFEASIBLE. */
+enum status planner_solve(const struct planner_problem *problem,
+                          const struct planner_options *options, struct planner_result *result,
+                          struct err *err);
+void planner_result_clear(struct planner_result *result);
+
+/* The micro-batch counts that the planner tries for K ranks and a batch: K..6K and every divisor of
+ * the batch, made by microbatches_of(), without duplicates, in ascending order. *list is a fresh
+ * array of *num entries that the caller owns. */
+enum status planner_microbatches(int64_t batch, int num_ranks, struct microbatches **list, int *num,
+                                 struct err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,442 @@
+/* The inputs of the bounds of planner_bound.h: families and candidates.
+ *
+ * A bound_table (planner_bound_table.c) belongs to a search. A bound_family belongs to one (K, R,
+ * rank map) and describes the devices and links of each rank. A bound_shape belongs to one
+ * candidate and holds the terms of each stage that do not depend on the cut. planner_bound_rank.c
+ * and planner_bound_cut.c then bound cuts. Read planner_bound.h first, then bound_shape_init(). */
+#include "partition/search/planner_bound.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/schedule/schedule_blocks.h"
+#include "partition/base/units.h"
+
+/* Bytes of the smallest message that can cross a boundary of a cut. */
+static int64_t least_act_bytes(const struct bound_shape *shape, int64_t samples)
+{
+    const struct model *model = shape->table->problem->setting.model;
+    int64_t least = INT64_MAX, bytes;
+    for (int i = shape->first_item; i < shape->num_items - 1; i++)
+        least = bound_min(least, model->items[i].act_bytes);
+    if (least == INT64_MAX)
+        return 0;
+    return mul_ok(least, model->per_microbatch ? 1 : samples, &bytes) ? bytes : INT64_MAX;
+}
+
+/* The kinds must be equal too, because measured message times depend on the kind of device. */
+static bool same_port(const struct device *a, const struct device *b)
+{
+    return a->link_bytes_per_s == b->link_bytes_per_s && a->nic_bytes_per_s == b->nic_bytes_per_s &&
+           strcmp(a->kind, b->kind) == 0;
+}
+
+static bool same_link(const struct cluster *cluster, int from, int to, int other_from, int other_to)
+{
+    const struct device *d = cluster->devices;
+    const double *up = cluster->uplink_bytes_per_s;
+    bool inside = d[from].node == d[to].node, other = d[other_from].node == d[other_to].node;
+    return inside == other && same_port(&d[from], &d[other_from]) &&
+           same_port(&d[to], &d[other_to]) &&
+           (inside ||
+            (up[d[from].node] == up[d[other_from].node] && up[d[to].node] == up[d[other_to].node]));
+}
+
+static void add_link(const struct cluster *cluster, struct bound_rank *rank, int from, int to)
+{
+    for (int i = 0; i < rank->num_links; i++)
+        if (same_link(cluster, from, to, rank->from[i], rank->to[i]))
+            return;
+    if (rank->num_links < BOUND_TYPES) {
+        rank->from[rank->num_links] = from;
+        rank->to[rank->num_links++] = to;
+    }
+}
+
+/* Time of OP_TIED in the slowest replica. This is a bound for every replica, because OP_TIED waits
+ * for the all-reduce of the first item, which holds the table, and so for the last backward of all
+ * replicas. */
+static int64_t tied_ns(const struct bound_table *table, int num_ranks, int num_replicas,
+                       const int *device)
+{
+    const struct planner_problem *problem = table->problem;
+    const struct model *model = problem->setting.model;
+    const int64_t bytes =
+        mul_saturated(model->items[model->num_items - 1].tied_params, model_grad_bytes(model));
+    int64_t most = 0;
+    if (bytes == 0 || table->num_frozen_items > 0 || num_ranks == 1)
+        return 0;
+    for (int r = 0; r < num_replicas; r++) {
+        const int *row = device + (int64_t)r * num_ranks, ends[2] = {row[0], row[num_ranks - 1]};
+        most = bound_max(most, cost_allreduce_ns(problem->setting.cost, problem->setting.cluster,
+                                                 ends, 2, bytes));
+    }
+    return bound_min(most, BOUND_MAX_TERM);
+}
+
+enum status bound_family_init(struct bound_family *family, const struct bound_table *table,
+                              int num_ranks, int num_replicas, const int *device, struct err *err)
+{
+    const struct planner_problem *problem = table->problem;
+    struct bound_rank *ranks = calloc((size_t)num_ranks, sizeof *ranks);
+    int *group = malloc((size_t)num_replicas * sizeof *group);
+    if (!ranks || !group) {
+        free(ranks);
+        free(group);
+        return err_nomem(err);
+    }
+    for (int k = 0; k < num_ranks; k++) {
+        struct bound_rank *rank = &ranks[k];
+        rank->mem_bytes = INT64_MAX;
+        for (int r = 0; r < num_replicas; r++) {
+            const int *row = device + (int64_t)r * num_ranks;
+            int d = row[k], type = table->type_of_device[d], t = 0;
+            while (t < rank->num_types && rank->types[t] != type)
+                t++;
+            if (t == rank->num_types && t < BOUND_TYPES)
+                rank->types[rank->num_types++] = type;
+            rank->mem_bytes =
+                bound_min(rank->mem_bytes, problem->setting.cluster->devices[d].mem_bytes);
+            add_link(problem->setting.cluster, rank, row[k > 0 ? k - 1 : num_ranks - 1], d);
+            group[r] = d;
+        }
+        if (num_replicas > 1 && !problem->setting.cost->allreduce_ns &&
+            problem->layout.shard == SHARD_NONE) {
+            /* The ring's time is linear in bytes, so two points define it. One ns is taken off
+             * because the times are rounded. */
+            const int64_t probe = (int64_t)1 << 40;
+            int64_t none = cluster_allreduce_ns(problem->setting.cluster, group, num_replicas, 0);
+            int64_t some =
+                cluster_allreduce_ns(problem->setting.cluster, group, num_replicas, probe);
+            rank->allreduce_ns = bound_min(none, BOUND_MAX_TERM);
+            rank->allreduce_ns_per_byte =
+                (double)(bound_max(some - 1, none) - none) / (double)probe * (1 - 1e-9);
+        }
+    }
+    free(group);
+    *family = (struct bound_family){.num_ranks = num_ranks,
+                                    .ranks = ranks,
+                                    .tied_ns = tied_ns(table, num_ranks, num_replicas, device)};
+    return OK;
+}
+
+void bound_family_clear(struct bound_family *family)
+{
+    free(family->ranks);
+    *family = (struct bound_family){0};
+}
+
+bool bound_weights_fit(const struct bound_table *table, int num_ranks, int num_replicas,
+                       int64_t mem_bytes, int first_item)
+{
+    if (mem_bytes == INT64_MAX)
+        return true;
+    mem_bytes -= table->problem->setting.cluster->context_bytes;
+    const int n = table->problem->setting.model->num_items;
+    int a = first_item;
+    for (int k = 0; k < num_ranks && a < n; k++) {
+        int b = a;
+        while (b < n && bound_fixed_bytes(table, a, b + 1, num_replicas) <= mem_bytes)
+            b++;
+        if (b == a)
+            return false;
+        a = b;
+    }
+    return a == n;
+}
+
+/* Least time of a message between the ranks of neighbouring stages, over the kinds of link that the
+ * replicas have there. */
+static int64_t hop_ns(const struct planner_problem *problem, const struct bound_family *family,
+                      int from, int to, int64_t bytes)
+{
+    if (from == to)
+        return 0;
+    bool up = to == from + 1 || (to == 0 && from == family->num_ranks - 1);
+    const struct bound_rank *rank = &family->ranks[up ? to : from];
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < rank->num_links; i++)
+        least = bound_min(least, cost_transfer_ns(problem->setting.cost, problem->setting.cluster,
+                                                  up ? rank->from[i] : rank->to[i],
+                                                  up ? rank->to[i] : rank->from[i], bytes));
+    return rank->num_links > 0 && rank->num_links < BOUND_TYPES ? least : 0;
+}
+
+/* The times of the last hop, kept because the next one usually has an equal link. */
+struct last_hop {
+    const struct bound_rank *rank;
+    int64_t act_ns, grad_ns;
+};
+
+static bool same_links(const struct cluster *cluster, const struct bound_rank *a,
+                       const struct bound_rank *b)
+{
+    if (!a || a->num_links != 1 || b->num_links != 1)
+        return false;
+    return same_link(cluster, a->from[0], a->to[0], b->from[0], b->to[0]);
+}
+
+int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches, int chunks, int s)
+{
+    const int64_t K = num_ranks, M = num_microbatches;
+    const int64_t r = plan_rank_of_stage(kind, num_ranks, s), chunk = s / K;
+    switch (kind) {
+    case SCHEDULE_GPIPE:
+    case SCHEDULE_BREADTH_FIRST:
+        return M;
+    case SCHEDULE_EAGER_1F1B:
+        return bound_min(M, 2 * (K - r) - 1);
+    case SCHEDULE_ZB_H1: /* K - 1 - r forwards before the first I, W follows r micro-batches late */
+        return bound_min(M, K);
+    case SCHEDULE_ZB_H2:
+        return bound_min(M, 2 * K - 1);
+    case SCHEDULE_ZB_V:
+        return bound_min(M, chunk == 0 ? 2 * K - 1 - r : r + 1);
+    case SCHEDULE_DUALPIPE_V: /* the last rank runs one more forward before its first backward */
+        return chunk == 0 ? 2 * K - 1 - r + (r == K - 1) : r + 1;
+    case SCHEDULE_DUALPIPE: /* as in dualpipe-v of K/2 ranks: schedule_named.c */
+        return s < K / 2 ? K - 1 - s + (s == K / 2 - 1) : K - s;
+    case SCHEDULE_V_HALF:
+    case SCHEDULE_V_MIN:
+        return schedule_block_live(kind, num_ranks, num_microbatches, s);
+    default:
+        break;
+    }
+    if (chunks == 1)
+        return bound_min(M, K - r);
+    /* Interleaved: (v - 1) groups and 2 (K - 1 - r) + 1 forwards come before the first backward.
+     * The last of them are of chunk v - 1. When its group is full, the rest are of chunk 0 and the
+     * next group. */
+    const int64_t groups = bound_max(M / K, 1), group = (M + groups - 1) / groups;
+    const int64_t more = bound_min(2 * (K - 1 - r) + 1, M * chunks - (chunks - 1) * group);
+    if (chunk == chunks - 1)
+        return bound_min(group, more);
+    return group + (chunk == 0 ? bound_max(more - group, 0) : 0);
+}
+
+/* A stash distance that no cut falls below (stash-distance). It is 0 with several stages. A single
+ * stage without recompute holds at least the stash that the schedule keeps (bound_live()). */
+static int64_t least_distance(const struct bound_shape *shape, const struct plan *plan)
+{
+    const struct bound_table *table = shape->table;
+    const int64_t one = shape->stash_bytes[shape->num_items],
+                  size = table->problem->setting.model->per_microbatch ? 1 : shape->size,
+                  last = table->problem->setting.model->per_microbatch ? 1 : shape->last_size;
+    if (shape->num_stages > 1)
+        return 0;
+    const int64_t live =
+        shape->recompute ? 1 : bound_live(plan->schedule, 1, (int)shape->num_microbatches, 1, 0);
+    /* P: live - 1 full micro-batches and one sample of the last. B: one full micro-batch. */
+    return bound_max(bound_mul_add(bound_mul_add(live - 1, size, last), one, 0) -
+                         bound_mul_add(size, one, 0) / 2,
+                     0);
+}
+
+/* The micro-batches that a stage holds just before its rank's first backward, and their samples. */
+static void set_live(struct bound_shape *shape, enum schedule_kind kind, int s)
+{
+    const bool each = !shape->table->problem->setting.model->per_microbatch;
+    const int64_t size = each ? shape->size : 1, last = each ? shape->last_size : 1;
+    const int64_t live =
+        bound_live(kind, shape->num_ranks, (int)shape->num_microbatches, shape->chunks, s);
+    shape->stages[s].live = live;
+    shape->stages[s].held_samples = live < shape->num_microbatches
+                                        ? bound_mul_add(live, size, 0)
+                                        : bound_mul_add(live - 1, size, last);
+}
+
+static enum status shape_stage(struct bound_shape *shape, struct bound_table *table,
+                               const struct bound_family *family, const struct plan *plan, int s,
+                               const int64_t hop_bytes[2], struct last_hop *hop, struct err *err)
+{
+    const struct planner_problem *problem = table->problem;
+    struct bound_stage *stage = &shape->stages[s];
+    int rank = plan_rank_of_stage(plan->schedule, plan->num_ranks, s);
+    int previous = s ? plan_rank_of_stage(plan->schedule, plan->num_ranks, s - 1) : rank;
+    const struct bound_rank *of = &family->ranks[rank];
+    stage->rank = shape->copies == 1            ? rank
+                  : s < plan->num_ranks - 1 - s ? s
+                                                : plan->num_ranks - 1 - s;
+    stage->num_types = of->num_types;
+    for (int t = 0; t < of->num_types; t++) {
+        if (s > 0 && shape->stages[s - 1].full[t] &&
+            shape->stages[s - 1].full[t]->type == of->types[t]) {
+            stage->full[t] = shape->stages[s - 1].full[t];
+            stage->last[t] = shape->stages[s - 1].last[t];
+            continue;
+        }
+        enum status rc = bound_times_of(table, of->types[t], shape->size,
+                                        bound_again_of(shape->mode, shape->recompute),
+                                        shape->distance, &stage->full[t], err);
+        if (rc == OK)
+            rc = bound_times_of(table, of->types[t], shape->last_size,
+                                bound_again_of(shape->mode, shape->recompute_last), shape->distance,
+                                &stage->last[t], err);
+        if (rc != OK)
+            return rc;
+    }
+    if (s > 0) {
+        int64_t act, grad;
+        if (rank == previous + 1 && same_links(problem->setting.cluster, hop->rank, of)) {
+            act = hop->act_ns;
+            grad = hop->grad_ns;
+        } else {
+            act = hop_ns(problem, family, previous, rank, hop_bytes[0]);
+            grad = hop_ns(problem, family, rank, previous, hop_bytes[1]);
+            if (rank == previous + 1)
+                *hop = (struct last_hop){.rank = of, .act_ns = act, .grad_ns = grad};
+        }
+        stage->hop_act_ns = bound_mul_add(act, 1, shape->stages[s - 1].hop_act_ns);
+        stage->hop_grad_ns = bound_mul_add(grad, 1, shape->stages[s - 1].hop_grad_ns);
+    }
+    if (shape->copies == 1) { /* else more devices than the replicas' take part */
+        stage->allreduce_ns = of->allreduce_ns;
+        stage->allreduce_ns_per_byte = of->allreduce_ns_per_byte;
+    }
+    set_live(shape, plan->schedule, s);
+    stage->mem_bytes = of->mem_bytes;
+    if (of->mem_bytes != INT64_MAX) {
+        stage->mem_bytes -= problem->setting.cluster->context_bytes;
+        if (s == 0) /* rank 0 also holds the weights of a prefix outside the cut */
+            stage->mem_bytes -= bound_fixed_bytes(table, 0, shape->first_item, shape->num_holders);
+    }
+    return OK;
+}
+
+/* Set the times of fill and drain if all stages use one device type. With several types they stay
+ * NULL and fill counts as 0, because the fastest type may differ from item to item and a bound may
+ * not mix types. */
+static void shape_fill(struct bound_shape *shape)
+{
+    const struct bound_stage *first = &shape->stages[0];
+    bool one = true;
+    for (int s = 0; s < shape->num_stages; s++)
+        one &= shape->stages[s].num_types == 1 && shape->stages[s].full[0] == first->full[0];
+    shape->fill_full = one ? first->full[0] : NULL;
+    shape->fill_last = one ? first->last[0] : NULL;
+}
+
+/* Make the prefix sums over all micro-batches. They stay NULL if a sum would saturate, because a
+ * difference of saturated sums is wrong. */
+static enum status shape_sums(struct bound_shape *shape, struct err *err)
+{
+    const int n = shape->num_items;
+    const int64_t more = shape->num_microbatches - 1;
+    const struct bound_times *full = shape->fill_full, *last = shape->fill_last;
+    if (!full ||
+        bound_mul_add(bound_once_ns(full, 0, n), more, bound_once_ns(last, 0, n)) >= BOUND_MAX_TERM)
+        return OK;
+    shape->work = malloc(2 * ((size_t)n + 1) * sizeof *shape->work);
+    if (!shape->work)
+        return err_nomem(err);
+    shape->halves = shape->work + n + 1;
+    for (int i = 0; i <= n; i++) {
+        shape->work[i] = bound_once_ns(full, 0, i) * more + bound_once_ns(last, 0, i);
+        shape->halves[i] =
+            (full->fwd[i] + full->bwd_input[i]) * more + last->fwd[i] + last->bwd_input[i];
+    }
+    return OK;
+}
+
+enum status bound_shape_init(struct bound_shape *shape, struct bound_table *table,
+                             const struct bound_family *family, const struct plan *plan,
+                             struct err *err)
+{
+    const struct planner_problem *problem = table->problem;
+    enum status rc;
+    const bool only_last = plan->microbatches.count == 1;
+    const int copies = schedule_copies(plan->schedule), places = plan->chunks * copies;
+    struct bound_shape got = {
+        .table = table,
+        .first_item = frozen_outside(plan->frozen) ? table->num_frozen_items : 0,
+        .num_items = problem->setting.model->num_items,
+        .num_ranks = plan->num_ranks,
+        .chunks = plan->chunks,
+        .num_stages = plan->num_stages,
+        .copies = copies,
+        .num_holders = plan->num_replicas * copies,
+        .mode = plan->recompute,
+        .stash_bytes = plan->recompute == RECOMPUTE_SELECTIVE ? table->core_bytes
+                       : plan->recompute == RECOMPUTE_LAYER   ? table->layer_bytes
+                                                              : table->stash_bytes,
+        .num_microbatches = plan->microbatches.count / copies,
+        .size = only_last ? plan->microbatches.last_size : plan->microbatches.size,
+        .last_size = plan->microbatches.last_size,
+        .split = schedule_splits(plan->schedule),
+        .recompute = plan->recompute == RECOMPUTE_ALWAYS ||
+                     (plan->recompute == RECOMPUTE_EXCEPT_LAST && !only_last),
+        .recompute_last = plan->recompute == RECOMPUTE_ALWAYS,
+        .tied_ns = schedule_v_shaped(plan->schedule) || copies > 1 ? 0 : family->tied_ns,
+        .op_ns = problem->setting.cost->op_overhead_ns,
+    };
+    if (problem->setting.cluster->host_blocking)
+        got.op_ns = bound_mul_add(problem->setting.cluster->host_op_ns, plan->num_ranks, got.op_ns);
+    else /* The host of a rank launches an F and a backward for each micro-batch (launch-async). A
+            frozen stage has only an F. */
+        got.floor_ns = bound_mul_add(
+            (table->num_frozen_items > 0 ? 1 : 2) * (int64_t)plan->microbatches.count - 1,
+            problem->setting.cluster->host_op_ns, 0);
+    got.stages = calloc((size_t)plan->num_stages, sizeof *got.stages);
+    got.parts = malloc((size_t)places * sizeof *got.parts);
+    got.loads = malloc(3 * (size_t)plan->num_ranks * sizeof *got.loads);
+    got.tried =
+        malloc(((size_t)plan->num_ranks + 6 * (size_t)plan->num_stages) * sizeof *got.tried);
+    if (schedule_v_shaped(plan->schedule))
+        got.peel =
+            malloc(2 * (size_t)plan->num_ranks * ((size_t)got.num_items + 1) * sizeof *got.peel);
+    if (!got.stages || !got.parts || !got.loads || !got.tried ||
+        (schedule_v_shaped(plan->schedule) && !got.peel)) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    const int64_t hop_bytes[2] = {least_act_bytes(&got, got.size),
+                                  least_act_bytes(&got, got.last_size)};
+    got.input_bytes = hop_bytes[0];
+    got.distance = least_distance(&got, plan);
+    struct last_hop hop = {0};
+    for (int s = 0; s < plan->num_stages; s++) {
+        rc = shape_stage(&got, table, family, plan, s, hop_bytes, &hop, err);
+        if (rc != OK)
+            goto out;
+    }
+    shape_fill(&got);
+    rc = shape_sums(&got, err);
+    if (rc != OK)
+        goto out;
+    if (plan->frozen == FROZEN_FIRST) {
+        /* Z takes the whole batch on rank 0's device. The fastest type of the replicas counts. */
+        got.before_ns = INT64_MAX;
+        for (int t = 0; t < got.stages[0].num_types; t++) {
+            const struct bound_times *whole;
+            rc = bound_times_of(table, got.stages[0].full[t]->type, plan->batch, AGAIN_NEVER,
+                                STASH_FAR, &whole, err);
+            if (rc != OK)
+                goto out;
+            got.before_ns = bound_min(got.before_ns, whole->fwd[table->num_frozen_items]);
+        }
+    }
+    *shape = got;
+    got = (struct bound_shape){0};
+    rc = OK;
+out:
+    bound_shape_clear(&got);
+    return rc;
+}
+
+void bound_shape_set_kind(struct bound_shape *shape, enum schedule_kind kind)
+{
+    for (int s = 0; s < shape->num_stages; s++)
+        set_live(shape, kind, s);
+}
+
+void bound_shape_clear(struct bound_shape *shape)
+{
+    free(shape->stages);
+    free(shape->parts);
+    free(shape->loads);
+    free(shape->tried);
+    free(shape->work);
+    free(shape->peel);
+    *shape = (struct bound_shape){0};
+}

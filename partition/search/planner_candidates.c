@@ -1,0 +1,447 @@
+/* The candidates that job, cluster and batch admit.
+ *
+ * search_seed() pushes one heap node for each family (K, R, rank map), with a bound from the least
+ * work of a sample. When the search pops a family, search_open() pushes each of its candidates
+ * (placement of the frozen forward, schedule, M, recompute) with a cheap bound. Read search_seed()
+ * first, then search_open(). */
+#include "partition/search/planner_search.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "partition/step/cache_rule.h"
+
+/* Longer op lists are not candidates, because judging one would take more than about 0.1 s. */
+#define MAX_COMPUTE_OPS ((int64_t)1 << 21)
+
+/* V-shaped schedules are candidates for pipelines of at most this many ranks, unless the job asks
+ * for one schedule or one length. Their bound (peel() in planner_bound_cut.c) would otherwise take
+ * most of the search's time. */
+#define MAX_V_RANKS 16
+
+int search_microbatches(const struct search *search, int64_t batch)
+{
+    const struct planner_problem *problem = search->problem;
+    const int wanted = search->options->num_microbatches;
+    if (problem->batch_mode != BATCH_GLOBAL)
+        return wanted;
+    const int64_t num_replicas = problem->batch / batch, rest = wanted % num_replicas;
+    if (problem->canonical && rest != 0)
+        return INT_MAX; /* the leaves of the canonical tree are whole micro-batches */
+    return (int)(wanted / num_replicas) + (rest != 0);
+}
+
+/* Set search->counts to planner_microbatches() or to the one fixed count. Kept until batch or
+ * num_ranks changes. */
+static enum status counts_of(struct search *search, int64_t batch, int num_ranks)
+{
+    const int wanted = search_microbatches(search, batch);
+    if (search->counts && search->counts_batch == batch && search->counts_ranks == num_ranks)
+        return OK;
+    free(search->counts);
+    search->counts = NULL;
+    search->num_counts = 0;
+    search->counts_batch = batch;
+    search->counts_ranks = num_ranks;
+    if (wanted == AUTO) {
+        enum status rc = planner_microbatches(batch, num_ranks, &search->counts,
+                                              &search->num_counts, search->err);
+        int kept = 0;
+        for (int i = 0; i < search->num_counts; i++)
+            if (!search->options->equal_microbatches ||
+                search->counts[i].last_size == search->counts[i].size)
+                search->counts[kept++] = search->counts[i];
+        search->num_counts = kept;
+        return rc;
+    }
+    search->counts = malloc(sizeof *search->counts);
+    if (!search->counts)
+        return err_nomem(search->err);
+    if (wanted <= batch)
+        search->counts[search->num_counts++] = microbatches_of(batch, wanted);
+    return OK;
+}
+
+bool search_allows(const struct planner_options *options, enum schedule_kind kind)
+{
+    return options->schedules >> kind & 1;
+}
+
+/* Schedules with equal chunks and places of stages and an equal form of backward. Their bounds
+ * differ only in bound_live(), and the first of a group holds least on every stage. So a bound of
+ * the first is a bound of them all, and only it is looked at until it may win. */
+struct kind_group {
+    enum schedule_kind kind;
+    unsigned others; /* the rest of the group: 1 << kind */
+    int chunks;
+};
+enum { MAX_GROUPS = 2 + 3 + 1 + 1 };
+
+/* Add the group of the allowed schedules among kinds[0 .. num_kinds). */
+static void add_group(const struct planner_options *options, const enum schedule_kind *kinds,
+                      int num_kinds, int chunks, struct kind_group *groups, int *n)
+{
+    struct kind_group group = {.kind = SCHEDULE_KIND_COUNT, .chunks = chunks};
+    for (int i = 0; i < num_kinds; i++) {
+        if (!search_allows(options, kinds[i]))
+            continue;
+        if (group.kind == SCHEDULE_KIND_COUNT)
+            group.kind = kinds[i];
+        else
+            group.others |= 1u << kinds[i];
+    }
+    if (group.kind != SCHEDULE_KIND_COUNT)
+        groups[(*n)++] = group;
+}
+
+/* List the schedules for a pipeline of num_ranks; returns how many groups they form. On one device
+ * all one-chunk schedules run the same ops, so only one of them is listed. */
+static int schedules_of(const struct search *search, int num_ranks, int items,
+                        struct kind_group *groups)
+{
+    static const enum schedule_kind whole[] = {SCHEDULE_1F1B, SCHEDULE_EAGER_1F1B, SCHEDULE_GPIPE},
+                                    split[] = {SCHEDULE_ZB_H1, SCHEDULE_ZB_H2},
+                                    chunked[] = {SCHEDULE_INTERLEAVED, SCHEDULE_BREADTH_FIRST},
+                                    v_shaped[] = {SCHEDULE_V_MIN, SCHEDULE_V_HALF, SCHEDULE_ZB_V,
+                                                  SCHEDULE_DUALPIPE_V},
+                                    two_copies[] = {SCHEDULE_DUALPIPE};
+    const struct planner_options *options = search->options;
+    int n = 0;
+    if (num_ranks <= items) {
+        add_group(options, whole, 3, 1, groups, &n);
+        if (num_ranks > 1 || n == 0)
+            add_group(options, split, 2, 1, groups, &n);
+    }
+    if (num_ranks == 1 && n > 0) {
+        groups[0].others = 0;
+        return n;
+    }
+    const int from = options->chunks == AUTO ? 2 : options->chunks;
+    const int to = options->chunks == AUTO ? 4 : options->chunks;
+    const bool few = num_ranks <= MAX_V_RANKS || n == 0 || options->num_ranks != AUTO;
+    for (int v = from; v <= to; v++)
+        if ((int64_t)num_ranks * v <= items)
+            add_group(options, chunked, 2, v, groups, &n);
+    if (few && 2 * (int64_t)num_ranks <= items)
+        add_group(options, v_shaped, 4, 2, groups, &n);
+    if (few && num_ranks % 2 == 0 && num_ranks <= items && search->problem->num_frozen_layers == 0)
+        add_group(options, two_copies, 1, 1, groups, &n);
+    return n;
+}
+
+static int placements_of(const struct search *search, enum frozen_placement *placements)
+{
+    const struct planner_options *options = search->options;
+    const enum cache_use cache = search->problem->cache.use;
+    int n = 0;
+    if (search->problem->num_frozen_layers == 0) {
+        placements[n++] = FROZEN_NONE;
+        return n;
+    }
+    if (cache != CACHE_WANTED && !options->frozen_auto)
+        placements[n++] = options->frozen;
+    if (cache != CACHE_WANTED && options->frozen_auto) {
+        placements[n++] = FROZEN_SPREAD;
+        placements[n++] = FROZEN_FIRST;
+    }
+    if (cache != CACHE_UNUSED)
+        placements[n++] = FROZEN_CACHED;
+    return n;
+}
+
+int search_items_in_cut(const struct search *search, enum frozen_placement placement)
+{
+    return search->problem->setting.model->num_items -
+           (frozen_outside(placement) ? search->table.num_frozen_items : 0);
+}
+
+/* A bound from the work of all micro-batches, shared by K equal devices. 0, which is no bound, if
+ * the devices differ. O(1). */
+static enum status work_bound(struct search *search, const struct node *node, int64_t *bound_ns)
+{
+    const int n = search->problem->setting.model->num_items;
+    const int nf = search->table.num_frozen_items;
+    *bound_ns = 0;
+    if (search->table.num_types > 1)
+        return OK;
+    const struct bound_times *full, *last;
+    enum status rc =
+        bound_times_of(&search->table, 0, node->microbatches.size,
+                       bound_again_of(node->recompute, recompute_by_stage(node->recompute)), 0,
+                       &full, search->err);
+    if (rc == OK)
+        rc = bound_times_of(&search->table, 0, node->microbatches.last_size,
+                            bound_again_of(node->recompute, node->recompute == RECOMPUTE_ALWAYS), 0,
+                            &last, search->err);
+    if (rc != OK)
+        return rc;
+    const int from = frozen_outside(node->frozen) ? nf : 0;
+    double total = ((double)bound_once_ns(full, from, n) * (node->microbatches.count - 1) +
+                    (double)bound_once_ns(last, from, n)) /
+                   node->num_ranks;
+    *bound_ns = (int64_t)fmin(floor(total * (1 - 1e-12)), (double)(INT64_MAX / 8));
+    return OK;
+}
+
+enum status search_fill(const struct search *search, const int *device, struct node *node,
+                        bool *exists)
+{
+    const struct planner_problem *problem = search->problem;
+    const struct planner_cache *cache = &problem->cache;
+    const struct microbatches *mb = &node->microbatches;
+    int prefix = search->table.num_frozen_items, where = device[0];
+    const struct plan plan = {
+        .microbatches = *mb, .first_item = &prefix, .device = &where, .frozen = FROZEN_CACHED};
+    int64_t extra;
+    struct err why = {0};
+    node->fill_ns = 0;
+    *exists = true;
+    if (cache->filled)
+        return OK;
+    const enum status rc = cache_fill_extra(&problem->setting, &plan, cache->level, &extra, &why);
+    *exists = rc == OK;
+    if (rc != OK && rc != ERR_INFEASIBLE && rc != ERR_INPUT)
+        return err_copy(search->err, &why);
+    if (rc == OK)
+        node->fill_ns =
+            (double)extra * cache_fill_weight(cache->epochs, cache->views,
+                                              cache_share(cache->room, mb->size, cache->whole));
+    return OK;
+}
+
+/* Set fills[i] to the node's fill_ns for search->counts[i] in a family that reads a cache.
+ * Negative: no plan with that count can fill the cache. */
+static enum status fills_of(const struct search *search, const struct node *family, double *fills)
+{
+    int *device = malloc((size_t)family->num_ranks * (size_t)family->num_replicas * sizeof *device);
+    if (!device)
+        return err_nomem(search->err);
+    enum status rc = search_map(search, family, device, search->err);
+    for (int i = 0; i < search->num_counts && rc == OK; i++) {
+        struct node node = *family;
+        const struct microbatches *mb = &node.microbatches;
+        bool exists = false;
+        node.microbatches = search->counts[i];
+        /* If M is AUTO, only counts with full micro-batches are tried, because smaller ones are not
+         * cached. */
+        if (search->options->num_microbatches != AUTO || mb->last_size == mb->size)
+            rc = search_fill(search, device, &node, &exists);
+        fills[i] = exists ? node.fill_ns : -1;
+    }
+    free(device);
+    return rc;
+}
+
+/* Push a candidate with its cheap bound, unless the bound shows that it cannot win. */
+static enum status open_candidate(struct search *search, struct node node)
+{
+    enum status rc = work_bound(search, &node, &node.bound_ns);
+    if (rc != OK)
+        return rc;
+    if (node.bound_ns < 1)
+        node.bound_ns = 1;
+    node.level = LEVEL_CHEAP;
+    node.key = node_rate(&node, node.bound_ns);
+    /* With a judge nothing is dropped here, because the judge may find the best plan slower. */
+    if (node.bound_ns <= search_limit(search, &node) || search->options->judge.step_ns)
+        return search_push(search, node);
+    if (node.key > search_length(search, &node)->bound_per_s)
+        search_length(search, &node)->bound_per_s = node.key;
+    return OK;
+}
+
+/* Whether a candidate may have this recompute mode. A mode that equals another one is left out when
+ * all are tried. */
+static bool allows_mode(const struct search *search, const struct node *node)
+{
+    const struct planner_options *options = search->options;
+    if (node->recompute == RECOMPUTE_LAYER && schedule_splits(node->schedule))
+        return false;
+    if (!options->recompute_auto)
+        return node->recompute == options->recompute;
+    switch (node->recompute) {
+    case RECOMPUTE_EXCEPT_LAST: /* with one micro-batch it equals RECOMPUTE_NEVER */
+        return node->microbatches.count > 1;
+    case RECOMPUTE_SELECTIVE:
+        return options->recompute_inside && search->table.has_core;
+    case RECOMPUTE_LAYER:
+        return options->recompute_inside && search->limited;
+    default:
+        return true;
+    }
+}
+
+/* Whether a schedule exists for a count of micro-batches. Those that only need 2 K of them are found
+ * out when they are made. */
+static bool allows_count(const struct node *node)
+{
+    const struct microbatches *mb = &node->microbatches;
+    return schedule_copies(node->schedule) == 1 ||
+           (mb->count % 2 == 0 && mb->count >= 2 * node->num_ranks && mb->size == mb->last_size);
+}
+
+/* Open all candidates of a family with one placement of the frozen forward. fills[i] belongs to
+ * search->counts[i]: the node's fill_ns, 0 if nothing is to be filled, negative if no such plan
+ * exists. */
+static enum status open_placement(struct search *search, const struct node *family,
+                                  const double *fills, bool count_only)
+{
+    const int num_counts = search->num_counts;
+    struct kind_group groups[MAX_GROUPS];
+    enum status rc = OK;
+    const int num_groups = schedules_of(search, family->num_ranks,
+                                        search_items_in_cut(search, family->frozen), groups);
+    for (int i = 0; i < num_groups * num_counts * RECOMPUTE_MODE_COUNT && rc == OK; i++) {
+        const struct kind_group *group = &groups[i / (num_counts * RECOMPUTE_MODE_COUNT)];
+        const int count = i / RECOMPUTE_MODE_COUNT % num_counts;
+        struct node node = *family;
+        node.microbatches = search->counts[count];
+        node.fill_ns = fills[count];
+        node.schedule = group->kind;
+        node.others = group->others;
+        node.chunks = group->chunks;
+        node.recompute = (enum recompute_mode)(i % RECOMPUTE_MODE_COUNT);
+        if (!allows_mode(search, &node) || !allows_count(&node))
+            continue;
+        const int64_t stages = (int64_t)family->num_ranks * group->chunks;
+        if (stages * node.microbatches.count > MAX_COMPUTE_OPS / 3 || node.fill_ns < 0)
+            continue;
+        if (count_only)
+            search->candidates += 1 + __builtin_popcount(group->others);
+        else
+            rc = open_candidate(search, node);
+    }
+    return rc;
+}
+
+enum status search_open(struct search *search, const struct node *family, bool count_only)
+{
+    enum status rc = counts_of(search, family->batch, family->num_ranks);
+    if (rc != OK)
+        return rc;
+    enum frozen_placement placements[3];
+    const int num_placements = placements_of(search, placements);
+    double *fills = calloc((size_t)search->num_counts + 1, sizeof *fills);
+    if (!fills)
+        return err_nomem(search->err);
+    for (int p = 0; p < num_placements && rc == OK; p++) {
+        struct node node = *family;
+        node.frozen = placements[p];
+        if (node.frozen == FROZEN_CACHED)
+            rc = fills_of(search, family, fills);
+        if (rc == OK)
+            rc = open_placement(search, &node, fills, count_only);
+    }
+    free(fills);
+    return rc;
+}
+
+/* The least work of a batch over all micro-batch counts, each item on the fastest device type. No
+ * plan has less. */
+static enum status least_work(struct search *search, int num_ranks, int64_t batch, double *work_ns)
+{
+    const struct planner_problem *problem = search->problem;
+    const int n = problem->setting.model->num_items, types = search->table.num_types;
+    const struct bound_times **times = malloc(2 * (size_t)types * sizeof *times);
+    enum status rc = times ? counts_of(search, batch, num_ranks) : err_nomem(search->err);
+    /* Frozen items may not run at all (cached). */
+    const int from = problem->num_frozen_layers > 0 ? search->table.num_frozen_items : 0;
+    *work_ns = INFINITY;
+    for (int i = 0; rc == OK && i < search->num_counts; i++) {
+        const struct microbatches *mb = &search->counts[i];
+        for (int t = 0; t < types && rc == OK; t++) {
+            rc = bound_times_of(&search->table, t, mb->size, AGAIN_LAYER, 0, &times[2 * t],
+                                search->err);
+            if (rc == OK)
+                rc = bound_times_of(&search->table, t, mb->last_size, AGAIN_LAYER, 0,
+                                    &times[2 * t + 1], search->err);
+        }
+        double total = 0;
+        for (int item = from; item < n && rc == OK; item++) {
+            double once = INFINITY;
+            for (int t = 0; t < types; t++) {
+                const int64_t full = bound_once_ns(times[2 * t], item, item + 1),
+                              last = bound_once_ns(times[2 * t + 1], item, item + 1);
+                once = fmin(once, (double)full * (mb->count - 1) + (double)last);
+            }
+            total += once;
+        }
+        *work_ns = fmin(*work_ns, total);
+    }
+    free(times);
+    return rc;
+}
+
+/* Whether the weights and training state fit num_ranks devices of the largest memory in the
+ * cluster. */
+static bool weights_fit(const struct search *search, int num_ranks)
+{
+    const struct planner_problem *problem = search->problem;
+    int64_t most = 0;
+    for (int d = 0; d < problem->setting.cluster->num_devices; d++)
+        if (problem->setting.cluster->devices[d].mem_bytes > most)
+            most = problem->setting.cluster->devices[d].mem_bytes;
+    const int first = problem->num_frozen_layers > 0 ? search->table.num_frozen_items : 0;
+    return bound_weights_fit(&search->table, num_ranks, search->num_groups / num_ranks, most,
+                             first);
+}
+
+enum status search_seed(struct search *search)
+{
+    const struct planner_problem *problem = search->problem;
+    const struct planner_options *options = search->options;
+    const int devices = search->num_groups;
+    for (int K = 1; K <= search->num_lengths; K++) {
+        if (options->num_ranks != AUTO && options->num_ranks != K)
+            continue;
+        double work = -1;
+        int64_t work_batch = -1;
+        if (!weights_fit(search, K)) {
+            search->lengths[K - 1].verdict = PLANNER_MEMORY;
+            continue;
+        }
+        for (int R = devices / K; R >= 1; R--) {
+            if (options->num_replicas != AUTO && options->num_replicas != R)
+                continue;
+            if (problem->layout.expert > 1 && R % problem->layout.expert != 0)
+                continue;
+            if (problem->layout.shard != SHARD_NONE && R == 1)
+                continue; /* there is nothing to divide */
+            if (problem->batch_mode == BATCH_GLOBAL && problem->batch % R != 0)
+                continue;
+            if (problem->canonical && (R & (R - 1)) != 0)
+                continue;
+            if (problem->most_samples > 0 && problem->batch_mode == BATCH_PER_PIPELINE && R > 1 &&
+                problem->batch > problem->most_samples / R)
+                continue;
+            struct node node = {.level = LEVEL_FAMILY, .num_ranks = K, .num_replicas = R};
+            node.batch = problem->batch_mode == BATCH_GLOBAL ? problem->batch / R : problem->batch;
+            enum status rc = OK;
+            if (work_batch != node.batch) {
+                rc = least_work(search, K, node.batch, &work);
+                work_batch = node.batch;
+            }
+            if (rc != OK)
+                return rc;
+            if (!isfinite(work))
+                continue; /* no micro-batch count exists */
+            double bound = floor(work / K * (1 - 1e-9));
+            node.key = node_rate(&node, 1) / fmax(bound, 1);
+            bool crosses = problem->setting.cluster->num_nodes > 1 && K > 1 && R > 1, any = false;
+            for (int map = 0; map < (crosses ? MAP_COUNT : 1); map++) {
+                node.map = (enum rank_map)map;
+                const int64_t before = search->candidates;
+                rc = search_open(search, &node, true);
+                if (rc == OK && search->candidates > before)
+                    rc = search_push(search, node);
+                if (rc != OK)
+                    return rc;
+                any = any || search->candidates > before;
+            }
+            if (any && problem->most_replicas)
+                break;
+        }
+    }
+    return OK;
+}

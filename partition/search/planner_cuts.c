@@ -1,0 +1,215 @@
+/* Better cuts for candidates that were judged at their starting cut.
+ *
+ * If a candidate has few cuts, all are tried. Otherwise two plain cuts are tried, and for the best
+ * candidates climb() moves items from stage to stage while the step gets shorter. A cut is judged
+ * only if its own bound is shorter than the step already found. Read search_improve() first. */
+#include "partition/search/planner_search.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/plan/cut.h"
+
+/* All cuts of a candidate are tried if there are at most this many. */
+#define FEW_CUTS 3000     /* if K is given; a ViT-B on 4 devices has 2,600 cuts */
+#define FEW_CUTS_EACH 128 /* if all K are tried */
+
+/* Climbing may time as many ops as the search has timed before it, and at least this many: about
+ * 40 ms. */
+#define CLIMB_OPS ((int64_t)1 << 21)
+
+/* n choose k, or FEW_CUTS + 1 if it is larger than FEW_CUTS. */
+static int64_t choose(int n, int k)
+{
+    int64_t c = 1;
+    for (int i = 1; i <= k; i++) {
+        c = c * (n - k + i) / i;
+        if (c > FEW_CUTS)
+            return FEW_CUTS + 1;
+    }
+    return c;
+}
+
+/* Judge search->cut for a candidate; *better tells whether the candidate took it. */
+static enum status try_cut(struct search *search, int index, const struct bound_shape *shape,
+                           bool *better)
+{
+    struct judged *judged = &search->judged[index];
+    int64_t step_ns, unshared_ns, bound = bound_of_cut(shape, search->cut);
+    *better = false;
+    if ((judged->step_ns > 0 && bound >= judged->step_ns) ||
+        (search->best >= 0 && bound > search_limit(search, &judged->node)) ||
+        (judged->step_ns > 0 && memcmp(search->cut, judged->node.first_item,
+                                       ((size_t)shape->num_stages + 1) * sizeof *search->cut) == 0))
+        return OK;
+    enum status rc =
+        search_judge_cut(search, &judged->node, shape, search->cut, &step_ns, &unshared_ns);
+    if (rc == OK && step_ns > 0 &&
+        (judged->step_ns == 0 || step_ns < judged->step_ns ||
+         (step_ns == judged->step_ns && unshared_ns < judged->unshared_ns))) {
+        judged->step_ns = step_ns;
+        judged->unshared_ns = unshared_ns;
+        memcpy(judged->node.first_item, search->cut,
+               ((size_t)shape->num_stages + 1) * sizeof *search->cut);
+        search_note_best(search, index);
+        *better = true;
+    }
+    return rc;
+}
+
+/* Try all cuts in lexicographic order. */
+static enum status all_cuts(struct search *search, int index, const struct bound_shape *shape)
+{
+    const int S = shape->num_stages;
+    for (int s = 0; s < S; s++)
+        search->cut[s] = shape->first_item + s;
+    search->cut[S] = shape->num_items;
+    for (;;) {
+        bool better;
+        enum status rc = try_cut(search, index, shape, &better);
+        if (rc != OK)
+            return rc;
+        int s = S - 1;
+        while (s >= 1 && search->cut[s] == shape->num_items - (S - s))
+            s--;
+        if (s < 1)
+            return OK;
+        search->cut[s]++;
+        for (int later = s + 1; later < S; later++)
+            search->cut[later] = search->cut[later - 1] + 1;
+    }
+}
+
+/* Hill climbing: move an item from a stage to one of the next three stages, and shift the stages
+ * between. Ends when no move makes the step shorter, or when the search has timed `until` ops in
+ * all. */
+static enum status climb(struct search *search, int index, const struct bound_shape *shape,
+                         int64_t until)
+{
+    const int S = shape->num_stages;
+    const size_t size = ((size_t)S + 1) * sizeof *search->cut;
+    bool better = true;
+    for (int round = 0; better && round < 2 * S; round++) {
+        better = false;
+        for (int width = 1; width <= 3; width++)
+            for (int s = 1; s + width <= S; s++)
+                for (int step = -1; step <= 1; step += 2) {
+                    const struct judged *judged = &search->judged[index];
+                    if (judged->step_ns <= judged->node.bound_ns || search->ops > until)
+                        return OK;
+                    memcpy(search->cut, judged->node.first_item, size);
+                    for (int i = s; i < s + width; i++)
+                        search->cut[i] += step;
+                    if (search->cut[s] <= search->cut[s - 1] ||
+                        search->cut[s + width - 1] >= search->cut[s + width])
+                        continue;
+                    bool moved;
+                    enum status rc = try_cut(search, index, shape, &moved);
+                    if (rc != OK)
+                        return rc;
+                    better |= moved;
+                }
+    }
+    return OK;
+}
+
+/* Try two plain cuts: equally many items a stage, and the cut whose longest stage is shortest by
+ * the times of one micro-batch. */
+static enum status plain_cuts(struct search *search, int index, const struct bound_shape *shape)
+{
+    const int S = shape->num_stages, first = shape->first_item, n = shape->num_items - first;
+    const struct bound_times *times = shape->stages[0].full[0];
+    struct cut cut = {0};
+    bool better;
+    for (int s = 0; s <= S; s++)
+        search->cut[s] = first + (int)((int64_t)n * s / S);
+    enum status rc = try_cut(search, index, shape, &better);
+    if (rc != OK)
+        return rc;
+    int64_t *sizes = malloc((size_t)n * sizeof *sizes);
+    if (!sizes)
+        return err_nomem(search->err);
+    for (int i = 0; i < n; i++)
+        sizes[i] = bound_once_ns(times, first + i, first + i + 1);
+    rc = cut_sizes(sizes, n, S, &cut, search->err);
+    free(sizes);
+    if (rc != OK)
+        return rc;
+    for (int s = 0; s <= S; s++)
+        search->cut[s] = first + cut.first_item[s];
+    cut_clear(&cut);
+    rc = try_cut(search, index, shape, &better);
+    if (rc != OK)
+        return rc;
+    bound_balance(shape, search->cut);
+    return try_cut(search, index, shape, &better);
+}
+
+/* Whether another cut of a judged candidate could still be the best plan. */
+static bool may_win(const struct search *search, int index)
+{
+    const struct judged *judged = &search->judged[index];
+    if (judged->step_ns > 0 && judged->step_ns <= judged->node.bound_ns)
+        return false; /* its step equals its bound, so no cut is better */
+    if (search->asking && (judged->asked_ns != 0 || search->ops > search->until))
+        return false;
+    return index == search->best || judged->node.bound_ns <= search_limit(search, &judged->node);
+}
+
+/* Whether a candidate has so few cuts that all are tried. */
+static bool few_cuts(const struct search *search, const struct node *node)
+{
+    const bool many = search->options->num_ranks == AUTO;
+    const int items = search_items_in_cut(search, node->frozen);
+    return choose(items - 1, node->num_ranks * node->chunks - 1) <=
+           (many ? FEW_CUTS_EACH : FEW_CUTS);
+}
+
+/* Whether a rule determines the cut, so that the search must not change it. */
+static bool cut_given(const struct planner_options *options)
+{
+    return options->by_params || options->balancer != BALANCER_OPTIMAL;
+}
+
+enum status search_recut(struct search *search, int index)
+{
+    const struct node *node = &search->judged[index].node;
+    struct bound_shape shape = {0};
+    if (cut_given(search->options) || !may_win(search, index))
+        return OK;
+    enum status rc = search_shape(search, node, &shape);
+    if (rc == OK)
+        rc = few_cuts(search, node) ? all_cuts(search, index, &shape)
+                                    : climb(search, index, &shape, search->until);
+    bound_shape_clear(&shape);
+    return rc;
+}
+
+enum status search_improve(struct search *search)
+{
+    if (cut_given(search->options))
+        return OK;
+    for (int round = 0; round < 2; round++) {
+        const int64_t until = search->ops + (search->ops > CLIMB_OPS ? search->ops : CLIMB_OPS);
+        int climbed = 0;
+        search_sort(search);
+        for (int i = 0; i < search->num_judged; i++) {
+            const struct node *node = &search->judged[i].node;
+            const bool few = few_cuts(search, node);
+            if (!may_win(search, i) || (round == 1 && (few || search->judged[i].step_ns == 0)))
+                continue;
+            if (round == 1 && climbed++ == PLANNER_KEEP)
+                break;
+            struct bound_shape shape = {0};
+            enum status rc = search_shape(search, node, &shape);
+            if (rc == OK)
+                rc = round == 1 ? climb(search, i, &shape, until)
+                     : few      ? all_cuts(search, i, &shape)
+                                : plain_cuts(search, i, &shape);
+            bound_shape_clear(&shape);
+            if (rc != OK)
+                return rc;
+        }
+    }
+    return OK;
+}

@@ -1,0 +1,272 @@
+/* planner_solve(): one search for each layout, a T and a shard mode. A layout is searched with its
+ * own model, cluster and costs (tensor_group.h). What an earlier one reached is the floor of the next
+ * search, which leaves out what cannot beat it. Read planner_solve() first. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "partition/layout/tensor_group.h"
+#include "partition/layout/model_shard.h"
+#include "partition/search/planner_search.h"
+
+enum { MOST_TENSORS = 64 };
+/* Cuts after which a probe gives up: a layout that does not fit is found out later. */
+#define PROBE_CUTS 32
+
+struct solver {
+    const struct planner_problem *problem;
+    const struct planner_options *options;
+    struct planner_layout_fate *fates; /* owned, room for all layouts */
+    int num_layouts;
+    struct planner_result best; /* owned */
+    int best_layout;            /* its fate; -1: none yet */
+    double bound_rate;          /* no plan of the layouts searched so far is faster */
+    int64_t candidates, evaluated;
+    struct err refused; /* of the layout that came nearest to the memory, or of the first */
+    int64_t refused_over;
+    struct err *err;
+};
+
+/* The most devices of a node. */
+static int widest_node(const struct cluster *cluster)
+{
+    int most = 0;
+    for (int d = 0, end; d < cluster->num_devices; d = end) {
+        for (end = d;
+             end < cluster->num_devices && cluster->devices[end].node == cluster->devices[d].node;)
+            end++;
+        most = end - d > most ? end - d : most;
+    }
+    return most;
+}
+
+/* List the T that may be searched, in ascending order; returns how many. */
+static int tensors_of(const struct solver *s, int *tensors, int room)
+{
+    const struct setting *setting = &s->problem->setting;
+    const int widest = widest_node(setting->cluster);
+    int n = 0;
+    if (!s->options->tensor_auto) {
+        tensors[n++] = s->options->tensor > 1 ? s->options->tensor : 1;
+        return n;
+    }
+    for (int T = 1; T <= widest && n < room; T++)
+        if (T == 1 ||
+            (!cost_is_measured(setting->cost) &&
+             model_shard_check(setting->model, T, s->options->sequence_parallel, NULL) == OK))
+            tensors[n++] = T;
+    return n;
+}
+
+/* Move the best candidates of two lists, both fastest first, into one. */
+static int merge(struct planner_result *one, struct planner_result *other,
+                 struct planner_candidate *both)
+{
+    int n = 0, a = 0, b = 0;
+    while (n < PLANNER_KEEP && (a < one->num_best || b < other->num_best)) {
+        const bool left =
+            b == other->num_best ||
+            (a < one->num_best && one->best[a].samples_per_s >= other->best[b].samples_per_s);
+        struct planner_candidate *from = left ? &one->best[a++] : &other->best[b++];
+        both[n++] = *from;
+        *from = (struct planner_candidate){0};
+    }
+    return n;
+}
+
+/* Keep the faster of the best result and a new one, with the best candidates of both. */
+static enum status take(struct solver *s, struct planner_result *result)
+{
+    struct planner_result *best = &s->best;
+    if (s->best_layout < 0) {
+        *best = *result;
+        *result = (struct planner_result){0};
+        s->best_layout = s->num_layouts;
+        return OK;
+    }
+    struct planner_candidate *both = calloc(2 * PLANNER_KEEP, sizeof *both);
+    if (!both)
+        return err_nomem(s->err);
+    const int n = merge(best, result, both);
+    if (result->samples_per_s > best->samples_per_s) {
+        const struct planner_result old = *best;
+        *best = *result;
+        *result = old;
+        s->best_layout = s->num_layouts;
+    }
+    for (int i = 0; i < best->num_best; i++)
+        plan_clear(&best->best[i].plan);
+    free(best->best);
+    best->best = both;
+    best->num_best = n;
+    return OK;
+}
+
+static void note_refusal(struct solver *s, const struct planner_layout_fate *fate,
+                         const struct err *why)
+{
+    const bool memory = fate->verdict == PLANNER_MEMORY && fate->need_bytes > 0;
+    const int64_t over = memory ? fate->need_bytes - fate->have_bytes : INT64_MAX;
+    if (s->refused.status == OK || over < s->refused_over) {
+        s->refused = *why;
+        s->refused_over = over;
+    }
+}
+
+/* The search of one layout, while it is open. */
+struct open_search {
+    struct planner_problem problem;
+    struct tensor_group *group; /* owned */
+    struct search search;
+    struct err why;
+    bool open;
+    enum status begun;
+};
+
+static void open_clear(struct open_search *one)
+{
+    if (one->open)
+        search_clear(&one->search);
+    tensor_group_free(one->group);
+}
+
+/* Begin a search, and take it to its first plan that fits. */
+static enum status probe(const struct solver *s, const struct planner_layout *layout, bool alone,
+                         struct open_search *one)
+{
+    *one = (struct open_search){.problem = *s->problem};
+    enum status rc =
+        tensor_group_new(&s->problem->setting, layout->tensor, layout->sequence_parallel,
+                         layout->expert, &one->group, &one->why);
+    one->problem.setting = tensor_group_setting(one->group, &s->problem->setting);
+    one->problem.layout = *layout;
+    if (rc == OK) {
+        one->open = true;
+        rc = search_begin(&one->search, &one->problem, s->options, &one->why);
+    }
+    if (rc == OK && !alone && s->options->balancer == BALANCER_OPTIMAL) {
+        one->search.probe = PROBE_CUTS;
+        rc = search_run(&one->search);
+        one->search.probe = 0;
+    }
+    one->begun = rc;
+    return rc == OK || rc == ERR_INFEASIBLE ? OK : err_copy(s->err, &one->why);
+}
+
+/* Finish a search, and let go of it. */
+static enum status search_one(struct solver *s, struct open_search *one)
+{
+    struct planner_result result = {0};
+    struct planner_layout_fate *fate = &s->fates[s->num_layouts];
+    enum status rc = one->begun;
+    *fate = (struct planner_layout_fate){.layout = one->problem.layout, .verdict = PLANNER_NONE};
+    if (rc == OK) {
+        one->search.floor_rate =
+            fmax(one->search.floor_rate, s->best_layout < 0 ? 0 : s->best.samples_per_s);
+        rc = search_end(&one->search, &result, fate);
+    }
+    s->candidates += one->search.candidates;
+    s->evaluated += one->search.evaluated;
+    if (rc == OK) {
+        const double samples = (double)result.plan.num_replicas * (double)result.plan.batch;
+        s->bound_rate =
+            fmax(s->bound_rate, samples * 1e9 / ((double)result.lower_bound_ns + result.fill_ns));
+        rc = take(s, &result);
+    } else if (rc == ERR_INFEASIBLE) {
+        note_refusal(s, fate, &one->why);
+        rc = OK;
+    } else {
+        err_copy(s->err, &one->why);
+    }
+    s->num_layouts++;
+    planner_result_clear(&result);
+    open_clear(one);
+    *one = (struct open_search){0};
+    return rc;
+}
+
+/* The rate of the best plan that a probe found; 0 if it found none. A layout that was refused before
+ * its search began has no search to ask. */
+static double open_rate(const struct open_search *one)
+{
+    return one->begun == OK ? search_beat(&one->search) : 0;
+}
+
+/* The open search whose probe is the fastest, or the first one. */
+static int next_open(const struct open_search *all, const bool *done, int n)
+{
+    int best = -1;
+    for (int i = 0; i < n; i++)
+        if (!done[i] && (best < 0 || open_rate(&all[i]) > open_rate(&all[best])))
+            best = i;
+    return best;
+}
+
+/* Complete the best result: what holds over all layouts. */
+static void finish_best(struct solver *s)
+{
+    struct planner_result *best = &s->best;
+    const struct plan *plan = &best->plan;
+    const double samples = (double)plan->num_replicas * (double)plan->batch;
+    if (s->num_layouts > 1) {
+        const double bound = samples * 1e9 / s->bound_rate - best->fill_ns;
+        best->lower_bound_ns =
+            bound_max(1, bound_min(plan->step_ns, (int64_t)floor(bound * (1 + 1e-12))));
+        best->gap = (double)plan->step_ns / (double)best->lower_bound_ns - 1;
+    }
+    best->candidates = s->candidates;
+    best->evaluated = s->evaluated;
+    s->fates[s->best_layout].verdict = PLANNER_CHOSEN;
+    best->layouts = s->fates;
+    best->num_layouts = s->num_layouts;
+    s->fates = NULL;
+}
+
+/* Probe all layouts, then search them, the fastest first: what it reaches rules most others out. */
+static enum status search_all(struct solver *s, const struct planner_layout *layouts, int n)
+{
+    struct open_search *all = calloc((size_t)n, sizeof *all);
+    bool *done = calloc((size_t)n, sizeof *done);
+    enum status rc = all && done ? OK : err_nomem(s->err);
+    for (int i = 0; i < n && rc == OK; i++)
+        rc = probe(s, &layouts[i], n == 1, &all[i]);
+    for (int i = 0; i < n && rc == OK; i++) {
+        const int next = next_open(all, done, n);
+        done[next] = true;
+        rc = search_one(s, &all[next]);
+    }
+    for (int i = 0; all && i < n; i++)
+        open_clear(&all[i]);
+    free(all);
+    free(done);
+    return rc;
+}
+
+enum status planner_solve(const struct planner_problem *problem,
+                          const struct planner_options *options, struct planner_result *result,
+                          struct err *err)
+{
+    struct solver s = {.problem = problem, .options = options, .best_layout = -1, .err = err};
+    struct planner_layout layouts[MOST_TENSORS * SHARD_MODE_COUNT];
+    int tensors[MOST_TENSORS], n = 0;
+    const int num_tensors = tensors_of(&s, tensors, MOST_TENSORS);
+    const int num_shards = options->shard_auto ? SHARD_MODE_COUNT : 1;
+    for (int i = 0; i < num_tensors; i++)
+        for (int shard = 0; shard < num_shards; shard++)
+            layouts[n++] = (struct planner_layout){
+                .tensor = tensors[i],
+                .sequence_parallel = options->sequence_parallel && tensors[i] > 1,
+                .expert = options->expert,
+                .shard = options->shard_auto ? (enum shard_mode)shard : options->shard};
+    s.fates = calloc((size_t)n, sizeof *s.fates);
+    enum status rc = s.fates ? search_all(&s, layouts, n) : err_nomem(err);
+    if (rc == OK && s.best_layout < 0)
+        rc = err_copy(err, &s.refused);
+    if (rc == OK) {
+        finish_best(&s);
+        *result = s.best;
+        s.best = (struct planner_result){0};
+    }
+    free(s.fates);
+    planner_result_clear(&s.best);
+    return rc;
+}

@@ -1,0 +1,564 @@
+/* Best-first search (A*) over the candidates of a problem.
+ *
+ * A heap holds nodes keyed by the throughput that their bound still allows. A node is a family of
+ * candidates (K, R, rank map), or a candidate with a cheap, an average or a tight bound (enum
+ * level). A tight bound comes with its cut. The top node is opened, its bound is tightened, or
+ * schedule_time() judges it. When the top cannot beat the best judged plan, no other node can, so
+ * the search ends. It is exact over everything but the cut. planner_cuts.c then improves the cuts
+ * of candidates whose bound still allows a better plan. Read search_run() at the end first, then
+ * judge() and tighten(). */
+#include "partition/search/planner_search.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/plan/cut.h"
+#include "partition/step/lower.h"
+#include "partition/step/recompute_fit.h"
+#include "partition/step/schedule_memory.h"
+#include "partition/step/schedule_time.h"
+#include "partition/step/traffic.h"
+#include "partition/base/units.h"
+#include "partition/step/workload.h"
+
+enum status search_init(struct search *search, const struct planner_problem *problem,
+                        const struct planner_options *options, struct err *err)
+{
+    *search = (struct search){.problem = problem, .options = options, .best = -1, .err = err};
+    enum status rc = bound_table_init(&search->table, problem, err);
+    if (rc != OK)
+        return rc;
+    search->num_groups =
+        tensor_group_list(problem->setting.cluster, bound_tensor(problem->setting.model), NULL);
+    search->num_lengths = (int)bound_min(search->num_groups, problem->setting.model->num_items);
+    for (int d = 0; d < problem->setting.cluster->num_devices; d++)
+        search->limited |= problem->setting.cluster->devices[d].mem_bytes != INT64_MAX;
+    search->lengths = calloc((size_t)search->num_lengths, sizeof *search->lengths);
+    search->families = calloc(FAMILY_SLOTS, sizeof *search->families);
+    search->cut = malloc(((size_t)problem->setting.model->num_items + 1) * sizeof *search->cut);
+    search->over = calloc((size_t)search->num_lengths, sizeof *search->over);
+    if (!search->lengths || !search->families || !search->cut || !search->over)
+        return err_nomem(err);
+    for (int i = 0; i < search->num_lengths; i++)
+        search->lengths[i] = (struct planner_length){.num_ranks = i + 1, .verdict = PLANNER_NONE};
+    return OK;
+}
+
+void search_clear(struct search *search)
+{
+    for (int64_t i = 0; i < search->heap_size; i++)
+        free(search->heap[i].first_item);
+    free(search->heap);
+    for (int i = 0; i < search->num_judged; i++)
+        free(search->judged[i].node.first_item);
+    free(search->judged);
+    free(search->lengths);
+    free(search->cut);
+    free(search->over);
+    free(search->counts);
+    for (int i = 0; search->families && i < FAMILY_SLOTS; i++)
+        bound_family_clear(&search->families[i].family);
+    free(search->families);
+    bound_table_clear(&search->table);
+}
+
+/* --- the heap ------------------------------------------------------------------------------ */
+
+static bool before(const struct node *a, const struct node *b)
+{
+    return a->key != b->key ? a->key > b->key : a->order < b->order;
+}
+
+enum status search_push(struct search *search, struct node node)
+{
+    if (search->heap_size == search->heap_room) {
+        int64_t room = search->heap_room ? 2 * search->heap_room : 256;
+        struct node *grown = realloc(search->heap, (size_t)room * sizeof *grown);
+        if (!grown) {
+            free(node.first_item);
+            return err_nomem(search->err);
+        }
+        search->heap = grown;
+        search->heap_room = room;
+    }
+    node.order = search->order++;
+    int64_t i = search->heap_size++;
+    while (i > 0 && before(&node, &search->heap[(i - 1) / 2])) {
+        search->heap[i] = search->heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    search->heap[i] = node;
+    return OK;
+}
+
+static struct node pop(struct search *search)
+{
+    struct node top = search->heap[0], last = search->heap[--search->heap_size];
+    int64_t i = 0, n = search->heap_size;
+    for (;;) {
+        int64_t child = 2 * i + 1;
+        if (child >= n)
+            break;
+        if (child + 1 < n && before(&search->heap[child + 1], &search->heap[child]))
+            child++;
+        if (!before(&search->heap[child], &last))
+            break;
+        search->heap[i] = search->heap[child];
+        i = child;
+    }
+    search->heap[i] = last;
+    return top;
+}
+
+/* --- candidates ---------------------------------------------------------------------------- */
+
+double node_rate(const struct node *node, int64_t step_ns)
+{
+    return (double)node->num_replicas * (double)node->batch / ((double)step_ns + node->fill_ns) *
+           1e9;
+}
+
+double search_beat(const struct search *search)
+{
+    if (search->best < 0)
+        return search->floor_rate;
+    const struct judged *best = &search->judged[search->best];
+    return fmax(node_rate(&best->node, judged_ns(best)), search->floor_rate);
+}
+
+int64_t search_limit(const struct search *search, const struct node *node)
+{
+    const double beat = search_beat(search), most = (double)(INT64_MAX / 4);
+    int64_t limit = (int64_t)fmin(
+        (double)node->num_replicas * (double)node->batch * 1e9 / beat + 1 - node->fill_ns, most);
+    while (limit > 0 && node_rate(node, limit) <= beat)
+        limit--;
+    return bound_max(limit, 0);
+}
+
+struct plan search_bare_plan(const struct search *search, const struct node *node, int *device)
+{
+    const struct planner_problem *problem = search->problem;
+    return (struct plan){.num_ranks = node->num_ranks,
+                         .chunks = node->chunks,
+                         .num_replicas = node->num_replicas,
+                         .tensor = problem->layout.tensor,
+                         .sequence_parallel = problem->layout.sequence_parallel,
+                         .expert = problem->layout.expert,
+                         .shard = problem->layout.shard,
+                         .batch = node->batch,
+                         .microbatches = node->microbatches,
+                         .schedule = node->schedule,
+                         .num_frozen_layers = problem->num_frozen_layers,
+                         .frozen = node->frozen,
+                         .recompute = node->recompute,
+                         .num_stages = node->num_ranks * node->chunks,
+                         .device = device,
+                         .bucket_bytes = problem->bucket_bytes,
+                         .clip = problem->clip,
+                         .optim_bytes_per_param = problem->optim_bytes_per_param,
+                         .canonical = problem->canonical,
+                         .lagged = problem->lagged};
+}
+
+static int compare_judged(const void *left, const void *right)
+{
+    const struct judged *a = left, *b = right;
+    if ((a->step_ns > 0) != (b->step_ns > 0))
+        return a->step_ns > 0 ? -1 : 1;
+    double x = a->step_ns > 0 ? node_rate(&a->node, a->step_ns) : 0;
+    double y = b->step_ns > 0 ? node_rate(&b->node, b->step_ns) : 0;
+    if (x != y)
+        return x > y ? -1 : 1;
+    x = a->step_ns > 0 ? node_rate(&a->node, a->unshared_ns) : 0;
+    y = b->step_ns > 0 ? node_rate(&b->node, b->unshared_ns) : 0;
+    if (x != y)
+        return x > y ? -1 : 1;
+    return (a->node.order > b->node.order) - (a->node.order < b->node.order);
+}
+
+void search_sort(struct search *search)
+{
+    if (search->num_judged == 0)
+        return;
+    const int64_t best = search->best < 0 ? -1 : search->judged[search->best].node.order;
+    qsort(search->judged, (size_t)search->num_judged, sizeof *search->judged, compare_judged);
+    for (int i = 0; search->best >= 0 && i < search->num_judged; i++)
+        if (search->judged[i].node.order == best)
+            search->best = i;
+}
+
+enum status search_map(const struct search *search, const struct node *node, int *device,
+                       struct err *err)
+{
+    const struct setting *setting = &search->problem->setting;
+    return autodp_map_groups(setting->cluster, node->map, bound_tensor(setting->model),
+                             node->num_ranks, node->num_replicas, device, err);
+}
+
+enum status search_lower(const struct search *search, struct plan *plan, struct workload *workload,
+                         struct schedule *full, struct err *err)
+{
+    const struct setting *setting = &search->problem->setting;
+    if (plan->recompute == RECOMPUTE_LAYER && !plan->recompute_layers) {
+        plan->recompute_layers = calloc((size_t)plan->num_stages, sizeof *plan->recompute_layers);
+        if (!plan->recompute_layers)
+            return err_nomem(err);
+        for (int s = 0; s < plan->num_stages; s++)
+            plan->recompute_layers[s] = search->options->recompute_layers;
+    }
+    enum status rc = plan_lower_unchecked(setting, plan, workload, full, err);
+    if (rc == OK && plan->recompute == RECOMPUTE_LAYER)
+        rc = recompute_fit(setting, plan, search->options->recompute_layers == AUTO, full, workload,
+                           err);
+    return rc;
+}
+
+static enum status family_of(struct search *search, const struct node *node,
+                             const struct bound_family **family)
+{
+    const int K = node->num_ranks, R = node->num_replicas;
+    struct family_slot *slot =
+        &search->families[((unsigned)K * 61u + (unsigned)R * 2u + (unsigned)node->map) %
+                          FAMILY_SLOTS];
+    *family = &slot->family;
+    if (slot->family.ranks && slot->num_ranks == K && slot->num_replicas == R &&
+        slot->map == node->map)
+        return OK;
+    bound_family_clear(&slot->family);
+    int *device = malloc((size_t)K * (size_t)R * sizeof *device);
+    if (!device)
+        return err_nomem(search->err);
+    enum status rc = search_map(search, node, device, search->err);
+    if (rc == OK)
+        rc = bound_family_init(&slot->family, &search->table, K, R, device, search->err);
+    slot->num_ranks = K;
+    slot->num_replicas = R;
+    slot->map = node->map;
+    free(device);
+    return rc;
+}
+
+/* A cut does not fit. Note its need if it is the smallest so far, for the error message. */
+static void note_need(struct search *search, const struct node *node,
+                      const struct bound_family *family)
+{
+    int worst = 0;
+    for (int k = 1; k < node->num_ranks; k++)
+        worst = search->over[k] > search->over[worst] ? k : worst;
+    const int64_t have = family->ranks[worst].mem_bytes, need = have + search->over[worst];
+    struct planner_length *length = search_length(search, node);
+    if (length->need_bytes == 0 || need < length->need_bytes)
+        length->need_bytes = need;
+    if (search->need_bytes == 0 || need - have < search->need_bytes - search->have_bytes) {
+        search->need_bytes = need;
+        search->have_bytes = have;
+    }
+}
+
+enum status search_judge_cut(struct search *search, const struct node *node,
+                             const struct bound_shape *shape, const int *first_item,
+                             int64_t *step_ns, int64_t *unshared_ns)
+{
+    const struct planner_problem *problem = search->problem;
+    const struct bound_family *family;
+    struct plan plan = {0};
+    struct workload workload = {0};
+    struct schedule full = {0};
+    struct step_time time = {0};
+    struct err why = {0};
+    const int num_stages = node->num_ranks * node->chunks;
+    int *cut = NULL, *device = NULL;
+    int64_t *memory = NULL;
+    *step_ns = 0;
+    enum status rc = family_of(search, node, &family);
+    if (rc != OK)
+        return rc;
+    if (!bound_cut_fits(shape, first_item, search->over)) {
+        note_need(search, node, family);
+        return OK;
+    }
+    device = malloc((size_t)node->num_ranks * (size_t)node->num_replicas * sizeof *device);
+    cut = malloc(((size_t)num_stages + 1) * sizeof *cut);
+    memory = malloc((size_t)node->num_ranks * sizeof *memory);
+    if (!device || !cut || !memory) {
+        rc = err_nomem(&why);
+        goto out;
+    }
+    memcpy(cut, first_item, ((size_t)num_stages + 1) * sizeof *cut);
+    rc = search_map(search, node, device, &why);
+    if (rc != OK)
+        goto out;
+    plan = search_bare_plan(search, node, device);
+    plan.first_item = cut;
+    search->evaluated++;
+    if (search->options->judge.watch)
+        search->options->judge.watch(
+            search->options->judge.watch_ctx,
+            &(struct planner_progress){search->candidates, search->evaluated,
+                                       search->best >= 0 ? search_beat(search) : 0});
+    search->ops += 3 * (int64_t)num_stages * plan.microbatches.count;
+    rc = search_lower(search, &plan, &workload, &full, &why);
+    if (rc == ERR_INFEASIBLE) { /* the schedule cannot be made for these counts */
+        if (search->refused.status == OK)
+            search->refused = why;
+        rc = OK;
+        goto out;
+    }
+    if (rc == OK)
+        rc = schedule_memory(&full, &workload, memory, &why);
+    if (rc != OK)
+        goto out;
+    bool fits = true;
+    for (int k = 0; k < node->num_ranks; k++) {
+        search->over[k] = bound_max(memory[k] - family->ranks[k].mem_bytes, 0);
+        fits &= search->over[k] == 0;
+    }
+    if (!fits) {
+        note_need(search, node, family);
+        goto out;
+    }
+    rc = schedule_time(&full, &workload, &problem->setting, &plan, &time, &why);
+    int64_t traffic_ns;
+    if (rc == OK)
+        rc = workload_traffic_ns(&workload, &problem->setting, &plan, &traffic_ns, &why);
+    if (rc == OK) {
+        *unshared_ns = bound_max(time.step_ns, 1);
+        *step_ns = bound_max(*unshared_ns, traffic_ns);
+    }
+out:
+    if (rc != OK)
+        err_copy(search->err, &why);
+    step_time_clear(&time);
+    schedule_clear(&full);
+    workload_clear(&workload);
+    free(memory);
+    free(plan.recompute_layers);
+    free(cut);
+    free(device);
+    return rc;
+}
+
+void search_note_best(struct search *search, int index)
+{
+    const struct judged *judged = &search->judged[index];
+    struct planner_length *length = search_length(search, &judged->node);
+    double rate = node_rate(&judged->node, judged->step_ns);
+    if (rate > length->samples_per_s)
+        length->samples_per_s = rate;
+    if (!search->asking &&
+        (search->best < 0 || judged->step_ns <= search_limit(search, &judged->node)))
+        search->best = index;
+}
+
+enum status search_shape(struct search *search, const struct node *node, struct bound_shape *shape)
+{
+    const struct bound_family *family;
+    enum status rc = family_of(search, node, &family);
+    struct plan plan = search_bare_plan(search, node, NULL);
+    if (rc == OK)
+        rc = bound_shape_init(shape, &search->table, family, &plan, search->err);
+    return rc;
+}
+
+/* Judge a candidate at its starting cut. It is skipped if its bounds show that it cannot win and
+ * another candidate of this length has been timed. If a rank exceeds its memory, up to four more
+ * cuts are judged, each with less memory for the ranks that exceeded it. */
+static enum status judge(struct search *search, struct node *node)
+{
+    const int64_t limit = search_limit(search, node);
+    struct bound_shape shape = {0}, tight = {0}; /* tight: with reduced memory of some ranks */
+    int64_t step_ns = 0, unshared_ns = 0, bound;
+    enum status rc = search_shape(search, node, &shape);
+    for (int round = 0; rc == OK && round <= 4; round++) {
+        if (search_length(search, node)->samples_per_s > 0 &&
+            bound_of_cut(&shape, node->first_item) > limit)
+            break;
+        memset(search->over, 0, (size_t)node->num_ranks * sizeof *search->over);
+        rc = search_judge_cut(search, node, &shape, node->first_item, &step_ns, &unshared_ns);
+        bool any = false;
+        for (int k = 0; k < node->num_ranks; k++)
+            any |= search->over[k] > 0;
+        if (rc != OK || step_ns > 0 || !any || search->options->by_params || round == 4)
+            break;
+        if (!tight.stages)
+            rc = search_shape(search, node, &tight);
+        for (int s = 0; rc == OK && s < tight.num_stages; s++)
+            tight.stages[s].mem_bytes -= search->over[tight.stages[s].rank] / tight.chunks;
+        if (rc == OK && !bound_solve(&tight, limit, &bound, search->cut, NULL))
+            break;
+        memcpy(node->first_item, search->cut, ((size_t)shape.num_stages + 1) * sizeof *search->cut);
+    }
+    bound_shape_clear(&tight);
+    bound_shape_clear(&shape);
+    if (rc != OK)
+        return rc;
+    if (search->num_judged == search->judged_room) {
+        int room = search->judged_room ? 2 * search->judged_room : 64;
+        struct judged *grown = realloc(search->judged, (size_t)room * sizeof *grown);
+        if (!grown)
+            return err_nomem(search->err);
+        search->judged = grown;
+        search->judged_room = room;
+    }
+    search->judged[search->num_judged] =
+        (struct judged){.node = *node, .step_ns = step_ns, .unshared_ns = unshared_ns};
+    node->first_item = NULL;
+    search->num_judged++;
+    if (step_ns > 0)
+        search_note_best(search, search->num_judged - 1);
+    return OK;
+}
+
+/* Raise a node from its cheap bound to bound_average_ns(), and push it again. */
+static enum status average(struct search *search, struct node node)
+{
+    struct bound_shape shape = {0};
+    enum status rc = search_shape(search, &node, &shape);
+    if (rc != OK)
+        return rc;
+    int64_t bound = bound_average_ns(&shape);
+    bound_shape_clear(&shape);
+    if (bound > node.bound_ns)
+        node.bound_ns = bound;
+    node.level = LEVEL_AVERAGE;
+    node.key = node_rate(&node, node.bound_ns);
+    return search_push(search, node);
+}
+
+/* Push a node with its tight bound and a copy of its cut. */
+static enum status push_tight(struct search *search, struct node node, const int *first_item,
+                              int num_stages)
+{
+    const size_t size = ((size_t)num_stages + 1) * sizeof *node.first_item;
+    node.first_item = malloc(size);
+    if (!node.first_item)
+        return err_nomem(search->err);
+    memcpy(node.first_item, first_item, size);
+    node.level = LEVEL_TIGHT;
+    node.others = 0;
+    node.key = node_rate(&node, node.bound_ns);
+    if (node.key > search_length(search, &node)->bound_per_s)
+        search_length(search, &node)->bound_per_s = node.key;
+    return search_push(search, node);
+}
+
+/* The cut in search->cut has the node's tight bound. Push the node, and each other schedule that it
+ * stands for: with that bound and cut, if the cut may fit its memory, otherwise for a bound of its
+ * own. Changes *shape. */
+static enum status push_group(struct search *search, struct node node, struct bound_shape *shape)
+{
+    enum status rc = push_tight(search, node, search->cut, shape->num_stages);
+    for (int kind = 0; kind < SCHEDULE_AUTO && rc == OK; kind++) {
+        if (!(node.others >> kind & 1))
+            continue;
+        struct node other = node;
+        other.others = 0;
+        other.schedule = (enum schedule_kind)kind;
+        bound_shape_set_kind(shape, other.schedule);
+        if (search->options->by_params || bound_cut_fits(shape, search->cut, search->over)) {
+            rc = push_tight(search, other, search->cut, shape->num_stages);
+        } else {
+            other.level = LEVEL_AVERAGE;
+            other.key = node_rate(&other, other.bound_ns);
+            rc = search_push(search, other);
+        }
+    }
+    return rc;
+}
+
+/* Raise a node to the tight bound with its cut, and push it again. A node that cannot win is
+ * dropped. With a judge it is pushed with a lower key, because the judge may find the best plan
+ * slower. */
+static enum status tighten(struct search *search, struct node node)
+{
+    const struct model *model = search->problem->setting.model;
+    struct bound_shape shape = {0};
+    enum status rc = search_shape(search, &node, &shape);
+    if (rc != OK)
+        return rc;
+    int64_t limit = search_limit(search, &node);
+    struct planner_length *length = search_length(search, &node);
+    bool alive, memory_only = false;
+    if (search->options->by_params) {
+        struct cut cut = {0};
+        int count = shape.num_items - shape.first_item;
+        int64_t *sizes = malloc((size_t)count * sizeof *sizes);
+        if (!sizes) {
+            rc = err_nomem(search->err);
+            goto out;
+        }
+        for (int i = 0; i < count; i++)
+            sizes[i] = model->items[shape.first_item + i].params;
+        rc = cut_sizes(sizes, count, shape.num_stages, &cut, search->err);
+        free(sizes);
+        if (rc != OK)
+            goto out;
+        for (int s = 0; s <= shape.num_stages; s++)
+            search->cut[s] = cut.first_item[s] + shape.first_item;
+        cut_clear(&cut);
+        node.bound_ns = bound_of_cut(&shape, search->cut);
+        alive = node.bound_ns <= limit;
+    } else {
+        alive = bound_solve(&shape, limit, &node.bound_ns, search->cut, &memory_only);
+    }
+    if (alive) {
+        rc = push_group(search, node, &shape);
+    } else if (!memory_only) {
+        /* The bound is longer than the limit. */
+        double rate = node_rate(&node, limit);
+        if (rate > length->bound_per_s)
+            length->bound_per_s = rate;
+        if (search->options->judge.step_ns) { /* the judge may find the best plan slower */
+            node.bound_ns = limit + 1;
+            node.key = node_rate(&node, node.bound_ns);
+            rc = search_push(search, node);
+        }
+    }
+out:
+    bound_shape_clear(&shape);
+    return rc;
+}
+
+/* --- the search ---------------------------------------------------------------------------- */
+
+/* The search has ended: enter the bounds of the nodes left on the heap into their lengths. */
+static void note_rest(struct search *search)
+{
+    for (int64_t i = 0; i < search->heap_size; i++) {
+        struct planner_length *length = search_length(search, &search->heap[i]);
+        if (search->heap[i].key > length->bound_per_s)
+            length->bound_per_s = search->heap[i].key;
+    }
+}
+
+enum status search_run(struct search *search)
+{
+    enum status rc = OK;
+    while (rc == OK && search->heap_size > 0) {
+        if (search->heap[0].key <= search_beat(search) ||
+            (search->best >= 0 && search->asking && search->ops > search->until) ||
+            (search->probe > 0 && (search->best >= 0 || search->evaluated >= search->probe)))
+            break;
+        struct node node = pop(search);
+        switch (node.level) {
+        case LEVEL_FAMILY:
+            rc = search_open(search, &node, false);
+            break;
+        case LEVEL_CHEAP:
+            rc = average(search, node);
+            break;
+        case LEVEL_AVERAGE:
+            rc = tighten(search, node);
+            break;
+        case LEVEL_TIGHT:
+            rc = judge(search, &node);
+            free(node.first_item);
+            break;
+        }
+    }
+    note_rest(search);
+    return rc;
+}

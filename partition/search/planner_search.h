@@ -1,0 +1,187 @@
+/* partition/search/planner_search.h - the state of a search. Only the planner's own files include it. */
+#ifndef ELAPSE_PARTITION_PLANNER_SEARCH_H
+#define ELAPSE_PARTITION_PLANNER_SEARCH_H
+
+#include "partition/search/planner.h"
+#include "partition/search/planner_bound.h"
+#include "partition/plan/autodp.h"
+#include "partition/step/workload.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How far a node has been worked out: a family, or a candidate with a bound of this kind. */
+enum level { LEVEL_FAMILY, LEVEL_CHEAP, LEVEL_AVERAGE, LEVEL_TIGHT };
+
+/* An entry of the heap. LEVEL_FAMILY uses only key, order, K, R, map and batch. */
+struct node {
+    double key; /* samples per second that the bound allows */
+    int64_t order;
+    enum level level;
+    int num_ranks, num_replicas, chunks;
+    enum rank_map map;
+    int64_t batch;
+    struct microbatches microbatches;
+    enum schedule_kind schedule;
+    unsigned
+        others; /* schedules (1 << kind) that the node stands for as well, see planner_candidates.c;
+                        0 with LEVEL_TIGHT */
+    enum recompute_mode recompute;
+    enum frozen_placement frozen;
+    double fill_ns;   /* cost of filling the cache, per step on average; not in bound_ns */
+    int64_t bound_ns; /* no cut of the node has a shorter step */
+    int *first_item;  /* owned; the cut, with LEVEL_TIGHT; otherwise NULL */
+};
+
+/* A candidate that was taken from the heap at LEVEL_TIGHT. */
+struct judged {
+    struct node node;    /* owns first_item: the best cut so far */
+    int64_t step_ns;     /* as in planner.h; 0: it does not fit the memory, or was not timed */
+    int64_t unshared_ns; /* schedule_time(); decides between equal step_ns */
+    int64_t asked_ns;    /* the judge's step time of that cut; 0: not asked, -1: it does not fit */
+};
+
+/* A cached result of bound_family_init(). The search returns to a family many times. */
+#define FAMILY_SLOTS 1024
+struct family_slot {
+    int num_ranks, num_replicas;
+    enum rank_map map;
+    struct bound_family family; /* owned */
+};
+
+struct search {
+    const struct planner_problem *problem;
+    const struct planner_options *options;
+    struct bound_table table;
+    struct node *heap; /* owned; nodes own their cuts */
+    int64_t heap_size, heap_room, order;
+    struct judged *judged; /* owned */
+    int num_judged, judged_room;
+    struct planner_length *lengths; /* owned, by K - 1 */
+    int num_lengths;
+    int num_groups;    /* groups of devices, or devices, that ranks may be placed on */
+    bool limited;      /* some device has a memory limit */
+    int64_t probe;     /* above 0: search_run() stops at a plan that fits, or after so many cuts */
+    double floor_rate; /* samples per second of the best plan of another layout; 0: none */
+    int best;          /* index into judged; -1: none */
+    bool asking;       /* ask_judge() has begun: `best` is the best by the judge's times */
+    int64_t asked_ops; /* ops in the plans that the judge was asked about */
+    int64_t until;     /* while asking, search_run() stops when `ops` exceeds this */
+    int64_t candidates, evaluated; /* see struct planner_result */
+    int64_t ops;                   /* ops in the lists of all cuts evaluated */
+    int *cut;                      /* owned scratch, num_items + 1 entries */
+    int64_t *over; /* owned; by how many bytes each rank exceeded its memory in the last cut */
+    /* Of the cut that exceeds the memory least: the peak (or a bound of it) of its worst rank, and
+     * that rank's memory. 0: no cut exceeded it. */
+    int64_t need_bytes, have_bytes;
+    struct family_slot *families; /* owned, FAMILY_SLOTS: a direct-mapped cache */
+    struct microbatches *counts;  /* owned: planner_microbatches() of the last (batch, K) */
+    int num_counts, counts_ranks;
+    int64_t counts_batch;
+    struct err refused; /* why the first schedule that could not be made was refused */
+    struct err *err;
+};
+
+/* Allocate what a search needs. Call search_clear() afterwards, also on failure. ERR_NOMEM, or an
+ * error of bound_table_init(). */
+enum status search_init(struct search *search, const struct planner_problem *problem,
+                        const struct planner_options *options, struct err *err);
+void search_clear(struct search *search);
+
+/* Begin the search of the problem's layout: check it and push its families. Call search_clear()
+ * afterwards, also on failure. problem and options are borrowed until then. */
+enum status search_begin(struct search *search, const struct planner_problem *problem,
+                         const struct planner_options *options, struct err *err);
+/* Search for a plan that makes more than search->floor_rate samples per second. *result must be
+ * zeroed; the caller clears it, also on failure. Without a plan, result->lengths say why, and
+ * ERR_INFEASIBLE is returned. */
+enum status search_end(struct search *search, struct planner_result *result,
+                       struct planner_layout_fate *fate);
+
+/* search_seed() pushes every family (K, R, rank map) and counts all candidates
+ * (planner_candidates.c). search_run() then searches best first. */
+enum status search_seed(struct search *search);
+enum status search_run(struct search *search);
+
+/* Push a node onto the heap. It takes over node.first_item, also on failure. ERR_NOMEM. */
+enum status search_push(struct search *search, struct node node);
+
+/* Push every candidate of a family with its cheap bound. With count_only candidates are counted and
+ * not pushed (planner_candidates.c). */
+enum status search_open(struct search *search, const struct node *family, bool count_only);
+
+/* The entry of the node's pipeline length. */
+static inline struct planner_length *search_length(struct search *search, const struct node *node)
+{
+    return &search->lengths[node->num_ranks - 1];
+}
+
+/* Find better cuts for all candidates that could still win (planner_cuts.c). */
+enum status search_improve(struct search *search);
+/* Find better cuts for one candidate before the judge is asked about it. Some of its cuts may have
+ * been left out because of a plan that the judge has since found slower. */
+enum status search_recut(struct search *search, int index);
+
+/* Judge the candidates of the greedy rules (planner_greedy.c). */
+enum status search_greedy(struct search *search);
+
+/* Write the devices of a node's family to device, num_ranks * num_replicas entries. */
+enum status search_map(const struct search *search, const struct node *node, int *device,
+                       struct err *err);
+
+/* Lower a plan of the search. With RECOMPUTE_LAYER plan->recompute_layers, which the caller owns, is
+ * set to what the options ask or the memory of the plan's devices needs. */
+enum status search_lower(const struct search *search, struct plan *plan, struct workload *workload,
+                         struct schedule *full, struct err *err);
+
+/* Samples per second of a node whose step takes step_ns. node->fill_ns is added. */
+double node_rate(const struct node *node, int64_t step_ns);
+
+/* Samples per second of the best plan so far; 0 if there is none. */
+double search_beat(const struct search *search);
+
+/* The longest step_ns, at least 0, with which the node is faster than search_beat(). INT64_MAX / 4
+ * if there is no best plan yet. */
+int64_t search_limit(const struct search *search, const struct node *node);
+
+/* A plan without its cut; device is the caller's storage and may be NULL. */
+struct plan search_bare_plan(const struct search *search, const struct node *node, int *device);
+
+/* Lower the node's plan with this cut, compute its memory and its step time. A cut that
+ * bound_cut_fits() rules out is not lowered. If the plan does not fit, *step_ns is 0 and
+ * search->over[k] is the number of bytes by which rank k exceeds its memory. */
+enum status search_judge_cut(struct search *search, const struct node *node,
+                             const struct bound_shape *shape, const int *first_item,
+                             int64_t *step_ns, int64_t *unshared_ns);
+
+/* Step time of a judged candidate: the judge's if it was asked, otherwise the planner's. */
+static inline int64_t judged_ns(const struct judged *judged)
+{
+    return judged->asked_ns > 0 ? judged->asked_ns : judged->step_ns;
+}
+
+/* Sort the judged candidates: the fastest first, those that do not fit last. */
+void search_sort(struct search *search);
+
+/* Note the result of a judged candidate that fits, as the best of its length or of all. */
+void search_note_best(struct search *search, int index);
+
+/* Make the node's bound_shape. The caller releases it with bound_shape_clear(). */
+enum status search_shape(struct search *search, const struct node *node, struct bound_shape *shape);
+
+bool search_allows(const struct planner_options *options, enum schedule_kind kind);
+int search_items_in_cut(const struct search *search, enum frozen_placement placement);
+/* The micro-batch count that the job asks of a pipeline with this batch: a count, AUTO, or INT_MAX
+ * if no count satisfies the job. */
+int search_microbatches(const struct search *search, int64_t batch);
+
+/* Set node->fill_ns of a node that reads the cache. device is the device map of its family. *exists
+ * tells whether the cache can be filled. */
+enum status search_fill(const struct search *search, const int *device, struct node *node,
+                        bool *exists);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

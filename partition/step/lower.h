@@ -1,0 +1,40 @@
+/* partition/step/lower.h - from a plan to what a step does: the one door through which planner,
+ * simulator and executor go. */
+#ifndef ELAPSE_PARTITION_LOWER_H
+#define ELAPSE_PARTITION_LOWER_H
+
+#include "partition/step/workload.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Add to a compute schedule everything else that a step does: recompute, cache reads and writes,
+ * the frozen forward of the whole batch, messages, all-reduces, tied gradients, norm, update. Only
+ * this function knows where they go:
+ *   - RECV_ACT before F or Z of a stage and SEND_ACT after it, one for each edge;
+ *   - RECV_GRAD before B or I (W where I is dropped) and SEND_GRAD after it;
+ *   - R directly before the RECV_GRADs of its stage and micro-batch;
+ *   - C before F on stage 0, and P after the forward of cache_write_stage;
+ *   - ALLREDUCE after the stage's last B or W;
+ *   - TIED, NORM and UPDATE at the end of the list.
+ * Stages of one rank exchange no messages. */
+enum status schedule_lower(const struct schedule *compute, const struct workload *workload,
+                           const struct plan *plan, struct schedule *full, struct err *err);
+
+/* The workload and the full op lists of a plan, checked by schedule_check(). The compute list is
+ * generated, or copied from custom where that is not NULL. */
+enum status plan_lower(const struct setting *setting, const struct plan *plan,
+                       const struct schedule *custom, struct workload *workload,
+                       struct schedule *full, struct err *err);
+
+/* plan_lower() for a generated schedule, without schedule_check(): for the planner, which lowers
+ * many candidates of kinds that the tests have proved and has the chosen one checked by
+ * plan_lower(). */
+enum status plan_lower_unchecked(const struct setting *setting, const struct plan *plan,
+                                 struct workload *workload, struct schedule *full, struct err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

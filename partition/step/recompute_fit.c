@@ -1,0 +1,126 @@
+#include "partition/step/recompute_fit.h"
+
+#include <stdlib.h>
+
+#include "partition/step/schedule_memory.h"
+
+int recompute_layers_of(const struct model *model, const struct plan *plan, int stage)
+{
+    int i = plan->first_item[stage], count = 0, last = -1;
+    const int frozen = model_frozen_items(model, plan->num_frozen_layers);
+    for (i = i > frozen ? i : frozen; i < plan->first_item[stage + 1]; i++) {
+        const int layer = model->items[i].layer;
+        if (recompute_in_layer(model, i) && layer != last) {
+            last = layer;
+            count++;
+        }
+    }
+    return count;
+}
+
+/* Spread `total` layers over the stages of a rank, one after the other. */
+static void spread(struct plan *plan, const int *rank_of_stage, const int *most, int rank,
+                   int total)
+{
+    bool any = true;
+    for (int s = 0; s < plan->num_stages; s++)
+        if (rank_of_stage[s] == rank)
+            plan->recompute_layers[s] = 0;
+    while (total > 0 && any) {
+        any = false;
+        for (int s = 0; s < plan->num_stages && total > 0; s++)
+            if (rank_of_stage[s] == rank && plan->recompute_layers[s] < most[s]) {
+                plan->recompute_layers[s]++;
+                total--;
+                any = true;
+            }
+    }
+}
+
+struct ranks {
+    int *most;               /* owned, by stage: its layers */
+    int *low;                /* owned, by rank: too few layers, or -1 */
+    int *high;               /* owned, by rank: enough, or all of its layers */
+    bool *open;              /* owned, by rank: low and high are not yet neighbours */
+    int64_t *limit, *memory; /* owned, by rank */
+};
+
+static void set_limits(const struct setting *setting, const struct plan *plan, struct ranks *ranks)
+{
+    const int K = plan->num_ranks;
+    for (int k = 0; k < K; k++) {
+        ranks->low[k] = -1;
+        ranks->limit[k] = INT64_MAX;
+        for (int r = 0; r < plan->num_replicas; r++) {
+            const int64_t have =
+                setting->cluster->devices[plan->device[(int64_t)r * K + k]].mem_bytes;
+            ranks->limit[k] = have < ranks->limit[k] ? have : ranks->limit[k];
+        }
+    }
+}
+
+/* Bisect for all ranks at once; their memory does not depend on each other's counts. */
+static enum status bisect(const struct setting *setting, struct plan *plan,
+                          const struct schedule *full, struct workload *w, struct ranks *ranks,
+                          struct err *err)
+{
+    enum status rc = OK;
+    for (bool first = true; rc == OK; first = false) {
+        bool open = false;
+        for (int k = 0; k < plan->num_ranks; k++) {
+            ranks->open[k] = ranks->high[k] - ranks->low[k] > 1;
+            open = open || ranks->open[k];
+            spread(plan, full->rank_of_stage, ranks->most, k,
+                   !ranks->open[k] ? ranks->high[k]
+                   : first         ? 0 /* most ranks need none, or all have one need */
+                                   : (ranks->low[k] + ranks->high[k]) / 2);
+        }
+        rc = workload_rebuild(setting, plan, w, err);
+        if (rc != OK || !open)
+            return rc;
+        rc = schedule_memory_of(full, w, ranks->open, ranks->memory, err);
+        for (int k = 0; k < plan->num_ranks && rc == OK; k++) {
+            const int at = first ? 0 : (ranks->low[k] + ranks->high[k]) / 2;
+            if (!ranks->open[k])
+                continue;
+            if (ranks->memory[k] <= ranks->limit[k])
+                ranks->high[k] = at;
+            else
+                ranks->low[k] = at;
+        }
+    }
+    return rc;
+}
+
+enum status recompute_fit(const struct setting *setting, struct plan *plan, bool search,
+                          const struct schedule *full, struct workload *workload, struct err *err)
+{
+    const size_t S = (size_t)plan->num_stages, K = (size_t)plan->num_ranks;
+    struct ranks ranks = {.most = malloc(S * sizeof(int)),
+                          .low = malloc(K * sizeof(int)),
+                          .high = calloc(K, sizeof(int)),
+                          .open = malloc(K * sizeof(bool)),
+                          .limit = malloc(K * sizeof(int64_t)),
+                          .memory = malloc(K * sizeof(int64_t))};
+    enum status rc =
+        ranks.most && ranks.low && ranks.high && ranks.open && ranks.limit && ranks.memory
+            ? OK
+            : err_nomem(err);
+    for (int s = 0; s < plan->num_stages && rc == OK; s++) {
+        ranks.most[s] = recompute_layers_of(setting->model, plan, s);
+        ranks.high[full->rank_of_stage[s]] += ranks.most[s];
+        if (!search && plan->recompute_layers[s] > ranks.most[s])
+            plan->recompute_layers[s] = ranks.most[s];
+    }
+    if (rc == OK && search) {
+        set_limits(setting, plan, &ranks);
+        rc = bisect(setting, plan, full, workload, &ranks, err);
+    }
+    free(ranks.most);
+    free(ranks.low);
+    free(ranks.high);
+    free(ranks.open);
+    free(ranks.limit);
+    free(ranks.memory);
+    return rc;
+}

@@ -1,0 +1,540 @@
+/* The time of each op, by relaxation over the op lists, without events or a queue of times.
+ *
+ * If no link is shared, an op starts at the latest of a few ends. In list order all of these ends
+ * are known when the op is reached, except the arrival of a message from another rank. So a rank
+ * runs until a message is missing, and goes on when that message has been sent. Each op is looked
+ * at once, and once more for each wait. Replicas of one class have equal times up to the
+ * all-reduces and are run once. The classes meet in the tails of the lists (TIED, NORM, UPDATE).
+ *
+ * Read run_rank() first, then run_allreduces() and run_tails(). run_rank() is compiled twice, with
+ * a watch and without, so that the planner does not pay for the watch of the simulator. */
+#include "partition/step/schedule_time.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct rank_clock {
+    int64_t next;              /* position in the list */
+    int64_t now;               /* end of the last compute op */
+    int64_t ready;             /* messages, cache reads and blocking sends let the next compute op
+                                  start then */
+    int64_t launched;          /* number of ops that the host has launched */
+    int64_t copy_in, copy_out; /* times from which the copy engines are free */
+    int64_t busy, first, last; /* of the compute stream; first is INT64_MAX before the first op */
+    int64_t backward_end;      /* end of the rank's last compute op before the tail */
+    int64_t *missing;          /* the message that the rank waits for, or NULL */
+};
+
+struct timing {
+    const struct schedule *full;
+    const struct workload *workload;
+    const struct step_watch *watch; /* may be NULL */
+    int64_t host_op_ns;
+    int class_index;
+    struct rank_clock *clocks;       /* [class][rank] */
+    struct rank_clock *class_clocks; /* the clocks of the class that is run now */
+    int64_t *arrival;     /* [edge][grad][microbatch] of the class that is run now; -1: not sent */
+    int64_t *own_arrival; /* storage of `arrival` for each class in turn if there is no watch */
+    int64_t *backward_start, *backward_end; /* [stage], of its last backward op so far */
+    uint8_t *backward_kind;                 /* [stage] */
+    int64_t *bucket_ready;                  /* [bucket], latest over the classes */
+    int64_t *reduced;                       /* [model stage], end of its all-reduces */
+    int64_t *tied_from, *tied;              /* [class], start and end of TIED */
+    int *stack, num_stacked;
+    int64_t start, end; /* over all devices */
+};
+
+static int64_t max_ns(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline void tell(const struct timing *t, bool watched, int rank, struct op op,
+                        int64_t start_ns, int64_t end_ns)
+{
+    if (watched)
+        t->watch->op(t->watch->ctx, t->class_index, rank, op, start_ns, end_ns);
+}
+
+static struct rank_clock *clock_of(const struct timing *t, int rank)
+{
+    return &t->class_clocks[rank];
+}
+
+static void set_class(struct timing *t, int class_index)
+{
+    t->class_index = class_index;
+    t->class_clocks = &t->clocks[(int64_t)class_index * t->full->num_ranks];
+}
+
+/* The edge of a send or receive: one that leaves the op's stage, or one that enters it. */
+static inline int edge_of(const struct workload *w, struct op op, bool leaving)
+{
+    return leaving ? w->out_edge[w->out_first[op.stage] + op.arg]
+                   : w->in_edge[w->in_first[op.stage] + op.arg];
+}
+
+/* Where the arrival time of a message is stored; it is -1 until the message is sent. */
+static inline int64_t *arrival_of(const struct timing *t, int edge, bool grad, int microbatch)
+{
+    return &t->arrival[((int64_t)edge * 2 + grad) * t->workload->num_microbatches + microbatch];
+}
+
+/* Launch the rank's next op; returns the end of the launch, before which it cannot start
+ * (launch-async). */
+static inline int64_t launch(const struct timing *t, struct rank_clock *clock)
+{
+    return t->host_op_ns > 0 ? ++clock->launched * t->host_op_ns : 0;
+}
+
+/* Run a compute op; returns its start. */
+static inline int64_t run_compute(const struct timing *t, struct rank_clock *clock, int64_t ns)
+{
+    const int64_t start = max_ns(max_ns(clock->now, clock->ready), launch(t, clock));
+    if (start < clock->first)
+        clock->first = start;
+    clock->now = clock->last = start + ns;
+    clock->busy += ns;
+    return start;
+}
+
+/* Run C or P; returns its start. */
+static int64_t run_copy(struct timing *t, struct rank_clock *clock, struct op op, int64_t ns)
+{
+    int64_t start;
+    if (t->workload->host_blocking) {
+        start = run_compute(t, clock, ns);
+    } else if (op.kind == OP_C) {
+        start = max_ns(clock->copy_in, launch(t, clock));
+        clock->copy_in = start + ns;
+        clock->ready = max_ns(clock->ready, clock->copy_in);
+        t->start = start < t->start ? start : t->start;
+    } else {
+        start = max_ns(max_ns(clock->copy_out, clock->now), launch(t, clock));
+        clock->copy_out = start + ns;
+    }
+    return start;
+}
+
+/* Send a message and wake the rank if it waits for this message; returns its arrival, until which a
+ * blocking send holds the sender (time-3b). */
+static inline int64_t send(struct timing *t, struct rank_clock *clock, struct op op, bool grad)
+{
+    const struct workload *w = t->workload;
+    const int mb = op.microbatch == w->num_microbatches - 1 ? MB_LAST : MB_FULL;
+    const int edge = edge_of(w, op, !grad);
+    const int rank = t->full->rank_of_stage[grad ? w->edges[edge].from : w->edges[edge].to];
+    struct rank_clock *receiver = clock_of(t, rank);
+    int64_t *cell = arrival_of(t, edge, grad, op.microbatch);
+    *cell = clock->now + workload_edge_ns(w, t->class_index, edge, grad, mb);
+    if (w->sends_blocking)
+        clock->ready = max_ns(clock->ready, *cell);
+    if (receiver->missing == cell) {
+        receiver->missing = NULL;
+        t->stack[t->num_stacked++] = rank;
+    }
+    return *cell;
+}
+
+/* Receive a message; returns its arrival, or -1 if the rank has to wait for it. */
+static inline int64_t receive(const struct timing *t, struct rank_clock *clock, struct op op,
+                              bool grad)
+{
+    int64_t *cell = arrival_of(t, edge_of(t->workload, op, grad), grad, op.microbatch);
+    if (*cell < 0)
+        clock->missing = cell;
+    else
+        clock->ready = max_ns(clock->ready, *cell);
+    return *cell;
+}
+
+/* The time of the F or B at *at, which runs as one op with its neighbour in the list. */
+static int64_t pair_part_ns(const struct timing *t, const struct op *at)
+{
+    const struct op *f = at->kind == OP_F ? at : at - 1;
+    int64_t forward_ns;
+    const int64_t ns = workload_pair_ns(t->workload, t->class_index, f[0], f[1], &forward_ns);
+    return at == f ? forward_ns : ns - forward_ns;
+}
+
+/* Run rank k until it misses a message or reaches its tail. */
+static inline __attribute__((always_inline)) void run_rank(struct timing *t, int k,
+                                                           const bool watched)
+{
+    const struct workload *w = t->workload;
+    const struct rank_ops *list = &t->full->ranks[k];
+    const struct stage_cost *stages = &w->stages[(int64_t)t->class_index * w->num_stages];
+    const int last_microbatch = w->num_microbatches - 1;
+    const struct op *const end = list->ops + list->num_ops;
+    struct rank_clock *clock = clock_of(t, k);
+    const struct op *at = list->ops + clock->next;
+    for (; at < end; at++) {
+        const struct op op = *at;
+        const struct stage_cost *stage = &stages[op.stage];
+        const int mb = op.microbatch == last_microbatch ? MB_LAST : MB_FULL;
+        int64_t start, ns;
+        switch (op.kind) {
+        case OP_Z:
+            start = run_compute(t, clock,
+                                op.microbatch == OP_WHOLE_BATCH ? stage->whole_batch_ns[0]
+                                                                : stage->op_ns[OP_Z][mb]);
+            tell(t, watched, k, op, start, clock->now);
+            break;
+        case OP_F:
+        case OP_I:
+        case OP_R:
+            ns = op_overlapped(op, OP_F) ? pair_part_ns(t, at) : stage->op_ns[op.kind][mb];
+            start = run_compute(t, clock, ns);
+            tell(t, watched, k, op, start, clock->now);
+            break;
+        case OP_B:
+        case OP_W:
+            ns = op_overlapped(op, OP_B) ? pair_part_ns(t, at) : stage->op_ns[op.kind][mb];
+            start = run_compute(t, clock, ns);
+            t->backward_start[op.stage] = start;
+            t->backward_end[op.stage] = clock->now;
+            t->backward_kind[op.stage] = op.kind;
+            tell(t, watched, k, op, start, clock->now);
+            break;
+        case OP_C:
+        case OP_P: {
+            ns = workload_op_ns(w, t->class_index, op);
+            start = run_copy(t, clock, op, ns);
+            tell(t, watched, k, op, start, start + ns);
+            break;
+        }
+        case OP_SEND_ACT:
+            start = send(t, clock, op, false);
+            tell(t, watched, k, op, clock->now, start);
+            break;
+        case OP_SEND_GRAD:
+            start = send(t, clock, op, true);
+            tell(t, watched, k, op, clock->now, start);
+            break;
+        case OP_RECV_ACT:
+            start = receive(t, clock, op, false);
+            if (start < 0)
+                goto missing;
+            tell(t, watched, k, op, start, start);
+            break;
+        case OP_RECV_GRAD:
+            start = receive(t, clock, op, true);
+            if (start < 0)
+                goto missing;
+            tell(t, watched, k, op, start, start);
+            break;
+        case OP_ALLREDUCE: {
+            const int bucket = w->first_bucket[workload_model_stage(w, op.stage)] + op.arg;
+            const int64_t lead = t->backward_kind[op.stage] == OP_W ? w->buckets[bucket].lead_w_ns
+                                                                    : w->buckets[bucket].lead_ns;
+            const int64_t ready =
+                max_ns(t->backward_end[op.stage] - lead, t->backward_start[op.stage]);
+            t->bucket_ready[bucket] = max_ns(t->bucket_ready[bucket], ready);
+            break;
+        }
+        default: /* TIED, NORM, UPDATE: the tail */
+            goto tail;
+        }
+    }
+tail:
+    clock->backward_end = clock->now;
+    clock->next = at - list->ops;
+    return;
+missing:
+    clock->next = at - list->ops;
+    __builtin_prefetch(at + 8); /* needed when the rank goes on */
+}
+
+static void run_rank_alone(struct timing *t, int k)
+{
+    run_rank(t, k, false);
+}
+
+static void run_rank_watched(struct timing *t, int k)
+{
+    run_rank(t, k, true);
+}
+
+enum status schedule_deadlock(const struct schedule *full, int replica, int rank, int64_t next,
+                              struct err *err)
+{
+    const struct op op = full->ranks[rank].ops[next];
+    const enum status rc =
+        err_set(err, ERR_INFEASIBLE,
+                "deadlock: rank %d of replica %d waits for ever at op %lld, %s of stage %d, "
+                "micro-batch %d",
+                rank, replica, (long long)next, op_kind_name((enum op_kind)op.kind), op.stage,
+                op.microbatch);
+    err_hint(err, "'elapse schedule --check FILE' names the order that cannot work");
+    return rc;
+}
+
+static enum status run_class(struct timing *t, struct err *err)
+{
+    const struct schedule *full = t->full;
+    const int K = full->num_ranks;
+    const size_t cells = (size_t)t->workload->num_edges * 2 * (size_t)full->num_microbatches;
+    t->arrival = t->watch ? t->watch->arrival_ns + (size_t)t->class_index * cells : t->own_arrival;
+    memset(t->arrival, 0xff, cells * sizeof *t->arrival);
+    for (int k = 0; k < K; k++) {
+        clock_of(t, k)->first = INT64_MAX;
+        t->stack[t->num_stacked++] = K - 1 - k;
+    }
+    while (t->num_stacked > 0) {
+        const int k = t->stack[--t->num_stacked];
+        if (t->watch)
+            run_rank_watched(t, k);
+        else
+            run_rank_alone(t, k);
+    }
+    for (int k = 0; k < K; k++) {
+        const struct rank_clock *clock = clock_of(t, k);
+        if (clock->missing) {
+            int replica = 0;
+            while (t->workload->class_of_replica[replica] != t->class_index)
+                replica++;
+            return schedule_deadlock(full, replica, k, clock->next, err);
+        }
+        t->start = clock->first < t->start ? clock->first : t->start;
+    }
+    return OK;
+}
+
+/* Run the buckets of a stage one after another, over the devices that hold the stage (time-4). */
+static enum status run_allreduces(struct timing *t, const struct setting *setting,
+                                  const struct plan *plan, struct step_time *time, struct err *err)
+{
+    const struct workload *w = t->workload;
+    if (w->num_buckets == 0)
+        return OK;
+    const int n = workload_num_holders(w);
+    int *devices = malloc((size_t)n * sizeof *devices);
+    if (!devices)
+        return err_nomem(err);
+    enum status rc = OK;
+    int64_t all = 0;
+    t->class_index = 0;
+    for (int s = 0; s < w->num_model_stages && rc == OK; s++) {
+        const int rank = t->full->rank_of_stage[s];
+        workload_holders(w, plan, s, devices);
+        int64_t total = 0;
+        for (int i = w->first_bucket[s]; i < w->first_bucket[s + 1]; i++) {
+            const int64_t ns =
+                collective_bucket_ns(w->scatter, t->watch ? t->watch->allreduce : ALLREDUCE_RING,
+                                     setting, devices, n, w->buckets[i].bytes);
+            rc = step_add_ns(&all, ns, "all-reduces", err);
+            if (rc != OK)
+                break;
+            const int64_t start = max_ns(t->reduced[s], t->bucket_ready[i]);
+            t->reduced[s] = start + ns;
+            total += ns;
+            tell(t, t->watch, rank,
+                 (struct op){.microbatch = OP_WHOLE_BATCH,
+                             .stage = (uint16_t)s,
+                             .kind = OP_ALLREDUCE,
+                             .arg = (uint8_t)(i - w->first_bucket[s])},
+                 start, t->reduced[s]);
+        }
+        time->allreduce_ns = max_ns(time->allreduce_ns, total);
+        t->end = max_ns(t->end, t->reduced[s]);
+    }
+    free(devices);
+    return rc;
+}
+
+/* Run TIED of each class (time-8). rank_reduced[k] is the end of rank k's all-reduces. */
+static void run_tied(struct timing *t, const int64_t *rank_reduced)
+{
+    const struct schedule *full = t->full;
+    const int K = full->num_ranks;
+    for (int c = 0; c < t->workload->num_classes && full->tied; c++) {
+        for (int end = 0; end < 2; end++) {
+            const int rank = full->rank_of_stage[end * (full->num_stages - 1)];
+            const struct rank_clock *clock = &t->clocks[(int64_t)c * K + rank];
+            t->tied_from[c] = max_ns(t->tied_from[c], max_ns(clock->now, rank_reduced[rank]));
+        }
+        t->tied[c] = t->tied_from[c] + workload_tied_ns(t->workload, c);
+    }
+}
+
+/* Run the tail of a rank's list: TIED, NORM and UPDATE (time-5, time-6). */
+static enum status run_tail(struct timing *t, int k, int64_t norm_from, int64_t norm_end,
+                            struct err *err)
+{
+    const struct rank_ops *list = &t->full->ranks[k];
+    struct rank_clock *clock = clock_of(t, k);
+    const bool watched = t->watch;
+    const int c = t->class_index;
+    for (; clock->next < list->num_ops; clock->next++) {
+        const struct op op = list->ops[clock->next];
+        if (op.kind == OP_TIED) {
+            clock->ready = max_ns(clock->ready, t->tied[c]);
+            tell(t, watched, k, op, t->tied_from[c], t->tied[c]);
+        } else if (op.kind == OP_NORM) {
+            clock->ready = max_ns(clock->ready, norm_end);
+            tell(t, watched, k, op, norm_from, norm_end);
+        } else if (op.kind == OP_UPDATE) {
+            clock->ready =
+                max_ns(clock->ready, t->reduced[workload_model_stage(t->workload, op.stage)]);
+            const int64_t start = run_compute(t, clock, workload_op_ns(t->workload, c, op));
+            tell(t, watched, k, op, start, clock->now);
+        } else {
+            return err_set(err, ERR_INFEASIBLE, "rank %d: %d%s%d behind the tail of its list", k,
+                           op.stage, op_kind_name(op.kind), op.microbatch);
+        }
+    }
+    t->end = max_ns(t->end, max_ns(clock->last, clock->copy_out));
+    return OK;
+}
+
+/* Run the tails of all classes. NORM waits for all of them. */
+static enum status run_tails(struct timing *t, struct step_time *time, struct err *err)
+{
+    const struct schedule *full = t->full;
+    const struct workload *w = t->workload;
+    const int K = full->num_ranks;
+    const int64_t num_clocks = (int64_t)w->num_classes * K;
+    int64_t norm_from = 0, *rank_reduced = calloc((size_t)K, sizeof *rank_reduced);
+    enum status rc = OK;
+    if (!rank_reduced)
+        return err_nomem(err);
+    for (int s = 0; s < full->num_stages; s++) {
+        int64_t *end = &rank_reduced[full->rank_of_stage[s]];
+        *end = max_ns(*end, t->reduced[workload_model_stage(w, s)]);
+    }
+    run_tied(t, rank_reduced);
+    for (int64_t i = 0; i < num_clocks; i++) {
+        const struct rank_clock *clock = &t->clocks[i];
+        const int64_t reduced = rank_reduced[i % K];
+        norm_from = max_ns(norm_from, t->tied[i / K]);
+        norm_from = max_ns(norm_from, max_ns(clock->now, reduced));
+        time->allreduce_exposed_ns =
+            max_ns(time->allreduce_exposed_ns, reduced - clock->backward_end);
+    }
+    free(rank_reduced);
+    const int64_t norm_end = norm_from + w->norm_ns;
+    if (full->norm)
+        t->end = max_ns(t->end, norm_end);
+    for (int64_t i = 0; i < num_clocks && rc == OK; i++) {
+        set_class(t, (int)(i / K));
+        rc = run_tail(t, (int)(i % K), norm_from, norm_end, err);
+    }
+    return rc;
+}
+
+void step_time_clear(struct step_time *time)
+{
+    free(time->rank_busy_ns);
+    free(time->rank_first_ns);
+    free(time->rank_last_ns);
+    *time = (struct step_time){0};
+}
+
+static void timing_clear(struct timing *t)
+{
+    free(t->clocks);
+    free(t->own_arrival);
+    free(t->backward_start);
+    free(t->backward_end);
+    free(t->backward_kind);
+    free(t->bucket_ready);
+    free(t->reduced);
+    free(t->tied_from);
+    free(t->tied);
+    free(t->stack);
+}
+
+static enum status timing_init(struct timing *t, const struct schedule *full,
+                               const struct workload *workload, const struct cluster *cluster,
+                               const struct step_watch *watch, struct err *err)
+{
+    const size_t K = (size_t)full->num_ranks, S = (size_t)full->num_stages;
+    const size_t classes = (size_t)workload->num_classes;
+    const size_t cells =
+        watch ? 0 : (size_t)workload->num_edges * 2 * (size_t)full->num_microbatches;
+    *t = (struct timing){.full = full,
+                         .workload = workload,
+                         .watch = watch,
+                         .host_op_ns = workload->host_blocking ? 0 : cluster->host_op_ns,
+                         .start = INT64_MAX};
+    t->clocks = calloc(classes * K, sizeof *t->clocks);
+    t->own_arrival = malloc((cells + 1) * sizeof *t->own_arrival);
+    t->backward_start = calloc(S, sizeof *t->backward_start);
+    t->backward_end = calloc(S, sizeof *t->backward_end);
+    t->backward_kind = calloc(S, sizeof *t->backward_kind);
+    t->bucket_ready = calloc((size_t)workload->num_buckets + 1, sizeof *t->bucket_ready);
+    t->reduced = calloc(S, sizeof *t->reduced);
+    t->tied_from = calloc(classes, sizeof *t->tied_from);
+    t->tied = calloc(classes, sizeof *t->tied);
+    t->stack = calloc(K, sizeof *t->stack);
+    return t->clocks && t->own_arrival && t->backward_start && t->backward_end &&
+                   t->backward_kind && t->bucket_ready && t->reduced && t->tied_from && t->tied &&
+                   t->stack
+               ? OK
+               : err_nomem(err);
+}
+
+/* Run all ops of a step. Sets only the all-reduce members of *time. */
+static enum status timing_run(struct timing *t, const struct setting *setting,
+                              const struct plan *plan, struct step_time *time, struct err *err)
+{
+    enum status rc = OK;
+    for (int c = 0; c < t->workload->num_classes && rc == OK; c++) {
+        set_class(t, c);
+        rc = run_class(t, err);
+    }
+    if (rc == OK)
+        rc = run_allreduces(t, setting, plan, time, err);
+    if (rc == OK)
+        rc = run_tails(t, time, err);
+    return rc;
+}
+
+enum status schedule_watch(const struct schedule *full, const struct workload *workload,
+                           const struct setting *setting, const struct plan *plan,
+                           const struct step_watch *watch, struct err *err)
+{
+    struct timing t;
+    struct step_time ignored = {0};
+    const struct setting own = workload_setting(workload, setting);
+    enum status rc = timing_init(&t, full, workload, own.cluster, watch, err);
+    if (rc == OK)
+        rc = timing_run(&t, &own, plan, &ignored, err);
+    timing_clear(&t);
+    return rc;
+}
+
+enum status schedule_time(const struct schedule *full, const struct workload *workload,
+                          const struct setting *setting, const struct plan *plan,
+                          struct step_time *time, struct err *err)
+{
+    const size_t K = (size_t)full->num_ranks;
+    struct timing t;
+    struct step_time got = {0};
+    const struct setting own = workload_setting(workload, setting);
+    enum status rc = timing_init(&t, full, workload, own.cluster, NULL, err);
+    got.rank_busy_ns = calloc(K, sizeof *got.rank_busy_ns);
+    got.rank_first_ns = calloc(K, sizeof *got.rank_first_ns);
+    got.rank_last_ns = calloc(K, sizeof *got.rank_last_ns);
+    if (rc == OK && (!got.rank_busy_ns || !got.rank_first_ns || !got.rank_last_ns))
+        rc = err_nomem(err);
+    if (rc == OK)
+        rc = timing_run(&t, &own, plan, &got, err);
+    if (rc != OK)
+        goto out;
+    t.start = t.start == INT64_MAX ? 0 : t.start;
+    got.step_ns = t.end - t.start;
+    set_class(&t, workload->class_of_replica[0]);
+    for (size_t k = 0; k < K; k++) {
+        const struct rank_clock *clock = clock_of(&t, (int)k);
+        got.rank_busy_ns[k] = clock->busy;
+        got.rank_first_ns[k] = clock->first == INT64_MAX ? 0 : clock->first - t.start;
+        got.rank_last_ns[k] = clock->first == INT64_MAX ? 0 : clock->last - t.start;
+    }
+    *time = got;
+    got = (struct step_time){0};
+out:
+    timing_clear(&t);
+    step_time_clear(&got);
+    return rc;
+}

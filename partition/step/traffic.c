@@ -1,0 +1,105 @@
+#include "partition/step/traffic.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "partition/cost/collective.h"
+
+/* What flows through one step's ports and uplinks, one flow after another. */
+struct traffic {
+    const struct cluster *cluster;
+    double *busy_ns; /* owned, by resource */
+    int32_t *times;  /* owned, by resource: how often the flow at hand crosses it */
+    int32_t *used;   /* owned: those that it crosses */
+    int num_used;
+};
+
+static void cross(struct traffic *t, int from, int to)
+{
+    int32_t path[4];
+    const int hops = cluster_path(t->cluster, from, to, path);
+    for (int i = 0; i < hops; i++)
+        if (t->times[path[i]]++ == 0)
+            t->used[t->num_used++] = path[i];
+}
+
+/* The flow at hand takes ns alone: as much as what it crosses lets through, the narrowest first. */
+static void add_flow(struct traffic *t, double ns)
+{
+    double rate = INFINITY;
+    for (int i = 0; i < t->num_used; i++)
+        rate = fmin(rate, (double)cluster_capacity(t->cluster, t->used[i]) / t->times[t->used[i]]);
+    for (int i = 0; i < t->num_used; i++) {
+        const int r = t->used[i];
+        t->busy_ns[r] += ns * rate * t->times[r] / (double)cluster_capacity(t->cluster, r);
+        t->times[r] = 0;
+    }
+    t->num_used = 0;
+}
+
+static double wire_ns(int64_t all_ns, int64_t latency_ns)
+{
+    return all_ns > latency_ns ? (double)(all_ns - latency_ns) : 0;
+}
+
+enum status workload_traffic_ns(const struct workload *w, const struct setting *setting,
+                                const struct plan *plan, int64_t *ns, struct err *err)
+{
+    const struct setting own = workload_setting(w, setting);
+    const struct cluster *cluster = own.cluster;
+    const struct cost *cost = own.cost;
+    const int R = w->num_replicas, K = w->num_ranks;
+    const size_t resources = (size_t)cluster_num_resources(cluster);
+    struct traffic t = {.cluster = cluster,
+                        .busy_ns = calloc(resources, sizeof *t.busy_ns),
+                        .times = calloc(resources, sizeof *t.times),
+                        .used = malloc(resources * sizeof *t.used)};
+    const int n = workload_num_holders(w);
+    int *group = malloc((size_t)n * sizeof *group);
+    enum status rc = t.busy_ns && t.times && t.used && group ? OK : err_nomem(err);
+    for (int r = 0; rc == OK && r < R; r++)
+        for (int e = 0; e < w->num_edges; e++)
+            for (int grad = 0; grad < (w->edges[e].grad ? 2 : 1); grad++) {
+                const int ends[2] = {w->rank_of_stage[w->edges[e].from],
+                                     w->rank_of_stage[w->edges[e].to]};
+                const int from = plan->device[r * K + ends[grad]],
+                          to = plan->device[r * K + ends[!grad]];
+                if (from == to)
+                    continue;
+                const int64_t latency = cost_transfer_ns(cost, cluster, from, to, 0);
+                const int c = w->class_of_replica[r];
+                cross(&t, from, to);
+                add_flow(&t, wire_ns(workload_edge_ns(w, c, e, grad, MB_FULL), latency) *
+                                     (w->num_microbatches - 1) +
+                                 wire_ns(workload_edge_ns(w, c, e, grad, MB_LAST), latency));
+            }
+    for (int r = 0; rc == OK && w->tied_bytes > 0 && r < R; r++) {
+        int ends[2];
+        workload_tied_devices(w, plan, r, ends);
+        cross(&t, ends[0], ends[1]);
+        cross(&t, ends[1], ends[0]);
+        add_flow(&t, wire_ns(workload_tied_ns(w, w->class_of_replica[r]),
+                             cost_allreduce_ns(cost, cluster, ends, 2, 0)));
+    }
+    for (int s = 0; rc == OK && n > 1 && s < w->num_model_stages; s++) {
+        double all = 0;
+        workload_holders(w, plan, s, group);
+        for (int i = 0; i < n; i++)
+            cross(&t, group[i], group[(i + 1) % n]);
+        const int64_t latency = collective_bucket_ns(w->scatter, ALLREDUCE_RING, &own, group, n, 0);
+        for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++)
+            all += wire_ns(collective_bucket_ns(w->scatter, ALLREDUCE_RING, &own, group, n,
+                                                w->buckets[b].bytes),
+                           latency);
+        add_flow(&t, all);
+    }
+    double most = 0;
+    for (size_t r = 0; rc == OK && r < resources; r++)
+        most = fmax(most, t.busy_ns[r]);
+    *ns = (int64_t)fmin(floor(most * (1 - 1e-9)), (double)STEP_NS_MAX);
+    free(t.busy_ns);
+    free(t.times);
+    free(t.used);
+    free(group);
+    return rc;
+}

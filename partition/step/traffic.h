@@ -1,0 +1,21 @@
+/* partition/step/traffic.h - a lower bound of a step by what its ports and uplinks carry. */
+#ifndef ELAPSE_PARTITION_TRAFFIC_H
+#define ELAPSE_PARTITION_TRAFFIC_H
+
+#include "partition/step/workload.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How long the step's messages and all-reduces (as rings) keep the busiest port or uplink busy. No
+ * step that shares them is shorter, in whatever order its ops run. Between devices a message takes
+ * what it takes alone, less its latency, at the narrowest point of its way.
+ * O(replicas * (edges + stages)). ERR_NOMEM. */
+enum status workload_traffic_ns(const struct workload *workload, const struct setting *setting,
+                                const struct plan *plan, int64_t *ns, struct err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

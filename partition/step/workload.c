@@ -1,0 +1,222 @@
+#include "partition/step/workload.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/step/workload_build.h"
+
+void workload_clear(struct workload *workload)
+{
+    free(workload->class_of_replica);
+    free(workload->stages);
+    free(workload->edges);
+    free(workload->out_first);
+    free(workload->out_edge);
+    free(workload->in_first);
+    free(workload->in_edge);
+    free(workload->buckets);
+    free(workload->first_bucket);
+    free(workload->rank_of_stage);
+    free(workload->edge_ns);
+    free(workload->distances);
+    tensor_group_free(workload->group);
+    *workload = (struct workload){0};
+}
+
+int64_t workload_op_ns(const struct workload *workload, int class_index, struct op op)
+{
+    const struct stage_cost *stage =
+        &workload->stages[(int64_t)class_index * workload->num_stages + op.stage];
+    if (op.microbatch == OP_WHOLE_BATCH) {
+        return op.kind == OP_Z   ? stage->whole_batch_ns[0]
+               : op.kind == OP_P ? stage->whole_batch_ns[1]
+                                 : stage->op_ns[op.kind][MB_FULL];
+    }
+    return stage
+        ->op_ns[op.kind][op.microbatch == workload->num_microbatches - 1 ? MB_LAST : MB_FULL];
+}
+
+int64_t workload_pair_ns(const struct workload *workload, int class_index, struct op f, struct op b,
+                         int64_t *forward_ns)
+{
+    const struct stage_cost *stages =
+        &workload->stages[(int64_t)class_index * workload->num_stages];
+    const int last = workload->num_microbatches - 1;
+    const int f_mb = f.microbatch == last ? MB_LAST : MB_FULL;
+    const int b_mb = b.microbatch == last ? MB_LAST : MB_FULL;
+    const int64_t forward = stages[f.stage].op_ns[OP_F][f_mb];
+    const int64_t all = forward + stages[b.stage].op_ns[OP_B][b_mb];
+    const int64_t hidden = stages[f.stage].hidden_ns[0][f_mb] + stages[b.stage].hidden_ns[1][b_mb];
+    *forward_ns = forward;
+    if (hidden == 0)
+        return all;
+    const int64_t compute = all - hidden + (int64_t)ceil(workload->overlap_share * (double)hidden);
+    const int64_t ns = compute > hidden ? compute : hidden;
+    *forward_ns = (int64_t)((double)ns * ((double)forward / (double)all));
+    return ns;
+}
+
+void workload_holders(const struct workload *workload, const struct plan *plan, int model_stage,
+                      int *devices)
+{
+    const int n = workload_num_holders(workload), R = workload->num_replicas;
+    for (int i = 0; i < n; i++)
+        devices[i] = plan->device[(int64_t)(i % R) * workload->num_ranks +
+                                  workload_holder_rank(workload, model_stage, i)];
+}
+
+void workload_tied_devices(const struct workload *workload, const struct plan *plan, int replica,
+                           int ends[2])
+{
+    const int *device = plan->device + (int64_t)replica * workload->num_ranks;
+    ends[0] = device[workload->rank_of_stage[0]];
+    ends[1] = device[workload->rank_of_stage[workload->num_stages - 1]];
+}
+
+/* Where the stages lie, and what freezing makes of them. */
+static enum status place_stages(struct builder *b, const int *rank_of_stage)
+{
+    const struct plan *plan = b->plan;
+    struct workload *w = &b->got;
+    w->rank_of_stage = malloc((size_t)w->num_stages * sizeof(int));
+    if (!w->rank_of_stage)
+        return err_nomem(b->err);
+    for (int s = 0; s < w->num_stages; s++)
+        w->rank_of_stage[s] = rank_of_stage
+                                  ? rank_of_stage[s]
+                                  : plan_rank_of_stage(plan->schedule, plan->num_ranks, s);
+    for (int s = 0; s < plan->num_stages; s++)
+        if (!frozen_outside(plan->frozen) && plan->first_item[s + 1] <= b->num_frozen_items)
+            w->num_frozen_stages = s + 1;
+    const int first = w->num_frozen_stages; /* the first active stage */
+    w->i_folded_into_w = w->drop_first_input && first < plan->num_stages &&
+                         plan->first_item[first + 1] - builder_first_active(b, first) == 1;
+    return OK;
+}
+
+enum status workload_build(const struct setting *setting, const struct plan *plan,
+                           const int *rank_of_stage, struct workload *workload, struct err *err)
+{
+    struct tensor_group *group;
+    enum status rc = tensor_group_new(setting, plan_tensor(plan), plan->sequence_parallel,
+                                      plan_expert(plan), &group, err);
+    if (rc != OK)
+        return rc;
+    const struct setting own = tensor_group_setting(group, setting);
+    const int copies = schedule_copies(plan->schedule);
+    struct builder b = {
+        .model = own.model,
+        .cluster = own.cluster,
+        .cost = own.cost,
+        .plan = plan,
+        .num_frozen_items = model_frozen_items(own.model, plan->num_frozen_layers),
+        .got = {.group = group,
+                .num_ranks = plan->num_ranks,
+                .num_stages = plan->num_stages * copies,
+                .num_model_stages = plan->num_stages,
+                .num_replicas = plan->num_replicas,
+                .num_microbatches = plan->microbatches.count / copies,
+                .overlap_share = setting->cluster->overlap_share,
+                .drop_first_input = plan->num_frozen_layers > 0,
+                .cache_write_stage = -1,
+                .clip = plan->clip,
+                .host_blocking = setting->cluster->host_blocking,
+                .sends_blocking = setting->cluster->sends == SENDS_BLOCKING,
+                .scatter =
+                    plan->shard == SHARD_OPTIMIZER && (int64_t)plan->num_replicas * copies > 1,
+                .context_bytes = setting->cluster->context_bytes,
+                .source = setting->cost->source},
+        .err = err
+    };
+    if (plan->num_stages > SCHEDULE_MAX_STAGES / copies) {
+        rc = err_set(err, ERR_INPUT, "plan of %d stages, the limit is %d", plan->num_stages,
+                     SCHEDULE_MAX_STAGES / copies);
+    } else if (own.model->tensor > 1 && own.model->tensor != plan_tensor(plan)) {
+        rc = err_set(err, ERR_INFEASIBLE, "plan.tensor is %d, its model is divided by %d",
+                     plan_tensor(plan), own.model->tensor);
+    } else if (own.model->expert_ways > 1 && own.model->expert_ways != plan_expert(plan)) {
+        rc = err_set(err, ERR_INFEASIBLE, "plan.expert is %d, its model is divided by %d",
+                     plan_expert(plan), own.model->expert_ways);
+    }
+    if (rc == OK)
+        rc = place_stages(&b, rank_of_stage);
+    if (rc == OK)
+        rc = workload_build_edges(&b);
+    if (rc == OK)
+        rc = workload_build_classes(&b);
+    if (rc == OK)
+        rc = workload_build_stages(&b);
+    if (rc == OK)
+        rc = workload_build_buckets(&b);
+    if (rc == OK && plan->clip)
+        rc = workload_build_norm(&b);
+    if (rc == OK) {
+        *workload = b.got;
+        b.got = (struct workload){0};
+    }
+    free(b.item_ns);
+    free(b.shard_devices);
+    workload_clear(&b.got);
+    return rc;
+}
+
+enum status workload_set_distances(const struct setting *setting, const struct plan *plan,
+                                   const int64_t *distances, struct workload *workload,
+                                   struct err *err)
+{
+    struct workload *w = workload;
+    const size_t bytes = (size_t)w->num_stages * sizeof *distances;
+    if (!setting->cost->near_ns_per_byte ||
+        (w->distances && memcmp(w->distances, distances, bytes) == 0))
+        return OK;
+    if (!w->distances) {
+        w->distances = malloc(bytes);
+        if (!w->distances)
+            return err_nomem(err);
+    }
+    memcpy(w->distances, distances, bytes);
+    return workload_rebuild(setting, plan, w, err);
+}
+
+enum status workload_rebuild(const struct setting *setting, const struct plan *plan,
+                             struct workload *workload, struct err *err)
+{
+    struct workload *w = workload;
+    const struct setting own = workload_setting(w, setting);
+    free(w->stages);
+    free(w->buckets);
+    free(w->first_bucket);
+    w->stages = NULL;
+    w->buckets = NULL;
+    w->first_bucket = NULL;
+    w->num_buckets = 0;
+    struct builder b = {.model = own.model,
+                        .cluster = own.cluster,
+                        .cost = own.cost,
+                        .plan = plan,
+                        .num_frozen_items = model_frozen_items(own.model, plan->num_frozen_layers),
+                        .got = *w,
+                        .err = err};
+    enum status rc = workload_build_stages(&b);
+    if (rc == OK)
+        rc = workload_build_buckets(&b);
+    free(b.item_ns);
+    free(b.shard_devices);
+    *w = b.got;
+    return rc;
+}
+
+enum status workload_near(const struct setting *setting, const struct plan *plan,
+                          const struct schedule *full, struct workload *workload, struct err *err)
+{
+    if (!setting->cost->near_ns_per_byte)
+        return OK;
+    int64_t *distances = malloc((size_t)workload->num_stages * sizeof *distances);
+    if (!distances)
+        return err_nomem(err);
+    schedule_stash_distance(full, workload, distances);
+    const enum status rc = workload_set_distances(setting, plan, distances, workload, err);
+    free(distances);
+    return rc;
+}

@@ -1,0 +1,143 @@
+/* partition/step/workload_build.h - what the parts of workload_build() share; for them only. */
+#ifndef ELAPSE_PARTITION_WORKLOAD_BUILD_H
+#define ELAPSE_PARTITION_WORKLOAD_BUILD_H
+
+#include "partition/base/units.h"
+#include "partition/step/workload.h"
+
+/* The last time that a cost source gave for a kind of item, a pass and a micro-batch size. */
+struct item_memo {
+    bool known;
+    int item;
+    const struct device *device;
+    int64_t samples, distance, ns;
+};
+
+struct builder {
+    const struct model *model;
+    const struct cluster *cluster;
+    const struct cost *cost;
+    const struct plan *plan;
+    int num_frozen_items; /* leading items that are frozen */
+    struct workload got;
+    struct err *err;
+    /* Of the stage at hand. */
+    const struct device *device;
+    int replica, rank;
+    int64_t distance;           /* stash-distance */
+    int again_first, again_end; /* items that RECOMPUTE_LAYER runs again; empty with other modes */
+    struct item_times *item_ns; /* owned, num_items: scratch of the micro-batch size at hand */
+    struct item_memo memo[ITEM_KIND_COUNT][PASS_COUNT][MB_SIZES];
+    int *shard_devices;      /* owned scratch: a stage's devices over the replicas */
+    int64_t below_gather_ns; /* of the unit below the one at hand, in builder_overlap() */
+};
+
+/* What one micro-batch takes in an item, in ns. `input` has what a backward runs again. */
+struct item_times {
+    int64_t forward, again, input, weight;
+};
+
+/* The parts, in their order. */
+enum status workload_build_edges(struct builder *b);
+enum status workload_build_classes(struct builder *b); /* tied table, classes of replicas */
+enum status workload_build_stages(struct builder *b);
+enum status workload_build_buckets(struct builder *b);
+enum status workload_build_norm(struct builder *b);
+
+/* The time of one pass over an item on the device at hand. */
+enum status builder_item_ns(struct builder *b, int item, enum pass pass, int64_t samples,
+                            int64_t *ns);
+
+/* --- workload_layout.c: recompute inside the backward, groups, shards ------------------------- */
+
+/* Set which items of stage s run again inside the backward. */
+void builder_find_again(struct builder *b, int s);
+static inline bool builder_runs_again(const struct builder *b, int item)
+{
+    return item >= b->again_first && item < b->again_end;
+}
+/* Bytes of one sample that an item keeps from forward to backward. */
+int64_t builder_kept_bytes(const struct builder *b, int item);
+/* Set stage->work_bytes. False on overflow. */
+bool builder_work_bytes(const struct builder *b, int s, struct stage_cost *stage);
+/* What a replica holds of something that shard mode `from` and those after it divide: `experts` of
+ * it belong to divided experts, which R/E replicas share, the rest all R. */
+int64_t builder_share(const struct builder *b, enum shard_mode from, int64_t all, int64_t experts);
+/* Parameters of the experts in an item that replicas divide; 0 if they do not. */
+int64_t builder_expert_params(const struct builder *b, int item);
+
+/* Times of the ops of a stage whose gathers and reduce-scatters overlap with compute, from
+ * b->item_ns; they replace the sums over its items (SHARD_GRADIENTS, SHARD_WEIGHTS). */
+struct op_times {
+    int64_t forward, again, input, weight, both;
+};
+bool builder_overlap(struct builder *b, int s, struct op_times *times);
+/* Time in which the group of stage s gathers what it received: activations, or gradients. 0 without
+ * a group or with sequence_parallel. */
+bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns);
+/* Set *ns to the time of the two all-to-alls of an item of experts on the rank at hand, one way:
+ * each token goes to the devices of its experts and comes back. 0 unless replicas divide the
+ * experts. */
+enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns);
+/* Bytes that an item's gradients count for in an all-reduce of all R replicas. Gradients of divided
+ * experts are summed by R/E replicas, whose ring sends 2 (R/E - 1) / (R/E) of what a device has:
+ * they count (R - E) / (R - 1) of their bytes. False on overflow. */
+bool builder_reduced_bytes(const struct builder *b, int item, int64_t *bytes);
+/* The update of a stage by shards, given its time as a whole, of which divided experts take
+ * experts_ns: the share of a replica, and the all-gather of what it changed. */
+bool builder_update_ns(struct builder *b, int s, int64_t experts_ns, int64_t *ns);
+
+static inline enum status builder_overflow(struct builder *b, const char *what)
+{
+    return err_set(b->err, ERR_INPUT, "%s of model '%s' overflow", what, b->model->name);
+}
+
+static inline bool add_to(int64_t *sum, int64_t value)
+{
+    return add_ok(*sum, value, sum);
+}
+
+/* Bytes of `samples` samples, from a figure per sample or per micro-batch. */
+static inline bool builder_scale(const struct builder *b, int64_t bytes, int64_t samples,
+                                 int64_t *out)
+{
+    return mul_ok(bytes, b->model->per_microbatch ? 1 : samples, out);
+}
+
+static inline int64_t builder_samples(const struct builder *b, int mb)
+{
+    return mb == MB_FULL ? b->plan->microbatches.size : b->plan->microbatches.last_size;
+}
+
+static inline const struct device *builder_device(const struct builder *b, int replica, int rank)
+{
+    return &b->cluster->devices[b->plan->device[(int64_t)replica * b->plan->num_ranks + rank]];
+}
+
+/* Parameters of the table that the last item shares with the first, while they train. */
+static inline int64_t builder_tied_params(const struct builder *b)
+{
+    return b->num_frozen_items > 0 ? 0 : b->model->items[b->model->num_items - 1].tied_params;
+}
+
+/* The backward for the input of an item. Behind a frozen prefix nobody wants the gradient of the
+ * first active item's input. */
+static inline enum pass builder_input_pass(const struct builder *b, int item)
+{
+    return item > b->num_frozen_items || b->num_frozen_items == 0 ? PASS_BWD_INPUT : PASS_BWD_REST;
+}
+
+/* The first item of a stage that trains, or one at or past its end where none does. */
+static inline int builder_first_active(const struct builder *b, int stage)
+{
+    const int first = b->plan->first_item[stage];
+    return first > b->num_frozen_items ? first : b->num_frozen_items;
+}
+
+/* Whether a time or a size was never measured; range[1] is 0 where any is fine. */
+static inline bool builder_outside(const int64_t range[2], int64_t bytes)
+{
+    return range[1] > 0 && (bytes < range[0] || bytes > range[1]);
+}
+
+#endif

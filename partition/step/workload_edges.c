@@ -1,0 +1,265 @@
+/* The edges between stages, and which replicas are alike.
+ *
+ * Chain boundaries come first, then the skip edges that the cut crosses, sorted and merged. Classes
+ * of replicas follow from what goes over these edges. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/step/workload_build.h"
+
+/* Stage of an item; 0 for frozen items that no stage holds. */
+static int stage_of_item(const struct plan *plan, int item)
+{
+    int low = 0, high = plan->num_stages - 1;
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (plan->first_item[middle] <= item)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+static int compare_edges(const void *left, const void *right)
+{
+    const struct stage_edge *a = left, *b = right;
+    if (a->from != b->from)
+        return a->from < b->from ? -1 : 1;
+    if (a->to != b->to)
+        return a->to < b->to ? -1 : 1;
+    return (int)a->grad - (int)b->grad;
+}
+
+/* Each device of a group sends the tokens that it has, or a T-th of a tensor that all have. */
+static bool scale_edge(const struct builder *b, int64_t bytes, struct stage_edge *edge)
+{
+    const int ways = b->model->tensor > 1 && !b->model->sequence_parallel ? b->model->tensor : 1;
+    const int64_t sent = bytes / ways + (bytes % ways != 0);
+    bool fits = true;
+    for (int mb = 0; mb < MB_SIZES; mb++)
+        fits = fits && builder_scale(b, sent, builder_samples(b, mb), &edge->bytes[mb]) &&
+               builder_scale(b, bytes, builder_samples(b, mb), &edge->held_bytes[mb]);
+    return fits;
+}
+
+/* The boundaries of the chain. */
+static bool add_boundaries(struct builder *b)
+{
+    struct workload *w = &b->got;
+    bool fits = true;
+    for (int s = 0; s + 1 < w->num_stages; s++) {
+        if (workload_model_stage(w, s + 1) == 0)
+            continue; /* the end of a chain */
+        const int border = b->plan->first_item[workload_model_stage(w, s) + 1];
+        struct stage_edge *edge = &w->edges[w->num_edges++];
+        *edge = (struct stage_edge){.from = s, .to = s + 1, .grad = border > b->num_frozen_items};
+        fits = fits && scale_edge(b, b->model->items[border - 1].act_bytes, edge);
+    }
+    return fits;
+}
+
+/* The skip edges that cross a boundary, behind the chain's; those of equal ends and need of a
+ * gradient are one. first_stage: of the copy of the model's stages. */
+static bool add_skips(struct builder *b, int first_stage)
+{
+    const struct plan *plan = b->plan;
+    struct workload *w = &b->got;
+    struct stage_edge *skips = w->edges + w->num_edges;
+    int num_skips = 0;
+    bool fits = true;
+    for (int i = 0; i < b->model->num_skips; i++) {
+        const struct skip_edge *skip = &b->model->skips[i];
+        if (skip->to < plan->first_item[0])
+            continue;
+        struct stage_edge edge = {.from = first_stage + stage_of_item(plan, skip->from),
+                                  .to = first_stage + stage_of_item(plan, skip->to),
+                                  .grad = skip->from >= b->num_frozen_items};
+        fits = fits && scale_edge(b, skip->bytes, &edge);
+        if (edge.from != edge.to)
+            skips[num_skips++] = edge;
+    }
+    if (num_skips > 1)
+        qsort(skips, (size_t)num_skips, sizeof *skips, compare_edges);
+    for (int i = 0; i < num_skips; i++) {
+        struct stage_edge *last = &w->edges[w->num_edges - 1];
+        if (i > 0 && compare_edges(last, &skips[i]) == 0)
+            for (int mb = 0; mb < MB_SIZES; mb++)
+                fits = fits && add_to(&last->bytes[mb], skips[i].bytes[mb]) &&
+                       add_to(&last->held_bytes[mb], skips[i].held_bytes[mb]);
+        else
+            w->edges[w->num_edges++] = skips[i];
+    }
+    return fits;
+}
+
+/* Which edges leave and enter each stage. */
+static enum status index_edges(struct builder *b)
+{
+    struct workload *w = &b->got;
+    const int S = w->num_stages, num = w->num_edges;
+    w->out_first = calloc((size_t)S + 2, sizeof(int));
+    w->in_first = calloc((size_t)S + 2, sizeof(int));
+    w->out_edge = calloc((size_t)num + 1, sizeof(int));
+    w->in_edge = calloc((size_t)num + 1, sizeof(int));
+    if (!w->out_first || !w->in_first || !w->out_edge || !w->in_edge)
+        return err_nomem(b->err);
+    /* Counted one entry further on, so that filling leaves the starts in place. */
+    for (int e = 0; e < num; e++) {
+        w->out_first[w->edges[e].from + 2]++;
+        w->in_first[w->edges[e].to + 2]++;
+    }
+    for (int s = 2; s < S + 2; s++) {
+        w->out_first[s] += w->out_first[s - 1];
+        w->in_first[s] += w->in_first[s - 1];
+    }
+    for (int e = 0; e < num; e++) {
+        w->out_edge[w->out_first[w->edges[e].from + 1]++] = e;
+        w->in_edge[w->in_first[w->edges[e].to + 1]++] = e;
+    }
+    for (int s = 0; s < S; s++) { /* op.arg has 8 bits */
+        if (w->out_first[s + 1] - w->out_first[s] > UINT8_MAX + 1 ||
+            w->in_first[s + 1] - w->in_first[s] > UINT8_MAX + 1) {
+            return err_set(b->err, ERR_INFEASIBLE,
+                           "stage %d meets more than %d skip edges of other stages", s,
+                           UINT8_MAX + 1);
+        }
+    }
+    return OK;
+}
+
+enum status workload_build_edges(struct builder *b)
+{
+    struct workload *w = &b->got;
+    const int copies = w->num_stages / w->num_model_stages;
+    w->edges = calloc((size_t)w->num_stages + (size_t)copies * (size_t)b->model->num_skips,
+                      sizeof *w->edges);
+    if (!w->edges)
+        return err_nomem(b->err);
+    bool fits = add_boundaries(b);
+    for (int copy = 0; copy < copies && fits; copy++)
+        fits = add_skips(b, copy * w->num_model_stages);
+    if (!fits)
+        return builder_overflow(b, "activations");
+    if (b->plan->frozen == FROZEN_SPREAD && b->plan->cache_write)
+        w->cache_write_stage = stage_of_item(b->plan, b->num_frozen_items - 1);
+    return index_edges(b);
+}
+
+/* --- classes of replicas ---------------------------------------------------------------------- */
+
+/* There is a TIED only between two ranks (time-8). */
+static enum status build_tied(struct builder *b)
+{
+    struct workload *w = &b->got;
+    if (w->rank_of_stage[0] != w->rank_of_stage[w->num_stages - 1] &&
+        !mul_ok(builder_tied_params(b), model_grad_bytes(b->model), &w->tied_bytes))
+        return builder_overflow(b, "parameters");
+    return OK;
+}
+
+static int64_t edge_time(struct builder *b, int replica, int e, bool grad, int mb)
+{
+    struct workload *w = &b->got;
+    const struct stage_edge *edge = &w->edges[e];
+    const struct device *devices = b->cluster->devices;
+    const int *device = b->plan->device + (int64_t)replica * b->plan->num_ranks;
+    const int from = device[w->rank_of_stage[edge->from]], to = device[w->rank_of_stage[edge->to]];
+    if (from != to && devices[from].node == devices[to].node &&
+        builder_outside(b->cost->message_bytes, edge->bytes[mb]))
+        w->extrapolated = true;
+    return from == to ? 0
+                      : cost_transfer_ns(b->cost, b->cluster, grad ? to : from, grad ? from : to,
+                                         edge->bytes[mb]);
+}
+
+static int64_t tied_time(struct builder *b, int replica)
+{
+    struct workload *w = &b->got;
+    const struct device *devices = b->cluster->devices;
+    int ends[2];
+    workload_tied_devices(w, b->plan, replica, ends);
+    if (w->tied_bytes > 0 && devices[ends[0]].node == devices[ends[1]].node &&
+        builder_outside(b->cost->allreduce_bytes, w->tied_bytes))
+        w->extrapolated = true;
+    return w->tied_bytes > 0 ? cost_allreduce_ns(b->cost, b->cluster, ends, 2, w->tied_bytes) : 0;
+}
+
+static bool same_devices(const struct builder *b, int one, int other)
+{
+    for (int k = 0; k < b->plan->num_ranks; k++) {
+        const struct device *x = builder_device(b, one, k), *y = builder_device(b, other, k);
+        if (x->speed != y->speed || x->copy_bytes_per_s != y->copy_bytes_per_s ||
+            strcmp(x->kind, y->kind) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Unshared times of all messages of a replica, and of its TIED. */
+static bool replica_times(struct builder *b, int replica, int64_t *times)
+{
+    struct workload *w = &b->got;
+    bool fits = true;
+    int64_t n = 0;
+    for (int e = 0; e < w->num_edges; e++) {
+        for (int grad = 0; grad < 2; grad++)
+            for (int mb = 0; mb < MB_SIZES; mb++)
+                times[n++] = edge_time(b, replica, e, grad, mb);
+    }
+    times[n++] = tied_time(b, replica);
+    for (int64_t i = 0; i < n; i++)
+        fits = fits && times[i] >= 0 && times[i] <= STEP_NS_MAX / w->num_microbatches;
+    return fits;
+}
+
+/* Put a replica of such times into its class, *room being how many classes there is room for.
+ * Replicas are mostly alike, so the first class is nearly always the one. */
+static enum status classify(struct builder *b, int replica, const int64_t *times, int *room,
+                            int *representative)
+{
+    struct workload *w = &b->got;
+    const int64_t per_class = workload_times_per_class(w);
+    const size_t bytes = (size_t)per_class * sizeof *times;
+    int c = 0;
+    while (c < w->num_classes && (!same_devices(b, representative[c], replica) ||
+                                  memcmp(times, w->edge_ns + per_class * c, bytes) != 0))
+        c++;
+    w->class_of_replica[replica] = c;
+    if (c < w->num_classes)
+        return OK;
+    if (w->num_classes == *room) {
+        *room = *room ? 2 * *room : 1;
+        int64_t *grown = realloc(w->edge_ns, (size_t)(*room * per_class) * sizeof *grown);
+        if (!grown)
+            return err_nomem(b->err);
+        w->edge_ns = grown;
+    }
+    memcpy(w->edge_ns + per_class * c, times, bytes);
+    representative[w->num_classes++] = replica;
+    return OK;
+}
+
+/* Two replicas are of a class when their devices, and the messages between these, take equally
+ * long. */
+enum status workload_build_classes(struct builder *b)
+{
+    struct workload *w = &b->got;
+    enum status rc = build_tied(b);
+    if (rc != OK)
+        return rc;
+    const size_t R = (size_t)w->num_replicas;
+    int *representative = malloc(R * sizeof *representative);
+    int64_t *times = malloc((size_t)workload_times_per_class(w) * sizeof *times);
+    int room = 0;
+    w->class_of_replica = calloc(R, sizeof(int));
+    if (!representative || !times || !w->class_of_replica)
+        rc = err_nomem(b->err);
+    for (int r = 0; r < w->num_replicas && rc == OK; r++) {
+        rc = replica_times(b, r, times) ? classify(b, r, times, &room, representative)
+                                        : builder_overflow(b, "transfer times");
+    }
+    free(representative);
+    free(times);
+    return rc;
+}

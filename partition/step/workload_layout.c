@@ -1,0 +1,318 @@
+/* What a layout adds to the figures of a stage: items that run again inside the backward, gathers
+ * of a tensor-parallel group, and gathers and reduce-scatters of shards between replicas. */
+#include <stdlib.h>
+
+#include "partition/layout/model_shard.h"
+#include "partition/step/recompute_fit.h"
+#include "partition/step/workload_build.h"
+
+/* --- recompute inside the backward ------------------------------------------------------------ */
+
+/* The end of the unit that starts at an item: items of one layer belong together, others stand
+ * alone. Layers are what recompute runs again and what shards gather at once. */
+static int unit_end(const struct model *model, int first, int end)
+{
+    const int layer = model->items[first].layer;
+    int i = first + 1;
+    while (layer >= 0 && layer < model->num_layers && i < end && model->items[i].layer == layer)
+        i++;
+    return i;
+}
+
+void builder_find_again(struct builder *b, int s)
+{
+    const int end = b->plan->first_item[s + 1];
+    int left = b->plan->recompute == RECOMPUTE_LAYER ? b->plan->recompute_layers[s] : 0;
+    int first = builder_first_active(b, s);
+    while (first < end && !recompute_in_layer(b->model, first))
+        first++;
+    b->again_first = b->again_end = first;
+    while (left-- > 0 && b->again_end < end && recompute_in_layer(b->model, b->again_end))
+        b->again_end = unit_end(b->model, b->again_end, end);
+}
+
+/* Bytes of what enters an item: the output of the item before it, and skip tensors. */
+static int64_t input_bytes(const struct model *model, int item)
+{
+    int64_t bytes = item > 0 ? model->items[item - 1].act_bytes : 0;
+    for (int i = 0; i < model->num_skips; i++)
+        if (model->skips[i].to == item)
+            bytes = add_saturated(bytes, model->skips[i].bytes);
+    return bytes;
+}
+
+/* Of a layer that runs again only the input is kept, with the layer's first item. */
+int64_t builder_kept_bytes(const struct builder *b, int item)
+{
+    const int64_t stash = b->model->items[item].stash_bytes;
+    if (builder_runs_again(b, item)) {
+        const bool starts = item == b->again_first ||
+                            b->model->items[item - 1].layer != b->model->items[item].layer;
+        return starts ? input_bytes(b->model, item) : 0;
+    }
+    return b->plan->recompute == RECOMPUTE_SELECTIVE
+               ? stash - model_core_stash_bytes(b->model, item)
+               : stash;
+}
+
+/* The most that a backward holds beyond the stash it began with, for one sample. It goes down the
+ * stage and frees stash as it goes, so a layer that runs again late finds some of its room free. */
+static int64_t again_bytes(const struct builder *b, int s)
+{
+    const int end = b->plan->first_item[s + 1], active = builder_first_active(b, s);
+    int64_t most = 0, freed = 0, unit = 0;
+    for (int i = end - 1; i >= active; i--) {
+        const int64_t kept = builder_kept_bytes(b, i);
+        if (builder_runs_again(b, i)) {
+            unit = add_saturated(unit, b->model->items[i].stash_bytes - kept);
+            if (i == b->again_first || b->model->items[i - 1].layer != b->model->items[i].layer) {
+                most = unit - freed > most ? unit - freed : most;
+                unit = 0;
+            }
+        } else if (b->plan->recompute == RECOMPUTE_SELECTIVE) {
+            const int64_t core = model_core_stash_bytes(b->model, i);
+            most = core - freed > most ? core - freed : most;
+        }
+        freed = add_saturated(freed, kept);
+    }
+    return most;
+}
+
+/* --- shards ----------------------------------------------------------------------------------- */
+
+static bool shards(const struct builder *b, enum shard_mode from)
+{
+    return workload_num_holders(&b->got) > 1 && b->plan->shard >= from;
+}
+
+static int64_t part_of(int64_t value, int64_t ways)
+{
+    return value / ways + (value % ways != 0);
+}
+
+int64_t builder_share(const struct builder *b, enum shard_mode from, int64_t all, int64_t experts)
+{
+    const int64_t ways = shards(b, from) ? workload_num_holders(&b->got) : 1;
+    const int64_t fewer = shards(b, from) ? ways / plan_expert(b->plan) : 1;
+    return part_of(all - experts, ways) + part_of(experts, fewer);
+}
+
+int64_t builder_expert_params(const struct builder *b, int item)
+{
+    return plan_expert(b->plan) > 1 ? model_expert_params(b->model, item) : 0;
+}
+
+/* Parameters of an item that replicas divide. Experts that no other replica has stay whole. */
+static int64_t divided_params(const struct builder *b, int item)
+{
+    const bool alone = plan_expert(b->plan) == workload_num_holders(&b->got);
+    return b->model->items[item].params - (alone ? builder_expert_params(b, item) : 0);
+}
+
+/* The most bytes of whole weights and gradients that a stage has beside its shares: under
+ * SHARD_WEIGHTS the weights of the unit that runs and of the next one, which are gathered ahead;
+ * the gradients of the unit whose backward ends. */
+static void shard_bytes(const struct builder *b, int s, int64_t *weights, int64_t *grads)
+{
+    const int end = b->plan->first_item[s + 1];
+    const int elem = b->model->elem_bytes;
+    int64_t before = 0;
+    *weights = *grads = 0;
+    for (int i = b->plan->first_item[s], next; i < end; i = next) {
+        int64_t params = 0;
+        next = unit_end(b->model, i, end);
+        for (int j = i; j < next; j++)
+            params = add_saturated(params, divided_params(b, j));
+        const int64_t two = mul_saturated(add_saturated(params, before), elem);
+        const int64_t own =
+            i >= b->num_frozen_items ? mul_saturated(params, model_grad_bytes(b->model)) : 0;
+        *weights = two > *weights && shards(b, SHARD_WEIGHTS) ? two : *weights;
+        *grads = own > *grads && shards(b, SHARD_GRADIENTS) ? own : *grads;
+        before = params;
+    }
+}
+
+bool builder_work_bytes(const struct builder *b, int s, struct stage_cost *stage)
+{
+    const int end = b->plan->first_item[s + 1];
+    const int64_t again = again_bytes(b, s);
+    int64_t work = 0, weights, grads;
+    bool fits = true;
+    for (int i = b->plan->first_item[s]; i < end; i++)
+        work = b->model->items[i].work_bytes > work ? b->model->items[i].work_bytes : work;
+    shard_bytes(b, s, &weights, &grads);
+    for (int mb = 0; mb < MB_SIZES; mb++) {
+        const int64_t samples = builder_samples(b, mb);
+        int64_t *bytes[2] = {&stage->work_bytes[0][mb], &stage->work_bytes[1][mb]}, back;
+        fits = fits && builder_scale(b, work, samples, bytes[0]) && add_ok(work, again, &back) &&
+               builder_scale(b, back, samples, bytes[1]) && add_to(bytes[0], weights) &&
+               add_to(bytes[1], weights) && add_to(bytes[1], grads);
+    }
+    return fits;
+}
+
+/* Bytes, of `size` for each parameter of an item, that count for a collective of all replicas
+ * (builder_reduced_bytes()). */
+static bool counted_bytes(const struct builder *b, int item, int64_t size, int64_t *bytes)
+{
+    const int64_t E = plan_expert(b->plan), n = workload_num_holders(&b->got);
+    const int64_t apart = builder_expert_params(b, item);
+    int64_t experts;
+    if (!mul_ok(apart, size, &experts) || !mul_ok(experts, n - E, &experts) ||
+        !mul_ok(b->model->items[item].params - apart, size, bytes))
+        return false;
+    return apart == 0 || add_to(bytes, experts / (n - 1));
+}
+
+/* Time of a collective over the replicas of stage s. */
+static int64_t replicas_ns(struct builder *b, int s, enum collective kind, int64_t bytes)
+{
+    const int n = workload_num_holders(&b->got);
+    if (bytes == 0)
+        return 0;
+    if (!b->shard_devices)
+        b->shard_devices = malloc((size_t)n * sizeof *b->shard_devices);
+    if (!b->shard_devices)
+        return STEP_NS_MAX;
+    workload_holders(&b->got, b->plan, s, b->shard_devices);
+    return cluster_collective_ns(b->cluster, kind, b->shard_devices, n, bytes);
+}
+
+struct unit {
+    struct item_times sum;
+    int64_t gather_ns, reduce_ns;
+};
+
+/* The unit [first, next) of a stage. Gathers bring weights as kernels read them, reduce-scatters
+ * carry gradients of param_bytes. */
+static bool make_unit(struct builder *b, int s, int first, int next, struct unit *unit)
+{
+    const bool trains = first >= b->num_frozen_items;
+    int64_t gathered = 0, reduced = 0, bytes[2];
+    bool fits = true;
+    *unit = (struct unit){0};
+    for (int i = first; i < next && fits; i++) {
+        const struct item_times *t = &b->item_ns[i];
+        fits = counted_bytes(b, i, b->model->elem_bytes, &bytes[0]) &&
+               builder_reduced_bytes(b, i, &bytes[1]) && add_to(&gathered, bytes[0]) &&
+               add_to(&reduced, bytes[1]);
+        fits = fits && add_to(&unit->sum.forward, t->forward) &&
+               add_to(&unit->sum.again, t->again) && add_to(&unit->sum.input, t->input) &&
+               add_to(&unit->sum.weight, t->weight);
+    }
+    if (shards(b, SHARD_WEIGHTS))
+        unit->gather_ns = replicas_ns(b, s, COLLECTIVE_ALLGATHER, gathered);
+    if (trains)
+        unit->reduce_ns = replicas_ns(b, s, COLLECTIVE_REDUCE_SCATTER, reduced);
+    return fits && unit->gather_ns <= STEP_NS_MAX && unit->reduce_ns <= STEP_NS_MAX;
+}
+
+static int64_t longer(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* One unit after the other. While a unit computes, the weights of the next are gathered and the
+ * gradients of the one before are reduced, one transfer after the other. The first gather and the
+ * last reduce-scatter have nothing to overlap with. (PyTorch FSDP with backward prefetch; DeepSpeed
+ * ZeRO-2 and -3. All of it happens for each micro-batch: what is divided has no room to wait.) */
+bool builder_overlap(struct builder *b, int s, struct op_times *times)
+{
+    const int first = b->plan->first_item[s], end = b->plan->first_item[s + 1];
+    struct unit now, next = {0};
+    bool fits = true;
+    if (!shards(b, SHARD_GRADIENTS))
+        return true;
+    *times = (struct op_times){0};
+    for (int i = first, after; i < end && fits; i = after) {
+        after = unit_end(b->model, i, end);
+        if (i == first)
+            fits = make_unit(b, s, i, after, &now) && add_to(&times->forward, now.gather_ns) &&
+                   add_to(&times->again, now.gather_ns) && add_to(&times->weight, now.reduce_ns) &&
+                   add_to(&times->both, now.reduce_ns);
+        next = (struct unit){0};
+        if (fits && after < end)
+            fits = make_unit(b, s, after, unit_end(b->model, after, end), &next);
+        /* Backwards the next unit came before: this one's gather overlaps with its compute. */
+        fits = fits && add_to(&times->forward, longer(now.sum.forward, next.gather_ns)) &&
+               add_to(&times->again, longer(now.sum.again, next.gather_ns));
+        const int64_t below = i > first ? b->below_gather_ns : 0;
+        b->below_gather_ns = now.gather_ns;
+        fits = fits && add_to(&times->input, longer(now.sum.input, below)) &&
+               add_to(&times->weight, longer(now.sum.weight, next.reduce_ns)) &&
+               add_to(&times->both, longer(now.sum.input + now.sum.weight, below + next.reduce_ns));
+        if (fits && after == end)
+            fits = add_to(&times->input, now.gather_ns) && add_to(&times->both, now.gather_ns);
+        now = next;
+    }
+    return fits;
+}
+
+/* --- the group of a rank ---------------------------------------------------------------------- */
+
+bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns)
+{
+    const struct workload *w = &b->got;
+    const int *first = grad ? w->out_first : w->in_first;
+    const int *edges = grad ? w->out_edge : w->in_edge;
+    const int device = (int)(b->device - b->cluster->devices);
+    *ns = 0;
+    if (!b->cost->group_ns || b->model->sequence_parallel)
+        return true;
+    for (int i = first[s]; i < first[s + 1]; i++) {
+        const struct stage_edge *edge = &w->edges[edges[i]];
+        if (w->rank_of_stage[edge->from] != w->rank_of_stage[edge->to] && (!grad || edge->grad) &&
+            !add_to(ns, b->cost->group_ns(b->cost->ctx, COLLECTIVE_ALLGATHER, device,
+                                          edge->held_bytes[mb])))
+            return false;
+    }
+    return true;
+}
+
+/* --- experts that replicas divide ------------------------------------------------------------- */
+
+/* Groups of all replicas do the same at once and the slowest is what all wait for, at the latest
+ * where they sum gradients. */
+enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
+{
+    const int E = plan_expert(b->plan), R = b->got.num_replicas;
+    int64_t bytes, longest = 0;
+    *ns = 0;
+    if (E < 2)
+        return OK;
+    if (!mul_ok(model_expert_bytes(b->model), samples, &bytes))
+        return builder_overflow(b, "tokens of experts");
+    int *devices = malloc((size_t)E * sizeof *devices);
+    if (!devices)
+        return err_nomem(b->err);
+    for (int first = 0; first < R; first += E) {
+        for (int i = 0; i < E; i++)
+            devices[i] = b->plan->device[(int64_t)(first + i) * b->plan->num_ranks + b->rank];
+        longest = longer(longest,
+                         cluster_collective_ns(b->cluster, COLLECTIVE_ALLTOALL, devices, E, bytes));
+    }
+    free(devices);
+    return mul_ok(longest, 2, ns) && *ns <= STEP_NS_MAX ? OK : builder_overflow(b, "all-to-alls");
+}
+
+bool builder_reduced_bytes(const struct builder *b, int item, int64_t *bytes)
+{
+    return counted_bytes(b, item, model_grad_bytes(b->model), bytes);
+}
+
+bool builder_update_ns(struct builder *b, int s, int64_t experts_ns, int64_t *ns)
+{
+    int64_t gathered = 0, bytes;
+    if (!shards(b, SHARD_OPTIMIZER))
+        return true;
+    *ns = builder_share(b, SHARD_OPTIMIZER, *ns, experts_ns);
+    for (int i = builder_first_active(b, s); i < b->plan->first_item[s + 1]; i++)
+        if (!counted_bytes(b, i, b->model->elem_bytes, &bytes) || !add_to(&gathered, bytes))
+            return false;
+    if (b->plan->first_item[s] > 0 && b->plan->first_item[s + 1] == b->model->num_items &&
+        (!mul_ok(builder_tied_params(b), b->model->elem_bytes, &bytes) ||
+         !add_to(&gathered, bytes)))
+        return false;
+    return shards(b, SHARD_WEIGHTS) ||
+           add_to(ns, replicas_ns(b, s, COLLECTIVE_ALLGATHER, gathered));
+}

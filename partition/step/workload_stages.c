@@ -1,0 +1,473 @@
+/* What each stage takes and holds: the times of its ops, its bytes.
+ *
+ * Items are asked for one pass at a time (builder_item_ns()) and summed up, for a full micro-batch
+ * and for the last one. Read workload_build_stages() first. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/step/workload_build.h"
+
+static bool same_speed(const struct device *a, const struct device *b)
+{
+    return a == b || (a->speed == b->speed && a->link_bytes_per_s == b->link_bytes_per_s &&
+                      strcmp(a->kind, b->kind) == 0);
+}
+
+/* Whether a time that was asked before is the time of this item. */
+static bool memo_holds(const struct builder *b, const struct item_memo *memo, int item,
+                       int64_t samples)
+{
+    return memo->known && memo->samples == samples && memo->distance == b->distance &&
+           same_speed(memo->device, b->device) &&
+           (memo->item == item || model_items_alike(b->model, memo->item, item));
+}
+
+enum status builder_item_ns(struct builder *b, int item, enum pass pass, int64_t samples,
+                            int64_t *ns)
+{
+    struct item_memo *memo = &b->memo[b->model->items[item].kind][pass]
+                                     [samples == b->plan->microbatches.size ? MB_FULL : MB_LAST];
+    if (memo_holds(b, memo, item, samples)) {
+        *ns = memo->ns;
+        return OK;
+    }
+    enum status rc = cost_item_ns(b->cost, b->model, item, pass, samples, b->device, b->distance,
+                                  ns, &b->got.extrapolated, b->err);
+    if (rc != OK)
+        return rc;
+    *ns = device_ns(b->device, *ns);
+    if (*ns < 0 || *ns > STEP_NS_MAX) {
+        return err_set(b->err, ERR_INPUT, "item %d of model '%s' takes %lld ns, must be 0..2^60",
+                       item, b->model->name, (long long)*ns);
+    }
+    *memo = (struct item_memo){true, item, b->device, samples, b->distance, *ns};
+    return OK;
+}
+
+/* --- bytes ------------------------------------------------------------------------------------ */
+
+/* Bytes that the cache holds of a sample (or micro-batch): the frozen prefix's output and the skip
+ * tensors that leave the prefix. */
+static bool cached_bytes(const struct builder *b, int64_t *bytes)
+{
+    *bytes = b->model->items[b->num_frozen_items - 1].act_bytes;
+    for (int i = 0; i < b->model->num_skips; i++) {
+        const struct skip_edge *skip = &b->model->skips[i];
+        if (skip->from < b->num_frozen_items && skip->to >= b->num_frozen_items &&
+            !add_to(bytes, skip->bytes))
+            return false;
+    }
+    return true;
+}
+
+/* Bytes that a stage holds all the time (memory-1). */
+static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage)
+{
+    const struct model *model = b->model;
+    const struct plan *plan = b->plan;
+    const int first = plan->first_item[s], end = plan->first_item[s + 1];
+    const bool has_table = first == 0, has_head = end == model->num_items;
+    const int64_t tied = builder_tied_params(b);
+    int64_t trainable = 0, frozen = 0, grads, sums, experts[2] = {0, 0}; /* frozen, trainable */
+    bool fits = true;
+    for (int i = s == 0 ? 0 : first; i < end; i++) { /* a prefix outside is rank 0's */
+        const struct item *item = &model->items[i];
+        fits = fits && add_to(&experts[i >= b->num_frozen_items], builder_expert_params(b, i));
+        fits = fits && add_to(i < b->num_frozen_items ? &frozen : &trainable, item->params);
+        /* A stage that holds the table's owner, the first item, uses the table in place. */
+        if (item->tied_params > 0 && !has_table) {
+            fits =
+                fits && add_to(b->num_frozen_items > 0 ? &frozen : &trainable, item->tied_params);
+        }
+    }
+    int depth = 0;
+    while (plan->canonical && ((int64_t)1 << depth) < plan->microbatches.count)
+        depth++;
+    /* Table and head sum up a gradient each. Where they are apart each stage also takes in the
+       other's. */
+    const int copy = model_weight_bytes(model) - model->param_bytes;
+    int64_t masters, copies, frozen_bytes;
+    fits = fits && add_ok(trainable, has_table || has_head ? tied : 0, &grads) &&
+           add_ok(trainable, has_table && has_head ? tied : 0, &sums) &&
+           mul_ok(trainable, model->param_bytes, &masters) && mul_ok(trainable, copy, &copies) &&
+           mul_ok(frozen, model_weight_bytes(model), &frozen_bytes) &&
+           mul_ok(grads, model_grad_bytes(model), &stage->grad_bytes) &&
+           mul_ok(sums, model_grad_bytes(model), &sums) &&
+           mul_ok(sums, depth, &stage->tree_bytes) &&
+           mul_ok(trainable, plan->optim_bytes_per_param, &stage->optim_bytes);
+    if (fits && plan->lagged && trainable > 0) /* the copy is in fp32, and not sharded */
+        fits = mul_ok(trainable, 4, &stage->lagged_bytes) &&
+               add_to(&stage->lagged_bytes, LAG_ROOM_BYTES);
+    if (!fits)
+        return false;
+    /* Masters beside narrow copies belong to the optimizer; alone they are what kernels read. */
+    masters = builder_share(b, copy > 0 ? SHARD_OPTIMIZER : SHARD_WEIGHTS, masters,
+                            experts[1] * model->param_bytes);
+    copies = builder_share(b, SHARD_WEIGHTS, copies, experts[1] * copy);
+    stage->frozen_bytes =
+        builder_share(b, SHARD_WEIGHTS, frozen_bytes, experts[0] * model_weight_bytes(model));
+    stage->grad_bytes =
+        builder_share(b, SHARD_GRADIENTS, stage->grad_bytes, experts[1] * model_grad_bytes(model));
+    stage->optim_bytes = builder_share(b, SHARD_OPTIMIZER, stage->optim_bytes,
+                                       experts[1] * plan->optim_bytes_per_param);
+    return add_ok(masters, copies, &stage->weight_bytes);
+}
+
+/* What a stage holds of a micro-batch. */
+static bool flowing_bytes(const struct builder *b, int s, struct stage_cost *stage)
+{
+    const struct model *model = b->model;
+    const int first = b->plan->first_item[s], end = b->plan->first_item[s + 1];
+    const bool reads = s == 0 && b->plan->frozen == FROZEN_CACHED;
+    int64_t stash = 0, copied = 0, input = first > 0 ? model->items[first - 1].act_bytes : 0;
+    bool fits = true;
+    for (int i = builder_first_active(b, s); i < end; i++)
+        fits = fits && add_to(&stash, builder_kept_bytes(b, i));
+    for (int i = 0; i < model->num_skips; i++) {
+        const struct skip_edge *skip = &model->skips[i];
+        if (skip->to >= first && skip->to < end && skip->from < first)
+            fits = fits && add_to(&input, skip->bytes);
+    }
+    if (reads || s == b->got.cache_write_stage)
+        fits = fits && cached_bytes(b, &copied);
+    for (int mb = 0; mb < MB_SIZES; mb++) {
+        const int64_t samples = builder_samples(b, mb);
+        fits = fits && builder_scale(b, stash, samples, &stage->stash_bytes[mb]) &&
+               builder_scale(b, input, samples, &stage->input_bytes[mb]) &&
+               builder_scale(b, copied, samples, &stage->copy_bytes[mb]);
+    }
+    return fits && builder_work_bytes(b, s, stage);
+}
+
+/* --- times ------------------------------------------------------------------------------------ */
+
+/* The time of preparing samples on the device's own cores. */
+static int64_t input_time(const struct builder *b, int64_t samples)
+{
+    const double ns = b->cost->input_ns_per_sample * (double)samples;
+    return ns > 0 && ns < (double)STEP_NS_MAX ? device_ns(b->device, llround(ns)) : 0;
+}
+
+/* What every op costs beside its passes: its overhead, and a launch where that blocks. */
+static bool op_extra(const struct builder *b, int64_t *extra)
+{
+    *extra = 0;
+    return (!b->got.host_blocking || mul_ok(b->cluster->host_op_ns, b->plan->num_ranks, extra)) &&
+           add_to(extra, b->cost->op_overhead_ns);
+}
+
+/* Time of C or P. */
+static bool cache_ns(const struct builder *b, int64_t per_sample_ns, int64_t samples, int64_t bytes,
+                     int64_t *ns)
+{
+    const double copy = device_copy_ns(b->device, bytes);
+    return mul_ok(per_sample_ns, samples, ns) && *ns <= STEP_NS_MAX && copy < (double)STEP_NS_MAX &&
+           add_to(ns, (int64_t)ceil(copy)) && add_to(ns, b->cost->op_overhead_ns);
+}
+
+/* The forward that F runs. What is recomputed keeps no stash either, until R. */
+static enum pass forward_pass(const struct builder *b, int item, int mb)
+{
+    const enum recompute_mode again = b->plan->recompute;
+    return item < b->num_frozen_items || builder_runs_again(b, item) || again == RECOMPUTE_ALWAYS ||
+                   (again == RECOMPUTE_EXCEPT_LAST && mb == MB_FULL)
+               ? PASS_FWD_NOGRAD
+               : PASS_FWD;
+}
+
+/* Add one pass over an item to a sum. */
+static enum status add_pass(struct builder *b, int item, enum pass pass, int64_t samples,
+                            int64_t *sum)
+{
+    int64_t ns;
+    const enum status rc = builder_item_ns(b, item, pass, samples, &ns);
+    return rc != OK ? rc : add_to(sum, ns) ? OK : builder_overflow(b, "times");
+}
+
+/* What RECOMPUTE_SELECTIVE and RECOMPUTE_LAYER run again before the backward of an item. */
+static enum status add_again(struct builder *b, int item, int64_t samples, int64_t *sum)
+{
+    int64_t ns = 0;
+    enum status rc = OK;
+    if (builder_runs_again(b, item))
+        rc = builder_item_ns(b, item, PASS_FWD, samples, &ns);
+    else if (b->plan->recompute == RECOMPUTE_SELECTIVE)
+        rc = cost_core_ns(b->cost, b->model, item, samples, b->device, &ns, &b->got.extrapolated,
+                          b->err);
+    if (rc == OK && !builder_runs_again(b, item))
+        ns = device_ns(b->device, ns);
+    return rc != OK ? rc : add_to(sum, ns) ? OK : builder_overflow(b, "times");
+}
+
+/* The all-to-alls of an item of experts, `ns` in one direction. */
+static bool add_exchanges(const struct builder *b, int item, bool trains, int64_t ns,
+                          struct item_times *t)
+{
+    return add_to(&t->forward, ns) && add_to(&t->again, ns) && (!trains || add_to(&t->input, ns)) &&
+           (!trains || !builder_runs_again(b, item) || add_to(&t->input, ns));
+}
+
+/* The passes over the items of a stage for one micro-batch, into b->item_ns. R begins at the
+ * stage's input, so it runs frozen items too. */
+static enum status item_passes(struct builder *b, int s, int mb)
+{
+    const int first = b->plan->first_item[s], end = b->plan->first_item[s + 1];
+    const int active = builder_first_active(b, s);
+    const int64_t samples = builder_samples(b, mb);
+    int64_t exchanged;
+    enum status rc = builder_experts_ns(b, samples, &exchanged);
+    for (int i = first; i < end && rc == OK; i++) {
+        const bool trains = i >= active;
+        struct item_times *t = &b->item_ns[i];
+        *t = (struct item_times){0};
+        rc = add_pass(b, i, forward_pass(b, i, mb), samples, &t->forward);
+        if (rc == OK)
+            rc = add_pass(b, i, trains ? PASS_FWD : PASS_FWD_NOGRAD, samples, &t->again);
+        if (rc == OK && trains)
+            rc = add_pass(b, i, builder_input_pass(b, i), samples, &t->input);
+        if (rc == OK && trains)
+            rc = add_again(b, i, samples, &t->input);
+        if (rc == OK && trains)
+            rc = add_pass(b, i, PASS_BWD_WEIGHT, samples, &t->weight);
+        if (rc == OK && exchanged > 0 && model_item_has_experts(b->model, i) &&
+            !add_exchanges(b, i, trains, exchanged, t))
+            rc = builder_overflow(b, "times");
+    }
+    return rc;
+}
+
+/* The sums of b->item_ns over a stage. */
+static bool sum_passes(const struct builder *b, int s, struct op_times *sum)
+{
+    bool fits = true;
+    *sum = (struct op_times){0};
+    for (int i = b->plan->first_item[s]; i < b->plan->first_item[s + 1] && fits; i++) {
+        const struct item_times *t = &b->item_ns[i];
+        fits = add_to(&sum->forward, t->forward) && add_to(&sum->again, t->again) &&
+               add_to(&sum->input, t->input) && add_to(&sum->weight, t->weight);
+    }
+    return fits && add_ok(sum->input, sum->weight, &sum->both);
+}
+
+/* What the group gathers before a pass that needs it whole. */
+static bool add_gathers(struct builder *b, int s, int mb, struct op_times *sum)
+{
+    int64_t acts = 0, grads = 0;
+    return builder_gather_ns(b, s, mb, false, &acts) && builder_gather_ns(b, s, mb, true, &grads) &&
+           add_to(&sum->forward, acts) && add_to(&sum->input, grads) && add_to(&sum->both, grads);
+}
+
+/* The all-to-alls in F and in B that another pass can hide (time-1b). */
+static bool hidden_times(struct builder *b, int s, int mb, struct stage_cost *stage)
+{
+    int64_t exchanged, experts[2] = {0, 0};
+    if (builder_experts_ns(b, builder_samples(b, mb), &exchanged) != OK)
+        return false;
+    for (int i = b->plan->first_item[s]; exchanged > 0 && i < b->plan->first_item[s + 1]; i++) {
+        const bool has = model_item_has_experts(b->model, i);
+        experts[0] += has;
+        experts[1] += has ? 1 + builder_runs_again(b, i) : 0;
+    }
+    return mul_ok(exchanged, experts[0], &stage->hidden_ns[0][mb]) &&
+           mul_ok(exchanged, experts[1], &stage->hidden_ns[1][mb]);
+}
+
+/* F I W B R and Z of one micro-batch. */
+static enum status pass_times(struct builder *b, int s, int mb, struct stage_cost *stage)
+{
+    struct op_times sum;
+    enum status rc = item_passes(b, s, mb);
+    if (rc != OK)
+        return rc;
+    bool fits =
+        sum_passes(b, s, &sum) && builder_overlap(b, s, &sum) && add_gathers(b, s, mb, &sum);
+    if (b->got.i_folded_into_w && s == b->got.num_frozen_stages) {
+        fits = fits && add_to(&sum.weight, sum.input);
+        sum.input = 0;
+    }
+    fits = fits && hidden_times(b, s, mb, stage);
+    int64_t extra = 0;
+    if (b->plan->first_item[s] == 0) /* beside the first stage's forward, on its cores */
+        fits = fits && add_to(&sum.forward, input_time(b, builder_samples(b, mb)));
+    fits = fits && op_extra(b, &extra) && add_to(&sum.forward, extra) &&
+           add_to(&sum.again, extra) && add_to(&sum.input, extra) && add_to(&sum.weight, extra) &&
+           add_to(&sum.both, extra);
+    stage->op_ns[OP_F][mb] = stage->op_ns[OP_Z][mb] = sum.forward;
+    stage->op_ns[OP_R][mb] = sum.again;
+    stage->op_ns[OP_I][mb] = sum.input;
+    stage->op_ns[OP_W][mb] = sum.weight;
+    stage->op_ns[OP_B][mb] = sum.both;
+    return fits ? OK : builder_overflow(b, "times");
+}
+
+/* UPDATE. Without weights there is one only where the model says that it takes time. */
+static enum status update_time(struct builder *b, int s, struct stage_cost *stage)
+{
+    const int end = b->plan->first_item[s + 1];
+    const int64_t state = b->plan->optim_bytes_per_param / 4;
+    int64_t update = 0, experts = 0;
+    enum status rc = OK;
+    for (int i = builder_first_active(b, s); i < end && rc == OK; i++) {
+        const int64_t before = update, params = b->model->items[i].params;
+        rc = add_pass(b, i, PASS_UPDATE, state, &update);
+        if (builder_expert_params(b, i) > 0)
+            experts += (int64_t)((double)(update - before) * (double)builder_expert_params(b, i) /
+                                 (double)params);
+    }
+    /* The last stage's UPDATE takes in its copy of a tied table. That takes what the first item's
+       does, which is little else. */
+    if (rc == OK && b->plan->first_item[s] > 0 && end == b->model->num_items &&
+        builder_tied_params(b) > 0)
+        rc = add_pass(b, 0, PASS_UPDATE, state, &update);
+    if (rc == OK && (update > 0 || stage->weight_bytes > 0)) {
+        rc = builder_update_ns(b, s, experts, &update) && add_to(&update, b->cost->op_overhead_ns)
+                 ? OK
+                 : builder_overflow(b, "times");
+        stage->op_ns[OP_UPDATE][MB_FULL] = stage->op_ns[OP_UPDATE][MB_LAST] = update;
+    }
+    return rc;
+}
+
+/* C and P of one micro-batch. */
+static enum status cache_times(struct builder *b, int s, int mb, struct stage_cost *stage)
+{
+    const int64_t samples = builder_samples(b, mb), bytes = stage->copy_bytes[mb];
+    bool fits = true;
+    if (s == 0 && b->plan->frozen == FROZEN_CACHED)
+        fits = cache_ns(b, b->cost->cache_read_ns, samples, bytes, &stage->op_ns[OP_C][mb]);
+    if (s == b->got.cache_write_stage) {
+        fits =
+            fits && cache_ns(b, b->cost->cache_write_ns, samples, bytes, &stage->op_ns[OP_P][mb]);
+    }
+    return fits ? OK : builder_overflow(b, "times");
+}
+
+/* The serial forward of the frozen prefix over the whole batch, and its way into the cache. */
+static enum status whole_batch_times(struct builder *b, struct stage_cost *stage)
+{
+    const struct plan *plan = b->plan;
+    int64_t forward = 0, extra = 0, cached, exchanged;
+    enum status rc = builder_experts_ns(b, plan->batch, &exchanged);
+    bool fits = true;
+    /* Constants per micro-batch hold once for each micro-batch. */
+    const int64_t times = b->model->per_microbatch ? plan->microbatches.count : 1;
+    for (int i = 0; i < b->num_frozen_items && rc == OK; i++) {
+        int64_t ns;
+        rc = builder_item_ns(b, i, PASS_FWD_NOGRAD, plan->batch, &ns);
+        fits = fits && rc == OK && mul_ok(ns, times, &ns) && add_to(&forward, ns) &&
+               (!model_item_has_experts(b->model, i) || add_to(&forward, exchanged));
+    }
+    if (rc != OK)
+        return rc;
+    fits = fits && add_to(&forward, input_time(b, plan->batch)) && op_extra(b, &extra) &&
+           add_to(&forward, extra);
+    stage->whole_batch_ns[0] = forward;
+    if (plan->cache_write) {
+        fits = fits && cached_bytes(b, &cached) &&
+               mul_ok(cached, b->model->per_microbatch ? times : plan->batch,
+                      &stage->host_copy_bytes_whole) &&
+               cache_ns(b, b->cost->cache_write_ns, plan->batch, stage->host_copy_bytes_whole,
+                        &stage->whole_batch_ns[1]);
+    }
+    return fits ? OK : builder_overflow(b, "times");
+}
+
+/* One stage on the device at hand. */
+static enum status build_stage(struct builder *b, int s, struct stage_cost *stage)
+{
+    const struct plan *plan = b->plan;
+    const bool equal = plan->microbatches.last_size == plan->microbatches.size &&
+                       plan->recompute != RECOMPUTE_EXCEPT_LAST;
+    builder_find_again(b, s);
+    enum status rc = fixed_bytes(b, s, stage) && flowing_bytes(b, s, stage)
+                         ? OK
+                         : builder_overflow(b, "parameters or activations");
+    for (int mb = 0; mb < (equal ? 1 : MB_SIZES) && rc == OK; mb++) {
+        rc = pass_times(b, s, mb, stage);
+        if (rc == OK)
+            rc = cache_times(b, s, mb, stage);
+    }
+    for (int kind = 0; kind < OP_KIND_COUNT && equal; kind++)
+        stage->op_ns[kind][MB_LAST] = stage->op_ns[kind][MB_FULL];
+    for (int back = 0; back < 2 && equal; back++)
+        stage->hidden_ns[back][MB_LAST] = stage->hidden_ns[back][MB_FULL];
+    if (rc == OK)
+        rc = update_time(b, s, stage);
+    if (rc == OK && s == 0 && plan->frozen == FROZEN_FIRST)
+        rc = whole_batch_times(b, stage);
+    return rc;
+}
+
+/* --- the longest step that could come of it --------------------------------------------------- */
+
+/* Add what a stage's ops take, one after the other. */
+static bool add_ops(const struct workload *w, const struct stage_cost *stage, int64_t *step)
+{
+    static const enum op_kind each[] = {OP_F, OP_R, OP_I, OP_W, OP_C, OP_P};
+    bool fits = true;
+    for (size_t i = 0; i < sizeof each / sizeof each[0]; i++) {
+        int64_t all;
+        fits = fits && mul_ok(stage->op_ns[each[i]][MB_FULL], w->num_microbatches, &all) &&
+               add_to(step, all);
+    }
+    return fits && add_to(step, stage->whole_batch_ns[0]) &&
+           add_to(step, stage->whole_batch_ns[1]) && add_to(step, stage->op_ns[OP_UPDATE][MB_FULL]);
+}
+
+/* Add messages and launches, as if each waited for the one before. */
+static bool add_waits(const struct builder *b, int class_index, int64_t *step)
+{
+    const struct workload *w = &b->got;
+    int64_t once = 0, all = 0;
+    bool fits = true;
+    for (int e = 0; e < w->num_edges; e++) {
+        for (int grad = 0; grad < 2; grad++) {
+            const int64_t full = workload_edge_ns(w, class_index, e, grad, MB_FULL),
+                          last = workload_edge_ns(w, class_index, e, grad, MB_LAST);
+            fits = fits && add_to(&once, full > last ? full : last);
+        }
+    }
+    fits = fits && mul_ok(once, (int64_t)w->num_microbatches * w->num_replicas, &all) &&
+           add_to(step, all) && mul_ok(workload_tied_ns(w, class_index), w->num_replicas, &all) &&
+           add_to(step, all);
+    if (!w->host_blocking) {
+        /* F R I W C P of each stage and micro-batch; Z, P and UPDATE of the batch */
+        const int64_t launches = w->num_stages * (6 * (int64_t)w->num_microbatches + 3);
+        fits = fits && mul_ok(b->cluster->host_op_ns, launches, &all) && add_to(step, all);
+    }
+    return fits;
+}
+
+enum status workload_build_stages(struct builder *b)
+{
+    struct workload *w = &b->got;
+    w->stages = calloc((size_t)w->num_classes * (size_t)w->num_stages, sizeof *w->stages);
+    if (!b->item_ns)
+        b->item_ns = malloc((size_t)b->model->num_items * sizeof *b->item_ns);
+    if (!w->stages || !b->item_ns)
+        return err_nomem(b->err);
+    for (int c = 0; c < w->num_classes; c++) {
+        int64_t step = 0;
+        int replica = 0;
+        bool fits = true;
+        while (w->class_of_replica[replica] != c)
+            replica++;
+        for (int s = 0; s < w->num_stages; s++) {
+            struct stage_cost *stage = &w->stages[(int64_t)c * w->num_stages + s];
+            b->rank = w->rank_of_stage[s];
+            b->device = builder_device(b, replica, b->rank);
+            b->replica = replica;
+            b->distance = w->distances ? w->distances[s] : STASH_FAR;
+            const enum status rc = build_stage(b, workload_model_stage(w, s), stage);
+            if (rc != OK)
+                return rc;
+            fits = fits && add_ops(w, stage, &step);
+        }
+        if (!fits || !add_waits(b, c, &step) || step > STEP_NS_MAX) {
+            return err_set(b->err, ERR_INPUT, "a step of model '%s' is longer than 2^60 ns",
+                           b->model->name);
+        }
+    }
+    return OK;
+}

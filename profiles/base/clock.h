@@ -1,0 +1,17 @@
+/* profiles/base/clock.h - this machine's monotonic clock, to measure durations. (Ranks on several
+ * machines use comm_now_ns(), which is one clock for all of them.) */
+#ifndef ELAPSE_PROFILES_CLOCK_H
+#define ELAPSE_PROFILES_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+/* Async-signal-safe. */
+static inline int64_t clock_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+#endif

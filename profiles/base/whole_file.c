@@ -1,0 +1,221 @@
+/* Reading whole files, and files that appear whole: a temporary file beside the path that is synced
+ * and renamed. Streams, such as pipes and terminals, are written to directly. Read whole_file.h
+ * first. */
+#include "profiles/base/whole_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_FILE_BYTES ((size_t)1 << 30)
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+enum status file_read(const char *path, char **bytes, size_t *length, struct err *err)
+{
+    enum status rc = OK;
+    char *got = NULL;
+    size_t used = 0;
+    struct stat st;
+    FILE *file = fopen(path, "rb");
+    if (!file || fstat(fileno(file), &st) != 0) {
+        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
+        goto out;
+    }
+    if (S_ISDIR(st.st_mode)) {
+        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': it is a directory", path);
+        goto out;
+    }
+    /* Read to the end rather than trust st_size: a pipe has none. */
+    for (size_t room = 4096;; room *= 2) {
+        if (used > MAX_FILE_BYTES) {
+            rc = err_set(err, ERR_INPUT, "%s: larger than 1 GiB", path);
+            goto out;
+        }
+        char *more = realloc(got, room + 1);
+        if (!more) {
+            rc = err_nomem(err);
+            goto out;
+        }
+        got = more;
+        used += fread(got + used, 1, room - used, file);
+        if (used < room)
+            break;
+    }
+    if (ferror(file)) {
+        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
+        goto out;
+    }
+    got[used] = '\0';
+    *bytes = got;
+    *length = used;
+    got = NULL;
+out:
+    if (file)
+        fclose(file);
+    free(got);
+    return rc;
+}
+
+size_t file_mark(const char *text)
+{
+    return strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
+enum status file_read_text(const char *path, char **text, struct err *err)
+{
+    char *got = NULL;
+    size_t length = 0;
+    enum status rc = file_read(path, &got, &length, err);
+    if (rc != OK)
+        return rc;
+    if (memchr(got, '\0', length)) {
+        free(got);
+        return err_set(err, ERR_INPUT, "%s: is not text", path);
+    }
+    memmove(got, got + file_mark(got), length + 1 - file_mark(got));
+    *text = got;
+    return OK;
+}
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+/* The descriptor if path names standard output or standard error, else -1. */
+static int standard_fd(const char *path)
+{
+    return strcmp(path, "/dev/stdout") == 0   ? STDOUT_FILENO
+           : strcmp(path, "/dev/stderr") == 0 ? STDERR_FILENO
+                                              : -1;
+}
+
+bool file_is_stream(const char *path)
+{
+    struct stat st;
+    return standard_fd(path) >= 0 ||
+           (stat(path, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode)));
+}
+
+/* Open a path that is written to directly. Standard output and error are opened by their own
+ * descriptors, which share their offset with other prints; terminals and pipes by name. NULL with
+ * errno 0: an ordinary file, which the caller replaces. NULL with errno set: an error, for example
+ * a folder. */
+static FILE *open_direct(const char *path)
+{
+    struct stat st;
+    int fd = standard_fd(path);
+    errno = 0;
+    if (fd >= 0) {
+        fflush(fd == STDOUT_FILENO ? stdout : stderr);
+        fd = dup(fd);
+        return fd >= 0 ? fdopen(fd, "w") : NULL;
+    }
+    if (file_is_stream(path))
+        return fopen(path, "w");
+    errno = stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? EISDIR : 0;
+    return NULL;
+}
+
+enum status atomic_open(struct atomic_file *file, const char *path, struct err *err)
+{
+    enum status rc = OK;
+    int fd = -1;
+    *file = (struct atomic_file){.out = open_direct(path)};
+    if (file->out || errno) {
+        file->path = strdup(path);
+        if (file->out && file->path)
+            return OK;
+        rc = file->out ? err_nomem(err)
+                       : err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
+        goto failed;
+    }
+    /* Resolve symbolic links, so the file is replaced and not the link to it. */
+    file->path = realpath(path, NULL);
+    if (!file->path)
+        file->path = strdup(path);
+    size_t size = file->path ? strlen(file->path) + 16 : 0;
+    file->temp = malloc(size);
+    if (!file->path || !file->temp) {
+        rc = err_nomem(err);
+        goto failed;
+    }
+    snprintf(file->temp, size, "%s.tmp.XXXXXX", file->path);
+    fd = mkstemp(file->temp);
+    if (fd >= 0) {
+        mode_t mask = umask(0);
+        umask(mask);
+        if (fchmod(fd, 0666 & ~mask) == 0)
+            file->out = fdopen(fd, "w");
+    }
+    if (file->out)
+        return OK;
+    rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
+    if (fd >= 0) {
+        close(fd);
+        unlink(file->temp);
+    }
+failed:
+    if (file->out)
+        fclose(file->out);
+    free(file->path);
+    free(file->temp);
+    *file = (struct atomic_file){0};
+    return rc;
+}
+
+enum status folders_make(const char *path, bool whole, struct err *err)
+{
+    char *folder = strdup(path);
+    enum status rc = folder ? OK : err_nomem(err);
+    for (char *at = folder; rc == OK && *at; *at = path[at - folder]) {
+        at += 1 + strcspn(at + 1, "/");
+        if (!*at && !whole)
+            break;
+        *at = '\0';
+        if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+            rc = err_set(err, ERR_SYSTEM, "cannot make folder '%s': %s", folder, strerror(errno));
+    }
+    free(folder);
+    return rc;
+}
+
+void file_sync_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+    free(folder);
+}
+
+enum status atomic_close(struct atomic_file *file, enum status status, struct err *err)
+{
+    errno = 0;
+    bool ok = fflush(file->out) == 0 && !ferror(file->out) &&
+              (!file->temp || fsync(fileno(file->out)) == 0);
+    int why = errno ? errno : EIO; /* errno 0: an earlier write failed and fflush() did not */
+    if (fclose(file->out) != 0 && ok) {
+        ok = false;
+        why = errno;
+    }
+    if (ok && status == OK && file->temp && rename(file->temp, file->path) != 0) {
+        ok = false;
+        why = errno;
+    }
+    if (!ok && status == OK)
+        status = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", file->path, strerror(why));
+    if (file->temp && status == OK)
+        file_sync_name(file->path);
+    else if (file->temp)
+        unlink(file->temp);
+    free(file->path);
+    free(file->temp);
+    *file = (struct atomic_file){0};
+    return status;
+}

@@ -1,0 +1,41 @@
+/* profiles/base/whole_file.h - read files whole, and write files that appear whole or not at all. */
+#ifndef ELAPSE_PROFILES_WHOLE_FILE_H
+#define ELAPSE_PROFILES_WHOLE_FILE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "partition/base/status.h"
+
+/* Read all of a file or pipe into fresh memory (free() it). A NUL follows the bytes; *length does
+ * not count it. file_read_text() skips a byte order mark. The results are untouched on failure.
+ * ERR_SYSTEM: the file cannot be read; ERR_INPUT: larger than 1 GiB, or text with a NUL inside;
+ * ERR_NOMEM. */
+enum status file_read(const char *path, char **bytes, size_t *length, struct err *err);
+enum status file_read_text(const char *path, char **text, struct err *err);
+/* Length in bytes of a text's byte order mark, which some editors put in front of UTF-8; else 0. */
+size_t file_mark(const char *text);
+
+/* A file that appears whole or not at all. Open it, write to file.out, then call atomic_close()
+ * with the status of the writing. With OK the file is synced and renamed; otherwise it is removed.
+ * atomic_close() returns the status that it was given, or ERR_SYSTEM if a write failed. */
+struct atomic_file {
+    FILE *out;
+    char *path, *temp; /* owned; temp NULL: a device or pipe, written to directly */
+};
+enum status atomic_open(struct atomic_file *file, const char *path, struct err *err);
+/* Whether a path is written to directly, not replaced: standard output or error, a device, a pipe.
+ */
+bool file_is_stream(const char *path);
+enum status atomic_close(struct atomic_file *file, enum status status, struct err *err);
+
+/* Make the missing folders of a path, up to its last '/'. whole: the path itself is a folder too.
+ * ERR_SYSTEM. */
+enum status folders_make(const char *path, bool whole, struct err *err);
+
+/* Sync the folder that contains path, which makes a new name durable. Errors are ignored, because
+ * some file systems cannot sync a folder. atomic_close() calls it for files; call it after renaming
+ * a folder. */
+void file_sync_name(const char *path);
+
+#endif

@@ -1,0 +1,377 @@
+/* Choose a cost source: constants, the best profile of every device kind, or the roofline. The
+ * profiles come from the store. Read cost_choose() in profile_cost.h first. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "partition/cost/device_curves.h"
+#include "profiles/cost/cost_internal.h"
+
+enum { MAX_KINDS = 32 }; /* device kinds of a cluster */
+
+/* Whether profile a is better than b: measured beats published, this host beats others, later beats
+ * earlier. */
+static bool better(const struct profile_info *a, const struct profile_info *b, const char *host)
+{
+    bool a_measured = strcmp(a->source, "measured") == 0;
+    bool b_measured = strcmp(b->source, "measured") == 0;
+    bool a_here = strcmp(a->host, host) == 0, b_here = strcmp(b->host, host) == 0;
+    if (a_measured != b_measured)
+        return a_measured;
+    if (a_here != b_here)
+        return a_here;
+    return strcmp(a->measured_at, b->measured_at) > 0;
+}
+
+/* Append to the note how this machine differs from the one that the profile was measured on, as in
+ * "driver, libraries". */
+static void note_differences(const struct profile_info *then, const struct profile_info *now,
+                             enum dtype dtype, char note[256])
+{
+    /* A kernel matters only for its dtype. Older profiles do not name their kernels. */
+    const bool bf16 = dtype == DTYPE_BF16 && *then->bf16_kernel,
+               fp32 = dtype == DTYPE_FP32 && *then->fp32_kernel;
+    const struct {
+        const char *name, *then, *now;
+    } texts[] = {
+        {"host",        then->host,        now->host                   },
+        {"device",      then->device_name, now->device_name            },
+        {"driver",      then->driver,      now->driver                 },
+        {"libraries",   then->libraries,   now->libraries              },
+        {"bf16 kernel", then->bf16_kernel, bf16 ? now->bf16_kernel : ""},
+        {"fp32 kernel", then->fp32_kernel, fp32 ? now->fp32_kernel : ""},
+    };
+    char list[64] = "";
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (*texts[i].now && strcmp(texts[i].then, texts[i].now) != 0)
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "",
+                     texts[i].name);
+    /* A frequency governor moves the clock a little, so differences up to 5 % do not count. */
+    if (now->clock_mhz && llabs(then->clock_mhz - now->clock_mhz) * 20 > now->clock_mhz)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%sclock", *list ? ", " : "");
+    const size_t used = strlen(note);
+    if (*list && used)
+        snprintf(note + used, 256 - used, "; it was measured with another %s", list);
+    else if (*list)
+        snprintf(note, 256, "profile '%s' was measured with another %s", then->name, list);
+}
+
+/* Choose the best profile of a device kind that has every item of the model. ERR_INFEASIBLE if
+ * there is none; err names the item that the best profile lacks. */
+static enum status choose_kind(struct store *store, const char *device_kind,
+                               const struct model *model, const struct cluster *cluster,
+                               const struct cost_query *query, struct kind_cost *kind,
+                               bool *published, char note[256], struct err *err)
+{
+    struct profile_info *infos = NULL;
+    char host[64] = "";
+    struct err first = {0};
+    int count = 0;
+    enum status rc = store_list_profiles(store, device_kind, &infos, NULL, &count, err);
+    if (rc != OK)
+        return rc;
+    gethostname(host, sizeof host - 1);
+    rc = ERR_INFEASIBLE;
+    for (int i = 0; i < count; i++) { /* selection sort, one choice at a time */
+        int best = i;
+        for (int j = i + 1; j < count; j++)
+            if (better(&infos[j], &infos[best], host))
+                best = j;
+        struct profile_info swap = infos[i];
+        infos[i] = infos[best];
+        infos[best] = swap;
+        struct profile profile = {0};
+        struct err inner = {0};
+        char here[256] = "";
+        rc = store_get_profile(store, infos[i].name, &profile, &inner);
+        if (rc == OK)
+            rc = kind_cost_build(&profile, model, cluster, query, kind, here, &inner);
+        profile_clear(&profile);
+        if (rc == OK) {
+            *published = strcmp(infos[i].source, "published") == 0;
+            if (query->present)
+                note_differences(&infos[i], query->present, query->dtype, here);
+            else if (!*here && strcmp(cluster->name, "this-machine") == 0 &&
+                     strcmp(infos[i].host, host) != 0)
+                snprintf(here, sizeof here, "profile '%s' was measured on another machine, '%s'",
+                         infos[i].name, infos[i].host);
+            if (*here)
+                memcpy(note, here, sizeof here);
+            break;
+        }
+        if (rc != ERR_INFEASIBLE) {
+            err_copy(err, &inner);
+            break;
+        }
+        if (i == 0)
+            first = inner;
+    }
+    if (rc == ERR_INFEASIBLE)
+        err_set(err, rc, "%s", *first.msg ? first.msg : "");
+    free(infos);
+    return rc;
+}
+
+static int list_kinds(const struct cluster *cluster, const char *kinds[MAX_KINDS])
+{
+    int n = 0;
+    for (int i = 0; i < cluster->num_devices; i++) {
+        bool known = false;
+        for (int k = 0; k < n && !known; k++)
+            known = strcmp(kinds[k], cluster->devices[i].kind) == 0;
+        if (!known && n == MAX_KINDS)
+            return -1;
+        if (!known)
+            kinds[n++] = cluster->devices[i].kind;
+    }
+    return n;
+}
+
+static bool is_opaque(const struct model *model)
+{
+    return !model_family_traits(model->family)->first_preset;
+}
+
+/* --- computed costs --------------------------------------------------------------------------- */
+
+/* Append to the note, behind what it says. */
+static void add_note(struct cost_handle *handle, const char *text)
+{
+    const size_t used = strlen(handle->note);
+    snprintf(handle->note + used, sizeof handle->note - used, "%s%s", used ? "; " : "", text);
+}
+
+/* Say whose curve stands for a kind that nobody measured. */
+static void note_nearest(const char *const *kinds, int num_kinds, struct cost_handle *handle)
+{
+    for (int k = 0; k < num_kinds; k++) {
+        const struct device_curve *curve = device_curve_find(kinds[k]);
+        char text[96];
+        if (!curve || strcmp(curve->fitted_on, kinds[k]) == 0)
+            continue;
+        snprintf(text, sizeof text, "%s has the kernel curve of %s at its own peak", kinds[k],
+                 curve->fitted_on);
+        add_note(handle, text);
+    }
+}
+
+/* Say what a job gives away that multiplies in fp32 although its devices are faster in bf16. */
+static void note_narrow(const struct model *model, const struct cost_options *options,
+                        const char *const *kinds, int num_kinds, struct cost_handle *handle)
+{
+    const struct cost_options bf16 = {.efficiency = 1};
+    struct model narrow = *model; /* borrows everything */
+    narrow.elem_bytes = 2;
+    for (int k = 0; k < num_kinds && model->elem_bytes == 4; k++) {
+        const struct roofline *roof = roofline_find(kinds[k]);
+        const double gain =
+            roofline_peak(roof, &narrow, &bf16) / roofline_peak(roof, model, options);
+        char text[128];
+        if (gain < 1.5)
+            continue;
+        snprintf(text, sizeof text,
+                 "dtype is %s: matrix products on %s have %.0f times the peak with bf16",
+                 options->tf32 ? "tf32" : "fp32", kinds[k], gain);
+        add_note(handle, text);
+        return;
+    }
+}
+
+/* Ask for a time on a device of each kind, so that an unknown kind or item is refused now. */
+static enum status try_kinds(const struct cost *cost, const struct model *model,
+                             const struct cluster *cluster, struct err *err)
+{
+    for (int d = 0; d < cluster->num_devices; d++) {
+        const struct device *device = &cluster->devices[d];
+        if (d > 0 && strcmp(device->kind, device[-1].kind) == 0)
+            continue;
+        for (int i = 0; i < model->num_items; i++) {
+            int64_t ns;
+            bool beyond = false;
+            const enum status rc =
+                cost->item_ns(cost->ctx, model, i, PASS_FWD, 1, device, &ns, &beyond, err);
+            if (rc != OK)
+                return rc;
+        }
+    }
+    return OK;
+}
+
+static bool all_have_curves(const char *const *kinds, int num_kinds)
+{
+    for (int k = 0; k < num_kinds; k++)
+        if (!device_curve_find(kinds[k]))
+            return false;
+    return true;
+}
+
+/* Kernels, or the roofline where a kind has no curve or the user wants it. */
+static enum status choose_computed(const struct model *model, const struct cluster *cluster,
+                                   const struct cost_query *query, const char *const *kinds,
+                                   int num_kinds, struct cost_handle *handle, struct err *err)
+{
+    const struct cost_options options = {.efficiency =
+                                             query->efficiency > 0 ? query->efficiency : 1,
+                                         .tf32 = query->dtype == DTYPE_TF32,
+                                         .fp16 = query->dtype == DTYPE_FP16,
+                                         .dropout = query->dropout};
+    handle->kernels = kernel_costs_new(&options);
+    if (!handle->kernels)
+        return err_nomem(err);
+    if (query->choice == COST_BY_KERNELS ||
+        (query->choice != COST_BY_ROOFLINE && all_have_curves(kinds, num_kinds))) {
+        cost_kernels(&handle->cost, handle->kernels);
+        note_nearest(kinds, num_kinds, handle);
+    } else {
+        cost_roofline(&handle->cost, kernel_costs_options(handle->kernels));
+    }
+    const enum status rc = try_kinds(&handle->cost, model, cluster, err);
+    if (rc == OK)
+        note_narrow(model, &options, kinds, num_kinds, handle);
+    else
+        cost_handle_clear(handle);
+    return rc;
+}
+
+/* --- the choice ------------------------------------------------------------------------------- */
+
+/* Whether items of an explicit model have times, and flops without times. */
+static void find_times(const struct model *model, const struct item **timed,
+                       const struct item **untimed)
+{
+    *timed = *untimed = NULL;
+    for (int i = 0; i < model->num_items; i++) {
+        const struct item *it = &model->items[i];
+        const bool has =
+            it->num_times > 0 || it->fwd_ns > 0 || it->bwd_input_ns > 0 || it->bwd_weight_ns > 0;
+        if (has)
+            *timed = it;
+        else if (it->fwd_flops > 0)
+            *untimed = it;
+    }
+}
+
+/* Whether a profile may have the items of the model by name: an explicit model without times. */
+static bool named_items(const struct model *model)
+{
+    const struct item *timed, *untimed;
+    find_times(model, &timed, &untimed);
+    return model->family == FAMILY_EXPLICIT && !timed;
+}
+
+/* Constants where a model has them. *done is false if its times must be computed from flops. */
+static enum status choose_opaque(const struct model *model, const struct cost_query *query,
+                                 struct cost_handle *handle, bool *done, struct err *err)
+{
+    const struct item *timed, *untimed;
+    find_times(model, &timed, &untimed);
+    *done = query->choice == COST_AUTO && !untimed;
+    if (query->choice == COST_AUTO && timed && untimed)
+        return err_set(err, ERR_INPUT,
+                       "model '%s': item '%s' has fwd_flops and no times, but item '%s' has times",
+                       model->name, untimed->name, timed->name);
+    if (*done)
+        cost_constant(&handle->cost);
+    return OK;
+}
+
+static enum status check_query(const struct cost_query *query, bool computed, struct err *err)
+{
+    const enum status rc =
+        query->efficiency != 0 ? cost_efficiency_check(query->efficiency, err) : OK;
+    if (rc != OK)
+        return rc;
+    if (!computed && query->efficiency != 0 && query->efficiency != 1)
+        return err_set(err, ERR_INPUT,
+                       "efficiency %g scales kernels or a roofline, not the times of a model or a "
+                       "profile",
+                       query->efficiency);
+    return OK;
+}
+
+/* The best profile of each kind. ERR_INFEASIBLE and the reason in *inner if a kind has none. */
+static enum status choose_profiles(const char *db_path, const struct model *model,
+                                   const struct cluster *cluster, const struct cost_query *query,
+                                   const char *const *kinds, int num_kinds,
+                                   struct cost_handle *handle, struct err *err)
+{
+    struct store *store = NULL;
+    struct profile_cost *ctx = NULL;
+    bool published = false;
+    enum status rc = store_open(db_path, STORE_READ, &store, err);
+    if (rc != OK)
+        return rc;
+    ctx = profile_cost_new(num_kinds);
+    if (!ctx)
+        rc = err_nomem(err);
+    for (int k = 0; k < num_kinds && rc == OK; k++) {
+        bool from_paper = false;
+        rc = choose_kind(store, kinds[k], model, cluster, query, &ctx->kinds[k], &from_paper,
+                         handle->note, err);
+        ctx->num_kinds += rc == OK;
+        published = published || from_paper;
+    }
+    if (rc == OK) {
+        profile_cost_finish(handle, ctx, published);
+        ctx = NULL;
+    }
+    profile_cost_free(ctx);
+    store_close(store);
+    return rc;
+}
+
+enum status cost_choose_for(const char *db_path, const struct model *model,
+                            const struct cluster *cluster, const struct cost_query *query,
+                            struct cost_handle *handle, struct err *err)
+{
+    const struct cost_query own = cost_query_of_model(model);
+    const char *kinds[MAX_KINDS];
+    struct cost_handle got = {0};
+    struct err inner = {0};
+    bool done = false;
+    enum status rc = OK;
+    const int n = list_kinds(cluster, kinds);
+    if (!query)
+        query = &own;
+    if (n < 0)
+        return err_set(err, ERR_INPUT, "cluster '%s' has more than %d kinds of device",
+                       cluster->name, MAX_KINDS);
+    const bool profiled = !is_opaque(model) || named_items(model);
+    if (!profiled)
+        rc = choose_opaque(model, query, &got, &done, err);
+    if (rc == OK && !done && query->choice != COST_BY_KERNELS &&
+        query->choice != COST_BY_ROOFLINE && profiled) {
+        rc = choose_profiles(db_path, model, cluster, query, kinds, n, &got, &inner);
+        done = rc == OK;
+        if (rc == ERR_INFEASIBLE && query->choice != COST_BY_PROFILE) {
+            snprintf(got.note, sizeof got.note, "%.255s", inner.msg);
+            rc = OK;
+        } else if (rc != OK) {
+            return err_copy(err, &inner);
+        }
+    }
+    if (rc == OK && !done && is_opaque(model) && profiled) {
+        got.note[0] = '\0';
+        rc = choose_opaque(model, query, &got, &done, err);
+    }
+    if (rc == OK && !profiled && query->choice == COST_BY_PROFILE)
+        rc = err_set(err, ERR_INFEASIBLE, "model '%s' is %s, so no profile can have its items",
+                     model->name, model_family_name(model->family));
+    if (rc == OK)
+        rc = check_query(query, !done, err);
+    if (rc == OK && !done)
+        rc = choose_computed(model, cluster, query, kinds, n, &got, err);
+    if (rc == OK)
+        *handle = got;
+    else
+        cost_handle_clear(&got);
+    return rc;
+}
+
+enum status cost_choose(const char *db_path, const struct job *job, struct cost_handle *handle,
+                        struct err *err)
+{
+    const struct cost_query query = cost_query_of(job);
+    return cost_choose_for(db_path, &job->model, &job->cluster, &query, handle, err);
+}

@@ -1,0 +1,343 @@
+/* Clusters from JSON. A file gives a preset, a grid or a list of devices; struct figures holds the
+ * values that override it. Read cluster_fields, the table of keys, first. */
+#include "profiles/job/job_json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "partition/cost/cost.h"
+#include "partition/base/units.h"
+#include "profiles/job/job_parts.h"
+#include "profiles/job/links_json.h"
+
+/* The figures of a cluster object, which override a preset or a grid, or of one device object.
+ * A figure that the file does not set is negative (0 for rates) and overrides nothing. */
+struct figures {
+    char name[64], preset[64], kind[32];
+    int64_t nodes, devices_per_node;
+    int64_t mem_bytes, latency_ns, uplink_latency_ns, host_op_ns, context_bytes;
+    double link, uplink, nic, copy, speed, overlap_share;
+    struct share_curve link_shares, uplink_shares; /* with link and uplink */
+    bool half_duplex, host_blocking;
+    int sends; /* enum cluster_sends, negative: not set */
+};
+
+#define AT(member) offsetof(struct figures, member), sizeof(((struct figures *)0)->member)
+static const char *const sends_names[] = {"eager", "blocking", NULL};
+/* clang-format off */
+static const struct field cluster_fields[] = {
+    {"name", FIELD_TEXT, AT(name), 0, 0, NULL, 0, "shown in reports"},
+    {"preset", FIELD_TEXT, AT(preset), 0, 0, NULL, 0, "CLUSTER text; the other keys override it"},
+    {"nodes", FIELD_INT, AT(nodes), 1, 1 << 20, NULL, 0, "in place of a preset's, or with devices_per_node"},
+    {"devices_per_node", FIELD_INT, AT(devices_per_node), 1, 1 << 20, NULL, 0, "in place of a preset"},
+    {"kind", FIELD_TEXT, AT(kind), 0, 0, NULL, 0, "of the devices: key of a profile or roofline"},
+    {"mem", FIELD_BYTES, AT(mem_bytes), 0, 0, NULL, 0, "memory of a device"},
+    {"speed", FIELD_REAL, AT(speed), 0, 1000000000, NULL, 0, "of a device [1: nominal]"},
+    {"link", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "a device's port, each direction: a rate, or [[bytes, rate], ...]"},
+    {"nic", FIELD_RATE, AT(nic), 0, 0, NULL, 0, "a device's port to other nodes [as link]"},
+    {"copy", FIELD_RATE, AT(copy), 0, 0, NULL, 0, "host to device, each direction"},
+    {"uplink", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "a node's, each direction: a rate, or [[bytes, rate], ...]"},
+    {"latency", FIELD_NS, AT(latency_ns), 0, 0, NULL, 0, "of a message inside a node"},
+    {"uplink_latency", FIELD_NS, AT(uplink_latency_ns), 0, 0, NULL, 0, "of a message between nodes [latency]"},
+    {"half_duplex", FIELD_BOOL, AT(half_duplex), 0, 0, NULL, 0, "both directions share [false]"},
+    {"host_op", FIELD_NS, AT(host_op_ns), 0, 0, NULL, 0, "host time to launch one op"},
+    {"host_blocking", FIELD_BOOL, AT(host_blocking), 0, 0, NULL, 0, "launching adds to the step [false]"},
+    {"sends", FIELD_CHOICE, AT(sends), 0, 0, sends_names, 0, "a rank after a send [eager]: goes on, or waits for the transfer's end"},
+    {"overlap_share", FIELD_REAL, AT(overlap_share), 0, 1, NULL, 0, "of a device that messages take beside an overlapped F and B (dualpipe) [0.152]"},
+    {"context", FIELD_BYTES, AT(context_bytes), 0, 0, NULL, 0, "device memory taken beforehand"},
+    {"devices", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "in place of nodes and devices_per_node: an array of objects"},
+    {"uplinks", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "bandwidth of each node"},
+    {"collective", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "figures of collectives where they differ from messages: an object"},
+};
+static const struct field device_fields[] = {
+    {"node", FIELD_INT, AT(nodes), 0, 1 << 20, NULL, 0, "that it is in, ascending [as the device before]"},
+    {"kind", FIELD_TEXT, AT(kind), 0, 0, NULL, 0, "key of a profile or roofline [the cluster's]"},
+    {"mem", FIELD_BYTES, AT(mem_bytes), 0, 0, NULL, 0, "memory [the cluster's]"},
+    {"speed", FIELD_REAL, AT(speed), 0, 1000000000, NULL, 0, "1: nominal [the cluster's]"},
+    {"link", FIELD_RATE, AT(link), 0, 0, NULL, 0, "its port, each direction [the cluster's]"},
+    {"nic", FIELD_RATE, AT(nic), 0, 0, NULL, 0, "its port to other nodes [the cluster's]"},
+    {"copy", FIELD_RATE, AT(copy), 0, 0, NULL, 0, "host to device, each direction [the cluster's]"},
+};
+/* clang-format on */
+enum {
+    NUM_CLUSTER_FIELDS = sizeof cluster_fields / sizeof *cluster_fields,
+    NUM_DEVICE_FIELDS = sizeof device_fields / sizeof *device_fields
+};
+
+static const struct figures unset = {.nodes = -1,
+                                     .devices_per_node = -1,
+                                     .mem_bytes = -1,
+                                     .latency_ns = -1,
+                                     .uplink_latency_ns = -1,
+                                     .host_op_ns = -1,
+                                     .context_bytes = -1,
+                                     .sends = -1,
+                                     .overlap_share = -1,
+                                     .speed = -1};
+
+static void apply_device(const struct figures *f, struct device *device)
+{
+    if (*f->kind)
+        snprintf(device->kind, sizeof device->kind, "%s", f->kind);
+    if (f->mem_bytes >= 0)
+        device->mem_bytes = f->mem_bytes;
+    if (f->speed >= 0)
+        device->speed = f->speed;
+    if (f->link > 0)
+        device->link_bytes_per_s = f->link;
+    if (f->nic > 0)
+        device->nic_bytes_per_s = f->nic;
+    if (f->copy > 0)
+        device->copy_bytes_per_s = f->copy;
+}
+
+static void apply_cluster(const struct figures *f, struct cluster *cluster)
+{
+    for (int i = 0; i < cluster->num_devices; i++)
+        apply_device(f, &cluster->devices[i]);
+    if (f->link > 0)
+        cluster->link_shares = f->link_shares;
+    for (int n = 0; n < cluster->num_nodes && f->uplink > 0; n++)
+        cluster->uplink_bytes_per_s[n] = f->uplink;
+    if (f->uplink > 0)
+        cluster->uplink_shares = f->uplink_shares;
+    if (f->latency_ns >= 0)
+        cluster->link_latency_ns = cluster->uplink_latency_ns = f->latency_ns;
+    if (f->uplink_latency_ns >= 0)
+        cluster->uplink_latency_ns = f->uplink_latency_ns;
+    if (f->host_op_ns >= 0)
+        cluster->host_op_ns = f->host_op_ns;
+    if (f->context_bytes >= 0)
+        cluster->context_bytes = f->context_bytes;
+    if (f->overlap_share >= 0)
+        cluster->overlap_share = f->overlap_share;
+    if (f->sends >= 0)
+        cluster->sends = (enum cluster_sends)f->sends;
+    cluster->half_duplex = f->half_duplex;
+    cluster->host_blocking = f->host_blocking;
+    if (*f->name)
+        snprintf(cluster->name, sizeof cluster->name, "%s", f->name);
+}
+
+/* Read a list of devices that may differ. A figure that a device does not set is the cluster's. */
+static enum status list_devices(const struct json *array, const struct figures *whole,
+                                const char *file, const char *key, struct cluster *cluster,
+                                struct err *err)
+{
+    int n = json_count(array), i = 0;
+    struct figures *each = NULL;
+    if (json_type(array) != JSON_ARRAY || n < 1 || n > 1 << 20)
+        return err_set(err, ERR_INPUT, "%s: %s.devices must be an array of 1..%d, got %s of %d",
+                       file, key, 1 << 20, json_type_name(json_type(array)), n);
+    each = calloc((size_t)n, sizeof *each);
+    if (!each)
+        return err_nomem(err);
+    enum status rc = OK;
+    for (struct json *m = json_first(array); m && rc == OK; m = json_next(m), i++) {
+        char at[128];
+        snprintf(at, sizeof at, "%s%sdevices[%d]", key, *key ? "." : "", i);
+        const struct fields_source source = {.file = file, .prefix = at};
+        each[i] = unset;
+        each[i].nodes = i ? each[i - 1].nodes : 0;
+        rc = fields_read(device_fields, NUM_DEVICE_FIELDS, m, &source, &each[i], err);
+        if (rc == OK && each[i].nodes != (i ? each[i - 1].nodes : 0) &&
+            (i == 0 || each[i].nodes != each[i - 1].nodes + 1))
+            rc = err_set(err, ERR_INPUT, "%s: %s.node must be %lld or the next, got %lld", file, at,
+                         (long long)(i ? each[i - 1].nodes : 0), (long long)each[i].nodes);
+    }
+    if (rc == OK)
+        rc = cluster_grid(1, n, cluster, err);
+    if (rc == OK) {
+        cluster->num_nodes = (int)each[n - 1].nodes + 1;
+        double uplink = cluster->uplink_bytes_per_s[0];
+        free(cluster->uplink_bytes_per_s);
+        cluster->uplink_bytes_per_s = calloc((size_t)cluster->num_nodes, sizeof(double));
+        for (i = 0; i < cluster->num_nodes && cluster->uplink_bytes_per_s; i++)
+            cluster->uplink_bytes_per_s[i] = uplink;
+        for (i = 0; i < n; i++) {
+            cluster->devices[i].node = (int)each[i].nodes;
+            apply_device(whole, &cluster->devices[i]);
+            apply_device(&each[i], &cluster->devices[i]);
+        }
+        snprintf(cluster->name, sizeof cluster->name, "%s", COUNT_TEXT(n, "device"));
+        if (!cluster->uplink_bytes_per_s)
+            rc = err_nomem(err);
+    }
+    free(each);
+    return rc;
+}
+
+static enum status read_uplinks(const struct json *array, const char *file, const char *key,
+                                struct cluster *cluster, struct err *err)
+{
+    int n = 0;
+    if (json_type(array) != JSON_ARRAY || json_count(array) != cluster->num_nodes)
+        return err_set(err, ERR_INPUT,
+                       "%s: %s.uplinks must be an array of %d (nodes), got %s of %d", file, key,
+                       cluster->num_nodes, json_type_name(json_type(array)), json_count(array));
+    for (struct json *m = json_first(array); m; m = json_next(m), n++) {
+        const struct fields_source source = {.file = file, .prefix = key};
+        double rate = json_number(m);
+        if (json_string(m) && parse_rate(json_string(m), "uplinks", &rate, NULL) != OK)
+            rate = -1;
+        if (!(rate >= 1 && rate <= 1e18))
+            return fields_refuse(&source, "uplinks", "bandwidths like \"5GBps\"", m, err);
+        cluster->uplink_bytes_per_s[n] = rate;
+    }
+    return OK;
+}
+
+static enum status read_links(const struct json *object, const char *file, const char *key,
+                              struct figures *figures, struct err *err)
+{
+    struct link_rates rates;
+    enum status rc = link_rates_from_json(object, file, key, &rates, err);
+    if (rc != OK)
+        return rc;
+    figures->link = rates.link.bytes_per_s;
+    figures->link_shares = rates.link.shares;
+    figures->uplink = rates.uplink.bytes_per_s;
+    figures->uplink_shares = rates.uplink.shares;
+    return OK;
+}
+
+static enum status load_cluster_file(const char *path, struct cluster *cluster, struct err *err)
+{
+    const struct fields_source source = {.file = path, .prefix = "cluster"};
+    struct json *root = NULL;
+    enum status rc = json_read_file(path, &root, err);
+    if (rc == OK)
+        rc = json_type(root) == JSON_OBJECT
+                 ? cluster_from_json(root, &source, cluster, err)
+                 : err_set(err, ERR_INPUT, "%s: must be an object, got %s", path,
+                           json_type_name(json_type(root)));
+    json_free(root);
+    return rc;
+}
+
+enum status cluster_from_json(const struct json *value, const struct fields_source *source,
+                              struct cluster *cluster, struct err *err)
+{
+    const char *file = source->file, *key = source->prefix;
+    const char *text = json_string(value);
+    struct figures figures = unset;
+    struct cluster got = {0};
+    struct err inner = {0};
+    char *path = NULL;
+    enum status rc;
+    if (text) {
+        path = path_is_json(text) ? path_join(source->dir, text) : strdup(text);
+        rc = path ? cluster_load(path, cluster, &inner) : err_nomem(&inner);
+        if (rc != OK && path && path_is_json(text)) {
+            err_copy(err, &inner);
+        } else if (rc != OK) {
+            err_set(err, rc, "%s: %s: %s", file, key, inner.msg);
+            err_hint(err, "%s", inner.hint);
+        }
+        free(path);
+        return rc;
+    }
+    if (json_type(value) != JSON_OBJECT)
+        return fields_refuse(source, "", "a CLUSTER text or an object", value, err);
+    rc = fields_read(cluster_fields, NUM_CLUSTER_FIELDS, value, source, &figures, err);
+    if (rc == OK)
+        rc = read_links(value, file, key, &figures, err);
+    if (rc != OK)
+        return rc;
+    if (path_is_json(figures.preset))
+        return err_set(err, ERR_INPUT, "%s: %s.preset must not be a file, got '%s'", file, key,
+                       figures.preset);
+    const struct json *devices = json_get(value, "devices");
+    const bool grid = figures.devices_per_node >= 0 || (figures.nodes >= 0 && !*figures.preset);
+    if ((devices != NULL) + grid + (*figures.preset != 0) != 1)
+        return err_set(
+            err, ERR_INPUT,
+            "%s: %s must have exactly one of preset, devices, nodes with devices_per_node; "
+            "a preset may have nodes",
+            file, key);
+    if (devices) {
+        rc = list_devices(devices, &figures, file, key, &got, err);
+        if (rc != OK)
+            goto out;
+        got.link_shares = figures.link_shares;
+        figures.mem_bytes = -1; /* list_devices() has applied these already */
+        figures.speed = -1;
+        figures.link = figures.nic = figures.copy = 0;
+        figures.kind[0] = '\0';
+    } else if (grid) {
+        rc = cluster_grid(figures.nodes >= 0 ? (int)figures.nodes : 1,
+                          figures.devices_per_node >= 0 ? (int)figures.devices_per_node : 1, &got,
+                          err);
+    } else {
+        rc = cluster_load(figures.preset, &got, &inner);
+        if (rc != OK) {
+            err_set(err, rc, "%s: %s.preset: %s", file, key, inner.msg);
+            err_hint(err, "%s", inner.hint);
+        } else if (figures.nodes >= 0) {
+            rc = cluster_set_nodes(&got, (int)figures.nodes, err);
+        }
+    }
+    if (rc != OK)
+        goto out;
+    /* Memory and port that the file does not set are the published figures of the kind, if any. */
+    const struct roofline *roof = *figures.kind ? roofline_find(figures.kind) : NULL;
+    for (int i = 0; roof && grid && i < got.num_devices; i++) {
+        got.devices[i].mem_bytes = roof->mem_bytes;
+        got.devices[i].link_bytes_per_s = roof->link_bytes_per_s;
+    }
+    if (*figures.kind)
+        cluster_collectives_of(figures.kind, &got);
+    apply_cluster(&figures, &got);
+    if (json_get(value, "uplinks"))
+        rc = read_uplinks(json_get(value, "uplinks"), file, key, &got, err);
+    if (rc == OK)
+        rc = collectives_from_json(value, file, key, &got, err);
+    if (rc == OK)
+        rc = cluster_check(&got, err);
+    if (rc != OK)
+        goto out;
+    *cluster = got;
+    got = (struct cluster){0};
+out:
+    cluster_clear(&got);
+    return rc;
+}
+
+/* One node whose devices are the online cores, each with an equal share of the memory. Ports and
+ * latency are the preset's. */
+static enum status this_machine(struct cluster *cluster, struct err *err)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES);
+    long page = sysconf(_SC_PAGESIZE);
+    char text[32];
+    if (cores < 1 || pages < 1 || page < 1)
+        return err_set(err, ERR_SYSTEM, "this-machine: cannot count cores and memory");
+    snprintf(text, sizeof text, "cpu-1x%ld", cores);
+    enum status rc = cluster_parse(text, cluster, err);
+    if (rc != OK)
+        return rc;
+    for (int i = 0; i < cluster->num_devices; i++)
+        cluster->devices[i].mem_bytes = (int64_t)pages / cores * page;
+    snprintf(cluster->name, sizeof cluster->name, "this-machine");
+    return OK;
+}
+
+enum status cluster_load(const char *text, struct cluster *cluster, struct err *err)
+{
+    if (strcmp(text, "this-machine") == 0)
+        return this_machine(cluster, err);
+    return path_is_json(text) ? load_cluster_file(text, cluster, err)
+                              : cluster_parse(text, cluster, err);
+}
+
+void cluster_keys_each(enum key_table table, key_visitor *visit, void *ctx)
+{
+    if (table == KEYS_CLUSTER)
+        fields_each(cluster_fields, NUM_CLUSTER_FIELDS, visit, ctx);
+    else if (table == KEYS_DEVICE)
+        fields_each(device_fields, NUM_DEVICE_FIELDS, visit, ctx);
+    else
+        collective_keys_each(visit, ctx);
+}

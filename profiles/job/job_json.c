@@ -1,0 +1,286 @@
+/* Jobs from JSON.
+ *
+ * Overrides ("a.b=v") change the JSON tree before it is read (job_override.c). Then the table of
+ * keys (job_keys.c) fills the job, and functions read the keys that a table cannot: the batch,
+ * model, cluster, arrays (job_arrays.c) and baseline. The resolved job is written back to
+ * job->json. Read job_from_json() first. */
+#include "profiles/job/job_json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/layout/model_shard.h"
+#include "partition/base/units.h"
+#include "profiles/job/evidence_json.h"
+#include "profiles/job/job_parts.h"
+
+static enum status read_batch(const struct json *root, const struct fields_source *source,
+                              struct job *job, struct err *err)
+{
+    static const char *const keys[] = {"train.batch.per_pipeline", "train.batch.global"};
+    int given = 0;
+    for (int mode = 0; mode < 2; mode++) {
+        const struct json *value = json_path(root, keys[mode]);
+        int64_t batch;
+        if (!value)
+            continue;
+        if (given++)
+            return err_set(err, ERR_INPUT,
+                           "%s: train.batch must have one of per_pipeline, global, got both",
+                           source->file);
+        if (!json_int64(value, &batch) || batch < 1 || batch > INT32_MAX)
+            return fields_refuse(source, keys[mode], "an integer 1..2147483647", value, err);
+        job->train.batch_mode = mode == 0 ? BATCH_PER_PIPELINE : BATCH_GLOBAL;
+        job->train.batch = batch;
+    }
+    return OK;
+}
+
+/* Write the resolved job to job->json: the fields of the table, and the other keys as they were
+ * read, with relative file names resolved. */
+static enum status resolve(const struct json *root, const char *dir, struct job *job,
+                           struct err *err)
+{
+    static const char *const copied[] = {"model", "cluster"};
+    struct json *out = json_object_new();
+    fields_write(job_fields, num_job_fields, job, out);
+    for (int i = 0; i < 2; i++) {
+        const struct json *value = json_get(root, copied[i]);
+        const char *text = json_string(value);
+        if (text && path_is_json(text)) {
+            char *whole = path_join(dir, text);
+            if (!whole) {
+                json_free(out);
+                return err_nomem(err);
+            }
+            json_add_string(out, copied[i], whole);
+            free(whole);
+        } else if (value) {
+            json_add_copy(out, copied[i], value);
+        }
+    }
+    struct json *train = json_get(out, "train");
+    struct json *batch = json_add_object(train, "batch");
+    json_add_int(batch, job->train.batch_mode == BATCH_GLOBAL ? "global" : "per_pipeline",
+                 job->train.batch);
+    struct json *freeze = json_get(out, "freeze");
+    if (job->freeze.num_table > 0) {
+        struct json *table = json_add_array(freeze, "table");
+        for (int i = 0; i < job->freeze.num_table; i++)
+            json_add_int(table, NULL, job->freeze.table[i]);
+    }
+    if (job->elastic.num_stages > 0) {
+        struct json *stages = json_add_array(json_get(out, "elastic"), "stages");
+        for (int i = 0; i < job->elastic.num_stages; i++)
+            json_add_int(stages, NULL, job->elastic.stages[i]);
+    }
+    if (job->norm_epochs > 0)
+        norms_to_json(json_add_array(freeze, "norms"), job->norms, job->norm_epochs,
+                      job->model.num_layers);
+    if (job->evidence.num_rows > 0)
+        evidence_to_json(json_add_object(freeze, "evidence"), &job->model, &job->evidence);
+    if (job->num_baseline > 0) {
+        /* An object with dotted keys, so that --set baseline.a.b=v can change it. */
+        struct json *baseline = json_add_object(out, "baseline");
+        for (int i = 0; i < job->num_baseline; i++) {
+            char key[96];
+            const char *equals = strchr(job->baseline[i], '=');
+            snprintf(key, sizeof key, "%.*s", (int)(equals - job->baseline[i]), job->baseline[i]);
+            json_remove(baseline, key);
+            json_add_string(baseline, key, equals + 1);
+        }
+    }
+    enum status rc = json_text(out, false, &job->json, err);
+    json_free(out);
+    return rc;
+}
+
+/* Refuse a batch that exceeds the samples of an epoch. With a batch per pipeline the planner limits
+ * the replicas later. */
+static enum status check_batch(const struct job *job, struct err *err)
+{
+    const int64_t samples = job_num_samples(job, true);
+    if (samples == 0 || job->train.batch <= samples)
+        return OK;
+    return err_set(err, ERR_INPUT, "%s: train.batch of %lld exceeds the %lld training samples",
+                   job->path ? job->path : job->name, (long long)job->train.batch,
+                   (long long)samples);
+}
+
+/* Read the model and the cluster. Without a cluster it is this machine. */
+static enum status read_setting(const struct json *root, const char *what, const char *dir,
+                                struct job *job, struct err *err)
+{
+    const struct fields_source in_model = {.file = what, .prefix = "model", .dir = dir};
+    const struct fields_source in_cluster = {.file = what, .prefix = "cluster", .dir = dir};
+    const struct json *model = json_get(root, "model"), *cluster = json_get(root, "cluster");
+    if (!model)
+        return err_set(err, ERR_INPUT, "%s: model is missing", what);
+    enum status rc = model_from_json(
+        model, &in_model, job->train.dtype == DTYPE_BF16 || job->train.dtype == DTYPE_FP16 ? 2 : 0,
+        &job->model, err);
+    if (rc != OK)
+        return rc;
+    model_set_attention(&job->model, job->train.attention);
+    /* If the model has no item after its last layer, one layer must stay active, because a step
+     * must train something. */
+    if (job->freeze.min_active == 0 &&
+        model_frozen_items(&job->model, job->model.num_layers) == job->model.num_items)
+        job->freeze.min_active = 1;
+    return cluster ? cluster_from_json(cluster, &in_cluster, &job->cluster, err)
+                   : cluster_load("this-machine", &job->cluster, err);
+}
+
+/* A job that asks for freezing without naming a policy gets `safe`. */
+static void choose_policy(const struct json *root, struct job *job)
+{
+    static const char *const asks[] = {"freeze.alpha", "freeze.max_loss", "freeze.min_active",
+                                       "freeze.warmup", "freeze.evidence"};
+    bool asked = false;
+    for (size_t i = 0; i < sizeof asks / sizeof *asks; i++)
+        asked = asked || json_path(root, asks[i]);
+    if (asked && !json_path(root, "freeze.policy"))
+        job->freeze.policy = FREEZE_SAFE;
+    if (job->freeze.policy == FREEZE_SAFE && !json_path(root, "freeze.alpha"))
+        job->freeze.alpha = 0.5;
+}
+
+static enum status read_job(const struct json *root, const char *what, const char *dir,
+                            struct job *job, struct err *err)
+{
+    static const struct {
+        const char *key;
+        enum status (*read)(const struct json *value, const struct fields_source *source,
+                            struct job *job, struct err *err);
+    } others[] = {
+        {"freeze.table",    job_read_table   },
+        {"elastic.stages",  job_read_stages  },
+        {"freeze.norms",    job_read_norms   },
+        {"freeze.evidence", job_read_evidence},
+        {"baseline",        job_read_baseline},
+    };
+    const struct fields_source source = {.file = what, .prefix = "", .dir = dir};
+    enum status rc = fields_read(job_fields, num_job_fields, root, &source, job, err);
+    choose_policy(root, job);
+    if (rc == OK)
+        rc = read_batch(root, &source, job, err);
+    if (rc == OK)
+        rc = read_setting(root, what, dir, job, err);
+    for (size_t i = 0; i < sizeof others / sizeof *others && rc == OK; i++) {
+        const struct fields_source here = {.file = what, .prefix = others[i].key, .dir = dir};
+        const struct json *value = json_path(root, others[i].key);
+        if (value)
+            rc = others[i].read(value, &here, job, err);
+    }
+    if (rc == OK)
+        rc = job_check(job, err);
+    if (rc == OK)
+        rc = check_batch(job, err);
+    return rc == OK ? resolve(root, dir, job, err) : rc;
+}
+
+enum status job_from_json(const struct json *root, const char *what, const char *dir,
+                          const char *const *overrides, int num_overrides, struct job *job,
+                          struct err *err)
+{
+    enum status rc;
+    struct job got;
+    struct json *box = json_object_new(), *changed;
+    job_defaults(&got);
+    got.path = strdup(what);
+    got.dir = strdup(dir ? dir : ".");
+    json_add_copy(box, "job", root);
+    changed = json_get(box, "job");
+    rc = got.path && got.dir ? json_check(box, err) : err_nomem(err);
+    if (rc != OK)
+        goto out;
+    if (json_type(changed) == JSON_OBJECT)
+        for (int i = 0; i < num_overrides && rc == OK; i++)
+            rc = job_override(changed, dir, overrides[i], err);
+    if (rc == OK)
+        rc = read_job(changed, what, dir, &got, err);
+    if (rc != OK)
+        goto out;
+    *job = got;
+    got = (struct job){0};
+out:
+    job_clear(&got);
+    json_free(box);
+    return rc;
+}
+
+/* Give a time that is a bare number its unit. ctx: the object that the table of keys describes. */
+static void name_unit(const struct key_help *key, void *ctx)
+{
+    const char *dot = strrchr(key->key, '.'), *last = dot ? dot + 1 : key->key;
+    char parent[64], text[32];
+    int64_t ns;
+    snprintf(parent, sizeof parent, "%.*s", dot ? (int)(dot - key->key) : 0, key->key);
+    struct json *object = dot ? json_path(ctx, parent) : ctx;
+    if (strcmp(key->takes, "time") != 0 || !json_int64(json_get(object, last), &ns) || ns <= 0)
+        return;
+    json_remove(object, last);
+    json_add_string(object, last, write_ns(ns, text, sizeof text));
+}
+
+static void name_units(struct json *job)
+{
+    struct json *cluster = json_get(job, "cluster");
+    struct json *collective = json_get(cluster, "collective");
+    keys_each(KEYS_JOB, name_unit, job);
+    keys_each(KEYS_CLUSTER, name_unit, cluster);
+    keys_each(KEYS_COLLECTIVE, name_unit, collective);
+    for (struct json *kind = json_first(collective); kind; kind = json_next(kind))
+        keys_each(KEYS_COLLECTIVE, name_unit, kind);
+}
+
+enum status job_from_record(const struct json *root, const char *what, const char *const *overrides,
+                            int num_overrides, struct job *job, struct err *err)
+{
+    struct json *box = json_object_new();
+    json_add_copy(box, "job", root);
+    name_units(json_get(box, "job"));
+    enum status rc = json_check(box, err);
+    if (rc == OK)
+        rc = job_from_json(json_get(box, "job"), what, NULL, overrides, num_overrides, job, err);
+    json_free(box);
+    return rc;
+}
+
+enum status job_load(const char *path, const char *const *overrides, int num_overrides,
+                     struct job *job, struct err *err)
+{
+    struct json *root = NULL;
+    char *dir = NULL;
+    const char *slash = strrchr(path, '/');
+    enum status rc = json_read_file(path, &root, err);
+    if (rc != OK)
+        return rc;
+    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    if (folder)
+        dir = realpath(folder, NULL);
+    rc = dir ? job_from_json(root, path, dir, overrides, num_overrides, job, err)
+             : err_set(err, ERR_SYSTEM, "cannot find the folder of '%s'", path);
+    free(folder);
+    free(dir);
+    json_free(root);
+    return rc;
+}
+
+void keys_each(enum key_table table, key_visitor *visit, void *ctx)
+{
+    if (table == KEYS_JOB)
+        fields_each(job_fields, num_job_fields, visit, ctx);
+    else if (table <= KEYS_SKIP)
+        model_keys_each(table, visit, ctx);
+    else
+        cluster_keys_each(table, visit, ctx);
+}
+
+int64_t job_num_samples(const struct job *job, bool train)
+{
+    const struct data_set *set = &data_sets[job->data.kind];
+    const int64_t said = train ? job->data.train_samples : job->data.test_samples;
+    return said > 0 ? said : train ? set->num_train : set->num_test;
+}

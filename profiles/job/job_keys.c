@@ -1,0 +1,151 @@
+/* The keys of a job file: for each key its type, place in struct job, limits and help. */
+#include "profiles/job/job_parts.h"
+
+#include <limits.h>
+
+static const char *const data_names[] = {"synthetic", "cifar10", "cifar100", "idx", "images",
+                                         "sst2",      "squad",   "text",     NULL};
+/* Published sizes: CIFAR (Krizhevsky 2009), MNIST (LeCun et al. 1998), SST-2 as in GLUE (Wang et
+ * al. 2018), SQuAD 1.1 (Rajpurkar et al. 2016). The synthetic set is unlimited, so its numbers are
+ * defaults. */
+const struct data_set data_sets[DATA_KIND_COUNT] = {
+    {"synthetic", "nothing: samples are computed from the seed",                   "all",                 10000, 2000 },
+    {"cifar10",   "data_batch_1.bin ... and test_batch.bin",                       "ViT",                 50000, 10000},
+    {"cifar100",  "train.bin and test.bin",                                        "ViT",                 50000, 10000},
+    {"idx",       "the four files of MNIST, plain or .gz",                         "ViT, channels=1",     60000, 10000},
+    {"images",    "train/CLASS/FILE and val/CLASS/FILE (or test/), JPEG or PNG",   "ViT",                 0,     0    },
+    {"sst2",      "train.tsv and dev.tsv of a GLUE task",                          "BERT, task=classify", 67349, 872  },
+    {"squad",     "train-v1.1.json and dev-v1.1.json",                             "BERT, task=qa",       87599, 10570},
+    {"text",      "a file, or a folder with train.txt and test.txt, or input.txt", "GPT, BERT task=mlm",
+     0,                                                                                                          0    },
+};
+
+static const char *const lower_names[] = {"auto", "true", "false", NULL};
+static const char *const augment_names[] = {"none", "crop-flip", NULL};
+static const char *const optimizer_names[] = {"sgd", "adamw", "lamb", NULL};
+static const char *const lr_names[] = {"constant", "linear", "cosine", NULL};
+static const char *const dtype_names[] = {"fp32", "bf16", "tf32", "fp16", NULL};
+static const char *const cost_names[] = {"auto", "kernels", "roofline", "profile", NULL};
+static const char *const device_names[] = {"cpu", "cuda", NULL};
+static const char *const transport_names[] = {"mpi", "nccl", NULL};
+static const char *const reduction_names[] = {"fast", "canonical", NULL};
+static const char *const schedule_names[] = {
+    "gpipe",      "1f1b",          "interleaved", "zb-h1", "zb-h2",    "zb-v", "dualpipe-v",
+    "eager-1f1b", "breadth-first", "v-half",      "v-min", "dualpipe", NULL};
+static const char *const balancer_names[] = {"optimal", "released", "paper", NULL};
+static const char *const by_names[] = {"time", "params", NULL};
+static const char *const recompute_names[] = {"never", "always", "except-last", "selective",
+                                              "layer", "fit",    NULL};
+static const char *const shard_names[] = {"none", "optimizer", "gradients", "weights", NULL};
+static const char *const attention_names[] = {"auto", "fused", "unfused", NULL};
+static const char *const frozen_names[] = {"", "first", "spread", "cached", NULL};
+static const char *const policy_names[] = {
+    "none", "closed-form", "gradient-norm", "relative-change", "table", "plateau", "safe", NULL};
+static const char *const compression_names[] = {"best", "halving", NULL};
+static const char *const cache_names[] = {"off", "on", "auto", NULL};
+static const char *const cache_dtype_names[] = {"fp32", "bf16", NULL};
+
+_Static_assert(DATA_KIND_COUNT == 8 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 7 &&
+                   RECOMPUTE_MODE_COUNT == 5 && SHARD_MODE_COUNT == 4 &&
+                   ATTENTION_KIND_COUNT == 3 && FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_AUTO == 12,
+               "the lists of names follow the enums");
+
+#define AT(member) offsetof(struct job, member), sizeof(((struct job *)0)->member)
+/* clang-format off */
+#define PLAIN(key, type, member, help) {key, type, AT(member), 0, 0, NULL, 0, help}
+#define INT(key, member, min, max, help) {key, FIELD_INT, AT(member), min, max, NULL, 0, help}
+#define COUNT(key, member, help) {key, FIELD_COUNT, AT(member), 1, INT_MAX, NULL, 0, help}
+#define REAL(key, member, help) PLAIN(key, FIELD_REAL, member, help)
+#define BOOL(key, member, help) PLAIN(key, FIELD_BOOL, member, help)
+#define CHOICE(key, member, names, help) {key, FIELD_CHOICE, AT(member), 0, 0, names, 0, help}
+#define CHOICE_AUTO(key, member, names, automatic, help) \
+    {key, FIELD_CHOICE, AT(member), 0, 0, names, offsetof(struct job, automatic), help}
+#define OTHER(key, help) {key, FIELD_OTHER, 0, 0, 0, 0, NULL, 0, help}
+
+const struct field job_fields[] = {
+    PLAIN("name", FIELD_TEXT, name, "name of the job, for people"),
+    OTHER("model", "MODEL text, file, or object: preset or family, and its dims"),
+    CHOICE("data.kind", data.kind, data_names, "the data set [synthetic]"),
+    PLAIN("data.path", FIELD_PATH, data.path, "file or folder of the data set"),
+    PLAIN("data.vocab", FIELD_PATH, data.vocab, "vocabulary: vocab.txt or GPT-2's vocab.json"),
+    PLAIN("data.merges", FIELD_PATH, data.merges, "GPT-2's merges.txt [beside data.vocab]"),
+    CHOICE("data.lower_case", data.lower_case, lower_names, "whether vocab.txt is uncased [auto: tokenizer_config.json beside it, else whether a piece has capitals]"),
+    BOOL("data.special_tokens", data.special_tokens, "special tokens spelled out in texts, as [SEP], become those tokens [true]"),
+    CHOICE("data.augment", data.augment, augment_names, "augmentation of training images [none]"),
+    BOOL("data.resize", data.resize, "scale images to the model's size [false]"),
+    INT("data.train_samples", data.train_samples, 0, INT64_MAX, "use the first n [0: all]"),
+    INT("data.test_samples", data.test_samples, 0, INT64_MAX, "use the first n [0: all]"),
+    INT("data.workers", data.workers, 0, 1024, "threads per rank that prepare samples [0: one for each core of the rank that does not compute]"),
+    INT("train.epochs", train.epochs, 0, JOB_EPOCHS_MAX, "epochs of the run; with 0 train writes the initial weights and sim refuses the job [1]"),
+    INT("train.max_steps", train.max_steps, 0, INT64_MAX, "the run ends after n steps [0: after its epochs]"),
+    OTHER("train.batch.per_pipeline", "samples per step of each pipeline [32]"),
+    OTHER("train.batch.global", "samples per step of all pipelines together"),
+    CHOICE("train.optimizer.kind", train.optimizer.kind, optimizer_names, "optimizer [sgd]"),
+    REAL("train.optimizer.lr", train.optimizer.lr, "peak learning rate [0.03]"),
+    REAL("train.optimizer.momentum", train.optimizer.momentum, "for sgd [0.9]"),
+    REAL("train.optimizer.beta1", train.optimizer.beta1, "for adamw, lamb [0.9]"),
+    REAL("train.optimizer.beta2", train.optimizer.beta2, "for adamw, lamb [0.999]"),
+    REAL("train.optimizer.eps", train.optimizer.eps, "for adamw, lamb [1e-8]"),
+    REAL("train.optimizer.weight_decay", train.optimizer.weight_decay, "weight decay [0]"),
+    CHOICE("train.lr_schedule.kind", train.lr_schedule, lr_names, "learning rate after the warm-up [constant]"),
+    INT("train.lr_schedule.warmup_steps", train.warmup_steps, 0, INT64_MAX, "steps in which the learning rate rises linearly from 0 [0]"),
+    REAL("train.clip_norm", train.clip_norm, "largest global gradient norm; gradients are scaled down to it [0: off]"),
+    REAL("train.dropout", train.dropout, "dropout probability [0]"),
+    REAL("train.label_smoothing", train.label_smoothing, "label smoothing [0]"),
+    CHOICE("train.dtype", train.dtype, dtype_names, "data type of activations [fp32]"),
+    CHOICE("train.attention", train.attention, attention_names, "whether stashes hold score matrices; auto: not on GPUs that are not measured [auto]"),
+    CHOICE("train.device", train.device, device_names, "device that each rank computes on [cpu]"),
+    CHOICE("train.transport", train.transport, transport_names, "how activations and gradients travel; nccl: from GPU to GPU [mpi]"),
+    CHOICE("train.reduction", train.reduction, reduction_names, "canonical: bit-identical results with R = 1, 2, 4 [fast]"),
+    INT("train.seed", train.seed, 0, INT64_MAX, "seed of all random numbers [1]"),
+    INT("train.eval_every_epochs", train.eval_every_epochs, 0, INT64_MAX, "evaluate after every n epochs [0: only at the end]"),
+    INT("train.checkpoint_every_steps", train.checkpoint_every_steps, 0, INT64_MAX, "write a checkpoint after every n steps [0: only at the end]"),
+    INT("train.keep_checkpoints", train.keep_checkpoints, 0, INT64_MAX, "remove a run's checkpoints but the newest n and the best evaluated one; 0: keep all [3]"),
+    OTHER("cluster", "CLUSTER text, file, or object, for plan and sim [this-machine]"),
+    CHOICE("cost.source", cost.source, cost_names, "where times come from [auto: a profile, else kernels, else the roofline]"),
+    REAL("cost.efficiency", cost.efficiency, "speed of kernels or roofline, more than 0 and at most 1 [1]"),
+    COUNT("pipeline.num_stages", pipeline.num_stages, "K, devices per pipeline [auto]"),
+    COUNT("pipeline.num_replicas", pipeline.num_replicas, "R, number of pipelines [auto]"),
+    COUNT("pipeline.num_microbatches", pipeline.num_microbatches, "M, micro-batches of train.batch as given, per pipeline or global [auto]"),
+    INT("pipeline.chunks", pipeline.chunks, 1, 1024, "v, stages per device [1]"),
+    CHOICE_AUTO("pipeline.schedule", pipeline.schedule, schedule_names, pipeline.schedule_auto, "order of forwards and backwards [auto]"),
+    CHOICE("pipeline.balancer", pipeline.balancer, balancer_names, "how the chain is cut [optimal]"),
+    CHOICE("pipeline.by", pipeline.by_params, by_names, "quantity that the cut balances [time]"),
+    CHOICE_AUTO("pipeline.recompute", pipeline.recompute, recompute_names, pipeline.recompute_auto, "micro-batches whose stash is recomputed; selective: attention's core; layer: layers, inside the backward; fit: never where that fits the memory, else auto [fit]"),
+    COUNT("pipeline.recompute_layers", pipeline.recompute_layers, "layers of each stage that recompute layer runs again [auto: what the memory needs]"),
+    COUNT("pipeline.tensor", pipeline.tensor, "T, neighbouring devices that hold each item together; only for plan and sim [1]"),
+    BOOL("pipeline.sequence_parallel", pipeline.sequence_parallel, "with tensor: divide norms and dropout by tokens [false]"),
+    INT("pipeline.expert", pipeline.expert, 1, MODEL_EXPERTS_MAX, "E, replicas that divide the experts of each layer; only for plan and sim [1]"),
+    CHOICE_AUTO("pipeline.shard", pipeline.shard, shard_names, pipeline.shard_auto, "what replicas divide among themselves; only for plan and sim [none]"),
+    CHOICE_AUTO("pipeline.frozen", pipeline.frozen, frozen_names, pipeline.frozen_auto, "where the frozen prefix runs if the cache is not read [auto]"),
+    PLAIN("pipeline.bucket_bytes", FIELD_BYTES, pipeline.bucket_bytes, "gradients per all-reduce; 0: one all-reduce per stage [25MiB]"),
+    CHOICE("freeze.policy", freeze.policy, policy_names, "how the frozen prefix grows [none; safe where freeze.alpha, max_loss, min_active, warmup or evidence is set]"),
+    REAL("freeze.alpha", freeze.alpha, "share of the active layers that one decision may freeze [1/3; safe: 1/2]"),
+    REAL("freeze.max_loss", freeze.max_loss, "what freezing may cost under policy safe: points of accuracy, or per cent of the loss; 0: nothing freezes [1]"),
+    INT("freeze.min_active", freeze.min_active, 0, INT_MAX, "layers that stay active [0]"),
+    INT("freeze.warmup", freeze.warmup, 0, INT_MAX, "epochs, or turns of every_steps, at the start in which nothing freezes [0]"),
+    INT("freeze.every_steps", freeze.every_steps, 0, INT64_MAX, "decide after every n steps [0: after every epoch]"),
+    BOOL("freeze.record", freeze.record, "measure each turn what each prefix brings, into evidence.json [false]"),
+    INT("freeze.probe", freeze.probe, 0, INT64_MAX, "test samples that evidence is measured on [0: 256; safe: as many as cost 2 % of the step time]"),
+    BOOL("freeze.anneal", freeze.anneal, "layers that the next turn freezes train with a rate that falls to 0; closed-form and table [false]"),
+    OTHER("freeze.table", "F per epoch: array, file, or mild|mild-early|by_epoch|linear"),
+    OTHER("freeze.norms", "recorded gradient norms: array of epochs, each an array of layers, or file"),
+    OTHER("freeze.evidence", "for sim, policy safe: evidence.json of a run, or its object"),
+    BOOL("elastic.auto_pipe", elastic.auto_pipe, "re-cut when layers freeze [true]"),
+    BOOL("elastic.auto_dp", elastic.auto_dp, "use freed devices as replicas [true]"),
+    CHOICE("elastic.compression", elastic.halving, compression_names, "halving: the paper's rule [best]"),
+    OTHER("elastic.stages", "K per epoch, an array; its last entry holds for all later epochs [planned]"),
+    PLAIN("elastic.setup", FIELD_NS, elastic.setup_ns, "time of a change of K or R, without the transfers over links [0]"),
+    CHOICE("cache.policy", cache.policy, cache_names, "whether plans read the frozen prefix's output from a cache [auto]"),
+    PLAIN("cache.limit_bytes", FIELD_BYTES, cache.limit_bytes, "memory for the cache per node [0: half of the free memory; sim assumes enough]"),
+    CHOICE("cache.dtype", cache.bf16, cache_dtype_names, "data type of cached activations [fp32]"),
+    PLAIN("cache.read", FIELD_NS, cache.read_ns, "host time to read a sample [0: from the cost source]"),
+    PLAIN("cache.write", FIELD_NS, cache.write_ns, "host time to write a sample [0: from the cost source]"),
+    PLAIN("cache.dir", FIELD_PATH, cache.dir, "folder of the cache's files [shared memory]"),
+    PLAIN("cache.spill_dir", FIELD_PATH, cache.spill_dir, "folder on a disk for entries that do not fit the memory [none]"),
+    PLAIN("cache.spill_bytes", FIELD_BYTES, cache.spill_bytes, "space on that disk per node [0: half of the free space]"),
+    INT("cache.views", cache.views, 0, 1000, "augmented or masked views per sample [0: unlimited, which rules out the cache]"),
+    OTHER("baseline", "the job that speedup is measured against: overrides, as an object or as texts \"a.b=v\""),
+};
+/* clang-format on */
+const int num_job_fields = sizeof job_fields / sizeof *job_fields;

@@ -1,0 +1,428 @@
+/* config.json of transformers: a table of keys for each model_type, with the defaults that
+ * transformers has for absent keys. Every other key is in one of three tables: `rules` has those
+ * that are refused unless they say what we compute, `unmodelled` those that change something that we
+ * leave out, `harmless` those that change neither parameters nor mathematics. To add a type, add its
+ * table of keys, a row of `types`, and its keys to these three. */
+#include "profiles/job/model_config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/base/units.h"
+#include "profiles/json/fields.h"
+
+/* A number of the file; null and false are 0, true is 1. fallback > 0: it must be at least 1. */
+struct config_key {
+    const char *key;
+    size_t offset;
+    int fallback;
+};
+#define KEY(key, member, fallback)                                                                 \
+    {                                                                                              \
+        key, offsetof(struct model_spec, member), fallback                                         \
+    }
+#define LLAMA_KEYS(kv_heads_)                                                                      \
+    KEY("hidden_size", hidden, 4096), KEY("num_hidden_layers", num_layers, 32),                    \
+        KEY("num_attention_heads", heads, 32), KEY("intermediate_size", mlp, 11008),               \
+        KEY("vocab_size", vocab, 32000), KEY("num_key_value_heads", kv_heads, kv_heads_),          \
+        KEY("tie_word_embeddings", tied_head, 0)
+#define DEEPSEEK_KEYS                                                                              \
+    LLAMA_KEYS(0), KEY("n_routed_experts", experts, 0),                                            \
+        KEY("num_experts_per_tok", experts_active, 0),                                             \
+        KEY("moe_intermediate_size", expert_mlp, 0), KEY("n_shared_experts", shared_experts, 0),   \
+        KEY("first_k_dense_replace", dense_layers, 0)
+#define LATENT_KEYS                                                                                \
+    KEY("kv_lora_rank", kv_rank, 512), KEY("q_lora_rank", q_rank, 0),                              \
+        KEY("qk_nope_head_dim", head_dim, 128), KEY("qk_rope_head_dim", rope_dim, 64),             \
+        KEY("v_head_dim", v_dim, 128)
+
+static const struct config_key vit_keys[] = {
+    KEY("hidden_size", hidden, 768),       KEY("num_hidden_layers", num_layers, 12),
+    KEY("num_attention_heads", heads, 12), KEY("intermediate_size", mlp, 3072),
+    KEY("image_size", image, 224),         KEY("patch_size", patch, 16),
+    KEY("num_channels", channels, 3),      {NULL, 0, 0}
+};
+static const struct config_key bert_keys[] = {
+    KEY("hidden_size", hidden, 768),
+    KEY("num_hidden_layers", num_layers, 12),
+    KEY("num_attention_heads", heads, 12),
+    KEY("intermediate_size", mlp, 3072),
+    KEY("vocab_size", vocab, 30522),
+    KEY("max_position_embeddings", max_seq, 512),
+    {NULL, 0, 0}
+};
+static const struct config_key gpt2_keys[] = {
+    KEY("n_embd", hidden, 768),      KEY("n_layer", num_layers, 12),    KEY("n_head", heads, 12),
+    KEY("vocab_size", vocab, 50257), KEY("n_positions", max_seq, 1024), {NULL, 0, 0}
+};
+static const struct config_key llama_keys[] = {
+    LLAMA_KEYS(0), KEY("head_dim", head_dim, 0), {NULL, 0, 0}
+};
+static const struct config_key mistral_keys[] = {
+    LLAMA_KEYS(8), KEY("head_dim", head_dim, 0), {NULL, 0, 0}
+};
+static const struct config_key qwen2_keys[] = {
+    LLAMA_KEYS(32), KEY("head_dim", head_dim, 0), {NULL, 0, 0}
+};
+static const struct config_key mixtral_keys[] = {
+    LLAMA_KEYS(8),
+    KEY("head_dim", head_dim, 0),
+    KEY("num_local_experts", experts, 8),
+    KEY("num_experts_per_tok", experts_active, 2),
+    {NULL, 0, 0}
+};
+static const struct config_key deepseek_keys[] = {
+    DEEPSEEK_KEYS, {NULL, 0, 0}
+};
+static const struct config_key deepseek_v2_keys[] = {
+    DEEPSEEK_KEYS, LATENT_KEYS, {NULL, 0, 0}
+};
+
+static const char *const gelu_erf[] = {"gelu", NULL};
+static const char *const gelu_tanh[] = {"gelu_new", "gelu_pytorch_tanh", NULL};
+static const char *const silu[] = {"silu", "swish", NULL};
+static const char *const vit_heads[] = {"ViTForImageClassification", "ViTModel", NULL};
+static const char *const bert_heads[] = {"BertForSequenceClassification",
+                                         "BertForQuestionAnswering",
+                                         "BertForMaskedLM",
+                                         "BertForPreTraining",
+                                         "BertModel",
+                                         NULL};
+static const char *const gpt2_heads[] = {"GPT2LMHeadModel", "GPT2Model", NULL};
+
+static const struct config_type {
+    const char *type, *preset; /* dims without a key are the preset's */
+    const char *act_key;       /* of the activation */
+    const char *const *acts;   /* the names of the activation that we have */
+    const char *eps_key;       /* NULL: the family is not trained, so the value is not used */
+    const char *const *heads;  /* classes that we compute; NULL: every ...ForCausalLM */
+    const struct config_key *keys;
+} types[] = {
+    {"vit",         "vit-b16",   "hidden_act",          gelu_erf,  "layer_norm_eps",     vit_heads,  vit_keys        },
+    {"bert",        "bert-base", "hidden_act",          gelu_erf,  "layer_norm_eps",     bert_heads, bert_keys       },
+    {"gpt2",        "gpt2",      "activation_function", gelu_tanh, "layer_norm_epsilon", gpt2_heads, gpt2_keys       },
+    {"llama",       "llama",     "hidden_act",          silu,      NULL,                 NULL,       llama_keys      },
+    {"mistral",     "llama",     "hidden_act",          silu,      NULL,                 NULL,       mistral_keys    },
+    {"qwen2",       "llama",     "hidden_act",          silu,      NULL,                 NULL,       qwen2_keys      },
+    {"mixtral",     "llama",     "hidden_act",          silu,      NULL,                 NULL,       mixtral_keys    },
+    {"deepseek",    "llama",     "hidden_act",          silu,      NULL,                 NULL,       deepseek_keys   },
+    {"deepseek_v2", "llama",     "hidden_act",          silu,      NULL,                 NULL,       deepseek_v2_keys},
+    {"deepseek_v3", "llama",     "hidden_act",          silu,      NULL,                 NULL,       deepseek_v2_keys},
+};
+enum { NUM_TYPES = sizeof types / sizeof types[0] };
+
+/* Keys that change parameters or mathematics, with the values that we compute. */
+static const struct config_rule {
+    const char *types; /* those that have the key, a space around each; NULL: all */
+    const char *key;
+    const char *allowed; /* JSON texts, a space around each; every other value is refused */
+} rules[] = {
+    {NULL,                                       "is_decoder",                      " false null "                          },
+    {NULL,                                       "is_encoder_decoder",              " false null "                          },
+    {NULL,                                       "add_cross_attention",             " false null "                          },
+    {NULL,                                       "pruned_heads",                    " {} null "                             },
+    {" bert vit gpt2 ",                          "quantization_config",             " null "                                },
+    {" bert vit ",                               "problem_type",                    " \"single_label_classification\" null "},
+    {" bert ",                                   "position_embedding_type",         " \"absolute\" null "                   },
+    {" bert ",                                   "type_vocab_size",                 " 2 "                                   },
+    {" vit ",                                    "qkv_bias",                        " true "                                },
+    {" gpt2 ",                                   "tie_word_embeddings",             " true "                                },
+    {" gpt2 ",                                   "scale_attn_weights",              " true "                                },
+    {" gpt2 ",                                   "scale_attn_by_inverse_layer_idx", " false null "                          },
+    {" llama deepseek deepseek_v2 deepseek_v3 ", "attention_bias",                  " false null "                          },
+    {" llama ",                                  "mlp_bias",                        " false null "                          },
+    {" deepseek deepseek_v2 deepseek_v3 ",       "moe_layer_freq",                  " 1 null "                              },
+};
+enum { NUM_RULES = sizeof rules / sizeof rules[0] };
+
+/* Keys whose effect is left out of the model: a value other than null, false, 0 is noted. */
+static const char *const unmodelled[] = {"auto_map", "num_nextn_predict_layers",
+                                         "quantization_config", "sliding_window"};
+enum { NUM_UNMODELLED = sizeof unmodelled / sizeof unmodelled[0] };
+
+/* Keys that change neither parameters nor what a training step computes: where files come from, how
+ * they are stored, rates of dropout (the job has its own), generation, outputs that are returned
+ * besides, and constants of families that are simulated only. */
+static const char *const harmless[] = {
+    "model_type", "architectures", "_name_or_path", "name_or_path", "_commit_hash", "torch_dtype",
+    "dtype", "transformers_version", "_attn_implementation", "attn_implementation",
+    "_attn_implementation_autoset", "use_cache", "initializer_range", "initializer_factor",
+    "gradient_checkpointing", "torchscript", "use_bfloat16", "tf_legacy_loss",
+    "chunk_size_feed_forward", "output_attentions", "output_hidden_states", "output_past",
+    "return_dict", "finetuning_task", "task_specific_params", "id2label", "label2id", "num_labels",
+    "_num_labels", "tokenizer_class", "prefix", "cross_attention_hidden_size", "custom_pipelines",
+    "directionality",
+    /* tokens and generation */
+    "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id",
+    "do_sample", "early_stopping", "max_length", "min_length", "num_beams", "num_beam_groups",
+    "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty",
+    "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
+    "num_return_sequences", "output_scores", "return_dict_in_generate", "forced_bos_token_id",
+    "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty",
+    "suppress_tokens", "begin_suppress_tokens", "tie_encoder_decoder", "tie_word_embeddings",
+    /* dropout */
+    "attention_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob", "hidden_dropout",
+    "classifier_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop",
+    /* vit: masked images, and the pooler that a classifier does not use */
+    "encoder_stride", "pooler_output_size", "pooler_act",
+    /* bert: of the released files; the pooler's are of a TensorFlow model that was never published */
+    "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
+    "pooler_type",
+    /* gpt2: summaries are of heads that are refused; the upcast is one of accuracy only */
+    "n_ctx", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
+    "summary_type", "summary_use_proj", "reorder_and_upcast_attn",
+    /* llama and its kin */
+    "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters", "rope_interleave",
+    "partial_rotary_factor", "max_position_embeddings", "pretraining_tp", "max_window_layers",
+    "use_sliding_window", "layer_types", "router_aux_loss_coef", "router_jitter_noise",
+    "output_router_logits", "n_group", "topk_group", "topk_method", "scoring_func",
+    "norm_topk_prob", "routed_scaling_factor", "seq_aux", "aux_loss_alpha", "ep_size",
+    "qk_head_dim", "head_dim", "use_mla", "attention_bias", "layer_norm_eps"};
+enum { NUM_HARMLESS = sizeof harmless / sizeof harmless[0] };
+
+static enum status read_int(const struct json *object, const char *key, int fallback,
+                            const char *file, int *value, struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = ""};
+    const struct json *json = json_get(object, key);
+    int64_t number = fallback;
+    if (json && json_type(json) == JSON_BOOL && fallback == 0)
+        number = json_true(json);
+    else if (json && json_type(json) != JSON_NULL &&
+             (!json_int64(json, &number) || number < (fallback > 0) || number > INT32_MAX))
+        return fields_refuse(&source, key,
+                             fallback > 0 ? "an integer 1..2147483647" : "an integer 0..2147483647",
+                             json, err);
+    *value = (int)number;
+    return OK;
+}
+
+/* Number of a classifier's outputs: the size of id2label, else num_labels, else 2 (the default of
+ * transformers). */
+static enum status read_classes(const struct json *object, const char *file, int *classes,
+                                struct err *err)
+{
+    int labels = json_count(json_get(object, "id2label"));
+    if (labels > 0) {
+        *classes = labels;
+        return OK;
+    }
+    return read_int(object, "num_labels", 2, file, classes, err);
+}
+
+static bool is_one_of(const char *name, const char *const *names, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Whether a list of words with a space around each has the word. */
+static bool has_word(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = strstr(list, word); at; at = strstr(at + 1, word))
+        if (at > list && at[-1] == ' ' && at[n] == ' ')
+            return true;
+    return false;
+}
+
+static const struct config_rule *rule_of(const char *type, const char *key)
+{
+    for (int r = 0; r < NUM_RULES; r++)
+        if (strcmp(rules[r].key, key) == 0 && (!rules[r].types || has_word(rules[r].types, type)))
+            return &rules[r];
+    return NULL;
+}
+
+/* Refuse a value that is not among those that we compute. */
+static enum status check_rule(const struct config_rule *rule, const struct json *value,
+                              const char *file, struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = ""};
+    char limit[80], *text = NULL;
+    enum status rc = json_text(value, false, &text, err);
+    if (rc == OK && !has_word(rule->allowed, text)) {
+        snprintf(limit, sizeof limit, "%.*s", (int)strcspn(rule->allowed + 1, " "),
+                 rule->allowed + 1);
+        rc = fields_refuse(&source, rule->key, limit, value, err);
+    }
+    free(text);
+    return rc;
+}
+
+static bool is_set(const struct json *value)
+{
+    int64_t number;
+    return json_type(value) != JSON_NULL && !(json_type(value) == JSON_BOOL && !json_true(value)) &&
+           !(json_int64(value, &number) && number == 0);
+}
+
+/* Append a key to a list of at most `size` bytes; a list that is full ends in "...". */
+static void add_key(char *list, size_t size, const char *key)
+{
+    const size_t used = strlen(list);
+    if (used + strlen(key) + 8 < size)
+        snprintf(list + used, size - used, "%s%s", used ? ", " : "", key);
+    else if (used + 6 < size && strcmp(list + used - 3, "...") != 0)
+        snprintf(list + used, size - used, ", ...");
+}
+
+/* Check every key that no table of `types` reads, and note those that have no effect here. */
+static enum status check_others(const struct json *object, const struct config_type *type,
+                                const char *file, char *note, size_t size, struct err *err)
+{
+    char left_out[80] = "", unknown[80] = "";
+    const struct json *window = json_get(object, "use_sliding_window");
+    for (const struct json *m = json_first(object); m; m = json_next(m)) {
+        const char *key = json_key(m);
+        const struct config_rule *rule = rule_of(type->type, key);
+        bool read = strcmp(key, type->act_key) == 0 || strcmp(key, "n_inner") == 0 ||
+                    (type->eps_key && strcmp(key, type->eps_key) == 0);
+        for (const struct config_key *k = type->keys; k->key && !read; k++)
+            read = strcmp(k->key, key) == 0;
+        if (rule) {
+            enum status rc = check_rule(rule, m, file, err);
+            if (rc != OK)
+                return rc;
+        } else if (is_one_of(key, unmodelled, NUM_UNMODELLED)) {
+            const bool off = strcmp(key, "sliding_window") == 0 && window && !is_set(window);
+            if (is_set(m) && !off)
+                add_key(left_out, sizeof left_out, key);
+        } else if (!read && !is_one_of(key, harmless, NUM_HARMLESS)) {
+            add_key(unknown, sizeof unknown, key);
+        }
+    }
+    *note = '\0';
+    if (*left_out || *unknown)
+        snprintf(note, size, "%.60s: %s%s%s%s%s", file, *left_out ? "not modelled: " : "", left_out,
+                 *left_out && *unknown ? "; " : "", *unknown ? "unknown keys, not used: " : "",
+                 unknown);
+    return OK;
+}
+
+/* Refuse a class of transformers whose head we do not compute. */
+static enum status check_head(const struct json *object, const struct config_type *type,
+                              const char *file, struct err *err)
+{
+    const char *name = json_string(json_path(object, "architectures.0"));
+    char list[200];
+    int n = 0;
+    if (!name)
+        return OK;
+    const size_t length = strlen(name);
+    if (!type->heads) {
+        if (strstr(name, "ForCausalLM") || (length > 5 && strcmp(name + length - 5, "Model") == 0))
+            return OK;
+        return err_set(err, ERR_INPUT, "%s: architectures must be a ...ForCausalLM, got '%.60s'",
+                       file, name);
+    }
+    while (type->heads[n])
+        n++;
+    if (is_one_of(name, type->heads, n))
+        return OK;
+    return err_set(err, ERR_INPUT, "%s: architectures must be one of %s, got '%.60s'", file,
+                   join_names(type->heads, n, list, sizeof list), name);
+}
+
+/* The epsilon of the norms; *eps stays 0, the family's default, where the file has none. */
+static enum status read_eps(const struct json *object, const char *key, const char *file,
+                            double *eps, struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = ""};
+    const struct json *value = key ? json_get(object, key) : NULL;
+    if (!value || json_type(value) == JSON_NULL)
+        return OK;
+    if (!isfinite(*eps = json_number(value)) || *eps <= 0.0)
+        return fields_refuse(&source, key, "a number above 0", value, err);
+    return OK;
+}
+
+static enum model_task bert_task(const struct json *object)
+{
+    const char *name = json_string(json_path(object, "architectures.0"));
+    if (name && strstr(name, "QuestionAnswering"))
+        return TASK_QA;
+    return name && strstr(name, "MaskedLM") ? TASK_MLM : TASK_CLASSIFY;
+}
+
+/* What a number per key does not say. */
+static enum status read_rest(const struct json *object, const char *file, struct model_spec *spec,
+                             struct err *err)
+{
+    const char *type = json_string(json_get(object, "model_type"));
+    const char *top_k = json_string(json_get(object, "topk_method"));
+    const struct json *tied = json_get(object, "tie_word_embeddings");
+    switch (spec->family) {
+    case FAMILY_VIT:
+        return read_classes(object, file, &spec->classes, err);
+    case FAMILY_BERT:
+        spec->task = bert_task(object);
+        if (spec->task == TASK_MLM && tied && !json_true(tied))
+            return err_set(err, ERR_INPUT,
+                           "%s: tie_word_embeddings must be true for a masked language model, got "
+                           "false",
+                           file);
+        return read_classes(object, file, &spec->classes, err);
+    case FAMILY_GPT:
+        return read_int(object, "n_inner", spec->hidden <= INT32_MAX / 4 ? 4 * spec->hidden : 0,
+                        file, &spec->mlp, err);
+    default:
+        break;
+    }
+    spec->qkv_bias = strcmp(type, "qwen2") == 0;
+    spec->expert_bias = top_k && strcmp(top_k, "noaux_tc") == 0;
+    return OK;
+}
+
+enum status model_from_config(const struct json *object, const char *file, int elem_bytes,
+                              struct model *model, struct err *err)
+{
+    const char *type = json_string(json_get(object, "model_type"));
+    const struct config_type *found = NULL;
+    const char *names[NUM_TYPES];
+    char list[160];
+    struct model_spec spec;
+    for (int t = 0; t < NUM_TYPES; t++) {
+        names[t] = types[t].type;
+        if (type && strcmp(types[t].type, type) == 0)
+            found = &types[t];
+    }
+    if (!found)
+        return err_set(err, ERR_INPUT, "%s: model_type must be one of %s, got '%.40s'", file,
+                       join_names(names, NUM_TYPES, list, sizeof list), type ? type : "?");
+    const char *act = json_string(json_get(object, found->act_key));
+    int num_acts = 0;
+    while (found->acts[num_acts])
+        num_acts++;
+    if (act && !is_one_of(act, found->acts, num_acts))
+        return err_set(err, ERR_INPUT, "%s: %s must be %s, got '%.40s'", file, found->act_key,
+                       found->acts[0], act);
+    char note[sizeof model->note];
+    enum status rc = model_preset(found->preset, &spec, err);
+    if (rc == OK)
+        rc = check_head(object, found, file, err);
+    if (rc == OK)
+        rc = check_others(object, found, file, note, sizeof note, err);
+    if (rc == OK)
+        rc = read_eps(object, found->eps_key, file, &spec.norm_eps, err);
+    for (const struct config_key *k = found->keys; k->key && rc == OK; k++)
+        rc = read_int(object, k->key, k->fallback, file, (int *)((char *)&spec + k->offset), err);
+    if (rc == OK)
+        rc = read_rest(object, file, &spec, err);
+    if (rc != OK)
+        return rc;
+    if (spec.max_seq && spec.seq > spec.max_seq)
+        spec.seq = spec.max_seq;
+    const char *name = json_string(json_get(object, "_name_or_path"));
+    snprintf(spec.name, sizeof spec.name, "%.60s", name && *name ? name : found->type);
+    if (elem_bytes)
+        spec.elem_bytes = elem_bytes;
+    rc = model_build(&spec, model, err);
+    if (rc == OK)
+        memcpy(model->note, note, sizeof note);
+    return rc;
+}

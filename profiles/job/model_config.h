@@ -1,0 +1,15 @@
+/* profiles/job/model_config.h - models from config.json of Hugging Face's transformers. */
+#ifndef ELAPSE_PROFILES_MODEL_CONFIG_H
+#define ELAPSE_PROFILES_MODEL_CONFIG_H
+
+#include "partition/model/model.h"
+#include "profiles/json/json.h"
+
+/* Build the model of an object with "model_type". file is for errors; elem_bytes is of an activation,
+ * 0: the default. model->note names keys that are unknown or not modelled. ERR_INPUT: a type, an
+ * activation or a head that we do not have, a dim that is no number, a key that asks for other
+ * parameters or another computation than ours. */
+enum status model_from_config(const struct json *object, const char *file, int elem_bytes,
+                              struct model *model, struct err *err);
+
+#endif

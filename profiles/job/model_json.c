@@ -1,0 +1,392 @@
+/* Models from JSON: explicit chains of items, Hugging Face's config.json, and objects with a preset
+ * or dims. model_from_json() at the end decides which of them a value is. Read the tables of keys
+ * first. */
+#include "profiles/job/job_json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/base/units.h"
+#include "profiles/job/job_parts.h"
+#include "profiles/job/model_config.h"
+
+/* --- explicit chains -------------------------------------------------------------------------- */
+
+#define ITEM(key, type, member, help)                                                              \
+    {                                                                                              \
+        key, type, offsetof(struct item, member), sizeof(((struct item *)0)->member), 0,           \
+            INT64_MAX, NULL, 0, help                                                               \
+    }
+/* clang-format off */
+static const struct field item_fields[] = {
+    ITEM("name", FIELD_TEXT, name, "of the item [item and its index]"),
+    {"layer", FIELD_INT, offsetof(struct item, layer), sizeof(int), -1, MODEL_LAYERS_MAX, NULL, 0, "owning layer, ascending; -1: before the first [its index]"},
+    ITEM("params", FIELD_INT, params, "trainable parameters [0]"),
+    ITEM("fwd_flops", FIELD_INT, fwd_flops, "operations of a forward, for costs by device [0]"),
+    ITEM("act_bytes", FIELD_BYTES, act_bytes, "leaves the item [0]"),
+    ITEM("stash_bytes", FIELD_BYTES, stash_bytes, "kept for backward [act_bytes]"),
+    ITEM("work_bytes", FIELD_BYTES, work_bytes, "transient workspace of a pass [0]"),
+    ITEM("bytes", FIELD_BYTES, moved_bytes, "to and from memory in a forward [act and stash]"),
+    {"times", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "in place of the times below, by kind of device: {KIND: [[microbatch, fwd_ns, bwd_input_ns, bwd_weight_ns], ...]}"},
+    ITEM("fwd_ns", FIELD_NS, fwd_ns, "forward [0]"),
+    ITEM("bwd_input_ns", FIELD_NS, bwd_input_ns, "backward for the input [0]"),
+    ITEM("bwd_weight_ns", FIELD_NS, bwd_weight_ns, "backward for the weights [0]"),
+    ITEM("bwd_rest_ns", FIELD_NS, bwd_rest_ns, "replaces bwd_input_ns behind a frozen prefix, if no item needs the input's gradient [0]"),
+    ITEM("fwd_stash_ns", FIELD_NS, fwd_stash_ns, "part of fwd_ns that frozen items save, because they keep no stash [0]"),
+    ITEM("update_ns", FIELD_NS, update_ns, "optimizer step [0]"),
+};
+static const struct field skip_fields[] = {
+    {"from", FIELD_INT, offsetof(struct skip_edge, from), sizeof(int), 0, INT32_MAX, NULL, 0, "index of the item that hands the tensor on"},
+    {"to", FIELD_INT, offsetof(struct skip_edge, to), sizeof(int), 0, INT32_MAX, NULL, 0, "index of the item that takes it"},
+    {"bytes", FIELD_BYTES, offsetof(struct skip_edge, bytes), sizeof(int64_t), 0, 0, NULL, 0, "size of the tensor"},
+};
+/* clang-format on */
+enum {
+    NUM_ITEM_FIELDS = sizeof item_fields / sizeof *item_fields,
+    NUM_SKIP_FIELDS = sizeof skip_fields / sizeof *skip_fields
+};
+
+struct chain_head {
+    char name[64];
+    char family[16];
+    bool per_microbatch;
+    int layers;
+    int weight_bytes, grad_bytes; /* 0: by the dtype */
+};
+/* clang-format off */
+static const struct field chain_fields[] = {
+    {"layers", FIELD_INT, offsetof(struct chain_head, layers), sizeof(int), 1, MODEL_LAYERS_MAX, NULL, 0, "that can freeze; items of later ones are the tail [the last item's layer + 1]"},
+    {"name", FIELD_TEXT, offsetof(struct chain_head, name), 64, 0, 0, NULL, 0, "of the model, for people [explicit]"},
+    {"family", FIELD_TEXT, offsetof(struct chain_head, family), 16, 0, 0, NULL, 0, "explicit; not needed where there are items"},
+    {"per_microbatch", FIELD_BOOL, offsetof(struct chain_head, per_microbatch), sizeof(bool), 0, 0, NULL, 0, "sizes and times are per micro-batch, not per sample [false]"},
+    {"weight_bytes_per_param", FIELD_INT, offsetof(struct chain_head, weight_bytes), sizeof(int), 1, 64, NULL, 0, "of a weight on a device [4, with bf16 6]"},
+    {"grad_bytes_per_param", FIELD_INT, offsetof(struct chain_head, grad_bytes), sizeof(int), 1, 64, NULL, 0, "of a gradient [4]"},
+    {"items", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "the chain: an array of objects"},
+    {"skips", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "tensors that pass by items: an array of objects"},
+};
+/* clang-format on */
+enum { NUM_CHAIN_FIELDS = sizeof chain_fields / sizeof *chain_fields };
+
+static enum status array_rows(const struct json *object, const char *key, const char *file,
+                              const char *prefix, bool wanted, int *count, struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = prefix};
+    const struct json *array = json_get(object, key);
+    *count = 0;
+    if (!array && !wanted)
+        return OK;
+    if (json_type(array) != JSON_ARRAY)
+        return fields_refuse(&source, key, "an array", array, err);
+    *count = json_count(array);
+    return OK;
+}
+
+static bool read_ns(const struct json *json, int64_t *ns)
+{
+    return json_string(json) ? parse_ns(json_string(json), "time", ns, NULL) == OK
+                             : json_int64(json, ns);
+}
+
+/* Read the table of one kind into the item. */
+static enum status read_table(const struct json *table, const struct fields_source *source,
+                              struct model *model, int item, struct err *err)
+{
+    const char *kind = json_key(table);
+    const int n = json_type(table) == JSON_ARRAY ? json_count(table) : 0;
+    struct time_row *rows = calloc((size_t)n + 1, sizeof *rows);
+    enum status rc = rows ? OK : err_nomem(err);
+    int i = 0;
+    if (rc == OK && json_type(table) != JSON_ARRAY)
+        rc = fields_refuse(source, kind,
+                           "an array of [microbatch, fwd_ns, bwd_input_ns, "
+                           "bwd_weight_ns]",
+                           table, err);
+    for (const struct json *m = json_first(table); rc == OK && m; m = json_next(m), i++)
+        if (json_type(m) != JSON_ARRAY || json_count(m) != 4 ||
+            !json_int64(json_at(m, 0), &rows[i].samples) ||
+            !read_ns(json_at(m, 1), &rows[i].fwd_ns) ||
+            !read_ns(json_at(m, 2), &rows[i].bwd_input_ns) ||
+            !read_ns(json_at(m, 3), &rows[i].bwd_weight_ns))
+            rc = fields_refuse(source, kind,
+                               "rows [microbatch, fwd_ns, bwd_input_ns, "
+                               "bwd_weight_ns]",
+                               m, err);
+    if (rc == OK)
+        rc = model_add_times(model, item, kind, rows, n, err);
+    free(rows);
+    return rc;
+}
+
+static enum status read_times(const struct json *items, const char *file, const char *prefix,
+                              struct model *model, struct err *err)
+{
+    enum status rc = OK;
+    int i = 0;
+    for (const struct json *m = json_first(items); m && rc == OK; m = json_next(m), i++) {
+        const struct json *times = json_get(m, "times");
+        char at[128];
+        snprintf(at, sizeof at, "%s%sitems[%d].times", prefix, *prefix ? "." : "", i);
+        const struct fields_source source = {.file = file, .prefix = at};
+        if (times && (json_type(times) != JSON_OBJECT || json_count(times) == 0))
+            return err_set(err, ERR_INPUT, "%s: %s must be an object with a kind at least", file,
+                           at);
+        for (const struct json *t = json_first(times); times && t && rc == OK; t = json_next(t))
+            rc = read_table(t, &source, model, i, err);
+    }
+    return rc;
+}
+
+static enum status read_chain(const struct json *object, const char *file, const char *prefix,
+                              struct model *model, struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = prefix};
+    struct chain_head head = {.name = "explicit"};
+    struct item *items = NULL;
+    struct skip_edge *skips = NULL;
+    int num_items, num_skips, i = 0;
+    enum status rc = fields_read(chain_fields, NUM_CHAIN_FIELDS, object, &source, &head, err);
+    if (rc == OK)
+        rc = array_rows(object, "items", file, prefix, true, &num_items, err);
+    if (rc == OK)
+        rc = array_rows(object, "skips", file, prefix, false, &num_skips, err);
+    if (rc != OK)
+        return rc;
+    items = calloc((size_t)num_items + 1, sizeof *items);
+    skips = calloc((size_t)num_skips + 1, sizeof *skips);
+    if (!items || !skips) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (struct json *m = json_first(json_get(object, "items")); m; m = json_next(m), i++) {
+        char at[128];
+        snprintf(at, sizeof at, "%s%sitems[%d]", prefix, *prefix ? "." : "", i);
+        const struct fields_source here = {.file = file, .prefix = at};
+        items[i] = (struct item){.kind = ITEM_OPAQUE, .layer = i, .stash_bytes = -1};
+        snprintf(items[i].name, sizeof items[i].name, "item%d", i);
+        rc = fields_read(item_fields, NUM_ITEM_FIELDS, m, &here, &items[i], err);
+        if (rc != OK)
+            goto out;
+        if (items[i].stash_bytes < 0)
+            items[i].stash_bytes = items[i].act_bytes;
+    }
+    i = 0;
+    for (struct json *m = json_first(json_get(object, "skips")); m; m = json_next(m), i++) {
+        char at[128];
+        snprintf(at, sizeof at, "%s%sskips[%d]", prefix, *prefix ? "." : "", i);
+        const struct fields_source here = {.file = file, .prefix = at};
+        rc = fields_read(skip_fields, NUM_SKIP_FIELDS, m, &here, &skips[i], err);
+        if (rc != OK)
+            goto out;
+    }
+    rc = model_explicit(head.name, items, num_items, skips, num_skips, head.per_microbatch, model,
+                        err);
+    if (rc == OK) {
+        model_set_bytes(model, head.weight_bytes, head.grad_bytes);
+        rc = read_times(json_get(object, "items"), file, prefix, model, err);
+        if (rc != OK)
+            model_clear(model);
+    }
+    if (rc == OK && head.layers > model->num_layers) {
+        rc = err_set(err, ERR_INPUT, "%s: model '%s' has items of %d layers, layers is %d", file,
+                     head.name, model->num_layers, head.layers);
+        model_clear(model);
+    } else if (rc == OK && head.layers > 0) {
+        model->num_layers = head.layers;
+    }
+out:
+    free(items);
+    free(skips);
+    return rc;
+}
+
+/* --- any MODEL -------------------------------------------------------------------------------- */
+
+/* Write a JSON value as the text of a modifier: 10 -> "10", "qa" -> "qa". */
+static enum status modifier_text(const struct json *value, char *buf, size_t size, struct err *err)
+{
+    char *text = NULL;
+    const char *string = json_string(value);
+    enum status rc = string ? OK : json_text(value, false, &text, err);
+    if (rc == OK)
+        snprintf(buf, size, "%s", string ? string : text);
+    free(text);
+    return rc;
+}
+
+static enum status prefix_error(const char *file, const char *key, enum status rc,
+                                const struct err *inner, struct err *err)
+{
+    if (rc != OK) {
+        err_set(err, rc, "%s: %s: %s", file, key, inner->msg);
+        if (*inner->hint)
+            err_hint(err, "%s", inner->hint);
+    }
+    return rc;
+}
+
+/* Read {"family": "uniform", "layers": 8, "fwd": "1ms"}. The keys are those of the command line. */
+static enum status read_uniform(const struct json *object, struct model *model, struct err *err)
+{
+    char text[512] = "uniform", value[96];
+    size_t used = strlen(text);
+    char separator = ':';
+    for (struct json *m = json_first(object); m; m = json_next(m)) {
+        if (strcmp(json_key(m), "family") == 0 || strcmp(json_key(m), "preset") == 0 ||
+            strcmp(json_key(m), "name") == 0)
+            continue;
+        enum status rc = modifier_text(m, value, sizeof value, err);
+        if (rc != OK)
+            return rc;
+        int wrote =
+            snprintf(text + used, sizeof text - used, "%c%s=%s", separator, json_key(m), value);
+        if (wrote < 0 || (size_t)wrote >= sizeof text - used)
+            return err_set(err, ERR_INPUT, "model 'uniform': too many or too long keys");
+        used += (size_t)wrote;
+        separator = ',';
+    }
+    return model_parse(text, model, err);
+}
+
+/* Read {"family": ..., "preset": ..., dims}. */
+static enum status read_family(const struct json *object, const char *file, const char *key,
+                               int elem_bytes, struct model *model, struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = key};
+    const struct json *family_json = json_get(object, "family");
+    const struct json *preset_json = json_get(object, "preset");
+    const char *family = json_string(family_json), *preset = json_string(preset_json);
+    struct err inner = {0};
+    struct model_spec spec;
+    enum status rc;
+    int f = -1;
+    for (int i = 0; family && i < FAMILY_COUNT; i++)
+        if (strcmp(model_family_name((enum model_family)i), family) == 0)
+            f = i;
+    if (family_json && f < 0)
+        return fields_refuse(&source, "family", "vit|bert|gpt|llama|uniform|explicit", family_json,
+                             err);
+    if (preset_json && !preset)
+        return fields_refuse(&source, "preset", "a text", preset_json, err);
+    if (f == FAMILY_UNIFORM || (preset && strcmp(preset, "uniform") == 0))
+        return prefix_error(file, key, read_uniform(object, model, &inner), &inner, err);
+    if (preset && strchr(preset, ':')) {
+        /* The preset may be a MODEL text with modifiers: "vit-b16:classes=10", "uniform:...". */
+        char head[64];
+        snprintf(head, sizeof head, "%.*s", (int)strcspn(preset, ":"), preset);
+        const char *const start = strchr(preset, ':') + 1;
+        struct json *copy = json_object_new();
+        json_add_string(copy, "preset", head);
+        rc = OK;
+        for (const char *list = start; rc == OK && *list;) {
+            char word[32], value[64];
+            rc = model_next_modifier(start, &list, head, word, value, &inner);
+            if (rc == OK && (strcmp(word, "preset") == 0 || strcmp(word, "family") == 0))
+                rc = err_set(&inner, ERR_INPUT, "model '%s' has no key '%s'", head, word);
+            if (rc == OK)
+                json_add_string(copy, word, value);
+        }
+        for (struct json *m = json_first(object); m && rc == OK; m = json_next(m))
+            if (strcmp(json_key(m), "preset") != 0)
+                json_add_copy(copy, json_key(m), m);
+        if (rc == OK)
+            rc = json_check(copy, &inner);
+        rc = rc == OK ? read_family(copy, file, key, elem_bytes, model, err)
+                      : prefix_error(file, key, rc, &inner, err);
+        json_free(copy);
+        return rc;
+    }
+    if (!preset && f < 0)
+        return err_set(err, ERR_INPUT, "%s: %s must have a preset, a family or items", file, key);
+    rc = model_preset(preset ? preset : model_family_traits((enum model_family)f)->first_preset,
+                      &spec, &inner);
+    if (rc != OK)
+        return prefix_error(file, key, rc, &inner, err);
+    if (f >= 0 && (int)spec.family != f)
+        return err_set(err, ERR_INPUT, "%s: %s.family must be '%s' as preset '%s', got '%s'", file,
+                       key, model_family_name(spec.family), preset, family);
+    if (!preset)
+        snprintf(spec.name, sizeof spec.name, "%s", family);
+    if (elem_bytes)
+        spec.elem_bytes = elem_bytes;
+    for (struct json *m = json_first(object); m && rc == OK; m = json_next(m)) {
+        char value[96];
+        if (strcmp(json_key(m), "family") == 0 || strcmp(json_key(m), "preset") == 0)
+            continue;
+        rc = modifier_text(m, value, sizeof value, &inner);
+        if (rc == OK && strcmp(json_key(m), "name") == 0)
+            snprintf(spec.name, sizeof spec.name, "%.63s", value);
+        else if (rc == OK)
+            rc = model_spec_set(&spec, json_key(m), value, &inner);
+    }
+    if (rc == OK)
+        rc = model_build(&spec, model, &inner);
+    return prefix_error(file, key, rc, &inner, err);
+}
+
+static enum status load_model_file(const char *path, int elem_bytes, struct model *model,
+                                   struct err *err)
+{
+    const struct fields_source source = {.file = path, .prefix = ""};
+    struct json *root = NULL;
+    enum status rc = json_read_file(path, &root, err);
+    if (rc == OK && json_type(root) != JSON_OBJECT) {
+        rc = err_set(err, ERR_INPUT, "%s: must be an object, got %s", path,
+                     json_type_name(json_type(root)));
+    } else if (rc == OK) {
+        rc = model_from_json(root, &source, elem_bytes, model, err);
+    }
+    json_free(root);
+    return rc;
+}
+
+enum status model_from_json(const struct json *value, const struct fields_source *source,
+                            int elem_bytes, struct model *model, struct err *err)
+{
+    const char *file = source->file, *key = source->prefix;
+    const char *text = json_string(value);
+    enum status rc;
+    if (text && path_is_json(text)) {
+        char *path = path_join(source->dir, text);
+        rc = path ? load_model_file(path, elem_bytes, model, err) : err_nomem(err);
+        free(path);
+        return rc;
+    }
+    if (text) {
+        /* A text is short for {"preset": text}. */
+        struct json *object = json_object_new();
+        struct err inner = {0};
+        json_add_string(object, "preset", text);
+        rc = json_check(object, err);
+        if (rc == OK && strncmp(text, "uniform", 7) == 0)
+            rc = prefix_error(file, key, model_parse(text, model, &inner), &inner, err);
+        else if (rc == OK)
+            rc = read_family(object, file, key, elem_bytes, model, err);
+        json_free(object);
+        return rc;
+    }
+    if (json_type(value) != JSON_OBJECT)
+        return fields_refuse(source, "", "a MODEL text or an object", value, err);
+    if (json_get(value, "model_type"))
+        return model_from_config(value, file, elem_bytes, model, err);
+    const char *family = json_string(json_get(value, "family"));
+    if (json_get(value, "items") || (family && strcmp(family, "explicit") == 0))
+        return read_chain(value, file, key, model, err);
+    return read_family(value, file, *key ? key : "model", elem_bytes, model, err);
+}
+
+enum status model_load(const char *text, struct model *model, struct err *err)
+{
+    return path_is_json(text) ? load_model_file(text, 0, model, err)
+                              : model_parse(text, model, err);
+}
+
+void model_keys_each(enum key_table table, key_visitor *visit, void *ctx)
+{
+    if (table == KEYS_CHAIN)
+        fields_each(chain_fields, NUM_CHAIN_FIELDS, visit, ctx);
+    else if (table == KEYS_ITEM)
+        fields_each(item_fields, NUM_ITEM_FIELDS, visit, ctx);
+    else
+        fields_each(skip_fields, NUM_SKIP_FIELDS, visit, ctx);
+}

@@ -1,0 +1,462 @@
+/* Plans to and from JSON. The table `members` describes numbers, flags and names for writer and
+ * reader alike. The arrays (cut, devices, memory) have code of their own. Read the table first,
+ * then plan_json_add() and plan_json_read(). */
+#include "profiles/job/plan_json.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/base/units.h"
+
+/* --- the members: one table for writer and reader --------------------------------------------- */
+
+enum member_type { MEMBER_INT, MEMBER_INT64, MEMBER_BOOL, MEMBER_NAME };
+
+static const char *schedule_name(int i)
+{
+    return schedule_kind_name((enum schedule_kind)i);
+}
+
+static const char *frozen_name(int i)
+{
+    return frozen_placement_name((enum frozen_placement)i);
+}
+
+static const char *recompute_name(int i)
+{
+    return recompute_mode_name((enum recompute_mode)i);
+}
+
+static const char *shard_name(int i)
+{
+    return shard_mode_name((enum shard_mode)i);
+}
+
+#define INT(key, field, min)                                                                       \
+    {                                                                                              \
+        key, MEMBER_INT, offsetof(struct plan, field), min, NULL, 0                                \
+    }
+#define INT64(key, field, min)                                                                     \
+    {                                                                                              \
+        key, MEMBER_INT64, offsetof(struct plan, field), min, NULL, 0                              \
+    }
+#define BOOL(key, field)                                                                           \
+    {                                                                                              \
+        key, MEMBER_BOOL, offsetof(struct plan, field), 0, NULL, 0                                 \
+    }
+#define NAME(key, field, name_of, n)                                                               \
+    {                                                                                              \
+        key, MEMBER_NAME, offsetof(struct plan, field), 0, name_of, n                              \
+    }
+
+/* A number, a flag or a name. */
+static const struct member {
+    const char *key;
+    enum member_type type;
+    size_t offset;
+    int64_t min;                 /* smallest allowed number */
+    const char *(*name_of)(int); /* the text of a name's value */
+    int num_names;
+} members[] = {
+    INT("pipeline_length", num_ranks, 1),
+    INT("chunks", chunks, 1),
+    INT("replicas", num_replicas, 1),
+    INT("microbatches", microbatches.count, 1),
+    INT64("microbatch_size", microbatches.size, 1),
+    INT64("batch", batch, 1),
+    NAME("schedule", schedule, schedule_name,
+         SCHEDULE_CUSTOM), /* excluded: a plan has no op lists */
+    INT("frozen_layers", num_frozen_layers, 0),
+    NAME("frozen", frozen, frozen_name, FROZEN_PLACEMENT_COUNT),
+    NAME("recompute", recompute, recompute_name, RECOMPUTE_MODE_COUNT),
+    BOOL("cache_write", cache_write),
+    INT64("bucket_bytes", bucket_bytes, 0),
+    BOOL("clip", clip),
+    INT("optimizer_bytes_per_param", optim_bytes_per_param, 0),
+    BOOL("canonical", canonical),
+    INT64("step_ns", step_ns, 0),
+};
+enum {
+    NUM_MEMBERS = sizeof members / sizeof members[0],
+    NUM_SHAPE = 10 /* the members up to recompute */
+};
+
+/* Members of a plan whose ranks are groups of devices or whose replicas divide what they hold. Plan
+ * files of before do not have them, and a plan without such a layout is written without them. */
+static const struct member layout_members[] = {
+    INT("tensor", tensor, 1),
+    BOOL("sequence_parallel", sequence_parallel),
+    NAME("shard", shard, shard_name, SHARD_MODE_COUNT),
+    INT("expert", expert, 1),
+};
+enum { NUM_LAYOUT = sizeof layout_members / sizeof layout_members[0] };
+
+/* --- writing --------------------------------------------------------------------------------- */
+
+static void add_member(struct json *object, const struct member *member, const struct plan *plan)
+{
+    const char *at = (const char *)plan + member->offset;
+    switch (member->type) {
+    case MEMBER_INT:
+        json_add_int(object, member->key, *(const int *)at);
+        break;
+    case MEMBER_INT64:
+        json_add_int(object, member->key, *(const int64_t *)at);
+        break;
+    case MEMBER_BOOL:
+        json_add_bool(object, member->key, *(const bool *)at);
+        break;
+    case MEMBER_NAME:
+        json_add_string(object, member->key, member->name_of(*(const int *)at));
+        break;
+    }
+}
+
+/* T and E are written as 1 where a plan leaves them at 0. */
+static void add_layout_member(struct json *object, int i, const struct plan *plan)
+{
+    struct plan shown = *plan;
+    shown.tensor = plan_tensor(plan);
+    shown.expert = plan_expert(plan);
+    add_member(object, &layout_members[i], &shown);
+}
+
+static bool has_layout(const struct plan *plan)
+{
+    return plan_tensor(plan) > 1 || plan_expert(plan) > 1 || plan->shard != SHARD_NONE;
+}
+
+void plan_json_add_shape(struct json *object, const struct plan *plan)
+{
+    for (int i = 0; i < NUM_SHAPE; i++)
+        add_member(object, &members[i], plan);
+    struct json *cut = json_add_array(object, "cut");
+    for (int s = 0; s < plan->num_stages; s++)
+        json_add_int(cut, NULL, plan->first_item[s + 1] - plan->first_item[s]);
+    for (int i = 0; i < NUM_LAYOUT && has_layout(plan); i++)
+        add_layout_member(object, i, plan);
+    if (!plan->recompute_layers)
+        return;
+    struct json *layers = json_add_array(object, "recompute_layers");
+    for (int s = 0; s < plan->num_stages; s++)
+        json_add_int(layers, NULL, plan->recompute_layers[s]);
+}
+
+void plan_json_add(struct json *object, const struct plan *plan)
+{
+    plan_json_add_shape(object, plan);
+    struct json *devices = json_add_array(object, "devices");
+    for (int r = 0; r < plan->num_replicas; r++) {
+        struct json *replica = json_add_array(devices, NULL);
+        for (int k = 0; k < plan->num_ranks; k++)
+            json_add_int(replica, NULL, plan->device[(int64_t)r * plan->num_ranks + k]);
+    }
+    for (int i = NUM_SHAPE; i < NUM_MEMBERS; i++)
+        add_member(object, &members[i], plan);
+    if (!plan->memory_bytes)
+        return;
+    struct json *memory = json_add_array(object, "memory_bytes");
+    for (int k = 0; k < plan->num_ranks; k++)
+        json_add_int(memory, NULL, plan->memory_bytes[k]);
+}
+
+/* --- reading --------------------------------------------------------------------------------- */
+
+struct reader {
+    const struct json *object;
+    const char *what;
+    const struct model *model;
+    const struct cluster *cluster;
+    struct plan *plan;
+    struct err *err;
+};
+
+static enum status malformed(const struct reader *in, const char *key, const char *must)
+{
+    return err_set(in->err, ERR_INPUT, "%s: plan.%s must be %s", in->what, key, must);
+}
+
+/* Read a name: compare the text with what member->name_of() prints for each value. */
+static enum status read_name(const struct reader *in, const struct member *member,
+                             const struct json *json, int *value)
+{
+    const char *text = json_string(json);
+    char list[160] = "one of";
+    for (int i = 0; i < member->num_names; i++) {
+        if (text && strcmp(member->name_of(i), text) == 0) {
+            *value = i;
+            return OK;
+        }
+        snprintf(list + strlen(list), sizeof list - strlen(list), " %s", member->name_of(i));
+    }
+    return malformed(in, member->key, list);
+}
+
+static enum status read_member(const struct reader *in, const struct member *member)
+{
+    const struct json *json = json_get(in->object, member->key);
+    char *at = (char *)in->plan + member->offset;
+    const int64_t max = member->type == MEMBER_INT ? INT32_MAX : INT64_MAX;
+    int64_t value;
+    char must[80];
+    switch (member->type) {
+    case MEMBER_NAME:
+        return read_name(in, member, json, (int *)at);
+    case MEMBER_BOOL:
+        if (!json || json_type(json) != JSON_BOOL)
+            return malformed(in, member->key, "true or false");
+        *(bool *)at = json_true(json);
+        return OK;
+    case MEMBER_INT:
+    case MEMBER_INT64:
+        break;
+    }
+    if (!json || !json_int64(json, &value) || value < member->min || value > max) {
+        snprintf(must, sizeof must, "an integer %lld..%lld", (long long)member->min,
+                 (long long)max);
+        return malformed(in, member->key, must);
+    }
+    if (member->type == MEMBER_INT)
+        *(int *)at = (int)value;
+    else
+        *(int64_t *)at = value;
+    return OK;
+}
+
+static enum status unfit(const struct reader *in, const char *key, const char *why)
+{
+    return err_set(in->err, ERR_INFEASIBLE, "%s: plan.%s: %s", in->what, key, why);
+}
+
+/* Check the counts against each other, the model and the cluster, before any array is allocated for
+ * them. */
+static enum status check_counts(const struct reader *in)
+{
+    struct plan *plan = in->plan;
+    struct microbatches *mb = &plan->microbatches;
+    char why[128];
+    int64_t full, stages, devices;
+    if (!mul_ok(mb->size, mb->count - 1, &full) || full >= plan->batch ||
+        plan->batch - full > mb->size) {
+        snprintf(why, sizeof why, "%d micro-batches of it do not make a batch of %lld", mb->count,
+                 (long long)plan->batch);
+        return unfit(in, "microbatch_size", why);
+    }
+    mb->last_size = plan->batch - full;
+    if (!mul_ok(plan->num_ranks, plan->num_replicas, &devices) ||
+        devices > in->cluster->num_devices) {
+        snprintf(why, sizeof why, "%d pipelines of %d devices, there are %d devices",
+                 plan->num_replicas, plan->num_ranks, in->cluster->num_devices);
+        return unfit(
+            in, plan->num_ranks > in->cluster->num_devices ? "pipeline_length" : "replicas", why);
+    }
+    if (!mul_ok(plan->num_ranks, plan->chunks, &stages) || stages > in->model->num_items) {
+        snprintf(why, sizeof why, "%d ranks of %d stages, model '%.40s' has %d items",
+                 plan->num_ranks, plan->chunks, in->model->name, in->model->num_items);
+        return unfit(in, plan->chunks > 1 ? "chunks" : "pipeline_length", why);
+    }
+    plan->num_stages = (int)stages;
+    if (schedule_v_shaped(plan->schedule) && plan->chunks != 2)
+        return unfit(in, "chunks", "this schedule has 2 stages a rank");
+    if (plan->num_frozen_layers > in->model->num_layers) {
+        snprintf(why, sizeof why, "model '%.40s' has %d layers, got %d", in->model->name,
+                 in->model->num_layers, plan->num_frozen_layers);
+        return unfit(in, "frozen_layers", why);
+    }
+    if ((plan->num_frozen_layers > 0) != (plan->frozen != FROZEN_NONE))
+        return unfit(in, "frozen", "'none' goes with 0 frozen layers, and only with them");
+    return OK;
+}
+
+static enum status read_cut(const struct reader *in)
+{
+    struct plan *plan = in->plan;
+    const struct json *cut = json_get(in->object, "cut");
+    char must[64], key[32];
+    snprintf(must, sizeof must, "an array of %d counts", plan->num_stages);
+    if (!cut || json_type(cut) != JSON_ARRAY || json_count(cut) != plan->num_stages)
+        return malformed(in, "cut", must);
+    plan->first_item = calloc((size_t)plan->num_stages + 1, sizeof *plan->first_item);
+    if (!plan->first_item)
+        return err_nomem(in->err);
+    int item = plan_cut_start(plan, in->model), s = 0;
+    for (const struct json *one = json_first(cut); one; one = json_next(one), s++) {
+        int64_t size;
+        snprintf(key, sizeof key, "cut[%d]", s);
+        if (!json_int64(one, &size) || size < 1)
+            return malformed(in, key, "a count, at least 1");
+        if (size > in->model->num_items - item)
+            return unfit(in, key, "the model has fewer items");
+        plan->first_item[s] = item;
+        item += (int)size;
+    }
+    plan->first_item[plan->num_stages] = item;
+    return item == in->model->num_items ? OK : unfit(in, "cut", "the model has more items");
+}
+
+static enum status read_devices(const struct reader *in)
+{
+    struct plan *plan = in->plan;
+    const struct json *devices = json_get(in->object, "devices");
+    const int K = plan->num_ranks, R = plan->num_replicas;
+    char must[64], key[48];
+    enum status rc = OK;
+    snprintf(must, sizeof must, "%d arrays of %d devices", R, K);
+    if (!devices || json_type(devices) != JSON_ARRAY || json_count(devices) != R)
+        return malformed(in, "devices", must);
+    plan->device = calloc((size_t)K * (size_t)R, sizeof *plan->device);
+    bool *used = calloc((size_t)in->cluster->num_devices, sizeof *used);
+    if (!plan->device || !used)
+        rc = err_nomem(in->err);
+    for (int i = 0; i < K * R && rc == OK; i++) {
+        const struct json *replica = json_at(devices, i / K);
+        int64_t device;
+        snprintf(key, sizeof key, "devices[%d][%d]", i / K, i % K);
+        if (json_type(replica) != JSON_ARRAY || json_count(replica) != K)
+            rc = malformed(in, "devices", must);
+        else if (!json_int64(json_at(replica, i % K), &device) || device < 0)
+            rc = malformed(in, key, "a device, counted from 0");
+        else if (device >= in->cluster->num_devices)
+            rc = unfit(in, key, "the cluster has no such device");
+        else if (used[device])
+            rc = unfit(in, key, "the device has a place already");
+        else
+            used[plan->device[i] = (int)device] = true;
+    }
+    free(used);
+    return rc;
+}
+
+/* The members of a layout; they may be missing. */
+static enum status read_layout(const struct reader *in)
+{
+    enum status rc = OK;
+    in->plan->tensor = in->plan->expert = 1;
+    for (int i = 0; i < NUM_LAYOUT && rc == OK; i++)
+        if (json_get(in->object, layout_members[i].key))
+            rc = read_member(in, &layout_members[i]);
+    return rc;
+}
+
+static enum status read_recompute_layers(const struct reader *in)
+{
+    struct plan *plan = in->plan;
+    const struct json *layers = json_get(in->object, "recompute_layers");
+    char must[64];
+    int s = 0;
+    if (plan->recompute != RECOMPUTE_LAYER)
+        return layers ? unfit(in, "recompute_layers", "goes with recompute 'layer' only") : OK;
+    snprintf(must, sizeof must, "an array of %d counts", plan->num_stages);
+    if (!layers || json_type(layers) != JSON_ARRAY || json_count(layers) != plan->num_stages)
+        return malformed(in, "recompute_layers", must);
+    plan->recompute_layers = calloc((size_t)plan->num_stages, sizeof *plan->recompute_layers);
+    if (!plan->recompute_layers)
+        return err_nomem(in->err);
+    for (const struct json *one = json_first(layers); one; one = json_next(one), s++) {
+        int64_t count;
+        if (!json_int64(one, &count) || count < 0 || count > INT32_MAX)
+            return malformed(in, "recompute_layers", must);
+        plan->recompute_layers[s] = (int)count;
+    }
+    return OK;
+}
+
+static enum status read_memory(const struct reader *in)
+{
+    struct plan *plan = in->plan;
+    const struct json *memory = json_get(in->object, "memory_bytes");
+    char must[64];
+    int k = 0;
+    if (!memory)
+        return OK;
+    snprintf(must, sizeof must, "an array of %d sizes", plan->num_ranks);
+    if (json_type(memory) != JSON_ARRAY || json_count(memory) != plan->num_ranks)
+        return malformed(in, "memory_bytes", must);
+    plan->memory_bytes = calloc((size_t)plan->num_ranks, sizeof *plan->memory_bytes);
+    if (!plan->memory_bytes)
+        return err_nomem(in->err);
+    for (const struct json *one = json_first(memory); one; one = json_next(one), k++)
+        if (!json_int64(one, &plan->memory_bytes[k]) || plan->memory_bytes[k] < 0)
+            return malformed(in, "memory_bytes", must);
+    return OK;
+}
+
+enum status plan_json_read(const struct json *object, const char *what, const struct model *model,
+                           const struct cluster *cluster, struct plan *plan, struct err *err)
+{
+    struct plan got = {0};
+    const struct reader in = {object, what, model, cluster, &got, err};
+    enum status rc = OK;
+    if (!object || json_type(object) != JSON_OBJECT)
+        rc = err_set(err, ERR_INPUT, "%s: plan must be an object", what);
+    for (int i = 0; i < NUM_MEMBERS && rc == OK; i++)
+        rc = read_member(&in, &members[i]);
+    if (rc == OK)
+        rc = read_layout(&in);
+    if (rc == OK)
+        rc = check_counts(&in);
+    if (rc == OK)
+        rc = read_cut(&in);
+    if (rc == OK)
+        rc = read_recompute_layers(&in);
+    if (rc == OK)
+        rc = read_devices(&in);
+    if (rc == OK)
+        rc = read_memory(&in);
+    if (rc == OK)
+        rc = plan_check(&got, model, cluster, err);
+    if (rc == OK) {
+        *plan = got;
+        got = (struct plan){0};
+    }
+    plan_clear(&got);
+    return rc;
+}
+
+/* --- files ----------------------------------------------------------------------------------- */
+
+static enum status differs(const char *path, const char *key, int64_t has, int64_t wants,
+                           struct err *err)
+{
+    return err_set(err, ERR_INFEASIBLE, "%s: plan.%s is %lld, the job says %lld", path, key,
+                   (long long)has, (long long)wants);
+}
+
+/* Check that a plan also has the job's batch, optimizer state, clipping and reduction. */
+static enum status check_job(const char *path, const struct job *job, const struct plan *plan,
+                             struct err *err)
+{
+    const bool global = job->train.batch_mode == BATCH_GLOBAL;
+    const int64_t batch = plan->batch * (global ? plan->num_replicas : 1);
+    const int optimizer = job_optim_bytes_per_param(job);
+    const bool canonical = job->train.reduction == REDUCTION_CANONICAL;
+    if (batch != job->train.batch)
+        return differs(path, "batch", plan->batch,
+                       job->train.batch / (global ? plan->num_replicas : 1), err);
+    if (plan->optim_bytes_per_param != optimizer)
+        return differs(path, "optimizer_bytes_per_param", plan->optim_bytes_per_param, optimizer,
+                       err);
+    if (plan->clip != job_wants_norm(job))
+        return differs(path, "clip", plan->clip, job_wants_norm(job), err);
+    if (plan->canonical != canonical)
+        return differs(path, "canonical", plan->canonical, canonical, err);
+    return OK;
+}
+
+enum status plan_json_load(const char *path, const struct job *job, const struct cluster *cluster,
+                           struct plan *plan, struct err *err)
+{
+    struct json *json = NULL;
+    enum status rc = json_read_file(path, &json, err);
+    if (rc == OK)
+        rc = plan_json_read(json, path, &job->model, cluster, plan, err);
+    if (rc == OK)
+        rc = check_job(path, job, plan, err);
+    if (rc == OK)
+        plan->lagged = job_lags(job);
+    else
+        plan_clear(plan);
+    json_free(json);
+    return rc;
+}

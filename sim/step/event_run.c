@@ -1,0 +1,623 @@
+/* The event engine: every message is a transfer on the shared network.
+ *
+ * A device is in the queue only while an op runs on it; otherwise it waits for a message, a bucket,
+ * TIED or NORM, and whoever brings that calls advance(), which runs the device's list until an op
+ * takes time or something is missing. The queue's other entries are, for each channel, its first
+ * transfer that finishes and its first transfer whose latency ends (the latency of a channel is
+ * constant, so transfers leave it in the order in which they came), and each bucket that gets
+ * ready.
+ *
+ * Channels: link l of replica r is r * num_links + l. Behind these come the rings of the stages,
+ * then those of the two ranks that run TIED, by replica.
+ *
+ * The rules of partition/step/step_rules.h are followed here on their own, without the recurrence of
+ * partition/step/schedule_time.c, so that each can judge the other. Read advance() and event_run()
+ * first.
+ */
+#include <stdlib.h>
+
+#include "partition/step/schedule_time.h"
+#include "partition/base/units.h"
+#include "sim/step/network.h"
+#include "sim/step/step.h"
+
+struct events {
+    struct step *step;
+    struct event_queue queue;
+    struct network network;
+    int num_channels, first_ring, first_tied;
+    int32_t first_end, first_start, first_bucket; /* entries */
+    uint8_t *arrived;                             /* owned; by channel, then micro-batch */
+    int64_t *latency;                             /* owned; by channel, ns */
+    int *running;     /* owned, by stage of the plan: bucket that is on its ring, -1 none */
+    int64_t *ring_ns; /* owned; by bucket: bandwidth part of its all-reduce */
+    int *devices;     /* owned; scratch: the holders of a stage */
+    bool no_memory;   /* of the host: the transfer pool could not grow */
+};
+
+static bool has_rings(const struct step *step)
+{
+    return workload_num_holders(step->workload) > 1 && step->workload->num_buckets > 0;
+}
+
+static enum status add_channels(struct events *e, struct err *err)
+{
+    const struct step *step = e->step;
+    const struct cluster *cluster = step->cluster;
+    const struct workload *w = step->workload;
+    for (int r = 0; r < step->num_replicas; r++) {
+        const int *device = &step->plan->device[r * step->num_ranks];
+        for (int l = 0; l < step->num_links; l++) {
+            int channel = r * step->num_links + l;
+            int from = device[step->links[l].from_rank], to = device[step->links[l].to_rank];
+            network_add_pair(&e->network, channel, from, to);
+            e->latency[channel] = cost_transfer_ns(step->cost, cluster, from, to, 0);
+        }
+    }
+    int64_t all = 0;
+    const int holders = workload_num_holders(w);
+    for (int s = 0; s < w->num_model_stages && has_rings(step); s++) {
+        int channel = e->first_ring + s;
+        workload_holders(w, step->plan, s, e->devices);
+        network_add_ring(&e->network, channel, e->devices, holders);
+        const struct setting setting = {.cluster = cluster, .cost = step->cost};
+        int64_t latency = collective_bucket_ns(w->scatter, step->options->allreduce, &setting,
+                                               e->devices, holders, 0);
+        e->latency[channel] = latency;
+        for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
+            int64_t ns = collective_bucket_ns(w->scatter, step->options->allreduce, &setting,
+                                              e->devices, holders, w->buckets[b].bytes);
+            e->ring_ns[b] = ns > latency ? ns - latency : 0;
+            enum status rc = step_add_ns(&all, ns > latency ? ns : latency, "all-reduces", err);
+            if (rc != OK)
+                return rc;
+        }
+    }
+    for (int r = 0; r < step->num_replicas && step->full->tied; r++) {
+        int ends[2];
+        workload_tied_devices(w, step->plan, r, ends);
+        network_add_ring(&e->network, e->first_tied + r, ends, 2);
+        e->latency[e->first_tied + r] = cost_allreduce_ns(step->cost, cluster, ends, 2, 0);
+    }
+    network_ready(&e->network);
+    return OK;
+}
+
+static enum status events_init(struct events *e, struct step *step, struct err *err)
+{
+    *e = (struct events){.step = step};
+    const int holders = workload_num_holders(step->workload);
+    int stages = has_rings(step) ? step->workload->num_model_stages : 0;
+    int64_t pairs = (int64_t)step->num_replicas * step->num_links;
+    int64_t ties = step->full->tied ? step->num_replicas : 0;
+    int64_t channels = pairs + stages + ties;
+    int64_t entries = step->num_procs + 2 * channels + step->workload->num_buckets;
+    if (entries > INT32_MAX / 4)
+        return err_set(err, ERR_INFEASIBLE, "step too large to simulate: %lld channels",
+                       (long long)channels);
+    e->num_channels = (int)channels;
+    e->first_ring = (int)pairs;
+    e->first_tied = e->first_ring + stages;
+    e->first_end = step->num_procs;
+    e->first_start = e->first_end + (int32_t)channels;
+    e->first_bucket = e->first_start + (int32_t)channels;
+    e->arrived = calloc((size_t)(pairs * step->num_microbatches) + 1, 1);
+    e->latency = calloc((size_t)channels + 1, sizeof *e->latency);
+    e->running = malloc(((size_t)step->workload->num_model_stages + 1) * sizeof *e->running);
+    e->ring_ns = calloc((size_t)step->workload->num_buckets + 1, sizeof *e->ring_ns);
+    e->devices = calloc((size_t)holders, sizeof *e->devices);
+    if (!e->arrived || !e->latency || !e->running || !e->ring_ns || !e->devices)
+        return err_nomem(err);
+    for (int s = 0; s < step->workload->num_model_stages; s++)
+        e->running[s] = -1;
+    enum status rc = event_queue_init(&e->queue, (int32_t)entries, err);
+    if (rc == OK)
+        rc = network_init(&e->network, step->cluster, e->num_channels,
+                          4 * pairs + 4 * (int64_t)stages * holders + 8 * ties, &e->queue,
+                          e->first_end, err);
+    if (rc == OK)
+        rc = add_channels(e, err);
+    return rc;
+}
+
+static void events_clear(struct events *e)
+{
+    event_queue_clear(&e->queue);
+    network_clear(&e->network);
+    free(e->arrived);
+    free(e->latency);
+    free(e->running);
+    free(e->ring_ns);
+    free(e->devices);
+}
+
+/* A transfer leaves: its latency runs. */
+static void send(struct events *e, int channel, int32_t message, struct proc *maker, int64_t now_ns)
+{
+    struct network *net = &e->network;
+    int32_t index = network_take(net);
+    if (index < 0) {
+        e->no_memory = true;
+        return;
+    }
+    struct transfer *t = &net->transfers[index];
+    t->message = message;
+    t->sent_ns = now_ns;
+    t->next = -1;
+    t->made_ns = maker ? maker->made_ns : 0;
+    t->excess_ns = maker ? step_take_excess(maker, channel % e->step->num_links & 1) : 0;
+    t->cause = maker ? maker->cause : IDLE_ALLREDUCE;
+    struct channel *c = &net->channels[channel];
+    if (c->wait_head < 0) {
+        c->wait_head = index;
+        event_queue_push(&e->queue, e->first_start + channel, EVENT_FLOW_START,
+                         now_ns + e->latency[channel]);
+    } else {
+        net->transfers[c->wait_tail].next = index;
+    }
+    c->wait_tail = index;
+}
+
+/* The first bucket of a stage that is ready and has not run goes onto the ring (time-4). */
+static void start_ring(struct events *e, int stage, int64_t now_ns)
+{
+    struct step *step = e->step;
+    const struct workload *w = step->workload;
+    int b = w->first_bucket[stage] + step->stage_done[stage];
+    if (e->running[stage] >= 0 || b == w->first_bucket[stage + 1])
+        return;
+    struct bucket_run *run = &step->buckets[b];
+    if (run->num_ready < workload_num_holders(w) || run->ready_ns > now_ns)
+        return;
+    e->running[stage] = b;
+    run->start_ns = now_ns;
+    if (has_rings(step)) {
+        send(e, e->first_ring + stage, b, NULL, now_ns);
+    } else { /* one replica: nothing to add up */
+        e->running[stage] = -1;
+        run->end_ns = now_ns;
+        step->stage_done[stage]++;
+    }
+}
+
+/* Standard normal x 65536 from the sum of twelve 16-bit uniforms (Irwin-Hall), of the op's own
+ * counter, so that neither the order of events nor the machine's libm matters. */
+static int64_t normal_draw(const struct step *step, int proc, int64_t pc)
+{
+    uint64_t key =
+        mix64(step->options->seed ^ mix64(((uint64_t)(uint32_t)proc << 32) ^ mix64((uint64_t)pc)));
+    int64_t sum = 0;
+    for (int word = 0; word < 3; word++) {
+        uint64_t bits = mix64(key + (uint64_t)word);
+        for (int part = 0; part < 4; part++)
+            sum += (int64_t)((bits >> (16 * part)) & 0xffff);
+    }
+    /* mean 12 * 32767.5, standard deviation 65536 to a part in 10^9 */
+    return sum - 393210;
+}
+
+static int64_t jittered(const struct step *step, int proc, int64_t pc, int64_t ns)
+{
+    double factor = 1.0 + step->options->jitter * (double)normal_draw(step, proc, pc) / 65536.0;
+    return factor > 0 ? (int64_t)((double)ns * factor + 0.5) : 0;
+}
+
+#define NORMAL_P90 1.2815515655446004 /* 90th percentile of the standard normal law */
+
+/* The time of the op at pc of a proc, by a workload of the step. */
+static int64_t usual_ns(const struct step *step, const struct workload *w, int proc, int64_t pc)
+{
+    const int class_index = step->workload->class_of_replica[proc / step->num_ranks];
+    const struct op *op = &step->full->ranks[proc % step->num_ranks].ops[pc];
+    int64_t forward_ns;
+    if (op_overlapped(*op, OP_F)) {
+        workload_pair_ns(w, class_index, op[0], op[1], &forward_ns);
+        return forward_ns;
+    }
+    if (op_overlapped(*op, OP_B))
+        return workload_pair_ns(w, class_index, op[-1], op[0], &forward_ns) - forward_ns;
+    return workload_op_ns(w, class_index, *op);
+}
+
+/* A draw from the spread of the costs around the median ns. */
+static int64_t spread_draw(const struct step *step, int proc, int64_t pc, int64_t ns)
+{
+    int64_t draw = normal_draw(step, proc, pc);
+    const struct workload *side = draw < 0 ? step->options->low : step->options->high;
+    int64_t away = usual_ns(step, side, proc, pc) - ns;
+    if ((draw < 0) != (away < 0))
+        return ns; /* percentiles on the wrong side of the median: no spread there */
+    double got =
+        (double)ns + (double)away * (double)(draw < 0 ? -draw : draw) / (65536.0 * NORMAL_P90);
+    return got > 0 ? (int64_t)(got + 0.5) : 0;
+}
+
+/* The host launches the next op of a device: when that has ended. */
+static int64_t launch_ns(const struct step *step, struct proc *p)
+{
+    return step->async_host ? ++p->launches * step->cluster->host_op_ns : 0;
+}
+
+/* Start the compute op at the proc's pc no earlier than now_ns, and move pc on. */
+static void start_op(struct events *e, int proc, struct op op, int64_t now_ns, int64_t *start_ns,
+                     int64_t *end_ns)
+{
+    struct step *step = e->step;
+    struct proc *p = &step->procs[proc];
+    const int64_t launched = launch_ns(step, p);
+    const int64_t cost = usual_ns(step, step->workload, proc, p->pc);
+    int64_t start = now_ns > p->gate ? now_ns : p->gate, ns = cost;
+    start = start > launched ? start : launched;
+    if (step->options->low)
+        ns = spread_draw(step, proc, p->pc, ns);
+    if (step->options->jitter > 0) /* another draw than the spread's */
+        ns = jittered(step, proc, p->pc + ((int64_t)1 << 40) * (step->options->low != NULL), ns);
+    step_computed(step, proc, op, cost, start, start + ns);
+    p->pc++;
+    *start_ns = start;
+    *end_ns = start + ns;
+}
+
+/* C or P goes onto its copy engine (time-2). */
+static void start_copy(struct step *step, int proc, struct op op, int64_t now_ns)
+{
+    struct proc *p = &step->procs[proc];
+    const int class_index = step->workload->class_of_replica[proc / step->num_ranks];
+    const int64_t ns = workload_op_ns(step->workload, class_index, op);
+    int64_t start = launch_ns(step, p);
+    int64_t *engine = op.kind == OP_C ? &p->copy_in : &p->copy_out;
+    start = start > *engine ? start : *engine;
+    if (op.kind == OP_P && start < now_ns)
+        start = now_ns;
+    *engine = start + ns;
+    step_copied(step, proc, op, start, start + ns);
+}
+
+/* All buckets of a stage have ended. */
+static bool stage_reduced(const struct step *step, int stage)
+{
+    const struct workload *w = step->workload;
+    const int s = workload_model_stage(w, stage);
+    return step->stage_done[s] == w->first_bucket[s + 1] - w->first_bucket[s];
+}
+
+/* All buckets of a rank's stages have ended. */
+static bool rank_reduced(const struct step *step, int rank)
+{
+    for (int s = 0; s < step->full->num_stages; s++)
+        if (step->full->rank_of_stage[s] == rank && !stage_reduced(step, s))
+            return false;
+    return true;
+}
+
+static void advance(struct events *e, int proc, int64_t now_ns);
+
+/* TIED starts when both ends of the replica have reached it (time-8). */
+static void reach_tied(struct events *e, int proc, int64_t now_ns)
+{
+    struct step *step = e->step;
+    const int replica = proc / step->num_ranks;
+    struct tied_run *run = &step->tied[replica];
+    step->procs[proc].state = PROC_TIED;
+    if (++run->num_ready < 2)
+        return;
+    run->start_ns = now_ns;
+    send(e, e->first_tied + replica, 0, NULL, now_ns);
+}
+
+/* NORM starts when the last proc has reached it (time-5). */
+static void reach_norm(struct events *e, int proc, int64_t now_ns)
+{
+    struct step *step = e->step;
+    step->procs[proc].state = PROC_NORM;
+    if (++step->num_norm < step->num_procs)
+        return;
+    step->norm_from_ns = now_ns;
+    for (int i = 0; i < step->num_procs; i++)
+        event_queue_push(&e->queue, i, EVENT_DEVICE, now_ns + step->workload->norm_ns);
+}
+
+/* The last backward of a stage runs on one of its holders from start_ns to end_ns. That makes its
+ * buckets ready there (time-4); they are once they are ready on all holders. */
+static void last_backward(struct events *e, struct op op, int64_t start_ns, int64_t end_ns)
+{
+    struct step *step = e->step;
+    const struct workload *w = step->workload;
+    const int s = workload_model_stage(w, op.stage);
+    for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
+        struct bucket_run *run = &step->buckets[b];
+        int64_t ready =
+            end_ns - (op.kind == OP_W ? w->buckets[b].lead_w_ns : w->buckets[b].lead_ns);
+        if (ready < start_ns)
+            ready = start_ns;
+        if (ready > run->ready_ns)
+            run->ready_ns = ready;
+        if (++run->num_ready == workload_num_holders(w))
+            event_queue_push(&e->queue, e->first_bucket + b, EVENT_BUCKET, run->ready_ns);
+    }
+}
+
+/* Whether a RECV's message is missing; the proc then waits for it. */
+static bool message_missing(struct events *e, int proc, struct op op)
+{
+    struct step *step = e->step;
+    const int channel = proc / step->num_ranks * step->num_links + step_link(step, op);
+    const int64_t message = (int64_t)channel * step->num_microbatches + op.microbatch;
+    if (e->arrived[message])
+        return false;
+    step->procs[proc].wait_message = message;
+    step->procs[proc].state = PROC_MESSAGE;
+    return true;
+}
+
+/* TIED or NORM: the proc waits for the buckets of its stages, then for the others. */
+static void reach_meeting(struct events *e, int proc, struct op op, int64_t now_ns)
+{
+    if (!rank_reduced(e->step, proc % e->step->num_ranks))
+        e->step->procs[proc].state = PROC_BUCKET;
+    else if (op.kind == OP_TIED)
+        reach_tied(e, proc, now_ns);
+    else
+        reach_norm(e, proc, now_ns);
+}
+
+/* Start an op of the compute stream, unless an UPDATE misses a bucket or the proc's blocking sends
+ * (time-3b) are on their way; the proc then waits for these. */
+static void reach_compute(struct events *e, int proc, struct op op, int64_t now_ns)
+{
+    struct step *step = e->step;
+    struct proc *p = &step->procs[proc];
+    if (op.kind == OP_UPDATE && !stage_reduced(step, op.stage)) {
+        p->state = PROC_BUCKET;
+        return;
+    }
+    if (p->sending > 0) {
+        p->state = PROC_SEND;
+        return;
+    }
+    int64_t start, end, at = p->pc;
+    start_op(e, proc, op, now_ns, &start, &end);
+    if (at == step->last_backward[op.stage] && op.kind <= OP_W && op.kind != OP_F)
+        last_backward(e, op, start, end);
+    event_queue_push(&e->queue, proc, EVENT_DEVICE, end);
+}
+
+/* Run a proc from now_ns until an op takes time or something is missing. */
+static void advance(struct events *e, int proc, int64_t now_ns)
+{
+    struct step *step = e->step;
+    struct proc *p = &step->procs[proc];
+    const struct rank_ops *list = &step->full->ranks[proc % step->num_ranks];
+    p->state = PROC_RUN;
+    for (; p->pc < list->num_ops; p->pc++) {
+        const struct op op = list->ops[p->pc];
+        switch (op.kind) {
+        case OP_SEND_ACT:
+        case OP_SEND_GRAD:
+            send(e, proc / step->num_ranks * step->num_links + step_link(step, op), op.microbatch,
+                 p, now_ns);
+            p->sending += step->workload->sends_blocking;
+            continue;
+        case OP_RECV_ACT:
+        case OP_RECV_GRAD:
+            if (message_missing(e, proc, op))
+                return;
+            continue;
+        case OP_ALLREDUCE:
+            continue; /* ready since the stage's last backward started */
+        case OP_TIED:
+        case OP_NORM:
+            reach_meeting(e, proc, op, now_ns);
+            return;
+        case OP_C:
+        case OP_P:
+            if (!step->workload->host_blocking) {
+                start_copy(step, proc, op, now_ns);
+                continue;
+            }
+            break;
+        default:
+            break;
+        }
+        reach_compute(e, proc, op, now_ns);
+        return;
+    }
+    p->state = PROC_DONE;
+}
+
+/* A blocking send of the proc has ended: it goes on if that was the last one. */
+static void release_sender(struct events *e, int proc, int64_t now_ns)
+{
+    struct proc *p = &e->step->procs[proc];
+    p->held = now_ns;
+    if (--p->sending == 0 && p->state == PROC_SEND)
+        advance(e, proc, now_ns);
+}
+
+/* A message has arrived: its receiver goes on if it waits for it, and so does a sender that it
+ * holds. */
+static void deliver_message(struct events *e, int channel, const struct transfer *t, int64_t now_ns)
+{
+    struct step *step = e->step;
+    const int replica = channel / step->num_links, link = channel % step->num_links;
+    if (step->ops)
+        step_record_send(step, replica, link, t->message, t->sent_ns, now_ns);
+    const int64_t message = (int64_t)channel * step->num_microbatches + t->message;
+    e->arrived[message] = 1;
+    const int proc = replica * step->num_ranks + step->links[link].to_rank;
+    struct proc *p = &step->procs[proc];
+    if (p->state == PROC_MESSAGE && p->wait_message == message) {
+        const struct arrival arrival = {.grad = link & 1,
+                                        .cause = t->cause,
+                                        .sent_ns = t->sent_ns,
+                                        .made_ns = t->made_ns,
+                                        .excess_ns = t->excess_ns};
+        step_woken(p, &arrival, now_ns);
+        advance(e, proc, now_ns);
+    }
+    if (step->workload->sends_blocking)
+        release_sender(e, replica * step->num_ranks + step->links[link].from_rank, now_ns);
+}
+
+/* TIED of a replica has ended on both its ranks. */
+static void deliver_tied(struct events *e, int replica, int64_t now_ns)
+{
+    struct step *step = e->step;
+    const struct schedule *full = step->full;
+    for (int end = 0; end < 2; end++) {
+        const int rank = full->rank_of_stage[end * (full->num_stages - 1)];
+        const int proc = replica * step->num_ranks + rank;
+        struct proc *p = &step->procs[proc];
+        step_together(step, proc, full->ranks[rank].ops[p->pc++], step->tied[replica].start_ns,
+                      now_ns);
+        advance(e, proc, now_ns);
+    }
+}
+
+/* A bucket has been reduced: the next one starts, and ranks that wait for it go on. */
+static void deliver_bucket(struct events *e, int stage, int bucket, int64_t now_ns)
+{
+    struct step *step = e->step;
+    const int64_t start_ns = step->buckets[bucket].start_ns;
+    step_bucket_done(step, bucket, start_ns, now_ns);
+    step->stage_done[stage]++;
+    e->running[stage] = -1;
+    start_ring(e, stage, now_ns);
+    const struct workload *w = step->workload;
+    for (int i = 0, n = workload_num_holders(w); i < n; i++) {
+        const int rank = workload_holder_rank(w, stage, i);
+        const int proc = i % step->num_replicas * step->num_ranks + rank;
+        struct proc *p = &step->procs[proc];
+        if (p->state != PROC_BUCKET)
+            continue;
+        const struct op op = step->full->ranks[rank].ops[p->pc];
+        if (op.kind == OP_UPDATE && workload_model_stage(w, op.stage) != stage)
+            continue;
+        step_reduced(p, start_ns, now_ns);
+        advance(e, proc, now_ns);
+    }
+}
+
+static void deliver(struct events *e, int channel, int32_t index, int64_t now_ns)
+{
+    const struct transfer t = e->network.transfers[index];
+    network_give(&e->network, index);
+    if (channel < e->first_ring)
+        deliver_message(e, channel, &t, now_ns);
+    else if (channel < e->first_tied)
+        deliver_bucket(e, channel - e->first_ring, t.message, now_ns);
+    else
+        deliver_tied(e, channel - e->first_tied, now_ns);
+}
+
+/* The time of a transfer on the wire, without its latency, if it has the links for itself. */
+static int64_t wire_ns(const struct events *e, int channel, int32_t message)
+{
+    const struct step *step = e->step;
+    const struct workload *w = step->workload;
+    if (channel < e->first_ring) {
+        const int class_index = w->class_of_replica[channel / step->num_links];
+        const int link = channel % step->num_links;
+        return workload_edge_ns(w, class_index, link / 2, link & 1, mb_size(step, message)) -
+               e->latency[channel];
+    }
+    if (channel < e->first_tied)
+        return e->ring_ns[message];
+    return workload_tied_ns(w, w->class_of_replica[channel - e->first_tied]) - e->latency[channel];
+}
+
+static void start_transfer(struct events *e, int channel, int64_t now_ns)
+{
+    struct network *net = &e->network;
+    struct channel *c = &net->channels[channel];
+    int32_t index = c->wait_head;
+    struct transfer *t = &net->transfers[index];
+    c->wait_head = t->next;
+    if (c->wait_head >= 0)
+        event_queue_push(&e->queue, e->first_start + channel, EVENT_FLOW_START,
+                         net->transfers[c->wait_head].sent_ns + e->latency[channel]);
+    const int64_t ns = wire_ns(e, channel, t->message);
+    if (ns > 0)
+        network_start(net, channel, index, ns, now_ns);
+    else
+        deliver(e, channel, index, now_ns);
+}
+
+/* Name where the first unfinished device waits. */
+static enum status deadlock(const struct step *step, struct err *err)
+{
+    for (int i = 0; i < step->num_procs; i++) {
+        if (step->procs[i].state != PROC_DONE)
+            return schedule_deadlock(step->full, i / step->num_ranks, i % step->num_ranks,
+                                     step->procs[i].pc, err);
+    }
+    return OK;
+}
+
+/* Handle one event of the queue. */
+static void handle(struct events *e, enum event_kind kind, int32_t entry, int64_t now_ns)
+{
+    struct step *step = e->step;
+    switch (kind) {
+    case EVENT_DEVICE: {
+        struct proc *p = &step->procs[entry];
+        if (p->state == PROC_NORM)
+            step_together(step, entry, step->full->ranks[entry % step->num_ranks].ops[p->pc++],
+                          step->norm_from_ns, now_ns);
+        advance(e, entry, now_ns);
+        break;
+    }
+    case EVENT_FLOW_START:
+        start_transfer(e, entry - e->first_start, now_ns);
+        break;
+    case EVENT_FLOW_END:
+        for (int channel = entry - e->first_end;;) {
+            const int32_t index = network_finished(&e->network, channel, now_ns);
+            if (index < 0)
+                break;
+            deliver(e, channel, index, now_ns);
+        }
+        break;
+    case EVENT_BUCKET:
+        for (int s = step->workload->buckets[entry - e->first_bucket].stage, done = -1;
+             done != step->stage_done[s];) {
+            done = step->stage_done[s];
+            start_ring(e, s, now_ns);
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+enum status event_run(struct step *step, bool *shared, struct err *err)
+{
+    struct events e;
+    enum status rc = events_init(&e, step, err);
+    if (rc != OK)
+        goto out;
+    for (int proc = 0; proc < step->num_procs; proc++)
+        advance(&e, proc, step->origin_ns);
+    int64_t now = step->origin_ns, popped = 0;
+    for (;;) {
+        if (step->options->progress && (++popped & 0xfffff) == 0)
+            step->options->progress(step->options->progress_ctx, popped);
+        if (network_unsettled(&e.network) && !event_queue_any_now(&e.queue))
+            network_settle(&e.network, now);
+        enum event_kind kind;
+        int64_t time;
+        const int32_t entry = event_queue_pop(&e.queue, &kind, &time);
+        if (entry < 0 || time > step->full_ns || e.no_memory)
+            break;
+        now = time;
+        handle(&e, kind, entry, now);
+    }
+    if (e.no_memory)
+        rc = err_nomem(err);
+    else if (step->full_ns == INT64_MAX)
+        rc = deadlock(step, err);
+    *shared = e.network.met;
+out:
+    events_clear(&e);
+    return rc;
+}

@@ -1,0 +1,367 @@
+/* Max-min fair sharing in integers; sim/step/network.h says what a channel is.
+ *
+ * network_start() puts a channel on its resources, network_finished() takes it off, and both mark
+ * the resources whose users changed. network_settle() then gathers all channels and resources that
+ * are connected to the marked ones and computes their rates again. Read set_event() for how a rate
+ * becomes a time, then network_settle(). */
+#include "sim/step/network.h"
+
+#include <stdlib.h>
+
+enum status network_init(struct network *network, const struct cluster *cluster, int num_channels,
+                         int64_t max_hops, struct event_queue *queue, int32_t first_entry,
+                         struct err *err)
+{
+    if (max_hops > INT32_MAX)
+        return err_set(err, ERR_INPUT, "network: %lld hops, at most %d", (long long)max_hops,
+                       INT32_MAX);
+    struct network got = {0};
+    got.cluster = cluster;
+    got.num_channels = num_channels;
+    got.num_resources = cluster_num_resources(cluster);
+    got.queue = queue;
+    got.first_entry = first_entry;
+    got.free_transfer = -1;
+    size_t resources = (size_t)got.num_resources, channels = (size_t)num_channels;
+    got.channels = calloc(channels + 1, sizeof *got.channels);
+    got.resources = calloc(resources, sizeof *got.resources);
+    got.hops = calloc((size_t)max_hops + 1, sizeof *got.hops);
+    got.active = calloc((size_t)max_hops + 1, sizeof *got.active);
+    got.dirty = calloc(resources, sizeof *got.dirty);
+    got.fill = calloc(resources, sizeof *got.fill);
+    got.fill_channels = calloc(channels + 1, sizeof *got.fill_channels);
+    got.edge_count = calloc(resources, sizeof *got.edge_count);
+    if (!got.channels || !got.resources || !got.hops || !got.active || !got.dirty || !got.fill ||
+        !got.fill_channels || !got.edge_count) {
+        network_clear(&got);
+        return err_nomem(err);
+    }
+    for (int r = 0; r < got.num_resources; r++)
+        got.resources[r].capacity = cluster_capacity(cluster, r);
+    *network = got;
+    return OK;
+}
+
+void network_clear(struct network *network)
+{
+    free(network->channels);
+    free(network->resources);
+    free(network->hops);
+    free(network->active);
+    free(network->dirty);
+    free(network->fill);
+    free(network->fill_channels);
+    free(network->transfers);
+    free(network->edge_count);
+    *network = (struct network){0};
+}
+
+static struct channel *new_channel(struct network *network, int channel)
+{
+    struct channel *c = &network->channels[channel];
+    c->first_hop = network->num_hops;
+    c->num_hops = 0;
+    c->head = c->tail = c->wait_head = c->wait_tail = -1;
+    c->solo_rate = INT64_MAX;
+    return c;
+}
+
+static void add_hop(struct network *network, int channel, int32_t resource, int32_t weight)
+{
+    struct channel *c = &network->channels[channel];
+    struct resource *r = &network->resources[resource];
+    int64_t rate = r->capacity / weight;
+    if (rate < c->solo_rate)
+        c->solo_rate = rate > 0 ? rate : 1;
+    network->hops[network->num_hops++] = (struct hop){resource, weight, channel, -1};
+    c->num_hops++;
+    r->num_hops++;
+}
+
+void network_add_pair(struct network *network, int channel, int from, int to)
+{
+    int32_t path[4];
+    const int hops = cluster_path(network->cluster, from, to, path);
+    new_channel(network, channel);
+    for (int i = 0; i < hops; i++)
+        add_hop(network, channel, path[i], 1);
+}
+
+void network_add_ring(struct network *network, int channel, const int *devices, int n)
+{
+    new_channel(network, channel);
+    int *count = network->edge_count; /* scratch; all entries are 0 between calls */
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < n; i++) {
+            int32_t used[4];
+            const int hops = cluster_path(network->cluster, devices[i], devices[(i + 1) % n], used);
+            for (int j = 0; j < hops; j++) {
+                if (pass == 0) {
+                    count[used[j]]++;
+                } else if (count[used[j]] > 0) {
+                    add_hop(network, channel, used[j], count[used[j]]);
+                    count[used[j]] = 0;
+                }
+            }
+        }
+    }
+}
+
+void network_ready(struct network *network)
+{
+    int32_t first = 0;
+    for (int r = 0; r < network->num_resources; r++) {
+        network->resources[r].first = first;
+        first += network->resources[r].num_hops;
+    }
+}
+
+int32_t network_take(struct network *network)
+{
+    if (network->free_transfer >= 0) {
+        int32_t got = network->free_transfer;
+        network->free_transfer = network->transfers[got].next;
+        return got;
+    }
+    if (network->num_transfers == network->max_transfers) {
+        if (network->max_transfers > INT32_MAX / 2)
+            return -1;
+        int32_t max = network->max_transfers ? 2 * network->max_transfers : 256;
+        struct transfer *more =
+            realloc(network->transfers, (size_t)max * sizeof *network->transfers);
+        if (!more)
+            return -1;
+        network->transfers = more;
+        network->max_transfers = max;
+    }
+    return network->num_transfers++;
+}
+
+void network_give(struct network *network, int32_t transfer)
+{
+    network->transfers[transfer].next = network->free_transfer;
+    network->free_transfer = transfer;
+}
+
+static void mark_dirty(struct network *network, int32_t resource)
+{
+    struct resource *r = &network->resources[resource];
+    if (!r->dirty) {
+        r->dirty = true;
+        network->dirty[network->num_dirty++] = resource;
+    }
+}
+
+static void serve(struct channel *c, int64_t now_ns)
+{
+    c->served += (service_t)(uint64_t)c->rate * (uint64_t)(now_ns - c->since_ns);
+    c->since_ns = now_ns;
+}
+
+/* Set the event at which the channel's first transfer ends, rounded up to whole ns. */
+static void set_event(struct network *network, int channel)
+{
+    struct channel *c = &network->channels[channel];
+    service_t finish = network->transfers[c->head].finish;
+    int64_t after = 0;
+    if (finish > c->served) {
+        service_t need = finish - c->served;
+        uint64_t rate = (uint64_t)c->rate;
+        if ((need >> 64) == 0) {
+            after = (int64_t)(((uint64_t)need - 1) / rate + 1);
+        } else {
+            service_t ns = (need - 1) / rate + 1;
+            after = ns < (service_t)INT64_MAX - (uint64_t)c->since_ns ? (int64_t)ns
+                                                                      : INT64_MAX - c->since_ns;
+        }
+    }
+    int32_t entry = network->first_entry + channel;
+    if (c->queued)
+        event_queue_remove(network->queue, entry);
+    c->queued = true;
+    c->stale = false;
+    event_queue_push(network->queue, entry, EVENT_FLOW_END, c->since_ns + after);
+}
+
+void network_start(struct network *network, int channel, int32_t transfer, int64_t solo_ns,
+                   int64_t now_ns)
+{
+    struct channel *c = &network->channels[channel];
+    struct hop *hops = &network->hops[c->first_hop];
+    bool shared = c->num_active > 0;
+    if (!shared) {
+        c->served = 0;
+        c->since_ns = now_ns;
+        for (int i = 0; i < c->num_hops; i++) {
+            struct resource *r = &network->resources[hops[i].resource];
+            hops[i].position = r->num_active;
+            network->active[r->first + r->num_active++] = c->first_hop + i;
+            shared = shared || r->num_active > 1;
+        }
+    } else {
+        serve(c, now_ns);
+    }
+    network->met |= shared;
+    struct transfer *t = &network->transfers[transfer];
+    t->finish = c->served + (service_t)(uint64_t)c->solo_rate * (uint64_t)solo_ns;
+    c->num_active++;
+    if (c->head < 0) {
+        t->next = -1;
+        c->head = c->tail = transfer;
+    } else if (network->transfers[c->tail].finish <= t->finish) {
+        t->next = -1;
+        network->transfers[c->tail].next = transfer;
+        c->tail = transfer;
+    } else { /* this transfer is smaller than those before it: the last micro-batch */
+        int32_t *at = &c->head;
+        while (network->transfers[*at].finish <= t->finish)
+            at = &network->transfers[*at].next;
+        t->next = *at;
+        *at = transfer;
+    }
+    if (!shared) {
+        c->rate = c->solo_rate;
+        set_event(network, channel);
+        return;
+    }
+    if (c->num_active == 1)
+        c->rate = 0; /* until network_settle() */
+    c->stale = true;
+    for (int i = 0; i < c->num_hops; i++)
+        mark_dirty(network, hops[i].resource);
+}
+
+int32_t network_finished(struct network *network, int channel, int64_t now_ns)
+{
+    struct channel *c = &network->channels[channel];
+    c->queued = false;
+    if (c->num_active == 0)
+        return -1;
+    if (c->since_ns != now_ns)
+        serve(c, now_ns);
+    int32_t first = c->head;
+    struct hop *hops = &network->hops[c->first_hop];
+    if (network->transfers[first].finish > c->served) {
+        c->stale = true; /* other transfers go on, but the channel's event was popped */
+        for (int i = 0; i < c->num_hops; i++)
+            mark_dirty(network, hops[i].resource);
+        return -1;
+    }
+    c->head = network->transfers[first].next;
+    if (c->head < 0)
+        c->tail = -1;
+    if (--c->num_active == 0) {
+        c->rate = 0;
+        c->stale = false;
+        for (int i = 0; i < c->num_hops; i++) {
+            struct resource *r = &network->resources[hops[i].resource];
+            int32_t last = network->active[r->first + --r->num_active];
+            network->active[r->first + hops[i].position] = last;
+            network->hops[last].position = hops[i].position;
+            hops[i].position = -1;
+            if (r->num_active > 0)
+                mark_dirty(network, hops[i].resource);
+        }
+    }
+    return first;
+}
+
+/* Gather all resources that are connected to the dirty ones through active channels, and these
+ * channels. Returns the number of resources. */
+static int gather(struct network *network, int *num_channels)
+{
+    int num = 0, seen = 0;
+    uint32_t stamp = ++network->stamp;
+    for (int i = 0; i < network->num_dirty; i++) {
+        struct resource *r = &network->resources[network->dirty[i]];
+        r->dirty = false;
+        r->stamp = stamp;
+        network->fill[num++] = network->dirty[i];
+    }
+    network->num_dirty = 0;
+    for (int i = 0; i < num; i++) {
+        struct resource *r = &network->resources[network->fill[i]];
+        r->left = r->capacity;
+        r->weight = 0;
+        for (int j = 0; j < r->num_active; j++) {
+            const struct hop *hop = &network->hops[network->active[r->first + j]];
+            struct channel *c = &network->channels[hop->channel];
+            r->weight += (int64_t)hop->weight * c->num_active;
+            if (c->stamp == stamp)
+                continue;
+            c->stamp = stamp;
+            network->fill_channels[seen++] = hop->channel;
+            for (int k = c->first_hop; k < c->first_hop + c->num_hops; k++) {
+                struct resource *next = &network->resources[network->hops[k].resource];
+                if (next->stamp != stamp) {
+                    next->stamp = stamp;
+                    network->fill[num++] = network->hops[k].resource;
+                }
+            }
+        }
+    }
+    *num_channels = seen;
+    return num;
+}
+
+static int64_t share_of(const struct resource *r)
+{
+    int64_t share = r->left / r->weight;
+    return share > 0 ? share : 1;
+}
+
+static void freeze_channel(struct network *network, int channel, int64_t rate, int64_t now_ns)
+{
+    struct channel *c = &network->channels[channel];
+    c->stamp--; /* marks the channel as done; the next gather() uses a larger stamp */
+    for (int k = c->first_hop; k < c->first_hop + c->num_hops; k++) {
+        struct resource *r = &network->resources[network->hops[k].resource];
+        int64_t users = (int64_t)network->hops[k].weight * c->num_active;
+        r->left -= users * rate;
+        if (r->left < 0)
+            r->left = 0; /* happens only if a share was raised to 1 */
+        r->weight -= users;
+    }
+    if (c->rate != rate || c->stale) {
+        serve(c, now_ns);
+        c->rate = rate;
+        set_event(network, channel);
+    }
+}
+
+/* Progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2). The resource with the
+ * smallest share gives its channels this rate. They are taken out, and the next resource follows.
+ */
+void network_settle(struct network *network, int64_t now_ns)
+{
+    int num_channels;
+    int num = gather(network, &num_channels);
+    uint32_t stamp = network->stamp;
+    ++network->stamp; /* freeze_channel() marks channels with stamp - 1, so skip one value */
+    while (num_channels > 0) {
+        int64_t least = INT64_MAX;
+        for (int i = 0; i < num;) {
+            const struct resource *r = &network->resources[network->fill[i]];
+            if (r->weight == 0) {
+                network->fill[i] = network->fill[--num];
+                continue;
+            }
+            int64_t share = share_of(r);
+            if (share < least)
+                least = share;
+            i++;
+        }
+        for (int i = 0; i < num; i++) {
+            const struct resource *r = &network->resources[network->fill[i]];
+            if (r->weight == 0 || share_of(r) != least)
+                continue;
+            for (int j = 0; j < r->num_active; j++) {
+                int channel = network->hops[network->active[r->first + j]].channel;
+                if (network->channels[channel].stamp == stamp) {
+                    freeze_channel(network, channel, least, now_ns);
+                    num_channels--;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+/* sim/step/network.h - transfers that share ports and uplinks max-min fairly, in integers.
+ *
+ * A channel is a path through the network: from a sender to a receiver, or the ring of an
+ * all-reduce. Many transfers use it, one after the other or together. Transfers of one channel
+ * always have equal rates, so the channel holds one rate, one count and one clock of service, and
+ * an event touches channels, not transfers. The clock (served) counts the service that a transfer
+ * would have received since the channel was last empty, in bytes/s x ns. A new transfer needs
+ * solo_rate x solo_ns of it, so alone it takes solo_ns to the nanosecond.
+ *
+ * Rates are whole bytes per second. Progressive filling computes them for the resources that are
+ * connected to a change. Shares are rounded down and are at least 1. Rates change once for each
+ * time, after all events of that time (network_settle()). */
+#ifndef ELAPSE_SIM_NETWORK_H
+#define ELAPSE_SIM_NETWORK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/cluster/cluster.h"
+#include "partition/base/status.h"
+#include "sim/step/event_queue.h"
+
+typedef unsigned __int128 service_t; /* bytes/s x ns: 10^18 B/s for 290 years is above 64 bits */
+
+/* A channel's use of one resource. */
+struct hop {
+    int32_t resource;
+    int32_t weight;   /* times the channel crosses it (a ring may leave a node twice) */
+    int32_t channel;  /* the channel that this hop belongs to */
+    int32_t position; /* in the resource's list of active hops; -1: the channel is idle */
+};
+
+struct transfer {
+    service_t finish;
+    int32_t next; /* the next transfer of the channel in the order (finish, entry) */
+    int32_t message;
+    int64_t sent_ns;
+    int64_t made_ns, excess_ns; /* of the op that made it: its usual time; time added by slowness */
+    uint8_t cause;              /* why that op started late, enum idle_cause */
+};
+
+struct channel {
+    int32_t first_hop, num_hops;
+    int32_t num_active, head, tail; /* active transfers; indices into network.transfers */
+    int32_t wait_head, wait_tail;   /* transfers still in their latency, first in first out */
+    bool stale, queued;             /* its event must be set again; its event is in the queue */
+    uint32_t stamp;                 /* last fill that visited it */
+    int64_t solo_rate, rate;
+    int64_t since_ns; /* the time up to which `served` is counted */
+    service_t served;
+};
+
+struct resource {
+    int64_t capacity;          /* bytes/s */
+    int32_t first, num_active; /* active hops: network.active[first ..] */
+    int32_t num_hops;
+    uint32_t stamp;
+    bool dirty;
+    int64_t left, weight; /* capacity and weight left during filling */
+};
+
+struct network {
+    int num_channels, num_resources, num_hops;
+    struct channel *channels;      /* owned */
+    struct resource *resources;    /* owned */
+    struct hop *hops;              /* owned */
+    int32_t *active;               /* owned; hops by resource */
+    int32_t *dirty, num_dirty;     /* owned; resources whose users changed */
+    int32_t *fill, *fill_channels; /* owned; scratch of network_settle() */
+    struct transfer *transfers;    /* owned; pool */
+    int32_t num_transfers, max_transfers, free_transfer;
+    uint32_t stamp;
+    bool met;                  /* two transfers have been on one resource at one time */
+    struct event_queue *queue; /* borrowed; channel c is entry first_entry + c */
+    int32_t first_entry;
+    const struct cluster *cluster; /* borrowed */
+    int *edge_count;               /* owned; scratch of network_add_ring(), num_resources */
+};
+
+/* Make the resources of the cluster, with room for num_channels channels of max_hops hops in all.
+ */
+enum status network_init(struct network *network, const struct cluster *cluster, int num_channels,
+                         int64_t max_hops, struct event_queue *queue, int32_t first_entry,
+                         struct err *err);
+void network_clear(struct network *network);
+
+/* Add channels in the order of their numbers, then call network_ready() once. */
+void network_add_pair(struct network *network, int channel, int from, int to);
+void network_add_ring(struct network *network, int channel, const int *devices, int n);
+void network_ready(struct network *network);
+
+/* Take a transfer from the pool; -1 if out of memory. The call may move the pool. */
+int32_t network_take(struct network *network);
+void network_give(struct network *network, int32_t transfer);
+
+/* Put a transfer that takes solo_ns > 0 alone onto the channel at now_ns. */
+void network_start(struct network *network, int channel, int32_t transfer, int64_t solo_ns,
+                   int64_t now_ns);
+/* The channel's event was popped: remove and return its next finished transfer; -1 if there are no
+ * more. */
+int32_t network_finished(struct network *network, int channel, int64_t now_ns);
+/* Set the rates and events of all channels that are connected to a change. Call it before time
+ * moves on. */
+void network_settle(struct network *network, int64_t now_ns);
+
+static inline bool network_unsettled(const struct network *network)
+{
+    return network->num_dirty > 0;
+}
+
+#endif

@@ -1,0 +1,180 @@
+/* sim/step/step.h - the state that the two engines share: the step's tables and the accounts of its
+ * devices.
+ *
+ * The engines compute times in two ways. event_run.c follows the rules of partition/step/step_rules.h by
+ * a queue of events over a shared network. relax_run.c watches the planner's recurrence
+ * (partition/step/schedule_time.h). Both report ops and messages to this file, which counts busy time,
+ * idle time by cause, recorded ops and overflows for both. */
+#ifndef ELAPSE_SIM_STEP_H
+#define ELAPSE_SIM_STEP_H
+
+#include <stddef.h>
+
+#include "partition/step/schedule_memory.h"
+#include "sim/step/engine.h"
+
+/* One direction of messages between two stages of different ranks. Its index is 2 * edge, plus 1
+ * for gradients. */
+struct link {
+    int32_t from_rank, to_rank; /* equal: no messages */
+    int64_t num_sent[MB_SIZES];
+};
+
+/* The result of one pass over a rank's list. */
+struct rank_survey {
+    int64_t num_compute; /* F B I W R Z C P TIED NORM UPDATE */
+    int64_t num_sends;
+    int32_t num_forward; /* F and Z of single micro-batches */
+};
+
+enum proc_state { PROC_RUN, PROC_MESSAGE, PROC_SEND, PROC_BUCKET, PROC_TIED, PROC_NORM, PROC_DONE };
+
+/* A device's accounts, and for the event engine its progress through its list. */
+struct proc {
+    int64_t marked; /* end of its last op or wait: its time is accounted for up to here */
+    int64_t gate;   /* the cache read that the next compute op waits for; 0: none */
+    int64_t held;   /* end of the blocking sends that the next compute op waits for; 0: none */
+    struct op full; /* the first op at which its memory overflows; of kind OP_KIND_COUNT: never */
+    int64_t busy, first, last; /* first -1: nothing yet */
+    int64_t end;               /* of anything on it: ops, copies */
+    int64_t excess_ns[2];      /* time added by slowness since its last activation, gradient left */
+    int64_t made_ns;           /* its last op, as a transfer carries it */
+    uint8_t made_kind;
+    int64_t backward_ns, backward_end; /* its last backward op: how long, when */
+    int64_t idle[IDLE_CAUSE_COUNT];
+    int32_t forward_left;
+    uint8_t cause; /* why its last op started late, enum idle_cause */
+    bool backward_seen;
+    /* The event engine's. */
+    uint8_t state; /* enum proc_state */
+    int64_t pc;
+    int64_t launches; /* ops that the host has launched */
+    int32_t sending;  /* blocking sends on their way */
+    int64_t copy_in, copy_out;
+    int64_t wait_message; /* channel * M + micro-batch */
+};
+
+struct bucket_run {
+    int num_ready; /* replicas whose last backward has started */
+    int64_t ready_ns, start_ns, end_ns;
+};
+
+/* TIED of a replica, in the event engine. */
+struct tied_run {
+    int num_ready; /* ends that have reached it */
+    int64_t start_ns;
+};
+
+struct step {
+    const struct schedule *full;
+    const struct workload *workload;
+    const struct cluster *cluster;
+    const struct cost *cost;
+    const struct plan *plan;
+    const struct sim_options *options;
+    int num_ranks, num_replicas, num_procs, num_links, num_microbatches;
+    bool async_host;
+    bool overlaps;               /* some ops run as pairs */
+    bool slow;                   /* some device has a speed below 1 */
+    int64_t origin_ns;           /* when the first op starts */
+    struct link *links;          /* owned, num_links */
+    struct rank_survey *surveys; /* owned, num_ranks */
+    int64_t *last_backward;      /* owned, num_stages: op index in its rank's list; -1 none */
+    struct rank_memory *memory;  /* owned, [class][rank]; limits are those of the smallest device */
+    struct proc *procs;          /* owned, by replica then rank */
+    struct bucket_run *buckets;  /* owned, num_buckets */
+    int64_t full_ns;             /* first overflow; INT64_MAX: none */
+    int full_proc;
+    /* The event engine's. */
+    int *stage_done;       /* owned, by stage of the plan: buckets that have ended */
+    struct tied_run *tied; /* owned, num_replicas */
+    int num_norm;          /* procs that have reached NORM */
+    int64_t norm_from_ns;  /* the last of them */
+    struct sim_op *ops;    /* owned, with record_ops */
+    int64_t num_ops, max_ops;
+};
+
+/* Make the tables of a step whose borrowed members (full to options) are set, the others zero. On
+ * failure too, the caller releases them with step_clear(). */
+enum status step_init(struct step *step, struct err *err);
+void step_clear(struct step *step);
+
+/* All procs, buckets and records back to the start. */
+void step_reset(struct step *step);
+
+/* The two engines. ERR_INFEASIBLE on deadlock; an overflow is left in full_ns. *shared: two
+ * transfers met; the times of relax_run() are then not the answer. */
+enum status event_run(struct step *step, bool *shared, struct err *err);
+enum status relax_run(struct step *step, bool *shared, struct err *err);
+
+void step_record(struct step *step, int proc, struct op op, int64_t start_ns, int64_t end_ns);
+
+/* A message as a SEND op from leaving to arrival. */
+void step_record_send(struct step *step, int replica, int link, int microbatch, int64_t start_ns,
+                      int64_t end_ns);
+
+/* Account for a compute op that runs from start_ns to end_ns. cost_ns is its time in the workload.
+ * The wait before it is counted as transfer while a cache read or a blocking send lasts, and then as
+ * host time. */
+void step_computed(struct step *step, int proc, struct op op, int64_t cost_ns, int64_t start_ns,
+                   int64_t end_ns);
+/* Account for a C or P on its copy engine. */
+void step_copied(struct step *step, int proc, struct op op, int64_t start_ns, int64_t end_ns);
+
+/* A message as its receiver sees it. */
+struct arrival {
+    bool grad;
+    uint8_t cause;     /* why the op that made it started late, enum idle_cause */
+    int64_t sent_ns;   /* that op's end */
+    int64_t made_ns;   /* how long that op usually takes */
+    int64_t excess_ns; /* time that slowness added to it and to the ops before it */
+};
+
+/* A proc stops waiting for a message at now_ns. */
+void step_woken(struct proc *proc, const struct arrival *arrival, int64_t now_ns);
+/* A proc stops waiting at now_ns for buckets, TIED or NORM that began at from_ns. */
+void step_reduced(struct proc *proc, int64_t from_ns, int64_t now_ns);
+/* TIED or NORM is the proc's op and runs from from_ns to now_ns. */
+void step_together(struct step *step, int proc, struct op op, int64_t from_ns, int64_t now_ns);
+/* A bucket's all-reduce runs from start_ns to end_ns. */
+void step_bucket_done(struct step *step, int bucket, int64_t start_ns, int64_t end_ns);
+
+/* What slowness has added since the proc's last message of that direction; starts anew. */
+static inline int64_t step_take_excess(struct proc *proc, bool grad)
+{
+    int64_t excess = proc->excess_ns[grad];
+    proc->excess_ns[grad] = 0;
+    return excess;
+}
+
+static inline int step_link(const struct step *step, struct op op)
+{
+    const struct workload *w = step->workload;
+    switch (op.kind) {
+    case OP_SEND_ACT:
+        return 2 * w->out_edge[w->out_first[op.stage] + op.arg];
+    case OP_RECV_ACT:
+        return 2 * w->in_edge[w->in_first[op.stage] + op.arg];
+    case OP_SEND_GRAD:
+        return 2 * w->in_edge[w->in_first[op.stage] + op.arg] + 1;
+    default:
+        return 2 * w->out_edge[w->out_first[op.stage] + op.arg] + 1;
+    }
+}
+
+/* Whether a rank holds a stage of the plan, itself or as a copy. */
+static inline bool step_holds(const struct step *step, int rank, int model_stage)
+{
+    const struct workload *w = step->workload;
+    for (int s = model_stage; s < w->num_stages; s += w->num_model_stages)
+        if (w->rank_of_stage[s] == rank)
+            return true;
+    return false;
+}
+
+static inline int mb_size(const struct step *step, int microbatch)
+{
+    return microbatch == step->num_microbatches - 1 ? MB_LAST : MB_FULL;
+}
+
+#endif

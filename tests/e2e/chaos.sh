@@ -1,0 +1,257 @@
+#!/bin/bash
+# tests/e2e/chaos.sh - disturb runs at random and see them end, go on, and come to the same weights.
+#
+#   tests/e2e/chaos.sh               50 kills, stopped processes, full disks, locked stores
+#   CHAOS_SECONDS=60             as many as fit into that time, kinds in turn
+#   CHAOS_SEED=N                 (1) another draw of places, ranks and moments
+#
+# The job freezes and thaws, changes the length of its pipeline, fills and upgrades a cache with a spill, and
+# saves every third step. A rank, the launcher (mpirun) or the front program (elapse) is killed (SIGKILL) or
+# stopped and continued, at a place that tests/e2e/chaos_strike.c knows: among messages of a pass, sums over ranks,
+# changes of plan, writes to the cache, checkpoints, or at any moment. Half of the runs have --max-restarts and
+# go on by themselves; the others by the line that they print. Where the front program itself is killed,
+# nobody prints one; --resume goes on all the same. A run that is killed before its first checkpoint begins
+# anew.
+#
+# Each run must have ended CHAOS_LIMIT_S (10) seconds after the blow, or say that it goes on; at the end its
+# weights must be, to the bit, those of a run that nobody disturbed. Prints a table. Exit 1 on any failure.
+# What a failed run left is kept, and its place said.
+. "$(dirname "$0")/lib.sh"
+begin
+limit_s=${CHAOS_LIMIT_S:-10} budget_s=${CHAOS_SECONDS:-0}
+RANDOM=${CHAOS_SEED:-1}
+exe=$(dirname "$elapse")/elapse-exec
+strike_lib=$(dirname "$elapse")/../tests/chaos_strike.so
+for needed in "$elapse" "$exe" "$strike_lib"; do
+    [ -e "$needed" ] || { skip "chaos" "no $needed here"; finish; }
+done
+launcher=${ELAPSE_MPIRUN:-mpirun}
+export ELAPSE_MPIRUN=$launcher
+# Bash reports each process that a signal ends.
+exec 2> >(grep -v ': line [0-9]*: *[0-9]* Killed ' >&2)
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+
+cat >"$tmp/job.json" <<'JOB'
+{ "name": "chaos",
+  "model": {"family": "vit", "preset": "vit-tiny", "image": 16, "patch": 8, "hidden": 32, "heads": 2,
+            "mlp": 64, "layers": 4, "classes": 10},
+  "data": {"kind": "synthetic", "train_samples": 256, "test_samples": 16},
+  "train": {"epochs": 6, "batch": {"global": 32}, "clip_norm": 1.0, "dropout": 0.1, "reduction": "canonical",
+            "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9}, "checkpoint_every_steps": 3, "seed": 1},
+  "pipeline": {"num_microbatches": 8, "schedule": "1f1b"},
+  "freeze": {"policy": "table", "table": [0, 1, 2, 2, 3, 1]},
+  "elastic": {"stages": [2, 2, 1, 2, 2, 1]},
+  "cache": {"policy": "on", "limit_bytes": "64KB", "spill_dir": "spill"} }
+JOB
+mkdir "$tmp/spill"
+
+digest() { grep -o '"weights_sha256":[^,]*' "$1/summary.json" 2>/dev/null | tr -d ' \t'; }
+elapse_train() { "$elapse" train "$@" --json </dev/null; }
+
+# --- the undisturbed run --------------------------------------------------------------------------
+mkdir "$tmp/count"
+began=$(now_ms)
+LD_PRELOAD=$strike_lib CHAOS_DIR=$tmp/count elapse_train "$tmp/job.json" --out "$tmp/whole" -n 2 >/dev/null 2>"$tmp/whole.err"
+whole_ms=$(($(now_ms) - began))
+want=$(digest "$tmp/whole")
+if [ -z "$want" ] || [ ! -s "$tmp/count/counts.1" ]; then
+    cat "$tmp/whole.err"
+    echo "chaos: the undisturbed run failed"
+    exit 1
+fi
+calls() { awk -v p="$2" '$1 == p {print $2}' "$tmp/count/counts.$1"; } # RANK PLACE
+
+# --- one disturbance ------------------------------------------------------------------------------
+declare -A count=() slowest=() resumed=() anew=() missed=() same=()
+order=() failures=0 number=0
+note() { # NAME ENDED_MS HOW SAME: into the table
+    [ -n "${count[$1]:-}" ] || { order+=("$1"); count[$1]=0 slowest[$1]=0 resumed[$1]=0 anew[$1]=0 missed[$1]=0 same[$1]=0; }
+    count[$1]=$((${count[$1]} + 1))
+    [ "$2" -le "${slowest[$1]}" ] || slowest[$1]=$2
+    case $3 in
+    resumed) resumed[$1]=$((${resumed[$1]} + 1)) ;;
+    anew) anew[$1]=$((${anew[$1]} + 1)) ;;
+    missed) missed[$1]=$((${missed[$1]} + 1)) ;;
+    esac
+    same[$1]=$((${same[$1]} + $4))
+}
+failed() { # NAME WHY
+    failures=$((failures + 1))
+    keep=1
+    echo "not ok - $1, run $number: $2"
+    sed 's/^/# /' "$dir/err" "$dir/again.err" 2>/dev/null | tail -20
+}
+struck() { [ -s "$dir/struck" ]; }
+ranks_alive() {
+    local at
+    for at in "$dir"/pid.*; do
+        kill -0 "${at##*.}" 2>/dev/null && ! grep -q '^State:.Z' "/proc/${at##*.}/status" 2>/dev/null && return
+    done
+    false
+}
+checkpoints() { ls "$dir"/out/checkpoint-*/manifest.json 2>/dev/null | grep -v '\.tmp'; }
+has_checkpoint() { [ -n "$(checkpoints)" ]; }
+
+# start ARGS: a run in the background, $front; its folder is $dir/out.
+start() {
+    elapse_run=("$tmp/job.json" --out "$dir/out" -n 2 "$@")
+    LD_PRELOAD=$strike_lib CHAOS_DIR=$dir "$elapse" train "${elapse_run[@]}" --json </dev/null >"$dir/json" 2>"$dir/err" &
+    front=$!
+}
+
+# settle NAME: until the run that was struck has ended or says that it goes on; sets ended_ms.
+settle() {
+    local began end
+    began=$(($(cut -d' ' -f2 "$dir/struck") / 1000000))
+    end=$((began + limit_s * 1000))
+    while :; do
+        ended_ms=$(($(now_ms) - began))
+        if ! kill -0 "$front" 2>/dev/null && ! ranks_alive; then return; fi
+        if grep -q '; restart [0-9]* of ' "$dir/err"; then return; fi
+        if [ "$(now_ms)" -gt "$end" ]; then
+            failed "$1" "has not ended after $limit_s s: $(cat "$dir"/pid.* /dev/null; ps -o pid=,stat=,args= -p "$front")"
+            kill -KILL "$front" 2>/dev/null
+            return
+        fi
+        sleep 0.02
+    done
+}
+
+# go_on NAME: what is left of a run goes on by itself, by its own line, or anew; then its bits are compared.
+go_on() {
+    local how=none line rc
+    wait "$front"
+    rc=$?
+    if [ $rc -eq 0 ]; then
+        how=resumed
+        struck || how=missed # it had ended before its moment
+    elif has_checkpoint; then
+        line=$(sed -n 's/^hint: .*go on with: \(elapse train --resume .*\)$/\1/p' "$dir/err" | tail -1)
+        # Without its launcher a rank may still finish the first checkpoint when the line has been printed.
+        if [ -z "$line" ] && [ $rc -ne 137 ] && [ "$(checkpoints | wc -l)" -gt 1 ]; then
+            failed "$1" "exit $rc, a checkpoint, and no line that goes on"
+        fi
+        [[ $line = *" -n "* ]] || line="elapse train --resume $dir/out -n 2"
+        # shellcheck disable=SC2086
+        "$elapse" ${line#elapse } --json </dev/null >"$dir/json" 2>"$dir/again.err" && how=resumed
+    else
+        rm -rf "$dir/out"
+        elapse_train "$tmp/job.json" --out "$dir/out" -n 2 >"$dir/json" 2>"$dir/again.err" && how=anew
+    fi
+    local got=0
+    [ "$(digest "$dir/out")" = "$want" ] && got=1
+    [ $got -eq 1 ] || failed "$1" "other weights, or none ($how)"
+    note "$1" "$ended_ms" $how $got
+}
+
+fresh() { number=$((number + 1)) dir=$tmp/run-$number keep=0 ended_ms=0; mkdir "$dir"; }
+over() { [ $keep -eq 1 ] || rm -rf "$dir"; }
+
+# kill_one PLACE WHO: at a random call of a random rank.
+kill_one() {
+    local rank=$((RANDOM % 2)) n args=()
+    fresh
+    if [ "$1" = time ]; then
+        n=$(((RANDOM * 32768 + RANDOM) % (whole_ms * 700) + 1))
+    else
+        n=$(calls $rank "$1")
+        n=$((RANDOM % n + 1))
+    fi
+    [ $((number % 2)) -eq 0 ] || args=(--max-restarts 2)
+    CHAOS_AT=$1@$n CHAOS_RANK=$rank CHAOS_WHO=$2 start "${args[@]}"
+    until struck || ! kill -0 "$front" 2>/dev/null; do sleep 0.02; done
+    ! struck || settle "kill $2: $1"
+    go_on "kill $2: $1"
+    over
+}
+
+# stop_one WHO: stopped for a second, then continued; the run must not notice.
+stop_one() {
+    local rank=$((RANDOM % 2)) n
+    fresh
+    n=$((RANDOM % $(calls $rank message) + 1))
+    CHAOS_AT=message@$n CHAOS_RANK=$rank CHAOS_WHO=$1 CHAOS_SIGNAL=$(kill -l STOP) start
+    until struck || ! kill -0 "$front" 2>/dev/null; do sleep 0.02; done
+    sleep 1
+    ! struck || kill -CONT "$(cut -d' ' -f1 "$dir/struck")"
+    go_on "stop $1 for 1 s"
+    over
+}
+
+# full_disk: the run's folder is on a small disk, which something else fills.
+full_disk() {
+    local name="full disk" at
+    fresh
+    mkdir "$dir/out"
+    if ! mount -t tmpfs -o size=4m tmpfs "$dir/out" 2>/dev/null; then
+        [ -n "${no_mount:-}" ] || skip "$name" "a small disk wants root and mount"
+        no_mount=1
+        over
+        return
+    fi
+    start
+    at=$((RANDOM % 10 + 3))
+    until [ "$(wc -l 2>/dev/null <"$dir/out/metrics.jsonl")" -ge $at ] 2>/dev/null || ! kill -0 "$front" 2>/dev/null; do sleep 0.02; done
+    head -c 4M /dev/zero >"$dir/out/.filler" 2>/dev/null
+    echo "$front $(date +%s%N)" >"$dir/struck"
+    wait_for_end "$name"
+    rm -f "$dir/out/.filler"
+    go_on "$name"
+    umount "$dir/out" 2>/dev/null || umount -l "$dir/out"
+    over
+}
+# The disk fills now; a run notices at its next write.
+wait_for_end() { settle "$1"; }
+
+# locked_store: another program holds run.db from some moment on. Nothing may come of it.
+locked_store() {
+    local name="locked store" holder
+    fresh
+    start
+    until [ -s "$dir/out/metrics.jsonl" ] || ! kill -0 "$front" 2>/dev/null; do sleep 0.02; done
+    python3 - "$dir/out/run.db" <<'PY' &
+import sqlite3, sys, time
+db = sqlite3.connect(sys.argv[1], timeout=5, isolation_level=None)
+db.execute("BEGIN IMMEDIATE")
+time.sleep(300)
+PY
+    holder=$!
+    echo "$holder $(date +%s%N)" >"$dir/struck"
+    wait "$front" || failed "$name" "the run ended"
+    kill "$holder"
+    wait "$holder" 2>/dev/null
+    go_on "$name"
+    over
+}
+
+# --- the rounds -----------------------------------------------------------------------------------
+# 50 kills, of which 10 of each rank's place but the rarer ones; the others beside them.
+kinds=("kill_one time rank" "kill_one sync rank" "kill_one change rank" "kill_one message rank" "kill_one cache rank"
+    "kill_one sum rank" "kill_one rename rank" "kill_one time launcher" "kill_one time front" "kill_one sync launcher"
+    "stop_one rank" "full_disk" "locked_store")
+kills=0 turn=0 end_ms=$(($(now_ms) + budget_s * 1000)) longest_ms=$whole_ms
+while :; do
+    kind=${kinds[turn % ${#kinds[@]}]}
+    case $kind in stop_one*) [ $((turn / ${#kinds[@]} % 3)) -eq 0 ] || kind="stop_one launcher" ;; esac
+    turn=$((turn + 1))
+    began=$(now_ms)
+    $kind
+    took=$(($(now_ms) - began))
+    [ $took -le $longest_ms ] || longest_ms=$took
+    case $kind in kill_one*) kills=$((kills + 1)) ;; esac
+    if [ "$budget_s" -gt 0 ]; then
+        [ $(($(now_ms) + longest_ms)) -lt $end_ms ] || break
+    elif [ $kills -ge 50 ]; then
+        break
+    fi
+done
+
+printf '%-28s %5s %13s %8s %5s %7s %10s\n' disturbance count 'ended within' resumed anew missed 'equal bits'
+for name in "${order[@]}"; do
+    ended=-
+    [ "${slowest[$name]}" -eq 0 ] || ended=$(awk "BEGIN {printf \"%.1f s\", ${slowest[$name]} / 1000}")
+    printf '%-28s %5d %13s %8d %5d %7d %10d\n' "$name" "${count[$name]}" "$ended" "${resumed[$name]}" "${anew[$name]}" "${missed[$name]}" "${same[$name]}"
+done
+printf '%d disturbances, %d kills, %d failed\n' $number $kills $failures
+if [ $failures -eq 0 ]; then echo "ok - $number disturbed runs end with the weights of an undisturbed one"; fi
+[ $failures -eq 0 ] || { trap - EXIT; echo "kept: $tmp"; exit 1; }

@@ -1,0 +1,293 @@
+/* tests/e2e/chaos_strike.c - ends or stops a process of a run at a chosen place, for tests/e2e/chaos.sh.
+ *
+ * In front of the libraries of elapse-exec (LD_PRELOAD; in other programs it does nothing) it counts
+ * calls by place, and at the chosen one sends a signal to a process of the run, once a run:
+ *
+ *   CHAOS_DIR=DIR        must be set. DIR/pid.N: the ranks that were started. DIR/struck: "PID NS", whom
+ *                        it has struck and when (realtime). DIR/counts.R: at its end, the calls of rank R
+ *   CHAOS_AT=PLACE@N     at the Nth call of a place: message (of a pass), sum (over ranks), change (a
+ *                        group of ranks is made), cache (a write to the spill), sync, rename; or time:
+ *                        N microseconds after the first message
+ *   CHAOS_RANK=R         by the rank R
+ *   CHAOS_WHO=WHO        rank, launcher, front (the launcher's parent)
+ *   CHAOS_SIGNAL=NUMBER  9 unless told
+ *   CHAOS_LOG=1          DIR/live.R: a line for each group that rank R makes after the first: groups and
+ *                        windows that are there, descriptors, mappings of shared memory; KiB resident, of
+ *                        SQLite's, allocated without SQLite's */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum place { MESSAGE, SUM, CHANGE, CACHE, SYNC, RENAME, PLACES };
+static const char *const names[PLACES] = {"message", "sum", "change", "cache", "sync", "rename"};
+
+static const char *folder; /* NULL: this is no rank */
+static int rank_here;
+static _Atomic int64_t calls[PLACES];
+static int num_groups, num_windows; /* that are not freed; the main thread's */
+
+static pid_t parent_of(pid_t pid)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *in = fopen(path, "r");
+    if (in) {
+        (void)!fread(text, 1, sizeof text - 1, in);
+        fclose(in);
+    }
+    const char *behind = strrchr(text, ')'); /* the name may hold anything */
+    int parent = 0;
+    if (!behind || sscanf(behind, ") %*c %d", &parent) != 1)
+        return 0;
+    return parent;
+}
+
+static void strike(void)
+{
+    const char *who = getenv("CHAOS_WHO"), *number = getenv("CHAOS_SIGNAL");
+    struct timespec now;
+    char path[512], text[64];
+    pid_t pid = getpid();
+    if (who && strcmp(who, "rank") != 0)
+        pid = getppid();
+    if (who && strcmp(who, "front") == 0)
+        pid = parent_of(pid);
+    snprintf(path, sizeof path, "%s/struck", folder);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || pid <= 1)
+        return; /* once a run, also if it is started again */
+    clock_gettime(CLOCK_REALTIME, &now);
+    const int length =
+        snprintf(text, sizeof text, "%d %lld\n", (int)pid, now.tv_sec * 1000000000LL + now.tv_nsec);
+    (void)!write(fd, text, (size_t)length);
+    close(fd);
+    kill(pid, number ? atoi(number) : SIGKILL);
+}
+
+/* N of CHAOS_AT, if it names this place and this rank is chosen; else 0. */
+static int64_t chosen(const char *place)
+{
+    const char *at = getenv("CHAOS_AT"), *only = getenv("CHAOS_RANK");
+    const size_t length = strlen(place);
+    if (!at || (only && atoi(only) != rank_here) || strncmp(at, place, length) != 0 ||
+        at[length] != '@')
+        return 0;
+    return atoll(at + length + 1);
+}
+
+static void *strike_later(void *us)
+{
+    const int64_t ns = *(int64_t *)us * 1000;
+    nanosleep(&(struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000}, NULL);
+    strike();
+    return NULL;
+}
+
+static void pass(enum place place)
+{
+    static int64_t us;
+    if (!folder)
+        return;
+    const int64_t n = ++calls[place];
+    if (n == chosen(names[place]))
+        strike();
+    if (place == MESSAGE && n == 1 && (us = chosen("time")) > 0) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, strike_later, &us) == 0)
+            pthread_detach(thread);
+    }
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    const char *dir = getenv("CHAOS_DIR"), *rank = getenv("OMPI_COMM_WORLD_RANK");
+    char path[512];
+    if (!rank)
+        rank = getenv("PMI_RANK");
+    if (!dir || !rank || strcmp(program_invocation_short_name, "elapse-exec") != 0)
+        return;
+    folder = dir;
+    rank_here = atoi(rank);
+    snprintf(path, sizeof path, "%s/pid.%d", dir, (int)getpid());
+    const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        close(fd);
+}
+
+static void write_counts(void)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/counts.%d", folder, rank_here);
+    FILE *out = fopen(path, "w");
+    for (int p = 0; out && p < PLACES; p++)
+        fprintf(out, "%s %lld\n", names[p], (long long)calls[p]);
+    if (out)
+        fclose(out);
+}
+
+/* --- what a rank holds ------------------------------------------------------------------------ */
+
+static int count_files(const char *path)
+{
+    int n = 0;
+    DIR *list = opendir(path);
+    while (list && readdir(list))
+        n++;
+    if (list)
+        closedir(list);
+    return n;
+}
+
+/* Lines of a file that have a text; *number: what follows it in the last one. */
+static int count_lines(const char *path, const char *text, long *number)
+{
+    char line[1024];
+    int n = 0;
+    FILE *in = fopen(path, "r");
+    while (in && fgets(line, sizeof line, in)) {
+        const char *found = strstr(line, text);
+        n += found != NULL;
+        if (found && number)
+            *number = atol(found + strlen(text));
+    }
+    if (in)
+        fclose(in);
+    return n;
+}
+
+static void log_held(void)
+{
+    char path[512];
+    long resident = 0;
+    int64_t (*sqlite_used)(void) = dlsym(RTLD_DEFAULT, "sqlite3_memory_used");
+    if (!folder || !getenv("CHAOS_LOG"))
+        return;
+    snprintf(path, sizeof path, "%s/live.%d", folder, rank_here);
+    FILE *out = fopen(path, "a");
+    if (!out)
+        return;
+    const struct mallinfo2 heap = mallinfo2();
+    const long used = (long)((heap.uordblks + heap.hblkhd) >> 10);
+    const long sqlite = sqlite_used ? (long)(sqlite_used() >> 10) : 0;
+    count_lines("/proc/self/status", "VmRSS:", &resident);
+    fprintf(out, "%d %d %d %d %ld %ld %ld\n", num_groups, num_windows, count_files("/proc/self/fd"),
+            count_lines("/proc/self/maps", "/dev/shm/", NULL), resident, sqlite, used - sqlite);
+    fclose(out);
+}
+
+/* --- the places ------------------------------------------------------------------------------- */
+
+int MPI_Finalize(void)
+{
+    if (folder)
+        write_counts();
+    return PMPI_Finalize();
+}
+
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    pass(MESSAGE);
+    return PMPI_Isend(data, count, type, peer, tag, comm, request);
+}
+
+int MPI_Allreduce(const void *in, void *out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{
+    pass(SUM);
+    return PMPI_Allreduce(in, out, count, type, op, comm);
+}
+
+int MPI_Allgather(const void *in, int in_count, MPI_Datatype in_type, void *out, int out_count,
+                  MPI_Datatype out_type, MPI_Comm comm)
+{
+    pass(SUM);
+    return PMPI_Allgather(in, in_count, in_type, out, out_count, out_type, comm);
+}
+
+int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *out)
+{
+    pass(CHANGE);
+    log_held();
+    const int code = PMPI_Comm_split(comm, color, key, out);
+    num_groups += code == MPI_SUCCESS && color != MPI_UNDEFINED;
+    return code;
+}
+
+int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *out)
+{
+    const int code = PMPI_Comm_split_type(comm, type, key, info, out);
+    num_groups += code == MPI_SUCCESS && type != MPI_UNDEFINED;
+    return code;
+}
+
+int MPI_Comm_free(MPI_Comm *comm)
+{
+    const int code = PMPI_Comm_free(comm);
+    num_groups -= code == MPI_SUCCESS;
+    return code;
+}
+
+int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *at,
+                            MPI_Win *window)
+{
+    const int code = PMPI_Win_allocate_shared(size, unit, info, comm, at, window);
+    num_windows += code == MPI_SUCCESS;
+    return code;
+}
+
+int MPI_Win_free(MPI_Win *window)
+{
+    const int code = PMPI_Win_free(window);
+    num_windows -= code == MPI_SUCCESS;
+    return code;
+}
+
+#define REAL(name)                                                                                 \
+    __extension__({                                                                                \
+        static void *at;                                                                           \
+        if (!at)                                                                                   \
+            at = dlsym(RTLD_NEXT, #name);                                                          \
+        at;                                                                                        \
+    })
+
+ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset)
+{
+    ssize_t (*real)(int, const void *, size_t, off_t) =
+        (ssize_t(*)(int, const void *, size_t, off_t))REAL(pwrite);
+    pass(CACHE);
+    return real(fd, bytes, length, offset);
+}
+
+int fsync(int fd)
+{
+    int (*real)(int) = (int (*)(int))REAL(fsync);
+    pass(SYNC);
+    return real(fd);
+}
+
+int rename(const char *from, const char *to)
+{
+    int (*real)(const char *, const char *) = (int (*)(const char *, const char *))REAL(rename);
+    pass(RENAME);
+    return real(from, to);
+}
+
+int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
+{
+    int (*real)(int, const char *, int, const char *, unsigned) =
+        (int (*)(int, const char *, int, const char *, unsigned))REAL(renameat2);
+    pass(RENAME);
+    return real(from_dir, from, to_dir, to, flags);
+}

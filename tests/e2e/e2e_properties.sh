@@ -1,0 +1,12 @@
+#!/bin/bash
+# tests/e2e/e2e_properties.sh - what must hold whatever is asked (tests/reference/properties.py): random steps,
+# plans, whole runs and absurd figures, each answered in several ways that must agree.
+# seconds: 11
+. "$(dirname "$0")/lib.sh"
+begin
+if command -v python3 >/dev/null; then
+    check "properties hold" python3 tests/reference/properties.py "$elapse" "$tmp" 30 1
+else
+    skip "properties hold" "no python3"
+fi
+finish

@@ -1,0 +1,282 @@
+#!/bin/bash
+# tests/e2e/e2e_sim.sh - `elapse sim` from outside: the closed forms of one step, traces, tables, whole
+# runs, and every kind of bad input.
+. "$(dirname "$0")/lib.sh"
+begin
+uniform=uniform:layers=4,fwd=1ms,bwd_input=1ms,bwd_weight=1ms,act=0B,params=1000
+# one step without communication; a program, so that check and expect can run it
+cat >"$tmp/step" <<SCRIPT
+#!/bin/bash
+model=$uniform
+exec "$elapse" sim --step --model "\$model" --cluster 1x4 --stages 4 --link 1000000TBps \\
+    --latency 0us "\$@"
+SCRIPT
+chmod +x "$tmp/step"
+PATH=$tmp:$PATH
+
+# --- one step ---------------------------------------------------------------------------------------
+for kind in gpipe 1f1b; do
+    expect "$kind takes (M+K-1)(f+b)" 0 '"step_ns":33000000,"bubble_fraction":0.272727' \
+        step --microbatches 8 --schedule $kind --json
+done
+expect "interleaved halves the bubble" 0 '"step_ns":28500000' \
+    "$elapse" sim --step --model uniform:layers=8,fwd=500us,bwd_input=500us,bwd_weight=500us,act=0B,params=1 \
+    --stages 4 --microbatches 8 --schedule interleaved --chunks 2 --link 1000000TBps --latency 0us --json
+expect "zb-h1 leaves a third of it" 0 '"step_ns":27000000' \
+    step --microbatches 8 --schedule zb-h1 --json
+expect "ring all-reduce by its formula" 0 '"allreduce_ns":1503000,' \
+    "$elapse" sim --step --model uniform:layers=1,fwd=1ms,bwd_input=1ms,bwd_weight=1ms,act=1B,params=250000 \
+    --cluster 1x4 --replicas 4 --microbatches 1 --link 1GBps --latency 500ns --json
+"$elapse" sim --step --model ${uniform/act=0B/act=1MB} --cluster 2x2 --stages 2 --replicas 2 \
+    --microbatches 4 --schedule 1f1b --json >"$tmp/step.json"
+for key in step_ns bubble_fraction devices device busy_ns idle_ns first_ns last_ns peak_bytes \
+    peak_live traffic from to bytes allreduce_ns allreduce_exposed_ns events wall_ns schema version; do
+    check "json has $key" grep -q "\"$key\":" "$tmp/step.json"
+done
+expect "an optimizer by name, with its state" 0 '"optimizer":"adamw".*"optimizer_bytes_per_param":8' \
+    step --microbatches 4 --optimizer adamw --json
+expect "an optimizer of no name" 2 'optimizer must be one of momentum, sgd, adam, adamw' step --optimizer foo
+step --microbatches 4 --engine event --no-wall | sed '$d' >"$tmp/event"
+step --microbatches 4 --engine relax --no-wall | sed '$d' >"$tmp/relax"
+check "both engines print the same" cmp "$tmp/event" "$tmp/relax"
+"$elapse" schedule --kind zb-h1 --stages 4 --microbatches 8 --csv >"$tmp/zb.csv"
+expect "a schedule from a file" 0 '"step_ns":27000000' step --schedule-csv "$tmp/zb.csv" --json
+expect "which is nobody's kind" 0 '"schedule":"custom"' step --schedule-csv "$tmp/zb.csv" --json
+expect "a schedule from a file that has another M" 2 "microbatches is 4, schedule '.*zb.csv' has 8" \
+    step --schedule-csv "$tmp/zb.csv" --microbatches 4
+expect "a schedule from a file beside one by name" 2 'exclude each other' step --schedule-csv "$tmp/zb.csv" --schedule 1f1b
+expect "a schedule from a file in a sweep" 2 'schedule-csv and --sweep do not go together' \
+    step --schedule-csv "$tmp/zb.csv" --sweep link=1GBps,2GBps
+expect "a cut of our own for a job" 0 '"cut":\[5,10\]' \
+    "$elapse" sim examples/vit-cifar10.json --step --cut 5,10 --json
+expect "a cut of too few items" 2 '--cut has 14 items' \
+    "$elapse" sim examples/vit-cifar10.json --step --cut 5,9
+expect "a cut of other stages than the plan's" 2 '--cut has 3 stages' \
+    "$elapse" sim examples/vit-cifar10.json --step --cut 5,9,1
+expect "a schedule from a file in a whole run" 2 'add --step' "$elapse" sim examples/demo.json --schedule-csv "$tmp/zb.csv"
+expect "more micro-batches than samples" 1 'cannot cut a batch of 3 into 4 micro-batches' step --microbatches 4 --batch 3
+expect "a table in two forms at once" 2 '\-\-csv and \-\-json exclude each other' \
+    step --sweep microbatches=4,8 --csv --json
+printf '0F0,0B0\n1B0,1F0\n' >"$tmp/wrong.csv"
+expect "more chunks than a V has" 1 'zb-v has 2 chunks a rank, got 3' \
+    "$elapse" sim --step --model ${uniform/layers=4/layers=8} --cluster 1x4 --stages 2 --microbatches 4 --schedule zb-v --chunks 3
+expect "a schedule that cannot work" 1 '1B0 before 1F0' \
+    "$elapse" sim --step --model $uniform --stages 2 --schedule-csv "$tmp/wrong.csv"
+
+cat >"$tmp/uneven.json" <<'JOB'
+{ "model": "vit-tiny:layers=4", "data": {"train_samples": 1000}, "train": {"batch": {"global": 7}}, "cluster": "rtx5000-2x8",
+  "pipeline": {"balancer": "released"}, "freeze": {"policy": "closed-form"} }
+JOB
+expect "why no number of replicas will do, not why two will not" 1 'leaves stage 1 of 8 empty' \
+    "$elapse" sim "$tmp/uneven.json"
+
+# --- files ------------------------------------------------------------------------------------------
+check "trace and ops" step --microbatches 4 --trace "$tmp/trace.json" --ops "$tmp/ops.csv"
+check "the trace is a Chrome trace" grep -q '"traceEvents"' "$tmp/trace.json"
+check "32 compute ops, 4 updates, 24 messages" test "$(wc -l <"$tmp/ops.csv")" -eq 61
+expect "a folder that is not there" 3 "no/such" step --microbatches 4 --ops "$tmp/no/such/ops.csv"
+
+# --- tables -----------------------------------------------------------------------------------------
+step --sweep microbatches=1,2,4,8 --sweep schedule=gpipe,1f1b --threads 1 >"$tmp/one"
+step --sweep microbatches=1,2,4,8 --sweep schedule=gpipe,1f1b --threads 4 >"$tmp/four"
+check "eight lines" test "$(wc -l <"$tmp/one")" -eq 8
+check "threads do not change the table" cmp "$tmp/one" "$tmp/four"
+check "a line has its point" grep -q '"microbatches":8,"schedule":"1f1b","step_ns":33000000' "$tmp/one"
+expect "a point may have no answer" 0 '"stages":5,"error":"cannot cut 4 items' \
+    "$elapse" sim --step --model $uniform --cluster 1x8 --sweep stages=4,5
+expect "nor a batch that its replicas do not divide" 0 '"pipeline.num_replicas":2,"step_ns":' \
+    "$elapse" sim examples/demo.json --step --set cluster=rtx5000-1x8 --sweep pipeline.num_replicas=3,2
+check "which has its row" grep -q '"pipeline.num_replicas":3,"error":".*64 must be a multiple' "$tmp/expect.out"
+for sweep in num_stages=98,99:1 num_replicas=3,7:2; do
+    expect "a table of refusals is one: ${sweep%:*}" ${sweep#*:} 'no point has an answer; the first: ' \
+        "$elapse" sim examples/demo.json --step --sweep pipeline.${sweep%:*}
+done
+"$elapse" sim --step --model $uniform --cluster 1x8 --sweep stages=4,5 --csv >"$tmp/table"
+check "every row has the columns of the head" test "$(awk -F, 'NR <= 3 { print NF }' "$tmp/table" | sort -u)" = 15
+check "a row without an answer says why in the last" grep -q '^5,*"cannot cut 4 items .* 5 stages"$' "$tmp/table"
+step --sweep microbatches=1,8 --sweep schedule=gpipe,1f1b --table >"$tmp/people"
+check "a table for people has the chosen plan" grep -Eq '^ *microbatches +schedule +K +R +T +M schedule +step +bubble' "$tmp/people"
+check "and units" grep -Eq '^ +8 +1f1b +4 +1 +1 +8 1f1b +33.0 ms +27.3 %' "$tmp/people"
+check "and names the fastest" grep -Eq '^fastest: microbatches=8 schedule=' "$tmp/people"
+check "a JSON line has it too" grep -Eq '"pipeline_length":4,"replicas":1,"tensor":1,"extrapolated"' "$tmp/one"
+expect "a table and CSV" 2 'table and --csv exclude' step --sweep microbatches=4,8 --csv --table
+echo '{"nodes": 2, "devices_per_node": 4, "kind": "a100", "link": "100GBps", "uplink": "10GBps"}' >"$tmp/cluster.json"
+sed 's/"this-machine"/"cluster.json"/' examples/demo.json >"$tmp/filed.json"
+expect "a cluster given as a file can be swept" 0 '"cluster.uplink":"1GBps","step_ns"' \
+    "$elapse" sim "$tmp/filed.json" --step --set pipeline.num_stages=8 --sweep cluster.uplink=1GBps,20GBps
+check "and its keys count" test "$(grep -o '"step_ns":[0-9]*' "$tmp/expect.out" | sort -u | wc -l)" -eq 2
+expect "a missing cluster file" 3 'absent/gone.json' "$elapse" sim examples/demo.json --step --set cluster=absent/gone.json \
+    --set cluster.uplink=1GBps
+expect "plans in a table" 0 '^ *4 +4 +[0-9]+ +1 +[0-9]+ ' "$elapse" plan examples/paper/vit.json --sweep pipeline.num_stages=2,4 --table
+expect "a table of plans writes no plan" 2 'sweep excludes' "$elapse" plan examples/demo.json --sweep train.seed=1,2 -o "$tmp/x.json"
+if [ -w /dev/full ]; then
+    expect "a table of 10^6 points that nobody reads ends" 3 'cannot write to standard output' bash -c \
+        '"$@" >/dev/full' - "$elapse" sim --step --model $uniform --cluster 1x8 --stages 4 --microbatches 4 \
+        --sweep seed="$(seq -s, 1000)" --sweep batch="$(seq -s, 4 1003)"
+else
+    skip "a table of 10^6 points that nobody reads ends" "no /dev/full"
+fi
+expect "a setting swept twice" 2 'stages given twice' step --sweep stages=1,2 --sweep stages=4
+expect "no baseline is no number" 0 '"baseline_ns":null,"speedup":null' \
+    "$elapse" sim examples/demo.json --sweep train.epochs=1
+many=()
+for i in {1..64}; do many+=(--set "train.seed=$i"); done
+expect "more settings than there is room for" 2 'more than 64 times' \
+    "$elapse" sim examples/paper/vit.json --step "${many[@]}" --sweep train.seed=1,2
+expect "no such setting" 2 "no setting 'linc'" step --sweep linc=1GBps
+expect "no such key" 2 "pipeline.num_stagez" \
+    "$elapse" sim examples/paper/vit.json --sweep pipeline.num_stagez=1,2
+expect "an empty value" 2 'empty value' step --sweep link=1GBps,,2GBps
+expect "no values" 2 'takes path=v1' step --sweep link
+
+# --- explain ----------------------------------------------------------------------------------------
+expect "the path of a fill is compute" 0 '"critical_path":\{"transfer_ns":0,"allreduce_ns":0,"host_ns":0,' \
+    step --microbatches 4 --explain --json
+expect "Monte Carlo gives an interval" 0 'median .* 5..95 %' \
+    step --microbatches 4 --jitter 0.05 --monte-carlo 50
+expect "Monte Carlo needs jitter" 2 'needs --jitter' step --microbatches 4 --monte-carlo 50
+check "and nothing was answered before" test ! -s "$tmp/expect.out"
+
+expect "costs without spread are named" 2 'constants of the model. hold no spread' \
+    step --microbatches 4 --monte-carlo 50
+
+# --- stragglers and slow links ----------------------------------------------------------------------
+expect "a straggler of a table" 0 '"step_ns":57000000' step --microbatches 8 --stragglers 3:0.5 --json
+expect "its slowness has a cause" 0 '"straggler_ns":[1-9]' step --microbatches 8 --stragglers 2:1/2 --json
+expect "all of them slow by chance" 0 '"step_ns":66000000' \
+    step --microbatches 8 --stragglers random:1:0.5 --json
+step --microbatches 8 --stragglers random:0.5:0.5 --sweep seed=1,2,3,4,5,6,7,8 --csv | cut -d, -f2 | sort -u >"$tmp/slow"
+check "a seed decides which" test "$(wc -l <"$tmp/slow")" -gt 2
+expect "a slow link" 0 '"step_ns":[1-9][0-9]{9,}' "$elapse" sim --step --model ${uniform/act=0B/act=1GB} \
+    --cluster 1x4 --stages 4 --microbatches 8 --slow-links 1:0.1 --json
+expect "no such straggler" 2 'stragglers: a device must be 0..3' step --stragglers 4:0.5
+expect "a straggler twice" 2 'device 1 given twice' step --stragglers 1:0.5,1:0.7
+expect "a straggler that stands still" 2 'above 0 and at most 1' step --stragglers 1:0
+for half in 1 random:1; do
+    expect "half a table: $half" 2 "DEVICE:FACTOR,... or random:SHARE:FACTOR, got '$half'" step --slow-links $half
+done
+expect "a straggler slows a run" 0 '"speedup":2.6' \
+    "$elapse" sim examples/paper/vit.json --stragglers 3:0.5 --json
+
+# --- whole runs -------------------------------------------------------------------------------------
+check "ten epochs of the real system" examples/paper/ten-epochs.sh "$elapse"
+export elapse
+between() { # LOW HIGH options: speedup of the paper's job
+    local low=$1 high=$2
+    shift 2
+    "$elapse" sim examples/paper/vit.json --json "$@" |
+        sed -n 's/.*"speedup":\([0-9.]*\).*/\1/p' |
+        awk -v low="$low" -v high="$high" '{ n++; bad += $1 < low || $1 > high } END { exit n != 1 || bad }'
+}
+export -f between
+check "all: 2.83 within 15 %" bash -c 'between "$@"' - 2.41 3.25
+check "no cache: 2.27 within 15 %" bash -c 'between "$@"' - 1.93 2.61 --set cache.policy=off
+check "no AutoDP: 1.26 within 15 %" bash -c 'between "$@"' - 1.07 1.45 --set elastic.auto_dp=false
+check "freeze only is slower than not freezing" bash -c 'between "$@"' - 0.7 1 --set cache.policy=off \
+    --set elastic.auto_dp=false --set elastic.auto_pipe=false
+check "another alpha" bash -c 'between "$@"' - 3 5 --set freeze.alpha=1/2
+for key in total_ns baseline_ns speedup tuned_baseline_ns fair_speedup device_hours epochs epoch \
+    frozen_layers pipeline_length replicas microbatches steps step_ns samples_per_s \
+    bubble_fraction transition_ns cached cost_source; do
+    [ -e "$tmp/run.json" ] || "$elapse" sim examples/paper/vit.json --json >"$tmp/run.json"
+    check "run json has $key" grep -q "\"$key\":" "$tmp/run.json"
+done
+
+cat >"$tmp/nothing.json" <<JOB
+{"model": "uniform:layers=2,fwd=0ns,bwd_input=0ns,bwd_weight=0ns,act=0B,params=0", "cluster": {"preset": "1x2", "latency": "0ns"},
+ "data": {"train_samples": 64}, "train": {"epochs": 1}}
+JOB
+expect "steps that take no time have no rate" 0 '"epoch_ns":0,"samples_per_s":0,' "$elapse" sim "$tmp/nothing.json" --json
+expect "an evaluation is reported apart" 0 '"eval_ns":4236800000,"epochs"' "$elapse" sim examples/paper/vit.json --json
+expect "an evaluation after each epoch" 0 '"eval_ns":[0-9]{11}' \
+    "$elapse" sim examples/paper/vit.json --set train.eval_every_epochs=1 --json
+
+# A cache with room for half of the samples: where a micro-batch that lacks one is computed as a whole, next to
+# nothing is read; kernels of our own compute what lacks. Profiles say which multiplied.
+for kernel in avx512 blas; do
+    "$elapse" profiles export cpu-2core-zen4 | sed -E "s/(\"fp32_kernel\":\s*)\"\"/\\1\"$kernel\"/" >"$tmp/$kernel.json"
+    "$elapse" profiles import "$tmp/$kernel.json" --replace --db "$tmp/$kernel.db" >"$tmp/import.out" 2>&1
+    "$elapse" sim examples/demo.json --db "$tmp/$kernel.db" --json --set freeze.policy=table --set 'freeze.table=[0,3]' \
+        --set elastic.auto_dp=false --set elastic.auto_pipe=false --set cache.policy=on --set cache.limit_bytes=25MB >"$tmp/$kernel.run"
+done
+total() { grep -oE '"total_ns":[0-9]+' "$tmp/$1.run" | cut -d: -f2; }
+verify "half of a cache saves where what lacks is computed alone" test "$(total avx512)" -lt "$(total blas)"
+
+# --- bad input --------------------------------------------------------------------------------------
+expect "no job" 2 'needs a job' "$elapse" sim
+expect "options of a step beside a job" 2 '^hint: use --set' \
+    "$elapse" sim examples/paper/vit.json --stages 4
+for option in --clip --half-duplex --host-blocking; do
+    expect "$option beside a job" 2 '^hint: use --set' "$elapse" sim examples/paper/vit.json --step $option
+done
+for option in "--frozen 4" "--frozen-placement first" --cache-write "--schedule-csv $tmp/wrong.csv"; do
+    expect "${option%% *} of a whole run" 2 'needs a single step: add --step' "$elapse" sim examples/paper/vit.json $option
+done
+for where in first spread; do
+    "$elapse" sim examples/paper/vit.json --step --frozen 4 --no-wall --frozen-placement $where >"$tmp/$where.option"
+    expect "$where, a job's frozen forward, as the option says" 0 '^same' bash -c \
+        '"$1" sim examples/paper/vit.json --step --frozen 4 --no-wall --set pipeline.frozen="$2" | cmp - "$3" && echo same' \
+        - "$elapse" $where "$tmp/$where.option"
+done
+check "a run record" "$elapse" sim examples/paper/vit.json --record "$tmp/runs.db"
+expect "and it is listed" 0 "paper's cluster" "$elapse" runs list --db "$tmp/runs.db"
+expect "a run within what was measured" 0 '"extrapolated":false' "$elapse" sim examples/demo.json --json
+# The profile knows micro-batches of 4 to 64. One part of the answer at a time is outside of that: the run,
+# its baseline, the baseline with the best M of K..6K.
+while read -r want name sets; do
+    expect "extrapolated, $name: $want" 0 "\"extrapolated\":$want," "$elapse" sim examples/demo.json --json $sets
+done <<'SETS'
+false the_run_of_64 --set train.batch.global=128 --set pipeline.num_microbatches=2
+true the_run_of_128 --set train.batch.global=128 --set pipeline.num_microbatches=1
+false the_baseline_of_64 --set baseline={"train.batch.global":256,"pipeline.num_microbatches":4}
+true the_baseline_of_128 --set baseline={"train.batch.global":128,"pipeline.num_microbatches":1}
+true the_best_M_of_171_and_more --set baseline={"train.batch.global":2048,"pipeline.num_microbatches":32}
+SETS
+cat >"$tmp/small.json" <<JOB
+{"model": "vit-b16:classes=10", "data": {"kind": "synthetic", "train_samples": 64}, "cluster": "rtx5000-1x8",
+ "train": {"batch": {"per_pipeline": 4}},
+ "baseline": {"pipeline": {"num_stages": 8, "num_replicas": 1, "num_microbatches": 4}}}
+JOB
+expect "a batch too small for any M of K to 6K" 0 'times faster$' "$elapse" sim "$tmp/small.json"
+expect "a trace of a whole run" 2 'add --step' \
+    "$elapse" sim examples/paper/vit.json --trace "$tmp/run.json.trace"
+expect "no model" 2 'needs --model' "$elapse" sim --step
+expect "no such job" 3 'nothere.json' "$elapse" sim "$tmp/nothere.json"
+expect "zero bandwidth" 2 'link must be 1Bps' \
+    "$elapse" sim --step --model $uniform --stages 2 --link 0Bps
+expect "negative latency" 2 'must not be negative' \
+    "$elapse" sim --step --model $uniform --stages 2 --latency -5us
+expect "jitter above 1" 2 'jitter must be 0..1' step --microbatches 2 --jitter 3
+expect "a billion stages" 2 'stages must be 1..65535' \
+    "$elapse" sim --step --model $uniform --stages 1000000000
+expect "a billion micro-batches" 2 'microbatches must be' step --microbatches 1000000000
+expect "more work than anyone waits for" 1 'step too large to simulate' timeout 5 "$elapse" sim --step \
+    --model ${uniform/layers=4/layers=1000} --stages 1000 --microbatches 1000000
+expect "more stages than items" 1 'cannot cut 4 items' \
+    "$elapse" sim --step --model $uniform --cluster 1x8 --stages 8
+expect "too small a cluster" 1 'do not fit cluster' step --replicas 2
+expect "all of them frozen" 1 'leave nothing' step --frozen 4
+expect "too many frozen" 1 'frozen must be 0..4' step --frozen 5
+expect "out of memory says where, when and of what" 1 \
+    'device 0 \(rank 0 of replica 0\) out of memory at .*F of micro-batch .*stash' \
+    "$elapse" sim --step --model ${uniform/act=0B/act=1MB} --cluster 1x4 --stages 4 \
+    --microbatches 64 --schedule gpipe --mem 32MB
+expect "more samples than time" 2 'too long to simulate' \
+    "$elapse" sim examples/paper/vit.json --set data.train_samples=9000000000000000000
+expect "an unknown engine" 2 'engine must be one of auto, event, relax' step --engine fast
+expect "an unknown schedule" 2 '2f2b' step --schedule 2f2b
+expect "a cut of the wrong length" 2 'cut has 3 stages, expected 4' step --cut 1,1,2
+expect "a cut that does not cover" 2 'covers 5 items' step --cut 1,1,1,2
+expect "behind a frozen prefix nobody wants the gradient of the first item's input" 0 'cut 2,1 ' \
+    "$elapse" sim --step --model uniform:layers=4,fwd=1ms,bwd_input=10ms,bwd_weight=1ms,bwd_rest=0us \
+    --cluster 1x2 --stages 2 --microbatches 4 --frozen 1 --frozen-placement cached
+
+# K stays as freezing goes on, but for a schedule of two stages a rank whose items are too few by then.
+echo '{"name":"v","model":"vit-tiny:layers=4","data":{"kind":"synthetic"},"train":{"epochs":2,"batch":{"global":16}},"cluster":"rtx5000-2x8",
+    "pipeline":{"schedule":"zb-v","num_stages":2,"num_replicas":1},"freeze":{"policy":"table","table":[0,4]},"elastic":{"auto_pipe":false}}' >"$tmp/v.json"
+expect "a rank's two stages of a V count when few items are left" 0 '^ *1 +4 +1 ' "$elapse" sim "$tmp/v.json"
+expect "one item that is left runs 1f1b" 0 '^ *1 +4 +1 .* 1f1b +first ' \
+    "$elapse" sim "$tmp/v.json" --set model=bert-base:layers=4,task=mlm,seq=32 --set pipeline.frozen=first
+expect "a length that has more stages than items is not said to want memory" 1 'replica count, micro-batch count and schedule fit together' \
+    "$elapse" sim "$tmp/v.json" --set pipeline.frozen=first --set 'elastic.stages=[2,2]'
+finish

@@ -1,0 +1,221 @@
+/* Runs that are started again. The launcher is a script of the test: it notes its words, and does
+ * what the test says about this start. The program is copied beside a file elapse-exec, where it
+ * looks for one. seconds: 3 */
+#include "cli/launch/restarts.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "profiles/base/whole_file.h"
+#include "tests/unit/scratch.h"
+
+static void shell(const char *command)
+{
+    char text[400];
+    snprintf(text, sizeof text, "cd %s && %s", scratch, command);
+    if (system(text) != 0)
+        fail_msg("%s", text);
+}
+
+/* Run `train job.json --out OUT --steps 9` with the launcher's further words. does: a line of shell
+ * for each start, in the scratch folder, where out/ is the run's folder. *starts: a line for each
+ * start, the launcher's words; free it. */
+static enum status run(const char *words, int64_t num_ranks, int64_t max_restarts,
+                       int64_t min_ranks, const char *does, char **starts, struct err *err)
+{
+    char launcher[200], out[64],
+        *argv[] = {"train", "job.json", "--out", out, "--steps", "9", NULL};
+    shell("rm -rf out starts && mkdir out");
+    file_with("does", does);
+    snprintf(launcher, sizeof launcher, "%s/launcher%s", scratch, words);
+    setenv("ELAPSE_MPIRUN", launcher, 1);
+    snprintf(out, sizeof out, "%s", at("out"));
+    const struct restarts asked = {num_ranks, max_restarts, min_ranks, out};
+    *err = (struct err){0};
+    const enum status rc = restarts_run(&asked, 6, argv, err);
+    *starts = NULL;
+    assert_int_equal(file_read_text(at("starts"), starts, NULL), OK);
+    return rc;
+}
+
+static int count_lines(const char *text)
+{
+    int n = 0;
+    for (; *text; text++)
+        n += *text == '\n';
+    return n;
+}
+
+/* Line n (from 0) of the starts, behind the launcher's name. */
+static const char *line(const char *starts, int n)
+{
+    static char text[512];
+    while (n-- > 0)
+        starts = strchr(starts, '\n') + 1;
+    snprintf(text, sizeof text, "%.*s", (int)strcspn(starts, "\n"), starts);
+    return text;
+}
+
+static void expect_starts(char *starts, int n)
+{
+    if (count_lines(starts) != n)
+        fail_msg("%d starts, not %d:\n%s", count_lines(starts), n, starts);
+}
+
+static void restarts_run__starts_once_what_does_not_fail(void **state)
+{
+    (void)state;
+    struct err err;
+    char *starts;
+    assert_int_equal(run("", 3, 5, 1, "exit 0", &starts, &err), OK);
+    expect_starts(starts, 1);
+    assert_non_null(strstr(starts, "-n 3 train job.json --out "));
+    free(starts);
+}
+
+/* Only a loss is met by another start: not bad input, and not a run without a checkpoint. */
+static void restarts_run__starts_again_only_after_a_loss(void **state)
+{
+    static const struct {
+        const char *does;
+        enum status want;
+    } cases[] = {
+        {"mkdir out/checkpoint-4; exit 2",     ERR_INPUT },
+        {"exit 137",                           ERR_SYSTEM},
+        {"mkdir out/checkpoint-4.tmp; exit 9", ERR_SYSTEM},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err;
+        char *starts;
+        assert_int_equal(run("", 2, 5, 1, cases[i].does, &starts, &err), cases[i].want);
+        assert_null(strstr(err.hint, "--resume"));
+        expect_starts(starts, 1);
+        free(starts);
+    }
+}
+
+static void restarts_run__goes_on_from_the_checkpoint(void **state)
+{
+    (void)state;
+    struct err err;
+    char *starts, want[200];
+    assert_int_equal(run("", 2, 5, 1, "mkdir out/checkpoint-4; exit 137\nexit 0", &starts, &err),
+                     OK);
+    expect_starts(starts, 2);
+    snprintf(want, sizeof want,
+             "-n 2 --restarted lost: a rank was lost train --resume %s job.json "
+             "--steps 9",
+             at("out"));
+    if (!strstr(line(starts, 1), want))
+        fail_msg("%s\n%s", line(starts, 1), want);
+    free(starts);
+}
+
+static void restarts_run__gives_up_after_max_restarts(void **state)
+{
+    (void)state;
+    struct err err;
+    char *starts;
+    assert_int_equal(run("", 2, 2, 1,
+                         "mkdir out/checkpoint-4; exit 137\nmkdir out/checkpoint-8; exit 137\n"
+                         "mkdir out/checkpoint-12; exit 137\nexit 0",
+                         &starts, &err),
+                     ERR_SYSTEM);
+    expect_starts(starts, 3);
+    free(starts);
+    for (int restarts = 0; restarts < 2; restarts++) { /* how to go on, where one can */
+        char want[200];
+        assert_int_equal(run("", 2, restarts, 1,
+                             "mkdir out/checkpoint-4; exit 137\nmkdir out/checkpoint-8; exit 137",
+                             &starts, &err),
+                         ERR_SYSTEM);
+        snprintf(want, sizeof want, "go on with: elapse train --resume %s -n 2", at("out"));
+        assert_string_equal(err.hint, want);
+        free(starts);
+    }
+}
+
+static void restarts_run__leaves_out_a_machine_that_does_not_answer(void **state)
+{
+    (void)state;
+    struct err err;
+    char *starts;
+    const char *hosts = " --host localhost:2,gone:2";
+    assert_int_equal(run(hosts, 4, 3, 2, "mkdir out/checkpoint-4; exit 137\nexit 0", &starts, &err),
+                     OK);
+    expect_starts(starts, 2);
+    assert_non_null(strstr(line(starts, 0), "--host localhost:2,gone:2 -n 4 "));
+    assert_non_null(strstr(line(starts, 1), "--host localhost:2 -n 2 "));
+    assert_non_null(strstr(line(starts, 1), "node gone does not answer"));
+    free(starts);
+    assert_int_equal(run(hosts, 4, 3, 3, "mkdir out/checkpoint-4; exit 137\nexit 0", &starts, &err),
+                     ERR_SYSTEM);
+    expect_starts(starts, 1);
+    assert_non_null(strstr(err.msg, "2 ranks are left, --min-ranks is 3"));
+    free(starts);
+}
+
+/* Lost twice at one checkpoint: without one rank. As soon as the run trains, it is asked to yield,
+ * and goes on with all. */
+static void restarts_run__gives_up_a_rank_and_tries_it_again(void **state)
+{
+    (void)state;
+    struct err err;
+    char *starts;
+    assert_int_equal(
+        run("", 4, 3, 1,
+            "mkdir out/checkpoint-4; exit 137\nexit 137\n"
+            "trap 'echo \"{\\\"interrupted\\\":true}\" >out/summary.json; exit 0' USR2; "
+            "echo x >>out/metrics.jsonl; while :; do sleep 0.05; done\nexit 0",
+            &starts, &err),
+        OK);
+    expect_starts(starts, 4);
+    assert_non_null(strstr(line(starts, 1), "-n 4 --restarted lost: "));
+    assert_non_null(strstr(line(starts, 2), "-n 3 --restarted lost: lost twice without"));
+    assert_non_null(strstr(line(starts, 3), "-n 4 --restarted returned: "));
+    free(starts);
+}
+
+/* Copy the program into the scratch folder, and become that copy. */
+static int move_in(char **argv)
+{
+    char command[600], self[400] = "";
+    if (scratch_make(NULL) != 0 || readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+        return 1;
+    snprintf(command, sizeof command, "cp '%s' %s/program", self, scratch);
+    if (system(command) != 0)
+        return 1;
+    execl(at("program"), argv[0], scratch, (char *)NULL);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(restarts_run__starts_once_what_does_not_fail),
+        cmocka_unit_test(restarts_run__starts_again_only_after_a_loss),
+        cmocka_unit_test(restarts_run__goes_on_from_the_checkpoint),
+        cmocka_unit_test(restarts_run__gives_up_after_max_restarts),
+        cmocka_unit_test(restarts_run__leaves_out_a_machine_that_does_not_answer),
+        cmocka_unit_test(restarts_run__gives_up_a_rank_and_tries_it_again),
+    };
+    char text[400];
+    if (argc < 2)
+        return move_in(argv);
+    snprintf(scratch, sizeof scratch, "%s", argv[1]);
+    snprintf(
+        text, sizeof text,
+        "#!/bin/sh\ncd %s\necho \"$*\" >>starts\nsed -n \"$(wc -l <starts)p\" does >now\n. ./now\n",
+        scratch);
+    chmod(file_with("launcher", text), 0755);
+    chmod(file_with("elapse-exec", "#!/bin/sh\n"), 0755);
+    setenv("ELAPSE_PROBE", "test -e", 1);
+    return cmocka_run_group_tests(tests, NULL, scratch_remove);
+}

@@ -1,0 +1,393 @@
+/* Weights in the names of Hugging Face, both ways; files that lie. The real thing is test_minilm.c.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "exec/cpu/backend_cpu.h"
+#include "exec/save/hf_names.h"
+#include "exec/stage/arch.h"
+#include "profiles/job/job_json.h"
+#include "tests/unit/data_case.h"
+
+static const char *const models[] = {
+    "vit-tiny:image=8,patch=4,layers=2,hidden=8,heads=2,mlp=12,classes=3",
+    "bert-base:task=classify,classes=3,layers=2,hidden=8,heads=2,mlp=12,vocab=20,seq=6",
+    "bert-base:task=qa,layers=2,hidden=8,heads=2,mlp=12,vocab=20,seq=6",
+    "bert-base:task=mlm,layers=2,hidden=8,heads=2,mlp=12,vocab=20,seq=6",
+    "gpt2:layers=2,hidden=8,heads=2,mlp=12,vocab=20,seq=6"};
+enum { NUM_MODELS = sizeof models / sizeof *models, VIT = 0, BERT = 1, MLM = 3, GPT = 4 };
+
+/* A file with the model's tensors, renamed and bent as a case says. Value e of tensor t is
+ * t + e / 1024. */
+struct bend {
+    const char *strip;     /* prefix to leave out */
+    const char *from, *to; /* part of a name to replace */
+    const char *drop;      /* names with this part are left out */
+    const char *widen;     /* names with this part get one more row */
+    const char *extra;     /* one more tensor [2] */
+    bool turned;           /* 2-d weights of GPT-2's linears as [out, in] */
+    const char *untie;     /* one more tensor of the table's shape; its values differ by 1 */
+    float untie_by;
+};
+
+struct made {
+    char name[128];
+    int64_t shape[4];
+    int tensor; /* -1: extra */
+    bool turn;
+};
+
+static enum status fetch(void *ctx, const void *source, int64_t num_elems, float *values,
+                         struct err *err)
+{
+    const struct made *made = source;
+    const float *add = ctx;
+    (void)err;
+    for (int64_t e = 0; e < num_elems; e++) {
+        int64_t at = e;
+        if (made->turn) /* element (r, c) of what is written is (c, r) of ours */
+            at = e % made->shape[1] * made->shape[0] + e / made->shape[1];
+        values[e] = (float)(made->tensor < 0 ? 0 : made->tensor) + (float)at / 1024 +
+                    (made->tensor < 0 ? *add : 0);
+    }
+    return OK;
+}
+
+static void put_weights(const char *file, const struct model *model, struct bend bend)
+{
+    static struct made made[64];
+    struct tensor_out outs[64];
+    struct arch arch;
+    int n = 0, number = 0;
+    assert_int_equal(arch_init(model, &arch, NULL), OK);
+    for (int i = 0; i < model->num_items; i++) {
+        struct item_spec spec;
+        arch_item(model, &arch, i, &spec);
+        for (int t = 0; t < spec.num_tensors; t++) {
+            const struct tensor_spec *tensor = &spec.tensors[t];
+            struct made *m = &made[n];
+            const char *name = tensor->name, *hit;
+            if (spec.tied && tensor->block == HEAD_TABLE)
+                continue;
+            *m = (struct made){.tensor = number++};
+            if (bend.drop && strstr(name, bend.drop))
+                continue;
+            if (bend.strip && strncmp(name, bend.strip, strlen(bend.strip)) == 0)
+                name += strlen(bend.strip);
+            hit = bend.from ? strstr(name, bend.from) : NULL;
+            if (hit)
+                snprintf(m->name, sizeof m->name, "%.*s%s%s", (int)(hit - name), name, bend.to,
+                         hit + strlen(bend.from));
+            else
+                snprintf(m->name, sizeof m->name, "%s", name);
+            memcpy(m->shape, tensor->shape, sizeof m->shape);
+            m->turn = bend.turned && strstr(name, ".c_") && tensor->ndim == 2;
+            if (m->turn) {
+                m->shape[0] = tensor->shape[1];
+                m->shape[1] = tensor->shape[0];
+            }
+            if (bend.widen && strstr(name, bend.widen))
+                m->shape[0]++;
+            outs[n] = (struct tensor_out){.name = m->name,
+                                          .ndim = tensor->ndim,
+                                          .shape = m->shape,
+                                          .num_elems = 1,
+                                          .source = m};
+            for (int d = 0; d < tensor->ndim; d++)
+                outs[n].num_elems *= m->shape[d];
+            n++;
+        }
+    }
+    if (bend.extra || bend.untie) {
+        struct made *m = &made[n];
+        *m = (struct made){.tensor = -1};
+        snprintf(m->name, sizeof m->name, "%s", bend.extra ? bend.extra : bend.untie);
+        m->shape[0] = bend.extra ? 2 : model->vocab;
+        m->shape[1] = model->hidden;
+        outs[n] = (struct tensor_out){.name = m->name,
+                                      .ndim = bend.extra ? 1 : 2,
+                                      .shape = m->shape,
+                                      .num_elems = bend.extra ? 2 : m->shape[0] * m->shape[1],
+                                      .source = m};
+        n++;
+    }
+    assert_int_equal(safetensors_write(in_folder(file),
+                                       &(struct tensor_source){outs, n, fetch, &bend.untie_by},
+                                       NULL, NULL),
+                     OK);
+}
+
+/* Load into stages of two items each and see the values of put_weights(); fresh tensors by name. */
+static void expect_loaded(const char *file, const struct model *model, bool fresh_head,
+                          const char *fresh_part, int num_fresh)
+{
+    struct job job = {0};
+    struct err err = {0};
+    struct hf_import import = {0};
+    struct stage *stages[16] = {NULL};
+    struct backend *be = backend_cpu_new(DTYPE_FP32, 1, &err);
+    int n = 0, number = 0, skipped = 0;
+    job_defaults(&job);
+    for (int first = 0; first < model->num_items; first += 2, n++) {
+        const struct stage_spec spec = {.model = model,
+                                        .job = &job,
+                                        .backend = be,
+                                        .first_item = first,
+                                        .end_item = first + 2 < model->num_items ? first + 2
+                                                                                 : model->num_items,
+                                        .max_samples = 1,
+                                        .max_live = 1};
+        assert_int_equal(stage_new(&spec, &stages[n], &err), OK);
+        assert_int_equal(stage_init_weights(stages[n], 1, &err), OK);
+    }
+    const struct stage_list list = {stages, n, be};
+    if (hf_load_file(in_folder(file), model, &list, fresh_head, &import, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(import.num_fresh, num_fresh);
+    assert_int_equal(import.note[0] != '\0', num_fresh > 0);
+    for (int s = 0; s < n; s++)
+        for (int i = 0; i < stage_num_params(stages[s]); i++) {
+            const struct param *param = &stage_params(stages[s])[i];
+            int tensor = param->tied_copy ? 0 : number++;
+            if (fresh_part && strstr(param->name, fresh_part)) {
+                skipped++;
+                continue;
+            }
+            for (int64_t e = 0; e < param->num_elems; e++)
+                if (param->weight[e] != (float)tensor + (float)e / 1024)
+                    fail_msg("%s[%d] is %g, wanted %g", param->name, (int)e,
+                             (double)param->weight[e], (double)tensor + (double)e / 1024);
+        }
+    assert_int_equal(skipped, num_fresh);
+    for (int s = 0; s < n; s++)
+        stage_free(stages[s]);
+    backend_free(be);
+    job_clear(&job);
+}
+
+static void expect_refused(const char *file, const struct model *model, bool fresh_head,
+                           const char *words)
+{
+    struct safetensors *open = NULL;
+    struct err err = {0};
+    enum status rc = safetensors_open(in_folder(file), &open, &err);
+    if (rc == OK)
+        rc = hf_check(open, file, model, fresh_head, NULL, &err);
+    safetensors_close(open);
+    if (rc != ERR_INPUT || !strstr(err.msg, words))
+        fail_msg("status %d '%s', wanted '%s'", rc, err.msg, words);
+}
+
+static void hf_load_file__takes_the_names_that_files_use(void **state)
+{
+    static const char *const prefixes[] = {"vit.", "bert.", "bert.", "bert.", "transformer."};
+    (void)state;
+    for (int i = 0; i < NUM_MODELS; i++) {
+        struct model model = {0};
+        assert_int_equal(model_parse(models[i], &model, NULL), OK);
+        put_weights("w", &model, (struct bend){0});
+        expect_loaded("w", &model, false, NULL, 0);
+        put_weights("w", &model, (struct bend){.strip = prefixes[i]});
+        expect_loaded("w", &model, false, NULL, 0);
+        put_weights("w", &model,
+                    (struct bend){.strip = prefixes[i],
+                                  .from = "LayerNorm.weight",
+                                  .to = "LayerNorm.gamma",
+                                  .extra = "embeddings.position_ids"});
+        expect_loaded("w", &model, false, NULL, 0);
+        put_weights("w", &model, (struct bend){.from = "LayerNorm.bias", .to = "LayerNorm.beta"});
+        expect_loaded("w", &model, false, NULL, 0);
+        model_clear(&model);
+    }
+}
+
+static void hf_load_file__turns_linears_that_lie_the_other_way(void **state)
+{
+    struct model model = {0};
+    (void)state;
+    assert_int_equal(model_parse(models[GPT], &model, NULL), OK);
+    put_weights("w", &model, (struct bend){.turned = true});
+    expect_loaded("w", &model, false, NULL, 0);
+    model_clear(&model);
+}
+
+static void hf_load_file__starts_a_fresh_head_only_when_allowed(void **state)
+{
+    struct model model = {0};
+    (void)state;
+    assert_int_equal(model_parse(models[BERT], &model, NULL), OK);
+    put_weights("w", &model, (struct bend){.drop = "classifier"});
+    expect_loaded("w", &model, true, "classifier", 2);
+    expect_refused("w", &model, false, "'w' has no tensor 'classifier.weight'");
+    put_weights("w", &model, (struct bend){.widen = "classifier"});
+    expect_loaded("w", &model, true, "classifier", 2);
+    expect_refused("w", &model, false,
+                   "tensor 'classifier.weight' has shape [4,8], the model wants [3,8]");
+    put_weights("w", &model, (struct bend){.drop = "pooler"});
+    expect_loaded("w", &model, true, "pooler", 2);
+    put_weights("w", &model, (struct bend){.drop = "layer.1.output.dense.bias"});
+    expect_refused("w", &model, true, "has no tensor 'bert.encoder.layer.1.output.dense.bias'");
+    put_weights("w", &model, (struct bend){.widen = "word_embeddings"});
+    expect_refused("w", &model, true,
+                   "'bert.embeddings.word_embeddings.weight' has shape [21,8], "
+                   "the model wants [20,8]");
+    model_clear(&model);
+}
+
+static void hf_check__refuses_other_models(void **state)
+{
+    struct model model = {0}, deeper = {0};
+    (void)state;
+    for (int i = 0; i < NUM_MODELS; i++) {
+        char text[200];
+        assert_int_equal(model_parse(models[i], &model, NULL), OK);
+        snprintf(text, sizeof text, "%s", models[i]);
+        *(strstr(text, "layers=") + strlen("layers=")) = '3';
+        assert_int_equal(model_parse(text, &deeper, NULL), OK);
+        put_weights("w", &deeper, (struct bend){0});
+        expect_refused("w", &model, true, "holds more than the 2 layers of model");
+        put_weights("w", &model, (struct bend){0});
+        expect_refused("w", &deeper, true, "has no tensor '");
+        model_clear(&model);
+        model_clear(&deeper);
+    }
+    assert_int_equal(model_parse(models[VIT], &model, NULL), OK);
+    expect_refused("w", &model, true, "has no tensor 'vit.embeddings.cls_token'");
+    model_clear(&model);
+}
+
+static void hf_check__refuses_an_output_table_of_its_own(void **state)
+{
+    static const char *const names[] = {"cls.predictions.decoder.weight", "lm_head.weight"};
+    struct model model = {0};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(model_parse(models[MLM + i], &model, NULL), OK);
+        put_weights("w", &model, (struct bend){.untie = names[i]});
+        expect_loaded("w", &model, false, NULL, 0);
+        put_weights("w", &model, (struct bend){.untie = names[i], .untie_by = 1});
+        expect_refused("w", &model, false, "they must be tied");
+        model_clear(&model);
+    }
+}
+
+/* Every prefix of a small file, and every byte of its length and header changed: an error or a
+ * file that still holds the model, never more. */
+static void hf_check__survives_files_that_lie_about_themselves(void **state)
+{
+    struct model model = {0};
+    unsigned char bytes[40000];
+    uint64_t draw = 1;
+    int opened = 0;
+    (void)state;
+    assert_int_equal(model_parse(models[BERT], &model, NULL), OK);
+    put_weights("w", &model, (struct bend){0});
+    FILE *in = fopen(in_folder("w"), "rb");
+    size_t n = fread(bytes, 1, sizeof bytes, in);
+    fclose(in);
+    assert_true(n > 1000 && n < sizeof bytes);
+    size_t header = (size_t)bytes[0] | (size_t)bytes[1] << 8;
+    for (int round = 0; round < 1500; round++) {
+        struct safetensors *file = NULL;
+        struct hf_import import = {0};
+        struct err err = {0};
+        size_t size = n, at = 0;
+        unsigned char old = 0;
+        draw = draw * 6364136223846793005u + 1442695040888963407u;
+        if (round < 300) {
+            size = round < 20 ? (size_t)round : (size_t)(draw >> 33) % n;
+        } else {
+            at = round < 500 ? (size_t)(draw >> 33) % 8 : (size_t)(draw >> 33) % (header + 8);
+            old = bytes[at];
+            bytes[at] = round % 3 ? (unsigned char)(draw >> 20)
+                                  : (unsigned char)"0123456789\"{}[],:-"[(draw >> 20) % 18];
+        }
+        put_bytes("x", bytes, size);
+        enum status rc = safetensors_open(in_folder("x"), &file, &err);
+        if (rc == OK) {
+            opened++;
+            rc = hf_check(file, "x", &model, true, &import, &err);
+        }
+        if (rc != OK && (rc != ERR_INPUT || !err.msg[0]))
+            fail_msg("round %d: status %d '%s'", round, rc, err.msg);
+        if (size < n && rc == OK)
+            fail_msg("a file cut to %zu of %zu bytes is accepted", size, n);
+        safetensors_close(file);
+        if (round >= 300)
+            bytes[at] = old;
+    }
+    assert_true(opened > 0);
+    /* Lengths that overflow. */
+    for (int i = 0; i < 8; i++) {
+        struct safetensors *file = NULL;
+        memset(bytes, 0xff, 8);
+        bytes[i] = 0x7f;
+        put_bytes("x", bytes, n);
+        assert_int_equal(safetensors_open(in_folder("x"), &file, NULL), ERR_INPUT);
+    }
+    model_clear(&model);
+}
+
+static void hf_config__is_a_model_again(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_MODELS; i++) {
+        struct model model = {0}, again = {0};
+        struct err err = {0};
+        char path[300];
+        assert_int_equal(model_parse(models[i], &model, NULL), OK);
+        model.norm_eps = 1e-6;
+        struct json *config = hf_config(&model);
+        assert_non_null(config);
+        snprintf(path, sizeof path, "%s/config.json", folder);
+        assert_int_equal(json_write_file(config, path, NULL), OK);
+        json_free(config);
+        if (model_load(path, &again, &err) != OK)
+            fail_msg("%s", err.msg);
+        assert_true(again.norm_eps == model.norm_eps);
+        assert_string_equal(again.note, "");
+        assert_int_equal(again.family, model.family);
+        assert_int_equal(again.task, model.task);
+        assert_int_equal(again.num_layers, model.num_layers);
+        assert_int_equal(again.hidden, model.hidden);
+        assert_int_equal(again.heads, model.heads);
+        assert_int_equal(again.mlp, model.mlp);
+        assert_int_equal(again.image, model.image);
+        assert_int_equal(again.patch, model.patch);
+        assert_int_equal(again.vocab, model.vocab);
+        assert_int_equal(again.max_seq, model.max_seq);
+        if (model.task == TASK_CLASSIFY)
+            assert_int_equal(again.classes, model.classes);
+        assert_int_equal(model_total_params(&again), model_total_params(&model));
+        model_clear(&model);
+        model_clear(&again);
+    }
+    struct model model = {0};
+    assert_int_equal(model_parse("vit-tiny:unet_skips=1", &model, NULL), OK);
+    assert_null(hf_config(&model));
+    model_clear(&model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(hf_load_file__takes_the_names_that_files_use, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(hf_load_file__turns_linears_that_lie_the_other_way,
+                                        make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(hf_load_file__starts_a_fresh_head_only_when_allowed,
+                                        make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(hf_check__refuses_other_models, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(hf_check__refuses_an_output_table_of_its_own, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(hf_check__survives_files_that_lie_about_themselves,
+                                        make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(hf_config__is_a_model_again, make_folder, remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,385 @@
+/* Folders of pictures that the test writes with libjpeg and libpng; no real set is at hand. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <jpeglib.h>
+#include <png.h>
+
+#include "exec/data/dataset_open.h"
+#include "exec/data/dataset.h"
+#include "exec/data/image_file.h"
+#include "tests/unit/data_case.h"
+
+/* A smooth picture: red rises to the right, green downwards, blue is flat. */
+static unsigned char *picture(int width, int height)
+{
+    unsigned char *rgb = malloc((size_t)width * (size_t)height * 3);
+    assert_non_null(rgb);
+    for (int y = 0; y < height; y++)
+        for (int x = 0; x < width; x++) {
+            unsigned char *p = rgb + ((size_t)y * (size_t)width + (size_t)x) * 3;
+            p[0] = (unsigned char)(255 * x / width);
+            p[1] = (unsigned char)(255 * y / height);
+            p[2] = 77;
+        }
+    return rgb;
+}
+
+static void put_png(const char *name, int width, int height)
+{
+    unsigned char *rgb = picture(width, height);
+    png_image png = {.version = PNG_IMAGE_VERSION,
+                     .width = (png_uint_32)width,
+                     .height = (png_uint_32)height,
+                     .format = PNG_FORMAT_RGB};
+    assert_true(png_image_write_to_file(&png, in_folder(name), 0, rgb, 0, NULL));
+    free(rgb);
+}
+
+/* channels: 1 grey, 3 colours, 4 inks in Adobe's way, of which the last is `black`. */
+enum scans { BASELINE, PROGRESSIVE, SCAN_EACH /* of the colours, one after the other */ };
+static void put_scans(const char *name, int width, int height, int channels, int black,
+                      enum scans scans)
+{
+    static const jpeg_scan_info one_each[] = {
+        {1, {0}, 0, 63, 0, 0},
+        {1, {1}, 0, 63, 0, 0},
+        {1, {2}, 0, 63, 0, 0}
+    };
+    static const J_COLOR_SPACE spaces[] = {0, JCS_GRAYSCALE, 0, JCS_RGB, JCS_CMYK};
+    unsigned char *rgb = picture(width, height), *row = malloc((size_t)width * 4);
+    assert_non_null(row);
+    struct jpeg_compress_struct jpeg;
+    struct jpeg_error_mgr errors;
+    FILE *out = fopen(in_folder(name), "wb");
+    assert_non_null(out);
+    jpeg.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&jpeg);
+    jpeg_stdio_dest(&jpeg, out);
+    jpeg.image_width = (JDIMENSION)width;
+    jpeg.image_height = (JDIMENSION)height;
+    jpeg.input_components = channels;
+    jpeg.in_color_space = spaces[channels];
+    jpeg_set_defaults(&jpeg);
+    jpeg_set_quality(&jpeg, 98, TRUE);
+    jpeg.comp_info[0].h_samp_factor = jpeg.comp_info[0].v_samp_factor = 1; /* full colour */
+    if (scans == PROGRESSIVE)
+        jpeg_simple_progression(&jpeg);
+    if (scans == SCAN_EACH) {
+        jpeg.scan_info = one_each;
+        jpeg.num_scans = 3;
+    }
+    jpeg_start_compress(&jpeg, TRUE);
+    while (jpeg.next_scanline < jpeg.image_height) {
+        const unsigned char *from = rgb + (size_t)jpeg.next_scanline * (size_t)width * 3;
+        for (int x = 0; x < width; x++)
+            for (int c = 0; c < channels; c++)
+                row[x * channels + c] = c < 3 ? from[3 * x + c] : (unsigned char)black;
+        jpeg_write_scanlines(&jpeg, &row, 1);
+    }
+    jpeg_finish_compress(&jpeg);
+    jpeg_destroy_compress(&jpeg);
+    fclose(out);
+    free(rgb);
+    free(row);
+}
+
+static void put_jpeg(const char *name, int width, int height, int channels, int black)
+{
+    put_scans(name, width, height, channels, black, BASELINE);
+}
+
+static void make_tree(void)
+{
+    static const char *const dirs[] = {"train", "train/cat", "train/dog",
+                                       "val",   "val/dog",   "train/.hidden"};
+    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
+        assert_int_equal(mkdir(in_folder(dirs[i]), 0777), 0);
+    put_png("train/cat/b.png", 16, 16);
+    put_jpeg("train/cat/a.JPG", 16, 16, 3, 0);
+    put_jpeg("train/dog/c.jpeg", 16, 16, 1, 0);
+    put_text("train/dog/notes.txt", "no picture");
+    put_png("val/dog/d.png", 16, 16);
+}
+
+static const char *const model = "vit-tiny:image=16,patch=8,classes=2,layers=1";
+
+static void images_open__numbers_classes_by_name_and_decodes_both_kinds(void **state)
+{
+    struct job job;
+    struct dataset data = {0};
+    struct err err = {0};
+    float image[3 * 256];
+    int32_t label;
+    const struct sample_out out = {.image = image, .labels = &label};
+    (void)state;
+    make_tree();
+    make_job(&job, model, DATA_IMAGES, "", NULL);
+    if (dataset_open(&job, &data, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(data.classes, 2);
+    assert_int_equal(data.num_samples[SPLIT_TRAIN], 3);
+    assert_int_equal(data.num_samples[SPLIT_TEST], 1);
+    for (int i = 0; i < 2; i++) { /* the JPEG, then the PNG, of the same picture */
+        float tolerance = i == 0 ? .04f : 1e-5f;
+        assert_int_equal(data.sample(&data, SPLIT_TRAIN, i, &out, &err), OK);
+        assert_int_equal(label, 0);
+        for (int y = 0; y < 16; y++)
+            for (int x = 0; x < 16; x++) {
+                float red = (float)(255 * x / 16) / 127.5f - 1;
+                float green = (float)(255 * y / 16) / 127.5f - 1;
+                assert_true(fabsf(image[y * 16 + x] - red) < tolerance);
+                assert_true(fabsf(image[256 + y * 16 + x] - green) < tolerance);
+                assert_true(fabsf(image[512 + y * 16 + x] - (77 / 127.5f - 1)) < tolerance);
+            }
+    }
+    assert_int_equal(data.sample(&data, SPLIT_TRAIN, 2, &out, &err), OK);
+    assert_int_equal(label, 1);
+    assert_memory_equal(image, image + 256, 256 * sizeof *image); /* grey: three equal planes */
+    assert_int_equal(data.sample(&data, SPLIT_TEST, 0, &out, &err), OK);
+    assert_int_equal(label, 1);
+    dataset_clear(&data);
+    job_clear(&job);
+}
+
+static void image_read__makes_colours_of_four_inks(void **state)
+{
+    enum { SIDE = 16 };
+    (void)state;
+    for (int black = 255; black > 0; black -= 100) {
+        struct pixels pixels = {0};
+        struct err err = {0};
+        unsigned char *want = picture(SIDE, SIDE);
+        put_jpeg("inks.jpg", SIDE, SIDE, 4, black);
+        if (image_read(in_folder("inks.jpg"), &pixels, &err) != OK)
+            fail_msg("%s", err.msg);
+        for (int i = 0; i < SIDE * SIDE * 3; i++)
+            assert_true(abs(pixels.rgb[i] - want[i] * black / 255) <= 6);
+        free(pixels.rgb);
+        free(want);
+    }
+}
+
+/* The sides in the header of a JPEG: behind ff c0 or ff c2, two bytes of length and one of depth.
+ */
+static void claim_sides(const char *name, int side)
+{
+    unsigned char bytes[65536];
+    FILE *file = fopen(in_folder(name), "r+b");
+    assert_non_null(file);
+    const size_t n = fread(bytes, 1, sizeof bytes, file);
+    size_t at = 2;
+    while (at + 9 < n && bytes[at + 1] != 0xc0 && bytes[at + 1] != 0xc2)
+        at += 2 + (size_t)(bytes[at + 2] << 8 | bytes[at + 3]);
+    assert_true(at + 9 < n);
+    for (size_t i = at + 5; i < at + 9; i += 2) {
+        bytes[i] = (unsigned char)(side >> 8);
+        bytes[i + 1] = (unsigned char)side;
+    }
+    rewind(file);
+    assert_int_equal(fwrite(bytes, 1, n, file), n);
+    fclose(file);
+}
+
+/* A progressive image keeps all coefficients: 9 bytes a pixel here. What a header claims is refused
+ * before it is allocated (the data behind it would be called cut). */
+static void image_read__refuses_progressive_images_above_its_limit_of_memory(void **state)
+{
+    struct pixels pixels = {0};
+    struct err err = {0};
+    (void)state;
+    put_scans("scans.jpg", 64, 64, 3, 0, PROGRESSIVE);
+    assert_int_equal(image_read(in_folder("scans.jpg"), &pixels, &err), OK);
+    assert_int_equal(pixels.width, 64);
+    free(pixels.rgb);
+    claim_sides("scans.jpg", 9460); /* 9 bytes x 9460^2: 768.1 MiB */
+    assert_int_equal(image_read(in_folder("scans.jpg"), &pixels, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "decoding 9460 x 9460 takes"));
+    assert_non_null(strstr(err.msg, "the limit is 768"));
+    err = (struct err){0};
+    claim_sides("scans.jpg", 9440);
+    assert_int_equal(image_read(in_folder("scans.jpg"), &pixels, &err), ERR_INPUT);
+    assert_null(strstr(err.msg, "the limit")); /* of its 768 MiB; the data is too short */
+}
+
+/* Copies of the last scan, until there are more than 500. */
+static void image_read__refuses_images_of_too_many_scans(void **state)
+{
+    static unsigned char bytes[65536];
+    struct pixels pixels = {0};
+    struct err err = {0};
+    (void)state;
+    put_scans("scans.jpg", 16, 16, 3, 0, SCAN_EACH);
+    FILE *file = fopen(in_folder("scans.jpg"), "rb");
+    const size_t n = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    size_t first = 2;
+    while (bytes[first + 1] != 0xda) /* start of scan */
+        first += 2 + (size_t)(bytes[first + 2] << 8 | bytes[first + 3]);
+    size_t end = first + 2;
+    while (bytes[end] != 0xff || bytes[end + 1] == 0 || bytes[end + 1] == 0xff)
+        end++;
+    file = fopen(in_folder("bomb.jpg"), "wb");
+    fwrite(bytes, 1, first, file);
+    for (int scan = 0; scan < 2000; scan++)
+        fwrite(bytes + first, 1, end - first, file);
+    fwrite(bytes + end, 1, n - end, file);
+    fclose(file);
+    assert_int_equal(image_read(in_folder("bomb.jpg"), &pixels, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "more than 500 scans"));
+}
+
+static void image_read__passes_over_bytes_behind_the_pixels(void **state)
+{
+    static const unsigned char spare[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 0xff, JPEG_EOI};
+    struct pixels pixels[2] = {{0}};
+    struct err err = {0};
+    (void)state;
+    put_jpeg("a.jpg", 16, 16, 3, 0);
+    for (int i = 0; i < 2; i++) {
+        if (image_read(in_folder("a.jpg"), &pixels[i], &err) != OK)
+            fail_msg("%s", err.msg);
+        FILE *file = fopen(in_folder("a.jpg"), "r+b");
+        assert_non_null(file);
+        assert_int_equal(fseek(file, -2, SEEK_END), 0); /* over the end's marker */
+        assert_int_equal(fwrite(spare, 1, sizeof spare, file), sizeof spare);
+        fclose(file);
+    }
+    assert_memory_equal(pixels[0].rgb, pixels[1].rgb, 16 * 16 * 3);
+    free(pixels[0].rgb);
+    free(pixels[1].rgb);
+}
+
+static void image_square__keeps_ramps_and_takes_the_middle(void **state)
+{
+    (void)state;
+    static const int shapes[][3] = {
+        {64, 32, 8 },
+        {30, 50, 10},
+        {16, 16, 16},
+        {4,  4,  12},
+        {9,  7,  3 }
+    };
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        int w = shapes[s][0], h = shapes[s][1], side = shapes[s][2], n = w < h ? w : h;
+        struct pixels pixels = {w, h, picture(w, h)};
+        float *planes = malloc((size_t)side * (size_t)side * 3 * sizeof *planes);
+        assert_int_equal(image_square(&pixels, side, planes, NULL), OK);
+        for (int y = 0; y < side; y++)
+            for (int x = 0; x < side; x++) {
+                /* A ramp keeps its values; at the border the filter is cut. */
+                double reach = n > side ? (double)n / side : 1;
+                double cx = (w - n) / 2 + (x + .5) * n / side - .5;
+                double cy = (h - n) / 2 + (y + .5) * n / side - .5;
+                double slack =
+                    255. / n * (x == 0 || y == 0 || x + 1 == side || y + 1 == side ? reach : .1) +
+                    1.01;
+                if (fabs(planes[y * side + x] - 255 * cx / w) > slack ||
+                    fabs(planes[side * side + y * side + x] - 255 * cy / h) > slack)
+                    fail_msg("%d x %d to %d: pixel %d, %d is %g, %g", w, h, side, x, y,
+                             (double)planes[y * side + x],
+                             (double)planes[side * side + y * side + x]);
+                assert_true(fabsf(planes[2 * side * side + y * side + x] - 77) < 1e-3f);
+            }
+        free(planes);
+        free(pixels.rgb);
+    }
+}
+
+static void images_open__scales_only_when_asked(void **state)
+{
+    struct job job;
+    struct dataset data = {0};
+    struct err err = {0};
+    float image[3 * 256];
+    const struct sample_out out = {.image = image};
+    (void)state;
+    make_tree();
+    put_png("train/cat/wide.png", 40, 24);
+    make_job(&job, model, DATA_IMAGES, "", NULL);
+    refuse_open(&job, ERR_INPUT, "wide.png' has 40 x 24 pixels, model 'vit-tiny' takes 16 x 16");
+    job.data.resize = true;
+    assert_int_equal(dataset_open(&job, &data, &err), OK);
+    assert_int_equal(data.num_samples[SPLIT_TRAIN], 4);
+    assert_int_equal(data.sample(&data, SPLIT_TRAIN, 2, &out, &err), OK);
+    assert_true(fabsf(image[8 * 16 + 8] + .0f) < .1f); /* the middle stays in the middle */
+    dataset_clear(&data);
+    job_clear(&job);
+}
+
+static void images_open__names_the_file_of_bad_input(void **state)
+{
+    static const unsigned char huge_png[] = {
+        0x89, 'P',  'N',  'G',  '\r', '\n', 0x1a, '\n', 0, 0, 0, 13, 'I', 'H', 'D', 'R', 0x7f,
+        0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 8,    2, 0, 0, 0,  0,   0,   0,   0};
+    struct job job;
+    struct dataset data = {0};
+    struct err err = {0};
+    float image[3 * 256];
+    const struct sample_out out = {.image = image};
+    (void)state;
+    make_tree();
+    make_job(&job, model, DATA_IMAGES, "", NULL);
+    put_text("train/cat/x.png", "GIF89a, really");
+    refuse_open(&job, ERR_INPUT, "x.png' is neither JPEG nor PNG");
+    put_text("train/cat/x.png", "");
+    refuse_open(&job, ERR_INPUT, "x.png' is neither JPEG nor PNG");
+    put_bytes("train/cat/x.png", huge_png, sizeof huge_png);
+    refuse_open(&job, ERR_INPUT, "x.png'");
+    put_bytes("train/cat/x.png", "\xff\xd8\xff\xe0", 4);
+    refuse_open(&job, ERR_INPUT, "x.png'");
+    unlink(in_folder("train/cat/x.png"));
+    /* Damage behind the header shows when the sample is asked for. */
+    for (int kind = 0; kind < 2; kind++) {
+        const char *name = kind ? "train/cat/a.JPG" : "train/cat/b.png";
+        struct stat st;
+        assert_int_equal(stat(in_folder(name), &st), 0);
+        assert_int_equal(truncate(in_folder(name), st.st_size - 20), 0);
+        assert_int_equal(dataset_open(&job, &data, &err), OK);
+        assert_int_equal(data.sample(&data, SPLIT_TRAIN, kind ? 0 : 1, &out, &err), ERR_INPUT);
+        assert_non_null(strstr(err.msg, kind ? "a.JPG" : "b.png"));
+        err = (struct err){0};
+        dataset_clear(&data);
+    }
+    assert_int_equal(mkdir(in_folder("val/bird"), 0777), 0);
+    refuse_open(&job, ERR_INPUT, "class 'bird' is not among the training classes");
+    rmdir(in_folder("val/bird"));
+    assert_int_equal(mkdir(in_folder("train/eel"), 0777), 0);
+    refuse_open(&job, ERR_INPUT, "must hold 1..2 folders, a class each, got 3");
+    rmdir(in_folder("train/eel"));
+    unlink(in_folder("val/dog/d.png"));
+    refuse_open(&job, ERR_INPUT, "/val' holds no CLASS/*.jpg");
+    job_clear(&job);
+    make_job(&job, model, DATA_IMAGES, "nowhere", NULL);
+    refuse_open(&job, ERR_SYSTEM, "nowhere/train': No such file");
+    job_clear(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(images_open__numbers_classes_by_name_and_decodes_both_kinds,
+                                        make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(image_read__makes_colours_of_four_inks, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(
+            image_read__refuses_progressive_images_above_its_limit_of_memory, make_folder,
+            remove_folder),
+        cmocka_unit_test_setup_teardown(image_read__refuses_images_of_too_many_scans, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(image_read__passes_over_bytes_behind_the_pixels,
+                                        make_folder, remove_folder),
+        cmocka_unit_test(image_square__keeps_ramps_and_takes_the_middle),
+        cmocka_unit_test_setup_teardown(images_open__scales_only_when_asked, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(images_open__names_the_file_of_bad_input, make_folder,
+                                        remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

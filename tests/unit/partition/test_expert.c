@@ -1,0 +1,417 @@
+/* Experts that replicas divide: what a device holds, what the all-to-alls send and take, and what the
+ * all-reduce counts, by closed forms on layers of Mixtral. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/plan/autodp.h"
+#include "partition/layout/model_shard.h"
+#include "partition/search/planner.h"
+#include "partition/layout/tensor_group.h"
+#include "partition/step/workload.h"
+
+enum {
+    LAYERS = 3,
+    SEQ = 64,
+    H = 4096,
+    WIDTH = 14336,
+    EXPERTS = 8,
+    ACTIVE = 2,
+    LATENCY = 700,
+    R = 8
+};
+#define ALL_EXPERTS ((int64_t)EXPERTS * 3 * H * WIDTH) /* parameters of a layer's experts */
+
+/* A time that knows nothing of devices: what the all-to-alls add stands out. */
+static enum status plain_ns(const void *ctx, const struct model *model, int item, enum pass pass,
+                            int64_t samples, const struct device *device, int64_t *ns,
+                            bool *extrapolated, struct err *err)
+{
+    (void)ctx, (void)device, (void)extrapolated, (void)err, (void)model;
+    *ns = 1000 * (1 + item + (int)pass) * samples;
+    return OK;
+}
+
+static enum status nothing_ns(const void *ctx, const struct model *model, int item, enum pass pass,
+                              int64_t samples, const struct device *device, int64_t *ns,
+                              bool *extrapolated, struct err *err)
+{
+    (void)ctx, (void)device, (void)extrapolated, (void)err, (void)model, (void)item, (void)pass,
+        (void)samples;
+    *ns = 0;
+    return OK;
+}
+
+struct bench {
+    struct model model;
+    struct cluster cluster;
+    struct cost cost;
+    struct plan plan;
+    int cut[2], device[R], layers[1];
+    struct workload workload;
+};
+
+/* One stage of all layers, four samples in micro-batches of two; a byte is a nanosecond. */
+static void bench_init(struct bench *b, int nodes, int tensor, bool tokens, int expert)
+{
+    struct err err = {0};
+    memset(b, 0, sizeof *b);
+    if (model_parse("mixtral-8x7b:layers=3,seq=64,dtype=bf16", &b->model, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(cluster_grid(nodes, R * tensor / nodes, &b->cluster, NULL), OK);
+    b->cluster.link_latency_ns = b->cluster.uplink_latency_ns = LATENCY;
+    for (int d = 0; d < b->cluster.num_devices; d++)
+        b->cluster.devices[d].link_bytes_per_s = 1e9;
+    for (int n = 0; n < nodes; n++)
+        b->cluster.uplink_bytes_per_s[n] = 1e9;
+    b->cost = (struct cost){.source = COST_ROOFLINE, .item_ns = plain_ns};
+    b->cut[1] = b->model.num_items;
+    b->plan = (struct plan){
+        .num_ranks = 1,
+        .chunks = 1,
+        .num_replicas = R,
+        .tensor = tensor,
+        .sequence_parallel = tokens,
+        .expert = expert,
+        .batch = 4,
+        .microbatches = {2, 2, 2},
+        .schedule = SCHEDULE_1F1B,
+        .num_stages = 1,
+        .first_item = b->cut,
+        .device = b->device,
+        .recompute_layers = b->layers,
+        .optim_bytes_per_param = 8
+    };
+    assert_int_equal(
+        autodp_map_groups(&b->cluster, MAP_PIPELINE_INSIDE, tensor, 1, R, b->device, NULL), OK);
+}
+
+static const struct stage_cost *bench_build(struct bench *b)
+{
+    const struct setting setting = {&b->model, &b->cluster, &b->cost};
+    struct err err = {0};
+    workload_clear(&b->workload);
+    if (workload_build(&setting, &b->plan, NULL, &b->workload, &err) != OK)
+        fail_msg("%s", err.msg);
+    return b->workload.stages;
+}
+
+static void bench_clear(struct bench *b)
+{
+    workload_clear(&b->workload);
+    model_clear(&b->model);
+    cluster_clear(&b->cluster);
+}
+
+/* bf16 weights, fp32 masters and gradients, two moments: 18 bytes a parameter. */
+static void workload__a_device_holds_its_share_of_the_experts(void **state)
+{
+    (void)state;
+    for (int tensor = 1; tensor <= 2; tensor++) {
+        struct bench whole;
+        bench_init(&whole, 1, tensor, false, 1);
+        const struct stage_cost *all = bench_build(&whole);
+        for (int E = 2; E <= R; E *= 2) {
+            struct bench b;
+            bench_init(&b, 1, tensor, false, E);
+            const struct stage_cost *got = bench_build(&b);
+            const int64_t gone = LAYERS * (ALL_EXPERTS - ALL_EXPERTS / E) / tensor;
+            assert_int_equal(all->weight_bytes - got->weight_bytes, 6 * gone);
+            assert_int_equal(all->grad_bytes - got->grad_bytes, 4 * gone);
+            assert_int_equal(all->optim_bytes - got->optim_bytes, 8 * gone);
+            assert_int_equal(all->stash_bytes[MB_FULL], got->stash_bytes[MB_FULL]);
+            bench_clear(&b);
+        }
+        bench_clear(&whole);
+    }
+}
+
+/* Inside a node each device sends (E-1)/E of its tokens, a copy for each expert that they use, and
+ * waits for one message. There and back, in the forward, in the backward and where a layer runs
+ * again. */
+static void workload__experts_expose_two_all_to_alls_a_pass(void **state)
+{
+    (void)state;
+    for (int tensor = 1; tensor <= 2; tensor++)
+        for (int tokens = 0; tokens < tensor; tokens++)
+            for (int E = 2; E <= R; E *= 2) {
+                struct bench b;
+                bench_init(&b, 1, tensor, tokens, 1);
+                const int64_t bytes = 2 * SEQ * ACTIVE * H * 2 / (tokens ? tensor : 1);
+                const int64_t two = 2 * (LATENCY + bytes / E * (E - 1));
+                const struct stage_cost all = *bench_build(&b);
+                b.plan.expert = E;
+                const struct stage_cost got = *bench_build(&b);
+                assert_int_equal(got.op_ns[OP_F][MB_FULL] - all.op_ns[OP_F][MB_FULL], LAYERS * two);
+                assert_int_equal(got.op_ns[OP_I][MB_FULL] - all.op_ns[OP_I][MB_FULL], LAYERS * two);
+                assert_int_equal(got.op_ns[OP_B][MB_FULL] - all.op_ns[OP_B][MB_FULL], LAYERS * two);
+                assert_int_equal(got.op_ns[OP_R][MB_FULL] - all.op_ns[OP_R][MB_FULL], LAYERS * two);
+                assert_int_equal(got.op_ns[OP_W][MB_FULL], all.op_ns[OP_W][MB_FULL]);
+                b.plan.recompute = RECOMPUTE_LAYER;
+                b.layers[0] = 2;
+                const struct stage_cost again = *bench_build(&b);
+                b.plan.expert = 1;
+                const struct stage_cost base = *bench_build(&b);
+                assert_int_equal(again.op_ns[OP_B][MB_FULL] - base.op_ns[OP_B][MB_FULL],
+                                 (LAYERS + 2) * two);
+                bench_clear(&b);
+            }
+}
+
+/* An overlapped F and B of dualpipe hide their all-to-alls x: compute in full, and the share of the
+ * device that carries the messages; never less than x. */
+static void workload_pair_ns__hides_the_all_to_alls(void **state)
+{
+    (void)state;
+    static const double shares[] = {0, 20.0 / 132, 1};
+    for (int slow = 0; slow < 2; slow++) {
+        for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+            struct bench b;
+            int cut[3];
+            bench_init(&b, 1, 1, false, 1);
+            cut[0] = 0, cut[1] = 3, cut[2] = b.model.num_items;
+            b.plan.num_ranks = b.plan.num_stages = 2;
+            b.plan.num_replicas = R / 2;
+            b.plan.schedule = SCHEDULE_DUALPIPE;
+            b.plan.batch = 8;
+            b.plan.microbatches = microbatches_of(8, 4);
+            b.plan.first_item = cut;
+            b.cluster.overlap_share = shares[i];
+            for (int d = 0; slow && d < R; d++)
+                b.cluster.devices[d].link_bytes_per_s = 1e12;
+            bench_build(&b);
+            const struct op f = {.stage = 0, .kind = OP_F}, back = {.stage = 3, .kind = OP_B};
+            const int64_t compute =
+                workload_op_ns(&b.workload, 0, f) + workload_op_ns(&b.workload, 0, back);
+            int64_t forward;
+            assert_int_equal(b.workload.num_stages, 4);
+            assert_int_equal(workload_pair_ns(&b.workload, 0, f, back, &forward), compute);
+            assert_int_equal(forward, workload_op_ns(&b.workload, 0, f));
+            b.plan.expert = 2;
+            bench_build(&b);
+            const int64_t all =
+                workload_op_ns(&b.workload, 0, f) + workload_op_ns(&b.workload, 0, back);
+            const int64_t x = all - compute, kept = compute + (int64_t)ceil(shares[i] * (double)x);
+            assert_true(x > 0 && (slow || x > compute) && (!slow || x < compute));
+            const int64_t ns = workload_pair_ns(&b.workload, 0, f, back, &forward);
+            assert_int_equal(ns, kept > x ? kept : x);
+            assert_in_range(forward, 1, ns - 1);
+            bench_clear(&b);
+        }
+    }
+}
+
+/* On two nodes of four devices, E = 4 stays inside a node. With E = 8 the four devices of a node send
+ * half of their tokens through its uplink. */
+static void workload__experts_of_two_nodes_share_the_uplink(void **state)
+{
+    (void)state;
+    const int64_t bytes = 2 * SEQ * ACTIVE * H * 2;
+    struct bench b;
+    bench_init(&b, 2, 1, false, 1);
+    const int64_t base = bench_build(&b)->op_ns[OP_F][MB_FULL];
+    b.plan.expert = 4;
+    assert_int_equal(bench_build(&b)->op_ns[OP_F][MB_FULL] - base,
+                     LAYERS * 2 * (LATENCY + bytes / 4 * 3));
+    b.plan.expert = 8;
+    assert_int_equal(bench_build(&b)->op_ns[OP_F][MB_FULL] - base,
+                     LAYERS * 2 * (LATENCY + 4 * bytes / 2));
+    bench_clear(&b);
+}
+
+/* A ring of R/E sends 2 (R/E - 1) / (R/E) of the gradients of experts. The bucket counts bytes of which
+ * a ring of R sends as much, to a byte for each item. */
+static void workload__gradients_of_experts_have_shorter_rings(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_init(&b, 1, 1, false, 1);
+    bench_build(&b);
+    const int64_t dense = b.workload.buckets[0].bytes - 4 * LAYERS * ALL_EXPERTS;
+    assert_int_equal(b.workload.num_buckets, 1);
+    for (int E = 2; E <= R; E *= 2) {
+        b.plan.expert = E;
+        bench_build(&b);
+        const int64_t counted = b.workload.buckets[0].bytes - dense;
+        const int64_t sent = 4 * LAYERS * (ALL_EXPERTS / E) / (R / E) * (R / E - 1);
+        assert_in_range(sent - counted / R * (R - 1) + R, 0, 4 * R);
+        if (E == R)
+            assert_int_equal(counted, 0);
+    }
+    bench_clear(&b);
+}
+
+/* R/E replicas share the experts that they have in common, all R the rest: 18 bytes a parameter in
+ * bf16, of which a replica divides 12, 16 or 18 (Rajbhandari et al. 2020). With E = R nobody has
+ * the experts of another, so they stay whole. */
+static void workload__shards_divide_experts_by_fewer_replicas(void **state)
+{
+    (void)state;
+    static const int divided[SHARD_MODE_COUNT] = {0, 12, 16, 18};
+    for (int E = 1; E <= R; E *= 2)
+        for (int shard = 0; shard < SHARD_MODE_COUNT; shard++) {
+            struct bench b;
+            bench_init(&b, 1, 1, false, E);
+            const int64_t experts = LAYERS * ALL_EXPERTS / E;
+            int64_t dense = 0, layer = 0, most = 0;
+            for (int i = 0; i < b.model.num_items; i++) {
+                const int64_t params = b.model.items[i].params;
+                dense += params - (model_item_has_experts(&b.model, i) ? ALL_EXPERTS : 0);
+                layer = b.model.items[i].kind == ITEM_ATTENTION ? params : layer + params;
+                if (model_item_has_experts(&b.model, i))
+                    most = layer - ALL_EXPERTS + (E == R ? 0 : ALL_EXPERTS / E);
+            }
+            b.plan.shard = (enum shard_mode)shard;
+            const struct stage_cost *got = bench_build(&b);
+            const int whole = 18 - divided[shard];
+            assert_int_equal(got->weight_bytes + got->grad_bytes + got->optim_bytes,
+                             whole * (dense + experts) + divided[shard] * dense / R +
+                                 divided[shard] * experts / (R / E));
+            if (E <
+                R) { /* what is gathered and reduced whole: two layers' weights, one's gradient */
+                assert_int_equal(got->work_bytes[0][MB_FULL],
+                                 shard == SHARD_WEIGHTS ? 2 * 2 * most : 0);
+                assert_int_equal(got->work_bytes[1][MB_FULL] - got->work_bytes[0][MB_FULL],
+                                 shard >= SHARD_GRADIENTS ? 4 * most : 0);
+            }
+            bench_clear(&b);
+        }
+}
+
+/* Bytes that each device sends in collectives of replicas, with a byte a nanosecond and no
+ * compute: (R-1)/R of the dense weights and (R/E-1)/(R/E) of the experts, for each gather and
+ * reduce-scatter. */
+static void workload__shards_of_experts_have_shorter_rings(void **state)
+{
+    (void)state;
+    for (int E = 1; E <= R; E *= 2) {
+        struct bench b;
+        bench_init(&b, 1, 1, false, E);
+        b.cluster.link_latency_ns = 0;
+        b.cost.item_ns = nothing_ns;
+        const int64_t experts = LAYERS * (ALL_EXPERTS / E) / (R / E) * (R / E - 1);
+        int64_t dense = 0;
+        for (int i = 0; i < b.model.num_items; i++)
+            dense +=
+                b.model.items[i].params - (model_item_has_experts(&b.model, i) ? ALL_EXPERTS : 0);
+        const int64_t sent = dense / R * (R - 1) + experts, few = 64 * b.model.num_items;
+        /* What the all-to-alls take is there with any shard. */
+        const struct stage_cost *got = bench_build(&b);
+        const int64_t forward = got->op_ns[OP_F][MB_FULL], back = got->op_ns[OP_B][MB_FULL];
+        b.plan.shard = SHARD_OPTIMIZER;
+        got = bench_build(&b);
+        assert_in_range(got->op_ns[OP_UPDATE][MB_FULL] - 2 * sent + few, 0, 2 * few);
+        b.plan.shard = SHARD_GRADIENTS;
+        got = bench_build(&b);
+        assert_int_equal(got->op_ns[OP_F][MB_FULL], forward);
+        if (E == 1)
+            assert_in_range(got->op_ns[OP_B][MB_FULL] - back - 4 * sent + few, 0, 2 * few);
+        b.plan.shard = SHARD_WEIGHTS;
+        got = bench_build(&b);
+        if (E == 1)
+            assert_in_range(got->op_ns[OP_F][MB_FULL] - forward - 2 * sent + few, 0, 2 * few);
+        assert_true(got->op_ns[OP_F][MB_FULL] >= 2 * sent - few);
+        assert_true(got->op_ns[OP_B][MB_FULL] >= (4 + 2) * sent - few);
+        assert_true(got->op_ns[OP_B][MB_FULL] <= back + (4 + 2) * sent + few);
+        bench_clear(&b);
+    }
+}
+
+/* The best plan with any R is the best of those with each R that E divides, and no plan is faster than
+ * the bound. */
+static void planner_solve__takes_the_best_replicas_that_experts_divide(void **state)
+{
+    (void)state;
+    for (int trial = 0; trial < 2 * SHARD_MODE_COUNT; trial++) {
+        struct bench b;
+        const int E = trial % 2 ? 4 : 2;
+        bench_init(&b, 1, 1, false, 1);
+        struct planner_problem problem = {
+            .setting = {&b.model, &b.cluster, &b.cost},
+              .batch = 48, .batch_mode = BATCH_GLOBAL
+        };
+        struct planner_options options = {.num_microbatches = 2,
+                                          .schedules = 1u << SCHEDULE_1F1B,
+                                          .chunks = AUTO,
+                                          .expert = E,
+                                          .shard = (enum shard_mode)(trial / 2)};
+        double best = 0;
+        struct err err = {0};
+        for (int replicas = 0; replicas <= R; replicas++) {
+            struct planner_result result = {0};
+            options.num_replicas = (replicas + 1) % (R + 1); /* AUTO last */
+            const enum status rc = planner_solve(&problem, &options, &result, &err);
+            assert_int_equal(rc, options.num_replicas % E == 0 ? OK : ERR_INFEASIBLE);
+            if (rc == OK) {
+                assert_int_equal(result.plan.expert, E);
+                assert_int_equal(result.plan.shard, options.shard);
+                assert_int_equal(result.plan.num_replicas % E, 0);
+                assert_true(result.lower_bound_ns <= result.plan.step_ns);
+                if (options.num_replicas == AUTO)
+                    assert_true(result.samples_per_s == best);
+                best = result.samples_per_s > best ? result.samples_per_s : best;
+            }
+            planner_result_clear(&result);
+        }
+        bench_clear(&b);
+    }
+}
+
+static void refuses(struct bench *b, int expert, const char *message)
+{
+    const struct setting setting = {&b->model, &b->cluster, &b->cost};
+    struct err err = {0};
+    b->plan.expert = expert;
+    enum status rc = plan_check_counts(&b->plan, &b->model, &b->cluster, &err);
+    if (rc == OK)
+        rc = workload_build(&setting, &b->plan, NULL, &b->workload, &err);
+    assert_int_equal(rc, ERR_INFEASIBLE);
+    assert_string_equal(err.msg, message);
+}
+
+static void plans__refuse_experts_that_cannot_be_divided(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_init(&b, 1, 1, false, 1);
+    refuses(&b, 3, "plan: pipeline.expert 3 does not divide 8 replicas");
+    b.model.experts = 12;
+    refuses(&b, 8,
+            "plan: pipeline.expert 8 does not divide the 12 experts of model 'mixtral-8x7b'");
+    b.model.experts = 0;
+    refuses(&b, 2, "plan: pipeline.expert 2: model 'mixtral-8x7b' has no experts");
+    b.model.experts = EXPERTS;
+    b.cost.source = COST_MEASURED;
+    refuses(&b, 2, "pipeline.expert 2: a measured profile has no times of divided experts");
+    b.cost.source = COST_ROOFLINE;
+    const struct setting setting = {&b.model, &b.cluster, &b.cost};
+    struct tensor_group *group = NULL;
+    struct err err = {0};
+    assert_int_equal(tensor_group_new(&setting, 1, false, 16, &group, &err), ERR_INFEASIBLE);
+    assert_string_equal(err.msg,
+                        "pipeline.expert 16: cluster '1x8' has room for 8 replicas at most");
+    bench_clear(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workload__a_device_holds_its_share_of_the_experts),
+        cmocka_unit_test(workload__experts_expose_two_all_to_alls_a_pass),
+        cmocka_unit_test(workload_pair_ns__hides_the_all_to_alls),
+        cmocka_unit_test(workload__experts_of_two_nodes_share_the_uplink),
+        cmocka_unit_test(workload__gradients_of_experts_have_shorter_rings),
+        cmocka_unit_test(workload__shards_divide_experts_by_fewer_replicas),
+        cmocka_unit_test(workload__shards_of_experts_have_shorter_rings),
+        cmocka_unit_test(planner_solve__takes_the_best_replicas_that_experts_divide),
+        cmocka_unit_test(plans__refuse_experts_that_cannot_be_divided),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,431 @@
+/* Kernel lists against the model's own flops and closed forms, and the curves that time them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "partition/cost/cost.h"
+#include "partition/cost/device_curves.h"
+#include "partition/cost/kernels.h"
+
+static const struct cost_options plain = {.efficiency = 1},
+                                 dropout = {.efficiency = 1, .dropout = true};
+static struct device device = {.kind = "a100", .speed = 1};
+
+static struct model parse(const char *text)
+{
+    struct model model = {0};
+    struct err err = {0};
+    if (model_parse(text, &model, &err) != OK)
+        fail_msg("%s: %s", text, err.msg);
+    return model;
+}
+
+static double flops_of(const struct model *model, int item, enum pass pass, int64_t samples,
+                       const struct cost_options *options)
+{
+    struct kernel list[KERNELS_MAX];
+    double flops = 0;
+    const int n = kernels_of(model, item, pass, samples, options, list);
+    assert_true(n < KERNELS_MAX);
+    for (int i = 0; i < n; i++)
+        flops += list[i].flops;
+    return flops;
+}
+
+/* --- lists ------------------------------------------------------------------------------------ */
+
+static void kernels_of__multiplies_as_often_as_the_model_says(void **state)
+{
+    static const char *const texts[] = {"gpt2:vocab=51200",
+                                        "gpt2-xl:seq=512,vocab=51200",
+                                        "vit-b16",
+                                        "bert-base:seq=384",
+                                        "bert-large:task=qa",
+                                        "llama2-7b:seq=2048",
+                                        "llama3-8b:vocab=128000",
+                                        "mistral-7b"};
+    (void)state;
+    for (size_t t = 0; t < sizeof texts / sizeof *texts; t++) {
+        struct model model = parse(texts[t]);
+        for (int i = 0; i < model.num_items; i++) {
+            const double want = 3.0 * (double)model.items[i].fwd_flops;
+            for (int u = 0; u < 2; u++) {
+                const double got = (model.attention = u ? ATTENTION_UNFUSED : ATTENTION_FUSED,
+                                    flops_of(&model, i, PASS_FWD, 3, &plain));
+                if (fabs(got - want) > 1e-9 * want)
+                    fail_msg("%s, %s: %g flops, the model says %g", texts[t], model.items[i].name,
+                             got, want);
+            }
+        }
+        model_clear(&model);
+    }
+}
+
+/* Both halves of the backward together do twice the forward's products. Fused attention repeats the
+ * scores, which is half of its forward again. The embedding's products of ViT have no input half. */
+static void kernels_of__does_in_backward_twice_the_forward(void **state)
+{
+    (void)state;
+    struct model model = parse("gpt2:vocab=51200");
+    for (int i = 0; i < model.num_items; i++) {
+        const double s = model.seq, h = model.hidden;
+        const double core = model.items[i].kind == ITEM_ATTENTION ? 4 * s * s * h : 0;
+        const double want = 2 * (double)model.items[i].fwd_flops;
+        model.attention = ATTENTION_UNFUSED;
+        const double parts = flops_of(&model, i, PASS_BWD_INPUT, 1, &dropout) +
+                             flops_of(&model, i, PASS_BWD_WEIGHT, 1, &dropout);
+        model.attention = ATTENTION_FUSED;
+        const double whole = flops_of(&model, i, PASS_BWD_INPUT, 1, &plain) +
+                             flops_of(&model, i, PASS_BWD_WEIGHT, 1, &plain);
+        assert_true(fabs(parts - want) <= 1e-9 * want);
+        assert_true(fabs(whole - want - core / 2) <= 1e-9 * want);
+    }
+    model_clear(&model);
+}
+
+/* Mixture of experts: router, active experts and shared ones; rounding up to whole rows at most. */
+static void kernels_of__counts_the_experts_that_tokens_choose(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"mixtral-8x7b:seq=1024,vocab=32000",
+                                        "deepseek-v2-lite:seq=1024,vocab=102400"};
+    for (int m = 0; m < 2; m++) {
+        struct model model = parse(texts[m]);
+        for (int i = 0; i < model.num_items; i++) {
+            const double want = 2.0 * (double)model.items[i].fwd_flops;
+            const double got = flops_of(&model, i, PASS_FWD, 2, &plain);
+            assert_true(fabs(got - want) <= 1e-3 * want);
+        }
+        model_clear(&model);
+    }
+}
+
+static void kernels_of__divides_by_tensor_ways(void **state)
+{
+    (void)state;
+    struct model model = parse("gpt2-xl:heads=40,hidden=2560,vocab=51200,dtype=bf16");
+    double whole[8][PASS_UPDATE] = {0};
+    for (int i = 0; i < 4; i++)
+        for (int pass = 0; pass < PASS_UPDATE; pass++)
+            whole[i][pass] = flops_of(&model, i, (enum pass)pass, 2, &plain);
+    for (int ways = 2; ways <= 8; ways *= 2) {
+        model.tensor = ways;
+        for (int i = 0; i < 4; i++)
+            for (int pass = 0; pass < PASS_UPDATE; pass++)
+                assert_true(fabs(flops_of(&model, i, (enum pass)pass, 2, &plain) * ways -
+                                 whole[i][pass]) <= 1e-9 * whole[i][pass]);
+    }
+    model_clear(&model);
+}
+
+/* Bytes of one layer's forward in bf16 with dropout, by hand: norms 2 x 2, residuals 2 x (3 e + 1)
+ * per [t, h]; GELU 2 per [t, 4 h]; without fused attention softmax, its dropout, context's copy. */
+static void kernels_of__moves_the_bytes_of_the_closed_form(void **state)
+{
+    (void)state;
+    struct model model = parse("gpt2:dtype=bf16");
+    model.attention = ATTENTION_UNFUSED;
+    const double s = 1024, h = 768, a = 12, b = 5, th = b * s * h;
+    double got = 0;
+    for (int item = 1; item <= 2; item++) {
+        struct kernel list[KERNELS_MAX];
+        const int n = kernels_of(&model, item, PASS_FWD, (int64_t)b, &dropout, list);
+        for (int i = 0; i < n; i++)
+            got += list[i].kind == KERNEL_MEMORY ? list[i].bytes : 0;
+    }
+    const double want = 2 * (2 * 2 * th) + 2 * (3 * 2 + 1) * th + 2 * 2 * 4 * th /* norm .. GELU */
+                        + 2 * 2 * 3 * th                                         /* QKV's bias */
+                        + b * a * s * s * (2 * 1.5 + 5) + 2 * 2 * th;
+    assert_true(fabs(got - want) <= 1e-9 * want);
+    model_clear(&model);
+}
+
+/* Number of kernels of an attention item's pass, and the bytes of those that only move memory. */
+static int moved_of(const struct model *model, enum pass pass, int64_t samples, double *bytes)
+{
+    struct kernel list[KERNELS_MAX];
+    const int n = kernels_of(model, 1, pass, samples, &plain, list);
+    *bytes = 0;
+    for (int i = 0; i < n; i++)
+        *bytes += list[i].kind == KERNEL_MEMORY ? list[i].bytes : 0;
+    return n;
+}
+
+/* Megatron's softmax kernel takes matrices in fours: 2 heads of one sample need five kernels in
+ * its place, 36 bytes a score forward and 40 backward, where it has 2 x 1.5 and 2 x 2. So do rows
+ * of more than 2048 scores. */
+static void kernels_of__has_the_softmax_kernel_where_megatron_runs_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model;
+        int ways;
+        int64_t samples;
+        bool fused;
+    } cases[] = {
+        {"gpt2:dtype=bf16,heads=8",                       4, 1, false},
+        {"gpt2:dtype=bf16,heads=8",                       4, 2, true },
+        {"gpt2:dtype=bf16,heads=8",                       2, 1, true },
+        {"gpt2:dtype=bf16,heads=8,seq=4096,max_seq=4096", 2, 1, false},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct model model = parse(cases[c].model), known = parse("gpt2:dtype=bf16,heads=8");
+        double got[2], want[2];
+        model.attention = known.attention = ATTENTION_UNFUSED;
+        model.tensor = cases[c].ways;
+        for (int back = 0; back < 2; back++) {
+            const enum pass pass = back ? PASS_BWD_INPUT : PASS_FWD;
+            const int more = moved_of(&model, pass, cases[c].samples, &got[back]) -
+                             moved_of(&known, pass, 1, &want[back]);
+            assert_int_equal(more, cases[c].fused ? 0 : 4);
+            const double s = model.seq, heads = 8.0 / cases[c].ways,
+                         scores = (double)cases[c].samples * heads * s * s,
+                         once = cases[c].fused ? (back ? 4 : 3)
+                                : back         ? 40
+                                               : 36;
+            const double tokens = (double)cases[c].samples * s, h = model.hidden;
+            /* norm, residual, QKV's bias, the heads' outputs side by side */
+            const double rest = back ? tokens * h * 2 * (3 + 3 + 2 / (double)cases[c].ways)
+                                     : tokens * h * 2 * (2 + 3 + (6 + 2) / (double)cases[c].ways);
+            assert_true(fabs(got[back] - scores * once - rest) <= 1e-9 * rest);
+        }
+        model_clear(&model);
+        model_clear(&known);
+    }
+}
+
+/* --- curves ----------------------------------------------------------------------------------- */
+
+static double matmul_ns(const char *kind, struct kernel k)
+{
+    const struct roofline *roof = roofline_find(kind);
+    struct device_curve curve = *device_curve_find(kind);
+    if (strcmp(kind, "h100") == 0) /* timed in bursts, at a clock that has not fallen */
+        curve.matmul.hot = curve.matmul.peak;
+    k.kind = KERNEL_MATMUL;
+    k.out_bytes = k.accumulate ? 4 : 2;
+    const double batch = (double)k.batch, m = (double)k.m, n = (double)k.n, depth = (double)k.k;
+    k.flops = 2 * batch * m * n * depth;
+    k.bytes = batch * (2 * depth * (m + n) + m * n * k.out_bytes * (k.accumulate ? 2 : 1));
+    return device_kernel_ns(&curve, roof->bf16_flops_per_s, roof->mem_bytes_per_s, &k);
+}
+
+/* Rows of tests/truth that the constants were not fitted on (the half that is kept back). */
+static void device_kernel_ns__is_near_measured_products(void **state)
+{
+    static const struct {
+        const char *kind;
+        struct kernel k;
+        double efficiency, within;
+    } rows[] = {
+        {"a100-pcie",
+         {.batch = 1, .m = 4096, .k = 8192, .n = 8192, .layout = LAYOUT_TN},
+         0.7327,                                                                                         0.1},
+        {"a100-pcie",
+         {.batch = 1, .m = 4096, .k = 14336, .n = 4096, .layout = LAYOUT_NN},
+         0.7576,                                                                                         0.1},
+        {"a100-pcie",
+         {.batch = 1, .m = 8192, .k = 4096, .n = 8192, .layout = LAYOUT_NT, .accumulate = true},
+         0.7137,                                                                                         0.1},
+        {"h100",      {.batch = 1, .m = 2048, .k = 4096, .n = 4096, .layout = LAYOUT_TN},        0.7617, 0.1},
+        {"b200",      {.batch = 1, .m = 4096, .k = 8192, .n = 64128, .layout = LAYOUT_TN},       0.4901, 0.1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct kernel *k = &rows[i].k;
+        const double ideal = 2e9 * (double)k->m * (double)k->n * (double)k->k /
+                             roofline_find(rows[i].kind)->bf16_flops_per_s;
+        const double got = ideal / matmul_ns(rows[i].kind, *k);
+        if (fabs(got / rows[i].efficiency - 1) > rows[i].within)
+            fail_msg("row %zu: efficiency %.3f, measured %.3f", i, got, rows[i].efficiency);
+    }
+}
+
+/* A product whose work and bytes take the same time takes 2^(1/blend) times as long, and one that
+ * is far from such a balance as long as the longer one. */
+static void device_kernel_ns__blends_work_and_bytes(void **state)
+{
+    (void)state;
+    const struct roofline *roof = roofline_find("a100");
+    struct device_curve curve = *device_curve_find("a100"), larger = curve;
+    larger.matmul.blend = 0;
+    const double start = curve.matmul.start_us * 1e3;
+    struct kernel k = {.batch = 1, .m = 8192, .n = 8192, .k = 8192, .flops = 1, .bytes = 1};
+    const double work =
+        device_kernel_ns(&larger, roof->bf16_flops_per_s, roof->mem_bytes_per_s, &k) - start;
+    assert_true(fabs(device_kernel_ns(&curve, roof->bf16_flops_per_s, roof->mem_bytes_per_s, &k) -
+                     start - work) < 1e-6 * work);
+    k.bytes = work * 1e-9 * roof->mem_bytes_per_s * curve.matmul.memory;
+    const double both =
+        device_kernel_ns(&curve, roof->bf16_flops_per_s, roof->mem_bytes_per_s, &k) - start;
+    assert_true(fabs(both / work - pow(2, 1 / curve.matmul.blend)) < 1e-9);
+    assert_true(fabs(device_kernel_ns(&larger, roof->bf16_flops_per_s, roof->mem_bytes_per_s, &k) -
+                     start - work) < 1e-6 * work);
+}
+
+static void device_kernel_ns__never_beats_peak_and_bandwidth(void **state)
+{
+    (void)state;
+    for (const char *const *kind = device_curve_names(); *kind; kind++) {
+        const struct roofline *roof = roofline_find(*kind);
+        assert_non_null(roof);
+        for (int64_t m = 1; m <= 1 << 15; m *= 2)
+            for (int64_t n = 32; n <= 1 << 15; n *= 4)
+                for (int64_t k = 32; k <= 1 << 15; k *= 4) {
+                    const double ns =
+                        matmul_ns(*kind, (struct kernel){.batch = 1, .m = m, .n = n, .k = k});
+                    const double ideal =
+                        2e9 * (double)m * (double)n * (double)k / roof->bf16_flops_per_s;
+                    assert_true(ns > ideal);
+                    assert_true(ns > 2e9 * (double)(m * n) / roof->mem_bytes_per_s);
+                }
+    }
+}
+
+/* --- the cost source -------------------------------------------------------------------------- */
+
+static int64_t ask(const struct cost *cost, const struct model *model, int item, enum pass pass,
+                   int64_t samples)
+{
+    int64_t ns = -1;
+    bool beyond = false;
+    struct err err = {0};
+    if (cost->item_ns(cost->ctx, model, item, pass, samples, &device, &ns, &beyond, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_false(beyond);
+    return ns;
+}
+
+/* More samples take longer, all take longer than the roofline, and remembering changes nothing. */
+static void cost_kernels__is_monotone_and_slower_than_ideal(void **state)
+{
+    static const char *const texts[] = {"gpt2:dtype=bf16", "vit-b16:dtype=bf16",
+                                        "bert-base:dtype=bf16", "llama2-7b:dtype=bf16", "gpt2"};
+    (void)state;
+    const struct roofline *roof = roofline_find(device.kind);
+    struct kernel_costs *costs = kernel_costs_new(&plain);
+    struct cost kernels, ideal;
+    cost_kernels(&kernels, costs);
+    cost_roofline(&ideal, NULL);
+    assert_int_equal(kernels.source, COST_KERNELS);
+    assert_string_equal(cost_source_name(kernels.source), "kernels");
+    for (size_t t = 0; t < sizeof texts / sizeof *texts; t++) {
+        struct model model = parse(texts[t]);
+        for (int i = 0; i < model.num_items; i++)
+            for (int pass = 0; pass < PASS_UPDATE; pass++) {
+                int64_t before = 0;
+                for (int64_t samples = 1; samples <= 32; samples *= 2) {
+                    const int64_t ns = ask(&kernels, &model, i, (enum pass)pass, samples);
+                    assert_int_equal(ask(&kernels, &model, i, (enum pass)pass, samples), ns);
+                    assert_true(ns >= before);
+                    before = ns;
+                }
+                const double flops = flops_of(&model, i, (enum pass)pass, 32, &plain);
+                const double seen = i > 0 && model.task == TASK_CAUSAL_LM ? 0.5 : 1; /* masked */
+                assert_true((double)before >=
+                            seen * flops / roofline_peak(roof, &model, &plain) * 1e9);
+                if (model.items[i].kind == ITEM_MLP && pass == PASS_FWD)
+                    assert_true(before > ask(&ideal, &model, i, PASS_FWD, 32));
+            }
+        model_clear(&model);
+    }
+    kernel_costs_free(costs);
+}
+
+static void cost_kernels__is_bound_by_the_host_when_kernels_are_small(void **state)
+{
+    (void)state;
+    struct model model = parse("gpt2:dtype=bf16,seq=64");
+    struct kernel list[KERNELS_MAX];
+    struct kernel_costs *costs = kernel_costs_new(&plain);
+    struct cost cost;
+    cost_kernels(&cost, costs);
+    const int n = kernels_of(&model, 2, PASS_FWD, 1, &plain, list);
+    assert_int_equal(ask(&cost, &model, 2, PASS_FWD, 1),
+                     (int64_t)ceil(n * device_curve_find("a100")->host_us * 1e3));
+    kernel_costs_free(costs);
+    model_clear(&model);
+}
+
+static void cost_kernels__scales_by_efficiency_and_number_format(void **state)
+{
+    (void)state;
+    const struct cost_options half = {.efficiency = 0.5}, tf32 = {.efficiency = 1, .tf32 = true};
+    struct model model = parse("gpt2-xl");
+    struct kernel_costs *one = kernel_costs_new(&plain), *slow = kernel_costs_new(&half),
+                        *fast = kernel_costs_new(&tf32);
+    struct cost a, b, c;
+    cost_kernels(&a, one);
+    cost_kernels(&b, slow);
+    cost_kernels(&c, fast);
+    const int64_t ns = ask(&a, &model, 2, PASS_FWD, 8);
+    assert_in_range(ask(&b, &model, 2, PASS_FWD, 8), 2 * ns - 2, 2 * ns);
+    assert_true(ask(&c, &model, 2, PASS_FWD, 8) * 4 < ns);
+    kernel_costs_free(one);
+    kernel_costs_free(slow);
+    kernel_costs_free(fast);
+    model_clear(&model);
+}
+
+static void cost_kernels__refuses_a_kind_without_a_curve(void **state)
+{
+    (void)state;
+    struct device cpu = {.kind = "cpu", .speed = 1};
+    struct model model = parse("gpt2");
+    struct kernel_costs *costs = kernel_costs_new(&plain);
+    struct err err = {0};
+    struct cost cost;
+    int64_t ns;
+    bool beyond = false;
+    cost_kernels(&cost, costs);
+    assert_int_equal(cost.item_ns(cost.ctx, &model, 1, PASS_FWD, 1, &cpu, &ns, &beyond, &err),
+                     ERR_INFEASIBLE);
+    assert_string_equal(err.msg, "no kernel curve for device kind 'cpu', so no kernel costs of "
+                                 "model 'gpt2'");
+    kernel_costs_free(costs);
+    model_clear(&model);
+}
+
+static void cost_choice_parse__names_what_is_valid(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    enum cost_choice choice;
+    assert_int_equal(cost_choice_parse("kernels", &choice, &err), OK);
+    assert_int_equal(choice, COST_BY_KERNELS);
+    assert_int_equal(cost_choice_parse("ideal", &choice, &err), ERR_INPUT);
+    assert_string_equal(err.msg,
+                        "cost must be one of auto, kernels, roofline, profile, got 'ideal'");
+    const double bad[] = {0, -0.5, 1.01, NAN};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(cost_efficiency_check(bad[i], &err), ERR_INPUT);
+    assert_int_equal(cost_efficiency_check(1, &err), OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_of__multiplies_as_often_as_the_model_says),
+        cmocka_unit_test(kernels_of__does_in_backward_twice_the_forward),
+        cmocka_unit_test(kernels_of__counts_the_experts_that_tokens_choose),
+        cmocka_unit_test(kernels_of__divides_by_tensor_ways),
+        cmocka_unit_test(kernels_of__moves_the_bytes_of_the_closed_form),
+        cmocka_unit_test(kernels_of__has_the_softmax_kernel_where_megatron_runs_it),
+        cmocka_unit_test(device_kernel_ns__is_near_measured_products),
+        cmocka_unit_test(device_kernel_ns__blends_work_and_bytes),
+        cmocka_unit_test(device_kernel_ns__never_beats_peak_and_bandwidth),
+        cmocka_unit_test(cost_kernels__is_monotone_and_slower_than_ideal),
+        cmocka_unit_test(cost_kernels__is_bound_by_the_host_when_kernels_are_small),
+        cmocka_unit_test(cost_kernels__scales_by_efficiency_and_number_format),
+        cmocka_unit_test(cost_kernels__refuses_a_kind_without_a_curve),
+        cmocka_unit_test(cost_choice_parse__names_what_is_valid),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,228 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "partition/cost/cost.h"
+#include "partition/freeze/freeze.h"
+#include "partition/base/options.h"
+#include "partition/plan/plan.h"
+#include "partition/base/units.h"
+
+/* One variable of every type, with the table that points at them. */
+struct vars {
+    bool json, json_seen, ranks_seen;
+    const char *out;
+    struct option_list sets;
+    int64_t ranks, latency_ns, mem_bytes;
+    double link_bytes_per_s, alpha;
+    struct command_line line;
+    struct err err;
+};
+
+static enum status parse(struct vars *vars, int argc, char **argv)
+{
+    *vars = (struct vars){.out = "default", .ranks = 1, .latency_ns = 5000};
+    const struct option table[] = {
+        OPTION("json", FLAG, &vars->json, NULL, "one object", .seen = &vars->json_seen),
+        OPTION("o", STRING, &vars->out, "FILE", "output"),
+        OPTION("set", LIST, &vars->sets, "a.b=v", "override"),
+        OPTION("n", INT, &vars->ranks, "RANKS", "ranks (1)", .min = 1, .max = 64,
+               .seen = &vars->ranks_seen),
+        OPTION("latency", NS, &vars->latency_ns, "TIME", "latency (5us)"),
+        OPTION("mem", BYTES, &vars->mem_bytes, "BYTES", "memory"),
+        OPTION("link", RATE, &vars->link_bytes_per_s, "RATE", "bandwidth"),
+        OPTION("alpha", RATIO, &vars->alpha, "A", "share"),
+    };
+    vars->line = (struct command_line)COMMAND_LINE(table, 2);
+    return options_parse(&vars->line, argc, argv, &vars->err);
+}
+
+#define PARSE(vars, ...)                                                                           \
+    parse(vars, (int)(sizeof(char *[]){"cmd", __VA_ARGS__} / sizeof(char *)),                      \
+          (char *[]){"cmd", __VA_ARGS__})
+
+static void options_parse__leaves_defaults_when_nothing_is_given(void **state)
+{
+    (void)state;
+    struct vars v;
+    assert_int_equal(parse(&v, 1, (char *[]){"cmd"}), OK);
+    assert_string_equal(v.out, "default");
+    assert_int_equal(v.ranks, 1);
+    assert_int_equal(v.latency_ns, 5000);
+    assert_false(v.json || v.json_seen || v.ranks_seen || v.line.help);
+    assert_int_equal(v.line.num_positional, 0);
+}
+
+static void options_parse__takes_values_with_units_apart_or_joined(void **state)
+{
+    (void)state;
+    struct vars v;
+    assert_int_equal(PARSE(&v, "--latency=20us", "--mem", "16GiB", "--link", "5GBps", "--alpha=1/4",
+                           "-n", "8", "--json"),
+                     OK);
+    assert_int_equal(v.latency_ns, 20000);
+    assert_int_equal(v.mem_bytes, INT64_C(16) << 30);
+    assert_true(v.link_bytes_per_s == 5e9);
+    assert_true(v.alpha == 0.25);
+    assert_int_equal(v.ranks, 8);
+    assert_true(v.json && v.json_seen && v.ranks_seen);
+    assert_int_equal(PARSE(&v, "-n3", "-o=x.svg"), OK);
+    assert_int_equal(v.ranks, 3);
+    assert_string_equal(v.out, "x.svg");
+}
+
+static void options_parse__keeps_list_order_and_positionals(void **state)
+{
+    (void)state;
+    struct vars v;
+    assert_int_equal(PARSE(&v, "a", "--set", "x=1", "--set=y=2", "--", "--json"), OK);
+    assert_int_equal(v.sets.count, 2);
+    assert_string_equal(v.sets.items[0], "x=1");
+    assert_string_equal(v.sets.items[1], "y=2");
+    assert_int_equal(v.line.num_positional, 2);
+    assert_string_equal(v.line.positional[0], "a");
+    assert_string_equal(v.line.positional[1], "--json");
+    assert_false(v.json);
+    assert_int_equal(PARSE(&v, "-"), OK); /* a lone dash is a file name */
+    assert_string_equal(v.line.positional[0], "-");
+}
+
+static void options_parse__returns_at_once_when_help_is_asked(void **state)
+{
+    (void)state;
+    struct vars v;
+    assert_int_equal(PARSE(&v, "--help", "--nonsense"), OK);
+    assert_true(v.line.help);
+    assert_int_equal(PARSE(&v, "-h"), OK);
+    assert_true(v.line.help);
+}
+
+static void options_parse__names_the_nearest_when_option_is_unknown(void **state)
+{
+    (void)state;
+    struct vars v;
+    assert_int_equal(PARSE(&v, "--latencie", "1us"), ERR_INPUT);
+    assert_string_equal(v.err.msg, "unknown option '--latencie'");
+    assert_string_equal(v.err.hint, "did you mean '--latency'?");
+    assert_int_equal(PARSE(&v, "-x"), ERR_INPUT);
+    assert_int_equal(PARSE(&v, "--n", "2"), ERR_INPUT); /* single letters take one dash */
+}
+
+static void options_parse__refuses_misuse(void **state)
+{
+    (void)state;
+    struct vars v;
+    assert_int_equal(PARSE(&v, "-n"), ERR_INPUT);
+    assert_string_equal(v.err.msg, "-n needs a value (RANKS)");
+    assert_int_equal(PARSE(&v, "-n", "65"), ERR_INPUT);
+    assert_non_null(strstr(v.err.msg, "-n"));
+    assert_non_null(strstr(v.err.msg, "64"));
+    assert_int_equal(PARSE(&v, "-n", "1", "-n", "2"), ERR_INPUT);
+    assert_string_equal(v.err.msg, "-n given twice");
+    assert_int_equal(PARSE(&v, "--json=yes"), ERR_INPUT);
+    assert_int_equal(PARSE(&v, "--jsonx"), ERR_INPUT);
+    assert_int_equal(PARSE(&v, "--latency", "5"), ERR_INPUT);
+    assert_int_equal(PARSE(&v, "--mem", "-1"), ERR_INPUT);
+    assert_int_equal(PARSE(&v, "--alpha", "nan"), ERR_INPUT);
+    assert_int_equal(PARSE(&v, "a", "b", "c"), ERR_INPUT);
+    assert_string_equal(v.err.msg, "unexpected argument 'c'");
+}
+
+static void options_parse__refuses_list_beyond_its_limit(void **state)
+{
+    (void)state;
+    struct vars v;
+    char *argv[1 + OPTION_LIST_MAX + 1] = {"cmd"};
+    for (int i = 1; i <= OPTION_LIST_MAX + 1; i++)
+        argv[i] = "--set=a=1";
+    assert_int_equal(parse(&v, 1 + OPTION_LIST_MAX, argv), OK);
+    assert_int_equal(parse(&v, 1 + OPTION_LIST_MAX + 1, argv), ERR_INPUT);
+}
+
+static void options_help__aligns_and_reports_the_length_needed(void **state)
+{
+    (void)state;
+    const struct option table[] = {
+        OPTION("json", FLAG, NULL, NULL, "one object"),
+        OPTION("n", INT, NULL, "RANKS", "ranks"),
+    };
+    char text[256], small[8];
+    size_t need = options_help(table, 2, true, text, sizeof text);
+    assert_string_equal(text, "  --json    one object\n  -n RANKS  ranks\n  --help    this text\n");
+    assert_int_equal(need, strlen(text));
+    assert_int_equal(options_help(table, 2, true, small, sizeof small), need);
+    assert_int_equal(small[7], '\0');
+    assert_int_equal(options_help(table, 2, true, NULL, 0), need);
+}
+
+static void options_help__prints_the_heading_of_a_group(void **state)
+{
+    (void)state;
+    const struct option table[] = {
+        OPTION("a", FLAG, NULL, NULL, "one"),
+        OPTION("b", FLAG, NULL, NULL, "two", .group = "others"),
+    };
+    char text[256];
+    options_help(table, 2, true, text, sizeof text);
+    assert_string_equal(text, "  -a      one\n\nothers:\n  -b      two\n\n  --help  this text\n");
+}
+
+static void options_help__puts_the_values_in_place(void **state)
+{
+    (void)state;
+    const struct option table[] = {
+        OPTION("by", STRING, NULL, "WHAT", "one of %s (default a)", .values = "a b-c d"),
+        OPTION("set", LIST, NULL, "a.b=v", "override 5 %s", .group = "job"),
+    };
+    char text[512], small[8];
+    options_help(table, 1, false, text, sizeof text);
+    assert_string_equal(text, "  --by WHAT  one of a, b-c, d (default a)\n");
+    const size_t need = options_rows(table, 2, text, sizeof text);
+    assert_string_equal(text, "option\t--by\tWHAT\ta b-c d\t\t\tone of a, b-c, d (default a)\n"
+                              "option\t--set\ta.b=v\t\trepeat\tjob\toverride 5 %s\n");
+    assert_int_equal(need, strlen(text));
+    assert_int_equal(options_rows(table, 2, small, sizeof small), need);
+    assert_int_equal(small[7], '\0');
+}
+
+/* The texts of help and completion list what the parsers take. */
+static void names_of_help__are_those_of_the_parsers(void **state)
+{
+    (void)state;
+    const char *names[32];
+    char text[256];
+    for (int i = 0; i < COST_CHOICE_COUNT; i++)
+        names[i] = cost_choice_name((enum cost_choice)i);
+    assert_string_equal(join_names(names, COST_CHOICE_COUNT, text, sizeof text), COST_CHOICE_NAMES);
+    for (int i = 0; i < FREEZE_POLICY_COUNT; i++)
+        names[i] = freeze_policy_name((enum freeze_policy)i);
+    assert_string_equal(join_names(names, FREEZE_POLICY_COUNT, text, sizeof text),
+                        FREEZE_POLICY_NAMES);
+    for (int i = 0; i < RECOMPUTE_MODE_COUNT; i++)
+        names[i] = recompute_mode_name((enum recompute_mode)i);
+    assert_string_equal(join_names(names, RECOMPUTE_MODE_COUNT, text, sizeof text),
+                        RECOMPUTE_MODE_NAMES);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_parse__leaves_defaults_when_nothing_is_given),
+        cmocka_unit_test(options_parse__takes_values_with_units_apart_or_joined),
+        cmocka_unit_test(options_parse__keeps_list_order_and_positionals),
+        cmocka_unit_test(options_parse__returns_at_once_when_help_is_asked),
+        cmocka_unit_test(options_parse__names_the_nearest_when_option_is_unknown),
+        cmocka_unit_test(options_parse__refuses_misuse),
+        cmocka_unit_test(options_parse__refuses_list_beyond_its_limit),
+        cmocka_unit_test(options_help__aligns_and_reports_the_length_needed),
+        cmocka_unit_test(options_help__prints_the_heading_of_a_group),
+        cmocka_unit_test(options_help__puts_the_values_in_place),
+        cmocka_unit_test(names_of_help__are_those_of_the_parsers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

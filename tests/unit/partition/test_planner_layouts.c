@@ -1,0 +1,313 @@
+/* The planner over tensor-parallel groups, shards and recompute inside backwards, against a loop
+ * over everything: small GPTs on small clusters, costs and memory by the public functions. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/plan/autodp.h"
+#include "partition/step/lower.h"
+#include "partition/layout/model_shard.h"
+#include "partition/search/planner.h"
+#include "partition/step/recompute_fit.h"
+#include "partition/step/schedule_memory.h"
+#include "partition/step/schedule_time.h"
+#include "partition/layout/tensor_group.h"
+#include "partition/step/traffic.h"
+
+enum { MOST_RANKS = 4, MOST_LAYERS = 3 };
+
+static uint64_t random_state = 1;
+
+static int64_t roll(int64_t low, int64_t high)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return low + (int64_t)((random_state >> 33) % (uint64_t)(high - low + 1));
+}
+
+/* Flops of what the device has of an item, and 40 ns to begin. Attention's core costs its flops. */
+static enum status flops_ns(const void *ctx, const struct model *model, int item, enum pass pass,
+                            int64_t samples, const struct device *device, int64_t *ns,
+                            bool *extrapolated, struct err *err)
+{
+    (void)ctx, (void)device, (void)extrapolated, (void)err;
+    const int64_t once = model->items[item].fwd_flops / 64 * samples + 40;
+    *ns = pass == PASS_UPDATE ? model->items[item].params / 8 : once;
+    return OK;
+}
+
+static enum status core_ns(const void *ctx, const struct model *model, int item, int64_t samples,
+                           const struct device *device, int64_t *ns, bool *extrapolated,
+                           struct err *err)
+{
+    (void)ctx, (void)device, (void)extrapolated, (void)err;
+    *ns = model_core_flops(model, item) / 64 * samples + 10;
+    return OK;
+}
+
+struct instance {
+    struct model model;
+    struct cluster cluster;
+    struct cost cost;
+    struct planner_problem problem;
+    struct planner_options options;
+};
+
+static struct setting setting_of(const struct instance *in)
+{
+    return (struct setting){&in->model, &in->cluster, &in->cost};
+}
+
+static void make_model(struct model *model)
+{
+    struct model_spec spec;
+    assert_int_equal(model_preset("gpt2", &spec, NULL), OK);
+    spec.num_layers = (int)roll(1, 2);
+    spec.heads = 4;
+    spec.hidden = 8 * (int)roll(1, 3);
+    spec.mlp = 4 * spec.hidden;
+    spec.seq = spec.max_seq = 8 * (int)roll(1, 4);
+    spec.vocab = 16 * (int)roll(1, 4);
+    spec.elem_bytes = 2;
+    assert_int_equal(model_build(&spec, model, NULL), OK);
+    model_set_attention(model, roll(0, 2) ? ATTENTION_UNFUSED : ATTENTION_AUTO);
+}
+
+static void instance_random(struct instance *in)
+{
+    memset(in, 0, sizeof *in);
+    make_model(&in->model);
+    const int nodes = (int)roll(1, 2), devices = nodes == 1 ? (int)roll(2, 4) : 2;
+    assert_int_equal(cluster_grid(nodes, devices, &in->cluster, NULL), OK);
+    const int64_t link = roll(1, 40), up = roll(1, 40), mem = roll(2, 60) * 4000;
+    for (int d = 0; d < in->cluster.num_devices; d++) {
+        in->cluster.devices[d].link_bytes_per_s = (double)link * 1e9;
+        in->cluster.devices[d].mem_bytes = mem;
+    }
+    for (int n = 0; n < nodes; n++)
+        in->cluster.uplink_bytes_per_s[n] = (double)up * 1e9;
+    in->cluster.link_latency_ns = roll(0, 300);
+    in->cluster.uplink_latency_ns = roll(0, 600);
+    in->cost = (struct cost){.source = COST_ROOFLINE, .item_ns = flops_ns, .core_ns = core_ns};
+    in->problem = (struct planner_problem){.setting = setting_of(in),
+                                           .batch = roll(1, 4),
+                                           .bucket_bytes = roll(0, 1) ? 0 : 2000,
+                                           .clip = roll(0, 1),
+                                           .optim_bytes_per_param = 8};
+    in->options = (struct planner_options){.tensor_auto = true,
+                                           .sequence_parallel = roll(0, 1),
+                                           .shard_auto = roll(0, 1),
+                                           .recompute_auto = true,
+                                           .recompute_inside = true,
+                                           .schedules = 1u << SCHEDULE_GPIPE | 1u << SCHEDULE_1F1B |
+                                                        1u << SCHEDULE_ZB_H1};
+}
+
+static void instance_clear(struct instance *in)
+{
+    model_clear(&in->model);
+    cluster_clear(&in->cluster);
+}
+
+/* What the loop has seen. */
+struct loop {
+    const struct instance *in;
+    double rate;      /* of the best plan that fits, samples per second; 0: none */
+    struct plan best; /* its numbers; no arrays */
+    int64_t plans, fitting;
+};
+
+static void look_at(struct loop *loop, struct plan *plan)
+{
+    const struct setting setting = setting_of(loop->in);
+    struct workload workload = {0};
+    struct schedule full = {0};
+    struct step_time time = {0};
+    int64_t memory[MOST_RANKS], traffic_ns;
+    loop->plans++;
+    if (plan_lower(&setting, plan, NULL, &workload, &full, NULL) == OK) {
+        assert_int_equal(schedule_memory(&full, &workload, memory, NULL), OK);
+        bool fits = true;
+        for (int k = 0; k < plan->num_ranks; k++)
+            fits &= memory[k] <= loop->in->cluster.devices[0].mem_bytes;
+        if (fits) {
+            assert_int_equal(schedule_time(&full, &workload, &setting, plan, &time, NULL), OK);
+            assert_int_equal(workload_traffic_ns(&workload, &setting, plan, &traffic_ns, NULL), OK);
+            const double step = fmax(fmax((double)time.step_ns, (double)traffic_ns), 1);
+            const double rate = (double)plan->num_replicas * (double)plan->batch / step * 1e9;
+            loop->fitting++;
+            if (rate > loop->rate) {
+                loop->rate = rate;
+                loop->best = *plan;
+            }
+        }
+    }
+    step_time_clear(&time);
+    schedule_clear(&full);
+    workload_clear(&workload);
+}
+
+/* Any number of a stage's layers may run again, from its first one on. */
+static void loop_layers(struct loop *loop, struct plan *plan, int s)
+{
+    if (plan->recompute != RECOMPUTE_LAYER || s == plan->num_stages) {
+        look_at(loop, plan);
+        return;
+    }
+    for (int n = 0; n <= loop->in->model.num_layers; n++) {
+        plan->recompute_layers[s] = n;
+        loop_layers(loop, plan, s + 1);
+    }
+}
+
+static void loop_cuts(struct loop *loop, struct plan *plan, int s)
+{
+    const int last = loop->in->model.num_items - (plan->num_stages - s);
+    if (s == plan->num_stages) {
+        plan->first_item[s] = loop->in->model.num_items;
+        loop_layers(loop, plan, 0);
+        return;
+    }
+    for (plan->first_item[s] = plan->first_item[s - 1] + 1; plan->first_item[s] <= last;
+         plan->first_item[s]++)
+        loop_cuts(loop, plan, s + 1);
+}
+
+/* Everything below a layout, a length and a number of replicas. */
+static void loop_counts(struct loop *loop, struct plan *plan)
+{
+    const struct instance *in = loop->in;
+    struct microbatches *counts = NULL;
+    int num;
+    assert_int_equal(planner_microbatches(plan->batch, plan->num_ranks, &counts, &num, NULL), OK);
+    for (int map = 0; map < MAP_COUNT; map++) {
+        assert_int_equal(autodp_map_groups(&in->cluster, (enum rank_map)map, plan_tensor(plan),
+                                           plan->num_ranks, plan->num_replicas, plan->device, NULL),
+                         OK);
+        for (int i = 0; i < num; i++)
+            for (int kind = 0; kind < SCHEDULE_AUTO; kind++)
+                for (int mode = 0; mode < RECOMPUTE_MODE_COUNT; mode++) {
+                    if (!(in->options.schedules >> kind & 1))
+                        continue;
+                    plan->microbatches = counts[i];
+                    plan->schedule = (enum schedule_kind)kind;
+                    plan->recompute = (enum recompute_mode)mode;
+                    loop_cuts(loop, plan, 1);
+                }
+    }
+    free(counts);
+}
+
+static void loop_layouts(struct loop *loop)
+{
+    const struct instance *in = loop->in;
+    const int modes = in->options.shard_auto ? SHARD_MODE_COUNT : 1;
+    int cut[8] = {0}, device[MOST_RANKS], layers[8] = {0};
+    for (int T = 1; T <= in->cluster.num_devices / in->cluster.num_nodes; T++) {
+        const bool tokens = in->options.sequence_parallel && T > 1;
+        const int groups = tensor_group_list(&in->cluster, T, NULL);
+        if (model_shard_check(&in->model, T, tokens, NULL) != OK)
+            continue;
+        for (int shard = 0; shard < modes; shard++)
+            for (int K = 1; K <= groups; K++)
+                for (int R = shard == SHARD_NONE ? 1 : 2; K * R <= groups; R++) {
+                    struct plan plan = {.num_ranks = K,
+                                        .chunks = 1,
+                                        .num_stages = K,
+                                        .num_replicas = R,
+                                        .tensor = T,
+                                        .sequence_parallel = tokens,
+                                        .shard = (enum shard_mode)shard,
+                                        .batch = in->problem.batch,
+                                        .first_item = cut,
+                                        .device = device,
+                                        .recompute_layers = layers,
+                                        .bucket_bytes = in->problem.bucket_bytes,
+                                        .clip = in->problem.clip,
+                                        .optim_bytes_per_param = 8};
+                    loop_counts(loop, &plan);
+                }
+    }
+}
+
+static void planner_solve__equals_a_loop_over_groups_shards_and_modes(void **state)
+{
+    (void)state;
+    int solved = 0, groups = 0, modes[RECOMPUTE_MODE_COUNT] = {0}, shards = 0;
+    for (int trial = 0; trial < 150; trial++) {
+        struct instance in;
+        struct planner_result result = {0};
+        struct err err = {0};
+        random_state = (uint64_t)trial * 99991 + 7;
+        instance_random(&in);
+        struct loop loop = {.in = &in};
+        loop_layouts(&loop);
+        const enum status rc = planner_solve(&in.problem, &in.options, &result, &err);
+        const struct plan *best = &loop.best, *got = &result.plan;
+        if (rc != (loop.fitting == 0 ? ERR_INFEASIBLE : OK) ||
+            (rc == OK && fabs(result.samples_per_s - loop.rate) > 1e-12 * loop.rate))
+            fail_msg(
+                "trial %d: planner %d %.17g (K %d R %d T %d M %d %s %s %s), loop %.17g (K %d R "
+                "%d T %d M %d %s %s %s), %lld of %lld fit",
+                trial, rc, result.samples_per_s, got->num_ranks, got->num_replicas, got->tensor,
+                got->microbatches.count, schedule_kind_name(got->schedule),
+                recompute_mode_name(got->recompute), shard_mode_name(got->shard), loop.rate,
+                best->num_ranks, best->num_replicas, best->tensor, best->microbatches.count,
+                schedule_kind_name(best->schedule), recompute_mode_name(best->recompute),
+                shard_mode_name(best->shard), (long long)loop.fitting, (long long)loop.plans);
+        if (rc == OK) {
+            solved++;
+            groups += got->tensor > 1;
+            shards += got->shard != SHARD_NONE;
+            modes[got->recompute]++;
+        }
+        planner_result_clear(&result);
+        instance_clear(&in);
+    }
+    assert_true(solved > 80 && groups > 10 && shards > 10 && modes[RECOMPUTE_SELECTIVE] > 3 &&
+                modes[RECOMPUTE_LAYER] > 3 && modes[RECOMPUTE_ALWAYS] > 0);
+}
+
+/* A layout can be refused before its search begins: by its group, or by what the options ask. */
+static void planner_solve__says_why_when_layouts_are_refused_early(void **state)
+{
+    (void)state;
+    static const char *const why[] = {"cannot cut", "does not fit", "has no frozen layers",
+                                      "experts"};
+    for (int i = 0; i < 4; i++) {
+        struct instance in;
+        struct planner_result result = {0};
+        struct err err = {0};
+        random_state = 7;
+        instance_random(&in);
+        in.options.shard_auto = true;
+        if (i == 0)
+            in.options.num_ranks = in.model.num_items + 1;
+        else if (i == 1)
+            in.options.num_ranks = 5;
+        else if (i == 2)
+            in.options.schedules = 1u << SCHEDULE_DUALPIPE;
+        else
+            in.options.expert = 2;
+        in.problem.num_frozen_layers = i == 2;
+        assert_int_equal(planner_solve(&in.problem, &in.options, &result, &err), ERR_INFEASIBLE);
+        if (!strstr(err.msg, why[i]))
+            fail_msg("refusal %d: %s", i, err.msg);
+        instance_clear(&in);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(planner_solve__says_why_when_layouts_are_refused_early),
+        cmocka_unit_test(planner_solve__equals_a_loop_over_groups_shards_and_modes),
+    };
+    return cmocka_run_group_tests_name("planner over layouts", tests, NULL, NULL);
+}

@@ -1,0 +1,791 @@
+#include "profiles/job/job_json.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "profiles/job/job_parts.h"
+#include "tests/unit/fail_malloc.h"
+#include "tests/unit/scratch.h"
+
+static const char design_job[] =
+    "{ \"name\": \"vit-cifar10\",\n"
+    "  \"model\": {\"family\": \"vit\", \"preset\": \"vit-b16\", \"image\": 224, \"classes\": "
+    "10},\n"
+    "  \"data\": {\"kind\": \"cifar10\", \"path\": \"data/cifar10\", \"augment\": \"none\"},\n"
+    "  \"train\": {\"epochs\": 10, \"batch\": {\"per_pipeline\": 320},\n"
+    "    \"optimizer\": {\"kind\": \"sgd\", \"lr\": 0.03, \"momentum\": 0.9},\n"
+    "    \"lr_schedule\": {\"kind\": \"cosine\", \"warmup_steps\": 100}, \"clip_norm\": 1.0,\n"
+    "    \"dtype\": \"fp32\", \"seed\": 1},\n"
+    "  \"cluster\": \"rtx5000-2x8\",\n"
+    "  \"pipeline\": {\"num_stages\": \"auto\", \"num_replicas\": \"auto\",\n"
+    "    \"num_microbatches\": \"auto\", \"schedule\": \"auto\", \"balancer\": \"optimal\"},\n"
+    "  \"freeze\": {\"policy\": \"gradient-norm\", \"alpha\": \"1/3\"},\n"
+    "  \"elastic\": {\"auto_pipe\": true, \"auto_dp\": true},\n"
+    "  \"cache\": {\"policy\": \"auto\"} }\n";
+
+/* A job from text. */
+static enum status parse(const char *text, const char *what, const char *folder,
+                         const char *const *overrides, int n, struct job *job, struct err *err)
+{
+    struct json *root = NULL;
+    enum status rc = json_parse(text, what, &root, err);
+    if (rc == OK)
+        rc = job_from_json(root, what, folder, overrides, n, job, err);
+    json_free(root);
+    return rc;
+}
+
+static void load(const char *path, const char *const *overrides, int n, struct job *job)
+{
+    struct err err = {0};
+    if (job_load(path, overrides, n, job, &err) != OK)
+        fail_msg("%s", err.msg);
+}
+
+static void job_load__reads_job_of_design(void **state)
+{
+    (void)state;
+    struct job job = {0};
+    char expected[128];
+    load(file_with("job.json", design_job), NULL, 0, &job);
+    assert_string_equal(job.name, "vit-cifar10");
+    assert_int_equal(job.model.num_items, 27);
+    assert_int_equal(job.model.classes, 10);
+    assert_int_equal(job.data.kind, DATA_CIFAR10);
+    snprintf(expected, sizeof expected, "%s/data/cifar10", scratch);
+    assert_string_equal(job.data.path, expected);
+    assert_false(job.data.augment);
+    assert_int_equal(job.train.epochs, 10);
+    assert_int_equal(job.train.batch, 320);
+    assert_int_equal(job.train.batch_mode, BATCH_PER_PIPELINE);
+    assert_true(job.train.optimizer.lr == 0.03);
+    assert_int_equal(job.train.lr_schedule, LR_COSINE);
+    assert_int_equal(job.train.warmup_steps, 100);
+    assert_int_equal(job.cluster.num_devices, 16);
+    assert_int_equal(job.pipeline.num_stages, AUTO);
+    assert_true(job.pipeline.schedule_auto);
+    assert_int_equal(job.freeze.policy, FREEZE_GRADIENT_NORM);
+    assert_true(job.freeze.alpha == 1.0 / 3);
+    assert_int_equal(job_num_samples(&job, true), 50000);
+    job_clear(&job);
+}
+
+static void job_load__freezes_safely_where_no_policy_is_named(void **state)
+{
+    static const char plain[] = "{\"model\": \"vit-b16\", \"data\": {\"train_samples\": 1000}}";
+    static const struct {
+        const char *set;
+        enum freeze_policy policy;
+        double alpha;
+    } cases[] = {
+        {"name=x",                    FREEZE_NONE,        1.0 / 3},
+        {"freeze.record=true",        FREEZE_NONE,        1.0 / 3},
+        {"freeze.max_loss=2",         FREEZE_SAFE,        0.5    },
+        {"freeze.min_active=1",       FREEZE_SAFE,        0.5    },
+        {"freeze.alpha=1/5",          FREEZE_SAFE,        0.2    },
+        {"freeze.policy=safe",        FREEZE_SAFE,        0.5    },
+        {"freeze.policy=closed-form", FREEZE_CLOSED_FORM, 1.0 / 3},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job job = {0};
+        load(file_with("job.json", plain), &cases[i].set, 1, &job);
+        assert_int_equal(job.freeze.policy, cases[i].policy);
+        assert_true(job.freeze.alpha == cases[i].alpha);
+        job_clear(&job);
+    }
+}
+
+static void job_load__applies_overrides_in_order(void **state)
+{
+    (void)state;
+    static const char *const overrides[] = {"freeze.alpha=1/5",        "pipeline.num_stages=4",
+                                            "pipeline.schedule=zb-h1", "train.batch.global=64",
+                                            "train.batch.global=96",   "name=7",
+                                            "model.classes=100",       "cluster=2x4",
+                                            "cluster.link=25GBps",     "cluster.mem=16GiB",
+                                            "freeze.table=[0,0,6,8]",  "freeze.policy=table",
+                                            "cache.limit_bytes=1GiB",  "data.train_samples=1000",
+                                            "pipeline.recompute=auto"};
+    struct job job = {0};
+    load(file_with("job.json", design_job), overrides, 15, &job);
+    assert_true(job.freeze.alpha == 0.2);
+    assert_int_equal(job.pipeline.num_stages, 4);
+    assert_false(job.pipeline.schedule_auto);
+    assert_int_equal(job.pipeline.schedule, SCHEDULE_ZB_H1);
+    assert_int_equal(job.train.batch_mode, BATCH_GLOBAL);
+    assert_int_equal(job.train.batch, 96);
+    assert_string_equal(job.name, "7");
+    assert_int_equal(job.model.classes, 100);
+    assert_int_equal(job.cluster.num_devices, 8);
+    assert_true(job.cluster.devices[7].link_bytes_per_s == 25e9);
+    assert_true(job.cluster.devices[7].mem_bytes == 16LL << 30);
+    assert_int_equal(job.freeze.num_table, 4);
+    assert_int_equal(job.freeze.table[2], 6);
+    assert_true(job.cache.limit_bytes == 1LL << 30);
+    assert_int_equal(job_num_samples(&job, true), 1000);
+    assert_true(job.pipeline.recompute_auto);
+    job_clear(&job);
+}
+
+/* The resolved text is a job file again, with the same resolved text. */
+static void job_json__gives_the_same_job_when_loaded_again(void **state)
+{
+    (void)state;
+    static const char *const overrides[] = {"freeze.table=mild",
+                                            "freeze.policy=table",
+                                            "pipeline.frozen=first",
+                                            "freeze.norms=[[1,2,3,4,5,6,7,8,9,10,11,12.25]]",
+                                            "baseline.pipeline.num_stages=8",
+                                            "baseline.freeze.policy=none",
+                                            "cache.dir=spill"};
+    struct job job = {0}, again = {0};
+    struct err err = {0};
+    load(file_with("job.json", design_job), overrides, 7, &job);
+    assert_int_equal(job.num_baseline, 2);
+    assert_string_equal(job.baseline[0], "pipeline.num_stages=8");
+    assert_string_equal(job.baseline[1], "freeze.policy=none");
+    if (parse(job.json, "again", "/elsewhere", NULL, 0, &again, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_string_equal(again.json, job.json);
+    assert_string_equal(again.cache.dir, job.cache.dir);
+    assert_int_equal(again.norm_epochs, 1);
+    assert_true(again.norms[11] == 12.25);
+    assert_memory_equal(again.freeze.table, job.freeze.table,
+                        (size_t)job.freeze.num_table * sizeof(int));
+    job_clear(&job);
+    job_clear(&again);
+}
+
+static void refuses(const char *override, enum status status, const char *message, const char *hint)
+{
+    struct job job = {0};
+    struct err err = {0};
+    const char *path = file_with("job.json", design_job);
+    char expected[400];
+    assert_int_equal(job_load(path, &override, 1, &job, &err), status);
+    bool in_file = strncmp(message, "FILE", 4) == 0;
+    snprintf(expected, sizeof expected, "%s%s", in_file ? path : "",
+             in_file ? message + 4 : message);
+    assert_string_equal(err.msg, expected);
+    if (hint)
+        assert_string_equal(err.hint, hint);
+    assert_null(job.json);
+    assert_null(job.model.items);
+}
+
+static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
+{
+    (void)state;
+    refuses(
+        "freeze.alfa=1", ERR_INPUT, "--set: unknown key 'freeze.alfa', nearest is 'freeze.alpha'",
+        "valid keys of freeze: policy alpha max_loss min_active warmup every_steps record probe "
+        "anneal table norms evidence");
+    refuses("pipelin.num_stages=1", ERR_INPUT,
+            "--set: unknown key 'pipelin.num_stages', nearest is 'pipeline.num_stages'", NULL);
+    refuses("pipeline.num_stages=0", ERR_INPUT,
+            "FILE: pipeline.num_stages must be \"auto\" or 1..2147483647, got 0", NULL);
+    refuses("pipeline.num_stages=many", ERR_INPUT,
+            "FILE: pipeline.num_stages must be \"auto\" or an integer 1..2147483647, got \"many\"",
+            NULL);
+    refuses("train.epochs=1.5", ERR_INPUT, "FILE: train.epochs must be 0..1000000, got 1.5", NULL);
+    refuses("train.epochs=true", ERR_INPUT,
+            "FILE: train.epochs must be an integer 0..1000000, got true", NULL);
+    refuses("data.train_samples=319", ERR_INPUT,
+            "FILE: train.batch of 320 exceeds the 319 training samples", NULL);
+    refuses("train.batch.global=50001", ERR_INPUT, /* the published size of the set */
+            "FILE: train.batch of 50001 exceeds the 50000 training samples", NULL);
+    refuses("train.loss_scale=1", ERR_INPUT,
+            "--set: 'train.loss_scale': loss scaling is out of scope", NULL);
+    refuses("cost.source=ideal", ERR_INPUT,
+            "FILE: cost.source must be auto|kernels|roofline|profile, got \"ideal\"", NULL);
+    refuses("cost.efficiency=0", ERR_INPUT,
+            "FILE: cost.efficiency must be more than 0 and at most 1, got 0", NULL);
+    refuses("pipeline.tensor_parallel=2", ERR_INPUT,
+            "--set: 'pipeline.tensor_parallel': tensor parallelism is out of scope", NULL);
+    refuses("pipeline.expert=auto", ERR_INPUT,
+            "FILE: pipeline.expert must be an integer 1..65536, got \"auto\"", NULL);
+    refuses("pipeline.expert=2", ERR_INFEASIBLE,
+            "FILE: pipeline.expert 2: model 'vit-b16' has no experts", NULL);
+    refuses("train.zero=1", ERR_INPUT, "--set: 'train.zero': ZeRO is out of scope", NULL);
+    refuses("pipeline.schedule=pipedream", ERR_INPUT,
+            "FILE: pipeline.schedule must be "
+            "gpipe|1f1b|interleaved|zb-h1|zb-h2|zb-v|dualpipe-v|"
+            "eager-1f1b|breadth-first|v-half|v-min|dualpipe|auto, got \"pipedream\"",
+            NULL);
+    refuses("freeze.alpha=2", ERR_INPUT, "FILE: freeze.alpha must be in (0, 1), got 2", NULL);
+    refuses("freeze.max_loss=-1", ERR_INPUT,
+            "FILE: freeze.max_loss must be at least 0 (0: freeze nothing), got -1", NULL);
+    refuses("freeze.alpha=x", ERR_INPUT, "FILE: freeze.alpha must be a number, got \"x\"", NULL);
+    refuses("train=3", ERR_INPUT, "FILE: train must be an object, got 3", NULL);
+    refuses("train.batch.per_pipeline=0", ERR_INPUT,
+            "FILE: train.batch.per_pipeline must be an integer 1..2147483647, got 0", NULL);
+    refuses("cluster.link=0Bps", ERR_INPUT,
+            "FILE: cluster.link must be a bandwidth like \"5GBps\" or bytes per second 1..10^18, "
+            "or [[bytes, rate], ...], got \"0Bps\"",
+            NULL);
+    refuses("model.clases=3", ERR_INPUT,
+            "FILE: model: model 'vit-b16' has no key 'clases'; did you mean 'classes'?", NULL);
+    refuses("freeze.table=[0,13]", ERR_INPUT,
+            "FILE: freeze.table[1] must be 0..12 (layers), got 13", NULL);
+    refuses("freeze.norms=[1,2]", ERR_INPUT,
+            "FILE: freeze.norms[0] must be an array of 12 norms (layers), got a number", NULL);
+    refuses("freeze.norms=[[1,2]]", ERR_INPUT,
+            "FILE: freeze.norms[0] must be an array of 12 norms (layers), got an array of 2", NULL);
+    refuses("baseline.freeze.polcy=none", ERR_INPUT,
+            "FILE: unknown key 'baseline.freeze.polcy', nearest is 'freeze.policy'", NULL);
+    refuses("name=a\n\x1b[2J", ERR_INPUT,
+            "FILE: name must be a text of at most 63 characters, no control characters, got "
+            "\"a\\n\\u001b[2J\"",
+            NULL);
+    refuses("novalue", ERR_INPUT, "--set 'novalue': must be key=value", NULL);
+    refuses("freeze.table=/nonexistent/t.json", ERR_SYSTEM,
+            "cannot read '/nonexistent/t.json': No such file or directory", NULL);
+}
+
+static void job_load__refuses_whole_numbers_just_beyond_their_limits(void **state)
+{
+    int refused = 0;
+    (void)state;
+    for (int i = 0; i < num_job_fields; i++) {
+        const struct field *field = &job_fields[i];
+        for (int upper = 0; upper < 2; upper++) {
+            const int64_t limit = upper ? field->max : field->min;
+            struct job job = {0};
+            struct err err = {0};
+            char text[128];
+            const char *override = text;
+            if ((field->type != FIELD_INT && field->type != FIELD_COUNT) || limit == INT64_MAX)
+                continue;
+            snprintf(text, sizeof text, "%s=%lld", field->key,
+                     (long long)(upper ? limit + 1 : limit - 1));
+            if (parse(design_job, "job", ".", &override, 1, &job, &err) != ERR_INPUT ||
+                !strstr(err.msg, field->key) || !strstr(err.msg, " must be "))
+                fail_msg("%s: '%s'", text, err.msg);
+            refused++;
+        }
+    }
+    assert_true(refused > 30);
+}
+
+static void job_load__takes_one_kind_of_batch(void **state)
+{
+    struct job job = {0};
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(parse("{\"model\": \"vit-b16\", \"train\": {\"batch\": {\"per_pipeline\": 8, "
+                           "\"global\": 8}}}",
+                           "job", ".", NULL, 0, &job, &err),
+                     ERR_INPUT);
+    assert_string_equal(err.msg,
+                        "job: train.batch must have one of per_pipeline, global, got both");
+}
+
+static void job_load__tells_missing_from_truncated(void **state)
+{
+    (void)state;
+    struct job job = {0};
+    struct err err = {0};
+    assert_int_equal(job_load("/nonexistent/job.json", NULL, 0, &job, &err), ERR_SYSTEM);
+    /* Every prefix of a good file is malformed, and says where. */
+    for (size_t n = 0; n + 2 < sizeof design_job; n += 7) {
+        char text[sizeof design_job];
+        memcpy(text, design_job, n);
+        text[n] = '\0';
+        err = (struct err){0};
+        assert_int_equal(job_load(file_with("cut.json", text), NULL, 0, &job, &err), ERR_INPUT);
+        assert_non_null(strstr(err.msg, "/cut.json:"));
+    }
+}
+
+static void job_load__reads_minimal_job_with_texts(void **state)
+{
+    (void)state;
+    struct job job = {0};
+    static const char *const overrides[] = {"model.classes=7"};
+    load(file_with("m.json", "{\"model\":\"vit-tiny:image=32\"}"), overrides, 1, &job);
+    assert_int_equal(job.model.classes, 7);
+    assert_int_equal(job.model.image, 32);
+    assert_int_equal(job.train.batch, 32);
+    assert_string_equal(job.cluster.devices[0].kind, "cpu");
+    job_clear(&job);
+    load(file_with("m.json", "{\"model\":\"uniform:layers=4,fwd=1ms\",\"cluster\":\"1x4\"}"), NULL,
+         0, &job);
+    assert_int_equal(job.model.num_items, 4);
+    job_clear(&job);
+    load(file_with("m.json", "{\"model\":{\"family\":\"uniform\",\"layers\":3,\"fwd\":\"2ms\"}}"),
+         NULL, 0, &job);
+    assert_int_equal(job.model.items[0].fwd_ns, 2000000);
+    job_clear(&job);
+}
+
+static void model_load__reads_explicit_chain_with_skips(void **state)
+{
+    (void)state;
+    struct model model = {0};
+    struct err err = {0};
+    const char *path =
+        file_with("chain.json",
+                  "{\"name\":\"unet\",\"per_microbatch\":true,\"items\":["
+                  "{\"name\":\"a\",\"fwd_ns\":10,\"bwd_input_ns\":\"1us\",\"act_bytes\":\"1KiB\"},"
+                  "{\"name\":\"b\",\"layer\":0,\"params\":9223372036854},{}],"
+                  "\"skips\":[{\"from\":0,\"to\":2,\"bytes\":64}]}");
+    file_with("model-job.json", "{\"model\":\"chain.json\",\"cluster\":\"1x2\"}");
+    path = file_with("chain.json",
+                     "{\"name\":\"unet\",\"per_microbatch\":true,\"items\":["
+                     "{\"name\":\"a\",\"fwd_ns\":10,\"bwd_input_ns\":\"1us\",\"act_bytes\":"
+                     "\"1KiB\"},{\"name\":\"b\",\"layer\":0,\"params\":9223372036854},{}],"
+                     "\"skips\":[{\"from\":0,\"to\":2,\"bytes\":64}]}");
+    if (model_load(path, &model, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(model.num_items, 3);
+    assert_int_equal(model.items[0].bwd_input_ns, 1000);
+    assert_int_equal(model.items[0].stash_bytes, 1024);
+    assert_true(model.items[1].params == 9223372036854);
+    assert_int_equal(model.items[1].layer, 0);
+    assert_int_equal(model.num_skips, 1);
+    assert_true(model.per_microbatch);
+    model_clear(&model);
+    /* A job names it relative to itself. */
+    struct job job = {0};
+    char job_path[128];
+    snprintf(job_path, sizeof job_path, "%s/model-job.json", scratch);
+    load(job_path, NULL, 0, &job);
+    assert_int_equal(job.model.num_skips, 1);
+    /* The resolved text names it whole: it loads from anywhere. */
+    struct job again = {0};
+    assert_int_equal(parse(job.json, "again", "/elsewhere", NULL, 0, &again, &err), OK);
+    assert_string_equal(again.json, job.json);
+    job_clear(&again);
+    job_clear(&job);
+    /* Backward edges, unknown keys and negative sizes name the place. */
+    assert_int_equal(model_load(file_with("chain.json", "{\"items\":[{},{}],\"skips\":[{\"from\":1,"
+                                                        "\"to\":0,\"bytes\":1}]}"),
+                                &model, &err),
+                     ERR_INPUT);
+    err = (struct err){0};
+    assert_int_equal(
+        model_load(file_with("chain.json", "{\"items\":[{\"fwd_us\":1}]}"), &model, &err),
+        ERR_INPUT);
+    assert_non_null(strstr(err.msg, "unknown key 'items[0].fwd_us', nearest is 'fwd_ns'"));
+    err = (struct err){0};
+    assert_int_equal(
+        model_load(file_with("chain.json", "{\"items\":[{\"fwd_ns\":-1}]}"), &model, &err),
+        ERR_INPUT);
+    assert_non_null(strstr(err.msg, "items[0].fwd_ns must be a time"));
+    err = (struct err){0};
+    assert_int_equal(model_load(file_with("chain.json", "[]"), &model, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "chain.json: must be an object, got an array"));
+}
+
+static void model_load__reads_hugging_face_configs(void **state)
+{
+    (void)state;
+    struct model model = {0};
+    struct err err = {0};
+    assert_int_equal(
+        model_load(
+            file_with("config.json",
+                      "{\"model_type\":\"vit\",\"hidden_size\":192,\"num_hidden_layers\":12,"
+                      "\"num_attention_heads\":3,\"intermediate_size\":768,\"image_size\":32,"
+                      "\"patch_size\":4,\"id2label\":{\"0\":\"a\",\"1\":\"b\",\"2\":\"c\"},"
+                      "\"torch_dtype\":\"float32\"}"),
+            &model, &err),
+        OK);
+    assert_int_equal(model.family, FAMILY_VIT);
+    assert_int_equal(model.hidden, 192);
+    assert_int_equal(model.seq, 65);
+    assert_int_equal(model.classes, 3);
+    model_clear(&model);
+    assert_int_equal(
+        model_load(
+            file_with("config.json",
+                      "{\"model_type\":\"bert\",\"architectures\":[\"BertForQuestionAnswering\"],"
+                      "\"num_hidden_layers\":6,\"hidden_size\":384,\"intermediate_size\":1536}"),
+            &model, &err),
+        OK);
+    assert_int_equal(model.task, TASK_QA);
+    assert_int_equal(model.num_layers, 6);
+    assert_int_equal(model.vocab, 30522);
+    model_clear(&model);
+    assert_int_equal(
+        model_load(file_with("config.json", "{\"model_type\":\"gpt2\",\"n_inner\":null}"), &model,
+                   &err),
+        OK);
+    assert_int_equal(model.mlp, 3072);
+    assert_int_equal(model_total_params(&model), 124439808); /* GPT-2 small as published */
+    model_clear(&model);
+    assert_int_equal(model_load(file_with("config.json", "{\"model_type\":\"opt\"}"), &model, &err),
+                     ERR_INPUT);
+    assert_non_null(strstr(err.msg, "model_type must be one of vit bert gpt2 llama"));
+    assert_non_null(strstr(err.msg, "got 'opt'"));
+    err = (struct err){0};
+    assert_int_equal(
+        model_load(file_with("config.json", "{\"model_type\":\"vit\",\"hidden_size\":-5}"), &model,
+                   &err),
+        ERR_INPUT);
+}
+
+/* Keys that change parameters or mathematics: each is refused by its name unless it says what we
+ * compute. */
+static void model_load__refuses_keys_of_another_computation(void **state)
+{
+    static const struct {
+        const char *type, *extra, *named;
+    } cases[] = {
+        {"gpt2",        "\"tie_word_embeddings\":false",                                         "tie_word_embeddings must be true, got false"},
+        {"gpt2",        "\"scale_attn_weights\":false",                                          "scale_attn_weights must be true"            },
+        {"gpt2",        "\"scale_attn_by_inverse_layer_idx\":true",
+         "scale_attn_by_inverse_layer_idx must be false"                                                                                      },
+        {"gpt2",        "\"add_cross_attention\":true",                                          "add_cross_attention must be false"          },
+        {"gpt2",        "\"activation_function\":\"relu\"",                                      "activation_function must be gelu_new"       },
+        {"gpt2",        "\"architectures\":[\"GPT2ForSequenceClassification\"]",
+         "architectures must be one of GPT2LMHeadModel"                                                                                       },
+        {"gpt2",        "\"architectures\":[\"GPT2DoubleHeadsModel\"]",                          "got 'GPT2DoubleHeadsModel'"                 },
+        {"gpt2",        "\"layer_norm_epsilon\":0",                                              "layer_norm_epsilon must be a number above 0"},
+        {"bert",        "\"type_vocab_size\":16",                                                "type_vocab_size must be 2, got 16"          },
+        {"bert",        "\"position_embedding_type\":\"relative_key\"",
+         "position_embedding_type must be \"absolute\""                                                                                       },
+        {"bert",        "\"is_decoder\":true",                                                   "is_decoder must be false"                   },
+        {"bert",        "\"architectures\":[\"BertForTokenClassification\"]",
+         "got 'BertForTokenClassification'"                                                                                                   },
+        {"bert",        "\"architectures\":[\"BertLMHeadModel\"]",                               "got 'BertLMHeadModel'"                      },
+        {"bert",        "\"problem_type\":\"regression\"",                                       "problem_type must be"                       },
+        {"bert",        "\"pruned_heads\":{\"0\":[1]}",                                          "pruned_heads must be {}"                    },
+        {"bert",        "\"architectures\":[\"BertForMaskedLM\"],\"tie_word_embeddings\":false",
+         "tie_word_embeddings must be true for a masked"                                                                                      },
+        {"vit",         "\"qkv_bias\":false",                                                    "qkv_bias must be true, got false"           },
+        {"vit",         "\"architectures\":[\"ViTForMaskedImageModeling\"]",
+         "got 'ViTForMaskedImageModeling'"                                                                                                    },
+        {"llama",       "\"mlp_bias\":true",                                                     "mlp_bias must be false, got true"           },
+        {"llama",       "\"attention_bias\":true",                                               "attention_bias must be false, got true"     },
+        {"llama",       "\"architectures\":[\"LlamaForSequenceClassification\"]",
+         "architectures must be a ...ForCausalLM"                                                                                             },
+        {"deepseek_v3", "\"moe_layer_freq\":2",                                                  "moe_layer_freq must be 1, got 2"            },
+    };
+    char text[256];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model model = {0};
+        struct err err = {0};
+        snprintf(text, sizeof text, "{\"model_type\":\"%s\",%s}", cases[i].type, cases[i].extra);
+        if (model_load(file_with("config.json", text), &model, &err) != ERR_INPUT ||
+            !strstr(err.msg, cases[i].named))
+            fail_msg("%s: '%s', not '%s'", text, err.msg, cases[i].named);
+    }
+}
+
+static void model_load__honours_or_notes_the_other_keys(void **state)
+{
+    struct model model = {0};
+    struct err err = {0};
+    (void)state;
+    /* The keys of bert-base-uncased as released: nothing to say about them. */
+    assert_int_equal(
+        model_load(
+            file_with("config.json",
+                      "{\"architectures\":[\"BertForMaskedLM\"],"
+                      "\"attention_probs_dropout_prob\":0.1,\"gradient_checkpointing\":false,"
+                      "\"hidden_act\":\"gelu\",\"hidden_dropout_prob\":0.1,"
+                      "\"hidden_size\":768,\"initializer_range\":0.02,"
+                      "\"intermediate_size\":3072,\"layer_norm_eps\":1e-06,"
+                      "\"max_position_embeddings\":512,\"model_type\":\"bert\","
+                      "\"num_attention_heads\":12,\"num_hidden_layers\":12,"
+                      "\"pad_token_id\":0,\"position_embedding_type\":\"absolute\","
+                      "\"transformers_version\":\"4.6.0.dev0\",\"type_vocab_size\":2,"
+                      "\"use_cache\":true,\"vocab_size\":30522}"),
+            &model, &err),
+        OK);
+    assert_string_equal(model.note, "");
+    assert_true(model.norm_eps == 1e-6);
+    model_clear(&model);
+    assert_int_equal(
+        model_load(file_with("config.json", "{\"model_type\":\"mistral\",\"sliding_window\":4096,"
+                                            "\"rope_theta\":10000.0,\"frobnicate\":1}"),
+                   &model, &err),
+        OK);
+    assert_non_null(strstr(model.note, "not modelled: sliding_window"));
+    assert_non_null(strstr(model.note, "unknown keys, not used: frobnicate"));
+    assert_null(strstr(model.note, "rope_theta"));
+    model_clear(&model);
+    /* Qwen2's window is off unless use_sliding_window says otherwise. */
+    assert_int_equal(
+        model_load(file_with("config.json", "{\"model_type\":\"qwen2\",\"sliding_window\":4096,"
+                                            "\"use_sliding_window\":false}"),
+                   &model, &err),
+        OK);
+    assert_string_equal(model.note, "");
+    model_clear(&model);
+}
+
+static void job_load__gives_a_config_the_dtype_of_the_job(void **state)
+{
+    struct job job = {0};
+    (void)state;
+    file_with("config.json", "{\"model_type\":\"gpt2\"}");
+    load(file_with("job.json", "{\"name\":\"j\",\"model\":\"config.json\","
+                               "\"train\":{\"dtype\":\"bf16\",\"batch\":{\"global\":8}}}"),
+         NULL, 0, &job);
+    assert_int_equal(job.model.elem_bytes, 2);
+    job_clear(&job);
+}
+
+/* The keys of the released config.json files. */
+static void model_load__reads_the_configs_of_llama_and_its_kin(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t params;
+    } cases[] = {
+        {"{\"model_type\":\"llama\",\"hidden_size\":2048,\"intermediate_size\":8192,"
+         "\"num_hidden_layers\":16,\"num_attention_heads\":32,\"num_key_value_heads\":8,"
+         "\"head_dim\":64,\"vocab_size\":128256,\"tie_word_embeddings\":true}",     1235814400 },
+        {"{\"model_type\":\"mistral\",\"intermediate_size\":14336,\"head_dim\":null}",       7241732096 },
+        {"{\"model_type\":\"qwen2\",\"hidden_size\":3584,\"intermediate_size\":18944,"
+         "\"num_hidden_layers\":28,\"num_attention_heads\":28,\"num_key_value_heads\":4,"
+         "\"vocab_size\":152064,\"tie_word_embeddings\":false}",                    7615616512 },
+        {"{\"model_type\":\"qwen2\",\"hidden_size\":1024,\"intermediate_size\":3072,"
+         "\"num_hidden_layers\":2,\"num_attention_heads\":16,\"num_key_value_heads\":8,"
+         "\"vocab_size\":1000,\"head_dim\":128}",                                   33518592   },
+        {"{\"model_type\":\"mixtral\",\"intermediate_size\":14336,\"num_local_experts\":8}",
+         46702792704                                                                                    },
+        {"{\"model_type\":\"deepseek_v2\",\"hidden_size\":2048,\"intermediate_size\":10944,"
+         "\"num_hidden_layers\":27,\"num_attention_heads\":16,\"num_key_value_heads\":16,"
+         "\"n_routed_experts\":64,\"num_experts_per_tok\":6,\"n_shared_experts\":2,"
+         "\"moe_intermediate_size\":1408,\"first_k_dense_replace\":1,\"q_lora_rank\":null,"
+         "\"vocab_size\":102400}",                                                  15706484224},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model model = {0};
+        struct err err = {0};
+        if (model_load(file_with("config.json", cases[i].text), &model, &err) != OK)
+            fail_msg("%s: %s", cases[i].text, err.msg);
+        assert_int_equal(model_total_params(&model), cases[i].params);
+        model_clear(&model);
+    }
+}
+
+static void cluster_load__reads_objects_lists_and_this_machine(void **state)
+{
+    (void)state;
+    struct cluster cluster = {0};
+    struct err err = {0};
+    assert_int_equal(
+        cluster_load(file_with("c.json",
+                               "{\"name\":\"mixed\",\"mem\":\"8GiB\",\"devices\":["
+                               "{\"kind\":\"h100\"},{\"kind\":\"a100\",\"speed\":\"1/2\"},"
+                               "{\"node\":1,\"mem\":\"4GiB\"}],\"uplinks\":[\"1GBps\",2e9],"
+                               "\"latency\":\"7us\",\"host_blocking\":true}"),
+                     &cluster, &err),
+        OK);
+    assert_int_equal(cluster.num_devices, 3);
+    assert_int_equal(cluster.num_nodes, 2);
+    assert_string_equal(cluster.devices[0].kind, "h100");
+    assert_true(cluster.devices[1].speed == 0.5);
+    assert_true(cluster.devices[1].mem_bytes == 8LL << 30);
+    assert_true(cluster.devices[2].mem_bytes == 4LL << 30);
+    assert_true(cluster.uplink_bytes_per_s[1] == 2e9);
+    assert_int_equal(cluster.link_latency_ns, 7000);
+    assert_true(cluster.host_blocking);
+    cluster_clear(&cluster);
+    assert_int_equal(
+        cluster_load(file_with("c.json", "{\"nodes\":2,\"devices_per_node\":4,\"kind\":\"a100\"}"),
+                     &cluster, &err),
+        OK);
+    assert_int_equal(cluster.num_devices, 8);
+    assert_true(cluster.devices[0].mem_bytes == 80LL << 30);
+    cluster_clear(&cluster);
+    assert_int_equal(
+        cluster_load(file_with("c.json", "{\"preset\":\"a100-2x8\",\"nodes\":4,\"uplink\":2e9}"),
+                     &cluster, &err),
+        OK);
+    assert_int_equal(cluster.num_devices, 32);
+    assert_true(cluster.uplink_bytes_per_s[3] == 2e9);
+    cluster_clear(&cluster);
+    assert_int_equal(cluster_load("this-machine", &cluster, &err), OK);
+    assert_int_equal(cluster.num_devices, sysconf(_SC_NPROCESSORS_ONLN));
+    assert_true(cluster.devices[0].mem_bytes > 0 && cluster.devices[0].mem_bytes < INT64_MAX);
+    cluster_clear(&cluster);
+    static const char *const bad[] = {"{\"devices_per_node\":2,\"preset\":\"2x4\"}",
+                                      "{}",
+                                      "{\"preset\":\"c.json\"}",
+                                      "[]",
+                                      "\"2x4\"",
+                                      "{\"devices\":[]}",
+                                      "{\"devices\":[{\"node\":1}]}",
+                                      "{\"devices\":[{},{\"node\":2}]}",
+                                      "{\"nodes\":1000000,\"devices_per_node\":1000000}",
+                                      "{\"preset\":\"2x4\",\"mem\":-1}",
+                                      "{\"preset\":\"2x4\",\"speed\":0}",
+                                      "{\"preset\":\"9z9\"}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        err = (struct err){0};
+        assert_int_equal(cluster_load(file_with("c.json", bad[i]), &cluster, &err), ERR_INPUT);
+        assert_true(*err.msg);
+        assert_null(cluster.devices);
+    }
+}
+
+/* Nothing that was asked for is left out in silence. */
+static void job_from_json__says_so_when_memory_ends_anywhere(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"model\": \"vit-b16:classes=5,image=32\", \"cluster\": \"1x2\","
+                               " \"baseline\": {\"freeze.policy\": \"none\"}}";
+    static const char *const overrides[] = {"name=n",
+                                            "model.patch=8",
+                                            "cluster.mem=1GiB",
+                                            "train.batch.global=64",
+                                            "data.path=/x",
+                                            "freeze.policy=closed-form",
+                                            "elastic.stages=[2,1]"};
+    const int num = sizeof overrides / sizeof *overrides;
+    struct job want = {0}, got = {0};
+    assert_int_equal(parse(text, "job", "/d", overrides, num, &want, NULL), OK);
+    for (int n = 0; FAIL_MALLOC; n++) {
+        struct err err = {0};
+        fail_malloc_after(n);
+        enum status rc = parse(text, "job", "/d", overrides, num, &got, &err);
+        if (fail_malloc_done())
+            break;
+        if (rc != ERR_NOMEM)
+            fail_msg("allocation %d: %d, %s", n, (int)rc, err.msg);
+    }
+    if (FAIL_MALLOC)
+        assert_string_equal(got.json, want.json);
+    job_clear(&got);
+    job_clear(&want);
+}
+
+/* Counts how often a table names the keys below, and refuses an empty meaning. */
+static void count_key(const struct key_help *key, void *ctx)
+{
+    static const char *const keys[] = {"model", "train.batch.per_pipeline", "freeze.norms",
+                                       "cache.limit_bytes", "baseline"};
+    for (int i = 0; i < 5; i++)
+        ((int *)ctx)[i] += strcmp(key->key, keys[i]) == 0;
+    assert_true(*key->meaning);
+}
+
+static void keys_each__names_every_key_once_with_its_meaning(void **state)
+{
+    (void)state;
+    int seen[5] = {0}, ignored[5];
+    keys_each(KEYS_JOB, count_key, seen);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(seen[i], 1);
+    for (int table = 0; table <= KEYS_COLLECTIVE; table++)
+        keys_each((enum key_table)table, count_key, ignored);
+}
+
+static void data_sets__have_the_names_of_data_kind_in_its_order(void **state)
+{
+    (void)state;
+    for (int i = 0; i < DATA_KIND_COUNT; i++) {
+        char text[160];
+        struct json *root = NULL;
+        struct job job = {0};
+        snprintf(text, sizeof text, "{\"model\": \"vit-tiny\", \"data\": {\"kind\": \"%s\"}}",
+                 data_sets[i].name);
+        assert_int_equal(json_parse(text, "job", &root, NULL), OK);
+        assert_int_equal(job_from_json(root, "job", NULL, NULL, 0, &job, NULL), OK);
+        assert_int_equal(job.data.kind, i);
+        job_clear(&job);
+        json_free(root);
+    }
+}
+
+/* Older versions recorded whole ns where a time has its unit now. */
+static void job_from_record__reads_times_without_a_unit_as_ns(void **state)
+{
+    static const char text[] =
+        "{\"model\": \"vit-tiny\", \"elastic\": {\"setup\": 5000}, \"cache\": {\"read\": 70}, "
+        "\"cluster\": {\"nodes\": 2, \"devices_per_node\": 1, \"latency\": 1500, "
+        "\"collective\": {\"fixed\": 9, \"all-gather\": {\"fixed\": 4000}}}}";
+    struct json *root = NULL;
+    struct job job = {0};
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(json_parse(text, "record", &root, &err), OK);
+    assert_int_equal(job_from_json(root, "record", NULL, NULL, 0, &job, &err), ERR_INPUT);
+    assert_int_equal(job_from_record(root, "record", NULL, 0, &job, &err), OK);
+    assert_int_equal(job.elastic.setup_ns, 5000);
+    assert_int_equal(job.cache.read_ns, 70);
+    assert_int_equal(job.cluster.link_latency_ns, 1500);
+    assert_non_null(strstr(job.json, "\"fixed\":\"9ns\""));
+    assert_non_null(strstr(job.json, "\"fixed\":\"4us\""));
+    job_clear(&job);
+    json_free(root);
+}
+
+static void job_load__wants_a_unit_with_every_time(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {
+        "elastic.setup",           "cache.read",      "cache.write",
+        "cluster.latency",         "cluster.host_op", "cluster.uplink_latency",
+        "cluster.collective.fixed"};
+    const char *path =
+        file_with("job.json", "{\"model\": \"vit-tiny\", \"cluster\": {\"nodes\": 2, "
+                              "\"devices_per_node\": 1, \"collective\": {\"latency\": \"1us\"}}}");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char bare[64], zero[64], unit[64], message[300];
+        struct job job = {0};
+        struct err err = {0};
+        snprintf(bare, sizeof bare, "%s=5000", keys[i]);
+        snprintf(zero, sizeof zero, "%s=0", keys[i]);
+        snprintf(unit, sizeof unit, "%s=1500us", keys[i]);
+        snprintf(message, sizeof message,
+                 "%s: %s must be a time with a unit, like \"20us\" or \"1.5ms\", got 5000", path,
+                 keys[i]);
+        assert_int_equal(job_load(path, (const char *[]){bare}, 1, &job, &err), ERR_INPUT);
+        assert_string_equal(err.msg, message);
+        assert_int_equal(job_load(path, (const char *[]){zero}, 1, &job, &err), OK);
+        job_clear(&job);
+        assert_int_equal(job_load(path, (const char *[]){unit}, 1, &job, &err), OK);
+        assert_non_null(strstr(job.json, "\"1500us\""));
+        job_clear(&job);
+    }
+    /* A key that names its unit takes a number: an item's fwd_ns. */
+    struct model model = {0};
+    assert_int_equal(
+        model_load(file_with("m.json", "{\"items\": [{\"fwd_ns\": 7}]}"), &model, NULL), OK);
+    assert_int_equal(model.items[0].fwd_ns, 7);
+    model_clear(&model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(job_load__reads_job_of_design),
+        cmocka_unit_test(job_load__freezes_safely_where_no_policy_is_named),
+        cmocka_unit_test(job_load__applies_overrides_in_order),
+        cmocka_unit_test(job_json__gives_the_same_job_when_loaded_again),
+        cmocka_unit_test(job_load__names_file_key_value_and_limit_when_refusing),
+        cmocka_unit_test(job_load__refuses_whole_numbers_just_beyond_their_limits),
+        cmocka_unit_test(job_load__takes_one_kind_of_batch),
+        cmocka_unit_test(job_load__tells_missing_from_truncated),
+        cmocka_unit_test(job_load__reads_minimal_job_with_texts),
+        cmocka_unit_test(model_load__reads_explicit_chain_with_skips),
+        cmocka_unit_test(model_load__reads_hugging_face_configs),
+        cmocka_unit_test(model_load__refuses_keys_of_another_computation),
+        cmocka_unit_test(model_load__honours_or_notes_the_other_keys),
+        cmocka_unit_test(job_load__gives_a_config_the_dtype_of_the_job),
+        cmocka_unit_test(model_load__reads_the_configs_of_llama_and_its_kin),
+        cmocka_unit_test(cluster_load__reads_objects_lists_and_this_machine),
+        cmocka_unit_test(job_from_json__says_so_when_memory_ends_anywhere),
+        cmocka_unit_test(keys_each__names_every_key_once_with_its_meaning),
+        cmocka_unit_test(job_from_record__reads_times_without_a_unit_as_ns),
+        cmocka_unit_test(job_load__wants_a_unit_with_every_time),
+        cmocka_unit_test(data_sets__have_the_names_of_data_kind_in_its_order),
+    };
+    return cmocka_run_group_tests_name("job_json", tests, scratch_make, scratch_remove);
+}

@@ -1,0 +1,85 @@
+/* tests/unit/ref64.h - the slow obvious answers: forward passes in double by plain loops. Gradients are
+ * judged by central differences of these, never by another hand-written backward. */
+#ifndef ELAPSE_TESTS_REF64_H
+#define ELAPSE_TESTS_REF64_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+static inline void ref_linear(const double *x, const double *w, const double *b, int rows, int in,
+                              int out, bool in_out, double *y)
+{
+    for (int r = 0; r < rows; r++)
+        for (int o = 0; o < out; o++) {
+            double sum = b ? b[o] : 0.0;
+            for (int i = 0; i < in; i++)
+                sum += x[r * in + i] * (in_out ? w[i * out + o] : w[o * in + i]);
+            y[r * out + o] = sum;
+        }
+}
+
+static inline double ref_gelu(double x, bool tanh_form)
+{
+    if (tanh_form)
+        return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+    return 0.5 * x * (1 + erf(x / 1.4142135623730951));
+}
+
+static inline void ref_layernorm(const double *x, const double *g, const double *b, int rows,
+                                 int cols, double eps, double *y)
+{
+    for (int r = 0; r < rows; r++) {
+        double mean = 0, var = 0;
+        for (int c = 0; c < cols; c++)
+            mean += x[r * cols + c] / cols;
+        for (int c = 0; c < cols; c++)
+            var += (x[r * cols + c] - mean) * (x[r * cols + c] - mean) / cols;
+        for (int c = 0; c < cols; c++)
+            y[r * cols + c] = (x[r * cols + c] - mean) / sqrt(var + eps) * g[c] + b[c];
+    }
+}
+
+/* qkv [n, seq, 3, heads, d]; keep, when not NULL, multiplies probability [n, heads, seq, seq]. */
+static inline void ref_attention(const double *qkv, int n, int seq, int heads, int d, bool causal,
+                                 const int32_t *lengths, const double *keep, double *ctx)
+{
+    const int h = heads * d;
+    for (int s = 0; s < n; s++)
+        for (int a = 0; a < heads; a++)
+            for (int i = 0; i < seq; i++) {
+                const double *q = qkv + ((s * seq + i) * 3) * h + a * d;
+                int keys = lengths ? lengths[s] : seq;
+                double sum = 0, p[256];
+                if (causal && keys > i + 1)
+                    keys = i + 1;
+                for (int j = 0; j < keys; j++) {
+                    const double *k = qkv + ((s * seq + j) * 3 + 1) * h + a * d;
+                    double dot = 0;
+                    for (int c = 0; c < d; c++)
+                        dot += q[c] * k[c];
+                    sum += p[j] = exp(dot / sqrt(d));
+                }
+                for (int c = 0; c < d; c++) {
+                    double out = 0;
+                    for (int j = 0; j < keys; j++) {
+                        const double m = keep ? keep[((s * heads + a) * seq + i) * seq + j] : 1.0;
+                        out += m * p[j] / sum * qkv[((s * seq + j) * 3 + 2) * h + a * d + c];
+                    }
+                    ctx[(s * seq + i) * h + a * d + c] = out;
+                }
+            }
+}
+
+static inline double ref_xent(const double *logits, int stride, int classes, int label,
+                              double smoothing)
+{
+    double sum = 0, mean = 0;
+    for (int c = 0; c < classes; c++) {
+        sum += exp(logits[c * stride]);
+        mean += logits[c * stride] / classes;
+    }
+    return log(sum) - (1 - smoothing) * logits[label * stride] - smoothing * mean;
+}
+
+#endif
