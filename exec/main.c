@@ -175,8 +175,9 @@ static enum status run_train(const struct exec_command *command, struct call *ca
                "go on from a run folder or checkpoint, in the same folder unless --out"),
         OPTION("override", FLAG, &ask.override, NULL,
                "with --resume: the job may differ from the one that the run recorded"),
-        OPTION("init", STRING, &options.init, "FILE",
-               "start from these weights (safetensors file or checkpoint)"),
+        OPTION("init", STRING, &options.init, "PATH",
+               "start from these weights: a checkpoint, a safetensors file, a shard or an index of "
+               "several, a folder with these"),
         OPTION("plan", STRING, &options.plan, "FILE",
                "the plan to train on, of 'elapse plan -o' (default: planned)"),
         OPTION("set", LIST, &set, "a.b=v", "override a value of the job file (repeatable)"),

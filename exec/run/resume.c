@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "exec/save/weights_files.h"
 #include "profiles/job/job_json.h"
 #include "profiles/json/json_diff.h"
 
@@ -19,7 +20,7 @@ enum status resume_choose(const struct comm *comm, const char *from,
     if (stat(from, &st) != 0)
         rc = err_set(err, ERR_SYSTEM, "cannot open '%s': %s", from, strerror(errno));
     else
-        file = !S_ISDIR(st.st_mode);
+        file = weights_are_at(from);
     rc = comm_agree(comm, rc, err);
     if (rc == OK) /* so that all ranks take the same way, whatever they see */
         rc = comm_bcast(comm->all, &file, sizeof file, 0, err);

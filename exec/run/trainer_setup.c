@@ -46,8 +46,8 @@ static enum status check_weights(struct trainer *t, const char *path, bool resum
     enum status rc;
     if (!resume && stat(path, &st) != 0)
         return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
-    if (!resume && !S_ISDIR(st.st_mode))
-        return OK; /* a safetensors file: hf_load_file() looks into it */
+    if (!resume && weights_are_at(path))
+        return OK; /* weights of another tool: hf_load() looks into them */
     rc = checkpoint_find(path, &dir, err);
     if (rc == OK)
         rc = checkpoint_peek(dir, t->job, resume, &got, err);
@@ -66,11 +66,10 @@ static enum status check_weights(struct trainer *t, const char *path, bool resum
 static enum status load_weights(struct trainer *t, const char *path, bool state, struct err *err)
 {
     struct stage_list list = layout_list(&t->base, &t->layout);
-    struct stat st;
     enum status rc;
     char *dir = NULL;
-    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
-        return hf_load_file(path, &t->job->model, &list, t->fresh_head, &t->import, err);
+    if (!state && weights_are_at(path))
+        return hf_load(path, &t->job->model, &list, t->fresh_head, &t->import, err);
     rc = checkpoint_find(path, &dir, err);
     if (rc == OK)
         rc = checkpoint_load(dir, &list, state, err);

@@ -81,7 +81,7 @@ enum status checkpoint_evidence(const char *dir, const struct model *model,
 /* Fill weights and, with state, optimizer state of this rank's stages, and the lagged
  * weights that the checkpoint has. Call checkpoint_choose()
  * before: this function trusts the bytes of the files. ERR_INPUT: a tensor is missing or has
- * another shape. Not collective. hf_load_file() reads a safetensors file instead. */
+ * another shape. Not collective. hf_load() reads weights of other tools instead. */
 enum status checkpoint_load(const char *dir, const struct stage_list *list, bool state,
                             struct err *err);
 

@@ -1,13 +1,15 @@
 /* exec/save/hf_names.c - checks and loads weights under Hugging Face's names, and writes
- * config.json. Read hf_check() first; hf_load_file() loads what it has accepted. */
+ * config.json. Read hf_check() first; hf_load() loads what it has accepted. */
 #include "exec/save/hf_names.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "exec/stage/arch.h"
 #include "partition/base/units.h"
+#include "profiles/job/model_config.h"
 
 enum { NAME_BYTES = 128 };
 
@@ -31,10 +33,28 @@ static bool old_norm_name(const char *name, char *old)
     return true;
 }
 
-/* Find the name under which a file holds our tensor `name`; false: it has none. *info as from
- * safetensors_find(). */
-static bool hf_find(const struct safetensors *file, const char *name, char found[NAME_BYTES],
-                    struct tensor_info *info)
+/* The other name of a tensor that two modules share. transformers writes such a tensor once, under
+ * either name. */
+static const struct {
+    const char *ours, *other;
+} shared_names[] = {
+    {"transformer.wte.weight",                 "lm_head.weight"                },
+    {"bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"},
+    {"cls.predictions.bias",                   "cls.predictions.decoder.bias"  },
+};
+enum { NUM_SHARED = sizeof shared_names / sizeof *shared_names };
+
+static const char *shared_name(const char *ours)
+{
+    for (int i = 0; i < NUM_SHARED; i++)
+        if (strcmp(ours, shared_names[i].ours) == 0)
+            return shared_names[i].other;
+    return NULL;
+}
+
+/* Find our tensor `name` under its own name, without the base model's prefix, or with the norms' old
+ * names. */
+static bool find_own(const struct weights *weights, const char *name, struct weights_tensor *found)
 {
     char old[NAME_BYTES];
     const char *names[4] = {name, NULL, NULL, NULL};
@@ -45,11 +65,16 @@ static bool hf_find(const struct safetensors *file, const char *name, char found
         names[3] = names[1] ? old + (names[1] - name) : NULL;
     }
     for (int i = 0; i < 4; i++)
-        if (names[i] && safetensors_find(file, names[i], info)) {
-            snprintf(found, NAME_BYTES, "%s", names[i]);
+        if (names[i] && weights_find(weights, names[i], found))
             return true;
-        }
     return false;
+}
+
+/* Like find_own(), and else under the name of the module that shares it. */
+static bool hf_find(const struct weights *weights, const char *name, struct weights_tensor *found)
+{
+    const char *other = shared_name(name);
+    return find_own(weights, name, found) || (other && weights_find(weights, other, found));
 }
 
 /* --- shapes ----------------------------------------------------------------------------------- */
@@ -79,13 +104,13 @@ static bool other_classes(const struct tensor_spec *want, const struct tensor_in
 
 /* GPT-2's linears are transformers' Conv1D, [in, out]. Other tools write [out, in]. The first
  * linear is never square, so its shape tells how all of them lie. */
-static bool linears_turned(const struct safetensors *file, const struct model *model)
+static bool linears_turned(const struct weights *weights, const struct model *model)
 {
-    char found[NAME_BYTES];
-    struct tensor_info info;
+    struct weights_tensor found;
     return model->family == FAMILY_GPT &&
-           hf_find(file, "transformer.h.0.attn.c_attn.weight", found, &info) && info.ndim == 2 &&
-           info.shape[0] == 3 * (int64_t)model->hidden && info.shape[1] == model->hidden;
+           hf_find(weights, "transformer.h.0.attn.c_attn.weight", &found) && found.info.ndim == 2 &&
+           found.info.shape[0] == 3 * (int64_t)model->hidden &&
+           found.info.shape[1] == model->hidden;
 }
 
 static bool is_linear(const char *name)
@@ -95,98 +120,117 @@ static bool is_linear(const char *name)
 }
 
 /* Refuse a file with more layers than the model. */
-static enum status check_layers(const struct safetensors *file, const char *path,
+static enum status check_layers(const struct weights *weights, const char *path,
                                 const struct model *model, struct err *err)
 {
     static const char *const heads[] = {"encoder.layer.%d.%s", "h.%d.%s"};
     static const char *const tails[] = {"attention.output.dense.weight", "attn.c_attn.weight"};
     int gpt = model->family == FAMILY_GPT;
-    char name[NAME_BYTES], whole[2 * NAME_BYTES], found[NAME_BYTES];
-    struct tensor_info info;
+    char name[NAME_BYTES], whole[2 * NAME_BYTES];
+    struct weights_tensor found;
     snprintf(name, sizeof name, heads[gpt], model->num_layers, tails[gpt]);
     snprintf(whole, sizeof whole, "%s.%s",
              gpt                           ? "transformer"
              : model->family == FAMILY_VIT ? "vit"
                                            : "bert",
              name);
-    if (hf_find(file, whole, found, &info))
+    if (hf_find(weights, whole, &found))
         return err_set(err, ERR_INPUT, "'%s' holds more than the %d layers of model '%s': '%s'",
-                       path, model->num_layers, model->name, found);
+                       path, model->num_layers, model->name, found.name);
     return OK;
 }
 
-/* Refuse a file whose output table differs from the token table, because ours are tied. */
-static enum status check_tied(const struct safetensors *file, const char *path,
-                              const struct model *model, struct err *err)
+/* Refuse a file in which one tensor of ours has two values. Only heads that predict tokens share. */
+static enum status check_shared(const struct weights *weights, const char *path, int shared,
+                                struct err *err)
 {
-    bool gpt = model->family == FAMILY_GPT;
-    char table[NAME_BYTES], head[NAME_BYTES];
-    struct tensor_info a, b;
+    struct weights_tensor a, b;
     float *values = NULL;
     enum status rc = OK;
-    if (model->task != TASK_CAUSAL_LM && model->task != TASK_MLM)
+    if (!weights_find(weights, shared_names[shared].other, &b) ||
+        !find_own(weights, shared_names[shared].ours, &a))
         return OK;
-    if (!hf_find(file, gpt ? "lm_head.weight" : "cls.predictions.decoder.weight", head, &b) ||
-        !hf_find(file, gpt ? "transformer.wte.weight" : "bert.embeddings.word_embeddings.weight",
-                 table, &a))
-        return OK;
-    bool same = same_shape(a.ndim, a.shape, &b);
+    bool same = same_shape(a.info.ndim, a.info.shape, &b.info);
     if (same) {
-        values = malloc((size_t)a.num_elems * 2 * sizeof *values + 1);
+        values = malloc((size_t)a.info.num_elems * 2 * sizeof *values + 1);
         if (!values)
             return err_nomem(err);
-        rc = safetensors_read(file, table, &a, values, err);
+        rc = safetensors_read(a.file, a.name, &a.info, values, err);
         if (rc == OK)
-            rc = safetensors_read(file, head, &b, values + a.num_elems, err);
-        same = rc == OK &&
-               memcmp(values, values + a.num_elems, (size_t)a.num_elems * sizeof *values) == 0;
+            rc = safetensors_read(b.file, b.name, &b.info, values + a.info.num_elems, err);
+        same = rc == OK && memcmp(values, values + a.info.num_elems,
+                                  (size_t)a.info.num_elems * sizeof *values) == 0;
     }
     free(values);
     if (rc == OK && !same)
-        rc = err_set(err, ERR_INPUT, "'%s': '%s' differs from '%s', they must be tied", path, head,
-                     table);
+        rc = err_set(err, ERR_INPUT, "'%s': '%s' differs from '%s', they must be tied", path,
+                     b.name, a.name);
     return rc;
 }
 
-/* Check one tensor: it can be loaded, it starts fresh (*fresh), or it is an error. */
-static enum status check_tensor(const struct safetensors *file, const char *path,
-                                const struct tensor_spec *want, bool turned, bool fresh_head,
-                                bool *fresh, struct err *err)
+/* Whether a tensor of the model has this name, with or without the base model's prefix. */
+static bool is_ours(const void *ctx, const char *name)
 {
-    char found[NAME_BYTES], wanted[96], got[96];
-    struct tensor_info info;
+    const struct model *model = ctx;
+    struct arch arch;
+    bool ours = false;
+    if (arch_init(model, &arch, NULL) != OK)
+        return false;
+    for (int i = 0; !ours && i < model->num_items; i++) {
+        struct item_spec spec;
+        arch_item(model, &arch, i, &spec);
+        for (int t = 0; !ours && t < spec.num_tensors; t++)
+            ours = strcmp(spec.tensors[t].name, name) == 0 ||
+                   strcmp(strchr(spec.tensors[t].name, '.') + 1, name) == 0;
+    }
+    return ours;
+}
+
+/* Check one tensor: it can be loaded, it starts fresh (*fresh), or it is an error. */
+static enum status check_tensor(const struct weights *weights, const char *path,
+                                const struct model *model, const struct tensor_spec *want,
+                                bool turned, bool fresh_head, bool *fresh, struct err *err)
+{
+    char wanted[96], got[96];
+    struct weights_tensor found;
     int64_t shape[4];
     *fresh = false;
-    if (!hf_find(file, want->name, found, &info)) {
+    if (!hf_find(weights, want->name, &found)) {
         *fresh = fresh_head && is_head(want->name);
-        return *fresh ? OK : err_set(err, ERR_INPUT, "'%s' has no tensor '%s'", path, want->name);
+        if (*fresh)
+            return OK;
+        const char *near = weights_nearest(weights, want->name, is_ours, model);
+        err_set(err, ERR_INPUT, "'%s' has no tensor '%s'", path, want->name);
+        if (near)
+            err_hint(err, "the nearest name is '%.100s'", near);
+        return ERR_INPUT;
     }
     memcpy(shape, want->shape, sizeof shape);
     if (turned && is_linear(want->name)) {
         shape[0] = want->shape[1];
         shape[1] = want->shape[0];
     }
-    if (same_shape(want->ndim, shape, &info))
+    if (same_shape(want->ndim, shape, &found.info))
         return OK;
-    *fresh = fresh_head && other_classes(want, &info);
+    *fresh = fresh_head && other_classes(want, &found.info);
     if (*fresh)
         return OK;
     tensor_shape_text(want->ndim, shape, wanted, sizeof wanted);
-    tensor_shape_text(info.ndim, info.shape, got, sizeof got);
+    tensor_shape_text(found.info.ndim, found.info.shape, got, sizeof got);
     return err_set(err, ERR_INPUT, "'%s': tensor '%s' has shape [%s], the model wants [%s]", path,
-                   found, got, wanted);
+                   found.name, got, wanted);
 }
 
-enum status hf_check(const struct safetensors *file, const char *path, const struct model *model,
+enum status hf_check(const struct weights *weights, const char *path, const struct model *model,
                      bool fresh_head, struct hf_import *import, struct err *err)
 {
     struct hf_import got = {0};
     struct arch arch;
     char first[NAME_BYTES] = "";
     enum status rc = arch_init(model, &arch, err);
-    bool turned = rc == OK && linears_turned(file, model);
+    bool turned = rc == OK && linears_turned(weights, model);
     if (rc == OK)
-        rc = check_layers(file, path, model, err);
+        rc = check_layers(weights, path, model, err);
     for (int i = 0; rc == OK && i < model->num_items; i++) {
         struct item_spec spec;
         arch_item(model, &arch, i, &spec);
@@ -194,14 +238,16 @@ enum status hf_check(const struct safetensors *file, const char *path, const str
             bool fresh;
             if (spec.tied && spec.tensors[t].block == HEAD_TABLE)
                 continue; /* checked with the embedding */
-            rc = check_tensor(file, path, &spec.tensors[t], turned, fresh_head, &fresh, err);
+            rc = check_tensor(weights, path, model, &spec.tensors[t], turned, fresh_head, &fresh,
+                              err);
             if (fresh && got.num_fresh++ == 0)
                 snprintf(first, sizeof first, "%s", spec.tensors[t].name);
             got.num_loaded += !fresh;
         }
     }
-    if (rc == OK)
-        rc = check_tied(file, path, model, err);
+    const bool shares = model->task == TASK_MLM || model->task == TASK_CAUSAL_LM;
+    for (int i = 0; rc == OK && shares && i < NUM_SHARED; i++)
+        rc = check_shared(weights, path, i, err);
     if (got.num_fresh)
         snprintf(got.note, sizeof got.note,
                  "%d of %d tensors start fresh, the file has none that fit: %s%s", got.num_fresh,
@@ -220,50 +266,70 @@ static void turn(const float *from, float *to, int64_t rows, int64_t cols)
             to[c * rows + r] = from[r * cols + c];
 }
 
-static enum status load_param(const struct safetensors *file, struct param *param, bool turned,
+static enum status load_param(const struct weights *weights, struct param *param, bool turned,
                               struct backend *be, struct err *err)
 {
-    char found[NAME_BYTES];
-    struct tensor_info info;
+    struct weights_tensor found;
+    const struct tensor_info *info = &found.info;
     float *values, *from;
     enum status rc;
-    if (!hf_find(file, param->name, found, &info) || info.num_elems != param->num_elems)
+    if (!hf_find(weights, param->name, &found) || info->num_elems != param->num_elems)
         return OK; /* it starts fresh, as hf_check() has reported */
-    values = malloc((size_t)info.num_elems * 2 * sizeof *values + 1);
+    values = malloc((size_t)info->num_elems * 2 * sizeof *values + 1);
     if (!values)
         return err_nomem(err);
     from = values;
-    rc = safetensors_read(file, found, &info, values, err);
+    rc = safetensors_read(found.file, found.name, info, values, err);
     if (rc == OK && turned && is_linear(param->name)) {
-        from = values + info.num_elems;
-        turn(values, from, info.shape[0], info.shape[1]);
+        from = values + info->num_elems;
+        turn(values, from, info->shape[0], info->shape[1]);
     }
     if (rc == OK) {
-        be->copy_in(be, param->weight, from, info.num_elems * (int64_t)sizeof *from);
+        be->copy_in(be, param->weight, from, info->num_elems * (int64_t)sizeof *from);
         rc = be->sync(be, err);
     }
     free(values);
     return rc;
 }
 
-enum status hf_load_file(const char *path, const struct model *model, const struct stage_list *list,
-                         bool fresh_head, struct hf_import *import, struct err *err)
+/* Check the config.json beside the weights, if there is one. */
+static enum status check_config(const struct weights *weights, const struct model *model,
+                                struct err *err)
 {
-    struct safetensors *file = NULL;
-    enum status rc = safetensors_open(path, &file, err);
+    struct json *config = NULL;
+    char *path = NULL;
+    enum status rc = OK;
+    if (asprintf(&path, "%s/config.json", weights_folder(weights)) < 0)
+        return err_nomem(err);
+    if (access(path, F_OK) == 0)
+        rc = json_read_file(path, &config, err);
+    if (rc == OK && json_type(config) == JSON_OBJECT)
+        rc = model_config_check(config, path, model, arch_eps(model), err);
+    json_free(config);
+    free(path);
+    return rc;
+}
+
+enum status hf_load(const char *path, const struct model *model, const struct stage_list *list,
+                    bool fresh_head, struct hf_import *import, struct err *err)
+{
+    struct weights *weights = NULL;
+    enum status rc = weights_open(path, &weights, err);
     bool turned = false;
     if (rc == OK)
-        rc = hf_check(file, path, model, fresh_head, import, err);
+        rc = check_config(weights, model, err);
     if (rc == OK)
-        turned = linears_turned(file, model);
+        rc = hf_check(weights, path, model, fresh_head, import, err);
+    if (rc == OK)
+        turned = linears_turned(weights, model);
     for (int s = 0; rc == OK && s < list->num_stages; s++) {
         struct param *params = list->stages[s] ? stage_params(list->stages[s]) : NULL;
         for (int i = 0; rc == OK && params && i < stage_num_params(list->stages[s]); i++)
-            rc = load_param(file, &params[i], turned, list->backend, err);
+            rc = load_param(weights, &params[i], turned, list->backend, err);
         if (rc == OK && params)
             stage_round_weights(list->stages[s]);
     }
-    safetensors_close(file);
+    weights_close(weights);
     return rc;
 }
 

@@ -39,7 +39,11 @@ static const struct {
     {"I32",  4},
     {"I16",  2},
     {"I8",   1},
+    {"U64",  8},
+    {"U32",  4},
+    {"U16",  2},
     {"U8",   1},
+    {"C64",  8},
     {"BOOL", 1}
 };
 
@@ -53,7 +57,8 @@ static enum status read_part(const struct safetensors *file, void *data, int64_t
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* Parse and check one entry of the header. false: it is wrong, *why says how. */
+/* Parse and check one entry of the header. false: it is wrong, *why says how. The size of a dtype
+ * that we do not know is not checked, because a file may hold tensors that nobody asks for. */
 static bool parse_entry(const struct safetensors *file, const struct json *entry,
                         struct tensor_info *info, const char **why)
 {
@@ -69,30 +74,39 @@ static bool parse_entry(const struct safetensors *file, const struct json *entry
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (strcmp(json_string(dtype), dtypes[i].name) == 0)
             elem_bytes = dtypes[i].bytes;
-    *why = "unknown dtype";
-    if (elem_bytes == 0)
-        return false;
     snprintf(info->dtype, sizeof info->dtype, "%s", json_string(dtype));
     info->ndim = json_count(shape);
-    *why = "too many dimensions";
-    if (info->ndim > TENSOR_MAX_DIMS)
-        return false;
     *why = "shape is not made of sizes";
-    for (int i = 0; i < info->ndim; i++)
-        if (!json_int64(json_at(shape, i), &info->shape[i]) || info->shape[i] < 0 ||
-            !mul_ok(elems, info->shape[i], &elems))
+    for (int i = 0; i < info->ndim; i++) {
+        int64_t size;
+        if (!json_int64(json_at(shape, i), &size) || size < 0 || !mul_ok(elems, size, &elems))
             return false;
+        if (i < TENSOR_MAX_DIMS)
+            info->shape[i] = size;
+    }
     *why = "data_offsets lie outside the file";
     if (!json_int64(json_at(offsets, 0), &first) || !json_int64(json_at(offsets, 1), &end) ||
         first < 0 || end < first || end > file->data_bytes)
         return false;
     *why = "shape and data_offsets disagree";
-    if (!mul_ok(elems, elem_bytes, &bytes) || bytes != end - first)
+    if (elem_bytes > 0 && (!mul_ok(elems, elem_bytes, &bytes) || bytes != end - first))
         return false;
     info->num_elems = elems;
     info->offset = file->data_start + first;
-    info->bytes = bytes;
+    info->bytes = end - first;
     return true;
+}
+
+/* Say what a file is that is no safetensors file, by its first bytes. */
+static void hint_format(const unsigned char first[8], struct err *err)
+{
+    if (memcmp(first, "PK\3\4", 4) == 0 || (first[0] == 0x80 && first[1] <= 5))
+        err_hint(err, "it is a file of PyTorch; from_pretrained(DIR).save_pretrained(NEW) of "
+                      "transformers converts it");
+    else if (memcmp(first, "version ", 8) == 0)
+        err_hint(err, "it is a pointer of Git LFS; 'git lfs pull' fetches the file itself");
+    else if (first[0] == '{')
+        err_hint(err, "it is JSON; an index of shards must be named '*.index.json'");
 }
 
 enum status safetensors_open(const char *path, struct safetensors **file, struct err *err)
@@ -129,6 +143,7 @@ enum status safetensors_open(const char *path, struct safetensors **file, struct
         rc = err_set(err, ERR_INPUT,
                      "'%s': header length %llu, but the file has %lld bytes (limit %d)", path,
                      (unsigned long long)header_bytes, (long long)st.st_size, MAX_HEADER_BYTES);
+        hint_format(length, err);
         goto out;
     }
     text = malloc((size_t)header_bytes + 1);
@@ -194,6 +209,11 @@ const char *safetensors_name(const struct safetensors *file, int index)
     return json_key(json_at(file->header, index));
 }
 
+const char *safetensors_path(const struct safetensors *file)
+{
+    return file->path;
+}
+
 static float half_to_float(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half >> 15) << 31, exponent = half >> 10 & 31, bits;
@@ -215,9 +235,11 @@ void tensor_shape_text(int ndim, const int64_t *shape, char *text, size_t size)
 {
     size_t used = 0;
     text[0] = '\0';
-    for (int d = 0; d < ndim && used < size; d++)
+    for (int d = 0; d < ndim && d < TENSOR_MAX_DIMS && used < size; d++)
         used +=
             (size_t)snprintf(text + used, size - used, "%s%lld", d ? "," : "", (long long)shape[d]);
+    if (ndim > TENSOR_MAX_DIMS && used < size)
+        snprintf(text + used, size - used, ",...");
 }
 
 enum status safetensors_read(const struct safetensors *file, const char *name,

@@ -17,8 +17,9 @@
 enum { TENSOR_MAX_DIMS = 8 };
 
 struct tensor_info {
-    char dtype[8]; /* "F32", "F16", "BF16", "F64", "I64", ... */
-    int ndim;
+    char dtype
+        [16]; /* "F32", "F16", "BF16", "F64", "I64", "F8_E4M3", ...; may be one we do not know */
+    int ndim; /* may be above TENSOR_MAX_DIMS; shape then holds the first ones */
     int64_t shape[TENSOR_MAX_DIMS], num_elems;
     int64_t offset, bytes; /* in the file */
 };
@@ -33,6 +34,7 @@ void safetensors_close(struct safetensors *file); /* NULL is fine */
 bool safetensors_find(const struct safetensors *file, const char *name, struct tensor_info *info);
 int safetensors_count(const struct safetensors *file); /* __metadata__ included */
 const char *safetensors_name(const struct safetensors *file, int index);
+const char *safetensors_path(const struct safetensors *file); /* as it was opened */
 
 /* "12,64", for errors. */
 void tensor_shape_text(int ndim, const int64_t *shape, char *text, size_t size);

@@ -304,6 +304,29 @@ static enum status check_others(const struct json *object, const struct config_t
     return OK;
 }
 
+static const struct config_type *type_of(const struct json *object)
+{
+    const char *type = json_string(json_get(object, "model_type"));
+    for (int t = 0; type && t < NUM_TYPES; t++)
+        if (strcmp(types[t].type, type) == 0)
+            return &types[t];
+    return NULL;
+}
+
+/* Refuse another activation than the type's. */
+static enum status check_activation(const struct json *object, const struct config_type *type,
+                                    const char *file, struct err *err)
+{
+    const char *act = json_string(json_get(object, type->act_key));
+    int n = 0;
+    while (type->acts[n])
+        n++;
+    if (!act || is_one_of(act, type->acts, n))
+        return OK;
+    return err_set(err, ERR_INPUT, "%s: %s must be %s, got '%.40s'", file, type->act_key,
+                   type->acts[0], act);
+}
+
 /* Refuse a class of transformers whose head we do not compute. */
 static enum status check_head(const struct json *object, const struct config_type *type,
                               const char *file, struct err *err)
@@ -382,27 +405,19 @@ enum status model_from_config(const struct json *object, const char *file, int e
                               struct model *model, struct err *err)
 {
     const char *type = json_string(json_get(object, "model_type"));
-    const struct config_type *found = NULL;
+    const struct config_type *found = type_of(object);
     const char *names[NUM_TYPES];
     char list[160];
     struct model_spec spec;
-    for (int t = 0; t < NUM_TYPES; t++) {
+    for (int t = 0; t < NUM_TYPES; t++)
         names[t] = types[t].type;
-        if (type && strcmp(types[t].type, type) == 0)
-            found = &types[t];
-    }
     if (!found)
         return err_set(err, ERR_INPUT, "%s: model_type must be one of %s, got '%.40s'", file,
                        join_names(names, NUM_TYPES, list, sizeof list), type ? type : "?");
-    const char *act = json_string(json_get(object, found->act_key));
-    int num_acts = 0;
-    while (found->acts[num_acts])
-        num_acts++;
-    if (act && !is_one_of(act, found->acts, num_acts))
-        return err_set(err, ERR_INPUT, "%s: %s must be %s, got '%.40s'", file, found->act_key,
-                       found->acts[0], act);
     char note[sizeof model->note];
     enum status rc = model_preset(found->preset, &spec, err);
+    if (rc == OK)
+        rc = check_activation(object, found, file, err);
     if (rc == OK)
         rc = check_head(object, found, file, err);
     if (rc == OK)
@@ -424,5 +439,40 @@ enum status model_from_config(const struct json *object, const char *file, int e
     rc = model_build(&spec, model, err);
     if (rc == OK)
         memcpy(model->note, note, sizeof note);
+    return rc;
+}
+
+/* Whether a rule is about what weights mean, not about a head or about how a file is stored. The file
+ * of the weights itself shows whether its tables are tied. */
+static bool is_of_weights(const char *key)
+{
+    return strcmp(key, "problem_type") != 0 && strcmp(key, "tie_word_embeddings") != 0 &&
+           strcmp(key, "quantization_config") != 0;
+}
+
+enum status model_config_check(const struct json *object, const char *file,
+                               const struct model *model, double eps, struct err *err)
+{
+    const struct config_type *type = type_of(object);
+    struct model_spec spec = {0};
+    double want = eps;
+    if (!type || !type->eps_key)
+        return OK;
+    enum status rc = model_preset(type->preset, &spec, err);
+    if (rc != OK || spec.family != model->family)
+        return rc;
+    rc = check_activation(object, type, file, err);
+    for (const struct json *m = json_first(object); m && rc == OK; m = json_next(m)) {
+        const struct config_rule *rule = rule_of(type->type, json_key(m));
+        if (rule && is_of_weights(rule->key))
+            rc = check_rule(rule, m, file, err);
+    }
+    if (rc == OK)
+        rc = read_eps(object, type->eps_key, file, &want, err);
+    if (rc == OK && (float)want != (float)eps) {
+        rc = err_set(err, ERR_INPUT, "%s: %s is %g, but model '%s' has %g", file, type->eps_key,
+                     want, model->name, eps);
+        err_hint(err, "take the file as the job's model: \"model\": \"%s\"", file);
+    }
     return rc;
 }

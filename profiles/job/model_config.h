@@ -12,4 +12,11 @@
 enum status model_from_config(const struct json *object, const char *file, int elem_bytes,
                               struct model *model, struct err *err);
 
+/* Check that weights described by such an object compute in `model` what they were made for: its
+ * activation, kind of attention and positions, and the epsilon of its norms, which is eps in the
+ * model. Dims are not compared, because the tensors' shapes show them. ERR_INPUT names the key.
+ * Another family, or a type that we do not have, passes. */
+enum status model_config_check(const struct json *object, const char *file,
+                               const struct model *model, double eps, struct err *err);
+
 #endif

@@ -293,6 +293,7 @@ void fuzz_manifest(const uint8_t *data, size_t size)
 void fuzz_safetensors(const uint8_t *data, size_t size)
 {
     struct safetensors *file = NULL;
+    struct weights *weights = NULL;
     struct model model = {0};
     struct err err = {0}, checked = {0};
     fuzz_put("weights.safetensors", data, size);
@@ -311,7 +312,10 @@ void fuzz_safetensors(const uint8_t *data, size_t size)
     }
     if (model_parse("gpt2:layers=1,hidden=2,heads=1,seq=2,vocab=2", &model, NULL) != OK)
         fuzz_wrong("no model");
-    fuzz_judge(hf_check(file, "weights", &model, true, NULL, &checked), &checked);
+    err = (struct err){0};
+    if (fuzz_judge(weights_open(fuzz_path("weights.safetensors"), &weights, &err), &err))
+        fuzz_judge(hf_check(weights, "weights", &model, true, NULL, &checked), &checked);
     model_clear(&model);
+    weights_close(weights);
     safetensors_close(file);
 }

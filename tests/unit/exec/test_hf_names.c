@@ -30,6 +30,8 @@ struct bend {
     const char *drop;      /* names with this part are left out */
     const char *widen;     /* names with this part get one more row */
     const char *extra;     /* one more tensor [2] */
+    const char *wrap;      /* part to put in front of every name */
+    int shard;             /* 1, 2: only every other tensor; 0: all */
     bool turned;           /* 2-d weights of GPT-2's linears as [out, in] */
     const char *untie;     /* one more tensor of the table's shape; its values differ by 1 */
     float untie_by;
@@ -75,16 +77,18 @@ static void put_weights(const char *file, const struct model *model, struct bend
             if (spec.tied && tensor->block == HEAD_TABLE)
                 continue;
             *m = (struct made){.tensor = number++};
-            if (bend.drop && strstr(name, bend.drop))
+            if ((bend.drop && strstr(name, bend.drop)) ||
+                (bend.shard && m->tensor % 2 != bend.shard - 1))
                 continue;
             if (bend.strip && strncmp(name, bend.strip, strlen(bend.strip)) == 0)
                 name += strlen(bend.strip);
             hit = bend.from ? strstr(name, bend.from) : NULL;
+            const char *wrap = bend.wrap ? bend.wrap : "";
             if (hit)
-                snprintf(m->name, sizeof m->name, "%.*s%s%s", (int)(hit - name), name, bend.to,
-                         hit + strlen(bend.from));
+                snprintf(m->name, sizeof m->name, "%s%.*s%s%s", wrap, (int)(hit - name), name,
+                         bend.to, hit + strlen(bend.from));
             else
-                snprintf(m->name, sizeof m->name, "%s", name);
+                snprintf(m->name, sizeof m->name, "%s%s", wrap, name);
             memcpy(m->shape, tensor->shape, sizeof m->shape);
             m->turn = bend.turned && strstr(name, ".c_") && tensor->ndim == 2;
             if (m->turn) {
@@ -146,7 +150,7 @@ static void expect_loaded(const char *file, const struct model *model, bool fres
         assert_int_equal(stage_init_weights(stages[n], 1, &err), OK);
     }
     const struct stage_list list = {stages, n, be};
-    if (hf_load_file(in_folder(file), model, &list, fresh_head, &import, &err) != OK)
+    if (hf_load(in_folder(file), model, &list, fresh_head, &import, &err) != OK)
         fail_msg("%s", err.msg);
     assert_int_equal(import.num_fresh, num_fresh);
     assert_int_equal(import.note[0] != '\0', num_fresh > 0);
@@ -173,17 +177,17 @@ static void expect_loaded(const char *file, const struct model *model, bool fres
 static void expect_refused(const char *file, const struct model *model, bool fresh_head,
                            const char *words)
 {
-    struct safetensors *open = NULL;
+    struct weights *open = NULL;
     struct err err = {0};
-    enum status rc = safetensors_open(in_folder(file), &open, &err);
+    enum status rc = weights_open(in_folder(file), &open, &err);
     if (rc == OK)
         rc = hf_check(open, file, model, fresh_head, NULL, &err);
-    safetensors_close(open);
+    weights_close(open);
     if (rc != ERR_INPUT || !strstr(err.msg, words))
         fail_msg("status %d '%s', wanted '%s'", rc, err.msg, words);
 }
 
-static void hf_load_file__takes_the_names_that_files_use(void **state)
+static void hf_load__takes_the_names_that_files_use(void **state)
 {
     static const char *const prefixes[] = {"vit.", "bert.", "bert.", "bert.", "transformer."};
     (void)state;
@@ -206,7 +210,198 @@ static void hf_load_file__takes_the_names_that_files_use(void **state)
     }
 }
 
-static void hf_load_file__turns_linears_that_lie_the_other_way(void **state)
+/* Tied tensors are written once, under the name of either module. */
+static void hf_load__takes_tied_tensors_under_either_name(void **state)
+{
+    struct model model = {0};
+    (void)state;
+    assert_int_equal(model_parse(models[GPT], &model, NULL), OK);
+    put_weights("w", &model,
+                (struct bend){.from = "transformer.wte.weight", .to = "lm_head.weight"});
+    expect_loaded("w", &model, false, NULL, 0);
+    model_clear(&model);
+    assert_int_equal(model_parse(models[MLM], &model, NULL), OK);
+    put_weights("w", &model,
+                (struct bend){.from = "bert.embeddings.word_embeddings.weight",
+                              .to = "cls.predictions.decoder.weight"});
+    expect_loaded("w", &model, false, NULL, 0);
+    put_weights(
+        "w", &model,
+        (struct bend){.from = "cls.predictions.bias", .to = "cls.predictions.decoder.bias"});
+    expect_loaded("w", &model, false, NULL, 0);
+    model_clear(&model);
+}
+
+static void hf_load__looks_through_wrappers(void **state)
+{
+    static const char *const wraps[] = {"module.", "_orig_mod.", "module._orig_mod.",
+                                        "_fsdp_wrapped_module._orig_mod."};
+    struct model model = {0};
+    (void)state;
+    for (int i = 0; i < NUM_MODELS; i++) {
+        assert_int_equal(model_parse(models[i], &model, NULL), OK);
+        for (size_t w = 0; w < sizeof wraps / sizeof *wraps; w++) {
+            put_weights("w", &model, (struct bend){.wrap = wraps[w]});
+            expect_loaded("w", &model, false, NULL, 0);
+        }
+        /* torch.compile of each layer */
+        put_weights("w", &model, (struct bend){.from = ".1.", .to = ".1._orig_mod."});
+        expect_loaded("w", &model, false, NULL, 0);
+        model_clear(&model);
+    }
+    assert_int_equal(model_parse(models[GPT], &model, NULL), OK);
+    put_weights("w", &model, (struct bend){.extra = "module.transformer.wte.weight"});
+    expect_refused("w", &model, false, "holds a tensor twice, as");
+    model_clear(&model);
+}
+
+static void hf_check__hints_at_the_nearest_name(void **state)
+{
+    static const struct {
+        struct bend bend;
+        const char *hint;
+    } cases[] = {
+        {{.wrap = "model."},                                "'model.transformer.wte.weight'"        },
+        {{.from = "h.1.attn.c_attn", .to = "h.1.attn.qkv"}, "'transformer.h.1.attn.qkv.weight'"     },
+        {{.wrap = "base_model.model."},                     "'base_model.model.transformer.wte.weig"},
+    };
+    struct model model = {0};
+    (void)state;
+    assert_int_equal(model_parse(models[GPT], &model, NULL), OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct weights *weights = NULL;
+        struct err err = {0};
+        put_weights("w", &model, cases[i].bend);
+        assert_int_equal(weights_open(in_folder("w"), &weights, &err), OK);
+        assert_int_equal(hf_check(weights, "w", &model, false, NULL, &err), ERR_INPUT);
+        weights_close(weights);
+        if (!strstr(err.hint, cases[i].hint))
+            fail_msg("'%s' hints '%s', wanted %s", err.msg, err.hint, cases[i].hint);
+    }
+    model_clear(&model);
+}
+
+/* Write two shards and their index into a folder. */
+static void put_shards(const char *name, const struct model *model, bool index)
+{
+    char path[100], list[6000];
+    struct safetensors *file = NULL;
+    size_t used = 0;
+    assert_int_equal(mkdir(in_folder(name), 0777), 0);
+    used += (size_t)snprintf(list, sizeof list, "{\"metadata\":{},\"weight_map\":{");
+    for (int i = 1; i <= 2; i++) {
+        snprintf(path, sizeof path, "%s/model-%05d-of-00002.safetensors", name, i);
+        put_weights(path, model, (struct bend){.shard = i});
+        assert_int_equal(safetensors_open(in_folder(path), &file, NULL), OK);
+        for (int t = 0; t < safetensors_count(file); t++)
+            if (strcmp(safetensors_name(file, t), "__metadata__") != 0)
+                used += (size_t)snprintf(list + used, sizeof list - used, "%s\"%s\":\"%s\"",
+                                         list[used - 1] == '{' ? "" : ",",
+                                         safetensors_name(file, t), strrchr(path, '/') + 1);
+        safetensors_close(file);
+    }
+    snprintf(list + used, sizeof list - used, "}}");
+    snprintf(path, sizeof path, "%s/model.safetensors.index.json", name);
+    if (index)
+        put_text(path, list);
+}
+
+static void hf_load__reads_shards_and_folders(void **state)
+{
+    struct model model = {0};
+    (void)state;
+    for (int i = 0; i < NUM_MODELS; i++) {
+        char name[32], path[100];
+        assert_int_equal(model_parse(models[i], &model, NULL), OK);
+        for (int index = 0; index < 2; index++) {
+            snprintf(name, sizeof name, "hub%d%d", i, index);
+            put_shards(name, &model, index == 1);
+            expect_loaded(name, &model, false, NULL, 0);
+            snprintf(path, sizeof path, "%s/model-00002-of-00002.safetensors", name);
+            expect_loaded(path, &model, false, NULL, 0);
+        }
+        snprintf(path, sizeof path, "%s/model.safetensors.index.json", name);
+        expect_loaded(path, &model, false, NULL, 0);
+        model_clear(&model);
+    }
+    assert_int_equal(model_parse(models[GPT], &model, NULL), OK);
+    assert_int_equal(mkdir(in_folder("one"), 0777), 0);
+    put_weights("one/any.safetensors", &model, (struct bend){0});
+    expect_loaded("one", &model, false, NULL, 0);
+    put_text("one/more.safetensors", "");
+    expect_refused("one", &model, false, "holds 2 safetensors files and no index");
+    put_weights("one/model.safetensors", &model, (struct bend){0});
+    expect_loaded("one", &model, false, NULL, 0);
+    model_clear(&model);
+}
+
+static void weights_open__says_what_a_folder_lacks(void **state)
+{
+    struct model model = {0};
+    struct weights *weights = NULL;
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(model_parse(models[GPT], &model, NULL), OK);
+    put_shards("half", &model, false);
+    assert_int_equal(unlink(in_folder("half/model-00002-of-00002.safetensors")), 0);
+    assert_int_equal(weights_open(in_folder("half"), &weights, &err), ERR_SYSTEM);
+    assert_non_null(strstr(err.msg, "model-00002-of-00002.safetensors"));
+    assert_non_null(strstr(err.hint, "one file of 2"));
+    put_text("half/model.safetensors.index.json",
+             "{\"weight_map\":{\"x\":\"model-00001-of-00002.safetensors\"}}");
+    expect_refused("half", &model, false, "holds tensor 'x', it does not");
+    put_text("half/model.safetensors.index.json", "{\"weight_map\":{\"x\":\"../w.safetensors\"}}");
+    expect_refused("half", &model, false, "lists '../w.safetensors', which must be a name");
+    put_text("half/model.safetensors.index.json", "{}");
+    expect_refused("half", &model, false, "is no index of shards");
+    assert_int_equal(mkdir(in_folder("torch"), 0777), 0);
+    assert_true(!weights_are_at(in_folder("torch")));
+    put_text("torch/pytorch_model.bin", "");
+    assert_true(weights_are_at(in_folder("torch")));
+    expect_refused("torch", &model, false, "only files of PyTorch");
+    put_text("torch/manifest.json", "{}");
+    assert_true(!weights_are_at(in_folder("torch")));
+    put_text("zip", "PK\003\004 and what follows");
+    err = (struct err){0};
+    assert_int_equal(weights_open(in_folder("zip"), &weights, &err), ERR_INPUT);
+    assert_non_null(strstr(err.hint, "a file of PyTorch"));
+    model_clear(&model);
+}
+
+/* Weights whose config.json says that they were made for another computation. */
+static void hf_load__refuses_weights_of_another_computation(void **state)
+{
+    static const struct {
+        const char *text, *named; /* named NULL: it fits */
+    } cases[] = {
+        {"{\"model_type\":\"gpt2\",\"layer_norm_epsilon\":1e-5,\"tie_word_embeddings\":false}",
+         NULL                                                                                       },
+        {"{\"model_type\":\"bert\",\"position_embedding_type\":\"relative_key\"}",              NULL},
+        {"{\"model_type\":\"gpt2\",\"scale_attn_by_inverse_layer_idx\":true}",
+         "config.json: scale_attn_by_inverse_layer_idx must be false"                               },
+        {"{\"model_type\":\"gpt2\",\"layer_norm_epsilon\":1e-6}",
+         "layer_norm_epsilon is 1e-06, but model 'gpt2' has 1e-05"                                  },
+        {"{\"model_type\":\"gpt2\",\"activation_function\":\"relu\"}",
+         "activation_function must be gelu_new"                                                     },
+    };
+    struct model model = {0};
+    (void)state;
+    assert_int_equal(model_parse(models[GPT], &model, NULL), OK);
+    assert_int_equal(mkdir(in_folder("other"), 0777), 0);
+    put_weights("other/model.safetensors", &model, (struct bend){0});
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct stage_list none = {NULL, 0, NULL};
+        struct err err = {0};
+        put_text("other/config.json", cases[i].text);
+        enum status rc = hf_load(in_folder("other"), &model, &none, false, NULL, &err);
+        if (rc != (cases[i].named ? ERR_INPUT : OK) ||
+            (cases[i].named && !strstr(err.msg, cases[i].named)))
+            fail_msg("%s: status %d '%s'", cases[i].text, rc, err.msg);
+    }
+    model_clear(&model);
+}
+
+static void hf_load__turns_linears_that_lie_the_other_way(void **state)
 {
     struct model model = {0};
     (void)state;
@@ -216,7 +411,7 @@ static void hf_load_file__turns_linears_that_lie_the_other_way(void **state)
     model_clear(&model);
 }
 
-static void hf_load_file__starts_a_fresh_head_only_when_allowed(void **state)
+static void hf_load__starts_a_fresh_head_only_when_allowed(void **state)
 {
     struct model model = {0};
     (void)state;
@@ -293,7 +488,7 @@ static void hf_check__survives_files_that_lie_about_themselves(void **state)
     assert_true(n > 1000 && n < sizeof bytes);
     size_t header = (size_t)bytes[0] | (size_t)bytes[1] << 8;
     for (int round = 0; round < 1500; round++) {
-        struct safetensors *file = NULL;
+        struct weights *file = NULL;
         struct hf_import import = {0};
         struct err err = {0};
         size_t size = n, at = 0;
@@ -308,7 +503,7 @@ static void hf_check__survives_files_that_lie_about_themselves(void **state)
                                   : (unsigned char)"0123456789\"{}[],:-"[(draw >> 20) % 18];
         }
         put_bytes("x", bytes, size);
-        enum status rc = safetensors_open(in_folder("x"), &file, &err);
+        enum status rc = weights_open(in_folder("x"), &file, &err);
         if (rc == OK) {
             opened++;
             rc = hf_check(file, "x", &model, true, &import, &err);
@@ -317,7 +512,7 @@ static void hf_check__survives_files_that_lie_about_themselves(void **state)
             fail_msg("round %d: status %d '%s'", round, rc, err.msg);
         if (size < n && rc == OK)
             fail_msg("a file cut to %zu of %zu bytes is accepted", size, n);
-        safetensors_close(file);
+        weights_close(file);
         if (round >= 300)
             bytes[at] = old;
     }
@@ -376,12 +571,24 @@ static void hf_config__is_a_model_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(hf_load_file__takes_the_names_that_files_use, make_folder,
+        cmocka_unit_test_setup_teardown(hf_load__takes_the_names_that_files_use, make_folder,
                                         remove_folder),
-        cmocka_unit_test_setup_teardown(hf_load_file__turns_linears_that_lie_the_other_way,
+        cmocka_unit_test_setup_teardown(hf_load__takes_tied_tensors_under_either_name, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(hf_load__looks_through_wrappers, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(hf_check__hints_at_the_nearest_name, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(hf_load__reads_shards_and_folders, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(weights_open__says_what_a_folder_lacks, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(hf_load__refuses_weights_of_another_computation,
                                         make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(hf_load_file__starts_a_fresh_head_only_when_allowed,
-                                        make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(hf_load__turns_linears_that_lie_the_other_way, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(hf_load__starts_a_fresh_head_only_when_allowed, make_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(hf_check__refuses_other_models, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(hf_check__refuses_an_output_table_of_its_own, make_folder,
                                         remove_folder),

@@ -121,7 +121,7 @@ static double worst_difference(const char *weights, const struct safetensors *re
     assert_int_equal(stage_new(&spec, &stage, &err), OK);
     assert_int_equal(stage_init_weights(stage, 1, &err), OK);
     const struct stage_list list = {&stage, 1, be};
-    assert_int_equal(hf_load_file(weights, &job.model, &list, true, &import, &err), OK);
+    assert_int_equal(hf_load(weights, &job.model, &list, true, &import, &err), OK);
     assert_int_equal(import.num_fresh, 2); /* the classifier */
     const struct sample_block block = {
         .num_samples = n, .ids = ids, .tokens = tokens, .token_types = types, .lengths = lengths};
@@ -152,7 +152,7 @@ static double worst_difference(const char *weights, const struct safetensors *re
     return worst;
 }
 
-static void hf_load_file__gives_pytorch_s_hidden_states_behind_every_layer(void **state)
+static void hf_load__gives_pytorch_s_hidden_states_behind_every_layer(void **state)
 {
     struct safetensors *reference = NULL;
     struct err err = {0};
@@ -177,7 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(wordpiece_encode__gives_the_tokens_of_an_independent_tokenizer,
                                need_folder),
-        cmocka_unit_test_setup(hf_load_file__gives_pytorch_s_hidden_states_behind_every_layer,
+        cmocka_unit_test_setup(hf_load__gives_pytorch_s_hidden_states_behind_every_layer,
                                need_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
