@@ -3,7 +3,7 @@
 -- Sections "-- version N" are applied in order, each once, in one transaction; PRAGMA user_version
 -- says how far a file has come. To change the schema append a section; never edit an old one.
 -- Units end the names: _ns nanoseconds, _bytes bytes. The meaning of the columns stands in
--- profiles/profile.h and profiles/record.h.
+-- profiles/store/profile.h and profiles/store/record.h.
 
 -- version 1
 CREATE TABLE profile (
@@ -161,7 +161,7 @@ DROP TABLE layer_cost;
 ALTER TABLE layer_cost_3 RENAME TO layer_cost;
 
 -- version 4
--- The algorithms that a device's libraries were measured fastest with (profiles/choice.h).
+-- The algorithms that a device's libraries were measured fastest with (profiles/store/choice.h).
 CREATE TABLE library_choice (
     device_name TEXT NOT NULL, libraries TEXT NOT NULL,
     problem TEXT NOT NULL, answer TEXT NOT NULL,

@@ -2,14 +2,15 @@
 # tests/check-layers.sh - execute the include rule of ARCHITECTURE.md ("rooms").
 #
 #   1 includes     a room includes only the rooms it may, every path written from the root
-#   2 wings        the same inside exec, folder by folder
-#   3 circles      no file of exec depends on itself by way of others
+#   2 wings        the same inside a room, folder by folder
+#   3 circles      no wing depends on itself by way of others, and no file of exec
 #   4 own-header   a .c file with a header of its own includes it first
 #   5 libraries    sqlite3.h and cJSON.h in profiles only; MPI, CUDA, NCCL, BLAS, libcrypto in exec only
 #   6 pure         partition does no I/O
 #   7 names        file names are unique in the tree
 #   8 headers      every header compiles alone as C, those with the extern "C" guard as C++ too
 #   9 stubs        cuda_cudnn.c has all its functions where cuDNN's headers are missing
+#  10 paths        every path that a comment or a page names exists
 #
 # Prints one TAP line a rule, and each breach as "file:line: why". ROOT=dir checks another tree (the
 # test of this test). Exit 1 on a breach.
@@ -60,37 +61,69 @@ for room in $rooms; do
 done)
 rule "a room includes only what it may" "$breaches"
 
-# A wing of exec and the other wings it may include. main.c includes any.
-wings="base:
-cpu: base
-cuda: base
-comm: base
-stage: base
-data: base stage
-cache: base comm stage data
-step: base comm stage data cache
-device: base cpu cuda comm
-measure: base comm stage data cache device
-save: base comm stage step
-run: base comm stage data cache step device save"
-rule "a wing of exec includes only what it may" "$(for folder in exec/*/; do
-    wing=$(basename "$folder")
-    [ "$wing" = '*' ] && continue
-    may=$(echo "$wings" | sed -n "s/^$wing: *//p")
-    echo "$wings" | grep -q "^$wing:" || echo "exec/$wing is in no line of the table"
-    # shellcheck disable=SC2046,SC2086
-    grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"exec/' $(sources "exec/$wing") /dev/null |
-        grep -vE "\"exec/($wing$(printf '|%s' $may))/[^\"]*\"" |
-        sed "s/\$/   <- $wing may include itself${may:+, $may}/"
-done)"
+# A wing, and the other wings of its room that it may include. main.c includes any; library has no wings.
+wings="partition/base:
+partition/model: base
+partition/cluster: base
+partition/cost: base model cluster
+partition/freeze: base model
+partition/layout: base model cluster cost
+partition/schedule: base
+partition/plan: base model cluster cost freeze layout schedule
+partition/step: base model cluster cost layout schedule plan
+partition/search: base model cluster cost layout schedule plan step
+profiles/base:
+profiles/json: base
+profiles/job: base json
+profiles/store: base json
+profiles/cost: store
+sim/step:
+sim/run: step
+exec/base:
+exec/cpu: base
+exec/cuda: base
+exec/comm: base
+exec/stage: base
+exec/data: base stage
+exec/cache: base comm stage data
+exec/step: base comm stage data cache
+exec/device: base cpu cuda comm
+exec/measure: base comm stage data cache device
+exec/save: base comm stage step
+exec/run: base comm stage data cache step device save
+cli/base:
+cli/launch: base
+cli/runs: base launch
+cli/figures: base runs
+cli/commands: base launch runs figures"
+wing_breaches() {
+    local file wing room may
+    for room in $rooms; do
+        [ "$room" = library ] || sources "$room" | grep -E "^$room/[^/]*$" | grep -vx "$room/main.c" |
+            sed 's/$/: lies in no wing/'
+        for wing in $(sources "$room" | sed -n 's|^\([a-z]*/[a-z]*\)/.*|\1|p' | sort -u); do
+            echo "$wings" | grep -q "^$wing:" || { echo "$wing is in no line of the table"; continue; }
+            may=$(echo "$wings" | sed -n "s|^$wing: *||p")
+            # shellcheck disable=SC2046,SC2086
+            grep -HnE "^[[:space:]]*#[[:space:]]*include[[:space:]]*\"$room/" $(sources "$wing") /dev/null |
+                grep -vE "\"$room/(${wing#*/}$(printf '|%s' $may))/[^\"]*\"" |
+                sed "s/\$/   <- ${wing#*/} may include itself${may:+, $may}/"
+        done
+    done
+}
+rule "a wing includes only what it may" "$(wing_breaches)"
+echo "$wings" | sed 's/^/#   /'
 
-# A unit is a .c (.cu) file with the header of the same name. It depends on the units whose headers
-# it includes and on those that define a function or an object that it names.
-rule "exec has no circle of files" "$(if [ -d exec ]; then
-    files=$(sources exec)
+# A unit of exec is a .c (.cu) file with the header of the same name; elsewhere a wing. It depends on the units
+# whose headers it includes and on those that define a function or an object that it names.
+rule "no circle of wings, nor of files of exec" "$(for room in $rooms; do
+    files=$(sources "$room" | grep -vx "$room/main.c")
+    [ -n "$files" ] || continue
     # shellcheck disable=SC2086
-    [ -z "$files" ] || awk -f "$here/circles.awk" $files $files
-fi)"
+    awk -v wings=1 -f "$here/circles.awk" $files $files
+    # shellcheck disable=SC2086
+    [ "$room" != exec ] || awk -f "$here/circles.awk" $files $files
+done)"
 
 rule "a source includes its own header first" "$(for room in $rooms; do
     for file in $(sources "$room" | grep -E '\.cu?$'); do
@@ -151,6 +184,18 @@ rule "every header compiles alone" "$(for room in $rooms; do
         fi
     done
 done)"
+
+# A path starts with the name of a room. One that stands for several files has NAME, <name>, *, { or the like.
+rule "every path in a comment or a page exists" "$({ find $rooms tests packaging examples docs -type f 2>/dev/null
+    ls Makefile ./*.md 2>/dev/null; } |
+    grep -vE '^tests/(golden|fuzz/(corpus|found))/|^(docs|examples)/.*\.(svg|png|csv|json)$|^tests/e2e/e2e_cli.sh$' |
+    xargs -d '\n' grep -HnoE "(^|[^A-Za-z0-9_/.\$}-])($(echo "$rooms" | tr ' ' '|')|tests|docs|plots|packaging)/[A-Za-z0-9_./-]*[A-Za-z0-9_](-?[*<{\$%[])?" |
+    sed -E 's/^([^:]*:[0-9]*):[^a-z]?/\1 /' | while read -r place path; do
+        case $path in
+        *[*\<{\$%[] | *NAME* | *PARSER*) ;;
+        *) [ -e "$path" ] || [ -e "${place%%/*}/$path" ] || echo "$place: no '$path'" ;;
+        esac
+    done)"
 
 # A machine may have CUDA and no cuDNN: the backend links there all the same.
 functions() { # functions FLAG...: what cuda_cudnn.c defines

@@ -1,6 +1,6 @@
 # tests/circles.awk - which of these C files depend on each other in a circle.
 #
-#   awk -f circles.awk FILE... FILE...      (all files twice)
+#   awk [-v wings=1] -f circles.awk FILE... FILE...      (all files twice; wings: which folders do)
 #
 # The first pass notes what each file defines for others: functions and objects that are not static.
 # The second pass notes edges from unit to unit: an include, or the name of something defined there.
@@ -10,6 +10,8 @@
 
 function unit(path) {
     sub(/\.[a-z]+$/, "", path)
+    if (wings)
+        sub(/\/[^\/]*$/, "", path)
     return path
 }
 function add_edge(to, why) {
@@ -30,7 +32,7 @@ FNR == 1 {
 }
 {
     line = $0
-    if (pass == 2 && match(line, /^[ \t]*#[ \t]*include[ \t]*"exec\/[^"]*"/)) {
+    if (pass == 2 && match(line, /^[ \t]*#[ \t]*include[ \t]*"[a-z]+\/[^"]*"/)) {
         split(line, part, "\"")
         add_edge(unit(part[2]), "includes it")
         next

@@ -229,7 +229,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     printf("%5s %5s %6s %11s %16s %12s\n", "stage", "rank", "items", "range", "a micro-batch",
            "rank peak");
     for (int s = 0; s < plan->num_stages; s++) {
-        int rank = plan_rank_of_stage(plan->schedule, plan->num_ranks, s);
+        int rank = schedule_rank_of_stage(plan->schedule, plan->num_ranks, s);
         char range[32];
         snprintf(range, sizeof range, "%d..%d", plan->first_item[s], plan->first_item[s + 1] - 1);
         printf("%5d %5d %6d %11s %16s %12s\n", s, rank,

@@ -12,7 +12,7 @@
 
 #include "partition/plan/cut_model.h"
 #include "partition/step/lower.h"
-#include "partition/layout/model_shard.h"
+#include "partition/model/attention.h"
 #include "partition/step/recompute_fit.h"
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"

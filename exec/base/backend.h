@@ -1,4 +1,4 @@
-/* exec/base/backend.h - the functions that a compute device offers to exec/stage/stage.c.
+/* exec/base/backend.h - the functions that a compute device offers to exec/stage/.
  *
  * A stage knows layers, a backend knows arithmetic: `cpu` (exec/cpu/, OpenBLAS and C) and `cuda`
  * fill the same table. All tensors are row-major, in backend memory (what alloc() returned; host
@@ -25,8 +25,8 @@
 #include <stdint.h>
 
 #include "partition/plan/job.h"
+#include "partition/base/library_choice.h"
 #include "partition/base/status.h"
-#include "profiles/store/choice.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "profiles/store/choice.h"
+
 static struct choice_place place_of(const struct profile_info *info)
 {
     return (struct choice_place){.device = info->device_name, .libraries = info->libraries};

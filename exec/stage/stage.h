@@ -1,7 +1,7 @@
 /* exec/stage/stage.h - a run of consecutive items on this rank: weights, gradients, optimizer
  * state, stash, and the passes over one micro-batch that the op lists name.
  *
- * The runtime (exec/step/runtime.c) knows ops, ranks and messages; a stage knows layers; a backend
+ * The runtime (exec/step/run_step.c) knows ops, ranks and messages; a stage knows layers; a backend
  * (exec/base/backend.h) knows arithmetic. Arithmetic depends on the micro-batch only, never on K, R
  * or the rank, so that any cut gives the same bits. Pointers to activations and their gradients are
  * backend memory, elements of the backend's dtype; parameters, their gradients and the optimizer

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/cost/cost.h"
 #include "partition/base/units.h"
+#include "partition/cluster/device_kinds.h"
 
 #define GB 1e9
 #define GBIT 0.125e9

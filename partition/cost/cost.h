@@ -1,5 +1,5 @@
-/* partition/cost/cost.h - times of passes, messages and all-reduces, from one of three sources: a
- * measured profile, a roofline or constants. Planner, simulator and reports get every time through
+/* partition/cost/cost.h - times of passes, messages and all-reduces, from one of the sources of
+ * enum cost_source. Planner, simulator and reports get every time through
  * struct cost. */
 #ifndef ELAPSE_PARTITION_COST_H
 #define ELAPSE_PARTITION_COST_H
@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "partition/cluster/cluster.h"
+#include "partition/cluster/device_kinds.h"
 #include "partition/model/model.h"
 #include "partition/base/status.h"
 
@@ -119,19 +120,6 @@ struct cost_options {
     bool tf32, fp16;   /* what 4-byte and 2-byte elements are multiplied as; else fp32 and bf16 */
     bool dropout;
 };
-
-/* Published figures of one device kind. The roofline is max(flops / peak, bytes / bandwidth). */
-struct roofline {
-    const char *kind;
-    /* Dense tensor-core or FMA peaks, as published. */
-    double fp32_flops_per_s, tf32_flops_per_s, bf16_flops_per_s, fp16_flops_per_s;
-    double mem_bytes_per_s;
-    int64_t mem_bytes;
-    double link_bytes_per_s;
-    const char *source; /* the vendor's data sheet */
-};
-const struct roofline *roofline_find(const char *kind); /* NULL when unknown */
-const char *const *roofline_names(void);
 
 /* The peak at which the device multiplies the model's numbers. */
 double roofline_peak(const struct roofline *roof, const struct model *model,

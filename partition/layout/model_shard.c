@@ -18,14 +18,6 @@ struct replicated {
     int64_t params, flops, tokens_bytes;
 };
 
-/* Width of the products of all heads: scores and context. */
-static int64_t heads_width(const struct model *model)
-{
-    const int64_t key = model->head_dim + model->rope_dim,
-                  value = model->v_dim ? model->v_dim : model->head_dim;
-    return model->heads * (key + value);
-}
-
 static int64_t norm_params(const struct model *model)
 {
     return (model->rms_norm ? 1 : 2) * (int64_t)model->hidden;
@@ -285,64 +277,6 @@ int64_t model_expert_bytes(const struct model *part)
 {
     const int64_t tokens = share(part->seq, part->sequence_parallel ? part->tensor : 1);
     return tokens * part->experts_active * part->hidden * part->elem_bytes;
-}
-
-/* --- attention's core ------------------------------------------------------------------------- */
-
-static bool has_core(const struct model *model, int item)
-{
-    return model->items[item].kind == ITEM_ATTENTION && model->heads > 0;
-}
-
-static int ways(const struct model *model)
-{
-    return model->tensor > 1 ? model->tensor : 1;
-}
-
-int64_t model_core_flops(const struct model *model, int item)
-{
-    const int64_t s = model->seq;
-    return has_core(model, item) ? share(2 * s * s * heads_width(model), ways(model)) : 0;
-}
-
-/* Softmax's output and its dropout's, with the mask: [a, s, s] each. Items of llama never have
- * them. */
-static int64_t score_bytes(const struct model *model)
-{
-    const int64_t s = model->seq;
-    if (model->family == FAMILY_LLAMA)
-        return 0;
-    return share(model->heads * s * s * (2 * model->elem_bytes + 1), ways(model));
-}
-
-int64_t model_core_stash_bytes(const struct model *model, int item)
-{
-    return has_core(model, item) && model->attention != ATTENTION_FUSED ? score_bytes(model) : 0;
-}
-
-void model_fuse_attention(struct model *model)
-{
-    const int64_t kept = share((int64_t)model->heads * model->seq * 4, ways(model));
-    if (model->attention != ATTENTION_AUTO)
-        return;
-    model->attention = ATTENTION_FUSED;
-    for (int i = 0; i < model->num_items && score_bytes(model) > 0; i++)
-        if (has_core(model, i) && model->items[i].stash_bytes >= score_bytes(model))
-            model->items[i].stash_bytes += kept - score_bytes(model);
-}
-
-void model_set_attention(struct model *model, enum attention_kind attention)
-{
-    if (attention == ATTENTION_FUSED)
-        model_fuse_attention(model);
-    else if (model->attention != ATTENTION_FUSED)
-        model->attention = attention;
-}
-
-const char *attention_kind_name(enum attention_kind kind)
-{
-    static const char *const names[ATTENTION_KIND_COUNT] = {"auto", "fused", "unfused"};
-    return names[kind];
 }
 
 /* --- what the group exchanges ----------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "partition/layout/model_shard.h"
+#include "partition/model/attention.h"
 #include "partition/base/units.h"
 
 enum { TENSOR_MAX = 64 };

@@ -43,11 +43,11 @@ static int classify(const struct cluster *cluster, const struct plan *plan, int 
 {
     int num = 0;
     for (int s = 0; s < plan->num_stages; s++) {
-        const struct device *mine =
-            &cluster->devices[plan->device[plan_rank_of_stage(plan->schedule, plan->num_ranks, s)]];
+        const struct device *mine = &cluster->devices[plan->device[schedule_rank_of_stage(
+            plan->schedule, plan->num_ranks, s)]];
         int c = 0;
         for (; c < num; c++) {
-            const struct device *other = &cluster->devices[plan->device[plan_rank_of_stage(
+            const struct device *other = &cluster->devices[plan->device[schedule_rank_of_stage(
                 plan->schedule, plan->num_ranks, stage_of_class[c])]];
             if (other->speed == mine->speed && strcmp(other->kind, mine->kind) == 0)
                 break;
@@ -85,7 +85,7 @@ enum status cut_plan(const struct setting *setting, struct plan *plan, struct er
     if (!times)
         rc = err_nomem(err);
     for (int c = 0; c < classes && rc == OK; c++) {
-        const int rank = plan_rank_of_stage(plan->schedule, plan->num_ranks, stage_of_class[c]);
+        const int rank = schedule_rank_of_stage(plan->schedule, plan->num_ranks, stage_of_class[c]);
         const struct cut_device on = {&setting->cluster->devices[plan->device[rank]],
                                       plan->microbatches.size, plan->optim_bytes_per_param / 4};
         struct cut_time *mine = &times[c * items];

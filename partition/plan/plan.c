@@ -7,14 +7,6 @@
 #include "partition/layout/tensor_group.h"
 #include "partition/base/units.h"
 
-struct microbatches microbatches_of(int64_t batch, int wanted)
-{
-    int64_t size = batch / wanted + (batch % wanted != 0);
-    int64_t count = size > 0 ? batch / size + (batch % size != 0) : 0;
-    return (struct microbatches){
-        .count = (int)count, .size = size, .last_size = batch - size * (count - 1)};
-}
-
 static enum status copy_array(const void *src, size_t count, size_t size, void *dst_pointer,
                               struct err *err)
 {
@@ -64,13 +56,6 @@ void plan_clear(struct plan *plan)
     free(plan->memory_bytes);
     free(plan->recompute_layers);
     *plan = (struct plan){0};
-}
-
-int plan_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage)
-{
-    if (schedule_v_shaped(kind) || schedule_copies(kind) == 2)
-        return stage < num_ranks ? stage : 2 * num_ranks - 1 - stage;
-    return stage % num_ranks;
 }
 
 /* Whether the replicas can divide the experts. */

@@ -52,14 +52,6 @@ enum shard_mode {
     SHARD_MODE_COUNT
 };
 
-/* Micro-batches of a mini-batch, cut like torch.chunk: size = ceil(batch / wanted), count =
- * ceil(batch / size). The last micro-batch holds the remaining samples. */
-struct microbatches {
-    int count;
-    int64_t size, last_size; /* samples */
-};
-struct microbatches microbatches_of(int64_t batch, int wanted);
-
 struct plan {
     int num_ranks;          /* K, devices per pipeline */
     int chunks;             /* v; num_stages = num_ranks * chunks */
@@ -111,10 +103,6 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
 
 /* The first item of the cut: 0, or the first active item if the frozen prefix is outside. */
 int plan_cut_start(const struct plan *plan, const struct model *model);
-
-/* The rank that holds a stage: stage mod K, or by the V where schedule_v_shaped(). Stages from K on
- * of a schedule of two copies are those of the second copy, on the ranks backwards. */
-int plan_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage);
 
 /* T of a plan: at least 1. */
 static inline int plan_tensor(const struct plan *plan)

@@ -34,6 +34,14 @@ static const char *const op_names[OP_KIND_COUNT] = {
     "F",        "B",        "I",         "W",         "R",         "Z",    "C",    "P",
     "SEND_ACT", "RECV_ACT", "SEND_GRAD", "RECV_GRAD", "ALLREDUCE", "TIED", "NORM", "UPDATE"};
 
+struct microbatches microbatches_of(int64_t batch, int wanted)
+{
+    int64_t size = batch / wanted + (batch % wanted != 0);
+    int64_t count = size > 0 ? batch / size + (batch % size != 0) : 0;
+    return (struct microbatches){
+        .count = (int)count, .size = size, .last_size = batch - size * (count - 1)};
+}
+
 bool schedule_splits(enum schedule_kind kind)
 {
     return kind == SCHEDULE_ZB_H1 || kind == SCHEDULE_ZB_H2 || kind == SCHEDULE_DUALPIPE ||
@@ -43,6 +51,13 @@ bool schedule_splits(enum schedule_kind kind)
 int schedule_copies(enum schedule_kind kind)
 {
     return kind == SCHEDULE_DUALPIPE ? 2 : 1;
+}
+
+int schedule_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage)
+{
+    if (schedule_v_shaped(kind) || schedule_copies(kind) == 2)
+        return stage < num_ranks ? stage : 2 * num_ranks - 1 - stage;
+    return stage % num_ranks;
 }
 
 bool schedule_v_shaped(enum schedule_kind kind)

@@ -104,6 +104,14 @@ struct lowered_stage {
     bool recompute_last;                   /* an R for the last micro-batch too */
 };
 
+/* Micro-batches of a mini-batch, cut like torch.chunk: size = ceil(batch / wanted), count =
+ * ceil(batch / size). The last micro-batch holds the remaining samples. */
+struct microbatches {
+    int count;
+    int64_t size, last_size; /* samples */
+};
+struct microbatches microbatches_of(int64_t batch, int wanted);
+
 struct schedule {
     enum schedule_kind kind;
     int num_ranks, num_stages;
@@ -165,6 +173,10 @@ bool schedule_v_shaped(enum schedule_kind kind);
 bool schedule_any_chunks(enum schedule_kind kind);
 /* How many copies of the model's stages a schedule runs (schedule.copies). */
 int schedule_copies(enum schedule_kind kind);
+
+/* The rank that holds a stage: stage mod K, or by the V where schedule_v_shaped(). Stages from K on
+ * of a schedule of two copies are those of the second copy, on the ranks backwards. */
+int schedule_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage);
 /* Whether a named schedule splits the backward into I and W. */
 bool schedule_splits(enum schedule_kind kind);
 /* Default number of chunks per rank: 2 for V-shaped schedules and those with any number, else 1. */

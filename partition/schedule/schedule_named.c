@@ -18,7 +18,6 @@
 
 #include <stdlib.h>
 
-#include "partition/plan/plan.h"
 #include "partition/schedule/schedule_blocks.h"
 
 struct writer {
@@ -358,7 +357,7 @@ enum status schedule_generate(enum schedule_kind kind, int num_ranks, int num_mi
     if (rc != OK)
         return rc;
     for (int s = 0; s < num_stages; s++)
-        got.rank_of_stage[s] = plan_rank_of_stage(kind, num_ranks, s);
+        got.rank_of_stage[s] = schedule_rank_of_stage(kind, num_ranks, s);
     for (int r = 0; r < num_ranks; r++) {
         struct writer to = {.next = got.ranks[r].ops, .num_microbatches = each};
         write_rank(&to, kind, num_ranks, chunks, r);

@@ -180,7 +180,7 @@ static bool same_links(const struct cluster *cluster, const struct bound_rank *a
 int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches, int chunks, int s)
 {
     const int64_t K = num_ranks, M = num_microbatches;
-    const int64_t r = plan_rank_of_stage(kind, num_ranks, s), chunk = s / K;
+    const int64_t r = schedule_rank_of_stage(kind, num_ranks, s), chunk = s / K;
     switch (kind) {
     case SCHEDULE_GPIPE:
     case SCHEDULE_BREADTH_FIRST:
@@ -252,8 +252,8 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
 {
     const struct planner_problem *problem = table->problem;
     struct bound_stage *stage = &shape->stages[s];
-    int rank = plan_rank_of_stage(plan->schedule, plan->num_ranks, s);
-    int previous = s ? plan_rank_of_stage(plan->schedule, plan->num_ranks, s - 1) : rank;
+    int rank = schedule_rank_of_stage(plan->schedule, plan->num_ranks, s);
+    int previous = s ? schedule_rank_of_stage(plan->schedule, plan->num_ranks, s - 1) : rank;
     const struct bound_rank *of = &family->ranks[rank];
     stage->rank = shape->copies == 1            ? rank
                   : s < plan->num_ranks - 1 - s ? s

@@ -8,6 +8,7 @@
 
 #include "partition/layout/tensor_group.h"
 #include "partition/layout/model_shard.h"
+#include "partition/model/attention.h"
 #include "partition/step/recompute_fit.h"
 #include "partition/base/units.h"
 

@@ -153,7 +153,7 @@ static enum status offer_named(struct search *s, struct err *err)
         const bool chunks = schedule_default_chunks((enum schedule_kind)kind) > 1;
         bool here = chunks == (plan->chunks > 1) && schedule_copies((enum schedule_kind)kind) == 1;
         for (int t = 0; t < plan->num_stages && here; t++) {
-            here = plan_rank_of_stage((enum schedule_kind)kind, plan->num_ranks, t) ==
+            here = schedule_rank_of_stage((enum schedule_kind)kind, plan->num_ranks, t) ==
                    s->workload->rank_of_stage[t];
         }
         struct schedule compute = {0};
@@ -406,7 +406,7 @@ enum status schedule_auto(const struct setting *setting, const struct plan *plan
         memset(room, 0, K * sizeof *room);
         for (int t = 0; t < plan->num_stages; t++) {
             ranks[t] =
-                plan_rank_of_stage(shape ? SCHEDULE_ZB_V : SCHEDULE_1F1B, plan->num_ranks, t);
+                schedule_rank_of_stage(shape ? SCHEDULE_ZB_V : SCHEDULE_1F1B, plan->num_ranks, t);
         }
         rc = workload_build(setting, plan, ranks, &w, err);
         if (rc == OK)

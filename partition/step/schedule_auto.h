@@ -23,7 +23,7 @@ extern "C" {
  * *compute gets the list, frozen as the plan says. *workload gets the workload of the plan's cut;
  * the caller still has to call workload_near() on it. Both must be zeroed or cleared. With two
  * chunks stages may lie in the V of zb-v, so use compute->rank_of_stage and not
- * plan_rank_of_stage(). ERR_INFEASIBLE if no candidate fits; the message names the need of the
+ * schedule_rank_of_stage(). ERR_INFEASIBLE if no candidate fits; the message names the need of the
  * worst rank of the candidate that came nearest. */
 enum status schedule_auto(const struct setting *setting, const struct plan *plan,
                           struct workload *workload, struct schedule *compute, struct err *err);

@@ -173,7 +173,7 @@ int64_t workload_pair_ns(const struct workload *workload, int class_index, struc
 int64_t workload_op_ns(const struct workload *workload, int class_index, struct op op);
 
 /* The costs of a plan. rank_of_stage (num_stages entries, borrowed for the call) says where a
- * custom list has its stages; NULL: plan_rank_of_stage(). The plan must pass plan_check().
+ * custom list has its stages; NULL: schedule_rank_of_stage(). The plan must pass plan_check().
  * ERR_INPUT on overflow, and where the ops, launches and messages of a step pass STEP_NS_MAX one
  * after the other (messages of all replicas: those that share a link take turns). Errors of the
  * cost source pass through. Time O(classes * (items + stages * skip edges) + replicas * edges). */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "partition/layout/model_shard.h"
+#include "partition/model/attention.h"
 #include "partition/step/recompute_fit.h"
 #include "partition/step/workload_build.h"
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/layout/model_shard.h"
+#include "partition/model/attention.h"
 #include "partition/base/units.h"
 #include "profiles/job/evidence_json.h"
 #include "profiles/job/job_parts.h"

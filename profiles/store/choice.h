@@ -8,17 +8,12 @@
 #ifndef ELAPSE_PROFILES_CHOICE_H
 #define ELAPSE_PROFILES_CHOICE_H
 
+#include "partition/base/library_choice.h"
 #include "partition/base/status.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-enum { CHOICE_BYTES = 160 };
-struct library_choice {
-    char problem[CHOICE_BYTES]; /* "bf16 tn 3072x8192x768 ..." */
-    char answer[CHOICE_BYTES];  /* the chosen algorithm, in the library's format */
-};
 
 /* The device and libraries of a choice, as in struct profile_info. */
 struct choice_place {

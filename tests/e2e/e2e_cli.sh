@@ -267,7 +267,7 @@ fi
 
 # --- the tests' own tools ---------------------------------------------------------------------------
 mkdir -p "$tmp/tree/sim" "$tmp/tree/exec" "$tmp/tree/partition" "$tmp/tree/profiles" "$tmp/tree/cli"
-mkdir "$tmp/tree/exec/comm" "$tmp/tree/exec/step" "$tmp/tree/exec/hall"
+mkdir "$tmp/tree/exec/comm" "$tmp/tree/exec/step" "$tmp/tree/exec/hall" "$tmp/tree/partition/cost" "$tmp/tree/partition/plan"
 echo '#include "exec/a.h"' >"$tmp/tree/sim/b.c"
 echo 'int a;' >"$tmp/tree/exec/a.h"
 echo '#include <sqlite3.h>' >"$tmp/tree/cli/c.c"
@@ -282,11 +282,15 @@ echo 'int h(void);' >"$tmp/tree/exec/step/h.h"
 printf '#include "exec/step/h.h"\n\n#include "exec/step/g.h"\n\nint h(void)\n{\n    return g();\n}\n' >"$tmp/tree/exec/step/h.c"
 echo '#include "exec/step/g.h"' >"$tmp/tree/exec/comm/i.c"
 echo 'int j;' >"$tmp/tree/exec/hall/j.c"
+echo '#include "partition/plan/l.h"' >"$tmp/tree/partition/cost/k.h"
+printf '/* As sim/gone.c and plots/<name>.gp. */\n#include "partition/cost/k.h"\n' >"$tmp/tree/partition/plan/l.h"
 ROOT="$tmp/tree" tests/check-layers.sh >"$tmp/layers" 2>&1
 layers=$?
 report "$([ $layers -eq 1 ]; echo $?)" "check-layers fails on breaches" <"$tmp/layers"
 for breach in 'sim/b.c:1' 'cli/c.c:1' 'partition/d.h' 'partition/e.c:1' 'two files are named e.c' 'exec/f.c: first include' \
-    'exec/comm/i.c:1' 'exec/hall is in no line' 'circle: exec/step/g -> exec/step/h (h)' 'circle: exec/step/h -> exec/step/g'; do
+    'exec/comm/i.c:1' 'exec/hall is in no line' 'sim/b.c: lies in no wing' 'partition/cost/k.h:1.*may include itself, base' \
+    'circle: partition/cost -> partition/plan' "plan/l.h:1: no 'sim/gone.c'" \
+    'circle: exec/step/g -> exec/step/h (h)' 'circle: exec/step/h -> exec/step/g'; do
     grep -q "$breach" "$tmp/layers"
     report $? "check-layers finds $breach" <"$tmp/layers"
 done

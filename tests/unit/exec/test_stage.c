@@ -1,4 +1,4 @@
-/* exec/stage/stage.c: any cut, any number of threads, I then W, recompute and frozen prefixes give
+/* exec/stage/stage.h: any cut, any number of threads, I then W, recompute and frozen prefixes give
  * the same bits as one stage that runs everything at once. */
 #include <math.h>
 #include <setjmp.h>

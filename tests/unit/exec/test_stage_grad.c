@@ -1,5 +1,5 @@
 /* Whole models in double by plain loops (tests/unit/ref64.h), sublayer for sublayer as the item chain:
- * the loss of exec/stage/stage.c, and its gradients against central differences of that. */
+ * the loss of exec/stage/stage.h, and its gradients against central differences of that. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

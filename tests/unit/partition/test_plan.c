@@ -130,14 +130,14 @@ static void plan_copy__is_independent_when_the_source_changes(void **state)
     cluster_clear(&f.cluster);
 }
 
-static void plan_rank_of_stage__folds_when_the_schedule_is_a_v(void **state)
+static void schedule_rank_of_stage__folds_when_the_schedule_is_a_v(void **state)
 {
     (void)state;
     static const int v[] = {0, 1, 2, 2, 1, 0}, round[] = {0, 1, 2, 0, 1, 2};
     for (int s = 0; s < 6; s++) {
-        assert_int_equal(plan_rank_of_stage(SCHEDULE_ZB_V, 3, s), v[s]);
-        assert_int_equal(plan_rank_of_stage(SCHEDULE_DUALPIPE_V, 3, s), v[s]);
-        assert_int_equal(plan_rank_of_stage(SCHEDULE_INTERLEAVED, 3, s), round[s]);
+        assert_int_equal(schedule_rank_of_stage(SCHEDULE_ZB_V, 3, s), v[s]);
+        assert_int_equal(schedule_rank_of_stage(SCHEDULE_DUALPIPE_V, 3, s), v[s]);
+        assert_int_equal(schedule_rank_of_stage(SCHEDULE_INTERLEAVED, 3, s), round[s]);
     }
 }
 
@@ -147,7 +147,7 @@ int main(void)
         cmocka_unit_test(microbatches_of__chunks_like_torch_when_compared_with_a_loop),
         cmocka_unit_test(plan_check__names_the_rule_when_one_is_broken),
         cmocka_unit_test(plan_copy__is_independent_when_the_source_changes),
-        cmocka_unit_test(plan_rank_of_stage__folds_when_the_schedule_is_a_v),
+        cmocka_unit_test(schedule_rank_of_stage__folds_when_the_schedule_is_a_v),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

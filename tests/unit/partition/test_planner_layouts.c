@@ -14,6 +14,7 @@
 #include "partition/plan/autodp.h"
 #include "partition/step/lower.h"
 #include "partition/layout/model_shard.h"
+#include "partition/model/attention.h"
 #include "partition/search/planner.h"
 #include "partition/step/recompute_fit.h"
 #include "partition/step/schedule_memory.h"
