@@ -31,6 +31,7 @@
 #define OTHERS_US 300000   /* that a rank gives rank 0 to report what both have found */
 
 static const char *restarted; /* by `elapse --max-restarts`: "KIND: REASON"; NULL: it is not */
+static const char *call_name; /* of all starts of one `elapse train --max-restarts`; NULL: none */
 static int64_t asked;         /* ranks, where `elapse` has started this one; else 0 */
 static int stopped_by;        /* the signal that ended the run early; 0: none */
 
@@ -183,9 +184,10 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         OPTION("set", LIST, &set, "a.b=v", "override a value of the job file (repeatable)"),
         OPTION("device", STRING, &ask.device, "KIND", "%s (default: train.device of the job)",
                .values = "cpu cuda"),
-        OPTION("steps", INT, &options.max_steps, "N",
-               "stop after N steps of this call (default: at the end of the job)", .min = 1,
-               .max = INT64_MAX),
+        OPTION(
+            "steps", INT, &options.max_steps, "N",
+            "stop after N steps of this call, restarts included (default: at the end of the job)",
+            .min = 1, .max = INT64_MAX),
         OPTION("threads", INT, &threads, "N",
                "threads a rank (default: its share of the cores at hand)", .min = 1,
                .max = MAX_THREADS),
@@ -242,6 +244,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
             err);
     if (rc == OK) {
         catch_stop_signals();
+        options.call = call_name;
         options.restarted = restarted;
         if (restarted)
             train_plan_fit(&job, call->comm->size);
@@ -483,22 +486,27 @@ static enum status check_launcher(const struct comm *comm, struct err *err)
     return rc;
 }
 
-/* As `elapse` starts it: "-n RANKS [--restarted WHY]" before the command. */
+/* The value of option `name` if it comes next; it is taken out of argv. Else NULL. */
+static const char *take_next(const char *name, int *argc, char ***argv)
+{
+    if (*argc <= 2 || strcmp((*argv)[1], name) != 0)
+        return NULL;
+    const char *value = (*argv)[2];
+    (*argv)[2] = (*argv)[0];
+    *argv += 2;
+    *argc -= 2;
+    return value;
+}
+
+/* As `elapse` starts it: "-n RANKS [--call NAME] [--restarted WHY]" before the command. */
 static enum status take_asked(int *argc, char ***argv, struct err *err)
 {
-    enum status rc = OK;
-    if (*argc > 2 && strcmp((*argv)[1], "-n") == 0) {
-        rc = parse_int((*argv)[2], "-n", 1, INT32_MAX, &asked, err);
-        (*argv)[2] = (*argv)[0];
-        *argv += 2;
-        *argc -= 2;
-    }
-    if (asked > 0 && *argc > 2 && strcmp((*argv)[1], "--restarted") == 0) {
-        restarted = (*argv)[2];
-        (*argv)[2] = (*argv)[0];
-        *argv += 2;
-        *argc -= 2;
-    }
+    const char *ranks = take_next("-n", argc, argv);
+    enum status rc = ranks ? parse_int(ranks, "-n", 1, INT32_MAX, &asked, err) : OK;
+    if (asked > 0)
+        call_name = take_next("--call", argc, argv);
+    if (asked > 0)
+        restarted = take_next("--restarted", argc, argv);
     return rc;
 }
 

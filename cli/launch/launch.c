@@ -331,6 +331,10 @@ static void put_words(const struct launch *launch, char *mpirun, char *path, cha
         words[n++] = "-n";
         words[n++] = ranks;
     }
+    if (launch->call) {
+        words[n++] = "--call";
+        words[n++] = (char *)launch->call;
+    }
     if (launch->restart) {
         words[n++] = "--restarted";
         words[n++] = (char *)launch->restart;
@@ -352,7 +356,7 @@ enum status launch_exec(const struct launch *launch, int argc, char *const *argv
     if (rc != OK)
         goto out;
     launcher = strdup(launch->launcher ? launch->launcher : launch_words());
-    words = launcher ? calloc((size_t)argc + strlen(launcher) / 2 + 9, sizeof *words) : NULL;
+    words = launcher ? calloc((size_t)argc + strlen(launcher) / 2 + 11, sizeof *words) : NULL;
     if (!words) {
         rc = err_nomem(err);
         goto out;

@@ -15,6 +15,7 @@ struct launch {
     char **answer;     /* their stdout goes here, a fresh text, and is not printed; NULL: printed */
     char **complaint;  /* and their stderr, with the launcher's; NULL: it is not redirected */
     const char *launcher; /* words of MPI's launcher; NULL: launch_words() */
+    const char *call;     /* for `elapse-exec --call`; NULL: the run is never restarted */
     const char *restart;  /* for `elapse-exec --restarted`; NULL: the run is not restarted */
     /* Called about ten times a second while the ranks run; NULL: never. Once it has returned true,
      * the ranks are asked to save and stop at the end of their epoch (SIGUSR2). */

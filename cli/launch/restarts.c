@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "cli/launch/launch.h"
 #include "cli/launch/members.h"
@@ -20,6 +22,7 @@ struct session {
     int64_t num_ranks;  /* of the present run */
     bool tried_again;   /* a rank that was given up has been tried once more */
     bool returned;      /* a lost machine answers again */
+    char call[48];      /* names this call of `elapse train`, for all its starts */
     char why[256];      /* of the present restart */
     struct stat before; /* metrics.jsonl when the present run was started */
 };
@@ -117,6 +120,7 @@ static enum status start(struct session *s, int argc, char **argv, const char *k
     struct launch launch = {.num_ranks = s->num_ranks, .launcher = words, .ctx = s};
     enum status rc = words ? OK : err_nomem(err);
     if (watched) {
+        launch.call = s->call;
         launch.wants_yield = wants_yield;
         launch.has_yielded = has_yielded;
         s->before = metrics_of(s->asked->out);
@@ -234,6 +238,7 @@ static enum status ended(const struct restarts *restarts, enum status rc, struct
 enum status restarts_run(const struct restarts *restarts, int argc, char **argv, struct err *err)
 {
     struct session s = {.asked = restarts, .num_ranks = restarts->num_ranks};
+    struct timespec now;
     bool yielded = false;
     if (restarts->max_restarts == 0) {
         const struct launch launch = {.num_ranks = restarts->num_ranks};
@@ -242,6 +247,9 @@ enum status restarts_run(const struct restarts *restarts, int argc, char **argv,
     enum status rc = members_init(launch_words(), restarts->num_ranks, &s.members, err);
     if (rc != OK)
         return rc;
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(s.call, sizeof s.call, "%lld-%lld.%09ld", (long long)getpid(), (long long)now.tv_sec,
+             now.tv_nsec);
     rc = start(&s, argc, argv, NULL, &yielded, err);
     rc = go_on(&s, argc, argv, yielded, rc, err);
     members_clear(&s.members);

@@ -95,13 +95,17 @@ static enum status open_run(struct trainer *t, struct json **summary, bool *over
                                                 .num_ranks = t->comm->size,
                                                 .cost_label = t->layout.plan.cost_label,
                                                 .trace = t->options->trace,
+                                                .call = t->options->call,
                                                 .restarted = t->options->restarted},
                             &t->files, err);
     if (rc == OK && t->comm->rank == 0 && t->options->tensorboard)
         rc = event_file_open(t->options->tensorboard, &t->events, err);
     if (rc == OK && t->comm->rank == 0)
         run_files_losses(t->files, &t->first_loss, &t->last_loss);
-    return comm_agree(t->comm, rc, err);
+    if (rc == OK && t->comm->rank == 0)
+        t->first_step = run_files_first_step(t->files);
+    rc = comm_agree(t->comm, rc, err);
+    return rc == OK ? comm_bcast(t->comm->all, &t->first_step, sizeof t->first_step, 0, err) : rc;
 }
 
 /* If metrics could not be written, the run ends here, on all ranks, after its checkpoint. */

@@ -91,6 +91,7 @@ struct trainer {
     struct progress progress;
     /* Steps of the first plan: the learning rate counts epochs in these. */
     int64_t first_steps_per_epoch, total_steps;
+    int64_t first_step; /* that this call began with, before any restart */
     /* The present epoch so far. A change of plan may happen within it. */
     struct epoch_row epoch_row;
     struct epoch_row written_row;       /* the last one in the record; steps 0: none */

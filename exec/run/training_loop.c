@@ -20,6 +20,8 @@
 #include "exec/run/trainer.h"
 #include "partition/base/units.h"
 
+enum { WARM_UP_STEPS = 2 };
+
 /* Each rank votes once per step; the maximum wins. VOTE_AHEAD: rank 0 knows which communicators to
  * make ahead. VOTE_SPLITS: this rank is still splitting one off. VOTE_YIELD, in the last step of an
  * epoch only: the run is to end here, because ranks can join it. VOTE_STOP: a signal came. */
@@ -273,14 +275,16 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
          rc == OK && s < in_epoch && t->progress.step < last_step && !t->interrupted && !over;
          s++) {
         struct step_result result;
-        /* The first two steps of a call touch memory for the first time, so they are not typical.
-         */
-        int64_t done = t->progress.step - first_step;
+        /* The first two steps of a process touch memory for the first time, so they are not
+         * typical. */
+        const bool typical = t->progress.step - first_step >= WARM_UP_STEPS;
         const bool last = t->progress.step + 1 == last_step ||
                           (s + 1 == in_epoch && t->progress.epoch + 1 == t->job->train.epochs);
         const struct step_ask ask = {.in_epoch = s,
                                      .trace =
-                                         (done >= 2 && done < 2 + t->options->trace_steps) || last,
+                                         (typical && t->progress.step - t->first_step <
+                                                         WARM_UP_STEPS + t->options->trace_steps) ||
+                                         last,
                                      .epoch_ends = !last && s + 1 == in_epoch};
         rc = one_step(t, &ask, &result, err);
         if (rc != OK)
@@ -380,12 +384,12 @@ static enum status one_epoch(struct trainer *t, int64_t first_step, int64_t last
 enum status trainer_train(struct trainer *t, struct err *err)
 {
     const struct job *job = t->job;
-    const int64_t first_step = t->progress.step;
+    const int64_t first_step = t->progress.step; /* of this start of the call */
     int64_t last_step = job->train.max_steps > 0 ? job->train.max_steps : INT64_MAX;
     bool ended = false, started = false; /* started: a turn has ended, the next one is undecided */
     enum status rc = OK;
-    if (t->options->max_steps > 0 && t->options->max_steps < last_step - first_step)
-        last_step = first_step + t->options->max_steps;
+    if (t->options->max_steps > 0 && t->options->max_steps < last_step - t->first_step)
+        last_step = t->first_step + t->options->max_steps;
     if (!turn_elastic(job) && t->total_steps < last_step)
         last_step = t->total_steps;
     ahead_start(t);

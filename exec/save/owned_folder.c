@@ -52,7 +52,9 @@ enum status run_id_read(const char *dir, char id[RUN_ID_SIZE], struct err *err)
     return rc;
 }
 
-enum status run_id_write(const char *dir, const char *id, struct err *err)
+/* call NULL: none. */
+static enum status write_mark(const char *dir, const char *id, const char *call, int64_t first_step,
+                              struct err *err)
 {
     char *path = NULL;
     struct json *root = json_object_new();
@@ -63,7 +65,37 @@ enum status run_id_write(const char *dir, const char *id, struct err *err)
     json_add_string(root, "format", "elapse-run");
     json_add_int(root, "schema", 1);
     json_add_string(root, "id", id);
+    if (call) {
+        struct json *one = json_add_object(root, "call");
+        json_add_string(one, "name", call);
+        json_add_int(one, "first_step", first_step);
+    }
     enum status rc = json_write_file(root, path, err);
+    json_free(root);
+    free(path);
+    return rc;
+}
+
+enum status run_id_write(const char *dir, const char *id, struct err *err)
+{
+    return write_mark(dir, id, NULL, 0, err);
+}
+
+enum status run_call_begin(const char *dir, const char *id, const char *call, int64_t *first_step,
+                           struct err *err)
+{
+    char *path = NULL;
+    struct json *root = NULL;
+    int64_t step;
+    if (asprintf(&path, "%s/run.json", dir) < 0)
+        return err_nomem(err);
+    enum status rc = json_read_file(path, &root, err);
+    const struct json *was = rc == OK ? json_get(root, "call") : NULL;
+    const char *name = json_string(json_get(was, "name"));
+    if (name && strcmp(name, call) == 0 && json_int64(json_get(was, "first_step"), &step))
+        *first_step = step;
+    else if (rc == OK)
+        rc = write_mark(dir, id, call, *first_step, err);
     json_free(root);
     free(path);
     return rc;

@@ -22,6 +22,12 @@ enum status run_id_read(const char *dir, char id[RUN_ID_SIZE], struct err *err);
 /* Write run.json. */
 enum status run_id_write(const char *dir, const char *id, struct err *err);
 
+/* Begin a call of `elapse train` that may start the run several times. If run.json names this call,
+ * *first_step becomes the step that its first start began with. Else run.json is written with this
+ * id, the call's name and *first_step. ERR_SYSTEM, ERR_INPUT. */
+enum status run_call_begin(const char *dir, const char *id, const char *call, int64_t *first_step,
+                           struct err *err);
+
 /* Make a folder with the mark. ERR_SYSTEM: it is there already, or cannot be made. */
 enum status owned_folder_make(const char *path, const char *id, struct err *err);
 /* Whether path is a folder, not a link to one, with the mark of this run. */

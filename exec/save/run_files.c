@@ -29,7 +29,8 @@ enum {
 struct run_files {
     char *dir;
     char id[RUN_ID_SIZE];
-    int lock; /* descriptor of the folder, locked while the program runs; below 0: none */
+    int lock;           /* descriptor of the folder, locked while the program runs; below 0: none */
+    int64_t first_step; /* of the call */
     double first_loss, last_loss; /* of steps before a resume; NaN: none */
     FILE *metrics;
     struct record_rows *rows; /* of run.db */
@@ -275,6 +276,7 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
     got->lock = -1;
     got->first_loss = got->last_loss = NAN;
     got->num_ranks = start->num_ranks;
+    got->first_step = start->progress->step;
     got->dir = strdup(dir);
     got->restarted = start->restarted ? strdup(start->restarted) : NULL;
     if (!got->dir || (start->restarted && !got->restarted) ||
@@ -302,6 +304,8 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
     new_id = !is_there(id);
     if (rc == OK)
         rc = take_id(got, dir, start->resume, err);
+    if (rc == OK && start->call)
+        rc = run_call_begin(dir, got->id, start->call, &got->first_step, err);
     if (rc == OK && start->resume)
         rc = set_aside(dir, start->progress->step, err);
     if (rc == OK && start->resume)
@@ -338,6 +342,11 @@ out:
 const char *run_files_id(const struct run_files *files)
 {
     return files->id;
+}
+
+int64_t run_files_first_step(const struct run_files *files)
+{
+    return files->first_step;
 }
 
 void run_files_losses(const struct run_files *files, double *first, double *last)

@@ -30,6 +30,7 @@ struct run_start {
     const struct job *job;
     int num_ranks;
     const char *cost_label, *trace;
+    const char *call; /* names all starts of one call of `elapse`; NULL: it starts the run once */
     const char
         *restarted; /* why `elapse` has restarted the run, "KIND: REASON"; NULL: it has not */
 };
@@ -37,6 +38,8 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
                            struct err *err);
 /* The id of the run (exec/save/owned_folder.h). */
 const char *run_files_id(const struct run_files *files);
+/* The step that the call began with: progress->step of its first start. */
+int64_t run_files_first_step(const struct run_files *files);
 /* Losses of the first and the last step that the run had before it was resumed; NaN: none. */
 void run_files_losses(const struct run_files *files, double *first, double *last);
 /* The summary of the run in dir, if the run ended after `step` steps without being interrupted;

@@ -150,8 +150,14 @@ fronted() {
 }
 ls "$tmp/begun" >"$tmp/begun.ls"
 faults=$(dirname "$(readlink -f "$elapse")")/../tests/fail_mpi.so
+# A call's steps are counted once, whatever is lost in between: here in step 25, behind the checkpoint of step 20.
+counted() {
+    FAIL_MPI=gone@90 FAIL_MPI_RANK=1 LD_PRELOAD=$faults train job counted "${long[@]}" --steps 30 --trace-steps 0 --max-restarts 1
+    says counted "restart 1 of 1" && same_run begun counted
+}
 if [ -e "$faults" ]; then
     verify "a resumed run that is lost goes on in its own folder" fronted
+    verify "--steps of a run that is lost counts the steps of the whole call" counted
 else
     skip "a resumed run that is lost" "make tests builds what makes it fail; not with SAN"
 fi

@@ -6,7 +6,8 @@
  * groups.
  *
  *   FAIL_MPI=WHAT        send@N, recv@N: the Nth to be started is refused; die@N: before the Nth
- *                        send the process is killed; step@N: the Nth send of steps is refused
+ *                        send the process is killed; step@N: the Nth send of steps is refused;
+ *                        gone@N: before the Nth send of steps the process is killed
  *   FAIL_MPI_RANK=R      of the rank R in the first group
  *
  * Memory that goes back while a message is under way in it ends the process, with a line. */
@@ -119,8 +120,8 @@ static bool moves(MPI_Comm comm, int tag)
 int MPI_Isend(const void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm,
               MPI_Request *request)
 {
-    static int sends, deaths, steps;
-    if (fails("die", moves(comm, tag), &deaths))
+    static int sends, deaths, steps, losses;
+    if (fails("die", moves(comm, tag), &deaths) || fails("gone", comm != all, &losses))
         raise(SIGKILL);
     if (fails("send", moves(comm, tag), &sends) || fails("step", comm != all, &steps))
         return MPI_ERR_OTHER;

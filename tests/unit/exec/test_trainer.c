@@ -13,6 +13,7 @@
 
 #include "exec/run/learning_rate.h"
 #include "exec/run/trainer.h"
+#include "exec/save/owned_folder.h"
 #include "exec/save/record_rows.h"
 #include "exec/save/run_files.h"
 #include "profiles/base/clock.h"
@@ -307,6 +308,36 @@ static void run_files_open__begins_under_a_lock(void **state)
     job_clear(&job);
 }
 
+/* The steps of a call are counted from where its first start began; the next call counts its own. */
+static void run_call_begin__keeps_the_first_step_of_a_call(void **state)
+{
+    char dir[] = "/tmp/elapse-run.XXXXXX", id[RUN_ID_SIZE], command[64];
+    const char *own = "0123456789abcdef0123456789abcdef";
+    struct err err = {0};
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(run_id_write(dir, own, &err), OK);
+    static const struct {
+        const char *call;
+        int64_t step, want;
+    } starts[] = {
+        {"a", 3,  3 },
+        {"a", 12, 3 },
+        {"b", 12, 12},
+        {"b", 30, 12},
+        {"a", 40, 40}
+    };
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        int64_t step = starts[i].step;
+        assert_int_equal(run_call_begin(dir, own, starts[i].call, &step, &err), OK);
+        assert_int_equal(step, starts[i].want);
+        assert_int_equal(run_id_read(dir, id, &err), OK);
+        assert_string_equal(id, own);
+    }
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
 static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void **state)
 {
     char dir[] = "/tmp/elapse-run.XXXXXX", path[128], run[64];
@@ -388,6 +419,7 @@ int main(void)
         cmocka_unit_test(run_files_step__waits_for_no_lock_and_loses_no_row),
         cmocka_unit_test(record_rows_add__keeps_to_the_limit_of_rows_in_memory),
         cmocka_unit_test(run_files_open__begins_under_a_lock),
+        cmocka_unit_test(run_call_begin__keeps_the_first_step_of_a_call),
         cmocka_unit_test(run_files_open__drops_what_is_behind_the_checkpoint_on_resume),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
