@@ -33,15 +33,24 @@ static int64_t whole(const struct json *line, const char *key)
     return json_int64(json_get(line, key), &value) ? value : 0;
 }
 
-static enum status add_step(struct run_rows *rows, const struct json *line, struct err *err)
+/* The steps of metrics.jsonl. */
+struct metrics {
+    struct step_row *steps;
+    int64_t num, room;
+};
+
+static enum status add_step(struct metrics *all, const struct json *line, struct err *err)
 {
-    struct step_row *more =
-        realloc(rows->steps, ((size_t)rows->num_steps + 1) * sizeof *rows->steps);
-    if (!more)
-        return err_nomem(err);
-    rows->steps = more;
-    const struct step_row *last = rows->num_steps ? &more[rows->num_steps - 1] : NULL;
-    more[rows->num_steps++] = (struct step_row){
+    if (all->num == all->room) {
+        const int64_t room = 2 * all->room + 256;
+        struct step_row *more = realloc(all->steps, (size_t)room * sizeof *more);
+        if (!more)
+            return err_nomem(err);
+        all->steps = more;
+        all->room = room;
+    }
+    const struct step_row *last = all->num ? &all->steps[all->num - 1] : NULL;
+    all->steps[all->num++] = (struct step_row){
         .step = whole(line, "step"),
         .epoch = whole(line, "epoch"),
         .start_ns = last ? last->start_ns + last->step_ns : 0,
@@ -57,25 +66,59 @@ static enum status add_step(struct run_rows *rows, const struct json *line, stru
     return OK;
 }
 
-enum status run_rows_add_metrics(const char *path, struct run_rows *rows, struct err *err)
+/* Read the lines of steps, in ascending order of steps. */
+static enum status read_metrics(const char *path, struct metrics *all, struct err *err)
 {
     enum status rc = OK;
     char *text = NULL;
     size_t room = 0;
     FILE *file = fopen(path, "r");
-    if (!file)
-        return OK;
-    while (rc == OK && getline(&text, &room, file) > 0) {
+    while (file && rc == OK && getline(&text, &room, file) > 0) {
         struct json *line = NULL;
         if (json_parse(text, path, &line, NULL) != OK)
             break;
-        const int64_t last = rows->num_steps ? rows->steps[rows->num_steps - 1].step : 0;
+        const int64_t last = all->num ? all->steps[all->num - 1].step : 0;
         if (whole(line, "step") > last && !json_get(line, "event"))
-            rc = add_step(rows, line, err);
+            rc = add_step(all, line, err);
         json_free(line);
     }
     free(text);
-    fclose(file);
+    if (file)
+        fclose(file);
+    return rc;
+}
+
+/* Both files hold the numbers of one computation, so equal steps have equal bits. */
+static bool same_step(const struct step_row *a, const struct step_row *b)
+{
+    return a->step_ns == b->step_ns && (a->loss == b->loss || (isnan(a->loss) && isnan(b->loss)));
+}
+
+enum status run_rows_merge_metrics(const char *path, struct run_rows *rows, struct err *err)
+{
+    struct metrics all = {0};
+    struct step_row *merged = NULL;
+    int64_t n = 0, m = 0;
+    enum status rc = read_metrics(path, &all, err);
+    if (rc == OK && all.num > 0) {
+        merged = calloc((size_t)(all.num + rows->num_steps), sizeof *merged);
+        rc = merged ? OK : err_nomem(err);
+    }
+    for (int64_t i = 0; merged && (i < rows->num_steps || m < all.num);) {
+        const struct step_row *row = i < rows->num_steps ? &rows->steps[i] : NULL;
+        const struct step_row *line = m < all.num ? &all.steps[m] : NULL;
+        const bool both = row && line && row->step == line->step;
+        rows->num_differing += both && !same_step(row, line);
+        merged[n++] = !row || (line && line->step < row->step) ? *line : *row;
+        i += row && merged[n - 1].step >= row->step;
+        m += line && merged[n - 1].step >= line->step;
+    }
+    if (merged) {
+        free(rows->steps);
+        rows->steps = merged;
+        rows->num_steps = n;
+    }
+    free(all.steps);
     return rc;
 }
 

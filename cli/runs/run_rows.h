@@ -14,7 +14,8 @@ struct run_rows {
     struct device_memory_row *memories;
     struct op_row *ops;
     int64_t num_epochs, num_steps, num_transitions, num_memories, num_ops;
-    int64_t num_samples; /* that a run simulated now trains; 0: not known */
+    int64_t num_differing; /* steps that differ from metrics.jsonl, see run_rows_merge_metrics() */
+    int64_t num_samples;   /* that a run simulated now trains; 0: not known */
 };
 
 /* Read all rows of a run but its ops. run_id 0: the last run. *rows must be zeroed; the caller
@@ -24,10 +25,11 @@ enum status run_rows_read(struct store *store, int64_t run_id, struct run_rows *
 /* Read the ops too. */
 enum status run_rows_read_ops(struct store *store, struct run_rows *rows, struct err *err);
 
-/* Add the steps that metrics.jsonl has and the record lacks: a record gets its rows in batches, so
- * a killed run lacks the last ones. A missing file or an incomplete last line is no error.
- * ERR_NOMEM. */
-enum status run_rows_add_metrics(const char *path, struct run_rows *rows, struct err *err);
+/* Add the steps that metrics.jsonl has and the record lacks: those before a resume, which have a
+ * record of their own, and the last ones of a killed run, because a record gets its rows in batches.
+ * A step that both have must be the same in both; num_differing counts those that are not. A missing
+ * file or an incomplete last line is no error. ERR_NOMEM. */
+enum status run_rows_merge_metrics(const char *path, struct run_rows *rows, struct err *err);
 
 /* Fill the epochs and transitions of a simulated run, as a record holds them. The accuracy and
  * losses are NaN, because nothing was trained. *rows must be zeroed. ERR_NOMEM. */

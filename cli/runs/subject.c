@@ -45,8 +45,11 @@ static enum status open_run(struct subject *s, struct err *err)
     if (rc != OK)
         return rc;
     snprintf(path, sizeof path, "%.4000s/metrics.jsonl", s->path);
-    if ((rc = run_rows_add_metrics(path, &s->rows, err)) != OK)
+    if ((rc = run_rows_merge_metrics(path, &s->rows, err)) != OK)
         return rc;
+    if (s->rows.num_differing > 0)
+        fprintf(stderr, "note: run.db and metrics.jsonl of '%s' differ in %s; run.db is shown\n",
+                s->path, COUNT_TEXT(s->rows.num_differing, "step"));
     s->finished = replay_read(s->path, &s->replay, &s->no_summary) == OK;
     if (s->finished) {
         s->model = &s->replay.job.model;

@@ -53,6 +53,8 @@ enum status trainer_save(struct trainer *t, struct err *err)
     enum status rc;
     if (t->last_saved == t->progress.step)
         return OK;
+    if (t->files)
+        run_files_flush(t->files);
     if (asprintf(&dir, "%s/checkpoint-%lld", t->out, (long long)t->progress.step) < 0)
         return err_nomem(err);
     rc = checkpoint_save(t->comm, dir, &state, err);

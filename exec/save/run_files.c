@@ -381,7 +381,7 @@ static enum status end_trace(struct run_files *files, enum status status, struct
     return files->trace_file.out ? atomic_close(&files->trace_file, rc, err) : rc;
 }
 
-static void flush_steps(struct run_files *files)
+void run_files_flush(struct run_files *files)
 {
     record_rows_add(files->rows, ROWS_STEP, files->steps, files->num_steps);
     files->num_steps = 0;
@@ -393,7 +393,7 @@ void run_files_free(struct run_files *files)
         return;
     end_trace(files, ERR_SYSTEM, NULL); /* run_files_finish() was not called */
     if (files->rows)
-        flush_steps(files);
+        run_files_flush(files);
     record_rows_free(files->rows);
     if (files->metrics)
         fclose(files->metrics);
@@ -474,7 +474,7 @@ enum status run_files_step(struct run_files *files, const struct step_row *row, 
     files->steps[files->num_steps] = *row;
     files->steps[files->num_steps++].start_ns -= files->start_ns;
     if (files->num_steps == STEP_ROWS)
-        flush_steps(files);
+        run_files_flush(files);
     return OK;
 }
 
@@ -484,7 +484,7 @@ enum status run_files_ops(struct run_files *files, const struct rank_step *of, s
     int64_t n = 0;
     if (!rows)
         return err_nomem(err);
-    flush_steps(files);
+    run_files_flush(files);
     for (int64_t i = 0; i < of->ops->num_ops; i++)
         if (of->times[i].end_ns > 0)
             rows[n++] = (struct op_row){.step = of->step,
@@ -502,7 +502,7 @@ enum status run_files_ops(struct run_files *files, const struct rank_step *of, s
 
 void run_files_epoch(struct run_files *files, const struct epoch_row *row)
 {
-    flush_steps(files);
+    run_files_flush(files);
     record_rows_add(files->rows, ROWS_EPOCH, row, 1);
 }
 
@@ -533,7 +533,7 @@ enum status run_files_finish(struct run_files *files, struct json *summary, int6
 {
     char *path = NULL, note[ROWS_NOTE_BYTES];
     enum status rc = OK;
-    flush_steps(files);
+    run_files_flush(files);
     record_rows_finish(files->rows, total_ns, END_PATIENCE_MS, note);
     if (*note)
         json_add_string(summary, "record_note", note);

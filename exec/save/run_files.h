@@ -76,6 +76,9 @@ struct rank_step {
     const struct op_time *times;
 };
 enum status run_files_ops(struct run_files *files, const struct rank_step *of, struct err *err);
+/* Write the rows of all steps so far into run.db, before a checkpoint gets its name: a run that goes
+ * on from there writes no row of them again. */
+void run_files_flush(struct run_files *files);
 void run_files_epoch(struct run_files *files, const struct epoch_row *row);
 
 void run_files_transitions(struct run_files *files, const struct transition_row *rows,

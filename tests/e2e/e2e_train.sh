@@ -155,9 +155,12 @@ counted() {
     FAIL_MPI=gone@90 FAIL_MPI_RANK=1 LD_PRELOAD=$faults train job counted "${long[@]}" --steps 30 --trace-steps 0 --max-restarts 1
     says counted "restart 1 of 1" && same_run begun counted
 }
+# A real run's rows of all its records: each step once or, done again behind the checkpoint, twice.
+rows() { for id in 1 2; do "$elapse" runs show $id --db "$tmp/$1/run.db" --json; done | grep -o '"step": *[0-9]*' | tr -dc '0-9\n' | sort -nu | paste -sd' '; }
 if [ -e "$faults" ]; then
     verify "a resumed run that is lost goes on in its own folder" fronted
     verify "--steps of a run that is lost counts the steps of the whole call" counted
+    verify "run.db has every step up to the checkpoint that a lost run goes on from" test "$(rows counted)" = "$(seq -s' ' 30)"
 else
     skip "a resumed run that is lost" "make tests builds what makes it fail; not with SAN"
 fi

@@ -222,7 +222,7 @@ void fuzz_run(const uint8_t *data, size_t size)
     good_store("run/run.db");
     if (fuzz_judge(replay_read(fuzz_path("run"), &replay, &err), &err))
         replay_clear(&replay);
-    if (run_rows_add_metrics(fuzz_path("run/metrics.jsonl"), &rows, NULL) != OK)
+    if (run_rows_merge_metrics(fuzz_path("run/metrics.jsonl"), &rows, NULL) != OK)
         fuzz_wrong("no memory");
     run_rows_clear(&rows);
     json_free(run_files_summary(fuzz_path("run"), 1));
