@@ -43,6 +43,7 @@ static struct job as_released(const struct job *job)
     released.pipeline.balancer = BALANCER_RELEASED;
     released.pipeline.schedule_auto = false;
     released.pipeline.schedule = SCHEDULE_GPIPE;
+    released.pipeline.layout_open = released.pipeline.sequence_auto = false;
     released.pipeline.tensor = 1;
     released.pipeline.expert = 1;
     released.pipeline.shard_auto = false;

@@ -180,9 +180,12 @@ static enum status check_job_layout(const struct job *job, struct err *err)
         .schedule = job->pipeline.schedule_auto ? SCHEDULE_AUTO : job->pipeline.schedule,
         .recompute =
             job->pipeline.recompute == RECOMPUTE_FIT ? RECOMPUTE_NEVER : job->pipeline.recompute};
-    if (job->pipeline.tensor == AUTO || job->pipeline.shard_auto)
+    if (job->pipeline.tensor == AUTO || job->pipeline.shard_auto || job->pipeline.expert == AUTO)
         return err_set(err, ERR_INFEASIBLE, "%s: pipeline.%s is auto: train has no such layouts",
-                       what, job->pipeline.tensor == AUTO ? "tensor" : "shard");
+                       what,
+                       job->pipeline.tensor == AUTO ? "tensor"
+                       : job->pipeline.shard_auto   ? "shard"
+                                                    : "expert");
     return check_layout(what, "pipeline", &asked, err);
 }
 

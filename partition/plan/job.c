@@ -126,16 +126,12 @@ static enum status check_train(const struct job *job, struct err *err)
 static enum status check_expert(const struct job *job, struct err *err)
 {
     const int E = job->pipeline.expert;
-    if (E < 1 || E > MODEL_EXPERTS_MAX)
-        return bad_int(job, "pipeline.expert", "1..65536", E, err);
+    if (E < 0 || E > MODEL_EXPERTS_MAX)
+        return bad_int(job, "pipeline.expert", "auto or 1..65536", E, err);
     if (E > 1 && job->pipeline.num_replicas % E != 0) /* AUTO is 0 */
         return err_set(err, ERR_INFEASIBLE,
                        "%s: pipeline.expert %d does not divide pipeline.num_replicas %d",
                        source_of(job), E, job->pipeline.num_replicas);
-    if (E > 1 && !job->pipeline.shard_auto && job->pipeline.shard != SHARD_NONE)
-        return err_set(err, ERR_INFEASIBLE,
-                       "%s: pipeline.expert %d: pipeline.shard must be none, is %s", source_of(job),
-                       E, shard_mode_name(job->pipeline.shard));
     struct err why = {0};
     const enum status rc = model_experts_check(&job->model, E, &why);
     return rc == OK ? OK : err_set(err, rc, "%s: %s", source_of(job), why.msg);

@@ -43,8 +43,7 @@ enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 enum transport { TRANSPORT_MPI, TRANSPORT_NCCL };
 enum reduction { REDUCTION_FAST, REDUCTION_CANONICAL };
 
-/* Only in jobs: RECOMPUTE_NEVER where that fits the devices' memory, else what the planner
- * chooses. */
+/* Only in jobs: what a plan needs to fit its devices, RECOMPUTE_NEVER where no memory is limited. */
 #define RECOMPUTE_FIT RECOMPUTE_MODE_COUNT
 
 struct job {
@@ -96,10 +95,10 @@ struct job {
         bool schedule_auto;
         enum schedule_kind schedule;
         enum balancer_kind balancer;
-        bool by_params;         /* balance parameters instead of time */
-        int tensor;             /* T, devices of a group; AUTO: the planner's choice */
-        bool sequence_parallel; /* with tensor > 1 */
-        int expert;             /* E, replicas that divide the experts of each layer */
+        bool by_params; /* balance parameters instead of time */
+        int tensor;     /* T, devices of a group; AUTO: the planner's choice */
+        bool sequence_auto, sequence_parallel; /* with tensor > 1 */
+        int expert; /* E, replicas that divide the experts of each layer; AUTO */
         bool shard_auto;
         enum shard_mode shard;
         bool recompute_auto;
@@ -108,6 +107,9 @@ struct job {
         bool frozen_auto;
         enum frozen_placement frozen;
         int64_t bucket_bytes;
+        /* The job names no tensor, sequence_parallel, shard, expert, recompute and schedule: on GPUs
+           plan and sim choose them all (plan_for.h). */
+        bool layout_open;
     } pipeline;
     struct freeze_spec freeze; /* owned */
     double *norms; /* owned: recorded gradient norms, norm_epochs x model.num_layers; or NULL */

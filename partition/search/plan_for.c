@@ -11,14 +11,28 @@
 #include "partition/plan/balance.h"
 #include "partition/search/turn.h"
 
-/* Whether a plan may recompute inside backwards without being asked. Our executor does not, so plans
- * for what it measured, and for hosts, which it runs on, leave it out. */
-static bool runs_inside(const struct setting *setting)
+/* Whether plans are for a framework's GPUs: they may recompute inside backwards and divide layers
+ * without being asked. Our executor does neither, so plans for what it measured, and for hosts,
+ * which it runs on, leave it out. */
+static bool for_frameworks(const struct setting *setting)
 {
     bool gpus = true;
     for (int d = 0; d < setting->cluster->num_devices && gpus; d++)
         gpus = !device_is_host(&setting->cluster->devices[d]);
     return gpus && !cost_is_measured(setting->cost);
+}
+
+static bool memory_is_limited(const struct setting *setting)
+{
+    for (int d = 0; d < setting->cluster->num_devices; d++)
+        if (setting->cluster->devices[d].mem_bytes != INT64_MAX)
+            return true;
+    return false;
+}
+
+static bool greedy(const struct job *job)
+{
+    return job->pipeline.balancer != BALANCER_OPTIMAL;
 }
 
 void planner_from_job(const struct job *job, const struct setting *setting, int num_frozen_layers,
@@ -34,25 +48,29 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
                                         .canonical = job->train.reduction == REDUCTION_CANONICAL,
                                         .lagged = job_lags(job)};
     bool choose_schedule = job->pipeline.schedule_auto || job->pipeline.schedule == SCHEDULE_AUTO;
+    bool fits = job->pipeline.recompute == RECOMPUTE_FIT && !job->pipeline.recompute_auto;
+    bool experts = job->pipeline.expert != 1 && setting->model->experts > 0;
     *options = (struct planner_options){
         .num_ranks = job->pipeline.num_stages,
         .num_replicas = job->pipeline.num_replicas,
         .num_microbatches = job->pipeline.num_microbatches,
         .equal_microbatches = job->train.reduction == REDUCTION_CANONICAL,
         .chunks = job->pipeline.chunks > 1 ? job->pipeline.chunks : AUTO,
-        .schedules = !choose_schedule           ? 1u << job->pipeline.schedule
-                     : job->pipeline.expert > 1 ? PLANNER_NAMED_SCHEDULES
-                                                : PLANNER_ALL_SCHEDULES,
+        .schedules = !choose_schedule ? 1u << job->pipeline.schedule
+                     : experts        ? PLANNER_NAMED_SCHEDULES
+                                      : PLANNER_ALL_SCHEDULES,
         .balancer = job->pipeline.balancer,
         .by_params = job->pipeline.by_params,
-        .recompute_auto = job->pipeline.recompute_auto,
-        .recompute =
-            job->pipeline.recompute == RECOMPUTE_FIT ? RECOMPUTE_NEVER : job->pipeline.recompute,
-        .recompute_inside = runs_inside(setting),
+        .recompute_auto =
+            job->pipeline.recompute_auto || (fits && !greedy(job) && memory_is_limited(setting)),
+        .recompute = fits ? RECOMPUTE_NEVER : job->pipeline.recompute,
+        .recompute_inside = for_frameworks(setting),
         .recompute_layers = job->pipeline.recompute_layers,
         .tensor_auto = job->pipeline.tensor == AUTO,
         .tensor = job->pipeline.tensor,
+        .sequence_auto = job->pipeline.sequence_auto,
         .sequence_parallel = job->pipeline.sequence_parallel,
+        .expert_auto = job->pipeline.expert == AUTO,
         .expert = job->pipeline.expert,
         .shard_auto = job->pipeline.shard_auto,
         .shard = job->pipeline.shard,
@@ -63,9 +81,19 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
         options->chunks = 1;
 }
 
-static bool greedy(const struct job *job)
+/* A job that leaves its layout open gets all of them searched, on GPUs. A run that changes its plan
+ * keeps whole layers, because its changes are for our executor; so does one whose sums are
+ * canonical. */
+static void open_layout(const struct job *job, const struct setting *setting,
+                        const struct run_state *state, struct planner_options *options)
 {
-    return job->pipeline.balancer != BALANCER_OPTIMAL;
+    if (!job->pipeline.layout_open || greedy(job) || state->executor || turn_elastic(job) ||
+        job->train.reduction == REDUCTION_CANONICAL || !for_frameworks(setting))
+        return;
+    options->tensor_auto = options->sequence_auto = options->expert_auto = true;
+    options->shard_auto = options->recompute_auto = true;
+    if (setting->model->experts > 0)
+        options->schedules = PLANNER_NAMED_SCHEDULES;
 }
 
 /* Set *k by the paper's rule: halve K while the largest stage is no larger than the largest stage
@@ -230,24 +258,6 @@ static enum status solve(const struct job *job, const struct run_state *state,
     return rc;
 }
 
-/* solve(); under RECOMPUTE_FIT, if no plan fits without recomputing, with it. (The greedy balancers
- * never recompute unless they are told to.) */
-static enum status solve_to_fit(const struct job *job, const struct run_state *state,
-                                struct planner_problem *problem, struct planner_options *options,
-                                struct planner_result *result, struct err *err)
-{
-    struct err why = {0};
-    enum status rc = solve(job, state, problem, options, result, &why);
-    const bool fit = job->pipeline.recompute == RECOMPUTE_FIT && !job->pipeline.recompute_auto;
-    if (rc == ERR_INFEASIBLE && fit && !greedy(job)) {
-        options->recompute_auto = true;
-        return solve(job, state, problem, options, result, err);
-    }
-    if (rc != OK)
-        err_copy(err, &why);
-    return rc;
-}
-
 /* The greedy balancers cut for whole devices and know no layouts. */
 static enum status check_balancer(const struct job *job, const struct planner_options *options,
                                   struct err *err)
@@ -294,6 +304,7 @@ enum status plan_for(const struct job *job, const struct setting *setting,
     if (judge)
         options.judge = *judge;
     options.recompute_inside = options.recompute_inside && !state->executor;
+    open_layout(job, setting, state, &options);
     if (items_left(setting, state) < chunks_of(job)) {
         options.schedules = 1u << SCHEDULE_1F1B;
         options.chunks = 1;
@@ -306,7 +317,7 @@ enum status plan_for(const struct job *job, const struct setting *setting,
     if (rc != OK)
         return rc;
     set_frozen(job, setting, state, &problem, &options);
-    rc = solve_to_fit(job, state, &problem, &options, &got, err);
+    rc = solve(job, state, &problem, &options, &got, err);
     struct plan *plan = &got.plan;
     if (rc == OK && problem.canonical && plan->batch % plan->microbatches.count != 0)
         rc = err_set(err, ERR_INFEASIBLE,

@@ -20,7 +20,9 @@
  * it (cache_rule.h). With cache.policy on, every plan reads if a plan can read at all.
  *
  * The planner chooses schedule, recompute, placement and cut (planner.h). With pipeline.recompute fit
- * it may recompute only if no plan without fits.
+ * it may recompute where the memory of a device is limited. On GPUs that our executor has not
+ * measured, a job without a layout of its own (job.h, layout_open) gets T, sequence parallelism, E,
+ * shard, recompute and schedule chosen, unless its plan changes as layers freeze.
  *
  * The best plan takes the least time per sample by schedule_time() and the busiest link. The
  * executor, which has no event engine, therefore finds the plan that `elapse plan` finds. A caller

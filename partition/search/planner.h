@@ -102,8 +102,10 @@ struct planner_options {
     unsigned schedules;      /* bit (1 << kind) is set if the schedule may be chosen */
     bool tensor_auto;        /* try every T that divides the model and fits a node */
     int tensor;              /* T unless tensor_auto; 0 and 1: no groups */
-    bool sequence_parallel;
-    int expert; /* E; 0 and 1: each replica has all experts. R is a multiple of it */
+    bool sequence_auto;      /* with T > 1, try without and with */
+    bool sequence_parallel;  /* unless sequence_auto */
+    bool expert_auto;        /* try every E that divides the model's experts */
+    int expert; /* unless expert_auto; 0 and 1: each replica has all experts. R is a multiple of it */
     bool shard_auto;
     enum shard_mode shard; /* unless shard_auto */
     enum balancer_kind balancer;

@@ -52,9 +52,56 @@ static int tensors_of(const struct solver *s, int *tensors, int room)
     for (int T = 1; T <= widest && n < room; T++)
         if (T == 1 ||
             (!cost_is_measured(setting->cost) &&
-             model_shard_check(setting->model, T, s->options->sequence_parallel, NULL) == OK))
+             (model_shard_check(setting->model, T, s->options->sequence_parallel, NULL) == OK ||
+              (s->options->sequence_auto &&
+               model_shard_check(setting->model, T, true, NULL) == OK))))
             tensors[n++] = T;
     return n;
+}
+
+/* Append the layouts of one T to a list; returns how many it has then. layouts NULL: only count. */
+static int add_layouts(const struct solver *s, int tensor, struct planner_layout *layouts, int n)
+{
+    const struct planner_options *options = s->options;
+    const struct setting *setting = &s->problem->setting;
+    const int groups = setting->cluster->num_devices / tensor;
+    const int most_experts =
+        !options->expert_auto || cost_is_measured(setting->cost) ? 1 : setting->model->experts;
+    const bool both = options->sequence_auto && tensor > 1;
+    for (int tokens = 0; tokens <= (both ? 1 : 0); tokens++) {
+        const bool parallel = tensor > 1 && (both ? tokens : options->sequence_parallel);
+        if (both && model_shard_check(setting->model, tensor, parallel, NULL) != OK)
+            continue;
+        for (int E = 1; E == 1 || (E <= most_experts && E <= groups); E++) {
+            if (E > 1 && model_experts_check(setting->model, E, NULL) != OK)
+                continue;
+            for (int shard = 0; shard < (options->shard_auto ? SHARD_MODE_COUNT : 1); shard++, n++)
+                if (layouts)
+                    layouts[n] = (struct planner_layout){
+                        .tensor = tensor,
+                        .sequence_parallel = parallel,
+                        .expert = options->expert_auto ? E : options->expert,
+                        .shard = options->shard_auto ? (enum shard_mode)shard : options->shard};
+        }
+    }
+    return n;
+}
+
+/* List the layouts that are searched, in a fresh array of *num that the caller owns. */
+static enum status list_layouts(const struct solver *s, struct planner_layout **list, int *num)
+{
+    int tensors[MOST_TENSORS], n = 0, count = 0;
+    const int num_tensors = tensors_of(s, tensors, MOST_TENSORS);
+    for (int i = 0; i < num_tensors; i++)
+        count = add_layouts(s, tensors[i], NULL, count);
+    struct planner_layout *layouts = malloc(((size_t)count + 1) * sizeof *layouts);
+    if (!layouts)
+        return err_nomem(s->err);
+    for (int i = 0; i < num_tensors; i++)
+        n = add_layouts(s, tensors[i], layouts, n);
+    *list = layouts;
+    *num = n;
+    return OK;
 }
 
 /* Move the best candidates of two lists, both fastest first, into one. */
@@ -246,19 +293,12 @@ enum status planner_solve(const struct planner_problem *problem,
                           struct err *err)
 {
     struct solver s = {.problem = problem, .options = options, .best_layout = -1, .err = err};
-    struct planner_layout layouts[MOST_TENSORS * SHARD_MODE_COUNT];
-    int tensors[MOST_TENSORS], n = 0;
-    const int num_tensors = tensors_of(&s, tensors, MOST_TENSORS);
-    const int num_shards = options->shard_auto ? SHARD_MODE_COUNT : 1;
-    for (int i = 0; i < num_tensors; i++)
-        for (int shard = 0; shard < num_shards; shard++)
-            layouts[n++] = (struct planner_layout){
-                .tensor = tensors[i],
-                .sequence_parallel = options->sequence_parallel && tensors[i] > 1,
-                .expert = options->expert,
-                .shard = options->shard_auto ? (enum shard_mode)shard : options->shard};
-    s.fates = calloc((size_t)n, sizeof *s.fates);
-    enum status rc = s.fates ? search_all(&s, layouts, n) : err_nomem(err);
+    struct planner_layout *layouts = NULL;
+    int n = 0;
+    enum status rc = list_layouts(&s, &layouts, &n);
+    s.fates = calloc((size_t)n + 1, sizeof *s.fates);
+    if (rc == OK)
+        rc = s.fates ? search_all(&s, layouts, n) : err_nomem(err);
     if (rc == OK && s.best_layout < 0)
         rc = err_copy(err, &s.refused);
     if (rc == OK) {
@@ -266,6 +306,7 @@ enum status planner_solve(const struct planner_problem *problem,
         *result = s.best;
         s.best = (struct planner_result){0};
     }
+    free(layouts);
     free(s.fates);
     planner_result_clear(&s.best);
     return rc;

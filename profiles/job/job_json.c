@@ -37,6 +37,11 @@ static enum status read_batch(const struct json *root, const struct fields_sourc
     return OK;
 }
 
+/* A job that names none of these leaves its layout to the planner. A resolved job keeps that. */
+static const char *const layout_keys[] = {"tensor", "sequence_parallel", "expert",
+                                          "shard",  "recompute",         "schedule"};
+enum { NUM_LAYOUT_KEYS = sizeof layout_keys / sizeof *layout_keys };
+
 /* Write the resolved job to job->json: the fields of the table, and the other keys as they were
  * read, with relative file names resolved. */
 static enum status resolve(const struct json *root, const char *dir, struct job *job,
@@ -60,6 +65,8 @@ static enum status resolve(const struct json *root, const char *dir, struct job 
             json_add_copy(out, copied[i], value);
         }
     }
+    for (int i = 0; i < NUM_LAYOUT_KEYS && job->pipeline.layout_open; i++)
+        json_remove(json_get(out, "pipeline"), layout_keys[i]);
     struct json *train = json_get(out, "train");
     struct json *batch = json_add_object(train, "batch");
     json_add_int(batch, job->train.batch_mode == BATCH_GLOBAL ? "global" : "per_pipeline",
@@ -146,6 +153,17 @@ static void choose_policy(const struct json *root, struct job *job)
         job->freeze.alpha = 0.5;
 }
 
+static void choose_layout(const struct json *root, struct job *job)
+{
+    const struct json *pipeline = json_get(root, "pipeline");
+    job->pipeline.layout_open = true;
+    for (int i = 0; i < NUM_LAYOUT_KEYS; i++)
+        if (json_get(pipeline, layout_keys[i]))
+            job->pipeline.layout_open = false;
+    if (job->pipeline.tensor == AUTO && !json_get(pipeline, "sequence_parallel"))
+        job->pipeline.sequence_auto = true;
+}
+
 static enum status read_job(const struct json *root, const char *what, const char *dir,
                             struct job *job, struct err *err)
 {
@@ -163,6 +181,7 @@ static enum status read_job(const struct json *root, const char *what, const cha
     const struct fields_source source = {.file = what, .prefix = "", .dir = dir};
     enum status rc = fields_read(job_fields, num_job_fields, root, &source, job, err);
     choose_policy(root, job);
+    choose_layout(root, job);
     if (rc == OK)
         rc = read_batch(root, &source, job, err);
     if (rc == OK)

@@ -57,6 +57,8 @@ _Static_assert(DATA_KIND_COUNT == 8 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT =
 #define COUNT(key, member, help) {key, FIELD_COUNT, AT(member), 1, INT_MAX, NULL, 0, help}
 #define REAL(key, member, help) PLAIN(key, FIELD_REAL, member, help)
 #define BOOL(key, member, help) PLAIN(key, FIELD_BOOL, member, help)
+#define BOOL_AUTO(key, member, automatic, help) \
+    {key, FIELD_BOOL, AT(member), 0, 0, NULL, offsetof(struct job, automatic), help}
 #define CHOICE(key, member, names, help) {key, FIELD_CHOICE, AT(member), 0, 0, names, 0, help}
 #define CHOICE_AUTO(key, member, names, automatic, help) \
     {key, FIELD_CHOICE, AT(member), 0, 0, names, offsetof(struct job, automatic), help}
@@ -111,11 +113,11 @@ const struct field job_fields[] = {
     CHOICE_AUTO("pipeline.schedule", pipeline.schedule, schedule_names, pipeline.schedule_auto, "order of forwards and backwards [auto]"),
     CHOICE("pipeline.balancer", pipeline.balancer, balancer_names, "how the chain is cut [optimal]"),
     CHOICE("pipeline.by", pipeline.by_params, by_names, "quantity that the cut balances [time]"),
-    CHOICE_AUTO("pipeline.recompute", pipeline.recompute, recompute_names, pipeline.recompute_auto, "micro-batches whose stash is recomputed; selective: attention's core; layer: layers, inside the backward; fit: never where that fits the memory, else auto [fit]"),
+    CHOICE_AUTO("pipeline.recompute", pipeline.recompute, recompute_names, pipeline.recompute_auto, "micro-batches whose stash is recomputed; selective: attention's core; layer: layers, inside the backward; fit: where the memory of a device is limited, what a plan needs to fit [fit; auto on GPUs, see tensor]"),
     COUNT("pipeline.recompute_layers", pipeline.recompute_layers, "layers of each stage that recompute layer runs again [auto: what the memory needs]"),
-    COUNT("pipeline.tensor", pipeline.tensor, "T, neighbouring devices that hold each item together; only for plan and sim [1]"),
-    BOOL("pipeline.sequence_parallel", pipeline.sequence_parallel, "with tensor: divide norms and dropout by tokens [false]"),
-    INT("pipeline.expert", pipeline.expert, 1, MODEL_EXPERTS_MAX, "E, replicas that divide the experts of each layer; only for plan and sim [1]"),
+    COUNT("pipeline.tensor", pipeline.tensor, "T, neighbouring devices that hold each item together; only for plan and sim [1; on GPUs auto, with shard, expert, sequence_parallel, recompute and schedule, for a job that names none of them]"),
+    BOOL_AUTO("pipeline.sequence_parallel", pipeline.sequence_parallel, pipeline.sequence_auto, "with tensor: divide norms and dropout by tokens [false; auto where tensor is auto]"),
+    {"pipeline.expert", FIELD_COUNT, AT(pipeline.expert), 1, MODEL_EXPERTS_MAX, NULL, 0, "E, replicas that divide the experts of each layer; only for plan and sim [1]"},
     CHOICE_AUTO("pipeline.shard", pipeline.shard, shard_names, pipeline.shard_auto, "what replicas divide among themselves; only for plan and sim [none]"),
     CHOICE_AUTO("pipeline.frozen", pipeline.frozen, frozen_names, pipeline.frozen_auto, "where the frozen prefix runs if the cache is not read [auto]"),
     PLAIN("pipeline.bucket_bytes", FIELD_BYTES, pipeline.bucket_bytes, "gradients per all-reduce; 0: one all-reduce per stage [25MiB]"),

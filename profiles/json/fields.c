@@ -198,7 +198,8 @@ static void describe(const struct field *field, char *buf, size_t size)
 {
     static const char *const words[] = {"",     "",     "number", "true|false", "",          "text",
                                         "text", "path", "time",   "size",       "bandwidth", ""};
-    snprintf(buf, size, "%s", words[field->type]);
+    snprintf(buf, size, "%s%s", words[field->type],
+             field->type == FIELD_BOOL && field->auto_offset ? "|auto" : "");
     if (field->type == FIELD_INT || field->type == FIELD_COUNT) {
         const char *automatic = field->type == FIELD_COUNT ? "auto|" : "";
         if (field->max >= INT32_MAX) /* the size of the variable, no limit that people meet */
@@ -215,6 +216,21 @@ static void describe(const struct field *field, char *buf, size_t size)
         if (field->auto_offset && used < size)
             snprintf(buf + used, size - used, "|auto");
     }
+}
+
+static enum status read_bool(const struct field *field, const struct json *value,
+                             const struct fields_source *source, void *base, struct err *err)
+{
+    const char *text = field->auto_offset ? json_string(value) : NULL;
+    const bool automatic = text && strcmp(text, "auto") == 0;
+    if (!automatic && json_type(value) != JSON_BOOL)
+        return fields_refuse(source, field->key,
+                             field->auto_offset ? "true, false or auto" : "true or false", value,
+                             err);
+    *(bool *)((char *)base + field->offset) = !automatic && json_true(value);
+    if (field->auto_offset)
+        *(bool *)((char *)base + field->auto_offset) = automatic;
+    return OK;
 }
 
 static enum status read_choice(const struct field *field, const struct json *value,
@@ -336,10 +352,7 @@ static enum status read_field(const struct field *field, const struct json *valu
     case FIELD_REAL:
         return read_real(field, value, source, base, err);
     case FIELD_BOOL:
-        if (json_type(value) != JSON_BOOL)
-            return fields_refuse(source, field->key, "true or false", value, err);
-        *(bool *)((char *)base + field->offset) = json_true(value);
-        return OK;
+        return read_bool(field, value, source, base, err);
     case FIELD_CHOICE:
         return read_choice(field, value, source, base, err);
     case FIELD_TEXT:
@@ -430,7 +443,10 @@ static void write_field(const struct field *field, const void *base, struct json
         json_add_double(to, key, *(const double *)at);
         return;
     case FIELD_BOOL:
-        json_add_bool(to, key, *(const bool *)at);
+        if (field->auto_offset && *(const bool *)((const char *)base + field->auto_offset))
+            json_add_string(to, key, "auto");
+        else
+            json_add_bool(to, key, *(const bool *)at);
         return;
     case FIELD_CHOICE:
         if (field->auto_offset && *(const bool *)((const char *)base + field->auto_offset))

@@ -55,6 +55,26 @@ same_twice() {
 export -f same_twice
 check "plan: the same question gets the same answer" bash -c same_twice
 
+# What fits without recomputing is no reason to take a slower plan.
+echo '{"model":"gpt2-xl","data":{"kind":"synthetic","train_samples":1024},"train":{"batch":{"global":64},
+    "optimizer":{"kind":"adamw"},"dtype":"bf16"},"cluster":{"nodes":1,"devices_per_node":8,"kind":"h100"},
+    "pipeline":{"schedule":"auto"}}' >"$tmp/memory.json"
+rate() {
+    "$elapse" plan "$tmp/memory.json" --no-simulate --json --quiet "$@" | grep -o '"samples_per_s":[0-9.]*' | head -1 | cut -d: -f2
+}
+more_memory_is_no_slower() {
+    local small large auto
+    small=$(rate --set cluster.mem=5000MiB) large=$(rate --set cluster.mem=6000MiB)
+    auto=$(rate --set cluster.mem=6000MiB --set pipeline.recompute=auto)
+    echo "5000 MiB $small, 6000 MiB $large, with recompute auto $auto samples/s"
+    awk -v a="$small" -v b="$large" -v c="$auto" 'BEGIN {exit !(b >= a && b >= c)}'
+}
+verify "plan: more memory makes no plan slower, and fit is as fast as auto" more_memory_is_no_slower
+
+# A job that says nothing of its layout gets every layout searched on GPUs; one that names a schedule does not.
+expect "plan: an open job on GPUs may divide what replicas hold" 0 'T 8 .*shard|replicas divide' \
+    "$elapse" plan "$tmp/memory.json" --explain --set cluster.mem=20GiB --set model=llama2-7b --set pipeline='{}'
+
 # The change 7 -> 10 by the release's rule (K 4 -> 2): every trainable item reaches the new
 # pipelines once, the transfers add up, and rank 0 of pipeline 0 keeps what it has.
 transfers_add_up() {

@@ -210,8 +210,10 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
             "FILE: cost.efficiency must be more than 0 and at most 1, got 0", NULL);
     refuses("pipeline.tensor_parallel=2", ERR_INPUT,
             "--set: 'pipeline.tensor_parallel': tensor parallelism is out of scope", NULL);
-    refuses("pipeline.expert=auto", ERR_INPUT,
-            "FILE: pipeline.expert must be an integer 1..65536, got \"auto\"", NULL);
+    refuses("pipeline.expert=some", ERR_INPUT,
+            "FILE: pipeline.expert must be \"auto\" or an integer 1..65536, got \"some\"", NULL);
+    refuses("pipeline.sequence_parallel=some", ERR_INPUT,
+            "FILE: pipeline.sequence_parallel must be true, false or auto, got \"some\"", NULL);
     refuses("pipeline.expert=2", ERR_INFEASIBLE,
             "FILE: pipeline.expert 2: model 'vit-b16' has no experts", NULL);
     refuses("train.zero=1", ERR_INPUT, "--set: 'train.zero': ZeRO is out of scope", NULL);
