@@ -325,32 +325,43 @@ static enum status run_export(const struct exec_command *command, struct call *c
     const char *out = NULL;
     bool json = false;
     const struct option table[] = {
-        OPTION("o", STRING, &out, "FILE", "safetensors file to write"),
+        OPTION("o", STRING, &out, "PATH",
+               "FILE.safetensors, with config.json beside it, or a folder for from_pretrained() "
+               "of transformers"),
         OPTION("json", FLAG, &json, NULL, "print one JSON object"),
     };
     struct checkpoint_choice choice = {0};
-    int tensors = 0;
+    struct export_answer answer = {0};
     struct command_line line = COMMAND_LINE(table, 1);
     enum status rc = parse(command, call, &line, err);
     if (rc != OK || line.help)
         return rc;
     if (!out)
-        return err_set(err, ERR_INPUT, "-o FILE is missing");
+        return err_set(err, ERR_INPUT, "-o PATH is missing");
     rc = checkpoint_choose(NULL, line.positional[0], &choice, err);
     if (rc == OK)
-        rc = checkpoint_export(choice.dir, out, &tensors, err);
+        rc = checkpoint_export(choice.dir, out, &answer, err);
     if (choice.note[0])
         fprintf(stderr, "note: %s\n", choice.note);
+    if (answer.note[0])
+        fprintf(stderr, "note: %s\n", answer.note);
     if (rc == OK && json) {
         struct json *root = answer_new("export");
         json_add_string(root, "checkpoint", choice.dir);
         json_add_string(root, "out", out);
-        json_add_int(root, "tensors", tensors);
+        json_add_int(root, "tensors", answer.num_tensors);
+        json_add_copy(root, "files", answer.files);
+        if (answer.note[0])
+            json_add_string(root, "note", answer.note);
         rc = print_json(root, err);
         json_free(root);
     } else if (rc == OK && strcmp(out, "/dev/stdout") != 0) {
-        printf("wrote %s to %s\n", COUNT_TEXT(tensors, "tensor"), out);
+        const struct json *file = json_first(answer.files);
+        printf("wrote %s to %s\n", COUNT_TEXT(answer.num_tensors, "tensor"), json_string(file));
+        while ((file = json_next(file)))
+            printf("wrote %s\n", json_string(file));
     }
+    export_answer_clear(&answer);
     free(choice.dir);
     return rc;
 }
@@ -450,20 +461,20 @@ static enum status run_facts(const struct exec_command *command, struct call *ca
 static const struct exec_command commands[] = {
     {"train",      "JOB [-n RANKS] [options]",
      "Train a job for real on RANKS processes; writes metrics, checkpoints and a record.",                        0, true,
-     run_train                                                                                                                       },
+     run_train                                                                                                                        },
     {"eval",       "CHECKPOINT JOB [-n RANKS] [options]",
-     "Evaluate a checkpoint (or safetensors file) on the job's test data.",                                       2, true,  run_eval },
-    {"export",     "CHECKPOINT -o FILE.safetensors",
-     "Write the weights of a checkpoint as Hugging Face safetensors, with config.json.",                          1, false,
-     run_export                                                                                                                      },
+     "Evaluate a checkpoint (or safetensors file) on the job's test data.",                                       2, true,  run_eval  },
+    {"export",     "CHECKPOINT -o DIR|FILE.safetensors",
+     "Write a checkpoint as a model of Hugging Face: safetensors, config.json, in DIR also the "
+     "tokenizer.",                                                                                                1, false, run_export},
     {"checkpoint", "verify DIR",
      "Compare every file of a checkpoint with the digests of its manifest.",                                      2, false,
-     run_checkpoint                                                                                                                  },
+     run_checkpoint                                                                                                                   },
     {"profile",    "[--model MODEL] [-n RANKS] [options]",
      "Measure layers, links and overheads of this machine into the profile store.",                               0, true,
-     run_profile                                                                                                                     },
-    {"facts",      "",                                     "What libraries and GPUs say of themselves, as JSON.", 0, false, run_facts},
-    {"ping",       "",                                     "Latency and rate between ranks 0 and 1, as JSON.",    0, true,  run_facts},
+     run_profile                                                                                                                      },
+    {"facts",      "",                                     "What libraries and GPUs say of themselves, as JSON.", 0, false, run_facts },
+    {"ping",       "",                                     "Latency and rate between ranks 0 and 1, as JSON.",    0, true,  run_facts },
 };
 
 static void report(const struct err *err)

@@ -165,9 +165,9 @@ const struct command command_profile = {"profile", "[--model MODEL] [-n RANKS] [
 const struct command command_eval = {"eval", "CHECKPOINT JOB [-n RANKS]",
                                      "evaluate a checkpoint on the job's test data", "PATH JOB",
                                      run_front};
-const struct command command_export = {
-    "export", "CHECKPOINT -o FILE.safetensors",
-    "write the weights of a checkpoint as Hugging Face safetensors", "DIR", run_front};
+const struct command command_export = {"export", "CHECKPOINT -o DIR|FILE.safetensors",
+                                       "write a checkpoint as a model of Hugging Face", "DIR",
+                                       run_front};
 const struct command command_checkpoint = {"checkpoint", "verify DIR",
                                            "compare a checkpoint's files with their digests",
                                            "verify DIR", run_front};

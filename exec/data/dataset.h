@@ -37,8 +37,11 @@ struct dataset {
     int labels_per_sample;  /* 1: a class; 2: a span; seq: language models */
     int targets_per_sample; /* labels of a sample that enter the loss; 0: varies (masked tokens) */
     int classes;            /* labels are 0..classes-1; for language models the vocabulary */
-    bool augment;           /* crop and flip training images */
-    int64_t views; /* training: epoch e uses the masks and crops of epoch e mod views; 0: every
+    /* Images: a pixel enters the model as (byte / 255 - mean) / std. 0: no images of bytes. */
+    float pixel_mean[3], pixel_std[3];
+    bool lower_case; /* text by WordPiece: the vocabulary is uncased */
+    bool augment;    /* crop and flip training images */
+    int64_t views;   /* training: epoch e uses the masks and crops of epoch e mod views; 0: every
                       epoch has its own */
     uint64_t seed;
     void *ctx; /* private to the kind; clear() releases it */

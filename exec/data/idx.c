@@ -174,6 +174,8 @@ enum status idx_open(const struct job *job, struct dataset *dataset, struct err 
         double variance = (double)squares / (double)n - mean * mean;
         idx->mean = (float)(mean / 255);
         idx->deviation = variance > 1 ? (float)(sqrt(variance) / 255) : 1.0f;
+        got.pixel_mean[0] = idx->mean;
+        got.pixel_std[0] = idx->deviation;
     }
     if (rc == OK)
         *dataset = got;

@@ -246,6 +246,8 @@ enum status images_open(const struct job *job, struct dataset *dataset, struct e
         rc = read_split(images, job, SPLIT_TEST, test, &classes, err);
     for (int split = 0; split < SPLIT_COUNT; split++)
         got.num_samples[split] = images->splits[split].count;
+    for (int c = 0; c < 3; c++)
+        got.pixel_mean[c] = got.pixel_std[c] = 0.5f;
     if (rc == OK)
         *dataset = got;
     else

@@ -267,6 +267,8 @@ enum status shapes_open(int image, int64_t num_train, int64_t num_test, uint64_t
         .classes = SHAPE_COUNT,
         .seed = seed,
         .num_samples = {num_train, num_test},
+        .pixel_mean = { MEAN,     MEAN,     MEAN},
+        .pixel_std = { STD,      STD,      STD},
         .sample = shapes_sample
     };
     return OK;

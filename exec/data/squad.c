@@ -325,6 +325,7 @@ enum status squad_open(const struct job *job, struct dataset *dataset, struct er
                         err);
         got.num_samples[split] = squad->splits[split].windows.count;
     }
+    got.lower_case = squad->wp.lower;
     if (rc == OK)
         *dataset = got;
     else

@@ -244,6 +244,7 @@ enum status text_open(const struct job *job, struct dataset *dataset, struct err
                          job->data.path, split ? "test" : "training", (long long)text->count[split],
                          model->seq);
     }
+    got.lower_case = text->wp.lower;
     if (rc == OK)
         *dataset = got;
     else

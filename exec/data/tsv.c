@@ -353,6 +353,7 @@ enum status tsv_open(const struct job *job, struct dataset *dataset, struct err 
                         &tsv->tables[split], err);
         got.num_samples[split] = tsv->tables[split].num_lines;
     }
+    got.lower_case = tsv->wp.lower;
     if (rc == OK)
         *dataset = got;
     else

@@ -3,8 +3,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "exec/run/trainer.h"
+#include "profiles/json/fields.h"
 
 int64_t trainer_turn(const struct trainer *t)
 {
@@ -33,6 +35,20 @@ struct run_state trainer_ask(const struct trainer *t, int64_t epoch, int64_t tur
                               .old = plan->num_ranks > 0 ? plan : NULL};
 }
 
+static struct hf_data describe_data(const struct trainer *t)
+{
+    const struct dataset *from = &t->dataset;
+    const char *vocab = t->job->data.vocab;
+    struct hf_data data = {.channels = from->pixel_std[0] > 0 ? from->channels : 0,
+                           .tokens = !vocab                ? HF_NO_TOKENIZER
+                                     : path_is_json(vocab) ? HF_BPE
+                                                           : HF_WORDPIECE,
+                           .lower_case = from->lower_case};
+    memcpy(data.mean, from->pixel_mean, sizeof data.mean);
+    memcpy(data.std, from->pixel_std, sizeof data.std);
+    return data;
+}
+
 enum status trainer_save(struct trainer *t, struct err *err)
 {
     const struct stage_list list = layout_list(&t->base, &t->layout);
@@ -48,6 +64,7 @@ enum status trainer_save(struct trainer *t, struct err *err)
         .rate = t->probe.open ? t->probe.rate : 0,
         .steps = t->probe.open ? t->probe.steps : 0,
         .lagged = t->probe.open,
+        .data = describe_data(t),
         .eval_loss = t->evaluated_step == t->progress.step ? t->evaluated.loss : NAN};
     char *dir = NULL;
     enum status rc;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "exec/save/checkpoint_files.h"
+#include "exec/save/hf_config.h"
 #include "exec/save/hf_names.h"
 #include "exec/save/owned_folder.h"
 #include "exec/save/safetensors.h"
@@ -85,9 +86,16 @@ struct written {
     struct file_sum sum;
 };
 
-static void add_model(struct json *root, const struct model *model)
+static void add_description(struct json *root, const char *key, struct json *object)
 {
-    struct json *object = json_add_object(root, "model"), *config;
+    if (object)
+        json_add_copy(root, key, object);
+    json_free(object);
+}
+
+static void add_model(struct json *root, const struct model *model, const struct hf_data *data)
+{
+    struct json *object = json_add_object(root, "model");
     json_add_string(object, "name", model->name);
     json_add_string(object, "family", model_family_name(model->family));
     json_add_int(object, "layers", model->num_layers);
@@ -95,10 +103,9 @@ static void add_model(struct json *root, const struct model *model)
     json_add_int(object, "heads", model->heads);
     json_add_int(object, "mlp", model->mlp);
     json_add_int(object, "params", model_total_params(model));
-    config = hf_config(model);
-    if (config)
-        json_add_copy(root, "config", config);
-    json_free(config);
+    add_description(root, "config", hf_config(model, data));
+    add_description(root, "preprocessor", hf_preprocessor(model, data));
+    add_description(root, "tokenizer", hf_tokenizer(model, data));
 }
 
 static void add_norms(struct json *root, const struct turn_norms *norms, int num_layers)
@@ -138,7 +145,7 @@ static enum status write_manifest(const char *dir, const struct checkpoint_state
     }
     json_add_string(root, "optimizer", job_optimizer_name(job));
     json_add_int(root, "seed", (int64_t)job->train.seed);
-    add_model(root, &job->model);
+    add_model(root, &job->model, &state->data);
     json_add_parsed(root, "job", job->json);
     list = json_add_array(root, "files");
     for (int i = 0; i < num_files; i++) {

@@ -14,6 +14,7 @@
 #define ELAPSE_EXEC_SAVE_CHECKPOINT_H
 
 #include "exec/comm/comm.h"
+#include "exec/save/hf_config.h"
 #include "exec/save/kept_state.h"
 #include "exec/stage/stage.h"
 #include "partition/freeze/evidence.h"
@@ -46,8 +47,9 @@ struct checkpoint_state {
     const struct kept_state *kept;         /* of rank 0 */
     const struct freeze_history *evidence; /* of rank 0; NULL: none is measured */
     double rate, steps;                    /* of rank 0: of the open window, see struct probe */
-    bool lagged;      /* a window is open: write the lagged weights too, as "lagged.NAME" */
-    double eval_loss; /* rank 0: of an evaluation at this step; NaN: there was none */
+    bool lagged;         /* a window is open: write the lagged weights too, as "lagged.NAME" */
+    struct hf_data data; /* of rank 0; what an export says of the data */
+    double eval_loss;    /* rank 0: of an evaluation at this step; NaN: there was none */
 };
 
 /* Write the folder dir. An older checkpoint of this run there is replaced in one step; anything

@@ -3,9 +3,23 @@
 #define ELAPSE_EXEC_SAVE_EXPORT_H
 
 #include "partition/base/status.h"
+#include "profiles/json/json.h"
 
-/* Write all weights of a checkpoint into one safetensors file, under Hugging Face's names, and its
- * config.json into the same folder (U-ViT has none). *tensors gets the number of tensors. */
-enum status checkpoint_export(const char *dir, const char *path, int *tensors, struct err *err);
+struct export_answer {
+    int num_tensors;
+    struct json *files; /* owned; array of the paths that were written, the weights first */
+    char note[512];     /* "", or why there is no tokenizer */
+};
+
+/* Write all weights of a checkpoint under Hugging Face's names. path is a safetensors file, beside
+ * which config.json is written (U-ViT has none), or a folder, which from_pretrained() of
+ * transformers can read: model.safetensors, config.json, and as the run's data say
+ * preprocessor_config.json or the tokenizer's files. What the folder has under these names is
+ * replaced. A path is a folder if it is one, or if nothing is there and its name has no dot. A device
+ * or pipe gets the weights only. Release *answer with export_answer_clear() also on failure.
+ * ERR_INPUT: a damaged checkpoint, or a config.json beside the file that describes another model. */
+enum status checkpoint_export(const char *dir, const char *path, struct export_answer *answer,
+                              struct err *err);
+void export_answer_clear(struct export_answer *answer);
 
 #endif

@@ -1,5 +1,4 @@
-/* exec/save/hf_names.c - checks and loads weights under Hugging Face's names, and writes
- * config.json. Read hf_check() first; hf_load() loads what it has accepted. */
+/* exec/save/hf_names.c - checks and loads weights under Hugging Face's names. Read hf_check() first; hf_load() loads what it has accepted. */
 #include "exec/save/hf_names.h"
 
 #include <stdio.h>
@@ -331,71 +330,4 @@ enum status hf_load(const char *path, const struct model *model, const struct st
     }
     weights_close(weights);
     return rc;
-}
-
-/* --- config.json ------------------------------------------------------------------------------ */
-
-static void add_labels(struct json *root, int classes)
-{
-    struct json *names = json_add_object(root, "id2label");
-    char key[16], label[32];
-    for (int i = 0; i < classes; i++) {
-        snprintf(key, sizeof key, "%d", i);
-        snprintf(label, sizeof label, "LABEL_%d", i);
-        json_add_string(names, key, label);
-    }
-    names = json_add_object(root, "label2id");
-    for (int i = 0; i < classes; i++) {
-        snprintf(label, sizeof label, "LABEL_%d", i);
-        json_add_int(names, label, i);
-    }
-}
-
-struct json *hf_config(const struct model *model)
-{
-    static const char *const berts[] = {"BertForSequenceClassification", "BertForQuestionAnswering",
-                                        "BertForMaskedLM"};
-    struct json *root;
-    bool vit = model->family == FAMILY_VIT, gpt = model->family == FAMILY_GPT;
-    if ((!vit && !gpt && model->family != FAMILY_BERT) || model->num_skips > 0)
-        return NULL;
-    root = json_object_new();
-    json_add_string(root, "model_type", vit ? "vit" : gpt ? "gpt2" : "bert");
-    json_add_string(json_add_array(root, "architectures"), NULL,
-                    vit   ? "ViTForImageClassification"
-                    : gpt ? "GPT2LMHeadModel"
-                          : berts[model->task]);
-    json_add_string(root, "torch_dtype", "float32");
-    if (gpt) {
-        json_add_int(root, "n_embd", model->hidden);
-        json_add_int(root, "n_layer", model->num_layers);
-        json_add_int(root, "n_head", model->heads);
-        json_add_int(root, "n_inner", model->mlp);
-        json_add_int(root, "n_positions", model->max_seq);
-        json_add_int(root, "vocab_size", model->vocab);
-        json_add_string(root, "activation_function", "gelu_new");
-        json_add_double(root, "layer_norm_epsilon", arch_eps(model));
-        return root;
-    }
-    json_add_int(root, "hidden_size", model->hidden);
-    json_add_int(root, "num_hidden_layers", model->num_layers);
-    json_add_int(root, "num_attention_heads", model->heads);
-    json_add_int(root, "intermediate_size", model->mlp);
-    json_add_string(root, "hidden_act", "gelu");
-    json_add_double(root, "layer_norm_eps", arch_eps(model));
-    if (vit) {
-        json_add_int(root, "image_size", model->image);
-        json_add_int(root, "patch_size", model->patch);
-        json_add_int(root, "num_channels", model->channels);
-        json_add_bool(root, "qkv_bias", true);
-    } else {
-        json_add_int(root, "vocab_size", model->vocab);
-        json_add_int(root, "max_position_embeddings", model->max_seq);
-        json_add_int(root, "type_vocab_size", 2);
-        json_add_int(root, "pad_token_id", 0);
-        json_add_string(root, "position_embedding_type", "absolute");
-    }
-    if (model->task == TASK_CLASSIFY)
-        add_labels(root, model->classes);
-    return root;
 }

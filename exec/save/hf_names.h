@@ -1,4 +1,4 @@
-/* exec/save/hf_names.h - weights of Hugging Face models, in and out.
+/* exec/save/hf_names.h - weights of Hugging Face models.
  *
  * Our tensors have the names and shapes of transformers' modules with their heads
  * (exec/stage/arch.h), so an export is a plain safetensors file and a config.json. Files from other
@@ -28,9 +28,5 @@ enum status hf_check(const struct weights *weights, const char *path, const stru
 /* Check what weights_open() finds at path, then fill the stages of this rank. Not collective. */
 enum status hf_load(const char *path, const struct model *model, const struct stage_list *list,
                     bool fresh_head, struct hf_import *import, struct err *err);
-
-/* config.json of a model as transformers writes it; the caller frees it. NULL for models that
- * transformers does not know (uniform, explicit, U-ViT). */
-struct json *hf_config(const struct model *model);
 
 #endif

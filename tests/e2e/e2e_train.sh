@@ -197,6 +197,23 @@ alone() { # a failed export leaves no description of nothing; one into the outpu
         "$elapse" export "$tmp/k1" -o /dev/stdout >"$tmp/streamed" && cmp "$tmp/streamed" "$tmp/weights.safetensors"
 }
 verify "an export leaves nothing but what was asked for" alone
+into_folder() { # twice, and over what another model left there
+    mkdir "$tmp/hub" && echo '{"model_type": "other"}' >"$tmp/hub/config.json" || return 1
+    ! "$elapse" export "$tmp/k1" -o "$tmp/hub/alone.safetensors" 2>/dev/null || return 1
+    for round in 1 2; do "$elapse" export "$tmp/k1" -o "$tmp/hub" >"$tmp/wrote" || return 1; done
+    cmp "$tmp/hub/model.safetensors" "$tmp/weights.safetensors" || return 1
+    for file in model.safetensors config.json preprocessor_config.json; do
+        grep -q "^wrote .*$tmp/hub/$file$" "$tmp/wrote" || return 1
+    done
+    python3 - "$tmp/hub" <<'PY'
+import json, sys
+config, pixels = (json.load(open(sys.argv[1] + "/" + f)) for f in ("config.json", "preprocessor_config.json"))
+assert config["model_type"] == "vit" and len(config["id2label"]) == len(config["label2id"]) > 1
+assert pixels["size"] == {"height": config["image_size"], "width": config["image_size"]}
+assert len(pixels["image_mean"]) == len(pixels["image_std"]) == 3 and pixels["do_normalize"]
+PY
+}
+verify "an export into a folder is what transformers reads, also the second time" into_folder
 expect "weights are not put where they are described" 2 "/config.json' is where the weights are described" \
     "$elapse" export "$tmp/k1" -o "$tmp/alone/config.json"
 stepless() {

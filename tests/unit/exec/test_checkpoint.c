@@ -248,7 +248,6 @@ static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **
     struct err err = {0};
     char dir[160], file[160], hex[2][65] = {"", ""};
     struct hf_import import;
-    int tensors = 0;
     (void)state;
     path_of("checkpoint-12", dir);
     rig_init(&saved, 3, 1u << world.rank, 5, 10);
@@ -292,13 +291,15 @@ static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **
         return;
     /* The export holds every weight and nothing else. */
     path_of("weights.safetensors", file);
-    ok(checkpoint_export(dir, file, &tensors, &err), &err);
+    struct export_answer answer = {0};
+    ok(checkpoint_export(dir, file, &answer, &err), &err);
     rig_init(&loaded, 4, 3, 1, 10);
-    assert_int_equal(tensors,
+    assert_int_equal(answer.num_tensors,
                      stage_num_params(loaded.stages[0]) + stage_num_params(loaded.stages[1]));
     list = list_of(&loaded);
     ok(hf_load(file, &loaded.job.model, &list, false, &import, &err), &err);
     rig_clear(&loaded);
+    export_answer_clear(&answer);
     unlink(file);
 }
 

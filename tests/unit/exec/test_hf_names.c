@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "exec/cpu/backend_cpu.h"
+#include "exec/save/hf_config.h"
 #include "exec/save/hf_names.h"
 #include "exec/stage/arch.h"
 #include "profiles/job/job_json.h"
@@ -537,7 +538,7 @@ static void hf_config__is_a_model_again(void **state)
         char path[300];
         assert_int_equal(model_parse(models[i], &model, NULL), OK);
         model.norm_eps = 1e-6;
-        struct json *config = hf_config(&model);
+        struct json *config = hf_config(&model, NULL);
         assert_non_null(config);
         snprintf(path, sizeof path, "%s/config.json", folder);
         assert_int_equal(json_write_file(config, path, NULL), OK);
@@ -564,7 +565,7 @@ static void hf_config__is_a_model_again(void **state)
     }
     struct model model = {0};
     assert_int_equal(model_parse("vit-tiny:unet_skips=1", &model, NULL), OK);
-    assert_null(hf_config(&model));
+    assert_null(hf_config(&model, NULL));
     model_clear(&model);
 }
 
