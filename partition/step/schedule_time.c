@@ -317,11 +317,13 @@ static enum status run_allreduces(struct timing *t, const struct setting *settin
     for (int s = 0; s < w->num_model_stages && rc == OK; s++) {
         const int rank = t->full->rank_of_stage[s];
         workload_holders(w, plan, s, devices);
-        int64_t total = 0;
+        int64_t total = 0, bytes = -1, ns = 0; /* of the bucket before: most are of one size */
         for (int i = w->first_bucket[s]; i < w->first_bucket[s + 1]; i++) {
-            const int64_t ns =
-                collective_bucket_ns(w->scatter, t->watch ? t->watch->allreduce : ALLREDUCE_RING,
-                                     setting, devices, n, w->buckets[i].bytes);
+            if (w->buckets[i].bytes != bytes)
+                ns = collective_bucket_ns(w->scatter,
+                                          t->watch ? t->watch->allreduce : ALLREDUCE_RING, setting,
+                                          devices, n, w->buckets[i].bytes);
+            bytes = w->buckets[i].bytes;
             rc = step_add_ns(&all, ns, "all-reduces", err);
             if (rc != OK)
                 break;

@@ -87,10 +87,14 @@ enum status workload_traffic_ns(const struct workload *w, const struct setting *
         for (int i = 0; i < n; i++)
             cross(&t, group[i], group[(i + 1) % n]);
         const int64_t latency = collective_bucket_ns(w->scatter, ALLREDUCE_RING, &own, group, n, 0);
-        for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++)
-            all += wire_ns(collective_bucket_ns(w->scatter, ALLREDUCE_RING, &own, group, n,
-                                                w->buckets[b].bytes),
-                           latency);
+        int64_t bytes = 0, bucket_ns = latency; /* of the bucket before: most are of one size */
+        for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
+            if (w->buckets[b].bytes != bytes)
+                bucket_ns = collective_bucket_ns(w->scatter, ALLREDUCE_RING, &own, group, n,
+                                                 w->buckets[b].bytes);
+            bytes = w->buckets[b].bytes;
+            all += wire_ns(bucket_ns, latency);
+        }
         add_flow(&t, all);
     }
     double most = 0;

@@ -13,6 +13,20 @@ struct item_memo {
     int64_t samples, distance, ns;
 };
 
+/* Times of collectives over the replicas of a stage. Layers are mostly alike, so a few sizes meet
+ * again and again, and each time takes a walk over all replicas. */
+enum { COLLECTIVE_MEMOS = 8 }; /* a power of two */
+struct collective_memo {
+    bool known;
+    enum collective kind;
+    int64_t bytes, ns;
+};
+struct experts_memo {
+    bool known;
+    int rank;
+    int64_t samples, ns;
+};
+
 struct builder {
     const struct model *model;
     const struct cluster *cluster;
@@ -28,7 +42,10 @@ struct builder {
     int again_first, again_end; /* items that RECOMPUTE_LAYER runs again; empty with other modes */
     struct item_times *item_ns; /* owned, num_items: scratch of the micro-batch size at hand */
     struct item_memo memo[ITEM_KIND_COUNT][PASS_COUNT][MB_SIZES];
-    int *shard_devices;      /* owned scratch: a stage's devices over the replicas */
+    int *shard_devices; /* owned: the devices of shard_stage over the replicas */
+    int shard_stage;    /* 1 + the stage; 0: none yet */
+    struct collective_memo collectives[COLLECTIVE_MEMOS]; /* of that stage */
+    struct experts_memo experts[MB_SIZES];
     int64_t below_gather_ns; /* of the unit below the one at hand, in builder_overlap() */
 };
 

@@ -1,6 +1,7 @@
 /* What a layout adds to the figures of a stage: items that run again inside the backward, gathers
  * of a tensor-parallel group, and gathers and reduce-scatters of shards between replicas. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "partition/layout/model_shard.h"
 #include "partition/model/attention.h"
@@ -175,8 +176,20 @@ static int64_t replicas_ns(struct builder *b, int s, enum collective kind, int64
         b->shard_devices = malloc((size_t)n * sizeof *b->shard_devices);
     if (!b->shard_devices)
         return STEP_NS_MAX;
-    workload_holders(&b->got, b->plan, s, b->shard_devices);
-    return cluster_collective_ns(b->cluster, kind, b->shard_devices, n, bytes);
+    if (b->shard_stage != s + 1) {
+        workload_holders(&b->got, b->plan, s, b->shard_devices);
+        memset(b->collectives, 0, sizeof b->collectives);
+        b->shard_stage = s + 1;
+    }
+    const uint64_t hash = ((uint64_t)bytes * 0x9E3779B97F4A7C15u) >> 40;
+    struct collective_memo *memo = &b->collectives[(hash + (unsigned)kind) % COLLECTIVE_MEMOS];
+    if (!memo->known || memo->kind != kind || memo->bytes != bytes)
+        *memo = (struct collective_memo){
+            .known = true,
+            .kind = kind,
+            .bytes = bytes,
+            .ns = cluster_collective_ns(b->cluster, kind, b->shard_devices, n, bytes)};
+    return memo->ns;
 }
 
 struct unit {
@@ -281,6 +294,11 @@ enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
     *ns = 0;
     if (E < 2)
         return OK;
+    struct experts_memo *memo = &b->experts[samples == builder_samples(b, MB_LAST)];
+    if (memo->known && memo->rank == b->rank && memo->samples == samples) {
+        *ns = memo->ns;
+        return OK;
+    }
     if (!mul_ok(model_expert_bytes(b->model), samples, &bytes))
         return builder_overflow(b, "tokens of experts");
     int *devices = malloc((size_t)E * sizeof *devices);
@@ -293,7 +311,10 @@ enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
                          cluster_collective_ns(b->cluster, COLLECTIVE_ALLTOALL, devices, E, bytes));
     }
     free(devices);
-    return mul_ok(longest, 2, ns) && *ns <= STEP_NS_MAX ? OK : builder_overflow(b, "all-to-alls");
+    if (!mul_ok(longest, 2, ns) || *ns > STEP_NS_MAX)
+        return builder_overflow(b, "all-to-alls");
+    *memo = (struct experts_memo){true, b->rank, samples, *ns};
+    return OK;
 }
 
 bool builder_reduced_bytes(const struct builder *b, int item, int64_t *bytes)
