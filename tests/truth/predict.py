@@ -8,6 +8,7 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ELAPSE = os.path.join(os.environ.get("ELAPSE_BIN", os.path.join(ROOT, "build", "bin")), "elapse")
 PEAK = {"a100": 312e12, "h100": 989.4e12}
+MEMORY = {"a100": 80 << 30, "h100": 80 << 30}
 
 
 def cluster(kind, gpus, **more):
@@ -22,8 +23,15 @@ def megatron_places(tp, dp, pp):
 
 
 def step_ms(run):
-    """Run: model, cluster, micro_batch, micro_batches, tp, dp, pp, and what job() and plan() read.
-    Returns (ms, None), or (None, reason)."""
+    """Like predicted(), refused where the memory does not suffice. Returns (ms, None), or
+    (None, reason)."""
+    ms, fits, why = predicted(run)
+    return (ms, None) if ms and fits else (None, why or "out of memory")
+
+
+def predicted(run):
+    """Run: model, cluster, micro_batch, micro_batches, tp, dp, pp, and the keys of job and plan
+    below. Returns (ms, whether it fits the memory, None), or (None, False, reason)."""
     pp, v, layers = run.get("pp", 1), run.get("chunks", 1), run["layers"]
     recompute = run.get("recompute", "never")
     batch = run["micro_batch"] * run["micro_batches"]
@@ -32,7 +40,10 @@ def step_ms(run):
                 "sequence_parallel": run.get("sequence_parallel", False),
                 "shard": run.get("shard", "none"), "recompute": recompute,
                 "schedule": run.get("schedule", "1f1b" if v == 1 else "interleaved")}
-    job = {"name": "truth", "model": run["model"], "cluster": run["cluster"],
+    cluster = dict(run["cluster"])
+    limit = cluster.get("mem", MEMORY[cluster["kind"]])
+    cluster["mem"] = 1 << 50 # the limit is judged here, so that a run without room has a time
+    job = {"name": "truth", "model": run["model"], "cluster": cluster,
            "data": {"kind": "synthetic", "train_samples": 1 << 24},
            "train": {"batch": {"per_pipeline": batch}, "dtype": run.get("dtype", "bf16"),
                      "dropout": run.get("dropout", 0), "attention": run.get("attention", "fused"),
@@ -40,7 +51,8 @@ def step_ms(run):
            "pipeline": pipeline,
            "cost": {"source": run.get("cost", "kernels")}}
     tail = run.get("tail_items", 2)
-    cut = [2 * layers // (pp * v)] * (pp * v)
+    per = [layers * (k + 1) // (pp * v) - layers * k // (pp * v) for k in range(pp * v)]
+    cut = [2 * n for n in per]
     cut[0] += 1
     cut[-1] += tail
     plan = {"schema": 1, "pipeline_length": pp, "chunks": v, "replicas": run.get("dp", 1),
@@ -53,7 +65,7 @@ def step_ms(run):
             "optimizer_bytes_per_param": 8, "canonical": False, "step_ns": 0,
             "memory_bytes": [0] * pp}
     if recompute == "layer":
-        plan["recompute_layers"] = [run.get("recompute_layers", layers) // (pp * v)] * (pp * v)
+        plan["recompute_layers"] = [min(n, run.get("recompute_layers", layers) * n // layers) for n in per]
     with tempfile.TemporaryDirectory() as folder:
         with open(folder + "/job.json", "w") as f:
             json.dump(job, f)
@@ -64,8 +76,10 @@ def step_ms(run):
                               folder + "/plan.json", "--json"], capture_output=True, text=True,
                              env=env)
     if got.returncode:
-        return None, got.stderr.strip().split("\n")[0]
-    return json.loads(got.stdout)["step_ns"] / 1e6, None
+        return None, False, got.stderr.strip().split("\n")[0]
+    answer = json.loads(got.stdout)
+    peak = max(d["peak_bytes"] for d in answer["devices"])
+    return answer["step_ns"] / 1e6, peak <= limit, None
 
 
 def gpt(layers, hidden, heads, seq, vocab=51200):
@@ -79,34 +93,152 @@ def gpt_flops(samples, layers, hidden, seq, vocab, forwards):
     return (forwards + 2) * forward + 6 * samples * seq * hidden * vocab
 
 
+def llama_flops(samples, layers, hidden, kv, mlp, seq, vocab, forwards):
+    weights = 2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * mlp
+    forward = samples * seq * layers * (2 * weights + 4 * seq * hidden)
+    return (forwards + 2) * forward + 6 * samples * seq * hidden * vocab
+
+
+def ranks(values):
+    """Places of the values in ascending order; equal values share the mean of theirs."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    got, i = [0.0] * len(values), 0
+    while i < len(order):
+        j = i
+        while j + 1 < len(order) and values[order[j + 1]] == values[order[i]]:
+            j += 1
+        for k in order[i:j + 1]:
+            got[k] = (i + j) / 2
+        i = j + 1
+    return got
+
+
+def spearman(x, y):
+    """Rank correlation (Spearman 1904): that of the ranks; 0 where all of a list are equal."""
+    a, b = ranks(x), ranks(y)
+    middle = (len(a) - 1) / 2
+    both = sum((i - middle) * (j - middle) for i, j in zip(a, b))
+    sizes = sum((i - middle) ** 2 for i in a) * sum((j - middle) ** 2 for j in b)
+    return both / sizes ** 0.5 if sizes else 0
+
+
+class Row:
+    """One published run. group: what it is a layout of; None: of nothing that others are layouts of.
+    measured: ms, None where it ran out of memory. predicted: ms; fits: the
+    verdict of the memory model; simple: FLOPs / (peak x 0.45)."""
+
+    def __init__(self, label, group, measured, predicted, fits, simple):
+        self.label, self.group, self.measured = label, group, measured
+        self.predicted, self.fits, self.simple = predicted, fits, simple
+
+
+def first_choices(group, time):
+    """The rows of the shortest time. More than one where times are equal: each is as likely."""
+    best = min(map(time, group))
+    return [r for r in group if time(r) == best]
+
+
+def rank(found, time):
+    """Over groups: the first choice among the runs that ran, and among all that were tried and that
+    the memory model allows. Returns the regrets of the former, (share of choices that ran, regret
+    of those) of the latter, and rank correlations."""
+    ran, tried, correlation = [], [], []
+    for name in dict.fromkeys(r.group for r in found if r.group):
+        group = [r for r in found if r.group == name and r.predicted]
+        alive = [r for r in group if r.measured]
+        if len(alive) < 2:
+            continue
+        best = min(r.measured for r in alive)
+        ran.append(mean([r.measured / best - 1 for r in first_choices(alive, time)]))
+        correlation.append(spearman([time(r) for r in alive], [r.measured for r in alive]))
+        if len(alive) < len(group):
+            chosen = first_choices([r for r in group if r.fits] or group, time)
+            lived = [r.measured / best - 1 for r in chosen if r.measured]
+            tried.append((len(lived) / len(chosen), mean(lived) if lived else None))
+    return ran, tried, correlation
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def show_rank(name, found, time):
+    ran, tried, correlation = rank(found, time)
+    if not ran:
+        return
+    line = "regret among those that ran %.1f %% (%d groups), rank correlation %.2f" % (
+        100 * mean(ran), len(ran), mean(correlation))
+    if tried:
+        regrets = [r for _, r in tried if r is not None]
+        line += "; first choice of all tried ran in %.3g of %d%s" % (
+            sum(share for share, _ in tried), len(tried),
+            ", regret %.1f %%" % (100 * mean(regrets)) if regrets else "")
+    print("%-34s            %s" % (name, line))
+
+
+def scalar_calibrated(errors):
+    """Mean |error| of each row after division by one factor: the one that a single other row gives,
+    averaged over which row that is."""
+    if len(errors) < 2:
+        return None
+    got = [abs((1 + e) / (1 + f) - 1) for i, e in enumerate(errors) for j, f in enumerate(errors) if i != j]
+    return mean(got)
+
+
 class Table:
     """Rows of one source."""
 
     def __init__(self, name, fitted, verbose):
         self.name, self.fitted, self.verbose = name, fitted, verbose
-        self.errors, self.simple, self.refused = [], [], []
+        self.rows, self.refused = [], 0
 
-    def add(self, label, measured_ms, run, flops, gpus, kind):
-        ms, why = step_ms(run)
+    def add(self, label, measured_ms, run, flops, gpus, kind, group=None):
+        ms, fits, why = predicted(run)
         simple = flops / (gpus * PEAK[kind] * 0.45) * 1e3
-        self.simple.append(simple / measured_ms - 1)
+        self.rows.append(Row(label, group, measured_ms, ms, fits, simple))
         if ms is None:
-            self.refused.append(label)
-            print("  %-44s measured %9.1f ms  refused: %s" % (label, measured_ms, why))
-            return
-        self.errors.append(ms / measured_ms - 1)
-        if self.verbose:
-            print("  %-44s measured %9.1f ms  predicted %9.1f ms  %+6.1f %%   simple %+6.1f %%" %
-                  (label, measured_ms, ms, 100 * self.errors[-1], 100 * self.simple[-1]))
+            self.refused += 1
+            print("  %-44s refused: %s" % (label, why))
+        elif self.verbose:
+            print("  %-44s measured %9s  predicted %9.1f ms%s  %s" % (
+                label, "%.1f ms" % measured_ms if measured_ms else "oom", ms,
+                "" if fits else " (no room)",
+                "%+6.1f %%   simple %+6.1f %%" % (100 * (ms / measured_ms - 1), 100 * (simple / measured_ms - 1))
+                if measured_ms else ""))
 
     def show(self):
-        def line(e):
-            return "mean |error| %5.1f %%, bias %+6.1f %%, worst %+6.1f %%" % (
-                100 * sum(map(abs, e)) / len(e), 100 * sum(e) / len(e), 100 * max(e, key=abs))
-        print("%-34s %4d rows: %s" % (self.name, len(self.errors),
-                                      line(self.errors) if self.errors else "none"))
-        print("%-34s            %s" % ("  FLOPs / (peak x 0.45)", line(self.simple)))
+        show_rows(self.name, self.rows, self.refused)
         print("%-34s            %s" % ("  fitted on", self.fitted))
-        if self.refused:
-            print("%-34s            %d rows refused" % ("", len(self.refused)))
         sys.stdout.flush()
+
+
+def show_rows(name, found, refused):
+    def line(e):
+        return "mean |error| %5.1f %%, bias %+6.1f %%, worst %+6.1f %%" % (
+            100 * mean([abs(x) for x in e]), 100 * mean(e), 100 * max(e, key=abs))
+    timed = [r for r in found if r.measured and r.predicted]
+    errors = [r.predicted / r.measured - 1 for r in timed]
+    print("%-34s %4d rows: %s" % (name, len(errors), line(errors) if errors else "none"))
+    if len(errors) > 1:
+        print("%-34s            mean |error| %5.1f %%" % ("  calibrated by one other row", 100 * scalar_calibrated(errors)))
+    if timed:
+        print("%-34s            %s" % ("  FLOPs / (peak x 0.45)", line([r.simple / r.measured - 1 for r in timed])))
+    show_rank("  ranking", found, lambda r: r.predicted)
+    show_rank("  ranking by FLOPs / (peak x 0.45)", found, lambda r: r.simple)
+    judged = [r for r in found if r.predicted]
+    died = [r for r in judged if not r.measured]
+    if died:
+        print("%-34s            %d of %d that died are allowed, %d of %d that ran are refused" % (
+            "  memory", sum(r.fits for r in died), len(died),
+            sum(not r.fits for r in judged if r.measured), sum(1 for r in judged if r.measured)))
+    if refused:
+        print("%-34s            %d rows refused" % ("", refused))
+
+
+def show_all(name, tables):
+    tables = list(tables)
+    found = []
+    for t in tables:
+        for r in t.rows:
+            found.append(Row(r.label, r.group and (t.name, r.group), r.measured, r.predicted, r.fits, r.simple))
+    show_rows(name, found, sum(t.refused for t in tables))

@@ -35,12 +35,6 @@ LLAMA2_ROWS = [("llama2-70b:layers=48,mlp=22016", 48, 8192, 1024, 22016, 8, 772,
                ("llama2-70b", 80, 8192, 1024, 28672, 6, 380, True)]
 
 
-def llama_flops(samples, layers, hidden, kv, mlp, seq, vocab, forwards):
-    weights = 2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * mlp
-    forward = samples * seq * layers * (2 * weights + 4 * seq * hidden)
-    return (forwards + 2) * forward + 6 * samples * seq * hidden * vocab
-
-
 def mpt(verbose):
     table = predict.Table("llm-foundry, MPT on H100", "nothing", verbose)
     for name, gpus, micro, count, rate, again in MPT_ROWS:
@@ -60,9 +54,9 @@ def llama3(verbose):
     table = predict.Table("torchtitan, Llama 3.1 8B on H100", "nothing; their card is slower", verbose)
     for gpus, rate in LLAMA3_ROWS:
         run = {"model": "llama3-8b:seq=8192", "layers": 32, "micro_batch": 2, "micro_batches": 1,
-               "cluster": predict.cluster("h100", gpus, uplink="3200Gb/s", nic="400Gb/s", mem="96GB"),
+               "cluster": predict.cluster("h100", gpus, uplink="3200Gb/s", nic="400Gb/s", mem=96 * 10**9),
                "dp": gpus, "shard": "weights", "recompute": "layer", "recompute_layers": 16}
-        flops = llama_flops(2 * gpus, 32, 4096, 1024, 14336, 8192, 128256, 1.5)
+        flops = predict.llama_flops(2 * gpus, 32, 4096, 1024, 14336, 8192, 128256, 1.5)
         table.add("8B GPUs %d" % gpus, 2 * 8192 / rate * 1e3, run, flops, gpus, "h100")
     table.show()
 
@@ -73,7 +67,7 @@ def llama2(verbose):
         run = {"model": name + ("," if ":" in name else ":") + "seq=4096", "layers": layers, "micro_batch": micro, "micro_batches": 1,
                "cluster": predict.cluster("a100", 128, uplink="400Gb/s", nic="100Gb/s"), "dp": 128,
                "shard": "weights", "recompute": "layer" if again else "never"}
-        flops = llama_flops(128 * micro, layers, hidden, kv, mlp, 4096, 32000, 2 if again else 1)
+        flops = predict.llama_flops(128 * micro, layers, hidden, kv, mlp, 4096, 32000, 2 if again else 1)
         table.add(name, micro * 4096 / rate * 1e3, run, flops, 128, "a100")
     table.show()
 

@@ -32,7 +32,8 @@ def main():
         flops = predict.gpt_flops(n["global_batch"], n["layers"], n["hidden"], n["seq"], VOCAB, 2)
         label = "h %d L %d tp %d dp %d pp %d batch %d x %d" % (
             n["hidden"], n["layers"], n["tp"], n["dp"], n["pp"], n["global_batch"], n["micro_batch"])
-        tables[far].add(label, float(r["step_ms"]), run, flops, n["gpus"], "a100")
+        tables[far].add(label, float(r["step_ms"]), run, flops, n["gpus"], "a100",
+                        (n["hidden"], n["layers"], n["seq"], n["gpus"], n["global_batch"]))
     for far in (False, True):
         tables[far].show()
 
