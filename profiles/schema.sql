@@ -197,3 +197,29 @@ CREATE TABLE layer_cost_7 (
 INSERT INTO layer_cost_7 SELECT * FROM layer_cost;
 DROP TABLE layer_cost;
 ALTER TABLE layer_cost_7 RENAME TO layer_cost;
+
+-- version 8
+-- Factors between computed and measured times, fitted to measured steps (partition/cost/calibration.h).
+CREATE TABLE calibration (
+    name TEXT PRIMARY KEY CHECK (name <> ''),
+    made_at TEXT NOT NULL, version TEXT NOT NULL,
+    cluster TEXT NOT NULL, framework TEXT NOT NULL,
+    num_rows INTEGER NOT NULL CHECK (num_rows >= 0),
+    num_peaks INTEGER NOT NULL CHECK (num_peaks >= 0),
+    noise REAL NOT NULL CHECK (noise >= 0)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE calibration_factor (
+    calibration TEXT NOT NULL REFERENCES calibration (name) ON DELETE CASCADE,
+    factor TEXT NOT NULL,
+    value REAL NOT NULL CHECK (value > 0),
+    determined INTEGER NOT NULL CHECK (determined IN (0, 1)),
+    PRIMARY KEY (calibration, factor)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE calibration_covariance ( -- of the logarithms of two factors
+    calibration TEXT NOT NULL REFERENCES calibration (name) ON DELETE CASCADE,
+    factor TEXT NOT NULL, other TEXT NOT NULL,
+    value REAL NOT NULL,
+    PRIMARY KEY (calibration, factor, other)
+) STRICT, WITHOUT ROWID;

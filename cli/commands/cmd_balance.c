@@ -553,7 +553,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "with --by time: source of times, %s (default auto; roofline is ideal)",
                .values = COST_CHOICE_NAMES),
         OPTION("efficiency", RATIO, &q.efficiency, "X",
-               "with --by time: speed of kernels or roofline, more than 0 to 1 (default 1)"),
+               "with --by time: speed of kernels or roofline, more than 0 to 10 (default 1)"),
         OPTION("db", STRING, &q.db_path, "FILE", "with --by time: the profile store",
                .seen = &seen.db),
         OPTION("json", FLAG, &q.as_json, NULL, "one JSON object"),

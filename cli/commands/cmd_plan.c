@@ -4,6 +4,7 @@
  * solve() makes a plan by plan_for(). plan_show.c prints it, plan_change.c the transition from
  * another F (--from-frozen), and run_all_frozen() a table over F. Read run_one() at the end first.
  */
+#include "cli/runs/calibrated.h"
 #include "cli/base/command.h"
 
 #include <inttypes.h>
@@ -24,7 +25,7 @@
 #include "sim/run/plan_judge.h"
 
 struct request {
-    const char *job_path, *db_path, *out_path, *cost_text;
+    const char *job_path, *db_path, *out_path, *cost_text, *calibration;
     double efficiency;
     bool scaled; /* efficiency was given */
     struct option_list overrides, sweeps;
@@ -106,6 +107,8 @@ static struct json *start_json(const struct command *command, const struct job *
     json_add_string(json, "cost_label", cost->cost.label);
     if (cost->note[0])
         json_add_string(json, "cost_note", cost->note);
+    if (*cost->calibration.name)
+        json_add_string(json, "calibration", cost->calibration.name);
     return json;
 }
 
@@ -206,6 +209,10 @@ static enum status run_one(const struct command *command, const struct request *
                            const struct job *job, const struct cost_handle *cost, struct err *err)
 {
     struct plan_answer answer = {0}, released = {0}, old = {0};
+    int64_t interval_ns[2] = {0};
+    const struct setting setting = {&job->model, &job->cluster, &cost->cost};
+    const struct cost_query query = cost_query_of(job);
+    const struct calibrated on = {q->db_path, &setting, &query, cost, &answer.result.plan};
     struct transition transition = {0};
     struct json *json = NULL;
     enum status rc = OK;
@@ -217,6 +224,8 @@ static enum status run_one(const struct command *command, const struct request *
     }
     if (q->from_frozen >= 0)
         rc = plan_change_find(q, job, &cost->cost, &answer, &old, &transition, err);
+    if (rc == OK)
+        rc = calibrated_interval(&on, answer.result.plan.step_ns, interval_ns, err);
     if (rc != OK)
         goto out;
     solve(q, &release, &cost->cost, (int)q->frozen_layers, q->cached, &released);
@@ -224,6 +233,7 @@ static enum status run_one(const struct command *command, const struct request *
         json = start_json(command, job, cost);
         json_add_bool(json, "extrapolated", answer.result.extrapolated);
         plan_show_add(json, &answer);
+        calibrated_add(&on, interval_ns, json);
         plan_show_add(json_add_object(json, "released"), &released);
         if (q->explain)
             plan_show_add_others(json, &answer.result);
@@ -237,6 +247,7 @@ static enum status run_one(const struct command *command, const struct request *
         json = NULL;
     } else if (rc == OK) {
         plan_show_print(job, cost, &answer, &released);
+        calibrated_print(&on, interval_ns);
         if (q->explain)
             plan_show_print_others(&answer.result);
         if (q->from_frozen >= 0)
@@ -255,8 +266,8 @@ out:
 static enum status load_job(const struct request *q, const char *path, struct job *job,
                             struct err *err)
 {
-    const char *all[OPTION_LIST_MAX + 2];
-    char source[48], efficiency[48];
+    const char *all[OPTION_LIST_MAX + 3];
+    char source[48], efficiency[48], calibration[CALIBRATION_NAME_MAX + 32];
     enum cost_choice choice;
     enum status rc = q->cost_text ? cost_choice_parse(q->cost_text, &choice, err) : OK;
     if (rc == OK && q->scaled)
@@ -271,6 +282,10 @@ static enum status load_job(const struct request *q, const char *path, struct jo
         all[n++] = source;
     if (q->scaled)
         all[n++] = efficiency;
+    snprintf(calibration, sizeof calibration, "cost.calibration=%s",
+             q->calibration ? q->calibration : "");
+    if (q->calibration)
+        all[n++] = calibration;
     return job_load(path, all, n, job, err);
 }
 
@@ -295,6 +310,7 @@ static enum status run_sweep(const struct command *command, const struct request
         return err_set(err, ERR_INPUT, "--csv, --table and --json exclude each other");
     step_request_init(&args.request);
     args.request.db_path = q->db_path;
+    args.request.calibration = q->calibration;
     args.request.num_frozen = q->frozen_layers;
     enum status rc = q->cost_text ? cost_choice_parse(q->cost_text, &args.request.cost, err) : OK;
     if (rc == OK && q->scaled)
@@ -373,8 +389,10 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "source of times: %s (default: the job's cost.source; roofline is ideal)",
                .values = COST_CHOICE_NAMES),
         OPTION("efficiency", RATIO, &q.efficiency, "X",
-               "speed of kernels or roofline, more than 0 to 1 (default: the job's, 1)",
+               "speed of kernels or roofline, more than 0 to 10 (default: the job's, 1)",
                .seen = &q.scaled),
+        OPTION("calibration", STRING, &q.calibration, "NAME",
+               "a calibration of 'elapse calibrate' (default: the job's cost.calibration)"),
         OPTION("quiet", FLAG, &q.quiet, NULL, "no progress on stderr"),
         OPTION("db", STRING, &q.db_path, "FILE",
                "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),

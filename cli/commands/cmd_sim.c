@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/runs/calibrated.h"
 #include "cli/base/command.h"
 #include "cli/runs/replay.h"
 #include "cli/runs/sim_command.h"
@@ -57,6 +58,8 @@ static void add_plan(struct json *json, const struct step_answer *a)
     json_add_string(json, "cost_label", a->cost.cost.label);
     if (a->cost.note[0])
         json_add_string(json, "cost_note", a->cost.note);
+    if (*a->cost.calibration.name)
+        json_add_string(json, "calibration", a->cost.calibration.name);
     json_add_bool(json, "extrapolated", a->workload.extrapolated);
 }
 
@@ -197,6 +200,9 @@ static enum status answer_step(const struct command *command, const struct sim_a
     const struct setting setting = {&answer->model, &answer->cluster, &answer->cost.cost};
     const struct lowered_plan lowered = {&answer->plan, &answer->full, &answer->workload};
     int64_t *pools = NULL; /* NULL: not known */
+    int64_t interval_ns[2] = {0};
+    const struct calibrated on = {args->request.db_path, &setting, &answer->query, &answer->cost,
+                                  &answer->plan};
     struct json *json = NULL;
     struct step_spread spread = {0};
     enum status rc = OK;
@@ -206,13 +212,17 @@ static enum status answer_step(const struct command *command, const struct sim_a
         rc = write_ops(args, answer, err);
     if (rc == OK)
         rc = executor_memory(&answer->cost, &setting, &lowered, &pools, err);
+    if (rc == OK)
+        rc = calibrated_interval(&on, answer->result.step_ns, interval_ns, err);
     if (rc == OK && !args->json) {
         print_step(answer, pools, args->no_wall);
+        calibrated_print(&on, interval_ns);
     } else if (rc == OK) {
         json = command_json(command);
         add_plan(json, answer);
         add_inputs(json, answer, &args->request.options);
         add_result(json, answer, pools, args->no_wall);
+        calibrated_add(&on, interval_ns, json);
     }
     if (rc == OK)
         rc = sim_explain(args, answer, &spread, json, err);
@@ -276,7 +286,7 @@ static bool applies_to_job(const char *name)
 {
     static const char *const names[] = {"frozen", "frozen-placement", "jitter",     "seed",
                                         "engine", "allreduce",        "stragglers", "slow-links",
-                                        "cost",   "efficiency",       "cut"};
+                                        "cost",   "efficiency",       "cut",        "calibration"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0)
             return true;
@@ -438,29 +448,37 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
     return n + (int)(sizeof no_job / sizeof *no_job);
 }
 
-static enum status run_sim(const struct command *command, int argc, char **argv, struct err *err)
+enum status sim_args_read(const struct command *command, int argc, char **argv,
+                          struct sim_args *args, bool *help, struct err *err)
 {
-    struct sim_args args = {0};
-    struct step_request *request = &args.request;
-    step_request_init(request);
-    struct step_setting settings[STEP_SETTINGS_MAX];
-    const int num_settings = step_settings(settings);
     struct option options[OPTIONS_ROOM];
     struct command_line line = {.options = options, .max_positional = 1};
-    line.num_options = list_options(&args, settings, num_settings, options);
+    *args = (struct sim_args){0};
+    step_request_init(&args->request);
+    args->num_settings = step_settings(args->settings);
+    line.num_options = list_options(args, args->settings, args->num_settings, options);
     enum status rc = command_parse(command, &line, argc, argv, err);
+    *help = line.help;
     if (rc != OK || line.help)
         return rc;
-    args.job_path = line.positional[0];
-    for (int i = 0; i < num_settings; i++) {
-        if (!settings[i].text)
+    args->job_path = line.positional[0];
+    for (int i = 0; i < args->num_settings; i++) {
+        if (!args->settings[i].text)
             continue;
-        rc = step_request_set(request, settings[i].name, settings[i].text, err);
+        rc = step_request_set(&args->request, args->settings[i].name, args->settings[i].text, err);
         if (rc != OK)
             return rc;
     }
-    rc = check_options(&args, settings, num_settings, err);
-    if (rc != OK)
+    return check_options(args, args->settings, args->num_settings, err);
+}
+
+static enum status run_sim(const struct command *command, int argc, char **argv, struct err *err)
+{
+    struct sim_args args;
+    struct step_request *request = &args.request;
+    bool help;
+    enum status rc = sim_args_read(command, argc, argv, &args, &help, err);
+    if (rc != OK || help)
         return rc;
     request->options.record_ops =
         (args.trace_path || args.ops_path || args.explain) && args.sweeps.count == 0;
@@ -473,7 +491,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     }
     struct step_answer answer = {0};
     if (args.schedule_csv)
-        rc = read_schedule(args.schedule_csv, settings, num_settings, request, &answer.custom, err);
+        rc = read_schedule(args.schedule_csv, args.settings, args.num_settings, request,
+                           &answer.custom, err);
     if (rc == OK && args.sweeps.count > 0)
         rc = sim_sweep(command, &args, err);
     else if (rc == OK && !args.step)

@@ -15,9 +15,16 @@ struct sim_args {
     const char *plan_path;   /* the plan to simulate; NULL: plan_for() makes one */
     const char *record_path; /* a run record to write, with the tables of real runs */
     bool step, json, csv, table, explain, no_wall, quiet;
+    bool ran; /* the plan of --plan was run, so memory sufficed */
     int64_t monte_carlo;
-    int64_t threads; /* 0: all cores */
+    int64_t threads;                                 /* 0: all cores */
+    struct step_setting settings[STEP_SETTINGS_MAX]; /* of the request, with their texts */
+    int num_settings;
 };
+/* Read and check the options of `elapse sim`; their texts are borrowed from argv. *help: it was
+ * asked for, and is printed. */
+enum status sim_args_read(const struct command *command, int argc, char **argv,
+                          struct sim_args *args, bool *help, struct err *err);
 
 /* `JOB --step`: simulate one step of the job's plan. */
 enum status sim_job_step(const struct sim_args *args, struct step_answer *answer, struct err *err);

@@ -20,8 +20,8 @@
 enum status sim_job_load(const struct sim_args *args, char *const *more, int num_more,
                          struct job *job, struct err *err)
 {
-    const char **all = calloc((size_t)args->overrides.count + (size_t)num_more + 2, sizeof *all);
-    char source[48], efficiency[48];
+    const char **all = calloc((size_t)args->overrides.count + (size_t)num_more + 3, sizeof *all);
+    char source[48], efficiency[48], calibration[CALIBRATION_NAME_MAX + 32];
     if (!all)
         return err_nomem(err);
     int n = 0;
@@ -29,8 +29,12 @@ enum status sim_job_load(const struct sim_args *args, char *const *more, int num
     snprintf(efficiency, sizeof efficiency, "cost.efficiency=%.17g", args->request.efficiency);
     if (args->request.cost != COST_AUTO)
         all[n++] = source;
-    if (args->request.efficiency < 1)
+    if (args->request.efficiency != 1)
         all[n++] = efficiency;
+    snprintf(calibration, sizeof calibration, "cost.calibration=%s",
+             args->request.calibration ? args->request.calibration : "");
+    if (args->request.calibration)
+        all[n++] = calibration;
     for (int i = 0; i < args->overrides.count; i++)
         all[n++] = args->overrides.items[i];
     for (int i = 0; i < num_more; i++)
@@ -131,6 +135,8 @@ enum status sim_job_step(const struct sim_args *args, struct step_answer *a, str
     enum status rc = sim_job_load(args, more, where != FROZEN_NONE, &job, err);
     if (rc == OK && args->plan_path)
         rc = plan_json_load(args->plan_path, &job, &job.cluster, &plan, err);
+    for (int d = 0; rc == OK && args->ran && args->plan_path && d < job.cluster.num_devices; d++)
+        job.cluster.devices[d].mem_bytes = INT64_MAX;
     if (rc == OK)
         rc = sim_step_of_job(&args->request, &job, args->plan_path ? &plan : NULL, a, err);
     plan_clear(&plan);

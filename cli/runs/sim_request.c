@@ -115,7 +115,7 @@ enum setting_type {
     SET_NAME,  /* an enum of max names */
     SET_RATE,  /* double, bytes per second */
     SET_RATIO, /* double */
-    SET_SHARE, /* double in (0, 1] */
+    SET_SHARE, /* double, an efficiency */
     SET_NS,    /* int64_t */
     SET_BYTES, /* int64_t */
     SET_FLAG   /* bool */
@@ -189,7 +189,9 @@ static const struct setting_entry {
     SETTING("cost", NAME, cost, "NAME", "source of times: %s (default auto; roofline is ideal)",
             .max = COST_CHOICE_COUNT, .name_of = cost_name),
     SETTING("efficiency", SHARE, efficiency, "X",
-            "speed of kernels or roofline, more than 0 to 1 (default 1)"),
+            "speed of kernels or roofline, more than 0 to 10 (default 1)"),
+    SETTING("calibration", TEXT, calibration, "NAME",
+            "a calibration of 'elapse calibrate', which scales kernels or roofline"),
     SETTING("jitter", RATIO, options.jitter, "RATIO",
             "standard deviation of op times over their mean (default 0)"),
     SETTING("seed", INT, options.seed, "N", "seed of the jitter (default 1)", .max = INT64_MAX),
@@ -237,6 +239,14 @@ int step_settings(struct step_setting settings[STEP_SETTINGS_MAX])
         list_values(&entries[i], settings[n++].values);
     }
     return n;
+}
+
+bool step_setting_is_flag(const char *name)
+{
+    for (int i = 0; i < NUM_ENTRIES; i++)
+        if (strcmp(entries[i].name, name) == 0)
+            return entries[i].type == SET_FLAG;
+    return false;
 }
 
 static enum status set_named(const struct setting_entry *entry, const char *text, int *value,
@@ -452,7 +462,8 @@ enum status step_answer_simulate(struct step_answer *a, const struct sim_options
 /* Whether the costs at hand were chosen for another request. */
 static bool cost_differs(const struct step_request *q, const struct step_answer *a)
 {
-    return q->cost != a->cost_choice || q->efficiency != a->efficiency;
+    return q->cost != a->cost_choice || q->efficiency != a->efficiency ||
+           strcmp(q->calibration ? q->calibration : "", a->cost.calibration.name) != 0;
 }
 
 enum status step_request_run(const struct step_request *q, struct step_answer *a, struct err *err)
@@ -464,6 +475,8 @@ enum status step_request_run(const struct step_request *q, struct step_answer *a
     a->query.choice = q->cost;
     a->query.efficiency = q->efficiency;
     a->query.dropout = q->dropout;
+    snprintf(a->query.calibration, sizeof a->query.calibration, "%s",
+             q->calibration ? q->calibration : "");
     if (rc == OK && a->cost.cost.item_ns && cost_differs(q, a))
         cost_handle_clear(&a->cost);
     a->cost_choice = q->cost;

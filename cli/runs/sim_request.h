@@ -26,6 +26,7 @@ struct step_request {
     enum frozen_placement frozen; /* FROZEN_NONE: spread if F > 0 */
     enum cost_choice cost;
     double efficiency;
+    const char *calibration; /* borrowed; NULL: none */
     bool dropout;
     bool cache_write, host_blocking, half_duplex, clip;
     int sends;                                   /* enum cluster_sends; -1: as the cluster says */
@@ -48,6 +49,9 @@ struct step_setting {
 enum { STEP_SETTINGS_MAX = 40 };
 /* List these settings in the order of the help, without texts. Returns how many. */
 int step_settings(struct step_setting settings[STEP_SETTINGS_MAX]);
+
+/* Whether a setting takes no value on the command line ("clip"). */
+bool step_setting_is_flag(const char *name);
 
 /* Set one setting from its text, which is borrowed. ERR_INPUT names an unknown setting and lists
  * the valid ones, or names a bad value. */

@@ -116,8 +116,8 @@ int64_t collective_ns(enum allreduce_kind kind, const struct cost *cost,
 int64_t collective_bucket_ns(bool scatter, enum allreduce_kind kind, const struct setting *setting,
                              const int *devices, int n, int64_t bytes)
 {
-    return scatter ? cluster_collective_ns(setting->cluster, COLLECTIVE_REDUCE_SCATTER, devices, n,
-                                           bytes)
+    return scatter ? cost_collective_ns(setting->cost, setting->cluster, COLLECTIVE_REDUCE_SCATTER,
+                                        devices, n, bytes)
                    : collective_ns(kind, setting->cost, setting->cluster, devices, n, bytes);
 }
 

@@ -210,7 +210,7 @@ static enum status roofline_item_ns(const void *ctx, const struct model *model, 
     double flops = pass_flops(model, it, pass) * (double)samples;
     double seconds = fmax(flops / roofline_peak(roof, model, options),
                           pass_bytes(model, it, pass, samples) / roof->mem_bytes_per_s) /
-                     options->efficiency;
+                     options->efficiency * (options->compute > 0 ? options->compute : 1);
     double got = seconds * 1e9;
     if (!(got < 9e18))
         return err_set(err, ERR_INPUT, "time of item '%s' overflows: %g s for %lld samples",
@@ -231,7 +231,7 @@ void cost_roofline(struct cost *cost, const struct cost_options *options)
 {
     *cost = (struct cost){.source = COST_ROOFLINE, .ctx = options, .item_ns = roofline_item_ns};
     snprintf(cost->label, sizeof cost->label, "ideal: roofline of published data");
-    if (options && options->efficiency < 1)
+    if (options && options->efficiency != 1)
         snprintf(cost->label, sizeof cost->label, "roofline of published data at %g of its speed",
                  options->efficiency);
 }
@@ -284,8 +284,23 @@ int64_t cost_allreduce_ns(const struct cost *cost, const struct cluster *cluster
 {
     if (n < 2)
         return 0;
-    return cost->allreduce_ns ? cost->allreduce_ns(cost->ctx, cluster, devices, n, bytes)
-                              : cluster_allreduce_ns(cluster, devices, n, bytes);
+    return cost->allreduce_ns
+               ? cost->allreduce_ns(cost->ctx, cluster, devices, n, bytes)
+               : cost_collective_ns(cost, cluster, COLLECTIVE_ALLREDUCE, devices, n, bytes);
+}
+
+int64_t cost_collective_ns(const struct cost *cost, const struct cluster *cluster,
+                           enum collective kind, const int *devices, int n, int64_t bytes)
+{
+    const int64_t ns = cluster_collective_ns(cluster, kind, devices, n, bytes);
+    bool between = false;
+    if (cost->inside_factor == 0 && cost->between_factor == 0)
+        return ns;
+    for (int i = 1; i < n && !between; i++)
+        between = cluster->devices[devices[i]].node != cluster->devices[devices[0]].node;
+    const double factor = between ? cost->between_factor : cost->inside_factor;
+    const double scaled = factor > 0 ? ceil((double)ns * factor) : (double)ns;
+    return scaled < (double)INT64_MAX ? (int64_t)scaled : INT64_MAX;
 }
 
 const char *cost_source_name(enum cost_source source)
@@ -317,8 +332,8 @@ enum status cost_choice_parse(const char *text, enum cost_choice *choice, struct
 
 enum status cost_efficiency_check(double efficiency, struct err *err)
 {
-    if (efficiency > 0 && efficiency <= 1)
+    if (efficiency > 0 && efficiency <= EFFICIENCY_MAX)
         return OK;
-    return err_set(err, ERR_INPUT, "efficiency must be more than 0 and at most 1, got %g",
-                   efficiency);
+    return err_set(err, ERR_INPUT, "efficiency must be more than 0 and at most %d, got %g",
+                   EFFICIENCY_MAX, efficiency);
 }

@@ -70,6 +70,9 @@ struct cost {
                            int64_t bytes);
     int64_t (*allreduce_ns)(const void *ctx, const struct cluster *cluster, const int *devices,
                             int n, int64_t bytes);
+    /* Real over computed time of collectives inside a node and between nodes (calibration.h); 0: 1.
+     * Callers use cost_collective_ns(). */
+    double inside_factor, between_factor;
     /* Time of a collective of the tensor-parallel group that starts at device `first`, alone on its
      * links. NULL: a rank is one device. */
     int64_t (*group_ns)(const void *ctx, enum collective kind, int first, int64_t bytes);
@@ -110,14 +113,17 @@ enum cost_choice {
 };
 #define COST_CHOICE_NAMES "auto kernels roofline profile" /* for help texts */
 const char *cost_choice_name(enum cost_choice choice);
-/* ERR_INPUT: no such choice; an efficiency that is not in (0, 1]. */
+/* ERR_INPUT: no such choice; an efficiency that is not in (0, EFFICIENCY_MAX]. More than 1: faster
+ * than the published curves, as a calibration may find. */
+#define EFFICIENCY_MAX 10
 enum status cost_choice_parse(const char *text, enum cost_choice *choice, struct err *err);
 enum status cost_efficiency_check(double efficiency, struct err *err);
 
 /* What a source that computes times assumes about a job and its framework. */
 struct cost_options {
-    double efficiency; /* times are divided by it; 0 < efficiency <= 1 */
-    bool tf32, fp16;   /* what 4-byte and 2-byte elements are multiplied as; else fp32 and bf16 */
+    double efficiency;      /* times are divided by it; 0 < efficiency <= EFFICIENCY_MAX */
+    double compute, launch; /* factors of calibration.h on kernels and on launching them; 0: 1 */
+    bool tf32, fp16; /* what 4-byte and 2-byte elements are multiplied as; else fp32 and bf16 */
     bool dropout;
 };
 
@@ -160,6 +166,9 @@ int64_t cost_transfer_ns(const struct cost *cost, const struct cluster *cluster,
                          int64_t bytes);
 int64_t cost_allreduce_ns(const struct cost *cost, const struct cluster *cluster,
                           const int *devices, int n, int64_t bytes);
+/* cluster_collective_ns() with the source's factors. */
+int64_t cost_collective_ns(const struct cost *cost, const struct cluster *cluster,
+                           enum collective kind, const int *devices, int n, int64_t bytes);
 const char *cost_source_name(enum cost_source source);
 
 /* Whether times were measured: here, or by others who published them. */

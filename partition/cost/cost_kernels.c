@@ -119,12 +119,15 @@ static size_t find_slot(const struct kernel_costs *costs, const struct question 
 /* The host launches one kernel after the other, ahead of the device where it can. The optimizer's
  * kernels take many tensors at once, so launching them is not counted. */
 static double list_ns(const struct device_curve *curve, double peak, const struct roofline *roof,
-                      const struct kernel *list, int count, bool update)
+                      const struct kernel *list, int count, bool update,
+                      const struct cost_options *options)
 {
+    const double compute = options->compute > 0 ? options->compute : 1;
+    const double launch = options->launch > 0 ? options->launch : 1;
     double device = 0;
     for (int i = 0; i < count; i++)
-        device += device_kernel_ns(curve, peak, roof->mem_bytes_per_s, &list[i]);
-    return update ? device : fmax(device, count * curve->host_us * 1e3);
+        device += device_kernel_ns(curve, peak, roof->mem_bytes_per_s, &list[i]) * compute;
+    return update ? device : fmax(device, count * curve->host_us * 1e3 * launch);
 }
 
 static enum status find_curve(const struct device *device, const struct model *model,
@@ -173,7 +176,8 @@ static enum status pass_ns(struct kernel_costs *costs, const struct model *model
             ? kernels_of_core(model, item, samples, &costs->options, list)
             : kernels_of(model, item, (enum pass)pass, samples, &costs->options, list);
     const double got =
-        list_ns(curve, peak, roof, list, count, pass == PASS_UPDATE) / costs->options.efficiency;
+        list_ns(curve, peak, roof, list, count, pass == PASS_UPDATE, &costs->options) /
+        costs->options.efficiency;
     if (!(got < 9e18))
         return err_set(err, ERR_INPUT, "time of item '%s' overflows: %g ns for %lld samples",
                        it->name, got, (long long)samples);
@@ -206,7 +210,7 @@ void cost_kernels(struct cost *cost, struct kernel_costs *costs)
                           .item_ns = kernels_item_ns,
                           .core_ns = kernels_core_ns};
     snprintf(cost->label, sizeof cost->label, "kernel curves of published measurements");
-    if (costs->options.efficiency < 1)
+    if (costs->options.efficiency != 1)
         snprintf(cost->label, sizeof cost->label,
                  "kernel curves of published measurements at %g of their speed",
                  costs->options.efficiency);

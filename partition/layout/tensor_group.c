@@ -90,7 +90,7 @@ static int64_t neighbours_ns(const struct tensor_group *l, enum collective kind,
     int devices[TENSOR_MAX];
     for (int i = 0; i < n; i++)
         devices[i] = first + i;
-    return cluster_collective_ns(l->whole, kind, devices, n, bytes);
+    return cost_collective_ns(l->inner, l->whole, kind, devices, n, bytes);
 }
 
 static int64_t group_collective_ns(const void *ctx, enum collective kind, int first, int64_t bytes)

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "partition/plan/balance.h"
+#include "partition/cost/calibration.h"
 #include "partition/cluster/cluster.h"
 #include "partition/cost/cost.h"
 #include "partition/freeze/freeze.h"
@@ -87,7 +88,8 @@ struct job {
     struct cluster cluster; /* owned */
     struct {
         enum cost_choice source;
-        double efficiency; /* of computed costs, (0, 1] */
+        double efficiency;                      /* of computed costs, (0, EFFICIENCY_MAX] */
+        char calibration[CALIBRATION_NAME_MAX]; /* of the store, for computed costs; "": none */
     } cost;
     struct {
         int num_stages, num_replicas, num_microbatches; /* AUTO, or the count */

@@ -106,9 +106,10 @@ enum status bound_family_init(struct bound_family *family, const struct bound_ta
             /* The ring's time is linear in bytes, so two points define it. One ns is taken off
              * because the times are rounded. */
             const int64_t probe = (int64_t)1 << 40;
-            int64_t none = cluster_allreduce_ns(problem->setting.cluster, group, num_replicas, 0);
-            int64_t some =
-                cluster_allreduce_ns(problem->setting.cluster, group, num_replicas, probe);
+            int64_t none = cost_collective_ns(problem->setting.cost, problem->setting.cluster,
+                                              COLLECTIVE_ALLREDUCE, group, num_replicas, 0);
+            int64_t some = cost_collective_ns(problem->setting.cost, problem->setting.cluster,
+                                              COLLECTIVE_ALLREDUCE, group, num_replicas, probe);
             rank->allreduce_ns = bound_min(none, BOUND_MAX_TERM);
             rank->allreduce_ns_per_byte =
                 (double)(bound_max(some - 1, none) - none) / (double)probe * (1 - 1e-9);

@@ -188,7 +188,7 @@ static int64_t replicas_ns(struct builder *b, int s, enum collective kind, int64
             .known = true,
             .kind = kind,
             .bytes = bytes,
-            .ns = cluster_collective_ns(b->cluster, kind, b->shard_devices, n, bytes)};
+            .ns = cost_collective_ns(b->cost, b->cluster, kind, b->shard_devices, n, bytes)};
     return memo->ns;
 }
 
@@ -307,8 +307,8 @@ enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
     for (int first = 0; first < R; first += E) {
         for (int i = 0; i < E; i++)
             devices[i] = b->plan->device[(int64_t)(first + i) * b->plan->num_ranks + b->rank];
-        longest = longer(longest,
-                         cluster_collective_ns(b->cluster, COLLECTIVE_ALLTOALL, devices, E, bytes));
+        longest = longer(longest, cost_collective_ns(b->cost, b->cluster, COLLECTIVE_ALLTOALL,
+                                                     devices, E, bytes));
     }
     free(devices);
     if (!mul_ok(longest, 2, ns) || *ns > STEP_NS_MAX)

@@ -7,8 +7,15 @@
 
 #include "partition/cost/device_curves.h"
 #include "profiles/cost/cost_internal.h"
+#include "profiles/store/store_calibration.h"
 
 enum { MAX_KINDS = 32 }; /* device kinds of a cluster */
+
+/* Whether the query asks for factors, which only computed costs have. */
+static bool wants_factors(const struct cost_query *query)
+{
+    return *query->calibration || query->factors;
+}
 
 /* Whether profile a is better than b: measured beats published, this host beats others, later beats
  * earlier. */
@@ -211,8 +218,11 @@ static enum status choose_computed(const struct model *model, const struct clust
                                    const struct cost_query *query, const char *const *kinds,
                                    int num_kinds, struct cost_handle *handle, struct err *err)
 {
+    const double *factor = query->factors ? query->factors : handle->calibration.factor;
     const struct cost_options options = {.efficiency =
                                              query->efficiency > 0 ? query->efficiency : 1,
+                                         .compute = factor[FACTOR_COMPUTE],
+                                         .launch = factor[FACTOR_LAUNCH],
                                          .tf32 = query->dtype == DTYPE_TF32,
                                          .fp16 = query->dtype == DTYPE_FP16,
                                          .dropout = query->dropout};
@@ -225,6 +235,13 @@ static enum status choose_computed(const struct model *model, const struct clust
         note_nearest(kinds, num_kinds, handle);
     } else {
         cost_roofline(&handle->cost, kernel_costs_options(handle->kernels));
+    }
+    handle->cost.inside_factor = factor[FACTOR_INSIDE];
+    handle->cost.between_factor = factor[FACTOR_BETWEEN];
+    if (*handle->calibration.name) {
+        const size_t used = strlen(handle->cost.label);
+        snprintf(handle->cost.label + used, sizeof handle->cost.label - used,
+                 ", calibrated by '%.24s'", handle->calibration.name);
     }
     const enum status rc = try_kinds(&handle->cost, model, cluster, err);
     if (rc == OK)
@@ -287,7 +304,27 @@ static enum status check_query(const struct cost_query *query, bool computed, st
                        "efficiency %g scales kernels or a roofline, not the times of a model or a "
                        "profile",
                        query->efficiency);
+    if (!computed && wants_factors(query))
+        return err_set(err, ERR_INPUT,
+                       "calibration '%s' scales kernels or a roofline, not the times of a model or "
+                       "a profile",
+                       query->calibration);
     return OK;
+}
+
+/* Read the calibration that the query names; without one every factor is 0, which stands for 1. */
+static enum status read_calibration(const char *db_path, const struct cost_query *query,
+                                    struct calibration *calibration, struct err *err)
+{
+    struct store *store = NULL;
+    *calibration = (struct calibration){0};
+    if (!*query->calibration)
+        return OK;
+    enum status rc = store_open(db_path, STORE_READ, &store, err);
+    if (rc == OK)
+        rc = store_get_calibration(store, query->calibration, calibration, err);
+    store_close(store);
+    return rc;
 }
 
 /* The best profile of each kind. ERR_INFEASIBLE and the reason in *inner if a kind has none. */
@@ -341,7 +378,8 @@ enum status cost_choose_for(const char *db_path, const struct model *model,
     if (!profiled)
         rc = choose_opaque(model, query, &got, &done, err);
     if (rc == OK && !done && query->choice != COST_BY_KERNELS &&
-        query->choice != COST_BY_ROOFLINE && profiled) {
+        query->choice != COST_BY_ROOFLINE && profiled &&
+        !(query->choice == COST_AUTO && wants_factors(query))) {
         rc = choose_profiles(db_path, model, cluster, query, kinds, n, &got, &inner);
         done = rc == OK;
         if (rc == ERR_INFEASIBLE && query->choice != COST_BY_PROFILE) {
@@ -360,6 +398,8 @@ enum status cost_choose_for(const char *db_path, const struct model *model,
                      model->name, model_family_name(model->family));
     if (rc == OK)
         rc = check_query(query, !done, err);
+    if (rc == OK && !done)
+        rc = read_calibration(db_path, query, &got.calibration, err);
     if (rc == OK && !done)
         rc = choose_computed(model, cluster, query, kinds, n, &got, err);
     if (rc == OK)

@@ -215,11 +215,13 @@ struct profile_cost *profile_cost_new(int num_kinds)
 
 struct cost_query cost_query_of(const struct job *job)
 {
-    return (struct cost_query){.dtype = job->train.dtype,
+    struct cost_query query = {.dtype = job->train.dtype,
                                .dropout = job->train.dropout > 0,
                                .choice = job->cost.source,
                                .efficiency = job->cost.efficiency,
                                .input = job->data.kind == DATA_SYNTHETIC};
+    memcpy(query.calibration, job->cost.calibration, sizeof query.calibration);
+    return query;
 }
 
 struct cost_query cost_query_of_model(const struct model *model)

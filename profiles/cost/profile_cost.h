@@ -11,6 +11,7 @@
 #ifndef ELAPSE_PROFILES_PROFILE_COST_H
 #define ELAPSE_PROFILES_PROFILE_COST_H
 
+#include "partition/cost/calibration.h"
 #include "partition/cost/cost.h"
 #include "partition/plan/job.h"
 #include "profiles/store/profile.h"
@@ -23,6 +24,7 @@ struct cost_handle {
     double spread;                /* mean of profile_noise(); 0: unknown */
     struct profile_cost *ctx;     /* owned; NULL unless a profile answers */
     struct kernel_costs *kernels; /* owned; what kernels and the roofline answer from, else NULL */
+    struct calibration calibration; /* name "": none */
 };
 void cost_handle_clear(struct cost_handle *handle);
 
@@ -35,7 +37,9 @@ struct cost_query {
     int spread;  /* 0: medians; -1: the 10th, 1: the 90th percentile of every time, for intervals */
     bool dropout; /* use rows measured with dropout for layers that train, if there are any */
     enum cost_choice choice;
-    double efficiency; /* of computed costs (cost_options); 0: 1 */
+    double efficiency;                      /* of computed costs (cost_options); 0: 1 */
+    char calibration[CALIBRATION_NAME_MAX]; /* a name in the store, for computed costs; "": none */
+    const double *factors; /* borrowed, FACTOR_COUNT: in place of those of the calibration */
     bool input; /* the job reads the built-in data set: count the time to prepare its samples */
     const struct profile_info *present; /* this machine, as a profiler describes it; the note says
                                            how the profile's machine differs. NULL: only the host is
@@ -48,9 +52,10 @@ struct cost_query cost_query_of_model(const struct model *model);
 
 /* Choose the cost source of a job. With COST_AUTO it is the constants of a uniform or explicit model
  * that has times. Otherwise it is measured, if every device kind of the cluster has a profile with
- * every item of the model; else kernels, if every kind has a curve; else the roofline. Sources are
- * never mixed. db_path NULL: the default store (see store_open()). ERR_INFEASIBLE if no source knows
- * a device kind; ERR_INPUT: an efficiency outside (0, 1], or one of costs that are not computed;
+ * every item of the model; else kernels, if every kind has a curve; else the roofline. A query with a
+ * calibration takes no profile then. Sources are never mixed. db_path NULL: the default store (see store_open()). ERR_INFEASIBLE if no source knows
+ * a device kind, or the store lacks the calibration; ERR_INPUT: an efficiency out of range, or an
+ * efficiency or a calibration of costs that are not computed;
  * errors of the store pass through. */
 enum status cost_choose(const char *db_path, const struct job *job, struct cost_handle *handle,
                         struct err *err);

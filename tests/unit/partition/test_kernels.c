@@ -403,10 +403,11 @@ static void cost_choice_parse__names_what_is_valid(void **state)
     assert_int_equal(cost_choice_parse("ideal", &choice, &err), ERR_INPUT);
     assert_string_equal(err.msg,
                         "cost must be one of auto, kernels, roofline, profile, got 'ideal'");
-    const double bad[] = {0, -0.5, 1.01, NAN};
+    const double bad[] = {0, -0.5, 10.01, NAN};
     for (int i = 0; i < 4; i++)
         assert_int_equal(cost_efficiency_check(bad[i], &err), ERR_INPUT);
     assert_int_equal(cost_efficiency_check(1, &err), OK);
+    assert_int_equal(cost_efficiency_check(1.25, &err), OK);
 }
 
 int main(void)

@@ -207,7 +207,7 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
     refuses("cost.source=ideal", ERR_INPUT,
             "FILE: cost.source must be auto|kernels|roofline|profile, got \"ideal\"", NULL);
     refuses("cost.efficiency=0", ERR_INPUT,
-            "FILE: cost.efficiency must be more than 0 and at most 1, got 0", NULL);
+            "FILE: cost.efficiency must be more than 0 and at most 10, got 0", NULL);
     refuses("pipeline.tensor_parallel=2", ERR_INPUT,
             "--set: 'pipeline.tensor_parallel': tensor parallelism is out of scope", NULL);
     refuses("pipeline.expert=some", ERR_INPUT,

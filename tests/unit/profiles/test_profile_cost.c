@@ -619,10 +619,10 @@ static void cost_choose_for__obeys_choice_and_efficiency(void **state)
     query.choice = COST_BY_PROFILE;
     assert_int_equal(cost_choose_for(path, &gpt, &gpus, &query, &handle, &err), ERR_INFEASIBLE);
     query.choice = COST_AUTO;
-    query.efficiency = 1.5;
+    query.efficiency = 10.5;
     err = (struct err){0};
     assert_int_equal(cost_choose_for(path, &gpt, &gpus, &query, &handle, &err), ERR_INPUT);
-    assert_string_equal(err.msg, "efficiency must be more than 0 and at most 1, got 1.5");
+    assert_string_equal(err.msg, "efficiency must be more than 0 and at most 10, got 10.5");
     /* Flops without times are computed, and a chain is not of two minds. */
     query.efficiency = 0;
     err = (struct err){0};

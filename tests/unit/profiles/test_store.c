@@ -18,6 +18,7 @@
 
 #include "profiles/store/choice.h"
 #include "profiles/store/record.h"
+#include "profiles/store/store_calibration.h"
 #include "profiles/store/store_internal.h"
 #include "tests/unit/scratch.h"
 
@@ -397,6 +398,69 @@ static void store_open__survives_flipped_bytes(void **state)
     free(good);
 }
 
+static void store_calibration__comes_back_and_is_replaced(void **state)
+{
+    (void)state;
+    struct calibration c, back;
+    struct err err = {0};
+    char(*names)[CALIBRATION_NAME_MAX] = NULL;
+    int n = 0;
+    calibration_init(false, &c);
+    strcpy(c.name, "first");
+    strcpy(c.cluster, "a100-1x8");
+    strcpy(c.framework, "fsdp");
+    c.num_rows = 3;
+    c.factor[FACTOR_COMPUTE] = 1.25;
+    c.determined[FACTOR_COMPUTE] = true;
+    c.covariance[FACTOR_COMPUTE][FACTOR_INSIDE] = -0.01;
+    struct store *store = open_store(at("calibrations.db"), STORE_RECORD);
+    assert_int_equal(store_put_calibration(store, &c, NULL), OK);
+    assert_int_equal(store_get_calibration(store, "first", &back, NULL), OK);
+    assert_memory_equal(c.factor, back.factor, sizeof c.factor);
+    assert_memory_equal(c.covariance, back.covariance, sizeof c.covariance);
+    assert_memory_equal(c.determined, back.determined, sizeof c.determined);
+    assert_string_equal(back.cluster, "a100-1x8");
+    assert_string_equal(back.framework, "fsdp");
+    assert_true(back.noise == c.noise && back.num_rows == 3 && back.num_peaks == 0);
+    c.factor[FACTOR_COMPUTE] = 1.5;
+    assert_int_equal(store_put_calibration(store, &c, NULL), OK);
+    assert_int_equal(store_get_calibration(store, "first", &back, NULL), OK);
+    assert_true(back.factor[FACTOR_COMPUTE] == 1.5);
+    assert_int_equal(store_list_calibrations(store, &names, &n, NULL), OK);
+    assert_int_equal(n, 1);
+    assert_string_equal(names[0], "first");
+    free(names);
+    assert_int_equal(store_get_calibration(store, "furst", &back, &err), ERR_INFEASIBLE);
+    assert_non_null(strstr(err.msg, "nearest is 'first'"));
+    assert_int_equal(store_remove_calibration(store, "first", NULL), OK);
+    assert_int_equal(store_remove_calibration(store, "first", NULL), ERR_INFEASIBLE);
+    store_close(store);
+}
+
+/* A row that no program of ours wrote is refused, not used. */
+static void store_calibration__refuses_factors_that_are_missing_or_unknown(void **state)
+{
+    static const char *const damage[] = {
+        "DELETE FROM calibration_factor WHERE factor = 'launch'",
+        "DELETE FROM calibration_covariance WHERE other = 'launch'",
+        "UPDATE calibration_factor SET factor = 'wheels' WHERE factor = 'launch'",
+        "UPDATE calibration_factor SET value = 9e999 WHERE factor = 'launch'",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
+        struct calibration c, back;
+        calibration_init(false, &c);
+        strcpy(c.name, "c");
+        struct store *store = open_store(at("damaged.db"), STORE_RECORD);
+        assert_int_equal(store_put_calibration(store, &c, NULL), OK);
+        store_close(store);
+        exec(at("damaged.db"), damage[i]);
+        store = open_store(at("damaged.db"), STORE_READ);
+        assert_int_equal(store_get_calibration(store, "c", &back, NULL), ERR_INPUT);
+        store_close(store);
+    }
+}
+
 static void store_open__brings_older_schema_up(void **state)
 {
     static const char back_to_2[] =
@@ -407,6 +471,7 @@ static void store_open__brings_older_schema_up(void **state)
         " samples, median_ns REAL, p10_ns REAL, p90_ns REAL, count);"
         "INSERT INTO old SELECT * FROM layer_cost; DROP TABLE layer_cost;"
         "ALTER TABLE old RENAME TO layer_cost; DROP TABLE library_choice;"
+        "DROP TABLE calibration_covariance; DROP TABLE calibration_factor; DROP TABLE calibration;"
         "ALTER TABLE profile DROP COLUMN bf16_kernel; ALTER TABLE profile DROP COLUMN fp32_kernel;"
         "PRAGMA user_version = 2";
     (void)state;
@@ -429,6 +494,8 @@ static void store_open__brings_older_schema_up(void **state)
     int num = -1;
     assert_int_equal(store_get_choices(store, &place, &list, &num, NULL), OK); /* none yet */
     assert_int_equal(num, 0);
+    struct calibration none;
+    assert_int_equal(store_get_calibration(store, "c", &none, NULL), ERR_INFEASIBLE);
     store_close(store);
     struct layer_row newer = layer(3, 8, 1e6);
     strcpy(newer.pass, "bwd_rest");
@@ -449,7 +516,7 @@ static void store_open__brings_older_schema_up(void **state)
     assert_string_equal(back.info.fp32_kernel, "");
     profile_clear(&back);
     exec(at("old.db"), "ALTER TABLE profile ADD COLUMN fp32_kernel TEXT NOT NULL DEFAULT '';"
-                       "PRAGMA user_version = 7");
+                       "PRAGMA user_version = 8");
     store_close(store);
     profile.num_layers -= 2;
     exec(at("old.db"), "DELETE FROM layer_cost WHERE pass IN ('bwd_rest', 'fwd_nograd')");
@@ -457,7 +524,7 @@ static void store_open__brings_older_schema_up(void **state)
     exec(at("old.db"), back_to_2);
     exec(at("old.db"), "DROP TABLE epoch; DROP TABLE step; DROP TABLE op; DROP TABLE transition;"
                        "DROP TABLE memory; DROP TABLE run; PRAGMA user_version = 1");
-    refuses(at("old.db"), STORE_READ, ERR_INPUT, "has the old schema version 1, not 2..7");
+    refuses(at("old.db"), STORE_READ, ERR_INPUT, "has the old schema version 1, not 2..8");
     store = open_store(at("old.db"), STORE_WRITE);
     assert_int_equal(store_get_profile(store, "kept", &back, NULL), OK);
     same_profile(&profile, &back);
@@ -904,6 +971,8 @@ int main(void)
         cmocka_unit_test(record_list__reads_any_number_but_zero_as_true),
         cmocka_unit_test(store_open__refuses_truncated_store),
         cmocka_unit_test(store_open__survives_flipped_bytes),
+        cmocka_unit_test(store_calibration__comes_back_and_is_replaced),
+        cmocka_unit_test(store_calibration__refuses_factors_that_are_missing_or_unknown),
         cmocka_unit_test(store_open__brings_older_schema_up),
         cmocka_unit_test(store_choices__hold_the_last_of_a_problem_in_its_place),
         cmocka_unit_test(store_put_profile__loses_nothing_when_eight_write_at_once),

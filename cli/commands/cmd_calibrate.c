@@ -1,0 +1,356 @@
+/* cli/commands/cmd_calibrate.c - `elapse calibrate`: factors between computed and measured steps, kept in the
+ * store under a name. measured_rows.c reads the rows, partition/cost/calibration.c fits. Read run() last.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/base/command.h"
+#include "cli/runs/measured_rows.h"
+#include "partition/cost/calibration.h"
+#include "partition/base/units.h"
+#include "profiles/json/build_facts.h"
+#include "profiles/store/store_calibration.h"
+
+struct request {
+    struct option_list steps, measured, peaks, csvs, runs, judges;
+    const char *name, *db_path, *remove, *framework;
+    bool list, as_json;
+};
+
+/* --- rows ------------------------------------------------------------------------------------- */
+
+static enum status read_rows(const struct request *q, struct measured_rows *rows, struct err *err)
+{
+    const int pairs = q->measured.count;
+    const char *common = "";
+    enum status rc = OK;
+    if (pairs == 0 && q->steps.count == 1 && q->csvs.count + q->judges.count > 0)
+        common = q->steps.items[0];
+    else if (q->steps.count != pairs)
+        return err_set(err, ERR_INPUT, "--step is given %d times, --measured %d times",
+                       q->steps.count, pairs);
+    if (q->peaks.count > 0 && q->peaks.count != pairs)
+        return err_set(err, ERR_INPUT, "--peak is given %d times, --measured %d times",
+                       q->peaks.count, pairs);
+    for (int i = 0; i < pairs && rc == OK; i++)
+        rc = measured_rows_add(rows, q->steps.items[i], q->measured.items[i],
+                               q->peaks.count ? q->peaks.items[i] : NULL, err);
+    for (int i = 0; i < q->csvs.count && rc == OK; i++)
+        rc = measured_rows_add_csv(rows, q->csvs.items[i], common, err);
+    for (int i = 0; i < q->runs.count && rc == OK; i++)
+        rc = measured_rows_add_run(rows, q->runs.items[i], err);
+    return rc;
+}
+
+static enum status read_judges(const struct request *q, struct measured_rows *rows, struct err *err)
+{
+    const char *common = q->measured.count == 0 && q->steps.count == 1 ? q->steps.items[0] : "";
+    enum status rc = OK;
+    for (int i = 0; i < q->judges.count && rc == OK; i++)
+        rc = measured_rows_add_csv(rows, q->judges.items[i], common, err);
+    return rc;
+}
+
+/* --- the fit ---------------------------------------------------------------------------------- */
+
+static void all_factors(const double times[FACTOR_TIMES], double factors[FACTOR_COUNT])
+{
+    for (int k = 0; k < FACTOR_COUNT; k++)
+        factors[k] = k < FACTOR_TIMES ? times[k] : 1;
+}
+
+static enum status predict(void *ctx, int row, const double factor[FACTOR_TIMES], double *ns,
+                           struct err *err)
+{
+    struct measured_rows *rows = ctx;
+    double factors[FACTOR_COUNT];
+    all_factors(factor, factors);
+    const enum status rc = measured_row_simulate(rows, &rows->at[row], factors, err);
+    *ns = (double)rows->at[row].answer.result.step_ns;
+    return rc;
+}
+
+/* Every row must be computed from one kind of source. */
+static enum status check_sources(const struct measured_rows *rows, bool *ideal, struct err *err)
+{
+    *ideal = rows->at[0].answer.cost.cost.source == COST_ROOFLINE;
+    for (int i = 1; i < rows->n; i++)
+        if ((rows->at[i].answer.cost.cost.source == COST_ROOFLINE) != *ideal)
+            return err_set(err, ERR_INPUT,
+                           "%s is computed by the roofline, %s by kernels: calibrate them apart",
+                           rows->at[*ideal ? 0 : i].label, rows->at[*ideal ? i : 0].label);
+    return OK;
+}
+
+static enum status fit(struct measured_rows *rows, struct calibration *c, struct err *err)
+{
+    double *measured = malloc((size_t)rows->n * sizeof *measured);
+    double *ratios = malloc((size_t)rows->n * sizeof *ratios);
+    bool ideal = false;
+    int peaks = 0;
+    enum status rc = measured && ratios ? check_sources(rows, &ideal, err) : err_nomem(err);
+    for (int i = 0; rc == OK && i < rows->n; i++) {
+        const struct measured_row *row = &rows->at[i];
+        measured[i] = row->measured_ns;
+        if (row->peak_bytes > 0)
+            ratios[peaks++] = row->peak_bytes / row->computed_peak;
+    }
+    calibration_init(ideal, c);
+    if (rc == OK)
+        rc = calibration_fit(predict, rows, measured, rows->n, ratios, peaks, c, err);
+    free(measured);
+    free(ratios);
+    return rc;
+}
+
+/* Mean |measured - predicted| / measured of rows. */
+struct judged {
+    double before, after; /* without and with the calibration */
+    double inside;        /* share of rows that lie in their interval */
+};
+
+static enum status judge(struct measured_rows *rows, const struct calibration *c,
+                         struct judged *got, struct err *err)
+{
+    *got = (struct judged){0};
+    for (int i = 0; i < rows->n; i++) {
+        struct measured_row *row = &rows->at[i];
+        double now, more, times[FACTOR_TIMES], slope[FACTOR_TIMES], interval[2];
+        enum status rc = predict(rows, i, c->factor, &now, err);
+        for (int k = 0; k < FACTOR_TIMES && rc == OK; k++) {
+            memcpy(times, c->factor, sizeof times);
+            times[k] *= exp(0.05);
+            rc = predict(rows, i, times, &more, err);
+            slope[k] = log(more / now) / 0.05;
+        }
+        if (rc != OK)
+            return rc;
+        calibration_interval(c, slope, now, interval);
+        got->before += fabs(row->computed_ns / row->measured_ns - 1) / rows->n;
+        got->after += fabs(now / row->measured_ns - 1) / rows->n;
+        got->inside +=
+            (row->measured_ns >= interval[0] && row->measured_ns <= interval[1]) / (double)rows->n;
+    }
+    return OK;
+}
+
+/* --- answers ---------------------------------------------------------------------------------- */
+
+/* The relative standard deviation of a factor. */
+static double relative_spread(const struct calibration *c, int factor)
+{
+    return sqrt(c->covariance[factor][factor]);
+}
+
+static void add_calibration(struct json *json, const struct calibration *c)
+{
+    json_add_string(json, "name", c->name);
+    json_add_string(json, "cluster", c->cluster);
+    json_add_string(json, "framework", c->framework);
+    json_add_string(json, "made_at", c->made_at);
+    json_add_int(json, "num_rows", c->num_rows);
+    json_add_int(json, "num_peaks", c->num_peaks);
+    struct json *factors = json_add_object(json, "factors");
+    for (int k = 0; k < FACTOR_COUNT; k++)
+        json_add_double(factors, factor_name((enum factor)k), c->factor[k]);
+    struct json *spreads = json_add_object(json, "uncertainty");
+    for (int k = 0; k < FACTOR_COUNT; k++)
+        json_add_double(spreads, factor_name((enum factor)k), relative_spread(c, k));
+    struct json *determined = json_add_object(json, "determined");
+    for (int k = 0; k < FACTOR_COUNT; k++)
+        json_add_bool(determined, factor_name((enum factor)k), c->determined[k]);
+    json_add_double(json, "noise", c->noise);
+}
+
+static void print_calibration(const struct calibration *c)
+{
+    printf("calibration '%s': %s on %s%s%s\n", c->name, COUNT_TEXT(c->num_rows, "step"),
+           *c->cluster ? c->cluster : "an unnamed cluster", *c->framework ? ", framework " : "",
+           c->framework);
+    for (int k = 0; k < FACTOR_COUNT; k++)
+        if (c->determined[k])
+            printf("  %-8s %6.3f, within %.1f %%\n", factor_name((enum factor)k), c->factor[k],
+                   100 * relative_spread(c, k));
+        else
+            printf("  %-8s      1, not determined by these rows\n", factor_name((enum factor)k));
+    printf("  what the factors leave: %.1f %%\n", 100 * c->noise);
+}
+
+static void add_judged(struct json *json, const char *key, const struct judged *got, int rows)
+{
+    struct json *object = json_add_object(json, key);
+    json_add_int(object, "rows", rows);
+    json_add_double(object, "mean_abs_error_before", got->before);
+    json_add_double(object, "mean_abs_error", got->after);
+    json_add_double(object, "share_in_interval", got->inside);
+}
+
+static void print_judged(const char *what, const struct judged *got, int rows)
+{
+    printf("%s (%d): mean error %.1f %%, without the calibration %.1f %%; %.0f %% lie in their "
+           "interval\n",
+           what, rows, 100 * got->after, 100 * got->before, 100 * got->inside);
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+static enum status put(const struct request *q, struct calibration *c, struct err *err)
+{
+    struct store *store = NULL;
+    struct tm utc;
+    const time_t now = time(NULL);
+    strftime(c->made_at, sizeof c->made_at, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    snprintf(c->version, sizeof c->version, "%s", build_facts.version);
+    enum status rc = store_open(q->db_path, STORE_WRITE, &store, err);
+    if (rc == OK)
+        rc = store_put_calibration(store, c, err);
+    store_close(store);
+    return rc;
+}
+
+static enum status make(const struct command *command, const struct request *q,
+                        struct measured_rows *rows, struct measured_rows *judges, struct err *err)
+{
+    struct calibration c;
+    struct judged own, others;
+    struct json *json = NULL;
+    enum status rc = read_rows(q, rows, err);
+    if (rc == OK && rows->n == 0)
+        rc = err_set(err, ERR_INPUT, "calibrate needs --step and --measured, --csv or --run");
+    if (rc == OK)
+        rc = read_judges(q, judges, err);
+    if (rc == OK)
+        rc = fit(rows, &c, err);
+    if (rc == OK)
+        rc = judge(rows, &c, &own, err);
+    if (rc == OK)
+        rc = judge(judges, &c, &others, err);
+    if (rc != OK)
+        return rc;
+    snprintf(c.name, sizeof c.name, "%s", q->name);
+    snprintf(c.cluster, sizeof c.cluster, "%s", rows->at[0].answer.cluster.name);
+    snprintf(c.framework, sizeof c.framework, "%s", q->framework ? q->framework : "");
+    rc = put(q, &c, err);
+    if (rc != OK)
+        return rc;
+    if (q->as_json) {
+        json = command_json(command);
+        add_calibration(json, &c);
+        add_judged(json, "fitted", &own, rows->n);
+        if (judges->n > 0)
+            add_judged(json, "judged", &others, judges->n);
+        return command_answer(json, err);
+    }
+    print_calibration(&c);
+    print_judged("these rows", &own, rows->n);
+    if (judges->n > 0)
+        print_judged("rows that were not fitted", &others, judges->n);
+    printf("use it: --calibration %s, or \"cost\": {\"calibration\": \"%s\"}\n", c.name, c.name);
+    return OK;
+}
+
+static enum status list(const struct command *command, const struct request *q, struct err *err)
+{
+    char(*names)[CALIBRATION_NAME_MAX] = NULL;
+    struct store *store = NULL;
+    int n = 0;
+    struct json *json = q->as_json ? command_json(command) : NULL;
+    struct json *all = json ? json_add_array(json, "calibrations") : NULL;
+    enum status rc = store_open(q->db_path, STORE_READ, &store, err);
+    if (rc == OK)
+        rc = store_list_calibrations(store, &names, &n, err);
+    for (int i = 0; i < n && rc == OK; i++) {
+        struct calibration c;
+        rc = store_get_calibration(store, names[i], &c, err);
+        if (rc == OK && json)
+            add_calibration(json_add_object(all, NULL), &c);
+        else if (rc == OK)
+            print_calibration(&c);
+    }
+    free(names);
+    store_close(store);
+    if (rc == OK && json)
+        return command_answer(json, err);
+    json_free(json);
+    return rc;
+}
+
+static enum status remove_one(const struct request *q, struct err *err)
+{
+    struct store *store = NULL;
+    enum status rc = store_open(q->db_path, STORE_WRITE, &store, err);
+    if (rc == OK)
+        rc = store_remove_calibration(store, q->remove, err);
+    store_close(store);
+    return rc;
+}
+
+static enum status check_request(const struct request *q, struct err *err)
+{
+    const int rows = q->steps.count + q->measured.count + q->csvs.count + q->runs.count;
+    enum status rc = OK;
+    if (q->list + (q->remove != NULL) + (q->name != NULL) > 1)
+        return err_set(err, ERR_INPUT, "--list, --remove and -o exclude each other");
+    if ((q->list || q->remove) && rows > 0)
+        return err_set(err, ERR_INPUT, "--%s takes no steps", q->list ? "list" : "remove");
+    if (!q->list && !q->remove && !q->name) {
+        rc = err_set(err, ERR_INPUT, "calibrate: -o NAME is missing");
+        err_hint(err, "elapse calibrate --step \"JOB or flags\" --measured TIME -o NAME");
+    } else if (q->name && (!*q->name || strlen(q->name) >= CALIBRATION_NAME_MAX)) {
+        rc = err_set(err, ERR_INPUT, "-o must have 1..%d bytes, got %zu", CALIBRATION_NAME_MAX - 1,
+                     strlen(q->name));
+    }
+    return rc;
+}
+
+static enum status run(const struct command *command, int argc, char **argv, struct err *err)
+{
+    struct request q = {0};
+    const struct option options[] = {
+        OPTION("step", LIST, &q.steps, "TEXT",
+               "a step that ran: JOB, with options of 'elapse sim' (--plan, --set), or the options "
+               "of 'elapse sim --step'; without --measured, the options of all rows of --csv"),
+        OPTION("measured", LIST, &q.measured, "TIME",
+               "how long the step took (8.31s), or a trace of torch.profiler (*.json)"),
+        OPTION("peak", LIST, &q.peaks, "SIZE", "the most memory that a device of the step used"),
+        OPTION(
+            "csv", LIST, &q.csvs, "FILE",
+            "measured steps: a header with 'measured', 'peak' and names of settings or job keys"),
+        OPTION("run", LIST, &q.runs, "RUN_DIR", "the folder of a run of 'elapse train'"),
+        OPTION("judge", LIST, &q.judges, "FILE",
+               "a CSV of steps that are not fitted: print how well the calibration predicts them"),
+        OPTION("o", STRING, &q.name, "NAME", "the calibration's name in the store"),
+        OPTION("framework", STRING, &q.framework, "TEXT", "what ran the steps, for people"),
+        OPTION("list", FLAG, &q.list, NULL, "print the calibrations of the store"),
+        OPTION("remove", STRING, &q.remove, "NAME", "remove a calibration from the store"),
+        OPTION("db", STRING, &q.db_path, "FILE",
+               "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),
+        OPTION("json", FLAG, &q.as_json, NULL, "one JSON object"),
+    };
+    struct command_line line = COMMAND_LINE(options, 0);
+    enum status rc = command_parse(command, &line, argc, argv, err);
+    if (rc != OK || line.help)
+        return rc;
+    rc = check_request(&q, err);
+    if (rc != OK)
+        return rc;
+    if (q.list)
+        return list(command, &q, err);
+    if (q.remove)
+        return remove_one(&q, err);
+    struct measured_rows rows = {.db_path = q.db_path}, judges = {.db_path = q.db_path};
+    rc = make(command, &q, &rows, &judges, err);
+    measured_rows_clear(&rows);
+    measured_rows_clear(&judges);
+    return rc;
+}
+
+const struct command command_calibrate = {
+    .name = "calibrate",
+    .args = "--step \"JOB or flags\" --measured TIME -o NAME",
+    .summary = "factors between computed and measured steps, for plan and sim",
+    .takes = "",
+    .run = run,
+};

@@ -1,0 +1,259 @@
+/* Factors by maximum a posteriori: least squares on ln(measured / predicted) with a normal prior on
+ * the logarithm of each factor (ridge regression; Hoerl and Kennard 1970), by Gauss and Newton with
+ * numerical derivatives. The prior makes one row enough, and shares its surprise among the factors
+ * by how much they matter to that row. A factor about which the rows say little stays 1: keeping it
+ * would carry the noise of these rows to other layouts. */
+#include "partition/cost/calibration.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Standard deviations of the logarithms before any row. Compute: the means of published sources by
+ * uncalibrated costs (docs/costs.md) lie within 30 %. Collectives and launching are known less. */
+static const double prior[FACTOR_COUNT] = {0.3, 0.4, 0.4, 0.3, 0.1};
+/* Nothing real reaches a roofline: e^1 is 2.7 times as long. */
+static const double PRIOR_IDEAL = 1;
+/* What one factor leaves of the error of a source there, 4 to 15 %; it counts as PRIOR_ROWS rows. */
+static const double PRIOR_NOISE = 0.08;
+static const double PRIOR_ROWS = 3;
+/* A factor counts as determined if its rows take as much of the prior's standard deviation. */
+static const double SHARE_LEFT = 0.7;
+static const double STEP = 0.02; /* of ln factor, for derivatives */
+enum { ROUNDS = 4 };
+
+const char *factor_name(enum factor factor)
+{
+    static const char *const names[FACTOR_COUNT] = {"compute", "inside", "between", "launch",
+                                                    "memory"};
+    return names[factor];
+}
+
+void calibration_init(bool ideal, struct calibration *calibration)
+{
+    *calibration = (struct calibration){.noise = PRIOR_NOISE};
+    for (int i = 0; i < FACTOR_COUNT; i++) {
+        const double spread = ideal && i == FACTOR_COMPUTE ? PRIOR_IDEAL : prior[i];
+        calibration->factor[i] = 1;
+        calibration->covariance[i][i] = spread * spread;
+    }
+}
+
+/* Invert a symmetric positive definite matrix in place (Gauss and Jordan). */
+static void invert(double a[FACTOR_TIMES][FACTOR_TIMES])
+{
+    enum { N = FACTOR_TIMES };
+    double inverse[N][N] = {{0}};
+    for (int i = 0; i < N; i++)
+        inverse[i][i] = 1;
+    for (int i = 0; i < N; i++) {
+        const double pivot = a[i][i];
+        for (int j = 0; j < N; j++) {
+            a[i][j] /= pivot;
+            inverse[i][j] /= pivot;
+        }
+        for (int k = 0; k < N; k++) {
+            const double by = a[k][i];
+            for (int j = 0; k != i && j < N; j++) {
+                a[k][j] -= by * a[i][j];
+                inverse[k][j] -= by * inverse[i][j];
+            }
+        }
+    }
+    memcpy(a, inverse, sizeof inverse);
+}
+
+/* The rows at some factors: ln(measured / predicted), and the derivatives of ln predicted. */
+struct fit {
+    calibration_predict *predict;
+    void *ctx;
+    const double *measured_ns;
+    int num_rows;
+    double prior_variance[FACTOR_TIMES], ln_factor[FACTOR_TIMES];
+    double *residual;              /* owned, num_rows */
+    double (*slope)[FACTOR_TIMES]; /* owned, num_rows */
+};
+
+static enum status predict_ln(const struct fit *fit, int row, const double ln_factor[FACTOR_TIMES],
+                              double *ln_ns, struct err *err)
+{
+    double factor[FACTOR_TIMES], ns = 0;
+    for (int k = 0; k < FACTOR_TIMES; k++)
+        factor[k] = exp(ln_factor[k]);
+    const enum status rc = fit->predict(fit->ctx, row, factor, &ns, err);
+    *ln_ns = rc == OK && ns > 0 ? log(ns) : 0;
+    return rc;
+}
+
+static enum status evaluate(struct fit *fit, bool slopes, struct err *err)
+{
+    enum status rc = OK;
+    for (int i = 0; i < fit->num_rows && rc == OK; i++) {
+        double now, more, moved[FACTOR_TIMES];
+        rc = predict_ln(fit, i, fit->ln_factor, &now, err);
+        fit->residual[i] = log(fit->measured_ns[i]) - now;
+        for (int k = 0; slopes && k < FACTOR_TIMES && rc == OK; k++) {
+            memcpy(moved, fit->ln_factor, sizeof moved);
+            moved[k] += STEP;
+            rc = predict_ln(fit, i, moved, &more, err);
+            fit->slope[i][k] = (more - now) / STEP;
+        }
+    }
+    return rc;
+}
+
+/* The curvature of the misfit: rows over the noise's variance, and the prior's. */
+static void curvature(const struct fit *fit, double noise, double h[FACTOR_TIMES][FACTOR_TIMES])
+{
+    for (int j = 0; j < FACTOR_TIMES; j++) {
+        for (int k = 0; k < FACTOR_TIMES; k++) {
+            h[j][k] = j == k ? 1 / fit->prior_variance[j] : 0;
+            for (int i = 0; i < fit->num_rows; i++)
+                h[j][k] += fit->slope[i][j] * fit->slope[i][k] / (noise * noise);
+        }
+    }
+}
+
+/* One step of Gauss and Newton over the factors in `free`; the others stay at 0. */
+static void move(struct fit *fit, double noise, const bool free[FACTOR_TIMES])
+{
+    double h[FACTOR_TIMES][FACTOR_TIMES], gradient[FACTOR_TIMES];
+    curvature(fit, noise, h);
+    for (int j = 0; j < FACTOR_TIMES; j++) {
+        gradient[j] = -fit->ln_factor[j] / fit->prior_variance[j];
+        for (int i = 0; i < fit->num_rows; i++)
+            gradient[j] += fit->slope[i][j] * fit->residual[i] / (noise * noise);
+        for (int k = 0; k < FACTOR_TIMES && !free[j]; k++)
+            h[j][k] = h[k][j] = j == k;
+        gradient[j] = free[j] ? gradient[j] : 0;
+    }
+    for (int j = 0; j < FACTOR_TIMES; j++) /* rows of factors that stay, for later columns too */
+        for (int k = 0; k < FACTOR_TIMES; k++)
+            if (j != k && (!free[j] || !free[k]))
+                h[j][k] = 0;
+    invert(h);
+    for (int j = 0; j < FACTOR_TIMES; j++)
+        for (int k = 0; k < FACTOR_TIMES; k++)
+            fit->ln_factor[j] += h[j][k] * gradient[k];
+}
+
+static double noise_of(const struct fit *fit, int num_free)
+{
+    double sum = PRIOR_ROWS * PRIOR_NOISE * PRIOR_NOISE;
+    for (int i = 0; i < fit->num_rows; i++)
+        sum += fit->residual[i] * fit->residual[i];
+    return sqrt(sum / (PRIOR_ROWS + fmax(0, fit->num_rows - num_free)));
+}
+
+/* Fit the factors in `free` from all 1. */
+static enum status solve(struct fit *fit, const bool free[FACTOR_TIMES], double *noise,
+                         struct err *err)
+{
+    int num_free = 0;
+    enum status rc = OK;
+    memset(fit->ln_factor, 0, sizeof fit->ln_factor);
+    *noise = PRIOR_NOISE;
+    for (int k = 0; k < FACTOR_TIMES; k++)
+        num_free += free[k];
+    for (int round = 0; round < ROUNDS && rc == OK; round++) {
+        rc = evaluate(fit, true, err);
+        if (round > 0)
+            *noise = noise_of(fit, num_free);
+        if (rc == OK)
+            move(fit, *noise, free);
+    }
+    if (rc == OK)
+        rc = evaluate(fit, true, err);
+    *noise = noise_of(fit, num_free);
+    return rc;
+}
+
+static enum status fit_times(struct fit *fit, struct calibration *c, struct err *err)
+{
+    bool free[FACTOR_TIMES];
+    double noise, h[FACTOR_TIMES][FACTOR_TIMES];
+    for (int k = 0; k < FACTOR_TIMES; k++)
+        free[k] = true;
+    enum status rc = solve(fit, free, &noise, err);
+    if (rc != OK)
+        return rc;
+    curvature(fit, noise, h);
+    invert(h);
+    bool any = false;
+    int best = 0; /* if no factor is determined, the one that the rows say most about is */
+    for (int k = 0; k < FACTOR_TIMES; k++) {
+        free[k] = sqrt(h[k][k] / fit->prior_variance[k]) < SHARE_LEFT;
+        any = any || free[k];
+        if (h[k][k] / fit->prior_variance[k] < h[best][best] / fit->prior_variance[best])
+            best = k;
+    }
+    free[best] = free[best] || !any;
+    rc = solve(fit, free, &noise, err);
+    if (rc != OK)
+        return rc;
+    curvature(fit, noise, h);
+    invert(h);
+    c->noise = noise;
+    for (int k = 0; k < FACTOR_TIMES; k++) {
+        c->determined[k] = free[k];
+        c->factor[k] = exp(fit->ln_factor[k]);
+        memcpy(c->covariance[k], h[k], sizeof h[k]);
+    }
+    return OK;
+}
+
+/* Peaks differ by few per cent among layouts of a framework, so their mean is the factor. */
+static void fit_memory(const double *ratios, int n, struct calibration *c)
+{
+    const double before = 1 / c->covariance[FACTOR_MEMORY][FACTOR_MEMORY];
+    const double row = 1 / (0.05 * 0.05); /* a peak repeats within 5 % (docs/measured.md) */
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += log(ratios[i]) * row;
+    c->determined[FACTOR_MEMORY] = n > 0;
+    c->factor[FACTOR_MEMORY] = exp(sum / (before + n * row));
+    c->covariance[FACTOR_MEMORY][FACTOR_MEMORY] = 1 / (before + n * row);
+}
+
+enum status calibration_fit(calibration_predict *predict, void *ctx, const double *measured_ns,
+                            int num_rows, const double *peak_ratios, int num_peaks,
+                            struct calibration *calibration, struct err *err)
+{
+    struct fit fit = {.predict = predict,
+                      .ctx = ctx,
+                      .measured_ns = measured_ns,
+                      .num_rows = num_rows,
+                      .residual = calloc((size_t)num_rows + 1, sizeof *fit.residual),
+                      .slope = calloc((size_t)num_rows + 1, sizeof *fit.slope)};
+    enum status rc = fit.residual && fit.slope ? OK : err_nomem(err);
+    for (int k = 0; k < FACTOR_TIMES; k++)
+        fit.prior_variance[k] = calibration->covariance[k][k];
+    if (rc == OK && num_rows + num_peaks < 1)
+        rc = err_set(err, ERR_INPUT, "a calibration needs a measured step or peak");
+    if (rc == OK && num_rows > 0)
+        rc = fit_times(&fit, calibration, err);
+    if (rc == OK) {
+        fit_memory(peak_ratios, num_peaks, calibration);
+        calibration->num_rows = num_rows;
+        calibration->num_peaks = num_peaks;
+    }
+    free(fit.residual);
+    free(fit.slope);
+    return rc;
+}
+
+/* The quantile is Student's, since the noise is an estimate too: that of the normal distribution
+ * with the first term of its expansion in 1 / degrees of freedom (Fisher and Cornish 1960). */
+void calibration_interval(const struct calibration *calibration,
+                          const double sensitivity[FACTOR_TIMES], double step_ns, double ns[2])
+{
+    const double z = 1.2816, freedom = PRIOR_ROWS + calibration->num_rows;
+    const double quantile = z + (z * z * z + z) / (4 * freedom);
+    double variance = calibration->noise * calibration->noise;
+    for (int j = 0; j < FACTOR_TIMES; j++)
+        for (int k = 0; k < FACTOR_TIMES; k++)
+            variance += sensitivity[j] * calibration->covariance[j][k] * sensitivity[k];
+    const double width = exp(quantile * sqrt(variance));
+    ns[0] = step_ns / width;
+    ns[1] = step_ns * width;
+}

@@ -1,0 +1,66 @@
+/* partition/cost/calibration.h - factors between computed and measured times, fitted to measured steps.
+ *
+ * A computed cost misses what is particular to a cluster and a framework: clocks, libraries, fused
+ * kernels, networks. A few measured steps say how much. Each factor is a ratio of real to computed
+ * time (of memory: of real to computed bytes), 1 before anything is measured. Pure. */
+#ifndef ELAPSE_PARTITION_CALIBRATION_H
+#define ELAPSE_PARTITION_CALIBRATION_H
+
+#include <stdbool.h>
+
+#include "partition/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum factor {
+    FACTOR_COMPUTE,               /* work of kernels on a device */
+    FACTOR_INSIDE,                /* collectives inside a node */
+    FACTOR_BETWEEN,               /* collectives between nodes */
+    FACTOR_LAUNCH,                /* the host's time to launch a kernel */
+    FACTOR_TIMES,                 /* those above change times */
+    FACTOR_MEMORY = FACTOR_TIMES, /* memory of a device, beyond the context */
+    FACTOR_COUNT
+};
+const char *
+factor_name(enum factor factor); /* "compute", "inside", "between", "launch", "memory" */
+
+#define CALIBRATION_NAME_MAX 64
+struct calibration {
+    char name[CALIBRATION_NAME_MAX]; /* "": none, and every factor is 1 */
+    char cluster[64], framework[32]; /* what was measured; "": not said */
+    char made_at[32], version[32];   /* ISO 8601, UTC; of Elapse */
+    int num_rows, num_peaks;         /* measured steps, and measured peaks of memory */
+    double factor[FACTOR_COUNT];
+    bool determined[FACTOR_COUNT]; /* false: the rows say too little, and the factor stays 1 */
+    /* Of ln factor[i] and ln factor[j], as the rows leave them; also of factors that stay 1. */
+    double covariance[FACTOR_COUNT][FACTOR_COUNT];
+    double noise; /* standard deviation of ln (measured / predicted) that factors do not explain */
+};
+
+/* All factors 1, their covariance what is known before any row. ideal: the computed times are those
+ * of a roofline. */
+void calibration_init(bool ideal, struct calibration *calibration);
+
+/* Predict the step of row `row` with these factors, in ns. */
+typedef enum status calibration_predict(void *ctx, int row, const double factor[FACTOR_TIMES],
+                                        double *ns, struct err *err);
+
+/* Fit the factors of times to num_rows measured steps, and the factor of memory to ratios of a
+ * measured to a predicted peak (num_peaks of them). *calibration must be initialised; its texts
+ * stay. Errors of predict pass through; ERR_INPUT: no rows at all. Calls predict
+ * O(rows x factors) times. */
+enum status calibration_fit(calibration_predict *predict, void *ctx, const double *measured_ns,
+                            int num_rows, const double *peak_ratios, int num_peaks,
+                            struct calibration *calibration, struct err *err);
+
+/* The interval that holds a step with a probability of 80 %, given its predicted time and its
+ * sensitivity d ln(step) / d ln(factor) to each factor of times. */
+void calibration_interval(const struct calibration *calibration,
+                          const double sensitivity[FACTOR_TIMES], double step_ns, double ns[2]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

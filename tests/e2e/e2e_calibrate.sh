@@ -1,0 +1,70 @@
+#!/bin/bash
+# tests/e2e/e2e_calibrate.sh - `elapse calibrate` from outside: measured steps of every form make a
+# calibration, which plan and sim take and name.
+. "$(dirname "$0")/lib.sh"
+begin
+export ELAPSE_DB=$tmp/store.db
+step=(--model llama2-7b --cluster a100-1x8 --replicas 2 --tensor 4 --batch 8 --microbatches 8)
+plain=$("$elapse" sim --step "${step[@]}" --json | grep -o '"step_ns":[0-9]*' | cut -d: -f2)
+slow=$((plain * 5 / 4))ns
+
+expect "one measured step" 0 'compute .* within' \
+    "$elapse" calibrate --step "${step[*]}" --measured $slow -o one
+expect "which says what it does not determine" 0 'inside        1, not determined' "$elapse" calibrate --list
+"$elapse" sim --step "${step[@]}" --calibration one --json >"$tmp/sim.json"
+expect "sim says so" 0 '"calibration":"one"' cat "$tmp/sim.json"
+check "sim predicts the measured step within 3 %, and an interval around it" python3 - "$tmp/sim.json" $plain <<'EOF'
+import json, sys
+got, plain = json.load(open(sys.argv[1])), float(sys.argv[2])
+low, high = got["predicted_interval_ns"]
+sys.exit(not (abs(got["step_ns"] / (1.25 * plain) - 1) < 0.03 and low < 1.25 * plain < high))
+EOF
+expect "people read it too" 0 'with a probability of 80 %' \
+    "$elapse" sim --step "${step[@]}" --calibration one
+
+cat >"$tmp/job.json" <<'EOF'
+{"name": "calibrated", "model": "llama2-7b", "cluster": "a100-1x8",
+ "train": {"dtype": "bf16", "batch": {"per_pipeline": 8}, "optimizer": {"kind": "adamw"}},
+ "pipeline": {"tensor": 4, "num_stages": 1, "num_replicas": 2, "num_microbatches": 8},
+ "cost": {"source": "kernels", "calibration": "one"}}
+EOF
+expect "plan takes the job's calibration" 0 '"calibration":"one".*"predicted_interval_ns":\[' \
+    "$elapse" plan "$tmp/job.json" --json
+expect "sim of a job too" 0 "calibrated by 'one'" "$elapse" sim "$tmp/job.json" --step
+expect "a job is a measured step" 0 'compute' \
+    "$elapse" calibrate --step "$tmp/job.json --set cost.calibration=''" --measured 9s -o job
+expect "a name that the store lacks" 1 "no calibration 'onee' in store .*, nearest is 'one'" \
+    "$elapse" plan "$tmp/job.json" --calibration onee
+expect "measured times are not scaled" 2 "calibration 'one' scales kernels" \
+    "$elapse" sim --step --model uniform:layers=4,fwd=1ms --calibration one
+
+printf 'replicas,tensor,measured,peak\n2,4,%s,50GiB\n4,2,%s,\n8,1,%s,\n' $slow $slow $slow >"$tmp/rows.csv"
+common="--model llama2-7b --cluster a100-1x8 --batch 8 --microbatches 8"
+expect "a table of measured steps" 0 '"num_rows":3,"num_peaks":1,"factors":\{"compute":' \
+    "$elapse" calibrate --step "$common" --csv "$tmp/rows.csv" -o table --json
+printf 'model,cluster,batch,microbatches,tensor,replicas,measured\nllama2-7b,a100-1x8,8,8,2,4,%s\n' $slow >"$tmp/judge.csv"
+expect "judged by other rows" 0 'rows that were not fitted \(1\)' \
+    "$elapse" calibrate --step "${step[*]}" --measured $slow --judge "$tmp/judge.csv" -o judged
+cat >"$tmp/trace.json" <<'EOF'
+{"traceEvents": [{"name": "ProfilerStep#1", "dur": 8000000.0}, {"name": "aten::mm", "dur": 5.0},
+                 {"name": "ProfilerStep#2", "dur": 9000000.0}, {"name": "ProfilerStep#3", "dur": 8500000.0}]}
+EOF
+expect "a trace of torch.profiler" 0 'compute' \
+    "$elapse" calibrate --step "${step[*]}" --measured "$tmp/trace.json" -o trace
+echo '{"traceEvents": []}' >"$tmp/empty.json"
+expect "a trace without steps" 2 "ProfilerStep" \
+    "$elapse" calibrate --step "${step[*]}" --measured "$tmp/empty.json" -o trace
+expect "as many measured steps as steps" 2 '--step is given 1 times, --measured 2 times' \
+    "$elapse" calibrate --step "${step[*]}" --measured 1s --measured 2s -o x
+printf 'replicas,tensor\n2,4\n' >"$tmp/none.csv"
+expect "a table without times" 2 "the header needs 'measured'" \
+    "$elapse" calibrate --step "$common" --csv "$tmp/none.csv" -o x
+printf 'replicas,wheels,measured\n2,4,1s\n' >"$tmp/odd.csv"
+expect "a table with an unknown setting" 2 'odd.csv:2: .*wheels' \
+    "$elapse" calibrate --step "$common" --csv "$tmp/odd.csv" -o x
+expect "a name is needed" 2 'NAME is missing' "$elapse" calibrate --step "${step[*]}" --measured 1s
+check "removed" "$elapse" calibrate --remove one
+expect "and gone" 1 "no calibration 'one'" "$elapse" calibrate --remove one
+expect "an efficiency above 1" 0 'at 1.25 of their speed' \
+    "$elapse" sim --step "${step[@]}" --cost kernels --efficiency 1.25
+finish

@@ -1,0 +1,158 @@
+/* Calibrations: against steps that are made of known factors. */
+#include "partition/cost/calibration.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* A step of four parts, one for each factor of times; the parts of a row add up. */
+enum { ROWS = 40 };
+static double parts[ROWS][FACTOR_TIMES];
+
+static enum status add_parts(void *ctx, int row, const double factor[FACTOR_TIMES], double *ns,
+                             struct err *err)
+{
+    (void)ctx;
+    (void)err;
+    *ns = 0;
+    for (int k = 0; k < FACTOR_TIMES; k++)
+        *ns += factor[k] * parts[row][k];
+    return OK;
+}
+
+/* A repeatable number in [0, 1). */
+static double draw(void)
+{
+    static uint64_t state = 1;
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(state >> 11) / 9007199254740992.0;
+}
+
+/* Normally distributed: Box and Muller 1958. */
+static double draw_normal(void)
+{
+    return sqrt(-2 * log(1 - draw())) * cos(6.283185307179586 * draw());
+}
+
+/* Rows in which compute and collectives inside a node matter by turns. */
+static void make_rows(double compute, double inside, double noise, double *measured)
+{
+    const double factor[FACTOR_TIMES] = {compute, inside, 1, 1};
+    for (int i = 0; i < ROWS; i++) {
+        parts[i][FACTOR_COMPUTE] = 1e9 * (0.2 + draw());
+        parts[i][FACTOR_INSIDE] = 1e9 * draw();
+        parts[i][FACTOR_BETWEEN] = 1e4;
+        parts[i][FACTOR_LAUNCH] = 0;
+        add_parts(NULL, i, factor, &measured[i], NULL);
+        measured[i] *= exp(noise * draw_normal());
+    }
+}
+
+static void calibration_fit__takes_one_row_for_compute_alone(void **state)
+{
+    (void)state;
+    const double measured = 1.3e9;
+    struct calibration c;
+    double now;
+    parts[0][FACTOR_COMPUTE] = 0.9e9;
+    parts[0][FACTOR_INSIDE] = 0.1e9;
+    parts[0][FACTOR_BETWEEN] = parts[0][FACTOR_LAUNCH] = 0;
+    calibration_init(false, &c);
+    assert_int_equal(calibration_fit(add_parts, NULL, &measured, 1, NULL, 0, &c, NULL), OK);
+    assert_true(c.determined[FACTOR_COMPUTE]);
+    for (int k = FACTOR_COMPUTE + 1; k < FACTOR_COUNT; k++) {
+        assert_false(c.determined[k]);
+        assert_true(c.factor[k] == 1);
+    }
+    add_parts(NULL, 0, c.factor, &now, NULL);
+    assert_true(fabs(now / measured - 1) < 0.03);
+    assert_int_equal(c.num_rows, 1);
+}
+
+static void calibration_fit__finds_as_many_factors_as_the_rows_determine(void **state)
+{
+    (void)state;
+    double measured[ROWS];
+    struct calibration c;
+    make_rows(1.25, 1.6, 0, measured);
+    calibration_init(false, &c);
+    assert_int_equal(calibration_fit(add_parts, NULL, measured, ROWS, NULL, 0, &c, NULL), OK);
+    assert_true(fabs(c.factor[FACTOR_COMPUTE] / 1.25 - 1) < 0.01);
+    assert_true(fabs(c.factor[FACTOR_INSIDE] / 1.6 - 1) < 0.01);
+    assert_true(c.determined[FACTOR_COMPUTE] && c.determined[FACTOR_INSIDE]);
+    assert_false(c.determined[FACTOR_BETWEEN] || c.determined[FACTOR_LAUNCH]);
+    assert_true(c.factor[FACTOR_BETWEEN] == 1 && c.factor[FACTOR_LAUNCH] == 1);
+    assert_true(sqrt(c.covariance[FACTOR_COMPUTE][FACTOR_COMPUTE]) < 0.02);
+    assert_true(fabs(sqrt(c.covariance[FACTOR_LAUNCH][FACTOR_LAUNCH]) - 0.3) < 1e-9);
+}
+
+/* Fit half of the rows, ask the other half; over many draws of noise. */
+static void calibration_interval__holds_eight_of_ten_rows_that_were_not_fitted(void **state)
+{
+    (void)state;
+    int held = 0, asked = 0;
+    for (int trial = 0; trial < 200; trial++) {
+        double measured[ROWS];
+        struct calibration c;
+        make_rows(exp(0.3 * draw_normal()), exp(0.4 * draw_normal()), 0.08, measured);
+        calibration_init(false, &c);
+        assert_int_equal(calibration_fit(add_parts, NULL, measured, ROWS / 2, NULL, 0, &c, NULL),
+                         OK);
+        for (int i = ROWS / 2; i < ROWS; i++, asked++) {
+            double now, slope[FACTOR_TIMES], ns[2];
+            add_parts(NULL, i, c.factor, &now, NULL);
+            for (int k = 0; k < FACTOR_TIMES; k++)
+                slope[k] = c.factor[k] * parts[i][k] / now;
+            calibration_interval(&c, slope, now, ns);
+            assert_true(ns[0] < now && now < ns[1]);
+            held += measured[i] >= ns[0] && measured[i] <= ns[1];
+        }
+    }
+    assert_true(held > 0.77 * asked && held < 0.87 * asked);
+}
+
+static void calibration_fit__takes_the_ideal_further_than_kernels(void **state)
+{
+    (void)state;
+    const double measured = 4e9;
+    struct calibration kernels, ideal;
+    parts[0][FACTOR_COMPUTE] = 1e9;
+    parts[0][FACTOR_INSIDE] = parts[0][FACTOR_BETWEEN] = parts[0][FACTOR_LAUNCH] = 0;
+    calibration_init(false, &kernels);
+    calibration_init(true, &ideal);
+    assert_int_equal(calibration_fit(add_parts, NULL, &measured, 1, NULL, 0, &kernels, NULL), OK);
+    assert_int_equal(calibration_fit(add_parts, NULL, &measured, 1, NULL, 0, &ideal, NULL), OK);
+    assert_true(ideal.factor[FACTOR_COMPUTE] > 3.8 && ideal.factor[FACTOR_COMPUTE] < 4);
+    assert_true(kernels.factor[FACTOR_COMPUTE] < ideal.factor[FACTOR_COMPUTE]);
+}
+
+static void calibration_fit__averages_peaks_of_memory(void **state)
+{
+    (void)state;
+    const double ratios[] = {1.1, 1.2, 1.15, 1.15};
+    struct calibration c;
+    struct err err = {0};
+    calibration_init(false, &c);
+    assert_int_equal(calibration_fit(add_parts, NULL, NULL, 0, ratios, 4, &c, NULL), OK);
+    assert_true(c.determined[FACTOR_MEMORY]);
+    assert_true(fabs(c.factor[FACTOR_MEMORY] / 1.15 - 1) < 0.02);
+    assert_false(c.determined[FACTOR_COMPUTE]);
+    calibration_init(false, &c);
+    assert_int_equal(calibration_fit(add_parts, NULL, NULL, 0, NULL, 0, &c, &err), ERR_INPUT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calibration_fit__takes_one_row_for_compute_alone),
+        cmocka_unit_test(calibration_fit__finds_as_many_factors_as_the_rows_determine),
+        cmocka_unit_test(calibration_interval__holds_eight_of_ten_rows_that_were_not_fitted),
+        cmocka_unit_test(calibration_fit__takes_the_ideal_further_than_kernels),
+        cmocka_unit_test(calibration_fit__averages_peaks_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
