@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "cli/base/command.h"
-#include "cli/runs/measured_rows.h"
+#include "cli/commands/measured_rows.h"
 #include "partition/cost/calibration.h"
 #include "partition/base/units.h"
 #include "profiles/json/build_facts.h"

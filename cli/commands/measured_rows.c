@@ -1,4 +1,4 @@
-#include "cli/runs/measured_rows.h"
+#include "cli/commands/measured_rows.h"
 
 #include <ctype.h>
 #include <math.h>

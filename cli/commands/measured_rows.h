@@ -1,4 +1,4 @@
-/* cli/runs/measured_rows.h - measured steps for `elapse calibrate`: what ran, and how long it took. */
+/* cli/commands/measured_rows.h - measured steps for `elapse calibrate`: what ran, and how long it took. */
 #ifndef ELAPSE_CLI_MEASURED_ROWS_H
 #define ELAPSE_CLI_MEASURED_ROWS_H
 
