@@ -11,6 +11,7 @@
 #include "cli/base/command.h"
 #include "cli/launch/launch.h"
 #include "cli/launch/restarts.h"
+#include "partition/base/synonyms.h"
 #include "partition/base/units.h"
 
 #define MAX_RESTARTS 1000
@@ -47,6 +48,21 @@ static enum status take_one(int argc, char **argv, int *i, const char *name, int
     return parse_int(text, name, min, max, value, err);
 }
 
+/* Refuse an option that another launcher has for the number of ranks: "-np" is not "-n p". */
+static enum status refuse_synonym_of_n(const char *arg, struct err *err)
+{
+    char word[64];
+    const char *bare = arg + strspn(arg, "-"), *ours;
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(bare, "="), bare);
+    ours = bare > arg ? synonym_option(word) : NULL;
+    if (!ours || strcmp(ours, "n") != 0)
+        return OK;
+    const enum status rc =
+        err_set(err, ERR_INPUT, "unknown option '%.*s%s'", (int)(bare - arg), arg, word);
+    err_hint(err, "use -n");
+    return rc;
+}
+
 /* Remove these options from argv (-n only if the command has ranks). The others keep their order.
  */
 static enum status take_options(int *argc, char **argv, bool train, struct front *front,
@@ -64,6 +80,8 @@ static enum status take_options(int *argc, char **argv, bool train, struct front
         enum status rc = OK;
         taken = false;
         if (ranks)
+            rc = refuse_synonym_of_n(argv[i], err);
+        if (rc == OK && ranks)
             rc = take_one(*argc, argv, &i, "-n", 1, MAX_RANKS, &n_seen, &front->num_ranks, &taken,
                           err);
         if (rc == OK && !taken && train)

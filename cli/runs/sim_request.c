@@ -14,6 +14,7 @@
 #include "partition/step/lower.h"
 #include "partition/model/attention.h"
 #include "partition/step/recompute_fit.h"
+#include "partition/base/synonyms.h"
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"
 #include "profiles/job/job_json.h"
@@ -261,7 +262,15 @@ static enum status set_named(const struct setting_entry *entry, const char *text
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
                  entry->name_of(i));
     }
-    return err_set(err, ERR_INPUT, "%s must be one of %s, got '%.64s'", entry->name, list, text);
+    const char *names[17] = {NULL};
+    for (int i = 0; i < (int)entry->max && i < 16; i++)
+        names[i] = entry->name_of(i);
+    const enum status rc =
+        err_set(err, ERR_INPUT, "%s must be one of %s, got '%.64s'", entry->name, list, text);
+    const char *ours = synonym_value(text, names);
+    if (ours)
+        err_hint(err, "use %s", ours);
+    return rc;
 }
 
 static enum status set_entry(struct step_request *q, const struct setting_entry *entry,

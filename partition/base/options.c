@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "partition/base/synonyms.h"
 #include "partition/base/units.h"
 
 #define OPTIONS_MAX 128 /* rows of one command's table; more is our own bug */
@@ -25,6 +26,22 @@ static const struct option *find_option(const struct option *options, int num_op
     return NULL;
 }
 
+/* Name the option that others write as `word`, or the key to --set, if the table has it. */
+static bool hint_synonym(const struct option *options, int num_options, const char *word,
+                         struct err *err)
+{
+    const char *option = synonym_option(word), *key = synonym_key(word);
+    char shown[NAME_MAX_LEN];
+    if (option && find_option(options, num_options, option, strlen(option))) {
+        err_hint(err, "use %s", dashed(option, shown));
+        return true;
+    }
+    if (!key || !find_option(options, num_options, "set", 3))
+        return false;
+    err_hint(err, "use --set %s%s", key, strpbrk(key, "= ") ? "" : "=VALUE");
+    return true;
+}
+
 static enum status unknown_option(const struct option *options, int num_options, const char *arg,
                                   struct err *err)
 {
@@ -40,7 +57,7 @@ static enum status unknown_option(const struct option *options, int num_options,
     snprintf(word, sizeof word, "%.*s", (int)(len < 60 ? len : 60), arg);
     const char *bare = word + strspn(word, "-");
     const char *found = nearest_name(bare, names, n);
-    if (found)
+    if (!hint_synonym(options, num_options, bare, err) && found)
         err_hint(err, "did you mean '%s'?", dashed(found, near));
     return rc;
 }
@@ -90,7 +107,8 @@ static enum status parse_one(const struct command_line *line, int argc, char **a
             value = arg + 3 + len;
     } else {
         option = find_option(line->options, line->num_options, arg + 1, 1);
-        if (option && option->type == OPTION_FLAG && arg[2])
+        /* "-np 4" is not "-n" with the value "p". */
+        if (option && arg[2] && (option->type == OPTION_FLAG || synonym_option(arg + 1)))
             option = NULL;
         if (arg[2])
             value = arg + 2 + (arg[2] == '=');

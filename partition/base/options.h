@@ -76,7 +76,7 @@ struct command_line {
     }
 
 /* Parse argv[1..argc) into the variables of line->options and into line. On --help it returns OK
- * at once. ERR_INPUT: an unknown option (the hint names the nearest), a missing or malformed
+ * at once. ERR_INPUT: an unknown option (the hint names ours, or the nearest), a missing or malformed
  * value, too many positionals, an option given twice that is not an OPTION_LIST. */
 enum status options_parse(struct command_line *line, int argc, char **argv, struct err *err);
 

@@ -241,6 +241,23 @@ const char *machine_context_source(const char *kind)
                                         : "that of the RTX 5000; not yet measured";
 }
 
+/* Whether a text is KIND-N, KINDxN, NxKIND or N-KIND, which others read as N devices in one node. */
+static bool kind_and_count(const char *text, char kind[32], int64_t *devices)
+{
+    char first[32], second[32];
+    const char *mark = strrchr(text, '-');
+    if (!mark)
+        mark = strrchr(text, 'x');
+    if (!mark || mark - text >= (ptrdiff_t)sizeof first || strlen(mark + 1) >= sizeof second)
+        return false;
+    snprintf(first, sizeof first, "%.*s", (int)(mark - text), text);
+    snprintf(second, sizeof second, "%s", mark + 1);
+    const bool kind_first = roofline_find(first) != NULL;
+    snprintf(kind, sizeof first, "%s", kind_first ? first : second);
+    return roofline_find(kind) && parse_int(kind_first ? second : first, "devices", 1,
+                                            CLUSTER_DEVICES_MAX, devices, NULL) == OK;
+}
+
 static enum status unknown_cluster(const char *text, struct err *err)
 {
     const char *all[64];
@@ -249,6 +266,14 @@ static enum status unknown_cluster(const char *text, struct err *err)
         all[num++] = preset_names[i];
     for (int i = 0; names[i]; i++)
         all[num++] = names[i];
+    char kind[32];
+    int64_t devices;
+    if (kind_and_count(text, kind, &devices)) {
+        const enum status rc = err_set(err, ERR_INPUT, "unknown cluster '%.80s'", text);
+        err_hint(err, "%lld devices of kind %s in one node are %s-1x%lld", (long long)devices, kind,
+                 kind, (long long)devices);
+        return rc;
+    }
     const char *near = nearest_name(text, all, num);
     enum status rc = err_set(err, ERR_INPUT, "unknown cluster '%.80s'%s%s%s", text,
                              near ? ", nearest is '" : "", near ? near : "", near ? "'" : "");

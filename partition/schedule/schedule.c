@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/synonyms.h"
 #include "partition/base/units.h"
 
 static const char *const kind_names[SCHEDULE_KIND_COUNT + 1] = {
@@ -99,7 +100,9 @@ enum status schedule_kind_parse(const char *name, enum schedule_kind *kind, stru
             return OK;
         }
     }
-    const char *near = nearest_name(name, kind_names, SCHEDULE_KIND_COUNT);
+    const char *near = synonym_value(name, kind_names);
+    if (!near)
+        near = nearest_name(name, kind_names, SCHEDULE_KIND_COUNT);
     char list[192];
     enum status rc = err_set(err, ERR_INPUT, "unknown schedule '%s'%s%s%s", name,
                              near ? ", did you mean '" : "", near ? near : "", near ? "'" : "");

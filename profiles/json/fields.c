@@ -3,42 +3,16 @@
  * its field. Read struct field in fields.h first. */
 #include "profiles/json/fields.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/synonyms.h"
 #include "partition/base/units.h"
 
-/* Large enough for a job, which has 60 keys of at most 40 characters. */
+/* Large enough for a job's keys, which have at most 40 characters. */
 enum { MAX_KEY = 96, MAX_NAMES = 128 };
-
-/* Features that the project leaves out on purpose. Their keys get their own error, so that nobody
- * looks for the right spelling. */
-static const struct {
-    const char *word, *what;
-} out_of_scope[] = {
-    {"tensor_parallel", "tensor parallelism"},
-    {"tensor",          "tensor parallelism"},
-    {"tp",              "tensor parallelism"},
-    {"zero",            "ZeRO"              },
-    {"fsdp",            "ZeRO"              },
-    {"loss_scale",      "loss scaling"      },
-};
-
-static const char *scope_word(const char *word)
-{
-    for (size_t i = 0; i < sizeof out_of_scope / sizeof *out_of_scope; i++) {
-        size_t length = strlen(out_of_scope[i].word);
-        if (strncasecmp(word, out_of_scope[i].word, length) == 0 &&
-            !isalpha((unsigned char)word[length]))
-            return out_of_scope[i].what;
-    }
-    if (strncasecmp(word, "tensor_parallel", 15) == 0)
-        return "tensor parallelism";
-    return NULL;
-}
 
 static void full_key(const struct fields_source *source, const char *key, char *buf, size_t size)
 {
@@ -73,6 +47,20 @@ const struct field *fields_find(const struct field *fields, int n, const char *k
     return NULL;
 }
 
+/* Name the key of the table that others call by the last part of `key`, if there is one. */
+static bool hint_synonym(const struct field *fields, int n, const char *key, struct err *err)
+{
+    const char *dot = strrchr(key, '.'), *ours = synonym_key(dot ? dot + 1 : key);
+    char name[MAX_KEY];
+    if (!ours)
+        return false;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(ours, " =,"), ours);
+    if (!fields_find(fields, n, name, NULL))
+        return false;
+    err_hint(err, "use %s", ours);
+    return true;
+}
+
 enum status fields_unknown(const struct field *fields, int n, const struct fields_source *source,
                            const char *key, struct err *err)
 {
@@ -80,10 +68,13 @@ enum status fields_unknown(const struct field *fields, int n, const struct field
     char list[220], full[2 * MAX_KEY], level[MAX_NAMES][MAX_KEY];
     size_t parent = dot ? (size_t)(dot - key) + 1 : 0;
     int num_names = 0, num_level = 0;
-    const char *scope = scope_word(key + parent);
     full_key(source, key, full, sizeof full);
-    if (scope)
-        return err_set(err, ERR_INPUT, "%s: '%s': %s is out of scope", source->file, full, scope);
+    if (hint_synonym(fields, n, key, NULL)) {
+        const enum status rc =
+            err_set(err, ERR_INPUT, "%s: unknown key '%.100s'", source->file, full);
+        hint_synonym(fields, n, key, err);
+        return rc;
+    }
     /* List the valid keys with the parent of `key`, each up to its next dot and only once. */
     for (int i = 0; i < n && num_names < MAX_NAMES; i++) {
         names[num_names++] = fields[i].key;
@@ -251,14 +242,12 @@ static enum status read_choice(const struct field *field, const struct json *val
                 *(bool *)((char *)base + field->auto_offset) = false;
             return OK;
         }
-    if (text && scope_word(text)) {
-        char full[2 * MAX_KEY];
-        full_key(source, field->key, full, sizeof full);
-        return err_set(err, ERR_INPUT, "%s: %s '%.40s': %s is out of scope", source->file, full,
-                       text, scope_word(text));
-    }
     describe(field, limit, sizeof limit);
-    return fields_refuse(source, field->key, limit, value, err);
+    const enum status rc = fields_refuse(source, field->key, limit, value, err);
+    const char *ours = text ? synonym_value(text, field->names) : NULL;
+    if (ours)
+        err_hint(err, "use %s", ours);
+    return rc;
 }
 
 /* Whether a key says itself that its numbers are ns: "fwd_ns". */
@@ -369,6 +358,16 @@ static enum status read_field(const struct field *field, const struct json *valu
     return OK;
 }
 
+/* Refuse a value where keys belong, such as 64 for train.batch. */
+static enum status refuse_value_of_group(const struct field *fields, int n,
+                                         const struct fields_source *source, const char *key,
+                                         const struct json *value, struct err *err)
+{
+    const enum status rc = fields_refuse(source, key, "an object", value, err);
+    hint_synonym(fields, n, key, err);
+    return rc;
+}
+
 /* Read the members of one level. `at` is the level's own dotted key. The parser limits the depth.
  */
 static enum status read_level(const struct field *fields, int n, const struct json *object,
@@ -391,7 +390,7 @@ static enum status read_level(const struct field *fields, int n, const struct js
         else if (!group)
             rc = fields_unknown(fields, n, source, key, err);
         else if (json_type(m) != JSON_OBJECT)
-            rc = fields_refuse(source, key, "an object", m, err);
+            rc = refuse_value_of_group(fields, n, source, key, m, err);
         else
             rc = read_level(fields, n, m, key, source, base, err);
         if (rc != OK)

@@ -60,7 +60,7 @@ void fields_write(const struct field *fields, int n, const void *base, struct js
 const struct field *fields_find(const struct field *fields, int n, const char *key, bool *group);
 
 /* Fail with ERR_INPUT for a key that the table lacks. The error names the nearest key, the hint the
- * valid ones. */
+ * valid ones; or the hint names the key that others call by this name (partition/base/synonyms.h). */
 enum status fields_unknown(const struct field *fields, int n, const struct fields_source *source,
                            const char *key, struct err *err);
 

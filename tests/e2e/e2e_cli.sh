@@ -141,6 +141,7 @@ expect "the error of an elastic run's epochs names their plans" 0 'K=2 M=4' \
 if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     one_line "export takes no ranks" 2 "unknown option '-n'" "$elapse" export nowhere -o "$tmp/none.safetensors" -n 2
     one_line "ranks that do not divide" 2 '3' "$elapse" train "$tmp/good.json" -n 3 --out "$tmp/run3"
+    one_line "the option of mpirun for ranks" 2 "unknown option '-np'" "$elapse" train "$tmp/good.json" -np 2
     one_line "ranks out of range" 2 '-n must be 1\.\.' "$elapse" train "$tmp/good.json" -n 0
     job deep 's/"num_stages": 2/"num_stages": 9/'
     one_line "training with more stages than items" 1 '' "$elapse" train "$tmp/deep.json" -n 9 --out "$tmp/run9"

@@ -134,6 +134,18 @@ static void cluster_parse__refuses_when_text_is_wrong(void **state)
     }
 }
 
+static void cluster_parse__names_the_text_that_a_count_of_devices_means(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"h100-8", "8xh100", "h100x8"};
+    for (int i = 0; i < 3; i++) {
+        struct cluster c = {0};
+        struct err err = {0};
+        assert_int_equal(cluster_parse(texts[i], &c, &err), ERR_INPUT);
+        assert_string_equal(err.hint, "8 devices of kind h100 in one node are h100-1x8");
+    }
+}
+
 static void cluster_check__names_the_field_when_out_of_range(void **state)
 {
     (void)state;
@@ -355,6 +367,7 @@ int main(void)
         cmocka_unit_test(cluster_parse__uses_the_defaults_when_given_a_grid),
         cmocka_unit_test(cluster_set_nodes__equals_the_text_with_that_number),
         cmocka_unit_test(cluster_parse__refuses_when_text_is_wrong),
+        cmocka_unit_test(cluster_parse__names_the_text_that_a_count_of_devices_means),
         cmocka_unit_test(cluster_check__names_the_field_when_out_of_range),
         cmocka_unit_test(cluster_of_ranks__has_what_each_node_has),
         cmocka_unit_test(cluster_copy__is_independent_when_the_source_changes),

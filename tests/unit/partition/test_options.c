@@ -102,6 +102,26 @@ static void options_parse__returns_at_once_when_help_is_asked(void **state)
     assert_true(v.line.help);
 }
 
+static void options_parse__names_our_word_for_that_of_another_tool(void **state)
+{
+    (void)state;
+    static char *const words[][2] = {
+        {"-np",              "use -n"                          },
+        {"--nproc-per-node", "use -n"                          },
+        {"--gpus=4",         "use -n"                          },
+        {"--epochs",         "use --set train.epochs=VALUE"    },
+        {"--fsdp",           "use --set pipeline.shard=weights"},
+        {"--tp",             "use --set pipeline.tensor=VALUE" }, /* this table has no --tensor */
+    };
+    struct vars v;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        assert_int_equal(PARSE(&v, words[i][0], "2"), ERR_INPUT);
+        assert_string_equal(v.err.hint, words[i][1]);
+    }
+    assert_int_equal(PARSE(&v, "-n4"), OK);
+    assert_int_equal(v.ranks, 4);
+}
+
 static void options_parse__names_the_nearest_when_option_is_unknown(void **state)
 {
     (void)state;
@@ -216,6 +236,7 @@ int main(void)
         cmocka_unit_test(options_parse__takes_values_with_units_apart_or_joined),
         cmocka_unit_test(options_parse__keeps_list_order_and_positionals),
         cmocka_unit_test(options_parse__returns_at_once_when_help_is_asked),
+        cmocka_unit_test(options_parse__names_our_word_for_that_of_another_tool),
         cmocka_unit_test(options_parse__names_the_nearest_when_option_is_unknown),
         cmocka_unit_test(options_parse__refuses_misuse),
         cmocka_unit_test(options_parse__refuses_list_beyond_its_limit),
