@@ -50,35 +50,29 @@ static void find_differences(const struct json *configs, bool *differs)
     }
 }
 
-static void write_label(FILE *out, const struct json *config, const bool *differs)
+static void write_label(struct figure_call *call, const struct json *config, int number,
+                        const bool *differs)
 {
-    char text[64];
-    fputs("\"", out);
-    bool any = false;
+    char name[32], label[80 * NUM_TELLING] = "", text[64];
     for (int t = 0; t < NUM_TELLING; t++) {
+        const size_t used = strlen(label);
         value_text(config, telling[t].key, text, sizeof text);
-        if (!differs[t] || !*text)
-            continue;
-        fprintf(out, "%s%s", any ? " " : "", telling[t].name);
-        for (const char *c = text; *c; c++)
-            if (*c != '"' && *c != '\\' && (unsigned char)*c >= ' ')
-                fputc(*c, out);
-        any = true;
+        if (differs[t] && *text)
+            snprintf(label + used, sizeof label - used, "%s%s%s", used ? " " : "", telling[t].name,
+                     text);
     }
-    fputs("\"\n", out);
+    snprintf(name, sizeof name, "names[%d]", number);
+    figure_text(call, name, "%s", label);
 }
 
 /* Name the points for the key, where each has its number. */
-static void write_names(FILE *out, const struct json *configs, const bool *differs)
+static void write_names(struct figure_call *call, const struct json *configs, const bool *differs)
 {
     int num = 0;
-    for (const struct json *c = json_first(configs); c; c = json_next(c)) {
-        if (!(json_number(json_get(c, "real_step_ns")) > 0) ||
-            !(json_number(json_get(c, "sim_step_ns")) > 0))
-            continue;
-        fprintf(out, "names[%d] = ", ++num);
-        write_label(out, c, differs);
-    }
+    for (const struct json *c = json_first(configs); c; c = json_next(c))
+        if (json_number(json_get(c, "real_step_ns")) > 0 &&
+            json_number(json_get(c, "sim_step_ns")) > 0)
+            write_label(call, c, ++num, differs);
 }
 
 /* A configuration's point in ms, and where its number stands, both in shares of the axes too. */
@@ -192,7 +186,7 @@ static enum status write_points(struct figure_call *call, const struct json *roo
                 ms_of(&axes, points[i].label_v));
     fputs("EOD\n", out);
     free(points);
-    write_names(out, configs, differs);
+    write_names(call, configs, differs);
     const double median = json_number(json_get(root, "median_abs_error"));
     const double worst = json_number(json_get(root, "worst_abs_error"));
     fprintf(out, "first = %.6f\nlast = %.6f\nwide = %d\nlabels = %d\n", axes.first, axes.last,

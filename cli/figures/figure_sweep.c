@@ -194,21 +194,26 @@ static bool wide(const struct axis *axis)
     return axis->numbers && least > 0 && most >= 8 * least;
 }
 
-/* Ticks of an axis at its values, with the texts of the file. */
-static void write_ticks(FILE *out, const struct axis *axis, char which, bool by_number)
+/* Ticks of an axis at its values, with the texts of the file. gnuplot takes a tick's text for a
+ * format, so it gets no '%'. */
+static void write_ticks(struct gnuplot *plot, const struct axis *axis, char which, bool by_number)
 {
-    fprintf(out, "set %ctics (", which);
+    fprintf(plot->program, "set %ctics (", which);
     for (int i = 0; i < axis->num; i++) {
         double at = i;
+        char text[VALUE];
+        size_t n = 0;
         if (by_number)
             (void)as_number(axis->values[i], &at);
-        fprintf(out, "%s\"", i ? "," : "");
-        for (const char *c = axis->values[i]; *c; c++)
-            if (*c != '"' && *c != '\\' && *c != '%' && (unsigned char)*c >= ' ')
-                fputc(*c, out);
-        fprintf(out, "\" %.12g", at);
+        for (const char *c = axis->values[i]; *c && n + 1 < sizeof text; c++)
+            if (*c != '%')
+                text[n++] = *c;
+        text[n] = '\0';
+        fputs(i ? "," : "", plot->program);
+        gnuplot_quote(plot, text);
+        fprintf(plot->program, " %.12g", at);
     }
-    fputs(")\n", out);
+    fputs(")\n", plot->program);
 }
 
 /* The series that a point belongs to: its values on all axes but x. */
@@ -271,7 +276,7 @@ static enum status draw_lines(struct figure_call *call, const struct sweep_file 
         }
     }
     if (axis->num <= 16)
-        write_ticks(out, axis, 'x', axis->numbers);
+        write_ticks(&call->plot, axis, 'x', axis->numbers);
     fprintf(out,
             "series = %d\nlog_x = %d\nlog_y = 0\nhow = 'linespoints'\nlimit = 0\nlimit_name = "
             "''\nideal = 0\n",
@@ -303,8 +308,8 @@ static enum status draw_heat(struct figure_call *call, const struct sweep_file *
         else
             fprintf(out, "%d %d NaN \"-\"\n", f->index[p][x], f->index[p][1 - x]);
     fputs("EOD\n", out);
-    write_ticks(out, across, 'x', false);
-    write_ticks(out, up, 'y', false);
+    write_ticks(&call->plot, across, 'x', false);
+    write_ticks(&call->plot, up, 'y', false);
     fprintf(out, "columns = %d\nrows = %d\nmiddle = %.9g\nlabels = %d\nflip = 0\n", across->num,
             up->num, 0.5 * most, across->num <= 16 && up->num <= 24);
     figure_text(call, "heading", "%s", label);

@@ -86,6 +86,28 @@ enum status gnuplot_begin(struct gnuplot *plot, const char *out_path, const char
     return OK;
 }
 
+void gnuplot_quote(struct gnuplot *plot, const char *text)
+{
+    fputc('\'', plot->program);
+    for (; *text; text++) {
+        if (*text == '\'')
+            fputc('\'', plot->program);
+        if ((unsigned char)*text >= ' ')
+            fputc(*text, plot->program);
+    }
+    fputc('\'', plot->program);
+}
+
+/* A path. gnuplot runs what follows a leading '|' as a command, and expands a leading '~'. */
+static void quote_path(struct gnuplot *plot, const char *path)
+{
+    char *text = NULL;
+    if (asprintf(&text, "%s%s", *path == '/' ? "" : "./", path) < 0)
+        text = NULL;
+    gnuplot_quote(plot, text ? text : "");
+    free(text);
+}
+
 void gnuplot_size(struct gnuplot *plot, int width, int height)
 {
     const char *path = plot->file.path;
@@ -102,22 +124,10 @@ void gnuplot_size(struct gnuplot *plot, int width, int height)
                 height / 100.0);
     if (plot->file.out) {
         fputs("set output ", out);
-        gnuplot_quote(plot, drawn_to(plot));
+        quote_path(plot, drawn_to(plot));
         fputc('\n', out);
     }
     fputs(script_style, out);
-}
-
-void gnuplot_quote(struct gnuplot *plot, const char *text)
-{
-    fputc('\'', plot->program);
-    for (; *text; text++) {
-        if (*text == '\'')
-            fputc('\'', plot->program);
-        if ((unsigned char)*text >= ' ')
-            fputc(*text, plot->program);
-    }
-    fputc('\'', plot->program);
 }
 
 /* Run gnuplot with `program` as stdin and `log` as stderr. Returns its exit code, or -1 if waiting

@@ -26,7 +26,8 @@ enum status gnuplot_begin(struct gnuplot *plot, const char *out_path, const char
  * anything else is written to the program. */
 void gnuplot_size(struct gnuplot *plot, int width, int height);
 
-/* Write text as a gnuplot string, with quotes doubled and without control characters. */
+/* Write text as a gnuplot string, with quotes doubled and without control characters. Every string
+ * that is not ours goes through here: in double quotes gnuplot runs `COMMAND`. */
 void gnuplot_quote(struct gnuplot *plot, const char *text);
 
 /* Append the script of plots/<name>.gp and run all of it.

@@ -109,6 +109,20 @@ else
     skip "trace_processor reads it" "TRACE_PROCESSOR (Perfetto's shell) or PyPI's perfetto is missing"
 fi
 
+# gnuplot runs what follows a leading '|', and what stands between backquotes in a string: no name and no text of a file gets there.
+quoted() { # NAME OF THE FIGURE, then what draws it
+    local name=$1
+    shift
+    mkdir -p "$tmp/quoted" && (cd "$tmp/quoted" && "$@" -o "$name") && [ -s "$tmp/quoted/$name" ] && [ ! -e "$tmp/quoted/pwned" ]
+}
+verify "a figure whose name is a command for gnuplot" quoted '|touch pwned;.svg' "$elapse" plot bubble "$job"
+verify "one that begins with ~" quoted '~none.svg' "$elapse" plot bubble "$job"
+for cell in '`touch pwned`' "'.system('touch pwned').'"; do
+    sed "s|\"1GBps\"|\"$cell\"|; s|\"cluster.link\":1000000000|\"cluster.link\":\"$cell\"|" "$tmp/sweep.json" >"$tmp/quoted.json"
+    verify "a sweep over $cell" quoted sweep.svg "$elapse" plot sweep "$tmp/quoted.json" -x cluster.link
+done
+printf '{"configs":[{"schedule":"`touch pwned`","real_step_ns":10,"sim_step_ns":11},{"schedule":"b","real_step_ns":20,"sim_step_ns":22}]}' >"$tmp/quoted.json"
+verify "a comparison of configurations with such a name" quoted error.svg "$elapse" plot error "$tmp/quoted.json"
 # page NAME PATTERN... -- ARGS...: the report of ARGS is one page that has every pattern and asks for nothing outside
 page() {
     local name=$1 patterns=() rc=0
