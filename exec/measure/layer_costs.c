@@ -187,12 +187,18 @@ static void forget_round(struct layers *l)
     memset(l->item_ns, 0, (size_t)l->m->job.model.num_items * PASS_COUNT * sizeof *l->item_ns);
 }
 
+struct pass_time {
+    bool items;     /* in: time each item */
+    double all_ns;  /* all forwards and backwards */
+    double rest_ns; /* of a backward, beside its items: forwards also hold copies of their input,
+                       which the runtime makes ahead of the step */
+};
+
 /* Micro-batches of a size forward through the whole model, then backward: every item finds
- * weights, stash and caches as in a step, not as its own last call left them. What the items took
- * is in item_ns, *rest_ns is what a pass took besides. On a device each forward starts a copy of
- * its loss, as the runtime's do: a wait for the loss would drain the device's queue every time, and
- * *rest_ns would hold the drain. */
-static enum status run_passes(struct layers *l, int size, int live, double *rest_ns,
+ * weights, stash and caches as in a step, not as its own last call left them. With times->items,
+ * the time of each item is in item_ns. On a device each forward starts a copy of its loss, as the
+ * runtime's do, because a wait for the loss would drain the device's queue every time. */
+static enum status run_passes(struct layers *l, int size, int live, struct pass_time *times,
                               struct err *err)
 {
     struct sample_block block = {.num_samples = l->m->options->samples[size],
@@ -207,7 +213,7 @@ static enum status run_passes(struct layers *l, int size, int live, double *rest
     struct loss_sums loss;
     enum status rc = OK;
     int64_t items_ns = 0;
-    stage_time_items(l->stage, l->item_ns);
+    stage_time_items(l->stage, times->items ? l->item_ns : NULL);
     measure_clock_start(l->m);
     for (int mb = 0; rc == OK && mb < live; mb++) {
         batch.slot = mb;
@@ -217,16 +223,50 @@ static enum status run_passes(struct layers *l, int size, int live, double *rest
         else if (rc == OK)
             rc = stage_loss(l->stage, mb, &loss, err);
     }
+    measure_clock_mark(l->m);
     for (int mb = 0; rc == OK && mb < live; mb++) {
         batch.slot = mb;
         rc = stage_backward(l->stage, &batch, BACKWARD_BOTH, in, grad_in, err);
     }
-    const double all_ns = measure_clock_ns(l->m);
-    stage_time_read(l->stage);
+    times->all_ns = measure_clock_ns(l->m);
+    if (times->items)
+        stage_time_read(l->stage);
     for (int i = 0; rc == OK && i < l->m->job.model.num_items * PASS_COUNT; i++)
-        items_ns += l->item_ns[i];
-    *rest_ns = (all_ns - (double)items_ns) / (2 * live);
+        if (i % PASS_COUNT != PASS_FWD && i % PASS_COUNT != PASS_FWD_NOGRAD)
+            items_ns += l->item_ns[i];
+    times->rest_ns = (measure_clock_since_mark_ns(l->m) - (double)items_ns) / live;
     return rc == OK ? l->m->backend->sync(l->m->backend, err) : rc;
+}
+
+/* An event between two kernels of a device delays the second one, and a step has none between its
+ * items. Take that delay, in equal parts, out of item_ns. `timed_ns` is the time of the work with
+ * events between items, `plain_ns` without. */
+static void subtract_events(struct layers *l, double timed_ns, double plain_ns)
+{
+    const int n = l->m->job.model.num_items * PASS_COUNT;
+    int num_timed = 0;
+    for (int i = 0; i < n; i++)
+        num_timed += l->item_ns[i] > 0;
+    if (num_timed == 0 || timed_ns <= plain_ns)
+        return;
+    const int64_t event_ns = llround((timed_ns - plain_ns) / num_timed);
+    for (int i = 0; i < n; i++)
+        l->item_ns[i] = l->item_ns[i] > event_ns ? l->item_ns[i] - event_ns : 0;
+}
+
+/* run_passes(), on a device without what the events between the items cost. */
+static enum status run_items(struct layers *l, int size, int live, double *rest_ns, struct err *err)
+{
+    struct pass_time plain = {0}, timed = {.items = true};
+    enum status rc = OK;
+    if (!l->m->backend->host_memory)
+        rc = run_passes(l, size, live, &plain, err);
+    if (rc == OK)
+        rc = run_passes(l, size, live, &timed, err);
+    if (rc == OK && !l->m->backend->host_memory)
+        subtract_events(l, timed.all_ns, plain.all_ns);
+    *rest_ns = timed.rest_ns;
+    return rc;
 }
 
 /* What all items took in one round. */
@@ -245,10 +285,10 @@ static enum status time_near(struct layers *l, int size, int repeat, const doubl
 {
     const double mib = (double)stash_bytes(l, size) / (1 << 20);
     double rest_ns;
-    enum status rc = run_passes(l, size, 1, &rest_ns, err);
+    enum status rc = run_items(l, size, 1, &rest_ns, err);
     forget_round(l);
     if (rc == OK)
-        rc = run_passes(l, size, 1, &rest_ns, err);
+        rc = run_items(l, size, 1, &rest_ns, err);
     for (int pass = 0; pass < NEAR_PASSES; pass++)
         near_times(l, size, pass)[repeat] = (far[pass] - pass_sum(l, pass, 1)) / mib;
     forget_round(l);
@@ -259,7 +299,7 @@ static enum status time_passes(struct layers *l, int size, int repeat, struct er
 {
     const int live = live_of(l, size);
     double rest_ns, far[NEAR_PASSES];
-    enum status rc = run_passes(l, size, live, &rest_ns, err);
+    enum status rc = run_items(l, size, live, &rest_ns, err);
     if (rc == OK && size == 0 && repeat >= 0)
         l->op_times[repeat] = rest_ns;
     for (int j = 0; rc == OK && repeat >= 0 && j < l->num_shapes; j++)
@@ -286,7 +326,7 @@ static enum status time_rests(struct layers *l, int size, int repeat, struct err
         double rest_ns;
         rc = stage_freeze(l->stage, first, err);
         for (int i = 0; rc == OK && i < SWEEP; i++) {
-            rc = run_passes(l, size, live, &rest_ns, err);
+            rc = run_items(l, size, live, &rest_ns, err);
             pass_times(shape, size, PASS_BWD_REST)[repeat + i] =
                 (double)l->item_ns[first * PASS_COUNT + PASS_BWD_REST] / live;
             for (int j = 0; f == 0 && j < l->num_shapes; j++) {
@@ -301,6 +341,18 @@ static enum status time_rests(struct layers *l, int size, int repeat, struct err
     return rc;
 }
 
+/* The time of an update; with `items` that of each item is in item_ns. */
+static double update_ns(struct layers *l, bool items)
+{
+    stage_time_items(l->stage, items ? l->item_ns : NULL);
+    measure_clock_start(l->m);
+    stage_update(l->stage, 0, 0, 1, false);
+    const double ns = measure_clock_ns(l->m);
+    if (items)
+        stage_time_read(l->stage);
+    return ns;
+}
+
 /* The end of a step: norm, and the update by each kind of optimizer state. Learning rate 0: the
  * weights stay what they are. */
 static enum status time_update(struct layers *l, int repeat, struct err *err)
@@ -312,8 +364,10 @@ static enum status time_update(struct layers *l, int repeat, struct err *err)
         l->norm_times[repeat] = norm_ns;
     for (int states = 1; rc == OK && states <= MAX_STATES; states++) {
         l->m->job.train.optimizer.kind = states == 1 ? OPTIMIZER_SGD : OPTIMIZER_ADAMW;
-        stage_update(l->stage, 0, 0, 1, false);
-        stage_time_read(l->stage);
+        const double plain_ns = l->m->backend->host_memory ? 0 : update_ns(l, false);
+        const double timed_ns = update_ns(l, true);
+        if (!l->m->backend->host_memory)
+            subtract_events(l, timed_ns, plain_ns);
         for (int j = 0; repeat >= 0 && j < l->num_shapes; j++)
             update_times(l, &l->shapes[j], states)[repeat] =
                 shape_mean(l, j, l->m->job.model.num_items, PASS_UPDATE, 1);

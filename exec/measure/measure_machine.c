@@ -95,6 +95,8 @@ static enum status phase(struct measure *m, int threads, bool together, struct e
     if (rc == OK)
         rc = be->event_new(be, &m->from, err);
     if (rc == OK)
+        rc = be->event_new(be, &m->middle, err);
+    if (rc == OK)
         rc = be->event_new(be, &m->to, err);
     if (rc == OK)
         rc = measure_layers(m, together, whole && m->job.model.num_skips == 0, err);
@@ -107,8 +109,9 @@ static enum status phase(struct measure *m, int threads, bool together, struct e
     if (rc == OK && whole)
         rc = measure_cache(m, err);
     be->event_free(be, m->from);
+    be->event_free(be, m->middle);
     be->event_free(be, m->to);
-    m->from = m->to = NULL;
+    m->from = m->middle = m->to = NULL;
     backend_free(be);
     m->backend = NULL;
     return rc;

@@ -15,6 +15,16 @@ double measure_clock_ns(struct measure *m)
     return (double)m->backend->event_ns(m->backend, m->from, m->to);
 }
 
+void measure_clock_mark(struct measure *m)
+{
+    m->backend->event_record(m->backend, m->middle);
+}
+
+double measure_clock_since_mark_ns(struct measure *m)
+{
+    return (double)m->backend->event_ns(m->backend, m->middle, m->to);
+}
+
 void measure_fill_normal(float *values, int64_t n, uint64_t key)
 {
     for (int64_t i = 0; i < n; i++)

@@ -17,7 +17,7 @@ struct measure {
     struct job job;
     struct backend *backend; /* of the present phase */
     int64_t cache_bytes;     /* of the device's last cache; 0: not known, or a processor's */
-    struct backend_event *from, *to;
+    struct backend_event *from, *middle, *to;
     int64_t most; /* samples of the largest micro-batch; its content is below */
     float *images;
     int32_t *tokens, *types, *lengths, *labels;
@@ -47,6 +47,9 @@ enum status measure_cache(struct measure *m, struct err *err);
 /* Device time between the two calls; the second waits for the device. */
 void measure_clock_start(struct measure *m);
 double measure_clock_ns(struct measure *m);
+/* A mark between the two calls, which does not wait, and the time since it, after the second call. */
+void measure_clock_mark(struct measure *m);
+double measure_clock_since_mark_ns(struct measure *m);
 void measure_fill_normal(float *values, int64_t n, uint64_t key);
 
 #endif

@@ -81,6 +81,8 @@ struct cost {
     int64_t message_bytes[2], allreduce_bytes[2];
     /* Cache of frozen activations: host time per sample, without the copy engine's. */
     int64_t cache_read_ns, cache_write_ns;
+    /* Measured copies between pinned host memory and the device; 0: by the device's copy rate. */
+    double copy_in_ns_per_byte, copy_out_ns_per_byte;
     int64_t op_overhead_ns; /* the runtime's own time per compute op, measured; added to every op */
     /* Time to prepare a sample (decode, augment, lay out); 0: unknown, or done by cores that do not
      * compute. */

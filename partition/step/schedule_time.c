@@ -525,7 +525,7 @@ enum status schedule_time(const struct schedule *full, const struct workload *wo
     if (rc != OK)
         goto out;
     t.start = t.start == INT64_MAX ? 0 : t.start;
-    got.step_ns = t.end - t.start;
+    got.step_ns = max_ns(t.end - t.start, workload->cache_read_ns); /* time-2b */
     set_class(&t, workload->class_of_replica[0]);
     for (size_t k = 0; k < K; k++) {
         const struct rank_clock *clock = clock_of(&t, (int)k);

@@ -17,6 +17,9 @@
  * time-2  C and P run on copy engines, one for each direction, each in list order. C waits for its
  *     launch only, so it reads ahead; its F waits for it. P starts when the compute op before it in
  *     the list has ended. Nothing but the end of the step waits for P.
+ * time-2b  A thread of the host reads micro-batches from the cache ahead of the steps, so C takes
+ *     the copy to the device only. A step lasts at least as long as the thread needs for the
+ *     micro-batches of a replica (cache_read_ns of the workload).
  * time-3  A SEND starts when the compute op before it in the list has ended. It takes latency +
  *     bytes / bandwidth (also for 0 bytes) and occupies no stream. A RECV takes no time; the next
  *     compute op of the list waits for its message. Stages of one rank hand over at once.

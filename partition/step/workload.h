@@ -92,15 +92,16 @@ struct workload {
     int cache_write_stage; /* the stage that has a P behind each forward (frozen: spread, with
                               cache_write); -1: none */
     bool clip;
-    int *rank_of_stage;  /* owned, num_stages */
-    int64_t *edge_ns;    /* owned; by class, unshared times of messages and of TIED: ask
+    int *rank_of_stage;    /* owned, num_stages */
+    int64_t *edge_ns;      /* owned; by class, unshared times of messages and of TIED: ask
                            workload_edge_ns() and workload_tied_ns() */
-    int64_t *distances;  /* owned, num_stages: stash-distance; NULL: far */
-    int64_t tied_bytes;  /* gradient of the table that TIED adds; 0: there is no TIED */
-    int64_t norm_ns;     /* NORM, once all ranks are there: the squares of the rank with most
+    int64_t *distances;    /* owned, num_stages: stash-distance; NULL: far */
+    int64_t tied_bytes;    /* gradient of the table that TIED adds; 0: there is no TIED */
+    int64_t norm_ns;       /* NORM, once all ranks are there: the squares of the rank with most
                            gradients, and a tree of 2 ceil(log2(K R)) latencies */
-    bool host_blocking;  /* launch-blocking */
-    bool sends_blocking; /* time-3b */
+    int64_t cache_read_ns; /* time-2b: the host reads a replica's step from the cache; else 0 */
+    bool host_blocking;    /* launch-blocking */
+    bool sends_blocking;   /* time-3b */
     int64_t context_bytes;
     enum cost_source source;
     bool extrapolated;

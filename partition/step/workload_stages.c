@@ -157,11 +157,13 @@ static bool op_extra(const struct builder *b, int64_t *extra)
            add_to(extra, b->cost->op_overhead_ns);
 }
 
-/* Time of C or P. */
+/* Time of C or P: the host's share and the copy. copy_ns_per_byte 0: by the device's copy rate. */
 static bool cache_ns(const struct builder *b, int64_t per_sample_ns, int64_t samples, int64_t bytes,
-                     int64_t *ns)
+                     double copy_ns_per_byte, int64_t *ns)
 {
-    const double copy = device_copy_ns(b->device, bytes);
+    const double copy = device_is_host(b->device) || copy_ns_per_byte == 0
+                            ? device_copy_ns(b->device, bytes)
+                            : copy_ns_per_byte * (double)bytes;
     return mul_ok(per_sample_ns, samples, ns) && *ns <= STEP_NS_MAX && copy < (double)STEP_NS_MAX &&
            add_to(ns, (int64_t)ceil(copy)) && add_to(ns, b->cost->op_overhead_ns);
 }
@@ -334,11 +336,17 @@ static enum status cache_times(struct builder *b, int s, int mb, struct stage_co
 {
     const int64_t samples = builder_samples(b, mb), bytes = stage->copy_bytes[mb];
     bool fits = true;
-    if (s == 0 && b->plan->frozen == FROZEN_CACHED)
-        fits = cache_ns(b, b->cost->cache_read_ns, samples, bytes, &stage->op_ns[OP_C][mb]);
+    if (s == 0 && b->plan->frozen == FROZEN_CACHED) {
+        const int64_t read_ns = b->cost->cache_read_ns;
+        fits = cache_ns(b, b->got.host_blocking ? read_ns : 0, samples, bytes,
+                        b->cost->copy_in_ns_per_byte, &stage->op_ns[OP_C][mb]);
+        if (fits && !b->got.host_blocking)
+            fits = mul_ok(read_ns, b->plan->batch, &b->got.cache_read_ns) &&
+                   b->got.cache_read_ns <= STEP_NS_MAX;
+    }
     if (s == b->got.cache_write_stage) {
-        fits =
-            fits && cache_ns(b, b->cost->cache_write_ns, samples, bytes, &stage->op_ns[OP_P][mb]);
+        fits = fits && cache_ns(b, b->cost->cache_write_ns, samples, bytes,
+                                b->cost->copy_out_ns_per_byte, &stage->op_ns[OP_P][mb]);
     }
     return fits ? OK : builder_overflow(b, "times");
 }
@@ -368,7 +376,7 @@ static enum status whole_batch_times(struct builder *b, struct stage_cost *stage
                mul_ok(cached, b->model->per_microbatch ? times : plan->batch,
                       &stage->host_copy_bytes_whole) &&
                cache_ns(b, b->cost->cache_write_ns, plan->batch, stage->host_copy_bytes_whole,
-                        &stage->whole_batch_ns[1]);
+                        b->cost->copy_out_ns_per_byte, &stage->whole_batch_ns[1]);
     }
     return fits ? OK : builder_overflow(b, "times");
 }

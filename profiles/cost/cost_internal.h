@@ -29,7 +29,7 @@ struct kind_cost {
     struct group_cost *groups;        /* owned: all-reduces by place and number of ranks */
     int num_groups;
     int64_t op_overhead_ns, cache_read_ns, cache_write_ns;
-    double input_ns_per_sample, norm_ns_per_byte;
+    double input_ns_per_sample, norm_ns_per_byte, copy_in_ns_per_byte, copy_out_ns_per_byte;
     struct curve near[PASS_BWD_WEIGHT + 1]; /* -1 times the time saved per MiB of stash, by distance
                                                in bytes (negated, because a curve must not fall);
                                                n = 0: not measured */

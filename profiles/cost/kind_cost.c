@@ -449,6 +449,11 @@ enum status kind_cost_build(const struct profile *profile, const struct model *m
     int64_t bytes;
     kind->norm_ns_per_byte =
         host_rate(profile, "norm", &combos[c], query->spread, false, 0, &bytes);
+    const int64_t large = INT64_MAX / 2; /* the rate of the largest copy */
+    kind->copy_in_ns_per_byte =
+        host_rate(profile, "copy_in", &combos[c], query->spread, false, large, &bytes);
+    kind->copy_out_ns_per_byte =
+        host_rate(profile, "copy_out", &combos[c], query->spread, false, large, &bytes);
     /* If a node has more cores than its ranks have threads, idle cores prepare the samples. */
     if (query->input && combos[c].threads * ranks >= profile->info.cores)
         kind->input_ns_per_sample = input_rate(profile, model, &combos[c], query->spread);

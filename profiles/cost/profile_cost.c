@@ -187,6 +187,10 @@ void profile_cost_finish(struct cost_handle *handle, struct profile_cost *ctx, b
             cost->input_ns_per_sample = kind->input_ns_per_sample;
         if (kind->norm_ns_per_byte > cost->norm_ns_per_byte)
             cost->norm_ns_per_byte = kind->norm_ns_per_byte;
+        if (kind->copy_in_ns_per_byte > cost->copy_in_ns_per_byte)
+            cost->copy_in_ns_per_byte = kind->copy_in_ns_per_byte;
+        if (kind->copy_out_ns_per_byte > cost->copy_out_ns_per_byte)
+            cost->copy_out_ns_per_byte = kind->copy_out_ns_per_byte;
         if (kind->cache_read_ns > cost->cache_read_ns)
             cost->cache_read_ns = kind->cache_read_ns;
         if (kind->cache_write_ns > cost->cache_write_ns)

@@ -171,7 +171,7 @@ static void collect_reduction(const struct step *step, struct sim_result *result
 static enum status collect(struct step *step, struct sim_result *result, struct err *err)
 {
     const struct workload *w = step->workload;
-    int64_t end = step->origin_ns;
+    int64_t end = step->origin_ns + w->cache_read_ns; /* time-2b */
     for (int i = 0; i < step->num_procs; i++)
         if (step->procs[i].end > end)
             end = step->procs[i].end;

@@ -389,7 +389,11 @@ static void profile_cost__answers_links_collectives_and_overheads(void **state)
         profile_add_link(&profile, &link, NULL);
         profile_add_link(&profile, &busy, NULL);
         profile_add_collective(&profile, &sum, NULL);
+        struct host_row copy = {
+            "copy_in", "cpu", 1, 1, 0, (int64_t)bytes, {bytes / (1 << i), 500, 1e9, 3}
+        };
         profile_add_host(&profile, &read, NULL);
+        profile_add_host(&profile, &copy, NULL);
     }
     struct host_row overhead = {
         "op_overhead", "cpu", 1, 1, 0, 0, {1234, 1000, 2000, 3}
@@ -399,6 +403,7 @@ static void profile_cost__answers_links_collectives_and_overheads(void **state)
     const struct cost *cost = &handle.cost;
     assert_int_equal(cost->op_overhead_ns, 1234);
     assert_int_equal(cost->cache_read_ns, 2 * 65 * 192 * 4);
+    assert_true(cost->copy_in_ns_per_byte == 0.25 && cost->copy_out_ns_per_byte == 0);
     assert_int_equal(cost_transfer_ns(cost, &cluster, 0, 1, 2500), 3000);
     assert_true(cost->message_bytes[0] == 1000 && cost->message_bytes[1] == 16000);
     assert_true(cost->allreduce_bytes[0] == 1000 && cost->allreduce_bytes[1] == 16000);

@@ -243,6 +243,39 @@ static void sim_step__waiting_for_a_cache_read_counts_as_transfer(void **state)
     }
 }
 
+/* time-2b. F and B (without I) of three micro-batches take 6000, and copies take nothing. Reads of
+ * 1000 each hide behind that. Of 7000 each the step is the host's 21000, in which the device idles
+ * for 15000; schedule_time() gives the same integers. */
+static void sim_step__lasts_as_long_as_the_host_reads_its_samples(void **state)
+{
+    (void)state;
+    static const int64_t read_ns[] = {1000, 7000}, step_ns[] = {6000, 21000};
+    for (int e = 0; e < 4; e++) {
+        struct sim_case c = {.kind = SCHEDULE_1F1B,
+                             .K = 1,
+                             .M = 3,
+                             .num_frozen = 1,
+                             .frozen = FROZEN_CACHED,
+                             .f = 1000,
+                             .i = 1000,
+                             .w = 1000};
+        struct err err = {0};
+        struct step_time time = {0};
+        sim_case_build(&c);
+        c.cost.cache_read_ns = read_ns[e / 2];
+        assert_int_equal(sim_case_lower(&c, &err), OK);
+        assert_int_equal(sim_case_step(&c, both[e % 2], &err), OK);
+        assert_int_equal(c.result.step_ns, step_ns[e / 2]);
+        assert_int_equal(c.result.devices[0].busy_ns, 6000);
+        assert_int_equal(c.result.devices[0].idle_ns, step_ns[e / 2] - 6000);
+        const struct setting setting = {&c.model, &c.cluster, &c.cost};
+        assert_int_equal(schedule_time(&c.full, &c.workload, &setting, &c.plan, &time, &err), OK);
+        assert_int_equal(time.step_ns, step_ns[e / 2]);
+        step_time_clear(&time);
+        sim_case_clear(&c);
+    }
+}
+
 /* eager-1f1b: while a message takes at most half of f + b, the extra micro-batches in flight hide the
  * round trips that 1F1B pays, and each boundary is paid once a direction as in GPipe. */
 static void sim_step__eager_1f1b_pays_each_boundary_twice(void **state)
@@ -849,6 +882,7 @@ int main(void)
         cmocka_unit_test(sim_step__gpipe_pays_each_boundary_twice),
         cmocka_unit_test(sim_step__1f1b_pays_a_round_trip_every_k_microbatches),
         cmocka_unit_test(sim_step__waiting_for_a_cache_read_counts_as_transfer),
+        cmocka_unit_test(sim_step__lasts_as_long_as_the_host_reads_its_samples),
         cmocka_unit_test(sim_step__blocking_sends_hold_their_rank),
         cmocka_unit_test(sim_step__eager_1f1b_pays_each_boundary_twice),
         cmocka_unit_test(sim_step__breadth_first_pays_the_way_to_the_last_rank),
