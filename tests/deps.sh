@@ -18,7 +18,7 @@ libopenmpi-dev openmpi-bin libssl-dev zlib1g-dev libjpeg-dev libpng-dev gnuplot-
 # names (MPICH, another BLAS package, a newer gcc) satisfy it as well.
 have() {
     case $1 in
-    gcc) command -v "${CC:-cc}" ;;
+    gcc) (set -- ${CC:-cc} && command -v "$1") ;; # CC may be two words, such as "ccache gcc"
     libc6-dev) [ -e /usr/include/stdio.h ] ;;
     libsqlite3-dev) pkg-config --exists sqlite3 ;;
     libcjson-dev) pkg-config --exists libcjson ;;
