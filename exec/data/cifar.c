@@ -75,7 +75,8 @@ static enum status check_file(const struct cifar *cifar, const struct cifar_file
     return rc;
 }
 
-/* Opens and checks one file of a split. A missing file is an error only if `required`. */
+/* Opens and checks one file of a split, in a folder or (dir NULL) by its path. A missing file is an
+ * error only if `required`. */
 static enum status add_file(struct cifar *cifar, enum split split, const char *dir,
                             const char *name, int classes, bool required, int64_t *total,
                             struct err *err)
@@ -84,7 +85,7 @@ static enum status add_file(struct cifar *cifar, enum split split, const char *d
     struct stat st;
     int record = cifar->label_bytes + PIXELS;
     enum status rc;
-    if (asprintf(&file.path, "%s/%s", dir, name) < 0)
+    if (asprintf(&file.path, "%s%s%s", dir ? dir : "", dir ? "/" : "", name) < 0)
         return err_nomem(err);
     file.fd = open(file.path, O_RDONLY | O_CLOEXEC);
     if (file.fd < 0) {
@@ -147,7 +148,8 @@ static enum status cifar_sample(const struct dataset *dataset, enum split split,
     return OK;
 }
 
-enum status cifar_open(const char *dir, int classes, struct dataset *dataset, struct err *err)
+enum status cifar_open(const char *dir, const char *valid, int classes, struct dataset *dataset,
+                       struct err *err)
 {
     struct dataset got = {.channels = 3,
                           .image = SIDE,
@@ -180,6 +182,9 @@ enum status cifar_open(const char *dir, int classes, struct dataset *dataset, st
                       classes, true, &got.num_samples[SPLIT_TEST], err);
     memcpy(got.pixel_mean, classes == 10 ? cifar10_mean : cifar100_mean, sizeof got.pixel_mean);
     memcpy(got.pixel_std, classes == 10 ? cifar10_std : cifar100_std, sizeof got.pixel_std);
+    if (rc == OK && valid)
+        rc = add_file(cifar, SPLIT_VALID, NULL, valid, classes, true, &got.num_samples[SPLIT_VALID],
+                      err);
     if (rc == OK)
         *dataset = got;
     else

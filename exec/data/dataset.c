@@ -2,13 +2,59 @@
  * images (dataset.h). */
 #include "exec/data/dataset.h"
 
-#include <stddef.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "exec/data/counter.h"
 
 const char *dataset_job_name(const struct job *job)
 {
     return job->path ? job->path : job->name;
+}
+
+const char *dataset_split_name(enum split split)
+{
+    static const char *const names[SPLIT_COUNT] = {"training", "test", "valid"};
+    return names[split];
+}
+
+bool dataset_reads(const struct job *job, enum split source)
+{
+    return source != SPLIT_VALID || dataset_valid_path(job);
+}
+
+const char *dataset_valid_path(const struct job *job)
+{
+    return job_valid_source(job) == VALID_PATH ? job->data.valid : NULL;
+}
+
+int64_t dataset_source(const struct dataset *dataset, enum split split, int64_t id,
+                       enum split *source)
+{
+    const struct picks *picks = &dataset->picks[split];
+    *source = picks->chosen ? picks->source : split;
+    return picks->ids ? picks->ids[id] : picks->first + id;
+}
+
+enum status dataset_note(struct dataset *dataset, struct err *err, const char *format, ...)
+{
+    char *line = NULL, *notes = NULL;
+    va_list args;
+    va_start(args, format);
+    if (vasprintf(&line, format, args) < 0)
+        line = NULL;
+    va_end(args);
+    if (!line)
+        return err_nomem(err);
+    if (asprintf(&notes, "%s%s\n", dataset->notes ? dataset->notes : "", line) < 0)
+        notes = NULL;
+    free(line);
+    if (!notes)
+        return err_nomem(err);
+    free(dataset->notes);
+    dataset->notes = notes;
+    return OK;
 }
 
 enum status dataset_text_model(const struct job *job, enum model_task task, struct err *err)
@@ -54,6 +100,12 @@ void dataset_clear(struct dataset *dataset)
 {
     if (dataset->clear)
         dataset->clear(dataset);
+    for (int split = 0; split < SPLIT_COUNT; split++)
+        free(dataset->picks[split].ids);
+    for (int i = 0; dataset->class_names && i < dataset->classes; i++)
+        free(dataset->class_names[i]);
+    free(dataset->class_names);
+    free(dataset->notes);
     *dataset = (struct dataset){0};
 }
 
@@ -83,13 +135,15 @@ enum status dataset_view(const struct dataset *dataset, enum split split, int64_
 {
     bool augment = dataset->augment && split == SPLIT_TRAIN && out->image && scratch;
     struct sample_out plain = *out;
+    enum split source;
     enum status rc;
+    id = dataset_source(dataset, split, id, &source);
     if (dataset->views > 0)
         epoch %= dataset->views;
     plain.epoch = split == SPLIT_TRAIN ? epoch : 0;
     if (augment)
         plain.image = scratch;
-    rc = dataset->sample(dataset, split, id, &plain, err);
+    rc = dataset->sample(dataset, source, id, &plain, err);
     if (rc == OK && augment)
         augment_image(scratch, out->image, dataset->channels, dataset->image,
                       counter_key(dataset->seed ^ 0x61756772u, (uint64_t)epoch, (uint64_t)id));

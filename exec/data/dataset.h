@@ -16,7 +16,17 @@
 #include "partition/plan/job.h"
 #include "partition/base/status.h"
 
-enum split { SPLIT_TRAIN, SPLIT_TEST, SPLIT_COUNT };
+/* SPLIT_VALID: the samples that evidence about freezing is measured on; empty if the job measures
+ * none. */
+enum split { SPLIT_TRAIN, SPLIT_TEST, SPLIT_VALID, SPLIT_COUNT };
+
+/* The samples of a source (a split as its files hold it) that a split uses. */
+struct picks {
+    bool chosen; /* false: all samples of the source that the split is named after */
+    enum split source;
+    int64_t first; /* sample i is sample first + i of the source, or ids[i] if there are ids */
+    int64_t *ids;  /* owned, ascending; NULL: none */
+};
 
 /* Destination of one sample. Fields that are NULL are not written. Their sizes follow from the
  * dataset. */
@@ -31,7 +41,8 @@ struct sample_out {
 
 struct dataset {
     enum data_kind kind;
-    int64_t num_samples[SPLIT_COUNT];
+    int64_t num_samples[SPLIT_COUNT]; /* while a reader opens: of the sources */
+    struct picks picks[SPLIT_COUNT];
     int channels, image;    /* of images; 0 for text */
     int seq;                /* of text; 0 for images */
     int labels_per_sample;  /* 1: a class; 2: a span; seq: language models */
@@ -39,19 +50,33 @@ struct dataset {
     int classes;            /* labels are 0..classes-1; for language models the vocabulary */
     /* Images: a pixel enters the model as (byte / 255 - mean) / std. 0: no images of bytes. */
     float pixel_mean[3], pixel_std[3];
-    bool lower_case; /* text by WordPiece: the vocabulary is uncased */
-    bool augment;    /* crop and flip training images */
-    int64_t views;   /* training: epoch e uses the masks and crops of epoch e mod views; 0: every
+    bool lower_case;    /* text by WordPiece: the vocabulary is uncased */
+    char **class_names; /* owned, [classes]; NULL: classes have numbers only */
+    char *notes;        /* owned: lines for people about what was read; NULL: none */
+    bool augment;       /* crop and flip training images */
+    int64_t views;      /* training: epoch e uses the masks and crops of epoch e mod views; 0: every
                       epoch has its own */
     uint64_t seed;
     void *ctx; /* private to the kind; clear() releases it */
-    /* Write one sample, without crop and flip. Reads at most the file that holds it. */
-    enum status (*sample)(const struct dataset *dataset, enum split split, int64_t id,
+    /* Write one sample of a source, without crop and flip. Reads at most the file that holds it. */
+    enum status (*sample)(const struct dataset *dataset, enum split source, int64_t id,
                           const struct sample_out *out, struct err *err);
+    /* Samples of one group are neighbours and depend on each other (windows of one text), so a
+     * choice takes whole groups. Returns the group of a sample; ids ascend with it from 0. NULL:
+     * every sample is a group. */
+    int64_t (*group)(const struct dataset *dataset, enum split source, int64_t id);
     void (*clear)(struct dataset *dataset);
 };
 
 void dataset_clear(struct dataset *dataset); /* safe twice, and on a zeroed one */
+
+/* The source's id of a sample, and its source. */
+int64_t dataset_source(const struct dataset *dataset, enum split split, int64_t id,
+                       enum split *source);
+
+/* Add a line to the notes. ERR_NOMEM. */
+enum status dataset_note(struct dataset *dataset, struct err *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Write one sample as an epoch sees it. A training sample is masked, or cropped and flipped,
  * according to (seed, epoch, id), if the dataset does so. out->epoch is ignored. scratch holds one
@@ -61,7 +86,8 @@ enum status dataset_view(const struct dataset *dataset, enum split split, int64_
 
 /* The readers, one for each kind. Each fills *dataset as dataset_open() does, but without the
  * checks that all kinds share. */
-enum status cifar_open(const char *dir, int classes, struct dataset *dataset, struct err *err);
+enum status cifar_open(const char *dir, const char *valid, int classes, struct dataset *dataset,
+                       struct err *err); /* valid: data.valid's file, or NULL */
 enum status shapes_open(int image, int64_t num_train, int64_t num_test, uint64_t seed,
                         struct dataset *dataset, struct err *err);
 enum status idx_open(const struct job *job, struct dataset *dataset, struct err *err);
@@ -73,10 +99,16 @@ enum status text_open(const struct job *job, struct dataset *dataset, struct err
 enum status phrases_open(const struct model *model, int64_t num_train, int64_t num_test,
                          uint64_t seed, struct dataset *dataset, struct err *err);
 
-/* Shared by the readers: the job's name for messages; whether the model is a BERT with the task
+/* Shared by the readers: the job's name for messages; names of splits; whether the model is a BERT with the task
  * that the data are for, and the job names a vocabulary file; whether the model's table has room
  * for a tokenizer of `size` pieces. */
 const char *dataset_job_name(const struct job *job);
+/* "training", "test", "valid". */
+const char *dataset_split_name(enum split split);
+/* Whether a reader is to fill this source: the valid split only if data.valid is a path. */
+bool dataset_reads(const struct job *job, enum split source);
+/* data.valid, if it is a path. Else NULL. */
+const char *dataset_valid_path(const struct job *job);
 enum status dataset_text_model(const struct job *job, enum model_task task, struct err *err);
 enum status dataset_vocab_fits(const struct job *job, int size, struct err *err);
 

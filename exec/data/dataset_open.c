@@ -1,12 +1,14 @@
 /* Opens the kind of dataset that a job names, and checks it against the job and the model.
  *
- * open_kind() calls the reader of the kind; a new kind is added there. dataset_open() then limits
- * the splits to the counts that the job asks for, and check_fits() compares with the model and
- * wraps the dataset in a scaler if data.resize is set and the image side differs. Read
+ * open_kind() calls the reader of the kind; a new kind is added there. check_fits() compares with
+ * the model and wraps the dataset in a scaler if data.resize is set and the image side differs.
+ * picks_make() then chooses the samples that the job asks for. Read
  * dataset_open() first. */
 #include "exec/data/dataset_open.h"
 
 #include <stdlib.h>
+
+#include "exec/data/picks.h"
 
 enum { SHAPES_TRAIN = 10000, SHAPES_TEST = 2000 };
 
@@ -109,42 +111,27 @@ static enum status check_fits(const struct job *job, struct dataset *dataset, st
     return OK;
 }
 
-/* Limits the splits to the counts that the job asks for. ERR_INPUT: a split holds fewer. */
-static enum status take_asked(const struct job *job, int64_t num_samples[SPLIT_COUNT],
-                              struct err *err)
-{
-    const int64_t want[SPLIT_COUNT] = {job->data.train_samples, job->data.test_samples};
-    static const char *const keys[SPLIT_COUNT] = {"train_samples", "test_samples"};
-    for (int split = 0; split < SPLIT_COUNT; split++) {
-        if (want[split] > num_samples[split])
-            return err_set(err, ERR_INPUT, "'%s' holds %lld %s samples, data.%s asks for %lld",
-                           job->data.path, (long long)num_samples[split],
-                           split ? "test" : "training", keys[split], (long long)want[split]);
-        if (want[split])
-            num_samples[split] = want[split];
-    }
-    return OK;
-}
-
 static enum status open_kind(const struct job *job, struct dataset *dataset, struct err *err)
 {
-    int64_t train = job->data.train_samples, test = job->data.test_samples;
+    const int64_t train = job->data.train_samples > 0 ? job->data.train_samples : SHAPES_TRAIN;
+    const int64_t test = job->data.test_samples > 0 ? job->data.test_samples : SHAPES_TEST;
     if (job->data.kind != DATA_SYNTHETIC && !job->data.path)
         return err_set(err, ERR_INPUT, "%s: data.path is missing", dataset_job_name(job));
     switch (job->data.kind) {
     case DATA_SYNTHETIC:
-        if (!train)
-            train = SHAPES_TRAIN;
-        if (!test)
-            test = SHAPES_TEST;
+    case DATA_IDX:
+        if (dataset_valid_path(job))
+            return err_set(err, ERR_INPUT, "%s: data.valid must be auto or test for this data.kind",
+                           dataset_job_name(job));
+        if (job->data.kind == DATA_IDX)
+            return idx_open(job, dataset, err);
         if (model_family_traits(job->model.family)->images)
             return shapes_open(job->model.image, train, test, job->train.seed, dataset, err);
         return phrases_open(&job->model, train, test, job->train.seed, dataset, err);
     case DATA_CIFAR10:
     case DATA_CIFAR100:
-        return cifar_open(job->data.path, job->data.kind == DATA_CIFAR10 ? 10 : 100, dataset, err);
-    case DATA_IDX:
-        return idx_open(job, dataset, err);
+        return cifar_open(job->data.path, dataset_valid_path(job),
+                          job->data.kind == DATA_CIFAR10 ? 10 : 100, dataset, err);
     case DATA_IMAGES:
         return images_open(job, dataset, err);
     case DATA_SST2:
@@ -163,8 +150,6 @@ enum status dataset_open(const struct job *job, struct dataset *dataset, struct 
 {
     struct dataset got = {0};
     enum status rc = open_kind(job, &got, err);
-    if (rc == OK)
-        rc = take_asked(job, got.num_samples, err);
     if (rc == OK) {
         got.kind = job->data.kind;
         got.seed = job->train.seed;
@@ -172,6 +157,8 @@ enum status dataset_open(const struct job *job, struct dataset *dataset, struct 
         got.views = job->cache.views;
         rc = check_fits(job, &got, err);
     }
+    if (rc == OK)
+        rc = picks_make(job, &got, err);
     if (rc == OK) {
         *dataset = got;
         got = (struct dataset){0};

@@ -4,7 +4,7 @@
  * dimensions as big-endian 32-bit counts, then the data, last dimension fastest. Source:
  * yann.lecun.com/exdb/mnist, "The IDX file format". data.path holds train-images-idx3-ubyte,
  * train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each with or without
- * .gz. Images are kept in memory as bytes and normalised by the mean and deviation of the training
+ * .gz, or with a dot in place of the second hyphen, as some archives unpack. Images are kept in memory as bytes and normalised by the mean and deviation of the training
  * images. */
 #include <errno.h>
 #include <math.h>
@@ -37,6 +37,23 @@ static void idx_clear(struct dataset *dataset)
     dataset->ctx = NULL;
 }
 
+/* The path of a file under one of its names; of the first if it has none. */
+static enum status find_idx(const char *dir, const char *name, char **path, struct err *err)
+{
+    const int stem = (int)(strstr(name, "-idx") - name);
+    for (int i = 0; i <= 4; i++) { /* the last is the first again */
+        free(*path);
+        if (asprintf(path, "%s/%.*s%c%s%s", dir, stem, name, i & 2 ? '.' : '-', name + stem + 1,
+                     i & 1 ? ".gz" : "") < 0) {
+            *path = NULL;
+            return err_nomem(err);
+        }
+        if (access(*path, F_OK) == 0)
+            break;
+    }
+    return OK;
+}
+
 /* Reads one file with num_dims dimensions. *path (new; may be NULL) receives the name of the file
  * that was read. */
 static enum status read_idx(const char *dir, const char *name, int num_dims, unsigned char **bytes,
@@ -46,21 +63,9 @@ static enum status read_idx(const char *dir, const char *name, int num_dims, uns
     int64_t num_bytes = 0, elems = 1, header = 4 + 4 * (int64_t)num_dims;
     const unsigned char *p;
     enum status rc;
-    if (asprintf(path, "%s/%s", dir, name) < 0) {
-        *path = NULL;
-        return err_nomem(err);
-    }
-    if (access(*path, F_OK) != 0) {
-        char *packed = NULL;
-        if (asprintf(&packed, "%s.gz", *path) < 0)
-            return err_nomem(err);
-        if (access(packed, F_OK) == 0) {
-            free(*path);
-            *path = packed;
-        } else {
-            free(packed); /* report the plain name as missing */
-        }
-    }
+    rc = find_idx(dir, name, path, err);
+    if (rc != OK)
+        return rc;
     rc = data_read_file(*path, MAX_BYTES, &text, &num_bytes, err);
     if (rc != OK)
         return rc;
@@ -159,7 +164,7 @@ enum status idx_open(const struct job *job, struct dataset *dataset, struct err 
     got.ctx = idx;
     idx->first_pixel = 16;
     idx->first_label = 8;
-    for (int split = 0; rc == OK && split < SPLIT_COUNT; split++)
+    for (int split = 0; rc == OK && split <= SPLIT_TEST; split++)
         rc = read_split(idx, job->data.path, split, job->model.classes, &got.num_samples[split],
                         &got.image, err);
     if (rc == OK) {

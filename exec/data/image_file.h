@@ -11,6 +11,10 @@
  * make us allocate more. */
 enum { IMAGE_MAX_SIDE = 16384, IMAGE_MAX_BYTES = 3 * IMAGE_MAX_SIDE * IMAGE_MAX_SIDE };
 
+/* Suffixes of the formats that are read. */
+#define IMAGE_SUFFIXES ".jpg", ".jpeg", ".png"
+#define IMAGE_SUFFIX_TEXT "JPEG and PNG (.jpg .jpeg .png)"
+
 struct pixels {
     int width, height;
     /* Owned; height rows of width x (red, green, blue); NULL after image_peek(). */

@@ -1,8 +1,10 @@
-/* exec/data/images.c - a folder of JPEG and PNG files, one folder a class.
+/* exec/data/images.c - a folder of pictures, one folder a class.
  *
  * data.path holds train/CLASS/FILE and val/CLASS/FILE (or test/CLASS/FILE), the layout of
- * torchvision's ImageFolder. Classes are numbered by the sorted names of train's folders; samples
- * are ordered by class, then by name. Opening reads the header of every file; pixels are decoded
+ * torchvision's ImageFolder: a class is a folder of train, its pictures lie in it or in folders
+ * inside, and the suffix of a name, in any case of letters, says whether it is a picture. Classes
+ * are numbered by their sorted names; samples are ordered by class, then by folder and name. A class
+ * without a picture is refused. Opening reads the header of every file; pixels are decoded
  * when a sample is asked for. With data.resize the central square of a picture is scaled to the
  * model's side; otherwise its size must match. Pixels become (p / 255 - 0.5) / 0.5, as in ViT's own
  * preprocessing. Read images_open() first, then read_split() and images_sample(). */
@@ -58,16 +60,58 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool is_picture(const char *name)
+/* The suffixes that are read, in any case of letters. */
+static const char *const suffixes[] = {IMAGE_SUFFIXES};
+enum { NUM_SUFFIXES = sizeof suffixes / sizeof *suffixes, MAX_DEPTH = 32, NAMED_CLASSES = 5 };
+
+/* What was found in a split's folders. */
+struct tally {
+    int64_t of_suffix[NUM_SUFFIXES];
+    int64_t left_out; /* files that are no pictures by their name, or hidden */
+    char *first;      /* owned: the first of them */
+};
+
+/* The place of a name's suffix in `suffixes`; -1: it is no picture. */
+static int suffix_of(const char *name)
 {
     const char *dot = strrchr(name, '.');
-    return dot &&
-           (!strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg") || !strcasecmp(dot, ".png"));
+    for (int i = 0; dot && i < NUM_SUFFIXES; i++)
+        if (strcasecmp(dot, suffixes[i]) == 0)
+            return i;
+    return -1;
 }
 
-/* The sorted names of a folder's folders, or of its pictures. Hidden names are skipped. */
-static enum status list_names(const char *dir, bool folders, struct name_list *list,
-                              struct err *err)
+static enum status add_name(struct name_list *list, const char *name, struct err *err)
+{
+    if (list->count == list->room) {
+        int64_t room = list->room ? 2 * list->room : 64;
+        char **at = realloc(list->at, (size_t)room * sizeof *at);
+        if (!at)
+            return err_nomem(err);
+        list->at = at;
+        list->room = room;
+    }
+    list->at[list->count] = strdup(name);
+    if (!list->at[list->count])
+        return err_nomem(err);
+    list->count++;
+    return OK;
+}
+
+static enum status leave_out(struct tally *tally, const char *dir, const char *name,
+                             struct err *err)
+{
+    if (tally->left_out++ == 0 && asprintf(&tally->first, "%s/%s", dir, name) < 0) {
+        tally->first = NULL;
+        return err_nomem(err);
+    }
+    return OK;
+}
+
+/* The sorted names of a folder's folders and of its pictures. Hidden folders, and hidden files that
+ * are no pictures, are passed over in silence. pictures NULL: pictures are left out, too. */
+static enum status list_names(const char *dir, struct name_list *folders,
+                              struct name_list *pictures, struct tally *tally, struct err *err)
 {
     enum status rc = OK;
     struct dirent *entry;
@@ -75,32 +119,32 @@ static enum status list_names(const char *dir, bool folders, struct name_list *l
     if (!folder)
         return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", dir, strerror(errno));
     while (rc == OK && (errno = 0, entry = readdir(folder))) {
+        const char *name = entry->d_name;
+        const bool hidden = name[0] == '.';
+        const int suffix = suffix_of(name);
         struct stat st;
-        if (entry->d_name[0] == '.' || fstatat(dirfd(folder), entry->d_name, &st, 0) != 0)
-            continue;
-        if (folders ? !S_ISDIR(st.st_mode) : !S_ISREG(st.st_mode) || !is_picture(entry->d_name))
-            continue;
-        if (list->count == list->room) {
-            int64_t room = list->room ? 2 * list->room : 64;
-            char **at = realloc(list->at, (size_t)room * sizeof *at);
-            if (!at) {
-                rc = err_nomem(err);
-                break;
-            }
-            list->at = at;
-            list->room = room;
+        if (fstatat(dirfd(folder), name, &st, 0) != 0) {
+            if (errno == ENOENT || errno == ELOOP) /* a link to nothing */
+                rc = hidden ? OK : leave_out(tally, dir, name, err);
+            else
+                rc =
+                    err_set(err, ERR_SYSTEM, "cannot open '%s/%s': %s", dir, name, strerror(errno));
+        } else if (S_ISDIR(st.st_mode)) {
+            rc = hidden ? OK : add_name(folders, name, err);
+        } else if (suffix >= 0 && !hidden && pictures && S_ISREG(st.st_mode)) {
+            tally->of_suffix[suffix]++;
+            rc = add_name(pictures, name, err);
+        } else if (suffix >= 0 || (!hidden && pictures)) {
+            rc = leave_out(tally, dir, name, err);
         }
-        list->at[list->count] = strdup(entry->d_name);
-        if (list->at[list->count])
-            list->count++;
-        else
-            rc = err_nomem(err);
     }
     if (rc == OK && errno != 0)
         rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", dir, strerror(errno));
     closedir(folder);
-    if (rc == OK && list->count > 1)
-        qsort(list->at, (size_t)list->count, sizeof *list->at, by_name);
+    if (folders->count > 1)
+        qsort(folders->at, (size_t)folders->count, sizeof *folders->at, by_name);
+    if (pictures && pictures->count > 1)
+        qsort(pictures->at, (size_t)pictures->count, sizeof *pictures->at, by_name);
     return rc;
 }
 
@@ -137,44 +181,112 @@ static enum status check_picture(const char *path, const struct job *job, struct
     return rc;
 }
 
-static enum status read_split(struct images *images, const struct job *job, enum split split,
+/* The pictures of one class: those of its folder, then those of the folders in it. */
+static enum status read_class(const char *dir, int32_t label, int depth, const struct job *job,
+                              struct picture_list *list, struct tally *tally, struct err *err)
+{
+    struct name_list folders = {0}, files = {0};
+    enum status rc = list_names(dir, &folders, &files, tally, err);
+    if (rc == OK && folders.count > 0 && depth == MAX_DEPTH)
+        rc = err_set(err, ERR_INPUT, "'%s' is more than %d folders deep", dir, MAX_DEPTH);
+    for (int64_t i = 0; rc == OK && i < files.count; i++) {
+        char *path = NULL;
+        if (asprintf(&path, "%s/%s", dir, files.at[i]) < 0) {
+            rc = err_nomem(err);
+            break;
+        }
+        rc = check_picture(path, job, err);
+        if (rc == OK)
+            rc = add_picture(list, path, label, err);
+        if (rc != OK)
+            free(path);
+    }
+    for (int64_t i = 0; rc == OK && i < folders.count; i++) {
+        char *inner = NULL;
+        if (asprintf(&inner, "%s/%s", dir, folders.at[i]) < 0)
+            inner = NULL;
+        rc = inner ? read_class(inner, label, depth + 1, job, list, tally, err) : err_nomem(err);
+        free(inner);
+    }
+    name_list_clear(&folders);
+    name_list_clear(&files);
+    return rc;
+}
+
+/* Refuses a split with classes that have a folder but no picture, by their names. */
+static enum status refuse_empty(const char *dir, const struct name_list *empty,
+                                const struct tally *tally, struct err *err)
+{
+    char names[300] = "";
+    for (int64_t i = 0; i < empty->count && i < NAMED_CLASSES; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s'%.40s'", i ? ", " : "",
+                 empty->at[i]);
+    err_set(err, ERR_INPUT, "'%s': no picture of class %s%s", dir, names,
+            empty->count > NAMED_CLASSES ? " and others" : "");
+    if (tally->left_out > 0)
+        err_hint(err, "%lld files are left out, such as '%.200s'; read are " IMAGE_SUFFIX_TEXT,
+                 (long long)tally->left_out, tally->first);
+    else
+        err_hint(err, "read are " IMAGE_SUFFIX_TEXT);
+    return ERR_INPUT;
+}
+
+/* Says what a split holds, and what was left out. */
+static enum status describe_split(struct dataset *dataset, enum split split, const char *dir,
+                                  int64_t classes, const struct tally *tally, struct err *err)
+{
+    char found[200] = "";
+    for (int i = 0; i < NUM_SUFFIXES; i++)
+        if (tally->of_suffix[i] > 0)
+            snprintf(found + strlen(found), sizeof found - strlen(found), "%s%lld %s",
+                     *found ? ", " : "", (long long)tally->of_suffix[i], suffixes[i]);
+    enum status rc = dataset_note(dataset, err, "%s pictures of %lld classes: %s",
+                                  dataset_split_name(split), (long long)classes, found);
+    if (rc == OK && tally->left_out > 0)
+        rc = dataset_note(dataset, err, "'%s': %lld files are left out, such as '%s'", dir,
+                          (long long)tally->left_out, tally->first);
+    return rc;
+}
+
+static enum status read_split(struct dataset *dataset, const struct job *job, enum split split,
                               const char *dir, const struct name_list *classes, struct err *err)
 {
-    struct name_list found = {0};
-    enum status rc = list_names(dir, true, &found, err);
+    struct images *images = dataset->ctx;
+    struct picture_list *list = &images->splits[split];
+    struct name_list found = {0}, empty = {0};
+    struct tally tally = {0};
+    enum status rc = list_names(dir, &found, NULL, &tally, err);
     for (int64_t i = 0; rc == OK && i < found.count; i++) {
         char **same = bsearch(&found.at[i], classes->at, (size_t)classes->count,
                               sizeof *classes->at, by_name);
-        struct name_list files = {0};
+        const int64_t before = list->count;
         char *folder = NULL;
         if (!same) {
             rc = err_set(err, ERR_INPUT, "'%s/%s': class '%s' is not among the training classes",
                          dir, found.at[i], found.at[i]);
             break;
         }
-        if (asprintf(&folder, "%s/%s", dir, found.at[i]) < 0) {
-            rc = err_nomem(err);
-            break;
-        }
-        rc = list_names(folder, false, &files, err);
-        for (int64_t j = 0; rc == OK && j < files.count; j++) {
-            char *path = NULL;
-            if (asprintf(&path, "%s/%s", folder, files.at[j]) < 0) {
-                rc = err_nomem(err);
-                break;
-            }
-            rc = check_picture(path, job, err);
-            if (rc == OK)
-                rc = add_picture(&images->splits[split], path, (int32_t)(same - classes->at), err);
-            if (rc != OK)
-                free(path);
-        }
-        name_list_clear(&files);
+        if (asprintf(&folder, "%s/%s", dir, found.at[i]) < 0)
+            folder = NULL;
+        rc = folder ? read_class(folder, (int32_t)(same - classes->at), 1, job, list, &tally, err)
+                    : err_nomem(err);
+        if (rc == OK && list->count == before)
+            rc = add_name(&empty, found.at[i], err);
         free(folder);
     }
-    if (rc == OK && images->splits[split].count == 0)
-        rc = err_set(err, ERR_INPUT, "'%s' holds no CLASS/*.jpg, .jpeg or .png", dir);
+    if (rc == OK && empty.count > 0)
+        rc = refuse_empty(dir, &empty, &tally, err);
+    if (rc == OK && list->count == 0)
+        rc = err_set(err, ERR_INPUT, "'%s' holds no folder of a class", dir);
+    if (rc == OK && found.count < classes->count)
+        rc = dataset_note(dataset, err, "'%s' has folders of %lld of %lld classes", dir,
+                          (long long)found.count, (long long)classes->count);
+    if (rc == OK)
+        rc = describe_split(dataset, split, dir, found.count, &tally, err);
+    dataset->num_samples[split] = list->count;
+    free(tally.first);
     name_list_clear(&found);
+    name_list_clear(&empty);
     return rc;
 }
 
@@ -203,6 +315,44 @@ static enum status images_sample(const struct dataset *dataset, enum split split
     return rc;
 }
 
+/* The folder of a split: data.path/train; data.path/val, or test if there is no val; data.valid. */
+static enum status split_folder(const struct job *job, enum split split, char **dir,
+                                struct err *err)
+{
+    struct stat st;
+    int got = -1;
+    if (split == SPLIT_VALID)
+        got = asprintf(dir, "%s", job->data.valid);
+    else
+        got = asprintf(dir, "%s/%s", job->data.path, split == SPLIT_TRAIN ? "train" : "val");
+    if (got >= 0 && split == SPLIT_TEST && stat(*dir, &st) != 0) {
+        free(*dir);
+        got = asprintf(dir, "%s/test", job->data.path);
+    }
+    if (got >= 0)
+        return OK;
+    *dir = NULL;
+    return err_nomem(err);
+}
+
+/* The classes: the folders of the training split. */
+static enum status read_classes(const struct job *job, const char *train, struct name_list *classes,
+                                struct err *err)
+{
+    struct tally tally = {0};
+    enum status rc = list_names(train, classes, NULL, &tally, err);
+    free(tally.first);
+    if (rc == OK && classes->count < 1)
+        return err_set(err, ERR_INPUT, "'%s' holds no folder of a class", train);
+    if (rc == OK && classes->count != job->model.classes) {
+        err_set(err, ERR_INPUT, "model '%s' has %d classes, '%s' holds %lld folders, a class each",
+                job->model.name, job->model.classes, train, (long long)classes->count);
+        err_hint(err, "set model.classes to %lld", (long long)classes->count);
+        return ERR_INPUT;
+    }
+    return rc;
+}
+
 enum status images_open(const struct job *job, struct dataset *dataset, struct err *err)
 {
     struct dataset got = {.channels = 3,
@@ -213,47 +363,32 @@ enum status images_open(const struct job *job, struct dataset *dataset, struct e
                           .clear = images_clear};
     struct images *images = calloc(1, sizeof *images);
     struct name_list classes = {0};
-    char *train = NULL, *test = NULL;
-    struct stat st;
     enum status rc = OK;
     if (!images)
         return err_nomem(err);
     got.ctx = images;
     images->resize = job->data.resize;
-    if (asprintf(&train, "%s/train", job->data.path) < 0)
-        train = NULL;
-    if (asprintf(&test, "%s/val", job->data.path) < 0)
-        test = NULL;
-    if (test && stat(test, &st) != 0) {
-        free(test);
-        if (asprintf(&test, "%s/test", job->data.path) < 0)
-            test = NULL;
-    }
-    if (!train || !test)
-        rc = err_nomem(err);
-    if (rc == OK && job->model.family != FAMILY_VIT)
+    if (job->model.family != FAMILY_VIT)
         rc = err_set(err, ERR_INPUT, "%s: model '%s' takes text, the data are images",
                      dataset_job_name(job), job->model.name);
-    if (rc == OK)
-        rc = list_names(train, true, &classes, err);
-    if (rc == OK && (classes.count < 1 || classes.count > job->model.classes))
-        rc = err_set(err, ERR_INPUT, "'%s' must hold 1..%d folders, a class each, got %lld", train,
-                     job->model.classes, (long long)classes.count);
+    for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
+        char *dir = NULL;
+        if (!dataset_reads(job, split))
+            continue;
+        rc = split_folder(job, split, &dir, err);
+        if (rc == OK && split == SPLIT_TRAIN)
+            rc = read_classes(job, dir, &classes, err);
+        if (rc == OK)
+            rc = read_split(&got, job, split, dir, &classes, err);
+        free(dir);
+    }
+    got.class_names = classes.at;
     got.classes = (int)classes.count;
-    if (rc == OK)
-        rc = read_split(images, job, SPLIT_TRAIN, train, &classes, err);
-    if (rc == OK)
-        rc = read_split(images, job, SPLIT_TEST, test, &classes, err);
-    for (int split = 0; split < SPLIT_COUNT; split++)
-        got.num_samples[split] = images->splits[split].count;
     for (int c = 0; c < 3; c++)
         got.pixel_mean[c] = got.pixel_std[c] = 0.5f;
     if (rc == OK)
         *dataset = got;
     else
-        images_clear(&got);
-    name_list_clear(&classes);
-    free(train);
-    free(test);
+        dataset_clear(&got);
     return rc;
 }

@@ -227,17 +227,13 @@ static enum status read_paragraph(struct squad *squad, struct squad_split *split
     return rc;
 }
 
-static enum status read_split(struct squad *squad, const char *dir, const char *name, int seq,
+static enum status read_split(struct squad *squad, const char *path, int seq,
                               struct squad_split *split, struct err *err)
 {
     struct json *root = NULL;
     const struct json *data;
-    struct place at = {0};
-    char *path = NULL;
+    struct place at = {.path = path};
     enum status rc;
-    if (asprintf(&path, "%s/%s", dir, name) < 0)
-        return err_nomem(err);
-    at.path = path;
     rc = json_read_file(path, &root, err);
     data = rc == OK ? json_get(root, "data") : NULL;
     if (rc == OK && (!data || json_type(data) != JSON_ARRAY))
@@ -257,7 +253,6 @@ static enum status read_split(struct squad *squad, const char *dir, const char *
     if (rc == OK && split->windows.count == 0)
         rc = err_set(err, ERR_INPUT, "'%s' holds no question", path);
     json_free(root);
-    free(path);
     return rc;
 }
 
@@ -300,6 +295,14 @@ static enum status squad_sample(const struct dataset *dataset, enum split split,
     return OK;
 }
 
+/* Windows of one paragraph share its text. */
+static int64_t squad_group(const struct dataset *dataset, enum split source, int64_t id)
+{
+    const struct squad_split *part = &((const struct squad *)dataset->ctx)->splits[source];
+    const struct window *window = (const struct window *)part->windows.at + id;
+    return ((const struct question *)part->questions.at + window->question)->context;
+}
+
 enum status squad_open(const struct job *job, struct dataset *dataset, struct err *err)
 {
     static const char *const names[SPLIT_COUNT] = {"train-v1.1.json", "dev-v1.1.json"};
@@ -308,6 +311,7 @@ enum status squad_open(const struct job *job, struct dataset *dataset, struct er
                           .targets_per_sample = 2,
                           .classes = job->model.seq,
                           .sample = squad_sample,
+                          .group = squad_group,
                           .clear = squad_clear};
     struct squad *squad = calloc(1, sizeof *squad);
     enum status rc;
@@ -321,8 +325,16 @@ enum status squad_open(const struct job *job, struct dataset *dataset, struct er
     if (rc == OK)
         rc = dataset_wordpiece(job, &squad->wp, err);
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
-        rc = read_split(squad, job->data.path, names[split], job->model.seq, &squad->splits[split],
-                        err);
+        char *path = NULL;
+        if (!dataset_reads(job, split))
+            continue;
+        if (split == SPLIT_VALID)
+            path = strdup(job->data.valid);
+        else if (asprintf(&path, "%s/%s", job->data.path, names[split]) < 0)
+            path = NULL;
+        rc = path ? read_split(squad, path, job->model.seq, &squad->splits[split], err)
+                  : err_nomem(err);
+        free(path);
         got.num_samples[split] = squad->splits[split].windows.count;
     }
     got.lower_case = squad->wp.lower;
@@ -338,6 +350,7 @@ enum status squad_open(const struct job *job, struct dataset *dataset, struct er
 void squad_context(const struct dataset *dataset, enum split split, int64_t sample, int *first,
                    int *end)
 {
+    sample = dataset_source(dataset, split, sample, &split);
     const struct squad_split *part = &((const struct squad *)dataset->ctx)->splits[split];
     const struct window *window = (const struct window *)part->windows.at + sample;
     const struct question *questions = part->questions.at;
@@ -349,10 +362,11 @@ bool squad_text(const struct dataset *dataset, const struct span *span, enum spl
                 const char **text, int *bytes)
 {
     const struct squad *squad = dataset->ctx;
-    const struct squad_split *part = &squad->splits[split];
-    if (span->sample < 0 || span->sample >= part->windows.count)
+    if (span->sample < 0 || span->sample >= dataset->num_samples[split])
         return false;
-    const struct window *window = (const struct window *)part->windows.at + span->sample;
+    const int64_t id = dataset_source(dataset, split, span->sample, &split);
+    const struct squad_split *part = &squad->splits[split];
+    const struct window *window = (const struct window *)part->windows.at + id;
     const struct question *question =
         (const struct question *)part->questions.at + window->question;
     const struct context *context = (const struct context *)part->contexts.at + question->context;
@@ -446,27 +460,33 @@ enum status squad_score(const struct dataset *dataset, enum split split, const s
                         int64_t num_spans, struct qa_score *score, struct err *err)
 {
     const struct squad *squad = dataset->ctx;
-    const struct squad_split *part = &squad->splits[split];
+    const int64_t num = dataset->num_samples[split];
+    enum split source;
+    (void)dataset_source(dataset, split, 0, &source);
+    const struct squad_split *part = &squad->splits[source];
     const struct window *windows = part->windows.at;
     const struct question *questions = part->questions.at;
     const struct span **best = calloc((size_t)part->questions.count, sizeof *best);
-    int64_t last = dataset->num_samples[split];
+    bool *asked = calloc((size_t)part->questions.count, sizeof *asked);
     struct qa_score got = {0};
-    enum status rc = OK;
-    if (!best)
-        return err_nomem(err);
-    for (int64_t i = 0; i < num_spans; i++) {
-        if (spans[i].sample < 0 || spans[i].sample >= last)
+    enum status rc = best && asked ? OK : err_nomem(err);
+    for (int64_t i = 0; rc == OK && i < num_spans; i++) {
+        if (spans[i].sample < 0 || spans[i].sample >= num)
             continue;
-        const struct span **at = &best[windows[spans[i].sample].question];
+        const int64_t id = dataset_source(dataset, split, spans[i].sample, &source);
+        const struct span **at = &best[windows[id].question];
         if (!*at || spans[i].score > (*at)->score)
             *at = &spans[i];
     }
     /* Only questions with a window among the samples in use count. */
-    got.questions = last > 0 ? windows[last - 1].question + 1 : 0;
-    for (int64_t q = 0; rc == OK && q < got.questions; q++) {
+    for (int64_t i = 0; rc == OK && i < num; i++)
+        asked[windows[dataset_source(dataset, split, i, &source)].question] = true;
+    for (int64_t q = 0; rc == OK && q < part->questions.count; q++) {
         const char *text = "";
         int bytes = 0;
+        if (!asked[q])
+            continue;
+        got.questions++;
         if (best[q] && !squad_text(dataset, best[q], split, &text, &bytes))
             bytes = 0;
         rc = score_question(&questions[q], text, bytes, &got, err);
@@ -478,5 +498,6 @@ enum status squad_score(const struct dataset *dataset, enum split split, const s
     if (rc == OK)
         *score = got;
     free(best);
+    free(asked);
     return rc;
 }

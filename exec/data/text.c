@@ -43,6 +43,7 @@ static void text_clear(struct dataset *dataset)
     free(text->ids[SPLIT_TRAIN]);
     if (!text->shared)
         free(text->ids[SPLIT_TEST]);
+    free(text->ids[SPLIT_VALID]);
     free(text);
     dataset->ctx = NULL;
 }
@@ -234,14 +235,19 @@ enum status text_open(const struct job *job, struct dataset *dataset, struct err
         rc = err_set(err, ERR_INPUT, "'%s' has no [MASK]", job->data.vocab);
     if (rc == OK)
         rc = read_all(job->data.path, text, err);
+    if (rc == OK && dataset_valid_path(job))
+        rc = read_tokens(text, job->data.valid, &text->ids[SPLIT_VALID], &text->count[SPLIT_VALID],
+                         err);
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
+        if (!dataset_reads(job, split))
+            continue;
         int64_t n =
             causal ? (text->count[split] - 1) / model->seq : text->count[split] / (model->seq - 2);
         got.num_samples[split] = n;
         if (n < 1)
             rc = err_set(err, ERR_INPUT,
                          "'%s': the %s split has %lld tokens, too few for one window of %d",
-                         job->data.path, split ? "test" : "training", (long long)text->count[split],
+                         job->data.path, dataset_split_name(split), (long long)text->count[split],
                          model->seq);
     }
     got.lower_case = text->wp.lower;

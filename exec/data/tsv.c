@@ -197,10 +197,10 @@ static enum status add_line(struct table *table, const struct token_list *tokens
     return OK;
 }
 
-static enum status read_table(const struct wordpiece *wp, const char *dir, const char *name,
-                              int classes, int64_t max, struct table *table, struct err *err)
+static enum status read_table(const struct wordpiece *wp, const char *path, int classes,
+                              struct table *table, struct err *err)
 {
-    char *path = NULL, *text = NULL;
+    char *text = NULL;
     int64_t bytes = 0, number = 0;
     struct columns columns = {
         {-1, -1},
@@ -210,14 +210,11 @@ static enum status read_table(const struct wordpiece *wp, const char *dir, const
     struct cells cells;
     int header = 0;
     enum status rc;
-    if (asprintf(&path, "%s/%s", dir, name) < 0)
-        return err_nomem(err);
     rc = data_read_file(path, MAX_BYTES, &text, &bytes, err);
     if (rc != OK)
-        goto out;
+        return rc;
     const int mark = bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-    for (const char *line = text + mark, *end = text + bytes;
-         rc == OK && line < end && (max == 0 || table->num_lines < max);) {
+    for (const char *line = text + mark, *end = text + bytes; rc == OK && line < end;) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
         size_t length = (size_t)((stop ? stop : end) - line);
         split_line(line, length, &cells);
@@ -264,10 +261,8 @@ static enum status read_table(const struct wordpiece *wp, const char *dir, const
     }
     if (rc == OK && table->num_lines == 0)
         rc = err_set(err, ERR_INPUT, "'%s' has no line after its header", path);
-out:
     token_list_clear(&tokens);
     free(text);
-    free(path);
     return rc;
 }
 
@@ -330,7 +325,6 @@ static const char *dev_file(const char *dir)
 enum status tsv_open(const struct job *job, struct dataset *dataset, struct err *err)
 {
     const char *const names[SPLIT_COUNT] = {"train.tsv", dev_file(job->data.path)};
-    const int64_t max[SPLIT_COUNT] = {job->data.train_samples, job->data.test_samples};
     struct dataset got = {.seq = job->model.seq,
                           .labels_per_sample = 1,
                           .targets_per_sample = 1,
@@ -349,8 +343,16 @@ enum status tsv_open(const struct job *job, struct dataset *dataset, struct err 
     if (rc == OK)
         rc = dataset_wordpiece(job, &tsv->wp, err);
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
-        rc = read_table(&tsv->wp, job->data.path, names[split], job->model.classes, max[split],
-                        &tsv->tables[split], err);
+        char *path = NULL;
+        if (!dataset_reads(job, split))
+            continue;
+        if (split == SPLIT_VALID)
+            path = strdup(job->data.valid);
+        else if (asprintf(&path, "%s/%s", job->data.path, names[split]) < 0)
+            path = NULL;
+        rc = path ? read_table(&tsv->wp, path, job->model.classes, &tsv->tables[split], err)
+                  : err_nomem(err);
+        free(path);
         got.num_samples[split] = tsv->tables[split].num_lines;
     }
     got.lower_case = tsv->wp.lower;

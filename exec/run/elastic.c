@@ -141,10 +141,9 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
     char *dir = NULL, reason[160];
     int frozen[3] = {0}; /* in the first turn, and now; whether a window is open */
     enum status rc = freeze_init(&elastic->freeze, &job->freeze, job->model.num_layers, err);
-    elastic->freeze.passes = job_probe_passes(job, t->dataset.num_samples[SPLIT_TRAIN],
-                                              t->dataset.num_samples[SPLIT_TEST]);
-    elastic->freeze.keeps = job_probe_keeps(job, t->dataset.num_samples[SPLIT_TRAIN],
-                                            t->dataset.num_samples[SPLIT_TEST]);
+    elastic->freeze.passes =
+        job_probe_passes(job, t->dataset.num_samples[SPLIT_TRAIN], t->probe.num);
+    elastic->freeze.keeps = job_probe_keeps(job, t->dataset.num_samples[SPLIT_TRAIN], t->probe.num);
     elastic->norms.sumsq = calloc((size_t)job->model.num_layers + 1, sizeof(double));
     if (rc == OK && !elastic->norms.sumsq)
         rc = err_nomem(err);

@@ -164,7 +164,7 @@ enum status layout_batches(const struct layout_base *base, int64_t position, str
             "samples",
             job->path ? job->path : job->name, (long long)plan->batch, plan->num_replicas,
             (long long)base->dataset->num_samples[SPLIT_TRAIN]);
-    for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
+    for (int split = SPLIT_TRAIN; rc == OK && split <= SPLIT_TEST; split++) {
         const struct sampler_spec spec = {.num_samples = base->dataset->num_samples[split],
                                           .seed = job->train.seed,
                                           .shuffle = split == SPLIT_TRAIN,

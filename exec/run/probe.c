@@ -11,30 +11,14 @@
 #include "exec/run/probe_pass.h"
 #include "profiles/job/evidence_json.h"
 
-enum { DEFAULT_SAMPLES = 256, LEAST_BLOCKS = 8 };
+enum { LEAST_BLOCKS = 8 };
 
 /* --- the run ---------------------------------------------------------------------------------- */
 
-enum status probe_open(struct trainer *t, struct err *err)
+void probe_open(struct trainer *t)
 {
-    const struct job *job = t->job;
-    const int64_t test = t->dataset.num_samples[SPLIT_TEST];
-    struct probe *probe = &t->probe;
-    int64_t num = job->freeze.probe;
-    probe->on = t->trains && job_lags(job);
-    if (!probe->on)
-        return OK;
-    if (num > test)
-        return err_set(err, ERR_INPUT, "freeze.probe of %lld samples exceeds the %lld test samples",
-                       (long long)num, (long long)test);
-    if (num == 0)
-        num = job->freeze.record
-                  ? DEFAULT_SAMPLES
-                  : freeze_safe_probe(0, job_run_samples(job, t->dataset.num_samples[SPLIT_TRAIN]),
-                                      test);
-    num = num < 2 ? 2 : num;
-    probe->num = num < test ? num : test;
-    return OK;
+    t->probe.on = t->trains && job_lags(t->job);
+    t->probe.num = t->dataset.num_samples[SPLIT_VALID];
 }
 
 static void boundary_move(struct boundary *from, struct boundary *to)
@@ -448,11 +432,11 @@ static enum status open_window(struct trainer *t, struct probe_window *window, s
                                          .num_microbatches = plan->microbatches.count};
     const struct loader_spec loads = {.dataset = &t->dataset,
                                       .sampler = &window->sampler,
-                                      .split = SPLIT_TEST,
+                                      .split = SPLIT_VALID,
                                       .replica = t->layout.place.replica,
                                       .want_inputs = layout_has(&t->layout, 0),
                                       .want_labels = layout_has(&t->layout, plan->num_stages - 1),
-                                      .workers = t->base.workers[SPLIT_TEST],
+                                      .workers = t->base.workers[SPLIT_VALID],
                                       .backend = t->backend};
     enum status rc = sampler_init(&window->sampler, &samples, err);
     return rc == OK ? loader_new(&loads, &window->loader, err) : rc;
@@ -551,6 +535,8 @@ void probe_json(const struct trainer *t, struct json *root)
     const struct probe *probe = &t->probe;
     if (!probe->on)
         return;
+    static const char *const sources[] = {"held out", "test", "path"}; /* enum valid_source */
+    json_add_string(root, "probe_source", sources[job_valid_source(t->job)]);
     json_add_int(root, "probe_samples", probe->num);
     json_add_int(root, "probe_passes", probe->passes);
     json_add_int(root, "probe_ns", probe->ns);

@@ -2,7 +2,7 @@
  *
  * A window is one turn, or under the policy `safe` as many as pass until that wants evidence. While
  * it runs, stages hold the weights of its begin (stage_lag_take()). At its end the ranks that hold
- * stages run the first samples of the test split forward, with the weights of a prefix or of the
+ * stages run the samples of data.valid forward, with the weights of a prefix or of the
  * rest exchanged for the lagged ones. Each micro-batch is a block; blocks are added by their index,
  * so the sums have the same bits at any K, and at any R under train.reduction canonical.
  *
@@ -21,9 +21,8 @@
 
 struct json;
 
-/* Decide whether this job measures, and how many samples. ERR_INPUT: freeze.probe exceeds the test
- * set. Local; call it after the data set is open. */
-enum status probe_open(struct trainer *t, struct err *err);
+/* Decide whether this job measures, and on how many samples. Call it after the data set is open. */
+void probe_open(struct trainer *t);
 void probe_clear(struct probe *probe);
 
 /* A turn begins: a window begins with the present weights, unless one is open. On a rank that holds

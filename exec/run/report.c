@@ -103,6 +103,11 @@ void report_notes(const struct json *summary, bool timing, FILE *out)
         fprintf(out, "note: freeze: %s\n", text_of(summary, "held_note"));
     if (text_of(summary, "limit_note")[0])
         fprintf(out, "note: replicas: %s\n", text_of(summary, "limit_note"));
+    if (strcmp(text_of(summary, "probe_source"), "test") == 0)
+        fprintf(out,
+                "note: freeze: decided on %.0f of the test samples (data.valid test), so the "
+                "accuracy is not one on unseen samples\n",
+                number(summary, "probe_samples"));
     if (text_of(summary, "init_note")[0])
         fprintf(out, "note: --init: %s\n", text_of(summary, "init_note"));
 }

@@ -1,7 +1,9 @@
 #include "exec/run/summary.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "exec/device/device_info.h"
 #include "exec/run/elastic.h"
@@ -69,6 +71,22 @@ static void add_restarts(struct json *root, const struct run_files *files)
     json_add_int(all, "redo_ns", total.cost.redo_ns);
 }
 
+/* The names of the classes, and what was read, a line each. */
+static void add_data(struct json *root, const struct dataset *dataset)
+{
+    struct json *list = json_add_array(root, "data_notes");
+    for (const char *line = dataset->notes; line && *line; line = strchr(line, '\n') + 1) {
+        char text[600];
+        snprintf(text, sizeof text, "%.*s", (int)strcspn(line, "\n"), line);
+        json_add_string(list, NULL, text);
+    }
+    if (!dataset->class_names)
+        return;
+    list = json_add_array(root, "class_names");
+    for (int i = 0; i < dataset->classes; i++)
+        json_add_string(list, NULL, dataset->class_names[i]);
+}
+
 struct json *trainer_summary(const struct trainer *t, const struct cache_counts *counts,
                              const struct evaluation *before, const struct evaluation *after,
                              const char *digest, int64_t wall_ns)
@@ -101,6 +119,7 @@ struct json *trainer_summary(const struct trainer *t, const struct cache_counts 
     json_add_bool(root, "yielded", t->yielded);
     json_add_int(root, "train_samples", t->dataset.num_samples[SPLIT_TRAIN]);
     json_add_int(root, "test_samples", t->dataset.num_samples[SPLIT_TEST]);
+    add_data(root, &t->dataset);
     json_add_double(root, "initial_loss", t->first_loss);
     json_add_double(root, "final_loss", t->last_loss);
     json_add_double(root, "initial_accuracy", before->count ? before->accuracy : NAN);

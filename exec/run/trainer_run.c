@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "exec/run/elastic.h"
 #include "exec/run/evaluation.h"
@@ -72,6 +73,16 @@ static enum status recall(const struct trainer *t, struct json **summary, bool *
     return rc;
 }
 
+/* Say what was read. */
+static void log_data(const struct trainer *t)
+{
+    for (const char *line = t->dataset.notes; line && *line; line = strchr(line, '\n') + 1) {
+        char text[600];
+        snprintf(text, sizeof text, "data: %.*s", (int)strcspn(line, "\n"), line);
+        run_log_say(&t->log, text, stderr);
+    }
+}
+
 /* After trainer_set_up(): count the steps, and open the run's files on rank 0. *over: the run had
  * ended before and *summary is its summary. Collective; all ranks agree on the status. */
 static enum status open_run(struct trainer *t, struct json **summary, bool *over, struct err *err)
@@ -87,6 +98,8 @@ static enum status open_run(struct trainer *t, struct json **summary, bool *over
         rc = elastic_look_ahead(t, err);
     if (rc != OK || *over)
         return rc;
+    if (t->comm->rank == 0)
+        log_data(t);
     if (t->comm->rank == 0)
         rc = run_files_open(t->out,
                             &(struct run_start){.resume = t->goes_on,

@@ -163,6 +163,7 @@ static void share_workers(struct trainer *t)
     const bool on_device = t->backend && !t->backend->host_memory;
     t->base.workers[SPLIT_TRAIN] = asked > 0 ? asked : cores_beside(t->cores, on_device);
     t->base.workers[SPLIT_TEST] = asked > 0 ? asked : t->cores->num;
+    t->base.workers[SPLIT_VALID] = t->base.workers[SPLIT_TEST];
 }
 
 /* The plan to begin with. A resumed elastic run first makes the plan that the run had begun with,
@@ -221,7 +222,7 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
     if (rc == OK)
         rc = dataset_open(t->job, &t->dataset, err);
     if (rc == OK)
-        rc = probe_open(t, err);
+        probe_open(t);
     if (rc == OK && !(t->backend = backend_new(&spec, err)))
         rc = err ? err->status : ERR_NOMEM;
     if (rc == OK && weights)

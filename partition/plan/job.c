@@ -287,6 +287,7 @@ enum status job_check(const struct job *job, struct err *err)
 }
 
 #define PROBE_KEPT_BYTES ((int64_t)256 << 20)
+enum { RECORD_SAMPLES = 256, HELD_OUT_PART = 8 };
 
 int64_t job_run_samples(const struct job *job, int64_t num_samples)
 {
@@ -299,16 +300,75 @@ int64_t job_run_samples(const struct job *job, int64_t num_samples)
     return all;
 }
 
-double job_probe_passes(const struct job *job, int64_t num_samples, int64_t num_test)
+enum valid_source job_valid_source(const struct job *job)
 {
-    const int64_t run = job_run_samples(job, num_samples), wanted = job->freeze.probe;
-    return freeze_safe_passes(wanted, run, freeze_safe_probe(wanted, run, num_test));
+    const char *valid = job->data.valid;
+    if (!valid || strcmp(valid, "auto") == 0)
+        return VALID_HELD_OUT;
+    return strcmp(valid, "test") == 0 ? VALID_TEST : VALID_PATH;
 }
 
-const struct model *job_probe_keeps(const struct job *job, int64_t num_samples, int64_t num_test)
+int64_t job_probe_samples(const struct job *job, int64_t num_train, int64_t num_source)
+{
+    if (!job_lags(job))
+        return 0;
+    if (job->freeze.probe > 0)
+        return job->freeze.probe;
+    int64_t probe = job->freeze.record ? RECORD_SAMPLES
+                                       : freeze_safe_probe(0, job_run_samples(job, num_train), 0);
+    if (num_source > 0 && probe > num_source)
+        probe = num_source;
+    return probe < 2 ? 2 : probe; /* an error of one block is not known */
+}
+
+int64_t job_held_out(const struct job *job, int64_t num_split)
+{
+    const bool made = job->data.kind == DATA_SYNTHETIC;
+    const int64_t asked = job->data.train_samples, limit = num_split / HELD_OUT_PART;
+    const int64_t train = asked > 0 && asked < num_split ? asked : num_split;
+    if (!job_lags(job) || job_valid_source(job) != VALID_HELD_OUT)
+        return 0;
+    if (made)
+        return job_probe_samples(job, train, 0);
+    int64_t held = job_probe_samples(job, train, limit > 1 ? limit : 1);
+    if (train > num_split - held) /* the probe follows from the samples that are left to train on */
+        held = job_probe_samples(job, num_split - held, limit > 1 ? limit : 1);
+    return held;
+}
+
+int64_t job_train_samples(const struct job *job, int64_t num_split)
+{
+    const int64_t asked = job->data.train_samples;
+    if (num_split <= 0 || asked > num_split)
+        return asked;
+    const int64_t left =
+        job->data.kind == DATA_SYNTHETIC ? num_split : num_split - job_held_out(job, num_split);
+    return asked > 0 && asked < left ? asked : left;
+}
+
+int64_t job_probe_limit(const struct job *job, int64_t num_train, int64_t num_test)
+{
+    switch (job_valid_source(job)) {
+    case VALID_TEST:
+        return num_test;
+    case VALID_HELD_OUT: /* an eighth of what a seventh of the training samples completes */
+        return job->data.kind == DATA_SYNTHETIC ? 0 : num_train / (HELD_OUT_PART - 1);
+    case VALID_PATH:
+        break;
+    }
+    return 0;
+}
+
+double job_probe_passes(const struct job *job, int64_t num_samples, int64_t num_source)
+{
+    const int64_t run = job_run_samples(job, num_samples), wanted = job->freeze.probe;
+    return freeze_safe_passes(wanted, run, freeze_safe_probe(wanted, run, num_source));
+}
+
+const struct model *job_probe_keeps(const struct job *job, int64_t num_samples, int64_t num_source)
 {
     const int64_t run = job_run_samples(job, num_samples);
-    const int64_t probe = freeze_safe_probe(job->freeze.probe, run, num_test);
+    const int64_t probe = freeze_safe_probe(job->freeze.probe, run, num_source);
     int64_t most = 1;
     for (int i = 0; i + 1 < job->model.num_items; i++)
         most = job->model.items[i].act_bytes > most ? job->model.items[i].act_bytes : most;
@@ -345,6 +405,7 @@ void job_clear(struct job *job)
     free(job->data.path);
     free(job->data.vocab);
     free(job->data.merges);
+    free(job->data.valid);
     cluster_clear(&job->cluster);
     freeze_spec_clear(&job->freeze);
     free(job->elastic.stages);

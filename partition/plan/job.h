@@ -37,6 +37,9 @@ enum data_kind {
     DATA_TEXT,
     DATA_KIND_COUNT
 };
+/* Where the samples come from that evidence about freezing is measured on: a part of the training
+ * split that is not trained on, the test split, or a folder or file of its own. */
+enum valid_source { VALID_HELD_OUT, VALID_TEST, VALID_PATH };
 enum lower_case { LOWER_AUTO, LOWER_ON, LOWER_OFF }; /* AUTO: as the vocabulary is */
 enum cache_policy { CACHE_OFF, CACHE_ON, CACHE_AUTO };
 enum dtype { DTYPE_FP32, DTYPE_BF16, DTYPE_TF32, DTYPE_FP16 }; /* FP16: plan and sim only */
@@ -57,6 +60,7 @@ struct job {
         char *path;   /* owned, resolved against dir; NULL for synthetic */
         char *vocab;  /* owned, resolved against dir; NULL: none */
         char *merges; /* owned, resolved against dir: GPT-2's merges.txt; NULL: beside vocab */
+        char *valid;  /* owned: where the probe's samples come from, see job_valid_source() */
         enum lower_case lower_case;
         bool special_tokens; /* special tokens spelled out in texts become those tokens */
         bool augment, resize;
@@ -153,13 +157,34 @@ void job_clear(struct job *job);
  * Replicas with a batch each are not counted, because their number is not known here. */
 int64_t job_run_samples(const struct job *job, int64_t num_samples);
 
+/* data.valid: NULL and "auto" are VALID_HELD_OUT, "test" is VALID_TEST, else it is a path. */
+enum valid_source job_valid_source(const struct job *job);
+
+/* Samples of the probe: freeze.probe; else 256 for freeze.record, or as many as cost little
+ * (partition/freeze/freeze_safe.h), num_source at most (0: no limit). num_train: training samples. 0: the
+ * job measures no evidence. */
+int64_t job_probe_samples(const struct job *job, int64_t num_train, int64_t num_source);
+
+/* Samples that are held out for the probe, of a training split with num_split samples: without
+ * freeze.probe an eighth of them at most. Synthetic samples are made besides those of the split.
+ * 0: none are. */
+int64_t job_held_out(const struct job *job, int64_t num_split);
+
+/* Samples that are trained on, of a training split with num_split samples (0: not known): all but
+ * those held out, or data.train_samples if that is fewer. */
+int64_t job_train_samples(const struct job *job, int64_t num_split);
+
+/* The most samples that the probe of a run can have that trains on num_train samples and tests on
+ * num_test; 0: not known. */
+int64_t job_probe_limit(const struct job *job, int64_t num_train, int64_t num_test);
+
 /* Forward passes over the probe that a run under the policy safe may take
- * (partition/freeze/freeze_safe.h). */
-double job_probe_passes(const struct job *job, int64_t num_samples, int64_t num_test);
+ * (partition/freeze/freeze_safe.h). num_source: samples to take the probe from; 0: any number. */
+double job_probe_passes(const struct job *job, int64_t num_samples, int64_t num_source);
 
 /* The model, if forwards over the probe of such a run keep inputs of layers (exec/run/probe.h): it
  * has no skip edges, and one input of all samples of the probe takes 256 MiB at most. Else NULL. */
-const struct model *job_probe_keeps(const struct job *job, int64_t num_samples, int64_t num_test);
+const struct model *job_probe_keeps(const struct job *job, int64_t num_samples, int64_t num_source);
 
 /* Number of views of a training sample. 1: every epoch sees the sample unchanged. With augmentation
  * or masks it is cache.views = n, and epoch e sees view e mod n. 0: each epoch sees a new view, so

@@ -300,6 +300,7 @@ void keys_each(enum key_table table, key_visitor *visit, void *ctx)
 int64_t job_num_samples(const struct job *job, bool train)
 {
     const struct data_set *set = &data_sets[job->data.kind];
-    const int64_t said = train ? job->data.train_samples : job->data.test_samples;
-    return said > 0 ? said : train ? set->num_train : set->num_test;
+    if (train)
+        return job_train_samples(job, set->num_train);
+    return job->data.test_samples > 0 ? job->data.test_samples : set->num_test;
 }

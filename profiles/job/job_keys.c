@@ -20,6 +20,7 @@ const struct data_set data_sets[DATA_KIND_COUNT] = {
      0,                                                                                                          0    },
 };
 
+static const char *const valid_words[] = {"auto", "test", NULL};
 static const char *const lower_names[] = {"auto", "true", "false", NULL};
 static const char *const augment_names[] = {"none", "crop-flip", NULL};
 static const char *const optimizer_names[] = {"sgd", "adamw", "lamb", NULL};
@@ -75,8 +76,9 @@ const struct field job_fields[] = {
     BOOL("data.special_tokens", data.special_tokens, "special tokens spelled out in texts, as [SEP], become those tokens [true]"),
     CHOICE("data.augment", data.augment, augment_names, "augmentation of training images [none]"),
     BOOL("data.resize", data.resize, "scale images to the model's size [false]"),
-    INT("data.train_samples", data.train_samples, 0, INT64_MAX, "use the first n [0: all]"),
-    INT("data.test_samples", data.test_samples, 0, INT64_MAX, "use the first n [0: all]"),
+    INT("data.train_samples", data.train_samples, 0, INT64_MAX, "train on n samples, drawn by train.seed [0: all]"),
+    INT("data.test_samples", data.test_samples, 0, INT64_MAX, "test on n samples, drawn by train.seed [0: all]"),
+    {"data.valid", FIELD_PATH, AT(data.valid), 0, 0, valid_words, 0, "samples that freezing is judged by: auto: held out of the training split; test: the test split; or a path [auto]"},
     INT("data.workers", data.workers, 0, 1024, "threads per rank that prepare samples [0: one for each core of the rank that does not compute]"),
     INT("train.epochs", train.epochs, 0, JOB_EPOCHS_MAX, "epochs of the run; with 0 train writes the initial weights and sim refuses the job [1]"),
     INT("train.max_steps", train.max_steps, 0, INT64_MAX, "the run ends after n steps [0: after its epochs]"),
@@ -129,7 +131,7 @@ const struct field job_fields[] = {
     INT("freeze.warmup", freeze.warmup, 0, INT_MAX, "epochs, or turns of every_steps, at the start in which nothing freezes [0]"),
     INT("freeze.every_steps", freeze.every_steps, 0, INT64_MAX, "decide after every n steps [0: after every epoch]"),
     BOOL("freeze.record", freeze.record, "measure each turn what each prefix brings, into evidence.json [false]"),
-    INT("freeze.probe", freeze.probe, 0, INT64_MAX, "test samples that evidence is measured on [0: 256; safe: as many as cost 2 % of the step time]"),
+    INT("freeze.probe", freeze.probe, 0, INT64_MAX, "samples of data.valid that evidence is measured on [0: 256; safe: as many as cost 2 % of the step time]"),
     BOOL("freeze.anneal", freeze.anneal, "layers that the next turn freezes train with a rate that falls to 0; closed-form and table [false]"),
     OTHER("freeze.table", "F per epoch: array, file, or mild|mild-early|by_epoch|linear"),
     OTHER("freeze.norms", "recorded gradient norms: array of epochs, each an array of layers, or file"),

@@ -323,7 +323,10 @@ static enum status read_text(const struct field *field, const struct json *value
     }
     if (!text || !*text)
         return fields_refuse(source, field->key, "a text that is not empty", value, err);
-    char *copy = field->type == FIELD_PATH ? path_join(source->dir, text) : strdup(text);
+    bool is_path = field->type == FIELD_PATH;
+    for (int i = 0; is_path && field->names && field->names[i]; i++)
+        is_path = strcmp(text, field->names[i]) != 0; /* a word that stands in place of a path */
+    char *copy = is_path ? path_join(source->dir, text) : strdup(text);
     if (!copy)
         return err_nomem(err);
     free(*(char **)at);

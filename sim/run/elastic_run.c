@@ -524,8 +524,9 @@ static enum status open_runner(struct runner *run, struct err *err)
         return err_set(err, ERR_INFEASIBLE, "train.epochs is 0: there is no step to simulate");
     rc = freeze_init(&run->freeze, &job->freeze, job->model.num_layers, err);
     run->replay.recorded = &job->evidence;
-    run->freeze.passes = job_probe_passes(job, run->num_samples, run->num_test);
-    run->freeze.keeps = job_probe_keeps(job, run->num_samples, run->num_test);
+    const int64_t source = job_probe_limit(job, run->num_samples, run->num_test);
+    run->freeze.passes = job_probe_passes(job, run->num_samples, source);
+    run->freeze.keeps = job_probe_keeps(job, run->num_samples, source);
     if (rc == OK)
         rc = cache_levels_init(&run->cache, job->model.num_layers, views > 0 ? views : 1,
                                room ? *room : cache_job_room(job, run->num_samples),

@@ -26,7 +26,7 @@ done
 
 # Evidence: recording changes nothing, and is the same at any K and across a restart in mid-turn. The
 # probe is the whole test set, so its last loss is that of the last evaluation.
-record=("${down[@]}" --set freeze.record=true --set freeze.probe=50 --set train.eval_every_epochs=1)
+record=("${down[@]}" --set freeze.record=true --set freeze.probe=50 --set data.valid=test --set train.eval_every_epochs=1)
 train vit record-1 -n 1 --set cache.policy=off "${record[@]}"
 train vit record-2 -n 2 --set 'elastic.stages=[1,2,1,2,2]' --set elastic.auto_dp=false "${record[@]}" # rank 1 joins later
 verify "recording evidence changes no bit of the run" same_run one record-1
@@ -48,7 +48,7 @@ expect "a probe larger than the test set" 2 "freeze.probe of 51 samples exceeds 
 # kept, those of record by whole forwards, but for one layer.
 shares() { tr -d ' \n\t' <"$tmp/$1/evidence.json" | grep -o '"frozen":2,"share":[^}]*' | head -2; }
 kept() { [ "$(shares "$1" | wc -l)" = 2 ] && [ "$(shares "$1")" = "$(shares "$2")" ] || { shares "$1"; shares "$2"; false; }; }
-look=(--set train.epochs=3 --set freeze.probe=16 "${adamw[@]}")
+look=(--set train.epochs=3 --set freeze.probe=16 --set data.test_samples=16 --set data.valid=test "${adamw[@]}")
 like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 12, "hidden": 32, "heads": 2, "mlp": 64, "layers": 4, "vocab": 96' \
     '"kind": "synthetic", "train_samples": 64, "test_samples": 16'
 looks_at() { # JOB BUDGET: one that neither fits nor is far, so that the second turn is measured too
@@ -74,7 +74,7 @@ expect "nothing is known ahead of plateau's decisions" 2 "freeze.anneal needs fr
 
 # The policy safe: the same decisions and bits at K = 1 and 2 and across a restart, which fall within a
 # window, and sim and freeze repeat them from the rows.
-safe=(--set freeze.policy=safe --set freeze.max_loss=20 --set freeze.probe=50 --set train.epochs=9
+safe=(--set freeze.policy=safe --set freeze.max_loss=20 --set freeze.probe=50 --set data.valid=test --set train.epochs=9
     --set train.optimizer.kind=adamw --set train.optimizer.lr=0.002)
 train vit safe-1 -n 1 --set cache.policy=off "${safe[@]}"
 train vit safe-2 -n 2 --set 'elastic.stages=[2]' "${safe[@]}"
@@ -84,6 +84,7 @@ decided() {
         { grep freeze_ "$tmp/safe-1/summary.json"; false; }
 }
 verify "and says what that has cost" decided
+verify "and that it has decided on test samples, as told" grep -q '"probe_source":.*"test"' "$tmp/safe-1/summary.json"
 for at in 10 30; do
     train vit safe-cut -n 2 --set 'elastic.stages=[2]' "${safe[@]}" --steps $at
     timeout 60 "$elapse" train --resume "$tmp/safe-cut" -n 1 --override --set 'elastic.stages=[1]' --json >"$tmp/safe-cut.json" 2>"$tmp/safe-cut.err"
@@ -103,6 +104,11 @@ replayed() {
 verify "sim and freeze decide from the rows as the run did" replayed
 expect "evidence from another model" 2 "evidence.json is of another model: layers is 4, the job's model has 3" \
     "$elapse" sim "$tmp/vit.json" "${safe[@]}" --set model.layers=3 --set 'freeze.table=[0]' --set "freeze.evidence=$tmp/safe-1/evidence.json"
+held=(--set freeze.record=true --set freeze.probe=40 --set train.epochs=3)
+train vit held-1 -n 1 "${held[@]}"
+train vit held-2 -n 2 --set 'elastic.stages=[2]' "${held[@]}"
+verify "without that evidence is measured on samples that are neither trained nor tested on" grep -q '"probe_source":.*"held out"' "$tmp/held-1/summary.json"
+verify "which are the same at K = 2" cmp "$tmp/held-1/evidence.json" "$tmp/held-2/evidence.json"
 train vit nothing -n 1 --set freeze.policy=safe --set freeze.max_loss=0 --set train.epochs=2
 nothing() { [ ! -e "$tmp/nothing/evidence.json" ] && has_shapes nothing "0=0:1:1 1=0:1:1 "; }
 verify "a budget of zero freezes nothing and measures nothing" nothing

@@ -43,7 +43,7 @@ static void cifar_open__reads_any_number_of_records_in_file_order(void **state)
     write_cifar("data_batch_1.bin", 3, 0, 0, -1);
     write_cifar("data_batch_3.bin", 300, 5, 0, -1);
     write_cifar("test_batch.bin", 2, 9, 0, -1);
-    assert_int_equal(cifar_open(scratch, 10, &data, &err), OK);
+    assert_int_equal(cifar_open(scratch, NULL, 10, &data, &err), OK);
     assert_int_equal(data.num_samples[SPLIT_TRAIN], 303);
     assert_int_equal(data.num_samples[SPLIT_TEST], 2);
     assert_int_equal(data.sample(&data, SPLIT_TRAIN, 3 + 290, &out, &err), OK);
@@ -83,7 +83,7 @@ static void expect_cifar(enum status status, const char *text)
 {
     struct dataset data = {0};
     struct err err = {0};
-    assert_int_equal(cifar_open(scratch, 10, &data, &err), status);
+    assert_int_equal(cifar_open(scratch, NULL, 10, &data, &err), status);
     if (!strstr(err.msg, text))
         fail_msg("'%s' has no '%s'", err.msg, text);
     assert_null(data.ctx);

@@ -89,6 +89,12 @@ static void idx_open__reads_plain_and_gzip_files(void **state)
     assert_int_equal(data.sample(&data, SPLIT_TEST, 4, &out, NULL), OK);
     assert_int_equal(label, 1);
     dataset_clear(&data);
+    /* Names as some archives unpack. */
+    char plain[256];
+    strcpy(plain, in_folder("train-images-idx3-ubyte"));
+    assert_int_equal(rename(plain, in_folder("train-images.idx3-ubyte")), 0);
+    strcpy(plain, in_folder("t10k-images-idx3-ubyte.gz"));
+    assert_int_equal(rename(plain, in_folder("t10k-images.idx3-ubyte.gz")), 0);
     job.data.test_samples = 2;
     assert_int_equal(dataset_open(&job, &data, NULL), OK);
     assert_int_equal(data.num_samples[SPLIT_TEST], 2);

@@ -351,19 +351,73 @@ static void images_open__names_the_file_of_bad_input(void **state)
     refuse_open(&job, ERR_INPUT, "class 'bird' is not among the training classes");
     rmdir(in_folder("val/bird"));
     assert_int_equal(mkdir(in_folder("train/eel"), 0777), 0);
-    refuse_open(&job, ERR_INPUT, "must hold 1..2 folders, a class each, got 3");
+    refuse_open(&job, ERR_INPUT, "holds 3 folders, a class each");
     rmdir(in_folder("train/eel"));
     unlink(in_folder("val/dog/d.png"));
-    refuse_open(&job, ERR_INPUT, "/val' holds no CLASS/*.jpg");
+    refuse_open(&job, ERR_INPUT, "/val': no picture of class 'dog'");
     job_clear(&job);
     make_job(&job, model, DATA_IMAGES, "nowhere", NULL);
     refuse_open(&job, ERR_SYSTEM, "nowhere/train': No such file");
     job_clear(&job);
 }
 
+/* As torchvision's ImageFolder: pictures may lie deeper, suffixes may be capitals. */
+static void images_open__reads_nested_folders_and_says_what_it_leaves_out(void **state)
+{
+    struct job job;
+    struct dataset data = {0};
+    struct err err = {0};
+    int32_t label;
+    const struct sample_out out = {.labels = &label};
+    (void)state;
+    make_tree();
+    assert_int_equal(mkdir(in_folder("train/cat/more"), 0777), 0);
+    assert_int_equal(mkdir(in_folder("train/cat/more/deep"), 0777), 0);
+    put_png("train/cat/more/deep/e.PNG", 16, 16);
+    put_png("train/cat/._b.png", 16, 16); /* hidden */
+    put_png("train/f.png", 16, 16);       /* in no class */
+    make_job(&job, model, DATA_IMAGES, "", NULL);
+    if (dataset_open(&job, &data, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(data.num_samples[SPLIT_TRAIN], 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(data.sample(&data, SPLIT_TRAIN, i, &out, &err), OK);
+        assert_int_equal(label, i == 3);
+    }
+    assert_string_equal(data.class_names[0], "cat");
+    assert_string_equal(data.class_names[1], "dog");
+    assert_non_null(strstr(data.notes, "training pictures of 2 classes: 1 .jpg, 1 .jpeg, 2 .png"));
+    assert_non_null(strstr(data.notes, "/train': 3 files are left out, such as '"));
+    assert_non_null(strstr(data.notes, "/val' has folders of 1 of 2 classes"));
+    dataset_clear(&data);
+    assert_int_equal(symlink("..", in_folder("train/cat/more/loop")), 0);
+    refuse_open(&job, ERR_INPUT, "is more than 32 folders deep");
+    job_clear(&job);
+}
+
+static void images_open__refuses_a_class_without_pictures_by_name(void **state)
+{
+    struct job job;
+    (void)state;
+    make_tree();
+    assert_int_equal(mkdir(in_folder("train/cow"), 0777), 0);
+    put_text("train/cow/a.gif", "GIF89a");
+    make_job(&job, "vit-tiny:image=16,patch=8,classes=3,layers=1", DATA_IMAGES, "", NULL);
+    refuse_open(&job, ERR_INPUT, "/train': no picture of class 'cow'");
+    unlink(in_folder("train/cow/a.gif"));
+    rmdir(in_folder("train/cow"));
+    refuse_open(&job, ERR_INPUT, "has 3 classes, '");
+    job_clear(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            images_open__reads_nested_folders_and_says_what_it_leaves_out, make_folder,
+            remove_folder),
+        cmocka_unit_test_setup_teardown(images_open__refuses_a_class_without_pictures_by_name,
+                                        make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(images_open__numbers_classes_by_name_and_decodes_both_kinds,
                                         make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(image_read__makes_colours_of_four_inks, make_folder,
