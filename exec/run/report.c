@@ -39,9 +39,12 @@ void report_train(const struct json *summary, FILE *out)
     const struct json *cut = json_get(plan, "cut");
     for (int i = 0; i < json_count(cut); i++)
         fprintf(out, "%c%.0f", i ? ',' : ' ', json_number(json_at(cut, i)));
-    fprintf(out, "\nsteps      %.0f of %.0f%s\n", number(summary, "steps"),
-            number(summary, "total_steps"),
-            json_true(json_get(summary, "interrupted")) ? " (interrupted)" : "");
+    fprintf(out, "\nsteps      %.0f of %.0f", number(summary, "steps"),
+            number(summary, "total_steps"));
+    if (number(summary, "total_epochs") > 0) /* an older summary has none */
+        fprintf(out, ", %.0f of %.0f epochs", number(summary, "epochs"),
+                number(summary, "total_epochs"));
+    fprintf(out, "%s\n", json_true(json_get(summary, "interrupted")) ? " (interrupted)" : "");
     if (json_type(json_get(summary, "initial_loss")) == JSON_NUMBER) /* none without a step */
         fprintf(out, "loss       %.4f -> %.4f\n", number(summary, "initial_loss"),
                 number(summary, "final_loss"));
@@ -84,6 +87,14 @@ void report_notes(const struct json *summary, bool timing, FILE *out)
                 "note: the run is finished after %.0f steps, so nothing was trained; a larger "
                 "train.epochs or train.max_steps with --override goes on\n",
                 number(summary, "steps"));
+    if (number(summary, "epochs") >= number(summary, "total_epochs") &&
+        number(summary, "steps") < number(summary, "max_steps"))
+        fprintf(
+            out,
+            "note: train.max_steps is %.0f, but train.epochs=%.0f ends the run after %.0f steps; "
+            "a larger train.epochs trains on\n",
+            number(summary, "max_steps"), number(summary, "total_epochs"),
+            number(summary, "steps"));
     if (text_of(summary, "cost_note")[0] && !timing)
         fprintf(out, "note: %s\n", text_of(summary, "cost_note"));
     if (json_true(json_get(summary, "cache_lacks")) && !timing)

@@ -91,6 +91,7 @@ struct json *trainer_summary(const struct trainer *t, const struct cache_counts 
                              const struct evaluation *before, const struct evaluation *after,
                              const char *digest, int64_t wall_ns)
 {
+    const struct run_history history = trainer_history(t);
     struct json *root = json_object_new(), *plan, *list;
     json_add_int(root, "schema", 1);
     json_add_string(root, "version", ELAPSE_VERSION);
@@ -113,8 +114,10 @@ struct json *trainer_summary(const struct trainer *t, const struct cache_counts 
     json_add_string(root, "cost_note", t->layout.plan.cost_note);
     json_add_string(root, "init_note", t->import.note);
     json_add_int(root, "steps", t->progress.step);
-    json_add_int(root, "total_steps", t->total_steps);
+    json_add_int(root, "total_steps", trainer_whole_steps(t));
     json_add_int(root, "epochs", t->progress.epoch);
+    json_add_int(root, "total_epochs", t->job->train.epochs);
+    json_add_int(root, "max_steps", t->job->train.max_steps);
     json_add_bool(root, "interrupted", t->interrupted);
     json_add_bool(root, "yielded", t->yielded);
     json_add_int(root, "train_samples", t->dataset.num_samples[SPLIT_TRAIN]);
@@ -122,11 +125,11 @@ struct json *trainer_summary(const struct trainer *t, const struct cache_counts 
     add_data(root, &t->dataset);
     json_add_double(root, "initial_loss", t->first_loss);
     json_add_double(root, "final_loss", t->last_loss);
-    json_add_double(root, "initial_accuracy", before->count ? before->accuracy : NAN);
+    json_add_double(root, "initial_accuracy", history.first_accuracy);
     json_add_double(root, "eval_accuracy", after->count ? after->accuracy : NAN);
     json_add_double(root, "eval_loss", after->count ? after->loss : NAN);
     trainer_add_metrics(root, t->job, after);
-    json_add_int(root, "train_ns", t->train_ns);
+    json_add_int(root, "train_ns", history.train_ns);
     json_add_int(root, "eval_ns", before->ns + after->ns);
     json_add_int(root, "wall_ns", wall_ns);
     add_restarts(root, t->files);

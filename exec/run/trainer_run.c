@@ -115,6 +115,10 @@ static enum status open_run(struct trainer *t, struct json **summary, bool *over
         rc = event_file_open(t->options->tensorboard, &t->events, err);
     if (rc == OK && t->comm->rank == 0)
         run_files_losses(t->files, &t->first_loss, &t->last_loss);
+    if (rc == OK && t->comm->rank == 0 && t->options->resume)
+        rc = checkpoint_history(t->options->resume, &t->history, err);
+    if (rc == OK && isfinite(t->history.first_loss))
+        t->first_loss = t->history.first_loss;
     if (rc == OK && t->comm->rank == 0)
         t->first_step = run_files_first_step(t->files);
     rc = comm_agree(t->comm, rc, err);
@@ -144,6 +148,8 @@ static enum status train_between_evaluations(struct trainer *t, struct evaluatio
     enum status rc = OK;
     if (evaluate && !layout_idle(&t->layout))
         rc = trainer_evaluate(t, before, err);
+    if (before->count > 0 && isnan(t->history.first_accuracy))
+        t->history.first_accuracy = before->accuracy;
     if (rc == OK)
         rc = trainer_train(t, err);
     if (rc != OK && t->layout.runtime && runtime_not_finite(t->layout.runtime)) {
@@ -201,17 +207,20 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
                         const struct trainer_options *options, struct json **summary,
                         struct err *err)
 {
-    struct trainer t = {.comm = comm,
-                        .cores = cores,
-                        .job = job,
-                        .options = options,
-                        .trains = true,
-                        .fresh_head = true,
-                        .last_saved = -1,
-                        .evaluated_step = -1,
-                        .log = options->log,
-                        .first_loss = NAN,
-                        .last_loss = NAN};
+    struct trainer t = {
+        .comm = comm,
+        .cores = cores,
+        .job = job,
+        .options = options,
+        .trains = true,
+        .fresh_head = true,
+        .last_saved = -1,
+        .evaluated_step = -1,
+        .log = options->log,
+        .first_loss = NAN,
+        .last_loss = NAN,
+        .history = {.first_loss = NAN, .first_accuracy = NAN}
+    };
     struct evaluation before = {0}, after = {0};
     const int64_t start_ns = comm_now_ns(comm);
     const char *weights = options->resume ? options->resume : options->init;

@@ -35,6 +35,27 @@ struct run_state trainer_ask(const struct trainer *t, int64_t epoch, int64_t tur
                               .old = plan->num_ranks > 0 ? plan : NULL};
 }
 
+int64_t trainer_whole_steps(const struct trainer *t)
+{
+    const struct sampler *sampler = &t->layout.samplers[SPLIT_TRAIN];
+    const int64_t global = sampler->spec.batch * sampler->spec.num_replicas;
+    const int64_t epochs = t->job->train.epochs - t->progress.epoch, most = t->job->train.max_steps;
+    const int64_t rest = sampler->spec.num_samples - t->progress.position; /* of this epoch */
+    int64_t steps = t->progress.step;
+    if (epochs > 0 && global > 0)
+        steps +=
+            (epochs - 1) * sampler_steps_per_whole_epoch(sampler) + (rest + global - 1) / global;
+    return most > 0 && most < steps ? most : steps;
+}
+
+struct run_history trainer_history(const struct trainer *t)
+{
+    struct run_history history = t->history;
+    history.first_loss = t->first_loss;
+    history.train_ns += t->train_ns;
+    return history;
+}
+
 static struct hf_data describe_data(const struct trainer *t)
 {
     const struct dataset *from = &t->dataset;
@@ -64,6 +85,7 @@ enum status trainer_save(struct trainer *t, struct err *err)
         .rate = t->probe.open ? t->probe.rate : 0,
         .steps = t->probe.open ? t->probe.steps : 0,
         .lagged = t->probe.open,
+        .history = trainer_history(t),
         .data = describe_data(t),
         .eval_loss = t->evaluated_step == t->progress.step ? t->evaluated.loss : NAN};
     char *dir = NULL;

@@ -105,8 +105,9 @@ struct trainer {
     struct err unwritten;        /* rank 0: why metrics could not be written; the run then ends */
     struct event_file *events;   /* rank 0; NULL: none wanted */
     struct run_log log;          /* rank 0 */
-    int64_t train_ns;
+    int64_t train_ns;            /* of this call */
     double first_loss, last_loss;
+    struct run_history history; /* rank 0: of the calls before */
     bool yielded; /* the run was interrupted at an epoch's end, so that ranks can join */
     bool interrupted, trains; /* trains: false for an evaluation only */
     bool fresh_head;          /* the head may be missing in a weights file (--init) */
@@ -119,6 +120,12 @@ int64_t trainer_turn(const struct trainer *t);
 /* Whether that turn is still to be decided on: at an epoch's start, or by freeze.every_steps. The
  * same on all ranks. */
 bool trainer_turn_due(const struct trainer *t);
+
+/* Steps of the whole run, if its plan stays as it is: those that are done, and those that are left. */
+int64_t trainer_whole_steps(const struct trainer *t);
+
+/* The history up to now, for a checkpoint and the summary. Rank 0. */
+struct run_history trainer_history(const struct trainer *t);
 
 /* Job, costs and ranks that every plan of this run is made from. */
 struct planning trainer_planning(const struct trainer *t);

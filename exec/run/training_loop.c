@@ -112,7 +112,7 @@ static void show_progress(struct trainer *t, const struct step_result *result, i
         run_log_step(&t->log,
                      &(struct run_log_step){.now_ns = comm_now_ns(t->comm),
                                             .step = t->progress.step,
-                                            .total_steps = t->total_steps,
+                                            .total_steps = trainer_whole_steps(t),
                                             .epoch = t->progress.epoch,
                                             .samples = samples,
                                             .step_ns = result->step_ns,

@@ -108,6 +108,14 @@ static void add_model(struct json *root, const struct model *model, const struct
     add_description(root, "tokenizer", hf_tokenizer(model, data));
 }
 
+static void add_history(struct json *root, const struct run_history *history)
+{
+    struct json *object = json_add_object(root, "history");
+    json_add_double(object, "first_loss", history->first_loss);
+    json_add_double(object, "first_accuracy", history->first_accuracy);
+    json_add_int(object, "train_ns", history->train_ns);
+}
+
 static void add_norms(struct json *root, const struct turn_norms *norms, int num_layers)
 {
     struct json *object, *list;
@@ -137,6 +145,7 @@ static enum status write_manifest(const char *dir, const struct checkpoint_state
     json_add_int(root, "frozen_layers", progress->num_frozen_layers);
     if (isfinite(state->eval_loss))
         json_add_double(root, "eval_loss", state->eval_loss);
+    add_history(root, &state->history);
     add_norms(root, state->norms, job->model.num_layers);
     if (state->evidence) {
         evidence_to_json(json_add_object(root, "evidence"), &job->model, state->evidence);
@@ -407,6 +416,20 @@ enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
         rc = check_state(manifest, dir, job, err);
     if (rc == OK)
         *progress = got;
+    json_free(manifest);
+    return rc;
+}
+
+enum status checkpoint_history(const char *dir, struct run_history *history, struct err *err)
+{
+    struct json *manifest = NULL;
+    enum status rc = checkpoint_manifest(dir, &manifest, err);
+    *history = (struct run_history){.first_loss = NAN, .first_accuracy = NAN};
+    if (rc == OK && json_get(manifest, "history")) {
+        history->first_loss = json_number(json_path(manifest, "history.first_loss"));
+        history->first_accuracy = json_number(json_path(manifest, "history.first_accuracy"));
+        rc = manifest_int(manifest, dir, "history.train_ns", INT64_MAX, &history->train_ns, err);
+    }
     json_free(manifest);
     return rc;
 }

@@ -36,6 +36,13 @@ struct turn_norms {
     int64_t steps;
 };
 
+/* What a run has behind it, over all its resumes. NaN: not known. */
+struct run_history {
+    double first_loss;     /* of its first step */
+    double first_accuracy; /* before its first step */
+    int64_t train_ns;      /* training and changes of plan */
+};
+
 /* What a checkpoint holds. All is borrowed. */
 struct checkpoint_state {
     const struct job *job;
@@ -47,9 +54,10 @@ struct checkpoint_state {
     const struct kept_state *kept;         /* of rank 0 */
     const struct freeze_history *evidence; /* of rank 0; NULL: none is measured */
     double rate, steps;                    /* of rank 0: of the open window, see struct probe */
-    bool lagged;         /* a window is open: write the lagged weights too, as "lagged.NAME" */
-    struct hf_data data; /* of rank 0; what an export says of the data */
-    double eval_loss;    /* rank 0: of an evaluation at this step; NaN: there was none */
+    bool lagged; /* a window is open: write the lagged weights too, as "lagged.NAME" */
+    struct run_history history; /* of rank 0 */
+    struct hf_data data;        /* of rank 0; what an export says of the data */
+    double eval_loss;           /* rank 0: of an evaluation at this step; NaN: there was none */
 };
 
 /* Write the folder dir. An older checkpoint of this run there is replaced in one step; anything
@@ -69,6 +77,9 @@ double checkpoint_best_loss(const char *run_dir, const char *run_id);
  * optimizer and seed too, which a resumed run needs. ERR_INPUT if they differ. */
 enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
                             struct progress *progress, struct err *err);
+
+/* Read the history. A checkpoint of an older version has none. */
+enum status checkpoint_history(const char *dir, struct run_history *history, struct err *err);
 
 /* Read the norms. The sums are zero if the checkpoint was written at the beginning of a turn. */
 enum status checkpoint_norms(const char *dir, int num_layers, struct turn_norms *norms,

@@ -40,6 +40,26 @@ verify "metrics.jsonl has a line per step" lines
 train job part -n 2 --steps 6
 train job part -n 1 --resume "$tmp/part"
 verify "a run resumed in mid-epoch at another K is the same run" same_run k1 part
+one_history() { # numbers from its very first step, and the time of both parts
+    for key in initial_loss initial_accuracy final_loss eval_accuracy steps total_steps; do
+        [ "$(value part $key)" = "$(value k1 $key)" ] || return 1
+    done
+    python3 - "$tmp/part" <<'PY'
+import json, sys
+steps = [json.loads(line)["step_ns"] for line in open(sys.argv[1] + "/metrics.jsonl") if "step_ns" in line]
+assert json.load(open(sys.argv[1] + "/summary.json"))["train_ns"] >= sum(steps)
+PY
+}
+verify "a resumed run counts from its first step" one_history
+
+# Layers freeze, two ranks become two pipelines, and later epochs have half the steps.
+counted() {
+    "$elapse" train "$tmp/job.json" -n 2 --out "$tmp/fewer" --set train.epochs=3 --set train.max_steps=400 \
+        --set freeze.policy=table --set 'freeze.table=[0,4,4]' --set pipeline.num_stages=2 >"$tmp/fewer.out" 2>"$tmp/fewer.err" &&
+        grep -q "^steps  *15 of 15, 3 of 3 epochs$" "$tmp/fewer.out" && [ "$(value fewer total_steps)" = 15 ] &&
+        says fewer "note: train.max_steps is 400, but train.epochs=3 ends the run after 15 steps"
+}
+verify "a finished run has done all its steps, and says what ended it" counted
 
 # Stopped by a signal: the front door turns SIGTERM into 'checkpoint and stop'.
 train job slow -n 2 --set train.epochs=2000 --set train.lr_schedule.kind=constant &
