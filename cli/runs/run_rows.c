@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "profiles/json/json.h"
 
@@ -31,6 +32,127 @@ static int64_t whole(const struct json *line, const char *key)
 {
     int64_t value = 0;
     return json_int64(json_get(line, key), &value) ? value : 0;
+}
+
+static int by_epoch(const void *a, const void *b)
+{
+    const struct epoch_row *x = a, *y = b;
+    return x->epoch < y->epoch ? -1 : x->epoch > y->epoch;
+}
+
+/* Put the rows of an earlier start before those that are there. An epoch that is there stays, and
+ * gets the earlier one's changes of plan. */
+static enum status add_epochs(struct run_rows *rows, const struct epoch_row *earlier, int64_t n,
+                              struct err *err)
+{
+    struct epoch_row *all = realloc(rows->epochs, (size_t)(rows->num_epochs + n + 1) * sizeof *all);
+    if (!all)
+        return err_nomem(err);
+    rows->epochs = all;
+    const int64_t own = rows->num_epochs;
+    for (int64_t i = 0; i < n; i++) {
+        struct epoch_row *there = bsearch(&earlier[i], all, (size_t)own, sizeof *all, by_epoch);
+        if (there)
+            there->transition_ns += earlier[i].transition_ns;
+        else
+            all[rows->num_epochs++] = earlier[i];
+    }
+    qsort(all, (size_t)rows->num_epochs, sizeof *all, by_epoch);
+    return OK;
+}
+
+static enum status add_transitions(struct run_rows *rows, const struct transition_row *earlier,
+                                   int64_t n, struct err *err)
+{
+    struct transition_row *all = malloc((size_t)(rows->num_transitions + n + 1) * sizeof *all);
+    if (!all)
+        return err_nomem(err);
+    if (n > 0)
+        memcpy(all, earlier, (size_t)n * sizeof *all);
+    if (rows->num_transitions > 0)
+        memcpy(all + n, rows->transitions, (size_t)rows->num_transitions * sizeof *all);
+    free(rows->transitions);
+    rows->transitions = all;
+    rows->num_transitions += n;
+    return OK;
+}
+
+enum status run_rows_add_earlier(struct store *store, struct run_rows *rows, struct err *err)
+{
+    struct run_info *infos = NULL;
+    int count = 0;
+    enum status rc = rows->info.simulated ? OK : record_list(store, &infos, &count, err);
+    for (int i = count; i-- > 0 && rc == OK;) { /* the newest first */
+        struct epoch_row *epochs = NULL;
+        struct transition_row *transitions = NULL;
+        int64_t num_epochs = 0, num_transitions = 0;
+        if (infos[i].simulated || infos[i].id >= rows->info.id)
+            continue;
+        rc = record_read_epochs(store, infos[i].id, &epochs, &num_epochs, err);
+        if (rc == OK)
+            rc = record_read_transitions(store, infos[i].id, &transitions, &num_transitions, err);
+        if (rc == OK)
+            rc = add_epochs(rows, epochs, num_epochs, err);
+        if (rc == OK)
+            rc = add_transitions(rows, transitions, num_transitions, err);
+        free(epochs);
+        free(transitions);
+    }
+    free(infos);
+    return rc;
+}
+
+/* What an epoch's steps say of it. */
+static void count_epoch(const struct step_row *steps, int64_t n, struct epoch_row *row)
+{
+    double samples = 0, loss = 0;
+    int64_t ns = 0;
+    for (int64_t i = 0; i < n; i++) {
+        samples += steps[i].samples_per_s * (double)steps[i].step_ns;
+        loss += steps[i].loss;
+        ns += steps[i].step_ns;
+    }
+    row->steps = n;
+    row->step_ns = ns / n;
+    row->train_loss = loss / (double)n;
+    row->samples_per_s = ns > 0 ? samples / (double)ns : 0;
+}
+
+enum status run_rows_count_epochs(struct run_rows *rows, struct err *err)
+{
+    const int64_t own = rows->num_epochs;
+    if (rows->num_steps == 0)
+        return OK;
+    struct epoch_row *all =
+        realloc(rows->epochs, (size_t)(own + rows->num_steps) * sizeof *rows->epochs);
+    if (!all)
+        return err_nomem(err);
+    rows->epochs = all;
+    for (int64_t i = 0, end; i < rows->num_steps; i = end) {
+        const struct step_row *steps = &rows->steps[i];
+        const struct epoch_row key = {.epoch = steps->epoch};
+        for (end = i; end < rows->num_steps && rows->steps[end].epoch == steps->epoch;)
+            end++;
+        struct epoch_row *row = bsearch(&key, all, (size_t)own, sizeof *all, by_epoch);
+        if (!row) {
+            const struct step_row *last = &rows->steps[end - 1];
+            row = &all[rows->num_epochs++];
+            *row = (struct epoch_row){.epoch = steps->epoch,
+                                      .frozen_layers = last->frozen_layers,
+                                      .pipeline_length = last->pipeline_length,
+                                      .replicas = last->replicas,
+                                      .bubble_fraction = NAN,
+                                      .eval_loss = NAN,
+                                      .eval_accuracy = NAN};
+        }
+        if (end - i > row->steps)
+            count_epoch(steps, end - i, row);
+    }
+    qsort(all, (size_t)rows->num_epochs, sizeof *all, by_epoch);
+    while (rows->num_epochs > 0 &&
+           all[rows->num_epochs - 1].epoch > rows->steps[rows->num_steps - 1].epoch)
+        rows->num_epochs--;
+    return OK;
 }
 
 /* The steps of metrics.jsonl. */

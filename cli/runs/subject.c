@@ -27,12 +27,15 @@ static void path_word(const char *path, char *word, size_t size)
             *c = '-';
 }
 
-static enum status open_rows(struct subject *s, const char *db, struct err *err)
+/* starts: the store is a run's own, so all real runs in it are starts of one. */
+static enum status open_rows(struct subject *s, const char *db, bool starts, struct err *err)
 {
     struct store *store = NULL;
     enum status rc = store_open(db, STORE_READ, &store, err);
     if (rc == OK)
         rc = run_rows_read(store, 0, &s->rows, err);
+    if (rc == OK && starts)
+        rc = run_rows_add_earlier(store, &s->rows, err);
     store_close(store);
     return rc;
 }
@@ -41,11 +44,13 @@ static enum status open_run(struct subject *s, struct err *err)
 {
     char path[4200];
     snprintf(path, sizeof path, "%.4000s/run.db", s->path);
-    enum status rc = open_rows(s, path, err);
-    if (rc != OK)
-        return rc;
+    enum status rc = open_rows(s, path, true, err);
     snprintf(path, sizeof path, "%.4000s/metrics.jsonl", s->path);
-    if ((rc = run_rows_merge_metrics(path, &s->rows, err)) != OK)
+    if (rc == OK)
+        rc = run_rows_merge_metrics(path, &s->rows, err);
+    if (rc == OK)
+        rc = run_rows_count_epochs(&s->rows, err);
+    if (rc != OK)
         return rc;
     if (s->rows.num_differing > 0)
         fprintf(stderr, "note: run.db and metrics.jsonl of '%s' differ in %s; run.db is shown\n",
@@ -126,7 +131,7 @@ enum status subject_open(const char *path, const struct subject_options *options
         rc = open_run(subject, err);
     } else if (is_store(path)) {
         subject->kind = SUBJECT_RECORD;
-        rc = open_rows(subject, path, err);
+        rc = open_rows(subject, path, false, err);
     } else {
         return open_job(subject, err);
     }
