@@ -11,6 +11,7 @@
 #include "cli/base/command.h"
 #include "cli/commands/help.h"
 #include "cli/launch/launch.h"
+#include "profiles/base/safe_output.h"
 #include "partition/base/units.h"
 #include "profiles/json/build_facts.h"
 
@@ -155,6 +156,7 @@ static bool reader_has_gone(void)
 int main(int argc, char **argv)
 {
     struct err err = {0};
+    safe_output_begin(isatty(STDERR_FILENO));
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is reported as a failed write, too */
     signal(SIGPIPE, SIG_IGN); /* a closed pipe must not end a command that writes files, too */
     enum status rc = run(argc, argv, &err);

@@ -20,6 +20,7 @@
 #include "exec/save/export.h"
 #include "partition/base/options.h"
 #include "partition/base/units.h"
+#include "profiles/base/safe_output.h"
 #include "profiles/json/build_facts.h"
 #include "profiles/job/job_json.h"
 
@@ -563,6 +564,7 @@ int main(int argc, char **argv)
     struct comm comm = {0};
     struct call call = {0};
     ending_prepare(argv);
+    safe_output_begin(on_terminal());
     signal(SIGUSR2, SIG_IGN); /* until the run can act on it */
     enum status rc = take_asked(&argc, &argv, &err);
     bool help = false;

@@ -34,7 +34,8 @@ enum elapse_status call_end(struct call *call, enum status rc, struct elapse_err
     if (error && rc != OK) {
         error->status = (enum elapse_status)rc;
         snprintf(error->message, sizeof error->message, "%s", call->err.msg);
-        snprintf(error->hint, sizeof error->hint, "%s", call->err.hint);
+        snprintf(error->hint, sizeof error->hint, "%.*s", (int)sizeof error->hint - 1,
+                 call->err.hint);
     } else if (error) {
         *error = (struct elapse_error){ELAPSE_OK, "", ""};
     }

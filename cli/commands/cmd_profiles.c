@@ -186,13 +186,10 @@ static enum status run_export(const struct request *q, struct err *err)
     enum status rc = open_store(q, STORE_READ, false, &store, err);
     if (rc == OK)
         rc = store_get_profile(store, q->args[0], &profile, err);
-    if (rc == OK && !given(q->out)) {
-        rc = write_profile(q, &profile, stdout, err);
-    } else if (rc == OK) {
-        rc = atomic_open(&file, q->out, err);
-        if (rc == OK)
-            rc = atomic_close(&file, write_profile(q, &profile, file.out, err), err);
-    }
+    if (rc == OK)
+        rc = atomic_open(&file, given(q->out) ? q->out : "/dev/stdout", err);
+    if (rc == OK)
+        rc = atomic_close(&file, write_profile(q, &profile, file.out, err), err);
     profile_clear(&profile);
     store_close(store);
     return rc;

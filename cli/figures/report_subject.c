@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/safe_text.h"
 #include "partition/base/units.h"
 #include "profiles/job/job_json.h"
 #include "profiles/json/json.h"
@@ -148,7 +149,7 @@ static void put_resume(FILE *out, const struct subject *s)
     if (glob(pattern, 0, NULL, &found) == 0)
         page_put(out, "p",
                  "It goes on from its last checkpoint with: elapse train --resume %s -n %lld",
-                 s->path, (long long)s->rows.info.num_devices);
+                 SHELL_PATH(s->path), (long long)s->rows.info.num_devices);
     else
         page_put(out, "p", "It left no checkpoint to go on from.");
     globfree(&found);

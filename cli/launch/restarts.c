@@ -13,6 +13,7 @@
 
 #include "cli/launch/launch.h"
 #include "cli/launch/members.h"
+#include "partition/base/safe_text.h"
 #include "partition/base/units.h"
 #include "profiles/json/json.h"
 
@@ -230,7 +231,7 @@ static enum status ended(const struct restarts *restarts, enum status rc, struct
 {
     if (rc == ERR_SYSTEM && err->msg[0] && restarts->out && !launch_stopped() &&
         restarts_newest_step(restarts->out) >= 0)
-        err_hint(err, "go on with: elapse train --resume %.180s -n %lld", restarts->out,
+        err_hint(err, "go on with: elapse train --resume %s -n %lld", SHELL_PATH(restarts->out),
                  (long long)restarts->num_ranks);
     return rc;
 }

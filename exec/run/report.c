@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "partition/base/safe_text.h"
 #include "partition/base/units.h"
 
 static double number(const struct json *json, const char *key)
@@ -148,6 +149,6 @@ void report_stop(const struct json *summary, int num_ranks, FILE *out)
 {
     fprintf(out, "elapse: stopped by a signal: %.0f of %.0f steps are done and saved\n",
             number(summary, "steps"), number(summary, "total_steps"));
-    fprintf(out, "hint: go on with: elapse train --resume %s -n %d\n", text_of(summary, "out"),
-            num_ranks);
+    fprintf(out, "hint: go on with: elapse train --resume %s -n %d\n",
+            SHELL_PATH(text_of(summary, "out")), num_ranks);
 }

@@ -16,6 +16,7 @@
 #include "exec/run/trainer_setup.h"
 #include "exec/run/training_loop.h"
 #include "exec/save/weights_digest.h"
+#include "partition/base/safe_text.h"
 #include "partition/base/units.h"
 
 /* Record the bytes that each rank holds under the last plan. A plan takes all its memory before its
@@ -134,8 +135,8 @@ static enum status end_unwritten(struct trainer *t, bool *alone, struct err *err
         return OK;
     *alone = false;
     if (t->last_saved == t->progress.step)
-        err_hint(&why, "saved: %s; with room to write, go on with: elapse train --resume %.120s",
-                 COUNT_TEXT(t->progress.step, "step"), t->out);
+        err_hint(&why, "saved: %s; with room to write, go on with: elapse train --resume %s",
+                 COUNT_TEXT(t->progress.step, "step"), SHELL_PATH(t->out));
     return err_copy(err, &why);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "exec/run/trainer.h"
+#include "partition/base/safe_text.h"
 #include "profiles/json/fields.h"
 
 int64_t trainer_turn(const struct trainer *t)
@@ -102,8 +103,8 @@ enum status trainer_save(struct trainer *t, struct err *err)
     else if (rc == ERR_SYSTEM && t->last_saved >= 0)
         err_hint(err,
                  "checkpoint-%lld is whole; with room to write, go on with: elapse train "
-                 "--resume %.120s",
-                 (long long)t->last_saved, t->out);
+                 "--resume %s",
+                 (long long)t->last_saved, SHELL_PATH(t->out));
     if (rc == OK && t->comm->rank == 0)
         checkpoint_prune(t->out, state.run_id, t->job->train.keep_checkpoints);
     free(dir);

@@ -17,6 +17,7 @@
 
 #include "exec/save/owned_folder.h"
 #include "exec/save/record_rows.h"
+#include "partition/base/safe_text.h"
 #include "partition/base/units.h"
 #include "profiles/store/trace.h"
 #include "profiles/base/whole_file.h"
@@ -202,7 +203,7 @@ static enum status already_a_run(const char *dir, struct err *err)
     char *checkpoint = NULL;
     enum status rc = err_set(err, ERR_INPUT, "folder '%s' already holds a run", dir);
     if (checkpoint_find(dir, &checkpoint, NULL) == OK)
-        err_hint(err, "choose another --out, or go on with --resume %s", dir);
+        err_hint(err, "choose another --out, or go on with --resume %s", SHELL_PATH(dir));
     else
         err_hint(err, "choose another --out, or remove it: it has no checkpoint to go on from");
     free(checkpoint);

@@ -3,12 +3,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "partition/base/safe_text.h"
+
 /* A name from a file or a user must not break the line or send control codes to a terminal. */
 static void one_line(char *text)
 {
-    for (; *text; text++)
-        if ((unsigned char)*text < ' ' || *text == 0x7f)
-            *text = '?';
+    for (char before = 0; *text; before = *text++)
+        *text = *text == '\n' || *text == '\t' ? '?' : safe_byte(before, *text);
 }
 
 enum status err_set(struct err *err, enum status code, const char *fmt, ...)

@@ -27,7 +27,7 @@ enum status {
 struct err {
     enum status status;
     char msg[512];  /* one line, no full stop: what failed, the value, the limit */
-    char hint[256]; /* empty, or the known remedy */
+    char hint[512]; /* empty, or the known remedy */
 };
 
 /* Record a failure and return code, so that `return err_set(err, ERR_INPUT, "...")` reads in one
