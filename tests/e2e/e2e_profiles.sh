@@ -93,6 +93,36 @@ else
 fi
 expect "profiles: a bad action is named" 2 'must be list\|show' "$elapse" profiles lost
 
+# Names of others must not command the terminal: ESC, BEL, CR and U+009B.
+cat >"$tmp/hostile.py" <<'PY'
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+evil = "a\x1b]0;owned\x07\r\u009b2Jb"
+for table, in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+    for column in db.execute("PRAGMA table_info(%s)" % table).fetchall():
+        if column[2] == "TEXT" and column[1] not in ("kind", "key", "pass", "name" if table != "run" else "") or column[1] == "host":
+            try:
+                db.execute("UPDATE %s SET %s = ?" % (table, column[1]), (evil,))
+            except sqlite3.IntegrityError:
+                pass
+db.commit()
+PY
+"$elapse" sim examples/demo.json --record "$tmp/hostile.db" >/dev/null 2>&1
+"$elapse" profiles import "$tmp/mine.json" --db "$tmp/hostile.db" >/dev/null 2>&1
+python3 "$tmp/hostile.py" "$tmp/hostile.db"
+harmless() { # whatever the status: no control character but newline and tab on either stream
+    "$elapse" "$@" >"$tmp/shown" 2>&1
+    [ -s "$tmp/shown" ] && ! LC_ALL=C grep -aq "$(printf '[\001-\010\013-\037\177]')\|$(printf '\302')[$(printf '\200')-$(printf '\237')]" "$tmp/shown"
+}
+verify "the hostile store is shown" grep -aq owned <("$elapse" runs list --db "$tmp/hostile.db" 2>&1)
+for what in "runs list" "runs show" "profiles list" "profiles show mine"; do
+    verify "names of a foreign store command no terminal: $what" harmless $what --db "$tmp/hostile.db"
+done
+printf '{"name":"x\\u001b[2J\\u0007","model":{"family":"uniform","layers":4,"name":"m\\u001b[31m"},"train":{"batch":{"global":8}},"cluster":"h100-1x4"}' >"$tmp/evil-job.json"
+for what in plan sim "report -o $tmp/evil.html" "plot bubble --term dumb"; do
+    verify "names of a job command no terminal: ${what%% *}" harmless $what "$tmp/evil-job.json"
+done
+
 expect "runs: none yet" 1 'no runs in store' "$elapse" runs show
 expect "runs: list in json" 0 '"runs":\[\]' "$elapse" runs list --json
 expect "runs: RUN must be a number" 2 'RUN' "$elapse" runs show x
