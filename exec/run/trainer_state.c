@@ -65,7 +65,9 @@ static struct hf_data describe_data(const struct trainer *t)
                            .tokens = !vocab                ? HF_NO_TOKENIZER
                                      : path_is_json(vocab) ? HF_BPE
                                                            : HF_WORDPIECE,
-                           .lower_case = from->lower_case};
+                           .lower_case = from->lower_case,
+                           .class_names = from->class_names,
+                           .num_names = from->classes};
     memcpy(data.mean, from->pixel_mean, sizeof data.mean);
     memcpy(data.std, from->pixel_std, sizeof data.std);
     return data;
