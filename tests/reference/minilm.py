@@ -3,11 +3,12 @@
     python3 tests/reference/minilm.py MODEL_DIR TEXTS OUT_DIR
 
 MODEL_DIR holds vocab.txt and model.safetensors; TEXTS has a text a line. Writes OUT_DIR/tokens.txt
-(the ids of each line, no special tokens) and OUT_DIR/reference.safetensors: tokens [n, seq] and
+(the ids of each line, no special tokens added) and OUT_DIR/reference.safetensors: tokens [n, seq] and
 lengths [n] of the first lines that fit, and hidden.LAYER [n, seq, hidden] behind every layer."""
 
 import json
 import math
+import re
 import struct
 import sys
 import unicodedata as u
@@ -50,9 +51,24 @@ def words(text):
             yield part
 
 
+SPECIAL = ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
+
+
+def spelled(text):
+    """Words, and special tokens that the text spells out, as transformers' BertTokenizer finds them."""
+    for part in re.split("(" + "|".join(map(re.escape, SPECIAL)) + ")", text):
+        if part in SPECIAL:
+            yield part
+        else:
+            yield from words(part)
+
+
 def wordpiece(text, vocab):
     ids = []
-    for word in words(text):
+    for word in spelled(text):
+        if word in SPECIAL:
+            ids.append(vocab[word])
+            continue
         found, at = [], 0
         while at < len(word) and len(word) <= 100:
             for end in range(len(word), at, -1):
