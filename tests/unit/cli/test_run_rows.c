@@ -62,7 +62,8 @@ static void run_rows__are_one_history_of_all_starts(void **state)
     assert_int_equal(store_open(at("run.db"), STORE_RECORD, &store, &err), OK);
     for (int r = 0; r < 3; r++) {
         const struct run_info info = {.name = "j"};
-        const struct step_row step = {.step = 4, .epoch = 1, .step_ns = 10, .loss = 2};
+        const struct step_row step = {
+            .step = 4, .epoch = 1, .step_ns = 10, .loss = 2, .samples_per_s = 500};
         assert_int_equal(record_start(store, &info, &id, &err), OK);
         assert_int_equal(record_epochs(store, id, epochs[r], num_epochs[r], &err), OK);
         assert_int_equal(record_steps(store, id, &step, 1, &err), OK);
