@@ -189,9 +189,8 @@ static bool punctuation(uint32_t c)
 static enum status encode_plain(const struct wordpiece *wp, const char *text, size_t bytes,
                                 size_t at, struct token_list *tokens, struct err *err)
 {
-    struct word word;
+    struct word word = {0};
     enum status rc = OK;
-    word.chars = 0;
     while (rc == OK && at < bytes) {
         int32_t first = (int32_t)at, end;
         uint32_t code = utf8_next(text, bytes, &at), folded[UNICODE_FOLD_MAX];
