@@ -244,7 +244,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
             cores_bind(call->comm->local_rank, call->comm->local_size, (int)threads, &cores, err),
             err);
     if (rc == OK) {
-        catch_stop_signals();
+        options.heeds_signals = catch_stop_signals;
         options.call = call_name;
         options.restarted = restarted;
         if (restarted)

@@ -1,17 +1,19 @@
 #include "exec/run/evaluation.h"
 
+#include "exec/run/training_loop.h"
+
 enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, struct err *err)
 {
     int64_t start = comm_now_ns(t->comm);
     struct loss_sums total = {0};
     struct qa_eval spans = {.dataset = &t->dataset, .split = SPLIT_TEST};
     struct qa_score qa = {0};
-    bool answers = t->dataset.kind == DATA_SQUAD;
+    bool answers = t->dataset.kind == DATA_SQUAD, stopped = false;
     enum status rc = OK;
     if (answers)
         runtime_on_eval(t->layout.runtime, qa_eval_block, &spans);
-    for (int64_t s = 0; rc == OK && s < sampler_steps_per_epoch(&t->layout.samplers[SPLIT_TEST]);
-         s++) {
+    const int64_t steps = sampler_steps_per_epoch(&t->layout.samplers[SPLIT_TEST]);
+    for (int64_t s = 0; rc == OK && s < steps && !stopped; s++) {
         const struct batch *batch;
         struct loss_sums sums;
         rc = loader_get(t->layout.loaders[SPLIT_TEST], 0, s, &batch, err);
@@ -22,20 +24,24 @@ enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, s
             total.count += sums.count;
             total.correct += sums.correct;
         }
+        if (rc == OK && s + 1 < steps)
+            rc = trainer_heed_stop(t, &stopped, err);
     }
     if (answers)
         runtime_on_eval(t->layout.runtime, NULL, NULL);
-    if (rc == OK && answers)
+    if (rc == OK && answers && !stopped)
         rc = qa_eval_score(&spans, t->layout.place.active, &qa, err);
     qa_eval_clear(&spans);
-    if (rc == OK)
+    if (rc == OK && stopped)
+        *evaluation = (struct evaluation){.stopped = true};
+    else if (rc == OK)
         *evaluation = (struct evaluation){
             .qa = qa,
             .loss = total.count ? total.loss / (double)total.count : 0,
             .accuracy = total.count ? (double)total.correct / (double)total.count : 0,
             .count = total.count,
             .ns = comm_now_ns(t->comm) - start};
-    if (rc == OK && t->events && total.count > 0) {
+    if (rc == OK && t->events && total.count > 0 && !stopped) {
         const struct event_scalar scalars[] = {
             {"eval/loss",     evaluation->loss    },
             {"eval/accuracy", evaluation->accuracy}

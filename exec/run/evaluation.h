@@ -4,7 +4,8 @@
 
 #include "exec/run/trainer_state.h"
 
-/* Collective over the ranks that hold a stage. */
+/* Collective over the ranks that hold a stage. A stop that one of them was asked for ends the pass
+ * after the present batch on all of them (trainer_heed_stop()), with evaluation->stopped. */
 enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, struct err *err);
 
 #endif

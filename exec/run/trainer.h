@@ -30,6 +30,9 @@ struct trainer_options {
     int64_t trace_steps;     /* steps of which every op is recorded, besides the last */
     const char *trace;       /* file for a Chrome trace of the recorded steps' ops; NULL: none */
     const char *tensorboard; /* folder for an event file of TensorBoard; NULL: none */
+    /* Called when a signal is to end the run by trainer_stop(): until then the run has nothing that
+     * a checkpoint would keep, so a signal may end the process. NULL: nothing to do. */
+    void (*heeds_signals)(void);
     bool evaluate;      /* evaluate before, between (as the job says) and after; save at the end */
     struct run_log log; /* how the run says on stderr how far it is: mode and every_ns */
 };
@@ -48,8 +51,8 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
                          const struct trainer_options *options, struct json **summary,
                          struct err *err);
 
-/* Ask the run to write a checkpoint and stop after the present step, because of this signal. Safe
- * in a signal handler. */
+/* Ask the run to write a checkpoint and stop after the present step, or after the present batch of
+ * an evaluation, because of this signal. Safe in a signal handler. */
 void trainer_stop(int signal_number);
 /* Ask the run to write a checkpoint and stop at the end of the present epoch. Safe in a signal
  * handler. */

@@ -232,6 +232,8 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
         rc = open_run(&t, summary, &over, err);
     if (rc == OK && !over) {
         alone = true;
+        if (options->heeds_signals)
+            options->heeds_signals();
         rc = train_between_evaluations(&t, &before, &after, &alone, err);
         if (rc == OK)
             rc = sum_up(&t, &before, &after, start_ns, summary, err);

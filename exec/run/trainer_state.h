@@ -17,6 +17,7 @@
 struct evaluation {
     double loss, accuracy; /* per target */
     int64_t count, ns;
+    bool stopped;       /* a signal came before all samples were seen; the other members are 0 */
     struct qa_score qa; /* squad, rank 0 of the active group */
 };
 

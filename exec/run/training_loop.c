@@ -46,6 +46,15 @@ int trainer_stop_signal(void)
     return stop_signal;
 }
 
+enum status trainer_heed_stop(struct trainer *t, bool *stopped, struct err *err)
+{
+    int64_t wanted = stop_wanted;
+    enum status rc = comm_max_i64(t->layout.place.active, &wanted, 1, err);
+    *stopped = rc == OK && wanted != 0;
+    t->interrupted |= *stopped;
+    return rc;
+}
+
 /* Gather the times of this step's ops from all ranks into rank 0's record. */
 static enum status record_step_ops(struct trainer *t, const struct step_result *result,
                                    struct err *err)
@@ -367,9 +376,9 @@ static enum status one_epoch(struct trainer *t, int64_t first_step, int64_t last
         rc = elastic_turn_end(t, err);
     if (rc == OK && over && evaluates) {
         rc = trainer_evaluate(t, &t->evaluated, err);
-        t->evaluated_step = t->progress.step;
-        t->epoch_row.eval_loss = t->evaluated.loss;
-        t->epoch_row.eval_accuracy = t->evaluated.accuracy;
+        t->evaluated_step = t->evaluated.stopped ? -1 : t->progress.step;
+        t->epoch_row.eval_loss = t->evaluated.stopped ? NAN : t->evaluated.loss;
+        t->epoch_row.eval_accuracy = t->evaluated.stopped ? NAN : t->evaluated.accuracy;
         if (rc == OK) /* so that the best one can be kept */
             rc = save_now(t, err);
     }

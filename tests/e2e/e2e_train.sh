@@ -73,6 +73,22 @@ rc=$?
 stopped() { [ $rc -eq 143 ] && says slow "hint: go on with: elapse train --resume $tmp/slow -n 2" && [ "$(value slow interrupted)" = true ] && [ -s "$tmp/slow/checkpoint-$(value slow steps)/manifest.json" ]; }
 verify "SIGTERM writes a checkpoint, names the way on and ends with exit 143" stopped
 
+# A stop in an evaluation of minutes, here the one before the first step, loses nothing.
+train job judged -n 2 --set data.test_samples=100000000 &
+for _ in $(seq 200); do [ -s "$tmp/judged/run.db" ] && break; sleep 0.05; done
+sleep 0.5
+begun=$SECONDS
+pkill -TERM -P $! 2>/dev/null
+wait $!
+rc=$?
+judged() {
+    [ $((SECONDS - begun)) -le 10 ] && [ $rc -eq 143 ] && [ "$(value judged interrupted)" = true ] &&
+        says judged "hint: go on with: elapse train --resume $tmp/judged -n 2" ||
+        { echo "exit $rc after $((SECONDS - begun)) s"; cat "$tmp/judged.err"; return 1; }
+    train job judged -n 2 --resume "$tmp/judged" --set data.test_samples=50 --override && same_run k1 judged
+}
+verify "SIGTERM in an evaluation ends it at once, with a checkpoint that goes on with the same bits" judged
+
 # A stop that comes while the launcher has no ranks yet to hand it to is said again.
 cat >"$tmp/launcher" <<'LAUNCHER'
 trap '' USR1
