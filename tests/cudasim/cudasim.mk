@@ -53,6 +53,6 @@ $(SIM_OUT)/tests/cudasim/test_cudasim.cpp.o: tests/cudasim/test_cudasim.cpp
 $(OUT)/tests/test_cudasim $(OUT)/tests/test_cudasim_ptx: $(OUT)/tests/%: $(SIM_OUT)/tests/cudasim/%.cpp.o $(SIM_DEVICE) $(TEST_FILTER)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -pthread $^ -ldl -lm -lcmocka -o $@
-$(OUT)/tests/test_cudasim_nccl: $(SIM_OUT)/tests/cudasim/test_cudasim_nccl.cpp.o $(SIM_DEVICE) $(SIM_NCCL) $(CUDA_OUT)/partition/base/status.c.o $(TEST_FILTER)
+$(OUT)/tests/test_cudasim_nccl: $(SIM_OUT)/tests/cudasim/test_cudasim_nccl.cpp.o $(SIM_DEVICE) $(SIM_NCCL) $(addprefix $(CUDA_OUT)/partition/base/,status.c.o safe_text.c.o) $(TEST_FILTER)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -pthread $^ -ldl -lm -lcmocka -o $@
