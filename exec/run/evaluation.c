@@ -1,6 +1,6 @@
 #include "exec/run/evaluation.h"
 
-#include "exec/run/training_loop.h"
+#include "exec/run/stop.h"
 
 enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, struct err *err)
 {
@@ -25,8 +25,9 @@ enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, s
             total.correct += sums.correct;
         }
         if (rc == OK && s + 1 < steps)
-            rc = trainer_heed_stop(t, &stopped, err);
+            rc = stop_agreed(t->layout.place.active, &stopped, err);
     }
+    t->interrupted |= stopped;
     if (answers)
         runtime_on_eval(t->layout.runtime, NULL, NULL);
     if (rc == OK && answers && !stopped)

@@ -5,7 +5,7 @@
 #include "exec/run/trainer_state.h"
 
 /* Collective over the ranks that hold a stage. A stop that one of them was asked for ends the pass
- * after the present batch on all of them (trainer_heed_stop()), with evaluation->stopped. */
+ * after the present batch on all of them, with evaluation->stopped and t->interrupted. */
 enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, struct err *err);
 
 #endif

@@ -52,7 +52,7 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
                          struct err *err);
 
 /* Ask the run to write a checkpoint and stop after the present step, or after the present batch of
- * an evaluation, because of this signal. Safe in a signal handler. */
+ * an evaluation, because of this signal; 0: for a reason of its own. Safe in a signal handler. */
 void trainer_stop(int signal_number);
 /* Ask the run to write a checkpoint and stop at the end of the present epoch. Safe in a signal
  * handler. */

@@ -7,7 +7,6 @@
 #include "exec/run/training_loop.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include "exec/run/learning_rate.h"
 #include "exec/run/plan_ahead.h"
 #include "exec/run/probe.h"
+#include "exec/run/stop.h"
 #include "exec/run/trainer.h"
 #include "partition/base/units.h"
 
@@ -26,34 +26,6 @@ enum { WARM_UP_STEPS = 2 };
  * make ahead. VOTE_SPLITS: this rank is still splitting one off. VOTE_YIELD, in the last step of an
  * epoch only: the run is to end here, because ranks can join it. VOTE_STOP: a signal came. */
 enum vote { VOTE_NONE, VOTE_AHEAD, VOTE_SPLITS, VOTE_YIELD, VOTE_STOP };
-
-static volatile sig_atomic_t stop_wanted, stop_signal, yield_wanted;
-
-void trainer_yield(void)
-{
-    yield_wanted = 1;
-}
-
-void trainer_stop(int signal_number)
-{
-    stop_wanted = 1;
-    if (stop_signal == 0 && (signal_number == SIGINT || signal_number == SIGTERM))
-        stop_signal = signal_number;
-}
-
-int trainer_stop_signal(void)
-{
-    return stop_signal;
-}
-
-enum status trainer_heed_stop(struct trainer *t, bool *stopped, struct err *err)
-{
-    int64_t wanted = stop_wanted;
-    enum status rc = comm_max_i64(t->layout.place.active, &wanted, 1, err);
-    *stopped = rc == OK && wanted != 0;
-    t->interrupted |= *stopped;
-    return rc;
-}
 
 /* Gather the times of this step's ops from all ranks into rank 0's record. */
 static enum status record_step_ops(struct trainer *t, const struct step_result *result,
@@ -166,11 +138,11 @@ static int64_t lr_step(const struct trainer *t, int64_t step_in_epoch)
 /* epoch_ends: in this step, and another epoch follows. */
 static enum vote vote_of(const struct trainer *t, bool epoch_ends)
 {
-    return stop_wanted                  ? VOTE_STOP
-           : epoch_ends && yield_wanted ? VOTE_YIELD
-           : nccl_splits(t->nccl)       ? VOTE_SPLITS
-           : ahead_ready(t)             ? VOTE_AHEAD
-                                        : VOTE_NONE;
+    return stop_wanted()                  ? VOTE_STOP
+           : epoch_ends && stop_yielded() ? VOTE_YIELD
+           : nccl_splits(t->nccl)         ? VOTE_SPLITS
+           : ahead_ready(t)               ? VOTE_AHEAD
+                                          : VOTE_NONE;
 }
 
 /* A step, and what is to be done about it. */
@@ -232,7 +204,7 @@ static enum status one_step(struct trainer *t, const struct step_ask *ask,
                                           .pipeline_length = plan->num_ranks,
                                           .replicas = plan->num_replicas},
                        &t->unwritten) != OK)
-        stop_wanted = 1; /* the weights are sound, so a checkpoint comes before the end */
+        trainer_stop(0); /* the weights are sound, so a checkpoint comes before the end */
     if (rc == OK)
         rc = show_step(t, result, lr, batch->num_samples, err);
     elastic_count(t);
