@@ -99,6 +99,16 @@ static const char *attention_name(int i)
     return attention_kind_name((enum attention_kind)i);
 }
 
+static const char *framework_name(int i)
+{
+    return framework_kind_name((enum framework_kind)i);
+}
+
+static const char *norm_name(int i)
+{
+    return norm_kind_name((enum norm_kind)i);
+}
+
 static const char *allreduce_name(int i)
 {
     return allreduce_kind_name((enum allreduce_kind)i);
@@ -171,6 +181,12 @@ static const struct setting_entry {
     SETTING("attention", NAME, attention, "KIND",
             "whether stashes hold score matrices: %s (default auto)", .max = ATTENTION_KIND_COUNT,
             .name_of = attention_name),
+    SETTING("framework", NAME, framework, "KIND",
+            "what launches the kernels: %s (default auto: fused operators)",
+            .max = FRAMEWORK_KIND_COUNT, .name_of = framework_name),
+    SETTING("norm", NAME, norm, "KIND",
+            "whether RMSNorm is one kernel: %s (default auto: as the framework has it)",
+            .max = NORM_KIND_COUNT, .name_of = norm_name),
     SETTING("link", RATE, link_bytes_per_s, "RATE",
             "bandwidth of a device's port (default as CLUSTER; 16GBps)"),
     SETTING("uplink", RATE, uplink_bytes_per_s, "RATE",
@@ -349,7 +365,8 @@ static enum status take_model(const struct step_request *q, struct step_answer *
 {
     if (!q->model_text)
         return err_set(err, ERR_INPUT, "sim --step needs --model MODEL or a job");
-    if (a->model_key && strcmp(a->model_key, q->model_text) == 0 && a->attention == q->attention)
+    if (a->model_key && strcmp(a->model_key, q->model_text) == 0 && a->attention == q->attention &&
+        a->framework == q->framework && a->norm == q->norm)
         return OK;
     free(a->model_key);
     a->model_key = NULL;
@@ -358,9 +375,13 @@ static enum status take_model(const struct step_request *q, struct step_answer *
     enum status rc = model_load(q->model_text, &a->model, err);
     if (rc == OK && !(a->model_key = strdup(q->model_text)))
         rc = err_nomem(err);
-    if (rc == OK)
+    if (rc == OK) {
         model_set_attention(&a->model, q->attention);
+        model_set_framework(&a->model, q->framework, q->norm);
+    }
     a->attention = q->attention;
+    a->framework = q->framework;
+    a->norm = q->norm;
     return rc;
 }
 

@@ -22,6 +22,8 @@ struct step_request {
     bool sequence_parallel;
     enum shard_mode shard;
     enum attention_kind attention;
+    enum framework_kind framework;
+    enum norm_kind norm;
     enum recompute_mode recompute;
     enum frozen_placement frozen; /* FROZEN_NONE: spread if F > 0 */
     enum cost_choice cost;
@@ -72,7 +74,9 @@ struct step_answer {
     struct schedule custom, full;
     struct workload workload;
     struct sim_result result;
-    enum attention_kind attention; /* of the model */
+    enum attention_kind attention; /* of the model; also framework and norm */
+    enum framework_kind framework;
+    enum norm_kind norm;
     bool fit_layers; /* plan.recompute_layers are what the memory needs, not what was asked */
     int64_t wall_ns; /* wall time from generating the lists to the result */
 };

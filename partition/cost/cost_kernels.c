@@ -85,7 +85,8 @@ static struct question question_of(const struct model *model, int item, int pass
     q.elem_bytes = model->elem_bytes;
     q.tensor = model->tensor;
     q.flags = model->sequence_parallel | model->gated_mlp << 1 | model->rope << 2 |
-              model->per_microbatch << 3 | (model->attention == ATTENTION_UNFUSED) << 4;
+              model->per_microbatch << 3 | (model->attention == ATTENTION_UNFUSED) << 4 |
+              model->eager_norm << 5 | model->eager_rope << 6 | model->eager_activation << 7;
     return q;
 }
 

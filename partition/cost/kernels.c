@@ -115,11 +115,41 @@ static double hidden_bytes(const struct lister *l)
     return l->model->sequence_parallel ? all / l->ways : all;
 }
 
+/* RMSNorm by PyTorch's operators (LlamaRMSNorm of transformers): cast to fp32, square, mean, product
+ * with 1 / rms, cast, product with the weights. Backwards each has one of its own, the products with
+ * the weights and with 1 / rms have two, and the two gradients of the fp32 input are added. */
+static void add_eager_norm(struct lister *l)
+{
+    const double e = l->e, x = hidden_bytes(l) / e;
+    if (forward(l)) {
+        add_memory(l, x * (e + 4));
+        add_memory(l, x * 8);
+        add_memory(l, x * 4);
+        add_memory(l, x * 8);
+        add_memory(l, x * (4 + e));
+        add_memory(l, x * 2 * e);
+    } else if (for_input(l)) {
+        add_memory(l, x * 2 * e);   /* product with the weights */
+        add_memory(l, x * (e + 4)); /* cast */
+        add_memory(l, x * 8);       /* product with 1 / rms */
+        add_memory(l, x * 12);      /* product with the input, */
+        add_memory(l, x * 4);       /* summed over a row */
+        add_memory(l, x * 8);       /* square */
+        add_memory(l, x * 12);      /* both gradients */
+        add_memory(l, x * (4 + e)); /* cast */
+    } else {
+        add_memory(l, x * 3 * e);
+        add_memory(l, x * e);
+    }
+}
+
 /* A norm of [t, h]. Its backward reads gradient and input and writes a gradient; the gradients of
  * its own weights read both once more. */
 static void add_norm(struct lister *l)
 {
-    if (forward(l))
+    if (l->model->eager_norm && l->model->rms_norm)
+        add_eager_norm(l);
+    else if (forward(l))
         add_memory(l, 2 * hidden_bytes(l));
     else if (for_input(l))
         add_memory(l, 3 * hidden_bytes(l));
@@ -239,11 +269,22 @@ static void add_core(struct lister *l, const struct heads *h)
         add_fused_core(l, h);
 }
 
-/* Rotary positions of queries and keys. */
+/* Rotary positions of queries and keys. By operators: negate a half, concatenate, two products with
+ * the table, their sum; backwards as many (apply_rotary_pos_emb() of transformers). */
 static void add_rope(struct lister *l, const struct heads *h)
 {
-    if (l->model->rope && l->pass != PASS_BWD_WEIGHT)
-        add_memory(l, 2 * (double)l->tokens * (double)((h->query + h->key) * h->wide) * l->e);
+    const double x = (double)l->tokens * (double)((h->query + h->key) * h->wide) * l->e;
+    if (!l->model->rope || l->pass == PASS_BWD_WEIGHT)
+        return;
+    if (!l->model->eager_rope) {
+        add_memory(l, 2 * x);
+        return;
+    }
+    add_memory(l, x);
+    add_memory(l, 2 * x);
+    add_memory(l, 2 * x);
+    add_memory(l, 2 * x);
+    add_memory(l, 3 * x);
 }
 
 /* Whether the product for the input's gradient is left out: behind a frozen prefix nobody needs it,
@@ -299,12 +340,18 @@ static void list_attention(struct lister *l)
 /* --- MLP -------------------------------------------------------------------------------------- */
 
 /* The activation between the linears, [rows, width]. GELU: forward 2, backward 3. SwiGLU: forward
- * reads gate and up, backward reads both and a gradient and writes two. */
+ * reads gate and up, backward reads both and a gradient and writes two. By operators silu (2) and
+ * the product (3) are two kernels, and backwards three (3 each). */
 static void add_activation(struct lister *l, int64_t rows, int64_t width)
 {
     const double x = (double)rows * (double)width * l->e;
     const bool gated = l->model->gated_mlp;
-    if (forward(l))
+    if (gated && l->model->eager_activation && l->pass != PASS_BWD_WEIGHT) {
+        add_memory(l, 3 * x);
+        add_memory(l, (forward(l) ? 2 : 3) * x);
+        if (for_input(l))
+            add_memory(l, 3 * x);
+    } else if (forward(l))
         add_memory(l, (gated ? 3 : 2) * x);
     else if (for_input(l))
         add_memory(l, (gated ? 5 : 3) * x);

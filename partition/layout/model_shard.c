@@ -10,6 +10,7 @@
  * sequence_parallel, plus 8s bytes for the statistics of each norm, which the paper leaves out. */
 #include "partition/layout/model_shard.h"
 
+#include "partition/model/framework.h"
 #include "partition/base/units.h"
 
 /* Parameters, flops and stash of an item that every device of a group holds. tokens: the part of the
@@ -32,13 +33,13 @@ static bool joins_skip(const struct model *model, int item)
     return false;
 }
 
-/* What a device holds for all tokens: inputs of the norm and of the first linear, the norm's
- * statistics, and but for llama the mask of the dropout behind the second linear. */
+/* What a device holds for all tokens: inputs of the norm and of the first linear, what the norm
+ * keeps besides, and but for llama the mask of the dropout behind the second linear. */
 static int64_t token_stash(const struct model *model)
 {
     const int64_t s = model->seq, h = model->hidden;
     const int64_t mask = model->rms_norm ? 0 : s * h, statistics = model->rms_norm ? 4 * s : 8 * s;
-    return 2 * s * h * model->elem_bytes + statistics + mask;
+    return 2 * s * h * model->elem_bytes + statistics + mask + model_norm_extra_bytes(model);
 }
 
 /* Latent attention compresses queries and keys before it divides them by heads. */

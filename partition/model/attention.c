@@ -26,14 +26,15 @@ int64_t model_core_flops(const struct model *model, int item)
     return has_core(model, item) ? of_device(model, 2 * s * s * heads_width(model)) : 0;
 }
 
-/* Softmax's output and its dropout's, with the mask: [a, s, s] each. Items of llama never have
- * them. */
+/* Softmax's output and its dropout's, with the mask: [a, s, s] each. Llama has no dropout, and its
+ * items have softmax's output only where a job asks for it (model_set_attention()). */
 static int64_t score_bytes(const struct model *model)
 {
-    const int64_t s = model->seq;
-    if (model->family == FAMILY_LLAMA)
+    const int64_t s = model->seq, e = model->elem_bytes;
+    const bool llama = model->family == FAMILY_LLAMA;
+    if (llama && model->attention != ATTENTION_UNFUSED)
         return 0;
-    return of_device(model, model->heads * s * s * (2 * model->elem_bytes + 1));
+    return of_device(model, model->heads * s * s * (llama ? e : 2 * e + 1));
 }
 
 int64_t model_core_stash_bytes(const struct model *model, int item)
@@ -56,8 +57,12 @@ void model_set_attention(struct model *model, enum attention_kind attention)
 {
     if (attention == ATTENTION_FUSED)
         model_fuse_attention(model);
-    else if (model->attention != ATTENTION_FUSED)
+    else if (model->attention == ATTENTION_AUTO && attention == ATTENTION_UNFUSED) {
         model->attention = attention;
+        for (int i = 0; i < model->num_items && model->family == FAMILY_LLAMA; i++)
+            if (has_core(model, i))
+                model->items[i].stash_bytes += score_bytes(model);
+    }
 }
 
 const char *attention_kind_name(enum attention_kind kind)

@@ -111,6 +111,8 @@ enum attention_kind {
 /* What the head does. */
 enum model_task { TASK_CLASSIFY, TASK_QA, TASK_MLM, TASK_CAUSAL_LM };
 
+struct framework; /* framework.h */
+
 struct model {
     char name[64];
     enum model_family family;
@@ -152,6 +154,9 @@ struct model {
     int dense_layers;            /* that many first layers have the dense MLP instead */
     bool expert_bias;            /* the router adds a bias per expert (DeepSeek-V3) */
     enum attention_kind attention;
+    /* What launches the kernels (model_set_framework()); NULL: the lists of kernels.c as they are. */
+    const struct framework *framework;
+    bool eager_norm, eager_rope, eager_activation; /* by several kernels, not one */
     /* How items are divided: they hold the share of one of `tensor` devices. The dims above are
      * those of the whole model. 1 (or 0, in a model made by hand): not divided. */
     int tensor;

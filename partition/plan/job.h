@@ -13,6 +13,7 @@
 #include "partition/cluster/cluster.h"
 #include "partition/cost/cost.h"
 #include "partition/freeze/freeze.h"
+#include "partition/model/framework.h"
 #include "partition/model/model.h"
 #include "partition/plan/plan.h"
 #include "partition/base/status.h"
@@ -82,6 +83,8 @@ struct job {
         double dropout, label_smoothing;
         enum dtype dtype;
         enum attention_kind attention; /* whether stashes hold score matrices */
+        enum framework_kind framework; /* what launches the kernels */
+        enum norm_kind norm;           /* whether RMSNorm is one kernel */
         enum device_kind device;  /* for `elapse train`; plan and sim use the cluster's devices */
         enum transport transport; /* how activations and gradients travel between GPUs */
         enum reduction reduction;

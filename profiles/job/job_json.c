@@ -130,6 +130,7 @@ static enum status read_setting(const struct json *root, const char *what, const
     if (rc != OK)
         return rc;
     model_set_attention(&job->model, job->train.attention);
+    model_set_framework(&job->model, job->train.framework, job->train.norm);
     /* If the model has no item after its last layer, one layer must stay active, because a step
      * must train something. */
     if (job->freeze.min_active == 0 &&

@@ -39,6 +39,10 @@ static const char *const recompute_names[] = {"never", "always", "except-last", 
                                               "layer", "fit",    NULL};
 static const char *const shard_names[] = {"none", "optimizer", "gradients", "weights", NULL};
 static const char *const attention_names[] = {"auto", "fused", "unfused", NULL};
+static const char *const framework_names[] = {"auto",      "megatron-te", "megatron-2021",
+                                              "deepspeed", "fsdp",        "fsdp-compiled",
+                                              "hf-eager",  "ours",        NULL};
+static const char *const norm_names[] = {"auto", "fused", "eager", NULL};
 static const char *const frozen_names[] = {"", "first", "spread", "cached", NULL};
 static const char *const policy_names[] = {
     "none", "closed-form", "gradient-norm", "relative-change", "table", "plateau", "safe", NULL};
@@ -98,6 +102,8 @@ const struct field job_fields[] = {
     REAL("train.label_smoothing", train.label_smoothing, "label smoothing [0]"),
     CHOICE("train.dtype", train.dtype, dtype_names, "data type of activations [fp32]"),
     CHOICE("train.attention", train.attention, attention_names, "whether stashes hold score matrices; auto: not on GPUs that are not measured [auto]"),
+    CHOICE("train.framework", train.framework, framework_names, "what launches the kernels, for plan and sim: which operators are one kernel, and what they keep; auto: fused operators [auto]"),
+    CHOICE("train.norm", train.norm, norm_names, "whether RMSNorm is one kernel, for plan and sim; auto: as the framework has it [auto]"),
     CHOICE("train.device", train.device, device_names, "device that each rank computes on [cpu]"),
     CHOICE("train.transport", train.transport, transport_names, "how activations and gradients travel; nccl: from GPU to GPU [mpi]"),
     CHOICE("train.reduction", train.reduction, reduction_names, "canonical: bit-identical results with R = 1, 2, 4 [fast]"),

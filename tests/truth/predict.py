@@ -45,7 +45,8 @@ def predicted(run):
     cluster["mem"] = 1 << 50 # the limit is judged here, so that a run without room has a time
     job = {"name": "truth", "model": run["model"], "cluster": cluster,
            "data": {"kind": "synthetic", "train_samples": 1 << 24},
-           "train": {"batch": {"per_pipeline": batch}, "dtype": run.get("dtype", "bf16"),
+           "train": {"framework": run.get("framework", "auto"), "norm": run.get("norm", "auto"),
+                     "batch": {"per_pipeline": batch}, "dtype": run.get("dtype", "bf16"),
                      "dropout": run.get("dropout", 0), "attention": run.get("attention", "fused"),
                      "optimizer": {"kind": "adamw"}, "clip_norm": 1.0},
            "pipeline": pipeline,

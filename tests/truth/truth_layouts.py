@@ -32,7 +32,8 @@ def run_of(r):
            "micro_batches": n["global_batch"] // n["dp"] // n["micro_batch"],
            "tp": n["tp"], "dp": n["dp"], "pp": n["pp"], "dtype": "bf16",
            "shard": "optimizer" if n["dp"] > 1 else "none", "recompute": r["recompute"]}
-    run.update(KERNELS[r["attention"]])
+    run.update(KERNELS[r["attention"]], framework="deepspeed",
+               norm="fused" if r["rmsnorm_kernel"] == "yes" else "eager")
     return n, run
 
 

@@ -722,6 +722,25 @@ static void keys_each__names_every_key_once_with_its_meaning(void **state)
         keys_each((enum key_table)table, count_key, ignored);
 }
 
+static void frameworks__have_the_names_of_their_kinds(void **state)
+{
+    (void)state;
+    char text[64];
+    const char *overrides[] = {text};
+    for (int k = 0; k < FRAMEWORK_KIND_COUNT + NORM_KIND_COUNT; k++) {
+        struct job job = {0};
+        const bool framework = k < FRAMEWORK_KIND_COUNT;
+        const int kind = framework ? k : k - FRAMEWORK_KIND_COUNT;
+        snprintf(text, sizeof text, "train.%s=%s", framework ? "framework" : "norm",
+                 framework ? framework_kind_name((enum framework_kind)kind)
+                           : norm_kind_name((enum norm_kind)kind));
+        load(file_with("job.json", design_job), overrides, 1, &job);
+        assert_int_equal(framework ? (int)job.train.framework : (int)job.train.norm, kind);
+        assert_ptr_equal(job.model.framework, framework_of(job.train.framework));
+        job_clear(&job);
+    }
+}
+
 static void data_sets__have_the_names_of_data_kind_in_its_order(void **state)
 {
     (void)state;
@@ -822,6 +841,7 @@ int main(void)
         cmocka_unit_test(keys_each__names_every_key_once_with_its_meaning),
         cmocka_unit_test(job_from_record__reads_times_without_a_unit_as_ns),
         cmocka_unit_test(job_load__wants_a_unit_with_every_time),
+        cmocka_unit_test(frameworks__have_the_names_of_their_kinds),
         cmocka_unit_test(data_sets__have_the_names_of_data_kind_in_its_order),
     };
     return cmocka_run_group_tests_name("job_json", tests, scratch_make, scratch_remove);

@@ -1,0 +1,88 @@
+/* The table of frameworks, and what eager operators keep. */
+#include "partition/model/framework.h"
+
+#include "partition/base/units.h"
+
+/* Sources. megatron-te: Transformer Engine's norms; bias_swiglu_fusion, apply_rope_fusion of
+ * Megatron-LM's transformer_config.py. megatron-2021: apex' norms, a fused bias and GELU
+ * (megatron/model, 2021); rotary positions and SwiGLU came later, as PyTorch's operators. deepspeed:
+ * the model is written in PyTorch; its engine launches no kernels of layers. fsdp: likewise, without
+ * torch.compile; fsdp-compiled: torch.compile joins elementwise operators with the norm.
+ * hf-eager: transformers' modeling_llama.py. */
+/* clang-format off */
+static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
+    [FRAMEWORK_AUTO] = {.name = "auto"},
+    [FRAMEWORK_MEGATRON_TE] = {.name = "megatron-te", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true},
+    [FRAMEWORK_MEGATRON_2021] = {.name = "megatron-2021", .fused_norm = true, .counts_logits = true},
+    [FRAMEWORK_DEEPSPEED] = {.name = "deepspeed", .counts_logits = true},
+    [FRAMEWORK_FSDP] = {.name = "fsdp", .counts_logits = true},
+    [FRAMEWORK_FSDP_COMPILED] = {.name = "fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true},
+    [FRAMEWORK_HF_EAGER] = {.name = "hf-eager", .counts_logits = true},
+    [FRAMEWORK_OURS] = {.name = "ours", .fused_norm = true, .fused_rope = true, .fused_activation = true},
+};
+/* clang-format on */
+
+const struct framework *framework_of(enum framework_kind kind)
+{
+    return kind == FRAMEWORK_AUTO ? NULL : &frameworks[kind];
+}
+
+const char *framework_kind_name(enum framework_kind kind)
+{
+    return frameworks[kind].name;
+}
+
+const char *norm_kind_name(enum norm_kind kind)
+{
+    static const char *const names[NORM_KIND_COUNT] = {"auto", "fused", "eager"};
+    return names[kind];
+}
+
+/* RMSNorm by PyTorch's operators casts its input to fp32, and keeps that copy for the square and
+ * the product with 1 / rms, and the normalised tensor for the gradient of its weights. The input
+ * itself is no longer needed (LlamaRMSNorm in transformers' modeling_llama.py). */
+int64_t model_norm_extra_bytes(const struct model *model)
+{
+    return model->eager_norm && model->rms_norm ? 4 * (int64_t)model->seq * model->hidden : 0;
+}
+
+/* SwiGLU by operators keeps the output of silu too. */
+static int64_t activation_extra_bytes(const struct model *model, int item)
+{
+    int64_t width = model->mlp;
+    if (!model->eager_activation || !model->gated_mlp)
+        return 0;
+    if (model_item_has_experts(model, item))
+        width = (int64_t)(model->experts_active + model->shared_experts) * model->expert_mlp;
+    return model->seq * width * model->elem_bytes;
+}
+
+/* The loss keeps fp32 numbers for each logit, where model.c counts an element. While it runs, the
+ * logits are there too, and its backward has a gradient in fp32. */
+static void count_logits(const struct model *model, struct item *head)
+{
+    const int64_t logits = (int64_t)model->seq * model->vocab;
+    if (model->family != FAMILY_LLAMA)
+        head->stash_bytes += logits * (4 - model->elem_bytes);
+    head->work_bytes += logits * (model->elem_bytes + 4);
+}
+
+void model_set_framework(struct model *model, enum framework_kind kind, enum norm_kind norm)
+{
+    const struct framework *framework = framework_of(kind);
+    model->framework = framework;
+    model->eager_norm =
+        norm == NORM_EAGER || (norm == NORM_AUTO && framework && !framework->fused_norm);
+    model->eager_rope = framework && !framework->fused_rope;
+    model->eager_activation = framework && !framework->fused_activation;
+    for (int i = 0; i < model->num_items; i++) {
+        struct item *item = &model->items[i];
+        if (item->kind == ITEM_ATTENTION || item->kind == ITEM_MLP || item->kind == ITEM_NORM)
+            item->stash_bytes += model_norm_extra_bytes(model);
+        if (item->kind == ITEM_MLP)
+            item->stash_bytes += activation_extra_bytes(model, i);
+        if (item->kind == ITEM_HEAD && framework && framework->counts_logits &&
+            model->task == TASK_CAUSAL_LM)
+            count_logits(model, item);
+    }
+}

@@ -1,0 +1,54 @@
+/* partition/model/framework.h - what a training framework launches and keeps, where that differs
+ * between frameworks: which operators are one kernel, what eager operators keep for the backward,
+ * how the memory of a device is used besides tensors. Pure. */
+#ifndef ELAPSE_PARTITION_FRAMEWORK_H
+#define ELAPSE_PARTITION_FRAMEWORK_H
+
+#include "partition/model/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Values of train.framework. AUTO: the lists and sizes of model.c and kernels.c as they are: fused
+ * operators, and nothing besides tensors. */
+enum framework_kind {
+    FRAMEWORK_AUTO,
+    FRAMEWORK_MEGATRON_TE,
+    FRAMEWORK_MEGATRON_2021,
+    FRAMEWORK_DEEPSPEED,
+    FRAMEWORK_FSDP,
+    FRAMEWORK_FSDP_COMPILED,
+    FRAMEWORK_HF_EAGER,
+    FRAMEWORK_OURS,
+    FRAMEWORK_KIND_COUNT
+};
+
+/* Values of train.norm: whether RMSNorm is one kernel. AUTO: as the framework has it. */
+enum norm_kind { NORM_AUTO, NORM_FUSED, NORM_EAGER, NORM_KIND_COUNT };
+
+struct framework {
+    const char *name;
+    /* One kernel each, else PyTorch's operators one by one. LayerNorm is one kernel everywhere. */
+    bool fused_norm, fused_rope, fused_activation;
+    /* The head keeps its logits in the activation's type beside the fp32 ones of the loss, and
+     * their gradient is a tensor of its own. */
+    bool counts_logits;
+};
+
+/* The framework of a kind; NULL: FRAMEWORK_AUTO. */
+const struct framework *framework_of(enum framework_kind kind);
+const char *framework_kind_name(enum framework_kind kind);
+const char *norm_kind_name(enum norm_kind kind);
+
+/* Set what launches a model's kernels, and change the sizes of its items to what that keeps. Call it
+ * once, before the model is divided. Items of constants stay as they are. */
+void model_set_framework(struct model *model, enum framework_kind kind, enum norm_kind norm);
+
+/* Bytes that a norm of the model keeps of a sample beyond the norm's input. 0 where it is fused. */
+int64_t model_norm_extra_bytes(const struct model *model);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,214 @@
+/* What launches the kernels: sizes and kernel lists of eager operators against sums of the tensors
+ * and passes, written out one by one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "partition/cost/kernels.h"
+#include "partition/layout/model_shard.h"
+#include "partition/model/attention.h"
+#include "partition/model/framework.h"
+
+enum {
+    S = 512,
+    H = 256,
+    M = 768,
+    V = 1024,
+    A = 4,
+    E = 2,
+    EMBEDDING = 0,
+    ATTENTION = 1,
+    MLP = 2,
+    NORM = 3,
+    HEAD = 4
+};
+
+static struct model small(enum framework_kind kind, enum norm_kind norm)
+{
+    static const char text[] =
+        "llama:layers=1,hidden=256,heads=4,mlp=768,seq=512,vocab=1024,dtype=bf16";
+    struct model model = {0};
+    struct err err = {0};
+    if (model_parse(text, &model, &err) != OK)
+        fail_msg("%s", err.msg);
+    model_set_framework(&model, kind, norm);
+    return model;
+}
+
+static double bytes_of(const struct model *model, int item, enum pass pass)
+{
+    const struct cost_options options = {.efficiency = 1};
+    struct kernel list[KERNELS_MAX];
+    double bytes = 0;
+    const int n = kernels_of(model, item, pass, 1, &options, list);
+    assert_true(n < KERNELS_MAX);
+    for (int i = 0; i < n; i++)
+        bytes += list[i].kind == KERNEL_MEMORY ? list[i].bytes : 0;
+    return bytes;
+}
+
+/* LlamaRMSNorm keeps [s, h] in fp32 for the square, and the normalised [s, h]; not its input. */
+static void norm__keeps_an_fp32_copy_when_eager(void **state)
+{
+    struct model fused = small(FRAMEWORK_AUTO, NORM_FUSED),
+                 eager = small(FRAMEWORK_AUTO, NORM_EAGER);
+    const int64_t more = (int64_t)S * H * (4 + E - E);
+    (void)state;
+    for (int i = 0; i < fused.num_items; i++) {
+        const bool has = i == ATTENTION || i == MLP || i == NORM;
+        assert_int_equal(eager.items[i].stash_bytes - fused.items[i].stash_bytes, has ? more : 0);
+    }
+    model_clear(&fused);
+    model_clear(&eager);
+}
+
+/* Every device of a group has it whole, and with sequence_parallel a share. */
+static void norm__is_divided_by_tokens_only(void **state)
+{
+    struct model fused = small(FRAMEWORK_AUTO, NORM_FUSED),
+                 eager = small(FRAMEWORK_AUTO, NORM_EAGER);
+    struct err err = {0};
+    (void)state;
+    for (int tokens = 0; tokens < 2; tokens++) {
+        struct model a = {0}, b = {0};
+        assert_int_equal(model_shard(&fused, 4, tokens, &a, &err), OK);
+        assert_int_equal(model_shard(&eager, 4, tokens, &b, &err), OK);
+        for (int i = ATTENTION; i <= NORM; i++)
+            assert_int_equal(b.items[i].stash_bytes - a.items[i].stash_bytes,
+                             (int64_t)S * H * 4 / (tokens ? 4 : 1));
+        model_clear(&a);
+        model_clear(&b);
+    }
+    model_clear(&fused);
+    model_clear(&eager);
+}
+
+static void norm__moves_what_its_operators_read_and_write(void **state)
+{
+    struct model fused = small(FRAMEWORK_AUTO, NORM_FUSED),
+                 eager = small(FRAMEWORK_AUTO, NORM_EAGER);
+    const double x = (double)S * H;
+    (void)state;
+    /* forward: cast 2+4, square 4+4, mean 4, product 4+4, cast 4+2, weights 2+2 */
+    assert_true(bytes_of(&eager, NORM, PASS_FWD) == x * 36);
+    assert_true(bytes_of(&fused, NORM, PASS_FWD) == x * 4);
+    /* backward: weights 4, cast 6, product 8, product and sum 16, square 8, add 12, cast 6 */
+    assert_true(bytes_of(&eager, NORM, PASS_BWD_INPUT) == x * 60);
+    /* gradient of the weights: product 6, sum 2 */
+    assert_true(bytes_of(&eager, NORM, PASS_BWD_WEIGHT) == x * 8);
+    model_clear(&fused);
+    model_clear(&eager);
+}
+
+/* PyTorch has one kernel for a LayerNorm, so a GPT has nothing to lose. */
+static void norm__of_gpt_is_one_kernel_always(void **state)
+{
+    struct model gpt = {0}, eager = {0};
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(model_parse("gpt2:dtype=bf16", &gpt, &err), OK);
+    assert_int_equal(model_parse("gpt2:dtype=bf16", &eager, &err), OK);
+    model_set_framework(&eager, FRAMEWORK_AUTO, NORM_EAGER);
+    for (int i = 0; i < gpt.num_items; i++) {
+        assert_int_equal(gpt.items[i].stash_bytes, eager.items[i].stash_bytes);
+        assert_true(bytes_of(&gpt, i, PASS_FWD) == bytes_of(&eager, i, PASS_FWD));
+    }
+    model_clear(&gpt);
+    model_clear(&eager);
+}
+
+/* silu(gate) is kept beside gate, up and their product; rotary positions keep nothing. */
+static void operators__of_layers_keep_and_move_more(void **state)
+{
+    struct model fused = small(FRAMEWORK_MEGATRON_TE, NORM_FUSED),
+                 eager = small(FRAMEWORK_DEEPSPEED, NORM_FUSED);
+    const double wide = (double)S * M * E, query = (double)S * 2 * H * E; /* queries and keys */
+    (void)state;
+    assert_int_equal(eager.items[MLP].stash_bytes - fused.items[MLP].stash_bytes,
+                     (int64_t)S * M * E);
+    assert_int_equal(eager.items[ATTENTION].stash_bytes, fused.items[ATTENTION].stash_bytes);
+    assert_true(bytes_of(&eager, MLP, PASS_FWD) - bytes_of(&fused, MLP, PASS_FWD) == 2 * wide);
+    assert_true(bytes_of(&eager, MLP, PASS_BWD_INPUT) - bytes_of(&fused, MLP, PASS_BWD_INPUT) ==
+                4 * wide);
+    assert_true(bytes_of(&eager, ATTENTION, PASS_FWD) - bytes_of(&fused, ATTENTION, PASS_FWD) ==
+                8 * query);
+    model_clear(&fused);
+    model_clear(&eager);
+}
+
+/* fp32 numbers of the loss stay until the backward; bf16 logits and an fp32 gradient come and go.
+ * A group divides all of them. */
+static void logits__are_kept_in_fp32(void **state)
+{
+    struct model plain = small(FRAMEWORK_AUTO, NORM_AUTO),
+                 model = small(FRAMEWORK_MEGATRON_TE, NORM_AUTO), part = {0}, gpt = {0};
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(model.items[HEAD].stash_bytes, plain.items[HEAD].stash_bytes);
+    assert_int_equal(model.items[HEAD].work_bytes, (int64_t)S * V * (E + 4));
+    assert_int_equal(model_shard(&model, 4, false, &part, &err), OK);
+    assert_int_equal(part.items[HEAD].work_bytes, (int64_t)S * V * (E + 4) / 4);
+    assert_int_equal(model_parse("gpt2:dtype=bf16,seq=512,vocab=1024", &gpt, &err), OK);
+    const int64_t before = gpt.items[gpt.num_items - 1].stash_bytes;
+    model_set_framework(&gpt, FRAMEWORK_MEGATRON_2021, NORM_AUTO);
+    assert_int_equal(gpt.items[gpt.num_items - 1].stash_bytes - before, (int64_t)S * V * (4 - E));
+    model_clear(&plain);
+    model_clear(&model);
+    model_clear(&part);
+    model_clear(&gpt);
+}
+
+/* Unfused attention of a llama keeps the softmax's output: [a, s, s] a layer, divided by heads, and
+ * selective recompute does without it. */
+static void scores__of_llama_are_kept_when_unfused(void **state)
+{
+    struct model fused = small(FRAMEWORK_AUTO, NORM_AUTO),
+                 unfused = small(FRAMEWORK_AUTO, NORM_AUTO), part = {0};
+    struct err err = {0};
+    const int64_t scores = (int64_t)A * S * S * E;
+    (void)state;
+    model_set_attention(&fused, ATTENTION_FUSED);
+    model_set_attention(&unfused, ATTENTION_UNFUSED);
+    assert_int_equal(unfused.items[ATTENTION].stash_bytes - fused.items[ATTENTION].stash_bytes,
+                     scores);
+    assert_int_equal(model_core_stash_bytes(&unfused, ATTENTION), scores);
+    assert_int_equal(model_core_stash_bytes(&fused, ATTENTION), 0);
+    assert_int_equal(model_shard(&unfused, 4, false, &part, &err), OK);
+    assert_int_equal(model_core_stash_bytes(&part, ATTENTION), scores / 4);
+    model_clear(&fused);
+    model_clear(&unfused);
+    model_clear(&part);
+}
+
+static void framework__has_a_name_each(void **state)
+{
+    (void)state;
+    assert_null(framework_of(FRAMEWORK_AUTO));
+    for (int k = 1; k < FRAMEWORK_KIND_COUNT; k++) {
+        assert_string_equal(framework_of((enum framework_kind)k)->name,
+                            framework_kind_name((enum framework_kind)k));
+        for (int other = 0; other < k; other++)
+            assert_string_not_equal(framework_kind_name((enum framework_kind)k),
+                                    framework_kind_name((enum framework_kind)other));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norm__keeps_an_fp32_copy_when_eager),
+        cmocka_unit_test(norm__is_divided_by_tokens_only),
+        cmocka_unit_test(norm__moves_what_its_operators_read_and_write),
+        cmocka_unit_test(norm__of_gpt_is_one_kernel_always),
+        cmocka_unit_test(operators__of_layers_keep_and_move_more),
+        cmocka_unit_test(logits__are_kept_in_fp32),
+        cmocka_unit_test(scores__of_llama_are_kept_when_unfused),
+        cmocka_unit_test(framework__has_a_name_each),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
