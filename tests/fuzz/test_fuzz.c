@@ -4,20 +4,13 @@
  * sanitizers had found. With ELAPSE_FUZZ_SECONDS=N the inputs are changed at random for N seconds, shared
  * by the parsers; a crash, an endless loop or a contradiction fails. ELAPSE_FUZZ_SEED repeats a run. */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "exec/save/checkpoint.h" /* this and those of the parsers are the rooms to link */
 #include "profiles/base/whole_file.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/test.h"
 
 struct input {
     char *bytes; /* owned */

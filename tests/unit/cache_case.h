@@ -4,18 +4,11 @@
 #ifndef ELAPSE_TESTS_CACHE_CASE_H
 #define ELAPSE_TESTS_CACHE_CASE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "exec/base/rng.h"
 #include "exec/cache/cache.h"
 #include "exec/cpu/backend_cpu.h"
 #include "exec/stage/stage.h"
+#include "tests/unit/test.h"
 
 /* Three layers of a family; dtype is that of the run. */
 static inline void case_job(struct job *job, enum model_family family, enum dtype dtype)

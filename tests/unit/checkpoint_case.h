@@ -2,12 +2,9 @@
 #ifndef ELAPSE_TESTS_CHECKPOINT_CASE_H
 #define ELAPSE_TESTS_CHECKPOINT_CASE_H
 
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "exec/cpu/backend_cpu.h"
 #include "exec/save/checkpoint.h"
+#include "tests/unit/test.h"
 
 struct rig {
     struct job job;

@@ -4,14 +4,12 @@
 #define ELAPSE_TESTS_DATA_CASE_H
 
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "exec/data/dataset_open.h"
 #include "exec/data/dataset.h"
+#include "tests/unit/test.h"
 
 static char folder[64];
 

@@ -3,18 +3,11 @@
 #ifndef ELAPSE_TESTS_LAYOUT_CASE_H
 #define ELAPSE_TESTS_LAYOUT_CASE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "exec/cpu/backend_cpu.h"
 #include "exec/data/dataset_open.h"
 #include "exec/run/layout.h"
 #include "partition/step/lower.h"
+#include "tests/unit/test.h"
 
 /* What a run has once. */
 struct case_base {

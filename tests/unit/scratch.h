@@ -2,10 +2,9 @@
 #ifndef ELAPSE_TESTS_SCRATCH_H
 #define ELAPSE_TESTS_SCRATCH_H
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
+
+#include "tests/unit/test.h"
 
 static char scratch[32];
 

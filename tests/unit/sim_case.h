@@ -2,19 +2,10 @@
 #ifndef ELAPSE_TESTS_SIM_CASE_H
 #define ELAPSE_TESTS_SIM_CASE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "partition/step/lower.h"
 #include "partition/step/workload.h"
 #include "sim/step/engine.h"
+#include "tests/unit/test.h"
 
 struct sim_case {
     enum schedule_kind kind;

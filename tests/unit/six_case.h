@@ -3,14 +3,8 @@
 #ifndef ELAPSE_TESTS_SIX_CASE_H
 #define ELAPSE_TESTS_SIX_CASE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "partition/plan/job.h"
+#include "tests/unit/test.h"
 
 enum { LAYERS = 6 };
 

@@ -1,13 +1,6 @@
 /* tests/unit/cli/test_comparison.c - what a table of real and simulated steps may claim. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <math.h>
-
 #include "cli/runs/comparison.h"
+#include "tests/unit/test.h"
 
 static struct replay run(int64_t median, int64_t p10, int64_t p90, int64_t sim)
 {

@@ -2,14 +2,8 @@
  * folder, so a file stands for a machine that answers. */
 #include "cli/launch/members.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
 #include "tests/unit/scratch.h"
+#include "tests/unit/test.h"
 
 static struct members read_words(const char *launcher, int64_t num_ranks)
 {

@@ -1,13 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cli/runs/replay.h"
 #include "partition/step/lower.h"
@@ -15,6 +6,7 @@
 #include "profiles/json/json.h"
 #include "profiles/job/plan_json.h"
 #include "sim/step/engine.h"
+#include "tests/unit/test.h"
 
 static const char job_text[] =
     "{\"model\": \"uniform:layers=4,fwd=1ms,bwd_input=1ms,bwd_weight=2ms,act=1MiB\","

@@ -3,17 +3,11 @@
  * looks for one. seconds: 3 */
 #include "cli/launch/restarts.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #include "profiles/base/whole_file.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/test.h"
 
 static void shell(const char *command)
 {

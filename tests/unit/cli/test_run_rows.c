@@ -1,16 +1,8 @@
 /* Two records of one run: the store and metrics.jsonl. */
 #include "cli/runs/run_rows.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
 #include "tests/unit/scratch.h"
+#include "tests/unit/test.h"
 
 static void run_rows_merge_metrics__fills_gaps_and_counts_differences(void **state)
 {

@@ -2,20 +2,12 @@
  * (rounded) operands, which test_backend_cpu.c holds to double precision within 1e-5: a result in
  * bf16 is that one rounded, so off by half a unit of its 8 bits (2^-8 relative at most), plus what
  * the fp32 sums differ by. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "exec/base/backend.h"
 #include "exec/base/bf16.h"
 #include "exec/base/rng.h"
 #include "exec/cpu/backend_cpu.h"
 #include "exec/device/devices.h"
+#include "tests/unit/test.h"
 
 enum { BIG = 300000, TENSORS = 8 };
 

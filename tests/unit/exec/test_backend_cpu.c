@@ -1,18 +1,11 @@
 /* Every kernel of the cpu backend against tests/unit/ref64.h, gradients against central differences of
  * it; 1 and 3 threads must give the same bits. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "exec/base/backend.h"
 #include "exec/base/rng.h"
 #include "exec/cpu/backend_cpu.h"
 #include "exec/cpu/vmath.h"
 #include "tests/unit/ref64.h"
+#include "tests/unit/test.h"
 
 #define BIG 400000
 

@@ -7,21 +7,14 @@
  * time. On a GPU each test runs twice for that. Skipped where neither is there.
  * group: emulated, seconds: 38 */
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "exec/base/backend.h"
 #include "exec/base/rng.h"
 #include "exec/cpu/backend_cpu.h"
 #include "exec/device/cuda_load.h"
 #include "tests/unit/ref64.h"
+#include "tests/unit/test.h"
 
 enum { MAX_KEPT = 64 };
 

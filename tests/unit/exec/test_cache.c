@@ -3,11 +3,10 @@
  * same bits wherever it stands in a micro-batch, and at whatever level it starts. */
 #include "exec/cache/cache.h"
 
-#include <math.h>
-
 #include "exec/cpu/backend_cpu.h"
 #include "tests/unit/cache_case.h"
 #include "tests/unit/on_ranks.h"
+#include "tests/unit/test.h"
 
 static struct comm comm;
 

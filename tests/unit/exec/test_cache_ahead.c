@@ -7,6 +7,7 @@
 
 #include "tests/unit/cache_case.h"
 #include "tests/unit/on_ranks.h"
+#include "tests/unit/test.h"
 
 enum { SAMPLES = 51, BATCH = 12, M = 3, LEVEL = 3 };
 

@@ -1,15 +1,7 @@
 /* Checkpoints and safetensors files: round trips bit by bit, and files that lie. ranks: 2 */
 #include <fcntl.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "exec/base/rng.h"
 #include "exec/cpu/backend_cpu.h"
@@ -21,6 +13,7 @@
 #include "tests/unit/checkpoint_case.h"
 #include "tests/unit/on_ranks.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/test.h"
 
 static struct comm world;
 static void path_of(const char *name, char path[160])

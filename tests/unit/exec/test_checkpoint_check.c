@@ -1,18 +1,11 @@
 /* Nothing damaged is accepted, nothing foreign is touched, nothing is lost: checkpoints whose files
  * were changed, swapped or put there by others, and the order of syncs and renames. ranks: 2 */
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "exec/save/checkpoint_check.h"
 #include "exec/save/owned_folder.h"
@@ -20,6 +13,7 @@
 #include "tests/unit/checkpoint_case.h"
 #include "tests/unit/on_ranks.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/test.h"
 
 static struct comm world;
 static const struct turn_norms no_norms;

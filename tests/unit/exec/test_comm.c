@@ -1,19 +1,13 @@
 /* Messages. ranks: 3
  *
  * Judge: sums formed in a loop on one rank. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "exec/base/rng.h"
 #include "exec/comm/comm.h"
 #include "tests/unit/fail_malloc.h"
 #include "tests/unit/on_ranks.h"
+#include "tests/unit/test.h"
 
 static struct comm world;
 

@@ -1,11 +1,6 @@
 /* Cores of ranks, and what is left of them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "exec/device/cores.h"
+#include "tests/unit/test.h"
 
 static void cores_beside__are_those_that_neither_compute_nor_issue(void **state)
 {

@@ -3,16 +3,7 @@
  * images uploaded ahead, passes as CUDA graphs, the halves of a backward.
  * Skipped where the emulation is not built. */
 #include <dlfcn.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "exec/base/backend.h"
 #include "exec/base/rng.h"
@@ -20,6 +11,7 @@
 #include "exec/device/cuda_load.h"
 #include "exec/stage/stage.h"
 #include "tests/unit/cache_case.h"
+#include "tests/unit/test.h"
 
 #define MIB ((int64_t)1 << 20)
 enum { ROWS = 48, IN = 64, OUT = 40 };

@@ -8,16 +8,7 @@
  * of this is there.
  * group: emulated, seconds: 51 */
 #include <dlfcn.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "exec/base/backend.h"
 #include "exec/base/bf16.h"
@@ -26,6 +17,7 @@
 #include "exec/cpu/backend_cpu.h"
 #include "exec/cuda/cuda_cudnn.h"
 #include "exec/device/cuda_load.h"
+#include "tests/unit/test.h"
 
 enum { MAX_SAMPLES = 3, FIRST_KEY = 40 };
 

@@ -1,19 +1,12 @@
 /* Data: CIFAR files (small ones made here, in the official layout), the procedural sets, the
  * loader.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "exec/data/dataset_open.h"
 #include "exec/data/loader.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/test.h"
 
 enum { RECORD = 3073 };
 

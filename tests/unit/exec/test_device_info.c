@@ -1,16 +1,8 @@
 /* Tests of exec/device/device_info.c: names of GPUs, and the machine as it is described. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "exec/cpu/gemm.h"
 #include "exec/device/cuda_load.h"
 #include "exec/device/device_info.h"
+#include "tests/unit/test.h"
 
 static void device_gpu_kind__finds_the_published_data(void **state)
 {

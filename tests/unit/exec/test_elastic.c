@@ -9,6 +9,7 @@
 #include "exec/run/trainer_state.h"
 #include "tests/unit/layout_case.h"
 #include "tests/unit/on_ranks.h"
+#include "tests/unit/test.h"
 
 static struct case_base c;
 

@@ -1,16 +1,9 @@
 /* TensorBoard event files, read back by a second reader written from the format's description. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <setjmp.h>
-#include <cmocka.h>
-#include <math.h>
-#include <stdio.h>
 #include <dirent.h>
 
 #include "exec/save/event_file.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/test.h"
 
 static void crc32c__is_that_of_the_rfc(void **state)
 {

@@ -1,18 +1,11 @@
 /* Parts of files, where the system gives them in pieces: pread() and pwrite() of this program do
  * one to three bytes a call, and every third is interrupted. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "exec/base/file_part.h"
+#include "tests/unit/test.h"
 
 static int calls;
 

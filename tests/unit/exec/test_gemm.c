@@ -1,14 +1,6 @@
 /* Products of matrices against plain loops in double over the same operands. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "exec/base/bf16.h"
 #include "exec/base/rng.h"
@@ -16,6 +8,7 @@
 #include "exec/cpu/gemm_kernel.h"
 #include "exec/cpu/gemm.h"
 #include "profiles/store/profile.h"
+#include "tests/unit/test.h"
 
 struct product {
     float *c;

@@ -1,19 +1,12 @@
 /* Weights in the names of Hugging Face, both ways; files that lie. The real thing is test_minilm.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "exec/cpu/backend_cpu.h"
 #include "exec/save/hf_config.h"
 #include "exec/save/hf_names.h"
 #include "exec/stage/arch.h"
 #include "profiles/job/job_json.h"
 #include "tests/unit/data_case.h"
+#include "tests/unit/test.h"
 
 static const char *const models[] = {
     "vit-tiny:image=8,patch=4,layers=2,hidden=8,heads=2,mlp=12,classes=3",

@@ -1,20 +1,11 @@
 /* IDX files made here, plain and gzip; no real MNIST is at hand. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include <zlib.h>
 
 #include "exec/data/dataset_open.h"
-#include "tests/unit/fail_malloc.h"
-
 #include "exec/data/dataset.h"
+#include "tests/unit/fail_malloc.h" /* before data_case.h, which then tests allocations too */
 #include "tests/unit/data_case.h"
+#include "tests/unit/test.h"
 
 enum { SIDE = 8, PIXELS = SIDE * SIDE };
 static const char *const model = "vit-tiny:image=8,patch=4,channels=1,classes=3,layers=1";

@@ -1,12 +1,5 @@
 /* Folders of pictures that the test writes with libjpeg and libpng; no real set is at hand. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include <stdio.h> /* jpeglib.h uses FILE */
 
 #include <jpeglib.h>
 #include <png.h>
@@ -15,6 +8,7 @@
 #include "exec/data/dataset.h"
 #include "exec/data/image_file.h"
 #include "tests/unit/data_case.h"
+#include "tests/unit/test.h"
 
 /* A smooth picture: red rises to the right, green downwards, blue is flat. */
 static unsigned char *picture(int width, int height)

@@ -1,16 +1,9 @@
 /* exec/stage/lagged.c: which weights a swap exchanges, at every cut. Judge: two stages that were
  * initialised with the two seeds. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "exec/cpu/backend_cpu.h"
 #include "exec/stage/stage.h"
 #include "partition/step/workload.h"
+#include "tests/unit/test.h"
 
 enum { OLD_SEED = 3, NEW_SEED = 4 };
 

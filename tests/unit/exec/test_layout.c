@@ -8,6 +8,7 @@
 #include "partition/step/pool_memory.h"
 #include "tests/unit/layout_case.h"
 #include "tests/unit/on_ranks.h"
+#include "tests/unit/test.h"
 
 static struct case_base c;
 

@@ -2,18 +2,10 @@
  *
  * tests/e2e/e2e_minilm.sh fetches the weights, writes the references (tests/reference/minilm.py) and
  * names their folder in ELAPSE_MINILM; without it these tests skip. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "exec/cpu/backend_cpu.h"
 #include "exec/data/wordpiece.h"
 #include "exec/save/hf_names.h"
+#include "tests/unit/test.h"
 
 static char folder[256];
 

@@ -8,6 +8,7 @@
 #include "exec/run/thaw.h"
 #include "tests/unit/layout_case.h"
 #include "tests/unit/on_ranks.h"
+#include "tests/unit/test.h"
 
 enum { RUNS = 60, LATE_COPIES = 4096 };
 

@@ -3,21 +3,13 @@
  *
  * In fp32 on the cpu, and with SGD on emulated CUDA where that was built (tests/cudasim/); with
  * ELAPSE_TEST_DEVICE=cuda on the GPU instead. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "exec/base/backend.h"
 #include "exec/base/rng.h"
 #include "exec/device/devices.h"
 #include "exec/stage/stage.h"
+#include "tests/unit/test.h"
 
 enum { SAMPLES = 6, MICROBATCH = 3, STEPS = 10, SEQ = 9, VOCAB = 40, MAX_SECTIONS = 8 };
 

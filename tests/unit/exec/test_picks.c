@@ -1,13 +1,7 @@
 /* Which samples a run uses: drawn from the whole split, the same for every rank, and those that
  * freezing is judged by are not trained on. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "tests/unit/fail_malloc.h"
+#include "tests/unit/test.h"
 
 #include "exec/data/picks.h"
 

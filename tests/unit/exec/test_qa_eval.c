@@ -1,15 +1,7 @@
 /* Spans of question answering: the best one against brute force, probabilities of a stage. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "exec/cpu/backend_cpu.h"
 #include "exec/run/qa_eval.h"
+#include "tests/unit/test.h"
 
 enum { SEQ = 60 };
 

@@ -1,14 +1,5 @@
 /* The three roads from a job to its plan - what `elapse plan` asks, what a simulated run takes,
  * what the trainer's rank 0 chooses - end at the same plan, over random small jobs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "exec/run/train_plan.h"
 #include "partition/search/plan_for.h"
 #include "partition/search/turn.h"
@@ -16,16 +7,9 @@
 #include "profiles/job/plan_json.h"
 #include "profiles/cost/profile_cost.h"
 #include "sim/run/elastic_run.h"
+#include "tests/unit/test.h"
 
 enum { JOBS = 150 };
-
-static uint64_t seed = 11;
-
-static int roll(int n)
-{
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (int)((seed >> 33) % (uint64_t)n);
-}
 
 /* A trainable model on the ranks of one or two nodes, some choices of the pipeline made. */
 static void make_text(char *text, size_t size, int num_ranks)
@@ -33,11 +17,11 @@ static void make_text(char *text, size_t size, int num_ranks)
     static const char *const schedules[] = {"auto", "auto",  "gpipe",
                                             "1f1b", "zb-h1", "interleaved"};
     char stages[8] = "\"auto\"", counts[8] = "\"auto\"";
-    const int global = roll(2), canonical = roll(4) == 0;
-    if (roll(3) == 0)
-        snprintf(stages, sizeof stages, "%d", 1 + roll(num_ranks));
-    if (roll(3) == 0)
-        snprintf(counts, sizeof counts, "%d", 1 << roll(4));
+    const int global = (int)random_below(2), canonical = (int)random_below(4) == 0;
+    if ((int)random_below(3) == 0)
+        snprintf(stages, sizeof stages, "%d", 1 + (int)random_below(num_ranks));
+    if ((int)random_below(3) == 0)
+        snprintf(counts, sizeof counts, "%d", 1 << (int)random_below(4));
     snprintf(text, size,
              "{\"name\": \"roads\", \"model\": {\"family\": \"vit\", \"preset\": \"vit-tiny\","
              " \"image\": 16, \"patch\": 8, \"layers\": %d, \"hidden\": %d, \"heads\": 2,"
@@ -46,9 +30,10 @@ static void make_text(char *text, size_t size, int num_ranks)
              " \"clip_norm\": %d, \"reduction\": \"%s\"},"
              " \"pipeline\": {\"num_stages\": %s, \"num_microbatches\": %s, \"schedule\": \"%s\","
              " \"recompute\": \"%s\"}}",
-             4 + roll(4), 32 << roll(3), global ? "global" : "per_pipeline", 8 << roll(3), roll(2),
-             canonical ? "canonical" : "fast", stages, counts, schedules[roll(6)],
-             roll(2) ? "auto" : "never");
+             4 + (int)random_below(4), 32 << (int)random_below(3),
+             global ? "global" : "per_pipeline", 8 << (int)random_below(3), (int)random_below(2),
+             canonical ? "canonical" : "fast", stages, counts, schedules[(int)random_below(6)],
+             (int)random_below(2) ? "auto" : "never");
 }
 
 /* A plan as text: every field of it. */
@@ -88,8 +73,10 @@ static void plan_sim_and_train__find_the_same_plan(void **state)
 {
     (void)state;
     int found = 0, idle = 0, refused = 0;
+    random_state = 11;
     for (int i = 0; i < JOBS; i++) {
-        const int ranks[2] = {1 + roll(4), 1 + roll(4)}, num_nodes = 1 + roll(2);
+        const int ranks[2] = {1 + (int)random_below(4), 1 + (int)random_below(4)},
+                  num_nodes = 1 + (int)random_below(2);
         const int num_ranks = ranks[0] + (num_nodes > 1 ? ranks[1] : 0);
         const struct comm comm = {.size = num_ranks, .local_size = ranks[0]};
         const struct cores cores = {.threads = 1};

@@ -1,12 +1,6 @@
 /* What a run says while it runs: when a line is due, and what it holds. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <setjmp.h>
-#include <cmocka.h>
-
 #include "exec/run/run_log.h"
+#include "tests/unit/test.h"
 
 #define S 1000000000LL
 

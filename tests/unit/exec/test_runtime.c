@@ -2,15 +2,6 @@
  *
  * Judge: the same job on one rank. Each rank also runs it alone, in a message group of its own, and
  * compares its stages with that, bit by bit. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "exec/cpu/backend_cpu.h"
 #include "exec/data/dataset_open.h"
 #include "exec/data/loader.h"
@@ -19,6 +10,7 @@
 #include "partition/step/pool_memory.h"
 #include "tests/unit/fail_malloc.h"
 #include "tests/unit/on_ranks.h"
+#include "tests/unit/test.h"
 
 enum { STEPS = 3, BATCH = 12, TRAIN = 30 }; /* 30 = 12 + 12 + 6: the last step is short */
 

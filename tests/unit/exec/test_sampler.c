@@ -1,13 +1,7 @@
 /* Sampler: permutation and sharding, against marking every sample. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "exec/data/sampler.h"
 #include "exec/data/counter.h"
+#include "tests/unit/test.h"
 
 static void sampler_id__is_a_bijection_for_every_size_and_epoch(void **state)
 {

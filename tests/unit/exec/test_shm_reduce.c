@@ -1,17 +1,10 @@
 /* Sums through shared memory. ranks: 2
  *
  * Judge: the sum formed in a loop on one rank, bit by bit. Run it on 3 or 4 ranks too. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "exec/base/rng.h"
 #include "exec/comm/shm_reduce.h"
 #include "tests/unit/on_ranks.h"
+#include "tests/unit/test.h"
 
 static struct shm_reduce *reduce;
 static int rank, size;

@@ -1,18 +1,9 @@
 /* SQuAD 1.1 on files made here (no real one is at hand): windows, spans, scores. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "exec/data/dataset_open.h"
-#include "tests/unit/fail_malloc.h"
-
 #include "exec/data/squad.h"
+#include "tests/unit/fail_malloc.h" /* before data_case.h, which then tests allocations too */
 #include "tests/unit/data_case.h"
+#include "tests/unit/test.h"
 
 /* Ids: [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, a..z 4..29, é is e, "." 30, ##b 31. */
 static void put_vocab(void)

@@ -1,18 +1,10 @@
 /* exec/stage/stage.h: any cut, any number of threads, I then W, recompute and frozen prefixes give
  * the same bits as one stage that runs everything at once. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "exec/base/bf16.h"
 #include "exec/base/rng.h"
 #include "exec/cpu/backend_cpu.h"
 #include "exec/stage/stage.h"
+#include "tests/unit/test.h"
 
 enum { SAMPLES = 3, MICROBATCHES = 3, MAX_ITEMS = 14, MAX_EDGES = 8 };
 

@@ -1,18 +1,11 @@
 /* Whole models in double by plain loops (tests/unit/ref64.h), sublayer for sublayer as the item chain:
  * the loss of exec/stage/stage.h, and its gradients against central differences of that. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "exec/base/rng.h"
 #include "exec/cpu/backend_cpu.h"
 #include "exec/stage/layers.h"
 #include "exec/stage/stage.h"
 #include "tests/unit/ref64.h"
+#include "tests/unit/test.h"
 
 enum { N = 2, MAX_PARAMS = 96, ROOM = 4096 };
 

@@ -1,17 +1,10 @@
 /* The optimizer's step over many tensors against one call a tensor. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "exec/base/backend.h"
 #include "exec/base/bf16.h"
 #include "exec/base/rng.h"
 #include "exec/cpu/backend_cpu.h"
 #include "tests/unit/fail_malloc.h"
+#include "tests/unit/test.h"
 
 enum { TENSORS = 9, EACH = 40000, GROWS = 4999 }; /* more than a tile */
 

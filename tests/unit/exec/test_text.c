@@ -1,21 +1,12 @@
 /* Text for language models: bytes, GPT-2 BPE on a vocabulary made here (no real one is at hand),
  * masked models. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "exec/data/dataset_open.h"
-#include "tests/unit/fail_malloc.h"
-
 #include "exec/data/bpe.h"
 #include "exec/data/unicode.h"
 #include "exec/data/dataset.h"
+#include "tests/unit/fail_malloc.h" /* before data_case.h, which then tests allocations too */
 #include "tests/unit/data_case.h"
+#include "tests/unit/test.h"
 
 static const char *const gpt = "gpt2:layers=1,hidden=8,heads=1,mlp=8,vocab=300,seq=8";
 

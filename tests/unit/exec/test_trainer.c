@@ -1,15 +1,7 @@
 /* Trainer: learning rates, the files of a run. The run itself is tests/e2e/e2e_train.sh. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "exec/run/learning_rate.h"
 #include "exec/run/trainer.h"
@@ -19,6 +11,7 @@
 #include "profiles/base/clock.h"
 #include "profiles/store/store_internal.h"
 #include "tests/unit/fail_malloc.h"
+#include "tests/unit/test.h"
 
 static void learning_rate__warms_up_then_follows_the_curve(void **state)
 {

@@ -1,17 +1,9 @@
 /* GLUE tables on small files made here. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "exec/data/dataset_open.h"
-#include "tests/unit/fail_malloc.h"
-
 #include "exec/data/dataset.h"
+#include "tests/unit/fail_malloc.h" /* before data_case.h, which then tests allocations too */
 #include "tests/unit/data_case.h"
+#include "tests/unit/test.h"
 
 /* Ids: [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, a..h 4..11. */
 static void put_vocab(void)

@@ -1,15 +1,8 @@
 /* The digest over all weights against one made tensor by tensor, in the order of names. ranks: 2 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "exec/cpu/backend_cpu.h"
 #include "exec/save/weights_digest.h"
 #include "tests/unit/on_ranks.h"
+#include "tests/unit/test.h"
 
 static struct comm world;
 

@@ -1,18 +1,10 @@
 /* WordPiece on a small vocabulary made here, worked by hand; the real one is compared with another
  * tokenizer in e2e_minilm.sh. Unicode and the vocabulary table below it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "tests/unit/fail_malloc.h"
-
 #include "exec/data/unicode.h"
 #include "exec/data/wordpiece.h"
+#include "tests/unit/fail_malloc.h" /* before data_case.h, which then tests allocations too */
 #include "tests/unit/data_case.h"
+#include "tests/unit/test.h"
 
 static const char *const small_vocab = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
                                        "un\n##aff\n##able\n,\n!\nhello\nworld\n"

@@ -2,19 +2,11 @@
  * tests/e2e/e2e_install.sh compares its answers with those of `elapse`. */
 #include <locale.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "library/elapse.h"
 #include "tests/unit/fail_malloc.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/test.h"
 
 /* Two stages of two layers: a forward of 2 ms and a backward of 4 ms, messages of no time. */
 static const char small_job[] =

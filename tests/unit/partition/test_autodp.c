@@ -1,24 +1,6 @@
 /* Rank maps, the transfers of a change, and survivors that keep their devices. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "partition/plan/autodp.h"
-
-static uint64_t random_state = 1;
-
-static int64_t roll(int64_t low, int64_t high)
-{
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return low + (int64_t)((random_state >> 33) % (uint64_t)(high - low + 1));
-}
+#include "tests/unit/test.h"
 
 static void grid(int nodes, int devices, struct cluster *cluster)
 {
@@ -33,9 +15,9 @@ static void chain(int n, struct model *model)
         snprintf(items[i].name, sizeof items[i].name, "i%d", i);
         items[i].kind = ITEM_OPAQUE;
         items[i].layer = i;
-        items[i].params = roll(1, 100);
+        items[i].params = random_between(1, 100);
     }
-    items[n - 1].tied_params = roll(0, 1) * roll(1, 100);
+    items[n - 1].tied_params = random_between(0, 1) * random_between(1, 100);
     memset(model, 0, sizeof *model);
     assert_int_equal(model_explicit("chain", items, n, NULL, 0, false, model, NULL), OK);
     model->num_layers = n;
@@ -144,21 +126,23 @@ static void transition_build__moves_exactly_what_is_lacking(void **state)
         struct model model;
         struct plan old, fresh;
         struct transition got = {0};
-        int n = (int)roll(4, 9);
-        grid((int)roll(1, 3), (int)roll(1, 4), &c);
+        int n = (int)random_between(4, 9);
+        grid((int)random_between(1, 3), (int)random_between(1, 4), &c);
         chain(n, &model);
-        int K0 = (int)roll(1, c.num_devices < 4 ? c.num_devices : 4), R0, K1, R1;
-        R0 = (int)roll(1, c.num_devices / K0);
-        K1 = (int)roll(1, c.num_devices < 3 ? c.num_devices : 3);
-        R1 = (int)roll(1, c.num_devices / K1);
-        int F0 = (int)roll(0, 1) ? 0 : (int)roll(1, n - 4 > 0 ? n - 4 : 1);
+        int K0 = (int)random_between(1, c.num_devices < 4 ? c.num_devices : 4), R0, K1, R1;
+        R0 = (int)random_between(1, c.num_devices / K0);
+        K1 = (int)random_between(1, c.num_devices < 3 ? c.num_devices : 3);
+        R1 = (int)random_between(1, c.num_devices / K1);
+        int F0 = (int)random_between(0, 1) ? 0 : (int)random_between(1, n - 4 > 0 ? n - 4 : 1);
         F0 = F0 > n - K0 ? 0 : F0;
-        int F1 = (int)roll(F0, n - K1);
-        make_plan(&c, &model, (enum rank_map)roll(0, 1), K0, R0, F0,
-                  F0 ? (enum frozen_placement)roll(FROZEN_FIRST, FROZEN_CACHED) : FROZEN_NONE,
+        int F1 = (int)random_between(F0, n - K1);
+        make_plan(&c, &model, (enum rank_map)random_between(0, 1), K0, R0, F0,
+                  F0 ? (enum frozen_placement)random_between(FROZEN_FIRST, FROZEN_CACHED)
+                     : FROZEN_NONE,
                   &old);
-        make_plan(&c, &model, (enum rank_map)roll(0, 1), K1, R1, F1,
-                  F1 ? (enum frozen_placement)roll(FROZEN_FIRST, FROZEN_CACHED) : FROZEN_NONE,
+        make_plan(&c, &model, (enum rank_map)random_between(0, 1), K1, R1, F1,
+                  F1 ? (enum frozen_placement)random_between(FROZEN_FIRST, FROZEN_CACHED)
+                     : FROZEN_NONE,
                   &fresh);
         assert_int_equal(transition_build(&model, &c, &old, &fresh, &got, NULL), OK);
         int64_t bytes = 0, count = 0, inside = 0;
@@ -349,22 +333,24 @@ static void autodp_keep_devices__moves_least_when_compared_with_every_renaming(v
         struct cluster c;
         struct model model;
         struct plan old, fresh;
-        int n = (int)roll(4, 8);
-        int nodes = (int)roll(1, 3), per_node = nodes == 1 ? (int)roll(1, 5) : (int)roll(1, 3);
+        int n = (int)random_between(4, 8);
+        int nodes = (int)random_between(1, 3),
+            per_node = nodes == 1 ? (int)random_between(1, 5) : (int)random_between(1, 3);
         if (nodes == 3)
-            per_node = (int)roll(1, 2);
+            per_node = (int)random_between(1, 2);
         grid(nodes, per_node, &c);
         chain(n, &model);
-        int K0 = (int)roll(1, c.num_devices < 4 ? c.num_devices : 4);
-        int K1 = (int)roll(1, c.num_devices < 4 ? c.num_devices : 4);
-        int R0 = (int)roll(1, c.num_devices / K0), R1 = (int)roll(1, c.num_devices / K1);
-        make_plan(&c, &model, (enum rank_map)roll(0, 1), K0, R0, 0, FROZEN_NONE, &old);
-        int F1 = roll(0, 1) ? 0 : 1;
-        make_plan(&c, &model, (enum rank_map)roll(0, 1), K1, R1, n - K1 >= 1 ? F1 : 0,
+        int K0 = (int)random_between(1, c.num_devices < 4 ? c.num_devices : 4);
+        int K1 = (int)random_between(1, c.num_devices < 4 ? c.num_devices : 4);
+        int R0 = (int)random_between(1, c.num_devices / K0),
+            R1 = (int)random_between(1, c.num_devices / K1);
+        make_plan(&c, &model, (enum rank_map)random_between(0, 1), K0, R0, 0, FROZEN_NONE, &old);
+        int F1 = random_between(0, 1) ? 0 : 1;
+        make_plan(&c, &model, (enum rank_map)random_between(0, 1), K1, R1, n - K1 >= 1 ? F1 : 0,
                   n - K1 >= 1 && F1 ? FROZEN_FIRST : FROZEN_NONE, &fresh);
         /* where the old plan's devices happen to lie after earlier changes */
         for (int i = K0 * R0 - 1; i > 0; i--) {
-            int j = (int)roll(0, i), swap = old.device[i];
+            int j = (int)random_between(0, i), swap = old.device[i];
             old.device[i] = old.device[j];
             old.device[j] = swap;
         }

@@ -1,14 +1,7 @@
 /* The greedy balancers and the halving rule against every golden of the release. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "partition/plan/balance.h"
 #include "tests/unit/fail_malloc.h"
+#include "tests/unit/test.h"
 
 enum { MOST = 64 };
 

@@ -1,16 +1,8 @@
 /* Whether a cache pays: against adding up the epochs one by one; the fill against a hand count. */
 #include "partition/step/cache_rule.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "partition/search/planner.h"
+#include "tests/unit/test.h"
 
 static void cache_fill_weight__is_the_mean_over_the_epochs_left(void **state)
 {

@@ -1,13 +1,7 @@
 /* Calibrations: against steps that are made of known factors. */
 #include "partition/cost/calibration.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/unit/test.h"
 
 /* A step of four parts, one for each factor of times; the parts of a row add up. */
 enum { ROWS = 40 };
@@ -24,18 +18,10 @@ static enum status add_parts(void *ctx, int row, const double factor[FACTOR_TIME
     return OK;
 }
 
-/* A repeatable number in [0, 1). */
-static double draw(void)
-{
-    static uint64_t state = 1;
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(state >> 11) / 9007199254740992.0;
-}
-
 /* Normally distributed: Box and Muller 1958. */
 static double draw_normal(void)
 {
-    return sqrt(-2 * log(1 - draw())) * cos(6.283185307179586 * draw());
+    return sqrt(-2 * log(1 - random_unit())) * cos(6.283185307179586 * random_unit());
 }
 
 /* Rows in which compute and collectives inside a node matter by turns. */
@@ -43,8 +29,8 @@ static void make_rows(double compute, double inside, double noise, double *measu
 {
     const double factor[FACTOR_TIMES] = {compute, inside, 1, 1};
     for (int i = 0; i < ROWS; i++) {
-        parts[i][FACTOR_COMPUTE] = 1e9 * (0.2 + draw());
-        parts[i][FACTOR_INSIDE] = 1e9 * draw();
+        parts[i][FACTOR_COMPUTE] = 1e9 * (0.2 + random_unit());
+        parts[i][FACTOR_INSIDE] = 1e9 * random_unit();
         parts[i][FACTOR_BETWEEN] = 1e4;
         parts[i][FACTOR_LAUNCH] = 0;
         add_parts(NULL, i, factor, &measured[i], NULL);

@@ -1,17 +1,7 @@
 /* Clusters: presets, checks, and the closed forms of time on the wire. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "partition/cluster/cluster.h"
 #include "partition/cost/cost.h"
+#include "tests/unit/test.h"
 
 static void cluster_parse__knows_every_preset_when_named(void **state)
 {

@@ -1,12 +1,6 @@
 /* All-reduce algorithms against their formulas. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "partition/cost/collective.h"
+#include "tests/unit/test.h"
 
 static void build(struct cluster *cluster, int nodes, int devices)
 {

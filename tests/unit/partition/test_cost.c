@@ -1,16 +1,6 @@
 /* Constant and roofline cost sources. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "partition/cost/cost.h"
+#include "tests/unit/test.h"
 
 static struct item opaque = {.name = "o",
                              .kind = ITEM_OPAQUE,

@@ -1,28 +1,11 @@
 /* Exact cuts against brute force over all cuts, and against a plain O(K n^2) dynamic program whose
  * cost function is written anew from the definition in cut.h. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "partition/plan/cut.h"
 #include "partition/model/model.h"
 #include "tests/unit/fail_malloc.h"
+#include "tests/unit/test.h"
 
 #define FAR INT64_MAX
-
-static uint64_t random_state;
-
-static int64_t draw(int64_t below)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (int64_t)(random_state % (uint64_t)below);
-}
 
 /* --- the judges ------------------------------------------------------------------------------- */
 
@@ -104,12 +87,12 @@ static void cut_sizes__equals_brute_force_on_small_chains(void **state)
     (void)state;
     random_state = 1;
     for (int round = 0; round < 6000; round++) {
-        int n = 1 + (int)draw(9), stages = 1 + (int)draw(n);
+        int n = 1 + (int)random_below(9), stages = 1 + (int)random_below(n);
         int now[10] = {0}, want[10] = {0};
         int64_t sizes[9], best = FAR, range = round % 3 == 0 ? 3 : round % 3 == 1 ? 10 : 1000000;
         struct cut cut = {0};
         for (int i = 0; i < n; i++)
-            sizes[i] = draw(range);
+            sizes[i] = random_below(range);
         brute(sum_cost, sizes, n, stages, 0, now, 0, &best, want);
         assert_int_equal(cut_sizes(sizes, n, stages, &cut, NULL), OK);
         assert_cut(&cut, best, want);
@@ -122,11 +105,11 @@ static void cut_sizes__equals_the_simple_program_on_longer_chains(void **state)
     (void)state;
     random_state = 2;
     for (int round = 0; round < 30; round++) {
-        int n = 20 + (int)draw(60), stages = 1 + (int)draw(20), want[32];
+        int n = 20 + (int)random_below(60), stages = 1 + (int)random_below(20), want[32];
         int64_t sizes[80];
         struct cut cut = {0};
         for (int i = 0; i < n; i++)
-            sizes[i] = draw(10) == 0 ? draw(INT64_MAX / 100) : draw(1000);
+            sizes[i] = random_below(10) == 0 ? random_below(INT64_MAX / 100) : random_below(1000);
         int64_t best = simple_program(sum_cost, sizes, n, stages, want);
         assert_int_equal(cut_sizes(sizes, n, stages, &cut, NULL), OK);
         assert_cut(&cut, best, want);
@@ -262,53 +245,57 @@ struct instance {
 static void draw_instance(struct instance *in, int n, int stages)
 {
     struct cut_problem *p = &in->problem;
-    int64_t range = draw(2) ? 4 : 1000;
+    int64_t range = random_below(2) ? 4 : 1000;
     memset(in, 0, sizeof *in);
     p->num_items = n;
     p->num_stages = stages;
-    p->num_frozen = draw(2) ? 0 : (int)draw(n + 1);
-    p->num_microbatches = 1 + draw(4);
-    p->num_classes = 1 + (int)draw(3);
+    p->num_frozen = random_below(2) ? 0 : (int)random_below(n + 1);
+    p->num_microbatches = 1 + random_below(4);
+    p->num_classes = 1 + (int)random_below(3);
     p->times = in->times;
     for (int i = 0; i < p->num_classes * n; i++)
         in->times[i] =
-            (struct cut_time){draw(range), draw(range), draw(range), draw(3) ? 0 : draw(range),
-                              draw(range), draw(range)};
+            (struct cut_time){random_below(range), random_below(range),
+                              random_below(range), random_below(3) ? 0 : random_below(range),
+                              random_below(range), random_below(range)};
     for (int k = 0; k < stages; k++)
-        in->classes[k] = (int)draw(p->num_classes);
-    if (p->num_classes > 1 || draw(2))
+        in->classes[k] = (int)random_below(p->num_classes);
+    if (p->num_classes > 1 || random_below(2))
         p->class_of_stage = in->classes;
-    if (draw(5)) {
+    if (random_below(5)) {
         p->items = in->items;
         for (int i = 0; i < n; i++)
-            in->items[i] = (struct cut_item){draw(range), draw(range), draw(2) ? draw(range) : 0,
-                                             draw(range), draw(4) ? 0 : draw(range)};
+            in->items[i] = (struct cut_item){
+                random_below(range), random_below(range), random_below(2) ? random_below(range) : 0,
+                random_below(range), random_below(4) ? 0 : random_below(range)};
     }
-    if (draw(3)) {
+    if (random_below(3)) {
         p->links = in->links;
         for (int k = 0; k + 1 < stages; k++)
-            in->links[k] =
-                (struct cut_link){draw(3) ? 0 : draw(range), (double)(1 + draw(4)) * 500000000};
+            in->links[k] = (struct cut_link){random_below(3) ? 0 : random_below(range),
+                                             (double)(1 + random_below(4)) * 500000000};
     }
-    if (n > 1 && draw(2)) {
+    if (n > 1 && random_below(2)) {
         p->skips = in->skips;
-        p->num_skips = 1 + (int)draw(8);
+        p->num_skips = 1 + (int)random_below(8);
         for (int e = 0; e < p->num_skips; e++) {
-            int from = (int)draw(n - 1);
-            in->skips[e] = (struct cut_skip){from, from + 1 + (int)draw(n - 1 - from), draw(range)};
+            int from = (int)random_below(n - 1);
+            in->skips[e] = (struct cut_skip){from, from + 1 + (int)random_below(n - 1 - from),
+                                             random_below(range)};
         }
     }
-    p->overlap = draw(2);
-    p->recompute = draw(3) == 0;
-    if (draw(2)) {
+    p->overlap = random_below(2);
+    p->recompute = random_below(3) == 0;
+    if (random_below(2)) {
         p->live = in->live;
         for (int k = 0; k < stages; k++)
-            in->live[k] = draw(4);
+            in->live[k] = random_below(4);
     }
-    if (draw(2)) {
+    if (random_below(2)) {
         p->mem_limit_bytes = in->limits;
         for (int k = 0; k < stages; k++)
-            in->limits[k] = draw(6) ? range * (1 + draw(2 * n)) * 2 : draw(range * n);
+            in->limits[k] =
+                random_below(6) ? range * (1 + random_below(2 * n)) * 2 : random_below(range * n);
     }
 }
 
@@ -343,7 +330,7 @@ static void cut_solve__equals_brute_force_on_small_instances(void **state)
     (void)state;
     random_state = 3;
     for (int round = 0; round < rounds; round++) {
-        int n = 1 + (int)draw(8), stages = 1 + (int)draw(n);
+        int n = 1 + (int)random_below(8), stages = 1 + (int)random_below(n);
         int now[MOST_STAGES + 1] = {0}, want[MOST_STAGES + 1] = {0};
         int64_t best = FAR;
         struct instance in;
@@ -361,7 +348,8 @@ static void cut_solve__equals_the_simple_program_on_larger_instances(void **stat
     (void)state;
     random_state = 4;
     for (int round = 0; round < 120; round++) {
-        int n = 20 + (int)draw(MOST_ITEMS - 20), stages = 2 + (int)draw(MOST_STAGES - 2);
+        int n = 20 + (int)random_below(MOST_ITEMS - 20),
+            stages = 2 + (int)random_below(MOST_STAGES - 2);
         int want[MOST_STAGES + 1] = {0};
         struct instance in;
         draw_instance(&in, n, stages);
@@ -376,7 +364,7 @@ static void cut_solve__equals_cut_sizes_without_extras(void **state)
     (void)state;
     random_state = 5;
     for (int round = 0; round < 300; round++) {
-        int n = 1 + (int)draw(200), stages = 1 + (int)draw(n);
+        int n = 1 + (int)random_below(200), stages = 1 + (int)random_below(n);
         struct cut_time times[200];
         int64_t sizes[200];
         struct cut_problem p = {.num_items = n,
@@ -386,7 +374,8 @@ static void cut_solve__equals_cut_sizes_without_extras(void **state)
                                 .times = times};
         struct cut plain = {0}, general = {0};
         for (int i = 0; i < n; i++) {
-            times[i] = (struct cut_time){draw(100), draw(100), draw(100), 0, 0, 0};
+            times[i] =
+                (struct cut_time){random_below(100), random_below(100), random_below(100), 0, 0, 0};
             sizes[i] = times[i].fwd_ns + times[i].bwd_input_ns + times[i].bwd_weight_ns;
         }
         assert_int_equal(cut_sizes(sizes, n, stages, &plain, NULL), OK);

@@ -1,21 +1,11 @@
 /* Experts that replicas divide: what a device holds, what the all-to-alls send and take, and what the
  * all-reduce counts, by closed forms on layers of Mixtral. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "partition/plan/autodp.h"
 #include "partition/layout/model_shard.h"
 #include "partition/search/planner.h"
 #include "partition/layout/tensor_group.h"
 #include "partition/step/workload.h"
+#include "tests/unit/test.h"
 
 enum {
     LAYERS = 3,

@@ -1,24 +1,11 @@
 /* The freeze policies against the release's goldens, and against numbers worked out by hand. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "partition/freeze/freeze.h"
 #include "tests/unit/fail_malloc.h"
+#include "tests/unit/test.h"
 
 static struct freeze_spec spec_of(enum freeze_policy policy, double alpha)
 {
     return (struct freeze_spec){.policy = policy, .alpha = alpha};
-}
-
-static double random01(unsigned *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return (double)(*seed >> 8) / (1 << 24);
 }
 
 /* Decisions before epochs 0..n-1; norms of epoch e at norms[e * layers], NULL: none. */
@@ -403,12 +390,11 @@ static void decide__starts_policies_behind_the_warmup(void **state)
 static void bounds__hold_every_decision(void **state)
 {
     static const int table[] = {0, 3, 2, 9, 12};
-    unsigned seed = 1;
     int reached[FREEZE_POLICY_COUNT] = {0}, decisions = 0;
     (void)state;
     for (int trial = 0; trial < 4000; trial++) {
         const enum freeze_policy policy = (enum freeze_policy)(trial % FREEZE_POLICY_COUNT);
-        struct freeze_spec spec = spec_of(policy, 0.05 + 0.9 * random01(&seed));
+        struct freeze_spec spec = spec_of(policy, 0.05 + 0.9 * random_unit());
         struct freeze freeze = {0};
         spec.table = (int *)table;
         spec.num_table = 5;
@@ -419,7 +405,7 @@ static void bounds__hold_every_decision(void **state)
             double norms[12];
             int least, most, got;
             for (int l = 0; l < 12; l++)
-                norms[l] = trial % 3 == 0 ? 1 + 0.001 * random01(&seed) : random01(&seed);
+                norms[l] = trial % 3 == 0 ? 1 + 0.001 * random_unit() : random_unit();
             freeze_bounds(&freeze, e, &least, &most);
             assert_int_equal(
                 freeze_decide(&freeze, e, e > 0 && trial % 11 ? norms : NULL, &got, NULL, NULL),

@@ -1,16 +1,8 @@
 /* The policy `safe` on histories whose answers follow from closed forms. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "partition/freeze/freeze_replay.h"
 #include "partition/model/model.h"
 #include "partition/search/turn.h"
+#include "tests/unit/test.h"
 
 enum { LAYERS = 8, STEPS = 10, TURNS = 10 };
 
@@ -418,18 +410,11 @@ static void ask__halves_what_surely_does_not_fit_and_is_near(void **state)
     end(&run);
 }
 
-static double random01(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*seed >> 11) * 0x1p-53;
-}
-
 /* Random runs, evidence asked for as the trainer asks: what it costs stays within the allowance, F
  * within its bounds and not below what freeze_lowest() said; and a repetition from the rows alone
  * decides the same. */
 static void random_runs__keep_the_promises_of_the_interface(void **state)
 {
-    uint64_t seed = 1;
     int frozen_ever = 0, undone_ever = 0;
     (void)state;
     for (int trial = 0; trial < 400; trial++) {
@@ -438,14 +423,14 @@ static void random_runs__keep_the_promises_of_the_interface(void **state)
         double base;
         begin(&run, trial % 3 ? 1 : 5);
         run.freeze.passes = 8 + trial % 40;
-        base = random01(&seed) * 0.01;
+        base = random_unit() * 0.01;
         for (int turn = 0; turn < TURNS - 1; turn++) {
-            struct freeze_evidence row = row_at(&run, turn, base + 0.2 * (random01(&seed) - 0.5));
+            struct freeze_evidence row = row_at(&run, turn, base + 0.2 * (random_unit() - 0.5));
             const bool due = freeze_safe_due(&run.freeze, &run.history, &row);
             int frozen = due ? freeze_safe_ask(&run.freeze, &run.history, &row) : -1, least, most;
             row.fall_se = 0.003;
             for (; frozen > 0; frozen = freeze_safe_ask(&run.freeze, &run.history, &row)) {
-                add(&row, frozen, 0.004 * (random01(&seed) - 0.6), 0.001 * random01(&seed));
+                add(&row, frozen, 0.004 * (random_unit() - 0.6), 0.001 * random_unit());
                 row.passes = freeze_safe_row_passes(&run.freeze, &run.history, &row);
             }
             row.passes = freeze_safe_row_passes(&run.freeze, &run.history, &row);

@@ -1,16 +1,6 @@
 /* Jobs: the defaults pass, and every rule names its key. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "partition/plan/job.h"
+#include "tests/unit/test.h"
 
 static void setup(struct job *job)
 {

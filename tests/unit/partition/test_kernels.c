@@ -1,18 +1,8 @@
 /* Kernel lists against the model's own flops and closed forms, and the curves that time them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "partition/cost/cost.h"
 #include "partition/cost/device_curves.h"
 #include "partition/cost/kernels.h"
+#include "tests/unit/test.h"
 
 static const struct cost_options plain = {.efficiency = 1},
                                  dropout = {.efficiency = 1, .dropout = true};

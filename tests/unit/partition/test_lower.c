@@ -1,18 +1,10 @@
 /* Workloads and lowered lists: naive sums, counts of ops, custom lists, overflow. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "partition/step/lower.h"
 #include "partition/step/schedule_memory.h"
 #include "partition/step/schedule_time.h"
 #include "tests/unit/fail_malloc.h"
 #include "tests/unit/plan_case.h"
+#include "tests/unit/test.h"
 
 static int frozen_items(const struct plan_case *c)
 {

@@ -1,14 +1,7 @@
 /* Model chains against published counts, and the refusal of everything malformed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "partition/model/model.h"
 #include "tests/unit/fail_malloc.h"
+#include "tests/unit/test.h"
 
 static struct model parse(const char *text)
 {

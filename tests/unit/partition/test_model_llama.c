@@ -1,14 +1,7 @@
 /* The llama family and its kin: published parameter counts, and a second count of flops and of what
  * is kept, tensor by tensor. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "partition/model/model.h"
+#include "tests/unit/test.h"
 
 static struct model parse(const char *text)
 {

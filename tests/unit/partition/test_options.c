@@ -1,17 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "partition/cost/cost.h"
 #include "partition/freeze/freeze.h"
 #include "partition/base/options.h"
 #include "partition/plan/plan.h"
 #include "partition/base/units.h"
+#include "tests/unit/test.h"
 
 /* One variable of every type, with the table that points at them. */
 struct vars {

@@ -1,15 +1,6 @@
 /* Plans: micro-batches, copies, every structural rule. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdlib.h>
-#include <string.h>
-
 #include "partition/plan/plan.h"
+#include "tests/unit/test.h"
 
 static void microbatches_of__chunks_like_torch_when_compared_with_a_loop(void **state)
 {

@@ -1,18 +1,10 @@
 /* Plans for a state of a run: against every K and M tried by hand, and when memory ends. */
 #include "partition/search/plan_for.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "partition/search/turn.h"
 #include "tests/unit/fail_malloc.h"
 #include "tests/unit/six_case.h"
+#include "tests/unit/test.h"
 
 enum { SAMPLES = 480 };
 

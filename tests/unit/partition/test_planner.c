@@ -1,17 +1,5 @@
 /* The planner against brute force over everything, its bounds against every cut, the released rules
  * against the goldens of the specification. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "partition/plan/autodp.h"
 #include "partition/plan/balance.h"
 #include "partition/plan/cut.h"
@@ -25,14 +13,7 @@
 #include "partition/step/traffic.h"
 #include "partition/step/workload.h"
 #include "tests/unit/near_case.h"
-
-static uint64_t random_state = 1;
-
-static int64_t roll(int64_t low, int64_t high)
-{
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return low + (int64_t)((random_state >> 33) % (uint64_t)(high - low + 1));
-}
+#include "tests/unit/test.h"
 
 struct instance {
     struct model model;
@@ -61,68 +42,70 @@ static void instance_random(struct instance *in, int most_items)
 {
     memset(in, 0, sizeof *in);
     struct item items[16] = {0};
-    const int n = (int)roll(2, most_items);
+    const int n = (int)random_between(2, most_items);
     for (int i = 0; i < n; i++) {
         snprintf(items[i].name, sizeof items[i].name, "i%d", i);
         items[i].kind = ITEM_OPAQUE;
         items[i].layer = i;
-        items[i].params = roll(0, 3) ? roll(1, 3000) : 0;
-        items[i].act_bytes = roll(0, 4000);
-        items[i].stash_bytes = roll(0, 6000);
-        items[i].fwd_ns = roll(0, 4000);
-        items[i].bwd_input_ns = roll(0, 4000);
-        items[i].bwd_weight_ns = roll(0, 4000);
-        items[i].bwd_rest_ns = roll(0, items[i].bwd_input_ns);
+        items[i].params = random_between(0, 3) ? random_between(1, 3000) : 0;
+        items[i].act_bytes = random_between(0, 4000);
+        items[i].stash_bytes = random_between(0, 6000);
+        items[i].fwd_ns = random_between(0, 4000);
+        items[i].bwd_input_ns = random_between(0, 4000);
+        items[i].bwd_weight_ns = random_between(0, 4000);
+        items[i].bwd_rest_ns = random_between(0, items[i].bwd_input_ns);
         items[i].fwd_stash_ns = items[i].fwd_ns * (i % 4) / 4;
-        items[i].update_ns = roll(0, 3000);
+        items[i].update_ns = random_between(0, 3000);
     }
     /* One roll a statement: a case is the same whatever compiler orders its arguments. */
-    const int num_nodes = (int)roll(1, 2), per_node = (int)roll(1, 3);
+    const int num_nodes = (int)random_between(1, 2), per_node = (int)random_between(1, 3);
     struct err err = {0};
-    assert_int_equal(model_explicit("random", items, n, NULL, 0, roll(0, 3) == 0, &in->model, &err),
-                     OK);
+    assert_int_equal(
+        model_explicit("random", items, n, NULL, 0, random_between(0, 3) == 0, &in->model, &err),
+        OK);
     in->model.num_layers = n;
     assert_int_equal(cluster_grid(num_nodes, per_node, &in->cluster, &err), OK);
-    in->cluster.link_latency_ns = roll(0, 800);
-    in->cluster.uplink_latency_ns = roll(0, 2000);
-    in->cluster.host_op_ns = roll(0, 3) ? 0 : roll(1, 1500);
-    in->cluster.host_blocking = roll(0, 3) == 0;
-    in->cluster.context_bytes = roll(0, 1000);
-    bool limited = roll(0, 2) > 0;
-    bool unequal = roll(0, 3) == 0;
+    in->cluster.link_latency_ns = random_between(0, 800);
+    in->cluster.uplink_latency_ns = random_between(0, 2000);
+    in->cluster.host_op_ns = random_between(0, 3) ? 0 : random_between(1, 1500);
+    in->cluster.host_blocking = random_between(0, 3) == 0;
+    in->cluster.context_bytes = random_between(0, 1000);
+    bool limited = random_between(0, 2) > 0;
+    bool unequal = random_between(0, 3) == 0;
     for (int d = 0; d < in->cluster.num_devices; d++) {
         struct device *device = &in->cluster.devices[d];
-        device->link_bytes_per_s = (double)roll(1, 8) * 1e9;
-        device->mem_bytes = limited ? roll(30000, 140000) : INT64_MAX;
-        device->speed = unequal ? (double)roll(1, 4) / 2 : 1;
+        device->link_bytes_per_s = (double)random_between(1, 8) * 1e9;
+        device->mem_bytes = limited ? random_between(30000, 140000) : INT64_MAX;
+        device->speed = unequal ? (double)random_between(1, 4) / 2 : 1;
     }
     cost_constant(&in->cost);
-    in->cost.op_overhead_ns = roll(0, 2) ? 0 : roll(1, 500);
+    in->cost.op_overhead_ns = random_between(0, 2) ? 0 : random_between(1, 500);
     in->problem = (struct planner_problem){.setting.model = &in->model,
                                            .setting.cluster = &in->cluster,
                                            .setting.cost = &in->cost,
                                            .optim_bytes_per_param = 4};
-    in->problem.batch_mode = roll(0, 2) ? BATCH_PER_PIPELINE : BATCH_GLOBAL;
-    in->problem.batch = roll(1, 6);
-    in->problem.num_frozen_layers = roll(0, 2) ? 0 : (int)roll(1, n - 1);
-    in->problem.bucket_bytes = roll(0, 1) ? 0 : 5000;
-    in->problem.clip = roll(0, 1);
+    in->problem.batch_mode = random_between(0, 2) ? BATCH_PER_PIPELINE : BATCH_GLOBAL;
+    in->problem.batch = random_between(1, 6);
+    in->problem.num_frozen_layers = random_between(0, 2) ? 0 : (int)random_between(1, n - 1);
+    in->problem.bucket_bytes = random_between(0, 1) ? 0 : 5000;
+    in->problem.clip = random_between(0, 1);
     in->options = (struct planner_options){
         .schedules = PLANNER_ALL_SCHEDULES, .recompute_auto = true, .frozen_auto = true};
-    if (in->problem.num_frozen_layers > 0 && roll(0, 1))
-        in->problem.cache = (struct planner_cache){.use = roll(0, 3) ? CACHE_ALLOWED : CACHE_WANTED,
-                                                   .filled = roll(0, 2) == 0};
-    in->problem.cache.level = (int)roll(0, in->problem.num_frozen_layers);
-    in->problem.cache.room = (double)roll(0, 4) / 4;
-    in->problem.cache.whole = roll(0, 1);
-    in->problem.cache.epochs = roll(1, 5);
-    in->problem.cache.views = roll(1, 3);
-    in->cost.cache_write_ns = roll(0, 900);
-    in->cost.cache_read_ns = roll(0, 2000);
-    if (roll(0, 2) == 0)
+    if (in->problem.num_frozen_layers > 0 && random_between(0, 1))
+        in->problem.cache =
+            (struct planner_cache){.use = random_between(0, 3) ? CACHE_ALLOWED : CACHE_WANTED,
+                                   .filled = random_between(0, 2) == 0};
+    in->problem.cache.level = (int)random_between(0, in->problem.num_frozen_layers);
+    in->problem.cache.room = (double)random_between(0, 4) / 4;
+    in->problem.cache.whole = random_between(0, 1);
+    in->problem.cache.epochs = random_between(1, 5);
+    in->problem.cache.views = random_between(1, 3);
+    in->cost.cache_write_ns = random_between(0, 900);
+    in->cost.cache_read_ns = random_between(0, 2000);
+    if (random_between(0, 2) == 0)
         in->cost.item_ns = update_by_states;
-    in->cost.near_ns_per_byte = roll(0, 2) ? NULL : near_case;
-    in->model.items[n - 1].tied_params = roll(0, 2) ? 0 : roll(1, 4000);
+    in->cost.near_ns_per_byte = random_between(0, 2) ? NULL : near_case;
+    in->model.items[n - 1].tied_params = random_between(0, 2) ? 0 : random_between(1, 4000);
     in->model.items[0].params += in->model.items[n - 1].tied_params;
 }
 
@@ -397,31 +380,33 @@ static void instance_tight(struct instance *in)
 {
     memset(in, 0, sizeof *in);
     struct item items[8] = {0};
-    const int n = (int)roll(4, 6), width = (int)roll(1, 2), uneven = (int)roll(0, 2);
+    const int n = (int)random_between(4, 6), width = (int)random_between(1, 2),
+              uneven = (int)random_between(0, 2);
     for (int i = 0; i < n; i++)
-        items[i] = (struct item){.kind = ITEM_OPAQUE,
-                                 .layer = i / width,
-                                 .params = uneven == 1 && i % 3 == 0 ? roll(500, 1500) : 50,
-                                 .act_bytes = 10,
-                                 .stash_bytes = uneven == 2   ? (i < n / 2 ? 10 : 12000)
-                                                : uneven == 1 ? roll(4000, 8000)
-                                                              : 6000,
-                                 .fwd_ns = uneven == 1 ? roll(2000, 9000) : 8000,
-                                 .bwd_input_ns = 10,
-                                 .bwd_weight_ns = 10};
+        items[i] =
+            (struct item){.kind = ITEM_OPAQUE,
+                          .layer = i / width,
+                          .params = uneven == 1 && i % 3 == 0 ? random_between(500, 1500) : 50,
+                          .act_bytes = 10,
+                          .stash_bytes = uneven == 2   ? (i < n / 2 ? 10 : 12000)
+                                         : uneven == 1 ? random_between(4000, 8000)
+                                                       : 6000,
+                          .fwd_ns = uneven == 1 ? random_between(2000, 9000) : 8000,
+                          .bwd_input_ns = 10,
+                          .bwd_weight_ns = 10};
     assert_int_equal(model_explicit("tight", items, n, NULL, 0, false, &in->model, NULL), OK);
     in->model.num_layers = (n + width - 1) / width;
     assert_int_equal(cluster_grid(1, 2, &in->cluster, NULL), OK);
     in->cluster.link_latency_ns = 0;
     for (int d = 0; d < 2; d++) {
         in->cluster.devices[d].link_bytes_per_s = 1e12;
-        in->cluster.devices[d].mem_bytes = roll(20000, 60000);
+        in->cluster.devices[d].mem_bytes = random_between(20000, 60000);
     }
     cost_constant(&in->cost);
     in->problem = (struct planner_problem){.setting.model = &in->model,
                                            .setting.cluster = &in->cluster,
                                            .setting.cost = &in->cost,
-                                           .batch = roll(2, 6),
+                                           .batch = random_between(2, 6),
                                            .optim_bytes_per_param = 4};
     in->options = (struct planner_options){.recompute_auto = true, .recompute_inside = true};
     in->layers_in_chunks = true;
@@ -514,7 +499,7 @@ static void planner_solve__equals_brute_force_over_dualpipe(void **state)
         struct planner_result result = {0};
         struct err err = {0};
         instance_random(&in, 5);
-        in.problem.batch = 2 * roll(2, 5);
+        in.problem.batch = 2 * random_between(2, 5);
         in.options.schedules = 1u << SCHEDULE_DUALPIPE | (trial % 2 ? 1u << SCHEDULE_1F1B : 0u);
         brute_force(&in, &brute);
         const enum status rc = planner_solve(&in.problem, &in.options, &result, &err);
@@ -666,16 +651,16 @@ static void planner_solve__is_never_slower_than_a_plain_cut(void **state)
         struct planner_result result = {0};
         struct err err = {0};
         instance_random(&in, 16);
-        const int D = in.cluster.num_devices, R = (int)roll(1, D > 3 ? 2 : 1);
+        const int D = in.cluster.num_devices, R = (int)random_between(1, D > 3 ? 2 : 1);
         const int most = in.model.num_items < D / R ? in.model.num_items : D / R;
         in.options.num_replicas = R;
-        in.options.num_ranks = (int)roll(most > 1 ? 2 : 1, most);
+        in.options.num_ranks = (int)random_between(most > 1 ? 2 : 1, most);
         in.options.recompute_auto = false;
-        in.options.schedules = 1u << roll(0, SCHEDULE_AUTO - 1);
-        in.problem.batch = R * roll(1, 24);
+        in.options.schedules = 1u << random_between(0, SCHEDULE_AUTO - 1);
+        in.problem.batch = R * random_between(1, 24);
         for (int d = 0; d < D; d++)
             if (in.cluster.devices[d].mem_bytes != INT64_MAX)
-                in.cluster.devices[d].mem_bytes *= roll(1, 8);
+                in.cluster.devices[d].mem_bytes *= random_between(1, 8);
         plain_plans(&in, &brute);
         enum status rc = planner_solve(&in.problem, &in.options, &result, &err);
         if (brute.fitting > 0 && in.options.num_ranks > 1) {

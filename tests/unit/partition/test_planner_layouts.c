@@ -1,16 +1,5 @@
 /* The planner over tensor-parallel groups, shards and recompute inside backwards, against a loop
  * over everything: small GPTs on small clusters, costs and memory by the public functions. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdlib.h>
-#include <string.h>
-
 #include "partition/plan/autodp.h"
 #include "partition/step/lower.h"
 #include "partition/layout/model_shard.h"
@@ -21,16 +10,9 @@
 #include "partition/step/schedule_time.h"
 #include "partition/layout/tensor_group.h"
 #include "partition/step/traffic.h"
+#include "tests/unit/test.h"
 
 enum { MOST_RANKS = 4, MOST_LAYERS = 3 };
-
-static uint64_t random_state = 1;
-
-static int64_t roll(int64_t low, int64_t high)
-{
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return low + (int64_t)((random_state >> 33) % (uint64_t)(high - low + 1));
-}
 
 /* Flops of what the device has of an item, and 40 ns to begin. Attention's core costs its flops. */
 static enum status flops_ns(const void *ctx, const struct model *model, int item, enum pass pass,
@@ -69,41 +51,43 @@ static void make_model(struct model *model)
 {
     struct model_spec spec;
     assert_int_equal(model_preset("gpt2", &spec, NULL), OK);
-    spec.num_layers = (int)roll(1, 2);
+    spec.num_layers = (int)random_between(1, 2);
     spec.heads = 4;
-    spec.hidden = 8 * (int)roll(1, 3);
+    spec.hidden = 8 * (int)random_between(1, 3);
     spec.mlp = 4 * spec.hidden;
-    spec.seq = spec.max_seq = 8 * (int)roll(1, 4);
-    spec.vocab = 16 * (int)roll(1, 4);
+    spec.seq = spec.max_seq = 8 * (int)random_between(1, 4);
+    spec.vocab = 16 * (int)random_between(1, 4);
     spec.elem_bytes = 2;
     assert_int_equal(model_build(&spec, model, NULL), OK);
-    model_set_attention(model, roll(0, 2) ? ATTENTION_UNFUSED : ATTENTION_AUTO);
+    model_set_attention(model, random_between(0, 2) ? ATTENTION_UNFUSED : ATTENTION_AUTO);
 }
 
 static void instance_random(struct instance *in)
 {
     memset(in, 0, sizeof *in);
     make_model(&in->model);
-    const int nodes = (int)roll(1, 2), devices = nodes == 1 ? (int)roll(2, 4) : 2;
+    const int nodes = (int)random_between(1, 2),
+              devices = nodes == 1 ? (int)random_between(2, 4) : 2;
     assert_int_equal(cluster_grid(nodes, devices, &in->cluster, NULL), OK);
-    const int64_t link = roll(1, 40), up = roll(1, 40), mem = roll(2, 60) * 4000;
+    const int64_t link = random_between(1, 40), up = random_between(1, 40),
+                  mem = random_between(2, 60) * 4000;
     for (int d = 0; d < in->cluster.num_devices; d++) {
         in->cluster.devices[d].link_bytes_per_s = (double)link * 1e9;
         in->cluster.devices[d].mem_bytes = mem;
     }
     for (int n = 0; n < nodes; n++)
         in->cluster.uplink_bytes_per_s[n] = (double)up * 1e9;
-    in->cluster.link_latency_ns = roll(0, 300);
-    in->cluster.uplink_latency_ns = roll(0, 600);
+    in->cluster.link_latency_ns = random_between(0, 300);
+    in->cluster.uplink_latency_ns = random_between(0, 600);
     in->cost = (struct cost){.source = COST_ROOFLINE, .item_ns = flops_ns, .core_ns = core_ns};
     in->problem = (struct planner_problem){.setting = setting_of(in),
-                                           .batch = roll(1, 4),
-                                           .bucket_bytes = roll(0, 1) ? 0 : 2000,
-                                           .clip = roll(0, 1),
+                                           .batch = random_between(1, 4),
+                                           .bucket_bytes = random_between(0, 1) ? 0 : 2000,
+                                           .clip = random_between(0, 1),
                                            .optim_bytes_per_param = 8};
     in->options = (struct planner_options){.tensor_auto = true,
-                                           .sequence_parallel = roll(0, 1),
-                                           .shard_auto = roll(0, 1),
+                                           .sequence_parallel = random_between(0, 1),
+                                           .shard_auto = random_between(0, 1),
                                            .recompute_auto = true,
                                            .recompute_inside = true,
                                            .schedules = 1u << SCHEDULE_GPIPE | 1u << SCHEDULE_1F1B |

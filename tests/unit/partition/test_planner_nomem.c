@@ -1,18 +1,9 @@
 /* Fail the Nth allocation: the planner and autodp give ERR_NOMEM, touch nothing, leak nothing
  * (under a sanitizer the allocator is not ours, and the test only runs the calls). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdlib.h>
-#include <string.h>
-
 #include "partition/plan/autodp.h"
 #include "partition/search/planner.h"
 #include "tests/unit/fail_malloc.h"
+#include "tests/unit/test.h"
 
 /* Every allocation of a small search fails once; returns how many there are. */
 static int fail_each(const struct planner_problem *problem, const struct planner_options *options)

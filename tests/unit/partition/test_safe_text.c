@@ -1,17 +1,8 @@
 /* Texts of others for a terminal and for a shell; a shell itself is the judge of words. */
 #include "partition/base/safe_text.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "partition/base/status.h"
+#include "tests/unit/test.h"
 
 static void safe_byte__lets_no_control_character_through(void **state)
 {

@@ -1,16 +1,7 @@
 /* Named schedules: complete for all small counts, published closed forms, freezing, CSV. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
-
 #include "partition/schedule/schedule.h"
 #include "tests/unit/schedule_oracle.h"
+#include "tests/unit/test.h"
 
 static const int num_chunks[SCHEDULE_AUTO] = {
     [SCHEDULE_GPIPE] = 1,      [SCHEDULE_1F1B] = 1,       [SCHEDULE_INTERLEAVED] = 2,

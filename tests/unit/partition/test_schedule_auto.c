@@ -1,17 +1,9 @@
 /* The searched schedule: against every named one, against memory, against all orders there are. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "partition/step/schedule_auto.h"
 #include "partition/step/schedule_memory.h"
 #include "partition/step/schedule_time.h"
 #include "tests/unit/plan_case.h"
+#include "tests/unit/test.h"
 
 static int64_t step_of(struct plan_case *c, enum schedule_kind kind, struct err *err)
 {

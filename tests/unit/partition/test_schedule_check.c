@@ -1,16 +1,8 @@
 /* The proof: thousands of mutants of good lists, judged by two slow oracles. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "partition/schedule/schedule.h"
 #include "tests/unit/plan_case.h"
 #include "tests/unit/schedule_oracle.h"
+#include "tests/unit/test.h"
 
 /* K and M rounded up to even numbers where the schedule runs two copies of the stages. */
 static struct schedule generate(enum schedule_kind kind, int K, int M)

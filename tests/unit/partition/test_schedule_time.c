@@ -1,16 +1,8 @@
 /* Step time and memory: closed forms, and a slow oracle over every op of every replica. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "partition/step/schedule_memory.h"
 #include "partition/step/schedule_time.h"
 #include "tests/unit/plan_case.h"
+#include "tests/unit/test.h"
 
 /* --- the oracle: the rules of step_rules.h as written, swept until nothing changes
  * -------------------

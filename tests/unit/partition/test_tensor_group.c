@@ -1,16 +1,6 @@
 /* Shares of tensor-parallel groups, shards of replicas, and recompute inside backwards, by the closed
  * forms of the papers: Shoeybi et al. 2019 and Narayanan et al. 2021 (Megatron-LM), Korthikanti et
  * al. 2022, Rajbhandari et al. 2020 (ZeRO). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdlib.h>
-#include <string.h>
-
 #include "partition/plan/autodp.h"
 #include "partition/step/lower.h"
 #include "partition/layout/model_shard.h"
@@ -19,6 +9,7 @@
 #include "partition/step/schedule_memory.h"
 #include "partition/layout/tensor_group.h"
 #include "partition/step/traffic.h"
+#include "tests/unit/test.h"
 
 enum { S = 256, H = 96, A = 8, LAYERS = 3, VOCAB = 160 };
 

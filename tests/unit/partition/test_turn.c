@@ -1,15 +1,8 @@
 /* Turns: against a walk step by step. */
 #include "partition/search/turn.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
 #include "tests/unit/six_case.h"
+#include "tests/unit/test.h"
 
 static void turn_begins__at_epochs_or_every_n_steps(void **state)
 {

@@ -1,14 +1,6 @@
 /* Values with units: exact integers, whole strings only, every refusal names the option. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "partition/base/units.h"
+#include "tests/unit/test.h"
 
 static void parse_ns__reads_every_unit_exactly(void **state)
 {

@@ -1,14 +1,7 @@
 /* Evidence of freezing: candidates keep the order of what they would freeze, rows that of turns. */
 #include "profiles/job/evidence_json.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/unit/test.h"
 
 static void freeze_evidence_add__keeps_candidates_in_order(void **state)
 {

@@ -1,19 +1,10 @@
 /* Tables of item times as profiles: what they answer for an explicit model, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
-
 #include "partition/model/model.h"
 #include "profiles/store/item_csv.h"
 #include "profiles/cost/profile_cost.h"
 #include "profiles/store/store.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/test.h"
 
 static const char table[] = "kind,item,microbatch,bwd_input_ns,fwd_ns,bwd_weight_ns,update_ns\n"
                             "a100,embedding of tokens,1,0,100,300,50\n"

@@ -1,21 +1,12 @@
 /* Explicit models with times by device kind and micro-batch size: at the points, between and outside
  * them, in copies, from files, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
-
 #include "partition/cost/cost.h"
 #include "partition/model/model.h"
 #include "profiles/json/fields.h"
 #include "profiles/job/job_json.h"
 #include "profiles/json/json.h"
 #include "tests/unit/fail_malloc.h"
+#include "tests/unit/test.h"
 
 static enum status read(const char *text, struct model *model, struct err *err)
 {

@@ -1,18 +1,11 @@
 #include "profiles/job/job_json.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "profiles/job/job_parts.h"
 #include "tests/unit/fail_malloc.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/test.h"
 
 static const char design_job[] =
     "{ \"name\": \"vit-cifar10\",\n"

@@ -3,20 +3,13 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "profiles/base/whole_file.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/test.h"
 
 static struct json *parse(const char *text)
 {

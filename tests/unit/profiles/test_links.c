@@ -1,21 +1,11 @@
 /* Rates by message size, ports to the network, collectives with figures of their own, machines, and
  * how files give them. The judges are closed forms in long double. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "partition/cluster/cluster.h"
 #include "partition/cost/cost.h"
 #include "profiles/json/fields.h"
 #include "profiles/job/job_json.h"
 #include "profiles/json/json.h"
+#include "tests/unit/test.h"
 
 static struct cluster parse(const char *text)
 {

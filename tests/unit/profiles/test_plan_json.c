@@ -1,17 +1,10 @@
 /* A plan through JSON and back: thousands of random ones, and each member changed. */
 #include "profiles/job/plan_json.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "tests/unit/plan_case.h"
+#include "tests/unit/test.h"
 
 /* A random plan with its predictions. */
 static void make_case(struct plan_case *c, uint64_t *seed)

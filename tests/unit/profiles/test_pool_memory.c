@@ -1,17 +1,9 @@
 /* tests/unit/profiles/test_pool_memory.c - pools of the executor against sums by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "partition/cluster/cluster.h"
 #include "partition/step/lower.h"
 #include "partition/step/pool_memory.h"
 #include "profiles/job/job_json.h"
+#include "tests/unit/test.h"
 
 enum { STASH = 1000 };
 

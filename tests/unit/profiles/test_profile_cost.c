@@ -1,27 +1,11 @@
 #include "profiles/cost/profile_cost.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "tests/unit/scratch.h"
+#include "tests/unit/test.h"
 
 /* --- curves ----------------------------------------------------------------------------------- */
-
-static uint32_t seed = 12345;
-
-static double random_to(double limit)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return limit * (seed >> 8) / (1 << 24);
-}
 
 /* Isotonic regression by its min-max formula: y_i = max over a <= i of min over b >= i of the
  * weighted mean of a..b (Robertson et al. 1988). Slow and obvious. */
@@ -49,11 +33,11 @@ static void curve_build__equals_minmax_formula(void **state)
     for (int round = 0; round < 500; round++) {
         double x[12], y[12], w[12];
         struct curve curve = {0};
-        int n = 1 + (int)random_to(11.99);
+        int n = 1 + (int)random_below(12);
         for (int i = 0; i < n; i++) {
             x[i] = i * i + 1;
-            y[i] = random_to(100);
-            w[i] = 1 + floor(random_to(9));
+            y[i] = 100 * random_unit();
+            w[i] = (double)random_between(1, 9);
         }
         assert_int_equal(curve_build(x, y, w, n, &curve, NULL), OK);
         assert_int_equal(curve.n, n);

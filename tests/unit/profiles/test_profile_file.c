@@ -1,17 +1,10 @@
 #include "profiles/store/profile_file.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "profiles/store/store.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/test.h"
 
 static void fill(struct profile *profile)
 {

@@ -1,20 +1,12 @@
 #include "profiles/store/record.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 #include <sqlite3.h>
 
 #include "tests/unit/scratch.h"
+#include "tests/unit/test.h"
 
 static struct store *open_store(const char *path, enum store_mode mode)
 {

@@ -1,26 +1,18 @@
 #include "profiles/store/store.h"
 
 #include <fcntl.h>
-#include <math.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <sqlite3.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "profiles/store/choice.h"
 #include "profiles/store/record.h"
 #include "profiles/store/store_calibration.h"
 #include "profiles/store/store_internal.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/test.h"
 
 static struct store *open_store(const char *path, enum store_mode mode)
 {

@@ -1,14 +1,6 @@
 /* tests/unit/profiles/test_ticker.c - when a line about long work is due, and what it says about the rest. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "profiles/base/ticker.h"
+#include "tests/unit/test.h"
 
 /* As if the work had begun, and the last line had come, so long ago. */
 static struct ticker after(enum ticker_mode mode, double begun_s, double told_s)

@@ -1,15 +1,9 @@
 #include "profiles/store/trace.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "profiles/json/json.h"
+#include "tests/unit/test.h"
 
 static const struct op_row rows[] = {
     {0, 0, 0, 0,    1500, {.microbatch = 0, .stage = 0, .kind = OP_F}                  },

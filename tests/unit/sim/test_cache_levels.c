@@ -2,29 +2,16 @@
  * written one micro-batch at a time. */
 #include "sim/run/cache_levels.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/unit/test.h"
 
 enum { SAMPLES = 60000, LAYERS = 6, EPOCHS = 7, MOST_VIEWS = 3 };
 
-static uint64_t draw(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return *state >> 33;
-}
-
-static void shuffle(int *order, uint64_t *state)
+static void shuffle(int *order)
 {
     for (int i = 0; i < SAMPLES; i++)
         order[i] = i;
     for (int i = SAMPLES - 1; i > 0; i--) {
-        const int j = (int)(draw(state) % (uint64_t)(i + 1)), swap = order[i];
+        const int j = (int)random_below(i + 1), swap = order[i];
         order[i] = order[j];
         order[j] = swap;
     }
@@ -50,7 +37,7 @@ static void check(int views, double room, bool whole, int size)
     };
     struct cache_levels levels = {0};
     struct err err = {0};
-    uint64_t state = 12345;
+    random_state = 12345;
     double from[LAYERS + 1];
     int at = 0, level = -1;
     const int full = sizeof plans / sizeof *plans;
@@ -60,7 +47,7 @@ static void check(int views, double room, bool whole, int size)
             slots[v][i] = (double)i < room * SAMPLES ? 0 : -1;
     for (int e = 0; e < EPOCHS; e++) {
         int *slot = slots[e % views];
-        shuffle(order, &state);
+        shuffle(order);
         cache_levels_begin(&levels, e);
         for (int p = 0; p < SAMPLES;) {
             for (; at < full && plans[at].epoch <= e && plans[at].at * SAMPLES <= p; at++)

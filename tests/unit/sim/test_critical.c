@@ -1,8 +1,7 @@
 /* The critical path adds up to the step, and follows the ops that make it. */
-#include <stdio.h>
-
 #include "sim/step/critical.h"
 #include "tests/unit/sim_case.h"
+#include "tests/unit/test.h"
 
 static int64_t sum_of(const struct critical_path *path)
 {

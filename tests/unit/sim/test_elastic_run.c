@@ -1,11 +1,9 @@
 /* Whole runs: step counts, cache, transitions, against sums by hand. */
-#include <math.h>
-#include <stdio.h>
-
 #include "partition/search/plan_for.h"
 #include "partition/search/turn.h"
 #include "sim/run/elastic_run.h"
 #include "tests/unit/sim_case.h"
+#include "tests/unit/test.h"
 
 /* Eight equal layers on 1x4 devices, constants per sample. */
 static void make_job(struct job *job, int epochs)

@@ -1,12 +1,10 @@
 /* Closed forms, exact to the nanosecond; the two engines and schedule_time() against each other. */
-#include <math.h>
-#include <stdio.h>
-
 #include "partition/step/schedule_memory.h"
 #include "partition/step/schedule_time.h"
 #include "partition/step/traffic.h"
 #include "sim/step/engine.h"
 #include "tests/unit/sim_case.h"
+#include "tests/unit/test.h"
 
 static const enum sim_engine both[] = {ENGINE_EVENT, ENGINE_RELAX};
 
@@ -19,15 +17,6 @@ static void assert_steps(const struct sim_case *c, int64_t want_ns)
         assert_int_equal(one.result.step_ns, want_ns);
         sim_case_clear(&one);
     }
-}
-
-static uint64_t rng_state;
-static int64_t rng(int64_t below)
-{
-    rng_state ^= rng_state << 13;
-    rng_state ^= rng_state >> 7;
-    rng_state ^= rng_state << 17;
-    return (int64_t)(rng_state >> 1) % below;
 }
 
 /* (M + K - 1)(f + b): GPipe (Huang et al. 2019), 1F1B (Narayanan et al. 2019), equal stages. */
@@ -433,33 +422,34 @@ static void sim_step__rings_share_an_uplink_fairly(void **state)
 static void random_case(struct sim_case *c, bool zero_bytes)
 {
     static int64_t stage_f[64];
-    *c = (struct sim_case){
-        .kind = (enum schedule_kind)rng(SCHEDULE_AUTO), .K = 1 + (int)rng(5), .R = 1 + (int)rng(3)};
+    *c = (struct sim_case){.kind = (enum schedule_kind)random_below(SCHEDULE_AUTO),
+                           .K = 1 + (int)random_below(5),
+                           .R = 1 + (int)random_below(3)};
     const bool copies = schedule_copies(c->kind) > 1;
-    c->chunks = schedule_chunks(c->kind, 1 + (int)rng(3));
+    c->chunks = schedule_chunks(c->kind, 1 + (int)random_below(3));
     c->K += copies && c->K % 2;
-    c->M = c->K * (2 + (int)rng(3));
-    c->nodes = rng(2) ? c->R : 1;
+    c->M = c->K * (2 + (int)random_below(3));
+    c->nodes = random_below(2) ? c->R : 1;
     c->f = 4;
-    c->i = 3 + rng(3);
-    c->w = 2 + rng(3);
+    c->i = 3 + random_below(3);
+    c->w = 2 + random_below(3);
     for (int s = 0; s < c->K * c->chunks; s++)
-        stage_f[s] = 4 * (100 + rng(900));
+        stage_f[s] = 4 * (100 + random_below(900));
     c->stage_f = stage_f;
-    c->act = zero_bytes ? 0 : 1 + rng(2000);
+    c->act = zero_bytes ? 0 : 1 + random_below(2000);
     c->link = 1e9;
     c->uplink = 0.7e9;
-    c->latency = rng(300);
-    c->update = rng(500);
-    c->params = zero_bytes ? 0 : rng(1000);
+    c->latency = random_below(300);
+    c->update = random_below(500);
+    c->params = zero_bytes ? 0 : random_below(1000);
     c->tied = zero_bytes || c->K == 1 ? 0 : stage_f[0] % 3 * 700;
     c->stash = 64;
-    c->host_op = rng(3) == 0 ? rng(900) : 0;
-    c->blocking = rng(2);
-    c->sends_blocking = rng(2);
-    c->clip = rng(2);
-    c->recompute = (enum recompute_mode)rng(3);
-    c->num_frozen = rng(2) && !copies ? (int)rng(c->K * c->chunks) : 0;
+    c->host_op = random_below(3) == 0 ? random_below(900) : 0;
+    c->blocking = random_below(2);
+    c->sends_blocking = random_below(2);
+    c->clip = random_below(2);
+    c->recompute = (enum recompute_mode)random_below(3);
+    c->num_frozen = random_below(2) && !copies ? (int)random_below(c->K * c->chunks) : 0;
     c->frozen = c->num_frozen == 0 ? FROZEN_NONE : FROZEN_SPREAD;
 }
 
@@ -467,7 +457,7 @@ static void random_case(struct sim_case *c, bool zero_bytes)
 static void sim_step__engines_and_schedule_time_agree_when_nothing_is_shared(void **state)
 {
     (void)state;
-    rng_state = 88172645463325252u;
+    random_state = 88172645463325252u;
     int compared = 0, met = 0, tied = 0, hidden = 0;
     for (int n = 0; n < 1500; n++) {
         struct sim_case c;
@@ -476,8 +466,8 @@ static void sim_step__engines_and_schedule_time_agree_when_nothing_is_shared(voi
         sim_case_run(&c, ENGINE_RELAX);
         if (n % 5 ==
             0) { /* unequal devices, replicas of several classes, several buckets a stage */
-            c.cluster.devices[rng(c.cluster.num_devices)].speed = 0.75;
-            c.plan.bucket_bytes = 1 + rng(2000);
+            c.cluster.devices[random_below(c.cluster.num_devices)].speed = 0.75;
+            c.plan.bucket_bytes = 1 + random_below(2000);
             assert_int_equal(sim_case_lower(&c, &err), OK);
             assert_int_equal(sim_case_step(&c, ENGINE_RELAX, &err), OK);
         }
@@ -601,11 +591,11 @@ static void sim_step__tied_tables_share_an_uplink(void **state)
 static void sim_step__conserves_work_and_idle_time_on_random_steps(void **state)
 {
     (void)state;
-    rng_state = 1234567;
+    random_state = 1234567;
     for (int n = 0; n < 600; n++) {
         struct sim_case c;
         random_case(&c, false);
-        c.half_duplex = rng(4) == 0;
+        c.half_duplex = random_below(4) == 0;
         sim_case_run(&c, ENGINE_EVENT);
         struct err err = {0};
         int64_t slow = c.result.step_ns;
@@ -667,7 +657,7 @@ static void
 workload_traffic_ns__is_what_the_busiest_port_carries_and_no_step_is_shorter(void **state)
 {
     (void)state;
-    rng_state = 1234567891011u;
+    random_state = 1234567891011u;
     int tells = 0;
     for (int n = 0; n < 600; n++) {
         struct sim_case c;
@@ -706,7 +696,7 @@ workload_traffic_ns__is_what_the_busiest_port_carries_and_no_step_is_shorter(voi
 static void sim_step__slower_links_never_help_a_fixed_list(void **state)
 {
     (void)state;
-    rng_state = 424242;
+    random_state = 424242;
     for (int n = 0; n < 300; n++) {
         struct sim_case c;
         random_case(&c, false);

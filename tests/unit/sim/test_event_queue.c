@@ -1,12 +1,6 @@
 /* The wheel against a plain sorted list. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "sim/step/event_queue.h"
+#include "tests/unit/test.h"
 
 enum { ENTRIES = 200 };
 

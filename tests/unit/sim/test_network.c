@@ -1,13 +1,6 @@
 /* Fair sharing: against the definition of max-min fairness, and against times by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
 #include "sim/step/network.h"
+#include "tests/unit/test.h"
 
 struct net_case {
     struct cluster cluster;

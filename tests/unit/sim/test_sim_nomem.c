@@ -1,9 +1,8 @@
 /* Every allocation of a step fails once: ERR_NOMEM, no crash, nothing half-made. */
-#include <stdio.h>
-
 #include "sim/step/engine.h"
 #include "tests/unit/fail_malloc.h"
 #include "tests/unit/sim_case.h"
+#include "tests/unit/test.h"
 
 static void sim_step__survives_each_failed_allocation(void **state)
 {
