@@ -15,7 +15,7 @@ function unit(path) {
     return path
 }
 function add_edge(to, why) {
-    if (to != me && !((me, to) in edge)) {
+    if (to != me && to in units && !((me, to) in edge)) { # not one that this call was not given
         edge[me, to] = why
         out[me]++
         into[to]++
