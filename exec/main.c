@@ -132,20 +132,33 @@ static void catch_stop_signals(void)
     sigaction(SIGUSR2, &action, NULL);
 }
 
-/* Choose the weights to begin with, and load the job, which a resumed run compares with the
- * recorded one. Collective; all ranks agree on the status. */
-static enum status begin(struct call *call, const char *from, struct job_ask *ask, bool resume,
+/* Choose the weights to begin with, and load the job, which is compared with the recorded one of
+ * a run that goes on or is evaluated. Collective; all ranks agree on the status. */
+static enum status begin(struct call *call, const char *from, struct job_ask *ask, bool recorded,
                          struct checkpoint_choice *weights, struct job *job, struct err *err)
 {
     char *differences = NULL;
     enum status rc = from ? resume_choose(call->comm, from, weights, err) : OK;
-    ask->checkpoint = rc == OK && resume ? weights->dir : NULL;
+    ask->checkpoint = rc == OK && recorded ? weights->dir : NULL;
+    ask->weights_only = ask->evaluates && weights->foreign;
     if (rc == OK)
         rc = resume_job(ask, job, &differences, err);
     if (call->comm->rank == 0)
         report_start(weights->note, job->model.note, differences, stderr);
     free(differences);
     return comm_agree(call->comm, rc, err);
+}
+
+/* Divide the cores among the ranks, and note a lack of them. Collective. */
+static enum status bind(const struct call *call, const struct job *job, int threads, bool quiet,
+                        struct cores *cores, struct err *err)
+{
+    const struct comm *comm = call->comm;
+    enum status rc = cores_bind(comm->local_rank, comm->local_size, threads, cores, err);
+    rc = comm_agree(comm, rc, err);
+    if (rc == OK && comm->rank == 0 && !quiet && job->train.device == DEVICE_CPU)
+        cores_report(cores, comm->local_size, stderr);
+    return rc;
 }
 
 /* After a signal: which one, for all ranks, and on rank 0 how to go on. timing: a run of which
@@ -239,10 +252,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
     else if (options.init)
         options.init = weights.dir;
     if (rc == OK)
-        rc = comm_agree(
-            call->comm,
-            cores_bind(call->comm->local_rank, call->comm->local_size, (int)threads, &cores, err),
-            err);
+        rc = bind(call, &job, (int)threads, quiet, &cores, err);
     if (rc == OK) {
         options.heeds_signals = catch_stop_signals;
         options.call = call_name;
@@ -273,9 +283,9 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
     int64_t threads = 0;
     bool json = false;
     const char *db = NULL;
-    struct job_ask ask = {.set = &set};
+    struct job_ask ask = {.set = &set, .evaluates = true};
     const struct option table[] = {
-        OPTION("set", LIST, &set, "a.b=v", "override a value of the job file (repeatable)"),
+        OPTION("set", LIST, &set, "a.b=v", "override a value of the job (repeatable)"),
         OPTION("device", STRING, &ask.device, "KIND", "%s (default: train.device of the job)",
                .values = "cpu cuda"),
         OPTION("threads", INT, &threads, "N",
@@ -293,15 +303,14 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
     if (rc != OK || line.help)
         return rc;
     ask.path = line.positional[1];
-    rc = begin(call, line.positional[0], &ask, false, &weights, &job, err);
+    rc = begin(call, line.positional[0], &ask, true, &weights, &job, err);
     if (rc == OK)
-        rc = comm_agree(
-            call->comm,
-            cores_bind(call->comm->local_rank, call->comm->local_size, (int)threads, &cores, err),
-            err);
+        rc = bind(call, &job, (int)threads, false, &cores, err);
     const struct trainer_options options = {.init = weights.dir, .db = db};
     if (rc == OK)
         rc = trainer_eval(call->comm, &cores, &job, &options, &summary, err);
+    if (rc == ERR_INPUT && ask.path && !weights.foreign && !err->hint[0])
+        err_hint(err, "without JOB, the job that the run recorded is evaluated");
     if (rc == OK && call->comm->rank == 0) {
         if (json) {
             rc = print_json(summary, err);
@@ -461,21 +470,22 @@ static enum status run_facts(const struct exec_command *command, struct call *ca
 
 static const struct exec_command commands[] = {
     {"train",      "JOB [-n RANKS] [options]",
-     "Train a job for real on RANKS processes; writes metrics, checkpoints and a record.",                        0, true,
-     run_train                                                                                                                        },
-    {"eval",       "CHECKPOINT JOB [-n RANKS] [options]",
-     "Evaluate a checkpoint (or safetensors file) on the job's test data.",                                       2, true,  run_eval  },
+     "Train a job for real on RANKS processes; writes metrics, checkpoints and a record.",                         0, true,
+     run_train                                                                                                                         },
+    {"eval",       "CHECKPOINT [JOB] [-n RANKS] [options]",
+     "Evaluate a checkpoint (or safetensors file) on the test data of JOB (default: the run's "
+     "own).",                                                                                                      1, true,  run_eval  },
     {"export",     "CHECKPOINT -o DIR|FILE.safetensors",
      "Write a checkpoint as a model of Hugging Face: safetensors, config.json, in DIR also the "
-     "tokenizer.",                                                                                                1, false, run_export},
+     "tokenizer.",                                                                                                 1, false, run_export},
     {"checkpoint", "verify DIR",
-     "Compare every file of a checkpoint with the digests of its manifest.",                                      2, false,
-     run_checkpoint                                                                                                                   },
+     "Compare every file of a checkpoint with the digests of its manifest.",                                       2, false,
+     run_checkpoint                                                                                                                    },
     {"profile",    "[--model MODEL] [-n RANKS] [options]",
-     "Measure layers, links and overheads of this machine into the profile store.",                               0, true,
-     run_profile                                                                                                                      },
-    {"facts",      "",                                     "What libraries and GPUs say of themselves, as JSON.", 0, false, run_facts },
-    {"ping",       "",                                     "Latency and rate between ranks 0 and 1, as JSON.",    0, true,  run_facts },
+     "Measure layers, links and overheads of this machine into the profile store.",                                0, true,
+     run_profile                                                                                                                       },
+    {"facts",      "",                                      "What libraries and GPUs say of themselves, as JSON.", 0, false, run_facts },
+    {"ping",       "",                                      "Latency and rate between ranks 0 and 1, as JSON.",    0, true,  run_facts },
 };
 
 static void report(const struct err *err)

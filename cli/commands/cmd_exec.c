@@ -22,6 +22,7 @@ struct front {
     int64_t num_ranks, max_restarts, min_ranks;
     const char *out, *resume; /* borrowed from argv: the run folder; NULL: not given */
     bool help, rows;          /* rows: --help=rows */
+    bool ranks_given;         /* by -n */
 };
 
 /* Read "-n RANKS" or another option with a number at argv[*i]. *taken tells whether argv[*i] was
@@ -70,7 +71,7 @@ static enum status take_options(int *argc, char **argv, bool train, struct front
 {
     int kept = 0;
     const bool ranks = front->num_ranks > 0;
-    bool n_seen = false, restarts_seen = false, min_seen = false, taken;
+    bool restarts_seen = false, min_seen = false, taken;
     for (int i = 0; i < *argc; i++) {
         if (strcmp(argv[i], "--") == 0) {
             while (i < *argc)
@@ -82,8 +83,8 @@ static enum status take_options(int *argc, char **argv, bool train, struct front
         if (ranks)
             rc = refuse_synonym_of_n(argv[i], err);
         if (rc == OK && ranks)
-            rc = take_one(*argc, argv, &i, "-n", 1, MAX_RANKS, &n_seen, &front->num_ranks, &taken,
-                          err);
+            rc = take_one(*argc, argv, &i, "-n", 1, MAX_RANKS, &front->ranks_given,
+                          &front->num_ranks, &taken, err);
         if (rc == OK && !taken && train)
             rc = take_one(*argc, argv, &i, "--max-restarts", 0, MAX_RESTARTS, &restarts_seen,
                           &front->max_restarts, &taken, err);
@@ -115,8 +116,9 @@ static enum status take_options(int *argc, char **argv, bool train, struct front
 static enum status print_help(const struct command *command, const struct front *front, int argc,
                               char **argv, struct err *err)
 {
-    char text[1024], ranks[64];
-    snprintf(ranks, sizeof ranks, "processes (default %lld)", (long long)front->num_ranks);
+    char text[1024], ranks[96];
+    snprintf(ranks, sizeof ranks, "processes (default %lld%s)", (long long)front->num_ranks,
+             command == &command_train ? ", with --resume as many as the run had" : "");
     const struct option own[] = {
         OPTION("n", INT, NULL, "RANKS", ranks),
         OPTION("max-restarts", INT, NULL, "N",
@@ -150,6 +152,10 @@ static enum status run_front(const struct command *command, int argc, char **arg
     enum status rc = take_options(&argc, argv, train, &front, err);
     if (!front.out) /* a resumed run writes to the folder that it resumes */
         front.out = front.resume;
+    if (rc == OK && train && front.resume && !front.ranks_given && !front.help) {
+        const int64_t ranks = restarts_ranks(front.resume);
+        front.num_ranks = ranks > 0 && ranks <= MAX_RANKS ? ranks : front.num_ranks;
+    }
     if (rc == OK && front.max_restarts > 0 && !front.out)
         rc = err_set(err, ERR_INPUT, "--max-restarts needs --out DIR");
     if (rc == OK && front.min_ranks > 1 && front.max_restarts == 0)
@@ -180,7 +186,7 @@ const struct command command_train = {
 const struct command command_profile = {"profile", "[--model MODEL] [-n RANKS] [--db FILE] [...]",
                                         "measure this machine into the profile store", "",
                                         run_front};
-const struct command command_eval = {"eval", "CHECKPOINT JOB [-n RANKS]",
+const struct command command_eval = {"eval", "CHECKPOINT [JOB] [-n RANKS]",
                                      "evaluate a checkpoint on the job's test data", "PATH JOB",
                                      run_front};
 const struct command command_export = {"export", "CHECKPOINT -o DIR|FILE.safetensors",

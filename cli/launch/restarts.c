@@ -28,18 +28,45 @@ struct session {
     struct stat before; /* metrics.jsonl when the present run was started */
 };
 
-int64_t restarts_newest_step(const char *dir)
+/* The largest step below `below` of the checkpoints in dir; -1: there is none. */
+static int64_t newest_below(const char *dir, int64_t below)
 {
     int64_t newest = -1, step;
     struct dirent *entry;
     DIR *list = opendir(dir);
     while (list && (entry = readdir(list)))
         if (strncmp(entry->d_name, "checkpoint-", 11) == 0 &&
-            parse_int(entry->d_name + 11, "step", 0, INT64_MAX, &step, NULL) == OK && step > newest)
+            parse_int(entry->d_name + 11, "step", 0, INT64_MAX, &step, NULL) == OK &&
+            step > newest && step < below)
             newest = step;
     if (list)
         closedir(list);
     return newest;
+}
+
+int64_t restarts_newest_step(const char *dir)
+{
+    return newest_below(dir, INT64_MAX);
+}
+
+int64_t restarts_ranks(const char *dir)
+{
+    char path[PATH_MAX];
+    int64_t step = INT64_MAX;
+    double ranks = 0;
+    snprintf(path, sizeof path, "%s/manifest.json", dir);
+    while (ranks == 0) {
+        struct json *manifest = NULL;
+        if (json_read_file(path, &manifest, NULL) == OK &&
+            json_type(json_get(manifest, "ranks")) == JSON_NUMBER)
+            ranks = json_number(json_get(manifest, "ranks"));
+        json_free(manifest);
+        step = newest_below(dir, step);
+        if (step < 0)
+            break;
+        snprintf(path, sizeof path, "%s/checkpoint-%lld/manifest.json", dir, (long long)step);
+    }
+    return ranks >= 1 && ranks <= INT32_MAX ? (int64_t)ranks : 0;
 }
 
 /* Copy argv without --out, --resume and --init (and --plan, which is for all ranks, where fewer are

@@ -40,6 +40,15 @@ enum status cores_bind(int local_rank, int local_size, int threads, struct cores
     return OK;
 }
 
+void cores_report(const struct cores *cores, int local_size, FILE *out)
+{
+    if (local_size > cores->at_hand)
+        fprintf(out,
+                "note: %d ranks share %d core%s (oversubscribed), so ranks wait for each other and "
+                "times are not those of %d devices\n",
+                local_size, cores->at_hand, cores->at_hand == 1 ? "" : "s", local_size);
+}
+
 int cores_beside(const struct cores *cores, bool on_device)
 {
     const int busy = on_device ? 1 : cores->threads;

@@ -4,6 +4,7 @@
 
 #include <sched.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "partition/base/status.h"
 
@@ -21,6 +22,9 @@ struct cores {
  * (mpirun --bind-to none). ERR_SYSTEM if the system refuses. */
 enum status cores_bind(int local_rank, int local_size, int threads, struct cores *cores,
                        struct err *err);
+
+/* Note on `out` that the ranks of this machine are more than its cores at hand, if they are. */
+void cores_report(const struct cores *cores, int local_size, FILE *out);
 
 /* How many threads may run beside the rank's own work: the cores of its share that do not compute,
  * or, if a device computes (on_device), that do not launch work; at least 1. */

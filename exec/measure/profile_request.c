@@ -105,6 +105,8 @@ enum status profile_request_run(struct profile_request *q, const struct comm *co
     if (rc == OK && comm->rank == 0) /* before the minutes; without a device there is none */
         rc = store_open(q->db, STORE_WRITE, &store, err);
     rc = comm_agree(comm, rc, err);
+    if (rc == OK && comm->rank == 0 && q->measure.device == DEVICE_CPU)
+        cores_report(&cores, comm->local_size, stderr);
     q->measure.store = store;
     if (rc == OK)
         rc = measure_machine(comm, &cores, &model, &q->measure, &profile, err);

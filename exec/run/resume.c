@@ -26,6 +26,7 @@ enum status resume_choose(const struct comm *comm, const char *from,
         rc = comm_bcast(comm->all, &file, sizeof file, 0, err);
     if (rc != OK || !file)
         return rc != OK ? rc : checkpoint_choose(comm, from, choice, err);
+    choice->foreign = true;
     choice->dir = strdup(from);
     return comm_agree(comm, choice->dir ? OK : err_nomem(err), err);
 }
@@ -94,7 +95,13 @@ enum status resume_job(const struct job_ask *ask, struct job *job, char **differ
         snprintf(device, sizeof device, "train.device=%.40s", ask->device);
         set.items[set.count++] = device;
     }
-    enum status rc = ask->checkpoint ? checkpoint_job(ask->checkpoint, &kept, err) : OK;
+    enum status rc = OK;
+    if (ask->weights_only && !ask->path) {
+        rc = err_set(err, ERR_INPUT, "'%s' holds weights alone, no job", ask->checkpoint);
+        err_hint(err, "name the job file: elapse eval FILE JOB");
+    } else if (ask->checkpoint && !ask->weights_only) {
+        rc = checkpoint_job(ask->checkpoint, &kept, err);
+    }
     if (rc == OK && ask->path)
         rc = job_load(ask->path, set.items, set.count, job, err);
     else if (rc == OK && kept)
@@ -102,13 +109,14 @@ enum status resume_job(const struct job_ask *ask, struct job *job, char **differ
     else if (rc == OK) {
         rc = err_set(err, ERR_INPUT, "'%s' is of an older version and holds no job",
                      ask->checkpoint);
-        err_hint(err, "name the job file: elapse train JOB --resume DIR");
+        err_hint(err, "name the job file: elapse %s",
+                 ask->evaluates ? "eval CHECKPOINT JOB" : "train JOB --resume DIR");
     }
     if (rc == OK && kept)
-        rc = recorded_job(kept, &none, &recorded, err);
+        rc = recorded_job(kept, ask->evaluates ? &set : &none, &recorded, err);
     if (rc == OK && kept)
         rc = compare_jobs(&recorded, job, differences, &count, err);
-    if (rc == OK && count > 0 && !ask->override) {
+    if (rc == OK && count > 0 && !ask->override && !ask->evaluates) {
         rc = err_set(err, ERR_INPUT, "the job differs from the one that the run recorded in %d %s",
                      count, count == 1 ? "value" : "values");
         err_hint(err, "--override takes the job as given; without JOB and --set the run goes on "

@@ -16,12 +16,14 @@ struct job_ask {
     const char *path;              /* the job file; NULL: the job that the checkpoint holds */
     const struct option_list *set; /* "a.b=v" */
     const char *device;            /* short for train.device=KIND; NULL: not given */
-    const char *checkpoint;        /* the run goes on from it; NULL: it is a new run */
+    const char *checkpoint;        /* of the run that goes on or is evaluated; NULL: a new run */
+    bool weights_only;             /* the checkpoint is one of another tool and holds no job */
     bool override;                 /* the job may differ from the recorded one */
+    bool evaluates;                /* it may, and values of `set` are no difference */
 };
 
 /* Load the job. If the run goes on from a checkpoint, the job must be the one that the checkpoint
- * holds, unless override is set. *differences becomes fresh text, a line "key: recorded -> given"
+ * holds, unless override or evaluates is set. *differences becomes fresh text, a line "key: recorded -> given"
  * for each difference; NULL: there is none. A checkpoint of an older version holds no job, so any
  * job is taken. ERR_INPUT: differences without override, or as job_load() says. */
 enum status resume_job(const struct job_ask *ask, struct job *job, char **differences,

@@ -131,7 +131,8 @@ static void add_norms(struct json *root, const struct turn_norms *norms, int num
 }
 
 static enum status write_manifest(const char *dir, const struct checkpoint_state *state,
-                                  const struct written *files, int num_files, struct err *err)
+                                  int num_ranks, const struct written *files, int num_files,
+                                  struct err *err)
 {
     const struct job *job = state->job;
     const struct progress *progress = state->progress;
@@ -139,6 +140,7 @@ static enum status write_manifest(const char *dir, const struct checkpoint_state
     json_add_string(root, "format", "elapse-checkpoint");
     json_add_int(root, "schema", CHECKPOINT_SCHEMA);
     json_add_string(root, "run", state->run_id);
+    json_add_int(root, "ranks", num_ranks);
     json_add_int(root, "step", progress->step);
     json_add_int(root, "epoch", progress->epoch);
     json_add_int(root, "position", progress->position);
@@ -277,7 +279,8 @@ enum status checkpoint_save(const struct comm *comm, const char *dir,
         for (int r = 0; rc == OK && r < comm->size; r++)
             total += sizes[r];
         if (rc == OK)
-            rc = write_manifest(temp, state, all, (int)(total / (int64_t)sizeof *files), &own);
+            rc = write_manifest(temp, state, comm->size, all, (int)(total / (int64_t)sizeof *files),
+                                &own);
         if (rc == OK) /* writing the manifest has synced the folder's names */
             rc = put_in_place(temp, dir, state->run_id, &own);
         if (rc == OK)

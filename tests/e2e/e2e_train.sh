@@ -218,6 +218,29 @@ evaluated() { # a job that fixes K and R, on the ranks there are
         grep -qF "\"eval_accuracy\":$(value k1 eval_accuracy),"
 }
 verify "eval needs no -n, whatever K and R the job fixes" evaluated
+# Overrides of the run hold when it goes on and when it is evaluated.
+train job wide -n 2 --steps 3 --set model.hidden=48 --set data.test_samples=30
+own_job() {
+    "$elapse" train --resume "$tmp/wide" --json >/dev/null 2>"$tmp/wide.err" && [ "$(value wide ranks)" = 2 ] &&
+        "$elapse" eval "$tmp/wide" --json >"$tmp/wide.json" 2>"$tmp/wide.err" && [ ! -s "$tmp/wide.err" ] &&
+        grep -qF '"eval_samples":30,' "$tmp/wide.json" &&
+        grep -qF "\"eval_accuracy\":$(value wide eval_accuracy)," "$tmp/wide.json"
+}
+verify "resumed without -n, a run has its ranks; evaluated without a job, its own" own_job
+other_job() {
+    "$elapse" eval "$tmp/wide" "$tmp/job.json" --set model.hidden=48 >/dev/null 2>"$tmp/wide.err" &&
+        says wide '^note: job: data.test_samples: 30 -> 50$' && ! grep -q hidden "$tmp/wide.err"
+}
+verify "eval tells how a given job differs" other_job
+expect "eval of a job that does not fit" 2 '^hint: without JOB, the job that the run recorded' "$elapse" eval "$tmp/wide" "$tmp/job.json"
+many() { [ "$(grep -c '^note: 3 ranks share 2 cores (oversubscribed)' "$tmp/many.err")" = "$1" ]; }
+two_cores() { taskset -c "$(taskset -pc $$ | sed 's/.*: //; s/-/,/' | cut -d, -f1-2)" "$elapse" "$@" >/dev/null 2>"$tmp/many.err"; }
+if [ "$(nproc)" -ge 2 ]; then
+    two_cores train "$tmp/job.json" --out "$tmp/many" -n 3 --steps 1 --no-eval
+    verify "more ranks than cores are told" many 1
+    two_cores train "$tmp/job.json" --out "$tmp/two" -n 2 --steps 1 --no-eval
+    verify "as many as cores are not" many 0
+fi
 exported() {
     "$elapse" export "$tmp/k1" -o "$tmp/weights.safetensors" &&
         "$elapse" train "$tmp/job.json" --init "$tmp/weights.safetensors" --out "$tmp/init" \
