@@ -3,7 +3,7 @@
  * A dataset turns (split, id), and the epoch where it masks tokens, into one sample. The bytes are
  * the same every time, in any order of calls and from any thread. Opening a dataset checks every
  * file as a whole (sizes, label ranges), so that training does not stop in the middle over a bad
- * record.
+ * record. Pictures take long, so the ranks check them together behind that (exec/run/data_check.h).
  *
  * The wing data/ includes base/ and stage/; cache/, step/, measure/ and run/ include it. */
 #ifndef ELAPSE_EXEC_DATA_DATASET_H
@@ -65,6 +65,12 @@ struct dataset {
      * choice takes whole groups. Returns the group of a sample; ids ascend with it from 0. NULL:
      * every sample is a group. */
     int64_t (*group)(const struct dataset *dataset, enum split source, int64_t id);
+    /* Where every sample is a file of its own that opening does not read: its path, and whether it
+     * can be read as sample() reads it. NULL: opening has checked everything. Errors of check():
+     * ERR_SYSTEM (missing), ERR_INPUT (damaged, or not what the job asks for), ERR_NOMEM. */
+    const char *(*file)(const struct dataset *dataset, enum split source, int64_t id);
+    enum status (*check)(const struct dataset *dataset, enum split source, int64_t id,
+                         struct err *err);
     void (*clear)(struct dataset *dataset);
 };
 

@@ -1,6 +1,6 @@
 /* Decodes JPEG by libjpeg and PNG by libpng, and scales pictures (image_file.h).
  *
- * read_image() chooses the decoder by the first bytes of the file. image_square() scales in two
+ * image_read() chooses the decoder by the first bytes of the file. image_square() scales in two
  * passes, columns then rows, with weights from filter(). */
 #include "exec/data/image_file.h"
 
@@ -80,8 +80,7 @@ static enum status check_jpeg_memory(const char *path, j_decompress_ptr jpeg, st
     return OK;
 }
 
-static enum status read_jpeg(FILE *in, const char *path, bool peek, struct pixels *pixels,
-                             struct err *err)
+static enum status read_jpeg(FILE *in, const char *path, struct pixels *pixels, struct err *err)
 {
     struct jpeg_decompress_struct jpeg;
     struct jpeg_failure failure;
@@ -104,8 +103,6 @@ static enum status read_jpeg(FILE *in, const char *path, bool peek, struct pixel
         goto out;
     pixels->width = (int)jpeg.image_width;
     pixels->height = (int)jpeg.image_height;
-    if (peek)
-        goto out;
     rc = check_jpeg_memory(path, &jpeg, err);
     if (rc != OK)
         goto out;
@@ -141,8 +138,7 @@ out:
 
 /* --- PNG -------------------------------------------------------------------------------------- */
 
-static enum status read_png(FILE *in, const char *path, bool peek, struct pixels *pixels,
-                            struct err *err)
+static enum status read_png(FILE *in, const char *path, struct pixels *pixels, struct err *err)
 {
     static const png_color white = {255, 255, 255};
     png_image png = {.version = PNG_IMAGE_VERSION};
@@ -157,8 +153,6 @@ static enum status read_png(FILE *in, const char *path, bool peek, struct pixels
         goto out;
     pixels->width = (int)png.width;
     pixels->height = (int)png.height;
-    if (peek)
-        goto out;
     png.format = PNG_FORMAT_RGB;
     rgb = malloc((size_t)png.width * (size_t)png.height * 3);
     if (!rgb) {
@@ -177,7 +171,7 @@ out:
     return rc;
 }
 
-static enum status read_image(const char *path, bool peek, struct pixels *pixels, struct err *err)
+enum status image_read(const char *path, struct pixels *pixels, struct err *err)
 {
     unsigned char magic[8] = {0};
     struct pixels got = {0};
@@ -188,25 +182,15 @@ static enum status read_image(const char *path, bool peek, struct pixels *pixels
     size_t n = fread(magic, 1, sizeof magic, in);
     rewind(in);
     if (n >= 3 && magic[0] == 0xff && magic[1] == 0xd8 && magic[2] == 0xff)
-        rc = read_jpeg(in, path, peek, &got, err);
+        rc = read_jpeg(in, path, &got, err);
     else if (n == 8 && memcmp(magic, "\x89PNG\r\n\x1a\n", 8) == 0)
-        rc = read_png(in, path, peek, &got, err);
+        rc = read_png(in, path, &got, err);
     else
         rc = err_set(err, ERR_INPUT, "'%s' is neither JPEG nor PNG", path);
     fclose(in);
     if (rc == OK)
         *pixels = got;
     return rc;
-}
-
-enum status image_peek(const char *path, struct pixels *pixels, struct err *err)
-{
-    return read_image(path, true, pixels, err);
-}
-
-enum status image_read(const char *path, struct pixels *pixels, struct err *err)
-{
-    return read_image(path, false, pixels, err);
 }
 
 /* --- scaling ---------------------------------------------------------------------------------- */

@@ -17,17 +17,12 @@ enum { IMAGE_MAX_SIDE = 16384, IMAGE_MAX_BYTES = 3 * IMAGE_MAX_SIDE * IMAGE_MAX_
 
 struct pixels {
     int width, height;
-    /* Owned; height rows of width x (red, green, blue); NULL after image_peek(). */
-    unsigned char *rgb;
+    unsigned char *rgb; /* owned; height rows of width x (red, green, blue) */
 };
 
-/* Read only the header: width and height. The first bytes of the file decide the format, not its
- * name. ERR_SYSTEM: missing. ERR_INPUT: neither JPEG nor PNG, malformed, or too large; the message
- * names the file. */
-enum status image_peek(const char *path, struct pixels *pixels, struct err *err);
-
-/* Decode a file. Grey becomes RGB; transparent pixels are drawn on white. A cut or damaged file is
- * ERR_INPUT. The caller frees pixels->rgb. */
+/* Decode a file. The first bytes decide the format, not its name. Grey becomes RGB; transparent
+ * pixels are drawn on white. ERR_SYSTEM: missing. ERR_INPUT: neither JPEG nor PNG, cut off, damaged,
+ * or too large; the message names the file. The caller frees pixels->rgb. */
 enum status image_read(const char *path, struct pixels *pixels, struct err *err);
 
 /* Scale the central square of the picture to side x side; planes receives red, green and blue

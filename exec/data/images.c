@@ -4,7 +4,7 @@
  * torchvision's ImageFolder: a class is a folder of train, its pictures lie in it or in folders
  * inside, and the suffix of a name, in any case of letters, says whether it is a picture. Classes
  * are numbered by their sorted names; samples are ordered by class, then by folder and name. A class
- * without a picture is refused. Opening reads the header of every file; pixels are decoded
+ * without a picture is refused. Opening reads the folders; files are read by images_check(), and
  * when a sample is asked for. With data.resize the central square of a picture is scaled to the
  * model's side; otherwise its size must match. Pixels become (p / 255 - 0.5) / 0.5, as in ViT's own
  * preprocessing. Read images_open() first, then read_split() and images_sample(). */
@@ -168,22 +168,9 @@ static enum status add_picture(struct picture_list *list, char *path, int32_t la
     return OK;
 }
 
-static enum status check_picture(const char *path, const struct job *job, struct err *err)
-{
-    struct pixels pixels;
-    enum status rc = image_peek(path, &pixels, err);
-    int side = job->model.image;
-    if (rc == OK && !job->data.resize && (pixels.width != side || pixels.height != side)) {
-        rc = err_set(err, ERR_INPUT, "'%s' has %d x %d pixels, model '%s' takes %d x %d", path,
-                     pixels.width, pixels.height, job->model.name, side, side);
-        err_hint(err, "set data.resize to true");
-    }
-    return rc;
-}
-
 /* The pictures of one class: those of its folder, then those of the folders in it. */
-static enum status read_class(const char *dir, int32_t label, int depth, const struct job *job,
-                              struct picture_list *list, struct tally *tally, struct err *err)
+static enum status read_class(const char *dir, int32_t label, int depth, struct picture_list *list,
+                              struct tally *tally, struct err *err)
 {
     struct name_list folders = {0}, files = {0};
     enum status rc = list_names(dir, &folders, &files, tally, err);
@@ -195,9 +182,7 @@ static enum status read_class(const char *dir, int32_t label, int depth, const s
             rc = err_nomem(err);
             break;
         }
-        rc = check_picture(path, job, err);
-        if (rc == OK)
-            rc = add_picture(list, path, label, err);
+        rc = add_picture(list, path, label, err);
         if (rc != OK)
             free(path);
     }
@@ -205,7 +190,7 @@ static enum status read_class(const char *dir, int32_t label, int depth, const s
         char *inner = NULL;
         if (asprintf(&inner, "%s/%s", dir, folders.at[i]) < 0)
             inner = NULL;
-        rc = inner ? read_class(inner, label, depth + 1, job, list, tally, err) : err_nomem(err);
+        rc = inner ? read_class(inner, label, depth + 1, list, tally, err) : err_nomem(err);
         free(inner);
     }
     name_list_clear(&folders);
@@ -248,8 +233,8 @@ static enum status describe_split(struct dataset *dataset, enum split split, con
     return rc;
 }
 
-static enum status read_split(struct dataset *dataset, const struct job *job, enum split split,
-                              const char *dir, const struct name_list *classes, struct err *err)
+static enum status read_split(struct dataset *dataset, enum split split, const char *dir,
+                              const struct name_list *classes, struct err *err)
 {
     struct images *images = dataset->ctx;
     struct picture_list *list = &images->splits[split];
@@ -268,7 +253,7 @@ static enum status read_split(struct dataset *dataset, const struct job *job, en
         }
         if (asprintf(&folder, "%s/%s", dir, found.at[i]) < 0)
             folder = NULL;
-        rc = folder ? read_class(folder, (int32_t)(same - classes->at), 1, job, list, &tally, err)
+        rc = folder ? read_class(folder, (int32_t)(same - classes->at), 1, list, &tally, err)
                     : err_nomem(err);
         if (rc == OK && list->count == before)
             rc = add_name(&empty, found.at[i], err);
@@ -290,6 +275,35 @@ static enum status read_split(struct dataset *dataset, const struct job *job, en
     return rc;
 }
 
+/* Decodes a picture and checks its size. The caller frees pixels->rgb. */
+static enum status read_picture(const struct dataset *dataset, const char *path,
+                                struct pixels *pixels, struct err *err)
+{
+    const struct images *images = dataset->ctx;
+    const int side = dataset->image;
+    const enum status rc = image_read(path, pixels, err);
+    if (rc != OK || images->resize || (pixels->width == side && pixels->height == side))
+        return rc;
+    err_set(err, ERR_INPUT, "'%s' has %d x %d pixels, the model takes %d x %d", path, pixels->width,
+            pixels->height, side, side);
+    err_hint(err, "set data.resize to true");
+    return ERR_INPUT;
+}
+
+static const char *images_file(const struct dataset *dataset, enum split split, int64_t id)
+{
+    return ((const struct images *)dataset->ctx)->splits[split].path[id];
+}
+
+static enum status images_check(const struct dataset *dataset, enum split split, int64_t id,
+                                struct err *err)
+{
+    struct pixels pixels = {0};
+    const enum status rc = read_picture(dataset, images_file(dataset, split, id), &pixels, err);
+    free(pixels.rgb);
+    return rc;
+}
+
 static enum status images_sample(const struct dataset *dataset, enum split split, int64_t id,
                                  const struct sample_out *out, struct err *err)
 {
@@ -303,10 +317,7 @@ static enum status images_sample(const struct dataset *dataset, enum split split
         out->labels[0] = list->label[id];
     if (!out->image)
         return OK;
-    rc = image_read(list->path[id], &pixels, err);
-    if (rc == OK && !images->resize && (pixels.width != side || pixels.height != side))
-        rc = err_set(err, ERR_SYSTEM, "'%s' changed its size to %d x %d", list->path[id],
-                     pixels.width, pixels.height);
+    rc = read_picture(dataset, list->path[id], &pixels, err);
     if (rc == OK)
         rc = image_square(&pixels, side, out->image, err);
     for (size_t i = 0; rc == OK && i < n; i++)
@@ -360,6 +371,8 @@ enum status images_open(const struct job *job, struct dataset *dataset, struct e
                           .labels_per_sample = 1,
                           .targets_per_sample = 1,
                           .sample = images_sample,
+                          .file = images_file,
+                          .check = images_check,
                           .clear = images_clear};
     struct images *images = calloc(1, sizeof *images);
     struct name_list classes = {0};
@@ -379,7 +392,7 @@ enum status images_open(const struct job *job, struct dataset *dataset, struct e
         if (rc == OK && split == SPLIT_TRAIN)
             rc = read_classes(job, dir, &classes, err);
         if (rc == OK)
-            rc = read_split(&got, job, split, dir, &classes, err);
+            rc = read_split(&got, split, dir, &classes, err);
         free(dir);
     }
     got.class_names = classes.at;

@@ -179,21 +179,58 @@ static void *prefetch_thread(void *arg)
     return NULL;
 }
 
-enum status loader_get(struct loader *loader, int64_t epoch, int64_t step_in_epoch,
-                       const struct batch **batch, struct err *err)
+/* The next slot, when the thread no longer fills it. Called with the lock. */
+static struct slot *next_slot(struct loader *loader)
 {
-    struct slot *next;
-    enum status rc;
-    pthread_mutex_lock(&loader->lock);
-    next = &loader->slots[!loader->current];
+    struct slot *next = &loader->slots[!loader->current];
     while (next->state == SLOT_WANTED)
         pthread_cond_wait(&loader->changed, &loader->lock);
+    return next;
+}
+
+/* The next slot with the batch of a step, or its error. Called with the lock. */
+static struct slot *ready_slot(struct loader *loader, int64_t epoch, int64_t step_in_epoch)
+{
+    struct slot *next = next_slot(loader);
     if (next->state != SLOT_READY || next->epoch != epoch || next->step != step_in_epoch) {
         next->epoch = epoch;
         next->step = step_in_epoch;
         next->err = (struct err){0};
         next->status = fill_slot(loader, next, &next->err);
+        next->state = SLOT_READY;
     }
+    return next;
+}
+
+enum status loader_ready(struct loader *loader, int64_t epoch, int64_t step_in_epoch,
+                         struct err *err)
+{
+    pthread_mutex_lock(&loader->lock);
+    const struct slot *next = ready_slot(loader, epoch, step_in_epoch);
+    const enum status rc = next->status == OK ? OK : err_copy(err, &next->err);
+    pthread_mutex_unlock(&loader->lock);
+    return rc;
+}
+
+enum status loader_next(struct loader *loader, struct err *err)
+{
+    enum status rc = OK;
+    if (!loader)
+        return OK;
+    pthread_mutex_lock(&loader->lock);
+    const struct slot *next = next_slot(loader);
+    if (next->state == SLOT_READY && next->status != OK)
+        rc = err_copy(err, &next->err);
+    pthread_mutex_unlock(&loader->lock);
+    return rc;
+}
+
+enum status loader_get(struct loader *loader, int64_t epoch, int64_t step_in_epoch,
+                       const struct batch **batch, struct err *err)
+{
+    enum status rc;
+    pthread_mutex_lock(&loader->lock);
+    struct slot *next = ready_slot(loader, epoch, step_in_epoch);
     next->state = SLOT_EMPTY;
     rc = next->status;
     if (rc != OK) {

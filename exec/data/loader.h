@@ -45,6 +45,15 @@ void loader_free(struct loader *loader); /* NULL is fine */
 enum status loader_get(struct loader *loader, int64_t epoch, int64_t step_in_epoch,
                        const struct batch **batch, struct err *err);
 
+/* Make the batch of a step, unless it is being prefetched, and wait for it: the next loader_get()
+ * returns it, or the same error. So ranks can agree on it before one of them begins the step. */
+enum status loader_ready(struct loader *loader, int64_t epoch, int64_t step_in_epoch,
+                         struct err *err);
+
+/* Wait for the batch that is being prefetched. Returns the error that the next loader_get() will
+ * return if it asks for that batch. OK: it is well, or nothing is prefetched. */
+enum status loader_next(struct loader *loader, struct err *err); /* loader may be NULL */
+
 /* The prefetched batch, if it is ready, without taking it: the next loader_get() returns this batch
  * if it asks for the step that follows. The batch stays valid until then. NULL: it is not ready, or
  * nothing is prefetched. */

@@ -16,7 +16,7 @@ enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, s
     for (int64_t s = 0; rc == OK && s < steps && !stopped; s++) {
         const struct batch *batch;
         struct loss_sums sums;
-        rc = loader_get(t->layout.loaders[SPLIT_TEST], 0, s, &batch, err);
+        rc = trainer_batch(t, t->layout.loaders[SPLIT_TEST], 0, s, &batch, err);
         if (rc == OK)
             rc = runtime_eval(t->layout.runtime, batch, &sums, err);
         if (rc == OK) {

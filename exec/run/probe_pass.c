@@ -45,7 +45,7 @@ enum status probe_measure(struct trainer *t, const struct probe_window *window,
         const struct batch *batch;
         struct loss_sums sums;
         pass->part.batch = s;
-        rc = loader_get(window->loader, 0, s, &batch, err);
+        rc = trainer_batch(t, window->loader, 0, s, &batch, err);
         if (rc == OK)
             rc = runtime_eval_part(t->layout.runtime, batch, &pass->part, &sums, err);
         if (rc == OK)

@@ -126,16 +126,28 @@ static enum status open_run(struct trainer *t, struct json **summary, bool *over
     return rc == OK ? comm_bcast(t->comm->all, &t->first_step, sizeof t->first_step, 0, err) : rc;
 }
 
-/* If metrics could not be written, the run ends here, on all ranks, after its checkpoint. */
-static enum status end_unwritten(struct trainer *t, bool *alone, struct err *err)
+/* If samples could not be read, ranks with stages are between two steps with the same weights. The
+ * failure becomes OK, so that the run ends with a checkpoint, and end_faulty() returns the fault. */
+static enum status hold_unreadable(const struct trainer *t, enum status rc, struct err *err)
 {
-    struct err why = t->unwritten;
+    if (!t->unreadable)
+        return rc;
+    if (err)
+        *err = (struct err){0};
+    return OK;
+}
+
+/* If metrics could not be written or samples not be read, the run ends here, on all ranks, after its
+ * checkpoint. */
+static enum status end_faulty(struct trainer *t, bool *alone, struct err *err)
+{
+    struct err why = t->fault;
     enum status rc = comm_agree(t->comm, why.status, &why);
     if (rc == OK)
         return OK;
     *alone = false;
-    if (t->last_saved == t->progress.step)
-        err_hint(&why, "saved: %s; with room to write, go on with: elapse train --resume %s",
+    if (t->trains && t->last_saved == t->progress.step)
+        err_hint(&why, "saved: %s; when this is mended, go on with: elapse train --resume %s",
                  COUNT_TEXT(t->progress.step, "step"), SHELL_PATH(t->out));
     return err_copy(err, &why);
 }
@@ -157,17 +169,22 @@ static enum status train_between_evaluations(struct trainer *t, struct evaluatio
         (void)elastic_order(t, ORDER_END, rc, err); /* ranks with stages know; tell the idle ones */
         t->failure_agreed = true;
     }
+    if (rc != OK && t->unreadable) {
+        rc = hold_unreadable(t, rc, err);
+        if (rc == OK) /* ranks without stages wait for an order */
+            rc = elastic_order(t, ORDER_END, OK, err);
+    }
     *alone = !t->failure_agreed;
     if (rc == OK)
         rc = record_bytes(t, err);
     if (rc == OK && (evaluate || t->interrupted))
         rc = trainer_save(t, err);
-    if (rc == OK)
-        rc = end_unwritten(t, alone, err);
     if (t->evaluated_step == t->progress.step)
         *after = t->evaluated;
     else if (rc == OK && evaluate && !t->interrupted && !layout_idle(&t->layout))
-        rc = trainer_evaluate(t, after, err);
+        rc = hold_unreadable(t, trainer_evaluate(t, after, err), err);
+    if (rc == OK)
+        rc = end_faulty(t, alone, err);
     if (rc == OK && after->count > 0 && t->written_row.steps > 0 && t->comm->rank == 0) {
         t->written_row.eval_loss = after->loss;
         t->written_row.eval_accuracy = after->accuracy;
@@ -263,8 +280,10 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
     rc = trainer_set_up(&t, options->init, false, err);
     if (rc == OK && !layout_idle(&t.layout)) {
         alone = true;
-        rc = trainer_evaluate(&t, &got, err);
+        rc = hold_unreadable(&t, trainer_evaluate(&t, &got, err), err);
     }
+    if (rc == OK)
+        rc = end_faulty(&t, &alone, err);
     if (rc == OK && comm->rank == 0) {
         struct json *root = json_object_new();
         json_add_int(root, "schema", 1);

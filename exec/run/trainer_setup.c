@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "exec/data/dataset_open.h"
+#include "exec/run/data_check.h"
 #include "exec/device/choices.h"
 #include "exec/device/cuda_load.h"
 #include "exec/device/device_info.h"
@@ -254,6 +255,8 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
     was = t->progress;
     if (rc == OK)
         rc = begin_plan(t, &plan, err);
+    if (rc == OK)
+        rc = data_check(t, err);
     if (rc == OK)
         rc = layout_place(&t->base, &plan, &t->layout, err);
     if (rc == OK)

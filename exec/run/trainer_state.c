@@ -57,6 +57,22 @@ struct run_history trainer_history(const struct trainer *t)
     return history;
 }
 
+enum status trainer_batch(struct trainer *t, struct loader *loader, int64_t epoch, int64_t step,
+                          const struct batch **batch, struct err *err)
+{
+    struct err why = {0};
+    const enum status mine = batch ? loader_get(loader, epoch, step, batch, &why)
+                                   : loader_ready(loader, epoch, step, &why);
+    int64_t failed = mine != OK;
+    const enum status rc = comm_max_i64(t->layout.place.active, &failed, 1, err);
+    if (rc != OK || !failed)
+        return rc;
+    if (mine != OK)
+        err_copy(&t->fault, &why);
+    t->unreadable = t->interrupted = true;
+    return err_set(err, ERR_SYSTEM, "samples cannot be read");
+}
+
 static struct hf_data describe_data(const struct trainer *t)
 {
     const struct dataset *from = &t->dataset;

@@ -103,16 +103,19 @@ struct trainer {
     struct evaluation evaluated; /* the last one at an epoch's end */
     int64_t evaluated_step;      /* the step of `evaluated`; -1: none */
     struct run_files *files;     /* rank 0 */
-    struct err unwritten;        /* rank 0: why metrics could not be written; the run then ends */
-    struct event_file *events;   /* rank 0; NULL: none wanted */
-    struct run_log log;          /* rank 0 */
-    int64_t train_ns;            /* of this call */
+    /* Why this rank ends the run, after a checkpoint: metrics could not be written (rank 0), or
+     * samples could not be read. */
+    struct err fault;
+    struct event_file *events; /* rank 0; NULL: none wanted */
+    struct run_log log;        /* rank 0 */
+    int64_t train_ns;          /* of this call */
     double first_loss, last_loss;
     struct run_history history; /* rank 0: of the calls before */
     bool yielded; /* the run was interrupted at an epoch's end, so that ranks can join */
     bool interrupted, trains; /* trains: false for an evaluation only */
     bool fresh_head;          /* the head may be missing in a weights file (--init) */
     bool failure_agreed;      /* all ranks know why the run ended, so they may return, not abort */
+    bool unreadable;          /* trainer_batch() has failed, on all ranks with stages */
     struct hf_import import;  /* which tensors the weights file had */
 };
 
@@ -134,6 +137,13 @@ struct planning trainer_planning(const struct trainer *t);
 /* The question to the planner at a turn: the present frozen prefix, cache and data, and the plan in
  * place, if any. */
 struct run_state trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn);
+
+/* Whether all ranks with stages have this batch: *batch as loader_get() gives it, or, with batch
+ * NULL, made ready for it. If one of them cannot read its samples, that rank's fault says why,
+ * `unreadable` is set, and all return ERR_SYSTEM before any of them has begun to use the batch.
+ * Collective over the active group. */
+enum status trainer_batch(struct trainer *t, struct loader *loader, int64_t epoch, int64_t step,
+                          const struct batch **batch, struct err *err);
 
 /* Write a checkpoint, unless the last one is of the same step, and remove older ones as
  * train.keep_checkpoints says. Collective over the message group. */

@@ -189,7 +189,7 @@ static enum status one_step(struct trainer *t, const struct step_ask *ask,
     t->last_loss = result->loss;
     if (isnan(t->first_loss))
         t->first_loss = result->loss;
-    if (t->comm->rank == 0 && t->unwritten.status == OK &&
+    if (t->comm->rank == 0 && t->fault.status == OK &&
         run_files_step(t->files,
                        &(struct step_row){.step = t->progress.step,
                                           .epoch = t->progress.epoch,
@@ -203,7 +203,7 @@ static enum status one_step(struct trainer *t, const struct step_ask *ask,
                                           .frozen_layers = plan->num_frozen_layers,
                                           .pipeline_length = plan->num_ranks,
                                           .replicas = plan->num_replicas},
-                       &t->unwritten) != OK)
+                       &t->fault) != OK)
         trainer_stop(0); /* the weights are sound, so a checkpoint comes before the end */
     if (rc == OK)
         rc = show_step(t, result, lr, batch->num_samples, err);
@@ -250,9 +250,13 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
     const int64_t in_epoch = sampler_steps_per_epoch(sampler);
     const int64_t every = t->job->train.checkpoint_every_steps;
     int64_t begin = comm_now_ns(t->comm);
+    const int64_t first = (t->progress.position - sampler->origin) / global;
     bool over = false;
     enum status rc = OK;
-    for (int64_t s = (t->progress.position - sampler->origin) / global;
+    /* What became of a later batch is known to all ranks at the end of the step before it. */
+    if (first < in_epoch && t->progress.step < last_step && !t->interrupted)
+        rc = trainer_batch(t, t->layout.loaders[SPLIT_TRAIN], t->progress.epoch, first, NULL, err);
+    for (int64_t s = first;
          rc == OK && s < in_epoch && t->progress.step < last_step && !t->interrupted && !over;
          s++) {
         struct step_result result;
@@ -276,6 +280,10 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
         t->epoch_loss += result.loss;
         t->yielded = result.vote == VOTE_YIELD;
         t->interrupted = t->yielded || result.vote == VOTE_STOP;
+        if (result.next_fails && !last) { /* this rank's loader has failed, or that of another */
+            (void)loader_next(t->layout.loaders[SPLIT_TRAIN], &t->fault);
+            t->interrupted = true;
+        }
         over = trainer_turn_due(t);
         if (t->nccl && !over && !t->interrupted)
             rc = go_ahead(t, (enum vote)result.vote, err);

@@ -316,9 +316,10 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
     if (rc == OK && !rt->have_norm) /* updates do not change the gradients */
         rc = runtime_norm(rt, err);
     /* A rank of frozen stages runs no op if its replica has no samples. */
-    int64_t most[3] = {span.start_ns ? -span.start_ns : -INT64_MAX, span.end_ns, vote};
+    int64_t most[4] = {span.start_ns ? -span.start_ns : -INT64_MAX, span.end_ns, vote,
+                       rc == OK && loader_next(batch->loader, NULL) != OK};
     if (rc == OK)
-        rc = comm_max_i64(rt->spec.active, most, 3, err);
+        rc = comm_max_i64(rt->spec.active, most, 4, err);
     if (rc != OK)
         return rc;
     *result = (struct step_result){
@@ -328,7 +329,8 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
         .grad_norm = rt->grad_norm,
         .start_ns = -most[0],
         .step_ns = most[1] + most[0],
-        .vote = most[2]};
+        .vote = most[2],
+        .next_fails = most[3] > 0};
     return OK;
 }
 

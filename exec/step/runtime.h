@@ -62,6 +62,7 @@ struct step_result {
     int64_t start_ns; /* first start of an op over all ranks */
     int64_t step_ns;  /* from there to the last end over all ranks */
     int64_t vote;     /* the largest vote of any rank */
+    bool next_fails;  /* a rank cannot read the batch that its loader prefetches (loader_next()) */
 };
 
 /* Groups of a plan, collective over the message group: replica r's rank k is rank

@@ -93,8 +93,55 @@ job images "\"preset\": \"vit-tiny\", $small, \"image\": 16, \"patch\": 8, \"cla
     '"kind": "images", "path": "images", "resize": true' '"epochs": 8, "batch": {"global": 16}'
 train images images-1 -n 1
 verify "a model learns from a folder of pictures, scaled" calculate "$(value images-1 eval_accuracy) + 0 > 0.9"
-expect "a picture of another size is refused" 2 "has 8 x 8 pixels, model .* takes 16 x 16" \
+expect "a picture of another size is refused" 2 "has 8 x 8 pixels, the model takes 16 x 16" \
     "$elapse" train "$tmp/images.json" --set data.resize=false --out "$tmp/no"
+# A damaged picture is found before the first step; what was read well is not read again.
+export XDG_CACHE_HOME=$tmp/cache
+train images seen -n 2
+verify "pictures that were read well are remembered" test -s "$tmp/cache/elapse/checked-pictures"
+list=$(cat "$tmp/cache/elapse/checked-pictures")
+train images seen-again -n 2
+verify "and not read again" test "$list" = "$(cat "$tmp/cache/elapse/checked-pictures")"
+bad=$tmp/images/train/class1/7.png
+cp -p "$bad" "$tmp/good.png"
+head -c 60 "$tmp/good.png" >"$bad"
+expect "a cut picture stops the run before its first step" 2 "images/train/class1/7.png': " \
+    "$elapse" train "$tmp/images.json" -n 2 --out "$tmp/cut"
+verify "without a step" test ! -s "$tmp/cut/metrics.jsonl"
+rm "$tmp/images/val/class1/3.png"
+head -c 60 "$tmp/good.png" >"$tmp/images/val/class1/3.png"
+expect "bad pictures are counted" 2 "hint: 2 of the 80 pictures that were read are such" \
+    "$elapse" train "$tmp/images.json" -n 2 --out "$tmp/cut"
+cp "$tmp/good.png" "$tmp/images/val/class1/3.png"
+cp -p "$tmp/good.png" "$bad"
+train images whole -n 2
+# A fault that comes later: a picture that is damaged behind the back of the check.
+# spoil FILE: zeros from byte 50 on, with size and time as they were
+spoil() {
+    touch -r "$1" "$tmp/time"
+    dd if=/dev/zero of="$1" bs=1 seek=50 count=$(($(stat -c %s "$1") - 50)) conv=notrunc status=none
+    touch -r "$tmp/time" "$1"
+}
+for n in 1 2; do
+    cp -p "$tmp/good.png" "$bad"
+    train images "whole-$n" -n $n
+    spoil "$bad"
+    expect "a picture that fails in mid-run ends the run with a checkpoint, $n ranks" 2 \
+        "hint: saved: [0-9]* steps?; when this is mended, go on with: elapse train --resume" \
+        "$elapse" train "$tmp/images.json" -n $n --out "$tmp/late-$n"
+    verify "of whole weights" "$elapse" checkpoint verify "$tmp/late-$n"
+    cp -p "$tmp/good.png" "$bad"
+    expect "from which it goes on" 0 "steps .* of 32" "$elapse" train --resume "$tmp/late-$n" -n $n --quiet
+    verify "to the weights of a run without the fault" test "$(value "late-$n" weights_sha256)" = \
+        "$(value "whole-$n" weights_sha256)"
+done
+# A fault in an evaluation.
+bad=$tmp/images/val/class1/3.png
+spoil "$bad"
+expect "a fault in the first evaluation ends the run with a checkpoint, too" 2 "hint: saved: 0 steps" \
+    "$elapse" train "$tmp/images.json" -n 2 --out "$tmp/early"
+expect "and one in eval ends that" 2 "images/val/class1/3.png': " "$elapse" eval "$tmp/whole-2" "$tmp/images.json" -n 2
+rm "$bad"
 expect "a missing folder is exit 3" 3 "cannot open '.*/nowhere/train'" \
     "$elapse" train "$tmp/images.json" --set "data.path=$tmp/nowhere" --out "$tmp/no"
 expect "text for an image model is refused" 2 "takes images|language models" \

@@ -102,6 +102,22 @@ static void make_tree(void)
     put_png("val/dog/d.png", 16, 16);
 }
 
+/* The job's pictures open, and the check of one of them fails with a status and these words. */
+static void refuse_check(const struct job *job, enum status status, const char *words)
+{
+    struct dataset data = {0};
+    struct err err = {0};
+    enum status rc = dataset_open(job, &data, &err);
+    if (rc != OK)
+        fail_msg("%s", err.msg);
+    for (int split = 0; split < SPLIT_COUNT; split++)
+        for (int64_t id = 0; rc == OK && id < data.num_samples[split]; id++)
+            rc = data.check(&data, (enum split)split, id, &err);
+    if (rc != status || !strstr(err.msg, words))
+        fail_msg("status %d '%s', wanted %d '%s'", rc, err.msg, status, words);
+    dataset_clear(&data);
+}
+
 static const char *const model = "vit-tiny:image=16,patch=8,classes=2,layers=1";
 
 static void images_open__numbers_classes_by_name_and_decodes_both_kinds(void **state)
@@ -297,8 +313,9 @@ static void images_open__scales_only_when_asked(void **state)
     make_tree();
     put_png("train/cat/wide.png", 40, 24);
     make_job(&job, model, DATA_IMAGES, "", NULL);
-    refuse_open(&job, ERR_INPUT, "wide.png' has 40 x 24 pixels, model 'vit-tiny' takes 16 x 16");
+    refuse_check(&job, ERR_INPUT, "wide.png' has 40 x 24 pixels, the model takes 16 x 16");
     job.data.resize = true;
+    refuse_check(&job, OK, "");
     assert_int_equal(dataset_open(&job, &data, &err), OK);
     assert_int_equal(data.num_samples[SPLIT_TRAIN], 4);
     assert_int_equal(data.sample(&data, SPLIT_TRAIN, 2, &out, &err), OK);
@@ -321,20 +338,21 @@ static void images_open__names_the_file_of_bad_input(void **state)
     make_tree();
     make_job(&job, model, DATA_IMAGES, "", NULL);
     put_text("train/cat/x.png", "GIF89a, really");
-    refuse_open(&job, ERR_INPUT, "x.png' is neither JPEG nor PNG");
+    refuse_check(&job, ERR_INPUT, "x.png' is neither JPEG nor PNG");
     put_text("train/cat/x.png", "");
-    refuse_open(&job, ERR_INPUT, "x.png' is neither JPEG nor PNG");
+    refuse_check(&job, ERR_INPUT, "x.png' is neither JPEG nor PNG");
     put_bytes("train/cat/x.png", huge_png, sizeof huge_png);
-    refuse_open(&job, ERR_INPUT, "x.png'");
+    refuse_check(&job, ERR_INPUT, "x.png'");
     put_bytes("train/cat/x.png", "\xff\xd8\xff\xe0", 4);
-    refuse_open(&job, ERR_INPUT, "x.png'");
+    refuse_check(&job, ERR_INPUT, "x.png'");
     unlink(in_folder("train/cat/x.png"));
-    /* Damage behind the header shows when the sample is asked for. */
+    /* Damage behind the header is found by the check, and when the sample is asked for. */
     for (int kind = 0; kind < 2; kind++) {
         const char *name = kind ? "train/cat/a.JPG" : "train/cat/b.png";
         struct stat st;
         assert_int_equal(stat(in_folder(name), &st), 0);
         assert_int_equal(truncate(in_folder(name), st.st_size - 20), 0);
+        refuse_check(&job, ERR_INPUT, kind ? "a.JPG'" : "b.png'");
         assert_int_equal(dataset_open(&job, &data, &err), OK);
         assert_int_equal(data.sample(&data, SPLIT_TRAIN, kind ? 0 : 1, &out, &err), ERR_INPUT);
         assert_non_null(strstr(err.msg, kind ? "a.JPG" : "b.png"));
