@@ -126,7 +126,7 @@ static enum status plan_change_find(const struct request *q, const struct job *j
     if (old->err.status != OK)
         return err_set(err, old->err.status, "with %lld frozen layers: %s",
                        (long long)q->from_frozen, old->err.msg);
-    enum status rc = autodp_keep_devices(&job->model, &job->cluster, &old->result.plan,
+    enum status rc = autodp_keep_devices(&job->model, &job->cluster, &old->result.plan, false,
                                          &answer->result.plan, err);
     if (rc == OK)
         rc = transition_build(&job->model, &job->cluster, &old->result.plan, &answer->result.plan,

@@ -12,9 +12,8 @@
 
 /* --- rank maps ----------------------------------------------------------------------------- */
 
-/* Map ranks to groups, given each group's node. */
-static void map_groups(const int *node, int num_groups, enum rank_map map, int num_ranks,
-                       int num_replicas, int *group)
+void autodp_map_nodes(const int *node, int num_groups, enum rank_map map, int num_ranks,
+                      int num_replicas, int *group)
 {
     const int64_t need = (int64_t)num_ranks * num_replicas;
     if (map == MAP_STAGE_INSIDE) {
@@ -61,7 +60,7 @@ enum status autodp_map_groups(const struct cluster *cluster, enum rank_map map, 
     tensor_group_list(cluster, tensor, first);
     for (int g = 0; g < num_groups; g++)
         node[g] = cluster->devices[first[g]].node;
-    map_groups(node, num_groups, map, num_ranks, num_replicas, device);
+    autodp_map_nodes(node, num_groups, map, num_ranks, num_replicas, device);
     for (int64_t i = 0; i < need; i++)
         device[i] = first[device[i]];
     free(first);
@@ -369,9 +368,10 @@ static int64_t assign(int n, const int64_t *cost, int *column_of, int64_t *work)
 struct keeper {
     const struct cluster *cluster;
     const struct plan *old, *plan;
-    int *first;     /* owned: first device of each node; num_nodes + 1 */
-    int *slot_of;   /* owned, by device: the slot r * K + k that plan puts there, or -1 */
-    int *old_pos;   /* owned, by device: its old rank, or -1 */
+    bool with_device_0; /* an idle device must not become device 0 */
+    int *first;         /* owned: first device of each node; num_nodes + 1 */
+    int *slot_of;       /* owned, by device: the slot r * K + k that plan puts there, or -1 */
+    int *old_pos;       /* owned, by device: its old rank, or -1 */
     int64_t *lacks; /* owned, [K][K_old + 1]: cost of the bytes that a device of old rank j needs to
                        become rank k; j = K_old: a device without old rank */
     int widest;     /* devices of the largest node */
@@ -417,6 +417,8 @@ static int64_t node_cost(const struct keeper *keep, int from, int to, int *colum
                 int k = keep->slot_of[at] % keep->plan->num_ranks;
                 int j_old = keep->old_pos[device] >= 0 ? keep->old_pos[device] : old_ranks;
                 cost = keep->lacks[(int64_t)k * (old_ranks + 1) + j_old];
+            } else if (device == 0 && keep->with_device_0) {
+                cost = keep->never;
             }
             keep->matrix[(int64_t)i * n + j] = cost;
         }
@@ -467,11 +469,13 @@ static enum status fill_lacks(struct keeper *keep, const struct model *model, in
 }
 
 enum status autodp_keep_devices(const struct model *model, const struct cluster *cluster,
-                                const struct plan *old, struct plan *plan, struct err *err)
+                                const struct plan *old, bool with_device_0, struct plan *plan,
+                                struct err *err)
 {
     enum status rc;
     const int N = cluster->num_nodes, D = cluster->num_devices;
-    struct keeper keep = {.cluster = cluster, .old = old, .plan = plan};
+    struct keeper keep = {
+        .cluster = cluster, .old = old, .plan = plan, .with_device_0 = with_device_0};
     int *ranks = malloc(2 * (size_t)model->num_items * sizeof *ranks);
     int *renamed = malloc((size_t)D * sizeof *renamed);
     int *node_of = malloc((size_t)N * sizeof *node_of);

@@ -24,6 +24,11 @@ enum rank_map {
     MAP_COUNT
 };
 
+/* Map ranks to the groups 0 .. num_groups - 1, of which node[] is the node. Groups of a node are
+ * contiguous. group is the caller's, with num_ranks * num_replicas <= num_groups entries. */
+void autodp_map_nodes(const int *node, int num_groups, enum rank_map map, int num_ranks,
+                      int num_replicas, int *group);
+
 /* Write the device of rank k of pipeline r to device[r * K + k]. device is the caller's, with R * K
  * entries. ERR_INFEASIBLE if R * K exceeds the cluster. O(devices). */
 enum status autodp_map(const struct cluster *cluster, enum rank_map map, int num_ranks,
@@ -77,9 +82,11 @@ void transition_clear(struct transition *transition);
  * takes the one that moves bytes to the fewest devices. Devices of a node may trade places if their
  * kind, speed, memory and bandwidths are equal. Whole nodes may trade places if their devices and
  * uplinks are equal. Of these permutations the result is optimal (Hungarian method, inside nodes
- * first, then over nodes). Writes plan->device. O(nodes^2 * devices per node^3). */
+ * first, then over nodes). with_device_0: of the permutations that use device 0, if one does.
+ * Writes plan->device. O(nodes^2 * devices per node^3). */
 enum status autodp_keep_devices(const struct model *model, const struct cluster *cluster,
-                                const struct plan *old, struct plan *plan, struct err *err);
+                                const struct plan *old, bool with_device_0, struct plan *plan,
+                                struct err *err);
 
 #ifdef __cplusplus
 }

@@ -282,15 +282,6 @@ static enum status take_given(const struct plan *given, int num_frozen, struct p
     return plan_copy(given, plan, err);
 }
 
-/* Make sure that the plan uses device 0, because the rank there decides and writes files. */
-static void keep_device_0(struct plan *plan)
-{
-    for (int i = 0; i < plan->num_ranks * plan->num_replicas; i++)
-        if (plan->device[i] == 0)
-            return;
-    plan->device[0] = 0;
-}
-
 enum status plan_for(const struct job *job, const struct setting *setting,
                      const struct run_state *state, const struct planner_judge *judge,
                      struct planner_result *result, struct err *err)
@@ -305,6 +296,7 @@ enum status plan_for(const struct job *job, const struct setting *setting,
         options.judge = *judge;
     options.recompute_inside = options.recompute_inside && !state->executor;
     open_layout(job, setting, state, &options);
+    problem.with_device_0 = state->executor;
     if (items_left(setting, state) < chunks_of(job)) {
         options.schedules = 1u << SCHEDULE_1F1B;
         options.chunks = 1;
@@ -325,9 +317,9 @@ enum status plan_for(const struct job *job, const struct setting *setting,
                      "divide into %d",
                      (long long)plan->batch, plan->microbatches.count);
     if (rc == OK && state->old)
-        rc = autodp_keep_devices(setting->model, setting->cluster, state->old, plan, err);
+        rc = autodp_keep_devices(setting->model, setting->cluster, state->old, state->executor,
+                                 plan, err);
     if (rc == OK) {
-        keep_device_0(plan);
         *result = got;
         got = (struct planner_result){0};
     }

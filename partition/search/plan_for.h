@@ -26,8 +26,8 @@
  *
  * The best plan takes the least time per sample by schedule_time() and the busiest link. The
  * executor, which has no event engine, therefore finds the plan that `elapse plan` finds. A caller
- * may pass a judge to get another answer. A plan may leave devices idle, but not device 0, because
- * the rank there writes the run's files.
+ * may pass a judge to get another answer. A plan may leave devices idle. A plan for the executor
+ * uses device 0, because the rank there decides and writes the run's files.
  *
  * Pure; deterministic. */
 #ifndef ELAPSE_PARTITION_PLAN_FOR_H
@@ -47,7 +47,8 @@ struct run_state {
     double cache_room;        /* share of the samples for which the cache has a slot; 0: no cache */
     bool cache_whole;         /* see cache_share() */
     bool cache_filled;        /* it holds the prefix's output of all samples */
-    bool executor;            /* the plan is for our executor, which lacks some recompute modes */
+    bool executor;            /* the plan is for our executor, which lacks some recompute modes and
+                              whose rank 0 must hold a stage */
     const struct plan *old;   /* the plan in force, whose devices are kept; NULL: the first one */
     const struct plan *given; /* the first plan, used unchanged; NULL: search for one */
 };

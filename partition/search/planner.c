@@ -18,7 +18,7 @@
  * ASKED_SMALL_OPS count the ops on all devices in the plans that the judge was asked about; they
  * take it some seconds and some tenths of a second. */
 #define ASK_ROUNDS 4
-#define ASK_SMALL_ROUNDS 64
+#define ASK_SMALL_ROUNDS 512
 #define ASKED_OPS ((int64_t)1 << 22)       /* no further round beyond this many */
 #define ASKED_SMALL_OPS ((int64_t)1 << 19) /* from round ASK_ROUNDS on */
 #define MORE_OPS ((int64_t)1 << 20)        /* ops that may be timed while asking, see `until` */

@@ -5,11 +5,11 @@
  * schedule_time() and workload_traffic_ns(). A judge, such as the event engine, may raise it.
  *
  * The search is exact over tensor-parallel groups T, what replicas divide (shard), pipeline length K,
- * replicas R, micro-batches M, schedule, recompute, placement of the frozen forward, and placement
- * of the replicas (two rank maps). Each candidate
- * starts with the cut whose lower bound is least. For candidates that could still win the planner
- * then tries all cuts if they are few. Otherwise it tries two plain cuts (equally many items a
- * stage, shortest longest stage) and improves the best candidates' cuts by local moves.
+ * replicas R, micro-batches M, schedule, recompute, placement of the frozen forward, and the places
+ * of the ranks (rank_places.h). Each candidate starts with the cut whose lower bound is least. For
+ * candidates that could still win the planner then tries all cuts if they are few. Otherwise it
+ * tries two plain cuts (equally many items a stage, shortest longest stage) and improves the best
+ * candidates' cuts by local moves.
  *
  * The search space leaves out V-shaped schedules on pipelines of more than 16 ranks (unless K or
  * the schedule is given), op lists of more than 2^21 ops, and pipelines of different lengths side
@@ -67,6 +67,7 @@ struct planner_problem {
     int optim_bytes_per_param;
     bool canonical;     /* plan.canonical */
     bool lagged;        /* plan.lagged */
+    bool with_device_0; /* only plans that use device 0 */
     bool most_replicas; /* try only the largest possible R of each K */
     /* With a batch per pipeline and R > 1, a step has at most this many samples; 0: no limit. */
     int64_t most_samples;

@@ -1,7 +1,7 @@
 /* The inputs of the bounds of planner_bound.h: families and candidates.
  *
  * A bound_table (planner_bound_table.c) belongs to a search. A bound_family belongs to one (K, R,
- * rank map) and describes the devices and links of each rank. A bound_shape belongs to one
+ * place) and describes the devices and links of each rank. A bound_shape belongs to one
  * candidate and holds the terms of each stage that do not depend on the cut. planner_bound_rank.c
  * and planner_bound_cut.c then bound cuts. Read planner_bound.h first, then bound_shape_init(). */
 #include "partition/search/planner_bound.h"

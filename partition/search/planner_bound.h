@@ -176,7 +176,7 @@ enum status bound_times_of(struct bound_table *table, int type, int64_t samples,
  * use more, the bound covers only some of the replicas, and it is still a lower bound. */
 #define BOUND_TYPES 4
 
-/* Data that all candidates of one family (K, R, rank map) share. Computed once in O(K * R). */
+/* Data that all candidates of one family (K, R, place) share. Computed once in O(K * R). */
 struct bound_rank {
     int num_types, types[BOUND_TYPES];
     int64_t mem_bytes;    /* smallest device memory of the replicas; INT64_MAX: no limit */

@@ -1,6 +1,6 @@
 /* The candidates that job, cluster and batch admit.
  *
- * search_seed() pushes one heap node for each family (K, R, rank map), with a bound from the least
+ * search_seed() pushes one heap node for each family (K, R, place), with a bound from the least
  * work of a sample. When the search pops a family, search_open() pushes each of its candidates
  * (placement of the frozen forward, schedule, M, recompute) with a cheap bound. Read search_seed()
  * first, then search_open(). */
@@ -156,27 +156,31 @@ int search_items_in_cut(const struct search *search, enum frozen_placement place
            (frozen_outside(placement) ? search->table.num_frozen_items : 0);
 }
 
-/* A bound from the work of all micro-batches, shared by K equal devices. 0, which is no bound, if
- * the devices differ. O(1). */
+/* A bound from the work of all micro-batches, shared by K devices. O(1) if the devices are equal. */
 static enum status work_bound(struct search *search, const struct node *node, int64_t *bound_ns)
 {
     const int n = search->problem->setting.model->num_items;
     const int nf = search->table.num_frozen_items;
-    *bound_ns = 0;
-    if (search->table.num_types > 1)
-        return OK;
+    const enum bound_again again =
+                               bound_again_of(node->recompute, recompute_by_stage(node->recompute)),
+                           again_last =
+                               bound_again_of(node->recompute, node->recompute == RECOMPUTE_ALWAYS);
+    const int from = frozen_outside(node->frozen) ? nf : 0;
+    if (search->table.num_types > 1) {
+        double mixed;
+        const enum status rc =
+            search_mixed_bound(search, &node->microbatches, again, again_last, from, &mixed);
+        *bound_ns = rc == OK ? (int64_t)fmin(floor(mixed), (double)(INT64_MAX / 8)) : 0;
+        return rc;
+    }
     const struct bound_times *full, *last;
     enum status rc =
-        bound_times_of(&search->table, 0, node->microbatches.size,
-                       bound_again_of(node->recompute, recompute_by_stage(node->recompute)), 0,
-                       &full, search->err);
+        bound_times_of(&search->table, 0, node->microbatches.size, again, 0, &full, search->err);
     if (rc == OK)
-        rc = bound_times_of(&search->table, 0, node->microbatches.last_size,
-                            bound_again_of(node->recompute, node->recompute == RECOMPUTE_ALWAYS), 0,
-                            &last, search->err);
+        rc = bound_times_of(&search->table, 0, node->microbatches.last_size, again_last, 0, &last,
+                            search->err);
     if (rc != OK)
         return rc;
-    const int from = frozen_outside(node->frozen) ? nf : 0;
     double total = ((double)bound_once_ns(full, from, n) * (node->microbatches.count - 1) +
                     (double)bound_once_ns(last, from, n)) /
                    node->num_ranks;
@@ -320,6 +324,10 @@ enum status search_open(struct search *search, const struct node *family, bool c
     enum status rc = counts_of(search, family->batch, family->num_ranks);
     if (rc != OK)
         return rc;
+    if (!count_only && search->table.num_types > 1)
+        rc = search_mix(search, family);
+    if (rc != OK)
+        return rc;
     enum frozen_placement placements[3];
     const int num_placements = placements_of(search, placements);
     double *fills = calloc((size_t)search->num_counts + 1, sizeof *fills);
@@ -370,6 +378,25 @@ static enum status least_work(struct search *search, int num_ranks, int64_t batc
         *work_ns = fmin(*work_ns, total);
     }
     free(times);
+    return rc;
+}
+
+/* The least of search_mixed_bound() over all micro-batch counts of a family; 0: no bound. */
+static enum status least_mixed(struct search *search, const struct node *family, double *bound_ns)
+{
+    const int from = search->problem->num_frozen_layers > 0 ? search->table.num_frozen_items : 0;
+    *bound_ns = 0;
+    if (search->table.num_types == 1)
+        return OK;
+    enum status rc = search_mix(search, family);
+    double least = INFINITY;
+    for (int i = 0; i < search->num_counts && rc == OK; i++) {
+        double bound = 0;
+        rc = search_mixed_bound(search, &search->counts[i], AGAIN_LAYER, AGAIN_LAYER, from, &bound);
+        least = fmin(least, bound);
+    }
+    if (isfinite(least))
+        *bound_ns = least;
     return rc;
 }
 
@@ -427,18 +454,24 @@ enum status search_seed(struct search *search)
             if (!isfinite(work))
                 continue; /* no micro-batch count exists */
             double bound = floor(work / K * (1 - 1e-9));
-            node.key = node_rate(&node, 1) / fmax(bound, 1);
-            bool crosses = problem->setting.cluster->num_nodes > 1 && K > 1 && R > 1, any = false;
-            for (int map = 0; map < (crosses ? MAP_COUNT : 1); map++) {
-                node.map = (enum rank_map)map;
+            const int *place;
+            int num_places;
+            bool any = false;
+            rc = rank_places_of(search->places, K, R, &place, &num_places, search->err);
+            for (int i = 0; i < num_places && rc == OK; i++) {
+                node.place = place[i];
                 const int64_t before = search->candidates;
-                rc = search_open(search, &node, true);
+                double mixed;
+                rc = least_mixed(search, &node, &mixed);
+                node.key = node_rate(&node, 1) / fmax(fmax(bound, floor(mixed)), 1);
+                if (rc == OK)
+                    rc = search_open(search, &node, true);
                 if (rc == OK && search->candidates > before)
                     rc = search_push(search, node);
-                if (rc != OK)
-                    return rc;
                 any = any || search->candidates > before;
             }
+            if (rc != OK)
+                return rc;
             if (any && problem->most_replicas)
                 break;
         }

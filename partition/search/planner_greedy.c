@@ -24,6 +24,31 @@ static int replicas_of(const struct planner_problem *problem, int num_ranks)
     return r;
 }
 
+/* Set the place of a node's ranks: pipelines inside nodes, or the first place that uses device 0 if
+ * it must be used and they do not. */
+static enum status place_greedy(struct search *search, struct node *node)
+{
+    const int K = node->num_ranks, R = node->num_replicas;
+    const int *place;
+    int num;
+    node->place = RANK_PLACE_PIPELINE_INSIDE;
+    int *device = malloc((size_t)K * (size_t)R * sizeof *device);
+    if (!device)
+        return err_nomem(search->err);
+    enum status rc =
+        autodp_map_groups(search->problem->setting.cluster, MAP_PIPELINE_INSIDE,
+                          bound_tensor(search->problem->setting.model), K, R, device, search->err);
+    bool used = !search->problem->with_device_0;
+    for (int64_t i = 0; rc == OK && i < (int64_t)K * R && !used; i++)
+        used = device[i] == 0;
+    if (rc == OK && !used)
+        rc = rank_places_of(search->places, K, R, &place, &num, search->err);
+    if (rc == OK && !used && num > 0)
+        node->place = place[0];
+    free(device);
+    return rc;
+}
+
 /* Fill *node with K, R, M and the cut of the greedy rules. cached: the plan reads the frozen
  * prefix's output from the cache. */
 static enum status greedy_node(struct search *search, bool cached, struct node *node)
@@ -82,6 +107,9 @@ static enum status greedy_node(struct search *search, bool cached, struct node *
                      problem->layout.expert, node->num_replicas);
         goto out;
     }
+    rc = place_greedy(search, node);
+    if (rc != OK)
+        goto out;
     node->batch = problem->batch;
     if (problem->batch_mode == BATCH_GLOBAL) {
         node->batch = problem->batch / node->num_replicas;

@@ -1,7 +1,7 @@
 /* Best-first search (A*) over the candidates of a problem.
  *
  * A heap holds nodes keyed by the throughput that their bound still allows. A node is a family of
- * candidates (K, R, rank map), or a candidate with a cheap, an average or a tight bound (enum
+ * candidates (K, R, place), or a candidate with a cheap, an average or a tight bound (enum
  * level). A tight bound comes with its cut. The top node is opened, its bound is tightened, or
  * schedule_time() judges it. When the top cannot beat the best judged plan, no other node can, so
  * the search ends. It is exact over everything but the cut. planner_cuts.c then improves the cuts
@@ -28,6 +28,10 @@ enum status search_init(struct search *search, const struct planner_problem *pro
 {
     *search = (struct search){.problem = problem, .options = options, .best = -1, .err = err};
     enum status rc = bound_table_init(&search->table, problem, err);
+    if (rc != OK)
+        return rc;
+    rc = rank_places_new(problem->setting.cluster, bound_tensor(problem->setting.model),
+                         problem->with_device_0, &search->places, err);
     if (rc != OK)
         return rc;
     search->num_groups =
@@ -61,6 +65,8 @@ void search_clear(struct search *search)
     for (int i = 0; search->families && i < FAMILY_SLOTS; i++)
         bound_family_clear(&search->families[i].family);
     free(search->families);
+    rank_places_free(search->places);
+    search_mixed_free(search->mixed);
     bound_table_clear(&search->table);
 }
 
@@ -193,9 +199,8 @@ void search_sort(struct search *search)
 enum status search_map(const struct search *search, const struct node *node, int *device,
                        struct err *err)
 {
-    const struct setting *setting = &search->problem->setting;
-    return autodp_map_groups(setting->cluster, node->map, bound_tensor(setting->model),
-                             node->num_ranks, node->num_replicas, device, err);
+    return rank_places_map(search->places, node->place, node->num_ranks, node->num_replicas, device,
+                           err);
 }
 
 enum status search_lower(const struct search *search, struct plan *plan, struct workload *workload,
@@ -221,11 +226,11 @@ static enum status family_of(struct search *search, const struct node *node,
 {
     const int K = node->num_ranks, R = node->num_replicas;
     struct family_slot *slot =
-        &search->families[((unsigned)K * 61u + (unsigned)R * 2u + (unsigned)node->map) %
+        &search->families[((unsigned)K * 61u + (unsigned)R * 2u + (unsigned)node->place) %
                           FAMILY_SLOTS];
     *family = &slot->family;
     if (slot->family.ranks && slot->num_ranks == K && slot->num_replicas == R &&
-        slot->map == node->map)
+        slot->place == node->place)
         return OK;
     bound_family_clear(&slot->family);
     int *device = malloc((size_t)K * (size_t)R * sizeof *device);
@@ -236,7 +241,7 @@ static enum status family_of(struct search *search, const struct node *node,
         rc = bound_family_init(&slot->family, &search->table, K, R, device, search->err);
     slot->num_ranks = K;
     slot->num_replicas = R;
-    slot->map = node->map;
+    slot->place = node->place;
     free(device);
     return rc;
 }

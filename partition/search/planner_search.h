@@ -4,7 +4,7 @@
 
 #include "partition/search/planner.h"
 #include "partition/search/planner_bound.h"
-#include "partition/plan/autodp.h"
+#include "partition/search/rank_places.h"
 #include "partition/step/workload.h"
 
 #ifdef __cplusplus
@@ -14,13 +14,13 @@ extern "C" {
 /* How far a node has been worked out: a family, or a candidate with a bound of this kind. */
 enum level { LEVEL_FAMILY, LEVEL_CHEAP, LEVEL_AVERAGE, LEVEL_TIGHT };
 
-/* An entry of the heap. LEVEL_FAMILY uses only key, order, K, R, map and batch. */
+/* An entry of the heap. LEVEL_FAMILY uses only key, order, K, R, place and batch. */
 struct node {
     double key; /* samples per second that the bound allows */
     int64_t order;
     enum level level;
     int num_ranks, num_replicas, chunks;
-    enum rank_map map;
+    int place; /* rank_places_map() */
     int64_t batch;
     struct microbatches microbatches;
     enum schedule_kind schedule;
@@ -46,7 +46,7 @@ struct judged {
 #define FAMILY_SLOTS 1024
 struct family_slot {
     int num_ranks, num_replicas;
-    enum rank_map map;
+    int place;
     struct bound_family family; /* owned */
 };
 
@@ -54,7 +54,9 @@ struct search {
     const struct planner_problem *problem;
     const struct planner_options *options;
     struct bound_table table;
-    struct node *heap; /* owned; nodes own their cuts */
+    struct rank_places *places; /* owned */
+    struct mixed *mixed;        /* owned; NULL until search_mix() */
+    struct node *heap;          /* owned; nodes own their cuts */
     int64_t heap_size, heap_room, order;
     struct judged *judged; /* owned */
     int num_judged, judged_room;
@@ -89,6 +91,18 @@ enum status search_init(struct search *search, const struct planner_problem *pro
                         const struct planner_options *options, struct err *err);
 void search_clear(struct search *search);
 
+/* planner_mixed.c. search_mix() makes search->mixed describe the replicas of a family.
+ * search_mixed_bound() then bounds a step of the family's candidates with these micro-batches,
+ * whatever their schedule and cut: items from `from` on run under `again`, and in the last
+ * micro-batch under `again_last`. 0, which is no bound, if all devices are of one type or the family
+ * is large. */
+struct mixed;
+enum status search_mix(struct search *search, const struct node *family);
+enum status search_mixed_bound(struct search *search, const struct microbatches *microbatches,
+                               enum bound_again again, enum bound_again again_last, int from,
+                               double *bound_ns);
+void search_mixed_free(struct mixed *mixed);
+
 /* Begin the search of the problem's layout: check it and push its families. Call search_clear()
  * afterwards, also on failure. problem and options are borrowed until then. */
 enum status search_begin(struct search *search, const struct planner_problem *problem,
@@ -99,7 +113,7 @@ enum status search_begin(struct search *search, const struct planner_problem *pr
 enum status search_end(struct search *search, struct planner_result *result,
                        struct planner_layout_fate *fate);
 
-/* search_seed() pushes every family (K, R, rank map) and counts all candidates
+/* search_seed() pushes every family (K, R, place) and counts all candidates
  * (planner_candidates.c). search_run() then searches best first. */
 enum status search_seed(struct search *search);
 enum status search_run(struct search *search);

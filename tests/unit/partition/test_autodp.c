@@ -360,7 +360,7 @@ static void autodp_keep_devices__moves_least_when_compared_with_every_renaming(v
         int64_t plain = moved_bytes(&model, &c, &old, &fresh, &plain_moves);
         every_renaming(&model, &c, &old, &fresh, start, renamed, 0, &bytes, &moves);
         memcpy(fresh.device, start, (size_t)(K1 * R1) * sizeof *start);
-        assert_int_equal(autodp_keep_devices(&model, &c, &old, &fresh, NULL), OK);
+        assert_int_equal(autodp_keep_devices(&model, &c, &old, false, &fresh, NULL), OK);
         assert_int_equal(plan_check(&fresh, &model, &c, NULL), OK);
         assert_int_equal(moved_bytes(&model, &c, &old, &fresh, &got_moves), bytes);
         assert_int_equal(got_moves, moves);
@@ -386,7 +386,7 @@ static void autodp_keep_devices__never_mixes_unlike_devices(void **state)
     make_plan(&c, &model, MAP_PIPELINE_INSIDE, 4, 1, 0, FROZEN_NONE, &fresh);
     int swapped[] = {1, 0, 2, 3};
     memcpy(old.device, swapped, sizeof swapped);
-    assert_int_equal(autodp_keep_devices(&model, &c, &old, &fresh, NULL), OK);
+    assert_int_equal(autodp_keep_devices(&model, &c, &old, false, &fresh, NULL), OK);
     assert_int_equal(fresh.device[1], 1); /* the fast device keeps the stage cut for it */
     plan_clear(&old);
     plan_clear(&fresh);
@@ -415,7 +415,7 @@ static void autodp_keep_devices__takes_large_models_on_many_devices(void **state
         fresh.device[8 * i + 7] = 8 * i;
     }
     int moves;
-    if (autodp_keep_devices(&model, &c, &old, &fresh, &err) != OK)
+    if (autodp_keep_devices(&model, &c, &old, false, &fresh, &err) != OK)
         fail_msg("%s", err.msg);
     assert_int_equal(plan_check(&fresh, &model, &c, NULL), OK);
     assert_int_equal(fresh.device[8 + 1], 9); /* cut for the fast one */

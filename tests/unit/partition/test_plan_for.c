@@ -2,6 +2,8 @@
 #include "partition/search/plan_for.h"
 
 #include "partition/search/turn.h"
+#include "partition/step/lower.h"
+#include "partition/step/schedule_time.h"
 #include "tests/unit/fail_malloc.h"
 #include "tests/unit/six_case.h"
 #include "tests/unit/test.h"
@@ -198,12 +200,13 @@ static void plan_for__keeps_what_the_job_holds_fast(void **state)
                 job.pipeline.num_replicas = 1;
                 job.elastic.auto_pipe = pipe;
                 job.elastic.auto_dp = dp;
-                struct run_state ask = {.num_samples = SAMPLES};
+                struct run_state ask = {.num_samples = SAMPLES, .executor = true};
                 assert_int_equal(make_plan(&job, &cost, &ask, &old, &err), OK);
                 ask = (struct run_state){.turn = 1,
                                          .epoch = 1,
                                          .num_frozen_layers = frozen,
                                          .num_samples = SAMPLES,
+                                         .executor = true,
                                          .old = &old};
                 assert_int_equal(make_plan(&job, &cost, &ask, &got, &err), OK);
                 const int left = LAYERS - frozen;
@@ -464,6 +467,43 @@ static void plan_for__refuses_layouts_under_greedy_balancers(void **state)
     }
 }
 
+/* Device 0 stands alone on its node and is slow. A plan for the executor uses it, and its step is
+ * the step with it; other plans leave it out. Nothing is exchanged after the search. */
+static void plan_for__uses_device_0_only_for_the_executor(void **state)
+{
+    (void)state;
+    for (int executor = 0; executor < 2; executor++) {
+        struct job job;
+        struct cost cost;
+        struct err err = {0};
+        struct plan plan = {0};
+        struct workload workload = {0};
+        struct schedule full = {0};
+        struct step_time time = {0};
+        static const int node_ranks[] = {1, 2};
+        make_job(&job);
+        cost_constant(&cost);
+        cluster_clear(&job.cluster);
+        assert_int_equal(cluster_of_ranks(node_ranks, 2, "cpu", &job.cluster, &err), OK);
+        job.cluster.devices[0].speed = 0.25;
+        job.pipeline.num_stages = 2;
+        job.pipeline.num_replicas = 1;
+        const struct run_state at = {.num_samples = SAMPLES, .executor = executor};
+        if (make_plan(&job, &cost, &at, &plan, &err) != OK)
+            fail_msg("%s", err.msg);
+        assert_int_equal(plan.device[0] == 0 || plan.device[1] == 0, executor);
+        const struct setting setting = {&job.model, &job.cluster, &cost};
+        assert_int_equal(plan_lower(&setting, &plan, NULL, &workload, &full, NULL), OK);
+        assert_int_equal(schedule_time(&full, &workload, &setting, &plan, &time, NULL), OK);
+        assert_int_equal(time.step_ns, plan.step_ns);
+        step_time_clear(&time);
+        schedule_clear(&full);
+        workload_clear(&workload);
+        plan_clear(&plan);
+        job_clear(&job);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -477,6 +517,7 @@ int main(void)
         cmocka_unit_test(plan_for__takes_a_given_plan_only_with_the_run_s_frozen_layers),
         cmocka_unit_test(plan_for__recomputes_what_the_memory_asks_for),
         cmocka_unit_test(plan_for__refuses_layouts_under_greedy_balancers),
+        cmocka_unit_test(plan_for__uses_device_0_only_for_the_executor),
         cmocka_unit_test(plan_for__is_the_same_or_none_when_memory_ends_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 #include "partition/search/plan_for.h"
 #include "partition/search/planner.h"
 #include "partition/search/planner_bound.h"
+#include "partition/search/planner_search.h"
 #include "partition/step/schedule_memory.h"
 #include "partition/step/schedule_time.h"
 #include "partition/step/traffic.h"
@@ -77,6 +78,10 @@ static void instance_random(struct instance *in, int most_items)
         device->link_bytes_per_s = (double)random_between(1, 8) * 1e9;
         device->mem_bytes = limited ? random_between(30000, 140000) : INT64_MAX;
         device->speed = unequal ? (double)random_between(1, 4) / 2 : 1;
+        if (!unequal && d > 0 && random_between(0, 3)) { /* like the device before it */
+            device->link_bytes_per_s = device[-1].link_bytes_per_s;
+            device->mem_bytes = device[-1].mem_bytes;
+        }
     }
     cost_constant(&in->cost);
     in->cost.op_overhead_ns = random_between(0, 2) ? 0 : random_between(1, 500);
@@ -129,6 +134,8 @@ struct brute {
     double rate; /* the best's, samples per second; 0: none yet */
     int64_t plans, fitting;
     int64_t bound_broken; /* cuts whose bound exceeds their step */
+    int64_t mixed;        /* plans that search_mixed_bound() bounded */
+    struct search search; /* for its places and the bounds of the family at hand */
 };
 
 /* What a step under a plan that reads the cache has to fill, on average: epoch by epoch. */
@@ -155,6 +162,24 @@ static bool placement_exists(const struct instance *in, int frozen, struct micro
     if (frozen != FROZEN_CACHED)
         return use != CACHE_WANTED;
     return use != CACHE_UNUSED && (in->options.num_microbatches != AUTO || mb.size == mb.last_size);
+}
+
+/* Hold the bound from the types of the ranks against a plan of the family that search_mix() saw, if
+ * there is one. */
+static void brute_mixed(struct brute *brute, const struct plan *plan, int64_t step_ns)
+{
+    double bound_ns = 0;
+    if (!brute->search.mixed)
+        return;
+    assert_int_equal(
+        search_mixed_bound(&brute->search, &plan->microbatches,
+                           bound_again_of(plan->recompute, recompute_by_stage(plan->recompute)),
+                           bound_again_of(plan->recompute, plan->recompute == RECOMPUTE_ALWAYS),
+                           frozen_outside(plan->frozen) ? brute->search.table.num_frozen_items : 0,
+                           &bound_ns),
+        OK);
+    assert_true(bound_ns <= (double)step_ns);
+    brute->mixed += bound_ns > 0;
 }
 
 /* Time and weigh one full plan, and hold the bounds against it. */
@@ -204,6 +229,7 @@ static void brute_plan(const struct instance *in, struct plan *plan, struct boun
         assert_true(bound_cut_fits(&shape, plan->first_item, over));
         assert_true(bound_solve(&shape, step_ns, &bound, cut, NULL));
         assert_true(bound <= step_ns);
+        brute_mixed(brute, plan, step_ns);
         bound_shape_clear(&shape);
         bound_family_clear(&family);
     }
@@ -279,12 +305,17 @@ static void brute_force(const struct instance *in, struct brute *brute)
         {SCHEDULE_V_MIN,         2},
         {SCHEDULE_DUALPIPE,      1},
     };
-    struct bound_table table;
-    assert_int_equal(bound_table_init(&table, &in->problem, NULL), OK);
+    struct search *search = &brute->search;
+    assert_int_equal(search_init(search, &in->problem, &in->options, NULL), OK);
     const int D = in->cluster.num_devices, F = in->problem.num_frozen_layers;
     for (int K = 1; K <= D && K <= in->model.num_items; K++)
-        for (int R = 1; K * R <= D; R++)
-            for (int map = 0; map < MAP_COUNT; map++)
+        for (int R = 1; K * R <= D; R++) {
+            const int *place;
+            int num_places;
+            assert_int_equal(rank_places_of(search->places, K, R, &place, &num_places, NULL), OK);
+            for (int i = 0; i < num_places; i++) {
+                const struct node family = {.num_ranks = K, .num_replicas = R, .place = place[i]};
+                assert_int_equal(search_mix(search, &family), OK);
                 for (int wanted = 1; wanted <= 6 * K || wanted <= in->problem.batch; wanted++)
                     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
                         for (int f = F ? FROZEN_FIRST : FROZEN_NONE;
@@ -306,8 +337,6 @@ static void brute_force(const struct instance *in, struct brute *brute)
                                     !placement_exists(in, f, microbatches_of(B, wanted)))
                                     continue;
                                 if (K == 1 && kinds[k].kind != SCHEDULE_1F1B)
-                                    continue;
-                                if (map > 0 && (K == 1 || R == 1 || in->cluster.num_nodes == 1))
                                     continue;
                                 int cut[8] = {0}, device[8], layers[8] = {0};
                                 struct plan plan = {.num_ranks = K,
@@ -331,12 +360,12 @@ static void brute_force(const struct instance *in, struct brute *brute)
                                     cut[0] = model_frozen_items(&in->model, F);
                                 if (plan.num_stages > in->model.num_items - cut[0])
                                     continue;
-                                assert_int_equal(autodp_map(&in->cluster, (enum rank_map)map, K, R,
-                                                            device, NULL),
-                                                 OK);
-                                brute_cuts(in, &plan, 1, &table, brute);
+                                assert_int_equal(search_map(search, &family, device, NULL), OK);
+                                brute_cuts(in, &plan, 1, &search->table, brute);
                             }
-    bound_table_clear(&table);
+            }
+        }
+    search_clear(search);
 }
 
 /* Layers that run again, any number in each stage, and what replicas divide. */
@@ -519,7 +548,7 @@ static void planner_solve__equals_brute_force_over_everything_when_small(void **
 {
     (void)state;
     int solved = 0, infeasible = 0;
-    int64_t plans = 0;
+    int64_t plans = 0, mixed = 0;
     for (int trial = 0; trial < 500; trial++) {
         random_state = (uint64_t)trial * 77777 + 5;
         struct instance in;
@@ -534,6 +563,7 @@ static void planner_solve__equals_brute_force_over_everything_when_small(void **
         in.options.judge.step_ns = trial % 3 == 0 ? some_slower : NULL;
         brute_force(&in, &brute);
         plans += brute.plans;
+        mixed += brute.mixed;
         enum status rc = planner_solve(&in.problem, &in.options, &result, &err);
         if (brute.fitting == 0) {
             assert_int_equal(rc, ERR_INFEASIBLE);
@@ -563,7 +593,44 @@ static void planner_solve__equals_brute_force_over_everything_when_small(void **
         instance_clear(&in);
     }
     assert_true(solved > 300 && infeasible > 10);
-    assert_true(plans > 10000);
+    assert_true(plans > 10000 && mixed > 10000);
+}
+
+/* One device more never makes the plan slower, and every plan fits the devices that it names. */
+static void planner_solve__keeps_the_plans_of_fewer_devices(void **state)
+{
+    (void)state;
+    int compared = 0, idle = 0;
+    for (int trial = 0; trial < 150; trial++) {
+        random_state = (uint64_t)trial * 77777 + 5;
+        struct instance in;
+        struct planner_result more = {0}, fewer = {0};
+        instance_random(&in, 5);
+        for (int d = 0; d < in.cluster.num_devices; d++)
+            in.cluster.devices[d].speed = (double)random_between(1, 4) / 2;
+        in.problem.num_frozen_layers = 0;
+        in.problem.cache.use = CACHE_UNUSED;
+        in.options.schedules = 1u << SCHEDULE_GPIPE | 1u << SCHEDULE_1F1B;
+        in.options.recompute_auto = false;
+        const enum status rc = planner_solve(&in.problem, &in.options, &more, NULL);
+        if (rc == OK)
+            idle += more.plan.num_ranks * more.plan.num_replicas < in.cluster.num_devices;
+        for (int rest = in.cluster.num_devices - 1; rest > 0; rest--) {
+            in.cluster.num_devices = rest;
+            in.cluster.num_nodes = in.cluster.devices[rest - 1].node + 1;
+            if (planner_solve(&in.problem, &in.options, &fewer, NULL) != OK)
+                continue;
+            assert_int_equal(rc, OK);
+            if (more.samples_per_s < fewer.samples_per_s * (1 - 1e-12))
+                fail_msg("trial %d: %.17g samples/s, on the first %d devices %.17g", trial,
+                         more.samples_per_s, rest, fewer.samples_per_s);
+            compared++;
+            planner_result_clear(&fewer);
+        }
+        planner_result_clear(&more);
+        instance_clear(&in);
+    }
+    assert_true(compared > 100 && idle > 10);
 }
 
 /* --- plain cuts ---------------------------------------------------------------------------- */
@@ -793,7 +860,7 @@ static void bound_solve__takes_each_link_as_its_devices_have_it(void **state)
     assert_int_equal(model_explicit("four", items, 4, NULL, 0, false, &in.model, NULL), OK);
     assert_int_equal(cluster_grid(1, 4, &in.cluster, NULL), OK);
     for (int d = 0; d < 4; d++)
-        strcpy(in.cluster.devices[d].kind, d < 2 ? "a" : "b");
+        strcpy(in.cluster.devices[d].kind, d < 3 ? "a" : "b"); /* two neighbours are "a" */
     cost_constant(&in.cost);
     in.cost.transfer_ns = slow_among_a;
     in.problem = (struct planner_problem){.setting.model = &in.model,
@@ -1262,6 +1329,7 @@ int main(void)
         cmocka_unit_test(bound_of_cut__holds_when_layers_of_chunks_run_again),
         cmocka_unit_test(planner_solve__bound_is_the_step_when_one_device_runs_layers_again),
         cmocka_unit_test(planner_solve__equals_brute_force_over_dualpipe),
+        cmocka_unit_test(planner_solve__keeps_the_plans_of_fewer_devices),
         cmocka_unit_test(planner_solve__is_never_slower_than_a_plain_cut),
         cmocka_unit_test(bound_live__is_what_the_lists_hold_at_one_moment),
         cmocka_unit_test(bound_live__is_least_for_the_first_schedule_of_a_group),

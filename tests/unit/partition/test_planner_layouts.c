@@ -5,6 +5,7 @@
 #include "partition/layout/model_shard.h"
 #include "partition/model/attention.h"
 #include "partition/search/planner.h"
+#include "partition/search/rank_places.h"
 #include "partition/step/recompute_fit.h"
 #include "partition/step/schedule_memory.h"
 #include "partition/step/schedule_time.h"
@@ -171,9 +172,15 @@ static void loop_counts(struct loop *loop, struct plan *plan)
     struct microbatches *counts = NULL;
     int num;
     assert_int_equal(planner_microbatches(plan->batch, plan->num_ranks, &counts, &num, NULL), OK);
-    for (int map = 0; map < MAP_COUNT; map++) {
-        assert_int_equal(autodp_map_groups(&in->cluster, (enum rank_map)map, plan_tensor(plan),
-                                           plan->num_ranks, plan->num_replicas, plan->device, NULL),
+    struct rank_places *places;
+    const int *place;
+    int num_places;
+    assert_int_equal(rank_places_new(&in->cluster, plan_tensor(plan), false, &places, NULL), OK);
+    assert_int_equal(
+        rank_places_of(places, plan->num_ranks, plan->num_replicas, &place, &num_places, NULL), OK);
+    for (int p = 0; p < num_places; p++) {
+        assert_int_equal(rank_places_map(places, place[p], plan->num_ranks, plan->num_replicas,
+                                         plan->device, NULL),
                          OK);
         for (int i = 0; i < num; i++)
             for (int kind = 0; kind < SCHEDULE_AUTO; kind++)
@@ -186,6 +193,7 @@ static void loop_counts(struct loop *loop, struct plan *plan)
                     loop_cuts(loop, plan, 1);
                 }
     }
+    rank_places_free(places);
     free(counts);
 }
 

@@ -87,7 +87,7 @@ static void transition__survives_any_failed_allocation(void **state)
         struct transition transition = {0};
         const long before = fail_malloc_live;
         fail_malloc_after(n);
-        enum status rc = autodp_keep_devices(&model, &cluster, &old, &fresh, NULL);
+        enum status rc = autodp_keep_devices(&model, &cluster, &old, false, &fresh, NULL);
         if (rc == OK)
             rc = transition_build(&model, &cluster, &old, &fresh, &transition, NULL);
         const bool failed = !fail_malloc_done();
