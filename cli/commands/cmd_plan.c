@@ -19,6 +19,7 @@
 #include "partition/search/turn.h"
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"
+#include "profiles/base/whole_file.h"
 #include "profiles/job/job_json.h"
 #include "profiles/job/plan_json.h"
 #include "profiles/cost/profile_cost.h"
@@ -241,7 +242,7 @@ static enum status run_one(const struct command *command, const struct request *
             plan_change_add(json, job, &old.result.plan, &transition);
     }
     if (q->out_path)
-        rc = json_write_file(json, q->out_path, err);
+        rc = json_write_output(json, q->out_path, err);
     if (rc == OK && q->as_json) {
         rc = command_answer(json, err);
         json = NULL;
@@ -339,6 +340,8 @@ static enum status run_plan(const struct command *command, const struct request 
     if (rc != OK)
         return rc;
     rc = model_check_frozen(&job.model, q->frozen_layers, err);
+    if (rc == OK && q->out_path)
+        rc = output_check(q->out_path, err);
     if (rc == OK && q->from_frozen > q->frozen_layers)
         rc = err_set(err, ERR_INPUT, "--from-frozen must be 0..%lld (layers never thaw), got %lld",
                      (long long)q->frozen_layers, (long long)q->from_frozen);

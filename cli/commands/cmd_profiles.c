@@ -187,7 +187,7 @@ static enum status run_export(const struct request *q, struct err *err)
     if (rc == OK)
         rc = store_get_profile(store, q->args[0], &profile, err);
     if (rc == OK)
-        rc = atomic_open(&file, given(q->out) ? q->out : "/dev/stdout", err);
+        rc = output_open(&file, given(q->out) ? q->out : "/dev/stdout", err);
     if (rc == OK)
         rc = atomic_close(&file, write_profile(q, &profile, file.out, err), err);
     profile_clear(&profile);

@@ -126,7 +126,7 @@ static enum status run_report(const struct command *command, int argc, char **ar
     subject.overrides = &overrides;
     for (int i = 0; rc == OK && i < n; i++)
         rc = subject_open(line.positional[i], &subject, &subjects[i], err);
-    if (rc == OK && (rc = atomic_open(&page, out_path, err)) == OK) {
+    if (rc == OK && (rc = output_open(&page, out_path, err)) == OK) {
         rc = write_page(page.out, subjects, n, err);
         rc = atomic_close(&page, rc, err);
     }

@@ -75,7 +75,7 @@ enum status gnuplot_begin(struct gnuplot *plot, const char *out_path, const char
         !ends_with(out_path, ".pdf"))
         return err_set(err, ERR_INPUT, "-o must end in .svg, .png or .pdf, got '%.200s'", out_path);
     plot->dumb = term != NULL;
-    if (!plot->dumb && (rc = atomic_open(&plot->file, out_path, err)) != OK)
+    if (!plot->dumb && (rc = output_open(&plot->file, out_path, err)) != OK)
         return rc;
     plot->program = tmpfile();
     if (!plot->program) {

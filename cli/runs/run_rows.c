@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "profiles/base/whole_file.h"
 #include "profiles/json/json.h"
 
 enum status run_rows_read(struct store *store, int64_t run_id, struct run_rows *rows,
@@ -195,6 +196,7 @@ static enum status read_metrics(const char *path, struct metrics *all, struct er
     char *text = NULL;
     size_t room = 0;
     FILE *file = fopen(path, "r");
+    file_note_input(path);
     while (file && rc == OK && getline(&text, &room, file) > 0) {
         struct json *line = NULL;
         if (json_parse(text, path, &line, NULL) != OK)

@@ -70,7 +70,7 @@ static enum status write_file(const char *path, const struct traced_step *step, 
 {
     struct atomic_file file = {0};
     struct trace *trace = NULL;
-    enum status rc = atomic_open(&file, path, err);
+    enum status rc = output_open(&file, path, err);
     if (rc != OK)
         return rc;
     rc = trace_begin(file.out, "simulated", &trace, err);

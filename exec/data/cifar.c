@@ -15,6 +15,7 @@
 
 #include "exec/base/file_part.h"
 #include "exec/data/dataset.h"
+#include "profiles/base/whole_file.h"
 
 enum { SIDE = 32, PIXELS = 3 * SIDE * SIDE, MAX_FILES = 6, CHUNK_RECORDS = 256 };
 
@@ -87,6 +88,7 @@ static enum status add_file(struct cifar *cifar, enum split split, const char *d
     enum status rc;
     if (asprintf(&file.path, "%s%s%s", dir ? dir : "", dir ? "/" : "", name) < 0)
         return err_nomem(err);
+    file_note_input(file.path);
     file.fd = open(file.path, O_RDONLY | O_CLOEXEC);
     if (file.fd < 0) {
         rc = required || errno != ENOENT

@@ -1,6 +1,7 @@
 /* A hash table with open addressing and linear probing, at most half full; and reading of whole
  * files. */
 #include "exec/data/vocab.h"
+#include "profiles/base/whole_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -134,6 +135,7 @@ enum status data_read_file(const char *path, int64_t limit, char **bytes, int64_
         return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode))
         return err_set(err, ERR_SYSTEM, "cannot read '%s': it is a folder", path);
+    file_note_input(path);
     in = gzopen(path, "rb");
     if (!in)
         return errno ? err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno))

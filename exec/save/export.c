@@ -212,6 +212,8 @@ enum status checkpoint_export(const char *dir, const char *path, struct export_a
         if (rc == OK && !stream && json_get(manifest, "config"))
             rc = check_beside(json_get(manifest, "config"), into, err);
     }
+    if (rc == OK && !stream)
+        rc = output_check(weights, err);
     if (rc == OK)
         rc = write_weights(dir, weights, &answer->num_tensors, err);
     if (rc == OK)

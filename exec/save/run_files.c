@@ -180,7 +180,7 @@ static bool is_there(const char *path)
 
 static enum status begin_trace(struct run_files *files, const char *path, struct err *err)
 {
-    enum status rc = atomic_open(&files->trace_file, path, err);
+    enum status rc = output_open(&files->trace_file, path, err);
     return rc == OK ? trace_begin(files->trace_file.out, "measured", &files->trace, err) : rc;
 }
 

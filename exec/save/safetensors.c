@@ -119,6 +119,7 @@ enum status safetensors_open(const char *path, struct safetensors **file, struct
     struct safetensors *got = calloc(1, sizeof *got);
     if (!got)
         return err_nomem(err);
+    file_note_input(path);
     got->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (got->fd < 0 || fstat(got->fd, &st) != 0) {
         rc = err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));

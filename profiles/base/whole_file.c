@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,81 @@
 #include <unistd.h>
 
 #define MAX_FILE_BYTES ((size_t)1 << 30)
+
+/* --- inputs ----------------------------------------------------------------------------------- */
+
+enum { MAX_INPUTS = 4096 }; /* files; a process that reads more forgets the first of them */
+
+static struct {
+    dev_t dev;
+    ino_t ino;
+} inputs[MAX_INPUTS];
+static size_t num_inputs; /* ever noted */
+static pthread_mutex_t inputs_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Call it under inputs_lock. */
+static bool is_input(const struct stat *st)
+{
+    const size_t n = num_inputs < MAX_INPUTS ? num_inputs : MAX_INPUTS;
+    size_t i = 0;
+    while (i < n && (inputs[i].dev != st->st_dev || inputs[i].ino != st->st_ino))
+        i++;
+    return i < n;
+}
+
+static void note_input(const struct stat *st)
+{
+    if (!S_ISREG(st->st_mode))
+        return;
+    pthread_mutex_lock(&inputs_lock);
+    if (!is_input(st)) {
+        inputs[num_inputs % MAX_INPUTS].dev = st->st_dev;
+        inputs[num_inputs++ % MAX_INPUTS].ino = st->st_ino;
+    }
+    pthread_mutex_unlock(&inputs_lock);
+}
+
+void file_note_input(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) == 0)
+        note_input(&st);
+}
+
+/* Whether a folder, named by the start of a path, has such a file. */
+static bool folder_has(const char *path, int length, const char *name)
+{
+    char *file = NULL;
+    const bool has = asprintf(&file, "%.*s%s", length, path, name) >= 0 && access(file, F_OK) == 0;
+    free(file);
+    return has;
+}
+
+enum status output_check(const char *path, struct err *err)
+{
+    struct stat st;
+    char *real = realpath(path, NULL); /* a link is followed, as atomic_open() does */
+    const char *target = real ? real : path, *slash = strrchr(target, '/');
+    const int folder = slash ? (int)(slash + 1 - target) : 0;
+    bool input = false;
+    enum status rc = OK;
+    if (stat(target, &st) == 0 && S_ISREG(st.st_mode)) {
+        pthread_mutex_lock(&inputs_lock);
+        input = is_input(&st);
+        pthread_mutex_unlock(&inputs_lock);
+    }
+    if (input) {
+        rc = err_set(err, ERR_INPUT, "cannot write '%s': this command reads it", path);
+        err_hint(err, "give the output a name of its own");
+    } else if (folder_has(target, folder, "manifest.json") &&
+               (folder_has(target, folder, "owner") ||
+                folder_has(target, folder, "stage-00000.safetensors"))) {
+        rc = err_set(err, ERR_INPUT, "cannot write '%s': its folder is a checkpoint", path);
+        err_hint(err, "write to another folder, because a checkpoint's files are checked");
+    }
+    free(real);
+    return rc;
+}
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
@@ -30,6 +106,7 @@ enum status file_read(const char *path, char **bytes, size_t *length, struct err
         rc = err_set(err, ERR_SYSTEM, "cannot read '%s': it is a directory", path);
         goto out;
     }
+    note_input(&st);
     /* Read to the end rather than trust st_size: a pipe has none. */
     for (size_t room = 4096;; room *= 2) {
         if (used > MAX_FILE_BYTES) {
@@ -166,6 +243,16 @@ failed:
     return rc;
 }
 
+enum status output_open(struct atomic_file *file, const char *path, struct err *err)
+{
+    enum status rc = file_is_stream(path) ? OK : output_check(path, err);
+    *file = (struct atomic_file){0};
+    if (rc == OK)
+        rc = atomic_open(file, path, err);
+    file->is_output = rc == OK;
+    return rc;
+}
+
 enum status folders_make(const char *path, bool whole, struct err *err)
 {
     char *folder = strdup(path);
@@ -204,6 +291,8 @@ enum status atomic_close(struct atomic_file *file, enum status status, struct er
         ok = false;
         why = errno;
     }
+    if (ok && status == OK && file->temp && file->is_output)
+        status = output_check(file->path, err); /* inputs may have been read since */
     if (ok && status == OK && file->temp && rename(file->temp, file->path) != 0) {
         ok = false;
         why = errno;

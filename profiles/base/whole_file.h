@@ -22,8 +22,21 @@ size_t file_mark(const char *text);
 struct atomic_file {
     FILE *out;
     char *path, *temp; /* owned; temp NULL: a device or pipe, written to directly */
+    bool is_output;    /* of output_open() */
 };
 enum status atomic_open(struct atomic_file *file, const char *path, struct err *err);
+
+/* atomic_open() for a file that the user has named, by -o or --trace: it never replaces an input of
+ * this process, nor anything in the folder of a checkpoint. atomic_close() looks again, because
+ * inputs may be read after the output was opened. ERR_INPUT in addition. */
+enum status output_open(struct atomic_file *file, const char *path, struct err *err);
+/* The check alone, for a command that works for long before it writes. */
+enum status output_check(const char *path, struct err *err);
+/* Note a file that this process reads as an input, by its device and inode: links and other names
+ * of it count. file_read() and the profile store do so by themselves; whoever opens an input
+ * otherwise calls it. Threads may call it. */
+void file_note_input(const char *path);
+
 /* Whether a path is written to directly, not replaced: standard output or error, a device, a pipe.
  */
 bool file_is_stream(const char *path);

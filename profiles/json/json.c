@@ -318,3 +318,10 @@ enum status json_write_file(const struct json *root, const char *path, struct er
     enum status rc = atomic_open(&file, path, err);
     return rc == OK ? atomic_close(&file, json_write(root, true, file.out, err), err) : rc;
 }
+
+enum status json_write_output(const struct json *root, const char *path, struct err *err)
+{
+    struct atomic_file file;
+    enum status rc = output_open(&file, path, err);
+    return rc == OK ? atomic_close(&file, json_write(root, true, file.out, err), err) : rc;
+}

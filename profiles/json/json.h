@@ -68,5 +68,7 @@ enum status json_text(const struct json *root, bool pretty, char **text, struct 
 enum status json_write(const struct json *root, bool pretty, FILE *out, struct err *err);
 /* Write to a temporary file beside path, sync and rename it, so path is whole or absent. */
 enum status json_write_file(const struct json *root, const char *path, struct err *err);
+/* The same to a path that the user has named: output_open(). */
+enum status json_write_output(const struct json *root, const char *path, struct err *err);
 
 #endif

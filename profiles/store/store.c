@@ -163,8 +163,10 @@ static void distrust(struct store *store)
 static int open_db(struct store *store, const char *name, int flags)
 {
     const int code = sqlite3_open_v2(name, &store->db, flags, NULL);
-    if (code == SQLITE_OK)
+    if (code == SQLITE_OK) {
         distrust(store);
+        file_note_input(store->path);
+    }
     return code;
 }
 

@@ -492,7 +492,7 @@ enum status ops_csv_write_file(const char *path, const struct op_row *rows, int6
                                struct err *err)
 {
     struct atomic_file file = {0};
-    enum status rc = atomic_open(&file, path, err);
+    enum status rc = output_open(&file, path, err);
     if (rc != OK)
         return rc;
     write_csv(file.out, rows, n);

@@ -1,0 +1,42 @@
+#!/bin/bash
+# Outputs that are inputs: no command replaces a file that it reads, nor a file in a checkpoint's folder.
+# seconds: 8
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/runs.sh"
+begin
+
+freezing_vit
+train vit run -n 1 --steps 2
+cp "$tmp/vit.json" "$tmp/job.json"
+ln -s job.json "$tmp/link.svg"
+"$elapse" plan "$tmp/job.json" -o "$tmp/plan.json" >/dev/null
+point=$(ls -d "$tmp"/run/checkpoint-2)
+stage=$point/stage-00000.safetensors
+
+# keeps NAME FILE PATTERN COMMAND...: refused with exit 2 and the pattern; FILE is as before, nothing is beside it.
+keeps() {
+    local name=$1 file=$2 pattern=$3 before
+    shift 3
+    before=$(sha256sum "$file")
+    expect "$name" 2 "$pattern" "$elapse" "$@"
+    verify "... is refused, and leaves it as it was" test "$before" = "$(sha256sum "$file"; ls "$(dirname "$file")" | grep '[.]tmp[.]')"
+}
+reads="^elapse: cannot write '.*': this command reads it$"
+keeps "plan -o onto its job" "$tmp/job.json" "$reads" plan "$tmp/job.json" -o "$tmp/job.json"
+keeps "plan -o by another name of it" "$tmp/job.json" "$reads" plan "$tmp/job.json" -o "$tmp/../$(basename "$tmp")/job.json"
+keeps "sim --trace onto its job" "$tmp/job.json" "$reads" sim "$tmp/job.json" --step --trace "$tmp/job.json"
+keeps "sim --ops onto its plan" "$tmp/plan.json" "$reads" sim "$tmp/job.json" --plan "$tmp/plan.json" --step --ops "$tmp/plan.json"
+keeps "train --trace onto its job" "$tmp/job.json" "$reads" train "$tmp/job.json" -n 1 --out "$tmp/other" --steps 1 --trace "$tmp/job.json"
+keeps "compare --trace onto the run's store" "$tmp/run/run.db" "$reads" compare "$tmp/run" --trace "$tmp/run/run.db"
+keeps "report -o onto the run's metrics" "$tmp/run/metrics.jsonl" "$reads" report "$tmp/run" -o "$tmp/run/metrics.jsonl"
+keeps "plot -o by a link to its job" "$tmp/job.json" "$reads" plot timeline "$tmp/job.json" -o "$tmp/link.svg"
+"$elapse" profiles export rtx5000-paper -o "$tmp/paper.json"
+"$elapse" profiles import "$tmp/paper.json" --replace >/dev/null
+keeps "profiles export -o onto its store" "$ELAPSE_DB" "$reads" profiles export rtx5000-paper -o "$ELAPSE_DB"
+keeps "export -o onto a file of the checkpoint" "$stage" "its folder is a checkpoint$" export "$point" -o "$stage"
+keeps "export -o into its folder" "$point/manifest.json" "its folder is a checkpoint$" export "$tmp/run" -o "$point"
+keeps "plan -o into it" "$point/manifest.json" "its folder is a checkpoint$" plan "$tmp/job.json" -o "$point/plan.json"
+mkdir "$tmp/web" && echo '{}' >"$tmp/web/manifest.json"
+expect "a folder with another manifest is written to" 0 . "$elapse" plan "$tmp/job.json" -o "$tmp/web/plan.json"
+expect "an output of before is replaced" 0 . "$elapse" plan "$tmp/job.json" -o "$tmp/plan.json"
+finish
