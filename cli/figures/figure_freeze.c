@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/figures/figure_draw.h"
 #include "partition/base/units.h"
@@ -10,24 +11,30 @@
 
 /* --- freeze ---------------------------------------------------------------------------------- */
 
-/* Recorded gradient norms of a run, [turn][layer]; of a job, the norms that it was given. */
-static void find_norms(const struct subject *s, int num_layers, double **norms, int *num_turns)
+/* Recorded gradient norms of a run, [turn][layer]; of a job, or of a run that recorded none, the
+ * norms that the job was given. *norms is NULL if there are none. */
+static enum status find_norms(const struct subject *s, int num_layers, double **norms,
+                              int *num_turns, struct err *err)
 {
     char path[4200];
     struct json *json = NULL;
     const struct fields_source source = {.file = path, .prefix = "norms"};
-    *norms = NULL;
-    *num_turns = 0;
-    snprintf(path, sizeof path, "%.4000s/norms.json", s->path);
-    if (s->kind == SUBJECT_RUN && json_read_file(path, &json, NULL) == OK &&
-        norms_from_json(json, &source, num_layers, norms, num_turns, NULL) != OK)
-        *norms = NULL;
-    json_free(json);
     const size_t size = (size_t)s->job.norm_epochs * (size_t)num_layers * sizeof **norms;
-    if (!*norms && s->job.norms && (*norms = malloc(size + 1))) {
+    enum status rc = OK;
+    snprintf(path, sizeof path, "%.4000s/norms.json", s->path);
+    if (s->kind == SUBJECT_RUN && access(path, F_OK) == 0) {
+        rc = json_read_file(path, &json, err);
+        if (rc == OK)
+            rc = norms_from_json(json, &source, num_layers, norms, num_turns, err);
+        json_free(json);
+    } else if (s->job.norms) {
+        *norms = malloc(size + 1);
+        if (!*norms)
+            return err_nomem(err);
         memcpy(*norms, s->job.norms, size);
         *num_turns = s->job.norm_epochs;
     }
+    return rc;
 }
 
 /* The colour of a norm: from light to dark blue by its logarithm between the least and the most. */
@@ -77,7 +84,9 @@ enum status figure_freeze(struct figure_call *call, struct err *err)
     if (s->rows.num_epochs < 1 || model->num_layers < 1)
         return err_set(err, ERR_INFEASIBLE, "%.200s: no finished epoch of a model with layers",
                        s->path);
-    find_norms(s, model->num_layers, &norms, &num_turns);
+    rc = find_norms(s, model->num_layers, &norms, &num_turns, err);
+    if (rc != OK)
+        return rc;
     FILE *out = figure_begin(call, 1000, 420);
     write_cells(out, &s->rows, model->num_layers, norms, num_turns);
     fprintf(out, "epochs = %lld\nlayers = %d\nnorms = %d\n",

@@ -174,7 +174,7 @@ enum status page_figure(FILE *out, const char *name, const char *caption, struct
     close(fd);
     const struct figure_options options = {.out_path = path};
     enum status rc = figure_draw_subjects(name, subjects, num_subjects, &options, &why);
-    if (rc == ERR_INFEASIBLE || rc == ERR_INPUT) {
+    if (rc == ERR_INFEASIBLE) { /* nothing to draw; a file that cannot be read is an error */
         fprintf(out, "<p class=\"note\">no figure '%s': ", name);
         page_text(out, why.msg);
         fputs("</p>\n", out);

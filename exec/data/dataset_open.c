@@ -115,8 +115,10 @@ static enum status open_kind(const struct job *job, struct dataset *dataset, str
 {
     const int64_t train = job->data.train_samples > 0 ? job->data.train_samples : SHAPES_TRAIN;
     const int64_t test = job->data.test_samples > 0 ? job->data.test_samples : SHAPES_TEST;
+    const bool reads_words = job->data.kind == DATA_SST2 || job->data.kind == DATA_SQUAD;
     if (job->data.kind != DATA_SYNTHETIC && !job->data.path)
-        return err_set(err, ERR_INPUT, "%s: data.path is missing", dataset_job_name(job));
+        return err_set(err, ERR_INPUT, "%s: data.path%s missing", dataset_job_name(job),
+                       reads_words && !job->data.vocab ? " and data.vocab are" : " is");
     switch (job->data.kind) {
     case DATA_SYNTHETIC:
     case DATA_IDX:

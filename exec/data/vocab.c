@@ -136,6 +136,7 @@ enum status data_read_file(const char *path, int64_t limit, char **bytes, int64_
     if (S_ISDIR(st.st_mode))
         return err_set(err, ERR_SYSTEM, "cannot read '%s': it is a folder", path);
     file_note_input(path);
+    limit = file_limit(&st, limit);
     in = gzopen(path, "rb");
     if (!in)
         return errno ? err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno))
@@ -143,6 +144,8 @@ enum status data_read_file(const char *path, int64_t limit, char **bytes, int64_
     do {
         if (room - count < FIRST_READ) {
             int64_t bigger = room ? 2 * room : 2 * FIRST_READ;
+            if (bigger > limit + 2 * FIRST_READ)
+                bigger = limit + 2 * FIRST_READ;
             char *more = realloc(got, (size_t)bigger);
             if (!more) {
                 rc = err_nomem(err);

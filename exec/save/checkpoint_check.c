@@ -157,8 +157,11 @@ static enum status choose_newest(const struct comm *comm, const char *from, stru
             rc = comm_bcast(comm->all, &step, sizeof step, 0, err);
         if (rc != OK)
             break;
-        if (step < 0)
+        if (step < 0) {
+            err_hint(&first, "no checkpoint of this run can be used; 'elapse train JOB --out DIR' "
+                             "begins again in a new folder");
             return err_copy(err, &first);
+        }
         if (asprintf(&choice->dir, "%s/checkpoint-%lld", from, (long long)step) < 0) {
             choice->dir = NULL; /* all ranks are about to fail for want of memory */
             return err_nomem(err);
@@ -199,8 +202,11 @@ enum status checkpoint_choose(const struct comm *comm, const char *from,
         rc = run_id_read(from, found.run_id, err);
     if (rc == OK && finds && !whole)
         rc = checkpoint_steps(from, &found.steps, &found.num, err);
-    if (rc == OK && finds && !whole && found.num == 0)
+    if (rc == OK && finds && !whole && found.num == 0) {
         rc = err_set(err, ERR_SYSTEM, "no checkpoint in '%s'", from);
+        err_hint(err,
+                 "a checkpoint's folder has a manifest.json, a run's folder has checkpoint-STEP");
+    }
     rc = agree(comm, rc, err);
     if (rc == OK && comm)
         rc = comm_bcast(comm->all, &whole, sizeof whole, 0, err);

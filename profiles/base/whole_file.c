@@ -12,7 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_FILE_BYTES ((size_t)1 << 30)
+#define MAX_FILE_BYTES ((int64_t)1 << 30)
+#define MAX_STREAM_BYTES ((int64_t)1 << 26)
 
 /* --- inputs ----------------------------------------------------------------------------------- */
 
@@ -91,6 +92,16 @@ enum status output_check(const char *path, struct err *err)
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
+int64_t file_limit(const struct stat *st, int64_t most)
+{
+    return S_ISREG(st->st_mode) || most < MAX_STREAM_BYTES ? most : MAX_STREAM_BYTES;
+}
+
+static enum status too_large(const char *path, size_t limit, struct err *err)
+{
+    return err_set(err, ERR_INPUT, "%s: larger than %zu MiB", path, limit >> 20);
+}
+
 enum status file_read(const char *path, char **bytes, size_t *length, struct err *err)
 {
     enum status rc = OK;
@@ -108,9 +119,14 @@ enum status file_read(const char *path, char **bytes, size_t *length, struct err
     }
     note_input(&st);
     /* Read to the end rather than trust st_size: a pipe has none. */
-    for (size_t room = 4096;; room *= 2) {
-        if (used > MAX_FILE_BYTES) {
-            rc = err_set(err, ERR_INPUT, "%s: larger than 1 GiB", path);
+    const size_t limit = (size_t)file_limit(&st, MAX_FILE_BYTES);
+    if (S_ISREG(st.st_mode) && (uint64_t)st.st_size > limit) {
+        rc = too_large(path, limit, err);
+        goto out;
+    }
+    for (size_t room = 4096;; room = 2 * room < limit ? 2 * room : limit + 1) {
+        if (used > limit) {
+            rc = too_large(path, limit, err);
             goto out;
         }
         char *more = realloc(got, room + 1);

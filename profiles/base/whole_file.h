@@ -3,16 +3,22 @@
 #define ELAPSE_PROFILES_WHOLE_FILE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "partition/base/status.h"
 
 /* Read all of a file or pipe into fresh memory (free() it). A NUL follows the bytes; *length does
  * not count it. file_read_text() skips a byte order mark. The results are untouched on failure.
- * ERR_SYSTEM: the file cannot be read; ERR_INPUT: larger than 1 GiB, or text with a NUL inside;
- * ERR_NOMEM. */
+ * ERR_SYSTEM: the file cannot be read; ERR_INPUT: larger than 1 GiB, or than 64 MiB if it is a pipe
+ * or a device, or text with a NUL inside; ERR_NOMEM. It takes no more memory than twice what it
+ * accepts. */
 enum status file_read(const char *path, char **bytes, size_t *length, struct err *err);
 enum status file_read_text(const char *path, char **text, struct err *err);
+/* The most bytes to read of an open file, where `most` of a plain file are accepted: of a pipe or a
+ * device, which may never end, 64 MiB. */
+int64_t file_limit(const struct stat *st, int64_t most);
 /* Length in bytes of a text's byte order mark, which some editors put in front of UTF-8; else 0. */
 size_t file_mark(const char *text);
 

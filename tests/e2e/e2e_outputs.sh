@@ -39,4 +39,18 @@ keeps "plan -o into it" "$point/manifest.json" "its folder is a checkpoint$" pla
 mkdir "$tmp/web" && echo '{}' >"$tmp/web/manifest.json"
 expect "a folder with another manifest is written to" 0 . "$elapse" plan "$tmp/job.json" -o "$tmp/web/plan.json"
 expect "an output of before is replaced" 0 . "$elapse" plan "$tmp/job.json" -o "$tmp/plan.json"
+
+# What cannot be read is said, and what helps.
+train vit froze -n 1 --steps 14
+echo '{"torn' >"$tmp/froze/norms.json"
+expect "report over norms that cannot be read" 2 "norms.json:1:" "$elapse" report "$tmp/froze" -o "$tmp/page.html"
+expect "plot freeze over them" 2 "norms.json:1:" "$elapse" plot freeze "$tmp/froze" -o "$tmp/page.svg"
+expect "a device as freeze.norms" 2 "/dev/zero: larger than 64 MiB" "$elapse" plan "$tmp/job.json" --set freeze.norms=/dev/zero
+expect "a device as data" 2 "'/dev/zero' holds more than" "$elapse" train "$tmp/job.json" --set model=minilm-l6 \
+    --set 'data={"kind":"sst2","path":"/dev","vocab":"/dev/zero"}' --out "$tmp/none"
+expect "both missing keys are named" 2 "data.path and data.vocab are missing" "$elapse" train "$tmp/job.json" --set model=minilm-l6 \
+    --set 'data={"kind":"sst2"}' --out "$tmp/none"
+rm "$point/manifest.json"
+expect "the only checkpoint has lost its manifest" 3 "^hint: no checkpoint of this run can be used" "$elapse" train --resume "$tmp/run"
+expect "... given by itself" 3 "^hint: a checkpoint's folder has a manifest.json" "$elapse" train --resume "$point"
 finish
