@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "exec/data/unicode.h"
 #include "exec/data/wordpiece.h"
@@ -227,6 +228,38 @@ static enum status read_paragraph(struct squad *squad, struct squad_split *split
     return rc;
 }
 
+static bool squad_2(const struct json *root)
+{
+    const struct json *version = json_get(root, "version");
+    const char *text = version ? json_string(version) : NULL;
+    return text && (strncmp(text, "v2", 2) == 0 || strncmp(text, "2", 1) == 0);
+}
+
+static enum status refuse_squad_2(const char *path, struct err *err)
+{
+    err_set(err, ERR_INPUT, "'%s' is SQuAD 2, whose questions may have no answer", path);
+    err_hint(err, "SQuAD 1.1 can be trained: train-v1.1.json and dev-v1.1.json");
+    return ERR_INPUT;
+}
+
+/* A folder with the training file of SQuAD 2 in place of ours. */
+static enum status refuse_folder_of_2(const char *dir, const char *ours, struct err *err)
+{
+    char *path = NULL, *other = NULL;
+    enum status rc = OK;
+    if (asprintf(&path, "%s/%s", dir, ours) < 0)
+        path = NULL;
+    if (asprintf(&other, "%s/train-v2.0.json", dir) < 0)
+        other = NULL;
+    if (!path || !other)
+        rc = err_nomem(err);
+    else if (access(path, F_OK) != 0 && access(other, F_OK) == 0)
+        rc = refuse_squad_2(other, err);
+    free(path);
+    free(other);
+    return rc;
+}
+
 static enum status read_split(struct squad *squad, const char *path, int seq,
                               struct squad_split *split, struct err *err)
 {
@@ -236,6 +269,8 @@ static enum status read_split(struct squad *squad, const char *path, int seq,
     enum status rc;
     rc = json_read_file(path, &root, err);
     data = rc == OK ? json_get(root, "data") : NULL;
+    if (rc == OK && squad_2(root))
+        rc = refuse_squad_2(path, err);
     if (rc == OK && (!data || json_type(data) != JSON_ARRAY))
         rc = err_set(err, ERR_INPUT, "'%s' is no SQuAD file: the list data is missing", path);
     for (struct json *a = rc == OK ? json_first(data) : NULL; rc == OK && a;
@@ -324,6 +359,8 @@ enum status squad_open(const struct job *job, struct dataset *dataset, struct er
                      dataset_job_name(job), MIN_SEQ, job->model.seq);
     if (rc == OK)
         rc = dataset_wordpiece(job, &squad->wp, err);
+    if (rc == OK)
+        rc = refuse_folder_of_2(job->data.path, names[SPLIT_TRAIN], err);
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
         char *path = NULL;
         if (!dataset_reads(job, split))

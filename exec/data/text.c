@@ -87,7 +87,7 @@ static enum status read_tokens(const struct text *text, const char *path, int32_
     struct token_list tokens = {0};
     char *bytes = NULL;
     int64_t n = 0;
-    enum status rc = data_read_file(path, MAX_BYTES, &bytes, &n, err);
+    enum status rc = data_read_text(path, MAX_BYTES, &bytes, &n, err);
     if (rc == OK && text->kind == TOKENS_BPE)
         rc = bpe_encode(&text->bpe, bytes, (size_t)n, &tokens, err);
     if (rc == OK && text->kind == TOKENS_WORDPIECE)

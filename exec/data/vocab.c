@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
+#include "profiles/base/whole_file.h"
+
 enum { FIRST_SLOTS = 1024, FIRST_ROOM = 4096, FIRST_READ = 1 << 16 };
 
 static uint64_t hash(const char *piece, size_t length)
@@ -177,4 +179,23 @@ out:
     free(got);
     gzclose(in);
     return rc;
+}
+
+enum status data_read_text(const char *path, int64_t limit, char **text, int64_t *num_bytes,
+                           struct err *err)
+{
+    char *got = NULL;
+    int64_t count = 0;
+    enum status rc = data_read_file(path, limit, &got, &count, err);
+    if (rc == OK)
+        rc = file_refuse_utf16(path, got, (size_t)count, err);
+    if (rc != OK) {
+        free(got);
+        return rc;
+    }
+    const size_t mark = file_mark(got);
+    memmove(got, got + mark, (size_t)count + 1 - mark);
+    *text = got;
+    *num_bytes = count - (int64_t)mark;
+    return OK;
 }

@@ -46,5 +46,8 @@ void token_list_clear(struct token_list *list);
  * corrupt, or the file has more than `limit` bytes (decompressed). */
 enum status data_read_file(const char *path, int64_t limit, char **bytes, int64_t *num_bytes,
                            struct err *err);
+/* The same, for UTF-8 text: a byte order mark is left out, and one of UTF-16 is ERR_INPUT. */
+enum status data_read_text(const char *path, int64_t limit, char **text, int64_t *num_bytes,
+                           struct err *err);
 
 #endif

@@ -159,6 +159,15 @@ size_t file_mark(const char *text)
     return strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
+enum status file_refuse_utf16(const char *path, const char *bytes, size_t length, struct err *err)
+{
+    if (length < 2 || (memcmp(bytes, "\xff\xfe", 2) != 0 && memcmp(bytes, "\xfe\xff", 2) != 0))
+        return OK;
+    err_set(err, ERR_INPUT, "%s: is UTF-16, must be UTF-8", path);
+    err_hint(err, "iconv -f UTF-16 -t UTF-8 converts it");
+    return ERR_INPUT;
+}
+
 enum status file_read_text(const char *path, char **text, struct err *err)
 {
     char *got = NULL;
@@ -166,6 +175,11 @@ enum status file_read_text(const char *path, char **text, struct err *err)
     enum status rc = file_read(path, &got, &length, err);
     if (rc != OK)
         return rc;
+    rc = file_refuse_utf16(path, got, length, err);
+    if (rc != OK) {
+        free(got);
+        return rc;
+    }
     if (memchr(got, '\0', length)) {
         free(got);
         return err_set(err, ERR_INPUT, "%s: is not text", path);

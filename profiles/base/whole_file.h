@@ -12,7 +12,7 @@
 /* Read all of a file or pipe into fresh memory (free() it). A NUL follows the bytes; *length does
  * not count it. file_read_text() skips a byte order mark. The results are untouched on failure.
  * ERR_SYSTEM: the file cannot be read; ERR_INPUT: larger than 1 GiB, or than 64 MiB if it is a pipe
- * or a device, or text with a NUL inside; ERR_NOMEM. It takes no more memory than twice what it
+ * or a device, or text in UTF-16 or with a NUL inside; ERR_NOMEM. It takes no more memory than twice what it
  * accepts. */
 enum status file_read(const char *path, char **bytes, size_t *length, struct err *err);
 enum status file_read_text(const char *path, char **text, struct err *err);
@@ -21,6 +21,8 @@ enum status file_read_text(const char *path, char **text, struct err *err);
 int64_t file_limit(const struct stat *st, int64_t most);
 /* Length in bytes of a text's byte order mark, which some editors put in front of UTF-8; else 0. */
 size_t file_mark(const char *text);
+/* ERR_INPUT if a file's bytes begin with the byte order mark of UTF-16; the message names it. */
+enum status file_refuse_utf16(const char *path, const char *bytes, size_t length, struct err *err);
 
 /* A file that appears whole or not at all. Open it, write to file.out, then call atomic_close()
  * with the status of the writing. With OK the file is synced and renamed; otherwise it is removed.

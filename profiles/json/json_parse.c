@@ -367,6 +367,8 @@ enum status json_read_file(const char *path, struct json **json, struct err *err
     size_t length = 0;
     enum status rc = file_read(path, &text, &length, err);
     if (rc == OK)
+        rc = file_refuse_utf16(path, text, length, err);
+    if (rc == OK)
         rc = parse_bytes_of(text + file_mark(text), length - file_mark(text), path, json, err);
     free(text);
     return rc;

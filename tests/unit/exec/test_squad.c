@@ -173,8 +173,14 @@ static void squad_open__names_the_place_of_bad_input(void **state)
         put_text("train-v1.1.json", cases[i].text);
         refuse_open(&job, ERR_INPUT, cases[i].words);
     }
+    put_text("train-v1.1.json", "{\"version\": \"v2.0\", \"data\": []}");
+    refuse_open(&job, ERR_INPUT, "train-v1.1.json' is SQuAD 2");
+    put_bytes("train-v1.1.json", "\xff\xfe{\0}\0", 6);
+    refuse_open(&job, ERR_INPUT, "train-v1.1.json: is UTF-16");
     unlink(in_folder("train-v1.1.json"));
     refuse_open(&job, ERR_SYSTEM, "train-v1.1.json");
+    put_text("train-v2.0.json", "{}");
+    refuse_open(&job, ERR_INPUT, "train-v2.0.json' is SQuAD 2");
     job_clear(&job);
     make_job(&job, "minilm-l6:seq=16,vocab=32", DATA_SQUAD, "", "vocab.txt");
     refuse_open(&job, ERR_INPUT, "the data are for a bert model with task qa");

@@ -51,6 +51,8 @@ static void text_open__byte_windows_lie_end_to_end(void **state)
     dataset_clear(&data);
     put_bytes("test.txt", bytes, 8);
     refuse_open(&job, ERR_INPUT, "the test split has 8 tokens, too few for one window of 8");
+    put_bytes("test.txt", "\xfe\xff\0a\0b", 6);
+    refuse_open(&job, ERR_INPUT, "test.txt: is UTF-16, must be UTF-8");
     unlink(in_folder("test.txt"));
     refuse_open(&job, ERR_SYSTEM, "test.txt': No such file");
     job.model.vocab = 255;
