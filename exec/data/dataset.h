@@ -99,6 +99,7 @@ enum status shapes_open(int image, int64_t num_train, int64_t num_test, uint64_t
 enum status idx_open(const struct job *job, struct dataset *dataset, struct err *err);
 enum status images_open(const struct job *job, struct dataset *dataset, struct err *err);
 enum status tsv_open(const struct job *job, struct dataset *dataset, struct err *err);
+enum status table_open(const struct job *job, struct dataset *dataset, struct err *err);
 enum status squad_open(const struct job *job, struct dataset *dataset, struct err *err);
 enum status text_open(const struct job *job, struct dataset *dataset, struct err *err);
 /* Token sequences made from a seed, for text models (see phrases.c). */

@@ -142,6 +142,8 @@ static enum status open_kind(const struct job *job, struct dataset *dataset, str
         return squad_open(job, dataset, err);
     case DATA_TEXT:
         return text_open(job, dataset, err);
+    case DATA_TABLE:
+        return table_open(job, dataset, err);
     case DATA_KIND_COUNT:
         break;
     }

@@ -9,7 +9,7 @@
  * and neutral 1, contradiction 2). data.path is a folder with train.tsv and dev.tsv (MNLI:
  * dev_matched.tsv). The test split is the dev file, because GLUE does not publish the labels of its
  * test sets. Source of the layout: gluebenchmark.com. Opening tokenizes all lines. Read tsv_open()
- * first, then read_table() (files to tokens) and tsv_sample() (tokens to a sample). */
+ * first, then read_table(). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,39 +17,9 @@
 #include <unistd.h>
 
 #include "exec/data/dataset.h"
-#include "exec/data/wordpiece.h"
+#include "exec/data/text_pairs.h"
 
 enum { MAX_BYTES = 1 << 30, MAX_COLUMNS = 64, MAX_LINES = 64 };
-
-struct line {
-    int64_t first; /* index in ids of the first token of its first text */
-    int32_t tokens[2];
-    int32_t label;
-};
-struct table {
-    int32_t *ids; /* owned */
-    int64_t num_ids, room_ids;
-    struct line *lines; /* owned */
-    int64_t num_lines, room_lines;
-};
-struct tsv {
-    struct wordpiece wp;
-    struct table tables[SPLIT_COUNT];
-};
-
-static void tsv_clear(struct dataset *dataset)
-{
-    struct tsv *tsv = dataset->ctx;
-    if (!tsv)
-        return;
-    wordpiece_clear(&tsv->wp);
-    for (int split = 0; split < SPLIT_COUNT; split++) {
-        free(tsv->tables[split].ids);
-        free(tsv->tables[split].lines);
-    }
-    free(tsv);
-    dataset->ctx = NULL;
-}
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
@@ -167,38 +137,8 @@ static enum status read_label(const struct cells *cells, int column, const char 
     return OK;
 }
 
-static enum status add_line(struct table *table, const struct token_list *tokens,
-                            int32_t first_text, int32_t label, struct err *err)
-{
-    if (table->num_lines == table->room_lines) {
-        int64_t room = table->room_lines ? 2 * table->room_lines : 1024;
-        struct line *lines = realloc(table->lines, (size_t)room * sizeof *lines);
-        if (!lines)
-            return err_nomem(err);
-        table->lines = lines;
-        table->room_lines = room;
-    }
-    if (table->num_ids + tokens->count >=
-        table->room_ids) { /* so ids exists, without a token too */
-        int64_t room = 2 * (table->num_ids + tokens->count) + 4096;
-        int32_t *ids = realloc(table->ids, (size_t)room * sizeof *ids);
-        if (!ids)
-            return err_nomem(err);
-        table->ids = ids;
-        table->room_ids = room;
-    }
-    table->lines[table->num_lines++] = (struct line){
-        .first = table->num_ids,
-        .tokens = {first_text, (int32_t)tokens->count - first_text},
-        .label = label
-    };
-    for (int64_t i = 0; i < tokens->count; i++)
-        table->ids[table->num_ids++] = tokens->at[i].id;
-    return OK;
-}
-
 static enum status read_table(const struct wordpiece *wp, const char *path, int classes,
-                              struct table *table, struct err *err)
+                              struct pair_list *list, struct err *err)
 {
     char *text = NULL;
     int64_t bytes = 0, number = 0;
@@ -210,11 +150,10 @@ static enum status read_table(const struct wordpiece *wp, const char *path, int 
     struct cells cells;
     int header = 0;
     enum status rc;
-    rc = data_read_file(path, MAX_BYTES, &text, &bytes, err);
+    rc = data_read_text(path, MAX_BYTES, &text, &bytes, err);
     if (rc != OK)
         return rc;
-    const int mark = bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-    for (const char *line = text + mark, *end = text + bytes; rc == OK && line < end;) {
+    for (const char *line = text, *end = text + bytes; rc == OK && line < end;) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
         size_t length = (size_t)((stop ? stop : end) - line);
         split_line(line, length, &cells);
@@ -257,54 +196,13 @@ static enum status read_table(const struct wordpiece *wp, const char *path, int 
                 first_text = (int32_t)tokens.count;
         }
         if (rc == OK)
-            rc = add_line(table, &tokens, first_text, label, err);
+            rc = text_pairs_add(list, &tokens, first_text, label, err);
     }
-    if (rc == OK && table->num_lines == 0)
+    if (rc == OK && list->num_rows == 0)
         rc = err_set(err, ERR_INPUT, "'%s' has no line after its header", path);
     token_list_clear(&tokens);
     free(text);
     return rc;
-}
-
-/* --- samples ---------------------------------------------------------------------------------- */
-
-static enum status tsv_sample(const struct dataset *dataset, enum split split, int64_t id,
-                              const struct sample_out *out, struct err *err)
-{
-    const struct tsv *tsv = dataset->ctx;
-    const struct table *table = &tsv->tables[split];
-    const struct line *line = &table->lines[id];
-    int32_t a = line->tokens[0], b = line->tokens[1];
-    const int32_t *ids = table->ids + line->first, *ids_b = ids + a;
-    int at = 0, room = dataset->seq - 2 - (b > 0);
-    (void)err;
-    if (out->labels)
-        out->labels[0] = line->label;
-    /* Too long: shorten the longer text first. */
-    if (a + b > room) {
-        int32_t half = (int32_t)room / 2;
-        int32_t keep_b = a < room - half ? (int32_t)room - a : half;
-        b = b < keep_b ? b : keep_b;
-        a = (int32_t)room - b;
-    }
-    if (out->length)
-        out->length[0] = a + b + 2 + (b > 0);
-    if (out->token_types)
-        for (int i = 0; i < dataset->seq; i++)
-            out->token_types[i] = b > 0 && i >= a + 2 && i < a + b + 3;
-    if (!out->tokens)
-        return OK;
-    out->tokens[at++] = tsv->wp.cls;
-    for (int i = 0; i < a; i++)
-        out->tokens[at++] = ids[i];
-    out->tokens[at++] = tsv->wp.sep;
-    for (int i = 0; i < b; i++)
-        out->tokens[at++] = ids_b[i];
-    if (b > 0)
-        out->tokens[at++] = tsv->wp.sep;
-    while (at < dataset->seq)
-        out->tokens[at++] = tsv->wp.pad;
-    return OK;
 }
 
 static bool in_folder(const char *dir, const char *name)
@@ -325,23 +223,9 @@ static const char *dev_file(const char *dir)
 enum status tsv_open(const struct job *job, struct dataset *dataset, struct err *err)
 {
     const char *const names[SPLIT_COUNT] = {"train.tsv", dev_file(job->data.path)};
-    struct dataset got = {.seq = job->model.seq,
-                          .labels_per_sample = 1,
-                          .targets_per_sample = 1,
-                          .classes = job->model.classes,
-                          .sample = tsv_sample,
-                          .clear = tsv_clear};
-    struct tsv *tsv = calloc(1, sizeof *tsv);
-    enum status rc;
-    if (!tsv)
-        return err_nomem(err);
-    got.ctx = tsv;
-    rc = dataset_text_model(job, TASK_CLASSIFY, err);
-    if (rc == OK && job->model.seq < 8)
-        rc = err_set(err, ERR_INPUT, "%s: model.seq must be at least 8 for texts, got %d",
-                     dataset_job_name(job), job->model.seq);
-    if (rc == OK)
-        rc = dataset_wordpiece(job, &tsv->wp, err);
+    struct dataset got = {0};
+    enum status rc = text_pairs_open(job, &got, err);
+    struct text_pairs *pairs = got.ctx;
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
         char *path = NULL;
         if (!dataset_reads(job, split))
@@ -350,15 +234,14 @@ enum status tsv_open(const struct job *job, struct dataset *dataset, struct err 
             path = strdup(job->data.valid);
         else if (asprintf(&path, "%s/%s", job->data.path, names[split]) < 0)
             path = NULL;
-        rc = path ? read_table(&tsv->wp, path, job->model.classes, &tsv->tables[split], err)
+        rc = path ? read_table(&pairs->wp, path, job->model.classes, &pairs->splits[split], err)
                   : err_nomem(err);
         free(path);
-        got.num_samples[split] = tsv->tables[split].num_lines;
+        got.num_samples[split] = pairs->splits[split].num_rows;
     }
-    got.lower_case = tsv->wp.lower;
     if (rc == OK)
         *dataset = got;
     else
-        tsv_clear(&got);
+        dataset_clear(&got);
     return rc;
 }

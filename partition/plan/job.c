@@ -260,6 +260,14 @@ enum status job_check(const struct job *job, struct err *err)
     if (job->data.train_samples < 0)
         return bad_int(job, "data.train_samples", "at least 0 (0: all)", job->data.train_samples,
                        err);
+    if (job->data.kind != DATA_TABLE &&
+        (job->data.text || job->data.text_pair || job->data.label)) {
+        err_set(err, ERR_INPUT, "%s: data.%s is for data.kind table", source_of(job),
+                job->data.text        ? "text"
+                : job->data.text_pair ? "text_pair"
+                                      : "label");
+        return ERR_INPUT;
+    }
     if (job->data.workers < 0 || job->data.workers > 1024)
         return bad_int(job, "data.workers", "0..1024", job->data.workers, err);
     if (job->data.test_samples < 0)
@@ -406,6 +414,9 @@ void job_clear(struct job *job)
     free(job->data.vocab);
     free(job->data.merges);
     free(job->data.valid);
+    free(job->data.text);
+    free(job->data.text_pair);
+    free(job->data.label);
     cluster_clear(&job->cluster);
     freeze_spec_clear(&job->freeze);
     free(job->elastic.stages);

@@ -36,6 +36,7 @@ enum data_kind {
     DATA_SST2,   /* GLUE TSV */
     DATA_SQUAD,
     DATA_TEXT,
+    DATA_TABLE, /* CSV, TSV or JSON lines with named columns */
     DATA_KIND_COUNT
 };
 /* Where the samples come from that evidence about freezing is measured on: a part of the training
@@ -61,7 +62,8 @@ struct job {
         char *path;   /* owned, resolved against dir; NULL for synthetic */
         char *vocab;  /* owned, resolved against dir; NULL: none */
         char *merges; /* owned, resolved against dir: GPT-2's merges.txt; NULL: beside vocab */
-        char *valid;  /* owned: where the probe's samples come from, see job_valid_source() */
+        char *text, *text_pair, *label; /* owned: columns of a table; NULL: text, none, label */
+        char *valid; /* owned: where the probe's samples come from, see job_valid_source() */
         enum lower_case lower_case;
         bool special_tokens; /* special tokens spelled out in texts become those tokens */
         bool augment, resize;

@@ -3,8 +3,8 @@
 
 #include <limits.h>
 
-static const char *const data_names[] = {"synthetic", "cifar10", "cifar100", "idx", "images",
-                                         "sst2",      "squad",   "text",     NULL};
+static const char *const data_names[] = {"synthetic", "cifar10", "cifar100", "idx",   "images",
+                                         "sst2",      "squad",   "text",     "table", NULL};
 /* Published sizes: CIFAR (Krizhevsky 2009), MNIST (LeCun et al. 1998), SST-2 as in GLUE (Wang et
  * al. 2018), SQuAD 1.1 (Rajpurkar et al. 2016). The synthetic set is unlimited, so its numbers are
  * defaults. */
@@ -18,6 +18,8 @@ const struct data_set data_sets[DATA_KIND_COUNT] = {
     {"squad",     "train-v1.1.json and dev-v1.1.json",                             "BERT, task=qa",       87599, 10570},
     {"text",      "a file, or a folder with train.txt and test.txt, or input.txt", "GPT, BERT task=mlm",
      0,                                                                                                          0    },
+    {"table",     "train.csv and test.csv, or one file; .tsv and .jsonl too",      "BERT, task=classify", 0,
+     0                                                                                                                },
 };
 
 static const char *const valid_words[] = {"auto", "test", NULL};
@@ -50,7 +52,7 @@ static const char *const compression_names[] = {"best", "halving", NULL};
 static const char *const cache_names[] = {"off", "on", "auto", NULL};
 static const char *const cache_dtype_names[] = {"fp32", "bf16", NULL};
 
-_Static_assert(DATA_KIND_COUNT == 8 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 7 &&
+_Static_assert(DATA_KIND_COUNT == 9 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 7 &&
                    RECOMPUTE_MODE_COUNT == 5 && SHARD_MODE_COUNT == 4 &&
                    ATTENTION_KIND_COUNT == 3 && FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_AUTO == 12,
                "the lists of names follow the enums");
@@ -76,6 +78,9 @@ const struct field job_fields[] = {
     PLAIN("data.path", FIELD_PATH, data.path, "file or folder of the data set"),
     PLAIN("data.vocab", FIELD_PATH, data.vocab, "vocabulary: vocab.txt or GPT-2's vocab.json"),
     PLAIN("data.merges", FIELD_PATH, data.merges, "GPT-2's merges.txt [beside data.vocab]"),
+    PLAIN("data.text", FIELD_STRING, data.text, "table: column of the text, a name, or a number from 1 without a header [text]"),
+    PLAIN("data.text_pair", FIELD_STRING, data.text_pair, "table: column of a second text [none]"),
+    PLAIN("data.label", FIELD_STRING, data.label, "table: column of the class, as a number or a name [label]"),
     CHOICE("data.lower_case", data.lower_case, lower_names, "whether vocab.txt is uncased [auto: tokenizer_config.json beside it, else whether a piece has capitals]"),
     BOOL("data.special_tokens", data.special_tokens, "special tokens spelled out in texts, as [SEP], become those tokens [true]"),
     CHOICE("data.augment", data.augment, augment_names, "augmentation of training images [none]"),

@@ -45,6 +45,32 @@ verify "K=2 gives the same scores and loss" test "$(value squad-1 exact_match) $
 expect "eval prints exact match and F1" 0 '"exact_match": ?1[,.}]?' "$elapse" eval "$tmp/squad-1" "$tmp/squad.json" --json
 expect "and without --json" 0 '^answers    100.00 % exact match, F1 100.00 %$' "$elapse" eval "$tmp/squad-1" "$tmp/squad.json"
 
+# A table with labels that have names.
+mkdir "$tmp/table"
+python3 - "$tmp/table" <<'PY'
+import csv, random, sys
+random.seed(1)
+for name, n in (("train", 256), ("val", 32)):
+    with open("%s/%s.csv" % (sys.argv[1], name), "w", newline="") as f:
+        out = csv.writer(f)
+        out.writerow(["id", "review", "mood"])
+        for i in range(n):
+            words = [random.choice("abc") for _ in range(8)] + (["z"] if i % 2 else ['"d"'])
+            random.shuffle(words)
+            out.writerow([i, ", ".join(words), ["bad", "good"][i % 2]])
+PY
+job table "\"preset\": \"minilm-l6:task=classify\", $small, \"seq\": 24, \"vocab\": 12, \"classes\": 2" \
+    '"kind": "table", "path": "table", "text": "review", "label": "mood", "vocab": "vocab.txt"' \
+    '"epochs": 8, "batch": {"global": 32}'
+train table table-1 -n 2
+verify "a model learns from a table of its user" calculate "$(value table-1 eval_accuracy) + 0 > 0.9"
+verify "whose classes have names" grep -q '"class_names": *\[ *"bad", *"good" *\]' <(tr -d '\n\t' <"$tmp/table-1/summary.json")
+expect "a column that is not there is refused, with those that are" 2 \
+    "has no column 'mod', its first line is 'id', 'review', 'mood'" \
+    "$elapse" train "$tmp/table.json" --set data.label=mod --out "$tmp/no"
+expect "columns are for tables" 2 "data.text is for data.kind table" \
+    "$elapse" plan "$tmp/table.json" --set data.kind=sst2
+
 # Language models: bytes, and masked tokens.
 shakespeare=../shared/data/tinyshakespeare/input.txt
 if [ -s "$shakespeare" ]; then head -c 40000 "$shakespeare" >"$tmp/input.txt"; else

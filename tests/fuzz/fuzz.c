@@ -25,6 +25,7 @@ const struct fuzz_parser fuzz_parsers[FUZZ_PARSERS] = {
     {"safetensors", fuzz_safetensors},
     {"image",       fuzz_image      },
     {"tsv",         fuzz_tsv        },
+    {"table",       fuzz_table      },
     {"squad",       fuzz_squad      },
     {"wordpiece",   fuzz_wordpiece  },
     {"bpe",         fuzz_bpe        },

@@ -17,7 +17,7 @@ struct fuzz_parser {
     const char *name;
     void (*run)(const uint8_t *data, size_t size);
 };
-enum { FUZZ_PARSERS = 25 };
+enum { FUZZ_PARSERS = 26 };
 extern const struct fuzz_parser fuzz_parsers[FUZZ_PARSERS];
 
 /* Make the scratch folder, in TMPDIR or in memory; remove it. They end the program if they fail. */
@@ -64,6 +64,7 @@ void fuzz_safetensors(const uint8_t *data, size_t size);
 /* parsers_data.c */
 void fuzz_image(const uint8_t *data, size_t size);
 void fuzz_tsv(const uint8_t *data, size_t size);
+void fuzz_table(const uint8_t *data, size_t size);
 void fuzz_squad(const uint8_t *data, size_t size);
 void fuzz_wordpiece(const uint8_t *data, size_t size);
 void fuzz_bpe(const uint8_t *data, size_t size);

@@ -42,8 +42,10 @@ static void use_samples(const struct dataset *data)
     for (int split = 0; split < SPLIT_COUNT; split++)
         for (int last = 0; last < 2 && data->num_samples[split] > 0; last++) {
             struct err err = {0};
-            const int64_t id = last ? data->num_samples[split] - 1 : 0;
-            if (!fuzz_judge(data->sample(data, (enum split)split, id, &out, &err), &err))
+            enum split source;
+            const int64_t id = dataset_source(data, (enum split)split,
+                                              last ? data->num_samples[split] - 1 : 0, &source);
+            if (!fuzz_judge(data->sample(data, source, id, &out, &err), &err))
                 fuzz_wrong(err.msg);
         }
     free(image);
@@ -76,6 +78,19 @@ void fuzz_tsv(const uint8_t *data, size_t size)
     fuzz_put("dev.tsv", data, size);
     use_data("bert-base:task=classify,seq=8,classes=2,vocab=13,layers=1,hidden=8,heads=1,mlp=8",
              DATA_SST2, "", "vocab.txt");
+}
+
+/* One byte names the format; the rest is the file. */
+void fuzz_table(const uint8_t *data, size_t size)
+{
+    static const char *const files[] = {"one.csv", "one.tsv", "one.jsonl"};
+    if (size < 1)
+        return;
+    const char *file = files[data[0] % 3];
+    fuzz_put("vocab.txt", words, strlen(words));
+    fuzz_put(file, data + 1, size - 1);
+    use_data("bert-base:task=classify,seq=8,classes=2,vocab=13,layers=1,hidden=8,heads=1,mlp=8",
+             DATA_TABLE, file, "vocab.txt");
 }
 
 void fuzz_squad(const uint8_t *data, size_t size)
