@@ -47,6 +47,7 @@ CRYPTO := $(call pkg,libcrypto)
 SQLITE := $(call pkg,sqlite3)
 CJSON := $(call pkg,libcjson)
 CMOCKA := $(call pkg,cmocka)
+WEBP ?= $(call pkg,libwebp)
 CUDA ?= $(if $(NVCC),1,0)
 EXEC := $(if $(filter 111,$(MPI)$(BLAS)$(CRYPTO)),1,0)
 
@@ -67,12 +68,13 @@ CFLAGS_partition := -ffp-contract=off -fPIC -fvisibility=hidden
 CFLAGS_profiles := $(CFLAGS_partition) $(shell pkg-config --cflags sqlite3 libcjson 2>/dev/null)
 CFLAGS_sim := $(CFLAGS_partition)
 CFLAGS_cli := -ffp-contract=off -DELAPSE_LAUNCHER='"$(LAUNCHER)"'
-CFLAGS_exec := $(shell pkg-config --cflags $(MPI_PC) openblas libcrypto 2>/dev/null) -fopenmp
+CFLAGS_exec := $(shell pkg-config --cflags $(MPI_PC) openblas libcrypto 2>/dev/null) -fopenmp \
+  $(if $(filter 1,$(WEBP)),-DELAPSE_WEBP)
 CFLAGS_exec/cpu := -O3 -march=$(ARCH) -ffp-contract=fast -fno-math-errno -fno-trapping-math
 CFLAGS_tests := $(CFLAGS_exec) $(CFLAGS_profiles)
 LIBS_base := $(shell pkg-config --libs sqlite3 libcjson 2>/dev/null) -lm
 LIBS_exec := $(shell pkg-config --libs $(MPI_PC) openblas 2>/dev/null) -fopenmp -lz \
-  $(shell pkg-config --libs libcrypto libjpeg libpng 2>/dev/null) -ldl
+  $(shell pkg-config --libs libcrypto libjpeg libpng $(if $(filter 1,$(WEBP)),libwebp) 2>/dev/null) -ldl
 # The cuda backend is a shared object that the program loads when a device is asked for.
 CUDA_DEFS := -DELAPSE_CUDA_MIN_ARCH=$(firstword $(CUDA_ARCH))
 CUDA_CFLAGS := -fPIC -isystem $(CUDA_HOME)/include $(CUDA_DEFS)

@@ -1,4 +1,5 @@
-/* Decodes JPEG by libjpeg and PNG by libpng, and scales pictures (image_file.h).
+/* Decodes JPEG by libjpeg and PNG by libpng (BMP and WebP: image_bmp.c, image_webp.c), and scales
+ * pictures (image_file.h).
  *
  * image_read() chooses the decoder by the first bytes of the file. image_square() scales in two
  * passes, columns then rows, with weights from filter(). */
@@ -15,6 +16,8 @@
 #include <jpeglib.h>
 #include <jerror.h>
 #include <png.h>
+
+#include "exec/data/image_decoders.h"
 
 /* --- JPEG ------------------------------------------------------------------------------------- */
 
@@ -51,14 +54,6 @@ static void jpeg_progress(j_common_ptr jpeg)
         snprintf(failure->text, sizeof failure->text, "more than %d scans", JPEG_MAX_SCANS);
         longjmp(failure->out, 1);
     }
-}
-
-static enum status check_size(const char *path, int64_t width, int64_t height, struct err *err)
-{
-    if (width < 1 || height < 1 || width > IMAGE_MAX_SIDE || height > IMAGE_MAX_SIDE)
-        return err_set(err, ERR_INPUT, "'%s': sides must be 1..%d, got %lld x %lld", path,
-                       IMAGE_MAX_SIDE, (long long)width, (long long)height);
-    return OK;
 }
 
 /* Checks the memory of decoding: the pixels, and for an image with several scans also every
@@ -98,7 +93,7 @@ static enum status read_jpeg(FILE *in, const char *path, struct pixels *pixels, 
     jpeg.progress = &progress;
     jpeg_stdio_src(&jpeg, in);
     jpeg_read_header(&jpeg, TRUE);
-    rc = check_size(path, jpeg.image_width, jpeg.image_height, err);
+    rc = pixels_check_size(path, jpeg.image_width, jpeg.image_height, err);
     if (rc != OK)
         goto out;
     pixels->width = (int)jpeg.image_width;
@@ -148,7 +143,7 @@ static enum status read_png(FILE *in, const char *path, struct pixels *pixels, s
         rc = err_set(err, ERR_INPUT, "'%s': %s", path, png.message);
         goto out;
     }
-    rc = check_size(path, png.width, png.height, err);
+    rc = pixels_check_size(path, png.width, png.height, err);
     if (rc != OK)
         goto out;
     pixels->width = (int)png.width;
@@ -173,7 +168,7 @@ out:
 
 enum status image_read(const char *path, struct pixels *pixels, struct err *err)
 {
-    unsigned char magic[8] = {0};
+    unsigned char magic[12] = {0};
     struct pixels got = {0};
     enum status rc;
     FILE *in = fopen(path, "rb");
@@ -183,10 +178,14 @@ enum status image_read(const char *path, struct pixels *pixels, struct err *err)
     rewind(in);
     if (n >= 3 && magic[0] == 0xff && magic[1] == 0xd8 && magic[2] == 0xff)
         rc = read_jpeg(in, path, &got, err);
-    else if (n == 8 && memcmp(magic, "\x89PNG\r\n\x1a\n", 8) == 0)
+    else if (n >= 8 && memcmp(magic, "\x89PNG\r\n\x1a\n", 8) == 0)
         rc = read_png(in, path, &got, err);
+    else if (n >= 2 && memcmp(magic, "BM", 2) == 0)
+        rc = image_read_bmp(in, path, &got, err);
+    else if (n == 12 && memcmp(magic, "RIFF", 4) == 0 && memcmp(magic + 8, "WEBP", 4) == 0)
+        rc = image_read_webp(in, path, &got, err);
     else
-        rc = err_set(err, ERR_INPUT, "'%s' is neither JPEG nor PNG", path);
+        rc = err_set(err, ERR_INPUT, "'%s' is none of " IMAGE_FORMATS, path);
     fclose(in);
     if (rc == OK)
         *pixels = got;

@@ -13,7 +13,7 @@ const struct data_set data_sets[DATA_KIND_COUNT] = {
     {"cifar10",   "data_batch_1.bin ... and test_batch.bin",                       "ViT",                 50000, 10000},
     {"cifar100",  "train.bin and test.bin",                                        "ViT",                 50000, 10000},
     {"idx",       "the four files of MNIST, plain or .gz",                         "ViT, channels=1",     60000, 10000},
-    {"images",    "train/CLASS/FILE and val/CLASS/FILE (or test/), JPEG or PNG",   "ViT",                 0,     0    },
+    {"images",    "train/CLASS/FILE and val/CLASS/FILE (or test/), pictures",      "ViT",                 0,     0    },
     {"sst2",      "train.tsv and dev.tsv of a GLUE task",                          "BERT, task=classify", 67349, 872  },
     {"squad",     "train-v1.1.json and dev-v1.1.json",                             "BERT, task=qa",       87599, 10570},
     {"text",      "a file, or a folder with train.txt and test.txt, or input.txt", "GPT, BERT task=mlm",

@@ -3,6 +3,9 @@
 
 #include <jpeglib.h>
 #include <png.h>
+#ifdef ELAPSE_WEBP
+#include <webp/encode.h>
+#endif
 
 #include "exec/data/dataset_open.h"
 #include "exec/data/dataset.h"
@@ -266,6 +269,128 @@ static void image_read__passes_over_bytes_behind_the_pixels(void **state)
     free(pixels[1].rgb);
 }
 
+static void put_number(unsigned char *at, int bytes, int32_t value)
+{
+    for (int i = 0; i < bytes; i++)
+        at[i] = (unsigned char)((uint32_t)value >> 8 * i);
+}
+
+/* A BMP of picture(5, 4), written by its description; at: where the rows begin. */
+static size_t make_bmp(unsigned char *bytes, int bits, bool from_top, int at)
+{
+    enum { W = 5, H = 4 };
+    unsigned char *rgb = picture(W, H);
+    const size_t row = ((size_t)W * (size_t)bits / 8 + 3) / 4 * 4;
+    memset(bytes, 0, 2048);
+    memcpy(bytes, "BM", 2);
+    put_number(bytes + 10, 4, at);
+    put_number(bytes + 14, 4, 40);
+    put_number(bytes + 18, 4, W);
+    put_number(bytes + 22, 4, from_top ? -H : H);
+    put_number(bytes + 26, 2, 1);
+    put_number(bytes + 28, 2, bits);
+    for (int y = 0; y < H; y++)
+        for (int x = 0; x < W; x++) {
+            const unsigned char *p = rgb + 3 * (y * W + x);
+            const int place = y * W + x;
+            unsigned char *to = bytes + at + (size_t)(from_top ? y : H - 1 - y) * row;
+            unsigned char *colour = bits == 8 ? bytes + 54 + 4 * place : to + x * bits / 8;
+            if (bits == 8)
+                to[x] = (unsigned char)place;
+            colour[0] = p[2];
+            colour[1] = p[1];
+            colour[2] = p[0];
+        }
+    free(rgb);
+    return (size_t)at + H * row;
+}
+
+static void image_read__reads_bmp_of_each_kind(void **state)
+{
+    static const struct {
+        int bits, at;
+        bool from_top;
+    } kinds[] = {
+        {24, 54,   false},
+        {24, 60,   true },
+        {32, 54,   false},
+        {32, 54,   true },
+        {8,  1078, false}
+    };
+    static unsigned char bytes[2048];
+    unsigned char *want = picture(5, 4);
+    struct pixels pixels = {0};
+    struct err err = {0};
+    size_t size = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        size = make_bmp(bytes, kinds[i].bits, kinds[i].from_top, kinds[i].at);
+        put_bytes("a.bmp", bytes, size);
+        if (image_read(in_folder("a.bmp"), &pixels, &err) != OK)
+            fail_msg("%s", err.msg);
+        assert_int_equal(pixels.width, 5);
+        assert_int_equal(pixels.height, 4);
+        assert_memory_equal(pixels.rgb, want, 60);
+        free(pixels.rgb);
+    }
+    free(want);
+    for (size_t cut = 2; cut < size; cut += 7) {
+        put_bytes("a.bmp", bytes, cut);
+        err = (struct err){0};
+        assert_int_equal(image_read(in_folder("a.bmp"), &pixels, &err), ERR_INPUT);
+        assert_non_null(strstr(err.msg, "a.bmp'"));
+    }
+    put_number(bytes + 30, 4, 1); /* run lengths */
+    put_bytes("a.bmp", bytes, size);
+    err = (struct err){0};
+    assert_int_equal(image_read(in_folder("a.bmp"), &pixels, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "a BMP of 8 bits a pixel with compression 1"));
+    put_number(bytes + 30, 4, 0);
+    put_number(bytes + 18, 4, 1 << 20);
+    put_bytes("a.bmp", bytes, size);
+    err = (struct err){0};
+    assert_int_equal(image_read(in_folder("a.bmp"), &pixels, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "sides must be 1..16384, got 1048576 x 4"));
+}
+
+#ifdef ELAPSE_WEBP
+static void image_read__reads_webp_on_white(void **state)
+{
+    enum { W = 20, H = 12 };
+    unsigned char *want = picture(W, H), rgba[W * H * 4], *bytes = NULL;
+    struct pixels pixels = {0};
+    struct err err = {0};
+    size_t size = 0;
+    (void)state;
+    size = WebPEncodeLosslessRGB(want, W, H, 3 * W, &bytes);
+    put_bytes("a.webp", bytes, size);
+    assert_int_equal(image_read(in_folder("a.webp"), &pixels, &err), OK);
+    assert_int_equal(pixels.width, W);
+    assert_int_equal(pixels.height, H);
+    assert_memory_equal(pixels.rgb, want, W * H * 3);
+    free(pixels.rgb);
+    for (size_t cut = 0; cut < size; cut += 3) {
+        put_bytes("a.webp", bytes, cut);
+        err = (struct err){0};
+        assert_int_equal(image_read(in_folder("a.webp"), &pixels, &err), ERR_INPUT);
+    }
+    WebPFree(bytes);
+    for (int i = 0; i < W * H; i++) {
+        memcpy(rgba + 4 * i, want + 3 * i, 3);
+        rgba[4 * i + 3] = i % 2 ? 255 : 51; /* a fifth */
+    }
+    size = WebPEncodeLosslessRGBA(rgba, W, H, 4 * W, &bytes);
+    put_bytes("a.webp", bytes, size);
+    WebPFree(bytes);
+    err = (struct err){0};
+    assert_int_equal(image_read(in_folder("a.webp"), &pixels, &err), OK);
+    for (int i = 0; i < W * H * 3; i++)
+        assert_int_equal(pixels.rgb[i], i / 3 % 2 ? want[i] : (want[i] + 4 * 255 + 2) / 5);
+    free(pixels.rgb);
+    free(want);
+}
+#endif
+
 static void image_square__keeps_ramps_and_takes_the_middle(void **state)
 {
     (void)state;
@@ -338,9 +463,9 @@ static void images_open__names_the_file_of_bad_input(void **state)
     make_tree();
     make_job(&job, model, DATA_IMAGES, "", NULL);
     put_text("train/cat/x.png", "GIF89a, really");
-    refuse_check(&job, ERR_INPUT, "x.png' is neither JPEG nor PNG");
+    refuse_check(&job, ERR_INPUT, "x.png' is none of JPEG, PNG, BMP and WebP");
     put_text("train/cat/x.png", "");
-    refuse_check(&job, ERR_INPUT, "x.png' is neither JPEG nor PNG");
+    refuse_check(&job, ERR_INPUT, "x.png' is none of JPEG, PNG, BMP and WebP");
     put_bytes("train/cat/x.png", huge_png, sizeof huge_png);
     refuse_check(&job, ERR_INPUT, "x.png'");
     put_bytes("train/cat/x.png", "\xff\xd8\xff\xe0", 4);
@@ -441,6 +566,12 @@ int main(void)
                                         remove_folder),
         cmocka_unit_test_setup_teardown(image_read__passes_over_bytes_behind_the_pixels,
                                         make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(image_read__reads_bmp_of_each_kind, make_folder,
+                                        remove_folder),
+#ifdef ELAPSE_WEBP
+        cmocka_unit_test_setup_teardown(image_read__reads_webp_on_white, make_folder,
+                                        remove_folder),
+#endif
         cmocka_unit_test(image_square__keeps_ramps_and_takes_the_middle),
         cmocka_unit_test_setup_teardown(images_open__scales_only_when_asked, make_folder,
                                         remove_folder),
