@@ -150,7 +150,7 @@ static void check_round(const struct check *check, const int64_t *numbers, int64
     const struct dataset *dataset = &check->t->dataset;
     struct err best = {0};
     int64_t first = INT64_MAX;
-#pragma omp parallel for schedule(dynamic) num_threads(check->t->cores->threads)
+#pragma omp parallel for schedule(dynamic) num_threads(check->t->base.workers[SPLIT_TEST])
     for (int64_t i = 0; i < count; i++) {
         struct err one = {0};
         int64_t id;
@@ -186,7 +186,8 @@ static void show(const struct check *check, struct ticker *ticker, int64_t done,
 static enum status read_wanted(const struct check *check, int64_t *total, struct err *why)
 {
     static const enum ticker_mode modes[] = {TICKER_QUIET, TICKER_TERMINAL, TICKER_LINES};
-    int64_t begin, end, at = 0, count = 0, round = ROUND_FILES * (int64_t)check->t->cores->threads;
+    int64_t begin, end, at = 0, count = 0,
+                        round = ROUND_FILES * (int64_t)check->t->base.workers[SPLIT_TEST];
     int64_t *numbers = malloc((size_t)round * sizeof *numbers);
     struct ticker ticker;
     *total = 0;

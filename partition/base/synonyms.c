@@ -120,6 +120,8 @@ static const struct synonym values[] = {
     {"imagenet",         "images"     },
     {"imagefolder",      "images"     },
     {"glue",             "sst2"       },
+    {"csv",              "table"      },
+    {"jsonl",            "table"      },
     {"wikitext",         "text"       },
     {"f_then_b",         "gpipe"      },
     {"afab",             "gpipe"      },

@@ -5,6 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin
+export XDG_CACHE_HOME=$tmp/cache # what is remembered of pictures that were checked
 
 # job NAME MODEL DATA TRAIN: a job file
 job() {
@@ -122,7 +123,6 @@ verify "a model learns from a folder of pictures, scaled" calculate "$(value ima
 expect "a picture of another size is refused" 2 "has 8 x 8 pixels, the model takes 16 x 16" \
     "$elapse" train "$tmp/images.json" --set data.resize=false --out "$tmp/no"
 # A damaged picture is found before the first step; what was read well is not read again.
-export XDG_CACHE_HOME=$tmp/cache
 train images seen -n 2
 verify "pictures that were read well are remembered" test -s "$tmp/cache/elapse/checked-pictures"
 list=$(cat "$tmp/cache/elapse/checked-pictures")
@@ -161,6 +161,16 @@ for n in 1 2; do
     verify "to the weights of a run without the fault" test "$(value "late-$n" weights_sha256)" = \
         "$(value "whole-$n" weights_sha256)"
 done
+# A fault in a probe.
+cp -r "$tmp/images/val" "$tmp/images/probe"
+record=(--set "data.valid=$tmp/images/probe" --set freeze.record=true --set freeze.probe=16 --set train.epochs=3)
+train images probed -n 2 "${record[@]}"
+spoil "$tmp/images/probe/class0/2.png"
+expect "a fault in a probe ends the run with a checkpoint" 2 "hint: saved: 4 steps" \
+    "$elapse" train "$tmp/images.json" -n 2 --out "$tmp/probe" "${record[@]}"
+cp "$tmp/images/val/class0/2.png" "$tmp/images/probe/class0/2.png"
+expect "from which it goes on" 0 "steps .* of 12" "$elapse" train --resume "$tmp/probe" -n 2 --quiet
+verify "to the weights of a run without the fault" test "$(value probe weights_sha256)" = "$(value probed weights_sha256)"
 # A fault in an evaluation.
 bad=$tmp/images/val/class1/3.png
 spoil "$bad"
