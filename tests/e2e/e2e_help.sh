@@ -41,7 +41,7 @@ each() {
 section schedule schedules | grep -vx auto |
     each "every schedule of the topic generates" "$elapse" schedule --kind WORD --stages 4 --microbatches 8
 section freeze policies | each "every policy of the topic is known" bash -c \
-    '! "$0" freeze --layers 4 --policy WORD --norms /nonexistent 2>&1 | grep "unknown freeze policy"' "$elapse"
+    '! "$0" freeze --layers 4 --policy WORD --norms "$1" 2>&1 | grep "unknown freeze policy"' "$elapse" "$tmp/none"
 section cluster machines | each "every machine of the topic is a cluster" "$elapse" cluster WORD-2
 sed -n '/^presets/,/^train/p' "$tmp/model" | grep -v '^train' | sed -n '2,$p' | sed 's/^  [a-z]* *//; s/^ *//' |
     tr ' ' '\n' | grep -E '^(vit|bert|gpt|llama|qwen|mix|mis|deep|mini)' |

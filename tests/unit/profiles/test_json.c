@@ -236,8 +236,9 @@ static void json_write_file__leaves_whole_file_or_none(void **state)
     snprintf(command, sizeof command, "test \"$(ls %s)\" = \"$(printf 'a.json\\nd')\"", scratch);
     assert_int_equal(system(command), 0);
     err = (struct err){0};
-    assert_int_equal(json_write_file(root, "/nonexistent/x.json", &err), ERR_SYSTEM);
-    assert_non_null(strstr(err.msg, "cannot write '/nonexistent/x.json'"));
+    assert_int_equal(json_write_file(root, at("none/x.json"), &err), ERR_SYSTEM);
+    snprintf(command, sizeof command, "cannot write '%s'", at("none/x.json"));
+    assert_non_null(strstr(err.msg, command));
     /* A full disk. */
     FILE *full = fopen("/dev/full", "w");
     if (full) {
@@ -297,7 +298,7 @@ static void json_read_file__distinguishes_missing_from_malformed(void **state)
     (void)state;
     struct json *json = NULL;
     struct err err = {0};
-    assert_int_equal(json_read_file("/nonexistent.json", &json, &err), ERR_SYSTEM);
+    assert_int_equal(json_read_file(at("none.json"), &json, &err), ERR_SYSTEM);
     err = (struct err){0};
     assert_int_equal(json_read_file("/tmp", &json, &err), ERR_SYSTEM);
     err = (struct err){0};
@@ -336,7 +337,8 @@ int main(void)
                                         scratch_remove),
         cmocka_unit_test_setup_teardown(atomic_open__keeps_links_and_standard_output, scratch_make,
                                         scratch_remove),
-        cmocka_unit_test(json_read_file__distinguishes_missing_from_malformed),
+        cmocka_unit_test_setup_teardown(json_read_file__distinguishes_missing_from_malformed,
+                                        scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(json_read_file__takes_a_byte_order_mark, scratch_make,
                                         scratch_remove),
     };

@@ -194,7 +194,7 @@ static void profile_read_file__refuses_bad_csv(void **state)
     refuses("b.csv", "nonsense", "the first cell must be");
     refuses("b.csv", "table,name\n", "has no row 'profile'");
     refuses("b.csv", "", "the text ends too early");
-    assert_int_equal(profile_read_file("/nonexistent.csv", &profile, &err), ERR_SYSTEM);
+    assert_int_equal(profile_read_file(at("none.csv"), &profile, &err), ERR_SYSTEM);
 }
 
 /* Truncate and mutate a CSV everywhere: a clean error or a clean profile. */

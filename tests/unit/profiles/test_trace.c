@@ -1,8 +1,7 @@
 #include "profiles/store/trace.h"
 
-#include <unistd.h>
-
 #include "profiles/json/json.h"
+#include "tests/unit/scratch.h"
 #include "tests/unit/test.h"
 
 static const struct op_row rows[] = {
@@ -179,8 +178,11 @@ static void whole_files__name_the_file_that_cannot_be_written(void **state)
     (void)state;
     static struct op_row many[1000]; /* more than a buffer */
     struct err err = {0};
-    assert_int_equal(ops_csv_write_file("/nonexistent/t.json", rows, NUM_ROWS, &err), ERR_SYSTEM);
-    assert_string_equal(err.msg, "cannot write '/nonexistent/t.json': No such file or directory");
+    char want[160];
+    const char *path = at("none/t.json");
+    assert_int_equal(ops_csv_write_file(path, rows, NUM_ROWS, &err), ERR_SYSTEM);
+    snprintf(want, sizeof want, "cannot write '%s': No such file or directory", path);
+    assert_string_equal(err.msg, want);
     if (access("/dev/full", W_OK) != 0)
         skip();
     for (int i = 0; i < 1000; i++)
@@ -306,5 +308,5 @@ int main(void)
         cmocka_unit_test(trace_ops__counts_idle_ranks_over_each_step),
         cmocka_unit_test(trace_ops__gives_overlapping_messages_lanes),
     };
-    return cmocka_run_group_tests_name("trace", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("trace", tests, scratch_make, scratch_remove);
 }
