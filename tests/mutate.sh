@@ -60,7 +60,7 @@ passes() {
         ranks=$(sed '/\*\//q' "$(source_of "$1")" | sed -n 's/^\(.*[^a-z]\)\?ranks: *\([0-9]*\).*/\2/p' | head -1)
     fi
     { # Bash reports a program that a signal ends.
-        ELAPSE_TEST_FILTER=${2:-} timeout --kill-after=5 $limit \
+        ELAPSE_TEST_ALL=1 ELAPSE_TEST_FILTER=${2:-} timeout --kill-after=5 $limit \
             ${ranks:+${ELAPSE_MPIRUN:-mpirun} -n "$ranks"} "$program" </dev/null >.said 2>&1
     } 2>/dev/null && grep -q '^ok\b' .said
 }

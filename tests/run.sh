@@ -10,17 +10,20 @@
 #
 #   ranks: N         run the binary under $ELAPSE_MPIRUN (mpirun) -n N, while nothing else runs
 #   alone: WHY       (scripts) nothing else may run meanwhile
-#   group: NAME      quick where nothing is said. TEST_GROUPS (quick) lists the groups that run, or is all
+#   group: NAME      quick where nothing is said. TEST_GROUPS (quick) lists the groups that run, or is all:
+#                    then ELAPSE_TEST_ALL is set, which tests of the quick group ask for their repetitions
 #   seconds: N       how long it takes, roughly: the longest are started first
 #
 # TEST_JOBS (one more than there are cores, because tests wait too) run side by side; behind them, one by one, those
 # with ranks and those that are to be alone. Tests are shown in the order of their start, with their seconds and the processor's.
+# Above the last line: the processor time of all tests of each group, and the six that needed most of it.
 # TEST_RETRIES=1 (0): what failed runs once more, alone, and counts as it does then; that it did is said.
 # Exit 1 on any failure.
 set -u
 cd "$(dirname "$0")/.." || exit 3
 limit=${TEST_TIMEOUT:-900} jobs=${TEST_JOBS:-$(($(nproc) + 1))} retries=${TEST_RETRIES:-0} groups=${TEST_GROUPS:-quick}
 unset TEST_TIMEOUT TEST_JOBS TEST_RETRIES TEST_GROUPS # of this run, not of those that a test starts
+[ "$groups" != all ] || export ELAPSE_TEST_ALL=1
 . tests/env.sh
 log=$(mktemp -d "${TMPDIR:-/tmp}/elapse-test.XXXXXX") || exit 3
 trap 'for job in $(jobs -p); do pkill -P "$job"; done; rm -rf "$log"' EXIT
@@ -38,12 +41,13 @@ says() {
         cat "${source_of[$(basename "$1")]:-/dev/null}" | sed '/\*\//q'
     fi | sed -n "s/^\(.*[^a-z]\)\?$2: *\([A-Za-z0-9]*\).*/\2/p" | head -1
 }
-declare -A num_ranks=() seconds_of=() is_alone=()
+declare -A num_ranks=() seconds_of=() is_alone=() group_of=()
 # know TEST: fills these; false where its group does not run
 know() {
     local group
     group=$(says "$1" group)
     [[ " $groups " = *" ${group:-quick} "* || $groups = all ]] || return
+    group_of[$1]=${group:-quick}
     num_ranks[$1]=$(says "$1" ranks)
     seconds_of[$1]=$(says "$1" seconds)
     is_alone[$1]=${num_ranks[$1]}$([[ $1 != *.sh ]] || says "$1" alone)
@@ -104,6 +108,7 @@ show() {
     local ok not skip rc seconds cpu why
     count "$1"
     summary "$1"
+    echo "$cpu ${group_of[$1]} $(basename "$1")" >>"$log/.cpu"
     if [ "$not" -gt 0 ]; then
         sed 's/^/    /' "$log/$(basename "$1")"
         [ -z "$why" ] || echo "    $why"
@@ -152,6 +157,10 @@ for test in "${again[@]}"; do
     show "$test"
 done
 
+if [ -e "$log/.cpu" ]; then
+    awk '{sum[$2] += $1} END {for (g in sum) printf "%s group: processor %d s\n", g, sum[g]}' "$log/.cpu" | sort
+    echo "most: $(sort -nr "$log/.cpu" | head -6 | awk '{printf "%s%s %d s", (NR > 1 ? ", " : ""), $3, $1}')"
+fi
 [ -e "$log/.failed" ] && cat "$log/.failed"
 [ $((passed + failed)) -eq 0 ] && failed=1 && echo "failed: no test was run"
 echo "$passed passed, $failed failed$([ $skipped -gt 0 ] && echo ", $skipped skipped")"

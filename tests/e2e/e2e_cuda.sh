@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/e2e/e2e_cuda.sh - a smoke of training on emulated GPUs (tests/cudasim/): ViT, BERT and GPT, two ranks, NCCL,
+# tests/e2e/e2e_cuda.sh - a smoke of training on emulated GPUs (tests/cudasim/): ViT, GPT, in all BERT, two ranks, NCCL,
 # bf16, an elastic run with a cache, a run whose every access is checked, and devices that fail.
 # The rest: e2e_cuda_train.sh, e2e_cuda_found.sh, e2e_cuda_nccl.sh, e2e_cuda_ahead.sh, e2e_cuda_faults.sh, e2e_cuda_ptx.sh.
 # seconds: 36
@@ -18,7 +18,7 @@ in_turn() {
 kernels() { CMOCKA_MESSAGE_OUTPUT=STDOUT "$(dirname "$sim")/../tests/test_backend_cuda"; }
 verify "every operation of the backend is the cpu backend's" kernels
 
-for job in vit bert gpt; do
+for job in vit gpt $(test_all && echo bert); do
     device=cpu train $job $job-cpu -n 1
     train $job $job-1 -n 1
     verify "$job: losses are the cpu backend's within 1e-5" near_run $job-cpu $job-1 1e-5

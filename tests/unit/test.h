@@ -15,6 +15,12 @@
 
 #include <cmocka.h>
 
+/* Whether to run what repeats a claim over more cases: in make test-all (tests/run.sh). */
+static inline bool test_all(void)
+{
+    return getenv("ELAPSE_TEST_ALL") != NULL;
+}
+
 /* The generator is Knuth's MMIX (a linear congruence); its high bits are used. A test sets the seed
  * where its numbers are not to depend on the tests before it. */
 static uint64_t random_state __attribute__((unused)) = 1;

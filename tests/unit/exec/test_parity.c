@@ -338,7 +338,7 @@ int main(void)
     };
     char path[4096];
     int failed = cmocka_run_group_tests_name("parity", tests, open_first, close_device);
-    if (emulation(path, sizeof path)) {
+    if (test_all() && emulation(path, sizeof path)) {
         setenv("ELAPSE_CUDA_LIB", path, 1);
         failed += cmocka_run_group_tests_name("parity, emulated cuda", tests, open_emulated,
                                               close_device);
