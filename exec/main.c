@@ -149,16 +149,12 @@ static enum status begin(struct call *call, const char *from, struct job_ask *as
     return comm_agree(call->comm, rc, err);
 }
 
-/* Divide the cores among the ranks, and note a lack of them. Collective. */
-static enum status bind(const struct call *call, const struct job *job, int threads, bool quiet,
-                        struct cores *cores, struct err *err)
+/* Divide the cores among the ranks. Collective. */
+static enum status bind(const struct call *call, int threads, struct cores *cores, struct err *err)
 {
     const struct comm *comm = call->comm;
-    enum status rc = cores_bind(comm->local_rank, comm->local_size, threads, cores, err);
-    rc = comm_agree(comm, rc, err);
-    if (rc == OK && comm->rank == 0 && !quiet && job->train.device == DEVICE_CPU)
-        cores_report(cores, comm->local_size, stderr);
-    return rc;
+    return comm_agree(comm, cores_bind(comm->local_rank, comm->local_size, threads, cores, err),
+                      err);
 }
 
 /* After a signal: which one, for all ranks, and on rank 0 how to go on. timing: a run of which
@@ -252,7 +248,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
     else if (options.init)
         options.init = weights.dir;
     if (rc == OK)
-        rc = bind(call, &job, (int)threads, quiet, &cores, err);
+        rc = bind(call, (int)threads, &cores, err);
     if (rc == OK) {
         options.heeds_signals = catch_stop_signals;
         options.call = call_name;
@@ -305,7 +301,7 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
     ask.path = line.positional[1];
     rc = begin(call, line.positional[0], &ask, true, &weights, &job, err);
     if (rc == OK)
-        rc = bind(call, &job, (int)threads, false, &cores, err);
+        rc = bind(call, (int)threads, &cores, err);
     const struct trainer_options options = {.init = weights.dir, .db = db};
     if (rc == OK)
         rc = trainer_eval(call->comm, &cores, &job, &options, &summary, err);

@@ -249,6 +249,9 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
         rc = open_run(&t, summary, &over, err);
     if (rc == OK && !over) {
         alone = true;
+        if (comm->rank == 0 && options->log.mode != RUN_LOG_QUIET &&
+            job->train.device == DEVICE_CPU)
+            cores_report(cores, comm->local_size, stderr);
         if (options->heeds_signals)
             options->heeds_signals();
         rc = train_between_evaluations(&t, &before, &after, &alone, err);
