@@ -92,6 +92,8 @@ static void solve(const struct request *q, const struct job *job, const struct c
     ticker_clear(&progress, stderr);
     if (rc == OK && !q->simulate && !q->no_simulate)
         rc = plan_judge_chosen(&engine, &answer->result, &answer->err);
+    if (rc == OK)
+        rc = plan_memory_find(&setting, &answer->result.plan, &answer->memory, &answer->err);
     if (rc != OK && answer->err.status == OK)
         err_set(&answer->err, ERR_INFEASIBLE, "no plan");
     answer->solve_ns = clock_now_ns() - progress.begin_ns;

@@ -48,6 +48,7 @@ void plan_show_add(struct json *json, const struct plan_answer *answer)
     json_add_int(json, "candidates", result->candidates);
     json_add_int(json, "evaluated", result->evaluated);
     json_add_int(json, "solve_ns", answer->solve_ns);
+    plan_memory_add(json, &answer->memory);
 }
 
 static const char *verdict_name(enum planner_verdict verdict)
@@ -238,6 +239,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
                format_bytes(plan->memory_bytes[rank], b, sizeof b));
     }
     printf("\n");
+    plan_memory_print(&answer->memory);
     print_row_head("");
     print_row("this", answer);
     print_row("released", released);

@@ -2,6 +2,7 @@
 #ifndef ELAPSE_CLI_PLAN_SHOW_H
 #define ELAPSE_CLI_PLAN_SHOW_H
 
+#include "cli/runs/plan_memory.h"
 #include "partition/plan/job.h"
 #include "partition/search/planner.h"
 #include "profiles/json/json.h"
@@ -12,6 +13,7 @@ struct plan_answer {
     struct planner_result result;
     struct err err;
     int64_t solve_ns;
+    struct plan_memory memory;
 };
 
 void plan_answer_clear(struct plan_answer *answer);

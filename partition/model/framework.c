@@ -3,6 +3,15 @@
 
 #include "partition/base/units.h"
 
+/* What PyTorch's allocator holds beside its tensors when it runs out of memory, in two messages that
+ * were published: 28.92 GiB of tensors, 30.43 reserved (ColossalAI, discussion 2907); 13.73 GiB, and
+ * 736.86 MiB unallocated (kaito, issue 976). Both 5.2 %. Expandable segments leave next to nothing;
+ * NeMo's launchers and torchtitan's set them (Megatron-Bridge's page of memory tuning). */
+#define SEGMENTS 52
+
+/* Memory of a communicator of 2 devices, and of more (NVIDIA/nccl issue 964: A100, NVLink). */
+#define COMMUNICATOR_BYTES(n) ((n) < 2 ? 0 : ((n) == 2 ? (int64_t)544 : (int64_t)688) << 20)
+
 /* Sources. megatron-te: Transformer Engine's norms; bias_swiglu_fusion, apply_rope_fusion of
  * Megatron-LM's transformer_config.py. megatron-2021: apex' norms, a fused bias and GELU
  * (megatron/model, 2021); rotary positions and SwiGLU came later, as PyTorch's operators. deepspeed:
@@ -12,13 +21,13 @@
 /* clang-format off */
 static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
     [FRAMEWORK_AUTO] = {.name = "auto"},
-    [FRAMEWORK_MEGATRON_TE] = {.name = "megatron-te", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true},
-    [FRAMEWORK_MEGATRON_2021] = {.name = "megatron-2021", .fused_norm = true, .counts_logits = true},
-    [FRAMEWORK_DEEPSPEED] = {.name = "deepspeed", .counts_logits = true},
-    [FRAMEWORK_FSDP] = {.name = "fsdp", .counts_logits = true},
-    [FRAMEWORK_FSDP_COMPILED] = {.name = "fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true},
-    [FRAMEWORK_HF_EAGER] = {.name = "hf-eager", .counts_logits = true},
-    [FRAMEWORK_OURS] = {.name = "ours", .fused_norm = true, .fused_rope = true, .fused_activation = true},
+    [FRAMEWORK_MEGATRON_TE] = {"megatron-te", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true},
+    [FRAMEWORK_MEGATRON_2021] = {"megatron-2021", .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
+    [FRAMEWORK_DEEPSPEED] = {"deepspeed", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
+    [FRAMEWORK_FSDP] = {"fsdp", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
+    [FRAMEWORK_FSDP_COMPILED] = {"fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true},
+    [FRAMEWORK_HF_EAGER] = {"hf-eager", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
+    [FRAMEWORK_OURS] = {"ours", .fused_norm = true, .fused_rope = true, .fused_activation = true},
 };
 /* clang-format on */
 
@@ -85,4 +94,23 @@ void model_set_framework(struct model *model, enum framework_kind kind, enum nor
             model->task == TASK_CAUSAL_LM)
             count_logits(model, item);
     }
+}
+
+int64_t framework_context_bytes(const struct model *model, int num_ranks, int num_replicas)
+{
+    if (!model->framework || !model->framework->has_communicators)
+        return 0;
+    return COMMUNICATOR_BYTES(num_ranks) + COMMUNICATOR_BYTES(num_replicas) +
+           COMMUNICATOR_BYTES(model->tensor);
+}
+
+int64_t framework_allocator_bytes(const struct framework *framework, int64_t bytes)
+{
+    return framework ? bytes / 1000 * framework->allocator_per_thousand : 0;
+}
+
+int64_t framework_room_bytes(const struct framework *framework, int64_t bytes)
+{
+    const int share = framework ? framework->allocator_per_thousand : 0;
+    return share == 0 || bytes < 0 ? bytes : (bytes / (1000 + share) + 1) * 1000;
 }

@@ -34,6 +34,8 @@ struct framework {
     /* The head keeps its logits in the activation's type beside the fp32 ones of the loss, and
      * their gradient is a tensor of its own. */
     bool counts_logits;
+    bool has_communicators;     /* NCCL's, one for each group of devices */
+    int allocator_per_thousand; /* what the allocator holds beyond its tensors, of 1,000 bytes */
 };
 
 /* The framework of a kind; NULL: FRAMEWORK_AUTO. */
@@ -47,6 +49,14 @@ void model_set_framework(struct model *model, enum framework_kind kind, enum nor
 
 /* Bytes that a norm of the model keeps of a sample beyond the norm's input. 0 where it is fused. */
 int64_t model_norm_extra_bytes(const struct model *model);
+
+/* Bytes that a device of a pipeline of num_ranks, with num_replicas of them, holds for its groups. */
+int64_t framework_context_bytes(const struct model *model, int num_ranks, int num_replicas);
+/* Bytes that the allocator adds to so many bytes of tensors. */
+int64_t framework_allocator_bytes(const struct framework *framework, int64_t bytes);
+/* No fewer bytes of tensors than fit into `bytes` with what the allocator adds; at most 1,000 bytes
+ * more. */
+int64_t framework_room_bytes(const struct framework *framework, int64_t bytes);
 
 #ifdef __cplusplus
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/model/framework.h"
 #include "partition/schedule/schedule_blocks.h"
 #include "partition/base/units.h"
 
@@ -128,12 +129,22 @@ void bound_family_clear(struct bound_family *family)
     *family = (struct bound_family){0};
 }
 
+/* What a device of so many bytes has for tensors. */
+static int64_t room_bytes(const struct planner_problem *problem, int64_t mem_bytes, int num_ranks,
+                          int num_replicas)
+{
+    const struct model *model = problem->setting.model;
+    const int64_t context = problem->setting.cluster->context_bytes +
+                            framework_context_bytes(model, num_ranks, num_replicas);
+    return framework_room_bytes(model->framework, mem_bytes - context);
+}
+
 bool bound_weights_fit(const struct bound_table *table, int num_ranks, int num_replicas,
                        int64_t mem_bytes, int first_item)
 {
     if (mem_bytes == INT64_MAX)
         return true;
-    mem_bytes -= table->problem->setting.cluster->context_bytes;
+    mem_bytes = room_bytes(table->problem, mem_bytes, num_ranks, num_replicas);
     const int n = table->problem->setting.model->num_items;
     int a = first_item;
     for (int k = 0; k < num_ranks && a < n; k++) {
@@ -298,7 +309,8 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
     set_live(shape, plan->schedule, s);
     stage->mem_bytes = of->mem_bytes;
     if (of->mem_bytes != INT64_MAX) {
-        stage->mem_bytes -= problem->setting.cluster->context_bytes;
+        stage->mem_bytes =
+            room_bytes(problem, stage->mem_bytes, plan->num_ranks, plan->num_replicas);
         if (s == 0) /* rank 0 also holds the weights of a prefix outside the cut */
             stage->mem_bytes -= bound_fixed_bytes(table, 0, shape->first_item, shape->num_holders);
     }

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "partition/model/framework.h"
 #include "partition/base/units.h"
 
 static int size_of(const struct workload *w, struct op op)
@@ -47,6 +48,12 @@ static int64_t received_bytes(const struct workload *w, struct op op, int mb)
 struct walk_curve {
     int64_t *during_bytes, *after_bytes;
 };
+
+/* What a rank takes of its device for `bytes` of context and tensors. */
+static int64_t taken_bytes(const struct workload *w, int64_t bytes)
+{
+    return bytes + framework_allocator_bytes(w->framework, bytes - w->context_bytes);
+}
 
 /* A walk over a list. */
 struct walk {
@@ -106,20 +113,29 @@ static void walk_rank(const struct schedule *full, const struct workload *w, int
                       const struct walk_curve *curve)
 {
     const struct rank_ops *list = &full->ranks[k];
-    struct walk at = {.held = memory->peak_bytes};
-    int64_t peak = at.held;
+    const int64_t fixed = memory->peak_bytes;
+    struct walk at = {.held = fixed};
+    int64_t peak = taken_bytes(w, fixed);
     int peak_live = 0;
     memory->full_op = -1;
+    memory->parts.allocator = peak - fixed;
     for (int64_t i = 0; i < list->num_ops; i++) {
         const struct op op = list->ops[i];
         if (!take(full, w, op, &at)) {
             if (curve)
-                curve->during_bytes[i] = curve->after_bytes[i] = at.held;
+                curve->during_bytes[i] = curve->after_bytes[i] = taken_bytes(w, at.held);
             continue;
         }
         peak_live = at.live > peak_live ? at.live : peak_live;
         /* Receive buffers count here too, because the compute op holds them until it ends. */
-        peak = at.held + at.work > peak ? at.held + at.work : peak;
+        const int64_t taken = taken_bytes(w, at.held + at.work);
+        if (taken > peak) {
+            peak = taken;
+            memory->parts.buffers = at.received;
+            memory->parts.work = at.work;
+            memory->parts.stash = at.held - at.received - fixed;
+            memory->parts.allocator = taken - at.held - at.work;
+        }
         if (peak > limit_bytes && memory->full_op < 0) {
             memory->full_op = i;
             memory->full_bytes = at.held + at.work;
@@ -128,8 +144,8 @@ static void walk_rank(const struct schedule *full, const struct workload *w, int
         }
         at.live -= op.kind == OP_B || op.kind == OP_W;
         if (curve) {
-            curve->during_bytes[i] = at.held + at.work;
-            curve->after_bytes[i] = at.held - at.freed;
+            curve->during_bytes[i] = taken;
+            curve->after_bytes[i] = taken_bytes(w, at.held - at.freed);
         }
         at.held -= at.freed;
         at.received = at.freed > 0 ? 0 : at.received;
@@ -185,6 +201,21 @@ enum status schedule_memory_of(const struct schedule *full, const struct workloa
     return rc;
 }
 
+/* What a rank holds all the time. */
+static struct memory_parts fixed_parts(const struct schedule *full, const struct workload *w, int k)
+{
+    struct memory_parts parts = {.context = w->context_bytes};
+    for (int s = 0; s < full->num_stages; s++) {
+        const struct stage_cost *stage = &w->stages[s];
+        if (full->rank_of_stage[s] != k)
+            continue;
+        parts.weights += stage->weight_bytes + stage->frozen_bytes + stage->lagged_bytes;
+        parts.gradients += stage->grad_bytes + stage->tree_bytes;
+        parts.optimizer += stage->optim_bytes;
+    }
+    return parts;
+}
+
 enum status schedule_memory_limited(const struct schedule *full, const struct workload *workload,
                                     const int64_t *limit_bytes, struct rank_memory *memory,
                                     struct err *err)
@@ -194,7 +225,8 @@ enum status schedule_memory_limited(const struct schedule *full, const struct wo
         return err_nomem(err);
     const enum status rc = check_bytes(full, workload, fixed, err);
     for (int k = 0; rc == OK && k < full->num_ranks; k++) {
-        memory[k] = (struct rank_memory){.peak_bytes = fixed[k]};
+        memory[k] =
+            (struct rank_memory){.peak_bytes = fixed[k], .parts = fixed_parts(full, workload, k)};
         walk_rank(full, workload, k, limit_bytes[k], &memory[k], NULL);
     }
     free(fixed);

@@ -19,8 +19,19 @@ enum status schedule_memory(const struct schedule *full, const struct workload *
 enum status schedule_memory_of(const struct schedule *full, const struct workload *workload,
                                const bool *wanted, int64_t *memory_bytes, struct err *err);
 
+/* What a rank holds when it holds most. The parts add up to its peak. */
+struct memory_parts {
+    int64_t context; /* driver, and communicators of the framework */
+    int64_t weights, gradients, optimizer;
+    int64_t stash;     /* of micro-batches in flight, with inputs kept under recompute */
+    int64_t work;      /* of the op that runs: workspace, logits, layers that run again, gathers */
+    int64_t buffers;   /* of messages */
+    int64_t allocator; /* what the framework's allocator adds */
+};
+
 struct rank_memory {
     int64_t peak_bytes;
+    struct memory_parts parts;
     int peak_live; /* most (stage, micro-batch) pairs that hold stash at one time */
     /* The first compute op at which the rank exceeds its limit, and the bytes held when it starts.
      */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/model/framework.h"
 #include "partition/step/workload_build.h"
 
 void workload_clear(struct workload *workload)
@@ -125,7 +126,10 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
                 .sends_blocking = setting->cluster->sends == SENDS_BLOCKING,
                 .scatter =
                     plan->shard == SHARD_OPTIMIZER && (int64_t)plan->num_replicas * copies > 1,
-                .context_bytes = setting->cluster->context_bytes,
+                .context_bytes =
+                    setting->cluster->context_bytes +
+                    framework_context_bytes(own.model, plan->num_ranks, plan->num_replicas),
+                .framework = own.model->framework,
                 .source = setting->cost->source},
         .err = err
     };

@@ -102,7 +102,8 @@ struct workload {
     int64_t cache_read_ns; /* time-2b: the host reads a replica's step from the cache; else 0 */
     bool host_blocking;    /* launch-blocking */
     bool sends_blocking;   /* time-3b */
-    int64_t context_bytes;
+    int64_t context_bytes; /* of the cluster and of the framework's groups */
+    const struct framework *framework; /* of the model: what its allocator adds; NULL: nothing */
     enum cost_source source;
     bool extrapolated;
 };

@@ -228,30 +228,27 @@ enum status sim_check_size(const struct plan *plan, struct err *err)
 }
 
 /* Describe in words what fills a rank's memory when it overflows. */
-static void explain_memory(const struct step *step, int rank, const struct rank_memory *memory,
-                           char *text, size_t size)
+static void explain_memory(const struct step *step, const struct rank_memory *memory, char *text,
+                           size_t size)
 {
-    int64_t weights = 0, grads = 0, optimizer = 0;
-    for (int s = 0; s < step->full->num_stages; s++) {
-        const struct stage_cost *stage = &step->workload->stages[s];
-        if (step->full->rank_of_stage[s] != rank)
-            continue;
-        weights += stage->weight_bytes + stage->frozen_bytes + stage->lagged_bytes;
-        grads += stage->grad_bytes + stage->tree_bytes;
-        optimizer += stage->optim_bytes;
-    }
+    const int64_t weights = memory->parts.weights, grads = memory->parts.gradients,
+                  optimizer = memory->parts.optimizer;
     const int64_t context = step->workload->context_bytes, buffers = memory->full_buffer_bytes;
     const int64_t stash = memory->full_bytes - buffers - weights - grads - optimizer - context;
-    char part[6][32];
+    char part[7][32];
     snprintf(text, size,
              "weights %s, gradients %s, optimizer %s, stash %s (%d live micro-batches), buffers "
-             "%s, context %s",
+             "%s, context %s%s%s",
              format_bytes(weights, part[0], sizeof part[0]),
              format_bytes(grads, part[1], sizeof part[1]),
              format_bytes(optimizer, part[2], sizeof part[2]),
              format_bytes(stash, part[3], sizeof part[3]), memory->full_live,
              format_bytes(buffers, part[4], sizeof part[4]),
-             format_bytes(context, part[5], sizeof part[5]));
+             format_bytes(context, part[5], sizeof part[5]),
+             memory->parts.allocator > 0 ? ", allocator " : "",
+             memory->parts.allocator > 0
+                 ? format_bytes(memory->parts.allocator, part[6], sizeof part[6])
+                 : "");
 }
 
 static enum status out_of_memory(const struct step *step, struct err *err)
@@ -261,7 +258,7 @@ static enum status out_of_memory(const struct step *step, struct err *err)
     const struct rank_memory *memory = &step->memory[class_index * step->num_ranks + rank];
     struct op op = step->full->ranks[rank].ops[memory->full_op];
     char text[256], need[32], have[32], when[32];
-    explain_memory(step, rank, memory, text, sizeof text);
+    explain_memory(step, memory, text, sizeof text);
     enum status rc = err_set(
         err, ERR_INFEASIBLE,
         "device %d (rank %d of replica %d) out of memory at %s, %s of micro-batch %d: "

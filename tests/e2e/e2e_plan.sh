@@ -11,7 +11,7 @@ export elapse tmp job ours
 json_has_keys() {
     "$elapse" plan $job --json $ours --explain >"$tmp/plan.json" || return 1
     for key in schema version job pipeline_length replicas microbatches microbatch_size schedule cut devices \
-        stage_ns memory_bytes step_ns samples_per_s cost_source cache frozen_layers candidates \
+        stage_ns memory_bytes memory memory_rank step_ns samples_per_s cost_source cache frozen_layers candidates \
         solve_ns lower_bound_ns gap released best lengths; do
         grep -q "\"$key\":" "$tmp/plan.json" || { echo "no key $key"; return 1; }
     done

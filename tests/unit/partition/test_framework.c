@@ -185,6 +185,33 @@ static void scores__of_llama_are_kept_when_unfused(void **state)
     model_clear(&part);
 }
 
+/* What fits with the allocator's share fits the room, and the room is 1,000 bytes too large at most. */
+static void framework__has_room_for_all_that_fits(void **state)
+{
+    const struct framework *eager = framework_of(FRAMEWORK_DEEPSPEED);
+    (void)state;
+    for (int64_t bytes = 0; bytes < (int64_t)1 << 60; bytes = 3 * bytes + 777) {
+        const int64_t taken = bytes + framework_allocator_bytes(eager, bytes);
+        const int64_t room = framework_room_bytes(eager, taken);
+        assert_true(room >= bytes && room <= bytes + 2000);
+        assert_int_equal(framework_room_bytes(NULL, bytes), bytes);
+    }
+    assert_int_equal(framework_allocator_bytes(eager, 1000000), 52000);
+}
+
+/* A group of 2 devices, and of more; a device alone has none. */
+static void framework__has_a_communicator_for_each_group(void **state)
+{
+    struct model model = {.framework = framework_of(FRAMEWORK_MEGATRON_TE), .tensor = 1};
+    (void)state;
+    assert_int_equal(framework_context_bytes(&model, 1, 1), 0);
+    assert_int_equal(framework_context_bytes(&model, 2, 1), (int64_t)544 << 20);
+    model.tensor = 2;
+    assert_int_equal(framework_context_bytes(&model, 8, 4), (int64_t)(544 + 2 * 688) << 20);
+    model.framework = framework_of(FRAMEWORK_OURS);
+    assert_int_equal(framework_context_bytes(&model, 8, 4), 0);
+}
+
 static void framework__has_a_name_each(void **state)
 {
     (void)state;
@@ -209,6 +236,8 @@ int main(void)
         cmocka_unit_test(logits__are_kept_in_fp32),
         cmocka_unit_test(scores__of_llama_are_kept_when_unfused),
         cmocka_unit_test(framework__has_a_name_each),
+        cmocka_unit_test(framework__has_room_for_all_that_fits),
+        cmocka_unit_test(framework__has_a_communicator_for_each_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 /* Step time and memory: closed forms, and a slow oracle over every op of every replica. */
+#include "partition/model/framework.h"
 #include "partition/step/schedule_memory.h"
 #include "partition/step/schedule_time.h"
 #include "tests/unit/plan_case.h"
@@ -628,6 +629,30 @@ static int64_t curve_peak(const struct plan_case *c, int rank)
     return most;
 }
 
+/* The parts add up to the peak, and a framework's allocator comes on top of all but the context. */
+static void check_parts(struct plan_case *c, int k, int64_t peak)
+{
+    int64_t limits[8];
+    struct rank_memory ranks[8];
+    for (int i = 0; i < 8; i++)
+        limits[i] = INT64_MAX;
+    for (int kind = FRAMEWORK_AUTO; kind <= FRAMEWORK_DEEPSPEED; kind += FRAMEWORK_DEEPSPEED) {
+        const struct framework *framework = framework_of((enum framework_kind)kind);
+        int64_t most;
+        c->workload.framework = framework;
+        assert_int_equal(schedule_memory_limited(&c->full, &c->workload, limits, ranks, NULL), OK);
+        const struct memory_parts *p = &ranks[k].parts;
+        most = peak + framework_allocator_bytes(framework, peak - c->workload.context_bytes);
+        assert_int_equal(ranks[k].peak_bytes, most);
+        assert_int_equal(p->allocator, most - peak);
+        assert_int_equal(p->context + p->weights + p->gradients + p->optimizer + p->stash +
+                             p->work + p->buffers + p->allocator,
+                         most);
+        assert_int_equal(curve_peak(c, k), most);
+    }
+    c->workload.framework = NULL;
+}
+
 static void schedule_memory__equals_the_oracle_on_random_plans(void **state)
 {
     (void)state;
@@ -642,6 +667,7 @@ static void schedule_memory__equals_the_oracle_on_random_plans(void **state)
         for (int k = 0; k < c.plan.num_ranks; k++) {
             assert_int_equal(memory[k], oracle_memory(&c, k));
             assert_int_equal(curve_peak(&c, k), memory[k]);
+            check_parts(&c, k, memory[k]);
         }
         plan_case_clear(&c);
     }

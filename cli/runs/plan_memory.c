@@ -1,0 +1,102 @@
+#include "cli/runs/plan_memory.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "partition/base/units.h"
+#include "partition/step/lower.h"
+
+static const struct {
+    const char *name;
+    size_t offset;
+} parts[] = {
+    {"weights",   offsetof(struct memory_parts, weights)  },
+    {"gradients", offsetof(struct memory_parts, gradients)},
+    {"optimizer", offsetof(struct memory_parts, optimizer)},
+    {"stash",     offsetof(struct memory_parts, stash)    },
+    {"work",      offsetof(struct memory_parts, work)     },
+    {"buffers",   offsetof(struct memory_parts, buffers)  },
+    {"context",   offsetof(struct memory_parts, context)  },
+    {"allocator", offsetof(struct memory_parts, allocator)},
+};
+enum { NUM_PARTS = sizeof parts / sizeof *parts };
+
+static int64_t part_of(const struct plan_memory *memory, int i)
+{
+    return *(const int64_t *)((const char *)&memory->parts + parts[i].offset);
+}
+
+static void set_limits(const struct setting *setting, const struct plan *plan, int64_t *limits)
+{
+    for (int k = 0; k < plan->num_ranks; k++) {
+        limits[k] = INT64_MAX;
+        for (int r = 0; r < plan->num_replicas; r++) {
+            const int device = plan->device[(int64_t)r * plan->num_ranks + k];
+            const int64_t bytes = setting->cluster->devices[device].mem_bytes;
+            limits[k] = bytes < limits[k] ? bytes : limits[k];
+        }
+    }
+}
+
+enum status plan_memory_find(const struct setting *setting, const struct plan *plan,
+                             struct plan_memory *memory, struct err *err)
+{
+    struct workload workload = {0};
+    struct schedule full = {0};
+    const size_t K = (size_t)plan->num_ranks;
+    int64_t *limits = malloc(K * sizeof *limits);
+    struct rank_memory *ranks = malloc(K * sizeof *ranks);
+    enum status rc =
+        limits && ranks ? plan_lower(setting, plan, NULL, &workload, &full, err) : err_nomem(err);
+    if (rc == OK) {
+        const struct setting own = workload_setting(&workload, setting);
+        set_limits(&own, plan, limits);
+        rc = schedule_memory_limited(&full, &workload, limits, ranks, err);
+    }
+    if (rc == OK) {
+        int least = 0;
+        for (int k = 1; k < plan->num_ranks; k++)
+            if (limits[k] - ranks[k].peak_bytes < limits[least] - ranks[least].peak_bytes)
+                least = k;
+        *memory = (struct plan_memory){.rank = least,
+                                       .peak_bytes = ranks[least].peak_bytes,
+                                       .limit_bytes = limits[least],
+                                       .parts = ranks[least].parts};
+    }
+    workload_clear(&workload);
+    schedule_clear(&full);
+    free(limits);
+    free(ranks);
+    return rc;
+}
+
+void plan_memory_add(struct json *json, const struct plan_memory *memory)
+{
+    struct json *object = json_add_object(json, "memory");
+    for (int i = 0; i < NUM_PARTS; i++)
+        json_add_int(object, parts[i].name, part_of(memory, i));
+    json_add_int(json, "memory_rank", memory->rank);
+    if (memory->limit_bytes != INT64_MAX)
+        json_add_int(json, "memory_limit_bytes", memory->limit_bytes);
+}
+
+void plan_memory_print(const struct plan_memory *memory)
+{
+    char text[3][32];
+    if (memory->limit_bytes == INT64_MAX)
+        return;
+    printf("memory of rank %d, which has the least to spare: %s of %s, %s left:", memory->rank,
+           format_bytes(memory->peak_bytes, text[0], sizeof text[0]),
+           format_bytes(memory->limit_bytes, text[1], sizeof text[1]),
+           format_bytes(memory->limit_bytes - memory->peak_bytes, text[2], sizeof text[2]));
+    const char *before = " ";
+    for (int i = 0; i < NUM_PARTS; i++) {
+        if (part_of(memory, i) == 0)
+            continue;
+        printf("%s%s %s", before, parts[i].name,
+               format_bytes(part_of(memory, i), text[0], sizeof text[0]));
+        before = ", ";
+    }
+    printf("\n\n");
+}

@@ -1,0 +1,25 @@
+/* cli/runs/plan_memory.h - what fills the device of a plan that has the least memory to spare. */
+#ifndef ELAPSE_CLI_PLAN_MEMORY_H
+#define ELAPSE_CLI_PLAN_MEMORY_H
+
+#include "partition/cost/cost.h"
+#include "partition/plan/plan.h"
+#include "partition/step/schedule_memory.h"
+#include "profiles/json/json.h"
+
+struct plan_memory {
+    int rank;            /* the one with the least left; of equal ones the first */
+    int64_t peak_bytes;  /* of it */
+    int64_t limit_bytes; /* of the smallest of its devices; INT64_MAX: not limited */
+    struct memory_parts parts;
+};
+
+/* Lower a plan and find it. O(ops + ranks * stages). */
+enum status plan_memory_find(const struct setting *setting, const struct plan *plan,
+                             struct plan_memory *memory, struct err *err);
+/* Append memory {part: bytes}, memory_rank and, where it is limited, memory_limit_bytes. */
+void plan_memory_add(struct json *json, const struct plan_memory *memory);
+/* Print one line; nothing where memory is not limited. */
+void plan_memory_print(const struct plan_memory *memory);
+
+#endif
