@@ -6,6 +6,7 @@
 
 #include "partition/layout/model_shard.h"
 #include "partition/model/attention.h"
+#include "partition/model/framework.h"
 #include "partition/base/units.h"
 
 enum { TENSOR_MAX = 64 };
@@ -99,25 +100,38 @@ static int64_t group_collective_ns(const void *ctx, enum collective kind, int fi
     return neighbours_ns(l, kind, first, l->tensor, bytes);
 }
 
+/* What of a collective is left to wait for where it runs beside a product in T pieces: nothing of a
+ * gather, whose first piece is the device's own, and the last piece of a reduce-scatter. */
+static int64_t exposed_ns(const struct tensor_group *l, enum collective kind, int64_t ns)
+{
+    const struct framework *framework = l->model.framework;
+    if (!framework || !framework->overlaps_tensor || !l->model.sequence_parallel)
+        return ns;
+    return kind == COLLECTIVE_ALLGATHER        ? 0
+           : kind == COLLECTIVE_REDUCE_SCATTER ? ns / l->tensor
+                                               : ns;
+}
+
 /* Time of the collectives that a pass over `samples` samples waits for. `device` is the first of
- * its group in the group's cluster. */
+ * its group in the group's cluster. `hidden_ns` is that of the others. */
 static enum status exchange_ns(const struct tensor_group *l, int item, enum pass pass,
                                int64_t samples, const struct device *device, int64_t *ns,
-                               struct err *err)
+                               int64_t *hidden_ns, struct err *err)
 {
     struct exchange exchanges[MODEL_EXCHANGES_MAX];
     const int n = model_exchanges(&l->model, item, pass, exchanges);
     const int first = (int)(device - l->cluster.devices);
-    *ns = 0;
+    *ns = *hidden_ns = 0;
     for (int i = 0; i < n; i++) {
-        int64_t bytes, all;
+        int64_t bytes, all, wait;
         if (exchanges[i].hidden)
             continue;
         const int part = exchanges[i].devices ? exchanges[i].devices : l->tensor;
         if (!mul_ok(exchanges[i].bytes, pass == PASS_UPDATE ? 1 : samples, &bytes) ||
             !mul_ok(neighbours_ns(l, exchanges[i].kind, first, part, bytes), exchanges[i].count,
                     &all) ||
-            !add_ok(*ns, all, ns))
+            !add_ok(*ns, wait = exposed_ns(l, exchanges[i].kind, all), ns) ||
+            !add_ok(*hidden_ns, all - wait, hidden_ns))
             return err_set(err, ERR_INPUT, "collectives of item '%s' overflow",
                            l->model.items[item].name);
     }
@@ -129,11 +143,14 @@ static enum status group_item_ns(const void *ctx, const struct model *model, int
                                  int64_t *ns, bool *extrapolated, struct err *err)
 {
     const struct tensor_group *l = ctx;
-    int64_t exchanged;
+    int64_t exchanged, hidden;
     enum status rc =
         l->inner->item_ns(l->inner->ctx, model, item, pass, samples, device, ns, extrapolated, err);
     if (rc == OK)
-        rc = exchange_ns(l, item, pass, samples, device, &exchanged, err);
+        rc = exchange_ns(l, item, pass, samples, device, &exchanged, &hidden, err);
+    /* What is hidden has to fit beside the compute. */
+    if (rc == OK && hidden > *ns)
+        *ns = hidden;
     /* The caller divides by the device's speed, which is the network's no more than the host's. */
     if (rc == OK && device->speed != 1)
         exchanged = (int64_t)((double)exchanged * device->speed);

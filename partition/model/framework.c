@@ -17,16 +17,18 @@
  * (megatron/model, 2021); rotary positions and SwiGLU came later, as PyTorch's operators. deepspeed:
  * the model is written in PyTorch; its engine launches no kernels of layers. fsdp: likewise, without
  * torch.compile; fsdp-compiled: torch.compile joins elementwise operators with the norm.
- * hf-eager: transformers' modeling_llama.py. */
+ * hf-eager: transformers' modeling_llama.py.
+ * overlaps_tensor: tp_comm_overlap of Transformer Engine (its userbuffers), which NeMo's recipes set.
+ * gathers_take_share: FSDP's collectives are NCCL's kernels, which occupy SMs (time-1b has how many). */
 /* clang-format off */
 static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
     [FRAMEWORK_AUTO] = {.name = "auto"},
-    [FRAMEWORK_MEGATRON_TE] = {"megatron-te", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true},
+    [FRAMEWORK_MEGATRON_TE] = {"megatron-te", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true},
     [FRAMEWORK_MEGATRON_2021] = {"megatron-2021", .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
     [FRAMEWORK_DEEPSPEED] = {"deepspeed", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
-    [FRAMEWORK_FSDP] = {"fsdp", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
-    [FRAMEWORK_FSDP_COMPILED] = {"fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true},
-    [FRAMEWORK_HF_EAGER] = {"hf-eager", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
+    [FRAMEWORK_FSDP] = {"fsdp", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true},
+    [FRAMEWORK_FSDP_COMPILED] = {"fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .gathers_take_share = true},
+    [FRAMEWORK_HF_EAGER] = {"hf-eager", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true},
     [FRAMEWORK_OURS] = {"ours", .fused_norm = true, .fused_rope = true, .fused_activation = true},
 };
 /* clang-format on */

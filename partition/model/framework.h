@@ -34,7 +34,12 @@ struct framework {
     /* The head keeps its logits in the activation's type beside the fp32 ones of the loss, and
      * their gradient is a tensor of its own. */
     bool counts_logits;
-    bool has_communicators;     /* NCCL's, one for each group of devices */
+    /* Collectives of tensor parallelism run beside the products that they feed or follow, piece by
+     * piece, where the group divides tokens. */
+    bool overlaps_tensor;
+    bool gathers_take_share; /* gathers and reduce-scatters of shards take cluster.overlap_share of
+                                the device from the compute beside them (as in time-1b) */
+    bool has_communicators;  /* NCCL's, one for each group of devices */
     int allocator_per_thousand; /* what the allocator holds beyond its tensors, of 1,000 bytes */
 };
 

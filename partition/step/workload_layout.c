@@ -1,10 +1,12 @@
 /* What a layout adds to the figures of a stage: items that run again inside the backward, gathers
  * of a tensor-parallel group, and gathers and reduce-scatters of shards between replicas. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "partition/layout/model_shard.h"
 #include "partition/model/attention.h"
+#include "partition/model/framework.h"
 #include "partition/step/recompute_fit.h"
 #include "partition/step/workload_build.h"
 
@@ -226,6 +228,15 @@ static int64_t longer(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* Compute with transfers beside it, which may take a share of the device from it. */
+static int64_t beside(const struct builder *b, int64_t compute, int64_t transfers)
+{
+    const struct framework *framework = b->model->framework;
+    if (framework && framework->gathers_take_share)
+        compute += (int64_t)ceil(b->got.overlap_share * (double)transfers);
+    return longer(compute, transfers);
+}
+
 /* One unit after the other. While a unit computes, the weights of the next are gathered and the
  * gradients of the one before are reduced, one transfer after the other. The first gather and the
  * last reduce-scatter have nothing to overlap with. (PyTorch FSDP with backward prefetch; DeepSpeed
@@ -248,13 +259,14 @@ bool builder_overlap(struct builder *b, int s, struct op_times *times)
         if (fits && after < end)
             fits = make_unit(b, s, after, unit_end(b->model, after, end), &next);
         /* Backwards the next unit came before: this one's gather overlaps with its compute. */
-        fits = fits && add_to(&times->forward, longer(now.sum.forward, next.gather_ns)) &&
-               add_to(&times->again, longer(now.sum.again, next.gather_ns));
+        fits = fits && add_to(&times->forward, beside(b, now.sum.forward, next.gather_ns)) &&
+               add_to(&times->again, beside(b, now.sum.again, next.gather_ns));
         const int64_t below = i > first ? b->below_gather_ns : 0;
         b->below_gather_ns = now.gather_ns;
-        fits = fits && add_to(&times->input, longer(now.sum.input, below)) &&
-               add_to(&times->weight, longer(now.sum.weight, next.reduce_ns)) &&
-               add_to(&times->both, longer(now.sum.input + now.sum.weight, below + next.reduce_ns));
+        fits =
+            fits && add_to(&times->input, beside(b, now.sum.input, below)) &&
+            add_to(&times->weight, beside(b, now.sum.weight, next.reduce_ns)) &&
+            add_to(&times->both, beside(b, now.sum.input + now.sum.weight, below + next.reduce_ns));
         if (fits && after == end)
             fits = add_to(&times->input, now.gather_ns) && add_to(&times->both, now.gather_ns);
         now = next;

@@ -30,8 +30,28 @@ def step_ms(run):
 
 
 def predicted(run):
-    """Run: model, cluster, micro_batch, micro_batches, tp, dp, pp, and the keys of job and plan
-    below. Returns (ms, whether it fits the memory, None), or (None, False, reason)."""
+    """Returns (ms, whether it fits the memory, None), or (None, False, reason)."""
+    with tempfile.TemporaryDirectory() as folder:
+        limit = write_run(run, folder)
+        answer, why = simulate(folder, folder + "/none.db")
+    if why:
+        return None, False, why
+    peak = max(d["peak_bytes"] for d in answer["devices"])
+    return answer["step_ns"] / 1e6, peak <= limit, None
+
+
+def simulate(folder, store, *more):
+    """The answer of `elapse sim` for the run in a folder and None, or None and the reason."""
+    got = subprocess.run([ELAPSE, "sim", folder + "/job.json", "--step", "--plan", folder + "/plan.json",
+                          "--json", *more], capture_output=True, text=True, env=dict(os.environ, ELAPSE_DB=store))
+    if got.returncode:
+        return None, got.stderr.strip().split("\n")[0]
+    return json.loads(got.stdout), None
+
+
+def write_run(run, folder):
+    """Write job.json and plan.json of a run: model, cluster, micro_batch, micro_batches, tp, dp, pp, and
+    the keys of job and plan below. Returns the memory of a device in bytes."""
     pp, v, layers = run.get("pp", 1), run.get("chunks", 1), run["layers"]
     recompute = run.get("recompute", "never")
     batch = run["micro_batch"] * run["micro_batches"]
@@ -67,20 +87,11 @@ def predicted(run):
             "memory_bytes": [0] * pp}
     if recompute == "layer":
         plan["recompute_layers"] = [min(n, run.get("recompute_layers", layers) * n // layers) for n in per]
-    with tempfile.TemporaryDirectory() as folder:
-        with open(folder + "/job.json", "w") as f:
-            json.dump(job, f)
-        with open(folder + "/plan.json", "w") as f:
-            json.dump(plan, f)
-        env = dict(os.environ, ELAPSE_DB=folder + "/none.db")
-        got = subprocess.run([ELAPSE, "sim", folder + "/job.json", "--step", "--plan",
-                              folder + "/plan.json", "--json"], capture_output=True, text=True,
-                             env=env)
-    if got.returncode:
-        return None, False, got.stderr.strip().split("\n")[0]
-    answer = json.loads(got.stdout)
-    peak = max(d["peak_bytes"] for d in answer["devices"])
-    return answer["step_ns"] / 1e6, peak <= limit, None
+    with open(folder + "/job.json", "w") as f:
+        json.dump(job, f)
+    with open(folder + "/plan.json", "w") as f:
+        json.dump(plan, f)
+    return limit
 
 
 def gpt(layers, hidden, heads, seq, vocab=51200):

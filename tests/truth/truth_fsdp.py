@@ -42,7 +42,7 @@ def mpt(verbose):
         samples = gpus * micro * count
         run = {"model": predict.gpt(layers, hidden, heads, 2048, 50368), "layers": layers,
                "cluster": predict.cluster("h100", gpus, uplink="3200Gb/s", nic="400Gb/s"), "dp": gpus,
-               "micro_batch": micro, "micro_batches": count, "shard": "weights",
+               "micro_batch": micro, "micro_batches": count, "framework": "fsdp", "shard": "weights",
                "recompute": "layer" if again else "never"}
         flops = predict.gpt_flops(samples, layers, hidden, 2048, 50368, 2 if again else 1)
         table.add("%s GPUs %d batch %d x %d%s" % (name, gpus, micro, count, " again" if again else ""),
@@ -55,7 +55,7 @@ def llama3(verbose):
     for gpus, rate in LLAMA3_ROWS:
         run = {"model": "llama3-8b:seq=8192", "layers": 32, "micro_batch": 2, "micro_batches": 1,
                "cluster": predict.cluster("h100", gpus, uplink="3200Gb/s", nic="400Gb/s", mem=96 * 10**9),
-               "dp": gpus, "shard": "weights", "recompute": "layer", "recompute_layers": 16}
+               "dp": gpus, "framework": "fsdp-compiled", "shard": "weights", "recompute": "layer", "recompute_layers": 16}
         flops = predict.llama_flops(2 * gpus, 32, 4096, 1024, 14336, 8192, 128256, 1.5)
         table.add("8B GPUs %d" % gpus, 2 * 8192 / rate * 1e3, run, flops, gpus, "h100")
     table.show()
@@ -66,7 +66,7 @@ def llama2(verbose):
     for name, layers, hidden, kv, mlp, micro, rate, again in LLAMA2_ROWS:
         run = {"model": name + ("," if ":" in name else ":") + "seq=4096", "layers": layers, "micro_batch": micro, "micro_batches": 1,
                "cluster": predict.cluster("a100", 128, uplink="400Gb/s", nic="100Gb/s"), "dp": 128,
-               "shard": "weights", "recompute": "layer" if again else "never"}
+               "framework": "fsdp", "shard": "weights", "recompute": "layer" if again else "never"}
         flops = predict.llama_flops(128 * micro, layers, hidden, kv, mlp, 4096, 32000, 2 if again else 1)
         table.add(name, micro * 4096 / rate * 1e3, run, flops, 128, "a100")
     table.show()

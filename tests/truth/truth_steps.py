@@ -11,6 +11,22 @@ import rows
 VOCAB = 50257
 
 
+def fitted(n):
+    """The launch time of the A100 was fitted on these."""
+    return n["hidden"] == 1024 and n["micro_batch"] == 1 and n["tp"] == 1
+
+
+def run_of(r):
+    n = {k: int(v) for k, v in r.items() if k != "step_ms"}
+    more = {"uplink": "800Gb/s", "nic": "200Gb/s"} if n["gpus"] > 8 else {}
+    return n, {"model": predict.gpt(n["layers"], n["hidden"], n["heads"], n["seq"], VOCAB),
+               "cluster": predict.cluster("a100", n["gpus"], sends="blocking", **more),
+               "layers": n["layers"], "micro_batch": n["micro_batch"],
+               "micro_batches": n["global_batch"] // n["dp"] // n["micro_batch"],
+               "tp": n["tp"], "dp": n["dp"], "pp": n["pp"], "dtype": "fp16", "dropout": 0.1,
+               "attention": "unfused", "recompute": "layer"}
+
+
 def main():
     verbose = "-v" in sys.argv
     tables = {
@@ -18,17 +34,10 @@ def main():
                              "tp = 1; the other rows judge", verbose),
         True: predict.Table("vTrain, 64 GPUs", "nothing", verbose)}
     for r in rows.table(sys.argv[1] + "/steps_a100.csv"):
-        n = {k: int(v) for k, v in r.items() if k != "step_ms"}
-        if n["hidden"] == 1024 and n["micro_batch"] == 1 and n["tp"] == 1:
-            continue  # the launch time of the A100 was fitted on these
+        n, run = run_of(r)
+        if fitted(n):
+            continue
         far = n["gpus"] > 8
-        more = {"uplink": "800Gb/s", "nic": "200Gb/s"} if far else {}
-        run = {"model": predict.gpt(n["layers"], n["hidden"], n["heads"], n["seq"], VOCAB),
-               "cluster": predict.cluster("a100", n["gpus"], sends="blocking", **more),
-               "layers": n["layers"], "micro_batch": n["micro_batch"],
-               "micro_batches": n["global_batch"] // n["dp"] // n["micro_batch"],
-               "tp": n["tp"], "dp": n["dp"], "pp": n["pp"], "dtype": "fp16", "dropout": 0.1,
-               "attention": "unfused", "recompute": "layer"}
         flops = predict.gpt_flops(n["global_batch"], n["layers"], n["hidden"], n["seq"], VOCAB, 2)
         label = "h %d L %d tp %d dp %d pp %d batch %d x %d" % (
             n["hidden"], n["layers"], n["tp"], n["dp"], n["pp"], n["global_batch"], n["micro_batch"])

@@ -1,18 +1,11 @@
 /* What launches the kernels: sizes and kernel lists of eager operators against sums of the tensors
  * and passes, written out one by one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "partition/cost/kernels.h"
 #include "partition/layout/model_shard.h"
+#include "partition/layout/tensor_group.h"
 #include "partition/model/attention.h"
 #include "partition/model/framework.h"
+#include "tests/unit/test.h"
 
 enum {
     S = 512,
@@ -212,6 +205,51 @@ static void framework__has_a_communicator_for_each_group(void **state)
     assert_int_equal(framework_context_bytes(&model, 8, 4), 0);
 }
 
+/* Time of a pass of a layer's MLP on one of two devices that divide the tokens, and of its kernels. */
+static int64_t pass_ns(enum framework_kind kind, enum pass pass, int64_t *kernels_ns)
+{
+    struct model model = {0};
+    struct cluster cluster = {0};
+    struct cost cost;
+    struct err err = {0};
+    struct tensor_group *group = NULL;
+    const struct cost_options options = {.efficiency = 1};
+    struct kernel_costs *costs = kernel_costs_new(&options);
+    bool extrapolated = false;
+    int64_t ns;
+    assert_int_equal(model_parse("llama2-7b:dtype=bf16,layers=1", &model, &err), OK);
+    assert_int_equal(cluster_parse("h100-1x8", &cluster, &err), OK);
+    model_set_framework(&model, kind, NORM_FUSED);
+    cost_kernels(&cost, costs);
+    const struct setting setting = {&model, &cluster, &cost};
+    assert_int_equal(tensor_group_new(&setting, 2, true, 1, &group, &err), OK);
+    const struct setting own = tensor_group_setting(group, &setting);
+    assert_int_equal(own.cost->item_ns(own.cost->ctx, own.model, MLP, pass, 1, own.cluster->devices,
+                                       &ns, &extrapolated, &err),
+                     OK);
+    assert_int_equal(cost.item_ns(cost.ctx, own.model, MLP, pass, 1, own.cluster->devices,
+                                  kernels_ns, &extrapolated, &err),
+                     OK);
+    tensor_group_free(group);
+    kernel_costs_free(costs);
+    cluster_clear(&cluster);
+    model_clear(&model);
+    return ns;
+}
+
+/* Of a gather nothing is left to wait for, of a reduce-scatter in T pieces the last. Forward has one
+ * of each, equally long; where nothing overlaps a pass waits for both. */
+static void collectives__of_tensor_run_beside_products(void **state)
+{
+    int64_t kernels, same;
+    const int64_t waits = pass_ns(FRAMEWORK_OURS, PASS_FWD, &kernels),
+                  overlaps = pass_ns(FRAMEWORK_MEGATRON_TE, PASS_FWD, &same);
+    (void)state;
+    assert_int_equal(kernels, same);
+    assert_true(waits > kernels);
+    assert_true(llabs((overlaps - kernels) * 4 - (waits - kernels)) <= 8);
+}
+
 static void framework__has_a_name_each(void **state)
 {
     (void)state;
@@ -235,6 +273,7 @@ int main(void)
         cmocka_unit_test(operators__of_layers_keep_and_move_more),
         cmocka_unit_test(logits__are_kept_in_fp32),
         cmocka_unit_test(scores__of_llama_are_kept_when_unfused),
+        cmocka_unit_test(collectives__of_tensor_run_beside_products),
         cmocka_unit_test(framework__has_a_name_each),
         cmocka_unit_test(framework__has_room_for_all_that_fits),
         cmocka_unit_test(framework__has_a_communicator_for_each_group),
