@@ -183,7 +183,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
     const struct option table[] = {
         OPTION("out", STRING, &options.out, "DIR", "run folder (default: runs/NAME)"),
         OPTION("resume", STRING, &options.resume, "DIR",
-               "go on from a run folder or checkpoint, in the same folder unless --out"),
+               "continue from a run folder or checkpoint, in the same folder unless --out"),
         OPTION("override", FLAG, &ask.override, NULL,
                "with --resume: the job may differ from the one that the run recorded"),
         OPTION("init", STRING, &options.init, "PATH",
@@ -204,7 +204,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         OPTION("no-eval", FLAG, &no_eval, NULL,
                "no evaluation, no checkpoint, no notes on costs: timing runs"),
         OPTION("trace-steps", INT, &options.trace_steps, "N",
-               "steps of which every op is recorded, besides the last (default 16)",
+               "record every op of this many steps and of the last one (default 16)",
                .max = 1000000),
         OPTION("trace", STRING, &options.trace, "FILE", "trace of the recorded steps for Perfetto"),
         OPTION("tensorboard", STRING, &options.tensorboard, "DIR", "event file of TensorBoard"),

@@ -150,7 +150,7 @@ static void show_network(const struct sourced *out, const struct cluster *cluste
     sourced_text(out, "sends", "a stage's sends", sends[cluster->sends],
                  from(origin, "sends", "default"));
     sourced_number(
-        out, "overlap_share", "messages beside a pair take", cluster->overlap_share,
+        out, "overlap_share", "messages during a pair take", cluster->overlap_share,
         from(origin, "overlap_share", "DeepSeek-V3 Technical Report, 3.2.2: 20 of 132 SMs"));
     for (int k = 0; k < COLLECTIVE_COUNT; k++) {
         const enum collective kind = (enum collective)k;

@@ -379,4 +379,4 @@ static enum status run_compare(const struct command *command, int argc, char **a
 
 const struct command command_compare = {
     "compare", "RUN_DIR | --matrix JOB -n RANKS [--tolerance 5%]",
-    "set a simulation beside the real run, or beside a matrix of runs", "RUN_DIR", run_compare};
+    "compare a simulation with the real run, or with a matrix of runs", "RUN_DIR", run_compare};

@@ -121,9 +121,10 @@ static enum status print_help(const struct command *command, const struct front 
              command == &command_train ? ", with --resume as many as the run had" : "");
     const struct option own[] = {
         OPTION("n", INT, NULL, "RANKS", ranks),
-        OPTION("max-restarts", INT, NULL, "N",
-               "go on from the last checkpoint when a rank or node is lost, with those left; with "
-               "--out (default 0)"),
+        OPTION(
+            "max-restarts", INT, NULL, "N",
+            "continue from the last checkpoint when a rank or node is lost, with those left; with "
+            "--out (default 0)"),
         OPTION("min-ranks", INT, NULL, "N", "but not with fewer ranks than N (default 1)"),
     };
     const int num_own = front->num_ranks == 0 ? 0 : command == &command_train ? 3 : 1;

@@ -60,7 +60,7 @@ static void put_glossary(FILE *out)
         {"cache",
          "the output of the frozen layers, stored for each sample, so that later epochs read it"      },
         {"change of plan",
-         "time between two steps in which the model is cut anew and weights move"                     },
+         "time between two steps in which the model is cut again and weights move"                    },
         {"best static plan", "the fastest plan without freezing that the planner finds, simulated"    },
     };
     page_put(out, "h2", "Glossary");

@@ -191,7 +191,7 @@ static void print_counts(const char *what, const struct schedule *schedule)
         format_count(count_ops(schedule), "op", ops, sizeof ops));
     if (schedule->copies > 1)
         printf("two copies of %d stages: micro-batches of stages 0..%d enter at rank 0, those of "
-               "stages %d..%d at rank %d; an F and the B behind it that overlap are one op\n",
+               "stages %d..%d at rank %d; an F and the B after it that overlap are one op\n",
                schedule_chain_stages(schedule), schedule_chain_stages(schedule) - 1,
                schedule_chain_stages(schedule), schedule->num_stages - 1, schedule->num_ranks - 1);
 }

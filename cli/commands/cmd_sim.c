@@ -185,7 +185,7 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
         int64_t most = 0;
         for (int k = 0; k < plan->num_ranks; k++)
             most = pool_bytes[k] > most ? pool_bytes[k] : most;
-        printf("peak is what lives at once; a real run takes it in pools, at most %s a rank\n",
+        printf("peak: memory in use at one time; a real run preallocates up to %s per rank\n",
                format_bytes(most, one, sizeof one));
     }
     printf("%" PRId64 " events", result->events);
@@ -397,7 +397,7 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
                "a table over a setting or job key (repeatable: cross product)"),
         OPTION("csv", FLAG, &args->csv, NULL, "the table as CSV"),
         OPTION("table", FLAG, &args->table, NULL,
-               "the table for people also where stdout is no terminal (default there: JSON lines)"),
+               "print the table even if stdout is not a terminal (default there: JSON lines)"),
         OPTION("threads", INT, &args->threads, "N", "threads of a sweep (default: all cores)",
                .max = 1024),
         OPTION("db", STRING, &request->db_path, "FILE",

@@ -148,10 +148,10 @@ static void put_resume(FILE *out, const struct subject *s)
     snprintf(pattern, sizeof pattern, "%.4000s/checkpoint-*/manifest.json", s->path);
     if (glob(pattern, 0, NULL, &found) == 0)
         page_put(out, "p",
-                 "It goes on from its last checkpoint with: elapse train --resume %s -n %lld",
+                 "It continues from its last checkpoint with: elapse train --resume %s -n %lld",
                  SHELL_PATH(s->path), (long long)s->rows.info.num_devices);
     else
-        page_put(out, "p", "It left no checkpoint to go on from.");
+        page_put(out, "p", "It left no checkpoint to continue from.");
     globfree(&found);
 }
 

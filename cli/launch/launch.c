@@ -74,7 +74,7 @@ enum status launch_find(char path[PATH_MAX], struct err *err)
             return OK;
     }
     enum status rc =
-        err_set(err, ERR_SYSTEM, "elapse-exec is not installed beside elapse in '%s'", folder);
+        err_set(err, ERR_SYSTEM, "elapse-exec is not installed next to elapse in '%s'", folder);
     err_hint(err, "it runs what needs MPI and BLAS; 'make deps && make' builds it");
     return rc;
 }

@@ -120,7 +120,8 @@ static bool wants_yield(void *ctx)
     char names[160];
     if (!s->returned && members_ask_lost(&s->members) && is_training(s)) {
         (void)members_lost(&s->members, names, sizeof names);
-        fprintf(stderr, "elapse: of %s a node answers again; after this epoch it takes part\n",
+        fprintf(stderr,
+                "elapse: one of the lost nodes (%s) answers again; it rejoins after this epoch\n",
                 names);
         s->returned = true;
     }
@@ -202,7 +203,7 @@ static void take_back(struct session *s)
     snprintf(s->why, sizeof s->why, "%s %s again",
              format_count(s->num_ranks - were, "rank", more, sizeof more),
              s->num_ranks - were == 1 ? "joins" : "join");
-    fprintf(stderr, "elapse: the run goes on with %s: %s\n",
+    fprintf(stderr, "elapse: the run continues with %s: %s\n",
             format_count(s->num_ranks, "rank", now, sizeof now), s->why);
 }
 
@@ -258,7 +259,7 @@ static enum status ended(const struct restarts *restarts, enum status rc, struct
 {
     if (rc == ERR_SYSTEM && err->msg[0] && restarts->out && !launch_stopped() &&
         restarts_newest_step(restarts->out) >= 0)
-        err_hint(err, "go on with: elapse train --resume %s -n %lld", SHELL_PATH(restarts->out),
+        err_hint(err, "continue with: elapse train --resume %s -n %lld", SHELL_PATH(restarts->out),
                  (long long)restarts->num_ranks);
     return rc;
 }

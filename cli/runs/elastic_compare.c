@@ -353,7 +353,7 @@ static void print_answer(const struct replay *replay, const struct elastic_pair 
     char one[32], two[32], three[32];
     printf("%s, costs: %s\n", replay->job.name, replay->cost.cost.label);
     print_epochs(pair);
-    printf("\nchanges; filling the cache is part of the steps behind them\n%5s  %-9s", "epoch", "");
+    printf("\nchanges; filling the cache counts in the steps after them\n%5s  %-9s", "epoch", "");
     for (int p = 0; p < CACHE; p++)
         printf(" %10s", part_names[p]);
     printf(" %10s %12s\n", "total", "cache");

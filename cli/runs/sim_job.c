@@ -391,7 +391,7 @@ static void run_print(const struct run_answer *a, bool no_wall)
     printf("total %s, %.2f device hours", format_ns(a->run.total_ns, one, sizeof one),
            a->run.device_hours);
     if (a->run.eval_ns > 0)
-        printf("; evaluation besides: %s", format_ns(a->run.eval_ns, one, sizeof one));
+        printf("; evaluation (not in the total): %s", format_ns(a->run.eval_ns, one, sizeof one));
     printf("\n");
     if (a->has_baseline)
         printf("baseline %s: %s", format_ns(a->baseline.total_ns, one, sizeof one),
@@ -402,7 +402,7 @@ static void run_print(const struct run_answer *a, bool no_wall)
                format_speed(elastic_speedup(&a->run, &a->same), speed, sizeof speed));
     if (a->has_baseline)
         printf("\n");
-    printf("our best static plan without freezing %s: %s than it\n",
+    printf("best static plan without freezing %s: this run is %s\n",
            format_ns(a->tuned.total_ns, three, sizeof three),
            format_speed(elastic_speedup(&a->run, &a->tuned), speed, sizeof speed));
     if (!no_wall)

@@ -73,7 +73,7 @@ static enum status read_settings(const char *path, enum lower_case lower_case, s
     if (config.strip_accents >= 0 && config.strip_accents != wp->lower)
         return err_set(
             err, ERR_INPUT,
-            "'%s': tokenizer_config.json beside it says strip_accents %s, lower case is %s, "
+            "'%s': tokenizer_config.json next to it says strip_accents %s, lower case is %s, "
             "and only equal values are computed",
             path, config.strip_accents ? "true" : "false", wp->lower ? "true" : "false");
     if (markers_size(&wp->markers) > wp->size)

@@ -26,7 +26,7 @@ struct wordpiece {
 };
 
 /* Read vocab.txt: one piece a line; its id is the number of the line, from 0. LOWER_AUTO: a
- * tokenizer_config.json beside it says whether the vocabulary is uncased; without one it is uncased
+ * tokenizer_config.json next to it says whether the vocabulary is uncased; without one it is uncased
  * if no piece but special tokens has a capital letter. ERR_SYSTEM: missing. ERR_INPUT: a piece
  * occurs twice, [PAD], [UNK], [CLS] or [SEP] is missing, or the settings beside it want accents
  * stripped from cased text or kept in lower-cased text. *wp must be zeroed or cleared; the caller

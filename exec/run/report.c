@@ -86,7 +86,7 @@ void report_notes(const struct json *summary, bool timing, FILE *out)
     if (json_true(json_get(summary, "already_finished")))
         fprintf(out,
                 "note: the run is finished after %.0f steps, so nothing was trained; a larger "
-                "train.epochs or train.max_steps with --override goes on\n",
+                "train.epochs or train.max_steps with --override continues it\n",
                 number(summary, "steps"));
     if (number(summary, "epochs") >= number(summary, "total_epochs") &&
         number(summary, "steps") < number(summary, "max_steps"))
@@ -149,6 +149,6 @@ void report_stop(const struct json *summary, int num_ranks, FILE *out)
 {
     fprintf(out, "elapse: stopped by a signal: %.0f of %.0f steps are done and saved\n",
             number(summary, "steps"), number(summary, "total_steps"));
-    fprintf(out, "hint: go on with: elapse train --resume %s -n %d\n",
+    fprintf(out, "hint: continue with: elapse train --resume %s -n %d\n",
             SHELL_PATH(text_of(summary, "out")), num_ranks);
 }

@@ -119,7 +119,7 @@ enum status resume_job(const struct job_ask *ask, struct job *job, char **differ
     if (rc == OK && count > 0 && !ask->override && !ask->evaluates) {
         rc = err_set(err, ERR_INPUT, "the job differs from the one that the run recorded in %d %s",
                      count, count == 1 ? "value" : "values");
-        err_hint(err, "--override takes the job as given; without JOB and --set the run goes on "
+        err_hint(err, "--override takes the job as given; without JOB and --set the run continues "
                       "with its own");
     }
     job_clear(&recorded);

@@ -147,7 +147,7 @@ static enum status end_faulty(struct trainer *t, bool *alone, struct err *err)
         return OK;
     *alone = false;
     if (t->trains && t->last_saved == t->progress.step)
-        err_hint(&why, "saved: %s; when this is mended, go on with: elapse train --resume %s",
+        err_hint(&why, "saved: %s; when this is fixed, continue with: elapse train --resume %s",
                  COUNT_TEXT(t->progress.step, "step"), SHELL_PATH(t->out));
     return err_copy(err, &why);
 }

@@ -120,7 +120,7 @@ enum status trainer_save(struct trainer *t, struct err *err)
         t->last_saved = t->progress.step;
     else if (rc == ERR_SYSTEM && t->last_saved >= 0)
         err_hint(err,
-                 "checkpoint-%lld is whole; with room to write, go on with: elapse train "
+                 "checkpoint-%lld is whole; with room to write, continue with: elapse train "
                  "--resume %s",
                  (long long)t->last_saved, SHELL_PATH(t->out));
     if (rc == OK && t->comm->rank == 0)

@@ -169,8 +169,8 @@ static enum status choose_newest(const struct comm *comm, const char *from, stru
         rc = check_all(comm, choice->dir, found->run_id, &why);
         if (rc == OK) {
             if (first.status != OK)
-                snprintf(choice->note, sizeof choice->note, "%.300s; going on from checkpoint-%lld",
-                         first.msg, (long long)step);
+                snprintf(choice->note, sizeof choice->note,
+                         "%.300s; continuing from checkpoint-%lld", first.msg, (long long)step);
             return OK;
         }
         free(choice->dir);

@@ -56,7 +56,7 @@ static enum status lock_folder(const char *dir, int *lock, struct err *err)
     if (*lock < 0)
         return err_set(err, ERR_SYSTEM, "cannot open folder '%s': %s", dir, strerror(errno));
     if (flock(*lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return err_set(err, ERR_SYSTEM, "folder '%s' is in use by a run that goes on", dir);
+        return err_set(err, ERR_SYSTEM, "folder '%s' is in use by a run that has not ended", dir);
     return OK;
 }
 
@@ -203,9 +203,9 @@ static enum status already_a_run(const char *dir, struct err *err)
     char *checkpoint = NULL;
     enum status rc = err_set(err, ERR_INPUT, "folder '%s' already holds a run", dir);
     if (checkpoint_find(dir, &checkpoint, NULL) == OK)
-        err_hint(err, "choose another --out, or go on with --resume %s", SHELL_PATH(dir));
+        err_hint(err, "choose another --out, or continue with --resume %s", SHELL_PATH(dir));
     else
-        err_hint(err, "choose another --out, or remove it: it has no checkpoint to go on from");
+        err_hint(err, "choose another --out, or remove it: it has no checkpoint to continue from");
     free(checkpoint);
     return rc;
 }

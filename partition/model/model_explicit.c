@@ -152,7 +152,7 @@ static enum status check_times(const struct model *model, int item, const char *
         if (row->samples <= last->samples)
             return err_set(err, ERR_INPUT,
                            "model '%s': item '%s': times of '%s': micro-batch sizes must ascend "
-                           "from 1, got %lld behind %lld",
+                           "from 1, got %lld after %lld",
                            model->name, name, kind, (long long)row->samples,
                            (long long)last->samples);
         if (row->fwd_ns < last->fwd_ns || row->bwd_input_ns < last->bwd_input_ns ||

@@ -233,7 +233,7 @@ static const struct modifier uniform_keys[] = {
     UNIFORM("fwd", MODEL_KEY_TIME, item.fwd_ns, 0, 0, "forward [1ms]"),
     UNIFORM("bwd_input", MODEL_KEY_TIME, item.bwd_input_ns, 0, 0, "backward for the input [1ms]"),
     UNIFORM("bwd_weight", MODEL_KEY_TIME, item.bwd_weight_ns, 0, 0, "backward for the weights [1ms]"),
-    UNIFORM("bwd_rest", MODEL_KEY_TIME, item.bwd_rest_ns, 0, 0, "in place of bwd_input behind a frozen prefix, if no item needs the input's gradient [0]"),
+    UNIFORM("bwd_rest", MODEL_KEY_TIME, item.bwd_rest_ns, 0, 0, "in place of bwd_input after a frozen prefix, if no item needs the input's gradient [0]"),
     UNIFORM("fwd_stash", MODEL_KEY_TIME, item.fwd_stash_ns, 0, 0, "part of fwd that frozen layers save, because they keep no stash [0]"),
     UNIFORM("update", MODEL_KEY_TIME, item.update_ns, 0, 0, "optimizer step [0]"),
     UNIFORM("act", MODEL_KEY_SIZE, item.act_bytes, 0, 0, "leaves the layer [1MiB]"),
@@ -339,7 +339,7 @@ enum status model_next_modifier(const char *start, const char **list, const char
     memcpy(value, equals + 1, (size_t)(end - equals - 1));
     value[end - equals - 1] = '\0';
     if (*end && !end[1])
-        return err_set(err, ERR_INPUT, "model '%s': nothing behind the last comma", name);
+        return err_set(err, ERR_INPUT, "model '%s': nothing after the last comma", name);
     for (const char *other = start; other < *list; other = strchr(other, ',') + 1)
         if (strncmp(other, *list, (size_t)(equals + 1 - *list)) == 0)
             return err_set(err, ERR_INPUT, "model '%s': %s given twice", name, key);

@@ -261,7 +261,7 @@ enum status schedule_deadlock(const struct schedule *full, int replica, int rank
     const struct op op = full->ranks[rank].ops[next];
     const enum status rc =
         err_set(err, ERR_INFEASIBLE,
-                "deadlock: rank %d of replica %d waits for ever at op %lld, %s of stage %d, "
+                "deadlock: rank %d of replica %d waits forever at op %lld, %s of stage %d, "
                 "micro-batch %d",
                 rank, replica, (long long)next, op_kind_name((enum op_kind)op.kind), op.stage,
                 op.microbatch);
@@ -381,7 +381,7 @@ static enum status run_tail(struct timing *t, int k, int64_t norm_from, int64_t 
             const int64_t start = run_compute(t, clock, workload_op_ns(t->workload, c, op));
             tell(t, watched, k, op, start, clock->now);
         } else {
-            return err_set(err, ERR_INFEASIBLE, "rank %d: %d%s%d behind the tail of its list", k,
+            return err_set(err, ERR_INFEASIBLE, "rank %d: %d%s%d after the tail of its list", k,
                            op.stage, op_kind_name(op.kind), op.microbatch);
         }
     }

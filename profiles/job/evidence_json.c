@@ -261,7 +261,7 @@ enum status evidence_from_json(const struct json *root, const char *where,
         struct freeze_evidence row = {0};
         rc = read_row(one, where, num_layers, steps, &row, err);
         if (rc == OK && row.turn <= turn)
-            rc = err_set(err, ERR_INPUT, "%s: turn %lld stands behind turn %lld", where,
+            rc = err_set(err, ERR_INPUT, "%s: turn %lld follows turn %lld", where,
                          (long long)row.turn, (long long)turn);
         steps = row.step;
         turn = row.turn;

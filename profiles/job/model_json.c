@@ -32,7 +32,7 @@ static const struct field item_fields[] = {
     ITEM("fwd_ns", FIELD_NS, fwd_ns, "forward [0]"),
     ITEM("bwd_input_ns", FIELD_NS, bwd_input_ns, "backward for the input [0]"),
     ITEM("bwd_weight_ns", FIELD_NS, bwd_weight_ns, "backward for the weights [0]"),
-    ITEM("bwd_rest_ns", FIELD_NS, bwd_rest_ns, "replaces bwd_input_ns behind a frozen prefix, if no item needs the input's gradient [0]"),
+    ITEM("bwd_rest_ns", FIELD_NS, bwd_rest_ns, "replaces bwd_input_ns after a frozen prefix, if no item needs the input's gradient [0]"),
     ITEM("fwd_stash_ns", FIELD_NS, fwd_stash_ns, "part of fwd_ns that frozen items save, because they keep no stash [0]"),
     ITEM("update_ns", FIELD_NS, update_ns, "optimizer step [0]"),
 };

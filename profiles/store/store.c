@@ -64,7 +64,8 @@ enum status store_fail(struct store *store, const char *what, struct err *err)
     case SQLITE_ERROR: /* our statements fit our schema, so a table or column must be missing */
         return err_set(err, ERR_INPUT, "%s: store '%s' is damaged: %s", what, store->path, text);
     case SQLITE_INTERRUPT:
-        return err_set(err, ERR_INPUT, "%s: store '%s' is damaged: a step takes for ever", what,
+        return err_set(err, ERR_INPUT,
+                       "%s: store '%s' is damaged: a query exceeds the limit on instructions", what,
                        store->path);
     case SQLITE_CONSTRAINT:
         return err_set(err, ERR_INPUT, "%s: store '%s': %s", what, store->path, text);
@@ -381,7 +382,7 @@ static enum status open_reader(struct store *store, bool users, struct err *err)
     int probe = sqlite3_exec(store->db, "SELECT 1 FROM sqlite_schema", NULL, NULL, NULL);
     if ((probe == SQLITE_CANTOPEN || probe == SQLITE_READONLY) && access(store->path, R_OK) == 0) {
         if (has_wal(store->path)) { /* opened as immutable, the rows in the WAL would be missing */
-            rc = err_set(err, ERR_SYSTEM, "cannot open store '%s': '-wal' beside it holds rows",
+            rc = err_set(err, ERR_SYSTEM, "cannot open store '%s': '-wal' next to it holds rows",
                          store->path);
             err_hint(err, "open it once where its folder can be written to");
             return rc;

@@ -126,7 +126,7 @@ go_on() {
         how=resumed
         struck || how=missed # it had ended before its moment
     elif has_checkpoint; then
-        line=$(sed -n 's/^hint: .*go on with: \(elapse train --resume .*\)$/\1/p' "$dir/err" | tail -1)
+        line=$(sed -n 's/^hint: .*continue with: \(elapse train --resume .*\)$/\1/p' "$dir/err" | tail -1)
         # Without its launcher a rank may still finish the first checkpoint when the line has been printed.
         if [ -z "$line" ] && [ $rc -ne 137 ] && [ "$(checkpoints | wc -l)" -gt 1 ]; then
             failed "$1" "exit $rc, a checkpoint, and no line that goes on"

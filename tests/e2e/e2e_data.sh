@@ -153,7 +153,7 @@ for n in 1 2; do
     train images "whole-$n" -n $n
     spoil "$bad"
     expect "a picture that fails in mid-run ends the run with a checkpoint, $n ranks" 2 \
-        "hint: saved: [0-9]* steps?; when this is mended, go on with: elapse train --resume" \
+        "hint: saved: [0-9]* steps?; when this is fixed, continue with: elapse train --resume" \
         "$elapse" train "$tmp/images.json" -n $n --out "$tmp/late-$n"
     verify "of whole weights" "$elapse" checkpoint verify "$tmp/late-$n"
     cp -p "$tmp/good.png" "$bad"

@@ -33,7 +33,7 @@ goes_on() { train vit "moving-$1" "${moving[@]}" --resume "$tmp/moving-$1" && sa
 verify "a rank that cannot receive what moves ends the run" fails_in_move recv@1 1 'rank 1: MPI_Irecv.* failed'
 verify "so does one that cannot send on" fails_in_move send@3 0 'rank 0: MPI_Isend.* failed'
 verify "so does one that is killed there" fails_in_move die@3 1 'a rank of train was ended by signal 9'
-verify "and says how it goes on" grep -q '^hint: go on with: elapse train --resume .*/moving-die@3 -n [0-9]' "$tmp/moving-die@3.err"
+verify "and says how it goes on" grep -q '^hint: continue with: elapse train --resume .*/moving-die@3 -n [0-9]' "$tmp/moving-die@3.err"
 verify "a rank that cannot send in a step keeps what others send to it" fails_in_step 40 1 "$elapse" train "$tmp/vit.json" \
     --out "$tmp/step" "${moving[@]}"
 like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 16, "hidden": 32, "heads": 2, "mlp": 64, "layers": 4, "vocab": 300' \

@@ -70,7 +70,7 @@ lose_and_return() {
 verify "a run that loses a node goes on and ends" lose_and_return
 verify "with the ranks that are left, by name" says lossy \
     'restart 1 of 3 from the last checkpoint, with 2 of 4 ranks: node other does not answer$'
-verify "it takes the node back" says lossy '^elapse: the run goes on with 4 ranks: 2 ranks join again$'
+verify "it takes the node back" says lossy '^elapse: the run continues with 4 ranks: 2 ranks join again$'
 verify "the launcher got these hosts and ranks" test "$(paste -sd' ' "$tmp/starts")" = \
     "$here:2,other:2 4 $here:2 2 $here:2,other:2 4"
 verify "it has the bits of the run that lost nothing" same_run whole lossy
@@ -93,7 +93,7 @@ given_up() {
     kill_one $run
     wait $run || { cat "$tmp/twice.err"; return 1; }
     says twice 'restart 2 of 3 from the last checkpoint, with 3 of 4 ranks: lost twice without a new checkpoint' &&
-        says twice '^elapse: the run goes on with 4 ranks: 1 rank joins again$'
+        says twice '^elapse: the run continues with 4 ranks: 1 rank joins again$'
 }
 verify "a rank lost twice is given up, and tried again after an epoch" given_up
 verify "with the same bits" same_run whole twice

@@ -72,7 +72,7 @@ done
 pkill -TERM -P $! 2>/dev/null
 wait $!
 rc=$?
-stopped() { [ $rc -eq 143 ] && says slow "hint: go on with: elapse train --resume $tmp/slow -n 2" && [ "$(value slow interrupted)" = true ] && [ -s "$tmp/slow/checkpoint-$(value slow steps)/manifest.json" ]; }
+stopped() { [ $rc -eq 143 ] && says slow "hint: continue with: elapse train --resume $tmp/slow -n 2" && [ "$(value slow interrupted)" = true ] && [ -s "$tmp/slow/checkpoint-$(value slow steps)/manifest.json" ]; }
 verify "SIGTERM writes a checkpoint, names the way on and ends with exit 143" stopped
 
 # A stop in an evaluation of minutes, here the one before the first step, loses nothing.
@@ -85,7 +85,7 @@ wait $!
 rc=$?
 judged() {
     [ $((SECONDS - begun)) -le 10 ] && [ $rc -eq 143 ] && [ "$(value judged interrupted)" = true ] &&
-        says judged "hint: go on with: elapse train --resume $tmp/judged -n 2" ||
+        says judged "hint: continue with: elapse train --resume $tmp/judged -n 2" ||
         { echo "exit $rc after $((SECONDS - begun)) s"; cat "$tmp/judged.err"; return 1; }
     train job judged -n 2 --resume "$tmp/judged" --set data.test_samples=50 --override && same_run k1 judged
 }
@@ -309,7 +309,7 @@ torn() { # a checkpoint that a disk has damaged: the one before it is taken, and
     "$elapse" checkpoint verify "$tmp/torn" >"$tmp/torn.out" 2>&1
     [ $? -eq 1 ] && grep -q "^'.*stage-00000.safetensors' is damaged" "$tmp/torn.out" && "$elapse" checkpoint verify "$tmp/torn/checkpoint-10" >/dev/null &&
         ! "$elapse" eval "$tmp/torn/checkpoint-14" "$tmp/job.json" 2>/dev/null && ! "$elapse" export "$tmp/torn/checkpoint-14" -o "$tmp/torn.st" 2>/dev/null &&
-        train job torn -n 1 --resume "$tmp/torn" && says torn "is damaged: .*; going on from checkpoint-10" && same_run k1 torn
+        train job torn -n 1 --resume "$tmp/torn" && says torn "is damaged: .*; continuing from checkpoint-10" && same_run k1 torn
 }
 verify "a damaged checkpoint is refused, and the newest good one taken" torn
 elsewhere() {
@@ -395,10 +395,10 @@ verify "which stays as it was" diff -r "$tmp/foreign" "$tmp/foreign.was"
 echo "no database" >"$tmp/text.db"
 expect "a store that is not SQLite" 2 'text.db' "$elapse" train "$tmp/job.json" --out "$bad" --db "$tmp/text.db" -n 2
 check "a store that is not SQLite: nothing is left behind" test ! -e "$bad"
-expect "a folder that holds a run" 2 "^hint: .*go on with --resume $tmp/k1$" "$elapse" train "$tmp/job.json" --out "$tmp/k1"
+expect "a folder that holds a run" 2 "^hint: .*continue with --resume $tmp/k1$" "$elapse" train "$tmp/job.json" --out "$tmp/k1"
 mkdir "$tmp/dead"
 cp "$tmp/k1/metrics.jsonl" "$tmp/dead"
-expect "a folder that holds a run without a checkpoint" 2 '^hint: .*no checkpoint to go on from$' "$elapse" train "$tmp/job.json" --out "$tmp/dead"
+expect "a folder that holds a run without a checkpoint" 2 '^hint: .*no checkpoint to continue from$' "$elapse" train "$tmp/job.json" --out "$tmp/dead"
 expect "a checkpoint of another model" 2 "holds another model" "$elapse" eval "$tmp/k1" "$tmp/job.json" --set model.hidden=64
 refuse "a checkpoint of another optimizer" 2 'the job has lamb' -n 2 --resume "$tmp/k1" --set train.optimizer.kind=lamb --override
 refuse "another job than the recorded one" 2 '^note: job: train.optimizer.lr: 0.05 -> 0.5$' --resume "$tmp/k1" --set train.optimizer.lr=0.5

@@ -142,7 +142,7 @@ static void restarts_run__gives_up_after_max_restarts(void **state)
                              "mkdir out/checkpoint-4; exit 137\nmkdir out/checkpoint-8; exit 137",
                              &starts, &err),
                          ERR_SYSTEM);
-        snprintf(want, sizeof want, "go on with: elapse train --resume %s -n 2", at("out"));
+        snprintf(want, sizeof want, "continue with: elapse train --resume %s -n 2", at("out"));
         assert_string_equal(err.hint, want);
         free(starts);
     }

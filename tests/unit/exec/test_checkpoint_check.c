@@ -264,7 +264,7 @@ static void checkpoint_choose__falls_back_to_the_newest_good_one(void **state)
     choose(in_step(11, NULL), "it has 900 bytes");
     if (world.rank == 0)
         assert_int_equal(unlink(in_step(11, names[0])), 0);
-    choose(in_step(10, NULL), "; going on from checkpoint-10");
+    choose(in_step(10, NULL), "; continuing from checkpoint-10");
     if (world.rank == 0)
         ok(run_id_write(scratch, strangers, &err), &err);
     ok(comm_barrier(world.all, &err), &err);

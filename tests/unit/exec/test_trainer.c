@@ -352,7 +352,7 @@ static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void *
     write_steps(files, 1, 7);
     struct run_files *second = NULL;
     assert_int_equal(open_run(run, true, &progress, &job, NULL, &second, &err), ERR_SYSTEM);
-    assert_non_null(strstr(err.msg, "in use by a run that goes on"));
+    assert_non_null(strstr(err.msg, "in use by a run that has not ended"));
     assert_int_equal(lines_of(path), 7);
     err = (struct err){0};
     run_files_free(files);

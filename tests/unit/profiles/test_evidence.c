@@ -46,10 +46,10 @@ static void evidence_from_json__wants_rising_turns(void **state)
         const char *turns[2];
         const char *want; /* NULL: fine */
     } cases[] = {
-        {{"0", "3"},                   NULL                                 },
-        {{"3", "3"},                   "e.json: turn 3 stands behind turn 3"},
-        {{"3", "0"},                   "e.json: turn 0 stands behind turn 3"},
-        {{"0", "9223372036854775807"}, "turn must be 0..2147483646"         },
+        {{"0", "3"},                   NULL                           },
+        {{"3", "3"},                   "e.json: turn 3 follows turn 3"},
+        {{"3", "0"},                   "e.json: turn 0 follows turn 3"},
+        {{"0", "9223372036854775807"}, "turn must be 0..2147483646"   },
     };
     static const char row[] =
         "{\"turn\":%s,\"step\":1,\"frozen\":0,\"num_probe\":4,\"rate_window\":1,\"rate_left\":1,"

@@ -131,7 +131,7 @@ static void tables__are_refused_by_what_is_wrong(void **state)
         {"{\"a100\":[[1,2,3]]}",             "times.a100 must be rows"                       },
         {"{\"a100\":[[1,2,3,\"4\"]]}",       "times.a100 must be rows"                       },
         {"{\"a100\":[[0,2,3,4]]}",           "micro-batch sizes must ascend from 1, got 0"   },
-        {"{\"a100\":[[2,2,3,4],[2,5,5,5]]}", "must ascend from 1, got 2 behind 2"            },
+        {"{\"a100\":[[2,2,3,4],[2,5,5,5]]}", "must ascend from 1, got 2 after 2"             },
         {"{\"a100\":[[1,2,3,4],[2,1,3,4]]}", "2 samples must take no less than fewer samples"},
         {"{\"a100\":[[1,2,3,-4]]}",          "1 sample must take no less than 0 ns"          },
         {"{\"\":[[1,2,3,4]]}",               "a kind of device has 1..31 characters"         },

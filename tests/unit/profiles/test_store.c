@@ -307,7 +307,7 @@ static void store_step__gives_up_on_a_step_without_end(void **state)
                      OK);
     assert_int_equal(store_step(store, stmt), SQLITE_INTERRUPT);
     assert_int_equal(store_fail(store, "cannot read", &err), ERR_INPUT);
-    assert_non_null(strstr(err.msg, "a step takes for ever"));
+    assert_non_null(strstr(err.msg, "a query exceeds the limit on instructions"));
     sqlite3_finalize(stmt);
     store_close(store);
 }
@@ -755,7 +755,7 @@ static void store_open__refuses_read_only_store_whose_rows_lie_in_a_wal(void **s
         struct store *store = NULL;
         struct err err = {0};
         _exit(store_open(at("killed/a.db"), STORE_READ, &store, &err) != ERR_SYSTEM ||
-              !strstr(err.msg, "'-wal' beside it holds rows"));
+              !strstr(err.msg, "'-wal' next to it holds rows"));
     }
     assert_true(waitpid(pid, &status, 0) == pid);
     profile_clear(&profile);
