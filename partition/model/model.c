@@ -409,16 +409,6 @@ bool model_item_has_experts(const struct model *model, int item)
            model->items[item].layer >= model->dense_layers;
 }
 
-int64_t model_active_params(const struct model *model)
-{
-    const int64_t expert = 3 * (int64_t)model->hidden * model->expert_mlp;
-    int64_t total = model_total_params(model);
-    for (int i = 0; i < model->num_items; i++)
-        if (model_item_has_experts(model, i))
-            total -= (model->experts - model->experts_active) * expert;
-    return total;
-}
-
 int model_frozen_items(const struct model *model, int num_frozen_layers)
 {
     int n = 0;

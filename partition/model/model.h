@@ -247,8 +247,6 @@ const char *model_family_name(enum model_family family);
 bool model_items_alike(const struct model *model, int one, int other);
 
 int64_t model_total_params(const struct model *model);
-/* Parameters that a token uses: all of a dense model, and only the active experts' of the others. */
-int64_t model_active_params(const struct model *model);
 /* Whether an item is an MLP of experts. */
 bool model_item_has_experts(const struct model *model, int item);
 

@@ -1,7 +1,7 @@
 /* Rank maps, transfers of a plan change, and the permutation of devices that moves the fewest
- * bytes. The three parts are independent: autodp_map(), transition_build() over struct mover, and
- * autodp_keep_devices() over struct keeper with the assignment solver assign(). Read autodp.h
- * first. */
+ * bytes. The three parts are independent: autodp_map_groups(), transition_build() over struct
+ * mover, and autodp_keep_devices() over struct keeper with the assignment solver assign(). Read
+ * autodp.h first. */
 #include "partition/plan/autodp.h"
 
 #include <stdlib.h>
@@ -65,12 +65,6 @@ enum status autodp_map_groups(const struct cluster *cluster, enum rank_map map, 
         device[i] = first[device[i]];
     free(first);
     return OK;
-}
-
-enum status autodp_map(const struct cluster *cluster, enum rank_map map, int num_ranks,
-                       int num_replicas, int *device, struct err *err)
-{
-    return autodp_map_groups(cluster, map, 1, num_ranks, num_replicas, device, err);
 }
 
 /* --- owners of items ----------------------------------------------------------------------- */

@@ -29,13 +29,9 @@ enum rank_map {
 void autodp_map_nodes(const int *node, int num_groups, enum rank_map map, int num_ranks,
                       int num_replicas, int *group);
 
-/* Write the device of rank k of pipeline r to device[r * K + k]. device is the caller's, with R * K
- * entries. ERR_INFEASIBLE if R * K exceeds the cluster. O(devices). */
-enum status autodp_map(const struct cluster *cluster, enum rank_map map, int num_ranks,
-                       int num_replicas, int *device, struct err *err);
-
-/* autodp_map() of groups of `tensor` neighbouring devices of a node: device gets the first device of
- * each rank's group. Devices that are left over in a node are not used. */
+/* Write the first device of rank k of pipeline r to device[r * K + k]. A rank is a group of `tensor`
+ * neighbouring devices of a node; devices that are left over in a node are not used. device is the
+ * caller's, with R * K entries. ERR_INFEASIBLE if R * K exceeds the groups. O(devices). */
 enum status autodp_map_groups(const struct cluster *cluster, enum rank_map map, int tensor,
                               int num_ranks, int num_replicas, int *device, struct err *err);
 

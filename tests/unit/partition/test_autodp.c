@@ -43,7 +43,7 @@ static void make_plan(const struct cluster *cluster, const struct model *model, 
     plan->device = malloc((size_t)(K * R) * sizeof(int));
     for (int s = 0; s <= K; s++)
         plan->first_item[s] = first + (model->num_items - first) * s / K;
-    assert_int_equal(autodp_map(cluster, map, K, R, plan->device, NULL), OK);
+    assert_int_equal(autodp_map_groups(cluster, map, 1, K, R, plan->device, NULL), OK);
     struct err err = {0};
     if (plan_check(plan, model, cluster, &err) != OK)
         fail_msg("%s", err.msg);
@@ -57,7 +57,7 @@ static void autodp_map__is_the_papers_on_two_nodes_of_eight(void **state)
     grid(2, 8, &c);
     for (int K = 1; K <= 8; K *= 2) {
         int R = 16 / K;
-        assert_int_equal(autodp_map(&c, MAP_PIPELINE_INSIDE, K, R, device, NULL), OK);
+        assert_int_equal(autodp_map_groups(&c, MAP_PIPELINE_INSIDE, 1, K, R, device, NULL), OK);
         for (int r = 0; r < R; r++) /* pipeline r of a node owns [r*K, (r+1)*K) */
             for (int k = 0; k < K; k++)
                 assert_int_equal(device[r * K + k], r * K + k);
@@ -77,8 +77,8 @@ static void autodp_map__gives_distinct_devices_for_every_K_and_R(void **state)
                     for (int map = 0; map < MAP_COUNT; map++) {
                         int device[20], crossing = 0;
                         bool used[20] = {0};
-                        assert_int_equal(autodp_map(&c, (enum rank_map)map, K, R, device, NULL),
-                                         OK);
+                        assert_int_equal(
+                            autodp_map_groups(&c, (enum rank_map)map, 1, K, R, device, NULL), OK);
                         for (int i = 0; i < K * R; i++) {
                             assert_in_range(device[i], 0, c.num_devices - 1);
                             assert_false(used[device[i]]);
@@ -94,7 +94,7 @@ static void autodp_map__gives_distinct_devices_for_every_K_and_R(void **state)
                     }
             int device[1];
             assert_int_equal(
-                autodp_map(&c, MAP_PIPELINE_INSIDE, c.num_devices + 1, 1, device, NULL),
+                autodp_map_groups(&c, MAP_PIPELINE_INSIDE, 1, c.num_devices + 1, 1, device, NULL),
                 ERR_INFEASIBLE);
             cluster_clear(&c);
         }

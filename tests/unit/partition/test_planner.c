@@ -698,9 +698,9 @@ static void plain_plans(const struct instance *in, struct brute *brute)
                                  v != schedule_default_chunks((enum schedule_kind)kind)))
                                 continue;
                             plan.microbatches = microbatches_of(B, wanted[m]);
-                            assert_int_equal(
-                                autodp_map(&in->cluster, (enum rank_map)map, K, R, device, NULL),
-                                OK);
+                            assert_int_equal(autodp_map_groups(&in->cluster, (enum rank_map)map, 1,
+                                                               K, R, device, NULL),
+                                             OK);
                             plain_cut(in, &plan, by_time);
                             brute_plan(in, &plan, &table, brute);
                         }
