@@ -1,25 +1,30 @@
 /* Sums over ranks in shared memory, without locks.
  *
- * Each rank publishes two counters in the window: the number of the last sum whose values it has
+ * Each rank publishes two counters in shared memory: the number of the last sum whose values it has
  * written, and the number of the last sum whose segment it has added. shm_reduce_advance() compares
  * the counters of all ranks with its own count of sums: release stores and acquire loads order the
  * values behind them. Read struct flags, then shm_reduce_start(), shm_reduce_advance() and
- * sum_segment(). The rest opens and frees the window. */
+ * sum_segment(). The rest maps and frees the memory: a file of its own and not a window of MPI,
+ * because a window that fails on one rank only leaves the others waiting in
+ * MPI_Win_allocate_shared(). */
 #include "exec/comm/shm_reduce.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "exec/comm/mpi_progress.h"
 
-enum { LANES = 16, BLOCK = 512, PATIENCE = 4096 };
+enum { LANES = 16, BLOCK = 512, PATIENCE = 4096, PATH_BYTES = 512 };
 
-/* At the start of each rank's part of the window, in cache lines of their own. written: this rank's
- * values for the sum of that number are in its buffer. summed: it has added its segment of that
- * sum. */
+/* At the start of each rank's part, in cache lines of their own. written: this rank's values for
+ * the sum of that number are in its buffer. summed: it has added its segment of that sum. */
 struct flags {
     _Alignas(64) _Atomic uint64_t written;
     _Alignas(64) _Atomic uint64_t summed;
@@ -27,13 +32,14 @@ struct flags {
 
 struct shm_reduce {
     MPI_Comm comm; /* borrowed */
-    MPI_Win window;
+    char *memory;  /* owned; mapped, all ranks' parts */
+    size_t bytes;
     int rank, size;
     uint64_t sums;        /* number of sums started */
     int64_t first, count; /* elements of the sum in flight */
     bool pairwise, mine_done, done;
-    struct flags **flags;    /* [size], in the window */
-    float **buffer;          /* [size], in the window */
+    struct flags **flags;    /* [size], in memory */
+    float **buffer;          /* [size], in memory */
     struct shm_reduce *next; /* list of retired objects */
 };
 
@@ -45,9 +51,9 @@ static enum status failed(const char *what, int code, struct err *err)
     return err_set(err, ERR_SYSTEM, "shared memory: %s failed: %.200s", what, text);
 }
 
-/* Whether /dev/shm has enough free space. A window larger than the free space is created without an
+/* Whether /dev/shm has enough free space. A file larger than the free space is made without an
  * error and fails later with SIGBUS, when it is first touched. True if there is no /dev/shm to ask,
- * because then MPI uses something else. */
+ * because then the file lies elsewhere. */
 static bool there_is_room(int64_t count, int size)
 {
     struct statvfs shm;
@@ -57,53 +63,88 @@ static bool there_is_room(int64_t count, int size)
     return (double)size * ((double)count * sizeof(float) + 4096) <= room / 2;
 }
 
+/* Whether all ranks of comm are fine. Every step that can fail on one rank alone is agreed, because
+ * a rank that fell back by itself would leave its peers waiting. */
+static enum status agree(MPI_Comm comm, bool fine, bool *all_fine, struct err *err)
+{
+    int mine = fine, all = 0;
+    const int code = MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm);
+    *all_fine = code == MPI_SUCCESS && all;
+    return code == MPI_SUCCESS ? OK : failed("MPI_Allreduce", code, err);
+}
+
+/* Rank 0 makes a file of that size. Returns its descriptor, or -1 with path "". */
+static int make_file(char path[PATH_BYTES], int64_t bytes)
+{
+    const char *folder = getenv("OMPI_MCA_osc_sm_backing_directory"); /* see cli/launch/launch.c */
+    const int length = snprintf(path, PATH_BYTES, "%s/elapse-sums-XXXXXX",
+                                folder && *folder ? folder : "/dev/shm");
+    int fd = length < PATH_BYTES ? mkostemp(path, O_CLOEXEC) : -1;
+    if (fd >= 0 && ftruncate(fd, bytes) != 0) {
+        close(fd);
+        unlink(path);
+        fd = -1;
+    }
+    if (fd < 0)
+        path[0] = '\0';
+    return fd;
+}
+
+/* Map one file into all ranks. It has no name any more when this returns. */
+static enum status map_file(struct shm_reduce *got, struct err *err)
+{
+    char path[PATH_BYTES] = "";
+    bool all_fine = false;
+    int fd = got->rank == 0 ? make_file(path, (int64_t)got->bytes) : -1;
+    const int code = MPI_Bcast(path, sizeof path, MPI_CHAR, 0, got->comm);
+    if (code == MPI_SUCCESS && got->rank != 0 && *path)
+        fd = open(path, O_RDWR | O_CLOEXEC);
+    if (code == MPI_SUCCESS && fd >= 0) {
+        void *at = mmap(NULL, got->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        got->memory = at == MAP_FAILED ? NULL : at;
+    }
+    enum status rc = code != MPI_SUCCESS ? failed("MPI_Bcast", code, err)
+                                         : agree(got->comm, got->memory != NULL, &all_fine, err);
+    if (fd >= 0)
+        close(fd);
+    if (got->rank == 0 && *path)
+        unlink(path);
+    if (rc == OK && !all_fine)
+        rc = err_set(err, ERR_SYSTEM, "shared memory: a rank cannot map %zu bytes", got->bytes);
+    return rc;
+}
+
 enum status shm_reduce_new(MPI_Comm comm, int64_t count, struct shm_reduce **reduce,
                            struct err *err)
 {
-    enum status rc = OK;
+    const int64_t lines = (count + LANES - 1) / LANES; /* of 64 bytes */
+    const size_t part = sizeof(struct flags) + (size_t)lines * 64;
     struct shm_reduce *got = calloc(1, sizeof *got);
-    int size, code, fine, all_fine;
-    char *mine = NULL;
+    int size, code;
+    bool all_fine = false;
     MPI_Comm_size(comm, &size);
     if (got) {
         got->comm = comm;
-        got->window = MPI_WIN_NULL;
         got->size = size;
+        got->bytes = part * (size_t)size;
         MPI_Comm_rank(comm, &got->rank);
         got->flags = calloc((size_t)size, sizeof *got->flags);
         got->buffer = calloc((size_t)size, sizeof *got->buffer);
     }
-    /* All ranks agree first, because opening a window is collective. */
-    fine = got && got->flags && got->buffer && there_is_room(count, size);
-    code = MPI_Allreduce(&fine, &all_fine, 1, MPI_INT, MPI_MIN, comm);
-    if (code != MPI_SUCCESS)
-        rc = failed("MPI_Allreduce", code, err);
-    else if (!all_fine)
+    enum status rc =
+        agree(comm, got && got->flags && got->buffer && there_is_room(count, size), &all_fine, err);
+    if (rc == OK && !all_fine)
         rc = err_set(err, ERR_NOMEM, "shared memory: no room for %lld floats on each of %d ranks",
                      (long long)count, size);
+    if (rc == OK)
+        rc = map_file(got, err);
     if (rc != OK)
         goto out;
-    /* Cache lines of 64 bytes. MPI aligns a window to 8 bytes only, hence the 64 extra bytes. */
-    const int64_t lines = (count + LANES - 1) / LANES;
-    const MPI_Aint bytes = 64 + (MPI_Aint)sizeof(struct flags) + lines * 64;
-    code = MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, comm, &mine, &got->window);
-    if (code != MPI_SUCCESS) {
-        rc = failed("MPI_Win_allocate_shared", code, err);
-        goto out;
-    }
     for (int r = 0; r < size; r++) {
-        MPI_Aint length;
-        int unit;
-        char *base = NULL;
-        code = MPI_Win_shared_query(got->window, r, &length, &unit, &base);
-        if (code != MPI_SUCCESS) {
-            rc = failed("MPI_Win_shared_query", code, err);
-            goto out;
-        }
-        got->flags[r] = (struct flags *)(base + (64 - (uintptr_t)base % 64) % 64);
+        got->flags[r] = (struct flags *)(got->memory + part * (size_t)r);
         got->buffer[r] = (float *)(got->flags[r] + 1);
     }
-    memset(mine, 0, (size_t)bytes);
+    memset(got->flags[got->rank], 0, part); /* each rank touches its part first: it lies near it */
     code = MPI_Barrier(comm);
     if (code != MPI_SUCCESS)
         rc = failed("MPI_Barrier", code, err);
@@ -120,8 +161,8 @@ void shm_reduce_free(struct shm_reduce *reduce)
 {
     if (!reduce)
         return;
-    if (reduce->window != MPI_WIN_NULL)
-        MPI_Win_free(&reduce->window);
+    if (reduce->memory)
+        munmap(reduce->memory, reduce->bytes);
     free(reduce->flags);
     free(reduce->buffer);
     free(reduce);

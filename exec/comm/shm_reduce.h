@@ -1,7 +1,7 @@
 /* exec/comm/shm_reduce.h - sums over the ranks of one machine in shared memory; private to
  * exec/comm/.
  *
- * Every rank owns one buffer in a common MPI window and keeps its values there. A rank reads its
+ * Every rank owns one buffer in a common mapping and keeps its values there. A rank reads its
  * segment from all buffers, adds it up, and writes the sum into all buffers. Nothing else is
  * copied. The ranks wait for each other twice: for the values, and for the sums. */
 #ifndef ELAPSE_EXEC_COMM_SHM_REDUCE_H
@@ -16,11 +16,11 @@
 struct shm_reduce; /* opaque */
 
 /* Collective over comm. All its ranks must share this machine's memory. comm is borrowed; count is
- * >= 0 and the same on every rank. ERR_NOMEM: the window would need more than half of the free
- * space in /dev/shm. ERR_SYSTEM: MPI refuses. */
+ * >= 0 and the same on every rank. ERR_NOMEM: it would need more than half of the free
+ * space in /dev/shm. ERR_SYSTEM: a rank cannot map it. All ranks return the same status. */
 enum status shm_reduce_new(MPI_Comm comm, int64_t count, struct shm_reduce **reduce,
                            struct err *err);
-void shm_reduce_free(struct shm_reduce *reduce); /* collective; NULL is fine */
+void shm_reduce_free(struct shm_reduce *reduce); /* NULL is fine */
 /* Free in two steps, for an owner that may be shutting down after a failure of its own:
  * shm_reduce_retire() puts the object aside without the peers, and shm_reduce_free_retired(), which
  * is collective, frees all that were put aside. */

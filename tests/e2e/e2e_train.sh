@@ -31,6 +31,8 @@ fi
 train job r2k1 -n 2 --set pipeline.num_replicas=2
 train job r2k2 -n 4 --set pipeline.num_replicas=2
 verify "with two replicas, K=1 and K=2 give the same losses and weights" same_run r2k1 r2k2
+OMPI_MCA_osc_sm_backing_directory=$tmp/none TEST_TIMEOUT=30 train job r2none -n 2 --set pipeline.num_replicas=2
+verify "and if rank 0 cannot make shared memory, all ranks send messages, with the same bits" same_run r2k1 r2none
 normed() { # also where nothing clips
     train job unclipped -n 2 --set train.clip_norm=0 --set train.max_steps=2 &&
         [ "$(grep -c '"grad_norm":[0-9]' "$tmp/unclipped/metrics.jsonl")" -eq 2 ]
@@ -79,10 +81,19 @@ verify "SIGTERM writes a checkpoint, names the way on and ends with exit 143" st
 train job judged -n 2 --set data.test_samples=100000000 &
 for _ in $(seq 200); do [ -s "$tmp/judged/run.db" ] && break; sleep 0.05; done
 sleep 0.5
+listeners() { # TCP sockets in the state LISTEN of the ranks of this run
+    local pid
+    for pid in $(pgrep -f "elapse-exec.*$tmp/judged"); do
+        [ "$(cat "/proc/$pid/comm")" = elapse-exec ] && ls -l "/proc/$pid/fd"
+    done 2>/dev/null | grep -o 'socket:.[0-9]*' | tr -dc '0-9\n' >"$tmp/sockets"
+    awk '$4 == "0A" {print $10}' /proc/net/tcp /proc/net/tcp6 | grep -Fxf "$tmp/sockets"
+}
+heard=$(listeners)
 begun=$SECONDS
 pkill -TERM -P $! 2>/dev/null
 wait $!
 rc=$?
+verify "no rank of a run on one machine listens on the network" test -s "$tmp/sockets" -a -z "$heard"
 judged() {
     [ $((SECONDS - begun)) -le 10 ] && [ $rc -eq 143 ] && [ "$(value judged interrupted)" = true ] &&
         says judged "hint: continue with: elapse train --resume $tmp/judged -n 2" ||

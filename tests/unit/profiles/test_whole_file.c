@@ -1,15 +1,12 @@
 /* tests/unit/profiles/test_whole_file.c - what is read whole, and how much of it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "profiles/base/whole_file.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "profiles/base/whole_file.h"
+#include "tests/unit/test.h"
 
 static long resident_kib(void)
 {
