@@ -119,6 +119,40 @@ static void set_environment(const char *launcher)
         setenv("ELAPSE_TTY", "1", 1);
 }
 
+/* Whether the launcher starts all ranks on this machine: it names no hosts, and no batch system or
+ * default gives it any. */
+static bool is_one_machine(const struct launch *launch, const char *launcher)
+{
+    static const char *const lists[] = {"PBS_NODEFILE", "LSB_HOSTS", "LSB_DJOB_HOSTFILE",
+                                        "PE_HOSTFILE", "OMPI_MCA_orte_default_hostfile"};
+    const char *nodes = getenv("SLURM_JOB_NUM_NODES");
+    if (!nodes)
+        nodes = getenv("SLURM_NNODES");
+    bool one =
+        launch->num_ranks > 0 && !strchr(launcher, ' ') && (!nodes || strcmp(nodes, "1") == 0);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        one &= getenv(lists[i]) == NULL;
+    return one;
+}
+
+/* On one machine ranks need shared memory only. Without these, Open MPI has every rank listen on all
+ * network interfaces. What the user has set stays. A later launch on several nodes gets its network
+ * back. */
+static void keep_local(bool one_machine)
+{
+    static const char *const settings[][2] = {
+        {"OMPI_MCA_pml", "ob1"       },
+        {"OMPI_MCA_btl", "self,vader"},
+    };
+    enum { NUM = sizeof settings / sizeof *settings };
+    static bool ours[NUM];
+    for (int i = 0; i < NUM; i++)
+        if (one_machine && !getenv(settings[i][0]))
+            ours[i] = setenv(settings[i][0], settings[i][1], 0) == 0;
+        else if (!one_machine && ours[i])
+            ours[i] = unsetenv(settings[i][0]) != 0;
+}
+
 /* Runs in the child. It gets its own process group, so that a Ctrl-C reaches it only through
  * on_stop(). It ends when its parent ends. */
 static void run_child(char **argv)
@@ -362,7 +396,8 @@ enum status launch_exec(const struct launch *launch, int argc, char *const *argv
         goto out;
     }
     set_environment(launcher);
-    own_shared_folder(launch->num_ranks > 0 && !strchr(launcher, ' '), shared);
+    keep_local(is_one_machine(launch, launcher));
+    own_shared_folder(is_one_machine(launch, launcher), shared);
     rc = open_files(launch, fds, err);
     if (rc != OK)
         goto out;
