@@ -1,10 +1,12 @@
 /* exec/main.c - elapse-exec: the commands that need MPI and BLAS. `elapse` starts it under mpirun;
  * under Slurm, `srun elapse-exec train job.json` is the same. Only rank 0 speaks, except to report
  * its own failure. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "exec/base/ending.h"
@@ -23,6 +25,7 @@
 #include "profiles/base/safe_output.h"
 #include "profiles/json/build_facts.h"
 #include "profiles/job/job_json.h"
+#include "profiles/store/store.h"
 
 #define HELP_MAX 16384     /* bytes */
 #define TRACE_STEPS 16     /* steps of which every op goes into the record, by default */
@@ -34,6 +37,7 @@
 static const char *restarted; /* by `elapse --max-restarts`: "KIND: REASON"; NULL: it is not */
 static const char *call_name; /* of all starts of one `elapse train --max-restarts`; NULL: none */
 static int64_t asked;         /* ranks, where `elapse` has started this one; else 0 */
+static bool checking;         /* what can be refused without MPI is; nothing else is done */
 static int stopped_by;        /* the signal that ended the run early; 0: none */
 
 /* What a command gets: its ranks, its arguments. */
@@ -149,6 +153,30 @@ static enum status begin(struct call *call, const char *from, struct job_ask *as
     return comm_agree(call->comm, rc, err);
 }
 
+/* What can be refused before ranks are started: files that are not there, the job, the number of
+ * ranks. from, db: NULL if they are not named. */
+static enum status check_call(const char *from, const char *db, const struct job_ask *ask,
+                              bool trains, struct err *err)
+{
+    struct stat st;
+    struct store *store = NULL;
+    struct job job = {0};
+    char *differences = NULL;
+    enum status rc = OK;
+    if (from && stat(from, &st) != 0)
+        rc = err_set(err, ERR_SYSTEM, "cannot open '%s': %s", from, strerror(errno));
+    if (rc == OK && ask->path)
+        rc = resume_job(ask, &job, &differences, err);
+    if (rc == OK && ask->path && trains)
+        rc = train_plan_check(&job, (int)asked, err);
+    if (rc == OK && db)
+        rc = store_open(db, STORE_READ, &store, err);
+    store_close(store);
+    job_clear(&job);
+    free(differences);
+    return rc;
+}
+
 /* Divide the cores among the ranks. Collective. */
 static enum status bind(const struct call *call, int threads, struct cores *cores, struct err *err)
 {
@@ -241,6 +269,9 @@ static enum status run_train(const struct exec_command *command, struct call *ca
                                                                   : RUN_LOG_LINES;
     if (verbose)
         options.log.every_ns = 0;
+    if (checking)
+        return check_call(options.resume ? options.resume : options.init, options.db, &ask, true,
+                          err);
     rc = begin(call, options.resume ? options.resume : options.init, &ask, options.resume != NULL,
                &weights, &job, err);
     if (options.resume)
@@ -299,6 +330,8 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
     if (rc != OK || line.help)
         return rc;
     ask.path = line.positional[1];
+    if (checking)
+        return check_call(line.positional[0], db, &ask, false, err);
     rc = begin(call, line.positional[0], &ask, true, &weights, &job, err);
     if (rc == OK)
         rc = bind(call, (int)threads, &cores, err);
@@ -439,6 +472,8 @@ static enum status run_profile(const struct exec_command *command, struct call *
     enum status rc = parse(command, call, &line, err);
     if (rc != OK || line.help)
         return rc;
+    if (checking)
+        return OK;
     q.measure.progress = quiet ? TICKER_QUIET : on_terminal() ? TICKER_TERMINAL : TICKER_LINES;
     return profile_request_run(&q, call->comm, err);
 }
@@ -516,11 +551,17 @@ static const char *take_next(const char *name, int *argc, char ***argv)
     return value;
 }
 
-/* As `elapse` starts it: "-n RANKS [--call NAME] [--restarted WHY]" before the command. */
+/* As `elapse` starts it: "-n RANKS [--check] [--call NAME] [--restarted WHY]" before the command. */
 static enum status take_asked(int *argc, char ***argv, struct err *err)
 {
     const char *ranks = take_next("-n", argc, argv);
     enum status rc = ranks ? parse_int(ranks, "-n", 1, INT32_MAX, &asked, err) : OK;
+    if (asked > 0 && *argc > 1 && strcmp((*argv)[1], "--check") == 0) {
+        checking = true;
+        (*argv)[1] = (*argv)[0];
+        (*argv)++;
+        (*argc)--;
+    }
     if (asked > 0)
         call_name = take_next("--call", argc, argv);
     if (asked > 0)
@@ -592,7 +633,7 @@ int main(int argc, char **argv)
     call.argv = argv + 1;
     if (command->run == run_facts && command->ranks)
         alarm(PING_S); /* a rank that is never answered must not wait for ever */
-    if (rc == OK && command->ranks && !help) {
+    if (rc == OK && command->ranks && !help && !checking) {
         rc = comm_init(&argc, &argv, &comm, &err);
         if (rc == OK) {
             comm.fail = fail_alone;

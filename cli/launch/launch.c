@@ -121,15 +121,14 @@ static void set_environment(const char *launcher)
 
 /* Whether the launcher starts all ranks on this machine: it names no hosts, and no batch system or
  * default gives it any. */
-static bool is_one_machine(const struct launch *launch, const char *launcher)
+static bool is_one_machine(const char *launcher)
 {
     static const char *const lists[] = {"PBS_NODEFILE", "LSB_HOSTS", "LSB_DJOB_HOSTFILE",
                                         "PE_HOSTFILE", "OMPI_MCA_orte_default_hostfile"};
     const char *nodes = getenv("SLURM_JOB_NUM_NODES");
     if (!nodes)
         nodes = getenv("SLURM_NNODES");
-    bool one =
-        launch->num_ranks > 0 && !strchr(launcher, ' ') && (!nodes || strcmp(nodes, "1") == 0);
+    bool one = !strchr(launcher, ' ') && (!nodes || strcmp(nodes, "1") == 0);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         one &= getenv(lists[i]) == NULL;
     return one;
@@ -347,13 +346,19 @@ const char *launch_words(void)
     return wanted && *wanted ? wanted : ELAPSE_LAUNCHER;
 }
 
+bool launch_is_local(void)
+{
+    return is_one_machine(launch_words());
+}
+
 /* mpirun's words, then elapse-exec's. words has room for all. */
 static void put_words(const struct launch *launch, char *mpirun, char *path, char ranks[24],
                       char **words)
 {
     char *save = NULL;
     int n = 0;
-    snprintf(ranks, 24, "%lld", (long long)launch->num_ranks);
+    const int64_t told = launch->num_ranks > 0 ? launch->num_ranks : launch->check_ranks;
+    snprintf(ranks, 24, "%lld", (long long)told);
     if (launch->num_ranks > 0) {
         for (char *word = strtok_r(mpirun, " ", &save); word; word = strtok_r(NULL, " ", &save))
             words[n++] = word;
@@ -361,10 +366,12 @@ static void put_words(const struct launch *launch, char *mpirun, char *path, cha
         words[n++] = ranks;
     }
     words[n++] = path;
-    if (launch->num_ranks > 0) { /* lets a rank check that the launcher belongs to its MPI */
+    if (told > 0) { /* lets a rank check that the launcher belongs to its MPI */
         words[n++] = "-n";
         words[n++] = ranks;
     }
+    if (launch->num_ranks == 0 && told > 0)
+        words[n++] = "--check";
     if (launch->call) {
         words[n++] = "--call";
         words[n++] = (char *)launch->call;
@@ -396,8 +403,9 @@ enum status launch_exec(const struct launch *launch, int argc, char *const *argv
         goto out;
     }
     set_environment(launcher);
-    keep_local(is_one_machine(launch, launcher));
-    own_shared_folder(is_one_machine(launch, launcher), shared);
+    const bool local = launch->num_ranks > 0 && is_one_machine(launcher);
+    keep_local(local);
+    own_shared_folder(local, shared);
     rc = open_files(launch, fds, err);
     if (rc != OK)
         goto out;

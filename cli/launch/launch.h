@@ -10,10 +10,11 @@
 
 /* How to start elapse-exec. */
 struct launch {
-    int64_t num_ranks; /* 0: elapse-exec itself, without mpirun */
-    bool quiet;        /* the stdout of the ranks is dropped */
-    char **answer;     /* their stdout goes here, a fresh text, and is not printed; NULL: printed */
-    char **complaint;  /* and their stderr, with the launcher's; NULL: it is not redirected */
+    int64_t num_ranks;   /* 0: elapse-exec itself, without mpirun */
+    int64_t check_ranks; /* with num_ranks 0: only check a call of so many ranks; 0: no check */
+    bool quiet;          /* the stdout of the ranks is dropped */
+    char **answer;    /* their stdout goes here, a fresh text, and is not printed; NULL: printed */
+    char **complaint; /* and their stderr, with the launcher's; NULL: it is not redirected */
     const char *launcher; /* words of MPI's launcher; NULL: launch_words() */
     const char *call;     /* for `elapse-exec --call`; NULL: the run is never restarted */
     const char *restart;  /* for `elapse-exec --restarted`; NULL: the run is not restarted */
@@ -34,6 +35,10 @@ struct launch {
  * the launcher. Not for use from several threads. */
 enum status launch_exec(const struct launch *launch, int argc, char *const *argv, bool *yielded,
                         struct err *err);
+
+/* Whether the default launcher starts all ranks on this machine, so that files that are missing here
+ * are missing there. */
+bool launch_is_local(void);
 
 /* The path of elapse-exec. ERR_SYSTEM: it is not installed. */
 enum status launch_find(char path[PATH_MAX], struct err *err);

@@ -345,4 +345,12 @@ else
     skip "ELAPSE_TEST_FILTER" "no test programs here"
 fi
 expect "a user without HOME has one all the same" 0 rtx5000-paper env -u HOME -u ELAPSE_DB -u XDG_DATA_HOME "$elapse" profiles list
+# What one process can refuse starts no launcher: here there is none to start.
+ELAPSE_MPIRUN=$tmp/none expect "a wrong option starts no ranks" 2 "unknown option '--stepz'" "$elapse" train examples/paper/vit.json --stepz 3
+ELAPSE_MPIRUN=$tmp/none expect "nor does a job that is not there" 3 "$tmp/none.json" "$elapse" train "$tmp/none.json" -n 2
+ELAPSE_MPIRUN=$tmp/none expect "nor a store that is not there" 3 "cannot open store" "$elapse" train examples/paper/vit.json --db "$tmp/none.db"
+echo '{"name": "two", "model": "vit-tiny", "data": {"kind": "synthetic"}, "train": {"epochs": 1, "batch": {"global": 8}},
+  "pipeline": {"num_stages": 2, "num_replicas": 1}}' >"$tmp/two.json"
+ELAPSE_MPIRUN=$tmp/none expect "nor a number of ranks that does not fit" 2 "must equal the number of ranks, got 3" "$elapse" train "$tmp/two.json" -n 3
+ELAPSE_MPIRUN=$tmp/none expect "nor a checkpoint that is not there" 3 "cannot open '$tmp/none'" "$elapse" eval "$tmp/none" examples/paper/vit.json
 finish
