@@ -73,7 +73,7 @@ signed() { awk -v x="$1" 'BEGIN { printf "%+.1f %%", 100 * x }'; }
 low=$(field "$out/compare.json" error_low || true) # null where the run is too short to have parts
 off="off by $(signed "$(field "$out/compare.json" error)")"
 [ -z "$low" ] || off+="; of six parts of the run $(signed "$low") to $(signed "$(field "$out/compare.json" error_high)")"
-grep -q '"noisy":true' "$out/compare.json" && off+=" (the machine is noisy)"
+grep -q '"noisy":true' "$out/compare.json" && off="not judged, because equal steps spread too much (the machine is noisy)"
 echo "prediction         $(ms "$(field "$out/compare.json" sim_step_ns)"), $off"
 printf 'loss               %.3f -> %.3f in %d steps\n' "$first" "$(field "$out/train.json" final_loss)" "$rows"
 echo "accuracy           $(percent "$(field "$out/train.json" initial_accuracy)") before, $(percent "$(field "$out/train.json" eval_accuracy)") after"

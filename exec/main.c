@@ -120,18 +120,31 @@ static void on_stop(int signal_number)
     trainer_stop(signal_number);
 }
 
+static void on_stop_measuring(int signal_number)
+{
+    if (stopped_by == 0 && signal_number != SIGUSR1)
+        stopped_by = signal_number;
+    measure_stop();
+}
+
 static void on_yield(int signal_number)
 {
     (void)signal_number;
     trainer_yield();
 }
 
-static void catch_stop_signals(void)
+static void catch_signals(void (*handler)(int))
 {
-    struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    const struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
+}
+
+static void catch_stop_signals(void)
+{
+    struct sigaction action = {.sa_flags = SA_RESTART};
+    catch_signals(on_stop);
     action.sa_handler = on_yield;
     sigaction(SIGUSR2, &action, NULL);
 }
@@ -459,7 +472,8 @@ static enum status run_profile(const struct exec_command *command, struct call *
                .max = MAX_THREADS),
         OPTION("dropout", FLAG, &q.measure.dropout, NULL,
                "layers drop, as jobs with train.dropout train them"),
-        OPTION("quick", FLAG, &q.measure.quick, NULL, "fewer repeats"),
+        OPTION("quick", FLAG, &q.measure.quick, NULL,
+               "fewer repeats, of which the fastest counts, within a minute"),
         OPTION("retune", FLAG, &q.measure.retune, NULL,
                "time the GPU libraries' algorithms again and replace the stored choices"),
         OPTION("quiet", FLAG, &quiet, NULL, "no progress on stderr"),
@@ -475,6 +489,7 @@ static enum status run_profile(const struct exec_command *command, struct call *
     if (checking)
         return OK;
     q.measure.progress = quiet ? TICKER_QUIET : on_terminal() ? TICKER_TERMINAL : TICKER_LINES;
+    catch_signals(on_stop_measuring);
     return profile_request_run(&q, call->comm, err);
 }
 

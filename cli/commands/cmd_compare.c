@@ -113,16 +113,18 @@ static struct json *answer_json(const struct command *command, const struct comp
     return root;
 }
 
-/* Print "+1.2 %" in a column, or nothing if the ratio is not known. */
-static void print_error(double simulated, double measured)
+/* Print "+1.2 %" in a column, "noisy", or nothing if the ratio is not known. */
+static void print_error(double simulated, double measured, bool noisy)
 {
     const double error = comparison_ratio(simulated, measured) - 1;
-    if (isfinite(error))
+    if (isfinite(error) && noisy)
+        printf(" %8s", "noisy");
+    else if (isfinite(error))
         printf(" %+6.1f %%", 100 * error);
 }
 
 /* The kinds of op and of message of a single configuration. */
-static void print_ops(const struct comparison *c)
+static void print_ops(const struct comparison *c, bool noisy)
 {
     char real[32], sim[32], post[32];
     printf("bubble: measured %.1f %%, simulated %.1f %%\n\n", 100 * c->real_bubble,
@@ -134,7 +136,7 @@ static void print_ops(const struct comparison *c)
         printf("%-10s %6lld %12s %12s", op_kind_name((enum op_kind)k), (long long)c->kinds[k].count,
                format_ns(c->kinds[k].real_ns, real, sizeof real),
                format_ns(c->kinds[k].sim_ns, sim, sizeof sim));
-        print_error((double)c->kinds[k].sim_ns, (double)c->kinds[k].real_ns);
+        print_error((double)c->kinds[k].sim_ns, (double)c->kinds[k].real_ns, noisy);
         putchar('\n');
     }
     if (c->messages[MESSAGE_ACTIVATION].count + c->messages[MESSAGE_GRADIENT].count == 0)
@@ -151,9 +153,10 @@ static void print_ops(const struct comparison *c)
             printf("%-10s %6lld %12s %12s %8s", message_names[k], (long long)t->count, "-", "-",
                    "-");
         else
-            printf("%-10s %6lld %12s %12s %+6.1f %%", message_names[k], (long long)t->count,
-                   format_ns(t->real_ns, real, sizeof real), format_ns(t->sim_ns, sim, sizeof sim),
-                   100 * (comparison_ratio((double)t->sim_ns, (double)t->real_ns) - 1));
+            printf("%-10s %6lld %12s %12s", message_names[k], (long long)t->count,
+                   format_ns(t->real_ns, real, sizeof real), format_ns(t->sim_ns, sim, sizeof sim));
+        if (t->num_known > 0)
+            print_error((double)t->sim_ns, (double)t->real_ns, noisy);
         printf(" %9lld %12s\n", (long long)t->num_known, post);
     }
 }
@@ -184,13 +187,13 @@ static void print_table(const struct comparison *configs, int n, const struct co
         putchar('\n');
     }
     if (n == 1)
-        print_ops(&configs[0]);
+        print_ops(&configs[0], s->num_noisy > 0);
     putchar('\n');
     if (s->num_noisy < n)
         printf("error of the step time: median %.1f %%, worst %.1f %%\n", 100 * s->median_abs_error,
                100 * s->worst_abs_error);
     double low, high;
-    if (n == 1 && comparison_interval(&configs[0], &low, &high))
+    if (n == 1 && s->num_noisy == 0 && comparison_interval(&configs[0], &low, &high))
         printf("error of this run: %+.1f %%; of its %d parts by themselves %+.1f to %+.1f %%\n",
                100 * configs[0].error, configs[0].num_parts, 100 * low, 100 * high);
     if (s->num_noisy > 0)

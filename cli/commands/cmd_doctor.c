@@ -20,6 +20,10 @@
 #define DISK_MIN_BYTES ((int64_t)256 << 20) /* a run of a small model, with its checkpoints */
 #define MEMORY_MIN_BYTES ((int64_t)512 << 20)
 #define MAX_CHECKS 24
+#define LOOK_US 300000 /* for which other programs are watched */
+#define BUSY_SHARE 0.2 /* of the cores */
+#define PING_MAX_NS                                                                                \
+    500000 /* one way on a quiet machine: some us, with ranks that share a core 100 us */
 
 #define BUILD_PACKAGES                                                                             \
     "gcc make pkg-config libc6-dev libsqlite3-dev libcjson-dev libopenblas-dev libopenmpi-dev "    \
@@ -28,6 +32,7 @@
 struct check {
     const char *name;
     bool ok, needed;
+    bool busy; /* not ok because of other programs: nothing is missing, but times say little */
     char detail[320];
     char install[320]; /* a command line; "": none */
 };
@@ -90,6 +95,40 @@ static void check_cores(struct doctor *doctor)
     add(doctor, "cores", true, at_hand > 0, "%s at hand of %ld%s%s",
         format_count(at_hand, "core", cores, sizeof cores), sysconf(_SC_NPROCESSORS_ONLN),
         *model ? ", " : "", model);
+}
+
+/* The time that all cores have spent, and the part of it in which they were idle, in ticks. */
+static bool read_ticks(double *total, double *idle)
+{
+    double ticks[8] = {0}; /* user nice system idle iowait irq softirq steal */
+    FILE *in = fopen("/proc/stat", "r");
+    const bool got =
+        in && fscanf(in, "cpu %lf %lf %lf %lf %lf %lf %lf %lf", &ticks[0], &ticks[1], &ticks[2],
+                     &ticks[3], &ticks[4], &ticks[5], &ticks[6], &ticks[7]) == 8;
+    *total = 0;
+    for (int i = 0; i < 8; i++)
+        *total += ticks[i];
+    *idle = ticks[3] + ticks[4];
+    if (in)
+        fclose(in);
+    return got;
+}
+
+/* What other programs, or other machines of the host (steal), take of the cores right now. */
+static void check_load(struct doctor *doctor)
+{
+    double total[2], idle[2], load = 0;
+    const bool first = read_ticks(&total[0], &idle[0]);
+    usleep(LOOK_US);
+    if (!first || !read_ticks(&total[1], &idle[1]) || total[1] <= total[0])
+        return;
+    const double share = 1 - (idle[1] - idle[0]) / (total[1] - total[0]);
+    const bool quiet = share <= BUSY_SHARE;
+    (void)getloadavg(&load, 1);
+    add(doctor, "load", false, quiet,
+        "other programs take %.0f %% of the cores, load average %.1f%s", 100 * share, load,
+        quiet ? "" : "; profiles and times of runs say little now")
+        ->busy = !quiet;
 }
 
 static void check_memory(struct doctor *doctor)
@@ -213,11 +252,13 @@ static void check_ping(struct doctor *doctor)
 {
     char why[256] = "", latency[32];
     struct json *ping = ask_exec("ping", 2, why, sizeof why);
-    if (ping)
-        add(doctor, "ping", true, true, "2 ranks: %s one way, %.2f GB/s",
+    if (ping) {
+        const bool slow = number_of(ping, "latency_ns") > PING_MAX_NS;
+        add(doctor, "ping", !slow, !slow, "2 ranks: %s one way, %.2f GB/s%s",
             format_ns((int64_t)number_of(ping, "latency_ns"), latency, sizeof latency),
-            number_of(ping, "bytes_per_s") / 1e9);
-    else
+            number_of(ping, "bytes_per_s") / 1e9, slow ? "; ranks wait for a core" : "")
+            ->busy = slow;
+    } else
         packages(add(doctor, "ping", true, false, "2 ranks: %s", why), "openmpi-bin", "");
     json_free(ping);
 }
@@ -271,6 +312,7 @@ static void examine(struct doctor *doctor)
     struct json *facts = NULL;
     struct err err = {0};
     check_cores(doctor);
+    check_load(doctor);
     check_memory(doctor);
     check_rooms(doctor);
     check_programs(doctor);
@@ -303,6 +345,7 @@ static enum status print_json(const struct command *command, const struct doctor
         json_add_string(one, "name", check->name);
         json_add_bool(one, "ok", check->ok);
         json_add_bool(one, "needed", check->needed);
+        json_add_bool(one, "busy", check->busy);
         json_add_string(one, "detail", check->detail);
         if (*check->install)
             json_add_string(one, "install", check->install);
@@ -316,6 +359,7 @@ static void print_text(const struct doctor *doctor, bool ok)
         const struct check *check = &doctor->checks[i];
         printf("%-7s %-11s %s\n",
                check->ok       ? "ok"
+               : check->busy   ? "BUSY"
                : check->needed ? "MISSING"
                                : "-",
                check->name, check->detail);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "partition/base/safe_text.h"
+#include "cli/runs/comparison.h"
 #include "partition/base/units.h"
 #include "profiles/job/job_json.h"
 #include "profiles/json/json.h"
@@ -120,6 +121,8 @@ enum status verdict_find(struct subject *s, struct verdict *v, struct err *err)
         v->accuracy = run_rows_accuracy(&s->rows);
     if (s->sim && s->finished && s->replay.real_step_ns > 0)
         v->step_error = (double)s->sim->step_ns / (double)s->replay.real_step_ns - 1;
+    v->noisy = isfinite(v->step_error) && (double)(s->replay.real_p90_ns - s->replay.real_p10_ns) >
+                                              COMPARISON_NOISY * (double)s->replay.real_step_ns;
     if (s->sim && s->kind == SUBJECT_PLAN)
         v->samples_per_s = step_answer_samples_per_s(&s->answer);
     if (s->sim)
@@ -198,13 +201,18 @@ static void put_speed(FILE *out, const struct subject *s, const struct verdict *
     char text[64], time[32], other[32];
     if (isfinite(v->samples_per_s))
         page_put(out, "p", "Throughput: %.4g samples per second.", v->samples_per_s);
-    if (isfinite(v->static_samples_per_s) && isfinite(v->samples_per_s))
+    if (isfinite(v->static_samples_per_s) && v->noisy)
+        page_put(out, "p",
+                 "The best static plan without freezing is predicted at %.4g samples per second. "
+                 "Equal steps of this run spread too much for a comparison.",
+                 v->static_samples_per_s);
+    else if (isfinite(v->static_samples_per_s) && isfinite(v->samples_per_s))
         page_put(out, "p",
                  "That is %s the best static plan without freezing, whose prediction is %.4g "
                  "samples per second.",
                  speed_text(v->samples_per_s / v->static_samples_per_s, text, sizeof text),
                  v->static_samples_per_s);
-    if (isfinite(v->static_samples_per_s) && fabs(v->step_error) > DOUBTFUL_ERROR)
+    if (isfinite(v->static_samples_per_s) && !v->noisy && fabs(v->step_error) > DOUBTFUL_ERROR)
         page_put(out, "p",
                  "That factor says little, because the prediction of this run's own step is off by "
                  "%.0f %%.",
@@ -213,7 +221,15 @@ static void put_speed(FILE *out, const struct subject *s, const struct verdict *
         page_put(out, "p", "It is %s the job's baseline, %.4g samples per second.",
                  speed_text(v->samples_per_s / v->baseline_samples_per_s, text, sizeof text),
                  v->baseline_samples_per_s);
-    if (isfinite(v->step_error))
+    if (v->noisy)
+        page_put(out, "p",
+                 "Prediction: %s a step. The measured median is %s, but 80 %% of equal steps lie "
+                 "between %s and %s: the machine was too noisy to judge the prediction.",
+                 format_ns(s->sim->step_ns, time, sizeof time),
+                 format_ns(s->replay.real_step_ns, other, sizeof other),
+                 format_ns(s->replay.real_p10_ns, (char[32]){0}, 32),
+                 format_ns(s->replay.real_p90_ns, (char[32]){0}, 32));
+    else if (isfinite(v->step_error))
         page_put(out, "p",
                  "Prediction: %s a step, %.1f %% %s the measured median of %s; 80 %% of equal "
                  "steps lie between %s and %s.",

@@ -12,6 +12,7 @@ struct verdict {
     double static_samples_per_s;   /* predicted of the best static plan without freezing */
     double baseline_samples_per_s; /* predicted of a job's baseline */
     double step_error;             /* simulated / measured step - 1 */
+    bool noisy; /* equal steps of the run spread too much for an error or a factor */
 };
 
 /* Simulate what the verdict needs and fill it. Errors of a job pass; a run without a prediction is

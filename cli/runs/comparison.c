@@ -7,8 +7,6 @@
 
 #include "partition/base/units.h"
 
-#define NOISY 0.10
-
 static bool is_compute(enum op_kind kind)
 {
     return kind <= OP_Z || kind == OP_NORM || kind == OP_UPDATE;
@@ -150,10 +148,11 @@ void comparison_errors(double *errors, int64_t n, double *median, double *worst)
 struct comparison_summary comparison_summarize(const struct comparison *configs, int n,
                                                double tolerance)
 {
-    struct comparison_summary s = {.noise_limit = isnan(tolerance) ? NOISY : fmax(tolerance, NOISY),
-                                   .median_abs_error = NAN,
-                                   .worst_abs_error = NAN,
-                                   .worst_abs_peak_error = NAN};
+    struct comparison_summary s = {
+        .noise_limit = isnan(tolerance) ? COMPARISON_NOISY : fmax(tolerance, COMPARISON_NOISY),
+        .median_abs_error = NAN,
+        .worst_abs_error = NAN,
+        .worst_abs_peak_error = NAN};
     double errors[COMPARISONS_MAX];
     int quiet = 0;
     for (int i = 0; i < n; i++) {

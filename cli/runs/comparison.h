@@ -12,7 +12,8 @@
 #include "cli/runs/message_times.h"
 #include "cli/runs/replay.h"
 
-#define COMPARISONS_MAX 256 /* configurations of a summary */
+#define COMPARISON_NOISY 0.10 /* a step time that is not known to this gives no error */
+#define COMPARISONS_MAX 256   /* configurations of a summary */
 #define COMPARISON_RUNS_MAX 9
 
 /* Time of one kind of op over a step, all ranks together. Of an op that ranks do together, the real

@@ -44,7 +44,7 @@ enum status measure_input(struct measure *m, struct err *err)
     }
     if (rc == OK) {
         snprintf(row.backend, sizeof row.backend, "%s", m->backend->name);
-        row.ns = spread_of(times, ROUNDS);
+        row.ns = measure_spread(m, times, ROUNDS);
         rc = profile_add_host(m->profile, &row, err);
     }
     loader_free(loader);
@@ -89,10 +89,10 @@ enum status measure_cache(struct measure *m, struct err *err)
     row.bytes = bytes;
     snprintf(row.backend, sizeof row.backend, "%s", m->backend->name);
     snprintf(row.what, sizeof row.what, "cache_read");
-    row.ns = spread_of(read, ROUNDS);
+    row.ns = measure_spread(m, read, ROUNDS);
     rc = profile_add_host(m->profile, &row, err);
     snprintf(row.what, sizeof row.what, "cache_write");
-    row.ns = spread_of(write, ROUNDS);
+    row.ns = measure_spread(m, write, ROUNDS);
     if (rc == OK)
         rc = profile_add_host(m->profile, &row, err);
 out:
@@ -135,7 +135,7 @@ static enum status measure_copies(struct measure *m, enum copy_kind kind, int64_
         return rc;
     snprintf(row.what, sizeof row.what, "%s", copy_names[kind]);
     snprintf(row.backend, sizeof row.backend, "%s", be->name);
-    row.ns = spread_of(times, ROUNDS);
+    row.ns = measure_spread(m, times, ROUNDS);
     return profile_add_host(m->profile, &row, err);
 }
 
@@ -158,7 +158,7 @@ static enum status measure_launch(struct measure *m, float *at, struct err *err)
     if (rc != OK)
         return rc;
     snprintf(row.backend, sizeof row.backend, "%s", be->name);
-    row.ns = spread_of(times, ROUNDS);
+    row.ns = measure_spread(m, times, ROUNDS);
     return profile_add_host(m->profile, &row, err);
 }
 

@@ -9,10 +9,10 @@
 
 /* Layers are measured in passes over the whole model with several micro-batches in flight, so they
  * find the caches as in a step. Repeats go on until the budget of a phase is spent, within these
- * limits. */
+ * limits; those of a quick profile end with its time, too (is_due()). */
 enum { MIN_REPEATS = 6, MAX_REPEATS = 60 };
 enum { STASH_SAMPLES = 4 };
-enum { SWEEP = 3 }; /* repeats of a sweep */
+enum { SWEEP = 3, QUICK_SWEEP = 2 }; /* repeats of a sweep */
 /* Micro-batches in flight while layers are measured: as many as make caches forget their stash, or
  * MAX_LIVE. What is saved with a single one in flight is measured apart. */
 enum { MIN_LIVE = 2, MAX_LIVE = 64 };
@@ -45,6 +45,10 @@ struct layers {
     struct loss_sums *losses; /* [MAX_LIVE], pinned; NULL: backend memory is host memory */
     double norm_times[MAX_REPEATS];
     double op_times[MAX_REPEATS]; /* what a pass of a stage takes besides its items */
+    int *repeats;      /* [num_samples], so far; a size of which there are none gets no rows */
+    int num_sweep;     /* repeats of a sweep */
+    int num_warm_up;   /* passes of a sweep before them */
+    double ns_of_work; /* that a sweep took for a sample, by the size measured last */
 };
 
 static double *pass_times(const struct shape *shape, int size, int pass)
@@ -105,6 +109,7 @@ static void clear(struct layers *l)
     free(l->item_ns);
     free(l->item_sumsq);
     free(l->near_ns);
+    free(l->repeats);
     if (l->losses)
         l->m->backend->free_host(l->m->backend, l->losses);
     stage_free(l->stage);
@@ -120,7 +125,8 @@ static enum status make_shapes(struct layers *l, struct err *err)
     l->item_sumsq = calloc(n, sizeof *l->item_sumsq);
     l->near_ns =
         calloc((size_t)l->m->options->num_samples * NEAR_PASSES * MAX_REPEATS, sizeof *l->near_ns);
-    if (!l->shapes || !l->shape_of || !l->item_ns || !l->item_sumsq || !l->near_ns)
+    l->repeats = calloc((size_t)l->m->options->num_samples, sizeof *l->repeats);
+    if (!l->shapes || !l->shape_of || !l->item_ns || !l->item_sumsq || !l->near_ns || !l->repeats)
         return err_nomem(err);
     for (int i = 0; i < model->num_items; i++) {
         struct layer_key key;
@@ -325,7 +331,7 @@ static enum status time_rests(struct layers *l, int size, int repeat, struct err
         struct shape *shape = &l->shapes[l->shape_of[first]];
         double rest_ns;
         rc = stage_freeze(l->stage, first, err);
-        for (int i = 0; rc == OK && i < SWEEP; i++) {
+        for (int i = 0; rc == OK && i < l->num_sweep; i++) {
             rc = run_items(l, size, live, &rest_ns, err);
             pass_times(shape, size, PASS_BWD_REST)[repeat + i] =
                 (double)l->item_ns[first * PASS_COUNT + PASS_BWD_REST] / live;
@@ -379,9 +385,10 @@ static enum status time_update(struct layers *l, int repeat, struct err *err)
 
 /* What the runtime and a stage add to the items of a compute op: the walk over the list, a turn of
  * the message engine, two clock readings, the checks of a block. */
-static enum status add_op_overhead(struct layers *l, int repeats, int ranks, struct err *err)
+static enum status add_op_overhead(struct layers *l, int ranks, struct err *err)
 {
     enum { OPS = 1000 };
+    const int repeats = l->repeats[0];
     struct host_row row = {
         .what = "op_overhead", .threads = l->m->backend->threads, .ranks = ranks};
     volatile int64_t sink = 0;
@@ -394,7 +401,7 @@ static enum status add_op_overhead(struct layers *l, int repeats, int ranks, str
         l->op_times[i] += (double)(clock_now_ns() - begin) / OPS;
     }
     snprintf(row.backend, sizeof row.backend, "%s", l->m->backend->name);
-    row.ns = spread_of(l->op_times, repeats);
+    row.ns = measure_spread(l->m, l->op_times, repeats);
     return profile_add_host(l->m->profile, &row, err);
 }
 
@@ -405,7 +412,7 @@ static enum status add_row(struct layers *l, int shape, enum pass pass, int64_t 
                             .ranks = ranks,
                             .key = l->shapes[shape].key,
                             .samples = samples,
-                            .ns = spread_of(times, repeats)};
+                            .ns = measure_spread(l->m, times, repeats)};
     snprintf(row.backend, sizeof row.backend, "%s", l->m->backend->name);
     snprintf(row.dtype, sizeof row.dtype, "%s", dtype_text(l->m->backend->dtype));
     snprintf(row.pass, sizeof row.pass, "%s", pass_name(pass));
@@ -423,7 +430,7 @@ static struct spread saving_of(double *times, int repeats)
 }
 
 /* What nearness saves, by distance; and that it saves nothing where the layers were measured. */
-static enum status add_near(struct layers *l, int repeats, int ranks, struct err *err)
+static enum status add_near(struct layers *l, int ranks, struct err *err)
 {
     struct host_row row = {.threads = l->m->backend->threads, .ranks = ranks};
     int64_t far = INT64_MAX;
@@ -431,6 +438,8 @@ static enum status add_near(struct layers *l, int repeats, int ranks, struct err
     enum status rc = OK;
     snprintf(row.backend, sizeof row.backend, "%s", l->m->backend->name);
     for (int size = 0; size < l->m->options->num_samples; size++) {
+        if (l->repeats[size] == 0)
+            continue;
         const int64_t distance = stash_distance(l, size, live_of(l, size));
         far = distance < far ? distance : far;
         any = any || has_near(l, size);
@@ -438,67 +447,131 @@ static enum status add_near(struct layers *l, int repeats, int ranks, struct err
     for (int pass = 0; any && pass < NEAR_PASSES; pass++) {
         near_row_name((enum pass)pass, l->m->backend->dtype, row.what);
         for (int size = 0; rc == OK && size < l->m->options->num_samples; size++) {
-            if (!has_near(l, size))
+            if (!has_near(l, size) || l->repeats[size] == 0)
                 continue;
             row.samples = l->m->options->samples[size];
             row.bytes = stash_distance(l, size, 1);
-            row.ns = saving_of(near_times(l, size, pass), repeats);
+            row.ns = saving_of(near_times(l, size, pass), l->repeats[size]);
             rc = profile_add_host(l->m->profile, &row, err);
         }
         row.bytes = far;
-        row.ns = (struct spread){.count = repeats};
+        row.ns = (struct spread){.count = l->repeats[0]};
         if (rc == OK)
             rc = profile_add_host(l->m->profile, &row, err);
     }
     return rc;
 }
 
-static enum status add_layers(struct layers *l, int repeats, int ranks, struct err *err)
+static enum status add_layers(struct layers *l, int ranks, struct err *err)
 {
     struct host_row norm = {.what = "norm", .threads = l->m->backend->threads, .ranks = ranks};
     enum status rc = OK;
     for (int i = 0; i < l->num_shapes && rc == OK; i++) {
         for (int size = 0; size < l->m->options->num_samples; size++)
-            for (int pass = 0; rc == OK && pass < PASS_UPDATE; pass++)
+            for (int pass = 0; rc == OK && pass < PASS_UPDATE && l->repeats[size] > 0; pass++)
                 if ((pass != PASS_BWD_REST || l->shapes[i].trains_first) &&
                     (pass != PASS_FWD_NOGRAD || l->shapes[i].freezes))
                     rc = add_row(l, i, (enum pass)pass, l->m->options->samples[size], ranks,
-                                 pass_times(&l->shapes[i], size, pass), repeats, err);
+                                 pass_times(&l->shapes[i], size, pass), l->repeats[size], err);
         for (int states = 1; rc == OK && states <= MAX_STATES; states++)
             rc = add_row(l, i, PASS_UPDATE, states, ranks, update_times(l, &l->shapes[i], states),
-                         repeats, err);
+                         l->repeats[0], err);
     }
     if (rc != OK)
         return rc;
     for (int i = 0; i < l->m->job.model.num_items; i++)
         norm.bytes += l->m->job.model.items[i].params * l->m->job.model.param_bytes;
     snprintf(norm.backend, sizeof norm.backend, "%s", l->m->backend->name);
-    norm.ns = spread_of(l->norm_times, repeats);
+    norm.ns = measure_spread(l->m, l->norm_times, l->repeats[0]);
     rc = profile_add_host(l->m->profile, &norm, err);
-    return rc == OK ? add_near(l, repeats, ranks, err) : rc;
+    return rc == OK ? add_near(l, ranks, err) : rc;
 }
 
-/* A sweep over all sizes, each in a stage of its own, as a plan with that micro-batch would have
- * it: where buffers come to lie matters to the caches. */
-static enum status sweep(struct layers *l, int repeat, bool together, struct err *err)
+/* The samples that a pass of this size computes. */
+static double work_of(const struct layers *l, int size)
 {
+    return (double)l->m->options->samples[size] * live_of(l, size);
+}
+
+/* Whether to measure this size now: in a quick profile, if it fits into what is left of the phase,
+ * and the first size in any case. Rank 0 decides for all. */
+static enum status is_due(struct layers *l, int size, bool together, int64_t *due, struct err *err)
+{
+    const struct measure *m = l->m;
+    const bool fits = !m->options->quick || (size == 0 && l->repeats[0] == 0) ||
+                      (double)(m->phase_end_ns - clock_now_ns()) > l->ns_of_work * work_of(l, size);
+    *due = fits && !measure_stopped() && l->repeats[size] + l->num_sweep <= MAX_REPEATS;
+    return together ? comm_bcast(m->comm->all, due, sizeof *due, 0, err) : OK;
+}
+
+/* Whether to leave a size half measured. All ranks together finish theirs, as they cannot agree in
+ * the middle of it. */
+static bool is_abandoned(bool together)
+{
+    return !together && measure_stopped();
+}
+
+/* Measure one size in a stage of its own, as a plan with that micro-batch would have it: where
+ * buffers come to lie matters to the caches. */
+static enum status sweep_size(struct layers *l, int size, bool together, struct err *err)
+{
+    const int64_t begin = clock_now_ns();
+    const int repeat = l->repeats[size];
+    enum status rc = make_stage(l, size, err);
+    for (int i = 0; rc == OK && i < l->num_warm_up && !is_abandoned(together); i++)
+        rc = time_passes(l, size, -1, err);
+    if (rc == OK && together)
+        rc = comm_barrier(l->m->comm->all, err);
+    for (int i = 0; rc == OK && i < l->num_sweep && !is_abandoned(together); i++)
+        rc = time_passes(l, size, repeat + i, err);
+    if (rc == OK && size == 0)
+        rc = time_update(l, -1, err);
+    for (int i = 0; rc == OK && i < l->num_sweep && size == 0 && !is_abandoned(together); i++)
+        rc = time_update(l, repeat + i, err);
+    if (rc == OK && !is_abandoned(together))
+        rc = time_rests(l, size, repeat, err);
+    stage_free(l->stage);
+    l->stage = NULL;
+    if (!is_abandoned(together))
+        l->repeats[size] += l->num_sweep;
+    l->ns_of_work = (double)(clock_now_ns() - begin) / work_of(l, size);
+    return rc;
+}
+
+/* The size to measure at a place of a sweep: the first, the last and the middle one before the
+ * others, because times between two measured sizes can be interpolated. */
+static int size_at(int place, int num_sizes)
+{
+    const int middle = (num_sizes - 1) / 2;
+    if (place < 2)
+        return place == 0 ? 0 : num_sizes - 1;
+    return place == 2 ? middle : place - 2 < middle ? place - 2 : place - 1;
+}
+
+/* Sweeps over all sizes in turn: drift of the machine, and luck with memory, spread over all rows
+ * alike. They end when the time is up, when none is due any more, or when the user stops them. */
+static enum status sweep_all(struct layers *l, bool together, struct err *err)
+{
+    struct measure *m = l->m;
+    const int num_sizes = m->options->num_samples;
+    const int64_t begin = clock_now_ns(),
+                  budget = m->options->quick ? quick_budget_ns : phase_budget_ns;
     enum status rc = OK;
-    for (int size = 0; rc == OK && size < l->m->options->num_samples; size++) {
-        rc = make_stage(l, size, err);
-        for (int i = 0; rc == OK && i < MEASURE_WARM_UP; i++)
-            rc = time_passes(l, size, -1, err);
+    for (int64_t go_on = 1; rc == OK && go_on;) {
+        go_on = 0;
+        for (int place = 0; rc == OK && place < num_sizes; place++) {
+            const int size = size_at(place, num_sizes);
+            int64_t due = 0;
+            rc = is_due(l, size, together, &due, err);
+            if (rc == OK && due)
+                rc = sweep_size(l, size, together, err);
+            go_on |= due;
+            const double by_time = (double)(clock_now_ns() - begin) / (double)budget;
+            measure_tell(m, fmin(fmin(by_time, (double)l->repeats[size] / MIN_REPEATS), 1));
+        }
+        go_on = go_on && (clock_now_ns() - begin < budget || l->repeats[0] < MIN_REPEATS);
         if (rc == OK && together)
-            rc = comm_barrier(l->m->comm->all, err);
-        for (int i = 0; rc == OK && i < SWEEP; i++)
-            rc = time_passes(l, size, repeat + i, err);
-        if (rc == OK && size == 0)
-            rc = time_update(l, -1, err);
-        for (int i = 0; rc == OK && i < SWEEP && size == 0; i++)
-            rc = time_update(l, repeat + i, err);
-        if (rc == OK)
-            rc = time_rests(l, size, repeat, err);
-        stage_free(l->stage);
-        l->stage = NULL;
+            rc = comm_bcast(m->comm->all, &go_on, sizeof go_on, 0, err);
     }
     return rc;
 }
@@ -536,40 +609,21 @@ static enum status measure_stash(struct layers *l, int shape, struct err *err)
     return profile_add_memory(l->m->profile, &row, err);
 }
 
-/* Sweeps in turn: drift of the machine, and luck with memory, spread over all rows alike. */
-static enum status sweep_all(struct layers *l, bool together, int *repeats, struct err *err)
-{
-    struct measure *m = l->m;
-    const int64_t budget = m->options->quick ? quick_budget_ns : phase_budget_ns,
-                  begin = clock_now_ns();
-    enum status rc = OK;
-    *repeats = 0;
-    for (int64_t go_on = 1; rc == OK && go_on;) {
-        rc = sweep(l, *repeats, together, err);
-        *repeats += SWEEP;
-        const double by_time = (double)(clock_now_ns() - begin) / (double)budget;
-        measure_tell(m, fmin(fmin(by_time, (double)*repeats / MIN_REPEATS), 1));
-        go_on = *repeats + SWEEP <= MAX_REPEATS &&
-                (*repeats < MIN_REPEATS || clock_now_ns() - begin < budget);
-        if (rc == OK && together)
-            rc = comm_bcast(m->comm->all, &go_on, sizeof go_on, 0, err);
-    }
-    return rc;
-}
-
 enum status measure_layers(struct measure *m, bool together, bool stash, struct err *err)
 {
     const int ranks = together ? m->comm->local_size : 1;
-    struct layers l = {.m = m};
-    int repeats = 0;
+    struct layers l = {.m = m,
+                       .num_sweep = m->options->quick ? QUICK_SWEEP : SWEEP,
+                       .num_warm_up = m->options->quick ? 1 : MEASURE_WARM_UP};
     enum status rc = make_shapes(&l, err);
     if (rc == OK)
-        rc = sweep_all(&l, together, &repeats, err);
-    if (rc == OK && m->comm->rank == 0)
-        rc = add_layers(&l, repeats, ranks, err);
-    if (rc == OK && m->comm->rank == 0)
-        rc = add_op_overhead(&l, repeats, ranks, err);
-    for (int i = 0; rc == OK && i < l.num_shapes && stash; i++)
+        rc = sweep_all(&l, together, err);
+    const bool any = rc == OK && m->comm->rank == 0 && l.repeats[0] > 0;
+    if (any)
+        rc = add_layers(&l, ranks, err);
+    if (rc == OK && any)
+        rc = add_op_overhead(&l, ranks, err);
+    for (int i = 0; rc == OK && i < l.num_shapes && stash && !measure_stopped(); i++)
         rc = measure_stash(&l, i, err);
     clear(&l);
     return rc;

@@ -6,7 +6,7 @@
 #include "profiles/base/clock.h"
 
 enum { OTHER_BYTES = 128 << 20 }; /* a step touches at least this much between two sums */
-enum { LINK_ROUNDS = 40, SUM_ROUNDS = 15, QUICK_NET_ROUNDS = 5, FEWEST_ROUNDS = 3 };
+enum { LINK_ROUNDS = 40, SUM_ROUNDS = 15, QUICK_SUM_ROUNDS = 5, FEWEST_ROUNDS = 3 };
 static const int64_t size_budget_ns = 2000000000; /* for one size at one place, on a slow network */
 
 /* The rounds that fit the budget if one takes round_ns; at least FEWEST_ROUNDS, at most `most`. */
@@ -64,7 +64,7 @@ static enum status measure_link(struct measure *m, int other, const char *place,
     if (rc == OK && first) {
         struct link_row row = {.backend = "mpi", .ranks = 1, .bytes = bytes};
         snprintf(row.place, sizeof row.place, "%s", place);
-        row.ns = spread_of(times, (int)rounds);
+        row.ns = measure_spread(m, times, (int)rounds);
         rc = profile_add_link(m->profile, &row, err);
     }
     return rc;
@@ -90,8 +90,7 @@ static enum status measure_allreduce(struct measure *m, const struct sums *sums,
                                      const struct link_room *room, struct err *err)
 {
     const struct comm_group *group = sums->group;
-    const bool net = strcmp(sums->place, "net") == 0;
-    const int64_t most = net && m->options->quick ? QUICK_NET_ROUNDS : SUM_ROUNDS;
+    const int64_t most = m->options->quick ? QUICK_SUM_ROUNDS : SUM_ROUNDS;
     double times[SUM_ROUNDS];
     int64_t rounds = most;
     enum status rc = OK;
@@ -119,7 +118,7 @@ static enum status measure_allreduce(struct measure *m, const struct sums *sums,
         struct collective_row row = {
             .op = "allreduce", .backend = "mpi", .ranks = comm_group_size(group), .bytes = bytes};
         snprintf(row.place, sizeof row.place, "%s", sums->place);
-        row.ns = spread_of(times, (int)rounds);
+        row.ns = measure_spread(m, times, (int)rounds);
         rc = profile_add_collective(m->profile, &row, err);
     }
     return rc;

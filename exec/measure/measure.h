@@ -26,17 +26,25 @@ struct measure_options {
     const int64_t *samples; /* micro-batch sizes, borrowed */
     int num_samples;
     bool dropout; /* measure layers with dropout */
-    bool quick;   /* fewer repeats: about a third of the time */
-    bool retune;  /* time the libraries' ways again and replace the choices in the store */
+    /* Fewer repeats of which the fastest counts, in about QUICK_S s: sizes that do not fit are left
+     * out. */
+    bool quick;
+    bool retune; /* time the libraries' ways again and replace the choices in the store */
     enum ticker_mode progress; /* rank 0 */
     struct store *store; /* rank 0: libraries' choices from earlier profiles, and to it; NULL: none
                           */
 };
 
+enum { QUICK_S = 46 }; /* of measuring; starting and storing come on top */
+
+/* Have the measurement end after the present size, with what it has. Safe in a signal handler. */
+void measure_stop(void);
+
 /* Fill *profile on rank 0: layers of the model (each distinct shape once), links and all-reduces by
  * size if there are two ranks or more, the runtime's overhead for an op, the input pipeline. Before
  * the call *profile holds the info of device_describe() on all ranks; the caller clears it.
- * Collective; failures like those of trainer_run() (exec/run/trainer.h). */
+ * Collective; failures like those of trainer_run() (exec/run/trainer.h). After measure_stop() what
+ * was measured is there; ERR_INFEASIBLE: nothing was. */
 enum status measure_machine(const struct comm *comm, const struct cores *cores,
                             const struct model *model, const struct measure_options *options,
                             struct profile *profile, struct err *err);

@@ -12,6 +12,7 @@
 #include "exec/device/cuda_load.h"
 #include "exec/device/devices.h"
 #include "exec/measure/measure_state.h"
+#include "profiles/base/clock.h"
 
 static enum status make_inputs(struct measure *m, struct err *err)
 {
@@ -117,12 +118,24 @@ static enum status phase(struct measure *m, int threads, bool together, struct e
     return rc;
 }
 
-/* Begin a phase; the one before, if any, has ended. */
-static void begin_phase(struct measure *m, const char *what)
+/* Begin a phase; the one before, if any, has ended. A quick one gets an equal part of the time that
+ * is left, until end_ns. */
+static void begin_phase(struct measure *m, const char *what, int64_t end_ns)
 {
+    const int64_t now = clock_now_ns();
     m->phases_done += m->phase != NULL;
     m->phase = what;
+    m->phase_end_ns = now + (end_ns - now) / (m->num_phases - m->phases_done);
     measure_tell(m, 0);
+}
+
+/* Whether the user has stopped rank 0, which decides for all. Collective. */
+static enum status agree_to_stop(const struct comm *comm, bool *stop, struct err *err)
+{
+    int64_t wanted = measure_stopped();
+    enum status rc = comm_bcast(comm->all, &wanted, sizeof wanted, 0, err);
+    *stop = wanted != 0;
+    return rc;
 }
 
 enum status measure_machine(const struct comm *comm, const struct cores *cores,
@@ -132,6 +145,8 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
     struct measure m = {.comm = comm, .cores = cores, .options = options};
     struct profile got = {.info = profile->info};
     struct cuda_device gpu;
+    const int64_t end_ns = clock_now_ns() + (int64_t)QUICK_S * 1000000000;
+    bool stop = false;
     enum status rc;
     const bool all_cores =
         comm->size > 1 && cores->at_hand > cores->threads && options->device == DEVICE_CPU;
@@ -151,21 +166,25 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
     rc = comm_agree(comm, rc, err);
     const bool alone = rc == OK; /* after this, other ranks may not know of a failure */
     if (rc == OK && comm->rank == 0) {
-        begin_phase(&m, "layers, one rank alone");
+        begin_phase(&m, "layers, one rank alone", end_ns);
         rc = phase(&m, cores->threads, false, err);
     }
     if (rc == OK)
         rc = wait_asleep(comm, err);
-    if (rc == OK && comm->node_ranks[0] > 1) { /* a node has more than one rank */
-        begin_phase(&m, "layers, all ranks busy");
+    if (rc == OK)
+        rc = agree_to_stop(comm, &stop, err);
+    if (rc == OK && comm->node_ranks[0] > 1 && !stop) { /* a node has more than one rank */
+        begin_phase(&m, "layers, all ranks busy", end_ns);
         rc = phase(&m, cores->threads, true, err);
+        if (rc == OK)
+            rc = agree_to_stop(comm, &stop, err);
     }
-    if (rc == OK && comm->size > 1) {
-        begin_phase(&m, "links and all-reduce");
+    if (rc == OK && comm->size > 1 && !stop) {
+        begin_phase(&m, "links and all-reduce", end_ns);
         rc = measure_links(&m, err);
         /* A run of one rank may use all cores, so that is measured too. */
-        if (rc == OK && comm->rank == 0 && all_cores) {
-            begin_phase(&m, "layers, one rank on all cores");
+        if (rc == OK && comm->rank == 0 && all_cores && !measure_stopped()) {
+            begin_phase(&m, "layers, one rank on all cores", end_ns);
             rc = cores_release(cores, err);
             if (rc == OK)
                 rc = phase(&m, cores->at_hand, false, err);
@@ -176,6 +195,8 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
     ticker_clear(&m.progress, stderr);
     if (rc != OK && alone)
         comm_fail(comm, err);
+    if (rc == OK && comm->rank == 0 && got.num_layers == 0)
+        rc = err_set(err, ERR_INFEASIBLE, "profile was stopped before anything was measured");
     if (rc == OK && comm->rank == 0) {
         *profile = got;
         got = (struct profile){0};

@@ -1,8 +1,29 @@
 #include "exec/measure/measure_state.h"
 
+#include <signal.h>
 #include <stdio.h>
 
 #include "exec/base/rng.h"
+
+static volatile sig_atomic_t stop_wanted;
+
+void measure_stop(void)
+{
+    stop_wanted = 1;
+}
+
+bool measure_stopped(void)
+{
+    return stop_wanted != 0;
+}
+
+struct spread measure_spread(const struct measure *m, double *times_ns, int repeats)
+{
+    struct spread ns = spread_of(times_ns, repeats); /* sorts them */
+    if (m->options->quick)
+        ns.median_ns = ns.p10_ns = times_ns[0];
+    return ns;
+}
 
 void measure_clock_start(struct measure *m)
 {

@@ -26,10 +26,17 @@ struct measure {
     struct ticker progress;
     const char *phase; /* what is measured now */
     int phases_done, num_phases;
+    int64_t phase_end_ns; /* of a quick profile: when the present phase is to end */
 };
 
 /* Tell that a share (0 to 1) of the present phase is done, if a line is due. */
 void measure_tell(struct measure *m, double share);
+
+/* spread_of() repeats. Of the few repeats of a quick profile the fastest stands for all, because
+ * other programs only make repeats slower. */
+struct spread measure_spread(const struct measure *m, double *times_ns, int repeats);
+/* Whether measure_stop() was called in this process. */
+bool measure_stopped(void);
 
 /* Sublayers by micro-batch size, the norm, updates, the overhead of an op; with stash also the
  * memory that a micro-batch in flight keeps. together: all ranks measure at the same time. */

@@ -31,6 +31,29 @@ static enum status check(struct profile_request *q, int64_t **sizes, struct err 
     return rc;
 }
 
+/* Note the sizes that a quick or a stopped profile has not measured, alone or with all ranks. */
+static void tell_left_out(const struct profile_request *q, const struct profile *profile)
+{
+    char text[160] = "";
+    size_t used = 0;
+    for (int i = 0; i < q->measure.num_samples; i++) {
+        int rows = 0, first = 0;
+        for (int j = 0; j < profile->num_layers; j++) {
+            const struct layer_row *row = &profile->layers[j];
+            rows += strcmp(row->pass, "fwd") == 0 && row->samples == q->measure.samples[i];
+            first += strcmp(row->pass, "fwd") == 0 && row->samples == q->measure.samples[0];
+        }
+        if (rows < first && used < sizeof text)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%lld", used ? ", " : "",
+                                     (long long)q->measure.samples[i]);
+    }
+    if (used > 0)
+        fprintf(stderr,
+                "note: not all phases have micro-batches of %s, for want of time; plans take their "
+                "times from the sizes beside them\n",
+                text);
+}
+
 static enum status print(const struct profile_request *q, const struct profile *profile,
                          const struct json *run, struct err *err)
 {
@@ -63,6 +86,8 @@ static enum status print(const struct profile_request *q, const struct profile *
                COUNT_TEXT(profile->num_layers, "layer"), COUNT_TEXT(profile->num_links, "link"),
                json_string(json_get(run, "db")), 100 * noise.mean, 100 * noise.worst);
     }
+    if (rc == OK)
+        tell_left_out(q, profile);
     if (rc == OK && noise.mean > PROFILE_NOISY)
         fprintf(stderr,
                 "note: this machine is too noisy for a profile to rely on: repeats of a layer "

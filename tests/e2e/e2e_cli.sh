@@ -165,7 +165,7 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
         for _ in $(seq 300); do [ -e "$tmp/stop.db" ] && break; sleep 0.1; done
         kill -TERM $!
         wait $!
-        [ $? -eq 143 ] && [ "$(cat "$tmp/stop.err")" = "elapse: profile was stopped" ] || { cat "$tmp/stop.err"; false; }
+        [ $? -eq 143 ] && [ "$(cat "$tmp/stop.err")" = "elapse: profile was stopped before anything was measured" ] || { cat "$tmp/stop.err"; false; }
     }
     verify "a profile that is stopped says so" stopped
     expect "a profile of grey images in two classes" 0 'rows' "$elapse" profile -n 1 --quick --microbatches 1 --db "$tmp/classes.db" \
@@ -246,6 +246,28 @@ for i in \$(seq 300); do sleep 0.1; done"
             { echo "exit $rc"; cat "$tmp/stopped.err"; false; }
     }
     verify "a matrix that is stopped starts no further run" stopped_matrix
+    stopped_profile() {
+        "$elapse" profile -n 1 --threads 1 --model vit-tiny:layers=2,hidden=96,heads=2,mlp=192,image=32,patch=4 --microbatches 1,2,4 \
+            --db "$tmp/stopped.db" --name part >"$tmp/stopped.out" 2>"$tmp/stopped.err" </dev/null &
+        local profile=$! rc
+        sleep 4
+        kill -TERM $profile
+        wait $profile
+        rc=$?
+        [ $rc -eq 143 ] && grep -Eq '^profile part: [0-9]+ rows' "$tmp/stopped.out" && "$elapse" profiles show part --db "$tmp/stopped.db" >/dev/null ||
+            { echo "exit $rc"; cat "$tmp/stopped.out" "$tmp/stopped.err"; false; }
+    }
+    verify "a profile that is stopped keeps what it has" stopped_profile
+    fastest() { # every row of a quick profile is its fastest repeat
+        "$elapse" profile -n 1 --quick --model vit-tiny:layers=1,hidden=16,heads=2,mlp=32,image=8,patch=4 --microbatches 1,2,3,4,5 \
+            --db "$tmp/quick.db" --name quick --quiet >/dev/null 2>&1 &&
+            sqlite3 "$tmp/quick.db" "select count(distinct samples), sum(median_ns > p10_ns) from layer_cost join profile on profile_id = profile.id where name = 'quick' and pass != 'update'" | grep -q '^5|0$'
+    }
+    if command -v sqlite3 >/dev/null; then
+        verify "a quick profile has all sizes that fit, by their fastest repeat" fastest
+    else
+        skip "a quick profile has all sizes that fit" "no sqlite3 here"
+    fi
     check "what a run did not record is a dash" bash -c "! $elapse runs show --db $tmp/run/run.db | grep nan"
     check "plot of its losses" "$elapse" plot loss "$tmp/run" -o "$tmp/loss.svg"
     expect "the figure is SVG" 0 '<svg' head -c 400 "$tmp/loss.svg"

@@ -40,6 +40,17 @@ assert "no-launcher" in checks["ping"]["detail"] and checks["mpi"]["ok"] and che
     if command -v gnuplot >/dev/null; then
         expect "here all that is needed is there" 0 . "$elapse" doctor --json --out "$tmp"
         cp "$tmp/expect.out" "$tmp/doctor.json"
+        look "a machine that is busy is told" '
+load = checks["load"]
+assert load["ok"] != load["busy"] and not load["needed"] and "load average" in load["detail"], load
+assert load["busy"] == (int(load["detail"].split()[3]) > 20) or "20 %" in load["detail"], load'
+        for _ in $(seq "$(nproc)"); do timeout 20 sh -c 'while :; do :; done' & done
+        "$elapse" doctor --json --out "$tmp" >"$tmp/busy.json" 2>"$tmp/err"
+        kill $(jobs -p) 2>/dev/null
+        cp "$tmp/doctor.json" "$tmp/quiet.json" && cp "$tmp/busy.json" "$tmp/doctor.json"
+        look "with every core taken it is busy, and nothing is missing" '
+assert checks["load"]["busy"] and "say little" in checks["load"]["detail"] and answer["ok"], checks["load"]'
+        cp "$tmp/quiet.json" "$tmp/doctor.json"
         look "two ranks have a latency below 50 ms" '
 assert checks["ping"]["detail"].startswith("2 ranks: ") and "GB/s" in checks["ping"]["detail"]
 value, unit = checks["ping"]["detail"].split()[2:4]
