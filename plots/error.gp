@@ -18,5 +18,5 @@ set style fill solid 0.35 noborder
 plot [first:last] "+" using 1:($1*0.95):($1*1.05) with filledcurves lc rgb "#9CC4E0" title "within 5 %", \
      x with lines lc rgb ink lw 1 title "equal", \
      $points using 1:2:3 with xerrorbars lt 1 pt 7 ps 0.7 lw 1 title "configuration, noise", \
-     $points using 5:6:4 with labels center font ",9" tc rgb ink notitle, \
+     $points using 5:6:4 with labels center tc rgb ink notitle, \
      for [i = 1:labels] keyentry with points pt 7 ps 0 title sprintf("%d  %s", i, names[i]) noenhanced

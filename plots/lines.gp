@@ -19,5 +19,5 @@ if (how eq "steps") {
 } else {
     plot for [i = 1:series] sprintf("$s_%d", i) using 1:2 with linespoints lt types[i] dt dashes[i] title titles[i] noenhanced, \
          for [i = 1:drawn[1]] limit with lines lc rgb ink lw 1.5 dt 2 title limit_name noenhanced, \
-         for [i = 1:drawn[2]] ideal*x with lines lc rgb faint lw 1.5 dt 2 title "ideal"
+         for [i = 1:drawn[2]] ideal*x with lines lc rgb faint lw 1.5 dt 2 title "ideal: all at the best rate"
 }

@@ -9,4 +9,4 @@ set ylabel "samples per second"
 set yrange [0:top*1.35]
 plot for [r = 1:(points ? runs : 0)] sprintf("$steps_%d", r) using 1:2 with points lt r pt 7 ps 0.25 notitle, \
      for [r = 1:runs] sprintf("$levels_%d", r) using 1:2 with lines lt r lw 3 title names[r] noenhanced, \
-     for [r = 1:runs] sprintf("$changes_%d", r) using 1:2:3 with labels left rotate by 30 offset 0.3,0.7 font ",10" tc lt r notitle noenhanced
+     for [r = 1:runs] sprintf("$changes_%d", r) using 1:2:3 with labels left rotate by 30 offset 0.3,0.7 tc lt r notitle noenhanced

@@ -27,7 +27,7 @@ do for [p = 1:panels] {
     if (p == panels) { set xlabel "time, ".time_unit offset 0,0.3 } else { unset xlabel }
     data = sprintf("$ops_%d", p)
     plot data using 1:3:1:2:($3-0.4):($3+0.4):4 with boxxyerror fc rgb variable lw 0.4 notitle, \
-         data using (($1+$2)/2):3:5 with labels font ",9" notitle
+         data using (($1+$2)/2):3:5 with labels notitle
 }
 # The key has a plot of its own, so that a low panel does not break it into columns.
 set lmargin at screen 1 - (key_px - 10)/width_px

@@ -50,27 +50,53 @@ static void write_curve(FILE *out, const char *kind, const struct run_rows *rows
     fputs("EOD\n", out);
 }
 
-/* Mark the steps at which a run's plan changes by a line over the figure's height. */
-static void write_changes(FILE *out, const struct run_rows *rows, int run)
+/* Places of labels, in shares of the axes. Rotated text needs LABEL_X between neighbours of like
+ * height, so a label that would cover another one is left out; its line stays. */
+#define LABEL_X 0.045
+#define LABEL_Y 0.12
+struct labels {
+    double x[64], y[64];
+    int num;
+};
+
+static bool take_place(struct labels *labels, double x, double y)
+{
+    for (int i = 0; i < labels->num; i++)
+        if (fabs(labels->x[i] - x) < LABEL_X && fabs(labels->y[i] - y) < LABEL_Y)
+            return false;
+    if (labels->num == sizeof labels->x / sizeof *labels->x)
+        return false;
+    labels->x[labels->num] = x;
+    labels->y[labels->num++] = y;
+    return true;
+}
+
+/* Mark the steps at which a run's plan changes by a line over the figure's height. `last` is the
+ * last step of the figure. */
+static void write_changes(FILE *out, const struct run_rows *rows, int run, int64_t last,
+                          struct labels *labels)
 {
     for (int64_t i = 1; i < rows->num_steps; i++) {
         const struct step_row *step = &rows->steps[i];
         if (!plan_changed(step - 1, step))
             continue;
+        fprintf(out, "set arrow from %lld, graph 0 to %lld, graph 1 nohead lt %d lw 1 dt 3\n",
+                (long long)step->step, (long long)step->step, run);
+        if (!take_place(labels, (double)step->step / (double)last, 0))
+            continue;
         fprintf(out,
-                "set arrow from %lld, graph 0 to %lld, graph 1 nohead lt %d lw 1 dt 3\n"
-                "set label \"F=%lld K=%lld R=%lld\" at %lld, graph 1.02 left rotate by 25 font "
-                "',10' textcolor lt %d\n",
-                (long long)step->step, (long long)step->step, run, (long long)step->frozen_layers,
-                (long long)step->pipeline_length, (long long)step->replicas, (long long)step->step,
-                run);
+                "set label \"F=%lld K=%lld R=%lld\" at %lld, graph 1.02 left rotate by 25 "
+                "textcolor lt %d\n",
+                (long long)step->frozen_layers, (long long)step->pipeline_length,
+                (long long)step->replicas, (long long)step->step, run);
     }
 }
 
 enum status figure_curves(struct figure_call *call, struct err *err)
 {
     int curve = 0;
-    int64_t longest = 0;
+    int64_t longest = 0, last = 1;
+    struct labels labels = {.num = 0};
     bool changes = false;
     while (strcmp(curves[curve].kind, call->kind) != 0)
         curve++;
@@ -79,6 +105,8 @@ enum status figure_curves(struct figure_call *call, struct err *err)
         if (rows->num_steps < 1)
             return err_set(err, ERR_INFEASIBLE, "%.200s: no finished step", call->args[r]);
         longest = rows->num_steps > longest ? rows->num_steps : longest;
+        last = rows->steps[rows->num_steps - 1].step > last ? rows->steps[rows->num_steps - 1].step
+                                                            : last;
         for (int64_t i = 1; i < rows->num_steps; i++)
             changes = changes || plan_changed(&rows->steps[i - 1], &rows->steps[i]);
     }
@@ -90,7 +118,7 @@ enum status figure_curves(struct figure_call *call, struct err *err)
     for (int r = 0; r < call->num_args; r++) {
         char name[32];
         write_curve(out, call->kind, &call->subjects[r].rows, r + 1, window);
-        write_changes(out, &call->subjects[r].rows, r + 1);
+        write_changes(out, &call->subjects[r].rows, r + 1, last, &labels);
         snprintf(name, sizeof name, "names[%d]", r + 1);
         figure_text(call, name, "%s", call->subjects[r].word);
     }
@@ -148,11 +176,19 @@ static void write_epochs(FILE *out, const struct run_rows *rows, int run, double
                 (long long)rows->steps[rows->num_steps - 1].epoch + 1,
                 sum / (double)rows->num_steps);
     }
-    fprintf(out, "EOD\n$changes_%d << EOD\n", run);
+    fputs("EOD\n", out);
+}
+
+/* Write the labels of a run where its plan changes. */
+static void write_plans(FILE *out, const struct run_rows *rows, int run, double top, int64_t epochs,
+                        struct labels *labels)
+{
+    fprintf(out, "$changes_%d << EOD\n", run);
     for (int64_t i = 0; i < rows->num_epochs; i++) {
         const struct epoch_row *e = &rows->epochs[i], *b = i ? e - 1 : e;
-        if (i == 0 || e->pipeline_length != b->pipeline_length || e->replicas != b->replicas ||
-            e->frozen_layers != b->frozen_layers)
+        if ((i == 0 || e->pipeline_length != b->pipeline_length || e->replicas != b->replicas ||
+             e->frozen_layers != b->frozen_layers) &&
+            take_place(labels, (double)e->epoch / (double)epochs, e->samples_per_s / (1.35 * top)))
             fprintf(out, "%lld %.6g \"F=%lld K=%lld R=%lld%s\"\n", (long long)e->epoch,
                     e->samples_per_s, (long long)e->frozen_layers, (long long)e->pipeline_length,
                     (long long)e->replicas, e->cached ? " cached" : "");
@@ -163,6 +199,8 @@ static void write_epochs(FILE *out, const struct run_rows *rows, int run, double
 enum status figure_throughput(struct figure_call *call, struct err *err)
 {
     double top = 0;
+    int64_t epochs = 1;
+    struct labels labels = {.num = 0};
     bool points = false;
     for (int r = 0; r < call->num_args; r++) {
         enum status rc = subject_epochs(&call->subjects[r], err);
@@ -182,7 +220,11 @@ enum status figure_throughput(struct figure_call *call, struct err *err)
         write_epochs(out, &s->rows, r + 1, &top);
         snprintf(name, sizeof name, "names[%d]", r + 1);
         figure_text(call, name, "%s%s", s->word, s->rows.info.simulated ? " (simulated)" : "");
+        for (int64_t i = 0; i < s->rows.num_epochs; i++)
+            epochs = s->rows.epochs[i].epoch + 1 > epochs ? s->rows.epochs[i].epoch + 1 : epochs;
     }
+    for (int r = 0; r < call->num_args; r++)
+        write_plans(out, &call->subjects[r].rows, r + 1, top, epochs, &labels);
     fprintf(out, "runs = %d\npoints = %d\ntop = %.6g\n", call->num_args, points, top);
     return figure_end(call, "throughput", err);
 }

@@ -168,8 +168,8 @@ enum status figure_scaling(struct figure_call *call, struct err *err)
         lines[num++] = runs;
     for (int i = 0; i < num; i++)
         for (int p = 0; p < lines[i].num; p++)
-            if (lines[i].x[p] > 0)
-                ideal = p == 0 ? fmax(ideal, lines[i].y[p] / lines[i].x[p]) : ideal;
+            if (lines[i].x[p] > 0) /* few devices may be slower each, for want of memory */
+                ideal = fmax(ideal, lines[i].y[p] / lines[i].x[p]);
     enum status rc = OK;
     if (ideal <= 0)
         rc = err_set(err, ERR_INFEASIBLE, "no plan and no run to draw: give a JOB or RUN_DIRs");

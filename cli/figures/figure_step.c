@@ -133,8 +133,8 @@ enum status figure_traffic(struct figure_call *call, struct err *err)
         if (t->from < devices && t->to < devices)
             cells[t->from * devices + t->to] += (double)t->bytes / unit;
     }
-    /* 32 px a device, within limits: two devices need no page, and 64 share one. */
-    const int side = devices < 10 ? 320 : devices > 16 ? 512 : 32 * devices;
+    /* 44 px a device, within limits: two devices need no page, and 64 share one. */
+    const int side = devices < 8 ? 320 : devices > 16 ? 512 : 44 * devices;
     FILE *out = figure_begin(call, side + 300, side + 140);
     fputs("$cells << EOD\n", out);
     for (int from = 0; from < devices; from++)
@@ -142,17 +142,20 @@ enum status figure_traffic(struct figure_call *call, struct err *err)
             const double value = cells[from * devices + to];
             fprintf(out, "%d %d %.6g \"", to, from, value);
             if (value > 0)
-                fprintf(out, "%.3g", value);
+                fprintf(out, value < 1000 ? "%.3g" : "%.0f", value);
             fputs("\"\n", out);
         }
     fputs("EOD\n", out);
     free(cells);
-    fprintf(out,
-            "columns = %d\nrows = %d\nmiddle = %.9g\nlabels = %d\nflip = 1\nset xtics %d\nset "
-            "ytics %d\n",
-            devices, devices, 0.5 * (double)most / unit, devices <= 16, devices > 16 ? 8 : 1,
-            devices > 16 ? 8 : 1);
-    figure_text(call, "heading", "%s: bytes between devices in a step, %s%s", s->word,
+    fprintf(
+        out,
+        "columns = %d\nrows = %d\nlow = 0\nmiddle = %.9g\nlabels = %d\nflip = 1\nset xtics %d\nset "
+        "ytics %d\n",
+        devices, devices, 0.5 * (double)most / unit, devices <= 16, devices > 16 ? 8 : 1,
+        devices > 16 ? 8 : 1);
+    figure_text(call, "heading", "%s: bytes between %s in a step, %s%s", s->word,
+                plan_tensor(s->plan) > 1 ? "groups of devices (without the collectives in a group)"
+                                         : "devices",
                 figure_plan_text(s->plan, plan, sizeof plan),
                 devices < s->cluster->num_devices ? " (the first 64 devices)" : "");
     figure_text(call, "x_label", "to device");
@@ -169,6 +172,24 @@ static int64_t stage_params(const struct subject *s, int stage)
     for (int i = s->plan->first_item[stage]; i < s->plan->first_item[stage + 1]; i++)
         params += s->model->items[i].params;
     return params;
+}
+
+/* The names of a stage: its number, items and parameters, short enough for its share of the axis. */
+static void write_stage_name(FILE *out, const struct subject *s, int stage)
+{
+    enum { WORDS_MAX = 8, NAMES_MAX = 16 };
+    const int stages = s->plan->num_stages;
+    const int items = s->plan->first_item[stage + 1] - s->plan->first_item[stage];
+    const double params = (double)stage_params(s, stage);
+    fprintf(out, "\"%d", stage);
+    if (stages <= WORDS_MAX)
+        fprintf(out, "\\n%s", COUNT_TEXT(items, "item"));
+    else if (stages <= NAMES_MAX)
+        fprintf(out, "\\n%d", items);
+    if (stages <= NAMES_MAX)
+        fprintf(out, "\\n%.3g %s", params >= 1e9 ? params / 1e9 : params / 1e6,
+                params >= 1e9 ? "B" : "M");
+    fputs("\"\n", out);
 }
 
 enum status figure_partition(struct figure_call *call, struct err *err)
@@ -197,13 +218,9 @@ enum status figure_partition(struct figure_call *call, struct err *err)
         const int64_t back = c->op_ns[OP_B][MB_FULL] > 0
                                  ? c->op_ns[OP_B][MB_FULL]
                                  : c->op_ns[OP_I][MB_FULL] + c->op_ns[OP_W][MB_FULL];
-        fprintf(out, "%d %.6f %.6f \"%d", i, (double)c->op_ns[OP_F][MB_FULL] / time->ns,
-                (double)back / time->ns, i);
-        if (stages <= 16)
-            fprintf(out, "\\n%s\\n%.3g M",
-                    COUNT_TEXT(s->plan->first_item[i + 1] - s->plan->first_item[i], "item"),
-                    (double)stage_params(s, i) / 1e6);
-        fputs("\"\n", out);
+        fprintf(out, "%d %.6f %.6f ", i, (double)c->op_ns[OP_F][MB_FULL] / time->ns,
+                (double)back / time->ns);
+        write_stage_name(out, s, i);
     }
     fprintf(out, "EOD\nstages = %d\nmean = %.6f\n", stages, sum / stages / time->ns);
     figure_text(call, "unit", "%s", time->name);

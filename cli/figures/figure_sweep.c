@@ -295,10 +295,18 @@ static enum status draw_heat(struct figure_call *call, const struct sweep_file *
     if (f->num_axes != 2)
         return err_set(err, ERR_INPUT, "--heat needs two swept keys, the file has %d", f->num_axes);
     const struct axis *across = &f->axes[x], *up = &f->axes[1 - x];
-    double most = 0;
+    double most = -INFINITY, least = INFINITY;
     for (int p = 0; p < f->num_points; p++)
-        if (isfinite(f->y[p]))
+        if (isfinite(f->y[p])) {
             most = fmax(most, f->y[p] * factor);
+            least = fmin(least, f->y[p] * factor);
+        }
+    if (!(least < most)) { /* one value, or none: gnuplot needs a range */
+        least = fmin(0, least);
+        most = fmax(least + 1, most);
+    }
+    if (!isfinite(least))
+        least = 0;
     FILE *out = figure_begin(call, 900, 620);
     fputs("$cells << EOD\n", out);
     for (int p = 0; p < f->num_points; p++)
@@ -310,8 +318,8 @@ static enum status draw_heat(struct figure_call *call, const struct sweep_file *
     fputs("EOD\n", out);
     write_ticks(&call->plot, across, 'x', false);
     write_ticks(&call->plot, up, 'y', false);
-    fprintf(out, "columns = %d\nrows = %d\nmiddle = %.9g\nlabels = %d\nflip = 0\n", across->num,
-            up->num, 0.5 * most, across->num <= 16 && up->num <= 24);
+    fprintf(out, "columns = %d\nrows = %d\nlow = %.9g\nmiddle = %.9g\nlabels = %d\nflip = 0\n",
+            across->num, up->num, least, 0.5 * (least + most), across->num <= 16 && up->num <= 24);
     figure_text(call, "heading", "%s", label);
     figure_text(call, "x_label", "%s", across->name);
     figure_text(call, "y_label", "%s", up->name);

@@ -43,6 +43,7 @@ struct panel {
     struct op_row *owned;     /* the ops of a simulation; NULL: borrowed from a run */
     int64_t num_ops, span_ns;
     int num_ranks, num_lanes; /* lanes of all replicas */
+    int shown_lanes;
 };
 
 struct timeline {
@@ -149,14 +150,31 @@ static void write_label(FILE *out, const struct op_row *op, int64_t span_ns, boo
         fputs("\"\"\n", out);
 }
 
-/* Whether bars are so many that their borders would hide them. */
-static bool is_crowded(const struct timeline *t)
+/* The ops of a lane in the panel that has most of them. */
+static int64_t ops_of_lane(const struct timeline *t)
 {
-    enum { WIDE_BARS = 100 }; /* bars of a lane, 8 px each with the space between them */
-    for (int p = 0; p < t->num_panels; p++)
-        if (t->panels[p].num_ops > (int64_t)WIDE_BARS * t->panels[p].num_lanes)
-            return true;
-    return false;
+    int64_t most = 0;
+    for (int p = 0; p < t->num_panels; p++) {
+        const int64_t ops = t->panels[p].num_ops / t->panels[p].num_lanes;
+        most = ops > most ? ops : most;
+    }
+    return most;
+}
+
+/* More ops of a lane than WIDE_BARS leave a bar less than 8 px: no room for its border. More than
+ * MAX_BARS are a blur. Then the figure shows pipeline 0 only, and the beginning of the step. */
+enum { WIDE_BARS = 100, MAX_BARS = 400, WINDOW_BARS = 100 };
+
+static int64_t choose_window(struct timeline *t, int64_t span_ns)
+{
+    const int64_t ops = ops_of_lane(t);
+    for (int p = 0; p < t->num_panels; p++) {
+        struct panel *panel = &t->panels[p];
+        panel->shown_lanes = ops > MAX_BARS ? panel->num_ranks : panel->num_lanes;
+        if (panel->shown_lanes > MAX_LANES)
+            panel->shown_lanes = MAX_LANES;
+    }
+    return ops > MAX_BARS ? span_ns / ops * WINDOW_BARS : span_ns;
 }
 
 /* Write the bars of a panel: start, end, lane, colour, label. */
@@ -169,7 +187,8 @@ static void write_bars(FILE *out, struct timeline *t, int p, int64_t span_ns,
         const struct op_row *op = &panel->ops[i];
         const int shown = shown_index(op->op.kind);
         const int64_t lane = op->replica * panel->num_ranks + op->rank;
-        if (shown < 0 || op->end_ns <= op->start_ns || lane >= MAX_LANES)
+        if (shown < 0 || op->end_ns <= op->start_ns || lane >= panel->shown_lanes ||
+            op->start_ns > span_ns)
             continue;
         t->used[shown] = true;
         fprintf(out, "%.6f %.6f %d 0x%s ", (double)op->start_ns / unit->ns,
@@ -184,7 +203,7 @@ static void write_lanes(struct figure_call *call, const struct panel *panel, int
 {
     char name[32], label[96], ticks[MAX_LANES * 112] = "set ytics (";
     size_t used = strlen(ticks);
-    const int lanes = panel->num_lanes < MAX_LANES ? panel->num_lanes : MAX_LANES;
+    const int lanes = panel->shown_lanes;
     for (int lane = 0; lane < lanes; lane++) {
         const double idle = 100 * (1 - busy_share(panel, lane));
         if (panel->num_lanes > panel->num_ranks && call->plot.dumb)
@@ -212,8 +231,11 @@ static enum status draw(struct figure_call *call, struct timeline *t, struct err
     for (int p = 0; p < t->num_panels; p++) {
         const struct panel *panel = &t->panels[p];
         span_ns = panel->span_ns > span_ns ? panel->span_ns : span_ns;
-        lanes += panel->num_lanes < MAX_LANES ? panel->num_lanes : MAX_LANES;
     }
+    const int64_t whole_ns = span_ns;
+    span_ns = choose_window(t, whole_ns);
+    for (int p = 0; p < t->num_panels; p++)
+        lanes += t->panels[p].shown_lanes;
     const struct time_unit *unit = figure_time_unit(span_ns);
     const int lane_px = lanes > 24 ? 22 : 34;
     const int rows = lanes < 6 ? 6 : lanes; /* the key needs this room */
@@ -225,12 +247,19 @@ static enum status draw(struct figure_call *call, struct timeline *t, struct err
             "panels = %d\nspan = %.6f\nlanes_all = %d\nwidth_px = %d\nheight_px = %d\nleft_px = "
             "%d\ncrowded = %d\n",
             t->num_panels, (double)span_ns / unit->ns, lanes, call->width, call->height,
-            pipelines ? 215 : 145, is_crowded(t));
+            pipelines ? 215 : 145, ops_of_lane(t) > WIDE_BARS && span_ns == whole_ns);
     figure_text(call, "time_unit", "%s", unit->name);
     for (int p = 0; p < t->num_panels; p++) {
         const struct panel *panel = &t->panels[p];
         snprintf(name, sizeof name, "title_%d", p + 1);
-        if (panel->num_lanes > MAX_LANES)
+        if (span_ns < whole_ns && panel->num_lanes > panel->shown_lanes)
+            figure_text(call, name, "%s; its first %.0f %%, %s of %d", panel->title,
+                        100.0 * (double)span_ns / (double)whole_ns,
+                        COUNT_TEXT(panel->shown_lanes, "rank"), panel->num_lanes);
+        else if (span_ns < whole_ns)
+            figure_text(call, name, "%s; its first %.0f %%", panel->title,
+                        100.0 * (double)span_ns / (double)whole_ns);
+        else if (panel->num_lanes > MAX_LANES)
             figure_text(call, name, "%s (the first %d of %d ranks)", panel->title, MAX_LANES,
                         panel->num_lanes);
         else

@@ -32,6 +32,8 @@ static const char style[] =
     "dt { font-weight: 600; } dd { margin: 0 0 .5em 1.2em; }\n"
     "@media (max-width: 600px) { body { padding: .6em; } th, td { padding: .25em .4em; }"
     " figure svg { min-width: min(640px, var(--width)); } dd { margin-left: .6em; }"
+    " .wide::after { content: 'Swipe the table to see its right side.'; display: block;"
+    " position: sticky; left: 0; width: 100%; color: #555; font-size: .9em; }"
     " figcaption::after { content: ' (Swipe the figure to see its right side.)'; } }\n"
     "@page { margin: 1.5cm; }\n"
     "@media print { * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }"
@@ -113,7 +115,8 @@ void page_row(FILE *out, const char *name, const char *format, ...)
 
 void page_table(FILE *out, const char *heads)
 {
-    fprintf(out, "<div class=\"scroll\"><table%s>\n", heads ? " class=\"columns\"" : "");
+    fprintf(out, "<div class=\"scroll%s\"><table%s>\n", heads ? " wide" : "",
+            heads ? " class=\"columns\"" : "");
     if (!heads)
         return;
     fputs("<tr>", out);

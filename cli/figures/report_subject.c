@@ -404,7 +404,8 @@ static const struct {
      1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_PLAN                                                                                           },
 };
 
-/* Whether a figure would show something: no freezing of nothing, no traffic of one device. */
+/* Whether a figure would show something: no freezing of nothing, no traffic of one device, no cut of
+ * one stage, no level of one epoch, no curve of one step. */
 static bool worth_showing(const char *name, const struct subject *s)
 {
     int64_t frozen = 0;
@@ -412,9 +413,14 @@ static bool worth_showing(const char *name, const struct subject *s)
         frozen += s->rows.epochs[i].frozen_layers;
     if (strcmp(name, "freeze") == 0)
         return frozen > 0;
-    if (strcmp(name, "timeline") == 0 || strcmp(name, "throughput") == 0 ||
-        strcmp(name, "loss") == 0)
+    if (strcmp(name, "throughput") == 0)
+        return s->rows.num_epochs > 1;
+    if (strcmp(name, "loss") == 0)
+        return s->rows.num_steps > 1;
+    if (strcmp(name, "timeline") == 0)
         return true;
+    if (strcmp(name, "partition") == 0 && s->plan && s->plan->num_stages < 2)
+        return false;
     return s->sim && (strcmp(name, "traffic") != 0 || s->sim->num_traffic > 0);
 }
 

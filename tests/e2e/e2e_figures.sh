@@ -74,6 +74,21 @@ drawn "the parts of elastic training" 'best static plan' 'freezing' -- "$elapse"
 expect "of a job that freezes nothing" 1 'freezes nothing' "$elapse" plot breakdown "$job" --set freeze.policy=none -o "$tmp/no.svg"
 drawn "the bubble" 'K=2 gpipe' 'K=8 1f1b' 'micro-batches of a step, M' -- "$elapse" plot bubble "$job" --set train.batch.per_pipeline=32
 drawn "scaling" 'devices' 'ideal' -- "$elapse" plot scaling "$job"
+# Many ops, large stages, a scale that does not begin at 0.
+cat >"$tmp/large.json" <<'JOB'
+{ "name": "large", "model": "gpt2:seq=128", "data": {"kind": "synthetic", "train_samples": 1024},
+  "train": {"epochs": 1, "batch": {"global": 1024}}, "cluster": "a100-1x8",
+  "pipeline": {"num_stages": 4, "num_replicas": 2, "num_microbatches": 256, "schedule": "1f1b"} }
+JOB
+drawn "a timeline of many ops shows the beginning of one pipeline" 'its first [0-9]+ %, 4 ranks of 8' -- "$elapse" plot timeline "$tmp/large.json"
+sed 's/gpt2:seq=128/llama2-13b:seq=128/; s/a100-1x8/h100-2x8/; s/"num_stages": 4/"num_stages": 8/; s/"num_replicas": 2/"num_replicas": 1/' "$tmp/large.json" >"$tmp/13b.json"
+drawn "parameters of large stages are in billions" '1\.[0-9]+ B' -- "$elapse" plot partition "$tmp/13b.json"
+scale() { # 183 to 268 samples/s or so: no tick at 0
+    "$elapse" sim --step --model vit-b16 --cluster a100-1x8 --stages 4 --replicas 2 --microbatches 8 --schedule 1f1b \
+        --sweep microbatches=8,16 --sweep replicas=1,2 --json >"$tmp/scale.json" &&
+        "$elapse" plot sweep "$tmp/scale.json" --heat -o "$tmp/scale.svg" && ! grep -Eq '> ?0</' "$tmp/scale.svg"
+}
+verify "the colours of a heat map span its values" scale
 "$elapse" sim "$job" --step --sweep pipeline.num_microbatches=2,4,8 --sweep cluster.link=1GBps,16GBps,64GBps --json >"$tmp/sweep.json"
 drawn "a sweep" 'link=16GBps' 'samples per second by pipeline.num_microbatches' -- "$elapse" plot sweep "$tmp/sweep.json"
 drawn "over another key, of another value" 'time of a step, ms by cluster.link' 'num_microbatches=8' -- \
