@@ -177,8 +177,8 @@ static enum status run_all_frozen(const struct command *command, const struct re
         } else if (q->as_json) {
             struct json *row = json_add_object(rows, NULL);
             json_add_int(row, "frozen_layers", f);
-            plan_show_add(json_add_object(row, "plan"), &ours);
-            plan_show_add(json_add_object(row, "released"), &theirs);
+            plan_show_add(json_add_object(row, "plan"), &ours, &job->cluster);
+            plan_show_add(json_add_object(row, "released"), &theirs, &job->cluster);
         } else if (ours.err.status != OK) {
             printf("%2d | %s\n", f, ours.err.msg);
         } else {
@@ -235,9 +235,9 @@ static enum status run_one(const struct command *command, const struct request *
     if (q->as_json || q->out_path) {
         json = start_json(command, job, cost);
         json_add_bool(json, "extrapolated", answer.result.extrapolated);
-        plan_show_add(json, &answer);
+        plan_show_add(json, &answer, &job->cluster);
         calibrated_add(&on, interval_ns, json);
-        plan_show_add(json_add_object(json, "released"), &released);
+        plan_show_add(json_add_object(json, "released"), &released, &job->cluster);
         if (q->explain)
             plan_show_add_others(json, &answer.result);
         if (q->from_frozen >= 0)

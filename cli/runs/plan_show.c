@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "partition/base/units.h"
 #include "profiles/job/plan_json.h"
@@ -32,7 +33,13 @@ void plan_show_add_plan(struct json *json, const struct plan *plan)
     json_add_string(json, "cache", cache_text(plan));
 }
 
-void plan_show_add(struct json *json, const struct plan_answer *answer)
+static int num_idle(const struct plan *plan, const struct cluster *cluster)
+{
+    return cluster->num_devices - (int)plan_num_devices(plan);
+}
+
+void plan_show_add(struct json *json, const struct plan_answer *answer,
+                   const struct cluster *cluster)
 {
     const struct planner_result *result = &answer->result;
     if (answer->err.status != OK) {
@@ -42,6 +49,7 @@ void plan_show_add(struct json *json, const struct plan_answer *answer)
     const struct plan *plan = &result->plan;
     plan_show_add_plan(json, plan);
     add_ints(json, "stage_ns", result->stage_ns, plan->num_stages);
+    json_add_int(json, "idle_devices", num_idle(plan, cluster));
     json_add_double(json, "samples_per_s", result->samples_per_s);
     json_add_int(json, "lower_bound_ns", result->lower_bound_ns);
     json_add_double(json, "gap", result->gap);
@@ -106,6 +114,26 @@ static const char *devices_text(const struct plan *plan, char *text, size_t size
         at += (size_t)snprintf(text + at, size - at, "%s%d", k ? "," : "", plan->device[k]);
     snprintf(text + at, size - at, "%s", plan->num_ranks > 8 ? ",..." : "");
     return text;
+}
+
+/* Print how many devices are idle, and the first of them. */
+static void print_idle(const struct plan *plan, const struct cluster *cluster)
+{
+    enum { MOST_NAMED = 8 };
+    const int num = num_idle(plan, cluster);
+    if (num == 0)
+        return;
+    printf("idle: %d of %s", num, COUNT_TEXT(cluster->num_devices, "device"));
+    bool *used = calloc((size_t)cluster->num_devices, sizeof *used);
+    for (int64_t i = 0; used && i < (int64_t)plan->num_ranks * plan->num_replicas; i++)
+        for (int t = 0; t < plan_tensor(plan); t++)
+            used[plan->device[i] + t] = true;
+    int named = 0;
+    for (int d = 0; used && d < cluster->num_devices && named < MOST_NAMED; d++)
+        if (!used[d])
+            printf("%s%d", named++ ? "," : " (", d);
+    printf("%s\n", named == 0 ? "" : named < num ? ",...)" : ")");
+    free(used);
 }
 
 static void print_row(const char *label, const struct plan_answer *answer)
@@ -220,14 +248,15 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     printf("\npipeline length %d, replicas %d (the first on %s), "
            "micro-batches %d of %lld (batch %lld each)\n"
            "schedule %s%s, recompute %s, frozen layers %d (%s), cache %s\n%s%s"
-           "step %s, %.1f samples/s; %s\n\n",
+           "step %s, %.1f samples/s; %s\n",
            plan->num_ranks, plan->num_replicas, devices_text(plan, devices, sizeof devices),
            plan->microbatches.count, (long long)plan->microbatches.size, (long long)plan->batch,
            schedule_kind_name(plan->schedule), plan->chunks > 1 ? " (several chunks a rank)" : "",
            recompute_mode_name(plan->recompute), plan->num_frozen_layers,
            frozen_placement_name(plan->frozen), cache_text(plan), layout, layout[0] ? "\n" : "",
            format_ns(plan->step_ns, a, sizeof a), result->samples_per_s, bound);
-    printf("%5s %5s %6s %11s %16s %12s\n", "stage", "rank", "items", "range", "a micro-batch",
+    print_idle(plan, &job->cluster);
+    printf("\n%5s %5s %6s %11s %16s %12s\n", "stage", "rank", "items", "range", "a micro-batch",
            "rank peak");
     for (int s = 0; s < plan->num_stages; s++) {
         int rank = schedule_rank_of_stage(plan->schedule, plan->num_ranks, s);

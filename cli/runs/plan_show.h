@@ -21,7 +21,8 @@ void plan_answer_clear(struct plan_answer *answer);
 /* Append a plan; an answer, or the reason why it has no plan; and with --explain the plans that it
  * was chosen over and a verdict on each pipeline length. */
 void plan_show_add_plan(struct json *json, const struct plan *plan);
-void plan_show_add(struct json *json, const struct plan_answer *answer);
+void plan_show_add(struct json *json, const struct plan_answer *answer,
+                   const struct cluster *cluster);
 void plan_show_add_others(struct json *json, const struct planner_result *result);
 
 /* Print an answer, which has a plan, beside the one of the release. */

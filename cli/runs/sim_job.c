@@ -328,6 +328,7 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
     json_add_int(json, "tuned_baseline_ns", a->tuned.total_ns);
     json_add_double(json, "fair_speedup", elastic_speedup(&a->run, &a->tuned));
     json_add_double(json, "device_hours", a->run.device_hours);
+    json_add_double(json, "device_hours_idle", a->run.device_hours_idle);
     json_add_int(json, "eval_ns", a->run.eval_ns);
     struct json *epochs = json_add_array(json, "epochs");
     for (int e = 0; e < a->run.num_epochs; e++) {
@@ -390,6 +391,8 @@ static void run_print(const struct run_answer *a, bool no_wall)
     }
     printf("total %s, %.2f device hours", format_ns(a->run.total_ns, one, sizeof one),
            a->run.device_hours);
+    if (a->run.device_hours_idle > 0)
+        printf(" and %.2f idle", a->run.device_hours_idle);
     if (a->run.eval_ns > 0)
         printf("; evaluation (not in the total): %s", format_ns(a->run.eval_ns, one, sizeof one));
     printf("\n");

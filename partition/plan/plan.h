@@ -116,6 +116,12 @@ static inline int plan_expert(const struct plan *plan)
     return plan->expert > 1 ? plan->expert : 1;
 }
 
+/* Devices of a plan: every rank of every replica is a group of T devices that follow each other. */
+static inline int64_t plan_num_devices(const struct plan *plan)
+{
+    return (int64_t)plan->num_ranks * plan->num_replicas * plan_tensor(plan);
+}
+
 /* Whether the frozen prefix is outside the pipeline. The cut then starts after it. */
 static inline bool frozen_outside(enum frozen_placement placement)
 {

@@ -47,6 +47,7 @@ struct runner {
     int64_t step, position, num_turns; /* steps of the run and samples of the epoch that are done */
     char reason[160];                  /* the reason of the last decision */
     double device_ns;                  /* devices in use x time */
+    double idle_ns;                    /* devices that the plan leaves idle x time */
     int64_t steps_simulated;
     bool extrapolated;
     struct err *err;
@@ -390,6 +391,14 @@ static enum status change_plan(struct runner *run, int num_frozen, struct elasti
     return rc;
 }
 
+/* Count the devices that are in use and idle while the present plan runs. */
+static void add_device_time(struct runner *run, int64_t ns)
+{
+    const int64_t used = plan_num_devices(&run->plan);
+    run->device_ns += (double)ns * (double)used;
+    run->idle_ns += (double)ns * (double)(run->job->cluster.num_devices - used);
+}
+
 /* Begin a turn: decide F, and change the plan if the decision asks for it. */
 static enum status begin_turn(struct runner *run, int e, struct elastic_epoch *epoch)
 {
@@ -414,8 +423,7 @@ static enum status begin_turn(struct runner *run, int e, struct elastic_epoch *e
                  "no evidence recorded (freeze.evidence): nothing freezes");
     if (rc == OK && (!run->plan.num_ranks || turn_changes(job, turn, num_frozen, &run->plan)))
         rc = change_plan(run, num_frozen, epoch);
-    run->device_ns +=
-        (double)(epoch->transition_ns - before) * run->plan.num_ranks * run->plan.num_replicas;
+    add_device_time(run, epoch->transition_ns - before);
     return rc;
 }
 
@@ -464,7 +472,7 @@ static enum status run_steps(struct runner *run, struct elastic_epoch *epoch, do
     epoch->cache_read = cached ? step.from : 0;
     epoch->cache_write |= cached && run->from[plan->num_frozen_layers] < 1;
     *bubble_ns += (double)ns * step.bubble;
-    run->device_ns += (double)ns * plan->num_ranks * plan->num_replicas;
+    add_device_time(run, ns);
     cache_levels_visit(&run->cache,
                        (double)(ends ? left : steps * global) / (double)run->num_samples, cached,
                        plan->num_frozen_layers);
@@ -571,6 +579,7 @@ enum status elastic_run(const struct job *job, const struct cost *cost, int64_t 
         goto out;
     got.stopped = got.num_epochs < num || run.position < num_samples;
     got.device_hours = run.device_ns / 3.6e12;
+    got.device_hours_idle = run.idle_ns / 3.6e12;
     got.steps_simulated = run.steps_simulated;
     got.extrapolated = run.extrapolated;
     *result = got;

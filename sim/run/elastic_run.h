@@ -60,7 +60,8 @@ struct elastic_run {
     int64_t samples;              /* of all epochs */
     int64_t total_ns;             /* steps and transitions */
     int64_t eval_ns;              /* all evaluations; not in total_ns */
-    double device_hours;          /* devices in use x time */
+    double device_hours;          /* devices in use x time; evaluations are left out */
+    double device_hours_idle;     /* other devices of the cluster x the same time */
     int64_t steps_simulated;      /* distinct steps */
     bool stopped;                 /* train.max_steps ended the run before its last sample */
     bool extrapolated;            /* a step or an evaluation used extrapolated costs */

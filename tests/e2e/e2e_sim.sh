@@ -175,6 +175,19 @@ check "no AutoDP: 1.26 within 15 %" bash -c 'between "$@"' - 1.07 1.45 --set ela
 check "freeze only is slower than not freezing" bash -c 'between "$@"' - 0.7 1 --set cache.policy=off \
     --set elastic.auto_dp=false --set elastic.auto_pipe=false
 check "another alpha" bash -c 'between "$@"' - 3 5 --set freeze.alpha=1/2
+cat >"$tmp/groups.json" <<JOB
+{"name": "groups", "model": {"family": "gpt", "preset": "gpt2"}, "data": {"kind": "synthetic", "train_samples": 512},
+ "train": {"epochs": 1, "batch": {"global": 64}, "dtype": "bf16"}, "cluster": "a100-1x8",
+ "pipeline": {"num_stages": 1, "num_replicas": 1, "tensor": 4}}
+JOB
+"$elapse" sim "$tmp/groups.json" --quiet --json >"$tmp/groups.out"
+check "device hours count the devices of a group, and those that are idle" python3 - "$tmp/groups.out" <<'PY'
+import json, sys
+run = json.load(open(sys.argv[1]))
+hours = 4 * run["total_ns"] / 3.6e12  # T = 4 of 8 devices
+sys.exit(any(abs(run[key] / hours - 1) > 1e-9 for key in ("device_hours", "device_hours_idle")))
+PY
+expect "a plan names its idle devices" 0 'idle: 4 of 8 devices .4,5,6,7' "$elapse" plan "$tmp/groups.json" --quiet
 for key in total_ns baseline_ns speedup tuned_baseline_ns fair_speedup device_hours epochs epoch \
     frozen_layers pipeline_length replicas microbatches steps step_ns samples_per_s \
     bubble_fraction transition_ns cached cost_source; do
