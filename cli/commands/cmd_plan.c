@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "cli/runs/plan_change.h"
+#include "cli/runs/plan_search.h"
 #include "cli/runs/plan_show.h"
 #include "cli/runs/sim_command.h"
 #include "partition/plan/autodp.h"
@@ -32,6 +33,7 @@ struct request {
     struct option_list overrides, sweeps;
     int64_t frozen_layers;
     int64_t from_frozen; /* -1: print no transition */
+    int64_t budget_ns;
     bool cached, all_frozen, explain, as_json, quiet, simulate, no_simulate;
     bool csv, table; /* of a sweep */
 };
@@ -56,47 +58,24 @@ static struct job as_released(const struct job *job)
     return released;
 }
 
-/* Tell how far a long search is. Most candidates are never judged, and how many will be is not
- * known before the end, so there is no estimate of the time left. */
-static void watch(void *ctx, const struct planner_progress *p)
-{
-    char text[160], time[32];
-    struct ticker *progress = ctx;
-    if (!ticker_due(progress))
-        return;
-    snprintf(text, sizeof text,
-             "plan: %s, %" PRId64 " judged of %" PRId64 " candidates, best so far %.4g samples/s",
-             format_ns(clock_now_ns() - progress->begin_ns, time, sizeof time), p->evaluated,
-             p->candidates, p->best_per_s);
-    ticker_say(progress, stderr, text);
-}
-
 /* Plan a job with F layers frozen. */
 static void solve(const struct request *q, const struct job *job, const struct cost *cost,
                   int num_frozen, bool cached, struct plan_answer *answer)
 {
-    const struct run_state state = {.num_frozen_layers = num_frozen,
-                                    .num_samples = job_num_samples(job, true),
-                                    .cache_room = cached,
-                                    .cache_filled = cached};
     const struct setting setting = {&job->model, &job->cluster, cost};
-    struct plan_judge engine = {.setting = setting};
-    struct ticker progress;
-    const struct planner_judge judge = {.step_ns = q->simulate ? plan_judge_step : NULL,
-                                        .ctx = &engine,
-                                        .all = q->explain,
-                                        .watch = watch,
-                                        .watch_ctx = &progress};
-    ticker_begin(&progress, command_progress(q->quiet));
-    enum status rc = plan_for(job, &setting, &state, &judge, &answer->result, &answer->err);
-    ticker_clear(&progress, stderr);
-    if (rc == OK && !q->simulate && !q->no_simulate)
-        rc = plan_judge_chosen(&engine, &answer->result, &answer->err);
+    const struct plan_search search = {.num_frozen_layers = num_frozen,
+                                       .cached = cached,
+                                       .unshared = q->no_simulate,
+                                       .explain = q->explain,
+                                       .quiet = q->quiet,
+                                       .budget_ns = q->budget_ns};
+    const int64_t begin = clock_now_ns();
+    enum status rc = plan_search(job, cost, &search, &answer->result, &answer->err);
     if (rc == OK)
         rc = plan_memory_find(&setting, &answer->result.plan, &answer->memory, &answer->err);
     if (rc != OK && answer->err.status == OK)
         err_set(&answer->err, ERR_INFEASIBLE, "no plan");
-    answer->solve_ns = clock_now_ns() - progress.begin_ns;
+    answer->solve_ns = clock_now_ns() - begin;
 }
 
 static struct json *start_json(const struct command *command, const struct job *job,
@@ -364,7 +343,7 @@ static enum status run_plan(const struct command *command, const struct request 
 
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
-    struct request q = {.from_frozen = -1};
+    struct request q = {.from_frozen = -1, .budget_ns = PLAN_BUDGET_NS};
     const struct option options[] = {
         OPTION("set", LIST, &q.overrides, "a.b=v", "override a value of the job (repeatable)"),
         OPTION("frozen", INT, &q.frozen_layers, "F",
@@ -379,9 +358,11 @@ static enum status run(const struct command *command, int argc, char **argv, str
         OPTION("explain", FLAG, &q.explain, NULL,
                "the next best plans, and why each other pipeline length was rejected"),
         OPTION("simulate", FLAG, &q.simulate, NULL,
-               "choose by the event engine, where transfers share links; train needs -o to use it"),
+               "choose by the event engine, where transfers share links (default; train needs -o)"),
         OPTION("no-simulate", FLAG, &q.no_simulate, NULL,
-               "print the step time without shared links, by which the plan was chosen"),
+               "choose by step times without shared links, as train does, and print them"),
+        OPTION("budget", NS, &q.budget_ns, "TIME",
+               "time of the search; the best plan found by then, with its bound (default 10s)"),
         OPTION("sweep", LIST, &q.sweeps, "path=v1,v2,...",
                "a table over a job key (repeatable: cross product)"),
         OPTION("csv", FLAG, &q.csv, NULL, "that table as CSV"),

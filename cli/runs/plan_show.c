@@ -272,8 +272,10 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     print_row_head("");
     print_row("this", answer);
     print_row("released", released);
-    printf("\n%lld candidates, %lld judged in %s\n", (long long)result->candidates,
+    printf("\n%lld candidates, %lld cuts of them judged in %s\n", (long long)result->candidates,
            (long long)result->evaluated, format_ns(answer->solve_ns, c, sizeof c));
+    if (!result->complete)
+        printf("the search was ended before its end; --budget gives it more time\n");
 }
 
 void plan_show_print_others(const struct planner_result *result)

@@ -22,6 +22,7 @@
 #define ASKED_OPS ((int64_t)1 << 22)       /* no further round beyond this many */
 #define ASKED_SMALL_OPS ((int64_t)1 << 19) /* from round ASK_ROUNDS on */
 #define MORE_OPS ((int64_t)1 << 20)        /* ops that may be timed while asking, see `until` */
+#define RECUT_OPS ((int64_t)1 << 20)       /* ops that the judge may see for better cuts */
 
 static int compare_counts(const void *left, const void *right)
 {
@@ -152,11 +153,9 @@ out:
     return rc;
 }
 
-/* Ask the judge about one candidate. */
-static enum status ask(struct search *search, int index)
+enum status search_ask(struct search *search, struct judged *judged)
 {
     const struct planner_options *options = search->options;
-    struct judged *judged = &search->judged[index];
     struct plan plan = {0};
     struct err why = {0};
     int64_t step_ns = 0;
@@ -167,48 +166,99 @@ static enum status ask(struct search *search, int index)
     search->asked_ops += 3 * (int64_t)plan.num_stages * plan.microbatches.count * plan.num_replicas;
     plan_clear(&plan);
     judged->asked_ns = rc == OK ? bound_max(step_ns, judged->step_ns) : -1;
-    if (rc == OK && (search->best < 0 || judged->asked_ns <= search_limit(search, &judged->node)))
-        search->best = index;
     return rc == OK || rc == ERR_INFEASIBLE ? OK : err_copy(search->err, &why);
 }
 
-/* Ask the judge about the fastest candidates, as long as one could still be the best. The judge
- * never makes a step shorter. If it makes the best one longer, candidates that were left out
- * because of that plan may win now, so the search goes on for another round. */
-static enum status ask_judge(struct search *search)
+/* Look for a better cut of a candidate, then ask the judge about it. */
+static enum status ask(struct search *search, int index)
 {
-    search->asking = true;
-    search->best = -1;
-    search->until = 2 * search->ops + MORE_OPS;
-    for (int round = 0; round < ASK_SMALL_ROUNDS; round++) {
-        int asked = 0;
-        search_sort(search);
-        for (int i = 0; i < search->num_judged && asked < PLANNER_KEEP; i++) {
-            struct judged *judged = &search->judged[i];
-            if (judged->step_ns == 0)
-                break;
-            if (judged->asked_ns != 0)
-                continue;
-            if (search->best >= 0 && judged->step_ns > search_limit(search, &judged->node) &&
-                !(round == 0 && search->options->judge.all))
-                break;
-            asked++;
-            enum status rc = search_recut(search, i);
-            if (rc == OK)
-                rc = ask(search, i);
-            if (rc != OK)
-                return rc;
-        }
-        if (asked == 0 || search->best < 0 ||
-            search->asked_ops > (round + 1 < ASK_ROUNDS ? ASKED_OPS : ASKED_SMALL_OPS))
+    struct judged *judged = &search->judged[index];
+    enum status rc = search_recut(search, index);
+    if (rc == OK)
+        rc = search_ask(search, judged);
+    if (rc == OK && judged->asked_ns > 0 &&
+        (search->best < 0 || judged->asked_ns <= search_limit(search, &judged->node)))
+        search->best = index;
+    return rc;
+}
+
+/* One round: ask about up to PLANNER_KEEP of the fastest candidates, as long as one could still be
+ * the best; with `anyhow` about that many in any case. */
+static enum status ask_round(struct search *search, bool anyhow, int *asked)
+{
+    *asked = 0;
+    search_sort(search);
+    for (int i = 0; i < search->num_judged && *asked < PLANNER_KEEP; i++) {
+        struct judged *judged = &search->judged[i];
+        if (judged->step_ns == 0)
             break;
-        enum status rc = search_run(search);
-        if (rc == OK)
-            rc = search_improve(search);
+        if (judged->asked_ns != 0)
+            continue;
+        if (judged->step_ns > search_limit(search, &judged->node) && !anyhow)
+            break;
+        if (search_beat(search) > 0 && !search_goes_on(search))
+            break;
+        (*asked)++;
+        enum status rc = ask(search, i);
         if (rc != OK)
             return rc;
     }
     return OK;
+}
+
+static int compare_asked(const void *left, const void *right)
+{
+    const struct judged *a = *(const struct judged *const *)left,
+                        *b = *(const struct judged *const *)right;
+    const double x = node_rate(&a->node, a->asked_ns), y = node_rate(&b->node, b->asked_ns);
+    if (x != y)
+        return x > y ? -1 : 1;
+    return (a->node.order > b->node.order) - (a->node.order < b->node.order);
+}
+
+/* Where links are shared, the cut that is best without sharing need not be: look for a better one by
+ * the judge, for the candidates that it found fastest. */
+static enum status recut_shared(struct search *search)
+{
+    const int64_t until = search->asked_ops + RECUT_OPS;
+    struct judged **order = malloc(((size_t)search->num_judged + 1) * sizeof *order);
+    enum status rc = order ? OK : err_nomem(search->err);
+    int n = 0;
+    for (int i = 0; i < search->num_judged && order; i++)
+        if (search->judged[i].asked_ns > search->judged[i].step_ns)
+            order[n++] = &search->judged[i];
+    if (n > 0)
+        qsort(order, (size_t)n, sizeof(struct judged *), compare_asked);
+    for (int i = 0; i < n && i < PLANNER_KEEP && rc == OK; i++)
+        if (order[i]->node.bound_ns <= search_limit(search, &order[i]->node))
+            rc = search_recut_shared(search, (int)(order[i] - search->judged), until);
+    free(order);
+    return rc;
+}
+
+/* Ask the judge about the fastest candidates. The judge never makes a step shorter. If it makes the
+ * best one longer, candidates that were left out because of that plan may win now, so the search
+ * goes on for another round. */
+static enum status ask_judge(struct search *search)
+{
+    const bool explain = search->options->judge.all && !search->common->explained;
+    enum status rc = OK;
+    search->asking = true;
+    search->plain_best = search->best >= 0 ? search->judged[search->best].node.order : -1;
+    search->best = -1;
+    search->until = 2 * search->ops + MORE_OPS;
+    for (int round = 0; round < ASK_SMALL_ROUNDS && rc == OK; round++) {
+        int asked;
+        rc = ask_round(search, round == 0 && explain, &asked);
+        search->common->explained = search->common->explained || explain;
+        if (rc != OK || asked == 0 || search->best < 0 ||
+            search->asked_ops > (round + 1 < ASK_ROUNDS ? ASKED_OPS : ASKED_SMALL_OPS))
+            break;
+        rc = search_run(search);
+        if (rc == OK)
+            rc = search_improve(search);
+    }
+    return rc == OK ? recut_shared(search) : rc;
 }
 
 /* Collect the best candidates as plans, fastest first. With a judge only candidates that it was
@@ -248,6 +298,9 @@ static enum status collect(struct search *search, struct planner_result *result)
         return OK;
     result->samples_per_s = result->best[0].samples_per_s;
     result->fill_ns = search->judged[chosen].node.fill_ns;
+    result->judge_decided =
+        search->asking &&
+        (search->judged[chosen].recut || search->judged[chosen].node.order != search->plain_best);
     return finish_plan(search, &search->judged[chosen], &result->plan, &result->stage_ns);
 }
 
@@ -263,18 +316,27 @@ static double asked_rate(const struct search *search, int num_ranks)
     return best;
 }
 
+/* Whether a candidate of this length fits. The judge need not have been asked about it. */
+static bool length_fits(const struct search *search, int num_ranks)
+{
+    for (int i = 0; i < search->num_judged; i++)
+        if (search->judged[i].node.num_ranks == num_ranks && search->judged[i].step_ns > 0)
+            return true;
+    return false;
+}
+
 static void set_lengths(struct search *search, struct planner_result *result)
 {
     for (int i = 0; i < search->num_lengths; i++) {
         struct planner_length *length = &search->lengths[i];
         const double asked = asked_rate(search, length->num_ranks);
-        if (asked > 0)
+        if (search->asking)
             length->samples_per_s = asked;
         if (result->samples_per_s > 0 && length->num_ranks == result->plan.num_ranks)
             length->verdict = PLANNER_CHOSEN;
         else if (length->samples_per_s > 0)
             length->verdict = PLANNER_SLOWER;
-        else if (length->bound_per_s > 0 && length->need_bytes == 0)
+        else if (length->rest_per_s > 0 || length_fits(search, length->num_ranks))
             length->verdict = PLANNER_BOUND;
         else
             length->verdict = length->verdict == PLANNER_NONE ? PLANNER_NONE : PLANNER_MEMORY;
@@ -294,9 +356,9 @@ static void search_fate(const struct search *search, const struct planner_result
                                          .need_bytes = search->need_bytes,
                                          .have_bytes = search->have_bytes};
     bool memory = false;
+    fate->bound_per_s = search_bound_rate(search);
     for (int i = 0; i < result->num_lengths; i++) {
         const struct planner_length *length = &result->lengths[i];
-        fate->bound_per_s = fmax(fate->bound_per_s, length->bound_per_s);
         memory = memory || length->verdict == PLANNER_MEMORY;
         if (length->verdict == PLANNER_BOUND)
             fate->verdict = PLANNER_BOUND;
@@ -305,6 +367,8 @@ static void search_fate(const struct search *search, const struct planner_result
         fate->verdict = PLANNER_SLOWER;
     else if (fate->verdict == PLANNER_NONE && memory)
         fate->verdict = PLANNER_MEMORY;
+    else if (fate->verdict == PLANNER_NONE && fate->bound_per_s > 0)
+        fate->verdict = PLANNER_BOUND;
 }
 
 static enum status none_found(const struct search *search)
@@ -314,6 +378,11 @@ static enum status none_found(const struct search *search)
     for (int i = 0; i < search->num_lengths; i++)
         memory |= search->lengths[i].verdict == PLANNER_MEMORY;
     char need[32], have[32];
+    if (search->common->stopped && search->heap_size > 0)
+        return err_set(search->err, ERR_INFEASIBLE,
+                       "no plan for model '%s' yet: %lld of %lld candidates were tried",
+                       problem->setting.model->name, (long long)search->evaluated,
+                       (long long)search->candidates);
     if (search->need_bytes == 0 && search->refused.status != OK)
         return err_set(search->err, ERR_INFEASIBLE, "no plan for model '%s': %s",
                        problem->setting.model->name, search->refused.msg);
@@ -359,16 +428,13 @@ static enum status finish(struct search *search, struct planner_result *result)
     enum status rc = collect(search, result);
     if (rc != OK)
         return rc;
+    search_note_rest(search);
     if (result->samples_per_s == 0) {
         rc = none_found(search);
         set_lengths(search, result);
         return rc;
     }
-    /* The rate that no plan exceeds: the highest that the bound of a judged candidate allows, and
-     * at least the best rate, which no other candidate exceeds. */
-    double rate = node_rate(&search->judged[0].node, search->judged[0].step_ns);
-    for (int i = 0; i < search->num_judged; i++)
-        rate = fmax(rate, node_rate(&search->judged[i].node, search->judged[i].node.bound_ns));
+    const double rate = fmax(search_bound_rate(search), result->samples_per_s);
     const struct plan *plan = &result->plan;
     double bound = (double)plan->num_replicas * (double)plan->batch / rate * 1e9 - result->fill_ns;
     result->lower_bound_ns = (int64_t)floor(bound * (1 + 1e-12));
@@ -425,12 +491,13 @@ static enum status check(const struct planner_problem *problem,
     return OK;
 }
 
-enum status search_begin(struct search *search, const struct planner_problem *problem,
+enum status search_begin(struct search *search, struct search_common *common,
+                         const struct planner_problem *problem,
                          const struct planner_options *options, struct err *err)
 {
     enum status rc = check(problem, options, err);
     if (rc == OK)
-        rc = search_init(search, problem, options, err);
+        rc = search_init(search, common, problem, options, err);
     if (rc != OK || options->balancer != BALANCER_OPTIMAL)
         return rc;
     rc = search_seed(search);

@@ -74,10 +74,12 @@ struct planner_problem {
     struct planner_cache cache;
 };
 
-/* How far a search is. */
+/* How far a search is, over all its layouts. */
 struct planner_progress {
     int64_t candidates, evaluated; /* see struct planner_result */
     double best_per_s;             /* samples per second of the best plan so far; 0: none */
+    double bound_per_s;            /* no plan of the search space is faster; 0: not known yet */
+    bool judging;                  /* the judge is being asked */
 };
 
 /* A second opinion on one plan; the CLI passes the event engine. The judge sets *step_ns, and the
@@ -87,9 +89,11 @@ struct planner_judge {
     enum status (*step_ns)(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err);
     void *ctx;
     bool all; /* also ask about candidates that cannot win, up to PLANNER_KEEP */
-    /* May be NULL: told about the search whenever a candidate has been looked at. Of the layouts
-     * that are searched one by one (T, shard), this is the present one. */
-    void (*watch)(void *watch_ctx, const struct planner_progress *progress);
+    /* May be NULL: told about the search every few microseconds, and says whether it goes on. Once
+     * the watch says no while the search is not judging, only what was found so far is judged; once
+     * it says no while judging, the judge is asked no more than it takes to have an answer. Which
+     * plan is found then depends on when the watch said so. */
+    bool (*watch)(void *watch_ctx, const struct planner_progress *progress);
     void *watch_ctx;
 };
 
@@ -140,16 +144,17 @@ struct planner_candidate {
 /* The fate of one pipeline length. */
 enum planner_verdict {
     PLANNER_CHOSEN,
-    PLANNER_SLOWER, /* its best candidate was timed and is slower */
-    PLANNER_BOUND,  /* its lower bound is already longer than the best step */
-    PLANNER_MEMORY, /* no candidate fits the devices' memory */
+    PLANNER_SLOWER, /* a plan of it was timed and is slower; bound_per_s says what its best can be */
+    PLANNER_BOUND,  /* not searched further, because none of its plans exceeds bound_per_s */
+    PLANNER_MEMORY, /* bounds or the cuts that were tried exceed the devices' memory */
     PLANNER_NONE    /* no candidate exists (batch, replicas or schedule do not divide) */
 };
 struct planner_length {
     int num_ranks;
     enum planner_verdict verdict;
-    double samples_per_s; /* of its best timed candidate; 0: no candidate was timed */
+    double samples_per_s; /* of its best timed candidate, by the judge if there is one; 0: none */
     double bound_per_s;   /* no plan of this length is faster; 0: none fits the memory */
+    double rest_per_s;    /* no candidate that was not timed is faster; 0: none is left */
     int64_t need_bytes;   /* with PLANNER_MEMORY: the smallest peak, or bound of a peak, of the cuts
                              tried; 0: bounds exclude every cut */
 };
@@ -158,7 +163,7 @@ struct planner_length {
 struct planner_layout_fate {
     struct planner_layout layout;
     enum planner_verdict verdict;
-    double samples_per_s;           /* of its best timed candidate; 0: none was timed */
+    double samples_per_s;           /* of its best timed candidate, as in planner_length */
     double bound_per_s;             /* no plan of this layout is faster */
     int64_t need_bytes, have_bytes; /* with PLANNER_MEMORY: as in planner_length, and the memory */
 };
@@ -173,7 +178,10 @@ struct planner_result {
     double gap;             /* step_ns / lower_bound_ns - 1 */
     int64_t candidates;     /* combinations of K, R, M, schedule, recompute and placement */
     int64_t evaluated;      /* cuts of candidates that were lowered and weighed or timed */
-    bool extrapolated;      /* the cost source was asked outside the range that it measured */
+    bool complete;      /* the search ended because no other plan can be faster by its times, not
+                               because the watch ended it */
+    bool judge_decided; /* without the judge another plan would have been chosen */
+    bool extrapolated;  /* the cost source was asked outside the range that it measured */
     int num_best;
     /* Owned; fastest first, so [0] is the chosen plan. With a judge: candidates it was asked about.
      */

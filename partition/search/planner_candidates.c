@@ -247,11 +247,17 @@ static enum status open_candidate(struct search *search, struct node node)
         node.bound_ns = 1;
     node.level = LEVEL_CHEAP;
     node.key = node_rate(&node, node.bound_ns);
-    /* With a judge nothing is dropped here, because the judge may find the best plan slower. */
-    if (node.bound_ns <= search_limit(search, &node) || search->options->judge.step_ns)
+    struct planner_length *length = search_length(search, &node);
+    if (node.bound_ns <= search_limit(search, &node))
         return search_push(search, node);
-    if (node.key > search_length(search, &node)->bound_per_s)
-        search_length(search, &node)->bound_per_s = node.key;
+    if (search->options->judge.step_ns) { /* it may find the best plan slower */
+        if (node.key >
+            (search->keep_rate > 0 ? search->keep_rate : KEEP_SHARE * search_beat(search)))
+            return search_push(search, node);
+        search->dropped_rate = fmax(search->dropped_rate, node.key);
+    }
+    length->bound_per_s = fmax(length->bound_per_s, node.key);
+    length->rest_per_s = fmax(length->rest_per_s, node.key);
     return OK;
 }
 

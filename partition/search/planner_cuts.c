@@ -57,8 +57,57 @@ static enum status try_cut(struct search *search, int index, const struct bound_
     return rc;
 }
 
+/* The same by the judge's times. A cut is asked about only if the planner finds it shorter than what
+ * the judge has seen. */
+static enum status try_shared_cut(struct search *search, int index, const struct bound_shape *shape,
+                                  bool *better)
+{
+    struct judged *judged = &search->judged[index];
+    const size_t size = ((size_t)shape->num_stages + 1) * sizeof *search->cut;
+    struct judged other = {.node = judged->node};
+    *better = false;
+    if (bound_of_cut(shape, search->cut) >= judged->asked_ns ||
+        memcmp(search->cut, judged->node.first_item, size) == 0)
+        return OK;
+    enum status rc = search_judge_cut(search, &judged->node, shape, search->cut, &other.step_ns,
+                                      &other.unshared_ns);
+    if (rc != OK || other.step_ns == 0 || other.step_ns >= judged->asked_ns)
+        return rc;
+    other.node.first_item = search->cut;
+    rc = search_ask(search, &other);
+    if (rc == OK && other.asked_ns > 0 && other.asked_ns < judged->asked_ns) {
+        memcpy(judged->node.first_item, search->cut, size);
+        judged->step_ns = other.step_ns;
+        judged->unshared_ns = other.unshared_ns;
+        judged->asked_ns = other.asked_ns;
+        judged->recut = true;
+        if (search->best < 0 || judged->asked_ns <= search_limit(search, &judged->node))
+            search->best = index;
+        *better = true;
+    }
+    return rc;
+}
+
+/* How cuts are compared, and how long. */
+struct trial {
+    enum status (*cut)(struct search *search, int index, const struct bound_shape *shape,
+                       bool *better);
+    const int64_t *ops; /* these count up to `until` */
+    int64_t until;
+    bool shared;
+};
+
+static bool trial_goes_on(struct search *search, int index, const struct trial *trial)
+{
+    const struct judged *judged = &search->judged[index];
+    const int64_t got = trial->shared ? judged->asked_ns : judged->step_ns;
+    return (got == 0 || got > judged->node.bound_ns) && *trial->ops <= trial->until &&
+           search_goes_on(search);
+}
+
 /* Try all cuts in lexicographic order. */
-static enum status all_cuts(struct search *search, int index, const struct bound_shape *shape)
+static enum status all_cuts(struct search *search, int index, const struct bound_shape *shape,
+                            const struct trial *trial)
 {
     const int S = shape->num_stages;
     for (int s = 0; s < S; s++)
@@ -66,7 +115,10 @@ static enum status all_cuts(struct search *search, int index, const struct bound
     search->cut[S] = shape->num_items;
     for (;;) {
         bool better;
-        enum status rc = try_cut(search, index, shape, &better);
+        enum status rc = OK;
+        if (!trial_goes_on(search, index, trial))
+            return OK;
+        rc = trial->cut(search, index, shape, &better);
         if (rc != OK)
             return rc;
         int s = S - 1;
@@ -81,10 +133,9 @@ static enum status all_cuts(struct search *search, int index, const struct bound
 }
 
 /* Hill climbing: move an item from a stage to one of the next three stages, and shift the stages
- * between. Ends when no move makes the step shorter, or when the search has timed `until` ops in
- * all. */
+ * between. Ends when no move makes the step shorter, or with the trial. */
 static enum status climb(struct search *search, int index, const struct bound_shape *shape,
-                         int64_t until)
+                         const struct trial *trial)
 {
     const int S = shape->num_stages;
     const size_t size = ((size_t)S + 1) * sizeof *search->cut;
@@ -95,7 +146,7 @@ static enum status climb(struct search *search, int index, const struct bound_sh
             for (int s = 1; s + width <= S; s++)
                 for (int step = -1; step <= 1; step += 2) {
                     const struct judged *judged = &search->judged[index];
-                    if (judged->step_ns <= judged->node.bound_ns || search->ops > until)
+                    if (!trial_goes_on(search, index, trial))
                         return OK;
                     memcpy(search->cut, judged->node.first_item, size);
                     for (int i = s; i < s + width; i++)
@@ -104,7 +155,7 @@ static enum status climb(struct search *search, int index, const struct bound_sh
                         search->cut[s + width - 1] >= search->cut[s + width])
                         continue;
                     bool moved;
-                    enum status rc = try_cut(search, index, shape, &moved);
+                    enum status rc = trial->cut(search, index, shape, &moved);
                     if (rc != OK)
                         return rc;
                     better |= moved;
@@ -177,10 +228,30 @@ enum status search_recut(struct search *search, int index)
     struct bound_shape shape = {0};
     if (cut_given(search->options) || !may_win(search, index))
         return OK;
+    const struct trial trial = {.cut = try_cut, .ops = &search->ops, .until = search->until};
+    const bool few = few_cuts(search, node);
+    const struct trial whole = {.cut = try_cut, .ops = &search->ops, .until = INT64_MAX};
     enum status rc = search_shape(search, node, &shape);
     if (rc == OK)
-        rc = few_cuts(search, node) ? all_cuts(search, index, &shape)
-                                    : climb(search, index, &shape, search->until);
+        rc = few ? all_cuts(search, index, &shape, &whole) : climb(search, index, &shape, &trial);
+    bound_shape_clear(&shape);
+    return rc;
+}
+
+enum status search_recut_shared(struct search *search, int index, int64_t until)
+{
+    const struct node *node = &search->judged[index].node;
+    const int items = search_items_in_cut(search, node->frozen);
+    const struct trial trial = {
+        .cut = try_shared_cut, .ops = &search->asked_ops, .until = until, .shared = true};
+    struct bound_shape shape = {0};
+    if (cut_given(search->options))
+        return OK;
+    enum status rc = search_shape(search, node, &shape);
+    if (rc == OK)
+        rc = choose(items - 1, node->num_ranks * node->chunks - 1) <= FEW_CUTS_EACH
+                 ? all_cuts(search, index, &shape, &trial)
+                 : climb(search, index, &shape, &trial);
     bound_shape_clear(&shape);
     return rc;
 }
@@ -201,10 +272,14 @@ enum status search_improve(struct search *search)
             if (round == 1 && climbed++ == PLANNER_KEEP)
                 break;
             struct bound_shape shape = {0};
+            const struct trial trial = {
+                .cut = try_cut, .ops = &search->ops, .until = round == 1 ? until : INT64_MAX};
+            if (!search_goes_on(search))
+                return OK;
             enum status rc = search_shape(search, node, &shape);
             if (rc == OK)
-                rc = round == 1 ? climb(search, i, &shape, until)
-                     : few      ? all_cuts(search, i, &shape)
+                rc = round == 1 ? climb(search, i, &shape, &trial)
+                     : few      ? all_cuts(search, i, &shape, &trial)
                                 : plain_cuts(search, i, &shape);
             bound_shape_clear(&shape);
             if (rc != OK)

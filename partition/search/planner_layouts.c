@@ -17,10 +17,11 @@ struct solver {
     const struct planner_options *options;
     struct planner_layout_fate *fates; /* owned, room for all layouts */
     int num_layouts;
-    struct planner_result best; /* owned */
-    int best_layout;            /* its fate; -1: none yet */
-    double bound_rate;          /* no plan of the layouts searched so far is faster */
-    int64_t candidates, evaluated;
+    struct planner_result best;    /* owned */
+    int best_layout;               /* its fate; -1: none yet */
+    double bound_rate;             /* no plan of the layouts searched so far is faster */
+    int64_t candidates, evaluated; /* of the layouts searched so far */
+    struct search_common common;
     struct err refused; /* of the layout that came nearest to the memory, or of the first */
     int64_t refused_over;
     struct err *err;
@@ -176,9 +177,25 @@ static void open_clear(struct open_search *one)
     tensor_group_free(one->group);
 }
 
-/* Begin a search, and take it to its first plan that fits. */
-static enum status probe(const struct solver *s, const struct planner_layout *layout, bool alone,
-                         struct open_search *one)
+/* Tell what all layouts but `one` have come to, before its search goes on. */
+static void set_common(struct solver *s, const struct open_search *all, int n,
+                       const struct open_search *one)
+{
+    struct search_common *common = &s->common;
+    common->candidates = s->candidates;
+    common->evaluated = s->evaluated;
+    common->rest_rate = s->bound_rate;
+    for (int i = 0; i < n; i++) {
+        if (&all[i] == one || !all[i].open || all[i].begun != OK)
+            continue;
+        common->candidates += all[i].search.candidates;
+        common->evaluated += all[i].search.evaluated;
+        common->rest_rate = fmax(common->rest_rate, search_bound_rate(&all[i].search));
+    }
+}
+
+/* Begin the search of a layout. The layouts whose group is refused have no search. */
+static void begin(struct solver *s, const struct planner_layout *layout, struct open_search *one)
 {
     *one = (struct open_search){.problem = *s->problem};
     enum status rc =
@@ -188,35 +205,40 @@ static enum status probe(const struct solver *s, const struct planner_layout *la
     one->problem.layout = *layout;
     if (rc == OK) {
         one->open = true;
-        rc = search_begin(&one->search, &one->problem, s->options, &one->why);
-    }
-    if (rc == OK && !alone && s->options->balancer == BALANCER_OPTIMAL) {
-        one->search.probe = PROBE_CUTS;
-        rc = search_run(&one->search);
-        one->search.probe = 0;
+        rc = search_begin(&one->search, &s->common, &one->problem, s->options, &one->why);
     }
     one->begun = rc;
-    return rc == OK || rc == ERR_INFEASIBLE ? OK : err_copy(s->err, &one->why);
 }
 
-/* Finish a search, and let go of it. */
-static enum status search_one(struct solver *s, struct open_search *one)
+/* Begin a search, and take it to its first plan that fits. */
+static enum status probe(struct solver *s, const struct planner_layout *layout, bool alone,
+                         struct open_search *one)
+{
+    begin(s, layout, one);
+    if (one->begun == OK && !alone && s->options->balancer == BALANCER_OPTIMAL) {
+        one->search.probe = PROBE_CUTS;
+        one->begun = search_run(&one->search);
+        one->search.probe = 0;
+    }
+    return one->begun == OK || one->begun == ERR_INFEASIBLE ? OK : err_copy(s->err, &one->why);
+}
+
+static double best_rate(const struct solver *s)
+{
+    return s->best_layout < 0 ? 0 : s->best.samples_per_s;
+}
+
+/* Finish a search, and enter what it found. */
+static enum status finish_one(struct solver *s, struct open_search *one,
+                              struct planner_layout_fate *fate)
 {
     struct planner_result result = {0};
-    struct planner_layout_fate *fate = &s->fates[s->num_layouts];
     enum status rc = one->begun;
-    *fate = (struct planner_layout_fate){.layout = one->problem.layout, .verdict = PLANNER_NONE};
     if (rc == OK) {
-        one->search.floor_rate =
-            fmax(one->search.floor_rate, s->best_layout < 0 ? 0 : s->best.samples_per_s);
+        one->search.floor_rate = best_rate(s);
         rc = search_end(&one->search, &result, fate);
     }
-    s->candidates += one->search.candidates;
-    s->evaluated += one->search.evaluated;
     if (rc == OK) {
-        const double samples = (double)result.plan.num_replicas * (double)result.plan.batch;
-        s->bound_rate =
-            fmax(s->bound_rate, samples * 1e9 / ((double)result.lower_bound_ns + result.fill_ns));
         rc = take(s, &result);
     } else if (rc == ERR_INFEASIBLE) {
         note_refusal(s, fate, &one->why);
@@ -224,8 +246,37 @@ static enum status search_one(struct solver *s, struct open_search *one)
     } else {
         err_copy(s->err, &one->why);
     }
-    s->num_layouts++;
     planner_result_clear(&result);
+    return rc;
+}
+
+/* Search a layout to its end, and let go of its search. If the judge found the best plan so much
+ * slower that candidates which were dropped because of it may be faster, search once more, with
+ * those. */
+static enum status search_one(struct solver *s, struct open_search *one)
+{
+    struct planner_layout_fate *fate = &s->fates[s->num_layouts];
+    *fate = (struct planner_layout_fate){.layout = one->problem.layout, .verdict = PLANNER_NONE};
+    enum status rc = finish_one(s, one, fate);
+    if (rc == OK && one->begun == OK && one->search.dropped_rate > best_rate(s) &&
+        !s->common.stopped) {
+        const struct planner_layout layout = one->problem.layout;
+        const double keep = best_rate(s), found = fate->samples_per_s;
+        s->evaluated += one->search.evaluated;
+        open_clear(one);
+        begin(s, &layout, one);
+        one->search.keep_rate = keep;
+        rc = finish_one(s, one, fate);
+        if (fate->samples_per_s < found) {
+            fate->samples_per_s = found;
+            fate->verdict = PLANNER_SLOWER;
+        }
+    }
+    s->candidates += one->search.candidates;
+    s->evaluated += one->search.evaluated;
+    if (one->begun == OK)
+        s->bound_rate = fmax(s->bound_rate, search_bound_rate(&one->search));
+    s->num_layouts++;
     open_clear(one);
     *one = (struct open_search){0};
     return rc;
@@ -255,11 +306,13 @@ static void finish_best(struct solver *s)
     const struct plan *plan = &best->plan;
     const double samples = (double)plan->num_replicas * (double)plan->batch;
     if (s->num_layouts > 1) {
-        const double bound = samples * 1e9 / s->bound_rate - best->fill_ns;
+        const double bound =
+            samples * 1e9 / fmax(s->bound_rate, best->samples_per_s) - best->fill_ns;
         best->lower_bound_ns =
             bound_max(1, bound_min(plan->step_ns, (int64_t)floor(bound * (1 + 1e-12))));
         best->gap = (double)plan->step_ns / (double)best->lower_bound_ns - 1;
     }
+    best->complete = !s->common.stopped && !s->common.judged_enough;
     best->candidates = s->candidates;
     best->evaluated = s->evaluated;
     s->fates[s->best_layout].verdict = PLANNER_CHOSEN;
@@ -274,11 +327,14 @@ static enum status search_all(struct solver *s, const struct planner_layout *lay
     struct open_search *all = calloc((size_t)n, sizeof *all);
     bool *done = calloc((size_t)n, sizeof *done);
     enum status rc = all && done ? OK : err_nomem(s->err);
-    for (int i = 0; i < n && rc == OK; i++)
+    for (int i = 0; i < n && rc == OK; i++) {
+        set_common(s, all, i, NULL);
         rc = probe(s, &layouts[i], n == 1, &all[i]);
+    }
     for (int i = 0; i < n && rc == OK; i++) {
         const int next = next_open(all, done, n);
         done[next] = true;
+        set_common(s, all, n, &all[next]);
         rc = search_one(s, &all[next]);
     }
     for (int i = 0; all && i < n; i++)

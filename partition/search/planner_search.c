@@ -23,10 +23,12 @@
 #include "partition/base/units.h"
 #include "partition/step/workload.h"
 
-enum status search_init(struct search *search, const struct planner_problem *problem,
+enum status search_init(struct search *search, struct search_common *common,
+                        const struct planner_problem *problem,
                         const struct planner_options *options, struct err *err)
 {
-    *search = (struct search){.problem = problem, .options = options, .best = -1, .err = err};
+    *search = (struct search){
+        .common = common, .problem = problem, .options = options, .best = -1, .err = err};
     enum status rc = bound_table_init(&search->table, problem, err);
     if (rc != OK)
         return rc;
@@ -142,6 +144,35 @@ int64_t search_limit(const struct search *search, const struct node *node)
     while (limit > 0 && node_rate(node, limit) <= beat)
         limit--;
     return bound_max(limit, 0);
+}
+
+bool search_goes_on(struct search *search)
+{
+    struct search_common *common = search->common;
+    const struct planner_judge *judge = &search->options->judge;
+    bool *over = search->asking ? &common->judged_enough : &common->stopped;
+    if (*over || !judge->watch)
+        return !*over;
+    const double beat = search_beat(search),
+                 top = search->heap_size > 0 ? search->heap[0].key : search->dropped_rate;
+    const struct planner_progress progress = {
+        .candidates = common->candidates + search->candidates,
+        .evaluated = common->evaluated + search->evaluated,
+        .best_per_s = beat,
+        .bound_per_s = fmax(beat, fmax(common->rest_rate, fmax(top, search->dropped_rate))),
+        .judging = search->asking};
+    *over = !judge->watch(judge->watch_ctx, &progress);
+    common->stopped = common->stopped || *over;
+    return !*over;
+}
+
+double search_bound_rate(const struct search *search)
+{
+    double rate = search->heap_size > 0 ? search->heap[0].key : 0;
+    rate = fmax(rate, search->dropped_rate);
+    for (int i = 0; i < search->num_judged; i++)
+        rate = fmax(rate, node_rate(&search->judged[i].node, search->judged[i].node.bound_ns));
+    return rate;
 }
 
 struct plan search_bare_plan(const struct search *search, const struct node *node, int *device)
@@ -299,11 +330,6 @@ enum status search_judge_cut(struct search *search, const struct node *node,
     plan = search_bare_plan(search, node, device);
     plan.first_item = cut;
     search->evaluated++;
-    if (search->options->judge.watch)
-        search->options->judge.watch(
-            search->options->judge.watch_ctx,
-            &(struct planner_progress){search->candidates, search->evaluated,
-                                       search->best >= 0 ? search_beat(search) : 0});
     search->ops += 3 * (int64_t)num_stages * plan.microbatches.count;
     rc = search_lower(search, &plan, &workload, &full, &why);
     if (rc == ERR_INFEASIBLE) { /* the schedule cannot be made for these counts */
@@ -514,8 +540,8 @@ static enum status tighten(struct search *search, struct node node)
     } else if (!memory_only) {
         /* The bound is longer than the limit. */
         double rate = node_rate(&node, limit);
-        if (rate > length->bound_per_s)
-            length->bound_per_s = rate;
+        length->bound_per_s = fmax(length->bound_per_s, rate);
+        length->rest_per_s = fmax(length->rest_per_s, rate);
         if (search->options->judge.step_ns) { /* the judge may find the best plan slower */
             node.bound_ns = limit + 1;
             node.key = node_rate(&node, node.bound_ns);
@@ -529,13 +555,12 @@ out:
 
 /* --- the search ---------------------------------------------------------------------------- */
 
-/* The search has ended: enter the bounds of the nodes left on the heap into their lengths. */
-static void note_rest(struct search *search)
+void search_note_rest(struct search *search)
 {
     for (int64_t i = 0; i < search->heap_size; i++) {
         struct planner_length *length = search_length(search, &search->heap[i]);
-        if (search->heap[i].key > length->bound_per_s)
-            length->bound_per_s = search->heap[i].key;
+        length->bound_per_s = fmax(length->bound_per_s, search->heap[i].key);
+        length->rest_per_s = fmax(length->rest_per_s, search->heap[i].key);
     }
 }
 
@@ -545,7 +570,8 @@ enum status search_run(struct search *search)
     while (rc == OK && search->heap_size > 0) {
         if (search->heap[0].key <= search_beat(search) ||
             (search->best >= 0 && search->asking && search->ops > search->until) ||
-            (search->probe > 0 && (search->best >= 0 || search->evaluated >= search->probe)))
+            (search->probe > 0 && (search->best >= 0 || search->evaluated >= search->probe)) ||
+            !search_goes_on(search))
             break;
         struct node node = pop(search);
         switch (node.level) {
@@ -564,6 +590,5 @@ enum status search_run(struct search *search)
             break;
         }
     }
-    note_rest(search);
     return rc;
 }

@@ -40,6 +40,7 @@ struct judged {
     int64_t step_ns;     /* as in planner.h; 0: it does not fit the memory, or was not timed */
     int64_t unshared_ns; /* schedule_time(); decides between equal step_ns */
     int64_t asked_ns;    /* the judge's step time of that cut; 0: not asked, -1: it does not fit */
+    bool recut;          /* the judge chose the cut */
 };
 
 /* A cached result of bound_family_init(). The search returns to a family many times. */
@@ -50,7 +51,21 @@ struct family_slot {
     struct bound_family family; /* owned */
 };
 
+/* What the searches of all layouts share. */
+struct search_common {
+    int64_t candidates, evaluated; /* of all layouts but the one at hand */
+    double rest_rate;              /* no plan of those makes more samples per second */
+    bool stopped;                  /* the watch has ended the search */
+    bool judged_enough;            /* the watch has ended the questions to the judge */
+    bool explained;                /* one layout has had more candidates judged than can win */
+};
+
+/* With a judge, candidates whose bound is below this share of the best rate are dropped: links that
+ * are shared rarely cost the best plan more. Where they do, the layout is searched once more. */
+#define KEEP_SHARE 0.75
+
 struct search {
+    struct search_common *common; /* borrowed */
     const struct planner_problem *problem;
     const struct planner_options *options;
     struct bound_table table;
@@ -66,10 +81,13 @@ struct search {
     bool limited;      /* some device has a memory limit */
     int64_t probe;     /* above 0: search_run() stops at a plan that fits, or after so many cuts */
     double floor_rate; /* samples per second of the best plan of another layout; 0: none */
-    int best;          /* index into judged; -1: none */
-    bool asking;       /* ask_judge() has begun: `best` is the best by the judge's times */
-    int64_t asked_ops; /* ops in the plans that the judge was asked about */
-    int64_t until;     /* while asking, search_run() stops when `ops` exceeds this */
+    double keep_rate;  /* with a judge: keep candidates that may exceed this; 0: see KEEP_SHARE */
+    double dropped_rate; /* with a judge: no candidate that was dropped exceeds this */
+    int best;            /* index into judged; -1: none */
+    bool asking;         /* ask_judge() has begun: `best` is the best by the judge's times */
+    int64_t plain_best;  /* order of the best node without the judge; -1: none */
+    int64_t asked_ops;   /* ops in the plans that the judge was asked about */
+    int64_t until;       /* while asking, search_run() stops when `ops` exceeds this */
     int64_t candidates, evaluated; /* see struct planner_result */
     int64_t ops;                   /* ops in the lists of all cuts evaluated */
     int *cut;                      /* owned scratch, num_items + 1 entries */
@@ -87,7 +105,8 @@ struct search {
 
 /* Allocate what a search needs. Call search_clear() afterwards, also on failure. ERR_NOMEM, or an
  * error of bound_table_init(). */
-enum status search_init(struct search *search, const struct planner_problem *problem,
+enum status search_init(struct search *search, struct search_common *common,
+                        const struct planner_problem *problem,
                         const struct planner_options *options, struct err *err);
 void search_clear(struct search *search);
 
@@ -105,7 +124,8 @@ void search_mixed_free(struct mixed *mixed);
 
 /* Begin the search of the problem's layout: check it and push its families. Call search_clear()
  * afterwards, also on failure. problem and options are borrowed until then. */
-enum status search_begin(struct search *search, const struct planner_problem *problem,
+enum status search_begin(struct search *search, struct search_common *common,
+                         const struct planner_problem *problem,
                          const struct planner_options *options, struct err *err);
 /* Search for a plan that makes more than search->floor_rate samples per second. *result must be
  * zeroed; the caller clears it, also on failure. Without a plan, result->lengths say why, and
@@ -113,10 +133,19 @@ enum status search_begin(struct search *search, const struct planner_problem *pr
 enum status search_end(struct search *search, struct planner_result *result,
                        struct planner_layout_fate *fate);
 
+/* Whether the search, or the questions to the judge while search->asking, may go on. */
+bool search_goes_on(struct search *search);
+
+/* No plan of this search makes more samples per second, whether it has ended or not. */
+double search_bound_rate(const struct search *search);
+
 /* search_seed() pushes every family (K, R, place) and counts all candidates
  * (planner_candidates.c). search_run() then searches best first. */
 enum status search_seed(struct search *search);
 enum status search_run(struct search *search);
+
+/* The search has ended: enter the bounds of the nodes left on the heap into their lengths. */
+void search_note_rest(struct search *search);
 
 /* Push a node onto the heap. It takes over node.first_item, also on failure. ERR_NOMEM. */
 enum status search_push(struct search *search, struct node node);
@@ -136,6 +165,13 @@ enum status search_improve(struct search *search);
 /* Find better cuts for one candidate before the judge is asked about it. Some of its cuts may have
  * been left out because of a plan that the judge has since found slower. */
 enum status search_recut(struct search *search, int index);
+
+/* Find a better cut by the judge for a candidate that it was asked about, because links are shared:
+ * all cuts if they are few, otherwise local moves, until the judge has seen `until` ops in all. */
+enum status search_recut_shared(struct search *search, int index, int64_t until);
+
+/* Ask the judge about a candidate (planner.c). */
+enum status search_ask(struct search *search, struct judged *judged);
 
 /* Judge the candidates of the greedy rules (planner_greedy.c). */
 enum status search_greedy(struct search *search);

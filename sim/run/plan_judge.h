@@ -17,7 +17,8 @@ enum status plan_simulate(const struct plan_judge *on, const struct plan *plan,
                           const struct sim_options *options, int64_t *step_ns, double *bubble,
                           struct err *err);
 
-/* A function for planner_judge.step_ns: plan_simulate() without jitter. */
+/* A function for planner_judge.step_ns: plan_simulate() without jitter; of a plan that is too large
+ * to simulate the planner's time. */
 enum status plan_judge_step(void *judge, const struct plan *plan, int64_t *step_ns,
                             struct err *err);
 

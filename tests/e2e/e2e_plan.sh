@@ -55,6 +55,45 @@ same_twice() {
 export -f same_twice
 check "plan: the same question gets the same answer" bash -c same_twice
 
+# Plans are judged with shared links: two nodes at 10 Gb/s, where the ranking without sharing misleads.
+echo '{"model":"gpt2:seq=1024","data":{"kind":"synthetic","train_samples":1024},"train":{"batch":{"global":32},
+    "dtype":"bf16","optimizer":{"kind":"adamw"}},"cluster":{"preset":"a100-pcie-2x2","uplink":"10Gb/s"}}' >"$tmp/shared.json"
+step_of() { grep -o '"step_ns":[0-9]*' | head -1 | cut -d: -f2; }
+judged_by_default() {
+    local ours simulated unshared
+    "$elapse" plan "$tmp/shared.json" -o "$tmp/ours.json" >"$tmp/ours.txt"
+    "$elapse" plan "$tmp/shared.json" --no-simulate -o "$tmp/unshared.json" >/dev/null
+    ours=$("$elapse" plan "$tmp/shared.json" --json | step_of)
+    simulated=$("$elapse" sim "$tmp/shared.json" --step --plan "$tmp/ours.json" --json | step_of)
+    unshared=$("$elapse" sim "$tmp/shared.json" --step --plan "$tmp/unshared.json" --json | step_of)
+    echo "ours $ours, simulated $simulated; chosen without sharing $unshared"
+    [ "$ours" = "$simulated" ] && [ $((ours * 10)) -lt $((unshared * 9)) ]
+}
+verify "plan: the event engine chooses, and its time is the step's" judged_by_default
+
+# A search of minutes ends when its budget does, or by Ctrl-C, with a plan and its bound.
+long="examples/what-if/gpt2-xl.json --set cluster.nodes=32"
+part_of_search() { grep -q 'proven lower bound' "$1" && grep -q '^the search was ended before' "$1"; }
+within_budget() {
+    local begin=$SECONDS
+    "$elapse" plan $long --budget 500ms >"$tmp/budget.txt" || return 1
+    echo "$((SECONDS - begin)) s"
+    part_of_search "$tmp/budget.txt" && ! part_of_search "$tmp/ours.txt"
+}
+verify "plan: --budget ends a search with a plan and its bound" within_budget
+by_ctrl_c() {
+    local pid
+    set -m # its own process group, where SIGINT is not ignored
+    "$elapse" plan $long --budget 0 >"$tmp/stopped.txt" 2>"$tmp/stopped.err" &
+    pid=$!
+    set +m
+    sleep 4
+    kill -INT $pid # the search of our plan; the release's takes no time
+    wait $pid || { cat "$tmp/stopped.err"; return 1; }
+    part_of_search "$tmp/stopped.txt"
+}
+verify "plan: Ctrl-C ends a search with the best plan so far" by_ctrl_c
+
 # What fits without recomputing is no reason to take a slower plan.
 echo '{"model":"gpt2-xl","data":{"kind":"synthetic","train_samples":1024},"train":{"batch":{"global":64},
     "optimizer":{"kind":"adamw"},"dtype":"bf16"},"cluster":{"nodes":1,"devices_per_node":8,"kind":"h100"},

@@ -108,15 +108,18 @@ def check_step(tool, rng):
     tool.holds(tool.ask(*fixed)[1] == step, "the found cut, given, is another step", fixed)
     other = tool.ask(*args, "--engine", "event")[1]
     tool.holds(other and {**other, "engine": step["engine"]} == step, "the event engine differs", args)
-    # The same step as a job; the planner may find a better cut and tells what the simulator says.
+    # The same step as a job; the planner may find a better cut and tells what the simulator says of it.
+    # A run has the plan that train would choose, without shared links.
     job = {"model": args[4], "cluster": args[-1], "train": {"batch": {"per_pipeline": m}},
            "data": {"train_samples": 3 * m * r},
            "pipeline": {"num_stages": k, "num_replicas": r, "num_microbatches": m, "schedule": kind,
                         "bucket_bytes": 0, "chunks": v}}
     path = tool.job("step", job)
-    plan, again = tool.ask("plan", path, "--explain")[1], tool.ask("sim", path, "--step", "--no-wall")[1]
-    run = tool.ask("sim", path)[1]
-    if not (plan and again and run):
+    chosen = f"{tool.folder}/chosen.json"
+    plan = tool.ask("plan", path, "--explain", "-o", chosen)[1]
+    again = plan and tool.ask("sim", path, "--step", "--plan", chosen, "--no-wall")[1]
+    run, once = tool.ask("sim", path)[1], tool.ask("sim", path, "--step")[1]
+    if not (plan and again and run and once):
         tool.breaks("a step, but no plan of it: " + json.dumps(job), ["plan", path])
         return
     first = [d["peak_bytes"] for d in again["devices"] if d["replica"] == 0]
@@ -125,7 +128,9 @@ def check_step(tool, rng):
                "plan and sim --step differ: " + json.dumps(job), ["plan", path])
     tool.holds(all(b["step_ns"] >= b["unshared_step_ns"] for b in plan["best"]),
                "sharing links makes a step shorter: " + json.dumps(job), ["plan", path])
-    tool.holds(run["total_ns"] == 3 * plan["step_ns"], "3 steps of a run: " + json.dumps(job), ["sim", path])
+    tool.holds(plan["step_ns"] <= once["step_ns"], "slower than without the engine: " + json.dumps(job),
+               ["plan", path])
+    tool.holds(run["total_ns"] == 3 * once["step_ns"], "3 steps of a run: " + json.dumps(job), ["sim", path])
 
 
 # ---- a plan -----------------------------------------------------------------------------------------

@@ -305,8 +305,9 @@ static void brute_force(const struct instance *in, struct brute *brute)
         {SCHEDULE_V_MIN,         2},
         {SCHEDULE_DUALPIPE,      1},
     };
+    static struct search_common no_others;
     struct search *search = &brute->search;
-    assert_int_equal(search_init(search, &in->problem, &in->options, NULL), OK);
+    assert_int_equal(search_init(search, &no_others, &in->problem, &in->options, NULL), OK);
     const int D = in->cluster.num_devices, F = in->problem.num_frozen_layers;
     for (int K = 1; K <= D && K <= in->model.num_items; K++)
         for (int R = 1; K * R <= D; R++) {
