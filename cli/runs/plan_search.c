@@ -1,8 +1,11 @@
 #include "cli/runs/plan_search.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "cli/base/command.h"
 #include "partition/base/units.h"
@@ -55,6 +58,110 @@ static bool goes_on(void *ctx, const struct planner_progress *p)
     return watch->budget_ns == 0 || (double)ns < share * patience * (double)watch->budget_ns;
 }
 
+double plan_memory_share(const struct plan *plan, const struct cluster *cluster)
+{
+    double most = 0;
+    for (int i = 0; plan->memory_bytes && i < plan->num_ranks * plan->num_replicas; i++) {
+        const int64_t have = cluster->devices[plan->device[i]].mem_bytes;
+        if (have != INT64_MAX)
+            most = fmax(most, (double)plan->memory_bytes[i % plan->num_ranks] / (double)have);
+    }
+    return most;
+}
+
+static bool has_layout(const struct plan *plan, const struct planner_layout *layout)
+{
+    return plan_tensor(plan) == (layout->tensor > 1 ? layout->tensor : 1) &&
+           plan->sequence_parallel == layout->sequence_parallel &&
+           plan_expert(plan) == (layout->expert > 1 ? layout->expert : 1) &&
+           plan->shard == layout->shard;
+}
+
+/* Make the plan of `safe`, which it loses, the chosen one of `result`. Its bound and all other fates
+ * stay; lengths are kept if they are of the new plan's layout. */
+static void choose_safe(struct planner_result *result, struct planner_result *safe)
+{
+    const double bound = (double)result->plan.num_replicas * (double)result->plan.batch /
+                         ((double)result->lower_bound_ns + result->fill_ns);
+    const int last = result->num_best < PLANNER_KEEP ? result->num_best : PLANNER_KEEP - 1;
+    bool same = true;
+    plan_clear(&result->plan);
+    free(result->stage_ns);
+    result->plan = safe->plan;
+    result->stage_ns = safe->stage_ns;
+    result->fill_ns = safe->fill_ns;
+    result->samples_per_s = safe->samples_per_s;
+    safe->plan = (struct plan){0};
+    safe->stage_ns = NULL;
+    const struct plan *plan = &result->plan;
+    const double least = (double)plan->num_replicas * (double)plan->batch / bound - result->fill_ns;
+    result->lower_bound_ns = (int64_t)fmax(1, fmin(floor(least), (double)plan->step_ns));
+    result->gap = (double)plan->step_ns / (double)result->lower_bound_ns - 1;
+    result->evaluated += safe->evaluated;
+    result->complete = result->complete && safe->complete;
+    if (last < result->num_best)
+        plan_clear(&result->best[last].plan);
+    memmove(result->best + 1, result->best, (size_t)last * sizeof *result->best);
+    result->best[0] = safe->best[0];
+    safe->best[0] = (struct planner_candidate){0};
+    result->num_best = last + 1;
+    for (int i = 0; i < result->num_layouts; i++) {
+        struct planner_layout_fate *fate = &result->layouts[i];
+        const bool chosen = has_layout(plan, &fate->layout);
+        same = same && chosen == (fate->verdict == PLANNER_CHOSEN);
+        if (chosen)
+            fate->verdict = PLANNER_CHOSEN;
+        else if (fate->verdict == PLANNER_CHOSEN)
+            fate->verdict = PLANNER_SLOWER;
+    }
+    result->num_lengths = same ? result->num_lengths : 0;
+    for (int i = 0; i < result->num_lengths; i++) {
+        struct planner_length *length = &result->lengths[i];
+        if (length->num_ranks == plan->num_ranks)
+            length->verdict = PLANNER_CHOSEN;
+        else if (length->verdict == PLANNER_CHOSEN)
+            length->verdict = PLANNER_SLOWER;
+    }
+}
+
+/* Replace a result that is not safe by the best of the safe plans that are nearly as fast, if there
+ * is one: search once more, with less memory and a floor. The bound of the first search stays. */
+static enum status prefer_safe(const struct job *job, const struct run_state *state,
+                               const struct planner_judge *judge, struct planner_result *result,
+                               struct err *err)
+{
+    struct plan_judge *engine = judge->ctx;
+    struct planner_judge above = *judge;
+    struct job less = *job; /* borrows all but the cluster */
+    struct planner_result safe = {0};
+    struct err why = {0};
+    if (plan_memory_share(&result->plan, &job->cluster) <= 1 - PLAN_MEMORY_MARGIN)
+        return OK;
+    less.cluster = (struct cluster){0};
+    enum status rc = cluster_copy(&job->cluster, &less.cluster, err);
+    if (rc != OK)
+        return rc;
+    for (int d = 0; d < less.cluster.num_devices; d++) {
+        struct device *device = &less.cluster.devices[d];
+        if (device->mem_bytes != INT64_MAX)
+            device->mem_bytes = (int64_t)((double)device->mem_bytes * (1 - PLAN_MEMORY_MARGIN));
+    }
+    const struct setting all = engine->setting, setting = {&job->model, &less.cluster, all.cost};
+    engine->setting = setting;
+    above.floor_per_s = result->samples_per_s * (1 - PLAN_NEARLY);
+    rc = plan_for(&less, &setting, state, &above, &safe, &why);
+    engine->setting = all;
+    cluster_clear(&less.cluster);
+    if (rc == OK && safe.samples_per_s >= above.floor_per_s)
+        choose_safe(result, &safe);
+    else if (rc == ERR_INFEASIBLE)
+        rc = OK;
+    else if (rc != OK)
+        err_copy(err, &why);
+    planner_result_clear(&safe);
+    return rc;
+}
+
 enum status plan_search(const struct job *job, const struct cost *cost,
                         const struct plan_search *search, struct planner_result *result,
                         struct err *err)
@@ -75,7 +182,9 @@ enum status plan_search(const struct job *job, const struct cost *cost,
     ticker_begin(&watch.ticker, command_progress(search->quiet));
     interrupted = 0;
     sigaction(SIGINT, &stop, &before);
-    const enum status rc = plan_for(job, &setting, &state, &judge, result, err);
+    enum status rc = plan_for(job, &setting, &state, &judge, result, err);
+    if (rc == OK && judge.step_ns && job->pipeline.balancer == BALANCER_OPTIMAL)
+        rc = prefer_safe(job, &state, &judge, result, err);
     sigaction(SIGINT, &before, NULL);
     ticker_clear(&watch.ticker, stderr);
     return rc;

@@ -20,7 +20,16 @@ struct plan_search {
     int64_t budget_ns; /* 0: no limit */
 };
 
-/* Find the best plan that the budget allows; of a search without any plan yet it is exceeded up to
+/* A plan is safe if each of its devices keeps this share of its memory free, because a peak that is
+ * predicted within a few per cent may be exceeded. */
+#define PLAN_MEMORY_MARGIN 0.08
+/* A safe plan is preferred to one that is faster by no more than this. */
+#define PLAN_NEARLY 0.005
+
+/* The largest share of its memory that a device needs for the plan; 0 if no device has a limit. */
+double plan_memory_share(const struct plan *plan, const struct cluster *cluster);
+
+/* Find the best plan that the budget allows, or a safe one that is nearly as fast; of a search without any plan yet it is exceeded up to
  * six times. SIGINT ends the search with the best plan so far (result->complete is false); a second
  * one ends the program. Errors of plan_for(). Not for several threads at once. */
 enum status plan_search(const struct job *job, const struct cost *cost,

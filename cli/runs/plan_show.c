@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cli/runs/plan_search.h"
 #include "partition/base/units.h"
 #include "profiles/job/plan_json.h"
 
@@ -55,6 +56,10 @@ void plan_show_add(struct json *json, const struct plan_answer *answer,
     json_add_double(json, "gap", result->gap);
     json_add_int(json, "candidates", result->candidates);
     json_add_int(json, "evaluated", result->evaluated);
+    struct json *searched = json_add_object(json, "searched");
+    json_add_int(searched, "layouts", result->num_layouts);
+    json_add_int(searched, "candidates", result->candidates);
+    json_add_bool(searched, "complete", result->complete);
     json_add_int(json, "solve_ns", answer->solve_ns);
     plan_memory_add(json, &answer->memory);
 }
@@ -190,24 +195,40 @@ static const char *layout_text(const struct plan *plan, char *text, size_t size)
     return text;
 }
 
+/* Print what is known of plans that were not chosen: the best that was timed, and a bound of all. A
+ * faster one was too close to the memory's limit. */
+static void print_slower(double samples_per_s, double bound_per_s, double chosen_per_s)
+{
+    if (samples_per_s > chosen_per_s)
+        printf("hardly faster, but too close to the memory's limit: %.1f samples/s", samples_per_s);
+    else if (bound_per_s <= samples_per_s * 1.0005)
+        printf("slower: its best has %.1f samples/s", samples_per_s);
+    else
+        printf("slower: the best one timed has %.1f samples/s, none exceeds %.1f", samples_per_s,
+               bound_per_s);
+}
+
 static void print_layouts(const struct planner_result *result)
 {
     char need[32], have[32];
     printf("\nlayouts\n");
     for (int i = 0; i < result->num_layouts; i++) {
         const struct planner_layout_fate *fate = &result->layouts[i];
-        printf("  T %-2d shard %-10s", fate->layout.tensor, shard_mode_name(fate->layout.shard));
+        const struct planner_layout *layout = &fate->layout;
+        printf("  T %-2d shard %-10s", layout->tensor, shard_mode_name(layout->shard));
+        if (layout->sequence_parallel)
+            printf("sequence parallel, ");
+        if (layout->expert > 1)
+            printf("E %d, ", layout->expert);
         switch (fate->verdict) {
         case PLANNER_CHOSEN:
-            printf("chosen: %.1f samples/s", fate->samples_per_s);
+            printf("chosen: %.1f samples/s", result->samples_per_s);
             break;
         case PLANNER_SLOWER:
-            printf("slower: its best has %.1f samples/s", fate->samples_per_s);
+            print_slower(fate->samples_per_s, fate->bound_per_s, result->samples_per_s);
             break;
         case PLANNER_BOUND:
-            printf("slower: cannot exceed %.1f samples/s", fate->bound_per_s < result->samples_per_s
-                                                               ? fate->bound_per_s
-                                                               : result->samples_per_s);
+            printf("not searched further: cannot exceed %.1f samples/s", fate->bound_per_s);
             break;
         case PLANNER_MEMORY:
             printf("does not fit the memory");
@@ -272,7 +293,16 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     print_row_head("");
     print_row("this", answer);
     print_row("released", released);
-    printf("\n%lld candidates, %lld cuts of them judged in %s\n", (long long)result->candidates,
+    printf("\n");
+    const double share = plan_memory_share(plan, &job->cluster);
+    const bool judged = result->best[0].judged_ns > 0;
+    if (share > 1 - PLAN_MEMORY_MARGIN)
+        printf("the memory of a device is full to %.1f %%%s\n", 100 * share,
+               judged ? ": no plan with more room was found within 0.5 % of this speed" : "");
+    if (result->judge_decided)
+        printf("without shared links, as train ranks plans, another one would be chosen; "
+               "-o FILE gives train this one (--plan FILE)\n");
+    printf("%lld candidates, %lld cuts of them judged in %s\n", (long long)result->candidates,
            (long long)result->evaluated, format_ns(answer->solve_ns, c, sizeof c));
     if (!result->complete)
         printf("the search was ended before its end; --budget gives it more time\n");
@@ -299,30 +329,20 @@ void plan_show_print_others(const struct planner_result *result)
     }
     if (result->num_layouts > 1)
         print_layouts(result);
-    /* The search ranks without shared links; so does this list, also where the event engine judged
-     * the best plans. */
-    bool judged = false;
-    double chosen = result->samples_per_s;
-    for (int i = 0; i < result->num_best; i++)
-        judged = judged || result->best[i].judged_ns > 0;
-    for (int i = 0; i < result->num_lengths; i++)
-        if (result->lengths[i].verdict == PLANNER_CHOSEN)
-            chosen = result->lengths[i].samples_per_s;
-    printf("\npipeline lengths%s%s\n", result->num_layouts > 1 ? " of the chosen layout" : "",
-           judged ? ", samples/s before links are shared" : "");
+    if (result->num_lengths > 0)
+        printf("\npipeline lengths%s\n", result->num_layouts > 1 ? " of the chosen layout" : "");
     for (int i = 0; i < result->num_lengths; i++) {
         const struct planner_length *length = &result->lengths[i];
         printf("%4d ", length->num_ranks);
         switch (length->verdict) {
         case PLANNER_CHOSEN:
-            printf("chosen: %.1f samples/s", length->samples_per_s);
+            printf("chosen: %.1f samples/s", result->samples_per_s);
             break;
         case PLANNER_SLOWER:
-            printf("slower: its best has %.1f samples/s", length->samples_per_s);
+            print_slower(length->samples_per_s, length->bound_per_s, result->samples_per_s);
             break;
         case PLANNER_BOUND:
-            printf("slower: cannot exceed %.1f samples/s",
-                   length->bound_per_s < chosen ? length->bound_per_s : chosen);
+            printf("not searched further: cannot exceed %.1f samples/s", length->bound_per_s);
             break;
         case PLANNER_MEMORY:
             printf("does not fit the memory");

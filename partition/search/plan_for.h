@@ -25,9 +25,10 @@
  * shard, recompute and schedule chosen, unless its plan changes as layers freeze.
  *
  * The best plan takes the least time per sample by schedule_time() and the busiest link. The
- * executor, which has no event engine, therefore finds the plan that `elapse plan` finds. A caller
- * may pass a judge to get another answer. A plan may leave devices idle. A plan for the executor
- * uses device 0, because the rank there decides and writes the run's files.
+ * executor, which has no event engine, therefore finds the plan of `elapse plan --no-simulate`. A
+ * caller may pass a judge to get another answer, as `elapse plan` does. A plan may leave devices
+ * idle. A plan for the executor uses device 0, because the rank there decides and writes the run's
+ * files.
  *
  * Pure; deterministic. */
 #ifndef ELAPSE_PARTITION_PLAN_FOR_H

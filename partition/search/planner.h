@@ -89,6 +89,8 @@ struct planner_judge {
     enum status (*step_ns)(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err);
     void *ctx;
     bool all; /* also ask about candidates that cannot win, up to PLANNER_KEEP */
+    /* Only plans that make more samples per second are looked for; 0: all. */
+    double floor_per_s;
     /* May be NULL: told about the search every few microseconds, and says whether it goes on. Once
      * the watch says no while the search is not judging, only what was found so far is judged; once
      * it says no while judging, the judge is asked no more than it takes to have an answer. Which

@@ -228,6 +228,12 @@ static double best_rate(const struct solver *s)
     return s->best_layout < 0 ? 0 : s->best.samples_per_s;
 }
 
+/* A plan must make more samples per second to be looked for. */
+static double floor_rate(const struct solver *s)
+{
+    return fmax(best_rate(s), s->options->judge.floor_per_s);
+}
+
 /* Finish a search, and enter what it found. */
 static enum status finish_one(struct solver *s, struct open_search *one,
                               struct planner_layout_fate *fate)
@@ -235,7 +241,7 @@ static enum status finish_one(struct solver *s, struct open_search *one,
     struct planner_result result = {0};
     enum status rc = one->begun;
     if (rc == OK) {
-        one->search.floor_rate = best_rate(s);
+        one->search.floor_rate = floor_rate(s);
         rc = search_end(&one->search, &result, fate);
     }
     if (rc == OK) {
@@ -258,10 +264,10 @@ static enum status search_one(struct solver *s, struct open_search *one)
     struct planner_layout_fate *fate = &s->fates[s->num_layouts];
     *fate = (struct planner_layout_fate){.layout = one->problem.layout, .verdict = PLANNER_NONE};
     enum status rc = finish_one(s, one, fate);
-    if (rc == OK && one->begun == OK && one->search.dropped_rate > best_rate(s) &&
+    if (rc == OK && one->begun == OK && one->search.dropped_rate > floor_rate(s) &&
         !s->common.stopped) {
         const struct planner_layout layout = one->problem.layout;
-        const double keep = best_rate(s), found = fate->samples_per_s;
+        const double keep = floor_rate(s), found = fate->samples_per_s;
         s->evaluated += one->search.evaluated;
         open_clear(one);
         begin(s, &layout, one);
