@@ -131,6 +131,8 @@ def exported():
     source = at("exported-" + kind)
     model, info = AUTO[kind].from_pretrained(source, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
+    if kind == "vit":
+        assert [model.config.id2label[i] for i in range(len(CLASSES))] == CLASSES, model.config.id2label
     compare(kind, model, source, "ours-%s.json" % kind)
 
 
