@@ -130,6 +130,10 @@ struct elapse_plan_options {
     int simulate;      /* not 0: choose by the event engine, where transfers share links. Otherwise
                           the fastest plan without sharing is chosen, and its step is then
                           simulated */
+    const struct elapse_plan *current; /* the plan in force, for a change of plan: its devices are
+                                          kept, and K and R unless elastic.auto_pipe and
+                                          elastic.auto_dp open them. NULL: the first plan */
+    int64_t turn; /* of the run, for elastic.stages; see struct elapse_freezer */
 };
 
 /* Find the best plan of a job. options may be NULL. ELAPSE_ERR_INFEASIBLE: no plan exists or fits
@@ -303,6 +307,105 @@ struct elapse_epoch {
 /* Epoch 0 to num_epochs - 1. ELAPSE_ERR_INPUT: there is no such epoch. */
 ELAPSE_API enum elapse_status elapse_run_epoch(const struct elapse_run *run, int index,
                                                struct elapse_epoch *epoch);
+
+/* ---- freezing while another program trains --------------------------------------------------- */
+
+/* Decides which first layers of a job freeze, for a program that trains by itself. A turn is an
+ * epoch, or freeze.every_steps steps. At the start of each turn, turn 0 included, the program calls
+ * elapse_freezer_decide(). Under the policy `safe` it measures before that, at a turn's end:
+ *
+ *     elapse_freezer_begin(freezer, &window, &due, &error);  window: what the turn's steps were
+ *     if (due) {                                             measure, then decide
+ *         elapse_freezer_ask(freezer, &frozen);
+ *         elapse_freezer_losses(freezer, &losses, &error);   now, and with the lagged weights
+ *         for (; frozen > 0; elapse_freezer_ask(freezer, &frozen))
+ *             elapse_freezer_share(freezer, frozen, share, share_se, &error);
+ *         elapse_freezer_end(freezer, &error);
+ *         ... the present weights become the lagged ones
+ *     }
+ *
+ * The lagged weights are those with which the window began. With o for lagged and n for present
+ * weights, of the first `frozen` layers and of the rest, the share of these layers is
+ * (L(o,n) - L(n,n) + L(o,o) - L(n,o)) / 2 in the mean loss over the probe. A window goes on over
+ * turns that are not due. After a change of plan the program begins a new window. */
+struct elapse_freezer;
+
+struct elapse_freezer_options {
+    size_t size;
+    int64_t train_samples; /* of an epoch; 0: as the job says */
+    int64_t probe_source;  /* samples that the probe may be taken from; 0: any number */
+};
+/* The job must outlive the freezer. ELAPSE_ERR_INPUT: the job's freeze keys do not fit its model. */
+ELAPSE_API enum elapse_status elapse_freezer_new(struct elapse_job *job,
+                                                 const struct elapse_freezer_options *options,
+                                                 struct elapse_freezer **freezer,
+                                                 struct elapse_error *error);
+ELAPSE_API void elapse_freezer_free(struct elapse_freezer *freezer);
+
+struct elapse_freezer_info {
+    size_t size;
+    const char *policy;               /* "safe"; static */
+    int num_layers;                   /* L */
+    int num_frozen;                   /* F, the last decision */
+    int uses_norms;                   /* not 0: decisions read gradient norms */
+    int uses_evidence;                /* not 0: the program measures windows */
+    int64_t every_steps;              /* steps of a turn; 0: a turn is an epoch */
+    int64_t probe_samples;            /* of validation data that a window is measured on */
+    double max_loss, spent, spent_se; /* of `safe`: the budget, and the estimate of what is used */
+};
+ELAPSE_API void elapse_freezer_info(const struct elapse_freezer *freezer,
+                                    struct elapse_freezer_info *info);
+
+struct elapse_freeze_window {
+    size_t size;
+    int64_t turn, step;               /* the turn that has ended; steps of the run until then */
+    double steps_window, rate_window; /* its steps, and the sum of their learning rates */
+    double steps_left, rate_left;     /* of the rest of the run */
+};
+/* A turn has ended. *due: whether its window is to be measured; then times of plans are predicted,
+ * which takes two calls of elapse_plan_find(). ELAPSE_ERR_INPUT: a number is negative. */
+ELAPSE_API enum elapse_status elapse_freezer_begin(struct elapse_freezer *freezer,
+                                                   const struct elapse_freeze_window *window,
+                                                   int *due, struct elapse_error *error);
+/* *frozen: the next prefix to measure, or -1. */
+ELAPSE_API void elapse_freezer_ask(struct elapse_freezer *freezer, int *frozen);
+
+struct elapse_freeze_losses {
+    size_t size;
+    double loss, loss_before; /* L(n,n), L(o,o): nats per target */
+    double fall_se;           /* standard error of loss_before - loss over micro-batches */
+    double accuracy;          /* of the probe, 0 to 1; negative: not a classifier */
+    int64_t num_probe;
+};
+/* ELAPSE_ERR_INPUT: a loss is not a number. */
+ELAPSE_API enum elapse_status elapse_freezer_losses(struct elapse_freezer *freezer,
+                                                    const struct elapse_freeze_losses *losses,
+                                                    struct elapse_error *error);
+/* ELAPSE_ERR_INPUT: elapse_freezer_ask() did not ask for this prefix; a share is not a number. */
+ELAPSE_API enum elapse_status elapse_freezer_share(struct elapse_freezer *freezer, int frozen,
+                                                   double share, double share_se,
+                                                   struct elapse_error *error);
+/* The window is measured. */
+ELAPSE_API enum elapse_status elapse_freezer_end(struct elapse_freezer *freezer,
+                                                 struct elapse_error *error);
+
+struct elapse_freeze_decision {
+    size_t size;
+    int num_frozen;             /* F of this turn */
+    int lowest;                 /* layers below that never train again */
+    int change;                 /* not 0: the plan in force is to be replaced */
+    double cost_low, cost_high; /* of `safe`: the 80 % interval of what freezing has cost, in points
+                                   of accuracy, or per cent of the loss */
+    char reason[160];           /* one line */
+};
+/* A turn begins. Turns count from 0, and each is decided once, in order. norms: [num_norms], one for
+ * each layer, the gradient norms of the turn before, or NULL. plan: the one in force; NULL: none.
+ * ELAPSE_ERR_INPUT: a turn is out of order; a norm is negative or not a number. */
+ELAPSE_API enum elapse_status elapse_freezer_decide(struct elapse_freezer *freezer, int64_t turn,
+                                                    const double *norms, int num_norms,
+                                                    const struct elapse_plan *plan,
+                                                    struct elapse_freeze_decision *decision,
+                                                    struct elapse_error *error);
 
 #ifdef __cplusplus
 }

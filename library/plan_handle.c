@@ -14,7 +14,9 @@ static enum status find_plan(const struct elapse_job *job,
                              struct planner_result *result, struct err *err)
 {
     const struct setting setting = {&job->job.model, &job->job.cluster, &job->cost.cost};
-    const struct run_state state = {.num_frozen_layers = options->frozen_layers,
+    const struct run_state state = {.turn = options->turn,
+                                    .num_frozen_layers = options->frozen_layers,
+                                    .old = options->current ? &options->current->plan : NULL,
                                     .num_samples = job_num_samples(&job->job, true),
                                     .cache_room = options->cached != 0,
                                     .cache_filled = options->cached != 0};

@@ -328,6 +328,111 @@ static void every_failed_allocation__is_reported(void **state)
     }
 }
 
+/* The epochs of the simulated run are the judge. */
+static void a_freezer__decides_as_the_simulated_run(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"freeze.policy=closed-form", "freeze.policy=table"};
+    for (int i = 0; i < 2; i++) {
+        const char *const overrides[] = {"train.epochs=5", policies[i], "freeze.table=[0,1,2,2,3]"};
+        const struct elapse_job_options options = {
+            .size = sizeof options, .overrides = overrides, .num_overrides = 2 + (size_t)i};
+        struct elapse_job *job = NULL;
+        struct elapse_run *run = NULL;
+        struct elapse_freezer *freezer = NULL;
+        struct elapse_plan *plan = NULL;
+        struct elapse_error error;
+        if (elapse_job_parse(small_job, &options, &job, &error) != ELAPSE_OK)
+            fail_msg("%s", error.message);
+        assert_int_equal(elapse_run_simulate(job, NULL, &run, &error), ELAPSE_OK);
+        assert_int_equal(elapse_freezer_new(job, NULL, &freezer, &error), ELAPSE_OK);
+        int frozen = 0;
+        for (int e = 0; e < 5; e++) {
+            struct elapse_epoch epoch = {.size = sizeof epoch};
+            struct elapse_freeze_decision decision = {.size = sizeof decision};
+            elapse_run_epoch(run, e, &epoch);
+            assert_int_equal(elapse_freezer_decide(freezer, e, NULL, 0, plan, &decision, &error),
+                             ELAPSE_OK);
+            assert_int_equal(decision.num_frozen, epoch.frozen_layers);
+            assert_string_equal(decision.reason, epoch.reason);
+            assert_int_equal(decision.change, e == 0 || decision.num_frozen != frozen);
+            frozen = decision.num_frozen;
+            if (!plan && decision.num_frozen == 0)
+                plan = find(job);
+            if (decision.change && plan) {
+                const struct elapse_plan_options next = {
+                    .size = sizeof next, .frozen_layers = frozen, .current = plan, .turn = e};
+                struct elapse_plan *changed = NULL;
+                assert_int_equal(elapse_plan_find(job, &next, &changed, &error), ELAPSE_OK);
+                elapse_plan_free(plan);
+                plan = changed;
+            }
+        }
+        assert_true(frozen > 0);
+        elapse_plan_free(plan);
+        elapse_freezer_free(freezer);
+        elapse_run_free(run);
+        elapse_job_free(job);
+    }
+}
+
+/* Windows in which the first layers bring nothing: `safe` asks for a prefix and freezes it. */
+static void a_freezer__measures_what_it_asks_for(void **state)
+{
+    (void)state;
+    static const char *const overrides[] = {"train.epochs=20", "freeze.policy=safe"};
+    const struct elapse_job_options options = {
+        .size = sizeof options, .overrides = overrides, .num_overrides = 2};
+    const struct elapse_freezer_options given = {
+        .size = sizeof given, .train_samples = 100000, .probe_source = 1000};
+    struct elapse_freeze_decision decision = {.size = sizeof decision};
+    struct elapse_freezer_info info = {.size = sizeof info};
+    struct elapse_job *job = NULL;
+    struct elapse_freezer *freezer = NULL;
+    struct elapse_error error;
+    int due = 0, frozen = 0, rows = 0;
+    assert_int_equal(elapse_job_parse(small_job, &options, &job, &error), ELAPSE_OK);
+    assert_int_equal(elapse_freezer_new(job, &given, &freezer, &error), ELAPSE_OK);
+    elapse_freezer_info(freezer, &info);
+    assert_string_equal(info.policy, "safe");
+    assert_true(info.uses_evidence && info.probe_samples > 0 && info.probe_samples <= 1000);
+    assert_int_equal(elapse_freezer_share(freezer, 1, 0, 0, &error), ELAPSE_ERR_INPUT);
+    assert_int_equal(elapse_freezer_end(freezer, &error), ELAPSE_ERR_INPUT);
+    assert_int_equal(elapse_freezer_decide(freezer, 1, NULL, 0, NULL, &decision, &error),
+                     ELAPSE_ERR_INPUT); /* turn 0 is due */
+    assert_string_equal(error.message, "turn 0 is due, got 1");
+    for (int64_t turn = 0; turn < 12; turn++) {
+        assert_int_equal(elapse_freezer_decide(freezer, turn, NULL, 0, NULL, &decision, &error),
+                         ELAPSE_OK);
+        const struct elapse_freeze_window window = {.size = sizeof window,
+                                                    .turn = turn,
+                                                    .step = (turn + 1) * 100,
+                                                    .steps_window = 100,
+                                                    .rate_window = 3,
+                                                    .steps_left = 100. * (double)(19 - turn),
+                                                    .rate_left = 3. * (double)(19 - turn)};
+        assert_int_equal(elapse_freezer_begin(freezer, &window, &due, &error), ELAPSE_OK);
+        if (!due)
+            continue;
+        rows++;
+        elapse_freezer_ask(freezer, &frozen);
+        const struct elapse_freeze_losses losses = {.size = sizeof losses,
+                                                    .loss = 1 - .02 * (double)turn,
+                                                    .loss_before = 1.02 - .02 * (double)turn,
+                                                    .fall_se = 1e-4,
+                                                    .accuracy = -1,
+                                                    .num_probe = info.probe_samples};
+        assert_int_equal(elapse_freezer_losses(freezer, &losses, &error), ELAPSE_OK);
+        for (; frozen > 0; elapse_freezer_ask(freezer, &frozen))
+            assert_int_equal(elapse_freezer_share(freezer, frozen, 0, 1e-6, &error), ELAPSE_OK);
+        assert_int_equal(elapse_freezer_end(freezer, &error), ELAPSE_OK);
+    }
+    assert_true(rows > 0);
+    assert_true(decision.num_frozen > 0);
+    elapse_freezer_free(freezer);
+    elapse_job_free(job);
+}
+
 int main(void)
 {
     setenv("ELAPSE_DB", "/nowhere/profiles.db", 1); /* not the user's own store */
@@ -339,6 +444,8 @@ int main(void)
         cmocka_unit_test(structs__may_be_shorter_or_longer),
         cmocka_unit_test(threads__with_their_own_handles_get_equal_answers),
         cmocka_unit_test(a_decimal_comma_of_the_program__changes_nothing),
+        cmocka_unit_test(a_freezer__decides_as_the_simulated_run),
+        cmocka_unit_test(a_freezer__measures_what_it_asks_for),
         cmocka_unit_test(every_failed_allocation__is_reported),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
