@@ -1,0 +1,88 @@
+"""Files for `elapse`: a model, a job, a profile. Without PyTorch, so that `make test` checks them."""
+import json
+import os
+import re
+
+from . import __version__
+
+PASSES = ("fwd", "bwd_input", "bwd_weight")
+DTYPE_NAMES = ("fp32", "bf16", "tf32", "fp16")
+
+
+def item_name(path, taken):
+    """At most 31 characters without commas and quotes, and not in `taken`."""
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", path)[-31:]
+    count = 1
+    while name in taken:
+        count += 1
+        tail = f"~{count}"
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", path)[-(31 - len(tail)):] + tail
+    return name
+
+
+def percentile(values, share):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def spread(values):
+    return {"median_ns": percentile(values, .5), "p10_ns": percentile(values, .1),
+            "p90_ns": percentile(values, .9), "count": len(values)}
+
+
+def layer_row(device_kind, dtype, threads, item, name, samples, times):
+    return {"backend": "cpu" if device_kind == "cpu" else "cuda", "dtype": dtype,
+            "threads": 0, "ranks": 1, "item": item, "variant": "own", "hidden": 0, "heads": 0,
+            "mlp": 0, "seq": 0, "patch": 0, "image": 0, "vocab": 0, "classes": 0, "pass": name,
+            "samples": samples, **times}
+
+
+def profile_json(name, about, layers=(), links=(), collectives=(), note=""):
+    """A profile in the form of `elapse profiles export`."""
+    head = {"name": name, "source": "measured", "note": note, "device_kind": "cpu",
+            "device_name": "", "mem_bytes": 0, "cores": 0, "clock_mhz": 0, "driver": "",
+            "libraries": "", "host": "", "measured_at": "", "version": f"elapse-torch {__version__}",
+            "load": 0, "bf16_kernel": "", "fp32_kernel": ""}
+    head.update({k: v for k, v in about.items() if k in head})
+    return {"elapse_profile": 1, "profile": head, "layer_cost": list(layers),
+            "link_cost": list(links), "collective_cost": list(collectives), "host_cost": [],
+            "memory_use": []}
+
+
+def times_rows(medians):
+    """Rows [microbatch, fwd, bwd_input, bwd_weight] of {size: {pass: ns}}. A larger micro-batch is
+    never given less time than a smaller one, which noise can measure."""
+    rows, least = [], dict.fromkeys(PASSES, 0)
+    for size in sorted(medians):
+        least = {p: max(least[p], int(medians[size][p])) for p in PASSES}
+        rows.append([size] + [least[p] for p in PASSES])
+    return rows
+
+
+def model_json(name, num_layers, kind, items):
+    """An explicit model. items: dicts with name, layer, params, act_bytes, stash_bytes, work_bytes,
+    update_ns, times: {size: {pass: ns}}."""
+    rows = []
+    for item in items:
+        row = {k: item[k] for k in ("name", "layer", "params", "act_bytes", "stash_bytes",
+                                    "work_bytes", "update_ns")}
+        row["times"] = {kind: times_rows(item["times"])}
+        rows.append(row)
+    return {"name": name, "layers": num_layers, "items": rows}
+
+
+def job_json(name, model_file, kind, ranks, batch, optimizer, cluster=None):
+    return {"name": name, "model": model_file,
+            "train": {"batch": {"per_pipeline": batch}, "optimizer": {"kind": optimizer}},
+            "data": {"kind": "synthetic", "train_samples": batch * 100},
+            "cluster": dict({"nodes": 1, "devices_per_node": ranks, "kind": kind}, **(cluster or {}))}
+
+
+def write_json(path, content):
+    """Write the whole file or leave the old one."""
+    with open(path + ".tmp", "w", encoding="utf-8") as f:
+        json.dump(content, f, indent=1)
+        f.write("\n")
+        f.flush()
+        os.fsync(f.fileno())
+    os.replace(path + ".tmp", path)

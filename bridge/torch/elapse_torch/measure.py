@@ -1,0 +1,150 @@
+"""Times and sizes of a chain's items. Each distinct item is measured alone, as a stage of its own,
+with inputs that a forward of the whole chain has made."""
+import time
+
+import torch
+
+from .device import now_ns, peak_bytes, peak_reset
+from .files import percentile
+
+WARM_UP = 2
+LEAST_ROUNDS, MOST_ROUNDS = 5, 40
+
+
+class Timer:
+    """Rounds of an item: as many as fit `budget_s`, between LEAST_ROUNDS and MOST_ROUNDS."""
+
+    def __init__(self, device, budget_s):
+        self.device, self.budget_s = device, budget_s
+
+    def rounds(self, once):
+        """once() -> {name: ns}. Returns {name: [ns]}."""
+        for _ in range(WARM_UP):
+            once()
+        found, end = {}, time.monotonic() + self.budget_s
+        while True:
+            for name, ns in once().items():
+                found.setdefault(name, []).append(ns)
+            count = len(next(iter(found.values())))
+            if count >= MOST_ROUNDS or (count >= LEAST_ROUNDS and time.monotonic() > end):
+                return found
+
+
+def leaves(values):
+    return [v.detach().requires_grad_(v.dtype.is_floating_point) for v in values]
+
+
+def as_tuple(out):
+    return (out,) if isinstance(out, torch.Tensor) else tuple(out)
+
+
+def flows(outs):
+    return [o for o in outs if o.requires_grad]
+
+
+class Saved:
+    """Bytes that autograd keeps for the backward, parameters and buffers apart."""
+
+    def __init__(self, apart):
+        self.apart = {p.untyped_storage().data_ptr() for p in apart}
+        self.sizes = {}
+
+    def pack(self, tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self.apart:
+            self.sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    def __enter__(self):
+        self.hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, lambda t: t)
+        self.hooks.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        self.hooks.__exit__(*error)
+
+    def bytes(self):
+        return sum(self.sizes.values())
+
+
+def measure_item(stage, values, keywords, finish, timer, context):
+    """Times [ns] of fwd, bwd_input, bwd_weight, and stash and work in bytes of one item.
+
+    finish(outs) -> the tensors that the backward starts from: the loss behind the last item."""
+    device = timer.device
+    weights = [p for p in stage.parameters() if p.requires_grad]
+
+    def forward(given):
+        with context():
+            return finish(as_tuple(stage(*given, **keywords)))
+
+    given = leaves(values)
+    saved = Saved(list(stage.parameters()) + list(stage.buffers()))
+    peak_reset(device)
+    with saved:
+        outs = flows(forward(given))
+    grads = [torch.ones_like(o) for o in outs]
+    inputs = [v for v in given if v.requires_grad]
+
+    def whole():
+        given = leaves(values)
+        begin = now_ns(device)
+        outs = flows(forward(given))
+        middle = now_ns(device)
+        torch.autograd.backward(outs, grads)
+        return {"fwd": middle - begin, "bwd": now_ns(device) - middle}
+
+    def input_half():
+        given = leaves(values)
+        outs = flows(forward(given))
+        begin = now_ns(device)
+        torch.autograd.grad(outs, [v for v in given if v.requires_grad], grads, allow_unused=True)
+        return {"bwd_input": now_ns(device) - begin}
+
+    found = timer.rounds(whole)
+    work = peak_bytes(device)
+    if inputs:
+        found.update(timer.rounds(input_half))
+    else:
+        found["bwd_input"] = [0] * len(found["bwd"])
+    # A backward is one op of which the input's half can also run alone; the rest is the weights'.
+    both = percentile(found["bwd"], .5)
+    half = min(percentile(found["bwd_input"], .5), both) if weights else both
+    found["bwd_input"] = [min(ns, both) for ns in found["bwd_input"]] if weights else found["bwd"]
+    found["bwd_weight"] = [max(0, ns - half) for ns in found["bwd"]]
+    del found["bwd"]
+    return found, saved.bytes(), max(0, work - saved.bytes())
+
+
+def measure_update(weights, make_optimizer, timer):
+    """Times [ns] of an optimizer's step over an item's weights."""
+    if not weights:
+        return [0]
+    for p in weights:
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+    optimizer = make_optimizer(weights)
+
+    def once():
+        begin = now_ns(timer.device)
+        optimizer.step()
+        return {"update": now_ns(timer.device) - begin}
+    before = [p.detach().clone() for p in weights]
+    found = timer.rounds(once)["update"]
+    with torch.no_grad():
+        for p, old in zip(weights, before):
+            p.copy_(old)
+            p.grad = None
+    return found
+
+
+def walk(chain, keywords, context):
+    """Values at each boundary, of a forward of the whole chain."""
+    values, at = [()], ()
+    with torch.no_grad(), context():
+        for i in range(len(chain.items)):
+            at = as_tuple(chain.stage(i, i + 1)(*at, **keywords))
+            values.append(tuple(v.detach().clone() for v in at))
+    return values
+
+

@@ -1,0 +1,43 @@
+#!/bin/bash
+# tests/e2e/e2e_bridge.sh - the files that bridge/torch writes are files that `elapse` reads. Without PyTorch:
+# bridge/torch/tests/small is what `elapse-torch profile` wrote for a model of five items.
+. "$(dirname "$0")/lib.sh"
+begin
+if ! command -v python3 >/dev/null; then
+    skip "files of bridge/torch" "no python3 here"
+    finish
+fi
+export ELAPSE_DB=$tmp/store.db PYTHONPATH=$PWD/bridge/torch PYTHONDONTWRITEBYTECODE=1
+small=bridge/torch/tests/small
+expect "a model of the bridge" 0 '"total_params"' "$elapse" model $small/model.json --json
+expect "a job of the bridge is planned" 0 '"cost_source":"constant"' \
+    "$elapse" plan $small/job.json -o "$tmp/plan.json" --json
+expect "and simulated" 0 '"step_ns"' "$elapse" sim $small/job.json --step --json
+expect "a profile of the bridge" 0 'rows into' "$elapse" profiles import $small/profile.json
+expect "with its device and libraries" 0 'torch 2' "$elapse" profiles export torch-models
+expect "two stages, without PyTorch" 0 '"pipeline_length":2' \
+    "$elapse" plan $small/job.json --set pipeline.num_stages=2 --json
+cat >"$tmp/again.py" <<'EOF'
+import json, sys
+from elapse_torch import files
+small, tmp = sys.argv[1:]
+model, job = (json.load(open(f"{small}/{n}.json")) for n in ("model", "job"))
+items = [dict(i, times={row[0]: dict(zip(files.PASSES, row[1:])) for row in i["times"]["cpu"]})
+         for i in model["items"]]
+files.write_json(f"{tmp}/again.json", files.model_json(model["name"], model["layers"], "cpu", items))
+assert json.load(open(f"{tmp}/again.json")) == model
+again = files.job_json("models", "model.json", "cpu", 2, job["train"]["batch"]["per_pipeline"], "adamw")
+assert again == job, again
+names = set()
+for path in ("a.very.long.path.of.modules.that.ends.in.layer.0", "a,b", "a,b"):
+    names.add(files.item_name(path, names))
+assert len(names) == 3 and all(len(n) <= 31 and "," not in n for n in names)
+assert [r[1] for r in files.times_rows({1: {"fwd": 5, "bwd_input": 1, "bwd_weight": 1},
+                                        2: {"fwd": 4, "bwd_input": 1, "bwd_weight": 1}})] == [5, 5]
+print("equal")
+EOF
+expect "the bridge writes these files" 0 'equal' python3 "$tmp/again.py" $small "$tmp"
+for file in bridge/torch/elapse_torch/*.py bridge/torch/tests/*.py; do
+    check "$file is Python" python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), feature_version=(3, 9))' "$file"
+done
+finish
