@@ -36,6 +36,7 @@ struct request {
     int64_t budget_ns;
     bool cached, all_frozen, explain, as_json, quiet, simulate, no_simulate;
     bool csv, table; /* of a sweep */
+    bool stages;     /* print all of them */
 };
 
 /* --- solving ------------------------------------------------------------------------------- */
@@ -75,6 +76,14 @@ static void solve(const struct request *q, const struct job *job, const struct c
         rc = plan_memory_find(&setting, &answer->result.plan, &answer->memory, &answer->err);
     if (rc != OK && answer->err.status == OK)
         err_set(&answer->err, ERR_INFEASIBLE, "no plan");
+    if (rc == OK) {
+        const int64_t samples =
+            rates_run_samples(job, &answer->result.plan, job_num_samples(job, true));
+        answer->rates = rates_of_step(&job->model, &job->cluster, &answer->result.plan,
+                                      job->train.dtype, answer->result.samples_per_s);
+        answer->run =
+            run_cost_of(&job->cluster, rates_run_ns(samples, answer->result.samples_per_s));
+    }
     answer->solve_ns = clock_now_ns() - begin;
 }
 
@@ -199,6 +208,7 @@ static enum status run_one(const struct command *command, const struct request *
     struct json *json = NULL;
     enum status rc = OK;
     const struct job release = as_released(job);
+    const bool elastic = job->freeze.policy != FREEZE_NONE || q->frozen_layers > 0;
     solve(q, job, &cost->cost, (int)q->frozen_layers, q->cached, &answer);
     if (answer.err.status != OK) {
         rc = err_copy(err, &answer.err);
@@ -210,7 +220,8 @@ static enum status run_one(const struct command *command, const struct request *
         rc = calibrated_interval(&on, answer.result.plan.step_ns, interval_ns, err);
     if (rc != OK)
         goto out;
-    solve(q, &release, &cost->cost, (int)q->frozen_layers, q->cached, &released);
+    if (elastic || q->as_json || q->out_path)
+        solve(q, &release, &cost->cost, (int)q->frozen_layers, q->cached, &released);
     if (q->as_json || q->out_path) {
         json = start_json(command, job, cost);
         json_add_bool(json, "extrapolated", answer.result.extrapolated);
@@ -228,7 +239,7 @@ static enum status run_one(const struct command *command, const struct request *
         rc = command_answer(json, err);
         json = NULL;
     } else if (rc == OK) {
-        plan_show_print(job, cost, &answer, &released);
+        plan_show_print(job, cost, &answer, elastic ? &released : NULL, q->stages);
         calibrated_print(&on, interval_ns);
         if (q->explain)
             plan_show_print_others(&answer.result);
@@ -378,6 +389,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
                .seen = &q.scaled),
         OPTION("calibration", STRING, &q.calibration, "NAME",
                "a calibration of 'elapse calibrate' (default: the job's cost.calibration)"),
+        OPTION("stages", FLAG, &q.stages, NULL, "print every stage, not the first few alone"),
         OPTION("quiet", FLAG, &q.quiet, NULL, "no progress on stderr"),
         OPTION("db", STRING, &q.db_path, "FILE",
                "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),

@@ -102,7 +102,9 @@ static void add_result(struct json *json, const struct step_answer *a, const int
     const struct sim_result *result = &a->result;
     json_add_int(json, "step_ns", result->step_ns);
     json_add_double(json, "bubble_fraction", result->bubble_fraction);
-    json_add_double(json, "samples_per_s", step_answer_samples_per_s(a));
+    const struct step_rates rates = step_answer_rates(a);
+    json_add_double(json, "samples_per_s", rates.samples_per_s);
+    rates_add(json, &rates);
     struct json *devices = json_add_array(json, "devices");
     for (int i = 0; i < result->num_devices; i++) {
         const struct sim_device *d = &result->devices[i];
@@ -144,7 +146,7 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
 {
     const struct sim_result *result = &a->result;
     const struct plan *plan = &a->plan;
-    char one[32], two[32], three[32];
+    char one[32], two[32], three[32], text[256];
     printf("%s on %s: %s, K=%d R=%d M=%d, cut", a->model.name, a->cluster.name,
            schedule_kind_name(schedule_of(a)), plan->num_ranks, plan->num_replicas,
            plan->microbatches.count);
@@ -163,6 +165,8 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
            format_ns(result->step_ns, one, sizeof one), 100 * result->bubble_fraction,
            format_ns(result->allreduce_ns, two, sizeof two),
            format_ns(result->allreduce_exposed_ns, three, sizeof three));
+    const struct step_rates rates = step_answer_rates(a);
+    printf("%s\n", rates_text(&rates, text, sizeof text));
     printf("%6s %4s %7s %12s %12s %12s %5s  %s\n", "device", "rank", "replica", "busy", "idle",
            "peak", "live", "idle by cause");
     for (int i = 0; i < result->num_devices; i++) {

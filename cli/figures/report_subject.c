@@ -198,9 +198,15 @@ static void put_state(FILE *out, const struct subject *s, const struct verdict *
 
 static void put_speed(FILE *out, const struct subject *s, const struct verdict *v)
 {
-    char text[64], time[32], other[32];
+    char text[64], time[32], other[32], line[256];
     if (isfinite(v->samples_per_s))
         page_put(out, "p", "Throughput: %.4g samples per second.", v->samples_per_s);
+    if (s->sim && v->samples_per_s > 0) {
+        const struct job *job = s->kind == SUBJECT_RUN ? &s->replay.job : &s->job;
+        const struct step_rates rates =
+            rates_of_step(s->model, s->cluster, s->plan, job->train.dtype, v->samples_per_s);
+        page_put(out, "p", "In other units: %s.", rates_text(&rates, line, sizeof line));
+    }
     if (isfinite(v->static_samples_per_s) && v->noisy)
         page_put(out, "p",
                  "The best static plan without freezing is predicted at %.4g samples per second. "

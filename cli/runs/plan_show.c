@@ -52,6 +52,9 @@ void plan_show_add(struct json *json, const struct plan_answer *answer,
     add_ints(json, "stage_ns", result->stage_ns, plan->num_stages);
     json_add_int(json, "idle_devices", num_idle(plan, cluster));
     json_add_double(json, "samples_per_s", result->samples_per_s);
+    rates_add(json, &answer->rates);
+    if (answer->run.run_ns > 0)
+        run_cost_add(json, &answer->run);
     json_add_int(json, "lower_bound_ns", result->lower_bound_ns);
     json_add_double(json, "gap", result->gap);
     json_add_int(json, "candidates", result->candidates);
@@ -141,27 +144,68 @@ static void print_idle(const struct plan *plan, const struct cluster *cluster)
     free(used);
 }
 
-static void print_row(const char *label, const struct plan_answer *answer)
+static void print_row_head(const char *label)
+{
+    printf("%-9s %3s %4s %3s %4s   %-5s %-11s %-11s %-7s %10s %11s  %s\n", label, "K", "R", "T",
+           "M", "size", "schedule", "recompute", "frozen", "step", "samples/s",
+           "cut (items a stage)");
+}
+
+static void print_row(const char *label, const struct plan *plan, int64_t step_ns,
+                      double samples_per_s)
 {
     char step[32];
-    if (answer->err.status != OK) {
-        printf("%-9s %s\n", label, answer->err.msg);
-        return;
-    }
-    const struct plan *plan = &answer->result.plan;
-    printf("%-9s %3d %4d %4d x %-5lld %-11s %-7s %10s %11.1f  ", label, plan->num_ranks,
-           plan->num_replicas, plan->microbatches.count, (long long)plan->microbatches.size,
-           schedule_kind_name(plan->schedule), frozen_placement_name(plan->frozen),
-           format_ns(plan->step_ns, step, sizeof step), answer->result.samples_per_s);
+    printf("%-9s %3d %4d %3d %4d x %-5lld %-11s %-11s %-7s %10s %11.1f  ", label, plan->num_ranks,
+           plan->num_replicas, plan_tensor(plan), plan->microbatches.count,
+           (long long)plan->microbatches.size, schedule_kind_name(plan->schedule),
+           recompute_mode_name(plan->recompute), frozen_placement_name(plan->frozen),
+           format_ns(step_ns, step, sizeof step), samples_per_s);
     for (int s = 0; s < plan->num_stages && s < 24; s++)
         printf("%s%d", s ? "," : "", plan->first_item[s + 1] - plan->first_item[s]);
     printf("%s\n", plan->num_stages > 24 ? ",..." : "");
 }
 
-static void print_row_head(const char *label)
+/* Print the plan, the next best plans and the one of the release, a line each. */
+static void print_beaten(const struct plan_answer *answer, const struct plan_answer *released)
 {
-    printf("%-9s %3s %4s %4s   %-5s %-11s %-7s %10s %11s  %s\n", label, "K", "R", "M", "size",
-           "schedule", "frozen", "step", "samples/s", "cut (items a stage)");
+    enum { MOST_OTHERS = 4 };
+    const struct planner_result *result = &answer->result;
+    if (!released && result->num_best < 2)
+        return;
+    print_row_head("");
+    print_row("this", &result->plan, result->plan.step_ns, result->samples_per_s);
+    for (int i = 1; i < result->num_best && i <= MOST_OTHERS; i++) {
+        const struct planner_candidate *one = &result->best[i];
+        print_row(i == 1 ? "next best" : "", &one->plan,
+                  one->judged_ns > 0 ? one->judged_ns : one->plan.step_ns, one->samples_per_s);
+    }
+    if (released && released->err.status != OK)
+        printf("%-9s %s\n", "released", released->err.msg);
+    else if (released)
+        print_row("released", &released->result.plan, released->result.plan.step_ns,
+                  released->result.samples_per_s);
+    printf("\n");
+}
+
+static void print_stages(const struct plan_answer *answer, bool all)
+{
+    enum { MOST_STAGES = 8 };
+    const struct plan *plan = &answer->result.plan;
+    char time[32], bytes[32], range[32];
+    const int num = all || plan->num_stages <= MOST_STAGES ? plan->num_stages : MOST_STAGES - 1;
+    printf("%5s %5s %6s %11s %16s %12s\n", "stage", "rank", "items", "range", "a micro-batch",
+           "rank peak");
+    for (int s = 0; s < num; s++) {
+        const int rank = schedule_rank_of_stage(plan->schedule, plan->num_ranks, s);
+        snprintf(range, sizeof range, "%d..%d", plan->first_item[s], plan->first_item[s + 1] - 1);
+        printf("%5d %5d %6d %11s %16s %12s\n", s, rank,
+               plan->first_item[s + 1] - plan->first_item[s], range,
+               format_ns(answer->result.stage_ns[s], time, sizeof time),
+               format_bytes(plan->memory_bytes[rank], bytes, sizeof bytes));
+    }
+    if (num < plan->num_stages)
+        printf("  ... %d more: --stages\n", plan->num_stages - num);
+    printf("\n");
 }
 
 /* A gap beyond 1000 % is not printed. It occurs only if the work costs almost nothing. */
@@ -245,19 +289,48 @@ static void print_layouts(const struct planner_result *result)
     }
 }
 
+/* Print K, R, T, E and the batch, with the field's words for them. */
+static void print_counts(const struct job *job, const struct plan *plan)
+{
+    char devices[128], layout[128];
+    const bool elastic = plan->num_frozen_layers > 0 || job->freeze.policy != FREEZE_NONE;
+    layout_text(plan, layout, sizeof layout);
+    printf("K %d (PP), R %d (DP), T %d (TP)", plan->num_ranks, plan->num_replicas,
+           plan_tensor(plan));
+    if (plan_expert(plan) > 1)
+        printf(", E %d (EP)", plan_expert(plan));
+    if (plan->chunks > 1)
+        printf(", v %d (VP)", plan->chunks);
+    printf("; M %s of %lld (MBS), batch %lld a pipeline, %lld in all (GBS); first "
+           "pipeline on %s\n",
+           COUNT_TEXT(plan->microbatches.count, "micro-batch"), (long long)plan->microbatches.size,
+           (long long)plan->batch, (long long)plan->batch * plan->num_replicas,
+           devices_text(plan, devices, sizeof devices));
+    printf("schedule %s, recompute %s", schedule_kind_name(plan->schedule),
+           recompute_mode_name(plan->recompute));
+    if (elastic)
+        printf(", frozen layers %d (%s), cache %s", plan->num_frozen_layers,
+               frozen_placement_name(plan->frozen), cache_text(plan));
+    printf("\n%s%s", layout, layout[0] ? "\n" : "");
+}
+
+/* Print what a whole run takes. */
+static void print_run(const struct run_cost *run)
+{
+    char time[32], rest[96];
+    if (run->run_ns > 0)
+        printf("whole run %s, %.*f device hours%s\n", format_ns(run->run_ns, time, sizeof time),
+               run->device_hours < 99.5 ? 2 : 0, run->device_hours,
+               run_cost_text(run, rest, sizeof rest));
+}
+
 void plan_show_print(const struct job *job, const struct cost_handle *cost,
-                     const struct plan_answer *answer, const struct plan_answer *released)
+                     const struct plan_answer *answer, const struct plan_answer *released,
+                     bool all_stages)
 {
     const struct planner_result *result = &answer->result;
     const struct plan *plan = &result->plan;
-    char a[32], b[32], c[32], bound[96], devices[128], layout[128];
-    layout_text(plan, layout, sizeof layout);
-    if (result->gap <= MAX_GAP)
-        snprintf(bound, sizeof bound, "proven lower bound %s, gap %.2f %%",
-                 format_ns(result->lower_bound_ns, b, sizeof b), 100 * result->gap);
-    else
-        snprintf(bound, sizeof bound, "the lower bound, %s, says nothing here",
-                 format_ns(result->lower_bound_ns, b, sizeof b));
+    char a[32], b[32], rates[256];
     printf("%s: %s on %s (%s), costs: %s%s\n", job->name, job->model.name, job->cluster.name,
            COUNT_TEXT(job->cluster.num_devices, "device"), cost->cost.label,
            result->extrapolated ? ", extrapolated" : "");
@@ -266,34 +339,21 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
         printf("note: %s\n", cost->note);
     if (job->model.note[0])
         printf("note: %s\n", job->model.note);
-    printf("\npipeline length %d, replicas %d (the first on %s), "
-           "micro-batches %d of %lld (batch %lld each)\n"
-           "schedule %s%s, recompute %s, frozen layers %d (%s), cache %s\n%s%s"
-           "step %s, %.1f samples/s; %s\n",
-           plan->num_ranks, plan->num_replicas, devices_text(plan, devices, sizeof devices),
-           plan->microbatches.count, (long long)plan->microbatches.size, (long long)plan->batch,
-           schedule_kind_name(plan->schedule), plan->chunks > 1 ? " (several chunks a rank)" : "",
-           recompute_mode_name(plan->recompute), plan->num_frozen_layers,
-           frozen_placement_name(plan->frozen), cache_text(plan), layout, layout[0] ? "\n" : "",
-           format_ns(plan->step_ns, a, sizeof a), result->samples_per_s, bound);
+    printf("\nstep %s: %s\n", format_ns(plan->step_ns, a, sizeof a),
+           rates_text(&answer->rates, rates, sizeof rates));
+    print_run(&answer->run);
+    print_counts(job, plan);
+    if (result->gap <= MAX_GAP)
+        printf("proven lower bound %s, gap %.2f %%\n",
+               format_ns(result->lower_bound_ns, b, sizeof b), 100 * result->gap);
+    else
+        printf("the lower bound, %s, says nothing here\n",
+               format_ns(result->lower_bound_ns, b, sizeof b));
     print_idle(plan, &job->cluster);
-    printf("\n%5s %5s %6s %11s %16s %12s\n", "stage", "rank", "items", "range", "a micro-batch",
-           "rank peak");
-    for (int s = 0; s < plan->num_stages; s++) {
-        int rank = schedule_rank_of_stage(plan->schedule, plan->num_ranks, s);
-        char range[32];
-        snprintf(range, sizeof range, "%d..%d", plan->first_item[s], plan->first_item[s + 1] - 1);
-        printf("%5d %5d %6d %11s %16s %12s\n", s, rank,
-               plan->first_item[s + 1] - plan->first_item[s], range,
-               format_ns(result->stage_ns[s], a, sizeof a),
-               format_bytes(plan->memory_bytes[rank], b, sizeof b));
-    }
     printf("\n");
+    print_beaten(answer, released);
     plan_memory_print(&answer->memory);
-    print_row_head("");
-    print_row("this", answer);
-    print_row("released", released);
-    printf("\n");
+    print_stages(answer, all_stages);
     const double share = plan_memory_share(plan, &job->cluster);
     const bool judged = result->best[0].judged_ns > 0;
     if (share > 1 - PLAN_MEMORY_MARGIN)
@@ -303,7 +363,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
         printf("without shared links, as train ranks plans, another one would be chosen; "
                "-o FILE gives train this one (--plan FILE)\n");
     printf("%lld candidates, %lld cuts of them judged in %s\n", (long long)result->candidates,
-           (long long)result->evaluated, format_ns(answer->solve_ns, c, sizeof c));
+           (long long)result->evaluated, format_ns(answer->solve_ns, b, sizeof b));
     if (!result->complete)
         printf("the search was ended before its end; --budget gives it more time\n");
 }

@@ -3,6 +3,7 @@
 #define ELAPSE_CLI_PLAN_SHOW_H
 
 #include "cli/runs/plan_memory.h"
+#include "cli/runs/rates_show.h"
 #include "partition/plan/job.h"
 #include "partition/search/planner.h"
 #include "profiles/json/json.h"
@@ -14,6 +15,8 @@ struct plan_answer {
     struct err err;
     int64_t solve_ns;
     struct plan_memory memory;
+    struct step_rates rates;
+    struct run_cost run; /* run_ns 0: the length of the run is not known */
 };
 
 void plan_answer_clear(struct plan_answer *answer);
@@ -25,9 +28,11 @@ void plan_show_add(struct json *json, const struct plan_answer *answer,
                    const struct cluster *cluster);
 void plan_show_add_others(struct json *json, const struct planner_result *result);
 
-/* Print an answer, which has a plan, beside the one of the release. */
+/* Print an answer, which has a plan: first its rates and settings, then the plans that it beat, then its stages,
+ * all of them or the first few. released: the plan of the release, NULL: print none. */
 void plan_show_print(const struct job *job, const struct cost_handle *cost,
-                     const struct plan_answer *answer, const struct plan_answer *released);
+                     const struct plan_answer *answer, const struct plan_answer *released,
+                     bool all_stages);
 void plan_show_print_others(const struct planner_result *result);
 
 #endif

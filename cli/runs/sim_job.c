@@ -149,6 +149,7 @@ struct run_answer {
     struct elastic_run run, baseline, tuned;
     struct elastic_run same; /* the baseline with its best M; num_epochs 0: no M could run */
     bool has_baseline;
+    struct run_cost cost; /* of run, by the job's cluster */
     struct run_source source;
     int64_t wall_ns;
 };
@@ -276,6 +277,9 @@ static enum status answer_run(const struct sim_args *args, struct run_answer *a,
     if (rc == OK)
         rc = sim_job_run(args, NULL, 0, &a->run, &a->source, err);
     if (rc == OK) {
+        const double hours = a->run.device_hours + a->run.device_hours_idle;
+        a->cost = (struct run_cost){a->run.total_ns, hours, hours * job.cluster.price_per_hour,
+                                    hours * job.cluster.power_watts / 1000};
         a->has_baseline = job.num_baseline > 0;
         if (a->has_baseline)
             rc = sim_job_run(args, job.baseline, job.num_baseline, &a->baseline, NULL, err);
@@ -329,6 +333,7 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
     json_add_double(json, "fair_speedup", elastic_speedup(&a->run, &a->tuned));
     json_add_double(json, "device_hours", a->run.device_hours);
     json_add_double(json, "device_hours_idle", a->run.device_hours_idle);
+    run_cost_add_price(json, &a->cost);
     json_add_int(json, "eval_ns", a->run.eval_ns);
     struct json *epochs = json_add_array(json, "epochs");
     for (int e = 0; e < a->run.num_epochs; e++) {
@@ -369,7 +374,7 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
 
 static void run_print(const struct run_answer *a, bool no_wall)
 {
-    char one[32], two[32], three[32], speed[40];
+    char one[32], two[32], three[32], speed[40], price[96];
     printf("%s (costs: %s%s)\n", a->source.name, a->source.label,
            is_extrapolated(a) ? ", extrapolated" : "");
     if (a->source.note[0])
@@ -393,6 +398,7 @@ static void run_print(const struct run_answer *a, bool no_wall)
            a->run.device_hours);
     if (a->run.device_hours_idle > 0)
         printf(" and %.2f idle", a->run.device_hours_idle);
+    printf("%s", run_cost_text(&a->cost, price, sizeof price));
     if (a->run.eval_ns > 0)
         printf("; evaluation (not in the total): %s", format_ns(a->run.eval_ns, one, sizeof one));
     printf("\n");

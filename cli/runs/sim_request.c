@@ -361,6 +361,12 @@ double step_answer_samples_per_s(const struct step_answer *a)
     return a->result.step_ns > 0 ? samples * 1e9 / (double)a->result.step_ns : 0;
 }
 
+struct step_rates step_answer_rates(const struct step_answer *a)
+{
+    return rates_of_step(&a->model, &a->cluster, &a->plan, a->query.dtype,
+                         step_answer_samples_per_s(a));
+}
+
 static enum status take_model(const struct step_request *q, struct step_answer *a, struct err *err)
 {
     if (!q->model_text)

@@ -6,6 +6,7 @@
 #ifndef ELAPSE_CLI_SIM_REQUEST_H
 #define ELAPSE_CLI_SIM_REQUEST_H
 
+#include "cli/runs/rates_show.h"
 #include "partition/cost/cost.h"
 #include "partition/step/workload.h"
 #include "profiles/cost/profile_cost.h"
@@ -82,6 +83,7 @@ struct step_answer {
 };
 void step_answer_clear(struct step_answer *answer);
 double step_answer_samples_per_s(const struct step_answer *answer);
+struct step_rates step_answer_rates(const struct step_answer *answer);
 
 /* Build and simulate the step. The answer's parts stay valid until the next call or clear. */
 enum status step_request_run(const struct step_request *request, struct step_answer *answer,

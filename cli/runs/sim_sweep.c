@@ -101,6 +101,12 @@ static void step_values(const struct step_answer *a, struct sweep_values *values
     values->at[4].whole = r->allreduce_ns;
     values->at[5].whole = r->allreduce_exposed_ns;
     values->at[6].whole = r->events;
+    const struct step_rates rates = step_answer_rates(a);
+    for (int i = 0; i < NUM_RATE_COLUMNS; i++) {
+        const int column = SWEEP_FIRST_RATE + i;
+        values->at[column].real = rate_column_of(&rate_columns[i], &rates);
+        values->missing[column] = !(values->at[column].real > 0);
+    }
     values->extrapolated = a->workload.extrapolated;
     values->chosen[CHOSEN_K] = a->plan.num_ranks;
     values->chosen[CHOSEN_R] = a->plan.num_replicas;
@@ -127,6 +133,11 @@ static enum status run_values(const struct sim_args *args, struct sweep_values *
         values->at[3].real = run.device_hours;
         values->at[4].real = run.epochs[0].samples_per_s;
         values->at[5].whole = run.epochs[0].step_ns;
+        const double hours = run.device_hours + run.device_hours_idle;
+        values->at[6].real = hours * job.cluster.price_per_hour;
+        values->at[7].real = hours * job.cluster.power_watts / 1000;
+        values->missing[6] = !(values->at[6].real > 0);
+        values->missing[7] = !(values->at[7].real > 0);
         values->extrapolated = run.extrapolated || baseline.extrapolated;
         values->chosen[CHOSEN_K] = run.epochs[0].pipeline_length;
         values->chosen[CHOSEN_R] = run.epochs[0].replicas;

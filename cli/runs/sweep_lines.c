@@ -17,14 +17,23 @@ struct sweep_column {
 };
 
 static const struct sweep_column step_columns[] = {
-    {"step_ns",              "step",        false, SHOWN_TIME   },
-    {"bubble_fraction",      "bubble",      true,  SHOWN_PERCENT},
-    {"samples_per_s",        "samples/s",   true,  SHOWN_RATE   },
-    {"peak_bytes",           "peak memory", false, SHOWN_BYTES  },
-    {"allreduce_ns",         "",            false, SHOWN_NOT    },
-    {"allreduce_exposed_ns", "all-reduce",  false, SHOWN_TIME   },
-    {"events",               "",            false, SHOWN_NOT    },
+    {"step_ns",                         "step",         false, SHOWN_TIME   },
+    {"bubble_fraction",                 "bubble",       true,  SHOWN_PERCENT},
+    {"samples_per_s",                   "samples/s",    true,  SHOWN_RATE   },
+    {"peak_bytes",                      "peak memory",  false, SHOWN_BYTES  },
+    {"allreduce_ns",                    "",             false, SHOWN_NOT    },
+    {"allreduce_exposed_ns",            "all-reduce",   false, SHOWN_TIME   },
+    {"events",                          "",             false, SHOWN_NOT    },
+    {"images_per_s",                    "",             true,  SHOWN_NOT    },
+    {"tokens_per_s",                    "",             true,  SHOWN_NOT    },
+    {"tokens_per_s_per_device",         "tokens/s/dev", true,  SHOWN_RATE   },
+    {"flops_per_s_per_device",          "",             true,  SHOWN_NOT    },
+    {"mfu",                             "MFU",          true,  SHOWN_PERCENT},
+    {"hardware_flops_per_s_per_device", "",             true,  SHOWN_NOT    },
+    {"hfu",                             "",             true,  SHOWN_NOT    },
 };
+_Static_assert(sizeof step_columns / sizeof *step_columns == SWEEP_FIRST_RATE + NUM_RATE_COLUMNS,
+               "the columns of rates_show.h follow those of a step");
 
 static const struct sweep_column run_columns[] = {
     {"total_ns",      "total",     false, SHOWN_TIME },
@@ -33,6 +42,8 @@ static const struct sweep_column run_columns[] = {
     {"device_hours",  "device h",  true,  SHOWN_RATE },
     {"samples_per_s", "samples/s", true,  SHOWN_RATE },
     {"step_ns",       "step",      false, SHOWN_TIME },
+    {"cost",          "cost",      true,  SHOWN_RATE },
+    {"energy_kwh",    "kWh",       true,  SHOWN_RATE },
 };
 
 enum { CELL = 11 }; /* width of a table's columns */
@@ -164,7 +175,8 @@ static void table_cell(FILE *out, const struct sweep_column *column,
             snprintf(text, sizeof text, "%.2f", values->at[i].real);
             break;
         default:
-            snprintf(text, sizeof text, "%.4g", values->at[i].real);
+            snprintf(text, sizeof text, values->at[i].real >= 9999.5 ? "%.0f" : "%.4g",
+                     values->at[i].real);
         }
     }
     fprintf(out, " %*s", CELL, text);

@@ -6,9 +6,11 @@
 #include <stdint.h>
 
 #include "cli/base/command.h"
+#include "cli/runs/rates_show.h"
 #include "partition/schedule/schedule.h"
 
-enum { SWEEP_MAX_COLUMNS = 8 };
+/* Columns of a step from SWEEP_FIRST_RATE on are rate_columns. */
+enum { SWEEP_FIRST_RATE = 7, SWEEP_MAX_COLUMNS = SWEEP_FIRST_RATE + NUM_RATE_COLUMNS };
 enum sweep_form { SWEEP_JSON, SWEEP_CSV, SWEEP_TABLE };
 /* Counts of the plan that a point got: of a run, of its first epoch. */
 enum sweep_chosen { CHOSEN_K, CHOSEN_R, CHOSEN_T, CHOSEN_M, CHOSEN_COUNT };
@@ -44,8 +46,8 @@ struct sweep_row {
 };
 
 /* Set the columns of steps (step_ns bubble_fraction samples_per_s peak_bytes allreduce_ns
- * allreduce_exposed_ns events) or of whole runs (total_ns baseline_ns speedup device_hours
- * samples_per_s step_ns), in the order of sweep_values.at. */
+ * allreduce_exposed_ns events, then rates) or of whole runs (total_ns baseline_ns speedup device_hours
+ * samples_per_s step_ns cost energy_kwh), in the order of sweep_values.at. */
 void sweep_columns(struct sweep_table *table, bool of_runs);
 
 /* What makes one point faster than another: time per sample of a step, or time of a whole run. */

@@ -103,6 +103,10 @@ static enum status parse_one(const struct command_line *line, int argc, char **a
     if (arg[1] == '-') {
         size_t len = strcspn(arg + 2, "=");
         option = len > 1 ? find_option(line->options, line->num_options, arg + 2, len) : NULL;
+        snprintf(shown, sizeof shown, "%.*s", (int)(len < 16 ? len : 16), arg + 2);
+        const char *ours = option ? NULL : synonym_short_option(shown);
+        if (ours)
+            option = find_option(line->options, line->num_options, ours, strlen(ours));
         if (arg[2 + len] == '=')
             value = arg + 3 + len;
     } else {

@@ -26,12 +26,15 @@ struct unit {
 };
 
 static const struct unit time_units[] = {
-    {"ns", 1         },
-    {"us", 1000      },
-    {"ms", 1000000   },
-    {"s",  1000000000},
-    {NULL, 0         }
+    {"ns",  1                     },
+    {"us",  1000                  },
+    {"ms",  1000000               },
+    {"s",   1000000000            },
+    {"min", INT64_C(60000000000)  },
+    {"h",   INT64_C(3600000000000)},
+    {NULL,  0                     }
 };
+enum { TIME_S = 3, TIME_MIN, TIME_H };
 
 static const struct unit byte_units[] = {
     {"B",   1               },
@@ -383,24 +386,25 @@ const char *join_names(const char *const *names, int n, char *buf, size_t size)
     return buf;
 }
 
+/* value in this unit, three significant digits. */
+static const char *format_unit(int64_t value, const struct unit *unit, char *buf, size_t size)
+{
+    const double scaled = (double)value / (double)unit->scale;
+    const int digits = scaled < 9.995 ? 2 : scaled < 99.95 ? 1 : 0;
+    snprintf(buf, size, "%.*f %s", digits, scaled, unit->name);
+    return buf;
+}
+
 /* value in the largest unit that leaves at least 1, three significant digits. */
 static const char *format_scaled(int64_t value, const struct unit *units, int n, char *buf,
                                  size_t size)
 {
     int u = 0;
-    double scaled;
     while (u + 1 < n && value >= units[u + 1].scale)
         u++;
-    if (u == 0) {
-        snprintf(buf, size, "%lld %s", (long long)value, units[0].name);
-        return buf;
-    }
-    scaled = (double)value / (double)units[u].scale;
-    snprintf(buf, size, "%.*f %s",
-             scaled < 9.995   ? 2
-             : scaled < 99.95 ? 1
-                              : 0,
-             scaled, units[u].name);
+    if (u > 0)
+        return format_unit(value, &units[u], buf, size);
+    snprintf(buf, size, "%lld %s", (long long)value, units[0].name);
     return buf;
 }
 
@@ -415,7 +419,11 @@ const char *write_ns(int64_t ns, char *buf, size_t size)
 
 const char *format_ns(int64_t ns, char *buf, size_t size)
 {
-    return format_scaled(ns, time_units, 4, buf, size);
+    if (ns >= 90 * time_units[TIME_MIN].scale)
+        return format_unit(ns, &time_units[TIME_H], buf, size);
+    if (ns >= 90 * time_units[TIME_S].scale)
+        return format_unit(ns, &time_units[TIME_MIN], buf, size);
+    return format_scaled(ns, time_units, TIME_S + 1, buf, size);
 }
 
 const char *format_bytes(int64_t bytes, char *buf, size_t size)

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* ns us ms s -> integer nanoseconds, rounded to nearest. A number without a unit must be 0. */
+/* ns us ms s min h -> integer nanoseconds, rounded to nearest. A number without a unit must be 0. */
 enum status parse_ns(const char *text, const char *what, int64_t *ns, struct err *err);
 
 /* B KB MB GB TB KiB MiB GiB TiB -> bytes; a bare integer is bytes. */
@@ -94,7 +94,8 @@ const char *join_names(const char *const *names, int n, char *buf, size_t size);
  * "1500us". Returns buf. */
 const char *write_ns(int64_t ns, char *buf, size_t size);
 
-/* Write a value for a human reader ("1.25 ms", "16.0 GiB") into buf; returns buf. */
+/* Write a value for a human reader ("1.25 ms", "33.7 h", "16.0 GiB") into buf; returns buf.
+ * Times from 90 s are in minutes, from 90 minutes in hours. */
 const char *format_ns(int64_t ns, char *buf, size_t size);
 const char *format_bytes(int64_t bytes, char *buf, size_t size);
 /* Words for a ratio of speeds: "2.50 times faster", or "1.25 times slower" for 0.8. */

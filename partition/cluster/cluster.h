@@ -99,6 +99,8 @@ struct cluster {
     bool host_blocking;    /* true: one process launches the ops of a whole pipeline and waits, so
                               launching adds to the step. false: a thread per device runs ahead */
     int64_t context_bytes; /* device memory in use before the first tensor */
+    double price_per_hour; /* of a device, in the user's currency; 0: not given */
+    double power_watts;    /* of a device with its share of the node; 0: not given */
     enum cluster_sends sends;
     double
         overlap_share; /* of a device: what messages beside an overlapped F and B take (time-1b) */

@@ -79,6 +79,16 @@ static enum status check_train(const struct job *job, struct err *err)
                        JOB_EPOCHS_MAX, job->train.epochs);
     if (job->train.max_steps < 0)
         return bad_int(job, "train.max_steps", "at least 0", job->train.max_steps, err);
+    if (job->train.tokens < 0)
+        return bad_int(job, "train.tokens", "at least 0", job->train.tokens, err);
+    if (job->train.tokens > 0 && (job->data.kind != DATA_SYNTHETIC || job->data.train_samples > 0))
+        return err_set(err, ERR_INPUT,
+                       "%s: train.tokens needs synthetic data without train_samples",
+                       source_of(job));
+    if (job->train.tokens > 0 &&
+        (job->model.seq < 1 || model_family_traits(job->model.family)->images))
+        return err_set(err, ERR_INPUT, "%s: train.tokens: samples of model '%s' are not tokens",
+                       source_of(job), job->model.name);
     if (job->train.batch < 1 || job->train.batch > INT32_MAX)
         return bad_int(job, "train.batch", "1..2147483647", job->train.batch, err);
     if (job->train.warmup_steps < 0)
@@ -329,10 +339,20 @@ int64_t job_probe_samples(const struct job *job, int64_t num_train, int64_t num_
     return probe < 2 ? 2 : probe; /* an error of one block is not known */
 }
 
+/* Samples of an epoch that the job asks for; 0: all there are. */
+static int64_t asked_samples(const struct job *job)
+{
+    const int64_t tokens = job->train.tokens, epochs = job->train.epochs, seq = job->model.seq;
+    if (tokens == 0 || epochs < 1 || seq < 1)
+        return job->data.train_samples;
+    const int64_t of_epoch = tokens / epochs + (tokens % epochs != 0);
+    return of_epoch / seq + (of_epoch % seq != 0);
+}
+
 int64_t job_held_out(const struct job *job, int64_t num_split)
 {
     const bool made = job->data.kind == DATA_SYNTHETIC;
-    const int64_t asked = job->data.train_samples, limit = num_split / HELD_OUT_PART;
+    const int64_t asked = asked_samples(job), limit = num_split / HELD_OUT_PART;
     const int64_t train = asked > 0 && asked < num_split ? asked : num_split;
     if (!job_lags(job) || job_valid_source(job) != VALID_HELD_OUT)
         return 0;
@@ -346,7 +366,7 @@ int64_t job_held_out(const struct job *job, int64_t num_split)
 
 int64_t job_train_samples(const struct job *job, int64_t num_split)
 {
-    const int64_t asked = job->data.train_samples;
+    const int64_t asked = asked_samples(job);
     if (num_split <= 0 || asked > num_split)
         return asked;
     const int64_t left =

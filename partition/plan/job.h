@@ -73,6 +73,7 @@ struct job {
     struct {
         int epochs;
         int64_t max_steps; /* 0: no limit */
+        int64_t tokens;    /* of the whole run, in place of data.train_samples; 0: not given */
         enum batch_mode batch_mode;
         int64_t batch;
         struct {

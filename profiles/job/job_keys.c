@@ -91,6 +91,7 @@ const struct field job_fields[] = {
     INT("data.workers", data.workers, 0, 1024, "threads per rank that prepare samples [0: one for each core of the rank that does not compute]"),
     INT("train.epochs", train.epochs, 0, JOB_EPOCHS_MAX, "epochs of the run; with 0 train writes the initial weights and sim refuses the job [1]"),
     INT("train.max_steps", train.max_steps, 0, INT64_MAX, "the run ends after n steps [0: after its epochs]"),
+    INT("train.tokens", train.tokens, 0, INT64_MAX, "tokens of the whole run, of synthetic data; in place of data.train_samples [0]"),
     OTHER("train.batch.per_pipeline", "samples per step of each pipeline [32]"),
     OTHER("train.batch.global", "samples per step of all pipelines together"),
     CHOICE("train.optimizer.kind", train.optimizer.kind, optimizer_names, "optimizer [sgd]"),

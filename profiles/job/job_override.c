@@ -2,6 +2,8 @@
  * overrides that the job carries. */
 #include "profiles/job/job_parts.h"
 
+#include "partition/base/synonyms.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +109,9 @@ enum status job_override(struct json *root, const char *dir, const char *text, s
     if (!equals || equals == text || equals - text >= (ptrdiff_t)sizeof key)
         return err_set(err, ERR_INPUT, "--set '%.100s': must be key=value", text);
     snprintf(key, sizeof key, "%.*s", (int)(equals - text), text);
+    const char *ours = synonym_short_key(strncmp(key, "pipeline.", 9) == 0 ? key + 9 : key);
+    if (ours)
+        snprintf(key, sizeof key, "%s", ours);
     rc = check_key("--set", "", key, err);
     if (rc == OK)
         rc = override_value(key, equals + 1, &box, err);

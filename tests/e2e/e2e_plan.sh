@@ -17,7 +17,7 @@ json_has_keys() {
     done
 }
 export -f json_has_keys
-expect "plan: counts need no plural" 0 "replicas 1 .*micro-batches 1 of 64" "$elapse" plan examples/demo.json --set pipeline.num_microbatches=1
+expect "plan: counts need no plural" 0 "M 1 micro-batch of 64 " "$elapse" plan examples/demo.json --set pipeline.num_microbatches=1
 check "plan: JSON has every key of the contract" bash -c json_has_keys
 
 # The goldens of the specification: K, and the cut at F = 5.
@@ -45,7 +45,7 @@ where_it_runs() {
     [ "$planned" = "$simulated" ] && [ "${planned%%,1,*}" = 0,8 ]
 }
 verify "plan: the devices of each pipeline are those that the step is simulated on" where_it_runs
-expect "plan: pipelines that cross nodes say so" 0 'the first on 0,8\)' "$elapse" plan "$tmp/across.json"
+expect "plan: pipelines that cross nodes say so" 0 'first pipeline on 0,8$' "$elapse" plan "$tmp/across.json"
 
 same_twice() {
     "$elapse" plan $job $ours --json | sed 's/"solve_ns":[0-9]*//g' >"$tmp/a"
@@ -177,5 +177,32 @@ expect "plan: too little memory" 1 'does not fit' "$elapse" plan $job $ours \
     --set 'cluster={"preset":"rtx5000-1x1","mem":"1GiB"}'
 expect "plan: an empty stage of the greedy balancer" 1 'leaves stage 1 of 8 empty' \
     "$elapse" plan $job --frozen 8 --set pipeline.num_stages=8
+cat >"$tmp/tokens.json" <<'END'
+{"model": "gpt2", "train": {"tokens": 1000000000, "dtype": "bf16", "batch": {"global": 64}},
+ "cluster": {"preset": "a100-1x8", "price": 2, "power": 500}}
+END
+expect "plan: the answer comes first, in tokens and shares of the peak" 0 \
+    '^step .* samples/s, [0-9]+ tokens/s, [0-9]+ tokens/s a device, [0-9.]+ TFLOP/s a device, [0-9.]+ % MFU$' \
+    "$elapse" plan "$tmp/tokens.json"
+expect "plan: the whole run has hours, a cost and an energy" 0 '^whole run [0-9.]+ (min|h), [0-9.]+ device hours, cost [0-9.]+, [0-9.]+ kWh$' \
+    "$elapse" plan "$tmp/tokens.json"
+money() {
+    "$elapse" plan "$tmp/tokens.json" --json | sed 's/"released".*//' | tr ',' '\n' >"$tmp/keys"
+    awk -F: '{ v[$1] = $2 }
+        END { hours = v["\"run_ns\""] / 3.6e12 * 8
+              exit !(v["\"tokens_per_s\""] > 0 && v["\"mfu\""] > 0 && v["\"hfu\""] > 0 && hours > 0 &&
+                     v["\"cost\""] / hours / 2 - 1 < 1e-9 && v["\"energy_kwh\""] / hours / 0.5 - 1 < 1e-9) }' "$tmp/keys"
+}
+verify "plan: JSON has rates, cost and energy" money
+expect "plan: the release is compared only where layers freeze" 0 '^proven lower bound' "$elapse" plan "$tmp/tokens.json"
+check "and not here" bash -c '! grep -q ^released "$tmp/expect.out"'
+expect "plan: short words of the field are keys" 0 '^K 2 \(PP\), R 2 \(DP\), T 2 \(TP\)' \
+    "$elapse" plan "$tmp/tokens.json" --set pp=2 --set dp=2 --set tp=2
+expect "plan: long pipelines show a few stages" 0 '^  ... 5 more: --stages' "$elapse" plan "$tmp/tokens.json" --set pp=6 --set vp=2 --set dp=1 \
+    --set pipeline.schedule=interleaved --set gbs=12 --set pipeline.num_microbatches=12
+expect "plan: or all of them" 0 '^   11 ' "$elapse" plan "$tmp/tokens.json" --stages --set pp=6 --set vp=2 --set dp=1 \
+    --set pipeline.schedule=interleaved --set gbs=12 --set pipeline.num_microbatches=12
+expect "plan: no tokens in images" 2 "train.tokens: samples of model 'vit-b16' are not tokens" "$elapse" plan "$tmp/tokens.json" --set model=vit-b16
+expect "plan: no negative price" 2 'cluster.price must be' "$elapse" plan "$tmp/tokens.json" --set cluster.price=-1
 expect "plan: help" 0 'usage: elapse plan' "$elapse" plan --help
 finish

@@ -281,7 +281,11 @@ static void format__keeps_three_digits(void **state)
     assert_string_equal(format_ns(999, buf, sizeof buf), "999 ns");
     assert_string_equal(format_ns(1250000, buf, sizeof buf), "1.25 ms");
     assert_string_equal(format_ns(12500, buf, sizeof buf), "12.5 us");
-    assert_string_equal(format_ns(125000000000, buf, sizeof buf), "125 s");
+    assert_string_equal(format_ns(89900000000, buf, sizeof buf), "89.9 s");
+    assert_string_equal(format_ns(125000000000, buf, sizeof buf), "2.08 min");
+    assert_string_equal(format_ns(5399000000000, buf, sizeof buf), "90.0 min");
+    assert_string_equal(format_ns(121320000000000, buf, sizeof buf), "33.7 h");
+    assert_string_equal(format_ns(INT64_MAX, buf, sizeof buf), "2562048 h");
     assert_string_equal(format_bytes(512, buf, sizeof buf), "512 B");
     assert_string_equal(format_bytes(INT64_C(16) << 30, buf, sizeof buf), "16.0 GiB");
     assert_string_equal(format_bytes(1536, buf, sizeof buf), "1.50 KiB");

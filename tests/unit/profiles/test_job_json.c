@@ -174,6 +174,34 @@ static void refuses(const char *override, enum status status, const char *messag
     assert_null(job.model.items);
 }
 
+static void job_load__takes_the_short_words_of_the_field(void **state)
+{
+    (void)state;
+    const char *const overrides[] = {"tp=2", "pp=3", "pipeline.dp=2", "GBS=60", "vp=2"};
+    struct job job = {0};
+    load(file_with("job.json", design_job), overrides, 5, &job);
+    assert_int_equal(job.pipeline.tensor, 2);
+    assert_int_equal(job.pipeline.num_stages, 3);
+    assert_int_equal(job.pipeline.num_replicas, 2);
+    assert_int_equal(job.pipeline.chunks, 2);
+    assert_int_equal(job.train.batch, 60);
+    assert_int_equal(job.train.batch_mode, BATCH_GLOBAL);
+    job_clear(&job);
+}
+
+static void job_load__counts_tokens_as_samples_of_synthetic_data(void **state)
+{
+    (void)state;
+    const char *const overrides[] = {"model=gpt2", "data.kind=synthetic", "train.tokens=10241",
+                                     "gbs=2", "train.epochs=1"};
+    struct job job = {0};
+    load(file_with("job.json", "{\"model\": \"vit-b16\"}"), overrides, 5, &job);
+    assert_int_equal(job_num_samples(&job, true), 11); /* of 1024 tokens each, rounded up */
+    job_clear(&job);
+    refuses("train.tokens=5", ERR_INPUT,
+            "FILE: train.tokens needs synthetic data without train_samples", NULL);
+}
+
 static void job_load__names_our_word_for_that_of_another_tool(void **state)
 {
     (void)state;
@@ -182,7 +210,7 @@ static void job_load__names_our_word_for_that_of_another_tool(void **state)
     } keys[] = {
         {"pipeline.tensor_parallel",            "use pipeline.tensor"       },
         {"pipeline.tensor-model-parallel-size", "use pipeline.tensor"       },
-        {"tp",                                  "use pipeline.tensor"       },
+        {"tp_size",                             "use pipeline.tensor"       },
         {"train.zero",                          "use pipeline.shard"        },
         {"train.fsdp",                          "use pipeline.shard=weights"},
         {"train.lr",                            "use train.optimizer.lr"    },
@@ -819,6 +847,8 @@ int main(void)
         cmocka_unit_test(job_load__freezes_safely_where_no_policy_is_named),
         cmocka_unit_test(job_load__applies_overrides_in_order),
         cmocka_unit_test(job_json__gives_the_same_job_when_loaded_again),
+        cmocka_unit_test(job_load__takes_the_short_words_of_the_field),
+        cmocka_unit_test(job_load__counts_tokens_as_samples_of_synthetic_data),
         cmocka_unit_test(job_load__names_our_word_for_that_of_another_tool),
         cmocka_unit_test(job_load__names_file_key_value_and_limit_when_refusing),
         cmocka_unit_test(job_load__refuses_whole_numbers_just_beyond_their_limits),

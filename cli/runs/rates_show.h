@@ -1,0 +1,39 @@
+/* cli/runs/rates_show.h - rates of a step and the cost of a run, as text and JSON. One table names each value, so that
+ * commands, sweeps and reports agree. */
+#ifndef ELAPSE_CLI_RATES_SHOW_H
+#define ELAPSE_CLI_RATES_SHOW_H
+
+#include <stddef.h>
+
+#include "partition/plan/rates.h"
+#include "profiles/json/json.h"
+
+/* One value of struct step_rates. */
+struct rate_column {
+    const char *key;  /* in JSON and CSV: "tokens_per_s" */
+    const char *unit; /* in text: "tokens/s", "% MFU" */
+    size_t offset;    /* of the double in struct step_rates */
+    double scale;     /* text shows value x scale */
+};
+/* images/s, tokens/s, tokens/s a device, TFLOP/s a device, MFU, hardware TFLOP/s, HFU. Samples per second are not
+ * among them, because every answer has them. */
+enum { NUM_RATE_COLUMNS = 7 };
+extern const struct rate_column rate_columns[NUM_RATE_COLUMNS];
+/* 0: the value is not known. */
+double rate_column_of(const struct rate_column *column, const struct step_rates *rates);
+
+/* Add each known value but samples_per_s under its key. */
+void rates_add(struct json *json, const struct step_rates *rates);
+/* Write "1480 samples/s, 3.03e6 tokens/s, 41.6 % MFU" into text, with every known value; hardware flops and HFU only
+ * where recompute makes them differ. Returns text. */
+const char *rates_text(const struct step_rates *rates, char *text, size_t size);
+
+/* The hours of a whole run, and its cost and energy where the cluster has a price and a power: run_ns
+ * run_device_hours cost energy_kwh. */
+void run_cost_add(struct json *json, const struct run_cost *run);
+/* Add cost and energy_kwh alone, as far as they are known. */
+void run_cost_add_price(struct json *json, const struct run_cost *run);
+/* ", cost 5390, 1890 kWh" as far as they are known. Returns text. */
+const char *run_cost_text(const struct run_cost *run, char *text, size_t size);
+
+#endif

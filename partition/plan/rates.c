@@ -1,0 +1,147 @@
+#include "partition/plan/rates.h"
+
+#include <math.h>
+
+#include "partition/base/units.h"
+#include "partition/cluster/device_kinds.h"
+#include "partition/model/attention.h"
+
+/* Whether an item is in one of the first `layers` layers of its stage that train (RECOMPUTE_LAYER). */
+struct again {
+    int left, layer;
+};
+
+static bool runs_again(struct again *again, const struct item *item, int num_layers)
+{
+    if (item->layer < 0 || item->layer >= num_layers)
+        return false;
+    if (item->layer != again->layer) {
+        again->layer = item->layer;
+        again->left--;
+    }
+    return again->left >= 0;
+}
+
+/* Forward flops that recompute adds to a sample. */
+static double again_flops(const struct model *model, const struct plan *plan, int frozen)
+{
+    const double last =
+        plan->batch > 0 ? (double)plan->microbatches.last_size / (double)plan->batch : 0;
+    double sum = 0;
+    for (int s = 0; s < plan->num_stages; s++) {
+        struct again again = {plan->recompute_layers ? plan->recompute_layers[s] : 0, -1};
+        for (int i = plan->first_item[s]; i < plan->first_item[s + 1]; i++) {
+            const double forward = (double)model->items[i].fwd_flops;
+            if (i < frozen)
+                continue;
+            switch (plan->recompute) {
+            case RECOMPUTE_ALWAYS:
+                sum += forward;
+                break;
+            case RECOMPUTE_EXCEPT_LAST:
+                sum += forward * (1 - last);
+                break;
+            case RECOMPUTE_SELECTIVE:
+                sum += (double)model_core_flops(model, i);
+                break;
+            case RECOMPUTE_LAYER:
+                sum += runs_again(&again, &model->items[i], model->num_layers) ? forward : 0;
+                break;
+            default:
+                break;
+            }
+        }
+    }
+    return sum;
+}
+
+struct sample_flops rates_sample_flops(const struct model *model, const struct plan *plan)
+{
+    const int frozen = model_frozen_items(model, plan->num_frozen_layers);
+    double sum = 0;
+    if (model->per_microbatch)
+        return (struct sample_flops){0};
+    for (int i = 0; i < model->num_items; i++) {
+        const struct item *item = &model->items[i];
+        const double forward = (double)item->fwd_flops;
+        if (item->kind == ITEM_OPAQUE && item->fwd_flops == 0)
+            return (struct sample_flops){0};
+        if (i >= frozen) /* the first active item gives no gradient of its input to a frozen one */
+            sum += frozen > 0 && i == frozen ? 2 * forward : 3 * forward;
+        else if (plan->frozen != FROZEN_CACHED)
+            sum += forward;
+    }
+    return (struct sample_flops){sum, sum + again_flops(model, plan, frozen)};
+}
+
+int64_t rates_sample_tokens(const struct model *model)
+{
+    return model_family_traits(model->family)->images ? 0 : model->seq;
+}
+
+static double peak_of(const struct device *device, enum dtype dtype)
+{
+    const struct roofline *roof = roofline_find(device->kind);
+    if (!roof)
+        return 0;
+    const double peak[] = {[DTYPE_FP32] = roof->fp32_flops_per_s,
+                           [DTYPE_BF16] = roof->bf16_flops_per_s,
+                           [DTYPE_TF32] = roof->tf32_flops_per_s,
+                           [DTYPE_FP16] = roof->fp16_flops_per_s};
+    return peak[dtype];
+}
+
+/* Sum of the peaks of the devices in use; 0 if one is unknown. */
+static double plan_peak(const struct cluster *cluster, const struct plan *plan, enum dtype dtype)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < (int64_t)plan->num_ranks * plan->num_replicas; i++)
+        for (int t = 0; t < plan_tensor(plan); t++) {
+            const double peak = peak_of(&cluster->devices[plan->device[i] + t], dtype);
+            if (!(peak > 0))
+                return 0;
+            sum += peak;
+        }
+    return sum;
+}
+
+struct step_rates rates_of_step(const struct model *model, const struct cluster *cluster,
+                                const struct plan *plan, enum dtype dtype, double samples_per_s)
+{
+    const struct sample_flops flops = rates_sample_flops(model, plan);
+    const double devices = (double)plan_num_devices(plan), peak = plan_peak(cluster, plan, dtype);
+    const double tokens = (double)rates_sample_tokens(model) * samples_per_s;
+    return (struct step_rates){
+        .samples_per_s = samples_per_s,
+        .images_per_s = model_family_traits(model->family)->images ? samples_per_s : 0,
+        .tokens_per_s = tokens,
+        .tokens_per_s_per_device = tokens / devices,
+        .flops_per_s_per_device = flops.model * samples_per_s / devices,
+        .hardware_flops_per_s_per_device = flops.hardware * samples_per_s / devices,
+        .mfu = peak > 0 ? flops.model * samples_per_s / peak : 0,
+        .hfu = peak > 0 ? flops.hardware * samples_per_s / peak : 0,
+    };
+}
+
+struct run_cost run_cost_of(const struct cluster *cluster, int64_t run_ns)
+{
+    const double hours = (double)run_ns / 3.6e12 * cluster->num_devices;
+    return (struct run_cost){.run_ns = run_ns,
+                             .device_hours = hours,
+                             .cost = hours * cluster->price_per_hour,
+                             .energy_kwh = hours * cluster->power_watts / 1000};
+}
+
+int64_t rates_run_samples(const struct job *job, const struct plan *plan, int64_t num_samples)
+{
+    const int64_t all = mul_saturated(num_samples, job->train.epochs);
+    const int64_t step = mul_saturated(plan->batch, plan->num_replicas);
+    const int64_t limit = mul_saturated(job->train.max_steps, step);
+    return job->train.max_steps > 0 && limit < all ? limit : all;
+}
+
+int64_t rates_run_ns(int64_t samples, double samples_per_s)
+{
+    const double ns = samples_per_s > 0 ? ceil((double)samples / samples_per_s * 1e9) : 0;
+    return ns < 9.2e18 ? (int64_t)ns : INT64_MAX;
+}

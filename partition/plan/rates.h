@@ -1,0 +1,54 @@
+/* partition/plan/rates.h - what a step is worth in the units people compare by: samples, tokens, model flops, and
+ * their share of the devices' peak. Also what a whole run costs. Pure. docs/numbers.md has the formulas. */
+#ifndef ELAPSE_PARTITION_RATES_H
+#define ELAPSE_PARTITION_RATES_H
+
+#include "partition/plan/job.h"
+#include "partition/plan/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Flops of one sample in a training step. A multiply-add is 2. Only matrix products count. */
+struct sample_flops {
+    double
+        model; /* three times the forward: 6 N for each token, N the weights of products that a token uses
+                        (of experts, the active ones), and 12 s^2 h of attention for each layer. Frozen layers
+                        count their forward, cached ones nothing */
+    double hardware; /* model, and the forward that recompute runs again */
+};
+/* Both are 0 if the flops of an item are unknown (uniform and explicit models). O(items). */
+struct sample_flops rates_sample_flops(const struct model *model, const struct plan *plan);
+
+/* Rates of a step. 0: unknown, or the model has no such unit. */
+struct step_rates {
+    double samples_per_s, images_per_s;
+    double tokens_per_s, tokens_per_s_per_device;
+    double flops_per_s_per_device, hardware_flops_per_s_per_device;
+    double mfu, hfu; /* shares of the devices' published dense peak at the dtype */
+};
+/* Rates of a plan with this many samples per second. Devices are those in use. */
+struct step_rates rates_of_step(const struct model *model, const struct cluster *cluster,
+                                const struct plan *plan, enum dtype dtype, double samples_per_s);
+
+/* Tokens of a sample; 0: the model's input is not text. */
+int64_t rates_sample_tokens(const struct model *model);
+
+/* What a whole run takes on all devices of the cluster, idle ones included, because they are reserved. */
+struct run_cost {
+    int64_t run_ns;
+    double device_hours; /* run_ns x devices of the cluster */
+    double cost;         /* by cluster.price; 0: no price */
+    double energy_kwh;   /* by cluster.power; 0: no power */
+};
+struct run_cost run_cost_of(const struct cluster *cluster, int64_t run_ns);
+/* Samples of the job's whole run by this plan, with num_samples in an epoch; INT64_MAX if it overflows. */
+int64_t rates_run_samples(const struct job *job, const struct plan *plan, int64_t num_samples);
+/* Time of so many samples at this rate; INT64_MAX if it overflows. */
+int64_t rates_run_ns(int64_t samples, double samples_per_s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
