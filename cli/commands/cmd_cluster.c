@@ -16,38 +16,74 @@
 
 /* Where the figures come from. */
 struct origin {
-    const char *file;              /* NULL: not a file */
-    struct json *root;             /* owned: of the file */
-    char base[64];                 /* the CLUSTER text, or the file's preset */
-    const struct machine *machine; /* of base, or NULL */
+    const char *file;         /* NULL: not a file */
+    struct json *root;        /* owned: of the file */
+    const struct json *first; /* in root: its first device, where it has a list */
+    /* Whose figures the first device, its port to the network, the uplink of the first node, and
+     * latencies and context are; NULL: of no published machine. */
+    const struct machine *device, *nic, *uplink, *network;
+    bool counted_here; /* memory and devices are those of this machine */
 };
 
 static const char *from(const struct origin *origin, const char *key, const char *otherwise)
 {
-    return origin->root && json_get(origin->root, key) ? origin->file : otherwise;
+    const bool has = (origin->root && json_get(origin->root, key)) ||
+                     (origin->first && json_get(origin->first, key));
+    return has ? origin->file : otherwise;
 }
 
-static const char *machine_source(const struct origin *origin)
+static const char *source_of(const struct machine *machine)
 {
-    return origin->machine ? origin->machine->source : "default of a plain grid";
+    return machine ? machine->source : "default of a plain grid";
+}
+
+/* The machine of the first device, up to a node, whose kind has one; NULL: none. */
+static const struct machine *machine_before(const struct cluster *cluster, int end_node)
+{
+    for (int i = 0; i < cluster->num_devices && cluster->devices[i].node < end_node; i++) {
+        const struct machine *machine = machine_of_kind(cluster->devices[i].kind);
+        if (machine)
+            return machine;
+    }
+    return NULL;
+}
+
+/* Whether the devices of a CLUSTER text have no kind. *kind is theirs. */
+static bool is_plain(const char *text, char kind[32])
+{
+    struct cluster cluster = {0};
+    *kind = '\0';
+    if (cluster_load(text, &cluster, NULL) == OK)
+        snprintf(kind, 32, "%s", cluster.devices[0].kind);
+    cluster_clear(&cluster);
+    return strcmp(kind, "uniform") == 0;
 }
 
 static enum status find_origin(const char *text, const struct cluster *cluster,
                                struct origin *origin, struct err *err)
 {
+    const char *base = text;
+    char kind[32];
     *origin = (struct origin){0};
-    snprintf(origin->base, sizeof origin->base, "%s", text);
     if (path_is_json(text)) {
         enum status rc = json_read_file(text, &origin->root, err);
         if (rc != OK)
             return rc;
-        const char *preset = json_string(json_get(origin->root, "preset"));
+        base = json_string(json_get(origin->root, "preset"));
+        origin->first = json_first(json_get(origin->root, "devices"));
         origin->file = text;
-        snprintf(origin->base, sizeof origin->base, "%s", preset ? preset : "");
     }
-    origin->machine = machine_of_text(origin->base);
-    if (!origin->machine && !origin->root && strchr(origin->base, '-'))
-        origin->machine = machine_of_kind(cluster->devices[0].kind);
+    origin->device = origin->nic = machine_of_kind(cluster->devices[0].kind);
+    origin->uplink = machine_before(cluster, 1);
+    origin->network = machine_before(cluster, cluster->num_nodes);
+    if (base && !is_plain(base, kind)) {
+        const struct machine *machine = machine_of_text(base);
+        origin->network = machine ? machine : machine_of_kind(kind);
+        origin->uplink = origin->nic = origin->network;
+        origin->counted_here = strcmp(base, "this-machine") == 0;
+        if (strcmp(kind, cluster->devices[0].kind) == 0)
+            origin->device = origin->network;
+    }
     return OK;
 }
 
@@ -107,16 +143,19 @@ static void show_devices(const struct sourced *out, const struct cluster *cluste
     const struct device *first = &cluster->devices[0];
     const struct roofline *roof = roofline_find(first->kind);
     const char *published = roof ? roof->source : "default of a plain grid";
-    const char *machine = machine_source(origin);
+    const struct machine *device = origin->device;
     sourced_number(out, "num_nodes", "nodes", cluster->num_nodes, "");
     sourced_number(out, "num_devices", "devices", cluster->num_devices, "");
     sourced_text(out, "kind", "kind of the first device", first->kind, from(origin, "kind", ""));
-    sourced_bytes(
-        out, "mem_bytes", "memory", first->mem_bytes,
-        from(origin, "mem", origin->machine && origin->machine->mem_bytes ? machine : published));
+    sourced_bytes(out, "mem_bytes", "memory", first->mem_bytes,
+                  from(origin, "mem",
+                       origin->counted_here              ? "this machine, shared by its cores"
+                       : device && device->mem_bytes > 0 ? device->source
+                                                         : published));
     sourced_bytes(
         out, "context_bytes", "memory taken beforehand", cluster->context_bytes,
-        from(origin, "context", origin->machine ? machine_context_source(first->kind) : "default"));
+        from(origin, "context",
+             origin->network ? machine_context_source(origin->network->kind) : "default"));
     sourced_number(out, "speed", "speed, 1 is nominal", first->speed,
                    from(origin, "speed", "default"));
     sourced_rate(out, "link_bytes_per_s", "port, each direction", first->link_bytes_per_s,
@@ -124,22 +163,23 @@ static void show_devices(const struct sourced *out, const struct cluster *cluste
     show_curve(out, "link_curve", first->link_bytes_per_s, &cluster->link_shares);
     if (first->nic_bytes_per_s > 0)
         sourced_rate(out, "nic_bytes_per_s", "port to the network", first->nic_bytes_per_s,
-                     from(origin, "nic", machine));
+                     from(origin, "nic", source_of(origin->nic)));
     sourced_rate(out, "copy_bytes_per_s", "host to device", first->copy_bytes_per_s,
-                 from(origin, "copy",
-                      origin->machine ? origin->machine->copy_source : "default of a plain grid"));
+                 from(origin, "copy", device ? device->copy_source : published));
 }
 
 static void show_network(const struct sourced *out, const struct cluster *cluster,
                          const struct origin *origin)
 {
     static const char *const sends[] = {"eager", "blocking"};
-    const char *usual = origin->machine ? "round figure of a small message (docs/clusters.md)"
+    const char *usual = origin->network ? "round figure of a small message (docs/clusters.md)"
                                         : "default of a plain grid";
-    const struct collective_source *collectives = collective_source_find(cluster->devices[0].kind);
+    const char *ring_kind = cluster_collectives_kind(cluster);
+    const struct collective_source *collectives =
+        ring_kind ? collective_source_find(ring_kind) : NULL;
     sourced_rate(out, "uplink_bytes_per_s", "uplink of a node, each direction",
                  cluster->uplink_bytes_per_s[0],
-                 from(origin, "uplinks", from(origin, "uplink", machine_source(origin))));
+                 from(origin, "uplinks", from(origin, "uplink", source_of(origin->uplink))));
     show_curve(out, "uplink_curve", cluster->uplink_bytes_per_s[0], &cluster->uplink_shares);
     sourced_ns(out, "latency_ns", "latency in a node", cluster->link_latency_ns,
                from(origin, "latency", usual));

@@ -168,6 +168,14 @@ const char *collective_source_text(const struct collective_source *source, enum 
 const struct collective_source *collective_source_find(const char *kind); /* NULL: no figures */
 /* Give the cluster the collectives of a kind, if there are figures. */
 void cluster_collectives_of(const char *device_kind, struct cluster *cluster);
+/* The kind whose collectives a cluster has: that with the slowest published port, because it holds up
+ * a ring. NULL where a kind is not published. */
+const char *cluster_collectives_kind(const struct cluster *cluster);
+/* Give each device whose kind has published figures its memory, port and copy engine, and with
+ * `network` its port to the network; a node gets the uplink of its first such device's machine.
+ * Latencies and context are the largest of the kinds' machines. Collectives are those of
+ * cluster_collectives_kind(). Devices of other kinds keep what they have. */
+void cluster_use_kinds(struct cluster *cluster, bool network);
 
 /* A resource is one direction of a port or uplink; messages share it. Device d has resource 2 d
  * (out) and 2 d + 1 (in). Node n's uplink has 2 (num_devices + n) and the next. Behind them, the

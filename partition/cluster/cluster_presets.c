@@ -176,18 +176,28 @@ void cluster_collectives_of(const char *device_kind, struct cluster *cluster)
                                         .fixed_ns = source->fixed_ns[kind]};
 }
 
+/* The figures of a device that its kind and its node's machine publish. machine may be NULL. */
+static void use_published(struct device *device, const struct roofline *roofline,
+                          const struct machine *machine)
+{
+    device->mem_bytes = machine && machine->mem_bytes ? machine->mem_bytes : roofline->mem_bytes;
+    device->link_bytes_per_s = roofline->link_bytes_per_s;
+    device->copy_bytes_per_s = machine ? machine->copy_bytes_per_s : roofline->link_bytes_per_s;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* Give every device of a grid its kind's published figures. machine may be NULL. */
 static void apply_machine(struct cluster *cluster, const char *kind, const struct machine *machine)
 {
-    const struct roofline *roofline = roofline_find(kind);
     for (int i = 0; i < cluster->num_devices; i++) {
         struct device *device = &cluster->devices[i];
         snprintf(device->kind, sizeof device->kind, "%s", kind);
-        device->mem_bytes =
-            machine && machine->mem_bytes ? machine->mem_bytes : roofline->mem_bytes;
-        device->link_bytes_per_s = roofline->link_bytes_per_s;
+        use_published(device, roofline_find(kind), machine);
         device->nic_bytes_per_s = machine ? machine->nic_bytes_per_s : 0;
-        device->copy_bytes_per_s = machine ? machine->copy_bytes_per_s : roofline->link_bytes_per_s;
     }
     if (machine) {
         for (int n = 0; n < cluster->num_nodes; n++)
@@ -197,6 +207,47 @@ static void apply_machine(struct cluster *cluster, const char *kind, const struc
         cluster->context_bytes = machine->context_bytes;
     }
     cluster_collectives_of(kind, cluster);
+}
+
+const char *cluster_collectives_kind(const struct cluster *cluster)
+{
+    const struct roofline *slowest = NULL;
+    for (int i = 0; i < cluster->num_devices; i++) {
+        const struct device *device = &cluster->devices[i];
+        if (i > 0 && strcmp(device->kind, device[-1].kind) == 0)
+            continue;
+        const struct roofline *roofline = roofline_find(device->kind);
+        if (!roofline)
+            return NULL;
+        if (!slowest || roofline->link_bytes_per_s < slowest->link_bytes_per_s)
+            slowest = roofline;
+    }
+    return slowest ? slowest->kind : NULL;
+}
+
+void cluster_use_kinds(struct cluster *cluster, bool network)
+{
+    bool first = true;
+    for (int i = cluster->num_devices - 1; i >= 0; i--) {
+        struct device *device = &cluster->devices[i];
+        const struct roofline *roofline = roofline_find(device->kind);
+        const struct machine *machine = machine_of_kind(device->kind);
+        if (roofline)
+            use_published(device, roofline, machine);
+        if (!machine || !network)
+            continue;
+        device->nic_bytes_per_s = machine->nic_bytes_per_s;
+        cluster->uplink_bytes_per_s[device->node] = machine->uplink_bytes_per_s;
+        cluster->link_latency_ns =
+            larger(first ? 0 : cluster->link_latency_ns, machine->link_latency_ns);
+        cluster->uplink_latency_ns =
+            larger(first ? 0 : cluster->uplink_latency_ns, machine->uplink_latency_ns);
+        cluster->context_bytes = larger(cluster->context_bytes, machine->context_bytes);
+        first = false;
+    }
+    const char *kind = cluster_collectives_kind(cluster);
+    if (kind)
+        cluster_collectives_of(kind, cluster);
 }
 
 /* "2x8" -> 2, 8. False if text is not such a pair. */

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "partition/base/units.h"
+#include "partition/cluster/device_kinds.h"
 #include "partition/cost/device_curves.h"
 #include "profiles/cost/cost_internal.h"
 #include "profiles/store/store_calibration.h"
@@ -185,6 +187,43 @@ static void note_narrow(const struct model *model, const struct cost_options *op
     }
 }
 
+/* Say which devices multiply bf16 numbers no faster than fp32, because they have no units for them. */
+static void note_no_bf16(const struct model *model, const struct cost_options *options,
+                         const char *const *kinds, int num_kinds, struct cost_handle *handle)
+{
+    for (int k = 0; k < num_kinds && model->elem_bytes == 2 && !options->fp16; k++) {
+        const struct roofline *roof = roofline_find(kinds[k]);
+        char text[128];
+        if (!roof || roof->bf16_flops_per_s > roof->fp32_flops_per_s ||
+            roof->fp16_flops_per_s <= roof->bf16_flops_per_s)
+            continue;
+        snprintf(
+            text, sizeof text,
+            "%s has no bf16 units: matrix products run at the fp32 rate, fp16 has %.0f times it",
+            kinds[k], roof->fp16_flops_per_s / roof->bf16_flops_per_s);
+        add_note(handle, text);
+    }
+}
+
+/* Say where a device has more memory than any published one of its kind. */
+static void note_memory(const struct cluster *cluster, struct cost_handle *handle)
+{
+    const char *last = "";
+    for (int d = 0; d < cluster->num_devices; d++) {
+        const struct device *device = &cluster->devices[d];
+        const struct roofline *roof = roofline_find(device->kind);
+        char text[128], has[32], published[32];
+        if (!roof || device->mem_bytes <= roof->mem_bytes || strcmp(last, device->kind) == 0)
+            continue;
+        last = device->kind;
+        snprintf(text, sizeof text, "device %d has %s of memory, a published %s has %s", d,
+                 device->mem_bytes == INT64_MAX ? "unlimited bytes"
+                                                : format_bytes(device->mem_bytes, has, sizeof has),
+                 device->kind, format_bytes(roof->mem_bytes, published, sizeof published));
+        add_note(handle, text);
+    }
+}
+
 /* Ask for a time on a device of each kind, so that an unknown kind or item is refused now. */
 static enum status try_kinds(const struct cost *cost, const struct model *model,
                              const struct cluster *cluster, struct err *err)
@@ -244,10 +283,12 @@ static enum status choose_computed(const struct model *model, const struct clust
                  ", calibrated by '%.24s'", handle->calibration.name);
     }
     const enum status rc = try_kinds(&handle->cost, model, cluster, err);
-    if (rc == OK)
+    if (rc == OK) {
         note_narrow(model, &options, kinds, num_kinds, handle);
-    else
+        note_no_bf16(model, &options, kinds, num_kinds, handle);
+    } else {
         cost_handle_clear(handle);
+    }
     return rc;
 }
 
@@ -402,10 +443,12 @@ enum status cost_choose_for(const char *db_path, const struct model *model,
         rc = read_calibration(db_path, query, &got.calibration, err);
     if (rc == OK && !done)
         rc = choose_computed(model, cluster, query, kinds, n, &got, err);
-    if (rc == OK)
+    if (rc == OK) {
+        note_memory(cluster, &got);
         *handle = got;
-    else
+    } else {
         cost_handle_clear(&got);
+    }
     return rc;
 }
 

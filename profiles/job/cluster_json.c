@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "partition/cost/cost.h"
 #include "partition/base/units.h"
+#include "partition/cluster/device_kinds.h"
 #include "profiles/job/job_parts.h"
 #include "profiles/job/links_json.h"
 
@@ -36,7 +36,7 @@ static const struct field cluster_fields[] = {
     {"mem", FIELD_BYTES, AT(mem_bytes), 0, 0, NULL, 0, "memory of a device"},
     {"speed", FIELD_REAL, AT(speed), 0, 1000000000, NULL, 0, "of a device [1: nominal]"},
     {"link", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "a device's port, each direction: a rate, or [[bytes, rate], ...]"},
-    {"nic", FIELD_RATE, AT(nic), 0, 0, NULL, 0, "a device's port to other nodes [as link]"},
+    {"nic", FIELD_RATE, AT(nic), 0, 0, NULL, 0, "a device's port to other nodes [of a published kind, else as link]"},
     {"copy", FIELD_RATE, AT(copy), 0, 0, NULL, 0, "host to device, each direction"},
     {"uplink", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "a node's, each direction: a rate, or [[bytes, rate], ...]"},
     {"latency", FIELD_NS, AT(latency_ns), 0, 0, NULL, 0, "of a message inside a node"},
@@ -81,10 +81,14 @@ static const struct figures unset = {.nodes = -1,
                                      .power = -1,
                                      .speed = -1};
 
-static void apply_device(const struct figures *f, struct device *device)
+static void set_kind(const struct figures *f, struct device *device)
 {
     if (*f->kind)
         snprintf(device->kind, sizeof device->kind, "%s", f->kind);
+}
+
+static void apply_device(const struct figures *f, struct device *device)
+{
     if (f->mem_bytes >= 0)
         device->mem_bytes = f->mem_bytes;
     if (f->speed >= 0)
@@ -166,6 +170,12 @@ static enum status list_devices(const struct json *array, const struct figures *
             cluster->uplink_bytes_per_s[i] = uplink;
         for (i = 0; i < n; i++) {
             cluster->devices[i].node = (int)each[i].nodes;
+            set_kind(whole, &cluster->devices[i]);
+            set_kind(&each[i], &cluster->devices[i]);
+        }
+        if (cluster->uplink_bytes_per_s)
+            cluster_use_kinds(cluster, true);
+        for (i = 0; i < n; i++) {
             apply_device(whole, &cluster->devices[i]);
             apply_device(&each[i], &cluster->devices[i]);
         }
@@ -289,14 +299,17 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
     }
     if (rc != OK)
         goto out;
-    /* Memory and port that the file does not set are the published figures of the kind, if any. */
-    const struct roofline *roof = *figures.kind ? roofline_find(figures.kind) : NULL;
-    for (int i = 0; roof && grid && i < got.num_devices; i++) {
-        got.devices[i].mem_bytes = roof->mem_bytes;
-        got.devices[i].link_bytes_per_s = roof->link_bytes_per_s;
+    /* What the file does not set is as published for the kind. A preset of devices keeps its
+     * network when the file gives it others. */
+    const bool plain = strcmp(got.devices[0].kind, "uniform") == 0;
+    if (*figures.kind && strcmp(figures.kind, got.devices[0].kind) != 0) {
+        for (int i = 0; i < got.num_devices; i++)
+            set_kind(&figures, &got.devices[i]);
+        cluster_use_kinds(&got, plain);
+        if (plain && roofline_find(figures.kind))
+            snprintf(got.name, sizeof got.name, "%s-%dx%d", figures.kind, got.num_nodes,
+                     got.num_devices / got.num_nodes);
     }
-    if (*figures.kind)
-        cluster_collectives_of(figures.kind, &got);
     apply_cluster(&figures, &got);
     if (json_get(value, "uplinks"))
         rc = read_uplinks(json_get(value, "uplinks"), file, key, &got, err);

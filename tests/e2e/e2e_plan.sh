@@ -108,7 +108,7 @@ verify "plan: Ctrl-C ends a search with the best plan so far" by_ctrl_c
 
 # What fits without recomputing is no reason to take a slower plan.
 echo '{"model":"gpt2-xl","data":{"kind":"synthetic","train_samples":1024},"train":{"batch":{"global":64},
-    "optimizer":{"kind":"adamw"},"dtype":"bf16"},"cluster":{"nodes":1,"devices_per_node":8,"kind":"h100"},
+    "optimizer":{"kind":"adamw"},"dtype":"bf16"},"cluster":{"nodes":1,"devices_per_node":8,"kind":"h100","context":0},
     "pipeline":{"schedule":"auto"}}' >"$tmp/memory.json"
 rate() {
     "$elapse" plan "$tmp/memory.json" --no-simulate --json --quiet "$@" | grep -o '"samples_per_s":[0-9.]*' | head -1 | cut -d: -f2
@@ -204,5 +204,20 @@ expect "plan: or all of them" 0 '^   11 ' "$elapse" plan "$tmp/tokens.json" --st
     --set pipeline.schedule=interleaved --set gbs=12 --set pipeline.num_microbatches=12
 expect "plan: no tokens in images" 2 "train.tokens: samples of model 'vit-b16' are not tokens" "$elapse" plan "$tmp/tokens.json" --set model=vit-b16
 expect "plan: no negative price" 2 'cluster.price must be' "$elapse" plan "$tmp/tokens.json" --set cluster.price=-1
+
+# A cluster in a file: what it does not say is the usual machine of its kind, and is named.
+named() { expect "cluster: $1" 0 "$2" "$elapse" cluster "$tmp/cluster.json"; }
+echo '{"kind":"h100","nodes":8,"devices_per_node":8}' >"$tmp/cluster.json"
+named "a kind has its usual machine" '^h100-8x8$'
+named "its uplink is where it came from" '^  uplink of a node, each direction  *400 GB/s .*DGX H100 data sheet'
+echo '{"preset":"a100-2x8","mem":"40GiB"}' >"$tmp/cluster.json"
+named "a preset in a file keeps its sources" '^  uplink of a node, each direction  *200 GB/s .*DGX A100 data sheet'
+named "and what the file says is the file's" '^  memory  *40(\.0*)? GiB .*cluster.json'
+echo '{"devices":[{"kind":"v100","mem":"222GiB"},{"kind":"a100","node":1}]}' >"$tmp/cluster.json"
+named "a device's own key is the file's" '^  memory  *222(\.0*)? GiB .*cluster.json'
+named "a list has the ports of its kinds" '^  port, each direction  *150 GB/s .*V100 data sheet'
+expect "more memory than a kind has is said" 0 'device 0 has 222(\.0*)? GiB of memory, a published v100 has 32(\.0*)? GiB' \
+    "$elapse" plan examples/what-if/gpt2-xl.json --quiet --no-simulate --set "cluster=$tmp/cluster.json" --set train.batch.global=4
+check "and bf16 where there is none" grep -q 'v100 has no bf16 units' "$tmp/expect.out"
 expect "plan: help" 0 'usage: elapse plan' "$elapse" plan --help
 finish

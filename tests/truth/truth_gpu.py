@@ -42,7 +42,8 @@ def main():
         with tempfile.TemporaryDirectory() as scratch:
             store, cluster = os.path.join(scratch, "store.db"), os.path.join(scratch, "cluster.json")
             with open(cluster, "w") as file:
-                json.dump({"kind": os.path.basename(folder).split("-")[1], "nodes": 1, "devices_per_node": 1}, file)
+                json.dump({"kind": os.path.basename(folder).split("-")[1], "nodes": 1, "devices_per_node": 1,
+                           "context": 0}, file)
             run("profiles", "import", os.path.join(folder, "profile.json"), "--db", store)
             for row in measured["configs"]:
                 step = predict(measured, row, cluster, store)

@@ -693,6 +693,57 @@ static void cluster_load__reads_objects_lists_and_this_machine(void **state)
     }
 }
 
+static void load_cluster(const char *text, struct cluster *cluster)
+{
+    struct err err = {0};
+    if (cluster_load(file_with("c.json", text), cluster, &err) != OK)
+        fail_msg("%s: %s", text, err.msg);
+}
+
+/* The machine of a kind is one thing, whether a text or a file names it. */
+static void cluster_load__gives_a_known_kind_its_usual_machine(void **state)
+{
+    (void)state;
+    struct cluster named = {0}, filed = {0};
+    assert_int_equal(cluster_parse("h100-2x4", &named, NULL), OK);
+    load_cluster("{\"kind\":\"h100\",\"nodes\":2,\"devices_per_node\":4}", &filed);
+    assert_string_equal(filed.name, "h100-2x4");
+    assert_memory_equal(filed.devices, named.devices, 8 * sizeof *named.devices);
+    assert_memory_equal(filed.uplink_bytes_per_s, named.uplink_bytes_per_s, 2 * sizeof(double));
+    assert_memory_equal(filed.collectives, named.collectives, sizeof named.collectives);
+    assert_int_equal(filed.uplink_latency_ns, named.uplink_latency_ns);
+    assert_int_equal(filed.context_bytes, named.context_bytes);
+    cluster_clear(&named);
+    cluster_clear(&filed);
+    /* A list: each device as its kind, each uplink as its node's, the slower ring. */
+    load_cluster(
+        "{\"devices\":[{\"kind\":\"h100\"},{\"kind\":\"a100\",\"node\":1,\"nic\":\"1GBps\"},"
+        "{\"kind\":\"other\",\"node\":2}]}",
+        &filed);
+    assert_true(filed.devices[0].mem_bytes == 80LL << 30 &&
+                filed.devices[2].mem_bytes == INT64_MAX);
+    assert_true(filed.devices[0].link_bytes_per_s == 450e9 &&
+                filed.devices[1].link_bytes_per_s == 300e9 &&
+                filed.devices[2].link_bytes_per_s == 16e9);
+    assert_true(filed.devices[0].nic_bytes_per_s == 50e9 &&
+                filed.devices[1].nic_bytes_per_s == 1e9 && filed.devices[2].nic_bytes_per_s == 0);
+    assert_true(filed.uplink_bytes_per_s[0] == 400e9 && filed.uplink_bytes_per_s[1] == 200e9 &&
+                filed.uplink_bytes_per_s[2] == 16e9);
+    assert_int_equal(filed.uplink_latency_ns, 10000);
+    assert_null(cluster_collectives_kind(&filed));
+    cluster_clear(&filed);
+    load_cluster("{\"devices\":[{\"kind\":\"h100\"},{\"kind\":\"a100\"}]}", &filed);
+    assert_string_equal(cluster_collectives_kind(&filed), "a100");
+    assert_int_equal(filed.collectives[0].fixed_ns, 14000);
+    cluster_clear(&filed);
+    /* Other devices in a named machine's network. */
+    load_cluster("{\"preset\":\"p4d.24xlarge-2\",\"kind\":\"h200\"}", &filed);
+    assert_true(filed.devices[0].mem_bytes == 141000000000LL &&
+                filed.uplink_bytes_per_s[0] == 50e9);
+    assert_true(filed.devices[0].nic_bytes_per_s == 12.5e9 && filed.uplink_latency_ns == 20000);
+    cluster_clear(&filed);
+}
+
 /* Nothing that was asked for is left out in silence. */
 static void job_from_json__says_so_when_memory_ends_anywhere(void **state)
 {
@@ -862,6 +913,7 @@ int main(void)
         cmocka_unit_test(job_load__gives_a_config_the_dtype_of_the_job),
         cmocka_unit_test(model_load__reads_the_configs_of_llama_and_its_kin),
         cmocka_unit_test(cluster_load__reads_objects_lists_and_this_machine),
+        cmocka_unit_test(cluster_load__gives_a_known_kind_its_usual_machine),
         cmocka_unit_test(job_from_json__says_so_when_memory_ends_anywhere),
         cmocka_unit_test(keys_each__names_every_key_once_with_its_meaning),
         cmocka_unit_test(job_from_record__reads_times_without_a_unit_as_ns),
