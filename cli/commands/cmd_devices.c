@@ -68,6 +68,10 @@ static void show_device(const struct sourced *out, const struct roofline *roof)
     sourced_flops(&peaks, "tf32", "peak tf32", roof->tf32_flops_per_s, roof->source);
     sourced_flops(&peaks, "fp16", "peak fp16", roof->fp16_flops_per_s, roof->source);
     sourced_flops(&peaks, "bf16", "peak bf16", roof->bf16_flops_per_s, roof->source);
+    if (roof->fp8_flops_per_s > 0)
+        sourced_flops(&peaks, "fp8", "peak fp8", roof->fp8_flops_per_s, roof->source);
+    if (roof->fp4_flops_per_s > 0)
+        sourced_flops(&peaks, "fp4", "peak fp4", roof->fp4_flops_per_s, roof->source);
     sourced_bytes(out, "mem_bytes", "memory", roof->mem_bytes, roof->source);
     sourced_rate(out, "mem_bytes_per_s", "memory bandwidth", roof->mem_bytes_per_s, roof->source);
     sourced_rate(out, "link_bytes_per_s", "port, each direction", roof->link_bytes_per_s,
@@ -86,19 +90,32 @@ static void show_device(const struct sourced *out, const struct roofline *roof)
     show_collectives(out, roof);
 }
 
+/* A peak in TFLOP/s; "-" if none is published, "none" for bf16 where the kind has no units for it. */
+static const char *peak_text(double peak, bool lacks, char *text, size_t size)
+{
+    snprintf(text, size, "%.4g", peak / 1e12);
+    return lacks ? "none" : peak > 0 ? text : "-";
+}
+
 static void list_devices(void)
 {
-    printf("%-10s %14s %14s %10s %12s %10s  %s\n", "kind", "fp32 TFLOP/s", "bf16 TFLOP/s", "memory",
-           "GB/s", "port GB/s", "source");
+    char text[4][32];
+    printf("%-10s %8s %8s %8s %8s %10s %8s %10s  %s\n", "TFLOP/s", "fp32", "bf16", "fp16", "fp8",
+           "memory", "GB/s", "port GB/s", "source");
     for (const char *const *name = roofline_names(); *name; name++) {
         const struct roofline *roof = roofline_find(*name);
         char memory[32] = "host's";
         if (roof->mem_bytes != INT64_MAX)
             format_bytes(roof->mem_bytes, memory, sizeof memory);
-        printf("%-10s %14.4g %14.4g %10s %12.4g %10.4g  %s\n", roof->kind,
-               roof->fp32_flops_per_s / 1e12, roof->bf16_flops_per_s / 1e12, memory,
-               roof->mem_bytes_per_s / 1e9, roof->link_bytes_per_s / 1e9, roof->source);
+        printf(
+            "%-10s %8s %8s %8s %8s %10s %8.4g %10.4g  %s\n", roof->kind,
+            peak_text(roof->fp32_flops_per_s, false, text[0], sizeof text[0]),
+            peak_text(roof->bf16_flops_per_s, roofline_lacks_bf16(roof), text[1], sizeof text[1]),
+            peak_text(roof->fp16_flops_per_s, false, text[2], sizeof text[2]),
+            peak_text(roof->fp8_flops_per_s, false, text[3], sizeof text[3]), memory,
+            roof->mem_bytes_per_s / 1e9, roof->link_bytes_per_s / 1e9, roof->source);
     }
+    printf("bf16 none: no such units, so bf16 runs at the fp32 rate; -: not published\n");
 }
 
 static enum status list_json(const struct command *command, struct err *err)

@@ -21,9 +21,12 @@ const char *device_gpu_kind(const char *name, int major)
         if (isalnum((unsigned char)*name))
             plain[n++] = (char)tolower((unsigned char)*name);
     plain[n] = '\0';
+    const char *longest = NULL; /* "a100", not "a10" */
     for (const char *const *kind = roofline_names(); *kind; kind++)
-        if (strstr(plain, *kind))
-            return *kind;
+        if (strstr(plain, *kind) && (!longest || strlen(*kind) > strlen(longest)))
+            longest = *kind;
+    if (longest)
+        return longest;
     return major >= 10 ? "b200" : major == 9 ? "h100" : major == 8 ? "a100" : "v100";
 }
 

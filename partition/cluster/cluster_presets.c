@@ -41,6 +41,72 @@ static const struct machine machines[] = {
      .source = "NVIDIA DGX H200 data sheet: 8 x 400 Gb/s NDR InfiniBand"},
     {.kind = "b200", NETWORK(8, 400, 400), PCIE5, USUAL,
      .source = "NVIDIA DGX B200 data sheet: 8 x 400 Gb/s NDR InfiniBand"},
+    {.kind = "v100-16gb", NETWORK(4, 100, 100), PCIE3, USUAL,
+     .source = "NVIDIA DGX-1 data sheet: 4 x EDR InfiniBand"},
+    {.kind = "a100-40gb", NETWORK(8, 200, 200), PCIE4, USUAL,
+     .source = "NVIDIA DGX A100 data sheet: 8 x 200 Gb/s HDR InfiniBand"},
+    {.kind = "a800", NETWORK(8, 200, 200), PCIE4, USUAL,
+     .source = "as a DGX A100: 8 x 200 Gb/s HDR InfiniBand"},
+    {.kind = "t4", NETWORK(1, 100, 0), PCIE3, USUAL,
+     .source = "a guess at a common server: 100 Gb/s a node"},
+    {.kind = "rtx2080ti", NETWORK(1, 100, 0), PCIE3, USUAL,
+     .source = "a guess at a common server: 100 Gb/s a node"},
+    {.kind = "a10", NETWORK(1, 100, 0), PCIE4, USUAL,
+     .source = "a guess at a common server: 100 Gb/s a node"},
+    {.kind = "a30", NETWORK(1, 100, 0), PCIE4, USUAL,
+     .source = "a guess at a common server: 100 Gb/s a node"},
+    {.kind = "a40", NETWORK(1, 100, 0), PCIE4, USUAL,
+     .source = "a guess at a common server: 100 Gb/s a node"},
+    {.kind = "a6000", NETWORK(1, 100, 0), PCIE4, USUAL,
+     .source = "a guess at a common server: 100 Gb/s a node"},
+    {.kind = "rtx3090", NETWORK(1, 100, 0), PCIE4, USUAL,
+     .source = "a guess at a common server: 100 Gb/s a node"},
+    {.kind = "l4", NETWORK(1, 100, 0), PCIE4, USUAL,
+     .source = "a guess at a common server: 100 Gb/s a node"},
+    {.kind = "rtx4090", NETWORK(1, 100, 0), PCIE4, USUAL,
+     .source = "a guess at a common server: 100 Gb/s a node"},
+    {.kind = "rtx6000ada", NETWORK(1, 100, 0), PCIE4, USUAL,
+     .source = "a guess at a common server: 100 Gb/s a node"},
+    {.kind = "l40s", NETWORK(2, 200, 0), PCIE4, USUAL,
+     .source = "a guess at a common server: 2 x 200 Gb/s a node"},
+    {.kind = "rtx5090", NETWORK(1, 100, 0), PCIE5, USUAL,
+     .source = "a guess at a common server: 100 Gb/s a node"},
+    {.kind = "h100-pcie", NETWORK(2, 400, 0), PCIE5, USUAL,
+     .source = "a guess at a common server: 2 x 400 Gb/s a node"},
+    {.kind = "h100-nvl", NETWORK(2, 400, 0), PCIE5, USUAL,
+     .source = "a guess at a common server: 2 x 400 Gb/s a node"},
+    {.kind = "rtxpro6000", NETWORK(2, 400, 0), PCIE5, USUAL,
+     .source = "a guess at a common server: 2 x 400 Gb/s a node"},
+    {.kind = "h20", NETWORK(8, 400, 400), PCIE5, USUAL,
+     .source = "as a DGX H100: 8 x 400 Gb/s NDR InfiniBand"},
+    {.kind = "h800", NETWORK(8, 400, 400), PCIE5, USUAL,
+     .source = "DeepSeek-V3 report, 2024, H800: 8 x 400 Gb/s InfiniBand"},
+    {.kind = "gh200", NETWORK(1, 400, 400), .copy_bytes_per_s = 450 * GB, .copy_source = "NVIDIA GH200 data sheet: NVLink-C2C", USUAL,
+     .source = "NVIDIA GH200 data sheet; one 400 Gb/s port a superchip"},
+    {.kind = "gb200", NETWORK(72, 400, 400), .copy_bytes_per_s = 225 * GB, .copy_source = "NVIDIA GB200 brief: half of NVLink-C2C a GPU", USUAL,
+     .source = "NVIDIA GB200 NVL72: one ConnectX-7 of 400 Gb/s a GPU"},
+    {.kind = "b300", NETWORK(8, 800, 800), PCIE5, USUAL,
+     .source = "NVIDIA DGX B300 data sheet: 8 x 800 Gb/s ConnectX-8"},
+    {.kind = "gb300", NETWORK(72, 800, 800), .copy_bytes_per_s = 225 * GB, .copy_source = "NVIDIA GB300 brief: half of NVLink-C2C a GPU", USUAL,
+     .source = "NVIDIA GB300 NVL72: one ConnectX-8 of 800 Gb/s a GPU"},
+    {.kind = "mi250x", NETWORK(4, 200, 200), PCIE4, USUAL,
+     .source = "HPE Cray EX235a (Frontier): 4 x 200 Gb/s Slingshot"},
+    {.kind = "mi300x", NETWORK(8, 400, 400), PCIE5, USUAL,
+     .source = "Azure ND MI300X v5 series: 8 x 400 Gb/s"},
+    {.kind = "mi325x", NETWORK(8, 400, 400), PCIE5, USUAL,
+     .source = "as Azure ND MI300X v5: 8 x 400 Gb/s"},
+    {.kind = "mi355x", NETWORK(8, 400, 400), PCIE5, USUAL,
+     .source = "as Azure ND MI300X v5: 8 x 400 Gb/s"},
+    {.kind = "gaudi2", NETWORK(24, 100, 300), PCIE4, USUAL,
+     .source = "Intel Gaudi 2: 3 ports of 100 Gb/s a device leave the node"},
+    {.kind = "gaudi3", NETWORK(24, 200, 600), PCIE5, USUAL,
+     .source = "Intel Gaudi 3: 3 ports of 200 Gb/s a device leave the node"},
+    {.kind = "tpu-v4", NETWORK(2, 100, 0), PCIE3, USUAL,
+     .source = "Google Cloud TPU v5e page: 2 x 100 Gb/s a host; a slice is one node here, its torus is not modelled"},
+    {.kind = "tpu-v5e", NETWORK(2, 100, 0), PCIE4, USUAL,
+     .source = "Google Cloud TPU v5e page: 2 x 100 Gb/s a host; a slice is one node here, its torus is not modelled"},
+    {.kind = "tpu-v5p", NETWORK(2, 100, 0), PCIE4, USUAL,
+     .source = "Google Cloud TPU v5e page: 2 x 100 Gb/s a host; a slice is one node here, its torus is not modelled"},
     /* Machines. */
     {.name = "dgx-1-v100", .kind = "v100", .devices = 8, NETWORK(4, 100, 100), PCIE3, USUAL,
      .source = "NVIDIA DGX-1 data sheet: 8 V100, 4 x EDR InfiniBand"},
@@ -71,13 +137,39 @@ static const struct machine machines[] = {
      .source = "Azure NDm A100 v4 series: 8 A100 80 GB, 8 x 200 Gb/s HDR InfiniBand"},
     {.name = "nd96isr-h100-v5", .kind = "h100", .devices = 8, NETWORK(8, 400, 400), PCIE5, USUAL,
      .source = "Azure ND H100 v5 series: 8 H100, 8 x 400 Gb/s NDR InfiniBand"},
+    {.name = "gb200-nvl72", .kind = "gb200", .devices = 72, NETWORK(72, 400, 400), .copy_bytes_per_s = 225 * GB, .copy_source = "NVIDIA brief: half of NVLink-C2C a GPU", USUAL,
+     .source = "NVIDIA GB200 NVL72: one NVLink domain of 72 GPUs, ConnectX-7 of 400 Gb/s each"},
+    {.name = "gb300-nvl72", .kind = "gb300", .devices = 72, NETWORK(72, 800, 800), .copy_bytes_per_s = 225 * GB, .copy_source = "NVIDIA brief: half of NVLink-C2C a GPU", USUAL,
+     .source = "NVIDIA GB300 NVL72: one NVLink domain of 72 GPUs, ConnectX-8 of 800 Gb/s each"},
+    {.name = "dgx-b300", .kind = "b300", .devices = 8, NETWORK(8, 800, 800), PCIE5, USUAL,
+     .source = "NVIDIA DGX B300 data sheet: 8 B300, 8 x 800 Gb/s ConnectX-8"},
+    {.name = "hgx-h20", .kind = "h20", .devices = 8, NETWORK(8, 400, 400), PCIE5, USUAL,
+     .source = "8 H20; network as a DGX H100: 8 x 400 Gb/s"},
+    {.name = "hgx-h800", .kind = "h800", .devices = 8, NETWORK(8, 400, 400), PCIE5, USUAL,
+     .source = "DeepSeek-V3 report, 2024: 8 H800, 8 x 400 Gb/s InfiniBand"},
+    {.name = "a2-highgpu-8g", .kind = "a100-40gb", .devices = 8, NETWORK(1, 100, 0), PCIE4, EFA,
+     .source = "Google Cloud A2 Standard machine type: 8 A100 40 GB, 100 Gb/s"},
+    {.name = "g2-standard-96", .kind = "l4", .devices = 8, NETWORK(1, 100, 0), PCIE4, EFA,
+     .source = "Google Cloud G2 machine type: 8 L4, 100 Gb/s"},
+    {.name = "g6.48xlarge", .kind = "l4", .devices = 8, NETWORK(1, 100, 0), PCIE4, EFA,
+     .source = "Amazon EC2 G6 instances: 8 L4, 100 Gb/s"},
+    {.name = "g6e.48xlarge", .kind = "l40s", .devices = 8, NETWORK(1, 400, 0), PCIE4, EFA,
+     .source = "Amazon EC2 G6e instances: 8 L40S, 400 Gb/s"},
+    {.name = "g4dn.metal", .kind = "t4", .devices = 8, NETWORK(1, 100, 0), PCIE3, EFA,
+     .source = "Amazon EC2 G4 instances: 8 T4, 100 Gb/s"},
+    {.name = "nd96isr-h200-v5", .kind = "h200", .devices = 8, NETWORK(8, 400, 400), PCIE5, USUAL,
+     .source = "Azure ND H200 v5 series: 8 H200, 8 x 400 Gb/s NDR InfiniBand"},
+    {.name = "nd96isr-mi300x-v5", .kind = "mi300x", .devices = 8, NETWORK(8, 400, 400), PCIE5, USUAL,
+     .source = "Azure ND MI300X v5 series: 8 MI300X, 8 x 400 Gb/s NDR InfiniBand"},
 };
 enum { NUM_MACHINES = sizeof machines / sizeof machines[0] };
 
 static const char *const names[] = {
     "dgx-1-v100", "dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "p3dn.24xlarge", "p4d.24xlarge",
     "p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge", "a2-ultragpu-8g", "a3-highgpu-8g",
-    "nd96amsr-a100-v4", "nd96isr-h100-v5", NULL};
+    "nd96amsr-a100-v4", "nd96isr-h100-v5", "gb200-nvl72", "gb300-nvl72", "dgx-b300", "hgx-h20",
+    "hgx-h800", "a2-highgpu-8g", "g2-standard-96", "g6.48xlarge", "g6e.48xlarge", "g4dn.metal",
+    "nd96isr-h200-v5", "nd96isr-mi300x-v5", NULL};
 
 /* Presets of help texts and checks. */
 static const char *const preset_names[] = {
@@ -93,19 +185,36 @@ static const char *const preset_names[] = {
  * files (2025), with 8 devices. A rate there counts GiB. */
 #define NCCL_STEPS .link_latency_ns = 1900, .uplink_latency_ns = 4000
 #define GIB_PER_GB 1.073741824
+#define A100_SHARES \
+    .link = {0.769, 0.769, 0.769, 0.769}, \
+    .uplink = 0.96, \
+    NCCL_STEPS, \
+    .fixed_ns = {14000, 14000, 14000, 14000}
+#define H100_SHARES \
+    .link = {1.058, 0.769, 0.769, 0.769}, \
+    .uplink = 0.94, \
+    NCCL_STEPS, \
+    .fixed_ns = {14000, 14000, 14000, 14000}
+#define B200_SHARES \
+    .link = {0.7424 * GIB_PER_GB, 0.6731 * GIB_PER_GB, 0.6735 * GIB_PER_GB, 0.5968 * GIB_PER_GB}, \
+    .uplink = 0.94, \
+    .link_latency_ns = 0, \
+    .uplink_latency_ns = 4000, \
+    .fixed_ns = {27750, 33593, 32288, 7304}
+#define PCIE_SHARES \
+    .link = {0.4176 * 30 / 31.508 * GIB_PER_GB, 0.3688 * 30 / 31.508 * GIB_PER_GB, 0.4497 * 30 / 31.508 * GIB_PER_GB, 0.2754 * 30 / 31.508 * GIB_PER_GB}, \
+    .uplink = 0.96, \
+    .link_latency_ns = 0, \
+    .uplink_latency_ns = 4000, \
+    .fixed_ns = {8980, 15640, 4830, 30040}
 static const struct collective_source collective_sources[] = {
-    {.kind = "a100", .link = {0.769, 0.769, 0.769, 0.769}, .uplink = 0.96, NCCL_STEPS,
-     .fixed_ns = {14000, 14000, 14000, 14000},
+    {.kind = "a100", A100_SHARES,
      .source = "nccl-tests: NVIDIA/nccl issue 527, nccl-tests issue 119; latency: NCCL 2.18",
      .others = "the share of its all-reduce, none is published; latency: NCCL 2.18"},
     {.kind = "a100-pcie",
-     .link = {0.4176 * 30 / 31.508 * GIB_PER_GB, 0.3688 * 30 / 31.508 * GIB_PER_GB,
-              0.4497 * 30 / 31.508 * GIB_PER_GB, 0.2754 * 30 / 31.508 * GIB_PER_GB},
-     .uplink = 0.96, .link_latency_ns = 0, .uplink_latency_ns = 4000,
-     .fixed_ns = {8980, 15640, 4830, 30040},
+     PCIE_SHARES,
      .source = "SimuMax, a100_pcie, 8 devices (2025)"},
-    {.kind = "h100", .link = {1.058, 0.769, 0.769, 0.769}, .uplink = 0.94, NCCL_STEPS,
-     .fixed_ns = {14000, 14000, 14000, 14000},
+    {.kind = "h100", H100_SHARES,
      .source = "nccl-tests: issue 290; latency: NCCL 2.18",
      .others = "A100's share, none is published; latency: NCCL 2.18"},
     {.kind = "h200", .link = {1.058, 0.769, 0.769, 0.769}, .uplink = 0.94, NCCL_STEPS,
@@ -113,10 +222,54 @@ static const struct collective_source collective_sources[] = {
      .source = "H100's share: nccl-tests issue 290; latency: NCCL 2.18",
      .others = "A100's share, none is published; latency: NCCL 2.18"},
     {.kind = "b200",
-     .link = {0.7424 * GIB_PER_GB, 0.6731 * GIB_PER_GB, 0.6735 * GIB_PER_GB, 0.5968 * GIB_PER_GB},
-     .uplink = 0.94, .link_latency_ns = 0, .uplink_latency_ns = 4000,
-     .fixed_ns = {27750, 33593, 32288, 7304},
+     B200_SHARES,
      .source = "SimuMax, b200, 8 devices (2025); between nodes: as h100"},
+    {.kind = "a100-40gb", A100_SHARES,
+     .source = "shares of the a100; none of this kind is published"},
+    {.kind = "a800", A100_SHARES,
+     .source = "shares of the a100; none of this kind is published"},
+    {.kind = "h20", H100_SHARES,
+     .source = "shares of the h100; none of this kind is published"},
+    {.kind = "h800", H100_SHARES,
+     .source = "shares of the h100; none of this kind is published"},
+    {.kind = "gh200", H100_SHARES,
+     .source = "shares of the h100; none of this kind is published"},
+    {.kind = "b300", B200_SHARES,
+     .source = "shares of the b200; none of this kind is published"},
+    {.kind = "gb200", B200_SHARES,
+     .source = "shares of the b200; none of this kind is published"},
+    {.kind = "gb300", B200_SHARES,
+     .source = "shares of the b200; none of this kind is published"},
+    {.kind = "t4", PCIE_SHARES,
+     .source = "shares of the a100-pcie; none of this kind is published"},
+    {.kind = "rtx2080ti", PCIE_SHARES,
+     .source = "shares of the a100-pcie; none of this kind is published"},
+    {.kind = "a10", PCIE_SHARES,
+     .source = "shares of the a100-pcie; none of this kind is published"},
+    {.kind = "a30", PCIE_SHARES,
+     .source = "shares of the a100-pcie; none of this kind is published"},
+    {.kind = "a40", PCIE_SHARES,
+     .source = "shares of the a100-pcie; none of this kind is published"},
+    {.kind = "a6000", PCIE_SHARES,
+     .source = "shares of the a100-pcie; none of this kind is published"},
+    {.kind = "rtx3090", PCIE_SHARES,
+     .source = "shares of the a100-pcie; none of this kind is published"},
+    {.kind = "l4", PCIE_SHARES,
+     .source = "shares of the a100-pcie; none of this kind is published"},
+    {.kind = "l40s", PCIE_SHARES,
+     .source = "shares of the a100-pcie; none of this kind is published"},
+    {.kind = "rtx4090", PCIE_SHARES,
+     .source = "shares of the a100-pcie; none of this kind is published"},
+    {.kind = "rtx6000ada", PCIE_SHARES,
+     .source = "shares of the a100-pcie; none of this kind is published"},
+    {.kind = "rtx5090", PCIE_SHARES,
+     .source = "shares of the a100-pcie; none of this kind is published"},
+    {.kind = "rtxpro6000", PCIE_SHARES,
+     .source = "shares of the a100-pcie; none of this kind is published"},
+    {.kind = "h100-pcie", PCIE_SHARES,
+     .source = "shares of the a100-pcie; none of this kind is published"},
+    {.kind = "h100-nvl", PCIE_SHARES,
+     .source = "shares of the a100-pcie; none of this kind is published"},
 };
 /* clang-format on */
 

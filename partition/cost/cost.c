@@ -207,16 +207,30 @@ static enum status roofline_item_ns(const void *ctx, const struct model *model, 
         return err_set(err, ERR_INFEASIBLE,
                        "no flops for item '%s' of model '%s', so no roofline of it", it->name,
                        model->name);
+    const double peak = roofline_peak(roof, model, options);
+    if (!(peak > 0))
+        return roofline_no_peak(roof, err);
     double flops = pass_flops(model, it, pass) * (double)samples;
-    double seconds = fmax(flops / roofline_peak(roof, model, options),
-                          pass_bytes(model, it, pass, samples) / roof->mem_bytes_per_s) /
-                     options->efficiency * (options->compute > 0 ? options->compute : 1);
+    double seconds =
+        fmax(flops / peak, pass_bytes(model, it, pass, samples) / roof->mem_bytes_per_s) /
+        options->efficiency * (options->compute > 0 ? options->compute : 1);
     double got = seconds * 1e9;
     if (!(got < 9e18))
         return err_set(err, ERR_INPUT, "time of item '%s' overflows: %g s for %lld samples",
                        it->name, seconds, (long long)samples);
     *ns = (int64_t)ceil(got);
     return OK;
+}
+
+enum status roofline_no_peak(const struct roofline *roof, struct err *err)
+{
+    const enum status rc = err_set(
+        err, ERR_INFEASIBLE, "no peak of device kind '%s' is published for this dtype", roof->kind);
+    err_hint(
+        err,
+        "elapse devices %s lists what it has; use bf16 (train.dtype, or --model NAME:dtype=bf16)",
+        roof->kind);
+    return rc;
 }
 
 double roofline_peak(const struct roofline *roof, const struct model *model,

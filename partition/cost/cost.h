@@ -132,6 +132,8 @@ struct cost_options {
 /* The peak at which the device multiplies the model's numbers. */
 double roofline_peak(const struct roofline *roof, const struct model *model,
                      const struct cost_options *options);
+/* Refuse a job on a kind whose peak is 0, because none is published: ERR_INFEASIBLE. */
+enum status roofline_no_peak(const struct roofline *roof, struct err *err);
 
 /* Times are roofline estimates for the device's kind: ideal ones, which nothing real reaches.
  * options is borrowed; NULL: efficiency 1, fp32 and bf16. */

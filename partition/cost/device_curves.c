@@ -42,45 +42,70 @@
 
 #define OPENXLA "OpenXLA's table of matrix products, 2025; attention: Dao, FlashAttention-2, 2023"
 
-/* The curve of an A100 or H100, for a kind with so many SMs. */
-#define CURVE(name, of, num_sms, products, heads, launch_us, from)                                 \
+/* The curve of a measured kind, for a kind with so many SMs; share: of the memory bandwidth. */
+#define CURVE(name, of, num_sms, products, heads, share, launch_us, from)                          \
     {                                                                                              \
         .kind = name, .fitted_on = of, .sms = num_sms, .matmul = products, .attention = heads,     \
-        .bandwidth = 0.91, .memory_start_us = 3, .host_us = launch_us, .source = from              \
+        .bandwidth = share, .memory_start_us = 3, .host_us = launch_us, .source = from             \
     }
 
+/* SimuMax's measurements of a B200. */
+#define B200_MATMUL                                                                                \
+    {                                                                                              \
+        .peak = 1, .tile = 0.06146, .tail = 0.1565, .part = 0.03915, .depth = 172, .nn = 1.003,    \
+        .nt = 0.9761, .start_us = 9.495, .hot = 0.5233, .warm_us = 14.33, .memory = 0.67,          \
+        .blend = 0                                                                                 \
+    }
+#define B200_ATTENTION                                                                             \
+    {                                                                                              \
+        .forward = 1.15, .backward = 0.83, .half_blocks = {700, 130}, .half_seq = 380              \
+    }
+
+/* Numbers of SMs: the vendor's white paper of each architecture. Cards without NVLink and consumer cards have the curve
+ * of the A100, whose tensor cores are programmed as theirs are; nobody has published a table of their products. */
+/* clang-format off */
 static const struct device_curve curves[] = {
-    CURVE("v100", "a100", 80, A100_MATMUL(1), A100_ATTENTION, HOST_US, SIMUMAX),
-    CURVE("rtx5000", "a100", 48, A100_MATMUL(1), A100_ATTENTION, HOST_US, SIMUMAX),
-    CURVE("a100", "a100-pcie", 108, A100_MATMUL(1.045), A100_ATTENTION, A100_HOST_US, SIMUMAX),
-    CURVE("a100-pcie", "a100-pcie", 108, A100_MATMUL(1), A100_ATTENTION, A100_HOST_US, SIMUMAX),
-    CURVE("h100", "h100", 132, H100_MATMUL, H100_ATTENTION, HOST_US, OPENXLA),
-    CURVE("h200", "h100", 132, H100_MATMUL, H100_ATTENTION, HOST_US, OPENXLA),
-    {.kind = "b200",
-                                                                          .fitted_on = "b200",
-                                                                          .sms = 148,
-                                                                          .matmul = {.peak = 1,
-                .tile = 0.06146,
-                .tail = 0.1565,
-                .part = 0.03915,
-                .depth = 172,
-                .nn = 1.003,
-                .nt = 0.9761,
-                .start_us = 9.495,
-                .hot = 0.5233,
-                .warm_us = 14.33,
-                .memory = 0.67,
-                .blend = 0},
-                                                                          .attention = {.forward = 1.15, .backward = 0.83, .half_blocks = {700, 130}, .half_seq = 380},
-                                                                          .bandwidth = 0.67,
-                                                                          .memory_start_us = 3,
-                                                                          .host_us = HOST_US,
-                                                                          .source = SIMUMAX},
+    CURVE("v100", "a100", 80, A100_MATMUL(1), A100_ATTENTION, 0.91, HOST_US, SIMUMAX),
+    CURVE("v100-16gb", "a100", 80, A100_MATMUL(1), A100_ATTENTION, 0.91, HOST_US, SIMUMAX),
+    CURVE("t4", "a100", 40, A100_MATMUL(1), A100_ATTENTION, 0.91, HOST_US, SIMUMAX),
+    CURVE("rtx5000", "a100", 48, A100_MATMUL(1), A100_ATTENTION, 0.91, HOST_US, SIMUMAX),
+    CURVE("rtx2080ti", "a100", 68, A100_MATMUL(1), A100_ATTENTION, 0.91, HOST_US, SIMUMAX),
+    CURVE("a100", "a100-pcie", 108, A100_MATMUL(1.045), A100_ATTENTION, 0.91, A100_HOST_US, SIMUMAX),
+    CURVE("a100-40gb", "a100-pcie", 108, A100_MATMUL(1.045), A100_ATTENTION, 0.91, A100_HOST_US, SIMUMAX),
+    CURVE("a100-pcie", "a100-pcie", 108, A100_MATMUL(1), A100_ATTENTION, 0.91, A100_HOST_US, SIMUMAX),
+    CURVE("a800", "a100-pcie", 108, A100_MATMUL(1.045), A100_ATTENTION, 0.91, A100_HOST_US, SIMUMAX),
+    CURVE("a10", "a100", 72, A100_MATMUL(1), A100_ATTENTION, 0.91, HOST_US, SIMUMAX),
+    CURVE("a30", "a100", 56, A100_MATMUL(1), A100_ATTENTION, 0.91, HOST_US, SIMUMAX),
+    CURVE("a40", "a100", 84, A100_MATMUL(1), A100_ATTENTION, 0.91, HOST_US, SIMUMAX),
+    CURVE("a6000", "a100", 84, A100_MATMUL(1), A100_ATTENTION, 0.91, HOST_US, SIMUMAX),
+    CURVE("rtx3090", "a100", 82, A100_MATMUL(1), A100_ATTENTION, 0.91, HOST_US, SIMUMAX),
+    CURVE("l4", "a100", 58, A100_MATMUL(1), A100_ATTENTION, 0.91, HOST_US, SIMUMAX),
+    CURVE("l40s", "a100", 142, A100_MATMUL(1), A100_ATTENTION, 0.91, HOST_US, SIMUMAX),
+    CURVE("rtx4090", "a100", 128, A100_MATMUL(1), A100_ATTENTION, 0.91, HOST_US, SIMUMAX),
+    CURVE("rtx6000ada", "a100", 142, A100_MATMUL(1), A100_ATTENTION, 0.91, HOST_US, SIMUMAX),
+    CURVE("rtx5090", "a100", 170, A100_MATMUL(1), A100_ATTENTION, 0.91, HOST_US, SIMUMAX),
+    CURVE("rtxpro6000", "a100", 188, A100_MATMUL(1), A100_ATTENTION, 0.91, HOST_US, SIMUMAX),
+    CURVE("h100", "h100", 132, H100_MATMUL, H100_ATTENTION, 0.91, HOST_US, OPENXLA),
+    CURVE("h100-pcie", "h100", 114, H100_MATMUL, H100_ATTENTION, 0.91, HOST_US, OPENXLA),
+    CURVE("h100-nvl", "h100", 132, H100_MATMUL, H100_ATTENTION, 0.91, HOST_US, OPENXLA),
+    CURVE("h20", "h100", 78, H100_MATMUL, H100_ATTENTION, 0.91, HOST_US, OPENXLA),
+    CURVE("h800", "h100", 132, H100_MATMUL, H100_ATTENTION, 0.91, HOST_US, OPENXLA),
+    CURVE("h200", "h100", 132, H100_MATMUL, H100_ATTENTION, 0.91, HOST_US, OPENXLA),
+    CURVE("gh200", "h100", 132, H100_MATMUL, H100_ATTENTION, 0.91, HOST_US, OPENXLA),
+    CURVE("b200", "b200", 148, B200_MATMUL, B200_ATTENTION, 0.67, HOST_US, SIMUMAX),
+    CURVE("gb200", "b200", 148, B200_MATMUL, B200_ATTENTION, 0.67, HOST_US, SIMUMAX),
+    CURVE("b300", "b200", 148, B200_MATMUL, B200_ATTENTION, 0.67, HOST_US, SIMUMAX),
+    CURVE("gb300", "b200", 148, B200_MATMUL, B200_ATTENTION, 0.67, HOST_US, SIMUMAX),
 };
+/* clang-format on */
 enum { NUM_CURVES = sizeof curves / sizeof *curves };
 
-static const char *const curve_kinds[NUM_CURVES + 1] = {"v100", "rtx5000", "a100", "a100-pcie",
-                                                        "h100", "h200",    "b200", NULL};
+static const char *const curve_kinds[NUM_CURVES + 1] = {
+    "v100",      "v100-16gb", "t4",      "rtx5000",    "rtx2080ti", "a100",       "a100-40gb",
+    "a100-pcie", "a800",      "a10",     "a30",        "a40",       "a6000",      "rtx3090",
+    "l4",        "l40s",      "rtx4090", "rtx6000ada", "rtx5090",   "rtxpro6000", "h100",
+    "h100-pcie", "h100-nvl",  "h20",     "h800",       "h200",      "gh200",      "b200",
+    "gb200",     "b300",      "gb300",   NULL};
 
 const struct device_curve *device_curve_find(const char *kind)
 {

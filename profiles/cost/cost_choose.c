@@ -172,6 +172,15 @@ static void note_narrow(const struct model *model, const struct cost_options *op
     const struct cost_options bf16 = {.efficiency = 1};
     struct model narrow = *model; /* borrows everything */
     narrow.elem_bytes = 2;
+    for (int k = 0; k < num_kinds && model->elem_bytes == 2 && !options->fp16; k++) {
+        char text[128];
+        if (!roofline_lacks_bf16(roofline_find(kinds[k])))
+            continue;
+        snprintf(text, sizeof text,
+                 "%s has no bf16 units: products run at its fp32 rate; fp16 does not", kinds[k]);
+        add_note(handle, text);
+        return;
+    }
     for (int k = 0; k < num_kinds && model->elem_bytes == 4; k++) {
         const struct roofline *roof = roofline_find(kinds[k]);
         const double gain =

@@ -54,7 +54,7 @@ elapse train job.json --out r|runs
 elapse plot thr|throughput
 elapse plot loss |job.json notes.txt runs
 elapse profiles ex|export
-elapse devices h2|h200
+elapse devices h2|h20 h200
 elapse nothing |
 CASES
 cut -d'|' -f1 "$tmp/cases" >"$tmp/lines"

@@ -13,13 +13,20 @@ static void device_gpu_kind__finds_the_published_data(void **state)
     assert_string_equal(device_gpu_kind("Tesla V100-SXM2-32GB", 7), "v100");
     assert_string_equal(device_gpu_kind("Quadro RTX 5000", 7), "rtx5000");
     assert_string_equal(device_gpu_kind("NVIDIA B200", 10), "b200");
+    /* The longest name counts: an A100 is no A10, an H200 no H20, a GH200 no H200. */
+    assert_string_equal(device_gpu_kind("NVIDIA A10", 8), "a10");
+    assert_string_equal(device_gpu_kind("NVIDIA H20", 9), "h20");
+    assert_string_equal(device_gpu_kind("NVIDIA L40S", 8), "l40s");
+    assert_string_equal(device_gpu_kind("NVIDIA GH200 480GB", 9), "gh200");
+    assert_string_equal(device_gpu_kind("NVIDIA GeForce RTX 4090", 8), "rtx4090");
+    assert_string_equal(device_gpu_kind("NVIDIA RTX 6000 Ada Generation", 8), "rtx6000ada");
 }
 
 static void device_gpu_kind__takes_the_generation_of_others(void **state)
 {
     (void)state;
-    assert_string_equal(device_gpu_kind("NVIDIA GeForce RTX 4090", 8), "a100");
-    assert_string_equal(device_gpu_kind("NVIDIA GH200 480GB", 9), "h200");
+    assert_string_equal(device_gpu_kind("NVIDIA GeForce RTX 4070", 8), "a100");
+    assert_string_equal(device_gpu_kind("NVIDIA H99", 9), "h100");
     assert_string_equal(device_gpu_kind("", 12), "b200");
 }
 

@@ -153,6 +153,26 @@ static void cost_roofline__refuses_when_kind_is_unknown(void **state)
     assert_non_null(strstr(err.msg, "no flops"));
 }
 
+static void roofline__refuses_a_format_without_a_published_peak(void **state)
+{
+    (void)state;
+    struct model model = {0};
+    struct cost cost;
+    struct device device = {.kind = "tpu-v4", .speed = 1};
+    struct err err = {0};
+    int64_t ns;
+    bool extrapolated = false;
+    assert_int_equal(model_parse("gpt2", &model, NULL), OK);
+    cost_roofline(&cost, NULL);
+    assert_int_equal(cost.item_ns(NULL, &model, 1, PASS_FWD, 1, &device, &ns, &extrapolated, &err),
+                     ERR_INFEASIBLE);
+    assert_string_equal(err.msg, "no peak of device kind 'tpu-v4' is published for this dtype");
+    model.elem_bytes = 2;
+    assert_int_equal(cost.item_ns(NULL, &model, 1, PASS_FWD, 1, &device, &ns, &extrapolated, &err),
+                     OK);
+    model_clear(&model);
+}
+
 static void roofline_find__has_a_source_for_every_name(void **state)
 {
     (void)state;
@@ -161,12 +181,16 @@ static void roofline_find__has_a_source_for_every_name(void **state)
         const struct roofline *roof = roofline_find(*name);
         assert_non_null(roof);
         assert_string_equal(roof->kind, *name);
-        assert_true(roof->fp32_flops_per_s > 0 && roof->bf16_flops_per_s > 0);
+        assert_true(roof->bf16_flops_per_s > 0);
+        assert_true(roof->fp8_flops_per_s == 0 || roof->fp8_flops_per_s >= roof->bf16_flops_per_s);
         assert_true(roof->mem_bytes_per_s > 0 && roof->mem_bytes > 0 && roof->link_bytes_per_s > 0);
         assert_true(strlen(roof->source) > 10);
     }
     assert_true(count >= 8);
-    assert_null(roofline_find("h20"));
+    assert_null(roofline_find("h2"));
+    assert_true(roofline_lacks_bf16(roofline_find("t4")));
+    assert_false(roofline_lacks_bf16(roofline_find("rtx3090")));
+    assert_false(roofline_lacks_bf16(roofline_find("cpu")));
 }
 
 static int64_t seven(const void *ctx, const struct cluster *cluster, int from, int to,
@@ -209,6 +233,7 @@ int main(void)
         cmocka_unit_test(cost_roofline__is_the_larger_of_compute_and_memory),
         cmocka_unit_test(cost_roofline__leaves_of_the_input_half_what_weights_need),
         cmocka_unit_test(cost_roofline__refuses_when_kind_is_unknown),
+        cmocka_unit_test(roofline__refuses_a_format_without_a_published_peak),
         cmocka_unit_test(roofline_find__has_a_source_for_every_name),
         cmocka_unit_test(cost_transfer_ns__prefers_what_was_measured),
     };
