@@ -79,6 +79,7 @@ profiles/store: base json
 profiles/cost: store
 sim/step:
 sim/run: step
+sim/faults:
 exec/base:
 exec/cpu: base
 exec/cuda: base
