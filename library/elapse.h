@@ -153,18 +153,19 @@ ELAPSE_API void elapse_plan_free(struct elapse_plan *plan);
 
 struct elapse_plan_info {
     size_t size;
-    int pipeline_length;   /* K: ranks of a pipeline */
-    int replicas;          /* R: pipelines side by side */
-    int tensor;            /* T: devices that hold each item together. K x R x T devices are used */
-    int expert;            /* E: replicas that divide the experts of each layer */
-    int num_stages;        /* K times the chunks of a rank */
-    int microbatches;      /* M of a pipeline */
-    int frozen_layers;     /* F */
-    const char *schedule;  /* "1f1b"; the names of `elapse schedule --help` */
-    const char *frozen;    /* where frozen layers run: "none", "first", "spread", "cached" */
-    const char *recompute; /* "never", "always", "except-last", "selective", "layer" */
-    const char *shard;     /* what replicas divide: "none", "optimizer", "gradients", "weights" */
-    int64_t batch;         /* samples of a pipeline in a step; a step has R times as many */
+    int pipeline_length;  /* K: ranks of a pipeline */
+    int replicas;         /* R: pipelines side by side */
+    int tensor;           /* T: devices that hold each item together. K x R x T devices are used */
+    int expert;           /* E: replicas that divide the experts of each layer */
+    int num_stages;       /* K times the chunks of a rank */
+    int microbatches;     /* M of a pipeline */
+    int frozen_layers;    /* F */
+    const char *schedule; /* "1f1b"; the names of `elapse schedule --help` */
+    const char *frozen;   /* where frozen layers run: "none", "first", "spread", "cached" */
+    const char
+        *recompute;    /* "never", "stage", "except-last", "selective", "layer", "stage-early" */
+    const char *shard; /* what replicas divide: "none", "optimizer", "gradients", "weights" */
+    int64_t batch;     /* samples of a pipeline in a step; a step has R times as many */
     int64_t microbatch_size; /* samples; the last micro-batch may have fewer */
     int64_t step_ns;         /* predicted */
     double samples_per_s;    /* predicted */

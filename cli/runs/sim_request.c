@@ -271,7 +271,7 @@ static enum status set_named(const struct setting_entry *entry, const char *text
 {
     char list[256] = "";
     for (int i = 0; i < (int)entry->max; i++) {
-        if (strcmp(text, entry->name_of(i)) == 0) {
+        if (strcmp(current_value(text), entry->name_of(i)) == 0) {
             *value = i;
             return OK;
         }

@@ -178,6 +178,11 @@ static bool same_word(const char *a, const char *b)
     return *a == '\0' && *b == '\0';
 }
 
+/* Values that files and scripts of earlier versions have. They mean the value that stands beside. */
+static const struct synonym former_values[] = {
+    {"always", "stage"},
+};
+
 /* The first entry of the word whose meaning is one of names (NULL: any). */
 static const char *find(const struct synonym *table, size_t n, const char *word,
                         const char *const *names)
@@ -205,6 +210,14 @@ const char *synonym_value(const char *word, const char *const *names)
         if (same_word(word, names[i]))
             return names[i];
     return find(values, sizeof values / sizeof *values, word, names);
+}
+
+const char *current_value(const char *word)
+{
+    for (size_t i = 0; i < sizeof former_values / sizeof *former_values; i++)
+        if (strcmp(word, former_values[i].word) == 0)
+            return former_values[i].ours;
+    return word;
 }
 
 const char *synonym_option(const char *word)

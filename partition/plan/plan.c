@@ -252,8 +252,8 @@ const char *frozen_placement_name(enum frozen_placement placement)
 
 const char *recompute_mode_name(enum recompute_mode mode)
 {
-    static const char *const names[RECOMPUTE_MODE_COUNT] = {"never", "always", "except-last",
-                                                            "selective", "layer"};
+    static const char *const names[RECOMPUTE_MODE_COUNT] = {"never",     "stage", "except-last",
+                                                            "selective", "layer", "stage-early"};
     return names[mode];
 }
 

@@ -26,20 +26,38 @@ enum frozen_placement {
 
 enum recompute_mode {
     RECOMPUTE_NEVER,
-    RECOMPUTE_ALWAYS,
-    RECOMPUTE_EXCEPT_LAST, /* all micro-batches but the last (PyTorch Pipe's except_last) */
+    /* The whole stage, once the gradient of its output is there (Megatron-LM's
+     * --recompute-granularity full with one chunk; DeepSpeed's activation_checkpoint_interval). */
+    RECOMPUTE_STAGE,
+    RECOMPUTE_EXCEPT_LAST, /* as RECOMPUTE_STAGE_EARLY, but not the last micro-batch (PyTorch
+                              Pipe's except_last) */
     /* The two modes below run inside the backward, without an op of their own (Korthikanti et al.,
      * "Reducing Activation Recomputation", section 5; Megatron-LM's --recompute-granularity). */
     RECOMPUTE_SELECTIVE, /* attention's core (scores, softmax, dropout, context) */
     RECOMPUTE_LAYER,     /* the first layers of each stage, each kept by its input only. One layer's
                         stash is alive at a time (Megatron-LM's --recompute-method block) */
+    /* The whole stage, begun before the gradient arrives (Kim et al., "torchgpipe", 2020; its
+     * checkpoint.py calls it preceding recomputation). */
+    RECOMPUTE_STAGE_EARLY,
     RECOMPUTE_MODE_COUNT
 };
 
-/* Whether a mode runs a stage's forward again as an op of its own (OP_R). */
+/* Whether a mode runs every micro-batch's forward of a stage again as an op of its own (OP_R). */
+static inline bool recompute_every(enum recompute_mode mode)
+{
+    return mode == RECOMPUTE_STAGE || mode == RECOMPUTE_STAGE_EARLY;
+}
+
+/* Whether a mode runs forwards of a stage again as an op of its own (OP_R). */
 static inline bool recompute_by_stage(enum recompute_mode mode)
 {
-    return mode == RECOMPUTE_ALWAYS || mode == RECOMPUTE_EXCEPT_LAST;
+    return recompute_every(mode) || mode == RECOMPUTE_EXCEPT_LAST;
+}
+
+/* Whether OP_R starts before the gradient of the stage's output arrives. */
+static inline bool recompute_early(enum recompute_mode mode)
+{
+    return mode == RECOMPUTE_STAGE_EARLY || mode == RECOMPUTE_EXCEPT_LAST;
 }
 
 /* What the R replicas of a stage divide among themselves (ZeRO; Rajbhandari et al., SC 2020). Each
@@ -130,7 +148,8 @@ static inline bool frozen_outside(enum frozen_placement placement)
 
 const char *frozen_placement_name(enum frozen_placement placement);
 const char *recompute_mode_name(enum recompute_mode mode);
-#define RECOMPUTE_MODE_NAMES "never always except-last selective layer" /* for help texts */
+#define RECOMPUTE_MODE_NAMES                                                                       \
+    "never stage except-last selective layer stage-early" /* for help texts */
 const char *shard_mode_name(enum shard_mode mode);
 
 #ifdef __cplusplus

@@ -35,7 +35,8 @@ static double again_flops(const struct model *model, const struct plan *plan, in
             if (i < frozen)
                 continue;
             switch (plan->recompute) {
-            case RECOMPUTE_ALWAYS:
+            case RECOMPUTE_STAGE:
+            case RECOMPUTE_STAGE_EARLY:
                 sum += forward;
                 break;
             case RECOMPUTE_EXCEPT_LAST:

@@ -119,7 +119,8 @@ struct planner_options {
     bool by_params; /* BALANCER_OPTIMAL cuts by parameters instead of time */
     bool recompute_auto;
     enum recompute_mode recompute; /* used unless recompute_auto */
-    bool recompute_inside; /* with recompute_auto, also try RECOMPUTE_SELECTIVE and _LAYER */
+    bool recompute_inside; /* with recompute_auto, try what frameworks run: RECOMPUTE_SELECTIVE,
+                              _LAYER and _STAGE in place of the early forms */
     int recompute_layers;  /* of each stage with RECOMPUTE_LAYER; AUTO: as few as fit the memory */
     bool frozen_auto;      /* a plan that reads no cache may use FROZEN_FIRST or FROZEN_SPREAD */
     enum frozen_placement frozen; /* used by such plans unless frozen_auto */

@@ -377,9 +377,9 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
         .size = only_last ? plan->microbatches.last_size : plan->microbatches.size,
         .last_size = plan->microbatches.last_size,
         .split = schedule_splits(plan->schedule),
-        .recompute = plan->recompute == RECOMPUTE_ALWAYS ||
+        .recompute = recompute_every(plan->recompute) ||
                      (plan->recompute == RECOMPUTE_EXCEPT_LAST && !only_last),
-        .recompute_last = plan->recompute == RECOMPUTE_ALWAYS,
+        .recompute_last = recompute_every(plan->recompute),
         .tied_ns = schedule_v_shaped(plan->schedule) || copies > 1 ? 0 : family->tied_ns,
         .op_ns = problem->setting.cost->op_overhead_ns,
     };

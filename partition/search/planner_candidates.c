@@ -164,7 +164,7 @@ static enum status work_bound(struct search *search, const struct node *node, in
     const enum bound_again again =
                                bound_again_of(node->recompute, recompute_by_stage(node->recompute)),
                            again_last =
-                               bound_again_of(node->recompute, node->recompute == RECOMPUTE_ALWAYS);
+                               bound_again_of(node->recompute, recompute_every(node->recompute));
     const int from = frozen_outside(node->frozen) ? nf : 0;
     if (search->table.num_types > 1) {
         double mixed;
@@ -271,8 +271,12 @@ static bool allows_mode(const struct search *search, const struct node *node)
     if (!options->recompute_auto)
         return node->recompute == options->recompute;
     switch (node->recompute) {
+    case RECOMPUTE_STAGE: /* never faster than RECOMPUTE_STAGE_EARLY, which frameworks lack */
+        return options->recompute_inside;
+    case RECOMPUTE_STAGE_EARLY:
+        return !options->recompute_inside;
     case RECOMPUTE_EXCEPT_LAST: /* with one micro-batch it equals RECOMPUTE_NEVER */
-        return node->microbatches.count > 1;
+        return !options->recompute_inside && node->microbatches.count > 1;
     case RECOMPUTE_SELECTIVE:
         return options->recompute_inside && search->table.has_core;
     case RECOMPUTE_LAYER:

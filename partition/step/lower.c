@@ -14,6 +14,7 @@ struct lowering {
     const struct workload *workload;
     struct schedule *full;
     struct op *next;
+    bool early; /* R before the gradient is there: recompute_early() */
 };
 
 static void emit(struct lowering *to, enum op_kind kind, int stage, int microbatch, int arg)
@@ -57,6 +58,17 @@ static bool starts_backward(const struct schedule *full, struct op op)
            (op.kind == OP_W && full->drop_first_input && op.stage == full->num_frozen_stages);
 }
 
+/* What starts a backward: its gradient, and R behind it or, where that is early, before it. */
+static void emit_gradient(struct lowering *to, struct op op)
+{
+    const bool again = schedule_recomputes(to->full, op);
+    if (again && to->early)
+        emit(to, OP_R, op.stage, op.microbatch, 0);
+    emit_messages(to, OP_RECV_GRAD, op.stage, op.microbatch);
+    if (again && !to->early)
+        emit(to, OP_R, op.stage, op.microbatch, 0);
+}
+
 /* What a compute op needs before it. */
 static void lower_before(struct lowering *to, struct op op)
 {
@@ -65,9 +77,7 @@ static void lower_before(struct lowering *to, struct op op)
             emit(to, OP_C, op.stage, op.microbatch, 0);
         emit_messages(to, OP_RECV_ACT, op.stage, op.microbatch);
     } else if (starts_backward(to->full, op)) {
-        if (schedule_recomputes(to->full, op))
-            emit(to, OP_R, op.stage, op.microbatch, 0);
-        emit_messages(to, OP_RECV_GRAD, op.stage, op.microbatch);
+        emit_gradient(to, op);
     }
 }
 
@@ -87,13 +97,12 @@ static void lower_behind(struct lowering *to, struct op op)
             emit(to, OP_ALLREDUCE, op.stage, OP_WHOLE_BATCH, i);
 }
 
-/* An F and a B that run as one op. R goes first, so that the receive buffers belong to the pair. */
+/* An F and a B that run as one op. R, which waits for what is received before it, must not wait for
+ * the input of F. */
 static void lower_pair(struct lowering *to, struct op f, struct op b)
 {
-    if (schedule_recomputes(to->full, b))
-        emit(to, OP_R, b.stage, b.microbatch, 0);
+    emit_gradient(to, b);
     emit_messages(to, OP_RECV_ACT, f.stage, f.microbatch);
-    emit_messages(to, OP_RECV_GRAD, b.stage, b.microbatch);
     *to->next++ = f;
     *to->next++ = b;
     lower_behind(to, f);
@@ -157,7 +166,7 @@ static void describe_stages(const struct workload *w, const struct plan *plan,
             .whole_batch = first && plan->frozen == FROZEN_FIRST,
             .whole_batch_written = first && plan->frozen == FROZEN_FIRST && plan->cache_write,
             .recompute = recompute_by_stage(plan->recompute) && s >= full->num_frozen_stages,
-            .recompute_last = plan->recompute == RECOMPUTE_ALWAYS};
+            .recompute_last = recompute_every(plan->recompute)};
     }
     for (int e = 0; e < w->num_edges; e++) {
         full->edges[e] = (struct schedule_edge){.from = (uint16_t)w->edges[e].from,
@@ -216,7 +225,8 @@ enum status schedule_lower(const struct schedule *compute, const struct workload
     for (int s = 0; s < S; s++)
         got.rank_of_stage[s] = compute->rank_of_stage[s];
     describe_stages(workload, plan, &got);
-    struct lowering to = {.workload = workload, .full = &got};
+    struct lowering to = {
+        .workload = workload, .full = &got, .early = recompute_early(plan->recompute)};
     for (int k = 0; k < K; k++) {
         lower_rank(&to, &compute->ranks[k], k);
         got.ranks[k].num_ops = to.next - got.ranks[k].ops;

@@ -172,7 +172,7 @@ static bool cache_ns(const struct builder *b, int64_t per_sample_ns, int64_t sam
 static enum pass forward_pass(const struct builder *b, int item, int mb)
 {
     const enum recompute_mode again = b->plan->recompute;
-    return item < b->num_frozen_items || builder_runs_again(b, item) || again == RECOMPUTE_ALWAYS ||
+    return item < b->num_frozen_items || builder_runs_again(b, item) || recompute_every(again) ||
                    (again == RECOMPUTE_EXCEPT_LAST && mb == MB_FULL)
                ? PASS_FWD_NOGRAD
                : PASS_FWD;

@@ -37,8 +37,8 @@ static const char *const schedule_names[] = {
     "eager-1f1b", "breadth-first", "v-half",      "v-min", "dualpipe", NULL};
 static const char *const balancer_names[] = {"optimal", "released", "paper", NULL};
 static const char *const by_names[] = {"time", "params", NULL};
-static const char *const recompute_names[] = {"never", "always", "except-last", "selective",
-                                              "layer", "fit",    NULL};
+static const char *const recompute_names[] = {"never", "stage",       "except-last", "selective",
+                                              "layer", "stage-early", "fit",         NULL};
 static const char *const shard_names[] = {"none", "optimizer", "gradients", "weights", NULL};
 static const char *const attention_names[] = {"auto", "fused", "unfused", NULL};
 static const char *const framework_names[] = {"auto",      "megatron-te", "megatron-2021",
@@ -53,7 +53,7 @@ static const char *const cache_names[] = {"off", "on", "auto", NULL};
 static const char *const cache_dtype_names[] = {"fp32", "bf16", NULL};
 
 _Static_assert(DATA_KIND_COUNT == 9 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 7 &&
-                   RECOMPUTE_MODE_COUNT == 5 && SHARD_MODE_COUNT == 4 &&
+                   RECOMPUTE_MODE_COUNT == 6 && SHARD_MODE_COUNT == 4 &&
                    ATTENTION_KIND_COUNT == 3 && FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_AUTO == 12,
                "the lists of names follow the enums");
 
@@ -128,7 +128,7 @@ const struct field job_fields[] = {
     CHOICE_AUTO("pipeline.schedule", pipeline.schedule, schedule_names, pipeline.schedule_auto, "order of forwards and backwards [auto]"),
     CHOICE("pipeline.balancer", pipeline.balancer, balancer_names, "how the chain is cut [optimal]"),
     CHOICE("pipeline.by", pipeline.by_params, by_names, "quantity that the cut balances [time]"),
-    CHOICE_AUTO("pipeline.recompute", pipeline.recompute, recompute_names, pipeline.recompute_auto, "micro-batches whose stash is recomputed; selective: attention's core; layer: layers, inside the backward; fit: where the memory of a device is limited, what a plan needs to fit [fit; auto on GPUs, see tensor]"),
+    CHOICE_AUTO("pipeline.recompute", pipeline.recompute, recompute_names, pipeline.recompute_auto, "what runs again before its backward; stage (or always): whole stages; except-last: but for the last micro-batch; stage-early: before the gradient arrives; selective: attention's core; layer: layers, inside the backward; fit: where the memory of a device is limited, what a plan needs to fit [fit; auto on GPUs, see tensor]"),
     COUNT("pipeline.recompute_layers", pipeline.recompute_layers, "layers of each stage that recompute layer runs again [auto: what the memory needs]"),
     COUNT("pipeline.tensor", pipeline.tensor, "T, neighbouring devices that hold each item together; only for plan and sim [1; on GPUs auto, with shard, expert, sequence_parallel, recompute and schedule, for a job that names none of them]"),
     BOOL_AUTO("pipeline.sequence_parallel", pipeline.sequence_parallel, pipeline.sequence_auto, "with tensor: divide norms and dropout by tokens [false; auto where tensor is auto]"),

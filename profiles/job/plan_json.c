@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/synonyms.h"
 #include "partition/base/units.h"
 
 /* --- the members: one table for writer and reader --------------------------------------------- */
@@ -181,7 +182,7 @@ static enum status malformed(const struct reader *in, const char *key, const cha
 static enum status read_name(const struct reader *in, const struct member *member,
                              const struct json *json, int *value)
 {
-    const char *text = json_string(json);
+    const char *given = json_string(json), *text = given ? current_value(given) : NULL;
     char list[160] = "one of";
     for (int i = 0; i < member->num_names; i++) {
         if (text && strcmp(member->name_of(i), text) == 0) {

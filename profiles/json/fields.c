@@ -236,7 +236,7 @@ static enum status read_choice(const struct field *field, const struct json *val
         return OK;
     }
     for (int i = 0; text && *text && field->names[i]; i++)
-        if (strcmp(field->names[i], text) == 0) {
+        if (strcmp(field->names[i], current_value(text)) == 0) {
             store_int(field, base, i);
             if (field->auto_offset)
                 *(bool *)((char *)base + field->auto_offset) = false;

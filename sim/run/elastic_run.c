@@ -203,7 +203,7 @@ static enum status evaluation_ns(struct runner *run, const struct plan *plan, in
         eval.num_frozen_layers = 0;
         eval.frozen = FROZEN_NONE;
         eval.cache_write = false;
-        eval.recompute = RECOMPUTE_ALWAYS; /* so that forwards keep no stash */
+        eval.recompute = RECOMPUTE_STAGE; /* so that forwards keep no stash */
         eval.first_item[0] = 0;
         const struct setting setting = step_setting(run);
         rc = workload_build(&setting, &eval, NULL, &w, run->err);

@@ -147,7 +147,7 @@ class Case:
         if self.frozen:
             args += ["--frozen", str(self.frozen)]
         if self.recompute:
-            args += ["--recompute", "always"]
+            args += ["--recompute", "stage-early"]
         return args
 
     def grad_bytes(self, s):

@@ -133,7 +133,9 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
     M += copies && M % 2;
     p->batch = M * 3 - (copies ? 0 : case_below(seed, 3));
     p->microbatches = (struct microbatches){M, 3, p->batch - 3 * (M - 1)};
-    p->recompute = (enum recompute_mode)case_below(seed, RECOMPUTE_EXCEPT_LAST + 1);
+    static const enum recompute_mode modes[] = {RECOMPUTE_NEVER, RECOMPUTE_STAGE,
+                                                RECOMPUTE_EXCEPT_LAST, RECOMPUTE_STAGE_EARLY};
+    p->recompute = modes[case_below(seed, 4)];
     p->bucket_bytes = case_below(seed, 2) ? case_below(seed, 300000) : 0;
     p->clip = case_below(seed, 2);
     p->optim_bytes_per_param = 4 * (int)case_below(seed, 3);

@@ -121,7 +121,7 @@ static void try_modes(struct contest *contest, struct job *fixed)
     static const enum schedule_kind kinds[] = {SCHEDULE_1F1B, SCHEDULE_GPIPE, SCHEDULE_ZB_H1,
                                                SCHEDULE_INTERLEAVED, SCHEDULE_ZB_V};
     static const enum recompute_mode modes[] = {RECOMPUTE_NEVER, RECOMPUTE_LAYER,
-                                                RECOMPUTE_SELECTIVE, RECOMPUTE_ALWAYS};
+                                                RECOMPUTE_SELECTIVE, RECOMPUTE_STAGE};
     for (int k = 0; k < (fixed->pipeline.num_stages == 1 ? 1 : 5); k++)
         for (int m = 0; m < 4; m++) {
             fixed->pipeline.schedule = kinds[k];

@@ -50,7 +50,7 @@ static int64_t distance_of(const struct plan_case *c, int stage)
     int64_t most = 0;
     for (int64_t i = 0; i < list->num_ops; i++) {
         const struct op op = list->ops[i];
-        const bool again = c->plan.recompute == RECOMPUTE_ALWAYS ||
+        const bool again = recompute_every(c->plan.recompute) ||
                            (c->plan.recompute == RECOMPUTE_EXCEPT_LAST && op.microbatch < M - 1);
         if (op.kind == OP_R || (op.kind == OP_F && !again))
             held[op.stage * M + op.microbatch] = true;
@@ -388,9 +388,9 @@ static void plan_lower__holds_every_op_of_the_plan(void **state)
             assert_int_equal(count[OP_I], (active - w->i_folded_into_w) * M);
             halves += w->i_folded_into_w;
         }
-        assert_int_equal(count[OP_R], p->recompute == RECOMPUTE_NEVER    ? 0
-                                      : p->recompute == RECOMPUTE_ALWAYS ? active * M
-                                                                         : active * (M - 1));
+        assert_int_equal(count[OP_R], p->recompute == RECOMPUTE_NEVER ? 0
+                                      : recompute_every(p->recompute) ? active * M
+                                                                      : active * (M - 1));
         assert_int_equal(count[OP_C], p->frozen == FROZEN_CACHED ? M : 0);
         assert_int_equal(count[OP_P], p->frozen == FROZEN_SPREAD && p->cache_write ? M : 0);
         assert_int_equal(whole[OP_Z], p->frozen == FROZEN_FIRST);

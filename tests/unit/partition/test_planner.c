@@ -174,7 +174,7 @@ static void brute_mixed(struct brute *brute, const struct plan *plan, int64_t st
     assert_int_equal(
         search_mixed_bound(&brute->search, &plan->microbatches,
                            bound_again_of(plan->recompute, recompute_by_stage(plan->recompute)),
-                           bound_again_of(plan->recompute, plan->recompute == RECOMPUTE_ALWAYS),
+                           bound_again_of(plan->recompute, recompute_every(plan->recompute)),
                            frozen_outside(plan->frozen) ? brute->search.table.num_frozen_items : 0,
                            &bound_ns),
         OK);
@@ -279,6 +279,8 @@ static bool mode_exists(const struct instance *in, int mode, enum schedule_kind 
     const bool inside = in->options.recompute_inside;
     if (mode == RECOMPUTE_LAYER)
         return inside && (chunks == 1 || in->layers_in_chunks) && !schedule_splits(kind);
+    if (mode == RECOMPUTE_STAGE || recompute_early((enum recompute_mode)mode))
+        return inside == (mode == RECOMPUTE_STAGE);
     return mode != RECOMPUTE_SELECTIVE; /* items without attention */
 }
 
@@ -1166,7 +1168,7 @@ static enum status prefer_recompute(void *ctx, const struct plan *plan, int64_t 
     const struct favourite *favourite = ctx;
     (void)err;
     *step_ns = plan->step_ns;
-    if (plan->num_ranks != favourite->num_ranks || plan->recompute != RECOMPUTE_ALWAYS)
+    if (plan->num_ranks != favourite->num_ranks || plan->recompute != RECOMPUTE_STAGE_EARLY)
         *step_ns *= 3;
     return OK;
 }
@@ -1187,7 +1189,7 @@ static void planner_solve__finds_again_what_it_had_left_out_for_less(void **stat
         in.options.num_microbatches = M;
         assert_int_equal(planner_solve(&in.problem, &in.options, &result, NULL), OK);
         assert_int_equal(result.plan.num_ranks, 7);
-        assert_int_equal(result.plan.recompute, RECOMPUTE_ALWAYS);
+        assert_int_equal(result.plan.recompute, RECOMPUTE_STAGE_EARLY);
         planner_result_clear(&result);
     }
     instance_clear(&in);

@@ -336,10 +336,14 @@ static void schedule_time__is_the_closed_form_when_stages_are_equal(void **state
             assert_int_equal(uniform_ns(x), (M + K - 1) * (f + b));
             x.kind = SCHEDULE_1F1B;
             assert_int_equal(uniform_ns(x), (M + K - 1) * (f + b));
-            /* Each backward pays a forward, but R needs no gradient: a rank that waits for its
-             * first one recomputes meanwhile. */
-            x.recompute = RECOMPUTE_ALWAYS;
+            /* Inside the backward R makes each backward a forward longer. */
+            x.recompute = RECOMPUTE_STAGE;
+            assert_int_equal(uniform_ns(x), (M + K - 1) * (2 * f + b));
             x.kind = SCHEDULE_GPIPE;
+            assert_int_equal(uniform_ns(x), (M + K - 1) * (2 * f + b));
+            /* An early R needs no gradient: a rank that waits for its first one recomputes
+             * meanwhile. */
+            x.recompute = RECOMPUTE_STAGE_EARLY;
             assert_int_equal(uniform_ns(x), (M + K - 1) * (f + b) + M * f);
             x = u;
             x.kind = SCHEDULE_INTERLEAVED;

@@ -89,7 +89,7 @@ static void pool_memory__recompute_holds_one_stash(void **state)
     (void)state;
     int64_t params, wide;
     int64_t never = peak(SCHEDULE_1F1B, 8, RECOMPUTE_NEVER, 0, &params, &wide);
-    int64_t always = peak(SCHEDULE_1F1B, 8, RECOMPUTE_ALWAYS, 0, &params, &wide);
+    int64_t always = peak(SCHEDULE_1F1B, 8, RECOMPUTE_STAGE, 0, &params, &wide);
     assert_int_equal(never - always, 2 * 2 * (5 * STASH + 4 * wide));
 }
 
@@ -111,7 +111,7 @@ static void pool_memory__recompute_holds_what_put_off_weights_need(void **state)
     for (int split = 0; split < 2; split++) {
         const enum schedule_kind kind = split ? SCHEDULE_ZB_H1 : SCHEDULE_1F1B;
         const int64_t never = peak(kind, 8, RECOMPUTE_NEVER, 1, &params, &wide);
-        kept[split] = never - peak(kind, 8, RECOMPUTE_ALWAYS, 1, &params, &wide);
+        kept[split] = never - peak(kind, 8, RECOMPUTE_STAGE, 1, &params, &wide);
     }
     assert_int_equal(kept[0], kept[1]); /* 2 slots and 1 stash, 3 and 2 */
 }

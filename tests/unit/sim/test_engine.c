@@ -343,20 +343,23 @@ static void sim_step__frozen_stages_run_forward_only(void **state)
     }
 }
 
-/* Full recompute under GPipe: the forward again before each backward, M of them on every rank; all
- * but the last rank's first one runs while the gradient is on its way, so the drain is not longer.
- */
+/* Full recompute under GPipe: the forward again before each backward, M of them on every rank. Where
+ * it is early, all but the last rank's first one runs while the gradient is on its way, so the drain
+ * is not longer. Both forms hold as much memory, but for the buffer of the gradient that is there
+ * while R runs. */
 static void sim_step__recompute_repeats_every_forward(void **state)
 {
     (void)state;
     for (int e = 0; e < 2; e++) {
         int K = 4, M = 6;
         struct sim_case c = SIM_CASE(SCHEDULE_GPIPE, K, M, 1000, 700, 800, .stash = 100, .act = 1,
-                                     .recompute = RECOMPUTE_ALWAYS);
-        struct sim_case once = c;
+                                     .recompute = RECOMPUTE_STAGE);
+        struct sim_case once = c, early = c;
         once.recompute = RECOMPUTE_NEVER;
+        early.recompute = RECOMPUTE_STAGE_EARLY;
         sim_case_run(&c, both[e]);
         sim_case_run(&once, both[e]);
+        sim_case_run(&early, both[e]);
         for (int k = 0; k < K; k++) {
             assert_int_equal(c.result.devices[k].busy_ns, M * 3500);
             assert_int_equal(once.result.devices[k].busy_ns, M * 2500);
@@ -364,10 +367,14 @@ static void sim_step__recompute_repeats_every_forward(void **state)
              * last rank holds no gradient's buffer beside them */
             assert_int_equal(once.result.devices[k].peak_bytes - c.result.devices[k].peak_bytes,
                              (M - 1) * 100 - (k > 0 ? M : 0) + (k == K - 1));
+            assert_int_equal(early.result.devices[k].busy_ns, M * 3500);
+            assert_int_equal(early.result.devices[k].peak_bytes, c.result.devices[k].peak_bytes);
         }
-        assert_int_equal(c.result.step_ns,
+        assert_int_equal(c.result.step_ns, (M + K - 1) * 3500 + 2 * (K - 1));
+        assert_int_equal(early.result.step_ns,
                          (M + K - 1) * 1000 + M * 2500 + (K - 1) * 1500 + 2 * (K - 1));
         sim_case_clear(&c);
+        sim_case_clear(&early);
         sim_case_clear(&once);
     }
 }
