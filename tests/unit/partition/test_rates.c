@@ -71,6 +71,38 @@ static void rates_sample_flops__equal_palms_formula_for_llama(void **state)
                 s * (6 * N + 12 * 32 * 32 * 128 * s), 0.001);
 }
 
+/* Published step times give the published MFU. Korthikanti et al. 2022, table 5 (A100); PaLM, table 3 and appendix B:
+ * PaLM 540B at 238.3 thousand tokens a second on 6,144 TPU v4, and Megatron-Turing NLG 530B at 65.43 thousand on 2,240
+ * A100. Tolerance: the last digit of the printed times and shares. Table 5's HFU is not compared, because it counts
+ * two more forwards of attention's core, which runs again once. */
+static void rates_sample_flops__give_the_mfu_of_published_runs(void **state)
+{
+    (void)state;
+    const double a100 = 312e12, tpu_v4 = 275e12;
+    const char *const mtnlg =
+        "gpt2:layers=105,hidden=20480,heads=128,mlp=81920,seq=2048,max_seq=2048,vocab=51200";
+    const struct {
+        const char *model;
+        double samples_per_s; /* of a device */
+        double peak, mfu;     /* mfu in per cent */
+    } runs[] = {
+        {"gpt2:layers=48,hidden=6144,heads=64,mlp=24576,seq=2048,max_seq=2048,vocab=51200",
+         4 / 1.10 / 8,                                                                                                  a100,   41.5},
+        {"gpt2:layers=96,hidden=12288,heads=96,mlp=49152,seq=2048,max_seq=2048,vocab=51200",
+         1 / 13.75,                                                                                                     a100,   51.4},
+        {mtnlg,                                                                                 1 / 37.83,              a100,   56.0},
+        {"gpt2:layers=128,hidden=25600,heads=160,mlp=102400,seq=2048,max_seq=2048,vocab=51200",
+         1 / 71.49,                                                                                                     a100,   56.3},
+        {mtnlg,                                                                                 65430.0 / 2048 / 2240,  a100,   30.2},
+        {"llama:layers=118,hidden=18432,heads=48,kv_heads=1,head_dim=256,mlp=73728,seq=2048,"
+         "vocab=256000",                                                               238300.0 / 2048 / 6144, tpu_v4, 46.2},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
+        assert_near(flops_of(runs[i].model, RECOMPUTE_NEVER, 0).model * runs[i].samples_per_s /
+                        runs[i].peak * 100,
+                    runs[i].mfu, 0.005);
+}
+
 static void rates_sample_flops__count_active_experts_only(void **state)
 {
     (void)state;
@@ -128,6 +160,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates_sample_flops__equal_megatrons_formula_for_gpt),
         cmocka_unit_test(rates_sample_flops__equal_palms_formula_for_llama),
+        cmocka_unit_test(rates_sample_flops__give_the_mfu_of_published_runs),
         cmocka_unit_test(rates_sample_flops__count_active_experts_only),
         cmocka_unit_test(rates_sample_flops__count_the_forward_alone_of_frozen_layers),
         cmocka_unit_test(rates_of_step__have_the_units_of_the_model),
