@@ -198,7 +198,7 @@ static void write_plans(FILE *out, const struct run_rows *rows, int run, double 
 
 enum status figure_throughput(struct figure_call *call, struct err *err)
 {
-    double top = 0;
+    double top = 0, level = NAN;
     int64_t epochs = 1;
     struct labels labels = {.num = 0};
     bool points = false;
@@ -210,6 +210,12 @@ enum status figure_throughput(struct figure_call *call, struct err *err)
         if (rows->num_epochs < 1 && rows->num_steps < 1)
             return err_set(err, ERR_INFEASIBLE, "%.200s: no finished step", call->args[r]);
         points = points || rows->num_steps > 0;
+    }
+    if (call->num_args == 1) {
+        const enum status rc = subject_static_rate(&call->subjects[0], &level, err);
+        if (rc != OK)
+            return rc;
+        top = isfinite(level) ? level : 0;
     }
     FILE *out = figure_begin(call, 1000, 480);
     fprintf(out, "array names[%d]\n", call->num_args);
@@ -225,6 +231,7 @@ enum status figure_throughput(struct figure_call *call, struct err *err)
     }
     for (int r = 0; r < call->num_args; r++)
         write_plans(out, &call->subjects[r].rows, r + 1, top, epochs, &labels);
-    fprintf(out, "runs = %d\npoints = %d\ntop = %.6g\n", call->num_args, points, top);
+    fprintf(out, "runs = %d\npoints = %d\ntop = %.6g\nepochs = %lld\nlevel = %.6g\n",
+            call->num_args, points, top, (long long)epochs, isfinite(level) ? level : 0.0);
     return figure_end(call, "throughput", err);
 }

@@ -66,15 +66,9 @@ static void simulated_rate(const struct subject *s, struct verdict *v)
 /* Predict the best static plan without freezing on the subject's machines, as `elapse sim` does. */
 static void predict_static(const struct job *job, const struct cost *cost, struct verdict *v)
 {
-    struct job fixed = *job; /* borrows everything */
+    const struct job fixed = job_as_static(job);
     struct elastic_run run = {0};
     const struct sim_options options = {0};
-    fixed.freeze.policy = FREEZE_NONE;
-    fixed.pipeline.num_stages = fixed.pipeline.num_replicas = AUTO;
-    fixed.pipeline.num_microbatches = AUTO;
-    fixed.pipeline.schedule_auto = fixed.pipeline.recompute_auto = true;
-    fixed.pipeline.frozen_auto = true;
-    fixed.pipeline.balancer = BALANCER_OPTIMAL;
     if (elastic_run(&fixed, cost, job_num_samples(&fixed, true), 0, &options, &run, NULL) == OK &&
         run.total_ns > 0)
         v->static_samples_per_s = (double)run.samples * 1e9 / (double)run.total_ns;

@@ -49,6 +49,9 @@ enum status sim_job_load(const struct sim_args *args, char *const *more, int num
  * must be zeroed; source may be NULL. */
 enum status sim_job_run(const struct sim_args *args, char *const *more, int num_more,
                         struct elastic_run *run, struct run_source *source, struct err *err);
+/* Likewise, without freezing and by the best plan: job_as_static(). */
+enum status sim_job_run_static(const struct sim_args *args, struct elastic_run *run,
+                               struct err *err);
 /* `--sweep`. */
 enum status sim_sweep(const struct command *command, const struct sim_args *args, struct err *err);
 

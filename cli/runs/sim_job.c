@@ -187,20 +187,25 @@ static enum status run_slowed(const struct sim_args *args, const struct job *job
     return rc;
 }
 
-enum status sim_job_run(const struct sim_args *args, char *const *more, int num_more,
-                        struct elastic_run *run, struct run_source *source, struct err *err)
+static enum status run_job(const struct sim_args *args, char *const *more, int num_more,
+                           bool as_static, struct elastic_run *run, struct run_source *source,
+                           struct err *err)
 {
     struct job job = {0};
     struct cost_handle cost = {0};
     struct plan plan = {0};
-    const bool given = args->plan_path && num_more == 0; /* only the job's own run uses --plan */
+    /* Only the job's own run uses --plan. */
+    const bool given = args->plan_path && num_more == 0 && !as_static;
     enum status rc = sim_job_load(args, more, num_more, &job, err);
     if (rc == OK && given)
         rc = plan_json_load(args->plan_path, &job, &job.cluster, &plan, err);
     if (rc == OK)
         rc = cost_choose(args->request.db_path, &job, &cost, err);
-    if (rc == OK)
-        rc = run_slowed(args, &job, &cost.cost, given ? &plan : NULL, run, err);
+    if (rc == OK) {
+        const struct job fixed = job_as_static(&job);
+        rc =
+            run_slowed(args, as_static ? &fixed : &job, &cost.cost, given ? &plan : NULL, run, err);
+    }
     plan_clear(&plan);
     if (rc == OK && source) {
         source->cost = cost.cost.source;
@@ -218,6 +223,18 @@ enum status sim_job_run(const struct sim_args *args, char *const *more, int num_
     cost_handle_clear(&cost);
     job_clear(&job);
     return rc;
+}
+
+enum status sim_job_run(const struct sim_args *args, char *const *more, int num_more,
+                        struct elastic_run *run, struct run_source *source, struct err *err)
+{
+    return run_job(args, more, num_more, false, run, source, err);
+}
+
+enum status sim_job_run_static(const struct sim_args *args, struct elastic_run *run,
+                               struct err *err)
+{
+    return run_job(args, NULL, 0, true, run, NULL, err);
 }
 
 static bool differ(const struct elastic_run *one, const struct elastic_run *other)
@@ -266,11 +283,6 @@ static enum status tune_baseline(const struct sim_args *args, const struct job *
 /* Simulate the run, the job's baseline, and our best static plan without freezing. */
 static enum status answer_run(const struct sim_args *args, struct run_answer *a, struct err *err)
 {
-    static char *const tuned[] = {
-        "freeze.policy=none",     "pipeline.num_stages=auto",       "pipeline.num_replicas=auto",
-        "pipeline.schedule=auto", "pipeline.num_microbatches=auto", "pipeline.balancer=optimal",
-        "pipeline.frozen=auto",   "pipeline.recompute=auto",
-    };
     int64_t start = clock_now_ns();
     struct job job = {0};
     enum status rc = sim_job_load(args, NULL, 0, &job, err);
@@ -285,7 +297,7 @@ static enum status answer_run(const struct sim_args *args, struct run_answer *a,
             rc = sim_job_run(args, job.baseline, job.num_baseline, &a->baseline, NULL, err);
     }
     if (rc == OK)
-        rc = sim_job_run(args, tuned, (int)(sizeof tuned / sizeof tuned[0]), &a->tuned, NULL, err);
+        rc = sim_job_run_static(args, &a->tuned, err);
     if (rc == OK && a->has_baseline)
         rc = tune_baseline(args, &job, &a->baseline.epochs[0], &a->same, err);
     if (rc == OK &&

@@ -2,6 +2,7 @@
 #include "cli/runs/subject.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -194,19 +195,40 @@ enum status subject_simulate(struct subject *s, struct err *err)
     }
 }
 
-enum status subject_epochs(struct subject *s, struct err *err)
+/* The arguments of `elapse sim` for the subject's job; they borrow its options. */
+static struct sim_args job_args(const struct subject *s)
 {
     struct sim_args args = {.job_path = s->path, .plan_path = s->options.plan_path};
+    step_request_init(&args.request);
+    args.request.db_path = s->options.db_path;
+    if (s->options.overrides)
+        args.overrides = *s->options.overrides;
+    return args;
+}
+
+enum status subject_static_rate(const struct subject *s, double *samples_per_s, struct err *err)
+{
+    struct elastic_run run = {0};
+    *samples_per_s = NAN;
+    if (s->kind != SUBJECT_JOB || s->job.freeze.policy == FREEZE_NONE)
+        return OK;
+    const struct sim_args args = job_args(s);
+    const enum status rc = sim_job_run_static(&args, &run, err);
+    if (rc == OK && run.total_ns > 0)
+        *samples_per_s = (double)run.samples * 1e9 / (double)run.total_ns;
+    elastic_run_clear(&run);
+    return rc;
+}
+
+enum status subject_epochs(struct subject *s, struct err *err)
+{
     struct elastic_run run = {0};
     struct run_source source = {0};
     if (s->rows.num_epochs > 0 || s->kind == SUBJECT_RUN || s->kind == SUBJECT_RECORD)
         return OK;
     if (s->kind == SUBJECT_PLAN)
         return err_set(err, ERR_INPUT, "%.200s: a plan file is one step; give the job", s->path);
-    step_request_init(&args.request);
-    args.request.db_path = s->options.db_path;
-    if (s->options.overrides)
-        args.overrides = *s->options.overrides;
+    const struct sim_args args = job_args(s);
     enum status rc = sim_job_run(&args, NULL, 0, &run, &source, err);
     if (rc == OK)
         rc = run_rows_simulated(&run, &s->rows, err);

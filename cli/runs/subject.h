@@ -62,6 +62,11 @@ enum status subject_simulate(struct subject *subject, struct err *err);
  * one step. */
 enum status subject_epochs(struct subject *subject, struct err *err);
 
+/* The rate of the job's training without freezing by its best plan, simulated. *samples_per_s NaN:
+ * the subject is no job, or nothing freezes in it. */
+enum status subject_static_rate(const struct subject *subject, double *samples_per_s,
+                                struct err *err);
+
 /* The measured ops of one step of a run: that of the replay, else the last recorded one. rows is
  * borrowed from the subject. *n 0: none was recorded. */
 enum status subject_real_ops(struct subject *subject, const struct op_row **rows, int64_t *n,

@@ -425,6 +425,18 @@ bool job_lags(const struct job *job)
     return job->freeze.record || (job->freeze.policy == FREEZE_SAFE && job->freeze.max_loss > 0);
 }
 
+struct job job_as_static(const struct job *job)
+{
+    struct job fixed = *job;
+    fixed.freeze.policy = FREEZE_NONE;
+    fixed.pipeline.num_stages = fixed.pipeline.num_replicas = AUTO;
+    fixed.pipeline.num_microbatches = AUTO;
+    fixed.pipeline.schedule_auto = fixed.pipeline.recompute_auto = true;
+    fixed.pipeline.frozen_auto = true;
+    fixed.pipeline.balancer = BALANCER_OPTIMAL;
+    return fixed;
+}
+
 void job_clear(struct job *job)
 {
     free(job->path);

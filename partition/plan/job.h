@@ -159,6 +159,10 @@ void job_defaults(struct job *job);
 enum status job_check(const struct job *job, struct err *err);
 void job_clear(struct job *job);
 
+/* The same training without freezing, by the best plan that the planner finds: what an elastic run
+ * is compared with. The result borrows all that the job owns; do not clear it. */
+struct job job_as_static(const struct job *job);
+
 /* Training samples of the whole run with num_samples in an epoch: train.max_steps may end it early.
  * Replicas with a batch each are not counted, because their number is not known here. */
 int64_t job_run_samples(const struct job *job, int64_t num_samples);
