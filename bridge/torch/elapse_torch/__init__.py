@@ -1,18 +1,12 @@
-"""PyTorch models for Elapse: measure a model, run a plan, freeze while training. docs/torch.md."""
+"""PyTorch models for Elapse: measure a model, run a plan. docs/torch.md."""
 from .errors import BridgeError
 
 __version__ = "0.1.0"
-__all__ = ["BridgeError", "Elastic", "record", "chain_of"]
+__all__ = ["BridgeError", "chain_of"]
 
 
 def __getattr__(name):
     # torch is imported only by what needs it, so that formats can be checked without it.
-    if name == "Elastic":
-        from .elastic import Elastic
-        return Elastic
-    if name == "record":
-        from .record import record
-        return record
     if name == "chain_of":
         from .chain import chain_of
         return chain_of

@@ -8,6 +8,7 @@ from stage to stage, because PyTorch's pipeline runtime sends to neighbours only
 
 Stages share the parameters of the model they were made of, under the model's own names."""
 import torch
+import torch.utils.checkpoint
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
@@ -19,6 +20,18 @@ class Item:
 
     def __init__(self, name, first, last, layer):
         self.name, self.first, self.last, self.layer = name, first, last, layer
+
+
+class _ContiguousGrad(torch.autograd.Function):
+    """Messages of PyTorch's runtime must be contiguous; a gradient may come transposed."""
+
+    @staticmethod
+    def forward(ctx, value):
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.contiguous()
 
 
 class Stage(nn.Module):
@@ -34,12 +47,15 @@ class Stage(nn.Module):
         self.checkpoint = checkpoint
 
     def forward(self, *values, **inputs):
-        given = list(values) + [inputs[name] for name in self.inputs]
+        given = [_ContiguousGrad.apply(v) if v.requires_grad else v for v in values]
+        given += [inputs[name] for name in self.inputs]
         if self.checkpoint and torch.is_grad_enabled():
             out = torch.utils.checkpoint.checkpoint(self.graph, *given, use_reentrant=False)
         else:
             out = self.graph(*given)
-        return out[0] if len(out) == 1 else tuple(out)
+        # The runtime detaches outputs in place, which views do not allow.
+        out = tuple(v.clone() if v._is_view() else v.contiguous() for v in out)
+        return out[0] if len(out) == 1 else out
 
 
 def _in_place(node):
@@ -238,7 +254,7 @@ class Chain:
     def stage(self, first, last, checkpoint=False):
         """The Stage of items [first, last). It shares parameters with the model."""
         graph = fx.Graph()
-        copies, values = {}, []
+        copies = {}
         for i, node in enumerate(self.live[first] if first else []):
             copies[node] = graph.placeholder(f"value{i}")
         wanted = [self.ops[i] for item in self.items[first:last]
@@ -251,25 +267,20 @@ class Chain:
                     need.add(before)
                     if before not in self.fixed or before.op == "get_attr":
                         todo.append(before)
-        holder = nn.Module()
         inputs = []
-        folded = 0
         for name, node in zip(self.input_names, self.inputs):
             if node in need:
                 copies[node] = graph.placeholder(name)
                 inputs.append(name)
         for node in sorted(need - set(copies), key=lambda n: order[n]):
             if node in self.fixed and node.op != "get_attr":
-                setattr(self.exported, f"_elapse_fixed_{order[node]}", self._value(node))
+                setattr(self.exported, f"_elapse_fixed_{order[node]}",
+                        self._value(node).contiguous())
                 copies[node] = graph.get_attr(f"_elapse_fixed_{order[node]}")
-                folded += 1
             else:
                 copies[node] = graph.node_copy(node, lambda n: copies[n])
-        values = [copies[n] for n in self.live[last]]
-        graph.output(tuple(values))
-        del holder
-        gm = fx.GraphModule(self.exported, graph)
-        return Stage(gm, inputs, checkpoint)
+        graph.output(tuple(copies[n] for n in self.live[last]))
+        return Stage(fx.GraphModule(self.exported, graph), inputs, checkpoint)
 
     def _value(self, node):
         """The value of a node that depends on no input."""

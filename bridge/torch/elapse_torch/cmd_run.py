@@ -1,0 +1,204 @@
+"""torchrun -m elapse_torch run MODEL.py PLAN.json: a plan of `elapse plan -o`, in PyTorch."""
+import argparse
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+from . import files
+from .cmd_profile import make_optimizer, to_device
+from .device import now_ns, open_device
+from .errors import BridgeError
+from .layout import Layout, check_plan, read_plan
+from .source import load
+
+WARM_UP = 3
+
+
+def options(argv):
+    p = argparse.ArgumentParser(prog="torchrun -m elapse_torch run")
+    p.add_argument("model", metavar="MODEL.py:make_model")
+    p.add_argument("plan", metavar="PLAN.json")
+    p.add_argument("--inputs", help="one sample, as for profile")
+    p.add_argument("--device", default="cpu", help="cpu or cuda (default cpu)")
+    p.add_argument("--steps", type=int, default=20, help="measured steps (default 20)")
+    p.add_argument("--threads", type=int, default=0, help="of PyTorch on CPU (default 1)")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--check", action="store_true",
+                   help="compare loss and gradients of a step with those of the whole model")
+    p.add_argument("--trace", metavar="FILE", help="Chrome trace of the last step")
+    p.add_argument("--out", metavar="FILE", help="losses and step times as JSON")
+    return p.parse_args(argv)
+
+
+def start(device):
+    """Join the ranks that torchrun started."""
+    if "RANK" not in os.environ:
+        raise BridgeError("no ranks: start with torchrun",
+                          hint="torchrun --nproc-per-node 2 -m elapse_torch run MODEL.py PLAN.json")
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return device
+
+
+class Tracer:
+    """Start and end of each op of a step, on this rank."""
+
+    METHODS = {"forward_one_chunk": "F", "backward_one_chunk": "B", "backward_weight_one_chunk": "W"}
+
+    def __init__(self, layout, device):
+        self.ops, self.device, self.on = [], device, False
+        self.split = {(int(s), int(m)) for row in layout.rows for s, op, m in row if op == "I"}
+        for stage in layout.torch_stages:
+            for name, op in self.METHODS.items():
+                setattr(stage, name, self._timed(getattr(stage, name), op, stage.stage_index))
+
+    def _timed(self, function, op, index):
+        def call(microbatch, *args, **kwargs):
+            if not self.on:
+                return function(microbatch, *args, **kwargs)
+            begin = now_ns(self.device)
+            out = function(microbatch, *args, **kwargs)
+            kind = "I" if op == "B" and (index, microbatch) in self.split else op
+            self.ops.append((kind, index, microbatch, begin, now_ns(self.device)))
+            return out
+        return call
+
+
+def chrome(ops_of_ranks):
+    """A Chrome trace, a row a rank. Clocks of one machine."""
+    first = min((op[3] for ops in ops_of_ranks for op in ops), default=0)
+    events = []
+    for rank, ops in enumerate(ops_of_ranks):
+        events.append({"name": "process_name", "ph": "M", "pid": rank, "args": {"name": f"rank {rank}"}})
+        events += [{"name": f"{kind}{mb}", "cat": kind, "ph": "X", "pid": rank, "tid": 0,
+                    "ts": (begin - first) / 1e3, "dur": (end - begin) / 1e3,
+                    "args": {"stage": stage, "microbatch": mb}}
+                   for kind, stage, mb, begin, end in ops]
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def whole_model(source, args, device, batches):
+    """Loss and {name: gradient} of the whole model, of the mean over all micro-batches."""
+    model = load(args.model, args.inputs, args.seed).model.to(device).train()
+    total, count = 0.0, sum(len(b) for b in batches)
+    for row in batches:
+        for a, k, target in row:
+            loss = source.loss(model(*a, **k), target) / count
+            loss.backward()
+            total += loss.item()
+    return total, {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+
+
+def pieces(batch, size):
+    """A batch in micro-batches."""
+    tree = torch.utils._pytree
+    leaves, spec = tree.tree_flatten(batch)
+    count = max(x.shape[0] for x in leaves if isinstance(x, torch.Tensor)) // size
+    return [tree.tree_unflatten([x[i * size:(i + 1) * size] if isinstance(x, torch.Tensor) else x
+                                 for x in leaves], spec) for i in range(count)]
+
+
+def compare(layout, source, args, device, batches, loss):
+    """The largest difference of a gradient from the whole model's, over its largest value."""
+    size = layout.plan["microbatch_size"]
+    want, grads = whole_model(source, args, device, [pieces(b, size) for b in batches])
+    worst = 0.0
+    for name, p in layout.weights.items():
+        ref = grads[name]
+        grad = p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad
+        worst = max(worst, ((grad - ref).abs().max() / ref.abs().max().clamp(min=1e-12)).item())
+    mine = torch.tensor([0.0 if loss is None else loss.item(), 0.0 if loss is None else 1.0, worst],
+                        dtype=torch.float64)
+    every = [torch.zeros_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, mine)
+    have = sum(e[0].item() for e in every) / sum(e[1].item() for e in every)
+    return have - want, max(e[2].item() for e in every)
+
+
+def run(args):
+    device = open_device(args.device)
+    if device.type == "cpu":
+        torch.set_num_threads(args.threads or 1)
+    device = start(device)
+    plan = read_plan(args.plan)
+    check_plan(plan, None, dist.get_world_size())
+    if plan.get("frozen_layers"):
+        raise BridgeError("the plan has frozen layers, which elapse_torch.Elastic runs", code=1)
+    source = load(args.model, args.inputs, args.seed)
+    source.model.to(device).train()
+    torch.manual_seed(args.seed)
+    sample = to_device(source.batch(plan["microbatch_size"]), device, torch.float32)
+    layout = Layout(plan, source.model, sample[:2], device, source.loss)
+    kind = plan["job"]["train"]["optimizer"]["kind"] if "job" in plan else "adamw"
+    optimizer = make_optimizer(kind)(list(layout.weights.values()))
+    tracer = Tracer(layout, device)
+    # Every rank draws the batches of all replicas, so that it knows its own.
+    batches = [to_device(source.batch(plan["batch"]), device, torch.float32)
+               for _ in range(plan["replicas"])]
+    own = batches[layout.replica]
+    losses, times, difference = [], [], None
+    for step in range(WARM_UP + args.steps):
+        tracer.on = bool(args.trace) and step == WARM_UP + args.steps - 1
+        begin = now_ns(device)
+        loss = layout.forward_backward(*own)
+        if step == 0 and args.check:
+            difference = compare(layout, source, args, device, batches, loss)
+        if plan.get("clip"):
+            layout.clip(plan["job"]["train"]["clip_norm"])
+        optimizer.step()
+        optimizer.zero_grad()
+        times.append(now_ns(device) - begin)
+        losses.append(float("nan") if loss is None else loss.item())
+    return report(args, plan, layout, times, losses, difference, tracer)
+
+
+def report(args, plan, layout, times, losses, difference, tracer):
+    world = dist.get_world_size()
+    gathered = [None] * world
+    dist.all_gather_object(gathered, (times, losses, tracer.ops))
+    if dist.get_rank() != 0:
+        return 0
+    # Ranks end a step apart; the mean over steps is the same for all of them.
+    measured = max(files.percentile(t[WARM_UP:], .5) for t, _, _ in gathered)
+    ends = [x for _, x, _ in gathered if x[0] == x[0]]
+    loss = [sum(e[i] for e in ends) / len(ends) for i in range(len(times))]
+    predicted = plan["step_ns"]
+    error = predicted / measured - 1
+    print(f"K = {layout.length}, R = {layout.replicas}, M = {plan['microbatches']} x "
+          f"{plan['microbatch_size']}, {plan['schedule']}, cut {plan['cut']}")
+    print(f"step: predicted {predicted / 1e6:.2f} ms, measured {measured / 1e6:.2f} ms, "
+          f"error {100 * error:+.1f} % (median of {args.steps})")
+    print(f"loss: {loss[0]:.5f} at first, {loss[-1]:.5f} after {len(loss)} steps")
+    if difference:
+        print(f"whole model: loss differs by {difference[0]:.1e}, gradients by at most "
+              f"{difference[1]:.1e} of their largest value")
+    if args.trace:
+        files.write_json(args.trace, chrome([ops for _, _, ops in gathered]))
+    if args.out:
+        files.write_json(args.out, {
+            "predicted_step_ns": predicted, "measured_step_ns": measured, "error": error,
+            "losses": loss, "step_ns": [max(t[i] for t, _, _ in gathered) for i in range(len(times))],
+            "loss_difference": difference and difference[0],
+            "gradient_difference": difference and difference[1]})
+    return 0
+
+
+def main(argv):
+    args = options(argv)
+    try:
+        code = run(args)
+    except BridgeError:
+        # Every rank has found it; one tells.
+        if int(os.environ.get("RANK", 0)) != 0:
+            time.sleep(1)
+            os._exit(2)
+        raise
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    sys.stdout.flush()
+    return code

@@ -1,0 +1,170 @@
+"""A plan of `elapse` as stages, groups and a schedule of torch.distributed.pipelining."""
+import inspect
+import json
+import os
+import re
+import tempfile
+
+import torch
+import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+
+from . import program
+from .chain import chain_of
+from .errors import BridgeError
+
+
+def read_plan(path):
+    try:
+        with open(path, encoding="utf-8") as f:
+            plan = json.load(f)
+    except OSError as error:
+        raise BridgeError(f"cannot read plan '{path}': {error.strerror}", code=3) from None
+    except ValueError as error:
+        raise BridgeError(f"plan '{path}' is no JSON: {error}") from None
+    for key in ("pipeline_length", "replicas", "microbatches", "microbatch_size", "batch", "chunks",
+                "schedule", "cut", "devices", "step_ns"):
+        if key not in plan:
+            raise BridgeError(f"plan '{path}' has no '{key}'", hint="write it by `elapse plan -o`")
+    return plan
+
+
+def check_plan(plan, chain, world):
+    """Refuse what the package cannot run, by name."""
+    used = plan["pipeline_length"] * plan["replicas"] * plan.get("tensor", 1)
+    if plan.get("tensor", 1) > 1 or plan.get("expert", 1) > 1:
+        raise BridgeError("the plan has tensor or expert groups, which PyTorch is not given here",
+                          code=1, hint="plan with pipeline.tensor=1 and pipeline.expert=1")
+    if used != world:
+        raise BridgeError(f"the plan uses {used} ranks (K = {plan['pipeline_length']}, R = "
+                          f"{plan['replicas']}), torchrun started {world}", code=3,
+                          hint=f"torchrun --nproc-per-node {used}")
+    if sorted(d for row in plan["devices"] for d in row) != list(range(world)):
+        raise BridgeError(f"the plan's devices are not 0..{world - 1}", code=1)
+    if chain and sum(plan["cut"]) != len(chain.items):
+        raise BridgeError(f"the plan cuts {sum(plan['cut'])} items, the model has "
+                          f"{len(chain.items)}", code=1, hint="profile and plan this model again")
+    if plan.get("recompute", "never") not in ("never", "always", "except-last", "layer"):
+        raise BridgeError(f"recompute '{plan['recompute']}' has no form in PyTorch here", code=1,
+                          hint="plan with pipeline.recompute=never or always")
+    if plan["batch"] != plan["microbatches"] * plan["microbatch_size"]:
+        raise BridgeError(f"a batch of {plan['batch']} is not {plan['microbatches']} micro-batches "
+                          f"of {plan['microbatch_size']}", code=1)
+
+
+class Layout:
+    """What this rank holds of a plan. Collective over all ranks.
+
+    stages: {index: Stage}; weights: {name: parameter} of these stages."""
+
+    def __init__(self, plan, model, sample, device, loss):
+        """sample: (args, kwargs) of one micro-batch. loss(output, target): of the last stage."""
+        self.plan, self.device = plan, device
+        self.chain = chain_of(model, *sample)
+        check_plan(plan, self.chain, dist.get_world_size())
+        rank = dist.get_rank()
+        self.length, self.replicas = plan["pipeline_length"], plan["replicas"]
+        self.replica, self.place = next((r, row.index(rank)) for r, row in enumerate(plan["devices"])
+                                        if rank in row)
+        self.pipe = self.across = None
+        for row in plan["devices"]:
+            group = dist.new_group(row)
+            if rank in row:
+                self.pipe = group
+        for k in range(self.length):
+            ranks = [row[k] for row in plan["devices"]]
+            group = dist.new_group(ranks)
+            if rank in ranks:
+                self.across = group
+        text = program.op_csv(plan["schedule"], self.length, plan["microbatches"], plan["chunks"])
+        self.rows = [[re.match(r"(\d+)([A-Z]+)(\d+)", op).groups() for op in
+                      re.findall(r"\d+[A-Z]+\d+", line)] for line in text.splitlines()]
+        self.owner = {int(s): k for k, row in enumerate(self.rows) for s, _, _ in row}
+        bounds = [0]
+        for n in plan["cut"]:
+            bounds.append(bounds[-1] + n)
+        self.bounds = bounds
+        mine = [s for s in range(len(plan["cut"])) if self.owner[s] == self.place]
+        again = plan.get("recompute", "never") != "never"
+        self.stages = {s: self.chain.stage(bounds[s], bounds[s + 1], again) for s in mine}
+        self.weights = {}
+        for s in mine:
+            self.weights.update(self.chain.weights(bounds[s], bounds[s + 1]))
+        self._tie()
+        self._make_schedule(text, loss)
+
+    def _tie(self):
+        """Groups of ranks whose stages read one parameter."""
+        self.tied = []
+        stage_of = [s for s, n in enumerate(self.plan["cut"]) for _ in range(n)]
+        for name, items in self.chain.tied().items():
+            places = sorted({self.owner[stage_of[i]] for i in items})
+            if len(places) > 1:
+                for row in self.plan["devices"]:
+                    ranks = [row[k] for k in places]
+                    group = dist.new_group(ranks)
+                    if dist.get_rank() in ranks:
+                        self.tied.append((name, group, len(places)))
+
+    def _make_schedule(self, text, loss):
+        shard = self.plan.get("shard", "none") != "none" and self.replicas > 1
+        # DDP expects a backward after each forward, and no split backward. Schedules have neither.
+        self.sum_here = self.replicas > 1 and not shard
+        held, count = [], self.plan["microbatches"]
+        # The runtime would divide the gradients of each stage by M, and twice those of a parameter
+        # that two stages of a rank share. The losses are divided instead.
+        for index, stage in self.stages.items():
+            if shard:
+                from torch.distributed.device_mesh import DeviceMesh
+                from torch.distributed.fsdp import fully_shard
+                fully_shard(stage, mesh=DeviceMesh.from_group(self.across, self.device.type))
+            held.append(PipelineStage(stage, index, len(self.plan["cut"]), self.device,
+                                      group=self.pipe))
+        self.torch_stages = held
+        self.schedule = _PipelineScheduleRuntime(
+            held, count, scale_grads=False,
+            loss_fn=lambda out, target: loss(self.chain.output(out), target) / count)
+        with tempfile.NamedTemporaryFile("w", suffix=".csv", delete=False) as f:
+            f.write(text)
+        try:
+            self.schedule._load_csv(f.name)
+        finally:
+            os.unlink(f.name)
+        takes = inspect.signature(self.schedule.step).parameters
+        self.options = {"return_outputs": False} if "return_outputs" in takes else {}
+
+    def forward_backward(self, args, kwargs, target):
+        """Gradients of the mean loss over all replicas. Returns this pipeline's mean loss on ranks
+        with its last stage, else None."""
+        losses = []
+        last = len(self.plan["cut"]) - 1 in self.stages
+        self.schedule.step(target=target if last else None, losses=losses if last else None,
+                           **self.options, **self.chain.keywords(args, kwargs))
+        if self.sum_here:
+            self._average()
+        for name, group, _ in self.tied:
+            dist.all_reduce(self.weights[name].grad, group=group)
+        return torch.stack([x.detach() for x in losses]).sum() if losses else None
+
+    def _average(self):
+        grads = [p.grad for p in self.weights.values() if p.grad is not None]
+        flat = torch.cat([g.reshape(-1) for g in grads])
+        dist.all_reduce(flat, group=self.across)
+        flat /= self.replicas
+        at = 0
+        for g in grads:
+            g.copy_(flat[at:at + g.numel()].view_as(g))
+            at += g.numel()
+
+    def clip(self, most):
+        """Scale gradients down to a global norm."""
+        times = {name: count for name, _, count in self.tied}
+        total = sum((p.grad.float().square().sum() / times.get(name, 1)
+                     for name, p in self.weights.items() if p.grad is not None),
+                    torch.zeros((), device=self.device))
+        dist.all_reduce(total, group=self.pipe)
+        scale = (most / (total.sqrt() + 1e-6)).clamp(max=1.0)
+        for p in self.weights.values():
+            if p.grad is not None:
+                p.grad.mul_(scale)

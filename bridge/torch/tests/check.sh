@@ -1,0 +1,80 @@
+#!/bin/bash
+# bridge/torch/tests/check.sh - the package with PyTorch: profile, plan, and runs on two ranks of one core over
+# gloo, whose losses and gradients are those of the whole model. Prints a TAP line a check. Exit 77: there is
+# no PyTorch and none can be installed.
+#
+#   ELAPSE_TORCH_VENV   a virtual environment with torch, kept (default: ~/.cache/elapse-torch-venv)
+set -u
+cd "$(dirname "$0")/../../.." || exit 3
+venv=${ELAPSE_TORCH_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/elapse-torch-venv}
+python=$venv/bin/python
+if ! "$python" -c 'import torch' 2>/dev/null; then
+    # The CPU wheel has an index of its own; PyPI's wheel brings CUDA's libraries.
+    python3 -m venv "$venv" || exit 77
+    timeout 120 "$python" -m pip install -q --retries 0 --index-url https://download.pytorch.org/whl/cpu torch numpy 2>/dev/null ||
+        timeout 600 "$python" -m pip install -q --retries 1 torch numpy || exit 77
+fi
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/elapse-bridge.XXXXXX") || exit 3
+trap 'rm -rf "$tmp"' EXIT
+failed=0
+export PYTHONPATH=$PWD/bridge/torch ELAPSE_BIN=${ELAPSE_BIN:-$PWD/build/bin} ELAPSE_DB=$tmp/store.db
+export OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo PYTHONDONTWRITEBYTECODE=1 ELAPSE_MODEL=mlp
+models=bridge/torch/tests/models.py
+
+expect() { # NAME STATUS PATTERN COMMAND...
+    local name=$1 want=$2 pattern=$3 rc
+    shift 3
+    "$@" </dev/null >"$tmp/out" 2>&1
+    rc=$?
+    if [ $rc -eq "$want" ] && grep -Eq -- "$pattern" "$tmp/out"; then
+        echo "ok - $name"
+    else
+        echo "not ok - $name (exit $rc, wanted $want and '$pattern')"
+        tail -20 "$tmp/out" | sed 's/^/# /'
+        failed=1
+    fi
+}
+ranks() { # N ARGUMENTS...
+    local n=$1
+    shift
+    timeout -k 5 120 "$python" -m torch.distributed.run --standalone --nproc-per-node "$n" -m elapse_torch "$@"
+}
+plan() { # FILE key=value...
+    local file=$1 sets=()
+    shift
+    for s in "$@"; do sets+=(--set "$s"); done
+    "$ELAPSE_BIN/elapse" plan "$tmp/mlp/job.json" "${sets[@]}" -o "$file" >/dev/null
+}
+equal() { # FILE: gradients are those of the whole model
+    "$python" -c 'import json, sys; r = json.load(open(sys.argv[1]))
+sys.exit(not (abs(r["loss_difference"]) < 1e-5 and r["gradient_difference"] < 1e-4))' "$1" && echo equal
+}
+
+expect "profile" 0 'items, .* distinct' "$python" -m elapse_torch profile $models --microbatches 2,4 --budget 0.01 -o "$tmp/mlp"
+for kind in "1f1b 1 2 1" "zb-h1 1 2 1" "zb-v 2 2 1" "gpipe 1 1 2"; do
+    set -- $kind
+    rm -f "$tmp/out.json"
+    plan "$tmp/plan.json" pipeline.schedule=$1 pipeline.chunks=$2 pipeline.num_stages=$3 pipeline.num_replicas=$4 \
+        pipeline.num_microbatches=4
+    expect "$1 runs, K = $3, R = $4" 0 'error' ranks 2 run $models "$tmp/plan.json" --check --steps 3 --out "$tmp/out.json"
+    expect "$1 has the whole model's gradients" 0 'equal' equal "$tmp/out.json"
+done
+expect "ranks that do not match the plan" 1 'the plan uses 2 ranks .*, torchrun started 1' ranks 1 run $models "$tmp/plan.json" --steps 1
+expect "a plan that is not there" 1 "cannot read plan" ranks 1 run $models "$tmp/none.json" --steps 1
+expect "no torchrun" 2 'start with torchrun' "$python" -m elapse_torch run $models "$tmp/plan.json"
+cat >"$tmp/flow.py" <<'EOF'
+import torch
+class Flow(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        x = self.a(x)
+        return x if x.sum() > 0 else -x
+def make_model():
+    return Flow()
+EOF
+expect "control flow on data" 2 'flow.py:8' "$python" -m elapse_torch profile "$tmp/flow.py" --inputs 4 -o "$tmp/flow"
+expect "inputs that are no shape" 2 'is not \[NAME=\]SHAPE' "$python" -m elapse_torch profile "$tmp/flow.py" --inputs ax4 -o "$tmp/flow"
+expect "a model file that is not there" 3 'cannot open model file' "$python" -m elapse_torch profile "$tmp/none.py" --inputs 4
+exit $failed
