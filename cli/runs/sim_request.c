@@ -15,6 +15,7 @@
 #include "partition/model/attention.h"
 #include "partition/step/recompute_fit.h"
 #include "partition/base/synonyms.h"
+#include "partition/base/synonyms.h"
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"
 #include "profiles/job/job_json.h"
@@ -324,10 +325,10 @@ static enum status set_entry(struct step_request *q, const struct setting_entry 
 enum status step_request_set(struct step_request *q, const char *name, const char *text,
                              struct err *err)
 {
-    const char *names[NUM_ENTRIES];
+    const char *names[NUM_ENTRIES], *ours = synonym_short_option(name);
     for (int i = 0; i < NUM_ENTRIES; i++) {
         names[i] = entries[i].name;
-        if (strcmp(entries[i].name, name) == 0)
+        if (strcmp(entries[i].name, ours ? ours : name) == 0)
             return set_entry(q, &entries[i], text, err);
     }
     enum status rc = err_set(err, ERR_INPUT, "no setting '%.64s'", name);
