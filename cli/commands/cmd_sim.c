@@ -101,6 +101,7 @@ static void add_result(struct json *json, const struct step_answer *a, const int
 {
     const struct sim_result *result = &a->result;
     json_add_int(json, "step_ns", result->step_ns);
+    json_add_int(json, "period_ns", result->period_ns);
     json_add_double(json, "bubble_fraction", result->bubble_fraction);
     const struct step_rates rates = step_answer_rates(a);
     json_add_double(json, "samples_per_s", rates.samples_per_s);
@@ -165,6 +166,9 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
            format_ns(result->step_ns, one, sizeof one), 100 * result->bubble_fraction,
            format_ns(result->allreduce_ns, two, sizeof two),
            format_ns(result->allreduce_exposed_ns, three, sizeof three));
+    if (result->period_ns < result->step_ns)
+        printf("period %s: the next step begins before this one has ended on all devices\n",
+               format_ns(result->period_ns, one, sizeof one));
     const struct step_rates rates = step_answer_rates(a);
     printf("%s\n", rates_text(&rates, text, sizeof text));
     printf("%6s %4s %7s %12s %12s %12s %5s  %s\n", "device", "rank", "replica", "busy", "idle",

@@ -168,6 +168,28 @@ static void collect_reduction(const struct step *step, struct sim_result *result
     }
 }
 
+/* A step that begins everywhere `period` after the one before finds each device free, if no device is
+ * at work for longer. */
+static int64_t longest_span(const struct step *step)
+{
+    const struct workload *w = step->workload;
+    int64_t longest = w->cache_read_ns; /* time-2b */
+    for (int i = 0; i < step->num_procs; i++) {
+        const struct proc *p = &step->procs[i];
+        int64_t end = p->end;
+        for (int s = 0; s < w->num_stages; s++) {
+            const int home = workload_model_stage(w, s);
+            const int bucket = w->first_bucket[home + 1] - 1; /* the stage's last one */
+            if (w->rank_of_stage[s] == i % step->num_ranks && bucket >= w->first_bucket[home] &&
+                step->buckets[bucket].end_ns > end)
+                end = step->buckets[bucket].end_ns;
+        }
+        if (p->first >= 0 && end - p->first > longest)
+            longest = end - p->first;
+    }
+    return longest;
+}
+
 static enum status collect(struct step *step, struct sim_result *result, struct err *err)
 {
     const struct workload *w = step->workload;
@@ -183,6 +205,7 @@ static enum status collect(struct step *step, struct sim_result *result, struct 
     result->devices = calloc((size_t)step->num_procs, sizeof *result->devices);
     if (!result->devices)
         return err_nomem(err);
+    result->period_ns = longest_span(step);
     double idle = 0;
     for (int i = 0; i < step->num_procs; i++) {
         struct proc *p = &step->procs[i];

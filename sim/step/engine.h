@@ -65,6 +65,10 @@ struct sim_traffic {
 
 struct sim_result {
     int64_t step_ns;
+    /* After how long the next step begins, where devices do not wait for each other between steps:
+     * the longest span of a device, from its first op to its last op and all-reduce. At most
+     * step_ns. (Qi et al., "Zero Bubble Pipeline Parallelism", 2023, sections 2.3 and 4.) */
+    int64_t period_ns;
     double bubble_fraction;
     int num_devices;
     struct sim_device *devices; /* owned; by replica, then rank */

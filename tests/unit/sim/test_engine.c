@@ -104,6 +104,17 @@ static void sim_step__zero_bubble_schedules_fill_the_spans(void **state)
             assert_int_equal(h1_idle, (K - 1) * 1000);
             assert_int_equal(h2_idle, 0);
             assert_int_equal(v_idle, 0);
+            /* The next step begins a span later, so ZB-H2's and ZB-V's devices never idle; clipping
+             * ends all devices at one time. */
+            struct sim_case clipped = SIM_CASE(SCHEDULE_ZB_H2, K, M, 1000, 1000, 1000, .params = 1,
+                                               .update = 500, .clip = true);
+            sim_case_run(&clipped, both[e]);
+            assert_int_equal(h1.result.period_ns, M * 3000 + (K - 1) * 1000);
+            assert_int_equal(h2.result.period_ns, M * 3000);
+            assert_int_equal(h2.result.step_ns, M * 3000 + (K - 1) * 1000);
+            assert_int_equal(v.result.period_ns, M * 6000);
+            assert_int_equal(clipped.result.period_ns, clipped.result.step_ns);
+            sim_case_clear(&clipped);
             sim_case_clear(&h1);
             sim_case_clear(&h2);
             sim_case_clear(&v);
