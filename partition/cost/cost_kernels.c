@@ -17,7 +17,7 @@ struct question {
     int32_t kind, pass, family, task, seq, hidden, heads, kv_heads, head_dim, mlp, vocab;
     int32_t experts, experts_active, expert_mlp, shared_experts, expert_ways;
     int32_t kv_rank, q_rank, rope_dim, v_dim;
-    int32_t elem_bytes, tensor, flags, unused;
+    int32_t elem_bytes, tensor, flags, window, block, unused;
 };
 
 enum { NUM_SLOTS = 1 << 10, NUM_PROBES = 4 };
@@ -87,6 +87,12 @@ static struct question question_of(const struct model *model, int item, int pass
     q.flags = model->sequence_parallel | model->gated_mlp << 1 | model->rope << 2 |
               model->per_microbatch << 3 | (model->attention == ATTENTION_UNFUSED) << 4 |
               model->eager_norm << 5 | model->eager_rope << 6 | model->eager_activation << 7;
+    q.window = model_window(model, it->layer);
+    q.block = (int32_t)model->block.norm | (int32_t)model->block.places << 2 |
+              (int32_t)model->block.qk_norm << 5 | (int32_t)model->block.positions << 7 |
+              model->block.out_bias << 9 | model->block.mlp_bias << 10 |
+              model->block.embedding_norm << 11 | model->block.softcap << 12 |
+              model_item_has_experts(model, item) << 13;
     return q;
 }
 

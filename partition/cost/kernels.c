@@ -157,14 +157,24 @@ static void add_norm(struct lister *l)
         add_memory(l, 2 * hidden_bytes(l));
 }
 
+/* The norms of an attention or MLP item. */
+static void add_norms(struct lister *l)
+{
+    const int norms = model_item_norms(l->model, l->item->kind);
+    for (int i = 0; i < norms; i++)
+        add_norm(l);
+}
+
 /* Bias, dropout and residual add behind an output projection. Forward reads output and residual and
  * writes the sum. Backward: dropout reads a gradient and its mask and writes a gradient; where the
  * two branches meet their gradients are added (3). */
 static void add_residual(struct lister *l)
 {
     const double x = hidden_bytes(l), masked = x / l->e * l->mask;
+    if (model_is_parallel(l->model) && l->item->kind == ITEM_ATTENTION)
+        return; /* the MLP item adds both outputs at once */
     if (forward(l)) {
-        add_memory(l, 3 * x + masked);
+        add_memory(l, (model_is_parallel(l->model) ? 4 : 3) * x + masked);
     } else if (for_input(l)) {
         if (l->mask > 0)
             add_memory(l, 2 * x + masked);
@@ -201,7 +211,8 @@ static struct heads heads_of(const struct lister *l)
 static void add_fused_core(struct lister *l, const struct heads *h)
 {
     const double s = l->model->seq, batch = (double)l->samples * (double)h->query;
-    const double flops = 2 * batch * s * s * (double)(h->wide + h->width);
+    const double pairs = (double)model_attention_pairs(l->model, l->item->layer);
+    const double flops = 2 * batch * pairs * (double)(h->wide + h->width);
     const double rows = (double)l->samples * s * l->e;
     const double q = rows * (double)(h->query * h->wide), k = rows * (double)(h->key * h->wide);
     const struct kernel kernel = {.kind = KERNEL_ATTENTION,
@@ -312,16 +323,25 @@ static void add_projections(struct lister *l, const struct heads *h)
     add_memory(l, (forward(l) ? 2 : 3) * (double)t * (m->q_rank + m->kv_rank) * l->e);
 }
 
+/* Norms of queries and keys: one kernel each way, and one for the gradients of the weights. */
+static void add_qk_norm(struct lister *l, const struct heads *h)
+{
+    const double x = (double)l->tokens * (double)((h->query + h->key) * h->wide) * l->e;
+    if (l->model->block.qk_norm != QK_NORM_NONE)
+        add_memory(l, (for_input(l) ? 3 : 2) * x);
+}
+
 static void list_attention(struct lister *l)
 {
     const struct heads h = heads_of(l);
     const int64_t t = l->tokens, hidden = l->model->hidden;
     const int64_t columns = h.query * h.wide + h.key * (h.wide + h.width);
     if (forward(l)) {
-        add_norm(l);
+        add_norms(l);
         add_projections(l, &h);
         if (l->unfused && l->biases) /* the bias of the old list is a kernel of its own */
             add_memory(l, 2 * (double)t * (double)columns * l->e);
+        add_qk_norm(l, &h);
         add_rope(l, &h);
         add_core(l, &h);
         add_linear(l, t, h.query * h.width, hidden);
@@ -332,9 +352,10 @@ static void list_attention(struct lister *l)
     add_linear(l, t, h.query * h.width, hidden);
     add_core(l, &h);
     add_rope(l, &h);
+    add_qk_norm(l, &h);
     if (!drops_input_grad(l))
         add_projections(l, &h);
-    add_norm(l);
+    add_norms(l);
 }
 
 /* --- MLP -------------------------------------------------------------------------------------- */
@@ -420,7 +441,7 @@ static void add_experts(struct lister *l)
 static void list_mlp(struct lister *l)
 {
     if (forward(l))
-        add_norm(l);
+        add_norms(l);
     else
         add_residual(l);
     if (model_item_has_experts(l->model, (int)(l->item - l->model->items)))
@@ -430,7 +451,7 @@ static void list_mlp(struct lister *l)
     if (forward(l))
         add_residual(l);
     else
-        add_norm(l);
+        add_norms(l);
 }
 
 /* --- embedding, head and the rest ------------------------------------------------------------- */
@@ -457,9 +478,12 @@ static void list_embedding(struct lister *l)
     }
     if (forward(l)) {
         add_memory(l, 2 * x);
-        add_memory(l, (m->rope ? 0 : 3) * x);
+        add_memory(l, (m->max_seq > 0 ? 3 : 0) * x);
+        add_memory(l, m->block.embedding_norm ? 2 * x : 0);
         if (l->mask > 0)
             add_memory(l, hidden_bytes(l) * (2 + l->mask / l->e));
+    } else if (for_input(l)) {
+        add_memory(l, m->block.embedding_norm ? 3 * x : 0);
     } else if (l->pass == PASS_BWD_WEIGHT) {
         const double table = (double)vocab_share(l) * m->hidden;
         if (l->mask > 0)
@@ -491,6 +515,14 @@ static void add_loss(struct lister *l, int64_t rows, int64_t n)
     }
 }
 
+/* Logits capped by tanh: division, tanh and product (2 each), and backwards 2, 3 and 2. */
+static void add_softcap(struct lister *l, int64_t rows, int64_t n)
+{
+    const double x = (double)rows * (double)n * l->e;
+    if (l->model->block.softcap && l->pass != PASS_BWD_WEIGHT)
+        add_memory(l, (forward(l) ? 6 : 7) * x);
+}
+
 static void list_head(struct lister *l)
 {
     const struct model *m = l->model;
@@ -505,6 +537,7 @@ static void list_head(struct lister *l)
     l->biases = l->biases && m->task != TASK_CAUSAL_LM;
     if (!forward(l)) {
         add_loss(l, rows, n);
+        add_softcap(l, rows, n);
         add_linear(l, rows, m->hidden, n);
     }
     if (mlm) { /* dense, GELU, norm */
@@ -514,6 +547,7 @@ static void list_head(struct lister *l)
     }
     if (forward(l)) {
         add_linear(l, rows, m->hidden, n);
+        add_softcap(l, rows, n);
         add_loss(l, rows, n);
     }
 }
@@ -561,6 +595,16 @@ static void list_norm(struct lister *l)
     add_norm(l);
 }
 
+static bool has_biases(const struct model *model, enum item_kind kind)
+{
+    const struct block *block = &model->block;
+    if (model->family != FAMILY_LLAMA)
+        return true;
+    return kind == ITEM_ATTENTION ? block->out_bias
+           : kind == ITEM_HEAD    ? block->head_bias
+                                  : kind == ITEM_MLP && block->mlp_bias;
+}
+
 static void start(struct lister *l, const struct model *model, int item, enum pass pass,
                   int64_t samples, const struct cost_options *options, struct kernel *list)
 {
@@ -573,7 +617,7 @@ static void start(struct lister *l, const struct model *model, int item, enum pa
                          .e = model->elem_bytes,
                          .mask = options->dropout ? 1 : 0,
                          .unfused = model->attention == ATTENTION_UNFUSED,
-                         .biases = !model->gated_mlp,
+                         .biases = has_biases(model, model->items[item].kind),
                          .list = list};
 }
 

@@ -19,11 +19,6 @@ struct replicated {
     int64_t params, flops, tokens_bytes;
 };
 
-static int64_t norm_params(const struct model *model)
-{
-    return (model->rms_norm ? 1 : 2) * (int64_t)model->hidden;
-}
-
 /* The U-ViT linear in front of an attention item, which is not divided. */
 static bool joins_skip(const struct model *model, int item)
 {
@@ -33,13 +28,29 @@ static bool joins_skip(const struct model *model, int item)
     return false;
 }
 
-/* What a device holds for all tokens: inputs of the norm and of the first linear, what the norm
- * keeps besides, and but for llama the mask of the dropout behind the second linear. */
-static int64_t token_stash(const struct model *model)
+/* What a device holds for all tokens: inputs of the norms and of the first linear, what the norms
+ * keep besides, and but for llama the mask of the dropout behind the second linear. */
+static int64_t token_stash(const struct model *model, enum item_kind kind)
 {
-    const int64_t s = model->seq, h = model->hidden;
-    const int64_t mask = model->rms_norm ? 0 : s * h, statistics = model->rms_norm ? 4 * s : 8 * s;
-    return 2 * s * h * model->elem_bytes + statistics + mask + model_norm_extra_bytes(model);
+    const int64_t s = model->seq, h = model->hidden, norms = model_item_norms(model, kind);
+    const int64_t mask = model->family == FAMILY_LLAMA ? 0 : s * h;
+    const int64_t statistics = model->rms_norm ? 4 * s : 8 * s;
+    const int64_t tensors = norms > 0 ? 1 + norms : 0;
+    return tensors * s * h * model->elem_bytes + mask +
+           norms * (statistics + model_norm_extra_bytes(model));
+}
+
+/* Parameters of an attention or MLP item that every device has: the norms, and the bias of the
+ * linear after the sum over the group. */
+static int64_t same_params(const struct model *model, enum item_kind kind)
+{
+    const struct block *block = &model->block;
+    const bool llama = model->family == FAMILY_LLAMA;
+    const bool bias = !llama || (kind == ITEM_ATTENTION ? block->out_bias : block->mlp_bias);
+    const int64_t heads =
+        kind == ITEM_ATTENTION && block->qk_norm == QK_NORM_HEAD ? 2 * (int64_t)model->head_dim : 0;
+    return model_item_norms(model, kind) * model_norm_params(model) + (bias ? model->hidden : 0) +
+           heads;
 }
 
 /* Latent attention compresses queries and keys before it divides them by heads. */
@@ -58,7 +69,7 @@ static void add_latent(const struct model *model, struct replicated *got)
 static void add_router(const struct model *model, const struct item *item, struct replicated *got)
 {
     const int64_t h = model->hidden, s = model->seq, n = model->experts;
-    if (n == 0 || item->layer < model->dense_layers)
+    if (!model_item_has_experts(model, (int)(item - model->items)))
         return;
     got->params += h * n + (model->expert_bias ? n : 0);
     got->flops += 2 * s * h * n;
@@ -69,8 +80,8 @@ static struct replicated replicated(const struct model *model, int index)
 {
     const struct item *item = &model->items[index];
     const int64_t h = model->hidden, s = model->seq;
-    struct replicated got = {.params = norm_params(model) + (model->rms_norm ? 0 : h),
-                             .tokens_bytes = token_stash(model)};
+    struct replicated got = {.params = same_params(model, item->kind),
+                             .tokens_bytes = token_stash(model, item->kind)};
     switch (item->kind) {
     case ITEM_ATTENTION:
         add_latent(model, &got);
@@ -256,7 +267,9 @@ enum status model_experts_check(const struct model *model, int expert, struct er
 /* Parameters of one expert: gate, up and down. model_shard() divides their width. */
 static int64_t one_expert_params(const struct model *part)
 {
-    return 3 * (int64_t)part->hidden * share(part->expert_mlp, part->tensor > 1 ? part->tensor : 1);
+    const int64_t width = share(part->expert_mlp, part->tensor > 1 ? part->tensor : 1);
+    const int64_t linears = part->gated_mlp ? 3 : 2, h = part->hidden;
+    return linears * h * width + (part->block.expert_mlp_bias ? (linears - 1) * width + h : 0);
 }
 
 void model_divide_experts(struct model *part, int expert)
@@ -291,10 +304,31 @@ static int64_t tensor_bytes(const struct model *model)
 /* An attention or MLP item sums [s, h] once in each direction. With sequence_parallel the sum is a
  * reduce-scatter behind the item and an all-gather in front of it. The backward gathers the input
  * once more for the gradient of the first linear's weights, while the gradient of its input is
- * computed. */
-static int layer_exchanges(const struct model *part, bool backward, struct exchange *to)
+ * computed. Where attention and MLP run in parallel, their outputs are summed as one in the MLP
+ * item. If they share a norm, the input is gathered, and its gradient summed, in the attention item
+ * only. */
+static int layer_exchanges(const struct model *part, enum item_kind kind, bool backward,
+                           struct exchange *to)
 {
     const int64_t bytes = tensor_bytes(part);
+    const bool attention = kind == ITEM_ATTENTION;
+    if (model_is_parallel(part)) {
+        const bool input = attention || part->block.places == NORMS_PARALLEL_TWO;
+        const bool tokens = part->sequence_parallel;
+        int n = 0;
+        if (!tokens) {
+            if (backward ? input : !attention)
+                to[n++] = (struct exchange){COLLECTIVE_ALLREDUCE, 1, bytes, false, 0};
+            return n;
+        }
+        if (backward ? !attention : input)
+            to[n++] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, false, 0};
+        if (backward ? input : !attention)
+            to[n++] = (struct exchange){COLLECTIVE_REDUCE_SCATTER, 1, bytes, false, 0};
+        if (backward && input)
+            to[n++] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, true, 0};
+        return n;
+    }
     if (!part->sequence_parallel) {
         to[0] = (struct exchange){COLLECTIVE_ALLREDUCE, 1, bytes, false, 0};
         return 1;
@@ -366,7 +400,7 @@ int model_exchanges(const struct model *part, int item, enum pass pass,
     switch (part->items[item].kind) {
     case ITEM_ATTENTION:
     case ITEM_MLP:
-        return layer_exchanges(part, backward, exchanges);
+        return layer_exchanges(part, part->items[item].kind, backward, exchanges);
     case ITEM_EMBEDDING:
         return embedding_exchanges(part, backward, exchanges);
     case ITEM_HEAD:

@@ -22,8 +22,10 @@ static bool has_core(const struct model *model, int item)
 
 int64_t model_core_flops(const struct model *model, int item)
 {
-    const int64_t s = model->seq;
-    return has_core(model, item) ? of_device(model, 2 * s * s * heads_width(model)) : 0;
+    if (!has_core(model, item))
+        return 0;
+    const int64_t pairs = model_attention_pairs(model, model->items[item].layer);
+    return of_device(model, 2 * pairs * heads_width(model));
 }
 
 /* Softmax's output and its dropout's, with the mask: [a, s, s] each. Llama has no dropout, and its

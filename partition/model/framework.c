@@ -88,7 +88,10 @@ void model_set_framework(struct model *model, enum framework_kind kind, enum nor
     model->eager_activation = framework && !framework->fused_activation;
     for (int i = 0; i < model->num_items; i++) {
         struct item *item = &model->items[i];
-        if (item->kind == ITEM_ATTENTION || item->kind == ITEM_MLP || item->kind == ITEM_NORM)
+        if (item->kind == ITEM_ATTENTION || item->kind == ITEM_MLP)
+            item->stash_bytes +=
+                model_item_norms(model, item->kind) * model_norm_extra_bytes(model);
+        if (item->kind == ITEM_NORM)
             item->stash_bytes += model_norm_extra_bytes(model);
         if (item->kind == ITEM_MLP)
             item->stash_bytes += activation_extra_bytes(model, i);

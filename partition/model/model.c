@@ -405,8 +405,48 @@ int64_t model_total_params(const struct model *model)
 
 bool model_item_has_experts(const struct model *model, int item)
 {
-    return model->experts > 0 && model->items[item].kind == ITEM_MLP &&
-           model->items[item].layer >= model->dense_layers;
+    const int layer = model->items[item].layer;
+    return model->items[item].kind == ITEM_MLP && model_layer_has_experts(model, layer);
+}
+
+bool model_layer_has_experts(const struct model *model, int layer)
+{
+    const int every = model->block.moe_every > 1 ? model->block.moe_every : 1;
+    return model->experts > 0 && layer >= model->dense_layers && (layer + 1) % every == 0;
+}
+
+bool model_is_parallel(const struct model *model)
+{
+    return model->block.places == NORMS_PARALLEL || model->block.places == NORMS_PARALLEL_TWO;
+}
+
+int model_item_norms(const struct model *model, enum item_kind kind)
+{
+    if (model->block.places == NORMS_AROUND)
+        return 2;
+    return model->block.places == NORMS_PARALLEL && kind == ITEM_MLP ? 0 : 1;
+}
+
+int64_t model_norm_params(const struct model *model)
+{
+    if (model->block.norm == NORM_FORM_BARE)
+        return 0;
+    const bool bias = !model->rms_norm && model->block.norm != NORM_FORM_WEIGHT;
+    return (bias ? 2 : 1) * (int64_t)model->hidden;
+}
+
+int model_window(const struct model *model, int layer)
+{
+    const struct block *block = &model->block;
+    const bool full = block->window >= model->seq || layer < block->window_from ||
+                      (block->full_every > 0 && (layer + 1) % block->full_every == 0);
+    return full ? 0 : block->window;
+}
+
+int64_t model_attention_pairs(const struct model *model, int layer)
+{
+    const int64_t s = model->seq, w = model_window(model, layer);
+    return w > 0 ? s * (2 * w - 1) - w * (w - 1) : s * s;
 }
 
 int model_frozen_items(const struct model *model, int num_frozen_layers)

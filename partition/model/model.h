@@ -108,6 +108,50 @@ enum attention_kind {
     ATTENTION_KIND_COUNT
 };
 
+enum norm_form {
+    NORM_FORM_RMS,
+    NORM_FORM_LAYER,  /* LayerNorm with a weight and a bias */
+    NORM_FORM_WEIGHT, /* LayerNorm with a weight only */
+    NORM_FORM_BARE    /* LayerNorm without parameters */
+};
+/* Where the norms of a layer are. */
+enum norm_places {
+    NORMS_BEFORE,       /* one before attention and one before the MLP */
+    NORMS_AFTER,        /* one after each, before the residual add */
+    NORMS_AROUND,       /* before and after each */
+    NORMS_PARALLEL,     /* attention and MLP read the output of one norm, and their sum is added */
+    NORMS_PARALLEL_TWO, /* as NORMS_PARALLEL, but each has a norm of its own */
+};
+enum qk_norm {
+    QK_NORM_NONE,
+    QK_NORM_HEAD, /* a norm over each head of queries and of keys; the heads share its weights */
+    QK_NORM_FULL  /* as many weights as queries and keys have numbers */
+};
+enum position_kind {
+    POSITIONS_ROTARY,
+    POSITIONS_TABLE, /* max_seq + 2 rows, as OPT has them */
+    POSITIONS_ALIBI  /* a bias of the scores, without parameters */
+};
+
+/* How the layers of a decoder of FAMILY_LLAMA differ from Llama's, which are all zeros. */
+struct block {
+    enum norm_form norm;
+    enum norm_places places;
+    enum qk_norm qk_norm;
+    enum position_kind positions;
+    bool out_bias, mlp_bias; /* the linears after attention, and those of the MLP, have a bias */
+    bool plain_mlp;          /* two linears with an activation between them, no gate */
+    bool embedding_norm;     /* a norm after the token table */
+    bool head_bias;
+    bool softcap;         /* the logits are capped by tanh */
+    bool sinks;           /* a number per head that takes part in the softmax */
+    bool expert_mlp_bias; /* the linears of an expert have a bias */
+    int window;           /* tokens that a query sees, itself included; 0: all before it */
+    int full_every;       /* of that many layers the last one has no window; 0: all have it */
+    int window_from;      /* layers before this one have no window */
+    int moe_every;        /* of that many layers the last one has experts; 0: 1 */
+};
+
 /* What the head does. */
 enum model_task { TASK_CLASSIFY, TASK_QA, TASK_MLM, TASK_CAUSAL_LM };
 
@@ -153,6 +197,7 @@ struct model {
     int shared_experts;          /* experts that every token uses besides */
     int dense_layers;            /* that many first layers have the dense MLP instead */
     bool expert_bias;            /* the router adds a bias per expert (DeepSeek-V3) */
+    struct block block;
     enum attention_kind attention;
     /* What launches the kernels (model_set_framework()); NULL: the lists of kernels.c as they are. */
     const struct framework *framework;
@@ -191,7 +236,21 @@ struct model_spec {
     int kv_heads, head_dim, qkv_bias, tied_head;
     int kv_rank, q_rank, rope_dim, v_dim;
     int experts, experts_active, expert_mlp, shared_experts, dense_layers, expert_bias;
+    struct block block;
+    const char *type; /* the decoder's, as model_type_find() has it; NULL: another family */
 };
+
+/* A kind of decoder, named as transformers' model_type: what its layers are, without dims. */
+struct model_type {
+    const char *name;
+    struct block block;
+    int qkv_bias, expert_bias; /* as in struct model_spec */
+};
+/* NULL: there is none of that name. */
+const struct model_type *model_type_find(const char *name);
+/* Give the spec what the type is. Dims stay, and so do
+ * the window, places and qk_norm that the spec has already. */
+void model_type_apply(const struct model_type *type, struct model_spec *spec);
 
 /* Fill spec from a preset's name ("vit-b16"); ERR_INPUT when there is none. */
 enum status model_preset(const char *name, struct model_spec *spec, struct err *err);
@@ -247,6 +306,16 @@ const char *model_family_name(enum model_family family);
 bool model_items_alike(const struct model *model, int one, int other);
 
 int64_t model_total_params(const struct model *model);
+/* Norms of an attention or MLP item, apart from those of queries and keys, and their parameters. */
+int model_item_norms(const struct model *model, enum item_kind kind);
+int64_t model_norm_params(const struct model *model);
+/* Whether attention and MLP of a layer read the same input (NORMS_PARALLEL, NORMS_PARALLEL_TWO). */
+bool model_is_parallel(const struct model *model);
+/* Tokens that a query of a layer sees at most; 0: all before it. */
+int model_window(const struct model *model, int layer);
+/* Pairs of a query and a key that a layer's attention computes for a sample. Masked pairs after the
+ * query count too (Narayanan et al. 2021), so that a full layer has seq^2 pairs. */
+int64_t model_attention_pairs(const struct model *model, int layer);
 /* Whether an item is an MLP of experts. */
 bool model_item_has_experts(const struct model *model, int item);
 

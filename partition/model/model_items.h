@@ -34,6 +34,8 @@ enum status llama_resolve(const struct model_spec *spec, const struct model_spec
 bool llama_fill_embedding(const struct model *model, struct item *item);
 bool llama_fill_attention(const struct model *model, int layer, struct item *item);
 bool llama_fill_mlp(const struct model *model, int layer, struct item *item);
+/* Whether the MLP of a layer has experts. */
+bool model_layer_has_experts(const struct model *model, int layer);
 /* Two items: the last norm and the head. */
 bool llama_fill_tail(const struct model *model, struct item item[2]);
 

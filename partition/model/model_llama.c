@@ -1,4 +1,5 @@
-/* Items of the llama family, by formula. Read model.c first; its notation holds here.
+/* Items of the llama family and its kin, by formula. struct block says how a kin differs. Read
+ * model.c first; its notation holds here.
  *
  * s tokens of a sample, h hidden, a heads, g heads of keys and values, d width of a head, m MLP
  * width, V vocabulary, e bytes of an activation element; E experts, k of them active, f their width,
@@ -26,6 +27,10 @@
  *     experts    2 [s, h]; router's probabilities [s, E] fp32; per active expert the token, gate, up,
  *                product and output: 2 [s, h] + 3 [s, f], and 12 bytes of index and weight; shared
  *                3 [s, S f]
+ *     variants   a norm after attention or MLP keeps one more [s, h]; norms of queries and keys keep
+ *                both before it; an MLP that shares the norm of attention keeps no [s, h]; without a
+ *                gate 2 [s, m]; LayerNorm has mean and 1 / deviation: 8 s. Between attention and MLP
+ *                of a parallel layer two tensors pass: the sum so far and the input of the MLP
  *     head       input [s, h] and the logits [s, V], which the loss keeps in fp32 */
 #include "partition/model/model_items.h"
 
@@ -39,33 +44,58 @@ static bool latent(const struct model *model)
 bool llama_fill_embedding(const struct model *model, struct item *item)
 {
     wide s = model->seq, h = model->hidden, e = model->elem_bytes;
-    return item_fill(item, ITEM_EMBEDDING, -1, "embedding", model->vocab * h, 0, s * h * e, 8 * s);
+    const bool table = model->block.positions == POSITIONS_TABLE;
+    const wide rows = (wide)model->vocab + (table ? model->max_seq + 2 : 0);
+    const bool norm = model->block.embedding_norm;
+    return item_fill(item, ITEM_EMBEDDING, -1, "embedding",
+                     rows * h + (norm ? model_norm_params(model) : 0), 0, s * h * e,
+                     8 * s + (norm ? s * h * e + 8 * s : 0));
 }
 
-/* Weights, stashed numbers per token, and products of scores and context per pair of tokens. */
+/* Weights of products, other parameters, stashed numbers per token besides the hidden ones, and
+ * products of scores and context per pair of tokens. */
 struct attention_size {
-    wide weights, norms, kept, per_pair;
+    wide weights, others, kept, per_pair;
 };
+
+/* Tensors [s, h] that an item keeps: the input of its first linears, and what its norms read. */
+static wide hidden_kept(const struct model *model, enum item_kind kind)
+{
+    const int norms = model_item_norms(model, kind);
+    return norms > 0 ? 1 + norms : 0;
+}
+
+static wide norm_statistics(const struct model *model)
+{
+    return model->rms_norm ? 4 : 8;
+}
 
 static struct attention_size grouped_size(const struct model *model)
 {
+    const struct block *block = &model->block;
     wide h = model->hidden, query = (wide)model->heads * model->head_dim;
     wide key = (wide)model->kv_heads * model->head_dim;
+    wide others = model->qkv_bias ? query + 2 * key : 0;
+    others += (block->out_bias ? h : 0) + (block->sinks ? model->heads : 0);
+    others += block->qk_norm == QK_NORM_HEAD   ? 2 * model->head_dim
+              : block->qk_norm == QK_NORM_FULL ? query + key
+                                               : 0;
     return (struct attention_size){.weights = 2 * h * query + 2 * h * key,
-                                   .norms = model->qkv_bias ? query + 2 * key : 0,
-                                   .kept = 2 * h + 2 * query + 2 * key,
+                                   .others = others,
+                                   .kept = 2 * query + 2 * key +
+                                           (block->qk_norm != QK_NORM_NONE ? query + key : 0),
                                    .per_pair = 2 * query};
 }
 
 static struct attention_size latent_size(const struct model *model)
 {
-    wide h = model->hidden, a = model->heads, q = model->q_rank, c = model->kv_rank;
+    const wide h = model->hidden, a = model->heads, q = model->q_rank, c = model->kv_rank;
     wide key = a * (model->head_dim + model->rope_dim), value = a * model->v_dim;
     wide queries = q > 0 ? h * q + q * key : h * key;
     return (struct attention_size){.weights = queries + h * (c + model->rope_dim) +
                                               c * (a * model->head_dim + value) + value * h,
-                                   .norms = q + c,
-                                   .kept = 2 * h + 2 * q + 2 * c + 2 * key + 2 * value,
+                                   .others = q + c,
+                                   .kept = 2 * q + 2 * c + 2 * key + 2 * value,
                                    .per_pair = key + value};
 }
 
@@ -73,38 +103,52 @@ bool llama_fill_attention(const struct model *model, int layer, struct item *ite
 {
     wide s = model->seq, h = model->hidden, e = model->elem_bytes;
     const struct attention_size size = latent(model) ? latent_size(model) : grouped_size(model);
+    const wide norms = model_item_norms(model, ITEM_ATTENTION);
+    const wide kept = size.kept + hidden_kept(model, ITEM_ATTENTION) * h;
     char name[32];
     snprintf(name, sizeof name, "attn%d", layer);
-    return item_fill(item, ITEM_ATTENTION, layer, name, size.weights + size.norms + h,
-                     2 * s * size.weights + 2 * s * s * size.per_pair, s * h * e,
-                     s * size.kept * e + 4 * s + 4 * s * model->heads);
+    return item_fill(item, ITEM_ATTENTION, layer, name,
+                     size.weights + size.others + norms * model_norm_params(model),
+                     2 * s * size.weights +
+                         2 * (wide)model_attention_pairs(model, layer) * size.per_pair,
+                     (model_is_parallel(model) ? 2 : 1) * s * h * e,
+                     s * kept * e + norms * norm_statistics(model) * s + 4 * s * model->heads);
 }
 
 bool llama_fill_mlp(const struct model *model, int layer, struct item *item)
 {
     wide s = model->seq, h = model->hidden, m = model->mlp, e = model->elem_bytes;
-    wide weights = 3 * h * m, used = weights, kept = (2 * h + 3 * m) * e, biases = 0;
+    const struct block *block = &model->block;
+    const wide linears = block->plain_mlp ? 2 : 3, norms = model_item_norms(model, ITEM_MLP);
+    const wide tokens = hidden_kept(model, ITEM_MLP) * h;
+    wide weights = linears * h * m, used = weights, kept = (tokens + linears * m) * e;
+    wide biases = block->mlp_bias ? (linears - 1) * m + h : 0;
     char name[32];
-    if (model->experts > 0 && layer >= model->dense_layers) {
+    if (model_layer_has_experts(model, layer)) {
         wide f = model->expert_mlp, experts = model->experts, active = model->experts_active;
         wide shared = model->shared_experts * f;
-        weights = h * experts + 3 * h * (experts * f + shared);
-        used = h * experts + 3 * h * (active * f + shared);
-        kept = (2 * h + active * (2 * h + 3 * f) + 3 * shared) * e + 4 * experts + 12 * active;
+        weights = h * experts + linears * h * (experts * f + shared);
+        used = h * experts + linears * h * (active * f + shared);
+        kept = (tokens + active * (2 * h + linears * f) + linears * shared) * e + 4 * experts +
+               12 * active;
         biases = model->expert_bias ? experts : 0;
+        biases += block->expert_mlp_bias ? experts * ((linears - 1) * f + h) : 0;
     }
     snprintf(name, sizeof name, "mlp%d", layer);
-    return item_fill(item, ITEM_MLP, layer, name, weights + biases + h, 2 * s * used, s * h * e,
-                     s * kept + 4 * s);
+    return item_fill(item, ITEM_MLP, layer, name,
+                     weights + biases + norms * model_norm_params(model), 2 * s * used, s * h * e,
+                     s * kept + norms * norm_statistics(model) * s);
 }
 
 bool llama_fill_tail(const struct model *model, struct item item[2])
 {
     const int behind = model->num_layers;
     wide s = model->seq, h = model->hidden, vocab = model->vocab, e = model->elem_bytes;
-    bool ok = item_fill(&item[0], ITEM_NORM, behind, "norm", h, 0, s * h * e, s * h * e + 4 * s) &&
-              item_fill(&item[1], ITEM_HEAD, behind, "head", model->tied_head ? 0 : h * vocab,
-                        2 * s * h * vocab, 0, s * h * e + 4 * s * vocab);
+    const wide head = (model->tied_head ? 0 : h * vocab) + (model->block.head_bias ? vocab : 0);
+    bool ok = item_fill(&item[0], ITEM_NORM, behind, "norm", model_norm_params(model), 0, s * h * e,
+                        s * h * e + norm_statistics(model) * s) &&
+              item_fill(&item[1], ITEM_HEAD, behind, "head", head, 2 * s * h * vocab, 0,
+                        s * h * e + 4 * s * vocab + (model->block.softcap ? 4 * s * vocab : 0));
     return ok && (!model->tied_head || item_store(h * vocab, &item[1].tied_params));
 }
 
@@ -164,7 +208,11 @@ enum status llama_resolve(const struct model_spec *spec, const struct model_spec
     model->vocab = spec->vocab ? spec->vocab : base->vocab;
     model->seq = spec->seq ? spec->seq : base->seq;
     model->kv_heads = spec->kv_heads ? spec->kv_heads : model->heads;
-    model->gated_mlp = model->rms_norm = model->rope = true;
+    model->block = spec->block;
+    model->gated_mlp = !spec->block.plain_mlp;
+    model->rms_norm = spec->block.norm == NORM_FORM_RMS;
+    model->rope = spec->block.positions == POSITIONS_ROTARY;
+    model->max_seq = spec->block.positions == POSITIONS_TABLE ? spec->max_seq : 0;
     model->qkv_bias = spec->qkv_bias;
     model->tied_head = spec->tied_head;
     model->kv_rank = spec->kv_rank;

@@ -97,8 +97,8 @@ static const struct model_spec presets[] = {
     {LLAMA("llama3-405b", 126, 16384, 128, 8, 53248, 128256, 8192)},
     {LLAMA("llama3.2-1b", 16, 2048, 32, 8, 8192, 128256, 8192), .tied_head = 1},
     {LLAMA("llama3.2-3b", 28, 3072, 24, 8, 8192, 128256, 8192), .tied_head = 1},
- /* Jiang et al. 2023 (Mistral 7B), table 1, and 2024 (Mixtral), table 1; config.json of 8x22B. A
-  * window of attention is not modelled: seq is at most its 4096 tokens here. */
+ /* Jiang et al. 2023 (Mistral 7B), table 1, and 2024 (Mixtral), table 1; config.json of 8x22B.
+  * Mistral's window is its seq of 4096 tokens here. */
     {LLAMA("mistral-7b", 32, 4096, 32, 8, 14336, 32000, 4096)},
     {LLAMA("mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, 4096), EXPERTS(8, 2, 14336, 0, 0)},
     {LLAMA("mixtral-8x22b", 56, 6144, 48, 8, 16384, 32000, 4096), EXPERTS(8, 2, 16384, 0, 0)},
@@ -119,26 +119,138 @@ static const struct model_spec presets[] = {
      EXPERTS(160, 6, 1536, 2, 1)},
     {LLAMA("deepseek-v3", 61, 7168, 128, 0, 18432, 129280, 4096), LATENT(1536),
      EXPERTS(256, 8, 2048, 1, 3), .expert_bias = 1},
+ /* Dims of the released config.json files (tests/golden/hf_configs.json); model_types.c says what
+  * the layers are. */
+    {LLAMA("qwen3-0.6b", 28, 1024, 16, 8, 3072, 151936, 4096), .type = "qwen3", .head_dim = 128, .tied_head = 1},
+    {LLAMA("qwen3-1.7b", 28, 2048, 16, 8, 6144, 151936, 4096), .type = "qwen3", .head_dim = 128, .tied_head = 1},
+    {LLAMA("qwen3-4b", 36, 2560, 32, 8, 9728, 151936, 4096), .type = "qwen3", .head_dim = 128, .tied_head = 1},
+    {LLAMA("qwen3-8b", 36, 4096, 32, 8, 12288, 151936, 4096), .type = "qwen3", .head_dim = 128},
+    {LLAMA("qwen3-14b", 40, 5120, 40, 8, 17408, 151936, 4096), .type = "qwen3", .head_dim = 128},
+    {LLAMA("qwen3-32b", 64, 5120, 64, 8, 25600, 151936, 4096), .type = "qwen3", .head_dim = 128},
+    {LLAMA("qwen3-30b-a3b", 48, 2048, 32, 4, 6144, 151936, 4096), .type = "qwen3_moe", .head_dim = 128, EXPERTS(128, 8, 768, 0, 0)},
+    {LLAMA("qwen3-235b-a22b", 94, 4096, 64, 4, 12288, 151936, 4096), .type = "qwen3_moe", .head_dim = 128, EXPERTS(128, 8, 1536, 0, 0)},
+    {LLAMA("gemma-2b", 18, 2048, 8, 1, 16384, 256000, 4096), .type = "gemma", .head_dim = 256, .tied_head = 1},
+    {LLAMA("gemma-7b", 28, 3072, 16, 16, 24576, 256000, 4096), .type = "gemma", .head_dim = 256, .tied_head = 1},
+    {LLAMA("gemma2-2b", 26, 2304, 8, 4, 9216, 256000, 4096), .type = "gemma2", .head_dim = 256, .tied_head = 1, .block.window = 4096},
+    {LLAMA("gemma2-9b", 42, 3584, 16, 8, 14336, 256000, 4096), .type = "gemma2", .head_dim = 256, .tied_head = 1, .block.window = 4096},
+    {LLAMA("gemma2-27b", 46, 4608, 32, 16, 36864, 256000, 4096), .type = "gemma2", .head_dim = 128, .tied_head = 1, .block.window = 4096},
+    {LLAMA("gemma3-1b", 26, 1152, 4, 1, 6912, 262144, 4096), .type = "gemma3_text", .head_dim = 256, .tied_head = 1, .block.window = 512},
+    {LLAMA("gemma3-27b", 62, 5376, 32, 16, 21504, 262208, 4096), .type = "gemma3_text", .head_dim = 128, .tied_head = 1, .block.window = 1024},
+    {LLAMA("phi-2", 32, 2560, 32, 0, 10240, 51200, 2048), .type = "phi"},
+    {LLAMA("phi3-mini", 32, 3072, 32, 0, 8192, 32064, 4096), .type = "phi3"},
+    {LLAMA("phi3-medium", 40, 5120, 40, 10, 17920, 32064, 4096), .type = "phi3"},
+    {LLAMA("phi-4", 40, 5120, 40, 10, 17920, 100352, 4096), .type = "phi3"},
+    {LLAMA("gpt-neox-20b", 44, 6144, 64, 0, 24576, 50432, 2048), .type = "gpt_neox"},
+    {LLAMA("pythia-6.9b", 32, 4096, 32, 0, 16384, 50432, 2048), .type = "gpt_neox"},
+    {LLAMA("opt-6.7b", 32, 4096, 32, 0, 16384, 50272, 2048), .type = "opt", .tied_head = 1, .max_seq = 2048},
+    {LLAMA("falcon-7b", 32, 4544, 71, 1, 18176, 65024, 2048), .type = "falcon", .tied_head = 1},
+    {LLAMA("falcon-40b", 60, 8192, 128, 8, 32768, 65024, 2048), .type = "falcon", .tied_head = 1, .block.places = NORMS_PARALLEL_TWO},
+    {LLAMA("bloom-7b1", 30, 4096, 32, 0, 16384, 250880, 2048), .type = "bloom", .tied_head = 1},
+    {LLAMA("bloom", 70, 14336, 112, 0, 57344, 250880, 2048), .type = "bloom", .tied_head = 1},
+    {LLAMA("starcoder2-3b", 30, 3072, 24, 2, 12288, 49152, 4096), .type = "starcoder2", .tied_head = 1, .block.window = 4096},
+    {LLAMA("olmo-7b", 32, 4096, 32, 0, 11008, 50304, 2048), .type = "olmo"},
+    {LLAMA("olmo2-7b", 32, 4096, 32, 0, 11008, 100352, 4096), .type = "olmo2"},
+    {LLAMA("olmo2-32b", 64, 5120, 40, 8, 27648, 100352, 4096), .type = "olmo2"},
+    {LLAMA("granite3.1-8b", 40, 4096, 32, 8, 12800, 49155, 4096), .type = "granite", .tied_head = 1},
+    {LLAMA("command-r", 40, 8192, 64, 0, 22528, 256000, 4096), .type = "cohere", .tied_head = 1},
+    {LLAMA("command-r-plus", 64, 12288, 96, 8, 33792, 256000, 4096), .type = "cohere", .tied_head = 1, .block.qk_norm = QK_NORM_FULL},
+    {LLAMA("gpt-oss-20b", 24, 2880, 64, 8, 2880, 201088, 4096), .type = "gpt_oss", .head_dim = 64, .block.window = 128, EXPERTS(32, 4, 2880, 0, 0)},
+    {LLAMA("gpt-oss-120b", 36, 2880, 64, 8, 2880, 201088, 4096), .type = "gpt_oss", .head_dim = 64, .block.window = 128, EXPERTS(128, 4, 2880, 0, 0)},
+    {LLAMA("glm4-9b", 40, 4096, 32, 2, 13696, 151552, 4096), .type = "glm4", .head_dim = 128},
 };
 /* clang-format on */
 
 enum { NUM_PRESETS = sizeof presets / sizeof presets[0] };
 
 /* Names of MODEL texts: all presets, and last "uniform", which is not a preset. */
-static const char *const preset_names[] = {
-    "vit-b16",      "vit-b32",      "vit-b8",           "vit-ti16",
-    "vit-s16",      "vit-s32",      "vit-l16",          "vit-l32",
-    "vit-h14",      "vit-tiny",     "bert-base",        "bert-large",
-    "minilm-l6",    "gpt2",         "gpt2-medium",      "gpt2-large",
-    "gpt2-xl",      "gpt3-125m",    "gpt3-350m",        "gpt3-760m",
-    "gpt3-1.3b",    "gpt3-2.7b",    "gpt3-6.7b",        "gpt3-13b",
-    "gpt3-175b",    "llama",        "llama1-30b",       "llama1-65b",
-    "llama2-7b",    "llama2-13b",   "llama2-70b",       "llama3-8b",
-    "llama3-70b",   "llama3-405b",  "llama3.2-1b",      "llama3.2-3b",
-    "mistral-7b",   "mixtral-8x7b", "mixtral-8x22b",    "qwen2.5-0.5b",
-    "qwen2.5-1.5b", "qwen2.5-3b",   "qwen2.5-7b",       "qwen2.5-14b",
-    "qwen2.5-32b",  "qwen2.5-72b",  "deepseek-moe-16b", "deepseek-v2-lite",
-    "deepseek-v2",  "deepseek-v3",  "uniform",          NULL};
+static const char *const preset_names[] = {"vit-b16",
+                                           "vit-b32",
+                                           "vit-b8",
+                                           "vit-ti16",
+                                           "vit-s16",
+                                           "vit-s32",
+                                           "vit-l16",
+                                           "vit-l32",
+                                           "vit-h14",
+                                           "vit-tiny",
+                                           "bert-base",
+                                           "bert-large",
+                                           "minilm-l6",
+                                           "gpt2",
+                                           "gpt2-medium",
+                                           "gpt2-large",
+                                           "gpt2-xl",
+                                           "gpt3-125m",
+                                           "gpt3-350m",
+                                           "gpt3-760m",
+                                           "gpt3-1.3b",
+                                           "gpt3-2.7b",
+                                           "gpt3-6.7b",
+                                           "gpt3-13b",
+                                           "gpt3-175b",
+                                           "llama",
+                                           "llama1-30b",
+                                           "llama1-65b",
+                                           "llama2-7b",
+                                           "llama2-13b",
+                                           "llama2-70b",
+                                           "llama3-8b",
+                                           "llama3-70b",
+                                           "llama3-405b",
+                                           "llama3.2-1b",
+                                           "llama3.2-3b",
+                                           "mistral-7b",
+                                           "mixtral-8x7b",
+                                           "mixtral-8x22b",
+                                           "qwen2.5-0.5b",
+                                           "qwen2.5-1.5b",
+                                           "qwen2.5-3b",
+                                           "qwen2.5-7b",
+                                           "qwen2.5-14b",
+                                           "qwen2.5-32b",
+                                           "qwen2.5-72b",
+                                           "deepseek-moe-16b",
+                                           "deepseek-v2-lite",
+                                           "deepseek-v2",
+                                           "deepseek-v3",
+                                           "qwen3-0.6b",
+                                           "qwen3-1.7b",
+                                           "qwen3-4b",
+                                           "qwen3-8b",
+                                           "qwen3-14b",
+                                           "qwen3-32b",
+                                           "qwen3-30b-a3b",
+                                           "qwen3-235b-a22b",
+                                           "gemma-2b",
+                                           "gemma-7b",
+                                           "gemma2-2b",
+                                           "gemma2-9b",
+                                           "gemma2-27b",
+                                           "gemma3-1b",
+                                           "gemma3-27b",
+                                           "phi-2",
+                                           "phi3-mini",
+                                           "phi3-medium",
+                                           "phi-4",
+                                           "gpt-neox-20b",
+                                           "pythia-6.9b",
+                                           "opt-6.7b",
+                                           "falcon-7b",
+                                           "falcon-40b",
+                                           "bloom-7b1",
+                                           "bloom",
+                                           "starcoder2-3b",
+                                           "olmo-7b",
+                                           "olmo2-7b",
+                                           "olmo2-32b",
+                                           "granite3.1-8b",
+                                           "command-r",
+                                           "command-r-plus",
+                                           "gpt-oss-20b",
+                                           "gpt-oss-120b",
+                                           "glm4-9b",
+                                           "uniform",
+                                           NULL};
 
 enum { NUM_NAMES = sizeof preset_names / sizeof preset_names[0] - 1 };
 _Static_assert(NUM_NAMES == NUM_PRESETS + 1, "one name a preset, and uniform");
@@ -148,22 +260,99 @@ const char *const *model_preset_names(void)
     return preset_names;
 }
 
+/* What people call models that have another name here. Both sides are compared by plain_name(). */
+static const char *const aliases[][2] = {
+    {"llama3.1-8b",                "llama3-8b"       },
+    {"llama3.1-70b",               "llama3-70b"      },
+    {"llama3.1-405b",              "llama3-405b"     },
+    {"llama3.3-70b",               "llama3-70b"      },
+    {"llama-30b",                  "llama1-30b"      },
+    {"llama-65b",                  "llama1-65b"      },
+    {"vit-ti",                     "vit-ti16"        },
+    {"vit-s",                      "vit-s16"         },
+    {"vit-b",                      "vit-b16"         },
+    {"vit-l",                      "vit-l16"         },
+    {"vit-h",                      "vit-h14"         },
+    {"vit-base-patch16-224",       "vit-b16"         },
+    {"vit-base-patch32-224",       "vit-b32"         },
+    {"vit-large-patch16-224",      "vit-l16"         },
+    {"vit-large-patch32-224",      "vit-l32"         },
+    {"vit-huge-patch14-224-in21k", "vit-h14"         },
+    {"bert-base-uncased",          "bert-base"       },
+    {"bert-large-uncased",         "bert-large"      },
+    {"all-minilm-l6-v2",           "minilm-l6"       },
+    {"gpt3",                       "gpt3-175b"       },
+    {"deepseek-v2-lite-chat",      "deepseek-v2-lite"},
+    {"olmo-2-1124-7b",             "olmo2-7b"        },
+    {"olmo-2-0325-32b",            "olmo2-32b"       },
+    {"c4ai-command-r-v01",         "command-r"       },
+    {"phi-3-mini-4k",              "phi3-mini"       },
+    {"phi-3-medium-4k",            "phi3-medium"     },
+    {"glm-4-9b-0414",              "glm4-9b"         },
+};
+
+/* Write a name without its owner ("meta-llama/"), in small letters, without '-' '_' '.' and without
+ * the endings of checkpoints that share the dims of their base model. */
+static void plain_name(const char *name, char out[64])
+{
+    static const char *const endings[] = {"instruct", "base", "chat", "hf",  "it",
+                                          "pt",       "v01",  "v02",  "v03", "2507"};
+    const char *slash = strrchr(name, '/');
+    size_t n = 0;
+    for (const char *c = slash ? slash + 1 : name; *c && n < 63; c++)
+        if (!strchr("-_.", *c))
+            out[n++] = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
+    out[n] = '\0';
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        const size_t k = strlen(endings[i]);
+        if (n > k + 4 && strcmp(out + n - k, endings[i]) == 0) {
+            out[n -= k] = '\0';
+            i = (size_t)-1; /* another ending may stand before it */
+        }
+    }
+    if (strncmp(out, "metallama", 9) == 0)
+        memmove(out, out + 4, n - 3);
+}
+
+/* The preset of a name as people type it; NULL: none. */
+static const struct model_spec *preset_of(const char *name)
+{
+    char plain[64], other[64];
+    for (int i = 0; i < NUM_PRESETS; i++)
+        if (strcmp(presets[i].name, name) == 0)
+            return &presets[i];
+    plain_name(name, plain);
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
+        plain_name(aliases[i][0], other);
+        if (strcmp(plain, other) == 0)
+            return preset_of(aliases[i][1]);
+    }
+    for (int i = 0; i < NUM_PRESETS; i++) {
+        plain_name(presets[i].name, other);
+        if (strcmp(plain, other) == 0)
+            return &presets[i];
+    }
+    return NULL;
+}
+
 enum status model_preset(const char *name, struct model_spec *spec, struct err *err)
 {
     const char *near;
     enum status rc;
-    for (int i = 0; i < NUM_PRESETS; i++) {
-        if (strcmp(presets[i].name, name) == 0) {
-            *spec = presets[i];
-            return OK;
-        }
+    const struct model_spec *preset = preset_of(name);
+    if (preset) {
+        *spec = *preset;
+        if (spec->type)
+            model_type_apply(model_type_find(spec->type), spec);
+        return OK;
     }
     near = nearest_name(name, preset_names, NUM_NAMES);
     rc = err_set(err, ERR_INPUT, "unknown model '%s'%s%s%s", name, near ? "; did you mean '" : "",
                  near ? near : "", near ? "'?" : "");
     err_hint(err, "models: vit-{ti,s,b,l,h}N vit-tiny bert-base bert-large minilm-l6 gpt2[-SIZE] "
                   "gpt3-SIZE llama{1,2,3,3.2}-SIZE qwen2.5-SIZE mistral-7b mixtral-8x{7b,22b} "
-                  "deepseek-{moe-16b,v2-lite,v2,v3} llama uniform, or a JSON file");
+                  "deepseek-{moe-16b,v2-lite,v2,v3} qwen3-SIZE gemma{,2,3}-SIZE phi-{2,4} "
+                  "gpt-oss-SIZE llama uniform, or a JSON file");
     return rc;
 }
 
@@ -215,6 +404,8 @@ static const struct modifier modifiers[] = {
     DIM("q_rank", LLAMA_ONLY, q_rank, 0, MODEL_DIM_MAX, "rank of queries"),
     DIM("rope_dim", LLAMA_ONLY, rope_dim, 0, MODEL_DIM_MAX, "width of a head's rotated part"),
     DIM("v_dim", LLAMA_ONLY, v_dim, 0, MODEL_DIM_MAX, "width of a head's values"),
+    DIM("window", LLAMA_ONLY, block.window, 0, MODEL_DIM_MAX, "tokens that a query sees; 0: all before it"),
+    DIM("full_every", LLAMA_ONLY, block.full_every, 0, MODEL_LAYERS_MAX, "of that many layers the last one has no window [0: none]"),
     {{"task", BERT_ONLY, MODEL_KEY_WORD, 0, 0, "classify qa mlm", "what the head does"}, 0},
     {{"dtype", ALL, MODEL_KEY_WORD, 0, 0, "fp32 bf16", "of activations and products; a job's train.dtype goes before"}, 0},
 };

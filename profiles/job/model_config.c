@@ -13,7 +13,11 @@
 #include "partition/base/units.h"
 #include "profiles/json/fields.h"
 
-/* A number of the file; null and false are 0, true is 1. fallback > 0: it must be at least 1. */
+/* A number of the file; null and false are 0, true is 1. fallback > 0: it must be at least 1. ON: a
+ * flag that is set unless the file says false. KEEP: another name of a key, read only if it is
+ * there. */
+enum { ON = -1, KEEP = -2 };
+
 struct config_key {
     const char *key;
     size_t offset;
@@ -61,14 +65,22 @@ static const struct config_key llama_keys[] = {
     LLAMA_KEYS(0), KEY("head_dim", head_dim, 0), {NULL, 0, 0}
 };
 static const struct config_key mistral_keys[] = {
-    LLAMA_KEYS(8), KEY("head_dim", head_dim, 0), {NULL, 0, 0}
+    LLAMA_KEYS(8),
+    KEY("head_dim", head_dim, 0),
+    KEY("sliding_window", block.window, 4096),
+    {NULL, 0, 0}
 };
 static const struct config_key qwen2_keys[] = {
-    LLAMA_KEYS(32), KEY("head_dim", head_dim, 0), {NULL, 0, 0}
+    LLAMA_KEYS(32),
+    KEY("head_dim", head_dim, 0),
+    KEY("sliding_window", block.window, 4096),
+    KEY("max_window_layers", block.window_from, 28),
+    {NULL, 0, 0}
 };
 static const struct config_key mixtral_keys[] = {
     LLAMA_KEYS(8),
     KEY("head_dim", head_dim, 0),
+    KEY("sliding_window", block.window, 0),
     KEY("num_local_experts", experts, 8),
     KEY("num_experts_per_tok", experts_active, 2),
     {NULL, 0, 0}
@@ -80,8 +92,108 @@ static const struct config_key deepseek_v2_keys[] = {
     DEEPSEEK_KEYS, LATENT_KEYS, {NULL, 0, 0}
 };
 
+#define DECODER_KEYS(hidden_, layers_, heads_, mlp_, vocab_, kv_heads_, head_dim_, tied)           \
+    KEY("hidden_size", hidden, hidden_), KEY("num_hidden_layers", num_layers, layers_),            \
+        KEY("num_attention_heads", heads, heads_), KEY("intermediate_size", mlp, mlp_),            \
+        KEY("vocab_size", vocab, vocab_), KEY("num_key_value_heads", kv_heads, kv_heads_),         \
+        KEY("head_dim", head_dim, head_dim_), KEY("tie_word_embeddings", tied_head, tied)
+static const struct config_key qwen3_keys[] = {
+    DECODER_KEYS(4096, 32, 32, 22016, 151936, 32, 128, 0),
+    KEY("sliding_window", block.window, 0),
+    KEY("max_window_layers", block.window_from, 28),
+    {NULL, 0, 0}
+};
+static const struct config_key qwen3_moe_keys[] = {
+    DECODER_KEYS(2048, 24, 32, 6144, 151936, 4, 0, 0),
+    KEY("sliding_window", block.window, 0),
+    KEY("num_local_experts", experts, 128),
+    KEY("num_experts", experts, KEEP),
+    KEY("num_experts_per_tok", experts_active, 8),
+    KEY("moe_intermediate_size", expert_mlp, 768),
+    KEY("decoder_sparse_step", block.moe_every, 1),
+    {NULL, 0, 0}
+};
+static const struct config_key glm4_keys[] = {
+    DECODER_KEYS(4096, 40, 32, 13696, 151552, 2, 128, 0),
+    KEY("attention_bias", qkv_bias, ON),
+    {NULL, 0, 0}
+};
+static const struct config_key gemma_keys[] = {
+    DECODER_KEYS(3072, 28, 16, 24576, 256000, 16, 256, ON), {NULL, 0, 0}
+};
+static const struct config_key gemma2_keys[] = {
+    DECODER_KEYS(2304, 26, 8, 9216, 256000, 4, 256, ON),
+    KEY("sliding_window", block.window, 4096),
+    {NULL, 0, 0}
+};
+static const struct config_key gemma3_keys[] = {
+    DECODER_KEYS(2304, 26, 8, 9216, 262208, 4, 256, ON),
+    KEY("sliding_window", block.window, 4096),
+    KEY("sliding_window_pattern", block.full_every, KEEP),
+    KEY("_sliding_window_pattern", block.full_every, KEEP),
+    {NULL, 0, 0}
+};
+static const struct config_key olmo_keys[] = {
+    DECODER_KEYS(4096, 32, 32, 11008, 50304, 0, 0, 0), {NULL, 0, 0}
+};
+static const struct config_key cohere_keys[] = {
+    DECODER_KEYS(8192, 40, 64, 22528, 256000, 0, 0, ON), {NULL, 0, 0}
+};
+static const struct config_key gpt_oss_keys[] = {
+    DECODER_KEYS(2880, 36, 64, 2880, 201088, 8, 64, 0),
+    KEY("sliding_window", block.window, 128),
+    KEY("num_local_experts", experts, 128),
+    KEY("num_experts_per_tok", experts_active, 4),
+    KEY("experts_per_token", experts_active, KEEP),
+    {NULL, 0, 0}
+};
+static const struct config_key phi_keys[] = {
+    DECODER_KEYS(2048, 24, 32, 8192, 51200, 0, 0, 0), {NULL, 0, 0}
+};
+static const struct config_key phi3_keys[] = {
+    DECODER_KEYS(3072, 32, 32, 8192, 32064, 0, 0, 0),
+    KEY("sliding_window", block.window, 0),
+    {NULL, 0, 0}
+};
+static const struct config_key gpt_neox_keys[] = {
+    DECODER_KEYS(6144, 44, 64, 24576, 50432, 0, 0, 0), {NULL, 0, 0}
+};
+static const struct config_key starcoder2_keys[] = {
+    DECODER_KEYS(3072, 30, 24, 12288, 49152, 2, 0, ON),
+    KEY("sliding_window", block.window, 0),
+    {NULL, 0, 0}
+};
+static const struct config_key opt_keys[] = {
+    KEY("hidden_size", hidden, 768),           KEY("num_hidden_layers", num_layers, 12),
+    KEY("num_attention_heads", heads, 12),     KEY("ffn_dim", mlp, 3072),
+    KEY("vocab_size", vocab, 50272),           KEY("max_position_embeddings", max_seq, 2048),
+    KEY("tie_word_embeddings", tied_head, ON), {NULL, 0, 0}
+};
+static const struct config_key bloom_keys[] = {
+    KEY("hidden_size", hidden, 64),
+    KEY("n_embed", hidden, KEEP),
+    KEY("n_layer", num_layers, 2),
+    KEY("num_hidden_layers", num_layers, KEEP),
+    KEY("n_head", heads, 8),
+    KEY("num_attention_heads", heads, KEEP),
+    KEY("vocab_size", vocab, 250880),
+    KEY("tie_word_embeddings", tied_head, ON),
+    {NULL, 0, 0}
+};
+static const struct config_key falcon_keys[] = {
+    KEY("hidden_size", hidden, 4544),
+    KEY("num_hidden_layers", num_layers, 32),
+    KEY("n_layer", num_layers, KEEP),
+    KEY("num_attention_heads", heads, 71),
+    KEY("n_head", heads, KEEP),
+    KEY("vocab_size", vocab, 65024),
+    KEY("tie_word_embeddings", tied_head, ON),
+    {NULL, 0, 0}
+};
 static const char *const gelu_erf[] = {"gelu", NULL};
 static const char *const gelu_tanh[] = {"gelu_new", "gelu_pytorch_tanh", NULL};
+static const char *const gelu_any[] = {"gelu_pytorch_tanh", "gelu", "gelu_new", NULL};
+static const char *const relu[] = {"relu", NULL};
 static const char *const silu[] = {"silu", "swish", NULL};
 static const char *const vit_heads[] = {"ViTForImageClassification", "ViTModel", NULL};
 static const char *const bert_heads[] = {"BertForSequenceClassification",
@@ -110,6 +222,24 @@ static const struct config_type {
     {"deepseek",    "llama",     "hidden_act",          silu,      NULL,                 NULL,       deepseek_keys   },
     {"deepseek_v2", "llama",     "hidden_act",          silu,      NULL,                 NULL,       deepseek_v2_keys},
     {"deepseek_v3", "llama",     "hidden_act",          silu,      NULL,                 NULL,       deepseek_v2_keys},
+    {"granite",     "llama",     "hidden_act",          silu,      NULL,                 NULL,       llama_keys      },
+    {"qwen3",       "llama",     "hidden_act",          silu,      NULL,                 NULL,       qwen3_keys      },
+    {"qwen3_moe",   "llama",     "hidden_act",          silu,      NULL,                 NULL,       qwen3_moe_keys  },
+    {"glm4",        "llama",     "hidden_act",          silu,      NULL,                 NULL,       glm4_keys       },
+    {"gemma",       "llama",     "hidden_act",          gelu_any,  NULL,                 NULL,       gemma_keys      },
+    {"gemma2",      "llama",     "hidden_activation",   gelu_any,  NULL,                 NULL,       gemma2_keys     },
+    {"gemma3_text", "llama",     "hidden_activation",   gelu_any,  NULL,                 NULL,       gemma3_keys     },
+    {"olmo",        "llama",     "hidden_act",          silu,      NULL,                 NULL,       olmo_keys       },
+    {"olmo2",       "llama",     "hidden_act",          silu,      NULL,                 NULL,       olmo_keys       },
+    {"cohere",      "llama",     "hidden_act",          silu,      NULL,                 NULL,       cohere_keys     },
+    {"gpt_oss",     "llama",     "hidden_act",          silu,      NULL,                 NULL,       gpt_oss_keys    },
+    {"phi",         "llama",     "hidden_act",          gelu_any,  NULL,                 NULL,       phi_keys        },
+    {"phi3",        "llama",     "hidden_act",          silu,      NULL,                 NULL,       phi3_keys       },
+    {"gpt_neox",    "llama",     "hidden_act",          gelu_any,  NULL,                 NULL,       gpt_neox_keys   },
+    {"starcoder2",  "llama",     "hidden_act",          gelu_any,  NULL,                 NULL,       starcoder2_keys },
+    {"opt",         "llama",     "activation_function", relu,      NULL,                 NULL,       opt_keys        },
+    {"bloom",       "llama",     "hidden_act",          gelu_any,  NULL,                 NULL,       bloom_keys      },
+    {"falcon",      "llama",     "activation",          gelu_any,  NULL,                 NULL,       falcon_keys     },
 };
 enum { NUM_TYPES = sizeof types / sizeof types[0] };
 
@@ -119,27 +249,41 @@ static const struct config_rule {
     const char *key;
     const char *allowed; /* JSON texts, a space around each; every other value is refused */
 } rules[] = {
-    {NULL,                                       "is_decoder",                      " false null "                          },
-    {NULL,                                       "is_encoder_decoder",              " false null "                          },
-    {NULL,                                       "add_cross_attention",             " false null "                          },
-    {NULL,                                       "pruned_heads",                    " {} null "                             },
-    {" bert vit gpt2 ",                          "quantization_config",             " null "                                },
-    {" bert vit ",                               "problem_type",                    " \"single_label_classification\" null "},
-    {" bert ",                                   "position_embedding_type",         " \"absolute\" null "                   },
-    {" bert ",                                   "type_vocab_size",                 " 2 "                                   },
-    {" vit ",                                    "qkv_bias",                        " true "                                },
-    {" gpt2 ",                                   "tie_word_embeddings",             " true "                                },
-    {" gpt2 ",                                   "scale_attn_weights",              " true "                                },
-    {" gpt2 ",                                   "scale_attn_by_inverse_layer_idx", " false null "                          },
-    {" llama deepseek deepseek_v2 deepseek_v3 ", "attention_bias",                  " false null "                          },
-    {" llama ",                                  "mlp_bias",                        " false null "                          },
-    {" deepseek deepseek_v2 deepseek_v3 ",       "moe_layer_freq",                  " 1 null "                              },
+    {" bert vit gpt2 llama mistral qwen2 mixtral ", "is_decoder",                               " false null "                          },
+    {NULL,                                          "is_encoder_decoder",                       " false null "                          },
+    {NULL,                                          "add_cross_attention",                      " false null "                          },
+    {NULL,                                          "pruned_heads",                             " {} null "                             },
+    {" bert vit gpt2 ",                             "quantization_config",                      " null "                                },
+    {" bert vit ",                                  "problem_type",                             " \"single_label_classification\" null "},
+    {" bert ",                                      "position_embedding_type",                  " \"absolute\" null "                   },
+    {" bert ",                                      "type_vocab_size",                          " 2 "                                   },
+    {" vit ",                                       "qkv_bias",                                 " true "                                },
+    {" gpt2 ",                                      "tie_word_embeddings",                      " true "                                },
+    {" gpt2 ",                                      "scale_attn_weights",                       " true "                                },
+    {" gpt2 ",                                      "scale_attn_by_inverse_layer_idx",          " false null "                          },
+    {" llama deepseek deepseek_v2 deepseek_v3 granite qwen3 qwen3_moe gemma gemma2 gemma3_text "
+     "olmo olmo2 cohere phi3 ",                "attention_bias",                           " false null "                          },
+    {" llama granite ",                             "mlp_bias",                                 " false null "                          },
+    {" deepseek deepseek_v2 deepseek_v3 ",          "moe_layer_freq",                           " 1 null "                              },
+    {" gpt_oss gpt_neox ",                          "attention_bias",                           " true "                                },
+    {" qwen3_moe ",                                 "mlp_only_layers",                          " [] null "                             },
+    {" phi ",                                       "qk_layernorm",                             " false null "                          },
+    {" starcoder2 ",                                "use_bias",                                 " true "                                },
+    {" opt ",                                       "do_layer_norm_before",                     " true "                                },
+    {" opt ",                                       "enable_bias",                              " true "                                },
+    {" opt ",                                       "layer_norm_elementwise_affine",            " true "                                },
+    {" opt ",                                       "_remove_final_layer_norm",                 " false null "                          },
+    {" bloom ",                                     "apply_residual_connection_post_layernorm", " false null "                          },
+    {" falcon ",                                    "alibi",                                    " false null "                          },
+    {" falcon ",                                    "parallel_attn",                            " true "                                },
+    {" falcon ",                                    "bias",                                     " false null "                          },
+    {" gemma gemma2 gemma3_text ",                  "use_bidirectional_attention",              " false null "                          },
 };
 enum { NUM_RULES = sizeof rules / sizeof rules[0] };
 
 /* Keys whose effect is left out of the model: a value other than null, false, 0 is noted. */
-static const char *const unmodelled[] = {"auto_map", "num_nextn_predict_layers",
-                                         "quantization_config", "sliding_window"};
+static const char *const unmodelled[] = {"auto_map", "clip_qkv", "num_nextn_predict_layers",
+                                         "quantization_config"};
 enum { NUM_UNMODELLED = sizeof unmodelled / sizeof unmodelled[0] };
 
 /* Keys that change neither parameters nor what a training step computes: where files come from, how
@@ -179,7 +323,34 @@ static const char *const harmless[] = {
     "use_sliding_window", "layer_types", "router_aux_loss_coef", "router_jitter_noise",
     "output_router_logits", "n_group", "topk_group", "topk_method", "scoring_func",
     "norm_topk_prob", "routed_scaling_factor", "seq_aux", "aux_loss_alpha", "ep_size",
-    "qk_head_dim", "head_dim", "use_mla", "attention_bias", "layer_norm_eps"};
+    "qk_head_dim", "head_dim", "use_mla", "attention_bias", "layer_norm_eps", "layer_norm_epsilon",
+    "norm_epsilon", "embedding_multiplier", "logits_scaling", "residual_multiplier",
+    "attention_multiplier", "logit_scale", "query_pre_attn_scalar", "attn_logit_softcapping",
+    "cache_implementation", "hidden_act", "hidden_activation", "rope_local_base_freq", "rotary_pct",
+    "rotary_emb_base", "original_max_position_embeddings", "initial_context_length", "swiglu_limit",
+    "swiglu_alpha", "num_local_experts", "embedding_dropout", "residual_dropout", "embd_layer_norm",
+    "dropout", "layerdrop", "activation_dropout", "init_std", "skip_bias_add", "skip_bias_add_qkv",
+    "slow_but_exact", "offset_alibi", "masked_softmax_fusion", "bias_dropout_fusion",
+    "unk_token_id", "seq_length", "apply_query_key_layer_scaling", "attention_softmax_in_fp32",
+    "layer_norm_elementwise_affine"};
+/* Keys that read_decoder() reads. */
+static const struct {
+    const char *types, *key;
+} decoder_keys[] = {
+    {" gpt_neox ",                               "use_parallel_residual"   },
+    {" cohere ",                                 "use_qk_norm"             },
+    {" gemma2 gemma3_text ",                     "final_logit_softcapping" },
+    {" falcon ",                                 "new_decoder_architecture"},
+    {" falcon ",                                 "num_ln_in_parallel_attn" },
+    {" falcon ",                                 "multi_query"             },
+    {" falcon ",                                 "num_kv_heads"            },
+    {" falcon ",                                 "ffn_hidden_size"         },
+    {" opt ",                                    "word_embed_proj_dim"     },
+    {" gemma2 gemma3_text gpt_oss qwen2 qwen3 ", "layer_types"             },
+    {" qwen2 qwen3 qwen3_moe ",                  "use_sliding_window"      },
+};
+enum { NUM_DECODER_KEYS = sizeof decoder_keys / sizeof decoder_keys[0] };
+
 enum { NUM_HARMLESS = sizeof harmless / sizeof harmless[0] };
 
 static enum status read_int(const struct json *object, const char *key, int fallback,
@@ -187,8 +358,10 @@ static enum status read_int(const struct json *object, const char *key, int fall
 {
     const struct fields_source source = {.file = file, .prefix = ""};
     const struct json *json = json_get(object, key);
-    int64_t number = fallback;
-    if (json && json_type(json) == JSON_BOOL && fallback == 0)
+    int64_t number = fallback == ON ? 1 : fallback;
+    if (fallback == KEEP && !json)
+        return OK;
+    if (json && json_type(json) == JSON_BOOL && fallback <= 0)
         number = json_true(json);
     else if (json && json_type(json) != JSON_NULL &&
              (!json_int64(json, &number) || number < (fallback > 0) || number > INT32_MAX))
@@ -276,7 +449,6 @@ static enum status check_others(const struct json *object, const struct config_t
                                 const char *file, char *note, size_t size, struct err *err)
 {
     char left_out[80] = "", unknown[80] = "";
-    const struct json *window = json_get(object, "use_sliding_window");
     for (const struct json *m = json_first(object); m; m = json_next(m)) {
         const char *key = json_key(m);
         const struct config_rule *rule = rule_of(type->type, key);
@@ -284,13 +456,15 @@ static enum status check_others(const struct json *object, const struct config_t
                     (type->eps_key && strcmp(key, type->eps_key) == 0);
         for (const struct config_key *k = type->keys; k->key && !read; k++)
             read = strcmp(k->key, key) == 0;
+        for (int i = 0; i < NUM_DECODER_KEYS && !read; i++)
+            read = strcmp(decoder_keys[i].key, key) == 0 &&
+                   has_word(decoder_keys[i].types, type->type);
         if (rule) {
             enum status rc = check_rule(rule, m, file, err);
             if (rc != OK)
                 return rc;
-        } else if (is_one_of(key, unmodelled, NUM_UNMODELLED)) {
-            const bool off = strcmp(key, "sliding_window") == 0 && window && !is_set(window);
-            if (is_set(m) && !off)
+        } else if (!read && is_one_of(key, unmodelled, NUM_UNMODELLED)) {
+            if (is_set(m))
                 add_key(left_out, sizeof left_out, key);
         } else if (!read && !is_one_of(key, harmless, NUM_HARMLESS)) {
             add_key(unknown, sizeof unknown, key);
@@ -372,6 +546,100 @@ static enum model_task bert_task(const struct json *object)
     return name && strstr(name, "MaskedLM") ? TASK_MLM : TASK_CLASSIFY;
 }
 
+/* Which layers have a window: the list must repeat, as block.full_every and window_from can say. */
+static enum status read_layer_types(const struct json *list, const char *file,
+                                    struct model_spec *spec, struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = ""};
+    struct block *block = &spec->block;
+    int first = -1, full = -1, i = 0;
+    if (json_type(list) != JSON_ARRAY || json_count(list) == 0)
+        return OK;
+    for (const struct json *m = json_first(list); m; m = json_next(m), i++) {
+        const char *name = json_string(m);
+        const bool windowed = name && strcmp(name, "sliding_attention") == 0;
+        if (!windowed && !(name && strcmp(name, "full_attention") == 0))
+            return fields_refuse(&source, "layer_types", "sliding_attention or full_attention", m,
+                                 err);
+        if (windowed && first < 0)
+            first = i;
+        if (!windowed && first >= 0 && full < 0)
+            full = i;
+    }
+    if (i != spec->num_layers)
+        return err_set(err, ERR_INPUT, "%s: layer_types must have %d layers, got %d", file,
+                       spec->num_layers, i);
+    if (first < 0)
+        block->window = 0;
+    block->full_every = full < 0 ? 0 : full + 1;
+    block->window_from = first < 0 ? 0 : first;
+    i = 0;
+    for (const struct json *m = json_first(list); m; m = json_next(m), i++) {
+        const bool all = first < 0 || i < block->window_from ||
+                         (block->full_every > 0 && (i + 1) % block->full_every == 0);
+        if (all != (strcmp(json_string(m), "full_attention") == 0))
+            return err_set(
+                err, ERR_INPUT,
+                "%s: layer_types must repeat after each full_attention, layer %d does not", file,
+                i);
+    }
+    return OK;
+}
+
+static enum status read_falcon(const struct json *object, const char *file, struct model_spec *spec,
+                               struct err *err)
+{
+    const bool is_new = json_true(json_get(object, "new_decoder_architecture"));
+    const struct json *query = json_get(object, "multi_query");
+    int norms = 2;
+    enum status rc =
+        read_int(object, "ffn_hidden_size", spec->hidden <= INT32_MAX / 4 ? 4 * spec->hidden : 0,
+                 file, &spec->mlp, err);
+    spec->kv_heads = query && !json_true(query) ? 0 : 1;
+    if (rc == OK && is_new)
+        rc = read_int(object, "num_kv_heads", spec->heads, file, &spec->kv_heads, err);
+    if (rc == OK && is_new && json_type(json_get(object, "num_ln_in_parallel_attn")) == JSON_NUMBER)
+        rc = read_int(object, "num_ln_in_parallel_attn", 2, file, &norms, err);
+    if (rc == OK && is_new && norms == 2)
+        spec->block.places = NORMS_PARALLEL_TWO;
+    return rc;
+}
+
+/* What a number per key does not say, of a decoder. */
+static enum status read_decoder(const struct json *object, const char *type, const char *file,
+                                struct model_spec *spec, struct err *err)
+{
+    const struct json *parallel = json_get(object, "use_parallel_residual");
+    const struct json *cap = json_get(object, "final_logit_softcapping");
+    const struct json *project = json_get(object, "word_embed_proj_dim");
+    const struct json *window = json_get(object, "sliding_window");
+    struct block *block = &spec->block;
+    enum status rc = OK;
+    if (window && !is_set(window))
+        block->window = 0;
+    if (strcmp(type, "gpt_neox") == 0 && parallel && !json_true(parallel))
+        block->places = NORMS_BEFORE;
+    if (strcmp(type, "cohere") == 0 && json_true(json_get(object, "use_qk_norm")))
+        block->qk_norm = QK_NORM_FULL;
+    if (cap && strncmp(type, "gemma", 5) == 0)
+        block->softcap = is_set(cap);
+    if (strncmp(type, "qwen", 4) == 0 && !json_true(json_get(object, "use_sliding_window")))
+        block->window = 0;
+    if (strcmp(type, "bloom") == 0)
+        spec->mlp = spec->hidden <= INT32_MAX / 4 ? 4 * spec->hidden : 0;
+    if (strcmp(type, "falcon") == 0)
+        rc = read_falcon(object, file, spec, err);
+    int64_t width = 0;
+    if (strcmp(type, "opt") == 0 && project && json_int64(project, &width) && width != spec->hidden)
+        rc = err_set(err, ERR_INPUT, "%s: word_embed_proj_dim must be hidden_size %d, got %lld",
+                     file, spec->hidden, (long long)width);
+    for (int i = 0; i < NUM_DECODER_KEYS && rc == OK && block->window > 0; i++)
+        if (strcmp(decoder_keys[i].key, "layer_types") == 0 &&
+            has_word(decoder_keys[i].types, type))
+            rc = read_layer_types(json_get(object, "layer_types"), file, spec, err);
+    return rc;
+}
+
 /* What a number per key does not say. */
 static enum status read_rest(const struct json *object, const char *file, struct model_spec *spec,
                              struct err *err)
@@ -396,9 +664,9 @@ static enum status read_rest(const struct json *object, const char *file, struct
     default:
         break;
     }
-    spec->qkv_bias = strcmp(type, "qwen2") == 0;
-    spec->expert_bias = top_k && strcmp(top_k, "noaux_tc") == 0;
-    return OK;
+    if (top_k)
+        spec->expert_bias = strcmp(top_k, "noaux_tc") == 0;
+    return read_decoder(object, type, file, spec, err);
 }
 
 enum status model_from_config(const struct json *object, const char *file, int elem_bytes,
@@ -407,8 +675,15 @@ enum status model_from_config(const struct json *object, const char *file, int e
     const char *type = json_string(json_get(object, "model_type"));
     const struct config_type *found = type_of(object);
     const char *names[NUM_TYPES];
-    char list[160];
+    char list[400];
     struct model_spec spec;
+    const struct json *text = json_get(object, "text_config");
+    if (type && strcmp(type, "gemma3") == 0 && text) {
+        enum status rc = model_from_config(text, file, elem_bytes, model, err);
+        if (rc == OK)
+            snprintf(model->note, sizeof model->note, "%.60s: the text part only", file);
+        return rc;
+    }
     for (int t = 0; t < NUM_TYPES; t++)
         names[t] = types[t].type;
     if (!found)
@@ -416,6 +691,9 @@ enum status model_from_config(const struct json *object, const char *file, int e
                        join_names(names, NUM_TYPES, list, sizeof list), type ? type : "?");
     char note[sizeof model->note];
     enum status rc = model_preset(found->preset, &spec, err);
+    const struct model_type *decoder = model_type_find(found->type);
+    if (rc == OK && decoder)
+        model_type_apply(decoder, &spec);
     if (rc == OK)
         rc = check_activation(object, found, file, err);
     if (rc == OK)

@@ -1,0 +1,60 @@
+/* What a family of decoders is: one row for each model_type of transformers. Presets and config.json
+ * both take it from here, and add dims only. Sources: modeling_<type>.py of transformers, and the
+ * reports of the models. A row lists how the layers differ from Llama's (struct block). */
+#include "partition/model/model.h"
+
+#include <string.h>
+
+/* clang-format off */
+static const struct model_type types[] = {
+  /* name, layers, biases of queries, keys and values, bias of the router */
+    {"llama", {0}, 0, 0},
+    {"mistral", {0}, 0, 0},
+    {"mixtral", {0}, 0, 0},
+    {"deepseek", {0}, 0, 0},
+    {"deepseek_v2", {0}, 0, 0},
+    {"deepseek_v3", {0}, 0, 1},
+    {"granite", {0}, 0, 0},
+    {"gemma", {0}, 0, 0},
+    {"phi3", {0}, 0, 0},
+    {"qwen2", {0}, 1, 0},
+    {"qwen3", {.qk_norm = QK_NORM_HEAD}, 0, 0},
+    {"qwen3_moe", {.qk_norm = QK_NORM_HEAD}, 0, 0},
+    {"glm4", {.places = NORMS_AROUND}, 1, 0},
+    {"gemma2", {.places = NORMS_AROUND, .softcap = true, .full_every = 2}, 0, 0},
+    {"gemma3_text", {.places = NORMS_AROUND, .qk_norm = QK_NORM_HEAD, .full_every = 6}, 0, 0},
+    {"olmo", {.norm = NORM_FORM_BARE}, 0, 0},
+    {"olmo2", {.places = NORMS_AFTER, .qk_norm = QK_NORM_FULL}, 0, 0},
+    {"cohere", {.norm = NORM_FORM_WEIGHT, .places = NORMS_PARALLEL}, 0, 0},
+    {"gpt_oss", {.out_bias = true, .sinks = true, .expert_mlp_bias = true, .full_every = 2}, 1, 1},
+    {"phi", {.norm = NORM_FORM_LAYER, .places = NORMS_PARALLEL, .out_bias = true, .mlp_bias = true, .plain_mlp = true, .head_bias = true}, 1, 0},
+    {"gpt_neox", {.norm = NORM_FORM_LAYER, .places = NORMS_PARALLEL_TWO, .out_bias = true, .mlp_bias = true, .plain_mlp = true}, 1, 0},
+    {"starcoder2", {.norm = NORM_FORM_LAYER, .out_bias = true, .mlp_bias = true, .plain_mlp = true}, 1, 0},
+    {"opt", {.norm = NORM_FORM_LAYER, .positions = POSITIONS_TABLE, .out_bias = true, .mlp_bias = true, .plain_mlp = true}, 1, 0},
+    {"bloom", {.norm = NORM_FORM_LAYER, .positions = POSITIONS_ALIBI, .out_bias = true, .mlp_bias = true, .plain_mlp = true, .embedding_norm = true}, 1, 0},
+    {"falcon", {.norm = NORM_FORM_LAYER, .places = NORMS_PARALLEL, .plain_mlp = true}, 0, 0},
+};
+/* clang-format on */
+
+const struct model_type *model_type_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strcmp(types[i].name, name) == 0)
+            return &types[i];
+    return NULL;
+}
+
+void model_type_apply(const struct model_type *type, struct model_spec *spec)
+{
+    const struct block own = spec->block;
+    spec->type = type->name;
+    spec->block = type->block;
+    if (own.window)
+        spec->block.window = own.window;
+    if (own.places)
+        spec->block.places = own.places;
+    if (own.qk_norm)
+        spec->block.qk_norm = own.qk_norm;
+    spec->qkv_bias = type->qkv_bias;
+    spec->expert_bias = type->expert_bias;
+}

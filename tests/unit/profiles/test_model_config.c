@@ -1,0 +1,133 @@
+/* config.json of decoders: parameters as transformers counts them, windows by layer, and what is
+ * refused by name. */
+#include <stdio.h>
+
+#include "partition/model/model.h"
+#include "profiles/job/model_config.h"
+#include "profiles/json/json.h"
+#include "tests/unit/test.h"
+
+static enum status read_text(const char *text, struct model *model, struct err *err)
+{
+    struct json *json = NULL;
+    if (json_parse(text, "config.json", &json, err) != OK)
+        fail_msg("%s: %s", text, err->msg);
+    enum status rc = model_from_config(json, "config.json", 2, model, err);
+    json_free(json);
+    return rc;
+}
+
+/* tests/reference/hf_params.py counted the parameters with transformers 5.24.0. */
+static void configs__have_the_parameters_that_transformers_counts(void **state)
+{
+    (void)state;
+    struct json *rows = NULL;
+    struct err err = {0};
+    int n = 0;
+    if (json_read_file("tests/golden/hf_configs.json", &rows, &err) != OK)
+        fail_msg("%s", err.msg);
+    for (const struct json *row = json_first(rows); row; row = json_next(row), n++) {
+        const char *name = json_string(json_get(row, "name"));
+        struct model model = {0};
+        int64_t params = 0;
+        if (model_from_config(json_get(row, "config"), name, 2, &model, &err) != OK)
+            fail_msg("%s", err.msg);
+        assert_true(json_int64(json_get(row, "params"), &params));
+        if (model_total_params(&model) != params)
+            fail_msg("%s: %lld parameters, transformers %lld", name,
+                     (long long)model_total_params(&model), (long long)params);
+        if (*model.note && !strstr(model.note, "num_nextn"))
+            fail_msg("%s", model.note);
+        model_clear(&model);
+    }
+    assert_true(n >= 40);
+    json_free(rows);
+}
+
+static void windows__alternate_as_the_family_does(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int layers[7]; /* windows of the first ones with 8192 tokens */
+    } cases[] = {
+        {"{\"model_type\":\"gemma2\"}",                             {4096, 0, 4096, 0, 4096, 0, 4096}         },
+        {"{\"model_type\":\"gemma3_text\",\"sliding_window\":512}",
+         {512, 512, 512, 512, 512, 0, 512}                                                                    },
+        {"{\"model_type\":\"gpt_oss\"}",                            {128, 0, 128, 0, 128, 0, 128}             },
+        {"{\"model_type\":\"mistral\"}",                            {4096, 4096, 4096, 4096, 4096, 4096, 4096}},
+        {"{\"model_type\":\"mistral\",\"sliding_window\":null}",    {0}                                       },
+        {"{\"model_type\":\"qwen3\",\"sliding_window\":4096}",      {0}                                       },
+        {"{\"model_type\":\"qwen3\",\"sliding_window\":64,\"use_sliding_window\":true,"
+         "\"max_window_layers\":3}",                       {0, 0, 0, 64, 64, 64, 64}                 },
+        {"{\"model_type\":\"qwen3\",\"sliding_window\":64,\"use_sliding_window\":true,"
+         "\"num_hidden_layers\":3,\"layer_types\":[\"sliding_attention\",\"sliding_attention\","
+         "\"full_attention\"]}",                           {64, 64, 0}                               },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model model = {0};
+        struct err err = {0};
+        if (read_text(cases[i].text, &model, &err) != OK)
+            fail_msg("%s", err.msg);
+        model.seq = 8192;
+        for (int layer = 0; layer < 7 && layer < model.num_layers; layer++)
+            if (model_window(&model, layer) != cases[i].layers[layer])
+                fail_msg("%s: window of layer %d is %d", cases[i].text, layer,
+                         model_window(&model, layer));
+        model_clear(&model);
+    }
+}
+
+/* Pairs one by one: a query sees itself and the window - 1 tokens before it; masked pairs after the
+ * query count as in a full layer, so a pair apart from the diagonal counts twice. */
+static void attention_pairs__are_those_of_the_mask(void **state)
+{
+    (void)state;
+    struct model model = {
+        .seq = 100, .block = {.window = 7, .full_every = 2}
+    };
+    int64_t pairs = 0;
+    for (int q = 0; q < 100; q++)
+        for (int k = 0; k <= q; k++)
+            pairs += q - k >= 7 ? 0 : q == k ? 1 : 2;
+    assert_int_equal(model_attention_pairs(&model, 0), pairs);
+    assert_int_equal(model_attention_pairs(&model, 1), 10000);
+}
+
+static void other_computations__are_refused_by_key(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"{\"model_type\":\"phi\",\"qk_layernorm\":true}",                      "qk_layernorm must be false"},
+        {"{\"model_type\":\"opt\",\"do_layer_norm_before\":false}",
+         "do_layer_norm_before must be true"                                                                },
+        {"{\"model_type\":\"opt\",\"word_embed_proj_dim\":512}",
+         "word_embed_proj_dim must be hidden_size 768, got 512"                                             },
+        {"{\"model_type\":\"falcon\",\"alibi\":true}",                          "alibi must be false"       },
+        {"{\"model_type\":\"gemma\",\"hidden_act\":\"silu\"}",                  "hidden_act must be"        },
+        {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":[1]}",              "mlp_only_layers must be []"},
+        {"{\"model_type\":\"gpt_oss\",\"num_hidden_layers\":3,\"layer_types\":[\"sliding_"
+         "attention\","
+         "\"full_attention\",\"full_attention\"]}",                    "layer_types must repeat"   },
+        {"{\"model_type\":\"gpt_oss\",\"layer_types\":[\"linear_attention\"]}",
+         "layer_types must be sliding_attention"                                                            },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model model = {0};
+        struct err err = {0};
+        assert_int_equal(read_text(cases[i][0], &model, &err), ERR_INPUT);
+        if (!strstr(err.msg, cases[i][1]))
+            fail_msg("%s: %s", cases[i][0], err.msg);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(configs__have_the_parameters_that_transformers_counts),
+        cmocka_unit_test(windows__alternate_as_the_family_does),
+        cmocka_unit_test(attention_pairs__are_those_of_the_mask),
+        cmocka_unit_test(other_computations__are_refused_by_key),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
