@@ -136,9 +136,9 @@ enum status figure_breakdown(struct figure_call *call, struct err *err)
     struct subject *s = &call->subjects[0];
     double fixed = 0, rates[NUM_VARIANTS];
     static const char *const sets[] = {
-        "freeze.policy=none",     "pipeline.num_stages=auto",       "pipeline.num_replicas=auto",
-        "pipeline.schedule=auto", "pipeline.num_microbatches=auto", "pipeline.balancer=optimal",
-        "pipeline.frozen=auto",   "pipeline.recompute=auto",
+        "freeze.policy=none",        "pipeline.num_stages=auto",       "pipeline.num_replicas=auto",
+        "pipeline.schedule=auto",    "pipeline.num_microbatches=auto", "train.batch.micro=auto",
+        "pipeline.balancer=optimal", "pipeline.frozen=auto",           "pipeline.recompute=auto",
     };
     if (s->kind != SUBJECT_JOB)
         return err_set(err, ERR_INPUT, "plot breakdown takes a JOB, got '%.200s'", s->path);

@@ -45,6 +45,7 @@ static void scan_bubble(const struct subject *s, int k, enum schedule_kind kind,
     snprintf(line->title, sizeof line->title, "K=%d %s", k, schedule_kind_name(kind));
     for (int m = 1; m <= 256 && line->num < MAX_POINTS; m *= 2) {
         job.pipeline.num_microbatches = m;
+        job.train.micro = AUTO;
         if (m < k / 2 || !step_of(s, &job, &answer) || answer.plan.microbatches.count != m)
             continue;
         line->x[line->num] = m;
@@ -122,6 +123,7 @@ static void scan_devices(const struct subject *s, struct scan_line *line)
     const int all = s->job.cluster.num_devices;
     job.pipeline.num_stages = job.pipeline.num_replicas = AUTO;
     job.pipeline.num_microbatches = AUTO;
+    job.train.micro = AUTO;
     job.pipeline.balancer = BALANCER_OPTIMAL;
     snprintf(line->title, sizeof line->title, "%.40s, best plan (simulated)", s->word);
     for (int n = 1; line->num < MAX_POINTS; n = 2 * n < all ? 2 * n : all) {

@@ -37,7 +37,7 @@ struct entry {
     char schedule[64], recompute[64];
 };
 
-enum { MAX_ENTRY_SETS = 12, SET_BYTES = 96 };
+enum { MAX_ENTRY_SETS = 13, SET_BYTES = 96 };
 
 /* Write the overrides that turn the job into an entry; returns how many. A cached run has epochs of
  * FILL_STEPS steps. The first epoch fills the cache, and replay_read() counts the steps after it.
@@ -52,6 +52,7 @@ static int entry_sets(const struct matrix *m, const struct entry *e,
     /* A job with a global batch counts the micro-batches of all replicas. */
     snprintf(sets[n++], SET_BYTES, "pipeline.num_microbatches=%lld",
              (long long)(e->microbatches * (m->per_pipeline ? 1 : e->replicas)));
+    snprintf(sets[n++], SET_BYTES, "train.batch.micro=auto");
     snprintf(sets[n++], SET_BYTES, "pipeline.schedule=%s", e->schedule);
     snprintf(sets[n++], SET_BYTES, "pipeline.recompute=%s", e->recompute);
     snprintf(sets[n++], SET_BYTES, "train.max_steps=%lld", (long long)steps);

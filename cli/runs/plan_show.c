@@ -306,6 +306,10 @@ static void print_counts(const struct job *job, const struct plan *plan)
            COUNT_TEXT(plan->microbatches.count, "micro-batch"), (long long)plan->microbatches.size,
            (long long)plan->batch, (long long)plan->batch * plan->num_replicas,
            devices_text(plan, devices, sizeof devices));
+    if (job->train.batch_mode == BATCH_GLOBAL && plan->num_replicas > 1 &&
+        job->pipeline.num_microbatches != AUTO)
+        printf("pipeline.num_microbatches %d counts those of all %d pipelines\n",
+               job->pipeline.num_microbatches, plan->num_replicas);
     printf("schedule %s, recompute %s", schedule_kind_name(plan->schedule),
            recompute_mode_name(plan->recompute));
     if (elastic)

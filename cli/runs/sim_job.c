@@ -248,7 +248,8 @@ static enum status tune_baseline(const struct sim_args *args, const struct job *
                                  const struct elastic_epoch *first, struct elastic_run *best,
                                  struct err *err)
 {
-    char **sets = calloc((size_t)job->num_baseline + 1, sizeof *sets);
+    char **sets = calloc((size_t)job->num_baseline + 2, sizeof *sets);
+    static char micro[] = "train.batch.micro=auto";
     struct job base = {0};
     enum status rc = sets ? OK : err_nomem(err);
     if (rc == OK)
@@ -264,7 +265,8 @@ static enum status tune_baseline(const struct sim_args *args, const struct job *
         memcpy(sets, job->baseline, (size_t)job->num_baseline * sizeof *sets);
         snprintf(text, sizeof text, "pipeline.num_microbatches=%d", m * unit);
         sets[job->num_baseline] = text;
-        rc = sim_job_run(args, sets, job->num_baseline + 1, &got, NULL, &why);
+        sets[job->num_baseline + 1] = micro;
+        rc = sim_job_run(args, sets, job->num_baseline + 2, &got, NULL, &why);
         if (rc == ERR_INFEASIBLE || rc == ERR_INPUT)
             rc = OK;
         else if (rc != OK)

@@ -35,6 +35,8 @@ static const struct synonym keys[] = {
     {"vp",                                   "pipeline.chunks"                               },
     {"virtual_pipeline_model_parallel_size", "pipeline.chunks"                               },
     {"gbs",                                  "train.batch.global"                            },
+    {"mbs",                                  "train.batch.micro"                             },
+    {"micro_batch_size",                     "train.batch.micro"                             },
     {"zero",                                 "pipeline.shard"                                },
     {"zero_stage",                           "pipeline.shard"                                },
     {"zero_optimization",                    "pipeline.shard"                                },
@@ -228,7 +230,7 @@ const char *synonym_option(const char *word)
 /* Whether the word is understood on input, not only in hints: it has one meaning everywhere. */
 static bool is_short(const char *word)
 {
-    static const char *const words[] = {"pp", "tp", "dp", "ep", "vp", "gbs"};
+    static const char *const words[] = {"pp", "tp", "dp", "ep", "vp", "gbs", "mbs"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (same_word(word, words[i]))
             return true;

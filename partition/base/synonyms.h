@@ -19,7 +19,7 @@ const char *current_value(const char *word);
 /* The option that others write as `word` (both without dashes), such as "n" for "nproc_per_node"; NULL: none. */
 const char *synonym_option(const char *word);
 
-/* The key or option of one of the field's short words, which input takes in its place: PP TP DP EP VP GBS. NULL for
+/* The key or option of one of the field's short words, which input takes in its place: PP TP DP EP VP GBS MBS. NULL for
  * all other words. */
 const char *synonym_short_key(const char *word);
 const char *synonym_short_option(const char *word);

@@ -209,6 +209,17 @@ static enum status check_pipeline(const struct job *job, struct err *err)
                 "%s: train.batch.global %lld must be a multiple of pipeline.num_replicas %d",
                 source_of(job), (long long)batch, job->pipeline.num_replicas);
     }
+    const int64_t R = job->train.batch_mode == BATCH_GLOBAL && job->pipeline.num_replicas > 0
+                          ? job->pipeline.num_replicas
+                          : 1;
+    if (job->train.micro != AUTO && job->pipeline.num_microbatches != AUTO)
+        return err_set(err, ERR_INPUT,
+                       "%s: give train.batch.micro or pipeline.num_microbatches, got both",
+                       source_of(job));
+    if (job->train.micro != AUTO && batch / R % job->train.micro != 0)
+        return err_set(err, ERR_INPUT,
+                       "%s: train.batch.micro must divide the batch of %lld, got %lld",
+                       source_of(job), (long long)(batch / R), (long long)job->train.micro);
     if (job->pipeline.num_microbatches > batch)
         return err_set(err, ERR_INPUT,
                        "%s: pipeline.num_microbatches must be at most the batch of %lld, got %d",
@@ -431,6 +442,8 @@ struct job job_as_static(const struct job *job)
     fixed.freeze.policy = FREEZE_NONE;
     fixed.pipeline.num_stages = fixed.pipeline.num_replicas = AUTO;
     fixed.pipeline.num_microbatches = AUTO;
+    fixed.train.micro = AUTO;
+    fixed.pipeline.schedules = 0;
     fixed.pipeline.schedule_auto = fixed.pipeline.recompute_auto = true;
     fixed.pipeline.frozen_auto = true;
     fixed.pipeline.balancer = BALANCER_OPTIMAL;

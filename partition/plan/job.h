@@ -76,6 +76,7 @@ struct job {
         int64_t tokens;    /* of the whole run, in place of data.train_samples; 0: not given */
         enum batch_mode batch_mode;
         int64_t batch;
+        int64_t micro; /* samples of a micro-batch, in place of pipeline.num_microbatches; AUTO */
         struct {
             enum optimizer_kind kind;
             double lr, momentum, beta1, beta2, eps, weight_decay;
@@ -106,6 +107,7 @@ struct job {
         int chunks;
         bool schedule_auto;
         enum schedule_kind schedule;
+        unsigned schedules; /* with schedule_auto, only these: bits 1 << kind; 0: all */
         enum balancer_kind balancer;
         bool by_params; /* balance parameters instead of time */
         int tensor;     /* T, devices of a group; AUTO: the planner's choice */

@@ -5,6 +5,7 @@
  * the problem. Read plan_for() at the end first. */
 #include "partition/search/plan_for.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 #include "partition/plan/autodp.h"
@@ -54,11 +55,13 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
         .num_ranks = job->pipeline.num_stages,
         .num_replicas = job->pipeline.num_replicas,
         .num_microbatches = job->pipeline.num_microbatches,
+        .microbatch_size = job->train.micro,
         .equal_microbatches = job->train.reduction == REDUCTION_CANONICAL,
         .chunks = job->pipeline.chunks > 1 ? job->pipeline.chunks : AUTO,
-        .schedules = !choose_schedule ? 1u << job->pipeline.schedule
-                     : experts        ? PLANNER_NAMED_SCHEDULES
-                                      : PLANNER_ALL_SCHEDULES,
+        .schedules = !choose_schedule          ? 1u << job->pipeline.schedule
+                     : job->pipeline.schedules ? job->pipeline.schedules
+                     : experts                 ? PLANNER_NAMED_SCHEDULES
+                                               : PLANNER_ALL_SCHEDULES,
         .balancer = job->pipeline.balancer,
         .by_params = job->pipeline.by_params,
         .recompute_auto =
@@ -135,6 +138,15 @@ static enum status halve(const struct job *job, const struct setting *setting,
 static int chunks_of(const struct job *job)
 {
     const enum schedule_kind kind = job->pipeline.schedule;
+    const unsigned list = job->pipeline.schedules;
+    int least = INT_MAX;
+    if (job->pipeline.schedule_auto && list) {
+        for (int k = 0; k < SCHEDULE_KIND_COUNT; k++)
+            if (list >> k & 1 &&
+                schedule_chunks((enum schedule_kind)k, job->pipeline.chunks) < least)
+                least = schedule_chunks((enum schedule_kind)k, job->pipeline.chunks);
+        return least;
+    }
     if (job->pipeline.schedule_auto || kind == SCHEDULE_AUTO)
         return 1;
     return schedule_chunks(kind, job->pipeline.chunks);

@@ -104,6 +104,7 @@ struct planner_options {
     /* AUTO, or into how many micro-batches problem.batch is cut. The replicas share the
      * micro-batches of a global batch. */
     int num_microbatches;
+    int64_t microbatch_size; /* AUTO, or samples of every micro-batch, in place of a number */
     bool equal_microbatches; /* with AUTO, only counts that divide the batch */
     int chunks;              /* of the interleaved schedule; AUTO tries 2, 3 and 4 */
     unsigned schedules;      /* bit (1 << kind) is set if the schedule may be chosen */

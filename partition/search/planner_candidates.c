@@ -24,6 +24,9 @@ int search_microbatches(const struct search *search, int64_t batch)
 {
     const struct planner_problem *problem = search->problem;
     const int wanted = search->options->num_microbatches;
+    const int64_t size = search->options->microbatch_size;
+    if (size != AUTO)
+        return batch % size == 0 ? (int)(batch / size) : INT_MAX;
     if (problem->batch_mode != BATCH_GLOBAL)
         return wanted;
     const int64_t num_replicas = problem->batch / batch, rest = wanted % num_replicas;

@@ -121,6 +121,12 @@ static enum status greedy_node(struct search *search, bool cached, struct node *
         }
     }
     int wanted = search_microbatches(search, node->batch);
+    if (options->microbatch_size != AUTO && node->batch % options->microbatch_size != 0) {
+        rc = err_set(search->err, ERR_INFEASIBLE,
+                     "the batch of a pipeline, %lld, is no multiple of micro-batches of %lld",
+                     (long long)node->batch, (long long)options->microbatch_size);
+        goto out;
+    }
     if (wanted == AUTO)
         wanted = K == 1 ? 4 : 16;
     if (wanted > node->batch)

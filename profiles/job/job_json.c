@@ -68,7 +68,7 @@ static enum status resolve(const struct json *root, const char *dir, struct job 
     for (int i = 0; i < NUM_LAYOUT_KEYS && job->pipeline.layout_open; i++)
         json_remove(json_get(out, "pipeline"), layout_keys[i]);
     struct json *train = json_get(out, "train");
-    struct json *batch = json_add_object(train, "batch");
+    struct json *batch = json_get(train, "batch"); /* train.batch.micro made it */
     json_add_int(batch, job->train.batch_mode == BATCH_GLOBAL ? "global" : "per_pipeline",
                  job->train.batch);
     struct json *freeze = json_get(out, "freeze");

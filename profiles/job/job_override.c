@@ -118,8 +118,8 @@ enum status job_override(struct json *root, const char *dir, const char *text, s
     if (rc == OK)
         rc = holder_of(root, dir, key, &at, &last, err);
     if (rc == OK) {
-        /* The two batch modes exclude each other, so the new one replaces the old one. */
-        if (strncmp(key, "train.batch.", 12) == 0) {
+        /* The two sizes of a batch exclude each other, so the new one replaces the old one. */
+        if (strncmp(key, "train.batch.", 12) == 0 && strcmp(last, "micro") != 0) {
             json_remove(at, "per_pipeline");
             json_remove(at, "global");
         }

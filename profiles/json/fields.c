@@ -205,7 +205,7 @@ static void describe(const struct field *field, char *buf, size_t size)
                 used += (size_t)snprintf(buf + used, size - used, "%s%s", used ? "|" : "",
                                          field->names[i]);
         if (field->auto_offset && used < size)
-            snprintf(buf + used, size - used, "|auto");
+            snprintf(buf + used, size - used, "|auto%s", field->min > 0 ? "|[...]" : "");
     }
 }
 
@@ -224,6 +224,35 @@ static enum status read_bool(const struct field *field, const struct json *value
     return OK;
 }
 
+/* The place of a name among the field's; -1: none. */
+static int name_index(const struct field *field, const char *text)
+{
+    for (int i = 0; text && *text && field->names[i]; i++)
+        if (strcmp(field->names[i], current_value(text)) == 0)
+            return i;
+    return -1;
+}
+
+static unsigned *choice_list(const struct field *field, void *base)
+{
+    return field->min > 0 ? (unsigned *)((char *)base + field->min) : NULL;
+}
+
+/* Set the bits of a list of names; 0 where it is none. */
+static unsigned read_names(const struct field *field, const struct json *value)
+{
+    unsigned got = 0;
+    if (field->min == 0 || json_type(value) != JSON_ARRAY)
+        return 0;
+    for (const struct json *m = json_first(value); m; m = json_next(m)) {
+        const int i = name_index(field, json_string(m));
+        if (i < 0)
+            return 0;
+        got |= 1u << i;
+    }
+    return got;
+}
+
 static enum status read_choice(const struct field *field, const struct json *value,
                                const struct fields_source *source, void *base, struct err *err)
 {
@@ -231,17 +260,20 @@ static enum status read_choice(const struct field *field, const struct json *val
     char limit[200];
     if (json_type(value) == JSON_BOOL) /* of a choice between true, false and more */
         text = json_true(value) ? "true" : "false";
-    if (text && field->auto_offset && strcmp(text, "auto") == 0) {
+    const unsigned names = read_names(field, value);
+    if ((text && field->auto_offset && strcmp(text, "auto") == 0) || names) {
         *(bool *)((char *)base + field->auto_offset) = true;
+        if (choice_list(field, base))
+            *choice_list(field, base) = names;
         return OK;
     }
-    for (int i = 0; text && *text && field->names[i]; i++)
-        if (strcmp(field->names[i], current_value(text)) == 0) {
-            store_int(field, base, i);
-            if (field->auto_offset)
-                *(bool *)((char *)base + field->auto_offset) = false;
-            return OK;
-        }
+    const int index = name_index(field, text);
+    if (index >= 0) {
+        store_int(field, base, index);
+        if (field->auto_offset)
+            *(bool *)((char *)base + field->auto_offset) = false;
+        return OK;
+    }
     describe(field, limit, sizeof limit);
     const enum status rc = fields_refuse(source, field->key, limit, value, err);
     const char *ours = text ? synonym_value(text, field->names) : NULL;
@@ -412,6 +444,20 @@ enum status fields_read(const struct field *fields, int n, const struct json *ob
     return read_level(fields, n, object, "", source, base, err);
 }
 
+/* What "auto" is restricted to, as a list, or "auto". */
+static void write_auto(const struct field *field, const void *base, const char *key,
+                       struct json *to)
+{
+    const unsigned names =
+        field->min > 0 ? *(const unsigned *)((const char *)base + field->min) : 0;
+    struct json *list = names ? json_add_array(to, key) : NULL;
+    if (!list)
+        json_add_string(to, key, "auto");
+    for (int i = 0; list && field->names[i]; i++)
+        if (names >> i & 1)
+            json_add_string(list, NULL, field->names[i]);
+}
+
 /* --- writing ---------------------------------------------------------------------------------- */
 
 static void write_field(const struct field *field, const void *base, struct json *to,
@@ -452,7 +498,7 @@ static void write_field(const struct field *field, const void *base, struct json
         return;
     case FIELD_CHOICE:
         if (field->auto_offset && *(const bool *)((const char *)base + field->auto_offset))
-            json_add_string(to, key, "auto");
+            write_auto(field, base, key, to);
         else
             json_add_string(to, key, field->names[fetch_int(field, base)]);
         return;

@@ -31,7 +31,9 @@ struct field {
     const char *key;
     enum field_type type;
     size_t offset, size;
-    int64_t min, max;         /* FIELD_INT, FIELD_COUNT; FIELD_REAL if max > min */
+    int64_t min, max;         /* FIELD_INT, FIELD_COUNT; FIELD_REAL if max > min. FIELD_CHOICE: with
+                                 min > 0, "auto" may be a list of names, which sets the bits
+                                 1 << name of the unsigned at that offset */
     const char *const *names; /* FIELD_CHOICE: NULL-terminated; "" cannot be chosen */
     size_t auto_offset;       /* FIELD_CHOICE: offset of the bool of "auto"; 0: no "auto" */
     const char *help;

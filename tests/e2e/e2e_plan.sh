@@ -202,6 +202,15 @@ expect "plan: long pipelines show a few stages" 0 '^  ... 5 more: --stages' "$el
     --set pipeline.schedule=interleaved --set gbs=12 --set pipeline.num_microbatches=12
 expect "plan: or all of them" 0 '^   11 ' "$elapse" plan "$tmp/tokens.json" --stages --set pp=6 --set vp=2 --set dp=1 \
     --set pipeline.schedule=interleaved --set gbs=12 --set pipeline.num_microbatches=12
+expect "plan: the size of a micro-batch fixes their number for every R" 0 'M 32 micro-batches of 1 .MBS., batch 32 a pipeline, 64 in all' \
+    "$elapse" plan "$tmp/tokens.json" --set mbs=1 --set dp=2 --set pp=1 --no-simulate
+expect "plan: and leaves R open" 0 'micro-batch(es)? of 8 .MBS.' "$elapse" plan "$tmp/tokens.json" --set mbs=8 --no-simulate
+expect "plan: it divides the batch" 2 'train.batch.micro must divide the batch of 64, got 5' "$elapse" plan "$tmp/tokens.json" --set mbs=5
+expect "plan: and goes without a number" 2 'got both' "$elapse" plan "$tmp/tokens.json" --set mbs=4 --set pipeline.num_microbatches=4
+expect "plan: whose micro-batches a number counts is said" 0 'num_microbatches 8 counts those of all 2 pipelines' \
+    "$elapse" plan "$tmp/tokens.json" --set pipeline.num_microbatches=8 --set dp=2 --no-simulate
+expect "plan: a list of schedules is all that is tried" 0 '^schedule (zb-h1|gpipe),' "$elapse" plan "$tmp/tokens.json" --no-simulate \
+    --set 'pipeline.schedule=["zb-h1","gpipe"]' --set pp=4
 expect "plan: no tokens in images" 2 "train.tokens: samples of model 'vit-b16' are not tokens" "$elapse" plan "$tmp/tokens.json" --set model=vit-b16
 expect "plan: no negative price" 2 'cluster.price must be' "$elapse" plan "$tmp/tokens.json" --set cluster.price=-1
 

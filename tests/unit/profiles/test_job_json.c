@@ -275,7 +275,7 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
     refuses("pipeline.schedule=pipedream", ERR_INPUT,
             "FILE: pipeline.schedule must be "
             "gpipe|1f1b|interleaved|zb-h1|zb-h2|zb-v|dualpipe-v|"
-            "eager-1f1b|breadth-first|v-half|v-min|dualpipe|auto, got \"pipedream\"",
+            "eager-1f1b|breadth-first|v-half|v-min|dualpipe|auto|[...], got \"pipedream\"",
             NULL);
     refuses("freeze.alpha=2", ERR_INPUT, "FILE: freeze.alpha must be in (0, 1), got 2", NULL);
     refuses("freeze.max_loss=-1", ERR_INPUT,
@@ -745,6 +745,32 @@ static void cluster_load__gives_a_known_kind_its_usual_machine(void **state)
     cluster_clear(&filed);
 }
 
+/* A list of schedules and the size of micro-batches, read and written back. */
+static void job_load__reads_lists_of_schedules_and_sizes_of_micro_batches(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"pipeline.schedule=[\"1f1b\", \"interleaved\"]", "gbs=64",
+                                       "pipeline.num_microbatches=auto", "mbs=4"};
+    static const char *const bad[] = {"pipeline.schedule=[]", "pipeline.schedule=[\"auto\"]",
+                                      "pipeline.schedule=[\"1f1b\", 3]"};
+    const unsigned two = 1u << SCHEDULE_1F1B | 1u << SCHEDULE_INTERLEAVED;
+    struct job job = {0}, again = {0};
+    struct err err = {0};
+    load(file_with("job.json", design_job), sets, 4, &job);
+    assert_int_equal(job.train.micro, 4);
+    assert_int_equal(job.train.batch, 64);
+    assert_true(job.pipeline.schedule_auto);
+    assert_int_equal(job.pipeline.schedules, two);
+    load(file_with("again.json", job.json), NULL, 0, &again);
+    assert_int_equal(again.train.micro, 4);
+    assert_int_equal(again.pipeline.schedules, two);
+    job_clear(&job);
+    job_clear(&again);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(job_load(file_with("job.json", design_job), &bad[i], 1, &job, &err),
+                         ERR_INPUT);
+}
+
 /* Nothing that was asked for is left out in silence. */
 static void job_from_json__says_so_when_memory_ends_anywhere(void **state)
 {
@@ -915,6 +941,7 @@ int main(void)
         cmocka_unit_test(model_load__reads_the_configs_of_llama_and_its_kin),
         cmocka_unit_test(cluster_load__reads_objects_lists_and_this_machine),
         cmocka_unit_test(cluster_load__gives_a_known_kind_its_usual_machine),
+        cmocka_unit_test(job_load__reads_lists_of_schedules_and_sizes_of_micro_batches),
         cmocka_unit_test(job_from_json__says_so_when_memory_ends_anywhere),
         cmocka_unit_test(keys_each__names_every_key_once_with_its_meaning),
         cmocka_unit_test(job_from_record__reads_times_without_a_unit_as_ns),
