@@ -196,24 +196,6 @@ static void note_narrow(const struct model *model, const struct cost_options *op
     }
 }
 
-/* Say which devices multiply bf16 numbers no faster than fp32, because they have no units for them. */
-static void note_no_bf16(const struct model *model, const struct cost_options *options,
-                         const char *const *kinds, int num_kinds, struct cost_handle *handle)
-{
-    for (int k = 0; k < num_kinds && model->elem_bytes == 2 && !options->fp16; k++) {
-        const struct roofline *roof = roofline_find(kinds[k]);
-        char text[128];
-        if (!roof || roof->bf16_flops_per_s > roof->fp32_flops_per_s ||
-            roof->fp16_flops_per_s <= roof->bf16_flops_per_s)
-            continue;
-        snprintf(
-            text, sizeof text,
-            "%s has no bf16 units: matrix products run at the fp32 rate, fp16 has %.0f times it",
-            kinds[k], roof->fp16_flops_per_s / roof->bf16_flops_per_s);
-        add_note(handle, text);
-    }
-}
-
 /* Say where a device has more memory than any published one of its kind. */
 static void note_memory(const struct cluster *cluster, struct cost_handle *handle)
 {
@@ -292,12 +274,10 @@ static enum status choose_computed(const struct model *model, const struct clust
                  ", calibrated by '%.24s'", handle->calibration.name);
     }
     const enum status rc = try_kinds(&handle->cost, model, cluster, err);
-    if (rc == OK) {
+    if (rc == OK)
         note_narrow(model, &options, kinds, num_kinds, handle);
-        note_no_bf16(model, &options, kinds, num_kinds, handle);
-    } else {
+    else
         cost_handle_clear(handle);
-    }
     return rc;
 }
 
