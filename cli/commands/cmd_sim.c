@@ -346,6 +346,12 @@ static enum status check_options(const struct sim_args *args, const struct step_
         return err_set(err, ERR_INPUT, "--%s needs a single step: add --step", with_step);
     if (args->record_path && (args->step || args->sweeps.count > 0))
         return err_set(err, ERR_INPUT, "--record needs a whole run, without --step or --sweep");
+    if (args->faults && (args->step || args->sweeps.count > 0 || args->record_path ||
+                         args->plan_path || !args->job_path))
+        return err_set(err, ERR_INPUT,
+                       "--faults needs a whole run of a job, without --sweep, --plan or --record");
+    if (args->seeds > 0 && !args->faults)
+        return err_set(err, ERR_INPUT, "--seeds needs --faults");
     if (args->csv && args->sweeps.count == 0)
         return err_set(err, ERR_INPUT, "--csv needs --sweep");
     if (args->csv && args->json)
@@ -401,6 +407,9 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
                "the plan to simulate, a file of 'elapse plan -o'"),
         OPTION("record", STRING, &args->record_path, "FILE",
                "add the run to a record store ('elapse runs', 'elapse plot')"),
+        OPTION("faults", STRING, &args->faults, "FILE|key=value,...",
+               "lose nodes: rates, policy and checkpoints (docs/faults.md)"),
+        OPTION("seeds", INT, &args->seeds, "N", "runs of --faults (default 1000)", .max = 1000000),
         OPTION("sweep", LIST, &args->sweeps, "path=v1,v2,...",
                "a table over a setting or job key (repeatable: cross product)"),
         OPTION("csv", FLAG, &args->csv, NULL, "the table as CSV"),
@@ -503,6 +512,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
                            &answer.custom, err);
     if (rc == OK && args.sweeps.count > 0)
         rc = sim_sweep(command, &args, err);
+    else if (rc == OK && args.faults)
+        rc = sim_faults(command, &args, err);
     else if (rc == OK && !args.step)
         rc = sim_run(command, &args, err);
     else if (rc == OK) {

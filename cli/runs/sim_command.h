@@ -17,7 +17,9 @@ struct sim_args {
     bool step, json, csv, table, explain, no_wall, quiet;
     bool ran; /* the plan of --plan was run, so memory sufficed */
     int64_t monte_carlo;
-    int64_t threads;                                 /* 0: all cores */
+    const char *faults; /* losses of nodes: a file or pairs; NULL: none */
+    int64_t seeds;      /* runs of --faults; 0: 1000 */
+    int64_t threads;    /* 0: all cores */
     struct step_setting settings[STEP_SETTINGS_MAX]; /* of the request, with their texts */
     int num_settings;
 };
@@ -52,6 +54,8 @@ enum status sim_job_run(const struct sim_args *args, char *const *more, int num_
 /* Likewise, without freezing and by the best plan: job_as_static(). */
 enum status sim_job_run_static(const struct sim_args *args, struct elastic_run *run,
                                struct err *err);
+/* `JOB --faults`: many runs on a cluster that loses nodes. ERR_INFEASIBLE: none of them is done. */
+enum status sim_faults(const struct command *command, const struct sim_args *args, struct err *err);
 /* `--sweep`. */
 enum status sim_sweep(const struct command *command, const struct sim_args *args, struct err *err);
 

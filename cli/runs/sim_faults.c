@@ -1,0 +1,452 @@
+/* `elapse sim JOB --faults`: when is the run done on a cluster that loses nodes?
+ *
+ * elastic_run() gives the turns of the run, once for each number of nodes; fault_run() loses nodes in
+ * them, once for each seed. Read sim_faults() at the end first. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/runs/sim_command.h"
+#include "partition/base/units.h"
+#include "profiles/job/job_json.h"
+#include "profiles/base/clock.h"
+#include "profiles/base/whole_file.h"
+#include "profiles/json/fields.h"
+#include "sim/faults/fault_run.h"
+
+enum { TRACE_EVENTS_MAX = 1000000, THREADS_MAX = 64, AUTO_SEEDS = 200 };
+
+/* The keys of --faults. */
+struct faults_text {
+    struct fault_setting set;
+    int min_nodes; /* the smallest number of nodes that shrink plans for */
+    int policy;
+    int64_t checkpoint_bytes;
+    double storage;
+    char *trace; /* owned */
+};
+
+#define AT(member) offsetof(struct faults_text, member), sizeof(((struct faults_text *)0)->member)
+static const char *const policies[] = {"restart", "shrink", "spare", NULL};
+#define RATE(key, help)                                                                            \
+    {                                                                                              \
+#key, FIELD_REAL, AT(set.key), 0, 1000000, NULL, 0, help                                   \
+    }
+#define TIME(key, member, help)                                                                    \
+    {                                                                                              \
+        key, FIELD_NS, AT(set.member), 0, 0, NULL, 0, help                                         \
+    }
+#define COUNT(key, member, least, help)                                                            \
+    {                                                                                              \
+        key, FIELD_INT, AT(member), least, 1 << 20, NULL, 0, help                                  \
+    }
+static const struct field faults_fields[] = {
+    {"policy",           FIELD_CHOICE, AT(policy),           0, 0, policies, 0, "after a loss [restart]"       },
+    RATE(device_per_hour, "losses of a device"),
+    RATE(node_per_hour, "losses of a node"),
+    RATE(link_per_hour, "losses of a node's link"),
+    RATE(rack_per_hour, "losses of a rack"),
+    RATE(slow_per_hour, "devices that become slow, per device"),
+    {"slow_speed",       FIELD_REAL,   AT(set.slow_speed),   0, 1, NULL,     0, "of a slow device"             },
+    COUNT("nodes_per_rack", set.nodes_per_rack, 0, "[0: no racks]"),
+    COUNT("spare_nodes", set.spare_nodes, 0, "beside those of the cluster"),
+    COUNT("min_nodes", min_nodes, 1, "that shrink plans for"),
+    TIME("detect", detect_ns, "until a loss is noticed"),
+    TIME("restart", restart_ns, "from there to the first step"),
+    TIME("memory_restart", memory_restart_ns, "the same from copies in memory"),
+    TIME("repair", repair_ns, "until a lost node is back"),
+    TIME("found", found_ns, "until a slow device is found"),
+    TIME("interval", interval_ns, "work between checkpoints"),
+    TIME("stall", stall_ns, "of the run, for a checkpoint"),
+    TIME("write", write_ns, "of a checkpoint"),
+    {"async",            FIELD_BOOL,   AT(set.async),        0, 0, NULL,     0, "write beside the next steps"  },
+    {"checkpoint_bytes", FIELD_BYTES,  AT(checkpoint_bytes), 0, 0, NULL,     0, "with storage"                 },
+    {"storage",          FIELD_RATE,   AT(storage),          0, 0, NULL,     0, "gives the time to write"      },
+    TIME("memory_interval", memory_interval_ns, "work between copies in memory"),
+    TIME("memory_stall", memory_stall_ns, "of the run, for a copy"),
+    TIME("limit", limit_ns, "the run ends here [100 times its time]"),
+    {"trace",            FIELD_PATH,   AT(trace),            0, 0, NULL,     0, "CSV of seconds,node,lost|back"},
+};
+enum { NUM_FAULTS_FIELDS = sizeof faults_fields / sizeof *faults_fields };
+
+/* "key=value,..." as an object. */
+static enum status faults_pairs(const char *text, struct json **object, struct err *err)
+{
+    char *copy = strdup(text), *rest = NULL;
+    *object = json_object_new();
+    enum status rc = copy ? OK : err_nomem(err);
+    for (char *pair = copy ? strtok_r(copy, ",", &rest) : NULL; pair && rc == OK;
+         pair = strtok_r(NULL, ",", &rest)) {
+        struct json *value = NULL;
+        char *equals = strchr(pair, '=');
+        if (!equals) {
+            rc = err_set(err, ERR_INPUT, "--faults: expected key=value, got '%.100s'", pair);
+            break;
+        }
+        *equals = '\0';
+        if (json_parse(equals + 1, "--faults", &value, NULL) == OK)
+            json_add_copy(*object, pair, value);
+        else
+            json_add_string(*object, pair, equals + 1);
+        json_free(value);
+    }
+    free(copy);
+    return rc == OK ? json_check(*object, err) : rc;
+}
+
+/* Read lines "seconds,node,lost|back". A first line that begins with a letter is a head. */
+static enum status read_trace(const char *path, struct fault_event **events, int *count,
+                              struct err *err)
+{
+    char *text = NULL, *rest = NULL;
+    int room = 0, line_number = 0;
+    enum status rc = file_read_text(path, &text, err);
+    for (char *line = rc == OK ? strtok_r(text, "\n", &rest) : NULL; line && rc == OK;
+         line = strtok_r(NULL, "\n", &rest)) {
+        double seconds;
+        int node, used = 0;
+        char word[8], more;
+        if (line_number++ == 0 && (*line < '-' || *line > '9'))
+            continue;
+        if (sscanf(line, "%lf,%d,%7[a-z]%n %c", &seconds, &node, word, &used, &more) != 3 ||
+            (strcmp(word, "lost") != 0 && strcmp(word, "back") != 0) ||
+            !(seconds >= 0 && seconds < 9e9)) {
+            rc = err_set(err, ERR_INPUT, "%s: line %d must be seconds,node,lost|back, got '%.60s'",
+                         path, line_number, line);
+            break;
+        }
+        if (*count == room) {
+            room = room ? 2 * room : 64;
+            struct fault_event *more_events = room <= TRACE_EVENTS_MAX * 2
+                                                  ? realloc(*events, (size_t)room * sizeof **events)
+                                                  : NULL;
+            if (!more_events) {
+                rc = err_nomem(err);
+                break;
+            }
+            *events = more_events;
+        }
+        (*events)[(*count)++] =
+            (struct fault_event){(int64_t)(seconds * 1e9 + 0.5), node, strcmp(word, "back") == 0};
+    }
+    free(text);
+    return rc;
+}
+
+/* Read --faults: a JSON file or pairs. */
+static enum status read_faults(const char *text, struct faults_text *faults,
+                               struct fault_event **events, struct err *err)
+{
+    struct json *object = NULL;
+    char *file = NULL;
+    const bool is_file = path_is_json(text);
+    enum status rc = is_file ? file_read_text(text, &file, err) : faults_pairs(text, &object, err);
+    if (rc == OK && is_file)
+        rc = json_parse(file, text, &object, err);
+    const struct fields_source source = {is_file ? text : "--faults", "", NULL};
+    if (rc == OK)
+        rc = fields_read(faults_fields, NUM_FAULTS_FIELDS, object, &source, faults, err);
+    faults->set.policy = (enum fault_policy)faults->policy;
+    if (rc == OK && faults->storage > 0)
+        faults->set.write_ns = (int64_t)((double)faults->checkpoint_bytes / faults->storage * 1e9);
+    if (rc == OK && faults->trace)
+        rc = read_trace(faults->trace, events, &faults->set.num_trace, err);
+    faults->set.trace = *events;
+    json_free(object);
+    free(file);
+    return rc;
+}
+
+/* Simulate the run on `nodes` nodes and keep its turns. No plan for so few: no turns. */
+static enum status turns_on(const struct sim_args *args, struct job *job, const struct cost *cost,
+                            int nodes, struct fault_plan *plan, struct err *err)
+{
+    struct elastic_run run = {0};
+    struct err why = {0};
+    const bool full = nodes == job->cluster.num_nodes;
+    enum status rc = full ? OK : cluster_set_nodes(&job->cluster, nodes, err);
+    if (rc != OK)
+        return rc;
+    rc = elastic_run(job, cost, job_num_samples(job, true), job_num_samples(job, false),
+                     &args->request.options, &run, &why);
+    if (rc == ERR_INFEASIBLE && !full)
+        return OK;
+    if (rc != OK) {
+        err_copy(err, &why);
+        return rc;
+    }
+    struct fault_turn *turns = calloc((size_t)run.num_epochs, sizeof *turns);
+    int n = 0;
+    for (int e = 0; turns && e < run.num_epochs; e++) {
+        const struct elastic_epoch *x = &run.epochs[e];
+        const int64_t before = x->steps > 0 ? (x->steps - 1) * x->step_ns : 0;
+        if (x->steps == 0)
+            continue;
+        /* A mean step is rounded, so the last step takes what is left. */
+        turns[n++] = (struct fault_turn){
+            x->steps, before <= x->epoch_ns ? x->step_ns : x->epoch_ns / x->steps,
+            before <= x->epoch_ns ? x->epoch_ns - before
+                                  : x->epoch_ns - (x->steps - 1) * (x->epoch_ns / x->steps),
+            x->transition_ns};
+    }
+    elastic_run_clear(&run);
+    *plan = (struct fault_plan){n, turns};
+    return turns ? OK : err_nomem(err);
+}
+
+/* ---- many seeds ---- */
+
+struct seeds {
+    const struct fault_setting *set;
+    const struct fault_plan *plans;
+    uint64_t first;
+    int count;
+    struct fault_run *runs; /* owned by the caller; one for each seed */
+    atomic_int next;
+    atomic_bool failed;
+};
+
+static void *run_seeds(void *ctx)
+{
+    struct seeds *s = ctx;
+    for (int i; (i = atomic_fetch_add(&s->next, 1)) < s->count;)
+        if (fault_run(s->set, s->plans, s->first + (uint64_t)i, NULL, NULL, &s->runs[i], NULL) !=
+            OK)
+            atomic_store(&s->failed, true);
+    return NULL;
+}
+
+/* Simulate the seeds on all cores. Which thread runs a seed does not change its run. */
+static enum status run_all(const struct fault_setting *set, const struct fault_plan *plans,
+                           uint64_t first, int count, struct fault_run *runs, struct err *err)
+{
+    struct seeds s = {.set = set, .plans = plans, .first = first, .count = count, .runs = runs};
+    pthread_t threads[THREADS_MAX];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int started = 0;
+    for (; started < cores - 1 && started < THREADS_MAX && started < count; started++)
+        if (pthread_create(&threads[started], NULL, run_seeds, &s) != 0)
+            break;
+    run_seeds(&s);
+    for (int i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    return atomic_load(&s.failed) ? err_nomem(err) : OK;
+}
+
+static double mean_total(const struct fault_run *runs, int count)
+{
+    double sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += (double)runs[i].total_ns;
+    return sum / count;
+}
+
+/* Choose the interval with the least mean time, around Daly's, by the same seeds for all. */
+static enum status choose_interval(struct fault_setting *set, const struct fault_plan *plans,
+                                   uint64_t first, int count, struct fault_run *runs, double daly,
+                                   struct err *err)
+{
+    static const double factors[] = {0.25, 0.35, 0.5, 0.7, 0.85, 1, 1.2, 1.4, 2, 2.8, 4};
+    int64_t best = 0;
+    double least = 0;
+    enum status rc = OK;
+    for (size_t i = 0; i < sizeof factors / sizeof *factors && rc == OK; i++) {
+        set->interval_ns = (int64_t)(factors[i] * daly);
+        if (set->interval_ns < 1 || (set->async && set->interval_ns < set->write_ns))
+            continue;
+        rc = run_all(set, plans, first, count, runs, err);
+        const double mean = mean_total(runs, count);
+        if (rc == OK && (best == 0 || mean < least)) {
+            best = set->interval_ns;
+            least = mean;
+        }
+    }
+    set->interval_ns = best;
+    return rc == OK && best == 0
+               ? err_set(err, ERR_INFEASIBLE, "no checkpoint is complete before the next is due")
+               : rc;
+}
+
+/* ---- the answer ---- */
+
+struct faults_answer {
+    int seeds, done;
+    int64_t ideal_ns, mean_ns, p10_ns, p90_ns, interval_ns, wall_ns;
+    double goodput, part_share[FAULT_PART_COUNT], losses[FAULT_CAUSE_COUNT],
+        lost_hours[FAULT_CAUSE_COUNT], node_hours;
+    double young_ns, daly_ns; /* 0: nothing is lost, or a checkpoint costs nothing */
+};
+
+static const char *const part_names[] = {"useful", "lost",    "slower", "checkpoints",
+                                         "detect", "waiting", "restart"};
+static const char *const cause_names[] = {"device", "node", "link", "rack", "trace", "slow"};
+
+static void summarise(const struct fault_run *runs, int count, struct faults_answer *a,
+                      int64_t *totals)
+{
+    double part[FAULT_PART_COUNT] = {0}, all = 0;
+    for (int i = 0; i < count; i++) {
+        totals[i] = runs[i].total_ns;
+        all += (double)runs[i].total_ns;
+        a->done += runs[i].end == FAULT_DONE;
+        a->node_hours += runs[i].node_hours / count;
+        for (int p = 0; p < FAULT_PART_COUNT; p++)
+            part[p] += (double)runs[i].part_ns[p];
+        for (int c = 0; c < FAULT_CAUSE_COUNT; c++) {
+            a->losses[c] += (double)runs[i].losses[c] / count;
+            a->lost_hours[c] += (double)runs[i].lost_ns[c] / 3.6e12 / count;
+        }
+    }
+    qsort(totals, (size_t)count, sizeof *totals, compare_int64);
+    a->seeds = count;
+    a->mean_ns = (int64_t)(all / count + 0.5);
+    a->p10_ns = totals[(count - 1) / 10];
+    a->p90_ns = totals[(count - 1) - (count - 1) / 10];
+    for (int p = 0; p < FAULT_PART_COUNT; p++)
+        a->part_share[p] = all > 0 ? part[p] / all : 0;
+    a->goodput = a->part_share[FAULT_USEFUL];
+}
+
+static void answer_json(struct json *json, const struct faults_answer *a,
+                        const struct fault_setting *set, double price, bool no_wall)
+{
+    json_add_int(json, "seeds", a->seeds);
+    json_add_int(json, "seeds_done", a->done);
+    json_add_int(json, "ideal_ns", a->ideal_ns);
+    json_add_int(json, "mean_ns", a->mean_ns);
+    json_add_int(json, "p10_ns", a->p10_ns);
+    json_add_int(json, "p90_ns", a->p90_ns);
+    json_add_double(json, "goodput", a->goodput);
+    json_add_double(json, "device_hours", a->node_hours * set->devices_per_node);
+    json_add_double(json, "cost", a->node_hours * set->devices_per_node * price);
+    json_add_string(json, "policy", policies[set->policy]);
+    json_add_double(json, "losses_per_hour", fault_rate(set));
+    json_add_int(json, "interval_ns", set->interval_ns);
+    json_add_double(json, "young_ns", a->young_ns);
+    json_add_double(json, "daly_ns", a->daly_ns);
+    struct json *parts = json_add_object(json, "time_shares");
+    for (int p = 0; p < FAULT_PART_COUNT; p++)
+        json_add_double(parts, part_names[p], a->part_share[p]);
+    struct json *causes = json_add_object(json, "causes");
+    for (int c = 0; c < FAULT_CAUSE_COUNT; c++) {
+        struct json *cause = json_add_object(causes, cause_names[c]);
+        json_add_double(cause, "losses", a->losses[c]);
+        json_add_double(cause, "lost_hours", a->lost_hours[c]);
+    }
+    if (!no_wall)
+        json_add_int(json, "wall_ns", a->wall_ns);
+}
+
+static void answer_print(const struct faults_answer *a, const struct fault_setting *set,
+                         double price, bool no_wall)
+{
+    printf("%d nodes and %d spare, policy %s, %.4g losses per hour, %d seeds\n", set->num_nodes,
+           set->spare_nodes, policies[set->policy], fault_rate(set), a->seeds);
+    printf("without losses %.2f h; done after %.2f h (p10 %.2f h, p90 %.2f h)\n",
+           (double)a->ideal_ns / 3.6e12, (double)a->mean_ns / 3.6e12, (double)a->p10_ns / 3.6e12,
+           (double)a->p90_ns / 3.6e12);
+    if (a->done < a->seeds)
+        printf("%d of %d runs did not finish\n", a->seeds - a->done, a->seeds);
+    printf("goodput %.2f %%, %.1f device hours", 100 * a->goodput,
+           a->node_hours * set->devices_per_node);
+    if (price > 0)
+        printf(", cost %.2f", a->node_hours * set->devices_per_node * price);
+    printf("\n");
+    for (int p = 0; p < FAULT_PART_COUNT; p++)
+        printf("  %-12s %6.2f %%\n", part_names[p], 100 * a->part_share[p]);
+    for (int c = 0; c < FAULT_CAUSE_COUNT; c++)
+        if (a->losses[c] > 0)
+            printf("losses by %-6s %8.2f, work lost %.2f h\n", cause_names[c], a->losses[c],
+                   a->lost_hours[c]);
+    if (set->interval_ns > 0)
+        printf("checkpoint every %.1f s", (double)set->interval_ns / 1e9);
+    if (set->interval_ns > 0 && a->daly_ns > 0)
+        printf(" (Young %.1f s, Daly %.1f s)", a->young_ns / 1e9, a->daly_ns / 1e9);
+    printf("%s", set->interval_ns > 0 ? "\n" : "no checkpoints\n");
+    if (!no_wall)
+        printf("simulated in %.2f s\n", (double)a->wall_ns / 1e9);
+}
+
+enum status sim_faults(const struct command *command, const struct sim_args *args, struct err *err)
+{
+    const int64_t start = clock_now_ns();
+    const int count = args->seeds ? (int)args->seeds : 1000;
+    struct faults_text faults = {.set.slow_speed = 0.5};
+    struct fault_setting *set = &faults.set;
+    struct faults_answer answer = {0};
+    struct fault_event *events = NULL;
+    struct job job = {0};
+    struct cost_handle cost = {0};
+    struct fault_plan *plans = NULL;
+    struct fault_run *runs = calloc((size_t)count, sizeof *runs);
+    int64_t *totals = calloc((size_t)count, sizeof *totals);
+    enum status rc = runs && totals ? OK : err_nomem(err);
+    if (rc == OK)
+        rc = read_faults(args->faults, &faults, &events, err);
+    if (rc == OK)
+        rc = sim_job_load(args, NULL, 0, &job, err);
+    if (rc == OK)
+        rc = cost_choose(args->request.db_path, &job, &cost, err);
+    if (rc != OK)
+        goto out;
+    set->num_nodes = job.cluster.num_nodes;
+    set->devices_per_node = job.cluster.num_devices / job.cluster.num_nodes;
+    if (faults.min_nodes == 0 || faults.min_nodes > set->num_nodes)
+        faults.min_nodes = set->num_nodes > 4 ? set->num_nodes - 4 : 1;
+    if (set->memory_restart_ns == 0)
+        set->memory_restart_ns = set->restart_ns;
+    rc = fault_setting_check(set, err);
+    plans = calloc((size_t)set->num_nodes + 1, sizeof *plans);
+    if (rc == OK && !plans)
+        rc = err_nomem(err);
+    const int least = set->policy == FAULT_SHRINK ? faults.min_nodes : set->num_nodes;
+    for (int n = set->num_nodes; n >= least && rc == OK; n--)
+        rc = turns_on(args, &job, &cost.cost, n, &plans[n], err);
+    if (rc != OK)
+        goto out;
+    answer.ideal_ns = fault_plan_ns(&plans[set->num_nodes]);
+    if (set->limit_ns == 0)
+        set->limit_ns = mul_saturated(100, answer.ideal_ns);
+    const double rate = fault_rate(set);
+    const double stall = (double)set->stall_ns + (set->async ? 0 : (double)set->write_ns);
+    if (rate > 0 && stall > 0) {
+        answer.young_ns = fault_young_ns(stall, 3.6e12 / rate);
+        answer.daly_ns = fault_daly_ns(stall, 3.6e12 / rate);
+    }
+    const uint64_t seed = (uint64_t)args->request.options.seed;
+    if (set->interval_ns == 0 && answer.daly_ns > 0)
+        rc = choose_interval(set, plans, seed, count < AUTO_SEEDS ? count : AUTO_SEEDS, runs,
+                             answer.daly_ns, err);
+    if (rc == OK)
+        rc = run_all(set, plans, seed, count, runs, err);
+    if (rc != OK)
+        goto out;
+    summarise(runs, count, &answer, totals);
+    answer.wall_ns = clock_now_ns() - start;
+    if (args->json) {
+        struct json *json = command_json(command);
+        answer_json(json, &answer, set, job.cluster.price_per_hour, args->no_wall);
+        rc = command_answer(json, err);
+    } else {
+        answer_print(&answer, set, job.cluster.price_per_hour, args->no_wall);
+    }
+    if (rc == OK && answer.done == 0)
+        rc = err_set(err, ERR_INFEASIBLE, "the run is never done: %s",
+                     runs[0].end == FAULT_TOO_FEW
+                         ? "fewer nodes are left than any plan needs, and none returns"
+                         : "it reaches faults.limit");
+out:
+    for (int n = 0; plans && n <= set->num_nodes; n++)
+        free((void *)plans[n].turns);
+    free(plans);
+    free(faults.trace);
+    free(events);
+    free(runs);
+    free(totals);
+    cost_handle_clear(&cost);
+    job_clear(&job);
+    return rc;
+}

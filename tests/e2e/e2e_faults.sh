@@ -1,0 +1,48 @@
+#!/bin/bash
+# tests/e2e/e2e_faults.sh - `elapse sim JOB --faults` from outside: without losses it is `sim`, a trace by
+# hand, seeds that repeat, and bad input.
+. "$(dirname "$0")/lib.sh"
+begin
+job=$tmp/job.json
+cat >"$job" <<'JOB'
+{"name": "faults", "model": "uniform:layers=16,fwd=20ms,bwd_input=20ms,bwd_weight=20ms,act=1MiB,params=1000000",
+ "data": {"kind": "synthetic", "train_samples": 1000000, "test_samples": 10},
+ "train": {"epochs": 2, "batch": {"global": 512}}, "cluster": "4x8",
+ "pipeline": {"num_stages": 8, "num_microbatches": 32, "schedule": "1f1b"}}
+JOB
+total=$("$elapse" sim "$job" --json | grep -o '"total_ns":[0-9]*' | cut -d: -f2)
+faults() { # TEXT [OPTION...]
+    local text=$1
+    shift
+    "$elapse" sim "$job" --faults "$text" --no-wall "$@"
+}
+export -f faults
+export elapse job
+expect "without losses a run is sim's, to the ns" 0 "\"mean_ns\":$total,\"p10_ns\":$total,\"p90_ns\":$total," \
+    bash -c 'faults restart=60s --json'
+# Lost at 1000 s and back at 1500 s without a checkpoint: 1560 s, then the whole run.
+printf 'time,node,event\n1000,2,lost\n1500,2,back\n' >"$tmp/trace.csv"
+expect "a trace by hand, to the ns" 0 "\"mean_ns\":$((total + 1560000000000))," \
+    bash -c "faults trace=$tmp/trace.csv,restart=60s,detect=7s --json"
+rates=device_per_hour=0.05,restart=60s,detect=10s,stall=5s,repair=600s,policy=shrink
+faults $rates --json >"$tmp/one"
+faults $rates --json >"$tmp/two"
+check "seeds repeat on any number of threads" cmp "$tmp/one" "$tmp/two"
+expect "the text names the best interval beside Daly's" 0 'checkpoint every .*Young 150.0 s, Daly 146.7 s' \
+    bash -c "faults $rates"
+expect "a negative rate" 2 'node_per_hour must be a number 0..1000000, got -1' bash -c 'faults node_per_hour=-1'
+expect "an unknown key" 2 "unknown key 'nope'" bash -c 'faults nope=1'
+expect "no pair" 2 "expected key=value, got 'x'" bash -c 'faults x'
+printf '5,1,back\n' >"$tmp/bad.csv"
+expect "a node returns that is not lost" 2 'node 1 returns, but is not lost' bash -c "faults trace=$tmp/bad.csv"
+printf '5,1,gone\n' >"$tmp/bad.csv"
+expect "a line of a trace that is none" 2 'line 1 must be seconds,node,lost' bash -c "faults trace=$tmp/bad.csv"
+printf '5,1,lost\n' >"$tmp/few.csv"
+expect "fewer nodes than any plan needs" 1 'fewer nodes are left than any plan needs' \
+    bash -c "faults trace=$tmp/few.csv"
+expect "no checkpoint fits the interval" 1 'no checkpoint is complete within the interval' \
+    bash -c 'faults async=true,interval=1s,write=2s'
+expect "a run that never ends" 1 'never done: it reaches faults.limit' \
+    bash -c 'faults node_per_hour=1e5,limit=1h --seeds 3'
+expect "seeds without losses" 2 '.-seeds needs --faults' "$elapse" sim "$job" --seeds 3
+finish
