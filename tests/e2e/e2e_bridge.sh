@@ -37,6 +37,12 @@ assert [r[1] for r in files.times_rows({1: {"fwd": 5, "bwd_input": 1, "bwd_weigh
 print("equal")
 EOF
 expect "the bridge writes these files" 0 'equal' python3 "$tmp/again.py" $small "$tmp"
+expect "steps of another's training" 0 '^9000000000ns,2,4' python3 -c "
+from elapse_torch.record import write_row
+write_row('$tmp/steps.csv', [10**12] * 3 + [9000000000, 9100000000, 8900000000], {'replicas': 2, 'tensor': 4})
+print(open('$tmp/steps.csv').read())"
+expect "calibrate" 0 '"num_rows":1' "$elapse" calibrate --csv "$tmp/steps.csv" -o mine --json --step \
+    "--model llama2-7b --cluster a100-1x8 --batch 8 --microbatches 8"
 for file in bridge/torch/elapse_torch/*.py bridge/torch/tests/*.py; do
     check "$file is Python" python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), feature_version=(3, 9))' "$file"
 done
