@@ -43,6 +43,21 @@ write_row('$tmp/steps.csv', [10**12] * 3 + [9000000000, 9100000000, 8900000000],
 print(open('$tmp/steps.csv').read())"
 expect "calibrate" 0 '"num_rows":1' "$elapse" calibrate --csv "$tmp/steps.csv" -o mine --json --step \
     "--model llama2-7b --cluster a100-1x8 --batch 8 --microbatches 8"
+cat >"$tmp/links.py" <<'EOF'
+import sys
+from elapse_torch import files
+def row(size, ns):
+    return {"backend": "gloo", "place": "node", "ranks": 1, "bytes": size, **files.spread([ns])}
+# The smallest message is not the fastest, and the largest is slower than the one before.
+rows = [row(1024, 250e3), row(4096, 100e3), row(1 << 20, 400e3), row(1 << 24, 6e6)]
+cluster = files.cluster_json("cpu", 2, rows)
+assert cluster["latency"] == "100.000us" and [p[0] for p in cluster["link"]] == [1 << 20, 1 << 24], cluster
+files.write_json(sys.argv[1] + "/cluster.json", cluster)
+files.write_json(sys.argv[1] + "/links.json", files.profile_json("links", {}, links=rows))
+EOF
+check "links of the bridge" python3 "$tmp/links.py" "$tmp"
+expect "a cluster" 0 '"step_ns"' "$elapse" sim $small/job.json --step --set "cluster=$tmp/cluster.json" --json
+expect "and a profile" 0 '4 rows into' "$elapse" profiles import "$tmp/links.json"
 for file in bridge/torch/elapse_torch/*.py bridge/torch/tests/*.py; do
     check "$file is Python" python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), feature_version=(3, 9))' "$file"
 done

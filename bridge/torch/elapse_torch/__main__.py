@@ -1,10 +1,11 @@
-"""elapse-torch COMMAND: profile, run."""
+"""elapse-torch COMMAND: profile, links, run."""
 import sys
 
 from .errors import BridgeError
 
 COMMANDS = {
     "profile": "measure a model item by item: a model and a profile for `elapse`",
+    "links": "measure messages and all-reduces between ranks (under torchrun)",
     "run": "run a plan of `elapse plan -o` (under torchrun)",
 }
 

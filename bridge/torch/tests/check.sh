@@ -59,6 +59,7 @@ for kind in "1f1b 1 2 1" "zb-h1 1 2 1" "zb-v 2 2 1" "gpipe 1 1 2"; do
     expect "$1 runs, K = $3, R = $4" 0 'error' ranks 2 run $models "$tmp/plan.json" --check --steps 3 --out "$tmp/out.json"
     expect "$1 has the whole model's gradients" 0 'equal' equal "$tmp/out.json"
 done
+expect "links" 0 'gloo, 2 ranks: latency' ranks 2 links --largest 65536 --rounds 5 -o "$tmp/l.json" --cluster "$tmp/c.json"
 expect "ranks that do not match the plan" 1 'the plan uses 2 ranks .*, torchrun started 1' ranks 1 run $models "$tmp/plan.json" --steps 1
 expect "a plan that is not there" 1 "cannot read plan" ranks 1 run $models "$tmp/none.json" --steps 1
 expect "no torchrun" 2 'start with torchrun' "$python" -m elapse_torch run $models "$tmp/plan.json"
