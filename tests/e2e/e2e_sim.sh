@@ -16,7 +16,7 @@ PATH=$tmp:$PATH
 
 # --- one step ---------------------------------------------------------------------------------------
 for kind in gpipe 1f1b; do
-    expect "$kind takes (M+K-1)(f+b)" 0 '"step_ns":33000000,"bubble_fraction":0.272727' \
+    expect "$kind takes (M+K-1)(f+b)" 0 '"step_ns":33000000,"period_ns":33000000,"bubble_fraction":0.272727' \
         step --microbatches 8 --schedule $kind --json
 done
 expect "interleaved halves the bubble" 0 '"step_ns":28500000' \
