@@ -350,6 +350,10 @@ static enum status check_options(const struct sim_args *args, const struct step_
                          args->plan_path || !args->job_path))
         return err_set(err, ERR_INPUT,
                        "--faults needs a whole run of a job, without --sweep, --plan or --record");
+    if (args->faults && (args->request.stragglers_text || args->request.slow_links_text))
+        return err_set(err, ERR_INPUT,
+                       "--faults takes no --stragglers or --slow-links; its slow_per_hour slows "
+                       "devices");
     if (args->seeds > 0 && !args->faults)
         return err_set(err, ERR_INPUT, "--seeds needs --faults");
     if (args->csv && args->sweeps.count == 0)

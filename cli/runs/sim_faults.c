@@ -370,6 +370,23 @@ static void answer_print(const struct faults_answer *a, const struct fault_setti
         printf("simulated in %.2f s\n", (double)a->wall_ns / 1e9);
 }
 
+/* Whether every node is like the first, so that any of them can be the one that is lost. */
+static bool nodes_equal(const struct cluster *cluster)
+{
+    const int per_node = cluster->num_devices / cluster->num_nodes;
+    for (int d = 0; d < cluster->num_devices; d++) {
+        const struct device *x = &cluster->devices[d], *y = &cluster->devices[d % per_node];
+        if (x->node != d / per_node || strcmp(x->kind, y->kind) != 0 ||
+            x->mem_bytes != y->mem_bytes || x->speed != y->speed ||
+            x->link_bytes_per_s != y->link_bytes_per_s || x->nic_bytes_per_s != y->nic_bytes_per_s)
+            return false;
+    }
+    for (int n = 1; n < cluster->num_nodes; n++)
+        if (cluster->uplink_bytes_per_s[n] != cluster->uplink_bytes_per_s[0])
+            return false;
+    return true;
+}
+
 enum status sim_faults(const struct command *command, const struct sim_args *args, struct err *err)
 {
     const int64_t start = clock_now_ns();
@@ -403,6 +420,10 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
     if (rc == OK && !plans)
         rc = err_nomem(err);
     const int least = set->policy == FAULT_SHRINK ? faults.min_nodes : set->num_nodes;
+    if (rc == OK && least < set->num_nodes && !nodes_equal(&job.cluster))
+        rc = err_set(err, ERR_INPUT,
+                     "--faults: policy shrink needs equal nodes, and those of cluster '%s' differ",
+                     job.cluster.name);
     for (int n = set->num_nodes; n >= least && rc == OK; n--)
         rc = turns_on(args, &job, &cost.cost, n, &plans[n], err);
     if (rc != OK)
@@ -416,7 +437,8 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
         answer.young_ns = fault_young_ns(stall, 3.6e12 / rate);
         answer.daly_ns = fault_daly_ns(stall, 3.6e12 / rate);
     }
-    const uint64_t seed = (uint64_t)args->request.options.seed;
+    /* Runs count on from here: hashed, so that --seed 1 and --seed 2 share none of them. */
+    const uint64_t seed = mix64((uint64_t)args->request.options.seed);
     if (set->interval_ns == 0 && answer.daly_ns > 0)
         rc = choose_interval(set, plans, seed, count < AUTO_SEEDS ? count : AUTO_SEEDS, runs,
                              answer.daly_ns, err);

@@ -44,5 +44,11 @@ expect "no checkpoint fits the interval" 1 'no checkpoint is complete within the
     bash -c 'faults async=true,interval=1s,write=2s'
 expect "a run that never ends" 1 'never done: it reaches faults.limit' \
     bash -c 'faults node_per_hour=1e5,limit=1h --seeds 3'
+faults $rates --seed 1 --seeds 50 --json >"$tmp/one"
+faults $rates --seed 2 --seeds 50 --json >"$tmp/two"
+check "two seeds share no runs" test "$(grep -o '"p10_ns":[0-9]*' "$tmp/one")" != "$(grep -o '"p10_ns":[0-9]*' "$tmp/two")"
+sed 's/"cluster": "4x8"/"cluster": {"devices": [{"kind": "a100", "node": 0}, {"kind": "a100", "node": 1, "speed": 0.5}]}/; s/"num_stages": 8/"num_stages": 2/' "$job" >"$tmp/mixed.json"
+expect "unequal nodes cannot shrink" 2 'shrink needs equal nodes' "$elapse" sim "$tmp/mixed.json" --faults $rates
+expect "slow links beside losses" 2 'takes no --stragglers' "$elapse" sim "$job" --faults $rates --stragglers 0:2
 expect "seeds without losses" 2 '.-seeds needs --faults' "$elapse" sim "$job" --seeds 3
 finish
