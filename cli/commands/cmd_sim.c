@@ -170,7 +170,7 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
         printf("period %s: the next step begins before this one has ended on all devices\n",
                format_ns(result->period_ns, one, sizeof one));
     const struct step_rates rates = step_answer_rates(a);
-    printf("%s\n", rates_text(&rates, text, sizeof text));
+    printf("%s\n", rates_text(&rates, &a->cost.cost, text, sizeof text));
     printf("%6s %4s %7s %12s %12s %12s %5s  %s\n", "device", "rank", "replica", "busy", "idle",
            "peak", "live", "idle by cause");
     for (int i = 0; i < result->num_devices; i++) {

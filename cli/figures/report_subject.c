@@ -199,7 +199,7 @@ static void put_speed(FILE *out, const struct subject *s, const struct verdict *
         const struct job *job = s->kind == SUBJECT_RUN ? &s->replay.job : &s->job;
         const struct step_rates rates =
             rates_of_step(s->model, s->cluster, s->plan, job->train.dtype, v->samples_per_s);
-        page_put(out, "p", "In other units: %s.", rates_text(&rates, line, sizeof line));
+        page_put(out, "p", "In other units: %s.", rates_text(&rates, NULL, line, sizeof line));
     }
     if (isfinite(v->static_samples_per_s) && v->noisy)
         page_put(out, "p",

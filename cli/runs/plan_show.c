@@ -344,7 +344,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     if (job->model.note[0])
         printf("note: %s\n", job->model.note);
     printf("\nstep %s: %s\n", format_ns(plan->step_ns, a, sizeof a),
-           rates_text(&answer->rates, rates, sizeof rates));
+           rates_text(&answer->rates, &cost->cost, rates, sizeof rates));
     print_run(&answer->run);
     print_counts(job, plan);
     if (result->gap <= MAX_GAP)

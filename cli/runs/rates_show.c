@@ -40,8 +40,13 @@ static void append(char *text, size_t size, const char *before, double value, co
              value, *unit ? " " : "", unit);
 }
 
-const char *rates_text(const struct step_rates *rates, char *text, size_t size)
+/* The best published runs reach about 60 %. */
+#define DOUBTFUL_MFU 0.75
+
+const char *rates_text(const struct step_rates *rates, const struct cost *cost, char *text,
+                       size_t size)
 {
+    const bool ideal = cost && cost->source == COST_ROOFLINE && rates->mfu > DOUBTFUL_MFU;
     const bool again = rates->hardware_flops_per_s_per_device > rates->flops_per_s_per_device;
     *text = '\0';
     if (!(rates->images_per_s > 0)) /* a sample is an image: one of the two is enough */
@@ -52,7 +57,8 @@ const char *rates_text(const struct step_rates *rates, char *text, size_t size)
         const bool hardware =
             column->offset == AT(hardware_flops_per_s_per_device) || column->offset == AT(hfu);
         if (value > 0 && (again || !hardware))
-            append(text, size, *text ? ", " : "", value * column->scale, column->unit);
+            append(text, size, *text ? ", " : "", value * column->scale,
+                   ideal && column->offset == AT(mfu) ? "% MFU (ideal costs)" : column->unit);
     }
     return text;
 }

@@ -25,8 +25,10 @@ double rate_column_of(const struct rate_column *column, const struct step_rates 
 /* Add each known value but samples_per_s under its key. */
 void rates_add(struct json *json, const struct step_rates *rates);
 /* Write "1480 samples/s, 3.03e6 tokens/s, 41.6 % MFU" into text, with every known value; hardware flops and HFU only
- * where recompute makes them differ. Returns text. */
-const char *rates_text(const struct step_rates *rates, char *text, size_t size);
+ * where recompute makes them differ. An MFU above 75 %, which nothing real reaches, of the ideal roofline is marked
+ * "(ideal costs)"; cost may be NULL: of something measured. Returns text. */
+const char *rates_text(const struct step_rates *rates, const struct cost *cost, char *text,
+                       size_t size);
 
 /* The hours of a whole run, and its cost and energy where the cluster has a price and a power: run_ns
  * run_device_hours cost energy_kwh. */

@@ -25,9 +25,10 @@ enum { PARCEL_BYTES = 2 << 20, NUM_PARCELS = 16 };
 static enum status refuse_unsupported(const struct job *job, struct err *err)
 {
     const char *name = job->path ? job->path : job->name;
-    if (job->train.dtype == DTYPE_FP16)
+    if (job->train.dtype >= DTYPE_FP16)
         return err_set(err, ERR_INPUT,
-                       "train.dtype fp16 is for plan and sim; train runs fp32, bf16 or tf32");
+                       "train.dtype %s is for plan and sim; train runs fp32, bf16 or tf32",
+                       dtype_text((int)job->train.dtype));
     if (!model_family_traits(job->model.family)->trainable)
         return err_set(
             err, ERR_INFEASIBLE,

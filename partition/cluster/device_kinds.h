@@ -22,6 +22,11 @@ struct roofline {
 };
 const struct roofline *roofline_find(const char *kind); /* NULL when unknown */
 const char *const *roofline_names(void);
+/* Formats of the products of a layer's weights that are narrower than its activations. */
+enum narrow_format { NARROW_NONE, NARROW_FP8, NARROW_MXFP8, NARROW_NVFP4 };
+/* The kind's peak in a narrow format; 0 without units for it. */
+double roofline_narrow_peak(const struct roofline *roof, enum narrow_format format);
+const char *narrow_format_name(enum narrow_format format); /* "fp8"; NULL for NARROW_NONE */
 /* Whether the kind has fp16 units but none for bf16, which runs at its fp32 rate. */
 bool roofline_lacks_bf16(const struct roofline *roof);
 

@@ -181,6 +181,16 @@ static double pass_bytes(const struct model *model, const struct item *it, enum 
     return 5 * params;
 }
 
+/* The part of an item's flops that has the narrow format: the products of a layer's weights. */
+static double narrow_share(const struct model *model, int item, const struct cost_options *options)
+{
+    const struct item *it = &model->items[item];
+    const bool layer = it->kind == ITEM_ATTENTION || it->kind == ITEM_MLP;
+    if (options->narrow == NARROW_NONE || !layer || it->fwd_flops == 0)
+        return 0;
+    return 1 - (double)model_core_flops(model, item) / (double)it->fwd_flops;
+}
+
 /* Williams, Waterman, Patterson: Roofline, CACM 2009. */
 static enum status roofline_item_ns(const void *ctx, const struct model *model, int item,
                                     enum pass pass, int64_t samples, const struct device *device,
@@ -210,16 +220,33 @@ static enum status roofline_item_ns(const void *ctx, const struct model *model, 
     const double peak = roofline_peak(roof, model, options);
     if (!(peak > 0))
         return roofline_no_peak(roof, err);
-    double flops = pass_flops(model, it, pass) * (double)samples;
-    double seconds =
-        fmax(flops / peak, pass_bytes(model, it, pass, samples) / roof->mem_bytes_per_s) /
-        options->efficiency * (options->compute > 0 ? options->compute : 1);
+    enum status rc = roofline_check_narrow(roof, options, err);
+    if (rc != OK)
+        return rc;
+    const double flops = pass_flops(model, it, pass) * (double)samples;
+    const double share = narrow_share(model, item, options);
+    const double ideal =
+        flops * (1 - share) / peak +
+        (share > 0 ? flops * share / roofline_narrow_peak(roof, options->narrow) : 0);
+    double seconds = fmax(ideal, pass_bytes(model, it, pass, samples) / roof->mem_bytes_per_s) /
+                     options->efficiency * (options->compute > 0 ? options->compute : 1);
     double got = seconds * 1e9;
     if (!(got < 9e18))
         return err_set(err, ERR_INPUT, "time of item '%s' overflows: %g s for %lld samples",
                        it->name, seconds, (long long)samples);
     *ns = (int64_t)ceil(got);
     return OK;
+}
+
+enum status roofline_check_narrow(const struct roofline *roof, const struct cost_options *options,
+                                  struct err *err)
+{
+    if (options->narrow == NARROW_NONE || roofline_narrow_peak(roof, options->narrow) > 0)
+        return OK;
+    const enum status rc = err_set(err, ERR_INFEASIBLE, "device kind '%s' has no %s units",
+                                   roof->kind, narrow_format_name(options->narrow));
+    err_hint(err, "elapse devices %s lists what it has; use train.dtype bf16", roof->kind);
+    return rc;
 }
 
 enum status roofline_no_peak(const struct roofline *roof, struct err *err)

@@ -127,8 +127,12 @@ struct cost_options {
     double compute, launch; /* factors of calibration.h on kernels and on launching them; 0: 1 */
     bool tf32, fp16; /* what 4-byte and 2-byte elements are multiplied as; else fp32 and bf16 */
     bool dropout;
+    enum narrow_format narrow; /* of the products of the layers' weights */
 };
 
+/* ERR_INFEASIBLE where the kind has no units for the narrow format of the options. */
+enum status roofline_check_narrow(const struct roofline *roof, const struct cost_options *options,
+                                  struct err *err);
 /* The peak at which the device multiplies the model's numbers. */
 double roofline_peak(const struct roofline *roof, const struct model *model,
                      const struct cost_options *options);

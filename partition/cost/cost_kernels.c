@@ -125,15 +125,17 @@ static size_t find_slot(const struct kernel_costs *costs, const struct question 
 
 /* The host launches one kernel after the other, ahead of the device where it can. The optimizer's
  * kernels take many tensors at once, so launching them is not counted. */
-static double list_ns(const struct device_curve *curve, double peak, const struct roofline *roof,
+static double list_ns(const struct device_curve *curve, double wide, const struct roofline *roof,
                       const struct kernel *list, int count, bool update,
                       const struct cost_options *options)
 {
     const double compute = options->compute > 0 ? options->compute : 1;
     const double launch = options->launch > 0 ? options->launch : 1;
     double device = 0;
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        const double peak = list[i].narrow ? roofline_narrow_peak(roof, options->narrow) : wide;
         device += device_kernel_ns(curve, peak, roof->mem_bytes_per_s, &list[i]) * compute;
+    }
     return update ? device : fmax(device, count * curve->host_us * 1e3 * launch);
 }
 
@@ -178,6 +180,9 @@ static enum status pass_ns(struct kernel_costs *costs, const struct model *model
     }
     const struct roofline *roof = roofline_find(device->kind);
     const double peak = roofline_peak(roof, model, &costs->options);
+    const enum status narrow = roofline_check_narrow(roof, &costs->options, err);
+    if (narrow != OK)
+        return narrow;
     const int count =
         pass == PASS_CORE
             ? kernels_of_core(model, item, samples, &costs->options, list)

@@ -17,6 +17,7 @@ struct lister {
     double mask;    /* bytes of a dropout mask per element; 0 without dropout */
     bool unfused;   /* as Megatron-LM in 2021 */
     bool biases;
+    enum narrow_format narrow; /* of the products of weights in this item */
     struct kernel *list;
     int count;
 };
@@ -57,12 +58,43 @@ static void add_matmul(struct lister *l, enum matmul_layout layout, int64_t batc
                                l->e * ((double)batch * (double)k * ((double)m + (double)n) + all)});
 }
 
+/* Bytes of an element with its share of the scales: MX has a byte for 32 elements, NVFP4 for 16. */
+static double narrow_bytes(enum narrow_format format)
+{
+    return format == NARROW_NVFP4 ? 0.5 + 1.0 / 16 : format == NARROW_MXFP8 ? 1 + 1.0 / 32 : 1;
+}
+
+/* Mark the product that was added last as one of narrow operands. */
+static void make_narrow(struct lister *l)
+{
+    struct kernel *last = &l->list[l->count > 0 ? l->count - 1 : 0];
+    if (l->narrow == NARROW_NONE || l->count == 0 || last->kind != KERNEL_MATMUL)
+        return;
+    last->narrow = true;
+    last->bytes -= (l->e - narrow_bytes(l->narrow)) * (double)last->batch * (double)last->k *
+                   ((double)last->m + (double)last->n);
+}
+
+/* Scaling and casting `elements` of an operand, as Transformer Engine does it: a pass for the largest
+ * value where a tensor has one scale (fp8 by current scaling, NVFP4's outer scale), and one that reads
+ * and writes the narrow copies, by rows and for the gradient of the weights by columns. */
+static void add_cast(struct lister *l, double elements)
+{
+    const int copies = l->pass == PASS_FWD_NOGRAD ? 1 : 2;
+    if (l->narrow == NARROW_NONE)
+        return;
+    if (l->narrow != NARROW_MXFP8)
+        add_memory(l, elements * l->e);
+    add_memory(l, elements * (l->e + copies * narrow_bytes(l->narrow)));
+}
+
 /* The gradient of weights [n, k] from `rows` rows. It is added to an fp32 sum: inside the product,
  * or with the old list by a kernel that reads it once and the sum once, and writes the sum. */
 static void add_weight_grad(struct lister *l, int64_t batch, int64_t n, int64_t k, int64_t rows)
 {
     const double weights = (double)batch * (double)n * (double)k;
     add_matmul(l, LAYOUT_NT, batch, n, k, rows);
+    make_narrow(l);
     if (l->unfused) {
         add_memory(l, weights * 3 * l->e);
         return;
@@ -75,17 +107,22 @@ static void add_weight_grad(struct lister *l, int64_t batch, int64_t n, int64_t 
     }
 }
 
-/* One linear [k -> n] over `rows` rows, in the pass at hand. */
+/* One linear [k -> n] over `rows` rows, in the pass at hand. Its input is cast in the forward, the
+ * gradient of its output in front of the input's gradient. */
 static void add_linear(struct lister *l, int64_t rows, int64_t k, int64_t n)
 {
     switch (l->pass) {
     case PASS_FWD:
     case PASS_FWD_NOGRAD:
+        add_cast(l, (double)rows * (double)k);
         add_matmul(l, LAYOUT_TN, 1, rows, n, k);
+        make_narrow(l);
         break;
     case PASS_BWD_INPUT:
     case PASS_BWD_REST:
+        add_cast(l, (double)rows * (double)n);
         add_matmul(l, LAYOUT_NN, 1, rows, k, n);
+        make_narrow(l);
         break;
     case PASS_BWD_WEIGHT:
         add_weight_grad(l, 1, n, k, rows);
@@ -400,12 +437,16 @@ static void add_dense(struct lister *l, int64_t width)
 /* Linear [k -> n] of each local expert over `rows` rows, as one grouped product. */
 static void add_grouped(struct lister *l, int64_t experts, int64_t rows, int64_t k, int64_t n)
 {
+    if (l->pass == PASS_BWD_WEIGHT) {
+        add_weight_grad(l, experts, n, k, rows);
+        return;
+    }
+    add_cast(l, (double)experts * (double)rows * (double)(forward(l) ? k : n));
     if (forward(l))
         add_matmul(l, LAYOUT_TN, experts, rows, n, k);
-    else if (for_input(l))
-        add_matmul(l, LAYOUT_NN, experts, rows, k, n);
     else
-        add_weight_grad(l, experts, n, k, rows);
+        add_matmul(l, LAYOUT_NN, experts, rows, k, n);
+    make_narrow(l);
 }
 
 /* Router, permutation by expert, the experts' linears, and the weighted sum of their outputs. A
@@ -419,7 +460,10 @@ static void add_experts(struct lister *l)
     const int64_t share = divide_up(m->expert_mlp, l->ways);
     const int64_t first = m->gated_mlp ? 2 * share : share;
     const double moved = (double)chosen * (double)hidden * l->e;
+    const enum narrow_format narrow = l->narrow;
+    l->narrow = NARROW_NONE; /* the router keeps its precision */
     add_linear(l, t, hidden, m->experts);
+    l->narrow = narrow;
     if (l->pass != PASS_BWD_WEIGHT) {
         add_memory(l, 3.0 * (double)t * m->experts * 4); /* softmax and choice, fp32 */
         add_memory(l, 2 * moved);
@@ -588,6 +632,7 @@ static void list_update(struct lister *l)
     add_memory(l, params * 4);                                     /* clear */
     if (narrow && l->unfused)
         add_memory(l, params * (4 + 8));
+    add_cast(l, params); /* of weights: once a step */
 }
 
 static void list_norm(struct lister *l)
@@ -618,6 +663,10 @@ static void start(struct lister *l, const struct model *model, int item, enum pa
                          .mask = options->dropout ? 1 : 0,
                          .unfused = model->attention == ATTENTION_UNFUSED,
                          .biases = has_biases(model, model->items[item].kind),
+                         .narrow = model->items[item].kind == ITEM_ATTENTION ||
+                                           model->items[item].kind == ITEM_MLP
+                                       ? options->narrow
+                                       : NARROW_NONE,
                          .list = list};
 }
 

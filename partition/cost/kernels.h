@@ -37,6 +37,7 @@ struct kernel {
     bool accumulate; /* MATMUL: adds to C, which is read, too */
     bool backward;   /* ATTENTION */
     bool causal;     /* ATTENTION: half of the scores is masked, and flops count both halves */
+    bool narrow;     /* MATMUL: in the narrow format of the options */
     int out_bytes;   /* MATMUL: of an element of C */
     int64_t batch, m, n,
         k;        /* MATMUL; ATTENTION: batch is samples x heads, m tokens, k head width */
@@ -44,7 +45,7 @@ struct kernel {
     double bytes; /* read and written, each tensor once */
 };
 
-#define KERNELS_MAX 40
+#define KERNELS_MAX 64
 
 /* List the kernels of one pass over `samples` samples. For PASS_UPDATE samples is the number of
  * optimizer state tensors. PASS_BWD_REST is PASS_BWD_INPUT without the product for the input's

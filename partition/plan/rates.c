@@ -88,7 +88,10 @@ static double peak_of(const struct device *device, enum dtype dtype)
     const double peak[] = {[DTYPE_FP32] = roof->fp32_flops_per_s,
                            [DTYPE_BF16] = roof->bf16_flops_per_s,
                            [DTYPE_TF32] = roof->tf32_flops_per_s,
-                           [DTYPE_FP16] = roof->fp16_flops_per_s};
+                           [DTYPE_FP16] = roof->fp16_flops_per_s,
+                           [DTYPE_FP8] = roofline_narrow_peak(roof, NARROW_FP8),
+                           [DTYPE_MXFP8] = roofline_narrow_peak(roof, NARROW_MXFP8),
+                           [DTYPE_NVFP4] = roofline_narrow_peak(roof, NARROW_NVFP4)};
     return peak[dtype];
 }
 

@@ -243,6 +243,14 @@ static bool all_have_curves(const char *const *kinds, int num_kinds)
     return true;
 }
 
+static enum narrow_format narrow_of(enum dtype dtype)
+{
+    return dtype == DTYPE_FP8     ? NARROW_FP8
+           : dtype == DTYPE_MXFP8 ? NARROW_MXFP8
+           : dtype == DTYPE_NVFP4 ? NARROW_NVFP4
+                                  : NARROW_NONE;
+}
+
 /* Kernels, or the roofline where a kind has no curve or the user wants it. */
 static enum status choose_computed(const struct model *model, const struct cluster *cluster,
                                    const struct cost_query *query, const char *const *kinds,
@@ -255,7 +263,8 @@ static enum status choose_computed(const struct model *model, const struct clust
                                          .launch = factor[FACTOR_LAUNCH],
                                          .tf32 = query->dtype == DTYPE_TF32,
                                          .fp16 = query->dtype == DTYPE_FP16,
-                                         .dropout = query->dropout};
+                                         .dropout = query->dropout,
+                                         .narrow = narrow_of(query->dtype)};
     handle->kernels = kernel_costs_new(&options);
     if (!handle->kernels)
         return err_nomem(err);

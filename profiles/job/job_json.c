@@ -125,10 +125,14 @@ static enum status read_setting(const struct json *root, const char *what, const
     if (!model)
         return err_set(err, ERR_INPUT, "%s: model is missing", what);
     enum status rc = model_from_json(
-        model, &in_model, job->train.dtype == DTYPE_BF16 || job->train.dtype == DTYPE_FP16 ? 2 : 0,
+        model, &in_model, job->train.dtype == DTYPE_FP32 || job->train.dtype == DTYPE_TF32 ? 0 : 2,
         &job->model, err);
     if (rc != OK)
         return rc;
+    /* The two narrow copies of a weight, by rows and by columns, to whole bytes. */
+    if (job->train.dtype >= DTYPE_FP8 && job->model.weight_bytes_per_param == 0)
+        job->model.weight_bytes_per_param =
+            model_weight_bytes(&job->model) + (job->train.dtype == DTYPE_NVFP4 ? 1 : 2);
     model_set_attention(&job->model, job->train.attention);
     model_set_framework(&job->model, job->train.framework, job->train.norm);
     /* If the model has no item after its last layer, one layer must stay active, because a step

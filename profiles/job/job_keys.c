@@ -27,7 +27,8 @@ static const char *const lower_names[] = {"auto", "true", "false", NULL};
 static const char *const augment_names[] = {"none", "crop-flip", NULL};
 static const char *const optimizer_names[] = {"sgd", "adamw", "lamb", NULL};
 static const char *const lr_names[] = {"constant", "linear", "cosine", NULL};
-static const char *const dtype_names[] = {"fp32", "bf16", "tf32", "fp16", NULL};
+static const char *const dtype_names[] = {"fp32", "bf16",  "tf32",  "fp16",
+                                          "fp8",  "mxfp8", "nvfp4", NULL};
 static const char *const cost_names[] = {"auto", "kernels", "roofline", "profile", NULL};
 static const char *const device_names[] = {"cpu", "cuda", NULL};
 static const char *const transport_names[] = {"mpi", "nccl", NULL};

@@ -277,7 +277,7 @@ const char *pass_name(enum pass pass)
 
 const char *dtype_text(int dtype)
 {
-    static const char *const names[] = {"fp32", "bf16", "tf32", "fp16"};
+    static const char *const names[] = {"fp32", "bf16", "tf32", "fp16", "fp8", "mxfp8", "nvfp4"};
     return names[dtype];
 }
 

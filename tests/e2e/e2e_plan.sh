@@ -228,5 +228,13 @@ named "a list has the ports of its kinds" '^  port, each direction  *150 GB/s .*
 expect "more memory than a kind has is said" 0 'device 0 has 222(\.0*)? GiB of memory, a published v100 has 32(\.0*)? GiB' \
     "$elapse" plan examples/what-if/gpt2-xl.json --quiet --no-simulate --set "cluster=$tmp/cluster.json" --set train.batch.global=4
 check "and bf16 where there is none" grep -q 'v100 has no bf16 units' "$tmp/expect.out"
+one=("$elapse" plan "$tmp/tokens.json" --no-simulate --set dp=1 --set pp=1 --set tp=1 --set train.dtype=bf16 --set "cluster=$tmp/cluster.json")
+echo '{"kind":"mi300x","nodes":1,"devices_per_node":1}' >"$tmp/cluster.json"
+expect "plan: an MFU that nothing real reaches is of ideal costs" 0 ' (7[5-9]|[89][0-9]).* % MFU [(]ideal costs[)]' "${one[@]}" --set model=llama3-8b
+echo '{"kind":"h100","nodes":1,"devices_per_node":1}' >"$tmp/cluster.json"
+expect "plan: an MFU of kernels is not" 0 ' % MFU$' "${one[@]}" --set cost.source=kernels
+expect "plan: products in fp8" 0 '^dtype fp8,' "${one[@]}" --set train.dtype=fp8
+expect "plan: no mxfp8 on an H100" 1 "device kind 'h100' has no mxfp8 units" "${one[@]}" --set train.dtype=mxfp8
+expect "devices: figures that nobody looked up say so" 0 'peak bf16 .*not checked here' "$elapse" devices a30
 expect "plan: help" 0 'usage: elapse plan' "$elapse" plan --help
 finish

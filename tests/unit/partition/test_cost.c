@@ -158,17 +158,17 @@ static void roofline__refuses_a_format_without_a_published_peak(void **state)
     (void)state;
     struct model model = {0};
     struct cost cost;
-    struct device device = {.kind = "tpu-v4", .speed = 1};
+    struct device tpu = {.kind = "tpu-v4", .speed = 1};
     struct err err = {0};
     int64_t ns;
     bool extrapolated = false;
     assert_int_equal(model_parse("gpt2", &model, NULL), OK);
     cost_roofline(&cost, NULL);
-    assert_int_equal(cost.item_ns(NULL, &model, 1, PASS_FWD, 1, &device, &ns, &extrapolated, &err),
+    assert_int_equal(cost.item_ns(NULL, &model, 1, PASS_FWD, 1, &tpu, &ns, &extrapolated, &err),
                      ERR_INFEASIBLE);
     assert_string_equal(err.msg, "no peak of device kind 'tpu-v4' is published for this dtype");
     model.elem_bytes = 2;
-    assert_int_equal(cost.item_ns(NULL, &model, 1, PASS_FWD, 1, &device, &ns, &extrapolated, &err),
+    assert_int_equal(cost.item_ns(NULL, &model, 1, PASS_FWD, 1, &tpu, &ns, &extrapolated, &err),
                      OK);
     model_clear(&model);
 }

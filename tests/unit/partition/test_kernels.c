@@ -364,6 +364,94 @@ static void cost_kernels__scales_by_efficiency_and_number_format(void **state)
     model_clear(&model);
 }
 
+/* hidden 1024, MLP 4096, 2 x 512 tokens; a share of a byte is exact in binary. */
+static void kernels_of__an_mlp_in_fp8_is_what_a_count_by_hand_says(void **state)
+{
+    (void)state;
+    const double t = 1024, h = 1024, m = 4096;
+    const struct {
+        enum narrow_format format;
+        double bytes;
+        int passes; /* memory kernels of a cast */
+    } cases[] = {
+        {NARROW_FP8,   1,              2},
+        {NARROW_MXFP8, 1 + 1.0 / 32,   1},
+        {NARROW_NVFP4, 0.5 + 1.0 / 16, 2},
+    };
+    struct model model = parse("gpt2:dtype=bf16,hidden=1024,heads=16,mlp=4096,seq=512");
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const struct cost_options narrow = {.efficiency = 1, .narrow = cases[c].format};
+        const double b = cases[c].bytes;
+        for (int pass = PASS_FWD; pass <= PASS_BWD_WEIGHT; pass++) {
+            struct kernel wide[KERNELS_MAX], list[KERNELS_MAX];
+            if (pass != PASS_FWD && pass != PASS_BWD_INPUT && pass != PASS_BWD_WEIGHT)
+                continue;
+            const int before = kernels_of(&model, 2, (enum pass)pass, 2, &plain, wide);
+            const int count = kernels_of(&model, 2, (enum pass)pass, 2, &narrow, list);
+            const bool casts = pass != PASS_BWD_WEIGHT;
+            double was = 0, is = 0;
+            int marked = 0;
+            for (int i = 0; i < before; i++)
+                was += wide[i].bytes;
+            for (int i = 0; i < count; i++) {
+                is += list[i].bytes;
+                marked += list[i].narrow;
+            }
+            assert_int_equal(marked, 2);
+            assert_int_equal(count, before + (casts ? 2 * cases[c].passes : 0));
+            /* the operands of both products are narrow; the result is not */
+            const double operands = pass == PASS_FWD         ? t * h + h * m + t * m + m * h
+                                    : pass == PASS_BWD_INPUT ? t * m + m * h + t * h + h * m
+                                                             : 2 * (t * h + t * m);
+            const double cast = (h + m) * t * (2 * cases[c].passes + 2 * b);
+            assert_true(is == was - operands * (2 - b) + (casts ? cast : 0));
+        }
+    }
+    const struct cost_options fp8 = {.efficiency = 1, .narrow = NARROW_FP8};
+    struct kernel list[KERNELS_MAX];
+    const int last = model.num_items - 1; /* the head stays in bf16 */
+    for (int i = kernels_of(&model, last, PASS_FWD, 2, &fp8, list) - 1; i >= 0; i--)
+        assert_false(list[i].narrow);
+    model_clear(&model);
+}
+
+static void cost_kernels__refuses_a_narrow_format_without_units(void **state)
+{
+    (void)state;
+    const struct {
+        const char *kind;
+        enum narrow_format format;
+        bool has;
+    } cases[] = {
+        {"a100",   NARROW_FP8,   false},
+        {"h100",   NARROW_FP8,   true },
+        {"h100",   NARROW_MXFP8, false},
+        {"b200",   NARROW_MXFP8, true },
+        {"b200",   NARROW_NVFP4, true },
+        {"mi355x", NARROW_NVFP4, false},
+        {"mi300x", NARROW_MXFP8, false},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const struct cost_options options = {.efficiency = 1, .narrow = cases[c].format};
+        struct err err = {0};
+        assert_int_equal(roofline_check_narrow(roofline_find(cases[c].kind), &options, &err),
+                         cases[c].has ? OK : ERR_INFEASIBLE);
+    }
+    const struct cost_options fp8 = {.efficiency = 1, .narrow = NARROW_FP8};
+    struct model model = parse("gpt2:dtype=bf16");
+    struct kernel_costs *costs = kernel_costs_new(&fp8);
+    struct err err = {0};
+    struct cost cost;
+    int64_t ns;
+    bool beyond = false;
+    cost_kernels(&cost, costs);
+    assert_int_equal(cost.item_ns(cost.ctx, &model, 1, PASS_FWD, 1, &device, &ns, &beyond, &err),
+                     ERR_INFEASIBLE);
+    assert_string_equal(err.msg, "device kind 'a100' has no fp8 units");
+    kernel_costs_free(costs);
+    model_clear(&model);
+}
+
 static void cost_kernels__refuses_a_kind_without_a_curve(void **state)
 {
     (void)state;
@@ -415,6 +503,8 @@ int main(void)
         cmocka_unit_test(cost_kernels__is_monotone_and_slower_than_ideal),
         cmocka_unit_test(cost_kernels__is_bound_by_the_host_when_kernels_are_small),
         cmocka_unit_test(cost_kernels__scales_by_efficiency_and_number_format),
+        cmocka_unit_test(kernels_of__an_mlp_in_fp8_is_what_a_count_by_hand_says),
+        cmocka_unit_test(cost_kernels__refuses_a_narrow_format_without_units),
         cmocka_unit_test(cost_kernels__refuses_a_kind_without_a_curve),
         cmocka_unit_test(cost_choice_parse__names_what_is_valid),
     };

@@ -228,9 +228,11 @@ static void job_load__names_our_word_for_that_of_another_tool(void **state)
     refuses("train.optimizer.kind=adam", ERR_INPUT,
             "FILE: train.optimizer.kind must be sgd|adamw|lamb, got \"adam\"", "use adamw");
     refuses("train.dtype=bfloat16", ERR_INPUT,
-            "FILE: train.dtype must be fp32|bf16|tf32|fp16, got \"bfloat16\"", "use bf16");
+            "FILE: train.dtype must be fp32|bf16|tf32|fp16|fp8|mxfp8|nvfp4, got \"bfloat16\"",
+            "use bf16");
     refuses("train.dtype=float16", ERR_INPUT,
-            "FILE: train.dtype must be fp32|bf16|tf32|fp16, got \"float16\"", "use fp16");
+            "FILE: train.dtype must be fp32|bf16|tf32|fp16|fp8|mxfp8|nvfp4, got \"float16\"",
+            "use fp16");
     refuses("train.device=gpu", ERR_INPUT, "FILE: train.device must be cpu|cuda, got \"gpu\"",
             "use cuda");
     refuses("pipeline.shard=ZeRO-3", ERR_INPUT,
