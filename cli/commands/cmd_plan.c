@@ -8,6 +8,7 @@
 #include "cli/base/command.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,11 +23,13 @@
 #include "profiles/base/clock.h"
 #include "profiles/base/whole_file.h"
 #include "profiles/job/job_json.h"
+#include "profiles/job/megatron_args.h"
 #include "profiles/job/plan_json.h"
 #include "profiles/cost/profile_cost.h"
 #include "sim/run/plan_judge.h"
 
 struct request {
+    const char *from, *cluster; /* of --from */
     const char *job_path, *db_path, *out_path, *cost_text, *calibration;
     double efficiency;
     bool scaled; /* efficiency was given */
@@ -255,12 +258,16 @@ out:
     return rc;
 }
 
-/* The job with its overrides; --cost and --efficiency are the last of them. */
-static enum status load_job(const struct request *q, const char *path, struct job *job,
-                            struct err *err)
-{
+/* Overrides of the command line, then --cost, --efficiency and --calibration. */
+struct override_list {
     const char *all[OPTION_LIST_MAX + 3];
     char source[48], efficiency[48], calibration[CALIBRATION_NAME_MAX + 32];
+    int count;
+};
+
+static enum status list_overrides(const struct request *q, struct override_list *list,
+                                  struct err *err)
+{
     enum cost_choice choice;
     enum status rc = q->cost_text ? cost_choice_parse(q->cost_text, &choice, err) : OK;
     if (rc == OK && q->scaled)
@@ -268,18 +275,28 @@ static enum status load_job(const struct request *q, const char *path, struct jo
     if (rc != OK)
         return rc;
     int n = q->overrides.count;
-    memcpy(all, q->overrides.items, (size_t)n * sizeof *all);
-    snprintf(source, sizeof source, "cost.source=%s", q->cost_text ? q->cost_text : "");
-    snprintf(efficiency, sizeof efficiency, "cost.efficiency=%.17g", q->efficiency);
-    if (q->cost_text)
-        all[n++] = source;
-    if (q->scaled)
-        all[n++] = efficiency;
-    snprintf(calibration, sizeof calibration, "cost.calibration=%s",
+    memcpy(list->all, q->overrides.items, (size_t)n * sizeof *list->all);
+    snprintf(list->source, sizeof list->source, "cost.source=%s", q->cost_text ? q->cost_text : "");
+    snprintf(list->efficiency, sizeof list->efficiency, "cost.efficiency=%.17g", q->efficiency);
+    snprintf(list->calibration, sizeof list->calibration, "cost.calibration=%s",
              q->calibration ? q->calibration : "");
+    if (q->cost_text)
+        list->all[n++] = list->source;
+    if (q->scaled)
+        list->all[n++] = list->efficiency;
     if (q->calibration)
-        all[n++] = calibration;
-    return job_load(path, all, n, job, err);
+        list->all[n++] = list->calibration;
+    list->count = n;
+    return OK;
+}
+
+/* The job with its overrides. */
+static enum status load_job(const struct request *q, const char *path, struct job *job,
+                            struct err *err)
+{
+    struct override_list list;
+    const enum status rc = list_overrides(q, &list, err);
+    return rc == OK ? job_load(path, list.all, list.count, job, err) : rc;
 }
 
 /* A table of plans: each point is planned, and its step is simulated as `sim JOB --step` does. */
@@ -352,6 +369,147 @@ static enum status run_plan(const struct command *command, const struct request 
     return rc;
 }
 
+/* --- a command that runs today --------------------------------------------------------------- */
+
+/* Give the plan Megatron-LM's cut, equally many layers a stage, and time it so. */
+static enum status cut_evenly(const struct request *q, const struct job *job, struct plan_answer *a,
+                              struct err *err)
+{
+    struct plan *plan = &a->result.plan;
+    struct step_request request;
+    struct step_answer step = {0};
+    int item = 0;
+    for (int s = 1; s < plan->num_stages; s++) {
+        const int layer = (int)((int64_t)s * job->model.num_layers / plan->num_stages);
+        while (job->model.items[item].layer < layer)
+            item++;
+        plan->first_item[s] = item;
+    }
+    step_request_init(&request);
+    request.db_path = q->db_path;
+    enum status rc = plan_check(plan, &job->model, &job->cluster, err);
+    if (rc == OK)
+        rc = sim_step_of_job(&request, job, plan, &step, err);
+    if (rc == OK) {
+        const struct setting of = {&job->model, &job->cluster, &step.cost.cost};
+        rc = plan_memory_find(&of, &step.plan, &a->memory, err);
+        a->rates = step_answer_rates(&step);
+        a->result.samples_per_s = step_answer_samples_per_s(&step);
+        step.plan.step_ns = llround((double)job->train.batch / a->result.samples_per_s * 1e9);
+    }
+    *plan = step.plan;
+    step.plan = (struct plan){0};
+    step_answer_clear(&step);
+    return rc;
+}
+
+static void print_layout(const char *what, const struct cost *cost, const struct plan_answer *a)
+{
+    const struct plan *p = &a->result.plan;
+    char time[32], rates[256];
+    if (a->err.status != OK) {
+        printf("%-6s %s\n", what, a->err.msg);
+        return;
+    }
+    printf("%-6s PP %d, TP %d, DP %d, VP %d, EP %d, %s, shard %s, recompute %s: %s, %s\n", what,
+           p->num_ranks, p->tensor, p->num_replicas, p->num_stages / p->num_ranks, p->expert,
+           schedule_kind_name(p->schedule), shard_mode_name(p->shard),
+           recompute_mode_name(p->recompute), format_ns(p->step_ns, time, sizeof time),
+           rates_text(&a->rates, cost, rates, sizeof rates));
+}
+
+/* Open the layout of a job to what Megatron-LM runs. */
+static void open_layout(struct json *job)
+{
+    json_remove(job, "pipeline");
+    json_remove(json_get(job, "train"), "micro");
+    json_remove(json_path(job, "train.batch"), "micro");
+    struct json *pipeline = json_add_object(job, "pipeline");
+    static const char *const open[] = {"tensor", "sequence_parallel", "expert", "shard",
+                                       "recompute"};
+    for (size_t i = 0; i < sizeof open / sizeof *open; i++)
+        json_add_string(pipeline, open[i], "auto");
+    struct json *schedules = json_add_array(pipeline, "schedule");
+    json_add_string(schedules, NULL, schedule_kind_name(SCHEDULE_1F1B));
+    json_add_string(schedules, NULL, schedule_kind_name(SCHEDULE_INTERLEAVED));
+}
+
+/* Predict the layout of a command line, and print the best layout beside it. */
+static enum status run_from(const struct command *command, const struct request *q,
+                            const char *text, struct err *err)
+{
+    struct cluster cluster = {0};
+    struct json *tree = NULL, *named = NULL, *out = NULL;
+    struct job jobs[2] = {0};
+    struct cost_handle costs[2] = {0};
+    struct plan_answer answers[2] = {0};
+    struct override_list list = {0};
+    if (strcmp(q->from, "megatron") != 0)
+        return err_set(err, ERR_INPUT, "--from must be megatron, got '%s'", q->from);
+    if (!q->cluster)
+        return err_set(err, ERR_INPUT, "--from needs --cluster CLUSTER");
+    if (q->all_frozen || q->frozen_layers > 0 || q->from_frozen >= 0 || q->cached || q->out_path ||
+        q->sweeps.count > 0)
+        return err_set(err, ERR_INPUT,
+                       "--from excludes --all-frozen, --frozen, --from-frozen, "
+                       "--cached, --sweep, -o");
+    enum status rc = cluster_load(q->cluster, &cluster, err);
+    if (rc == OK)
+        rc = megatron_job(text, cluster.num_devices, &tree, &named, err);
+    if (rc == OK)
+        rc = list_overrides(q, &list, err);
+    for (int i = 0; i < 2 && rc == OK; i++) {
+        if (i == 1)
+            open_layout(tree);
+        json_add_string(tree, "cluster", q->cluster);
+        rc = job_from_json(tree, "megatron", NULL, list.all, list.count, &jobs[i], err);
+        if (rc == OK)
+            rc = cost_choose(q->db_path, &jobs[i], &costs[i], err);
+        if (rc != OK)
+            break;
+        costs[i].cost = turn_cost(&jobs[i], &costs[i].cost);
+        solve(q, &jobs[i], &costs[i].cost, 0, false, &answers[i]);
+        if (i == 0 && answers[i].err.status == OK &&
+            cut_evenly(q, &jobs[i], &answers[i], err) != OK)
+            rc = err->status;
+    }
+    if (rc == OK && answers[1].err.status != OK)
+        rc = err_copy(err, &answers[1].err);
+    const double today = answers[0].err.status == OK ? answers[0].result.samples_per_s : 0;
+    const double faster = today > 0 ? answers[1].result.samples_per_s / today : 0;
+    if (rc == OK && q->as_json) {
+        out = start_json(command, &jobs[0], &costs[0]);
+        plan_show_add(json_add_object(out, "today"), &answers[0], &jobs[0].cluster);
+        plan_show_add(json_add_object(out, "best"), &answers[1], &jobs[1].cluster);
+        if (faster > 0)
+            json_add_double(out, "faster", faster);
+        json_add_copy(out, "not_counted", named);
+        rc = command_answer(out, err);
+        out = NULL;
+    } else if (rc == OK) {
+        print_layout("today", &costs[0].cost, &answers[0]);
+        print_layout("best", &costs[1].cost, &answers[1]);
+        if (faster > 1)
+            printf("%-6s %.3gx as fast as today\n", "", faster);
+        else if (faster > 0)
+            printf("nothing faster was found\n");
+        for (struct json *name = json_first(named); name; name = json_next(name))
+            printf("not counted: %s\n", json_string(name));
+        printf("\nthe best plan:\n");
+        plan_show_print(&jobs[1], &costs[1], &answers[1], NULL, q->stages);
+    }
+    for (int i = 0; i < 2; i++) {
+        plan_answer_clear(&answers[i]);
+        cost_handle_clear(&costs[i]);
+        job_clear(&jobs[i]);
+    }
+    json_free(out);
+    json_free(tree);
+    json_free(named);
+    cluster_clear(&cluster);
+    return rc;
+}
+
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
     struct request q = {.from_frozen = -1, .budget_ns = PLAN_BUDGET_NS};
@@ -381,6 +539,9 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "print that table even if stdout is not a terminal (default there: JSON lines)"),
         OPTION("o", STRING, &q.out_path, "FILE",
                "write the plan, for 'elapse sim' and 'elapse train' with --plan FILE"),
+        OPTION("from", STRING, &q.from, "megatron",
+               "JOB is a command line of Megatron-LM: predict its layout, and find a faster one"),
+        OPTION("cluster", STRING, &q.cluster, "CLUSTER", "that the command of --from runs on"),
         OPTION("cost", STRING, &q.cost_text, "NAME",
                "source of times: %s (default: the job's cost.source; roofline is ideal)",
                .values = COST_CHOICE_NAMES),
@@ -404,6 +565,9 @@ static enum status run(const struct command *command, int argc, char **argv, str
         err_hint(err, "elapse plan JOB [--set a.b=v] [--json]");
         return rc;
     }
+    if (q.from || q.cluster)
+        return q.from ? run_from(command, &q, line.positional[0], err)
+                      : err_set(err, ERR_INPUT, "--cluster needs --from");
     if (q.sweeps.count > 0)
         return run_sweep(command, &q, line.positional[0], err);
     return run_plan(command, &q, line.positional[0], err);

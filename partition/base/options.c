@@ -138,6 +138,13 @@ static enum status parse_one(const struct command_line *line, int argc, char **a
     return set_value(option, shown, value, err);
 }
 
+/* Whether an argument is a text that begins with a dash, as a command line in quotes does: no option's name has a
+ * blank. */
+static bool is_text(const char *arg)
+{
+    return arg[strcspn(arg, " \n=")] != '\0' && arg[strcspn(arg, " \n=")] != '=';
+}
+
 enum status options_parse(struct command_line *line, int argc, char **argv, struct err *err)
 {
     bool given[OPTIONS_MAX] = {false};
@@ -154,7 +161,7 @@ enum status options_parse(struct command_line *line, int argc, char **argv, stru
             line->help = true;
             line->rows = arg[1] == '-' && arg[6] != '\0';
             return OK;
-        } else if (!only_positional && arg[0] == '-' && arg[1]) {
+        } else if (!only_positional && arg[0] == '-' && arg[1] && !is_text(arg)) {
             enum status rc = parse_one(line, argc, argv, &i, given, err);
             if (rc != OK)
                 return rc;

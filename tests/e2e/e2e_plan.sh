@@ -20,6 +20,29 @@ export -f json_has_keys
 expect "plan: counts need no plural" 0 "M 1 micro-batch of 64 " "$elapse" plan examples/demo.json --set pipeline.num_microbatches=1
 check "plan: JSON has every key of the contract" bash -c json_has_keys
 
+# A command line of Megatron-LM: its layout as it is, with equally many layers a stage, and a better one.
+megatron="--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --vocab-size 32000 --swiglu
+    --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 16 --bf16 --fp8-format hybrid"
+export megatron
+from_megatron() {
+    local out
+    out=$("$elapse" plan --from megatron "$megatron" --cluster h100-1x8 --budget 2s --quiet) || return 1
+    echo "$out"
+    grep -q '^today  PP 2, TP 4, DP 1, VP 1, ' <<<"$out" && grep -q '^best   PP ' <<<"$out" &&
+        grep -q '^not counted: --fp8-format hybrid$' <<<"$out" || return 1
+    "$elapse" plan --from megatron "$megatron" --cluster h100-1x8 --budget 2s --quiet --json >"$tmp/from.json" || return 1
+    python3 -c 'import json, sys
+a = json.load(open(sys.argv[1]))
+assert a["faster"] > 1 and a["not_counted"][0] == "--fp8-format hybrid", a
+# embedding and 8 layers of 2 items, norm and head: the cut lies behind layer 4
+assert a["today"]["cut"][0] == 9, a["today"]["cut"]' "$tmp/from.json"
+}
+export -f from_megatron
+check "plan: --from megatron predicts the command and finds better" bash -c from_megatron
+expect "plan: --from refuses context parallelism by name" 2 'context-parallel-size' \
+    "$elapse" plan --from megatron "$megatron --context-parallel-size 2" --cluster h100-1x8
+expect "plan: --from needs a cluster" 2 'needs --cluster' "$elapse" plan --from megatron "$megatron"
+
 # The goldens of the specification: K, and the cut at F = 5.
 released_lengths() {
     local got

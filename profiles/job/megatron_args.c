@@ -1,0 +1,459 @@
+/* The flags of Megatron-LM as a job.
+ *
+ * split() makes words of the text, take() sorts each flag by the tables below, and megatron_job() computes Megatron's
+ * defaults and writes the job. Names and defaults: megatron/training/arguments.py of Megatron-LM, 2025. */
+#include "profiles/job/megatron_args.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/base/units.h"
+
+/* Flags with a whole number, and flags without a value. */
+enum {
+    LAYERS,
+    HIDDEN,
+    HEADS,
+    GROUPS,
+    HEAD_DIM,
+    FFN,
+    SEQ,
+    POSITIONS,
+    VOCAB,
+    PADDED_VOCAB,
+    VOCAB_MULTIPLE,
+    TP,
+    PP,
+    VP_LAYERS,
+    VP,
+    CP,
+    EP,
+    ETP,
+    MBS,
+    GBS,
+    EXPERTS,
+    TOPK,
+    EXPERT_FFN,
+    SHARED_FFN,
+    RECOMPUTE_LAYERS,
+    ITERS,
+    SAMPLES,
+    NUM_NUMBERS
+};
+enum {
+    SWIGLU,
+    UNTIED,
+    SP,
+    DIST_OPT,
+    BF16,
+    FP16,
+    GQA,
+    RECOMPUTE_ACT,
+    OVERLAP,
+    QKV_BIAS,
+    FLASH,
+    NO_BIAS,
+    NUM_SWITCHES
+};
+
+static const char *const numbers[NUM_NUMBERS] = {"num-layers",
+                                                 "hidden-size",
+                                                 "num-attention-heads",
+                                                 "num-query-groups",
+                                                 "kv-channels",
+                                                 "ffn-hidden-size",
+                                                 "seq-length",
+                                                 "max-position-embeddings",
+                                                 "vocab-size",
+                                                 "padded-vocab-size",
+                                                 "make-vocab-size-divisible-by",
+                                                 "tensor-model-parallel-size",
+                                                 "pipeline-model-parallel-size",
+                                                 "num-layers-per-virtual-pipeline-stage",
+                                                 "num-virtual-stages-per-pipeline-rank",
+                                                 "context-parallel-size",
+                                                 "expert-model-parallel-size",
+                                                 "expert-tensor-parallel-size",
+                                                 "micro-batch-size",
+                                                 "global-batch-size",
+                                                 "num-experts",
+                                                 "moe-router-topk",
+                                                 "moe-ffn-hidden-size",
+                                                 "moe-shared-expert-intermediate-size",
+                                                 "recompute-num-layers",
+                                                 "train-iters",
+                                                 "train-samples"};
+static const char *const switches[NUM_SWITCHES] = {"swiglu",
+                                                   "untie-embeddings-and-output-weights",
+                                                   "sequence-parallel",
+                                                   "use-distributed-optimizer",
+                                                   "bf16",
+                                                   "fp16",
+                                                   "group-query-attention",
+                                                   "recompute-activations",
+                                                   "overlap-grad-reduce",
+                                                   "add-qkv-bias",
+                                                   "use-flash-attn",
+                                                   "disable-bias-linear"};
+enum {
+    GRANULARITY,
+    METHOD,
+    TOKENIZER,
+    POSITION,
+    NORM,
+    OPTIMIZER,
+    IMPL,
+    BACKEND,
+    DISPATCHER,
+    DROPOUT,
+    NUM_WORDS
+};
+static const char *const words[NUM_WORDS] = {
+    "recompute-granularity",   "recompute-method",  "tokenizer-type",
+    "position-embedding-type", "normalization",     "optimizer",
+    "transformer-impl",        "attention-backend", "moe-token-dispatcher-type",
+    "hidden-dropout"};
+
+/* Flags that change no cost of a step that we count; a star stands for any end. */
+static const char *const ignored[] = {"nproc*",
+                                      "nnodes*",
+                                      "node-rank",
+                                      "node_rank",
+                                      "master-*",
+                                      "master_*",
+                                      "rdzv*",
+                                      "local-rank",
+                                      "log-*",
+                                      "save*",
+                                      "load*",
+                                      "eval-*",
+                                      "exit-*",
+                                      "tensorboard-*",
+                                      "wandb-*",
+                                      "lr*",
+                                      "min-lr",
+                                      "weight-decay*",
+                                      "start-weight-decay",
+                                      "end-weight-decay",
+                                      "adam-*",
+                                      "sgd-momentum",
+                                      "clip-grad",
+                                      "init-method-*",
+                                      "seed",
+                                      "data-path",
+                                      "data-cache-path",
+                                      "split",
+                                      "tokenizer-*",
+                                      "vocab-file",
+                                      "merge-file",
+                                      "train-tokens",
+                                      "norm-epsilon",
+                                      "layernorm-epsilon",
+                                      "attention-dropout",
+                                      "rotary-*",
+                                      "use-rotary-position-embeddings",
+                                      "no-load-*",
+                                      "no-save-*",
+                                      "distributed-*",
+                                      "timing-*",
+                                      "num-workers",
+                                      "use-mcore-models",
+                                      "ckpt-*",
+                                      "use-checkpoint-*",
+                                      "attention-softmax-in-fp32",
+                                      "moe-router-load-balancing-type",
+                                      "moe-aux-loss-coeff",
+                                      "moe-z-loss-coeff",
+                                      "moe-router-dtype",
+                                      "moe-router-pre-softmax",
+                                      "moe-router-score-function",
+                                      "moe-router-topk-scaling-factor",
+                                      "moe-router-enable-expert-bias",
+                                      "moe-router-bias-update-rate",
+                                      "moe-grouped-gemm",
+                                      "initial-loss-scale",
+                                      "loss-scale*",
+                                      "manual-gc*",
+                                      "profile*",
+                                      "async-save",
+                                      "override-opt_param-scheduler",
+                                      "use-dist-ckpt",
+                                      "dist-ckpt-*",
+                                      "mock-data",
+                                      "no-create-attention-mask-in-dataloader",
+                                      "accumulate-allreduce-grads-in-fp32",
+                                      "dataloader-type",
+                                      "null-tokenizer-*",
+                                      "no-one-logger",
+                                      "eod-mask-loss",
+                                      "logging-level",
+                                      "test-mode",
+                                      "bias-*"};
+
+struct flags {
+    int64_t number[NUM_NUMBERS]; /* -1: not given */
+    bool on[NUM_SWITCHES];
+    const char *word[NUM_WORDS]; /* NULL: not given */
+    struct json *not_counted;
+};
+
+static int find(const char *const *names, int n, const char *name)
+{
+    for (int i = 0; i < n; i++) {
+        const size_t stem = strcspn(names[i], "*");
+        if (names[i][stem] ? strncmp(names[i], name, stem) == 0 : strcmp(names[i], name) == 0)
+            return i;
+    }
+    return -1;
+}
+
+static enum status take(struct flags *flags, const char *name, const char *value, struct err *err)
+{
+    int i = find(numbers, NUM_NUMBERS, name);
+    if (i >= 0) {
+        char *end = NULL;
+        errno = 0;
+        const long long got = value ? strtoll(value, &end, 10) : 0;
+        if (!value || end == value || *end || errno || got < 1 || got > INT32_MAX)
+            return err_set(err, ERR_INPUT, "--%s must be 1..%d, got '%s'", name, INT32_MAX,
+                           value ? value : "");
+        flags->number[i] = got;
+        return OK;
+    }
+    if ((i = find(switches, NUM_SWITCHES, name)) >= 0) {
+        flags->on[i] = true;
+        return OK;
+    }
+    if ((i = find(words, NUM_WORDS, name)) >= 0) {
+        if (!value)
+            return err_set(err, ERR_INPUT, "--%s needs a value", name);
+        flags->word[i] = value;
+        return OK;
+    }
+    if (find(ignored, sizeof ignored / sizeof *ignored, name) < 0) {
+        char text[160];
+        snprintf(text, sizeof text, "--%.60s%s%.60s", name, value ? " " : "", value ? value : "");
+        json_add_string(flags->not_counted, NULL, text);
+    }
+    return OK;
+}
+
+/* Take each flag of the text, which this function cuts into words. The words before the first flag are the launcher. */
+static enum status split(char *text, struct flags *flags, struct err *err)
+{
+    static const char blanks[] = " \t\r\n\\\"'";
+    char *rest = NULL, *word = strtok_r(text, blanks, &rest);
+    enum status rc = OK;
+    while (word && rc == OK) {
+        char *const name = word;
+        word = strtok_r(NULL, blanks, &rest);
+        if (strncmp(name, "--", 2) != 0)
+            continue;
+        char *value = strchr(name, '=');
+        if (value)
+            *value++ = '\0';
+        else if (word && strncmp(word, "--", 2) != 0)
+            value = word;
+        rc = take(flags, name + 2, value, err);
+    }
+    return rc;
+}
+
+static int64_t or_else(const struct flags *flags, int i, int64_t otherwise)
+{
+    return flags->number[i] < 0 ? otherwise : flags->number[i];
+}
+
+static bool is(const struct flags *flags, int i, const char *value)
+{
+    return flags->word[i] && strcmp(flags->word[i], value) == 0;
+}
+
+static void name_uncounted(const struct flags *f)
+{
+    const int64_t tp = or_else(f, TP, 1);
+    const bool rotary = f->word[POSITION] && !is(f, POSITION, "learned_absolute");
+    if (!f->on[SWIGLU] && rotary)
+        json_add_string(f->not_counted, NULL,
+                        "--position-embedding-type without --swiglu (a table is counted)");
+    if (!f->on[SWIGLU] && f->on[NO_BIAS])
+        json_add_string(f->not_counted, NULL, "--disable-bias-linear without --swiglu");
+    if (f->on[SWIGLU] && !is(f, NORM, "RMSNorm"))
+        json_add_string(f->not_counted, NULL,
+                        "--normalization LayerNorm with --swiglu (RMSNorm is counted)");
+    if (f->number[EXPERTS] > 0 && or_else(f, ETP, tp) != tp)
+        json_add_string(f->not_counted, NULL,
+                        "--expert-tensor-parallel-size (experts are divided by all of TP)");
+    if (f->word[DISPATCHER] && !is(f, DISPATCHER, "alltoall"))
+        json_add_string(f->not_counted, NULL, "--moe-token-dispatcher-type (alltoall is counted)");
+    if (is(f, GRANULARITY, "full") && is(f, METHOD, "uniform") &&
+        or_else(f, RECOMPUTE_LAYERS, 1) > 1)
+        json_add_string(f->not_counted, NULL,
+                        "--recompute-num-layers of method uniform (1 is counted)");
+}
+
+static enum status add_model(const struct flags *f, struct json *job, struct err *err)
+{
+    static const int needed[] = {LAYERS, HIDDEN, HEADS, SEQ, MBS};
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (f->number[needed[i]] < 0)
+            return err_set(err, ERR_INPUT, "--%s is missing", numbers[needed[i]]);
+    const int64_t hidden = f->number[HIDDEN], heads = f->number[HEADS];
+    const int64_t groups = f->on[GQA] ? or_else(f, GROUPS, 1) : heads;
+    const int64_t ffn = or_else(f, FFN, f->on[SWIGLU] ? 4 * hidden * 2 / 3 / 64 * 64 : 4 * hidden);
+    const int64_t multiple = or_else(f, VOCAB_MULTIPLE, 128) * or_else(f, TP, 1);
+    int64_t vocab = or_else(f, VOCAB, is(f, TOKENIZER, "GPT2BPETokenizer") ? 50257 : -1);
+    if (f->number[PADDED_VOCAB] > 0)
+        vocab = f->number[PADDED_VOCAB];
+    else if (vocab < 0)
+        return err_set(err, ERR_INPUT,
+                       "--vocab-size is missing, and the tokenizer does not say it");
+    else
+        vocab = (vocab + multiple - 1) / multiple * multiple;
+    if (!f->on[SWIGLU] && (groups != heads || f->number[EXPERTS] > 0))
+        return err_set(err, ERR_INPUT, "%s needs --swiglu here",
+                       groups != heads ? "--group-query-attention" : "--num-experts");
+    if (hidden % heads != 0 && f->number[HEAD_DIM] < 0)
+        return err_set(err, ERR_INPUT,
+                       "--hidden-size %lld is no multiple of --num-attention-heads %lld",
+                       (long long)hidden, (long long)heads);
+    if (!f->on[SWIGLU] && f->number[HEAD_DIM] > 0 && f->number[HEAD_DIM] != hidden / heads)
+        return err_set(err, ERR_INPUT, "--kv-channels needs --swiglu here");
+    struct json *m = json_add_object(job, "model");
+    json_add_string(m, "family", f->on[SWIGLU] ? "llama" : "gpt");
+    json_add_string(m, "name", "megatron");
+    json_add_int(m, "layers", f->number[LAYERS]);
+    json_add_int(m, "hidden", hidden);
+    json_add_int(m, "heads", heads);
+    json_add_int(m, "mlp", ffn);
+    json_add_int(m, "seq", f->number[SEQ]);
+    json_add_int(m, "vocab", vocab);
+    if (!f->on[SWIGLU]) {
+        json_add_int(m, "max_seq", or_else(f, POSITIONS, f->number[SEQ]));
+        if (f->on[UNTIED])
+            json_add_string(f->not_counted, NULL,
+                            "--untie-embeddings-and-output-weights without --swiglu");
+        return OK;
+    }
+    json_add_int(m, "kv_heads", groups);
+    json_add_int(m, "head_dim", or_else(f, HEAD_DIM, hidden / heads));
+    json_add_int(m, "qkv_bias", f->on[QKV_BIAS]);
+    json_add_int(m, "tied_head", !f->on[UNTIED]);
+    if (f->number[EXPERTS] > 0) {
+        const int64_t width = or_else(f, EXPERT_FFN, ffn), shared = or_else(f, SHARED_FFN, 0);
+        if (shared % width != 0)
+            return err_set(
+                err, ERR_INPUT,
+                "--moe-shared-expert-intermediate-size must be a multiple of %lld, got %lld",
+                (long long)width, (long long)shared);
+        json_add_int(m, "experts", f->number[EXPERTS]);
+        json_add_int(m, "experts_active", or_else(f, TOPK, 2));
+        json_add_int(m, "expert_mlp", width);
+        json_add_int(m, "shared_experts", shared / width);
+    }
+    return OK;
+}
+
+static enum status add_layout(const struct flags *f, int num_devices, struct json *job,
+                              struct err *err)
+{
+    const int64_t tp = or_else(f, TP, 1), pp = or_else(f, PP, 1), layers = f->number[LAYERS];
+    const int64_t mbs = f->number[MBS];
+    if (or_else(f, CP, 1) > 1)
+        return err_set(err, ERR_INPUT,
+                       "--context-parallel-size: context parallelism is not modelled");
+    if (tp > num_devices || pp > num_devices || num_devices % (tp * pp) != 0)
+        return err_set(err, ERR_INPUT,
+                       "the cluster's %d devices are no multiple of TP %lld x PP %lld", num_devices,
+                       (long long)tp, (long long)pp);
+    const int64_t dp = num_devices / (tp * pp), gbs = or_else(f, GBS, mbs * dp);
+    if (gbs % (mbs * dp) != 0)
+        return err_set(
+            err, ERR_INPUT,
+            "--global-batch-size %lld is no multiple of --micro-batch-size %lld x DP %lld",
+            (long long)gbs, (long long)mbs, (long long)dp);
+    if (layers % pp != 0)
+        return err_set(err, ERR_INPUT,
+                       "--num-layers %lld is no multiple of PP %lld: uneven cuts are not read",
+                       (long long)layers, (long long)pp);
+    int64_t chunks = or_else(f, VP, 1);
+    if (f->number[VP_LAYERS] > 0) {
+        if (layers / pp % f->number[VP_LAYERS] != 0)
+            return err_set(err, ERR_INPUT,
+                           "--num-layers-per-virtual-pipeline-stage must divide %lld, got %lld",
+                           (long long)(layers / pp), (long long)f->number[VP_LAYERS]);
+        chunks = layers / pp / f->number[VP_LAYERS];
+    }
+    if (pp == 1)
+        chunks = 1;
+    if (layers / pp % chunks != 0)
+        return err_set(err, ERR_INPUT,
+                       "--num-virtual-stages-per-pipeline-rank must divide %lld, got %lld",
+                       (long long)(layers / pp), (long long)chunks);
+    struct json *train = json_add_object(job, "train"), *batch = json_add_object(train, "batch");
+    json_add_int(batch, "global", gbs);
+    json_add_int(batch, "micro", mbs);
+    json_add_string(train, "dtype", f->on[BF16] ? "bf16" : f->on[FP16] ? "fp16" : "fp32");
+    json_add_string(train, "framework", "megatron-te");
+    const bool unfused = is(f, BACKEND, "unfused") || is(f, BACKEND, "local") ||
+                         (is(f, IMPL, "local") && !f->on[FLASH]);
+    json_add_string(train, "attention", unfused ? "unfused" : "fused");
+    json_add_double(train, "dropout", f->word[DROPOUT] ? strtod(f->word[DROPOUT], NULL) : 0.1);
+    json_add_string(json_add_object(train, "optimizer"), "kind",
+                    is(f, OPTIMIZER, "sgd") ? "sgd" : "adamw");
+    struct json *p = json_add_object(job, "pipeline");
+    json_add_int(p, "tensor", tp);
+    json_add_int(p, "num_stages", pp);
+    json_add_int(p, "num_replicas", dp);
+    json_add_int(p, "chunks", chunks);
+    json_add_string(p, "schedule", chunks > 1 ? "interleaved" : "1f1b");
+    json_add_bool(p, "sequence_parallel", f->on[SP] && tp > 1);
+    json_add_int(p, "expert", or_else(f, EP, 1));
+    json_add_string(p, "shard", f->on[DIST_OPT] && dp > 1 ? "optimizer" : "none");
+    const int64_t bucket = 4 * (dp > 40 ? dp * 1000000 : 40000000);
+    json_add_int(p, "bucket_bytes", f->on[OVERLAP] ? bucket : 0);
+    const bool full = is(f, GRANULARITY, "full");
+    const bool selective = f->on[RECOMPUTE_ACT] || is(f, GRANULARITY, "selective");
+    json_add_string(p, "recompute", full ? "layer" : selective ? "selective" : "never");
+    if (full) {
+        const int64_t each = layers / pp / chunks, some = or_else(f, RECOMPUTE_LAYERS, each);
+        json_add_int(p, "recompute_layers", is(f, METHOD, "block") && some < each ? some : each);
+    }
+    return OK;
+}
+
+enum status megatron_job(const char *text, int num_devices, struct json **job,
+                         struct json **not_counted, struct err *err)
+{
+    struct flags flags = {.not_counted = json_array_new()};
+    struct json *made = json_object_new();
+    char *copy = strdup(text);
+    for (int i = 0; i < NUM_NUMBERS; i++)
+        flags.number[i] = -1;
+    enum status rc = copy ? split(copy, &flags, err) : err_nomem(err);
+    json_add_string(made, "name", "megatron");
+    json_add_string(json_add_object(made, "data"), "kind", "synthetic");
+    if (rc == OK)
+        rc = add_model(&flags, made, err);
+    if (rc == OK)
+        rc = add_layout(&flags, num_devices, made, err);
+    if (rc == OK) {
+        const int64_t batch = (int64_t)json_number(json_path(made, "train.batch.global"));
+        const int64_t samples = or_else(&flags, SAMPLES, batch * or_else(&flags, ITERS, 1000));
+        json_add_int(json_get(made, "data"), "train_samples", samples);
+        name_uncounted(&flags);
+        rc = json_check(made, err);
+    }
+    if (rc == OK)
+        rc = json_check(flags.not_counted, err);
+    free(copy);
+    if (rc != OK) {
+        json_free(made);
+        json_free(flags.not_counted);
+        return rc;
+    }
+    *job = made;
+    *not_counted = flags.not_counted;
+    return OK;
+}

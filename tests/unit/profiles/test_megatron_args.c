@@ -1,0 +1,79 @@
+/* Megatron-LM's flags as a job: layout, defaults, what is named and what is refused. */
+#include "profiles/job/job_json.h"
+#include "profiles/job/megatron_args.h"
+#include "tests/unit/test.h"
+
+/* Llama 3 8B on 64 devices, TP 2 x PP 4 x DP 8. */
+static const char llama[] =
+    "torchrun --nproc_per_node 8 pretrain_gpt.py \\\n --num-layers 32 --hidden-size 4096 "
+    "--num-attention-heads 32 "
+    "--group-query-attention --num-query-groups 8 --ffn-hidden-size=14336 --seq-length 8192 "
+    "--swiglu "
+    "--normalization RMSNorm --untie-embeddings-and-output-weights --vocab-size 128256 "
+    "--tensor-model-parallel-size 2 "
+    "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2 "
+    "--sequence-parallel "
+    "--micro-batch-size 1 --global-batch-size 128 --bf16 --use-distributed-optimizer --lr 3e-4 "
+    "--fp8-format hybrid --recompute-granularity full --recompute-method block "
+    "--recompute-num-layers 1";
+
+static void flags__become_a_job(void **state)
+{
+    (void)state;
+    struct json *json = NULL, *named = NULL;
+    struct err err = {0};
+    struct job job = {0};
+    if (megatron_job(llama, 64, &json, &named, &err) != OK)
+        fail_msg("%s", err.msg);
+    if (job_from_json(json, "megatron", NULL, (const char *[]){"cluster=h100-8x8"}, 1, &job,
+                      &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(model_total_params(&job.model), 8030261248);
+    assert_int_equal(job.pipeline.tensor, 2);
+    assert_int_equal(job.pipeline.num_stages, 4);
+    assert_int_equal(job.pipeline.num_replicas, 8);
+    assert_int_equal(job.pipeline.chunks, 4);
+    assert_int_equal(job.pipeline.recompute, RECOMPUTE_LAYER);
+    assert_int_equal(job.pipeline.recompute_layers, 1);
+    assert_int_equal(job.pipeline.shard, SHARD_OPTIMIZER);
+    assert_true(job.pipeline.sequence_parallel);
+    assert_int_equal(job.train.batch, 128);
+    assert_int_equal(job.train.micro, 1);
+    assert_int_equal(json_count(named), 1);
+    assert_string_equal(json_string(json_at(named, 0)), "--fp8-format hybrid");
+    job_clear(&job);
+    json_free(json);
+    json_free(named);
+}
+
+static void bad_flags__are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more, *says;
+    } cases[] = {
+        {"--context-parallel-size 2",        "--context-parallel-size"},
+        {"--pipeline-model-parallel-size 3", "TP 2 x PP 3"            },
+        {"--global-batch-size 100",          "--global-batch-size 100"},
+        {"--num-layers x",                   "got 'x'"                },
+        {"--micro-batch-size",               "got ''"                 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct json *json = NULL, *named = NULL;
+        struct err err = {0};
+        char text[2000];
+        snprintf(text, sizeof text, "%s %s", llama, cases[i].more);
+        assert_int_equal(megatron_job(text, 64, &json, &named, &err), ERR_INPUT);
+        if (!strstr(err.msg, cases[i].says))
+            fail_msg("%s: %s", cases[i].more, err.msg);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flags__become_a_job),
+        cmocka_unit_test(bad_flags__are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
