@@ -258,6 +258,8 @@ echo '{"kind":"h100","nodes":1,"devices_per_node":1}' >"$tmp/cluster.json"
 expect "plan: an MFU of kernels is not" 0 ' % MFU$' "${one[@]}" --set cost.source=kernels
 expect "plan: products in fp8" 0 '^dtype fp8,' "${one[@]}" --set train.dtype=fp8
 expect "plan: no mxfp8 on an H100" 1 "device kind 'h100' has no mxfp8 units" "${one[@]}" --set train.dtype=mxfp8
+expect "train: narrow formats are refused by name" 2 'train.dtype nvfp4 is for plan and sim' "$elapse" train "$tmp/tokens.json" \
+    --set train.dtype=nvfp4 --set pp=1 --set dp=1 --set cluster.kind=cpu
 expect "devices: figures that nobody looked up say so" 0 'peak bf16 .*not checked here' "$elapse" devices a30
 expect "plan: help" 0 'usage: elapse plan' "$elapse" plan --help
 finish

@@ -7,8 +7,9 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ELAPSE = os.path.join(os.environ.get("ELAPSE_BIN", os.path.join(ROOT, "build", "bin")), "elapse")
-PEAK = {"a100": 312e12, "h100": 989.4e12}
-MEMORY = {"a100": 80 << 30, "h100": 80 << 30}
+PEAK = {"a100": 312e12, "h100": 989.4e12, "b200": 2250e12, "gb200": 2500e12, "b300": 2250e12, "gb300": 2500e12}
+MEMORY = {"a100": 80 << 30, "h100": 80 << 30, "b200": 180 * 10**9, "gb200": 186 * 10**9, "b300": 270 * 10**9,
+          "gb300": 279 * 10**9}
 
 
 def cluster(kind, gpus, **more):
@@ -61,6 +62,7 @@ def write_run(run, folder):
                 "num_microbatches": run["micro_batches"], "tensor": run.get("tp", 1),
                 "sequence_parallel": run.get("sequence_parallel", False),
                 "shard": run.get("shard", "none"), "recompute": recompute,
+                "expert": run.get("expert", 1),
                 "schedule": run.get("schedule", "1f1b" if v == 1 else "interleaved")}
     cluster = dict(run["cluster"])
     limit = cluster.get("mem", MEMORY[cluster["kind"]])
@@ -82,7 +84,7 @@ def write_run(run, folder):
             "microbatches": run["micro_batches"], "microbatch_size": run["micro_batch"],
             "batch": batch, "schedule": pipeline["schedule"], "frozen_layers": 0, "frozen": "none",
             "recompute": recompute, "cut": cut, "tensor": pipeline["tensor"],
-            "sequence_parallel": pipeline["sequence_parallel"], "shard": pipeline["shard"],
+            "sequence_parallel": pipeline["sequence_parallel"], "expert": pipeline["expert"], "shard": pipeline["shard"],
             "devices": megatron_places(pipeline["tensor"], run.get("dp", 1), pp),
             "cache_write": False, "bucket_bytes": run.get("bucket_bytes", 0), "clip": True,
             "optimizer_bytes_per_param": 8, "canonical": False, "step_ns": 0,
