@@ -35,7 +35,7 @@ for r in 1 4; do
     train vit canonical-of-16-$r -n $r --set freeze.policy=none --set pipeline.num_replicas=$r --set train.batch.global=16
 done
 verify "so where a pipeline's batch has fewer samples than all have micro-batches" same_run canonical-of-16-1 canonical-of-16-4
-expect "plans count micro-batches as the run does" 0 'replicas 4 .*, micro-batches 2 of 4 ' "$elapse" plan "$tmp/vit.json" \
+expect "plans count micro-batches as the run does" 0 'R 4 .*; M 2 micro-batches of 4 ' "$elapse" plan "$tmp/vit.json" \
     --set cluster=a100-1x4 --set pipeline.num_stages=1 --set pipeline.num_replicas=4
 for where in $(all_of first spread); do
     train vit frozen-$where -n 2 --set cache.policy=off --set pipeline.frozen=$where --set 'elastic.stages=[2]'
