@@ -107,13 +107,24 @@ enum {
     BACKEND,
     DISPATCHER,
     DROPOUT,
+    FP8,
+    FP8_RECIPE,
+    FP4,
     NUM_WORDS
 };
-static const char *const words[NUM_WORDS] = {
-    "recompute-granularity",   "recompute-method",  "tokenizer-type",
-    "position-embedding-type", "normalization",     "optimizer",
-    "transformer-impl",        "attention-backend", "moe-token-dispatcher-type",
-    "hidden-dropout"};
+static const char *const words[NUM_WORDS] = {"recompute-granularity",
+                                             "recompute-method",
+                                             "tokenizer-type",
+                                             "position-embedding-type",
+                                             "normalization",
+                                             "optimizer",
+                                             "transformer-impl",
+                                             "attention-backend",
+                                             "moe-token-dispatcher-type",
+                                             "hidden-dropout",
+                                             "fp8-format",
+                                             "fp8-recipe",
+                                             "fp4-format"};
 
 /* Flags that change no cost of a step that we count; a star stands for any end. */
 static const char *const ignored[] = {"nproc*",
@@ -394,7 +405,9 @@ static enum status add_layout(const struct flags *f, int num_devices, struct jso
     struct json *train = json_add_object(job, "train"), *batch = json_add_object(train, "batch");
     json_add_int(batch, "global", gbs);
     json_add_int(batch, "micro", mbs);
-    json_add_string(train, "dtype", f->on[BF16] ? "bf16" : f->on[FP16] ? "fp16" : "fp32");
+    const char *const wide = f->on[BF16] ? "bf16" : f->on[FP16] ? "fp16" : "fp32";
+    const char *const fp8 = is(f, FP8_RECIPE, "mxfp8") ? "mxfp8" : "fp8";
+    json_add_string(train, "dtype", f->word[FP4] ? "nvfp4" : f->word[FP8] ? fp8 : wide);
     json_add_string(train, "framework", "megatron-te");
     const bool unfused = is(f, BACKEND, "unfused") || is(f, BACKEND, "local") ||
                          (is(f, IMPL, "local") && !f->on[FLASH]);

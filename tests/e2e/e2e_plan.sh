@@ -22,18 +22,18 @@ check "plan: JSON has every key of the contract" bash -c json_has_keys
 
 # A command line of Megatron-LM: its layout as it is, with equally many layers a stage, and a better one.
 megatron="--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --vocab-size 32000 --swiglu
-    --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 16 --bf16 --fp8-format hybrid"
+    --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 16 --bf16 --tp-comm-overlap-cfg x"
 export megatron
 from_megatron() {
     local out
     out=$("$elapse" plan --from megatron "$megatron" --cluster h100-1x8 --budget 2s --quiet) || return 1
     echo "$out"
     grep -q '^today  PP 2, TP 4, DP 1, VP 1, ' <<<"$out" && grep -q '^best   PP ' <<<"$out" &&
-        grep -q '^not counted: --fp8-format hybrid$' <<<"$out" || return 1
+        grep -q '^not counted: --tp-comm-overlap-cfg x$' <<<"$out" || return 1
     "$elapse" plan --from megatron "$megatron" --cluster h100-1x8 --budget 2s --quiet --json >"$tmp/from.json" || return 1
     python3 -c 'import json, sys
 a = json.load(open(sys.argv[1]))
-assert a["faster"] > 1 and a["not_counted"][0] == "--fp8-format hybrid", a
+assert a["faster"] > 1 and a["not_counted"][0] == "--tp-comm-overlap-cfg x", a
 # embedding and 8 layers of 2 items, norm and head: the cut lies behind layer 4
 assert a["today"]["cut"][0] == 9, a["today"]["cut"]' "$tmp/from.json"
 }

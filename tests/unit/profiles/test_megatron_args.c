@@ -14,7 +14,8 @@ static const char llama[] =
     "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2 "
     "--sequence-parallel "
     "--micro-batch-size 1 --global-batch-size 128 --bf16 --use-distributed-optimizer --lr 3e-4 "
-    "--fp8-format hybrid --recompute-granularity full --recompute-method block "
+    "--fp8-format hybrid --tp-comm-overlap-cfg x --recompute-granularity full --recompute-method "
+    "block "
     "--recompute-num-layers 1";
 
 static void flags__become_a_job(void **state)
@@ -40,7 +41,8 @@ static void flags__become_a_job(void **state)
     assert_int_equal(job.train.batch, 128);
     assert_int_equal(job.train.micro, 1);
     assert_int_equal(json_count(named), 1);
-    assert_string_equal(json_string(json_at(named, 0)), "--fp8-format hybrid");
+    assert_string_equal(json_string(json_at(named, 0)), "--tp-comm-overlap-cfg x");
+    assert_int_equal(job.train.dtype, DTYPE_FP8);
     job_clear(&job);
     json_free(json);
     json_free(named);
