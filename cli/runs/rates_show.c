@@ -17,7 +17,9 @@ const struct rate_column rate_columns[NUM_RATE_COLUMNS] = {
 
 double rate_column_of(const struct rate_column *column, const struct step_rates *rates)
 {
-    return *(const double *)((const char *)rates + column->offset);
+    double value;
+    memcpy(&value, (const char *)rates + column->offset, sizeof value);
+    return value;
 }
 
 void rates_add(struct json *json, const struct step_rates *rates)
