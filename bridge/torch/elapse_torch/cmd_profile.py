@@ -155,7 +155,7 @@ def write(source, args, device, chain, keys_of, known, about):
                      files.job_json(name, "model.json", kind, args.ranks, batch, args.optimizer))
     files.write_json(os.path.join(args.out, "profile.json"),
                      files.profile_json(f"torch-{name}", about, rows,
-                                        note=f"items of '{args.model}' in PyTorch, {dtype}"))
+                                        note=f"items of '{os.path.basename(args.model)}' in PyTorch, {dtype}"))
     return sizes
 
 
