@@ -51,7 +51,7 @@ enum status sim_job_load(const struct sim_args *args, char *const *more, int num
  * must be zeroed; source may be NULL. */
 enum status sim_job_run(const struct sim_args *args, char *const *more, int num_more,
                         struct elastic_run *run, struct run_source *source, struct err *err);
-/* Likewise, without freezing and by the best plan: job_as_static(). */
+/* Load that job and simulate its training without freezing, by the best plan: job_as_static(). */
 enum status sim_job_run_static(const struct sim_args *args, struct elastic_run *run,
                                struct err *err);
 /* `JOB --faults`: many runs on a cluster that loses nodes. ERR_INFEASIBLE: none of them is done. */
