@@ -388,8 +388,9 @@ static enum status cut_evenly(const struct request *q, const struct job *job, st
     step_request_init(&request);
     request.db_path = q->db_path;
     enum status rc = plan_check(plan, &job->model, &job->cluster, err);
-    if (rc == OK)
-        rc = sim_step_of_job(&request, job, plan, &step, err);
+    if (rc != OK)
+        return rc;
+    rc = sim_step_of_job(&request, job, plan, &step, err);
     if (rc == OK) {
         const struct setting of = {&job->model, &job->cluster, &step.cost.cost};
         rc = plan_memory_find(&of, &step.plan, &a->memory, err);
@@ -452,10 +453,10 @@ static enum status run_from(const struct command *command, const struct request 
     if (!q->cluster)
         return err_set(err, ERR_INPUT, "--from needs --cluster CLUSTER");
     if (q->all_frozen || q->frozen_layers > 0 || q->from_frozen >= 0 || q->cached || q->out_path ||
-        q->sweeps.count > 0)
+        q->explain || q->sweeps.count > 0)
         return err_set(err, ERR_INPUT,
                        "--from excludes --all-frozen, --frozen, --from-frozen, "
-                       "--cached, --sweep, -o");
+                       "--cached, --explain, --sweep, -o");
     enum status rc = cluster_load(q->cluster, &cluster, err);
     if (rc == OK)
         rc = megatron_job(text, cluster.num_devices, &tree, &named, err);

@@ -42,6 +42,8 @@ export -f from_megatron
 check "plan: --from megatron predicts the command and finds better" bash -c from_megatron
 expect "plan: --from refuses context parallelism by name" 2 'context-parallel-size' \
     "$elapse" plan --from megatron "$megatron --context-parallel-size 2" --cluster h100-1x8
+expect "plan: --from explains nothing" 2 'from excludes .*explain' \
+    "$elapse" plan --from megatron "$megatron" --cluster h100-1x8 --explain
 expect "plan: --from needs a cluster" 2 'needs --cluster' "$elapse" plan --from megatron "$megatron"
 
 # The goldens of the specification: K, and the cut at F = 5.
