@@ -141,11 +141,9 @@ static enum status read_faults(const char *text, struct faults_text *faults,
                                struct fault_event **events, struct err *err)
 {
     struct json *object = NULL;
-    char *file = NULL;
     const bool is_file = path_is_json(text);
-    enum status rc = is_file ? file_read_text(text, &file, err) : faults_pairs(text, &object, err);
-    if (rc == OK && is_file)
-        rc = json_parse(file, text, &object, err);
+    enum status rc =
+        is_file ? json_read_file(text, &object, err) : faults_pairs(text, &object, err);
     const struct fields_source source = {is_file ? text : "--faults", "", NULL};
     if (rc == OK)
         rc = fields_read(faults_fields, NUM_FAULTS_FIELDS, object, &source, faults, err);
@@ -156,7 +154,6 @@ static enum status read_faults(const char *text, struct faults_text *faults,
         rc = read_trace(faults->trace, events, &faults->set.num_trace, err);
     faults->set.trace = *events;
     json_free(object);
-    free(file);
     return rc;
 }
 

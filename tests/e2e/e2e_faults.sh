@@ -30,6 +30,8 @@ faults $rates --json >"$tmp/two"
 check "seeds repeat on any number of threads" cmp "$tmp/one" "$tmp/two"
 expect "the text names the best interval beside Daly's" 0 'checkpoint every .*Young 150.0 s, Daly 146.7 s' \
     bash -c "faults $rates"
+printf '{"device_per_hour": 0.05, "restart": "60s", "detect": "10s", "stall": "5s", "repair": "600s", "policy": "shrink"}' >"$tmp/f.json"
+check "a file says what pairs say" cmp "$tmp/one" <(faults "$tmp/f.json" --json)
 expect "a negative rate" 2 'node_per_hour must be a number 0..1000000, got -1' bash -c 'faults node_per_hour=-1'
 expect "an unknown key" 2 "unknown key 'nope'" bash -c 'faults nope=1'
 expect "no pair" 2 "expected key=value, got 'x'" bash -c 'faults x'
