@@ -34,6 +34,16 @@ static inline int64_t cpu_tiles(int64_t n, int64_t tile)
     return (n + tile - 1) / tile;
 }
 
+/* A loop over fewer elements than this runs on the calling thread: one thread passes over them in some
+ * 5 us, and waking the others takes as long. A product's multiply-add costs that share of an element. */
+enum { ELEMENTS_WORTH_THREADS = 16384, PRODUCTS_PER_ELEMENT = 16 };
+
+/* How many threads a loop over `elements` is worth. No result depends on it. */
+static inline int cpu_threads(const struct backend *be, int64_t elements)
+{
+    return elements < ELEMENTS_WORTH_THREADS ? 1 : be->threads;
+}
+
 /* First index of part `part` when n items are cut into `parts` equal parts. */
 static inline int64_t cpu_share(int64_t n, int64_t part, int64_t parts)
 {

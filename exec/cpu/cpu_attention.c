@@ -259,7 +259,8 @@ static void attention_forward(struct backend *be, const struct attention *a, con
     float *scratch = cpu_scratch(be, workers * block * (int64_t)sizeof *scratch);
     if (!scratch)
         return;
-#pragma omp parallel for schedule(static) num_threads(workers)
+#pragma omp parallel for schedule(static)                                                          \
+    num_threads(cpu_threads(be, tasks * a->seq * a->seq * a->head_dim / PRODUCTS_PER_ELEMENT))
     for (int w = 0; w < workers; w++)
         for (int64_t t = cpu_share(tasks, w, workers); t < cpu_share(tasks, w + 1, workers); t++)
             head_forward(be, a, t / a->heads, (int)(t % a->heads), qkv, drop, scratch + w * block,
@@ -278,7 +279,8 @@ static void attention_backward(struct backend *be, const struct attention *a, co
     float *scratch = cpu_scratch(be, workers * block * (int64_t)sizeof *scratch);
     if (!scratch)
         return;
-#pragma omp parallel for schedule(static) num_threads(workers)
+#pragma omp parallel for schedule(static)                                                          \
+    num_threads(cpu_threads(be, tasks * a->seq * a->seq * a->head_dim / PRODUCTS_PER_ELEMENT))
     for (int w = 0; w < workers; w++)
         for (int64_t t = cpu_share(tasks, w, workers); t < cpu_share(tasks, w + 1, workers); t++)
             head_backward(be, a, t / a->heads, (int)(t % a->heads), qkv, drop, ctx, lse, dctx,

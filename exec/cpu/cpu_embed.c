@@ -10,7 +10,8 @@ static void patchify(struct backend *be, const struct patches *p, const float *i
     const int side = p->image / p->patch, np = side * side, ps = p->patch;
     const int64_t row = (int64_t)p->channels * ps * ps;
     const int64_t image = (int64_t)p->channels * p->image * p->image;
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static)                                                          \
+    num_threads(cpu_threads(be, p->num_samples *(np + 1) * row))
     for (int64_t s = 0; s < p->num_samples; s++) {
         const int64_t first = s * (np + 1) * row;
         memset(backend_at(be, cols, first), 0, (size_t)backend_bytes(be, row));
@@ -31,7 +32,7 @@ static void patch_finish(struct backend *be, const struct patches *p, const void
 {
     const int side = p->image / p->patch;
     const int64_t tokens = (int64_t)side * side + 1, h = p->hidden;
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, p->num_samples *tokens *h))
     for (int64_t r = 0; r < p->num_samples * tokens; r++)
         for (int64_t c0 = 0; c0 < h; c0 += STRIP) {
             float buffer[3][STRIP];
@@ -55,7 +56,7 @@ static void patch_backward(struct backend *be, const struct patches *p, const vo
     float *sum = cpu_scratch(be, tokens * h * (int64_t)sizeof *sum);
     if (!sum)
         return;
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, p->num_samples *tokens *h))
     for (int64_t t = 0; t < tokens; t++) {
         float *row = sum + t * h;
         memset(row, 0, (size_t)h * sizeof *row);
@@ -79,7 +80,7 @@ static void tokens_forward(struct backend *be, const struct tokens *t, const voi
                            const void *wpe, const void *wtt, void *y)
 {
     const int64_t rows = t->num_samples * t->seq, h = t->hidden;
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, rows *h))
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c0 = 0; c0 < h; c0 += STRIP) {
             float buffer[4][STRIP];
@@ -99,7 +100,7 @@ static void tokens_backward(struct backend *be, const struct tokens *t, const vo
                             float *dwpe, float *dwtt)
 {
     const int64_t rows = t->num_samples * t->seq, h = t->hidden, strip = 128;
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, rows *h))
     for (int64_t j = 0; j < cpu_tiles(h, strip); j++) {
         const int64_t c0 = j * strip, n = cpu_min(strip, h - c0);
         float buffer[128];
@@ -123,7 +124,7 @@ static void join(struct backend *be, int64_t rows, int cols, const void *a, cons
                  void *out)
 {
     const size_t bytes = (size_t)backend_bytes(be, cols);
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, rows *cols))
     for (int64_t r = 0; r < rows; r++) {
         memcpy(backend_at(be, out, 2 * r * cols), backend_at_const(be, a, r * cols), bytes);
         memcpy(backend_at(be, out, (2 * r + 1) * cols), backend_at_const(be, b, r * cols), bytes);
@@ -133,7 +134,7 @@ static void join(struct backend *be, int64_t rows, int cols, const void *a, cons
 static void split(struct backend *be, int64_t rows, int cols, const void *in, void *a, void *b)
 {
     const size_t bytes = (size_t)backend_bytes(be, cols);
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, rows *cols))
     for (int64_t r = 0; r < rows; r++) {
         if (a)
             memcpy(backend_at(be, a, r * cols), backend_at_const(be, in, 2 * r * cols), bytes);
@@ -146,7 +147,7 @@ static void split(struct backend *be, int64_t rows, int cols, const void *in, vo
 static void gather_rows(struct backend *be, int64_t num, int cols, const int32_t *rows,
                         const void *x, void *y)
 {
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, num *cols))
     for (int64_t i = 0; i < num; i++)
         memcpy(backend_at(be, y, i * cols), backend_at_const(be, x, (int64_t)rows[i] * cols),
                (size_t)backend_bytes(be, cols));
@@ -156,7 +157,7 @@ static void scatter_rows(struct backend *be, int64_t total, int64_t num, int col
                          const int32_t *rows, const void *y, void *x)
 {
     memset(x, 0, (size_t)backend_bytes(be, total * cols));
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, num *cols))
     for (int64_t i = 0; i < num; i++)
         memcpy(backend_at(be, x, (int64_t)rows[i] * cols), backend_at_const(be, y, i * cols),
                (size_t)backend_bytes(be, cols));

@@ -199,7 +199,7 @@ static void linear_backward_input(struct backend *be, const struct linear *l, co
 static void add_columns(struct backend *be, int64_t rows, int cols, int64_t stride, const void *dy,
                         float scale, bool fresh, float *db)
 {
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, rows *cols))
     for (int c = 0; c < cols; c += SUM_COLS) {
         const int n = (int)cpu_min(SUM_COLS, cols - c);
         float sum[SUM_COLS] = {0}, buffer[SUM_COLS];
@@ -238,7 +238,7 @@ static void linear_backward_weight(struct backend *be, const struct linear *l, c
 static void act_backward(struct backend *be, int64_t num, enum act act, const void *pre,
                          const void *dy, void *dx)
 {
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, num))
     for (int64_t t = 0; t < cpu_tiles(num, STRIP); t++) {
         float buffer[3][STRIP];
         const int64_t at = t * STRIP, n = cpu_min(STRIP, num - at);
@@ -252,7 +252,7 @@ static void act_backward(struct backend *be, int64_t num, enum act act, const vo
 static void dropout(struct backend *be, int64_t rows, int cols, const struct dropout *drop,
                     const void *x, void *y)
 {
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, rows *cols))
     for (int64_t r = 0; r < rows; r++)
         for (int c = 0; c < cols; c += STRIP) {
             float buffer[2][STRIP];

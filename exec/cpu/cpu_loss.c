@@ -77,7 +77,7 @@ static void xent(struct backend *be, const struct xent *x, const int32_t *labels
     if (!res)
         return;
     float *buffers = (float *)(void *)((char *)res + head);
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, x->rows * x->classes))
     for (int64_t r = 0; r < x->rows; r++) {
         const int64_t at = (r / x->group) * x->group_stride + (r % x->group) * x->row_stride;
         if (be->elem_bytes == 4) {

@@ -53,7 +53,7 @@ static void layernorm_forward(struct backend *be, int64_t rows, int cols, int64_
     float *buffers = cpu_scratch(be, 2 * wide * be->threads * (int64_t)sizeof *buffers);
     if (!buffers)
         return;
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, rows *cols))
     for (int64_t r = 0; r < rows; r++) {
         float *buffer = buffers + 2 * wide * omp_get_thread_num();
         const float *in = cpu_in(be, x, r * ldx, cols, buffer);
@@ -87,7 +87,7 @@ static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64
     if (!scratch)
         return;
     float *sums = part ? scratch : NULL, *buffers = scratch + cpu_pad(sum_elems);
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, rows *cols))
     for (int64_t t = 0; t < tiles; t++) {
         float *buffer = buffers + 4 * wide * omp_get_thread_num();
         float *restrict dgamma = sums ? sums + t * 2 * cols : NULL;

@@ -11,7 +11,7 @@ enum { TILE = 16384, LANES = 16 };
 
 static void accumulate(struct backend *be, int64_t num, const float *x, float *y)
 {
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, num))
     for (int64_t i = 0; i < num; i++)
         y[i] += x[i];
 }
@@ -24,7 +24,7 @@ static void add(struct backend *be, int64_t num, const void *x, void *y)
     }
     const uint16_t *from = x;
     uint16_t *to = y;
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, num))
     for (int64_t i = 0; i < num; i++)
         to[i] = bf16_from(bf16_to(to[i]) + bf16_to(from[i]));
 }
@@ -36,7 +36,7 @@ static void round_weights(struct backend *be, int64_t num, const float *master, 
         return;
     }
     uint16_t *to = low;
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, num))
     for (int64_t i = 0; i < num; i++)
         to[i] = bf16_from(master[i]);
 }
@@ -70,7 +70,7 @@ static bool sum_squares(struct backend *be, int64_t num, const float *x, double 
     double *part = cpu_scratch(be, (tiles + 1) * (int64_t)sizeof *part);
     if (!part)
         return false;
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, num))
     for (int64_t t = 0; t < tiles; t++)
         part[t] = tile_sumsq(x + t * TILE, cpu_min(TILE, num - t * TILE));
     *sum = sum_of(part, tiles);
@@ -93,7 +93,7 @@ static void sgd(struct backend *be, int64_t num, const struct sgd *o, const floa
                 float *weight, float *momentum, double *part)
 {
     const float lr = o->lr, mu = o->momentum, decay = o->weight_decay, mul = o->grad_mul;
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, num))
     for (int64_t t = 0; t < cpu_tiles(num, TILE); t++) {
         const int64_t first = t * TILE, end = cpu_min(first + TILE, num);
         if (part)
@@ -120,7 +120,7 @@ static void adamw(struct backend *be, int64_t num, const struct adam *o, const f
     const float c1 = (float)(1.0 - o->beta1), c2 = (float)(1.0 - o->beta2), mul = o->grad_mul;
     const float rate = (float)(o->lr / fix1), inv2 = (float)(1.0 / fix2);
     const float shrink = (float)(1.0 - o->lr * o->weight_decay);
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, num))
     for (int64_t t = 0; t < cpu_tiles(num, TILE); t++) {
         if (part)
             part[t] = tile_sumsq(grad + t * TILE, cpu_min(TILE, num - t * TILE));
@@ -150,7 +150,7 @@ static void lamb(struct backend *be, int64_t num, const struct adam *o, const fl
     double *part = cpu_scratch(be, 2 * (tiles + 1) * (int64_t)sizeof *part);
     if (!part)
         return;
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, num))
     for (int64_t t = 0; t < tiles; t++) {
         double ww = 0.0, uu = 0.0;
         for (int64_t i = t * TILE; i < cpu_min((t + 1) * TILE, num); i++) {
@@ -171,7 +171,7 @@ static void lamb(struct backend *be, int64_t num, const struct adam *o, const fl
     }
     const float trust = ww > 0.0 && uu > 0.0 ? (float)sqrt(ww / uu) : 1.0f;
     const float rate = (float)o->lr * trust;
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, num))
     for (int64_t t = 0; t < tiles; t++)
         for (int64_t i = t * TILE; i < cpu_min((t + 1) * TILE, num); i++) {
             float u = m[i] * inv1 / (sqrtf(v[i]) * inv2 + eps) + decay * weight[i];

@@ -135,12 +135,13 @@ void gemm(struct backend *be, const struct gemm *g)
             for (int64_t k0 = 0; k0 < g->k; k0 += K_BLOCK) {
                 const int64_t rows = cpu_min(ROW_BLOCK, g->m - r0);
                 const int64_t cols = cpu_min(GEMM_COLS, g->n - c0), k = cpu_min(K_BLOCK, g->k - k0);
+                const int threads = cpu_threads(be, rows * cols * k / PRODUCTS_PER_ELEMENT);
                 const struct gemm_block b = {(const char *)g->b +
                                                  (k0 * g->b_row + c0 * g->b_col) * elem,
                                              g->b_col, g->b_row, cols, k};
-#pragma omp parallel num_threads(be->threads)
+#pragma omp parallel num_threads(threads)
                 kernel->pack(kernel, &b, omp_get_thread_num(), omp_get_num_threads(), scratch);
-#pragma omp parallel for schedule(static) num_threads(be->threads)
+#pragma omp parallel for schedule(static) num_threads(threads)
                 for (int64_t t = 0; t < cpu_tiles(rows, tile); t++) {
                     const int thread = omp_get_thread_num();
                     const int64_t row = r0 + t * tile, num = cpu_min(tile, r0 + rows - row);
