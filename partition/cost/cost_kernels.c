@@ -8,6 +8,7 @@
 #include "partition/cost/cost.h"
 #include "partition/cost/device_curves.h"
 #include "partition/cost/kernels.h"
+#include "partition/model/framework.h"
 #include "partition/base/units.h"
 
 /* All that a list and its times depend on, apart from the options. */
@@ -87,6 +88,9 @@ static struct question question_of(const struct model *model, int item, int pass
     q.flags = model->sequence_parallel | model->gated_mlp << 1 | model->rope << 2 |
               model->per_microbatch << 3 | (model->attention == ATTENTION_UNFUSED) << 4 |
               model->eager_norm << 5 | model->eager_rope << 6 | model->eager_activation << 7;
+    if (model->framework)
+        q.flags |= model->framework->eager_loss << 8 | model->framework->whole_logits << 9 |
+                   model->framework->narrow_grads << 10;
     q.window = model_window(model, it->layer);
     q.block = (int32_t)model->block.norm | (int32_t)model->block.places << 2 |
               (int32_t)model->block.qk_norm << 5 | (int32_t)model->block.positions << 7 |

@@ -6,6 +6,8 @@
  * head's width, V vocabulary, T tensor-parallel ways. */
 #include "partition/cost/kernels.h"
 
+#include "partition/model/framework.h"
+
 struct lister {
     const struct model *model;
     const struct item *item;
@@ -95,7 +97,7 @@ static void add_weight_grad(struct lister *l, int64_t batch, int64_t n, int64_t 
     const double weights = (double)batch * (double)n * (double)k;
     add_matmul(l, LAYOUT_NT, batch, n, k, rows);
     make_narrow(l);
-    if (l->unfused) {
+    if (l->unfused || (l->model->framework && l->model->framework->narrow_grads)) {
         add_memory(l, weights * 3 * l->e);
         return;
     }
@@ -540,10 +542,19 @@ static void list_embedding(struct lister *l)
 
 /* Cross entropy of [rows, n] in fp32. The list of 2021 is Megatron-LM's vocab-parallel one: cast,
  * maximum, subtraction, exponential, sum, division (38 bytes an element with e = 2), and product and
- * cast backwards. Otherwise cast and log-softmax, and their two backwards. */
+ * cast backwards. Otherwise cast and log-softmax, and their two backwards; PyTorch's cross_entropy()
+ * first clears a gradient of all log-softmax's numbers. */
 static void add_loss(struct lister *l, int64_t rows, int64_t n)
 {
-    const double x = (double)rows * (double)n;
+    const struct framework *framework = l->model->framework;
+    const bool whole = framework && framework->whole_logits && l->ways > 1;
+    const double x = (double)rows * (double)(whole ? l->model->vocab : n);
+    if (whole && forward(l)) { /* pieces are copied out of the receive buffer, and joined */
+        add_memory(l, 2 * x * l->e);
+        add_memory(l, 2 * x * l->e);
+    }
+    if (framework && framework->eager_loss && for_input(l))
+        add_memory(l, x * 4);
     if (forward(l)) {
         add_memory(l, x * (l->e + 4));
         if (l->unfused) {

@@ -76,6 +76,12 @@ static void add_router(const struct model *model, const struct item *item, struc
     got->tokens_bytes += model->experts_active * 2 * s * h * model->elem_bytes;
 }
 
+/* Whether each device of a group gathers all logits. */
+static bool whole_logits(const struct model *model)
+{
+    return model->framework && model->framework->whole_logits && model->task == TASK_CAUSAL_LM;
+}
+
 static struct replicated replicated(const struct model *model, int index)
 {
     const struct item *item = &model->items[index];
@@ -103,10 +109,10 @@ static struct replicated replicated(const struct model *model, int index)
         got.params = item->params;
         got.flops = item->fwd_flops;
         got.tokens_bytes = item->stash_bytes;
-        if (model->task == TASK_CAUSAL_LM) { /* logits and an untied table are divided */
+        if (model->task == TASK_CAUSAL_LM) { /* an untied table is divided, and logits usually */
             got.params = 0;
             got.flops = 0;
-            got.tokens_bytes = s * h * model->elem_bytes;
+            got.tokens_bytes = whole_logits(model) ? item->stash_bytes : s * h * model->elem_bytes;
         } else if (model->task == TASK_MLM) { /* the dense layer in front of the table is not */
             const int64_t p = model_masked_of(s);
             got.params = item->params - model->vocab;
@@ -188,7 +194,8 @@ static void shard_item(struct model *part, const struct model *whole, int index)
     item->params = divided(item->params - all * one.params, same.params, T) + one.params;
     item->tied_params = share(item->tied_params, T);
     item->fwd_flops = divided(item->fwd_flops - all * one.flops, same.flops, T) + one.flops;
-    item->work_bytes = share(item->work_bytes, T);
+    if (item->kind != ITEM_HEAD || !whole_logits(whole))
+        item->work_bytes = share(item->work_bytes, T);
     item->stash_bytes = share(item->stash_bytes - tokens - all * one.stash_bytes, T) +
                         one.stash_bytes + (by_tokens(part, item) ? share(tokens, T) : tokens);
     if (part->sequence_parallel && item->kind != ITEM_POOLER)
@@ -330,7 +337,10 @@ static int layer_exchanges(const struct model *part, enum item_kind kind, bool b
         return n;
     }
     if (!part->sequence_parallel) {
-        to[0] = (struct exchange){COLLECTIVE_ALLREDUCE, 1, bytes, false, 0};
+        const struct framework *framework = part->framework;
+        const bool twice = framework && framework->splits_gate && part->gated_mlp;
+        to[0] = (struct exchange){COLLECTIVE_ALLREDUCE, backward && !attention && twice ? 2 : 1,
+                                  bytes, false, 0};
         return 1;
     }
     to[0] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, false, 0};
@@ -355,8 +365,8 @@ static int embedding_exchanges(const struct model *part, bool backward, struct e
 }
 
 /* The language-model head takes the maximum, the sum and the wanted logit of each token over the
- * devices: three all-reduces of fp32 (Megatron-LM's vocab-parallel cross entropy). The gradient of
- * its input is summed. */
+ * devices: three all-reduces of fp32 (Megatron-LM's vocab-parallel cross entropy), or gathers all
+ * logits. The gradient of its input is summed. */
 static int head_exchanges(const struct model *part, bool backward, struct exchange *to)
 {
     const bool tokens = part->sequence_parallel && part->task == TASK_CAUSAL_LM;
@@ -368,7 +378,10 @@ static int head_exchanges(const struct model *part, bool backward, struct exchan
     if (!backward) {
         if (tokens)
             to[n++] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, false, 0};
-        to[n++] = (struct exchange){COLLECTIVE_ALLREDUCE, 3, 4 * s, false, 0};
+        to[n++] = whole_logits(part)
+                      ? (struct exchange){COLLECTIVE_ALLGATHER, 1,
+                                          s * part->vocab * part->elem_bytes, false, 0}
+                      : (struct exchange){COLLECTIVE_ALLREDUCE, 3, 4 * s, false, 0};
         return n;
     }
     to[n++] = (struct exchange){tokens ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALLREDUCE, 1, bytes,

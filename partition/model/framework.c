@@ -19,16 +19,19 @@
  * torch.compile; fsdp-compiled: torch.compile joins elementwise operators with the norm.
  * hf-eager: transformers' modeling_llama.py.
  * overlaps_tensor: tp_comm_overlap of Transformer Engine (its userbuffers), which NeMo's recipes set.
+ * whole_logits, splits_gate, sums_whole, narrow_grads: the trainer of Hagemann et al., whose engine
+ * descends from DeepSpeed's (Aleph-Alpha/scaling, 2024: lm_head.py, losses/cross_entropy.py, mlp.py,
+ * optimizer/allreduce.py, optimizer/parameter_group.py).
  * gathers_take_share: FSDP's collectives are NCCL's kernels, which occupy SMs (time-1b has how many). */
 /* clang-format off */
 static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
     [FRAMEWORK_AUTO] = {.name = "auto"},
     [FRAMEWORK_MEGATRON_TE] = {"megatron-te", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true},
     [FRAMEWORK_MEGATRON_2021] = {"megatron-2021", .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
-    [FRAMEWORK_DEEPSPEED] = {"deepspeed", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
-    [FRAMEWORK_FSDP] = {"fsdp", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true},
+    [FRAMEWORK_DEEPSPEED] = {"deepspeed", .counts_logits = true, .eager_loss = true, .whole_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
+    [FRAMEWORK_FSDP] = {"fsdp", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true},
     [FRAMEWORK_FSDP_COMPILED] = {"fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .gathers_take_share = true},
-    [FRAMEWORK_HF_EAGER] = {"hf-eager", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true},
+    [FRAMEWORK_HF_EAGER] = {"hf-eager", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true},
     [FRAMEWORK_OURS] = {"ours", .fused_norm = true, .fused_rope = true, .fused_activation = true},
 };
 /* clang-format on */
@@ -69,13 +72,14 @@ static int64_t activation_extra_bytes(const struct model *model, int item)
 }
 
 /* The loss keeps fp32 numbers for each logit, where model.c counts an element. While it runs, the
- * logits are there too, and its backward has a gradient in fp32. */
+ * logits are there too, and its backward has a gradient in fp32. In PyTorch's cross_entropy() that is
+ * a gradient of log_softmax's output, from which a second one of its input is made. */
 static void count_logits(const struct model *model, struct item *head)
 {
     const int64_t logits = (int64_t)model->seq * model->vocab;
     if (model->family != FAMILY_LLAMA)
         head->stash_bytes += logits * (4 - model->elem_bytes);
-    head->work_bytes += logits * (model->elem_bytes + 4);
+    head->work_bytes += logits * (model->elem_bytes + (model->framework->eager_loss ? 8 : 4));
 }
 
 void model_set_framework(struct model *model, enum framework_kind kind, enum norm_kind norm)
@@ -86,6 +90,8 @@ void model_set_framework(struct model *model, enum framework_kind kind, enum nor
         norm == NORM_EAGER || (norm == NORM_AUTO && framework && !framework->fused_norm);
     model->eager_rope = framework && !framework->fused_rope;
     model->eager_activation = framework && !framework->fused_activation;
+    if (framework && framework->narrow_grads && model->elem_bytes < model->param_bytes)
+        model->grad_bytes_per_param = model->elem_bytes;
     for (int i = 0; i < model->num_items; i++) {
         struct item *item = &model->items[i];
         if (item->kind == ITEM_ATTENTION || item->kind == ITEM_MLP)

@@ -34,6 +34,17 @@ struct framework {
     /* The head keeps its logits in the activation's type beside the fp32 ones of the loss, and
      * their gradient is a tensor of its own. */
     bool counts_logits;
+    /* PyTorch's cross_entropy(): its backward has two fp32 tensors of logits, not one. */
+    bool eager_loss;
+    /* Each device of a tensor-parallel group gathers the logits of the whole vocabulary and computes
+     * the loss of all of them. */
+    bool whole_logits;
+    /* Gate and up are two linears, and the gradient of their input is summed for each. */
+    bool splits_gate;
+    /* Replicas sum all gradients by all-reduces of fp32, also where they divide the optimizer. */
+    bool sums_whole;
+    /* Gradients of 2-byte weights have 2 bytes: each micro-batch adds its own by another kernel. */
+    bool narrow_grads;
     /* Collectives of tensor parallelism run beside the products that they feed or follow, piece by
      * piece, where the group divides tokens. */
     bool overlaps_tensor;

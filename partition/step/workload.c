@@ -124,8 +124,9 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
                 .clip = plan->clip,
                 .host_blocking = setting->cluster->host_blocking,
                 .sends_blocking = setting->cluster->sends == SENDS_BLOCKING,
-                .scatter =
-                    plan->shard == SHARD_OPTIMIZER && (int64_t)plan->num_replicas * copies > 1,
+                .scatter = plan->shard == SHARD_OPTIMIZER &&
+                           (int64_t)plan->num_replicas * copies > 1 &&
+                           !(own.model->framework && own.model->framework->sums_whole),
                 .context_bytes =
                     setting->cluster->context_bytes +
                     framework_context_bytes(own.model, plan->num_ranks, plan->num_replicas),

@@ -331,7 +331,9 @@ enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
 
 bool builder_reduced_bytes(const struct builder *b, int item, int64_t *bytes)
 {
-    return counted_bytes(b, item, model_grad_bytes(b->model), bytes);
+    const struct framework *framework = b->model->framework;
+    const bool fp32 = framework && framework->sums_whole;
+    return counted_bytes(b, item, fp32 ? 4 : model_grad_bytes(b->model), bytes);
 }
 
 bool builder_update_ns(struct builder *b, int s, int64_t experts_ns, int64_t *ns)

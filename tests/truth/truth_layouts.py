@@ -22,16 +22,27 @@ KERNELS = {
 }
 
 
+def uniform_layers(layers, stages):
+    """Layers of each stage where embedding, layers, norm and head are divided by their count, the first
+    stages taking what is left over (pipe_partition_uniform() of Aleph-Alpha/scaling, 2024)."""
+    parts = layers + 3
+    per = [parts // stages + (k < parts % stages) for k in range(stages)]
+    per[0] -= 1
+    per[-1] -= 2
+    return per
+
+
 def run_of(r):
     n = {k: int(r[k]) for k in ("gpus", "layers", "hidden", "heads", "mlp", "vocab", "seq",
                                 "global_batch", "micro_batch", "tp", "pp", "dp")}
     run = {"model": "llama:layers=%d,hidden=%d,heads=%d,mlp=%d,seq=%d,vocab=%d" %
                     (n["layers"], n["hidden"], n["heads"], n["mlp"], n["seq"], n["vocab"]),
-           "cluster": predict.cluster("a100", n["gpus"], uplink="1600Gb/s", nic="200Gb/s"),
+           "cluster": predict.cluster("a100", n["gpus"], uplink="1600Gb/s", nic="200Gb/s", sends="blocking"),
            "layers": n["layers"], "micro_batch": n["micro_batch"],
            "micro_batches": n["global_batch"] // n["dp"] // n["micro_batch"],
            "tp": n["tp"], "dp": n["dp"], "pp": n["pp"], "dtype": "bf16",
            "shard": "optimizer" if n["dp"] > 1 else "none", "recompute": r["recompute"]}
+    run["stage_layers"] = uniform_layers(n["layers"], n["pp"])
     run.update(KERNELS[r["attention"]], framework="deepspeed",
                norm="fused" if r["rmsnorm_kernel"] == "yes" else "eager")
     return n, run

@@ -5,6 +5,7 @@
 #include "partition/layout/tensor_group.h"
 #include "partition/model/attention.h"
 #include "partition/model/framework.h"
+#include "partition/step/workload.h"
 #include "tests/unit/test.h"
 
 enum {
@@ -156,6 +157,119 @@ static void logits__are_kept_in_fp32(void **state)
     model_clear(&gpt);
 }
 
+/* cross_entropy()'s backward has two fp32 tensors beside log-softmax's, and clears the first. */
+static void logits__of_eager_loss_have_two_gradients(void **state)
+{
+    struct model fused = small(FRAMEWORK_MEGATRON_TE, NORM_AUTO),
+                 eager = small(FRAMEWORK_FSDP, NORM_AUTO);
+    const double x = (double)S * V;
+    (void)state;
+    assert_int_equal(eager.items[HEAD].work_bytes, (int64_t)S * V * (E + 8));
+    assert_true(bytes_of(&eager, HEAD, PASS_BWD_INPUT) - bytes_of(&fused, HEAD, PASS_BWD_INPUT) ==
+                4 * x);
+    model_clear(&fused);
+    model_clear(&eager);
+}
+
+/* Each of 4 devices gathers the logits, copies and joins the pieces, and has the loss of all. Only
+ * the table is divided. */
+static void logits__are_whole_where_the_framework_gathers_them(void **state)
+{
+    struct model model = small(FRAMEWORK_DEEPSPEED, NORM_AUTO), one = {0}, four = {0};
+    struct exchange exchanges[MODEL_EXCHANGES_MAX];
+    struct err err = {0};
+    const int64_t logits = (int64_t)S * V;
+    (void)state;
+    assert_int_equal(model_shard(&model, 1, false, &one, &err), OK);
+    assert_int_equal(model_shard(&model, 4, false, &four, &err), OK);
+    assert_int_equal(four.items[HEAD].stash_bytes, one.items[HEAD].stash_bytes);
+    assert_int_equal(four.items[HEAD].work_bytes, logits * (E + 8));
+    assert_int_equal(four.items[HEAD].params, one.items[HEAD].params / 4);
+    assert_true(bytes_of(&four, HEAD, PASS_FWD) - bytes_of(&one, HEAD, PASS_FWD) ==
+                (double)logits * 4 * E);
+    assert_int_equal(model_exchanges(&four, HEAD, PASS_FWD, exchanges), 1);
+    assert_int_equal(exchanges[0].kind, COLLECTIVE_ALLGATHER);
+    assert_int_equal(exchanges[0].bytes, logits * E);
+    model_clear(&model);
+    model_clear(&one);
+    model_clear(&four);
+}
+
+/* Gate and up each sum the gradient of their input; forward they share it. */
+static void collectives__of_gate_and_up_are_two_backwards(void **state)
+{
+    const enum framework_kind kinds[] = {FRAMEWORK_MEGATRON_2021, FRAMEWORK_DEEPSPEED};
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct model model = small(kinds[k], NORM_AUTO), part = {0};
+        struct exchange exchanges[MODEL_EXCHANGES_MAX];
+        struct err err = {0};
+        assert_int_equal(model_shard(&model, 4, false, &part, &err), OK);
+        assert_int_equal(model_exchanges(&part, MLP, PASS_BWD_INPUT, exchanges), 1);
+        assert_int_equal(exchanges[0].count, k == 0 ? 1 : 2);
+        assert_int_equal(model_exchanges(&part, MLP, PASS_FWD, exchanges), 1);
+        assert_int_equal(exchanges[0].count, 1);
+        assert_int_equal(model_exchanges(&part, ATTENTION, PASS_BWD_INPUT, exchanges), 1);
+        assert_int_equal(exchanges[0].count, 1);
+        model_clear(&model);
+        model_clear(&part);
+    }
+}
+
+/* Gradients of 2 bytes are added by a kernel that reads two tensors and writes one. */
+static void gradients__have_two_bytes_and_a_kernel_that_adds_them(void **state)
+{
+    struct model wide = small(FRAMEWORK_MEGATRON_TE, NORM_AUTO),
+                 narrow = small(FRAMEWORK_DEEPSPEED, NORM_FUSED);
+    (void)state;
+    assert_int_equal(model_grad_bytes(&wide), 4);
+    assert_int_equal(model_grad_bytes(&narrow), 2);
+    assert_true(bytes_of(&narrow, MLP, PASS_BWD_WEIGHT) - bytes_of(&wide, MLP, PASS_BWD_WEIGHT) ==
+                3.0 * H * M * 3 * E);
+    model_clear(&wide);
+    model_clear(&narrow);
+}
+
+/* Two replicas that divide the optimizer. Megatron-LM scatters sums of its 4-byte gradients;
+ * DeepSpeed's engine sums all of its 2-byte ones in fp32. */
+static void gradients__are_summed_whole_in_fp32(void **state)
+{
+    const enum framework_kind kinds[] = {FRAMEWORK_MEGATRON_TE, FRAMEWORK_DEEPSPEED};
+    int64_t bytes[2];
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct model model = small(kinds[k], NORM_AUTO);
+        struct cluster cluster = {0};
+        struct cost cost;
+        struct err err = {0};
+        struct workload workload = {0};
+        const struct cost_options options = {.efficiency = 1};
+        struct kernel_costs *costs = kernel_costs_new(&options);
+        int first_item[] = {0, 5}, devices[] = {0, 1};
+        const struct plan plan = {
+            .num_ranks = 1,
+            .num_stages = 1,
+            .num_replicas = 2,
+            .microbatches = {1, 1, 1},
+            .first_item = first_item,
+            .device = devices,
+            .shard = SHARD_OPTIMIZER
+        };
+        assert_int_equal(cluster_parse("a100-1x8", &cluster, &err), OK);
+        cost_kernels(&cost, costs);
+        const struct setting setting = {&model, &cluster, &cost};
+        assert_int_equal(workload_build(&setting, &plan, NULL, &workload, &err), OK);
+        assert_int_equal(workload.scatter, k == 0);
+        assert_int_equal(workload.num_buckets, 1);
+        bytes[k] = workload.buckets[0].bytes;
+        workload_clear(&workload);
+        kernel_costs_free(costs);
+        cluster_clear(&cluster);
+        model_clear(&model);
+    }
+    assert_int_equal(bytes[0], bytes[1]);
+}
+
 /* Unfused attention of a llama keeps the softmax's output: [a, s, s] a layer, divided by heads, and
  * selective recompute does without it. */
 static void scores__of_llama_are_kept_when_unfused(void **state)
@@ -272,6 +386,11 @@ int main(void)
         cmocka_unit_test(norm__of_gpt_is_one_kernel_always),
         cmocka_unit_test(operators__of_layers_keep_and_move_more),
         cmocka_unit_test(logits__are_kept_in_fp32),
+        cmocka_unit_test(logits__of_eager_loss_have_two_gradients),
+        cmocka_unit_test(logits__are_whole_where_the_framework_gathers_them),
+        cmocka_unit_test(collectives__of_gate_and_up_are_two_backwards),
+        cmocka_unit_test(gradients__have_two_bytes_and_a_kernel_that_adds_them),
+        cmocka_unit_test(gradients__are_summed_whole_in_fp32),
         cmocka_unit_test(scores__of_llama_are_kept_when_unfused),
         cmocka_unit_test(collectives__of_tensor_run_beside_products),
         cmocka_unit_test(framework__has_a_name_each),
