@@ -14,7 +14,7 @@
 #   <!-- docs: skip WHY -->                    never runs here
 # A block fenced as text is what the block before it prints. One without a word after the fence is not compared: times
 # that were measured. A line "..." stands for any number of lines,
-# once a block. Lines with the time that an answer took ("judged in", "simulated in", "events in") are left out.
+# once a block. Lines with the time that an answer took ("judged in", "simulated in", "events in") and of progress are left out.
 # One TAP line a block. FILE=other.md looks at another text.
 # seconds: 32
 . "$(dirname "$0")/e2e/lib.sh"
@@ -37,7 +37,7 @@ split() {
 
 # quoted SAYS PRINTED: what a page would quote of what was printed, with its "..." in the same place
 quoted() {
-    sed -E '/ (judged|simulated|events) in |^simulated in /d' "$2" >"$tmp/steady"
+    sed -E '/ (judged|simulated|events) in |^simulated in |^sweep: [0-9]+ of /d' "$2" >"$tmp/steady"
     local at lines
     at=$(grep -nxF -m1 ... "$1" | cut -d: -f1)
     [ -n "$at" ] || { cat "$tmp/steady"; return; }

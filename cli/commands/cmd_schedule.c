@@ -31,8 +31,6 @@ static void add_counts(struct json *json, const struct schedule *schedule)
 {
     json_add_int(json, "num_ranks", schedule->num_ranks);
     json_add_int(json, "num_stages", schedule->num_stages);
-    if (schedule->copies > 1)
-        json_add_int(json, "copies", schedule->copies);
     json_add_int(json, "num_microbatches", schedule->num_microbatches);
     json_add_int(json, "num_ops", count_ops(schedule));
 }
@@ -98,8 +96,8 @@ static const int64_t *slot_need(const struct schedule *schedule, const struct sl
 {
     const size_t at = pair_index(schedule, op), M = (size_t)schedule->num_microbatches;
     if (op.kind == OP_F)
-        return schedule_starts_chain(schedule, op.stage) ? NULL : &ends->forward[at - M];
-    if (op.kind == OP_W || schedule_ends_chain(schedule, op.stage))
+        return op.stage == 0 ? NULL : &ends->forward[at - M];
+    if (op.kind == OP_W || op.stage == schedule->num_stages - 1)
         return NULL;
     return &ends->input[at + M];
 }
@@ -189,11 +187,6 @@ static void print_counts(const char *what, const struct schedule *schedule)
         format_count(schedule->num_stages, "stage", stages, sizeof stages),
         format_count(schedule->num_microbatches, "microbatch", microbatches, sizeof microbatches),
         format_count(count_ops(schedule), "op", ops, sizeof ops));
-    if (schedule->copies > 1)
-        printf("two copies of %d stages: micro-batches of stages 0..%d enter at rank 0, those of "
-               "stages %d..%d at rank %d; an F and the B after it that overlap are one op\n",
-               schedule_chain_stages(schedule), schedule_chain_stages(schedule) - 1,
-               schedule_chain_stages(schedule), schedule->num_stages - 1, schedule->num_ranks - 1);
 }
 
 static enum status print_text(const struct request *request, const struct schedule *schedule,

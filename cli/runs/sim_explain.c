@@ -24,7 +24,7 @@ static enum status step_on(const struct step_answer *a, const struct cluster *cl
                                 &workload, &full, err);
     const int64_t num_costs = (int64_t)workload.num_classes * workload.num_stages;
     for (int64_t i = stage; rc == OK && stage >= 0 && i < num_costs;
-         i += workload.num_model_stages) { /* in all classes and copies */
+         i += workload.num_stages) { /* in all classes */
         struct stage_cost *cost = &workload.stages[i];
         for (int kind = 0; kind <= OP_Z; kind++)
             for (int mb = 0; mb < MB_SIZES; mb++)

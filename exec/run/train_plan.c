@@ -159,9 +159,6 @@ static enum status check_layout(const char *what, const char *group, const struc
     if (plan->shard != SHARD_NONE)
         return err_set(err, ERR_INFEASIBLE, "%s: %s.shard is %s: train has no shards", what, group,
                        shard_mode_name(plan->shard));
-    if (schedule_copies(plan->schedule) > 1)
-        return err_set(err, ERR_INFEASIBLE, "%s: %s.schedule is %s: train holds each stage once",
-                       what, group, schedule_kind_name(plan->schedule));
     if (plan->recompute == RECOMPUTE_SELECTIVE || plan->recompute == RECOMPUTE_LAYER)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: %s.recompute is %s: train recomputes whole stages only", what, group,

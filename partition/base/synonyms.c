@@ -138,6 +138,7 @@ static const struct synonym values[] = {
     {"zbh1",             "zb-h1"      },
     {"zbv",              "zb-v"       },
     {"zbvzerobubble",    "zb-v"       },
+    {"dualpipe",         "dualpipe-v" },
     {"dualpipev",        "dualpipe-v" },
 };
 

@@ -106,20 +106,6 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
                        plan->num_replicas, plan->num_ranks, cluster->num_devices);
     }
     const struct microbatches *mb = &plan->microbatches;
-    if (schedule_copies(plan->schedule) > 1) {
-        if (plan->num_ranks % 2 != 0 || mb->count % 2 != 0 || mb->count < 2 * plan->num_ranks ||
-            mb->size != mb->last_size)
-            return err_set(err, ERR_INFEASIBLE,
-                           "plan: schedule dualpipe needs an even number of ranks and an even "
-                           "number of equal micro-batches, at least 2 a rank, got %d ranks and %d "
-                           "micro-batches of %lld, the last of %lld",
-                           plan->num_ranks, mb->count, (long long)mb->size,
-                           (long long)mb->last_size);
-        if (plan->num_frozen_layers > 0)
-            return err_set(err, ERR_INFEASIBLE,
-                           "plan: schedule dualpipe has no frozen layers, got %d",
-                           plan->num_frozen_layers);
-    }
     int64_t full;
     if (plan->batch < 1 || mb->count < 1 || mb->size < 1 || mb->last_size < 1 ||
         mb->last_size > mb->size || !mul_ok(mb->size, mb->count - 1, &full) ||
@@ -215,14 +201,7 @@ static enum status check_layout(const struct plan *plan, struct err *err)
         if (plan->recompute_layers[s] < 0)
             return err_set(err, ERR_INFEASIBLE, "plan: stage %d runs %d layers again", s,
                            plan->recompute_layers[s]);
-    if (plan->shard >= SHARD_GRADIENTS && schedule_copies(plan->schedule) > 1)
-        return err_set(err, ERR_INFEASIBLE,
-                       "plan: schedule dualpipe: shard must be none or optimizer, is %s",
-                       shard_mode_name(plan->shard));
-    if (plan->canonical && schedule_copies(plan->schedule) > 1)
-        return err_set(err, ERR_INFEASIBLE,
-                       "plan: schedule dualpipe sums gradients in no canonical order");
-    if (plan->shard != SHARD_NONE && plan->num_replicas * schedule_copies(plan->schedule) == 1)
+    if (plan->shard != SHARD_NONE && plan->num_replicas == 1)
         return err_set(err, ERR_INFEASIBLE, "plan: shard %s divides nothing with 1 replica",
                        shard_mode_name(plan->shard));
     if (plan->shard != SHARD_NONE && plan->canonical)

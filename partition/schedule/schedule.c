@@ -11,9 +11,8 @@
 #include "partition/base/units.h"
 
 static const char *const kind_names[SCHEDULE_KIND_COUNT + 1] = {
-    "gpipe", "1f1b",       "interleaved", "zb-h1",         "zb-h2",
-    "zb-v",  "dualpipe-v", "eager-1f1b",  "breadth-first", "v-half",
-    "v-min", "dualpipe",   "auto",        "custom",        NULL};
+    "gpipe",      "1f1b",          "interleaved", "zb-h1", "zb-h2", "zb-v",   "dualpipe-v",
+    "eager-1f1b", "breadth-first", "v-half",      "v-min", "auto",  "custom", NULL};
 
 static const char *const kind_about[SCHEDULE_CUSTOM] = {
     [SCHEDULE_GPIPE] = "all forwards, then all backwards",
@@ -27,7 +26,6 @@ static const char *const kind_about[SCHEDULE_CUSTOM] = {
     [SCHEDULE_BREADTH_FIRST] = "all micro-batches of a stage before the next stage; GPipe's memory",
     [SCHEDULE_V_HALF] = "on a V, half of 1F1B's activations, for a longer bubble",
     [SCHEDULE_V_MIN] = "on a V, a third of 1F1B's activations, for a longer bubble",
-    [SCHEDULE_DUALPIPE] = "micro-batches enter at both ends; two copies of the weights",
     [SCHEDULE_AUTO] = "searched; in a job the planner chooses",
 };
 
@@ -45,18 +43,12 @@ struct microbatches microbatches_of(int64_t batch, int wanted)
 
 bool schedule_splits(enum schedule_kind kind)
 {
-    return kind == SCHEDULE_ZB_H1 || kind == SCHEDULE_ZB_H2 || kind == SCHEDULE_DUALPIPE ||
-           schedule_v_shaped(kind);
-}
-
-int schedule_copies(enum schedule_kind kind)
-{
-    return kind == SCHEDULE_DUALPIPE ? 2 : 1;
+    return kind == SCHEDULE_ZB_H1 || kind == SCHEDULE_ZB_H2 || schedule_v_shaped(kind);
 }
 
 int schedule_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage)
 {
-    if (schedule_v_shaped(kind) || schedule_copies(kind) == 2)
+    if (schedule_v_shaped(kind))
         return stage < num_ranks ? stage : 2 * num_ranks - 1 - stage;
     return stage % num_ranks;
 }
@@ -123,8 +115,7 @@ enum status schedule_alloc(enum schedule_kind kind, int num_ranks, int num_stage
     struct schedule got = {.kind = kind,
                            .num_ranks = num_ranks,
                            .num_stages = num_stages,
-                           .num_microbatches = num_microbatches,
-                           .copies = schedule_copies(kind)};
+                           .num_microbatches = num_microbatches};
     int64_t total = 0;
     if (num_ranks < 1 || num_stages < 1 || num_stages > SCHEDULE_MAX_STAGES) {
         return err_set(err, ERR_INPUT, "schedule of %d ranks and %d stages, the limit is %d",
@@ -215,9 +206,6 @@ enum status schedule_freeze(struct schedule *schedule, int num_frozen_stages, bo
         return err_set(err, ERR_INPUT, "cannot freeze %d of %d stages, the limit is %d",
                        num_frozen_stages, schedule->num_stages, schedule->num_stages - 1);
     }
-    if (schedule->copies > 1 && num_frozen_stages > 0)
-        return err_set(err, ERR_INPUT, "schedule %s has no frozen stages, got %d",
-                       schedule_kind_name(schedule->kind), num_frozen_stages);
     if (schedule->lowered || schedule->num_frozen_stages > 0 || schedule->drop_first_input)
         return err_set(err, ERR_INPUT, "cannot freeze a schedule that is lowered or frozen");
     bool split = false;

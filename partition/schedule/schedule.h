@@ -70,24 +70,23 @@ enum schedule_kind {
     SCHEDULE_BREADTH_FIRST,
     SCHEDULE_V_HALF,
     SCHEDULE_V_MIN,
-    SCHEDULE_DUALPIPE, /* two copies of the stages, see schedule.copies */
-    SCHEDULE_AUTO,     /* searched, see schedule_auto.h */
-    SCHEDULE_CUSTOM,   /* read from a CSV */
+    SCHEDULE_AUTO,   /* searched, see schedule_auto.h */
+    SCHEDULE_CUSTOM, /* read from a CSV */
     SCHEDULE_KIND_COUNT
 };
 
 /* The schedules that a user may ask for by name, for help texts. */
 #define SCHEDULE_NAMES                                                                             \
     "gpipe 1f1b eager-1f1b interleaved breadth-first zb-h1 zb-h2 zb-v v-half v-min dualpipe-v "    \
-    "dualpipe auto"
+    "auto"
 
 struct rank_ops {
     struct op *ops; /* points into schedule.block */
     int64_t num_ops;
 };
 
-/* A message between stages that lowering put into the lists. The first num_stages - copies edges
- * are the boundaries s -> s+1 of the chains, ascending; the others are skip edges. op.arg counts
+/* A message between stages that lowering put into the lists. The first num_stages - 1 edges
+ * are the boundaries s -> s+1, ascending; the others are skip edges. op.arg counts
  * the edges that leave (or enter) a stage in the order of this array. */
 struct schedule_edge {
     uint16_t from, to;
@@ -115,11 +114,7 @@ struct microbatches microbatches_of(int64_t batch, int wanted);
 struct schedule {
     enum schedule_kind kind;
     int num_ranks, num_stages;
-    int num_microbatches; /* that run through each stage */
-    /* 1; or 2: stages [S/2, S) are a second copy of the model's stages [0, S/2), and each copy is a
-     * chain for half of the micro-batches. A stage and its copy hold equal weights on two ranks and
-     * sum their gradients; OP_ALLREDUCE of both is one. Only of SCHEDULE_DUALPIPE */
-    int copies;
+    int num_microbatches;
     int num_frozen_stages;         /* stages [0, n) run Z and have no backward */
     bool drop_first_input;         /* the first active stage has no I, see schedule_freeze() */
     int *rank_of_stage;            /* owned, num_stages */
@@ -140,28 +135,6 @@ static inline bool schedule_recomputes(const struct schedule *schedule, struct o
             op.microbatch < schedule->num_microbatches - 1);
 }
 
-/* The stages of one copy of the model. */
-static inline int schedule_chain_stages(const struct schedule *schedule)
-{
-    return schedule->num_stages / schedule->copies;
-}
-
-/* The stage of the model that a stage, or a copy of it, is. */
-static inline int schedule_model_stage(const struct schedule *schedule, int stage)
-{
-    return stage % schedule_chain_stages(schedule);
-}
-
-static inline bool schedule_starts_chain(const struct schedule *schedule, int stage)
-{
-    return schedule_model_stage(schedule, stage) == 0;
-}
-
-static inline bool schedule_ends_chain(const struct schedule *schedule, int stage)
-{
-    return schedule_starts_chain(schedule, stage + 1);
-}
-
 /* More compute ops than this are refused: 2 GiB of lists. */
 #define SCHEDULE_MAX_OPS ((int64_t)1 << 28)
 #define SCHEDULE_MAX_STAGES 65535 /* op.stage has 16 bits */
@@ -171,11 +144,8 @@ static inline bool schedule_ends_chain(const struct schedule *schedule, int stag
 bool schedule_v_shaped(enum schedule_kind kind);
 /* Whether a job may choose the number of chunks per rank (interleaved, breadth-first). */
 bool schedule_any_chunks(enum schedule_kind kind);
-/* How many copies of the model's stages a schedule runs (schedule.copies). */
-int schedule_copies(enum schedule_kind kind);
 
-/* The rank that holds a stage: stage mod K, or by the V where schedule_v_shaped(). Stages from K on
- * of a schedule of two copies are those of the second copy, on the ranks backwards. */
+/* The rank that holds a stage: stage mod K, or by the V where schedule_v_shaped(). */
 int schedule_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage);
 /* Whether a named schedule splits the backward into I and W. */
 bool schedule_splits(enum schedule_kind kind);
@@ -187,8 +157,7 @@ int schedule_chunks(enum schedule_kind kind, int asked);
 
 /* Write the compute ops (F B I W) of a named schedule; schedule_lower() adds communication. The
  * backwards of a stage are always in ascending micro-batch order. chunks: v >= 1 where
- * schedule_any_chunks(), otherwise the default. With two copies a list has M/2 micro-batches,
- * because num_microbatches counts those of all copies. ERR_INPUT: K, M, v or the number of ops out
+ * schedule_any_chunks(), otherwise the default. ERR_INPUT: K, M, v or the number of ops out
  * of range (checked before anything is allocated); ERR_INFEASIBLE: the schedule does not exist for
  * these counts. Time and memory O(ops), 8 bytes per op. */
 enum status schedule_generate(enum schedule_kind kind, int num_ranks, int num_microbatches,

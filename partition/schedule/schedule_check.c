@@ -31,14 +31,13 @@ static void check_clear(struct check *check)
 /* Whether a gradient goes from stage to stage - 1 in a compute list. */
 static bool grad_leaves(const struct schedule *schedule, int stage)
 {
-    return stage > schedule->num_frozen_stages && !schedule_starts_chain(schedule, stage);
+    return stage > schedule->num_frozen_stages;
 }
 
 static enum status counts_check(const struct schedule *schedule, struct err *err)
 {
     const int K = schedule->num_ranks, S = schedule->num_stages, M = schedule->num_microbatches;
-    if (K < 1 || S < K || S > SCHEDULE_MAX_STAGES || M < 1 || schedule->copies < 1 ||
-        S % schedule->copies != 0) {
+    if (K < 1 || S < K || S > SCHEDULE_MAX_STAGES || M < 1) {
         return err_set(err, ERR_INFEASIBLE, "schedule with %d ranks, %d stages and %d microbatches",
                        K, S, M);
     }
@@ -52,12 +51,11 @@ static enum status counts_check(const struct schedule *schedule, struct err *err
                            schedule->rank_of_stage[s], K);
         }
     }
-    const int boundaries = S - schedule->copies, each = boundaries / schedule->copies;
+    const int boundaries = S - 1;
     for (int e = 0; e < schedule->num_edges; e++) {
         const struct schedule_edge *edge = &schedule->edges[e];
-        const int from = each > 0 ? e + e / each : 0; /* if the edge is a boundary */
         if (edge->from >= edge->to || edge->to >= S ||
-            (e < boundaries && (edge->from != from || edge->to != from + 1))) {
+            (e < boundaries && (edge->from != e || edge->to != e + 1))) {
             return err_set(err, ERR_INFEASIBLE, "edge %d goes from stage %d to stage %d of %d", e,
                            edge->from, edge->to, S);
         }
@@ -124,7 +122,7 @@ static bool gradient_ready(const struct check *check, struct op op, struct op *w
     const struct schedule *schedule = check->schedule;
     const int s = op.stage, m = op.microbatch;
     if (!schedule->lowered) {
-        if (!schedule_ends_chain(schedule, s) && check->stages[s + 1].input_done <= m)
+        if (s + 1 < schedule->num_stages && check->stages[s + 1].input_done <= m)
             return wait_for(waits, OP_B, s + 1, m);
         return true;
     }
@@ -148,7 +146,7 @@ static bool input_ready(const struct check *check, struct op op, struct op *wait
     const struct schedule *schedule = check->schedule;
     const int s = op.stage, m = op.microbatch;
     if (!schedule->lowered) {
-        if (!schedule_starts_chain(schedule, s) && !(*cell(check, s - 1, m) & F_DONE))
+        if (s > 0 && !(*cell(check, s - 1, m) & F_DONE))
             return wait_for(waits, is_frozen(schedule, s - 1) ? OP_Z : OP_F, s - 1, m);
         return true;
     }
@@ -322,18 +320,19 @@ static bool exchange(struct check *check, struct op op)
 {
     const struct schedule *schedule = check->schedule;
     const int *rank = schedule->rank_of_stage, s = op.stage;
+    const bool is_last = s == schedule->num_stages - 1;
     const bool forward = op.kind == OP_F || op.kind == OP_Z;
     const bool takes_grad =
         op.kind == OP_B || op.kind == OP_I || (op.kind == OP_W && input_is_folded(schedule, s));
     bool owes = false;
     if (forward) {
-        if (!schedule_starts_chain(schedule, s) && rank[s - 1] != rank[s]) {
+        if (s > 0 && rank[s - 1] != rank[s]) {
             check->stages[s - 1].unreceived_act--;
             wake(check, rank[s - 1]);
         }
-        owes = !schedule_ends_chain(schedule, s) && rank[s + 1] != rank[s];
+        owes = !is_last && rank[s + 1] != rank[s];
     } else if (takes_grad) {
-        if (!schedule_ends_chain(schedule, s) && rank[s + 1] != rank[s]) {
+        if (!is_last && rank[s + 1] != rank[s]) {
             check->stages[s + 1].unreceived_grad--;
             wake(check, rank[s + 1]);
         }

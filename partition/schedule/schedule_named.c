@@ -8,7 +8,6 @@
  *   interleaved  Narayanan et al. 2021 (Megatron-LM), groups of micro-batches made even for any M
  *   zb-h1, zb-h2 Qi et al. 2023 (Zero Bubble Pipeline Parallelism), handcrafted schedules
  *   zb-v         Qi et al. 2024 (Pipeline Parallelism with Controllable Memory), V-shaped
- *   dualpipe     DeepSeek-AI 2024 (DeepSeek-V3 Technical Report, section 3.2.1)
  *   dualpipe-v   DeepSeek 2025 (DualPipeV); an F and a B that overlap there follow one another here
  *   eager-1f1b   Zhuang et al. 2023 (On Optimizing the Communication of Model Parallelism)
  *   breadth-first  Lamy-Poirier 2023 (Breadth-First Pipeline Parallelism)
@@ -182,21 +181,11 @@ static void write_zb_v(struct writer *to, int K, int r)
         emit_if(to, OP_W, down, w0++);
 }
 
-/* An F and a B of the main phase: one op (dualpipe), or one after the other (dualpipe-v). */
-static void emit_pair(struct writer *to, struct op forward, struct op backward, bool overlapped)
+/* Rank r of the V: M micro-batches come to stage `down` first, turn round at rank K-1 and come back to
+ * stage `up`. Needs M >= 2K. Postponed W's run first in, first out over both stages. */
+static void write_dualpipe_v(struct writer *to, int K, int r)
 {
-    forward.arg = backward.arg = overlapped ? OP_OVERLAPPED : 0;
-    *to->next++ = forward;
-    *to->next++ = backward;
-}
-
-/* Place r of a V of K ranks: M micro-batches come to stage `down` first, turn round at place K-1
- * and come back to stage `up`. dualpipe-v is this. dualpipe is two of it, because what turns round
- * at the middle of its ranks goes on to the other half there: see write_dualpipe(). Needs M >= 2K.
- * Postponed W's run first in, first out over both stages. */
-static void write_v(struct writer *to, int K, int r, int down, int up, bool overlapped)
-{
-    const int M = to->num_microbatches, back = K - 1 - r;
+    const int M = to->num_microbatches, back = K - 1 - r, down = r, up = 2 * K - 1 - r;
     int f0 = 0, f1 = 0, b0 = 0, b1 = 0;
     struct op *put_off = NULL; /* the oldest I in the list whose W has not run */
     while (f0 < 2 * back)
@@ -211,12 +200,15 @@ static void write_v(struct writer *to, int K, int r, int down, int up, bool over
         emit(to, OP_F, up, f1++);
     }
     for (int i = 0; i < M - 2 * K + r + 1; i++) {
-        emit_pair(to, make_op(OP_F, down, f0++), make_op(OP_B, up, b1++), overlapped);
-        emit_pair(to, make_op(OP_F, up, f1++), make_op(OP_B, down, b0++), overlapped);
+        emit(to, OP_F, down, f0++);
+        emit(to, OP_B, up, b1++);
+        emit(to, OP_F, up, f1++);
+        emit(to, OP_B, down, b0++);
     }
     for (int i = 0; i < back; i++) {
         emit(to, OP_B, up, b1++);
-        emit_pair(to, make_op(OP_F, up, f1++), make_op(OP_B, down, b0++), overlapped);
+        emit(to, OP_F, up, f1++);
+        emit(to, OP_B, down, b0++);
     }
     put_off = to->next;
     /* r + 1 pairs of backwards. The second half of them is split into I and W. */
@@ -235,17 +227,6 @@ static void write_v(struct writer *to, int K, int r, int down, int up, bool over
         if (i < back)
             emit(to, OP_I, down, b0++);
     }
-}
-
-/* Micro-batches enter at both ends. A rank of the first half is near the entry of the first copy
- * and holds a stage h = r from it, and the stage of the second copy whose micro-batches come by
- * K-1-h ranks later. A rank of the second half is its mirror image. Each half of the ranks so runs
- * the lists of a V, with the other direction's micro-batches on the way back. */
-static void write_dualpipe(struct writer *to, int K, int r)
-{
-    const bool first_half = r < K / 2;
-    const int h = first_half ? r : K - 1 - r, near = h, far = K - 1 - h;
-    write_v(to, K / 2, h, first_half ? near : K + near, first_half ? K + far : far, true);
 }
 
 /* Refuse bad counts before anything is allocated. Sets *num_stages and *per_rank on OK. */
@@ -267,11 +248,11 @@ static enum status check_counts(enum schedule_kind kind, int K, int M, int v, in
         return err_set(err, ERR_INPUT, "schedule '%s': chunks must be %d, got %d", name,
                        schedule_default_chunks(kind), v);
     }
-    if (v < 1 || v > SCHEDULE_MAX_STAGES / schedule_copies(kind) / K) {
+    if (v < 1 || v > SCHEDULE_MAX_STAGES / K) {
         return err_set(err, ERR_INPUT, "schedule '%s': chunks must be 1..%d for %d ranks, got %d",
                        name, SCHEDULE_MAX_STAGES / K, K, v);
     }
-    *num_stages = K * v * schedule_copies(kind);
+    *num_stages = K * v;
     *per_rank = (int64_t)M * v * (schedule_splits(kind) ? 3 : 2);
     if (*per_rank > SCHEDULE_MAX_OPS / K) {
         return err_set(err, ERR_INPUT,
@@ -281,12 +262,6 @@ static enum status check_counts(enum schedule_kind kind, int K, int M, int v, in
     if (kind == SCHEDULE_DUALPIPE_V && M < 2 * K) {
         return err_set(err, ERR_INFEASIBLE,
                        "schedule 'dualpipe-v' on %d ranks needs at least %d microbatches, got %d",
-                       K, 2 * K, M);
-    }
-    if (kind == SCHEDULE_DUALPIPE && (K % 2 != 0 || M % 2 != 0 || M < 2 * K)) {
-        return err_set(err, ERR_INFEASIBLE,
-                       "schedule 'dualpipe' needs an even number of ranks, got %d, and an even "
-                       "number of microbatches, at least %d, got %d",
                        K, 2 * K, M);
     }
     return OK;
@@ -322,10 +297,7 @@ static void write_rank(struct writer *to, enum schedule_kind kind, int K, int v,
         write_zb_v(to, K, r);
         break;
     case SCHEDULE_DUALPIPE_V:
-        write_v(to, K, r, r, 2 * K - 1 - r, false);
-        break;
-    case SCHEDULE_DUALPIPE:
-        write_dualpipe(to, K, r);
+        write_dualpipe_v(to, K, r);
         break;
     case SCHEDULE_V_HALF:
     case SCHEDULE_V_MIN:
@@ -351,15 +323,14 @@ enum status schedule_generate(enum schedule_kind kind, int num_ranks, int num_mi
     for (int k = 0; k < num_ranks; k++)
         room[k] = per_rank;
     struct schedule got = {0};
-    const int each = num_microbatches / schedule_copies(kind);
-    rc = schedule_alloc(kind, num_ranks, num_stages, each, room, &got, err);
+    rc = schedule_alloc(kind, num_ranks, num_stages, num_microbatches, room, &got, err);
     free(room);
     if (rc != OK)
         return rc;
     for (int s = 0; s < num_stages; s++)
         got.rank_of_stage[s] = schedule_rank_of_stage(kind, num_ranks, s);
     for (int r = 0; r < num_ranks; r++) {
-        struct writer to = {.next = got.ranks[r].ops, .num_microbatches = each};
+        struct writer to = {.next = got.ranks[r].ops, .num_microbatches = num_microbatches};
         write_rank(&to, kind, num_ranks, chunks, r);
         got.ranks[r].num_ops = to.next - got.ranks[r].ops;
     }

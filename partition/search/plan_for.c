@@ -50,7 +50,6 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
                                         .lagged = job_lags(job)};
     bool choose_schedule = job->pipeline.schedule_auto || job->pipeline.schedule == SCHEDULE_AUTO;
     bool fits = job->pipeline.recompute == RECOMPUTE_FIT && !job->pipeline.recompute_auto;
-    bool experts = job->pipeline.expert != 1 && setting->model->experts > 0;
     *options = (struct planner_options){
         .num_ranks = job->pipeline.num_stages,
         .num_replicas = job->pipeline.num_replicas,
@@ -60,7 +59,6 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
         .chunks = job->pipeline.chunks > 1 ? job->pipeline.chunks : AUTO,
         .schedules = !choose_schedule          ? 1u << job->pipeline.schedule
                      : job->pipeline.schedules ? job->pipeline.schedules
-                     : experts                 ? PLANNER_NAMED_SCHEDULES
                                                : PLANNER_ALL_SCHEDULES,
         .balancer = job->pipeline.balancer,
         .by_params = job->pipeline.by_params,
@@ -95,8 +93,6 @@ static void open_layout(const struct job *job, const struct setting *setting,
         return;
     options->tensor_auto = options->sequence_auto = options->expert_auto = true;
     options->shard_auto = options->recompute_auto = true;
-    if (setting->model->experts > 0)
-        options->schedules = PLANNER_NAMED_SCHEDULES;
 }
 
 /* Set *k by the paper's rule: halve K while the largest stage is no larger than the largest stage

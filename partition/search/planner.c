@@ -479,12 +479,8 @@ static enum status check(const struct planner_problem *problem,
         return err_set(err, ERR_INFEASIBLE, "%d replicas of %d devices do not fit a cluster of %d",
                        options->num_replicas, options->num_ranks,
                        problem->setting.cluster->num_devices);
-    if ((options->schedules & PLANNER_NAMED_SCHEDULES) == 0)
+    if ((options->schedules & PLANNER_ALL_SCHEDULES) == 0)
         return err_set(err, ERR_INPUT, "planner: no schedule to choose from");
-    if ((options->schedules & PLANNER_NAMED_SCHEDULES) == 1u << SCHEDULE_DUALPIPE &&
-        problem->num_frozen_layers > 0)
-        return err_set(err, ERR_INFEASIBLE, "schedule dualpipe has no frozen layers, got %d",
-                       problem->num_frozen_layers);
     if (!options->frozen_auto && problem->num_frozen_layers > 0 &&
         (options->frozen == FROZEN_NONE || options->frozen >= FROZEN_PLACEMENT_COUNT))
         return err_set(err, ERR_INPUT, "planner: frozen layers need a placement");

@@ -128,11 +128,9 @@ struct planner_options {
     struct planner_judge judge;   /* judge.step_ns may be NULL: there is no judge */
 };
 
-#define PLANNER_NAMED_SCHEDULES ((1u << SCHEDULE_AUTO) - 1)
-/* All schedules that the planner may choose without being asked for one: the named ones but
- * dualpipe. Where there are no all-to-alls of experts to hide, dualpipe-v has the shorter bubble and
- * half of the weights, and the executor runs it. */
-#define PLANNER_ALL_SCHEDULES (PLANNER_NAMED_SCHEDULES & ~(1u << SCHEDULE_DUALPIPE))
+#define PLANNER_ALL_SCHEDULES ((1u << SCHEDULE_AUTO) - 1)
+/* All schedules that have a name. */
+#define PLANNER_ALL_SCHEDULES ((1u << SCHEDULE_AUTO) - 1)
 
 #define PLANNER_KEEP 16 /* candidates reported at most, and asked the judge about in one round */
 

@@ -207,8 +207,6 @@ int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches,
         return bound_min(M, chunk == 0 ? 2 * K - 1 - r : r + 1);
     case SCHEDULE_DUALPIPE_V: /* the last rank runs one more forward before its first backward */
         return chunk == 0 ? 2 * K - 1 - r + (r == K - 1) : r + 1;
-    case SCHEDULE_DUALPIPE: /* as in dualpipe-v of K/2 ranks: schedule_named.c */
-        return s < K / 2 ? K - 1 - s + (s == K / 2 - 1) : K - s;
     case SCHEDULE_V_HALF:
     case SCHEDULE_V_MIN:
         return schedule_block_live(kind, num_ranks, num_microbatches, s);
@@ -267,9 +265,7 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
     int rank = schedule_rank_of_stage(plan->schedule, plan->num_ranks, s);
     int previous = s ? schedule_rank_of_stage(plan->schedule, plan->num_ranks, s - 1) : rank;
     const struct bound_rank *of = &family->ranks[rank];
-    stage->rank = shape->copies == 1            ? rank
-                  : s < plan->num_ranks - 1 - s ? s
-                                                : plan->num_ranks - 1 - s;
+    stage->rank = rank;
     stage->num_types = of->num_types;
     for (int t = 0; t < of->num_types; t++) {
         if (s > 0 && shape->stages[s - 1].full[t] &&
@@ -302,17 +298,15 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
         stage->hop_act_ns = bound_mul_add(act, 1, shape->stages[s - 1].hop_act_ns);
         stage->hop_grad_ns = bound_mul_add(grad, 1, shape->stages[s - 1].hop_grad_ns);
     }
-    if (shape->copies == 1) { /* else more devices than the replicas' take part */
-        stage->allreduce_ns = of->allreduce_ns;
-        stage->allreduce_ns_per_byte = of->allreduce_ns_per_byte;
-    }
+    stage->allreduce_ns = of->allreduce_ns;
+    stage->allreduce_ns_per_byte = of->allreduce_ns_per_byte;
     set_live(shape, plan->schedule, s);
     stage->mem_bytes = of->mem_bytes;
     if (of->mem_bytes != INT64_MAX) {
         stage->mem_bytes =
             room_bytes(problem, stage->mem_bytes, plan->num_ranks, plan->num_replicas);
         if (s == 0) /* rank 0 also holds the weights of a prefix outside the cut */
-            stage->mem_bytes -= bound_fixed_bytes(table, 0, shape->first_item, shape->num_holders);
+            stage->mem_bytes -= bound_fixed_bytes(table, 0, shape->first_item, shape->num_replicas);
     }
     return OK;
 }
@@ -359,7 +353,6 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
     const struct planner_problem *problem = table->problem;
     enum status rc;
     const bool only_last = plan->microbatches.count == 1;
-    const int copies = schedule_copies(plan->schedule), places = plan->chunks * copies;
     struct bound_shape got = {
         .table = table,
         .first_item = frozen_outside(plan->frozen) ? table->num_frozen_items : 0,
@@ -367,20 +360,19 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
         .num_ranks = plan->num_ranks,
         .chunks = plan->chunks,
         .num_stages = plan->num_stages,
-        .copies = copies,
-        .num_holders = plan->num_replicas * copies,
+        .num_replicas = plan->num_replicas,
         .mode = plan->recompute,
         .stash_bytes = plan->recompute == RECOMPUTE_SELECTIVE ? table->core_bytes
                        : plan->recompute == RECOMPUTE_LAYER   ? table->layer_bytes
                                                               : table->stash_bytes,
-        .num_microbatches = plan->microbatches.count / copies,
+        .num_microbatches = plan->microbatches.count,
         .size = only_last ? plan->microbatches.last_size : plan->microbatches.size,
         .last_size = plan->microbatches.last_size,
         .split = schedule_splits(plan->schedule),
         .recompute = recompute_every(plan->recompute) ||
                      (plan->recompute == RECOMPUTE_EXCEPT_LAST && !only_last),
         .recompute_last = recompute_every(plan->recompute),
-        .tied_ns = schedule_v_shaped(plan->schedule) || copies > 1 ? 0 : family->tied_ns,
+        .tied_ns = schedule_v_shaped(plan->schedule) ? 0 : family->tied_ns,
         .op_ns = problem->setting.cost->op_overhead_ns,
     };
     if (problem->setting.cluster->host_blocking)
@@ -391,7 +383,7 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
             (table->num_frozen_items > 0 ? 1 : 2) * (int64_t)plan->microbatches.count - 1,
             problem->setting.cluster->host_op_ns, 0);
     got.stages = calloc((size_t)plan->num_stages, sizeof *got.stages);
-    got.parts = malloc((size_t)places * sizeof *got.parts);
+    got.parts = malloc((size_t)plan->chunks * sizeof *got.parts);
     got.loads = malloc(3 * (size_t)plan->num_ranks * sizeof *got.loads);
     got.tried =
         malloc(((size_t)plan->num_ranks + 6 * (size_t)plan->num_stages) * sizeof *got.tried);

@@ -47,8 +47,7 @@
  *   - The memory of all ranks together, see ranks_fit() in planner_bound_cut.c.
  *
  * If ranks hold a stage on each arm of a V, peel() finds the least T that bound-1 to bound-4 allow.
- * For interleaved chunks only the four bounds for any cut are known. So it is for two copies of the
- * stages (dualpipe), whose ranks r and K-1-r hold stages r and K-1-r both. */
+ * For interleaved chunks only the four bounds for any cut are known. */
 #ifndef ELAPSE_PARTITION_PLANNER_BOUND_H
 #define ELAPSE_PARTITION_PLANNER_BOUND_H
 
@@ -203,7 +202,7 @@ bool bound_weights_fit(const struct bound_table *table, int num_ranks, int num_r
 
 /* One stage of a candidate, as the bounds see it. */
 struct bound_stage {
-    int rank; /* that holds it; with two copies the first of the two that do */
+    int rank; /* that holds it */
     int num_types;
     const struct bound_times *full[BOUND_TYPES], *last[BOUND_TYPES];
     int64_t hop_act_ns;   /* all links before the stage, each with one activation message */
@@ -225,9 +224,8 @@ struct bound_shape {
     const struct bound_table *table;
     int first_item, num_items; /* the cut covers [first_item, num_items) */
     int num_ranks, chunks, num_stages;
-    int copies;               /* schedule.copies */
-    int num_holders;          /* devices that share what a shard mode divides */
-    int64_t num_microbatches; /* that run through each stage */
+    int num_replicas; /* devices that share what a shard mode divides */
+    int64_t num_microbatches;
     int64_t size, last_size;
     bool split; /* backward as I and W */
     enum recompute_mode mode;
@@ -246,7 +244,7 @@ struct bound_shape {
     int64_t *work, *halves;
     int64_t input_bytes;        /* smallest input of one micro-batch to a stage after the first */
     struct bound_stage *stages; /* owned, num_stages */
-    struct bound_part *parts;   /* owned, scratch: chunks * copies entries */
+    struct bound_part *parts;   /* owned, scratch: chunks entries */
     double *loads;              /* owned, scratch: 3 * num_ranks entries */
     int *tried;                 /* owned, scratch: num_ranks + 6 * num_stages entries */
     /* Owned scratch of a V-shaped schedule, 2 * num_ranks * (num_items + 1) entries. NULL for other

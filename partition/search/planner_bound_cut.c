@@ -22,12 +22,12 @@ static bool rank_ok(const struct bound_shape *shape, const struct bound_part *pa
     return rank_fits(shape, parts, num_parts) && bound_rank_ns(shape, parts, num_parts) <= limit_ns;
 }
 
-/* Whether stage s may hold items [a, b). With several chunks or copies this looks at the stage alone, so it
+/* Whether stage s may hold items [a, b). With several chunks this looks at the stage alone, so it
  * is only a necessary condition. */
 static bool stage_ok(const struct bound_shape *shape, int s, int a, int b, int64_t limit_ns)
 {
     const struct bound_part part = {s, a, b};
-    if (shape->chunks == 1 && shape->copies == 1)
+    if (shape->chunks == 1)
         return rank_ok(shape, &part, 1, limit_ns);
     if (!rank_fits(shape, &part, 1))
         return false;
@@ -122,18 +122,16 @@ int64_t bound_average_ns(const struct bound_shape *shape)
                     least = bound_min(least, bound_work_ns(&bare, &shape->stages[s], t, i, i + 1));
             total = bound_add(least, total);
         }
-        total = bound_mul_add(shape->copies, total, 0);
         return bound_max(shape->before_ns + total / shape->num_ranks, shape->floor_ns);
     }
-    int64_t work = bound_mul_add(shape->copies, bound_work_ns(shape, stage, 0, a, b), 0);
+    int64_t work = bound_work_ns(shape, stage, 0, a, b);
     /* work_ns() took the chain as one stage. Add the ops of the other stages. */
     int64_t ops = bound_mul_add(bound_ops_of_stage(shape->table->num_frozen_items == 0),
-                                shape->num_microbatches * shape->copies, 0);
+                                shape->num_microbatches, 0);
     work = bound_mul_add(bound_mul_add(ops, shape->num_stages - 1, 0), shape->op_ns, work);
     /* Sum fill and drain over ranks r: the first r items of the cut lie before rank r. */
     int64_t fill = 0, drain = 0;
-    for (int k = 1; k < shape->num_ranks; k++) {
-        const int r = shape->copies == 1 ? k : shape->stages[k].rank;
+    for (int r = 1; r < shape->num_ranks; r++) {
         fill = bound_add(shape->fill_full->fwd[a + r] - shape->fill_full->fwd[a], fill);
         if (!shape->split)
             drain = bound_mul_add(
@@ -142,8 +140,7 @@ int64_t bound_average_ns(const struct bound_shape *shape)
                 1, drain);
     }
     /* After its work a rank waits for drain or runs its update. The larger sum counts. */
-    int64_t update =
-        bound_mul_add(shape->copies, shape->fill_full->update[b] - shape->fill_full->update[a], 0);
+    int64_t update = shape->fill_full->update[b] - shape->fill_full->update[a];
     int64_t bound = bound_add(bound_max(drain, update), bound_add(work, fill)) / shape->num_ranks;
     int64_t through = shape->fill_full->fwd[b] - shape->fill_full->fwd[a] +
                       shape->fill_last->bwd_input[b] - shape->fill_last->bwd_input[a] +
@@ -173,7 +170,7 @@ static bool ranks_fit(const struct bound_shape *shape)
     int64_t samples = shape->recompute ? shape->last_size : shape->size;
     if (table->problem->setting.model->per_microbatch)
         samples = 1;
-    int64_t fixed = bound_fixed_bytes(table, a, b, shape->num_holders);
+    int64_t fixed = bound_fixed_bytes(table, a, b, shape->num_replicas);
     int64_t stash = shape->stash_bytes[b] - shape->stash_bytes[a];
     return bound_mul_add(shape->recompute ? stash / shape->chunks : stash, samples, fixed) <= room;
 }
@@ -200,7 +197,7 @@ static bool room_for(const struct bound_shape *shape, const struct room *room, i
                      int b, int c, int d)
 {
     const struct bound_table *table = shape->table;
-    const int R = shape->num_holders;
+    const int R = shape->num_replicas;
     if (bound_fixed_bytes(table, a, b, R) + bound_fixed_bytes(table, c, d, R) > room->bytes)
         return false;
     return !shape->work ||
@@ -308,7 +305,7 @@ bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bou
             *memory_only = !cut_exists(shape, INT64_MAX, first_item);
         return false;
     }
-    const bool exact = (shape->chunks == 1 && shape->copies == 1) || shape->peel;
+    const bool exact = shape->chunks == 1 || shape->peel;
     if (!exact) {
         /* Only the average is proven, so it is the bound. The bisection then finds the cut whose
          * longest stage is shortest. */

@@ -114,7 +114,7 @@ int64_t bound_rank_need_bytes(const struct bound_shape *shape, const struct boun
         const int a = parts[i].a, b = parts[i].b;
         const int64_t stash = shape->stash_bytes[b] - shape->stash_bytes[a];
         const int64_t live = stage->live;
-        fixed = bound_add(bound_fixed_bytes(table, a, b, shape->num_holders), fixed);
+        fixed = bound_add(bound_fixed_bytes(table, a, b, shape->num_replicas), fixed);
         if (!shape->recompute) {
             moment = bound_mul_add(stash, stage->held_samples, moment);
         } else {
@@ -125,7 +125,7 @@ int64_t bound_rank_need_bytes(const struct bound_shape *shape, const struct boun
                                        shape->input_bytes, moment);
             const int64_t whole =
                 bound_mul_add(stash, shape->num_microbatches > 1 ? size : last, 0);
-            if (parts[i].stage >= shape->num_stages - shape->num_ranks / shape->copies)
+            if (parts[i].stage >= shape->num_stages - shape->num_ranks)
                 moment = bound_add(whole, moment);
             most = bound_max(most, whole);
         }
@@ -139,14 +139,9 @@ int64_t bound_rank_need_bytes(const struct bound_shape *shape, const struct boun
 static int parts_of_rank(const struct bound_shape *shape, const int *first_item, int r,
                          struct bound_part *parts)
 {
-    const int K = shape->num_ranks, n = shape->chunks * shape->copies;
-    if (shape->copies > 1)
-        r = shape->stages[r].rank;
+    const int K = shape->num_ranks, n = shape->chunks;
     for (int c = 0; c < n; c++) {
-        const int s = c == 0              ? r
-                      : shape->copies > 1 ? K - 1 - r
-                      : shape->peel       ? 2 * K - 1 - r
-                                          : c * K + r;
+        const int s = c > 0 && shape->peel ? 2 * K - 1 - r : c * K + r;
         parts[c] = (struct bound_part){s, first_item[s], first_item[s + 1]};
     }
     return n;

@@ -107,8 +107,7 @@ static int schedules_of(const struct search *search, int num_ranks, int items,
                                     split[] = {SCHEDULE_ZB_H1, SCHEDULE_ZB_H2},
                                     chunked[] = {SCHEDULE_INTERLEAVED, SCHEDULE_BREADTH_FIRST},
                                     v_shaped[] = {SCHEDULE_V_MIN, SCHEDULE_V_HALF, SCHEDULE_ZB_V,
-                                                  SCHEDULE_DUALPIPE_V},
-                                    two_copies[] = {SCHEDULE_DUALPIPE};
+                                                  SCHEDULE_DUALPIPE_V};
     const struct planner_options *options = search->options;
     int n = 0;
     if (num_ranks <= items) {
@@ -128,8 +127,6 @@ static int schedules_of(const struct search *search, int num_ranks, int items,
             add_group(options, chunked, 2, v, groups, &n);
     if (few && 2 * (int64_t)num_ranks <= items)
         add_group(options, v_shaped, 4, 2, groups, &n);
-    if (few && num_ranks % 2 == 0 && num_ranks <= items && search->problem->num_frozen_layers == 0)
-        add_group(options, two_copies, 1, 1, groups, &n);
     return n;
 }
 
@@ -289,15 +286,6 @@ static bool allows_mode(const struct search *search, const struct node *node)
     }
 }
 
-/* Whether a schedule exists for a count of micro-batches. Those that only need 2 K of them are found
- * out when they are made. */
-static bool allows_count(const struct node *node)
-{
-    const struct microbatches *mb = &node->microbatches;
-    return schedule_copies(node->schedule) == 1 ||
-           (mb->count % 2 == 0 && mb->count >= 2 * node->num_ranks && mb->size == mb->last_size);
-}
-
 /* Open all candidates of a family with one placement of the frozen forward. fills[i] belongs to
  * search->counts[i]: the node's fill_ns, 0 if nothing is to be filled, negative if no such plan
  * exists. */
@@ -319,7 +307,7 @@ static enum status open_placement(struct search *search, const struct node *fami
         node.others = group->others;
         node.chunks = group->chunks;
         node.recompute = (enum recompute_mode)(i % RECOMPUTE_MODE_COUNT);
-        if (!allows_mode(search, &node) || !allows_count(&node))
+        if (!allows_mode(search, &node))
             continue;
         const int64_t stages = (int64_t)family->num_ranks * group->chunks;
         if (stages * node.microbatches.count > MAX_COMPUTE_OPS / 3 || node.fill_ns < 0)

@@ -14,7 +14,8 @@ struct lowering {
     const struct workload *workload;
     struct schedule *full;
     struct op *next;
-    bool early; /* R before the gradient is there: recompute_early() */
+    bool early;    /* R before the gradient is there: recompute_early() */
+    bool overlaps; /* an F and the B behind it run as one op */
 };
 
 static void emit(struct lowering *to, enum op_kind kind, int stage, int microbatch, int arg)
@@ -119,9 +120,12 @@ static void lower_rank(struct lowering *to, const struct rank_ops *ops, int rank
             emit(to, OP_P, 0, OP_WHOLE_BATCH, 0);
     }
     for (int64_t i = 0; i < ops->num_ops; i++) {
-        const struct op op = ops->ops[i];
-        if (op_overlapped(op, OP_F)) {
-            lower_pair(to, op, ops->ops[++i]);
+        struct op op = ops->ops[i];
+        if (op_overlapped(op, OP_F) || (to->overlaps && op.kind == OP_F && i + 1 < ops->num_ops &&
+                                        ops->ops[i + 1].kind == OP_B)) {
+            struct op behind = ops->ops[++i];
+            op.arg = behind.arg = OP_OVERLAPPED;
+            lower_pair(to, op, behind);
             continue;
         }
         lower_before(to, op);
@@ -157,9 +161,8 @@ static void describe_stages(const struct workload *w, const struct plan *plan,
 {
     for (int s = 0; s < full->num_stages; s++) {
         const bool first = s == 0;
-        const int home = schedule_model_stage(full, s);
         full->lowered[s] = (struct lowered_stage){
-            .num_buckets = (uint16_t)(w->first_bucket[home + 1] - w->first_bucket[home]),
+            .num_buckets = (uint16_t)(w->first_bucket[s + 1] - w->first_bucket[s]),
             .update = w->stages[s].weight_bytes > 0 || w->stages[s].op_ns[OP_UPDATE][MB_FULL] > 0,
             .cache_read = first && plan->frozen == FROZEN_CACHED,
             .cache_write = s == w->cache_write_stage,
@@ -175,6 +178,15 @@ static void describe_stages(const struct workload *w, const struct plan *plan,
     }
 }
 
+/* Whether a pair of ops that run as one hides something: all-to-alls of experts. */
+static bool hides_messages(const struct workload *w)
+{
+    for (int64_t s = 0; s < (int64_t)w->num_classes * w->num_stages; s++)
+        if (w->stages[s].hidden_ns[0][MB_FULL] + w->stages[s].hidden_ns[1][MB_FULL] > 0)
+            return true;
+    return false;
+}
+
 /* Upper bound of the ops of each rank. */
 static void room_of_ranks(const struct schedule *compute, const struct workload *w, int64_t *room)
 {
@@ -185,8 +197,7 @@ static void room_of_ranks(const struct schedule *compute, const struct workload 
             w->out_first[s + 1] - w->out_first[s] + w->in_first[s + 1] - w->in_first[s];
         room[compute->rank_of_stage[s]] +=
             (int64_t)compute->num_microbatches * (2 * edges + 3) + /* C, P, R */
-            w->first_bucket[s % w->num_model_stages + 1] -
-            w->first_bucket[s % w->num_model_stages] + 1;
+            w->first_bucket[s + 1] - w->first_bucket[s] + 1;
     }
 }
 
@@ -225,8 +236,11 @@ enum status schedule_lower(const struct schedule *compute, const struct workload
     for (int s = 0; s < S; s++)
         got.rank_of_stage[s] = compute->rank_of_stage[s];
     describe_stages(workload, plan, &got);
-    struct lowering to = {
-        .workload = workload, .full = &got, .early = recompute_early(plan->recompute)};
+    struct lowering to = {.workload = workload,
+                          .full = &got,
+                          .early = recompute_early(plan->recompute),
+                          .overlaps =
+                              compute->kind == SCHEDULE_DUALPIPE_V && hides_messages(workload)};
     for (int k = 0; k < K; k++) {
         lower_rank(&to, &compute->ranks[k], k);
         got.ranks[k].num_ops = to.next - got.ranks[k].ops;
@@ -245,7 +259,7 @@ static enum status custom_check(const struct schedule *custom, const struct plan
                                 struct err *err)
 {
     if (custom->num_ranks != plan->num_ranks || custom->num_stages != plan->num_stages ||
-        custom->copies != 1 || custom->num_microbatches != plan->microbatches.count) {
+        custom->num_microbatches != plan->microbatches.count) {
         return err_set(err, ERR_INFEASIBLE,
                        "schedule of %d ranks, %d stages, %d microbatches does not fit a plan of "
                        "%d, %d, %d",

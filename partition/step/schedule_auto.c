@@ -151,7 +151,7 @@ static enum status offer_named(struct search *s, struct err *err)
     const struct plan *plan = s->plan;
     for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
         const bool chunks = schedule_default_chunks((enum schedule_kind)kind) > 1;
-        bool here = chunks == (plan->chunks > 1) && schedule_copies((enum schedule_kind)kind) == 1;
+        bool here = chunks == (plan->chunks > 1);
         for (int t = 0; t < plan->num_stages && here; t++) {
             here = schedule_rank_of_stage((enum schedule_kind)kind, plan->num_ranks, t) ==
                    s->workload->rank_of_stage[t];

@@ -224,7 +224,7 @@ static inline __attribute__((always_inline)) void run_rank(struct timing *t, int
             tell(t, watched, k, op, start, start);
             break;
         case OP_ALLREDUCE: {
-            const int bucket = w->first_bucket[workload_model_stage(w, op.stage)] + op.arg;
+            const int bucket = w->first_bucket[op.stage] + op.arg;
             const int64_t lead = t->backward_kind[op.stage] == OP_W ? w->buckets[bucket].lead_w_ns
                                                                     : w->buckets[bucket].lead_ns;
             const int64_t ready =
@@ -307,14 +307,14 @@ static enum status run_allreduces(struct timing *t, const struct setting *settin
     const struct workload *w = t->workload;
     if (w->num_buckets == 0)
         return OK;
-    const int n = workload_num_holders(w);
+    const int n = w->num_replicas;
     int *devices = malloc((size_t)n * sizeof *devices);
     if (!devices)
         return err_nomem(err);
     enum status rc = OK;
     int64_t all = 0;
     t->class_index = 0;
-    for (int s = 0; s < w->num_model_stages && rc == OK; s++) {
+    for (int s = 0; s < w->num_stages && rc == OK; s++) {
         const int rank = t->full->rank_of_stage[s];
         workload_holders(w, plan, s, devices);
         int64_t total = 0, bytes = -1, ns = 0; /* of the bucket before: most are of one size */
@@ -376,8 +376,7 @@ static enum status run_tail(struct timing *t, int k, int64_t norm_from, int64_t 
             clock->ready = max_ns(clock->ready, norm_end);
             tell(t, watched, k, op, norm_from, norm_end);
         } else if (op.kind == OP_UPDATE) {
-            clock->ready =
-                max_ns(clock->ready, t->reduced[workload_model_stage(t->workload, op.stage)]);
+            clock->ready = max_ns(clock->ready, t->reduced[op.stage]);
             const int64_t start = run_compute(t, clock, workload_op_ns(t->workload, c, op));
             tell(t, watched, k, op, start, clock->now);
         } else {
@@ -402,7 +401,7 @@ static enum status run_tails(struct timing *t, struct step_time *time, struct er
         return err_nomem(err);
     for (int s = 0; s < full->num_stages; s++) {
         int64_t *end = &rank_reduced[full->rank_of_stage[s]];
-        *end = max_ns(*end, t->reduced[workload_model_stage(w, s)]);
+        *end = max_ns(*end, t->reduced[s]);
     }
     run_tied(t, rank_reduced);
     for (int64_t i = 0; i < num_clocks; i++) {

@@ -54,7 +54,7 @@ enum status workload_traffic_ns(const struct workload *w, const struct setting *
                         .busy_ns = calloc(resources, sizeof *t.busy_ns),
                         .times = calloc(resources, sizeof *t.times),
                         .used = malloc(resources * sizeof *t.used)};
-    const int n = workload_num_holders(w);
+    const int n = w->num_replicas;
     int *group = malloc((size_t)n * sizeof *group);
     enum status rc = t.busy_ns && t.times && t.used && group ? OK : err_nomem(err);
     for (int r = 0; rc == OK && r < R; r++)
@@ -81,7 +81,7 @@ enum status workload_traffic_ns(const struct workload *w, const struct setting *
         add_flow(&t, wire_ns(workload_tied_ns(w, w->class_of_replica[r]),
                              cost_allreduce_ns(cost, cluster, ends, 2, 0)));
     }
-    for (int s = 0; rc == OK && n > 1 && s < w->num_model_stages; s++) {
+    for (int s = 0; rc == OK && n > 1 && s < w->num_stages; s++) {
         double all = 0;
         workload_holders(w, plan, s, group);
         for (int i = 0; i < n; i++)

@@ -58,13 +58,12 @@ int64_t workload_pair_ns(const struct workload *workload, int class_index, struc
     return ns;
 }
 
-void workload_holders(const struct workload *workload, const struct plan *plan, int model_stage,
+void workload_holders(const struct workload *workload, const struct plan *plan, int stage,
                       int *devices)
 {
-    const int n = workload_num_holders(workload), R = workload->num_replicas;
-    for (int i = 0; i < n; i++)
-        devices[i] = plan->device[(int64_t)(i % R) * workload->num_ranks +
-                                  workload_holder_rank(workload, model_stage, i)];
+    for (int r = 0; r < workload->num_replicas; r++)
+        devices[r] =
+            plan->device[(int64_t)r * workload->num_ranks + workload->rank_of_stage[stage]];
 }
 
 void workload_tied_devices(const struct workload *workload, const struct plan *plan, int replica,
@@ -105,7 +104,6 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
     if (rc != OK)
         return rc;
     const struct setting own = tensor_group_setting(group, setting);
-    const int copies = schedule_copies(plan->schedule);
     struct builder b = {
         .model = own.model,
         .cluster = own.cluster,
@@ -114,18 +112,16 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
         .num_frozen_items = model_frozen_items(own.model, plan->num_frozen_layers),
         .got = {.group = group,
                 .num_ranks = plan->num_ranks,
-                .num_stages = plan->num_stages * copies,
-                .num_model_stages = plan->num_stages,
+                .num_stages = plan->num_stages,
                 .num_replicas = plan->num_replicas,
-                .num_microbatches = plan->microbatches.count / copies,
+                .num_microbatches = plan->microbatches.count,
                 .overlap_share = setting->cluster->overlap_share,
                 .drop_first_input = plan->num_frozen_layers > 0,
                 .cache_write_stage = -1,
                 .clip = plan->clip,
                 .host_blocking = setting->cluster->host_blocking,
                 .sends_blocking = setting->cluster->sends == SENDS_BLOCKING,
-                .scatter = plan->shard == SHARD_OPTIMIZER &&
-                           (int64_t)plan->num_replicas * copies > 1 &&
+                .scatter = plan->shard == SHARD_OPTIMIZER && plan->num_replicas > 1 &&
                            !(own.model->framework && own.model->framework->sums_whole),
                 .context_bytes =
                     setting->cluster->context_bytes +
@@ -134,9 +130,9 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
                 .source = setting->cost->source},
         .err = err
     };
-    if (plan->num_stages > SCHEDULE_MAX_STAGES / copies) {
+    if (plan->num_stages > SCHEDULE_MAX_STAGES) {
         rc = err_set(err, ERR_INPUT, "plan of %d stages, the limit is %d", plan->num_stages,
-                     SCHEDULE_MAX_STAGES / copies);
+                     SCHEDULE_MAX_STAGES);
     } else if (own.model->tensor > 1 && own.model->tensor != plan_tensor(plan)) {
         rc = err_set(err, ERR_INFEASIBLE, "plan.tensor is %d, its model is divided by %d",
                      plan_tensor(plan), own.model->tensor);

@@ -44,7 +44,7 @@ struct stage_cost {
 };
 
 /* A tensor that goes from stage to stage for every micro-batch. The first edges are the boundaries
- * of the chains (s -> s+1; num_stages - copies of them). The rest are skip edges that the cut
+ * (s -> s+1; num_stages - 1 of them). The rest are skip edges that the cut
  * crosses, merged for each pair of stages and need of a gradient. A skip from a frozen item that no
  * stage holds (frozen: first, cached) leaves stage 0. */
 struct stage_edge {
@@ -68,9 +68,7 @@ struct workload {
     struct tensor_group
         *group; /* owned; NULL: the setting that it was built from is right as it is */
     int num_ranks, num_stages, num_replicas;
-    int num_microbatches;      /* that run through each stage */
-    int num_model_stages;      /* num_stages / schedule.copies; stage s has the layers of stage
-                                  s mod num_model_stages of the plan */
+    int num_microbatches;
     double overlap_share;      /* time-1b */
     int num_classes;           /* distinct kinds of replica (devices or links between its ranks
                                   differ); usually 1 */
@@ -84,7 +82,7 @@ struct workload {
     bool scatter; /* buckets are reduce-scattered, not all-reduced (SHARD_OPTIMIZER) */
     int num_buckets;
     struct bucket *buckets; /* owned; stage s has first_bucket[s] .. first_bucket[s+1] */
-    int *first_bucket;      /* owned, num_model_stages + 1 */
+    int *first_bucket;      /* owned, num_stages + 1 */
     int num_frozen_stages;
     bool drop_first_input; /* F >= 1: nobody computes the first active item's input gradient */
     bool i_folded_into_w;  /* The first active stage trains one item: its I is dropped and the
@@ -141,30 +139,9 @@ static inline int64_t workload_tied_ns(const struct workload *workload, int clas
 void workload_tied_devices(const struct workload *workload, const struct plan *plan, int replica,
                            int ends[2]);
 
-/* The stage of the plan that a stage is, or is a copy of. */
-static inline int workload_model_stage(const struct workload *workload, int stage)
-{
-    return stage % workload->num_model_stages;
-}
-
-/* How many devices hold the weights of a stage: R, or 2 R where there are two copies of stages.
- * Their gradients are summed. */
-static inline int workload_num_holders(const struct workload *workload)
-{
-    return workload->num_replicas * (workload->num_stages / workload->num_model_stages);
-}
-
-/* The devices that hold a stage of the plan, workload_num_holders() of them: those of the replicas
- * in their order, and behind them those of the copies. */
-void workload_holders(const struct workload *workload, const struct plan *plan, int model_stage,
+/* The devices that hold a stage, one of each replica. Their gradients are summed. */
+void workload_holders(const struct workload *workload, const struct plan *plan, int stage,
                       int *devices);
-
-/* The rank that holds holder i of a stage of the plan. */
-static inline int workload_holder_rank(const struct workload *workload, int model_stage, int i)
-{
-    const int copy = i / workload->num_replicas;
-    return workload->rank_of_stage[model_stage + copy * workload->num_model_stages];
-}
 
 /* Time of F f and B b where they run as one op (time-1b). The part of it that a trace shows as F is
  * *forward_ns. */

@@ -73,12 +73,11 @@ static void flag_buckets(struct builder *b)
 {
     struct workload *w = &b->got;
     for (int i = 0; i < w->num_buckets; i++) {
-        const int s = w->buckets[i].stage, n = workload_num_holders(w), R = w->num_replicas;
-        const int node = builder_device(b, 0, w->rank_of_stage[s])->node;
+        const int rank = w->rank_of_stage[w->buckets[i].stage];
+        const int node = builder_device(b, 0, rank)->node;
         bool together = true;
-        for (int h = 1; h < n; h++)
-            together =
-                together && builder_device(b, h % R, workload_holder_rank(w, s, h))->node == node;
+        for (int r = 1; r < w->num_replicas; r++)
+            together = together && builder_device(b, r, rank)->node == node;
         if (together && builder_outside(b->cost->allreduce_bytes, w->buckets[i].bytes))
             w->extrapolated = true;
     }
@@ -87,21 +86,21 @@ static void flag_buckets(struct builder *b)
 enum status workload_build_buckets(struct builder *b)
 {
     struct workload *w = &b->got;
-    w->first_bucket = calloc((size_t)w->num_model_stages + 1, sizeof(int));
+    w->first_bucket = calloc((size_t)w->num_stages + 1, sizeof(int));
     w->buckets = calloc((size_t)b->model->num_items + 1, sizeof *w->buckets);
     if (!w->first_bucket || !w->buckets)
         return err_nomem(b->err);
-    for (int s = 0; s < w->num_model_stages; s++) {
+    for (int s = 0; s < w->num_stages; s++) {
         w->first_bucket[s] = w->num_buckets;
         /* What is divided is reduced within each backward (workload_layout.c). */
-        if (workload_num_holders(w) > 1 && w->stages[s].weight_bytes > 0 &&
+        if (w->num_replicas > 1 && w->stages[s].weight_bytes > 0 &&
             b->plan->shard < SHARD_GRADIENTS) {
             enum status rc = stage_buckets(b, s);
             if (rc != OK)
                 return rc;
         }
     }
-    w->first_bucket[w->num_model_stages] = w->num_buckets;
+    w->first_bucket[w->num_stages] = w->num_buckets;
     flag_buckets(b);
     return OK;
 }

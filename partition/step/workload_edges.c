@@ -49,9 +49,7 @@ static bool add_boundaries(struct builder *b)
     struct workload *w = &b->got;
     bool fits = true;
     for (int s = 0; s + 1 < w->num_stages; s++) {
-        if (workload_model_stage(w, s + 1) == 0)
-            continue; /* the end of a chain */
-        const int border = b->plan->first_item[workload_model_stage(w, s) + 1];
+        const int border = b->plan->first_item[s + 1];
         struct stage_edge *edge = &w->edges[w->num_edges++];
         *edge = (struct stage_edge){.from = s, .to = s + 1, .grad = border > b->num_frozen_items};
         fits = fits && scale_edge(b, b->model->items[border - 1].act_bytes, edge);
@@ -60,8 +58,8 @@ static bool add_boundaries(struct builder *b)
 }
 
 /* The skip edges that cross a boundary, behind the chain's; those of equal ends and need of a
- * gradient are one. first_stage: of the copy of the model's stages. */
-static bool add_skips(struct builder *b, int first_stage)
+ * gradient are one. */
+static bool add_skips(struct builder *b)
 {
     const struct plan *plan = b->plan;
     struct workload *w = &b->got;
@@ -72,8 +70,8 @@ static bool add_skips(struct builder *b, int first_stage)
         const struct skip_edge *skip = &b->model->skips[i];
         if (skip->to < plan->first_item[0])
             continue;
-        struct stage_edge edge = {.from = first_stage + stage_of_item(plan, skip->from),
-                                  .to = first_stage + stage_of_item(plan, skip->to),
+        struct stage_edge edge = {.from = stage_of_item(plan, skip->from),
+                                  .to = stage_of_item(plan, skip->to),
                                   .grad = skip->from >= b->num_frozen_items};
         fits = fits && scale_edge(b, skip->bytes, &edge);
         if (edge.from != edge.to)
@@ -131,15 +129,10 @@ static enum status index_edges(struct builder *b)
 enum status workload_build_edges(struct builder *b)
 {
     struct workload *w = &b->got;
-    const int copies = w->num_stages / w->num_model_stages;
-    w->edges = calloc((size_t)w->num_stages + (size_t)copies * (size_t)b->model->num_skips,
-                      sizeof *w->edges);
+    w->edges = calloc((size_t)w->num_stages + (size_t)b->model->num_skips, sizeof *w->edges);
     if (!w->edges)
         return err_nomem(b->err);
-    bool fits = add_boundaries(b);
-    for (int copy = 0; copy < copies && fits; copy++)
-        fits = add_skips(b, copy * w->num_model_stages);
-    if (!fits)
+    if (!add_boundaries(b) || !add_skips(b))
         return builder_overflow(b, "activations");
     if (b->plan->frozen == FROZEN_SPREAD && b->plan->cache_write)
         w->cache_write_stage = stage_of_item(b->plan, b->num_frozen_items - 1);

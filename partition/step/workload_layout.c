@@ -86,7 +86,7 @@ static int64_t again_bytes(const struct builder *b, int s)
 
 static bool shards(const struct builder *b, enum shard_mode from)
 {
-    return workload_num_holders(&b->got) > 1 && b->plan->shard >= from;
+    return b->got.num_replicas > 1 && b->plan->shard >= from;
 }
 
 static int64_t part_of(int64_t value, int64_t ways)
@@ -96,7 +96,7 @@ static int64_t part_of(int64_t value, int64_t ways)
 
 int64_t builder_share(const struct builder *b, enum shard_mode from, int64_t all, int64_t experts)
 {
-    const int64_t ways = shards(b, from) ? workload_num_holders(&b->got) : 1;
+    const int64_t ways = shards(b, from) ? b->got.num_replicas : 1;
     const int64_t fewer = shards(b, from) ? ways / plan_expert(b->plan) : 1;
     return part_of(all - experts, ways) + part_of(experts, fewer);
 }
@@ -109,7 +109,7 @@ int64_t builder_expert_params(const struct builder *b, int item)
 /* Parameters of an item that replicas divide. Experts that no other replica has stay whole. */
 static int64_t divided_params(const struct builder *b, int item)
 {
-    const bool alone = plan_expert(b->plan) == workload_num_holders(&b->got);
+    const bool alone = plan_expert(b->plan) == b->got.num_replicas;
     return b->model->items[item].params - (alone ? builder_expert_params(b, item) : 0);
 }
 
@@ -159,7 +159,7 @@ bool builder_work_bytes(const struct builder *b, int s, struct stage_cost *stage
  * (builder_reduced_bytes()). */
 static bool counted_bytes(const struct builder *b, int item, int64_t size, int64_t *bytes)
 {
-    const int64_t E = plan_expert(b->plan), n = workload_num_holders(&b->got);
+    const int64_t E = plan_expert(b->plan), n = b->got.num_replicas;
     const int64_t apart = builder_expert_params(b, item);
     int64_t experts;
     if (!mul_ok(apart, size, &experts) || !mul_ok(experts, n - E, &experts) ||
@@ -171,7 +171,7 @@ static bool counted_bytes(const struct builder *b, int item, int64_t size, int64
 /* Time of a collective over the replicas of stage s. */
 static int64_t replicas_ns(struct builder *b, int s, enum collective kind, int64_t bytes)
 {
-    const int n = workload_num_holders(&b->got);
+    const int n = b->got.num_replicas;
     if (bytes == 0)
         return 0;
     if (!b->shard_devices)

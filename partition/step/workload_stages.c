@@ -467,7 +467,7 @@ enum status workload_build_stages(struct builder *b)
             b->device = builder_device(b, replica, b->rank);
             b->replica = replica;
             b->distance = w->distances ? w->distances[s] : STASH_FAR;
-            const enum status rc = build_stage(b, workload_model_stage(w, s), stage);
+            const enum status rc = build_stage(b, s, stage);
             if (rc != OK)
                 return rc;
             fits = fits && add_ops(w, stage, &step);

@@ -45,7 +45,7 @@ static const struct field cluster_fields[] = {
     {"host_op", FIELD_NS, AT(host_op_ns), 0, 0, NULL, 0, "host time to launch one op"},
     {"host_blocking", FIELD_BOOL, AT(host_blocking), 0, 0, NULL, 0, "launching adds to the step [false]"},
     {"sends", FIELD_CHOICE, AT(sends), 0, 0, sends_names, 0, "a rank after a send [eager]: continues, or waits for the transfer's end"},
-    {"overlap_share", FIELD_REAL, AT(overlap_share), 0, 1, NULL, 0, "of a device that messages use during an overlapped F and B (dualpipe) [0.152]"},
+    {"overlap_share", FIELD_REAL, AT(overlap_share), 0, 1, NULL, 0, "of a device that messages use during an overlapped F and B (dualpipe-v) [0.152]"},
     {"context", FIELD_BYTES, AT(context_bytes), 0, 0, NULL, 0, "device memory taken beforehand"},
     {"price", FIELD_REAL, AT(price), 0, 1000000000, NULL, 0, "of a device and hour, in any currency: runs have a cost then"},
     {"power", FIELD_REAL, AT(power), 0, 1000000000, NULL, 0, "watts of a device with its share of the node: runs have an energy then"},

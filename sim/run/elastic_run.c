@@ -213,14 +213,14 @@ static enum status evaluation_ns(struct runner *run, const struct plan *plan, in
         int64_t once = 0, slowest = 0;
         for (int k = 0; k < w.num_ranks; k++) {
             int64_t busy = 0;
-            for (int s = 0; s < w.num_model_stages; s++) /* forwards go through one copy */
+            for (int s = 0; s < w.num_stages; s++)
                 if (w.rank_of_stage[s] == k)
                     busy += w.stages[c * w.num_stages + s].op_ns[OP_F][MB_FULL];
             once += busy;
             if (busy > slowest)
                 slowest = busy;
         }
-        for (int e = 0; e < w.num_model_stages - 1; e++)
+        for (int e = 0; e < w.num_stages - 1; e++)
             once += workload_edge_ns(&w, c, e, false, MB_FULL);
         int64_t all;
         if (!mul_ok(slowest, others, &all) || !mul_ok(once, steps, &once) ||

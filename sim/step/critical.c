@@ -50,8 +50,7 @@ static bool waits_for(const struct finder *f, const struct sim_op *i, const stru
         return i->replica == j->replica && i->op.microbatch == j->op.microbatch &&
                w->edges[w->in_edge[w->in_first[j->op.stage] + j->op.arg]].from == i->op.stage;
     case OP_ALLREDUCE:
-        return i->op.kind == OP_NORM ||
-               (i->op.kind == OP_UPDATE && workload_model_stage(w, i->op.stage) == j->op.stage);
+        return i->op.kind == OP_NORM || (i->op.kind == OP_UPDATE && i->op.stage == j->op.stage);
     default:
         return i->replica == j->replica && i->rank == j->rank &&
                i->op.microbatch == j->op.microbatch;
@@ -96,9 +95,7 @@ static int64_t find_maker(const struct finder *f, int64_t i)
     for (int64_t j = i - 1; j >= 0; j--) {
         const struct sim_op *x = &ops[j];
         const bool reduced = at->op.kind == OP_ALLREDUCE;
-        if (!on_stream(x->op.kind) || x->start_ns > at->start_ns ||
-            (reduced ? workload_model_stage(f->workload, x->op.stage) : x->op.stage) !=
-                at->op.stage)
+        if (!on_stream(x->op.kind) || x->start_ns > at->start_ns || x->op.stage != at->op.stage)
             continue;
         if (reduced) {
             if (x->op.kind == OP_B || x->op.kind == OP_W || x->op.kind == OP_I)

@@ -17,7 +17,7 @@
 static bool rings_may_meet(const struct step *step)
 {
     const struct workload *w = step->workload;
-    if (workload_num_holders(w) < 2)
+    if (w->num_replicas < 2)
         return false;
     if (step->full->tied && step->num_replicas > 1)
         return true;
@@ -55,8 +55,8 @@ static int by_pair(const void *a, const void *b)
 static int ring_traffic(const struct step *step, int s, struct sim_traffic *out)
 {
     const struct workload *w = step->workload;
-    const unsigned n = (unsigned)workload_num_holders(w);
-    const int R = step->num_replicas, K = step->num_ranks;
+    const unsigned n = (unsigned)w->num_replicas;
+    const int *device = step->plan->device + w->rank_of_stage[s], K = step->num_ranks;
     int64_t bytes = 0;
     for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
         const unsigned __int128 on_edge =
@@ -65,12 +65,8 @@ static int ring_traffic(const struct step *step, int s, struct sim_traffic *out)
     }
     if (bytes == 0)
         return 0;
-    for (int i = 0, end = (int)n; i < end; i++) {
-        const int next = (i + 1) % end;
-        out[i] = (struct sim_traffic){
-            step->plan->device[i % R * K + workload_holder_rank(w, s, i)],
-            step->plan->device[next % R * K + workload_holder_rank(w, s, next)], bytes};
-    }
+    for (int i = 0, end = (int)n; i < end; i++)
+        out[i] = (struct sim_traffic){device[i * K], device[(i + 1) % end * K], bytes};
     return (int)n;
 }
 
@@ -80,7 +76,7 @@ static enum status collect_traffic(const struct step *step, struct sim_result *r
                                    struct err *err)
 {
     const struct workload *w = step->workload;
-    const int holders = workload_num_holders(w), rings = holders > 1 ? w->num_model_stages : 0;
+    const int holders = w->num_replicas, rings = holders > 1 ? w->num_stages : 0;
     size_t max = (size_t)step->num_replicas * ((size_t)step->num_links + 2) +
                  (size_t)holders * (size_t)rings + 1;
     struct sim_traffic *all = malloc(max * sizeof *all);
@@ -148,17 +144,16 @@ static int by_start(const void *a, const void *b)
 static void collect_reduction(const struct step *step, struct sim_result *result)
 {
     const struct workload *w = step->workload;
-    const int n = workload_num_holders(w);
+    const int n = w->num_replicas;
     if (n < 2)
         return;
-    for (int s = 0; s < w->num_model_stages; s++) {
+    for (int s = 0; s < w->num_stages; s++) {
         int64_t sum = 0;
         for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
             const struct bucket_run *run = &step->buckets[b];
             sum += run->end_ns - run->start_ns;
             for (int i = 0; i < n; i++) {
-                const struct proc *p = &step->procs[i % step->num_replicas * step->num_ranks +
-                                                    workload_holder_rank(w, s, i)];
+                const struct proc *p = &step->procs[i * step->num_ranks + w->rank_of_stage[s]];
                 if (run->end_ns - p->backward_end > result->allreduce_exposed_ns)
                     result->allreduce_exposed_ns = run->end_ns - p->backward_end;
             }
@@ -178,9 +173,8 @@ static int64_t longest_span(const struct step *step)
         const struct proc *p = &step->procs[i];
         int64_t end = p->end;
         for (int s = 0; s < w->num_stages; s++) {
-            const int home = workload_model_stage(w, s);
-            const int bucket = w->first_bucket[home + 1] - 1; /* the stage's last one */
-            if (w->rank_of_stage[s] == i % step->num_ranks && bucket >= w->first_bucket[home] &&
+            const int bucket = w->first_bucket[s + 1] - 1; /* the stage's last one */
+            if (w->rank_of_stage[s] == i % step->num_ranks && bucket >= w->first_bucket[s] &&
                 step->buckets[bucket].end_ns > end)
                 end = step->buckets[bucket].end_ns;
         }
@@ -229,7 +223,7 @@ static enum status collect(struct step *step, struct sim_result *result, struct 
         idle += (double)d->idle_ns;
         result->events += 2 * step->surveys[d->rank].num_compute + step->surveys[d->rank].num_sends;
     }
-    if (workload_num_holders(w) > 1)
+    if (w->num_replicas > 1)
         result->events += w->num_buckets;
     if (result->step_ns > 0)
         result->bubble_fraction = idle / ((double)result->step_ns * step->num_procs);

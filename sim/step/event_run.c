@@ -37,7 +37,7 @@ struct events {
 
 static bool has_rings(const struct step *step)
 {
-    return workload_num_holders(step->workload) > 1 && step->workload->num_buckets > 0;
+    return step->workload->num_replicas > 1 && step->workload->num_buckets > 0;
 }
 
 static enum status add_channels(struct events *e, struct err *err)
@@ -55,8 +55,8 @@ static enum status add_channels(struct events *e, struct err *err)
         }
     }
     int64_t all = 0;
-    const int holders = workload_num_holders(w);
-    for (int s = 0; s < w->num_model_stages && has_rings(step); s++) {
+    const int holders = w->num_replicas;
+    for (int s = 0; s < w->num_stages && has_rings(step); s++) {
         int channel = e->first_ring + s;
         workload_holders(w, step->plan, s, e->devices);
         network_add_ring(&e->network, channel, e->devices, holders);
@@ -86,8 +86,8 @@ static enum status add_channels(struct events *e, struct err *err)
 static enum status events_init(struct events *e, struct step *step, struct err *err)
 {
     *e = (struct events){.step = step};
-    const int holders = workload_num_holders(step->workload);
-    int stages = has_rings(step) ? step->workload->num_model_stages : 0;
+    const int holders = step->workload->num_replicas;
+    int stages = has_rings(step) ? step->workload->num_stages : 0;
     int64_t pairs = (int64_t)step->num_replicas * step->num_links;
     int64_t ties = step->full->tied ? step->num_replicas : 0;
     int64_t channels = pairs + stages + ties;
@@ -103,12 +103,12 @@ static enum status events_init(struct events *e, struct step *step, struct err *
     e->first_bucket = e->first_start + (int32_t)channels;
     e->arrived = calloc((size_t)(pairs * step->num_microbatches) + 1, 1);
     e->latency = calloc((size_t)channels + 1, sizeof *e->latency);
-    e->running = malloc(((size_t)step->workload->num_model_stages + 1) * sizeof *e->running);
+    e->running = malloc(((size_t)step->workload->num_stages + 1) * sizeof *e->running);
     e->ring_ns = calloc((size_t)step->workload->num_buckets + 1, sizeof *e->ring_ns);
     e->devices = calloc((size_t)holders, sizeof *e->devices);
     if (!e->arrived || !e->latency || !e->running || !e->ring_ns || !e->devices)
         return err_nomem(err);
-    for (int s = 0; s < step->workload->num_model_stages; s++)
+    for (int s = 0; s < step->workload->num_stages; s++)
         e->running[s] = -1;
     enum status rc = event_queue_init(&e->queue, (int32_t)entries, err);
     if (rc == OK)
@@ -167,7 +167,7 @@ static void start_ring(struct events *e, int stage, int64_t now_ns)
     if (e->running[stage] >= 0 || b == w->first_bucket[stage + 1])
         return;
     struct bucket_run *run = &step->buckets[b];
-    if (run->num_ready < workload_num_holders(w) || run->ready_ns > now_ns)
+    if (run->num_ready < w->num_replicas || run->ready_ns > now_ns)
         return;
     e->running[stage] = b;
     run->start_ns = now_ns;
@@ -276,9 +276,8 @@ static void start_copy(struct step *step, int proc, struct op op, int64_t now_ns
 /* All buckets of a stage have ended. */
 static bool stage_reduced(const struct step *step, int stage)
 {
-    const struct workload *w = step->workload;
-    const int s = workload_model_stage(w, stage);
-    return step->stage_done[s] == w->first_bucket[s + 1] - w->first_bucket[s];
+    const int *first = step->workload->first_bucket;
+    return step->stage_done[stage] == first[stage + 1] - first[stage];
 }
 
 /* All buckets of a rank's stages have ended. */
@@ -323,7 +322,7 @@ static void last_backward(struct events *e, struct op op, int64_t start_ns, int6
 {
     struct step *step = e->step;
     const struct workload *w = step->workload;
-    const int s = workload_model_stage(w, op.stage);
+    const int s = op.stage;
     for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
         struct bucket_run *run = &step->buckets[b];
         int64_t ready =
@@ -332,7 +331,7 @@ static void last_backward(struct events *e, struct op op, int64_t start_ns, int6
             ready = start_ns;
         if (ready > run->ready_ns)
             run->ready_ns = ready;
-        if (++run->num_ready == workload_num_holders(w))
+        if (++run->num_ready == w->num_replicas)
             event_queue_push(&e->queue, e->first_bucket + b, EVENT_BUCKET, run->ready_ns);
     }
 }
@@ -484,14 +483,14 @@ static void deliver_bucket(struct events *e, int stage, int bucket, int64_t now_
     e->running[stage] = -1;
     start_ring(e, stage, now_ns);
     const struct workload *w = step->workload;
-    for (int i = 0, n = workload_num_holders(w); i < n; i++) {
-        const int rank = workload_holder_rank(w, stage, i);
-        const int proc = i % step->num_replicas * step->num_ranks + rank;
+    const int rank = w->rank_of_stage[stage];
+    for (int i = 0; i < w->num_replicas; i++) {
+        const int proc = i * step->num_ranks + rank;
         struct proc *p = &step->procs[proc];
         if (p->state != PROC_BUCKET)
             continue;
         const struct op op = step->full->ranks[rank].ops[p->pc];
-        if (op.kind == OP_UPDATE && workload_model_stage(w, op.stage) != stage)
+        if (op.kind == OP_UPDATE && op.stage != stage)
             continue;
         step_reduced(p, start_ns, now_ns);
         advance(e, proc, now_ns);

@@ -78,7 +78,7 @@ static void wait_for_buckets(const struct step *step, struct proc *p, int rank)
         const struct bucket_run *next = NULL;
         for (int b = 0; b < w->num_buckets; b++) {
             const struct bucket_run *run = &step->buckets[b];
-            if (step_holds(step, rank, w->buckets[b].stage) && run->end_ns > p->marked &&
+            if (w->rank_of_stage[w->buckets[b].stage] == rank && run->end_ns > p->marked &&
                 (!next || run->end_ns < next->end_ns))
                 next = run;
         }
@@ -89,10 +89,10 @@ static void wait_for_buckets(const struct step *step, struct proc *p, int rank)
 }
 
 /* An UPDATE waits for the buckets of its stage. */
-static void wait_for_stage(const struct step *step, struct proc *p, int model_stage)
+static void wait_for_stage(const struct step *step, struct proc *p, int stage)
 {
     const int *first = step->workload->first_bucket;
-    for (int b = first[model_stage]; b < first[model_stage + 1]; b++) {
+    for (int b = first[stage]; b < first[stage + 1]; b++) {
         const struct bucket_run *run = &step->buckets[b];
         if (run->end_ns > p->marked)
             step_reduced(p, run->start_ns, run->end_ns);
@@ -127,7 +127,7 @@ static void watch_op(void *ctx, int class_index, int rank, struct op op, int64_t
         step_together(step, proc, op, start_ns, end_ns);
         return;
     case OP_UPDATE:
-        wait_for_stage(step, p, workload_model_stage(w, op.stage));
+        wait_for_stage(step, p, op.stage);
         break;
     case OP_C:
     case OP_P:

@@ -116,7 +116,7 @@ enum status step_init(struct step *step, struct err *err)
         calloc((size_t)workload->num_classes * (size_t)step->num_ranks, sizeof *step->memory);
     step->procs = calloc((size_t)step->num_procs, sizeof *step->procs);
     step->buckets = calloc((size_t)workload->num_buckets + 1, sizeof *step->buckets);
-    step->stage_done = calloc((size_t)workload->num_model_stages, sizeof *step->stage_done);
+    step->stage_done = calloc((size_t)workload->num_stages, sizeof *step->stage_done);
     step->tied = calloc((size_t)step->num_replicas, sizeof *step->tied);
     if (!step->tied || !step->links || !step->surveys || !step->last_backward || !step->memory ||
         !step->procs || !step->buckets || !step->stage_done)
@@ -158,8 +158,7 @@ void step_clear(struct step *step)
 void step_reset(struct step *step)
 {
     memset(step->buckets, 0, (size_t)step->workload->num_buckets * sizeof *step->buckets);
-    memset(step->stage_done, 0,
-           (size_t)step->workload->num_model_stages * sizeof *step->stage_done);
+    memset(step->stage_done, 0, (size_t)step->workload->num_stages * sizeof *step->stage_done);
     memset(step->tied, 0, (size_t)step->num_replicas * sizeof *step->tied);
     step->num_norm = 0;
     step->norm_from_ns = 0;

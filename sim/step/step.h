@@ -162,16 +162,6 @@ static inline int step_link(const struct step *step, struct op op)
     }
 }
 
-/* Whether a rank holds a stage of the plan, itself or as a copy. */
-static inline bool step_holds(const struct step *step, int rank, int model_stage)
-{
-    const struct workload *w = step->workload;
-    for (int s = model_stage; s < w->num_stages; s += w->num_model_stages)
-        if (w->rank_of_stage[s] == rank)
-            return true;
-    return false;
-}
-
 static inline int mb_size(const struct step *step, int microbatch)
 {
     return microbatch == step->num_microbatches - 1 ? MB_LAST : MB_FULL;

@@ -68,8 +68,6 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
     struct plan *p = &c->plan;
     int K = 1 + (int)case_below(seed, max_ranks), R = 1 + (int)case_below(seed, 3);
     p->schedule = (enum schedule_kind)case_below(seed, SCHEDULE_AUTO);
-    const bool copies = schedule_copies(p->schedule) > 1;
-    K += copies && K % 2;
     p->chunks = schedule_default_chunks(p->schedule);
     p->num_ranks = K;
     p->num_replicas = R;
@@ -130,8 +128,7 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
     c->cost.cache_read_ns = case_below(seed, 300);
     c->cost.cache_write_ns = case_below(seed, 300);
     int M = 2 * K + (int)case_below(seed, max_microbatches);
-    M += copies && M % 2;
-    p->batch = M * 3 - (copies ? 0 : case_below(seed, 3));
+    p->batch = M * 3 - case_below(seed, 3);
     p->microbatches = (struct microbatches){M, 3, p->batch - 3 * (M - 1)};
     static const enum recompute_mode modes[] = {RECOMPUTE_NEVER, RECOMPUTE_STAGE,
                                                 RECOMPUTE_EXCEPT_LAST, RECOMPUTE_STAGE_EARLY};
@@ -141,7 +138,7 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
     p->optim_bytes_per_param = 4 * (int)case_below(seed, 3);
     p->cache_write = case_below(seed, 2);
     p->lagged = K % 2;
-    if (case_below(seed, 3) > 0 && !copies) {
+    if (case_below(seed, 3) > 0) {
         p->frozen = (enum frozen_placement)(1 + case_below(seed, FROZEN_PLACEMENT_COUNT - 1));
         p->num_frozen_layers = 1 + (int)case_below(seed, 4);
     }

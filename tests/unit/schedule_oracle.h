@@ -57,8 +57,8 @@ static inline struct oracle_result oracle_run(const struct schedule *list,
                 const size_t at = (size_t)s * (size_t)M + (size_t)m;
                 const bool frozen = s < list->num_frozen_stages;
                 const bool cut = list->drop_first_input && s == list->num_frozen_stages;
-                const bool starts = s == 0 || (list->copies == 2 && s == S / 2);
-                const bool ends = s == S - 1 || (list->copies == 2 && s == S / 2 - 1);
+                const bool starts = s == 0;
+                const bool ends = s == S - 1;
                 const uint8_t kind = ops[i].kind;
                 if (kind == OP_F || kind == OP_Z) {
                     wrong = end[0][at] >= 0 || frozen != (kind == OP_Z);

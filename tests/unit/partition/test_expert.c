@@ -155,7 +155,7 @@ static void workload__experts_expose_two_all_to_alls_a_pass(void **state)
             }
 }
 
-/* An overlapped F and B of dualpipe hide their all-to-alls x: compute in full, and the share of the
+/* An overlapped F and B of dualpipe-v hide their all-to-alls x: compute in full, and the share of the
  * device that carries the messages; never less than x. */
 static void workload_pair_ns__hides_the_all_to_alls(void **state)
 {
@@ -164,12 +164,12 @@ static void workload_pair_ns__hides_the_all_to_alls(void **state)
     for (int slow = 0; slow < 2; slow++) {
         for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
             struct bench b;
-            int cut[3];
             bench_init(&b, 1, 1, false, 1);
-            cut[0] = 0, cut[1] = 3, cut[2] = b.model.num_items;
-            b.plan.num_ranks = b.plan.num_stages = 2;
+            int cut[5] = {0, 1, 2, 4, b.model.num_items};
+            b.plan.num_ranks = b.plan.chunks = 2;
+            b.plan.num_stages = 4;
             b.plan.num_replicas = R / 2;
-            b.plan.schedule = SCHEDULE_DUALPIPE;
+            b.plan.schedule = SCHEDULE_DUALPIPE_V;
             b.plan.batch = 8;
             b.plan.microbatches = microbatches_of(8, 4);
             b.plan.first_item = cut;

@@ -29,16 +29,6 @@ static int64_t stash_of(const struct plan_case *c, int stage, int mb)
     return bytes * (c->model.per_microbatch ? 1 : n);
 }
 
-/* A random plan whose model is on each device once. */
-static void random_plan(struct plan_case *c, uint64_t *seed, int max_ranks, int max_microbatches)
-{
-    plan_case_random(c, seed, max_ranks, max_microbatches);
-    while (schedule_copies(c->plan.schedule) > 1) {
-        plan_case_clear(c);
-        plan_case_random(c, seed, max_ranks, max_microbatches);
-    }
-}
-
 /* stash-distance op by op: which stash the stage's rank holds, written down and added up anew each
  * time.
  */
@@ -92,7 +82,7 @@ static void workload_build__sums_the_items_of_each_stage(void **state)
     for (int round = 0; round < 150; round++) {
         struct plan_case c = {0};
         struct err err = {0};
-        random_plan(&c, &seed, 4, 5);
+        plan_case_random(&c, &seed, 4, 5);
         c.model.items[c.model.num_items - 1].tied_params = 0; /* has a test of its own */
         case_must(plan_case_lower(&c, &err), &err);
         const struct workload *w = &c.workload;
@@ -183,7 +173,7 @@ static void workload_build__flags_messages_of_sizes_that_were_not_measured(void 
     for (int round = 0; round < 200; round++) {
         struct plan_case c = {0};
         struct err err = {0};
-        random_plan(&c, &seed, 4, 3);
+        plan_case_random(&c, &seed, 4, 3);
         c.cost.message_bytes[0] = case_below(&seed, 50000);
         c.cost.message_bytes[1] = c.cost.message_bytes[0] + case_below(&seed, 400000);
         c.cost.allreduce_bytes[0] = case_below(&seed, 2000);
@@ -231,7 +221,7 @@ static void workload_build__carries_every_skip_once_when_it_crosses(void **state
     for (int round = 0; round < 200; round++) {
         struct plan_case c = {0};
         struct err err = {0};
-        random_plan(&c, &seed, 4, 5);
+        plan_case_random(&c, &seed, 4, 5);
         case_must(plan_case_lower(&c, &err), &err);
         const struct workload *w = &c.workload;
         const struct plan *p = &c.plan;
@@ -293,7 +283,7 @@ static void workload_build__cuts_gradients_into_buckets_from_the_end(void **stat
     for (int round = 0; round < 150; round++) {
         struct plan_case c = {0};
         struct err err = {0};
-        random_plan(&c, &seed, 3, 5);
+        plan_case_random(&c, &seed, 3, 5);
         c.model.items[c.model.num_items - 1].tied_params = 0; /* has a test of its own */
         case_must(plan_case_lower(&c, &err), &err);
         const struct workload *w = &c.workload;
@@ -331,7 +321,7 @@ static void workload_build__gives_a_host_s_buckets_no_lead(void **state)
     for (int round = 0; round < 40; round++) {
         struct plan_case c = {0};
         struct err err = {0};
-        random_plan(&c, &seed, 3, 5);
+        plan_case_random(&c, &seed, 3, 5);
         for (int host = 0; host < 2; host++) {
             for (int d = 0; d < c.cluster.num_devices && host; d++)
                 strcpy(c.cluster.devices[d].kind, "cpu");
@@ -355,7 +345,7 @@ static void plan_lower__holds_every_op_of_the_plan(void **state)
     for (int round = 0; round < 200; round++) {
         struct plan_case c = {0};
         struct err err = {0};
-        random_plan(&c, &seed, 4, 5);
+        plan_case_random(&c, &seed, 4, 5);
         case_must(plan_case_lower(&c, &err), &err);
         const struct plan *p = &c.plan;
         const struct workload *w = &c.workload;
@@ -420,7 +410,7 @@ static void plan_lower__takes_a_custom_list_and_its_ranks(void **state)
         struct step_time named = {0}, custom = {0};
         struct schedule compute = {0}, list = {0};
         char *csv = NULL;
-        random_plan(&c, &seed, 4, 5);
+        plan_case_random(&c, &seed, 4, 5);
         case_must(plan_case_lower(&c, &err), &err);
         case_must(schedule_time(&c.full, &c.workload,
                                 &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &named,
@@ -473,7 +463,7 @@ static void plan_lower__refuses_a_custom_list_that_is_wrong(void **state)
     struct err err = {0};
     struct schedule list = {0}, full = {0};
     struct workload w = {0};
-    random_plan(&c, &seed, 1, 5);
+    plan_case_random(&c, &seed, 1, 5);
     c.plan.schedule = SCHEDULE_CUSTOM;
     c.plan.chunks = c.plan.num_stages = 1;
     c.plan.first_item[1] = c.model.num_items;
@@ -499,7 +489,7 @@ static void workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not(
             int64_t sums[2][6] = {{0}};
             do {
                 plan_case_clear(&c);
-                random_plan(&c, &seed, 2, 3);
+                plan_case_random(&c, &seed, 2, 3);
             } while (c.plan.num_stages != K || c.plan.num_replicas < 2 ||
                      (c.plan.frozen == FROZEN_SPREAD) != (frozen == 1) ||
                      (frozen == 0 && c.plan.frozen != FROZEN_NONE));
@@ -542,7 +532,7 @@ static void workload_build__waits_with_the_norm_for_the_slowest_replica(void **s
     for (int round = 0; round < 200; round++) {
         struct plan_case c = {0};
         struct err err = {0};
-        random_plan(&c, &seed, 4, 3);
+        plan_case_random(&c, &seed, 4, 3);
         const struct plan *p = &c.plan;
         const int K = p->num_ranks, R = p->num_replicas;
         c.plan.clip = true;
@@ -577,7 +567,7 @@ static void workload_build__refuses_sums_that_overflow(void **state)
         struct err err = {0};
         do { /* with messages */
             plan_case_clear(&c);
-            random_plan(&c, &seed, 4, 5);
+            plan_case_random(&c, &seed, 4, 5);
         } while (c.plan.num_ranks == 1);
         const int64_t huge = INT64_MAX / 2;
         struct item *item = &c.model.items[c.model.num_items - 1];
@@ -620,7 +610,7 @@ static void schedule_memory__counts_the_work_space_of_passes(void **state)
         struct plan_case c = {0};
         struct err err = {0};
         int64_t before[8], after[8];
-        random_plan(&c, &seed, 4, 5);
+        plan_case_random(&c, &seed, 4, 5);
         case_must(plan_case_lower(&c, &err), &err);
         case_must(schedule_memory(&c.full, &c.workload, before, &err), &err);
         for (int s = 0; s < c.full.num_stages; s++)
@@ -670,7 +660,7 @@ static void plan_lower__survives_the_failure_of_any_allocation(void **state)
     uint64_t seed = 47;
     for (int round = 0; round < 4; round++) {
         struct plan_case c = {0};
-        random_plan(&c, &seed, 3, 3);
+        plan_case_random(&c, &seed, 3, 3);
         int n = 0;
         for (;; n++) {
             struct err err = {0};
@@ -697,7 +687,7 @@ static void schedule_auto__survives_the_failure_of_any_allocation(void **state)
         skip();
     uint64_t seed = 53;
     struct plan_case c = {0};
-    random_plan(&c, &seed, 2, 2);
+    plan_case_random(&c, &seed, 2, 2);
     c.plan.schedule = SCHEDULE_AUTO;
     for (int n = 0; n < 4000; n += n < 300 ? 1 : 97) {
         struct err err = {0};

@@ -305,7 +305,6 @@ static void brute_force(const struct instance *in, struct brute *brute)
         {SCHEDULE_BREADTH_FIRST, 4},
         {SCHEDULE_V_HALF,        2},
         {SCHEDULE_V_MIN,         2},
-        {SCHEDULE_DUALPIPE,      1},
     };
     static struct search_common no_others;
     struct search *search = &brute->search;
@@ -518,35 +517,6 @@ static void planner_solve__bound_is_the_step_when_one_device_runs_layers_again(v
         planner_result_clear(&result);
         instance_clear(&in);
     }
-}
-
-/* Two copies of the stages, beside 1F1B. */
-static void planner_solve__equals_brute_force_over_dualpipe(void **state)
-{
-    (void)state;
-    int solved = 0, chosen = 0;
-    const int trials = test_all() ? 300 : 60;
-    for (int trial = 0; trial < trials; trial++) {
-        random_state = (uint64_t)trial * 55555 + 3;
-        struct instance in;
-        struct brute brute = {0};
-        struct planner_result result = {0};
-        struct err err = {0};
-        instance_random(&in, 5);
-        in.problem.batch = 2 * random_between(2, 5);
-        in.options.schedules = 1u << SCHEDULE_DUALPIPE | (trial % 2 ? 1u << SCHEDULE_1F1B : 0u);
-        brute_force(&in, &brute);
-        const enum status rc = planner_solve(&in.problem, &in.options, &result, &err);
-        assert_int_equal(rc, brute.fitting == 0 ? ERR_INFEASIBLE : OK);
-        if (rc == OK && fabs(result.samples_per_s - brute.rate) > 1e-12 * brute.rate)
-            fail_msg("trial %d: planner %.17g samples/s, brute force %.17g", trial,
-                     result.samples_per_s, brute.rate);
-        solved += rc == OK;
-        chosen += rc == OK && result.plan.schedule == SCHEDULE_DUALPIPE;
-        planner_result_clear(&result);
-        instance_clear(&in);
-    }
-    assert_true(solved > trials / 4 && chosen > trials / 10);
 }
 
 static void planner_solve__equals_brute_force_over_everything_when_small(void **state)
@@ -1335,7 +1305,6 @@ int main(void)
         cmocka_unit_test(planner_solve__equals_brute_force_over_layers_and_shards),
         cmocka_unit_test(bound_of_cut__holds_when_layers_of_chunks_run_again),
         cmocka_unit_test(planner_solve__bound_is_the_step_when_one_device_runs_layers_again),
-        cmocka_unit_test(planner_solve__equals_brute_force_over_dualpipe),
         cmocka_unit_test(planner_solve__keeps_the_plans_of_fewer_devices),
         cmocka_unit_test(planner_solve__is_never_slower_than_a_plain_cut),
         cmocka_unit_test(bound_live__is_what_the_lists_hold_at_one_moment),

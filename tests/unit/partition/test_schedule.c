@@ -7,7 +7,7 @@ static const int num_chunks[SCHEDULE_AUTO] = {
     [SCHEDULE_GPIPE] = 1,      [SCHEDULE_1F1B] = 1,       [SCHEDULE_INTERLEAVED] = 2,
     [SCHEDULE_ZB_H1] = 1,      [SCHEDULE_ZB_H2] = 1,      [SCHEDULE_ZB_V] = 2,
     [SCHEDULE_DUALPIPE_V] = 2, [SCHEDULE_EAGER_1F1B] = 1, [SCHEDULE_BREADTH_FIRST] = 2,
-    [SCHEDULE_V_HALF] = 2,     [SCHEDULE_V_MIN] = 2,      [SCHEDULE_DUALPIPE] = 1};
+    [SCHEDULE_V_HALF] = 2,     [SCHEDULE_V_MIN] = 2};
 
 static struct schedule generate(enum schedule_kind kind, int K, int M, int v)
 {
@@ -27,10 +27,8 @@ static void schedule_generate__is_complete_and_ascending_for_all_small_counts(vo
 {
     (void)state;
     for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
-        const int even = kind == SCHEDULE_DUALPIPE ? 2 : 1;
-        for (int K = even; K <= 6; K += even) {
-            const bool many = kind == SCHEDULE_DUALPIPE_V || kind == SCHEDULE_DUALPIPE;
-            for (int M = many ? 2 * K : 1; M <= 20; M += even) {
+        for (int K = 1; K <= 6; K++) {
+            for (int M = kind == SCHEDULE_DUALPIPE_V ? 2 * K : 1; M <= 20; M++) {
                 for (int v = num_chunks[kind];
                      v <= (schedule_any_chunks((enum schedule_kind)kind) ? 4 : num_chunks[kind]);
                      v++) {
@@ -90,33 +88,6 @@ static void schedule_generate__takes_the_published_time_when_stages_are_equal(vo
     }
 }
 
-/* DeepSeek-V3 Technical Report, table 2: the bubble is (K/2 - 1)(F&B + B - 3W), with F&B = F + B where
- * nothing is hidden. Each rank is idle that long. Where F is longer than I, forwards are what the
- * middle ranks wait for, and F takes the place of one I. */
-static void schedule_generate__leaves_the_published_bubble_of_dualpipe(void **state)
-{
-    (void)state;
-    static const struct oracle_times times[] = {
-        {1,  2,  1,  1},
-        {7,  11, 6,  5},
-        {10, 20, 12, 8}
-    };
-    for (int K = 2; K <= 16; K += 2) {
-        for (int M = 2 * K; M <= 4 * K; M += 2) {
-            for (size_t t = 0; t < sizeof times / sizeof *times; t++) {
-                const struct oracle_times *x = &times[t];
-                struct schedule s = generate(SCHEDULE_DUALPIPE, K, M, 1);
-                const int64_t later = x->f > x->i ? x->f - x->i : 0;
-                const int64_t bubble = (K / 2 - 1) * (x->f + x->b + x->b - 3 * x->w + later);
-                const struct oracle_result got = oracle_run(&s, *x);
-                assert_int_equal(got.step, M * (x->f + x->b) + bubble);
-                assert_int_equal(got.idle, K * bubble);
-                schedule_clear(&s);
-            }
-        }
-    }
-}
-
 /* Bubbles with F = I = W, in slots of one pass of one of the 2K stages; 1F1B's has 6 (K - 1).
  * Published: about 2/3 of 1F1B's for v-min and about 1/2 for v-half (3K). */
 static void schedule_generate__leaves_the_published_bubble_with_controllable_memory(void **state)
@@ -144,8 +115,6 @@ static void schedule_peak_live__is_the_published_one_when_m_is_large(void **stat
         for (int M = 2 * K; M <= 4 * K; M += K) {
             for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
                 const int v = num_chunks[kind];
-                if (kind == SCHEDULE_DUALPIPE && (K % 2 || M % 2))
-                    continue;
                 struct schedule s = generate((enum schedule_kind)kind, K, M, v);
                 schedule_peak_live(&s, peak);
                 int highest = 0;
@@ -159,7 +128,6 @@ static void schedule_peak_live__is_the_published_one_when_m_is_large(void **stat
                         [SCHEDULE_ZB_H2] = 2 * K - 1,
                         [SCHEDULE_ZB_V] = 2 * K,
                         [SCHEDULE_DUALPIPE_V] = 2 * K + 1,
-                        [SCHEDULE_DUALPIPE] = K + 1,
                         [SCHEDULE_EAGER_1F1B] = min_int(M, 2 * (K - k) - 1),
                         [SCHEDULE_BREADTH_FIRST] = M * v};
                     /* On one rank zb-v runs F0 F1 I W: two live. */
@@ -210,9 +178,6 @@ static void schedule_generate__refuses_absurd_counts_before_allocating(void **st
     struct schedule s = {0};
     struct err err = {0};
     assert_int_equal(schedule_generate(SCHEDULE_DUALPIPE_V, 4, 7, 2, &s, &err), ERR_INFEASIBLE);
-    assert_int_equal(schedule_generate(SCHEDULE_DUALPIPE, 3, 8, 1, &s, &err), ERR_INFEASIBLE);
-    assert_int_equal(schedule_generate(SCHEDULE_DUALPIPE, 4, 9, 1, &s, &err), ERR_INFEASIBLE);
-    assert_int_equal(schedule_generate(SCHEDULE_DUALPIPE, 4, 6, 1, &s, &err), ERR_INFEASIBLE);
 }
 
 static void schedule_freeze__leaves_only_forwards_of_frozen_stages(void **state)
@@ -220,8 +185,6 @@ static void schedule_freeze__leaves_only_forwards_of_frozen_stages(void **state)
     (void)state;
     for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
         const int K = 4, M = 9, S = K * num_chunks[kind];
-        if (kind == SCHEDULE_DUALPIPE)
-            continue; /* it has no frozen stages */
         for (int frozen = 0; frozen < S; frozen++) {
             for (int drop = 0; drop < 2; drop++) {
                 struct schedule s = generate((enum schedule_kind)kind, K, M, num_chunks[kind]);
@@ -285,13 +248,11 @@ static void schedule_from_csv__reads_what_schedule_to_csv_wrote(void **state)
     (void)state;
     for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
         for (int frozen = 0; frozen < 3; frozen++) {
-            const bool even = kind == SCHEDULE_DUALPIPE;
-            struct schedule s =
-                generate((enum schedule_kind)kind, even ? 4 : 3, even ? 12 : 11, num_chunks[kind]);
+            struct schedule s = generate((enum schedule_kind)kind, 3, 11, num_chunks[kind]);
             struct schedule back = {0};
             struct err err = {0};
             char *csv = NULL;
-            if (frozen > 0 && !even)
+            if (frozen > 0)
                 assert_int_equal(schedule_freeze(&s, frozen - 1, true, &err), OK);
             assert_int_equal(schedule_to_csv(&s, &csv, &err), OK);
             assert_int_equal(schedule_from_csv(csv, "csv", &back, &err), OK);
@@ -451,7 +412,6 @@ int main(void)
         cmocka_unit_test(schedule_generate__is_complete_and_ascending_for_all_small_counts),
         cmocka_unit_test(schedule_generate__takes_the_published_time_when_stages_are_equal),
         cmocka_unit_test(schedule_generate__leaves_the_published_bubble_with_controllable_memory),
-        cmocka_unit_test(schedule_generate__leaves_the_published_bubble_of_dualpipe),
         cmocka_unit_test(schedule_peak_live__is_the_published_one_when_m_is_large),
         cmocka_unit_test(schedule_generate__refuses_absurd_counts_before_allocating),
         cmocka_unit_test(schedule_freeze__leaves_only_forwards_of_frozen_stages),

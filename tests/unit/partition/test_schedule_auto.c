@@ -24,8 +24,7 @@ static int64_t step_of(struct plan_case *c, enum schedule_kind kind, struct err 
 
 static bool kind_fits(int kind, int chunks)
 {
-    return schedule_default_chunks((enum schedule_kind)kind) == chunks &&
-           schedule_copies((enum schedule_kind)kind) == 1;
+    return schedule_default_chunks((enum schedule_kind)kind) == chunks;
 }
 
 static void schedule_auto__is_never_slower_than_a_named_schedule(void **state)
@@ -337,8 +336,6 @@ static void schedule_list__keeps_within_its_limits(void **state)
         struct plan_case c = {0};
         struct err err = {0};
         plan_case_random(&c, &seed, 4, 6);
-        if (schedule_copies(c.plan.schedule) > 1)
-            c.plan.schedule = SCHEDULE_1F1B; /* the search knows no copies of stages */
         case_must(plan_case_lower(&c, &err), &err);
         int limits[8], live[8];
         for (int k = 0; k < c.plan.num_ranks; k++)
