@@ -10,11 +10,9 @@
 static void make_case(struct plan_case *c, uint64_t *seed)
 {
     plan_case_random(c, seed, 8, 12);
-    const bool copies = schedule_copies(c->plan.schedule) > 1;
-    c->plan.canonical = case_below(seed, 2) && !copies;
+    c->plan.canonical = case_below(seed, 2);
     if (c->plan.num_replicas > 1 && !c->plan.canonical)
-        c->plan.shard =
-            (enum shard_mode)case_below(seed, copies ? SHARD_GRADIENTS : SHARD_MODE_COUNT);
+        c->plan.shard = (enum shard_mode)case_below(seed, SHARD_MODE_COUNT);
     if (c->plan.num_replicas % 2 == 0 && case_below(seed, 2)) {
         c->model.experts = 4;
         c->plan.expert = 2;
