@@ -95,7 +95,7 @@ static enum status fit(struct measured_rows *rows, struct calibration *c, struct
         const struct measured_row *row = &rows->at[i];
         measured[i] = row->measured_ns;
         if (row->peak_bytes > 0)
-            ratios[peaks++] = row->peak_bytes / row->computed_peak;
+            ratios[peaks++] = row->peak_ratio;
     }
     calibration_init(ideal, c);
     if (rc == OK)

@@ -61,6 +61,11 @@ static enum status finish_row(struct measured_rows *rows, struct measured_row *r
     row->computed_ns = (double)a->result.step_ns;
     for (int i = 0; rc == OK && i < a->result.num_devices; i++)
         row->computed_peak = fmax(row->computed_peak, (double)a->result.devices[i].peak_bytes);
+    const double context = (double)a->result.context_bytes;
+    if (rc == OK && row->peak_bytes > 0 && row->peak_bytes <= context)
+        rc = err_set(err, ERR_INPUT, "%s: a peak of %.0f bytes is no more than the context, %.0f",
+                     row->label, row->peak_bytes, context);
+    row->peak_ratio = (row->peak_bytes - context) / (row->computed_peak - context);
     if (rc == OK && row->computed_ns <= 0)
         rc = err_set(err, ERR_INFEASIBLE, "%s: the computed step takes no time", row->label);
     if (rc == OK)

@@ -11,6 +11,7 @@ struct measured_row {
     double peak_bytes;    /* measured; 0: unknown */
     double computed_ns;   /* by uncalibrated costs */
     double computed_peak; /* bytes, the most of its devices */
+    double peak_ratio;    /* of measured to computed peak, both without the context */
 };
 
 struct measured_rows {

@@ -73,6 +73,7 @@ struct cost {
     /* Real over computed time of collectives inside a node and between nodes (calibration.h); 0: 1.
      * Callers use cost_collective_ns(). */
     double inside_factor, between_factor;
+    double memory_factor; /* real over computed memory of tensors and allocator; 0: 1 */
     /* Time of a collective of the tensor-parallel group that starts at device `first`, alone on its
      * links. NULL: a rank is one device. */
     int64_t (*group_ns)(const void *ctx, enum collective kind, int first, int64_t bytes);

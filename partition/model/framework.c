@@ -1,6 +1,8 @@
 /* The table of frameworks, and what eager operators keep. */
 #include "partition/model/framework.h"
 
+#include <math.h>
+
 #include "partition/base/units.h"
 
 /* What PyTorch's allocator holds beside its tensors when it runs out of memory, in two messages that
@@ -115,13 +117,21 @@ int64_t framework_context_bytes(const struct model *model, int num_ranks, int nu
            COMMUNICATOR_BYTES(model->tensor);
 }
 
-int64_t framework_allocator_bytes(const struct framework *framework, int64_t bytes)
-{
-    return framework ? bytes / 1000 * framework->allocator_per_thousand : 0;
-}
-
-int64_t framework_room_bytes(const struct framework *framework, int64_t bytes)
+int framework_beyond_tensors(const struct framework *framework, double memory_factor)
 {
     const int share = framework ? framework->allocator_per_thousand : 0;
-    return share == 0 || bytes < 0 ? bytes : (bytes / (1000 + share) + 1) * 1000;
+    const double all = (1000 + share) * (memory_factor > 0 ? memory_factor : 1);
+    return (int)lround(fmin(fmax(all, 1), 1e6)) - 1000;
+}
+
+int64_t framework_beyond_bytes(int beyond_per_thousand, int64_t bytes)
+{
+    return bytes / 1000 * beyond_per_thousand;
+}
+
+int64_t framework_room_bytes(int beyond_per_thousand, int64_t bytes)
+{
+    return beyond_per_thousand == 0 || bytes < 0
+               ? bytes
+               : mul_saturated(bytes / (1000 + beyond_per_thousand) + 1, 1000);
 }

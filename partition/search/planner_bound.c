@@ -136,7 +136,9 @@ static int64_t room_bytes(const struct planner_problem *problem, int64_t mem_byt
     const struct model *model = problem->setting.model;
     const int64_t context = problem->setting.cluster->context_bytes +
                             framework_context_bytes(model, num_ranks, num_replicas);
-    return framework_room_bytes(model->framework, mem_bytes - context);
+    return framework_room_bytes(
+        framework_beyond_tensors(model->framework, problem->setting.cost->memory_factor),
+        mem_bytes - context);
 }
 
 bool bound_weights_fit(const struct bound_table *table, int num_ranks, int num_replicas,

@@ -52,7 +52,7 @@ struct walk_curve {
 /* What a rank takes of its device for `bytes` of context and tensors. */
 static int64_t taken_bytes(const struct workload *w, int64_t bytes)
 {
-    return bytes + framework_allocator_bytes(w->framework, bytes - w->context_bytes);
+    return bytes + framework_beyond_bytes(w->beyond_tensors, bytes - w->context_bytes);
 }
 
 /* A walk over a list. */

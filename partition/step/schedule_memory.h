@@ -26,7 +26,8 @@ struct memory_parts {
     int64_t stash;     /* of micro-batches in flight, with inputs kept under recompute */
     int64_t work;      /* of the op that runs: workspace, logits, layers that run again, gathers */
     int64_t buffers;   /* of messages */
-    int64_t allocator; /* what the framework's allocator adds */
+    int64_t allocator; /* what the framework's allocator and a calibration's factor add; < 0 where
+                          a calibration takes away */
 };
 
 struct rank_memory {

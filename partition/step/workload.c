@@ -126,7 +126,8 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
                 .context_bytes =
                     setting->cluster->context_bytes +
                     framework_context_bytes(own.model, plan->num_ranks, plan->num_replicas),
-                .framework = own.model->framework,
+                .beyond_tensors =
+                    framework_beyond_tensors(own.model->framework, setting->cost->memory_factor),
                 .source = setting->cost->source},
         .err = err
     };

@@ -101,7 +101,7 @@ struct workload {
     bool host_blocking;    /* launch-blocking */
     bool sends_blocking;   /* time-3b */
     int64_t context_bytes; /* of the cluster and of the framework's groups */
-    const struct framework *framework; /* of the model: what its allocator adds; NULL: nothing */
+    int beyond_tensors;    /* framework_beyond_tensors() */
     enum cost_source source;
     bool extrapolated;
 };

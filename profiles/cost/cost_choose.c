@@ -277,6 +277,7 @@ static enum status choose_computed(const struct model *model, const struct clust
     }
     handle->cost.inside_factor = factor[FACTOR_INSIDE];
     handle->cost.between_factor = factor[FACTOR_BETWEEN];
+    handle->cost.memory_factor = factor[FACTOR_MEMORY];
     if (*handle->calibration.name) {
         const size_t used = strlen(handle->cost.label);
         snprintf(handle->cost.label + used, sizeof handle->cost.label - used,

@@ -334,6 +334,7 @@ enum status sim_step(const struct schedule *full, const struct workload *workloa
     if (rc != OK)
         goto out;
     got.relaxed = relax;
+    got.context_bytes = workload->context_bytes;
     got.shared = shared;
     if (step.ops) {
         qsort(step.ops, (size_t)step.num_ops, sizeof *step.ops, by_start);

@@ -72,6 +72,7 @@ struct sim_result {
     double bubble_fraction;
     int num_devices;
     struct sim_device *devices; /* owned; by replica, then rank */
+    int64_t context_bytes;      /* of each device's peak: driver and communicators */
     int num_traffic;
     struct sim_traffic *traffic; /* owned; by (from, to); an all-reduce counts as a ring */
     int64_t allreduce_ns, allreduce_exposed_ns;

@@ -45,6 +45,23 @@ expect "a table of measured steps" 0 '"num_rows":3,"num_peaks":1,"factors":\{"co
 printf 'model,cluster,batch,microbatches,tensor,replicas,measured\nllama2-7b,a100-1x8,8,8,2,4,%s\n' $slow >"$tmp/judge.csv"
 expect "judged by other rows" 0 'rows that were not fitted \(1\)' \
     "$elapse" calibrate --step "${step[*]}" --measured $slow --judge "$tmp/judge.csv" -o judged
+peak=$("$elapse" sim --step "${step[@]}" --json | grep -o '"peak_bytes":[0-9]*' | head -1 | cut -d: -f2)
+context=$((867 << 20))
+more=$((context + (peak - context) * 6 / 5))
+expect "a peak that is no more than the driver's" 2 'is no more than the context' \
+    "$elapse" calibrate --step "${step[*]}" --measured $slow --peak 800MiB -o peak
+"$elapse" calibrate --step "${step[*]}" --measured $slow --peak ${more}B -o peak --json >"$tmp/peak.json"
+"$elapse" sim --step "${step[@]}" --calibration peak --json >"$tmp/sim.json"
+check "a measured peak of 1.2 times changes the memory of sim" python3 - "$tmp/sim.json" $more <<'EOF'
+import json, sys
+got, want = json.load(open(sys.argv[1]))["devices"][0]["peak_bytes"], float(sys.argv[2])
+sys.exit(abs(got / want - 1) > 0.02)
+EOF
+small='{"kind":"a100","nodes":1,"devices_per_node":8,"mem":"'$(((peak + more) / 2 >> 20))'MiB"}'
+expect "a plan fits by its computed memory" 0 '"recompute":"never"' \
+    "$elapse" plan "$tmp/job.json" --set cost.calibration= --set "cluster=$small" --json
+expect "by its measured memory it runs layers again" 0 '"recompute":"layer"' \
+    "$elapse" plan "$tmp/job.json" --set cost.calibration=peak --set "cluster=$small" --json
 cat >"$tmp/trace.json" <<'EOF'
 {"traceEvents": [{"name": "ProfilerStep#1", "dur": 8000000.0}, {"name": "aten::mm", "dur": 5.0},
                  {"name": "ProfilerStep#2", "dur": 9000000.0}, {"name": "ProfilerStep#3", "dur": 8500000.0}]}
