@@ -89,7 +89,7 @@ void elapse_plan_info(const struct elapse_plan *plan, struct elapse_plan_info *i
     const struct plan *p = &plan->plan;
     const struct elapse_plan_info ours = {
         .pipeline_length = p->num_ranks,
-        .replicas = p->num_replicas,
+        .replicas = plan_width(p),
         .tensor = plan_tensor(p),
         .expert = plan_expert(p),
         .num_stages = p->num_stages,

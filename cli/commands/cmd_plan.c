@@ -54,6 +54,7 @@ static struct job as_released(const struct job *job)
     released.pipeline.layout_open = released.pipeline.sequence_auto = false;
     released.pipeline.tensor = 1;
     released.pipeline.expert = 1;
+    released.pipeline.context = 1;
     released.pipeline.shard_auto = false;
     released.pipeline.shard = SHARD_NONE;
     released.pipeline.recompute_auto = false;
@@ -173,12 +174,12 @@ static enum status run_all_frozen(const struct command *command, const struct re
         } else if (ours.err.status != OK) {
             printf("%2d | %s\n", f, ours.err.msg);
         } else {
-            printf("%2d | %3d %4d %4d %-11s %-7s %10s %10.3f | ", f, p->num_ranks, p->num_replicas,
+            printf("%2d | %3d %4d %4d %-11s %-7s %10s %10.3f | ", f, p->num_ranks, plan_width(p),
                    p->microbatches.count, schedule_kind_name(p->schedule),
                    frozen_placement_name(p->frozen), format_ns(p->step_ns, a, sizeof a),
                    per_thousand(&ours));
             if (theirs.err.status == OK)
-                printf("%3d %4d %4d %10s %10.3f | %.2fx\n", t->num_ranks, t->num_replicas,
+                printf("%3d %4d %4d %10s %10.3f | %.2fx\n", t->num_ranks, plan_width(t),
                        t->microbatches.count, format_ns(t->step_ns, b, sizeof b),
                        per_thousand(&theirs), per_thousand(&theirs) / per_thousand(&ours));
             else
@@ -412,9 +413,9 @@ static void print_layout(const char *what, const struct cost *cost, const struct
         printf("%-6s %s\n", what, a->err.msg);
         return;
     }
-    printf("%-6s PP %d, TP %d, DP %d, VP %d, EP %d, %s, shard %s, recompute %s: %s, %s\n", what,
-           p->num_ranks, p->tensor, p->num_replicas, p->num_stages / p->num_ranks, p->expert,
-           schedule_kind_name(p->schedule), shard_mode_name(p->shard),
+    printf("%-6s PP %d, TP %d, DP %d, VP %d, EP %d, CP %d, %s, shard %s, recompute %s: %s, %s\n",
+           what, p->num_ranks, p->tensor, plan_width(p), p->num_stages / p->num_ranks, p->expert,
+           plan_context(p), schedule_kind_name(p->schedule), shard_mode_name(p->shard),
            recompute_mode_name(p->recompute), format_ns(p->step_ns, time, sizeof time),
            rates_text(&a->rates, cost, rates, sizeof rates));
 }
@@ -426,7 +427,8 @@ static void open_layout(struct json *job, const char *shard)
     json_remove(json_get(job, "train"), "micro");
     json_remove(json_path(job, "train.batch"), "micro");
     struct json *pipeline = json_add_object(job, "pipeline");
-    static const char *const open[] = {"tensor", "sequence_parallel", "expert", "recompute"};
+    static const char *const open[] = {"tensor", "sequence_parallel", "expert", "context",
+                                       "recompute"};
     for (size_t i = 0; i < sizeof open / sizeof *open; i++)
         json_add_string(pipeline, open[i], "auto");
     json_add_string(pipeline, "shard", shard);

@@ -87,6 +87,10 @@ static void add_inputs(struct json *json, const struct step_answer *a,
     json_add_int(inputs, "tensor", plan_tensor(&a->plan));
     json_add_bool(inputs, "sequence_parallel", a->plan.sequence_parallel);
     json_add_int(inputs, "expert", plan_expert(&a->plan));
+    if (plan_context(&a->plan) > 1) {
+        json_add_int(inputs, "context", plan_context(&a->plan));
+        json_add_string(inputs, "context_comm", context_kind_name(a->plan.context_kind));
+    }
     json_add_string(inputs, "shard", shard_mode_name(a->plan.shard));
     json_add_int(inputs, "optimizer_bytes_per_param", a->plan.optim_bytes_per_param);
     json_add_string(inputs, "allreduce", allreduce_kind_name(options->allreduce));
@@ -149,7 +153,7 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
     const struct plan *plan = &a->plan;
     char one[32], two[32], three[32], text[256];
     printf("%s on %s: %s, K=%d R=%d M=%d, cut", a->model.name, a->cluster.name,
-           schedule_kind_name(schedule_of(a)), plan->num_ranks, plan->num_replicas,
+           schedule_kind_name(schedule_of(a)), plan->num_ranks, plan_width(plan),
            plan->microbatches.count);
     for (int s = 0; s < plan->num_stages; s++)
         printf("%c%d", s ? ',' : ' ', plan->first_item[s + 1] - plan->first_item[s]);

@@ -90,7 +90,7 @@ const struct time_unit *figure_time_unit(int64_t span_ns)
 
 const char *figure_plan_text(const struct plan *plan, char *text, size_t size)
 {
-    snprintf(text, size, "K=%d R=%d M=%d %s", plan->num_ranks, plan->num_replicas,
+    snprintf(text, size, "K=%d R=%d M=%d %s", plan->num_ranks, plan_width(plan),
              plan->microbatches.count, schedule_kind_name(plan->schedule));
     return text;
 }

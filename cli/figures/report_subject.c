@@ -271,7 +271,7 @@ static void put_plan(FILE *out, const struct subject *s)
     if (!plan)
         return;
     page_row(out, "plan", "K = %d, R = %d, M = %s of %s, %s, F = %d", plan->num_ranks,
-             plan->num_replicas, COUNT_TEXT(plan->microbatches.count, "micro-batch"),
+             plan_width(plan), COUNT_TEXT(plan->microbatches.count, "micro-batch"),
              COUNT_TEXT(plan->microbatches.size, "sample"), schedule_kind_name(plan->schedule),
              plan->num_frozen_layers);
     for (int i = 0; i < plan->num_stages && used < sizeof text - 16; i++)

@@ -74,6 +74,8 @@ static bool has_layout(const struct plan *plan, const struct planner_layout *lay
     return plan_tensor(plan) == (layout->tensor > 1 ? layout->tensor : 1) &&
            plan->sequence_parallel == layout->sequence_parallel &&
            plan_expert(plan) == (layout->expert > 1 ? layout->expert : 1) &&
+           plan_context(plan) == (layout->context > 1 ? layout->context : 1) &&
+           (plan_context(plan) == 1 || plan->context_kind == layout->context_kind) &&
            plan->shard == layout->shard;
 }
 
@@ -81,8 +83,8 @@ static bool has_layout(const struct plan *plan, const struct planner_layout *lay
  * stay; lengths are kept if they are of the new plan's layout. */
 static void choose_safe(struct planner_result *result, struct planner_result *safe)
 {
-    const double bound = (double)result->plan.num_replicas * (double)result->plan.batch /
-                         ((double)result->lower_bound_ns + result->fill_ns);
+    const double bound =
+        (double)plan_samples(&result->plan) / ((double)result->lower_bound_ns + result->fill_ns);
     const int last = result->num_best < PLANNER_KEEP ? result->num_best : PLANNER_KEEP - 1;
     bool same = true;
     plan_clear(&result->plan);
@@ -94,7 +96,7 @@ static void choose_safe(struct planner_result *result, struct planner_result *sa
     safe->plan = (struct plan){0};
     safe->stage_ns = NULL;
     const struct plan *plan = &result->plan;
-    const double least = (double)plan->num_replicas * (double)plan->batch / bound - result->fill_ns;
+    const double least = (double)plan_samples(plan) / bound - result->fill_ns;
     result->lower_bound_ns = (int64_t)fmax(1, fmin(floor(least), (double)plan->step_ns));
     result->gap = (double)plan->step_ns / (double)result->lower_bound_ns - 1;
     result->evaluated += safe->evaluated;

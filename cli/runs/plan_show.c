@@ -94,6 +94,7 @@ void plan_show_add_others(struct json *json, const struct planner_result *result
         json_add_int(one, "tensor", fate->layout.tensor);
         json_add_bool(one, "sequence_parallel", fate->layout.sequence_parallel);
         json_add_int(one, "expert", fate->layout.expert > 1 ? fate->layout.expert : 1);
+        json_add_int(one, "context", fate->layout.context > 1 ? fate->layout.context : 1);
         json_add_string(one, "shard", shard_mode_name(fate->layout.shard));
         json_add_string(one, "verdict", verdict_name(fate->verdict));
         json_add_double(one, "samples_per_s", fate->samples_per_s);
@@ -156,7 +157,7 @@ static void print_row(const char *label, const struct plan *plan, int64_t step_n
 {
     char step[32];
     printf("%-9s %3d %4d %3d %4d x %-5lld %-11s %-11s %-7s %10s %11.1f  ", label, plan->num_ranks,
-           plan->num_replicas, plan_tensor(plan), plan->microbatches.count,
+           plan_width(plan), plan_tensor(plan), plan->microbatches.count,
            (long long)plan->microbatches.size, schedule_kind_name(plan->schedule),
            recompute_mode_name(plan->recompute), frozen_placement_name(plan->frozen),
            format_ns(step_ns, step, sizeof step), samples_per_s);
@@ -224,6 +225,10 @@ static const char *layout_text(const struct plan *plan, char *text, size_t size)
     if (plan_expert(plan) > 1)
         at += (size_t)snprintf(text + at, size - at, "%s%d replicas divide the experts",
                                at ? ", " : "", plan->expert);
+    if (plan_context(plan) > 1)
+        at +=
+            (size_t)snprintf(text + at, size - at, "%s%d replicas divide each sample (%s)",
+                             at ? ", " : "", plan->context, context_kind_name(plan->context_kind));
     if (plan->shard != SHARD_NONE)
         at += (size_t)snprintf(text + at, size - at, "%sreplicas divide %s", at ? ", " : "",
                                plan->shard == SHARD_OPTIMIZER ? "the optimizer"
@@ -264,6 +269,8 @@ static void print_layouts(const struct planner_result *result)
             printf("sequence parallel, ");
         if (layout->expert > 1)
             printf("E %d, ", layout->expert);
+        if (layout->context > 1)
+            printf("C %d (%s), ", layout->context, context_kind_name(layout->context_kind));
         switch (fate->verdict) {
         case PLANNER_CHOSEN:
             printf("chosen: %.1f samples/s", result->samples_per_s);
@@ -295,8 +302,9 @@ static void print_counts(const struct job *job, const struct plan *plan)
     char devices[128], layout[128];
     const bool elastic = plan->num_frozen_layers > 0 || job->freeze.policy != FREEZE_NONE;
     layout_text(plan, layout, sizeof layout);
-    printf("K %d (PP), R %d (DP), T %d (TP)", plan->num_ranks, plan->num_replicas,
-           plan_tensor(plan));
+    printf("K %d (PP), R %d (DP), T %d (TP)", plan->num_ranks, plan_width(plan), plan_tensor(plan));
+    if (plan_context(plan) > 1)
+        printf(", C %d (CP)", plan_context(plan));
     if (plan_expert(plan) > 1)
         printf(", E %d (EP)", plan_expert(plan));
     if (plan->chunks > 1)
@@ -304,12 +312,12 @@ static void print_counts(const struct job *job, const struct plan *plan)
     printf("; M %s of %lld (MBS), batch %lld a pipeline, %lld in all (GBS); first "
            "pipeline on %s\n",
            COUNT_TEXT(plan->microbatches.count, "micro-batch"), (long long)plan->microbatches.size,
-           (long long)plan->batch, (long long)plan->batch * plan->num_replicas,
+           (long long)plan->batch, (long long)plan_samples(plan),
            devices_text(plan, devices, sizeof devices));
-    if (job->train.batch_mode == BATCH_GLOBAL && plan->num_replicas > 1 &&
+    if (job->train.batch_mode == BATCH_GLOBAL && plan_width(plan) > 1 &&
         job->pipeline.num_microbatches != AUTO)
         printf("pipeline.num_microbatches %d counts those of all %d pipelines\n",
-               job->pipeline.num_microbatches, plan->num_replicas);
+               job->pipeline.num_microbatches, plan_width(plan));
     printf("schedule %s, recompute %s", schedule_kind_name(plan->schedule),
            recompute_mode_name(plan->recompute));
     if (elastic)
@@ -385,7 +393,7 @@ void plan_show_print_others(const struct planner_result *result)
         int64_t step_ns = one->judged_ns > 0 ? one->judged_ns : plan->step_ns;
         layout_text(plan, layout, sizeof layout);
         printf("%4d %3d %4d %2d %5d %-11s %-11s %-7s %10s %10s %11.1f  %s%s%s\n", i + 1,
-               plan->num_ranks, plan->num_replicas, plan->chunks, plan->microbatches.count,
+               plan->num_ranks, plan_width(plan), plan->chunks, plan->microbatches.count,
                schedule_kind_name(plan->schedule), recompute_mode_name(plan->recompute),
                frozen_placement_name(plan->frozen), format_ns(step_ns, step, sizeof step),
                format_ns(one->lower_bound_ns, bound, sizeof bound), one->samples_per_s,

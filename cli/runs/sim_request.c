@@ -30,6 +30,7 @@ void step_request_init(struct step_request *request)
         .num_replicas = 1,
         .tensor = 1,
         .expert = 1,
+        .context = 1,
         .num_microbatches = 1,
         .chunks = 0,
         .sends = -1,
@@ -95,6 +96,11 @@ static const char *shard_name(int i)
     return shard_mode_name((enum shard_mode)i);
 }
 
+static const char *context_name(int i)
+{
+    return context_kind_name((enum context_kind)i);
+}
+
 static const char *attention_name(int i)
 {
     return attention_kind_name((enum attention_kind)i);
@@ -148,7 +154,7 @@ static const struct setting_entry {
 } entries[] = {
     SETTING("model", TEXT, model_text, "MODEL", "model of the step: preset, file or uniform:..."),
     SETTING("cluster", TEXT, cluster_text, "CLUSTER",
-            "preset, file or NODESxDEVICES (default 1xK*R*T)"),
+            "preset, file or NODESxDEVICES (default 1xK*R*T*C)"),
     SETTING("stages", INT, num_ranks, "K", "devices per pipeline (default 1)", .min = 1,
             .max = RANKS_MAX),
     SETTING("replicas", INT, num_replicas, "R", "pipelines side by side (default 1)", .min = 1,
@@ -177,6 +183,12 @@ static const struct setting_entry {
     SETTING("expert", INT, expert, "E",
             "replicas that divide the experts of each layer (default 1)", .min = 1,
             .max = MODEL_EXPERTS_MAX),
+    SETTING("context", INT, context, "C",
+            "replicas that divide the tokens of each sample (default 1)", .min = 1,
+            .max = CONTEXT_MAX),
+    SETTING("context-comm", NAME, context_kind, "KIND",
+            "how attention meets keys of other replicas: %s (default ring)",
+            .max = CONTEXT_KIND_COUNT, .name_of = context_name),
     SETTING("shard", NAME, shard, "WHAT", "what replicas divide: %s (default none)",
             .max = SHARD_MODE_COUNT, .name_of = shard_name),
     SETTING("attention", NAME, attention, "KIND",
@@ -358,7 +370,7 @@ void step_answer_clear(struct step_answer *a)
 
 double step_answer_samples_per_s(const struct step_answer *a)
 {
-    const double samples = (double)a->plan.batch * a->plan.num_replicas;
+    const double samples = (double)plan_samples(&a->plan);
     return a->result.step_ns > 0 ? samples * 1e9 / (double)a->result.step_ns : 0;
 }
 
@@ -396,7 +408,8 @@ static enum status take_cluster(const struct step_request *q, struct step_answer
                                 struct err *err)
 {
     char text[64];
-    snprintf(text, sizeof text, "1x%lld", (long long)(q->num_ranks * q->num_replicas * q->tensor));
+    snprintf(text, sizeof text, "1x%lld",
+             (long long)(q->num_ranks * q->num_replicas * q->tensor * q->context));
     const char *key = q->cluster_text ? q->cluster_text : text;
     enum status rc = OK;
     if (!a->cluster_key || strcmp(a->cluster_key, key) != 0) {
@@ -440,7 +453,7 @@ static enum status take_plan(const struct step_request *q, struct step_answer *a
     const struct setting setting = {&a->model, &a->cluster, &a->cost.cost};
     struct plan plan = {.num_ranks = (int)q->num_ranks,
                         .chunks = (int)q->chunks,
-                        .num_replicas = (int)q->num_replicas,
+                        .num_replicas = (int)(q->num_replicas * q->context),
                         .batch = q->batch ? q->batch : q->num_microbatches,
                         .microbatches.count = (int)q->num_microbatches,
                         .num_frozen_layers = (int)q->num_frozen,
@@ -450,6 +463,8 @@ static enum status take_plan(const struct step_request *q, struct step_answer *a
                         .tensor = (int)q->tensor,
                         .sequence_parallel = q->sequence_parallel,
                         .expert = (int)q->expert,
+                        .context = (int)q->context,
+                        .context_kind = q->context_kind,
                         .shard = q->shard,
                         .bucket_bytes = q->bucket_bytes,
                         .clip = q->clip,

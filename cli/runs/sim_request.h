@@ -20,6 +20,8 @@ struct step_request {
     int64_t batch;                    /* 0: as many samples as micro-batches */
     int64_t tensor, recompute_layers; /* recompute_layers AUTO: what the memory needs */
     int64_t expert;
+    int64_t context;
+    enum context_kind context_kind;
     bool sequence_parallel;
     enum shard_mode shard;
     enum attention_kind attention;

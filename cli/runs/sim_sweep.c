@@ -109,7 +109,7 @@ static void step_values(const struct step_answer *a, struct sweep_values *values
     }
     values->extrapolated = a->workload.extrapolated;
     values->chosen[CHOSEN_K] = a->plan.num_ranks;
-    values->chosen[CHOSEN_R] = a->plan.num_replicas;
+    values->chosen[CHOSEN_R] = plan_width(&a->plan);
     values->chosen[CHOSEN_T] = plan_tensor(&a->plan);
     values->chosen[CHOSEN_M] = a->plan.microbatches.count;
     values->schedule = a->plan.schedule;

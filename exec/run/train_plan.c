@@ -156,6 +156,10 @@ static enum status check_layout(const char *what, const char *group, const struc
     if (plan_expert(plan) > 1)
         return err_set(err, ERR_INFEASIBLE, "%s: %s.expert is %d: train has no expert parallelism",
                        what, group, plan->expert);
+    if (plan_context(plan) > 1)
+        return err_set(err, ERR_INFEASIBLE,
+                       "%s: %s.context is %d: train has no context parallelism", what, group,
+                       plan->context);
     if (plan->shard != SHARD_NONE)
         return err_set(err, ERR_INFEASIBLE, "%s: %s.shard is %s: train has no shards", what, group,
                        shard_mode_name(plan->shard));
@@ -173,16 +177,19 @@ static enum status check_job_layout(const struct job *job, struct err *err)
     const struct plan asked = {
         .tensor = job->pipeline.tensor,
         .expert = job->pipeline.expert,
+        .context = job->pipeline.context,
         .shard = job->pipeline.shard,
         .schedule = job->pipeline.schedule_auto ? SCHEDULE_AUTO : job->pipeline.schedule,
         .recompute =
             job->pipeline.recompute == RECOMPUTE_FIT ? RECOMPUTE_NEVER : job->pipeline.recompute};
-    if (job->pipeline.tensor == AUTO || job->pipeline.shard_auto || job->pipeline.expert == AUTO)
+    if (job->pipeline.tensor == AUTO || job->pipeline.shard_auto || job->pipeline.expert == AUTO ||
+        job->pipeline.context == AUTO)
         return err_set(err, ERR_INFEASIBLE, "%s: pipeline.%s is auto: train has no such layouts",
                        what,
-                       job->pipeline.tensor == AUTO ? "tensor"
-                       : job->pipeline.shard_auto   ? "shard"
-                                                    : "expert");
+                       job->pipeline.tensor == AUTO   ? "tensor"
+                       : job->pipeline.shard_auto     ? "shard"
+                       : job->pipeline.expert == AUTO ? "expert"
+                                                      : "context");
     return check_layout(what, "pipeline", &asked, err);
 }
 

@@ -32,6 +32,10 @@ static const struct synonym keys[] = {
     {"expert_parallel",                      "pipeline.expert"                               },
     {"expert_model_parallel_size",           "pipeline.expert"                               },
     {"ep",                                   "pipeline.expert"                               },
+    {"context_parallel",                     "pipeline.context"                              },
+    {"context_parallel_size",                "pipeline.context"                              },
+    {"cp",                                   "pipeline.context"                              },
+    {"cp_comm_type",                         "pipeline.context_comm"                         },
     {"vp",                                   "pipeline.chunks"                               },
     {"virtual_pipeline_model_parallel_size", "pipeline.chunks"                               },
     {"gbs",                                  "train.batch.global"                            },
@@ -117,6 +121,8 @@ static const struct synonym values[] = {
     {"fsdp",             "weights"    },
     {"fsdp2",            "weights"    },
     {"ddp",              "none"       },
+    {"p2p",              "ring"       },
+    {"a2a",              "ulysses"    },
     {"full",             "layer"      },
     {"block",            "layer"      },
     {"off",              "never"      },
@@ -158,6 +164,7 @@ static const struct synonym options[] = {
     {"load",                         "resume"      },
     {"resume_from_checkpoint",       "resume"      },
     {"tp",                           "tensor"      },
+    {"cp",                           "context"     },
     {"tensor_model_parallel_size",   "tensor"      },
     {"pp",                           "stages"      },
     {"pipeline_model_parallel_size", "stages"      },
@@ -231,7 +238,7 @@ const char *synonym_option(const char *word)
 /* Whether the word is understood on input, not only in hints: it has one meaning everywhere. */
 static bool is_short(const char *word)
 {
-    static const char *const words[] = {"pp", "tp", "dp", "ep", "vp", "gbs", "mbs"};
+    static const char *const words[] = {"pp", "tp", "dp", "cp", "ep", "vp", "gbs", "mbs"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (same_word(word, words[i]))
             return true;

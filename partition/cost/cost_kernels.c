@@ -18,7 +18,7 @@ struct question {
     int32_t kind, pass, family, task, seq, hidden, heads, kv_heads, head_dim, mlp, vocab;
     int32_t experts, experts_active, expert_mlp, shared_experts, expert_ways;
     int32_t kv_rank, q_rank, rope_dim, v_dim;
-    int32_t elem_bytes, tensor, flags, window, block, unused;
+    int32_t elem_bytes, tensor, flags, window, block, context;
 };
 
 enum { NUM_SLOTS = 1 << 10, NUM_PROBES = 4 };
@@ -91,6 +91,7 @@ static struct question question_of(const struct model *model, int item, int pass
     if (model->framework)
         q.flags |= model->framework->eager_loss << 8 | model->framework->whole_logits << 9 |
                    model->framework->narrow_grads << 10;
+    q.context = model->context;
     q.window = model_window(model, it->layer);
     q.block = (int32_t)model->block.norm | (int32_t)model->block.places << 2 |
               (int32_t)model->block.qk_norm << 5 | (int32_t)model->block.positions << 7 |

@@ -300,6 +300,76 @@ int64_t model_expert_bytes(const struct model *part)
     return tokens * part->experts_active * part->hidden * part->elem_bytes;
 }
 
+/* --- tokens ----------------------------------------------------------------------------------- */
+
+enum status model_context_check(const struct model *model, int context, enum context_kind kind,
+                                int tensor, struct err *err)
+{
+    const int ways = tensor > 1 ? tensor : 1;
+    if (context < 2)
+        return OK;
+    if (model->heads == 0 || model->task != TASK_CAUSAL_LM)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.context %d: model '%s' is no causal language model", context,
+                       model->name);
+    if (model->num_skips > 0)
+        return err_set(err, ERR_INFEASIBLE, "pipeline.context %d: model '%s' has skip edges",
+                       context, model->name);
+    if (model->attention == ATTENTION_UNFUSED)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.context %d needs fused attention, train.attention is unfused",
+                       context);
+    const int64_t tokens = model_sample_tokens(model);
+    if (tokens % (2 * (int64_t)context) != 0)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.context %d: two chunks a device do not divide the %lld tokens of "
+                       "model '%s'",
+                       context, (long long)tokens, model->name);
+    const int keys = model->kv_heads > 0 && model->kv_rank == 0 ? model->kv_heads : model->heads;
+    if (kind == CONTEXT_ULYSSES &&
+        (model->heads / ways % context != 0 || keys / ways % context != 0))
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.context %d (ulysses) does not divide the %d heads and %d heads of "
+                       "keys of model '%s'%s",
+                       context, model->heads / ways, keys / ways, model->name,
+                       ways > 1 ? " on a device of a group" : "");
+    return OK;
+}
+
+void model_divide_tokens(struct model *model, int context)
+{
+    model_fuse_attention(model);
+    model->seq /= context;
+    model->context = context;
+    for (int i = 0; i < model->num_items; i++) {
+        struct item *item = &model->items[i];
+        item->fwd_flops = share(item->fwd_flops, context);
+        item->stash_bytes = share(item->stash_bytes, context);
+        item->act_bytes = share(item->act_bytes, context);
+        item->work_bytes = share(item->work_bytes, context);
+        item->moved_bytes = share(item->moved_bytes, context);
+    }
+}
+
+/* Bytes of `heads` heads whose keys (or queries) and values (or outputs) one device has. */
+static int64_t head_bytes(const struct model *part, int heads)
+{
+    const int64_t width = part->head_dim > 0 ? part->head_dim : part->hidden / part->heads;
+    const int64_t both = part->kv_rank > 0 ? width + part->rope_dim + part->v_dim : 2 * width;
+    return share(heads, part->tensor > 1 ? part->tensor : 1) * both * part->seq * part->elem_bytes;
+}
+
+int64_t model_key_bytes(const struct model *part)
+{
+    const bool grouped = part->kv_heads > 0 && part->kv_rank == 0;
+    return head_bytes(part, grouped ? part->kv_heads : part->heads);
+}
+
+int64_t model_query_bytes(const struct model *part)
+{
+    return head_bytes(part, part->heads);
+}
+
 /* --- what the group exchanges ----------------------------------------------------------------- */
 
 /* Bytes of a whole [s, h] tensor. */

@@ -15,6 +15,7 @@
 
 #include "partition/cluster/cluster.h"
 #include "partition/cost/cost.h"
+#include "partition/model/attention.h"
 #include "partition/model/model.h"
 
 #ifdef __cplusplus
@@ -45,6 +46,21 @@ int64_t model_expert_params(const struct model *part, int item);
 /* Bytes that a device puts into an all-to-all of experts, for one sample: each token once for every
  * expert that it goes to. */
 int64_t model_expert_bytes(const struct model *part);
+
+/* Check that C devices can divide the tokens of a sample in groups of T: a causal language model
+ * without skip edges and without score matrices in memory, two chunks of tokens for each device, which
+ * balances the causal mask (Megatron-LM; Llama 3, section 3.3.2), and with CONTEXT_ULYSSES heads that
+ * C and T divide. ERR_INFEASIBLE names what is missing. */
+enum status model_context_check(const struct model *model, int context, enum context_kind kind,
+                                int tensor, struct err *err);
+/* Keep of every sample the tokens of one of C devices: activations, stashes and flops become a C-th,
+ * weights stay whole. Attention is fused from here on. The model passed model_context_check() and is
+ * not divided into groups yet. */
+void model_divide_tokens(struct model *model, int context);
+/* Bytes of one sample's keys and values, and of its queries and outputs of attention, of the tokens
+ * and heads of one device. */
+int64_t model_key_bytes(const struct model *part);
+int64_t model_query_bytes(const struct model *part);
 
 /* A collective of the group, in one pass over an item. */
 struct exchange {

@@ -3,6 +3,7 @@
 #include "partition/layout/tensor_group.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "partition/layout/model_shard.h"
 #include "partition/model/attention.h"
@@ -236,19 +237,20 @@ static bool fuses(const struct setting *setting)
            !cost_is_measured(setting->cost) && setting->cost->source != COST_CONSTANT;
 }
 
-static enum status check_experts(const struct setting *setting, int tensor, int expert,
-                                 struct err *err)
+/* What holds of replicas that divide something, `ways` of them by the key `what`. */
+static enum status check_ways(const struct setting *setting, int tensor, const char *what, int ways,
+                              struct err *err)
 {
     const int groups = tensor_group_list(setting->cluster, tensor, NULL);
     if (cost_is_measured(setting->cost))
         return err_set(err, ERR_INFEASIBLE,
-                       "pipeline.expert %d: a measured profile has no times of divided experts",
-                       expert);
-    if (groups < expert)
+                       "pipeline.%s %d: a measured profile has no times of divided %s", what, ways,
+                       strcmp(what, "expert") == 0 ? "experts" : "samples");
+    if (groups < ways)
         return err_set(err, ERR_INFEASIBLE,
-                       "pipeline.expert %d: cluster '%s' has room for %d replicas at most", expert,
+                       "pipeline.%s %d: cluster '%s' has room for %d replicas at most", what, ways,
                        setting->cluster->name, groups);
-    return model_experts_check(setting->model, expert, err);
+    return OK;
 }
 
 static enum status check_group(const struct setting *setting, int tensor, struct err *err)
@@ -263,26 +265,42 @@ static enum status check_group(const struct setting *setting, int tensor, struct
     return OK;
 }
 
-enum status tensor_group_new(const struct setting *setting, int tensor, bool sequence_parallel,
-                             int expert, struct tensor_group **group, struct err *err)
+enum status tensor_group_new(const struct setting *setting, const struct division *division,
+                             struct tensor_group **group, struct err *err)
 {
-    const bool divides = tensor > 1 && setting->model->tensor < 2, fused = fuses(setting);
-    const bool spreads = expert > 1 && setting->model->expert_ways < 2;
-    enum status rc = divides ? check_group(setting, tensor, err) : OK;
+    const struct model *whole = setting->model;
+    const int C = division->context;
+    const bool divides = division->tensor > 1 && whole->tensor < 2, fused = fuses(setting);
+    const bool spreads = division->expert > 1 && whole->expert_ways < 2;
+    const bool splits = C > 1 && whole->context < 2;
+    const int T = divides ? division->tensor : 1;
+    enum status rc = divides ? check_group(setting, T, err) : OK;
     if (rc == OK && spreads)
-        rc = check_experts(setting, divides ? tensor : 1, expert, err);
+        rc = check_ways(setting, T, "expert", division->expert, err);
+    if (rc == OK && spreads)
+        rc = model_experts_check(whole, division->expert, err);
+    if (rc == OK && splits)
+        rc = check_ways(setting, T, "context", C, err);
+    if (rc == OK && splits)
+        rc = model_context_check(whole, C, division->context_kind, T, err);
     *group = NULL;
-    if (rc != OK || (!divides && !fused && !spreads))
+    if (rc != OK || (!divides && !fused && !spreads && !splits))
         return rc;
     struct tensor_group *l = calloc(1, sizeof *l);
+    struct model tokens = {0};
     if (!l)
         return err_nomem(err);
+    if (splits)
+        rc = model_copy(whole, &tokens, err);
+    if (rc == OK && splits)
+        model_divide_tokens(&tokens, C);
     l->inner = setting->cost;
     l->whole = setting->cluster;
-    l->tensor = divides ? tensor : 1;
-    rc = model_shard(setting->model, l->tensor, sequence_parallel, &l->model, err);
+    l->tensor = T;
+    if (rc == OK)
+        rc = model_shard(splits ? &tokens : whole, T, division->sequence_parallel, &l->model, err);
     if (rc == OK && spreads)
-        model_divide_experts(&l->model, expert);
+        model_divide_experts(&l->model, division->expert);
     if (rc == OK && fused)
         model_fuse_attention(&l->model);
     if (rc == OK && divides)
@@ -302,6 +320,7 @@ enum status tensor_group_new(const struct setting *setting, int tensor, bool seq
         *group = l;
         l = NULL;
     }
+    model_clear(&tokens);
     tensor_group_free(l);
     return rc;
 }

@@ -12,6 +12,9 @@
  * gathers the parts (Megatron-LM's scatter/gather optimization; Narayanan et al. 2021, section 4.1).
  * That all-gather is part of the forward or backward that needs the tensor (workload_stages.c).
  *
+ * With pipeline.context C, the model is that of the tokens of one of C replicas (model_divide_tokens()).
+ * What its attention sends is part of the workload (workload_layout.c).
+ *
  * With pipeline.expert E, the model is also the share of one of E replicas that divide the experts of
  * each layer. Their all-to-alls go between replicas and are part of the workload
  * (workload_layout.c).
@@ -22,6 +25,7 @@
 #define ELAPSE_PARTITION_TENSOR_GROUP_H
 
 #include "partition/cost/cost.h"
+#include "partition/model/attention.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,12 +33,22 @@ extern "C" {
 
 struct tensor_group;
 
-/* Make the setting that groups of `tensor` devices need whose replicas divide experts by `expert`, or set *group to NULL if the setting is
- * right as it is. The setting is borrowed as long as the group lives. ERR_INFEASIBLE: the errors of
- * model_shard_check() and model_experts_check(); measured costs, which know nothing of a share of an
- * item; a group that no node has room for; or fewer groups than `expert`. ERR_NOMEM. O(items + devices). */
-enum status tensor_group_new(const struct setting *setting, int tensor, bool sequence_parallel,
-                             int expert, struct tensor_group **group, struct err *err);
+/* How the devices of a plan divide its items; 0 and 1: they do not. */
+struct division {
+    int tensor; /* T, devices of a group */
+    bool sequence_parallel;
+    int expert;  /* E, replicas that divide the experts of each layer */
+    int context; /* C, replicas that divide the tokens of each sample */
+    enum context_kind context_kind;
+};
+
+/* Make the setting that a division needs, or set *group to NULL if the setting is right as it is.
+ * The setting is borrowed as long as the group lives. ERR_INFEASIBLE: the errors of
+ * model_shard_check(), model_experts_check() and model_context_check(); measured costs, which know
+ * nothing of a share of an item; a group that no node has room for; or fewer groups than E or C.
+ * ERR_NOMEM. O(items + devices). */
+enum status tensor_group_new(const struct setting *setting, const struct division *division,
+                             struct tensor_group **group, struct err *err);
 void tensor_group_free(struct tensor_group *group);
 
 /* The group's setting, or `setting` without a group. */

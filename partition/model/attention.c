@@ -67,6 +67,12 @@ void model_set_attention(struct model *model, enum attention_kind attention)
     }
 }
 
+const char *context_kind_name(enum context_kind kind)
+{
+    static const char *const names[CONTEXT_KIND_COUNT] = {"ring", "all-gather", "ulysses"};
+    return (unsigned)kind < CONTEXT_KIND_COUNT ? names[kind] : "?";
+}
+
 const char *attention_kind_name(enum attention_kind kind)
 {
     static const char *const names[ATTENTION_KIND_COUNT] = {"auto", "fused", "unfused"};

@@ -24,6 +24,19 @@ void model_set_attention(struct model *model, enum attention_kind attention);
 
 const char *attention_kind_name(enum attention_kind kind);
 
+/* How attention meets the keys and values of tokens that other devices have (pipeline.context). */
+enum context_kind {
+    CONTEXT_RING,      /* blocks of keys and values go round while scores are computed (Liu et al.
+                          2023, "Ring Attention"; Megatron-LM's cp_comm_type p2p) */
+    CONTEXT_ALLGATHER, /* all keys and values are gathered before the scores (Llama 3, section 3.3.2) */
+    CONTEXT_ULYSSES, /* all-to-alls trade tokens for heads and back (DeepSpeed-Ulysses; Jacobs et al.
+                          2023; Megatron-LM's a2a) */
+    CONTEXT_KIND_COUNT
+};
+enum { CONTEXT_MAX = 4096 };                         /* replicas that may divide a sample */
+#define CONTEXT_KIND_NAMES "ring all-gather ulysses" /* for help texts */
+const char *context_kind_name(enum context_kind kind);
+
 #ifdef __cplusplus
 }
 #endif

@@ -438,15 +438,16 @@ int64_t model_norm_params(const struct model *model)
 int model_window(const struct model *model, int layer)
 {
     const struct block *block = &model->block;
-    const bool full = block->window >= model->seq || layer < block->window_from ||
+    const bool full = block->window >= model_sample_tokens(model) || layer < block->window_from ||
                       (block->full_every > 0 && (layer + 1) % block->full_every == 0);
     return full ? 0 : block->window;
 }
 
 int64_t model_attention_pairs(const struct model *model, int layer)
 {
-    const int64_t s = model->seq, w = model_window(model, layer);
-    return w > 0 ? s * (2 * w - 1) - w * (w - 1) : s * s;
+    const int64_t s = model_sample_tokens(model), w = model_window(model, layer);
+    const int64_t pairs = w > 0 ? s * (2 * w - 1) - w * (w - 1) : s * s;
+    return model->context > 1 ? pairs / model->context : pairs;
 }
 
 int model_frozen_items(const struct model *model, int num_frozen_layers)

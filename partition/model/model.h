@@ -207,6 +207,8 @@ struct model {
     int tensor;
     bool sequence_parallel; /* the group also divides the tokens of norms and dropout */
     int expert_ways;        /* the experts of a layer lie on as many devices */
+    int context; /* seq is the share of one of as many devices, which meet the keys of all
+                               tokens; 0 and 1: it is the whole sample */
 };
 
 /* Build a model from a MODEL text of the command line: a preset, optionally with modifiers
@@ -313,8 +315,14 @@ int64_t model_norm_params(const struct model *model);
 bool model_is_parallel(const struct model *model);
 /* Tokens that a query of a layer sees at most; 0: all before it. */
 int model_window(const struct model *model, int layer);
+/* Tokens of a whole sample, of which the devices of model.context have a part each. */
+static inline int64_t model_sample_tokens(const struct model *model)
+{
+    return (int64_t)model->seq * (model->context > 1 ? model->context : 1);
+}
 /* Pairs of a query and a key that a layer's attention computes for a sample. Masked pairs after the
- * query count too (Narayanan et al. 2021), so that a full layer has seq^2 pairs. */
+ * query count too (Narayanan et al. 2021), so that a full layer has seq^2 pairs. Devices that divide
+ * the tokens of a sample have an equal part each. */
 int64_t model_attention_pairs(const struct model *model, int layer);
 /* Whether an item is an MLP of experts. */
 bool model_item_has_experts(const struct model *model, int item);

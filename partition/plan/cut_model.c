@@ -182,8 +182,8 @@ static enum status complete_counts(const struct setting *setting, struct plan *p
 static enum status cut_groups(const struct setting *setting, struct plan *plan, struct err *err)
 {
     struct tensor_group *group;
-    enum status rc = tensor_group_new(setting, plan_tensor(plan), plan->sequence_parallel,
-                                      plan_expert(plan), &group, err);
+    const struct division division = plan_division(plan);
+    enum status rc = tensor_group_new(setting, &division, &group, err);
     const struct setting own = tensor_group_setting(group, setting);
     if (rc == OK)
         rc = cut_plan(&own, plan, err);

@@ -37,6 +37,7 @@ void job_defaults(struct job *job)
     job->pipeline.chunks = 1;
     job->pipeline.tensor = 1;
     job->pipeline.expert = 1;
+    job->pipeline.context = 1;
     job->pipeline.schedule = SCHEDULE_1F1B;
     job->pipeline.schedule_auto = true;
     job->pipeline.balancer = BALANCER_OPTIMAL;
@@ -132,18 +133,25 @@ static enum status check_train(const struct job *job, struct err *err)
     return OK;
 }
 
-/* Whether replicas can divide the experts as the job asks. */
+/* Whether replicas can divide experts and the tokens of samples as the job asks. */
 static enum status check_expert(const struct job *job, struct err *err)
 {
-    const int E = job->pipeline.expert;
+    const int E = job->pipeline.expert, C = job->pipeline.context;
+    const bool known = C > 0 && job->pipeline.num_replicas != AUTO; /* the number of pipelines */
     if (E < 0 || E > MODEL_EXPERTS_MAX)
         return bad_int(job, "pipeline.expert", "auto or 1..65536", E, err);
-    if (E > 1 && job->pipeline.num_replicas % E != 0) /* AUTO is 0 */
+    if (C < 0 || C > CONTEXT_MAX)
+        return bad_int(job, "pipeline.context", "auto or 1..4096", C, err);
+    if (E > 1 && known && (int64_t)job->pipeline.num_replicas * C % E != 0)
         return err_set(err, ERR_INFEASIBLE,
-                       "%s: pipeline.expert %d does not divide pipeline.num_replicas %d",
-                       source_of(job), E, job->pipeline.num_replicas);
+                       "%s: pipeline.expert %d does not divide pipeline.num_replicas %d%s",
+                       source_of(job), E, job->pipeline.num_replicas,
+                       C > 1 ? " times pipeline.context" : "");
     struct err why = {0};
-    const enum status rc = model_experts_check(&job->model, E, &why);
+    enum status rc = model_experts_check(&job->model, E, &why);
+    if (rc == OK && !job->pipeline.context_kind_auto)
+        rc = model_context_check(&job->model, C, job->pipeline.context_kind, job->pipeline.tensor,
+                                 &why);
     return rc == OK ? OK : err_set(err, rc, "%s: %s", source_of(job), why.msg);
 }
 
@@ -169,7 +177,7 @@ static enum status check_pipeline(const struct job *job, struct err *err)
         return bad_int(job, "pipeline.recompute_layers", "auto or at least 1",
                        job->pipeline.recompute_layers, err);
     if (!job->pipeline.shard_auto && job->pipeline.shard != SHARD_NONE &&
-        job->pipeline.num_replicas == 1)
+        job->pipeline.num_replicas == 1 && job->pipeline.context == 1)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: pipeline.shard %s divides nothing with pipeline.num_replicas 1",
                        source_of(job), shard_mode_name(job->pipeline.shard));

@@ -114,7 +114,10 @@ struct job {
         bool by_params; /* balance parameters instead of time */
         int tensor;     /* T, devices of a group; AUTO: the planner's choice */
         bool sequence_auto, sequence_parallel; /* with tensor > 1 */
-        int expert; /* E, replicas that divide the experts of each layer; AUTO */
+        int expert;  /* E, replicas that divide the experts of each layer; AUTO */
+        int context; /* C, replicas that divide the tokens of each sample; AUTO */
+        bool context_kind_auto;
+        enum context_kind context_kind;
         bool shard_auto;
         enum shard_mode shard;
         bool recompute_auto;
@@ -123,7 +126,7 @@ struct job {
         bool frozen_auto;
         enum frozen_placement frozen;
         int64_t bucket_bytes;
-        /* The job names no tensor, sequence_parallel, shard, expert, recompute and schedule: on GPUs
+        /* The job names no tensor, sequence_parallel, shard, expert, context, recompute and schedule: on GPUs
            plan and sim choose them all (plan_for.h). */
         bool layout_open;
     } pipeline;

@@ -58,15 +58,21 @@ void plan_clear(struct plan *plan)
     *plan = (struct plan){0};
 }
 
-/* Whether the replicas can divide the experts. */
+/* Whether the replicas can divide the experts, and the tokens of samples. */
 static enum status check_expert(const struct plan *plan, const struct model *model, struct err *err)
 {
-    const int expert = plan_expert(plan);
+    const int expert = plan_expert(plan), C = plan_context(plan);
+    if (plan->num_replicas % C != 0)
+        return err_set(err, ERR_INFEASIBLE,
+                       "plan: pipeline.context %d does not divide %d pipelines", C,
+                       plan->num_replicas);
     if (plan->num_replicas % expert != 0)
         return err_set(err, ERR_INFEASIBLE, "plan: pipeline.expert %d does not divide %d replicas",
                        expert, plan->num_replicas);
     struct err why = {0};
-    const enum status rc = model_experts_check(model, expert, &why);
+    enum status rc = model_experts_check(model, expert, &why);
+    if (rc == OK)
+        rc = model_context_check(model, C, plan->context_kind, plan_tensor(plan), &why);
     return rc == OK ? OK : err_set(err, rc, "plan: %s", why.msg);
 }
 
@@ -116,6 +122,15 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
                        mb->count, (long long)mb->size, (long long)mb->last_size,
                        (long long)plan->batch);
     return OK;
+}
+
+struct division plan_division(const struct plan *plan)
+{
+    return (struct division){.tensor = plan_tensor(plan),
+                             .sequence_parallel = plan->sequence_parallel,
+                             .expert = plan_expert(plan),
+                             .context = plan_context(plan),
+                             .context_kind = plan->context_kind};
 }
 
 int plan_cut_start(const struct plan *plan, const struct model *model)

@@ -6,7 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "partition/base/units.h"
 #include "partition/cluster/cluster.h"
+#include "partition/layout/tensor_group.h"
+#include "partition/model/attention.h"
 #include "partition/model/model.h"
 #include "partition/schedule/schedule.h"
 #include "partition/base/status.h"
@@ -73,11 +76,14 @@ enum shard_mode {
 struct plan {
     int num_ranks;          /* K, devices per pipeline */
     int chunks;             /* v; num_stages = num_ranks * chunks */
-    int num_replicas;       /* R */
+    int num_replicas;       /* R C: pipelines, each with a copy of the weights */
     int tensor;             /* T, neighbouring devices that hold each item together; 0 and 1: one */
     bool sequence_parallel; /* with T > 1: norms and dropouts are divided by tokens */
     int expert; /* E, replicas that divide the experts of each layer: replicas [i E, (i + 1) E); 0 and
                    1: each replica has all */
+    int context; /* C, replicas that divide the tokens of each sample: replicas [i C, (i + 1) C); 0 and
+                    1: each has samples of its own */
+    enum context_kind context_kind; /* with C > 1 */
     enum shard_mode shard;
     int64_t batch;                    /* samples per pipeline and step */
     struct microbatches microbatches; /* M = microbatches.count */
@@ -133,6 +139,28 @@ static inline int plan_expert(const struct plan *plan)
 {
     return plan->expert > 1 ? plan->expert : 1;
 }
+
+/* C of a plan: at least 1. */
+static inline int plan_context(const struct plan *plan)
+{
+    return plan->context > 1 ? plan->context : 1;
+}
+
+/* How many pipelines have samples of their own: what users call replicas. C pipelines in a row have
+ * the same samples. */
+static inline int plan_width(const struct plan *plan)
+{
+    return plan->num_replicas / plan_context(plan);
+}
+
+/* Samples of a step. */
+static inline int64_t plan_samples(const struct plan *plan)
+{
+    return mul_saturated(plan->batch, plan_width(plan));
+}
+
+/* How the plan's devices divide items. */
+struct division plan_division(const struct plan *plan);
 
 /* Devices of a plan: every rank of every replica is a group of T devices that follow each other. */
 static inline int64_t plan_num_devices(const struct plan *plan)

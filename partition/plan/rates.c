@@ -139,7 +139,7 @@ struct run_cost run_cost_of(const struct cluster *cluster, int64_t run_ns)
 int64_t rates_run_samples(const struct job *job, const struct plan *plan, int64_t num_samples)
 {
     const int64_t all = mul_saturated(num_samples, job->train.epochs);
-    const int64_t step = mul_saturated(plan->batch, plan->num_replicas);
+    const int64_t step = plan_samples(plan);
     const int64_t limit = mul_saturated(job->train.max_steps, step);
     return job->train.max_steps > 0 && limit < all ? limit : all;
 }

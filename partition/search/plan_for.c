@@ -73,6 +73,10 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
         .sequence_parallel = job->pipeline.sequence_parallel,
         .expert_auto = job->pipeline.expert == AUTO,
         .expert = job->pipeline.expert,
+        .context_auto = job->pipeline.context == AUTO,
+        .context = job->pipeline.context,
+        .context_kind_auto = job->pipeline.context_kind_auto,
+        .context_kind = job->pipeline.context_kind,
         .shard_auto = job->pipeline.shard_auto,
         .shard = job->pipeline.shard,
         .frozen_auto = job->pipeline.frozen_auto,
@@ -92,7 +96,7 @@ static void open_layout(const struct job *job, const struct setting *setting,
         job->train.reduction == REDUCTION_CANONICAL || !for_frameworks(setting))
         return;
     options->tensor_auto = options->sequence_auto = options->expert_auto = true;
-    options->shard_auto = options->recompute_auto = true;
+    options->shard_auto = options->recompute_auto = options->context_auto = true;
 }
 
 /* Set *k by the paper's rule: halve K while the largest stage is no larger than the largest stage
@@ -266,10 +270,16 @@ static enum status solve(const struct job *job, const struct run_state *state,
     return rc;
 }
 
-/* The greedy balancers cut for whole devices and know no layouts. */
+/* The greedy balancers cut for whole devices and know no layouts. A run that changes its plan changes
+ * replicas one by one. */
 static enum status check_balancer(const struct job *job, const struct planner_options *options,
                                   struct err *err)
 {
+    if (job->pipeline.context != 1 && (greedy(job) || turn_elastic(job)))
+        return err_set(err, ERR_INFEASIBLE,
+                       greedy(job)
+                           ? "pipeline.context does not go with pipeline.balancer"
+                           : "pipeline.context does not go with a run that changes its plan");
     static const char *const names[] = {
         [BALANCER_RELEASED] = "released", [BALANCER_PAPER] = "paper"};
     const bool tensor = options->tensor_auto || options->tensor > 1,

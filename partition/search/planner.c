@@ -386,12 +386,14 @@ static enum status none_found(const struct search *search)
     if (search->need_bytes == 0 && search->refused.status != OK)
         return err_set(search->err, ERR_INFEASIBLE, "no plan for model '%s': %s",
                        problem->setting.model->name, search->refused.msg);
-    if (!memory && search->need_bytes == 0 && problem->layout.expert > 1)
+    const bool experts = problem->layout.expert > 1;
+    if (!memory && search->need_bytes == 0 && (experts || problem->layout.context > 1))
         return err_set(search->err, ERR_INFEASIBLE,
                        "no plan for model '%s' on %d devices: no number of replicas that "
-                       "pipeline.expert %d divides fits batch, schedule and devices",
+                       "pipeline.%s %d divides fits batch, schedule and devices",
                        problem->setting.model->name, problem->setting.cluster->num_devices,
-                       problem->layout.expert);
+                       experts ? "expert" : "context",
+                       experts ? problem->layout.expert : problem->layout.context);
     if (!memory && search->need_bytes == 0)
         return err_set(search->err, ERR_INFEASIBLE,
                        "no plan for model '%s' (%d items) on %d devices: no pipeline length, "
@@ -436,7 +438,7 @@ static enum status finish(struct search *search, struct planner_result *result)
     }
     const double rate = fmax(search_bound_rate(search), result->samples_per_s);
     const struct plan *plan = &result->plan;
-    double bound = (double)plan->num_replicas * (double)plan->batch / rate * 1e9 - result->fill_ns;
+    double bound = (double)plan_samples(plan) / rate * 1e9 - result->fill_ns;
     result->lower_bound_ns = (int64_t)floor(bound * (1 + 1e-12));
     if (result->lower_bound_ns > plan->step_ns)
         result->lower_bound_ns = plan->step_ns;

@@ -1,7 +1,7 @@
 /* partition/search/planner.h - the best plan for a model on a cluster.
  *
  * Objective: throughput. A step of a plan processes R * B samples (B per pipeline; with a global
- * batch, B = global / R), so the planner maximises R * B / step_ns. step_ns is the larger of
+ * batch, B = global / R; plan.num_replicas is R C), so the planner maximises R * B / step_ns. step_ns is the larger of
  * schedule_time() and workload_traffic_ns(). A judge, such as the event engine, may raise it.
  *
  * The search is exact over tensor-parallel groups T, what replicas divide (shard), pipeline length K,
@@ -52,7 +52,9 @@ struct planner_cache {
 struct planner_layout {
     int tensor; /* T; 0 or 1: a rank is a device */
     bool sequence_parallel;
-    int expert; /* E; 0 or 1: each replica has all experts */
+    int expert;  /* E; 0 or 1: each replica has all experts */
+    int context; /* C; 0 or 1: each pipeline has samples of its own */
+    enum context_kind context_kind;
     enum shard_mode shard;
 };
 
@@ -114,6 +116,10 @@ struct planner_options {
     bool sequence_parallel;  /* unless sequence_auto */
     bool expert_auto;        /* try every E that divides the model's experts */
     int expert; /* unless expert_auto; 0 and 1: each replica has all experts. R is a multiple of it */
+    bool context_auto;      /* try C = 2, 4, ... where samples are long (planner_layouts.c) */
+    int context;            /* C unless context_auto; 0 and 1: samples are not divided */
+    bool context_kind_auto; /* with C > 1, try every kind */
+    enum context_kind context_kind; /* unless context_kind_auto */
     bool shard_auto;
     enum shard_mode shard; /* unless shard_auto */
     enum balancer_kind balancer;

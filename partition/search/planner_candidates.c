@@ -429,22 +429,26 @@ enum status search_seed(struct search *search)
             search->lengths[K - 1].verdict = PLANNER_MEMORY;
             continue;
         }
-        for (int R = devices / K; R >= 1; R--) {
-            if (options->num_replicas != AUTO && options->num_replicas != R)
+        const int C = problem->layout.context > 1 ? problem->layout.context : 1;
+        for (int R = devices / K / C * C; R >= 1; R -= C) {
+            const int width = R / C;
+            if (options->num_replicas != AUTO && options->num_replicas != width)
                 continue;
             if (problem->layout.expert > 1 && R % problem->layout.expert != 0)
                 continue;
             if (problem->layout.shard != SHARD_NONE && R == 1)
                 continue; /* there is nothing to divide */
-            if (problem->batch_mode == BATCH_GLOBAL && problem->batch % R != 0)
+            if (problem->batch_mode == BATCH_GLOBAL && problem->batch % width != 0)
                 continue;
             if (problem->canonical && (R & (R - 1)) != 0)
                 continue;
-            if (problem->most_samples > 0 && problem->batch_mode == BATCH_PER_PIPELINE && R > 1 &&
-                problem->batch > problem->most_samples / R)
+            if (problem->most_samples > 0 && problem->batch_mode == BATCH_PER_PIPELINE &&
+                width > 1 && problem->batch > problem->most_samples / width)
                 continue;
-            struct node node = {.level = LEVEL_FAMILY, .num_ranks = K, .num_replicas = R};
-            node.batch = problem->batch_mode == BATCH_GLOBAL ? problem->batch / R : problem->batch;
+            struct node node = {
+                .level = LEVEL_FAMILY, .num_ranks = K, .num_replicas = R, .width = width};
+            node.batch =
+                problem->batch_mode == BATCH_GLOBAL ? problem->batch / width : problem->batch;
             enum status rc = OK;
             if (work_batch != node.batch) {
                 rc = least_work(search, K, node.batch, &work);

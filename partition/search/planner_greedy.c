@@ -107,6 +107,7 @@ static enum status greedy_node(struct search *search, bool cached, struct node *
                      problem->layout.expert, node->num_replicas);
         goto out;
     }
+    node->width = node->num_replicas;
     rc = place_greedy(search, node);
     if (rc != OK)
         goto out;

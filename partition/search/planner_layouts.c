@@ -9,6 +9,10 @@
 #include "partition/search/planner_search.h"
 
 enum { MOST_TENSORS = 64 };
+/* AUTO divides the tokens of a sample where each part keeps so many: shorter ones save no memory that
+ * recompute and shards do not save for less, and every C multiplies the layouts. At most
+ * MOST_CONTEXTS of them are searched, the smallest last. */
+enum { LEAST_TOKENS = 8192, MOST_CONTEXTS = 3 };
 /* Cuts after which a probe gives up: a layout that does not fit is found out later. */
 #define PROBE_CUTS 32
 
@@ -60,6 +64,47 @@ static int tensors_of(const struct solver *s, int *tensors, int room)
     return n;
 }
 
+/* List the C that may be searched with groups of T; returns how many. */
+static int contexts_of(const struct solver *s, int tensor, int contexts[1 + MOST_CONTEXTS])
+{
+    const struct setting *setting = &s->problem->setting;
+    const int groups = setting->cluster->num_devices / tensor;
+    int most = 1, n = 1;
+    contexts[0] = s->options->context > 1 ? s->options->context : 1;
+    if (!s->options->context_auto)
+        return n;
+    contexts[0] = 1;
+    while (!cost_is_measured(setting->cost) && most * 2 <= groups &&
+           setting->model->seq / (most * 2) >= LEAST_TOKENS &&
+           model_context_check(setting->model, most * 2, CONTEXT_RING, tensor, NULL) == OK)
+        most *= 2;
+    for (int C = most; C > 1 && n <= MOST_CONTEXTS; C /= 2)
+        contexts[n++] = C;
+    return n;
+}
+
+/* Append a layout for each C, kind and shard mode to a list; returns how many it has then. */
+static int add_divided(const struct solver *s, struct planner_layout layout,
+                       struct planner_layout *layouts, int n)
+{
+    const struct planner_options *options = s->options;
+    int contexts[1 + MOST_CONTEXTS];
+    const int num = contexts_of(s, layout.tensor, contexts);
+    for (int c = 0; c < num; c++) {
+        const bool kinds = options->context_kind_auto && contexts[c] > 1;
+        for (int kind = 0; kind < (kinds ? CONTEXT_KIND_COUNT : 1); kind++)
+            for (int shard = 0; shard < (options->shard_auto ? SHARD_MODE_COUNT : 1);
+                 shard++, n++) {
+                layout.context = contexts[c];
+                layout.context_kind = kinds ? (enum context_kind)kind : options->context_kind;
+                layout.shard = options->shard_auto ? (enum shard_mode)shard : options->shard;
+                if (layouts)
+                    layouts[n] = layout;
+            }
+    }
+    return n;
+}
+
 /* Append the layouts of one T to a list; returns how many it has then. layouts NULL: only count. */
 static int add_layouts(const struct solver *s, int tensor, struct planner_layout *layouts, int n)
 {
@@ -76,13 +121,11 @@ static int add_layouts(const struct solver *s, int tensor, struct planner_layout
         for (int E = 1; E == 1 || (E <= most_experts && E <= groups); E++) {
             if (E > 1 && model_experts_check(setting->model, E, NULL) != OK)
                 continue;
-            for (int shard = 0; shard < (options->shard_auto ? SHARD_MODE_COUNT : 1); shard++, n++)
-                if (layouts)
-                    layouts[n] = (struct planner_layout){
-                        .tensor = tensor,
-                        .sequence_parallel = parallel,
-                        .expert = options->expert_auto ? E : options->expert,
-                        .shard = options->shard_auto ? (enum shard_mode)shard : options->shard};
+            const struct planner_layout layout = {.tensor = tensor,
+                                                  .sequence_parallel = parallel,
+                                                  .expert =
+                                                      options->expert_auto ? E : options->expert};
+            n = add_divided(s, layout, layouts, n);
         }
     }
     return n;
@@ -198,9 +241,12 @@ static void set_common(struct solver *s, const struct open_search *all, int n,
 static void begin(struct solver *s, const struct planner_layout *layout, struct open_search *one)
 {
     *one = (struct open_search){.problem = *s->problem};
-    enum status rc =
-        tensor_group_new(&s->problem->setting, layout->tensor, layout->sequence_parallel,
-                         layout->expert, &one->group, &one->why);
+    const struct division division = {.tensor = layout->tensor,
+                                      .sequence_parallel = layout->sequence_parallel,
+                                      .expert = layout->expert,
+                                      .context = layout->context,
+                                      .context_kind = layout->context_kind};
+    enum status rc = tensor_group_new(&s->problem->setting, &division, &one->group, &one->why);
     one->problem.setting = tensor_group_setting(one->group, &s->problem->setting);
     one->problem.layout = *layout;
     if (rc == OK) {
@@ -310,7 +356,7 @@ static void finish_best(struct solver *s)
 {
     struct planner_result *best = &s->best;
     const struct plan *plan = &best->plan;
-    const double samples = (double)plan->num_replicas * (double)plan->batch;
+    const double samples = (double)plan_samples(plan);
     if (s->num_layouts > 1) {
         const double bound =
             samples * 1e9 / fmax(s->bound_rate, best->samples_per_s) - best->fill_ns;

@@ -122,10 +122,15 @@ static struct node pop(struct search *search)
 
 /* --- candidates ---------------------------------------------------------------------------- */
 
+/* Samples of a step. */
+static double node_samples(const struct node *node)
+{
+    return (double)node->width * (double)node->batch;
+}
+
 double node_rate(const struct node *node, int64_t step_ns)
 {
-    return (double)node->num_replicas * (double)node->batch / ((double)step_ns + node->fill_ns) *
-           1e9;
+    return node_samples(node) / ((double)step_ns + node->fill_ns) * 1e9;
 }
 
 double search_beat(const struct search *search)
@@ -139,8 +144,7 @@ double search_beat(const struct search *search)
 int64_t search_limit(const struct search *search, const struct node *node)
 {
     const double beat = search_beat(search), most = (double)(INT64_MAX / 4);
-    int64_t limit = (int64_t)fmin(
-        (double)node->num_replicas * (double)node->batch * 1e9 / beat + 1 - node->fill_ns, most);
+    int64_t limit = (int64_t)fmin(node_samples(node) * 1e9 / beat + 1 - node->fill_ns, most);
     while (limit > 0 && node_rate(node, limit) <= beat)
         limit--;
     return bound_max(limit, 0);
@@ -184,6 +188,8 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
                          .tensor = problem->layout.tensor,
                          .sequence_parallel = problem->layout.sequence_parallel,
                          .expert = problem->layout.expert,
+                         .context = problem->layout.context,
+                         .context_kind = problem->layout.context_kind,
                          .shard = problem->layout.shard,
                          .batch = node->batch,
                          .microbatches = node->microbatches,

@@ -20,6 +20,7 @@ struct node {
     int64_t order;
     enum level level;
     int num_ranks, num_replicas, chunks;
+    int width; /* pipelines with samples of their own: num_replicas / C */
     int place; /* rank_places_map() */
     int64_t batch;
     struct microbatches microbatches;

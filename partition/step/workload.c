@@ -99,8 +99,8 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
                            const int *rank_of_stage, struct workload *workload, struct err *err)
 {
     struct tensor_group *group;
-    enum status rc = tensor_group_new(setting, plan_tensor(plan), plan->sequence_parallel,
-                                      plan_expert(plan), &group, err);
+    const struct division division = plan_division(plan);
+    enum status rc = tensor_group_new(setting, &division, &group, err);
     if (rc != OK)
         return rc;
     const struct setting own = tensor_group_setting(group, setting);
@@ -137,6 +137,9 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
     } else if (own.model->tensor > 1 && own.model->tensor != plan_tensor(plan)) {
         rc = err_set(err, ERR_INFEASIBLE, "plan.tensor is %d, its model is divided by %d",
                      plan_tensor(plan), own.model->tensor);
+    } else if (own.model->context > 1 && own.model->context != plan_context(plan)) {
+        rc = err_set(err, ERR_INFEASIBLE, "plan.context is %d, its model is divided by %d",
+                     plan_context(plan), own.model->context);
     } else if (own.model->expert_ways > 1 && own.model->expert_ways != plan_expert(plan)) {
         rc = err_set(err, ERR_INFEASIBLE, "plan.expert is %d, its model is divided by %d",
                      plan_expert(plan), own.model->expert_ways);

@@ -21,6 +21,11 @@ struct collective_memo {
     enum collective kind;
     int64_t bytes, ns;
 };
+struct context_memo {
+    bool known;
+    int rank;
+    int64_t samples, gather_ns, both_ns, trade_ns;
+};
 struct experts_memo {
     bool known;
     int rank;
@@ -46,10 +51,12 @@ struct builder {
     int shard_stage;    /* 1 + the stage; 0: none yet */
     struct collective_memo collectives[COLLECTIVE_MEMOS]; /* of that stage */
     struct experts_memo experts[MB_SIZES];
+    struct context_memo context[MB_SIZES];
     int64_t below_gather_ns; /* of the unit below the one at hand, in builder_overlap() */
 };
 
-/* What one micro-batch takes in an item, in ns. `input` has what a backward runs again. */
+/* What one micro-batch takes in an item, in ns. `input` has what a backward runs again. Messages of
+ * experts and of attention between replicas are in it. */
 struct item_times {
     int64_t forward, again, input, weight;
 };
@@ -96,6 +103,13 @@ bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns)
  * each token goes to the devices of its experts and comes back. 0 unless replicas divide the
  * experts. */
 enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns);
+/* Set ns[0] and ns[1] to what the forward and the backward of an item wait for keys and values of the
+ * tokens that other replicas have, on the rank at hand. 0 unless replicas divide samples. */
+enum status builder_context_ns(struct builder *b, int item, int64_t samples, int64_t ns[2]);
+/* workload_stages.c: what the forward and the backward of an item exchange between replicas: tokens of
+ * experts, which take `experts` in one direction, or keys and values. */
+enum status builder_exchanges(struct builder *b, int item, int64_t samples, int64_t experts,
+                              int64_t ns[2]);
 /* Bytes that an item's gradients count for in an all-reduce of all R replicas. Gradients of divided
  * experts are summed by R/E replicas, whose ring sends 2 (R/E - 1) / (R/E) of what a device has:
  * they count (R - E) / (R - 1) of their bytes. False on overflow. */

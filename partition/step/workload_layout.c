@@ -136,21 +136,42 @@ static void shard_bytes(const struct builder *b, int s, int64_t *weights, int64_
     }
 }
 
+static int64_t longer(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Bytes that attention's messages take on a device, for one sample: two blocks of a ring; all keys
+ * and values; or what goes out and comes in. Backwards gradients are beside them. */
+static int64_t context_bytes(const struct builder *b)
+{
+    const int64_t own = model_key_bytes(b->model), C = plan_context(b->plan);
+    if (C < 2)
+        return 0;
+    return b->plan->context_kind == CONTEXT_ALLGATHER ? C * own
+           : b->plan->context_kind == CONTEXT_ULYSSES ? 2 * (own + model_query_bytes(b->model))
+                                                      : 2 * own;
+}
+
 bool builder_work_bytes(const struct builder *b, int s, struct stage_cost *stage)
 {
     const int end = b->plan->first_item[s + 1];
     const int64_t again = again_bytes(b, s);
-    int64_t work = 0, weights, grads;
+    int64_t work[2] = {0, 0}, weights, grads;
     bool fits = true;
-    for (int i = b->plan->first_item[s]; i < end; i++)
-        work = b->model->items[i].work_bytes > work ? b->model->items[i].work_bytes : work;
+    for (int i = b->plan->first_item[s]; i < end; i++) {
+        const bool attends = b->model->items[i].kind == ITEM_ATTENTION;
+        const int64_t own = b->model->items[i].work_bytes, sent = attends ? context_bytes(b) : 0;
+        work[0] = longer(work[0], own + sent);
+        work[1] = longer(work[1], own + 2 * sent);
+    }
     shard_bytes(b, s, &weights, &grads);
     for (int mb = 0; mb < MB_SIZES; mb++) {
         const int64_t samples = builder_samples(b, mb);
         int64_t *bytes[2] = {&stage->work_bytes[0][mb], &stage->work_bytes[1][mb]}, back;
-        fits = fits && builder_scale(b, work, samples, bytes[0]) && add_ok(work, again, &back) &&
-               builder_scale(b, back, samples, bytes[1]) && add_to(bytes[0], weights) &&
-               add_to(bytes[1], weights) && add_to(bytes[1], grads);
+        fits = fits && builder_scale(b, work[0], samples, bytes[0]) &&
+               add_ok(work[1], again, &back) && builder_scale(b, back, samples, bytes[1]) &&
+               add_to(bytes[0], weights) && add_to(bytes[1], weights) && add_to(bytes[1], grads);
     }
     return fits;
 }
@@ -221,11 +242,6 @@ static bool make_unit(struct builder *b, int s, int first, int next, struct unit
     if (trains)
         unit->reduce_ns = replicas_ns(b, s, COLLECTIVE_REDUCE_SCATTER, reduced);
     return fits && unit->gather_ns <= STEP_NS_MAX && unit->reduce_ns <= STEP_NS_MAX;
-}
-
-static int64_t longer(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
 }
 
 /* Compute with transfers beside it, which may take a share of the device from it. */
@@ -327,6 +343,105 @@ enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
         return builder_overflow(b, "all-to-alls");
     *memo = (struct experts_memo){true, b->rank, samples, *ns};
     return OK;
+}
+
+/* --- tokens that replicas divide -------------------------------------------------------------- */
+
+/* The longest time of a collective of C replicas in a row on the rank at hand. */
+static enum status context_collective_ns(struct builder *b, enum collective kind, int64_t bytes,
+                                         int64_t *ns)
+{
+    const int C = plan_context(b->plan), R = b->got.num_replicas;
+    int *devices = malloc((size_t)C * sizeof *devices);
+    if (!devices)
+        return err_nomem(b->err);
+    *ns = 0;
+    for (int first = 0; first < R; first += C) {
+        for (int i = 0; i < C; i++)
+            devices[i] = b->plan->device[(int64_t)(first + i) * b->plan->num_ranks + b->rank];
+        *ns = longer(*ns, cost_collective_ns(b->cost, b->cluster, kind, devices, C, bytes));
+    }
+    free(devices);
+    return *ns <= STEP_NS_MAX ? OK : builder_overflow(b, "messages of attention");
+}
+
+/* Times of what the kind sends for so many samples: all keys and values gathered by a ring; those
+ * and their gradients; for ulysses the all-to-alls of queries, keys and values, and of outputs. */
+static enum status context_times(struct builder *b, int64_t samples, struct context_memo *memo)
+{
+    const int C = plan_context(b->plan);
+    const int64_t own = model_key_bytes(b->model);
+    const int64_t half = model_query_bytes(b->model) / 2; /* queries or outputs */
+    int64_t all, both, in, out, second;
+    *memo = (struct context_memo){.known = true, .rank = b->rank, .samples = samples};
+    if (!mul_ok(own, samples, &all) || !mul_ok(all, C, &all) || !add_ok(all, all, &both) ||
+        !mul_ok(own + half, samples, &in) || !mul_ok(half, samples, &out))
+        return builder_overflow(b, "keys and values");
+    enum status rc;
+    if (b->plan->context_kind == CONTEXT_ULYSSES) {
+        rc = context_collective_ns(b, COLLECTIVE_ALLTOALL, in, &memo->trade_ns);
+        if (rc == OK)
+            rc = context_collective_ns(b, COLLECTIVE_ALLTOALL, out, &second);
+        if (rc == OK)
+            memo->trade_ns += second;
+        return rc;
+    }
+    rc = context_collective_ns(b, COLLECTIVE_ALLGATHER, all, &memo->gather_ns);
+    return rc != OK || b->plan->context_kind == CONTEXT_ALLGATHER
+               ? rc
+               : context_collective_ns(b, COLLECTIVE_ALLGATHER, both, &memo->both_ns);
+}
+
+/* The backward of fused attention has 5 products for the forward's 2 (Dao 2023). */
+static int64_t backward_core_ns(int64_t core)
+{
+    return core / 2 * 5;
+}
+
+/* What a ring of `hops` messages that take `all` exposes beside as many equal parts of compute and
+ * one more. */
+static int64_t ring_exposed_ns(int64_t all, int64_t core, int hops)
+{
+    const int64_t hop = all / hops, part = core / (hops + 1);
+    return hop > part ? (hop - part) * hops : 0;
+}
+
+/* Ring: C - 1 hops of keys and values, each beside the scores of the block that is there. Backwards
+ * each hop also has the gradients of the block, which make one more hop home. All-gather: keys and
+ * values are gathered in both directions, and their gradients reduce-scattered, all exposed (Llama
+ * 3, section 3.3.2). Ulysses: in each direction an all-to-all in front of the core and one behind it.
+ */
+enum status builder_context_ns(struct builder *b, int item, int64_t samples, int64_t ns[2])
+{
+    const int hops = plan_context(b->plan) - 1;
+    ns[0] = ns[1] = 0;
+    if (hops == 0 || b->model->items[item].kind != ITEM_ATTENTION)
+        return OK;
+    struct context_memo *memo = &b->context[samples == builder_samples(b, MB_LAST)];
+    enum status rc = OK;
+    if (!memo->known || memo->rank != b->rank || memo->samples != samples)
+        rc = context_times(b, samples, memo);
+    if (rc != OK)
+        return rc;
+    switch (b->plan->context_kind) {
+    case CONTEXT_ALLGATHER:
+        ns[0] = memo->gather_ns;
+        ns[1] = 2 * memo->gather_ns;
+        return OK;
+    case CONTEXT_ULYSSES:
+        ns[0] = ns[1] = memo->trade_ns;
+        return OK;
+    case CONTEXT_RING:
+    case CONTEXT_KIND_COUNT:
+        break;
+    }
+    int64_t core;
+    rc = cost_core_ns(b->cost, b->model, item, samples, b->device, &core, &b->got.extrapolated,
+                      b->err);
+    core = device_ns(b->device, core);
+    ns[0] = ring_exposed_ns(memo->gather_ns, core, hops);
+    ns[1] = ring_exposed_ns(memo->both_ns, backward_core_ns(core), hops) + memo->gather_ns / hops;
+    return rc;
 }
 
 bool builder_reduced_bytes(const struct builder *b, int item, int64_t *bytes)

@@ -202,12 +202,25 @@ static enum status add_again(struct builder *b, int item, int64_t samples, int64
     return rc != OK ? rc : add_to(sum, ns) ? OK : builder_overflow(b, "times");
 }
 
-/* The all-to-alls of an item of experts, `ns` in one direction. */
-static bool add_exchanges(const struct builder *b, int item, bool trains, int64_t ns,
+/* What an item's forward and backward exchange between replicas. Where the core or the layer runs
+ * again, so do the forward's messages. */
+static bool add_exchanges(const struct builder *b, int item, bool trains, const int64_t ns[2],
                           struct item_times *t)
 {
-    return add_to(&t->forward, ns) && add_to(&t->again, ns) && (!trains || add_to(&t->input, ns)) &&
-           (!trains || !builder_runs_again(b, item) || add_to(&t->input, ns));
+    const bool core =
+        b->plan->recompute == RECOMPUTE_SELECTIVE && b->model->items[item].kind == ITEM_ATTENTION;
+    return add_to(&t->forward, ns[0]) && add_to(&t->again, ns[0]) &&
+           (!trains || add_to(&t->input, ns[1])) &&
+           (!trains || !(builder_runs_again(b, item) || core) || add_to(&t->input, ns[0]));
+}
+
+enum status builder_exchanges(struct builder *b, int item, int64_t samples, int64_t experts,
+                              int64_t ns[2])
+{
+    const enum status rc = builder_context_ns(b, item, samples, ns);
+    if (rc == OK && model_item_has_experts(b->model, item))
+        ns[0] = ns[1] = experts;
+    return rc;
 }
 
 /* The passes over the items of a stage for one micro-batch, into b->item_ns. R begins at the
@@ -217,7 +230,7 @@ static enum status item_passes(struct builder *b, int s, int mb)
     const int first = b->plan->first_item[s], end = b->plan->first_item[s + 1];
     const int active = builder_first_active(b, s);
     const int64_t samples = builder_samples(b, mb);
-    int64_t exchanged;
+    int64_t exchanged, ns[2];
     enum status rc = builder_experts_ns(b, samples, &exchanged);
     for (int i = first; i < end && rc == OK; i++) {
         const bool trains = i >= active;
@@ -232,8 +245,9 @@ static enum status item_passes(struct builder *b, int s, int mb)
             rc = add_again(b, i, samples, &t->input);
         if (rc == OK && trains)
             rc = add_pass(b, i, PASS_BWD_WEIGHT, samples, &t->weight);
-        if (rc == OK && exchanged > 0 && model_item_has_experts(b->model, i) &&
-            !add_exchanges(b, i, trains, exchanged, t))
+        if (rc == OK)
+            rc = builder_exchanges(b, i, samples, exchanged, ns);
+        if (rc == OK && !add_exchanges(b, i, trains, ns, t))
             rc = builder_overflow(b, "times");
     }
     return rc;
@@ -361,10 +375,12 @@ static enum status whole_batch_times(struct builder *b, struct stage_cost *stage
     /* Constants per micro-batch hold once for each micro-batch. */
     const int64_t times = b->model->per_microbatch ? plan->microbatches.count : 1;
     for (int i = 0; i < b->num_frozen_items && rc == OK; i++) {
-        int64_t ns;
+        int64_t ns, sent[2] = {0, 0};
         rc = builder_item_ns(b, i, PASS_FWD_NOGRAD, plan->batch, &ns);
+        if (rc == OK)
+            rc = builder_exchanges(b, i, plan->batch, exchanged, sent);
         fits = fits && rc == OK && mul_ok(ns, times, &ns) && add_to(&forward, ns) &&
-               (!model_item_has_experts(b->model, i) || add_to(&forward, exchanged));
+               add_to(&forward, sent[0]);
     }
     if (rc != OK)
         return rc;

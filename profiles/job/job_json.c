@@ -38,7 +38,7 @@ static enum status read_batch(const struct json *root, const struct fields_sourc
 }
 
 /* A job that names none of these leaves its layout to the planner. A resolved job keeps that. */
-static const char *const layout_keys[] = {"tensor", "sequence_parallel", "expert",
+static const char *const layout_keys[] = {"tensor", "sequence_parallel", "expert",  "context",
                                           "shard",  "recompute",         "schedule"};
 enum { NUM_LAYOUT_KEYS = sizeof layout_keys / sizeof *layout_keys };
 

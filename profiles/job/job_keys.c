@@ -41,6 +41,7 @@ static const char *const by_names[] = {"time", "params", NULL};
 static const char *const recompute_names[] = {"never", "stage",       "except-last", "selective",
                                               "layer", "stage-early", "fit",         NULL};
 static const char *const shard_names[] = {"none", "optimizer", "gradients", "weights", NULL};
+static const char *const context_names[] = {"ring", "all-gather", "ulysses", NULL};
 static const char *const attention_names[] = {"auto", "fused", "unfused", NULL};
 static const char *const framework_names[] = {"auto",      "megatron-te", "megatron-2021",
                                               "deepspeed", "fsdp",        "fsdp-compiled",
@@ -54,7 +55,7 @@ static const char *const cache_names[] = {"off", "on", "auto", NULL};
 static const char *const cache_dtype_names[] = {"fp32", "bf16", NULL};
 
 _Static_assert(DATA_KIND_COUNT == 9 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 7 &&
-                   RECOMPUTE_MODE_COUNT == 6 && SHARD_MODE_COUNT == 4 &&
+                   RECOMPUTE_MODE_COUNT == 6 && SHARD_MODE_COUNT == 4 && CONTEXT_KIND_COUNT == 3 &&
                    ATTENTION_KIND_COUNT == 3 && FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_AUTO == 11,
                "the lists of names follow the enums");
 
@@ -135,6 +136,8 @@ const struct field job_fields[] = {
     COUNT("pipeline.tensor", pipeline.tensor, "T, neighbouring devices that hold each item together; only for plan and sim [1; on GPUs auto, with shard, expert, sequence_parallel, recompute and schedule, for a job that names none of them]"),
     BOOL_AUTO("pipeline.sequence_parallel", pipeline.sequence_parallel, pipeline.sequence_auto, "with tensor: divide norms and dropout by tokens [false; auto where tensor is auto]"),
     {"pipeline.expert", FIELD_COUNT, AT(pipeline.expert), 1, MODEL_EXPERTS_MAX, NULL, 0, "E, replicas that divide the experts of each layer; only for plan and sim [1]"},
+    {"pipeline.context", FIELD_COUNT, AT(pipeline.context), 1, CONTEXT_MAX, NULL, 0, "C, replicas that divide the tokens of each sample (context parallelism, CP); only for plan and sim [1; auto where tensor is]"},
+    CHOICE_AUTO("pipeline.context_comm", pipeline.context_kind, context_names, pipeline.context_kind_auto, "how attention meets the keys of other replicas: ring (p2p), all-gather, ulysses (a2a) [ring]"),
     CHOICE_AUTO("pipeline.shard", pipeline.shard, shard_names, pipeline.shard_auto, "what replicas divide among themselves; only for plan and sim [none]"),
     CHOICE_AUTO("pipeline.frozen", pipeline.frozen, frozen_names, pipeline.frozen_auto, "where the frozen prefix runs if the cache is not read [auto]"),
     PLAIN("pipeline.bucket_bytes", FIELD_BYTES, pipeline.bucket_bytes, "gradients per all-reduce; 0: one all-reduce per stage [25MiB]"),

@@ -108,6 +108,7 @@ enum {
     IMPL,
     BACKEND,
     DISPATCHER,
+    CP_COMM,
     DROPOUT,
     FP8,
     FP8_RECIPE,
@@ -123,6 +124,7 @@ static const char *const words[NUM_WORDS] = {"recompute-granularity",
                                              "transformer-impl",
                                              "attention-backend",
                                              "moe-token-dispatcher-type",
+                                             "cp-comm-type",
                                              "hidden-dropout",
                                              "fp8-format",
                                              "fp8-recipe",
@@ -373,14 +375,13 @@ static enum status add_layout(const struct flags *f, int num_devices, struct jso
 {
     const int64_t tp = or_else(f, TP, 1), pp = or_else(f, PP, 1), layers = f->number[LAYERS];
     const int64_t mbs = f->number[MBS];
-    if (or_else(f, CP, 1) > 1)
+    const int64_t cp = or_else(f, CP, 1);
+    if (tp > num_devices || pp > num_devices || cp > num_devices ||
+        num_devices % (tp * pp * cp) != 0)
         return err_set(err, ERR_INPUT,
-                       "--context-parallel-size: context parallelism is not modelled");
-    if (tp > num_devices || pp > num_devices || num_devices % (tp * pp) != 0)
-        return err_set(err, ERR_INPUT,
-                       "the cluster's %d devices are no multiple of TP %lld x PP %lld", num_devices,
-                       (long long)tp, (long long)pp);
-    const int64_t dp = num_devices / (tp * pp), gbs = or_else(f, GBS, mbs * dp);
+                       "the cluster's %d devices are no multiple of TP %lld x PP %lld x CP %lld",
+                       num_devices, (long long)tp, (long long)pp, (long long)cp);
+    const int64_t dp = num_devices / (tp * pp * cp), gbs = or_else(f, GBS, mbs * dp);
     if (gbs % (mbs * dp) != 0)
         return err_set(
             err, ERR_INPUT,
@@ -425,7 +426,12 @@ static enum status add_layout(const struct flags *f, int num_devices, struct jso
     json_add_string(p, "schedule", chunks > 1 ? "interleaved" : "1f1b");
     json_add_bool(p, "sequence_parallel", f->on[SP] && tp > 1);
     json_add_int(p, "expert", or_else(f, EP, 1));
-    json_add_string(p, "shard", f->on[DIST_OPT] && dp > 1 ? "optimizer" : "none");
+    json_add_int(p, "context", cp);
+    json_add_string(p, "context_comm",
+                    is(f, CP_COMM, "a2a")          ? "ulysses"
+                    : is(f, CP_COMM, "all_gather") ? "all-gather"
+                                                   : "ring");
+    json_add_string(p, "shard", f->on[DIST_OPT] && dp * cp > 1 ? "optimizer" : "none");
     const int64_t bucket = 4 * (dp > 40 ? dp * 1000000 : 40000000);
     json_add_int(p, "bucket_bytes", f->on[OVERLAP] ? bucket : 0);
     const bool full = is(f, GRANULARITY, "full");

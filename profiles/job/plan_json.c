@@ -29,6 +29,11 @@ static const char *recompute_name(int i)
     return recompute_mode_name((enum recompute_mode)i);
 }
 
+static const char *context_name(int i)
+{
+    return context_kind_name((enum context_kind)i);
+}
+
 static const char *shard_name(int i)
 {
     return shard_mode_name((enum shard_mode)i);
@@ -90,12 +95,14 @@ static const struct member layout_members[] = {
     BOOL("sequence_parallel", sequence_parallel),
     NAME("shard", shard, shard_name, SHARD_MODE_COUNT),
     INT("expert", expert, 1),
+    INT("context", context, 1),
+    NAME("context_comm", context_kind, context_name, CONTEXT_KIND_COUNT),
 };
 enum { NUM_LAYOUT = sizeof layout_members / sizeof layout_members[0] };
 
 /* --- writing --------------------------------------------------------------------------------- */
 
-static void add_member(struct json *object, const struct member *member, const struct plan *plan)
+static void write_member(struct json *object, const struct member *member, const struct plan *plan)
 {
     const char *at = (const char *)plan + member->offset;
     switch (member->type) {
@@ -114,18 +121,27 @@ static void add_member(struct json *object, const struct member *member, const s
     }
 }
 
-/* T and E are written as 1 where a plan leaves them at 0. */
-static void add_layout_member(struct json *object, int i, const struct plan *plan)
+/* T, E and C are written as 1 where a plan leaves them at 0, and R without C. */
+static void add_member(struct json *object, const struct member *member, const struct plan *plan)
 {
     struct plan shown = *plan;
     shown.tensor = plan_tensor(plan);
     shown.expert = plan_expert(plan);
-    add_member(object, &layout_members[i], &shown);
+    shown.context = plan_context(plan);
+    shown.num_replicas = plan_width(plan);
+    write_member(object, member, &shown);
 }
 
 static bool has_layout(const struct plan *plan)
 {
-    return plan_tensor(plan) > 1 || plan_expert(plan) > 1 || plan->shard != SHARD_NONE;
+    return plan_tensor(plan) > 1 || plan_expert(plan) > 1 || plan_context(plan) > 1 ||
+           plan->shard != SHARD_NONE;
+}
+
+/* How many members of the layout a plan is written with: the last two only with a context. */
+static int num_layout(const struct plan *plan)
+{
+    return !has_layout(plan) ? 0 : plan_context(plan) > 1 ? NUM_LAYOUT : NUM_LAYOUT - 2;
 }
 
 void plan_json_add_shape(struct json *object, const struct plan *plan)
@@ -135,8 +151,8 @@ void plan_json_add_shape(struct json *object, const struct plan *plan)
     struct json *cut = json_add_array(object, "cut");
     for (int s = 0; s < plan->num_stages; s++)
         json_add_int(cut, NULL, plan->first_item[s + 1] - plan->first_item[s]);
-    for (int i = 0; i < NUM_LAYOUT && has_layout(plan); i++)
-        add_layout_member(object, i, plan);
+    for (int i = 0; i < num_layout(plan); i++)
+        add_member(object, &layout_members[i], plan);
     if (!plan->recompute_layers)
         return;
     struct json *layers = json_add_array(object, "recompute_layers");
@@ -333,10 +349,16 @@ static enum status read_devices(const struct reader *in)
 static enum status read_layout(const struct reader *in)
 {
     enum status rc = OK;
-    in->plan->tensor = in->plan->expert = 1;
+    in->plan->tensor = in->plan->expert = in->plan->context = 1;
     for (int i = 0; i < NUM_LAYOUT && rc == OK; i++)
         if (json_get(in->object, layout_members[i].key))
             rc = read_member(in, &layout_members[i]);
+    int64_t pipelines;
+    if (rc == OK &&
+        (!mul_ok(in->plan->num_replicas, in->plan->context, &pipelines) || pipelines > INT32_MAX))
+        rc = malformed(in, "context", "a number of replicas that a plan can have");
+    if (rc == OK)
+        in->plan->num_replicas = (int)pipelines;
     return rc;
 }
 
@@ -429,12 +451,12 @@ static enum status check_job(const char *path, const struct job *job, const stru
                              struct err *err)
 {
     const bool global = job->train.batch_mode == BATCH_GLOBAL;
-    const int64_t batch = plan->batch * (global ? plan->num_replicas : 1);
+    const int64_t batch = plan->batch * (global ? plan_width(plan) : 1);
     const int optimizer = job_optim_bytes_per_param(job);
     const bool canonical = job->train.reduction == REDUCTION_CANONICAL;
     if (batch != job->train.batch)
         return differs(path, "batch", plan->batch,
-                       job->train.batch / (global ? plan->num_replicas : 1), err);
+                       job->train.batch / (global ? plan_width(plan) : 1), err);
     if (plan->optim_bytes_per_param != optimizer)
         return differs(path, "optimizer_bytes_per_param", plan->optim_bytes_per_param, optimizer,
                        err);

@@ -180,7 +180,7 @@ static struct setting step_setting(const struct runner *run)
 static enum status batch_overflows(const struct runner *run, const struct plan *plan)
 {
     return err_set(run->err, ERR_INPUT, "batch %lld x %d replicas overflows",
-                   (long long)plan->batch, plan->num_replicas);
+                   (long long)plan->batch, plan_width(plan));
 }
 
 /* The time of one evaluation, see elastic_run.h. */
@@ -190,7 +190,7 @@ static enum status evaluation_ns(struct runner *run, const struct plan *plan, in
     struct workload w = {0};
     int64_t global;
     *ns = 0;
-    if (!mul_ok(plan->batch, plan->num_replicas, &global))
+    if (!mul_ok(plan->batch, plan_width(plan), &global))
         return batch_overflows(run, plan);
     const int64_t steps = (run->num_test - 1) / global + 1;
     const int64_t rest = run->num_test - (steps - 1) * global;
@@ -444,7 +444,7 @@ static enum status run_steps(struct runner *run, struct elastic_epoch *epoch, do
     const int64_t most = until_turn < until_end ? until_turn : until_end;
     struct step_cost step, last;
     int64_t global, read_ns, last_read_ns, ns;
-    if (!mul_ok(plan->batch, plan->num_replicas, &global))
+    if (!mul_ok(plan->batch, plan_width(plan), &global))
         return batch_overflows(run, plan);
     int64_t steps = (left - 1) / global + 1;
     const bool ends = steps <= most;
@@ -502,7 +502,7 @@ static enum status one_epoch(struct runner *run, int e, struct elastic_epoch *ep
     cache_levels_end(&run->cache);
     epoch->frozen_layers = plan->num_frozen_layers;
     epoch->pipeline_length = plan->num_ranks;
-    epoch->replicas = plan->num_replicas;
+    epoch->replicas = plan_width(plan);
     epoch->microbatches = plan->microbatches.count;
     epoch->microbatch_size = plan->microbatches.size;
     epoch->schedule = plan->schedule;

@@ -40,8 +40,12 @@ assert a["best"]["shard"] in ("none", "optimizer"), a["best"]["shard"]' "$tmp/fr
 }
 export -f from_megatron
 check "plan: --from megatron predicts the command and finds better" bash -c from_megatron
-expect "plan: --from refuses context parallelism by name" 2 'context-parallel-size' \
-    "$elapse" plan --from megatron "$megatron --context-parallel-size 2" --cluster h100-1x8
+expect "plan: --from reads context parallelism" 0 'PP 1, TP 4, DP 1, VP 1, EP 1, CP 2' \
+    "$elapse" plan --from megatron "$megatron --pipeline-model-parallel-size 1 --context-parallel-size 2" --cluster h100-1x8 --budget 1s
+expect "plan: context parallelism beyond the sequence is refused" 1 'context 4096: two chunks a device do not divide' \
+    "$elapse" plan examples/what-if/llama3-8b.json --set cp=4096
+expect "plan: context parallelism needs a causal model" 1 'is no causal language model' \
+    "$elapse" plan examples/what-if/llama3-8b.json --set model=vit-b16 --set cp=2
 expect "plan: --from explains nothing" 2 'from excludes .*explain' \
     "$elapse" plan --from megatron "$megatron" --cluster h100-1x8 --explain
 expect "plan: --from needs a cluster" 2 'needs --cluster' "$elapse" plan --from megatron "$megatron"

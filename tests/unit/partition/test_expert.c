@@ -384,7 +384,11 @@ static void plans__refuse_experts_that_cannot_be_divided(void **state)
     const struct setting setting = {&b.model, &b.cluster, &b.cost};
     struct tensor_group *group = NULL;
     struct err err = {0};
-    assert_int_equal(tensor_group_new(&setting, 1, false, 16, &group, &err), ERR_INFEASIBLE);
+    assert_int_equal(
+        tensor_group_new(&setting,
+                         &(struct division){.tensor = 1, .sequence_parallel = false, .expert = 16},
+                         &group, &err),
+        ERR_INFEASIBLE);
     assert_string_equal(err.msg,
                         "pipeline.expert 16: cluster '1x8' has room for 8 replicas at most");
     bench_clear(&b);

@@ -345,7 +345,11 @@ static int64_t pass_ns(enum framework_kind kind, enum pass pass, int64_t *kernel
     model_set_framework(&model, kind, NORM_FUSED);
     cost_kernels(&cost, costs);
     const struct setting setting = {&model, &cluster, &cost};
-    assert_int_equal(tensor_group_new(&setting, 2, true, 1, &group, &err), OK);
+    assert_int_equal(
+        tensor_group_new(&setting,
+                         &(struct division){.tensor = 2, .sequence_parallel = true, .expert = 1},
+                         &group, &err),
+        OK);
     const struct setting own = tensor_group_setting(group, &setting);
     assert_int_equal(own.cost->item_ns(own.cost->ctx, own.model, MLP, pass, 1, own.cluster->devices,
                                        &ns, &extrapolated, &err),

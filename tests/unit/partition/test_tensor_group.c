@@ -199,7 +199,11 @@ static void model_shard__gives_each_device_a_head_of_keys(void **state)
     for (int t = 2; t <= 8; t *= 2) {
         struct tensor_group *group = NULL;
         const int64_t keys = t > g ? 1 : g / t; /* heads of a device */
-        assert_int_equal(tensor_group_new(&setting, t, false, 1, &group, &err), OK);
+        assert_int_equal(
+            tensor_group_new(
+                &setting, &(struct division){.tensor = t, .sequence_parallel = false, .expert = 1},
+                &group, &err),
+            OK);
         const struct setting own = tensor_group_setting(group, &setting);
         const struct item *item = &own.model->items[1];
         assert_int_equal(item->params, 2 * h * a * d / t + 2 * h * keys * d + h);
@@ -497,22 +501,42 @@ static void tensor_group_new__refuses_what_cannot_be_divided(void **state)
     bench_init(&b, 8, false, 1);
     struct setting setting = bench_setting(&b);
     err = (struct err){0};
-    assert_int_equal(tensor_group_new(&setting, 3, false, 1, &group, &err), ERR_INFEASIBLE);
+    assert_int_equal(
+        tensor_group_new(&setting,
+                         &(struct division){.tensor = 3, .sequence_parallel = false, .expert = 1},
+                         &group, &err),
+        ERR_INFEASIBLE);
     assert_string_equal(err.msg, "pipeline.tensor 3 does not divide heads 8 of model 'gpt2'");
     err = (struct err){0};
-    assert_int_equal(tensor_group_new(&setting, 16, false, 1, &group, &err), ERR_INFEASIBLE);
+    assert_int_equal(
+        tensor_group_new(&setting,
+                         &(struct division){.tensor = 16, .sequence_parallel = false, .expert = 1},
+                         &group, &err),
+        ERR_INFEASIBLE);
     b.model.seq = 255;
     err = (struct err){0};
-    assert_int_equal(tensor_group_new(&setting, 2, true, 1, &group, &err), ERR_INFEASIBLE);
+    assert_int_equal(
+        tensor_group_new(&setting,
+                         &(struct division){.tensor = 2, .sequence_parallel = true, .expert = 1},
+                         &group, &err),
+        ERR_INFEASIBLE);
     assert_non_null(strstr(err.msg, "sequence_parallel"));
     b.model.seq = S;
     b.model.heads = b.model.kv_heads = b.model.mlp = 32;
     err = (struct err){0};
-    assert_int_equal(tensor_group_new(&setting, 32, false, 1, &group, &err), ERR_INFEASIBLE);
+    assert_int_equal(
+        tensor_group_new(&setting,
+                         &(struct division){.tensor = 32, .sequence_parallel = false, .expert = 1},
+                         &group, &err),
+        ERR_INFEASIBLE);
     assert_non_null(strstr(err.msg, "no node"));
     b.cost.source = COST_MEASURED;
     err = (struct err){0};
-    assert_int_equal(tensor_group_new(&setting, 2, false, 1, &group, &err), ERR_INFEASIBLE);
+    assert_int_equal(
+        tensor_group_new(&setting,
+                         &(struct division){.tensor = 2, .sequence_parallel = false, .expert = 1},
+                         &group, &err),
+        ERR_INFEASIBLE);
     assert_non_null(strstr(err.msg, "measured"));
     b.plan.num_replicas = 1;
     b.plan.shard = SHARD_OPTIMIZER;

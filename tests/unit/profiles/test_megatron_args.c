@@ -54,7 +54,7 @@ static void bad_flags__are_named(void **state)
     static const struct {
         const char *more, *says;
     } cases[] = {
-        {"--context-parallel-size 2",        "--context-parallel-size"},
+        {"--context-parallel-size 3",        "CP 3"                   },
         {"--pipeline-model-parallel-size 3", "TP 2 x PP 3"            },
         {"--global-batch-size 100",          "--global-batch-size 100"},
         {"--num-layers x",                   "got 'x'"                },
