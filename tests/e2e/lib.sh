@@ -35,10 +35,13 @@ report() { # STATUS NAME, then what to show on failure on stdin
     fi
 }
 
+# A program whose second word is "-" (python3 - FILE) reads the here-document of the check; any other
+# has no input.
 check() {
-    local name=$1 rc
+    local name=$1 input=/dev/null rc
     shift
-    timeout -k 5 "${CHECK_SECONDS:-300}" "$@" </dev/null >"$tmp/check.out" 2>&1
+    [ "${2-}" != - ] || input=/dev/stdin
+    timeout -k 5 "${CHECK_SECONDS:-300}" "$@" <$input >"$tmp/check.out" 2>&1
     rc=$?
     { echo "exit $rc: $*"; cat "$tmp/check.out"; } | report $rc "$name"
 }
