@@ -13,6 +13,8 @@ enum { MOST_TENSORS = 64 };
  * recompute and shards do not save for less, and every C multiplies the layouts. At most
  * MOST_CONTEXTS of them are searched, the smallest last. */
 enum { LEAST_TOKENS = 8192, MOST_CONTEXTS = 3 };
+/* Groups that span whole nodes are searched up to this T. */
+#define GROUP_BEYOND 8
 /* Cuts after which a probe gives up: a layout that does not fit is found out later. */
 #define PROBE_CUTS 32
 
@@ -54,9 +56,10 @@ static int tensors_of(const struct solver *s, int *tensors, int room)
         tensors[n++] = s->options->tensor > 1 ? s->options->tensor : 1;
         return n;
     }
-    for (int T = 1; T <= widest && n < room; T++)
+    const int most = widest > GROUP_BEYOND ? widest : GROUP_BEYOND;
+    for (int T = 1; T <= most && n < room; T++)
         if (T == 1 ||
-            (!cost_is_measured(setting->cost) &&
+            (!cost_is_measured(setting->cost) && tensor_group_list(setting->cluster, T, NULL) > 0 &&
              (model_shard_check(setting->model, T, s->options->sequence_parallel, NULL) == OK ||
               (s->options->sequence_auto &&
                model_shard_check(setting->model, T, true, NULL) == OK))))

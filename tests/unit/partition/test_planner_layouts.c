@@ -209,7 +209,7 @@ static void loop_layouts(struct loop *loop)
     const struct instance *in = loop->in;
     const int modes = in->options.shard_auto ? SHARD_MODE_COUNT : 1;
     int cut[8] = {0}, device[MOST_RANKS], layers[8] = {0};
-    for (int T = 1; T <= in->cluster.num_devices / in->cluster.num_nodes; T++) {
+    for (int T = 1; T <= in->cluster.num_devices; T++) {
         const bool tokens = in->options.sequence_parallel && T > 1;
         const int groups = tensor_group_list(&in->cluster, T, NULL);
         if (model_shard_check(&in->model, T, tokens, NULL) != OK)
