@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "exec/base/ending.h"
+#include "exec/comm/watchdog.h"
 #include "exec/device/device_info.h"
 #include "exec/device/devices.h"
 #include "exec/device/doctor.h"
@@ -654,6 +655,8 @@ int main(int argc, char **argv)
             comm.fail = fail_alone;
             call.comm = &comm;
             rc = check_launcher(&comm, &err);
+            if (rc == OK)
+                rc = watchdog_start(&comm, &err);
         }
     }
     if (rc != OK) {

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/base/watch.h"
+
 enum { MOST_PUTS = 64 };
 enum read_state { READ_EMPTY, READ_FILLING, READ_READY };
 
@@ -153,6 +155,7 @@ void cache_ahead_get(struct cache_ahead *ahead, int64_t epoch, int64_t step_in_e
     const struct place want = {.epoch = epoch, .step = step_in_epoch, .microbatch = microbatch};
     struct read *found;
     pthread_mutex_lock(&ahead->lock);
+    watch_files(true);
     for (;;) {
         const struct place next = ahead->next;
         found = NULL;
@@ -178,6 +181,7 @@ void cache_ahead_get(struct cache_ahead *ahead, int64_t epoch, int64_t step_in_e
         else
             read_next(ahead, empty_read(ahead));
     }
+    watch_files(false);
     void *filled = found->data;
     found->data = *buffer;
     *buffer = filled;
@@ -208,8 +212,10 @@ void cache_ahead_flush(struct cache_ahead *ahead)
     if (!ahead)
         return;
     pthread_mutex_lock(&ahead->lock);
+    watch_files(true);
     while (ahead->num_puts > 0)
         pthread_cond_wait(&ahead->changed, &ahead->lock);
+    watch_files(false);
     pthread_mutex_unlock(&ahead->lock);
 }
 

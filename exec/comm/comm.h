@@ -37,8 +37,10 @@ struct comm_request {
     union {
         void *pointer;
         int number;
-    } handle; /* private to the backend */
+    } handle; /* private to the backend, as all but active */
     int64_t bytes;
+    const char *waits; /* for the watchdog: see watch_wait() */
+    int peer, num_peers;
     bool active;
 };
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/base/watch.h"
 #include "exec/comm/comm.h"
 #include "exec/comm/mpi_group.h"
 #include "exec/comm/mpi_progress.h"
@@ -128,13 +129,16 @@ out:
 void comm_finalize(struct comm *comm)
 {
     int finalized = 0;
+    const int size = comm->size;
     comm_group_free(comm->all);
     free(comm->node_ranks);
     *comm = (struct comm){0};
     MPI_Finalized(&finalized);
     if (!finalized) {
         shm_reduce_free_retired();
+        watch_wait("for the end", -1, size);
         MPI_Finalize();
+        watch_wait_end();
     }
 }
 
@@ -164,13 +168,15 @@ enum status comm_agree(const struct comm *comm, enum status status, struct err *
     int mine = status == OK ? INT_MAX : comm->rank, lowest;
     if (comm->size == 1)
         return status;
-    MPI_TRY(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, comm->all->mpi));
+    MPI_MEET("for agreement", comm->all,
+             MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, comm->all->mpi));
     if (lowest == INT_MAX)
         return OK;
     if (lowest == comm->rank && err)
         shared = *err;
     shared.status = status;
-    MPI_TRY(MPI_Bcast(&shared, (int)sizeof shared, MPI_BYTE, lowest, comm->all->mpi));
+    MPI_MEET("for an error", comm->all,
+             MPI_Bcast(&shared, (int)sizeof shared, MPI_BYTE, lowest, comm->all->mpi));
     if (lowest != comm->rank && err)
         *err = shared;
     rc = shared.status;
@@ -182,26 +188,33 @@ enum status comm_split(const struct comm *comm, int color, int key, struct comm_
                        struct err *err)
 {
     struct comm_group *got = calloc(1, sizeof *got);
+    int *numbers = calloc((size_t)comm->size, sizeof *numbers);
     MPI_Comm mpi = MPI_COMM_NULL;
-    enum status rc = comm_agree(comm, got ? OK : err_nomem(err), err);
+    enum status rc = comm_agree(comm, got && numbers ? OK : err_nomem(err), err);
     if (rc != OK)
         goto out;
     /* All ranks of those groups have freed them before this collective call. */
     shm_reduce_free_retired();
-    MPI_TRY(MPI_Comm_split(comm->all->mpi, color < 0 ? MPI_UNDEFINED : color, key, &mpi));
+    MPI_MEET("to make groups", comm->all,
+             MPI_Comm_split(comm->all->mpi, color < 0 ? MPI_UNDEFINED : color, key, &mpi));
     *group = NULL;
     if (mpi != MPI_COMM_NULL) {
         MPI_TRY(MPI_Comm_rank(mpi, &got->rank));
         MPI_TRY(MPI_Comm_size(mpi, &got->size));
+        MPI_MEET("to make groups", got,
+                 MPI_Allgather(&comm->rank, 1, MPI_INT, numbers, 1, MPI_INT, mpi));
         got->mpi = mpi;
+        got->numbers = numbers;
         *group = got;
         mpi = MPI_COMM_NULL;
         got = NULL;
+        numbers = NULL;
     }
     rc = OK;
 out:
     if (mpi != MPI_COMM_NULL)
         MPI_Comm_free(&mpi);
+    free(numbers);
     free(got);
     return rc;
 }
@@ -213,6 +226,7 @@ void comm_group_free(struct comm_group *group)
     /* Not collective, because this rank may have failed and its peers may be elsewhere. */
     comm_drop_sums(group, shm_reduce_retire);
     MPI_Comm_free(&group->mpi);
+    free(group->numbers);
     free(group);
 }
 
@@ -237,7 +251,8 @@ enum status comm_sum_f64(const struct comm_group *group, double *values, int cou
     all = malloc((size_t)count * (size_t)group->size * sizeof *all);
     if (!all)
         return err_nomem(err);
-    MPI_TRY(MPI_Allgather(values, count, MPI_DOUBLE, all, count, MPI_DOUBLE, group->mpi));
+    MPI_MEET("in a sum", group,
+             MPI_Allgather(values, count, MPI_DOUBLE, all, count, MPI_DOUBLE, group->mpi));
     for (int i = 0; i < count; i++) {
         values[i] = all[i];
         for (int r = 1; r < group->size; r++)
@@ -253,7 +268,8 @@ enum status comm_max_i64(const struct comm_group *group, int64_t *values, int co
                          struct err *err)
 {
     enum status rc = OK;
-    MPI_TRY(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_INT64_T, MPI_MAX, group->mpi));
+    MPI_MEET("in a maximum", group,
+             MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_INT64_T, MPI_MAX, group->mpi));
 out:
     return rc;
 }
@@ -265,7 +281,8 @@ enum status comm_bcast(const struct comm_group *group, void *data, int64_t bytes
     char *at = data;
     for (int64_t done = 0; done < bytes; done += MAX_CHUNK) {
         int64_t chunk = bytes - done < MAX_CHUNK ? bytes - done : MAX_CHUNK;
-        MPI_TRY(MPI_Bcast(at + done, (int)chunk, MPI_BYTE, root, group->mpi));
+        MPI_MEET("in a broadcast", group,
+                 MPI_Bcast(at + done, (int)chunk, MPI_BYTE, root, group->mpi));
     }
 out:
     return rc;
@@ -274,7 +291,7 @@ out:
 enum status comm_barrier(const struct comm_group *group, struct err *err)
 {
     enum status rc = OK;
-    MPI_TRY(MPI_Barrier(group->mpi));
+    MPI_MEET("at a barrier", group, MPI_Barrier(group->mpi));
 out:
     return rc;
 }
@@ -294,7 +311,8 @@ enum status comm_gather(const struct comm_group *group, const void *data, int64_
         rc = err_nomem(err);
         goto out;
     }
-    MPI_TRY(MPI_Allgather(&bytes, 1, MPI_INT64_T, size, 1, MPI_INT64_T, group->mpi));
+    MPI_MEET("in a gathering", group,
+             MPI_Allgather(&bytes, 1, MPI_INT64_T, size, 1, MPI_INT64_T, group->mpi));
     for (size_t i = 0; i < n; i++) {
         if (!add_ok(total, size[i], &total) || total > INT_MAX) {
             rc = err_set(err, ERR_INPUT, "cannot gather more than %d bytes", INT_MAX);
@@ -310,7 +328,8 @@ enum status comm_gather(const struct comm_group *group, const void *data, int64_
             goto out;
         }
     }
-    MPI_TRY(MPI_Gatherv(data, (int)bytes, MPI_BYTE, all, count, at, MPI_BYTE, 0, group->mpi));
+    MPI_MEET("in a gathering", group,
+             MPI_Gatherv(data, (int)bytes, MPI_BYTE, all, count, at, MPI_BYTE, 0, group->mpi));
     if (group->rank == 0) {
         *gathered = all;
         *sizes = size;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/base/watch.h"
 #include "exec/comm/comm.h"
 #include "exec/comm/mpi_group.h"
 #include "exec/comm/mpi_progress.h"
@@ -26,11 +27,15 @@ enum status mpi_failed(const char *call, int code, const char *file, int line, s
                    file, line);
 }
 
-void mpi_put_request(struct comm_request *request, MPI_Request mpi, int64_t bytes)
+void mpi_put_request(struct comm_request *request, MPI_Request mpi, int64_t bytes,
+                     const char *waits, const struct comm_group *group, int peer)
 {
     _Static_assert(sizeof mpi <= sizeof request->handle, "an MPI_Request fits a comm_request");
     memcpy(&request->handle, &mpi, sizeof mpi);
     request->bytes = bytes;
+    request->waits = waits;
+    request->peer = peer >= 0 && group->numbers ? group->numbers[peer] : peer;
+    request->num_peers = group->size;
     request->active = true;
 }
 
@@ -58,7 +63,7 @@ enum status comm_isend(const struct comm_group *group, const void *data, int64_t
     if (rc != OK)
         return rc;
     MPI_TRY(MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag, group->mpi, &mpi));
-    mpi_put_request(request, mpi, -1);
+    mpi_put_request(request, mpi, -1, "with a message for", group, peer);
 out:
     return rc;
 }
@@ -72,7 +77,7 @@ enum status comm_irecv(const struct comm_group *group, void *data, int64_t bytes
     if (rc != OK)
         return rc;
     MPI_TRY(MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, group->mpi, &mpi));
-    mpi_put_request(request, mpi, bytes);
+    mpi_put_request(request, mpi, bytes, "for a message of", group, peer);
 out:
     return rc;
 }
@@ -115,7 +120,10 @@ enum status comm_wait(struct comm_request *request, struct err *err)
     MPI_Status status;
     if (request->active) {
         MPI_Request mpi = take_request(request);
-        MPI_TRY(MPI_Wait(&mpi, &status));
+        watch_wait(request->waits, request->peer, request->num_peers);
+        const int code = MPI_Wait(&mpi, &status);
+        watch_wait_end();
+        MPI_TRY(code);
         rc = finish_request(request, &status, err);
     }
 out:

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/base/watch.h"
 #include "exec/comm/comm.h"
 #include "exec/comm/mpi_group.h"
 #include "exec/comm/mpi_progress.h"
@@ -65,6 +66,7 @@ enum status comm_sum_buffer(struct comm_group *group, int64_t count, float **buf
         return OK;
     }
     comm_drop_sums(group, shm_reduce_free);
+    watch_wait("for memory of sums", -1, group->size);
     MPI_TRY(MPI_Comm_split_type(group->mpi, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local));
     MPI_TRY(MPI_Comm_size(local, &local_size));
     fine = group->size > 1 && local_size == group->size &&
@@ -80,6 +82,7 @@ enum status comm_sum_buffer(struct comm_group *group, int64_t count, float **buf
         group->sums_count = count;
     *buffer = group->sums;
 out:
+    watch_wait_end();
     if (local != MPI_COMM_NULL)
         MPI_Comm_free(&local);
     return rc;
@@ -111,7 +114,7 @@ static enum status start_scatter(struct comm_reduce *reduce, struct err *err)
     reduce->phase = PHASE_SCATTER;
     MPI_TRY(MPI_Ialltoallv(reduce->values + reduce->at, size, first, MPI_FLOAT, reduce->parts,
                            in_size, in_first, MPI_FLOAT, group->mpi, &mpi));
-    mpi_put_request(&reduce->request, mpi, -1);
+    mpi_put_request(&reduce->request, mpi, -1, "in a sum of gradients", group, -1);
     rc = OK;
 out:
     return rc;
@@ -130,7 +133,7 @@ static enum status start_gather(struct comm_reduce *reduce, struct err *err)
     reduce->phase = PHASE_GATHER;
     MPI_TRY(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values, size, first, MPI_FLOAT,
                             group->mpi, &mpi));
-    mpi_put_request(&reduce->request, mpi, -1);
+    mpi_put_request(&reduce->request, mpi, -1, "in a sum of gradients", group, -1);
     rc = OK;
 out:
     return rc;
@@ -202,7 +205,9 @@ enum status comm_allreduce_wait(struct comm_reduce *reduce, struct err *err)
 {
     enum status rc = OK;
     if (reduce->active && reduce->phase == PHASE_SHARED) {
+        watch_wait("in a sum of gradients", -1, reduce->group->size);
         shm_reduce_wait(reduce->group->shared);
+        watch_wait_end();
         end_sum(reduce);
     }
     while (rc == OK && reduce->active) {

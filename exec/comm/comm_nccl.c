@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "exec/base/plugin.h"
+#include "exec/base/watch.h"
 
 /* The functions of elapse-nccl.so; NULL until it is loaded. */
 static const struct nccl_functions *nccl_lib;
@@ -109,8 +110,12 @@ static enum status new_nccl(const struct comm *comm, struct backend *be, bool ah
     }
     /* Agree first, because opening a communicator waits for every rank. */
     rc = comm_agree(comm, rc, err);
-    if (rc == OK)
-        rc = comm_agree(comm, nccl_lib->open(id, comm->rank, comm->size, &nccl->device, err), err);
+    if (rc == OK) {
+        watch_wait("for NCCL's start", -1, comm->size);
+        rc = nccl_lib->open(id, comm->rank, comm->size, &nccl->device, err);
+        watch_wait_end();
+        rc = comm_agree(comm, rc, err);
+    }
     if (rc == OK)
         *out = nccl;
     else
@@ -301,10 +306,12 @@ static enum status make_all(struct nccl *nccl, struct err *err)
     for (struct nccl_group *group = nccl->groups; group; group = group->next)
         group->late |= group->at != READY;
     enum status rc = nccl_go_on(nccl, true, err);
+    watch_wait("for connections", -1, nccl->comm->size);
     while (rc == OK && unmade(nccl)) {
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
         rc = nccl_go_on(nccl, true, err);
     }
+    watch_wait_end();
     return rc;
 }
 

@@ -4,24 +4,20 @@
  * written, and the number of the last sum whose segment it has added. shm_reduce_advance() compares
  * the counters of all ranks with its own count of sums: release stores and acquire loads order the
  * values behind them. Read struct flags, then shm_reduce_start(), shm_reduce_advance() and
- * sum_segment(). The rest maps and frees the memory: a file of its own and not a window of MPI,
- * because a window that fails on one rank only leaves the others waiting in
- * MPI_Win_allocate_shared(). */
+ * sum_segment(). The rest maps and frees the memory. */
 #include "exec/comm/shm_reduce.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include "exec/comm/mpi_progress.h"
+#include "exec/comm/shm_map.h"
 
-enum { LANES = 16, BLOCK = 512, PATIENCE = 4096, PATH_BYTES = 512 };
+enum { LANES = 16, BLOCK = 512, PATIENCE = 4096 };
 
 /* At the start of each rank's part, in cache lines of their own. written: this rank's values for
  * the sum of that number are in its buffer. summed: it has added its segment of that sum. */
@@ -43,14 +39,6 @@ struct shm_reduce {
     struct shm_reduce *next; /* list of retired objects */
 };
 
-static enum status failed(const char *what, int code, struct err *err)
-{
-    char text[MPI_MAX_ERROR_STRING] = "unknown error";
-    int length;
-    MPI_Error_string(code, text, &length);
-    return err_set(err, ERR_SYSTEM, "shared memory: %s failed: %.200s", what, text);
-}
-
 /* Whether /dev/shm has enough free space. A file larger than the free space is made without an
  * error and fails later with SIGBUS, when it is first touched. True if there is no /dev/shm to ask,
  * because then the file lies elsewhere. */
@@ -63,57 +51,6 @@ static bool there_is_room(int64_t count, int size)
     return (double)size * ((double)count * sizeof(float) + 4096) <= room / 2;
 }
 
-/* Whether all ranks of comm are fine. Every step that can fail on one rank alone is agreed, because
- * a rank that fell back by itself would leave its peers waiting. */
-static enum status agree(MPI_Comm comm, bool fine, bool *all_fine, struct err *err)
-{
-    int mine = fine, all = 0;
-    const int code = MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm);
-    *all_fine = code == MPI_SUCCESS && all;
-    return code == MPI_SUCCESS ? OK : failed("MPI_Allreduce", code, err);
-}
-
-/* Rank 0 makes a file of that size. Returns its descriptor, or -1 with path "". */
-static int make_file(char path[PATH_BYTES], int64_t bytes)
-{
-    const char *folder = getenv("OMPI_MCA_osc_sm_backing_directory"); /* see cli/launch/launch.c */
-    const int length = snprintf(path, PATH_BYTES, "%s/elapse-sums-XXXXXX",
-                                folder && *folder ? folder : "/dev/shm");
-    int fd = length < PATH_BYTES ? mkostemp(path, O_CLOEXEC) : -1;
-    if (fd >= 0 && ftruncate(fd, bytes) != 0) {
-        close(fd);
-        unlink(path);
-        fd = -1;
-    }
-    if (fd < 0)
-        path[0] = '\0';
-    return fd;
-}
-
-/* Map one file into all ranks. It has no name any more when this returns. */
-static enum status map_file(struct shm_reduce *got, struct err *err)
-{
-    char path[PATH_BYTES] = "";
-    bool all_fine = false;
-    int fd = got->rank == 0 ? make_file(path, (int64_t)got->bytes) : -1;
-    const int code = MPI_Bcast(path, sizeof path, MPI_CHAR, 0, got->comm);
-    if (code == MPI_SUCCESS && got->rank != 0 && *path)
-        fd = open(path, O_RDWR | O_CLOEXEC);
-    if (code == MPI_SUCCESS && fd >= 0) {
-        void *at = mmap(NULL, got->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        got->memory = at == MAP_FAILED ? NULL : at;
-    }
-    enum status rc = code != MPI_SUCCESS ? failed("MPI_Bcast", code, err)
-                                         : agree(got->comm, got->memory != NULL, &all_fine, err);
-    if (fd >= 0)
-        close(fd);
-    if (got->rank == 0 && *path)
-        unlink(path);
-    if (rc == OK && !all_fine)
-        rc = err_set(err, ERR_SYSTEM, "shared memory: a rank cannot map %zu bytes", got->bytes);
-    return rc;
-}
-
 enum status shm_reduce_new(MPI_Comm comm, int64_t count, struct shm_reduce **reduce,
                            struct err *err)
 {
@@ -122,6 +59,7 @@ enum status shm_reduce_new(MPI_Comm comm, int64_t count, struct shm_reduce **red
     struct shm_reduce *got = calloc(1, sizeof *got);
     int size, code;
     bool all_fine = false;
+    void *memory = NULL;
     MPI_Comm_size(comm, &size);
     if (got) {
         got->comm = comm;
@@ -131,15 +69,16 @@ enum status shm_reduce_new(MPI_Comm comm, int64_t count, struct shm_reduce **red
         got->flags = calloc((size_t)size, sizeof *got->flags);
         got->buffer = calloc((size_t)size, sizeof *got->buffer);
     }
-    enum status rc =
-        agree(comm, got && got->flags && got->buffer && there_is_room(count, size), &all_fine, err);
+    enum status rc = shm_agree(comm, got && got->flags && got->buffer && there_is_room(count, size),
+                               &all_fine, err);
     if (rc == OK && !all_fine)
         rc = err_set(err, ERR_NOMEM, "shared memory: no room for %lld floats on each of %d ranks",
                      (long long)count, size);
     if (rc == OK)
-        rc = map_file(got, err);
+        rc = shm_map(comm, got->bytes, &memory, err);
     if (rc != OK)
         goto out;
+    got->memory = memory;
     for (int r = 0; r < size; r++) {
         got->flags[r] = (struct flags *)(got->memory + part * (size_t)r);
         got->buffer[r] = (float *)(got->flags[r] + 1);
@@ -147,7 +86,7 @@ enum status shm_reduce_new(MPI_Comm comm, int64_t count, struct shm_reduce **red
     memset(got->flags[got->rank], 0, part); /* each rank touches its part first: it lies near it */
     code = MPI_Barrier(comm);
     if (code != MPI_SUCCESS)
-        rc = failed("MPI_Barrier", code, err);
+        rc = shm_failed("MPI_Barrier", code, err);
 out:
     if (rc == OK) {
         *reduce = got;

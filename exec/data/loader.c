@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/base/watch.h"
 #include "partition/base/units.h"
 
 enum slot_state { SLOT_EMPTY, SLOT_WANTED, SLOT_READY };
@@ -183,8 +184,10 @@ static void *prefetch_thread(void *arg)
 static struct slot *next_slot(struct loader *loader)
 {
     struct slot *next = &loader->slots[!loader->current];
+    watch_files(true);
     while (next->state == SLOT_WANTED)
         pthread_cond_wait(&loader->changed, &loader->lock);
+    watch_files(false);
     return next;
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "exec/base/watch.h"
 #include "exec/run/move.h"
 #include "exec/run/plan_ahead.h"
 #include "exec/run/probe.h"
@@ -318,6 +319,7 @@ static enum status wait_for_order(struct trainer *t, struct order *order, struct
     int64_t sleep_ns = LEAST_SLEEP_NS;
     bool done = false;
     enum status rc = comm_irecv(t->comm->all, order, sizeof *order, 0, ORDER_TAG, &request, err);
+    watch_wait("for the next plan of", 0, 1);
     while (rc == OK && !done) {
         rc = comm_test(&request, &done, err);
         if (rc == OK && !done && t->nccl) {
@@ -330,6 +332,7 @@ static enum status wait_for_order(struct trainer *t, struct order *order, struct
             sleep_ns = 2 * sleep_ns < MOST_SLEEP_NS ? 2 * sleep_ns : MOST_SLEEP_NS;
         }
     }
+    watch_wait_end();
     return rc;
 }
 
@@ -456,6 +459,8 @@ static enum status change(struct trainer *t, const struct decision *decision, st
     struct layout next = {0};
     const struct nccl_counts before = nccl_counts(t->nccl);
     int64_t since = comm_now_ns(comm);
+    watch_phase("change of plan");
+    watch_plan();
     probe_cut(&t->probe);
     ask.num_frozen_layers = decision->num_frozen;
     enum status rc = agreed(t, train_plan_make(&with, &ask, &plan, err));

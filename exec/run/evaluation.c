@@ -1,5 +1,6 @@
 #include "exec/run/evaluation.h"
 
+#include "exec/base/watch.h"
 #include "exec/run/stop.h"
 
 enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, struct err *err)
@@ -10,6 +11,7 @@ enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, s
     struct qa_score qa = {0};
     bool answers = t->dataset.kind == DATA_SQUAD, stopped = false;
     enum status rc = OK;
+    watch_phase("evaluation");
     if (answers)
         runtime_on_eval(t->layout.runtime, qa_eval_block, &spans);
     const int64_t steps = sampler_steps_per_epoch(&t->layout.samplers[SPLIT_TEST]);

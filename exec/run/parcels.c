@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+#include "exec/base/watch.h"
+
 /* A send passes these in order; a receive travels first and is copied then. */
 enum stage_of_parcel { COPIES, TRAVELS, ARRIVED };
 
@@ -212,10 +214,13 @@ enum status parcels_finish(struct parcels *sent, struct parcels *received, const
                            struct parcel_room *room, struct err *err)
 {
     enum status rc = OK;
+    if (room) /* on the host comm_wait() notes each message */
+        watch_wait("for weights", -1, comm->size);
     while (rc == OK && (received->first < received->num || sent->first < sent->num)) {
         rc = advance(received, false, comm, room, err);
         if (rc == OK)
             rc = advance(sent, true, comm, room, err);
     }
+    watch_wait_end();
     return rc;
 }

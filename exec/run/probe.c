@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/base/watch.h"
 #include "exec/run/learning_rate.h"
 #include "exec/run/probe_pass.h"
 #include "profiles/job/evidence_json.h"
@@ -473,6 +474,7 @@ static enum status measure_window(struct trainer *t, const double *norms,
 
 enum status probe_end(struct trainer *t, const double *norms, struct err *err)
 {
+    watch_phase("probe");
     const int64_t begin = comm_now_ns(t->comm);
     struct freeze_evidence row = {.turn = trainer_turn(t) - 1,
                                   .step = t->progress.step,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/base/watch.h"
 #include "exec/run/trainer.h"
 #include "partition/base/safe_text.h"
 #include "profiles/json/fields.h"
@@ -91,6 +92,7 @@ static struct hf_data describe_data(const struct trainer *t)
 
 enum status trainer_save(struct trainer *t, struct err *err)
 {
+    watch_phase("checkpoint");
     const struct stage_list list = layout_list(&t->base, &t->layout);
     const struct checkpoint_state state = {
         .job = t->job,

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/base/watch.h"
 #include "exec/run/elastic.h"
 #include "exec/run/evaluation.h"
 #include "exec/run/learning_rate.h"
@@ -171,9 +172,12 @@ static enum status one_step(struct trainer *t, const struct step_ask *ask,
     enum status rc =
         loader_get(t->layout.loaders[SPLIT_TRAIN], t->progress.epoch, step_in_epoch, &batch, err);
     anneal(t);
-    if (rc == OK)
+    if (rc == OK) {
+        watch_step(t->progress.step + 1);
         rc = runtime_step(t->layout.runtime, batch, t->progress.step, lr,
                           vote_of(t, ask->epoch_ends), result, err);
+        watch_step_end(rc == OK ? result->step_ns : 0);
+    }
     if (runtime_not_finite(t->layout.runtime) && err) {
         char what[sizeof err->msg];
         memcpy(what, err->msg, sizeof what);

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "exec/base/watch.h"
 #include "exec/step/runtime_state.h"
 
 /* Give every rank the losses of all micro-batches of all replicas. The sum goes by index, so all
@@ -120,6 +121,7 @@ static enum status run_timed(struct runtime *rt, const struct op *op, const stru
     const int64_t i = op - rt->ops->ops;
     struct op_time time = {0};
     enum status rc;
+    watch_op(op_kind_name((enum op_kind)op->kind), op->stage, op->microbatch);
     if (!rt->marks) {
         time.start_ns = comm_now_ns(rt->spec.comm);
         rc = run_op(rt, op, batch, step, lr, err);

@@ -1,0 +1,57 @@
+#!/bin/bash
+# tests/e2e/e2e_stalls.sh - a rank that stands still: the run ends within the time that ELAPSE_STALL gives, says what each
+# rank waits for, and goes on by --max-restarts with the same bits. A run that is stopped as a whole goes on by itself.
+# alone: ends of runs are timed, group: slow, seconds: 20
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/runs.sh"
+begin
+as_users_wait
+freezing_vit
+long=(-n 2 --set train.epochs=240 --set train.checkpoint_every_steps=60 --set 'freeze.table=[0]' --set cache.policy=off)
+export ELAPSE_STALL=2s
+train vit whole "${long[@]}"
+
+# ranks OUT: the processes of its ranks, the first first
+ranks() { pgrep -f "^[^ ]*elapse-exec .*$tmp/$1 " | sort -n; }
+# begun OUT: waits until it has a checkpoint and so is in its steps
+begun() { for _ in $(seq 300); do compgen -G "$tmp/$1/checkpoint-*" >/dev/null && return; sleep 0.02; done; }
+# stopped OUT RANK ARGS...: the run in which one rank is stopped
+stopped() {
+    local out=$1 rank=$2 run rc
+    shift 2
+    train vit "$out" "${long[@]}" "$@" &
+    run=$!
+    begun "$out"
+    kill -STOP $(ranks "$out" | sed -n "$((rank + 1))p")
+    began=$SECONDS
+    wait $run
+    rc=$?
+    [ $((SECONDS - began)) -le 20 ] || { echo "ended $((SECONDS - began)) s later"; return 9; }
+    return $rc
+}
+ends() {
+    stopped "ends-$1" "$1"
+    [ $? -eq 3 ] && says "ends-$1" "^elapse: no rank has made progress for [2-9].*: rank $1 does not run .*; rank $((1 - $1)) waits .*step [0-9]" ||
+        { cat "$tmp/ends-$1.err"; false; }
+}
+for rank in $(all_of 1 0); do
+    verify "a run whose rank $rank stands still ends and says who waits for what" ends $rank
+done
+again() { stopped again 0 --max-restarts 1 && same_run whole again && says again 'restart 1 of 1'; }
+verify "with --max-restarts it goes on with the bits of a run that did not" again
+
+all_stopped() {
+    train vit slept "${long[@]}" &
+    begun slept
+    kill -STOP $(ranks slept)
+    sleep 4
+    kill -CONT $(ranks slept)
+    wait $! && same_run whole slept
+}
+verify "a run that is stopped as a whole goes on when it may" all_stopped
+
+unusable() { OMPI_MCA_osc_sm_backing_directory="$tmp/nowhere" ELAPSE_STALL=2s train vit apart "${long[@]}" && same_run whole apart; }
+verify "ranks that share no memory train without it, with the same bits" unusable
+expect "a time that is none" 2 "ELAPSE_STALL.*'soon'" env ELAPSE_STALL=soon "$elapse" train "$tmp/vit.json" "${long[@]}" --out "$tmp/no"
+expect "a time below a second" 2 'ELAPSE_STALL must be off or at least 1s' env ELAPSE_STALL=20ms "$elapse" train "$tmp/vit.json" "${long[@]}" --out "$tmp/no"
+finish
