@@ -8,6 +8,7 @@
 #include "cli/base/command.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,11 +26,13 @@
 #include "profiles/job/job_json.h"
 #include "profiles/job/megatron_args.h"
 #include "profiles/job/plan_json.h"
+#include "profiles/job/target_file.h"
 #include "profiles/cost/profile_cost.h"
 #include "sim/run/plan_judge.h"
 
 struct request {
     const char *from, *cluster; /* of --from */
+    const char *target;         /* of --for */
     const char *job_path, *db_path, *out_path, *cost_text, *calibration;
     double efficiency;
     bool scaled; /* efficiency was given */
@@ -198,6 +201,52 @@ static enum status run_all_frozen(const struct command *command, const struct re
     return rc;
 }
 
+/* --- for a framework -------------------------------------------------------------------------- */
+
+/* Where the op list of a configuration goes. */
+static void csv_path_of(const char *out_path, char *path, size_t size)
+{
+    snprintf(path, size, "%s.csv", out_path ? out_path : "FILE");
+}
+
+static enum status write_text(const char *text, const char *path, struct err *err)
+{
+    struct atomic_file file = {0};
+    const enum status rc = output_open(&file, path, err);
+    if (rc != OK)
+        return rc;
+    fputs(text, file.out);
+    return atomic_close(&file, OK, err);
+}
+
+static enum status write_target(const struct target_file *file, const char *path, const char *csv,
+                                struct err *err)
+{
+    const enum status rc = file->csv ? write_text(file->csv, csv, err) : OK;
+    return rc == OK ? write_text(file->text, path, err) : rc;
+}
+
+static void add_target(struct json *json, const struct job *job, const struct target_file *file)
+{
+    struct json *target = json_add_object(json, "for");
+    json_add_string(target, "framework", job->pipeline.target->name);
+    json_add_string(target, "version", job->pipeline.target->version);
+    json_add_string(target, "text", file->text);
+    if (file->csv)
+        json_add_string(target, "csv", file->csv);
+    json_add_copy(json, "not_expressible", file->missing);
+}
+
+static void print_target(const struct job *job, const struct target_file *file, const char *path,
+                         const char *csv)
+{
+    printf("\nfor %s %s%s%s%s%s\n", job->pipeline.target->name, job->pipeline.target->version,
+           path ? ": " : "; -o FILE writes its configuration", path ? path : "",
+           path && file->csv ? " and " : "", path && file->csv ? csv : "");
+    for (struct json *m = json_first(file->missing); m; m = json_next(m))
+        printf("not expressible there: %s\n", json_string(m));
+}
+
 /* --- the command --------------------------------------------------------------------------- */
 
 static enum status run_one(const struct command *command, const struct request *q,
@@ -209,6 +258,8 @@ static enum status run_one(const struct command *command, const struct request *
     const struct cost_query query = cost_query_of(job);
     const struct calibrated on = {q->db_path, &setting, &query, cost, &answer.result.plan};
     struct transition transition = {0};
+    struct target_file file = {0};
+    char csv[PATH_MAX];
     struct json *json = NULL;
     enum status rc = OK;
     const struct job release = as_released(job);
@@ -237,8 +288,16 @@ static enum status run_one(const struct command *command, const struct request *
         if (q->from_frozen >= 0)
             plan_change_add(json, job, &old.result.plan, &transition);
     }
-    if (q->out_path)
+    if (q->target) {
+        csv_path_of(q->out_path, csv, sizeof csv);
+        rc = target_file_make(job, &answer.result.plan, csv, &file, err);
+        if (rc == OK && q->as_json)
+            add_target(json, job, &file);
+        if (rc == OK && q->out_path)
+            rc = write_target(&file, q->out_path, csv, err);
+    } else if (q->out_path) {
         rc = json_write_output(json, q->out_path, err);
+    }
     if (rc == OK && q->as_json) {
         rc = command_answer(json, err);
         json = NULL;
@@ -249,8 +308,11 @@ static enum status run_one(const struct command *command, const struct request *
             plan_show_print_others(&answer.result);
         if (q->from_frozen >= 0)
             rc = plan_change_print(job, &old.result.plan, &transition, err);
+        if (q->target)
+            print_target(job, &file, q->out_path, csv);
     }
 out:
+    target_file_clear(&file);
     json_free(json);
     transition_clear(&transition);
     plan_answer_clear(&old);
@@ -313,10 +375,10 @@ static enum status run_sweep(const struct command *command, const struct request
                             .table = q->table,
                             .quiet = q->quiet};
     if (q->all_frozen || q->from_frozen >= 0 || q->explain || q->simulate || q->no_simulate ||
-        q->out_path)
+        q->out_path || q->target)
         return err_set(err, ERR_INPUT,
                        "--sweep excludes --all-frozen, --from-frozen, --explain, --simulate, "
-                       "--no-simulate, -o");
+                       "--no-simulate, --for, -o");
     if (q->csv + q->table + q->as_json > 1)
         return err_set(err, ERR_INPUT, "--csv, --table and --json exclude each other");
     step_request_init(&args.request);
@@ -344,12 +406,18 @@ static enum status run_plan(const struct command *command, const struct request 
                        "--all-frozen excludes --frozen, --from-frozen, --explain, -o");
     if (q->simulate && q->no_simulate)
         return err_set(err, ERR_INPUT, "--simulate and --no-simulate exclude each other");
+    if (q->target && (q->all_frozen || q->frozen_layers > 0 || q->from_frozen >= 0 || q->cached))
+        return err_set(err, ERR_INPUT,
+                       "--for excludes --all-frozen, --frozen, --from-frozen, --cached");
     struct job job = {0};
     struct cost_handle cost = {0};
     enum status rc = load_job(q, job_path, &job, err);
     if (rc != OK)
         return rc;
-    rc = model_check_frozen(&job.model, q->frozen_layers, err);
+    if (q->target)
+        rc = target_find(q->target, &job.pipeline.target, err);
+    if (rc == OK)
+        rc = model_check_frozen(&job.model, q->frozen_layers, err);
     if (rc == OK && q->out_path)
         rc = output_check(q->out_path, err);
     if (rc == OK && q->from_frozen > q->frozen_layers)
@@ -551,6 +619,9 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "write the plan, for 'elapse sim' and 'elapse train' with --plan FILE"),
         OPTION("from", STRING, &q.from, "megatron",
                "JOB is a command line of Megatron-LM: predict its layout, and find a faster one"),
+        OPTION("for", STRING, &q.target, "FRAMEWORK",
+               "only plans that it runs, and its configuration in -o FILE: %s",
+               .values = TARGET_NAMES),
         OPTION("cluster", STRING, &q.cluster, "CLUSTER", "that the command of --from runs on"),
         OPTION("cost", STRING, &q.cost_text, "NAME",
                "source of times: %s (default: the job's cost.source; roofline is ideal)",

@@ -16,6 +16,7 @@
 #include "partition/model/framework.h"
 #include "partition/model/model.h"
 #include "partition/plan/plan.h"
+#include "partition/plan/target.h"
 #include "partition/base/status.h"
 
 #ifdef __cplusplus
@@ -129,6 +130,7 @@ struct job {
         /* The job names no tensor, sequence_parallel, shard, expert, context, recompute and schedule: on GPUs
            plan and sim choose them all (plan_for.h). */
         bool layout_open;
+        const struct plan_target *target; /* only what this framework runs (target.h); NULL: all */
     } pipeline;
     struct freeze_spec freeze; /* owned */
     double *norms; /* owned: recorded gradient norms, norm_epochs x model.num_layers; or NULL */

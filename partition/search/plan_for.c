@@ -99,6 +99,40 @@ static void open_layout(const struct job *job, const struct setting *setting,
     options->shard_auto = options->recompute_auto = options->context_auto = true;
 }
 
+/* Restrict the options to what the job's framework runs. */
+static enum status restrict_to_target(const struct job *job, struct planner_options *options,
+                                      struct err *err)
+{
+    const struct plan_target *target = job->pipeline.target;
+    if (!target)
+        return OK;
+    const char *const name = target->name;
+    if (greedy(job))
+        return err_set(err, ERR_INPUT, "%s needs pipeline.balancer optimal", name);
+    options->target = target;
+    options->equal_microbatches = true;
+    if (!(options->schedules & target->schedules))
+        return err_set(err, ERR_INPUT, "%s does not run pipeline.schedule %s", name,
+                       schedule_kind_name((enum schedule_kind)__builtin_ctz(options->schedules)));
+    options->schedules &= target->schedules;
+    if (!options->shard_auto && !(target->shards >> options->shard & 1))
+        return err_set(err, ERR_INPUT, "%s does not run pipeline.shard %s", name,
+                       shard_mode_name(options->shard));
+    if (target->replicas_in_shard && !options->shard_auto && options->shard < SHARD_GRADIENTS &&
+        options->num_replicas > 1)
+        return err_set(err, ERR_INPUT, "%s does not run pipeline.shard %s with several replicas",
+                       name, shard_mode_name(options->shard));
+    if (!options->recompute_auto && !(target->recomputes >> options->recompute & 1))
+        return err_set(err, ERR_INPUT, "%s does not run pipeline.recompute %s", name,
+                       recompute_mode_name(options->recompute));
+    if (target->all_layers && options->recompute_layers != AUTO)
+        return err_set(err, ERR_INPUT, "%s runs all layers again, not pipeline.recompute_layers %d",
+                       name, options->recompute_layers);
+    if (target->all_layers)
+        options->recompute_layers = INT_MAX;
+    return OK;
+}
+
 /* Set *k by the paper's rule: halve K while the largest stage is no larger than the largest stage
  * of the unfrozen model at the first K. With a greedy balancer the first K is the number of devices
  * of a node. */
@@ -320,6 +354,8 @@ enum status plan_for(const struct job *job, const struct setting *setting,
         options.chunks = 1;
     }
     enum status rc = check_balancer(job, &options, err);
+    if (rc == OK)
+        rc = restrict_to_target(job, &options, err);
     if (rc == OK)
         rc = set_counts(job, setting, state, &problem, &options, err);
     if (rc == OK)

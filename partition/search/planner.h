@@ -26,6 +26,7 @@
 #include "partition/cost/cost.h"
 #include "partition/plan/job.h"
 #include "partition/plan/plan.h"
+#include "partition/plan/target.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -132,6 +133,9 @@ struct planner_options {
     bool frozen_auto;      /* a plan that reads no cache may use FROZEN_FIRST or FROZEN_SPREAD */
     enum frozen_placement frozen; /* used by such plans unless frozen_auto */
     struct planner_judge judge;   /* judge.step_ns may be NULL: there is no judge */
+    /* Only plans that this framework runs; shard and recompute unless they are auto must be among
+     * its own. NULL: all. */
+    const struct plan_target *target;
 };
 
 #define PLANNER_ALL_SCHEDULES ((1u << SCHEDULE_AUTO) - 1)

@@ -150,10 +150,10 @@ static int placements_of(const struct search *search, enum frozen_placement *pla
     return n;
 }
 
-int search_items_in_cut(const struct search *search, enum frozen_placement placement)
+int search_blocks_in_cut(const struct search *search, enum frozen_placement placement)
 {
-    return search->problem->setting.model->num_items -
-           (frozen_outside(placement) ? search->table.num_frozen_items : 0);
+    return search->num_blocks -
+           (frozen_outside(placement) ? search->block_of[search->table.num_frozen_items] : 0);
 }
 
 /* A bound from the work of all micro-batches, shared by K devices. O(1) if the devices are equal. */
@@ -270,6 +270,8 @@ static bool allows_mode(const struct search *search, const struct node *node)
         return false;
     if (!options->recompute_auto)
         return node->recompute == options->recompute;
+    if (options->target && !(options->target->recomputes >> node->recompute & 1))
+        return false;
     switch (node->recompute) {
     case RECOMPUTE_STAGE: /* never faster than RECOMPUTE_STAGE_EARLY, which frameworks lack */
         return options->recompute_inside;
@@ -286,6 +288,17 @@ static bool allows_mode(const struct search *search, const struct node *node)
     }
 }
 
+/* Whether options->target runs so many micro-batches and replicas. */
+static bool allows_count(const struct search *search, const struct node *node)
+{
+    const struct plan_target *target = search->options->target;
+    return !target || !((target->filled && node->microbatches.count < node->num_ranks) ||
+                        (target->whole_rounds && node->chunks > 1 &&
+                         node->microbatches.count % node->num_ranks != 0) ||
+                        (target->replicas_in_shard && node->num_replicas > 1 &&
+                         search->problem->layout.shard < SHARD_GRADIENTS));
+}
+
 /* Open all candidates of a family with one placement of the frozen forward. fills[i] belongs to
  * search->counts[i]: the node's fill_ns, 0 if nothing is to be filled, negative if no such plan
  * exists. */
@@ -296,7 +309,7 @@ static enum status open_placement(struct search *search, const struct node *fami
     struct kind_group groups[MAX_GROUPS];
     enum status rc = OK;
     const int num_groups = schedules_of(search, family->num_ranks,
-                                        search_items_in_cut(search, family->frozen), groups);
+                                        search_blocks_in_cut(search, family->frozen), groups);
     for (int i = 0; i < num_groups * num_counts * RECOMPUTE_MODE_COUNT && rc == OK; i++) {
         const struct kind_group *group = &groups[i / (num_counts * RECOMPUTE_MODE_COUNT)];
         const int count = i / RECOMPUTE_MODE_COUNT % num_counts;
@@ -307,7 +320,7 @@ static enum status open_placement(struct search *search, const struct node *fami
         node.others = group->others;
         node.chunks = group->chunks;
         node.recompute = (enum recompute_mode)(i % RECOMPUTE_MODE_COUNT);
-        if (!allows_mode(search, &node))
+        if (!allows_mode(search, &node) || !allows_count(search, &node))
             continue;
         const int64_t stages = (int64_t)family->num_ranks * group->chunks;
         if (stages * node.microbatches.count > MAX_COMPUTE_OPS / 3 || node.fill_ns < 0)

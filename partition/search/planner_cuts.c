@@ -30,6 +30,20 @@ static int64_t choose(int n, int k)
     return c;
 }
 
+void search_snap(struct search *search, int num_stages)
+{
+    const int *block = search->block, *of = search->block_of;
+    int *cut = search->cut;
+    for (int s = 1; s < num_stages; s++) {
+        const int b = of[cut[s]], after = of[cut[s - 1]] + 1;
+        const int near = b + (2 * (cut[s] - block[b]) > block[b + 1] - block[b]);
+        const int at = near > after ? near : after;
+        cut[s] = block[at < search->num_blocks ? at : search->num_blocks];
+    }
+    for (int s = num_stages - 1; s > 0 && of[cut[s]] >= of[cut[s + 1]]; s--)
+        cut[s] = block[of[cut[s + 1]] - 1];
+}
+
 /* Judge search->cut for a candidate; *better tells whether the candidate took it. */
 static enum status try_cut(struct search *search, int index, const struct bound_shape *shape,
                            bool *better)
@@ -109,9 +123,9 @@ static bool trial_goes_on(struct search *search, int index, const struct trial *
 static enum status all_cuts(struct search *search, int index, const struct bound_shape *shape,
                             const struct trial *trial)
 {
-    const int S = shape->num_stages;
+    const int S = shape->num_stages, *block = search->block, *of = search->block_of;
     for (int s = 0; s < S; s++)
-        search->cut[s] = shape->first_item + s;
+        search->cut[s] = block[of[shape->first_item] + s];
     search->cut[S] = shape->num_items;
     for (;;) {
         bool better;
@@ -122,17 +136,17 @@ static enum status all_cuts(struct search *search, int index, const struct bound
         if (rc != OK)
             return rc;
         int s = S - 1;
-        while (s >= 1 && search->cut[s] == shape->num_items - (S - s))
+        while (s >= 1 && of[search->cut[s]] == search->num_blocks - (S - s))
             s--;
         if (s < 1)
             return OK;
-        search->cut[s]++;
+        search->cut[s] = block[of[search->cut[s]] + 1];
         for (int later = s + 1; later < S; later++)
-            search->cut[later] = search->cut[later - 1] + 1;
+            search->cut[later] = block[of[search->cut[later - 1]] + 1];
     }
 }
 
-/* Hill climbing: move an item from a stage to one of the next three stages, and shift the stages
+/* Hill climbing: move a block from a stage to one of the next three stages, and shift the stages
  * between. Ends when no move makes the step shorter, or with the trial. */
 static enum status climb(struct search *search, int index, const struct bound_shape *shape,
                          const struct trial *trial)
@@ -150,7 +164,7 @@ static enum status climb(struct search *search, int index, const struct bound_sh
                         return OK;
                     memcpy(search->cut, judged->node.first_item, size);
                     for (int i = s; i < s + width; i++)
-                        search->cut[i] += step;
+                        search->cut[i] = search->block[search->block_of[search->cut[i]] + step];
                     if (search->cut[s] <= search->cut[s - 1] ||
                         search->cut[s + width - 1] >= search->cut[s + width])
                         continue;
@@ -174,6 +188,7 @@ static enum status plain_cuts(struct search *search, int index, const struct bou
     bool better;
     for (int s = 0; s <= S; s++)
         search->cut[s] = first + (int)((int64_t)n * s / S);
+    search_snap(search, S);
     enum status rc = try_cut(search, index, shape, &better);
     if (rc != OK)
         return rc;
@@ -189,10 +204,12 @@ static enum status plain_cuts(struct search *search, int index, const struct bou
     for (int s = 0; s <= S; s++)
         search->cut[s] = first + cut.first_item[s];
     cut_clear(&cut);
+    search_snap(search, S);
     rc = try_cut(search, index, shape, &better);
     if (rc != OK)
         return rc;
     bound_balance(shape, search->cut);
+    search_snap(search, S);
     return try_cut(search, index, shape, &better);
 }
 
@@ -211,22 +228,16 @@ static bool may_win(const struct search *search, int index)
 static bool few_cuts(const struct search *search, const struct node *node)
 {
     const bool many = search->options->num_ranks == AUTO;
-    const int items = search_items_in_cut(search, node->frozen);
-    return choose(items - 1, node->num_ranks * node->chunks - 1) <=
+    const int blocks = search_blocks_in_cut(search, node->frozen);
+    return choose(blocks - 1, node->num_ranks * node->chunks - 1) <=
            (many ? FEW_CUTS_EACH : FEW_CUTS);
-}
-
-/* Whether a rule determines the cut, so that the search must not change it. */
-static bool cut_given(const struct planner_options *options)
-{
-    return options->by_params || options->balancer != BALANCER_OPTIMAL;
 }
 
 enum status search_recut(struct search *search, int index)
 {
     const struct node *node = &search->judged[index].node;
     struct bound_shape shape = {0};
-    if (cut_given(search->options) || !may_win(search, index))
+    if (search_cut_given(search->options) || !may_win(search, index))
         return OK;
     const struct trial trial = {.cut = try_cut, .ops = &search->ops, .until = search->until};
     const bool few = few_cuts(search, node);
@@ -241,15 +252,15 @@ enum status search_recut(struct search *search, int index)
 enum status search_recut_shared(struct search *search, int index, int64_t until)
 {
     const struct node *node = &search->judged[index].node;
-    const int items = search_items_in_cut(search, node->frozen);
+    const int blocks = search_blocks_in_cut(search, node->frozen);
     const struct trial trial = {
         .cut = try_shared_cut, .ops = &search->asked_ops, .until = until, .shared = true};
     struct bound_shape shape = {0};
-    if (cut_given(search->options))
+    if (search_cut_given(search->options))
         return OK;
     enum status rc = search_shape(search, node, &shape);
     if (rc == OK)
-        rc = choose(items - 1, node->num_ranks * node->chunks - 1) <= FEW_CUTS_EACH
+        rc = choose(blocks - 1, node->num_ranks * node->chunks - 1) <= FEW_CUTS_EACH
                  ? all_cuts(search, index, &shape, &trial)
                  : climb(search, index, &shape, &trial);
     bound_shape_clear(&shape);
@@ -258,7 +269,7 @@ enum status search_recut_shared(struct search *search, int index, int64_t until)
 
 enum status search_improve(struct search *search)
 {
-    if (cut_given(search->options))
+    if (search_cut_given(search->options))
         return OK;
     for (int round = 0; round < 2; round++) {
         const int64_t until = search->ops + (search->ops > CLIMB_OPS ? search->ops : CLIMB_OPS);

@@ -67,6 +67,23 @@ static int tensors_of(const struct solver *s, int *tensors, int room)
     return n;
 }
 
+static bool without_pipeline(const struct plan_target *target, const struct planner_layout *layout)
+{
+    return target && target->alone && (layout->tensor > 1 || layout->shard >= SHARD_GRADIENTS);
+}
+
+/* Whether a layout is to be searched. */
+static bool runs(const struct planner_options *options, const struct planner_layout *layout)
+{
+    const struct plan_target *target = options->target;
+    return !target ||
+           ((target->shards >> layout->shard & 1) &&
+            !(target->tokens_whole && layout->sequence_parallel) &&
+            !(without_pipeline(target, layout) && options->num_ranks > 1) &&
+            (layout->context <= 1 || (target->contexts >> layout->context_kind & 1)) &&
+            !(target->expert_in_shard && layout->expert > 1 && layout->shard < SHARD_GRADIENTS));
+}
+
 /* List the C that may be searched with groups of T; returns how many. */
 static int contexts_of(const struct solver *s, int tensor, int contexts[1 + MOST_CONTEXTS])
 {
@@ -96,13 +113,15 @@ static int add_divided(const struct solver *s, struct planner_layout layout,
     for (int c = 0; c < num; c++) {
         const bool kinds = options->context_kind_auto && contexts[c] > 1;
         for (int kind = 0; kind < (kinds ? CONTEXT_KIND_COUNT : 1); kind++)
-            for (int shard = 0; shard < (options->shard_auto ? SHARD_MODE_COUNT : 1);
-                 shard++, n++) {
+            for (int shard = 0; shard < (options->shard_auto ? SHARD_MODE_COUNT : 1); shard++) {
                 layout.context = contexts[c];
                 layout.context_kind = kinds ? (enum context_kind)kind : options->context_kind;
                 layout.shard = options->shard_auto ? (enum shard_mode)shard : options->shard;
+                if (!runs(options, &layout))
+                    continue;
                 if (layouts)
                     layouts[n] = layout;
+                n++;
             }
     }
     return n;
@@ -209,6 +228,7 @@ static void note_refusal(struct solver *s, const struct planner_layout_fate *fat
 /* The search of one layout, while it is open. */
 struct open_search {
     struct planner_problem problem;
+    struct planner_options options;
     struct tensor_group *group; /* owned */
     struct search search;
     struct err why;
@@ -243,7 +263,9 @@ static void set_common(struct solver *s, const struct open_search *all, int n,
 /* Begin the search of a layout. The layouts whose group is refused have no search. */
 static void begin(struct solver *s, const struct planner_layout *layout, struct open_search *one)
 {
-    *one = (struct open_search){.problem = *s->problem};
+    *one = (struct open_search){.problem = *s->problem, .options = *s->options};
+    if (without_pipeline(s->options->target, layout))
+        one->options.num_ranks = 1;
     const struct division division = {.tensor = layout->tensor,
                                       .sequence_parallel = layout->sequence_parallel,
                                       .expert = layout->expert,
@@ -254,7 +276,7 @@ static void begin(struct solver *s, const struct planner_layout *layout, struct 
     one->problem.layout = *layout;
     if (rc == OK) {
         one->open = true;
-        rc = search_begin(&one->search, &s->common, &one->problem, s->options, &one->why);
+        rc = search_begin(&one->search, &s->common, &one->problem, &one->options, &one->why);
     }
     one->begun = rc;
 }
@@ -410,6 +432,9 @@ enum status planner_solve(const struct planner_problem *problem,
     s.fates = calloc((size_t)n + 1, sizeof *s.fates);
     if (rc == OK)
         rc = s.fates ? search_all(&s, layouts, n) : err_nomem(err);
+    if (rc == OK && n == 0)
+        rc = err_set(err, ERR_INFEASIBLE, "%s runs no layout that the job allows",
+                     options->target->name);
     if (rc == OK && s.best_layout < 0)
         rc = err_copy(err, &s.refused);
     if (rc == OK) {

@@ -23,6 +23,20 @@
 #include "partition/base/units.h"
 #include "partition/step/workload.h"
 
+/* List where stages may begin. */
+static void list_blocks(struct search *search)
+{
+    const struct model *model = search->problem->setting.model;
+    const bool whole = search->options->target;
+    for (int i = 0; i < model->num_items; i++) {
+        if (i == 0 || !whole || model->items[i].layer != model->items[i - 1].layer)
+            search->block[search->num_blocks++] = i;
+        search->block_of[i] = search->num_blocks - 1;
+    }
+    search->block[search->num_blocks] = model->num_items;
+    search->block_of[model->num_items] = search->num_blocks;
+}
+
 enum status search_init(struct search *search, struct search_common *common,
                         const struct planner_problem *problem,
                         const struct planner_options *options, struct err *err)
@@ -36,6 +50,8 @@ enum status search_init(struct search *search, struct search_common *common,
                          problem->with_device_0, &search->places, err);
     if (rc != OK)
         return rc;
+    if (options->target)
+        rank_places_by_stage(search->places);
     search->num_groups =
         tensor_group_list(problem->setting.cluster, bound_tensor(problem->setting.model), NULL);
     search->num_lengths = (int)bound_min(search->num_groups, problem->setting.model->num_items);
@@ -45,8 +61,12 @@ enum status search_init(struct search *search, struct search_common *common,
     search->families = calloc(FAMILY_SLOTS, sizeof *search->families);
     search->cut = malloc(((size_t)problem->setting.model->num_items + 1) * sizeof *search->cut);
     search->over = calloc((size_t)search->num_lengths, sizeof *search->over);
-    if (!search->lengths || !search->families || !search->cut || !search->over)
+    search->block = malloc(((size_t)problem->setting.model->num_items + 1) * sizeof(int));
+    search->block_of = malloc(((size_t)problem->setting.model->num_items + 1) * sizeof(int));
+    if (!search->lengths || !search->families || !search->cut || !search->over || !search->block ||
+        !search->block_of)
         return err_nomem(err);
+    list_blocks(search);
     for (int i = 0; i < search->num_lengths; i++)
         search->lengths[i] = (struct planner_length){.num_ranks = i + 1, .verdict = PLANNER_NONE};
     return OK;
@@ -62,6 +82,8 @@ void search_clear(struct search *search)
     free(search->judged);
     free(search->lengths);
     free(search->cut);
+    free(search->block);
+    free(search->block_of);
     free(search->over);
     free(search->counts);
     for (int i = 0; search->families && i < FAMILY_SLOTS; i++)
@@ -240,6 +262,20 @@ enum status search_map(const struct search *search, const struct node *node, int
                            err);
 }
 
+/* Give every stage the largest of the counts, as a framework with one count for all does. */
+static enum status recompute_equally(const struct setting *setting, struct plan *plan,
+                                     struct workload *workload, struct err *err)
+{
+    int most = 0;
+    for (int s = 0; s < plan->num_stages; s++)
+        most = plan->recompute_layers[s] > most ? plan->recompute_layers[s] : most;
+    for (int s = 0; s < plan->num_stages; s++) {
+        const int has = recompute_layers_of(setting->model, plan, s);
+        plan->recompute_layers[s] = most < has ? most : has;
+    }
+    return workload_rebuild(setting, plan, workload, err);
+}
+
 enum status search_lower(const struct search *search, struct plan *plan, struct workload *workload,
                          struct schedule *full, struct err *err)
 {
@@ -255,6 +291,9 @@ enum status search_lower(const struct search *search, struct plan *plan, struct 
     if (rc == OK && plan->recompute == RECOMPUTE_LAYER)
         rc = recompute_fit(setting, plan, search->options->recompute_layers == AUTO, full, workload,
                            err);
+    if (rc == OK && plan->recompute == RECOMPUTE_LAYER && search->options->target &&
+        search->options->target->equal_layers)
+        rc = recompute_equally(setting, plan, workload, err);
     return rc;
 }
 
@@ -418,7 +457,7 @@ static enum status judge(struct search *search, struct node *node)
         bool any = false;
         for (int k = 0; k < node->num_ranks; k++)
             any |= search->over[k] > 0;
-        if (rc != OK || step_ns > 0 || !any || search->options->by_params || round == 4)
+        if (rc != OK || step_ns > 0 || !any || search_cut_given(search->options) || round == 4)
             break;
         if (!tight.stages)
             rc = search_shape(search, node, &tight);
@@ -426,6 +465,7 @@ static enum status judge(struct search *search, struct node *node)
             tight.stages[s].mem_bytes -= search->over[tight.stages[s].rank] / tight.chunks;
         if (rc == OK && !bound_solve(&tight, limit, &bound, search->cut, NULL))
             break;
+        search_snap(search, shape.num_stages);
         memcpy(node->first_item, search->cut, ((size_t)shape.num_stages + 1) * sizeof *search->cut);
     }
     bound_shape_clear(&tight);
@@ -495,7 +535,7 @@ static enum status push_group(struct search *search, struct node node, struct bo
         other.others = 0;
         other.schedule = (enum schedule_kind)kind;
         bound_shape_set_kind(shape, other.schedule);
-        if (search->options->by_params || bound_cut_fits(shape, search->cut, search->over)) {
+        if (search_cut_given(search->options) || bound_cut_fits(shape, search->cut, search->over)) {
             rc = push_tight(search, other, search->cut, shape->num_stages);
         } else {
             other.level = LEVEL_AVERAGE;
@@ -536,10 +576,18 @@ static enum status tighten(struct search *search, struct node node)
         for (int s = 0; s <= shape.num_stages; s++)
             search->cut[s] = cut.first_item[s] + shape.first_item;
         cut_clear(&cut);
+        search_snap(search, shape.num_stages);
         node.bound_ns = bound_of_cut(&shape, search->cut);
         alive = node.bound_ns <= limit;
+    } else if (search_cut_given(search->options)) {
+        memory_only = !search->options->target->own_cut(model, shape.num_stages, search->cut);
+        if (!memory_only)
+            node.bound_ns = bound_of_cut(&shape, search->cut);
+        alive = !memory_only && node.bound_ns <= limit;
     } else {
         alive = bound_solve(&shape, limit, &node.bound_ns, search->cut, &memory_only);
+        if (alive)
+            search_snap(search, shape.num_stages);
     }
     if (alive) {
         rc = push_group(search, node, &shape);

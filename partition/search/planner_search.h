@@ -92,6 +92,10 @@ struct search {
     int64_t candidates, evaluated; /* see struct planner_result */
     int64_t ops;                   /* ops in the lists of all cuts evaluated */
     int *cut;                      /* owned scratch, num_items + 1 entries */
+    /* Owned: stages begin at block[0 .. num_blocks - 1]; block[num_blocks] is num_items, and
+     * block_of[i] is the block of item i, num_items included. A block is an item, or with
+     * options->target the items of a layer. */
+    int *block, *block_of, num_blocks;
     int64_t *over; /* owned; by how many bytes each rank exceeded its memory in the last cut */
     /* Of the cut that exceeds the memory least: the peak (or a bound of it) of its worst rank, and
      * that rank's memory. 0: no cut exceeded it. */
@@ -161,6 +165,15 @@ static inline struct planner_length *search_length(struct search *search, const 
     return &search->lengths[node->num_ranks - 1];
 }
 
+/* Whether a rule determines the cut, so that the search must not change it. */
+static inline bool search_cut_given(const struct planner_options *options)
+{
+    return options->by_params || options->balancer != BALANCER_OPTIMAL ||
+           (options->target && options->target->own_cut);
+}
+
+/* Move the stages of search->cut, which leaves no stage empty, to the nearest blocks. */
+void search_snap(struct search *search, int num_stages);
 /* Find better cuts for all candidates that could still win (planner_cuts.c). */
 enum status search_improve(struct search *search);
 /* Find better cuts for one candidate before the judge is asked about it. Some of its cuts may have
@@ -222,7 +235,7 @@ void search_note_best(struct search *search, int index);
 enum status search_shape(struct search *search, const struct node *node, struct bound_shape *shape);
 
 bool search_allows(const struct planner_options *options, enum schedule_kind kind);
-int search_items_in_cut(const struct search *search, enum frozen_placement placement);
+int search_blocks_in_cut(const struct search *search, enum frozen_placement placement);
 /* The micro-batch count that the job asks of a pipeline with this batch: a count, AUTO, or INT_MAX
  * if no count satisfies the job. */
 int search_microbatches(const struct search *search, int64_t batch);

@@ -51,7 +51,8 @@ struct place_rule {
 struct rank_places {
     const struct cluster *cluster; /* borrowed */
     bool with_first;
-    bool equal; /* all nodes are alike and have one type of device */
+    bool by_stage; /* rank_places_by_stage() */
+    bool equal;    /* all nodes are alike and have one type of device */
     int num_groups, num_nodes, num_classes, num_types;
     int *first_device;           /* owned, by group */
     int *node_of;                /* owned, by group: ordinal of its node */
@@ -546,6 +547,11 @@ enum status rank_places_new(const struct cluster *cluster, int tensor, bool with
     return OK;
 }
 
+void rank_places_by_stage(struct rank_places *places)
+{
+    places->by_stage = true;
+}
+
 enum status rank_places_of(struct rank_places *places, int num_ranks, int num_replicas,
                            const int **place, int *num, struct err *err)
 {
@@ -557,6 +563,13 @@ enum status rank_places_of(struct rank_places *places, int num_ranks, int num_re
     *num = 0;
     if (need > p->num_groups)
         return OK;
+    for (int i = 0; i < p->num_rules && p->by_stage; i++)
+        if (p->rules[i].map == MAP_STAGE_INSIDE) {
+            rc = note_found(p, i, err); /* the first order has all groups in cluster order */
+            *place = p->found;
+            *num = p->num_found;
+            return rc;
+        }
     int *group = malloc(3 * (size_t)p->num_groups * sizeof *group);
     if (!group)
         return err_nomem(err);

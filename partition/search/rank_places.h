@@ -39,6 +39,9 @@ enum status rank_places_new(const struct cluster *cluster, int tensor, bool with
                             struct rank_places **places, struct err *err);
 void rank_places_free(struct rank_places *places);
 
+/* List one place from now on: stages in cluster order, and inside them replicas (MAP_STAGE_INSIDE). */
+void rank_places_by_stage(struct rank_places *places);
+
 /* List the places of R replicas of K ranks. *place is borrowed until the next call; *num may be 0.
  * The numbers in it stay valid for rank_places_map() with this K and R. ERR_NOMEM. */
 enum status rank_places_of(struct rank_places *places, int num_ranks, int num_replicas,

@@ -428,9 +428,9 @@ static enum status add_layout(const struct flags *f, int num_devices, struct jso
     json_add_int(p, "expert", or_else(f, EP, 1));
     json_add_int(p, "context", cp);
     json_add_string(p, "context_comm",
-                    is(f, CP_COMM, "a2a")          ? "ulysses"
-                    : is(f, CP_COMM, "all_gather") ? "all-gather"
-                                                   : "ring");
+                    is(f, CP_COMM, "a2a")                                         ? "ulysses"
+                    : is(f, CP_COMM, "all_gather") || is(f, CP_COMM, "allgather") ? "all-gather"
+                                                                                  : "ring");
     json_add_string(p, "shard", f->on[DIST_OPT] && dp * cp > 1 ? "optimizer" : "none");
     const int64_t bucket = 4 * (dp > 40 ? dp * 1000000 : 40000000);
     json_add_int(p, "bucket_bytes", f->on[OVERLAP] ? bucket : 0);

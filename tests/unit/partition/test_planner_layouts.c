@@ -1,4 +1,4 @@
-/* The planner over tensor-parallel groups, shards and recompute inside backwards, against a loop
+/* The planner over tensor-parallel groups, shards and recompute inside backwards, for frameworks too, against a loop
  * over everything: small GPTs on small clusters, costs and memory by the public functions. */
 #include "partition/plan/autodp.h"
 #include "partition/step/lower.h"
@@ -12,6 +12,8 @@
 #include "partition/layout/tensor_group.h"
 #include "partition/step/traffic.h"
 #include "tests/unit/test.h"
+
+#include <limits.h>
 
 enum { MOST_RANKS = 4, MOST_LAYERS = 3 };
 
@@ -142,11 +144,24 @@ static void look_at(struct loop *loop, struct plan *plan)
 /* Any number of a stage's layers may run again, from its first one on. */
 static void loop_layers(struct loop *loop, struct plan *plan, int s)
 {
+    const struct model *model = &loop->in->model;
+    const struct plan_target *target = loop->in->options.target;
     if (plan->recompute != RECOMPUTE_LAYER || s == plan->num_stages) {
-        look_at(loop, plan);
+        int most = 0;
+        bool equal = true;
+        for (int k = 0; k < s; k++)
+            most = plan->recompute_layers[k] > most ? plan->recompute_layers[k] : most;
+        for (int k = 0; k < s; k++) {
+            const int has = recompute_layers_of(model, plan, k);
+            equal = equal && plan->recompute_layers[k] == (most < has ? most : has);
+        }
+        if (equal || !target || !target->equal_layers)
+            look_at(loop, plan);
         return;
     }
-    for (int n = 0; n <= loop->in->model.num_layers; n++) {
+    const bool all = loop->in->options.recompute_layers == INT_MAX;
+    const int has = recompute_layers_of(model, plan, s);
+    for (int n = all ? has : 0; n <= (all ? has : model->num_layers); n++) {
         plan->recompute_layers[s] = n;
         loop_layers(loop, plan, s + 1);
     }
@@ -155,8 +170,12 @@ static void loop_layers(struct loop *loop, struct plan *plan, int s)
 static void loop_cuts(struct loop *loop, struct plan *plan, int s)
 {
     const int last = loop->in->model.num_items - (plan->num_stages - s);
+    const struct item *items = loop->in->model.items;
     if (s == plan->num_stages) {
         plan->first_item[s] = loop->in->model.num_items;
+        for (int k = 1; k < s && loop->in->options.target; k++)
+            if (items[plan->first_item[k]].layer == items[plan->first_item[k] - 1].layer)
+                return;
         loop_layers(loop, plan, 0);
         return;
     }
@@ -168,7 +187,9 @@ static void loop_cuts(struct loop *loop, struct plan *plan, int s)
 /* Frameworks on GPUs start no recompute early, and elapse train runs whole stages only. */
 static bool mode_is_tried(const struct instance *in, enum recompute_mode mode)
 {
-    return mode == RECOMPUTE_NEVER || recompute_early(mode) != in->options.recompute_inside;
+    const struct plan_target *target = in->options.target;
+    return (mode == RECOMPUTE_NEVER || recompute_early(mode) != in->options.recompute_inside) &&
+           (!target || (target->recomputes >> mode & 1));
 }
 
 /* Everything below a layout, a length and a number of replicas. */
@@ -182,6 +203,8 @@ static void loop_counts(struct loop *loop, struct plan *plan)
     const int *place;
     int num_places;
     assert_int_equal(rank_places_new(&in->cluster, plan_tensor(plan), false, &places, NULL), OK);
+    if (in->options.target)
+        rank_places_by_stage(places);
     assert_int_equal(
         rank_places_of(places, plan->num_ranks, plan->num_replicas, &place, &num_places, NULL), OK);
     for (int p = 0; p < num_places; p++) {
@@ -192,6 +215,7 @@ static void loop_counts(struct loop *loop, struct plan *plan)
             for (int kind = 0; kind < SCHEDULE_AUTO; kind++)
                 for (int mode = 0; mode < RECOMPUTE_MODE_COUNT; mode++) {
                     if (!(in->options.schedules >> kind & 1) ||
+                        (in->options.equal_microbatches && counts[i].last_size != counts[i].size) ||
                         !mode_is_tried(in, (enum recompute_mode)mode))
                         continue;
                     plan->microbatches = counts[i];
@@ -214,9 +238,11 @@ static void loop_layouts(struct loop *loop)
         const int groups = tensor_group_list(&in->cluster, T, NULL);
         if (model_shard_check(&in->model, T, tokens, NULL) != OK)
             continue;
+        const unsigned shards = in->options.target ? in->options.target->shards : ~0u;
         for (int shard = 0; shard < modes; shard++)
             for (int K = 1; K <= groups; K++)
-                for (int R = shard == SHARD_NONE ? 1 : 2; K * R <= groups; R++) {
+                for (int R = shard == SHARD_NONE ? 1 : 2; K * R <= groups && (shards >> shard & 1);
+                     R++) {
                     struct plan plan = {.num_ranks = K,
                                         .chunks = 1,
                                         .num_stages = K,
@@ -239,7 +265,7 @@ static void loop_layouts(struct loop *loop)
 static void planner_solve__equals_a_loop_over_groups_shards_and_modes(void **state)
 {
     (void)state;
-    int solved = 0, groups = 0, modes[RECOMPUTE_MODE_COUNT] = {0}, shards = 0;
+    int solved = 0, targets = 0, groups = 0, modes[RECOMPUTE_MODE_COUNT] = {0}, shards = 0;
     for (int trial = 0; trial < 200; trial++) {
         struct instance in;
         struct planner_result result = {0};
@@ -247,6 +273,15 @@ static void planner_solve__equals_a_loop_over_groups_shards_and_modes(void **sta
         random_state = (uint64_t)trial * 99991 + 7;
         instance_random(&in);
         in.options.recompute_inside = trial % 4 != 0;
+        if (trial % 4 == 1) {
+            const char *const names[] = {"torchtitan", "megatron"};
+            assert_int_equal(target_find(names[trial % 8 == 1], &in.options.target, NULL), OK);
+            in.options.schedules &= in.options.target->schedules;
+            in.options.equal_microbatches = true;
+            if (in.options.target->all_layers)
+                in.options.recompute_layers = INT_MAX;
+            targets++;
+        }
         struct loop loop = {.in = &in};
         loop_layouts(&loop);
         const enum status rc = planner_solve(&in.problem, &in.options, &result, &err);
@@ -271,8 +306,9 @@ static void planner_solve__equals_a_loop_over_groups_shards_and_modes(void **sta
         planner_result_clear(&result);
         instance_clear(&in);
     }
-    assert_true(solved > 80 && groups > 10 && shards > 10 && modes[RECOMPUTE_SELECTIVE] > 3 &&
-                modes[RECOMPUTE_LAYER] > 3 && modes[RECOMPUTE_STAGE_EARLY] > 0);
+    assert_true(targets == 50 && solved > 80 && groups > 10 && shards > 10 &&
+                modes[RECOMPUTE_SELECTIVE] > 3 && modes[RECOMPUTE_LAYER] > 3 &&
+                modes[RECOMPUTE_STAGE_EARLY] > 0);
 }
 
 /* A layout can be refused before its search begins: by its group, or by what the options ask. */

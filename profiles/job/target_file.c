@@ -1,0 +1,463 @@
+/* Plans as configurations of frameworks: one function each, from write_torchtitan() on. Names are those of
+ * torchtitan 0.3.0 (config/configs.py), NeMo AutoModel 0.7.0 (recipes/_dist_utils.py, pipelining/config.py),
+ * Megatron-LM (training/arguments.py at 000c4ac2, core 0.16.1), DeepSpeed 0.19.8 (runtime/config.py) and nanotron
+ * (config/parallelism_config.py at 19f88fb). */
+#include "profiles/job/target_file.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/schedule/schedule.h"
+
+struct writer {
+    FILE *out;
+    const struct job *job;
+    const struct model *model;
+    const struct plan *plan;
+    const char *csv_path;
+    struct json *missing;
+};
+
+static void lacks(const struct writer *w, const char *what)
+{
+    json_add_string(w->missing, NULL, what);
+}
+
+/* Samples of a step. */
+static int64_t global_batch(const struct plan *plan)
+{
+    return plan->batch * (plan->num_replicas / plan_context(plan));
+}
+
+/* What a data-parallel rank gets at once: all micro-batches of a pipeline, or one without a pipeline. */
+static int64_t local_batch(const struct plan *plan)
+{
+    return plan->num_ranks > 1 ? plan->batch : plan->microbatches.size;
+}
+
+static bool narrow(const struct job *job)
+{
+    return job->train.dtype >= DTYPE_FP8;
+}
+
+static bool again_by_layer(const struct plan *plan)
+{
+    return plan->recompute == RECOMPUTE_LAYER;
+}
+
+/* Write the names of the modules of a stage, with `between` between two. */
+static void write_modules(const struct writer *w, int stage, const char *embedding,
+                          const char *layers, const char *last, const char *between)
+{
+    const char *before = "";
+    const struct model *m = w->model;
+    for (int i = w->plan->first_item[stage], seen = -2; i < w->plan->first_item[stage + 1]; i++) {
+        const int layer = m->items[i].layer;
+        if (layer == seen)
+            continue;
+        seen = layer;
+        if (layer < 0)
+            fprintf(w->out, "%s%s", before, embedding);
+        else if (layer < m->num_layers)
+            fprintf(w->out, "%s%s%d", before, layers, layer);
+        else
+            fprintf(w->out, "%s%s", before, last);
+        before = between;
+    }
+}
+
+/* The name by which PyTorch's stage builders find the ranks of the stages; the op list itself is in the CSV. */
+static const char *pytorch_builder(const struct plan *plan)
+{
+    return schedule_v_shaped(plan->schedule) ? "ZBVZeroBubble" : "Interleaved1F1B";
+}
+
+static const char *no_model =
+    "the model: its config function or its section names it (sizes are the user's)";
+
+/* --- torchtitan ---------------------------------------------------------------------------- */
+
+static void write_torchtitan(const struct writer *w)
+{
+    const struct plan *p = w->plan;
+    const bool sharded = p->shard != SHARD_NONE;
+    FILE *out = w->out;
+    fprintf(out, "--training.local_batch_size %" PRId64 "\n", local_batch(p));
+    fprintf(out, "--training.global_batch_size %" PRId64 "\n", global_batch(p));
+    if (w->model->seq > 0)
+        fprintf(out, "--training.seq_len %d\n", w->model->seq);
+    fprintf(out, "--training.mixed_precision_param %s\n",
+            w->job->train.dtype == DTYPE_FP32 || w->job->train.dtype == DTYPE_TF32 ? "float32"
+                                                                                   : "bfloat16");
+    if (w->job->train.clip_norm > 0)
+        fprintf(out, "--training.max_norm %g\n", w->job->train.clip_norm);
+    fprintf(out, "--parallelism.data_parallel_replicate_degree %d\n",
+            sharded ? 1 : p->num_replicas);
+    fprintf(out, "--parallelism.data_parallel_shard_degree %d\n", sharded ? p->num_replicas : 1);
+    if (sharded)
+        fprintf(out, "--parallelism.fsdp_reshard_after_forward %s\n",
+                p->shard == SHARD_WEIGHTS ? "always" : "never");
+    fprintf(out, "--parallelism.tensor_parallel_degree %d\n", plan_tensor(p));
+    if (plan_tensor(p) > 1)
+        fprintf(out, "--parallelism.%senable_sequence_parallel\n",
+                p->sequence_parallel ? "" : "no-");
+    fprintf(out, "--parallelism.expert_parallel_degree %d\n", plan_expert(p));
+    fprintf(out, "--parallelism.pipeline_parallel_degree %d\n", p->num_ranks);
+    if (p->num_ranks > 1) {
+        fprintf(out, "--training.disable_cuda_graphs\n");
+        fprintf(out, "--parallelism.pipeline_parallel_schedule %s\n", pytorch_builder(p));
+        fprintf(out, "--parallelism.pipeline_parallel_schedule_csv %s\n", w->csv_path);
+        fprintf(out, "--parallelism.pipeline_parallel_microbatch_size %" PRId64 "\n",
+                p->microbatches.size);
+        fprintf(out, "--parallelism.module_fqns_per_model_part");
+        for (int s = 0; s < p->num_stages; s++) {
+            fprintf(out, " ");
+            write_modules(w, s, "tok_embeddings", "layers.", "norm,lm_head", ",");
+        }
+        fprintf(out, "\n");
+    }
+    /* A subcommand of the parser, and so the last word. */
+    fprintf(out, "activation-checkpoint:%s\n", again_by_layer(p) ? "full" : "none");
+    lacks(w, no_model);
+    if (narrow(w->job))
+        lacks(w, "train.dtype: the converters of the model's config function set it");
+    if (w->job->train.dtype == DTYPE_FP16)
+        lacks(w, "train.dtype fp16: bfloat16 is written");
+    if (plan_expert(p) > 1 && plan_tensor(p) > 1)
+        lacks(w, "pipeline.tensor of experts: expert parallelism takes the tensor ranks there");
+}
+
+/* --- NeMo AutoModel ------------------------------------------------------------------------ */
+
+static void write_automodel(const struct writer *w)
+{
+    const struct plan *p = w->plan;
+    FILE *out = w->out;
+    fprintf(out,
+            "step_scheduler:\n  global_batch_size: %" PRId64 "\n  local_batch_size: %" PRId64 "\n",
+            global_batch(p), local_batch(p));
+    fprintf(out, "distributed:\n  strategy: fsdp2\n  dp_size: %d\n  tp_size: %d\n", p->num_replicas,
+            plan_tensor(p));
+    fprintf(out, "  pp_size: %d\n  cp_size: 1\n  ep_size: %d\n", p->num_ranks, plan_expert(p));
+    fprintf(out, "  sequence_parallel: %s\n", p->sequence_parallel ? "true" : "false");
+    fprintf(out, "  activation_checkpointing: %s\n", again_by_layer(p) ? "true" : "false");
+    if (p->shard != SHARD_NONE)
+        fprintf(out, "  reshard_after_forward: %s\n", p->shard == SHARD_WEIGHTS ? "true" : "false");
+    if (p->num_ranks > 1) {
+        fprintf(out, "  pipeline:\n    pp_schedule: %s\n    pp_schedule_csv: %s\n",
+                pytorch_builder(p), w->csv_path);
+        fprintf(out, "    pp_microbatch_size: %" PRId64 "\n    module_fqns_per_model_part:\n",
+                p->microbatches.size);
+        for (int s = 0; s < p->num_stages; s++) {
+            fprintf(out, "      - [");
+            write_modules(w, s, "model.embed_tokens", "model.layers.", "model.norm, lm_head", ", ");
+            fprintf(out, ", model.rotary_emb]\n");
+        }
+    }
+    lacks(w, no_model);
+    if (narrow(w->job))
+        lacks(w, "train.dtype: the section fp8 sets it");
+    if (plan_expert(p) > 1 && plan_tensor(p) > 1)
+        lacks(w, "pipeline.tensor of experts: expert parallelism takes the tensor ranks there");
+}
+
+/* --- Megatron-LM --------------------------------------------------------------------------- */
+
+/* Whether every stage has equally many layers, the first the embedding too, and the last the head. */
+static bool even(const struct plan *plan, const struct model *model)
+{
+    for (int s = 1; s < plan->num_stages; s++)
+        if (model->num_layers % plan->num_stages != 0 ||
+            model->items[plan->first_item[s]].layer != s * (model->num_layers / plan->num_stages))
+            return false;
+    return true;
+}
+
+/* A layout: E is the embedding, t a layer, L the loss, | ends a stage (core/transformer/
+ * pipeline_parallel_layer_layout.py). */
+static void write_layout(const struct writer *w)
+{
+    const struct model *m = w->model;
+    fprintf(w->out, "--pipeline-model-parallel-layout ");
+    for (int s = 0; s < w->plan->num_stages; s++) {
+        int layers = 0;
+        bool head = false;
+        if (s > 0)
+            fputc('|', w->out);
+        for (int i = w->plan->first_item[s]; i < w->plan->first_item[s + 1]; i++) {
+            const int layer = m->items[i].layer;
+            if (layer < 0)
+                fputc('E', w->out);
+            else if (layer == m->num_layers)
+                head = true;
+            else
+                layers += i == w->plan->first_item[s] || m->items[i - 1].layer != layer;
+        }
+        if (layers > 0)
+            fprintf(w->out, "t*%d", layers);
+        if (head)
+            fputc('L', w->out);
+    }
+    fputc('\n', w->out);
+}
+
+/* Whether the flags below say all of the model. */
+static bool megatron_has(const struct model *m)
+{
+    const struct block *b = &m->block;
+    return m->family == FAMILY_GPT ||
+           (m->family == FAMILY_LLAMA && m->kv_rank == 0 && b->norm == NORM_FORM_RMS &&
+            b->places == NORMS_BEFORE && b->qk_norm != QK_NORM_FULL &&
+            b->positions == POSITIONS_ROTARY && !b->plain_mlp && !b->embedding_norm &&
+            !b->softcap && !b->sinks && !b->out_bias && b->window == 0 && b->moe_every <= 1);
+}
+
+static void write_megatron_model(const struct writer *w)
+{
+    const struct model *m = w->model;
+    FILE *out = w->out;
+    fprintf(out, "--num-layers %d\n--hidden-size %d\n--ffn-hidden-size %d\n", m->num_layers,
+            m->hidden, m->mlp);
+    fprintf(out, "--num-attention-heads %d\n--seq-length %d\n--max-position-embeddings %d\n",
+            m->heads, m->seq, m->max_seq > m->seq ? m->max_seq : m->seq);
+    fprintf(out, "--vocab-size %d\n--make-vocab-size-divisible-by 1\n", m->vocab);
+    if (m->family == FAMILY_GPT)
+        return;
+    fprintf(out,
+            "--position-embedding-type rope\n--normalization RMSNorm\n--swiglu\n"
+            "--disable-bias-linear\n--kv-channels %d\n",
+            m->head_dim);
+    if (m->kv_heads != m->heads)
+        fprintf(out, "--group-query-attention\n--num-query-groups %d\n", m->kv_heads);
+    if (!m->tied_head)
+        fprintf(out, "--untie-embeddings-and-output-weights\n");
+    if (m->qkv_bias)
+        fprintf(out, "--add-qkv-bias\n");
+    if (m->block.qk_norm == QK_NORM_HEAD)
+        fprintf(out, "--qk-layernorm\n");
+    if (m->experts > 0) {
+        fprintf(out, "--num-experts %d\n--moe-router-topk %d\n--moe-ffn-hidden-size %d\n",
+                m->experts, m->experts_active, m->expert_mlp);
+        fprintf(out, "--moe-token-dispatcher-type alltoall\n");
+        if (m->shared_experts > 0)
+            fprintf(out, "--moe-shared-expert-intermediate-size %d\n",
+                    m->shared_experts * m->expert_mlp);
+        if (m->dense_layers > 0)
+            fprintf(out, "--moe-layer-freq ([0]*%d+[1]*%d)\n", m->dense_layers,
+                    m->num_layers - m->dense_layers);
+    }
+}
+
+static void write_megatron_format(const struct writer *w)
+{
+    switch (w->job->train.dtype) {
+    case DTYPE_FP16:
+        fprintf(w->out, "--fp16\n");
+        break;
+    case DTYPE_BF16:
+        fprintf(w->out, "--bf16\n");
+        break;
+    case DTYPE_FP8:
+        fprintf(w->out, "--bf16\n--fp8-format hybrid\n");
+        break;
+    case DTYPE_MXFP8:
+        fprintf(w->out, "--bf16\n--fp8-format e4m3\n--fp8-recipe mxfp8\n");
+        break;
+    case DTYPE_NVFP4:
+        fprintf(w->out, "--bf16\n--fp4-format e2m1\n");
+        break;
+    default:
+        break;
+    }
+}
+
+static void write_megatron(const struct writer *w)
+{
+    const struct plan *p = w->plan;
+    const int chunks = p->num_stages / p->num_ranks;
+    FILE *out = w->out;
+    if (megatron_has(w->model))
+        write_megatron_model(w);
+    else
+        lacks(w, "the model: only GPT's and Llama's kin are written");
+    fprintf(out, "--micro-batch-size %" PRId64 "\n--global-batch-size %" PRId64 "\n",
+            p->microbatches.size, global_batch(p));
+    fprintf(out, "--tensor-model-parallel-size %d\n--pipeline-model-parallel-size %d\n",
+            plan_tensor(p), p->num_ranks);
+    if (!even(p, w->model))
+        write_layout(w);
+    else if (chunks > 1)
+        fprintf(out, "--num-virtual-stages-per-pipeline-rank %d\n", chunks);
+    if (p->sequence_parallel)
+        fprintf(out, "--sequence-parallel\n");
+    static const char *const kinds[CONTEXT_KIND_COUNT] = {"p2p", "all_gather", "a2a"};
+    if (plan_context(p) > 1)
+        fprintf(out, "--context-parallel-size %d\n--cp-comm-type %s\n", plan_context(p),
+                kinds[p->context_kind]);
+    if (w->model->experts > 0)
+        fprintf(out, "--expert-model-parallel-size %d\n--expert-tensor-parallel-size %d\n",
+                plan_expert(p), plan_tensor(p));
+    if (p->shard == SHARD_OPTIMIZER)
+        fprintf(out, "--use-distributed-optimizer\n");
+    if (p->bucket_bytes > 0)
+        fprintf(out, "--overlap-grad-reduce\n--ddp-bucket-size %" PRId64 "\n", p->bucket_bytes / 4);
+    if (p->recompute == RECOMPUTE_SELECTIVE)
+        fprintf(out, "--recompute-granularity selective\n");
+    int again = 0;
+    for (int s = 0; s < p->num_stages && again_by_layer(p); s++)
+        again = p->recompute_layers[s] > again ? p->recompute_layers[s] : again;
+    if (again > 0)
+        fprintf(out,
+                "--recompute-granularity full\n--recompute-method block\n"
+                "--recompute-num-layers %d\n",
+                again);
+    write_megatron_format(w);
+    fprintf(out, "--optimizer %s\n",
+            w->job->train.optimizer.kind == OPTIMIZER_SGD ? "sgd" : "adam");
+    fprintf(out, "--hidden-dropout %g\n--attention-dropout %g\n", w->job->train.dropout,
+            w->job->train.dropout);
+    fprintf(out, "--clip-grad %g\n", w->job->train.clip_norm);
+    if (w->job->train.optimizer.kind == OPTIMIZER_LAMB)
+        lacks(w, "train.optimizer lamb: adam is written");
+}
+
+/* --- DeepSpeed ----------------------------------------------------------------------------- */
+
+static void write_deepspeed(const struct writer *w)
+{
+    const struct plan *p = w->plan;
+    struct json *json = json_object_new();
+    char *text = NULL, code[200];
+    json_add_int(json, "train_batch_size", global_batch(p));
+    json_add_int(json, "train_micro_batch_size_per_gpu", p->microbatches.size);
+    json_add_int(json, "gradient_accumulation_steps", p->microbatches.count);
+    struct json *zero = json_add_object(json, "zero_optimization");
+    json_add_int(zero, "stage", (int)p->shard);
+    if (p->bucket_bytes > 0)
+        json_add_int(zero, "reduce_bucket_size", p->bucket_bytes / 4);
+    if (w->job->train.dtype == DTYPE_BF16 || narrow(w->job))
+        json_add_bool(json_add_object(json, "bf16"), "enabled", true);
+    if (w->job->train.dtype == DTYPE_FP16)
+        json_add_bool(json_add_object(json, "fp16"), "enabled", true);
+    if (w->job->train.clip_norm > 0)
+        json_add_double(json, "gradient_clipping", w->job->train.clip_norm);
+    if (plan_tensor(p) > 1)
+        json_add_int(json_add_object(json, "tensor_parallel"), "autotp_size", plan_tensor(p));
+    if (json_text(json, true, &text, NULL) == OK)
+        fprintf(w->out, "%s\n", text);
+    free(text);
+    json_free(json);
+    lacks(w, no_model);
+    if (p->num_ranks > 1) {
+        snprintf(code, sizeof code,
+                 "the pipeline: PipelineModule(layers=..., num_stages=%d, "
+                 "partition_method=\"uniform\"%s) in the program",
+                 p->num_ranks, again_by_layer(p) ? ", activation_checkpoint_interval=1" : "");
+        lacks(w, code);
+    } else if (again_by_layer(p)) {
+        lacks(w, "pipeline.recompute: the program checkpoints each layer");
+    }
+    if (plan_expert(p) > 1) {
+        snprintf(code, sizeof code, "pipeline.expert: MoE(ep_size=%d) in the program",
+                 plan_expert(p));
+        lacks(w, code);
+    }
+    if (narrow(w->job))
+        lacks(w, "train.dtype: the program converts its linears; bf16 is written");
+}
+
+/* --- nanotron ------------------------------------------------------------------------------ */
+
+static void write_nanotron(const struct writer *w)
+{
+    const struct plan *p = w->plan;
+    const struct model *m = w->model;
+    FILE *out = w->out;
+    fprintf(out, "parallelism:\n  dp: %d\n  pp: %d\n  tp: %d\n  expert_parallel_size: %d\n",
+            p->num_replicas, p->num_ranks, plan_tensor(p), plan_expert(p));
+    fprintf(out, "  pp_engine: %s\n  tp_mode: %s\n  tp_linear_async_communication: %s\n",
+            p->schedule == SCHEDULE_GPIPE ? "afab" : "1f1b",
+            p->sequence_parallel ? "REDUCE_SCATTER" : "ALL_REDUCE",
+            p->sequence_parallel ? "true" : "false");
+    fprintf(out, "  recompute_layer: %s\n", again_by_layer(p) ? "true" : "false");
+    fprintf(out,
+            "tokens:\n  sequence_length: %d\n  micro_batch_size: %" PRId64
+            "\n  batch_accumulation_per_replica: %d\n",
+            m->seq, p->microbatches.size, p->microbatches.count);
+    fprintf(out, "optimizer:\n  zero_stage: %d\n  accumulate_grad_in_fp32: true\n",
+            p->shard == SHARD_OPTIMIZER);
+    if (w->job->train.clip_norm > 0)
+        fprintf(out, "  clip_grad: %g\n", w->job->train.clip_norm);
+    fprintf(out, "model:\n  dtype: %s\n",
+            w->job->train.dtype == DTYPE_FP32 || w->job->train.dtype == DTYPE_TF32 ? "float32"
+            : w->job->train.dtype == DTYPE_FP16                                    ? "float16"
+                                                                                   : "bfloat16");
+    if (m->family == FAMILY_LLAMA && m->experts == 0 && m->kv_rank == 0) {
+        fprintf(out,
+                "  model_config:\n    is_llama_config: true\n    hidden_size: %d\n"
+                "    intermediate_size: %d\n    num_hidden_layers: %d\n",
+                m->hidden, m->mlp, m->num_layers);
+        fprintf(out,
+                "    num_attention_heads: %d\n    num_key_value_heads: %d\n"
+                "    vocab_size: %d\n    max_position_embeddings: %d\n"
+                "    tie_word_embeddings: %s\n",
+                m->heads, m->kv_heads, m->vocab, m->seq, m->tied_head ? "true" : "false");
+        static const struct block plain;
+        if (memcmp(&m->block, &plain, sizeof plain) != 0 || m->qkv_bias)
+            lacks(w, "the model: its layers are written as Llama's");
+    } else {
+        lacks(w, no_model);
+    }
+    if (narrow(w->job))
+        lacks(w, "train.dtype: bfloat16 is written");
+}
+
+/* ------------------------------------------------------------------------------------------- */
+
+enum status target_file_make(const struct job *job, const struct plan *plan, const char *csv_path,
+                             struct target_file *file, struct err *err)
+{
+    static void (*const write[TARGET_KIND_COUNT])(const struct writer *) = {
+        write_torchtitan, write_automodel, write_megatron, write_deepspeed, write_nanotron};
+    const enum target_kind kind = job->pipeline.target->kind;
+    struct target_file got = {.missing = json_array_new()};
+    struct schedule schedule = {0};
+    size_t size;
+    struct writer w = {.job = job,
+                       .model = &job->model,
+                       .plan = plan,
+                       .csv_path = csv_path,
+                       .missing = got.missing,
+                       .out = open_memstream(&got.text, &size)};
+    enum status rc = w.out ? OK : err_nomem(err);
+    if (rc == OK) {
+        write[kind](&w);
+        if (fclose(w.out) != 0)
+            rc = err_nomem(err);
+    }
+    if (rc == OK && plan->num_ranks > 1 && kind <= TARGET_AUTOMODEL) {
+        rc = schedule_generate(plan->schedule, plan->num_ranks, plan->microbatches.count,
+                               plan->num_stages / plan->num_ranks, &schedule, err);
+        if (rc == OK)
+            rc = schedule_to_csv(&schedule, &got.csv, err);
+    }
+    if (rc == OK)
+        rc = json_check(got.missing, err);
+    if (rc == OK) {
+        *file = got;
+        got = (struct target_file){0};
+    }
+    schedule_clear(&schedule);
+    target_file_clear(&got);
+    return rc;
+}
+
+void target_file_clear(struct target_file *file)
+{
+    free(file->text);
+    free(file->csv);
+    json_free(file->missing);
+    *file = (struct target_file){0};
+}

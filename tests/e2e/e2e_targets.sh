@@ -1,0 +1,84 @@
+#!/bin/bash
+# `elapse plan --for`: the search keeps to what a framework runs, and -o writes its configuration.
+. "$(dirname "$0")/lib.sh"
+begin
+cat >"$tmp/job.json" <<'END'
+{"model": "llama:layers=8,hidden=1024,heads=16,seq=2048,vocab=32000", "cluster": "h100-2x2", "data": {"kind": "synthetic"},
+ "train": {"batch": {"global": 16}, "dtype": "bf16", "optimizer": {"kind": "adamw"}}}
+END
+plan() { # FRAMEWORK key=value...: write $tmp/FRAMEWORK, print the JSON
+    local to=$1 sets=()
+    shift
+    for s in "$@"; do sets+=(--set "$s"); done
+    "$elapse" plan "$tmp/job.json" --for "$to" -o "$tmp/$to" --budget 1s --quiet --json "${sets[@]}"
+}
+two="pipeline.num_stages=2 pipeline.num_replicas=2 pipeline.tensor=1"
+export -f plan
+export elapse tmp two
+# shellcheck disable=SC2086 # $two is several words
+torchtitan() {
+    plan torchtitan $two pipeline.schedule=zb-v >"$tmp/t.json" || return 1
+    "$elapse" schedule --check "$tmp/torchtitan.csv" || return 1
+    python3 - "$tmp" <<'END'
+import json, sys
+a = json.load(open(sys.argv[1] + "/t.json"))
+text = open(sys.argv[1] + "/torchtitan").read()
+words = text.split()
+assert a["devices"] == [[0, 2], [1, 3]], a["devices"]
+parts = [p.split(",") for p in words[words.index("--parallelism.module_fqns_per_model_part") + 1:-1]]
+assert sum(parts, []) == ["tok_embeddings"] + [f"layers.{i}" for i in range(8)] + ["norm", "lm_head"], parts
+assert len(parts) == 4 and words[-1] == "activation-checkpoint:none", text
+assert words[words.index("--parallelism.pipeline_parallel_schedule") + 1] == "ZBVZeroBubble"
+assert words[words.index("--parallelism.pipeline_parallel_schedule_csv") + 1] == sys.argv[1] + "/torchtitan.csv"
+assert a["for"]["text"] == text and a["not_expressible"], a["for"]
+END
+}
+export -f torchtitan
+check "plan: --for torchtitan writes flags and an op list" bash -c torchtitan
+megatron() {
+    plan megatron $two pipeline.schedule=1f1b pipeline.num_microbatches=16 >"$tmp/m.json" || return 1
+    python3 - "$tmp" <<'END'
+import json, sys
+a = json.load(open(sys.argv[1] + "/m.json"))
+words = open(sys.argv[1] + "/megatron").read().split()
+flags = {w: (words + [""])[i + 1] for i, w in enumerate(words) if w.startswith("--")}
+assert a["cut"][0] % 2 == 1, a["cut"]  # the embedding and whole layers
+first = (a["cut"][0] - 1) // 2
+want = f"Et*{first}|t*{8 - first}L"
+assert first == 4 or flags["--pipeline-model-parallel-layout"] == want, (want, flags)
+assert flags["--num-layers"] == "8" and flags["--hidden-size"] == "1024" and "--swiglu" in flags, flags
+assert flags["--pipeline-model-parallel-size"] == "2" and flags["--global-batch-size"] == "16", flags
+END
+}
+export -f megatron
+check "plan: --for megatron writes flags" bash -c megatron
+deepspeed() {
+    plan deepspeed $two >"$tmp/d.json" || return 1
+    python3 - "$tmp" <<'END'
+import json, sys
+a = json.load(open(sys.argv[1] + "/d.json"))
+c = json.load(open(sys.argv[1] + "/deepspeed"))
+assert a["cut"] == [9, 10], a["cut"]  # ten modules, five a stage: E and four layers, four layers and norm and head
+assert c["train_batch_size"] == 16 == 2 * c["train_micro_batch_size_per_gpu"] * c["gradient_accumulation_steps"], c
+assert any("num_stages=2" in m for m in a["not_expressible"]), a["not_expressible"]
+END
+}
+export -f deepspeed
+check "plan: --for deepspeed has its cut and its batch" bash -c deepspeed
+automodel() {
+    plan automodel $two pipeline.schedule=interleaved pipeline.shard=weights >/dev/null || return 1
+    grep -q '^      - \[model.embed_tokens, model.layers.0, .*model.rotary_emb\]$' "$tmp/automodel" &&
+        grep -q '^    pp_schedule: Interleaved1F1B$' "$tmp/automodel" && [ -s "$tmp/automodel.csv" ]
+}
+export -f automodel
+check "plan: --for automodel writes its section" bash -c automodel
+check "plan: --for nanotron" bash -c "plan nanotron $two"
+check "plan: --for nanotron writes its parallelism" grep -q '^  pp_engine: ' "$tmp/nanotron"
+expect "plan: --for refuses what the framework lacks" 2 'megatron does not run pipeline.schedule zb-v' \
+    "$elapse" plan "$tmp/job.json" --for megatron --set pipeline.schedule=zb-v
+expect "plan: --for names what replicas must divide" 2 'automodel does not run pipeline.shard none with several replicas' \
+    "$elapse" plan "$tmp/job.json" --for automodel --set pipeline.num_replicas=2 --set pipeline.shard=none
+expect "plan: --for a framework that is not there" 2 "unknown framework 'jax'" \
+    "$elapse" plan "$tmp/job.json" --for jax
+expect "plan: --for excludes frozen layers" 2 '--for excludes' "$elapse" plan "$tmp/job.json" --for megatron --frozen 2
+finish
