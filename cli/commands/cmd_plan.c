@@ -60,6 +60,7 @@ static struct job as_released(const struct job *job)
     released.pipeline.context = 1;
     released.pipeline.shard_auto = false;
     released.pipeline.shard = SHARD_NONE;
+    released.pipeline.shard_group = AUTO;
     released.pipeline.recompute_auto = false;
     released.pipeline.recompute = RECOMPUTE_NEVER;
     released.pipeline.frozen_auto = true;

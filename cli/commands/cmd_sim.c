@@ -92,6 +92,8 @@ static void add_inputs(struct json *json, const struct step_answer *a,
         json_add_string(inputs, "context_comm", context_kind_name(a->plan.context_kind));
     }
     json_add_string(inputs, "shard", shard_mode_name(a->plan.shard));
+    if (a->plan.shard_group > 0)
+        json_add_int(inputs, "shard_group", a->plan.shard_group);
     json_add_int(inputs, "optimizer_bytes_per_param", a->plan.optim_bytes_per_param);
     json_add_string(inputs, "allreduce", allreduce_kind_name(options->allreduce));
     json_add_double(inputs, "jitter", options->jitter);

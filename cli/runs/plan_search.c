@@ -76,7 +76,7 @@ static bool has_layout(const struct plan *plan, const struct planner_layout *lay
            plan_expert(plan) == (layout->expert > 1 ? layout->expert : 1) &&
            plan_context(plan) == (layout->context > 1 ? layout->context : 1) &&
            (plan_context(plan) == 1 || plan->context_kind == layout->context_kind) &&
-           plan->shard == layout->shard;
+           plan->shard == layout->shard && plan->shard_group == layout->shard_group;
 }
 
 /* Make the plan of `safe`, which it loses, the chosen one of `result`. Its bound and all other fates

@@ -96,6 +96,7 @@ void plan_show_add_others(struct json *json, const struct planner_result *result
         json_add_int(one, "expert", fate->layout.expert > 1 ? fate->layout.expert : 1);
         json_add_int(one, "context", fate->layout.context > 1 ? fate->layout.context : 1);
         json_add_string(one, "shard", shard_mode_name(fate->layout.shard));
+        json_add_int(one, "shard_group", fate->layout.shard_group);
         json_add_string(one, "verdict", verdict_name(fate->verdict));
         json_add_double(one, "samples_per_s", fate->samples_per_s);
         json_add_double(one, "bound_samples_per_s", fate->bound_per_s);
@@ -229,7 +230,10 @@ static const char *layout_text(const struct plan *plan, char *text, size_t size)
         at +=
             (size_t)snprintf(text + at, size - at, "%s%d replicas divide each sample (%s)",
                              at ? ", " : "", plan->context, context_kind_name(plan->context_kind));
-    if (plan->shard != SHARD_NONE)
+    if (plan->shard_group > 0)
+        at += (size_t)snprintf(text + at, size - at, "%sgroups of %d replicas divide %s (HSDP)",
+                               at ? ", " : "", plan->shard_group, shard_mode_name(plan->shard));
+    else if (plan->shard != SHARD_NONE)
         at += (size_t)snprintf(text + at, size - at, "%sreplicas divide %s", at ? ", " : "",
                                plan->shard == SHARD_OPTIMIZER ? "the optimizer"
                                                               : shard_mode_name(plan->shard));
@@ -265,6 +269,8 @@ static void print_layouts(const struct planner_result *result)
         const struct planner_layout_fate *fate = &result->layouts[i];
         const struct planner_layout *layout = &fate->layout;
         printf("  T %-2d shard %-10s", layout->tensor, shard_mode_name(layout->shard));
+        if (layout->shard_group > 0)
+            printf("by groups of %d, ", layout->shard_group);
         if (layout->sequence_parallel)
             printf("sequence parallel, ");
         if (layout->expert > 1)

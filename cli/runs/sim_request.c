@@ -191,6 +191,10 @@ static const struct setting_entry {
             .max = CONTEXT_KIND_COUNT, .name_of = context_name),
     SETTING("shard", NAME, shard, "WHAT", "what replicas divide: %s (default none)",
             .max = SHARD_MODE_COUNT, .name_of = shard_name),
+    SETTING("shard-group", INT, shard_group, "G",
+            "replicas that divide gradients or weights, of which other groups have copies: HSDP "
+            "(default: all)",
+            .min = 2, .max = 1 << 20),
     SETTING("attention", NAME, attention, "KIND",
             "whether stashes hold score matrices: %s (default auto)", .max = ATTENTION_KIND_COUNT,
             .name_of = attention_name),
@@ -466,6 +470,7 @@ static enum status take_plan(const struct step_request *q, struct step_answer *a
                         .context = (int)q->context,
                         .context_kind = q->context_kind,
                         .shard = q->shard,
+                        .shard_group = (int)q->shard_group,
                         .bucket_bytes = q->bucket_bytes,
                         .clip = q->clip,
                         .optim_bytes_per_param = q->optimizer_bytes >= 0

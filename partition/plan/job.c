@@ -176,6 +176,15 @@ static enum status check_pipeline(const struct job *job, struct err *err)
     if (job->pipeline.recompute_layers < 0)
         return bad_int(job, "pipeline.recompute_layers", "auto or at least 1",
                        job->pipeline.recompute_layers, err);
+    if (job->pipeline.shard_group != AUTO && !job->pipeline.shard_auto) {
+        const int64_t known = (int64_t)job->pipeline.num_replicas * job->pipeline.context;
+        const int G = job->pipeline.shard_group;
+        struct err why = {0};
+        if (shard_group_check(G, job->pipeline.shard,
+                              known > 0 && known <= INT32_MAX ? (int)known : 2 * G,
+                              job->pipeline.expert, &why) != OK)
+            return err_set(err, ERR_INFEASIBLE, "%s: %s", source_of(job), why.msg);
+    }
     if (!job->pipeline.shard_auto && job->pipeline.shard != SHARD_NONE &&
         job->pipeline.num_replicas == 1 && job->pipeline.context == 1)
         return err_set(err, ERR_INFEASIBLE,

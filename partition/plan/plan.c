@@ -124,6 +124,26 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
     return OK;
 }
 
+enum status shard_group_check(int group, enum shard_mode shard, int replicas, int expert,
+                              struct err *err)
+{
+    if (group == 0)
+        return OK;
+    if (shard < SHARD_GRADIENTS)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.shard_group %d needs pipeline.shard gradients or weights, got %s",
+                       group, shard_mode_name(shard));
+    if (expert > 1)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.shard_group %d does not go with pipeline.expert %d", group,
+                       expert);
+    if (group < 2 || replicas % group != 0 || replicas == group)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.shard_group %d leaves no whole copies of %d replicas", group,
+                       replicas);
+    return OK;
+}
+
 struct division plan_division(const struct plan *plan)
 {
     return (struct division){.tensor = plan_tensor(plan),
@@ -219,6 +239,10 @@ static enum status check_layout(const struct plan *plan, struct err *err)
     if (plan->shard != SHARD_NONE && plan->num_replicas == 1)
         return err_set(err, ERR_INFEASIBLE, "plan: shard %s divides nothing with 1 replica",
                        shard_mode_name(plan->shard));
+    struct err why = {0};
+    if (shard_group_check(plan->shard_group, plan->shard, plan->num_replicas, plan_expert(plan),
+                          &why) != OK)
+        return err_set(err, ERR_INFEASIBLE, "plan: %s", why.msg);
     if (plan->shard != SHARD_NONE && plan->canonical)
         return err_set(err, ERR_INFEASIBLE, "plan: shard %s sums gradients in no canonical order",
                        shard_mode_name(plan->shard));

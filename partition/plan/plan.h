@@ -85,6 +85,8 @@ struct plan {
                     1: each has samples of its own */
     enum context_kind context_kind; /* with C > 1 */
     enum shard_mode shard;
+    int shard_group; /* G, replicas in a row that divide what SHARD_GRADIENTS and SHARD_WEIGHTS say, of
+                        which the others have copies (HSDP); 0: all replicas */
     int64_t batch;                    /* samples per pipeline and step */
     struct microbatches microbatches; /* M = microbatches.count */
     enum schedule_kind schedule;
@@ -161,6 +163,11 @@ static inline int64_t plan_samples(const struct plan *plan)
 
 /* How the plan's devices divide items. */
 struct division plan_division(const struct plan *plan);
+
+/* Check G of a number of replicas (R C); 0: there are no groups. ERR_INFEASIBLE: the shard is none that
+ * groups divide; experts are divided; or G leaves not at least two groups. */
+enum status shard_group_check(int group, enum shard_mode shard, int replicas, int expert,
+                              struct err *err);
 
 /* Devices of a plan: every rank of every replica is a group of T devices that follow each other. */
 static inline int64_t plan_num_devices(const struct plan *plan)

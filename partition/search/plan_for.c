@@ -79,6 +79,7 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
         .context_kind = job->pipeline.context_kind,
         .shard_auto = job->pipeline.shard_auto,
         .shard = job->pipeline.shard,
+        .shard_group = job->pipeline.shard_group,
         .frozen_auto = job->pipeline.frozen_auto,
         .frozen = job->pipeline.frozen};
     if (!choose_schedule && schedule_any_chunks(job->pipeline.schedule) &&

@@ -386,6 +386,12 @@ static enum status none_found(const struct search *search)
     if (search->need_bytes == 0 && search->refused.status != OK)
         return err_set(search->err, ERR_INFEASIBLE, "no plan for model '%s': %s",
                        problem->setting.model->name, search->refused.msg);
+    if (!memory && search->need_bytes == 0 && problem->layout.shard_group > 0)
+        return err_set(search->err, ERR_INFEASIBLE,
+                       "no plan for model '%s' on %d devices: no number of replicas makes whole "
+                       "groups of pipeline.shard_group %d and fits batch, schedule and devices",
+                       problem->setting.model->name, problem->setting.cluster->num_devices,
+                       problem->layout.shard_group);
     const bool experts = problem->layout.expert > 1;
     if (!memory && search->need_bytes == 0 && (experts || problem->layout.context > 1))
         return err_set(search->err, ERR_INFEASIBLE,

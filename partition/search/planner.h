@@ -57,6 +57,7 @@ struct planner_layout {
     int context; /* C; 0 or 1: each pipeline has samples of its own */
     enum context_kind context_kind;
     enum shard_mode shard;
+    int shard_group; /* G; 0: all replicas divide */
 };
 
 struct planner_problem {
@@ -123,6 +124,7 @@ struct planner_options {
     enum context_kind context_kind; /* unless context_kind_auto */
     bool shard_auto;
     enum shard_mode shard; /* unless shard_auto */
+    int shard_group;       /* G; AUTO: all replicas, and with shard_auto also those of a node */
     enum balancer_kind balancer;
     bool by_params; /* BALANCER_OPTIMAL cuts by parameters instead of time */
     bool recompute_auto;

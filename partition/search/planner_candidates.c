@@ -449,6 +449,9 @@ enum status search_seed(struct search *search)
                 continue;
             if (problem->layout.expert > 1 && R % problem->layout.expert != 0)
                 continue;
+            if (problem->layout.shard_group > 0 &&
+                (R % problem->layout.shard_group != 0 || R == problem->layout.shard_group))
+                continue;
             if (problem->layout.shard != SHARD_NONE && R == 1)
                 continue; /* there is nothing to divide */
             if (problem->batch_mode == BATCH_GLOBAL && problem->batch % width != 0)

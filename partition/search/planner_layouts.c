@@ -77,7 +77,7 @@ static bool runs(const struct planner_options *options, const struct planner_lay
 {
     const struct plan_target *target = options->target;
     return !target ||
-           ((target->shards >> layout->shard & 1) &&
+           ((target->shards >> layout->shard & 1) && layout->shard_group == 0 &&
             !(target->tokens_whole && layout->sequence_parallel) &&
             !(without_pipeline(target, layout) && options->num_ranks > 1) &&
             (layout->context <= 1 || (target->contexts >> layout->context_kind & 1)) &&
@@ -103,26 +103,51 @@ static int contexts_of(const struct solver *s, int tensor, int contexts[1 + MOST
     return n;
 }
 
-/* Append a layout for each C, kind and shard mode to a list; returns how many it has then. */
+/* Append a layout if it is to be searched; returns how many there are then. */
+static int add_one(const struct planner_options *options, const struct planner_layout *layout,
+                   struct planner_layout *layouts, int n)
+{
+    if (!runs(options, layout))
+        return n;
+    if (layouts)
+        layouts[n] = *layout;
+    return n + 1;
+}
+
+/* Append a layout for each shard mode to a list, and for the groups that divide it: all replicas, or
+ * those on a node, whose links are faster. */
+static int add_shards(const struct solver *s, struct planner_layout layout,
+                      struct planner_layout *layouts, int n)
+{
+    const struct planner_options *options = s->options;
+    const int node = widest_node(s->problem->setting.cluster) / layout.tensor;
+    for (int shard = 0; shard < (options->shard_auto ? SHARD_MODE_COUNT : 1); shard++) {
+        layout.shard = options->shard_auto ? (enum shard_mode)shard : options->shard;
+        const bool grouped = layout.shard >= SHARD_GRADIENTS && layout.expert < 2;
+        const bool asked = options->shard_group != AUTO;
+        layout.shard_group = asked && (grouped || !options->shard_auto) ? options->shard_group : 0;
+        n = add_one(options, &layout, layouts, n);
+        layout.shard_group = node;
+        if (options->shard_auto && !asked && grouped && node > 1 &&
+            s->problem->setting.cluster->num_nodes > 1)
+            n = add_one(options, &layout, layouts, n);
+    }
+    return n;
+}
+
+/* Append the layouts of each C and kind to a list; returns how many it has then. */
 static int add_divided(const struct solver *s, struct planner_layout layout,
                        struct planner_layout *layouts, int n)
 {
-    const struct planner_options *options = s->options;
     int contexts[1 + MOST_CONTEXTS];
     const int num = contexts_of(s, layout.tensor, contexts);
     for (int c = 0; c < num; c++) {
-        const bool kinds = options->context_kind_auto && contexts[c] > 1;
-        for (int kind = 0; kind < (kinds ? CONTEXT_KIND_COUNT : 1); kind++)
-            for (int shard = 0; shard < (options->shard_auto ? SHARD_MODE_COUNT : 1); shard++) {
-                layout.context = contexts[c];
-                layout.context_kind = kinds ? (enum context_kind)kind : options->context_kind;
-                layout.shard = options->shard_auto ? (enum shard_mode)shard : options->shard;
-                if (!runs(options, &layout))
-                    continue;
-                if (layouts)
-                    layouts[n] = layout;
-                n++;
-            }
+        const bool kinds = s->options->context_kind_auto && contexts[c] > 1;
+        for (int kind = 0; kind < (kinds ? CONTEXT_KIND_COUNT : 1); kind++) {
+            layout.context = contexts[c];
+            layout.context_kind = kinds ? (enum context_kind)kind : s->options->context_kind;
+            n = add_shards(s, layout, layouts, n);
+        }
     }
     return n;
 }

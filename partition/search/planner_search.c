@@ -213,6 +213,7 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
                          .context = problem->layout.context,
                          .context_kind = problem->layout.context_kind,
                          .shard = problem->layout.shard,
+                         .shard_group = problem->layout.shard_group,
                          .batch = node->batch,
                          .microbatches = node->microbatches,
                          .schedule = node->schedule,

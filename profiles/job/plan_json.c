@@ -95,6 +95,7 @@ static const struct member layout_members[] = {
     BOOL("sequence_parallel", sequence_parallel),
     NAME("shard", shard, shard_name, SHARD_MODE_COUNT),
     INT("expert", expert, 1),
+    INT("shard_group", shard_group, 0),
     INT("context", context, 1),
     NAME("context_comm", context_kind, context_name, CONTEXT_KIND_COUNT),
 };
@@ -138,10 +139,13 @@ static bool has_layout(const struct plan *plan)
            plan->shard != SHARD_NONE;
 }
 
-/* How many members of the layout a plan is written with: the last two only with a context. */
+/* How many members of the layout a plan is written with: the last three only where it has them. */
 static int num_layout(const struct plan *plan)
 {
-    return !has_layout(plan) ? 0 : plan_context(plan) > 1 ? NUM_LAYOUT : NUM_LAYOUT - 2;
+    return !has_layout(plan)        ? 0
+           : plan_context(plan) > 1 ? NUM_LAYOUT
+           : plan->shard_group > 0  ? NUM_LAYOUT - 2
+                                    : NUM_LAYOUT - 3;
 }
 
 void plan_json_add_shape(struct json *object, const struct plan *plan)

@@ -258,6 +258,12 @@ static void loop_layouts(struct loop *loop)
                                         .clip = in->problem.clip,
                                         .optim_bytes_per_param = 8};
                     loop_counts(loop, &plan);
+                    /* and in groups of a node, of which others have copies */
+                    plan.shard_group = in->cluster.num_devices / in->cluster.num_nodes / T;
+                    if (in->cluster.num_nodes > 1 && in->options.shard_auto &&
+                        !in->options.target && shard >= SHARD_GRADIENTS && plan.shard_group > 1 &&
+                        R % plan.shard_group == 0 && R > plan.shard_group)
+                        loop_counts(loop, &plan);
                 }
     }
 }

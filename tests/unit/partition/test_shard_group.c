@@ -1,0 +1,189 @@
+/* HSDP: groups of replicas divide gradients or weights, of which other groups have copies. What a device
+ * holds and how long it waits for others, by closed forms. */
+#include "partition/plan/autodp.h"
+#include "partition/search/planner.h"
+#include "partition/step/workload.h"
+#include "tests/unit/test.h"
+
+enum { NODES = 2, R = 8 };
+#define LINK 1e9   /* a byte is a nanosecond */
+#define UPLINK 1e8 /* of a node: ten */
+
+static enum status nothing_ns(const void *ctx, const struct model *model, int item, enum pass pass,
+                              int64_t samples, const struct device *device, int64_t *ns,
+                              bool *extrapolated, struct err *err)
+{
+    (void)ctx, (void)device, (void)extrapolated, (void)err, (void)model, (void)item, (void)pass,
+        (void)samples;
+    *ns = 0;
+    return OK;
+}
+
+struct bench {
+    struct model model;
+    struct cluster cluster;
+    struct cost cost;
+    struct plan plan;
+    int cut[2], device[R];
+    struct workload workload;
+    int64_t params;
+};
+
+static void bench_init(struct bench *b)
+{
+    memset(b, 0, sizeof *b);
+    assert_int_equal(model_parse("llama3-8b:layers=3,seq=64,dtype=bf16", &b->model, NULL), OK);
+    assert_int_equal(cluster_grid(NODES, R / NODES, &b->cluster, NULL), OK);
+    b->cluster.link_latency_ns = b->cluster.uplink_latency_ns = 0;
+    for (int d = 0; d < R; d++)
+        b->cluster.devices[d].link_bytes_per_s = LINK;
+    for (int n = 0; n < NODES; n++)
+        b->cluster.uplink_bytes_per_s[n] = UPLINK;
+    b->cost = (struct cost){.source = COST_ROOFLINE, .item_ns = nothing_ns};
+    b->cut[1] = b->model.num_items;
+    for (int i = 0; i < b->model.num_items; i++)
+        b->params += b->model.items[i].params;
+    b->plan = (struct plan){
+        .num_ranks = 1,
+        .chunks = 1,
+        .num_replicas = R,
+        .batch = 1,
+        .microbatches = {1, 1, 1},
+        .schedule = SCHEDULE_1F1B,
+        .num_stages = 1,
+        .first_item = b->cut,
+        .device = b->device,
+        .optim_bytes_per_param = 8
+    };
+    for (int r = 0; r < R; r++)
+        b->device[r] = r;
+}
+
+static struct stage_cost bench_build(struct bench *b)
+{
+    const struct setting setting = {&b->model, &b->cluster, &b->cost};
+    struct err err = {0};
+    workload_clear(&b->workload);
+    if (workload_build(&setting, &b->plan, NULL, &b->workload, &err) != OK)
+        fail_msg("%s", err.msg);
+    return b->workload.stages[0];
+}
+
+static void bench_clear(struct bench *b)
+{
+    workload_clear(&b->workload);
+    model_clear(&b->model);
+    cluster_clear(&b->cluster);
+}
+
+/* 18 bytes a parameter in bf16 with fp32 masters, gradients and two moments: G devices divide 16 of them,
+ * or all. */
+static void workload__a_device_holds_a_share_of_its_group(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_init(&b);
+    for (int G = 2; G < R; G *= 2)
+        for (int weights = 0; weights < 2; weights++) {
+            b.plan.shard = weights ? SHARD_WEIGHTS : SHARD_GRADIENTS;
+            b.plan.shard_group = G;
+            const struct stage_cost got = bench_build(&b);
+            const int64_t whole = weights ? 0 : 2 * b.params,
+                          share = b.params * (weights ? 18 : 16);
+            assert_int_equal(got.weight_bytes + got.grad_bytes + got.optim_bytes,
+                             whole + share / G);
+        }
+    bench_clear(&b);
+}
+
+/* Without compute all transfers are exposed. Inside a node a group of G gathers 2 bytes a parameter and
+ * reduces 4, (G-1)/G of them. The R/G copies of each share are all-reduced: with G = 4, a node, over
+ * uplinks that the four rings of a node share. With all R dividing, one ring passes the uplinks. */
+static void workload__groups_gather_inside_and_sum_copies_outside(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_init(&b);
+    b.plan.shard = SHARD_WEIGHTS;
+    const double few = 1e-4 * (double)b.params;
+    for (int G = 2; G <= R; G *= 2) {
+        b.plan.shard_group = G == R ? 0 : G;
+        const struct stage_cost got = bench_build(&b);
+        const double rate = (G == R ? UPLINK : LINK) / 1e9, part = (double)(G - 1) / G / rate;
+        const double n = R / G, P = (double)b.params;
+        /* With G = 2 a ring has two devices on each node, and its node 2 rings on the uplink. */
+        const double sums = 2 * (n - 1) / n * (4 * P / G) / (UPLINK / 1e9 / (G == 2 ? 2 : 4));
+        const double gathers = 2 * P * part, reduces = 4 * P * part + (G == R ? 0 : sums);
+        assert_true(fabs((double)got.op_ns[OP_F][MB_FULL] - gathers) < few);
+        assert_true(fabs((double)got.op_ns[OP_B][MB_FULL] - gathers - reduces) < 10 * few);
+        b.plan.shard = SHARD_GRADIENTS;
+        const struct stage_cost two = bench_build(&b);
+        assert_int_equal(two.op_ns[OP_F][MB_FULL], 0);
+        assert_true(fabs((double)two.op_ns[OP_B][MB_FULL] - reduces) < 10 * few);
+        b.plan.shard = SHARD_WEIGHTS;
+    }
+    bench_clear(&b);
+}
+
+static void plans__refuse_groups_without_copies(void **state)
+{
+    (void)state;
+    static const struct {
+        int group, replicas, expert;
+        enum shard_mode shard;
+        const char *names;
+    } cases[] = {
+        {4, 8, 1, SHARD_OPTIMIZER, "needs pipeline.shard gradients or weights"},
+        {3, 8, 1, SHARD_WEIGHTS,   "no whole copies of 8 replicas"            },
+        {8, 8, 1, SHARD_WEIGHTS,   "no whole copies of 8 replicas"            },
+        {2, 8, 2, SHARD_WEIGHTS,   "pipeline.expert 2"                        },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err = {0};
+        assert_int_equal(shard_group_check(cases[i].group, cases[i].shard, cases[i].replicas,
+                                           cases[i].expert, &err),
+                         ERR_INFEASIBLE);
+        if (!strstr(err.msg, cases[i].names))
+            fail_msg("%s", err.msg);
+    }
+    assert_int_equal(shard_group_check(4, SHARD_WEIGHTS, 8, 1, NULL), OK);
+}
+
+/* Where uplinks are slow and the weights fit a node, the groups of a node win. */
+static void planner_solve__divides_by_nodes_where_uplinks_are_slow(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_init(&b);
+    for (int d = 0; d < R; d++)
+        b.cluster.devices[d].mem_bytes = b.params * 18 / 2;
+    struct planner_problem problem = {
+        .setting = {&b.model, &b.cluster, &b.cost},
+        .batch = R,
+        .batch_mode = BATCH_GLOBAL,
+        .optim_bytes_per_param = 8
+    };
+    struct planner_options options = {.num_ranks = 1,
+                                      .num_replicas = R,
+                                      .num_microbatches = R,
+                                      .shard_auto = true,
+                                      .schedules = 1u << SCHEDULE_1F1B};
+    struct planner_result result = {0};
+    assert_int_equal(planner_solve(&problem, &options, &result, NULL), OK);
+    assert_int_equal(result.num_layouts, SHARD_MODE_COUNT + 2);
+    assert_true(result.plan.shard >= SHARD_GRADIENTS);
+    assert_int_equal(result.plan.shard_group, 4);
+    planner_result_clear(&result);
+    bench_clear(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workload__a_device_holds_a_share_of_its_group),
+        cmocka_unit_test(workload__groups_gather_inside_and_sum_copies_outside),
+        cmocka_unit_test(plans__refuse_groups_without_copies),
+        cmocka_unit_test(planner_solve__divides_by_nodes_where_uplinks_are_slow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
