@@ -15,8 +15,11 @@
 #include "profiles/job/job_json.h"
 #include "sim/run/plan_judge.h"
 
-/* Of the budget, this share is for the search; the rest is for the event engine. */
-#define SEARCH_SHARE 0.7
+/* Of the budget, the search may take until the first of these shares, and the event engine until the
+ * second; the rest is for the search of a safe plan, which is divided in the same way. */
+static const double first_shares[] = {0.5, 0.7}, safe_shares[] = {0.9, 1};
+/* A search without any plan yet takes this many times its share. */
+#define PATIENCE 6
 
 static volatile sig_atomic_t interrupted;
 
@@ -29,6 +32,8 @@ static void on_interrupt(int signal_number)
 struct watch {
     struct ticker ticker;
     int64_t budget_ns;
+    const double *shares; /* 2 */
+    double patience;
 };
 
 /* Tell how far a long search is. Most candidates are never judged, and how many will be is not
@@ -54,8 +59,9 @@ static bool goes_on(void *ctx, const struct planner_progress *p)
         tell(&watch->ticker, ns, p);
     if (interrupted)
         return false;
-    const double share = p->judging ? 1 : SEARCH_SHARE, patience = p->best_per_s > 0 ? 1 : 6;
-    return watch->budget_ns == 0 || (double)ns < share * patience * (double)watch->budget_ns;
+    const double patience = p->best_per_s > 0 ? 1 : watch->patience;
+    return watch->budget_ns == 0 ||
+           (double)ns < watch->shares[p->judging] * patience * (double)watch->budget_ns;
 }
 
 double plan_memory_share(const struct plan *plan, const struct cluster *cluster)
@@ -133,6 +139,7 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
                                struct err *err)
 {
     struct plan_judge *engine = judge->ctx;
+    struct watch *watch = judge->watch_ctx;
     struct planner_judge above = *judge;
     struct job less = *job; /* borrows all but the cluster */
     struct planner_result safe = {0};
@@ -150,6 +157,8 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
     }
     const struct setting all = engine->setting, setting = {&job->model, &less.cluster, all.cost};
     engine->setting = setting;
+    watch->shares = safe_shares;
+    watch->patience = 1;
     above.floor_per_s = result->samples_per_s * (1 - PLAN_NEARLY);
     rc = plan_for(&less, &setting, state, &above, &safe, &why);
     engine->setting = all;
@@ -174,7 +183,8 @@ enum status plan_search(const struct job *job, const struct cost *cost,
                                     .cache_filled = search->cached};
     const struct setting setting = {&job->model, &job->cluster, cost};
     struct plan_judge engine = {.setting = setting};
-    struct watch watch = {.budget_ns = search->budget_ns};
+    struct watch watch = {
+        .budget_ns = search->budget_ns, .shares = first_shares, .patience = PATIENCE};
     const struct planner_judge judge = {.step_ns = search->unshared ? NULL : plan_judge_step,
                                         .ctx = &engine,
                                         .all = search->explain,

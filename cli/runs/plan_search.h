@@ -24,13 +24,13 @@ struct plan_search {
  * predicted within a few per cent may be exceeded. */
 #define PLAN_MEMORY_MARGIN 0.08
 /* A safe plan is preferred to one that is faster by no more than this. */
-#define PLAN_NEARLY 0.005
+#define PLAN_NEARLY 0.02
 
 /* The largest share of its memory that a device needs for the plan; 0 if no device has a limit. */
 double plan_memory_share(const struct plan *plan, const struct cluster *cluster);
 
-/* Find the best plan that the budget allows, or a safe one that is nearly as fast; of a search without any plan yet it is exceeded up to
- * six times. SIGINT ends the search with the best plan so far (result->complete is false); a second
+/* Find the best plan that the budget allows, or a safe one that is nearly as fast. A search without
+ * any plan yet exceeds the budget up to three times. SIGINT ends the search with the best plan so far (result->complete is false); a second
  * one ends the program. Errors of plan_for(). Not for several threads at once. */
 enum status plan_search(const struct job *job, const struct cost *cost,
                         const struct plan_search *search, struct planner_result *result,

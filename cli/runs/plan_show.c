@@ -376,7 +376,9 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     const bool judged = result->best[0].judged_ns > 0;
     if (share > 1 - PLAN_MEMORY_MARGIN)
         printf("the memory of a device is full to %.1f %%%s\n", 100 * share,
-               judged ? ": no plan with more room was found within 0.5 % of this speed" : "");
+               !judged            ? ""
+               : result->complete ? ": plans with more room are slower by more than 2 %"
+                                  : ": no plan with more room was found within 2 % of this speed");
     if (result->judge_decided)
         printf("without shared links, as train ranks plans, another one would be chosen; "
                "-o FILE gives train this one (--plan FILE)\n");

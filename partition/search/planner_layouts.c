@@ -306,15 +306,26 @@ static void begin(struct solver *s, const struct planner_layout *layout, struct 
     one->begun = rc;
 }
 
-/* Begin a search, and take it to its first plan that fits. */
+/* The rate of the best plan that a probe found; 0 if it found none. A layout that was refused before
+ * its search began has no search to ask. */
+static double open_rate(const struct open_search *one)
+{
+    return one->begun == OK ? search_beat(&one->search) : 0;
+}
+
+/* Begin a search, and take it to its first plan that fits and is faster than *rate, which becomes
+ * that plan's. */
 static enum status probe(struct solver *s, const struct planner_layout *layout, bool alone,
-                         struct open_search *one)
+                         struct open_search *one, double *rate)
 {
     begin(s, layout, one);
     if (one->begun == OK && !alone && s->options->balancer == BALANCER_OPTIMAL) {
         one->search.probe = PROBE_CUTS;
+        one->search.floor_rate = *rate;
         one->begun = search_run(&one->search);
         one->search.probe = 0;
+        one->search.floor_rate = 0;
+        *rate = fmax(*rate, open_rate(one));
     }
     return one->begun == OK || one->begun == ERR_INFEASIBLE ? OK : err_copy(s->err, &one->why);
 }
@@ -384,13 +395,6 @@ static enum status search_one(struct solver *s, struct open_search *one)
     return rc;
 }
 
-/* The rate of the best plan that a probe found; 0 if it found none. A layout that was refused before
- * its search began has no search to ask. */
-static double open_rate(const struct open_search *one)
-{
-    return one->begun == OK ? search_beat(&one->search) : 0;
-}
-
 /* The open search whose probe is the fastest, or the first one. */
 static int next_open(const struct open_search *all, const bool *done, int n)
 {
@@ -429,9 +433,11 @@ static enum status search_all(struct solver *s, const struct planner_layout *lay
     struct open_search *all = calloc((size_t)n, sizeof *all);
     bool *done = calloc((size_t)n, sizeof *done);
     enum status rc = all && done ? OK : err_nomem(s->err);
-    for (int i = 0; i < n && rc == OK; i++) {
-        set_common(s, all, i, NULL);
-        rc = probe(s, &layouts[i], n == 1, &all[i]);
+    double rate = s->options->judge.floor_per_s;
+    /* Large groups first, because they fit a little memory soonest. */
+    for (int i = n - 1; i >= 0 && rc == OK; i--) {
+        set_common(s, all, n, &all[i]);
+        rc = probe(s, &layouts[i], n == 1, &all[i], &rate);
     }
     for (int i = 0; i < n && rc == OK; i++) {
         const int next = next_open(all, done, n);
