@@ -87,6 +87,7 @@ enum status comm_init(int *argc, char ***argv, struct comm *comm, struct err *er
     struct comm got = {0};
     MPI_Comm local = MPI_COMM_NULL, all = MPI_COMM_NULL;
     int *node_of = NULL, provided;
+    double *received = NULL;
     MPI_TRY(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
     MPI_TRY(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     MPI_TRY(MPI_Comm_rank(MPI_COMM_WORLD, &got.rank));
@@ -96,7 +97,8 @@ enum status comm_init(int *argc, char ***argv, struct comm *comm, struct err *er
     MPI_TRY(MPI_Comm_size(local, &got.local_size));
     node_of = malloc((size_t)got.size * sizeof *node_of);
     got.all = calloc(1, sizeof *got.all);
-    if (!node_of || !got.all) {
+    received = calloc((size_t)got.size, SUM_CHUNK * sizeof *received);
+    if (!node_of || !got.all || !received) {
         rc = err_nomem(err);
         goto out;
     }
@@ -108,19 +110,22 @@ enum status comm_init(int *argc, char ***argv, struct comm *comm, struct err *er
     MPI_TRY(MPI_Comm_split(MPI_COMM_WORLD, 0, got.rank, &all));
     mpi_failures_of(got.rank);
     got.max_tag = mpi_max_tag();
-    *got.all = (struct comm_group){.mpi = all, .rank = got.rank, .size = got.size};
+    *got.all =
+        (struct comm_group){.mpi = all, .rank = got.rank, .size = got.size, .received = received};
     rc = set_clock(&got, err);
     if (rc != OK)
         goto out;
     *comm = got;
     got = (struct comm){0};
     all = MPI_COMM_NULL;
+    received = NULL;
 out:
     if (all != MPI_COMM_NULL)
         MPI_Comm_free(&all);
     if (local != MPI_COMM_NULL)
         MPI_Comm_free(&local);
     free(got.all);
+    free(received);
     free(got.node_ranks);
     free(node_of);
     return rc;
@@ -189,8 +194,9 @@ enum status comm_split(const struct comm *comm, int color, int key, struct comm_
 {
     struct comm_group *got = calloc(1, sizeof *got);
     int *numbers = calloc((size_t)comm->size, sizeof *numbers);
+    double *received = calloc((size_t)comm->size, SUM_CHUNK * sizeof *received);
     MPI_Comm mpi = MPI_COMM_NULL;
-    enum status rc = comm_agree(comm, got && numbers ? OK : err_nomem(err), err);
+    enum status rc = comm_agree(comm, got && numbers && received ? OK : err_nomem(err), err);
     if (rc != OK)
         goto out;
     /* All ranks of those groups have freed them before this collective call. */
@@ -205,16 +211,19 @@ enum status comm_split(const struct comm *comm, int color, int key, struct comm_
                  MPI_Allgather(&comm->rank, 1, MPI_INT, numbers, 1, MPI_INT, mpi));
         got->mpi = mpi;
         got->numbers = numbers;
+        got->received = received;
         *group = got;
         mpi = MPI_COMM_NULL;
         got = NULL;
         numbers = NULL;
+        received = NULL;
     }
     rc = OK;
 out:
     if (mpi != MPI_COMM_NULL)
         MPI_Comm_free(&mpi);
     free(numbers);
+    free(received);
     free(got);
     return rc;
 }
@@ -227,6 +236,7 @@ void comm_group_free(struct comm_group *group)
     comm_drop_sums(group, shm_reduce_retire);
     MPI_Comm_free(&group->mpi);
     free(group->numbers);
+    free(group->received);
     free(group);
 }
 
@@ -245,22 +255,19 @@ int comm_group_size(const struct comm_group *group)
 enum status comm_sum_f64(const struct comm_group *group, double *values, int count, struct err *err)
 {
     enum status rc;
-    double *all = NULL;
-    if (group->size == 1)
-        return OK;
-    all = malloc((size_t)count * (size_t)group->size * sizeof *all);
-    if (!all)
-        return err_nomem(err);
-    MPI_MEET("in a sum", group,
-             MPI_Allgather(values, count, MPI_DOUBLE, all, count, MPI_DOUBLE, group->mpi));
-    for (int i = 0; i < count; i++) {
-        values[i] = all[i];
-        for (int r = 1; r < group->size; r++)
-            values[i] += all[(size_t)r * (size_t)count + (size_t)i];
+    for (int done = 0; group->size > 1 && done < count; done += SUM_CHUNK) {
+        const int n = count - done < SUM_CHUNK ? count - done : SUM_CHUNK;
+        double *to = values + done, *all = group->received;
+        MPI_MEET("in a sum", group,
+                 MPI_Allgather(to, n, MPI_DOUBLE, all, n, MPI_DOUBLE, group->mpi));
+        for (int i = 0; i < n; i++) {
+            to[i] = all[i];
+            for (int r = 1; r < group->size; r++)
+                to[i] += all[r * n + i];
+        }
     }
     rc = OK;
 out:
-    free(all);
     return rc;
 }
 
@@ -300,36 +307,37 @@ enum status comm_gather(const struct comm_group *group, const void *data, int64_
                         void **gathered, int64_t **sizes, struct err *err)
 {
     enum status rc = OK;
-    size_t n = (size_t)group->size;
-    int64_t total = 0;
+    const size_t n = group->rank == 0 ? (size_t)group->size : 1;
+    int64_t total = bytes, *size = NULL;
     char *all = NULL;
-    int64_t *size = calloc(n, sizeof *size);
-    int *count = calloc(2 * n, sizeof *count), *at = count ? count + n : NULL;
+    int *count = NULL;
     *gathered = NULL;
     *sizes = NULL;
-    if (!size || !count) {
+    MPI_MEET("in a gathering", group,
+             MPI_Allreduce(MPI_IN_PLACE, &total, 1, MPI_INT64_T, MPI_SUM, group->mpi));
+    if (total > INT_MAX) /* on all ranks alike */
+        return err_set(err, ERR_INPUT, "cannot gather more than %d bytes", INT_MAX);
+    all = malloc(group->rank == 0 && total ? (size_t)total : 1);
+    size = calloc(n, sizeof *size);
+    count = calloc(2 * n, sizeof *count);
+    int64_t lacks = !all || !size || !count;
+    rc = comm_max_i64(group, &lacks, 1,
+                      err); /* one without memory must not leave the others waiting */
+    if (rc == OK && lacks)
         rc = err_nomem(err);
+    if (rc != OK)
         goto out;
-    }
     MPI_MEET("in a gathering", group,
-             MPI_Allgather(&bytes, 1, MPI_INT64_T, size, 1, MPI_INT64_T, group->mpi));
-    for (size_t i = 0; i < n; i++) {
-        if (!add_ok(total, size[i], &total) || total > INT_MAX) {
-            rc = err_set(err, ERR_INPUT, "cannot gather more than %d bytes", INT_MAX);
-            goto out;
-        }
+             MPI_Gather(&bytes, 1, MPI_INT64_T, size, 1, MPI_INT64_T, 0, group->mpi));
+    total = 0;
+    for (size_t i = 0; group->rank == 0 && i < n; i++) {
         count[i] = (int)size[i];
-        at[i] = (int)(total - size[i]);
+        count[n + i] = (int)total;
+        total += size[i];
     }
-    if (group->rank == 0) {
-        all = malloc(total ? (size_t)total : 1);
-        if (!all) {
-            rc = err_nomem(err);
-            goto out;
-        }
-    }
-    MPI_MEET("in a gathering", group,
-             MPI_Gatherv(data, (int)bytes, MPI_BYTE, all, count, at, MPI_BYTE, 0, group->mpi));
+    MPI_MEET(
+        "in a gathering", group,
+        MPI_Gatherv(data, (int)bytes, MPI_BYTE, all, count, count + n, MPI_BYTE, 0, group->mpi));
     if (group->rank == 0) {
         *gathered = all;
         *sizes = size;

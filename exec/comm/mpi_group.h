@@ -12,12 +12,18 @@
 struct comm_request;
 struct shm_reduce;
 
-enum { MAX_CHUNK = 1 << 30 }; /* bytes of one MPI call */
+enum {
+    MAX_CHUNK = 1 << 30, /* bytes of one MPI call */
+    SUM_CHUNK = 64       /* values that comm_sum_f64() sums in one call */
+};
 
 struct comm_group {
     MPI_Comm mpi;
     int rank, size;
     int *numbers; /* owned, [size]: ranks in the message group; NULL: this is the message group */
+    /* Owned, [size][SUM_CHUNK]: received by comm_sum_f64(). It exists from the start, because a rank that found
+     * no memory in the middle of a collective would leave the others waiting. */
+    double *received;
     struct shm_reduce *shared; /* owned; NULL: not requested, or shared memory is not available */
     float *sums;               /* result of comm_sum_buffer(): the buffer of `shared`, or owned */
     int64_t sums_count;

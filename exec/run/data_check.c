@@ -32,6 +32,7 @@ struct check {
     char (*keys)[KEY_CHARS + 1]; /* owned; rank 0 */
     double *bad;                 /* owned, [num_blocks]: bad files of each block; whole numbers */
     char *wanted;                /* owned, [num_blocks]: 1: it is not known */
+    int64_t round, *numbers;     /* numbers is owned, [round]: samples read at once */
     char *list_path;             /* owned; NULL: no place to remember anything */
     char *known;                 /* owned: contents of the list; NULL: none */
 };
@@ -186,13 +187,9 @@ static void show(const struct check *check, struct ticker *ticker, int64_t done,
 static enum status read_wanted(const struct check *check, int64_t *total, struct err *why)
 {
     static const enum ticker_mode modes[] = {TICKER_QUIET, TICKER_TERMINAL, TICKER_LINES};
-    int64_t begin, end, at = 0, count = 0,
-                        round = ROUND_FILES * (int64_t)check->t->base.workers[SPLIT_TEST];
-    int64_t *numbers = malloc((size_t)round * sizeof *numbers);
+    int64_t begin, end, at = 0, count = 0;
     struct ticker ticker;
     *total = 0;
-    if (!numbers)
-        return err_nomem(why);
     for (int64_t b = 0; b < check->num_blocks; b++)
         if (check->wanted[b])
             *total += block_end(check, b) - b * BLOCK_FILES;
@@ -202,15 +199,14 @@ static enum status read_wanted(const struct check *check, int64_t *total, struct
         for (int64_t n = b * BLOCK_FILES; check->wanted[b] && n < block_end(check, b); n++, at++) {
             if (at < begin || at >= end)
                 continue;
-            numbers[count++] = n;
-            if (count == round || at + 1 == end) {
-                check_round(check, numbers, count, why);
+            check->numbers[count++] = n;
+            if (count == check->round || at + 1 == end) {
+                check_round(check, check->numbers, count, why);
                 count = 0;
                 show(check, &ticker, at + 1 - begin, end - begin, *total);
             }
         }
     ticker_clear(&ticker, stderr);
-    free(numbers);
     return why->status;
 }
 
@@ -253,12 +249,15 @@ enum status data_check(struct trainer *t, struct err *err)
     check.num_blocks = (num_samples(&check) + BLOCK_FILES - 1) / BLOCK_FILES;
     check.bad = calloc((size_t)check.num_blocks + 1, sizeof *check.bad);
     check.wanted = calloc((size_t)check.num_blocks + 1, 1);
-    rc = comm_agree(t->comm, check.bad && check.wanted ? OK : err_nomem(err), err);
+    check.round = ROUND_FILES * (int64_t)t->base.workers[SPLIT_TEST];
+    check.numbers = malloc((size_t)check.round * sizeof *check.numbers);
+    rc = comm_agree(t->comm, check.bad && check.wanted && check.numbers ? OK : err_nomem(err), err);
     if (rc == OK)
         rc = share_out(&check, err);
     free(check.keys);
     free(check.bad);
     free(check.wanted);
+    free(check.numbers);
     free(check.list_path);
     free(check.known);
     return rc;
