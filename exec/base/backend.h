@@ -55,15 +55,40 @@ struct linear {
                          read; the bits are those of adding to zeros, but for the sign of a zero */
 };
 
-enum act { ACT_NONE, ACT_GELU_ERF, ACT_GELU_TANH, ACT_TANH };
+enum act { ACT_NONE, ACT_GELU_ERF, ACT_GELU_TANH, ACT_TANH, ACT_SILU };
 
 struct attention {
     int64_t num_samples;
     int seq, heads, head_dim;
     bool causal;
     const int32_t *lengths; /* [n] keys that count, backend memory; NULL: all */
+    int window;             /* keys that a query sees, its own included; 0: all before it. Needs
+                               causal */
+    const int32_t *starts;  /* [n, seq] the first key that a query sees, its document's; ascends in
+                               a sample. Backend memory; needs causal. NULL: 0 */
     float *dqkv_sums;       /* attention_backward(), where sums_dqkv(): receives the sums of dqkv's
                                columns [3 * heads * head_dim]; NULL: not wanted */
+};
+
+/* RMSNorm of rows (Zhang and Sennrich 2019): y = x / sqrt(mean(x^2) + eps) * (plus + gamma). */
+struct rmsnorm {
+    int64_t rows;
+    int cols;
+    float eps;
+    float plus; /* 0; 1 where gamma is kept as the difference from 1 (Gemma) */
+};
+
+/* Queries, keys and values of a decoder between their linear and attention. A row of x has heads +
+ * 2 kv_heads heads of head_dim elements: queries, keys, values. Queries and keys are normalised
+ * (where gamma is not NULL) and turned: elements i and i + head_dim / 2 of a head are a point that
+ * turns by the angle i of its position (Su et al. 2021). A head of keys or values is written once
+ * for each of the heads / kv_heads queries that read it (Ainslie et al. 2023). */
+struct rotary {
+    int64_t num_samples;
+    int seq, heads, kv_heads, head_dim;
+    const float *angles; /* [seq, head_dim / 2, 2] cosine and sine, backend memory */
+    const float *gamma;  /* [2, head_dim] of queries and of keys, backend memory; NULL: no norm */
+    float eps, plus;     /* as in struct rmsnorm */
 };
 
 /* Cross-entropy over rows of classes. Element (r, c) of the logits lies at
@@ -92,6 +117,7 @@ struct tokens {
     int64_t num_samples;
     int seq, hidden;
     int64_t vocab;
+    float scale;                /* of the token table's rows, where there is no wpe; 0: 1 */
     const int32_t *ids, *types; /* [n, seq] backend memory; types may be NULL */
 };
 
@@ -260,6 +286,29 @@ struct backend {
                                const float *gamma, const void *add, void *dx, bool sums,
                                float *part);
 
+    /* stats [rows]: the reciprocal of the root. */
+    void (*rmsnorm_forward)(struct backend *be, const struct rmsnorm *n, const void *x,
+                            const float *gamma, void *y, float *stats);
+    /* dx = add + gradient; add may be NULL; dx may be x or add, and NULL: not wanted. part [cols]
+     * is written: this micro-batch's gradient of gamma; NULL: not wanted. */
+    void (*rmsnorm_backward)(struct backend *be, const struct rmsnorm *n, const void *dy,
+                             const void *x, const float *stats, const float *gamma, const void *add,
+                             void *dx, float *part);
+    /* x -> qkv [n, seq, 3, heads, head_dim]. stats [rows, heads + kv_heads] as rmsnorm_forward()'s;
+     * written where there is a norm. */
+    void (*rotary_forward)(struct backend *be, const struct rotary *r, const void *x, void *qkv,
+                           float *stats);
+    /* dx may be x. part [2, head_dim]: this micro-batch's gradient of gamma. x, stats and part are
+     * read and written where there is a norm. */
+    void (*rotary_backward)(struct backend *be, const struct rotary *r, const void *dqkv,
+                            const void *x, const float *stats, void *dx, float *part);
+    /* y [rows, cols] = act(gate) * up, with x [rows, 2, cols] = gate, up (Shazeer 2020). act:
+     * ACT_SILU or a GELU. Backward: dx may be x. */
+    void (*gate_forward)(struct backend *be, int64_t rows, int cols, enum act act, const void *x,
+                         void *y);
+    void (*gate_backward)(struct backend *be, int64_t rows, int cols, enum act act, const void *x,
+                          const void *dy, void *dx);
+
     /* qkv [n, seq, 3, heads, head_dim] -> ctx [n, seq, heads, head_dim]; lse [n, heads, seq] is the
      * log-sum-exp of each score row, from which the backward rebuilds probabilities. */
     void (*attention_forward)(struct backend *be, const struct attention *a, const void *qkv,
@@ -281,7 +330,7 @@ struct backend {
     /* dpos, dcls and db (the projection's bias) from dy. */
     void (*patch_backward)(struct backend *be, const struct patches *p, const void *dy, float *dcls,
                            float *dpos, float *db);
-    /* y = table[ids] + pos + types table; wtt may be NULL. */
+    /* y = scale * table[ids] + pos + types table; wpe and wtt may be NULL. */
     void (*tokens_forward)(struct backend *be, const struct tokens *t, const void *wte,
                            const void *wpe, const void *wtt, void *y);
     void (*tokens_backward)(struct backend *be, const struct tokens *t, const void *dy, float *dwte,

@@ -113,6 +113,7 @@ struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err)
     cpu_host_install(be);
     cpu_linear_install(be);
     cpu_norm_install(be);
+    cpu_decoder_install(be);
     cpu_attention_install(be);
     cpu_embed_install(be);
     cpu_loss_install(be);

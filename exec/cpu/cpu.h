@@ -92,6 +92,10 @@ static inline int64_t cpu_pad(int64_t n)
 void cpu_add_partials(const float *part, int64_t tiles, int64_t cols, float scale, bool fresh,
                       float *dst);
 
+/* x = act(x); dx = dy * act'(pre), dx may be dy. */
+void cpu_act(int n, enum act act, float *x);
+void cpu_act_grad(int n, enum act act, const float *pre, const float *dy, float *dx);
+
 /* Dropout as defined in exec/base/backend.h. cpu_drops(): whether it is on. cpu_mask_key(): the key
  * of a sample's random numbers. cpu_mask(): apply elements [first, first + n) of the mask, y = keep
  * ? x / (1 - p) : 0; y may be x. */
@@ -117,6 +121,7 @@ static inline void cpu_mask(const struct dropout *drop, uint64_t key, uint32_t f
 CPU_FUNCTIONS(cpu_host);
 CPU_FUNCTIONS(cpu_linear);
 CPU_FUNCTIONS(cpu_norm);
+CPU_FUNCTIONS(cpu_decoder);
 CPU_FUNCTIONS(cpu_attention);
 CPU_FUNCTIONS(cpu_embed);
 CPU_FUNCTIONS(cpu_loss);

@@ -22,6 +22,16 @@ static inline int64_t keys_of(const struct attention *a, int64_t sample, int64_t
     return a->causal ? cpu_min(keys, query_end) : keys;
 }
 
+/* The first key that a query sees; never falls from query to query. */
+static inline int64_t first_key(const struct attention *a, int64_t sample, int64_t query)
+{
+    int64_t first = a->starts ? a->starts[sample * a->seq + query] : 0;
+    if (a->window > 0 && query + 1 - a->window > first)
+        first = query + 1 - a->window;
+    /* A query of padding behind the sample's end sees the last key that counts. */
+    return cpu_min(first, keys_of(a, sample, query + 1) - 1);
+}
+
 /* Index of the first element of row `query` in a sample's dropout mask [heads, seq, seq]. */
 static inline uint32_t mask_first(const struct attention *a, int head, int64_t query)
 {
@@ -160,23 +170,28 @@ static void head_forward(struct backend *be, const struct attention *a, int64_t 
     const uint64_t key = cpu_drops(drop) ? cpu_mask_key(drop, s) : 0;
     for (int64_t q0 = 0; q0 < a->seq; q0 += QUERY_BLOCK) {
         const int nq = (int)cpu_min(QUERY_BLOCK, a->seq - q0);
-        const int nk = (int)keys_of(a, s, q0 + nq);
+        const int64_t k0 = first_key(a, s, q0), at_k = k0 * in.ld;
+        const int nk = (int)(keys_of(a, s, q0 + nq) - k0);
         float inv[QUERY_BLOCK];
-        const struct operand q = {in.q + q0 * in.ld, in.ld, false}, k = {in.k, in.ld, true};
+        const struct operand q = {in.q + q0 * in.ld, in.ld, false}, k = {in.k + at_k, in.ld, true};
         product(nq, nk, d, scale, q, k, true, score, nk, room);
         for (int i = 0; i < nq; i++) {
             float *row = score + (int64_t)i * nk;
-            const int64_t n = a->causal ? cpu_min(nk, q0 + i + 1) : nk;
-            float max = row_max(row, n);
-            float sum = row_exp(row, n, max);
-            for (int64_t c = n; c < nk; c++)
+            const int64_t end = a->causal ? cpu_min(nk, q0 + i + 1 - k0) : nk;
+            const int64_t first = first_key(a, s, q0 + i) - k0, n = end - first;
+            float max = row_max(row + first, n);
+            float sum = row_exp(row + first, n, max);
+            for (int64_t c = 0; c < first; c++)
+                row[c] = 0.0f;
+            for (int64_t c = end; c < nk; c++)
                 row[c] = 0.0f;
             if (cpu_drops(drop))
-                cpu_mask(drop, key, mask_first(a, h, q0 + i), n, row, row);
+                cpu_mask(drop, key, mask_first(a, h, q0 + i) + (uint32_t)(k0 + first), n,
+                         row + first, row + first);
             inv[i] = 1.0f / sum;
             row_lse[q0 + i] = max + logf(sum);
         }
-        const struct operand p = {score, nk, false}, v = {in.v, in.ld, false};
+        const struct operand p = {score, nk, false}, v = {in.v + at_k, in.ld, false};
         product(nq, d, nk, 1.0f, p, v, true, o + q0 * ldo, ldo, room);
         for (int i = 0; i < nq; i++)
             for (int c = 0; c < d; c++)
@@ -211,36 +226,44 @@ static void head_backward(struct backend *be, const struct attention *a, int64_t
     memset(dk, 0, 2 * (size_t)(dv - dk) * sizeof *dk); /* also clears dv, which follows dk */
     for (int64_t q0 = 0; q0 < a->seq; q0 += QUERY_BLOCK) {
         const int nq = (int)cpu_min(QUERY_BLOCK, a->seq - q0);
-        const int nk = (int)keys_of(a, s, q0 + nq);
+        const int64_t k0 = first_key(a, s, q0);
+        const int nk = (int)(keys_of(a, s, q0 + nq) - k0);
+        const float *keys = in.k + k0 * in.ld, *values = in.v + k0 * in.ld;
         const struct operand q = {in.q + q0 * in.ld, in.ld, false};
-        const struct operand dout = {go + q0 * ldc, ldc, false}, k = {in.k, in.ld, false};
-        product(nq, nk, d, scale, q, (struct operand){in.k, in.ld, true}, true, prob, nk, room);
-        product(nq, nk, d, 1.0f, dout, (struct operand){in.v, in.ld, true}, true, dprob, nk, room);
+        const struct operand dout = {go + q0 * ldc, ldc, false}, k = {keys, in.ld, false};
+        product(nq, nk, d, scale, q, (struct operand){keys, in.ld, true}, true, prob, nk, room);
+        product(nq, nk, d, 1.0f, dout, (struct operand){values, in.ld, true}, true, dprob, nk,
+                room);
         for (int i = 0; i < nq; i++) {
             float *p = prob + (int64_t)i * nk, *dp = dprob + (int64_t)i * nk;
             const float *gi = go + (q0 + i) * ldc, *oi = o + (q0 + i) * ldc;
-            const int64_t n = a->causal ? cpu_min(nk, q0 + i + 1) : nk;
+            const int64_t end = a->causal ? cpu_min(nk, q0 + i + 1 - k0) : nk;
+            const int64_t first = first_key(a, s, q0 + i) - k0, n = end - first;
             const float l = row_lse[q0 + i];
             float delta = 0.0f;
             for (int c = 0; c < d; c++)
                 delta += gi[c] * oi[c];
-            for (int64_t c = 0; c < n; c++)
+            for (int64_t c = first; c < end; c++)
                 p[c] = vexp(p[c] - l);
             if (cpu_drops(drop)) {
-                cpu_mask(drop, key, mask_first(a, h, q0 + i), n, dp, dp);
-                for (int64_t c = 0; c < n; c++)
+                const uint32_t at_mask = mask_first(a, h, q0 + i) + (uint32_t)(k0 + first);
+                cpu_mask(drop, key, at_mask, n, dp + first, dp + first);
+                for (int64_t c = first; c < end; c++)
                     dp[c] = p[c] * (dp[c] - delta) * scale;
-                cpu_mask(drop, key, mask_first(a, h, q0 + i), n, p, p);
+                cpu_mask(drop, key, at_mask, n, p + first, p + first);
             } else {
-                for (int64_t c = 0; c < n; c++)
+                for (int64_t c = first; c < end; c++)
                     dp[c] = p[c] * (dp[c] - delta) * scale;
             }
-            for (int64_t c = n; c < nk; c++)
+            for (int64_t c = 0; c < first; c++)
+                p[c] = dp[c] = 0.0f;
+            for (int64_t c = end; c < nk; c++)
                 p[c] = dp[c] = 0.0f;
         }
-        product(nk, d, nq, 1.0f, (struct operand){prob, nk, true}, dout, false, dv, d, room);
+        product(nk, d, nq, 1.0f, (struct operand){prob, nk, true}, dout, false, dv + k0 * d, d,
+                room);
         product(nq, d, nk, 1.0f, (struct operand){dprob, nk, false}, k, true, dq + q0 * d, d, room);
-        product(nk, d, nq, 1.0f, (struct operand){dprob, nk, true}, q, false, dk, d, room);
+        product(nk, d, nq, 1.0f, (struct operand){dprob, nk, true}, q, false, dk + k0 * d, d, room);
     }
     const float *grad[3] = {dq, dk, dv};
     for (int g = 0; g < 3; g++)

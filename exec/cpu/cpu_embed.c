@@ -80,17 +80,20 @@ static void tokens_forward(struct backend *be, const struct tokens *t, const voi
                            const void *wpe, const void *wtt, void *y)
 {
     const int64_t rows = t->num_samples * t->seq, h = t->hidden;
+    const float scale = t->scale == 0.0f ? 1.0f : t->scale;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(be, rows *h))
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c0 = 0; c0 < h; c0 += STRIP) {
             float buffer[4][STRIP];
             const int64_t n = cpu_min(STRIP, h - c0), type_id = t->types ? t->types[r] : 0;
             const float *word = cpu_in(be, wte, t->ids[r] * h + c0, n, buffer[0]);
-            const float *pos = cpu_in(be, wpe, (r % t->seq) * h + c0, n, buffer[1]);
+            const float *pos = wpe ? cpu_in(be, wpe, (r % t->seq) * h + c0, n, buffer[1]) : NULL;
             const float *type = wtt ? cpu_in(be, wtt, type_id * h + c0, n, buffer[2]) : NULL;
             float *out = cpu_out(be, y, r * h + c0, buffer[3]);
-            for (int64_t c = 0; c < n; c++)
+            for (int64_t c = 0; pos && c < n; c++)
                 out[c] = (type ? word[c] + type[c] : word[c]) + pos[c];
+            for (int64_t c = 0; !pos && c < n; c++)
+                out[c] = scale * word[c];
             cpu_put(be, y, r * h + c0, n, out);
         }
 }
@@ -100,16 +103,18 @@ static void tokens_backward(struct backend *be, const struct tokens *t, const vo
                             float *dwpe, float *dwtt)
 {
     const int64_t rows = t->num_samples * t->seq, h = t->hidden, strip = 128;
+    const float scale = t->scale == 0.0f ? 1.0f : t->scale;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(be, rows *h))
     for (int64_t j = 0; j < cpu_tiles(h, strip); j++) {
         const int64_t c0 = j * strip, n = cpu_min(strip, h - c0);
         float buffer[128];
         for (int64_t r = 0; r < rows; r++) {
             const float *d = cpu_in(be, dy, r * h + c0, n, buffer);
-            float *word = dwte + t->ids[r] * h + c0, *pos = dwpe + (r % t->seq) * h + c0;
+            float *word = dwte + t->ids[r] * h + c0;
+            float *pos = dwpe ? dwpe + (r % t->seq) * h + c0 : NULL;
             for (int64_t c = 0; c < n; c++)
-                word[c] += d[c];
-            for (int64_t c = 0; c < n; c++)
+                word[c] += scale * d[c];
+            for (int64_t c = 0; pos && c < n; c++)
                 pos[c] += d[c];
             if (dwtt) {
                 float *type = dwtt + (t->types ? t->types[r] : 0) * h + c0;

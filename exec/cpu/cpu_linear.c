@@ -40,7 +40,7 @@ static void put_sum(const struct backend *be, int n, const float *restrict x, co
     cpu_put(be, y, at, n, out);
 }
 
-static void act_row(int n, enum act act, float *x)
+void cpu_act(int n, enum act act, float *x)
 {
     switch (act) {
     case ACT_NONE:
@@ -57,10 +57,14 @@ static void act_row(int n, enum act act, float *x)
         for (int c = 0; c < n; c++)
             x[c] = vtanh(x[c]);
         break;
+    case ACT_SILU:
+        for (int c = 0; c < n; c++)
+            x[c] = vsilu(x[c]);
+        break;
     }
 }
 
-static void dact_row(int n, enum act act, const float *pre, const float *dy, float *dx)
+void cpu_act_grad(int n, enum act act, const float *pre, const float *dy, float *dx)
 {
     switch (act) {
     case ACT_NONE:
@@ -79,6 +83,10 @@ static void dact_row(int n, enum act act, const float *pre, const float *dy, flo
     case ACT_TANH:
         for (int c = 0; c < n; c++)
             dx[c] = dy[c] * (1.0f - pre[c] * pre[c]);
+        break;
+    case ACT_SILU:
+        for (int c = 0; c < n; c++)
+            dx[c] = dy[c] * vsilu_grad(pre[c]);
         break;
     }
 }
@@ -126,7 +134,7 @@ static void end_forward(void *ctx, int64_t r0, int rows, int64_t c0, int cols, f
             row[c] += bias[c];
         if (f->pre)
             cpu_store(f->be, f->pre, at, cols, row);
-        act_row(cols, f->act, row);
+        cpu_act(cols, f->act, row);
         if (cpu_drops(f->drop)) /* the mask index counts over the whole row */
             mask(f->drop, r0 + r, f->out, c0, cols, row, row);
         put_sum(f->be, cols, row, f->residual, at, f->y);
@@ -171,7 +179,7 @@ static void end_backward(void *ctx, int64_t r0, int rows, int64_t c0, int cols, 
         const int64_t at = (r0 + r) * b->ldx + c0;
         float *row = tile + r * ld;
         if (b->act != ACT_NONE)
-            dact_row(cols, b->act, cpu_in(b->be, b->pre, at, cols, buffer), row, row);
+            cpu_act_grad(cols, b->act, cpu_in(b->be, b->pre, at, cols, buffer), row, row);
         put_sum(b->be, cols, row, b->add, at, b->dx);
     }
 }
@@ -244,7 +252,7 @@ static void act_backward(struct backend *be, int64_t num, enum act act, const vo
         const int64_t at = t * STRIP, n = cpu_min(STRIP, num - at);
         const float *p = cpu_in(be, pre, at, n, buffer[0]), *d = cpu_in(be, dy, at, n, buffer[1]);
         float *out = cpu_out(be, dx, at, buffer[2]);
-        dact_row((int)n, act, p, d, out);
+        cpu_act_grad((int)n, act, p, d, out);
         cpu_put(be, dx, at, n, out);
     }
 }

@@ -83,6 +83,18 @@ static inline float vgelu_tanh_grad(float x)
     return s + x * (e * s) * s * 1.59576912f * (1.0f + 0.134145f * x * x);
 }
 
+/* SiLU: x / (1 + exp(-x)). */
+static inline float vsilu(float x)
+{
+    return x / (1.0f + vexp(-x));
+}
+
+static inline float vsilu_grad(float x)
+{
+    float e = vexp(-x), s = 1.0f / (1.0f + e);
+    return s + x * (e * s) * s; /* e * s is 1 - s without cancellation */
+}
+
 /* tanh(x), absolute error below 2e-7. */
 static inline float vtanh(float x)
 {

@@ -351,16 +351,23 @@ static void attention__matches_reference_and_differences(void **state)
     (void)state;
     static const int64_t ids[] = {4, 9};
     static const int32_t some[] = {3, 150};
-    for (int form = 0; form < 8; form++) {
-        const bool causal = form & 1, padded = form & 2, dropped = form & 4;
-        const int seq = form < 4 ? 200 : 11, heads = 2, d = 5, n = 2, h = heads * d;
+    /* 8 and 9: documents and a window, over several blocks of queries, and with dropout */
+    for (int form = 0; form < 10; form++) {
+        const bool from = form >= 8, causal = (form & 1) || from;
+        const bool padded = form & 2, dropped = (form & 4) || form == 9;
+        const int seq = form < 4 || form == 8 ? 200 : 11, heads = 2, d = 5, n = 2, h = heads * d;
         const int32_t lengths[] = {some[0], seq - 1};
+        static int32_t starts[2 * 200];
+        for (int i = 0; i < n * seq; i++) /* documents of 50 tokens, or of 4 */
+            starts[i] = seq == 200 ? i % seq / 50 * 50 : i % seq / 4 * 4;
         const struct attention a = {.num_samples = n,
                                     .seq = seq,
                                     .heads = heads,
                                     .head_dim = d,
                                     .causal = causal,
-                                    .lengths = padded ? lengths : NULL};
+                                    .window = from ? (seq == 200 ? 37 : 3) : 0,
+                                    .starts = from ? starts : NULL,
+                                    .lengths = padded || from ? lengths : NULL};
         const struct dropout drop = {
             .p = dropped ? 0.3f : 0.0f, .key = 77, .ids = ids, .rows_per_sample = 0};
         const int num = n * seq * h;
@@ -378,7 +385,7 @@ static void attention__matches_reference_and_differences(void **state)
                             : 0.0;
         }
         float *lse = fe, *ctx = fd;
-        ref_attention(da, n, seq, heads, d, causal, a.lengths, keep, dd);
+        ref_attention_from(da, n, seq, heads, d, causal, a.lengths, a.window, a.starts, keep, dd);
         one->attention_forward(one, &a, fa, &drop, ctx, lse);
         assert_near(ctx, dd, num, 3e-6);
         three->attention_forward(three, &a, fa, &drop, same, lse);
@@ -386,16 +393,136 @@ static void attention__matches_reference_and_differences(void **state)
         three->attention_backward(three, &a, fa, &drop, ctx, lse, fb, same);
         one->attention_backward(one, &a, fa, &drop, ctx, lse, fb, fa); /* in place */
         assert_bits(fa, same, 3 * num);
-        const int step = form < 4 ? 173 : 1; /* 150 tokens: a sample of the elements */
+        const int step = seq == 200 ? 173 : 1; /* 200 tokens: a sample of the elements */
         int count = 0;
         for (int i = 0; i < 3 * num; i += step, count++) {
-            db[count] =
-                DIFFERENCE(da, i,
-                           (ref_attention(da, n, seq, heads, d, causal, a.lengths, keep, dd),
-                            dot(dd, fb, num)));
+            db[count] = DIFFERENCE(da, i,
+                                   (ref_attention_from(da, n, seq, heads, d, causal, a.lengths,
+                                                       a.window, a.starts, keep, dd),
+                                    dot(dd, fb, num)));
             fc[count] = fa[i];
         }
         assert_near(fc, db, count, 1e-5);
+    }
+}
+
+/* --- decoders -------------------------------------------------------------------------------- */
+
+static void rmsnorm__matches_reference_and_differences(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 2; form++) {
+        const struct rmsnorm norm = {
+            .rows = 600, .cols = form ? 21 : 33, .eps = 1e-5f, .plus = (float)form};
+        const int cols = norm.cols, n = 600 * cols;
+        float stats[600], part[40], other[40];
+        double want[40];
+        fill(1, n, 2, fa, da);
+        fill(2, cols, 1, fb, db);
+        fill(3, n, 1, fc, dc);
+        fill(4, n, 1, fd, NULL);
+        ref_rmsnorm(da, db, form, 600, cols, 1e-5, dd);
+        one->rmsnorm_forward(one, &norm, fa, fb, fe, stats);
+        assert_near(fe, dd, n, 3e-6);
+        three->rmsnorm_forward(three, &norm, fa, fb, same, stats);
+        assert_bits(fe, same, n);
+#define LOSS (ref_rmsnorm(da, db, form, 600, cols, 1e-5, dd), dot(dd, fc, n))
+        for (int i = 0; i < cols; i++)
+            want[i] = DIFFERENCE(db, i, LOSS);
+        for (int i = 0; i < 3 * cols; i++)
+            de[i] = DIFFERENCE(da, i, LOSS) + fd[i];
+#undef LOSS
+        three->rmsnorm_backward(three, &norm, fc, fa, stats, fb, fd, same, other);
+        one->rmsnorm_backward(one, &norm, fc, fa, stats, fb, fd, fa, part); /* in place */
+        assert_near(fa, de, 3 * cols, 2e-5);
+        assert_near(part, want, cols, 2e-5);
+        assert_bits(fa, same, n);
+        assert_bits(part, other, cols);
+        one->rmsnorm_backward(one, &norm, fc, same, stats, fb, NULL, NULL, NULL); /* nothing */
+    }
+}
+
+static void rotary__matches_reference_and_differences(void **state)
+{
+    (void)state;
+    static const struct {
+        int heads, kv, d;
+        bool norm;
+    } forms[] = {
+        {4, 4, 6,  false},
+        {4, 2, 6,  true },
+        {6, 1, 20, false},
+        {3, 3, 18, true }
+    };
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        const int n = 3, seq = 37, heads = forms[f].heads, kv = forms[f].kv, d = forms[f].d;
+        const int rows = n * seq, in = rows * (heads + 2 * kv) * d, out = rows * 3 * heads * d;
+        const struct rotary r = {.num_samples = n,
+                                 .seq = seq,
+                                 .heads = heads,
+                                 .kv_heads = kv,
+                                 .head_dim = d,
+                                 .angles = fe,
+                                 .gamma = forms[f].norm ? ff : NULL,
+                                 .eps = 1e-6f,
+                                 .plus = f == 3 ? 1.0f : 0.0f};
+        const double *gamma = forms[f].norm ? db : NULL;
+        float stats[111 * 8], part[40], other[40];
+        double want[40];
+        for (int i = 0; i < seq * d / 2; i++) {
+            fe[2 * i] = cosf((float)i);
+            fe[2 * i + 1] = sinf((float)i);
+        }
+        fill(1, in, 1, fa, da);
+        fill(2, 2 * d, 1, ff, db);
+        fill(3, out, 1, fb, NULL);
+#define FORWARD ref_rotary(da, fe, gamma, r.plus, 1e-6, rows, seq, heads, kv, d, dd)
+        FORWARD;
+        one->rotary_forward(one, &r, fa, fc, stats);
+        assert_near(fc, dd, out, 2e-6);
+        three->rotary_forward(three, &r, fa, same, stats);
+        assert_bits(fc, same, out);
+        int count = 0;
+        for (int i = 0; i < in; i += 23)
+            de[count++] = DIFFERENCE(da, i, (FORWARD, dot(dd, fb, out)));
+        for (int i = 0; gamma && i < 2 * d; i++)
+            want[i] = DIFFERENCE(db, i, (FORWARD, dot(dd, fb, out)));
+#undef FORWARD
+        three->rotary_backward(three, &r, fb, fa, stats, same, other);
+        one->rotary_backward(one, &r, fb, fa, stats, fa, part); /* in place */
+        assert_bits(fa, same, in);
+        for (int i = 0; i < count; i++)
+            fa[i] = fa[23 * i];
+        assert_near(fa, de, count, 1e-5);
+        if (gamma) {
+            assert_near(part, want, 2 * d, 1e-5);
+            assert_bits(part, other, 2 * d);
+        }
+    }
+}
+
+static void gate__matches_reference_and_differences(void **state)
+{
+    (void)state;
+    for (int silu = 0; silu < 2; silu++) {
+        const int rows = 40, cols = 600, n = rows * cols;
+        const enum act act = silu ? ACT_SILU : ACT_GELU_TANH;
+        fill(1, 2 * n, 2, fa, da);
+        fill(2, n, 1, fb, NULL);
+        for (int i = 0; i < n; i++) {
+            const int gate = i / cols * 2 * cols + i % cols;
+            dd[i] = ref_act(da[gate], silu) * da[gate + cols];
+            de[gate] = DIFFERENCE(da, gate, ref_act(da[gate], silu)) * da[gate + cols] * fb[i];
+            de[gate + cols] = ref_act(da[gate], silu) * fb[i];
+        }
+        one->gate_forward(one, rows, cols, act, fa, fc);
+        assert_near(fc, dd, n, 1e-6);
+        three->gate_forward(three, rows, cols, act, fa, same);
+        assert_bits(fc, same, n);
+        three->gate_backward(three, rows, cols, act, fa, fb, same);
+        one->gate_backward(one, rows, cols, act, fa, fb, fa); /* in place */
+        assert_near(fa, de, 2 * n, 2e-6);
+        assert_bits(fa, same, 2 * n);
     }
 }
 
@@ -482,6 +609,22 @@ static void tokens__forward_and_backward_count_every_use(void **state)
 
 /* The whole patch embedding is judged by PyTorch's conv2d in test_parity and by differences in
  * test_stage_grad; here: that patches hold the right pixels. */
+static void tokens__are_scaled_where_there_are_no_positions(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {2, 0, 2, 1};
+    const struct tokens t = {
+        .num_samples = 2, .seq = 2, .hidden = 130, .vocab = 3, .scale = 0.5f, .ids = ids};
+    fill(1, 3 * 130, 1, fa, NULL);
+    three->tokens_forward(three, &t, fa, NULL, NULL, fb);
+    for (int i = 0; i < 4 * 130; i++)
+        assert_true(fb[i] == 0.5f * fa[ids[i / 130] * 130 + i % 130]);
+    memset(fc, 0, 3 * 130 * sizeof *fc);
+    three->tokens_backward(three, &t, fb, fc, NULL, NULL);
+    for (int i = 0; i < 130; i++)
+        assert_true(fc[260 + i] == 0.5f * fb[i] + 0.5f * fb[260 + i]);
+}
+
 static void patchify__puts_each_pixel_once(void **state)
 {
     (void)state;
@@ -653,8 +796,12 @@ int main(void)
         cmocka_unit_test(linear__input_gradient_over_many_tiles),
         cmocka_unit_test(layernorm__matches_reference_and_differences),
         cmocka_unit_test(attention__matches_reference_and_differences),
+        cmocka_unit_test(rmsnorm__matches_reference_and_differences),
+        cmocka_unit_test(rotary__matches_reference_and_differences),
+        cmocka_unit_test(gate__matches_reference_and_differences),
         cmocka_unit_test(xent__matches_reference_and_differences),
         cmocka_unit_test(tokens__forward_and_backward_count_every_use),
+        cmocka_unit_test(tokens__are_scaled_where_there_are_no_positions),
         cmocka_unit_test(patchify__puts_each_pixel_once),
         cmocka_unit_test(gather_rows__and_scatter_rows_move_whole_rows),
         cmocka_unit_test(dropout__depends_on_sample_not_on_row),
