@@ -54,4 +54,14 @@ fi
 for f in torchtitan torchtitan.1 automodel megatron deepspeed deepspeed.1; do
     verify "targets: ${f%.*} reads $f" "$venv/bin/python" $judge parse "${f%.*}" "$tmp/$f"
 done
+# Three plans run: torchtitan's pipeline code on two CPU ranks has the whole model's loss and gradients.
+cat >"$tmp/job.json" <<'END'
+{"model": "llama:layers=8,hidden=1024,heads=16,seq=2048,vocab=32000", "cluster": "h100-1x2", "data": {"kind": "synthetic"},
+ "train": {"batch": {"global": 8}, "dtype": "bf16", "optimizer": {"kind": "adamw"}}}
+END
+for kind in 1f1b interleaved zb-v; do
+    plan torchtitan "$tmp/run" pipeline.num_stages=2 pipeline.tensor=1 pipeline.schedule=$kind
+    verify "targets: torchtitan runs a plan of $kind" env OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo timeout -k 5 100 \
+        "$venv/bin/python" -m torch.distributed.run --standalone --nproc-per-node 2 tests/reference/torchtitan_run.py "$tmp/run"
+done
 finish
