@@ -117,8 +117,8 @@ struct tokens {
     int64_t num_samples;
     int seq, hidden;
     int64_t vocab;
-    float scale;                /* of the token table's rows, where there is no wpe; 0: 1 */
     const int32_t *ids, *types; /* [n, seq] backend memory; types may be NULL */
+    float scale;                /* of the token table's rows, where there is no wpe; 0: 1 */
 };
 
 struct sgd {
