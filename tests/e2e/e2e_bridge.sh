@@ -58,6 +58,32 @@ EOF
 check "links of the bridge" python3 "$tmp/links.py" "$tmp"
 expect "a cluster" 0 '"step_ns"' "$elapse" sim $small/job.json --step --set "cluster=$tmp/cluster.json" --json
 expect "and a profile" 0 '4 rows into' "$elapse" profiles import "$tmp/links.json"
+cat >"$tmp/freeze.py" <<'EOF'
+import sys
+from elapse_torch.errors import BridgeError
+from elapse_torch.library import Job
+job = Job(sys.argv[1], ["freeze.policy=table", "freeze.table=[0,1,3,1]", "pipeline.frozen=first",
+                        "train.epochs=5", "pipeline.num_stages=2"])
+assert (job.info.num_layers, job.info.num_items, job.info.num_devices) == (6, 6, 2)
+info = job.open_freezer(800, 0)
+assert (info.policy, info.num_layers, info.uses_evidence) == (b"table", 6, 0), info.policy
+cuts = []
+for turn, frozen in enumerate((0, 1, 3, 1)):
+    decision = job.decide(turn, None)
+    assert decision.num_frozen == frozen and decision.change, (turn, decision.num_frozen)
+    cuts.append(sum(job.find_plan(frozen, False, turn)["cut"]))
+assert cuts == [6, 5, 3, 5], cuts
+for wrong in (lambda: job.decide(9, None), lambda: job.find_plan(7, False, 0),
+              lambda: job.share(1, 0.0, 0.0), lambda: Job(sys.argv[1] + ".none")):
+    try:
+        wrong()
+    except BridgeError as error:
+        assert str(error), error
+    else:
+        raise SystemExit("no error")
+job.close()
+EOF
+check "libelapse by ctypes" python3 "$tmp/freeze.py" $small/job.json
 for file in bridge/torch/elapse_torch/*.py bridge/torch/tests/*.py; do
     check "$file is Python" python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), feature_version=(3, 9))' "$file"
 done
