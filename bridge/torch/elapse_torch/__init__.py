@@ -2,7 +2,7 @@
 from .errors import BridgeError
 
 __version__ = "0.1.0"
-__all__ = ["BridgeError", "chain_of", "record"]
+__all__ = ["BridgeError", "Elastic", "chain_of", "record"]
 
 
 def __getattr__(name):
@@ -10,6 +10,9 @@ def __getattr__(name):
     if name == "record":
         from .record import record
         return record
+    if name == "Elastic":
+        from .elastic import Elastic
+        return Elastic
     if name == "chain_of":
         from .chain import chain_of
         return chain_of

@@ -67,6 +67,16 @@ def _random(node):
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
+def _drops_nothing(node):
+    """A dropout with probability 0."""
+    for i, arg in enumerate(node.target._schema.arguments):
+        if arg.name in ("p", "dropout_p"):
+            given = node.args[i] if i < len(node.args) else node.kwargs.get(arg.name,
+                                                                            arg.default_value)
+            return given == 0
+    return False
+
+
 def _attribute(root, path):
     for part in path.split("."):
         root = getattr(root, part)
@@ -314,6 +324,26 @@ class Chain:
                         value = self.attribute[before]
                         found[names.get(id(value), before.target)] = value
         return found
+
+    def buffers(self, first, last):
+        """{name: buffer} that items [first, last) write, such as running means."""
+        names = {id(b): n for n, b in self.module.named_buffers()}
+        return {names[id(self.attribute[a])]: self.attribute[a] for item in self.items[first:last]
+                for node in self.ops[item.first:item.last] for a in node.all_input_nodes
+                if a in self.attribute and a not in self.fixed
+                and id(self.attribute[a]) in names}
+
+    def frozen_items(self, plan):
+        frozen = plan.get("frozen_layers", 0)
+        return sum(item.layer < frozen for item in self.items) if frozen else 0
+
+    def repeats(self, first, last):
+        """Whether items [first, last) give a sample the same values each time, whatever weights of
+        other items become: no dropout, no running means, no weight that a later item trains."""
+        later = self.weights(last, len(self.items))
+        return not any(n in later for n in self.weights(first, last)) and not any(
+            _in_place(node) or _random(node) and not _drops_nothing(node)
+            for item in self.items[first:last] for node in self.ops[item.first:item.last])
 
     def tied(self):
         """{name: [items]} of parameters that more than one item reads."""

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from . import files
+from .chain import chain_of
 from .cmd_profile import make_optimizer, to_device
 from .device import now_ns, open_device
 from .errors import BridgeError
@@ -133,7 +134,7 @@ def run(args):
     source.model.to(device).train()
     torch.manual_seed(args.seed)
     sample = to_device(source.batch(plan["microbatch_size"]), device, torch.float32)
-    layout = Layout(plan, source.model, sample[:2], device, source.loss)
+    layout = Layout(plan, chain_of(source.model, *sample[:2]), device, source.loss)
     kind = plan["job"]["train"]["optimizer"]["kind"] if "job" in plan else "adamw"
     optimizer = make_optimizer(kind)(list(layout.weights.values()))
     tracer = Tracer(layout, device)

@@ -7,11 +7,11 @@ import tempfile
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from . import program
-from .chain import chain_of
 from .errors import BridgeError
 
 
@@ -30,21 +30,23 @@ def read_plan(path):
     return plan
 
 
-def check_plan(plan, chain, world):
-    """Refuse what the package cannot run, by name."""
+def check_plan(plan, chain, world, idle=False):
+    """Refuse what the package cannot run, by name. idle: ranks may be left over."""
     used = plan["pipeline_length"] * plan["replicas"] * plan.get("tensor", 1)
     if plan.get("tensor", 1) > 1 or plan.get("expert", 1) > 1:
         raise BridgeError("the plan has tensor or expert groups, which PyTorch is not given here",
                           code=1, hint="plan with pipeline.tensor=1 and pipeline.expert=1")
-    if used != world:
+    if used != world and not idle:
         raise BridgeError(f"the plan uses {used} ranks (K = {plan['pipeline_length']}, R = "
                           f"{plan['replicas']}), torchrun started {world}", code=3,
                           hint=f"torchrun --nproc-per-node {used}")
-    if sorted(d for row in plan["devices"] for d in row) != list(range(world)):
-        raise BridgeError(f"the plan's devices are not 0..{world - 1}", code=1)
-    if chain and sum(plan["cut"]) != len(chain.items):
+    named = {d for row in plan["devices"] for d in row}
+    if len(named) != used or not named <= set(range(world)):
+        raise BridgeError(f"the plan's devices are not among 0..{world - 1}", code=1)
+    if chain and sum(plan["cut"]) != len(chain.items) - chain.frozen_items(plan):
         raise BridgeError(f"the plan cuts {sum(plan['cut'])} items, the model has "
-                          f"{len(chain.items)}", code=1, hint="profile and plan this model again")
+                          f"{len(chain.items)}, {chain.frozen_items(plan)} of them frozen", code=1,
+                          hint="profile and plan this model again")
     if plan.get("recompute", "never") not in ("never", "always", "except-last", "layer"):
         raise BridgeError(f"recompute '{plan['recompute']}' has no form in PyTorch here", code=1,
                           hint="plan with pipeline.recompute=never or always")
@@ -53,20 +55,32 @@ def check_plan(plan, chain, world):
                           f"of {plan['microbatch_size']}", code=1)
 
 
+class Prefixed(nn.Module):
+    """The first stage behind frozen items. prefix(inputs) gives what they put out."""
+
+    def __init__(self, prefix, stage):
+        super().__init__()
+        self.prefix, self.stage = prefix, stage
+
+    def forward(self, *_, **inputs):
+        return self.stage(*self.prefix(inputs), **inputs)
+
+
 class Layout:
     """What this rank holds of a plan. Collective over all ranks.
 
-    stages: {index: Stage}; weights: {name: parameter} of these stages."""
+    stages: {index: Stage}; weights: {name: parameter} that these stages train. Items before `base`
+    are frozen and run in the first stage. A rank that the plan does not use has no stages."""
 
-    def __init__(self, plan, model, sample, device, loss):
-        """sample: (args, kwargs) of one micro-batch. loss(output, target): of the last stage."""
-        self.plan, self.device = plan, device
-        self.chain = chain_of(model, *sample)
-        check_plan(plan, self.chain, dist.get_world_size())
+    def __init__(self, plan, chain, device, loss, prefix=None, idle=False):
+        """chain: for one micro-batch. loss(output, target): of the last stage. prefix(inputs): the
+        values behind the frozen items. idle: the plan may leave ranks over."""
+        self.plan, self.device, self.chain = plan, device, chain
+        check_plan(plan, chain, dist.get_world_size(), idle)
         rank = dist.get_rank()
         self.length, self.replicas = plan["pipeline_length"], plan["replicas"]
-        self.replica, self.place = next((r, row.index(rank)) for r, row in enumerate(plan["devices"])
-                                        if rank in row)
+        self.replica, self.place = next(((r, row.index(rank)) for r, row in
+                                         enumerate(plan["devices"]) if rank in row), (None, None))
         self.pipe = self.across = None
         for row in plan["devices"]:
             group = dist.new_group(row)
@@ -81,7 +95,8 @@ class Layout:
         self.rows = [[re.match(r"(\d+)([A-Z]+)(\d+)", op).groups() for op in
                       re.findall(r"\d+[A-Z]+\d+", line)] for line in text.splitlines()]
         self.owner = {int(s): k for k, row in enumerate(self.rows) for s, _, _ in row}
-        bounds = [0]
+        self.base = chain.frozen_items(plan)
+        bounds = [self.base]
         for n in plan["cut"]:
             bounds.append(bounds[-1] + n)
         self.bounds = bounds
@@ -91,16 +106,43 @@ class Layout:
         self.weights = {}
         for s in mine:
             self.weights.update(self.chain.weights(bounds[s], bounds[s + 1]))
+        if 0 in self.stages and self.base:
+            # A weight that the prefix reads and a later item trains must follow the later item.
+            trained = self.chain.weights(self.base, len(self.chain.items))
+            self.weights.update({n: p for n, p in self.chain.weights(0, self.base).items()
+                                 if n in trained})
+            self.stages[0] = Prefixed(prefix or self.compute_prefix, self.stages[0])
         self._tie()
-        self._make_schedule(text, loss)
+        self.schedule = None
+        if self.stages:
+            # A group orders its ranks by number, whatever the plan's order is.
+            row = plan["devices"][self.replica]
+            lines = [line for _, line in sorted(zip(row, text.splitlines()))]
+            self._make_schedule("\n".join(lines) + "\n", loss)
+
+    def compute_prefix(self, inputs):
+        if not hasattr(self, "frozen_stage"):
+            self.frozen_stage = self.chain.stage(0, self.base)
+        with torch.no_grad():
+            out = self.frozen_stage(**inputs)
+        return (out,) if isinstance(out, torch.Tensor) else tuple(out)
+
+    def place_of(self, item):
+        """The rank of a pipeline that runs an item."""
+        stage = max(s for s in range(len(self.plan["cut"])) if s == 0 or self.bounds[s] <= item)
+        return self.owner[stage]
+
+    def close(self):
+        for group in [self.pipe, self.across] + [group for _, group, _ in self.tied]:
+            if group is not None:
+                dist.destroy_process_group(group)
 
     def _tie(self):
-        """Groups of ranks whose stages read one parameter."""
+        """Groups of ranks whose stages read one parameter that is trained."""
         self.tied = []
-        stage_of = [s for s, n in enumerate(self.plan["cut"]) for _ in range(n)]
         for name, items in self.chain.tied().items():
-            places = sorted({self.owner[stage_of[i]] for i in items})
-            if len(places) > 1:
+            places = sorted({self.place_of(i) for i in items})
+            if len(places) > 1 and items[-1] >= self.base:
                 for row in self.plan["devices"]:
                     ranks = [row[k] for k in places]
                     group = dist.new_group(ranks)
@@ -134,13 +176,18 @@ class Layout:
         takes = inspect.signature(self.schedule.step).parameters
         self.options = {"return_outputs": False} if "return_outputs" in takes else {}
 
-    def forward_backward(self, args, kwargs, target):
+    def forward_backward(self, args, kwargs, target, **more):
         """Gradients of the mean loss over all replicas. Returns this pipeline's mean loss on ranks
-        with its last stage, else None."""
+        with its last stage, else None. more: inputs of the prefix."""
         losses = []
+        if not self.schedule:
+            return None
         last = len(self.plan["cut"]) - 1 in self.stages
         self.schedule.step(target=target if last else None, losses=losses if last else None,
-                           **self.options, **self.chain.keywords(args, kwargs))
+                           **self.options, **self.chain.keywords(args, kwargs), **more)
+        for name, _, _ in self.tied:
+            if self.weights[name].grad is None:
+                self.weights[name].grad = torch.zeros_like(self.weights[name])
         if self.sum_here:
             self._average()
         for name, group, _ in self.tied:
@@ -159,6 +206,8 @@ class Layout:
 
     def clip(self, most):
         """Scale gradients down to a global norm."""
+        if not self.schedule:
+            return
         times = {name: count for name, _, count in self.tied}
         total = sum((p.grad.float().square().sum() / times.get(name, 1)
                      for name, p in self.weights.items() if p.grad is not None),

@@ -63,6 +63,20 @@ for kind in "1f1b 1 2 1" "zb-v 2 2 1" "gpipe 1 1 2"; do
     expect "$1 runs, K = $3, R = $4" 0 'error' ranks 2 run $models "$tmp/plan.json" --check --steps 3 --out "$tmp/out.json"
     expect "$1 has the whole model's gradients" 0 'equal' equal "$tmp/out.json"
 done
+elastic() { # N ARGUMENTS...
+    local n=$1
+    shift
+    PYTHONPATH=$PYTHONPATH:$PWD/bridge/torch/tests timeout -k 5 120 "$python" -m torch.distributed.run --standalone \
+        --nproc-per-node "$n" bridge/torch/tests/elastic.py "$tmp/mlp/job.json" --set train.epochs=5 \
+        --set pipeline.num_microbatches=2 "$@"
+}
+table="--set freeze.policy=table --set freeze.table=[0,1,3,1]"
+expect "the plan changes between K = 1 and 2" 0 '^equal' elastic 2 $table --set elastic.stages=[2,2,1,2]
+expect "from a checkpoint on, without a cache" 0 '^equal' elastic 2 $table --set elastic.stages=[2,1,2] --check resume \
+    --set cache.policy=off
+expect "safe measures the probe" 0 '^equal' elastic 2 --set freeze.policy=safe --check safe --set elastic.stages=[2]
+expect "safe without a probe" 1 "hint|policy 'safe' measures on samples" elastic 2 --set freeze.policy=safe
+expect "a job of more devices than ranks" 1 'the job has 2 devices, torchrun started 1' elastic 1 $table
 expect "links" 0 'gloo, 2 ranks: latency' ranks 2 links --largest 65536 --rounds 5 -o "$tmp/l.json" --cluster "$tmp/c.json"
 expect "ranks that do not match the plan" 1 'the plan uses 2 ranks .*, torchrun started 1' ranks 1 run $models "$tmp/plan.json" --steps 1
 expect "a plan that is not there" 1 "cannot read plan" ranks 1 run $models "$tmp/none.json" --steps 1

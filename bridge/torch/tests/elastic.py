@@ -1,0 +1,106 @@
+"""Elastic under torchrun against the whole model: losses, weights and optimizer state, while layers
+freeze and thaw, and from a checkpoint on. Prints `equal` on rank 0.
+
+    elastic.py JOB [--check equal|resume|safe] [--set a.b=v]..."""
+import argparse
+import copy
+
+import torch
+import torch.distributed as dist
+
+import elapse_torch
+import models
+
+
+def make(data):
+    torch.manual_seed(1)
+    model = models.make_model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=1e-3)
+    return model, optimizer, torch.utils.data.DataLoader(data, batch_size=8)
+
+
+def train(run, most=None):
+    """[(loss, frozen layers, samples of the step)] of all steps."""
+    rows = []
+    while run.epoch < run.epochs and (most is None or run.epoch < most):
+        for batch in run:
+            loss = run.step(batch)
+            every = [None] * run.world
+            dist.all_gather_object(every, (None if loss is None else loss.item(), run.samples,
+                                           run.layout.replica, run.layout.place))
+            losses = [e[0] for e in every if e[0] is not None]
+            samples = [i for e in sorted((e for e in every if e[3] == 0), key=lambda e: e[2])
+                       for i in e[1]]
+            rows.append((sum(losses) / len(losses), run.frozen, samples))
+    return rows
+
+
+def whole(model, optimizer, data, rows, chain):
+    """Losses of the whole model that takes the same steps."""
+    found = []
+    for _, frozen, samples in rows:
+        inputs = torch.stack([data[i][0] for i in samples])
+        target = torch.stack([data[i][1] for i in samples])
+        loss = models.loss(model(inputs), target)
+        loss.backward()
+        names = chain.weights(chain.frozen_items({"frozen_layers": frozen}), len(chain.items))
+        for name, p in model.named_parameters():
+            if name not in names:
+                p.grad = None
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.item())
+    return found
+
+
+def worst(a, b):
+    return max((x - y).abs().max().item() / y.abs().max().clamp(min=1e-6).item()
+               for x, y in zip(a, b))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("job")
+    parser.add_argument("--check", default="equal")
+    parser.add_argument("--set", action="append", default=[])
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(2)
+    samples = [models.make_batch(1) for _ in range(64)]
+    data = [(x[0], y[0]) for x, y in samples]
+    model, optimizer, loader = make(data)
+    probe = data[:32] if args.check == "safe" else None
+    run = elapse_torch.Elastic(model, optimizer, loader, args.job, loss=models.loss,
+                               probe=probe, overrides=args.set)
+    if args.check == "resume":
+        rows = train(run, most=2)
+        saved = copy.deepcopy(run.state_dict())
+        run.close()
+        model, optimizer, loader = make(data)
+        for p in model.parameters():
+            p.data.zero_()
+        run = elapse_torch.Elastic(model, optimizer, loader, args.job, loss=models.loss,
+                                   overrides=args.set + ["pipeline.num_stages=2"])
+        run.load_state_dict(saved)
+        rows += train(run)
+    else:
+        rows = train(run)
+    state = run.state_dict()
+    ref, ref_optimizer, _ = make(data)
+    expected = whole(ref, ref_optimizer, data, rows, run.layout.chain)
+    if run.rank == 0:
+        print("decisions:", [(d["turn"], d["frozen"], d["K"], d["R"], d["cached"])
+                             for d in run.decisions], "hits", run.cache_hits)
+        loss = max(abs(r[0] - e) for r, e in zip(rows, expected))
+        weights = dict(ref.named_parameters())
+        moved = worst([state["model"][n] for n in weights], list(weights.values()))
+        moments = [(state["optimizer"][n][k], ref_optimizer.state[p][k]) for n, p in weights.items()
+                   if n in state["optimizer"] or n in run.owner for k in ref_optimizer.state[p]]
+        kept = worst([a for a, _ in moments], [b for _, b in moments])
+        print(f"{len(rows)} steps, loss {loss:.1e}, weights {moved:.1e}, state {kept:.1e}")
+        print("equal" if loss < 1e-5 and moved < 1e-4 and kept < 1e-3 else "different")
+    run.close()
+    dist.destroy_process_group()
+
+
+main()
