@@ -180,8 +180,9 @@ static const char *const preset_names[] = {
  * once, 1.9 us a step over NVLink, 4 us a step over the network. Its all-reduce of 1 GiB over 8 A100
  * has 230.8 of 300 GB/s (nccl-tests on p4d.24xlarge, github.com/NVIDIA/nccl issue 527), and 96 of 100
  * GB/s between nodes of 4 HDR ports (github.com/NVIDIA/nccl-tests issue 119). H100: 476 of 450 GB/s,
- * because the switch sums (NVLink SHARP), and 47 of 50 GB/s a port (nccl-tests issue 290); the other
- * collectives have A100's share until somebody publishes theirs. A100 PCIe and B200: SimuMax's device
+ * because the switch sums (NVLink SHARP), and 47 of 50 GB/s a port (nccl-tests issue 290);
+ * reduce-scatter 360 and all-gather 350 of 450 GB/s (NVIDIA/nccl issue 1281). All-to-alls have A100's
+ * share until somebody publishes theirs. A100 PCIe and B200: SimuMax's device
  * files (2025), with 8 devices. A rate there counts GiB. */
 #define NCCL_STEPS .link_latency_ns = 1900, .uplink_latency_ns = 4000
 #define GIB_PER_GB 1.073741824
@@ -191,7 +192,7 @@ static const char *const preset_names[] = {
     NCCL_STEPS, \
     .fixed_ns = {14000, 14000, 14000, 14000}
 #define H100_SHARES \
-    .link = {1.058, 0.769, 0.769, 0.769}, \
+    .link = {1.058, 0.8, 0.778, 0.769}, \
     .uplink = 0.94, \
     NCCL_STEPS, \
     .fixed_ns = {14000, 14000, 14000, 14000}
@@ -216,11 +217,11 @@ static const struct collective_source collective_sources[] = {
      .source = "SimuMax, a100_pcie, 8 devices (2025)"},
     {.kind = "h100", H100_SHARES,
      .source = "nccl-tests: issue 290; latency: NCCL 2.18",
-     .others = "A100's share, none is published; latency: NCCL 2.18"},
-    {.kind = "h200", .link = {1.058, 0.769, 0.769, 0.769}, .uplink = 0.94, NCCL_STEPS,
+     .others = "NVIDIA/nccl issue 1281; all-to-all: A100's share; latency: NCCL 2.18"},
+    {.kind = "h200", .link = {1.058, 0.8, 0.778, 0.769}, .uplink = 0.94, NCCL_STEPS,
      .fixed_ns = {14000, 14000, 14000, 14000},
      .source = "H100's share: nccl-tests issue 290; latency: NCCL 2.18",
-     .others = "A100's share, none is published; latency: NCCL 2.18"},
+     .others = "H100's: NVIDIA/nccl issue 1281; all-to-all: A100's share; latency: NCCL 2.18"},
     {.kind = "b200",
      B200_SHARES,
      .source = "SimuMax, b200, 8 devices (2025); between nodes: as h100"},

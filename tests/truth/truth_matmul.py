@@ -15,10 +15,10 @@ import rows
 
 def constants(kind):
     """The struct matmul_curve of a kind, as the C source has it."""
-    with open(os.path.join(predict.ROOT, "partition", "device_curves.c")) as f:
+    with open(os.path.join(predict.ROOT, "partition", "cost", "device_curves.c")) as f:
         text = f.read()
     start = {"a100": "#define A100_MATMUL", "h100": "#define H100_MATMUL",
-             "b200": '.kind = "b200"'}[kind]
+             "b200": "#define B200_MATMUL"}[kind]
     text = text[text.index(start):]
     return {name: float(re.search(r"\.%s = ([0-9.]+)" % name, text).group(1))
             for name in fit_matmul.NAMES + fit_matmul.NARROW}
@@ -47,6 +47,12 @@ def main():
         show(name, kind, p, rows.matmuls(name, sys.argv[1]))
         if name == "a100":
             show("a100, narrow", kind, p, rows.narrow())
+    kind, p, measured = rows.KINDS["h100"], constants("h100"), rows.sustained()
+    for hot in (p["hot"], 0.87, p["peak"]):
+        errors = [fit_matmul.time_of(dict(p, hot=hot), kind, r) / r["seconds"] - 1 for r in measured]
+        print("%-34s %4d rows: mean |error| %5.1f %%, bias %+6.1f %%" % (
+            "sustained products, h100, hot %.3g" % hot, len(errors),
+            100 * sum(map(abs, errors)) / len(errors), 100 * sum(errors) / len(errors)))
 
 
 if __name__ == "__main__":

@@ -341,7 +341,7 @@ static int64_t pass_ns(enum framework_kind kind, enum pass pass, int64_t *kernel
     bool extrapolated = false;
     int64_t ns;
     assert_int_equal(model_parse("llama2-7b:dtype=bf16,layers=1", &model, &err), OK);
-    assert_int_equal(cluster_parse("h100-1x8", &cluster, &err), OK);
+    assert_int_equal(cluster_parse("a100-1x8", &cluster, &err), OK);
     model_set_framework(&model, kind, NORM_FUSED);
     cost_kernels(&cost, costs);
     const struct setting setting = {&model, &cluster, &cost};
