@@ -53,10 +53,15 @@ rows = [row(1024, 250e3), row(4096, 100e3), row(1 << 20, 400e3), row(1 << 24, 6e
 cluster = files.cluster_json("cpu", 2, rows)
 assert cluster["latency"] == "100.000us" and [p[0] for p in cluster["link"]] == [1 << 20, 1 << 24], cluster
 files.write_json(sys.argv[1] + "/cluster.json", cluster)
+# 1 MiB was held up and took longer than 4 MiB.
+held = files.cluster_json("cpu", 2, [row(1024, 81e3), row(1 << 20, 9e6), row(1 << 22, 2.5e6)])
+files.write_json(sys.argv[1] + "/held.json", held)
 files.write_json(sys.argv[1] + "/links.json", files.profile_json("links", {}, links=rows))
 EOF
 check "links of the bridge" python3 "$tmp/links.py" "$tmp"
 expect "a cluster" 0 '"step_ns"' "$elapse" sim $small/job.json --step --set "cluster=$tmp/cluster.json" --json
+expect "a cluster with a message that was held up" 0 '"step_ns"' \
+    "$elapse" sim $small/job.json --step --set "cluster=$tmp/held.json" --json
 expect "and a profile" 0 '4 rows into' "$elapse" profiles import "$tmp/links.json"
 cat >"$tmp/freeze.py" <<'EOF'
 import sys
@@ -83,7 +88,7 @@ for wrong in (lambda: job.decide(9, None), lambda: job.find_plan(7, False, 0),
         raise SystemExit("no error")
 job.close()
 EOF
-check "libelapse by ctypes" python3 "$tmp/freeze.py" $small/job.json
+check "libelapse by ctypes" env ELAPSE_BIN="$(dirname "$elapse")" python3 "$tmp/freeze.py" $small/job.json
 for file in bridge/torch/elapse_torch/*.py bridge/torch/tests/*.py; do
     check "$file is Python" python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), feature_version=(3, 9))' "$file"
 done

@@ -89,18 +89,19 @@ def write_json(path, content):
 
 
 def cluster_json(kind, ranks, links):
-    """A cluster of one node. links: rows of link_cost. The shortest time is the latency. Messages
-    larger than any that takes less than twice as long give a rate, which must not fall with the
-    size; smaller ones show noise only."""
+    """A cluster of one node. links: rows of link_cost. The shortest time is the latency. A message
+    takes at most the time of a larger one. Messages larger than any that takes less than twice the
+    latency give a rate, which must not fall with the size; smaller ones show noise only."""
     cluster = {"nodes": 1, "devices_per_node": ranks, "kind": kind}
     if links:
         latency = min(row["median_ns"] for row in links)
         cluster["latency"] = f"{latency / 1e3:.3f}us"
         noise = max(row["bytes"] for row in links if row["median_ns"] < 2 * latency)
-        points, most = [], float("inf")
+        points, most, longest = [], float("inf"), float("inf")
         for row in sorted(links, key=lambda row: -row["bytes"]):
             if row["bytes"] > noise:
-                most = min(most, row["bytes"] / (row["median_ns"] - latency))
+                longest = min(longest, row["median_ns"])
+                most = min(most, row["bytes"] / (longest - latency))
                 points.insert(0, [row["bytes"], f"{most:.6f}GBps"])
         if points:
             cluster["link"] = points
