@@ -182,6 +182,9 @@ static enum status check_job_layout(const struct job *job, struct err *err)
         .schedule = job->pipeline.schedule_auto ? SCHEDULE_AUTO : job->pipeline.schedule,
         .recompute =
             job->pipeline.recompute == RECOMPUTE_FIT ? RECOMPUTE_NEVER : job->pipeline.recompute};
+    if (job->train.lora.rank > 0)
+        return err_set(err, ERR_INFEASIBLE, "%s: train.lora.rank is %d: train has no adapters",
+                       what, job->train.lora.rank);
     if (job->pipeline.tensor == AUTO || job->pipeline.shard_auto || job->pipeline.expert == AUTO ||
         job->pipeline.context == AUTO)
         return err_set(err, ERR_INFEASIBLE, "%s: pipeline.%s is auto: train has no such layouts",

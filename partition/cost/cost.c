@@ -133,20 +133,24 @@ static double last_dgrad_flops(const struct model *model, const struct item *it)
 static double pass_flops(const struct model *model, const struct item *it, enum pass pass)
 {
     double fwd = (double)it->fwd_flops;
-    double weight = 2.0 * (double)it->params * (model->seq > 0 ? model->seq : 1);
+    const double tokens = model->seq > 0 ? model->seq : 1;
+    double weight = 2.0 * (double)it->params * tokens;
     if (weight > fwd)
         weight = fwd;
+    /* What the forward's products with weights, frozen ones too, take; the rest of it is scores. */
+    const double products = fmin(2.0 * (double)(it->params + it->base_params) * tokens, fwd);
     switch (pass) {
     case PASS_FWD:
     case PASS_FWD_NOGRAD:
         return fwd;
     case PASS_BWD_INPUT:
-        return it->kind == ITEM_EMBEDDING ? 0 : 2 * fwd - weight;
+        return it->kind == ITEM_EMBEDDING ? 0 : 2 * fwd - products;
     case PASS_BWD_WEIGHT:
         return weight;
     case PASS_BWD_REST:
-        return it->kind == ITEM_EMBEDDING ? 0
-                                          : fmax(0, 2 * fwd - weight - last_dgrad_flops(model, it));
+        return it->kind == ITEM_EMBEDDING
+                   ? 0
+                   : fmax(0, 2 * fwd - products - last_dgrad_flops(model, it));
     case PASS_UPDATE:
     case PASS_COUNT:
         break;
@@ -162,18 +166,19 @@ static double pass_bytes(const struct model *model, const struct item *it, enum 
                          int64_t samples)
 {
     double params = (double)it->params * model->param_bytes;
+    const double base = (double)it->base_params * model->elem_bytes;
     const double own = (double)it->moved_bytes;
     double moved =
         (double)samples * (own > 0 ? own : (double)it->stash_bytes + (double)it->act_bytes);
     switch (pass) {
     case PASS_FWD:
     case PASS_FWD_NOGRAD: /* kernels still pass these tensors through memory, then drop them */
-        return params + moved;
+        return params + base + moved;
     case PASS_BWD_INPUT:
     case PASS_BWD_REST:
-        return it->kind == ITEM_EMBEDDING ? 0 : params + moved;
+        return it->kind == ITEM_EMBEDDING ? 0 : params + base + moved;
     case PASS_BWD_WEIGHT:
-        return params + moved;
+        return model->lora.rank > 0 && it->params == 0 ? 0 : params + moved;
     case PASS_UPDATE:
     case PASS_COUNT:
         break;

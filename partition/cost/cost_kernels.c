@@ -14,11 +14,11 @@
 /* All that a list and its times depend on, apart from the options. */
 struct question {
     const struct device_curve *curve;
-    int64_t samples, params, fwd_flops, stash_bytes, act_bytes;
+    int64_t samples, params, base_params, fwd_flops, stash_bytes, act_bytes;
     int32_t kind, pass, family, task, seq, hidden, heads, kv_heads, head_dim, mlp, vocab;
     int32_t experts, experts_active, expert_mlp, shared_experts, expert_ways;
     int32_t kv_rank, q_rank, rope_dim, v_dim;
-    int32_t elem_bytes, tensor, flags, window, block, context;
+    int32_t elem_bytes, tensor, flags, window, block, context, lora, unused;
 };
 
 enum { NUM_SLOTS = 1 << 10, NUM_PROBES = 4 };
@@ -91,6 +91,8 @@ static struct question question_of(const struct model *model, int item, int pass
     if (model->framework)
         q.flags |= model->framework->eager_loss << 8 | model->framework->whole_logits << 9 |
                    model->framework->narrow_grads << 10;
+    q.base_params = it->base_params;
+    q.lora = model->lora.rank << 4 | model->lora.targets << 2 | model->lora.base;
     q.context = model->context;
     q.window = model_window(model, it->layer);
     q.block = (int32_t)model->block.norm | (int32_t)model->block.places << 2 |

@@ -7,6 +7,7 @@
 #include "partition/cost/kernels.h"
 
 #include "partition/model/framework.h"
+#include "partition/model/lora.h"
 
 struct lister {
     const struct model *model;
@@ -20,6 +21,7 @@ struct lister {
     bool unfused;   /* as Megatron-LM in 2021 */
     bool biases;
     enum narrow_format narrow; /* of the products of weights in this item */
+    bool in_adapter;           /* the kernels at hand are an adapter's */
     struct kernel *list;
     int count;
 };
@@ -31,6 +33,8 @@ static int64_t divide_up(int64_t a, int64_t b)
 
 static void add(struct lister *l, struct kernel kernel)
 {
+    if (l->pass == PASS_BWD_WEIGHT && l->model->lora.rank > 0 && !l->in_adapter)
+        return; /* the base has no gradients */
     if (l->count < KERNELS_MAX)
         l->list[l->count++] = kernel;
 }
@@ -109,10 +113,47 @@ static void add_weight_grad(struct lister *l, int64_t batch, int64_t n, int64_t 
     }
 }
 
+/* The adapter beside a linear [k -> n]: two products by a rank, and a sum with what the linear gives, or
+ * backwards with its gradient. A narrow base is made wide before it is multiplied. */
+static void add_adapter(struct lister *l, int64_t rows, int64_t k, int64_t n)
+{
+    const int64_t r = l->model->lora.rank;
+    l->in_adapter = true;
+    switch (l->pass) {
+    case PASS_FWD:
+    case PASS_FWD_NOGRAD:
+        add_matmul(l, LAYOUT_TN, 1, rows, r, k);
+        add_matmul(l, LAYOUT_TN, 1, rows, n, r);
+        add_memory(l, 3 * (double)rows * (double)n * l->e);
+        break;
+    case PASS_BWD_INPUT:
+    case PASS_BWD_REST:
+        add_matmul(l, LAYOUT_NN, 1, rows, r, n);
+        add_matmul(l, LAYOUT_NN, 1, rows, k, r);
+        add_memory(l, 3 * (double)rows * (double)k * l->e);
+        break;
+    case PASS_BWD_WEIGHT:
+        add_matmul(l, LAYOUT_NT, 1, n, r, rows);
+        add_matmul(l, LAYOUT_NT, 1, r, k, rows);
+        break;
+    case PASS_UPDATE:
+    case PASS_COUNT:
+        break;
+    }
+    l->in_adapter = false;
+}
+
+static void add_base(struct lister *l, int64_t k, int64_t n)
+{
+    if (l->model->lora.rank > 0 && l->model->lora.base != LORA_BASE_SAME)
+        add_memory(l, (double)k * (double)n * (model_base_bytes_per_param(l->model) + l->e));
+}
+
 /* One linear [k -> n] over `rows` rows, in the pass at hand. Its input is cast in the forward, the
  * gradient of its output in front of the input's gradient. */
 static void add_linear(struct lister *l, int64_t rows, int64_t k, int64_t n)
 {
+    add_base(l, k, n);
     switch (l->pass) {
     case PASS_FWD:
     case PASS_FWD_NOGRAD:
@@ -135,6 +176,14 @@ static void add_linear(struct lister *l, int64_t rows, int64_t k, int64_t n)
     case PASS_COUNT:
         break;
     }
+}
+
+/* The first or the second linear of an item, with its adapter. */
+static void add_adapted(struct lister *l, bool first, int64_t rows, int64_t k, int64_t n)
+{
+    add_linear(l, rows, k, n);
+    if (model_has_adapter(l->model, (int)(l->item - l->model->items), first))
+        add_adapter(l, rows, k, n);
 }
 
 static bool forward(const struct lister *l)
@@ -351,7 +400,7 @@ static void add_projections(struct lister *l, const struct heads *h)
     const struct model *m = l->model;
     const int64_t t = l->tokens, hidden = m->hidden;
     if (m->kv_rank == 0) {
-        add_linear(l, t, hidden, h->query * h->wide + h->key * (h->wide + h->width));
+        add_adapted(l, true, t, hidden, h->query * h->wide + h->key * (h->wide + h->width));
         return;
     }
     if (m->q_rank > 0)
@@ -383,12 +432,12 @@ static void list_attention(struct lister *l)
         add_qk_norm(l, &h);
         add_rope(l, &h);
         add_core(l, &h);
-        add_linear(l, t, h.query * h.width, hidden);
+        add_adapted(l, false, t, h.query * h.width, hidden);
         add_residual(l);
         return;
     }
     add_residual(l);
-    add_linear(l, t, h.query * h.width, hidden);
+    add_adapted(l, false, t, h.query * h.width, hidden);
     add_core(l, &h);
     add_rope(l, &h);
     add_qk_norm(l, &h);
@@ -425,15 +474,15 @@ static void add_dense(struct lister *l, int64_t width)
     if (width <= 0)
         return;
     if (forward(l)) {
-        add_linear(l, t, hidden, first);
+        add_adapted(l, true, t, hidden, first);
         add_activation(l, t, share);
-        add_linear(l, t, share, hidden);
+        add_adapted(l, false, t, share, hidden);
         return;
     }
-    add_linear(l, t, share, hidden);
+    add_adapted(l, false, t, share, hidden);
     add_activation(l, t, share);
     if (!drops_input_grad(l))
-        add_linear(l, t, hidden, first);
+        add_adapted(l, true, t, hidden, first);
 }
 
 /* Linear [k -> n] of each local expert over `rows` rows, as one grouped product. */

@@ -11,6 +11,7 @@
 #include "partition/layout/model_shard.h"
 
 #include "partition/model/framework.h"
+#include "partition/model/lora.h"
 #include "partition/base/units.h"
 
 /* Parameters, flops and stash of an item that every device of a group holds. tokens: the part of the
@@ -86,6 +87,8 @@ static struct replicated replicated(const struct model *model, int index)
 {
     const struct item *item = &model->items[index];
     const int64_t h = model->hidden, s = model->seq;
+    /* with adapters the weights of the model are the base */
+    const int64_t params = model->lora.rank > 0 ? item->base_params : item->params;
     struct replicated got = {.params = same_params(model, item->kind),
                              .tokens_bytes = token_stash(model, item->kind)};
     switch (item->kind) {
@@ -101,12 +104,12 @@ static struct replicated replicated(const struct model *model, int index)
         add_router(model, item, &got);
         break;
     case ITEM_EMBEDDING: /* the token table is divided, everything else is not */
-        got.params = item->params - (int64_t)model->vocab * h;
+        got.params = params - (int64_t)model->vocab * h;
         got.flops = item->fwd_flops;
         got.tokens_bytes = item->stash_bytes;
         break;
     case ITEM_HEAD:
-        got.params = item->params;
+        got.params = params;
         got.flops = item->fwd_flops;
         got.tokens_bytes = item->stash_bytes;
         if (model->task == TASK_CAUSAL_LM) { /* an untied table is divided, and logits usually */
@@ -115,13 +118,13 @@ static struct replicated replicated(const struct model *model, int index)
             got.tokens_bytes = whole_logits(model) ? item->stash_bytes : s * h * model->elem_bytes;
         } else if (model->task == TASK_MLM) { /* the dense layer in front of the table is not */
             const int64_t p = model_masked_of(s);
-            got.params = item->params - model->vocab;
+            got.params = params - model->vocab;
             got.flops = 2 * p * h * h;
             got.tokens_bytes = 4 * p * h * model->elem_bytes + 8 * p;
         }
         break;
     default:
-        got.params = item->params;
+        got.params = params;
         got.flops = item->fwd_flops;
         got.tokens_bytes = item->stash_bytes;
         break;
@@ -191,7 +194,17 @@ static void shard_item(struct model *part, const struct model *whole, int index)
     if (item->kind == ITEM_ATTENTION && key_copies(whole, T) > 1)
         one = key_head(whole);
     const int64_t all = whole->kv_heads; /* of which a device holds one, if it is counted apart */
-    item->params = divided(item->params - all * one.params, same.params, T) + one.params;
+    if (whole->lora.rank >
+        0) { /* the input's half of the first adapter, the output's of the second */
+        const int64_t half = (int64_t)whole->lora.rank * whole->hidden;
+        const int64_t kept =
+            half * (model_has_adapter(whole, index, true) + model_has_adapter(whole, index, false));
+        item->params = divided(item->params, kept, T);
+        item->base_params =
+            divided(item->base_params - all * one.params, same.params, T) + one.params;
+    } else {
+        item->params = divided(item->params - all * one.params, same.params, T) + one.params;
+    }
     item->tied_params = share(item->tied_params, T);
     item->fwd_flops = divided(item->fwd_flops - all * one.flops, same.flops, T) + one.flops;
     if (item->kind != ITEM_HEAD || !whole_logits(whole))
@@ -285,13 +298,16 @@ void model_divide_experts(struct model *part, int expert)
     part->expert_ways = expert;
     for (int i = 0; i < part->num_items; i++)
         if (model_item_has_experts(part, i))
-            part->items[i].params -= elsewhere * one_expert_params(part);
+            *(part->lora.rank > 0 ? &part->items[i].base_params : &part->items[i].params) -=
+                elsewhere * one_expert_params(part);
 }
 
 int64_t model_expert_params(const struct model *part, int item)
 {
     const int ways = part->expert_ways > 1 ? part->expert_ways : 1;
-    return model_item_has_experts(part, item) ? part->experts / ways * one_expert_params(part) : 0;
+    return model_item_has_experts(part, item) && part->lora.rank == 0
+               ? part->experts / ways * one_expert_params(part)
+               : 0;
 }
 
 int64_t model_expert_bytes(const struct model *part)
@@ -465,7 +481,7 @@ static int head_exchanges(const struct model *part, bool backward, struct exchan
 static int update_exchanges(const struct model *part, int item, struct exchange *to)
 {
     const int copies = key_copies(part, part->tensor);
-    if (copies < 2 || part->items[item].kind != ITEM_ATTENTION)
+    if (copies < 2 || part->items[item].kind != ITEM_ATTENTION || part->lora.rank > 0)
         return 0;
     to[0] = (struct exchange){COLLECTIVE_ALLREDUCE, 1,
                               key_head_params(part) * model_grad_bytes(part), false, copies};

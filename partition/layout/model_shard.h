@@ -41,7 +41,7 @@ enum status model_experts_check(const struct model *model, int expert, struct er
  * experts. The model passed model_experts_check(), and model_shard() if it has groups. */
 void model_divide_experts(struct model *part, int expert);
 
-/* Parameters of a device's experts in an item; 0 for items without. */
+/* Parameters of a device's experts in an item that train; 0 for items without. */
 int64_t model_expert_params(const struct model *part, int item);
 /* Bytes that a device puts into an all-to-all of experts, for one sample: each token once for every
  * expert that it goes to. */

@@ -390,9 +390,9 @@ bool model_items_alike(const struct model *model, int one, int other)
 {
     const struct item *a = &model->items[one], *b = &model->items[other];
     return a->kind != ITEM_OPAQUE && a->kind == b->kind && a->params == b->params &&
-           a->tied_params == b->tied_params && a->fwd_flops == b->fwd_flops &&
-           a->act_bytes == b->act_bytes && a->stash_bytes == b->stash_bytes &&
-           a->work_bytes == b->work_bytes;
+           a->base_params == b->base_params && a->tied_params == b->tied_params &&
+           a->fwd_flops == b->fwd_flops && a->act_bytes == b->act_bytes &&
+           a->stash_bytes == b->stash_bytes && a->work_bytes == b->work_bytes;
 }
 
 int64_t model_total_params(const struct model *model)

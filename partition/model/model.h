@@ -43,6 +43,7 @@ struct item {
     int layer;           /* owning transformer layer 0..num_layers-1; -1 for the embedding,
                             num_layers for items behind the last layer */
     int64_t params;      /* number of trainable parameters */
+    int64_t base_params; /* frozen parameters beside them (lora.h); 0 without adapters */
     int64_t tied_params; /* parameters of the embedding that this item uses too. params does not
                             count them; a stage without the embedding holds a copy */
     int64_t fwd_flops;   /* forward of one sample; a multiply-add is 2 */
@@ -207,6 +208,9 @@ struct model {
     int tensor;
     bool sequence_parallel; /* the group also divides the tokens of norms and dropout */
     int expert_ways;        /* the experts of a layer lie on as many devices */
+    struct {
+        int rank, targets, base; /* lora.h; rank 0: there are no adapters */
+    } lora;
     int context; /* seq is the share of one of as many devices, which meet the keys of all
                                tokens; 0 and 1: it is the whole sample */
 };

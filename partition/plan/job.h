@@ -14,6 +14,7 @@
 #include "partition/cost/cost.h"
 #include "partition/freeze/freeze.h"
 #include "partition/model/framework.h"
+#include "partition/model/lora.h"
 #include "partition/model/model.h"
 #include "partition/plan/plan.h"
 #include "partition/plan/target.h"
@@ -92,6 +93,11 @@ struct job {
         enum attention_kind attention; /* whether stashes hold score matrices */
         enum framework_kind framework; /* what launches the kernels */
         enum norm_kind norm;           /* whether RMSNorm is one kernel */
+        struct {
+            int rank; /* 0: no adapters */
+            enum lora_targets targets;
+            enum lora_base base;
+        } lora;
         enum device_kind device;  /* for `elapse train`; plan and sim use the cluster's devices */
         enum transport transport; /* how activations and gradients travel between GPUs */
         enum reduction reduction;

@@ -67,7 +67,10 @@ struct sample_flops rates_sample_flops(const struct model *model, const struct p
         const double forward = (double)item->fwd_flops;
         if (item->kind == ITEM_OPAQUE && item->fwd_flops == 0)
             return (struct sample_flops){0};
-        if (i >= frozen) /* the first active item gives no gradient of its input to a frozen one */
+        if (model->lora.rank > 0 && i >= frozen) /* only adapters have gradients of weights */
+            sum += 2 * forward + 2 * (double)item->params * model->seq;
+        else if (i >=
+                 frozen) /* the first active item gives no gradient of its input to a frozen one */
             sum += frozen > 0 && i == frozen ? 2 * forward : 3 * forward;
         else if (plan->frozen != FROZEN_CACHED)
             sum += forward;

@@ -66,7 +66,7 @@ static int64_t tied_ns(const struct bound_table *table, int num_ranks, int num_r
     const int64_t bytes =
         mul_saturated(model->items[model->num_items - 1].tied_params, model_grad_bytes(model));
     int64_t most = 0;
-    if (bytes == 0 || table->num_frozen_items > 0 || num_ranks == 1)
+    if (bytes == 0 || table->num_frozen_items > 0 || num_ranks == 1 || model->lora.rank > 0)
         return 0;
     for (int r = 0; r < num_replicas; r++) {
         const int *row = device + (int64_t)r * num_ranks, ends[2] = {row[0], row[num_ranks - 1]};

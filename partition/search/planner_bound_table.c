@@ -8,6 +8,7 @@
 
 #include "partition/layout/tensor_group.h"
 #include "partition/layout/model_shard.h"
+#include "partition/model/lora.h"
 #include "partition/model/attention.h"
 #include "partition/step/recompute_fit.h"
 #include "partition/base/units.h"
@@ -83,13 +84,15 @@ static bool fixed_bytes(const struct bound_table *table, int index, bool active,
         {active ? problem->optim_bytes_per_param : 0, SHARD_OPTIMIZER                                     },
         {active && problem->lagged ? 4 : 0,           SHARD_MODE_COUNT                                    }, /* nobody divides it */
     };
+    const int64_t base = model_base_bytes(model, index);
     /* R/E replicas share divided experts. That is E times as much as a share of all R. */
     const int64_t params = model->items[index].params,
                   more = problem->layout.expert > 1
                              ? mul_saturated(model_expert_params(model, index),
                                              problem->layout.expert - 1)
                              : 0;
-    *whole = *split = 0;
+    *whole = shard < SHARD_WEIGHTS ? base : 0;
+    *split = shard < SHARD_WEIGHTS ? 0 : base;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         const bool divided = shard >= parts[i].from;
         int64_t bytes, *sum = divided ? split : whole;

@@ -148,7 +148,9 @@ static inline const struct device *builder_device(const struct builder *b, int r
 /* Parameters of the table that the last item shares with the first, while they train. */
 static inline int64_t builder_tied_params(const struct builder *b)
 {
-    return b->num_frozen_items > 0 ? 0 : b->model->items[b->model->num_items - 1].tied_params;
+    return b->num_frozen_items > 0 || b->model->lora.rank > 0
+               ? 0
+               : b->model->items[b->model->num_items - 1].tied_params;
 }
 
 /* The backward for the input of an item. Behind a frozen prefix nobody wants the gradient of the

@@ -7,6 +7,7 @@
 #include "partition/layout/model_shard.h"
 #include "partition/model/attention.h"
 #include "partition/model/framework.h"
+#include "partition/model/lora.h"
 #include "partition/step/recompute_fit.h"
 #include "partition/step/workload_build.h"
 
@@ -129,16 +130,19 @@ static void shard_bytes(const struct builder *b, int s, int64_t *weights, int64_
     int64_t before = 0;
     *weights = *grads = 0;
     for (int i = b->plan->first_item[s], next; i < end; i = next) {
-        int64_t params = 0;
+        int64_t params = 0, bytes = 0;
         next = unit_end(b->model, i, end);
-        for (int j = i; j < next; j++)
+        for (int j = i; j < next; j++) {
             params = add_saturated(params, divided_params(b, j));
-        const int64_t two = mul_saturated(add_saturated(params, before), elem);
+            bytes = add_saturated(bytes, model_base_bytes(b->model, j));
+        }
+        bytes = add_saturated(bytes, mul_saturated(params, elem));
+        const int64_t two = add_saturated(bytes, before);
         const int64_t own =
             i >= b->num_frozen_items ? mul_saturated(params, model_grad_bytes(b->model)) : 0;
         *weights = two > *weights && shards(b, SHARD_WEIGHTS) ? two : *weights;
         *grads = own > *grads && shards(b, SHARD_GRADIENTS) ? own : *grads;
-        before = params;
+        before = bytes;
     }
 }
 
@@ -275,7 +279,7 @@ static bool make_unit(struct builder *b, int s, int first, int next, struct unit
         const struct item_times *t = &b->item_ns[i];
         fits = counted_bytes(b, i, b->model->elem_bytes, &bytes[0]) &&
                builder_reduced_bytes(b, i, &bytes[1]) && add_to(&gathered, bytes[0]) &&
-               add_to(&reduced, bytes[1]);
+               add_to(&gathered, model_base_bytes(b->model, i)) && add_to(&reduced, bytes[1]);
         fits = fits && add_to(&unit->sum.forward, t->forward) &&
                add_to(&unit->sum.again, t->again) && add_to(&unit->sum.input, t->input) &&
                add_to(&unit->sum.weight, t->weight);

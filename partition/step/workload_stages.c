@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/model/lora.h"
 #include "partition/step/workload_build.h"
 
 static bool same_speed(const struct device *a, const struct device *b)
@@ -69,16 +70,22 @@ static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage
     const int first = plan->first_item[s], end = plan->first_item[s + 1];
     const bool has_table = first == 0, has_head = end == model->num_items;
     const int64_t tied = builder_tied_params(b);
+    int64_t base = 0; /* bytes of a frozen base beside adapters */
     int64_t trainable = 0, frozen = 0, grads, sums, experts[2] = {0, 0}; /* frozen, trainable */
     bool fits = true;
     for (int i = s == 0 ? 0 : first; i < end; i++) { /* a prefix outside is rank 0's */
         const struct item *item = &model->items[i];
         fits = fits && add_to(&experts[i >= b->num_frozen_items], builder_expert_params(b, i));
-        fits = fits && add_to(i < b->num_frozen_items ? &frozen : &trainable, item->params);
+        fits = fits && add_to(i < b->num_frozen_items ? &frozen : &trainable, item->params) &&
+               add_to(&base, model_base_bytes(model, i));
         /* A stage that holds the table's owner, the first item, uses the table in place. */
         if (item->tied_params > 0 && !has_table) {
-            fits =
-                fits && add_to(b->num_frozen_items > 0 ? &frozen : &trainable, item->tied_params);
+            const int64_t copy =
+                (int64_t)ceil((double)item->tied_params * model_base_bytes_per_param(model));
+            fits = fits &&
+                   (model->lora.rank > 0 ? add_to(&base, copy)
+                                         : add_to(b->num_frozen_items > 0 ? &frozen : &trainable,
+                                                  item->tied_params));
         }
     }
     int depth = 0;
@@ -106,7 +113,8 @@ static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage
                             experts[1] * model->param_bytes);
     copies = builder_share(b, SHARD_WEIGHTS, copies, experts[1] * copy);
     stage->frozen_bytes =
-        builder_share(b, SHARD_WEIGHTS, frozen_bytes, experts[0] * model_weight_bytes(model));
+        builder_share(b, SHARD_WEIGHTS, frozen_bytes, experts[0] * model_weight_bytes(model)) +
+        builder_share(b, SHARD_WEIGHTS, base, 0);
     stage->grad_bytes =
         builder_share(b, SHARD_GRADIENTS, stage->grad_bytes, experts[1] * model_grad_bytes(model));
     stage->optim_bytes = builder_share(b, SHARD_OPTIMIZER, stage->optim_bytes,

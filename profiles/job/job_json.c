@@ -133,6 +133,10 @@ static enum status read_setting(const struct json *root, const char *what, const
     if (job->train.dtype >= DTYPE_FP8 && job->model.weight_bytes_per_param == 0)
         job->model.weight_bytes_per_param =
             model_weight_bytes(&job->model) + (job->train.dtype == DTYPE_NVFP4 ? 1 : 2);
+    struct err why = {0};
+    if (model_set_lora(&job->model, job->train.lora.rank, job->train.lora.targets,
+                       job->train.lora.base, &why) != OK)
+        return err_set(err, why.status, "%s: %s", job->path ? job->path : job->name, why.msg);
     model_set_attention(&job->model, job->train.attention);
     model_set_framework(&job->model, job->train.framework, job->train.norm);
     /* If the model has no item after its last layer, one layer must stay active, because a step

@@ -41,6 +41,8 @@ static const char *const by_names[] = {"time", "params", NULL};
 static const char *const recompute_names[] = {"never", "stage",       "except-last", "selective",
                                               "layer", "stage-early", "fit",         NULL};
 static const char *const shard_names[] = {"none", "optimizer", "gradients", "weights", NULL};
+static const char *const lora_targets_names[] = {"all", "attention", "qkv", "mlp", NULL};
+static const char *const lora_base_names[] = {"same", "int8", "nf4", NULL};
 static const char *const context_names[] = {"ring", "all-gather", "ulysses", NULL};
 static const char *const attention_names[] = {"auto", "fused", "unfused", NULL};
 static const char *const framework_names[] = {"auto",      "megatron-te", "megatron-2021",
@@ -56,7 +58,8 @@ static const char *const cache_dtype_names[] = {"fp32", "bf16", NULL};
 
 _Static_assert(DATA_KIND_COUNT == 9 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 7 &&
                    RECOMPUTE_MODE_COUNT == 6 && SHARD_MODE_COUNT == 4 && CONTEXT_KIND_COUNT == 3 &&
-                   ATTENTION_KIND_COUNT == 3 && FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_AUTO == 11,
+                   LORA_TARGETS_COUNT == 4 && LORA_BASE_COUNT == 3 && ATTENTION_KIND_COUNT == 3 &&
+                   FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_AUTO == 11,
                "the lists of names follow the enums");
 
 #define AT(member) offsetof(struct job, member), sizeof(((struct job *)0)->member)
@@ -118,6 +121,9 @@ const struct field job_fields[] = {
     CHOICE("train.reduction", train.reduction, reduction_names, "canonical: bit-identical results with R = 1, 2, 4 [fast]"),
     INT("train.seed", train.seed, 0, INT64_MAX, "seed of all random numbers [1]"),
     INT("train.eval_every_epochs", train.eval_every_epochs, 0, INT64_MAX, "evaluate after every n epochs [0: only at the end]"),
+    INT("train.lora.rank", train.lora.rank, 0, INT_MAX, "train adapters of this rank beside a frozen base (LoRA); only for plan and sim [0: none]"),
+    CHOICE("train.lora.targets", train.lora.targets, lora_targets_names, "products that have adapters [all: queries, keys and values, attention's output, both of the MLP]"),
+    CHOICE("train.lora.base", train.lora.base, lora_base_names, "how the frozen base is kept; nf4: QLoRA [same: as kernels read it]"),
     INT("train.checkpoint_every_steps", train.checkpoint_every_steps, 0, INT64_MAX, "write a checkpoint after every n steps [0: only at the end]"),
     INT("train.keep_checkpoints", train.keep_checkpoints, 0, INT64_MAX, "remove a run's checkpoints but the newest n and the best evaluated one; 0: keep all [3]"),
     OTHER("cluster", "CLUSTER text, file, or object, for plan and sim [this-machine]"),

@@ -48,6 +48,8 @@ expect "plan: context parallelism needs a causal model" 1 'is no causal language
     "$elapse" plan examples/what-if/llama3-8b.json --set model=vit-b16 --set cp=2
 expect "plan: groups of shards need copies" 1 'leaves no whole copies' \
     "$elapse" plan examples/what-if/llama3-8b.json --set dp=8 --set pipeline.shard=weights --set pipeline.shard_group=8
+expect "plan: adapters of layers that are not there are refused" 1 'train.lora: model .* has no such layers' \
+    "$elapse" plan examples/what-if/llama3-8b.json --set model=uniform:layers=8,fwd=1ms --set train.lora.rank=16
 expect "plan: --from explains nothing" 2 'from excludes .*explain' \
     "$elapse" plan --from megatron "$megatron" --cluster h100-1x8 --explain
 expect "plan: --from needs a cluster" 2 'needs --cluster' "$elapse" plan --from megatron "$megatron"

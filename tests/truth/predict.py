@@ -53,7 +53,7 @@ def simulate(folder, store, *more):
 
 
 def write_run(run, folder):
-    """Write job.json and plan.json of a run: model, cluster, micro_batch, micro_batches, tp, dp, pp, and
+    """Write job.json and plan.json of a run: model, cluster, micro_batch, micro_batches, tp, dp, pp, context, lora, and
     the keys of job and plan below. Returns the memory of a device in bytes."""
     pp, v, layers = run.get("pp", 1), run.get("chunks", 1), run["layers"]
     recompute = run.get("recompute", "never")
@@ -62,7 +62,7 @@ def write_run(run, folder):
                 "num_microbatches": run["micro_batches"], "tensor": run.get("tp", 1),
                 "sequence_parallel": run.get("sequence_parallel", False),
                 "shard": run.get("shard", "none"), "recompute": recompute,
-                "expert": run.get("expert", 1),
+                "expert": run.get("expert", 1), "context": run.get("context", 1),
                 "schedule": run.get("schedule", "1f1b" if v == 1 else "interleaved")}
     cluster = dict(run["cluster"])
     limit = cluster.get("mem", MEMORY[cluster["kind"]])
@@ -72,7 +72,7 @@ def write_run(run, folder):
            "train": {"framework": run.get("framework", "auto"), "norm": run.get("norm", "auto"),
                      "batch": {"per_pipeline": batch}, "dtype": run.get("dtype", "bf16"),
                      "dropout": run.get("dropout", 0), "attention": run.get("attention", "fused"),
-                     "optimizer": {"kind": "adamw"}, "clip_norm": 1.0},
+                     "optimizer": {"kind": "adamw"}, "clip_norm": 1.0, "lora": run.get("lora", {})},
            "pipeline": pipeline,
            "cost": {"source": run.get("cost", "kernels")}}
     tail = run.get("tail_items", 2)
@@ -85,7 +85,8 @@ def write_run(run, folder):
             "batch": batch, "schedule": pipeline["schedule"], "frozen_layers": 0, "frozen": "none",
             "recompute": recompute, "cut": cut, "tensor": pipeline["tensor"],
             "sequence_parallel": pipeline["sequence_parallel"], "expert": pipeline["expert"], "shard": pipeline["shard"],
-            "devices": megatron_places(pipeline["tensor"], run.get("dp", 1), pp),
+            "context": pipeline["context"],
+            "devices": megatron_places(pipeline["tensor"], run.get("dp", 1) * pipeline["context"], pp),
             "cache_write": False, "bucket_bytes": run.get("bucket_bytes", 0), "clip": True,
             "optimizer_bytes_per_param": 8, "canonical": False, "step_ns": 0,
             "memory_bytes": [0] * pp}

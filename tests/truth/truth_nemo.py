@@ -4,7 +4,8 @@ on H100, B200, B300, GB200 and GB300: NVIDIA's performance summaries, releases 2
 
 Rows say neither recompute nor overlap: none is taken, so most of them have no room by the memory
 model. A row with `fsdp` is asked with weights sharded over its data-parallel ranks. GB200 and GB300 are
-one NVLink domain. LoRA rows are left out: a frozen base cannot be said here.
+one NVLink domain. LoRA rows have tables of their own; they do not say which products have adapters
+of which rank: rank 16 beside queries, keys and values is taken, as NeMo's recipe of Llama 3 70B has it.
 
 usage: truth_nemo.py FOLDER [-v]    FOLDER has steps_nemo.csv
 """
@@ -32,20 +33,22 @@ def run_of(r):
             "micro_batches": samples // dp // micro, "chunks": v if pp > 1 else 1, "tp": tp, "dp": dp,
             "pp": pp, "dtype": FORMATS.get(r["precision"], r["precision"]), "attention": "fused",
             "shard": "weights" if int(r["fsdp"] or 0) > 1 else "optimizer" if dp > 1 else "none",
-            "sequence_parallel": tp > 1, "framework": "megatron-te"}
+            "sequence_parallel": tp > 1, "framework": "megatron-te", "context": int(r["cp"] or 1),
+            "lora": {"rank": 16, "targets": "qkv"} if r["task"] == "lora" else {}}
 
 
 def main():
     verbose = "-v" in sys.argv
     tables = {}
     for r in rows.table(sys.argv[1] + "/steps_nemo.csv"):
-        if r["model"] not in MODELS or r["task"] == "lora":
+        if r["model"] not in MODELS:
             continue
         run = run_of(r)
         gpus, samples, seq = int(r["gpus"]), int(r["global_batch"]), int(r["seq"])
         measured = samples * seq / gpus / float(r["tokens_per_s_per_gpu"]) * 1e3
         flops = float(r["model_tflops_per_gpu"]) * 1e12 * gpus * measured / 1e3
-        name = "%s, %s, %s" % (r["model"], r["gpu"], run["dtype"])
+        lora = " LoRA" if r["task"] == "lora" else ""
+        name = "%s%s, %s, %s" % (r["model"], lora, r["gpu"], run["dtype"])
         if name not in tables:
             tables[name] = predict.Table(name, "nothing", verbose)
         tables[name].add("%s %s tp %s pp %s" % (r["release"], r["task"], r["tp"], r["pp"]), measured, run,
@@ -53,7 +56,8 @@ def main():
     for table in tables.values():
         table.show()
     for model in MODELS:
-        predict.show_all("NeMo, " + model, [t for n, t in tables.items() if n.startswith(model)])
+        predict.show_all("NeMo, " + model, [t for n, t in tables.items() if n.startswith(model + ",")])
+    predict.show_all("NeMo, LLAMA3_70B LoRA", [t for n, t in tables.items() if " LoRA" in n])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,240 @@
+/* Low-rank adapters beside a frozen base: parameters, bytes and passes, by closed forms on layers of
+ * Llama 3 8B. */
+#include "partition/cost/cost.h"
+#include "partition/cost/kernels.h"
+#include "partition/layout/model_shard.h"
+#include "partition/model/lora.h"
+#include "partition/plan/rates.h"
+#include "partition/step/workload.h"
+#include "tests/unit/test.h"
+
+enum { LAYERS = 3, H = 4096, QKV = 6144, WIDTH = 14336, RANK = 16, SEQ = 128 };
+#define TEXT "llama3-8b:layers=3,seq=128,dtype=bf16"
+
+static struct model lora_model(enum lora_targets targets, enum lora_base base)
+{
+    struct model model = {0};
+    struct err err = {0};
+    assert_int_equal(model_parse(TEXT, &model, &err), OK);
+    if (model_set_lora(&model, RANK, targets, base, &err) != OK)
+        fail_msg("%s", err.msg);
+    return model;
+}
+
+static int64_t base_of(const struct model *model)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < model->num_items; i++)
+        sum += model->items[i].base_params;
+    return sum;
+}
+
+/* An adapter of a product [k -> n] has r (k + n) parameters; nothing else trains. */
+static void model_set_lora__leaves_only_adapters_to_train(void **state)
+{
+    (void)state;
+    static const int64_t each[LORA_TARGETS_COUNT] = {[LORA_ALL] = (H + QKV) + (H + H) +
+                                                                  (H + 2 * WIDTH) + (WIDTH + H),
+                                                     [LORA_ATTENTION] = (H + QKV) + (H + H),
+                                                     [LORA_QKV] = H + QKV,
+                                                     [LORA_MLP] = (H + 2 * WIDTH) + (WIDTH + H)};
+    struct model whole = {0};
+    assert_int_equal(model_parse(TEXT, &whole, NULL), OK);
+    for (int targets = 0; targets < LORA_TARGETS_COUNT; targets++) {
+        struct model model = lora_model((enum lora_targets)targets, LORA_BASE_SAME);
+        assert_int_equal(model_total_params(&model), LAYERS * RANK * each[targets]);
+        assert_int_equal(base_of(&model), model_total_params(&whole));
+        model_clear(&model);
+    }
+    model_clear(&whole);
+}
+
+static void model_set_lora__names_what_is_not_there(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *names;
+        int rank;
+        enum lora_targets targets;
+    } cases[] = {
+        {"uniform:layers=4,fwd=1ms", "no such layers",    16,   LORA_ALL      },
+        {"mixtral-8x7b",             "have experts",      16,   LORA_MLP      },
+        {"deepseek-v2-lite",         "latent",            16,   LORA_ATTENTION},
+        {"llama3-8b",                "at most the width", 4097, LORA_ALL      },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct model model = {0};
+        struct err err = {0};
+        assert_int_equal(model_parse(cases[i].model, &model, NULL), OK);
+        assert_int_equal(
+            model_set_lora(&model, cases[i].rank, cases[i].targets, LORA_BASE_SAME, &err),
+            ERR_INFEASIBLE);
+        if (!strstr(err.msg, cases[i].names))
+            fail_msg("%s", err.msg);
+        model_clear(&model);
+    }
+}
+
+enum { R = 4 };
+
+struct bench {
+    struct model model;
+    struct cluster cluster;
+    struct cost cost;
+    struct plan plan;
+    int cut[2], device[8];
+    struct workload workload;
+};
+
+static enum status plain_ns(const void *ctx, const struct model *model, int item, enum pass pass,
+                            int64_t samples, const struct device *device, int64_t *ns,
+                            bool *extrapolated, struct err *err)
+{
+    (void)ctx, (void)model, (void)item, (void)pass, (void)samples, (void)device, (void)extrapolated,
+        (void)err;
+    *ns = 1000;
+    return OK;
+}
+
+static const struct stage_cost *bench_build(struct bench *b, enum lora_base base, int tensor,
+                                            enum shard_mode shard)
+{
+    struct err err = {0};
+    memset(b, 0, sizeof *b);
+    b->model = lora_model(LORA_ALL, base);
+    assert_int_equal(cluster_grid(1, R * tensor, &b->cluster, NULL), OK);
+    b->cost = (struct cost){.source = COST_ROOFLINE, .item_ns = plain_ns};
+    b->cut[1] = b->model.num_items;
+    for (int r = 0; r < R; r++)
+        b->device[r] = r * tensor;
+    b->plan = (struct plan){
+        .num_ranks = 1,
+        .chunks = 1,
+        .num_replicas = R,
+        .tensor = tensor,
+        .shard = shard,
+        .batch = 1,
+        .microbatches = {1, 1, 1},
+        .schedule = SCHEDULE_1F1B,
+        .num_stages = 1,
+        .first_item = b->cut,
+        .device = b->device,
+        .optim_bytes_per_param = 8
+    };
+    const struct setting setting = {&b->model, &b->cluster, &b->cost};
+    if (workload_build(&setting, &b->plan, NULL, &b->workload, &err) != OK)
+        fail_msg("%s", err.msg);
+    return b->workload.stages;
+}
+
+static void bench_clear(struct bench *b)
+{
+    workload_clear(&b->workload);
+    model_clear(&b->model);
+    cluster_clear(&b->cluster);
+}
+
+/* 18 bytes of each adapter's parameter, as of any that trains in bf16; of the base 2, 1 or 0.516, no
+ * gradients and no state. Buckets carry adapters only. With weights divided the base is divided too. */
+static void workload__the_base_has_no_gradients_and_no_state(void **state)
+{
+    (void)state;
+    static const double bytes[LORA_BASE_COUNT] = {2, 1, 4.127 / 8};
+    for (int base = 0; base < LORA_BASE_COUNT; base++)
+        for (int shard = 0; shard < SHARD_MODE_COUNT; shard += SHARD_WEIGHTS) {
+            struct bench b;
+            const struct stage_cost *got =
+                bench_build(&b, (enum lora_base)base, 1, (enum shard_mode)shard);
+            const int64_t ways = shard ? R : 1, params = model_total_params(&b.model);
+            const double held = (double)base_of(&b.model) * bytes[base] / (double)ways;
+            assert_int_equal(got->grad_bytes, 4 * params / ways);
+            assert_int_equal(got->optim_bytes, 8 * params / ways);
+            assert_int_equal(got->weight_bytes, 6 * params / ways);
+            assert_true(fabs((double)got->frozen_bytes - held) < 2 * b.model.num_items);
+            if (!shard)
+                assert_int_equal(b.workload.buckets[0].bytes, 4 * params);
+            bench_clear(&b);
+        }
+}
+
+/* A group of T divides the base as it divides the model, and of each adapter the half whose product's
+ * weights are divided: the other half has the width of the whole tensor. */
+static void workload__groups_divide_half_of_each_adapter(void **state)
+{
+    (void)state;
+    struct bench b;
+    for (int T = 2; T <= 8; T *= 2) {
+        const int64_t kept = 4 * H, split = QKV + H + 2 * WIDTH + WIDTH;
+        const struct stage_cost *got = bench_build(&b, LORA_BASE_SAME, T, SHARD_NONE);
+        struct model whole = {0}, part = {0};
+        assert_int_equal(model_parse(TEXT, &whole, NULL), OK);
+        assert_int_equal(model_shard(&whole, T, false, &part, NULL), OK);
+        assert_int_equal(got->grad_bytes, 4 * LAYERS * RANK * (kept + split / T));
+        assert_int_equal(got->frozen_bytes, 2 * model_total_params(&part));
+        model_clear(&whole);
+        model_clear(&part);
+        bench_clear(&b);
+    }
+}
+
+static double list_flops(const struct model *model, int item, enum pass pass)
+{
+    const struct cost_options options = {.efficiency = 1};
+    struct kernel list[KERNELS_MAX];
+    const int n = kernels_of(model, item, pass, 1, &options, list);
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += list[i].flops;
+    return sum;
+}
+
+/* Kernels of a layer: forward and input half have the base's products and the adapters', the weight half
+ * the adapters' alone: nothing where there is none. */
+static void kernels_of__the_weight_half_has_adapters_alone(void **state)
+{
+    (void)state;
+    struct model whole = {0};
+    assert_int_equal(model_parse(TEXT, &whole, NULL), OK);
+    for (int targets = 0; targets < LORA_TARGETS_COUNT; targets++) {
+        struct model model = lora_model((enum lora_targets)targets, LORA_BASE_SAME);
+        for (int i = 0; i < model.num_items; i++) {
+            const double own = 2.0 * SEQ * (double)model.items[i].params;
+            for (int pass = PASS_FWD; pass <= PASS_BWD_INPUT; pass++)
+                if (pass == PASS_FWD || pass == PASS_BWD_INPUT)
+                    assert_true(list_flops(&model, i, (enum pass)pass) ==
+                                list_flops(&whole, i, (enum pass)pass) + own);
+            assert_true(list_flops(&model, i, PASS_BWD_WEIGHT) == own);
+        }
+        model_clear(&model);
+    }
+    model_clear(&whole);
+}
+
+/* Model flops: forward and gradients of inputs, two thirds of full training, and three times the
+ * adapters' products. */
+static void rates__count_two_passes_of_the_base(void **state)
+{
+    (void)state;
+    struct model whole = {0}, model = lora_model(LORA_ALL, LORA_BASE_SAME);
+    const struct plan plan = {.num_ranks = 1, .num_replicas = 1};
+    assert_int_equal(model_parse(TEXT, &whole, NULL), OK);
+    const double all = rates_sample_flops(&whole, &plan).model,
+                 got = rates_sample_flops(&model, &plan).model;
+    const double adapters = 2.0 * SEQ * (double)model_total_params(&model);
+    assert_true(fabs(got - (all / 3 * 2 + 3 * adapters)) < 1e-9 * all);
+    model_clear(&whole);
+    model_clear(&model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(model_set_lora__leaves_only_adapters_to_train),
+        cmocka_unit_test(model_set_lora__names_what_is_not_there),
+        cmocka_unit_test(workload__the_base_has_no_gradients_and_no_state),
+        cmocka_unit_test(workload__groups_divide_half_of_each_adapter),
+        cmocka_unit_test(kernels_of__the_weight_half_has_adapters_alone),
+        cmocka_unit_test(rates__count_two_passes_of_the_base),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
