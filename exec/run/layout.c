@@ -96,7 +96,9 @@ static void free_stages(struct layout *layout)
 static int64_t kernel_bytes(const struct layout_base *base, const struct layout *layout)
 {
     const struct model *model = &base->job->model;
-    const int64_t wide = model->mlp > 3 * model->hidden ? model->mlp : 3 * (int64_t)model->hidden;
+    const int64_t mlp = (model->gated_mlp ? 2 : 1) * (int64_t)model->mlp;
+    const int64_t heads = 3 * (int64_t)model->heads * model->head_dim;
+    const int64_t wide = mlp > heads ? mlp : heads;
     const int64_t elems = layout->plan.plan.microbatches.size * model->seq * wide;
     return 2 * backend_bytes(base->backend, elems) + BLOCK_SUMS_BYTES;
 }

@@ -1,4 +1,4 @@
-/* Tensors, shapes and stash sizes of the three families (arch.h).
+/* Tensors, shapes and stash sizes of the families (arch.h).
  *
  * arch_init() sets what differs between the families. arch_item() lists the tensors of an item:
  * tensor() appends one to a block, and the *_spec() functions call it in the order in which tensors
@@ -11,11 +11,56 @@
 #include <stdio.h>
 #include <string.h>
 
+static const struct decoder decoders[] = {
+    {"llama",   "LlamaForCausalLM",   ACT_SILU,      0.0f, false},
+    {"mistral", "MistralForCausalLM", ACT_SILU,      0.0f, false},
+    {"qwen2",   "Qwen2ForCausalLM",   ACT_SILU,      0.0f, false},
+    {"qwen3",   "Qwen3ForCausalLM",   ACT_SILU,      0.0f, false},
+    {"gemma",   "GemmaForCausalLM",   ACT_GELU_TANH, 1.0f, true },
+};
+
 double arch_eps(const struct model *model)
 {
     if (model->norm_eps > 0.0)
         return model->norm_eps;
-    return model->family == FAMILY_GPT ? 1e-5 : 1e-12;
+    return model->family == FAMILY_LLAMA ? 1e-6 : model->family == FAMILY_GPT ? 1e-5 : 1e-12;
+}
+
+/* Set what a decoder has; ERR_INPUT names what the kernels do not compute. */
+static enum status init_decoder(const struct model *m, struct arch *a, struct err *err)
+{
+    const struct block *b = &m->block;
+    const char *type = m->type ? m->type : "llama";
+    const char *no = m->experts > 0                      ? "experts"
+                     : m->kv_rank > 0                    ? "latent attention"
+                     : b->norm != NORM_FORM_RMS          ? "layer norms"
+                     : b->places != NORMS_BEFORE         ? "norms in other places"
+                     : b->positions != POSITIONS_ROTARY  ? "positions other than rotary ones"
+                     : b->qk_norm == QK_NORM_FULL        ? "norms over all queries"
+                     : b->out_bias || b->mlp_bias        ? "biases after attention"
+                     : b->plain_mlp                      ? "an MLP without gate"
+                     : b->head_bias || b->embedding_norm ? "a bias or norm of its tables"
+                     : b->softcap || b->sinks            ? "capped logits or sinks"
+                     : m->head_dim % 2                   ? "heads of an odd width"
+                                                         : NULL;
+    for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++)
+        if (strcmp(decoders[i].type, type) == 0)
+            a->decoder = &decoders[i];
+    if (!no && !a->decoder)
+        no = "a type that elapse-exec does not have";
+    if (no) {
+        err_set(err, ERR_INPUT, "model '%s' of type %s can be simulated, not trained: it has %s",
+                m->name, type, no);
+        err_hint(err, "types that train: llama, mistral, qwen2, qwen3, gemma");
+        return ERR_INPUT;
+    }
+    a->causal = true;
+    a->outputs = m->vocab;
+    a->kv_heads = m->kv_heads;
+    a->head_dim = m->head_dim;
+    const int wide = a->heads * a->head_dim > a->mlp ? a->heads * a->head_dim : a->mlp;
+    a->scratch = wide > a->hidden ? wide : a->hidden;
+    return OK;
 }
 
 enum status arch_init(const struct model *model, struct arch *arch, struct err *err)
@@ -26,6 +71,7 @@ enum status arch_init(const struct model *model, struct arch *arch, struct err *
                      .hidden = model->hidden,
                      .heads = model->heads,
                      .mlp = model->mlp,
+                     .scratch = model->hidden,
                      .gelu = ACT_GELU_ERF,
                      .eps = (float)arch_eps(model)};
     switch (model->family) {
@@ -43,7 +89,12 @@ enum status arch_init(const struct model *model, struct arch *arch, struct err *
         a.gelu = ACT_GELU_TANH;
         a.outputs = model->vocab;
         break;
-    case FAMILY_LLAMA:
+    case FAMILY_LLAMA: {
+        const enum status rc = init_decoder(model, &a, err);
+        if (rc != OK)
+            return rc;
+        break;
+    }
     case FAMILY_UNIFORM:
     case FAMILY_EXPLICIT:
     case FAMILY_COUNT:
@@ -56,7 +107,7 @@ enum status arch_init(const struct model *model, struct arch *arch, struct err *
         a.table_rows = (model->vocab + 7) / 8 * 8;
         a.logit_stride = (a.outputs + 63) / 64 * 64;
     }
-    if (a.heads < 1 || a.hidden % a.heads != 0)
+    if (a.heads < 1 || (!a.decoder && a.hidden % a.heads != 0))
         return err_set(err, ERR_INPUT, "model '%s': hidden %d is no multiple of its %d heads",
                        model->name, a.hidden, a.heads);
     *arch = a;
@@ -142,11 +193,52 @@ static void embedding_spec(const struct model *m, const struct arch *a, struct i
         tensor(spec, TYPE, std, 0.0f, SHAPE(2, h), "bert.embeddings.token_type_embeddings.weight");
         norm_pair(spec, EMB_G, h, "bert.embeddings.LayerNorm");
         break;
+    case FAMILY_LLAMA:
+        table_spec(m, a, spec, WORD, "model.embed_tokens.weight");
+        break;
     default:
         table_spec(m, a, spec, WORD, "transformer.wte.weight");
         tensor(spec, WORD_POS, std, 0.0f, SHAPE(m->max_seq, h), "transformer.wpe.weight");
         break;
     }
+}
+
+/* A vector of a decoder's norm. */
+static void rms_spec(const struct arch *a, struct item_spec *spec, int block, int64_t n,
+                     const char *prefix, const char *name)
+{
+    tensor(spec, block, 0.0f, 1.0f - a->decoder->plus, SHAPE(n), "%s%s.weight", prefix, name);
+}
+
+static void decoder_attention_spec(const struct model *m, const struct arch *a, int layer,
+                                   struct item_spec *spec)
+{
+    static const char *const names[] = {"q", "k", "v"};
+    const int64_t query = (int64_t)a->heads * a->head_dim, key = (int64_t)a->kv_heads * a->head_dim;
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "model.layers.%d.", layer);
+    rms_spec(a, spec, NORM_G, a->hidden, prefix, "input_layernorm");
+    for (int i = 0; i < 2 && m->block.qk_norm == QK_NORM_HEAD; i++)
+        rms_spec(a, spec, QK_G, a->head_dim, prefix, i ? "self_attn.k_norm" : "self_attn.q_norm");
+    for (int i = 0; i < 3; i++) {
+        tensor(spec, HEADS_W, 0.02f, 0.0f, SHAPE(i ? key : query, a->hidden),
+               "%sself_attn.%s_proj.weight", prefix, names[i]);
+        if (m->qkv_bias)
+            tensor(spec, HEADS_B, 0.0f, 0.0f, SHAPE(i ? key : query), "%sself_attn.%s_proj.bias",
+                   prefix, names[i]);
+    }
+    tensor(spec, OUT_W, 0.02f, 0.0f, SHAPE(a->hidden, query), "%sself_attn.o_proj.weight", prefix);
+}
+
+static void decoder_mlp_spec(const struct arch *a, int layer, struct item_spec *spec)
+{
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "model.layers.%d.", layer);
+    rms_spec(a, spec, NORM_G, a->hidden, prefix, "post_attention_layernorm");
+    tensor(spec, GATE_UP_W, 0.02f, 0.0f, SHAPE(a->mlp, a->hidden), "%smlp.gate_proj.weight",
+           prefix);
+    tensor(spec, GATE_UP_W, 0.02f, 0.0f, SHAPE(a->mlp, a->hidden), "%smlp.up_proj.weight", prefix);
+    tensor(spec, DOWN_W, 0.02f, 0.0f, SHAPE(a->hidden, a->mlp), "%smlp.down_proj.weight", prefix);
 }
 
 /* Whether a long skip ends at item `item`. */
@@ -165,6 +257,10 @@ static void attention_spec(const struct model *m, const struct arch *a, int laye
     const float std = 0.02f;
     static const char *const vit_qkv[] = {"query", "key", "value"};
     char prefix[64], name[96];
+    if (a->decoder) {
+        decoder_attention_spec(m, a, layer, spec);
+        return;
+    }
     if (a->family == FAMILY_GPT) {
         snprintf(prefix, sizeof prefix, "transformer.h.%d", layer);
         snprintf(name, sizeof name, "%s.ln_1", prefix);
@@ -234,9 +330,11 @@ static void head_spec(const struct model *m, const struct arch *a, struct item_s
     }
     if (a->task == TASK_MLM || a->task == TASK_CAUSAL_LM) {
         table_spec(m, a, spec, HEAD_TABLE,
-                   a->family == FAMILY_GPT ? "transformer.wte.weight"
-                                           : "bert.embeddings.word_embeddings.weight");
-        spec->tied = true;
+                   a->family == FAMILY_GPT    ? "transformer.wte.weight"
+                   : a->family == FAMILY_BERT ? "bert.embeddings.word_embeddings.weight"
+                   : m->tied_head             ? "model.embed_tokens.weight"
+                                              : "lm_head.weight");
+        spec->tied = m->tied_head;
     }
 }
 
@@ -259,11 +357,17 @@ void arch_item(const struct model *model, const struct arch *arch, int item, str
         }
         break;
     case ITEM_MLP:
-        mlp_spec(model, arch, it->layer, spec);
+        if (arch->decoder)
+            decoder_mlp_spec(arch, it->layer, spec);
+        else
+            mlp_spec(model, arch, it->layer, spec);
         break;
     case ITEM_NORM:
-        norm_pair(spec, NORM_G, arch->hidden,
-                  arch->family == FAMILY_GPT ? "transformer.ln_f" : "vit.layernorm");
+        if (arch->decoder)
+            rms_spec(arch, spec, NORM_G, arch->hidden, "", "model.norm");
+        else
+            norm_pair(spec, NORM_G, arch->hidden,
+                      arch->family == FAMILY_GPT ? "transformer.ln_f" : "vit.layernorm");
         break;
     case ITEM_POOLER:
         dense_pair(spec, DENSE_W, DENSE_B, false, arch->hidden, arch->hidden, 0.02f,
@@ -294,6 +398,19 @@ void arch_stash(const struct model *model, const struct arch *arch, int item, in
         }
         break;
     case ITEM_ATTENTION:
+        if (arch->decoder) {
+            const int64_t query = rows * arch->heads * arch->head_dim * e;
+            const int64_t heads = rows * (arch->heads + arch->kv_heads);
+            stash[AT_LN] = wide;
+            stash[AT_STATS] = rows * f;
+            stash[AT_HEADS] = query + 2 * rows * arch->kv_heads * arch->head_dim * e;
+            stash[AT_HEAD_STATS] = model->block.qk_norm == QK_NORM_HEAD ? heads * f : 0;
+            stash[AT_QKV] = 3 * query;
+            stash[AT_CTX] = query;
+            stash[AT_LSE] = rows * arch->heads * f;
+            stash[PART] = (h + 2 * arch->head_dim) * f;
+            break;
+        }
         stash[AT_LN] = wide;
         stash[AT_STATS] = stats;
         stash[AT_QKV] = 3 * wide;
@@ -309,6 +426,8 @@ void arch_stash(const struct model *model, const struct arch *arch, int item, in
         stash[ML_LN] = wide;
         stash[ML_STATS] = stats;
         stash[ML_PRE] = stash[ML_GELU] = rows * arch->mlp * e;
+        if (arch->decoder)
+            stash[ML_PRE] *= 2;
         stash[PART] = part + (on_device ? (h + arch->mlp) * f : 0);
         break;
     case ITEM_NORM:

@@ -1,7 +1,7 @@
-/* exec/stage/arch.h - the parts of every item of a vit, bert or gpt: its tensors with names, shapes
+/* exec/stage/arch.h - the parts of every item of a model: its tensors with names, shapes
  * and initial values, and the bytes of its stash buffers for a micro-batch.
  *
- * Tensors follow Hugging Face's modules (ViTForImageClassification, BertFor..., GPT2LMHeadModel),
+ * Tensors follow Hugging Face's modules (ViTForImageClassification, BertFor..., GPT2LMHeadModel, LlamaForCausalLM),
  * names included. The memory of an item is a few blocks. A tensor of a checkpoint is a block or a
  * slice of a block: query, key and value share one, so that one GEMM computes all three. */
 #ifndef ELAPSE_EXEC_STAGE_ARCH_H
@@ -24,6 +24,10 @@ enum { WORD, WORD_POS, TYPE, EMB_G, EMB_B };
 /* Blocks of attention; NORM_G and NORM_B are also those of mlp and norm items. Blocks with
  * gradients in PART come first, in PART's order. */
 enum { NORM_G, NORM_B, OUT_B, QKV_B, QKV_W, OUT_W, JOIN_W, JOIN_B };
+/* Blocks of a decoder's attention and mlp, after NORM_G: norms of queries and keys; biases and
+ * weights of queries, keys and values; gate and up; down. OUT_W as above. */
+enum { QK_G = 1, HEADS_B, HEADS_W };
+enum { GATE_UP_W = 1, DOWN_W };
 /* Blocks of mlp, after NORM_G and NORM_B. */
 enum { FC2_B = 2, FC1_B, FC1_W, FC2_W };
 enum { DENSE_W, DENSE_B, HEAD_G, HEAD_B, HEAD_BIAS, HEAD_TABLE }; /* pooler and heads */
@@ -33,6 +37,10 @@ enum { EMB_SUM, EMB_STATS };
 /* AT_LN: with pre-norm the norm's output, with post-norm its input. AT_CAT: [x, skip]. AT_JOIN: the
  * output of the linear that joins them. */
 enum { AT_LN, AT_STATS, AT_QKV, AT_CTX, AT_LSE, AT_CAT, AT_JOIN };
+/* A decoder's attention: AT_HEADS is the output of the linear of queries, keys and values, then its
+ * gradient; AT_QKV has them turned, and keys and values once for each query head. ML_PRE has gate
+ * and up, ML_GELU their product. */
+enum { AT_HEADS = AT_CAT, AT_HEAD_STATS = AT_JOIN };
 enum { ML_LN, ML_STATS, ML_PRE, ML_GELU };
 enum { NO_STATS };
 enum { PO_GRAD }; /* pooler: the gradient before tanh */
@@ -61,6 +69,16 @@ struct item_spec {
     bool tied; /* block HEAD_TABLE is the same weights as block WORD of item 0 */
 };
 
+/* The differences between decoders of the llama family that their dims do not say. A further decoder
+ * of these layers is a row of the table in arch.c. */
+struct decoder {
+    const char *type;       /* of config.json */
+    const char *class_name; /* transformers' class with the head */
+    enum act gate;
+    float plus;           /* of norms: 1 where their weights are kept as differences from 1 */
+    bool scale_embedding; /* by sqrt(hidden) */
+};
+
 /* The differences between the families. */
 struct arch {
     enum model_family family;
@@ -75,6 +93,9 @@ struct arch {
      * elements between rows of the logits, is padded to a multiple of 64 there; for other heads it
      * is `outputs`. */
     int table_rows, logit_stride;
+    const struct decoder *decoder; /* NULL: vit, bert, gpt */
+    int kv_heads, head_dim;
+    int scratch; /* columns of the widest tensor in layer_pass.scratch */
 };
 
 /* The epsilon of the model's norms: its own, or transformers' default for the family. */

@@ -1,7 +1,8 @@
 /* The passes of embedding items: patches (vit), or tables of tokens, positions and types (bert,
- * gpt). */
+ * gpt), or of tokens (decoders). */
 #include "exec/stage/embed.h"
 
+#include <math.h>
 #include <stddef.h>
 
 static struct patches patches_of(const struct layer_pass *p)
@@ -19,6 +20,9 @@ static struct tokens tokens_of(const struct layer_pass *p)
                            .seq = p->arch->seq,
                            .hidden = p->arch->hidden,
                            .vocab = p->model->vocab,
+                           .scale = p->arch->decoder && p->arch->decoder->scale_embedding
+                                        ? sqrtf((float)p->arch->hidden)
+                                        : 0.0f,
                            .ids = p->batch->tokens,
                            .types = p->batch->types};
 }
@@ -46,8 +50,8 @@ void embedding_forward(const struct layer *l, const struct layer_pass *p)
     } else {
         const struct tokens tokens = tokens_of(p);
         const bool bert = p->arch->family == FAMILY_BERT;
-        be->tokens_forward(be, &tokens, l->low[WORD], l->low[WORD_POS], bert ? l->low[TYPE] : NULL,
-                           bert ? p->stash[EMB_SUM] : p->y);
+        be->tokens_forward(be, &tokens, l->low[WORD], p->arch->decoder ? NULL : l->low[WORD_POS],
+                           bert ? l->low[TYPE] : NULL, bert ? p->stash[EMB_SUM] : p->y);
         if (bert)
             be->layernorm_forward(be, rows, p->arch->hidden, 0, p->stash[EMB_SUM], l->w[EMB_G],
                                   l->w[EMB_B], p->arch->eps, p->y, p->stash[EMB_STATS]);
@@ -88,6 +92,7 @@ void embedding_backward_weight(const struct layer *l, const struct layer_pass *p
         be->linear_backward_weight(be, &proj, dy, p->cols, 1.0f, l->g[PATCH_W], NULL);
     } else {
         const struct tokens tokens = tokens_of(p);
-        be->tokens_backward(be, &tokens, dy, l->g[WORD], l->g[WORD_POS], NULL);
+        be->tokens_backward(be, &tokens, dy, l->g[WORD], p->arch->decoder ? NULL : l->g[WORD_POS],
+                            NULL);
     }
 }

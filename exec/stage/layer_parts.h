@@ -44,11 +44,12 @@ struct layer_pass {
     float smoothing; /* label smoothing */
     /* The tensors below have elements of the backend's dtype; statistics and PART in the stash are
      * fp32. */
-    void *scratch[2]; /* [rows, hidden] each */
+    void *scratch[2]; /* [rows, arch->scratch] each */
     void *cols;       /* vit: [rows, channels * patch^2] */
     void *const *stash;
-    void *wide; /* [rows, 2 hidden]; used only where a skip joins */
-    /* [rows, 3 hidden]: receives attention's dqkv and keeps it until layer_backward_weight(). NULL:
+    const float *angles; /* decoders: [seq, head_dim / 2, 2], of struct rotary */
+    void *wide;          /* [rows, 2 hidden]; used only where a skip joins */
+    /* As large as AT_QKV: receives attention's dqkv and keeps it until layer_backward_weight(). NULL:
      * dqkv overwrites qkv. */
     void *aside;
     const void *x;

@@ -1,5 +1,5 @@
 /* The passes of attention, mlp and norm items, and the dispatch by kind of item. Embeddings are in
- * embed.c, poolers and heads in heads.c.
+ * embed.c, poolers and heads in heads.c, decoders of the llama family in decoder.c.
  *
  * Each kind has three functions: forward, backward_input, backward_weight (layers.h describes the
  * two halves). With pre-norm (vit, gpt) the norm is the item's first step, with post-norm (bert)
@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 
+#include "exec/stage/decoder.h"
 #include "exec/stage/embed.h"
 #include "exec/stage/heads.h"
 
@@ -285,12 +286,13 @@ static void final_backward_weight(const struct layer *l, const struct layer_pass
 /* --- dispatch ------------------------------------------------------------------------------- */
 
 /* arch_init() refuses models with items of other kinds. */
-static const struct {
+struct passes {
     void (*forward)(const struct layer *l, const struct layer_pass *p);
     void (*backward_input)(const struct layer *l, const struct layer_pass *p, const void *dy,
                            void *dx);
     void (*backward_weight)(const struct layer *l, const struct layer_pass *p, const void *dy);
-} kinds[ITEM_KIND_COUNT] = {
+};
+static const struct passes kinds[ITEM_KIND_COUNT] = {
     [ITEM_EMBEDDING] = {embedding_forward, embedding_backward_input, embedding_backward_weight},
     [ITEM_ATTENTION] = {attention_forward, attention_backward_input, attention_backward_weight},
     [ITEM_MLP] = {mlp_forward,       mlp_backward_input,       mlp_backward_weight      },
@@ -299,20 +301,34 @@ static const struct {
     [ITEM_HEAD] = {head_forward,      head_backward_input,      head_backward_weight     },
 };
 
+/* Items of decoders whose passes differ. */
+static const struct passes decoder_kinds[ITEM_KIND_COUNT] = {
+    [ITEM_ATTENTION] = {decoder_attention_forward, decoder_attention_backward_input,
+                        decoder_attention_backward_weight                                                        },
+    [ITEM_MLP] = {decoder_mlp_forward,       decoder_mlp_backward_input,       decoder_mlp_backward_weight },
+    [ITEM_NORM] = {decoder_norm_forward,      decoder_norm_backward_input,      decoder_norm_backward_weight},
+};
+
+static const struct passes *passes_of(const struct layer *l, const struct layer_pass *p)
+{
+    const bool own = p->arch->decoder && decoder_kinds[l->kind].forward;
+    return own ? &decoder_kinds[l->kind] : &kinds[l->kind];
+}
+
 void layer_forward(const struct layer *l, const struct layer_pass *p)
 {
-    kinds[l->kind].forward(l, p);
+    passes_of(l, p)->forward(l, p);
 }
 
 void layer_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
                           void *dx)
 {
-    kinds[l->kind].backward_input(l, p, dy, dx);
+    passes_of(l, p)->backward_input(l, p, dy, dx);
 }
 
 void layer_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy)
 {
-    kinds[l->kind].backward_weight(l, p, dy);
+    passes_of(l, p)->backward_weight(l, p, dy);
 }
 
 bool layer_writes(const struct layer *l)

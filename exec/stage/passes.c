@@ -197,6 +197,7 @@ static struct layer_pass pass_of(struct stage *stage, const struct slot *slot, u
         .smoothing = (float)stage->spec.job->train.label_smoothing,
         .scratch = {stage->scratch[0], stage->scratch[1]},
         .cols = stage->cols,
+        .angles = stage->angles,
         .wide = stage->wide,
         .sums = slot->sums
     };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "exec/stage/params.h"
+#include "exec/stage/rope.h"
 #include "exec/stage/skips.h"
 #include "exec/stage/stash.h"
 #include "profiles/store/profile.h"
@@ -41,6 +42,24 @@ static void free_upload(struct stage *stage)
     be->event_free(be, up->ready);
 }
 
+static enum status make_angles(struct stage *stage, struct err *err)
+{
+    struct backend *be = stage->spec.backend;
+    const struct arch *a = &stage->arch;
+    const int64_t bytes = (int64_t)a->seq * a->head_dim * (int64_t)sizeof(float);
+    if (!a->decoder)
+        return OK;
+    float *host = malloc((size_t)bytes);
+    enum status rc = host ? stage_grab(stage, bytes, &stage->angles, err) : err_nomem(err);
+    if (rc == OK) {
+        rope_angles(&stage->spec.model->turns, a->seq, a->head_dim, host);
+        be->copy_in(be, stage->angles, host, bytes);
+        rc = be->sync(be, err);
+    }
+    free(host);
+    return rc;
+}
+
 static enum status make_buffers(struct stage *stage, struct err *err)
 {
     const struct stage_spec *spec = &stage->spec;
@@ -69,8 +88,11 @@ static enum status make_buffers(struct stage *stage, struct err *err)
     }
     if (rc == OK)
         rc = make_upload(stage, err);
+    if (rc == OK)
+        rc = make_angles(stage, err);
     for (int i = 0; i < 2 && rc == OK; i++) {
-        rc = stage_grab(stage, wide, &stage->scratch[i], err);
+        rc = stage_grab(stage, backend_bytes(be, rows * stage->arch.scratch), &stage->scratch[i],
+                        err);
         if (rc == OK)
             rc = stage_grab(stage, wide, &stage->ping[i], err);
     }
@@ -109,10 +131,25 @@ static enum status check_spec(const struct stage_spec *spec, struct err *err)
     if (m->num_skips > 0 && spec->end_item - spec->first_item < m->num_items && !spec->first_items)
         return err_set(err, ERR_INPUT, "model '%s': skip edges need the cut of the whole model",
                        m->name);
+    /* A backend that only counts memory has no kernels at all. */
+    const struct backend *be = spec->backend;
+    if (m->family == FAMILY_LLAMA && be->linear_forward && !be->rotary_forward)
+        return err_set(err, ERR_INFEASIBLE, "model '%s': the %s backend has no kernels of decoders",
+                       m->name, be->name);
+    for (int layer = 0; layer < m->num_layers && be->linear_forward && !be->windows; layer++)
+        if (model_window(m, layer) > 0)
+            return err_set(err, ERR_INFEASIBLE,
+                           "model '%s': the %s backend has no windows, and the window is %d of %d "
+                           "tokens",
+                           m->name, be->name, m->block.window, m->seq);
     /* The widest tensor of a micro-batch, in bytes, must be countable and its rows an int of BLAS.
      */
     const int64_t most = INT32_MAX;
     int64_t wide = m->mlp > 3 * m->hidden ? m->mlp : 3 * (int64_t)m->hidden;
+    if (m->family == FAMILY_LLAMA && 2 * (int64_t)m->mlp > wide)
+        wide = 2 * (int64_t)m->mlp;
+    if (3 * (int64_t)m->heads * m->head_dim > wide)
+        wide = 3 * (int64_t)m->heads * m->head_dim;
     if (m->vocab > wide)
         wide = m->vocab;
     if (m->seq < 1 || spec->max_samples > most / m->seq ||
@@ -214,6 +251,7 @@ void stage_free(struct stage *stage)
     }
     be->free(be, stage->flow);
     be->free(be, stage->cols);
+    be->free(be, stage->angles);
     be->free(be, stage->tied_other);
     free(stage->layers);
     free(stage->weights);

@@ -77,7 +77,8 @@ struct stage {
     struct upload upload;
     struct stash_set *sets; /* owned; [num_slots] live, the last one for passes without stash */
     void *flow;             /* gradient between items that cannot overwrite their input */
-    void *scratch[2];       /* [rows, hidden] */
+    void *scratch[2];       /* [rows, arch.scratch] */
+    float *angles;          /* owned, backend; decoders: rope.h */
     void *cols;
     void *ping[2];                     /* outputs between items in a pass that keeps nothing */
     bool has_table, has_head;          /* of a tied table */

@@ -377,7 +377,7 @@ const struct family_traits *model_family_traits(enum model_family family)
                          .embedding = "bert", .attention = "full", .mlp = "erf", .norm = ""},
         [FAMILY_GPT] = {.name = "gpt", .first_preset = "gpt2", .trainable = true,
                         .embedding = "gpt", .attention = "causal", .mlp = "tanh", .norm = ""},
-        [FAMILY_LLAMA] = {.name = "llama", .first_preset = "llama", .embedding = "llama",
+        [FAMILY_LLAMA] = {.name = "llama", .first_preset = "llama", .trainable = true, .embedding = "llama",
                           .attention = "grouped", .mlp = "swiglu", .norm = "rms"},
         [FAMILY_UNIFORM] = {.name = "uniform"},
         [FAMILY_EXPLICIT] = {.name = "explicit"},

@@ -153,6 +153,19 @@ struct block {
     int moe_every;        /* of that many layers the last one has experts; 0: 1 */
 };
 
+/* How rotary positions turn: by theta^(-2 i / head_dim) a token, and how a longer context than that
+ * of the first training changes it (transformers' rope_type). */
+enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
+struct rope {
+    enum rope_kind kind;
+    double theta;                 /* 0: 10000 */
+    double factor;                /* of the context */
+    int original;                 /* tokens of the first training's context: llama3, yarn */
+    double low, high;             /* llama3: low_freq_factor and high_freq_factor */
+    double fast, slow, attention; /* yarn: beta_fast, beta_slow, and what cosine and sine are
+                                     multiplied by; 0: 32, 1, by factor */
+};
+
 /* What the head does. */
 enum model_task { TASK_CLASSIFY, TASK_QA, TASK_MLM, TASK_CAUSAL_LM };
 
@@ -199,6 +212,8 @@ struct model {
     int dense_layers;            /* that many first layers have the dense MLP instead */
     bool expert_bias;            /* the router adds a bias per expert (DeepSeek-V3) */
     struct block block;
+    const char *type; /* the decoder's as model_type_find() has it, static; NULL: llama */
+    struct rope turns;
     enum attention_kind attention;
     /* What launches the kernels (model_set_framework()); NULL: the lists of kernels.c as they are. */
     const struct framework *framework;
@@ -244,6 +259,7 @@ struct model_spec {
     int experts, experts_active, expert_mlp, shared_experts, dense_layers, expert_bias;
     struct block block;
     const char *type; /* the decoder's, as model_type_find() has it; NULL: another family */
+    struct rope turns;
 };
 
 /* A kind of decoder, named as transformers' model_type: what its layers are, without dims. */

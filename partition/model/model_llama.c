@@ -209,6 +209,8 @@ enum status llama_resolve(const struct model_spec *spec, const struct model_spec
     model->seq = spec->seq ? spec->seq : base->seq;
     model->kv_heads = spec->kv_heads ? spec->kv_heads : model->heads;
     model->block = spec->block;
+    model->type = spec->type;
+    model->turns = spec->turns;
     model->gated_mlp = !spec->block.plain_mlp;
     model->rms_norm = spec->block.norm == NORM_FORM_RMS;
     model->rope = spec->block.positions == POSITIONS_ROTARY;

@@ -253,4 +253,5 @@ def main():
         print(path, os.path.getsize(path))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,5 @@
-/* Loss, all gradients and ten optimizer steps against PyTorch (tests/reference/parity.py, double
- * precision). Weights and inputs come from the integer hash of exec/base/rng.h on both sides.
+/* Loss, all gradients and ten optimizer steps against PyTorch (tests/reference/parity.py and decoders.py,
+ * double precision). Weights and inputs come from the integer hash of exec/base/rng.h on both sides.
  *
  * In fp32 on the cpu, and with SGD on emulated CUDA where that was built (tests/cudasim/); with
  * ELAPSE_TEST_DEVICE=cuda on the GPU instead. */
@@ -289,6 +289,37 @@ static void stage__matches_pytorch_gpt(void **state)
     compare(&spec, "gpt-lm");
 }
 
+/* As MODELS of tests/reference/decoders.py. */
+static void stage__matches_transformers_decoders(void **state)
+{
+    static const struct {
+        const char *type;
+        int kv_heads, head_dim, tied, window;
+        struct rope turns;
+    } rows[] = {
+        {"llama",   2, 4, 0, 0, {ROPE_LLAMA3, 100, 4, 12, .low = 1, .high = 4}},
+        {"qwen2",   2, 4, 1, 0, {ROPE_LINEAR, .factor = 2}                    },
+        {"qwen3",   1, 6, 0, 0, {ROPE_YARN, 50, 3, 64, .low = 0}              },
+        {"mistral", 4, 4, 0, 4, {.theta = 1000}                               },
+        {"gemma",   1, 8, 1, 0, {.theta = 1000}                               },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct model_spec spec = spec_of(FAMILY_LLAMA, TASK_CAUSAL_LM, 0);
+        spec.heads = 4;
+        spec.mlp = 24;
+        spec.max_seq = 0;
+        spec.norm_eps = 1e-5;
+        spec.kv_heads = rows[i].kv_heads;
+        spec.head_dim = rows[i].head_dim;
+        spec.tied_head = rows[i].tied;
+        spec.block.window = rows[i].window;
+        spec.turns = rows[i].turns;
+        model_type_apply(model_type_find(rows[i].type), &spec);
+        compare(&spec, rows[i].type);
+    }
+}
+
 static int open_device(const char *device)
 {
     struct err err = {0};
@@ -335,6 +366,7 @@ int main(void)
         cmocka_unit_test(stage__matches_pytorch_vit),
         cmocka_unit_test(stage__matches_pytorch_bert),
         cmocka_unit_test(stage__matches_pytorch_gpt),
+        cmocka_unit_test(stage__matches_transformers_decoders),
     };
     char path[4096];
     int failed = cmocka_run_group_tests_name("parity", tests, open_first, close_device);

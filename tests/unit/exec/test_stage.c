@@ -64,6 +64,38 @@ static const struct model_spec gpt = {.family = FAMILY_GPT,
                                       .vocab = 50,
                                       .elem_bytes = 4};
 
+/* With its own head, norms of queries and keys, and a window; and with a tied head and biases. */
+static const struct model_spec qwen3 = {
+    .family = FAMILY_LLAMA,
+    .task = TASK_CAUSAL_LM,
+    .name = "qwen3",
+    .type = "qwen3",
+    .num_layers = 2,
+    .hidden = 32,
+    .heads = 4,
+    .kv_heads = 2,
+    .head_dim = 10,
+    .mlp = 64,
+    .seq = 9,
+    .vocab = 50,
+    .elem_bytes = 4,
+    .block = {.qk_norm = QK_NORM_HEAD, .window = 5}
+};
+static const struct model_spec qwen2 = {.family = FAMILY_LLAMA,
+                                        .task = TASK_CAUSAL_LM,
+                                        .name = "qwen2",
+                                        .type = "qwen2",
+                                        .num_layers = 2,
+                                        .hidden = 32,
+                                        .heads = 4,
+                                        .kv_heads = 1,
+                                        .mlp = 48,
+                                        .seq = 9,
+                                        .vocab = 50,
+                                        .elem_bytes = 4,
+                                        .qkv_bias = 1,
+                                        .tied_head = 1};
+
 static void open_fixture(struct fixture *f, const struct model_spec *spec, enum model_task task)
 {
     struct err err = {0};
@@ -336,12 +368,14 @@ struct family {
     enum model_task task;
 };
 static const struct family families[] = {
-    {&vit,  TASK_CLASSIFY },
-    {&uvit, TASK_CLASSIFY },
-    {&bert, TASK_CLASSIFY },
-    {&bert, TASK_QA       },
-    {&bert, TASK_MLM      },
-    {&gpt,  TASK_CAUSAL_LM},
+    {&vit,   TASK_CLASSIFY },
+    {&uvit,  TASK_CLASSIFY },
+    {&bert,  TASK_CLASSIFY },
+    {&bert,  TASK_QA       },
+    {&bert,  TASK_MLM      },
+    {&gpt,   TASK_CAUSAL_LM},
+    {&qwen3, TASK_CAUSAL_LM},
+    {&qwen2, TASK_CAUSAL_LM},
 };
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Golden values of the decoders in tests/unit/exec/test_parity.c, from transformers in double precision.
+
+    python3 tests/reference/decoders.py     (rewrites tests/golden/parity-*.bin of the types below)
+
+Needs torch and transformers (PyPI). Weights and inputs come from the integer hash of exec/base/rng.h, as
+in parity.py, whose format the files have: gradients of the first step, losses and weights of ten steps
+of SGD. transformers computes RMSNorm and angles in fp32, whatever the dtype.
+"""
+import os
+
+import torch
+import transformers
+
+import parity
+
+SHAPE = dict(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+             max_position_embeddings=12, rms_norm_eps=1e-5, pad_token_id=None, bos_token_id=None,
+             eos_token_id=None)
+LLAMA3 = dict(rope_type="llama3", rope_theta=100.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=12)
+YARN = dict(rope_type="yarn", rope_theta=50.0, factor=3.0, original_max_position_embeddings=64)
+LINEAR = dict(rope_type="linear", rope_theta=10000.0, factor=2.0)
+PLAIN = dict(rope_type="default", rope_theta=1000.0)
+
+MODELS = {
+    "llama": transformers.LlamaConfig(**SHAPE, num_key_value_heads=2, rope_parameters=LLAMA3),
+    "qwen2": transformers.Qwen2Config(**SHAPE, num_key_value_heads=2, tie_word_embeddings=True,
+                                      rope_parameters=LINEAR),
+    "qwen3": transformers.Qwen3Config(**SHAPE, num_key_value_heads=1, head_dim=6, rope_parameters=YARN),
+    "mistral": transformers.MistralConfig(**SHAPE, num_key_value_heads=4, sliding_window=4,
+                                          rope_parameters=PLAIN),
+    "gemma": transformers.GemmaConfig(**SHAPE, num_key_value_heads=1, head_dim=8, rope_parameters=PLAIN,
+                                      hidden_act="gelu_pytorch_tanh"),
+}
+
+
+def names(config, have):
+    """The tensors in the order of stage_params()."""
+    order = ["model.embed_tokens.weight"]
+    for i in range(config.num_hidden_layers):
+        b = f"model.layers.{i}."
+        order += [b + "input_layernorm.weight", b + "self_attn.q_norm.weight", b + "self_attn.k_norm.weight"]
+        order += [b + f"self_attn.{n}_proj.{kind}" for n in "qkv" for kind in ("weight", "bias")]
+        order += [b + "self_attn.o_proj.weight", b + "post_attention_layernorm.weight"]
+        order += [b + f"mlp.{n}_proj.weight" for n in ("gate", "up", "down")]
+    order += ["model.norm.weight", "lm_head.weight"]
+    return [n for n in order if n in have]
+
+
+def golden(name, config):
+    torch.manual_seed(0)
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64)
+    model.eval()
+    have = dict(model.named_parameters())
+    order = names(config, have)
+    assert sorted(order) == sorted(have), set(have) ^ set(order)
+    with torch.no_grad():
+        for i, n in enumerate(order):
+            centre = 1.0 if have[n].dim() == 1 and n.endswith("weight") else 0.0
+            have[n].copy_(centre + 0.5 * parity.uniform(1000 + i, have[n].shape))
+    data = parity.inputs("gpt", "lm", parity.VOCAB)
+    groups = [{"params": [have[n] for n in order if have[n].dim() >= 2], "weight_decay": 0.01},
+              {"params": [have[n] for n in order if have[n].dim() < 2], "weight_decay": 0.0}]
+    optimizer = torch.optim.SGD(groups, lr=0.05, momentum=0.9)
+    losses, grads = [], None
+    for _ in range(parity.STEPS):
+        optimizer.zero_grad()
+        logits = model(data["tokens"], use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(logits.reshape(-1, parity.VOCAB), data["labels"].reshape(-1))
+        loss.backward()
+        losses.append(loss.detach().reshape(1))
+        if grads is None:
+            grads = [have[n].grad.clone().reshape(-1) for n in order]
+        optimizer.step()
+    sections = [("grads", torch.cat(grads)), ("sgd-losses", torch.cat(losses)),
+                ("sgd-weights", torch.cat([have[n].detach().reshape(-1) for n in order]))]
+    path = os.path.join(parity.GOLDEN, f"parity-{name}.bin")
+    with open(path, "wb") as f:
+        f.write("".join(f"{key} {len(v)}\n" for key, v in sections).encode() + b"\n")
+        for _, values in sections:
+            f.write(values.detach().numpy().astype("<f4").tobytes())
+    print(path, os.path.getsize(path))
+
+
+def main():
+    torch.set_default_dtype(torch.float64)
+    for name, config in MODELS.items():
+        golden(name, config)
+
+
+if __name__ == "__main__":
+    main()
