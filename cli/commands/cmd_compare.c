@@ -221,6 +221,9 @@ static enum status finish(const struct command *command, const struct comparison
     }
     if (configs[0].note[0])
         fprintf(stderr, "elapse: note: %s\n", configs[0].note);
+    if (configs[0].cost != COST_MEASURED && configs[0].cost != COST_PUBLISHED)
+        fprintf(stderr, "elapse: note: simulated by published data, which predict nothing of this "
+                        "machine; elapse profile measures it\n");
     if (cache_unknown)
         fprintf(stderr, "elapse: note: the profile does not say what reading the cache takes on "
                         "the host; simulated as 0\n");

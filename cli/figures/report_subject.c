@@ -92,6 +92,12 @@ static void predict_baseline(const struct subject *s, struct verdict *v)
     elastic_run_clear(&run);
 }
 
+/* Whether costs are those of the machine, or nothing was run. Otherwise they predict no run of it. */
+static bool predicts(const struct subject *s)
+{
+    return s->kind != SUBJECT_RUN || (s->cost && cost_is_measured(&s->cost->cost));
+}
+
 enum status verdict_find(struct subject *s, struct verdict *v, struct err *err)
 {
     *v = (struct verdict){.samples_per_s = NAN,
@@ -113,13 +119,13 @@ enum status verdict_find(struct subject *s, struct verdict *v, struct err *err)
         simulated_rate(s, v);
     if (!isfinite(v->accuracy))
         v->accuracy = run_rows_accuracy(&s->rows);
-    if (s->sim && s->finished && s->replay.real_step_ns > 0)
+    if (s->sim && s->finished && s->replay.real_step_ns > 0 && predicts(s))
         v->step_error = (double)s->sim->step_ns / (double)s->replay.real_step_ns - 1;
     v->noisy = isfinite(v->step_error) && (double)(s->replay.real_p90_ns - s->replay.real_p10_ns) >
                                               COMPARISON_NOISY * (double)s->replay.real_step_ns;
     if (s->sim && s->kind == SUBJECT_PLAN)
         v->samples_per_s = step_answer_samples_per_s(&s->answer);
-    if (s->sim)
+    if (s->sim && predicts(s))
         predict_static(s->kind == SUBJECT_RUN ? &s->replay.job : &s->job, &s->cost->cost, v);
     predict_baseline(s, v);
     return OK;
@@ -238,6 +244,12 @@ static void put_speed(FILE *out, const struct subject *s, const struct verdict *
                  format_ns(s->replay.real_step_ns, other, sizeof other),
                  format_ns(s->replay.real_p10_ns, (char[32]){0}, 32),
                  format_ns(s->replay.real_p90_ns, (char[32]){0}, 32));
+    else if (s->sim && !predicts(s))
+        page_put(out, "p",
+                 "There is no prediction, because this machine has no profile of the model: by "
+                 "published data a step takes %s, measured were %s. elapse profile makes one.",
+                 format_ns(s->sim->step_ns, time, sizeof time),
+                 format_ns(s->replay.real_step_ns, other, sizeof other));
     else if (s->sim)
         page_put(out, "p", "A step takes %s (simulated), with a bubble of %.1f %%.",
                  format_ns(s->sim->step_ns, time, sizeof time), 100 * s->sim->bubble_fraction);

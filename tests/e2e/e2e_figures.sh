@@ -165,7 +165,8 @@ check "leaves no file" test ! -e "$tmp/absent.html"
 
 # --- of real runs -----------------------------------------------------------------------------------
 if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
-    "$elapse" train "$job" -n 2 --out "$tmp/run" --set pipeline.num_stages=2 --set pipeline.num_replicas=1 \
+    # of a model that the shipped profile knows
+    "$elapse" train "$job" --set model=vit-tiny:layers=4,hidden=96,heads=3,mlp=384,patch=8 -n 2 --out "$tmp/run" --set pipeline.num_stages=2 --set pipeline.num_replicas=1 \
         --set train.batch.per_pipeline=8 --tensorboard "$tmp/events" >/dev/null 2>&1
     drawn "a timeline of a run" 'run, measured: step' 'pipeline 1 rank 0: [0-9]+ % idle' -- "$elapse" plot timeline "$tmp/run"
     both_traced() {
@@ -184,6 +185,10 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     drawn "losses of two runs" 'training loss' 'F=2 K=' -- "$elapse" plot loss "$tmp/run" "$tmp/run"
     drawn "throughput of a run" 'F=2 K=' -- "$elapse" plot throughput "$tmp/run"
     page "a report of a run" 'small trained vit-tiny: 16 steps' 'Accuracy on the test set' 'Prediction: .* a step' -- "$tmp/run"
+    page "a report of a run on a machine without a profile predicts nothing" 'There is no prediction, because this machine has no profile' -- "$tmp/static"
+    unjudged() { ! grep -Eq '(slower|faster) than the best|Prediction:|% (below|above)' "$tmp/words"; }
+    verify "nor has it a verdict by published data" unjudged
+    "$elapse" report "$tmp/run" -o "$tmp/page.html" && texts "$tmp/page.html" >"$tmp/words"
     says_doubt() { # the factor beside the best static plan, where the prediction is off by more than 20 %
         local off
         off=$(sed -nE 's/.*Prediction: [^,]*, ([0-9]+)\.[0-9] % (below|above).*/\1/p' "$tmp/words")

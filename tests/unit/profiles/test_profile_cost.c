@@ -603,6 +603,16 @@ static void cost_choose_for__obeys_choice_and_efficiency(void **state)
     assert_int_equal(cost_choose_for(path, &gpt, &gpus, &query, &handle, &err), OK);
     assert_string_equal(handle.cost.label, "roofline of published data at 0.5 of its speed");
     cost_handle_clear(&handle);
+    /* A host that nobody measured takes time for each op, unless the user wants the ideal. */
+    query.efficiency = 0;
+    assert_int_equal(cost_choose_for(path, &gpt, &cpus, &query, &handle, &err), OK);
+    assert_int_equal(handle.cost.op_overhead_ns, 0);
+    cost_handle_clear(&handle);
+    query.choice = COST_AUTO;
+    assert_int_equal(cost_choose_for(path, &gpt, &cpus, &query, &handle, &err), OK);
+    assert_int_equal(handle.cost.op_overhead_ns, 100000);
+    assert_non_null(strstr(handle.cost.label, "not measured here"));
+    cost_handle_clear(&handle);
     query.choice = COST_BY_KERNELS;
     assert_int_equal(cost_choose_for(path, &gpt, &cpus, &query, &handle, &err), ERR_INFEASIBLE);
     query.choice = COST_BY_PROFILE;
