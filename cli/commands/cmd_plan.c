@@ -20,11 +20,12 @@
 #include "partition/plan/autodp.h"
 #include "partition/search/plan_for.h"
 #include "partition/search/turn.h"
+#include "partition/step/recompute_fit.h"
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"
 #include "profiles/base/whole_file.h"
+#include "profiles/job/command_job.h"
 #include "profiles/job/job_json.h"
-#include "profiles/job/megatron_args.h"
 #include "profiles/job/plan_json.h"
 #include "profiles/job/target_file.h"
 #include "profiles/cost/profile_cost.h"
@@ -441,19 +442,29 @@ static enum status run_plan(const struct command *command, const struct request 
 
 /* --- a command that runs today --------------------------------------------------------------- */
 
-/* Give the plan Megatron-LM's cut, equally many layers a stage, and time it so. */
-static enum status cut_evenly(const struct request *q, const struct job *job, struct plan_answer *a,
-                              struct err *err)
+/* Give the plan the cut of a command, and time it so. */
+static enum status cut_as_given(const struct request *q, const struct job *job,
+                                const struct command_job *given, struct plan_answer *a,
+                                struct err *err)
 {
+    const struct item *items = job->model.items;
     struct plan *plan = &a->result.plan;
     struct step_request request;
     struct step_answer step = {0};
-    int item = 0;
-    for (int s = 1; s < plan->num_stages; s++) {
-        const int layer = (int)((int64_t)s * job->model.num_layers / plan->num_stages);
-        while (job->model.items[item].layer < layer)
-            item++;
+    if (given->num_stages != plan->num_stages)
+        return err_set(err, ERR_INPUT, "the cut has %d stages, the plan %d", given->num_stages,
+                       plan->num_stages);
+    for (int s = 0, item = 0; s < plan->num_stages; s++) {
         plan->first_item[s] = item;
+        for (int b = 0; b < given->blocks[s] && item < job->model.num_items; b++)
+            for (const int layer = items[item].layer;
+                 item < job->model.num_items && items[item].layer == layer;)
+                item++;
+    }
+    for (int s = 0; s < plan->num_stages && plan->recompute == RECOMPUTE_LAYER; s++) {
+        const int has = recompute_layers_of(&job->model, plan, s);
+        const int asked = job->pipeline.recompute_layers;
+        plan->recompute_layers[s] = asked != AUTO && asked < has ? asked : has;
     }
     step_request_init(&request);
     request.db_path = q->db_path;
@@ -489,21 +500,12 @@ static void print_layout(const char *what, const struct cost *cost, const struct
            rates_text(&a->rates, cost, rates, sizeof rates));
 }
 
-/* Open the layout of a job to what Megatron-LM runs, with what its replicas divide given. */
-static void open_layout(struct json *job, const char *shard)
+/* Open the layout of a job. */
+static void open_layout(struct json *job)
 {
     json_remove(job, "pipeline");
     json_remove(json_get(job, "train"), "micro");
     json_remove(json_path(job, "train.batch"), "micro");
-    struct json *pipeline = json_add_object(job, "pipeline");
-    static const char *const open[] = {"tensor", "sequence_parallel", "expert", "context",
-                                       "recompute"};
-    for (size_t i = 0; i < sizeof open / sizeof *open; i++)
-        json_add_string(pipeline, open[i], "auto");
-    json_add_string(pipeline, "shard", shard);
-    struct json *schedules = json_add_array(pipeline, "schedule");
-    json_add_string(schedules, NULL, schedule_kind_name(SCHEDULE_1F1B));
-    json_add_string(schedules, NULL, schedule_kind_name(SCHEDULE_INTERLEAVED));
 }
 
 /* Predict the layout of a command line, and print the best layout beside it. */
@@ -511,33 +513,36 @@ static enum status run_from(const struct command *command, const struct request 
                             const char *text, struct err *err)
 {
     struct cluster cluster = {0};
-    struct json *tree = NULL, *named = NULL, *out = NULL;
-    struct job jobs[3] = {0};
-    struct cost_handle costs[3] = {0};
-    struct plan_answer answers[3] = {0};
+    struct command_job given = {0};
+    struct json *out = NULL;
+    struct job jobs[2] = {0};
+    struct cost_handle costs[2] = {0};
+    struct plan_answer answers[2] = {0};
     struct override_list list = {0};
-    /* Of the layouts beside today's. Gradients and weights are divided by Megatron's FSDP alone. */
-    static const char *const shards[] = {NULL, "none", "optimizer"};
-    int best = 1;
-    if (strcmp(q->from, "megatron") != 0)
-        return err_set(err, ERR_INPUT, "--from must be megatron, got '%s'", q->from);
+    const struct plan_target *target = NULL;
+    const bool megatron = strcmp(q->from, "megatron") == 0;
+    if (!megatron && strcmp(q->from, "torchtitan") != 0)
+        return err_set(err, ERR_INPUT, "--from must be megatron or torchtitan, got '%s'", q->from);
     if (!q->cluster)
         return err_set(err, ERR_INPUT, "--from needs --cluster CLUSTER");
     if (q->all_frozen || q->frozen_layers > 0 || q->from_frozen >= 0 || q->cached || q->out_path ||
-        q->explain || q->sweeps.count > 0)
+        q->explain || q->sweeps.count > 0 || q->target)
         return err_set(err, ERR_INPUT,
                        "--from excludes --all-frozen, --frozen, --from-frozen, "
-                       "--cached, --explain, --sweep, -o");
+                       "--cached, --explain, --sweep, --for, -o");
     enum status rc = cluster_load(q->cluster, &cluster, err);
     if (rc == OK)
-        rc = megatron_job(text, cluster.num_devices, &tree, &named, err);
+        rc = (megatron ? megatron_job : torchtitan_job)(text, cluster.num_devices, &given, err);
+    if (rc == OK)
+        rc = target_find(q->from, &target, err);
     if (rc == OK)
         rc = list_overrides(q, &list, err);
-    for (int i = 0; i < 3 && rc == OK; i++) {
+    for (int i = 0; i < 2 && rc == OK; i++) {
         if (i > 0)
-            open_layout(tree, shards[i]);
-        json_add_string(tree, "cluster", q->cluster);
-        rc = job_from_json(tree, "megatron", NULL, list.all, list.count, &jobs[i], err);
+            open_layout(given.job);
+        json_add_string(given.job, "cluster", q->cluster);
+        rc = job_from_json(given.job, q->from, NULL, list.all, list.count, &jobs[i], err);
+        jobs[i].pipeline.target = target;
         if (rc == OK)
             rc = cost_choose(q->db_path, &jobs[i], &costs[i], err);
         if (rc != OK)
@@ -545,46 +550,41 @@ static enum status run_from(const struct command *command, const struct request 
         costs[i].cost = turn_cost(&jobs[i], &costs[i].cost);
         solve(q, &jobs[i], &costs[i].cost, 0, false, &answers[i]);
         if (i == 0 && answers[i].err.status == OK &&
-            cut_evenly(q, &jobs[i], &answers[i], err) != OK)
+            cut_as_given(q, &jobs[i], &given, &answers[i], err) != OK)
             rc = err->status;
     }
-    if (rc == OK && answers[2].err.status == OK &&
-        (answers[1].err.status != OK ||
-         answers[2].result.samples_per_s > answers[1].result.samples_per_s))
-        best = 2;
-    if (rc == OK && answers[best].err.status != OK)
-        rc = err_copy(err, &answers[best].err);
+    if (rc == OK && answers[1].err.status != OK)
+        rc = err_copy(err, &answers[1].err);
     const double today = answers[0].err.status == OK ? answers[0].result.samples_per_s : 0;
-    const double faster = today > 0 ? answers[best].result.samples_per_s / today : 0;
+    const double faster = today > 0 ? answers[1].result.samples_per_s / today : 0;
     if (rc == OK && q->as_json) {
         out = start_json(command, &jobs[0], &costs[0]);
         plan_show_add(json_add_object(out, "today"), &answers[0], &jobs[0].cluster);
-        plan_show_add(json_add_object(out, "best"), &answers[best], &jobs[best].cluster);
+        plan_show_add(json_add_object(out, "best"), &answers[1], &jobs[1].cluster);
         if (faster > 0)
             json_add_double(out, "faster", faster);
-        json_add_copy(out, "not_counted", named);
+        json_add_copy(out, "not_counted", given.not_counted);
         rc = command_answer(out, err);
         out = NULL;
     } else if (rc == OK) {
         print_layout("today", &costs[0].cost, &answers[0]);
-        print_layout("best", &costs[best].cost, &answers[best]);
+        print_layout("best", &costs[1].cost, &answers[1]);
         if (faster > 1)
             printf("%-6s %.3gx as fast as today\n", "", faster);
         else if (faster > 0)
             printf("nothing faster was found\n");
-        for (struct json *name = json_first(named); name; name = json_next(name))
+        for (struct json *name = json_first(given.not_counted); name; name = json_next(name))
             printf("not counted: %s\n", json_string(name));
         printf("\nthe best plan:\n");
-        plan_show_print(&jobs[best], &costs[best], &answers[best], NULL, q->stages);
+        plan_show_print(&jobs[1], &costs[1], &answers[1], NULL, q->stages);
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2; i++) {
         plan_answer_clear(&answers[i]);
         cost_handle_clear(&costs[i]);
         job_clear(&jobs[i]);
     }
     json_free(out);
-    json_free(tree);
-    json_free(named);
+    command_job_clear(&given);
     cluster_clear(&cluster);
     return rc;
 }
@@ -618,8 +618,9 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "print that table even if stdout is not a terminal (default there: JSON lines)"),
         OPTION("o", STRING, &q.out_path, "FILE",
                "write the plan, for 'elapse sim' and 'elapse train' with --plan FILE"),
-        OPTION("from", STRING, &q.from, "megatron",
-               "JOB is a command line of Megatron-LM: predict its layout, and find a faster one"),
+        OPTION("from", STRING, &q.from, "FRAMEWORK",
+               "JOB is a command line of megatron or torchtitan: predict its layout, find a faster "
+               "one"),
         OPTION("for", STRING, &q.target, "FRAMEWORK",
                "only plans that it runs, and its configuration in -o FILE: %s",
                .values = TARGET_NAMES),

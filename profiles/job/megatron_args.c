@@ -1,12 +1,12 @@
 /* The flags of Megatron-LM as a job.
  *
  * split() makes words of the text, take() sorts each flag by the tables below, and megatron_job() computes Megatron's
- * defaults and writes the job. Names and defaults are those of
- * megatron/training/arguments.py of Megatron-LM; only the names of the fp8 and fp4 formats, dropout, Adam
- * and logging were compared with that file (commit 000c4ac2). */
-#include "profiles/job/megatron_args.h"
+ * defaults and writes the job. Names and defaults are those of megatron/training/arguments.py of Megatron-LM at
+ * 000c4ac2; layouts are those of megatron/core/transformer/pipeline_parallel_layer_layout.py (core 0.16.1). */
+#include "profiles/job/command_job.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,6 +113,8 @@ enum {
     FP8,
     FP8_RECIPE,
     FP4,
+    LAYOUT,
+    MOE_FREQ,
     NUM_WORDS
 };
 static const char *const words[NUM_WORDS] = {"recompute-granularity",
@@ -128,7 +130,9 @@ static const char *const words[NUM_WORDS] = {"recompute-granularity",
                                              "hidden-dropout",
                                              "fp8-format",
                                              "fp8-recipe",
-                                             "fp4-format"};
+                                             "fp4-format",
+                                             "pipeline-model-parallel-layout",
+                                             "moe-layer-freq"};
 
 /* Flags that change no cost of a step that we count; a star stands for any end. */
 static const char *const ignored[] = {"nproc*",
@@ -204,7 +208,7 @@ static const char *const ignored[] = {"nproc*",
                                       "eod-mask-loss",
                                       "logging-level",
                                       "test-mode",
-                                      "bias-*"};
+                                      "override-opt-param-scheduler"};
 
 struct flags {
     int64_t number[NUM_NUMBERS]; /* -1: not given */
@@ -366,13 +370,97 @@ static enum status add_model(const struct flags *f, struct json *job, struct err
         json_add_int(m, "experts_active", or_else(f, TOPK, 2));
         json_add_int(m, "expert_mlp", width);
         json_add_int(m, "shared_experts", shared / width);
+        int dense = 0, sparse = 0, end = 0;
+        const char *const freq = f->word[MOE_FREQ];
+        if (freq && sscanf(freq, "([0]*%d+[1]*%d)%n", &dense, &sparse, &end) == 2 &&
+            end == (int)strlen(freq) && dense >= 0 && dense + sparse == f->number[LAYERS])
+            json_add_int(m, "dense_layers", dense);
+        else if (freq && strcmp(freq, "1") != 0)
+            json_add_string(f->not_counted, NULL, "--moe-layer-freq (all layers have experts)");
     }
     return OK;
 }
 
-static enum status add_layout(const struct flags *f, int num_devices, struct json *job,
+/* The stages of a layout: "E|t*3|(t|)*2tL" is E, ttt, t, t and tL. Parentheses are not nested, and are multiplied
+ * first. */
+static enum status read_layout(const char *text, int64_t layers, struct command_job *made,
+                               struct err *err)
+{
+    char *once = NULL, *whole = NULL;
+    size_t size;
+    bool good = true;
+    int64_t found = 0, most = 0;
+    FILE *out = open_memstream(&once, &size);
+    for (const char *at = text; out && *at && good; at++) {
+        const char *end = *at == '(' ? strchr(at, ')') : NULL;
+        char *after = NULL;
+        if (*at == ',')
+            continue;
+        if (*at != '(') {
+            fputc(*at, out);
+            continue;
+        }
+        const long times = end && end[1] == '*' ? strtol(end + 2, &after, 10) : 0;
+        good = times > 0 && times <= layers && (most += times * (end - at)) < 1 << 20;
+        for (long n = 0; good && n < times; n++)
+            fwrite(at + 1, 1, (size_t)(end - at - 1), out);
+        at = good ? after - 1 : at;
+    }
+    if (!out || fclose(out) != 0 || !(out = open_memstream(&whole, &size))) {
+        free(once);
+        return err_nomem(err);
+    }
+    for (const char *at = once; *at && good; at++) {
+        char *after = NULL;
+        const long times = at[1] == '*' ? strtol(at + 2, &after, 10) : 1;
+        good = times > 0 && times <= layers && (most += times) < 1 << 20;
+        for (long n = 0; good && n < times; n++)
+            fputc(*at, out);
+        at = good && after ? after - 1 : at;
+    }
+    free(once);
+    if (fclose(out) != 0)
+        return err_nomem(err);
+    made->blocks = calloc(strlen(whole) + 1, sizeof *made->blocks);
+    made->num_stages = 1;
+    for (const char *at = whole; *at && made->blocks; at++) {
+        if (*at == '|')
+            made->num_stages++;
+        else
+            made->blocks[made->num_stages - 1]++;
+        found += *at == 't';
+        good = good && (*at == 'E' ? at == whole : *at == 'L' ? !at[1] : strchr("t|", *at) != NULL);
+    }
+    good = good && found == layers && whole[0] == 'E' && whole[strlen(whole) - 1] == 'L';
+    for (int s = 0; s < made->num_stages && made->blocks; s++)
+        good = good && made->blocks[s] > 0;
+    free(whole);
+    if (!made->blocks)
+        return err_nomem(err);
+    return good ? OK
+                : err_set(err, ERR_INPUT,
+                          "--pipeline-model-parallel-layout must have E, %lld t and L in stages "
+                          "that are not empty, got '%.60s'",
+                          (long long)layers, text);
+}
+
+/* Equally many layers a stage; the first has the embedding too, the last the head. */
+static enum status cut_evenly(int64_t layers, int64_t num_stages, struct command_job *made,
                               struct err *err)
 {
+    made->blocks = calloc((size_t)num_stages, sizeof *made->blocks);
+    if (!made->blocks)
+        return err_nomem(err);
+    made->num_stages = (int)num_stages;
+    for (int64_t s = 0; s < num_stages; s++)
+        made->blocks[s] = (int)(layers / num_stages + (s == 0) + (s == num_stages - 1));
+    return OK;
+}
+
+static enum status add_layout(const struct flags *f, int num_devices, struct command_job *made,
+                              struct err *err)
+{
+    struct json *const job = made->job;
     const int64_t tp = or_else(f, TP, 1), pp = or_else(f, PP, 1), layers = f->number[LAYERS];
     const int64_t mbs = f->number[MBS];
     const int64_t cp = or_else(f, CP, 1);
@@ -387,12 +475,18 @@ static enum status add_layout(const struct flags *f, int num_devices, struct jso
             err, ERR_INPUT,
             "--global-batch-size %lld is no multiple of --micro-batch-size %lld x DP %lld",
             (long long)gbs, (long long)mbs, (long long)dp);
-    if (layers % pp != 0)
-        return err_set(err, ERR_INPUT,
-                       "--num-layers %lld is no multiple of PP %lld: uneven cuts are not read",
-                       (long long)layers, (long long)pp);
-    int64_t chunks = or_else(f, VP, 1);
-    if (f->number[VP_LAYERS] > 0) {
+    enum status rc = OK;
+    if (f->word[LAYOUT])
+        rc = read_layout(f->word[LAYOUT], layers, made, err);
+    if (rc != OK)
+        return rc;
+    if (made->num_stages % pp != 0 || (!f->word[LAYOUT] && layers % pp != 0))
+        return err_set(err, ERR_INPUT, "%s %lld is no multiple of PP %lld",
+                       f->word[LAYOUT] ? "a layout's number of stages" : "--num-layers",
+                       f->word[LAYOUT] ? (long long)made->num_stages : (long long)layers,
+                       (long long)pp);
+    int64_t chunks = f->word[LAYOUT] ? made->num_stages / pp : or_else(f, VP, 1);
+    if (!f->word[LAYOUT] && f->number[VP_LAYERS] > 0) {
         if (layers / pp % f->number[VP_LAYERS] != 0)
             return err_set(err, ERR_INPUT,
                            "--num-layers-per-virtual-pipeline-stage must divide %lld, got %lld",
@@ -401,10 +495,16 @@ static enum status add_layout(const struct flags *f, int num_devices, struct jso
     }
     if (pp == 1)
         chunks = 1;
-    if (layers / pp % chunks != 0)
+    if (f->word[LAYOUT] && pp == 1 && made->num_stages > 1)
+        return err_set(err, ERR_INPUT, "a layout of %d stages needs PP", made->num_stages);
+    if (!f->word[LAYOUT] && layers / pp % chunks != 0)
         return err_set(err, ERR_INPUT,
                        "--num-virtual-stages-per-pipeline-rank must divide %lld, got %lld",
                        (long long)(layers / pp), (long long)chunks);
+    if (!f->word[LAYOUT])
+        rc = cut_evenly(layers, pp * chunks, made, err);
+    if (rc != OK)
+        return rc;
     struct json *train = json_add_object(job, "train"), *batch = json_add_object(train, "batch");
     json_add_int(batch, "global", gbs);
     json_add_int(batch, "micro", mbs);
@@ -438,43 +538,42 @@ static enum status add_layout(const struct flags *f, int num_devices, struct jso
     const bool selective = f->on[RECOMPUTE_ACT] || is(f, GRANULARITY, "selective");
     json_add_string(p, "recompute", full ? "layer" : selective ? "selective" : "never");
     if (full) {
-        const int64_t each = layers / pp / chunks, some = or_else(f, RECOMPUTE_LAYERS, each);
+        const int64_t each = f->word[LAYOUT] ? layers : layers / pp / chunks,
+                      some = or_else(f, RECOMPUTE_LAYERS, each);
         json_add_int(p, "recompute_layers", is(f, METHOD, "block") && some < each ? some : each);
     }
     return OK;
 }
 
-enum status megatron_job(const char *text, int num_devices, struct json **job,
-                         struct json **not_counted, struct err *err)
+enum status megatron_job(const char *text, int num_devices, struct command_job *made,
+                         struct err *err)
 {
     struct flags flags = {.not_counted = json_array_new()};
-    struct json *made = json_object_new();
+    struct command_job got = {.job = json_object_new(), .not_counted = flags.not_counted};
+    struct json *const job = got.job;
     char *copy = strdup(text);
     for (int i = 0; i < NUM_NUMBERS; i++)
         flags.number[i] = -1;
     enum status rc = copy ? split(copy, &flags, err) : err_nomem(err);
-    json_add_string(made, "name", "megatron");
-    json_add_string(json_add_object(made, "data"), "kind", "synthetic");
+    json_add_string(job, "name", "megatron");
+    json_add_string(json_add_object(job, "data"), "kind", "synthetic");
     if (rc == OK)
-        rc = add_model(&flags, made, err);
+        rc = add_model(&flags, job, err);
     if (rc == OK)
-        rc = add_layout(&flags, num_devices, made, err);
+        rc = add_layout(&flags, num_devices, &got, err);
     if (rc == OK) {
-        const int64_t batch = (int64_t)json_number(json_path(made, "train.batch.global"));
+        const int64_t batch = (int64_t)json_number(json_path(job, "train.batch.global"));
         const int64_t samples = or_else(&flags, SAMPLES, batch * or_else(&flags, ITERS, 1000));
-        json_add_int(json_get(made, "data"), "train_samples", samples);
+        json_add_int(json_get(job, "data"), "train_samples", samples);
         name_uncounted(&flags);
-        rc = json_check(made, err);
+        rc = json_check(job, err);
     }
     if (rc == OK)
         rc = json_check(flags.not_counted, err);
     free(copy);
-    if (rc != OK) {
-        json_free(made);
-        json_free(flags.not_counted);
-        return rc;
-    }
-    *job = made;
-    *not_counted = flags.not_counted;
-    return OK;
+    if (rc == OK)
+        *made = got;
+    else
+        command_job_clear(&got);
+    return rc;
 }

@@ -434,6 +434,8 @@ enum status target_file_make(const struct job *job, const struct plan *plan, con
     enum status rc = w.out ? OK : err_nomem(err);
     if (rc == OK) {
         write[kind](&w);
+        if (job->train.lora.rank > 0)
+            lacks(&w, "train.lora: the adapters are the program's");
         if (fclose(w.out) != 0)
             rc = err_nomem(err);
     }

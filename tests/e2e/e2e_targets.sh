@@ -52,6 +52,45 @@ END
 }
 export -f megatron
 check "plan: --for megatron writes flags" bash -c megatron
+# What a framework gets is what --from reads: the same layout and step.
+back() { # FRAMEWORK FILE.json FLAGS
+    "$elapse" plan --from "$1" "$3" --cluster "$4" --budget 1s --quiet --json >"$tmp/back.json" || return 1
+    python3 - "$2" "$tmp/back.json" <<'END'
+import json, sys
+a, b = (json.load(open(f)) for f in sys.argv[1:])
+b = b["today"]
+for key in ("cut", "recompute_layers", "pipeline_length", "replicas", "microbatches", "schedule", "recompute", "devices"):
+    assert a.get(key) == b.get(key), (key, a.get(key), b.get(key))
+assert a.get("shard", "none") == b.get("shard", "none")
+assert abs(a["step_ns"] / b["step_ns"] - 1) < 0.002, (a["step_ns"], b["step_ns"])
+END
+}
+export -f back
+megatron_back() {
+    for more in pipeline.schedule=1f1b "pipeline.schedule=interleaved pipeline.chunks=2 pipeline.recompute=layer pipeline.recompute_layers=2 pipeline.shard=optimizer"; do
+        plan megatron $two pipeline.num_microbatches=16 pipeline.bucket_bytes=0 train.framework=megatron-te $more >"$tmp/m.json" || return 1
+        back megatron "$tmp/m.json" "$(cat "$tmp/megatron")" h100-2x2 || return 1
+    done
+}
+export -f megatron_back
+check "plan: --from megatron reads what --for megatron writes" bash -c megatron_back
+torchtitan_back() {
+    "$elapse" plan "$tmp/job.json" --for torchtitan -o "$tmp/tt" --budget 1s --quiet --json --set model=llama3.1-8b \
+        --set cluster=h100-2x4 --set train.framework=fsdp --set pipeline.num_stages=2 --set pipeline.num_replicas=4 \
+        --set pipeline.tensor=1 --set pipeline.schedule=1f1b --set pipeline.shard=gradients --set pipeline.recompute=layer >"$tmp/tt.json" || return 1
+    back torchtitan "$tmp/tt.json" "--module llama3 --config llama3_8b $(sed 's/ZBVZeroBubble\|Interleaved1F1B/1F1B/' "$tmp/tt")" h100-2x4 &&
+        grep -q 'pipeline_parallel_schedule_csv' "$tmp/back.json"
+}
+export -f torchtitan_back
+check "plan: --from torchtitan reads what --for torchtitan writes" bash -c torchtitan_back
+expect "plan: --from torchtitan cuts by torchtitan's rule" 0 '"cut":\[17,18,16,16\]' \
+    "$elapse" plan --from torchtitan "--module llama3 --config llama3_8b --parallelism.pipeline_parallel_degree 4
+        --training.local_batch_size=8 activation-checkpoint:full" --cluster h100-1x8 --budget 1s --quiet --json
+expect "plan: --from torchtitan names configs" 2 'config must be one of llama3_8b' \
+    "$elapse" plan --from torchtitan "--config llama9" --cluster h100-1x8
+expect "plan: a layout of other layers" 2 'pipeline-model-parallel-layout must have E, 8 t' \
+    "$elapse" plan --from megatron "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --vocab-size 100
+        --micro-batch-size 1 --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Ettt|(t)*4L" --cluster h100-1x8
 deepspeed() {
     plan deepspeed $two >"$tmp/d.json" || return 1
     python3 - "$tmp" <<'END'
