@@ -21,6 +21,7 @@
 
 #include "exec/base/bf16.h"
 #include "exec/base/file_part.h"
+#include "exec/base/free_memory.h"
 #include "exec/base/rng.h"
 #include "partition/base/units.h"
 
@@ -116,20 +117,6 @@ uint64_t cache_checksum(const void *data, int64_t bytes, uint64_t seed)
 
 /* --- sizes and files -------------------------------------------------------------------------- */
 
-/* Memory that programs can still get, from the kernel's own estimate; INT64_MAX where unknown. */
-static int64_t available_memory(void)
-{
-    FILE *file = fopen("/proc/meminfo", "r");
-    char line[128];
-    long long kib = -1;
-    while (file && kib < 0 && fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %lld kB", &kib) != 1)
-            kib = -1;
-    if (file)
-        fclose(file);
-    return kib < 0 ? INT64_MAX : (int64_t)kib * 1024;
-}
-
 /* Half of the free space of the folder's file system; in shared memory at most half of the
  * machine's available memory. */
 static int64_t default_limit(const char *dir, bool memory)
@@ -138,8 +125,8 @@ static int64_t default_limit(const char *dir, bool memory)
     int64_t room;
     if (statvfs(dir, &st) != 0 || !mul_ok((int64_t)st.f_bavail, (int64_t)st.f_frsize, &room))
         return INT64_MAX;
-    if (memory && available_memory() < room)
-        room = available_memory();
+    if (memory && memory_available() < room)
+        room = memory_available();
     return room / 2;
 }
 

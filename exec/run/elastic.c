@@ -459,11 +459,15 @@ static enum status change(struct trainer *t, const struct decision *decision, st
     struct layout next = {0};
     const struct nccl_counts before = nccl_counts(t->nccl);
     int64_t since = comm_now_ns(comm);
+    /* A rank that loses its stages votes no more that it still writes. */
+    enum status rc = trainer_saved(t, err);
+    if (rc != OK)
+        return rc;
     watch_phase("change of plan");
     watch_plan();
     probe_cut(&t->probe);
     ask.num_frozen_layers = decision->num_frozen;
-    enum status rc = agreed(t, train_plan_make(&with, &ask, &plan, err));
+    rc = agreed(t, train_plan_make(&with, &ask, &plan, err));
     lap(comm, &since, &note.part_ns[PART_PLAN]);
     if (rc == OK)
         rc = layout_place(&t->base, &plan, &next, err);
@@ -552,7 +556,9 @@ enum status elastic_idle(struct trainer *t, bool *ended, struct err *err)
         if (order.kind == ORDER_AHEAD)
             rc = ahead_share(t, err);
         if (order.kind == ORDER_SAVE)
-            rc = trainer_save(t, err);
+            rc = trainer_save(t, true, err);
+        if (order.kind == ORDER_SAVED)
+            rc = trainer_saved(t, err);
         if (order.kind == ORDER_END) {
             *ended = true;
             rc = order.status;

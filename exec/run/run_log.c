@@ -39,10 +39,20 @@ void run_log_step(struct run_log *log, const struct run_log_step *s, FILE *out)
     log->samples = 0;
 }
 
-void run_log_say(const struct run_log *log, const char *text, FILE *out)
+static void put_line(const struct run_log *log, const char *who, const char *text, FILE *out)
 {
     if (log->mode != RUN_LOG_QUIET)
-        fprintf(out, "%selapse: %s\n", log->mode == RUN_LOG_TERMINAL ? "\r\033[K" : "", text);
+        fprintf(out, "%s%s: %s\n", log->mode == RUN_LOG_TERMINAL ? "\r\033[K" : "", who, text);
+}
+
+void run_log_say(const struct run_log *log, const char *text, FILE *out)
+{
+    put_line(log, "elapse", text, out);
+}
+
+void run_log_note(const struct run_log *log, const char *text, FILE *out)
+{
+    put_line(log, "note", text, out);
 }
 
 void run_log_end(struct run_log *log, FILE *out)

@@ -35,6 +35,8 @@ struct run_log_step {
 void run_log_step(struct run_log *log, const struct run_log_step *step, FILE *out);
 /* Write a line of its own: "elapse: TEXT". */
 void run_log_say(const struct run_log *log, const char *text, FILE *out);
+/* As "note: text". */
+void run_log_note(const struct run_log *log, const char *text, FILE *out);
 /* End the line of a terminal. */
 void run_log_end(struct run_log *log, FILE *out);
 

@@ -71,6 +71,16 @@ static void add_restarts(struct json *root, const struct run_files *files)
     json_add_int(all, "redo_ns", total.cost.redo_ns);
 }
 
+static void add_saves(struct json *root, const struct saves *saves)
+{
+    struct json *all = json_add_object(root, "checkpoints");
+    json_add_int(all, "count", saves->num);
+    json_add_int(all, "write_ns", saves->write_ns);
+    json_add_int(all, "stall_ns", saves->stall_ns);
+    json_add_int(all, "longest_stall_ns", saves->longest_stall_ns);
+    json_add_int(all, "copy_bytes", saves->copy_bytes);
+}
+
 /* The names of the classes, and what was read, a line each. */
 static void add_data(struct json *root, const struct dataset *dataset)
 {
@@ -133,6 +143,7 @@ struct json *trainer_summary(const struct trainer *t, const struct cache_counts 
     json_add_int(root, "eval_ns", before->ns + after->ns);
     json_add_int(root, "wall_ns", wall_ns);
     add_restarts(root, t->files);
+    add_saves(root, &t->saves);
     elastic_json(t, root);
     probe_json(t, root);
     add_cache(root, t, counts);

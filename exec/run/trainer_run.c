@@ -175,10 +175,14 @@ static enum status train_between_evaluations(struct trainer *t, struct evaluatio
             rc = elastic_order(t, ORDER_END, OK, err);
     }
     *alone = !t->failure_agreed;
+    if (rc != OK && t->failure_agreed) /* the run leaves the last checkpoint whole */
+        (void)trainer_saved(t, NULL);
     if (rc == OK)
         rc = record_bytes(t, err);
     if (rc == OK && (evaluate || t->interrupted))
-        rc = trainer_save(t, err);
+        rc = trainer_save(t, false, err);
+    if (rc == OK)
+        rc = trainer_saved(t, err);
     if (t->evaluated_step == t->progress.step)
         *after = t->evaluated;
     else if (rc == OK && evaluate && !t->interrupted && !layout_idle(&t->layout))

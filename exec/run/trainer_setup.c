@@ -284,6 +284,7 @@ _Noreturn void trainer_fail_alone(struct trainer *t, const struct err *err)
 void trainer_clear(struct trainer *t)
 {
     ahead_stop(t);
+    checkpoint_leave(t->saving);
     nccl_end(t->nccl);
     layout_clear(&t->layout);
     cache_close(t->cache);

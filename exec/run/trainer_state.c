@@ -8,6 +8,7 @@
 #include "exec/base/watch.h"
 #include "exec/run/trainer.h"
 #include "partition/base/safe_text.h"
+#include "partition/base/units.h"
 #include "profiles/json/fields.h"
 
 int64_t trainer_turn(const struct trainer *t)
@@ -90,9 +91,66 @@ static struct hf_data describe_data(const struct trainer *t)
     return data;
 }
 
-enum status trainer_save(struct trainer *t, struct err *err)
+/* The checkpoint of step saving_step is whole: rank 0 counts it, and says once what it took. */
+static void count_save(struct trainer *t, const struct checkpoint_cost *cost)
 {
+    struct saves *saves = &t->saves;
+    char text[200], wrote[32], stall[32], bytes[32];
+    saves->write_ns += cost->write_ns;
+    saves->stall_ns += t->saving_stall_ns;
+    if (t->saving_stall_ns > saves->longest_stall_ns)
+        saves->longest_stall_ns = t->saving_stall_ns;
+    if (cost->copy_bytes > saves->copy_bytes)
+        saves->copy_bytes = cost->copy_bytes;
+    if (saves->num++ > 0 || cost->copy_bytes == 0)
+        return;
+    snprintf(text, sizeof text,
+             "checkpoint-%lld: on disk after %s, the steps waited %s; its copy takes up to %s a "
+             "rank",
+             (long long)t->saving_step, format_ns(cost->write_ns, wrote, sizeof wrote),
+             format_ns(t->saving_stall_ns, stall, sizeof stall),
+             format_bytes(cost->copy_bytes, bytes, sizeof bytes));
+    run_log_note(&t->log, text, stderr);
+}
+
+/* A checkpoint could not be written: name the last one. */
+static void hint_saved(const struct trainer *t, enum status rc, struct err *err)
+{
+    if (rc == ERR_SYSTEM && t->last_saved >= 0)
+        err_hint(err,
+                 "checkpoint-%lld is whole; with room to write, continue with: elapse train "
+                 "--resume %s",
+                 (long long)t->last_saved, SHELL_PATH(t->out));
+}
+
+enum status trainer_saved(struct trainer *t, struct err *err)
+{
+    struct checkpoint_cost cost = {0};
+    const int64_t begin = comm_now_ns(t->comm);
+    if (!t->saving)
+        return OK;
     watch_phase("checkpoint");
+    enum status rc = checkpoint_end(t->comm, t->saving, &cost, err);
+    t->saving = NULL;
+    if (rc == OK)
+        t->last_saved = t->saving_step;
+    else
+        hint_saved(t, rc, err);
+    if (rc == OK && t->comm->rank == 0) {
+        checkpoint_prune(t->out, run_files_id(t->files), t->job->train.keep_checkpoints);
+        t->saving_stall_ns += comm_now_ns(t->comm) - begin;
+        count_save(t, &cost);
+    }
+    return rc;
+}
+
+enum status trainer_save(struct trainer *t, bool beside, struct err *err)
+{
+    enum status rc = trainer_saved(t, err);
+    if (rc != OK || t->last_saved == t->progress.step)
+        return rc;
+    watch_phase("checkpoint");
+    const int64_t begin = comm_now_ns(t->comm);
     const struct stage_list list = layout_list(&t->base, &t->layout);
     const struct checkpoint_state state = {
         .job = t->job,
@@ -110,23 +168,14 @@ enum status trainer_save(struct trainer *t, struct err *err)
         .data = describe_data(t),
         .eval_loss = t->evaluated_step == t->progress.step ? t->evaluated.loss : NAN};
     char *dir = NULL;
-    enum status rc;
-    if (t->last_saved == t->progress.step)
-        return OK;
     if (t->files)
         run_files_flush(t->files);
     if (asprintf(&dir, "%s/checkpoint-%lld", t->out, (long long)t->progress.step) < 0)
         return err_nomem(err);
-    rc = checkpoint_save(t->comm, dir, &state, err);
-    if (rc == OK)
-        t->last_saved = t->progress.step;
-    else if (rc == ERR_SYSTEM && t->last_saved >= 0)
-        err_hint(err,
-                 "checkpoint-%lld is whole; with room to write, continue with: elapse train "
-                 "--resume %s",
-                 (long long)t->last_saved, SHELL_PATH(t->out));
-    if (rc == OK && t->comm->rank == 0)
-        checkpoint_prune(t->out, state.run_id, t->job->train.keep_checkpoints);
+    rc = checkpoint_begin(t->comm, dir, &state, beside, &t->saving, err);
     free(dir);
-    return rc;
+    hint_saved(t, rc, err);
+    t->saving_step = t->progress.step;
+    t->saving_stall_ns = comm_now_ns(t->comm) - begin;
+    return rc == OK && !beside ? trainer_saved(t, err) : rc;
 }

@@ -4,6 +4,7 @@
 
 #include "exec/cache/cache.h"
 #include "exec/run/run_log.h"
+#include "exec/save/checkpoint.h"
 #include "exec/save/event_file.h"
 #include "exec/run/layout.h"
 #include "exec/run/qa_eval.h"
@@ -71,6 +72,11 @@ struct probe {
     struct boundary frozen, upper, lagged, smaller;
 };
 
+/* Checkpoints of this call. */
+struct saves {
+    int64_t num, write_ns, stall_ns, longest_stall_ns, copy_bytes; /* copy: the largest one */
+};
+
 struct trainer_options;
 
 struct trainer {
@@ -99,10 +105,13 @@ struct trainer {
     struct cache_counts cache_at_epoch; /* counts of this rank at the epoch's begin */
     int64_t epoch_samples, epoch_step_ns;
     double epoch_loss;
-    int64_t last_saved;          /* step of the last checkpoint of this call; -1: none */
-    struct evaluation evaluated; /* the last one at an epoch's end */
-    int64_t evaluated_step;      /* the step of `evaluated`; -1: none */
-    struct run_files *files;     /* rank 0 */
+    int64_t last_saved;              /* step of the last whole checkpoint of this call; -1: none */
+    struct checkpoint_write *saving; /* of step saving_step; NULL: none is being written */
+    int64_t saving_step, saving_stall_ns; /* stall: while steps waited for it, up to now */
+    struct saves saves;                   /* rank 0 */
+    struct evaluation evaluated;          /* the last one at an epoch's end */
+    int64_t evaluated_step;               /* the step of `evaluated`; -1: none */
+    struct run_files *files;              /* rank 0 */
     /* Why this rank ends the run, after a checkpoint: metrics could not be written (rank 0), or
      * samples could not be read. */
     struct err fault;
@@ -145,8 +154,12 @@ struct run_state trainer_ask(const struct trainer *t, int64_t epoch, int64_t tur
 enum status trainer_batch(struct trainer *t, struct loader *loader, int64_t epoch, int64_t step,
                           const struct batch **batch, struct err *err);
 
-/* Write a checkpoint, unless the last one is of the same step, and remove older ones as
- * train.keep_checkpoints says. Collective over the message group. */
-enum status trainer_save(struct trainer *t, struct err *err);
+/* Write a checkpoint, unless the last one is of the same step. beside: begin it only, and let
+ * threads write it beside the next steps. One that is still being written is ended before.
+ * Collective over the message group. */
+enum status trainer_save(struct trainer *t, bool beside, struct err *err);
+/* End the checkpoint that is being written, if there is one: wait for it, give it its name, and
+ * remove older ones as train.keep_checkpoints says. Collective over the message group. */
+enum status trainer_saved(struct trainer *t, struct err *err);
 
 #endif

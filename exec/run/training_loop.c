@@ -24,9 +24,10 @@
 enum { WARM_UP_STEPS = 2 };
 
 /* Each rank votes once per step; the maximum wins. VOTE_AHEAD: rank 0 knows which communicators to
- * make ahead. VOTE_SPLITS: this rank is still splitting one off. VOTE_YIELD, in the last step of an
+ * make ahead. VOTE_WRITES: this rank still writes a checkpoint. VOTE_SPLITS: this rank is still
+ * splitting one off. VOTE_YIELD, in the last step of an
  * epoch only: the run is to end here, because ranks can join it. VOTE_STOP: a signal came. */
-enum vote { VOTE_NONE, VOTE_AHEAD, VOTE_SPLITS, VOTE_YIELD, VOTE_STOP };
+enum vote { VOTE_NONE, VOTE_WRITES, VOTE_AHEAD, VOTE_SPLITS, VOTE_YIELD, VOTE_STOP };
 
 /* Gather the times of this step's ops from all ranks into rank 0's record. */
 static enum status record_step_ops(struct trainer *t, const struct step_result *result,
@@ -143,6 +144,7 @@ static enum vote vote_of(const struct trainer *t, bool epoch_ends)
            : epoch_ends && stop_yielded() ? VOTE_YIELD
            : nccl_splits(t->nccl)         ? VOTE_SPLITS
            : ahead_ready(t)               ? VOTE_AHEAD
+           : checkpoint_busy(t->saving)   ? VOTE_WRITES
                                           : VOTE_NONE;
 }
 
@@ -242,7 +244,14 @@ static bool evaluates_after(const struct trainer *t, int64_t epoch)
 static enum status save_now(struct trainer *t, struct err *err)
 {
     enum status rc = elastic_order(t, ORDER_SAVE, OK, err);
-    return rc == OK ? trainer_save(t, err) : rc;
+    return rc == OK ? trainer_save(t, true, err) : rc;
+}
+
+/* Give the last checkpoint its name, because all ranks have written their files. */
+static enum status saved_now(struct trainer *t, struct err *err)
+{
+    enum status rc = elastic_order(t, ORDER_SAVED, OK, err);
+    return rc == OK ? trainer_saved(t, err) : rc;
 }
 
 /* The steps of an epoch up to last_step, or to the end of a turn within it. */
@@ -291,6 +300,11 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
         over = trainer_turn_due(t);
         if (t->nccl && !over && !t->interrupted)
             rc = go_ahead(t, (enum vote)result.vote, err);
+        if (rc == OK && t->saving && result.vote == VOTE_NONE) {
+            t->train_ns += comm_now_ns(t->comm) - begin;
+            rc = saved_now(t, err);
+            begin = comm_now_ns(t->comm);
+        }
         if (rc == OK && every > 0 && t->progress.step % every == 0 && t->options->evaluate &&
             !(s + 1 == in_epoch && evaluates_after(t, t->progress.epoch))) {
             t->train_ns += comm_now_ns(t->comm) - begin;

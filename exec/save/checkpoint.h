@@ -60,9 +60,36 @@ struct checkpoint_state {
     double eval_loss;           /* rank 0: of an evaluation at this step; NaN: there was none */
 };
 
-/* Write the folder dir. An older checkpoint of this run there is replaced in one step; anything
- * else there is ERR_SYSTEM and stays as it is. Collective over the message group; all ranks get the
- * same status. */
+/* A checkpoint that is being written. */
+struct checkpoint_write; /* opaque */
+
+/* What a checkpoint took. */
+struct checkpoint_cost {
+    int64_t write_ns;   /* from its begin until the last file was on disk */
+    int64_t copy_bytes; /* of the copy on the rank that had most; 0: there was none */
+};
+
+/* Begin to write the folder dir, under a temporary name. With `beside` each rank copies its state
+ * and a thread writes the copy, so the state may change as soon as this returns. A rank that may
+ * not take that much memory (half of its share of what the machine has left) writes its files
+ * before this returns; without `beside` all ranks do. An older checkpoint of this run under that
+ * name will be replaced in one step; anything else there is ERR_SYSTEM and stays as it is.
+ * Collective over the message group; all ranks get the same status. On OK checkpoint_end() must
+ * follow; it returns failures of writing. */
+enum status checkpoint_begin(const struct comm *comm, const char *dir,
+                             const struct checkpoint_state *state, bool beside,
+                             struct checkpoint_write **write, struct err *err);
+/* Whether this rank's thread still writes. NULL: no. */
+bool checkpoint_busy(const struct checkpoint_write *write);
+/* Wait for the files of all ranks, then write the manifest and give the folder its name; release
+ * write. On failure nothing has that name, or what had it before. cost: for rank 0; may be NULL.
+ * Collective over the message group; all ranks get the same status. */
+enum status checkpoint_end(const struct comm *comm, struct checkpoint_write *write,
+                           struct checkpoint_cost *cost, struct err *err);
+/* Release write where the ranks cannot agree any more. The folder keeps its temporary name. */
+void checkpoint_leave(struct checkpoint_write *write);
+
+/* Both at once, without a copy. */
 enum status checkpoint_save(const struct comm *comm, const char *dir,
                             const struct checkpoint_state *state, struct err *err);
 

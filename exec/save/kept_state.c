@@ -81,17 +81,8 @@ static void name_of(const struct param *param, int state, char name[NAME_BYTES])
     snprintf(name, NAME_BYTES, "optimizer.%d.%s", state, param->name);
 }
 
-static enum status fetch_host(void *ctx, const void *source, int64_t num_elems, float *values,
-                              struct err *err)
-{
-    (void)ctx;
-    (void)err;
-    memcpy(values, source, (size_t)num_elems * sizeof *values);
-    return OK;
-}
-
-enum status kept_write(const char *path, const struct kept_state *kept, const struct job *job,
-                       struct file_sum *sum, struct err *err)
+enum status kept_put(const struct kept_state *kept, const struct job *job, tensor_put put,
+                     void *ctx, struct err *err)
 {
     const size_t most = (size_t)kept->num_items * KEPT_TENSORS + 1;
     struct param *params = calloc((size_t)kept->num_items * STAGE_ITEM_PARAMS + 1, sizeof *params);
@@ -119,8 +110,7 @@ enum status kept_write(const char *path, const struct kept_state *kept, const st
         }
     }
     if (rc == OK)
-        rc = safetensors_write(path, &(struct tensor_source){out, count, fetch_host, NULL}, sum,
-                               err);
+        rc = put(ctx, &(struct tensor_source){out, count, tensor_fetch_host, NULL}, err);
     free(params);
     free(out);
     free(names);

@@ -38,9 +38,9 @@ bool kept_any(const struct kept_state *kept);
 /* Whether items [first, end) are all there. An optimizer without state keeps empty blocks. */
 bool kept_has(const struct kept_state *kept, int first, int end);
 
-/* Write everything into a file. */
-enum status kept_write(const char *path, const struct kept_state *kept, const struct job *job,
-                       struct file_sum *sum, struct err *err);
+/* Hand everything to put(). */
+enum status kept_put(const struct kept_state *kept, const struct job *job, tensor_put put,
+                     void *ctx, struct err *err);
 /* Read items [first, end) from a checkpoint, the last one first, until one is not there, as in
  * checkpoints of older versions. */
 enum status kept_load(const char *dir, const struct job *job, int first, int end,

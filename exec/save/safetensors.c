@@ -314,6 +314,62 @@ static enum status header_text(const struct tensor_out *tensors, int num_tensors
     return rc;
 }
 
+enum status tensor_fetch_host(void *ctx, const void *source, int64_t num_elems, float *values,
+                              struct err *err)
+{
+    (void)ctx;
+    (void)err;
+    memcpy(values, source, (size_t)num_elems * sizeof *values);
+    return OK;
+}
+
+enum status tensor_copy_make(const struct tensor_source *from, int64_t most,
+                             struct tensor_copy *copy, struct err *err)
+{
+    const size_t num = (size_t)from->num_tensors;
+    size_t dims = 0, elems = 0, chars = 0;
+    for (size_t i = 0; i < num; i++) {
+        dims += (size_t)from->tensors[i].ndim;
+        elems += (size_t)from->tensors[i].num_elems;
+        chars += strlen(from->tensors[i].name) + 1;
+    }
+    const size_t bytes =
+        num * sizeof *from->tensors + dims * sizeof(int64_t) + elems * sizeof(float) + chars + 1;
+    /* The block holds the tensors, then their shapes, values and names. */
+    struct tensor_out *tensors = bytes <= (size_t)most ? malloc(bytes) : NULL;
+    if (!tensors)
+        return err_nomem(err);
+    int64_t *shape = (int64_t *)(tensors + num);
+    float *values = (float *)(shape + dims);
+    char *name = (char *)(values + elems);
+    enum status rc = OK;
+    for (size_t i = 0; rc == OK && i < num; i++) {
+        tensors[i] = from->tensors[i];
+        tensors[i].shape =
+            memcpy(shape, from->tensors[i].shape, (size_t)tensors[i].ndim * sizeof *shape);
+        tensors[i].name = strcpy(name, from->tensors[i].name);
+        tensors[i].source = values;
+        rc = from->fetch(from->ctx, from->tensors[i].source, tensors[i].num_elems, values, err);
+        shape += tensors[i].ndim;
+        values += tensors[i].num_elems;
+        name += strlen(name) + 1;
+    }
+    if (rc == OK)
+        *copy = (struct tensor_copy){
+            {tensors, (int)num, tensor_fetch_host, NULL},
+            tensors, (int64_t)bytes
+        };
+    else
+        free(tensors);
+    return rc;
+}
+
+void tensor_copy_clear(struct tensor_copy *copy)
+{
+    free(copy->block);
+    *copy = (struct tensor_copy){0};
+}
+
 /* Where the bytes of a file go: into the file, and into its digest where one is wanted. */
 struct sink {
     FILE *out;

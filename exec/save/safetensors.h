@@ -55,6 +55,10 @@ struct tensor_out {
 typedef enum status (*tensor_fetch)(void *ctx, const void *source, int64_t num_elems, float *values,
                                     struct err *err);
 
+/* A tensor_fetch whose sources are floats in host memory. */
+enum status tensor_fetch_host(void *ctx, const void *source, int64_t num_elems, float *values,
+                              struct err *err);
+
 /* The tensors of a file, and the function that gets their values, called with ctx. */
 struct tensor_source {
     const struct tensor_out *tensors;
@@ -62,6 +66,21 @@ struct tensor_source {
     tensor_fetch fetch;
     void *ctx;
 };
+
+/* Takes the tensors of a file: writes or copies them. */
+typedef enum status (*tensor_put)(void *ctx, const struct tensor_source *from, struct err *err);
+
+/* A source with values of its own, so that the original may change. */
+struct tensor_copy {
+    struct tensor_source source;
+    void *block;   /* owned */
+    int64_t bytes; /* of block */
+};
+/* Copy tensors, names and values. ERR_NOMEM: it would take more than `most` bytes, or the system
+ * refuses; what fetch() returns. *copy is untouched on failure. */
+enum status tensor_copy_make(const struct tensor_source *from, int64_t most,
+                             struct tensor_copy *copy, struct err *err);
+void tensor_copy_clear(struct tensor_copy *copy); /* safe twice */
 
 /* Like atomic_open(): the file is whole or absent, and a device or pipe stays one. sum gets length
  * and digest of the bytes as they were handed to the system; NULL: not wanted. */

@@ -10,6 +10,7 @@
 #include "exec/save/hf_names.h"
 #include "exec/save/safetensors.h"
 #include "exec/save/weights_digest.h"
+#include "profiles/base/whole_file.h"
 #include "tests/unit/checkpoint_case.h"
 #include "tests/unit/on_ranks.h"
 #include "tests/unit/scratch.h"
@@ -371,6 +372,80 @@ static void checkpoint_save__leaves_the_old_one_when_it_cannot_write(void **stat
     rig_clear(&rig);
 }
 
+/* The bytes of a file of the folder; fresh. */
+static char *bytes_of(const char *dir, const char *name, size_t *length)
+{
+    char path[200];
+    char *bytes = NULL;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_int_equal(file_read(path, &bytes, length, NULL), OK);
+    return bytes;
+}
+
+static void checkpoint_begin__keeps_the_state_of_its_call(void **state)
+{
+    const struct progress progress = {.step = 9};
+    const struct turn_norms none = {0};
+    struct checkpoint_write *write = NULL;
+    struct checkpoint_cost cost = {0};
+    struct rig rig;
+    struct err err = {0};
+    char at_once[160], beside[160], name[32], command[400];
+    (void)state;
+    path_of("at-once", at_once);
+    path_of("beside", beside);
+    rig_init(&rig, 3, 1u << world.rank, 5, 10);
+    ok(case_save(&world, at_once, &rig, &progress, &none, &err), &err);
+    const struct stage_list list = list_of(&rig);
+    const struct checkpoint_state what = {.job = &rig.job,
+                                          .list = &list,
+                                          .write = true,
+                                          .run_id = own_run,
+                                          .progress = &progress,
+                                          .norms = &none,
+                                          .eval_loss = NAN};
+    ok(checkpoint_begin(&world, beside, &what, true, &write, &err), &err);
+    struct stage *stage = rig.stages[world.rank];
+    for (int i = 0; i < stage_num_params(stage); i++) /* the next step */
+        for (int64_t e = 0; e < stage_params(stage)[i].num_elems; e++)
+            stage_params(stage)[i].weight[e] = stage_params(stage)[i].state[0][e] = 7;
+    assert_int_not_equal(access(beside, F_OK), 0);
+    ok(checkpoint_end(&world, write, &cost, &err), &err);
+    for (int f = 0; world.rank == 0 && f < 3; f++) {
+        size_t length[2];
+        snprintf(name, sizeof name, f < 2 ? "stage-%05d.safetensors" : "manifest.json", f);
+        char *one = bytes_of(at_once, name, &length[0]), *two = bytes_of(beside, name, &length[1]);
+        assert_int_equal(length[0], length[1]);
+        assert_memory_equal(one, two, length[0]);
+        free(one);
+        free(two);
+    }
+    assert_true(world.rank != 0 || cost.copy_bytes > 0);
+    snprintf(command, sizeof command, "rm -r %s %s", at_once, beside);
+    assert_true(world.rank != 0 || system(command) == 0);
+    rig_clear(&rig);
+}
+
+static void tensor_copy_make__takes_no_more_than_it_may(void **state)
+{
+    const int64_t shape[] = {2, 3};
+    const float values[] = {1, 2, 3, 4, 5, 6};
+    const struct tensor_out tensor = {
+        .name = "a", .ndim = 2, .shape = shape, .num_elems = 6, .source = values};
+    const struct tensor_source from = {&tensor, 1, tensor_fetch_host, NULL};
+    struct tensor_copy copy = {0};
+    (void)state;
+    assert_int_equal(tensor_copy_make(&from, INT64_MAX, &copy, NULL), OK);
+    const int64_t bytes = copy.bytes;
+    assert_memory_equal(copy.source.tensors[0].source, values, sizeof values);
+    tensor_copy_clear(&copy);
+    assert_int_equal(tensor_copy_make(&from, bytes - 1, &copy, NULL), ERR_NOMEM);
+    assert_null(copy.block);
+    assert_int_equal(tensor_copy_make(&from, bytes, &copy, NULL), OK);
+    tensor_copy_clear(&copy);
+    tensor_copy_clear(&copy);
+}
+
 /* Else a resumed run would decide for epochs without end. */
 static void checkpoint_peek__refuses_an_epoch_that_no_job_has(void **state)
 {
@@ -442,6 +517,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(checkpoint_find__takes_the_newest),
         cmocka_unit_test(checkpoint_load__refuses_what_does_not_fit),
         cmocka_unit_test(checkpoint_save__leaves_the_old_one_when_it_cannot_write),
+        cmocka_unit_test(checkpoint_begin__keeps_the_state_of_its_call),
+        cmocka_unit_test(tensor_copy_make__takes_no_more_than_it_may),
         cmocka_unit_test(checkpoint_peek__refuses_an_epoch_that_no_job_has),
         cmocka_unit_test(checkpoint_norms__refuses_sums_that_are_no_squares),
     };
