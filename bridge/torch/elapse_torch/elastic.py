@@ -190,7 +190,7 @@ class Elastic:
         self.transition_ns += time.perf_counter_ns() - begin
 
     def _change(self, plan, frozen, cached):
-        old, chain = self.layout, self._chain(plan["microbatch_size"])
+        chain = self._chain(plan["microbatch_size"])
         layout = Layout(plan, chain, self.device, self.loss, self._prefix if cached else None,
                         idle=True)
         trained = chain.weights(layout.base, self.items)
@@ -212,8 +212,6 @@ class Elastic:
             self.cache = (frozen, Cache(values, len(self.loader.dataset),
                                         int(c.get("limit_bytes") or 0), c.get("dtype", "fp32"),
                                         c.get("dir")))
-        if old:
-            old.close()
 
     def _move(self, trained, layout):
         """Weights and buffers to all ranks, optimizer state to those that train a weight now. What
@@ -492,9 +490,7 @@ class Elastic:
         if self.brain:
             self.brain.close()
             self.brain = None
-        if self.layout:
-            self.layout.close()
-            self.layout = None
+        self.layout = None
 
 
 def _right(out, target):

@@ -55,6 +55,18 @@ def check_plan(plan, chain, world, idle=False):
                           f"of {plan['microbatch_size']}", code=1)
 
 
+GROUPS = {}
+
+
+def group_of(ranks):
+    """The group of these ranks, made once: gloo of PyTorch 2.11 cannot make one again that was
+    destroyed. Collective over all ranks."""
+    key = tuple(sorted(ranks))
+    if key not in GROUPS:
+        GROUPS[key] = dist.new_group(key)
+    return GROUPS[key]
+
+
 class Prefixed(nn.Module):
     """The first stage behind frozen items. prefix(inputs) gives what they put out."""
 
@@ -83,12 +95,12 @@ class Layout:
                                          enumerate(plan["devices"]) if rank in row), (None, None))
         self.pipe = self.across = None
         for row in plan["devices"]:
-            group = dist.new_group(row)
+            group = group_of(row)
             if rank in row:
                 self.pipe = group
         for k in range(self.length):
             ranks = [row[k] for row in plan["devices"]]
-            group = dist.new_group(ranks)
+            group = group_of(ranks)
             if rank in ranks:
                 self.across = group
         text = program.op_csv(plan["schedule"], self.length, plan["microbatches"], plan["chunks"])
@@ -132,11 +144,6 @@ class Layout:
         stage = max(s for s in range(len(self.plan["cut"])) if s == 0 or self.bounds[s] <= item)
         return self.owner[stage]
 
-    def close(self):
-        for group in [self.pipe, self.across] + [group for _, group, _ in self.tied]:
-            if group is not None:
-                dist.destroy_process_group(group)
-
     def _tie(self):
         """Groups of ranks whose stages read one parameter that is trained."""
         self.tied = []
@@ -145,7 +152,7 @@ class Layout:
             if len(places) > 1 and items[-1] >= self.base:
                 for row in self.plan["devices"]:
                     ranks = [row[k] for k in places]
-                    group = dist.new_group(ranks)
+                    group = group_of(ranks)
                     if dist.get_rank() in ranks:
                         self.tied.append((name, group, len(places)))
 
@@ -173,6 +180,11 @@ class Layout:
             self.schedule._load_csv(f.name)
         finally:
             os.unlink(f.name)
+        if dist.get_backend() == "gloo":
+            # It connects by itself. PyTorch 2.11 would send to neighbours, and fail where a stage's
+            # neighbour is on its own rank, as in zb-v.
+            for stage in held:
+                stage._get_init_p2p_neighbors_ops = list
         takes = inspect.signature(self.schedule.step).parameters
         self.options = {"return_outputs": False} if "return_outputs" in takes else {}
 
