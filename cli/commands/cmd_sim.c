@@ -371,8 +371,8 @@ static enum status check_options(const struct sim_args *args, const struct step_
                        args->csv ? "csv" : "json");
     if (args->table && args->sweeps.count == 0)
         return err_set(err, ERR_INPUT, "--table needs --sweep");
-    if (args->threads > 0 && args->sweeps.count == 0)
-        return err_set(err, ERR_INPUT, "--threads needs --sweep");
+    if (args->threads > 0 && args->sweeps.count == 0 && !args->faults)
+        return err_set(err, ERR_INPUT, "--threads needs --sweep or --faults");
     if (!args->job_path && !args->step)
         rc = err_set(err, ERR_INPUT, "sim needs a job, or --step with --model");
     else if (args->overrides.count > 0 && !args->job_path)
@@ -425,8 +425,8 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
         OPTION("csv", FLAG, &args->csv, NULL, "the table as CSV"),
         OPTION("table", FLAG, &args->table, NULL,
                "print the table even if stdout is not a terminal (default there: JSON lines)"),
-        OPTION("threads", INT, &args->threads, "N", "threads of a sweep (default: all cores)",
-               .max = 1024),
+        OPTION("threads", INT, &args->threads, "N",
+               "threads of a sweep or of --faults (default: all cores)", .max = 1024),
         OPTION("db", STRING, &request->db_path, "FILE",
                "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),
         OPTION("quiet", FLAG, &args->quiet, NULL, "no progress on stderr"),

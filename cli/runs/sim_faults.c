@@ -3,12 +3,12 @@
  * elastic_run() gives the turns of the run, once for each number of nodes; fault_run() loses nodes in
  * them, once for each seed. Read sim_faults() at the end first. */
 #include <inttypes.h>
-#include <pthread.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "cli/base/threads.h"
 #include "cli/runs/sim_command.h"
 #include "partition/base/units.h"
 #include "profiles/job/job_json.h"
@@ -17,7 +17,7 @@
 #include "profiles/json/fields.h"
 #include "sim/faults/fault_run.h"
 
-enum { TRACE_EVENTS_MAX = 1000000, THREADS_MAX = 64, AUTO_SEEDS = 200 };
+enum { TRACE_EVENTS_MAX = 1000000, AUTO_SEEDS = 200 };
 
 /* The keys of --faults. */
 struct faults_text {
@@ -63,7 +63,8 @@ static const struct field faults_fields[] = {
     TIME("stall", stall_ns, "of the run, for a checkpoint"),
     TIME("write", write_ns, "of a checkpoint"),
     {"async",            FIELD_BOOL,   AT(set.async),        0, 0, NULL,     0, "write beside the next steps"  },
-    {"checkpoint_bytes", FIELD_BYTES,  AT(checkpoint_bytes), 0, 0, NULL,     0, "with storage"                 },
+    {"checkpoint_bytes", FIELD_BYTES,  AT(checkpoint_bytes), 0, 0, NULL,     0,
+     "with storage [weights and optimizer states in fp32]"                                                     },
     {"storage",          FIELD_RATE,   AT(storage),          0, 0, NULL,     0, "gives the time to write"      },
     TIME("memory_interval", memory_interval_ns, "work between copies in memory"),
     TIME("memory_stall", memory_stall_ns, "of the run, for a copy"),
@@ -148,13 +149,22 @@ static enum status read_faults(const char *text, struct faults_text *faults,
     if (rc == OK)
         rc = fields_read(faults_fields, NUM_FAULTS_FIELDS, object, &source, faults, err);
     faults->set.policy = (enum fault_policy)faults->policy;
-    if (rc == OK && faults->storage > 0)
-        faults->set.write_ns = (int64_t)((double)faults->checkpoint_bytes / faults->storage * 1e9);
     if (rc == OK && faults->trace)
         rc = read_trace(faults->trace, events, &faults->set.num_trace, err);
     faults->set.trace = *events;
     json_free(object);
     return rc;
+}
+
+/* The time to write a checkpoint: weights and optimizer states in fp32, as `elapse train` writes
+ * them, unless the keys say more or less. */
+static int64_t time_to_write(const struct faults_text *faults, const struct job *job)
+{
+    const double bytes = faults->checkpoint_bytes > 0 ? (double)faults->checkpoint_bytes
+                                                      : (double)model_total_params(&job->model) *
+                                                            (4 + job_optim_bytes_per_param(job));
+    return faults->storage > 0 ? (int64_t)fmin(bytes / faults->storage * 1e9, 9e18)
+                               : faults->set.write_ns;
 }
 
 /* Simulate the run on `nodes` nodes and keep its turns. No plan for so few: no turns. */
@@ -216,20 +226,15 @@ static void *run_seeds(void *ctx)
     return NULL;
 }
 
-/* Simulate the seeds on all cores. Which thread runs a seed does not change its run. */
+/* Simulate the seeds. threads 0: one a core. Which thread runs a seed does not change its run. */
 static enum status run_all(const struct fault_setting *set, const struct fault_plan *plans,
-                           uint64_t first, int count, struct fault_run *runs, struct err *err)
+                           uint64_t first, int count, int64_t threads, struct fault_run *runs,
+                           struct err *err)
 {
     struct seeds s = {.set = set, .plans = plans, .first = first, .count = count, .runs = runs};
-    pthread_t threads[THREADS_MAX];
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int started = 0;
-    for (; started < cores - 1 && started < THREADS_MAX && started < count; started++)
-        if (pthread_create(&threads[started], NULL, run_seeds, &s) != 0)
-            break;
-    run_seeds(&s);
-    for (int i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
+    struct threads workers;
+    threads_start(&workers, threads, count, run_seeds, &s);
+    threads_join(&workers);
     return atomic_load(&s.failed) ? err_nomem(err) : OK;
 }
 
@@ -243,8 +248,8 @@ static double mean_total(const struct fault_run *runs, int count)
 
 /* Choose the interval with the least mean time, around Daly's, by the same seeds for all. */
 static enum status choose_interval(struct fault_setting *set, const struct fault_plan *plans,
-                                   uint64_t first, int count, struct fault_run *runs, double daly,
-                                   struct err *err)
+                                   uint64_t first, int count, int64_t threads,
+                                   struct fault_run *runs, double daly, struct err *err)
 {
     static const double factors[] = {0.25, 0.35, 0.5, 0.7, 0.85, 1, 1.2, 1.4, 2, 2.8, 4};
     int64_t best = 0;
@@ -254,7 +259,7 @@ static enum status choose_interval(struct fault_setting *set, const struct fault
         set->interval_ns = (int64_t)(factors[i] * daly);
         if (set->interval_ns < 1 || (set->async && set->interval_ns < set->write_ns))
             continue;
-        rc = run_all(set, plans, first, count, runs, err);
+        rc = run_all(set, plans, first, count, threads, runs, err);
         const double mean = mean_total(runs, count);
         if (rc == OK && (best == 0 || mean < least)) {
             best = set->interval_ns;
@@ -406,6 +411,7 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
         rc = cost_choose(args->request.db_path, &job, &cost, err);
     if (rc != OK)
         goto out;
+    set->write_ns = time_to_write(&faults, &job);
     set->num_nodes = job.cluster.num_nodes;
     set->devices_per_node = job.cluster.num_devices / job.cluster.num_nodes;
     if (faults.min_nodes == 0 || faults.min_nodes > set->num_nodes)
@@ -437,10 +443,10 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
     /* Runs count on from here: hashed, so that --seed 1 and --seed 2 share none of them. */
     const uint64_t seed = mix64((uint64_t)args->request.options.seed);
     if (set->interval_ns == 0 && answer.daly_ns > 0)
-        rc = choose_interval(set, plans, seed, count < AUTO_SEEDS ? count : AUTO_SEEDS, runs,
-                             answer.daly_ns, err);
+        rc = choose_interval(set, plans, seed, count < AUTO_SEEDS ? count : AUTO_SEEDS,
+                             args->threads, runs, answer.daly_ns, err);
     if (rc == OK)
-        rc = run_all(set, plans, seed, count, runs, err);
+        rc = run_all(set, plans, seed, count, args->threads, runs, err);
     if (rc != OK)
         goto out;
     summarise(runs, count, &answer, totals);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/base/threads.h"
 #include "cli/runs/sim_command.h"
 #include "cli/runs/sweep_lines.h"
 #include "partition/base/units.h"
@@ -327,8 +328,7 @@ enum status sim_sweep(const struct command *command, const struct sim_args *args
 {
     struct sweep sweep = {.command = command, .args = args, .num_points = 1};
     enum status rc = OK;
-    int started = 0, threads = (int)args->threads;
-    pthread_t *workers = NULL;
+    struct threads workers;
     if (args->overrides.count + args->sweeps.count > OPTION_LIST_MAX)
         return err_set(err, ERR_INPUT, "--set and --sweep given more than %d times together",
                        OPTION_LIST_MAX);
@@ -350,15 +350,8 @@ enum status sim_sweep(const struct command *command, const struct sim_args *args
     }
     if (rc != OK)
         goto out;
-    if (threads == 0)
-        threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    if (threads < 1)
-        threads = 1;
-    if (threads > sweep.num_points)
-        threads = (int)sweep.num_points;
     sweep.lines = calloc((size_t)sweep.num_points, sizeof *sweep.lines);
-    workers = calloc((size_t)threads, sizeof *workers);
-    if (!sweep.lines || !workers) {
+    if (!sweep.lines) {
         rc = err_nomem(err);
         goto out;
     }
@@ -366,15 +359,10 @@ enum status sim_sweep(const struct command *command, const struct sim_args *args
     pthread_cond_init(&sweep.made, NULL);
     sweep.table = sweep_table(&sweep);
     sweep_head(&sweep.table);
-    for (; started < threads; started++)
-        if (pthread_create(&workers[started], NULL, work, &sweep) != 0)
-            break;
-    if (started == 0)
-        work(&sweep);
+    threads_start(&workers, args->threads, sweep.num_points, work, &sweep);
     rc = print_lines(&sweep, err);
     atomic_store(&sweep.stop, true);
-    for (int i = 0; i < started; i++)
-        pthread_join(workers[i], NULL);
+    threads_join(&workers);
     pthread_mutex_destroy(&sweep.lock);
     pthread_cond_destroy(&sweep.made);
 out:
@@ -383,7 +371,6 @@ out:
         free(sweep.lines[i].err);
     }
     free(sweep.lines);
-    free(workers);
     for (int i = 0; i < sweep.num_axes; i++)
         axis_clear(&sweep.axes[i]);
     return rc;

@@ -25,9 +25,11 @@ printf 'time,node,event\n1000,2,lost\n1500,2,back\n' >"$tmp/trace.csv"
 expect "a trace by hand, to the ns" 0 "\"mean_ns\":$((total + 1560000000000))," \
     bash -c "faults trace=$tmp/trace.csv,restart=60s,detect=7s --json"
 rates=device_per_hour=0.05,restart=60s,detect=10s,stall=5s,repair=600s,policy=shrink
-faults $rates --json >"$tmp/one"
-faults $rates --json >"$tmp/two"
+faults $rates --json --threads 1 >"$tmp/one"
+faults $rates --json --threads 3 >"$tmp/two"
 check "seeds repeat on any number of threads" cmp "$tmp/one" "$tmp/two"
+# 16 layers of 1,000,000 params with a momentum: 8 bytes each.
+check "a checkpoint holds weights and optimizer states" cmp <(faults $rates,write=1s --seeds 20) <(faults $rates,storage=128MBps --seeds 20)
 expect "the text names the best interval beside Daly's" 0 'checkpoint every .*Young 150.0 s, Daly 146.7 s' \
     bash -c "faults $rates"
 printf '{"device_per_hour": 0.05, "restart": "60s", "detect": "10s", "stall": "5s", "repair": "600s", "policy": "shrink"}' >"$tmp/f.json"
