@@ -260,7 +260,7 @@ enum status search_recut_shared(struct search *search, int index, int64_t until)
         return OK;
     enum status rc = search_shape(search, node, &shape);
     if (rc == OK)
-        rc = choose(blocks - 1, node->num_ranks * node->chunks - 1) <= FEW_CUTS_EACH
+        rc = choose(blocks - 1, node->num_ranks * node->chunks - 1) <= FEW_CUTS
                  ? all_cuts(search, index, &shape, &trial)
                  : climb(search, index, &shape, &trial);
     bound_shape_clear(&shape);
