@@ -41,6 +41,13 @@ expect "steps of another's training" 0 '^9000000000ns,2,4' python3 -c "
 from elapse_torch.record import write_row
 write_row('$tmp/steps.csv', [10**12] * 3 + [9000000000, 9100000000, 8900000000], {'replicas': 2, 'tensor': 4})
 print(open('$tmp/steps.csv').read())"
+printf 'it 1 took 90 s\nloss 2\nit 2 took 80 s\nit 3 took 70 s\nit 4 took 9.5 s\nit 5 took 9.1 s\nit 6 took 9 s\n' >"$tmp/log"
+expect "steps of a log" 0 '^6 steps, median 9100' \
+    python3 -m elapse_torch steps "$tmp/log" --pattern 'took ([0-9.]+) s' --set replicas=2 -o "$tmp/log.csv"
+expect "as a row for calibrate" 0 '^9100000000ns,2$' tail -1 "$tmp/log.csv"
+expect "a log without steps" 2 'no line with a step' python3 -m elapse_torch steps "$tmp/log" --pattern 'x([0-9]+)'
+expect "a pattern that is none" 2 "pattern '\('" python3 -m elapse_torch steps "$tmp/log" --pattern '('
+expect "a log that is not there" 3 'cannot read log' python3 -m elapse_torch steps "$tmp/none" --pattern '([0-9]+)'
 expect "calibrate" 0 '"num_rows":1' "$elapse" calibrate --csv "$tmp/steps.csv" -o mine --json --step \
     "--model llama2-7b --cluster a100-1x8 --batch 8 --microbatches 8"
 cat >"$tmp/links.py" <<'EOF'

@@ -1,4 +1,4 @@
-"""elapse-torch COMMAND: profile, links, run."""
+"""elapse-torch COMMAND: profile, links, run, steps."""
 import sys
 
 from .errors import BridgeError
@@ -7,6 +7,7 @@ COMMANDS = {
     "profile": "measure a model item by item: a model and a profile for `elapse`",
     "links": "measure messages and all-reduces between ranks (under torchrun)",
     "run": "run a plan of `elapse plan -o` (under torchrun)",
+    "steps": "step times of a log, for `elapse calibrate`",
 }
 
 
