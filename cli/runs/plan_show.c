@@ -237,6 +237,8 @@ static const char *layout_text(const struct plan *plan, char *text, size_t size)
         at += (size_t)snprintf(text + at, size - at, "%sreplicas divide %s", at ? ", " : "",
                                plan->shard == SHARD_OPTIMIZER ? "the optimizer"
                                                               : shard_mode_name(plan->shard));
+    if (plan->offload)
+        at += (size_t)snprintf(text + at, size - at, "%soptimizer on the host", at ? ", " : "");
     for (int s = 0; plan->recompute_layers && s < plan->num_stages; s++) {
         const int n = plan->recompute_layers[s];
         least = n < least ? n : least;

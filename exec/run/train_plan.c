@@ -156,6 +156,10 @@ static enum status check_layout(const char *what, const char *group, const struc
     if (plan_expert(plan) > 1)
         return err_set(err, ERR_INFEASIBLE, "%s: %s.expert is %d: train has no expert parallelism",
                        what, group, plan->expert);
+    if (plan->offload)
+        return err_set(err, ERR_INFEASIBLE,
+                       "%s: %s.offload is optimizer: train has no offload to the host", what,
+                       group);
     if (plan_context(plan) > 1)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: %s.context is %d: train has no context parallelism", what, group,
@@ -178,6 +182,7 @@ static enum status check_job_layout(const struct job *job, struct err *err)
         .tensor = job->pipeline.tensor,
         .expert = job->pipeline.expert,
         .context = job->pipeline.context,
+        .offload = job->pipeline.offload,
         .shard = job->pipeline.shard,
         .schedule = job->pipeline.schedule_auto ? SCHEDULE_AUTO : job->pipeline.schedule,
         .recompute =

@@ -48,6 +48,8 @@ static const struct synonym keys[] = {
     {"hsdp",                                 "pipeline.shard=weights, pipeline.shard_group"  },
     {"hybrid_shard",                         "pipeline.shard=weights, pipeline.shard_group"  },
     {"data_parallel_shard_degree",           "pipeline.shard_group"                          },
+    {"offload_optimizer",                    "pipeline.offload=optimizer"                    },
+    {"optimizer_cpu_offload",                "pipeline.offload=optimizer"                    },
     {"lora",                                 "train.lora.rank"                               },
     {"lora_rank",                            "train.lora.rank"                               },
     {"lora_r",                               "train.lora.rank"                               },

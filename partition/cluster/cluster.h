@@ -42,6 +42,10 @@ double device_nic(const struct device *device);
 /* Time of the device's copy engine for bytes from or to the host; 0 for a host. */
 double device_copy_ns(const struct device *device, int64_t bytes);
 
+/* Host memory of a node that says nothing of it: two sockets of 8 channels DDR4-3200, as in a DGX A100
+ * (AMD EPYC 7742 data sheet: 204.8 GB/s a socket). */
+#define HOST_MEM_BYTES_PER_S 409.6e9
+
 /* When a rank goes on after a send of its own. */
 enum cluster_sends {
     SENDS_EAGER,   /* at once: a copy engine or the network sends while the rank computes */
@@ -99,8 +103,9 @@ struct cluster {
     bool host_blocking;    /* true: one process launches the ops of a whole pipeline and waits, so
                               launching adds to the step. false: a thread per device runs ahead */
     int64_t context_bytes; /* device memory in use before the first tensor */
-    double price_per_hour; /* of a device, in the user's currency; 0: not given */
-    double power_watts;    /* of a device with its share of the node; 0: not given */
+    double host_mem_bytes_per_s; /* of a node's host memory; 0: HOST_MEM_BYTES_PER_S */
+    double price_per_hour;       /* of a device, in the user's currency; 0: not given */
+    double power_watts;          /* of a device with its share of the node; 0: not given */
     enum cluster_sends sends;
     double
         overlap_share; /* of a device: what messages beside an overlapped F and B take (time-1b) */

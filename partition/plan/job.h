@@ -128,6 +128,7 @@ struct job {
         bool shard_auto;
         enum shard_mode shard;
         int shard_group; /* G; AUTO: all replicas, and where the shard is searched also a node's */
+        bool offload;    /* the optimizer to the host */
         bool recompute_auto;
         enum recompute_mode recompute; /* RECOMPUTE_FIT unless the job says another */
         int recompute_layers; /* of each stage, with RECOMPUTE_LAYER; AUTO: what the memory needs */

@@ -87,6 +87,8 @@ struct plan {
     enum shard_mode shard;
     int shard_group; /* G, replicas in a row that divide what SHARD_GRADIENTS and SHARD_WEIGHTS say, of
                         which the others have copies (HSDP); 0: all replicas */
+    bool
+        offload; /* masters and optimizer state are in host memory, whose processor updates (ZeRO-Offload) */
     int64_t batch;                    /* samples per pipeline and step */
     struct microbatches microbatches; /* M = microbatches.count */
     enum schedule_kind schedule;

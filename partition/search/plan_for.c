@@ -47,7 +47,8 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
                                         .clip = job_wants_norm(job),
                                         .optim_bytes_per_param = job_optim_bytes_per_param(job),
                                         .canonical = job->train.reduction == REDUCTION_CANONICAL,
-                                        .lagged = job_lags(job)};
+                                        .lagged = job_lags(job),
+                                        .offload = job->pipeline.offload};
     bool choose_schedule = job->pipeline.schedule_auto || job->pipeline.schedule == SCHEDULE_AUTO;
     bool fits = job->pipeline.recompute == RECOMPUTE_FIT && !job->pipeline.recompute_auto;
     *options = (struct planner_options){

@@ -71,6 +71,7 @@ struct planner_problem {
     int optim_bytes_per_param;
     bool canonical;     /* plan.canonical */
     bool lagged;        /* plan.lagged */
+    bool offload;       /* plan.offload */
     bool with_device_0; /* only plans that use device 0 */
     bool most_replicas; /* try only the largest possible R of each K */
     /* With a batch per pipeline and R > 1, a step has at most this many samples; 0: no limit. */

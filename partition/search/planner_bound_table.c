@@ -72,17 +72,19 @@ static bool fixed_bytes(const struct bound_table *table, int index, bool active,
     const struct planner_problem *problem = table->problem;
     const struct model *model = problem->setting.model;
     const enum shard_mode shard = problem->layout.shard;
+    const bool away = problem->offload;
     const int copy = model_weight_bytes(model) - model->param_bytes;
     const struct {
         int64_t bytes_per_param;
         enum shard_mode from;
     } parts[] = {
   /* masters beside narrow copies belong to the optimizer (workload_stages.c) */
-        {model->param_bytes,                          copy > 0 && active ? SHARD_OPTIMIZER : SHARD_WEIGHTS},
-        {copy,                                        SHARD_WEIGHTS                                       },
-        {active ? model_grad_bytes(model) : 0,        SHARD_GRADIENTS                                     },
-        {active ? problem->optim_bytes_per_param : 0, SHARD_OPTIMIZER                                     },
-        {active && problem->lagged ? 4 : 0,           SHARD_MODE_COUNT                                    }, /* nobody divides it */
+        {away && active && copy > 0 ? 0 : model->param_bytes,
+         copy > 0 && active ? SHARD_OPTIMIZER : SHARD_WEIGHTS                  },
+        {copy,                                                 SHARD_WEIGHTS   },
+        {active ? model_grad_bytes(model) : 0,                 SHARD_GRADIENTS },
+        {active && !away ? problem->optim_bytes_per_param : 0, SHARD_OPTIMIZER },
+        {active && problem->lagged ? 4 : 0,                    SHARD_MODE_COUNT}, /* nobody divides it */
     };
     const int64_t base = model_base_bytes(model, index);
     /* R/E replicas share divided experts. That is E times as much as a share of all R. */
@@ -236,11 +238,12 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
             enum pass pass;
             bool runs;
         } parts[BOUND_PASSES] = {
-            {times->fwd,        active && keeps ? PASS_FWD : PASS_FWD_NOGRAD,       true                                         },
-            {times->again,      PASS_FWD,                                           active && !keeps                             },
-            {times->bwd_input,  i == nf && nf > 0 ? PASS_BWD_REST : PASS_BWD_INPUT, active                                       },
-            {times->bwd_weight, PASS_BWD_WEIGHT,                                    active                                       },
-            {times->update,     PASS_UPDATE,                                        active && problem->layout.shard == SHARD_NONE},
+            {times->fwd,        active && keeps ? PASS_FWD : PASS_FWD_NOGRAD,       true            },
+            {times->again,      PASS_FWD,                                           active && !keeps},
+            {times->bwd_input,  i == nf && nf > 0 ? PASS_BWD_REST : PASS_BWD_INPUT, active          },
+            {times->bwd_weight, PASS_BWD_WEIGHT,                                    active          },
+            {times->update,     PASS_UPDATE,
+             active && problem->layout.shard == SHARD_NONE && !problem->offload                     },
         };
         int64_t rerun = again ? times->rerun[i - 1] - times->rerun[i - 2] : 0;
         for (int j = 0; j < BOUND_PASSES; j++) {

@@ -226,7 +226,8 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
                          .clip = problem->clip,
                          .optim_bytes_per_param = problem->optim_bytes_per_param,
                          .canonical = problem->canonical,
-                         .lagged = problem->lagged};
+                         .lagged = problem->lagged,
+                         .offload = problem->offload};
 }
 
 static int compare_judged(const void *left, const void *right)

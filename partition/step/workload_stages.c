@@ -119,6 +119,10 @@ static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage
         builder_share(b, SHARD_GRADIENTS, stage->grad_bytes, experts[1] * model_grad_bytes(model));
     stage->optim_bytes = builder_share(b, SHARD_OPTIMIZER, stage->optim_bytes,
                                        experts[1] * plan->optim_bytes_per_param);
+    if (plan->offload) {
+        stage->optim_bytes = 0;
+        masters = copy > 0 ? 0 : masters;
+    }
     return add_ok(masters, copies, &stage->weight_bytes);
 }
 
@@ -325,6 +329,35 @@ static enum status pass_times(struct builder *b, int s, int mb, struct stage_cos
     return fits ? OK : builder_overflow(b, "times");
 }
 
+/* UPDATE on the host: gradients go there, the host's memory is read and written once for each number of
+ * gradient, master, states and narrow copy, and new weights come back, one after the other. The devices
+ * of a node share its memory. `ns` and `experts`, of which divided experts take a part, are of a
+ * device that divides nothing. */
+static bool offload_time(const struct builder *b, int s, int64_t *ns, int64_t *experts)
+{
+    const struct model *model = b->model;
+    const int64_t states = b->plan->optim_bytes_per_param;
+    const double all = b->cluster->host_mem_bytes_per_s > 0 ? b->cluster->host_mem_bytes_per_s
+                                                            : HOST_MEM_BYTES_PER_S;
+    double params = 0, of_experts = 0, neighbours = 0;
+    for (int i = builder_first_active(b, s); i < b->plan->first_item[s + 1]; i++) {
+        params += (double)model->items[i].params;
+        of_experts += (double)builder_expert_params(b, i);
+    }
+    for (int d = 0; d < b->cluster->num_devices; d++)
+        neighbours += b->cluster->devices[d].node == b->device->node;
+    const double touched = model_grad_bytes(model) + 2.0 * model->param_bytes +
+                           2.0 * (double)states +
+                           (model->elem_bytes < model->param_bytes ? model->elem_bytes : 0);
+    const double moved = model_grad_bytes(model) + model->elem_bytes;
+    const double each = (moved / b->device->copy_bytes_per_s + touched * neighbours / all) * 1e9;
+    if (params * each > (double)STEP_NS_MAX)
+        return false;
+    *ns = (int64_t)ceil(params * each);
+    *experts = (int64_t)(of_experts * each);
+    return true;
+}
+
 /* UPDATE. Without weights there is one only where the model says that it takes time. */
 static enum status update_time(struct builder *b, int s, struct stage_cost *stage)
 {
@@ -344,6 +377,8 @@ static enum status update_time(struct builder *b, int s, struct stage_cost *stag
     if (rc == OK && b->plan->first_item[s] > 0 && end == b->model->num_items &&
         builder_tied_params(b) > 0)
         rc = add_pass(b, 0, PASS_UPDATE, state, &update);
+    if (rc == OK && b->plan->offload)
+        rc = offload_time(b, s, &update, &experts) ? OK : builder_overflow(b, "times");
     if (rc == OK && (update > 0 || stage->weight_bytes > 0)) {
         rc = builder_update_ns(b, s, experts, &update) && add_to(&update, b->cost->op_overhead_ns)
                  ? OK

@@ -18,7 +18,7 @@ struct figures {
     char name[64], preset[64], kind[32];
     int64_t nodes, devices_per_node;
     int64_t mem_bytes, latency_ns, uplink_latency_ns, host_op_ns, context_bytes;
-    double link, uplink, nic, copy, speed, overlap_share, price, power;
+    double link, uplink, nic, copy, speed, overlap_share, host_bandwidth, price, power;
     struct share_curve link_shares, uplink_shares; /* with link and uplink */
     bool half_duplex, host_blocking;
     int sends; /* enum cluster_sends, negative: not set */
@@ -47,6 +47,7 @@ static const struct field cluster_fields[] = {
     {"sends", FIELD_CHOICE, AT(sends), 0, 0, sends_names, 0, "a rank after a send [eager]: continues, or waits for the transfer's end"},
     {"overlap_share", FIELD_REAL, AT(overlap_share), 0, 1, NULL, 0, "of a device that messages use during an overlapped F and B (dualpipe-v) [0.152]"},
     {"context", FIELD_BYTES, AT(context_bytes), 0, 0, NULL, 0, "device memory taken beforehand"},
+    {"host_bandwidth", FIELD_RATE, AT(host_bandwidth), 0, 0, NULL, 0, "of a node's host memory, for pipeline.offload [409.6GB/s]"},
     {"price", FIELD_REAL, AT(price), 0, 1000000000, NULL, 0, "of a device and hour, in any currency: runs have a cost then"},
     {"power", FIELD_REAL, AT(power), 0, 1000000000, NULL, 0, "watts of a device with its share of the node: runs have an energy then"},
     {"devices", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "in place of nodes and devices_per_node: an array of objects"},
@@ -121,6 +122,8 @@ static void apply_cluster(const struct figures *f, struct cluster *cluster)
         cluster->context_bytes = f->context_bytes;
     if (f->overlap_share >= 0)
         cluster->overlap_share = f->overlap_share;
+    if (f->host_bandwidth > 0)
+        cluster->host_mem_bytes_per_s = f->host_bandwidth;
     if (f->price >= 0)
         cluster->price_per_hour = f->price;
     if (f->power >= 0)

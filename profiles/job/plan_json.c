@@ -98,6 +98,7 @@ static const struct member layout_members[] = {
     INT("shard_group", shard_group, 0),
     INT("context", context, 1),
     NAME("context_comm", context_kind, context_name, CONTEXT_KIND_COUNT),
+    BOOL("offload", offload),
 };
 enum { NUM_LAYOUT = sizeof layout_members / sizeof layout_members[0] };
 
@@ -139,13 +140,17 @@ static bool has_layout(const struct plan *plan)
            plan->shard != SHARD_NONE;
 }
 
-/* How many members of the layout a plan is written with: the last three only where it has them. */
-static int num_layout(const struct plan *plan)
+/* Whether a plan is written with a member of its layout: the last ones only where it has them. */
+static bool shows_member(const struct plan *plan, const struct member *member)
 {
-    return !has_layout(plan)        ? 0
-           : plan_context(plan) > 1 ? NUM_LAYOUT
-           : plan->shard_group > 0  ? NUM_LAYOUT - 2
-                                    : NUM_LAYOUT - 3;
+    const size_t at = member->offset;
+    if (at == offsetof(struct plan, offload))
+        return plan->offload;
+    if (at == offsetof(struct plan, shard_group))
+        return plan->shard_group > 0;
+    if (at == offsetof(struct plan, context) || at == offsetof(struct plan, context_kind))
+        return plan_context(plan) > 1;
+    return has_layout(plan);
 }
 
 void plan_json_add_shape(struct json *object, const struct plan *plan)
@@ -155,8 +160,9 @@ void plan_json_add_shape(struct json *object, const struct plan *plan)
     struct json *cut = json_add_array(object, "cut");
     for (int s = 0; s < plan->num_stages; s++)
         json_add_int(cut, NULL, plan->first_item[s + 1] - plan->first_item[s]);
-    for (int i = 0; i < num_layout(plan); i++)
-        add_member(object, &layout_members[i], plan);
+    for (int i = 0; i < NUM_LAYOUT; i++)
+        if (shows_member(plan, &layout_members[i]))
+            add_member(object, &layout_members[i], plan);
     if (!plan->recompute_layers)
         return;
     struct json *layers = json_add_array(object, "recompute_layers");
@@ -464,6 +470,8 @@ static enum status check_job(const char *path, const struct job *job, const stru
     if (plan->optim_bytes_per_param != optimizer)
         return differs(path, "optimizer_bytes_per_param", plan->optim_bytes_per_param, optimizer,
                        err);
+    if (plan->offload != job->pipeline.offload)
+        return differs(path, "offload", plan->offload, job->pipeline.offload, err);
     if (plan->clip != job_wants_norm(job))
         return differs(path, "clip", plan->clip, job_wants_norm(job), err);
     if (plan->canonical != canonical)

@@ -1,5 +1,5 @@
-/* HSDP: groups of replicas divide gradients or weights, of which other groups have copies. What a device
- * holds and how long it waits for others, by closed forms. */
+/* What a device does not hold: HSDP, whose groups of replicas divide gradients or weights of which other
+ * groups have copies, and an optimizer on the host. Bytes and times by closed forms. */
 #include "partition/plan/autodp.h"
 #include "partition/search/planner.h"
 #include "partition/step/workload.h"
@@ -125,6 +125,60 @@ static void workload__groups_gather_inside_and_sum_copies_outside(void **state)
     bench_clear(&b);
 }
 
+/* With the optimizer on the host a device keeps 2 bytes of weights and 4 of gradients a parameter. UPDATE
+ * sends gradients over its copy engine and takes 2 bytes of weights back; the host's memory, of which a
+ * device has its node's fourth, moves 4 + 2 (4 + 8) + 2 bytes. A shard divides all of it by R. */
+static void workload__an_optimizer_on_the_host_leaves_the_device(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_init(&b);
+    b.plan.offload = true;
+    for (int d = 0; d < R; d++)
+        b.cluster.devices[d].copy_bytes_per_s = 2e9;
+    for (int n = 0; n < NODES; n++)
+        b.cluster.uplink_bytes_per_s[n] = 1e18;
+    for (int own = 0; own < 2; own++) {
+        const double host = own ? 8e9 : HOST_MEM_BYTES_PER_S, P = (double)b.params;
+        const double each = 1e9 * ((4 + 2) / 2e9 + (4 + 2 * (4 + 8) + 2) * 4 / host);
+        b.cluster.host_mem_bytes_per_s = own ? host : 0;
+        b.plan.shard = SHARD_NONE;
+        const struct stage_cost whole = bench_build(&b);
+        assert_int_equal(whole.weight_bytes, 2 * b.params);
+        assert_int_equal(whole.grad_bytes, 4 * b.params);
+        assert_int_equal(whole.optim_bytes, 0);
+        assert_true(fabs((double)whole.op_ns[OP_UPDATE][MB_FULL] - each * P) < 1e-6 * each * P);
+        b.plan.shard = SHARD_WEIGHTS; /* nothing is gathered behind the update */
+        const struct stage_cost share = bench_build(&b);
+        assert_true(fabs((double)share.op_ns[OP_UPDATE][MB_FULL] - each * P / R) < 1e-6 * each * P);
+    }
+    bench_clear(&b);
+}
+
+/* A job whose optimizer fits no device has a plan with it on the host; bounds know that. */
+static void planner_solve__fits_what_the_host_takes(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_init(&b);
+    for (int d = 0; d < R; d++)
+        b.cluster.devices[d].mem_bytes = b.params * 7;
+    struct planner_problem problem = {
+        .setting = {&b.model, &b.cluster, &b.cost},
+          .batch = 1, .optim_bytes_per_param = 8
+    };
+    struct planner_options options = {
+        .num_ranks = 1, .num_replicas = 1, .num_microbatches = 1, .schedules = 1u << SCHEDULE_1F1B};
+    struct planner_result result = {0};
+    assert_int_equal(planner_solve(&problem, &options, &result, NULL), ERR_INFEASIBLE);
+    problem.offload = true;
+    assert_int_equal(planner_solve(&problem, &options, &result, NULL), OK);
+    assert_true(result.plan.offload);
+    assert_true(result.lower_bound_ns <= result.plan.step_ns);
+    planner_result_clear(&result);
+    bench_clear(&b);
+}
+
 static void plans__refuse_groups_without_copies(void **state)
 {
     (void)state;
@@ -182,6 +236,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workload__a_device_holds_a_share_of_its_group),
         cmocka_unit_test(workload__groups_gather_inside_and_sum_copies_outside),
+        cmocka_unit_test(workload__an_optimizer_on_the_host_leaves_the_device),
+        cmocka_unit_test(planner_solve__fits_what_the_host_takes),
         cmocka_unit_test(plans__refuse_groups_without_copies),
         cmocka_unit_test(planner_solve__divides_by_nodes_where_uplinks_are_slow),
     };
