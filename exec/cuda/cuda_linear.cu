@@ -245,6 +245,8 @@ static int pass_blocks(const struct cuda_backend *cuda, int64_t packs)
         PASS_CASE(ACT_GELU_ERF, kernel, be, V, T, p)                                               \
         PASS_CASE(ACT_GELU_TANH, kernel, be, V, T, p)                                              \
         PASS_CASE(ACT_TANH, kernel, be, V, T, p)                                                   \
+    case ACT_SILU: /* of gates, which this backend lacks */                                        \
+        break;                                                                                     \
     }
 /* Uses packs of 16 bytes if rows and pointers are aligned to that, else single elements. */
 #define PASS_RUN(kernel, act, be, rows, aligned, p)                                                \
@@ -306,6 +308,8 @@ static bool run_backward_sums(struct backend *be, enum act act, int64_t rows,
             BACKWARD_SUMS(ACT_GELU_ERF)
             BACKWARD_SUMS(ACT_GELU_TANH)
             BACKWARD_SUMS(ACT_TANH)
+        case ACT_SILU:
+            break;
         }
     });
     cuda_fold(be, split.num_parts, p.cols, parts, 1.0f, false, sums);

@@ -539,7 +539,13 @@ static void attention_case(int n, int seq, int heads, int d, int form, int off)
     const int64_t rows = (int64_t)n * seq, width = (int64_t)heads * d;
     const int32_t lengths[] = {seq - seq / 3, seq, 1};
     struct dropout drop = {dropped ? 0.1f : 0.0f, 5, ids_host, 0}, on = drop;
-    struct attention a = {n, seq, heads, d, causal, padded ? lengths : NULL, NULL}, ac = a;
+    struct attention a = {.num_samples = n,
+                          .seq = seq,
+                          .heads = heads,
+                          .head_dim = d,
+                          .causal = causal,
+                          .lengths = padded ? lengths : NULL},
+                     ac = a;
     on.ids = up_bytes(ids_host, sizeof ids_host);
     if (padded)
         ac.lengths = up_bytes(lengths, sizeof lengths);
@@ -680,7 +686,13 @@ static void tokens_case(int n, int seq, int hidden, int vocab, bool types, bool 
         ids[i] = skewed && i % 3 ? 2 : (int32_t)(rng_bits(9, (uint32_t)i) % (uint32_t)vocab);
         type_ids[i] = i % 5 < 2;
     }
-    struct tokens t = {n, seq, hidden, vocab, ids, types ? type_ids : NULL}, tc = t;
+    struct tokens t = {.num_samples = n,
+                       .seq = seq,
+                       .hidden = hidden,
+                       .vocab = vocab,
+                       .ids = ids,
+                       .types = types ? type_ids : NULL},
+                  tc = t;
     tc.ids = up_bytes(ids, rows * 4);
     if (types)
         tc.types = up_bytes(type_ids, rows * 4);

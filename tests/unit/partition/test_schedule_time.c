@@ -637,12 +637,12 @@ static void check_parts(struct plan_case *c, int k, int64_t peak)
     for (int i = 0; i < 8; i++)
         limits[i] = INT64_MAX;
     for (int kind = FRAMEWORK_AUTO; kind <= FRAMEWORK_DEEPSPEED; kind += FRAMEWORK_DEEPSPEED) {
-        const struct framework *framework = framework_of((enum framework_kind)kind);
         int64_t most;
-        c->workload.framework = framework;
+        const int beyond = framework_beyond_tensors(framework_of((enum framework_kind)kind), 0);
+        c->workload.beyond_tensors = beyond;
         assert_int_equal(schedule_memory_limited(&c->full, &c->workload, limits, ranks, NULL), OK);
         const struct memory_parts *p = &ranks[k].parts;
-        most = peak + framework_allocator_bytes(framework, peak - c->workload.context_bytes);
+        most = peak + framework_beyond_bytes(beyond, peak - c->workload.context_bytes);
         assert_int_equal(ranks[k].peak_bytes, most);
         assert_int_equal(p->allocator, most - peak);
         assert_int_equal(p->context + p->weights + p->gradients + p->optimizer + p->stash +
@@ -650,7 +650,7 @@ static void check_parts(struct plan_case *c, int k, int64_t peak)
                          most);
         assert_int_equal(curve_peak(c, k), most);
     }
-    c->workload.framework = NULL;
+    c->workload.beyond_tensors = 0;
 }
 
 static void schedule_memory__equals_the_oracle_on_random_plans(void **state)
