@@ -3,6 +3,7 @@
 #include "exec/save/hf_config.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "exec/stage/arch.h"
 
@@ -30,11 +31,77 @@ static void add_labels(struct json *root, int classes, const struct hf_data *dat
         json_add_int(names, class_name(data, i, made), i);
 }
 
+static void add_rope(struct json *root, const struct rope *rope)
+{
+    static const char *const kinds[] = {
+        [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn"};
+    json_add_double(root, "rope_theta", rope->theta > 0.0 ? rope->theta : 10000.0);
+    if (rope->kind == ROPE_PLAIN)
+        return;
+    struct json *to = json_add_object(root, "rope_scaling");
+    json_add_string(to, "rope_type", kinds[rope->kind]);
+    json_add_double(to, "factor", rope->factor);
+    if (rope->kind != ROPE_LINEAR)
+        json_add_int(to, "original_max_position_embeddings", rope->original);
+    if (rope->kind == ROPE_LLAMA3) {
+        json_add_double(to, "low_freq_factor", rope->low);
+        json_add_double(to, "high_freq_factor", rope->high);
+    }
+    if (rope->fast > 0.0)
+        json_add_double(to, "beta_fast", rope->fast);
+    if (rope->slow > 0.0)
+        json_add_double(to, "beta_slow", rope->slow);
+    if (rope->attention > 0.0)
+        json_add_double(to, "attention_factor", rope->attention);
+}
+
+/* A decoder's; NULL: one that does not train. */
+static struct json *decoder_config(const struct model *m)
+{
+    struct arch arch;
+    if (arch_init(m, &arch, NULL) != OK)
+        return NULL;
+    const struct decoder *d = arch.decoder;
+    const double longest = m->turns.factor > 1.0 ? m->turns.factor * m->turns.original : 0.0;
+    struct json *root = json_object_new();
+    json_add_string(root, "model_type", d->type);
+    json_add_string(json_add_array(root, "architectures"), NULL, d->class_name);
+    json_add_string(root, "torch_dtype", "float32");
+    json_add_int(root, "hidden_size", m->hidden);
+    json_add_int(root, "num_hidden_layers", m->num_layers);
+    json_add_int(root, "num_attention_heads", m->heads);
+    json_add_int(root, "num_key_value_heads", m->kv_heads);
+    json_add_int(root, "head_dim", m->head_dim);
+    json_add_int(root, "intermediate_size", m->mlp);
+    json_add_int(root, "vocab_size", m->vocab);
+    json_add_int(root, "max_position_embeddings", longest > m->seq ? (int64_t)longest : m->seq);
+    json_add_string(root, "hidden_act", d->gate == ACT_SILU ? "silu" : "gelu_pytorch_tanh");
+    json_add_double(root, "rms_norm_eps", arch.eps);
+    json_add_bool(root, "tie_word_embeddings", m->tied_head);
+    add_rope(root, &m->turns);
+    const bool mistral = strcmp(d->type, "mistral") == 0, qwen = strncmp(d->type, "qwen", 4) == 0;
+    if (m->block.window > 0 && (mistral || qwen))
+        json_add_int(root, "sliding_window", m->block.window);
+    else if (mistral) /* its default is a window */
+        json_add_null(root, "sliding_window");
+    if (m->block.window > 0 && qwen) {
+        json_add_bool(root, "use_sliding_window", true);
+        json_add_int(root, "max_window_layers", m->block.window_from);
+    }
+    /* Ids of transformers' defaults may lie outside a smaller table. */
+    json_add_null(root, "bos_token_id");
+    json_add_null(root, "eos_token_id");
+    json_add_null(root, "pad_token_id");
+    return root;
+}
+
 struct json *hf_config(const struct model *model, const struct hf_data *data)
 {
     static const char *const berts[] = {"BertForSequenceClassification", "BertForQuestionAnswering",
                                         "BertForMaskedLM"};
     struct json *root;
+    if (model->family == FAMILY_LLAMA)
+        return decoder_config(model);
     bool vit = model->family == FAMILY_VIT, gpt = model->family == FAMILY_GPT;
     if ((!vit && !gpt && model->family != FAMILY_BERT) || model->num_skips > 0)
         return NULL;

@@ -30,7 +30,13 @@ double arch_eps(const struct model *model)
 static enum status init_decoder(const struct model *m, struct arch *a, struct err *err)
 {
     const struct block *b = &m->block;
-    const char *type = m->type ? m->type : "llama";
+    /* A preset or modifiers without a type: that of transformers which has these layers. */
+    const char *type = b->qk_norm == QK_NORM_HEAD ? "qwen3"
+                       : m->qkv_bias              ? "qwen2"
+                       : b->window > 0            ? "mistral"
+                                                  : "llama";
+    if (m->type && strcmp(m->type, "llama") != 0)
+        type = m->type;
     const char *no = m->experts > 0                      ? "experts"
                      : m->kv_rank > 0                    ? "latent attention"
                      : b->norm != NORM_FORM_RMS          ? "layer norms"
@@ -41,6 +47,7 @@ static enum status init_decoder(const struct model *m, struct arch *a, struct er
                      : b->plain_mlp                      ? "an MLP without gate"
                      : b->head_bias || b->embedding_norm ? "a bias or norm of its tables"
                      : b->softcap || b->sinks            ? "capped logits or sinks"
+                     : m->turns.kind == ROPE_OTHER       ? "another scaling of rotary positions"
                      : m->head_dim % 2                   ? "heads of an odd width"
                                                          : NULL;
     for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++)

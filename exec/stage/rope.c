@@ -41,6 +41,7 @@ static double scaled_frequency(const struct rope *r, double theta, int i, int di
     double share;
     switch (r->kind) {
     case ROPE_PLAIN:
+    case ROPE_OTHER: /* arch_init() refuses it */
         break;
     case ROPE_LINEAR:
         return frequency / r->factor;

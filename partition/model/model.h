@@ -155,7 +155,13 @@ struct block {
 
 /* How rotary positions turn: by theta^(-2 i / head_dim) a token, and how a longer context than that
  * of the first training changes it (transformers' rope_type). */
-enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
+enum rope_kind {
+    ROPE_PLAIN,
+    ROPE_LINEAR,
+    ROPE_LLAMA3,
+    ROPE_YARN,
+    ROPE_OTHER /* one that elapse-exec does not compute; costs do not depend on it */
+};
 struct rope {
     enum rope_kind kind;
     double theta;                 /* 0: 10000 */

@@ -215,18 +215,18 @@ static const struct config_type {
     {"vit",         "vit-b16",   "hidden_act",          gelu_erf,  "layer_norm_eps",     vit_heads,  vit_keys        },
     {"bert",        "bert-base", "hidden_act",          gelu_erf,  "layer_norm_eps",     bert_heads, bert_keys       },
     {"gpt2",        "gpt2",      "activation_function", gelu_tanh, "layer_norm_epsilon", gpt2_heads, gpt2_keys       },
-    {"llama",       "llama",     "hidden_act",          silu,      NULL,                 NULL,       llama_keys      },
-    {"mistral",     "llama",     "hidden_act",          silu,      NULL,                 NULL,       mistral_keys    },
-    {"qwen2",       "llama",     "hidden_act",          silu,      NULL,                 NULL,       qwen2_keys      },
+    {"llama",       "llama",     "hidden_act",          silu,      "rms_norm_eps",       NULL,       llama_keys      },
+    {"mistral",     "llama",     "hidden_act",          silu,      "rms_norm_eps",       NULL,       mistral_keys    },
+    {"qwen2",       "llama",     "hidden_act",          silu,      "rms_norm_eps",       NULL,       qwen2_keys      },
     {"mixtral",     "llama",     "hidden_act",          silu,      NULL,                 NULL,       mixtral_keys    },
     {"deepseek",    "llama",     "hidden_act",          silu,      NULL,                 NULL,       deepseek_keys   },
     {"deepseek_v2", "llama",     "hidden_act",          silu,      NULL,                 NULL,       deepseek_v2_keys},
     {"deepseek_v3", "llama",     "hidden_act",          silu,      NULL,                 NULL,       deepseek_v2_keys},
     {"granite",     "llama",     "hidden_act",          silu,      NULL,                 NULL,       llama_keys      },
-    {"qwen3",       "llama",     "hidden_act",          silu,      NULL,                 NULL,       qwen3_keys      },
+    {"qwen3",       "llama",     "hidden_act",          silu,      "rms_norm_eps",       NULL,       qwen3_keys      },
     {"qwen3_moe",   "llama",     "hidden_act",          silu,      NULL,                 NULL,       qwen3_moe_keys  },
     {"glm4",        "llama",     "hidden_act",          silu,      NULL,                 NULL,       glm4_keys       },
-    {"gemma",       "llama",     "hidden_act",          gelu_any,  NULL,                 NULL,       gemma_keys      },
+    {"gemma",       "llama",     "hidden_act",          gelu_any,  "rms_norm_eps",       NULL,       gemma_keys      },
     {"gemma2",      "llama",     "hidden_activation",   gelu_any,  NULL,                 NULL,       gemma2_keys     },
     {"gemma3_text", "llama",     "hidden_activation",   gelu_any,  NULL,                 NULL,       gemma3_keys     },
     {"olmo",        "llama",     "hidden_act",          silu,      NULL,                 NULL,       olmo_keys       },
@@ -525,16 +525,83 @@ static enum status check_head(const struct json *object, const struct config_typ
                    join_names(type->heads, n, list, sizeof list), name);
 }
 
-/* The epsilon of the norms; *eps stays 0, the family's default, where the file has none. */
-static enum status read_eps(const struct json *object, const char *key, const char *file,
-                            double *eps, struct err *err)
+/* A number above 0; *eps stays as it is where the file has none. */
+static enum status read_above_0(const struct json *object, const char *key, const char *file,
+                                double *value, struct err *err)
 {
     const struct fields_source source = {.file = file, .prefix = ""};
-    const struct json *value = key ? json_get(object, key) : NULL;
-    if (!value || json_type(value) == JSON_NULL)
+    const struct json *json = key ? json_get(object, key) : NULL;
+    if (!json || json_type(json) == JSON_NULL)
         return OK;
-    if (!isfinite(*eps = json_number(value)) || *eps <= 0.0)
-        return fields_refuse(&source, key, "a number above 0", value, err);
+    if (!isfinite(*value = json_number(json)) || *value <= 0.0)
+        return fields_refuse(&source, key, "a number above 0", json, err);
+    return OK;
+}
+
+/* Rotary positions: transformers 5 has all in rope_parameters, before it rope_theta stood beside
+ * rope_scaling. The formulas of the scalings are in exec/stage/rope.c. */
+static enum status read_rope(const struct json *object, const char *file, struct rope *rope,
+                             struct err *err)
+{
+    const struct json *params = json_get(object, "rope_parameters");
+    if (!params || json_type(params) != JSON_OBJECT)
+        params = json_get(object, "rope_scaling");
+    const bool scaled = params && json_type(params) == JSON_OBJECT;
+    const struct json *type = scaled ? json_get(params, "rope_type") : NULL;
+    if (scaled && !type)
+        type = json_get(params, "type");
+    const char *name = type ? json_string(type) : NULL;
+    double original = 0.0, part = 1.0, scale = 0.0, all = 0.0;
+    *rope = (struct rope){0};
+    enum status rc = read_above_0(object, "rope_theta", file, &rope->theta, err);
+    if (rc == OK)
+        rc = read_above_0(object, "max_position_embeddings", file, &original, err);
+    if (rc == OK)
+        rc = read_above_0(object, "partial_rotary_factor", file, &part, err);
+    const struct {
+        const char *key;
+        double *value;
+    } keys[] = {
+        {"rope_theta",                       &rope->theta    },
+        {"partial_rotary_factor",            &part           },
+        {"factor",                           &rope->factor   },
+        {"original_max_position_embeddings", &original       },
+        {"low_freq_factor",                  &rope->low      },
+        {"high_freq_factor",                 &rope->high     },
+        {"beta_fast",                        &rope->fast     },
+        {"beta_slow",                        &rope->slow     },
+        {"attention_factor",                 &rope->attention},
+        {"mscale",                           &scale          },
+        {"mscale_all_dim",                   &all            },
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && rc == OK && scaled; i++)
+        rc = read_above_0(params, keys[i].key, file, keys[i].value, err);
+    if (rc != OK)
+        return rc;
+    const struct json *truncate = scaled ? json_get(params, "truncate") : NULL;
+    rope->kind = !name || strcmp(name, "default") == 0 ? ROPE_PLAIN
+                 : strcmp(name, "linear") == 0         ? ROPE_LINEAR
+                 : strcmp(name, "llama3") == 0         ? ROPE_LLAMA3
+                 : strcmp(name, "yarn") == 0           ? ROPE_YARN
+                                                       : ROPE_OTHER;
+    if (part != 1.0 || (truncate && !json_true(truncate)))
+        rope->kind = ROPE_OTHER;
+    if (rope->kind == ROPE_PLAIN || rope->kind == ROPE_OTHER) {
+        *rope = (struct rope){.kind = rope->kind, .theta = rope->theta};
+        return OK;
+    }
+    if (rope->factor < 1.0 || original < 1.0 || original > INT32_MAX ||
+        (rope->kind == ROPE_LLAMA3 && rope->high <= rope->low))
+        return err_set(err, ERR_INPUT,
+                       "%s: rope type %.20s needs a factor of at least 1, "
+                       "original_max_position_embeddings and, for llama3, low_freq_factor below "
+                       "high_freq_factor",
+                       file, name);
+    rope->original = (int)original;
+    if (rope->kind == ROPE_YARN && rope->attention == 0.0 && scale > 0.0 && all > 0.0 &&
+        rope->factor > 1.0)
+        rope->attention =
+            (0.1 * scale * log(rope->factor) + 1.0) / (0.1 * all * log(rope->factor) + 1.0);
     return OK;
 }
 
@@ -701,11 +768,13 @@ enum status model_from_config(const struct json *object, const char *file, int e
     if (rc == OK)
         rc = check_others(object, found, file, note, sizeof note, err);
     if (rc == OK)
-        rc = read_eps(object, found->eps_key, file, &spec.norm_eps, err);
+        rc = read_above_0(object, found->eps_key, file, &spec.norm_eps, err);
     for (const struct config_key *k = found->keys; k->key && rc == OK; k++)
         rc = read_int(object, k->key, k->fallback, file, (int *)((char *)&spec + k->offset), err);
     if (rc == OK)
         rc = read_rest(object, file, &spec, err);
+    if (rc == OK && spec.family == FAMILY_LLAMA && found->eps_key)
+        rc = read_rope(object, file, &spec.turns, err);
     if (rc != OK)
         return rc;
     if (spec.max_seq && spec.seq > spec.max_seq)
@@ -728,6 +797,14 @@ static bool is_of_weights(const char *key)
            strcmp(key, "quantization_config") != 0;
 }
 
+static bool same_rope(const struct rope *a, const struct rope *b)
+{
+    const double x = a->theta > 0.0 ? a->theta : 10000.0, y = b->theta > 0.0 ? b->theta : 10000.0;
+    return a->kind == b->kind && x == y && a->factor == b->factor && a->low == b->low &&
+           a->high == b->high && a->fast == b->fast && a->slow == b->slow &&
+           a->attention == b->attention && (a->kind == ROPE_LINEAR || a->original == b->original);
+}
+
 enum status model_config_check(const struct json *object, const char *file,
                                const struct model *model, double eps, struct err *err)
 {
@@ -746,7 +823,15 @@ enum status model_config_check(const struct json *object, const char *file,
             rc = check_rule(rule, m, file, err);
     }
     if (rc == OK)
-        rc = read_eps(object, type->eps_key, file, &want, err);
+        rc = read_above_0(object, type->eps_key, file, &want, err);
+    struct rope rope;
+    if (rc == OK && model->family == FAMILY_LLAMA)
+        rc = read_rope(object, file, &rope, err);
+    if (rc == OK && model->family == FAMILY_LLAMA && !same_rope(&rope, &model->turns)) {
+        rc = err_set(err, ERR_INPUT, "%s: rotary positions are not those of model '%s'", file,
+                     model->name);
+        err_hint(err, "take the file as the job's model: \"model\": \"%s\"", file);
+    }
     if (rc == OK && (float)want != (float)eps) {
         rc = err_set(err, ERR_INPUT, "%s: %s is %g, but model '%s' has %g", file, type->eps_key,
                      want, model->name, eps);

@@ -5,6 +5,7 @@
 #include "exec/save/hf_names.h"
 #include "exec/stage/arch.h"
 #include "profiles/job/job_json.h"
+#include "profiles/job/model_config.h"
 #include "tests/unit/data_case.h"
 #include "tests/unit/test.h"
 
@@ -562,6 +563,60 @@ static void hf_config__is_a_model_again(void **state)
     model_clear(&model);
 }
 
+static void hf_config__is_a_decoder_again(void **state)
+{
+    static const char *const texts[] = {
+        "llama3.2-1b:layers=2,hidden=32,heads=4,kv_heads=2,head_dim=8,mlp=48,vocab=50,seq=16",
+        "qwen3-0.6b:layers=2,hidden=32,heads=4,kv_heads=2,head_dim=12,mlp=48,vocab=50,seq=16",
+        "qwen2.5-0.5b:layers=2,hidden=32,heads=4,kv_heads=2,mlp=48,vocab=50,seq=16",
+        "mistral-7b:layers=2,hidden=32,heads=4,kv_heads=2,mlp=48,vocab=50,seq=16,window=4",
+        "gemma-2b:layers=2,hidden=32,heads=4,kv_heads=1,head_dim=10,mlp=48,vocab=50,seq=16"};
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        for (int kind = ROPE_PLAIN; kind <= ROPE_YARN; kind++) {
+            struct model model = {0}, again = {0};
+            struct err err = {0};
+            char path[300];
+            if (model_parse(texts[i], &model, &err) != OK)
+                fail_msg("%s", err.msg);
+            model.norm_eps = 1e-5;
+            model.turns = (struct rope){.kind = (enum rope_kind)kind, .theta = 5e5};
+            if (kind != ROPE_PLAIN) {
+                model.turns.factor = 4;
+                model.turns.original = 64;
+            }
+            if (kind == ROPE_LLAMA3) {
+                model.turns.low = 1;
+                model.turns.high = 4;
+            }
+            struct json *config = hf_config(&model, NULL);
+            assert_non_null(config);
+            snprintf(path, sizeof path, "%s/config.json", folder);
+            assert_int_equal(json_write_file(config, path, NULL), OK);
+            if (model_load(path, &again, &err) != OK ||
+                model_config_check(config, path, &model, model.norm_eps, &err) != OK)
+                fail_msg("%s", err.msg);
+            json_free(config);
+            assert_string_equal(again.note, "");
+            assert_int_equal(model_total_params(&again), model_total_params(&model));
+            assert_true((float)again.norm_eps == (float)model.norm_eps);
+            assert_int_equal(again.kv_heads, model.kv_heads);
+            assert_int_equal(again.head_dim, model.head_dim);
+            assert_int_equal(again.block.window, model.block.window);
+            assert_int_equal(again.block.qk_norm, model.block.qk_norm);
+            assert_int_equal(again.turns.kind, kind);
+            assert_true(again.turns.theta == 5e5 && again.turns.factor == model.turns.factor);
+            if (kind != ROPE_LINEAR)
+                assert_int_equal(again.turns.original, model.turns.original);
+            model.turns.theta = 1e4; /* weights of another rotation */
+            config = hf_config(&again, NULL);
+            assert_int_equal(model_config_check(config, path, &model, 1e-5, &err), ERR_INPUT);
+            json_free(config);
+            model_clear(&model);
+            model_clear(&again);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -589,6 +644,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(hf_check__survives_files_that_lie_about_themselves,
                                         make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(hf_config__is_a_model_again, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(hf_config__is_a_decoder_again, make_folder, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
