@@ -1,16 +1,17 @@
 #!/bin/bash
-# The same bits at any pipeline length, under any schedule and after a resume: BERT, masked BERT and
-# GPT with dropout, K = 1 to 4. ViT: e2e_train.sh; two ranks and every schedule: test_runtime.c.
+# The same bits at any pipeline length, under any schedule and after a resume: BERT, masked BERT, GPT with dropout and
+# Qwen3, K = 1 to 4; a Llama that is frozen on the way, with the cache. ViT: e2e_train.sh; two ranks and every schedule: test_runtime.c.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin
 
 small='"layers": 4, "hidden": 32, "heads": 2, "mlp": 64, "seq": 16, "vocab": 70'
-for family in bert mlm gpt; do
+for family in bert mlm gpt qwen3; do
     case $family in
     bert) model='"preset": "bert-base", "task": "classify", "classes": 3' schedule=gpipe ;;
     mlm) model='"preset": "bert-base", "task": "mlm"' schedule=zb-h1 ;;
     gpt) model='"preset": "gpt2"' schedule=1f1b ;;
+    qwen3) model='"preset": "qwen3-0.6b", "kv_heads": 1, "head_dim": 16' schedule=zb-h1 ;;
     esac
     cat >"$tmp/$family.json" <<JOB
 { "name": "$family", "model": {$model, $small},
@@ -26,4 +27,12 @@ JOB
     train $family $family-part --threads 1 -n 3 --resume "$tmp/$family-part"
     verify "$family: stopped at K=2 in the second epoch, resumed at K=3" same_run $family-k1 $family-part
 done
+
+sed 's/"model": {[^}]*}/"model": {"preset": "llama3-8b", "layers": 4, "hidden": 32, "heads": 2, "kv_heads": 1, "mlp": 64, "seq": 16, "vocab": 70}/
+    s/"freeze": {[^}]*}/&/; s/"epochs": 2/"epochs": 3, "reduction": "canonical"/; s/"dropout": 0.1/"dropout": 0/' "$tmp/qwen3.json" >"$tmp/llama.json"
+frozen=(--threads 1 --set freeze.policy=table --set 'freeze.table=[0,2,2]')
+train llama llama-1 -n 1 "${frozen[@]}" --set cache.policy=off
+train llama llama-2 -n 2 "${frozen[@]}" --set cache.policy=on --set pipeline.num_replicas=auto --set 'elastic.stages=[2,2,1]'
+verify "llama: frozen on the way, K 2 to 1, R 1 to 2, cached: the bits of one rank" same_run llama-1 llama-2
+verify "and the cache was read" has llama-2 cache_hits -gt 0
 finish
