@@ -339,8 +339,8 @@ enum status tensor_copy_make(const struct tensor_source *from, int64_t most,
     struct tensor_out *tensors = bytes <= (size_t)most ? malloc(bytes) : NULL;
     if (!tensors)
         return err_nomem(err);
-    int64_t *shape = (int64_t *)(tensors + num);
-    float *values = (float *)(shape + dims);
+    int64_t *shape = (int64_t *)(void *)(tensors + num);
+    float *values = (float *)(void *)(shape + dims);
     char *name = (char *)(values + elems);
     enum status rc = OK;
     for (size_t i = 0; rc == OK && i < num; i++) {

@@ -191,9 +191,10 @@ else
     skip "a run that is killed leaves nothing in /dev/shm" "it may not be written to"
 fi
 # Of a run that was resumed into another folder, that is the folder to go on in, whichever comes first.
-train job begun "${long[@]}" --steps 30
+two=(--set pipeline.num_stages=2 --set pipeline.num_replicas=1) # ranks that send in each step
+train job begun "${long[@]}" "${two[@]}" --steps 30
 fronted() {
-    FAIL_MPI=step@400 FAIL_MPI_RANK=1 LD_PRELOAD=$faults "$elapse" train "${long[@]}" --out "$tmp/front" \
+    FAIL_MPI=step@400 FAIL_MPI_RANK=1 LD_PRELOAD=$faults "$elapse" train "${long[@]}" "${two[@]}" --out "$tmp/front" \
         --resume "$tmp/begun" --max-restarts 1 -- "$tmp/job.json" >/dev/null 2>"$tmp/front.err"
     says front "restart 1 of 1" && [ "$(ls "$tmp/begun")" = "$(cat "$tmp/begun.ls")" ] && [ "$(digest front)" = "$(digest whole)" ]
 }
@@ -201,7 +202,7 @@ ls "$tmp/begun" >"$tmp/begun.ls"
 faults=$(dirname "$(readlink -f "$elapse")")/../tests/fail_mpi.so
 # A call's steps are counted once, whatever is lost in between: here in step 25, behind the checkpoint of step 20.
 counted() {
-    FAIL_MPI=gone@90 FAIL_MPI_RANK=1 LD_PRELOAD=$faults train job counted "${long[@]}" --steps 30 --trace-steps 0 --max-restarts 1
+    FAIL_MPI=gone@90 FAIL_MPI_RANK=1 LD_PRELOAD=$faults train job counted "${long[@]}" "${two[@]}" --steps 30 --trace-steps 0 --max-restarts 1
     says counted "restart 1 of 1" && same_run begun counted
 }
 # A real run's rows of all its records: each step once or, done again behind the checkpoint, twice.
