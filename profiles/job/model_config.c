@@ -824,7 +824,7 @@ enum status model_config_check(const struct json *object, const char *file,
     }
     if (rc == OK)
         rc = read_above_0(object, type->eps_key, file, &want, err);
-    struct rope rope;
+    struct rope rope = model->turns;
     if (rc == OK && model->family == FAMILY_LLAMA)
         rc = read_rope(object, file, &rope, err);
     if (rc == OK && model->family == FAMILY_LLAMA && !same_rope(&rope, &model->turns)) {
