@@ -2,7 +2,7 @@
  *
  * split() makes words of the text, take() sorts each flag by the tables below, and megatron_job() computes Megatron's
  * defaults and writes the job. Names and defaults are those of megatron/training/arguments.py of Megatron-LM at
- * 000c4ac2; layouts are those of megatron/core/transformer/pipeline_parallel_layer_layout.py (core 0.16.1). */
+ * 000c4ac2, which was not read whole; layouts are those of megatron/core/transformer/pipeline_parallel_layer_layout.py (core 0.16.1). */
 #include "profiles/job/command_job.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@ on H100, B200, B300, GB200 and GB300: NVIDIA's performance summaries, releases 2
 Rows say neither recompute nor overlap: none is taken, so most of them have no room by the memory
 model. A row with `fsdp` is asked with weights sharded over its data-parallel ranks. GB200 and GB300 are
 one NVLink domain. LoRA rows have tables of their own; they do not say which products have adapters
-of which rank: rank 16 beside queries, keys and values is taken, as NeMo's recipe of Llama 3 70B has it.
+of which rank: rank 16 beside queries, keys and values is assumed.
 
 usage: truth_nemo.py FOLDER [-v]    FOLDER has steps_nemo.csv
 """
