@@ -29,7 +29,7 @@ enum {
 };
 #define NS_PER_S INT64_C(1000000000)
 
-/* What the ranks of a machine share. */
+/* The memory that the ranks of a machine share. */
 struct page {
     _Atomic bool told; /* a rank ends the run */
     struct watch_post posts[];
@@ -93,7 +93,7 @@ static int64_t limit_of(const struct watchdog *w)
     return longest > least * NS_PER_S / LONGEST_STEPS ? longest * LONGEST_STEPS : least * NS_PER_S;
 }
 
-/* What a rank does, for the error. */
+/* Describe what a rank of this machine does, for the error. */
 static void describe(const struct watchdog *w, int i, char *text, size_t size)
 {
     const struct watch_post *post = &w->page->posts[i];

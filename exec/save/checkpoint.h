@@ -63,7 +63,7 @@ struct checkpoint_state {
 /* A checkpoint that is being written. */
 struct checkpoint_write; /* opaque */
 
-/* What a checkpoint took. */
+/* The times and bytes of a written checkpoint. */
 struct checkpoint_cost {
     int64_t write_ns;   /* from its begin until the last file was on disk */
     int64_t copy_bytes; /* of the copy on the rank that had most; 0: there was none */

@@ -137,7 +137,7 @@ static double pass_flops(const struct model *model, const struct item *it, enum 
     double weight = 2.0 * (double)it->params * tokens;
     if (weight > fwd)
         weight = fwd;
-    /* What the forward's products with weights, frozen ones too, take; the rest of it is scores. */
+    /* The forward's products with weights, frozen ones too; the rest of the forward is scores. */
     const double products = fmin(2.0 * (double)(it->params + it->base_params) * tokens, fwd);
     switch (pass) {
     case PASS_FWD:

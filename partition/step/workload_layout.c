@@ -445,7 +445,7 @@ static int64_t backward_core_ns(int64_t core)
     return core / 2 * 5;
 }
 
-/* What a ring of `hops` messages that take `all` exposes beside as many equal parts of compute and
+/* The time that a ring of `hops` messages that take `all` exposes beside as many equal parts of compute and
  * one more. */
 static int64_t ring_exposed_ns(int64_t all, int64_t core, int hops)
 {

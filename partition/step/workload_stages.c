@@ -214,7 +214,7 @@ static enum status add_again(struct builder *b, int item, int64_t samples, int64
     return rc != OK ? rc : add_to(sum, ns) ? OK : builder_overflow(b, "times");
 }
 
-/* What an item's forward and backward exchange between replicas. Where the core or the layer runs
+/* The messages of an item's forward and backward between replicas. Where the core or the layer runs
  * again, so do the forward's messages. */
 static bool add_exchanges(const struct builder *b, int item, bool trains, const int64_t ns[2],
                           struct item_times *t)

@@ -274,6 +274,19 @@ static void comm_gather__keeps_the_order_of_ranks_with_unequal_sizes(void **stat
     free(sizes);
 }
 
+/* More values than are summed in one call of MPI. */
+static void comm_sum_f64__sums_any_count(void **state)
+{
+    enum { COUNT = 1000 };
+    double values[COUNT];
+    (void)state;
+    for (int i = 0; i < COUNT; i++)
+        values[i] = i + world.rank;
+    assert_int_equal(comm_sum_f64(world.all, values, COUNT, NULL), OK);
+    for (int i = 0; i < COUNT; i++)
+        assert_true(values[i] == world.size * i + world.size * (world.size - 1) / 2);
+}
+
 static void comm_isend__refuses_messages_beyond_what_mpi_counts(void **state)
 {
     struct comm_request send = {.bytes = 0};
@@ -318,6 +331,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(comm_split__fails_on_all_ranks_where_one_has_no_memory),
         cmocka_unit_test(comm_cancel__leaves_messages_to_later_receives),
         cmocka_unit_test(comm_gather__keeps_the_order_of_ranks_with_unequal_sizes),
+        cmocka_unit_test(comm_sum_f64__sums_any_count),
         cmocka_unit_test(comm_isend__refuses_messages_beyond_what_mpi_counts),
         cmocka_unit_test(comm_isend__takes_the_largest_tag_beside_progress),
     };
