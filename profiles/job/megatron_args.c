@@ -5,7 +5,6 @@
  * 000c4ac2, which was not read whole; layouts are those of megatron/core/transformer/pipeline_parallel_layer_layout.py (core 0.16.1). */
 #include "profiles/job/command_job.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -231,14 +230,9 @@ static enum status take(struct flags *flags, const char *name, const char *value
 {
     int i = find(numbers, NUM_NUMBERS, name);
     if (i >= 0) {
-        char *end = NULL;
-        errno = 0;
-        const long long got = value ? strtoll(value, &end, 10) : 0;
-        if (!value || end == value || *end || errno || got < 1 || got > INT32_MAX)
-            return err_set(err, ERR_INPUT, "--%s must be 1..%d, got '%s'", name, INT32_MAX,
-                           value ? value : "");
-        flags->number[i] = got;
-        return OK;
+        char what[80];
+        snprintf(what, sizeof what, "--%.70s", name);
+        return parse_int(value ? value : "", what, 1, INT32_MAX, &flags->number[i], err);
     }
     if ((i = find(switches, NUM_SWITCHES, name)) >= 0) {
         flags->on[i] = true;

@@ -5,12 +5,12 @@
  * distributed/pipeline_parallel.py. */
 #include "profiles/job/command_job.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/units.h"
 #include "partition/model/model.h"
 
 enum {
@@ -157,14 +157,9 @@ static enum status take(struct flags *flags, const char *name, const char *value
 {
     int i = find(numbers, NUM_NUMBERS, name);
     if (i >= 0) {
-        char *end = NULL;
-        errno = 0;
-        const long long got = value ? strtoll(value, &end, 10) : 0;
-        if (!value || end == value || *end || errno || got < -1 || got > INT32_MAX)
-            return err_set(err, ERR_INPUT, "--%s must be a number to %d, got '%s'", name, INT32_MAX,
-                           value ? value : "");
-        flags->number[i] = got;
-        return OK;
+        char what[80];
+        snprintf(what, sizeof what, "--%.70s", name);
+        return parse_int(value ? value : "", what, -1, INT32_MAX, &flags->number[i], err);
     }
     if ((i = find(words, NUM_WORDS, name)) >= 0) {
         if (!value)
