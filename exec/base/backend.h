@@ -203,6 +203,11 @@ struct backend {
     bool (*event_done)(struct backend *be, struct backend_event *event);
     void (*event_wait)(struct backend *be, struct backend_event *event);
     int64_t (*event_ns)(struct backend *be, struct backend_event *from, struct backend_event *to);
+    /* A head start for the host, where something is measured: behind hold() the main lane starts
+     * nothing until release(), or 10 ms have passed. Whoever holds also releases, before any wait.
+     * NULL, both: the host is the device. */
+    void (*hold)(struct backend *be);
+    void (*release)(struct backend *be);
     /* Lanes: queues of the device beside the main one, which is the lane NULL, for copies and
      * messages that run while it computes. The work of a lane runs in its order. record() marks the
      * place behind everything that a lane was given so far; behind wait() a lane goes on when that

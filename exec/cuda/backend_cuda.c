@@ -284,6 +284,7 @@ static void cuda_backend_free(struct backend *be)
     struct cuda_backend *cuda = cuda_of(be);
     if (cuda->stream)
         cudaStreamSynchronize(cuda->stream);
+    cuda_hold_free(cuda->hold);
     cuda_graphs_free(cuda->graphs);
     cuda_pick_free(cuda->pick);
     cuda_matmul_free(cuda->matmul);
@@ -336,6 +337,8 @@ static enum status open_device(struct cuda_backend *cuda, const struct cuda_spec
     if (rc == OK)
         rc = cuda_graphs_new(cuda->stream, &cuda->graphs, err);
     if (rc == OK)
+        rc = cuda_hold_new(&cuda->hold, err);
+    if (rc == OK)
         rc = cuda_staging_new(cuda->stream, &cuda->staging, err);
     if (rc == OK)
         rc = cuda_choices_new(spec->tune, cuda_matmul_keep_busy, &cuda->choices, err);
@@ -382,6 +385,7 @@ struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err)
     be->event_wait = cuda_event_wait;
     be->event_ns = cuda_event_ns;
     cuda_lane_install(be);
+    cuda_hold_install(be);
     cuda_range_install(be);
     be->choices = cuda_choices;
     be->choose = cuda_choose;

@@ -21,6 +21,7 @@ struct cuda_arena;   /* cuda_arena.h: device memory */
 struct cuda_choices; /* cuda_choice.h: choices made by timing */
 struct cuda_cudnn;   /* cuda_cudnn.h: an optional library */
 struct cuda_graphs;  /* cuda_graph.h: repeated runs of calls, launched as a whole */
+struct cuda_hold;    /* cuda_hold.c: a head start for the host */
 struct cuda_matmul;  /* cuda_matmul.h: plans of matrix products */
 struct cuda_pick;    /* cuda_attention_pick.h: our attention or cuDNN's, by shape */
 struct cuda_staging; /* cuda_staging.h: copies through pinned host memory */
@@ -38,6 +39,7 @@ struct cuda_backend {
     struct cuda_arena *arena;
     struct cuda_choices *choices;
     struct cuda_graphs *graphs;
+    struct cuda_hold *hold;
     struct cuda_matmul *matmul;
     struct cuda_staging *staging;
     struct cuda_warps *warps;
@@ -78,9 +80,13 @@ void cuda_column_sums(struct backend *be, int64_t rows, int64_t cols, int64_t ld
 void cuda_add_squares(struct backend *be, int count, const int *first, const double *parts,
                       double *sums);
 
+enum status cuda_hold_new(struct cuda_hold **hold, struct err *err); /* ERR_NOMEM */
+void cuda_hold_free(struct cuda_hold *hold);                         /* NULL is fine */
+
 #define CUDA_FUNCTIONS(name)                                                                       \
     void name##_install(struct backend *be) /* each file enters its kernels into the table */
 CUDA_FUNCTIONS(cuda_lane);                  /* lane_* */
+CUDA_FUNCTIONS(cuda_hold);                  /* hold, release */
 CUDA_FUNCTIONS(cuda_range);                 /* range_* */
 CUDA_FUNCTIONS(cuda_linear);                /* linear_*, act_backward */
 CUDA_FUNCTIONS(cuda_rows);                  /* measure_row_position */

@@ -27,12 +27,16 @@ struct spread measure_spread(const struct measure *m, double *times_ns, int repe
 
 void measure_clock_start(struct measure *m)
 {
+    if (m->backend->hold)
+        m->backend->hold(m->backend);
     m->backend->event_record(m->backend, m->from);
 }
 
 double measure_clock_ns(struct measure *m)
 {
     m->backend->event_record(m->backend, m->to);
+    if (m->backend->release)
+        m->backend->release(m->backend);
     return (double)m->backend->event_ns(m->backend, m->from, m->to);
 }
 

@@ -51,7 +51,8 @@ enum status measure_input(struct measure *m, struct err *err);
  * caches hold. If this machine cannot have an arena, no row is added; that is no error. */
 enum status measure_cache(struct measure *m, struct err *err);
 
-/* Device time between the two calls; the second waits for the device. */
+/* Device time between the two calls; the second waits for the device, which begins when the host has
+ * issued all of it: launches of the host are no part of the time. */
 void measure_clock_start(struct measure *m);
 double measure_clock_ns(struct measure *m);
 /* A mark between the two calls, which does not wait, and the time since it, after the second call. */

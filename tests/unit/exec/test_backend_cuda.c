@@ -1023,6 +1023,31 @@ IN_ALL_WAYS(rows__gathered_and_put_back, false)
 
 /* --- memory, copies, events ------------------------------------------------------------------ */
 
+/* A device that is held starts nothing; a hold ends at its release, and by itself. */
+IN_ALL_WAYS(hold__keeps_what_follows_back_until_its_release, false)
+{
+    enum { BYTES = 4096 };
+    struct err err = {0};
+    struct backend_event *after = NULL;
+    assert_int_equal(cuda->event_new(cuda, &after, &err), OK);
+    char *device = device_bytes(BYTES);
+    unsigned char *back = host_bytes(BYTES);
+    for (int turn = 0; turn < 4; turn++) {
+        const bool released = turn % 2 == 0;
+        cuda->hold(cuda);
+        cuda->zero(cuda, device, BYTES);
+        cuda->event_record(cuda, after);
+        assert_true(emulated || !cuda->event_done(cuda, after)); /* it may work at once */
+        if (released)
+            cuda->release(cuda);
+        cuda->event_wait(cuda, after);
+        assert_true(cuda->event_done(cuda, after));
+    }
+    down_bytes(back, device, BYTES);
+    assert_int_equal(back[BYTES - 1], 0);
+    cuda->event_free(cuda, after);
+}
+
 IN_ALL_WAYS(copies__of_pinned_memory_and_of_plain_come_whole, false)
 {
     enum { BYTES = 100000, PIECES = 9 };
@@ -1143,6 +1168,7 @@ int main(void)
         cmocka_unit_test(optimizers__sgd_adamw_lamb),
         cmocka_unit_test(update__many_tensors_in_one_launch),
         cmocka_unit_test(rows__gathered_and_put_back),
+        cmocka_unit_test(hold__keeps_what_follows_back_until_its_release),
         cmocka_unit_test(copies__of_pinned_memory_and_of_plain_come_whole),
     };
     return cmocka_run_group_tests(tests, open_backends, close_backends);
