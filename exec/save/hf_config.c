@@ -76,7 +76,7 @@ static struct json *decoder_config(const struct model *m)
     json_add_int(root, "vocab_size", m->vocab);
     json_add_int(root, "max_position_embeddings", longest > m->seq ? (int64_t)longest : m->seq);
     json_add_string(root, "hidden_act", d->gate == ACT_SILU ? "silu" : "gelu_pytorch_tanh");
-    json_add_double(root, "rms_norm_eps", arch.eps);
+    json_add_double(root, "rms_norm_eps", arch_eps(m));
     json_add_bool(root, "tie_word_embeddings", m->tied_head);
     add_rope(root, &m->turns);
     const bool mistral = strcmp(d->type, "mistral") == 0, qwen = strncmp(d->type, "qwen", 4) == 0;

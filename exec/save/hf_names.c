@@ -40,12 +40,19 @@ static const struct {
     {"transformer.wte.weight",                 "lm_head.weight"                },
     {"bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"},
     {"cls.predictions.bias",                   "cls.predictions.decoder.bias"  },
+    {"model.embed_tokens.weight",              "lm_head.weight"                },
 };
 enum { NUM_SHARED = sizeof shared_names / sizeof *shared_names };
 
-static const char *shared_name(const char *ours)
+/* Whether the model's head shares tensors: a decoder may have a head of its own. */
+static bool shares(const struct model *model)
 {
-    for (int i = 0; i < NUM_SHARED; i++)
+    return model->task == TASK_MLM || (model->task == TASK_CAUSAL_LM && model->tied_head);
+}
+
+static const char *shared_name(const struct model *model, const char *ours)
+{
+    for (int i = 0; i < NUM_SHARED && shares(model); i++)
         if (strcmp(ours, shared_names[i].ours) == 0)
             return shared_names[i].other;
     return NULL;
@@ -57,7 +64,8 @@ static bool find_own(const struct weights *weights, const char *name, struct wei
 {
     char old[NAME_BYTES];
     const char *names[4] = {name, NULL, NULL, NULL};
-    if (starts(name, "bert.") || starts(name, "vit.") || starts(name, "transformer."))
+    if (starts(name, "bert.") || starts(name, "vit.") || starts(name, "transformer.") ||
+        starts(name, "model."))
         names[1] = strchr(name, '.') + 1;
     if (old_norm_name(name, old)) {
         names[2] = old;
@@ -70,9 +78,10 @@ static bool find_own(const struct weights *weights, const char *name, struct wei
 }
 
 /* Like find_own(), and else under the name of the module that shares it. */
-static bool hf_find(const struct weights *weights, const char *name, struct weights_tensor *found)
+static bool hf_find(const struct weights *weights, const struct model *model, const char *name,
+                    struct weights_tensor *found)
 {
-    const char *other = shared_name(name);
+    const char *other = shared_name(model, name);
     return find_own(weights, name, found) || (other && weights_find(weights, other, found));
 }
 
@@ -107,8 +116,8 @@ static bool linears_turned(const struct weights *weights, const struct model *mo
 {
     struct weights_tensor found;
     return model->family == FAMILY_GPT &&
-           hf_find(weights, "transformer.h.0.attn.c_attn.weight", &found) && found.info.ndim == 2 &&
-           found.info.shape[0] == 3 * (int64_t)model->hidden &&
+           hf_find(weights, model, "transformer.h.0.attn.c_attn.weight", &found) &&
+           found.info.ndim == 2 && found.info.shape[0] == 3 * (int64_t)model->hidden &&
            found.info.shape[1] == model->hidden;
 }
 
@@ -122,18 +131,15 @@ static bool is_linear(const char *name)
 static enum status check_layers(const struct weights *weights, const char *path,
                                 const struct model *model, struct err *err)
 {
-    static const char *const heads[] = {"encoder.layer.%d.%s", "h.%d.%s"};
-    static const char *const tails[] = {"attention.output.dense.weight", "attn.c_attn.weight"};
-    int gpt = model->family == FAMILY_GPT;
-    char name[NAME_BYTES], whole[2 * NAME_BYTES];
+    const char *form = model->family == FAMILY_GPT     ? "transformer.h.%d.attn.c_attn.weight"
+                       : model->family == FAMILY_LLAMA ? "model.layers.%d.self_attn.o_proj.weight"
+                       : model->family == FAMILY_VIT
+                           ? "vit.encoder.layer.%d.attention.output.dense.weight"
+                           : "bert.encoder.layer.%d.attention.output.dense.weight";
+    char whole[NAME_BYTES];
     struct weights_tensor found;
-    snprintf(name, sizeof name, heads[gpt], model->num_layers, tails[gpt]);
-    snprintf(whole, sizeof whole, "%s.%s",
-             gpt                           ? "transformer"
-             : model->family == FAMILY_VIT ? "vit"
-                                           : "bert",
-             name);
-    if (hf_find(weights, whole, &found))
+    snprintf(whole, sizeof whole, form, model->num_layers);
+    if (hf_find(weights, model, whole, &found))
         return err_set(err, ERR_INPUT, "'%s' holds more than the %d layers of model '%s': '%s'",
                        path, model->num_layers, model->name, found.name);
     return OK;
@@ -194,7 +200,7 @@ static enum status check_tensor(const struct weights *weights, const char *path,
     struct weights_tensor found;
     int64_t shape[4];
     *fresh = false;
-    if (!hf_find(weights, want->name, &found)) {
+    if (!hf_find(weights, model, want->name, &found)) {
         *fresh = fresh_head && is_head(want->name);
         if (*fresh)
             return OK;
@@ -244,8 +250,7 @@ enum status hf_check(const struct weights *weights, const char *path, const stru
             got.num_loaded += !fresh;
         }
     }
-    const bool shares = model->task == TASK_MLM || model->task == TASK_CAUSAL_LM;
-    for (int i = 0; rc == OK && shares && i < NUM_SHARED; i++)
+    for (int i = 0; rc == OK && shares(model) && i < NUM_SHARED; i++)
         rc = check_shared(weights, path, i, err);
     if (got.num_fresh)
         snprintf(got.note, sizeof got.note,
@@ -265,14 +270,14 @@ static void turn(const float *from, float *to, int64_t rows, int64_t cols)
             to[c * rows + r] = from[r * cols + c];
 }
 
-static enum status load_param(const struct weights *weights, struct param *param, bool turned,
-                              struct backend *be, struct err *err)
+static enum status load_param(const struct weights *weights, const struct model *model,
+                              struct param *param, bool turned, struct backend *be, struct err *err)
 {
     struct weights_tensor found;
     const struct tensor_info *info = &found.info;
     float *values, *from;
     enum status rc;
-    if (!hf_find(weights, param->name, &found) || info->num_elems != param->num_elems)
+    if (!hf_find(weights, model, param->name, &found) || info->num_elems != param->num_elems)
         return OK; /* it starts fresh, as hf_check() has reported */
     values = malloc((size_t)info->num_elems * 2 * sizeof *values + 1);
     if (!values)
@@ -324,7 +329,7 @@ enum status hf_load(const char *path, const struct model *model, const struct st
     for (int s = 0; rc == OK && s < list->num_stages; s++) {
         struct param *params = list->stages[s] ? stage_params(list->stages[s]) : NULL;
         for (int i = 0; rc == OK && params && i < stage_num_params(list->stages[s]); i++)
-            rc = load_param(weights, &params[i], turned, list->backend, err);
+            rc = load_param(weights, model, &params[i], turned, list->backend, err);
         if (rc == OK && params)
             stage_round_weights(list->stages[s]);
     }

@@ -332,7 +332,9 @@ static const char *const harmless[] = {
     "dropout", "layerdrop", "activation_dropout", "init_std", "skip_bias_add", "skip_bias_add_qkv",
     "slow_but_exact", "offset_alibi", "masked_softmax_fusion", "bias_dropout_fusion",
     "unk_token_id", "seq_length", "apply_query_key_layer_scaling", "attention_softmax_in_fp32",
-    "layer_norm_elementwise_affine"};
+    "layer_norm_elementwise_affine",
+    /* of ours: read_length() */
+    "seq"};
 /* Keys that read_decoder() reads. */
 static const struct {
     const char *types, *key;
@@ -736,6 +738,24 @@ static enum status read_rest(const struct json *object, const char *file, struct
     return read_decoder(object, type, file, spec, err);
 }
 
+/* The tokens of a sample: the object's "seq", which is a key of ours, else the family's default and
+ * no more than the positions of the model. */
+static enum status read_length(const struct json *object, const char *file, struct model_spec *spec,
+                               struct err *err)
+{
+    int positions = spec->max_seq;
+    enum status rc = OK;
+    if (spec->family == FAMILY_LLAMA)
+        rc = read_int(object, "max_position_embeddings", 0, file, &positions, err);
+    if (positions > 0 && spec->seq > positions)
+        spec->seq = positions;
+    if (rc == OK && json_get(object, "seq") && spec->family == FAMILY_VIT)
+        rc = err_set(err, ERR_INPUT, "%s: seq is for models of texts", file);
+    else if (rc == OK && json_get(object, "seq"))
+        rc = read_int(object, "seq", 1, file, &spec->seq, err);
+    return rc;
+}
+
 enum status model_from_config(const struct json *object, const char *file, int elem_bytes,
                               struct model *model, struct err *err)
 {
@@ -775,10 +795,10 @@ enum status model_from_config(const struct json *object, const char *file, int e
         rc = read_rest(object, file, &spec, err);
     if (rc == OK && spec.family == FAMILY_LLAMA && found->eps_key)
         rc = read_rope(object, file, &spec.turns, err);
+    if (rc == OK)
+        rc = read_length(object, file, &spec, err);
     if (rc != OK)
         return rc;
-    if (spec.max_seq && spec.seq > spec.max_seq)
-        spec.seq = spec.max_seq;
     const char *name = json_string(json_get(object, "_name_or_path"));
     snprintf(spec.name, sizeof spec.name, "%.60s", name && *name ? name : found->type);
     if (elem_bytes)

@@ -324,19 +324,81 @@ static enum status read_family(const struct json *object, const char *file, cons
     return prefix_error(file, key, rc, &inner, err);
 }
 
-static enum status load_model_file(const char *path, int elem_bytes, struct model *model,
-                                   struct err *err)
+/* Load a file, and for a configuration of transformers the tokens of a sample, which it does not
+ * hold. seq: text or number, NULL: not given. */
+static enum status load_model_file(const char *path, const struct json *seq, int elem_bytes,
+                                   struct model *model, struct err *err)
 {
     const struct fields_source source = {.file = path, .prefix = ""};
     struct json *root = NULL;
+    int64_t length = 0;
     enum status rc = json_read_file(path, &root, err);
-    if (rc == OK && json_type(root) != JSON_OBJECT) {
+    if (rc == OK && json_type(root) != JSON_OBJECT)
         rc = err_set(err, ERR_INPUT, "%s: must be an object, got %s", path,
                      json_type_name(json_type(root)));
-    } else if (rc == OK) {
-        rc = model_from_json(root, &source, elem_bytes, model, err);
+    if (rc == OK && seq) {
+        struct json *object = json_get(root, "text_config") ? json_get(root, "text_config") : root;
+        const char *text = json_string(seq);
+        if (text ? parse_int(text, "seq", 1, MODEL_DIM_MAX, &length, NULL) != OK
+                 : !json_int64(seq, &length) || length < 1 || length > MODEL_DIM_MAX)
+            rc = fields_refuse(&source, "seq", "a number of tokens", seq, err);
+        else if (!json_get(root, "model_type"))
+            rc = err_set(err, ERR_INPUT, "%s: seq may stand beside a config.json only", path);
+        else if (json_get(object, "seq"))
+            rc = err_set(err, ERR_INPUT, "%s: has a seq of its own", path);
+        else
+            json_add_int(object, "seq", length);
+        if (rc == OK)
+            rc = json_check(root, err);
     }
+    if (rc == OK)
+        rc = model_from_json(root, &source, elem_bytes, model, err);
     json_free(root);
+    return rc;
+}
+
+/* Length of the file name in "FILE.json:seq=N"; 0: the text is no such name. */
+static size_t config_with_seq(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    const bool found = colon && colon - text > 5 && strncmp(colon - 5, ".json:", 6) == 0 &&
+                       strncmp(colon, ":seq=", 5) == 0;
+    return found ? (size_t)(colon - text) : 0;
+}
+
+/* Load the file of {"preset": "FILE.json", "seq": N}. */
+static enum status load_preset_file(const struct json *object, const struct fields_source *source,
+                                    int elem_bytes, struct model *model, struct err *err)
+{
+    for (const struct json *m = json_first(object); m; m = json_next(m))
+        if (strcmp(json_key(m), "preset") != 0 && strcmp(json_key(m), "seq") != 0)
+            return err_set(err, ERR_INPUT,
+                           "%s: %s.%s: only seq may stand beside the name of a file", source->file,
+                           source->prefix, json_key(m));
+    char *path = path_join(source->dir, json_string(json_get(object, "preset")));
+    enum status rc = path ? load_model_file(path, json_get(object, "seq"), elem_bytes, model, err)
+                          : err_nomem(err);
+    free(path);
+    return rc;
+}
+
+/* Load "FILE.json:seq=N"; `length` bytes of the text are the file's name. */
+static enum status load_named_file(const char *text, size_t length,
+                                   const struct fields_source *source, int elem_bytes,
+                                   struct model *model, struct err *err)
+{
+    char *name = strndup(text, length);
+    struct json *object = json_object_new();
+    enum status rc = name ? OK : err_nomem(err);
+    if (rc == OK) {
+        json_add_string(object, "preset", name);
+        json_add_string(object, "seq", text + length + strlen(":seq="));
+        rc = json_check(object, err);
+    }
+    if (rc == OK)
+        rc = load_preset_file(object, source, elem_bytes, model, err);
+    json_free(object);
+    free(name);
     return rc;
 }
 
@@ -348,10 +410,12 @@ enum status model_from_json(const struct json *value, const struct fields_source
     enum status rc;
     if (text && path_is_json(text)) {
         char *path = path_join(source->dir, text);
-        rc = path ? load_model_file(path, elem_bytes, model, err) : err_nomem(err);
+        rc = path ? load_model_file(path, NULL, elem_bytes, model, err) : err_nomem(err);
         free(path);
         return rc;
     }
+    if (text && config_with_seq(text))
+        return load_named_file(text, config_with_seq(text), source, elem_bytes, model, err);
     if (text) {
         /* A text is short for {"preset": text}. */
         struct json *object = json_object_new();
@@ -370,6 +434,9 @@ enum status model_from_json(const struct json *value, const struct fields_source
     if (json_get(value, "model_type"))
         return model_from_config(value, file, elem_bytes, model, err);
     const char *family = json_string(json_get(value, "family"));
+    const char *preset = json_string(json_get(value, "preset"));
+    if (preset && path_is_json(preset))
+        return load_preset_file(value, source, elem_bytes, model, err);
     if (json_get(value, "items") || (family && strcmp(family, "explicit") == 0))
         return read_chain(value, file, key, model, err);
     return read_family(value, file, *key ? key : "model", elem_bytes, model, err);
@@ -377,7 +444,10 @@ enum status model_from_json(const struct json *value, const struct fields_source
 
 enum status model_load(const char *text, struct model *model, struct err *err)
 {
-    return path_is_json(text) ? load_model_file(text, 0, model, err)
+    const struct fields_source source = {.file = text, .prefix = ""};
+    if (config_with_seq(text))
+        return load_named_file(text, config_with_seq(text), &source, 0, model, err);
+    return path_is_json(text) ? load_model_file(text, NULL, 0, model, err)
                               : model_parse(text, model, err);
 }
 

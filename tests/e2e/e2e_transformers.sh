@@ -27,7 +27,9 @@ judge() { "$venv/bin/python" tests/reference/transformers_peer.py "$1" "$tmp" "$
 verify "data and tokenizers are made" judge data
 
 # A tiny model of each kind, trained for some steps, as transformers reads it.
-for kind in vit bert gpt2; do
+decoders="llama mistral qwen2 gemma"
+"$venv/bin/python" -c 'from transformers import Qwen3Config' 2>/dev/null && decoders+=" qwen3"
+for kind in vit bert gpt2 $decoders; do
     check "$kind: a run to export" "$elapse" train "$tmp/$kind.json" --out "$tmp/run-$kind" --quiet
     check "$kind: export into a folder" "$elapse" export "$tmp/run-$kind" -o "$tmp/exported-$kind"
     check "$kind: a second export into the folder" "$elapse" export "$tmp/run-$kind" -o "$tmp/exported-$kind"
@@ -36,7 +38,7 @@ for kind in vit bert gpt2; do
 done
 
 # Models of transformers, in shards, with an epsilon of their own.
-for kind in vit bert gpt2 gpt2-tied-head; do
+for kind in vit bert gpt2 gpt2-tied-head $decoders; do
     verify "$kind: save_pretrained() in shards" judge save "$kind"
     "$elapse" eval "$tmp/saved-$kind" "$tmp/saved-$kind.json" --json >"$tmp/theirs-$kind.json" 2>"$tmp/why"
     report $? "$kind: eval reads the folder" <"$tmp/why"

@@ -6,11 +6,23 @@ import os
 import random
 import sys
 
+import tokenizers
 import torch
 import transformers
 from PIL import Image
 
 SIDE, SEQ = 16, 24
+DECODER = dict(vocab_size=300, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+               num_key_value_heads=2, max_position_embeddings=SEQ, rms_norm_eps=1e-3)
+ROPE = {"type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": SEQ // 4}
+DECODERS = {
+    "llama": dict(DECODER, rope_scaling={**ROPE, "rope_type": ROPE["type"]}),
+    "mistral": dict(DECODER, sliding_window=5),
+    "qwen2": dict(DECODER, tie_word_embeddings=True),
+    "qwen3": dict(DECODER, head_dim=12),
+    "gemma": dict(DECODER, head_dim=16, num_key_value_heads=1, hidden_act="gelu_pytorch_tanh"),
+}
 CLASSES = ["ant", "bee", "cow"]
 transformers.logging.set_verbosity_error()
 step, folder = sys.argv[1:3]
@@ -37,6 +49,8 @@ JOBS = {
                        "max_seq": SEQ},
              "data": {"kind": "text", "path": "text", "vocab": "vocab.json"}},
 }
+for decoder, keys in DECODERS.items():
+    JOBS[decoder] = {"model": {"model_type": decoder, **keys}, "data": JOBS["gpt2"]["data"]}
 
 
 def job(name, model, data):
@@ -64,8 +78,9 @@ def make_data():
             for i in range(n):
                 f.write(" ".join(draw.choice(["A fine film", "plots", "What", "bad,", "good!", "unknown"])
                                  for _ in range(draw.randrange(2, 8))) + "\t%d\n" % (i % 2))
-    byte_of = transformers.models.gpt2.tokenization_gpt2.bytes_to_unicode()
-    vocab = {c: i for i, c in enumerate(byte_of[b] for b in range(256))}
+    plain = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
+    rest = [b for b in range(256) if b not in plain]
+    vocab = {chr(b) if b in plain else chr(256 + rest.index(b)): b for b in range(256)}
     merges = [("t", "h"), ("th", "e"), ("\u0120", "the"), ("i", "n"), ("e", "r")]
     for a, b in merges:
         vocab[a + b] = len(vocab)
@@ -102,9 +117,9 @@ def loss_of(name, model, source):
                     logits.append(model(**tokens).logits)
                     labels.append(int(label))
         else:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+            tokenizer = tokenizers.ByteLevelBPETokenizer(at("vocab.json"), at("merges.txt"))
             with open(at("text", "test.txt")) as f:
-                ids = tokenizer(f.read())["input_ids"]
+                ids = tokenizer.encode(f.read()).ids
             for i in range((len(ids) - 1) // SEQ):
                 window = torch.tensor([ids[i * SEQ:i * SEQ + SEQ + 1]])
                 logits.append(model(window[:, :-1]).logits[0])
@@ -124,7 +139,7 @@ def compare(name, model, source, answer):
 
 
 AUTO = {"vit": transformers.AutoModelForImageClassification, "bert": transformers.AutoModelForSequenceClassification,
-        "gpt2": transformers.AutoModelForCausalLM}
+        **{name: transformers.AutoModelForCausalLM for name in ["gpt2", *DECODERS]}}
 
 
 def exported():
@@ -146,6 +161,10 @@ def made(name):
         config = transformers.BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, vocab_size=64,
                                          intermediate_size=64, max_position_embeddings=SEQ, layer_norm_eps=1e-2)
         return transformers.BertForSequenceClassification(config)
+    if name in DECODERS:
+        config = transformers.AutoConfig.for_model(name, **DECODERS[name], bos_token_id=None, eos_token_id=None,
+                                                   pad_token_id=None)
+        return transformers.AutoModelForCausalLM.from_config(config)
     config = transformers.GPT2Config(n_embd=32, n_layer=2, n_head=2, n_positions=SEQ, vocab_size=300,
                                      layer_norm_epsilon=1e-2, bos_token_id=None, eos_token_id=None)
     return transformers.GPT2LMHeadModel(config)

@@ -14,8 +14,18 @@ static const char *const models[] = {
     "bert-base:task=classify,classes=3,layers=2,hidden=8,heads=2,mlp=12,vocab=20,seq=6",
     "bert-base:task=qa,layers=2,hidden=8,heads=2,mlp=12,vocab=20,seq=6",
     "bert-base:task=mlm,layers=2,hidden=8,heads=2,mlp=12,vocab=20,seq=6",
-    "gpt2:layers=2,hidden=8,heads=2,mlp=12,vocab=20,seq=6"};
-enum { NUM_MODELS = sizeof models / sizeof *models, VIT = 0, BERT = 1, MLM = 3, GPT = 4 };
+    "gpt2:layers=2,hidden=8,heads=2,mlp=12,vocab=20,seq=6",
+    "llama:layers=2,hidden=8,heads=2,kv_heads=1,mlp=12,vocab=20,seq=6,tied_head=1",
+    "llama:layers=2,hidden=8,heads=2,mlp=12,vocab=20,seq=6,qkv_bias=1"};
+enum {
+    NUM_MODELS = sizeof models / sizeof *models,
+    VIT = 0,
+    BERT = 1,
+    MLM = 3,
+    GPT = 4,
+    TIED,
+    UNTIED
+};
 
 /* A file with the model's tensors, renamed and bent as a case says. Value e of tensor t is
  * t + e / 1024. */
@@ -184,7 +194,8 @@ static void expect_refused(const char *file, const struct model *model, bool fre
 
 static void hf_load__takes_the_names_that_files_use(void **state)
 {
-    static const char *const prefixes[] = {"vit.", "bert.", "bert.", "bert.", "transformer."};
+    static const char *const prefixes[] = {"vit.",         "bert.",  "bert.", "bert.",
+                                           "transformer.", "model.", "model."};
     (void)state;
     for (int i = 0; i < NUM_MODELS; i++) {
         struct model model = {0};
@@ -214,6 +225,17 @@ static void hf_load__takes_tied_tensors_under_either_name(void **state)
     put_weights("w", &model,
                 (struct bend){.from = "transformer.wte.weight", .to = "lm_head.weight"});
     expect_loaded("w", &model, false, NULL, 0);
+    model_clear(&model);
+    const struct bend other = {.from = "model.embed_tokens.weight", .to = "lm_head.weight"};
+    assert_int_equal(model_parse(models[TIED], &model, NULL), OK);
+    put_weights("w", &model, other);
+    expect_loaded("w", &model, false, NULL, 0);
+    model_clear(&model);
+    assert_int_equal(model_parse(models[UNTIED], &model, NULL), OK);
+    put_weights("w", &model, (struct bend){.drop = "embed_tokens"});
+    expect_refused("w", &model, false, "has no tensor 'model.embed_tokens.weight'");
+    put_weights("w", &model, (struct bend){.drop = "lm_head"});
+    expect_refused("w", &model, false, "has no tensor 'lm_head.weight'");
     model_clear(&model);
     assert_int_equal(model_parse(models[MLM], &model, NULL), OK);
     put_weights("w", &model,
@@ -453,10 +475,11 @@ static void hf_check__refuses_other_models(void **state)
 
 static void hf_check__refuses_an_output_table_of_its_own(void **state)
 {
-    static const char *const names[] = {"cls.predictions.decoder.weight", "lm_head.weight"};
+    static const char *const names[] = {"cls.predictions.decoder.weight", "lm_head.weight",
+                                        "lm_head.weight"};
     struct model model = {0};
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         assert_int_equal(model_parse(models[MLM + i], &model, NULL), OK);
         put_weights("w", &model, (struct bend){.untie = names[i]});
         expect_loaded("w", &model, false, NULL, 0);

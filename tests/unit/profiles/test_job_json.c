@@ -494,6 +494,46 @@ static void model_load__reads_hugging_face_configs(void **state)
         ERR_INPUT);
 }
 
+static void model_load__takes_the_length_of_a_sample_beside_a_config(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *tail;
+        int seq;
+        const char *error;
+    } cases[] = {
+        {"{\"model_type\":\"llama\"}",                                 "",          4096, NULL                },
+        {"{\"model_type\":\"llama\",\"max_position_embeddings\":512}", "",          512,  NULL                },
+        {"{\"model_type\":\"llama\",\"max_position_embeddings\":512}", ":seq=64",   64,   NULL                },
+        {"{\"model_type\":\"gpt2\"}",                                  ":seq=64",   64,   NULL                },
+        {"{\"model_type\":\"gpt2\"}",                                  ":seq=1025", 0,    "seq"               },
+        {"{\"model_type\":\"gpt2\"}",                                  ":seq=x",    0,    "a number of tokens"},
+        {"{\"model_type\":\"vit\"}",                                   ":seq=64",   0,    "models of texts"   },
+        {"{\"items\":[{}]}",                                           ":seq=64",   0,    "config.json only"  },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct model model = {0};
+        struct err err = {0};
+        char name[300];
+        snprintf(name, sizeof name, "%s%s", file_with("config.json", cases[i].config),
+                 cases[i].tail);
+        const enum status rc = model_load(name, &model, &err);
+        assert_int_equal(rc, cases[i].error ? ERR_INPUT : OK);
+        if (cases[i].error)
+            assert_non_null(strstr(err.msg, cases[i].error));
+        else
+            assert_int_equal(model.seq, cases[i].seq);
+        model_clear(&model);
+    }
+    struct job job = {0};
+    file_with("config.json", "{\"model_type\":\"gpt2\"}");
+    load(file_with("job.json", "{\"name\":\"j\",\"model\":{\"preset\":\"config.json\",\"seq\":8},"
+                               "\"data\":{\"kind\":\"synthetic\"}}"),
+         NULL, 0, &job);
+    assert_int_equal(job.model.seq, 8);
+    job_clear(&job);
+}
+
 /* Keys that change parameters or mathematics: each is refused by its name unless it says what we
  * compute. */
 static void model_load__refuses_keys_of_another_computation(void **state)
@@ -937,6 +977,7 @@ int main(void)
         cmocka_unit_test(job_load__reads_minimal_job_with_texts),
         cmocka_unit_test(model_load__reads_explicit_chain_with_skips),
         cmocka_unit_test(model_load__reads_hugging_face_configs),
+        cmocka_unit_test(model_load__takes_the_length_of_a_sample_beside_a_config),
         cmocka_unit_test(model_load__refuses_keys_of_another_computation),
         cmocka_unit_test(model_load__honours_or_notes_the_other_keys),
         cmocka_unit_test(job_load__gives_a_config_the_dtype_of_the_job),
