@@ -68,6 +68,8 @@ cp tests/e2e/lib.sh tests/e2e/runs.sh "$to/tests/e2e/"
 cp tests/gpu/{gpu_check,gpu_ranks,look,budget,build_env}.sh tests/gpu/{part.sh,pack.py,ncu_table.py} "$to/tests/gpu/"
 cp tests/bench/{bench_gpu,bench_torch_gpu,compare_table,change_table}.py "$to/tests/bench/"
 cp tests/gpu/run.sh "$to/run"
+cp tests/gpu/torch_model.py "$to/tests/gpu/"
+mkdir -p "$to/bridge/torch" && cp -r bridge/torch/elapse_torch "$to/bridge/torch/" && rm -rf "$to"/bridge/torch/elapse_torch/__pycache__
 mkdir -p "$to/tests/golden" && cp tests/golden/parity-*.bin "$to/tests/golden/"
 cat >"$to/bin/elapse" <<'SCRIPT'
 #!/bin/bash

@@ -7,6 +7,7 @@
 #   first    tests (the cuda backend beside the cpu backend), kernels, bench (the table beside PyTorch)
 #   second   ranks (several on one GPU), profile, compare (simulated and real), change (of plan)
 #   third    sanitizer (tests that failed, once more), step (one training step by kernel), nccl
+#   Alone: torch (the bridge's predictions beside PyTorch's own steps)
 #
 # A part ends when the budget table says so, whatever ran before it: no part starts late. What one part
 # does not use, the next ones may. The table comes first, the results come last, on stdout and in one archive.
@@ -37,7 +38,7 @@ case $call in
 first) parts=(tests kernels bench) ;;
 second) parts=(ranks profile compare change) ;;
 third) parts=(sanitizer step nccl) ;;
-all) parts=(tests kernels bench ranks profile compare change sanitizer step nccl) ;;
+all) parts=(tests kernels bench ranks profile compare change torch sanitizer step nccl) ;;
 *) parts=("$@") call=parts ;;
 esac
 for part in "${parts[@]}"; do

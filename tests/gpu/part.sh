@@ -97,6 +97,21 @@ part_change() {
     change_by mpi && "$python" tests/bench/change_table.py "$out/change/mpi/summary.json" >"$out/change.txt"
 }
 
+# PyTorch's own steps beside predictions from a profile that the bridge makes: K = 1, M = 1, 2, 4.
+part_torch() {
+    local ran=0 m plan=$out/torch/plan.json
+    export PYTHONPATH=$PWD/bridge/torch ELAPSE_BIN=$(dirname "$elapse") PYTHONDONTWRITEBYTECODE=1 ELAPSE_TORCH_SIZE=$size
+    "$python" -c 'import sys, torch; sys.exit(torch.__version__ < "2.4")' 2>/dev/null || { echo "no PyTorch of 2.4 or later here"; return 77; }
+    mkdir -p "$out/torch"
+    "$python" -m elapse_torch profile tests/gpu/torch_model.py --device "$device" --microbatches 4,8,16 --ranks 1 --batch 16 -o "$out/torch" >"$out/torch.txt" || return 1
+    for m in 1 2 4; do
+        "$elapse" plan "$out/torch/job.json" --set pipeline.num_stages=1 --set pipeline.num_microbatches=$m -o "$plan" >/dev/null || return 1
+        timeout -k 2 "$(left)" "$python" -m torch.distributed.run --standalone --nproc-per-node 1 -m elapse_torch run tests/gpu/torch_model.py "$plan" \
+            --device "$device" --check --out "$out/torch/run-$m.json" >>"$out/torch.txt" && ran=$((ran + 1))
+    done
+    [ $ran -eq 3 ]
+}
+
 # sanitize LOG COMMAND...
 sanitize() {
     local log=$1 rc

@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from .device import now_ns, peak_bytes, peak_reset
+from .device import Marks, peak_bytes, peak_reset
 from .files import percentile
 
 WARM_UP = 2
@@ -88,18 +88,20 @@ def measure_item(stage, values, keywords, finish, timer, context):
 
     def whole():
         given = leaves(values)
-        begin = now_ns(device)
+        marks = Marks(device)
         outs = flows(forward(given))
-        middle = now_ns(device)
+        marks.mark()
         torch.autograd.backward(outs, grads)
-        return {"fwd": middle - begin, "bwd": now_ns(device) - middle}
+        marks.mark()
+        return dict(zip(("fwd", "bwd"), marks.spans()))
 
     def input_half():
         given = leaves(values)
         outs = flows(forward(given))
-        begin = now_ns(device)
+        marks = Marks(device)
         torch.autograd.grad(outs, [v for v in given if v.requires_grad], grads, allow_unused=True)
-        return {"bwd_input": now_ns(device) - begin}
+        marks.mark()
+        return {"bwd_input": marks.spans()[0]}
 
     found = timer.rounds(whole)
     work = peak_bytes(device)
@@ -126,9 +128,10 @@ def measure_update(weights, make_optimizer, timer):
     optimizer = make_optimizer(weights)
 
     def once():
-        begin = now_ns(timer.device)
+        marks = Marks(timer.device)
         optimizer.step()
-        return {"update": now_ns(timer.device) - begin}
+        marks.mark()
+        return {"update": marks.spans()[0]}
     before = [p.detach().clone() for p in weights]
     found = timer.rounds(once)["update"]
     with torch.no_grad():
