@@ -101,43 +101,38 @@ void event_queue_remove(struct event_queue *queue, int32_t entry)
         mark_slot_empty(queue, level, slot);
 }
 
-/* Move base_ns to the time of the first entry, so that the entry is on a now list. Returns false if
- * the queue is empty. */
-static bool settle(struct event_queue *queue)
-{
-    for (;;) {
-        for (int kind = 0; kind < EVENT_KIND_COUNT; kind++)
-            if (queue->now[kind].head >= 0)
-                return true;
-        if (queue->levels == 0)
-            return false;
-        int level = __builtin_ctz(queue->levels);
-        int slot = __builtin_ctzll(queue->used[level]);
-        struct event_list list = queue->slots[level][slot];
-        queue->slots[level][slot] = (struct event_list){-1, -1};
-        mark_slot_empty(queue, level, slot);
-        if (list.head == list.tail) {
-            queue->base_ns = queue->nodes[list.head].time_ns;
-        } else {
-            int64_t low = ((int64_t)1 << (level * DIGIT_BITS)) - 1;
-            int64_t digit = (int64_t)DIGIT_MASK << (level * DIGIT_BITS);
-            queue->base_ns =
-                (queue->nodes[list.head].time_ns & ~low & digit) | (queue->base_ns & ~low & ~digit);
-        }
-        for (int32_t entry = list.head; entry >= 0;) {
-            int32_t next = queue->nodes[entry].next;
-            place(queue, entry);
-            entry = next;
-        }
-    }
-}
-
 bool event_queue_any_now(const struct event_queue *queue)
 {
     for (int kind = 0; kind < EVENT_KIND_COUNT; kind++)
         if (queue->now[kind].head >= 0)
             return true;
     return false;
+}
+
+/* Move base_ns to the time of the first entry, so that the entry is on a now list. The entries of the
+ * lowest slot differ from each other in lower digits only, so each of them goes to a lower level.
+ * Returns false if the queue is empty. */
+static bool settle(struct event_queue *queue)
+{
+    if (event_queue_any_now(queue))
+        return true;
+    if (queue->levels == 0)
+        return false;
+    const int level = __builtin_ctz(queue->levels);
+    const int slot = __builtin_ctzll(queue->used[level]);
+    const struct event_list list = queue->slots[level][slot];
+    queue->slots[level][slot] = (struct event_list){-1, -1};
+    mark_slot_empty(queue, level, slot);
+    queue->base_ns = INT64_MAX;
+    for (int32_t entry = list.head; entry >= 0; entry = queue->nodes[entry].next)
+        if (queue->nodes[entry].time_ns < queue->base_ns)
+            queue->base_ns = queue->nodes[entry].time_ns;
+    for (int32_t entry = list.head; entry >= 0;) {
+        const int32_t next = queue->nodes[entry].next;
+        place(queue, entry);
+        entry = next;
+    }
+    return true;
 }
 
 int32_t event_queue_pop(struct event_queue *queue, enum event_kind *kind, int64_t *time_ns)
