@@ -142,7 +142,6 @@ static void add_result(struct json *json, const struct step_answer *a, const int
     }
     json_add_int(json, "allreduce_ns", result->allreduce_ns);
     json_add_int(json, "allreduce_exposed_ns", result->allreduce_exposed_ns);
-    json_add_string(json, "engine", result->relaxed ? "relax" : "event");
     json_add_bool(json, "links_shared", result->shared);
     json_add_int(json, "events", result->events);
     if (!no_wall)
@@ -205,7 +204,7 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
     printf("%" PRId64 " events", result->events);
     if (!no_wall)
         printf(" in %s", format_ns(a->wall_ns, one, sizeof one));
-    printf(" (%s)\n", result->relaxed ? "direct: no links shared" : "event engine");
+    printf(" (%s)\n", result->shared ? "links shared" : "no links shared");
 }
 
 static enum status answer_step(const struct command *command, const struct sim_args *args,
@@ -298,9 +297,10 @@ static void tick(void *ctx, int64_t events)
 /* Whether a setting may be given with a job. The job itself determines all others. */
 static bool applies_to_job(const char *name)
 {
-    static const char *const names[] = {"frozen", "frozen-placement", "jitter",     "seed",
-                                        "engine", "allreduce",        "stragglers", "slow-links",
-                                        "cost",   "efficiency",       "cut",        "calibration"};
+    static const char *const names[] = {
+        "frozen",     "frozen-placement", "jitter", "seed",       "allreduce",
+        "stragglers", "slow-links",       "cost",   "efficiency", "cut",
+        "calibration"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0)
             return true;

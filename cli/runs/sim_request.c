@@ -121,12 +121,6 @@ static const char *allreduce_name(int i)
     return allreduce_kind_name((enum allreduce_kind)i);
 }
 
-static const char *engine_name(int i)
-{
-    static const char *const names[] = {"auto", "event", "relax"};
-    return names[i];
-}
-
 enum setting_type {
     SET_TEXT,  /* borrowed */
     SET_INT,   /* int64_t, min..max */
@@ -229,8 +223,6 @@ static const struct setting_entry {
     SETTING("jitter", RATIO, options.jitter, "RATIO",
             "standard deviation of op times over their mean (default 0)"),
     SETTING("seed", INT, options.seed, "N", "seed of the jitter (default 1)", .max = INT64_MAX),
-    SETTING("engine", NAME, options.engine, "NAME", "%s (default auto)", .max = ENGINE_RELAX + 1,
-            .name_of = engine_name),
     SETTING("allreduce", NAME, options.allreduce, "KIND", "%s (default ring)",
             .max = ALLREDUCE_KIND_COUNT, .name_of = allreduce_name),
     SETTING("stragglers", TEXT, stragglers_text, "TABLE",

@@ -6,8 +6,7 @@
  * at once, and once more for each wait. Replicas of one class have equal times up to the
  * all-reduces and are run once. The classes meet in the tails of the lists (TIED, NORM, UPDATE).
  *
- * Read run_rank() first, then run_allreduces() and run_tails(). run_rank() is compiled twice, with
- * a watch and without, so that the planner does not pay for the watch of the simulator. */
+ * Read run_rank() first, then run_allreduces() and run_tails(). */
 #include "partition/step/schedule_time.h"
 
 #include <stdlib.h>
@@ -28,13 +27,11 @@ struct rank_clock {
 struct timing {
     const struct schedule *full;
     const struct workload *workload;
-    const struct step_watch *watch; /* may be NULL */
     int64_t host_op_ns;
     int class_index;
     struct rank_clock *clocks;       /* [class][rank] */
     struct rank_clock *class_clocks; /* the clocks of the class that is run now */
-    int64_t *arrival;     /* [edge][grad][microbatch] of the class that is run now; -1: not sent */
-    int64_t *own_arrival; /* storage of `arrival` for each class in turn if there is no watch */
+    int64_t *arrival; /* [edge][grad][microbatch] of the class that is run now; -1: not sent */
     int64_t *backward_start, *backward_end; /* [stage], of its last backward op so far */
     uint8_t *backward_kind;                 /* [stage] */
     int64_t *bucket_ready;                  /* [bucket], latest over the classes */
@@ -47,13 +44,6 @@ struct timing {
 static int64_t max_ns(int64_t a, int64_t b)
 {
     return a > b ? a : b;
-}
-
-static inline void tell(const struct timing *t, bool watched, int rank, struct op op,
-                        int64_t start_ns, int64_t end_ns)
-{
-    if (watched)
-        t->watch->op(t->watch->ctx, t->class_index, rank, op, start_ns, end_ns);
 }
 
 static struct rank_clock *clock_of(const struct timing *t, int rank)
@@ -98,27 +88,24 @@ static inline int64_t run_compute(const struct timing *t, struct rank_clock *clo
     return start;
 }
 
-/* Run C or P; returns its start. */
-static int64_t run_copy(struct timing *t, struct rank_clock *clock, struct op op, int64_t ns)
+/* Run C or P. */
+static void run_copy(struct timing *t, struct rank_clock *clock, struct op op, int64_t ns)
 {
-    int64_t start;
     if (t->workload->host_blocking) {
-        start = run_compute(t, clock, ns);
+        run_compute(t, clock, ns);
     } else if (op.kind == OP_C) {
-        start = max_ns(clock->copy_in, launch(t, clock));
+        const int64_t start = max_ns(clock->copy_in, launch(t, clock));
         clock->copy_in = start + ns;
         clock->ready = max_ns(clock->ready, clock->copy_in);
         t->start = start < t->start ? start : t->start;
     } else {
-        start = max_ns(max_ns(clock->copy_out, clock->now), launch(t, clock));
-        clock->copy_out = start + ns;
+        clock->copy_out = max_ns(max_ns(clock->copy_out, clock->now), launch(t, clock)) + ns;
     }
-    return start;
 }
 
-/* Send a message and wake the rank if it waits for this message; returns its arrival, until which a
- * blocking send holds the sender (time-3b). */
-static inline int64_t send(struct timing *t, struct rank_clock *clock, struct op op, bool grad)
+/* Send a message and wake the rank that waits for it. A blocking send holds the sender until the
+ * message arrives (time-3b). */
+static inline void send(struct timing *t, struct rank_clock *clock, struct op op, bool grad)
 {
     const struct workload *w = t->workload;
     const int mb = op.microbatch == w->num_microbatches - 1 ? MB_LAST : MB_FULL;
@@ -133,19 +120,18 @@ static inline int64_t send(struct timing *t, struct rank_clock *clock, struct op
         receiver->missing = NULL;
         t->stack[t->num_stacked++] = rank;
     }
-    return *cell;
 }
 
-/* Receive a message; returns its arrival, or -1 if the rank has to wait for it. */
-static inline int64_t receive(const struct timing *t, struct rank_clock *clock, struct op op,
-                              bool grad)
+/* Receive a message. Returns false if the rank has to wait for it. */
+static inline bool receive(const struct timing *t, struct rank_clock *clock, struct op op,
+                           bool grad)
 {
     int64_t *cell = arrival_of(t, edge_of(t->workload, op, grad), grad, op.microbatch);
     if (*cell < 0)
         clock->missing = cell;
     else
         clock->ready = max_ns(clock->ready, *cell);
-    return *cell;
+    return *cell >= 0;
 }
 
 /* The time of the F or B at *at, which runs as one op with its neighbour in the list. */
@@ -158,8 +144,7 @@ static int64_t pair_part_ns(const struct timing *t, const struct op *at)
 }
 
 /* Run rank k until it misses a message or reaches its tail. */
-static inline __attribute__((always_inline)) void run_rank(struct timing *t, int k,
-                                                           const bool watched)
+static void run_rank(struct timing *t, int k)
 {
     const struct workload *w = t->workload;
     const struct rank_ops *list = &t->full->ranks[k];
@@ -172,56 +157,43 @@ static inline __attribute__((always_inline)) void run_rank(struct timing *t, int
         const struct op op = *at;
         const struct stage_cost *stage = &stages[op.stage];
         const int mb = op.microbatch == last_microbatch ? MB_LAST : MB_FULL;
-        int64_t start, ns;
+        int64_t ns;
         switch (op.kind) {
         case OP_Z:
-            start = run_compute(t, clock,
-                                op.microbatch == OP_WHOLE_BATCH ? stage->whole_batch_ns[0]
-                                                                : stage->op_ns[OP_Z][mb]);
-            tell(t, watched, k, op, start, clock->now);
+            run_compute(t, clock,
+                        op.microbatch == OP_WHOLE_BATCH ? stage->whole_batch_ns[0]
+                                                        : stage->op_ns[OP_Z][mb]);
             break;
         case OP_F:
         case OP_I:
         case OP_R:
             ns = op_overlapped(op, OP_F) ? pair_part_ns(t, at) : stage->op_ns[op.kind][mb];
-            start = run_compute(t, clock, ns);
-            tell(t, watched, k, op, start, clock->now);
+            run_compute(t, clock, ns);
             break;
         case OP_B:
         case OP_W:
             ns = op_overlapped(op, OP_B) ? pair_part_ns(t, at) : stage->op_ns[op.kind][mb];
-            start = run_compute(t, clock, ns);
-            t->backward_start[op.stage] = start;
+            t->backward_start[op.stage] = run_compute(t, clock, ns);
             t->backward_end[op.stage] = clock->now;
             t->backward_kind[op.stage] = op.kind;
-            tell(t, watched, k, op, start, clock->now);
             break;
         case OP_C:
-        case OP_P: {
-            ns = workload_op_ns(w, t->class_index, op);
-            start = run_copy(t, clock, op, ns);
-            tell(t, watched, k, op, start, start + ns);
+        case OP_P:
+            run_copy(t, clock, op, workload_op_ns(w, t->class_index, op));
             break;
-        }
         case OP_SEND_ACT:
-            start = send(t, clock, op, false);
-            tell(t, watched, k, op, clock->now, start);
+            send(t, clock, op, false);
             break;
         case OP_SEND_GRAD:
-            start = send(t, clock, op, true);
-            tell(t, watched, k, op, clock->now, start);
+            send(t, clock, op, true);
             break;
         case OP_RECV_ACT:
-            start = receive(t, clock, op, false);
-            if (start < 0)
+            if (!receive(t, clock, op, false))
                 goto missing;
-            tell(t, watched, k, op, start, start);
             break;
         case OP_RECV_GRAD:
-            start = receive(t, clock, op, true);
-            if (start < 0)
+            if (!receive(t, clock, op, true))
                 goto missing;
-            tell(t, watched, k, op, start, start);
             break;
         case OP_ALLREDUCE: {
             const int bucket = w->first_bucket[op.stage] + op.arg;
@@ -245,16 +217,6 @@ missing:
     __builtin_prefetch(at + 8); /* needed when the rank goes on */
 }
 
-static void run_rank_alone(struct timing *t, int k)
-{
-    run_rank(t, k, false);
-}
-
-static void run_rank_watched(struct timing *t, int k)
-{
-    run_rank(t, k, true);
-}
-
 enum status schedule_deadlock(const struct schedule *full, int replica, int rank, int64_t next,
                               struct err *err)
 {
@@ -274,7 +236,6 @@ static enum status run_class(struct timing *t, struct err *err)
     const struct schedule *full = t->full;
     const int K = full->num_ranks;
     const size_t cells = (size_t)t->workload->num_edges * 2 * (size_t)full->num_microbatches;
-    t->arrival = t->watch ? t->watch->arrival_ns + (size_t)t->class_index * cells : t->own_arrival;
     memset(t->arrival, 0xff, cells * sizeof *t->arrival);
     for (int k = 0; k < K; k++) {
         clock_of(t, k)->first = INT64_MAX;
@@ -282,10 +243,7 @@ static enum status run_class(struct timing *t, struct err *err)
     }
     while (t->num_stacked > 0) {
         const int k = t->stack[--t->num_stacked];
-        if (t->watch)
-            run_rank_watched(t, k);
-        else
-            run_rank_alone(t, k);
+        run_rank(t, k);
     }
     for (int k = 0; k < K; k++) {
         const struct rank_clock *clock = clock_of(t, k);
@@ -315,14 +273,12 @@ static enum status run_allreduces(struct timing *t, const struct setting *settin
     int64_t all = 0;
     t->class_index = 0;
     for (int s = 0; s < w->num_stages && rc == OK; s++) {
-        const int rank = t->full->rank_of_stage[s];
         workload_holders(w, plan, s, devices);
         int64_t total = 0, bytes = -1, ns = 0; /* of the bucket before: most are of one size */
         for (int i = w->first_bucket[s]; i < w->first_bucket[s + 1]; i++) {
             if (w->buckets[i].bytes != bytes)
-                ns = collective_bucket_ns(w->scatter,
-                                          t->watch ? t->watch->allreduce : ALLREDUCE_RING, setting,
-                                          devices, n, w->buckets[i].bytes);
+                ns = collective_bucket_ns(w->scatter, ALLREDUCE_RING, setting, devices, n,
+                                          w->buckets[i].bytes);
             bytes = w->buckets[i].bytes;
             rc = step_add_ns(&all, ns, "all-reduces", err);
             if (rc != OK)
@@ -330,12 +286,6 @@ static enum status run_allreduces(struct timing *t, const struct setting *settin
             const int64_t start = max_ns(t->reduced[s], t->bucket_ready[i]);
             t->reduced[s] = start + ns;
             total += ns;
-            tell(t, t->watch, rank,
-                 (struct op){.microbatch = OP_WHOLE_BATCH,
-                             .stage = (uint16_t)s,
-                             .kind = OP_ALLREDUCE,
-                             .arg = (uint8_t)(i - w->first_bucket[s])},
-                 start, t->reduced[s]);
         }
         time->allreduce_ns = max_ns(time->allreduce_ns, total);
         t->end = max_ns(t->end, t->reduced[s]);
@@ -360,25 +310,20 @@ static void run_tied(struct timing *t, const int64_t *rank_reduced)
 }
 
 /* Run the tail of a rank's list: TIED, NORM and UPDATE (time-5, time-6). */
-static enum status run_tail(struct timing *t, int k, int64_t norm_from, int64_t norm_end,
-                            struct err *err)
+static enum status run_tail(struct timing *t, int k, int64_t norm_end, struct err *err)
 {
     const struct rank_ops *list = &t->full->ranks[k];
     struct rank_clock *clock = clock_of(t, k);
-    const bool watched = t->watch;
     const int c = t->class_index;
     for (; clock->next < list->num_ops; clock->next++) {
         const struct op op = list->ops[clock->next];
         if (op.kind == OP_TIED) {
             clock->ready = max_ns(clock->ready, t->tied[c]);
-            tell(t, watched, k, op, t->tied_from[c], t->tied[c]);
         } else if (op.kind == OP_NORM) {
             clock->ready = max_ns(clock->ready, norm_end);
-            tell(t, watched, k, op, norm_from, norm_end);
         } else if (op.kind == OP_UPDATE) {
             clock->ready = max_ns(clock->ready, t->reduced[op.stage]);
-            const int64_t start = run_compute(t, clock, workload_op_ns(t->workload, c, op));
-            tell(t, watched, k, op, start, clock->now);
+            run_compute(t, clock, workload_op_ns(t->workload, c, op));
         } else {
             return err_set(err, ERR_INFEASIBLE, "rank %d: %d%s%d after the tail of its list", k,
                            op.stage, op_kind_name(op.kind), op.microbatch);
@@ -418,7 +363,7 @@ static enum status run_tails(struct timing *t, struct step_time *time, struct er
         t->end = max_ns(t->end, norm_end);
     for (int64_t i = 0; i < num_clocks && rc == OK; i++) {
         set_class(t, (int)(i / K));
-        rc = run_tail(t, (int)(i % K), norm_from, norm_end, err);
+        rc = run_tail(t, (int)(i % K), norm_end, err);
     }
     return rc;
 }
@@ -434,7 +379,7 @@ void step_time_clear(struct step_time *time)
 static void timing_clear(struct timing *t)
 {
     free(t->clocks);
-    free(t->own_arrival);
+    free(t->arrival);
     free(t->backward_start);
     free(t->backward_end);
     free(t->backward_kind);
@@ -447,19 +392,17 @@ static void timing_clear(struct timing *t)
 
 static enum status timing_init(struct timing *t, const struct schedule *full,
                                const struct workload *workload, const struct cluster *cluster,
-                               const struct step_watch *watch, struct err *err)
+                               struct err *err)
 {
     const size_t K = (size_t)full->num_ranks, S = (size_t)full->num_stages;
     const size_t classes = (size_t)workload->num_classes;
-    const size_t cells =
-        watch ? 0 : (size_t)workload->num_edges * 2 * (size_t)full->num_microbatches;
+    const size_t cells = (size_t)workload->num_edges * 2 * (size_t)full->num_microbatches;
     *t = (struct timing){.full = full,
                          .workload = workload,
-                         .watch = watch,
                          .host_op_ns = workload->host_blocking ? 0 : cluster->host_op_ns,
                          .start = INT64_MAX};
     t->clocks = calloc(classes * K, sizeof *t->clocks);
-    t->own_arrival = malloc((cells + 1) * sizeof *t->own_arrival);
+    t->arrival = malloc((cells + 1) * sizeof *t->arrival);
     t->backward_start = calloc(S, sizeof *t->backward_start);
     t->backward_end = calloc(S, sizeof *t->backward_end);
     t->backward_kind = calloc(S, sizeof *t->backward_kind);
@@ -468,9 +411,8 @@ static enum status timing_init(struct timing *t, const struct schedule *full,
     t->tied_from = calloc(classes, sizeof *t->tied_from);
     t->tied = calloc(classes, sizeof *t->tied);
     t->stack = calloc(K, sizeof *t->stack);
-    return t->clocks && t->own_arrival && t->backward_start && t->backward_end &&
-                   t->backward_kind && t->bucket_ready && t->reduced && t->tied_from && t->tied &&
-                   t->stack
+    return t->clocks && t->arrival && t->backward_start && t->backward_end && t->backward_kind &&
+                   t->bucket_ready && t->reduced && t->tied_from && t->tied && t->stack
                ? OK
                : err_nomem(err);
 }
@@ -491,20 +433,6 @@ static enum status timing_run(struct timing *t, const struct setting *setting,
     return rc;
 }
 
-enum status schedule_watch(const struct schedule *full, const struct workload *workload,
-                           const struct setting *setting, const struct plan *plan,
-                           const struct step_watch *watch, struct err *err)
-{
-    struct timing t;
-    struct step_time ignored = {0};
-    const struct setting own = workload_setting(workload, setting);
-    enum status rc = timing_init(&t, full, workload, own.cluster, watch, err);
-    if (rc == OK)
-        rc = timing_run(&t, &own, plan, &ignored, err);
-    timing_clear(&t);
-    return rc;
-}
-
 enum status schedule_time(const struct schedule *full, const struct workload *workload,
                           const struct setting *setting, const struct plan *plan,
                           struct step_time *time, struct err *err)
@@ -513,7 +441,7 @@ enum status schedule_time(const struct schedule *full, const struct workload *wo
     struct timing t;
     struct step_time got = {0};
     const struct setting own = workload_setting(workload, setting);
-    enum status rc = timing_init(&t, full, workload, own.cluster, NULL, err);
+    enum status rc = timing_init(&t, full, workload, own.cluster, err);
     got.rank_busy_ns = calloc(K, sizeof *got.rank_busy_ns);
     got.rank_first_ns = calloc(K, sizeof *got.rank_first_ns);
     got.rank_last_ns = calloc(K, sizeof *got.rank_last_ns);

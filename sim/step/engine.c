@@ -1,8 +1,5 @@
-/* sim_step(): set the step up, let an engine run it, collect the answer.
- *
- * The direct engine (relax_run.c) is asked first, unless ops draw their times or all-reduces surely
- * meet other traffic. If it finds that transfers shared a link, the event engine (event_run.c)
- * answers. Read sim_step() at the end first. */
+/* sim_step(): set the step up, let the event engine (event_run.c) run it, collect the answer.
+ * Read sim_step() at the end first. */
 #include "sim/step/engine.h"
 
 #include <stdio.h>
@@ -10,37 +7,6 @@
 
 #include "partition/base/units.h"
 #include "sim/step/step.h"
-
-/* Whether transfers of different kinds may meet so surely that trying the recurrence is a waste: an
- * all-reduce beside pipeline traffic, or two rings on one port or uplink. One replica's TIED comes
- * behind all messages. */
-static bool rings_may_meet(const struct step *step)
-{
-    const struct workload *w = step->workload;
-    if (w->num_replicas < 2)
-        return false;
-    if (step->full->tied && step->num_replicas > 1)
-        return true;
-    if (w->num_buckets == 0)
-        return false;
-    if (step->full->num_stages == 1)
-        return false;
-    if (step->full->num_stages > step->num_ranks)
-        return true;
-    for (int e = 0; e < w->num_edges; e++)
-        if (w->edges[e].bytes[MB_FULL] > 0)
-            return true;
-    /* Messages without bytes: only the uplinks of nodes that hold several stages are left. */
-    const struct device *devices = step->cluster->devices;
-    for (int r = 0; r < step->num_replicas; r++) {
-        const int *mine = &step->plan->device[r * step->num_ranks];
-        const int *next = &step->plan->device[(r + 1) % step->num_replicas * step->num_ranks];
-        for (int k = 0; k < step->num_ranks; k++)
-            if (devices[mine[k]].node != devices[next[k]].node)
-                return true;
-    }
-    return false;
-}
 
 static int by_pair(const void *a, const void *b)
 {
@@ -307,23 +273,8 @@ enum status sim_step(const struct schedule *full, const struct workload *workloa
     enum status rc = step_init(&step, err);
     if (rc != OK)
         goto out;
-    const bool rings = rings_may_meet(&step);
     bool shared = false;
-    bool relax =
-        options->engine == ENGINE_RELAX ||
-        (options->engine == ENGINE_AUTO && options->jitter == 0 && !options->low && !rings);
-    if (relax) {
-        rc = relax_run(&step, &shared, err);
-        if (rc != OK)
-            goto out;
-        shared |= rings;
-        if (shared && options->engine == ENGINE_AUTO) {
-            relax = false;
-            step_reset(&step);
-        }
-    }
-    if (!relax)
-        rc = event_run(&step, &shared, err);
+    rc = event_run(&step, &shared, err);
     if (rc != OK)
         goto out;
     if (step.full_ns != INT64_MAX) {
@@ -333,7 +284,6 @@ enum status sim_step(const struct schedule *full, const struct workload *workloa
     rc = collect(&step, &got, err);
     if (rc != OK)
         goto out;
-    got.relaxed = relax;
     got.context_bytes = workload->context_bytes;
     got.shared = shared;
     if (step.ops) {

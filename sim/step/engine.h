@@ -10,15 +10,12 @@
 #include "partition/step/workload.h"
 #include "partition/cost/collective.h"
 
-enum sim_engine { ENGINE_AUTO, ENGINE_EVENT, ENGINE_RELAX };
-
 struct sim_options {
-    enum sim_engine engine; /* AUTO: schedule_time()'s recurrence where nothing can be shared */
-    double jitter;          /* standard deviation of an op's time over its mean; 0: none */
+    double jitter; /* standard deviation of an op's time over its mean; 0: none */
     uint64_t seed;
     /* Both or neither: the plan lowered with the 10th and the 90th percentile of the costs. Each op
      * draws its time from a normal law with those percentiles, one half on each side of the median;
-     * messages keep their medians. Not with ENGINE_RELAX. */
+     * messages keep their medians. */
     const struct workload *low, *high;
     const struct cluster *slowed; /* elastic_run() runs steps here and makes plans for the job's
                                      cluster; NULL: steps run on the job's cluster too */
@@ -76,10 +73,8 @@ struct sim_result {
     int num_traffic;
     struct sim_traffic *traffic; /* owned; by (from, to); an all-reduce counts as a ring */
     int64_t allreduce_ns, allreduce_exposed_ns;
-    int64_t events; /* op starts + op ends + transfer ends, whichever engine answers */
-    bool relaxed;   /* the recurrence answered */
-    bool shared; /* some transfers met (rings may have, with ENGINE_RELAX, whose times are a lower
-                    estimate then) */
+    int64_t events; /* op starts + op ends + transfer ends */
+    bool shared;    /* some transfers shared a port or an uplink */
     int64_t num_ops;
     struct sim_op *ops; /* owned, by start time; only with record_ops */
 };

@@ -1,12 +1,11 @@
 /* The tables of a step and the accounts of its devices.
  *
- * step_init() counts what the lists hold and walks their memory; step_reset()
- * starts a run. The engines then report ops, waits and messages, and mark_idle() splits a device's
- * idle time by cause: a device has one mark, up to which its time is accounted for. */
+ * step_init() counts what the lists hold and walks their memory. The engine then reports ops, waits
+ * and messages, and mark_idle() splits a device's idle time by cause: a device has one mark, up to
+ * which its time is accounted for. */
 #include "sim/step/step.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "partition/base/units.h"
 
@@ -74,7 +73,6 @@ static void survey_lists(struct step *step)
                 break;
             case OP_F:
             case OP_Z:
-                step->overlaps |= op_overlapped(op, OP_F);
                 survey->num_forward += op.microbatch != OP_WHOLE_BATCH;
                 survey->num_compute++;
                 break;
@@ -90,6 +88,27 @@ static void survey_lists(struct step *step)
                 break;
             }
         }
+    }
+}
+
+/* All procs at the start of their lists. */
+static void start_procs(struct step *step)
+{
+    step->full_ns = INT64_MAX;
+    step->full_proc = -1;
+    for (int i = 0; i < step->num_procs; i++) {
+        const int rank = i % step->num_ranks;
+        const int class_index = step->workload->class_of_replica[i / step->num_ranks];
+        const int64_t full = step->memory[class_index * step->num_ranks + rank].full_op;
+        const struct op none = {.kind = OP_KIND_COUNT};
+        step->procs[i] = (struct proc){
+            .marked = step->origin_ns,
+            .first = -1,
+            .full = full < 0 ? none : step->full->ranks[rank].ops[full],
+            .wait_message = -1,
+            .forward_left = step->surveys[rank].num_forward,
+            .cause = IDLE_IMBALANCE,
+        };
     }
 }
 
@@ -137,7 +156,7 @@ enum status step_init(struct step *step, struct err *err)
     }
     enum status rc = find_memory(step, err);
     if (rc == OK)
-        step_reset(step);
+        start_procs(step);
     return rc;
 }
 
@@ -153,32 +172,6 @@ void step_clear(struct step *step)
     free(step->tied);
     free(step->ops);
     *step = (struct step){0};
-}
-
-void step_reset(struct step *step)
-{
-    memset(step->buckets, 0, (size_t)step->workload->num_buckets * sizeof *step->buckets);
-    memset(step->stage_done, 0, (size_t)step->workload->num_stages * sizeof *step->stage_done);
-    memset(step->tied, 0, (size_t)step->num_replicas * sizeof *step->tied);
-    step->num_norm = 0;
-    step->norm_from_ns = 0;
-    step->full_ns = INT64_MAX;
-    step->full_proc = -1;
-    step->num_ops = 0;
-    for (int i = 0; i < step->num_procs; i++) {
-        const int rank = i % step->num_ranks;
-        const int class_index = step->workload->class_of_replica[i / step->num_ranks];
-        const int64_t full = step->memory[class_index * step->num_ranks + rank].full_op;
-        const struct op none = {.kind = OP_KIND_COUNT};
-        step->procs[i] = (struct proc){
-            .marked = step->origin_ns,
-            .first = -1,
-            .full = full < 0 ? none : step->full->ranks[rank].ops[full],
-            .wait_message = -1,
-            .forward_left = step->surveys[rank].num_forward,
-            .cause = IDLE_IMBALANCE,
-        };
-    }
 }
 
 void step_record(struct step *step, int proc, struct op op, int64_t start_ns, int64_t end_ns)
@@ -242,7 +235,6 @@ void step_computed(struct step *step, int proc, struct op op, int64_t cost_ns, i
         step->full_proc = proc;
     }
     p->made_ns = usual;
-    p->made_kind = op.kind;
     if (ns > usual) {
         p->excess_ns[0] += ns - usual;
         p->excess_ns[1] += ns - usual;

@@ -1,10 +1,8 @@
-/* sim/step/step.h - the state that the two engines share: the step's tables and the accounts of its
+/* sim/step/step.h - the state of a step that is simulated: its tables and the accounts of its
  * devices.
  *
- * The engines compute times in two ways. event_run.c follows the rules of partition/step/step_rules.h by
- * a queue of events over a shared network. relax_run.c watches the planner's recurrence
- * (partition/step/schedule_time.h). Both report ops and messages to this file, which counts busy time,
- * idle time by cause, recorded ops and overflows for both. */
+ * event_run.c computes the times and reports ops and messages to this file, which counts busy time,
+ * idle time by cause, recorded ops and overflows. */
 #ifndef ELAPSE_SIM_STEP_H
 #define ELAPSE_SIM_STEP_H
 
@@ -29,7 +27,7 @@ struct rank_survey {
 
 enum proc_state { PROC_RUN, PROC_MESSAGE, PROC_SEND, PROC_BUCKET, PROC_TIED, PROC_NORM, PROC_DONE };
 
-/* A device's accounts, and for the event engine its progress through its list. */
+/* A device's accounts, and its progress through its list. */
 struct proc {
     int64_t marked; /* end of its last op or wait: its time is accounted for up to here */
     int64_t gate;   /* the cache read that the next compute op waits for; 0: none */
@@ -39,13 +37,11 @@ struct proc {
     int64_t end;               /* of anything on it: ops, copies */
     int64_t excess_ns[2];      /* time added by slowness since its last activation, gradient left */
     int64_t made_ns;           /* its last op, as a transfer carries it */
-    uint8_t made_kind;
     int64_t backward_ns, backward_end; /* its last backward op: how long, when */
     int64_t idle[IDLE_CAUSE_COUNT];
     int32_t forward_left;
     uint8_t cause; /* why its last op started late, enum idle_cause */
     bool backward_seen;
-    /* The event engine's. */
     uint8_t state; /* enum proc_state */
     int64_t pc;
     int64_t launches; /* ops that the host has launched */
@@ -59,7 +55,7 @@ struct bucket_run {
     int64_t ready_ns, start_ns, end_ns;
 };
 
-/* TIED of a replica, in the event engine. */
+/* TIED of a replica. */
 struct tied_run {
     int num_ready; /* ends that have reached it */
     int64_t start_ns;
@@ -74,7 +70,6 @@ struct step {
     const struct sim_options *options;
     int num_ranks, num_replicas, num_procs, num_links, num_microbatches;
     bool async_host;
-    bool overlaps;               /* some ops run as pairs */
     bool slow;                   /* some device has a speed below 1 */
     int64_t origin_ns;           /* when the first op starts */
     struct link *links;          /* owned, num_links */
@@ -85,7 +80,6 @@ struct step {
     struct bucket_run *buckets;  /* owned, num_buckets */
     int64_t full_ns;             /* first overflow; INT64_MAX: none */
     int full_proc;
-    /* The event engine's. */
     int *stage_done;       /* owned, by stage of the plan: buckets that have ended */
     struct tied_run *tied; /* owned, num_replicas */
     int num_norm;          /* procs that have reached NORM */
@@ -99,13 +93,9 @@ struct step {
 enum status step_init(struct step *step, struct err *err);
 void step_clear(struct step *step);
 
-/* All procs, buckets and records back to the start. */
-void step_reset(struct step *step);
-
-/* The two engines. ERR_INFEASIBLE on deadlock; an overflow is left in full_ns. *shared: two
- * transfers met; the times of relax_run() are then not the answer. */
+/* Run the step. ERR_INFEASIBLE on deadlock; an overflow is left in full_ns. *shared: two transfers
+ * shared a port or an uplink. */
 enum status event_run(struct step *step, bool *shared, struct err *err);
-enum status relax_run(struct step *step, bool *shared, struct err *err);
 
 void step_record(struct step *step, int proc, struct op op, int64_t start_ns, int64_t end_ns);
 

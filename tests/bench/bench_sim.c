@@ -16,13 +16,13 @@ static double now_s(void)
 }
 
 /* Best of n: the machine may be busy with other things. */
-static double time_case(struct sim_case *c, enum sim_engine engine, int n)
+static double time_case(struct sim_case *c, int n)
 {
     double best = 1e30;
     for (int i = 0; i < n; i++) {
         struct err err = {0};
         double start = now_s();
-        if (sim_case_lower(c, &err) != OK || sim_case_step(c, engine, &err) != OK)
+        if (sim_case_lower(c, &err) != OK || sim_case_step(c, &err) != OK)
             fail_msg("%s", err.msg);
         double took = now_s() - start;
         if (took < best)
@@ -32,13 +32,13 @@ static double time_case(struct sim_case *c, enum sim_engine engine, int n)
 }
 
 /* The engine alone. */
-static double time_engine(struct sim_case *c, enum sim_engine engine, int n)
+static double time_engine(struct sim_case *c, int n)
 {
     double best = 1e30;
     for (int i = 0; i < n; i++) {
         struct err err = {0};
         double start = now_s();
-        if (sim_case_step(c, engine, &err) != OK)
+        if (sim_case_step(c, &err) != OK)
             fail_msg("%s", err.msg);
         double took = now_s() - start;
         if (took < best)
@@ -61,7 +61,7 @@ int main(void)
         struct sim_case c = SIM_CASE(SCHEDULE_1F1B, 64, 1024, 1000000, 1000000, 1000000, .nodes = 8,
                                      .act = 8000000, .link = 16e9, .uplink = 10e9, .latency = 5000);
         sim_case_build(&c);
-        double s = time_engine(&c, ENGINE_EVENT, 5);
+        double s = time_engine(&c, 5);
         report("event engine with contention, 64x1024, events", (double)c.result.events / s / 1e6,
                "M/s", 10, true);
         sim_case_clear(&c);
@@ -70,10 +70,8 @@ int main(void)
         struct sim_case c = SIM_CASE(SCHEDULE_1F1B, 64, 1024, 1000000, 1000000, 1000000,
                                      .act = 1000000, .link = 16e9, .latency = 5000);
         sim_case_build(&c);
-        report("K=64 M=1024, one replica, event engine", 1e3 * time_case(&c, ENGINE_EVENT, 5), "ms",
-               30, false);
-        report("K=64 M=1024, one replica, auto", 1e3 * time_case(&c, ENGINE_AUTO, 5), "ms", 30,
-               false);
+        report("K=64 M=1024, one replica, event engine", 1e3 * time_case(&c, 5), "ms", 30, false);
+        report("K=64 M=1024, one replica, auto", 1e3 * time_case(&c, 5), "ms", 30, false);
         sim_case_clear(&c);
     }
     for (int M = 512; M <= 4096; M *= 2) { /* growth with the work */
@@ -83,7 +81,7 @@ int main(void)
         char name[64];
         sim_case_build(&c);
         snprintf(name, sizeof name, "1024 stages x %d micro-batches", M);
-        report(name, time_case(&c, ENGINE_AUTO, M == 4096 ? 2 : 1), "s", 3.0 * M / 4096, false);
+        report(name, time_case(&c, M == 4096 ? 2 : 1), "s", 3.0 * M / 4096, false);
         sim_case_clear(&c);
     }
     {
@@ -91,11 +89,11 @@ int main(void)
                                      .nodes = 2048, .act = 1000000, .params = 10000000,
                                      .link = 16e9, .uplink = 10e9, .latency = 5000);
         sim_case_build(&c);
-        double s = time_case(&c, ENGINE_AUTO, 1);
+        double s = time_case(&c, 1);
         report("16384 devices: K=64 R=256 M=256, all-reduce, uplinks", s, "s", 10, false);
         report("  its events", (double)c.result.events / s / 1e6, "M/s", 2.5, true);
         c.options.jitter = 0.05;
-        report("  the same with jitter", time_case(&c, ENGINE_AUTO, 1), "s", 10, false);
+        report("  the same with jitter", time_case(&c, 1), "s", 10, false);
         sim_case_clear(&c);
     }
     {
@@ -104,7 +102,7 @@ int main(void)
         sim_case_build(&c);
         double start = now_s();
         for (int i = 0; i < 2000; i++)
-            time_case(&c, ENGINE_AUTO, 1);
+            time_case(&c, 1);
         report("8x32 what-ifs, one core", 2000 / (now_s() - start), "per s", 10000, true);
         sim_case_clear(&c);
     }

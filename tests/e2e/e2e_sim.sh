@@ -36,9 +36,6 @@ done
 expect "an optimizer by name, with its state" 0 '"optimizer":"adamw".*"optimizer_bytes_per_param":8' \
     step --microbatches 4 --optimizer adamw --json
 expect "an optimizer of no name" 2 'optimizer must be one of momentum, sgd, adam, adamw' step --optimizer foo
-step --microbatches 4 --engine event --no-wall | sed '$d' >"$tmp/event"
-step --microbatches 4 --engine relax --no-wall | sed '$d' >"$tmp/relax"
-check "both engines print the same" cmp "$tmp/event" "$tmp/relax"
 "$elapse" schedule --kind zb-h1 --stages 4 --microbatches 8 --csv >"$tmp/zb.csv"
 expect "a schedule from a file" 0 '"step_ns":27000000' step --schedule-csv "$tmp/zb.csv" --json
 expect "which is nobody's kind" 0 '"schedule":"custom"' step --schedule-csv "$tmp/zb.csv" --json
@@ -278,7 +275,6 @@ expect "out of memory says where, when and of what" 1 \
     --microbatches 64 --schedule gpipe --mem 32MB
 expect "more samples than time" 2 'too long to simulate' \
     "$elapse" sim examples/paper/vit.json --set data.train_samples=9000000000000000000
-expect "an unknown engine" 2 'engine must be one of auto, event, relax' step --engine fast
 expect "an unknown schedule" 2 '2f2b' step --schedule 2f2b
 expect "a cut of the wrong length" 2 'cut has 3 stages, expected 4' step --cut 1,1,2
 expect "a cut that does not cover" 2 'covers 5 items' step --cut 1,1,1,2

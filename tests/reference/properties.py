@@ -106,8 +106,6 @@ def check_step(tool, rng):
     tool.holds(abs(sent - crossed * 2 * m * act * r - ring) <= 2 * r * r * len(cut), "traffic", args)
     fixed = args + ["--cut", ",".join(map(str, cut))]
     tool.holds(tool.ask(*fixed)[1] == step, "the found cut, given, is another step", fixed)
-    other = tool.ask(*args, "--engine", "event")[1]
-    tool.holds(other and {**other, "engine": step["engine"]} == step, "the event engine differs", args)
     # The same step as a job; the planner may find a better cut and tells what the simulator says of it.
     # A run has the plan that train would choose, without shared links.
     job = {"model": args[4], "cluster": args[-1], "train": {"batch": {"per_pipeline": m}},
@@ -296,7 +294,6 @@ def check_absurd(tool, rng):
     args = ["sim", "--step", "--no-wall", "--model", model, "--stages", rng.choice([1, 2, 4]),
             "--replicas", rng.choice([1, 2, 3]), "--microbatches", rng.choice([1, 1, 3]),
             "--schedule", rng.choice(KINDS[:2] + KINDS[3:5]),
-            "--engine", rng.choice(["auto", "event", "relax"]),
             "--allreduce", rng.choice(["ring", "tree", "hierarchical"])]
     for name in rng.sample(sorted(options), 1) + rng.choice([[], ["latency"], ["host-op"]]):
         args += [f"--{name}={figure(rng, options[name])}"]

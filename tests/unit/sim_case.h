@@ -126,20 +126,19 @@ static inline void sim_case_build(struct sim_case *c)
         fail_msg("%s", err.msg);
 }
 
-static inline enum status sim_case_step(struct sim_case *c, enum sim_engine engine, struct err *err)
+static inline enum status sim_case_step(struct sim_case *c, struct err *err)
 {
     sim_result_clear(&c->result);
-    c->options.engine = engine;
     return sim_step(&c->full, &c->workload, &(struct setting){&c->model, &c->cluster, &c->cost},
                     &c->plan, &c->options, &c->result, err);
 }
 
 /* Build and run; the answer is in c.result. */
-static inline void sim_case_run(struct sim_case *c, enum sim_engine engine)
+static inline void sim_case_run(struct sim_case *c)
 {
     struct err err = {0};
     sim_case_build(c);
-    if (sim_case_step(c, engine, &err) != OK)
+    if (sim_case_step(c, &err) != OK)
         fail_msg("%s", err.msg);
 }
 

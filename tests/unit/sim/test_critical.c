@@ -20,7 +20,7 @@ static void critical_path_find__follows_the_slow_stage(void **state)
     struct critical_path path = {0};
     struct err err = {0};
     c.options.record_ops = true;
-    sim_case_run(&c, ENGINE_AUTO);
+    sim_case_run(&c);
     assert_int_equal(critical_path_find(&c.result, &c.full, &c.workload, &path, &err), OK);
     assert_int_equal(sum_of(&path), c.result.step_ns);
     assert_int_equal(path.stage_ns[1], 8 * 3000); /* all of its work is on the path */
@@ -59,7 +59,7 @@ static void critical_path_find__adds_up_on_steps_of_every_kind(void **state)
         struct err err = {0};
         c.options.record_ops = true;
         c.options.jitter = n % 7 == 0 ? 0.1 : 0;
-        sim_case_run(&c, n % 2 ? ENGINE_EVENT : ENGINE_AUTO);
+        sim_case_run(&c);
         assert_int_equal(critical_path_find(&c.result, &c.full, &c.workload, &path, &err), OK);
         assert_int_equal(sum_of(&path), c.result.step_ns);
         assert_true(path.num_ops > 0);
