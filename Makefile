@@ -48,8 +48,9 @@ SQLITE := $(call pkg,sqlite3)
 CJSON := $(call pkg,libcjson)
 CMOCKA := $(call pkg,cmocka)
 WEBP ?= $(call pkg,libwebp)
+UNICODE := $(and $(filter 1,$(call pkg,libpcre2-8)),$(filter 1,$(call pkg,libutf8proc)))
 CUDA ?= $(if $(NVCC),1,0)
-EXEC := $(if $(filter 111,$(MPI)$(BLAS)$(CRYPTO)),1,0)
+EXEC := $(if $(filter 1111,$(MPI)$(BLAS)$(CRYPTO)$(UNICODE)),1,0)
 
 HAVE_CUDA := $(if $(filter 11,$(CUDA)$(EXEC)),1,0)
 # Where nvcc says that it lives: the one on the path may be a script.
@@ -68,13 +69,13 @@ CFLAGS_partition := -ffp-contract=off -fPIC -fvisibility=hidden
 CFLAGS_profiles := $(CFLAGS_partition) $(shell pkg-config --cflags sqlite3 libcjson 2>/dev/null)
 CFLAGS_sim := $(CFLAGS_partition)
 CFLAGS_cli := -ffp-contract=off -DELAPSE_LAUNCHER='"$(LAUNCHER)"'
-CFLAGS_exec := $(shell pkg-config --cflags $(MPI_PC) openblas libcrypto 2>/dev/null) -fopenmp \
+CFLAGS_exec := $(shell pkg-config --cflags $(MPI_PC) openblas libcrypto libpcre2-8 libutf8proc 2>/dev/null) -fopenmp \
   $(if $(filter 1,$(WEBP)),-DELAPSE_WEBP)
 CFLAGS_exec/cpu := -O3 -march=$(ARCH) -ffp-contract=fast -fno-math-errno -fno-trapping-math
 CFLAGS_tests := $(CFLAGS_exec) $(CFLAGS_profiles)
 LIBS_base := $(shell pkg-config --libs sqlite3 libcjson 2>/dev/null) -lm
 LIBS_exec := $(shell pkg-config --libs $(MPI_PC) openblas 2>/dev/null) -fopenmp -lz \
-  $(shell pkg-config --libs libcrypto libjpeg libpng $(if $(filter 1,$(WEBP)),libwebp) 2>/dev/null) -ldl
+  $(shell pkg-config --libs libcrypto libjpeg libpng libpcre2-8 libutf8proc $(if $(filter 1,$(WEBP)),libwebp) 2>/dev/null) -ldl
 # The cuda backend is a shared object that the program loads when a device is asked for.
 CUDA_DEFS := -DELAPSE_CUDA_MIN_ARCH=$(firstword $(CUDA_ARCH))
 CUDA_CFLAGS := -fPIC -isystem $(CUDA_HOME)/include $(CUDA_DEFS)
@@ -122,7 +123,7 @@ all: found $(if $(wildcard cli/main.c),$(BIN)) lib $(LIBRARY)
 	@mkdir -p build && ln -sfn $(HASH)/bin build/bin && ln -sfn $(HASH)/lib build/lib
 lib: $(call libs,$(ROOMS))
 found:
-	@echo "mpi: $(if $(filter 1,$(MPI)),yes ($(MPI_PC)),no)  blas: $(if $(filter 1,$(BLAS)),yes,no)  libcrypto: $(if $(filter 1,$(CRYPTO)),yes,no)  sqlite: $(if $(filter 1,$(SQLITE)),yes,no)  cjson: $(if $(filter 1,$(CJSON)),yes,no)  cmocka: $(if $(filter 1,$(CMOCKA)),yes,no)  cuda: $(if $(filter 1,$(CUDA)),yes ($(NVCC)),no (CPU executor only))"
+	@echo "mpi: $(if $(filter 1,$(MPI)),yes ($(MPI_PC)),no)  blas: $(if $(filter 1,$(BLAS)),yes,no)  libcrypto: $(if $(filter 1,$(CRYPTO)),yes,no)  pcre2, utf8proc: $(if $(UNICODE),yes,no)  sqlite: $(if $(filter 1,$(SQLITE)),yes,no)  cjson: $(if $(filter 1,$(CJSON)),yes,no)  cmocka: $(if $(filter 1,$(CMOCKA)),yes,no)  cuda: $(if $(filter 1,$(CUDA)),yes ($(NVCC)),no (CPU executor only))"
 ifneq ($(SQLITE)$(CJSON),11)
 	@echo "sqlite3 or cjson is missing: run 'make deps'" >&2; exit 3
 endif

@@ -90,7 +90,7 @@ exec/cache: base comm stage data
 exec/step: base comm stage data cache
 exec/device: base cpu cuda comm
 exec/measure: base comm stage data cache device
-exec/save: base comm stage step
+exec/save: base comm stage data step
 exec/run: base comm stage data cache step device save
 cli/base:
 cli/launch: base

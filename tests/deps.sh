@@ -12,7 +12,7 @@ set -u
 # Compiler and libraries; gnuplot draws the figures; python3 reads JSON in the shell tests;
 # clang-format is for `make format-check`; ip makes the nodes of tests/e2e/nodes.sh.
 packages="gcc make pkg-config libc6-dev libsqlite3-dev libcjson-dev libcmocka-dev libopenblas-dev
-libopenmpi-dev openmpi-bin libssl-dev zlib1g-dev libjpeg-dev libpng-dev libwebp-dev gnuplot-nox python3 clang-format iproute2 $*"
+libopenmpi-dev openmpi-bin libssl-dev zlib1g-dev libjpeg-dev libpng-dev libwebp-dev libpcre2-dev libutf8proc-dev gnuplot-nox python3 clang-format iproute2 $*"
 
 # What is asked of each: a program in PATH, or a library that pkg-config knows. Packages under other
 # names (MPICH, another BLAS package, a newer gcc) satisfy it as well.
@@ -31,6 +31,8 @@ have() {
     libjpeg-dev) pkg-config --exists libjpeg ;;
     libpng-dev) pkg-config --exists libpng ;;
     libwebp-dev) pkg-config --exists libwebp ;;
+    libpcre2-dev) pkg-config --exists libpcre2-8 ;;
+    libutf8proc-dev) pkg-config --exists libutf8proc ;;
     gnuplot-nox) command -v gnuplot ;;
     libomp-dev) ls /usr/lib/llvm-*/lib/libomp.so ;;
     iproute2) command -v ip ;;

@@ -27,7 +27,8 @@
 
 #define BUILD_PACKAGES                                                                             \
     "gcc make pkg-config libc6-dev libsqlite3-dev libcjson-dev libopenblas-dev libopenmpi-dev "    \
-    "openmpi-bin libssl-dev zlib1g-dev libjpeg-dev libpng-dev libwebp-dev"
+    "openmpi-bin libssl-dev zlib1g-dev libjpeg-dev libpng-dev libwebp-dev "                        \
+    "libpcre2-dev libutf8proc-dev"
 
 struct check {
     const char *name;

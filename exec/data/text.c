@@ -2,8 +2,8 @@
  *
  * data.path is a file, or a folder with train.txt and test.txt, or a folder with input.txt. A
  * single file is split: the last tenth of its tokens is the test split. Tokens: without data.vocab
- * a token is a byte; with a vocab.json the tokenizer is GPT-2's (data.merges, or merges.txt beside
- * it); with a vocab.txt it is WordPiece, for masked language models. Causal models read consecutive
+ * a token is a byte; with a tokenizer.json its tokens; with a vocab.json the tokenizer is GPT-2's
+ * (data.merges, or merges.txt beside it); with a vocab.txt it is WordPiece, for masked language models. Causal models read consecutive
  * windows of seq tokens; the label of a token is its successor. Masked models read [CLS] window
  * [SEP]. 15 % of the tokens are predicted (masking.h): 80 % of these are shown as [MASK], 10 % as a
  * random token, 10 % unchanged (Devlin et al. 2018, section 3.1). Read text_open() first, then
@@ -17,17 +17,19 @@
 #include "exec/data/bpe.h"
 #include "exec/data/dataset.h"
 #include "exec/data/masking.h"
+#include "exec/data/tokenizer.h"
 #include "exec/data/wordpiece.h"
 
 enum { MAX_BYTES = 1 << 30, NO_LABEL = -100, TEST_PART = 10 };
 
-enum text_tokens { TOKENS_BYTES, TOKENS_BPE, TOKENS_WORDPIECE };
+enum text_tokens { TOKENS_BYTES, TOKENS_BPE, TOKENS_WORDPIECE, TOKENS_FILE };
 
 struct text {
     enum text_tokens kind;
     struct bpe bpe;
     struct wordpiece wp;
-    int32_t *ids[SPLIT_COUNT]; /* owned; if one file was split, [SPLIT_TEST] points into the block
+    struct tokenizer *tokenizer; /* owned; of TOKENS_FILE */
+    int32_t *ids[SPLIT_COUNT];   /* owned; if one file was split, [SPLIT_TEST] points into the block
                                   of [SPLIT_TRAIN] */
     int64_t count[SPLIT_COUNT];
     bool shared; /* one file was split */
@@ -40,6 +42,7 @@ static void text_clear(struct dataset *dataset)
         return;
     bpe_clear(&text->bpe);
     wordpiece_clear(&text->wp);
+    tokenizer_free(text->tokenizer);
     free(text->ids[SPLIT_TRAIN]);
     if (!text->shared)
         free(text->ids[SPLIT_TEST]);
@@ -66,6 +69,13 @@ static enum status open_tokenizer(const struct job *job, struct text *text, stru
         text->kind = TOKENS_WORDPIECE;
         return dataset_wordpiece(job, &text->wp, err);
     }
+    if (tokenizer_named(vocab)) {
+        text->kind = TOKENS_FILE;
+        rc = tokenizer_open(vocab, &text->tokenizer, err);
+        if (rc == OK && !job->data.special_tokens)
+            tokenizer_find_special(text->tokenizer, false);
+        return rc == OK ? dataset_vocab_fits(job, tokenizer_size(text->tokenizer), err) : rc;
+    }
     text->kind = TOKENS_BPE;
     slash = strrchr(vocab, '/');
     if (job->data.merges)
@@ -90,6 +100,8 @@ static enum status read_tokens(const struct text *text, const char *path, int32_
     enum status rc = data_read_text(path, MAX_BYTES, &bytes, &n, err);
     if (rc == OK && text->kind == TOKENS_BPE)
         rc = bpe_encode(&text->bpe, bytes, (size_t)n, &tokens, err);
+    if (rc == OK && text->kind == TOKENS_FILE)
+        rc = tokenizer_encode(text->tokenizer, bytes, (size_t)n, true, &tokens, err);
     if (rc == OK && text->kind == TOKENS_WORDPIECE)
         rc = wordpiece_encode(&text->wp, bytes, (size_t)n, &tokens, err);
     if (rc == OK) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "exec/save/checkpoint_files.h"
+#include "exec/data/tokenizer.h"
 #include "profiles/json/fields.h"
 #include "profiles/base/whole_file.h"
 
@@ -88,9 +89,13 @@ static enum status write_tokenizer(const struct json *manifest, const char *dir,
     char *beside = NULL;
     if (!json_get(manifest, "tokenizer") || !vocab)
         return OK;
-    enum status rc =
-        copy_file(vocab, dir, path_is_json(vocab) ? "vocab.json" : "vocab.txt", answer, err);
-    if (rc == OK && path_is_json(vocab)) {
+    const bool whole = tokenizer_named(vocab), byte_level = !whole && path_is_json(vocab);
+    enum status rc = copy_file(vocab, dir,
+                               whole        ? "tokenizer.json"
+                               : byte_level ? "vocab.json"
+                                            : "vocab.txt",
+                               answer, err);
+    if (rc == OK && byte_level) {
         const char *slash = strrchr(vocab, '/');
         if (!merges &&
             asprintf(&beside, "%.*smerges.txt", slash ? (int)(slash + 1 - vocab) : 0, vocab) < 0)

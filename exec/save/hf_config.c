@@ -178,12 +178,16 @@ struct json *hf_preprocessor(const struct model *model, const struct hf_data *da
 struct json *hf_tokenizer(const struct model *model, const struct hf_data *data)
 {
     struct json *root;
-    const bool bert = model->family == FAMILY_BERT;
-    if ((!bert && model->family != FAMILY_GPT) || !data || data->tokens == HF_NO_TOKENIZER)
+    const bool bert = model->family == FAMILY_BERT, decoder = model->family == FAMILY_LLAMA;
+    if ((!bert && !decoder && model->family != FAMILY_GPT) || !data ||
+        data->tokens == HF_NO_TOKENIZER)
         return NULL;
     root = json_object_new();
-    json_add_string(root, "tokenizer_class", bert ? "BertTokenizer" : "GPT2Tokenizer");
-    json_add_int(root, "model_max_length", model->max_seq);
+    json_add_string(root, "tokenizer_class",
+                    bert                      ? "BertTokenizer"
+                    : data->tokens == HF_FILE ? "PreTrainedTokenizerFast"
+                                              : "GPT2Tokenizer");
+    json_add_int(root, "model_max_length", decoder ? model->seq : model->max_seq);
     if (bert)
         json_add_bool(root, "do_lower_case", data->lower_case);
     return root;

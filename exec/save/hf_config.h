@@ -5,7 +5,7 @@
 #include "partition/model/model.h"
 #include "profiles/json/json.h"
 
-enum hf_tokens { HF_NO_TOKENIZER, HF_WORDPIECE, HF_BPE };
+enum hf_tokens { HF_NO_TOKENIZER, HF_WORDPIECE, HF_BPE, HF_FILE /* tokenizer.json */ };
 
 /* What the data of a run say beyond its model. All is borrowed; zeroed: nothing is known. */
 struct hf_data {

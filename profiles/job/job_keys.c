@@ -82,7 +82,7 @@ const struct field job_fields[] = {
     OTHER("model", "MODEL text, file, or object: preset or family, and its dims"),
     CHOICE("data.kind", data.kind, data_names, "the data set [synthetic]"),
     PLAIN("data.path", FIELD_PATH, data.path, "file or folder of the data set"),
-    PLAIN("data.vocab", FIELD_PATH, data.vocab, "vocabulary: vocab.txt or GPT-2's vocab.json"),
+    PLAIN("data.vocab", FIELD_PATH, data.vocab, "vocabulary: tokenizer.json, vocab.txt or GPT-2's vocab.json"),
     PLAIN("data.merges", FIELD_PATH, data.merges, "GPT-2's merges.txt [next to data.vocab]"),
     PLAIN("data.text", FIELD_STRING, data.text, "table: column of the text, a name, or a number from 1 without a header [text]"),
     PLAIN("data.text_pair", FIELD_STRING, data.text_pair, "table: column of a second text [none]"),

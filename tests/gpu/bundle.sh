@@ -94,7 +94,7 @@ cp -L /usr/bin/make /usr/bin/pkg-config "$dev/sys-dev/usr/bin/"
 for file in $(closure /usr/bin/pkg-config); do
     case $file in *libpkgconf*) cp -L "$file" "$dev/sys-dev/$lib/" ;; esac
 done
-modules="ompi-c openblas sqlite3 libcjson cmocka libjpeg libpng libwebp zlib libcrypto"
+modules="ompi-c openblas sqlite3 libcjson cmocka libjpeg libpng libwebp zlib libcrypto libpcre2-8 libutf8proc"
 present=
 for module in $modules orte opal; do
     ! pkg-config --exists "$module" || present="$present $module"

@@ -4,6 +4,7 @@
 #include "exec/data/bpe.h"
 #include "exec/data/unicode.h"
 #include "exec/data/dataset.h"
+#include "profiles/base/whole_file.h"
 #include "tests/unit/fail_malloc.h" /* before data_case.h, which then tests allocations too */
 #include "tests/unit/data_case.h"
 #include "tests/unit/test.h"
@@ -266,6 +267,36 @@ static void text_open__reads_gpt2_tokens(void **state)
 
 /* --- masked models ---------------------------------------------------------------------------- */
 
+static void text_open__reads_a_tokenizer_json(void **state)
+{
+    struct job job;
+    struct dataset data = {0};
+    struct err err = {0};
+    int32_t tokens[8];
+    const struct sample_out out = {.tokens = tokens};
+    char *file = NULL, text[400] = "the";
+    size_t bytes = 0;
+    (void)state;
+    assert_int_equal(file_read("tests/golden/tokenizers/llama3.json", &file, &bytes, NULL), OK);
+    put_bytes("tokenizer.json", file, bytes);
+    free(file);
+    for (int i = 1; i < 90; i++)
+        strcat(text, " 12");
+    put_text("input.txt", text);
+    make_job(&job, gpt, DATA_TEXT, "input.txt", "tokenizer.json");
+    refuse_open(&job, ERR_INPUT, "tokenizer.json' has 422 tokens, model 'gpt2' has room for 300");
+    job.model.vocab = 422;
+    if (dataset_open(&job, &data, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(data.sample(&data, SPLIT_TRAIN, 0, &out, NULL), OK);
+    assert_int_equal(tokens[0], 420); /* <|begin_of_text|> */
+    assert_int_equal(tokens[2], tokens[5]);
+    assert_int_equal(tokens[3], tokens[6]);
+    dataset_clear(&data);
+    open_without_memory(&job);
+    job_clear(&job);
+}
+
 static void text_open__masks_fifteen_percent_for_masked_models(void **state)
 {
     struct job job;
@@ -352,6 +383,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(bpe_encode__takes_linear_time_on_a_word_without_end,
                                         make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(text_open__reads_gpt2_tokens, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(text_open__reads_a_tokenizer_json, make_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(text_open__masks_fifteen_percent_for_masked_models,
                                         make_folder, remove_folder),
     };

@@ -1,0 +1,33 @@
+/* exec/data/pattern.h - regular expressions of tokenizer files, by PCRE2 with Unicode properties. */
+#ifndef ELAPSE_EXEC_DATA_PATTERN_H
+#define ELAPSE_EXEC_DATA_PATTERN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "partition/base/status.h"
+
+struct pattern; /* opaque; does not change, any thread may match */
+
+/* Compile an expression, or with `literal` one that matches this text. ERR_INPUT: PCRE2's message.
+ * \s and \S stand for White_Space of Unicode. */
+enum status pattern_new(const char *text, bool literal, struct pattern **pattern, struct err *err);
+void pattern_free(struct pattern *pattern); /* NULL is fine */
+
+/* A search through one text; release it with pattern_search_clear(). */
+struct pattern_search {
+    const struct pattern *pattern;
+    void *match; /* owned */
+    const char *text;
+    size_t bytes, at;
+    bool empty_seen; /* the last match was empty */
+};
+enum status pattern_search(const struct pattern *pattern, const char *text, size_t bytes,
+                           struct pattern_search *search, struct err *err);
+/* The next match, [*first, *end) of the text, which must be UTF-8. *found false: there is none.
+ * ERR_INPUT: PCRE2 gave up. */
+enum status pattern_next(struct pattern_search *search, bool *found, size_t *first, size_t *end,
+                         struct err *err);
+void pattern_search_clear(struct pattern_search *search);
+
+#endif
