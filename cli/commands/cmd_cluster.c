@@ -171,7 +171,6 @@ static void show_devices(const struct sourced *out, const struct cluster *cluste
 static void show_network(const struct sourced *out, const struct cluster *cluster,
                          const struct origin *origin)
 {
-    static const char *const sends[] = {"eager", "blocking"};
     const char *usual = origin->network ? "round figure of a small message (docs/clusters.md)"
                                         : "default of a plain grid";
     const char *ring_kind = cluster_collectives_kind(cluster);
@@ -187,7 +186,7 @@ static void show_network(const struct sourced *out, const struct cluster *cluste
                from(origin, "uplink_latency", from(origin, "latency", usual)));
     sourced_ns(out, "host_op_ns", "host time to launch one op", cluster->host_op_ns,
                from(origin, "host_op", "default"));
-    sourced_text(out, "sends", "a stage's sends", sends[cluster->sends],
+    sourced_text(out, "sends", "a stage's sends", cluster_sends_name(cluster->sends),
                  from(origin, "sends", "default"));
     sourced_number(
         out, "overlap_share", "messages during a pair take", cluster->overlap_share,

@@ -81,7 +81,9 @@ static void add_inputs(struct json *json, const struct step_answer *a,
         json_add_int(inputs, "mem_bytes", c->devices[0].mem_bytes);
     json_add_int(inputs, "host_op_ns", c->host_op_ns);
     json_add_bool(inputs, "host_blocking", c->host_blocking);
-    json_add_string(inputs, "sends", cluster_sends_name(c->sends));
+    const struct setting setting = {&a->model, c, &a->cost.cost};
+    json_add_string(inputs, "sends",
+                    workload_sends_block(&setting, &a->plan) ? "blocking" : "eager");
     json_add_int(inputs, "bucket_bytes", a->plan.bucket_bytes);
     json_add_bool(inputs, "clip", a->plan.clip);
     json_add_int(inputs, "tensor", plan_tensor(&a->plan));

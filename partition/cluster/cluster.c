@@ -18,7 +18,7 @@
 
 const char *cluster_sends_name(enum cluster_sends sends)
 {
-    return sends == SENDS_BLOCKING ? "blocking" : "eager";
+    return sends == SENDS_BLOCKING ? "blocking" : sends == SENDS_EAGER ? "eager" : "auto";
 }
 
 enum status cluster_grid(int num_nodes, int devices_per_node, struct cluster *cluster,
@@ -33,6 +33,7 @@ enum status cluster_grid(int num_nodes, int devices_per_node, struct cluster *cl
     enum status rc;
     struct cluster got = {.num_nodes = num_nodes,
                           .num_devices = (int)total,
+                          .sends = SENDS_AUTO,
                           .overlap_share = CLUSTER_OVERLAP_SHARE,
                           .link_latency_ns = DEFAULT_LATENCY_NS,
                           .uplink_latency_ns = DEFAULT_LATENCY_NS};

@@ -48,10 +48,11 @@ double device_copy_ns(const struct device *device, int64_t bytes);
 
 /* When a rank goes on after a send of its own. */
 enum cluster_sends {
-    SENDS_EAGER,   /* at once: a copy engine or the network sends while the rank computes */
-    SENDS_BLOCKING /* when the receiver has the message, as in Megatron-LM and DeepSpeed: time-3b */
+    SENDS_EAGER,    /* at once: a copy engine or the network sends while the rank computes */
+    SENDS_BLOCKING, /* when the receiver has the message, as in Megatron-LM and DeepSpeed: time-3b */
+    SENDS_AUTO      /* not given: as the model's framework has it (workload_sends_block()) */
 };
-const char *cluster_sends_name(enum cluster_sends sends); /* "eager", "blocking" */
+const char *cluster_sends_name(enum cluster_sends sends); /* "eager", "blocking", "auto" */
 
 /* The share of the bandwidth that a message of some size gets. Between two points, the time on the
  * wire is linear in the bytes; below the first and above the last, the share is theirs. Bytes, shares

@@ -24,13 +24,15 @@
  * whole_logits, splits_gate, sums_whole, narrow_grads: the trainer of Hagemann et al., whose engine
  * descends from DeepSpeed's (Aleph-Alpha/scaling, 2024: lm_head.py, losses/cross_entropy.py, mlp.py,
  * optimizer/allreduce.py, optimizer/parameter_group.py).
+ * blocks_sends: DeepSpeed's p2p.send(); Megatron-LM's batch_isend_irecv(), for which 1F1B waits and the
+ * interleaved schedule does not (overlap_p2p_comm).
  * gathers_take_share: FSDP's collectives are NCCL's kernels, which occupy SMs (time-1b has how many). */
 /* clang-format off */
 static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
     [FRAMEWORK_AUTO] = {.name = "auto"},
-    [FRAMEWORK_MEGATRON_TE] = {"megatron-te", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true},
-    [FRAMEWORK_MEGATRON_2021] = {"megatron-2021", .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
-    [FRAMEWORK_DEEPSPEED] = {"deepspeed", .counts_logits = true, .eager_loss = true, .whole_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
+    [FRAMEWORK_MEGATRON_TE] = {"megatron-te", .blocks_sends = true, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true},
+    [FRAMEWORK_MEGATRON_2021] = {"megatron-2021", .blocks_sends = true, .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
+    [FRAMEWORK_DEEPSPEED] = {"deepspeed", .blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
     [FRAMEWORK_FSDP] = {"fsdp", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true},
     [FRAMEWORK_FSDP_COMPILED] = {"fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .gathers_take_share = true},
     [FRAMEWORK_HF_EAGER] = {"hf-eager", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true},
@@ -92,7 +94,8 @@ void model_set_framework(struct model *model, enum framework_kind kind, enum nor
         norm == NORM_EAGER || (norm == NORM_AUTO && framework && !framework->fused_norm);
     model->eager_rope = framework && !framework->fused_rope;
     model->eager_activation = framework && !framework->fused_activation;
-    if (framework && framework->narrow_grads && model->elem_bytes < model->param_bytes)
+    if (framework && framework->narrow_grads && model->elem_bytes < model->param_bytes &&
+        model->grad_bytes_per_param == 0)
         model->grad_bytes_per_param = model->elem_bytes;
     for (int i = 0; i < model->num_items; i++) {
         struct item *item = &model->items[i];

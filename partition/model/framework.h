@@ -43,6 +43,8 @@ struct framework {
     bool splits_gate;
     /* Replicas sum all gradients by all-reduces of fp32, also where they divide the optimizer. */
     bool sums_whole;
+    /* A rank waits for its sends under schedules without chunks. */
+    bool blocks_sends;
     /* Gradients of 2-byte weights have 2 bytes: each micro-batch adds its own by another kernel. */
     bool narrow_grads;
     /* Collectives of tensor parallelism run beside the products that they feed or follow, piece by

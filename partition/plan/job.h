@@ -98,6 +98,7 @@ struct job {
             enum lora_targets targets;
             enum lora_base base;
         } lora;
+        int gradient_bytes; /* of a parameter, for plan and sim; 0: as model and framework have it */
         enum device_kind device;  /* for `elapse train`; plan and sim use the cluster's devices */
         enum transport transport; /* how activations and gradients travel between GPUs */
         enum reduction reduction;

@@ -95,6 +95,14 @@ static enum status place_stages(struct builder *b, const int *rank_of_stage)
     return OK;
 }
 
+bool workload_sends_block(const struct setting *setting, const struct plan *plan)
+{
+    const struct framework *framework = setting->model->framework;
+    if (setting->cluster->sends != SENDS_AUTO)
+        return setting->cluster->sends == SENDS_BLOCKING;
+    return framework && framework->blocks_sends && plan->chunks < 2;
+}
+
 enum status workload_build(const struct setting *setting, const struct plan *plan,
                            const int *rank_of_stage, struct workload *workload, struct err *err)
 {
@@ -120,7 +128,7 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
                 .cache_write_stage = -1,
                 .clip = plan->clip,
                 .host_blocking = setting->cluster->host_blocking,
-                .sends_blocking = setting->cluster->sends == SENDS_BLOCKING,
+                .sends_blocking = workload_sends_block(setting, plan),
                 .scatter = plan->shard == SHARD_OPTIMIZER && plan->num_replicas > 1 &&
                            !(own.model->framework && own.model->framework->sums_whole),
                 .context_bytes =

@@ -151,6 +151,10 @@ int64_t workload_pair_ns(const struct workload *workload, int class_index, struc
 /* How long F B I W R Z C P UPDATE takes, where it is not part of a pair. */
 int64_t workload_op_ns(const struct workload *workload, int class_index, struct op op);
 
+/* Whether a rank of the plan waits for its sends (time-3b): as the cluster says, else as the model's
+ * framework has it. */
+bool workload_sends_block(const struct setting *setting, const struct plan *plan);
+
 /* The costs of a plan. rank_of_stage (num_stages entries, borrowed for the call) says where a
  * custom list has its stages; NULL: schedule_rank_of_stage(). The plan must pass plan_check().
  * ERR_INPUT on overflow, and where the ops, launches and messages of a step pass STEP_NS_MAX one

@@ -25,7 +25,7 @@ struct figures {
 };
 
 #define AT(member) offsetof(struct figures, member), sizeof(((struct figures *)0)->member)
-static const char *const sends_names[] = {"eager", "blocking", NULL};
+static const char *const sends_names[] = {"eager", "blocking", "auto", NULL};
 /* clang-format off */
 static const struct field cluster_fields[] = {
     {"name", FIELD_TEXT, AT(name), 0, 0, NULL, 0, "shown in reports"},
@@ -44,7 +44,7 @@ static const struct field cluster_fields[] = {
     {"half_duplex", FIELD_BOOL, AT(half_duplex), 0, 0, NULL, 0, "both directions share [false]"},
     {"host_op", FIELD_NS, AT(host_op_ns), 0, 0, NULL, 0, "host time to launch one op"},
     {"host_blocking", FIELD_BOOL, AT(host_blocking), 0, 0, NULL, 0, "launching adds to the step [false]"},
-    {"sends", FIELD_CHOICE, AT(sends), 0, 0, sends_names, 0, "a rank after a send [eager]: continues, or waits for the transfer's end"},
+    {"sends", FIELD_CHOICE, AT(sends), 0, 0, sends_names, 0, "a rank after a send: continues, or waits for the transfer's end; auto: as train.framework has it [auto]"},
     {"overlap_share", FIELD_REAL, AT(overlap_share), 0, 1, NULL, 0, "of a device that messages use during an overlapped F and B (dualpipe-v) [0.152]"},
     {"context", FIELD_BYTES, AT(context_bytes), 0, 0, NULL, 0, "device memory taken beforehand"},
     {"host_bandwidth", FIELD_RATE, AT(host_bandwidth), 0, 0, NULL, 0, "of a node's host memory, for pipeline.offload [409.6GB/s]"},

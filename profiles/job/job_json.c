@@ -138,6 +138,8 @@ static enum status read_setting(const struct json *root, const char *what, const
                        job->train.lora.base, &why) != OK)
         return err_set(err, why.status, "%s: %s", job->path ? job->path : job->name, why.msg);
     model_set_attention(&job->model, job->train.attention);
+    if (job->train.gradient_bytes > 0)
+        job->model.grad_bytes_per_param = job->train.gradient_bytes;
     model_set_framework(&job->model, job->train.framework, job->train.norm);
     /* If the model has no item after its last layer, one layer must stay active, because a step
      * must train something. */

@@ -117,6 +117,7 @@ const struct field job_fields[] = {
     CHOICE("train.attention", train.attention, attention_names, "whether stashes hold score matrices; auto: not on GPUs that are not measured [auto]"),
     CHOICE("train.framework", train.framework, framework_names, "what launches the kernels, for plan and sim: which operators are one kernel, and what they keep; auto: fused operators [auto]"),
     CHOICE("train.norm", train.norm, norm_names, "whether RMSNorm is one kernel, for plan and sim; auto: as the framework has it [auto]"),
+    INT("train.gradient_bytes", train.gradient_bytes, 0, 8, "bytes of a parameter's gradient, for plan and sim [0: 2 with deepspeed and 2-byte activations, else 4]"),
     CHOICE("train.device", train.device, device_names, "device that each rank computes on [cpu]"),
     CHOICE("train.transport", train.transport, transport_names, "how activations and gradients travel; nccl: from GPU to GPU [mpi]"),
     CHOICE("train.reduction", train.reduction, reduction_names, "canonical: bit-identical results with R = 1, 2, 4 [fast]"),

@@ -270,6 +270,32 @@ static void gradients__are_summed_whole_in_fp32(void **state)
     assert_int_equal(bytes[0], bytes[1]);
 }
 
+/* A rank waits for its sends where the framework does, but for the interleaved schedule's; what a
+ * cluster says counts before. */
+static void sends__block_where_the_framework_waits(void **state)
+{
+    const enum framework_kind kinds[] = {FRAMEWORK_AUTO, FRAMEWORK_FSDP, FRAMEWORK_OURS,
+                                         FRAMEWORK_DEEPSPEED, FRAMEWORK_MEGATRON_TE};
+    struct cluster cluster = {0};
+    (void)state;
+    assert_int_equal(cluster_parse("a100-1x8", &cluster, NULL), OK);
+    assert_int_equal(cluster.sends, SENDS_AUTO);
+    for (int k = 0; k < 5; k++) {
+        struct model model = small(kinds[k], NORM_AUTO);
+        const struct setting setting = {&model, &cluster, NULL};
+        const struct plan plain = {.chunks = 1}, interleaved = {.chunks = 2};
+        cluster.sends = SENDS_AUTO;
+        assert_int_equal(workload_sends_block(&setting, &plain), k > 2);
+        assert_false(workload_sends_block(&setting, &interleaved));
+        cluster.sends = SENDS_EAGER;
+        assert_false(workload_sends_block(&setting, &plain));
+        cluster.sends = SENDS_BLOCKING;
+        assert_true(workload_sends_block(&setting, &interleaved));
+        model_clear(&model);
+    }
+    cluster_clear(&cluster);
+}
+
 /* Unfused attention of a llama keeps the softmax's output: [a, s, s] a layer, divided by heads, and
  * selective recompute does without it. */
 static void scores__of_llama_are_kept_when_unfused(void **state)
@@ -404,6 +430,7 @@ int main(void)
         cmocka_unit_test(collectives__of_gate_and_up_are_two_backwards),
         cmocka_unit_test(gradients__have_two_bytes_and_a_kernel_that_adds_them),
         cmocka_unit_test(gradients__are_summed_whole_in_fp32),
+        cmocka_unit_test(sends__block_where_the_framework_waits),
         cmocka_unit_test(scores__of_llama_are_kept_when_unfused),
         cmocka_unit_test(collectives__of_tensor_run_beside_products),
         cmocka_unit_test(framework__has_a_name_each),

@@ -884,6 +884,19 @@ static void frameworks__have_the_names_of_their_kinds(void **state)
     }
 }
 
+static void gradients__have_the_bytes_that_the_job_says(void **state)
+{
+    (void)state;
+    const char *overrides[] = {"train.dtype=bf16", "train.framework=deepspeed",
+                               "train.gradient_bytes=4"};
+    for (int n = 2; n <= 3; n++) {
+        struct job job = {0};
+        load(file_with("job.json", design_job), overrides, n, &job);
+        assert_int_equal(model_grad_bytes(&job.model), n == 2 ? 2 : 4);
+        job_clear(&job);
+    }
+}
+
 static void data_sets__have_the_names_of_data_kind_in_its_order(void **state)
 {
     (void)state;
@@ -990,6 +1003,7 @@ int main(void)
         cmocka_unit_test(job_from_record__reads_times_without_a_unit_as_ns),
         cmocka_unit_test(job_load__wants_a_unit_with_every_time),
         cmocka_unit_test(frameworks__have_the_names_of_their_kinds),
+        cmocka_unit_test(gradients__have_the_bytes_that_the_job_says),
         cmocka_unit_test(data_sets__have_the_names_of_data_kind_in_its_order),
     };
     return cmocka_run_group_tests_name("job_json", tests, scratch_make, scratch_remove);
