@@ -82,11 +82,13 @@ const char *collective_name(enum collective kind);
 
 /* How a kind of collective differs from messages. */
 struct collective_figures {
-    struct share_curve link;   /* of the ports inside a node, by bytes of the whole tensor */
-    struct share_curve uplink; /* of uplinks and ports to the network */
-    int64_t link_latency_ns;   /* of a step of the ring inside a node; negative: a message's */
-    int64_t uplink_latency_ns; /* of a step in a ring between nodes; negative: a message's */
-    int64_t fixed_ns;          /* once per collective */
+    struct share_curve link;       /* of the ports inside a node, by bytes of the whole tensor */
+    struct share_curve pair, quad; /* the same for rings of 2 or 3 and of 4 to 7 devices; without
+                                      points: link */
+    struct share_curve uplink;     /* of uplinks and ports to the network */
+    int64_t link_latency_ns;       /* of a step of the ring inside a node; negative: a message's */
+    int64_t uplink_latency_ns;     /* of a step in a ring between nodes; negative: a message's */
+    int64_t fixed_ns;              /* once per collective */
 };
 
 /* 20 of an H800's 132 SMs: DeepSeek-V3 Technical Report, 2024, section 3.2.2. */
@@ -163,7 +165,8 @@ const char *machine_context_source(const char *kind);
 /* Collectives of a device kind as measured by others, as shares of the port and of the uplink. */
 struct collective_source {
     const char *kind;
-    double link[COLLECTIVE_COUNT];
+    const char *rings_of;          /* kind whose rings of 2 and 4 devices it has; NULL: none */
+    double link[COLLECTIVE_COUNT]; /* of 1 GiB over 8 devices */
     double uplink;
     int64_t link_latency_ns, uplink_latency_ns; /* of a step; negative: a message's */
     int64_t fixed_ns[COLLECTIVE_COUNT];

@@ -181,17 +181,20 @@ static const char *const preset_names[] = {
  * has 230.8 of 300 GB/s (nccl-tests on p4d.24xlarge, github.com/NVIDIA/nccl issue 527), and 96 of 100
  * GB/s between nodes of 4 HDR ports (github.com/NVIDIA/nccl-tests issue 119). H100: 476 of 450 GB/s,
  * because the switch sums (NVLink SHARP), and 47 of 50 GB/s a port (nccl-tests issue 290);
- * reduce-scatter 360 and all-gather 350 of 450 GB/s (NVIDIA/nccl issue 1281). All-to-alls have A100's
- * share until somebody publishes theirs. A100 PCIe and B200: SimuMax's device
+ * reduce-scatter 360 and all-gather 350 of 450 GB/s (NVIDIA/nccl issue 1281). Those are of 1 GiB and of
+ * 8 devices; ring_times[] has smaller groups. All-to-alls have A100's share until
+ * somebody publishes theirs. A100 PCIe and B200: SimuMax's device
  * files (2025), with 8 devices. A rate there counts GiB. */
 #define NCCL_STEPS .link_latency_ns = 1900, .uplink_latency_ns = 4000
 #define GIB_PER_GB 1.073741824
 #define A100_SHARES \
+    .rings_of = "a100", \
     .link = {0.769, 0.769, 0.769, 0.769}, \
     .uplink = 0.96, \
     NCCL_STEPS, \
     .fixed_ns = {14000, 14000, 14000, 14000}
 #define H100_SHARES \
+    .rings_of = "h100", \
     .link = {1.058, 0.8, 0.778, 0.769}, \
     .uplink = 0.94, \
     NCCL_STEPS, \
@@ -210,17 +213,16 @@ static const char *const preset_names[] = {
     .fixed_ns = {8980, 15640, 4830, 30040}
 static const struct collective_source collective_sources[] = {
     {.kind = "a100", A100_SHARES,
-     .source = "nccl-tests: NVIDIA/nccl issue 527, nccl-tests issue 119; latency: NCCL 2.18",
+     .source = "NVIDIA/nccl issue 527, nccl-tests issue 119; 2 and 4 devices: Vidur, 2024; latency: NCCL 2.18",
      .others = "the share of its all-reduce, none is published; latency: NCCL 2.18"},
     {.kind = "a100-pcie",
      PCIE_SHARES,
      .source = "SimuMax, a100_pcie, 8 devices (2025)"},
     {.kind = "h100", H100_SHARES,
-     .source = "nccl-tests: issue 290; latency: NCCL 2.18",
+     .source = "nccl-tests issue 290; 2 and 4 devices: Vidur, 2024; latency: NCCL 2.18",
      .others = "NVIDIA/nccl issue 1281; all-to-all: A100's share; latency: NCCL 2.18"},
-    {.kind = "h200", .link = {1.058, 0.8, 0.778, 0.769}, .uplink = 0.94, NCCL_STEPS,
-     .fixed_ns = {14000, 14000, 14000, 14000},
-     .source = "H100's share: nccl-tests issue 290; latency: NCCL 2.18",
+    {.kind = "h200", H100_SHARES,
+     .source = "H100's share: nccl-tests issue 290; 2 and 4 devices: Vidur, 2024; latency: NCCL 2.18",
      .others = "H100's: NVIDIA/nccl issue 1281; all-to-all: A100's share; latency: NCCL 2.18"},
     {.kind = "b200",
      B200_SHARES,
@@ -313,21 +315,67 @@ const char *collective_source_text(const struct collective_source *source, enum 
     return kind == COLLECTIVE_ALLREDUCE || !source->others ? source->source : source->others;
 }
 
+/* Times of all-reduces over 2 and 4 devices of a node: medians of Vidur's profiles, which end at 64 MiB
+ * (github.com/microsoft/vidur, data/profiling/network/{a100,h100}_dgx/all_reduce.csv, 2024). Below 16 MiB
+ * they are the host's time to launch. 1 GiB: 208 GB/s of two A100 (nccl-tests issue 178), and for
+ * four the share of eight. A reduce-scatter and an all-gather, its halves, have its shares. */
+#define MIB (1LL << 20)
+/* clang-format off */
+static const struct ring_times {
+    const char *kind;
+    int devices, num_points;
+    int64_t bytes[5];
+    double us[5];
+} ring_times[] = {
+    {"a100", 2, 4, {16 * MIB, 32 * MIB, 64 * MIB, 1024 * MIB}, {139, 246, 430, 5180}},
+    {"a100", 4, 5, {16 * MIB, 20 * MIB, 32 * MIB, 64 * MIB, 1024 * MIB}, {200, 222, 319, 603, 7004}},
+    {"h100", 2, 1, {64 * MIB}, {245}},
+    {"h100", 4, 1, {64 * MIB}, {318}},
+};
+/* clang-format on */
+
 static struct share_curve constant_share(double share)
 {
     return (struct share_curve){.num_points = 1, .bytes = {1}, .share = {share}};
 }
 
+/* The shares that a kind's rings of so many devices were measured with. No points: none was. */
+static struct share_curve measured_shares(const struct collective_source *source, int devices)
+{
+    struct share_curve curve = {0};
+    const struct roofline *roofline = source->rings_of ? roofline_find(source->rings_of) : NULL;
+    for (size_t i = 0; roofline && i < sizeof ring_times / sizeof ring_times[0]; i++) {
+        const struct ring_times *t = &ring_times[i];
+        const double steps = 2 * (devices - 1);
+        if (strcmp(t->kind, source->rings_of) != 0 || t->devices != devices)
+            continue;
+        curve.num_points = t->num_points;
+        for (int k = 0; k < t->num_points; k++) {
+            const double wire_ns = t->us[k] * 1e3 - (double)source->fixed_ns[COLLECTIVE_ALLREDUCE] -
+                                   steps * (double)source->link_latency_ns;
+            curve.bytes[k] = t->bytes[k];
+            curve.share[k] =
+                (double)t->bytes[k] * steps / devices / wire_ns * 1e9 / roofline->link_bytes_per_s;
+        }
+    }
+    return curve;
+}
+
 void cluster_collectives_of(const char *device_kind, struct cluster *cluster)
 {
     const struct collective_source *source = collective_source_find(device_kind);
-    for (int kind = 0; source && kind < COLLECTIVE_COUNT; kind++)
-        cluster->collectives[kind] =
-            (struct collective_figures){.link = constant_share(source->link[kind]),
-                                        .uplink = constant_share(source->uplink),
-                                        .link_latency_ns = source->link_latency_ns,
-                                        .uplink_latency_ns = source->uplink_latency_ns,
-                                        .fixed_ns = source->fixed_ns[kind]};
+    for (int kind = 0; source && kind < COLLECTIVE_COUNT; kind++) {
+        struct collective_figures *figures = &cluster->collectives[kind];
+        *figures = (struct collective_figures){.link = constant_share(source->link[kind]),
+                                               .uplink = constant_share(source->uplink),
+                                               .link_latency_ns = source->link_latency_ns,
+                                               .uplink_latency_ns = source->uplink_latency_ns,
+                                               .fixed_ns = source->fixed_ns[kind]};
+        if (kind == COLLECTIVE_ALLTOALL)
+            continue;
+        figures->pair = measured_shares(source, 2);
+        figures->quad = measured_shares(source, 4);
+    }
 }
 
 /* The figures of a device that its kind and its node's machine publish. machine may be NULL. */

@@ -139,7 +139,9 @@ static double ring_rate(const struct group *group, const struct collective_figur
 {
     const struct cluster *cluster = group->cluster;
     const double both = cluster->half_duplex ? 2 : 1; /* a ring sends and receives at once */
-    const double link_share = share_curve_at(&figures->link, bytes);
+    const struct share_curve *few = group->n < 4 ? &figures->pair : &figures->quad;
+    const double link_share =
+        share_curve_at(group->n < 8 && few->num_points > 0 ? few : &figures->link, bytes);
     const double uplink_share = share_curve_at(&figures->uplink, bytes);
     const int64_t inside =
         figures->link_latency_ns >= 0 ? figures->link_latency_ns : cluster->link_latency_ns;

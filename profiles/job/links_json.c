@@ -129,6 +129,8 @@ static enum status read_collective(const struct json *object, const struct field
                                  source, &times, err);
     if (rc == OK)
         rc = read_share(object, source, "link", fastest_port(cluster), &figures->link, err);
+    if (json_get(object, "link")) /* holds for groups of all sizes */
+        figures->pair = figures->quad = (struct share_curve){0};
     if (rc == OK)
         rc = read_share(object, source, "uplink", fastest_uplink(cluster), &figures->uplink, err);
     if (times.latency_ns >= 0)

@@ -347,6 +347,40 @@ static void cluster_collective_ns__takes_the_closed_form_of_each_kind(void **sta
     cluster_clear(&c);
 }
 
+/* Published times of all-reduces over 2 and 4 devices come back; 8 have one share for all sizes. */
+static void rings__of_published_kinds_take_what_was_measured(void **state)
+{
+    static const struct {
+        const char *cluster;
+        int devices;
+        int64_t mib;
+        double us;
+    } rows[] = {
+        {"a100-1x8", 2, 64,   430                                      },
+        {"a100-1x8", 2, 16,   139                                      },
+        {"a100-1x8", 4, 32,   319                                      },
+        {"a100-1x8", 8, 1024, 40.6 + 1.75 * (1 << 30) / (0.769 * 300e3)},
+        {"h100-1x8", 4, 64,   318                                      },
+        {"h200-1x8", 2, 64,   245                                      },
+    };
+    const int devices[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct cluster c = {0};
+        assert_int_equal(cluster_parse(rows[i].cluster, &c, NULL), OK);
+        assert_int_equal(cluster_check(&c, NULL), OK);
+        const int64_t bytes = rows[i].mib << 20;
+        const int n = rows[i].devices;
+        const double ns = (double)cluster_allreduce_ns(&c, devices, n, bytes);
+        assert_true(fabs(ns - rows[i].us * 1e3) < 2);
+        /* Half of it, but for what each has once. */
+        const double scatter =
+            (double)cluster_collective_ns(&c, COLLECTIVE_REDUCE_SCATTER, devices, n, bytes);
+        assert_true(fabs(2 * scatter - ns - 14000) < 4);
+        cluster_clear(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -364,6 +398,7 @@ int main(void)
         cmocka_unit_test(cluster_transfer_ns__is_latency_plus_wire_when_unshared),
         cmocka_unit_test(cluster_allreduce_ns__is_the_ring_when_compared_edge_by_edge),
         cmocka_unit_test(cluster_collective_ns__takes_the_closed_form_of_each_kind),
+        cmocka_unit_test(rings__of_published_kinds_take_what_was_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
