@@ -90,7 +90,7 @@ static struct question question_of(const struct model *model, int item, int pass
               model->eager_norm << 5 | model->eager_rope << 6 | model->eager_activation << 7;
     if (model->framework)
         q.flags |= model->framework->eager_loss << 8 | model->framework->whole_logits << 9 |
-                   model->framework->narrow_grads << 10;
+                   model->framework->narrow_grads << 10 | model->framework->overlaps_tensor << 11;
     q.base_params = it->base_params;
     q.lora = model->lora.rank << 4 | model->lora.targets << 2 | model->lora.base;
     q.context = model->context;

@@ -27,15 +27,14 @@
         .forward = 1.27, .backward = 1.03, .half_blocks = {160, 70}, .half_seq = 380               \
     }
 /* OpenXLA's products were timed in short bursts at the boost clock, which a training run does not
- * hold. `hot` is the B200's share: it keeps 0.523 of its peak in SimuMax's long measurements, and its
- * best product reaches 0.776 (Bekman's table), 0.674 of that. It stands for more than a clock: one H100
- * at its power limit keeps 0.87 (tests/truth/data/h100_sustained_matmul.csv), with which whole runs
- * read 6 to 28 % too fast. Memory: copies, norms, AdamW and the loss of our own kernels move 2.79 to
+ * hold. `hot`: one H100 at its power limit keeps 0.87 on uniform numbers (26 products,
+ * tests/truth/data/h100_sustained_matmul.csv), and on normal ones, which training has, 0.971 of that
+ * (6 products, h100_normal_matmul.csv). Memory: copies, norms, AdamW and the loss of our own kernels move 2.79 to
  * 2.99 of 3.35 TB/s on that card (tests/truth/gpu-h100-2026-11-26/kernels.txt). */
 #define H100_MATMUL                                                                                \
     {                                                                                              \
         .peak = 1, .tile = 0.2322, .tail = 0.2635, .part = 0.9892, .depth = 156.5, .nn = 1.009,    \
-        .nt = 0.9586, .start_us = 5.488, .hot = 0.674, .warm_us = 14.33, .memory = 0.91,           \
+        .nt = 0.9586, .start_us = 5.488, .hot = 0.845, .warm_us = 14.33, .memory = 0.91,           \
         .blend = 0                                                                                 \
     }
 #define H100_ATTENTION                                                                             \
@@ -143,12 +142,13 @@ static double matmul_ns(const struct device_curve *curve, double peak, double by
                         const struct kernel *kernel)
 {
     const struct matmul_curve *c = &curve->matmul;
-    const double m = (double)kernel->m, n = (double)kernel->n, k = (double)kernel->k;
+    const double pieces = kernel->pieces > 1 ? kernel->pieces : 1,
+                 sms = curve->sms - kernel->taken_sms;
+    const double m = (double)kernel->m / pieces, n = (double)kernel->n, k = (double)kernel->k;
     double best = INFINITY;
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
         const double rows = tiles[i][0], columns = tiles[i][1];
-        const double waves =
-            (double)kernel->batch * ceil(m / rows) * ceil(n / columns) / curve->sms;
+        const double waves = (double)kernel->batch * ceil(m / rows) * ceil(n / columns) / sms;
         const double used =
             waves > 1 ? waves + (ceil(waves) - waves) * c->tail : waves + (1 - waves) * c->part;
         const double loss = 1 + 64 * c->tile * (1 / rows + 1 / columns);
@@ -160,7 +160,8 @@ static double matmul_ns(const struct device_curve *curve, double peak, double by
     const double layout = kernel->layout == LAYOUT_NN   ? c->nn
                           : kernel->layout == LAYOUT_NT ? c->nt
                                                         : 1;
-    const double work = best * curve->sms / peak * (1 + c->depth / k) / clock / layout * 1e9;
+    const double work =
+        best * pieces * curve->sms / peak * (1 + c->depth / k) / clock / layout * 1e9;
     const double moved = kernel->bytes / (bytes_per_s * c->memory) * 1e9;
     const double more = fmax(work, moved), less = fmin(work, moved);
     return c->blend > 0 ? more * pow(1 + pow(less / more, c->blend), 1 / c->blend) : more;

@@ -64,6 +64,38 @@ static void add_matmul(struct lister *l, enum matmul_layout layout, int64_t batc
                                l->e * ((double)batch * (double)k * ((double)m + (double)n) + all)});
 }
 
+/* SMs of the collectives beside products, and pieces: NeMo, tp_overlap_configs/userbuffers.py,
+ * GPT-3 175B in bf16 on H100 (2024). */
+#define SCATTER_SMS 24 /* of the attention's output, in SCATTER_PIECES */
+#define SCATTER_PIECES 4
+#define BULK_SMS 4
+
+/* Where the framework runs the collectives of tensor parallelism beside the products, they divide a
+ * product, or take SMs from it (Transformer Engine's userbuffers). A gather in front
+ * of a product comes in T pieces by copies, without SMs, and each is multiplied when it is there: the
+ * first linear forward, the second backward. The sum behind the second linear goes out in pieces: by
+ * SMs behind attention, by copies behind the MLP. Backwards, the first linear's input is gathered for its
+ * weights beside the product for the input, and that product's sum beside the one for the weights. */
+static void share_with_collective(const struct lister *l, struct kernel *kernel, bool first)
+{
+    const struct framework *framework = l->model->framework;
+    if (!framework || !framework->overlaps_tensor || l->ways < 2 || !l->model->sequence_parallel ||
+        kernel->kind != KERNEL_MATMUL)
+        return;
+    const bool ahead = l->pass == PASS_FWD || l->pass == PASS_FWD_NOGRAD;
+    const bool weights = l->pass == PASS_BWD_WEIGHT;
+    if (ahead ? first : !first && !weights) {
+        kernel->pieces = l->ways;
+    } else if (ahead && l->item->kind == ITEM_ATTENTION) {
+        kernel->pieces = SCATTER_PIECES;
+        kernel->taken_sms = SCATTER_SMS;
+    } else if (ahead) {
+        kernel->pieces = l->ways;
+    } else if (first) {
+        kernel->taken_sms = BULK_SMS;
+    }
+}
+
 /* Bytes of an element with its share of the scales: MX has a byte for 32 elements, NVFP4 for 16. */
 static double narrow_bytes(enum narrow_format format)
 {
@@ -181,7 +213,10 @@ static void add_linear(struct lister *l, int64_t rows, int64_t k, int64_t n)
 /* The first or the second linear of an item, with its adapter. */
 static void add_adapted(struct lister *l, bool first, int64_t rows, int64_t k, int64_t n)
 {
+    const int before = l->count;
     add_linear(l, rows, k, n);
+    for (int i = before; i < l->count; i++)
+        share_with_collective(l, &l->list[i], first);
     if (model_has_adapter(l->model, (int)(l->item - l->model->items), first))
         add_adapter(l, rows, k, n);
 }

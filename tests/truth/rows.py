@@ -33,9 +33,9 @@ def narrow():
     return read(HERE + "/data/a100_narrow_matmul.csv", KINDS["a100"], SXM, 1555e9)
 
 
-def sustained():
-    """Products of an H100 at its power limit."""
-    return read(HERE + "/data/h100_sustained_matmul.csv", KINDS["h100"], 1, KINDS["h100"]["bandwidth"])
+def sustained(numbers="sustained"):
+    """Products of an H100 at its power limit, on uniform numbers or "normal" ones."""
+    return read(HERE + "/data/h100_%s_matmul.csv" % numbers, KINDS["h100"], 1, KINDS["h100"]["bandwidth"])
 
 
 def read(path, kind, clock, bandwidth):

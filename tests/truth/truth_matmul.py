@@ -47,12 +47,13 @@ def main():
         show(name, kind, p, rows.matmuls(name, sys.argv[1]))
         if name == "a100":
             show("a100, narrow", kind, p, rows.narrow())
-    kind, p, measured = rows.KINDS["h100"], constants("h100"), rows.sustained()
-    for hot in (p["hot"], 0.87, p["peak"]):
-        errors = [fit_matmul.time_of(dict(p, hot=hot), kind, r) / r["seconds"] - 1 for r in measured]
-        print("%-34s %4d rows: mean |error| %5.1f %%, bias %+6.1f %%" % (
-            "sustained products, h100, hot %.3g" % hot, len(errors),
-            100 * sum(map(abs, errors)) / len(errors), 100 * sum(errors) / len(errors)))
+    kind, p = rows.KINDS["h100"], constants("h100")
+    for name, measured in (("uniform numbers", rows.sustained()), ("normal numbers", rows.sustained("normal"))):
+        for hot in (p["hot"], p["peak"]):
+            errors = [fit_matmul.time_of(dict(p, hot=hot), kind, r) / r["seconds"] - 1 for r in measured]
+            print("%-34s %4d rows: mean |error| %5.1f %%, bias %+6.1f %%" % (
+                "h100, hot, %s, %.3g" % (name, hot), len(errors),
+                100 * sum(map(abs, errors)) / len(errors), 100 * sum(errors) / len(errors)))
 
 
 if __name__ == "__main__":

@@ -394,13 +394,39 @@ static int64_t pass_ns(enum framework_kind kind, enum pass pass, int64_t *kernel
  * of each, equally long; where nothing overlaps a pass waits for both. */
 static void collectives__of_tensor_run_beside_products(void **state)
 {
-    int64_t kernels, same;
+    int64_t kernels, divided;
     const int64_t waits = pass_ns(FRAMEWORK_OURS, PASS_FWD, &kernels),
-                  overlaps = pass_ns(FRAMEWORK_MEGATRON_TE, PASS_FWD, &same);
+                  overlaps = pass_ns(FRAMEWORK_MEGATRON_TE, PASS_FWD, &divided);
     (void)state;
-    assert_int_equal(kernels, same);
+    assert_true(divided > kernels);
     assert_true(waits > kernels);
-    assert_true(llabs((overlaps - kernels) * 4 - (waits - kernels)) <= 8);
+    assert_true(llabs((overlaps - divided) * 4 - (waits - kernels)) <= 8);
+}
+
+/* Beside collectives, products are divided by tokens or leave SMs: in groups that divide tokens only. */
+static void products__give_way_to_collectives(void **state)
+{
+    (void)state;
+    for (int tokens = 0; tokens < 2; tokens++) {
+        struct model model = small(FRAMEWORK_MEGATRON_TE, NORM_AUTO);
+        struct kernel list[KERNELS_MAX];
+        const struct cost_options options = {.efficiency = 1};
+        int pieces[2] = {0}, taken[2] = {0}, count = 0;
+        model.tensor = 2;
+        model.sequence_parallel = tokens;
+        const int n = kernels_of(&model, ATTENTION, PASS_FWD, 1, &options, list);
+        for (int i = 0; i < n && count < 2; i++)
+            if (list[i].kind == KERNEL_MATMUL) {
+                pieces[count] = list[i].pieces;
+                taken[count++] = list[i].taken_sms;
+            }
+        assert_int_equal(count, 2);
+        assert_int_equal(pieces[0], tokens ? 2 : 0);
+        assert_int_equal(pieces[1], tokens ? 4 : 0);
+        assert_int_equal(taken[0], 0);
+        assert_int_equal(taken[1], tokens ? 24 : 0);
+        model_clear(&model);
+    }
 }
 
 static void framework__has_a_name_each(void **state)
@@ -433,6 +459,7 @@ int main(void)
         cmocka_unit_test(sends__block_where_the_framework_waits),
         cmocka_unit_test(scores__of_llama_are_kept_when_unfused),
         cmocka_unit_test(collectives__of_tensor_run_beside_products),
+        cmocka_unit_test(products__give_way_to_collectives),
         cmocka_unit_test(framework__has_a_name_each),
         cmocka_unit_test(framework__has_room_for_all_that_fits),
         cmocka_unit_test(framework__has_a_communicator_for_each_group),

@@ -2,6 +2,7 @@
 #include "partition/cost/cost.h"
 #include "partition/cost/device_curves.h"
 #include "partition/cost/kernels.h"
+#include "partition/model/attention.h"
 #include "tests/unit/test.h"
 
 static const struct cost_options plain = {.efficiency = 1},
@@ -279,6 +280,64 @@ static void device_kernel_ns__never_beats_peak_and_bandwidth(void **state)
     }
 }
 
+/* A product in pieces of rows, or on fewer SMs, takes longer where its tiles no longer fill waves, and as
+ * long where they do: 16 x 66 tiles of 256 x 128 are eight waves of 132, and two for each of four pieces. */
+static void device_kernel_ns__counts_the_waves_of_pieces(void **state)
+{
+    (void)state;
+    const struct kernel whole = {.batch = 1, .m = 4096, .n = 66 * 128, .k = 8192},
+                        coarse = {.batch = 1, .m = 512, .n = 66 * 128, .k = 8192};
+    struct kernel k = whole;
+    k.pieces = 4;
+    assert_true(fabs(matmul_ns("h100", k) / matmul_ns("h100", whole) - 1) < 1e-9);
+    k = coarse; /* one wave of 132; for each piece one of smaller tiles */
+    k.pieces = 2;
+    assert_true(matmul_ns("h100", k) > 1.02 * matmul_ns("h100", coarse));
+    k = whole;
+    k.taken_sms = 66;
+    assert_true(fabs((matmul_ns("h100", k) - 5488) / (matmul_ns("h100", whole) - 5488) - 2) < 0.01);
+}
+
+/* Layers of MPT in PyTorch on one H100, forward and backward (tests/truth/data/h100_layers.csv), which
+ * no constant was fitted on. */
+static void cost_kernels__is_near_measured_layers(void **state)
+{
+    static const struct {
+        int hidden, heads, samples;
+        double ms;
+    } rows[] = {
+        {4096, 32, 6,  25.862 },
+        {5120, 40, 2,  13.419 },
+        {2048, 16, 20, 25.416 },
+        {7168, 56, 14, 170.668},
+    };
+    (void)state;
+    const struct cost_options options = {.efficiency = 1};
+    struct kernel list[KERNELS_MAX];
+    const struct roofline *roof = roofline_find("h100");
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        struct model model = {0};
+        char text[128];
+        double ns = 0;
+        snprintf(text, sizeof text,
+                 "gpt2:layers=1,hidden=%d,heads=%d,mlp=%d,seq=2048,max_seq=2048,dtype=bf16",
+                 rows[r].hidden, rows[r].heads, 4 * rows[r].hidden);
+        assert_int_equal(model_parse(text, &model, NULL), OK);
+        model_set_attention(&model, ATTENTION_FUSED);
+        for (int item = 1; item <= 2; item++)
+            for (int pass = PASS_FWD; pass <= PASS_BWD_WEIGHT; pass++) {
+                const int n =
+                    kernels_of(&model, item, (enum pass)pass, rows[r].samples, &options, list);
+                for (int i = 0; i < n; i++)
+                    ns += device_kernel_ns(device_curve_find("h100"), roof->bf16_flops_per_s,
+                                           roof->mem_bytes_per_s, &list[i]);
+            }
+        if (fabs(ns / 1e6 / rows[r].ms - 1) > 0.04)
+            fail_msg("hidden %d: %.3f ms, measured %.3f", rows[r].hidden, ns / 1e6, rows[r].ms);
+        model_clear(&model);
+    }
+}
+
 /* --- the cost source -------------------------------------------------------------------------- */
 
 static int64_t ask(const struct cost *cost, const struct model *model, int item, enum pass pass,
@@ -499,6 +558,8 @@ int main(void)
         cmocka_unit_test(kernels_of__has_the_softmax_kernel_where_megatron_runs_it),
         cmocka_unit_test(device_kernel_ns__is_near_measured_products),
         cmocka_unit_test(device_kernel_ns__blends_work_and_bytes),
+        cmocka_unit_test(device_kernel_ns__counts_the_waves_of_pieces),
+        cmocka_unit_test(cost_kernels__is_near_measured_layers),
         cmocka_unit_test(device_kernel_ns__never_beats_peak_and_bandwidth),
         cmocka_unit_test(cost_kernels__is_monotone_and_slower_than_ideal),
         cmocka_unit_test(cost_kernels__is_bound_by_the_host_when_kernels_are_small),
