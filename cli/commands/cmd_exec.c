@@ -1,4 +1,4 @@
-/* cli/commands/cmd_exec.c - the commands train, profile, eval, export and checkpoint: they start
+/* cli/commands/cmd_exec.c - the commands train, profile, eval, export, generate and checkpoint: they start
  * `elapse-exec` under mpirun with the wanted number of ranks and return its exit code.
  *
  * Only "-n RANKS" and train's "--max-restarts N" and "--min-ranks N" are read here. Every other
@@ -144,7 +144,8 @@ static enum status print_help(const struct command *command, const struct front 
 static enum status run_front(const struct command *command, int argc, char **argv, struct err *err)
 {
     bool train = strcmp(command->name, "train") == 0;
-    const bool alone = command == &command_export || command == &command_checkpoint;
+    const bool alone = command == &command_export || command == &command_checkpoint ||
+                       command == &command_generate;
     /* profile needs two ranks to measure links; others start none. */
     struct front front = {.min_ranks = 1,
                           .num_ranks = command == &command_profile ? 2
@@ -198,6 +199,9 @@ const struct command command_eval = {"eval", "CHECKPOINT [JOB] [-n RANKS]",
 const struct command command_export = {"export", "CHECKPOINT -o DIR|FILE.safetensors",
                                        "write a checkpoint as a model of Hugging Face", "DIR",
                                        run_front};
+const struct command command_generate = {
+    "generate", "RUN|CHECKPOINT|DIR --prompt TEXT [--temperature X] [--top-k N] [--top-p P] [...]",
+    "write text behind a prompt", "PATH", run_front};
 const struct command command_checkpoint = {"checkpoint", "verify DIR",
                                            "compare a checkpoint's files with their digests",
                                            "verify DIR", run_front};

@@ -91,6 +91,14 @@ struct rotary {
     float eps, plus;     /* as in struct rmsnorm */
 };
 
+/* The attention of `rows` successive queries of one sequence, the first of which has position
+ * `first`, over all keys up to its own. keys, values: [first + rows, kv_heads, head_dim]. */
+struct cached_attention {
+    int rows, first, heads, kv_heads, head_dim;
+    int window; /* as in struct attention */
+    const float *keys, *values;
+};
+
 /* Cross-entropy over rows of classes. Element (r, c) of the logits lies at
  * (r / group) * group_stride + (r % group) * row_stride + c * class_stride: class_stride 1 and
  * group 1 for a matrix; span heads read [seq, 2] blocks column-wise. */
@@ -326,6 +334,11 @@ struct backend {
     void (*attention_backward)(struct backend *be, const struct attention *a, const void *qkv,
                                const struct dropout *drop, const void *ctx, const float *lse,
                                const void *dctx, void *dqkv);
+
+    /* The queries of qkv [rows, 3, heads, head_dim] -> ctx [rows, heads, head_dim], fp32, in host
+     * memory: text is generated there. NULL: not on this backend. */
+    void (*attention_cached)(struct backend *be, const struct cached_attention *a, const float *qkv,
+                             float *ctx);
 
     /* Patches of images as rows [n, 1 + patches, channels * patch * patch]; row 0 of a sample, the
      * class token's, is zero. */

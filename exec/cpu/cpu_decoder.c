@@ -247,8 +247,54 @@ static void gate_backward(struct backend *be, int64_t rows, int cols, enum act a
         }
 }
 
+/* One head of one query: the sums of its probabilities and of its values are kept for the largest
+ * score so far, so that one walk over the keys is enough (Milakov and Gimelshein 2018). */
+static void cached_head(const struct cached_attention *a, int first, int last, int head,
+                        const float *q, float *out)
+{
+    const int64_t step = (int64_t)a->kv_heads * a->head_dim;
+    const int64_t at = (int64_t)(head / (a->heads / a->kv_heads)) * a->head_dim;
+    const float scale = 1.0f / sqrtf((float)a->head_dim);
+    float largest = -INFINITY, sum = 0.0f;
+    for (int c = 0; c < a->head_dim; c++)
+        out[c] = 0.0f;
+    for (int k = first; k <= last; k++) {
+        const float score = scale * row_dot(q, a->keys + k * step + at, a->head_dim);
+        const float *v = a->values + k * step + at;
+        if (score > largest) {
+            const float shrink = expf(largest - score);
+            sum *= shrink;
+            for (int c = 0; c < a->head_dim; c++)
+                out[c] *= shrink;
+            largest = score;
+        }
+        const float e = expf(score - largest);
+        sum += e;
+        for (int c = 0; c < a->head_dim; c++)
+            out[c] += e * v[c];
+    }
+    for (int c = 0; c < a->head_dim; c++)
+        out[c] /= sum;
+}
+
+static void attention_cached(struct backend *be, const struct cached_attention *a, const float *qkv,
+                             float *ctx)
+{
+    const int64_t width = (int64_t)a->heads * a->head_dim;
+    const int64_t work = (int64_t)a->rows * (a->first + a->rows) * width / PRODUCTS_PER_ELEMENT;
+#pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(be, work))
+    for (int r = 0; r < a->rows; r++)
+        for (int head = 0; head < a->heads; head++) {
+            const int last = a->first + r;
+            const int first = a->window > 0 && last + 1 > a->window ? last + 1 - a->window : 0;
+            const int64_t at = (int64_t)head * a->head_dim;
+            cached_head(a, first, last, head, qkv + 3 * r * width + at, ctx + r * width + at);
+        }
+}
+
 void cpu_decoder_install(struct backend *be)
 {
+    be->attention_cached = attention_cached;
     be->rmsnorm_forward = rmsnorm_forward;
     be->rmsnorm_backward = rmsnorm_backward;
     be->rotary_forward = rotary_forward;

@@ -14,22 +14,18 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "exec/data/bpe.h"
 #include "exec/data/dataset.h"
 #include "exec/data/masking.h"
-#include "exec/data/tokenizer.h"
+#include "exec/data/text_tokens.h"
 #include "exec/data/wordpiece.h"
 
 enum { MAX_BYTES = 1 << 30, NO_LABEL = -100, TEST_PART = 10 };
 
-enum text_tokens { TOKENS_BYTES, TOKENS_BPE, TOKENS_WORDPIECE, TOKENS_FILE };
-
 struct text {
-    enum text_tokens kind;
-    struct bpe bpe;
+    bool masked; /* tokens are wp's, else tokens' */
+    struct text_tokens tokens;
     struct wordpiece wp;
-    struct tokenizer *tokenizer; /* owned; of TOKENS_FILE */
-    int32_t *ids[SPLIT_COUNT];   /* owned; if one file was split, [SPLIT_TEST] points into the block
+    int32_t *ids[SPLIT_COUNT]; /* owned; if one file was split, [SPLIT_TEST] points into the block
                                   of [SPLIT_TRAIN] */
     int64_t count[SPLIT_COUNT];
     bool shared; /* one file was split */
@@ -40,9 +36,8 @@ static void text_clear(struct dataset *dataset)
     struct text *text = dataset->ctx;
     if (!text)
         return;
-    bpe_clear(&text->bpe);
+    text_tokens_clear(&text->tokens);
     wordpiece_clear(&text->wp);
-    tokenizer_free(text->tokenizer);
     free(text->ids[SPLIT_TRAIN]);
     if (!text->shared)
         free(text->ids[SPLIT_TEST]);
@@ -59,35 +54,15 @@ static bool ends_in(const char *text, const char *tail)
 
 static enum status open_tokenizer(const struct job *job, struct text *text, struct err *err)
 {
-    const char *vocab = job->data.vocab, *slash;
-    char *merges = NULL;
-    enum status rc;
-    text->kind = TOKENS_BYTES;
-    if (!vocab)
-        return dataset_vocab_fits(job, 256, err);
-    if (!ends_in(vocab, ".json")) {
-        text->kind = TOKENS_WORDPIECE;
+    const char *vocab = job->data.vocab;
+    if (vocab && !ends_in(vocab, ".json")) {
+        text->masked = true;
         return dataset_wordpiece(job, &text->wp, err);
     }
-    if (tokenizer_named(vocab)) {
-        text->kind = TOKENS_FILE;
-        rc = tokenizer_open(vocab, &text->tokenizer, err);
-        if (rc == OK && !job->data.special_tokens)
-            tokenizer_find_special(text->tokenizer, false);
-        return rc == OK ? dataset_vocab_fits(job, tokenizer_size(text->tokenizer), err) : rc;
-    }
-    text->kind = TOKENS_BPE;
-    slash = strrchr(vocab, '/');
-    if (job->data.merges)
-        merges = strdup(job->data.merges);
-    else if (asprintf(&merges, "%.*smerges.txt", slash ? (int)(slash + 1 - vocab) : 0, vocab) < 0)
-        merges = NULL;
-    rc = merges ? bpe_open(vocab, merges, &text->bpe, err) : err_nomem(err);
+    enum status rc =
+        text_tokens_open(vocab, job->data.merges, job->data.special_tokens, &text->tokens, err);
     if (rc == OK)
-        rc = dataset_vocab_fits(job, text->bpe.size, err);
-    if (rc == OK && !job->data.special_tokens)
-        markers_clear(&text->bpe.markers);
-    free(merges);
+        rc = dataset_vocab_fits(job, text_tokens_size(&text->tokens), err);
     return rc;
 }
 
@@ -98,20 +73,18 @@ static enum status read_tokens(const struct text *text, const char *path, int32_
     char *bytes = NULL;
     int64_t n = 0;
     enum status rc = data_read_text(path, MAX_BYTES, &bytes, &n, err);
-    if (rc == OK && text->kind == TOKENS_BPE)
-        rc = bpe_encode(&text->bpe, bytes, (size_t)n, &tokens, err);
-    if (rc == OK && text->kind == TOKENS_FILE)
-        rc = tokenizer_encode(text->tokenizer, bytes, (size_t)n, true, &tokens, err);
-    if (rc == OK && text->kind == TOKENS_WORDPIECE)
+    if (rc == OK && text->masked)
         rc = wordpiece_encode(&text->wp, bytes, (size_t)n, &tokens, err);
+    else if (rc == OK)
+        rc = text_tokens_encode(&text->tokens, bytes, (size_t)n, true, &tokens, err);
     if (rc == OK) {
-        *count = text->kind == TOKENS_BYTES ? n : tokens.count;
+        *count = tokens.count;
         *ids = malloc(*count ? (size_t)*count * sizeof **ids : 1);
         if (!*ids)
             rc = err_nomem(err);
     }
     for (int64_t i = 0; rc == OK && i < *count; i++)
-        (*ids)[i] = text->kind == TOKENS_BYTES ? (unsigned char)bytes[i] : tokens.at[i].id;
+        (*ids)[i] = tokens.at[i].id;
     token_list_clear(&tokens);
     free(bytes);
     return rc;

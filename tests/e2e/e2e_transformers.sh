@@ -44,4 +44,12 @@ for kind in vit bert gpt2 gpt2-tied-head $decoders; do
     report $? "$kind: eval reads the folder" <"$tmp/why"
     verify "$kind: eval has their loss" judge saved "$kind"
 done
+
+# Text by both, from the same folder.
+for kind in gpt2 $decoders; do
+    "$elapse" generate "$tmp/saved-$kind" --prompt 'the other winter' --vocab "$tmp/vocab.json" --temperature 0 --max-tokens 9 \
+        --json >"$tmp/generated-$kind.json" 2>"$tmp/why"
+    report $? "$kind: generate reads the folder" <"$tmp/why"
+    verify "$kind: its tokens and log-probabilities are those of generate()" judge generated "$kind"
+done
 finish

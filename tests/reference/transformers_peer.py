@@ -208,4 +208,20 @@ def saved():
     compare(base, model, at("exported-" + base), "theirs-%s.json" % kind)
 
 
-{"data": make_data, "exported": exported, "save": save, "saved": saved}[step]()
+def generated():
+    """The likeliest tokens behind a prompt, and their log-probabilities, against ours."""
+    source = at("saved-" + kind)
+    with open(at("generated-%s.json" % kind)) as f:
+        ours = json.load(f)
+    model = transformers.AutoModelForCausalLM.from_pretrained(source).eval()
+    ids = torch.tensor([tokenizers.ByteLevelBPETokenizer(at("vocab.json"), at("merges.txt")).encode(ours["prompt"]).ids])
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=len(ours["tokens"]), do_sample=False,
+                         pad_token_id=0)
+    logs = torch.log_softmax(model(out).logits[0], -1)[ids.shape[1] - 1:-1]
+    theirs = out[0, ids.shape[1]:]
+    worst = (logs.gather(1, theirs[:, None])[:, 0] - torch.tensor(ours["logprobs"])).abs().max().item()
+    print("tokens %s, ours %s; log-probabilities differ by %g" % (theirs.tolist(), ours["tokens"], worst))
+    assert theirs.tolist() == ours["tokens"] and worst < 1e-5
+
+
+{"generated": generated, "data": make_data, "exported": exported, "save": save, "saved": saved}[step]()
