@@ -361,6 +361,36 @@ static void print_words(const char *class, const char *const *names)
         printf("word\t%s\t%s\t\n", class, *names);
 }
 
+static void visit_field(const struct key_help *key, void *ctx)
+{
+    printf("field\t%s\t%s\t%s\t%s\n", (const char *)ctx, key->key, key->takes, key->meaning);
+}
+
+/* The keys of objects inside a job: "field", the object, the key, what it takes, its meaning. */
+static void print_fields(void)
+{
+    static const char *const tables[] = {[KEYS_CHAIN] = "chain",
+                                         [KEYS_ITEM] = "item",
+                                         [KEYS_SKIP] = "skip",
+                                         [KEYS_CLUSTER] = "cluster",
+                                         [KEYS_DEVICE] = "cluster.device",
+                                         [KEYS_COLLECTIVE] = "cluster.collective"};
+    const struct model_key *key;
+    for (int i = 0; (key = model_key_at(i)); i++) {
+        char takes[64];
+        key_takes(key, takes, sizeof takes);
+        for (int f = 0; f < FAMILY_COUNT; f++)
+            if (key->families & 1 << f)
+                printf("field\t%s\t%s\t%s\t%s\n", model_family_name((enum model_family)f),
+                       key->name, takes, key->meaning);
+    }
+    for (int t = KEYS_JOB + 1; t <= KEYS_COLLECTIVE; t++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s", tables[t]);
+        keys_each((enum key_table)t, visit_field, name);
+    }
+}
+
 void help_rows(void)
 {
     for (int i = 0; i < NUM_TOPICS; i++)
@@ -373,4 +403,5 @@ void help_rows(void)
         printf("word\tFIGURE\t%s\t%s (%s)\n", figure_kinds[i].name, figure_kinds[i].summary,
                figure_kinds[i].takes);
     keys_each(KEYS_JOB, visit_key, NULL);
+    print_fields();
 }

@@ -172,12 +172,12 @@ static enum status refuse_negative(const char *text, const char *what, struct er
 /* Parse a number with one of the units. bare_scale is the scale of a number without a unit; if it
  * is 0, only a bare zero is legal. */
 static enum status parse_quantity(const char *text, const char *what, const struct unit *units,
-                                  int64_t bare_scale, const char *example, int64_t *value,
-                                  struct err *err)
+                                  int64_t bare_scale, int64_t max, const char *example,
+                                  int64_t *value, struct err *err)
 {
     const char *p = text;
     struct decimal number;
-    int64_t scale = bare_scale;
+    int64_t scale = bare_scale, got;
     if (*p == '-')
         return refuse_negative(text, what, err);
     if (!scan_decimal(&p, &number))
@@ -192,19 +192,22 @@ static enum status parse_quantity(const char *text, const char *what, const stru
             return err_set(err, ERR_INPUT, "%s needs a unit (%s), got '%s'", what, example, text);
         scale = 1;
     }
-    if (!decimal_to_int(number, scale, value))
+    if (!decimal_to_int(number, scale, &got) || got > max)
         return err_set(err, ERR_INPUT, "%s is too large: '%s'", what, text);
+    *value = got;
     return OK;
 }
 
 enum status parse_ns(const char *text, const char *what, int64_t *ns, struct err *err)
 {
-    return parse_quantity(text, what, time_units, 0, "a time such as 20us or 1.5ms", ns, err);
+    return parse_quantity(text, what, time_units, 0, NS_MAX, "a time such as 20us or 1.5ms", ns,
+                          err);
 }
 
 enum status parse_bytes(const char *text, const char *what, int64_t *bytes, struct err *err)
 {
-    return parse_quantity(text, what, byte_units, 1, "a size such as 64KB or 16GiB", bytes, err);
+    return parse_quantity(text, what, byte_units, 1, INT64_MAX, "a size such as 64KB or 16GiB",
+                          bytes, err);
 }
 
 enum status parse_rate(const char *text, const char *what, double *bytes_per_s, struct err *err)

@@ -16,7 +16,10 @@
 extern "C" {
 #endif
 
-/* ns us ms s min h -> integer nanoseconds, rounded to nearest. A number without a unit must be 0. */
+/* The longest time that may be given, 36 years: sums of a few such times fit 64 bits. */
+#define NS_MAX (INT64_C(1) << 60)
+/* ns us ms s min h -> integer nanoseconds up to NS_MAX, rounded to nearest. A number without a unit
+ * must be 0. */
 enum status parse_ns(const char *text, const char *what, int64_t *ns, struct err *err);
 
 /* B KB MB GB TB KiB MiB GiB TiB -> bytes; a bare integer is bytes. */
@@ -90,7 +93,7 @@ const char *nearest_name(const char *word, const char *const *names, int n);
  * buf. */
 const char *join_names(const char *const *names, int n, char *buf, size_t size);
 
-/* Write a time >= 0 as parse_ns() reads it back exactly, in the largest unit that fits: "16s",
+/* Write a time 0..NS_MAX as parse_ns() reads it back exactly, in the largest unit that fits: "16s",
  * "1500us". Returns buf. */
 const char *write_ns(int64_t ns, char *buf, size_t size);
 

@@ -250,10 +250,10 @@ enum status cluster_check(const struct cluster *cluster, struct err *err)
                            "cluster: device %d: memory must not be negative, got "
                            "%lld bytes",
                            i, (long long)device->mem_bytes);
-        if (!(device->speed > 0 && device->speed <= 1e9))
+        if (!(device->speed >= 1e-9 && device->speed <= 1e9))
             return err_set(err, ERR_INPUT,
-                           "cluster: device %d: speed must be above 0 and at most "
-                           "1e9, got %g",
+                           "cluster: device %d: speed must be 1e-9..1e9, got "
+                           " %g",
                            i, device->speed);
         if (device->nic_bytes_per_s != 0 && !rate_ok(device->nic_bytes_per_s))
             return err_set(err, ERR_INPUT,

@@ -378,8 +378,8 @@ enum status cost_choice_parse(const char *text, enum cost_choice *choice, struct
 
 enum status cost_efficiency_check(double efficiency, struct err *err)
 {
-    if (efficiency > 0 && efficiency <= EFFICIENCY_MAX)
+    if (efficiency >= EFFICIENCY_MIN && efficiency <= EFFICIENCY_MAX)
         return OK;
-    return err_set(err, ERR_INPUT, "efficiency must be more than 0 and at most %d, got %g",
+    return err_set(err, ERR_INPUT, "efficiency must be %g..%d, got %g", EFFICIENCY_MIN,
                    EFFICIENCY_MAX, efficiency);
 }

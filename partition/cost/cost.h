@@ -116,15 +116,16 @@ enum cost_choice {
 };
 #define COST_CHOICE_NAMES "auto kernels roofline profile" /* for help texts */
 const char *cost_choice_name(enum cost_choice choice);
-/* ERR_INPUT: no such choice; an efficiency that is not in (0, EFFICIENCY_MAX]. More than 1: faster
+/* ERR_INPUT: no such choice; an efficiency that is not EFFICIENCY_MIN..EFFICIENCY_MAX. More than 1: faster
  * than the published curves, as a calibration may find. */
+#define EFFICIENCY_MIN 1e-6
 #define EFFICIENCY_MAX 10
 enum status cost_choice_parse(const char *text, enum cost_choice *choice, struct err *err);
 enum status cost_efficiency_check(double efficiency, struct err *err);
 
 /* What a source that computes times assumes about a job and its framework. */
 struct cost_options {
-    double efficiency;      /* times are divided by it; 0 < efficiency <= EFFICIENCY_MAX */
+    double efficiency;      /* times are divided by it; EFFICIENCY_MIN..EFFICIENCY_MAX */
     double compute, launch; /* factors of calibration.h on kernels and on launching them; 0: 1 */
     bool tf32, fp16; /* what 4-byte and 2-byte elements are multiplied as; else fp32 and bf16 */
     bool dropout;

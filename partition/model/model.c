@@ -259,13 +259,13 @@ enum status model_check_totals(const struct model *model, struct err *err)
     for (int i = 0; i < model->num_skips; i++)
         skip += model->skips[i].bytes;
     /* 16 bytes a parameter: weight, gradient, two optimizer moments */
-    const char *what = params > INT64_MAX / 16 ? "parameters"
-                       : flops > INT64_MAX     ? "FLOPs"
-                       : act > INT64_MAX       ? "activation bytes"
-                       : stash > INT64_MAX     ? "stash bytes"
-                       : work > INT64_MAX      ? "workspace bytes"
+    const char *what = params > INT64_MAX / 16 ? "params"
+                       : flops > INT64_MAX     ? "fwd_flops"
+                       : act > INT64_MAX       ? "act_bytes"
+                       : stash > INT64_MAX     ? "stash_bytes"
+                       : work > INT64_MAX      ? "work_bytes"
                        : ns > INT64_MAX        ? "times"
-                       : skip > INT64_MAX      ? "skip bytes"
+                       : skip > INT64_MAX      ? "skips' bytes"
                                                : NULL;
     if (what)
         return err_set(err, ERR_INPUT, "model '%s': the sum of its %s overflows", model->name,

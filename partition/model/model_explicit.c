@@ -94,7 +94,8 @@ enum status model_explicit(const char *name, const struct item *items, int num_i
         const struct skip_edge *skip = &skips[i];
         if (skip->from < 0 || skip->to >= num_items || skip->from >= skip->to)
             return err_set(err, ERR_INPUT,
-                           "model '%s': skip edge %d -> %d must go forward inside items 0..%d",
+                           "model '%s': skip edge %d -> %d must go forward inside items 0..%d "
+                           "(from, to of skips)",
                            name, skip->from, skip->to, num_items - 1);
         if (skip->bytes < 0)
             return err_set(err, ERR_INPUT,

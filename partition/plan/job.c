@@ -122,9 +122,8 @@ static enum status check_train(const struct job *job, struct err *err)
             return bad_real(job, shares[i].key, "in [0, 1)", shares[i].value, err);
     if (!(job->train.optimizer.eps > 0 && isfinite(job->train.optimizer.eps)))
         return bad_real(job, "train.optimizer.eps", "above 0", job->train.optimizer.eps, err);
-    if (!(job->cost.efficiency > 0 && job->cost.efficiency <= EFFICIENCY_MAX))
-        return bad_real(job, "cost.efficiency", "more than 0 and at most 10", job->cost.efficiency,
-                        err);
+    if (!(job->cost.efficiency >= EFFICIENCY_MIN && job->cost.efficiency <= EFFICIENCY_MAX))
+        return bad_real(job, "cost.efficiency", "1e-6..10", job->cost.efficiency, err);
     const double decay = job->train.optimizer.weight_decay;
     if (!(decay >= 0 && isfinite(decay)))
         return bad_real(job, "train.optimizer.weight_decay", "at least 0", decay, err);

@@ -109,7 +109,7 @@ struct job {
     struct cluster cluster; /* owned */
     struct {
         enum cost_choice source;
-        double efficiency;                      /* of computed costs, (0, EFFICIENCY_MAX] */
+        double efficiency; /* of computed costs, EFFICIENCY_MIN..EFFICIENCY_MAX */
         char calibration[CALIBRATION_NAME_MAX]; /* of the store, for computed costs; "": none */
     } cost;
     struct {

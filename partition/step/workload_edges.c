@@ -133,7 +133,7 @@ enum status workload_build_edges(struct builder *b)
     if (!w->edges)
         return err_nomem(b->err);
     if (!add_boundaries(b) || !add_skips(b))
-        return builder_overflow(b, "activations");
+        return builder_overflow(b, "act_bytes or skip bytes");
     if (b->plan->frozen == FROZEN_SPREAD && b->plan->cache_write)
         w->cache_write_stage = stage_of_item(b->plan, b->num_frozen_items - 1);
     return index_edges(b);

@@ -449,7 +449,7 @@ static enum status build_stage(struct builder *b, int s, struct stage_cost *stag
     builder_find_again(b, s);
     enum status rc = fixed_bytes(b, s, stage) && flowing_bytes(b, s, stage)
                          ? OK
-                         : builder_overflow(b, "parameters or activations");
+                         : builder_overflow(b, "params, act_bytes, stash_bytes or work_bytes");
     for (int mb = 0; mb < (equal ? 1 : MB_SIZES) && rc == OK; mb++) {
         rc = pass_times(b, s, mb, stage);
         if (rc == OK)

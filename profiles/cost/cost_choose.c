@@ -116,8 +116,13 @@ static enum status choose_kind(struct store *store, const char *device_kind,
         if (i == 0)
             first = inner;
     }
-    if (rc == ERR_INFEASIBLE)
-        err_set(err, rc, "%s", *first.msg ? first.msg : "");
+    /* Unless a profile is asked for, "there is none" is no news, and err stays empty. */
+    if (rc == ERR_INFEASIBLE && count == 0 && query->choice == COST_BY_PROFILE) {
+        err_set(err, rc, "cost.source profile: no profile of device kind '%s'", device_kind);
+        err_hint(err, "'elapse profiles list' shows what there is");
+    } else if (rc == ERR_INFEASIBLE) {
+        err_set(err, rc, "%s", first.msg);
+    }
     free(infos);
     return rc;
 }

@@ -110,7 +110,8 @@ static enum status check_batch(const struct job *job, struct err *err)
     const int64_t samples = job_num_samples(job, true);
     if (samples == 0 || job->train.batch <= samples)
         return OK;
-    return err_set(err, ERR_INPUT, "%s: train.batch of %lld exceeds the %lld training samples",
+    return err_set(err, ERR_INPUT,
+                   "%s: train.batch of %lld exceeds the %lld training samples (data.train_samples)",
                    job->path ? job->path : job->name, (long long)job->train.batch,
                    (long long)samples);
 }

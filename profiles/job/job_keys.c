@@ -130,7 +130,7 @@ const struct field job_fields[] = {
     INT("train.keep_checkpoints", train.keep_checkpoints, 0, INT64_MAX, "remove a run's checkpoints but the newest n and the best evaluated one; 0: keep all [3]"),
     OTHER("cluster", "CLUSTER text, file, or object, for plan and sim [this-machine]"),
     CHOICE("cost.source", cost.source, cost_names, "where times come from [auto: a profile, else kernels, else the roofline]"),
-    REAL("cost.efficiency", cost.efficiency, "speed of kernels or roofline, more than 0 and at most 10 [1]"),
+    REAL("cost.efficiency", cost.efficiency, "speed of kernels or roofline, 1e-6..10 [1]"),
     PLAIN("cost.calibration", FIELD_TEXT, cost.calibration, "name of a calibration of 'elapse calibrate', which scales kernels or roofline [none]"),
     COUNT("pipeline.num_stages", pipeline.num_stages, "K, devices per pipeline [auto]"),
     COUNT("pipeline.num_replicas", pipeline.num_replicas, "R, number of pipelines [auto]"),

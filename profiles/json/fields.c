@@ -294,7 +294,7 @@ static bool key_in_ns(const struct field *field)
 static enum status read_unit(const struct field *field, const struct json *value,
                              const struct fields_source *source, void *base, struct err *err)
 {
-    static const char *const limits[] = {"a time like \"1ms\" or whole ns at least 0",
+    static const char *const limits[] = {"a time like \"1ms\" or whole ns 0..2^60",
                                          "a size like \"16GiB\" or whole bytes at least 0",
                                          "a bandwidth like \"5GBps\" or bytes per second 1..10^18"};
     const char *text = json_string(value);
@@ -312,6 +312,7 @@ static enum status read_unit(const struct field *field, const struct json *value
                                           : parse_bytes(text, field->key, &number, NULL)) == OK;
         else
             ok = json_int64(value, &number) && number >= 0 &&
+                 (field->type != FIELD_NS || number <= NS_MAX) &&
                  (number == 0 || field->type != FIELD_NS || key_in_ns(field));
         if (ok)
             *(int64_t *)at = number;

@@ -225,7 +225,8 @@ static enum status evaluation_ns(struct runner *run, const struct plan *plan, in
         int64_t all;
         if (!mul_ok(slowest, others, &all) || !mul_ok(once, steps, &once) ||
             !add_ok(all, once, &all))
-            rc = err_set(run->err, ERR_INPUT, "an evaluation of %lld samples is too long",
+            rc = err_set(run->err, ERR_INPUT,
+                         "an evaluation of %lld samples is too long (data.test_samples)",
                          (long long)run->num_test);
         else if (all > *ns)
             *ns = all;
@@ -455,14 +456,16 @@ static enum status run_steps(struct runner *run, struct elastic_epoch *epoch, do
     if (rc != OK)
         return rc;
     if (!mul_ok(steps, step.ns, &ns) || ns > INT64_MAX / 4)
-        return err_set(run->err, ERR_INPUT, "an epoch of %lld samples is too long to simulate",
+        return err_set(run->err, ERR_INPUT,
+                       "an epoch of %lld samples is too long to simulate (data.train_samples)",
                        (long long)run->num_samples);
     rc = mean_step(run, most_of_one, &last, &last_read_ns);
     if (rc != OK)
         return rc;
     ns = (steps - 1) * step.ns + last.ns;
     if (!add_ok(epoch->epoch_ns, ns, &epoch->epoch_ns))
-        return err_set(run->err, ERR_INPUT, "an epoch of %lld samples is too long to simulate",
+        return err_set(run->err, ERR_INPUT,
+                       "an epoch of %lld samples is too long to simulate (data.train_samples)",
                        (long long)run->num_samples);
     const bool whole = epoch->steps == 0 && ends;
     epoch->steps += steps;

@@ -51,7 +51,7 @@ sed -n '/^keys of uniform/,/^$/p' "$tmp/model" | sed -nE 's/^  ([a-z_]+) +time .
 
 # The rows for programs: each kind of line has its number of fields.
 "$elapse" --help=rows >"$tmp/rows"
-awk -F'\t' -v OFS='\t' 'BEGIN { n["command"] = 5; n["option"] = 7; n["topic"] = 3; n["word"] = 4; n["key"] = 4 }
+awk -F'\t' -v OFS='\t' 'BEGIN { n["command"] = 5; n["option"] = 7; n["topic"] = 3; n["word"] = 4; n["key"] = 4; n["field"] = 5 }
     NF != n[$1] || $2 == "" { print NR, $0; bad = 1 } { seen[$1]++ }
     END { for (k in n) if (!seen[k]) { print "no " k; bad = 1 } exit bad }' "$tmp/rows" >"$tmp/rows.bad"
 report $? "--help=rows: every line is of a known kind" <"$tmp/rows.bad"

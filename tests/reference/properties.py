@@ -29,6 +29,7 @@ class Tool:
 
     def __init__(self, elapse, folder):
         self.elapse, self.folder, self.runs, self.broken = elapse, folder, 0, []
+        self.said = ""  # the last error, with its hints
 
     def breaks(self, what, args):
         self.broken.append(f"{what}: elapse {' '.join(shlex.quote(a) for a in args)}")
@@ -45,6 +46,7 @@ class Tool:
         done = subprocess.run([self.elapse] + args, capture_output=True, text=True, check=False,
                               stdin=subprocess.DEVNULL, timeout=100)
         self.runs += 1
+        self.said = done.stderr
         lines = [x for x in done.stderr.splitlines() if not x.startswith("hint: ")]
         if done.returncode not in (0, 1, 2, 3):
             self.breaks(f"exit {done.returncode} {done.stderr[:200]}", args)

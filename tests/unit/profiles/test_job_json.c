@@ -259,15 +259,15 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
     refuses("train.epochs=true", ERR_INPUT,
             "FILE: train.epochs must be an integer 0..1000000, got true", NULL);
     refuses("data.train_samples=319", ERR_INPUT,
-            "FILE: train.batch of 320 exceeds the 319 training samples", NULL);
+            "FILE: train.batch of 320 exceeds the 319 training samples (data.train_samples)", NULL);
     refuses("train.batch.global=50001", ERR_INPUT, /* the published size of the set */
-            "FILE: train.batch of 50001 exceeds the 50000 training samples", NULL);
+            "FILE: train.batch of 50001 exceeds the 50000 training samples (data.train_samples)",
+            NULL);
     refuses("train.loss_scale=1", ERR_INPUT, "--set: unknown key 'train.loss_scale'",
             "use train.dtype=bf16, which needs no loss scaling");
     refuses("cost.source=ideal", ERR_INPUT,
             "FILE: cost.source must be auto|kernels|roofline|profile, got \"ideal\"", NULL);
-    refuses("cost.efficiency=0", ERR_INPUT,
-            "FILE: cost.efficiency must be more than 0 and at most 10, got 0", NULL);
+    refuses("cost.efficiency=0", ERR_INPUT, "FILE: cost.efficiency must be 1e-6..10, got 0", NULL);
     refuses("pipeline.expert=some", ERR_INPUT,
             "FILE: pipeline.expert must be \"auto\" or an integer 1..65536, got \"some\"", NULL);
     refuses("pipeline.sequence_parallel=some", ERR_INPUT,

@@ -621,7 +621,7 @@ static void cost_choose_for__obeys_choice_and_efficiency(void **state)
     query.efficiency = 10.5;
     err = (struct err){0};
     assert_int_equal(cost_choose_for(path, &gpt, &gpus, &query, &handle, &err), ERR_INPUT);
-    assert_string_equal(err.msg, "efficiency must be more than 0 and at most 10, got 10.5");
+    assert_string_equal(err.msg, "efficiency must be 1e-06..10, got 10.5");
     /* Flops without times are computed, and a chain is not of two minds. */
     query.efficiency = 0;
     err = (struct err){0};
