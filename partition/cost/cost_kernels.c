@@ -8,6 +8,7 @@
 #include "partition/cost/cost.h"
 #include "partition/cost/device_curves.h"
 #include "partition/cost/kernels.h"
+#include "partition/model/attention.h"
 #include "partition/model/framework.h"
 #include "partition/base/units.h"
 
@@ -86,11 +87,12 @@ static struct question question_of(const struct model *model, int item, int pass
     q.elem_bytes = model->elem_bytes;
     q.tensor = model->tensor;
     q.flags = model->sequence_parallel | model->gated_mlp << 1 | model->rope << 2 |
-              model->per_microbatch << 3 | (model->attention == ATTENTION_UNFUSED) << 4 |
+              model->per_microbatch << 3 | attention_is_unfused(model->attention) << 4 |
               model->eager_norm << 5 | model->eager_rope << 6 | model->eager_activation << 7;
     if (model->framework)
         q.flags |= model->framework->eager_loss << 8 | model->framework->whole_logits << 9 |
                    model->framework->narrow_grads << 10 | model->framework->overlaps_tensor << 11;
+    q.flags |= (model->attention == ATTENTION_EAGER) << 12;
     q.base_params = it->base_params;
     q.lora = model->lora.rank << 4 | model->lora.targets << 2 | model->lora.base;
     q.context = model->context;

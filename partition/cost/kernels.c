@@ -6,6 +6,7 @@
  * head's width, V vocabulary, T tensor-parallel ways. */
 #include "partition/cost/kernels.h"
 
+#include "partition/model/attention.h"
 #include "partition/model/framework.h"
 #include "partition/model/lora.h"
 
@@ -353,12 +354,13 @@ static void add_fused_core(struct lister *l, const struct heads *h)
 /* Scale, mask and softmax. Megatron-LM has one kernel for them, which takes more than 16 and at
  * most 2048 tokens, and a multiple of 4 matrices (is_kernel_available() in
  * megatron/model/fused_softmax.py, 2021). The kernel of a causal model reads the unmasked half of
- * the scores and writes all. Where it cannot be used there are five, on fp32: cast, scale, mask,
- * softmax, cast. */
+ * the scores and writes all. Where it cannot be used, and for eager attention, there are five, on fp32:
+ * cast, scale, mask, softmax, cast. */
 static void add_softmax(struct lister *l, int64_t matrices, int64_t s, bool causal)
 {
     const double scores = (double)matrices * (double)s * (double)s, read = causal ? 0.5 : 1;
-    if (s > 16 && s <= 2048 && s % 4 == 0 && matrices % 4 == 0) {
+    if (l->model->attention != ATTENTION_EAGER && s > 16 && s <= 2048 && s % 4 == 0 &&
+        matrices % 4 == 0) {
         add_memory(l, scores * l->e * (forward(l) ? 1 + read : 1 + 2 * read));
         return;
     }
@@ -756,7 +758,7 @@ static void start(struct lister *l, const struct model *model, int item, enum pa
                          .ways = model->tensor > 1 ? model->tensor : 1,
                          .e = model->elem_bytes,
                          .mask = options->dropout ? 1 : 0,
-                         .unfused = model->attention == ATTENTION_UNFUSED,
+                         .unfused = attention_is_unfused(model->attention),
                          .biases = has_biases(model, model->items[item].kind),
                          .narrow = model->items[item].kind == ITEM_ATTENTION ||
                                            model->items[item].kind == ITEM_MLP

@@ -10,6 +10,7 @@
  * sequence_parallel, plus 8s bytes for the statistics of each norm, which the paper leaves out. */
 #include "partition/layout/model_shard.h"
 
+#include "partition/model/attention.h"
 #include "partition/model/framework.h"
 #include "partition/model/lora.h"
 #include "partition/base/units.h"
@@ -331,10 +332,10 @@ enum status model_context_check(const struct model *model, int context, enum con
     if (model->num_skips > 0)
         return err_set(err, ERR_INFEASIBLE, "pipeline.context %d: model '%s' has skip edges",
                        context, model->name);
-    if (model->attention == ATTENTION_UNFUSED)
+    if (attention_is_unfused(model->attention))
         return err_set(err, ERR_INFEASIBLE,
-                       "pipeline.context %d needs fused attention, train.attention is unfused",
-                       context);
+                       "pipeline.context %d needs fused attention, train.attention is %s", context,
+                       attention_kind_name(model->attention));
     const int64_t tokens = model_sample_tokens(model);
     if (tokens % (2 * (int64_t)context) != 0)
         return err_set(err, ERR_INFEASIBLE,

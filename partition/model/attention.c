@@ -34,7 +34,7 @@ static int64_t score_bytes(const struct model *model)
 {
     const int64_t s = model->seq, e = model->elem_bytes;
     const bool llama = model->family == FAMILY_LLAMA;
-    if (llama && model->attention != ATTENTION_UNFUSED)
+    if (llama && !attention_is_unfused(model->attention))
         return 0;
     return of_device(model, model->heads * s * s * (llama ? e : 2 * e + 1));
 }
@@ -59,7 +59,7 @@ void model_set_attention(struct model *model, enum attention_kind attention)
 {
     if (attention == ATTENTION_FUSED)
         model_fuse_attention(model);
-    else if (model->attention == ATTENTION_AUTO && attention == ATTENTION_UNFUSED) {
+    else if (model->attention == ATTENTION_AUTO && attention_is_unfused(attention)) {
         model->attention = attention;
         for (int i = 0; i < model->num_items && model->family == FAMILY_LLAMA; i++)
             if (has_core(model, i))
@@ -73,8 +73,13 @@ const char *context_kind_name(enum context_kind kind)
     return (unsigned)kind < CONTEXT_KIND_COUNT ? names[kind] : "?";
 }
 
+bool attention_is_unfused(enum attention_kind kind)
+{
+    return kind == ATTENTION_UNFUSED || kind == ATTENTION_EAGER;
+}
+
 const char *attention_kind_name(enum attention_kind kind)
 {
-    static const char *const names[ATTENTION_KIND_COUNT] = {"auto", "fused", "unfused"};
+    static const char *const names[ATTENTION_KIND_COUNT] = {"auto", "fused", "unfused", "eager"};
     return names[kind];
 }

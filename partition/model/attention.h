@@ -22,6 +22,8 @@ void model_fuse_attention(struct model *model);
 /* Set what a job asks of attention; ATTENTION_FUSED takes the score matrices out at once. */
 void model_set_attention(struct model *model, enum attention_kind attention);
 
+/* Whether a kind keeps score matrices because a job says so. */
+bool attention_is_unfused(enum attention_kind kind);
 const char *attention_kind_name(enum attention_kind kind);
 
 /* How attention meets the keys and values of tokens that other devices have (pipeline.context). */

@@ -105,7 +105,8 @@ const struct family_traits *model_family_traits(enum model_family family);
 enum attention_kind {
     ATTENTION_AUTO, /* it has; layouts for GPUs that are not measured take them out (tensor_group.h) */
     ATTENTION_FUSED,   /* it has not: one kernel computes attention and runs its core again */
-    ATTENTION_UNFUSED, /* it has */
+    ATTENTION_UNFUSED, /* it has; Megatron-LM's softmax kernel where that takes the shape */
+    ATTENTION_EAGER,   /* it has; softmax is PyTorch's operators on fp32 */
     ATTENTION_KIND_COUNT
 };
 

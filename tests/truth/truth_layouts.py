@@ -18,7 +18,7 @@ KERNELS = {
     "flash2": {"attention": "fused"},
     "flash1": {"attention": "fused"},
     "megatron-softmax": {"attention": "unfused"},
-    "pytorch": {"attention": "unfused"},
+    "pytorch": {"attention": "eager"},
 }
 
 

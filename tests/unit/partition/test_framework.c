@@ -306,7 +306,7 @@ static void scores__of_llama_are_kept_when_unfused(void **state)
     const int64_t scores = (int64_t)A * S * S * E;
     (void)state;
     model_set_attention(&fused, ATTENTION_FUSED);
-    model_set_attention(&unfused, ATTENTION_UNFUSED);
+    model_set_attention(&unfused, ATTENTION_EAGER);
     assert_int_equal(unfused.items[ATTENTION].stash_bytes - fused.items[ATTENTION].stash_bytes,
                      scores);
     assert_int_equal(model_core_stash_bytes(&unfused, ATTENTION), scores);

@@ -151,7 +151,7 @@ static int moved_of(const struct model *model, enum pass pass, int64_t samples, 
 
 /* Megatron's softmax kernel takes matrices in fours: 2 heads of one sample need five kernels in
  * its place, 36 bytes a score forward and 40 backward, where it has 2 x 1.5 and 2 x 2. So do rows
- * of more than 2048 scores. */
+ * of more than 2048 scores, and all that is eager. */
 static void kernels_of__has_the_softmax_kernel_where_megatron_runs_it(void **state)
 {
     (void)state;
@@ -160,16 +160,19 @@ static void kernels_of__has_the_softmax_kernel_where_megatron_runs_it(void **sta
         int ways;
         int64_t samples;
         bool fused;
+        enum attention_kind attention;
     } cases[] = {
-        {"gpt2:dtype=bf16,heads=8",                       4, 1, false},
-        {"gpt2:dtype=bf16,heads=8",                       4, 2, true },
-        {"gpt2:dtype=bf16,heads=8",                       2, 1, true },
-        {"gpt2:dtype=bf16,heads=8,seq=4096,max_seq=4096", 2, 1, false},
+        {"gpt2:dtype=bf16,heads=8",                       4, 1, false, ATTENTION_UNFUSED},
+        {"gpt2:dtype=bf16,heads=8",                       4, 2, true,  ATTENTION_UNFUSED},
+        {"gpt2:dtype=bf16,heads=8",                       2, 1, true,  ATTENTION_UNFUSED},
+        {"gpt2:dtype=bf16,heads=8",                       2, 1, false, ATTENTION_EAGER  },
+        {"gpt2:dtype=bf16,heads=8,seq=4096,max_seq=4096", 2, 1, false, ATTENTION_UNFUSED},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct model model = parse(cases[c].model), known = parse("gpt2:dtype=bf16,heads=8");
         double got[2], want[2];
-        model.attention = known.attention = ATTENTION_UNFUSED;
+        known.attention = ATTENTION_UNFUSED;
+        model.attention = cases[c].attention;
         model.tensor = cases[c].ways;
         for (int back = 0; back < 2; back++) {
             const enum pass pass = back ? PASS_BWD_INPUT : PASS_FWD;
