@@ -34,7 +34,8 @@ struct sample_out {
     int64_t epoch;        /* of a training sample: the epoch selects the masks */
     float *image;         /* [channels, image, image], normalised */
     int32_t *tokens;      /* [seq] */
-    int32_t *token_types; /* [seq] */
+    int32_t *token_types; /* [seq]; of causal models: where in the sample the token's document
+                             begins */
     int32_t *length;      /* [1] */
     int32_t *labels;      /* [labels_per_sample] */
 };
@@ -47,6 +48,7 @@ struct dataset {
     int seq;                /* of text; 0 for images */
     int labels_per_sample;  /* 1: a class; 2: a span; seq: language models */
     int targets_per_sample; /* labels of a sample that enter the loss; 0: varies (masked tokens) */
+    bool packed;            /* samples hold several documents: every stage reads token_types */
     int classes;            /* labels are 0..classes-1; for language models the vocabulary */
     /* Images: a pixel enters the model as (byte / 255 - mean) / std. 0: no images of bytes. */
     float pixel_mean[3], pixel_std[3];

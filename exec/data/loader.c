@@ -111,10 +111,10 @@ static enum status fill_sample(struct loader *loader, struct slot *slot, int64_t
     slot->ids[at] = id;
     if (slot->images)
         out.image = slot->images + at * loader->image_elems;
-    if (slot->tokens) {
+    if (slot->tokens)
         out.tokens = slot->tokens + at * dataset->seq;
+    if (slot->token_types)
         out.token_types = slot->token_types + at * dataset->seq;
-    }
     if (slot->lengths)
         out.length = slot->lengths + at;
     if (slot->labels)
@@ -304,16 +304,17 @@ static enum status slot_init(struct loader *loader, struct slot *slot, struct er
     slot->ids = new_array(spec, n, 1, sizeof *slot->ids);
     if (spec->want_inputs && !text)
         slot->images = new_array(spec, n, loader->image_elems, sizeof *slot->images);
-    if (spec->want_inputs && text) {
+    const bool types = text && (spec->want_inputs || dataset->packed);
+    if (spec->want_inputs && text)
         slot->tokens = new_array(spec, n, dataset->seq, sizeof *slot->tokens);
+    if (types)
         slot->token_types = new_array(spec, n, dataset->seq, sizeof *slot->token_types);
-    }
     if (text)
         slot->lengths = new_array(spec, n, 1, sizeof *slot->lengths);
     if (spec->want_labels)
         slot->labels = new_array(spec, n, dataset->labels_per_sample, sizeof *slot->labels);
     if (!slot->batch.blocks || !slot->ids ||
-        (spec->want_inputs && !slot->images && !(slot->tokens && slot->token_types)) ||
+        (spec->want_inputs && !slot->images && !slot->tokens) || (types && !slot->token_types) ||
         (text && !slot->lengths) || (spec->want_labels && !slot->labels))
         return err_nomem(err);
     for (int m = 0; m < mb->count; m++) {

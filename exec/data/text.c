@@ -1,6 +1,6 @@
 /* exec/data/text.c - plain text for language models.
  *
- * data.path is a file, or a folder with train.txt and test.txt, or a folder with input.txt. A
+ * data.path is a file, or JSON lines (text_lines.h), or a folder with train.txt and test.txt, or a folder with input.txt. A
  * single file is split: the last tenth of its tokens is the test split. Tokens: without data.vocab
  * a token is a byte; with a tokenizer.json its tokens; with a vocab.json the tokenizer is GPT-2's
  * (data.merges, or merges.txt beside it); with a vocab.txt it is WordPiece, for masked language models. Causal models read consecutive
@@ -16,6 +16,7 @@
 
 #include "exec/data/dataset.h"
 #include "exec/data/masking.h"
+#include "exec/data/text_lines.h"
 #include "exec/data/text_tokens.h"
 #include "exec/data/wordpiece.h"
 
@@ -211,6 +212,8 @@ enum status text_open(const struct job *job, struct dataset *dataset, struct err
                        "%s: data.vocab must be a vocab.txt for masked models, got "
                        "%s",
                        name, job->data.vocab ? job->data.vocab : "nothing");
+    if (causal && text_lines_at(job->data.path))
+        return text_lines_open(job, dataset, err);
     text = calloc(1, sizeof *text);
     if (!text)
         return err_nomem(err);

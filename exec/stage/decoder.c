@@ -71,7 +71,8 @@ static struct attention attention_of(const struct layer *l, const struct layer_p
                               .head_dim = p->arch->head_dim,
                               .causal = true,
                               .window = model_window(p->model, p->model->items[l->item].layer),
-                              .lengths = p->batch->lengths};
+                              .lengths = p->batch->lengths,
+                              .starts = p->be->windows ? p->batch->types : NULL};
 }
 
 void decoder_attention_forward(const struct layer *l, const struct layer_pass *p)

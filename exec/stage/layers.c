@@ -30,7 +30,8 @@ static struct attention heads(const struct layer_pass *p)
                               .heads = p->arch->heads,
                               .head_dim = p->arch->hidden / p->arch->heads,
                               .causal = p->arch->causal,
-                              .lengths = p->batch->lengths};
+                              .lengths = p->batch->lengths,
+                              .starts = p->arch->causal && p->be->windows ? p->batch->types : NULL};
 }
 
 static void norm_forward(const struct layer *l, const struct layer_pass *p, const void *x, float *y,

@@ -32,7 +32,8 @@ struct sample_block {
     const int64_t *ids;         /* [n] sample ids, keys of dropout */
     const float *images;        /* [n, channels, image, image], normalised */
     const int32_t *tokens;      /* [n, seq] */
-    const int32_t *token_types; /* [n, seq] */
+    const int32_t *token_types; /* [n, seq]; of causal models: where in the sample the token's
+                                   document begins, whose tokens alone it sees; ascends. NULL: 0 */
     const int32_t *lengths;     /* [n] tokens that count; the rest is padding */
     const int32_t
         *labels; /* [n] class; [n, 2] span; [n, seq] next token or masked token, -100: none */

@@ -1,0 +1,30 @@
+#!/bin/bash
+# Training on JSON lines: packed documents do not see each other, and the weights are those of one rank at any cut.
+. "$(dirname "$0")/lib.sh"
+begin
+python3 - "$tmp" <<'PY'
+import json, random, sys
+draw = random.Random(2)
+rows = [{"prompt": "".join(draw.choice("abc ") for _ in range(3)), "completion": "".join(draw.choice("xyz") for _ in range(5))}
+        for _ in range(60)]
+open(sys.argv[1] + "/d.jsonl", "w").write("".join(json.dumps(r) + "\n" for r in rows))
+model = {"family": "llama", "layers": 2, "hidden": 16, "heads": 2, "kv_heads": 1, "mlp": 24, "vocab": 256, "seq": 32}
+job = {"name": "lines", "model": model, "data": {"kind": "text", "path": "d.jsonl"},
+       "train": {"batch": {"global": 4}, "max_steps": 20, "seed": 3, "optimizer": {"kind": "adamw", "lr": 0.05}},
+       "pipeline": {"num_stages": 1, "num_replicas": 1, "num_microbatches": 2, "schedule": "1f1b"}}
+json.dump(job, open(sys.argv[1] + "/job.json", "w"))
+PY
+value() { sed "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/" "$2"; }
+check "one rank" "$elapse" train "$tmp/job.json" --out "$tmp/one" --quiet
+check "two stages" "$elapse" train "$tmp/job.json" -n 2 --set pipeline.num_stages=2 --out "$tmp/two" --quiet
+sums() { tr -d ' \n' <"$tmp/$1/summary.json" | value weights_sha256 /dev/stdin; }
+verify "two stages have the bits of one" test "$(sums one)" = "$(sums two)"
+# Windows of one document each, of four, and of three with padding: the same loss.
+for seq in 8 32 30; do
+    "$elapse" eval "$tmp/one" --set model.seq=$seq --json >"$tmp/eval-$seq.json" 2>"$tmp/why"
+    report $? "eval with windows of $seq tokens" <"$tmp/why"
+done
+close() { awk -v a="$(value eval_loss "$1")" -v b="$(value eval_loss "$2")" 'BEGIN {exit !(a > 0 && (a - b) ^ 2 < (1e-6 * a) ^ 2)}'; }
+verify "a document's loss does not depend on those beside it" close "$tmp/eval-8.json" "$tmp/eval-32.json"
+verify "nor on padding" close "$tmp/eval-8.json" "$tmp/eval-30.json"
+finish
