@@ -656,7 +656,7 @@ static int gradients_of(struct backend *be, enum model_family family, bool toget
                                        .labels = numbers,
                                        .images = vit ? images : NULL,
                                        .tokens = vit ? NULL : numbers,
-                                       .token_types = vit ? NULL : numbers,
+                                       .token_types = family == FAMILY_BERT ? numbers : NULL,
                                        .lengths = vit ? NULL : lengths};
     void *none[1] = {NULL}, *out[1];
     for (int slot = 0; slot < 2; slot++)

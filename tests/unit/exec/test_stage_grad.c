@@ -251,7 +251,7 @@ static void compare(enum model_family family, enum model_task task, int layers, 
                                        .ids = ids,
                                        .images = images,
                                        .tokens = tokens,
-                                       .token_types = types,
+                                       .token_types = family == FAMILY_BERT ? types : NULL,
                                        .lengths = family == FAMILY_BERT ? lengths : NULL,
                                        .labels = labels};
     struct backend *be = backend_cpu_new(DTYPE_FP32, 1, &err);
