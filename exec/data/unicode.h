@@ -1,15 +1,13 @@
-/* exec/data/unicode.h - classes and folding of code points, for tokenizers.
- *
- * The tables come from the Unicode Character Database; unicode_tables.c states the version and how
- * they are made. Pure; lookups are O(log n). */
+/* exec/data/unicode.h - classes and folding of code points, for tokenizers. Pure; O(1). */
 #ifndef ELAPSE_EXEC_DATA_UNICODE_H
 #define ELAPSE_EXEC_DATA_UNICODE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "exec/data/unicode_tables.h"
 #include "profiles/base/utf8.h"
+
+enum { UNICODE_FOLD_MAX = 3 };
 
 /* General categories, in the order of the values: all others, Z*, C* (also unassigned), P*, Mn, L*,
  * N*. */
