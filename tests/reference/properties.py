@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """What must hold whatever is asked: random steps, plans, whole runs and absurd figures.
 
-    properties.py ELAPSE FOLDER [CASES [SEED]]
+    properties.py ELAPSE FOLDER [CASES [SEED [LAWS]]]
 
 Nothing here knows what the answer is (step_oracle.py does), only how answers belong together: what is
 counted twice is equal, what closed forms give, what cannot be less than something else. FOLDER takes
-the job files. Exit 1 and the command lines of what breaks.
+the job files. LAWS jobs (0.3 of CASES) are asked again with other figures, and the answers must follow. Exit 1
+and the command lines of what breaks.
 """
 import json
 import math
 import random
+import re
 import shlex
 import subprocess
 import sys
@@ -30,6 +32,7 @@ class Tool:
     def __init__(self, elapse, folder):
         self.elapse, self.folder, self.runs, self.broken = elapse, folder, 0, []
         self.said = ""  # the last error, with its hints
+        self.laws = {}  # tries of each law
 
     def breaks(self, what, args):
         self.broken.append(f"{what}: elapse {' '.join(shlex.quote(a) for a in args)}")
@@ -274,6 +277,106 @@ def check_run(tool, rng):
                "elapse freeze differs: " + text, ask)
 
 
+# ---- laws: what changes with the question --------------------------------------------------------------
+def law_job(rng):
+    """A job on a mixed cluster of few devices: a chain of its own, given K and M or none."""
+    nodes, per_node = rng.choice([(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (2, 3)])
+    speeds = rng.choice([[1], [1, 1, 2], [1, 0.5, 4]])
+    devices = [{"node": n, "speed": rng.choice(speeds), "mem": "16GiB"} for n in range(nodes) for _ in range(per_node)]
+    items = [{"name": f"i{n}", "layer": n, "fwd_ns": 1000 * rng.randint(1, 99), "bwd_input_ns": 1000 * rng.randint(1, 99),
+              "bwd_weight_ns": 1000 * rng.randint(1, 99), "update_ns": 1000 * rng.randint(0, 9),
+              "act_bytes": 1000 * rng.randint(0, 400), "params": rng.choice([0, 1000, 10**6])}
+             for n in range(rng.randint(3, 12))]
+    job = {"model": {"items": items}, "data": {"train_samples": 960}, "train": {"batch": {"global": 48}},
+           "cluster": {"devices": devices, "link": rng.choice(["1GBps", "100MBps"]),
+                       "uplink": rng.choice(["1GBps", "50MBps"]), "latency": "4us", "host_op": rng.choice(["0us", "2us"])},
+           "pipeline": {}}
+    if rng.random() < 0.9 or len(devices) > 3:  # a search that its budget ends may give another answer each time
+        k = rng.randint(1, min(len(devices), len(items)))
+        job["pipeline"] = {"num_stages": k, "num_replicas": rng.randint(1, len(devices) // k),
+                           "num_microbatches": rng.choice([1, 2, 4, 8]),
+                           "schedule": rng.choice(["gpipe", "1f1b", "eager-1f1b", "zb-h1", "zb-h2"])}
+    return job
+
+
+def scaled(job, times, rates):
+    """The job with all times and all rates of links multiplied."""
+    job = json.loads(json.dumps(job))
+    for item in job["model"]["items"]:
+        for key in [key for key in item if key.endswith("_ns")]:
+            item[key] *= times
+    cluster = job["cluster"]
+    for key in ("latency", "host_op"):
+        cluster[key] = f"{int(cluster[key][:-2]) * times}us"
+    for key in ("link", "uplink"):
+        cluster[key] = f"{float(cluster[key][:-4]) * rates:g}{cluster[key][-4:]}"
+    return job
+
+
+def shuffled(rng, value):
+    """The same JSON value with the keys of its objects in another order."""
+    if isinstance(value, list):
+        return [shuffled(rng, one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: shuffled(rng, value[key]) for key in rng.sample(sorted(value), len(value))}
+
+
+TIME = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "min": 6e10, "h": 3.6e12}
+
+
+def check_laws(tool, rng):
+    job = law_job(rng)
+    path, chosen, text = tool.job("law", job), f"{tool.folder}/law-plan.json", json.dumps(job)
+    plan = tool.ask("plan", path, "-o", chosen)[1]
+    if not plan:
+        return
+
+    def law(name, holds, args):
+        tool.laws[name] = tool.laws.get(name, 0) + 1
+        tool.holds(holds, f"{name}: {text}", args)
+
+    def step_of(name, other, file=chosen):
+        return tool.ask("sim", tool.job(name, other), "--step", "--plan", file, "--no-wall")[1]
+
+    step = step_of("law-same", job)
+    law("a plan, read from its file, takes the same step", step and step["step_ns"] == plan["step_ns"], ["sim", path])
+    other = tool.ask("plan", tool.job("law-order", shuffled(rng, job)))[1]
+    answer = ("step_ns", "samples_per_s", "pipeline_length", "replicas", "microbatches", "schedule", "cut", "devices",
+              "memory_bytes", "lower_bound_ns", "candidates")
+    law("the order of keys changes nothing", other and all(other[k] == plan[k] for k in answer),
+        ["plan", path])
+    if not step:
+        return
+    twice = step_of("law-twice", scaled(job, 2, 0.5))
+    law("all costs doubled double the step", twice and abs(twice["step_ns"] - 2 * step["step_ns"]) <= 2 * step["events"],
+        ["sim", path, "--step", "--plan", chosen])
+    faster = step_of("law-links", scaled(job, 1, 2))
+    law("faster links are not slower for a plan", faster and faster["step_ns"] <= step["step_ns"] + step["events"],
+        ["sim", path, "--step", "--plan", chosen])
+    more = json.loads(text)
+    for device in more["cluster"]["devices"]:
+        device["mem"] = "32GiB"
+    same = step_of("law-memory", more)
+    law("more memory changes no step of a plan", same and same["step_ns"] == step["step_ns"], ["sim", path])
+    # Devices of a node that are equal change places in the plan.
+    with open(chosen, encoding="utf-8") as file:
+        swapped = json.load(file)
+    devices, place = job["cluster"]["devices"], list(range(len(job["cluster"]["devices"])))
+    for like in {(d["node"], d["speed"]) for d in devices}:
+        group = [i for i, d in enumerate(devices) if (d["node"], d["speed"]) == like]
+        for i, at in zip(group, rng.sample(group, len(group))):
+            place[i] = at
+    swapped["devices"] = [[place[d] for d in row] for row in swapped["devices"]]
+    permuted = step_of("law-places", job, tool.job("law-swapped", swapped))
+    law("equal devices may change places", permuted and permuted["step_ns"] == step["step_ns"], ["sim", path])
+    said = subprocess.run([tool.elapse, "plan", path], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"^step ([0-9.]+) (ns|us|ms|s|min|h)\b.*^K (\d+) .*?R (\d+) .*?M (\d+) ", said, re.M | re.S)
+    law("text and --json agree", found and math.isclose(float(found[1]) * TIME[found[2]], plan["step_ns"], rel_tol=0.006) and
+        [int(n) for n in found.groups()[2:]] == [plan[k] for k in ("pipeline_length", "replicas", "microbatches")],
+        ["plan", path])
+
+
 # ---- absurd figures ---------------------------------------------------------------------------------
 NUMBERS = ["0", "1", "2", "-1", "-0", "2147483648", "576460752303423488", "1152921504606846976",
            "4611686018427387904", "9223372036854775807", "9223372036854775808", "1e308", "1e-308", "nan",
@@ -320,11 +423,14 @@ def main():
     tool = Tool(sys.argv[1], sys.argv[2])
     cases = int(sys.argv[3]) if len(sys.argv) > 3 else 40
     seed = int(sys.argv[4]) if len(sys.argv) > 4 else 1
-    for check, share in ((check_step, 1), (check_plan, 0.1), (check_rivals, 0.5), (check_run, 0.6), (check_absurd, 2)):
+    laws = int(sys.argv[5]) / cases if len(sys.argv) > 5 else 0.3
+    for check, share in ((check_step, 1), (check_plan, 0.1), (check_rivals, 0.5), (check_run, 0.6), (check_absurd, 2),
+                         (check_laws, laws)):
         rng = random.Random(seed)
         for _ in range(math.ceil(cases * share)):
             check(tool, rng)
     print("\n".join(tool.broken[:20]))
+    print("\n".join(f"{tries} tries: {name}" for name, tries in tool.laws.items()))
     print(f"{tool.runs} commands, {len(tool.broken)} properties broken")
     return 1 if tool.broken or tool.runs < cases else 0
 
