@@ -38,9 +38,10 @@
 
 static const char *restarted; /* by `elapse --max-restarts`: "KIND: REASON"; NULL: it is not */
 static const char *call_name; /* of all starts of one `elapse train --max-restarts`; NULL: none */
-static int64_t asked;         /* ranks, where `elapse` has started this one; else 0 */
-static bool checking;         /* what can be refused without MPI is; nothing else is done */
-static int stopped_by;        /* the signal that ended the run early; 0: none */
+static const char *losses; /* by `elapse --plan-losses`: "STEP:RANK:STEP" (losses.h); NULL: none */
+static int64_t asked;      /* ranks, where `elapse` has started this one; else 0 */
+static bool checking;      /* what can be refused without MPI is; nothing else is done */
+static int stopped_by;     /* the signal that ended the run early; 0: none */
 
 /* What a command gets: its ranks, its arguments. */
 struct call {
@@ -216,6 +217,19 @@ static enum status tell_stop(const struct call *call, const struct json *summary
     return OK;
 }
 
+/* "STEP:RANK:STEP": see losses_text() in cli/launch/losses.h. */
+static void read_losses(const char *text, int rank, struct trainer_options *options)
+{
+    long long lose = -1, back = -1;
+    int who = -1;
+    if (sscanf(text, "%lld:%d:%lld", &lose, &who, &back) != 3)
+        return;
+    options->dies = lose >= 0 && who == rank;
+    options->die_step = lose;
+    options->yields = back >= 0;
+    options->yield_step = back;
+}
+
 static enum status run_train(const struct exec_command *command, struct call *call, struct err *err)
 {
     struct option_list set = {0};
@@ -299,6 +313,8 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         options.heeds_signals = catch_stop_signals;
         options.call = call_name;
         options.restarted = restarted;
+        if (losses)
+            read_losses(losses, call->comm->rank, &options);
         if (restarted)
             train_plan_fit(&job, call->comm->size);
         rc = trainer_run(call->comm, &cores, &job, &options, &summary, err);
@@ -617,7 +633,8 @@ static const char *take_next(const char *name, int *argc, char ***argv)
     return value;
 }
 
-/* As `elapse` starts it: "-n RANKS [--check] [--call NAME] [--restarted WHY]" before the command. */
+/* As `elapse` starts it: "-n RANKS [--check] [--call NAME] [--restarted WHY]
+ * [--losses TEXT]" before the command. */
 static enum status take_asked(int *argc, char ***argv, struct err *err)
 {
     const char *ranks = take_next("-n", argc, argv);
@@ -632,6 +649,8 @@ static enum status take_asked(int *argc, char ***argv, struct err *err)
         call_name = take_next("--call", argc, argv);
     if (asked > 0)
         restarted = take_next("--restarted", argc, argv);
+    if (asked > 0)
+        losses = take_next("--losses", argc, argv);
     return rc;
 }
 

@@ -1,7 +1,8 @@
 /* cli/commands/cmd_exec.c - the commands train, profile, eval, export, generate and checkpoint: they start
  * `elapse-exec` under mpirun with the wanted number of ranks and return its exit code.
  *
- * Only "-n RANKS" and train's "--max-restarts N" and "--min-ranks N" are read here. Every other
+ * Only "-n RANKS" and train's "--max-restarts N", "--min-ranks N" and "--plan-losses FILE" are
+ * read here. Every other
  * argument belongs to elapse-exec. Under Slurm or another launcher, call it directly: `srun
  * elapse-exec train job.json`. */
 #include <stdlib.h>
@@ -21,32 +22,42 @@
 struct front {
     int64_t num_ranks, max_restarts, min_ranks;
     const char *out, *resume; /* borrowed from argv: the run folder; NULL: not given */
+    const char *losses;       /* a trace to replay; NULL: none */
     bool help, rows;          /* rows: --help=rows */
     bool ranks_given;         /* by -n */
 };
 
-/* Read "-n RANKS" or another option with a number at argv[*i]. *taken tells whether argv[*i] was
- * that option. */
-static enum status take_one(int argc, char **argv, int *i, const char *name, int64_t min,
-                            int64_t max, bool *seen, int64_t *value, bool *taken, struct err *err)
+/* Read option `name`, whose value is `value_name`, at argv[*i]. *taken tells whether argv[*i] was
+ * that option. *text must be NULL before the first one. */
+static enum status take_text(int argc, char **argv, int *i, const char *name,
+                             const char *value_name, const char **text, bool *taken,
+                             struct err *err)
 {
-    size_t len = strlen(name);
-    const char *text = NULL;
-    *taken = false;
-    if (strcmp(argv[*i], name) == 0) {
-        if (*i + 1 >= argc)
-            return err_set(err, ERR_INPUT, "%s needs a value (N)", name);
-        text = argv[++*i];
-    } else if (strncmp(argv[*i], name, len) == 0 && (argv[*i][len] == '=' || len == 2)) {
-        text = argv[*i] + len + (argv[*i][len] == '=');
-    } else {
+    const size_t len = strlen(name);
+    const char *arg = argv[*i], *value;
+    *taken =
+        strcmp(arg, name) == 0 || (strncmp(arg, name, len) == 0 && (arg[len] == '=' || len == 2));
+    if (!*taken)
         return OK;
-    }
-    *taken = true;
-    if (*seen)
+    if (arg[len])
+        value = arg + len + (arg[len] == '=');
+    else if (*i + 1 < argc)
+        value = argv[++*i];
+    else
+        return err_set(err, ERR_INPUT, "%s needs a value (%s)", name, value_name);
+    if (*text)
         return err_set(err, ERR_INPUT, "%s given twice", name);
-    *seen = true;
-    return parse_int(text, name, min, max, value, err);
+    *text = value;
+    return OK;
+}
+
+/* Like take_text(), for a number. *text is where it was read from. */
+static enum status take_one(int argc, char **argv, int *i, const char *name, int64_t min,
+                            int64_t max, const char **text, int64_t *value, bool *taken,
+                            struct err *err)
+{
+    const enum status rc = take_text(argc, argv, i, name, "N", text, taken, err);
+    return rc == OK && *taken ? parse_int(*text, name, min, max, value, err) : rc;
 }
 
 /* Refuse an option that another launcher has for the number of ranks: "-np" is not "-n p". */
@@ -71,7 +82,8 @@ static enum status take_options(int *argc, char **argv, bool train, struct front
 {
     int kept = 0;
     const bool ranks = front->num_ranks > 0;
-    bool restarts_seen = false, min_seen = false, taken;
+    const char *n = NULL, *restarts = NULL, *min = NULL;
+    bool taken;
     for (int i = 0; i < *argc; i++) {
         if (strcmp(argv[i], "--") == 0) {
             while (i < *argc)
@@ -83,14 +95,15 @@ static enum status take_options(int *argc, char **argv, bool train, struct front
         if (ranks)
             rc = refuse_synonym_of_n(argv[i], err);
         if (rc == OK && ranks)
-            rc = take_one(*argc, argv, &i, "-n", 1, MAX_RANKS, &front->ranks_given,
-                          &front->num_ranks, &taken, err);
+            rc = take_one(*argc, argv, &i, "-n", 1, MAX_RANKS, &n, &front->num_ranks, &taken, err);
         if (rc == OK && !taken && train)
-            rc = take_one(*argc, argv, &i, "--max-restarts", 0, MAX_RESTARTS, &restarts_seen,
+            rc = take_one(*argc, argv, &i, "--max-restarts", 0, MAX_RESTARTS, &restarts,
                           &front->max_restarts, &taken, err);
         if (rc == OK && !taken && train)
-            rc = take_one(*argc, argv, &i, "--min-ranks", 1, MAX_RANKS, &min_seen,
-                          &front->min_ranks, &taken, err);
+            rc = take_one(*argc, argv, &i, "--min-ranks", 1, MAX_RANKS, &min, &front->min_ranks,
+                          &taken, err);
+        if (rc == OK && !taken && train)
+            rc = take_text(*argc, argv, &i, "--plan-losses", "FILE", &front->losses, &taken, err);
         if (rc != OK)
             return rc;
         if (taken)
@@ -109,6 +122,7 @@ static enum status take_options(int *argc, char **argv, bool train, struct front
     }
     argv[kept] = NULL;
     *argc = kept;
+    front->ranks_given = n != NULL;
     return OK;
 }
 
@@ -126,8 +140,12 @@ static enum status print_help(const struct command *command, const struct front 
             "continue from the last checkpoint when a rank or node is lost, with those left; with "
             "--out (default 0)"),
         OPTION("min-ranks", INT, NULL, "N", "but not with fewer ranks than N (default 1)"),
+        OPTION(
+            "plan-losses", STRING, NULL, "FILE",
+            "CSV of step,rank,lost|back: kill ranks of this run after these steps, and take them "
+            "back, to see what losses cost; with --max-restarts"),
     };
-    const int num_own = front->num_ranks == 0 ? 0 : command == &command_train ? 3 : 1;
+    const int num_own = front->num_ranks == 0 ? 0 : command == &command_train ? 4 : 1;
     if (front->rows)
         command_heading(command, true);
     enum status rc = launch_exec(&(struct launch){0}, argc, argv, NULL, err);
@@ -165,6 +183,10 @@ static enum status run_front(const struct command *command, int argc, char **arg
     if (rc == OK && train && front.min_ranks > front.num_ranks)
         rc = err_set(err, ERR_INPUT, "--min-ranks must be at most -n, got %lld and %lld",
                      (long long)front.min_ranks, (long long)front.num_ranks);
+    if (rc == OK && front.losses && front.max_restarts == 0)
+        rc = err_set(err, ERR_INPUT, "--plan-losses needs --max-restarts N");
+    if (rc == OK && front.losses && !launch_is_local())
+        rc = err_set(err, ERR_INPUT, "--plan-losses is for the ranks of one machine");
     if (rc == OK && front.max_restarts > 0 && front.out == front.resume &&
         access(front.resume, F_OK) == 0 && restarts_newest_step(front.resume) < 0)
         rc = err_set(err, ERR_INPUT, "--max-restarts needs --out DIR, '%s' is no run folder",
@@ -183,7 +205,8 @@ static enum status run_front(const struct command *command, int argc, char **arg
     return restarts_run(&(struct restarts){.num_ranks = front.num_ranks,
                                            .max_restarts = front.max_restarts,
                                            .min_ranks = front.min_ranks,
-                                           .out = front.out},
+                                           .out = front.out,
+                                           .losses = front.losses},
                         argc, argv, err);
 }
 

@@ -87,6 +87,8 @@ enum status launch_find(char path[PATH_MAX], struct err *err)
  * several nodes: there the banner names the lost node.
  *   - The daemons probe each other's machines every second by TCP keepalive. After five probes
  *     without an answer the job ends. The kernel answers, so ranks and daemons may be stopped.
+ *   - mpirun kills the other ranks of a lost one at once. By default it waits twice for a second,
+ *     which a restart would lose.
  *   - Threads of a rank spin for about 0.1 ms while they wait for each other. libgomp's default of
  *     300,000 turns takes twenty times as long as the work if other processes need the cores, and
  *     gains nothing otherwise. */
@@ -100,6 +102,8 @@ static void set_environment(const char *launcher)
         {"OMPI_MCA_oob_tcp_keepalive_time",       "1"             }, /* s */
         {"OMPI_MCA_oob_tcp_keepalive_intvl",      "1"             }, /* s */
         {"OMPI_MCA_oob_tcp_keepalive_probes",     "5"             },
+        {"OMPI_MCA_odls_base_sigkill_timeout",    "0"             }, /* s */
+        {"PRTE_MCA_odls_base_sigkill_timeout",    "0"             },
         {"PRTE_ALLOW_RUN_AS_ROOT",                "1"             }, /* Open MPI 5 */
         {"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM",        "1"             },
         {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
@@ -167,7 +171,7 @@ static void run_child(char **argv)
 
 /* Wait for the child. Meanwhile ask whether it is to yield, and tell it so each second, because
  * mpirun does not forward signals while it starts the ranks. */
-static pid_t wait_watching(const struct launch *launch, bool *told, int *wstatus)
+static pid_t wait_watching(const struct launch *launch, int *wstatus)
 {
     int64_t told_ns = 0;
     pid_t got;
@@ -177,7 +181,6 @@ static pid_t wait_watching(const struct launch *launch, bool *told, int *wstatus
         if (launch->wants_yield(launch->ctx) && clock_now_ns() - told_ns > 1000000000) {
             kill(child_pid, SIGUSR2);
             told_ns = clock_now_ns();
-            *told = true;
         }
         nanosleep(&(struct timespec){.tv_nsec = WATCH_NS}, NULL);
     }
@@ -185,11 +188,11 @@ static pid_t wait_watching(const struct launch *launch, bool *told, int *wstatus
 }
 
 static enum status wait_child(const struct launch *launch, const char *what, const char *launcher,
-                              bool *told, struct err *err)
+                              struct err *err)
 {
     const bool direct = launch->num_ranks == 0; /* without a launcher */
     int wstatus = 0, code;
-    while (wait_watching(launch, told, &wstatus) < 0)
+    while (wait_watching(launch, &wstatus) < 0)
         if (errno != EINTR)
             return err_set(err, ERR_SYSTEM, "cannot wait for %s: %s", what, strerror(errno));
     child_pid = 0;
@@ -271,7 +274,7 @@ static void sweep_shared_folder(const char *folder)
 
 /* fds: what becomes the child's stdout and stderr; negative: ours. */
 static enum status spawn_and_wait(const struct launch *launch, char **argv, const char *what,
-                                  const int fds[2], bool *told, struct err *err)
+                                  const int fds[2], struct err *err)
 {
     struct sigaction stop = {.sa_handler = on_stop}, old_int, old_term, old_alarm;
     enum status rc;
@@ -289,7 +292,7 @@ static enum status spawn_and_wait(const struct launch *launch, char **argv, cons
     }
     child_pid = pid;
     rc = pid < 0 ? err_set(err, ERR_SYSTEM, "cannot start a process: %s", strerror(errno))
-                 : wait_child(launch, what, argv[0], told, err);
+                 : wait_child(launch, what, argv[0], err);
     alarm(0);
     sigaction(SIGALRM, &old_alarm, NULL);
     sigaction(SIGINT, &old_int, NULL);
@@ -380,6 +383,10 @@ static void put_words(const struct launch *launch, char *mpirun, char *path, cha
         words[n++] = "--restarted";
         words[n++] = (char *)launch->restart;
     }
+    if (launch->losses) {
+        words[n++] = "--losses";
+        words[n++] = (char *)launch->losses;
+    }
 }
 
 enum status launch_exec(const struct launch *launch, int argc, char *const *argv, bool *yielded,
@@ -390,14 +397,14 @@ enum status launch_exec(const struct launch *launch, int argc, char *const *argv
     char *launcher = NULL;
     char **words = NULL;
     int n = 0, fds[2] = {-1, -1};
-    bool told = false, dropped = launch->quiet;
+    bool dropped = launch->quiet;
     if (yielded)
         *yielded = false;
     rc = launch_find(path, err);
     if (rc != OK)
         goto out;
     launcher = strdup(launch->launcher ? launch->launcher : launch_words());
-    words = launcher ? calloc((size_t)argc + strlen(launcher) / 2 + 11, sizeof *words) : NULL;
+    words = launcher ? calloc((size_t)argc + strlen(launcher) / 2 + 13, sizeof *words) : NULL;
     if (!words) {
         rc = err_nomem(err);
         goto out;
@@ -414,8 +421,8 @@ enum status launch_exec(const struct launch *launch, int argc, char *const *argv
         n++;
     for (int i = 0; i < argc; i++)
         words[n++] = argv[i];
-    rc = spawn_and_wait(launch, words, argv[0], fds, &told, err);
-    if (told && rc == OK && stop_count == 0 && yielded)
+    rc = spawn_and_wait(launch, words, argv[0], fds, err);
+    if (launch->has_yielded && rc == OK && stop_count == 0 && yielded)
         dropped = *yielded = launch->has_yielded(launch->ctx);
     if (launch->answer)
         *launch->answer = file_text(fds[0]);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cli/launch/launch.h"
+#include "cli/launch/losses.h"
 #include "cli/launch/members.h"
 #include "partition/base/safe_text.h"
 #include "partition/base/units.h"
@@ -20,12 +21,14 @@
 struct session {
     const struct restarts *asked;
     struct members members;
-    int64_t num_ranks;  /* of the present run */
-    bool tried_again;   /* a rank that was given up has been tried once more */
-    bool returned;      /* a lost machine answers again */
-    char call[48];      /* names this call of `elapse train`, for all its starts */
-    char why[256];      /* of the present restart */
-    struct stat before; /* metrics.jsonl when the present run was started */
+    struct losses losses; /* num_ranks 0: none are replayed */
+    int64_t num_ranks;    /* of the present run */
+    bool tried_again;     /* a rank that was given up has been tried once more */
+    bool returned;        /* a lost machine answers again */
+    bool told;            /* the present run was asked to yield */
+    char call[48];        /* names this call of `elapse train`, for all its starts */
+    char why[256];        /* of the present restart */
+    struct stat before;   /* metrics.jsonl when the present run was started */
 };
 
 /* The largest step below `below` of the checkpoints in dir; -1: there is none. */
@@ -107,6 +110,27 @@ static struct stat metrics_of(const char *out)
     return st;
 }
 
+/* The step of the last line of metrics.jsonl; 0: there is none. A torn line does not count. */
+static int64_t last_step(const char *out)
+{
+    char path[PATH_MAX], *line = NULL;
+    size_t size = 0;
+    int64_t step = 0, number;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", out);
+    FILE *in = fopen(path, "r");
+    while (in && getline(&line, &size, in) > 0) {
+        struct json *json = NULL;
+        if (json_parse(line, path, &json, NULL) == OK && json_get(json, "loss") &&
+            json_int64(json_get(json, "step"), &number))
+            step = number;
+        json_free(json);
+    }
+    free(line);
+    if (in)
+        fclose(in);
+    return step;
+}
+
 /* Whether the present run has opened its files. From then on its ranks handle SIGUSR2. */
 static bool is_training(const struct session *s)
 {
@@ -120,23 +144,28 @@ static bool wants_yield(void *ctx)
     char names[160];
     if (!s->returned && members_ask_lost(&s->members) && is_training(s)) {
         (void)members_lost(&s->members, names, sizeof names);
-        fprintf(stderr,
-                "elapse: one of the lost nodes (%s) answers again; it rejoins after this epoch\n",
-                names);
+        fprintf(
+            stderr,
+            "elapse: one of the lost nodes (%s) answers again; it rejoins at the next checkpoint\n",
+            names);
         s->returned = true;
     }
-    const bool again = s->members.given_up > 0 && !s->tried_again;
-    return (s->returned || again) && is_training(s);
+    const bool again = s->members.given_up > 0 && !s->tried_again && s->losses.num_ranks == 0;
+    const bool wanted = (s->returned || again) && is_training(s);
+    s->told |= wanted;
+    return wanted;
 }
 
 static bool has_yielded(void *ctx)
 {
     const struct session *s = ctx;
     struct json *summary = NULL;
+    if (!s->told && s->losses.num_ranks == 0) /* the summary may be an older one */
+        return false;
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/summary.json", s->asked->out);
     const bool got =
-        json_read_file(path, &summary, NULL) == OK && json_true(json_get(summary, "interrupted"));
+        json_read_file(path, &summary, NULL) == OK && json_true(json_get(summary, "yielded"));
     json_free(summary);
     return got;
 }
@@ -145,7 +174,7 @@ static enum status start(struct session *s, int argc, char **argv, const char *k
                          struct err *err)
 {
     const bool watched = s->asked->max_restarts > 0;
-    char *words = members_words(&s->members), restart[320];
+    char *words = members_words(&s->members), restart[320], losses[64];
     struct launch launch = {.num_ranks = s->num_ranks, .launcher = words, .ctx = s};
     enum status rc = words ? OK : err_nomem(err);
     if (watched) {
@@ -158,7 +187,11 @@ static enum status start(struct session *s, int argc, char **argv, const char *k
         snprintf(restart, sizeof restart, "%s: %s", kind, s->why);
         launch.restart = restart;
     }
-    s->returned = false;
+    if (s->losses.num_ranks > 0) {
+        losses_text(&s->losses, losses);
+        launch.losses = losses;
+    }
+    s->returned = s->told = false;
     if (rc == OK)
         rc = launch_exec(&launch, argc, argv, yielded, err);
     free(words);
@@ -173,11 +206,18 @@ static enum status count_ranks(struct session *s, bool stuck, struct err *err)
     char names[160];
     members_ask(&s->members);
     const bool lost = members_lost(&s->members, names, sizeof names);
-    if (stuck && members_ranks(&s->members) >= were && were > 1)
+    const bool replayed =
+        s->losses.num_ranks > 0 && losses_happen(&s->losses, true, last_step(s->asked->out));
+    if (s->losses.num_ranks > 0)
+        s->members.given_up = s->losses.num_down;
+    else if (stuck && members_ranks(&s->members) >= were && were > 1)
         s->members.given_up++;
     s->num_ranks = members_ranks(&s->members);
     if (s->num_ranks < were && lost)
         snprintf(s->why, sizeof s->why, "node %s does not answer", names);
+    else if (replayed)
+        snprintf(s->why, sizeof s->why, "the trace of losses has %s now",
+                 COUNT_TEXT(s->num_ranks, "rank"));
     else if (s->num_ranks < were)
         snprintf(s->why, sizeof s->why, "lost twice without a new checkpoint between");
     else
@@ -190,14 +230,16 @@ static enum status count_ranks(struct session *s, bool stuck, struct err *err)
                    s->num_ranks == 1 ? "is" : "are", (long long)s->asked->min_ranks, s->why);
 }
 
-/* The run has stopped at the end of an epoch, so that ranks can join it. */
+/* The run has stopped, so that ranks can join it. */
 static void take_back(struct session *s)
 {
     const int64_t were = s->num_ranks;
     char more[32], now[32];
     if (s->members.given_up > 0)
         s->tried_again = true;
-    s->members.given_up = 0;
+    if (s->losses.num_ranks > 0)
+        losses_happen(&s->losses, false, last_step(s->asked->out));
+    s->members.given_up = s->losses.num_down;
     members_ask(&s->members);
     s->num_ranks = members_ranks(&s->members);
     snprintf(s->why, sizeof s->why, "%s %s again",
@@ -279,8 +321,13 @@ enum status restarts_run(const struct restarts *restarts, int argc, char **argv,
     clock_gettime(CLOCK_REALTIME, &now);
     snprintf(s.call, sizeof s.call, "%lld-%lld.%09ld", (long long)getpid(), (long long)now.tv_sec,
              now.tv_nsec);
-    rc = start(&s, argc, argv, NULL, &yielded, err);
-    rc = go_on(&s, argc, argv, yielded, rc, err);
+    if (restarts->losses)
+        rc = losses_read(restarts->losses, (int)restarts->num_ranks, &s.losses, err);
+    if (rc == OK) {
+        rc = start(&s, argc, argv, NULL, &yielded, err);
+        rc = go_on(&s, argc, argv, yielded, rc, err);
+    }
+    losses_clear(&s.losses);
     members_clear(&s.members);
     return ended(restarts, rc, err);
 }

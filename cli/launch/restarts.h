@@ -8,14 +8,16 @@
 
 struct restarts {
     int64_t num_ranks, max_restarts, min_ranks;
-    const char *out; /* the run's folder; may be NULL if max_restarts is 0 */
+    const char *out;    /* the run's folder; may be NULL if max_restarts is 0 */
+    const char *losses; /* trace of losses to replay (losses.h); NULL: none */
 };
 
 /* Run `elapse-exec argv...`. If a rank or its machine is lost, start it again from the last
  * checkpoint, at most max_restarts times, with the ranks of the machines that answer. If the run is
  * lost twice without a new checkpoint between although all machines answer, it goes on with one
- * rank fewer. When a lost machine answers again, the run stops at the end of its epoch and goes on
- * with its ranks; a rank that was given up is tried once more in that way. Never with fewer than
+ * rank fewer. When a lost machine answers again, the run stops at its next checkpoint or the
+ * end of its epoch, and goes on with its ranks; a rank that was given up is tried once more in that
+ * way, unless losses are replayed. Never with fewer than
  * min_ranks ranks. */
 enum status restarts_run(const struct restarts *restarts, int argc, char **argv, struct err *err);
 

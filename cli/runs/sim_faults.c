@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/base/fault_trace.h"
 #include "cli/base/threads.h"
 #include "cli/runs/sim_command.h"
 #include "partition/base/units.h"
 #include "profiles/job/job_json.h"
 #include "profiles/base/clock.h"
-#include "profiles/base/whole_file.h"
 #include "profiles/json/fields.h"
 #include "sim/faults/fault_run.h"
 
-enum { TRACE_EVENTS_MAX = 1000000, AUTO_SEEDS = 200 };
+enum { AUTO_SEEDS = 200 };
 
 /* The keys of --faults. */
 struct faults_text {
@@ -98,45 +98,6 @@ static enum status faults_pairs(const char *text, struct json **object, struct e
     return rc == OK ? json_check(*object, err) : rc;
 }
 
-/* Read lines "seconds,node,lost|back". A first line that begins with a letter is a head. */
-static enum status read_trace(const char *path, struct fault_event **events, int *count,
-                              struct err *err)
-{
-    char *text = NULL, *rest = NULL;
-    int room = 0, line_number = 0;
-    enum status rc = file_read_text(path, &text, err);
-    for (char *line = rc == OK ? strtok_r(text, "\n", &rest) : NULL; line && rc == OK;
-         line = strtok_r(NULL, "\n", &rest)) {
-        double seconds;
-        int node, used = 0;
-        char word[8], more;
-        if (line_number++ == 0 && (*line < '-' || *line > '9'))
-            continue;
-        if (sscanf(line, "%lf,%d,%7[a-z]%n %c", &seconds, &node, word, &used, &more) != 3 ||
-            (strcmp(word, "lost") != 0 && strcmp(word, "back") != 0) ||
-            !(seconds >= 0 && seconds < 9e9)) {
-            rc = err_set(err, ERR_INPUT, "%s: line %d must be seconds,node,lost|back, got '%.60s'",
-                         path, line_number, line);
-            break;
-        }
-        if (*count == room) {
-            room = room ? 2 * room : 64;
-            struct fault_event *more_events = room <= TRACE_EVENTS_MAX * 2
-                                                  ? realloc(*events, (size_t)room * sizeof **events)
-                                                  : NULL;
-            if (!more_events) {
-                rc = err_nomem(err);
-                break;
-            }
-            *events = more_events;
-        }
-        (*events)[(*count)++] =
-            (struct fault_event){(int64_t)(seconds * 1e9 + 0.5), node, strcmp(word, "back") == 0};
-    }
-    free(text);
-    return rc;
-}
-
 /* Read --faults: a JSON file or pairs. */
 static enum status read_faults(const char *text, struct faults_text *faults,
                                struct fault_event **events, struct err *err)
@@ -150,7 +111,7 @@ static enum status read_faults(const char *text, struct faults_text *faults,
         rc = fields_read(faults_fields, NUM_FAULTS_FIELDS, object, &source, faults, err);
     faults->set.policy = (enum fault_policy)faults->policy;
     if (rc == OK && faults->trace)
-        rc = read_trace(faults->trace, events, &faults->set.num_trace, err);
+        rc = fault_trace_read(faults->trace, false, events, &faults->set.num_trace, err);
     faults->set.trace = *events;
     json_free(object);
     return rc;

@@ -33,6 +33,10 @@ struct trainer_options {
     /* Called when a signal is to end the run by trainer_stop(): until then the run has nothing that
      * a checkpoint would keep, so a signal may end the process. NULL: nothing to do. */
     void (*heeds_signals)(void);
+    /* Of --plan-losses: this rank kills itself when die_step is done; the run yields, as if
+     * trainer_yield() was called, when yield_step is done. */
+    bool dies, yields;
+    int64_t die_step, yield_step;
     bool evaluate;      /* evaluate before, between (as the job says) and after; save at the end */
     struct run_log log; /* how the run says on stderr how far it is: mode and every_ns */
 };
@@ -54,7 +58,7 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
 /* Ask the run to write a checkpoint and stop after the present step, or after the present batch of
  * an evaluation, because of this signal; 0: for a reason of its own. Safe in a signal handler. */
 void trainer_stop(int signal_number);
-/* Ask the run to write a checkpoint and stop at the end of the present epoch. Safe in a signal
+/* Ask the run to stop at its next checkpoint or the end of the present epoch, with a checkpoint. Safe in a signal
  * handler. */
 void trainer_yield(void);
 /* The first SIGINT or SIGTERM that trainer_stop() was called for; 0: none. */

@@ -120,12 +120,12 @@ struct trainer {
     int64_t train_ns;          /* of this call */
     double first_loss, last_loss;
     struct run_history history; /* rank 0: of the calls before */
-    bool yielded; /* the run was interrupted at an epoch's end, so that ranks can join */
-    bool interrupted, trains; /* trains: false for an evaluation only */
-    bool fresh_head;          /* the head may be missing in a weights file (--init) */
-    bool failure_agreed;      /* all ranks know why the run ended, so they may return, not abort */
-    bool unreadable;          /* trainer_batch() has failed, on all ranks with stages */
-    struct hf_import import;  /* which tensors the weights file had */
+    bool yielded;               /* the run stopped at a checkpoint, so that ranks can join */
+    bool interrupted, trains;   /* trains: false for an evaluation only */
+    bool fresh_head;            /* the head may be missing in a weights file (--init) */
+    bool failure_agreed;     /* all ranks know why the run ended, so they may return, not abort */
+    bool unreadable;         /* trainer_batch() has failed, on all ranks with stages */
+    struct hf_import import; /* which tensors the weights file had */
 };
 
 /* The turn that the next step belongs to (partition/search/turn.h). */

@@ -7,6 +7,7 @@
 #include "exec/run/training_loop.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +26,8 @@ enum { WARM_UP_STEPS = 2 };
 
 /* Each rank votes once per step; the maximum wins. VOTE_AHEAD: rank 0 knows which communicators to
  * make ahead. VOTE_WRITES: this rank still writes a checkpoint. VOTE_SPLITS: this rank is still
- * splitting one off. VOTE_YIELD, in the last step of an
- * epoch only: the run is to end here, because ranks can join it. VOTE_STOP: a signal came. */
+ * splitting one off. VOTE_YIELD, in a step before a
+ * checkpoint and the last one of an epoch only: the run is to end here, because ranks can join it. VOTE_STOP: a signal came. */
 enum vote { VOTE_NONE, VOTE_WRITES, VOTE_AHEAD, VOTE_SPLITS, VOTE_YIELD, VOTE_STOP };
 
 /* Gather the times of this step's ops from all ranks into rank 0's record. */
@@ -137,21 +138,26 @@ static int64_t lr_step(const struct trainer *t, int64_t step_in_epoch)
     return t->progress.epoch * t->first_steps_per_epoch + step_in_epoch;
 }
 
-/* epoch_ends: in this step, and another epoch follows. */
-static enum vote vote_of(const struct trainer *t, bool epoch_ends)
+/* Whether the run is to end at the present step, if it may, for ranks to join it. */
+static bool wants_yield(const struct trainer *t)
 {
-    return stop_wanted()                  ? VOTE_STOP
-           : epoch_ends && stop_yielded() ? VOTE_YIELD
-           : nccl_splits(t->nccl)         ? VOTE_SPLITS
-           : ahead_ready(t)               ? VOTE_AHEAD
-           : checkpoint_busy(t->saving)   ? VOTE_WRITES
-                                          : VOTE_NONE;
+    return stop_yielded() || (t->options->yields && t->progress.step + 1 >= t->options->yield_step);
+}
+
+static enum vote vote_of(const struct trainer *t, bool may_yield)
+{
+    return stop_wanted()                 ? VOTE_STOP
+           : may_yield && wants_yield(t) ? VOTE_YIELD
+           : nccl_splits(t->nccl)        ? VOTE_SPLITS
+           : ahead_ready(t)              ? VOTE_AHEAD
+           : checkpoint_busy(t->saving)  ? VOTE_WRITES
+                                         : VOTE_NONE;
 }
 
 /* A step, and what is to be done about it. */
 struct step_ask {
     int64_t in_epoch;
-    bool trace, epoch_ends; /* epoch_ends: see vote_of() */
+    bool trace, may_yield; /* may_yield: steps follow, and a checkpoint may come before them */
 };
 
 /* freeze.anneal: what freezes with the next turn trains with a falling rate. */
@@ -174,10 +180,12 @@ static enum status one_step(struct trainer *t, const struct step_ask *ask,
     enum status rc =
         loader_get(t->layout.loaders[SPLIT_TRAIN], t->progress.epoch, step_in_epoch, &batch, err);
     anneal(t);
+    if (t->options->dies && t->progress.step >= t->options->die_step)
+        raise(SIGKILL);
     if (rc == OK) {
         watch_step(t->progress.step + 1);
         rc = runtime_step(t->layout.runtime, batch, t->progress.step, lr,
-                          vote_of(t, ask->epoch_ends), result, err);
+                          vote_of(t, ask->may_yield), result, err);
         watch_step_end(rc == OK ? result->step_ns : 0);
     }
     if (runtime_not_finite(t->layout.runtime) && err) {
@@ -278,12 +286,13 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
         const bool typical = t->progress.step - first_step >= WARM_UP_STEPS;
         const bool last = t->progress.step + 1 == last_step ||
                           (s + 1 == in_epoch && t->progress.epoch + 1 == t->job->train.epochs);
-        const struct step_ask ask = {.in_epoch = s,
-                                     .trace =
-                                         (typical && t->progress.step - t->first_step <
-                                                         WARM_UP_STEPS + t->options->trace_steps) ||
-                                         last,
-                                     .epoch_ends = !last && s + 1 == in_epoch};
+        const struct step_ask ask = {
+            .in_epoch = s,
+            .trace = (typical &&
+                      t->progress.step - t->first_step < WARM_UP_STEPS + t->options->trace_steps) ||
+                     last,
+            .may_yield = !last && (s + 1 == in_epoch || (every > 0 && t->options->evaluate &&
+                                                         (t->progress.step + 1) % every == 0))};
         rc = one_step(t, &ask, &result, err);
         if (rc != OK)
             break;

@@ -580,13 +580,13 @@ static int64_t value_of(const struct world *w)
     return ns;
 }
 
-static enum status check_trace(const struct fault_setting *set, struct err *err)
+enum status fault_trace_check(const struct fault_event *trace, int count, int num_nodes,
+                              struct err *err)
 {
-    const int num_nodes = set->num_nodes + set->spare_nodes;
     bool *lost = calloc((size_t)num_nodes, sizeof *lost);
     enum status rc = lost ? OK : err_nomem(err);
-    for (int i = 0; i < set->num_trace && rc == OK; i++) {
-        const struct fault_event *e = &set->trace[i];
+    for (int i = 0; i < count && rc == OK; i++) {
+        const struct fault_event *e = &trace[i];
         const char *what = e->back ? "returns, but is not lost" : "is lost twice";
         if (e->node < 0 || e->node >= num_nodes)
             rc = err_set(err, ERR_INPUT, "event %d of the trace: node must be 0..%d, got %d", i + 1,
@@ -644,7 +644,7 @@ enum status fault_setting_check(const struct fault_setting *set, struct err *err
                        "no checkpoint is complete within the interval: one takes %.3f s to write, "
                        "and one is due every %.3f s",
                        (double)set->write_ns / 1e9, (double)set->interval_ns / 1e9);
-    return check_trace(set, err);
+    return fault_trace_check(set->trace, set->num_trace, set->num_nodes + set->spare_nodes, err);
 }
 
 enum status fault_run(const struct fault_setting *set, const struct fault_plan *plans,

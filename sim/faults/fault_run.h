@@ -114,6 +114,10 @@ typedef void fault_watch(void *ctx, int64_t from_ns, int64_t to_ns, enum fault_p
  * that take longer to write than the interval. */
 enum status fault_setting_check(const struct fault_setting *setting, struct err *err);
 
+/* Check a trace alone: ERR_INPUT as above, ERR_NOMEM. */
+enum status fault_trace_check(const struct fault_event *trace, int count, int num_nodes,
+                              struct err *err);
+
 /* Simulate a run. plans[n] is that on n nodes, for n = 0..num_nodes; only shrink reads other plans
  * than the full one. The same seed gives the same run on every machine with the same log().
  * watch may be NULL. ERR_NOMEM. Time: O(checkpoints + losses * nodes in repair). */

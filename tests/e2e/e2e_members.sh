@@ -1,6 +1,6 @@
 #!/bin/bash
 # Elastic membership under --max-restarts: a run loses a node, goes on with the ranks that are left,
-# and takes the node back at an epoch's end; a rank that is lost twice is given up. The nodes are
+# and takes the node back at a checkpoint; a rank that is lost twice is given up. The nodes are
 # names only: a launcher drops them, a probe asks a file, and the loss is a rank that is killed.
 # alone: runs are killed at a given moment
 # group: slow
@@ -78,7 +78,7 @@ events() { grep -o '"event":"restart".*"ranks":[0-9]*' "$tmp/$1/metrics.jsonl" |
 verify "metrics tell both restarts" test "$(events lossy)" = "2 4"
 verify "and the summary" test "$(value lossy count)" = 2
 joined() { grep -o '"event":"restart","step":[0-9]*,"ranks":4' "$tmp/lossy/metrics.jsonl" | grep -o '"step":[0-9]*' | cut -d: -f2; }
-verify "ranks join at an epoch's end" test $((($(joined) - 1) % 16)) -eq 0
+verify "ranks join at a checkpoint" test $((($(joined) - 1) % 8)) -eq 0
 stored() { "$elapse" runs show --db "$tmp/lossy/run.db" >"$tmp/shown" && grep -Eq '^restarted in epoch [0-9]+: .* lost$' "$tmp/shown" || { cat "$tmp/shown"; false; }; }
 verify "runs show has the time lost" stored
 
@@ -108,5 +108,10 @@ too_few() {
     [ $? -eq 3 ] && says few '^elapse: 2 ranks are left, --min-ranks is 3 \(node other does not answer\)$'
 }
 verify "with fewer ranks than --min-ranks it ends" too_few
+printf 'step,rank,event\n20,1,lost\n45,0,lost\n60,1,back\n100,0,back\n130,3,lost\n' >"$tmp/losses.csv"
+ELAPSE_MPIRUN=$real train job replayed -n 4 --max-restarts 3 --plan-losses "$tmp/losses.csv"
+verify "a trace of losses is replayed, with the same bits" same_run whole replayed
+verify "each loss and return has its ranks" test "$(events replayed)" = "3 2 3 4 3"
+expect "losses want restarts" 2 "plan-losses needs --max-restarts" "$elapse" train "$tmp/job.json" --plan-losses "$tmp/losses.csv"
 expect "min-ranks wants restarts" 2 "min-ranks needs --max-restarts" "$elapse" train "$tmp/job.json" -n 2 --min-ranks 2
 finish

@@ -17,6 +17,8 @@ static void shell(const char *command)
         fail_msg("%s", text);
 }
 
+static const char *replayed; /* --plan-losses of run(); NULL: none */
+
 /* Run `train job.json --out OUT --steps 9` with the launcher's further words. does: a line of shell
  * for each start, in the scratch folder, where out/ is the run's folder. *starts: a line for each
  * start, the launcher's words; free it. */
@@ -25,12 +27,12 @@ static enum status run(const char *words, int64_t num_ranks, int64_t max_restart
 {
     char launcher[200], out[64],
         *argv[] = {"train", "job.json", "--out", out, "--steps", "9", NULL};
-    shell("rm -rf out starts && mkdir out");
+    shell("rm -rf out && mkdir out && : >starts");
     file_with("does", does);
     snprintf(launcher, sizeof launcher, "%s/launcher%s", scratch, words);
     setenv("ELAPSE_MPIRUN", launcher, 1);
     snprintf(out, sizeof out, "%s", at("out"));
-    const struct restarts asked = {num_ranks, max_restarts, min_ranks, out};
+    const struct restarts asked = {num_ranks, max_restarts, min_ranks, out, replayed};
     *err = (struct err){0};
     const enum status rc = restarts_run(&asked, 6, argv, err);
     *starts = NULL;
@@ -175,18 +177,50 @@ static void restarts_run__gives_up_a_rank_and_tries_it_again(void **state)
     (void)state;
     struct err err;
     char *starts;
-    assert_int_equal(
-        run("", 4, 3, 1,
-            "mkdir out/checkpoint-4; exit 137\nexit 137\n"
-            "trap 'echo \"{\\\"interrupted\\\":true}\" >out/summary.json; exit 0' USR2; "
-            "echo x >>out/metrics.jsonl; while :; do sleep 0.05; done\nexit 0",
-            &starts, &err),
-        OK);
+    assert_int_equal(run("", 4, 3, 1,
+                         "mkdir out/checkpoint-4; exit 137\nexit 137\n"
+                         "trap 'echo \"{\\\"yielded\\\":true}\" >out/summary.json; exit 0' USR2; "
+                         "echo x >>out/metrics.jsonl; while :; do sleep 0.05; done\nexit 0",
+                         &starts, &err),
+                     OK);
     expect_starts(starts, 4);
     expect_start(starts, 1, "-n 4 --call ", " --restarted lost: ");
     expect_start(starts, 2, "-n 3 --call ", " --restarted lost: lost twice without");
     expect_start(starts, 3, "-n 4 --call ", " --restarted returned: ");
     free(starts);
+}
+
+/* A trace is replayed: the rank's number is that among those left, a rank that returns joins when the
+ * run yields, and a loss that the trace does not have takes no rank. */
+static void restarts_run__replays_planned_losses(void **state)
+{
+    (void)state;
+    struct err err;
+    char *starts;
+    replayed = file_with("losses", "step,rank,event\n20,0,lost\n30,2,lost\n50,0,back\n60,1,lost\n");
+#define LINE(step) "echo '{\"step\":" #step ",\"loss\":1}' >>out/metrics.jsonl; "
+    const enum status rc =
+        run("", 3, 9, 1,
+            "mkdir out/checkpoint-4; " LINE(10) "exit 139\n" /* not the trace's */
+            LINE(20) "exit 137\n" LINE(29) "exit 137\n"      /* a line short */
+            LINE(56) "echo '{\"yielded\":true}' >out/summary.json; exit 0\n" LINE(
+                60) "exit 137\nrm out/summary.json; exit 0",
+            &starts, &err);
+    assert_int_equal(rc, OK);
+    expect_starts(starts, 6);
+    expect_start(starts, 0, "-n 3 --call ", " --losses 20:0:-1 ");
+    expect_start(starts, 1, "-n 3 --call ", " --losses 20:0:-1 ");
+    expect_start(starts, 2, "-n 2 --call ", " --losses 30:1:-1 ");
+    expect_start(starts, 3, "-n 1 --call ", " --losses 60:0:50 ");
+    expect_start(starts, 4, "-n 2 --call ", " --losses 60:1:-1 ");
+    expect_start(starts, 5, "-n 1 --call ", " --losses -1:-1:-1 ");
+    free(starts);
+    replayed = file_with("losses", "20,0,lost\n30,1,back\n");
+    assert_int_equal(run("", 2, 9, 1, "exit 0", &starts, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "event 2 of the trace: node 1 returns, but is not lost");
+    expect_starts(starts, 0);
+    free(starts);
+    replayed = NULL;
 }
 
 /* Copy the program into the scratch folder, and become that copy. */
@@ -211,6 +245,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(restarts_run__gives_up_after_max_restarts),
         cmocka_unit_test(restarts_run__leaves_out_a_machine_that_does_not_answer),
         cmocka_unit_test(restarts_run__gives_up_a_rank_and_tries_it_again),
+        cmocka_unit_test(restarts_run__replays_planned_losses),
     };
     char text[400];
     if (argc < 2)
