@@ -94,6 +94,7 @@ Q := $(if $(V),,@)
 found_in = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
 $(foreach r,partition profiles sim cli exec,$(eval SRC_$(r) := $(filter-out $(r)/main.c,$(call found_in,$(r),*.c))))
 SRC_exec := $(filter-out exec/cuda/% exec/comm/nccl_device.c,$(SRC_exec))
+SRC_profiles := $(filter-out profiles/devices/%,$(SRC_profiles))
 SRC_nccl := exec/comm/nccl_device.c partition/base/status.c partition/base/safe_text.c
 SRC_cuda := $(wildcard exec/cuda/*.c exec/cuda/*.cu) partition/base/status.c partition/base/safe_text.c partition/base/units.c
 ROOMS := partition profiles sim library cli $(if $(filter 1,$(EXEC)),exec)
@@ -151,6 +152,7 @@ $(OUT)/bin/elapse-nccl.so: $(patsubst %,$(CUDA_OUT)/%.o,$(SRC_nccl))
 
 include tests/cudasim/cudasim.mk
 include profiles/json/build_facts.mk
+include profiles/devices/devices.mk
 include cli/share/share.mk
 include packaging/packaging.mk
 include tests/checkers/checkers.mk

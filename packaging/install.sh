@@ -40,6 +40,7 @@ files() {
     done
     tree "$built/share" "$prefix/share"
     tree plots "$prefix/share/elapse/plots" -name '*.gp'
+    tree profiles/devices "$prefix/share/elapse/devices" -name '*.json'
     for file in README.md CHANGELOG.md ARCHITECTURE.md LICENSE; do data "$file" "$prefix/share/doc/elapse/$file"; done
     tree docs "$prefix/share/doc/elapse/docs"
     # demo.sh wants the tree that was built

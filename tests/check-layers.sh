@@ -77,6 +77,7 @@ profiles/json: base
 profiles/job: base json
 profiles/store: base json
 profiles/cost: store
+profiles/devices: base json job
 sim/step:
 sim/run: step
 sim/faults:

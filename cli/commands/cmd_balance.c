@@ -235,9 +235,9 @@ static enum status time_items(const struct request *q, struct chain *chain, stru
     bool extrapolated = false;
     enum status rc;
     snprintf(text, sizeof text, "%.40s-1x1", q->device_kind);
-    if (cluster_parse(text, &cluster, NULL) != OK) {
+    if (cluster_load(text, &cluster, NULL) != OK) {
         char kinds[160];
-        const char *const *names = roofline_names();
+        const char *const *names = shipped_kind_names;
         int n = 0;
         while (names[n])
             n++;

@@ -9,6 +9,7 @@
 
 #include "cli/base/sourced.h"
 #include "partition/cluster/cluster.h"
+#include "partition/cluster/device_kinds.h"
 #include "partition/cost/cost.h"
 #include "partition/base/units.h"
 #include "profiles/json/fields.h"
@@ -41,7 +42,7 @@ static const char *source_of(const struct machine *machine)
 static const struct machine *machine_before(const struct cluster *cluster, int end_node)
 {
     for (int i = 0; i < cluster->num_devices && cluster->devices[i].node < end_node; i++) {
-        const struct machine *machine = machine_of_kind(cluster->devices[i].kind);
+        const struct machine *machine = kind_node(kind_of_device(&cluster->devices[i]));
         if (machine)
             return machine;
     }
@@ -73,12 +74,12 @@ static enum status find_origin(const char *text, const struct cluster *cluster,
         origin->first = json_first(json_get(origin->root, "devices"));
         origin->file = text;
     }
-    origin->device = origin->nic = machine_of_kind(cluster->devices[0].kind);
+    origin->device = origin->nic = kind_node(kind_of_device(&cluster->devices[0]));
     origin->uplink = machine_before(cluster, 1);
     origin->network = machine_before(cluster, cluster->num_nodes);
     if (base && !is_plain(base, kind)) {
         const struct machine *machine = machine_of_text(base);
-        origin->network = machine ? machine : machine_of_kind(kind);
+        origin->network = machine ? machine : kind_node(kind_find(kind));
         origin->uplink = origin->nic = origin->network;
         origin->counted_here = strcmp(base, "this-machine") == 0;
         if (strcmp(kind, cluster->devices[0].kind) == 0)
@@ -137,11 +138,19 @@ static void show_curve(const struct sourced *out, const char *name, double bytes
     }
 }
 
+/* Of the context of a machine with such devices. */
+static const char *context_source(const char *kind, const struct device *first)
+{
+    const struct kind *shipped = kind_find(kind);
+    return kind_source(shipped ? shipped : kind_of_device(first),
+                       offsetof(struct kind, node.context_bytes));
+}
+
 static void show_devices(const struct sourced *out, const struct cluster *cluster,
                          const struct origin *origin)
 {
     const struct device *first = &cluster->devices[0];
-    const struct roofline *roof = roofline_find(first->kind);
+    const struct roofline *roof = device_roofline(first);
     const char *published = roof ? roof->source : "default of a plain grid";
     const struct machine *device = origin->device;
     sourced_number(out, "num_nodes", "nodes", cluster->num_nodes, "");
@@ -152,10 +161,9 @@ static void show_devices(const struct sourced *out, const struct cluster *cluste
                        origin->counted_here              ? "this machine, shared by its cores"
                        : device && device->mem_bytes > 0 ? device->source
                                                          : published));
-    sourced_bytes(
-        out, "context_bytes", "memory taken beforehand", cluster->context_bytes,
-        from(origin, "context",
-             origin->network ? machine_context_source(origin->network->kind) : "default"));
+    sourced_bytes(out, "context_bytes", "memory taken beforehand", cluster->context_bytes,
+                  from(origin, "context",
+                       origin->network ? context_source(origin->network->kind, first) : "default"));
     sourced_number(out, "speed", "speed, 1 is nominal", first->speed,
                    from(origin, "speed", "default"));
     sourced_rate(out, "link_bytes_per_s", "port, each direction", first->link_bytes_per_s,
@@ -173,9 +181,9 @@ static void show_network(const struct sourced *out, const struct cluster *cluste
 {
     const char *usual = origin->network ? "round figure of a small message (docs/clusters.md)"
                                         : "default of a plain grid";
-    const char *ring_kind = cluster_collectives_kind(cluster);
+    const struct kind *ring_kind = cluster_collectives_kind(cluster);
     const struct collective_source *collectives =
-        ring_kind ? collective_source_find(ring_kind) : NULL;
+        ring_kind && ring_kind->collectives.link[0] > 0 ? &ring_kind->collectives : NULL;
     sourced_rate(out, "uplink_bytes_per_s", "uplink of a node, each direction",
                  cluster->uplink_bytes_per_s[0],
                  from(origin, "uplinks", from(origin, "uplink", source_of(origin->uplink))));

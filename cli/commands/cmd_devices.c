@@ -2,92 +2,48 @@
  * source. */
 #include "cli/base/command.h"
 
+#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "cli/base/sourced.h"
-#include "partition/cluster/cluster.h"
-#include "partition/cost/cost.h"
-#include "partition/cost/device_curves.h"
 #include "partition/base/units.h"
+#include "partition/cluster/device_kinds.h"
+#include "profiles/job/kind_json.h"
 
-static void show_collectives(const struct sourced *out, const struct roofline *roof)
+/* Every figure of a kind, a line each. */
+static void print_kind(const struct kind *kind)
 {
-    const struct collective_source *source = collective_source_find(roof->kind);
-    for (int kind = 0; source && kind < COLLECTIVE_COUNT; kind++) {
-        const char *name = collective_name((enum collective)kind);
-        const char *text = collective_source_text(source, (enum collective)kind);
-        char words[48];
-        struct sourced one = *out;
-        if (out->values) {
-            one.values = json_add_object(out->values, name);
-            one.sources = json_add_object(out->sources, name);
+    const struct sourced lines = {NULL, NULL};
+    printf("%s%s%s\n", kind->name, kind->like ? ", like " : "", kind->like ? kind->like : "");
+    for (int f = 0; f < NUM_KIND_FIGURES; f++) {
+        const struct kind_figure *figure = &kind_figures[f];
+        const double value = kind_figure_value(kind, f);
+        const char *source = kind->sources[f];
+        if (!source)
+            continue;
+        switch (figure->unit) {
+        case FIGURE_FLOPS:
+            sourced_flops(&lines, NULL, figure->words, value, source);
+            break;
+        case FIGURE_RATE:
+            sourced_rate(&lines, NULL, figure->words, value, source);
+            break;
+        case FIGURE_BYTES:
+            sourced_bytes(&lines, NULL, figure->words, value < 9e18 ? (int64_t)value : INT64_MAX,
+                          source);
+            break;
+        case FIGURE_NS:
+        case FIGURE_US:
+            sourced_ns(&lines, NULL, figure->words,
+                       llround(figure->unit == FIGURE_US ? value * 1e3 : value), source);
+            break;
+        case FIGURE_NUMBER:
+            sourced_number(&lines, NULL, figure->words, value, source);
+            break;
         }
-        snprintf(words, sizeof words, "%s, rate of a port", name);
-        sourced_rate(&one, "link_bytes_per_s", words, source->link[kind] * roof->link_bytes_per_s,
-                     text);
-        snprintf(words, sizeof words, "%s, once", name);
-        sourced_ns(&one, "fixed_ns", words, source->fixed_ns[kind], text);
     }
-}
-
-static int64_t ns_of_us(double us)
-{
-    return (int64_t)(us * 1e3 + 0.5);
-}
-
-static void show_kernels(const struct sourced *out, const char *kind)
-{
-    const struct device_curve *curve = device_curve_find(kind);
-    if (!curve)
-        return;
-    sourced_text(out, "kernels", "kernels measured on", curve->fitted_on, curve->source);
-    sourced_ns(out, "launch_ns", "host launches a kernel", ns_of_us(curve->host_us),
-               "A100: vTrain's measurements (MICRO 2024); others: SimuMax (2025)");
-    sourced_ns(out, "memory_start_ns", "memory-bound kernel starts",
-               ns_of_us(curve->memory_start_us), curve->source);
-    sourced_number(out, "bandwidth_share", "share of memory bandwidth", curve->bandwidth,
-                   curve->source);
-    sourced_number(out, "matmul_share", "share of peak, large matmul", curve->matmul.peak,
-                   curve->source);
-    sourced_number(out, "attention_fwd_share", "share of peak, attention", curve->attention.forward,
-                   curve->source);
-    sourced_number(out, "attention_bwd_share", "the same, backward", curve->attention.backward,
-                   curve->source);
-}
-
-static void show_device(const struct sourced *out, const struct roofline *roof)
-{
-    const struct machine *machine = machine_of_kind(roof->kind);
-    struct sourced peaks = *out;
-    if (out->values) {
-        peaks.values = json_add_object(out->values, "peak_flops_per_s");
-        peaks.sources = json_add_object(out->sources, "peak_flops_per_s");
-    }
-    sourced_flops(&peaks, "fp32", "peak fp32", roof->fp32_flops_per_s, roof->source);
-    sourced_flops(&peaks, "tf32", "peak tf32", roof->tf32_flops_per_s, roof->source);
-    sourced_flops(&peaks, "fp16", "peak fp16", roof->fp16_flops_per_s, roof->source);
-    sourced_flops(&peaks, "bf16", "peak bf16", roof->bf16_flops_per_s, roof->source);
-    if (roof->fp8_flops_per_s > 0)
-        sourced_flops(&peaks, "fp8", "peak fp8", roof->fp8_flops_per_s, roof->source);
-    if (roof->fp4_flops_per_s > 0)
-        sourced_flops(&peaks, "fp4", "peak fp4", roof->fp4_flops_per_s, roof->source);
-    sourced_bytes(out, "mem_bytes", "memory", roof->mem_bytes, roof->source);
-    sourced_rate(out, "mem_bytes_per_s", "memory bandwidth", roof->mem_bytes_per_s, roof->source);
-    sourced_rate(out, "link_bytes_per_s", "port, each direction", roof->link_bytes_per_s,
-                 roof->source);
-    if (machine) {
-        sourced_rate(out, "nic_bytes_per_s", "port to the network", machine->nic_bytes_per_s,
-                     machine->source);
-        sourced_rate(out, "uplink_bytes_per_s", "uplink of a node", machine->uplink_bytes_per_s,
-                     machine->source);
-        sourced_rate(out, "copy_bytes_per_s", "host to device", machine->copy_bytes_per_s,
-                     machine->copy_source);
-        sourced_bytes(out, "context_bytes", "memory taken beforehand", machine->context_bytes,
-                      machine_context_source(roof->kind));
-    }
-    show_kernels(out, roof->kind);
-    show_collectives(out, roof);
+    if (kind->curve.sms > 0)
+        sourced_text(&lines, NULL, "kernels measured on", kind->curve.fitted_on, "");
 }
 
 /* A peak in TFLOP/s; "-" if none is published, "none" for bf16 where the kind has no units for it. */
@@ -97,67 +53,106 @@ static const char *peak_text(double peak, bool lacks, char *text, size_t size)
     return lacks ? "none" : peak > 0 ? text : "-";
 }
 
-static void list_devices(void)
+static enum status list_line(const struct kind *kind, void *ctx, struct err *err)
 {
-    char text[4][32];
+    const struct roofline *roof = &kind->roof;
+    char text[4][32], memory[32] = "host's";
+    (void)ctx;
+    (void)err;
+    if (roof->mem_bytes != INT64_MAX)
+        format_bytes(roof->mem_bytes, memory, sizeof memory);
+    printf("%-10s %8s %8s %8s %8s %10s %8.4g %10.4g  %s\n", roof->kind,
+           peak_text(roof->fp32_flops_per_s, false, text[0], sizeof text[0]),
+           peak_text(roof->bf16_flops_per_s, roofline_lacks_bf16(roof), text[1], sizeof text[1]),
+           peak_text(roof->fp16_flops_per_s, false, text[2], sizeof text[2]),
+           peak_text(roof->fp8_flops_per_s, false, text[3], sizeof text[3]), memory,
+           roof->mem_bytes_per_s / 1e9, roof->link_bytes_per_s / 1e9, roof->source);
+    return OK;
+}
+
+static enum status list_object(const struct kind *kind, void *ctx, struct err *err)
+{
+    (void)err;
+    kind_to_json(kind, json_add_object(ctx, NULL));
+    return OK;
+}
+
+/* What is done with each kind: the shipped ones, then the user's. */
+struct listing {
+    enum status (*each)(const struct kind *kind, void *ctx, struct err *err);
+    void *ctx;
+};
+
+static enum status list_own(const char *name, void *ctx, struct err *err)
+{
+    const struct listing *listing = ctx;
+    struct kind *kind = NULL;
+    enum status rc = kind_find_own(name, &kind, err);
+    if (rc == OK && kind)
+        rc = listing->each(kind, listing->ctx, err);
+    kind_release(kind);
+    return rc;
+}
+
+static enum status list_kinds(struct listing listing, struct err *err)
+{
+    enum status rc = OK;
+    for (int i = 0; i < num_shipped_kinds && rc == OK; i++)
+        rc = listing.each(&shipped_kinds[i], listing.ctx, err);
+    return rc == OK ? kind_own_names(list_own, &listing, err) : rc;
+}
+
+static enum status list_devices(struct err *err)
+{
     printf("%-10s %8s %8s %8s %8s %10s %8s %10s  %s\n", "TFLOP/s", "fp32", "bf16", "fp16", "fp8",
            "memory", "GB/s", "port GB/s", "source");
-    for (const char *const *name = roofline_names(); *name; name++) {
-        const struct roofline *roof = roofline_find(*name);
-        char memory[32] = "host's";
-        if (roof->mem_bytes != INT64_MAX)
-            format_bytes(roof->mem_bytes, memory, sizeof memory);
-        printf(
-            "%-10s %8s %8s %8s %8s %10s %8.4g %10.4g  %s\n", roof->kind,
-            peak_text(roof->fp32_flops_per_s, false, text[0], sizeof text[0]),
-            peak_text(roof->bf16_flops_per_s, roofline_lacks_bf16(roof), text[1], sizeof text[1]),
-            peak_text(roof->fp16_flops_per_s, false, text[2], sizeof text[2]),
-            peak_text(roof->fp8_flops_per_s, false, text[3], sizeof text[3]), memory,
-            roof->mem_bytes_per_s / 1e9, roof->link_bytes_per_s / 1e9, roof->source);
-    }
-    printf("bf16 none: no such units, so bf16 runs at the fp32 rate; -: not published\n");
+    const enum status rc = list_kinds((struct listing){list_line, NULL}, err);
+    if (rc == OK)
+        printf("bf16 none: no such units, so bf16 runs at the fp32 rate; -: not published\n");
+    return rc;
 }
 
 static enum status list_json(const struct command *command, struct err *err)
 {
     struct json *answer = command_json(command);
     struct json *list = json_add_array(answer, "devices");
-    for (const char *const *name = roofline_names(); *name; name++) {
-        struct json *one = json_add_object(list, NULL);
-        json_add_string(one, "kind", *name);
-        const struct sourced out = {one, json_add_object(one, "sources")};
-        show_device(&out, roofline_find(*name));
-    }
-    return command_answer(answer, err);
+    const enum status rc = list_kinds((struct listing){list_object, list}, err);
+    if (rc == OK)
+        return command_answer(answer, err);
+    json_free(answer);
+    return rc;
 }
 
-static enum status show(const struct command *command, const char *kind, bool as_json,
+static enum status unknown_device(const char *name, struct err *err)
+{
+    char list[200];
+    int n = 0;
+    while (shipped_kind_names[n])
+        n++;
+    const char *near = nearest_name(name, shipped_kind_names, n);
+    const enum status rc = err_set(err, ERR_INPUT, "unknown device '%.64s'%s%s%s", name,
+                                   near ? ", nearest is '" : "", near ? near : "", near ? "'" : "");
+    err_hint(err, "devices: %s", join_names(shipped_kind_names, n, list, sizeof list));
+    return rc;
+}
+
+static enum status show(const struct command *command, const char *name, bool as_json,
                         struct err *err)
 {
-    const struct roofline *roof = roofline_find(kind);
-    if (!roof) {
-        const char *const *names = roofline_names();
-        char list[200];
-        int n = 0;
-        while (names[n])
-            n++;
-        const char *near = nearest_name(kind, names, n);
-        enum status rc = err_set(err, ERR_INPUT, "unknown device '%.64s'%s%s%s", kind,
-                                 near ? ", nearest is '" : "", near ? near : "", near ? "'" : "");
-        err_hint(err, "devices: %s", join_names(names, n, list, sizeof list));
-        return rc;
+    struct kind *own = NULL;
+    enum status rc = kind_find_own(name, &own, err);
+    const struct kind *kind = own ? own : kind_find(name);
+    if (rc == OK && !kind)
+        rc = unknown_device(name, err);
+    if (rc == OK && !as_json)
+        print_kind(kind);
+    if (rc == OK && as_json) {
+        struct json *answer = command_json(command);
+        kind_to_json(kind, answer);
+        rc = command_answer(answer, err);
     }
-    if (!as_json) {
-        const struct sourced out = {NULL, NULL};
-        printf("%s\n", roof->kind);
-        show_device(&out, roof);
-        return OK;
-    }
-    struct json *answer = command_json(command);
-    json_add_string(answer, "kind", roof->kind);
-    const struct sourced out = {answer, json_add_object(answer, "sources")};
-    show_device(&out, roof);
-    return command_answer(answer, err);
+    kind_release(own);
+    return rc;
 }
 
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
@@ -174,8 +169,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
         return show(command, line.positional[0], as_json, err);
     if (as_json)
         return list_json(command, err);
-    list_devices();
-    return OK;
+    return list_devices(err);
 }
 
 const struct command command_devices = {.name = "devices",

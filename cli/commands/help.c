@@ -195,10 +195,11 @@ static void print_cluster(void)
         print_row(18, *name, "", node);
     }
     printf("\nkinds of device:\n");
-    print_names(0, "", roofline_names());
+    print_names(0, "", shipped_kind_names);
     print_keys(KEYS_CLUSTER, NULL, "keys of a file, or of a job's cluster");
     print_keys(KEYS_DEVICE, NULL, "keys of each of its devices");
     print_keys(KEYS_COLLECTIVE, NULL, "keys of its collective");
+    print_keys(KEYS_KIND, NULL, "keys of a kind of device, an object or a file (docs/clusters.md)");
     print_units();
 }
 
@@ -271,7 +272,7 @@ static void print_kinds(const char *left, bool measured)
 {
     const char *names[64];
     int n = 0;
-    for (const char *const *name = roofline_names(); *name && n < 63; name++)
+    for (const char *const *name = shipped_kind_names; *name && n < 63; name++)
         if ((device_curve_find(*name) != NULL) == measured)
             names[n++] = *name;
     names[n] = NULL;
@@ -398,7 +399,7 @@ void help_rows(void)
     print_words("MODEL", model_preset_names());
     print_words("CLUSTER", cluster_preset_names());
     print_words("CLUSTER", machine_names());
-    print_words("DEVICE", roofline_names());
+    print_words("DEVICE", shipped_kind_names);
     for (int i = 0; i < num_figure_kinds; i++)
         printf("word\tFIGURE\t%s\t%s (%s)\n", figure_kinds[i].name, figure_kinds[i].summary,
                figure_kinds[i].takes);

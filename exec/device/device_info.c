@@ -22,7 +22,7 @@ const char *device_gpu_kind(const char *name, int major)
             plain[n++] = (char)tolower((unsigned char)*name);
     plain[n] = '\0';
     const char *longest = NULL; /* "a100", not "a10" */
-    for (const char *const *kind = roofline_names(); *kind; kind++)
+    for (const char *const *kind = shipped_kind_names; *kind; kind++)
         if (strstr(plain, *kind) && (!longest || strlen(*kind) > strlen(longest)))
             longest = *kind;
     if (longest)

@@ -243,6 +243,27 @@ enum status parse_rate(const char *text, const char *what, double *bytes_per_s, 
     return OK;
 }
 
+enum status parse_flops(const char *text, const char *what, double *flops_per_s, struct err *err)
+{
+    static const struct unit flops_units[] = {
+        {"MFLOPS",  1000000         },
+        {"MFLOP/s", 1000000         },
+        {"GFLOPS",  1000000000      },
+        {"GFLOP/s", 1000000000      },
+        {"TFLOPS",  1000000000000   },
+        {"TFLOP/s", 1000000000000   },
+        {"PFLOPS",  1000000000000000},
+        {"PFLOP/s", 1000000000000000},
+        {NULL,      0               }
+    };
+    int64_t value;
+    const enum status rc = parse_quantity(text, what, flops_units, 0, INT64_MAX,
+                                          "a speed such as 165TFLOPS or 1.2PFLOP/s", &value, err);
+    if (rc == OK)
+        *flops_per_s = (double)value;
+    return rc;
+}
+
 enum status parse_ratio(const char *text, const char *what, double *ratio, struct err *err)
 {
     static const char example[] = "a number such as 0.25, 5% or 1/3";

@@ -28,6 +28,9 @@ enum status parse_bytes(const char *text, const char *what, int64_t *bytes, stru
 /* Bps KBps MBps GBps TBps (and KiBps...) -> bytes per second, 1 .. 10^18. */
 enum status parse_rate(const char *text, const char *what, double *bytes_per_s, struct err *err);
 
+/* MFLOPS GFLOPS TFLOPS PFLOPS, also as TFLOP/s -> operations per second. */
+enum status parse_flops(const char *text, const char *what, double *flops_per_s, struct err *err);
+
 /* A decimal number or a fraction "1/3" -> double. */
 enum status parse_ratio(const char *text, const char *what, double *ratio, struct err *err);
 

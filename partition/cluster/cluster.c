@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "partition/base/units.h"
+#include "partition/cluster/device_kinds.h"
 
 #define GB 1e9
 
@@ -119,9 +120,14 @@ enum status cluster_copy(const struct cluster *src, struct cluster *dst, struct 
     struct cluster got = *src;
     got.devices = malloc(devices_size ? devices_size : 1);
     got.uplink_bytes_per_s = malloc(uplinks_size ? uplinks_size : 1);
-    if (!got.devices || !got.uplink_bytes_per_s) {
+    got.own_kinds = NULL;
+    got.num_own_kinds = 0;
+    enum status rc = got.devices && got.uplink_bytes_per_s ? OK : err_nomem(err);
+    for (int i = 0; i < src->num_own_kinds && rc == OK; i++)
+        rc = cluster_keep_kind(&got, src->own_kinds[i], err);
+    if (rc != OK) {
         cluster_clear(&got);
-        return err_nomem(err);
+        return rc;
     }
     if (devices_size)
         memcpy(got.devices, src->devices, devices_size);
@@ -131,8 +137,22 @@ enum status cluster_copy(const struct cluster *src, struct cluster *dst, struct 
     return OK;
 }
 
+enum status cluster_keep_kind(struct cluster *cluster, struct kind *kind, struct err *err)
+{
+    struct kind **kinds =
+        realloc(cluster->own_kinds, (size_t)(cluster->num_own_kinds + 1) * sizeof *kinds);
+    if (!kinds)
+        return err_nomem(err);
+    cluster->own_kinds = kinds;
+    kinds[cluster->num_own_kinds++] = kind_hold(kind);
+    return OK;
+}
+
 void cluster_clear(struct cluster *cluster)
 {
+    for (int i = 0; i < cluster->num_own_kinds; i++)
+        kind_release(cluster->own_kinds[i]);
+    free(cluster->own_kinds);
     free(cluster->devices);
     free(cluster->uplink_bytes_per_s);
     *cluster = (struct cluster){0};
@@ -152,7 +172,8 @@ enum status cluster_set_nodes(struct cluster *cluster, int num_nodes, struct err
     got.devices = calloc((size_t)got.num_devices, sizeof *got.devices);
     got.uplink_bytes_per_s = calloc((size_t)num_nodes, sizeof *got.uplink_bytes_per_s);
     if (!got.devices || !got.uplink_bytes_per_s) {
-        cluster_clear(&got);
+        free(got.devices);
+        free(got.uplink_bytes_per_s);
         return err_nomem(err);
     }
     for (int d = 0; d < got.num_devices; d++) {
@@ -163,6 +184,8 @@ enum status cluster_set_nodes(struct cluster *cluster, int num_nodes, struct err
         got.uplink_bytes_per_s[n] = cluster->uplink_bytes_per_s[0];
     snprintf(got.name, sizeof got.name, "%s of %.40s", COUNT_TEXT(num_nodes, "node"),
              cluster->name);
+    cluster->own_kinds = NULL; /* they are those of got */
+    cluster->num_own_kinds = 0;
     cluster_clear(cluster);
     *cluster = got;
     return OK;

@@ -21,8 +21,12 @@
 extern "C" {
 #endif
 
+struct kind; /* partition/cluster/device_kinds.h */
+
 struct device {
     char kind[32]; /* key of a roofline or a profile: "rtx5000", "h200", "cpu" */
+    /* A user's own figures of that kind, kept alive by the cluster; NULL: the shipped ones, if any. */
+    const struct kind *own;
     int node;
     int64_t mem_bytes;       /* INT64_MAX: unlimited */
     double speed;            /* divides the times of the cost source; 1 is nominal */
@@ -114,12 +118,20 @@ struct cluster {
         overlap_share; /* of a device: what messages beside an overlapped F and B take (time-1b) */
     struct share_curve link_shares, uplink_shares; /* of messages inside a node and between nodes */
     struct collective_figures collectives[COLLECTIVE_COUNT];
+    struct kind **own_kinds; /* owned references: of devices with figures of a user's own */
+    int num_own_kinds;
 };
+
+/* Keep a user's kind as long as the cluster and its copies. The kind is held, not taken over. */
+enum status cluster_keep_kind(struct cluster *cluster, struct kind *kind, struct err *err);
 
 /* Build from a CLUSTER text: a machine, with a number of nodes or without ("dgx-h100",
  * "dgx-h100-16"), KIND-NODESxDEVICES ("rtx5000-2x8"), or NODESxDEVICES ("2x8": kind "uniform", links
  * and uplinks 16 GB/s, latency 5 us, unlimited memory). *cluster must be zeroed or cleared. */
 enum status cluster_parse(const char *text, struct cluster *cluster, struct err *err);
+/* cluster_parse() of a text that may also name the user's kind `own` (held; NULL: none). */
+enum status cluster_parse_own(const char *text, struct kind *own, struct cluster *cluster,
+                              struct err *err);
 
 /* Build num_nodes x devices_per_node equal devices with the defaults of cluster_parse(). */
 #define CLUSTER_DEVICES_MAX (1 << 20) /* real clusters have far fewer */
@@ -144,7 +156,7 @@ const char *const *cluster_preset_names(void);
 /* Published figures of a machine, or of a node of devices of a kind. */
 struct machine {
     const char *name;          /* "dgx-a100"; NULL: any node of these devices */
-    const char *kind;          /* of its devices: key of a roofline */
+    const char *kind;          /* of its devices */
     int devices;               /* of a node; 0: any number */
     double uplink_bytes_per_s; /* of a node, each direction */
     double nic_bytes_per_s;    /* of a device; 0: they share the uplink */
@@ -154,13 +166,12 @@ struct machine {
     int64_t context_bytes;
     const char *source, *copy_source;
 };
-const struct machine *machine_find(const char *name);    /* NULL when unknown */
-const struct machine *machine_of_kind(const char *kind); /* any node of such devices, or NULL */
+const struct machine *machine_find(const char *name); /* NULL when unknown */
+/* The network of a node of such devices, where it is published; kind may be NULL. */
+const struct machine *kind_node(const struct kind *kind);
 const char *const *machine_names(void);
 /* The machine of a CLUSTER text, with a number of nodes or without; NULL: none. */
 const struct machine *machine_of_text(const char *text);
-/* Where context_bytes of a machine's devices comes from. */
-const char *machine_context_source(const char *kind);
 
 /* Collectives of a device kind as measured by others, as shares of the port and of the uplink. */
 struct collective_source {
@@ -174,12 +185,11 @@ struct collective_source {
 };
 /* The source of the figures of one kind of collective. */
 const char *collective_source_text(const struct collective_source *source, enum collective kind);
-const struct collective_source *collective_source_find(const char *kind); /* NULL: no figures */
 /* Give the cluster the collectives of a kind, if there are figures. */
-void cluster_collectives_of(const char *device_kind, struct cluster *cluster);
+void cluster_collectives_of(const struct kind *kind, struct cluster *cluster);
 /* The kind whose collectives a cluster has: that with the slowest published port, because it holds up
  * a ring. NULL where a kind is not published. */
-const char *cluster_collectives_kind(const struct cluster *cluster);
+const struct kind *cluster_collectives_kind(const struct cluster *cluster);
 /* Give each device whose kind has published figures its memory, port and copy engine, and with
  * `network` its port to the network; a node gets the uplink of its first such device's machine.
  * Latencies and context are the largest of the kinds' machines. Collectives are those of

@@ -1,4 +1,4 @@
-/* Published figures of machines and of collectives, and CLUSTER texts. apply_machine() fills them
+/* Published figures of machines, and CLUSTER texts. apply_machine() fills them
  * into a grid. Every figure names its source; `elapse cluster` and `elapse devices` print them. */
 #include "partition/cluster/cluster.h"
 
@@ -12,10 +12,9 @@
 #define GB 1e9
 #define GBIT 0.125e9
 
-/* copy: PCIe x16 of generation 3, 4 or 5 (PCI-SIG). Latencies: a typical small message over NVLink or
- * PCIe (5 us) and over InfiniBand with its software (10 us), over EFA 20 us (round numbers).
- * Context: measured on the RTX 5000 of PipeTransformer's evaluation; the others have that figure
- * until they are measured. */
+/* The figures of machines are built as those of device kinds (profiles/devices): copy is PCIe x16 of generation
+ * 3, 4 or 5 (PCI-SIG). Latencies: a typical small message over NVLink or PCIe (5 us) and over InfiniBand
+ * with its software (10 us), over EFA 20 us (round numbers). */
 #define PCIE3 .copy_bytes_per_s = 15.754 * GB, .copy_source = "PCI-SIG: PCIe 3.0 x16"
 #define PCIE4 .copy_bytes_per_s = 31.508 * GB, .copy_source = "PCI-SIG: PCIe 4.0 x16"
 #define PCIE5 .copy_bytes_per_s = 63.015 * GB, .copy_source = "PCI-SIG: PCIe 5.0 x16"
@@ -26,88 +25,6 @@
 
 /* clang-format off */
 static const struct machine machines[] = {
-    /* Nodes of any number of devices of a kind. */
-    {.kind = "rtx5000", NETWORK(1, 40, 0), PCIE3, USUAL,
-     .source = "PipeTransformer (ICML 2021), section 5: InfiniBand of 5 GB/s"},
-    {.kind = "v100", NETWORK(4, 100, 100), PCIE3, USUAL,
-     .source = "NVIDIA DGX-1 data sheet: 4 x EDR InfiniBand"},
-    {.kind = "a100", NETWORK(8, 200, 200), PCIE4, USUAL,
-     .source = "NVIDIA DGX A100 data sheet: 8 x 200 Gb/s HDR InfiniBand"},
-    {.kind = "a100-pcie", NETWORK(2, 200, 0), PCIE4, USUAL,
-     .source = "2 x 200 Gb/s HDR InfiniBand of a node; a guess at a common server"},
-    {.kind = "h100", NETWORK(8, 400, 400), PCIE5, USUAL,
-     .source = "NVIDIA DGX H100 data sheet: 8 x 400 Gb/s NDR InfiniBand"},
-    {.kind = "h200", NETWORK(8, 400, 400), PCIE5, USUAL,
-     .source = "NVIDIA DGX H200 data sheet: 8 x 400 Gb/s NDR InfiniBand"},
-    {.kind = "b200", NETWORK(8, 400, 400), PCIE5, USUAL,
-     .source = "NVIDIA DGX B200 data sheet: 8 x 400 Gb/s NDR InfiniBand"},
-    {.kind = "v100-16gb", NETWORK(4, 100, 100), PCIE3, USUAL,
-     .source = "NVIDIA DGX-1 data sheet: 4 x EDR InfiniBand"},
-    {.kind = "a100-40gb", NETWORK(8, 200, 200), PCIE4, USUAL,
-     .source = "NVIDIA DGX A100 data sheet: 8 x 200 Gb/s HDR InfiniBand"},
-    {.kind = "a800", NETWORK(8, 200, 200), PCIE4, USUAL,
-     .source = "as a DGX A100: 8 x 200 Gb/s HDR InfiniBand"},
-    {.kind = "t4", NETWORK(1, 100, 0), PCIE3, USUAL,
-     .source = "a guess at a common server: 100 Gb/s a node"},
-    {.kind = "rtx2080ti", NETWORK(1, 100, 0), PCIE3, USUAL,
-     .source = "a guess at a common server: 100 Gb/s a node"},
-    {.kind = "a10", NETWORK(1, 100, 0), PCIE4, USUAL,
-     .source = "a guess at a common server: 100 Gb/s a node"},
-    {.kind = "a30", NETWORK(1, 100, 0), PCIE4, USUAL,
-     .source = "a guess at a common server: 100 Gb/s a node"},
-    {.kind = "a40", NETWORK(1, 100, 0), PCIE4, USUAL,
-     .source = "a guess at a common server: 100 Gb/s a node"},
-    {.kind = "a6000", NETWORK(1, 100, 0), PCIE4, USUAL,
-     .source = "a guess at a common server: 100 Gb/s a node"},
-    {.kind = "rtx3090", NETWORK(1, 100, 0), PCIE4, USUAL,
-     .source = "a guess at a common server: 100 Gb/s a node"},
-    {.kind = "l4", NETWORK(1, 100, 0), PCIE4, USUAL,
-     .source = "a guess at a common server: 100 Gb/s a node"},
-    {.kind = "rtx4090", NETWORK(1, 100, 0), PCIE4, USUAL,
-     .source = "a guess at a common server: 100 Gb/s a node"},
-    {.kind = "rtx6000ada", NETWORK(1, 100, 0), PCIE4, USUAL,
-     .source = "a guess at a common server: 100 Gb/s a node"},
-    {.kind = "l40s", NETWORK(2, 200, 0), PCIE4, USUAL,
-     .source = "a guess at a common server: 2 x 200 Gb/s a node"},
-    {.kind = "rtx5090", NETWORK(1, 100, 0), PCIE5, USUAL,
-     .source = "a guess at a common server: 100 Gb/s a node"},
-    {.kind = "h100-pcie", NETWORK(2, 400, 0), PCIE5, USUAL,
-     .source = "a guess at a common server: 2 x 400 Gb/s a node"},
-    {.kind = "h100-nvl", NETWORK(2, 400, 0), PCIE5, USUAL,
-     .source = "a guess at a common server: 2 x 400 Gb/s a node"},
-    {.kind = "rtxpro6000", NETWORK(2, 400, 0), PCIE5, USUAL,
-     .source = "a guess at a common server: 2 x 400 Gb/s a node"},
-    {.kind = "h20", NETWORK(8, 400, 400), PCIE5, USUAL,
-     .source = "as a DGX H100: 8 x 400 Gb/s NDR InfiniBand"},
-    {.kind = "h800", NETWORK(8, 400, 400), PCIE5, USUAL,
-     .source = "DeepSeek-V3 report, 2024, H800: 8 x 400 Gb/s InfiniBand"},
-    {.kind = "gh200", NETWORK(1, 400, 400), .copy_bytes_per_s = 450 * GB, .copy_source = "NVIDIA GH200 data sheet: NVLink-C2C", USUAL,
-     .source = "NVIDIA GH200 data sheet; one 400 Gb/s port a superchip"},
-    {.kind = "gb200", NETWORK(72, 400, 400), .copy_bytes_per_s = 225 * GB, .copy_source = "NVIDIA GB200 brief: half of NVLink-C2C a GPU", USUAL,
-     .source = "NVIDIA GB200 NVL72: one ConnectX-7 of 400 Gb/s a GPU"},
-    {.kind = "b300", NETWORK(8, 800, 800), PCIE5, USUAL,
-     .source = "NVIDIA DGX B300 data sheet: 8 x 800 Gb/s ConnectX-8"},
-    {.kind = "gb300", NETWORK(72, 800, 800), .copy_bytes_per_s = 225 * GB, .copy_source = "NVIDIA GB300 brief: half of NVLink-C2C a GPU", USUAL,
-     .source = "NVIDIA GB300 NVL72: one ConnectX-8 of 800 Gb/s a GPU"},
-    {.kind = "mi250x", NETWORK(4, 200, 200), PCIE4, USUAL,
-     .source = "HPE Cray EX235a (Frontier): 4 x 200 Gb/s Slingshot"},
-    {.kind = "mi300x", NETWORK(8, 400, 400), PCIE5, USUAL,
-     .source = "Azure ND MI300X v5 series: 8 x 400 Gb/s"},
-    {.kind = "mi325x", NETWORK(8, 400, 400), PCIE5, USUAL,
-     .source = "as Azure ND MI300X v5: 8 x 400 Gb/s"},
-    {.kind = "mi355x", NETWORK(8, 400, 400), PCIE5, USUAL,
-     .source = "as Azure ND MI300X v5: 8 x 400 Gb/s"},
-    {.kind = "gaudi2", NETWORK(24, 100, 300), PCIE4, USUAL,
-     .source = "Intel Gaudi 2: 3 ports of 100 Gb/s a device leave the node"},
-    {.kind = "gaudi3", NETWORK(24, 200, 600), PCIE5, USUAL,
-     .source = "Intel Gaudi 3: 3 ports of 200 Gb/s a device leave the node"},
-    {.kind = "tpu-v4", NETWORK(2, 100, 0), PCIE3, USUAL,
-     .source = "Google Cloud TPU v5e page: 2 x 100 Gb/s a host; a slice is one node here, its torus is not modelled"},
-    {.kind = "tpu-v5e", NETWORK(2, 100, 0), PCIE4, USUAL,
-     .source = "Google Cloud TPU v5e page: 2 x 100 Gb/s a host; a slice is one node here, its torus is not modelled"},
-    {.kind = "tpu-v5p", NETWORK(2, 100, 0), PCIE4, USUAL,
-     .source = "Google Cloud TPU v5e page: 2 x 100 Gb/s a host; a slice is one node here, its torus is not modelled"},
-    /* Machines. */
     {.name = "dgx-1-v100", .kind = "v100", .devices = 8, NETWORK(4, 100, 100), PCIE3, USUAL,
      .source = "NVIDIA DGX-1 data sheet: 8 V100, 4 x EDR InfiniBand"},
     {.name = "dgx-a100", .kind = "a100", .devices = 8, NETWORK(8, 200, 200), PCIE4, USUAL,
@@ -176,104 +93,6 @@ static const char *const preset_names[] = {
     "rtx5000-2x8", "v100-1x8", "a100-1x8", "h100-1x8", "h200-1x8", "b200-1x8", "dgx-a100",
     "dgx-h100", "dgx-b200", "p4d.24xlarge", "p5.48xlarge", "this-machine", NULL};
 
-/* A ring's steps in NCCL's own model of time (src/graph/tuning.cc of NCCL 2.18, protocol LL128): 14 us
- * once, 1.9 us a step over NVLink, 4 us a step over the network. Its all-reduce of 1 GiB over 8 A100
- * has 230.8 of 300 GB/s (nccl-tests on p4d.24xlarge, github.com/NVIDIA/nccl issue 527), and 96 of 100
- * GB/s between nodes of 4 HDR ports (github.com/NVIDIA/nccl-tests issue 119). H100: 476 of 450 GB/s,
- * because the switch sums (NVLink SHARP), and 47 of 50 GB/s a port (nccl-tests issue 290);
- * reduce-scatter 360 and all-gather 350 of 450 GB/s (NVIDIA/nccl issue 1281). Those are of 1 GiB and of
- * 8 devices; ring_times[] has smaller groups. All-to-alls have A100's share until
- * somebody publishes theirs. A100 PCIe and B200: SimuMax's device
- * files (2025), with 8 devices. A rate there counts GiB. */
-#define NCCL_STEPS .link_latency_ns = 1900, .uplink_latency_ns = 4000
-#define GIB_PER_GB 1.073741824
-#define A100_SHARES \
-    .rings_of = "a100", \
-    .link = {0.769, 0.769, 0.769, 0.769}, \
-    .uplink = 0.96, \
-    NCCL_STEPS, \
-    .fixed_ns = {14000, 14000, 14000, 14000}
-#define H100_SHARES \
-    .rings_of = "h100", \
-    .link = {1.058, 0.8, 0.778, 0.769}, \
-    .uplink = 0.94, \
-    NCCL_STEPS, \
-    .fixed_ns = {14000, 14000, 14000, 14000}
-#define B200_SHARES \
-    .link = {0.7424 * GIB_PER_GB, 0.6731 * GIB_PER_GB, 0.6735 * GIB_PER_GB, 0.5968 * GIB_PER_GB}, \
-    .uplink = 0.94, \
-    .link_latency_ns = 0, \
-    .uplink_latency_ns = 4000, \
-    .fixed_ns = {27750, 33593, 32288, 7304}
-#define PCIE_SHARES \
-    .link = {0.4176 * 30 / 31.508 * GIB_PER_GB, 0.3688 * 30 / 31.508 * GIB_PER_GB, 0.4497 * 30 / 31.508 * GIB_PER_GB, 0.2754 * 30 / 31.508 * GIB_PER_GB}, \
-    .uplink = 0.96, \
-    .link_latency_ns = 0, \
-    .uplink_latency_ns = 4000, \
-    .fixed_ns = {8980, 15640, 4830, 30040}
-static const struct collective_source collective_sources[] = {
-    {.kind = "a100", A100_SHARES,
-     .source = "NVIDIA/nccl issue 527, nccl-tests issue 119; 2 and 4 devices: Vidur, 2024; latency: NCCL 2.18",
-     .others = "the share of its all-reduce, none is published; latency: NCCL 2.18"},
-    {.kind = "a100-pcie",
-     PCIE_SHARES,
-     .source = "SimuMax, a100_pcie, 8 devices (2025)"},
-    {.kind = "h100", H100_SHARES,
-     .source = "nccl-tests issue 290; 2 and 4 devices: Vidur, 2024; latency: NCCL 2.18",
-     .others = "NVIDIA/nccl issue 1281; all-to-all: A100's share; latency: NCCL 2.18"},
-    {.kind = "h200", H100_SHARES,
-     .source = "H100's share: nccl-tests issue 290; 2 and 4 devices: Vidur, 2024; latency: NCCL 2.18",
-     .others = "H100's: NVIDIA/nccl issue 1281; all-to-all: A100's share; latency: NCCL 2.18"},
-    {.kind = "b200",
-     B200_SHARES,
-     .source = "SimuMax, b200, 8 devices (2025); between nodes: as h100"},
-    {.kind = "a100-40gb", A100_SHARES,
-     .source = "shares of the a100; none of this kind is published"},
-    {.kind = "a800", A100_SHARES,
-     .source = "shares of the a100; none of this kind is published"},
-    {.kind = "h20", H100_SHARES,
-     .source = "shares of the h100; none of this kind is published"},
-    {.kind = "h800", H100_SHARES,
-     .source = "shares of the h100; none of this kind is published"},
-    {.kind = "gh200", H100_SHARES,
-     .source = "shares of the h100; none of this kind is published"},
-    {.kind = "b300", B200_SHARES,
-     .source = "shares of the b200; none of this kind is published"},
-    {.kind = "gb200", B200_SHARES,
-     .source = "shares of the b200; none of this kind is published"},
-    {.kind = "gb300", B200_SHARES,
-     .source = "shares of the b200; none of this kind is published"},
-    {.kind = "t4", PCIE_SHARES,
-     .source = "shares of the a100-pcie; none of this kind is published"},
-    {.kind = "rtx2080ti", PCIE_SHARES,
-     .source = "shares of the a100-pcie; none of this kind is published"},
-    {.kind = "a10", PCIE_SHARES,
-     .source = "shares of the a100-pcie; none of this kind is published"},
-    {.kind = "a30", PCIE_SHARES,
-     .source = "shares of the a100-pcie; none of this kind is published"},
-    {.kind = "a40", PCIE_SHARES,
-     .source = "shares of the a100-pcie; none of this kind is published"},
-    {.kind = "a6000", PCIE_SHARES,
-     .source = "shares of the a100-pcie; none of this kind is published"},
-    {.kind = "rtx3090", PCIE_SHARES,
-     .source = "shares of the a100-pcie; none of this kind is published"},
-    {.kind = "l4", PCIE_SHARES,
-     .source = "shares of the a100-pcie; none of this kind is published"},
-    {.kind = "l40s", PCIE_SHARES,
-     .source = "shares of the a100-pcie; none of this kind is published"},
-    {.kind = "rtx4090", PCIE_SHARES,
-     .source = "shares of the a100-pcie; none of this kind is published"},
-    {.kind = "rtx6000ada", PCIE_SHARES,
-     .source = "shares of the a100-pcie; none of this kind is published"},
-    {.kind = "rtx5090", PCIE_SHARES,
-     .source = "shares of the a100-pcie; none of this kind is published"},
-    {.kind = "rtxpro6000", PCIE_SHARES,
-     .source = "shares of the a100-pcie; none of this kind is published"},
-    {.kind = "h100-pcie", PCIE_SHARES,
-     .source = "shares of the a100-pcie; none of this kind is published"},
-    {.kind = "h100-nvl", PCIE_SHARES,
-     .source = "shares of the a100-pcie; none of this kind is published"},
-};
 /* clang-format on */
 
 const char *const *cluster_preset_names(void)
@@ -289,25 +108,14 @@ const char *const *machine_names(void)
 const struct machine *machine_find(const char *name)
 {
     for (int i = 0; i < NUM_MACHINES; i++)
-        if (machines[i].name && strcmp(machines[i].name, name) == 0)
+        if (strcmp(machines[i].name, name) == 0)
             return &machines[i];
     return NULL;
 }
 
-const struct machine *machine_of_kind(const char *kind)
+const struct machine *kind_node(const struct kind *kind)
 {
-    for (int i = 0; i < NUM_MACHINES; i++)
-        if (!machines[i].name && strcmp(machines[i].kind, kind) == 0)
-            return &machines[i];
-    return NULL;
-}
-
-const struct collective_source *collective_source_find(const char *kind)
-{
-    for (size_t i = 0; i < sizeof collective_sources / sizeof collective_sources[0]; i++)
-        if (strcmp(collective_sources[i].kind, kind) == 0)
-            return &collective_sources[i];
-    return NULL;
+    return kind && kind->node.uplink_bytes_per_s > 0 ? &kind->node : NULL;
 }
 
 const char *collective_source_text(const struct collective_source *source, enum collective kind)
@@ -361,10 +169,10 @@ static struct share_curve measured_shares(const struct collective_source *source
     return curve;
 }
 
-void cluster_collectives_of(const char *device_kind, struct cluster *cluster)
+void cluster_collectives_of(const struct kind *device_kind, struct cluster *cluster)
 {
-    const struct collective_source *source = collective_source_find(device_kind);
-    for (int kind = 0; source && kind < COLLECTIVE_COUNT; kind++) {
+    const struct collective_source *source = &device_kind->collectives;
+    for (int kind = 0; source->link[0] > 0 && kind < COLLECTIVE_COUNT; kind++) {
         struct collective_figures *figures = &cluster->collectives[kind];
         *figures = (struct collective_figures){.link = constant_share(source->link[kind]),
                                                .uplink = constant_share(source->uplink),
@@ -379,12 +187,12 @@ void cluster_collectives_of(const char *device_kind, struct cluster *cluster)
 }
 
 /* The figures of a device that its kind and its node's machine publish. machine may be NULL. */
-static void use_published(struct device *device, const struct roofline *roofline,
+static void use_published(struct device *device, const struct kind *kind,
                           const struct machine *machine)
 {
-    device->mem_bytes = machine && machine->mem_bytes ? machine->mem_bytes : roofline->mem_bytes;
-    device->link_bytes_per_s = roofline->link_bytes_per_s;
-    device->copy_bytes_per_s = machine ? machine->copy_bytes_per_s : roofline->link_bytes_per_s;
+    device->mem_bytes = machine && machine->mem_bytes ? machine->mem_bytes : kind->roof.mem_bytes;
+    device->link_bytes_per_s = kind->roof.link_bytes_per_s;
+    device->copy_bytes_per_s = machine ? machine->copy_bytes_per_s : kind->roof.link_bytes_per_s;
 }
 
 static int64_t larger(int64_t a, int64_t b)
@@ -393,12 +201,14 @@ static int64_t larger(int64_t a, int64_t b)
 }
 
 /* Give every device of a grid its kind's published figures. machine may be NULL. */
-static void apply_machine(struct cluster *cluster, const char *kind, const struct machine *machine)
+static void apply_machine(struct cluster *cluster, const struct kind *kind,
+                          const struct machine *machine)
 {
     for (int i = 0; i < cluster->num_devices; i++) {
         struct device *device = &cluster->devices[i];
-        snprintf(device->kind, sizeof device->kind, "%s", kind);
-        use_published(device, roofline_find(kind), machine);
+        snprintf(device->kind, sizeof device->kind, "%s", kind->name);
+        device->own = kind_find(kind->name) == kind ? NULL : kind;
+        use_published(device, kind, machine);
         device->nic_bytes_per_s = machine ? machine->nic_bytes_per_s : 0;
     }
     if (machine) {
@@ -411,20 +221,20 @@ static void apply_machine(struct cluster *cluster, const char *kind, const struc
     cluster_collectives_of(kind, cluster);
 }
 
-const char *cluster_collectives_kind(const struct cluster *cluster)
+const struct kind *cluster_collectives_kind(const struct cluster *cluster)
 {
-    const struct roofline *slowest = NULL;
+    const struct kind *slowest = NULL;
     for (int i = 0; i < cluster->num_devices; i++) {
         const struct device *device = &cluster->devices[i];
         if (i > 0 && strcmp(device->kind, device[-1].kind) == 0)
             continue;
-        const struct roofline *roofline = roofline_find(device->kind);
-        if (!roofline)
+        const struct kind *kind = kind_of_device(device);
+        if (!kind)
             return NULL;
-        if (!slowest || roofline->link_bytes_per_s < slowest->link_bytes_per_s)
-            slowest = roofline;
+        if (!slowest || kind->roof.link_bytes_per_s < slowest->roof.link_bytes_per_s)
+            slowest = kind;
     }
-    return slowest ? slowest->kind : NULL;
+    return slowest;
 }
 
 void cluster_use_kinds(struct cluster *cluster, bool network)
@@ -432,10 +242,10 @@ void cluster_use_kinds(struct cluster *cluster, bool network)
     bool first = true;
     for (int i = cluster->num_devices - 1; i >= 0; i--) {
         struct device *device = &cluster->devices[i];
-        const struct roofline *roofline = roofline_find(device->kind);
-        const struct machine *machine = machine_of_kind(device->kind);
-        if (roofline)
-            use_published(device, roofline, machine);
+        const struct kind *kind = kind_of_device(device);
+        const struct machine *machine = kind_node(kind);
+        if (kind)
+            use_published(device, kind, machine);
         if (!machine || !network)
             continue;
         device->nic_bytes_per_s = machine->nic_bytes_per_s;
@@ -447,7 +257,7 @@ void cluster_use_kinds(struct cluster *cluster, bool network)
         cluster->context_bytes = larger(cluster->context_bytes, machine->context_bytes);
         first = false;
     }
-    const char *kind = cluster_collectives_kind(cluster);
+    const struct kind *kind = cluster_collectives_kind(cluster);
     if (kind)
         cluster_collectives_of(kind, cluster);
 }
@@ -486,12 +296,6 @@ const struct machine *machine_of_text(const char *text)
 {
     int64_t nodes;
     return parse_machine(text, &nodes);
-}
-
-const char *machine_context_source(const char *kind)
-{
-    return strcmp(kind, "rtx5000") == 0 ? "PipeTransformer's evaluation, RTX 5000"
-                                        : "that of the RTX 5000; not yet measured";
 }
 
 /* Whether a text is KIND-N, KINDxN, NxKIND or N-KIND, which others read as N devices in one node. */
@@ -538,24 +342,32 @@ static enum status unknown_cluster(const char *text, struct err *err)
 
 enum status cluster_parse(const char *text, struct cluster *cluster, struct err *err)
 {
-    char kind[32] = "";
+    return cluster_parse_own(text, NULL, cluster, err);
+}
+
+enum status cluster_parse_own(const char *text, struct kind *own, struct cluster *cluster,
+                              struct err *err)
+{
+    char name[32] = "cpu";
+    const struct kind *kind = NULL;
     const char *grid = text;
     int64_t nodes, devices = 0;
     const struct machine *machine = parse_machine(text, &nodes);
     if (machine) {
-        snprintf(kind, sizeof kind, "%s", machine->kind);
+        kind = kind_find(machine->kind);
         devices = machine->devices;
     } else if (strcmp(text, "this-machine") == 0) {
-        strcpy(kind, "cpu");
+        kind = kind_find(name);
         grid = "1x2"; /* partition does no I/O; the mains set the number of cores that they find */
     } else if (!parse_grid(text, &nodes, &devices)) {
         const char *dash = strrchr(text, '-');
-        if (!dash || (size_t)(dash - text) >= sizeof kind)
+        if (!dash || (size_t)(dash - text) >= sizeof name)
             return unknown_cluster(text, err);
-        memcpy(kind, text, (size_t)(dash - text));
-        kind[dash - text] = '\0';
+        memcpy(name, text, (size_t)(dash - text));
+        name[dash - text] = '\0';
         grid = dash + 1;
-        if (!roofline_find(kind))
+        kind = own && strcmp(own->name, name) == 0 ? own : kind_find(name);
+        if (!kind)
             return unknown_cluster(text, err);
     }
     if (!machine && !parse_grid(grid, &nodes, &devices))
@@ -563,11 +375,17 @@ enum status cluster_parse(const char *text, struct cluster *cluster, struct err 
     if (nodes < 1 || devices < 1 || nodes > CLUSTER_DEVICES_MAX || devices > CLUSTER_DEVICES_MAX)
         return err_set(err, ERR_INPUT, "cluster '%.80s': must have 1..%d devices", text,
                        CLUSTER_DEVICES_MAX);
-    enum status rc = cluster_grid((int)nodes, (int)devices, cluster, err);
-    if (rc != OK)
+    struct cluster got = {0};
+    enum status rc = cluster_grid((int)nodes, (int)devices, &got, err);
+    if (rc == OK && own && kind == own)
+        rc = cluster_keep_kind(&got, own, err);
+    if (rc != OK) {
+        cluster_clear(&got);
         return rc;
-    if (kind[0])
-        apply_machine(cluster, kind, machine ? machine : machine_of_kind(kind));
-    snprintf(cluster->name, sizeof cluster->name, "%s", text);
+    }
+    if (kind)
+        apply_machine(&got, kind, machine ? machine : kind_node(kind));
+    snprintf(got.name, sizeof got.name, "%s", text);
+    *cluster = got;
     return OK;
 }

@@ -204,7 +204,7 @@ static enum status roofline_item_ns(const void *ctx, const struct model *model, 
     (void)extrapolated;
     const struct cost_options *options = ctx ? ctx : &(struct cost_options){.efficiency = 1};
     const struct item *it = &model->items[item];
-    const struct roofline *roof = roofline_find(device->kind);
+    const struct roofline *roof = device_roofline(device);
     if (!roof) {
         enum status rc = err_set(err, ERR_INFEASIBLE,
                                  "no published data for device kind '%s', so no roofline of model "
@@ -212,10 +212,10 @@ static enum status roofline_item_ns(const void *ctx, const struct model *model, 
                                  device->kind, model->name);
         char list[160];
         int num_kinds = 0;
-        while (roofline_names()[num_kinds])
+        while (shipped_kind_names[num_kinds])
             num_kinds++;
         err_hint(err, "known kinds: %s; or measure it with 'elapse profile'",
-                 join_names(roofline_names(), num_kinds, list, sizeof list));
+                 join_names(shipped_kind_names, num_kinds, list, sizeof list));
         return rc;
     }
     if (it->kind == ITEM_OPAQUE && it->fwd_flops == 0 && it->fwd_ns > 0)

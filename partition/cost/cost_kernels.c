@@ -153,16 +153,16 @@ static enum status find_curve(const struct device *device, const struct model *m
 {
     char names[160];
     int count = 0;
-    *curve = device_curve_find(device->kind);
+    *curve = device_curve_of(device);
     if (*curve)
         return OK;
-    while (device_curve_names()[count])
+    while (shipped_curve_names[count])
         count++;
     err_set(err, ERR_INFEASIBLE,
             "no kernel curve for device kind '%s', so no kernel costs of model '%s'", device->kind,
             model->name);
     err_hint(err, "known kinds: %s; or '--cost roofline'",
-             join_names(device_curve_names(), count, names, sizeof names));
+             join_names(shipped_curve_names, count, names, sizeof names));
     return ERR_INFEASIBLE;
 }
 
@@ -187,7 +187,7 @@ static enum status pass_ns(struct kernel_costs *costs, const struct model *model
         *ns = costs->answers[slot];
         return OK;
     }
-    const struct roofline *roof = roofline_find(device->kind);
+    const struct roofline *roof = device_roofline(device);
     const double peak = roofline_peak(roof, model, &costs->options);
     const enum status narrow = roofline_check_narrow(roof, &costs->options, err);
     if (narrow != OK)

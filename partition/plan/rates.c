@@ -85,7 +85,7 @@ int64_t rates_sample_tokens(const struct model *model)
 
 static double peak_of(const struct device *device, enum dtype dtype)
 {
-    const struct roofline *roof = roofline_find(device->kind);
+    const struct roofline *roof = device_roofline(device);
     if (!roof)
         return 0;
     const double peak[] = {[DTYPE_FP32] = roof->fp32_flops_per_s,

@@ -127,17 +127,18 @@ static enum status choose_kind(struct store *store, const char *device_kind,
     return rc;
 }
 
-static int list_kinds(const struct cluster *cluster, const char *kinds[MAX_KINDS])
+/* The first device of each kind. */
+static int list_kinds(const struct cluster *cluster, const struct device *kinds[MAX_KINDS])
 {
     int n = 0;
     for (int i = 0; i < cluster->num_devices; i++) {
         bool known = false;
         for (int k = 0; k < n && !known; k++)
-            known = strcmp(kinds[k], cluster->devices[i].kind) == 0;
+            known = strcmp(kinds[k]->kind, cluster->devices[i].kind) == 0;
         if (!known && n == MAX_KINDS)
             return -1;
         if (!known)
-            kinds[n++] = cluster->devices[i].kind;
+            kinds[n++] = &cluster->devices[i];
     }
     return n;
 }
@@ -157,14 +158,15 @@ static void add_note(struct cost_handle *handle, const char *text)
 }
 
 /* Say whose curve stands for a kind that nobody measured. */
-static void note_nearest(const char *const *kinds, int num_kinds, struct cost_handle *handle)
+static void note_nearest(const struct device *const *kinds, int num_kinds,
+                         struct cost_handle *handle)
 {
     for (int k = 0; k < num_kinds; k++) {
-        const struct device_curve *curve = device_curve_find(kinds[k]);
+        const struct device_curve *curve = device_curve_of(kinds[k]);
         char text[96];
-        if (!curve || strcmp(curve->fitted_on, kinds[k]) == 0)
+        if (!curve || strcmp(curve->fitted_on, kinds[k]->kind) == 0)
             continue;
-        snprintf(text, sizeof text, "%s has the kernel curve of %s at its own peak", kinds[k],
+        snprintf(text, sizeof text, "%s has the kernel curve of %s at its own peak", kinds[k]->kind,
                  curve->fitted_on);
         add_note(handle, text);
     }
@@ -172,22 +174,24 @@ static void note_nearest(const char *const *kinds, int num_kinds, struct cost_ha
 
 /* Say what a job gives away that multiplies in fp32 although its devices are faster in bf16. */
 static void note_narrow(const struct model *model, const struct cost_options *options,
-                        const char *const *kinds, int num_kinds, struct cost_handle *handle)
+                        const struct device *const *kinds, int num_kinds,
+                        struct cost_handle *handle)
 {
     const struct cost_options bf16 = {.efficiency = 1};
     struct model narrow = *model; /* borrows everything */
     narrow.elem_bytes = 2;
     for (int k = 0; k < num_kinds && model->elem_bytes == 2 && !options->fp16; k++) {
         char text[128];
-        if (!roofline_lacks_bf16(roofline_find(kinds[k])))
+        if (!roofline_lacks_bf16(device_roofline(kinds[k])))
             continue;
         snprintf(text, sizeof text,
-                 "%s has no bf16 units: products run at its fp32 rate; fp16 does not", kinds[k]);
+                 "%s has no bf16 units: products run at its fp32 rate; fp16 does not",
+                 kinds[k]->kind);
         add_note(handle, text);
         return;
     }
     for (int k = 0; k < num_kinds && model->elem_bytes == 4; k++) {
-        const struct roofline *roof = roofline_find(kinds[k]);
+        const struct roofline *roof = device_roofline(kinds[k]);
         const double gain =
             roofline_peak(roof, &narrow, &bf16) / roofline_peak(roof, model, options);
         char text[128];
@@ -195,7 +199,7 @@ static void note_narrow(const struct model *model, const struct cost_options *op
             continue;
         snprintf(text, sizeof text,
                  "dtype is %s: matrix products on %s have %.0f times the peak with bf16",
-                 options->tf32 ? "tf32" : "fp32", kinds[k], gain);
+                 options->tf32 ? "tf32" : "fp32", kinds[k]->kind, gain);
         add_note(handle, text);
         return;
     }
@@ -207,7 +211,7 @@ static void note_memory(const struct cluster *cluster, struct cost_handle *handl
     const char *last = "";
     for (int d = 0; d < cluster->num_devices; d++) {
         const struct device *device = &cluster->devices[d];
-        const struct roofline *roof = roofline_find(device->kind);
+        const struct roofline *roof = device_roofline(device);
         char text[128], has[32], published[32];
         if (!roof || device->mem_bytes <= roof->mem_bytes || strcmp(last, device->kind) == 0)
             continue;
@@ -240,10 +244,10 @@ static enum status try_kinds(const struct cost *cost, const struct model *model,
     return OK;
 }
 
-static bool all_have_curves(const char *const *kinds, int num_kinds)
+static bool all_have_curves(const struct device *const *kinds, int num_kinds)
 {
     for (int k = 0; k < num_kinds; k++)
-        if (!device_curve_find(kinds[k]))
+        if (!device_curve_of(kinds[k]))
             return false;
     return true;
 }
@@ -278,8 +282,9 @@ static void add_host_costs(const struct cluster *cluster, const struct cost_quer
 
 /* Kernels, or the roofline where a kind has no curve or the user wants it. */
 static enum status choose_computed(const struct model *model, const struct cluster *cluster,
-                                   const struct cost_query *query, const char *const *kinds,
-                                   int num_kinds, struct cost_handle *handle, struct err *err)
+                                   const struct cost_query *query,
+                                   const struct device *const *kinds, int num_kinds,
+                                   struct cost_handle *handle, struct err *err)
 {
     const double *factor = query->factors ? query->factors : handle->calibration.factor;
     const struct cost_options options = {.efficiency =
@@ -396,7 +401,7 @@ static enum status read_calibration(const char *db_path, const struct cost_query
 /* The best profile of each kind. ERR_INFEASIBLE and the reason in *inner if a kind has none. */
 static enum status choose_profiles(const char *db_path, const struct model *model,
                                    const struct cluster *cluster, const struct cost_query *query,
-                                   const char *const *kinds, int num_kinds,
+                                   const struct device *const *kinds, int num_kinds,
                                    struct cost_handle *handle, struct err *err)
 {
     struct store *store = NULL;
@@ -410,7 +415,7 @@ static enum status choose_profiles(const char *db_path, const struct model *mode
         rc = err_nomem(err);
     for (int k = 0; k < num_kinds && rc == OK; k++) {
         bool from_paper = false;
-        rc = choose_kind(store, kinds[k], model, cluster, query, &ctx->kinds[k], &from_paper,
+        rc = choose_kind(store, kinds[k]->kind, model, cluster, query, &ctx->kinds[k], &from_paper,
                          handle->note, err);
         ctx->num_kinds += rc == OK;
         published = published || from_paper;
@@ -429,7 +434,7 @@ enum status cost_choose_for(const char *db_path, const struct model *model,
                             struct cost_handle *handle, struct err *err)
 {
     const struct cost_query own = cost_query_of_model(model);
-    const char *kinds[MAX_KINDS];
+    const struct device *kinds[MAX_KINDS];
     struct cost_handle got = {0};
     struct err inner = {0};
     bool done = false;

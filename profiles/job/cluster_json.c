@@ -10,12 +10,14 @@
 #include "partition/base/units.h"
 #include "partition/cluster/device_kinds.h"
 #include "profiles/job/job_parts.h"
+#include "profiles/job/kind_json.h"
 #include "profiles/job/links_json.h"
 
 /* The figures of a cluster object, which override a preset or a grid, or of one device object.
  * A figure that the file does not set is negative (0 for rates) and overrides nothing. */
 struct figures {
     char name[64], preset[64], kind[32];
+    struct kind *own; /* owned reference: the user's figures of kind; NULL: none */
     int64_t nodes, devices_per_node;
     int64_t mem_bytes, latency_ns, uplink_latency_ns, host_op_ns, context_bytes;
     double link, uplink, nic, copy, speed, overlap_share, host_bandwidth, price, power;
@@ -32,7 +34,7 @@ static const struct field cluster_fields[] = {
     {"preset", FIELD_TEXT, AT(preset), 0, 0, NULL, 0, "CLUSTER text; the other keys override it"},
     {"nodes", FIELD_INT, AT(nodes), 1, 1 << 20, NULL, 0, "in place of a preset's, or with devices_per_node"},
     {"devices_per_node", FIELD_INT, AT(devices_per_node), 1, 1 << 20, NULL, 0, "in place of a preset"},
-    {"kind", FIELD_TEXT, AT(kind), 0, 0, NULL, 0, "of the devices: key of a profile or roofline"},
+    {"kind", FIELD_TEXT, AT(kind), 1, 0, NULL, 0, "of the devices: key of a profile or roofline, or an object"},
     {"mem", FIELD_BYTES, AT(mem_bytes), 0, 0, NULL, 0, "memory of a device"},
     {"speed", FIELD_REAL, AT(speed), 0, 1000000000, NULL, 0, "of a device [1: nominal]"},
     {"link", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "a device's port, each direction: a rate, or [[bytes, rate], ...]"},
@@ -56,7 +58,7 @@ static const struct field cluster_fields[] = {
 };
 static const struct field device_fields[] = {
     {"node", FIELD_INT, AT(nodes), 0, 1 << 20, NULL, 0, "that it is in, ascending [as the device before]"},
-    {"kind", FIELD_TEXT, AT(kind), 0, 0, NULL, 0, "key of a profile or roofline [the cluster's]"},
+    {"kind", FIELD_TEXT, AT(kind), 1, 0, NULL, 0, "key of a profile or roofline, or an object [the cluster's]"},
     {"mem", FIELD_BYTES, AT(mem_bytes), 0, 0, NULL, 0, "memory [the cluster's]"},
     {"speed", FIELD_REAL, AT(speed), 0, 1000000000, NULL, 0, "1: nominal [the cluster's]"},
     {"link", FIELD_RATE, AT(link), 0, 0, NULL, 0, "its port, each direction [the cluster's]"},
@@ -84,8 +86,49 @@ static const struct figures unset = {.nodes = -1,
 
 static void set_kind(const struct figures *f, struct device *device)
 {
-    if (*f->kind)
-        snprintf(device->kind, sizeof device->kind, "%s", f->kind);
+    if (!*f->kind)
+        return;
+    snprintf(device->kind, sizeof device->kind, "%s", f->kind);
+    device->own = f->own;
+}
+
+/* Find the figures of "kind" where they are a user's own: an object, or the name of a file. */
+static enum status read_own_kind(const struct json *object, const char *file, const char *prefix,
+                                 struct figures *f, struct err *err)
+{
+    const struct json *value = json_get(object, "kind");
+    char at[160];
+    if (json_type(value) != JSON_OBJECT)
+        return *f->kind ? kind_find_own(f->kind, &f->own, err) : OK;
+    snprintf(at, sizeof at, "%s%skind", prefix, *prefix ? "." : "");
+    const struct fields_source source = {.file = file, .prefix = at};
+    const enum status rc = kind_from_json(value, &source, &f->own, err);
+    if (rc == OK)
+        snprintf(f->kind, sizeof f->kind, "%s", f->own->name);
+    return rc;
+}
+
+/* Devices of one kind have one set of figures. The cluster keeps f's kind; an equal one that it
+ * already has stands for it. */
+static enum status keep_kind(struct figures *f, struct cluster *cluster, const char *file,
+                             struct err *err)
+{
+    for (int i = 0; f->own && i < cluster->num_own_kinds; i++) {
+        struct kind *other = cluster->own_kinds[i];
+        if (strcmp(other->name, f->own->name) != 0)
+            continue;
+        for (int k = 0; k < NUM_KIND_FIGURES; k++)
+            if (kind_figure_value(other, k) != kind_figure_value(f->own, k)) {
+                err_set(err, ERR_INPUT, "%s: two device kinds are named '%s' and differ in %s",
+                        file, other->name, kind_figures[k].key);
+                err_hint(err, "give each a \"name\"");
+                return ERR_INPUT;
+            }
+        kind_release(f->own);
+        f->own = kind_hold(other);
+        return OK;
+    }
+    return f->own ? cluster_keep_kind(cluster, f->own, err) : OK;
 }
 
 static void apply_device(const struct figures *f, struct device *device)
@@ -137,9 +180,8 @@ static void apply_cluster(const struct figures *f, struct cluster *cluster)
 }
 
 /* Read a list of devices that may differ. A figure that a device does not set is the cluster's. */
-static enum status list_devices(const struct json *array, const struct figures *whole,
-                                const char *file, const char *key, struct cluster *cluster,
-                                struct err *err)
+static enum status list_devices(const struct json *array, struct figures *whole, const char *file,
+                                const char *key, struct cluster *cluster, struct err *err)
 {
     int n = json_count(array), i = 0;
     struct figures *each = NULL;
@@ -157,6 +199,8 @@ static enum status list_devices(const struct json *array, const struct figures *
         each[i] = unset;
         each[i].nodes = i ? each[i - 1].nodes : 0;
         rc = fields_read(device_fields, NUM_DEVICE_FIELDS, m, &source, &each[i], err);
+        if (rc == OK)
+            rc = read_own_kind(m, file, at, &each[i], err);
         if (rc == OK && each[i].nodes != (i ? each[i - 1].nodes : 0) &&
             (i == 0 || each[i].nodes != each[i - 1].nodes + 1))
             rc = err_set(err, ERR_INPUT, "%s: %s.node must be %lld or the next, got %lld", file, at,
@@ -164,6 +208,8 @@ static enum status list_devices(const struct json *array, const struct figures *
     }
     if (rc == OK)
         rc = cluster_grid(1, n, cluster, err);
+    if (rc == OK)
+        rc = keep_kind(whole, cluster, file, err);
     if (rc == OK) {
         cluster->num_nodes = (int)each[n - 1].nodes + 1;
         double uplink = cluster->uplink_bytes_per_s[0];
@@ -171,7 +217,8 @@ static enum status list_devices(const struct json *array, const struct figures *
         cluster->uplink_bytes_per_s = calloc((size_t)cluster->num_nodes, sizeof(double));
         for (i = 0; i < cluster->num_nodes && cluster->uplink_bytes_per_s; i++)
             cluster->uplink_bytes_per_s[i] = uplink;
-        for (i = 0; i < n; i++) {
+        for (i = 0; i < n && rc == OK; i++) {
+            rc = keep_kind(&each[i], cluster, file, err);
             cluster->devices[i].node = (int)each[i].nodes;
             set_kind(whole, &cluster->devices[i]);
             set_kind(&each[i], &cluster->devices[i]);
@@ -186,6 +233,8 @@ static enum status list_devices(const struct json *array, const struct figures *
         if (!cluster->uplink_bytes_per_s)
             rc = err_nomem(err);
     }
+    for (i = 0; i < n; i++)
+        kind_release(each[i].own);
     free(each);
     return rc;
 }
@@ -264,20 +313,24 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
         return fields_refuse(source, "", "a CLUSTER text or an object", value, err);
     rc = fields_read(cluster_fields, NUM_CLUSTER_FIELDS, value, source, &figures, err);
     if (rc == OK)
+        rc = read_own_kind(value, file, key, &figures, err);
+    if (rc == OK)
         rc = read_links(value, file, key, &figures, err);
+    if (rc == OK && path_is_json(figures.preset))
+        rc = err_set(err, ERR_INPUT, "%s: %s.preset must not be a file, got '%s'", file, key,
+                     figures.preset);
     if (rc != OK)
-        return rc;
-    if (path_is_json(figures.preset))
-        return err_set(err, ERR_INPUT, "%s: %s.preset must not be a file, got '%s'", file, key,
-                       figures.preset);
+        goto out;
     const struct json *devices = json_get(value, "devices");
     const bool grid = figures.devices_per_node >= 0 || (figures.nodes >= 0 && !*figures.preset);
-    if ((devices != NULL) + grid + (*figures.preset != 0) != 1)
-        return err_set(
-            err, ERR_INPUT,
-            "%s: %s must have exactly one of preset, devices, nodes with devices_per_node; "
-            "a preset may have nodes",
-            file, key);
+    if ((devices != NULL) + grid + (*figures.preset != 0) != 1) {
+        rc =
+            err_set(err, ERR_INPUT,
+                    "%s: %s must have exactly one of preset, devices, nodes with devices_per_node; "
+                    "a preset may have nodes",
+                    file, key);
+        goto out;
+    }
     if (devices) {
         rc = list_devices(devices, &figures, file, key, &got, err);
         if (rc != OK)
@@ -305,11 +358,14 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
     /* What the file does not set is as published for the kind. A preset of devices keeps its
      * network when the file gives it others. */
     const bool plain = strcmp(got.devices[0].kind, "uniform") == 0;
+    rc = *figures.kind ? keep_kind(&figures, &got, file, err) : OK;
+    if (rc != OK)
+        goto out;
     if (*figures.kind && strcmp(figures.kind, got.devices[0].kind) != 0) {
         for (int i = 0; i < got.num_devices; i++)
             set_kind(&figures, &got.devices[i]);
         cluster_use_kinds(&got, plain);
-        if (plain && roofline_find(figures.kind))
+        if (plain && kind_of_device(&got.devices[0]))
             snprintf(got.name, sizeof got.name, "%s-%dx%d", figures.kind, got.num_nodes,
                      got.num_devices / got.num_nodes);
     }
@@ -325,6 +381,7 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
     *cluster = got;
     got = (struct cluster){0};
 out:
+    kind_release(figures.own);
     cluster_clear(&got);
     return rc;
 }
@@ -352,8 +409,19 @@ enum status cluster_load(const char *text, struct cluster *cluster, struct err *
 {
     if (strcmp(text, "this-machine") == 0)
         return this_machine(cluster, err);
-    return path_is_json(text) ? load_cluster_file(text, cluster, err)
-                              : cluster_parse(text, cluster, err);
+    if (path_is_json(text))
+        return load_cluster_file(text, cluster, err);
+    /* KIND-NODESxDEVICES of a kind of the user's. */
+    const char *dash = strrchr(text, '-');
+    char name[32] = "";
+    struct kind *own = NULL;
+    if (dash && (size_t)(dash - text) < sizeof name && !machine_of_text(text))
+        snprintf(name, sizeof name, "%.*s", (int)(dash - text), text);
+    enum status rc = kind_find_own(name, &own, err);
+    if (rc == OK)
+        rc = cluster_parse_own(text, own, cluster, err);
+    kind_release(own);
+    return rc;
 }
 
 void cluster_keys_each(enum key_table table, key_visitor *visit, void *ctx)
@@ -362,6 +430,8 @@ void cluster_keys_each(enum key_table table, key_visitor *visit, void *ctx)
         fields_each(cluster_fields, NUM_CLUSTER_FIELDS, visit, ctx);
     else if (table == KEYS_DEVICE)
         fields_each(device_fields, NUM_DEVICE_FIELDS, visit, ctx);
+    else if (table == KEYS_KIND)
+        kind_keys_each(visit, ctx);
     else
         collective_keys_each(visit, ctx);
 }

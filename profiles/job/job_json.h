@@ -35,6 +35,7 @@ enum key_table {
     KEYS_CLUSTER,    /* a cluster file, or a job's cluster */
     KEYS_DEVICE,     /* of its devices */
     KEYS_COLLECTIVE, /* of its collective, or of one kind of collective */
+    KEYS_KIND,       /* of a kind of device */
 };
 void keys_each(enum key_table table, key_visitor *visit, void *ctx);
 

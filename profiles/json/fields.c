@@ -340,6 +340,8 @@ static enum status read_text(const struct field *field, const struct json *value
     const char *text = json_string(value);
     char *at = (char *)base + field->offset;
     char limit[96];
+    if (field->type == FIELD_TEXT && field->min > 0 && json_type(value) == JSON_OBJECT)
+        return OK;
     if (field->type == FIELD_TEXT) {
         snprintf(limit, sizeof limit, "a text of at most %zu characters, no control characters",
                  field->size - 1);

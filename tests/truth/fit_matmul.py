@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fit the matmul curves of partition/cost/device_curves.c to published measurements.
+"""Fit the matmul curves of profiles/devices to published measurements.
 
 Rows are divided into two halves by a hash of the row: constants are fitted on one, errors are
 reported on the other. The model is written out here a second time, apart from the C code;

@@ -13,7 +13,7 @@ KINDS = {
     "b200": {"sms": 148, "peak": 2250e12, "bandwidth": 8000e9},
 }
 FILES = {"a100": "a100_pcie_matmul.csv", "b200": "b200_matmul.csv"}
-# The A100 of the narrow products is an SXM module: what it reaches over the PCIe card (device_curves.c).
+# The A100 of the narrow products is an SXM module: what it reaches over the PCIe card (profiles/devices/README.md).
 SXM = 1.045
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The matrix products that no constant was fitted on, timed with the constants of
-partition/cost/device_curves.c, beside a constant efficiency.
+profiles/devices, beside a constant efficiency.
 
 usage: truth_matmul.py FOLDER    FOLDER has a100_pcie_matmul.csv and b200_matmul.csv
 """
+import json
 import os
-import re
 import sys
 
 import fit_matmul
@@ -14,13 +14,13 @@ import rows
 
 
 def constants(kind):
-    """The struct matmul_curve of a kind, as the C source has it."""
-    with open(os.path.join(predict.ROOT, "partition", "cost", "device_curves.c")) as f:
-        text = f.read()
-    start = {"a100": "#define A100_MATMUL", "h100": "#define H100_MATMUL",
-             "b200": "#define B200_MATMUL"}[kind]
-    text = text[text.index(start):]
-    return {name: float(re.search(r"\.%s = ([0-9.]+)" % name, text).group(1))
+    """The matmul constants of a measured kind, as its file has them."""
+    name = {"a100": "a100-pcie"}.get(kind, kind)
+    with open(os.path.join(predict.ROOT, "profiles", "devices", name + ".json")) as f:
+        figures = json.load(f)
+    got = {"peak": figures["matmul_share"], "start_us": figures["matmul_start_ns"] / 1e3,
+           "warm_us": figures["matmul_warm_ns"] / 1e3}
+    return {name: got[name] if name in got else figures["matmul_" + name]
             for name in fit_matmul.NAMES + fit_matmul.NARROW}
 
 

@@ -177,7 +177,7 @@ static void roofline_find__has_a_source_for_every_name(void **state)
 {
     (void)state;
     int count = 0;
-    for (const char *const *name = roofline_names(); *name; name++, count++) {
+    for (const char *const *name = shipped_kind_names; *name; name++, count++) {
         const struct roofline *roof = roofline_find(*name);
         assert_non_null(roof);
         assert_string_equal(roof->kind, *name);
