@@ -3,6 +3,7 @@
 #
 #   tests/e2e/chaos.sh               50 kills, stopped processes, full disks, locked stores
 #   CHAOS_SECONDS=60             as many as fit into that time, kinds in turn
+#   CHAOS_KINDS=PATTERN          of the kinds below only those that match
 #   CHAOS_SEED=N                 (1) another draw of places, ranks and moments
 #
 # The job freezes and thaws, changes the length of its pipeline, fills and upgrades a cache with a spill, and
@@ -178,6 +179,21 @@ stop_one() {
     over
 }
 
+# fail_from PLACE ERRNO: from a random call of a random rank on, calls of a place fail, in this start of the run. It
+# goes on without what has failed, or ends with one error; no restart, which would meet the same fault.
+fail_from() {
+    local rank=$((RANDOM % 2)) n name="$2: $1" code
+    case $2 in EIO) code=5 ;; ENOSPC) code=28 ;; EROFS) code=30 ;; esac
+    fresh
+    n=$(calls $rank "$1")
+    [ "${n:-0}" -gt 0 ] || { rank=$((1 - rank)); n=$(calls $rank "$1"); }
+    CHAOS_AT=$1@$((RANDOM % n + 1)) CHAOS_RANK=$rank CHAOS_ERRNO=$code start
+    timeout 60 tail --pid=$front -f /dev/null || failed "$name" "has not ended after 60 s"
+    if ! wait "$front" && ! grep -q '^elapse' "$dir/err"; then failed "$name" "no error"; fi
+    go_on "$name"
+    over
+}
+
 # full_disk: the run's folder is on a small disk, which something else fills.
 full_disk() {
     local name="full disk" at
@@ -228,7 +244,9 @@ PY
 # 50 kills, of which 10 of each rank's place but the rarer ones; the others beside them.
 kinds=("kill_one time rank" "kill_one sync rank" "kill_one change rank" "kill_one message rank" "kill_one cache rank"
     "kill_one sum rank" "kill_one rename rank" "kill_one time launcher" "kill_one time front" "kill_one sync launcher"
-    "stop_one rank" "full_disk" "locked_store")
+    "stop_one rank" "full_disk" "locked_store" "fail_from rename EIO" "fail_from sync ENOSPC" "fail_from cache EIO"
+    "fail_from rename EROFS" "fail_from sync EIO" "fail_from cache ENOSPC" "fail_from rename ENOSPC")
+[ -z "${CHAOS_KINDS:-}" ] || mapfile -t kinds < <(printf '%s\n' "${kinds[@]}" | grep -E "$CHAOS_KINDS")
 kills=0 turn=0 end_ms=$(($(now_ms) + budget_s * 1000)) longest_ms=$whole_ms
 while :; do
     kind=${kinds[turn % ${#kinds[@]}]}

@@ -11,6 +11,7 @@
  *   CHAOS_RANK=R         by the rank R
  *   CHAOS_WHO=WHO        rank, launcher, front (the launcher's parent)
  *   CHAOS_SIGNAL=NUMBER  9 unless told
+ *   CHAOS_ERRNO=NUMBER   no signal: from this call on, calls of the place (cache, sync, rename) fail so
  *   CHAOS_LOG=1          DIR/live.R: a line for each group that rank R makes after the first: groups and
  *                        windows that are there, descriptors, mappings of shared memory; KiB resident, of
  *                        SQLite's, allocated without SQLite's */
@@ -73,7 +74,8 @@ static void strike(void)
         snprintf(text, sizeof text, "%d %lld\n", (int)pid, now.tv_sec * 1000000000LL + now.tv_nsec);
     (void)!write(fd, text, (size_t)length);
     close(fd);
-    kill(pid, number ? atoi(number) : SIGKILL);
+    if (!getenv("CHAOS_ERRNO"))
+        kill(pid, number ? atoi(number) : SIGKILL);
 }
 
 /* N of CHAOS_AT, if it names this place and this rank is chosen; else 0. */
@@ -95,19 +97,25 @@ static void *strike_later(void *us)
     return NULL;
 }
 
-static void pass(enum place place)
+/* True, with errno set: the call is to fail. */
+static bool pass(enum place place)
 {
     static int64_t us;
     if (!folder)
-        return;
-    const int64_t n = ++calls[place];
-    if (n == chosen(names[place]))
+        return false;
+    const int64_t n = ++calls[place], from = chosen(names[place]);
+    if (n == from)
         strike();
     if (place == MESSAGE && n == 1 && (us = chosen("time")) > 0) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, strike_later, &us) == 0)
             pthread_detach(thread);
     }
+    const char *code = getenv("CHAOS_ERRNO");
+    if (!code || from == 0 || n < from)
+        return false;
+    errno = atoi(code);
+    return true;
 }
 
 __attribute__((constructor)) static void begin(void)
@@ -266,28 +274,24 @@ ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset)
 {
     ssize_t (*real)(int, const void *, size_t, off_t) =
         (ssize_t(*)(int, const void *, size_t, off_t))REAL(pwrite);
-    pass(CACHE);
-    return real(fd, bytes, length, offset);
+    return pass(CACHE) ? -1 : real(fd, bytes, length, offset);
 }
 
 int fsync(int fd)
 {
     int (*real)(int) = (int (*)(int))REAL(fsync);
-    pass(SYNC);
-    return real(fd);
+    return pass(SYNC) ? -1 : real(fd);
 }
 
 int rename(const char *from, const char *to)
 {
     int (*real)(const char *, const char *) = (int (*)(const char *, const char *))REAL(rename);
-    pass(RENAME);
-    return real(from, to);
+    return pass(RENAME) ? -1 : real(from, to);
 }
 
 int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
     int (*real)(int, const char *, int, const char *, unsigned) =
         (int (*)(int, const char *, int, const char *, unsigned))REAL(renameat2);
-    pass(RENAME);
-    return real(from_dir, from, to_dir, to, flags);
+    return pass(RENAME) ? -1 : real(from_dir, from, to_dir, to, flags);
 }
