@@ -340,6 +340,12 @@ struct backend {
     void (*attention_cached)(struct backend *be, const struct cached_attention *a, const float *qkv,
                              float *ctx);
 
+    /* y = add + W x + bias of one row x [in], with W [out, in], fp32, in host memory: reads each weight
+     * once, where linear_forward() copies it for its tiles. bias and add may be NULL. Other bits than
+     * linear_forward()'s. NULL: not on this backend. */
+    void (*matvec)(struct backend *be, int out, int in, const float *x, const float *w,
+                   const float *bias, const float *add, float *y);
+
     /* Patches of images as rows [n, 1 + patches, channels * patch * patch]; row 0 of a sample, the
      * class token's, is zero. */
     void (*patchify)(struct backend *be, const struct patches *p, const float *images, void *cols);

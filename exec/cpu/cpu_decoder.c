@@ -292,8 +292,19 @@ static void attention_cached(struct backend *be, const struct cached_attention *
         }
 }
 
+static void matvec(struct backend *be, int out, int in, const float *x, const float *w,
+                   const float *bias, const float *add, float *y)
+{
+    const int64_t work = (int64_t)out * in / PRODUCTS_PER_ELEMENT;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, work))
+    for (int r = 0; r < out; r++)
+        y[r] =
+            row_dot(x, w + (int64_t)r * in, in) + (bias ? bias[r] : 0.0f) + (add ? add[r] : 0.0f);
+}
+
 void cpu_decoder_install(struct backend *be)
 {
+    be->matvec = matvec;
     be->attention_cached = attention_cached;
     be->rmsnorm_forward = rmsnorm_forward;
     be->rmsnorm_backward = rmsnorm_backward;

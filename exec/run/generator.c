@@ -124,7 +124,7 @@ enum status generator_new(const struct model *model, const char *path, bool fore
     enum status rc = arch_init(&g->model, &g->arch, err);
     if (rc == OK && model->task != TASK_CAUSAL_LM)
         rc = err_set(err, ERR_INPUT, "model '%s' does not predict the next token", model->name);
-    if (rc == OK && (!backend->attention_cached || backend->elem_bytes != 4))
+    if (rc == OK && (!backend->attention_cached || !backend->matvec || backend->elem_bytes != 4))
         rc = err_set(err, ERR_INPUT, "text is generated on the cpu backend in fp32 only");
     const struct stage_spec spec = {.model = &g->model,
                                     .job = &g->job,
@@ -176,6 +176,10 @@ void generator_free(struct generator *g)
 static void dense(const struct generator *g, int n, int in, int out, const float *x, const float *w,
                   const float *bias, enum act act, const float *add, float *y)
 {
+    if (n == 1 && !g->arch.in_out && act == ACT_NONE) {
+        g->be->matvec(g->be, out, in, x, w, bias, add, y);
+        return;
+    }
     const struct linear linear = {.rows = n, .in = in, .out = out, .in_out = g->arch.in_out};
     g->be->linear_forward(g->be, &linear, x, w, bias, act, add, NULL, act ? g->pre : NULL, y);
 }
@@ -268,7 +272,6 @@ static void read_chunk(struct generator *g, int n, bool logits)
     for (int i = 0; i < g->model.num_items; i++) {
         float *const *w = g->weights[i];
         const float *last = g->x + (int64_t)(n - 1) * a->hidden;
-        const struct linear table = {.rows = 1, .in = a->hidden, .out = a->table_rows};
         switch (g->model.items[i].kind) {
         case ITEM_EMBEDDING:
             embed(g, n);
@@ -285,8 +288,8 @@ static void read_chunk(struct generator *g, int n, bool logits)
             break;
         case ITEM_HEAD:
             if (logits)
-                g->be->linear_forward(g->be, &table, last, w[HEAD_TABLE], NULL, ACT_NONE, NULL,
-                                      NULL, NULL, g->logits);
+                g->be->matvec(g->be, a->table_rows, a->hidden, last, w[HEAD_TABLE], NULL, NULL,
+                              g->logits);
             return;
         default:
             return;
