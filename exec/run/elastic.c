@@ -272,6 +272,7 @@ enum status elastic_turn_end(struct trainer *t, struct err *err)
     root = json_array_new();
     norms_to_json(root, norms->rows, norms->num_turns, num_layers);
     rc = json_write_file(root, path, err);
+    trainer_hint_saved(t, rc, err);
     json_free(root);
     free(path);
     return rc;

@@ -115,8 +115,7 @@ static void count_save(struct trainer *t, const struct checkpoint_cost *cost)
     run_log_note(&t->log, text, stderr);
 }
 
-/* A checkpoint could not be written: name the last one. */
-static void hint_saved(const struct trainer *t, enum status rc, struct err *err)
+void trainer_hint_saved(const struct trainer *t, enum status rc, struct err *err)
 {
     if (rc == ERR_SYSTEM && t->last_saved >= 0)
         err_hint(err,
@@ -137,7 +136,7 @@ enum status trainer_saved(struct trainer *t, struct err *err)
     if (rc == OK)
         t->last_saved = t->saving_step;
     else
-        hint_saved(t, rc, err);
+        trainer_hint_saved(t, rc, err);
     if (rc == OK && t->comm->rank == 0) {
         checkpoint_prune(t->out, run_files_id(t->files), t->job->train.keep_checkpoints);
         t->saving_stall_ns += comm_now_ns(t->comm) - begin;
@@ -176,7 +175,7 @@ enum status trainer_save(struct trainer *t, bool beside, struct err *err)
         return err_nomem(err);
     rc = checkpoint_begin(t->comm, dir, &state, beside, &t->saving, err);
     free(dir);
-    hint_saved(t, rc, err);
+    trainer_hint_saved(t, rc, err);
     t->saving_step = t->progress.step;
     t->saving_stall_ns = comm_now_ns(t->comm) - begin;
     return rc == OK && !beside ? trainer_saved(t, err) : rc;

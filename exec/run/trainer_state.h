@@ -158,6 +158,8 @@ enum status trainer_batch(struct trainer *t, struct loader *loader, int64_t epoc
  * threads write it beside the next steps. One that is still being written is ended before.
  * Collective over the message group. */
 enum status trainer_save(struct trainer *t, bool beside, struct err *err);
+/* A file of the run could not be written (ERR_SYSTEM): the hint names the last checkpoint. */
+void trainer_hint_saved(const struct trainer *t, enum status rc, struct err *err);
 /* End the checkpoint that is being written, if there is one: wait for it, give it its name, and
  * remove older ones as train.keep_checkpoints says. Collective over the message group. */
 enum status trainer_saved(struct trainer *t, struct err *err);
