@@ -1,6 +1,6 @@
 #!/bin/bash
 # `elapse generate` from a folder of Hugging Face's form, and what it refuses. e2e_transformers.sh compares tokens with
-# transformers' generate().
+# those of transformers.
 . "$(dirname "$0")/lib.sh"
 begin
 python3 - "$tmp" <<'PY'

@@ -50,6 +50,6 @@ for kind in gpt2 $decoders; do
     "$elapse" generate "$tmp/saved-$kind" --prompt 'the other winter' --vocab "$tmp/vocab.json" --temperature 0 --max-tokens 9 \
         --json >"$tmp/generated-$kind.json" 2>"$tmp/why"
     report $? "$kind: generate reads the folder" <"$tmp/why"
-    verify "$kind: its tokens and log-probabilities are those of generate()" judge generated "$kind"
+    verify "$kind: its tokens and log-probabilities are theirs" judge generated "$kind"
 done
 finish

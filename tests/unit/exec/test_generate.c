@@ -1,5 +1,5 @@
 /* Text from a prompt: the cache of keys and values gives the logits of a whole forward, and the rule draws
- * what it says. tests/e2e/e2e_transformers.sh compares tokens with transformers' generate(). */
+ * what it says. tests/e2e/e2e_transformers.sh compares tokens with transformers. */
 #include "exec/cpu/backend_cpu.h"
 #include "exec/run/choose_token.h"
 #include "exec/run/generator.h"
