@@ -24,7 +24,9 @@ struct attn_args {
     const int32_t *lengths;
     int seq, heads, head_dim, tiles; /* tiles: number of blocks of one head */
     bool causal;
-    float scale; /* 1 / sqrt(head_dim) */
+    int window;            /* as in struct attention; 0 where it is not narrower than seq */
+    const int32_t *starts; /* as in struct attention */
+    float scale;           /* 1 / sqrt(head_dim) */
     struct drop_args drop;
 };
 
@@ -59,6 +61,39 @@ static __device__ __forceinline__ struct attn_place attn_place_of(const struct a
     p.drop_key = a.drop.limit ? drop_row_key(a.drop, p.sample) : 0;
     p.mask_at = (uint32_t)p.head * (uint32_t)a.seq * (uint32_t)a.seq;
     return p;
+}
+
+/* The first key that a query sees; never falls from query to query. Queries from seq on count as the
+ * last one. */
+static __device__ __forceinline__ int attn_first(const struct attn_args &a,
+                                                 const struct attn_place &p, int query)
+{
+    if (!a.window && !a.starts)
+        return 0;
+    query = query < a.seq ? query : a.seq - 1;
+    int first = a.starts ? a.starts[p.sample * a.seq + query] : 0;
+    if (a.window && query + 1 - a.window > first)
+        first = query + 1 - a.window;
+    /* A query of padding behind the sample's end sees the last key that counts. */
+    const int last = (p.keys < query + 1 ? p.keys : query + 1) - 1;
+    return first < last ? first : last;
+}
+
+/* The end of the queries that see a key below `end`, where the attention is causal. */
+static __device__ __forceinline__ int attn_queries_end(const struct attn_args &a,
+                                                       const struct attn_place &p, int end)
+{
+    int low = 0, high = a.seq;
+    if (!a.window && !a.starts)
+        return a.seq;
+    while (low < high) { /* by bisection, because first keys ascend */
+        const int middle = low + (high - low) / 2;
+        if (attn_first(a, p, middle) < end)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 static __device__ __forceinline__ bool attn_keeps(const struct attn_args &a,

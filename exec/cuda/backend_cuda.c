@@ -395,6 +395,7 @@ struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err)
     cuda_rows_install(be);
     cuda_sums_install(be);
     cuda_norm_install(be);
+    cuda_decoder_install(be);
     cuda_attention_install(be);
     cuda_embed_install(be);
     cuda_loss_install(be);

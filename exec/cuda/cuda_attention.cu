@@ -133,8 +133,12 @@ static __global__ void __launch_bounds__(THREADS) simt_forward(const struct attn
         for (int w = 0; w < WIDE; w++)
             sum[i][w] = 0.0f;
     }
+    int first[N];
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        first[i] = attn_first(a, p, q0 + ty + SIDE * i);
     simt_load<T, TILE>(q_tile, q_head, p.qkv_row, q0, a.seq, dim);
-    for (int k0 = 0; k0 < keys; k0 += TILE) {
+    for (int k0 = attn_first(a, p, q0) / TILE * TILE; k0 < keys; k0 += TILE) {
         float s[N][N];
         __syncthreads();
         simt_load<T, TILE>(kv_tile, k_head, p.qkv_row, k0, a.seq, dim);
@@ -143,18 +147,21 @@ static __global__ void __launch_bounds__(THREADS) simt_forward(const struct attn
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const int query = q0 + ty + SIDE * i;
-            float top = max[i];
+            const float old = max[i];
+            float top = old;
 #pragma unroll
             for (int j = 0; j < N; j++) {
                 const int key = k0 + tx + SIDE * j;
                 s[i][j] *= a.scale;
-                if (key >= p.keys || (a.causal && key > query))
+                if (key >= p.keys || (a.causal && key > query) || key < first[i])
                     s[i][j] = -INFINITY;
                 top = fmaxf(top, s[i][j]);
             }
-            top = row_max(top); /* finite, because every row sees key 0 first */
-            const float shrink = expf(max[i] - top);
+            top = row_max(top);
             max[i] = top;
+            if (top == -INFINITY) /* the row has seen no key yet */
+                top = 0.0f;
+            const float shrink = expf(old - top);
             norm[i] *= shrink;
 #pragma unroll
             for (int j = 0; j < N; j++) {
@@ -192,7 +199,7 @@ template <int N>
 static __device__ __forceinline__ void
 simt_pair(const struct attn_args &a, const struct attn_place &p, const float *q_tile,
           const float *g_tile, const float *k_tile, const float *v_tile, const float *lse,
-          const float *delta, int q0, int k0, float (*shown)[N], float (*ds)[N])
+          const float *delta, const int *first, int q0, int k0, float (*shown)[N], float (*ds)[N])
 {
     const int ty = (int)threadIdx.x / SIDE, tx = (int)threadIdx.x % SIDE;
     simt_rows<N>(shown, q_tile, k_tile, a.head_dim);
@@ -203,7 +210,8 @@ simt_pair(const struct attn_args &a, const struct attn_place &p, const float *q_
 #pragma unroll
         for (int j = 0; j < N; j++) {
             const int key = k0 + tx + SIDE * j;
-            const bool seen = query < a.seq && key < p.keys && !(a.causal && key > query);
+            const bool seen =
+                query < a.seq && key < p.keys && !(a.causal && key > query) && key >= first[i];
             const float weight = seen ? expf(shown[i][j] * a.scale - lse[i]) : 0.0f;
             const float up =
                 a.drop.limit ? (attn_keeps(a, p, query, key) ? a.drop.up : 0.0f) : 1.0f;
@@ -239,10 +247,12 @@ static __global__ void __launch_bounds__(THREADS) simt_dq(const struct attn_args
     simt_load<T, TILE>(g_tile, (const T *)a.dctx + p.ctx_at, p.ctx_row, q0, a.seq, dim);
     __syncthreads();
     float sum[N][WIDE], lse[N], delta[N], scale[N];
+    int first[N];
 #pragma unroll
     for (int i = 0; i < N; i++) {
         const int row = ty + SIDE * i, query = q0 + row;
         float part = 0.0f;
+        first[i] = attn_first(a, p, query);
         if (query < a.seq)
             for (int c = tx; c < dim; c += SIDE)
                 part += g_tile[row * ld + c] * elem_load(c_head + query * p.ctx_row + c);
@@ -255,13 +265,13 @@ static __global__ void __launch_bounds__(THREADS) simt_dq(const struct attn_args
         for (int w = 0; w < WIDE; w++)
             sum[i][w] = 0.0f;
     }
-    for (int k0 = 0; k0 < keys; k0 += TILE) {
+    for (int k0 = attn_first(a, p, q0) / TILE * TILE; k0 < keys; k0 += TILE) {
         float shown[N][N], ds[N][N];
         __syncthreads();
         simt_load<T, TILE>(k_tile, k_head, p.qkv_row, k0, a.seq, dim);
         simt_load<T, TILE>(v_tile, k_head + p.ctx_row, p.qkv_row, k0, a.seq, dim);
         __syncthreads();
-        simt_pair<N>(a, p, q_tile, g_tile, k_tile, v_tile, lse, delta, q0, k0, shown, ds);
+        simt_pair<N>(a, p, q_tile, g_tile, k_tile, v_tile, lse, delta, first, q0, k0, shown, ds);
         simt_put<N>(pair, ds);
         __syncthreads();
         simt_columns<N, WIDE, false>(sum, pair, k_tile, dim);
@@ -292,9 +302,11 @@ static __global__ void __launch_bounds__(THREADS) simt_dkdv(const struct attn_ar
     }
     simt_load<T, TILE>(k_tile, k_head, p.qkv_row, k0, a.seq, dim);
     simt_load<T, TILE>(v_tile, k_head + p.ctx_row, p.qkv_row, k0, a.seq, dim);
-    const int last = k0 < p.keys ? a.seq : 0; /* no query attends to padding */
+    /* No query attends to padding. */
+    const int last = k0 < p.keys ? attn_queries_end(a, p, k0 + TILE) : 0;
     for (int q0 = a.causal ? k0 : 0; q0 < last; q0 += TILE) {
         float shown[N][N], ds[N][N], lse[N], delta[N];
+        int first[N];
         __syncthreads();
         simt_load<T, TILE>(q_tile, q_head, p.qkv_row, q0, a.seq, dim);
         simt_load<T, TILE>(g_tile, (const T *)a.dctx + p.ctx_at, p.ctx_row, q0, a.seq, dim);
@@ -304,8 +316,9 @@ static __global__ void __launch_bounds__(THREADS) simt_dkdv(const struct attn_ar
             const int query = q0 + ty + SIDE * i;
             lse[i] = query < a.seq ? a.lse[p.stat_at + query] : 0.0f;
             delta[i] = query < a.seq ? a.delta[p.stat_at + query] : 0.0f;
+            first[i] = attn_first(a, p, query);
         }
-        simt_pair<N>(a, p, q_tile, g_tile, k_tile, v_tile, lse, delta, q0, k0, shown, ds);
+        simt_pair<N>(a, p, q_tile, g_tile, k_tile, v_tile, lse, delta, first, q0, k0, shown, ds);
         simt_put<N>(shown_pair, shown);
         simt_put<N>(ds_pair, ds);
         __syncthreads();
@@ -380,6 +393,8 @@ static struct attn_args args_of(const struct attention *a, const struct dropout 
     args.heads = a->heads;
     args.head_dim = a->head_dim;
     args.causal = a->causal;
+    args.window = a->window < a->seq ? a->window : 0;
+    args.starts = a->starts;
     args.scale = 1.0f / sqrtf((float)a->head_dim);
     args.drop = drop_args_of(drop);
     return args;
@@ -515,6 +530,7 @@ static void attention_backward(struct backend *be, const struct attention *a, co
 
 void cuda_attention_install(struct backend *be)
 {
+    be->windows = true;
     be->attention_forward = attention_forward;
     be->attention_backward = attention_backward;
     be->sums_dqkv = sums_dqkv;

@@ -422,12 +422,13 @@ static bool aligned(const void *at)
     return (uintptr_t)at % 16 == 0;
 }
 
-/* Whether cuDNN can serve a call. With seq 1 there is nothing to attend to, and cuDNN has no
+/* Whether cuDNN can serve a call. We build no graph of windows for it. With seq 1 there is nothing to attend to, and cuDNN has no
  * backward for it. */
 static bool may_serve(const struct call *c)
 {
-    return c->elems > 0 && c->a->seq > 1 && !(c->drop && c->drop->p > 0.0f) && aligned(c->qkv) &&
-           aligned(c->ctx_in) && aligned(c->dctx) && aligned(c->out);
+    const bool all = !c->a->starts && (c->a->window == 0 || c->a->window >= c->a->seq);
+    return c->elems > 0 && c->a->seq > 1 && all && !(c->drop && c->drop->p > 0.0f) &&
+           aligned(c->qkv) && aligned(c->ctx_in) && aligned(c->dctx) && aligned(c->out);
 }
 
 static void attend(struct backend *be, struct call *c)

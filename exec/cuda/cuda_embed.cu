@@ -163,7 +163,7 @@ static __global__ void __launch_bounds__(THREADS)
     const int64_t r = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32, h = t.hidden;
     if (r >= t.num_samples * t.seq)
         return;
-    const T *word = wte + t.ids[r] * h, *pos = wpe + r % t.seq * h;
+    const T *word = wte + t.ids[r] * h, *pos = wpe ? wpe + r % t.seq * h : NULL;
     const T *type = wtt ? wtt + (t.types ? t.types[r] : 0) * h : NULL;
     for (int64_t c = (int64_t)(threadIdx.x % 32) * V; c < h; c += 32 * V) {
         float value[V], more[V];
@@ -174,12 +174,19 @@ static __global__ void __launch_bounds__(THREADS)
             for (int k = 0; k < V; k++)
                 value[k] += more[k];
         }
-        elem_load_n<V>(pos + c, more);
+        if (pos)
+            elem_load_n<V>(pos + c, more);
 #pragma unroll
         for (int k = 0; k < V; k++)
-            value[k] += more[k];
+            value[k] = pos ? value[k] + more[k] : value[k] * t.scale;
         elem_store_n<V>(y + r * h + c, value);
     }
+}
+
+/* The factor of the token table's rows. */
+static float scale_of(const struct tokens *t)
+{
+    return t->scale == 0.0f ? 1.0f : t->scale;
 }
 
 static void tokens_forward(struct backend *be, const struct tokens *t, const void *wte,
@@ -188,11 +195,14 @@ static void tokens_forward(struct backend *be, const struct tokens *t, const voi
     const int64_t rows = t->num_samples * t->seq;
     const bool wide =
         embed_wide(be, t->hidden, (uintptr_t)wte | (uintptr_t)wpe | (uintptr_t)wtt | (uintptr_t)y);
+    struct tokens scaled = *t;
     if (rows == 0)
         return;
+    scaled.scale = scale_of(t);
 #define TOKEN_ROWS(T, V)                                                                           \
     CUDA_LAUNCH((token_rows<T, V>), cuda_blocks(rows, THREADS / 32, INT32_MAX), THREADS, 0,        \
-                cuda_of(be)->stream, *t, (const T *)wte, (const T *)wpe, (const T *)wtt, (T *)y)
+                cuda_of(be)->stream, scaled, (const T *)wte, (const T *)wpe, (const T *)wtt,       \
+                (T *)y)
     EMBED_PICK(be, wide, TOKEN_ROWS);
 }
 
@@ -301,7 +311,7 @@ static __global__ void __launch_bounds__(SORT_THREADS)
     }
 }
 
-/* Sums the gradients of equal ids over tiles of RUN_TILE sorted rows. A run of equal ids that lies
+/* Sums the gradients of equal ids, times scale, over tiles of RUN_TILE sorted rows. A run of equal ids that lies
  * inside a tile is added to the table at once. A run that crosses tiles leaves pieces: the piece
  * that began in an earlier tile goes to parts[tile][0], and the piece that begins here and goes on
  * in the next tile to parts[tile][1]. dy is read once, by rows. */
@@ -309,7 +319,7 @@ enum { RUN_TILE = 64 };
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS)
     add_runs(int rows, int hidden, const int32_t *ids, const int32_t *order, const T *dy,
-             float *dwte, float *parts)
+             float scale, float *dwte, float *parts)
 {
     __shared__ int32_t row_of[RUN_TILE], id_of[RUN_TILE + 2]; /* id_of[0]: the id before the tile */
     const int first = (int)blockIdx.x * RUN_TILE;
@@ -347,6 +357,9 @@ static __global__ void __launch_bounds__(THREADS)
             const bool goes_on = id_of[at + 2] == id_of[at + 1];
             if (goes_on && at + 1 < num)
                 continue;
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                sum[k] *= scale;
             if (came || goes_on)
                 elem_store_n<V>(parts + ((int64_t)blockIdx.x * 2 + (came ? 0 : 1)) * hidden + c,
                                 sum);
@@ -468,7 +481,7 @@ static void tokens_backward(struct backend *be, const struct tokens *t, const vo
         const unsigned strips = (unsigned)((h + V * THREADS - 1) / (V * THREADS));                 \
         const dim3 grid((unsigned)tiles, strips), type_grid((unsigned)type_tiles, strips);         \
         CUDA_LAUNCH((add_runs<T, V>), grid, THREADS, 0, stream, (int)rows, (int)h, t->ids,         \
-                    (const int32_t *)order, (const T *)dy, dwte, parts);                           \
+                    (const int32_t *)order, (const T *)dy, scale_of(t), dwte, parts);              \
         if (dwtt)                                                                                  \
             CUDA_LAUNCH((type_parts<T, V>), type_grid, THREADS, 0, stream, rows, (int)h, t->types, \
                         (const T *)dy, of_types);                                                  \
@@ -479,7 +492,8 @@ static void tokens_backward(struct backend *be, const struct tokens *t, const vo
         CUDA_LAUNCH((join_runs<1>), grid, THREADS, 0, stream, (int)rows, (int)h, t->ids,
                     (const int32_t *)order, (const float *)parts, dwte);
     }
-    launch_sum_samples(be, t->num_samples, t->seq * h, dy, dwpe, NULL);
+    if (dwpe)
+        launch_sum_samples(be, t->num_samples, t->seq * h, dy, dwpe, NULL);
     if (dwtt)
         cuda_fold(be, type_tiles, TYPES * h, of_types, 1.0f, true, dwtt);
 }

@@ -60,6 +60,10 @@ dq_tile(const struct attn_args &a, const struct attn_place &p,
     product_rows<D, MT, KEYS, KEEP, EDGE>(dp, own.kept_two, own.two, v_tile, own.lane_a, own.lane_b,
                                           0, limit);
     uint32_t ds[MT][KEYS / 16][4];
+    int first[2 * MT];
+#pragma unroll
+    for (int i = 0; EDGE && i < 2 * MT; i++)
+        first[i] = attn_first(a, p, row_first + (i >> 1) * 16 + (i & 1) * 8 + g);
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -70,7 +74,7 @@ dq_tile(const struct attn_args &a, const struct attn_place &p,
                 const int row = row_first + m * 16 + (e >> 1) * 8 + g;
                 const int stat = 2 * m + (e >> 1);
                 float prob = exp2_approx(fmaf(s[m][n][e], c, -lse2[stat]));
-                if (EDGE && (key >= p.keys || (a.causal && key > row)))
+                if (EDGE && (key >= p.keys || (a.causal && key > row) || key < first[stat]))
                     prob = 0.0f;
                 float grad = dp[m][n][e];
                 if (DROP)
@@ -102,11 +106,12 @@ static __global__ void __launch_bounds__(THREADS, 2)
     const bf16 *k_head = q_head + p.ctx_row, *v_head = k_head + p.ctx_row;
     const bf16 *g_head = (const bf16 *)a.dctx + p.ctx_at, *c_head = (const bf16 *)a.ctx + p.ctx_at;
     const int keys = a.causal && q0 + QUERIES < p.keys ? q0 + QUERIES : p.keys;
-    const int tiles = (keys + KEYS - 1) / KEYS;
+    const int tiles = (keys + KEYS - 1) / KEYS, from = attn_first(a, p, q0) / KEYS;
+    const int warp_from = attn_first(a, p, row_first), warp_whole = attn_first(a, p, row_last);
     tile_load<D, QUERIES, THREADS>(q_tile, q_head, p.qkv_row, q0, a.seq);
     tile_load<D, QUERIES, THREADS>(g_tile, g_head, p.ctx_row, q0, a.seq);
-    tile_load<D, KEYS, THREADS>(k_tile, k_head, p.qkv_row, 0, a.seq);
-    tile_load<D, KEYS, THREADS>(v_tile, v_head, p.qkv_row, 0, a.seq);
+    tile_load<D, KEYS, THREADS>(k_tile, k_head, p.qkv_row, from * KEYS, a.seq);
+    tile_load<D, KEYS, THREADS>(v_tile, v_head, p.qkv_row, from * KEYS, a.seq);
     cp_async_commit();
     cp_async_wait<0>();
     __syncthreads();
@@ -145,8 +150,8 @@ static __global__ void __launch_bounds__(THREADS, 2)
         delta[i] = stats[QUERIES + r];
         scale[i] = a.scale;
     }
-    for (int j = 0; j < tiles; j++) {
-        const int k0 = j * KEYS, now = (j & 1) * KEYS * D, next = KEYS * D - now;
+    for (int j = from; j < tiles; j++) {
+        const int k0 = j * KEYS, now = ((j - from) & 1) * KEYS * D, next = KEYS * D - now;
         cp_async_wait<0>();
         __syncthreads();
         if (j + 1 < tiles) {
@@ -154,9 +159,9 @@ static __global__ void __launch_bounds__(THREADS, 2)
             tile_load<D, KEYS, THREADS>(v_tile + next, v_head, p.qkv_row, k0 + KEYS, a.seq);
         }
         cp_async_commit();
-        if (row_first >= a.seq)
+        if (row_first >= a.seq || k0 + KEYS <= warp_from)
             continue;
-        if (k0 + KEYS <= p.keys && (!a.causal || k0 + KEYS - 1 <= row_first)) {
+        if (k0 + KEYS <= p.keys && (!a.causal || k0 + KEYS - 1 <= row_first) && k0 >= warp_whole) {
             dq_tile<D, DROP, false>(a, p, own, sum, lse2, delta, k_tile + now, v_tile + now,
                                     row_first, k0, KEYS);
         } else {
@@ -200,7 +205,8 @@ static __global__ void __launch_bounds__(THREADS, 2)
     const bf16 *k_head = q_head + p.ctx_row, *v_head = k_head + p.ctx_row;
     const bf16 *g_head = (const bf16 *)a.dctx + p.ctx_at;
     const int first = a.causal ? k0 / QUERIES : 0;
-    const int tiles = k0 < p.keys ? (a.seq + QUERIES - 1) / QUERIES : first;
+    const int end = k0 < p.keys ? attn_queries_end(a, p, k0 + KEYS) : 0;
+    const int tiles = k0 < p.keys ? (end + QUERIES - 1) / QUERIES : first;
     struct own_rows<D, MT, KEEP> own;
     own.one = k_tile + warp * 16 * MT * D;
     own.two = v_tile + warp * 16 * MT * D;
@@ -245,7 +251,8 @@ static __global__ void __launch_bounds__(THREADS, 2)
         }
         if (key_first < p.keys) {
             const float *stat = stats + turn * 2 * QUERIES;
-            if (q0 + QUERIES <= a.seq && key_last < p.keys && (!a.causal || q0 >= key_last)) {
+            if (q0 + QUERIES <= a.seq && key_last < p.keys && (!a.causal || q0 >= key_last) &&
+                key_first >= attn_first(a, p, q0 + QUERIES - 1)) {
                 dkdv_tile<D, DROP, false>(a, p, own, dk, dv, q_tile + now, g_tile + now, stat,
                                           stat + QUERIES, NULL, key_first, q0, 0, QUERIES);
             } else {

@@ -68,6 +68,10 @@ forward_tile(const struct attn_args &a, const struct attn_place &p, struct forwa
             }
         }
     }
+    int first[2 * MT];
+#pragma unroll
+    for (int i = 0; EDGE && i < 2 * MT; i++)
+        first[i] = attn_first(a, p, row_first + (i >> 1) * 16 + (i & 1) * 8 + g);
     if (EDGE)
 #pragma unroll
         for (int m = 0; m < MT; m++)
@@ -77,7 +81,7 @@ forward_tile(const struct attn_args &a, const struct attn_place &p, struct forwa
                 for (int e = 0; e < 4; e++) {
                     const int key = k0 + n * 8 + 2 * t + (e & 1);
                     const int row = row_first + m * 16 + (e >> 1) * 8 + g;
-                    if (key >= p.keys || (a.causal && key > row))
+                    if (key >= p.keys || (a.causal && key > row) || key < first[2 * m + (e >> 1)])
                         s[m][n][e] = -INFINITY;
                 }
 #pragma unroll
@@ -90,11 +94,13 @@ forward_tile(const struct attn_args &a, const struct attn_place &p, struct forwa
                 max = fmaxf(max, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
             max = fmaxf(max, __shfl_xor_sync(~0u, max, 1));
             max = fmaxf(max, __shfl_xor_sync(~0u, max, 2));
-            /* Every row sees key 0 in the first tile, so max is finite from then on. */
-            const float shrink = exp2_approx((state.max[2 * m + half] - max) * c);
+            const float old = state.max[2 * m + half];
+            state.max[2 * m + half] = max;
+            if (EDGE && max == -INFINITY) /* the row has seen no key yet */
+                max = 0.0f;
+            const float shrink = exp2_approx((old - max) * c);
             const float base = max * c;
             float norm = state.norm[2 * m + half] * shrink;
-            state.max[2 * m + half] = max;
 #pragma unroll
             for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
@@ -154,7 +160,8 @@ static __global__ void __launch_bounds__(THREADS, 2) flash_forward(const struct 
     const bf16 *q_head = (const bf16 *)a.qkv + p.qkv_at;
     const bf16 *k_head = q_head + p.ctx_row, *v_head = k_head + p.ctx_row;
     const int keys = a.causal && q0 + QUERIES < p.keys ? q0 + QUERIES : p.keys;
-    const int tiles = (keys + KEYS - 1) / KEYS;
+    const int tiles = (keys + KEYS - 1) / KEYS, from = attn_first(a, p, q0) / KEYS;
+    const int warp_from = attn_first(a, p, row_first), warp_whole = attn_first(a, p, row_last);
     struct forward_state<D> state;
     uint32_t q[MT][D / 16][4];
 #pragma unroll
@@ -170,12 +177,12 @@ static __global__ void __launch_bounds__(THREADS, 2) flash_forward(const struct 
         state.norm[i] = 0.0f;
     }
     tile_load<D, QUERIES, THREADS>(q_tile, q_head, p.qkv_row, q0, a.seq);
-    tile_load<D, KEYS, THREADS>(k_tile, k_head, p.qkv_row, 0, a.seq);
-    tile_load<D, KEYS, THREADS>(v_tile, v_head, p.qkv_row, 0, a.seq);
+    tile_load<D, KEYS, THREADS>(k_tile, k_head, p.qkv_row, from * KEYS, a.seq);
+    tile_load<D, KEYS, THREADS>(v_tile, v_head, p.qkv_row, from * KEYS, a.seq);
     cp_async_commit();
     bf16 *q_rows = q_tile + warp * 16 * MT * D;
-    for (int j = 0; j < tiles; j++) {
-        const int k0 = j * KEYS, now = (j & 1) * KEYS * D, next = KEYS * D - now;
+    for (int j = from; j < tiles; j++) {
+        const int k0 = j * KEYS, now = ((j - from) & 1) * KEYS * D, next = KEYS * D - now;
         cp_async_wait<0>();
         __syncthreads(); /* tile j has arrived, and all warps are done with tile j - 1 */
         if (j + 1 < tiles) {
@@ -185,7 +192,7 @@ static __global__ void __launch_bounds__(THREADS, 2) flash_forward(const struct 
         cp_async_commit();
         if (row_first >= a.seq)
             continue;
-        if (forward_shape<D, DROP>::keep_q && j == 0) {
+        if (forward_shape<D, DROP>::keep_q && j == from) {
             const struct tile_lane lane_a = tile_lane_a<D>(lane);
 #pragma unroll
             for (int m = 0; m < MT; m++)
@@ -193,7 +200,9 @@ static __global__ void __launch_bounds__(THREADS, 2) flash_forward(const struct 
                 for (int k = 0; k < D / 16; k++)
                     ldmatrix_x4(q[m][k], tile_part<D>(q_rows, lane_a, m * 16, k * 16));
         }
-        if (k0 + KEYS <= p.keys && (!a.causal || k0 + KEYS - 1 <= row_first)) {
+        if (k0 + KEYS <= warp_from) /* no row of the warp sees the tile */
+            continue;
+        if (k0 + KEYS <= p.keys && (!a.causal || k0 + KEYS - 1 <= row_first) && k0 >= warp_whole) {
             forward_tile<D, DROP, false>(a, p, state, q, q_rows, k_tile + now, v_tile + now,
                                          row_first, k0, KEYS);
         } else {

@@ -187,7 +187,8 @@ static __global__ void __launch_bounds__(32 * MANY, 8 / MANY)
         }
         if (key_first < p.keys) {
             bf16 *ds_rows = ds_tile + key_first * QUERIES;
-            if (q0 + QUERIES <= a.seq && key_last < p.keys && (!a.causal || q0 >= key_last)) {
+            if (q0 + QUERIES <= a.seq && key_last < p.keys && (!a.causal || q0 >= key_last) &&
+                key_first >= attn_first(a, p, q0 + QUERIES - 1)) {
                 dkdv_tile<D, DROP, false>(a, p, own, dk, dv, q_tile + now, g_tile + now, lse2 + q0,
                                           delta + q0, ds_rows, key_first, q0, 0, QUERIES);
             } else {

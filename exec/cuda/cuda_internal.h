@@ -92,6 +92,7 @@ CUDA_FUNCTIONS(cuda_linear);                /* linear_*, act_backward */
 CUDA_FUNCTIONS(cuda_rows);                  /* measure_row_position */
 CUDA_FUNCTIONS(cuda_sums);                  /* sumsq_many */
 CUDA_FUNCTIONS(cuda_norm);                  /* layernorm_* */
+CUDA_FUNCTIONS(cuda_decoder);               /* rmsnorm_*, rotary_*, gate_* */
 CUDA_FUNCTIONS(cuda_attention);             /* attention_* */
 CUDA_FUNCTIONS(cuda_embed);                 /* patchify, patch_*, tokens_*, join, split */
 CUDA_FUNCTIONS(cuda_loss);                  /* xent */

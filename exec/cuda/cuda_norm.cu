@@ -12,14 +12,6 @@
 
 enum { WARPS = 4, THREADS = 32 * WARPS };
 
-static __device__ __forceinline__ float warp_sum(float x)
-{
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2)
-        x += __shfl_xor_sync(~0u, x, step);
-    return x;
-}
-
 template <typename T> struct norm_pack {
     static const int V = 16 / (int)sizeof(T);
     typedef elem_pack<V, T> type;

@@ -146,6 +146,15 @@ template <int N> static __device__ __forceinline__ void elem_add_n(float *y, con
     elem_store_n<N>(y, sum);
 }
 
+/* The sum over a warp, the same in all lanes. */
+static __device__ __forceinline__ float warp_sum(float x)
+{
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2)
+        x += __shfl_xor_sync(~0u, x, step);
+    return x;
+}
+
 /* Dropout with the counter of exec/base/backend.h. In a row of sample ids[row / rows_per_sample],
  * element c is kept if bits(key, index) >= limit, with index = (row % rows_per_sample) * cols + c.
  */

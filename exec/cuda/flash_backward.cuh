@@ -172,6 +172,10 @@ dkdv_tile(const struct attn_args &a, const struct attn_place &p,
     for (int n = 0; n < QUERIES / 8; n++) {
         const float2 lse2 = *reinterpret_cast<const float2 *>(lse2_of + n * 8 + 2 * t);
         const float2 delta = *reinterpret_cast<const float2 *>(delta_of + n * 8 + 2 * t);
+        int first[2];
+#pragma unroll
+        for (int e = 0; EDGE && e < 2; e++)
+            first[e] = attn_first(a, p, q0 + n * 8 + 2 * t + e);
 #pragma unroll
         for (int m = 0; m < MT; m++) {
 #pragma unroll
@@ -179,7 +183,7 @@ dkdv_tile(const struct attn_args &a, const struct attn_place &p,
                 const int key = key_first + m * 16 + (e >> 1) * 8 + g;
                 const int query = q0 + n * 8 + 2 * t + (e & 1);
                 float weight = exp2_approx(fmaf(s[m][n][e], c, -(e & 1 ? lse2.y : lse2.x)));
-                if (EDGE && (key >= p.keys || (a.causal && key > query)))
+                if (EDGE && (key >= p.keys || (a.causal && key > query) || key < first[e & 1]))
                     weight = 0.0f;
                 float grad = dp[m][n][e], shown = weight;
                 if (DROP) {

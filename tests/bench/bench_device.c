@@ -147,6 +147,7 @@ struct operands {
     struct tokens tokens;
     struct dropout drop;
     struct update update;
+    struct rotary rotary;
 };
 
 static void do_copy(const void *ctx)
@@ -221,6 +222,38 @@ static void do_norm_backward_sums(const void *ctx)
     be->layernorm_backward(be, o->num, o->cols, 0, o->t[2], o->t[0], o->f[2], o->f[0], o->t[3],
                            o->t[1], true, o->f[3]);
 }
+static void do_rmsnorm(const void *ctx)
+{
+    const struct operands *o = ctx;
+    const struct rmsnorm n = {.rows = o->num, .cols = o->cols, .eps = 1e-5f};
+    be->rmsnorm_forward(be, &n, o->t[0], o->f[0], o->t[1], o->f[1]);
+}
+static void do_rmsnorm_backward(const void *ctx)
+{
+    const struct operands *o = ctx;
+    const struct rmsnorm n = {.rows = o->num, .cols = o->cols, .eps = 1e-5f};
+    be->rmsnorm_backward(be, &n, o->t[2], o->t[0], o->f[1], o->f[0], o->t[3], o->t[1], o->f[2]);
+}
+static void do_rotary(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->rotary_forward(be, &o->rotary, o->t[0], o->t[1], o->f[2]);
+}
+static void do_rotary_backward(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->rotary_backward(be, &o->rotary, o->t[1], o->t[0], o->f[2], o->t[2], o->f[3]);
+}
+static void do_gate(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->gate_forward(be, o->num, o->cols, o->act, o->t[0], o->t[1]);
+}
+static void do_gate_backward(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->gate_backward(be, o->num, o->cols, o->act, o->t[0], o->t[1], o->t[2]);
+}
 static void do_xent(const void *ctx)
 {
     const struct operands *o = ctx;
@@ -266,20 +299,21 @@ static int64_t *sample_ids(int64_t n)
     return ids;
 }
 
-static void attention_rows(const char *model, int64_t n, int tokens, int heads, bool causal,
-                           float p)
+/* window: 0 for none; heads are of dim elements. */
+static void attention_rows_of(const char *model, int64_t n, int tokens, int heads, int dim,
+                              bool causal, int window, float p)
 {
     const int seq = side(tokens);
     for (int backward = 0; backward < 2; backward++) {
         char name[96];
-        const int dim = 64;
-        const int64_t width = heads * dim, rows = batch(n) * seq;
+        const int64_t width = (int64_t)heads * dim, rows = batch(n) * seq;
         struct operands o = {
             .attention = {.num_samples = batch(n),
                           .seq = seq,
                           .heads = heads,
                           .head_dim = dim,
-                          .causal = causal},
+                          .causal = causal,
+                          .window = window},
             .drop = {.p = p,        .key = 5, .ids = sample_ids(batch(n))}
         };
         o.t[0] = elems_of(rows * 3 * width);
@@ -295,9 +329,14 @@ static void attention_rows(const char *model, int64_t n, int tokens, int heads, 
         if (!failed && backward)
             do_attention_backward(&o);
         const bool by_cudnn = cudnn_served && cudnn_served(be, backward) > served;
-        const double pairs = (double)rows * seq * (causal ? 0.5 : 1.0);
+        const double keys =
+            window ? window - 0.5 * window * window / seq : seq * (causal ? 0.5 : 1);
+        const double pairs = (double)rows * keys;
         snprintf(name, sizeof name, "attention %s %s n=%lld T=%d%s%s%s", backward ? "bwd" : "fwd",
-                 model, (long long)batch(n), seq, causal ? " causal" : "",
+                 model, (long long)batch(n), seq,
+                 window   ? " window"
+                 : causal ? " causal"
+                          : "",
                  p > 0.0f ? " dropout" : "", by_cudnn ? ", cuDNN" : "");
         if (cudnn_served && !by_cudnn) {
             give_back();
@@ -309,8 +348,15 @@ static void attention_rows(const char *model, int64_t n, int tokens, int heads, 
     }
 }
 
+static void attention_rows(const char *model, int64_t n, int tokens, int heads, bool causal,
+                           float p)
+{
+    attention_rows_of(model, n, tokens, heads, 64, causal, 0, p);
+}
+
 static void attention_without_dropout(void)
 {
+    attention_rows_of("llama3-8b", 2, 2048, 32, 128, true, 0, 0.0f);
     attention_rows("gpt2", 16, 1024, 12, true, 0.0f);
     attention_rows("vit-b16", 256, 197, 12, false, 0.0f);
     attention_rows("bert-large", 256, 128, 16, false, 0.0f);
@@ -381,6 +427,54 @@ static void mlp_rows(int64_t rows, int in, int out)
     }
 }
 
+/* Of Llama 3.2 1B (d = 64) and of Qwen3 1.7B (d = 128, queries and keys normalised). */
+static void decoder_rows(void)
+{
+    const int64_t rows = batch(1 << 14), hidden = side(2048), wide = side(8192), seq = side(1024);
+    const double elems = (double)backend_bytes(be, rows);
+    struct operands o = {.num = rows, .cols = (int)hidden};
+    for (int backward = 0; backward < 2; backward++) {
+        for (int i = 0; i < (backward ? 4 : 2); i++)
+            o.t[i] = elems_of(rows * hidden);
+        for (int i = 0; i < 3; i++)
+            o.f[i] = fp32_of(i == 1 ? rows : hidden);
+        row(backward ? "rms norm bwd 2048" : "rms norm fwd 2048",
+            elems * (double)hidden * (backward ? 4 : 2), 0.0,
+            backward ? do_rmsnorm_backward : do_rmsnorm, &o);
+    }
+    for (int i = 0; i < 4; i++) {
+        const bool qwen = i & 1, backward = i & 2;
+        const int heads = qwen ? 16 : 32, d = qwen ? 128 : 64, all = heads + 16;
+        o.f[1] = fp32_of(2 * d);
+        o.rotary = (struct rotary){.num_samples = rows / seq > 0 ? rows / seq : 1,
+                                   .seq = (int)(rows < seq ? rows : seq),
+                                   .heads = heads,
+                                   .kv_heads = 8,
+                                   .head_dim = d,
+                                   .angles = fp32_of(seq * d),
+                                   .gamma = qwen ? o.f[1] : NULL,
+                                   .eps = 1e-6f};
+        o.t[0] = elems_of(rows * all * d);
+        o.t[1] = elems_of(rows * 3 * heads * d);
+        o.t[2] = elems_of(rows * all * d);
+        o.f[2] = fp32_of(rows * all);
+        o.f[3] = fp32_of(2 * d);
+        row(backward ? (qwen ? "rotary bwd 16 of 128, norm" : "rotary bwd 32 of 64")
+                     : (qwen ? "rotary fwd 16 of 128, norm" : "rotary fwd 32 of 64"),
+            elems * d * (3 * heads + all * (qwen && backward ? 2 : 1)), 0.0,
+            backward ? do_rotary_backward : do_rotary, &o);
+    }
+    o.cols = (int)wide;
+    o.act = ACT_SILU;
+    for (int backward = 0; backward < 2; backward++) {
+        for (int i = 0; i < 3; i++)
+            o.t[i] = elems_of(rows * wide * (i == 1 ? 1 : 2));
+        row(backward ? "gate bwd 8192" : "gate fwd 8192", elems * (double)wide * (backward ? 5 : 3),
+            0.0, backward ? do_gate_backward : do_gate, &o);
+    }
+    attention_rows_of("mistral", 2, 4096, 32, 128, true, side(1024), 0.0f);
+}
+
 static void run(void)
 {
     const int h = side(768), classes = side(50257), padded = side(50304);
@@ -417,6 +511,7 @@ static void run(void)
         o.f[3] = fp32_of(3 * h);
         row(norms[kind].name, elems * norms[kind].passes, 0.0, norms[kind].call, &o);
     }
+    decoder_rows();
     o.drop = (struct dropout){.p = 0.1f, .key = 5, .rows_per_sample = o.num, .ids = sample_ids(1)};
     o.t[0] = elems_of(o.num * h);
     o.t[1] = elems_of(o.num * h);

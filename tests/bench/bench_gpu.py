@@ -29,13 +29,17 @@ GPT2 = "gpt2:seq=1024"
 TINY = "gpt2:seq=8,layers=1,hidden=16,heads=1,mlp=16,vocab=16"
 # Row: its model for elapse, for PyTorch, batch, unit of its rate, tokens a unit's sample has, estimate a second on one
 # H200 (None: not counted). The most wanted first.
+LLAMA = "llama3.2-1b:seq=1024,vocab=32000"
 ROWS = {
+    "llama-1b": (LLAMA, "llama-1b", 8, "tokens", 1024, None),
+    "llama": (LLAMA + ",layers=12,hidden=768,heads=12,kv_heads=4,mlp=2048", "llama", 16, "tokens", 1024, None),
     "gpt2": (GPT2, "gpt2", 64, "tokens", 1024, (541e3, 598e3, 650e3)),
     "bert-base": ("bert-base:task=classify,seq=128,classes=2", "bert-base", 256, "samples", 1, (6400, 7000, 7500)),
     "vit-b16": ("vit-b16:image=224,classes=1000", "vit-b16", 256, "samples", 1, (3900, 4300, 4700)),
     "bert-large": ("bert-large:task=classify,seq=128,classes=2", "bert-large", 128, "samples", 1, (2000, 2200, 2300)),
     "gpt2-b16": (GPT2, "gpt2", 16, "tokens", 1024, None),
     "tiny": (TINY, "tiny", 4, "tokens", 8, None),
+    "tiny-llama": ("llama3.2-1b:seq=8,layers=1,hidden=16,heads=2,kv_heads=1,mlp=16,vocab=16", "tiny-llama", 4, "tokens", 8, None),
 }
 # Attention at 128 tokens is a few per cent of a step, so the rows of BERT have no second line.
 FASTEST_ROWS = ("gpt2", "vit-b16", "tiny")
@@ -181,7 +185,7 @@ def main():
     args = parser.parse_args()
     os.makedirs(args.out, exist_ok=True)
     end = time.monotonic() + args.budget
-    rows = args.only or [row for row in ROWS if row != "tiny"]
+    rows = args.only or [row for row in ROWS if "tiny" not in row]
     results, lines = {}, []
     for i, row in enumerate(rows):
         for name, result in bench_row(args, row, end - MIN_ROW_SECONDS * (len(rows) - 1 - i)).items():

@@ -3,8 +3,8 @@
 
     bench_torch_gpu.py MODEL [--batch N] [--steps 20] [--warm-up 5] [--device cuda] [--no-compile]
 
-MODEL: gpt2 (T=1024), bert-base, bert-large (T=128, classifier), vit-b16 (224), or tiny (any device,
-for a test of this script). torch.compile, bf16 by autocast over fp32 weights, fused attention
+MODEL: gpt2 (T=1024), bert-base, bert-large (T=128, classifier), vit-b16 (224), llama (100 M parameters) and
+llama-1b (T=1024, tied heads), or tiny and tiny-llama (any device, for a test of this script). torch.compile, bf16 by autocast over fp32 weights, fused attention
 (scaled_dot_product_attention), AdamW in its fused form, no dropout, one batch, which every step
 copies from pinned host memory, as elapse's steps do. GPT-2's table is padded to 50304 rows, which is the faster way. Prints one JSON object:
 median, p10 and p90 of the step in ms by events, samples and tokens a second, versions.
@@ -23,8 +23,12 @@ SIZES = {
     "bert-base": (12, 768, 12, 3072, 128, 30522, 256),
     "bert-large": (24, 1024, 16, 4096, 128, 30522, 128),
     "vit-b16": (12, 768, 12, 3072, 197, 1000, 256),
+    "llama": (12, 768, 12, 2048, 1024, 32000, 16),
+    "llama-1b": (16, 2048, 32, 8192, 1024, 32000, 8),
     "tiny": (1, 16, 1, 16, 8, 16, 4),
+    "tiny-llama": (1, 16, 2, 16, 8, 16, 4),
 }
+KV_HEADS = {"llama": 4, "llama-1b": 8, "tiny-llama": 1}
 
 
 class Block(nn.Module):
@@ -50,6 +54,52 @@ class Block(nn.Module):
             return self.ln2(x + self.mlp(x))
         x = x + self.attention(self.ln1(x))
         return x + self.mlp(self.ln2(x))
+
+
+class LlamaBlock(nn.Module):
+    """A layer of Llama; cosines and sines of the positions are the caller's."""
+
+    def __init__(self, hidden, heads, kv_heads, mlp):
+        super().__init__()
+        self.heads, self.kv_heads, self.dim = heads, kv_heads, hidden // heads
+        self.qkv = nn.Linear(hidden, (heads + 2 * kv_heads) * self.dim, bias=False)
+        self.out, self.down = nn.Linear(hidden, hidden, bias=False), nn.Linear(mlp, hidden, bias=False)
+        self.gate_up = nn.Linear(hidden, 2 * mlp, bias=False)
+        self.ln1, self.ln2 = nn.RMSNorm(hidden, eps=1e-5), nn.RMSNorm(hidden, eps=1e-5)
+
+    def turned(self, x, cos, sin):
+        low, high = x.chunk(2, -1)
+        return (x * cos + torch.cat((-high, low), -1) * sin).to(x.dtype)
+
+    def forward(self, x, cos, sin):
+        n, t, h = x.shape
+        parts = self.qkv(self.ln1(x)).split([self.heads * self.dim, self.kv_heads * self.dim, self.kv_heads * self.dim], 2)
+        q, k, v = (y.view(n, t, -1, self.dim).transpose(1, 2) for y in parts)
+        y = F.scaled_dot_product_attention(self.turned(q, cos, sin), self.turned(k, cos, sin), v, is_causal=True,
+                                           enable_gqa=True)
+        x = x + self.out(y.transpose(1, 2).reshape(n, t, h))
+        gate, up = self.gate_up(self.ln2(x)).chunk(2, -1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class Llama(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        layers, h, heads, mlp, self.tokens, self.out, _ = SIZES[kind]
+        self.gpt, self.vit = True, False
+        self.word = nn.Embedding(self.out, h)
+        self.blocks = nn.ModuleList(LlamaBlock(h, heads, KV_HEADS[kind], mlp) for _ in range(layers))
+        self.norm = nn.RMSNorm(h, eps=1e-5)
+        dim = h // heads
+        angles = torch.arange(self.tokens)[:, None] * 500000.0 ** (-torch.arange(0, dim, 2) / dim)
+        self.register_buffer("cos", torch.cat((angles, angles), -1).cos())
+        self.register_buffer("sin", torch.cat((angles, angles), -1).sin())
+
+    def forward(self, data, labels):
+        x = self.word(data)
+        for block in self.blocks:
+            x = block(x, self.cos, self.sin)
+        return F.cross_entropy(F.linear(self.norm(x), self.word.weight).flatten(0, 1), labels.flatten())
 
 
 class Model(nn.Module):
@@ -101,7 +151,7 @@ def main():
     cuda = args.device == "cuda"
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
-    model = Model(args.model).to(args.device)
+    model = (Llama if args.model in KV_HEADS else Model)(args.model).to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=cuda)
     if model.vit:
         data = torch.randn(batch, 3, 224, 224)

@@ -1,5 +1,5 @@
 # tests/e2e/cuda_runs.sh - sourced behind lib.sh and runs.sh by the tests that train on emulated GPUs (tests/cudasim/):
-# begins, or finishes where there are none; the jobs vit, bert and gpt, $device.
+# begins, or finishes where there are none; the jobs vit, bert, gpt, llama and qwen3, $device.
 #
 #   $sim, $checked                 the backend on emulated GPUs; the same that looks at every access
 #   elastic=(...) few=(...)        options of train: an elastic run, and one of few samples
@@ -30,6 +30,10 @@ sed -i 's/"sgd", "lr": 0.05, "momentum": 0.9/"adamw", "lr": 0.002/' "$tmp/bert.j
 like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 24, "hidden": 32, "heads": 1, "mlp": 64, "layers": 2, "vocab": 301' \
     '"kind": "synthetic", "train_samples": 24, "test_samples": 8'
 sed -i 's/"sgd", "lr": 0.05, "momentum": 0.9/"lamb", "lr": 0.01/' "$tmp/gpt.json"
+decoder='"layers": 2, "hidden": 32, "heads": 2, "kv_heads": 1, "mlp": 64, "vocab": 301, "seq": 24'
+like vit llama "\"preset\": \"llama3.2-1b\", \"window\": 7, $decoder" '"kind": "synthetic", "train_samples": 24, "test_samples": 8'
+like vit qwen3 "\"preset\": \"qwen3-0.6b\", \"head_dim\": 32, $decoder" '"kind": "synthetic", "train_samples": 24, "test_samples": 8'
+sed -i 's/"sgd", "lr": 0.05, "momentum": 0.9/"adamw", "lr": 0.003/' "$tmp"/{llama,qwen3}.json
 
 device=cuda
 checked=${sim%-plain.so}-check.so

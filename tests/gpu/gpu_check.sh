@@ -131,7 +131,7 @@ budget "$((SECONDS - call_began))" "${parts[@]}"
 print_budget
 for part in "${parts[@]}"; do
     if [ "$part" = tests ] && [[ " ${parts[*]} " = *" bench "* ]] && [ "$size" = full ] && has_torch; then
-        setsid bash -c 'warm_torch "$@"' - gpt2@64 bert-base vit-b16 bert-large gpt2@16 &
+        setsid bash -c 'warm_torch "$@"' - llama-1b llama gpt2@64 bert-base vit-b16 bert-large gpt2@16 &
         warming=$!
     fi
     run_part "$part" $((call_began + ends[$part])) tests/gpu/part.sh "$part"

@@ -13,8 +13,10 @@ libraries() { if [ -e run ]; then ./run "$@"; else "$@"; fi; }
 quick=
 [ "$size" = full ] || quick=quick
 case $device-$size in
-cuda-full) model=bert-base:task=classify,seq=128,classes=2 dtype=bf16 sizes=16,32,64 batch=64 frozen=6 kernels=(1) ;;
-*-small) model=vit-tiny:image=8,patch=4,hidden=16,heads=1,mlp=16,layers=2,classes=10 dtype=fp32 sizes=4 batch=8 frozen=1 kernels=(4096 1) ;;
+cuda-full) model=bert-base:task=classify,seq=128,classes=2 dtype=bf16 sizes=16,32,64 batch=64 frozen=6 kernels=(1)
+    decoder=llama3.2-1b:seq=512,layers=12,hidden=768,heads=12,kv_heads=4,mlp=2048,vocab=32000 ;;
+*-small) model=vit-tiny:image=8,patch=4,hidden=16,heads=1,mlp=16,layers=2,classes=10 dtype=fp32 sizes=4 batch=8 frozen=1 kernels=(4096 1)
+    decoder=llama3.2-1b:seq=8,layers=1,hidden=16,heads=2,kv_heads=1,mlp=16,vocab=16 ;;
 esac
 
 # A third of the time for each program at most, but the last may take what is left.
@@ -46,7 +48,7 @@ part_kernels() {
 part_bench() {
     local options
     read -ra options <<<"${GPU_CHECK_BENCH:-}"
-    [ "$size" = full ] || options=(--only tiny --no-compile)
+    [ "$size" = full ] || options=(--only tiny --only tiny-llama --no-compile)
     [ "$device" = cuda ] || options+=(--dtype fp32)
     "$python" -c 'import torch.nn.functional as f; f.scaled_dot_product_attention' 2>/dev/null || options+=(--no-torch)
     "$python" tests/bench/bench_gpu.py --elapse "$elapse" --out "$out" --device "$device" --budget $(($(left) - 3)) "${options[@]}" >"$out/bench.txt"
@@ -56,10 +58,12 @@ part_ranks() {
     TEST_TIMEOUT=60 ELAPSE_BIN=$(dirname "$elapse") tests/gpu/gpu_ranks.sh "$device" $quick
 }
 
-# Layers are alike, so a small model is measured with one.
+# BERT and a Llama. Layers are alike, so a small model is measured with one.
 part_profile() {
     "$elapse" profile --device "$device" --model "${model/layers=2/layers=1},dtype=$dtype" --microbatches "$sizes" --quick -n 1 --name "gpu-check-$device" --json >"$out/profile-run.json" &&
-        "$elapse" profiles export "gpu-check-$device" >"$out/profile.json"
+        "$elapse" profiles export "gpu-check-$device" >"$out/profile.json" &&
+        "$elapse" profile --device "$device" --model "$decoder,dtype=$dtype" --microbatches "$sizes" --quick -n 1 --name "gpu-check-$device-llama" --json >"$out/profile-llama-run.json" &&
+        "$elapse" profiles export "gpu-check-$device-llama" >"$out/profile-llama.json"
 }
 
 # One rank, K = 1: micro-batch sizes, recompute, a frozen prefix, the cache, simulated from the profile of the part above.

@@ -531,22 +531,142 @@ IN_ALL_WAYS(layernorm__forward_and_backward_of_all_widths, false)
     }
 }
 
+/* --- decoders -------------------------------------------------------------------------------- */
+
+/* where: as in norm_case(). */
+static void rmsnorm_case(int64_t rows, int cols, int where, int off)
+{
+    const int64_t num = rows * cols;
+    const struct rmsnorm n = {.rows = rows, .cols = cols, .eps = 1e-5f, .plus = (float)(where % 2)};
+    float *x = numbers(num, 2, true), *gamma = numbers(cols, 1, false), *y = host_bytes(num * 4);
+    float *stats = host_bytes(rows * 4), *part = host_bytes((int64_t)cols * 4);
+    float *dy = numbers(num, 1, true), *add = numbers(num, 1, true);
+    void *x_c = up_off(x, num, off), *add_c = up_off(add, num, off), *dy_c = up_off(dy, num, off);
+    void *y_c = up_off(dy, num, off);
+    float *gamma_c = up_fp32(gamma, cols), *stats_c = device_bytes(rows * 4);
+    float *part_c = device_bytes((int64_t)cols * 4);
+    cuda->rmsnorm_forward(cuda, &n, x_c, gamma_c, y_c, stats_c);
+    cpu->rmsnorm_forward(cpu, &n, x, gamma, y, stats);
+    near("y", down(y_c, num), y, num, tol());
+    near("stats", down_fp32(stats_c, rows), stats, rows, 1e-5);
+    void *dx_c = where == 1 ? x_c : where == 2 ? add_c : up_off(x, num, off);
+    float *dx = where == 1 ? x : where == 2 ? add : copy_of(x, num);
+    cuda->rmsnorm_backward(cuda, &n, dy_c, x_c, stats_c, gamma_c, where == 3 ? NULL : add_c,
+                           where == 4 ? NULL : dx_c, where == 5 ? NULL : part_c);
+    cpu->rmsnorm_backward(cpu, &n, dy, x, stats, gamma, where == 3 ? NULL : add,
+                          where == 4 ? NULL : dx, where == 5 ? NULL : part);
+    near("dx", down(dx_c, num), dx, num, tol());
+    if (where != 5)
+        near("part", down_fp32(part_c, cols), part, cols, 5e-5);
+    forget();
+}
+
+IN_ALL_WAYS(rmsnorm__forward_and_backward_of_all_widths, false)
+{
+    /* One warp a row of 1 to 4 chunks, four warps of 2 to 8, then too wide for registers. */
+    static const int widths[] = {8, 12, 33, 64, 256, 576, 896, 1024, 1536, 2048, 3072, 4096, 8200};
+    for (int i = 0; i < 26; i++)
+        rmsnorm_case(i % 13 < 5 ? 19 : 5, widths[i % 13], i % 6, 0);
+    rmsnorm_case(37, 128, 1, 1);
+    rmsnorm_case(1100, 16, 0, 0);
+    rmsnorm_case(150, 1032, 2, 0);
+}
+
+/* form: 1 norms, 2 their weights are differences from 1, 4 dx over x. */
+static void rotary_case(int n, int seq, int heads, int kv_heads, int d, int form, int off)
+{
+    const int64_t rows = (int64_t)n * seq, width = (int64_t)(heads + 2 * kv_heads) * d;
+    const int64_t turned = rows * (heads + kv_heads), wide = 3 * (int64_t)heads * d;
+    float *angles = host_bytes((int64_t)seq * d * 4), *gamma = numbers(2 * d, 1, false);
+    for (int i = 0; i < seq * d / 2; i++) {
+        angles[2 * i] = cosf((float)i);
+        angles[2 * i + 1] = sinf((float)i);
+    }
+    struct rotary r = {.num_samples = n,
+                       .seq = seq,
+                       .heads = heads,
+                       .kv_heads = kv_heads,
+                       .head_dim = d,
+                       .angles = angles,
+                       .gamma = form & 1 ? gamma : NULL,
+                       .eps = 1e-6f,
+                       .plus = form & 2 ? 1.0f : 0.0f},
+                  on = r;
+    on.angles = up_fp32(angles, (int64_t)seq * d);
+    on.gamma = form & 1 ? up_fp32(gamma, 2 * d) : NULL;
+    float *x = numbers(rows * width, 1, true), *qkv = host_bytes(rows * wide * 4);
+    float *dqkv = numbers(rows * wide, 1, true), *stats = numbers(turned, 1, false);
+    float *dx = form & 4 ? x : host_bytes(rows * width * 4), *part = numbers(2 * d, 1, false);
+    void *x_c = up_off(x, rows * width, off), *qkv_c = up_off(dqkv, rows * wide, off);
+    void *dqkv_c = up_off(dqkv, rows * wide, off);
+    void *dx_c = form & 4 ? x_c : device_bytes(rows * width * cuda->elem_bytes);
+    float *stats_c = up_fp32(stats, turned), *part_c = up_fp32(part, 2 * d);
+    cuda->rotary_forward(cuda, &on, x_c, qkv_c, stats_c);
+    cpu->rotary_forward(cpu, &r, x, qkv, stats);
+    near("qkv", down(qkv_c, rows * wide), qkv, rows * wide, tol());
+    near("stats", down_fp32(stats_c, turned), stats, turned, 1e-5);
+    cuda->rotary_backward(cuda, &on, dqkv_c, x_c, stats_c, dx_c, part_c);
+    cpu->rotary_backward(cpu, &r, dqkv, x, stats, dx, part);
+    near("dx", down(dx_c, rows * width), dx, rows * width, tol());
+    near("part", down_fp32(part_c, 2 * d), part, 2 * d, 5e-5);
+    forget();
+}
+
+IN_ALL_WAYS(rotary__turns_groups_of_heads_and_back, false)
+{
+    static const int dims[] = {64, 128, 16, 96, 6, 256, 2, 80};
+    for (int i = 0; i < 16; i++)
+        rotary_case(2, 5 + i, 4, i % 3 == 0 ? 4 : i % 3, dims[i % 8], i & 7, 0);
+    rotary_case(3, 90, 6, 2, 64, 1, 0); /* several tasks a slot */
+    rotary_case(2, 9, 4, 2, 64, 3, 1);
+    rotary_case(2, 9, 2, 1, 256, 5, 1);
+}
+
+IN_ALL_WAYS(gate__forward_and_backward_of_all_activations, false)
+{
+    static const enum act acts[] = {ACT_SILU, ACT_GELU_TANH, ACT_GELU_ERF};
+    for (int i = 0; i < 12; i++) {
+        const int64_t rows = 9 + i, cols = i % 4 == 1 ? 33 : i % 4 == 2 ? 640 : 24;
+        const int64_t num = rows * cols, off = i % 4 == 3;
+        float *x = numbers(2 * num, 2, true), *dy = numbers(num, 1, true), *y = host_bytes(num * 4);
+        float *dx = i & 1 ? x : host_bytes(2 * num * 4);
+        void *x_c = up_off(x, 2 * num, (int)off), *dy_c = up_off(dy, num, (int)off);
+        void *y_c = up_off(dy, num, (int)off);
+        void *dx_c = i & 1 ? x_c : device_bytes(2 * num * cuda->elem_bytes);
+        cuda->gate_forward(cuda, rows, (int)cols, acts[i % 3], x_c, y_c);
+        cpu->gate_forward(cpu, rows, (int)cols, acts[i % 3], x, y);
+        near("y", down(y_c, num), y, num, tol());
+        cuda->gate_backward(cuda, rows, (int)cols, acts[i % 3], x_c, dy_c, dx_c);
+        cpu->gate_backward(cpu, rows, (int)cols, acts[i % 3], x, dy, dx);
+        near("dx", down(dx_c, 2 * num), dx, 2 * num, tol());
+        forget();
+    }
+}
+
 /* --- attention ------------------------------------------------------------------------------- */
 
+/* form: 1 causal, 2 padded, 4 dropout, 8 in place, 16 a window, 32 documents in a sample. */
 static void attention_case(int n, int seq, int heads, int d, int form, int off)
 {
     const bool causal = form & 1, padded = form & 2, dropped = form & 4, in_place = form & 8;
     const int64_t rows = (int64_t)n * seq, width = (int64_t)heads * d;
     const int32_t lengths[] = {seq - seq / 3, seq, 1};
     struct dropout drop = {dropped ? 0.1f : 0.0f, 5, ids_host, 0}, on = drop;
+    int32_t *starts = host_bytes(rows * 4);
+    for (int64_t i = 0; i < rows; i++) /* documents of three lengths */
+        starts[i] = (int32_t)(i % seq < seq / 5 ? 0 : i % seq < seq / 3 ? seq / 5 : seq / 3);
     struct attention a = {.num_samples = n,
                           .seq = seq,
                           .heads = heads,
                           .head_dim = d,
                           .causal = causal,
+                          .window = form & 16 ? 1 + seq / 4 : 0,
+                          .starts = form & 32 ? starts : NULL,
                           .lengths = padded ? lengths : NULL},
                      ac = a;
     on.ids = up_bytes(ids_host, sizeof ids_host);
+    if (form & 32)
+        ac.starts = up_bytes(starts, rows * 4);
     if (padded)
         ac.lengths = up_bytes(lengths, sizeof lengths);
     float *qkv = numbers(3 * rows * width, 1, true), *ctx = host_bytes(rows * width * 4);
@@ -566,12 +686,13 @@ static void attention_case(int n, int seq, int heads, int d, int form, int off)
         double *wide = host_bytes(4 * rows * width * 8), *ctx64 = wide + 3 * rows * width;
         for (int64_t i = 0; i < 3 * rows * width; i++)
             wide[i] = qkv[i];
-        ref_attention(wide, n, seq, heads, d, causal, a.lengths, NULL, ctx64);
+        ref_attention_from(wide, n, seq, heads, d, causal, a.lengths, a.window, a.starts, NULL,
+                           ctx64);
         near_by("ctx in double", ctx_d, ctx64, rows * width, tol());
     }
     if (form % 5 != 1)
         ac.dqkv_sums = device_bytes(3 * width * 4);
-    if (low() && d % 32 == 0 && !cuda->sums_dqkv(cuda, &ac, &on))
+    if (low() && d % 32 == 0 && d <= 128 && !cuda->sums_dqkv(cuda, &ac, &on))
         fail_msg("the bias's gradient is another pass over dqkv");
     cuda->attention_backward(cuda, &ac, qkv_c, &on, ctx_c, lse_c, dctx_c, dqkv_c);
     cpu->attention_backward(cpu, &a, qkv, &drop, ctx, lse, dctx, dqkv);
@@ -620,6 +741,19 @@ IN_ALL_WAYS(attention__all_masks_and_head_widths, false)
     attention_case(1, 257, 1, 64, 8, 0); /* longer: in two kernels */
     attention_case(2, 290, 1, 64, 1 + 2 + 4 + 8, 0);
     attention_case(3, 140, 1, 96, 1 + 2, 0);
+}
+
+IN_ALL_WAYS(attention__windows_and_documents_in_all_kernels, false)
+{
+    static const int dims[] = {64, 128, 32, 16, 5, 96};
+    for (int form = 16 + 1; form < 64; form += 2) /* causal */
+        attention_case(form & 2 ? 3 : 2, 40 + form, 1, dims[form / 2 % 6], form, 0);
+    attention_case(1, 197, 1, 64, 1 + 8 + 16, 0);      /* a head in one block */
+    attention_case(2, 300, 1, 64, 1 + 8 + 16 + 32, 0); /* tiles that a block passes by */
+    attention_case(3, 290, 1, 128, 1 + 2 + 16, 0);
+    attention_case(1, 600, 1, 64, 1 + 4 + 16, 0);
+    attention_case(2, 150, 1, 160, 1 + 16, 0); /* in fp32 arithmetic, tiles of 32 */
+    attention_case(2, 33, 2, 64, 1 + 2 + 32, 1);
 }
 
 /* A block of 7 warps in place of 8 where a head fits: as near to the cpu backend, and the same bits
@@ -678,7 +812,8 @@ static void attention__with_little_shared_memory(void **state)
 
 /* --- embeddings ------------------------------------------------------------------------------ */
 
-static void tokens_case(int n, int seq, int hidden, int vocab, bool types, bool skewed)
+/* scale: 0 with a table of positions, else without. */
+static void tokens_case(int n, int seq, int hidden, int vocab, bool types, bool skewed, float scale)
 {
     const int64_t rows = (int64_t)n * seq;
     int32_t *ids = host_bytes(rows * 4), *type_ids = host_bytes(rows * 4);
@@ -691,6 +826,7 @@ static void tokens_case(int n, int seq, int hidden, int vocab, bool types, bool 
                        .hidden = hidden,
                        .vocab = vocab,
                        .ids = ids,
+                       .scale = scale == 1.0f ? 0.0f : scale,
                        .types = types ? type_ids : NULL},
                   tc = t;
     tc.ids = up_bytes(ids, rows * 4);
@@ -705,11 +841,12 @@ static void tokens_case(int n, int seq, int hidden, int vocab, bool types, bool 
     void *wtt_c = up(wtt, 2 * hidden);
     float *dwte_c = up_fp32(dwte, (int64_t)vocab * hidden), *dwpe_c = up_fp32(dwpe, seq * hidden);
     float *dwtt_c = up_fp32(dwtt, 2 * hidden);
-    cuda->tokens_forward(cuda, &tc, wte_c, wpe_c, types ? wtt_c : NULL, y_c);
-    cpu->tokens_forward(cpu, &t, wte, wpe, types ? wtt : NULL, y);
+    const bool pos = scale == 0.0f;
+    cuda->tokens_forward(cuda, &tc, wte_c, pos ? wpe_c : NULL, types ? wtt_c : NULL, y_c);
+    cpu->tokens_forward(cpu, &t, wte, pos ? wpe : NULL, types ? wtt : NULL, y);
     near("y", down(y_c, rows * hidden), y, rows * hidden, tol());
-    cuda->tokens_backward(cuda, &tc, dy_c, dwte_c, dwpe_c, types ? dwtt_c : NULL);
-    cpu->tokens_backward(cpu, &t, dy, dwte, dwpe, types ? dwtt : NULL);
+    cuda->tokens_backward(cuda, &tc, dy_c, dwte_c, pos ? dwpe_c : NULL, types ? dwtt_c : NULL);
+    cpu->tokens_backward(cpu, &t, dy, dwte, pos ? dwpe : NULL, types ? dwtt : NULL);
     near("dwte", down_fp32(dwte_c, (int64_t)vocab * hidden), dwte, (int64_t)vocab * hidden, 1e-5);
     near("dwpe", down_fp32(dwpe_c, seq * hidden), dwpe, seq * hidden, 1e-5);
     near("dwtt", down_fp32(dwtt_c, 2 * hidden), dwtt, 2 * hidden, 1e-5);
@@ -718,11 +855,14 @@ static void tokens_case(int n, int seq, int hidden, int vocab, bool types, bool 
 
 IN_ALL_WAYS(tokens__forward_and_backward_count_every_use, false)
 {
-    tokens_case(4, 25, 64, 300, false, false);
-    tokens_case(3, 33, 48, 3000, true, true);
-    tokens_case(2, 40, 33, 17, true, true);
-    tokens_case(1, 5, 8, 2, false, false);
-    tokens_case(2, 4300, 1, 70000, false, true); /* warps that sort several hundred, three passes */
+    tokens_case(4, 25, 64, 300, false, false, 0);
+    tokens_case(3, 33, 48, 3000, true, true, 0);
+    tokens_case(2, 40, 33, 17, true, true, 0);
+    tokens_case(1, 5, 8, 2, false, false, 0);
+    tokens_case(4, 25, 64, 300, false, false, 1);
+    tokens_case(3, 70, 33, 17, false, true, 8);
+    tokens_case(2, 4300, 1, 70000, false, true,
+                0); /* warps that sort several hundred, three passes */
 }
 
 static void patches_case(int n, int channels, int image, int patch, int hidden)
@@ -1158,7 +1298,11 @@ int main(void)
         cmocka_unit_test(linear__tuned_is_right_whichever_way_it_takes),
         cmocka_unit_test(act_backward__and_dropout_keep_the_masks_of_the_cpu),
         cmocka_unit_test(layernorm__forward_and_backward_of_all_widths),
+        cmocka_unit_test(rmsnorm__forward_and_backward_of_all_widths),
+        cmocka_unit_test(rotary__turns_groups_of_heads_and_back),
+        cmocka_unit_test(gate__forward_and_backward_of_all_activations),
         cmocka_unit_test(attention__all_masks_and_head_widths),
+        cmocka_unit_test(attention__windows_and_documents_in_all_kernels),
         cmocka_unit_test(attention__has_the_same_bits_by_blocks_of_7_and_8_warps),
         cmocka_unit_test(attention__with_little_shared_memory),
         cmocka_unit_test(tokens__forward_and_backward_count_every_use),
