@@ -1,8 +1,9 @@
 /* Better cuts for candidates that were judged at their starting cut.
  *
- * If a candidate has few cuts, all are tried. Otherwise two plain cuts are tried, and for the best
- * candidates climb() moves items from stage to stage while the step gets shorter. A cut is judged
- * only if its own bound is shorter than the step already found. Read search_improve() first. */
+ * If a candidate has few cuts, all are tried. Otherwise plain cuts are tried, and for the best
+ * candidates climb() moves items from stage to stage while the step gets shorter; then all cuts of
+ * those nearest to the best are tried, if they can be counted. A cut is judged only if its own bound is
+ * shorter than the step already found. Read search_improve() first. */
 #include "partition/search/planner_search.h"
 
 #include <stdlib.h>
@@ -17,6 +18,12 @@
 /* Climbing may time as many ops as the search has timed before it, and at least this many: about
  * 40 ms. */
 #define CLIMB_OPS ((int64_t)1 << 21)
+/* The fastest candidates climb: this many, and twice as many if they are at most 1 / NEAR_CLIMB slower
+ * than the best one. All cuts are tried of those that end within 1 / NEAR_ALL. */
+#define CLIMBERS PLANNER_KEEP
+#define NEAR_CLIMB 8
+#define NEAR_ALL 20
+#define FARTHEST 2 /* blocks of one move: a transformer layer has two items */
 
 /* n choose k, or FEW_CUTS + 1 if it is larger than FEW_CUTS. */
 static int64_t choose(int n, int k)
@@ -44,15 +51,15 @@ void search_snap(struct search *search, int num_stages)
         cut[s] = block[of[cut[s + 1]] - 1];
 }
 
-/* Judge search->cut for a candidate; *better tells whether the candidate took it. */
-static enum status try_cut(struct search *search, int index, const struct bound_shape *shape,
-                           bool *better)
+/* Judge search->cut for a candidate; *better tells whether the candidate took it. The cut need not
+ * make the candidate the best one, because it may be a step on the way to one that does. */
+static enum status try_step(struct search *search, int index, const struct bound_shape *shape,
+                            bool *better)
 {
     struct judged *judged = &search->judged[index];
     int64_t step_ns, unshared_ns, bound = bound_of_cut(shape, search->cut);
     *better = false;
     if ((judged->step_ns > 0 && bound >= judged->step_ns) ||
-        (search->best >= 0 && bound > search_limit(search, &judged->node)) ||
         (judged->step_ns > 0 && memcmp(search->cut, judged->node.first_item,
                                        ((size_t)shape->num_stages + 1) * sizeof *search->cut) == 0))
         return OK;
@@ -69,6 +76,17 @@ static enum status try_cut(struct search *search, int index, const struct bound_
         *better = true;
     }
     return rc;
+}
+
+/* Like try_step(), but leaves out cuts that cannot make the candidate the best one. */
+static enum status try_cut(struct search *search, int index, const struct bound_shape *shape,
+                           bool *better)
+{
+    *better = false;
+    if (search->best >= 0 &&
+        bound_of_cut(shape, search->cut) > search_limit(search, &search->judged[index].node))
+        return OK;
+    return try_step(search, index, shape, better);
 }
 
 /* The same by the judge's times. A cut is asked about only if the planner finds it shorter than what
@@ -146,26 +164,36 @@ static enum status all_cuts(struct search *search, int index, const struct bound
     }
 }
 
+/* Move the beginnings of `width` stages from s on by `step` blocks; false if one leaves the chain. */
+static bool shift(struct search *search, int s, int width, int step)
+{
+    for (int i = s; i < s + width; i++) {
+        const int b = search->block_of[search->cut[i]] + step;
+        if (b < 0 || b > search->num_blocks)
+            return false;
+        search->cut[i] = search->block[b];
+    }
+    return true;
+}
+
 /* Hill climbing: move a block from a stage to one of the next three stages, and shift the stages
- * between. Ends when no move makes the step shorter, or with the trial. */
+ * between; where that makes no step shorter, FARTHEST blocks. Ends when no move helps, or with the trial. */
 static enum status climb(struct search *search, int index, const struct bound_shape *shape,
                          const struct trial *trial)
 {
     const int S = shape->num_stages;
     const size_t size = ((size_t)S + 1) * sizeof *search->cut;
-    bool better = true;
-    for (int round = 0; better && round < 2 * S; round++) {
-        better = false;
+    int far = 1;
+    for (int round = 0; far <= FARTHEST && round < 4 * S; round++) {
+        bool better = false;
         for (int width = 1; width <= 3; width++)
             for (int s = 1; s + width <= S; s++)
-                for (int step = -1; step <= 1; step += 2) {
+                for (int step = -far; step <= far; step += 2 * far) {
                     const struct judged *judged = &search->judged[index];
                     if (!trial_goes_on(search, index, trial))
                         return OK;
                     memcpy(search->cut, judged->node.first_item, size);
-                    for (int i = s; i < s + width; i++)
-                        search->cut[i] = search->block[search->block_of[search->cut[i]] + step];
-                    if (search->cut[s] <= search->cut[s - 1] ||
+                    if (!shift(search, s, width, step) || search->cut[s] <= search->cut[s - 1] ||
                         search->cut[s + width - 1] >= search->cut[s + width])
                         continue;
                     bool moved;
@@ -174,13 +202,15 @@ static enum status climb(struct search *search, int index, const struct bound_sh
                         return rc;
                     better |= moved;
                 }
+        far = better ? 1 : far + 1;
     }
     return OK;
 }
 
 /* Try two plain cuts: equally many items a stage, and the cut whose longest stage is shortest by
  * the times of one micro-batch. */
-static enum status plain_cuts(struct search *search, int index, const struct bound_shape *shape)
+static enum status plain_cuts(struct search *search, int index, const struct bound_shape *shape,
+                              const struct trial *trial)
 {
     const int S = shape->num_stages, first = shape->first_item, n = shape->num_items - first;
     const struct bound_times *times = shape->stages[0].full[0];
@@ -189,7 +219,7 @@ static enum status plain_cuts(struct search *search, int index, const struct bou
     for (int s = 0; s <= S; s++)
         search->cut[s] = first + (int)((int64_t)n * s / S);
     search_snap(search, S);
-    enum status rc = try_cut(search, index, shape, &better);
+    enum status rc = trial->cut(search, index, shape, &better);
     if (rc != OK)
         return rc;
     int64_t *sizes = malloc((size_t)n * sizeof *sizes);
@@ -205,12 +235,12 @@ static enum status plain_cuts(struct search *search, int index, const struct bou
         search->cut[s] = first + cut.first_item[s];
     cut_clear(&cut);
     search_snap(search, S);
-    rc = try_cut(search, index, shape, &better);
+    rc = trial->cut(search, index, shape, &better);
     if (rc != OK)
         return rc;
     bound_balance(shape, search->cut);
     search_snap(search, S);
-    return try_cut(search, index, shape, &better);
+    return trial->cut(search, index, shape, &better);
 }
 
 /* Whether another cut of a judged candidate could still be the best plan. */
@@ -224,13 +254,25 @@ static bool may_win(const struct search *search, int index)
     return index == search->best || judged->node.bound_ns <= search_limit(search, &judged->node);
 }
 
+/* Whether a candidate has at most so many cuts. */
+static bool has_cuts(const struct search *search, const struct node *node, int64_t most)
+{
+    const int blocks = search_blocks_in_cut(search, node->frozen);
+    return choose(blocks - 1, node->num_ranks * node->chunks - 1) <= most;
+}
+
 /* Whether a candidate has so few cuts that all are tried. */
 static bool few_cuts(const struct search *search, const struct node *node)
 {
-    const bool many = search->options->num_ranks == AUTO;
-    const int blocks = search_blocks_in_cut(search, node->frozen);
-    return choose(blocks - 1, node->num_ranks * node->chunks - 1) <=
-           (many ? FEW_CUTS_EACH : FEW_CUTS);
+    return has_cuts(search, node, search->options->num_ranks == AUTO ? FEW_CUTS_EACH : FEW_CUTS);
+}
+
+/* Whether a candidate is slower than the best one by at most 1 / share. */
+static bool near_best(const struct search *search, int index, int64_t share)
+{
+    const struct judged *judged = &search->judged[index];
+    const int64_t limit = search_limit(search, &judged->node);
+    return judged->step_ns > 0 && judged->step_ns - limit <= limit / share;
 }
 
 enum status search_recut(struct search *search, int index)
@@ -239,12 +281,12 @@ enum status search_recut(struct search *search, int index)
     struct bound_shape shape = {0};
     if (search_cut_given(search->options) || !may_win(search, index))
         return OK;
-    const struct trial trial = {.cut = try_cut, .ops = &search->ops, .until = search->until};
-    const bool few = few_cuts(search, node);
-    const struct trial whole = {.cut = try_cut, .ops = &search->ops, .until = INT64_MAX};
+    const struct trial step = {.cut = try_step, .ops = &search->ops, .until = search->until},
+                       whole = {.cut = try_cut, .ops = &search->ops, .until = INT64_MAX};
     enum status rc = search_shape(search, node, &shape);
     if (rc == OK)
-        rc = few ? all_cuts(search, index, &shape, &whole) : climb(search, index, &shape, &trial);
+        rc = few_cuts(search, node) ? all_cuts(search, index, &shape, &whole)
+                                    : climb(search, index, &shape, &step);
     bound_shape_clear(&shape);
     return rc;
 }
@@ -252,7 +294,6 @@ enum status search_recut(struct search *search, int index)
 enum status search_recut_shared(struct search *search, int index, int64_t until)
 {
     const struct node *node = &search->judged[index].node;
-    const int blocks = search_blocks_in_cut(search, node->frozen);
     const struct trial trial = {
         .cut = try_shared_cut, .ops = &search->asked_ops, .until = until, .shared = true};
     struct bound_shape shape = {0};
@@ -260,9 +301,40 @@ enum status search_recut_shared(struct search *search, int index, int64_t until)
         return OK;
     enum status rc = search_shape(search, node, &shape);
     if (rc == OK)
-        rc = choose(blocks - 1, node->num_ranks * node->chunks - 1) <= FEW_CUTS
-                 ? all_cuts(search, index, &shape, &trial)
-                 : climb(search, index, &shape, &trial);
+        rc = has_cuts(search, node, FEW_CUTS) ? all_cuts(search, index, &shape, &trial)
+                                              : climb(search, index, &shape, &trial);
+    bound_shape_clear(&shape);
+    return rc;
+}
+
+/* Round 0: all cuts of a candidate that has few, otherwise plain ones. */
+static enum status first_cuts(struct search *search, int index, bool few)
+{
+    const struct trial trial = {.cut = try_cut, .ops = &search->ops, .until = INT64_MAX};
+    struct bound_shape shape = {0};
+    enum status rc = search_shape(search, &search->judged[index].node, &shape);
+    if (rc == OK)
+        rc = few ? all_cuts(search, index, &shape, &trial)
+                 : plain_cuts(search, index, &shape, &trial);
+    bound_shape_clear(&shape);
+    return rc;
+}
+
+/* Round 1: climb from the best of the first cuts. If that ends near the best candidate, try all cuts
+ * where they can be counted, because climbing may end at a cut that is only the best of its kind. */
+static enum status climb_best(struct search *search, int index, int64_t until)
+{
+    const struct trial step = {.cut = try_step, .ops = &search->ops, .until = until},
+                       trial = {.cut = try_cut, .ops = &search->ops, .until = until};
+    struct bound_shape shape = {0};
+    enum status rc = search_shape(search, &search->judged[index].node, &shape);
+    if (rc == OK)
+        rc = plain_cuts(search, index, &shape, &step);
+    if (rc == OK)
+        rc = climb(search, index, &shape, &step);
+    if (rc == OK && near_best(search, index, NEAR_ALL) &&
+        has_cuts(search, &search->judged[index].node, FEW_CUTS))
+        rc = all_cuts(search, index, &shape, &trial);
     bound_shape_clear(&shape);
     return rc;
 }
@@ -280,19 +352,13 @@ enum status search_improve(struct search *search)
             const bool few = few_cuts(search, node);
             if (!may_win(search, i) || (round == 1 && (few || search->judged[i].step_ns == 0)))
                 continue;
-            if (round == 1 && climbed++ == PLANNER_KEEP)
+            if (round == 1 &&
+                climbed++ >= (near_best(search, i, NEAR_CLIMB) ? 2 * CLIMBERS : CLIMBERS))
                 break;
-            struct bound_shape shape = {0};
-            const struct trial trial = {
-                .cut = try_cut, .ops = &search->ops, .until = round == 1 ? until : INT64_MAX};
             if (!search_goes_on(search))
                 return OK;
-            enum status rc = search_shape(search, node, &shape);
-            if (rc == OK)
-                rc = round == 1 ? climb(search, i, &shape, &trial)
-                     : few      ? all_cuts(search, i, &shape, &trial)
-                                : plain_cuts(search, i, &shape);
-            bound_shape_clear(&shape);
+            const enum status rc =
+                round == 1 ? climb_best(search, i, until) : first_cuts(search, i, few);
             if (rc != OK)
                 return rc;
         }
