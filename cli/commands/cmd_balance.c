@@ -35,7 +35,7 @@ struct chain {
     double *greedy;          /* owned: sizes in millions, or as given */
     const char *unit;        /* "parameters", "ns" or "" */
     const char *cost_source; /* NULL without --by time */
-    char cost_label[96], cost_note[256];
+    char cost_label[96], cost_note[COST_NOTE_BYTES];
     bool extrapolated;
 };
 

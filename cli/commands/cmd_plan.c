@@ -78,6 +78,7 @@ static void solve(const struct request *q, const struct job *job, const struct c
                                        .unshared = q->no_simulate,
                                        .explain = q->explain,
                                        .quiet = q->quiet,
+                                       .advise = !q->all_frozen && q->sweeps.count == 0,
                                        .budget_ns = q->budget_ns};
     const int64_t begin = clock_now_ns();
     enum status rc = plan_search(job, cost, &search, &answer->result, &answer->err);
@@ -251,8 +252,84 @@ static void print_target(const struct job *job, const struct target_file *file, 
 
 /* --- the command --------------------------------------------------------------------------- */
 
+/* Overrides of the command line, then --cost, --efficiency and --calibration. */
+struct override_list {
+    const char *all[OPTION_LIST_MAX + 4];
+    char source[48], efficiency[48], calibration[CALIBRATION_NAME_MAX + 32];
+    int count;
+};
+
+static enum status list_overrides(const struct request *q, struct override_list *list,
+                                  struct err *err)
+{
+    enum cost_choice choice;
+    enum status rc = q->cost_text ? cost_choice_parse(q->cost_text, &choice, err) : OK;
+    if (rc == OK && q->scaled)
+        rc = cost_efficiency_check(q->efficiency, err);
+    if (rc != OK)
+        return rc;
+    int n = q->overrides.count;
+    memcpy(list->all, q->overrides.items, (size_t)n * sizeof *list->all);
+    snprintf(list->source, sizeof list->source, "cost.source=%s", q->cost_text ? q->cost_text : "");
+    snprintf(list->efficiency, sizeof list->efficiency, "cost.efficiency=%.17g", q->efficiency);
+    snprintf(list->calibration, sizeof list->calibration, "cost.calibration=%s",
+             q->calibration ? q->calibration : "");
+    if (q->cost_text)
+        list->all[n++] = list->source;
+    if (q->scaled)
+        list->all[n++] = list->efficiency;
+    if (q->calibration)
+        list->all[n++] = list->calibration;
+    list->count = n;
+    return OK;
+}
+
+/* The job with its overrides. */
+static enum status load_job(const struct request *q, const char *path, struct job *job,
+                            struct err *err)
+{
+    struct override_list list;
+    const enum status rc = list_overrides(q, &list, err);
+    return rc == OK ? job_load(path, list.all, list.count, job, err) : rc;
+}
+
+/* Samples per second of a plan in bf16; 0 if they cannot be told. */
+static double rate_in_bf16(const struct request *q, const char *job_path, const struct plan *plan)
+{
+    struct override_list list;
+    struct job job = {0};
+    struct cost_handle cost = {0};
+    struct plan narrow = *plan; /* borrows everything */
+    double rate = 0;
+    enum status rc = list_overrides(q, &list, NULL);
+    list.all[list.count] = "train.dtype=bf16";
+    if (rc == OK)
+        rc = job_load(job_path, list.all, list.count + 1, &job, NULL);
+    if (rc == OK)
+        rc = cost_choose(q->db_path, &job, &cost, NULL);
+    if (rc == OK) {
+        struct planner_problem problem;
+        struct planner_options options;
+        const struct sim_options plain = {.seed = 1};
+        const struct cost all = turn_cost(&job, &cost.cost);
+        const struct plan_judge judge = {
+            .setting = {&job.model, &job.cluster, &all}
+        };
+        int64_t step_ns;
+        double bubble;
+        planner_from_job(&job, &judge.setting, plan->num_frozen_layers, &problem, &options);
+        narrow.optim_bytes_per_param = problem.optim_bytes_per_param;
+        if (plan_simulate(&judge, &narrow, &plain, &step_ns, &bubble, NULL) == OK)
+            rate = (double)plan_samples(plan) * 1e9 / (double)step_ns;
+    }
+    cost_handle_clear(&cost);
+    job_clear(&job);
+    return rate;
+}
+
 static enum status run_one(const struct command *command, const struct request *q,
-                           const struct job *job, const struct cost_handle *cost, struct err *err)
+                           const char *job_path, const struct job *job,
+                           const struct cost_handle *cost, struct err *err)
 {
     struct plan_answer answer = {0}, released = {0}, old = {0};
     int64_t interval_ns[2] = {0};
@@ -271,6 +348,8 @@ static enum status run_one(const struct command *command, const struct request *
         rc = err_copy(err, &answer.err);
         goto out;
     }
+    if (cost->bf16_is_faster && !q->no_simulate)
+        answer.bf16_samples_per_s = rate_in_bf16(q, job_path, &answer.result.plan);
     if (q->from_frozen >= 0)
         rc = plan_change_find(q, job, &cost->cost, &answer, &old, &transition, err);
     if (rc == OK)
@@ -321,47 +400,6 @@ out:
     plan_answer_clear(&answer);
     plan_answer_clear(&released);
     return rc;
-}
-
-/* Overrides of the command line, then --cost, --efficiency and --calibration. */
-struct override_list {
-    const char *all[OPTION_LIST_MAX + 3];
-    char source[48], efficiency[48], calibration[CALIBRATION_NAME_MAX + 32];
-    int count;
-};
-
-static enum status list_overrides(const struct request *q, struct override_list *list,
-                                  struct err *err)
-{
-    enum cost_choice choice;
-    enum status rc = q->cost_text ? cost_choice_parse(q->cost_text, &choice, err) : OK;
-    if (rc == OK && q->scaled)
-        rc = cost_efficiency_check(q->efficiency, err);
-    if (rc != OK)
-        return rc;
-    int n = q->overrides.count;
-    memcpy(list->all, q->overrides.items, (size_t)n * sizeof *list->all);
-    snprintf(list->source, sizeof list->source, "cost.source=%s", q->cost_text ? q->cost_text : "");
-    snprintf(list->efficiency, sizeof list->efficiency, "cost.efficiency=%.17g", q->efficiency);
-    snprintf(list->calibration, sizeof list->calibration, "cost.calibration=%s",
-             q->calibration ? q->calibration : "");
-    if (q->cost_text)
-        list->all[n++] = list->source;
-    if (q->scaled)
-        list->all[n++] = list->efficiency;
-    if (q->calibration)
-        list->all[n++] = list->calibration;
-    list->count = n;
-    return OK;
-}
-
-/* The job with its overrides. */
-static enum status load_job(const struct request *q, const char *path, struct job *job,
-                            struct err *err)
-{
-    struct override_list list;
-    const enum status rc = list_overrides(q, &list, err);
-    return rc == OK ? job_load(path, list.all, list.count, job, err) : rc;
 }
 
 /* A table of plans: each point is planned, and its step is simulated as `sim JOB --step` does. */
@@ -433,7 +471,7 @@ static enum status run_plan(const struct command *command, const struct request 
     if (rc == OK) {
         cost.cost = turn_cost(&job, &cost.cost);
         rc = q->all_frozen ? run_all_frozen(command, q, &job, &cost, err)
-                           : run_one(command, q, &job, &cost, err);
+                           : run_one(command, q, job_path, &job, &cost, err);
     }
     cost_handle_clear(&cost);
     job_clear(&job);

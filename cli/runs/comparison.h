@@ -47,7 +47,7 @@ struct comparison {
     bool cache_unknown; /* the run read the cache, but the profile has no read time; 0 was used */
     bool extrapolated;  /* sizes are outside the measured range */
     enum cost_source cost;
-    char cost_label[96], note[256];
+    char cost_label[96], note[COST_NOTE_BYTES];
 };
 
 /* Add a run, at most COMPARISON_RUNS_MAX. ERR_NOMEM. */

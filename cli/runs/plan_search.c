@@ -20,6 +20,9 @@
 static const double first_shares[] = {0.5, 0.7}, safe_shares[] = {0.9, 1};
 /* A search without any plan yet takes this many times its share. */
 #define PATIENCE 6
+/* How long a larger cluster that would do is looked for, and up to how many devices. */
+#define HINT_NS ((int64_t)1000000000)
+#define HINT_DEVICES 16384
 
 static volatile sig_atomic_t interrupted;
 
@@ -34,6 +37,8 @@ struct watch {
     int64_t budget_ns;
     const double *shares; /* 2 */
     double patience;
+    bool first; /* any plan will do */
+    bool ended; /* a search was ended before its end */
 };
 
 /* Tell how far a long search is. Most candidates are never judged, and how many will be is not
@@ -57,11 +62,11 @@ static bool goes_on(void *ctx, const struct planner_progress *p)
     const int64_t ns = clock_now_ns() - watch->ticker.begin_ns;
     if (ticker_due(&watch->ticker))
         tell(&watch->ticker, ns, p);
-    if (interrupted)
-        return false;
     const double patience = p->best_per_s > 0 ? 1 : watch->patience;
-    return watch->budget_ns == 0 ||
-           (double)ns < watch->shares[p->judging] * patience * (double)watch->budget_ns;
+    const double share = watch->shares[p->judging] * patience;
+    watch->ended = interrupted || (watch->first && p->best_per_s > 0) ||
+                   (watch->budget_ns > 0 && (double)ns >= share * (double)watch->budget_ns);
+    return !watch->ended;
 }
 
 double plan_memory_share(const struct plan *plan, const struct cluster *cluster)
@@ -159,6 +164,7 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
     engine->setting = setting;
     watch->shares = safe_shares;
     watch->patience = 1;
+    watch->ended = false;
     above.floor_per_s = result->samples_per_s * (1 - PLAN_NEARLY);
     rc = plan_for(&less, &setting, state, &above, &safe, &why);
     engine->setting = all;
@@ -169,8 +175,64 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
         rc = OK;
     else if (rc != OK)
         err_copy(err, &why);
+    result->complete = result->complete && !watch->ended;
     planner_result_clear(&safe);
     return rc;
+}
+
+/* Whether the job has a plan on so many nodes like its first one. *devices becomes their devices. */
+static bool fits_nodes(const struct job *job, const struct run_state *state,
+                       const struct planner_judge *judge, int num_nodes, int *devices)
+{
+    struct plan_judge *engine = judge->ctx;
+    struct planner_judge any = {.watch = judge->watch, .watch_ctx = judge->watch_ctx};
+    struct job more = *job; /* borrows all but the cluster */
+    struct planner_result result = {0};
+    more.cluster = (struct cluster){0};
+    if (cluster_copy(&job->cluster, &more.cluster, NULL) != OK)
+        return false;
+    const struct setting setting = {&job->model, &more.cluster, engine->setting.cost};
+    const bool fits = cluster_set_nodes(&more.cluster, num_nodes, NULL) == OK &&
+                      plan_for(&more, &setting, state, &any, &result, NULL) == OK;
+    *devices = more.cluster.num_devices;
+    cluster_clear(&more.cluster);
+    planner_result_clear(&result);
+    return fits;
+}
+
+/* No plan exists. If one does on more nodes, say how many devices would do. Whatever time the search
+ * had, this one has a second. */
+static void hint_devices(const struct job *job, const struct run_state *state,
+                         const struct planner_judge *judge, struct err *err)
+{
+    struct watch *watch = judge->watch_ctx;
+    const struct cluster *cluster = &job->cluster;
+    const int a_node = cluster->num_devices / cluster->num_nodes;
+    int low = cluster->num_nodes, high = 0, devices = 0, would_do = 0;
+    for (int d = 1; d < cluster->num_devices; d++)
+        if (cluster->devices[d].mem_bytes != cluster->devices[0].mem_bytes ||
+            strcmp(cluster->devices[d].kind, cluster->devices[0].kind) != 0)
+            return;
+    watch->first = true;
+    watch->shares = safe_shares;
+    watch->patience = 1;
+    watch->budget_ns = clock_now_ns() - watch->ticker.begin_ns + HINT_NS;
+    /* Double the nodes until a plan exists, then bisect. */
+    while ((high == 0 && low <= HINT_DEVICES / 2 / a_node) || high - low > 1) {
+        const int nodes = high == 0 ? 2 * low : low + (high - low) / 2;
+        if (clock_now_ns() - watch->ticker.begin_ns > watch->budget_ns)
+            break;
+        if (fits_nodes(job, state, judge, nodes, &devices)) {
+            high = nodes;
+            would_do = devices;
+        } else {
+            low = nodes;
+        }
+    }
+    if (would_do == 0)
+        return;
+    err->hint[0] = 0; /* in place of "more devices" */
+    err_hint(err, "%d such devices would do", would_do);
 }
 
 enum status plan_search(const struct job *job, const struct cost *cost,
@@ -197,6 +259,9 @@ enum status plan_search(const struct job *job, const struct cost *cost,
     enum status rc = plan_for(job, &setting, &state, &judge, result, err);
     if (rc == OK && judge.step_ns && job->pipeline.balancer == BALANCER_OPTIMAL)
         rc = prefer_safe(job, &state, &judge, result, err);
+    else if (rc == ERR_INFEASIBLE && search->advise && !interrupted &&
+             job->pipeline.balancer == BALANCER_OPTIMAL)
+        hint_devices(job, &state, &judge, err);
     sigaction(SIGINT, &before, NULL);
     ticker_clear(&watch.ticker, stderr);
     return rc;

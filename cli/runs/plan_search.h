@@ -17,6 +17,7 @@ struct plan_search {
     bool unshared;     /* rank plans without shared links, and do not simulate the best one */
     bool explain;      /* judge more plans than it takes */
     bool quiet;        /* no progress */
+    bool advise;       /* if there is no plan, look for a number of devices that would do */
     int64_t budget_ns; /* 0: no limit */
 };
 

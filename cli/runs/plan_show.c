@@ -52,6 +52,8 @@ void plan_show_add(struct json *json, const struct plan_answer *answer,
     add_ints(json, "stage_ns", result->stage_ns, plan->num_stages);
     json_add_int(json, "idle_devices", num_idle(plan, cluster));
     json_add_double(json, "samples_per_s", result->samples_per_s);
+    if (answer->bf16_samples_per_s > 0)
+        json_add_double(json, "bf16_samples_per_s", answer->bf16_samples_per_s);
     rates_add(json, &answer->rates);
     if (answer->run.run_ns > 0)
         run_cost_add(json, &answer->run);
@@ -126,11 +128,54 @@ static const char *devices_text(const struct plan *plan, char *text, size_t size
     return text;
 }
 
-/* Print how many devices are idle, and the first of them. */
-static void print_idle(const struct plan *plan, const struct cluster *cluster)
+/* Whether a larger number of replicas would fit the idle devices and divide the global batch. */
+static bool more_replicas(const struct plan *plan, const struct cluster *cluster)
+{
+    const int each = plan->num_ranks * plan_tensor(plan) * plan_context(plan);
+    for (int R = plan_width(plan) + 1; R * each <= cluster->num_devices; R++)
+        if (plan_samples(plan) % R == 0)
+            return true;
+    return false;
+}
+
+/* Why devices are idle; "" if that is not known. */
+static const char *idle_reason(const struct job *job, const struct planner_result *result,
+                               const bool *used, char *text, size_t size)
+{
+    const struct plan *plan = &result->plan;
+    const struct cluster *cluster = &job->cluster;
+    const int first = cluster->devices[plan->device[0]].node;
+    text[0] = 0;
+    for (int i = 0; i < result->num_best; i++) /* it was left out for its memory */
+        if (result->best[i].samples_per_s > result->samples_per_s)
+            return text;
+    bool one_node = cluster->num_nodes > 1, whole = true;
+    for (int d = 0; d < cluster->num_devices; d++) {
+        one_node = one_node && (!used[d] || cluster->devices[d].node == first);
+        whole = whole && (used[d] || cluster->devices[d].node != first);
+    }
+    if (job->pipeline.num_stages != AUTO && job->pipeline.num_replicas != AUTO)
+        snprintf(text, size, ": the job gives stages and replicas");
+    else if (one_node && whole && result->complete)
+        snprintf(text, size, ": plans that send over the uplinks of %.3g Gb/s are slower",
+                 cluster->uplink_bytes_per_s[first] * 8 / 1e9);
+    else if (job->train.batch_mode == BATCH_GLOBAL && !more_replicas(plan, cluster))
+        snprintf(text, size,
+                 ": no larger number of such replicas fits and divides the batch of %lld",
+                 (long long)plan_samples(plan));
+    else if (result->complete)
+        snprintf(text, size, ": plans that use more are slower or do not fit");
+    return text;
+}
+
+/* Print how many devices are idle, the first of them, and why. */
+static void print_idle(const struct job *job, const struct planner_result *result)
 {
     enum { MOST_NAMED = 8 };
+    const struct plan *plan = &result->plan;
+    const struct cluster *cluster = &job->cluster;
     const int num = num_idle(plan, cluster);
+    char reason[128];
     if (num == 0)
         return;
     printf("idle: %d of %s", num, COUNT_TEXT(cluster->num_devices, "device"));
@@ -142,7 +187,11 @@ static void print_idle(const struct plan *plan, const struct cluster *cluster)
     for (int d = 0; used && d < cluster->num_devices && named < MOST_NAMED; d++)
         if (!used[d])
             printf("%s%d", named++ ? "," : " (", d);
-    printf("%s\n", named == 0 ? "" : named < num ? ",...)" : ")");
+    printf("%s%s\n",
+           named == 0    ? ""
+           : named < num ? ",...)"
+                         : ")",
+           used ? idle_reason(job, result, used, reason, sizeof reason) : "");
     free(used);
 }
 
@@ -357,6 +406,9 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     printf("dtype %s, optimizer %s\n", dtype_text((int)job->train.dtype), job_optimizer_name(job));
     if (cost->note[0])
         printf("note: %s\n", cost->note);
+    if (answer->bf16_samples_per_s > 0)
+        printf("note: with train.dtype bf16 this plan makes %.1f samples/s, %.2g times as many\n",
+               answer->bf16_samples_per_s, answer->bf16_samples_per_s / result->samples_per_s);
     if (job->model.note[0])
         printf("note: %s\n", job->model.note);
     printf("\nstep %s: %s\n", format_ns(plan->step_ns, a, sizeof a),
@@ -369,7 +421,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     else
         printf("the lower bound, %s, says nothing here\n",
                format_ns(result->lower_bound_ns, b, sizeof b));
-    print_idle(plan, &job->cluster);
+    print_idle(job, result);
     printf("\n");
     print_beaten(answer, released);
     plan_memory_print(&answer->memory);

@@ -276,8 +276,8 @@ enum status run_rows_simulated(const struct elastic_run *run, struct run_rows *r
         if (x->transition_ns > 0)
             rows->transitions[rows->num_transitions++] = (struct transition_row){
                 .epoch = e, .part = "total", .ns = x->transition_ns, .bytes = x->moved_bytes};
-        if ((int64_t)x->pipeline_length * x->replicas > rows->info.num_devices)
-            rows->info.num_devices = (int64_t)x->pipeline_length * x->replicas;
+        if (x->devices > rows->info.num_devices)
+            rows->info.num_devices = x->devices;
     }
     return OK;
 }

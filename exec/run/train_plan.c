@@ -17,7 +17,7 @@
 struct plan_message {
     struct plan plan;
     char cost_source[16];
-    char cost_label[96], cost_note[256];
+    char cost_label[96], cost_note[COST_NOTE_BYTES];
 };
 
 void train_plan_clear(struct train_plan *plan)

@@ -13,6 +13,7 @@
 #include "partition/search/turn.h"
 #include "partition/step/workload.h"
 #include "profiles/json/json.h"
+#include "profiles/cost/profile_cost.h"
 #include "profiles/store/profile.h"
 
 struct train_plan {
@@ -23,7 +24,7 @@ struct train_plan {
     struct profile_info present; /* the machine whose costs were used */
     double sample_ns;            /* predicted time a sample, cache fills included; rank 0 */
     char cost_source[16];        /* cost_source_name(), or "plan" */
-    char cost_label[96], cost_note[256];
+    char cost_label[96], cost_note[COST_NOTE_BYTES];
 };
 
 /* The inputs from which a run makes its plans. All are borrowed. */

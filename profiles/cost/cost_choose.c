@@ -201,6 +201,7 @@ static void note_narrow(const struct model *model, const struct cost_options *op
                  "dtype is %s: matrix products on %s have %.0f times the peak with bf16",
                  options->tf32 ? "tf32" : "fp32", kinds[k]->kind, gain);
         add_note(handle, text);
+        handle->bf16_is_faster = true;
         return;
     }
 }
@@ -454,7 +455,7 @@ enum status cost_choose_for(const char *db_path, const struct model *model,
         rc = choose_profiles(db_path, model, cluster, query, kinds, n, &got, &inner);
         done = rc == OK;
         if (rc == ERR_INFEASIBLE && query->choice != COST_BY_PROFILE) {
-            snprintf(got.note, sizeof got.note, "%.255s", inner.msg);
+            snprintf(got.note, sizeof got.note, "%s", inner.msg);
             rc = OK;
         } else if (rc != OK) {
             return err_copy(err, &inner);

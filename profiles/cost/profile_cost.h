@@ -17,10 +17,13 @@
 #include "profiles/store/profile.h"
 #include "profiles/store/store.h"
 
+#define COST_NOTE_BYTES 1024
+
 /* A cost source and the data that it answers from. Zero it before use. */
 struct cost_handle {
     struct cost cost;             /* hand out &handle.cost; valid until cost_handle_clear() */
-    char note[256];               /* "" or one line that says how the profile does not fit */
+    char note[COST_NOTE_BYTES];   /* "" or one line that says how the profile does not fit */
+    bool bf16_is_faster;          /* the note says by how much the peak is */
     double spread;                /* mean of profile_noise(); 0: unknown */
     struct profile_cost *ctx;     /* owned; NULL unless a profile answers */
     struct kernel_costs *kernels; /* owned; what kernels and the roofline answer from, else NULL */

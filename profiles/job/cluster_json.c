@@ -179,6 +179,23 @@ static void apply_cluster(const struct figures *f, struct cluster *cluster)
         snprintf(cluster->name, sizeof cluster->name, "%s", f->name);
 }
 
+/* Name a cluster of listed devices by their kinds, as "4 a100, 2 v100". */
+static void name_devices(struct cluster *cluster)
+{
+    size_t at = 0;
+    for (int d = 0, end; d < cluster->num_devices && at < sizeof cluster->name; d = end) {
+        const char *kind = cluster->devices[d].kind;
+        for (end = d + 1;
+             end < cluster->num_devices && strcmp(cluster->devices[end].kind, kind) == 0;)
+            end++;
+        at += (size_t)snprintf(cluster->name + at, sizeof cluster->name - at, "%s%d %s",
+                               d ? ", " : "", end - d, kind);
+    }
+    if (at >= sizeof cluster->name) /* too many changes of kind */
+        snprintf(cluster->name, sizeof cluster->name, "%s",
+                 COUNT_TEXT(cluster->num_devices, "device"));
+}
+
 /* Read a list of devices that may differ. A figure that a device does not set is the cluster's. */
 static enum status list_devices(const struct json *array, struct figures *whole, const char *file,
                                 const char *key, struct cluster *cluster, struct err *err)
@@ -229,7 +246,7 @@ static enum status list_devices(const struct json *array, struct figures *whole,
             apply_device(whole, &cluster->devices[i]);
             apply_device(&each[i], &cluster->devices[i]);
         }
-        snprintf(cluster->name, sizeof cluster->name, "%s", COUNT_TEXT(n, "device"));
+        name_devices(cluster);
         if (!cluster->uplink_bytes_per_s)
             rc = err_nomem(err);
     }

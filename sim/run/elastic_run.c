@@ -506,6 +506,7 @@ static enum status one_epoch(struct runner *run, int e, struct elastic_epoch *ep
     epoch->frozen_layers = plan->num_frozen_layers;
     epoch->pipeline_length = plan->num_ranks;
     epoch->replicas = plan_width(plan);
+    epoch->devices = plan_num_devices(plan);
     epoch->microbatches = plan->microbatches.count;
     epoch->microbatch_size = plan->microbatches.size;
     epoch->schedule = plan->schedule;

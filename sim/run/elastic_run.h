@@ -38,6 +38,7 @@
  * cover the whole epoch. */
 struct elastic_epoch {
     int frozen_layers, pipeline_length, replicas, microbatches;
+    int64_t devices; /* in use: K x R x T */
     enum schedule_kind schedule;
     enum frozen_placement frozen; /* FROZEN_CACHED: the prefix's output is read from the cache */
     int64_t microbatch_size;

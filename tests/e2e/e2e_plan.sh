@@ -213,6 +213,21 @@ expect "plan: too little memory for any F keeps its hint" 1 '^hint: use more dev
     --set 'cluster={"nodes":1,"devices_per_node":2,"mem":"1MiB"}'
 expect "plan: too little memory" 1 'does not fit' "$elapse" plan $job $ours \
     --set 'cluster={"preset":"rtx5000-1x1","mem":"1GiB"}'
+echo '{"data": {"kind": "synthetic", "train_samples": 4096}, "cost": {"source": "kernels"},
+ "train": {"batch": {"global": 64}}}' >"$tmp/bare.json"
+expect "plan: how many devices would do" 1 '^hint: 16 such devices would do$' "$elapse" plan "$tmp/bare.json" \
+    --set model=llama3-70b --set cluster=a100-1x8 --set train.dtype=bf16 --set train.optimizer.kind=adamw
+expect "plan: why devices are idle: links" 0 'idle: 4 of 8 .*: plans that send over the uplinks of 1 Gb/s are slower' \
+    "$elapse" plan "$tmp/bare.json" --set model=gpt2 --set cluster=a100-2x4 --set cluster.uplink=1Gbps \
+    --set train.batch.global=8
+expect "plan: why devices are idle: batch" 0 'idle: .* divides the batch of 9$' "$elapse" plan "$tmp/bare.json" \
+    --set model=gpt2 --set cluster=a100-1x8 --set train.batch.global=9 --set pipeline.num_stages=1
+expect "plan: fp32 says what bf16 would give" 0 'with train.dtype bf16 this plan makes [0-9.]+ samples/s, 1[0-9] times' \
+    "$elapse" plan "$tmp/bare.json" --set model=gpt2 --set cluster=a100-1x4
+expect "plan: listed devices are named, and every note is whole" 0 \
+    'on 1 a100, 1 h100, 1 b200 .*device 2 has 300 GiB of memory, a published b200 has [0-9.]+ GiB' \
+    sh -c "'$elapse' plan '$tmp/bare.json' --set model=gpt2 --set 'cluster={\"mem\": \"300GiB\", \"devices\":
+        [{\"kind\":\"a100\"}, {\"kind\":\"h100\"}, {\"kind\":\"b200\"}]}' | tr '\n' ' '"
 expect "plan: an empty stage of the greedy balancer" 1 'leaves stage 1 of 8 empty' \
     "$elapse" plan $job --frozen 8 --set pipeline.num_stages=8
 cat >"$tmp/tokens.json" <<'END'

@@ -104,12 +104,28 @@ static void run_rows_count_epochs__adds_an_epoch_without_a_row(void **state)
     run_rows_clear(&rows);
 }
 
+/* Four devices in each of two groups. */
+static void run_rows_simulated__counts_the_devices_of_groups(void **state)
+{
+    struct elastic_epoch epochs[] = {
+        {.pipeline_length = 1, .replicas = 2, .devices = 8, .steps = 1},
+        {.pipeline_length = 1, .replicas = 1, .devices = 4, .steps = 1},
+    };
+    const struct elastic_run run = {.num_epochs = 2, .epochs = epochs};
+    struct run_rows rows = {0};
+    (void)state;
+    assert_int_equal(run_rows_simulated(&run, &rows, NULL), OK);
+    assert_int_equal(rows.info.num_devices, 8);
+    run_rows_clear(&rows);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(run_rows_merge_metrics__fills_gaps_and_counts_differences),
         cmocka_unit_test(run_rows__are_one_history_of_all_starts),
         cmocka_unit_test(run_rows_count_epochs__adds_an_epoch_without_a_row),
+        cmocka_unit_test(run_rows_simulated__counts_the_devices_of_groups),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
