@@ -11,7 +11,7 @@ KILL_SECONDS=3 # from the signal to end to the one that nobody survives
 LOOK_SECONDS=25
 declare -A promised=([tests]=100 [kernels]=50 [bench]=355
     [ranks]=150 [profile]=80 [compare]=150 [change]=90
-    [torch]=100 [sanitizer]=150 [step]=150 [nccl]=150)
+    [torch]=100 [save]=40 [sanitizer]=150 [step]=150 [nccl]=150)
 declare -A ends=()
 budget_parts=()
 

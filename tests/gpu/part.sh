@@ -101,6 +101,28 @@ part_change() {
     change_by mpi && "$python" tests/bench/change_table.py "$out/change/mpi/summary.json" >"$out/change.txt"
 }
 
+# What checkpoints beside the steps take from them: GPT-2 with AdamW, one rank, one in ten steps.
+part_save() {
+    local model=gpt2:seq=1024 batch=16
+    [ "$size" = full ] || model=gpt2:seq=8,layers=1,hidden=16,heads=1,mlp=16,vocab=16 batch=4
+    cat >"$out/save-job.json" <<JOB
+{ "name": "gpu-save", "model": "$model",
+  "data": {"kind": "synthetic", "train_samples": $((batch * 40)), "test_samples": $batch},
+  "train": {"epochs": 1, "batch": {"per_pipeline": $batch}, "dtype": "$dtype", "device": "$device", "checkpoint_every_steps": 10, "eval_every_epochs": 0,
+            "optimizer": {"kind": "adamw", "lr": 1e-4}, "seed": 1},
+  "pipeline": {"num_stages": 1, "num_replicas": 1, "num_microbatches": 1, "schedule": "gpipe"} }
+JOB
+    rm -rf "$out/save-run"
+    "$elapse" train "$out/save-job.json" -n 1 --out "$out/save-run" --json >"$out/save.json" || return 1
+    "$python" -c 'import json, sys
+summary = json.load(open(sys.argv[1]))
+saves, steps = summary["checkpoints"], sorted(row["step_ns"] for row in map(json.loads, open(sys.argv[2])) if "step_ns" in row)
+print("%d checkpoints of %.0f MiB: on disk after %.2f s, the steps waited %.1f ms each (%.1f at most); a step takes %.1f ms, median" % (
+    saves["count"], saves["copy_bytes"] / 2**20, saves["write_ns"] / 1e9 / saves["count"], saves["stall_ns"] / 1e6 / saves["count"],
+    saves["longest_stall_ns"] / 1e6, steps[len(steps) // 2] / 1e6))' "$out/save.json" "$out/save-run/metrics.jsonl" >"$out/save.txt" || return 1
+    rm -rf "$out/save-run"
+}
+
 # PyTorch's own steps beside predictions from a profile that the bridge makes: K = 1, M = 1, 2, 4.
 part_torch() {
     local ran=0 m plan=$out/torch/plan.json
