@@ -101,14 +101,14 @@ part_change() {
     change_by mpi && "$python" tests/bench/change_table.py "$out/change/mpi/summary.json" >"$out/change.txt"
 }
 
-# What checkpoints beside the steps take from them: GPT-2 with AdamW, one rank, one in ten steps.
+# What checkpoints beside the steps take from them: GPT-2 with AdamW, one rank; the next one is due when the last is on disk.
 part_save() {
-    local model=gpt2:seq=1024 batch=16
-    [ "$size" = full ] || model=gpt2:seq=8,layers=1,hidden=16,heads=1,mlp=16,vocab=16 batch=4
+    local model=gpt2:seq=1024 batch=16 every=160
+    [ "$size" = full ] || every=10 model=gpt2:seq=8,layers=1,hidden=16,heads=1,mlp=16,vocab=16 batch=4
     cat >"$out/save-job.json" <<JOB
 { "name": "gpu-save", "model": "$model",
-  "data": {"kind": "synthetic", "train_samples": $((batch * 40)), "test_samples": $batch},
-  "train": {"epochs": 1, "batch": {"per_pipeline": $batch}, "dtype": "$dtype", "device": "$device", "checkpoint_every_steps": 10, "eval_every_epochs": 0,
+  "data": {"kind": "synthetic", "train_samples": $((batch * every * 3)), "test_samples": $batch},
+  "train": {"epochs": 1, "batch": {"per_pipeline": $batch}, "dtype": "$dtype", "device": "$device", "checkpoint_every_steps": $every, "eval_every_epochs": 0,
             "optimizer": {"kind": "adamw", "lr": 1e-4}, "seed": 1},
   "pipeline": {"num_stages": 1, "num_replicas": 1, "num_microbatches": 1, "schedule": "gpipe"} }
 JOB

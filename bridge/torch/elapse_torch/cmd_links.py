@@ -48,7 +48,7 @@ def main(argv):
     args = options(argv)
     device = start(open_device(args.device))
     rank, world = dist.get_rank(), dist.get_world_size()
-    backend = dist.get_backend()
+    backend = "nccl" if device.type == "cuda" else "gloo"
     sizes = [1 << n for n in range(10, args.largest.bit_length(), 2)]
     links, sums = [], []
     for size in sizes:

@@ -180,7 +180,7 @@ class Layout:
             self.schedule._load_csv(f.name)
         finally:
             os.unlink(f.name)
-        if dist.get_backend() == "gloo":
+        if self.device.type == "cpu":
             # It connects by itself. PyTorch 2.11 would send to neighbours, and fail where a stage's
             # neighbour is on its own rank, as in zb-v.
             for stage in held:
