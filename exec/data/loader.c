@@ -324,6 +324,7 @@ static enum status slot_init(struct loader *loader, struct slot *slot, struct er
             .images = slot->images ? slot->images + at * loader->image_elems : NULL,
             .tokens = slot->tokens ? slot->tokens + at * dataset->seq : NULL,
             .token_types = slot->token_types ? slot->token_types + at * dataset->seq : NULL,
+            .documents = dataset->packed,
             .lengths = slot->lengths ? slot->lengths + at : NULL,
             .labels = slot->labels ? slot->labels + at * dataset->labels_per_sample : NULL};
     }

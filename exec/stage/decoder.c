@@ -72,7 +72,7 @@ static struct attention attention_of(const struct layer *l, const struct layer_p
                               .causal = true,
                               .window = model_window(p->model, p->model->items[l->item].layer),
                               .lengths = p->batch->lengths,
-                              .starts = p->be->windows ? p->batch->types : NULL};
+                              .starts = p->batch->documents ? p->batch->types : NULL};
 }
 
 void decoder_attention_forward(const struct layer *l, const struct layer_pass *p)

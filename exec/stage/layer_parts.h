@@ -15,6 +15,7 @@ struct batch_refs {
     const int64_t *ids;
     const float *images;
     const int32_t *tokens, *types, *lengths, *labels;
+    bool documents; /* types are starts of documents (struct sample_block) */
     /* Masked language models: the rows of [n * seq] that have a label, in ascending order, and
      * their labels. At most n * model_masked_of(seq). The head computes only these rows. */
     int64_t num_rows;

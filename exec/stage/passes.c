@@ -44,12 +44,9 @@ static enum status check_block(const struct stage *stage, const struct sample_bl
         if (rc == OK && a->family == FAMILY_BERT && b->token_types)
             rc = check_range(b->token_types, n * a->seq, a->seq, 2, false, "token type", err);
     }
-    for (int64_t i = 0;
-         rc == OK && a->causal && b->token_types && !stage->spec.backend->windows && i < n * a->seq;
-         i++)
-        if (b->token_types[i] != 0)
-            rc = err_set(err, ERR_INPUT, "stage: the %s backend does not mask between documents",
-                         stage->spec.backend->name);
+    if (rc == OK && a->causal && b->documents && !stage->spec.backend->windows)
+        rc = err_set(err, ERR_INPUT, "stage: the %s backend does not mask between documents",
+                     stage->spec.backend->name);
     if (rc == OK && stage->has_head) {
         const bool span = a->task == TASK_QA, class = a->task == TASK_CLASSIFY;
         const int64_t each = class ? 1 : span ? 2 : a->seq;
@@ -128,6 +125,7 @@ static struct batch_refs refs_of(const struct sample_block *b)
                                .images = b->images,
                                .tokens = b->tokens,
                                .types = b->token_types,
+                               .documents = b->documents,
                                .lengths = b->lengths,
                                .labels = b->labels};
 }

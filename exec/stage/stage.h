@@ -32,8 +32,9 @@ struct sample_block {
     const int64_t *ids;         /* [n] sample ids, keys of dropout */
     const float *images;        /* [n, channels, image, image], normalised */
     const int32_t *tokens;      /* [n, seq] */
-    const int32_t *token_types; /* [n, seq]; of causal models: where in the sample the token's
-                                   document begins, whose tokens alone it sees; ascends. NULL: 0 */
+    const int32_t *token_types; /* [n, seq] NULL: 0 */
+    bool documents;             /* token_types say where in the sample the token's document begins,
+                                   whose tokens alone a causal model lets it see; ascends */
     const int32_t *lengths;     /* [n] tokens that count; the rest is padding */
     const int32_t
         *labels; /* [n] class; [n, 2] span; [n, seq] next token or masked token, -100: none */

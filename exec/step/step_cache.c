@@ -212,6 +212,7 @@ static struct sample_block part_of(const struct runtime *rt, const struct sample
                                  .tokens = b->tokens ? b->tokens + first * seq : NULL,
                                  .token_types =
                                      b->token_types ? b->token_types + first * seq : NULL,
+                                 .documents = b->documents,
                                  .lengths = b->lengths ? b->lengths + first : NULL};
 }
 
