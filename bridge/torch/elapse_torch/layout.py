@@ -47,9 +47,9 @@ def check_plan(plan, chain, world, idle=False):
         raise BridgeError(f"the plan cuts {sum(plan['cut'])} items, the model has "
                           f"{len(chain.items)}, {chain.frozen_items(plan)} of them frozen", code=1,
                           hint="profile and plan this model again")
-    if plan.get("recompute", "never") not in ("never", "always", "except-last", "layer"):
+    if plan.get("recompute", "never") not in ("never", "stage", "always", "except-last", "layer"):
         raise BridgeError(f"recompute '{plan['recompute']}' has no form in PyTorch here", code=1,
-                          hint="plan with pipeline.recompute=never or always")
+                          hint="plan with pipeline.recompute=never or stage")
     if plan["batch"] != plan["microbatches"] * plan["microbatch_size"]:
         raise BridgeError(f"a batch of {plan['batch']} is not {plan['microbatches']} micro-batches "
                           f"of {plan['microbatch_size']}", code=1)
@@ -167,7 +167,11 @@ class Layout:
             if shard:
                 from torch.distributed.device_mesh import DeviceMesh
                 from torch.distributed.fsdp import fully_shard
+                # It puts parameters of its own, which are divided, in the place of the model's.
+                whole = {id(p): n for n, p in self.weights.items()}
+                name_of = {n: whole[id(p)] for n, p in stage.named_parameters()}
                 fully_shard(stage, mesh=DeviceMesh.from_group(self.across, self.device.type))
+                self.weights.update({name_of[n]: p for n, p in stage.named_parameters()})
             held.append(PipelineStage(stage, index, len(self.plan["cut"]), self.device,
                                       group=self.pipe))
         self.torch_stages = held

@@ -55,13 +55,13 @@ sys.exit(not (abs(r["loss_difference"]) < 1e-5 and r["gradient_difference"] < 1e
 }
 
 expect "profile" 0 'items, .* distinct' "$python" -m elapse_torch profile $models --microbatches 2,4 --budget 0.01 -o "$tmp/mlp"
-for kind in "1f1b 1 2 1" "zb-v 2 2 1" "gpipe 1 1 2"; do
+for kind in "1f1b 1 2 1" "zb-v 2 2 1 pipeline.recompute=stage" "gpipe 1 1 2" "gpipe 1 1 2 pipeline.shard=weights"; do
     set -- $kind
     rm -f "$tmp/out.json"
     plan "$tmp/plan.json" pipeline.schedule=$1 pipeline.chunks=$2 pipeline.num_stages=$3 pipeline.num_replicas=$4 \
-        pipeline.num_microbatches=4
-    expect "$1 runs, K = $3, R = $4" 0 'error' ranks 2 run $models "$tmp/plan.json" --check --steps 3 --out "$tmp/out.json"
-    expect "$1 has the whole model's gradients" 0 'equal' equal "$tmp/out.json"
+        pipeline.num_microbatches=4 ${5:-}
+    expect "$1 runs, K = $3, R = $4${5:+, ${5#*.}}" 0 'error' ranks 2 run $models "$tmp/plan.json" --check --steps 3 --out "$tmp/out.json"
+    expect "$1${5:+, ${5#*.}} has the whole model's gradients" 0 'equal' equal "$tmp/out.json"
 done
 elastic() { # N ARGUMENTS...
     local n=$1
