@@ -31,7 +31,8 @@ static struct attention heads(const struct layer_pass *p)
                               .head_dim = p->arch->hidden / p->arch->heads,
                               .causal = p->arch->causal,
                               .lengths = p->batch->lengths,
-                              .starts = p->arch->causal && p->batch->documents ? p->batch->types : NULL};
+                              .starts =
+                                  p->arch->causal && p->batch->documents ? p->batch->types : NULL};
 }
 
 static void norm_forward(const struct layer *l, const struct layer_pass *p, const void *x, float *y,

@@ -34,7 +34,7 @@ fi
 sst2=${ELAPSE_SST2:-../shared/data/sst2}
 [ -s "$sst2/dev.tsv" ] && tail -n +2 "$sst2/dev.tsv" | cut -f1 >"$tmp/texts.txt"
 "$python" - >>"$tmp/texts.txt" <<'PY'
-import random
+import random, unicodedata
 print("Héllo, WÖRLD! naïve café Ångström ﬁne ĲSSEL İstanbul ΣΊΣΥΦΟΣ straße")
 print("don't stop-me_now (or $5.00 ^ ~ `x`) don’t «quote» … —dash–dash")
 print("中文字符 mixed 漢字 text 日本語テスト 한국어 시험 ไทย हिन्दी العربية עברית")
@@ -42,11 +42,14 @@ print("tab\there zero\u200bwidth soft\u00adhyphen nbsp\u00a0x \u2028 line \ufeff
 print("a" * 100 + " " + "b" * 101 + " supercalifragilisticexpialidocious unaffable")
 print("[CLS] [MASK] ##ing 1234567890 3.14 1,000 ½ ² Ⅷ 😀 🇩🇪 é e\u0301 ḍ̇ \U0001d400")
 random.seed(1)
+# utf8proc may know characters that Python's tables do not have yet: U+0378 stands for all of them.
+def known(c):
+    return "\u0378" if unicodedata.category(c) == "Cn" else c
 for _ in range(200):
-    print("".join(chr(random.choice([random.randrange(32, 127), random.randrange(0xA0, 0x600),
+    print("".join(known(chr(random.choice([random.randrange(32, 127), random.randrange(0xA0, 0x600),
           random.randrange(0x1E00, 0x2100), random.randrange(0x3000, 0x3100), random.randrange(0x4E00, 0x4E80),
           random.randrange(0xAC00, 0xD7A0), random.randrange(0x900, 0xE80), random.randrange(0xF900, 0xFB00),
-          random.randrange(0x10000, 0x1F800), 32, 32])) for _ in range(40)))
+          random.randrange(0x10000, 0x1F800), 32, 32]))) for _ in range(40)))
 PY
 cp "$cache/vocab.txt" "$cache/model.safetensors" "$tmp/"
 check "reference values from PyTorch" "$python" tests/reference/minilm.py "$cache" "$tmp/texts.txt" "$tmp"
