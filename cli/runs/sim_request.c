@@ -15,7 +15,6 @@
 #include "partition/model/attention.h"
 #include "partition/step/recompute_fit.h"
 #include "partition/base/synonyms.h"
-#include "partition/base/synonyms.h"
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"
 #include "profiles/job/job_json.h"

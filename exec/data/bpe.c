@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/data/tokenizer_parts.h"
 #include "exec/data/unicode.h"
 #include "profiles/json/json.h"
 
@@ -23,24 +24,6 @@ void bpe_clear(struct bpe *bpe)
     *bpe = (struct bpe){0};
 }
 
-/* Both files write a byte as one character: printable Latin-1 is itself, and the other bytes, in
- * order, are U+0100 and up. */
-static bool printable(int byte)
-{
-    return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
-}
-
-static int byte_of(uint32_t code)
-{
-    int next = 0x100;
-    if (code < 0x100)
-        return printable((int)code) ? (int)code : -1;
-    for (int byte = 0; byte < 256; byte++)
-        if (!printable(byte) && next++ == (int)code)
-            return byte;
-    return -1;
-}
-
 /* Converts the printable form of a token to bytes. -1: a character stands for no byte, or the token
  * is too long. */
 static int unprint(const char *text, size_t length, char *bytes)
@@ -48,7 +31,7 @@ static int unprint(const char *text, size_t length, char *bytes)
     size_t at = 0;
     int n = 0;
     while (at < length) {
-        int byte = byte_of(utf8_next(text, length, &at));
+        int byte = byte_of_char(utf8_next(text, length, &at));
         if (byte < 0 || n == MAX_TOKEN)
             return -1;
         bytes[n++] = (char)byte;

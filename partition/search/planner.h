@@ -141,7 +141,6 @@ struct planner_options {
     const struct plan_target *target;
 };
 
-#define PLANNER_ALL_SCHEDULES ((1u << SCHEDULE_AUTO) - 1)
 /* All schedules that have a name. */
 #define PLANNER_ALL_SCHEDULES ((1u << SCHEDULE_AUTO) - 1)
 
