@@ -43,7 +43,9 @@ enum idle_cause {
 
 struct sim_device {
     int device, replica, rank;
-    int64_t busy_ns, idle_ns, first_ns, last_ns;
+    int64_t busy_ns, idle_ns;
+    /* Begin of the first and end of the last op that takes time; 0: none. */
+    int64_t first_ns, last_ns;
     int64_t peak_bytes;
     int peak_live;
     int64_t idle_cause_ns[IDLE_CAUSE_COUNT];
