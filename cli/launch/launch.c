@@ -89,6 +89,8 @@ enum status launch_find(char path[PATH_MAX], struct err *err)
  *     without an answer the job ends. The kernel answers, so ranks and daemons may be stopped.
  *   - mpirun kills the other ranks of a lost one at once. By default it waits twice for a second,
  *     which a restart would lose.
+ *   - libevent asks poll(), not epoll: when ranks are killed at once, mpirun closes pipes that epoll
+ *     still knows, and libevent warns of that on stderr, beside our own line.
  *   - Threads of a rank spin for about 0.1 ms while they wait for each other. libgomp's default of
  *     300,000 turns takes twenty times as long as the work if other processes need the cores, and
  *     gains nothing otherwise. */
@@ -104,6 +106,7 @@ static void set_environment(const char *launcher)
         {"OMPI_MCA_oob_tcp_keepalive_probes",     "5"             },
         {"OMPI_MCA_odls_base_sigkill_timeout",    "0"             }, /* s */
         {"PRTE_MCA_odls_base_sigkill_timeout",    "0"             },
+        {"EVENT_NOEPOLL",                         "1"             },
         {"PRTE_ALLOW_RUN_AS_ROOT",                "1"             }, /* Open MPI 5 */
         {"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM",        "1"             },
         {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
