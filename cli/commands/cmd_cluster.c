@@ -138,7 +138,7 @@ static void show_curve(const struct sourced *out, const char *name, double bytes
     }
 }
 
-/* Of the context of a machine with such devices. */
+/* The source of the context bytes that a machine with such devices needs. */
 static const char *context_source(const char *kind, const struct device *first)
 {
     const struct kind *shipped = kind_find(kind);

@@ -77,7 +77,7 @@ static enum status list_object(const struct kind *kind, void *ctx, struct err *e
     return OK;
 }
 
-/* What is done with each kind: the shipped ones, then the user's. */
+/* Visits each kind, the shipped ones first, then the user's. */
 struct listing {
     enum status (*each)(const struct kind *kind, void *ctx, struct err *err);
     void *ctx;

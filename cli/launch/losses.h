@@ -23,7 +23,7 @@ struct losses {
 enum status losses_read(const char *path, int num_ranks, struct losses *losses, struct err *err);
 void losses_clear(struct losses *losses);
 
-/* What elapse-exec is told by --losses: "STEP:RANK:STEP", the next loss with the rank among those
+/* The value of elapse-exec's --losses, "STEP:RANK:STEP": the next loss with the rank among those
  * that are left, and the step after which a rank is back. -1: none. */
 void losses_text(const struct losses *losses, char text[64]);
 

@@ -1,5 +1,5 @@
-/* What decoders of the llama family have in place of layer norms, position tables and GELUs:
- * RMSNorm, rotary positions with grouped heads, gated activations. */
+/* Kernels of decoders of the llama family: RMSNorm, rotary positions with grouped heads, gated
+ * activations. They stand in for layer norms, position tables and GELUs. */
 #include <math.h>
 #include <omp.h>
 #include <stddef.h>

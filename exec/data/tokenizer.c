@@ -12,7 +12,7 @@
 
 enum { MAX_ID = 1 << 28 };
 
-/* Where a component stands, for errors. */
+/* The file and the part of it that errors name. */
 struct place {
     const char *path, *part;
 };

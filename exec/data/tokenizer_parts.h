@@ -12,12 +12,12 @@ enum norm_kind { NORM_NFC, NORM_NFD, NORM_NFKC, NORM_NFKD, NORM_PREPEND, NORM_RE
 struct norm_step {
     enum norm_kind kind;
     struct pattern *pattern; /* owned; of NORM_REPLACE */
-    char *text;              /* owned; what is put in front or in place of a match */
+    char *text;              /* owned; text that goes in front of a match, or replaces it */
 };
 
 enum split_kind { SPLIT_PATTERN, SPLIT_BYTES, SPLIT_METASPACE };
-/* What becomes of a match: a word of its own, dropped, part of a run of matches, part of its
- * neighbour. */
+/* A match becomes a word of its own, is dropped, joins the run of matches around it, or joins the
+ * text before or behind it. */
 enum split_match { MATCH_ISOLATED, MATCH_REMOVED, MATCH_CONTIGUOUS, MATCH_PREVIOUS, MATCH_NEXT };
 enum prepend { PREPEND_NEVER, PREPEND_FIRST, PREPEND_ALWAYS };
 struct split_step {

@@ -21,7 +21,7 @@
 
 enum { PIECE_BYTES = 1024 };
 
-/* What text is generated with. */
+/* The model, its weights and its tokenizer. */
 struct source {
     struct job job;     /* of a run; its model is the model */
     struct model model; /* of weights with a config.json */

@@ -33,7 +33,7 @@ struct trainer_options {
     /* Called when a signal is to end the run by trainer_stop(): until then the run has nothing that
      * a checkpoint would keep, so a signal may end the process. NULL: nothing to do. */
     void (*heeds_signals)(void);
-    /* Of --plan-losses: this rank kills itself when die_step is done; the run yields, as if
+    /* For --plan-losses: this rank kills itself when die_step is done; the run yields, as if
      * trainer_yield() was called, when yield_step is done. */
     bool dies, yields;
     int64_t die_step, yield_step;

@@ -93,7 +93,7 @@ struct kind {
     struct machine node;                   /* uplink_bytes_per_s 0: no network is published */
     struct collective_source collectives;  /* link[0] 0: no figures */
     const char *sources[NUM_KIND_FIGURES]; /* as kind_figures; NULL where there is no figure */
-    /* Of a user's kind only. */
+    /* Set for a user's kind only. */
     int references;
     struct kind *base; /* owned reference: of `like`, where that is no shipped kind */
     char **strings;    /* owned */

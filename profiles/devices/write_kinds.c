@@ -5,7 +5,7 @@
 
 #include "profiles/job/kind_json.h"
 
-/* What this program is linked with in place of the table that it writes. */
+/* This program writes the table of shipped kinds, so it is linked with an empty one. */
 const struct kind shipped_kinds[1];
 const int num_shipped_kinds;
 const char *const shipped_kind_names[] = {NULL};

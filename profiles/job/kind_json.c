@@ -53,7 +53,7 @@ static const struct field texts[] = {
     {"sources", FIELD_OTHER, 0, 0, 0, 0, NULL, 0,
      "an object: texts by figure, or by figures, "
      "network, kernels, collective"                                                               },
- /* What `elapse devices NAME --json` prints beside them. */
+ /* `elapse devices NAME --json` prints these, too. */
     {"kind",    FIELD_OTHER, 0, 0, 0, 0, NULL, 0, ""                                              },
     {"schema",  FIELD_OTHER, 0, 0, 0, 0, NULL, 0, ""                                              },
     {"version", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, ""                                              },

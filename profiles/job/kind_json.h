@@ -21,7 +21,7 @@
  * out of range, a kind that is like itself. */
 enum status kind_from_json(const struct json *object, const struct fields_source *source,
                            struct kind **kind, struct err *err);
-/* The same of a file. Kinds that it is like may also be files of its folder. */
+/* Like the function above, for a file. Its `like` may also name a file in the same folder. */
 enum status kind_read_file(const char *path, struct kind **kind, struct err *err);
 /* Find a user's file of that name. *kind is NULL if there is none, else fresh. ERR_INPUT also where a
  * user's file has the name of a shipped kind. */

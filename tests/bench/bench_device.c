@@ -427,7 +427,7 @@ static void mlp_rows(int64_t rows, int in, int out)
     }
 }
 
-/* Of Llama 3.2 1B (d = 64) and of Qwen3 1.7B (d = 128, queries and keys normalised). */
+/* Rows of Llama 3.2 1B (d = 64) and of Qwen3 1.7B (d = 128, queries and keys normalised). */
 static void decoder_rows(void)
 {
     const int64_t rows = batch(1 << 14), hidden = side(2048), wide = side(8192), seq = side(1024);

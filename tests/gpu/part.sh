@@ -101,7 +101,7 @@ part_change() {
     change_by mpi && "$python" tests/bench/change_table.py "$out/change/mpi/summary.json" >"$out/change.txt"
 }
 
-# What checkpoints beside the steps take from them: GPT-2 with AdamW, one rank; the next one is due when the last is on disk.
+# The time that checkpoints take from the steps beside them: GPT-2 with AdamW, one rank; the next one is due when the last is on disk.
 part_save() {
     local model=gpt2:seq=1024 batch=16 every=160
     [ "$size" = full ] || every=10 model=gpt2:seq=8,layers=1,hidden=16,heads=1,mlp=16,vocab=16 batch=4

@@ -152,7 +152,7 @@ static void tokenizer_open__names_what_it_does_not_know(void **state)
     assert_int_equal(tokenizer_open(in_folder("none.json"), &t, NULL), ERR_SYSTEM);
 }
 
-/* Of equal pairs the first joins first, and a pair that a join makes may come before waiting ones. */
+/* The first of two equal pairs joins first, and a pair that a join makes may come before waiting ones. */
 static void tokenizer_encode__joins_by_rank_then_place(void **state)
 {
     static const struct {
