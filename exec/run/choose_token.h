@@ -12,13 +12,15 @@ struct token_rule {
     double top_p;       /* then only the likeliest ones that hold that much probability together */
 };
 
-/* Choose with a number in [0, 1). Of equal logits the smaller id counts as likelier. logprob: the
- * natural logarithm of the token's probability before the rule. work: [vocab] of scratch. O(vocab),
- * with top_k or top_p O(vocab log vocab). */
+/* Scratch of choose_token(): a token and its probability, times a constant. */
 struct token_work {
     int32_t id;
     float weight;
 };
+
+/* Choose with a number in [0, 1). Of equal logits the smaller id counts as likelier. logprob: the
+ * natural logarithm of the token's probability before the rule. work: [vocab] of scratch. O(vocab),
+ * with top_k or top_p O(vocab log vocab). */
 int32_t choose_token(const float *logits, int vocab, const struct token_rule *rule, double draw,
                      struct token_work *work, double *logprob);
 
