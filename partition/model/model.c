@@ -475,7 +475,8 @@ void model_block_fields(const struct model *model, bool embeds, bool head,
                         int64_t bytes[BLOCK_FIELDS])
 {
     const bool images = model_family_traits(model->family)->images;
-    const int64_t tokens = embeds && !images ? 4 * (int64_t)model->seq : 0;
+    const bool causal = model->task == TASK_CAUSAL_LM; /* each stage masks between documents */
+    const int64_t each = images ? 0 : 4 * (int64_t)model->seq;
     const int64_t labels = model->task == TASK_CLASSIFY ? 1
                            : model->task == TASK_QA     ? 2
                                                         : model->seq;
@@ -483,7 +484,8 @@ void model_block_fields(const struct model *model, bool embeds, bool head,
     bytes[BLOCK_IDS] = 8;
     bytes[BLOCK_IMAGES] =
         embeds && images ? 4 * (int64_t)model->channels * model->image * model->image : 0;
-    bytes[BLOCK_TOKENS] = bytes[BLOCK_TYPES] = tokens;
+    bytes[BLOCK_TOKENS] = embeds ? each : 0;
+    bytes[BLOCK_TYPES] = embeds || causal ? each : 0;
     bytes[BLOCK_LENGTHS] = images ? 0 : 4;
     bytes[BLOCK_LABELS] = head ? 4 * labels : 0;
     bytes[BLOCK_ROWS] = bytes[BLOCK_ROW_LABELS] = 4 * rows;

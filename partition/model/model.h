@@ -374,7 +374,7 @@ enum block_field {
     BLOCK_IDS,
     BLOCK_IMAGES,
     BLOCK_TOKENS,
-    BLOCK_TYPES,
+    BLOCK_TYPES, /* of tokens; of causal models starts of documents */
     BLOCK_LENGTHS,
     BLOCK_LABELS,
     BLOCK_ROWS,       /* indices of the tokens that a masked language model predicts */

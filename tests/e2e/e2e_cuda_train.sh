@@ -23,6 +23,17 @@ ELAPSE_CUDASIM_STREAMS=9 train bert bert-auto -n 2 --set pipeline.num_stages=2 -
 verify "bert: the schedule auto has the bits of one rank" same_run bert-1 bert-auto
 train gpt gpt-2 -n 2 --set pipeline.num_stages=2
 verify "gpt: 1f1b on two ranks, tied table and all, has the bits of one" same_run gpt-1 gpt-2
+# Several documents in a sample: each stage masks between them.
+mkdir "$tmp/packed" && for n in 3 9 4 12 5 7 2 8 6 11 3 5; do
+    printf '{"text": "%s"}\n' "$(seq -s ' ' $n)" | tee -a "$tmp/packed/train.jsonl" >>"$tmp/packed/test.jsonl"
+done
+sed "s|\"layers\": 2|\"layers\": 4|; s|\"kind\": \"synthetic\".*}|\"kind\": \"text\", \"path\": \"$tmp/packed\"}|" "$tmp/gpt.json" >"$tmp/packed.json"
+packed=(--set train.batch.global=4 --set pipeline.num_microbatches=2)
+train packed packed-1 -n 1 "${packed[@]}"
+train packed packed-2 -n 2 --set pipeline.num_stages=2 "${packed[@]}"
+verify "gpt: two ranks mask between documents as one does" same_run packed-1 packed-2
+device=cpu train packed packed-cpu -n 1 "${packed[@]}"
+verify "gpt: losses with several documents are the cpu backend's within 1e-5" near_run packed-cpu packed-1 1e-5
 ELAPSE_CUDASIM_EPILOGUES=0 train gpt gpt-plain -n 1
 verify "gpt: where the library has no epilogues losses are the same within 1e-5" near_run gpt-1 gpt-plain 1e-5
 
