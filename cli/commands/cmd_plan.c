@@ -32,8 +32,9 @@
 #include "sim/run/plan_judge.h"
 
 struct request {
-    const char *from, *cluster; /* of --from */
-    const char *target;         /* of --for */
+    const char *from;                    /* the framework of --from */
+    const char *model, *cluster, *batch; /* short for --set model=... and so on; NULL: not given */
+    const char *target;                  /* of --for */
     const char *job_path, *db_path, *out_path, *cost_text, *calibration;
     double efficiency;
     bool scaled; /* efficiency was given */
@@ -407,6 +408,7 @@ static enum status run_sweep(const struct command *command, const struct request
                              const char *job_path, struct err *err)
 {
     struct sim_args args = {.job_path = job_path,
+                            .job_of_sets = !job_path,
                             .step = true,
                             .overrides = q->overrides,
                             .sweeps = q->sweeps,
@@ -465,7 +467,7 @@ static enum status run_plan(const struct command *command, const struct request 
                      (long long)q->frozen_layers, (long long)q->from_frozen);
     if (rc == OK && !job.pipeline.schedule_auto && job.pipeline.schedule == SCHEDULE_CUSTOM)
         rc = err_set(err, ERR_INPUT, "%s: a custom schedule cannot be planned, only simulated",
-                     job_path);
+                     job_path ? job_path : "the options");
     if (rc == OK)
         rc = cost_choose(q->db_path, &job, &cost, err);
     if (rc == OK) {
@@ -627,9 +629,29 @@ static enum status run_from(const struct command *command, const struct request 
     return rc;
 }
 
+/* Put an option that is short for an override of the job before the overrides, so that --set has the
+ * last word. *text is the caller's to free. */
+static enum status set_shortly(struct option_list *list, const char *path, const char *value,
+                               char **text, struct err *err)
+{
+    if (!value)
+        return OK;
+    if (list->count == OPTION_LIST_MAX)
+        return err_set(err, ERR_INPUT, "--set given more than %d times", OPTION_LIST_MAX - 3);
+    if (asprintf(text, "%s=%s", path, value) < 0) {
+        *text = NULL;
+        return err_nomem(err);
+    }
+    memmove(list->items + 1, list->items, (size_t)list->count * sizeof *list->items);
+    list->items[0] = *text;
+    list->count++;
+    return OK;
+}
+
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
     struct request q = {.from_frozen = -1, .budget_ns = PLAN_BUDGET_NS};
+    char *texts[3] = {NULL, NULL, NULL};
     const struct option options[] = {
         OPTION("set", LIST, &q.overrides, "a.b=v", "override a value of the job (repeatable)"),
         OPTION("frozen", INT, &q.frozen_layers, "F",
@@ -662,7 +684,12 @@ static enum status run(const struct command *command, int argc, char **argv, str
         OPTION("for", STRING, &q.target, "FRAMEWORK",
                "only plans that it runs, and its configuration in -o FILE: %s",
                .values = TARGET_NAMES),
-        OPTION("cluster", STRING, &q.cluster, "CLUSTER", "that the command of --from runs on"),
+        OPTION("model", STRING, &q.model, "MODEL",
+               "a model in place of the job's; with --cluster no JOB is needed"),
+        OPTION("cluster", STRING, &q.cluster, "CLUSTER",
+               "a cluster in place of the job's; with --from, the one it runs on"),
+        OPTION("batch", STRING, &q.batch, "SAMPLES",
+               "samples of a step in all (train.batch.global)"),
         OPTION("cost", STRING, &q.cost_text, "NAME",
                "source of times: %s (default: the job's cost.source; roofline is ideal)",
                .values = COST_CHOICE_NAMES),
@@ -681,22 +708,32 @@ static enum status run(const struct command *command, int argc, char **argv, str
     enum status rc = command_parse(command, &line, argc, argv, err);
     if (rc != OK || line.help)
         return rc;
-    if (line.num_positional < 1) {
+    const char *job = line.num_positional > 0 ? line.positional[0] : NULL;
+    if (!job && (q.from || !q.model || !q.cluster)) {
         rc = err_set(err, ERR_INPUT, "plan: JOB is missing");
-        err_hint(err, "elapse plan JOB [--set a.b=v] [--json]");
+        err_hint(err, "elapse plan JOB, or elapse plan --model MODEL --cluster CLUSTER");
         return rc;
     }
-    if (q.from || q.cluster)
-        return q.from ? run_from(command, &q, line.positional[0], err)
-                      : err_set(err, ERR_INPUT, "--cluster needs --from");
-    if (q.sweeps.count > 0)
-        return run_sweep(command, &q, line.positional[0], err);
-    return run_plan(command, &q, line.positional[0], err);
+    if (q.from && (q.model || q.batch))
+        return err_set(err, ERR_INPUT, "--from excludes --model and --batch");
+    if (rc == OK && !q.from)
+        rc = set_shortly(&q.overrides, "train.batch.global", q.batch, &texts[0], err);
+    if (rc == OK && !q.from)
+        rc = set_shortly(&q.overrides, "cluster", q.cluster, &texts[1], err);
+    if (rc == OK)
+        rc = set_shortly(&q.overrides, "model", q.model, &texts[2], err);
+    if (rc == OK)
+        rc = q.from               ? run_from(command, &q, job, err)
+             : q.sweeps.count > 0 ? run_sweep(command, &q, job, err)
+                                  : run_plan(command, &q, job, err);
+    for (int i = 0; i < 3; i++)
+        free(texts[i]);
+    return rc;
 }
 
 const struct command command_plan = {
     .name = "plan",
-    .args = "JOB [--frozen F] [--explain]",
+    .args = "JOB [--set a.b=v] [--explain] | --model MODEL --cluster CLUSTER [--batch SAMPLES]",
     .summary = "the best plan for a job: pipeline length, replicas, cut, schedule, micro-batches",
     .takes = "JOB",
     .run = run,

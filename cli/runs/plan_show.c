@@ -195,22 +195,51 @@ static void print_idle(const struct job *job, const struct planner_result *resul
     free(used);
 }
 
-static void print_row_head(const char *label)
+/* What a row's plan has beyond K, R and T, in the field's words: "SP,E8,ZeRO-1"; "-" if nothing. */
+static const char *row_layout(const struct plan *plan, char *text, size_t size)
 {
-    printf("%-9s %3s %4s %3s %4s   %-5s %-11s %-11s %-7s %10s %11s  %s\n", label, "K", "R", "T",
-           "M", "size", "schedule", "recompute", "frozen", "step", "samples/s",
-           "cut (items a stage)");
+    static const char *const zero[] = {[SHARD_NONE] = "",
+                                       [SHARD_OPTIMIZER] = ",ZeRO-1",
+                                       [SHARD_GRADIENTS] = ",ZeRO-2",
+                                       [SHARD_WEIGHTS] = ",ZeRO-3"};
+    size_t at = 0;
+    text[0] = text[1] = 0;
+    if (plan_tensor(plan) > 1 && plan->sequence_parallel)
+        at += (size_t)snprintf(text, size, ",SP");
+    if (plan_context(plan) > 1)
+        at += (size_t)snprintf(text + at, size - at, ",C%d", plan_context(plan));
+    if (plan_expert(plan) > 1)
+        at += (size_t)snprintf(text + at, size - at, ",E%d", plan_expert(plan));
+    if (plan->chunks > 1)
+        at += (size_t)snprintf(text + at, size - at, ",v%d", plan->chunks);
+    at += (size_t)snprintf(text + at, size - at, "%s", zero[plan->shard]);
+    if (plan->shard_group > 0)
+        at += (size_t)snprintf(text + at, size - at, "/%d", plan->shard_group);
+    if (plan->offload)
+        snprintf(text + at, size - at, ",host");
+    return text[0] ? text + 1 : "-";
 }
 
-static void print_row(const char *label, const struct plan *plan, int64_t step_ns,
+static void print_row_head(const char *label, bool frozen)
+{
+    printf("%-9s %3s %4s %3s %4s   %-5s %-11s %-11s %-10s ", label, "K", "R", "T", "M", "size",
+           "schedule", "recompute", "layout");
+    if (frozen)
+        printf("%-7s ", "frozen");
+    printf("%10s %11s  %s\n", "step", "samples/s", "cut (items a stage)");
+}
+
+static void print_row(const char *label, const struct plan *plan, bool frozen, int64_t step_ns,
                       double samples_per_s)
 {
-    char step[32];
-    printf("%-9s %3d %4d %3d %4d x %-5lld %-11s %-11s %-7s %10s %11.1f  ", label, plan->num_ranks,
+    char step[32], layout[64];
+    printf("%-9s %3d %4d %3d %4d x %-5lld %-11s %-11s %-10s ", label, plan->num_ranks,
            plan_width(plan), plan_tensor(plan), plan->microbatches.count,
            (long long)plan->microbatches.size, schedule_kind_name(plan->schedule),
-           recompute_mode_name(plan->recompute), frozen_placement_name(plan->frozen),
-           format_ns(step_ns, step, sizeof step), samples_per_s);
+           recompute_mode_name(plan->recompute), row_layout(plan, layout, sizeof layout));
+    if (frozen)
+        printf("%-7s ", frozen_placement_name(plan->frozen));
+    printf("%10s %11.1f  ", format_ns(step_ns, step, sizeof step), samples_per_s);
     for (int s = 0; s < plan->num_stages && s < 24; s++)
         printf("%s%d", s ? "," : "", plan->first_item[s + 1] - plan->first_item[s]);
     printf("%s\n", plan->num_stages > 24 ? ",..." : "");
@@ -223,17 +252,18 @@ static void print_beaten(const struct plan_answer *answer, const struct plan_ans
     const struct planner_result *result = &answer->result;
     if (!released && result->num_best < 2)
         return;
-    print_row_head("");
-    print_row("this", &result->plan, result->plan.step_ns, result->samples_per_s);
+    const bool frozen = result->plan.num_frozen_layers > 0;
+    print_row_head("", frozen);
+    print_row("this", &result->plan, frozen, result->plan.step_ns, result->samples_per_s);
     for (int i = 1; i < result->num_best && i <= MOST_OTHERS; i++) {
         const struct planner_candidate *one = &result->best[i];
-        print_row(i == 1 ? "next best" : "", &one->plan,
+        print_row(i == 1 ? "next best" : "", &one->plan, frozen,
                   one->judged_ns > 0 ? one->judged_ns : one->plan.step_ns, one->samples_per_s);
     }
     if (released && released->err.status != OK)
         printf("%-9s %s\n", "released", released->err.msg);
     else if (released)
-        print_row("released", &released->result.plan, released->result.plan.step_ns,
+        print_row("released", &released->result.plan, frozen, released->result.plan.step_ns,
                   released->result.samples_per_s);
     printf("\n");
 }

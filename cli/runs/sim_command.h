@@ -9,6 +9,7 @@
 struct sim_args {
     struct step_request request;
     const char *job_path; /* NULL: the step is given by options */
+    bool job_of_sets;     /* there is a job without a file: the overrides are all of it */
     struct option_list overrides, sweeps;
     const char *schedule_csv; /* op lists of the step; NULL: by --schedule */
     const char *trace_path, *ops_path;

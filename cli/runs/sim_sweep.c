@@ -152,13 +152,18 @@ static enum status run_values(const struct sim_args *args, struct sweep_values *
     return rc;
 }
 
+static bool has_job(const struct sim_args *args)
+{
+    return args->job_path || args->job_of_sets;
+}
+
 static enum status run_point(const struct sweep *sweep, const int64_t *index,
                              struct step_answer *answer, struct sweep_values *values,
                              struct err *err)
 {
     const struct sim_args *args = sweep->args;
     enum status rc = OK;
-    if (args->job_path) {
+    if (has_job(args)) {
         struct sim_args point = *args;
         for (int i = 0; i < sweep->num_axes; i++)
             point.overrides.items[point.overrides.count++] = sweep->axes[i].settings[index[i]];
@@ -312,7 +317,7 @@ static struct sweep_table sweep_table(const struct sweep *sweep)
         .command = sweep->command,
         .num_axes = sweep->num_axes,
     };
-    sweep_columns(&table, args->job_path && !args->step);
+    sweep_columns(&table, has_job(args) && !args->step);
     for (int i = 0; i < sweep->num_axes; i++) {
         table.paths[i] = sweep->axes[i].path;
         table.widths[i] = (int)strlen(table.paths[i]);
@@ -342,7 +347,7 @@ enum status sim_sweep(const struct command *command, const struct sim_args *args
                          sweep.num_points > POINTS_MAX))
             rc = err_set(err, ERR_INPUT, "sweep has more than %d points", POINTS_MAX);
     }
-    for (int i = 0; i < sweep.num_axes && rc == OK && !args->job_path; i++) {
+    for (int i = 0; i < sweep.num_axes && rc == OK && !has_job(args); i++) {
         for (int64_t v = 0; v < sweep.axes[i].num && rc == OK; v++) {
             struct step_request probe = args->request;
             rc = step_request_set(&probe, sweep.axes[i].path, axis_value(&sweep.axes[i], v), err);

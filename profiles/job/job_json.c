@@ -284,8 +284,15 @@ enum status job_load(const char *path, const char *const *overrides, int num_ove
 {
     struct json *root = NULL;
     char *dir = NULL;
+    enum status rc;
+    if (!path) {
+        root = json_object_new();
+        rc = job_from_json(root, "the options", NULL, overrides, num_overrides, job, err);
+        json_free(root);
+        return rc;
+    }
     const char *slash = strrchr(path, '/');
-    enum status rc = json_read_file(path, &root, err);
+    rc = json_read_file(path, &root, err);
     if (rc != OK)
         return rc;
     char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");

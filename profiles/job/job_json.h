@@ -10,7 +10,8 @@
  * wrong type, a value out of range; the error names file, key, value and limit, or the nearest key.
  * Paths are relative to the file. Data sets are not opened. *job must be zeroed or cleared; the
  * caller owns it and releases it with job_clear(). job->json holds the resolved job; loading that
- * text gives an equal job. */
+ * text gives an equal job. path NULL: an empty job that the overrides fill; errors call it "the
+ * options", and its paths are relative to the current folder. */
 enum status job_load(const char *path, const char *const *overrides, int num_overrides,
                      struct job *job, struct err *err);
 

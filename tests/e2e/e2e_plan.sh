@@ -200,6 +200,18 @@ expect "plan: a job keeps a layer where no head is left to train" 0 '^ *4 +3 ' \
     --set freeze.alpha=1/2 --set data.train_samples=64
 expect "plan: a missing job" 3 "cannot read 'nosuch.json'" "$elapse" plan nosuch.json
 expect "plan: no job" 2 'JOB is missing' "$elapse" plan
+expect "plan: a model without a cluster is no job" 2 'JOB is missing' "$elapse" plan --model gpt2
+same_without_file() {
+    echo '{"model": "gpt2", "cluster": "t4-1x2", "train": {"batch": {"global": 16}}}' >"$tmp/short.json"
+    cmp <("$elapse" plan "$tmp/short.json" --stages | grep -v judged) \
+        <("$elapse" plan --model gpt2 --cluster t4-1x2 --batch 16 --stages | grep -v judged) && echo same
+}
+export -f same_without_file
+expect "plan: model, cluster and batch need no file" 0 same bash -c same_without_file
+expect "plan: --set has the last word over --batch" 0 '16 in all \(GBS\)' "$elapse" plan --model gpt2 \
+    --cluster t4-1x2 --batch 8 --set train.batch.global=16
+expect "plan: a sweep needs no file" 0 '^ *t4-1x1 ' "$elapse" plan --model gpt2 --cluster t4-1x2 --batch 16 \
+    --sweep cluster=t4-1x2,t4-1x1 --table
 expect "plan: an unknown key" 2 "nearest is 'pipeline.num_stages'" \
     "$elapse" plan $job --set pipeline.numstages=3
 expect "plan: more stages than items" 1 'must be 1..27' "$elapse" plan $job \
