@@ -141,7 +141,7 @@ static enum status show(const struct command *command, const char *name, bool as
 {
     struct kind *own = NULL;
     enum status rc = kind_find_own(name, &own, err);
-    const struct kind *kind = own ? own : kind_find(name);
+    const struct kind *kind = own ? own : kind_find_typed(name);
     if (rc == OK && !kind)
         rc = unknown_device(name, err);
     if (rc == OK && !as_json)

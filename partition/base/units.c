@@ -4,6 +4,7 @@
  * printers. Read struct decimal first. */
 #include "partition/base/units.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -385,6 +386,18 @@ static int edit_distance(const char *a, const char *b)
         }
     }
     return rows[na % 3][nb];
+}
+
+bool names_alike(const char *a, const char *b)
+{
+    for (;; a++, b++) {
+        while (*a && !isalnum((unsigned char)*a))
+            a++;
+        while (*b && !isalnum((unsigned char)*b))
+            b++;
+        if (!*a || tolower((unsigned char)*a) != tolower((unsigned char)*b))
+            return *a == *b;
+    }
 }
 
 const char *nearest_name(const char *word, const char *const *names, int n)

@@ -89,6 +89,9 @@ static inline uint64_t mix64(uint64_t x)
     return x ^ (x >> 31);
 }
 
+/* Whether two names have the same letters and digits, in any case: "DGX_H100" and "dgx-h100". */
+bool names_alike(const char *a, const char *b);
+
 /* Nearest of the n names to word by edit distance, for "did you mean"; NULL when none is near. */
 const char *nearest_name(const char *word, const char *const *names, int n);
 

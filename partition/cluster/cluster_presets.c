@@ -108,7 +108,7 @@ const char *const *machine_names(void)
 const struct machine *machine_find(const char *name)
 {
     for (int i = 0; i < NUM_MACHINES; i++)
-        if (strcmp(machines[i].name, name) == 0)
+        if (names_alike(machines[i].name, name))
             return &machines[i];
     return NULL;
 }
@@ -309,10 +309,12 @@ static bool kind_and_count(const char *text, char kind[32], int64_t *devices)
         return false;
     snprintf(first, sizeof first, "%.*s", (int)(mark - text), text);
     snprintf(second, sizeof second, "%s", mark + 1);
-    const bool kind_first = roofline_find(first) != NULL;
-    snprintf(kind, sizeof first, "%s", kind_first ? first : second);
-    return roofline_find(kind) && parse_int(kind_first ? second : first, "devices", 1,
-                                            CLUSTER_DEVICES_MAX, devices, NULL) == OK;
+    const bool kind_first = kind_find_typed(first) != NULL;
+    const struct kind *found = kind_find_typed(kind_first ? first : second);
+    if (found)
+        snprintf(kind, sizeof first, "%s", found->name);
+    return found && parse_int(kind_first ? second : first, "devices", 1, CLUSTER_DEVICES_MAX,
+                              devices, NULL) == OK;
 }
 
 static enum status unknown_cluster(const char *text, struct err *err)
@@ -366,7 +368,7 @@ enum status cluster_parse_own(const char *text, struct kind *own, struct cluster
         memcpy(name, text, (size_t)(dash - text));
         name[dash - text] = '\0';
         grid = dash + 1;
-        kind = own && strcmp(own->name, name) == 0 ? own : kind_find(name);
+        kind = own && strcmp(own->name, name) == 0 ? own : kind_find_typed(name);
         if (!kind)
             return unknown_cluster(text, err);
     }

@@ -2,6 +2,8 @@
  * shipped_kinds of the files in profiles/devices. Read struct kind first. */
 #include "partition/cluster/device_kinds.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,6 +121,73 @@ const struct kind *kind_find(const char *name)
     for (int i = 0; i < num_shipped_kinds; i++)
         if (strcmp(shipped_kinds[i].name, name) == 0)
             return &shipped_kinds[i];
+    return NULL;
+}
+
+enum { FOLDED_MAX = 40 };
+
+/* Copy a name in lower case, with its letters and digits alone. False if it is too long. */
+static bool fold_name(const char *name, char folded[FOLDED_MAX])
+{
+    size_t n = 0;
+    for (; *name; name++)
+        if (isalnum((unsigned char)*name)) {
+            if (n + 1 == FOLDED_MAX)
+                return false;
+            folded[n++] = (char)tolower((unsigned char)*name);
+        }
+    folded[n] = 0;
+    return n > 0;
+}
+
+static const char *without_prefix(const char *text, const char *prefix)
+{
+    const size_t n = strlen(prefix);
+    return strncmp(text, prefix, n) == 0 && text[n] ? text + n : text;
+}
+
+/* Cut "80gb" off the end of a folded name, if a kind has that memory. */
+static void cut_memory(char *folded, const struct kind *kind)
+{
+    char memory[24];
+    snprintf(memory, sizeof memory, "%lldgb", (long long)(kind->roof.mem_bytes >> 30));
+    const size_t n = strlen(folded), tail = strlen(memory);
+    if (n > tail && strcmp(folded + n - tail, memory) == 0)
+        folded[n - tail] = 0;
+}
+
+static void cut_socket(char *folded)
+{
+    char *sxm = strstr(folded, "sxm");
+    if (sxm && sxm > folded && strlen(sxm) <= strlen("sxm5"))
+        *sxm = 0;
+}
+
+const struct kind *kind_find_typed(const char *name)
+{
+    static const char *const makers[] = {"nvidia",   "geforce", "quadro", "tesla", "amd",
+                                         "instinct", "intel",   "google", "rtx"};
+    char folded[FOLDED_MAX], own[FOLDED_MAX];
+    const struct kind *kind = kind_find(name);
+    if (kind || !fold_name(name, folded))
+        return kind;
+    const char *typed = folded;
+    for (size_t m = 0; m < sizeof makers / sizeof makers[0]; m++)
+        typed = without_prefix(typed, makers[m]);
+    for (int i = 0; i < num_shipped_kinds; i++) {
+        char text[FOLDED_MAX];
+        kind = &shipped_kinds[i];
+        if (!fold_name(kind->name, own))
+            continue;
+        const char *plain = without_prefix(own, "rtx");
+        memcpy(text, typed, strlen(typed) + 1);
+        if (strcmp(text, plain) == 0)
+            return kind;
+        cut_memory(text, kind);
+        cut_socket(text);
+        if (strcmp(text, plain) == 0)
+            return kind;
+    }
     return NULL;
 }
 

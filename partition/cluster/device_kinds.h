@@ -104,6 +104,10 @@ extern const int num_shipped_kinds;
 extern const char *const shipped_kind_names[], *const shipped_curve_names[]; /* end with NULL */
 
 const struct kind *kind_find(const char *name); /* a shipped one; NULL when unknown */
+/* A shipped kind by a name as people type it: in any case, with or without the maker, "RTX", "SXM", the
+ * memory, and whatever separates the words ("NVIDIA A100-SXM4-80GB", "4090", "rtx_6000_ada"). A memory
+ * that is not the kind's is not understood. NULL when unknown. */
+const struct kind *kind_find_typed(const char *name);
 /* The kind of a device: a user's own, or the shipped one of its name; NULL: none. */
 const struct kind *kind_of_device(const struct device *device);
 /* Fill the names and sources of a kind's parts from its own. The last step of making one. */

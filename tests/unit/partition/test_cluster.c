@@ -136,6 +136,37 @@ static void cluster_parse__names_the_text_that_a_count_of_devices_means(void **s
     }
 }
 
+static void cluster_parse__takes_a_kind_as_people_type_it(void **state)
+{
+    (void)state;
+    static const char *const same[][2] = {
+        {"H100-1x8",                  "h100"      },
+        {"nvidia-h100-80gb-2x8",      "h100"      },
+        {"NVIDIA A100-SXM4-80GB-1x4", "a100"      },
+        {"a100_40GB-1x4",             "a100-40gb" },
+        {"rtx-4090-1x4",              "rtx4090"   },
+        {"4090-1x4",                  "rtx4090"   },
+        {"RTX 6000 Ada-1x2",          "rtx6000ada"},
+        {"rtx-a6000-1x2",             "a6000"     },
+        {"tpuv5p-1x8",                "tpu-v5p"   },
+        {"DGX_H100",                  "h100"      },
+        {"dgxa100-4",                 "a100"      },
+    };
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        struct cluster c = {0};
+        struct err err = {0};
+        assert_int_equal(cluster_parse(same[i][0], &c, &err), OK);
+        assert_string_equal(c.devices[0].kind, same[i][1]);
+        cluster_clear(&c);
+    }
+    /* Another memory than the kind's, or another number, is another device. */
+    static const char *const other[] = {"h100-24gb-1x8", "a1001-1x8", "sxm-1x8", "-1x8", "rtx-1x8"};
+    for (size_t i = 0; i < sizeof other / sizeof other[0]; i++) {
+        struct cluster c = {0};
+        assert_int_equal(cluster_parse(other[i], &c, NULL), ERR_INPUT);
+    }
+}
+
 static void cluster_check__names_the_field_when_out_of_range(void **state)
 {
     (void)state;
@@ -384,6 +415,7 @@ static void rings__of_published_kinds_take_what_was_measured(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cluster_parse__takes_a_kind_as_people_type_it),
         cmocka_unit_test(cluster_parse__knows_every_preset_when_named),
         cmocka_unit_test(cluster_parse__gives_the_papers_cluster_when_asked),
         cmocka_unit_test(device_ns__is_the_nearest_that_there_is),
