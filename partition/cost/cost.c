@@ -210,12 +210,12 @@ static enum status roofline_item_ns(const void *ctx, const struct model *model, 
                                  "no published data for device kind '%s', so no roofline of model "
                                  "'%s'",
                                  device->kind, model->name);
-        char list[160];
-        int num_kinds = 0;
-        while (shipped_kind_names[num_kinds])
-            num_kinds++;
-        err_hint(err, "known kinds: %s; or measure it with 'elapse profile'",
-                 join_names(shipped_kind_names, num_kinds, list, sizeof list));
+        const struct kind *typed = kind_find_typed(device->kind);
+        if (typed)
+            err_hint(err, "write '%s'", typed->name);
+        else
+            err_hint(err,
+                     "'elapse devices' lists the known kinds; or measure it with 'elapse profile'");
         return rc;
     }
     if (it->kind == ITEM_OPAQUE && it->fwd_flops == 0 && it->fwd_ns > 0)
