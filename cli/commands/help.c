@@ -144,12 +144,12 @@ static void print_model_keys(bool uniform)
 static void print_families(void)
 {
     for (int f = 0; f < FAMILY_UNIFORM; f++) {
-        const char *names[128];
+        const char *names[256], *name;
         int n = 0;
-        for (const char *const *name = model_preset_names(); *name && n < 127; name++) {
+        for (int i = 0; (name = model_preset_name(i)) && n < 255; i++) {
             struct model_spec spec;
-            if (model_preset(*name, &spec, NULL) == OK && (int)spec.family == f)
-                names[n++] = *name;
+            if (model_preset(name, &spec, NULL) == OK && (int)spec.family == f)
+                names[n++] = name;
         }
         names[n] = NULL;
         print_names(8, model_family_name((enum model_family)f), names);
@@ -356,10 +356,15 @@ static void visit_key(const struct key_help *key, void *ctx)
     printf("\t%s\n", key->meaning);
 }
 
+static void print_word(const char *class, const char *name)
+{
+    printf("word\t%s\t%s\t\n", class, name);
+}
+
 static void print_words(const char *class, const char *const *names)
 {
     for (; *names; names++)
-        printf("word\t%s\t%s\t\n", class, *names);
+        print_word(class, *names);
 }
 
 static void visit_field(const struct key_help *key, void *ctx)
@@ -396,7 +401,8 @@ void help_rows(void)
 {
     for (int i = 0; i < NUM_TOPICS; i++)
         printf("topic\t%s\t%s\n", topics[i].name, topics[i].summary);
-    print_words("MODEL", model_preset_names());
+    for (int i = 0; model_preset_name(i); i++)
+        print_word("MODEL", model_preset_name(i));
     print_words("CLUSTER", cluster_preset_names());
     print_words("CLUSTER", machine_names());
     print_words("DEVICE", shipped_kind_names);

@@ -312,8 +312,8 @@ const struct time_table *model_time_table(const struct model *model, int item, c
 enum status model_copy(const struct model *src, struct model *dst, struct err *err);
 void model_clear(struct model *model);
 
-/* Preset names, NULL-terminated, for help texts. */
-const char *const *model_preset_names(void);
+/* The name of preset i, in the order of help texts, "uniform" last; NULL past the end. */
+const char *model_preset_name(int i);
 
 enum model_key_type { MODEL_KEY_COUNT, MODEL_KEY_TIME, MODEL_KEY_SIZE, MODEL_KEY_WORD };
 /* A key of MODEL texts ("classes" of "vit-b16:classes=10"), as the parser reads it. */

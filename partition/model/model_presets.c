@@ -100,6 +100,9 @@ static const struct model_spec presets[] = {
  /* Jiang et al. 2023 (Mistral 7B), table 1, and 2024 (Mixtral), table 1; config.json of 8x22B.
   * Mistral's window is its seq of 4096 tokens here. */
     {LLAMA("mistral-7b", 32, 4096, 32, 8, 14336, 32000, 4096)},
+    {LLAMA("mistral-nemo-12b", 40, 5120, 32, 8, 14336, 131072, 4096), .head_dim = 128, .turns.theta = 1e6},
+    {LLAMA("mistral-small-24b", 40, 5120, 32, 8, 32768, 131072, 4096), .head_dim = 128, .turns.theta = 1e8},
+    {LLAMA("mistral-large-123b", 88, 12288, 96, 8, 28672, 32768, 4096), .turns.theta = 1e6},
     {LLAMA("mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, 4096), EXPERTS(8, 2, 14336, 0, 0)},
     {LLAMA("mixtral-8x22b", 56, 6144, 48, 8, 16384, 32000, 4096), EXPERTS(8, 2, 16384, 0, 0)},
  /* Qwen2.5 report (2024), table 1, and the released config.json. */
@@ -135,21 +138,33 @@ static const struct model_spec presets[] = {
     {LLAMA("gemma2-9b", 42, 3584, 16, 8, 14336, 256000, 4096), .type = "gemma2", .head_dim = 256, .tied_head = 1, .block.window = 4096},
     {LLAMA("gemma2-27b", 46, 4608, 32, 16, 36864, 256000, 4096), .type = "gemma2", .head_dim = 128, .tied_head = 1, .block.window = 4096},
     {LLAMA("gemma3-1b", 26, 1152, 4, 1, 6912, 262144, 4096), .type = "gemma3_text", .head_dim = 256, .tied_head = 1, .block.window = 512},
+    {LLAMA("gemma3-4b", 34, 2560, 8, 4, 10240, 262208, 4096), .type = "gemma3_text", .head_dim = 256, .tied_head = 1, .block.window = 1024},
+    {LLAMA("gemma3-12b", 48, 3840, 16, 8, 15360, 262208, 4096), .type = "gemma3_text", .head_dim = 256, .tied_head = 1, .block.window = 1024},
     {LLAMA("gemma3-27b", 62, 5376, 32, 16, 21504, 262208, 4096), .type = "gemma3_text", .head_dim = 128, .tied_head = 1, .block.window = 1024},
     {LLAMA("phi-2", 32, 2560, 32, 0, 10240, 51200, 2048), .type = "phi"},
     {LLAMA("phi3-mini", 32, 3072, 32, 0, 8192, 32064, 4096), .type = "phi3"},
     {LLAMA("phi3-medium", 40, 5120, 40, 10, 17920, 32064, 4096), .type = "phi3"},
     {LLAMA("phi-4", 40, 5120, 40, 10, 17920, 100352, 4096), .type = "phi3"},
     {LLAMA("gpt-neox-20b", 44, 6144, 64, 0, 24576, 50432, 2048), .type = "gpt_neox"},
+    {LLAMA("pythia-1b", 16, 2048, 8, 0, 8192, 50304, 2048), .type = "gpt_neox"},
+    {LLAMA("pythia-2.8b", 32, 2560, 32, 0, 10240, 50304, 2048), .type = "gpt_neox"},
     {LLAMA("pythia-6.9b", 32, 4096, 32, 0, 16384, 50432, 2048), .type = "gpt_neox"},
+    {LLAMA("pythia-12b", 36, 5120, 40, 0, 20480, 50688, 2048), .type = "gpt_neox"},
+    {LLAMA("opt-1.3b", 24, 2048, 32, 0, 8192, 50272, 2048), .type = "opt", .tied_head = 1, .max_seq = 2048},
     {LLAMA("opt-6.7b", 32, 4096, 32, 0, 16384, 50272, 2048), .type = "opt", .tied_head = 1, .max_seq = 2048},
+    {LLAMA("opt-13b", 40, 5120, 40, 0, 20480, 50272, 2048), .type = "opt", .tied_head = 1, .max_seq = 2048},
+    {LLAMA("opt-30b", 48, 7168, 56, 0, 28672, 50272, 2048), .type = "opt", .tied_head = 1, .max_seq = 2048},
+    {LLAMA("opt-66b", 64, 9216, 72, 0, 36864, 50272, 2048), .type = "opt", .tied_head = 1, .max_seq = 2048},
     {LLAMA("falcon-7b", 32, 4544, 71, 1, 18176, 65024, 2048), .type = "falcon", .tied_head = 1},
     {LLAMA("falcon-40b", 60, 8192, 128, 8, 32768, 65024, 2048), .type = "falcon", .tied_head = 1, .block.places = NORMS_PARALLEL_TWO},
     {LLAMA("bloom-7b1", 30, 4096, 32, 0, 16384, 250880, 2048), .type = "bloom", .tied_head = 1},
     {LLAMA("bloom", 70, 14336, 112, 0, 57344, 250880, 2048), .type = "bloom", .tied_head = 1},
     {LLAMA("starcoder2-3b", 30, 3072, 24, 2, 12288, 49152, 4096), .type = "starcoder2", .tied_head = 1, .block.window = 4096},
+    {LLAMA("starcoder2-7b", 32, 4608, 36, 4, 18432, 49152, 4096), .type = "starcoder2", .tied_head = 1, .block.window = 4096},
+    {LLAMA("starcoder2-15b", 40, 6144, 48, 4, 24576, 49152, 4096), .type = "starcoder2", .tied_head = 1, .block.window = 4096},
     {LLAMA("olmo-7b", 32, 4096, 32, 0, 11008, 50304, 2048), .type = "olmo"},
     {LLAMA("olmo2-7b", 32, 4096, 32, 0, 11008, 100352, 4096), .type = "olmo2"},
+    {LLAMA("olmo2-13b", 40, 5120, 40, 0, 13824, 100352, 4096), .type = "olmo2"},
     {LLAMA("olmo2-32b", 64, 5120, 40, 8, 27648, 100352, 4096), .type = "olmo2"},
     {LLAMA("granite3.1-8b", 40, 4096, 32, 8, 12800, 49155, 4096), .type = "granite", .tied_head = 1},
     {LLAMA("command-r", 40, 8192, 64, 0, 22528, 256000, 4096), .type = "cohere", .tied_head = 1},
@@ -157,150 +172,89 @@ static const struct model_spec presets[] = {
     {LLAMA("gpt-oss-20b", 24, 2880, 64, 8, 2880, 201088, 4096), .type = "gpt_oss", .head_dim = 64, .block.window = 128, EXPERTS(32, 4, 2880, 0, 0)},
     {LLAMA("gpt-oss-120b", 36, 2880, 64, 8, 2880, 201088, 4096), .type = "gpt_oss", .head_dim = 64, .block.window = 128, EXPERTS(128, 4, 2880, 0, 0)},
     {LLAMA("glm4-9b", 40, 4096, 32, 2, 13696, 151552, 4096), .type = "glm4", .head_dim = 128},
+    {LLAMA("tinyllama-1.1b", 22, 2048, 32, 4, 5632, 32000, 2048)},
+    {LLAMA("smollm2-135m", 30, 576, 9, 3, 1536, 49152, 4096), .tied_head = 1, .turns.theta = 1e5},
+    {LLAMA("smollm2-360m", 32, 960, 15, 5, 2560, 49152, 4096), .tied_head = 1, .turns.theta = 1e5},
+    {LLAMA("smollm2-1.7b", 24, 2048, 32, 0, 8192, 49152, 4096), .tied_head = 1, .turns.theta = 1.3e5},
+    {LLAMA("codellama-34b", 48, 8192, 64, 8, 22016, 32000, 4096), .turns.theta = 1e6},
+    {LLAMA("yi-34b", 60, 7168, 56, 8, 20480, 64000, 4096), .turns.theta = 5e6},
+    {LLAMA("deepseek-67b", 95, 8192, 64, 8, 22016, 102400, 4096)},
+    {LLAMA("kimi-k2", 61, 7168, 64, 0, 18432, 163840, 4096), LATENT(1536), EXPERTS(384, 8, 2048, 1, 1), .expert_bias = 1},
 };
 /* clang-format on */
 
 enum { NUM_PRESETS = sizeof presets / sizeof presets[0] };
 
-/* Names of MODEL texts: all presets, and last "uniform", which is not a preset. */
-static const char *const preset_names[] = {"vit-b16",
-                                           "vit-b32",
-                                           "vit-b8",
-                                           "vit-ti16",
-                                           "vit-s16",
-                                           "vit-s32",
-                                           "vit-l16",
-                                           "vit-l32",
-                                           "vit-h14",
-                                           "vit-tiny",
-                                           "bert-base",
-                                           "bert-large",
-                                           "minilm-l6",
-                                           "gpt2",
-                                           "gpt2-medium",
-                                           "gpt2-large",
-                                           "gpt2-xl",
-                                           "gpt3-125m",
-                                           "gpt3-350m",
-                                           "gpt3-760m",
-                                           "gpt3-1.3b",
-                                           "gpt3-2.7b",
-                                           "gpt3-6.7b",
-                                           "gpt3-13b",
-                                           "gpt3-175b",
-                                           "llama",
-                                           "llama1-30b",
-                                           "llama1-65b",
-                                           "llama2-7b",
-                                           "llama2-13b",
-                                           "llama2-70b",
-                                           "llama3-8b",
-                                           "llama3-70b",
-                                           "llama3-405b",
-                                           "llama3.2-1b",
-                                           "llama3.2-3b",
-                                           "mistral-7b",
-                                           "mixtral-8x7b",
-                                           "mixtral-8x22b",
-                                           "qwen2.5-0.5b",
-                                           "qwen2.5-1.5b",
-                                           "qwen2.5-3b",
-                                           "qwen2.5-7b",
-                                           "qwen2.5-14b",
-                                           "qwen2.5-32b",
-                                           "qwen2.5-72b",
-                                           "deepseek-moe-16b",
-                                           "deepseek-v2-lite",
-                                           "deepseek-v2",
-                                           "deepseek-v3",
-                                           "qwen3-0.6b",
-                                           "qwen3-1.7b",
-                                           "qwen3-4b",
-                                           "qwen3-8b",
-                                           "qwen3-14b",
-                                           "qwen3-32b",
-                                           "qwen3-30b-a3b",
-                                           "qwen3-235b-a22b",
-                                           "gemma-2b",
-                                           "gemma-7b",
-                                           "gemma2-2b",
-                                           "gemma2-9b",
-                                           "gemma2-27b",
-                                           "gemma3-1b",
-                                           "gemma3-27b",
-                                           "phi-2",
-                                           "phi3-mini",
-                                           "phi3-medium",
-                                           "phi-4",
-                                           "gpt-neox-20b",
-                                           "pythia-6.9b",
-                                           "opt-6.7b",
-                                           "falcon-7b",
-                                           "falcon-40b",
-                                           "bloom-7b1",
-                                           "bloom",
-                                           "starcoder2-3b",
-                                           "olmo-7b",
-                                           "olmo2-7b",
-                                           "olmo2-32b",
-                                           "granite3.1-8b",
-                                           "command-r",
-                                           "command-r-plus",
-                                           "gpt-oss-20b",
-                                           "gpt-oss-120b",
-                                           "glm4-9b",
-                                           "uniform",
-                                           NULL};
-
-enum { NUM_NAMES = sizeof preset_names / sizeof preset_names[0] - 1 };
-_Static_assert(NUM_NAMES == NUM_PRESETS + 1, "one name a preset, and uniform");
-
-const char *const *model_preset_names(void)
+const char *model_preset_name(int i)
 {
-    return preset_names;
+    return i < NUM_PRESETS ? presets[i].name : i == NUM_PRESETS ? "uniform" : NULL;
 }
 
 /* What people call models that have another name here. Both sides are compared by plain_name(). */
 static const char *const aliases[][2] = {
-    {"llama3.1-8b",                "llama3-8b"       },
-    {"llama3.1-70b",               "llama3-70b"      },
-    {"llama3.1-405b",              "llama3-405b"     },
-    {"llama3.3-70b",               "llama3-70b"      },
-    {"llama-30b",                  "llama1-30b"      },
-    {"llama-65b",                  "llama1-65b"      },
-    {"vit-ti",                     "vit-ti16"        },
-    {"vit-s",                      "vit-s16"         },
-    {"vit-b",                      "vit-b16"         },
-    {"vit-l",                      "vit-l16"         },
-    {"vit-h",                      "vit-h14"         },
-    {"vit-base-patch16-224",       "vit-b16"         },
-    {"vit-base-patch32-224",       "vit-b32"         },
-    {"vit-large-patch16-224",      "vit-l16"         },
-    {"vit-large-patch32-224",      "vit-l32"         },
-    {"vit-huge-patch14-224-in21k", "vit-h14"         },
-    {"bert-base-uncased",          "bert-base"       },
-    {"bert-large-uncased",         "bert-large"      },
-    {"all-minilm-l6-v2",           "minilm-l6"       },
-    {"gpt3",                       "gpt3-175b"       },
-    {"deepseek-v2-lite-chat",      "deepseek-v2-lite"},
-    {"olmo-2-1124-7b",             "olmo2-7b"        },
-    {"olmo-2-0325-32b",            "olmo2-32b"       },
-    {"c4ai-command-r-v01",         "command-r"       },
-    {"phi-3-mini-4k",              "phi3-mini"       },
-    {"phi-3-medium-4k",            "phi3-medium"     },
-    {"glm-4-9b-0414",              "glm4-9b"         },
+    {"llama3.1-8b",                 "llama3-8b"         },
+    {"llama3.1-70b",                "llama3-70b"        },
+    {"llama3.1-405b",               "llama3-405b"       },
+    {"llama3.3-70b",                "llama3-70b"        },
+    {"llama-30b",                   "llama1-30b"        },
+    {"llama-65b",                   "llama1-65b"        },
+    {"vit-ti",                      "vit-ti16"          },
+    {"vit-s",                       "vit-s16"           },
+    {"vit-b",                       "vit-b16"           },
+    {"vit-l",                       "vit-l16"           },
+    {"vit-h",                       "vit-h14"           },
+    {"vit-base-patch16-224",        "vit-b16"           },
+    {"vit-base-patch32-224",        "vit-b32"           },
+    {"vit-large-patch16-224",       "vit-l16"           },
+    {"vit-large-patch32-224",       "vit-l32"           },
+    {"vit-huge-patch14-224-in21k",  "vit-h14"           },
+    {"bert-base-uncased",           "bert-base"         },
+    {"bert-large-uncased",          "bert-large"        },
+    {"all-minilm-l6-v2",            "minilm-l6"         },
+    {"gpt3",                        "gpt3-175b"         },
+    {"deepseek-v2-lite-chat",       "deepseek-v2-lite"  },
+    {"olmo-2-1124-7b",              "olmo2-7b"          },
+    {"olmo-2-0325-32b",             "olmo2-32b"         },
+    {"c4ai-command-r-v01",          "command-r"         },
+    {"phi-3-mini-4k",               "phi3-mini"         },
+    {"phi-3-medium-4k",             "phi3-medium"       },
+    {"glm-4-9b-0414",               "glm4-9b"           },
+    {"llama1-7b",                   "llama2-7b"         },
+    {"llama1-13b",                  "llama2-13b"        },
+    {"qwen2-0.5b",                  "qwen2.5-0.5b"      },
+    {"qwen2-1.5b",                  "qwen2.5-1.5b"      },
+    {"qwen2-7b",                    "qwen2.5-7b"        },
+    {"qwen2-72b",                   "qwen2.5-72b"       },
+    {"deepseek-r1",                 "deepseek-v3"       },
+    {"deepseek-llm-67b",            "deepseek-67b"      },
+    {"phi-3.5-mini",                "phi3-mini"         },
+    {"tinyllama",                   "tinyllama-1.1b"    },
+    {"mistral-nemo",                "mistral-nemo-12b"  },
+    {"mistral-nemo-base-2407",      "mistral-nemo-12b"  },
+    {"mistral-small",               "mistral-small-24b" },
+    {"mistral-small-24b-base-2501", "mistral-small-24b" },
+    {"mistral-large",               "mistral-large-123b"},
+    {"mistral-large-instruct-2407", "mistral-large-123b"},
+    {"olmo-2-1124-13b",             "olmo2-13b"         },
+    {"bloom-176b",                  "bloom"             },
 };
 
-/* Write a name without its owner ("meta-llama/"), in small letters, without '-' '_' '.' and without
- * the endings of checkpoints that share the dims of their base model. */
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Write a name without its owner ("meta-llama/"), in small letters, without '-', '_' and a '.' that is
+ * not in a number (opt-1.3b is not opt-13b), and without the endings of checkpoints that share the dims
+ * of their base model. */
 static void plain_name(const char *name, char out[64])
 {
-    static const char *const endings[] = {"instruct", "base", "chat", "hf",  "it",
-                                          "pt",       "v01",  "v02",  "v03", "2507"};
+    static const char *const endings[] = {"instruct", "base", "chat", "hf",  "it",  "pt",
+                                          "v0.1",     "v0.2", "v0.3", "v01", "2507"};
     const char *slash = strrchr(name, '/');
     size_t n = 0;
     for (const char *c = slash ? slash + 1 : name; *c && n < 63; c++)
-        if (!strchr("-_.", *c))
+        if (*c == '.' ? n > 0 && is_digit(c[-1]) && is_digit(c[1]) : !strchr("-_", *c))
             out[n++] = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
     out[n] = '\0';
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
@@ -346,13 +300,14 @@ enum status model_preset(const char *name, struct model_spec *spec, struct err *
             model_type_apply(model_type_find(spec->type), spec);
         return OK;
     }
-    near = nearest_name(name, preset_names, NUM_NAMES);
+    const char *names[NUM_PRESETS + 1];
+    for (int i = 0; i <= NUM_PRESETS; i++)
+        names[i] = model_preset_name(i);
+    near = nearest_name(name, names, NUM_PRESETS + 1);
     rc = err_set(err, ERR_INPUT, "unknown model '%s'%s%s%s", name, near ? "; did you mean '" : "",
                  near ? near : "", near ? "'?" : "");
-    err_hint(err, "models: vit-{ti,s,b,l,h}N vit-tiny bert-base bert-large minilm-l6 gpt2[-SIZE] "
-                  "gpt3-SIZE llama{1,2,3,3.2}-SIZE qwen2.5-SIZE mistral-7b mixtral-8x{7b,22b} "
-                  "deepseek-{moe-16b,v2-lite,v2,v3} qwen3-SIZE gemma{,2,3}-SIZE phi-{2,4} "
-                  "gpt-oss-SIZE llama uniform, or a JSON file");
+    err_hint(err, "'elapse help model' lists the models; a config.json of Hugging Face or a JSON "
+                  "file of yours is one too");
     return rc;
 }
 

@@ -40,7 +40,34 @@ static void configs__have_the_parameters_that_transformers_counts(void **state)
             fail_msg("%s", model.note);
         model_clear(&model);
     }
-    assert_true(n >= 40);
+    assert_true(n >= 60);
+    json_free(rows);
+}
+
+/* A name that people copy from the hub is a preset of as many parameters, or is unknown. */
+static void presets__have_the_parameters_of_their_configs(void **state)
+{
+    (void)state;
+    struct json *rows = NULL;
+    int known = 0;
+    assert_int_equal(json_read_file("tests/golden/hf_configs.json", &rows, NULL), OK);
+    for (const struct json *row = json_first(rows); row; row = json_next(row)) {
+        char name[96];
+        struct model model = {0};
+        int64_t params = 0;
+        snprintf(name, sizeof name, "%s", json_string(json_get(row, "name")));
+        if (strchr(name, ' ')) /* "google/gemma-3-4b text" */
+            *strchr(name, ' ') = 0;
+        if (model_parse(name, &model, NULL) != OK)
+            continue;
+        known++;
+        assert_true(json_int64(json_get(row, "params"), &params));
+        if (model_total_params(&model) != params)
+            fail_msg("%s: %lld parameters, transformers %lld", name,
+                     (long long)model_total_params(&model), (long long)params);
+        model_clear(&model);
+    }
+    assert_true(known >= 55);
     json_free(rows);
 }
 
@@ -124,6 +151,7 @@ static void other_computations__are_refused_by_key(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(presets__have_the_parameters_of_their_configs),
         cmocka_unit_test(configs__have_the_parameters_that_transformers_counts),
         cmocka_unit_test(windows__alternate_as_the_family_does),
         cmocka_unit_test(attention_pairs__are_those_of_the_mask),
