@@ -5,7 +5,7 @@
 #   make test          unit and end-to-end tests, about 4 minutes on 2 cores; ends with "N passed, N failed"
 #   make test-slow     longer ones: several nodes, memory as predicted
 #   make test-emulated the CUDA backend on emulated GPUs (tests/cudasim), of which make test runs a smoke
-#   make test-all      these three in one
+#   make test-rest     what make test leaves out: slow, emulated, more trials; make test-all: all in one
 #   make mutate        break the code on purpose, one small edit at a time, and see tests fail (ONLY=PATTERN)
 #   make chaos         kill, stop and starve runs, and see them go on to the same weights; make soak: a long run
 #   make test_NAME     one test program; ELAPSE_TEST_FILTER='PATTERN*' runs some of its tests
@@ -116,7 +116,7 @@ PRELOADS := $(if $(filter 1,$(EXEC)),$(if $(SAN),,$(OUT)/tests/fail_mpi.so $(OUT
 rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\|cli\|library\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
 link_rooms = $(filter exec cli library,$(1)) $(if $(filter sim cli library,$(1)),sim) $(if $(filter profiles exec cli library,$(1)),profiles) partition
 
-.PHONY: all found deps test test-slow test-emulated test-all run-tests test-docs demo bench truth check-layers format format-check golden clean help lib tests gpu-check gpu-bundle gpu-bundle-folder gpu-rehearsal list-tests mutate chaos soak
+.PHONY: all found deps test test-slow test-emulated test-rest test-all run-tests test-docs demo bench truth check-layers format format-check golden clean help lib tests gpu-check gpu-bundle gpu-bundle-folder gpu-rehearsal list-tests mutate chaos soak
 BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(OUT)/bin/elapse-exec) \
   $(if $(filter 1,$(HAVE_CUDA)),$(OUT)/bin/elapse-cuda.so $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/bin/elapse-nccl.so))
 
@@ -204,11 +204,12 @@ tests: $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS) $(SIM_LIBS) $(PRELOADS) 
 test: RUN_GROUPS := quick
 test-slow: RUN_GROUPS := slow
 test-emulated: RUN_GROUPS := emulated
+test-rest: RUN_GROUPS := slow emulated repeated
 test-all: RUN_GROUPS := all
-test test-slow test-emulated test-all: deps
-	$(Q)$(MAKE) --no-print-directory run-tests RUN_GROUPS=$(RUN_GROUPS)
+test test-slow test-emulated test-rest test-all: deps
+	$(Q)$(MAKE) --no-print-directory run-tests RUN_GROUPS='$(RUN_GROUPS)'
 run-tests: all tests
-	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" TEST_GROUPS="$(or $(RUN_GROUPS),quick)" tests/run.sh $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS)
+	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" TEST_GROUPS="$(or $(RUN_GROUPS),quick)" TEST_TIMES=build/times-$(firstword $(RUN_GROUPS) quick) tests/run.sh $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS)
 mutate:
 	@MUTATE_ONLY='$(ONLY)' tests/mutate.sh
 chaos soak: all $(PRELOADS)

@@ -10,20 +10,27 @@
 #
 #   ranks: N         run the binary under $ELAPSE_MPIRUN (mpirun) -n N, while nothing else runs
 #   alone: WHY       (scripts) nothing else may run meanwhile
-#   group: NAME      quick where nothing is said. TEST_GROUPS (quick) lists the groups that run, or is all:
-#                    then ELAPSE_TEST_ALL is set, which tests of the quick group ask for their repetitions
+#   group: NAME      quick where nothing is said. TEST_GROUPS (quick) lists the groups that run, or is all
+#   repeated: yes    it makes more trials where ELAPSE_TEST_ALL is set: in all; in the group repeated, behind a run of
+#                    the quick group, ELAPSE_TEST_ALL is rest, and those that were made are left out
 #   seconds: N       how long it takes, roughly: the longest are started first
 #
 # TEST_JOBS (one more than there are cores, because tests wait too) run side by side; behind them, one by one, those
 # with ranks and those that are to be alone. Tests are shown in the order of their start, with their seconds and the processor's.
-# Above the last line: the processor time of all tests of each group, and the six that needed most of it.
+# Above the last line: the processor time of all tests of each group, and the six that needed most of it. TEST_TIMES
+# is a file for a line of each test: processor seconds, seconds, group, name. Above TEST_CPU_LIMIT seconds of the
+# processor, all tests together, the run fails.
 # TEST_RETRIES=1 (0): what failed runs once more, alone, and counts as it does then; that it did is said.
 # Exit 1 on any failure.
 set -u
 cd "$(dirname "$0")/.." || exit 3
+times=${TEST_TIMES:-} cpu_limit=${TEST_CPU_LIMIT:-}
 limit=${TEST_TIMEOUT:-900} jobs=${TEST_JOBS:-$(($(nproc) + 1))} retries=${TEST_RETRIES:-0} groups=${TEST_GROUPS:-quick}
-unset TEST_TIMEOUT TEST_JOBS TEST_RETRIES TEST_GROUPS # of this run, not of those that a test starts
-[ "$groups" != all ] || export ELAPSE_TEST_ALL=1
+unset TEST_TIMEOUT TEST_JOBS TEST_RETRIES TEST_GROUPS TEST_TIMES TEST_CPU_LIMIT # of this run, not of those that a test starts
+case " $groups " in
+" all ") export ELAPSE_TEST_ALL=1 ;;
+*" repeated "*) export ELAPSE_TEST_ALL=rest ;;
+esac
 . tests/env.sh
 log=$(mktemp -d "${TMPDIR:-/tmp}/elapse-test.XXXXXX") || exit 3
 trap 'for job in $(jobs -p); do pkill -P "$job"; done; rm -rf "$log"' EXIT
@@ -46,8 +53,9 @@ declare -A num_ranks=() seconds_of=() is_alone=() group_of=()
 know() {
     local group
     group=$(says "$1" group)
-    [[ " $groups " = *" ${group:-quick} "* || $groups = all ]] || return
-    group_of[$1]=${group:-quick}
+    [[ " $groups " = *" ${group:=quick} "* || $groups = all ]] ||
+        { [[ " $groups " = *" repeated "* ]] && [ -n "$(says "$1" repeated)" ] && group=repeated; } || return
+    group_of[$1]=$group
     num_ranks[$1]=$(says "$1" ranks)
     seconds_of[$1]=$(says "$1" seconds)
     is_alone[$1]=${num_ranks[$1]}$([[ $1 != *.sh ]] || says "$1" alone)
@@ -55,7 +63,7 @@ know() {
 
 # run TEST: its output into $log/NAME; then, into $log/NAME.end, exit status, seconds and the processor's seconds.
 run() {
-    local TIMEFORMAT='%0R %0U %0S' n=${num_ranks[$1]} at
+    local TIMEFORMAT='%3R %3U %3S' n=${num_ranks[$1]} at
     at=$log/$(basename "$1")
     { time {
         timeout --kill-after=10 "$limit" ${n:+${ELAPSE_MPIRUN:-mpirun} -n "$n"} "$1" </dev/null >"$at" 2>&1
@@ -86,7 +94,7 @@ count() {
 # summary TEST: its line, and what it left out.
 summary() {
     local n=${num_ranks[$1]}
-    printf '%-28s %4d passed %s%s(%d s, processor %d s)\n' "$(basename "$1")${n:+ (-n $n)}" "$ok" \
+    printf '%-28s %4d passed %s%s(%.0f s, processor %.1f s)\n' "$(basename "$1")${n:+ (-n $n)}" "$ok" \
         "$([ "$not" -gt 0 ] && echo "$not FAILED ")" \
         "$([ "$skip" -gt 0 ] && echo "$skip skipped ")" "$seconds" "$cpu"
     sed -En 's/^(not )?ok\b( [0-9]+)?( -)?(.*)# *SKIP */    skipped:\4/p' "$log/$(basename "$1")"
@@ -108,7 +116,7 @@ show() {
     local ok not skip rc seconds cpu why
     count "$1"
     summary "$1"
-    echo "$cpu ${group_of[$1]} $(basename "$1")" >>"$log/.cpu"
+    echo "$cpu $seconds ${group_of[$1]} $(basename "$1")" >>"$log/.cpu"
     if [ "$not" -gt 0 ]; then
         sed 's/^/    /' "$log/$(basename "$1")"
         [ -z "$why" ] || echo "    $why"
@@ -158,8 +166,13 @@ for test in "${again[@]}"; do
 done
 
 if [ -e "$log/.cpu" ]; then
-    awk '{sum[$2] += $1} END {for (g in sum) printf "%s group: processor %d s\n", g, sum[g]}' "$log/.cpu" | sort
-    echo "most: $(sort -nr "$log/.cpu" | head -6 | awk '{printf "%s%s %d s", (NR > 1 ? ", " : ""), $3, $1}')"
+    awk '{sum[$3] += $1} END {for (g in sum) printf "%s group: processor %.0f s\n", g, sum[g]}' "$log/.cpu" | sort
+    echo "most: $(sort -nr "$log/.cpu" | head -6 | awk '{printf "%s%s %.0f s", (NR > 1 ? ", " : ""), $4, $1}')"
+    [ -z "$times" ] || sort -nr "$log/.cpu" >"$times"
+    awk -v limit="$cpu_limit" '{sum += $1} END {
+        if (limit != "" && sum > limit) printf "failed: the tests took %.1f s of processor time, more than %s s\n", sum, limit
+    }' "$log/.cpu" >"$log/.limit"
+    [ ! -s "$log/.limit" ] || { failed=$((failed + 1)); cat "$log/.limit" >>"$log/.failed"; }
 fi
 [ -e "$log/.failed" ] && cat "$log/.failed"
 [ $((passed + failed)) -eq 0 ] && failed=1 && echo "failed: no test was run"

@@ -4,6 +4,7 @@
 #   $sim, $checked                 the backend on emulated GPUs; the same that looks at every access
 #   elastic=(...) few=(...)        options of train: an elastic run, and one of few samples
 #   ordered RUN YARDSTICK ARGS...  train ARGS, checked: the bits of YARDSTICK
+#   decoder_in_bf16 JOB            beside fp32, and on two ranks
 #   with_nccl WHAT                 use NCCL's stand-in, or skip WHAT and finish
 #   broken NAME STATUS PATTERN FAULT ARGS...
 #                                  a run of vit on a device with that fault ends so
@@ -53,6 +54,14 @@ ordered() { # RUN YARDSTICK train's ARGS...: with the plain kernels' bits
 with_nccl() { # what is then skipped
     grep -q ncclCommSplit "$sim" || { skip "$1" "no NCCL headers here"; finish; }
     export ELAPSE_NCCL_LIB=$sim
+}
+
+# A decoder in bf16 beside fp32, and on two ranks, where JOB-1 has run.
+decoder_in_bf16() { # JOB
+    train $1 $1-bf16 -n 1 --set train.dtype=bf16
+    verify "$1: losses in bf16 are fp32's within 1 %" near_run $1-1 $1-bf16 1e-2
+    ELAPSE_CUDASIM_STREAMS=1 train $1 $1-2 -n 2 --set train.dtype=bf16 --set pipeline.num_stages=2 --set pipeline.schedule=zb-h1
+    verify "$1: zb-h1 on two ranks has the bits of one in bf16" same_run $1-bf16 $1-2
 }
 
 # What a broken device gets: one line that says what, and the right status.

@@ -351,6 +351,18 @@ ELAPSE_ONLY_BINARIES=1 expect "run.sh: a second try counts where it is asked for
 verify "run.sh: and says what failed at first" grep -q '^failed at first: once$' "$tmp/expect.out"
 rm "$tmp/tried"
 ELAPSE_ONLY_BINARIES=1 expect "run.sh: else it fails" 1 '^0 passed, 1 failed$' tests/run.sh "$tmp/once"
+printf '#!/bin/bash\n# repeated: yes\necho "ok - ${ELAPSE_TEST_ALL:-few}"\n' >"$tmp/more.sh"
+printf '#!/bin/bash\n# group: slow\necho "ok - slow"\n' >"$tmp/slow.sh"
+chmod +x "$tmp/more.sh" "$tmp/slow.sh"
+ELAPSE_ONLY_BINARIES=1 expect "run.sh: more processor time than allowed fails, and is written down" 1 \
+    '^failed: the tests took [0-9.]* s of processor time, more than 0.0001 s$' \
+    env TEST_CPU_LIMIT=0.0001 TEST_TIMES="$tmp/times" tests/run.sh "$tmp/more.sh" "$tmp/slow.sh"
+verify "run.sh: a line for each test" grep -qx '[0-9.]* [0-9.]* quick more.sh' "$tmp/times"
+ELAPSE_ONLY_BINARIES=1 expect "run.sh: less is fine" 0 '^1 passed, 0 failed$' \
+    env TEST_CPU_LIMIT=100 tests/run.sh "$tmp/more.sh" "$tmp/slow.sh"
+ELAPSE_ONLY_BINARIES=1 expect "run.sh: behind the quick ones, others and their repetitions" 0 '^2 passed, 0 failed$' \
+    env TEST_GROUPS="slow repeated" TEST_TIMES="$tmp/times" tests/run.sh "$tmp/more.sh" "$tmp/slow.sh"
+verify "run.sh: in groups of their own" test "$(awk '{print $3, $4}' "$tmp/times" | sort | xargs)" = "repeated more.sh slow slow.sh"
 programs=$(dirname "$(readlink -f "$elapse")")/../tests
 filtered() { # a pattern chooses among the tests of a program, and every program knows it
     local program bad=0

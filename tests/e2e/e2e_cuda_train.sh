@@ -7,9 +7,14 @@
 . "$(dirname "$0")/runs.sh"
 . "$(dirname "$0")/cuda_runs.sh"
 
-for job in vit bert gpt; do
+for job in vit bert gpt qwen3; do
     train $job $job-1 -n 1
 done
+for job in bert qwen3; do # the others: e2e_cuda.sh
+    device=cpu train $job $job-cpu -n 1
+    verify "$job: losses are the cpu backend's within 1e-5" near_run $job-cpu $job-1 1e-5
+done
+decoder_in_bf16 qwen3
 # As many ranks as the names say; late work and other orders of threads change nothing.
 ELAPSE_CUDASIM_ORDER=3 train vit vit-zb-h1 -n 3 --set pipeline.num_stages=3 --set pipeline.schedule=zb-h1
 verify "vit: zb-h1 on three ranks has the bits of one, threads in another order" same_run vit-1 vit-zb-h1

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 begin
 if command -v python3 >/dev/null; then
-    check "properties hold" python3 tests/reference/properties.py "$elapse" "$tmp" 28 1 "$(test_all && echo 200 || echo 4)"
+    check "properties hold" python3 tests/reference/properties.py "$elapse" "$tmp" 20 1 4
 else
     skip "properties hold" "no python3"
 fi

@@ -17,7 +17,7 @@ verify "what the first thaw made stale was dropped" has two cache_hits -eq 0
 verify "what it did not was used" has two cache_upgrades -gt 0
 
 # A restart at a turn's end, where layers freeze, where they train again, and in mid-turn.
-for at in $(all_of 14 7 17); do
+for at in 14 7 17; do
     train vit part-$at -n 2 --set cache.policy=on "${down[@]}" --steps $at
     cp "$tmp/part-$at.err" "$tmp/part-$at.first.err"
     timeout 60 "$elapse" train --resume "$tmp/part-$at" -n 1 --json >"$tmp/part-$at.json" 2>"$tmp/part-$at.err"
@@ -53,12 +53,12 @@ like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 12, "hidden": 32, "heads
     '"kind": "synthetic", "train_samples": 64, "test_samples": 16'
 looks_at() { # JOB BUDGET: one that neither fits nor is far, so that the second turn is measured too
     train $1 $1-whole -n 1 --set freeze.policy=none --set freeze.record=true "${look[@]}"
-    for n in $(all_of 2 1); do
+    for n in 2 1; do
         train $1 $1-kept-$n -n $n --set freeze.policy=safe --set freeze.max_loss=$2 "${look[@]}"
         verify "$1: kept inputs give the evidence of whole forwards at K = $n" kept $1-whole $1-kept-$n
     done
 }
-if test_all; then looks_at vit 0.01; fi
+looks_at vit 0.01
 looks_at gpt 2 # a tied table, which the head reads too
 
 # Layers that freeze with the next turn train with a falling rate.
@@ -85,7 +85,7 @@ decided() {
 }
 verify "and says what that has cost" decided
 verify "and that it has decided on test samples, as told" grep -q '"probe_source":.*"test"' "$tmp/safe-1/summary.json"
-for at in $(all_of 10 30); do
+for at in 10 30; do
     train vit safe-cut -n 2 --set 'elastic.stages=[2]' "${safe[@]}" --steps $at
     timeout 60 "$elapse" train --resume "$tmp/safe-cut" -n 1 --override --set 'elastic.stages=[1]' --json >"$tmp/safe-cut.json" 2>"$tmp/safe-cut.err"
     verify "a run under safe that was stopped after $at steps goes on with the same bits" same_run safe-1 safe-cut

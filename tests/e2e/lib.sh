@@ -7,9 +7,6 @@
 #                                  stderr is empty) has a line that matches the regular expression
 #   verify NAME FUNCTION...        as check, for functions of the test; no limit of time
 #   as_users_wait                  mpirun ends ranks as it does for users (tests/env.sh hurries it)
-#   all_of WORDS                   with ELAPSE_TEST_ALL (make test-all) these words, else the first: what to repeat
-#                                  a test over
-#   test_all                       true with ELAPSE_TEST_ALL
 #   skip NAME WHY                  says why a test did not run; that is not a pass
 #   finish                         exit status from what failed
 
@@ -70,7 +67,5 @@ verify() {
 }
 
 as_users_wait() { unset OMPI_MCA_odls_base_sigkill_timeout PRTE_MCA_odls_base_sigkill_timeout; }
-test_all() { [ -n "${ELAPSE_TEST_ALL:-}" ]; }
-all_of() { if test_all; then echo "$@"; else echo "$1"; fi; }
 skip() { echo "ok - $1 # SKIP $2"; }
 finish() { [ ! -e "$tmp/.checks_failed" ]; exit; }

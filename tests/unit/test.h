@@ -15,10 +15,16 @@
 
 #include <cmocka.h>
 
-/* Whether to run what repeats a claim over more cases: in make test-all (tests/run.sh). */
+/* Whether to run what repeats a claim over more cases: in make test-rest and test-all (tests/run.sh). */
 static inline bool test_all(void)
 {
     return getenv("ELAPSE_TEST_ALL") != NULL;
+}
+
+/* In make test-rest, behind a make test that has run the quick ones. */
+static inline bool test_rest(void)
+{
+    return test_all() && strcmp(getenv("ELAPSE_TEST_ALL"), "rest") == 0;
 }
 
 /* The generator is Knuth's MMIX (a linear congruence); its high bits are used. A test sets the seed
@@ -41,6 +47,14 @@ static inline int64_t random_between(int64_t low, int64_t high)
 static inline int64_t random_below(int64_t n)
 {
     return random_between(0, n - 1);
+}
+
+/* Random trials to make, from *first on up to the one returned: the first `quick` ones in make test,
+ * `all` in make test-all, those behind the quick ones in make test-rest. */
+static inline int test_trials(int quick, int all, int *first)
+{
+    *first = test_rest() ? quick : 0;
+    return test_all() ? all : quick;
 }
 
 /* 0 <= x < 1. */

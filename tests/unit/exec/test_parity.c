@@ -2,7 +2,8 @@
  * double precision). Weights and inputs come from the integer hash of exec/base/rng.h on both sides.
  *
  * In fp32 on the cpu, and with SGD on emulated CUDA where that was built (tests/cudasim/); with
- * ELAPSE_TEST_DEVICE=cuda on the GPU instead. */
+ * ELAPSE_TEST_DEVICE=cuda on the GPU instead.
+ * repeated: yes */
 #include <unistd.h>
 
 #include "exec/base/backend.h"

@@ -1,5 +1,6 @@
 /* The three roads from a job to its plan - what `elapse plan` asks, what a simulated run takes,
- * what the trainer's rank 0 chooses - end at the same plan, over random small jobs. */
+ * what the trainer's rank 0 chooses - end at the same plan, over random small jobs.
+ * repeated: yes */
 #include "exec/run/train_plan.h"
 #include "partition/search/plan_for.h"
 #include "partition/search/turn.h"
@@ -71,8 +72,9 @@ static void plan_sim_and_train__find_the_same_plan(void **state)
 {
     (void)state;
     int found = 0, idle = 0, refused = 0;
-    const int num_jobs = test_all() ? 150 : 60;
-    random_state = 11;
+    int first;
+    const int num_jobs = test_trials(40, 150, &first) - first;
+    random_state = (uint64_t)(11 + first);
     for (int i = 0; i < num_jobs; i++) {
         const int ranks[2] = {1 + (int)random_below(4), 1 + (int)random_below(4)},
                   num_nodes = 1 + (int)random_below(2);

@@ -1,5 +1,6 @@
 /* The planner against brute force over everything, its bounds against every cut, the released rules
- * against the goldens of the specification. */
+ * against the goldens of the specification.
+ * repeated: yes */
 #include "partition/plan/autodp.h"
 #include "partition/plan/balance.h"
 #include "partition/plan/cut.h"
@@ -375,8 +376,9 @@ static void planner_solve__equals_brute_force_over_layers_and_shards(void **stat
 {
     (void)state;
     int solved = 0, again = 0;
-    const int trials = test_all() ? 240 : 60;
-    for (int trial = 0; trial < trials; trial++) {
+    int first;
+    const int end = test_trials(40, 160, &first), trials = end - first;
+    for (int trial = first; trial < end; trial++) {
         random_state = (uint64_t)trial * 99991 + 7;
         struct instance in;
         struct brute brute = {0};
@@ -524,8 +526,9 @@ static void planner_solve__equals_brute_force_over_everything_when_small(void **
     (void)state;
     int solved = 0, infeasible = 0;
     int64_t plans = 0, mixed = 0;
-    const int trials = test_all() ? 500 : 100;
-    for (int trial = 0; trial < trials; trial++) {
+    int first;
+    const int end = test_trials(80, 330, &first), trials = end - first;
+    for (int trial = first; trial < end; trial++) {
         random_state = (uint64_t)trial * 77777 + 5;
         struct instance in;
         struct brute brute = {0};
@@ -687,8 +690,9 @@ static void planner_solve__is_never_slower_than_a_plain_cut(void **state)
 {
     (void)state;
     int solved = 0;
-    const int trials = test_all() ? 1000 : 200;
-    for (int trial = 0; trial < trials; trial++) {
+    int first;
+    const int end = test_trials(160, 660, &first), trials = end - first;
+    for (int trial = first; trial < end; trial++) {
         random_state = (uint64_t)trial * 77777 + 11;
         struct instance in;
         struct brute brute = {0};
