@@ -94,6 +94,7 @@ Q := $(if $(V),,@)
 found_in = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
 $(foreach r,partition profiles sim cli exec,$(eval SRC_$(r) := $(filter-out $(r)/main.c,$(call found_in,$(r),*.c))))
 SRC_exec := $(filter-out exec/cuda/% exec/comm/nccl_device.c,$(SRC_exec))
+SRC_cli := $(filter-out cli/launch/local_bind.c,$(SRC_cli))
 SRC_profiles := $(filter-out profiles/devices/%,$(SRC_profiles))
 SRC_nccl := exec/comm/nccl_device.c partition/base/status.c partition/base/safe_text.c
 SRC_cuda := $(wildcard exec/cuda/*.c exec/cuda/*.cu) partition/base/status.c partition/base/safe_text.c partition/base/units.c
@@ -117,7 +118,7 @@ rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\|cli\|library\)/'
 link_rooms = $(filter exec cli library,$(1)) $(if $(filter sim cli library,$(1)),sim) $(if $(filter profiles exec cli library,$(1)),profiles) partition
 
 .PHONY: all found deps test test-slow test-emulated test-rest test-all run-tests test-docs demo bench truth check-layers format format-check golden clean help lib tests gpu-check gpu-bundle gpu-bundle-folder gpu-rehearsal list-tests mutate chaos soak
-BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(OUT)/bin/elapse-exec) \
+BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(OUT)/bin/elapse-exec $(if $(SAN),,$(OUT)/bin/elapse-local.so)) \
   $(if $(filter 1,$(HAVE_CUDA)),$(OUT)/bin/elapse-cuda.so $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/bin/elapse-nccl.so))
 
 all: found $(if $(wildcard cli/main.c),$(BIN)) lib $(LIBRARY)
@@ -192,6 +193,10 @@ endef
 $(foreach t,$(TESTS),$(eval $(call test_bin,$(t),$(filter %/$(t).c,$(TEST_SRC)))))
 $(foreach t,$(BENCHES),$(eval $(call test_bin,$(t),tests/bench/$(t).c)))
 
+# For LD_PRELOAD.
+$(OUT)/bin/elapse-local.so: cli/launch/local_bind.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE) -fPIC -fvisibility=hidden -shared $< -o $@.new -ldl && mv $@.new $@
 # For LD_PRELOAD, also into programs that know no MPI.
 $(PRELOADS): $(OUT)/tests/%.so: tests/e2e/%.c
 	@mkdir -p $(@D)

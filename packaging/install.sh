@@ -32,7 +32,7 @@ files() {
         done
     }
     program elapse "$prefix/bin"
-    for file in elapse-exec elapse-cuda.so elapse-nccl.so; do program "$file" "$prefix/lib/elapse"; done
+    for file in elapse-exec elapse-local.so elapse-cuda.so elapse-nccl.so; do program "$file" "$prefix/lib/elapse"; done
     data library/elapse.h "$prefix/include/elapse.h"
     data "$built/lib/libelapse.a" "$libdir/libelapse.a"
     for file in "$built"/lib/libelapse.so.*; do

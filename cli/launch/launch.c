@@ -159,6 +159,22 @@ static void keep_local(bool one_machine)
             ours[i] = unsetenv(settings[i][0]) != 0;
 }
 
+/* mpirun itself listens on all interfaces, unless elapse-local.so is in front of its libraries
+ * (local_bind.c). Runs in the child; beside: elapse-exec's path. Words of LD_PRELOAD end at blanks and colons. */
+static void preload_local(const char *beside)
+{
+    const char *slash = strrchr(beside, '/'), *others = getenv("LD_PRELOAD");
+    char list[2 * PATH_MAX];
+    const int folder = slash ? (int)(slash - beside) : 0;
+    const int length = snprintf(list, sizeof list, "%.*s/elapse-local.so", folder, beside);
+    if (!slash || length >= (int)sizeof list || strpbrk(list, " :") || access(list, R_OK) != 0)
+        return;
+    if (others && *others)
+        snprintf(list + length, sizeof list - (size_t)length, " %s", others);
+    if (!others || strlen(others) < sizeof list - (size_t)length - 1)
+        setenv("LD_PRELOAD", list, 1);
+}
+
 /* Runs in the child. It gets its own process group, so that a Ctrl-C reaches it only through
  * on_stop(). It ends when its parent ends. */
 static void run_child(char **argv)
@@ -231,8 +247,9 @@ static enum status wait_child(const struct launch *launch, const char *what, con
                        code - EXIT_SIGNALLED, strsignal(code - EXIT_SIGNALLED));
     enum status rc =
         err_set(err, ERR_SYSTEM, "'%s' ended %s with exit code %d", launcher, what, code);
-    err_hint(err, "with several nodes: one of them may be lost, or not to be reached; "
-                  "OMPI_MCA_orte_execute_quiet=0 shows what Open MPI's mpirun has to say");
+    err_hint(err, "%s; OMPI_MCA_orte_execute_quiet=0 shows what Open MPI's mpirun has to say",
+             is_one_machine(launcher) ? "it could not start the ranks, or one ended without a word"
+                                      : "a node may be lost, or not to be reached");
     return rc;
 }
 
@@ -275,9 +292,10 @@ static void sweep_shared_folder(const char *folder)
     rmdir(folder);
 }
 
-/* fds: what becomes the child's stdout and stderr; negative: ours. */
+/* fds: what becomes the child's stdout and stderr; negative: ours. local: elapse-exec's path, if a
+ * launcher starts it on this machine, else NULL. */
 static enum status spawn_and_wait(const struct launch *launch, char **argv, const char *what,
-                                  const int fds[2], struct err *err)
+                                  const int fds[2], const char *local, struct err *err)
 {
     struct sigaction stop = {.sa_handler = on_stop}, old_int, old_term, old_alarm;
     enum status rc;
@@ -291,6 +309,8 @@ static enum status spawn_and_wait(const struct launch *launch, char **argv, cons
         if ((fds[0] >= 0 && dup2(fds[0], STDOUT_FILENO) < 0) ||
             (fds[1] >= 0 && dup2(fds[1], STDERR_FILENO) < 0))
             _exit(EXIT_NO_EXEC);
+        if (local)
+            preload_local(local);
         run_child(argv);
     }
     child_pid = pid;
@@ -424,7 +444,7 @@ enum status launch_exec(const struct launch *launch, int argc, char *const *argv
         n++;
     for (int i = 0; i < argc; i++)
         words[n++] = argv[i];
-    rc = spawn_and_wait(launch, words, argv[0], fds, err);
+    rc = spawn_and_wait(launch, words, argv[0], fds, local ? path : NULL, err);
     if (launch->has_yielded && rc == OK && stop_count == 0 && yielded)
         dropped = *yielded = launch->has_yielded(launch->ctx);
     if (launch->answer)

@@ -79,19 +79,24 @@ verify "SIGTERM writes a checkpoint, names the way on and ends with exit 143" st
 train job judged -n 2 --set data.test_samples=100000000 &
 for _ in $(seq 200); do [ -s "$tmp/judged/run.db" ] && break; sleep 0.05; done
 sleep 0.5
-listeners() { # TCP sockets in the state LISTEN of the ranks of this run
+listeners() { # PATTERN: local addresses of listening TCP sockets that this run's processes of such a name have
     local pid
     for pid in $(pgrep -f "elapse-exec.*$tmp/judged"); do
-        [ "$(cat "/proc/$pid/comm")" = elapse-exec ] && ls -l "/proc/$pid/fd"
+        [[ $(cat "/proc/$pid/comm") = $1 ]] && ls -l "/proc/$pid/fd"
     done 2>/dev/null | grep -o 'socket:.[0-9]*' | tr -dc '0-9\n' >"$tmp/sockets"
-    awk '$4 == "0A" {print $10}' /proc/net/tcp /proc/net/tcp6 | grep -Fxf "$tmp/sockets"
+    awk 'NR == FNR {ours[$1]; next} $4 == "0A" && $10 in ours {print $2}' "$tmp/sockets" /proc/net/tcp /proc/net/tcp6
 }
-heard=$(listeners)
+launcher_heard=$(listeners "mpi*")
+heard=$(listeners elapse-exec)
 begun=$SECONDS
 pkill -TERM -P $! 2>/dev/null
 wait $!
 rc=$?
 verify "no rank of a run on one machine listens on the network" test -s "$tmp/sockets" -a -z "$heard"
+only_here() { # 127.0.0.1 and ::1, as the kernel writes them
+    [ -n "$launcher_heard" ] && ! grep -vE '^(0100007F|0{24}01000000):' <<<"$launcher_heard"
+}
+verify "nor does its mpirun" only_here
 judged() {
     [ $((SECONDS - begun)) -le 10 ] && [ $rc -eq 143 ] && [ "$(value judged interrupted)" = true ] &&
         says judged "hint: continue with: elapse train --resume $tmp/judged -n 2" ||

@@ -24,7 +24,7 @@ rm -rf "$to"
 mkdir -p "$to"/{prog/bin,prog/tests,bin,tests/bench,tests/e2e,tests/gpu,sys/cuda,sys/cxx,sys/usr/bin,sys/$lib/openmpi/lib/openmpi3,sys/$lib/pmix2/lib/pmix,sys/usr/share,sys/etc}
 to=$(cd "$to" && pwd)
 strip -s -o "$to/prog/bin/elapse" "$build/bin/elapse"
-for file in elapse-exec elapse-cuda.so elapse-nccl.so; do # the last where there are NCCL's headers
+for file in elapse-exec elapse-local.so elapse-cuda.so elapse-nccl.so; do # the last where there are NCCL's headers
     [ ! -e "$build/bin/$file" ] || strip -s -o "$to/prog/bin/$file" "$build/bin/$file"
 done
 for file in test_parity test_cudnn test_backend_cuda bench_device; do
