@@ -154,8 +154,10 @@ static enum status add_markers(struct bpe *bpe, struct err *err)
     }
     for (int64_t i = 0; rc == OK && i < bpe->vocab.num_slots; i++) {
         const struct vocab_slot *slot = &bpe->vocab.slots[i];
+        if (slot->length <= 0)
+            continue; /* -1: the slot is empty, and its text is not set */
         const char *piece = bpe->vocab.bytes + slot->text;
-        if (slot->length > 0 && marker_form(piece, (size_t)slot->length) &&
+        if (marker_form(piece, (size_t)slot->length) &&
             !bsearch(&slot->id, merged, num_merged, sizeof *merged, by_id))
             rc = markers_add(&bpe->markers, piece, (size_t)slot->length, slot->id, err);
     }

@@ -32,6 +32,13 @@ const struct fuzz_parser fuzz_parsers[FUZZ_PARSERS] = {
     {"idx",         fuzz_idx        },
     {"cifar",       fuzz_cifar      },
     {"lines",       fuzz_lines      },
+    {"json_lines",  fuzz_json_lines },
+    {"tokenizer",   fuzz_tokenizer  },
+    {"flags",       fuzz_flags      },
+    {"losses",      fuzz_losses     },
+    {"step_trace",  fuzz_step_trace },
+    {"measured",    fuzz_measured   },
+    {"kind",        fuzz_kind       },
 };
 
 static char folder[96];

@@ -17,7 +17,7 @@ struct fuzz_parser {
     const char *name;
     void (*run)(const uint8_t *data, size_t size);
 };
-enum { FUZZ_PARSERS = 26 };
+enum { FUZZ_PARSERS = 33 };
 extern const struct fuzz_parser fuzz_parsers[FUZZ_PARSERS];
 
 /* Make the scratch folder, in TMPDIR or in memory; remove it. They end the program if they fail. */
@@ -71,5 +71,13 @@ void fuzz_bpe(const uint8_t *data, size_t size);
 void fuzz_idx(const uint8_t *data, size_t size);
 void fuzz_cifar(const uint8_t *data, size_t size);
 void fuzz_lines(const uint8_t *data, size_t size);
+void fuzz_json_lines(const uint8_t *data, size_t size);
+void fuzz_tokenizer(const uint8_t *data, size_t size);
+/* parsers_outside.c */
+void fuzz_flags(const uint8_t *data, size_t size);
+void fuzz_losses(const uint8_t *data, size_t size);
+void fuzz_step_trace(const uint8_t *data, size_t size);
+void fuzz_measured(const uint8_t *data, size_t size);
+void fuzz_kind(const uint8_t *data, size_t size);
 
 #endif

@@ -6,6 +6,7 @@
 #include "exec/data/bpe.h"
 #include "exec/data/dataset_open.h"
 #include "exec/data/image_file.h"
+#include "exec/data/tokenizer.h"
 #include "exec/data/wordpiece.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -179,4 +180,36 @@ void fuzz_lines(const uint8_t *data, size_t size)
 {
     fuzz_put("input.txt", data, size);
     use_data("gpt2:seq=8,vocab=256,layers=1,hidden=8,heads=1,mlp=8", DATA_TEXT, "input.txt", NULL);
+}
+
+void fuzz_json_lines(const uint8_t *data, size_t size)
+{
+    fuzz_put("input.jsonl", data, size);
+    use_data("gpt2:seq=8,vocab=256,layers=1,hidden=8,heads=1,mlp=8", DATA_TEXT, "input.jsonl",
+             NULL);
+}
+
+/* tokenizer.json, and the text. */
+void fuzz_tokenizer(const uint8_t *data, size_t size)
+{
+    struct tokenizer *tokenizer = NULL;
+    struct token_list tokens = {0};
+    struct err err = {0}, second = {0};
+    char bytes[64];
+    bool special;
+    size_t length;
+    const uint8_t *part = fuzz_part(data, size, 0, &length);
+    fuzz_put("tokenizer.json", part, length);
+    part = fuzz_part(data, size, 1, &length);
+    if (!fuzz_judge(tokenizer_open(fuzz_path("tokenizer.json"), &tokenizer, &err), &err))
+        return;
+    if (fuzz_judge(tokenizer_encode(tokenizer, (const char *)part, length, true, &tokens, &second),
+                   &second))
+        for (int64_t i = 0; i < tokens.count; i++) {
+            if (tokens.at[i].id < 0 || tokens.at[i].id >= tokenizer_size(tokenizer))
+                fuzz_wrong("a token lies outside of the vocabulary");
+            tokenizer_bytes(tokenizer, tokens.at[i].id, bytes, sizeof bytes, &special);
+        }
+    token_list_clear(&tokens);
+    tokenizer_free(tokenizer);
 }

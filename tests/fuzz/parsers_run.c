@@ -15,6 +15,7 @@
 #include "profiles/job/job_json.h"
 #include "profiles/store/profile_file.h"
 #include "profiles/store/record.h"
+#include "profiles/store/store_calibration.h"
 #include "profiles/base/whole_file.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -54,11 +55,15 @@ static void fill_store(const char *path)
     const struct op_row op = {.step = 1, .end_ns = 9, .op = {.kind = OP_F}};
     const struct transition_row part = {.part = "plan", .ns = 3};
     const struct device_memory_row memory = {.what = "total", .peak_bytes = 9};
+    struct calibration calibration = {
+        .name = "c", .num_rows = 2, .factor = {1, 1, 1, 1, 1}
+    };
     struct err err = {0};
     int64_t id = 0;
     must(store_open(path, STORE_RECORD, &store, &err), &err);
     must(profile_add_layer(&profile, &layer, &err), &err);
     must(store_put_profile(store, &profile, PROFILE_CREATE, &err), &err);
+    must(store_put_calibration(store, &calibration, &err), &err);
     must(record_start(store, &info, &id, &err), &err);
     must(record_epochs(store, id, &epoch, 1, &err), &err);
     must(record_steps(store, id, &step, 1, &err), &err);
@@ -109,6 +114,21 @@ static void read_profiles(struct store *store)
     free(infos);
 }
 
+static void read_calibrations(struct store *store)
+{
+    char(*names)[CALIBRATION_NAME_MAX] = NULL;
+    struct err err = {0};
+    int count = 0;
+    if (!fuzz_judge(store_list_calibrations(store, &names, &count, &err), &err))
+        return;
+    for (int i = 0; i < count && i < 2; i++) {
+        struct calibration calibration;
+        struct err second = {0};
+        fuzz_judge(store_get_calibration(store, names[i], &calibration, &second), &second);
+    }
+    free(names);
+}
+
 static void read_runs(struct store *store)
 {
     struct run_info *infos = NULL;
@@ -132,6 +152,7 @@ static void use_store(void)
     struct err err = {0}, second = {0}, third = {0};
     if (fuzz_judge(store_open(fuzz_path("store.db"), STORE_READ, &store, &err), &err)) {
         read_profiles(store);
+        read_calibrations(store);
         read_runs(store);
     }
     store_close(store);
