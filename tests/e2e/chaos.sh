@@ -187,6 +187,7 @@ fail_from() {
     fresh
     n=$(calls $rank "$1")
     [ "${n:-0}" -gt 0 ] || { rank=$((1 - rank)); n=$(calls $rank "$1"); }
+    [ "${n:-0}" -gt 0 ] || { echo "chaos: the undisturbed run has no call of $1"; exit 1; }
     CHAOS_AT=$1@$((RANDOM % n + 1)) CHAOS_RANK=$rank CHAOS_ERRNO=$code start
     timeout 60 tail --pid=$front -f /dev/null || failed "$name" "has not ended after 60 s"
     if ! wait "$front" && ! grep -q '^elapse' "$dir/err"; then failed "$name" "no error"; fi
@@ -245,7 +246,9 @@ PY
 kinds=("kill_one time rank" "kill_one sync rank" "kill_one change rank" "kill_one message rank" "kill_one cache rank"
     "kill_one sum rank" "kill_one rename rank" "kill_one time launcher" "kill_one time front" "kill_one sync launcher"
     "stop_one rank" "full_disk" "locked_store" "fail_from rename EIO" "fail_from sync ENOSPC" "fail_from cache EIO"
-    "fail_from rename EROFS" "fail_from sync EIO" "fail_from cache ENOSPC" "fail_from rename ENOSPC")
+    "fail_from rename EROFS" "fail_from sync EIO" "fail_from cache ENOSPC" "fail_from rename ENOSPC" "fail_from open EROFS"
+    "fail_from open ENOSPC" "fail_from open EIO" "fail_from truncate ENOSPC" "fail_from truncate EROFS" "fail_from truncate EIO"
+    "fail_from file EROFS" "fail_from file ENOSPC" "fail_from file EIO")
 [ -z "${CHAOS_KINDS:-}" ] || mapfile -t kinds < <(printf '%s\n' "${kinds[@]}" | grep -E "$CHAOS_KINDS")
 kills=0 turn=0 end_ms=$(($(now_ms) + budget_s * 1000)) longest_ms=$whole_ms
 while :; do

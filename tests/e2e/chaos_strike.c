@@ -6,12 +6,14 @@
  *   CHAOS_DIR=DIR        must be set. DIR/pid.N: the ranks that were started. DIR/struck: "PID NS", whom
  *                        it has struck and when (realtime). DIR/counts.R: at its end, the calls of rank R
  *   CHAOS_AT=PLACE@N     at the Nth call of a place: message (of a pass), sum (over ranks), change (a
- *                        group of ranks is made), cache (a write to the spill), sync, rename; or time:
- *                        N microseconds after the first message
+ *                        group of ranks is made), cache (a write to the spill), sync, rename, open (of a
+ *                        file to write, or a folder is made), truncate (a file gets its length), file (any
+ *                        of the last five within a change of plan); or time: N microseconds after the
+ *                        first message
  *   CHAOS_RANK=R         by the rank R
  *   CHAOS_WHO=WHO        rank, launcher, front (the launcher's parent)
  *   CHAOS_SIGNAL=NUMBER  9 unless told
- *   CHAOS_ERRNO=NUMBER   no signal: from this call on, calls of the place (cache, sync, rename) fail so
+ *   CHAOS_ERRNO=NUMBER   no signal: from this call on, calls of the place (cache to file) fail so
  *   CHAOS_LOG=1          DIR/live.R: a line for each group that rank R makes after the first: groups and
  *                        windows that are there, descriptors, mappings of shared memory; KiB resident, of
  *                        SQLite's, allocated without SQLite's */
@@ -23,21 +25,26 @@
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-enum place { MESSAGE, SUM, CHANGE, CACHE, SYNC, RENAME, PLACES };
-static const char *const names[PLACES] = {"message", "sum", "change", "cache", "sync", "rename"};
+enum place { MESSAGE, SUM, CHANGE, CACHE, SYNC, RENAME, OPENED, TRUNCATE, FILES, PLACES };
+static const char *const names[PLACES] = {"message", "sum",  "change",   "cache", "sync",
+                                          "rename",  "open", "truncate", "file"};
 
 static const char *folder; /* NULL: this is no rank */
 static int rank_here;
 static _Atomic int64_t calls[PLACES];
 static int num_groups, num_windows; /* that are not freed; the main thread's */
+static MPI_Comm all;                /* the group that the program splits off first */
+static _Atomic bool in_change;      /* from a later split to the next message of a pass */
 
 static pid_t parent_of(pid_t pid)
 {
@@ -55,6 +62,21 @@ static pid_t parent_of(pid_t pid)
     return parent;
 }
 
+#define REAL(name)                                                                                 \
+    __extension__({                                                                                \
+        static void *at;                                                                           \
+        if (!at)                                                                                   \
+            at = dlsym(RTLD_NEXT, #name);                                                          \
+        at;                                                                                        \
+    })
+
+/* A file of our own, which is no call of the program. */
+static int make_file(const char *path, int flags)
+{
+    int (*real)(const char *, int, ...) = (int (*)(const char *, int, ...))REAL(open);
+    return real(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
+}
+
 static void strike(void)
 {
     const char *who = getenv("CHAOS_WHO"), *number = getenv("CHAOS_SIGNAL");
@@ -66,7 +88,7 @@ static void strike(void)
     if (who && strcmp(who, "front") == 0)
         pid = parent_of(pid);
     snprintf(path, sizeof path, "%s/struck", folder);
-    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const int fd = make_file(path, O_EXCL);
     if (fd < 0 || pid <= 1)
         return; /* once a run, also if it is started again */
     clock_gettime(CLOCK_REALTIME, &now);
@@ -129,7 +151,7 @@ __attribute__((constructor)) static void begin(void)
     folder = dir;
     rank_here = atoi(rank);
     snprintf(path, sizeof path, "%s/pid.%d", dir, (int)getpid());
-    const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    const int fd = make_file(path, 0);
     if (fd >= 0)
         close(fd);
 }
@@ -138,7 +160,8 @@ static void write_counts(void)
 {
     char path[512];
     snprintf(path, sizeof path, "%s/counts.%d", folder, rank_here);
-    FILE *out = fopen(path, "w");
+    const int fd = make_file(path, O_TRUNC);
+    FILE *out = fd >= 0 ? fdopen(fd, "w") : NULL;
     for (int p = 0; out && p < PLACES; p++)
         fprintf(out, "%s %lld\n", names[p], (long long)calls[p]);
     if (out)
@@ -183,7 +206,8 @@ static void log_held(void)
     if (!folder || !getenv("CHAOS_LOG"))
         return;
     snprintf(path, sizeof path, "%s/live.%d", folder, rank_here);
-    FILE *out = fopen(path, "a");
+    const int fd = make_file(path, O_APPEND);
+    FILE *out = fd >= 0 ? fdopen(fd, "a") : NULL;
     if (!out)
         return;
     const struct mallinfo2 heap = mallinfo2();
@@ -207,6 +231,8 @@ int MPI_Finalize(void)
 int MPI_Isend(const void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm,
               MPI_Request *request)
 {
+    if (comm != all)
+        in_change = false;
     pass(MESSAGE);
     return PMPI_Isend(data, count, type, peer, tag, comm, request);
 }
@@ -230,6 +256,10 @@ int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *out)
     log_held();
     const int code = PMPI_Comm_split(comm, color, key, out);
     num_groups += code == MPI_SUCCESS && color != MPI_UNDEFINED;
+    if (!all)
+        all = *out;
+    else
+        in_change = true;
     return code;
 }
 
@@ -262,36 +292,99 @@ int MPI_Win_free(MPI_Win *window)
     return code;
 }
 
-#define REAL(name)                                                                                 \
-    __extension__({                                                                                \
-        static void *at;                                                                           \
-        if (!at)                                                                                   \
-            at = dlsym(RTLD_NEXT, #name);                                                          \
-        at;                                                                                        \
-    })
+static bool pass_file(enum place place)
+{
+    const bool now = in_change && pass(FILES);
+    return pass(place) || now;
+}
 
 ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset)
 {
     ssize_t (*real)(int, const void *, size_t, off_t) =
         (ssize_t(*)(int, const void *, size_t, off_t))REAL(pwrite);
-    return pass(CACHE) ? -1 : real(fd, bytes, length, offset);
+    return pass_file(CACHE) ? -1 : real(fd, bytes, length, offset);
 }
 
 int fsync(int fd)
 {
     int (*real)(int) = (int (*)(int))REAL(fsync);
-    return pass(SYNC) ? -1 : real(fd);
+    return pass_file(SYNC) ? -1 : real(fd);
 }
 
 int rename(const char *from, const char *to)
 {
     int (*real)(const char *, const char *) = (int (*)(const char *, const char *))REAL(rename);
-    return pass(RENAME) ? -1 : real(from, to);
+    return pass_file(RENAME) ? -1 : real(from, to);
 }
 
 int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
     int (*real)(int, const char *, int, const char *, unsigned) =
         (int (*)(int, const char *, int, const char *, unsigned))REAL(renameat2);
-    return pass(RENAME) ? -1 : real(from_dir, from, to_dir, to, flags);
+    return pass_file(RENAME) ? -1 : real(from_dir, from, to_dir, to, flags);
 }
+
+int mkdir(const char *path, mode_t mode)
+{
+    int (*real)(const char *, mode_t) = (int (*)(const char *, mode_t))REAL(mkdir);
+    if (access(path, F_OK) == 0) /* EEXIST, on a full disk too */
+        return real(path, mode);
+    return pass_file(OPENED) ? -1 : real(path, mode);
+}
+
+#define FTRUNCATE(name)                                                                            \
+    int name(int fd, off_t length)                                                                 \
+    {                                                                                              \
+        int (*real)(int, off_t) = (int (*)(int, off_t))REAL(name);                                 \
+        return pass_file(TRUNCATE) ? -1 : real(fd, length);                                        \
+    }
+FTRUNCATE(ftruncate)
+FTRUNCATE(ftruncate64)
+
+/* A device or a pipe is no file of the run. */
+static bool is_file(const char *path)
+{
+    return strncmp(path, "/dev/", 5) != 0 || strncmp(path, "/dev/shm/", 9) == 0;
+}
+
+#define OPEN(name)                                                                                 \
+    int name(const char *path, int flags, ...)                                                     \
+    {                                                                                              \
+        int (*real)(const char *, int, ...) = (int (*)(const char *, int, ...))REAL(name);         \
+        va_list args;                                                                              \
+        va_start(args, flags);                                                                     \
+        const int mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(args, int) : 0;                  \
+        va_end(args);                                                                              \
+        if ((flags & O_ACCMODE) != O_RDONLY && is_file(path) && pass_file(OPENED))                 \
+            return -1;                                                                             \
+        return real(path, flags, mode);                                                            \
+    }
+OPEN(open)
+OPEN(open64)
+
+#define OPENAT(name)                                                                               \
+    int name(int dir, const char *path, int flags, ...)                                            \
+    {                                                                                              \
+        int (*real)(int, const char *, int, ...) =                                                 \
+            (int (*)(int, const char *, int, ...))REAL(name);                                      \
+        va_list args;                                                                              \
+        va_start(args, flags);                                                                     \
+        const int mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(args, int) : 0;                  \
+        va_end(args);                                                                              \
+        if ((flags & O_ACCMODE) != O_RDONLY && is_file(path) && pass_file(OPENED))                 \
+            return -1;                                                                             \
+        return real(dir, path, flags, mode);                                                       \
+    }
+OPENAT(openat)
+OPENAT(openat64)
+
+#define FOPEN(name)                                                                                \
+    FILE *name(const char *path, const char *mode)                                                 \
+    {                                                                                              \
+        FILE *(*real)(const char *, const char *) =                                                \
+            (FILE * (*)(const char *, const char *)) REAL(name);                                   \
+        return strpbrk(mode, "wa+") && is_file(path) && pass_file(OPENED) ? NULL                   \
+                                                                          : real(path, mode);      \
+    }
+FOPEN(fopen)
+FOPEN(fopen64)
