@@ -16,6 +16,7 @@
 #include "exec/device/doctor.h"
 #include "exec/measure/profile_request.h"
 #include "exec/run/generate_request.h"
+#include "exec/run/predict_request.h"
 #include "exec/run/report.h"
 #include "exec/run/resume.h"
 #include "exec/run/train_plan.h"
@@ -482,6 +483,73 @@ static enum status run_generate(const struct exec_command *command, struct call 
     return generate_request_run(&q, err);
 }
 
+/* --- predict ---------------------------------------------------------------------------------- */
+
+static bool ends_in(const char *path, const char *suffix)
+{
+    const size_t length = path ? strlen(path) : 0, n = strlen(suffix);
+    return length > n && strcmp(path + length - n, suffix) == 0;
+}
+
+static enum status run_predict(const struct exec_command *command, struct call *call,
+                               struct err *err)
+{
+    struct option_list set = {0}, texts = {0}, pairs = {0};
+    struct predict_request q = {
+        .inputs = {.texts = &texts, .pairs = &pairs}
+    };
+    struct job_ask ask = {.set = &set, .evaluates = true};
+    bool csv = false, json = false;
+    int64_t threads = 0;
+    const struct option table[] = {
+        OPTION("text", LIST, &texts, "TEXT", "a text to classify (repeatable)"),
+        OPTION("text-pair", LIST, &pairs, "TEXT", "the second text of each --text"),
+        OPTION("top", INT, &q.top, "N", "print the N likeliest classes (default: all)", .min = 1,
+               .max = INT32_MAX),
+        OPTION("csv", FLAG, &csv, NULL, "print CSV with a header"),
+        OPTION("json", FLAG, &json, NULL, "print JSON lines, an object a sample"),
+        OPTION("o", STRING, &q.out, "FILE", "write there; .csv and .jsonl choose the form"),
+        OPTION("job", STRING, &ask.path, "JOB", "the job of weights that no run recorded"),
+        OPTION("set", LIST, &set, "a.b=v", "override a value of the job (repeatable)"),
+        OPTION("device", STRING, &ask.device, "KIND", "%s (default: train.device of the job)",
+               .values = "cpu cuda"),
+        OPTION("threads", INT, &threads, "N",
+               "threads a rank (default: its share of the cores at hand)", .min = 1,
+               .max = MAX_THREADS),
+        OPTION("db", STRING, &q.db, "FILE", "profile store to plan from"),
+    };
+    struct job job = {0};
+    struct cores cores;
+    struct checkpoint_choice weights = {0};
+    struct command_line line = COMMAND_LINE(table, POSITIONAL_MAX);
+    enum status rc = parse(command, call, &line, err);
+    if (rc != OK || line.help)
+        return rc;
+    if (csv && json)
+        return err_set(err, ERR_INPUT, "--csv and --json exclude each other");
+    q.form = csv || (!json && ends_in(q.out, ".csv")) ? PREDICT_CSV
+             : json || ends_in(q.out, ".jsonl")       ? PREDICT_JSON
+                                                      : PREDICT_TEXT;
+    q.inputs.paths = line.positional + 1;
+    q.inputs.num_paths = line.num_positional - 1;
+    if (checking) {
+        for (int i = 0; i < q.inputs.num_paths; i++)
+            if (access(q.inputs.paths[i], R_OK) != 0)
+                return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", q.inputs.paths[i],
+                               strerror(errno));
+        return check_call(line.positional[0], q.db, &ask, false, err);
+    }
+    rc = begin(call, line.positional[0], &ask, true, &weights, &job, err);
+    if (rc == OK)
+        rc = bind(call, (int)threads, &cores, err);
+    q.weights = weights.dir;
+    if (rc == OK)
+        rc = predict_request_run(call->comm, &cores, &job, &q, err);
+    job_clear(&job);
+    free(weights.dir);
+    return rc;
+}
+
 /* --- checkpoint ------------------------------------------------------------------------------- */
 
 static enum status run_checkpoint(const struct exec_command *command, struct call *call,
@@ -580,25 +648,28 @@ static enum status run_facts(const struct exec_command *command, struct call *ca
 
 static const struct exec_command commands[] = {
     {"train",      "JOB [-n RANKS] [options]",
-     "Train a job for real on RANKS processes; writes metrics, checkpoints and a record.",                         0, true,
-     run_train                                                                                                                         },
+     "Train a job for real on RANKS processes; writes metrics, checkpoints and a record.",                                     0, true,
+     run_train                                                                                                                                     },
     {"eval",       "CHECKPOINT [JOB] [-n RANKS] [options]",
      "Evaluate a checkpoint (or safetensors file) on the test data of JOB (default: the run's "
-     "own).",                                                                                                      1, true,  run_eval  },
+     "own).",                                                                                                                  1, true,  run_eval  },
     {"export",     "CHECKPOINT -o DIR|FILE.safetensors",
      "Write a checkpoint as a model of Hugging Face: safetensors, config.json, in DIR also the "
-     "tokenizer.",                                                                                                 1, false, run_export},
+     "tokenizer.",                                                                                                             1, false, run_export},
     {"generate",   "CHECKPOINT --prompt TEXT [options]",
-     "Write text that goes on where a prompt ends, by a run or a model of Hugging Face.",                          1, false,
-     run_generate                                                                                                                      },
+     "Write text that goes on where a prompt ends, by a run or a model of Hugging Face.",                                      1, false,
+     run_generate                                                                                                                                  },
+    {"predict",    "CHECKPOINT [FILE|DIR ...] [--text TEXT] [options]",
+     "Classify pictures, texts or table rows by a run; without any, its test samples.",                                        1, true,
+     run_predict                                                                                                                                   },
     {"checkpoint", "verify DIR",
-     "Compare every file of a checkpoint with the digests of its manifest.",                                       2, false,
-     run_checkpoint                                                                                                                    },
+     "Compare every file of a checkpoint with the digests of its manifest.",                                                   2, false,
+     run_checkpoint                                                                                                                                },
     {"profile",    "[--model MODEL] [-n RANKS] [options]",
-     "Measure layers, links and overheads of this machine into the profile store.",                                0, true,
-     run_profile                                                                                                                       },
-    {"facts",      "",                                      "What libraries and GPUs say of themselves, as JSON.", 0, false, run_facts },
-    {"ping",       "",                                      "Latency and rate between ranks 0 and 1, as JSON.",    0, true,  run_facts },
+     "Measure layers, links and overheads of this machine into the profile store.",                                            0, true,
+     run_profile                                                                                                                                   },
+    {"facts",      "",                                                  "What libraries and GPUs say of themselves, as JSON.", 0, false, run_facts },
+    {"ping",       "",                                                  "Latency and rate between ranks 0 and 1, as JSON.",    0, true,  run_facts },
 };
 
 static void report(const struct err *err)

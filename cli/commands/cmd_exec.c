@@ -1,4 +1,4 @@
-/* cli/commands/cmd_exec.c - the commands train, profile, eval, export, generate and checkpoint: they start
+/* cli/commands/cmd_exec.c - the commands train, profile, eval, export, generate, predict and checkpoint: they start
  * `elapse-exec` under mpirun with the wanted number of ranks and return its exit code.
  *
  * Only "-n RANKS" and train's "--max-restarts N", "--min-ranks N" and "--plan-losses FILE" are
@@ -222,6 +222,9 @@ const struct command command_eval = {"eval", "CHECKPOINT [JOB] [-n RANKS]",
 const struct command command_export = {"export", "CHECKPOINT -o DIR|FILE.safetensors",
                                        "write a checkpoint as a model of Hugging Face", "DIR",
                                        run_front};
+const struct command command_predict = {
+    "predict", "RUN|CHECKPOINT [FILE|DIR ...] [--text TEXT] [--top N] [-o FILE] [...]",
+    "classify pictures, texts or table rows by a run", "PATH", run_front};
 const struct command command_generate = {
     "generate", "RUN|CHECKPOINT|DIR --prompt TEXT [--temperature X] [--top-k N] [--top-p P] [...]",
     "write text behind a prompt", "PATH", run_front};

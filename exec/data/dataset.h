@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "exec/data/wordpiece.h"
+#include "partition/base/options.h"
 #include "partition/plan/job.h"
 #include "partition/base/status.h"
 
@@ -102,6 +103,13 @@ enum status idx_open(const struct job *job, struct dataset *dataset, struct err 
 enum status images_open(const struct job *job, struct dataset *dataset, struct err *err);
 enum status tsv_open(const struct job *job, struct dataset *dataset, struct err *err);
 enum status table_open(const struct job *job, struct dataset *dataset, struct err *err);
+/* Texts without labels as the test split: of files (tables, .txt with a text a line), then of the options.
+ * ends[i]: the samples up to the end of path i. Pictures likewise, normalised like those of `like`. */
+enum status table_texts_open(const struct job *job, const char *const *paths, int num_paths,
+                             const struct option_list *texts, const struct option_list *pairs,
+                             int64_t *ends, struct dataset *dataset, struct err *err);
+enum status pictures_open(const struct dataset *like, int side, const char *const *paths,
+                          int num_paths, struct dataset *dataset, struct err *err);
 enum status squad_open(const struct job *job, struct dataset *dataset, struct err *err);
 enum status text_open(const struct job *job, struct dataset *dataset, struct err *err);
 /* Token sequences made from a seed, for text models (see phrases.c). */

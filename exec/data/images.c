@@ -326,6 +326,91 @@ static enum status images_sample(const struct dataset *dataset, enum split split
     return rc;
 }
 
+/* A picture of inputs_open(), normalised as the training data: a byte p is (p / 255 - mean) / std. A
+ * model of one channel sees the mean of red, green and blue. */
+static enum status pictures_sample(const struct dataset *dataset, enum split split, int64_t id,
+                                   const struct sample_out *out, struct err *err)
+{
+    const struct images *images = dataset->ctx;
+    const size_t n = (size_t)dataset->image * (size_t)dataset->image;
+    struct pixels pixels = {0};
+    float *planes = NULL;
+    if (out->labels)
+        out->labels[0] = 0;
+    if (!out->image)
+        return OK;
+    enum status rc = read_picture(dataset, images->splits[split].path[id], &pixels, err);
+    if (rc == OK && !(planes = malloc(3 * n * sizeof *planes)))
+        rc = err_nomem(err);
+    if (rc == OK)
+        rc = image_square(&pixels, dataset->image, planes, err);
+    for (int c = 0; rc == OK && c < dataset->channels; c++) {
+        const float scale = 1.0f / (255.0f * dataset->pixel_std[c]);
+        const float shift = dataset->pixel_mean[c] / dataset->pixel_std[c];
+        for (size_t p = 0; p < n; p++) {
+            const float byte = dataset->channels == 3
+                                   ? planes[(size_t)c * n + p]
+                                   : (planes[p] + planes[n + p] + planes[2 * n + p]) / 3;
+            out->image[(size_t)c * n + p] = byte * scale - shift;
+        }
+    }
+    free(planes);
+    free(pixels.rgb);
+    return rc;
+}
+
+enum status pictures_open(const struct dataset *like, int side, const char *const *paths,
+                          int num_paths, struct dataset *dataset, struct err *err)
+{
+    struct dataset got = {.kind = like->kind,
+                          .channels = like->channels,
+                          .image = side,
+                          .labels_per_sample = 1,
+                          .targets_per_sample = 1,
+                          .classes = like->classes,
+                          .sample = like->kind == DATA_IMAGES ? images_sample : pictures_sample,
+                          .file = images_file,
+                          .check = images_check,
+                          .clear = images_clear};
+    struct images *images = calloc(1, sizeof *images);
+    struct tally tally = {0};
+    enum status rc = OK;
+    if (!images)
+        return err_nomem(err);
+    got.ctx = images;
+    images->resize = true;
+    memcpy(got.pixel_mean, like->pixel_mean, sizeof got.pixel_mean);
+    memcpy(got.pixel_std, like->pixel_std, sizeof got.pixel_std);
+    if (like->pixel_std[0] == 0)
+        rc = err_set(err, ERR_INPUT,
+                     "the training data are no pictures of bytes, so none can be shown");
+    for (int i = 0; i < num_paths && rc == OK; i++) {
+        struct picture_list *list = &images->splits[SPLIT_TEST];
+        const int64_t before = list->count;
+        struct stat st;
+        char *path = NULL;
+        if (stat(paths[i], &st) != 0)
+            rc = err_set(err, ERR_SYSTEM, "cannot open '%s': %s", paths[i], strerror(errno));
+        else if (S_ISDIR(st.st_mode))
+            rc = read_class(paths[i], 0, 0, list, &tally, err);
+        else if (!(path = strdup(paths[i])))
+            rc = err_nomem(err);
+        else if ((rc = add_picture(list, path, 0, err)) != OK)
+            free(path);
+        if (rc == OK && list->count == before) {
+            rc = err_set(err, ERR_INPUT, "'%s' holds no picture", paths[i]);
+            err_hint(err, "read are " IMAGE_SUFFIX_TEXT);
+        }
+    }
+    got.num_samples[SPLIT_TEST] = images->splits[SPLIT_TEST].count;
+    free(tally.first);
+    if (rc == OK)
+        *dataset = got;
+    else
+        dataset_clear(&got);
+    return rc;
+}
+
 /* The folder of a split: data.path/train; data.path/val, or test if there is no val; data.valid. */
 static enum status split_folder(const struct job *job, enum split split, char **dir,
                                 struct err *err)

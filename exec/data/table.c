@@ -176,7 +176,7 @@ static enum status add_row(struct reading *reading, const struct delimited_field
     int64_t num_first = 0;
     int32_t label = 0;
     enum status rc = OK;
-    if (cells[COLUMN_LABEL].bytes == 0)
+    if (reading->columns[COLUMN_LABEL] && cells[COLUMN_LABEL].bytes == 0)
         return err_set(err, ERR_INPUT, "%s line %lld has no label in column '%s'", reading->what,
                        (long long)line, reading->columns[COLUMN_LABEL]);
     reading->tokens.count = 0;
@@ -189,7 +189,7 @@ static enum status add_row(struct reading *reading, const struct delimited_field
         if (c == COLUMN_TEXT)
             num_first = reading->tokens.count;
     }
-    if (rc == OK)
+    if (rc == OK && reading->columns[COLUMN_LABEL])
         rc = find_label(reading, cells[COLUMN_LABEL].text, (size_t)cells[COLUMN_LABEL].bytes, line,
                         &label, err);
     return rc == OK ? text_pairs_add(list, &reading->tokens, num_first, label, err) : rc;
@@ -511,6 +511,90 @@ enum status table_open(const struct job *job, struct dataset *dataset, struct er
         rc = number_labels(job, &reading, &got, err);
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++)
         got.num_samples[split] = reading.pairs->splits[split].num_rows;
+    reading_clear(&reading);
+    if (rc == OK)
+        *dataset = got;
+    else
+        dataset_clear(&got);
+    return rc;
+}
+
+/* --- texts without labels ------------------------------------------------------------------------ */
+
+/* Add the lines of a text, which are not empty, as a row each. */
+static enum status read_lines(struct reading *reading, const char *path, struct err *err)
+{
+    char *text = NULL, *what = NULL;
+    int64_t bytes = 0, line = 1;
+    if (asprintf(&what, "'%s'", path) < 0)
+        return err_nomem(err);
+    free(reading->what);
+    reading->what = what;
+    enum status rc = data_read_text(path, MAX_BYTES, &text, &bytes, err);
+    for (char *at = text, *end = text + bytes; rc == OK && at < end; line++) {
+        char *stop = memchr(at, '\n', (size_t)(end - at));
+        struct delimited_field cells[NUM_COLUMNS] = {
+            {at, (stop ? stop : end) - at}
+        };
+        if (cells[0].bytes > 0 && at[cells[0].bytes - 1] == '\r')
+            cells[0].bytes--;
+        if (cells[0].bytes > 0)
+            rc = add_row(reading, cells, line, err);
+        at = stop ? stop + 1 : end;
+    }
+    free(text);
+    return rc;
+}
+
+static bool ends_with(const char *path, const char *suffix)
+{
+    const size_t length = strlen(path), n = strlen(suffix);
+    return length > n && strcasecmp(path + length - n, suffix) == 0;
+}
+
+enum status table_texts_open(const struct job *job, const char *const *paths, int num_paths,
+                             const struct option_list *texts, const struct option_list *pairs,
+                             int64_t *ends, struct dataset *dataset, struct err *err)
+{
+    const char *usual = job->data.kind == DATA_SST2 ? "sentence" : "text";
+    struct dataset got = {0};
+    struct reading reading = {
+        .columns = {job->data.text ? job->data.text : usual, job->data.text_pair},
+          .what = NULL
+    };
+    enum status rc = text_pairs_open(job, &got, err);
+    reading.pairs = got.ctx;
+    const struct pair_list *rows = rc == OK ? &reading.pairs->splits[SPLIT_TEST] : NULL;
+    for (int i = 0; i < num_paths && rc == OK; i++) {
+        const int64_t before = rows->num_rows;
+        if (ends_with(paths[i], ".txt")) {
+            reading.split = SPLIT_TEST;
+            rc = read_lines(&reading, paths[i], err);
+        } else if (!(reading.paths[SPLIT_TEST] = strdup(paths[i]))) {
+            rc = err_nomem(err);
+        } else {
+            rc = read_file(&reading, SPLIT_TEST, err);
+        }
+        if (rc == OK && rows->num_rows == before)
+            rc = err_set(err, ERR_INPUT, "'%s' has no rows", paths[i]);
+        free(reading.paths[SPLIT_TEST]);
+        reading.paths[SPLIT_TEST] = NULL;
+        ends[i] = rows->num_rows;
+    }
+    for (int i = 0; texts && i < texts->count && rc == OK; i++) {
+        struct delimited_field cells[NUM_COLUMNS] = {
+            {(char *)texts->items[i], (int64_t)strlen(texts->items[i])}
+        };
+        if (pairs->count > 0)
+            cells[COLUMN_PAIR] =
+                (struct delimited_field){(char *)pairs->items[i], (int64_t)strlen(pairs->items[i])};
+        free(reading.what);
+        reading.what = strdup("--text");
+        reading.split = SPLIT_TEST;
+        rc = reading.what ? add_row(&reading, cells, i + 1, err) : err_nomem(err);
+    }
+    if (rc == OK)
+        got.num_samples[SPLIT_TEST] = rows->num_rows;
     reading_clear(&reading);
     if (rc == OK)
         *dataset = got;

@@ -2,6 +2,7 @@
 
 #include "exec/base/watch.h"
 #include "exec/run/stop.h"
+#include "exec/run/trainer.h"
 
 enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, struct err *err)
 {
@@ -14,6 +15,8 @@ enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, s
     watch_phase("evaluation");
     if (answers)
         runtime_on_eval(t->layout.runtime, qa_eval_block, &spans);
+    if (t->options->on_eval)
+        runtime_on_eval(t->layout.runtime, t->options->on_eval, t->options->on_eval_ctx);
     const int64_t steps = sampler_steps_per_epoch(&t->layout.samplers[SPLIT_TEST]);
     for (int64_t s = 0; rc == OK && s < steps && !stopped; s++) {
         const struct batch *batch;

@@ -15,6 +15,7 @@
 #include "exec/comm/comm.h"
 #include "exec/device/cores.h"
 #include "exec/run/run_log.h"
+#include "exec/step/runtime.h"
 #include "partition/plan/job.h"
 #include "profiles/json/json.h"
 
@@ -37,6 +38,11 @@ struct trainer_options {
      * trainer_yield() was called, when yield_step is done. */
     bool dies, yields;
     int64_t die_step, yield_step;
+    /* For predictions: samples in place of the job's data (borrowed; its test split is evaluated), and
+     * what an evaluation does after each forward of the head. NULL: none. */
+    const struct dataset *samples;
+    runtime_eval_hook on_eval;
+    void *on_eval_ctx;
     bool evaluate;      /* evaluate before, between (as the job says) and after; save at the end */
     struct run_log log; /* how the run says on stderr how far it is: mode and every_ns */
 };

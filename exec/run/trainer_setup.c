@@ -222,7 +222,9 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
     if (t->job->train.transport == TRANSPORT_NCCL)
         nccl_environment();
     if (rc == OK)
-        rc = dataset_open(t->job, &t->dataset, err);
+        rc = t->options->samples ? OK : dataset_open(t->job, &t->dataset, err);
+    if (t->options->samples)
+        t->dataset = *t->options->samples;
     if (rc == OK)
         probe_open(t);
     if (rc == OK && !(t->backend = backend_new(&spec, err)))
@@ -293,6 +295,7 @@ void trainer_clear(struct trainer *t)
     nccl_close(t->nccl);
     parcel_room_free(t->base.parcel_room);
     backend_free(t->backend);
-    dataset_clear(&t->dataset);
+    if (!t->options->samples)
+        dataset_clear(&t->dataset);
     free(t->out);
 }

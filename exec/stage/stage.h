@@ -140,6 +140,9 @@ enum status stage_loss(struct stage *stage, int slot, struct loss_sums *loss, st
  * head. ERR_INPUT for other stages. */
 enum status stage_span_probabilities(struct stage *stage, const struct sample_block *block,
                                      float *probabilities, struct err *err);
+/* Likewise the probability of each class, [n][classes], of a stage with a head that classifies. */
+enum status stage_class_probabilities(struct stage *stage, const struct sample_block *block,
+                                      float *probabilities, struct err *err);
 
 /* The forward of a completely frozen stage, in slot 0, from its item `first` > 0 on; `in` is the
  * input of that item. It continues from a lower level that a cache holds. The model has no skip
