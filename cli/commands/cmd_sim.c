@@ -362,8 +362,6 @@ static enum status check_options(const struct sim_args *args, const struct step_
         return err_set(err, ERR_INPUT,
                        "--faults takes no --stragglers or --slow-links; its slow_per_hour slows "
                        "devices");
-    if (args->seeds > 0 && !args->faults)
-        return err_set(err, ERR_INPUT, "--seeds needs --faults");
     if (args->csv && args->sweeps.count == 0)
         return err_set(err, ERR_INPUT, "--csv needs --sweep");
     if (args->csv && args->json)
@@ -373,8 +371,6 @@ static enum status check_options(const struct sim_args *args, const struct step_
                        args->csv ? "csv" : "json");
     if (args->table && args->sweeps.count == 0)
         return err_set(err, ERR_INPUT, "--table needs --sweep");
-    if (args->threads > 0 && args->sweeps.count == 0 && !args->faults)
-        return err_set(err, ERR_INPUT, "--threads needs --sweep or --faults");
     if (!args->job_path && !args->step)
         rc = err_set(err, ERR_INPUT, "sim needs a job, or --step with --model");
     else if (args->overrides.count > 0 && !args->job_path)
@@ -420,7 +416,8 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
         OPTION("record", STRING, &args->record_path, "FILE",
                "add the run to a record store ('elapse runs', 'elapse plot')"),
         OPTION("faults", STRING, &args->faults, "FILE|key=value,...",
-               "lose nodes: rates, policy and checkpoints (docs/faults.md)"),
+               "lose nodes: rates, policy and checkpoints (docs/faults.md), over those of "
+               "cluster.faults; none: lose none"),
         OPTION("seeds", INT, &args->seeds, "N", "runs of --faults (default 1000)", .max = 1000000),
         OPTION("sweep", LIST, &args->sweeps, "path=v1,v2,...",
                "a table over a setting or job key (repeatable: cross product)"),
@@ -522,9 +519,16 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     if (args.schedule_csv)
         rc = read_schedule(args.schedule_csv, args.settings, args.num_settings, request,
                            &answer.custom, err);
+    bool faults = args.faults && strcmp(args.faults, "none") != 0;
+    if (rc == OK && args.job_path && !args.faults && !args.step && args.sweeps.count == 0 &&
+        !args.record_path && !args.plan_path)
+        rc = sim_has_faults(&args, &faults, err);
+    if (rc == OK && !faults && (args.seeds > 0 || (args.threads > 0 && args.sweeps.count == 0)))
+        rc = err_set(err, ERR_INPUT, "--%s needs --faults%s", args.seeds > 0 ? "seeds" : "threads",
+                     args.seeds > 0 ? "" : " or --sweep");
     if (rc == OK && args.sweeps.count > 0)
         rc = sim_sweep(command, &args, err);
-    else if (rc == OK && args.faults)
+    else if (rc == OK && faults)
         rc = sim_faults(command, &args, err);
     else if (rc == OK && !args.step)
         rc = sim_run(command, &args, err);

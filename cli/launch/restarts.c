@@ -216,7 +216,7 @@ static enum status count_ranks(struct session *s, bool stuck, struct err *err)
     if (s->num_ranks < were && lost)
         snprintf(s->why, sizeof s->why, "node %s does not answer", names);
     else if (replayed)
-        snprintf(s->why, sizeof s->why, "the trace of losses has %s now",
+        snprintf(s->why, sizeof s->why, "the losses to replay leave %s",
                  COUNT_TEXT(s->num_ranks, "rank"));
     else if (s->num_ranks < were)
         snprintf(s->why, sizeof s->why, "lost twice without a new checkpoint between");

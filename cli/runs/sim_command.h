@@ -18,7 +18,7 @@ struct sim_args {
     bool step, json, csv, table, explain, no_wall, quiet;
     bool ran; /* the plan of --plan was run, so memory sufficed */
     int64_t monte_carlo;
-    const char *faults; /* losses of nodes: a file or pairs; NULL: none */
+    const char *faults; /* losses of nodes: a file, pairs or "none"; NULL: as the job says */
     int64_t seeds;      /* runs of --faults; 0: 1000 */
     int64_t threads;    /* 0: all cores */
     struct step_setting settings[STEP_SETTINGS_MAX]; /* of the request, with their texts */
@@ -57,6 +57,8 @@ enum status sim_job_run_static(const struct sim_args *args, struct elastic_run *
                                struct err *err);
 /* `JOB --faults`: many runs on a cluster that loses nodes. ERR_INFEASIBLE: none of them is done. */
 enum status sim_faults(const struct command *command, const struct sim_args *args, struct err *err);
+/* Whether the job's cluster loses nodes (cluster.faults). */
+enum status sim_has_faults(const struct sim_args *args, bool *has, struct err *err);
 /* `--sweep`. */
 enum status sim_sweep(const struct command *command, const struct sim_args *args, struct err *err);
 

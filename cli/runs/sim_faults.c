@@ -1,4 +1,4 @@
-/* `elapse sim JOB --faults`: when is the run done on a cluster that loses nodes?
+/* `elapse sim JOB --faults`, or of a job with cluster.faults: when is the run done on a cluster that loses nodes?
  *
  * elastic_run() gives the turns of the run, once for each number of nodes; fault_run() loses nodes in
  * them, once for each seed. Read sim_faults() at the end first. */
@@ -98,17 +98,23 @@ static enum status faults_pairs(const char *text, struct json **object, struct e
     return rc == OK ? json_check(*object, err) : rc;
 }
 
-/* Read --faults: a JSON file or pairs. */
-static enum status read_faults(const char *text, struct faults_text *faults,
+/* Read the keys of the job's cluster.faults, and over them those of --faults: a JSON file or pairs.
+ * Either text may be NULL. */
+static enum status read_faults(const char *of_cluster, const char *text, struct faults_text *faults,
                                struct fault_event **events, struct err *err)
 {
-    struct json *object = NULL;
-    const bool is_file = path_is_json(text);
-    enum status rc =
-        is_file ? json_read_file(text, &object, err) : faults_pairs(text, &object, err);
-    const struct fields_source source = {is_file ? text : "--faults", "", NULL};
-    if (rc == OK)
+    struct json *own = NULL, *object = NULL;
+    const bool is_file = text && path_is_json(text);
+    const struct fields_source in_job = {"the job", "cluster.faults", NULL},
+                               source = {is_file ? text : "--faults", "", NULL};
+    enum status rc = of_cluster ? json_parse(of_cluster, "cluster.faults", &own, err) : OK;
+    if (rc == OK && own)
+        rc = fields_read(faults_fields, NUM_FAULTS_FIELDS, own, &in_job, faults, err);
+    if (rc == OK && text)
+        rc = is_file ? json_read_file(text, &object, err) : faults_pairs(text, &object, err);
+    if (rc == OK && object)
         rc = fields_read(faults_fields, NUM_FAULTS_FIELDS, object, &source, faults, err);
+    json_free(own);
     faults->set.policy = (enum fault_policy)faults->policy;
     if (rc == OK && faults->trace)
         rc = fault_trace_read(faults->trace, false, events, &faults->set.num_trace, err);
@@ -350,6 +356,15 @@ static bool nodes_equal(const struct cluster *cluster)
     return true;
 }
 
+enum status sim_has_faults(const struct sim_args *args, bool *has, struct err *err)
+{
+    struct job job = {0};
+    const enum status rc = sim_job_load(args, NULL, 0, &job, err);
+    *has = job.cluster.faults != NULL;
+    job_clear(&job);
+    return rc;
+}
+
 enum status sim_faults(const struct command *command, const struct sim_args *args, struct err *err)
 {
     const int64_t start = clock_now_ns();
@@ -365,9 +380,9 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
     int64_t *totals = calloc((size_t)count, sizeof *totals);
     enum status rc = runs && totals ? OK : err_nomem(err);
     if (rc == OK)
-        rc = read_faults(args->faults, &faults, &events, err);
-    if (rc == OK)
         rc = sim_job_load(args, NULL, 0, &job, err);
+    if (rc == OK)
+        rc = read_faults(job.cluster.faults, args->faults, &faults, &events, err);
     if (rc == OK)
         rc = cost_choose(args->request.db_path, &job, &cost, err);
     if (rc != OK)

@@ -122,7 +122,9 @@ enum status cluster_copy(const struct cluster *src, struct cluster *dst, struct 
     got.uplink_bytes_per_s = malloc(uplinks_size ? uplinks_size : 1);
     got.own_kinds = NULL;
     got.num_own_kinds = 0;
-    enum status rc = got.devices && got.uplink_bytes_per_s ? OK : err_nomem(err);
+    got.faults = src->faults ? strdup(src->faults) : NULL;
+    enum status rc =
+        got.devices && got.uplink_bytes_per_s && !got.faults == !src->faults ? OK : err_nomem(err);
     for (int i = 0; i < src->num_own_kinds && rc == OK; i++)
         rc = cluster_keep_kind(&got, src->own_kinds[i], err);
     if (rc != OK) {
@@ -155,6 +157,7 @@ void cluster_clear(struct cluster *cluster)
     free(cluster->own_kinds);
     free(cluster->devices);
     free(cluster->uplink_bytes_per_s);
+    free(cluster->faults);
     *cluster = (struct cluster){0};
 }
 
@@ -184,7 +187,8 @@ enum status cluster_set_nodes(struct cluster *cluster, int num_nodes, struct err
         got.uplink_bytes_per_s[n] = cluster->uplink_bytes_per_s[0];
     snprintf(got.name, sizeof got.name, "%s of %.40s", COUNT_TEXT(num_nodes, "node"),
              cluster->name);
-    cluster->own_kinds = NULL; /* they are those of got */
+    cluster->own_kinds = NULL; /* they are those of got, and so are the losses */
+    cluster->faults = NULL;
     cluster->num_own_kinds = 0;
     cluster_clear(cluster);
     *cluster = got;

@@ -118,6 +118,9 @@ struct cluster {
         overlap_share; /* of a device: what messages beside an overlapped F and B take (time-1b) */
     struct share_curve link_shares, uplink_shares; /* of messages inside a node and between nodes */
     struct collective_figures collectives[COLLECTIVE_COUNT];
+    char *
+        faults; /* owned: how it loses nodes, a JSON object of the keys of `sim --faults`; NULL: not
+                     given. Only the simulator of losses reads it */
     struct kind **own_kinds; /* owned references: of devices with figures of a user's own */
     int num_own_kinds;
 };

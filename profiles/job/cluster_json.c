@@ -54,6 +54,7 @@ static const struct field cluster_fields[] = {
     {"power", FIELD_REAL, AT(power), 0, 1000000000, NULL, 0, "watts of a device with its share of the node: runs have an energy then"},
     {"devices", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "in place of nodes and devices_per_node: an array of objects"},
     {"uplinks", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "bandwidth of each node"},
+    {"faults", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "how sim loses nodes: an object with the keys of --faults"},
     {"collective", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "figures of collectives where they differ from messages: an object"},
 };
 static const struct field device_fields[] = {
@@ -290,17 +291,47 @@ static enum status read_links(const struct json *object, const char *file, const
     return OK;
 }
 
+/* Keep the losses as a text, with the name of their trace resolved. */
+static enum status read_faults(const struct json *object, const struct fields_source *source,
+                               struct cluster *cluster, struct err *err)
+{
+    const struct json *given = json_get(object, "faults");
+    if (!given)
+        return OK;
+    if (json_type(given) != JSON_OBJECT)
+        return fields_refuse(source, "faults", "an object with the keys of sim --faults", given,
+                             err);
+    struct json *box = json_object_new();
+    json_add_copy(box, "faults", given);
+    struct json *faults = json_get(box, "faults");
+    const char *trace = json_string(json_get(faults, "trace"));
+    char *whole = trace ? path_join(source->dir, trace) : NULL;
+    if (whole) {
+        json_remove(faults, "trace");
+        json_add_string(faults, "trace", whole);
+    }
+    enum status rc = trace && !whole ? err_nomem(err) : json_check(box, err);
+    if (rc == OK)
+        rc = json_text(faults, false, &cluster->faults, err);
+    free(whole);
+    json_free(box);
+    return rc;
+}
+
 static enum status load_cluster_file(const char *path, struct cluster *cluster, struct err *err)
 {
-    const struct fields_source source = {.file = path, .prefix = "cluster"};
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? strndup(path, (size_t)(slash - path) + 1) : NULL;
+    const struct fields_source source = {.file = path, .prefix = "cluster", .dir = dir};
     struct json *root = NULL;
-    enum status rc = json_read_file(path, &root, err);
+    enum status rc = slash && !dir ? err_nomem(err) : json_read_file(path, &root, err);
     if (rc == OK)
         rc = json_type(root) == JSON_OBJECT
                  ? cluster_from_json(root, &source, cluster, err)
                  : err_set(err, ERR_INPUT, "%s: must be an object, got %s", path,
                            json_type_name(json_type(root)));
     json_free(root);
+    free(dir);
     return rc;
 }
 
@@ -391,6 +422,8 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
         rc = read_uplinks(json_get(value, "uplinks"), file, key, &got, err);
     if (rc == OK)
         rc = collectives_from_json(value, file, key, &got, err);
+    if (rc == OK)
+        rc = read_faults(value, source, &got, err);
     if (rc == OK)
         rc = cluster_check(&got, err);
     if (rc != OK)

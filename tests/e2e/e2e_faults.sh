@@ -34,6 +34,14 @@ expect "the text names the best interval beside Daly's" 0 'checkpoint every .*Yo
     bash -c "faults $rates"
 printf '{"device_per_hour": 0.05, "restart": "60s", "detect": "10s", "stall": "5s", "repair": "600s", "policy": "shrink"}' >"$tmp/f.json"
 check "a file says what pairs say" cmp "$tmp/one" <(faults "$tmp/f.json" --json)
+printf '{"preset": "4x8", "faults": %s}' "$(cat "$tmp/f.json")" >"$tmp/lossy.json"
+sed 's/"cluster": "4x8"/"cluster": "lossy.json"/' "$job" >"$tmp/in_job.json"
+check "a job says what --faults says" cmp "$tmp/one" <("$elapse" sim "$tmp/in_job.json" --no-wall --json)
+expect "--faults overrides single keys of the job" 0 'policy restart, 1.6 losses per hour, 3 seeds' \
+    "$elapse" sim "$tmp/in_job.json" --faults policy=restart --seeds 3
+expect "--faults none loses no node" 0 "\"total_ns\":$total," "$elapse" sim "$tmp/in_job.json" --faults none --json
+expect "a wrong key in the job" 2 "unknown key 'cluster.faults.nope'" "$elapse" sim "$job" --set cluster.faults.nope=1
+expect "losses of a job that are no object" 2 'cluster.faults must be an object' "$elapse" sim "$job" --set cluster.faults=3
 expect "a negative rate" 2 'node_per_hour must be a number 0..1000000, got -1' bash -c 'faults node_per_hour=-1'
 expect "an unknown key" 2 "unknown key 'nope'" bash -c 'faults nope=1'
 expect "no pair" 2 "expected key=value, got 'x'" bash -c 'faults x'
