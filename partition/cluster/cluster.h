@@ -221,6 +221,18 @@ int64_t cluster_transfer_ns(const struct cluster *cluster, int from, int to, int
 int64_t cluster_collective_ns(const struct cluster *cluster, enum collective kind,
                               const int *devices, int n, int64_t bytes);
 
+/* What the edges of a ring of n devices allow, for any size. */
+struct ring {
+    int n;
+    bool inside, between;            /* edges inside nodes; between nodes */
+    double port_per_s, uplink_per_s; /* the lowest rates of these edges, without any share */
+};
+/* Set *ring to that of n devices in the given order. O(n). */
+void cluster_ring(const struct cluster *cluster, const int *devices, int n, struct ring *ring);
+/* cluster_collective_ns() of a ring's devices, except for an all-to-all. */
+int64_t cluster_ring_ns(const struct cluster *cluster, enum collective kind,
+                        const struct ring *ring, int64_t bytes);
+
 /* The all-reduce of cluster_collective_ns(). */
 int64_t cluster_allreduce_ns(const struct cluster *cluster, const int *devices, int n,
                              int64_t bytes);

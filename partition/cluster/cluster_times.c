@@ -133,36 +133,51 @@ static double edge_uplink(const struct group *group, const struct counts *counts
     return min_rate(rate, device->nic_bytes_per_s * inside / (both * edges));
 }
 
-/* The lowest rate and the longest latency of an edge of the ring. */
-static double ring_rate(const struct group *group, const struct collective_figures *figures,
-                        const struct counts *counts, int64_t bytes, int64_t *latency)
+static void find_ring(const struct group *group, const struct counts *counts, struct ring *ring)
 {
-    const struct cluster *cluster = group->cluster;
-    const double both = cluster->half_duplex ? 2 : 1; /* a ring sends and receives at once */
-    const struct share_curve *few = group->n < 4 ? &figures->pair : &figures->quad;
-    const double link_share =
-        share_curve_at(group->n < 8 && few->num_points > 0 ? few : &figures->link, bytes);
-    const double uplink_share = share_curve_at(&figures->uplink, bytes);
+    const double both = group->cluster->half_duplex ? 2 : 1; /* it sends and receives at once */
+    *ring = (struct ring){.n = group->n, .port_per_s = 1e18, .uplink_per_s = 1e18};
+    for (int i = 0; i < group->n; i++) {
+        const struct device *src = group_device(group, i), *dst = group_device(group, i + 1);
+        if (src->node != dst->node) {
+            const double up = min_rate(edge_uplink(group, counts, src, both),
+                                       edge_uplink(group, counts, dst, both));
+            ring->between = true;
+            ring->uplink_per_s = min_rate(ring->uplink_per_s, up);
+        } else {
+            const double port = min_rate(src->link_bytes_per_s, dst->link_bytes_per_s) / both;
+            ring->inside = true;
+            ring->port_per_s = min_rate(ring->port_per_s, port);
+        }
+    }
+}
+
+int64_t cluster_ring_ns(const struct cluster *cluster, enum collective kind,
+                        const struct ring *ring, int64_t bytes)
+{
+    const struct collective_figures *figures = &cluster->collectives[kind];
+    const struct share_curve *few = ring->n < 4 ? &figures->pair : &figures->quad;
     const int64_t inside =
         figures->link_latency_ns >= 0 ? figures->link_latency_ns : cluster->link_latency_ns;
     const int64_t between =
         figures->uplink_latency_ns >= 0 ? figures->uplink_latency_ns : cluster->uplink_latency_ns;
+    const int64_t steps = (kind == COLLECTIVE_ALLREDUCE ? 2 : 1) * ((int64_t)ring->n - 1);
     double rate = 1e18;
-    *latency = 0;
-    for (int i = 0; i < group->n; i++) {
-        const struct device *src = group_device(group, i), *dst = group_device(group, i + 1);
-        const bool leaves = src->node != dst->node;
-        if (leaves) {
-            rate = min_rate(rate, edge_uplink(group, counts, src, both) * uplink_share);
-            rate = min_rate(rate, edge_uplink(group, counts, dst, both) * uplink_share);
-        } else {
-            double port = min_rate(src->link_bytes_per_s, dst->link_bytes_per_s) / both;
-            rate = min_rate(rate, port * link_share);
-        }
-        const int64_t edge = leaves ? between : inside;
-        *latency = edge > *latency ? edge : *latency;
+    int64_t latency = 0;
+    if (ring->n < 2)
+        return 0;
+    if (ring->inside) {
+        const struct share_curve *curve = ring->n < 8 && few->num_points > 0 ? few : &figures->link;
+        rate = min_rate(rate, ring->port_per_s * share_curve_at(curve, bytes));
+        latency = inside > latency ? inside : latency;
     }
-    return whole(rate);
+    if (ring->between) {
+        rate = min_rate(rate, ring->uplink_per_s * share_curve_at(&figures->uplink, bytes));
+        latency = between > latency ? between : latency;
+    }
+    const int64_t ns =
+        add_saturated(mul_saturated(steps, latency), wire_ns(bytes, steps, ring->n, whole(rate)));
+    return add_saturated(figures->fixed_ns, ns);
 }
 
 /* Every device sends bytes / n to each other device, all messages in flight together: the busiest
@@ -199,13 +214,10 @@ static int64_t alltoall_ns(const struct group *group, const struct collective_fi
     return add_saturated(own >= 0 ? own : message, longest);
 }
 
-int64_t cluster_collective_ns(const struct cluster *cluster, enum collective kind,
-                              const int *devices, int n, int64_t bytes)
+/* Set *ring to that of a group, or *ns, if it is not NULL, to the time of its all-to-all. */
+static void ask_group(const struct group *group, int64_t bytes, struct ring *ring, int64_t *ns)
 {
-    if (n < 2)
-        return 0;
-    const struct group group = {.cluster = cluster, .devices = devices, .n = n};
-    const struct collective_figures *figures = &cluster->collectives[kind];
+    const struct cluster *cluster = group->cluster;
     int few[2 * TABLE_NODES];
     int *table = cluster->num_nodes <= TABLE_NODES
                      ? few
@@ -213,18 +225,35 @@ int64_t cluster_collective_ns(const struct cluster *cluster, enum collective kin
     const struct counts counts = {.edges = table,
                                   .devices = table ? table + cluster->num_nodes : NULL};
     if (table)
-        count_nodes(&group, &counts);
-    int64_t ns, latency;
-    if (kind == COLLECTIVE_ALLTOALL) {
-        ns = alltoall_ns(&group, figures, &counts, bytes);
-    } else {
-        const int64_t steps = (kind == COLLECTIVE_ALLREDUCE ? 2 : 1) * ((int64_t)n - 1);
-        const double rate = ring_rate(&group, figures, &counts, bytes, &latency);
-        ns = add_saturated(mul_saturated(steps, latency), wire_ns(bytes, steps, n, rate));
-    }
+        count_nodes(group, &counts);
+    if (ns)
+        *ns = alltoall_ns(group, &cluster->collectives[COLLECTIVE_ALLTOALL], &counts, bytes);
+    else
+        find_ring(group, &counts, ring);
     if (table != few)
         free(table);
-    return add_saturated(figures->fixed_ns, ns);
+}
+
+void cluster_ring(const struct cluster *cluster, const int *devices, int n, struct ring *ring)
+{
+    const struct group group = {.cluster = cluster, .devices = devices, .n = n};
+    ask_group(&group, 0, ring, NULL);
+}
+
+int64_t cluster_collective_ns(const struct cluster *cluster, enum collective kind,
+                              const int *devices, int n, int64_t bytes)
+{
+    const struct group group = {.cluster = cluster, .devices = devices, .n = n};
+    struct ring ring;
+    int64_t ns;
+    if (n < 2)
+        return 0;
+    if (kind != COLLECTIVE_ALLTOALL) {
+        ask_group(&group, bytes, &ring, NULL);
+        return cluster_ring_ns(cluster, kind, &ring, bytes);
+    }
+    ask_group(&group, bytes, NULL, &ns);
+    return add_saturated(cluster->collectives[kind].fixed_ns, ns);
 }
 
 int64_t cluster_allreduce_ns(const struct cluster *cluster, const int *devices, int n,

@@ -335,6 +335,14 @@ int64_t cost_allreduce_ns(const struct cost *cost, const struct cluster *cluster
                : cost_collective_ns(cost, cluster, COLLECTIVE_ALLREDUCE, devices, n, bytes);
 }
 
+/* Apply the source's factors to the time of a collective. */
+static int64_t scale_collective(const struct cost *cost, bool between, int64_t ns)
+{
+    const double factor = between ? cost->between_factor : cost->inside_factor;
+    const double scaled = factor > 0 ? ceil((double)ns * factor) : (double)ns;
+    return scaled < (double)INT64_MAX ? (int64_t)scaled : INT64_MAX;
+}
+
 int64_t cost_collective_ns(const struct cost *cost, const struct cluster *cluster,
                            enum collective kind, const int *devices, int n, int64_t bytes)
 {
@@ -344,9 +352,17 @@ int64_t cost_collective_ns(const struct cost *cost, const struct cluster *cluste
         return ns;
     for (int i = 1; i < n && !between; i++)
         between = cluster->devices[devices[i]].node != cluster->devices[devices[0]].node;
-    const double factor = between ? cost->between_factor : cost->inside_factor;
-    const double scaled = factor > 0 ? ceil((double)ns * factor) : (double)ns;
-    return scaled < (double)INT64_MAX ? (int64_t)scaled : INT64_MAX;
+    return scale_collective(cost, between, ns);
+}
+
+int64_t cost_ring_ns(const struct setting *setting, enum collective kind, const struct ring *ring,
+                     int64_t bytes)
+{
+    const struct cost *cost = setting->cost;
+    const int64_t ns = cluster_ring_ns(setting->cluster, kind, ring, bytes);
+    return cost->inside_factor == 0 && cost->between_factor == 0
+               ? ns
+               : scale_collective(cost, ring->between, ns);
 }
 
 const char *cost_source_name(enum cost_source source)

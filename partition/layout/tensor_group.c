@@ -76,7 +76,8 @@ bool tensor_group_fits(const struct cluster *cluster, int tensor, int first)
 
 enum status tensor_group_check(const struct cluster *cluster, int tensor, struct err *err)
 {
-    if (tensor < 2 || tensor_group_list(cluster, tensor, NULL) > 0)
+    if (tensor < 2 || tensor_group_fits(cluster, tensor, 0) ||
+        tensor_group_list(cluster, tensor, NULL) > 0)
         return OK;
     return err_set(
         err, ERR_INFEASIBLE,
@@ -230,11 +231,11 @@ static enum status make_groups(struct tensor_group *l, const struct cluster *clu
 /* Whether the setting leaves it to us if attention is fused. */
 static bool fuses(const struct setting *setting)
 {
-    bool gpus = true;
-    for (int d = 0; d < setting->cluster->num_devices && gpus; d++)
-        gpus = !device_is_host(&setting->cluster->devices[d]);
-    return gpus && setting->model->attention == ATTENTION_AUTO && setting->model->heads > 0 &&
-           !cost_is_measured(setting->cost) && setting->cost->source != COST_CONSTANT;
+    bool open = setting->model->attention == ATTENTION_AUTO && setting->model->heads > 0 &&
+                !cost_is_measured(setting->cost) && setting->cost->source != COST_CONSTANT;
+    for (int d = 0; d < setting->cluster->num_devices && open; d++)
+        open = !device_is_host(&setting->cluster->devices[d]);
+    return open;
 }
 
 /* What holds of replicas that divide something, `ways` of them by the key `what`. */

@@ -249,17 +249,20 @@ static enum status check_layout(const struct plan *plan, struct err *err)
     return OK;
 }
 
-enum status plan_check(const struct plan *plan, const struct model *model,
-                       const struct cluster *cluster, struct err *err)
+enum status plan_check_layout(const struct plan *plan, const struct model *model,
+                              const struct cluster *cluster, struct err *err)
 {
     enum status rc = plan_check_counts(plan, model, cluster, err);
     if (rc == OK)
         rc = check_cut(plan, model, err);
-    if (rc == OK)
-        rc = check_devices(plan, cluster, err);
-    if (rc == OK)
-        rc = check_layout(plan, err);
-    return rc;
+    return rc == OK ? check_layout(plan, err) : rc;
+}
+
+enum status plan_check(const struct plan *plan, const struct model *model,
+                       const struct cluster *cluster, struct err *err)
+{
+    enum status rc = plan_check_layout(plan, model, cluster, err);
+    return rc == OK ? check_devices(plan, cluster, err) : rc;
 }
 
 const char *frozen_placement_name(enum frozen_placement placement)

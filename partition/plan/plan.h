@@ -125,6 +125,10 @@ void plan_clear(struct plan *plan);
 enum status plan_check(const struct plan *plan, const struct model *model,
                        const struct cluster *cluster, struct err *err);
 
+/* plan_check() without a look at the devices. */
+enum status plan_check_layout(const struct plan *plan, const struct model *model,
+                              const struct cluster *cluster, struct err *err);
+
 /* Check only the counts K, R, M, chunks and batch. The plan needs no cut. ERR_INFEASIBLE. */
 enum status plan_check_counts(const struct plan *plan, const struct model *model,
                               const struct cluster *cluster, struct err *err);

@@ -100,9 +100,13 @@ static enum status make_plan(const struct search *search, const struct judged *j
     if (plan.recompute == RECOMPUTE_LAYER) { /* the counts follow from the cut */
         struct workload workload = {0};
         struct schedule full = {0};
-        rc = search_lower(search, &plan, &workload, &full, search->err);
+        struct sites *sites = NULL;
+        rc = sites_new(search->problem->setting.cluster, &plan, &sites, search->err);
+        if (rc == OK)
+            rc = search_lower(search, &plan, sites, &workload, &full, search->err);
         workload_clear(&workload);
         schedule_clear(&full);
+        sites_free(sites);
     }
     if (rc == OK)
         *out = plan;

@@ -89,6 +89,8 @@ void search_clear(struct search *search)
     for (int i = 0; search->families && i < FAMILY_SLOTS; i++)
         bound_family_clear(&search->families[i].family);
     free(search->families);
+    free(search->judged_family.device);
+    sites_free(search->judged_family.sites);
     rank_places_free(search->places);
     search_mixed_free(search->mixed);
     bound_table_clear(&search->table);
@@ -278,8 +280,8 @@ static enum status recompute_equally(const struct setting *setting, struct plan 
     return workload_rebuild(setting, plan, workload, err);
 }
 
-enum status search_lower(const struct search *search, struct plan *plan, struct workload *workload,
-                         struct schedule *full, struct err *err)
+enum status search_lower(const struct search *search, struct plan *plan, const struct sites *sites,
+                         struct workload *workload, struct schedule *full, struct err *err)
 {
     const struct setting *setting = &search->problem->setting;
     if (plan->recompute == RECOMPUTE_LAYER && !plan->recompute_layers) {
@@ -289,13 +291,33 @@ enum status search_lower(const struct search *search, struct plan *plan, struct 
         for (int s = 0; s < plan->num_stages; s++)
             plan->recompute_layers[s] = search->options->recompute_layers;
     }
-    enum status rc = plan_lower_unchecked(setting, plan, workload, full, err);
+    enum status rc = plan_lower_unchecked(setting, plan, sites, workload, full, err);
     if (rc == OK && plan->recompute == RECOMPUTE_LAYER)
         rc = recompute_fit(setting, plan, search->options->recompute_layers == AUTO, full, workload,
                            err);
     if (rc == OK && plan->recompute == RECOMPUTE_LAYER && search->options->target &&
         search->options->target->equal_layers)
         rc = recompute_equally(setting, plan, workload, err);
+    return rc;
+}
+
+enum status search_judged_family(struct search *search, const struct node *node)
+{
+    struct judged_family *family = &search->judged_family;
+    const int K = node->num_ranks, R = node->num_replicas;
+    if (family->sites && family->num_ranks == K && family->num_replicas == R &&
+        family->place == node->place)
+        return OK;
+    free(family->device);
+    sites_free(family->sites);
+    *family = (struct judged_family){.num_ranks = K, .num_replicas = R, .place = node->place};
+    family->device = malloc((size_t)K * (size_t)R * sizeof *family->device);
+    if (!family->device)
+        return err_nomem(search->err);
+    const struct plan plan = search_bare_plan(search, node, family->device);
+    enum status rc = search_map(search, node, family->device, search->err);
+    if (rc == OK)
+        rc = sites_new(search->problem->setting.cluster, &plan, &family->sites, search->err);
     return rc;
 }
 
@@ -353,7 +375,7 @@ enum status search_judge_cut(struct search *search, const struct node *node,
     struct step_time time = {0};
     struct err why = {0};
     const int num_stages = node->num_ranks * node->chunks;
-    int *cut = NULL, *device = NULL;
+    int *cut = NULL;
     int64_t *memory = NULL;
     *step_ns = 0;
     enum status rc = family_of(search, node, &family);
@@ -363,22 +385,21 @@ enum status search_judge_cut(struct search *search, const struct node *node,
         note_need(search, node, family);
         return OK;
     }
-    device = malloc((size_t)node->num_ranks * (size_t)node->num_replicas * sizeof *device);
+    rc = search_judged_family(search, node);
+    if (rc != OK)
+        return rc;
     cut = malloc(((size_t)num_stages + 1) * sizeof *cut);
     memory = malloc((size_t)node->num_ranks * sizeof *memory);
-    if (!device || !cut || !memory) {
+    if (!cut || !memory) {
         rc = err_nomem(&why);
         goto out;
     }
     memcpy(cut, first_item, ((size_t)num_stages + 1) * sizeof *cut);
-    rc = search_map(search, node, device, &why);
-    if (rc != OK)
-        goto out;
-    plan = search_bare_plan(search, node, device);
+    plan = search_bare_plan(search, node, search->judged_family.device);
     plan.first_item = cut;
     search->evaluated++;
     search->ops += 3 * (int64_t)num_stages * plan.microbatches.count;
-    rc = search_lower(search, &plan, &workload, &full, &why);
+    rc = search_lower(search, &plan, search->judged_family.sites, &workload, &full, &why);
     if (rc == ERR_INFEASIBLE) { /* the schedule cannot be made for these counts */
         if (search->refused.status == OK)
             search->refused = why;
@@ -415,7 +436,6 @@ out:
     free(memory);
     free(plan.recompute_layers);
     free(cut);
-    free(device);
     return rc;
 }
 

@@ -52,6 +52,13 @@ struct family_slot {
     struct bound_family family; /* owned */
 };
 
+/* The family whose cut was judged last: cuts of one family mostly follow each other. */
+struct judged_family {
+    int num_ranks, num_replicas, place;
+    int *device;         /* owned: search_map() */
+    struct sites *sites; /* owned; NULL: no family yet */
+};
+
 /* What the searches of all layouts share. */
 struct search_common {
     int64_t candidates, evaluated; /* of all layouts but the one at hand */
@@ -100,6 +107,7 @@ struct search {
     /* Of the cut that exceeds the memory least: the peak (or a bound of it) of its worst rank, and
      * that rank's memory. 0: no cut exceeded it. */
     int64_t need_bytes, have_bytes;
+    struct judged_family judged_family;
     struct family_slot *families; /* owned, FAMILY_SLOTS: a direct-mapped cache */
     struct microbatches *counts;  /* owned: planner_microbatches() of the last (batch, K) */
     int num_counts, counts_ranks;
@@ -194,10 +202,13 @@ enum status search_greedy(struct search *search);
 enum status search_map(const struct search *search, const struct node *node, int *device,
                        struct err *err);
 
-/* Lower a plan of the search. With RECOMPUTE_LAYER plan->recompute_layers, which the caller owns, is
+/* Lower a plan of the search, whose devices have these sites. With RECOMPUTE_LAYER plan->recompute_layers, which the caller owns, is
  * set to what the options ask or the memory of the plan's devices needs. */
-enum status search_lower(const struct search *search, struct plan *plan, struct workload *workload,
-                         struct schedule *full, struct err *err);
+enum status search_lower(const struct search *search, struct plan *plan, const struct sites *sites,
+                         struct workload *workload, struct schedule *full, struct err *err);
+
+/* Make search->judged_family that of a node. */
+enum status search_judged_family(struct search *search, const struct node *node);
 
 /* Samples per second of a node whose step takes step_ns. node->fill_ns is added. */
 double node_rate(const struct node *node, int64_t step_ns);

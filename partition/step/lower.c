@@ -269,13 +269,15 @@ static enum status custom_check(const struct schedule *custom, const struct plan
     return schedule_check(custom, 0, err);
 }
 
+/* sites NULL: of an unknown plan, which is checked. */
 static enum status lower_plan(const struct setting *setting, const struct plan *plan,
-                              const struct schedule *custom, bool check, struct workload *workload,
-                              struct schedule *full, struct err *err)
+                              const struct schedule *custom, const struct sites *sites,
+                              struct workload *workload, struct schedule *full, struct err *err)
 {
     struct workload w = {0};
     struct schedule compute = {0}, got = {0};
-    enum status rc = plan_check(plan, setting->model, setting->cluster, err);
+    enum status rc = sites ? plan_check_layout(plan, setting->model, setting->cluster, err)
+                           : plan_check(plan, setting->model, setting->cluster, err);
     if (rc == OK && custom)
         rc = custom_check(custom, plan, err);
     if (rc != OK)
@@ -286,7 +288,7 @@ static enum status lower_plan(const struct setting *setting, const struct plan *
     } else if (plan->schedule == SCHEDULE_AUTO) {
         rc = schedule_auto(setting, plan, &w, &compute, err);
     } else {
-        rc = workload_build(setting, plan, NULL, &w, err);
+        rc = workload_build_at(setting, plan, NULL, sites, &w, err);
         rc = rc == OK ? schedule_generate(plan->schedule, plan->num_ranks, plan->microbatches.count,
                                           plan->chunks, &compute, err)
                       : rc;
@@ -302,7 +304,7 @@ static enum status lower_plan(const struct setting *setting, const struct plan *
         rc = schedule_lower(&compute, &w, plan, &got, err);
     if (rc == OK)
         rc = workload_near(setting, plan, &got, &w, err);
-    if (rc == OK && check)
+    if (rc == OK && !sites)
         rc = schedule_check(&got, 0, err);
     if (rc == OK) {
         *workload = w;
@@ -320,11 +322,12 @@ enum status plan_lower(const struct setting *setting, const struct plan *plan,
                        const struct schedule *custom, struct workload *workload,
                        struct schedule *full, struct err *err)
 {
-    return lower_plan(setting, plan, custom, true, workload, full, err);
+    return lower_plan(setting, plan, custom, NULL, workload, full, err);
 }
 
 enum status plan_lower_unchecked(const struct setting *setting, const struct plan *plan,
-                                 struct workload *workload, struct schedule *full, struct err *err)
+                                 const struct sites *sites, struct workload *workload,
+                                 struct schedule *full, struct err *err)
 {
-    return lower_plan(setting, plan, NULL, false, workload, full, err);
+    return lower_plan(setting, plan, NULL, sites, workload, full, err);
 }

@@ -273,12 +273,12 @@ static enum status run_allreduces(struct timing *t, const struct setting *settin
     int64_t all = 0;
     t->class_index = 0;
     for (int s = 0; s < w->num_stages && rc == OK; s++) {
-        workload_holders(w, plan, s, devices);
+        if (setting->cost->allreduce_ns)
+            workload_holders(w, plan, s, devices);
         int64_t total = 0, bytes = -1, ns = 0; /* of the bucket before: most are of one size */
         for (int i = w->first_bucket[s]; i < w->first_bucket[s + 1]; i++) {
             if (w->buckets[i].bytes != bytes)
-                ns = collective_bucket_ns(w->scatter, ALLREDUCE_RING, setting, devices, n,
-                                          w->buckets[i].bytes);
+                ns = workload_bucket_ns(w, setting, s, devices, w->buckets[i].bytes);
             bytes = w->buckets[i].bytes;
             rc = step_add_ns(&all, ns, "all-reduces", err);
             if (rc != OK)

@@ -12,6 +12,7 @@ struct traffic {
     int32_t *times;  /* owned, by resource: how often the flow at hand crosses it */
     int32_t *used;   /* owned: those that it crosses */
     int num_used;
+    double most_ns; /* of busy_ns so far */
 };
 
 static void cross(struct traffic *t, int from, int to)
@@ -27,11 +28,14 @@ static void cross(struct traffic *t, int from, int to)
 static void add_flow(struct traffic *t, double ns)
 {
     double rate = INFINITY;
-    for (int i = 0; i < t->num_used; i++)
-        rate = fmin(rate, (double)cluster_capacity(t->cluster, t->used[i]) / t->times[t->used[i]]);
+    for (int i = 0; i < t->num_used; i++) {
+        const double own = (double)cluster_capacity(t->cluster, t->used[i]) / t->times[t->used[i]];
+        rate = own < rate ? own : rate;
+    }
     for (int i = 0; i < t->num_used; i++) {
         const int r = t->used[i];
         t->busy_ns[r] += ns * rate * t->times[r] / (double)cluster_capacity(t->cluster, r);
+        t->most_ns = t->busy_ns[r] > t->most_ns ? t->busy_ns[r] : t->most_ns;
         t->times[r] = 0;
     }
     t->num_used = 0;
@@ -86,21 +90,17 @@ enum status workload_traffic_ns(const struct workload *w, const struct setting *
         workload_holders(w, plan, s, group);
         for (int i = 0; i < n; i++)
             cross(&t, group[i], group[(i + 1) % n]);
-        const int64_t latency = collective_bucket_ns(w->scatter, ALLREDUCE_RING, &own, group, n, 0);
+        const int64_t latency = workload_bucket_ns(w, &own, s, group, 0);
         int64_t bytes = 0, bucket_ns = latency; /* of the bucket before: most are of one size */
         for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
             if (w->buckets[b].bytes != bytes)
-                bucket_ns = collective_bucket_ns(w->scatter, ALLREDUCE_RING, &own, group, n,
-                                                 w->buckets[b].bytes);
+                bucket_ns = workload_bucket_ns(w, &own, s, group, w->buckets[b].bytes);
             bytes = w->buckets[b].bytes;
             all += wire_ns(bucket_ns, latency);
         }
         add_flow(&t, all);
     }
-    double most = 0;
-    for (size_t r = 0; rc == OK && r < resources; r++)
-        most = fmax(most, t.busy_ns[r]);
-    *ns = (int64_t)fmin(floor(most * (1 - 1e-9)), (double)STEP_NS_MAX);
+    *ns = (int64_t)fmin(floor(t.most_ns * (1 - 1e-9)), (double)STEP_NS_MAX);
     free(t.busy_ns);
     free(t.times);
     free(t.used);

@@ -21,6 +21,7 @@ void workload_clear(struct workload *workload)
     free(workload->rank_of_stage);
     free(workload->edge_ns);
     free(workload->distances);
+    sites_free(workload->own_sites);
     tensor_group_free(workload->group);
     *workload = (struct workload){0};
 }
@@ -66,6 +67,17 @@ void workload_holders(const struct workload *workload, const struct plan *plan, 
             plan->device[(int64_t)r * workload->num_ranks + workload->rank_of_stage[stage]];
 }
 
+int64_t workload_bucket_ns(const struct workload *workload, const struct setting *setting,
+                           int stage, const int *holders, int64_t bytes)
+{
+    if (!workload->scatter && setting->cost->allreduce_ns)
+        return cost_allreduce_ns(setting->cost, setting->cluster, holders, workload->num_replicas,
+                                 bytes);
+    return sites_collective_ns(workload->sites, setting, workload->rank_of_stage[stage],
+                               workload->scatter ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALLREDUCE,
+                               bytes);
+}
+
 void workload_tied_devices(const struct workload *workload, const struct plan *plan, int replica,
                            int ends[2])
 {
@@ -106,6 +118,13 @@ bool workload_sends_block(const struct setting *setting, const struct plan *plan
 enum status workload_build(const struct setting *setting, const struct plan *plan,
                            const int *rank_of_stage, struct workload *workload, struct err *err)
 {
+    return workload_build_at(setting, plan, rank_of_stage, NULL, workload, err);
+}
+
+enum status workload_build_at(const struct setting *setting, const struct plan *plan,
+                              const int *rank_of_stage, const struct sites *sites,
+                              struct workload *workload, struct err *err)
+{
     struct tensor_group *group;
     const struct division division = plan_division(plan);
     enum status rc = tensor_group_new(setting, &division, &group, err);
@@ -119,6 +138,7 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
         .plan = plan,
         .num_frozen_items = model_frozen_items(own.model, plan->num_frozen_layers),
         .got = {.group = group,
+                .sites = sites,
                 .num_ranks = plan->num_ranks,
                 .num_stages = plan->num_stages,
                 .num_replicas = plan->num_replicas,
@@ -152,6 +172,10 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
         rc = err_set(err, ERR_INFEASIBLE, "plan.expert is %d, its model is divided by %d",
                      plan_expert(plan), own.model->expert_ways);
     }
+    if (rc == OK && !sites) {
+        rc = sites_new(own.cluster, plan, &b.got.own_sites, err);
+        b.got.sites = b.got.own_sites;
+    }
     if (rc == OK)
         rc = place_stages(&b, rank_of_stage);
     if (rc == OK)
@@ -169,7 +193,6 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
         b.got = (struct workload){0};
     }
     free(b.item_ns);
-    free(b.shard_devices);
     workload_clear(&b.got);
     return rc;
 }
@@ -215,7 +238,6 @@ enum status workload_rebuild(const struct setting *setting, const struct plan *p
     if (rc == OK)
         rc = workload_build_buckets(&b);
     free(b.item_ns);
-    free(b.shard_devices);
     *w = b.got;
     return rc;
 }

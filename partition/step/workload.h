@@ -10,6 +10,7 @@
 #include "partition/layout/tensor_group.h"
 #include "partition/plan/plan.h"
 #include "partition/schedule/schedule.h"
+#include "partition/step/sites.h"
 #include "partition/step/step_rules.h"
 
 #ifdef __cplusplus
@@ -67,6 +68,8 @@ struct bucket {
 struct workload {
     struct tensor_group
         *group; /* owned; NULL: the setting that it was built from is right as it is */
+    const struct sites *sites; /* of the plan's devices: own_sites, or the caller's */
+    struct sites *own_sites;   /* owned; NULL: the caller's */
     int num_ranks, num_stages, num_replicas;
     int num_microbatches;
     double overlap_share;      /* time-1b */
@@ -143,6 +146,12 @@ void workload_tied_devices(const struct workload *workload, const struct plan *p
 void workload_holders(const struct workload *workload, const struct plan *plan, int stage,
                       int *devices);
 
+/* Time of a stage's bucket of so many bytes, as a ring, alone on its links. `setting` is
+ * workload_setting(). `holders`, workload_holders() of the stage, is read only if the cost source has
+ * measured all-reduces. */
+int64_t workload_bucket_ns(const struct workload *workload, const struct setting *setting,
+                           int stage, const int *holders, int64_t bytes);
+
 /* Time of F f and B b where they run as one op (time-1b). The part of it that a trace shows as F is
  * *forward_ns. */
 int64_t workload_pair_ns(const struct workload *workload, int class_index, struct op f, struct op b,
@@ -162,6 +171,11 @@ bool workload_sends_block(const struct setting *setting, const struct plan *plan
  * cost source pass through. Time O(classes * (items + stages * skip edges) + replicas * edges). */
 enum status workload_build(const struct setting *setting, const struct plan *plan,
                            const int *rank_of_stage, struct workload *workload, struct err *err);
+/* The same with the sites of the plan's devices, which are borrowed as long as the workload lives;
+ * NULL: not known yet. */
+enum status workload_build_at(const struct setting *setting, const struct plan *plan,
+                              const int *rank_of_stage, const struct sites *sites,
+                              struct workload *workload, struct err *err);
 
 /* Bytes of stash between two uses of one byte in each stage, num_stages entries of the caller's.
  * O(ops). */

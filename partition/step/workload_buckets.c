@@ -76,11 +76,8 @@ static void flag_buckets(struct builder *b)
     struct workload *w = &b->got;
     for (int i = 0; i < w->num_buckets; i++) {
         const int rank = w->rank_of_stage[w->buckets[i].stage];
-        const int node = builder_device(b, 0, rank)->node;
-        bool together = true;
-        for (int r = 1; r < w->num_replicas; r++)
-            together = together && builder_device(b, r, rank)->node == node;
-        if (together && builder_outside(b->cost->allreduce_bytes, w->buckets[i].bytes))
+        if (w->sites->ranks[rank].together &&
+            builder_outside(b->cost->allreduce_bytes, w->buckets[i].bytes))
             w->extrapolated = true;
     }
 }
@@ -111,7 +108,6 @@ enum status workload_build_buckets(struct builder *b)
 static enum status squares_ns(struct builder *b, double *ns)
 {
     const struct plan *plan = b->plan;
-    const int64_t n = (int64_t)plan->num_ranks * plan->num_replicas;
     double most = 0, *bytes = calloc((size_t)plan->num_ranks, sizeof *bytes);
     if (!bytes)
         return err_nomem(b->err);
@@ -121,8 +117,8 @@ static enum status squares_ns(struct builder *b, double *ns)
                 (double)b->model->items[i].params * b->model->param_bytes;
         }
     }
-    for (int64_t i = 0; i < n; i++)
-        most = fmax(most, bytes[i % plan->num_ranks] / b->cluster->devices[plan->device[i]].speed);
+    for (int k = 0; k < plan->num_ranks; k++)
+        most = fmax(most, bytes[k] / b->got.sites->ranks[k].least_speed);
     free(bytes);
     *ns = most * b->cost->norm_ns_per_byte;
     return OK;
@@ -132,12 +128,10 @@ enum status workload_build_norm(struct builder *b)
 {
     const struct plan *plan = b->plan;
     const int64_t n = (int64_t)plan->num_ranks * plan->num_replicas;
-    const struct device *devices = b->cluster->devices;
-    int64_t latency = b->cluster->link_latency_ns, tree = 0;
+    const int64_t latency =
+        b->got.sites->one_node ? b->cluster->link_latency_ns : b->cluster->uplink_latency_ns;
+    int64_t tree = 0;
     double squares = 0;
-    for (int64_t i = 1; i < n; i++)
-        if (devices[plan->device[i]].node != devices[plan->device[0]].node)
-            latency = b->cluster->uplink_latency_ns;
     int depth = 0;
     while (((int64_t)1 << depth) < n)
         depth++;

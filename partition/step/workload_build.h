@@ -13,8 +13,8 @@ struct item_memo {
     int64_t samples, distance, ns;
 };
 
-/* Times of collectives over the replicas of a stage. Layers are mostly alike, so a few sizes meet
- * again and again, and each time takes a walk over all replicas. */
+/* Times of collectives over the replicas of a rank. Layers are mostly alike, so a few sizes meet
+ * again and again. */
 enum { COLLECTIVE_MEMOS = 8 }; /* a power of two */
 struct collective_memo {
     bool known;
@@ -47,9 +47,8 @@ struct builder {
     int again_first, again_end; /* items that RECOMPUTE_LAYER runs again; empty with other modes */
     struct item_times *item_ns; /* owned, num_items: scratch of the micro-batch size at hand */
     struct item_memo memo[ITEM_KIND_COUNT][PASS_COUNT][MB_SIZES];
-    int *shard_devices; /* owned: the devices of shard_stage over the replicas */
-    int shard_stage;    /* 1 + the stage; 0: none yet */
-    struct collective_memo collectives[COLLECTIVE_MEMOS]; /* of that stage */
+    int ring_rank; /* 1 + the rank of the collectives below; 0: none yet */
+    struct collective_memo collectives[COLLECTIVE_MEMOS];
     struct experts_memo experts[MB_SIZES];
     struct context_memo context[MB_SIZES];
     int64_t below_gather_ns; /* of the unit below the one at hand, in builder_overlap() */

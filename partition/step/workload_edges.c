@@ -178,17 +178,6 @@ static int64_t tied_time(struct builder *b, int replica)
     return w->tied_bytes > 0 ? cost_allreduce_ns(b->cost, b->cluster, ends, 2, w->tied_bytes) : 0;
 }
 
-static bool same_devices(const struct builder *b, int one, int other)
-{
-    for (int k = 0; k < b->plan->num_ranks; k++) {
-        const struct device *x = builder_device(b, one, k), *y = builder_device(b, other, k);
-        if (x->speed != y->speed || x->copy_bytes_per_s != y->copy_bytes_per_s ||
-            strcmp(x->kind, y->kind) != 0)
-            return false;
-    }
-    return true;
-}
-
 /* Unshared times of all messages of a replica, and of its TIED. */
 static bool replica_times(struct builder *b, int replica, int64_t *times)
 {
@@ -206,53 +195,59 @@ static bool replica_times(struct builder *b, int replica, int64_t *times)
     return fits;
 }
 
-/* Put a replica of such times into its class, *room being how many classes there is room for.
- * Replicas are mostly alike, so the first class is nearly always the one. */
-static enum status classify(struct builder *b, int replica, const int64_t *times, int *room,
-                            int *representative)
+/* Whether the devices of two replicas take equally long. */
+static bool same_devices(const struct builder *b, int one, int other)
+{
+    for (int k = 0; k < b->plan->num_ranks; k++) {
+        const struct device *x = builder_device(b, one, k), *y = builder_device(b, other, k);
+        if (x->speed != y->speed || x->copy_bytes_per_s != y->copy_bytes_per_s ||
+            strcmp(x->kind, y->kind) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* The class of a kind of replicas of such times; a new one where none of those before is like it.
+ * class_of: by kind. */
+static int classify(struct builder *b, int kind, const int64_t *times, int *class_of)
 {
     struct workload *w = &b->got;
+    const struct sites *sites = w->sites;
     const int64_t per_class = workload_times_per_class(w);
     const size_t bytes = (size_t)per_class * sizeof *times;
-    int c = 0;
-    while (c < w->num_classes && (!same_devices(b, representative[c], replica) ||
-                                  memcmp(times, w->edge_ns + per_class * c, bytes) != 0))
-        c++;
-    w->class_of_replica[replica] = c;
-    if (c < w->num_classes)
-        return OK;
-    if (w->num_classes == *room) {
-        *room = *room ? 2 * *room : 1;
-        int64_t *grown = realloc(w->edge_ns, (size_t)(*room * per_class) * sizeof *grown);
-        if (!grown)
-            return err_nomem(b->err);
-        w->edge_ns = grown;
-    }
-    memcpy(w->edge_ns + per_class * c, times, bytes);
-    representative[w->num_classes++] = replica;
-    return OK;
+    for (int before = 0; before < kind; before++)
+        if (same_devices(b, sites->example[before], sites->example[kind]) &&
+            memcmp(times, w->edge_ns + per_class * class_of[before], bytes) == 0)
+            return class_of[before];
+    memcpy(w->edge_ns + per_class * w->num_classes, times, bytes);
+    return w->num_classes++;
 }
 
 /* Two replicas are of a class when their devices, and the messages between these, take equally
- * long. */
+ * long; so are those of one kind. */
 enum status workload_build_classes(struct builder *b)
 {
     struct workload *w = &b->got;
+    const struct sites *sites = w->sites;
+    const size_t kinds = (size_t)sites->num_kinds;
     enum status rc = build_tied(b);
     if (rc != OK)
         return rc;
-    const size_t R = (size_t)w->num_replicas;
-    int *representative = malloc(R * sizeof *representative);
-    int64_t *times = malloc((size_t)workload_times_per_class(w) * sizeof *times);
-    int room = 0;
-    w->class_of_replica = calloc(R, sizeof(int));
-    if (!representative || !times || !w->class_of_replica)
+    const size_t per_class = (size_t)workload_times_per_class(w);
+    int *class_of = malloc(kinds * sizeof *class_of);
+    int64_t *times = malloc(per_class * sizeof *times);
+    w->class_of_replica = malloc((size_t)w->num_replicas * sizeof(int));
+    w->edge_ns = malloc(kinds * per_class * sizeof *w->edge_ns);
+    if (!class_of || !times || !w->class_of_replica || !w->edge_ns)
         rc = err_nomem(b->err);
-    for (int r = 0; r < w->num_replicas && rc == OK; r++) {
-        rc = replica_times(b, r, times) ? classify(b, r, times, &room, representative)
-                                        : builder_overflow(b, "transfer times");
-    }
-    free(representative);
+    for (int kind = 0; kind < sites->num_kinds && rc == OK; kind++)
+        if (replica_times(b, sites->example[kind], times))
+            class_of[kind] = classify(b, kind, times, class_of);
+        else
+            rc = builder_overflow(b, "transfer times");
+    for (int r = 0; r < w->num_replicas && rc == OK; r++)
+        w->class_of_replica[r] = class_of[sites->kind_of_replica[r]];
+    free(class_of);
     free(times);
     return rc;
 }

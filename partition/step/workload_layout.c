@@ -199,66 +199,26 @@ static bool counted_bytes(const struct builder *b, int item, int64_t size, int64
     return apart == 0 || add_to(bytes, experts / (n - 1));
 }
 
-/* Groups of replicas that have a copy of a shard each sum their shares of the gradients. The rings of a
- * group's members run at once: those that leave a node together share its uplink, which is counted as
- * more bytes for one ring. */
-static int64_t copies_ns(const struct builder *b, int64_t bytes)
-{
-    const int G = sharers(b), n = b->got.num_replicas / G;
-    const int *all = b->shard_devices;
-    const struct device *first = &b->cluster->devices[all[0]];
-    int members = 0;
-    bool leaves = false;
-    for (int i = 0; i < G; i++)
-        members += b->cluster->devices[all[i]].node == first->node;
-    for (int i = 1; i < n; i++)
-        leaves = leaves || b->cluster->devices[all[i * G]].node != first->node;
-    const double uplink = b->cluster->uplink_bytes_per_s[first->node];
-    const double port =
-        first->nic_bytes_per_s > 0 ? first->nic_bytes_per_s : first->link_bytes_per_s;
-    double share = (double)part_of(bytes, G);
-    if (leaves)
-        share *= fmin(port, uplink) / fmin(port, uplink / members);
-    int64_t longest = 0;
-    int *devices = malloc((size_t)n * sizeof *devices);
-    for (int member = 0; devices && member < G; member++) {
-        for (int i = 0; i < n; i++)
-            devices[i] = all[i * G + member];
-        longest = longer(longest, cost_collective_ns(b->cost, b->cluster, COLLECTIVE_ALLREDUCE,
-                                                     devices, n, (int64_t)ceil(share)));
-    }
-    const bool known = devices;
-    free(devices);
-    return known ? longest : STEP_NS_MAX;
-}
-
 /* Time of a collective over the replicas of stage s that divide something; a reduce-scatter of groups
  * is followed by the all-reduce of their copies. */
 static int64_t replicas_ns(struct builder *b, int s, enum collective kind, int64_t bytes)
 {
-    const int n = b->got.num_replicas, G = sharers(b);
+    const int rank = b->got.rank_of_stage[s];
+    const struct setting setting = {b->model, b->cluster, b->cost};
     if (bytes == 0)
         return 0;
-    if (!b->shard_devices)
-        b->shard_devices = malloc((size_t)n * sizeof *b->shard_devices);
-    if (!b->shard_devices)
-        return STEP_NS_MAX;
-    if (b->shard_stage != s + 1) {
-        workload_holders(&b->got, b->plan, s, b->shard_devices);
+    if (b->ring_rank != rank + 1) {
         memset(b->collectives, 0, sizeof b->collectives);
-        b->shard_stage = s + 1;
+        b->ring_rank = rank + 1;
     }
     const uint64_t hash = ((uint64_t)bytes * 0x9E3779B97F4A7C15u) >> 40;
     struct collective_memo *memo = &b->collectives[(hash + (unsigned)kind) % COLLECTIVE_MEMOS];
-    if (!memo->known || memo->kind != kind || memo->bytes != bytes) {
-        int64_t ns = 0;
-        for (int first = 0; first < n; first += G)
-            ns = longer(ns, cost_collective_ns(b->cost, b->cluster, kind, b->shard_devices + first,
-                                               G, bytes));
-        if (kind == COLLECTIVE_REDUCE_SCATTER && G < n)
-            ns = add_saturated(ns, copies_ns(b, bytes));
-        *memo = (struct collective_memo){.known = true, .kind = kind, .bytes = bytes, .ns = ns};
-    }
+    if (!memo->known || memo->kind != kind || memo->bytes != bytes)
+        *memo = (struct collective_memo){
+            .known = true,
+            .kind = kind,
+            .bytes = bytes,
+            .ns = sites_collective_ns(b->got.sites, &setting, rank, kind, bytes)};
     return memo->ns;
 }
 
