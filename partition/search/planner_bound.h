@@ -121,10 +121,10 @@ struct bound_table {
     const struct planner_problem *problem; /* borrowed */
     int num_frozen_items;
     int num_types;
-    int *type_of_device; /* owned, cluster.num_devices */
-    int *device_of_type; /* owned: one device of each type */
-    int num_times, room_times;
-    struct bound_times **times; /* owned */
+    int *type_of_device;        /* owned, cluster.num_devices */
+    int *device_of_type;        /* owned: one device of each type */
+    int num_times, room_times;  /* room_times: 0 or a power of two, more than num_times */
+    struct bound_times **times; /* owned: a hash table; NULL: free */
     /* Owned, prefix sums: weights of all items, gradients and optimizer state of active ones; what a
      * replica holds as a whole, and what the replicas divide (problem.layout.shard). */
     int64_t *whole_bytes, *split_bytes;

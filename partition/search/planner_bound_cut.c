@@ -207,6 +207,115 @@ static bool room_for(const struct bound_shape *shape, const struct room *room, i
                 bound_mul_add(ranks, room->halves_ns, 0));
 }
 
+/* rank_ok() of a V's rank on one type of device, without the loops: peel() asks it some 100,000 times.
+ * Made once for each rank and first item. */
+struct pair {
+    const struct bound_shape *shape;
+    bool known; /* false: ask rank_ok() */
+    int rank;
+    int64_t mem_bytes;
+    int64_t held
+        [2]; /* samples whose stash the stages hold, or with recompute inputs of micro-batches */
+    int64_t whole; /* with recompute: samples of the stash that is there at once */
+    /* Limits of all ops, of all ops and what follows the last backward, of forwards and input halves. */
+    int64_t work_ns, end_ns, halves_ns;
+};
+
+static void pair_begin(const struct bound_shape *shape, int r, int a, int64_t limit_ns,
+                       struct pair *pair)
+{
+    const struct bound_edges edges = bound_rank_edges(shape, r, a);
+    const struct bound_stage *low = &shape->stages[r],
+                             *high = &shape->stages[2 * shape->num_ranks - 1 - r];
+    const bool each = !shape->table->problem->setting.model->per_microbatch;
+    const int64_t more = shape->num_microbatches, limit = bound_min(limit_ns, BOUND_MAX_TERM);
+    *pair = (struct pair){
+        .shape = shape,
+        .known = shape->work && shape->op_ns == 0 && shape->mode != RECOMPUTE_LAYER,
+        .rank = r,
+        .mem_bytes = low->mem_bytes,
+        .held = {low->held_samples, high->held_samples},
+        .whole = each ? (more > 1 ? shape->size : shape->last_size) : 1,
+        .work_ns = limit - edges.base - (shape->split ? 0 : edges.drain),
+        .end_ns = limit - edges.base,
+        .halves_ns = limit - edges.base - edges.drain_in
+    };
+    if (shape->recompute) {
+        pair->held[0] = r == 0 ? 0 : low->live < more ? low->live : low->live - 1;
+        pair->held[1] = high->live < more ? high->live : high->live - 1;
+    }
+}
+
+/* What follows the last backward of a stage [a, b): an all-reduce beside it, and the update. */
+static int64_t stage_tail_ns(const struct bound_shape *shape, const struct bound_stage *stage,
+                             int a, int b, int64_t own)
+{
+    const struct bound_times *last = stage->last[0];
+    const int64_t bytes = shape->table->grad_bytes[b] - shape->table->grad_bytes[a];
+    const double ns = stage->allreduce_ns_per_byte * (double)bytes;
+    int64_t last_op = last->bwd_weight[b] - last->bwd_weight[a];
+    if (bytes == 0)
+        return own;
+    if (!shape->split)
+        last_op += last->bwd_input[b] - last->bwd_input[a];
+    const int64_t reduce =
+        stage->allreduce_ns + (ns < (double)BOUND_MAX_TERM ? (int64_t)ns : BOUND_MAX_TERM);
+    return bound_max(0, reduce - last_op) + own;
+}
+
+/* Whether the rank may hold [a, a2) and [b2, b) within its memory. */
+static bool pair_fits(const struct pair *pair, int a, int a2, int b2, int b)
+{
+    const struct bound_shape *shape = pair->shape;
+    const struct bound_table *table = shape->table;
+    const int R = shape->num_replicas;
+    if (pair->mem_bytes == INT64_MAX)
+        return true;
+    const int64_t fixed = bound_fixed_bytes(table, a, a2, R) + bound_fixed_bytes(table, b2, b, R);
+    const int64_t low = shape->stash_bytes[a2] - shape->stash_bytes[a],
+                  high = shape->stash_bytes[b] - shape->stash_bytes[b2];
+    if (fixed > pair->mem_bytes)
+        return false;
+    if (!shape->recompute)
+        return bound_mul_add(high, pair->held[1], bound_mul_add(low, pair->held[0], fixed)) <=
+               pair->mem_bytes;
+    const int64_t whole = bound_mul_add(high, pair->whole, 0);
+    int64_t inputs = 0;
+    if (a2 > table->num_frozen_items)
+        inputs = bound_mul_add(pair->held[0], shape->input_bytes, 0);
+    if (b > table->num_frozen_items)
+        inputs = bound_mul_add(pair->held[1], shape->input_bytes, inputs);
+    const int64_t moment = bound_max(bound_add(inputs, whole), bound_mul_add(low, pair->whole, 0));
+    return bound_add(moment, fixed) <= pair->mem_bytes;
+}
+
+static bool pair_ok(const struct pair *pair, int a, int a2, int b2, int b, int64_t limit_ns)
+{
+    const struct bound_shape *shape = pair->shape;
+    const int r = pair->rank, other = 2 * shape->num_ranks - 1 - r;
+    if (!pair->known) {
+        const struct bound_part parts[2] = {
+            {r,     a,  a2},
+            {other, b2, b }
+        };
+        return rank_ok(shape, parts, 2, limit_ns);
+    }
+    if (limit_ns == INT64_MAX)
+        return pair_fits(pair, a, a2, b2, b);
+    const int64_t *update = shape->stages[r].full[0]->update;
+    const int64_t work = shape->work[a2] - shape->work[a] + shape->work[b] - shape->work[b2];
+    const int64_t own = update[a2] - update[a], others = update[b] - update[b2];
+    if (work > pair->work_ns || work + own + others > pair->end_ns ||
+        (shape->split &&
+         shape->halves[a2] - shape->halves[a] + shape->halves[b] - shape->halves[b2] >
+             pair->halves_ns) ||
+        !pair_fits(pair, a, a2, b2, b))
+        return false;
+    const int64_t tail = bound_min(stage_tail_ns(shape, &shape->stages[r], a, a2, own),
+                                   stage_tail_ns(shape, &shape->stages[other], b2, b, others));
+    return work + tail <= pair->end_ns;
+}
+
 /* Whether a cut for a V-shaped schedule exists within limit_ns and the memory.
  *
  * Ranks 0..r-1 hold both ends of the chain and leave the items [a, b) in the middle. Rank r, with a
@@ -232,30 +341,25 @@ static bool peel(const struct bound_shape *shape, int64_t limit_ns, int *first_i
             const int b = min_b[r * width + a];
             if (b == INT_MAX)
                 continue;
-            const struct room one = rank_room(shape, r, a, limit_ns);
-            struct room all = one;
+            struct room all = rank_room(shape, r, a, limit_ns);
             all.bytes = bytes_left;
             if (!room_for(shape, &all, K - r, a, b, b, b))
                 continue;
-            struct bound_part parts[2] = {
-                {r,             a, a},
-                {2 * K - 1 - r, b, b}
-            };
-            int *a2 = &parts[0].b, *b2 = &parts[1].a;
-            while (*b2 > a && room_for(shape, &one, 1, a, a, *b2, b))
-                --*b2;
-            for (; *a2 <= b; ++*a2) {
-                *b2 = (int)bound_max(*b2, *a2);
+            struct pair pair;
+            pair_begin(shape, r, a, limit_ns, &pair);
+            int b2 = b;
+            while (b2 > a && pair_ok(&pair, a, a, b2 - 1, b, limit_ns))
+                b2--;
+            for (int a2 = a; a2 <= b; a2++) {
+                b2 = (int)bound_max(b2, a2);
                 bool ok;
-                while (!(ok = room_for(shape, &one, 1, a, *a2, *b2, b) &&
-                              rank_ok(shape, parts, 2, limit_ns)) &&
-                       *b2 < b)
-                    ++*b2;
+                while (!(ok = pair_ok(&pair, a, a2, b2, b, limit_ns)) && b2 < b)
+                    b2++;
                 if (!ok)
                     break;
-                if (*b2 < next[*a2]) {
-                    next[*a2] = *b2;
-                    from[(r + 1) * width + *a2] = a;
+                if (b2 < next[a2]) {
+                    next[a2] = b2;
+                    from[(r + 1) * width + a2] = a;
                 }
             }
         }
@@ -264,12 +368,12 @@ static bool peel(const struct bound_shape *shape, int64_t limit_ns, int *first_i
     }
     for (int a = first; a <= n; a++) {
         const int b = min_b[(K - 1) * width + a];
-        for (int middle = a; b != INT_MAX && middle <= b; middle++) {
-            const struct bound_part parts[2] = {
-                {K - 1, a,      middle},
-                {K,     middle, b     }
-            };
-            if (!rank_ok(shape, parts, 2, limit_ns))
+        struct pair pair;
+        if (b == INT_MAX)
+            continue;
+        pair_begin(shape, K - 1, a, limit_ns, &pair);
+        for (int middle = a; middle <= b; middle++) {
+            if (!pair_ok(&pair, a, middle, middle, b, limit_ns))
                 continue;
             first_item[K] = middle;
             for (int r = K - 1, at = a; r >= 0; r--) {

@@ -182,8 +182,9 @@ out:
 
 void bound_table_clear(struct bound_table *table)
 {
-    for (int i = 0; i < table->num_times; i++) {
-        free(table->times[i]->fwd);
+    for (int i = 0; i < table->room_times; i++) {
+        if (table->times[i])
+            free(table->times[i]->fwd);
         free(table->times[i]);
     }
     free(table->times);
@@ -288,51 +289,76 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
     return OK;
 }
 
+/* Where the sums of such a key are in a hash table of `room` entries, or belong. */
+static int slot_of(struct bound_times *const *times, int room, const struct bound_times *key)
+{
+    const uint64_t hash = ((uint64_t)key->samples * 64 + (uint64_t)key->type * 4 +
+                           (uint64_t)key->again_mode + (uint64_t)key->distance * 31) *
+                          0x9E3779B97F4A7C15u;
+    int at = (int)(hash >> 32 & (unsigned)(room - 1));
+    while (times[at] &&
+           !(times[at]->type == key->type && times[at]->samples == key->samples &&
+             times[at]->again_mode == key->again_mode && times[at]->distance == key->distance))
+        at = (at + 1) & (room - 1);
+    return at;
+}
+
+/* Make room for one more. */
+static enum status grow_times(struct bound_table *table, struct err *err)
+{
+    const int room = table->room_times ? 2 * table->room_times : 64;
+    if (2 * table->num_times < table->room_times)
+        return OK;
+    struct bound_times **grown = calloc((size_t)room, sizeof *grown);
+    if (!grown)
+        return err_nomem(err);
+    for (int i = 0; i < table->room_times; i++)
+        if (table->times[i])
+            grown[slot_of(grown, room, table->times[i])] = table->times[i];
+    free(table->times);
+    table->times = grown;
+    table->room_times = room;
+    return OK;
+}
+
 enum status bound_times_of(struct bound_table *table, int type, int64_t samples,
                            enum bound_again again, int64_t distance,
                            const struct bound_times **times, struct err *err)
 {
     if (!table->problem->setting.cost->near_ns_per_byte)
         distance = STASH_FAR;
-    for (int i = 0; i < table->num_times; i++)
-        if (table->times[i]->type == type && table->times[i]->samples == samples &&
-            table->times[i]->again_mode == again && table->times[i]->distance == distance) {
-            *times = table->times[i];
-            return OK;
-        }
-    if (table->num_times == table->room_times) {
-        int room = table->room_times ? 2 * table->room_times : 32;
-        struct bound_times **grown = realloc(table->times, (size_t)room * sizeof *grown);
-        if (!grown)
-            return err_nomem(err);
-        table->times = grown;
-        table->room_times = room;
-    }
-    size_t entries = (size_t)table->problem->setting.model->num_items + 1;
-    struct bound_times *fresh = calloc(1, sizeof *fresh);
+    struct bound_times key = {
+        .type = type, .samples = samples, .again_mode = again, .distance = distance};
+    enum status rc = grow_times(table, err);
+    if (rc != OK)
+        return rc;
+    const int slot = slot_of(table->times, table->room_times, &key);
+    *times = table->times[slot];
+    if (*times)
+        return OK;
+    const size_t entries = (size_t)table->problem->setting.model->num_items + 1;
+    struct bound_times *fresh = malloc(sizeof *fresh);
     int64_t *block = calloc(entries * BOUND_SUMS, sizeof *block);
     if (!fresh || !block) {
         free(fresh);
         free(block);
         return err_nomem(err);
     }
-    *fresh = (struct bound_times){.type = type,
-                                  .samples = samples,
-                                  .again_mode = again,
-                                  .distance = distance,
-                                  .fwd = block,
-                                  .again = block + entries,
-                                  .bwd_input = block + 2 * entries,
-                                  .bwd_weight = block + 3 * entries,
-                                  .update = block + 4 * entries,
-                                  .rerun = block + 5 * entries};
-    enum status rc = fill_times(table, fresh, err);
+    key.fwd = block;
+    key.again = block + entries;
+    key.bwd_input = block + 2 * entries;
+    key.bwd_weight = block + 3 * entries;
+    key.update = block + 4 * entries;
+    key.rerun = block + 5 * entries;
+    *fresh = key;
+    rc = fill_times(table, fresh, err);
     if (rc != OK) {
         free(block);
         free(fresh);
         return rc;
     }
-    table->times[table->num_times++] = fresh;
+    table->times[slot] = fresh;
+    table->num_times++;
     *times = fresh;
     return OK;
 }

@@ -380,7 +380,10 @@ static enum status least_work(struct search *search, int num_ranks, int64_t batc
                                     &times[2 * t + 1], search->err);
         }
         double total = 0;
-        for (int item = from; item < n && rc == OK; item++) {
+        if (rc == OK && types == 1)
+            total = (double)bound_once_ns(times[0], from, n) * (mb->count - 1) +
+                    (double)bound_once_ns(times[1], from, n);
+        for (int item = from; item < n && types > 1 && rc == OK; item++) {
             double once = INFINITY;
             for (int t = 0; t < types; t++) {
                 const int64_t full = bound_once_ns(times[2 * t], item, item + 1),
