@@ -235,6 +235,30 @@ static void hint_devices(const struct job *job, const struct run_state *state,
     err_hint(err, "%d such devices would do", would_do);
 }
 
+/* Search within watch->budget_ns by the event engine, or without it if `unshared`. */
+static enum status search_once(const struct job *job, const struct setting *setting,
+                               const struct run_state *state, const struct plan_search *search,
+                               struct watch *watch, struct planner_result *result, struct err *err)
+{
+    struct plan_judge engine = {.setting = *setting};
+    const struct planner_judge judge = {.step_ns = search->unshared ? NULL : plan_judge_step,
+                                        .ctx = &engine,
+                                        .all = search->explain,
+                                        .watch = goes_on,
+                                        .watch_ctx = watch};
+    const bool optimal = job->pipeline.balancer == BALANCER_OPTIMAL;
+    watch->shares = first_shares;
+    watch->patience = PATIENCE;
+    ticker_begin(&watch->ticker, command_progress(search->quiet));
+    enum status rc = plan_for(job, setting, state, &judge, result, err);
+    if (rc == OK && judge.step_ns && optimal)
+        rc = prefer_safe(job, state, &judge, result, err);
+    else if (rc == ERR_INFEASIBLE && search->advise && !interrupted && optimal)
+        hint_devices(job, state, &judge, err);
+    ticker_clear(&watch->ticker, stderr);
+    return rc;
+}
+
 enum status plan_search(const struct job *job, const struct cost *cost,
                         const struct plan_search *search, struct planner_result *result,
                         struct err *err)
@@ -244,25 +268,54 @@ enum status plan_search(const struct job *job, const struct cost *cost,
                                     .cache_room = search->cached,
                                     .cache_filled = search->cached};
     const struct setting setting = {&job->model, &job->cluster, cost};
-    struct plan_judge engine = {.setting = setting};
-    struct watch watch = {
-        .budget_ns = search->budget_ns, .shares = first_shares, .patience = PATIENCE};
-    const struct planner_judge judge = {.step_ns = search->unshared ? NULL : plan_judge_step,
-                                        .ctx = &engine,
-                                        .all = search->explain,
-                                        .watch = goes_on,
-                                        .watch_ctx = &watch};
+    struct watch watch = {.budget_ns = search->budget_ns};
     struct sigaction stop = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND}, before;
-    ticker_begin(&watch.ticker, command_progress(search->quiet));
     interrupted = 0;
     sigaction(SIGINT, &stop, &before);
-    enum status rc = plan_for(job, &setting, &state, &judge, result, err);
-    if (rc == OK && judge.step_ns && job->pipeline.balancer == BALANCER_OPTIMAL)
-        rc = prefer_safe(job, &state, &judge, result, err);
-    else if (rc == ERR_INFEASIBLE && search->advise && !interrupted &&
-             job->pipeline.balancer == BALANCER_OPTIMAL)
-        hint_devices(job, &state, &judge, err);
+    const enum status rc = search_once(job, &setting, &state, search, &watch, result, err);
     sigaction(SIGINT, &before, NULL);
-    ticker_clear(&watch.ticker, stderr);
+    return rc;
+}
+
+/* Whether plan_search() may answer another plan than the one that was found without the engine. */
+static enum status may_differ(const struct job *job, const struct setting *setting,
+                              const struct planner_result *result, bool *differs, struct err *err)
+{
+    struct plan_judge engine = {.setting = *setting};
+    int64_t step_ns = 0;
+    *differs = !result->complete ||
+               plan_memory_share(&result->plan, &job->cluster) > 1 - PLAN_MEMORY_MARGIN;
+    if (*differs)
+        return OK;
+    const enum status rc = plan_judge_step(&engine, &result->plan, &step_ns, err);
+    *differs = rc == ERR_INFEASIBLE || step_ns > result->plan.step_ns;
+    return rc == ERR_INFEASIBLE ? OK : rc;
+}
+
+enum status plan_for_sim(const struct job *job, const struct cost *cost,
+                         const struct run_state *state, struct planner_result *result,
+                         struct err *err)
+{
+    const struct setting setting = {&job->model, &job->cluster, cost};
+    const struct plan_search plain = {.quiet = true, .unshared = true}, judged = {.quiet = true};
+    struct watch watch = {.budget_ns = PLAN_BUDGET_NS};
+    struct planner_result better = {0};
+    struct err why = {0};
+    bool differs = false;
+    enum status rc = search_once(job, &setting, state, &plain, &watch, result, err);
+    if (rc != OK || job->pipeline.balancer != BALANCER_OPTIMAL)
+        return rc;
+    rc = may_differ(job, &setting, result, &differs, err);
+    if (rc != OK || !differs)
+        return rc;
+    rc = search_once(job, &setting, state, &judged, &watch, &better, &why);
+    if (rc == OK) {
+        planner_result_clear(result);
+        *result = better;
+    } else if (rc == ERR_INFEASIBLE) {
+        rc = OK; /* the engine takes none of the plans that it was asked about */
+    } else {
+        err_copy(err, &why);
+    }
     return rc;
 }

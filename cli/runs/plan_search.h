@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "partition/plan/job.h"
+#include "partition/search/plan_for.h"
 #include "partition/search/planner.h"
 
 #define PLAN_BUDGET_NS ((int64_t)10000000000) /* 10 s */
@@ -36,5 +37,13 @@ double plan_memory_share(const struct plan *plan, const struct cluster *cluster)
 enum status plan_search(const struct job *job, const struct cost *cost,
                         const struct plan_search *search, struct planner_result *result,
                         struct err *err);
+
+/* The plan that a simulated step, run or point of a sweep begins with, which is that of plan_search()
+ * with PLAN_BUDGET_NS: searched without the event engine, and once more with it if links are shared
+ * so that the first plan is slower there, or if a memory is nearly full. *result must be zeroed.
+ * Errors of plan_for(). Threads may call it on distinct objects. */
+enum status plan_for_sim(const struct job *job, const struct cost *cost,
+                         const struct run_state *state, struct planner_result *result,
+                         struct err *err);
 
 #endif

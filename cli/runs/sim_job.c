@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/runs/plan_search.h"
 #include "cli/runs/run_rows.h"
 #include "cli/runs/sim_command.h"
 #include "partition/search/plan_for.h"
@@ -49,7 +50,6 @@ static enum status plan_step(const struct step_request *q, const struct job *job
                              const struct cost *cost, struct plan *plan, struct err *err)
 {
     const bool cached = q->frozen == FROZEN_CACHED;
-    const struct setting setting = {&job->model, &job->cluster, cost};
     const struct run_state state = {.num_frozen_layers = (int)q->num_frozen,
                                     .num_samples = job_num_samples(job, true),
                                     .cache_room = cached,
@@ -58,7 +58,7 @@ static enum status plan_step(const struct step_request *q, const struct job *job
     if (q->num_frozen > job->model.num_layers)
         return err_set(err, ERR_INFEASIBLE, "frozen must be 0..%d for model '%s', got %lld",
                        job->model.num_layers, job->model.name, (long long)q->num_frozen);
-    enum status rc = plan_for(job, &setting, &state, NULL, &result, err);
+    enum status rc = plan_for_sim(job, cost, &state, &result, err);
     if (rc == OK) {
         *plan = result.plan;
         result.plan = (struct plan){0};
@@ -174,6 +174,7 @@ static enum status run_slowed(const struct sim_args *args, const struct job *job
     struct sim_options options = args->request.options;
     enum status rc = OK;
     options.plan = plan;
+    options.first_plan = plan_for_sim;
     if (args->request.stragglers_text || args->request.slow_links_text) {
         rc = cluster_copy(&job->cluster, &slowed, err);
         if (rc == OK)

@@ -114,6 +114,8 @@ static void step_values(const struct step_answer *a, struct sweep_values *values
     values->chosen[CHOSEN_T] = plan_tensor(&a->plan);
     values->chosen[CHOSEN_M] = a->plan.microbatches.count;
     values->schedule = a->plan.schedule;
+    values->shard = a->plan.shard;
+    values->shard_group = a->plan.shard_group;
 }
 
 static enum status run_values(const struct sim_args *args, struct sweep_values *values,

@@ -108,6 +108,10 @@ static char *json_line(const struct sweep_table *t, const struct sweep_row *row)
             json_add_int(json, chosen_names[i], values->chosen[i]);
     if (!row->error && !is_axis(t, "schedule"))
         json_add_string(json, "schedule", schedule_kind_name(values->schedule));
+    if (!row->error && values->shard != SHARD_NONE && !is_axis(t, "shard"))
+        json_add_string(json, "shard", shard_mode_name(values->shard));
+    if (!row->error && values->shard_group > 0 && !is_axis(t, "shard-group"))
+        json_add_int(json, "shard_group", values->shard_group);
     if (row->error)
         json_add_string(json, "error", row->error);
     else

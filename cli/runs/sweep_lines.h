@@ -7,6 +7,7 @@
 
 #include "cli/base/command.h"
 #include "cli/runs/rates_show.h"
+#include "partition/plan/plan.h"
 #include "partition/schedule/schedule.h"
 
 /* Columns of a step from SWEEP_FIRST_RATE on are rate_columns. */
@@ -37,6 +38,8 @@ struct sweep_values {
     bool extrapolated;
     int chosen[CHOSEN_COUNT];
     enum schedule_kind schedule;
+    enum shard_mode shard; /* of a step; a line of JSON names it, and the groups that divide */
+    int shard_group;
 };
 
 struct sweep_row {

@@ -376,7 +376,9 @@ static enum status change_plan(struct runner *run, int num_frozen, struct elasti
     const struct run_state state = ask_of(run, num_frozen);
     const struct setting setting = {&job->model, &job->cluster, &run->cost};
     struct planner_result result = {0};
-    enum status rc = plan_for(job, &setting, &state, NULL, &result, run->err);
+    const bool keeps = !old && !state.given && !turn_elastic(job) && run->options->first_plan;
+    enum status rc = keeps ? run->options->first_plan(job, &run->cost, &state, &result, run->err)
+                           : plan_for(job, &setting, &state, NULL, &result, run->err);
     const struct plan *plan = &result.plan;
     if (rc == OK && old)
         rc = transition_parts(run, old, plan, epoch);

@@ -10,6 +10,10 @@
 #include "partition/step/workload.h"
 #include "partition/cost/collective.h"
 
+struct job;
+struct run_state;
+struct planner_result;
+
 struct sim_options {
     double jitter; /* standard deviation of an op's time over its mean; 0: none */
     uint64_t seed;
@@ -22,6 +26,11 @@ struct sim_options {
     const double *cache_room; /* elastic_run(): cache_job_room() of a run that is known; NULL: of
                                  the job */
     const struct plan *plan;  /* elastic_run(): begins with it; NULL: with the planner's */
+    /* elastic_run(): plans a run that keeps its plan, which must be a result of plan_for(). NULL:
+     * plan_for(). A run that changes its plan always asks plan_for(), as the trainer does. */
+    enum status (*first_plan)(const struct job *job, const struct cost *cost,
+                              const struct run_state *state, struct planner_result *result,
+                              struct err *err);
     bool record_ops;
     enum allreduce_kind allreduce; /* default: ring */
     /* May be NULL: called now and then in a long run with the events handled so far. */
