@@ -25,6 +25,7 @@
 #include "exec/save/export.h"
 #include "partition/base/options.h"
 #include "partition/base/units.h"
+#include "profiles/base/clock.h"
 #include "profiles/base/safe_output.h"
 #include "profiles/json/build_facts.h"
 #include "profiles/job/job_json.h"
@@ -40,9 +41,11 @@
 static const char *restarted; /* by `elapse --max-restarts`: "KIND: REASON"; NULL: it is not */
 static const char *call_name; /* of all starts of one `elapse train --max-restarts`; NULL: none */
 static const char *losses; /* by `elapse --plan-losses`: "STEP:RANK:STEP" (losses.h); NULL: none */
-static int64_t asked;      /* ranks, where `elapse` has started this one; else 0 */
-static bool checking;      /* what can be refused without MPI is; nothing else is done */
-static int stopped_by;     /* the signal that ended the run early; 0: none */
+static int64_t ended_ns; /* when `elapse` saw the ranks of the start before end; 0: no such start */
+static int64_t ready_ns; /* when MPI knew the ranks */
+static int64_t asked;    /* ranks, where `elapse` has started this one; else 0 */
+static bool checking;    /* what can be refused without MPI is; nothing else is done */
+static int stopped_by;   /* the signal that ended the run early; 0: none */
 
 /* What a command gets: its ranks, its arguments. */
 struct call {
@@ -314,6 +317,8 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         options.heeds_signals = catch_stop_signals;
         options.call = call_name;
         options.restarted = restarted;
+        options.ended_ns = ended_ns;
+        options.ready_ns = ready_ns;
         if (losses)
             read_losses(losses, call->comm->rank, &options);
         if (restarted)
@@ -704,8 +709,8 @@ static const char *take_next(const char *name, int *argc, char ***argv)
     return value;
 }
 
-/* As `elapse` starts it: "-n RANKS [--check] [--call NAME] [--restarted WHY]
- * [--losses TEXT]" before the command. */
+/* As `elapse` starts it: "-n RANKS [--check] [--call NAME] [--ended NS]
+ * [--restarted WHY] [--losses TEXT]" before the command. */
 static enum status take_asked(int *argc, char ***argv, struct err *err)
 {
     const char *ranks = take_next("-n", argc, argv);
@@ -718,6 +723,9 @@ static enum status take_asked(int *argc, char ***argv, struct err *err)
     }
     if (asked > 0)
         call_name = take_next("--call", argc, argv);
+    const char *ended = asked > 0 ? take_next("--ended", argc, argv) : NULL;
+    if (rc == OK && ended)
+        rc = parse_int(ended, "--ended", 0, INT64_MAX, &ended_ns, err);
     if (asked > 0)
         restarted = take_next("--restarted", argc, argv);
     if (asked > 0)
@@ -791,6 +799,7 @@ int main(int argc, char **argv)
         alarm(PING_S); /* a rank that is never answered must not wait for ever */
     if (rc == OK && command->ranks && !help && !checking) {
         rc = comm_init(&argc, &argv, &comm, &err);
+        ready_ns = clock_wall_ns();
         if (rc == OK) {
             comm.fail = fail_alone;
             call.comm = &comm;

@@ -418,6 +418,8 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
         OPTION("faults", STRING, &args->faults, "FILE|key=value,...",
                "lose nodes: rates, policy and checkpoints (docs/faults.md), over those of "
                "cluster.faults; none: lose none"),
+        OPTION("timeline", STRING, &args->timeline_path, "FILE",
+               "CSV of the first run of --faults: from_ns,to_ns,part,nodes"),
         OPTION("seeds", INT, &args->seeds, "N", "runs of --faults (default 1000)", .max = 1000000),
         OPTION("sweep", LIST, &args->sweeps, "path=v1,v2,...",
                "a table over a setting or job key (repeatable: cross product)"),
@@ -523,9 +525,13 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     if (rc == OK && args.job_path && !args.faults && !args.step && args.sweeps.count == 0 &&
         !args.record_path && !args.plan_path)
         rc = sim_has_faults(&args, &faults, err);
-    if (rc == OK && !faults && (args.seeds > 0 || (args.threads > 0 && args.sweeps.count == 0)))
-        rc = err_set(err, ERR_INPUT, "--%s needs --faults%s", args.seeds > 0 ? "seeds" : "threads",
-                     args.seeds > 0 ? "" : " or --sweep");
+    if (rc == OK && !faults &&
+        (args.seeds > 0 || args.timeline_path || (args.threads > 0 && args.sweeps.count == 0)))
+        rc = err_set(err, ERR_INPUT, "--%s needs --faults%s",
+                     args.seeds > 0       ? "seeds"
+                     : args.timeline_path ? "timeline"
+                                          : "threads",
+                     args.seeds > 0 || args.timeline_path ? "" : " or --sweep");
     if (rc == OK && args.sweeps.count > 0)
         rc = sim_sweep(command, &args, err);
     else if (rc == OK && faults)

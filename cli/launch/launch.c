@@ -21,9 +21,9 @@
 #ifndef ELAPSE_LAUNCHER /* the Makefile defines the launcher of the MPI that elapse-exec uses */
 #define ELAPSE_LAUNCHER "mpirun"
 #endif
-#define STOP_GRACE_S 60    /* time to write a checkpoint after the first signal */
-#define WATCH_NS 100000000 /* between questions whether the ranks are to yield */
-#define EXIT_NO_EXEC 127   /* the child could not start its program; the shell uses 127 too */
+#define STOP_GRACE_S 60   /* time to write a checkpoint after the first signal */
+#define WATCH_NS 20000000 /* between questions whether the ranks are to yield */
+#define EXIT_NO_EXEC 127  /* the child could not start its program; the shell uses 127 too */
 
 static volatile sig_atomic_t stop_count, stop_signal;
 static volatile pid_t child_pid;
@@ -402,6 +402,10 @@ static void put_words(const struct launch *launch, char *mpirun, char *path, cha
         words[n++] = "--call";
         words[n++] = (char *)launch->call;
     }
+    if (launch->ended) {
+        words[n++] = "--ended";
+        words[n++] = (char *)launch->ended;
+    }
     if (launch->restart) {
         words[n++] = "--restarted";
         words[n++] = (char *)launch->restart;
@@ -427,7 +431,7 @@ enum status launch_exec(const struct launch *launch, int argc, char *const *argv
     if (rc != OK)
         goto out;
     launcher = strdup(launch->launcher ? launch->launcher : launch_words());
-    words = launcher ? calloc((size_t)argc + strlen(launcher) / 2 + 13, sizeof *words) : NULL;
+    words = launcher ? calloc((size_t)argc + strlen(launcher) / 2 + 15, sizeof *words) : NULL;
     if (!words) {
         rc = err_nomem(err);
         goto out;

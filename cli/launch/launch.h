@@ -18,8 +18,9 @@ struct launch {
     const char *launcher; /* words of MPI's launcher; NULL: launch_words() */
     const char *call;     /* for `elapse-exec --call`; NULL: the run is never restarted */
     const char *restart;  /* for `elapse-exec --restarted`; NULL: the run is not restarted */
+    const char *ended;    /* for `elapse-exec --ended`; NULL: the run is not restarted */
     const char *losses;   /* for `elapse-exec --losses`; NULL: no rank is to be killed */
-    /* Called about ten times a second while the ranks run; NULL: never. Once it has returned true,
+    /* Called about fifty times a second while the ranks run; NULL: never. Once it has returned true,
      * the ranks are asked to stop at their next checkpoint or the end of their epoch (SIGUSR2). */
     bool (*wants_yield)(void *ctx);
     /* After ranks have ended without a failure: whether they stopped early for others to join.

@@ -16,6 +16,7 @@
 #include "cli/launch/members.h"
 #include "partition/base/safe_text.h"
 #include "partition/base/units.h"
+#include "profiles/base/clock.h"
 #include "profiles/json/json.h"
 
 struct session {
@@ -26,6 +27,7 @@ struct session {
     bool tried_again;     /* a rank that was given up has been tried once more */
     bool returned;        /* a lost machine answers again */
     bool told;            /* the present run was asked to yield */
+    int64_t ended_ns;     /* when the start before was seen to end, since 1970 */
     char call[48];        /* names this call of `elapse train`, for all its starts */
     char why[256];        /* of the present restart */
     struct stat before;   /* metrics.jsonl when the present run was started */
@@ -174,7 +176,7 @@ static enum status start(struct session *s, int argc, char **argv, const char *k
                          struct err *err)
 {
     const bool watched = s->asked->max_restarts > 0;
-    char *words = members_words(&s->members), restart[320], losses[64];
+    char *words = members_words(&s->members), restart[320], losses[64], ended[24];
     struct launch launch = {.num_ranks = s->num_ranks, .launcher = words, .ctx = s};
     enum status rc = words ? OK : err_nomem(err);
     if (watched) {
@@ -186,6 +188,8 @@ static enum status start(struct session *s, int argc, char **argv, const char *k
     if (kind) {
         snprintf(restart, sizeof restart, "%s: %s", kind, s->why);
         launch.restart = restart;
+        snprintf(ended, sizeof ended, "%lld", (long long)s->ended_ns);
+        launch.ended = ended;
     }
     if (s->losses.num_ranks > 0) {
         losses_text(&s->losses, losses);
@@ -194,6 +198,7 @@ static enum status start(struct session *s, int argc, char **argv, const char *k
     s->returned = s->told = false;
     if (rc == OK)
         rc = launch_exec(&launch, argc, argv, yielded, err);
+    s->ended_ns = clock_wall_ns();
     free(words);
     return rc;
 }

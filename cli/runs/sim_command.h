@@ -18,9 +18,10 @@ struct sim_args {
     bool step, json, csv, table, explain, no_wall, quiet;
     bool ran; /* the plan of --plan was run, so memory sufficed */
     int64_t monte_carlo;
-    const char *faults; /* losses of nodes: a file, pairs or "none"; NULL: as the job says */
-    int64_t seeds;      /* runs of --faults; 0: 1000 */
-    int64_t threads;    /* 0: all cores */
+    const char *faults;        /* losses of nodes: a file, pairs or "none"; NULL: as the job says */
+    const char *timeline_path; /* CSV of the first of these runs; NULL: none */
+    int64_t seeds;             /* runs of --faults; 0: 1000 */
+    int64_t threads;           /* 0: all cores */
     struct step_setting settings[STEP_SETTINGS_MAX]; /* of the request, with their texts */
     int num_settings;
 };

@@ -9,11 +9,13 @@
 #include <string.h>
 
 #include "cli/base/fault_trace.h"
+#include "cli/base/restart_times.h"
 #include "cli/base/threads.h"
 #include "cli/runs/sim_command.h"
 #include "partition/base/units.h"
 #include "profiles/job/job_json.h"
 #include "profiles/base/clock.h"
+#include "profiles/base/whole_file.h"
 #include "profiles/json/fields.h"
 #include "sim/faults/fault_run.h"
 
@@ -26,7 +28,7 @@ struct faults_text {
     int policy;
     int64_t checkpoint_bytes;
     double storage;
-    char *trace; /* owned */
+    char *trace, *trace_steps, *run; /* owned */
 };
 
 #define AT(member) offsetof(struct faults_text, member), sizeof(((struct faults_text *)0)->member)
@@ -44,13 +46,13 @@ static const char *const policies[] = {"restart", "shrink", "spare", NULL};
         key, FIELD_INT, AT(member), least, 1 << 20, NULL, 0, help                                  \
     }
 static const struct field faults_fields[] = {
-    {"policy",           FIELD_CHOICE, AT(policy),           0, 0, policies, 0, "after a loss [restart]"       },
+    {"policy",           FIELD_CHOICE, AT(policy),             0, 0,         policies, 0, "after a loss [restart]"       },
     RATE(device_per_hour, "losses of a device"),
     RATE(node_per_hour, "losses of a node"),
     RATE(link_per_hour, "losses of a node's link"),
     RATE(rack_per_hour, "losses of a rack"),
     RATE(slow_per_hour, "devices that become slow, per device"),
-    {"slow_speed",       FIELD_REAL,   AT(set.slow_speed),   0, 1, NULL,     0, "of a slow device"             },
+    {"slow_speed",       FIELD_REAL,   AT(set.slow_speed),     0, 1,         NULL,     0, "of a slow device"             },
     COUNT("nodes_per_rack", set.nodes_per_rack, 0, "[0: no racks]"),
     COUNT("spare_nodes", set.spare_nodes, 0, "beside those of the cluster"),
     COUNT("min_nodes", min_nodes, 1, "that shrink plans for"),
@@ -59,17 +61,24 @@ static const struct field faults_fields[] = {
     TIME("memory_restart", memory_restart_ns, "the same from copies in memory"),
     TIME("repair", repair_ns, "until a lost node is back"),
     TIME("found", found_ns, "until a slow device is found"),
+    TIME("join", join_ns, "until a run that takes nodes back has stopped"),
     TIME("interval", interval_ns, "work between checkpoints"),
+    {"interval_steps",   FIELD_INT,    AT(set.interval_steps), 0, INT64_MAX, NULL,     0,
+     "in place of interval [train.checkpoint_every_steps]"                                                               },
     TIME("stall", stall_ns, "of the run, for a checkpoint"),
     TIME("write", write_ns, "of a checkpoint"),
-    {"async",            FIELD_BOOL,   AT(set.async),        0, 0, NULL,     0, "write beside the next steps"  },
-    {"checkpoint_bytes", FIELD_BYTES,  AT(checkpoint_bytes), 0, 0, NULL,     0,
-     "with storage [weights and optimizer states in fp32]"                                                     },
-    {"storage",          FIELD_RATE,   AT(storage),          0, 0, NULL,     0, "gives the time to write"      },
+    {"async",            FIELD_BOOL,   AT(set.async),          0, 0,         NULL,     0, "write beside the next steps"  },
+    {"checkpoint_bytes", FIELD_BYTES,  AT(checkpoint_bytes),   0, 0,         NULL,     0,
+     "with storage [weights and optimizer states in fp32]"                                                               },
+    {"storage",          FIELD_RATE,   AT(storage),            0, 0,         NULL,     0, "gives the time to write"      },
     TIME("memory_interval", memory_interval_ns, "work between copies in memory"),
     TIME("memory_stall", memory_stall_ns, "of the run, for a copy"),
     TIME("limit", limit_ns, "the run ends here [100 times its time]"),
-    {"trace",            FIELD_PATH,   AT(trace),            0, 0, NULL,     0, "CSV of seconds,node,lost|back"},
+    {"trace_steps",      FIELD_PATH,   AT(trace_steps),        0, 0,         NULL,     0,
+     "CSV of step,node,lost|back, as train --plan-losses"                                                                },
+    {"run",              FIELD_PATH,   AT(run),                0, 0,         NULL,     0,
+     "folder of a run: its times to detect, restart, join, stall and write"                                              },
+    {"trace",            FIELD_PATH,   AT(trace),              0, 0,         NULL,     0, "CSV of seconds,node,lost|back"},
 };
 enum { NUM_FAULTS_FIELDS = sizeof faults_fields / sizeof *faults_fields };
 
@@ -108,16 +117,25 @@ static enum status read_faults(const char *of_cluster, const char *text, struct 
     const struct fields_source in_job = {"the job", "cluster.faults", NULL},
                                source = {is_file ? text : "--faults", "", NULL};
     enum status rc = of_cluster ? json_parse(of_cluster, "cluster.faults", &own, err) : OK;
-    if (rc == OK && own)
-        rc = fields_read(faults_fields, NUM_FAULTS_FIELDS, own, &in_job, faults, err);
     if (rc == OK && text)
         rc = is_file ? json_read_file(text, &object, err) : faults_pairs(text, &object, err);
-    if (rc == OK && object)
-        rc = fields_read(faults_fields, NUM_FAULTS_FIELDS, object, &source, faults, err);
+    for (int pass = 0; pass < 2; pass++) { /* keys that are given go over those of a run */
+        if (rc == OK && own)
+            rc = fields_read(faults_fields, NUM_FAULTS_FIELDS, own, &in_job, faults, err);
+        if (rc == OK && object)
+            rc = fields_read(faults_fields, NUM_FAULTS_FIELDS, object, &source, faults, err);
+        if (rc == OK && faults->run && pass == 0)
+            rc = restart_times_read(faults->run, &faults->set, err);
+    }
     json_free(own);
     faults->set.policy = (enum fault_policy)faults->policy;
-    if (rc == OK && faults->trace)
-        rc = fault_trace_read(faults->trace, false, events, &faults->set.num_trace, err);
+    const bool steps = faults->trace_steps != NULL;
+    faults->set.trace_steps = steps;
+    if (rc == OK && faults->trace && steps)
+        rc = err_set(err, ERR_INPUT, "faults: trace and trace_steps exclude each other");
+    if (rc == OK && (faults->trace || steps))
+        rc = fault_trace_read(steps ? faults->trace_steps : faults->trace, steps, events,
+                              &faults->set.num_trace, err);
     faults->set.trace = *events;
     json_free(object);
     return rc;
@@ -294,6 +312,7 @@ static void answer_json(struct json *json, const struct faults_answer *a,
     json_add_string(json, "policy", policies[set->policy]);
     json_add_double(json, "losses_per_hour", fault_rate(set));
     json_add_int(json, "interval_ns", set->interval_ns);
+    json_add_int(json, "interval_steps", set->interval_steps);
     json_add_double(json, "young_ns", a->young_ns);
     json_add_double(json, "daly_ns", a->daly_ns);
     struct json *parts = json_add_object(json, "time_shares");
@@ -330,13 +349,94 @@ static void answer_print(const struct faults_answer *a, const struct fault_setti
         if (a->losses[c] > 0)
             printf("losses by %-6s %8.2f, work lost %.2f h\n", cause_names[c], a->losses[c],
                    a->lost_hours[c]);
-    if (set->interval_ns > 0)
+    if (set->interval_steps > 0)
+        printf("checkpoint every %" PRId64 " steps\n", set->interval_steps);
+    else if (set->interval_ns > 0)
         printf("checkpoint every %.1f s", (double)set->interval_ns / 1e9);
     if (set->interval_ns > 0 && a->daly_ns > 0)
         printf(" (Young %.1f s, Daly %.1f s)", a->young_ns / 1e9, a->daly_ns / 1e9);
-    printf("%s", set->interval_ns > 0 ? "\n" : "no checkpoints\n");
+    if (set->interval_steps == 0)
+        printf("%s", set->interval_ns > 0 ? "\n" : "no checkpoints\n");
     if (!no_wall)
         printf("simulated in %.2f s\n", (double)a->wall_ns / 1e9);
+}
+
+/* ---- the timeline ---- */
+
+struct interval {
+    int64_t from_ns, to_ns;
+    enum fault_part part;
+    int nodes;
+};
+struct timeline {
+    struct interval *list; /* owned */
+    int num, room;
+    bool failed; /* no memory */
+};
+
+static void timeline_add(struct timeline *line, struct interval interval)
+{
+    if (line->num == line->room) {
+        const int room = line->room ? 2 * line->room : 256;
+        struct interval *more = realloc(line->list, (size_t)room * sizeof *more);
+        line->failed |= !more;
+        if (!more)
+            return;
+        line->list = more;
+        line->room = room;
+    }
+    line->list[line->num++] = interval;
+}
+
+/* A fault_watch. What is thrown away afterwards splits the interval in which it began. */
+static void timeline_note(void *ctx, int64_t from_ns, int64_t to_ns, enum fault_part part,
+                          int nodes)
+{
+    struct timeline *line = ctx;
+    if (part != FAULT_LOST) {
+        timeline_add(line, (struct interval){from_ns, to_ns, part, nodes});
+        return;
+    }
+    for (int i = line->num - 1; i >= 0 && line->list[i].to_ns > from_ns; i--) {
+        struct interval *at = &line->list[i];
+        if (at->part != FAULT_USEFUL)
+            continue;
+        if (at->from_ns >= from_ns) {
+            at->part = FAULT_LOST;
+            continue;
+        }
+        const struct interval lost = {from_ns, at->to_ns, FAULT_LOST, at->nodes};
+        at->to_ns = from_ns;
+        timeline_add(line, lost);
+        if (line->failed)
+            return;
+        memmove(line->list + i + 2, line->list + i + 1,
+                (size_t)(line->num - i - 2) * sizeof *line->list);
+        line->list[i + 1] = lost;
+    }
+}
+
+/* Write the intervals of the first seed's run as CSV. */
+static enum status timeline_write(const char *path, const struct fault_setting *set,
+                                  const struct fault_plan *plans, uint64_t seed, struct err *err)
+{
+    struct timeline line = {0};
+    struct fault_run run;
+    struct atomic_file file = {0};
+    enum status rc = fault_run(set, plans, seed, timeline_note, &line, &run, err);
+    if (rc == OK && line.failed)
+        rc = err_nomem(err);
+    if (rc == OK)
+        rc = atomic_open(&file, path, err);
+    if (rc == OK) {
+        fprintf(file.out, "from_ns,to_ns,part,nodes\n");
+        for (int i = 0; i < line.num; i++)
+            fprintf(file.out, "%" PRId64 ",%" PRId64 ",%s,%d\n", line.list[i].from_ns,
+                    line.list[i].to_ns, part_names[line.list[i].part], line.list[i].nodes);
+        rc = atomic_close(&file, rc, err);
+    }
+    free(line.list);
+    return rc;
 }
 
 /* Whether every node is like the first, so that any of them can be the one that is lost. */
@@ -418,11 +518,15 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
     }
     /* Runs count on from here: hashed, so that --seed 1 and --seed 2 share none of them. */
     const uint64_t seed = mix64((uint64_t)args->request.options.seed);
-    if (set->interval_ns == 0 && answer.daly_ns > 0)
+    if (set->interval_ns == 0 && set->interval_steps == 0)
+        set->interval_steps = job.train.checkpoint_every_steps;
+    if (set->interval_ns == 0 && set->interval_steps == 0 && answer.daly_ns > 0)
         rc = choose_interval(set, plans, seed, count < AUTO_SEEDS ? count : AUTO_SEEDS,
                              args->threads, runs, answer.daly_ns, err);
     if (rc == OK)
         rc = run_all(set, plans, seed, count, args->threads, runs, err);
+    if (rc == OK && args->timeline_path)
+        rc = timeline_write(args->timeline_path, set, plans, seed, err);
     if (rc != OK)
         goto out;
     summarise(runs, count, &answer, totals);
@@ -444,6 +548,8 @@ out:
         free((void *)plans[n].turns);
     free(plans);
     free(faults.trace);
+    free(faults.trace_steps);
+    free(faults.run);
     free(events);
     free(runs);
     free(totals);

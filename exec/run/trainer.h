@@ -26,11 +26,12 @@ struct trainer_options {
     const char *plan;   /* file of the plan to begin with; NULL: it is planned */
     const char *db;     /* profile store; NULL: the default one */
     const char *call;   /* names all starts of one call (--max-restarts); NULL: one start */
-    const char *restarted;   /* why the run was restarted, "KIND: REASON"; NULL: it was not */
-    int64_t max_steps;       /* steps of this call, however often it starts; 0: all of the job */
-    int64_t trace_steps;     /* steps of which every op is recorded, besides the last */
-    const char *trace;       /* file for a Chrome trace of the recorded steps' ops; NULL: none */
-    const char *tensorboard; /* folder for an event file of TensorBoard; NULL: none */
+    const char *restarted;      /* why the run was restarted, "KIND: REASON"; NULL: it was not */
+    int64_t ended_ns, ready_ns; /* of struct start_times */
+    int64_t max_steps;          /* steps of this call, however often it starts; 0: all of the job */
+    int64_t trace_steps;        /* steps of which every op is recorded, besides the last */
+    const char *trace;          /* file for a Chrome trace of the recorded steps' ops; NULL: none */
+    const char *tensorboard;    /* folder for an event file of TensorBoard; NULL: none */
     /* Called when a signal is to end the run by trainer_stop(): until then the run has nothing that
      * a checkpoint would keep, so a signal may end the process. NULL: nothing to do. */
     void (*heeds_signals)(void);

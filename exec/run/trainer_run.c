@@ -110,7 +110,8 @@ static enum status open_run(struct trainer *t, struct json **summary, bool *over
                                                 .cost_label = t->layout.plan.cost_label,
                                                 .trace = t->options->trace,
                                                 .call = t->options->call,
-                                                .restarted = t->options->restarted},
+                                                .restarted = t->options->restarted,
+                                                .times = t->times},
                             &t->files, err);
     if (rc == OK && t->comm->rank == 0 && t->options->tensorboard)
         rc = event_file_open(t->options->tensorboard, &t->events, err);

@@ -19,6 +19,7 @@
 #include "exec/run/plan_ahead.h"
 #include "exec/run/probe.h"
 #include "exec/run/trainer.h"
+#include "profiles/base/clock.h"
 
 enum { PARCEL_BYTES = 2 << 20, NUM_PARCELS = 16 };
 
@@ -221,10 +222,13 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
     enum status rc = refuse_unsupported(t->job, err);
     if (t->job->train.transport == TRANSPORT_NCCL)
         nccl_environment();
+    t->times =
+        (struct start_times){.ended_ns = t->options->ended_ns, .ready_ns = t->options->ready_ns};
     if (rc == OK)
         rc = t->options->samples ? OK : dataset_open(t->job, &t->dataset, err);
     if (t->options->samples)
         t->dataset = *t->options->samples;
+    t->times.data_ns = clock_wall_ns();
     if (rc == OK)
         probe_open(t);
     if (rc == OK && !(t->backend = backend_new(&spec, err)))
@@ -268,11 +272,14 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
         rc = comm_agree(comm, layout_stages(&t->base, &t->layout, err), err);
     if (rc == OK)
         rc = comm_agree(comm, first_weights(t, err), err);
+    const int64_t load_ns = clock_wall_ns();
     if (rc == OK && weights)
         rc = comm_agree(comm, load_weights(t, weights, resume, err), err);
+    t->times.load_ns = clock_wall_ns() - load_ns;
     t->progress = was;
     if (rc == OK)
         rc = comm_agree(comm, layout_runtime(&t->base, &t->layout, err), err);
+    t->times.built_ns = clock_wall_ns();
     train_plan_clear(&plan);
     return rc;
 }

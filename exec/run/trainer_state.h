@@ -112,6 +112,7 @@ struct trainer {
     struct evaluation evaluated;          /* the last one at an epoch's end */
     int64_t evaluated_step;               /* the step of `evaluated`; -1: none */
     struct run_files *files;              /* rank 0 */
+    struct start_times times;
     /* Why this rank ends the run, after a checkpoint: metrics could not be written (rank 0), or
      * samples could not be read. */
     struct err fault;

@@ -20,6 +20,7 @@
 #include "partition/base/safe_text.h"
 #include "partition/base/units.h"
 #include "profiles/store/trace.h"
+#include "profiles/base/clock.h"
 #include "profiles/base/whole_file.h"
 
 enum {
@@ -38,6 +39,7 @@ struct run_files {
     int64_t start_ns;         /* of the first step, on the clock of comm_now_ns(); 0: none yet */
     char *restarted;          /* why the run was restarted; NULL: it was not, or it has been told */
     int64_t last_ns;          /* end of the last step before, since 1970; 0: unknown */
+    struct start_times times;
     struct restart_cost cost;
     struct restart_total restarts;
     bool just_restarted; /* the last step was the first one after the restart */
@@ -277,6 +279,7 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
     got->lock = -1;
     got->first_loss = got->last_loss = NAN;
     got->num_ranks = start->num_ranks;
+    got->times = start->times;
     got->first_step = start->progress->step;
     got->dir = strdup(dir);
     got->restarted = start->restarted ? strdup(start->restarted) : NULL;
@@ -405,15 +408,28 @@ void run_files_free(struct run_files *files)
     free(files);
 }
 
+/* The parts of the time between the last step before a restart and the first one after it. Their sum
+ * is lost_ns. */
+static void add_parts(struct json *line, const struct start_times *at, int64_t last_ns,
+                      int64_t first_ns)
+{
+    if (last_ns == 0 || at->ended_ns == 0 || at->built_ns == 0)
+        return;
+    json_add_int(line, "end_ns", at->ended_ns - last_ns);
+    json_add_int(line, "launch_ns", at->ready_ns - at->ended_ns);
+    json_add_int(line, "data_ns", at->data_ns - at->ready_ns);
+    json_add_int(line, "build_ns", at->built_ns - at->data_ns - at->load_ns);
+    json_add_int(line, "load_ns", at->load_ns);
+    json_add_int(line, "first_ns", first_ns - at->built_ns);
+}
+
 /* Before the line of the first step after a restart: a line of the restart, and a row of run.db. */
 static enum status write_restart(struct run_files *files, const struct step_row *row,
                                  struct err *err)
 {
     struct transition_row lost = {.epoch = row->epoch, .part = "restart"};
     struct json *line = json_object_new();
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    const int64_t now_ns = now.tv_sec * (int64_t)1000000000 + now.tv_nsec;
+    const int64_t now_ns = clock_wall_ns();
     if (files->last_ns > 0 && now_ns - row->step_ns > files->last_ns)
         files->cost.lost_ns = now_ns - row->step_ns - files->last_ns;
     json_add_string(line, "event", "restart");
@@ -422,6 +438,7 @@ static enum status write_restart(struct run_files *files, const struct step_row 
     json_add_int(line, "lost_ns", files->cost.lost_ns);
     json_add_int(line, "lost_steps", files->cost.lost_steps);
     json_add_int(line, "redo_ns", files->cost.redo_ns);
+    add_parts(line, &files->times, files->last_ns, now_ns - row->step_ns);
     json_add_string(line, "why", files->restarted);
     count_restart(files, line);
     enum status rc = json_write(line, false, files->metrics, err);

@@ -24,6 +24,14 @@ enum status run_folder_check(const char *dir, const char *job_path, struct err *
  * running program uses is ERR_SYSTEM. trace: a file for a Chrome trace of the rows that
  * run_files_ops() gets, complete after run_files_finish(); NULL: none. A failure leaves no new file
  * behind. */
+/* When a start was where, since 1970. 0: not known. */
+struct start_times {
+    int64_t ended_ns; /* `elapse` saw that the ranks before had ended */
+    int64_t ready_ns; /* MPI knew the ranks */
+    int64_t data_ns;  /* the data was open */
+    int64_t built_ns; /* the stages had their weights */
+    int64_t load_ns;  /* time of it that loading the checkpoint took */
+};
 struct run_start {
     bool resume;
     const struct progress *progress;
@@ -33,6 +41,7 @@ struct run_start {
     const char *call; /* names all starts of one call of `elapse`; NULL: it starts the run once */
     const char
         *restarted; /* why `elapse` has restarted the run, "KIND: REASON"; NULL: it has not */
+    struct start_times times;
 };
 enum status run_files_open(const char *dir, const struct run_start *start, struct run_files **files,
                            struct err *err);
@@ -54,7 +63,8 @@ struct restart_cost {
     int64_t redo_ns;    /* the time that these had taken */
 };
 /* Whether the step that run_files_step() has just written is the first one after a restart. Its line
- * of metrics.jsonl then follows one of the restart, and run.db has the time as part "restart" of the
+ * of metrics.jsonl then follows one of the restart, with the parts of its time (end_ns, launch_ns,
+ * data_ns, build_ns, load_ns, first_ns), and run.db has the time as part "restart" of the
  * epoch's transitions. */
 bool run_files_restart(const struct run_files *files, struct restart_cost *cost);
 

@@ -18,6 +18,7 @@ struct mark {
     bool begun;          /* the turn's change of plan is done */
     int64_t stepping_ns; /* time in steps and changes of plan up to here */
     int64_t complete_ns; /* when the checkpoint is complete */
+    int64_t at_ns;       /* when the run was here */
 };
 
 enum node_state { NODE_USED, NODE_IDLE, NODE_DOWN };
@@ -212,25 +213,65 @@ static enum outcome strike(struct world *w)
     return outcome;
 }
 
+/* Steps that are done up to the present place. */
+static int64_t steps_done(const struct world *w)
+{
+    int64_t steps = w->at.step;
+    for (int t = 0; t < w->at.turn; t++)
+        steps += w->plans[w->at.nodes].turns[t].steps;
+    return steps;
+}
+
+/* The next event of a trace of steps; NULL: there is none, or the trace is one of times. */
+static const struct fault_event *next_at_step(const struct world *w)
+{
+    return w->set->trace_steps && w->next_trace < w->set->num_trace ? &w->set->trace[w->next_trace]
+                                                                    : NULL;
+}
+
+static enum outcome follow_trace(struct world *w, const struct fault_event *event)
+{
+    struct node *node = &w->nodes[event->node];
+    enum outcome outcome = SPENT;
+    w->next_trace++;
+    if (!event->back) {
+        outcome = take_down(w, event->node, INT64_MAX) ? LOST : SPENT;
+        node->back_ns = INT64_MAX; /* also if it was in repair */
+        w->cause = FAULT_TRACE;
+    } else if (node->state == NODE_DOWN) {
+        bring_back(w, event->node);
+    }
+    return outcome;
+}
+
+/* The events of a trace of steps up to the present place, only returns if `back`. LOST: a node in use
+ * is lost. */
+static enum outcome follow_steps(struct world *w, bool back)
+{
+    enum outcome outcome = SPENT;
+    const struct fault_event *e;
+    while (outcome == SPENT && (e = next_at_step(w)) && e->at_ns <= steps_done(w) &&
+           (e->back || !back)) {
+        outcome = follow_trace(w, e);
+        find_returns(w);
+        draw_next(w);
+    }
+    return outcome;
+}
+
 /* Let the event at the present time happen. At one time, nodes return before others are lost. */
 static enum outcome happen(struct world *w)
 {
     enum outcome outcome = SPENT;
-    const struct fault_event *trace =
-        w->next_trace < w->set->num_trace ? &w->set->trace[w->next_trace] : NULL;
+    const struct fault_event *trace = w->next_trace < w->set->num_trace && !w->set->trace_steps
+                                          ? &w->set->trace[w->next_trace]
+                                          : NULL;
     if (w->next_return <= w->now) {
         for (int n = 0; n < w->num_nodes; n++)
             if (w->nodes[n].state == NODE_DOWN && w->nodes[n].back_ns <= w->now)
                 bring_back(w, n);
     } else if (trace && trace->at_ns <= w->now) {
-        w->next_trace++;
-        if (!trace->back) {
-            outcome = take_down(w, trace->node, INT64_MAX) ? LOST : SPENT;
-            w->nodes[trace->node].back_ns = INT64_MAX; /* also if it was in repair */
-            w->cause = FAULT_TRACE;
-        } else if (w->nodes[trace->node].state == NODE_DOWN) {
-            bring_back(w, trace->node);
-        }
+        outcome = follow_trace(w, trace);
     } else if (w->next_found <= w->now) {
         for (int n = 0; n < w->num_nodes; n++)
             if (w->nodes[n].slow && w->nodes[n].found_ns <= w->now) {
@@ -255,7 +296,8 @@ static int64_t next_event(const struct world *w)
     int64_t at = w->next_loss < w->next_return ? w->next_loss : w->next_return;
     if (w->next_found < at)
         at = w->next_found;
-    if (w->next_trace < w->set->num_trace && w->set->trace[w->next_trace].at_ns < at)
+    if (!w->set->trace_steps && w->next_trace < w->set->num_trace &&
+        w->set->trace[w->next_trace].at_ns < at)
         at = w->set->trace[w->next_trace].at_ns;
     return at;
 }
@@ -348,6 +390,7 @@ static enum outcome save(struct world *w, bool whole)
     if (outcome != SPENT)
         return outcome;
     w->writing = w->at;
+    w->writing.at_ns = w->now;
     w->writing.complete_ns = add_saturated(w->now, whole ? 0 : w->set->write_ns);
     w->run->saves++;
     settle(w);
@@ -365,6 +408,8 @@ static bool go_back(struct world *w)
     w->run->part_ns[FAULT_LOST] += lost;
     w->run->part_ns[FAULT_USEFUL] -= lost;
     w->run->lost_ns[w->cause] += lost;
+    if (w->watch && lost > 0)
+        w->watch(w->ctx, to->at_ns, w->now, FAULT_LOST, w->num_used);
     w->at = *to;
     w->writing.complete_ns = INT64_MAX;
     if (!copy)
@@ -408,11 +453,11 @@ static void use_nodes(struct world *w, int count)
         }
 }
 
-/* Detection, waiting for nodes, restart; again if another node is lost meanwhile. */
-static enum outcome recover(struct world *w, bool detect, bool from_copy)
+/* Detection (first_ns of it), waiting for nodes, restart; again if another node is lost meanwhile. */
+static enum outcome recover(struct world *w, int64_t first_ns, bool from_copy)
 {
-    for (;; detect = true) {
-        enum outcome outcome = spend(w, detect ? w->set->detect_ns : 0, FAULT_DETECT);
+    for (int64_t detect_ns = first_ns;; detect_ns = w->set->detect_ns) {
+        enum outcome outcome = spend(w, detect_ns, FAULT_DETECT);
         while (outcome == SPENT && (!is_enough(w) || next_event(w) <= w->now)) {
             const int64_t event = next_event(w);
             if (event == INT64_MAX) {
@@ -495,6 +540,16 @@ static enum outcome take_steps(struct world *w, int64_t count, int64_t step_ns)
     return outcome;
 }
 
+/* After steps: whether a checkpoint is due. */
+static bool is_save_due(const struct world *w, bool end)
+{
+    const struct fault_setting *set = w->set;
+    if (set->interval_steps)
+        return end || (steps_done(w) % set->interval_steps == 0);
+    return set->interval_ns &&
+           (end || w->at.stepping_ns - newest(w)->stepping_ns >= set->interval_ns);
+}
+
 /* One activity of a run that has its nodes. */
 static enum outcome proceed(struct world *w)
 {
@@ -510,13 +565,20 @@ static enum outcome proceed(struct world *w)
         w->at.begun = outcome == SPENT;
         return outcome;
     }
+    if (follow_steps(w, false) == LOST)
+        return LOST;
     const bool last = w->at.step >= turn->steps - 1;
     const int64_t step_ns = paced(w, last ? turn->last_step_ns : turn->step_ns);
     int64_t count = last ? 1 : turn->steps - 1 - w->at.step;
-    if (set->interval_ns) {
-        const int64_t due = until_due(w, newest(w), set->interval_ns, step_ns);
+    if (set->interval_ns || set->interval_steps) {
+        const int64_t due = set->interval_steps
+                                ? set->interval_steps - steps_done(w) % set->interval_steps
+                                : until_due(w, newest(w), set->interval_ns, step_ns);
         count = due < count ? due : count;
     }
+    const struct fault_event *event = next_at_step(w);
+    if (event && event->at_ns > steps_done(w) && event->at_ns - steps_done(w) < count)
+        count = event->at_ns - steps_done(w);
     if (set->memory_interval_ns) {
         const int64_t due = until_due(w, newest_copy(w), set->memory_interval_ns, step_ns);
         count = due < count ? due : count;
@@ -541,22 +603,23 @@ static enum outcome proceed(struct world *w)
         find_returns(w);
         draw_next(w);
         w->run->losses[FAULT_SLOW]++;
-        return recover(w, false, false);
+        return recover(w, 0, false);
     }
-    if (set->interval_ns &&
-        (end || w->at.stepping_ns - newest(w)->stepping_ns >= set->interval_ns)) {
+    follow_steps(w, true);
+    if (is_save_due(w, end)) {
         const bool grow = !end && set->policy == FAULT_SHRINK && plan_for_up(w) > w->num_used;
         outcome = save(w, end || grow);
         if (outcome != SPENT || !grow)
             return outcome;
         w->run->grown++;
-        return recover(w, false, false);
+        return recover(w, set->join_ns, false);
     }
     if (set->memory_interval_ns && !end &&
         w->at.stepping_ns - newest_copy(w)->stepping_ns >= set->memory_interval_ns) {
         outcome = spend(w, set->memory_stall_ns, FAULT_SAVE);
         if (outcome == SPENT) {
             w->copied = w->at;
+            w->copied.at_ns = w->now;
             w->copied.complete_ns = w->now;
             w->copy_gone = false;
         }
@@ -618,7 +681,9 @@ enum status fault_setting_check(const struct fault_setting *set, struct err *err
         {"restart",         (double)set->restart_ns        },
         {"memory_restart",  (double)set->memory_restart_ns },
         {"repair",          (double)set->repair_ns         },
+        {"join",            (double)set->join_ns           },
         {"interval",        (double)set->interval_ns       },
+        {"interval_steps",  (double)set->interval_steps    },
         {"stall",           (double)set->stall_ns          },
         {"write",           (double)set->write_ns          },
         {"memory_interval", (double)set->memory_interval_ns},
@@ -679,7 +744,7 @@ enum status fault_run(const struct fault_setting *set, const struct fault_plan *
             outcome = SPENT;
         if (outcome == LOST) {
             run->losses[w.cause]++;
-            outcome = recover(&w, true, go_back(&w));
+            outcome = recover(&w, set->detect_ns, go_back(&w));
         }
     }
     if (outcome == ENDED && run->end == FAULT_DONE)

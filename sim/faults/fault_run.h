@@ -23,6 +23,8 @@
  *     is gone if two neighbouring nodes are lost before the next copy.
  *   - A slow device slows all steps after the present one. If found_ns has passed, the run saves at
  *     the end of its step, gives the node to repair and restarts. No work is lost.
+ *   - With trace_steps the times of the trace are numbers of steps that are done, as in `train
+ *     --plan-losses`: a node is lost when that step is done for the first time, or back then.
  *   - A smaller plan may have other numbers of steps in a turn. The position then rounds down.
  *
  * The renewal formula that the tests use as judge: J. T. Daly, "A higher order estimate of the
@@ -58,7 +60,7 @@ enum fault_part {
 };
 
 struct fault_event {
-    int64_t at_ns;
+    int64_t at_ns; /* with trace_steps: a number of steps */
     int node;
     bool back; /* false: lost */
 };
@@ -72,13 +74,17 @@ struct fault_setting {
     double slow_speed; /* of a slow device, 0 < x <= 1 */
     int64_t found_ns;  /* until a slow device is found; 0: never */
     int64_t detect_ns, restart_ns, memory_restart_ns, repair_ns;
+    int64_t join_ns;     /* until a run that grows has stopped, in place of detect_ns */
     int64_t interval_ns; /* work between checkpoints; 0: no checkpoints */
+    int64_t
+        interval_steps; /* in its place: a checkpoint at each multiple of so many steps; 0: none */
     int64_t stall_ns, write_ns;
     bool async;
     int64_t memory_interval_ns, memory_stall_ns; /* interval 0: no copies in memory */
     int64_t limit_ns;                            /* the run ends here if it is not done; 0: never */
     const struct fault_event *trace;             /* borrowed; ascending in time */
     int num_trace;
+    bool trace_steps;
 };
 
 struct fault_turn {
@@ -105,7 +111,8 @@ struct fault_run {
     double node_hours; /* nodes in use or spare, as they are paid, without those in repair */
 };
 
-/* One interval of the timeline of a run. */
+/* One interval of the timeline of a run. FAULT_LOST comes afterwards: the useful time that passed in
+ * the interval is thrown away. */
 typedef void fault_watch(void *ctx, int64_t from_ns, int64_t to_ns, enum fault_part part,
                          int nodes);
 

@@ -24,6 +24,12 @@ expect "without losses a run is sim's, to the ns" 0 "\"mean_ns\":$total,\"p10_ns
 printf 'time,node,event\n1000,2,lost\n1500,2,back\n' >"$tmp/trace.csv"
 expect "a trace by hand, to the ns" 0 "\"mean_ns\":$((total + 1560000000000))," \
     bash -c "faults trace=$tmp/trace.csv,restart=60s,detect=7s --json"
+# Lost at step 100 with a checkpoint each 64: 36 steps are done again, and steps count from 64.
+printf '100,2,lost\n' >"$tmp/steps.csv"
+faults trace_steps=$tmp/steps.csv,interval_steps=64,restart=60s,detect=7s,policy=shrink,min_nodes=3 --seeds 1 --timeline "$tmp/line.csv" >"$tmp/said"
+check "a trace of steps: its timeline has what was lost" test \
+    "$(sed -n '2,6s/^[0-9]*,[0-9]*,//p' "$tmp/line.csv" | paste -sd' ')" = "useful,4 lost,4 detect,3 restart,3 useful,3"
+expect "a timeline needs losses" 2 '.-timeline needs --faults' "$elapse" sim "$job" --timeline "$tmp/x"
 rates=device_per_hour=0.05,restart=60s,detect=10s,stall=5s,repair=600s,policy=shrink
 faults $rates --json --threads 1 >"$tmp/one"
 faults $rates --json --threads 3 >"$tmp/two"

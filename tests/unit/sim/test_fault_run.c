@@ -116,6 +116,56 @@ static void fault_run__takes_a_loss_as_by_hand(void **state)
     assert_int_equal(copied.from_memory, 1);
 }
 
+/* The notes of a timeline: useful time, and what of it was thrown away. */
+static void note(void *ctx, int64_t from_ns, int64_t to_ns, enum fault_part part, int nodes)
+{
+    int64_t *sum = ctx;
+    (void)nodes;
+    sum[part] += to_ns - from_ns;
+}
+
+/* A trace of steps: node 2 is lost when step 35 is done (356 s), found 7 s later, restarted at 393 s.
+ * From step 30 on steps take 15 s: 40 at 543 s, 50 at 695 s. That checkpoint is the first one behind
+ * the return at step 42; the run stops 3 s later and has restarted at 730 s. */
+static void fault_run__follows_a_trace_of_steps(void **state)
+{
+    (void)state;
+    struct fault_turn fewer[] = {
+        {1000, 15 * SECOND, 15 * SECOND, 0}
+    };
+    const struct fault_plan plans[] = {
+        {0, 0    },
+        {0, 0    },
+        {0, 0    },
+        {1, fewer},
+        full
+    };
+    const struct fault_event trace[] = {
+        {35, 2, false},
+        {42, 2, true }
+    };
+    struct fault_setting set = small();
+    set.policy = FAULT_SHRINK;
+    set.interval_ns = 0;
+    set.interval_steps = 10;
+    set.detect_ns = 7 * SECOND;
+    set.join_ns = 3 * SECOND;
+    set.trace = trace;
+    set.num_trace = 2;
+    set.trace_steps = true;
+    const struct fault_run run = simulate(&set, plans, 1);
+    assert_int_equal(run.total_ns, (730 + 9500 + 95 * 2) * SECOND);
+    assert_int_equal(run.part_ns[FAULT_LOST], 50 * SECOND);
+    assert_int_equal(run.part_ns[FAULT_LOAD], 60 * SECOND);
+    assert_int_equal(run.grown, 1);
+    int64_t sum[FAULT_PART_COUNT] = {0};
+    struct fault_run watched;
+    assert_int_equal(fault_run(&set, plans, 1, note, sum, &watched, NULL), OK);
+    assert_int_equal(sum[FAULT_LOST], 50 * SECOND);
+    assert_int_equal(sum[FAULT_USEFUL], (350 + 300 + 9500) * SECOND);
+    assert_int_equal(sum[FAULT_SAVE], run.part_ns[FAULT_SAVE]);
+}
+
 /* Two neighbours are lost together: the copies in memory are gone, and the file counts. */
 static void fault_run__falls_back_to_the_file_when_both_copies_are_lost(void **state)
 {
@@ -257,6 +307,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fault_run__is_the_plan_when_nothing_is_lost),
+        cmocka_unit_test(fault_run__follows_a_trace_of_steps),
         cmocka_unit_test(fault_run__takes_a_loss_as_by_hand),
         cmocka_unit_test(fault_run__falls_back_to_the_file_when_both_copies_are_lost),
         cmocka_unit_test(fault_run__shrinks_and_grows),
