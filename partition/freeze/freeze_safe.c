@@ -361,6 +361,20 @@ static void begin_freeze(struct freeze_safe *safe, const struct freeze_history *
         settle(safe, safe->last, safe->last_var);
 }
 
+/* The fall of the loss since the run's begin, and its standard error. The windows follow each other. */
+static double fall_so_far(const struct freeze_history *history, const struct freeze_evidence *row,
+                          double *se)
+{
+    double fall = row->loss_before - row->loss, var = row->fall_se * row->fall_se;
+    for (int64_t i = 0; i < history->num_rows && history->rows[i].turn < row->turn; i++) {
+        const struct freeze_evidence *one = &history->rows[i];
+        fall += one->loss_before - one->loss;
+        var += one->fall_se * one->fall_se;
+    }
+    *se = sqrt(var);
+    return fall;
+}
+
 /* Freeze the candidate that saves most of those that fit, or none. */
 static int choose(struct freeze *freeze, const struct freeze_history *history,
                   const struct freeze_evidence *row, int most, struct freeze_verdict *verdict)
@@ -369,6 +383,14 @@ static int choose(struct freeze *freeze, const struct freeze_history *history,
     const size_t room = sizeof verdict->reason;
     const double budget = freeze->spec->max_loss;
     struct option best = {0}, nearest = {0};
+    double se;
+    const double fall = fall_so_far(history, row, &se);
+    if (fall <= UNDO_SURE * se) {
+        snprintf(verdict->reason, room,
+                 "stay at %d: nothing is learned yet, the loss fell by %.2g +- %.2g nats",
+                 row->num_frozen, fall, se);
+        return row->num_frozen;
+    }
     compare_options(freeze, history, row, most, &best, &nearest);
     if (best.candidate) {
         snprintf(verdict->reason, room,

@@ -126,6 +126,26 @@ static void cost__is_per_cent_of_the_loss_without_an_accuracy(void **state)
     end(&run);
 }
 
+/* The plateau before a model begins to learn is no reason to freeze, however little any layer brings. */
+static void freeze__waits_until_something_is_learned(void **state)
+{
+    struct run run;
+    (void)state;
+    begin(&run, 1);
+    struct freeze_evidence flat = row_at(&run, 1, 0.001);
+    flat.fall_se = 0.002;
+    add(&flat, 4, 0, 1e-6);
+    decide(&run, &flat);
+    assert_int_equal(run.frozen, 0);
+    assert_non_null(strstr(run.freeze.verdict.reason, "nothing is learned yet"));
+    struct freeze_evidence falls = row_at(&run, 2, 0.1);
+    falls.fall_se = 0.002;
+    add(&falls, 4, 0, 1e-6);
+    decide(&run, &falls);
+    assert_int_equal(run.frozen, 4);
+    end(&run);
+}
+
 /* Two windows from step 0 to 10 and to 20, of 100 steps. The first one counts as if its mean rate
  * were that at its end. */
 static void cost__follows_the_law_of_the_falls(void **state)
@@ -140,7 +160,7 @@ static void cost__follows_the_law_of_the_falls(void **state)
         {{0.1, 0.08284271247}, 1e-7, 2 * (10 - 9.951598593944) / 0.01207106781 / 2.6197165897},
  /* rate 1/t, and slower: log(100 / (20 + 0.9 * 80)) / 0.1, and log 2 a window */
         {{0.1, 0.01},          1e-7, 0.8338160894 / 0.6931471806                             },
-        {{0.1, 0.1},           0.2,  1.6094379124 / 0.6931471806                             }, /* noise */
+        {{1.0, 0.1},           0.2,  1.6094379124 / 0.6931471806                             }, /* noise */
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -628,6 +648,7 @@ static void replay__freezes_further_by_what_a_static_run_has_shown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(freeze__waits_until_something_is_learned),
         cmocka_unit_test(cost__is_share_times_what_is_left),
         cmocka_unit_test(cost__counts_rates_in_a_warm_up_and_steps_in_a_decay),
         cmocka_unit_test(cost__is_per_cent_of_the_loss_without_an_accuracy),
