@@ -24,8 +24,10 @@
 #include "profiles/base/whole_file.h"
 
 enum {
-    STEP_ROWS = 256,       /* rows that are gathered before they go into run.db */
-    END_PATIENCE_MS = 2000 /* for the lock of run.db at the end of the run */
+    STEP_ROWS = 256,        /* rows that are gathered before they go into run.db */
+    END_PATIENCE_MS = 2000, /* for the lock of run.db at the end of the run */
+    LOST_PATIENCE_MS =
+        15000 /* for ranks whose launcher was killed: they notice after about a second */
 };
 
 struct run_files {
@@ -50,15 +52,20 @@ struct run_files {
     struct atomic_file trace_file;
 };
 
-/* A folder holds one run at a time. The lock ends with the process. File systems that have no such
- * locks are used without. */
-static enum status lock_folder(const char *dir, int *lock, struct err *err)
+/* A folder holds one run at a time. The lock ends with the process. A restart waits for the ranks that it
+ * replaces, which may outlive their launcher. File systems that have no such locks are used without. */
+static enum status lock_folder(const char *dir, bool restart, int *lock, struct err *err)
 {
+    int left_ms = restart ? LOST_PATIENCE_MS : 0;
     *lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*lock < 0)
         return err_set(err, ERR_SYSTEM, "cannot open folder '%s': %s", dir, strerror(errno));
-    if (flock(*lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    while (flock(*lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        if ((left_ms -= 10) > 0)
+            continue;
         return err_set(err, ERR_SYSTEM, "folder '%s' is in use by a run that has not ended", dir);
+    }
     return OK;
 }
 
@@ -291,7 +298,7 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
     }
     rc = folders_make(dir, true, err);
     if (rc == OK)
-        rc = lock_folder(dir, &got->lock, err);
+        rc = lock_folder(dir, start->restarted != NULL, &got->lock, err);
     ours = rc == OK;
     if (rc == OK && !start->resume && is_there(metrics))
         rc = already_a_run(dir, err);

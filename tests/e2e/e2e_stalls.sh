@@ -40,6 +40,18 @@ done
 again() { stopped again 0 --max-restarts 1 && same_run whole again && says again 'restart 1 of 1'; }
 verify "with --max-restarts it goes on with the bits of a run that did not" again
 
+outlived() { # another process takes the lock of the folder when the ranks are killed, as if one still lived
+    local run
+    train vit outlived "${long[@]}" --max-restarts 1 &
+    run=$!
+    begun outlived
+    flock "$tmp/outlived" sleep 1 &
+    sleep 0.1
+    kill -KILL $(ranks outlived)
+    wait $run && same_run whole outlived && says outlived 'restart 1 of 1' || { cat "$tmp/outlived.err"; false; }
+}
+verify "a restart waits for ranks that outlive their launcher" outlived
+
 all_stopped() {
     train vit slept "${long[@]}" &
     begun slept
