@@ -75,7 +75,8 @@ size_t text_tokens_bytes(struct text_tokens *tokens, int32_t id, char *bytes, si
     if (tokens->kind == TOKENS_FILE)
         return tokenizer_bytes(tokens->file, id, bytes, size, special);
     if (tokens->kind == TOKENS_BYTES) {
-        bytes[0] = (char)id;
+        if (size > 0)
+            bytes[0] = (char)id;
         return size > 0 && id >= 0 && id < 256;
     }
     if (!tokens->bpe_by_id)
@@ -85,7 +86,7 @@ size_t text_tokens_bytes(struct text_tokens *tokens, int32_t id, char *bytes, si
     if (!slot)
         return 0;
     const struct vocab *markers = &tokens->bpe.markers.table;
-    *special = slot >= markers->slots && slot < markers->slots + markers->num_slots;
+    *special = vocab_holds(markers, slot);
     const size_t n = (size_t)slot->length < size ? (size_t)slot->length : size;
     memcpy(bytes, (*special ? markers->bytes : tokens->bpe.vocab.bytes) + slot->text, n);
     return n;

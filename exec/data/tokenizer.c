@@ -525,15 +525,13 @@ size_t tokenizer_bytes(const struct tokenizer *t, int32_t id, char *bytes, size_
     *special = slot && t->added[id].special;
     if (!slot)
         return 0;
-    const char *added = t->added_text.bytes, *text = t->vocab.bytes + slot->text;
+    const bool is_added = vocab_holds(&t->added_text, slot);
+    const char *text = (is_added ? &t->added_text : &t->vocab)->bytes + slot->text;
     const size_t length = (size_t)slot->length;
-    const bool is_added =
-        slot >= t->added_text.slots && slot < t->added_text.slots + t->added_text.num_slots;
-    if (is_added)
-        text = added + slot->text;
     if (t->decode_fallback && length == 6 && sscanf(text, "<0x%2X>", &byte) == 1 &&
         text[5] == '>') {
-        bytes[0] = (char)byte;
+        if (size > 0)
+            bytes[0] = (char)byte;
         return size > 0;
     }
     const size_t from = t->decode_from ? strlen(t->decode_from) : 0;

@@ -28,6 +28,11 @@ void vocab_clear(struct vocab *vocab); /* {0} is an empty vocabulary */
 enum status vocab_put(struct vocab *vocab, const char *piece, size_t length, int32_t id,
                       struct err *err);
 int32_t vocab_find(const struct vocab *vocab, const char *piece, size_t length); /* -1: absent */
+/* Whether a slot is this table's. */
+static inline bool vocab_holds(const struct vocab *vocab, const struct vocab_slot *slot)
+{
+    return vocab->num_slots > 0 && slot >= vocab->slots && slot < vocab->slots + vocab->num_slots;
+}
 
 /* A token, and the bytes [first, end) of the text that it stands for. */
 struct token {
