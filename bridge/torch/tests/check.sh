@@ -38,10 +38,18 @@ expect() { # NAME STATUS PATTERN COMMAND...
         failed=1
     fi
 }
+started() { # N SCRIPT ARGUMENTS...
+    local n=$1
+    shift
+    timeout -k 5 120 "$python" -m torch.distributed.run --standalone --nproc-per-node "$n" "$@"
+}
 ranks() { # N ARGUMENTS...
     local n=$1
     shift
-    timeout -k 5 120 "$python" -m torch.distributed.run --standalone --nproc-per-node "$n" -m elapse_torch "$@"
+    started "$n" -m elapse_torch "$@"
+}
+alone() { # ARGUMENTS...: as torchrun starts a single rank, without its imports
+    RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29531 timeout -k 5 120 "$python" "$@"
 }
 plan() { # FILE key=value...
     local file=$1 sets=()
@@ -55,32 +63,35 @@ sys.exit(not (abs(r["loss_difference"]) < 1e-5 and r["gradient_difference"] < 1e
 }
 
 expect "profile" 0 'items, .* distinct' "$python" -m elapse_torch profile $models --microbatches 2,4 --budget 0.01 -o "$tmp/mlp"
-for kind in "1f1b 1 2 1" "zb-v 2 2 1 pipeline.recompute=stage" "gpipe 1 1 2" "gpipe 1 1 2 pipeline.shard=weights"; do
-    set -- $kind
-    rm -f "$tmp/out.json"
-    plan "$tmp/plan.json" pipeline.schedule=$1 pipeline.chunks=$2 pipeline.num_stages=$3 pipeline.num_replicas=$4 \
+kinds=("1f1b 1 2 1" "zb-v 2 2 1 pipeline.recompute=stage" "gpipe 1 1 2" "gpipe 1 1 2 pipeline.shard=weights") runs=()
+for i in 0 1 2 3; do
+    set -- ${kinds[i]}
+    plan "$tmp/plan-$i.json" pipeline.schedule=$1 pipeline.chunks=$2 pipeline.num_stages=$3 pipeline.num_replicas=$4 \
         pipeline.num_microbatches=4 ${5:-}
-    expect "$1 runs, K = $3, R = $4${5:+, ${5#*.}}" 0 'error' ranks 2 run $models "$tmp/plan.json" --check --steps 3 --out "$tmp/out.json"
-    expect "$1${5:+, ${5#*.}} has the whole model's gradients" 0 'equal' equal "$tmp/out.json"
+    [ $i -eq 0 ] || runs+=(${runs:+--next} run $models "$tmp/plan-$i.json" --check --steps 3 --out "$tmp/out-$i.json")
 done
-elastic() { # N ARGUMENTS...
-    local n=$1
-    shift
-    PYTHONPATH=$PYTHONPATH:$PWD/bridge/torch/tests timeout -k 5 120 "$python" -m torch.distributed.run --standalone \
-        --nproc-per-node "$n" bridge/torch/tests/elastic.py "$tmp/mlp/job.json" --set train.epochs=5 \
-        --set pipeline.num_microbatches=2 "$@"
-}
+expect "1f1b runs, K = 2" 0 'error' ranks 2 run $models "$tmp/plan-0.json" --check --steps 3 --out "$tmp/out-0.json"
+expect "other plans run, one after the other" 0 'error' started 2 bridge/torch/tests/several.py "${runs[@]}"
+for i in 0 1 2 3; do
+    expect "${kinds[i]}: the whole model's gradients" 0 'equal' equal "$tmp/out-$i.json"
+done
+export PYTHONPATH=$PYTHONPATH:$PWD/bridge/torch/tests
+elastic=(bridge/torch/tests/elastic.py "$tmp/mlp/job.json" --set train.epochs=5 --set pipeline.num_microbatches=2)
 table="--set freeze.policy=table --set freeze.table=[0,1,3,1]"
-expect "the plan changes between K = 1 and 2" 0 '^equal' elastic 2 $table --set elastic.stages=[2,2,1,2]
-expect "from a checkpoint on, without a cache" 0 '^equal' elastic 2 $table --set elastic.stages=[2,1,2] --check resume \
-    --set cache.policy=off
-expect "safe measures the probe" 0 '^equal' elastic 2 --set freeze.policy=safe --check safe --set elastic.stages=[2]
-expect "safe without a probe" 1 "hint|policy 'safe' measures on samples" elastic 2 --set freeze.policy=safe
-expect "a job of more devices than ranks" 1 'the job has 2 devices, torchrun started 1' elastic 1 $table
+expect "the plan changes" 0 '^equal' started 2 "${elastic[@]}" \
+    --case $table --set elastic.stages=[2,2,1,2] \
+    --case $table --set elastic.stages=[2,1,2] --check resume --set cache.policy=off \
+    --case --set freeze.policy=safe --check safe --set elastic.stages=[2]
+cp "$tmp/out" "$tmp/elastic"
+expect "between K = 1 and 2" 0 . grep '^equal: equal' "$tmp/elastic"
+expect "from a checkpoint on, without a cache" 0 . grep '^equal: resume' "$tmp/elastic"
+expect "safe measures the probe" 0 . grep '^equal: safe' "$tmp/elastic"
+expect "safe without a probe" 1 "hint|policy 'safe' measures on samples" started 2 "${elastic[@]}" --set freeze.policy=safe
+expect "a job of more devices than ranks" 1 'the job has 2 devices, torchrun started 1' alone "${elastic[@]}" $table
 expect "links" 0 'gloo, 2 ranks: latency' ranks 2 links --largest 65536 --rounds 5 -o "$tmp/l.json" --cluster "$tmp/c.json"
-expect "ranks that do not match the plan" 1 'the plan uses 2 ranks .*, torchrun started 1' ranks 1 run $models "$tmp/plan.json" --steps 1
-expect "a plan that is not there" 1 "cannot read plan" ranks 1 run $models "$tmp/none.json" --steps 1
-expect "no torchrun" 2 'start with torchrun' "$python" -m elapse_torch run $models "$tmp/plan.json"
+expect "ranks that do not match the plan" 3 'the plan uses 2 ranks .*, torchrun started 1' alone -m elapse_torch run $models "$tmp/plan-0.json" --steps 1
+expect "a plan that is not there" 3 "cannot read plan" alone -m elapse_torch run $models "$tmp/none.json" --steps 1
+expect "no torchrun" 2 'start with torchrun' "$python" -m elapse_torch run $models "$tmp/plan-0.json"
 cat >"$tmp/flow.py" <<'EOF'
 import torch
 class Flow(torch.nn.Module):

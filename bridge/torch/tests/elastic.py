@@ -1,9 +1,12 @@
 """Elastic under torchrun against the whole model: losses, weights and optimizer state, while layers
 freeze and thaw, and from a checkpoint on. Prints `equal` on rank 0.
 
-    elastic.py JOB [--check equal|resume|safe] [--set a.b=v]..."""
+    elastic.py JOB [--set a.b=v]... [--case [--check equal|resume|safe] [--set a.b=v]...]...
+
+The cases share one start of the ranks; without --case there is one."""
 import argparse
 import copy
+import sys
 
 import torch
 import torch.distributed as dist
@@ -58,12 +61,12 @@ def worst(a, b):
                for x, y in zip(a, b))
 
 
-def main():
+def main(words):
     parser = argparse.ArgumentParser()
     parser.add_argument("job")
     parser.add_argument("--check", default="equal")
     parser.add_argument("--set", action="append", default=[])
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     torch.set_num_threads(1)
     torch.manual_seed(2)
     samples = [models.make_batch(1) for _ in range(64)]
@@ -98,9 +101,11 @@ def main():
                    if n in state["optimizer"] or n in run.owner for k in ref_optimizer.state[p]]
         kept = worst([a for a, _ in moments], [b for _, b in moments])
         print(f"{len(rows)} steps, loss {loss:.1e}, weights {moved:.1e}, state {kept:.1e}")
-        print("equal" if loss < 1e-5 and moved < 1e-4 and kept < 1e-3 else "different")
+        print(("equal: " + args.check) if loss < 1e-5 and moved < 1e-4 and kept < 1e-3 else "different")
     run.close()
-    dist.destroy_process_group()
 
 
-main()
+common, *cases = " ".join(sys.argv[1:]).split(" --case ")
+for case in cases or [""]:
+    main(common.split() + case.split())
+dist.destroy_process_group()
