@@ -14,7 +14,7 @@ train vit whole "${long[@]}"
 # ranks OUT: the processes of its ranks, the first first
 ranks() { pgrep -f "^[^ ]*elapse-exec .*$tmp/$1 " | sort -n; }
 # begun OUT: waits until it has a checkpoint and so is in its steps
-begun() { for _ in $(seq 300); do compgen -G "$tmp/$1/checkpoint-*" >/dev/null && return; sleep 0.02; done; }
+begun() { for _ in $(seq 300); do compgen -G "$tmp/$1/checkpoint-*[0-9]" >/dev/null && return; sleep 0.02; done; }
 # stopped OUT RANK ARGS...: the run in which one rank is stopped
 stopped() {
     local out=$1 rank=$2 run rc
@@ -37,7 +37,7 @@ ends() {
 for rank in 1 0; do
     verify "a run whose rank $rank stands still ends and says who waits for what" ends $rank
 done
-again() { stopped again 0 --max-restarts 1 && same_run whole again && says again 'restart 1 of 1'; }
+again() { stopped again 0 --max-restarts 1 && same_run whole again && says again "restart 1 of 1" || { cat "$tmp/again.err"; false; }; }
 verify "with --max-restarts it goes on with the bits of a run that did not" again
 
 outlived() { # another process takes the lock of the folder when the ranks are killed, as if one still lived
