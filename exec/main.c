@@ -307,6 +307,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
                           err);
     rc = begin(call, options.resume ? options.resume : options.init, &ask, options.resume != NULL,
                &weights, &job, err);
+    options.run = weights.run;
     if (options.resume)
         options.resume = weights.dir;
     else if (options.init)
@@ -337,6 +338,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
     }
     json_free(summary);
     job_clear(&job);
+    free(weights.run);
     free(weights.dir);
     return rc;
 }

@@ -17,6 +17,7 @@
 #include "partition/base/safe_text.h"
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"
+#include "profiles/base/memory_folder.h"
 #include "profiles/json/json.h"
 
 struct session {
@@ -49,9 +50,27 @@ static int64_t newest_below(const char *dir, int64_t below)
     return newest;
 }
 
+/* The step of the newest copy in memory of the run in dir; -1: there is none. */
+static int64_t newest_copy(const char *dir)
+{
+    char path[PATH_MAX], folder[MEMORY_FOLDER_SIZE];
+    struct json *root = NULL;
+    int64_t step = -1;
+    snprintf(path, sizeof path, "%s/run.json", dir);
+    const char *id =
+        json_read_file(path, &root, NULL) == OK ? json_string(json_get(root, "id")) : NULL;
+    if (id) {
+        memory_folder(id, folder);
+        step = newest_below(folder, INT64_MAX);
+    }
+    json_free(root);
+    return step;
+}
+
 int64_t restarts_newest_step(const char *dir)
 {
-    return newest_below(dir, INT64_MAX);
+    const int64_t file = newest_below(dir, INT64_MAX), copy = newest_copy(dir);
+    return file > copy ? file : copy;
 }
 
 int64_t restarts_ranks(const char *dir)

@@ -560,6 +560,8 @@ enum status elastic_idle(struct trainer *t, bool *ended, struct err *err)
             rc = trainer_save(t, true, err);
         if (order.kind == ORDER_SAVED)
             rc = trainer_saved(t, err);
+        if (order.kind == ORDER_COPY)
+            rc = trainer_copy(t, err);
         if (order.kind == ORDER_END) {
             *ended = true;
             rc = order.status;

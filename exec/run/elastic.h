@@ -40,7 +40,7 @@ enum status elastic_turn_end(struct trainer *t, struct err *err);
 enum status elastic_turn_start(struct trainer *t, struct err *err);
 
 /* Orders of rank 0 to idle ranks. */
-enum order_kind { ORDER_CHANGE, ORDER_AHEAD, ORDER_SAVE, ORDER_SAVED, ORDER_END };
+enum order_kind { ORDER_CHANGE, ORDER_AHEAD, ORDER_SAVE, ORDER_SAVED, ORDER_COPY, ORDER_END };
 /* Rank 0 sends the order to all idle ranks; other ranks do nothing. status: of the run, for
  * ORDER_END.
  */

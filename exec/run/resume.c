@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "exec/save/memory_copies.h"
 #include "exec/save/weights_files.h"
 #include "profiles/job/job_json.h"
 #include "profiles/json/json_diff.h"
@@ -24,8 +25,14 @@ enum status resume_choose(const struct comm *comm, const char *from,
     rc = comm_agree(comm, rc, err);
     if (rc == OK) /* so that all ranks take the same way, whatever they see */
         rc = comm_bcast(comm->all, &file, sizeof file, 0, err);
-    if (rc != OK || !file)
-        return rc != OK ? rc : checkpoint_choose(comm, from, choice, err);
+    if (rc == OK && !file) {
+        struct err why = {0}; /* a run that was killed early may have a copy in memory alone */
+        (void)checkpoint_choose(comm, from, choice, &why);
+        rc = memory_copies_choose(comm, from, choice, err);
+        return rc != OK || choice->dir ? rc : err_copy(err, &why);
+    }
+    if (rc != OK)
+        return rc;
     choice->foreign = true;
     choice->dir = strdup(from);
     return comm_agree(comm, choice->dir ? OK : err_nomem(err), err);

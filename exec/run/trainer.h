@@ -22,6 +22,7 @@
 struct trainer_options {
     const char *out;    /* run folder; NULL: "runs/NAME" */
     const char *resume; /* checkpoint to go on from, of resume_choose(); NULL */
+    const char *run;    /* its run's folder, where `resume` is a copy in memory; else NULL */
     const char *init;   /* safetensors file or checkpoint to start from, of resume_choose(); NULL */
     const char *plan;   /* file of the plan to begin with; NULL: it is planned */
     const char *db;     /* profile store; NULL: the default one */

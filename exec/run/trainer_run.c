@@ -92,7 +92,7 @@ static enum status open_run(struct trainer *t, struct json **summary, bool *over
     t->total_steps = t->first_steps_per_epoch * job->train.epochs;
     if (job->train.max_steps > 0 && job->train.max_steps < t->total_steps)
         t->total_steps = job->train.max_steps;
-    if (t->goes_on) /* the checkpoint of this step is in the folder */
+    if (t->goes_on && !t->options->run) /* the checkpoint of this step is in the folder */
         t->last_saved = t->progress.step;
     enum status rc = recall(t, summary, over, err);
     if (rc == OK && !*over)
@@ -124,6 +124,11 @@ static enum status open_run(struct trainer *t, struct json **summary, bool *over
     if (rc == OK && t->comm->rank == 0)
         t->first_step = run_files_first_step(t->files);
     rc = comm_agree(t->comm, rc, err);
+    if (rc == OK && t->options->evaluate)
+        rc = memory_copies_open(t->comm, job, t->files ? run_files_id(t->files) : "",
+                                t->options->run != NULL, &t->copies, err);
+    if (rc == OK && t->comm->rank == 0 && *t->copies.note && !t->options->restarted)
+        run_log_note(&t->log, t->copies.note, stderr);
     return rc == OK ? comm_bcast(t->comm->all, &t->first_step, sizeof t->first_step, 0, err) : rc;
 }
 
@@ -184,6 +189,8 @@ static enum status train_between_evaluations(struct trainer *t, struct evaluatio
         rc = trainer_save(t, false, err);
     if (rc == OK)
         rc = trainer_saved(t, err);
+    if (rc == OK) /* the last file has the state */
+        rc = memory_copies_end(t->comm, &t->copies, err);
     if (t->evaluated_step == t->progress.step)
         *after = t->evaluated;
     else if (rc == OK && evaluate && !t->interrupted && !layout_idle(&t->layout))

@@ -140,8 +140,10 @@ static enum status out_folder(struct trainer *t, struct err *err)
 {
     const struct trainer_options *options = t->options;
     struct stat own, named;
-    char *run = NULL;
-    enum status rc = options->resume ? checkpoint_run(options->resume, &run, err) : OK;
+    char *run = options->run ? realpath(options->run, NULL) : NULL;
+    enum status rc = OK;
+    if (options->resume && !run)
+        rc = checkpoint_run(options->resume, &run, err);
     if (rc != OK)
         return rc;
     if (options->out)
@@ -294,6 +296,7 @@ void trainer_clear(struct trainer *t)
 {
     ahead_stop(t);
     checkpoint_leave(t->saving);
+    checkpoint_leave(t->copies.write);
     nccl_end(t->nccl);
     layout_clear(&t->layout);
     cache_close(t->cache);

@@ -145,17 +145,12 @@ enum status trainer_saved(struct trainer *t, struct err *err)
     return rc;
 }
 
-enum status trainer_save(struct trainer *t, bool beside, struct err *err)
+static struct checkpoint_state describe_state(const struct trainer *t,
+                                              const struct stage_list *list)
 {
-    enum status rc = trainer_saved(t, err);
-    if (rc != OK || t->last_saved == t->progress.step)
-        return rc;
-    watch_phase("checkpoint");
-    const int64_t begin = comm_now_ns(t->comm);
-    const struct stage_list list = layout_list(&t->base, &t->layout);
-    const struct checkpoint_state state = {
+    return (struct checkpoint_state){
         .job = t->job,
-        .list = &list,
+        .list = list,
         .write = t->layout.place.replica == 0,
         .run_id = t->files ? run_files_id(t->files) : "",
         .progress = &t->progress,
@@ -168,6 +163,30 @@ enum status trainer_save(struct trainer *t, bool beside, struct err *err)
         .history = trainer_history(t),
         .data = describe_data(t),
         .eval_loss = t->evaluated_step == t->progress.step ? t->evaluated.loss : NAN};
+}
+
+enum status trainer_copy(struct trainer *t, struct err *err)
+{
+    const struct stage_list list = layout_list(&t->base, &t->layout);
+    const struct checkpoint_state state = describe_state(t, &list);
+    const bool on = t->copies.on;
+    if (t->files)
+        run_files_flush(t->files);
+    const enum status rc = memory_copies_make(t->comm, &state, &t->copies, err);
+    if (on && !t->copies.on && t->comm->rank == 0)
+        run_log_note(&t->log, t->copies.note, stderr);
+    return rc;
+}
+
+enum status trainer_save(struct trainer *t, bool beside, struct err *err)
+{
+    enum status rc = trainer_saved(t, err);
+    if (rc != OK || t->last_saved == t->progress.step)
+        return rc;
+    watch_phase("checkpoint");
+    const int64_t begin = comm_now_ns(t->comm);
+    const struct stage_list list = layout_list(&t->base, &t->layout);
+    const struct checkpoint_state state = describe_state(t, &list);
     char *dir = NULL;
     if (t->files)
         run_files_flush(t->files);

@@ -9,6 +9,7 @@
 #include "exec/run/layout.h"
 #include "exec/run/qa_eval.h"
 #include "exec/save/kept_state.h"
+#include "exec/save/memory_copies.h"
 #include "exec/save/hf_names.h"
 #include "exec/save/run_files.h"
 #include "partition/freeze/evidence.h"
@@ -109,9 +110,10 @@ struct trainer {
     struct checkpoint_write *saving; /* of step saving_step; NULL: none is being written */
     int64_t saving_step, saving_stall_ns; /* stall: while steps waited for it, up to now */
     struct saves saves;                   /* rank 0 */
-    struct evaluation evaluated;          /* the last one at an epoch's end */
-    int64_t evaluated_step;               /* the step of `evaluated`; -1: none */
-    struct run_files *files;              /* rank 0 */
+    struct memory_copies copies;
+    struct evaluation evaluated; /* the last one at an epoch's end */
+    int64_t evaluated_step;      /* the step of `evaluated`; -1: none */
+    struct run_files *files;     /* rank 0 */
     struct start_times times;
     /* Why this rank ends the run, after a checkpoint: metrics could not be written (rank 0), or
      * samples could not be read. */
@@ -159,6 +161,8 @@ enum status trainer_batch(struct trainer *t, struct loader *loader, int64_t epoc
  * threads write it beside the next steps. One that is still being written is ended before.
  * Collective over the message group. */
 enum status trainer_save(struct trainer *t, bool beside, struct err *err);
+/* Begin a copy in memory, if the run keeps any. Collective over the message group. */
+enum status trainer_copy(struct trainer *t, struct err *err);
 /* A file of the run could not be written (ERR_SYSTEM): the hint names the last checkpoint. */
 void trainer_hint_saved(const struct trainer *t, enum status rc, struct err *err);
 /* End the checkpoint that is being written, if there is one: wait for it, give it its name, and

@@ -270,6 +270,7 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
     const int64_t global = sampler->spec.batch * sampler->spec.num_replicas;
     const int64_t in_epoch = sampler_steps_per_epoch(sampler);
     const int64_t every = t->job->train.checkpoint_every_steps;
+    const int64_t copy_every = t->job->train.memory_every_steps;
     int64_t begin = comm_now_ns(t->comm);
     const int64_t first = (t->progress.position - sampler->origin) / global;
     bool over = false;
@@ -313,6 +314,10 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
             t->train_ns += comm_now_ns(t->comm) - begin;
             rc = saved_now(t, err);
             begin = comm_now_ns(t->comm);
+        }
+        if (rc == OK && t->copies.on && t->progress.step % copy_every == 0 && !last) {
+            rc = elastic_order(t, ORDER_COPY, OK, err);
+            rc = rc == OK ? trainer_copy(t, err) : rc;
         }
         if (rc == OK && every > 0 && t->progress.step % every == 0 && t->options->evaluate &&
             !(s + 1 == in_epoch && evaluates_after(t, t->progress.epoch))) {

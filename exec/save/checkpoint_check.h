@@ -20,6 +20,7 @@ enum status checkpoint_verify(const char *dir, struct json *answer, struct err *
 struct checkpoint_choice {
     char *dir;      /* owned; the checkpoint's folder */
     char note[480]; /* empty, or what the user should know */
+    char *run;      /* owned; the run's folder, where dir is a copy in memory; else NULL */
     bool foreign;   /* dir is a file or a folder of weights of another tool */
 };
 

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,6 +192,20 @@ bool owned_folder_remove(const char *path, const char *id)
         unlinkat(folder, "owner", 0);
     closedir(list);
     return !others && rmdir(path) == 0;
+}
+
+bool owned_folder_remove_all(const char *path, const char *id)
+{
+    struct dirent *entry;
+    char inner[PATH_MAX];
+    DIR *list = owned_folder_is(path, id) ? opendir(path) : NULL;
+    while (list && (entry = readdir(list)))
+        if (strncmp(entry->d_name, "checkpoint-", 11) == 0 &&
+            snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name) < (int)sizeof inner)
+            (void)owned_folder_remove(inner, id);
+    if (list)
+        closedir(list);
+    return owned_folder_remove(path, id);
 }
 
 /* --- the checkpoints in a folder -------------------------------------------------------------- */

@@ -36,6 +36,9 @@ bool owned_folder_is(const char *path, const char *id);
  * something is left, because it is not of this run or the system refuses. */
 bool owned_folder_remove(const char *path, const char *id);
 
+/* Remove the checkpoints of this run in the folder path, whole or not, then the folder. */
+bool owned_folder_remove_all(const char *path, const char *id);
+
 /* Steps of the folders "checkpoint-STEP" in dir, the largest first, in a fresh array. A name with
  * anything behind the number, such as ".tmp" or ".old-1", does not count. ERR_SYSTEM. */
 enum status checkpoint_steps(const char *dir, int64_t **steps, int *num, struct err *err);

@@ -101,6 +101,9 @@ static enum status check_train(const struct job *job, struct err *err)
     if (job->train.checkpoint_every_steps < 0)
         return bad_int(job, "train.checkpoint_every_steps", "at least 0",
                        job->train.checkpoint_every_steps, err);
+    if (job->train.memory_every_steps < 0)
+        return bad_int(job, "train.checkpoint_memory_every_steps", "at least 0",
+                       job->train.memory_every_steps, err);
     if (job->train.keep_checkpoints < 0)
         return bad_int(job, "train.keep_checkpoints", "at least 0", job->train.keep_checkpoints,
                        err);

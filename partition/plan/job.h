@@ -104,6 +104,7 @@ struct job {
         enum reduction reduction;
         uint64_t seed;
         int64_t eval_every_epochs, checkpoint_every_steps; /* 0: only at the end of the run */
+        int64_t memory_every_steps;                        /* copies in shared memory; 0: none */
         int64_t keep_checkpoints; /* the newest n, besides the best; 0: all */
     } train;
     struct cluster cluster; /* owned */

@@ -127,6 +127,7 @@ const struct field job_fields[] = {
     CHOICE("train.lora.targets", train.lora.targets, lora_targets_names, "products that have adapters [all: queries, keys and values, attention's output, both of the MLP]"),
     CHOICE("train.lora.base", train.lora.base, lora_base_names, "how the frozen base is kept; nf4: QLoRA [same: as kernels read it]"),
     INT("train.checkpoint_every_steps", train.checkpoint_every_steps, 0, INT64_MAX, "write a checkpoint after every n steps [0: only at the end]"),
+    INT("train.checkpoint_memory_every_steps", train.memory_every_steps, 0, INT64_MAX, "also copy the state into shared memory after every n steps, for a run that is killed [0: never]"),
     INT("train.keep_checkpoints", train.keep_checkpoints, 0, INT64_MAX, "remove a run's checkpoints but the newest n and the best evaluated one; 0: keep all [3]"),
     OTHER("cluster", "CLUSTER text, file, or object, for plan and sim [this-machine]"),
     CHOICE("cost.source", cost.source, cost_names, "where times come from [auto: a profile, else kernels, else the roofline]"),

@@ -112,6 +112,28 @@ printf 'step,rank,event\n20,1,lost\n45,0,lost\n60,1,back\n100,0,back\n130,3,lost
 ELAPSE_MPIRUN=$real train job replayed -n 4 --max-restarts 3 --plan-losses "$tmp/losses.csv"
 verify "a trace of losses is replayed, with the same bits" same_run whole replayed
 verify "each loss and return has its ranks" test "$(events replayed)" = "3 2 3 4 3"
+# With copies in memory a kill costs the step under way, also before the first file, and nothing stays there.
+sed 's/"epochs": 120/"epochs": 6/; s/"checkpoint_every_steps": 8/"checkpoint_every_steps": 40, "checkpoint_memory_every_steps": 1/' \
+    "$tmp/job.json" >"$tmp/copies.json"
+printf '20,1,lost\n45,1,back\n90,3,lost\n' >"$tmp/copies.csv"
+lost_steps() { grep -o '"event":"restart".*"lost_steps":[0-9]*' "$tmp/$1/metrics.jsonl" | sed 's/.*://' | paste -sd' '; }
+copies_of() { echo "/dev/shm/elapse-run-$(grep -o '[0-9a-f]\{32\}' "$tmp/$1/run.json")"; }
+export ELAPSE_MPIRUN=$real
+train copies uncopied -n 4 --set train.checkpoint_memory_every_steps=0
+train copies copied -n 4 --max-restarts 3 --plan-losses "$tmp/copies.csv"
+verify "copies in memory have the same bits" same_run uncopied copied
+verify "and lose a step, not 20" test "$(lost_steps copied)" = "1 0 1"
+verify "they are removed" test ! -e "$(copies_of copied)"
+train copies killed -n 4 --max-restarts 1 --plan-losses <(printf '50,1,lost\n60,0,lost\n')
+touch "$(copies_of killed)/foreign"
+for part in "$(copies_of killed)"/checkpoint-*/stage-00000.safetensors; do
+    printf x | dd of="$part" bs=1 seek=3000 conv=notrunc 2>/dev/null
+done
+"$elapse" train --resume "$tmp/killed" -n 4 >"$tmp/killed.out" 2>"$tmp/killed.err"
+verify "a damaged copy falls back to the file" says killed 'the copy in memory cannot be used: '
+verify "with the same bits" same_run uncopied killed
+verify "and what is foreign stays" test "$(ls "$(copies_of killed)")" = "$(printf 'foreign\nowner')"
+rm -rf "$(copies_of killed)"
 expect "losses want restarts" 2 "plan-losses needs --max-restarts" "$elapse" train "$tmp/job.json" --plan-losses "$tmp/losses.csv"
 expect "min-ranks wants restarts" 2 "min-ranks needs --max-restarts" "$elapse" train "$tmp/job.json" -n 2 --min-ranks 2
 finish

@@ -1,0 +1,41 @@
+/* exec/save/memory_copies.h - a run's state in shared memory, for a run that is killed.
+ *
+ * Every train.checkpoint_memory_every_steps steps the ranks write a checkpoint (checkpoint.h) into the
+ * run's folder of shared memory (memory_folder.h), beside the next steps. The newest whole one stays
+ * until the next one is whole, so at most two are there. A run that goes on takes it if it is newer
+ * than the last file. Copies are for ranks of one machine; where they cannot be made, files count. */
+#ifndef ELAPSE_EXEC_SAVE_MEMORY_COPIES_H
+#define ELAPSE_EXEC_SAVE_MEMORY_COPIES_H
+
+#include "exec/save/checkpoint.h"
+#include "exec/save/checkpoint_check.h"
+
+struct memory_copies {
+    bool on;
+    char note[240]; /* why not, or where and how large; rank 0 */
+    char dir[80];   /* the run's folder of shared memory */
+    char run_id[33];
+    struct checkpoint_write *write; /* the copy that is being written; NULL: none */
+    int64_t step, whole_step;       /* of write; of the newest whole copy, -1: none */
+    int64_t num, stall_ns;          /* copies that are whole; what their steps waited */
+};
+
+/* Begin to keep copies, if the job wants them and this machine can: all ranks are here, and two copies
+ * take at most half of what shared memory and memory have left. Copies of an earlier start are removed, unless the run goes on from one
+ * of them (from_copy). run_id counts on rank 0. Collective over the message group. */
+enum status memory_copies_open(const struct comm *comm, const struct job *job, const char *run_id,
+                               bool from_copy, struct memory_copies *copies, struct err *err);
+/* End the copy that is being written, and begin that of state->progress->step. A copy that cannot be
+ * written turns copies off, and the note says why. Collective; OK except where ranks cannot agree. */
+enum status memory_copies_make(const struct comm *comm, const struct checkpoint_state *state,
+                               struct memory_copies *copies, struct err *err);
+/* Remove all copies, because the run has ended. Collective. */
+enum status memory_copies_end(const struct comm *comm, struct memory_copies *copies,
+                              struct err *err);
+
+/* If the run in folder `from` has a whole copy behind the step of choice->dir (NULL: any), choose it,
+ * with a note. A damaged one is named there, and choice stays. Collective; all ranks get the same. */
+enum status memory_copies_choose(const struct comm *comm, const char *from,
+                                 struct checkpoint_choice *choice, struct err *err);
+
+#endif
