@@ -189,8 +189,8 @@ static const struct setting_entry {
             "(default: all)",
             .min = 2, .max = 1 << 20),
     SETTING("attention", NAME, attention, "KIND",
-            "whether stashes hold score matrices: %s; eager: they do, softmax by operators "
-            "(default auto)",
+            "whether stashes hold score matrices: %s; eager: they do, softmax by operators; "
+            "flash1: fused, by kernels before FlashAttention-2 (default auto)",
             .max = ATTENTION_KIND_COUNT, .name_of = attention_name),
     SETTING("framework", NAME, framework, "KIND",
             "what launches the kernels: %s (default auto: fused operators)",

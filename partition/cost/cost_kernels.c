@@ -92,7 +92,8 @@ static struct question question_of(const struct model *model, int item, int pass
     if (model->framework)
         q.flags |= model->framework->eager_loss << 8 | model->framework->whole_logits << 9 |
                    model->framework->narrow_grads << 10 | model->framework->overlaps_tensor << 11;
-    q.flags |= (model->attention == ATTENTION_EAGER) << 12;
+    q.flags |= (model->attention == ATTENTION_EAGER) << 12 | (model->attention == ATTENTION_FLASH1)
+                                                                 << 13;
     q.base_params = it->base_params;
     q.lora = model->lora.rank << 4 | model->lora.targets << 2 | model->lora.base;
     q.context = model->context;

@@ -47,6 +47,9 @@ static double matmul_ns(const struct device_curve *curve, double peak, double by
     return c->blend > 0 ? more * pow(1 + pow(less / more, c->blend), 1 / c->blend) : more;
 }
 
+/* FlashAttention-2 is "around 2x" as fast as FlashAttention (Dao 2023, abstract). */
+#define EARLY_SHARE 0.5
+
 /* Heads narrower than 128 reach less, because softmax takes a larger share (Dao 2023, figure 5), and
  * wider ones need more registers (192 and 128: 0.9 in the measurements). */
 static double attention_ns(const struct device_curve *curve, double peak,
@@ -59,7 +62,8 @@ static double attention_ns(const struct device_curve *curve, double peak,
     const double shape = width > 128 ? 0.9 : (1 + 17.0 / 128) / (1 + 17.0 / width);
     const double length = (1 + c->half_seq / 4096) / (1 + c->half_seq / seq);
     const double rate = (kernel->backward ? c->backward : c->forward) * (kernel->causal ? 1 : 0.5);
-    return kernel->flops / (peak * rate * many * shape * length) * 1e9;
+    const double early = kernel->early ? EARLY_SHARE : 1;
+    return kernel->flops / (peak * rate * early * many * shape * length) * 1e9;
 }
 
 double device_kernel_ns(const struct device_curve *curve, double peak, double bytes_per_s,

@@ -341,6 +341,7 @@ static void add_fused_core(struct lister *l, const struct heads *h)
     const double q = rows * (double)(h->query * h->wide), k = rows * (double)(h->key * h->wide);
     const struct kernel kernel = {.kind = KERNEL_ATTENTION,
                                   .backward = !forward(l),
+                                  .early = l->model->attention == ATTENTION_FLASH1,
                                   .causal = h->causal,
                                   .batch = l->samples * h->query,
                                   .m = l->model->seq,

@@ -36,6 +36,7 @@ struct kernel {
     enum matmul_layout layout;
     bool accumulate; /* MATMUL: adds to C, which is read, too */
     bool backward;   /* ATTENTION */
+    bool early;      /* ATTENTION: by kernels before FlashAttention-2 */
     bool causal;     /* ATTENTION: half of the scores is masked, and flops count both halves */
     bool narrow;     /* MATMUL: in the narrow format of the options */
     int out_bytes;   /* MATMUL: of an element of C */

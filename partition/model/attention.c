@@ -41,7 +41,7 @@ static int64_t score_bytes(const struct model *model)
 
 int64_t model_core_stash_bytes(const struct model *model, int item)
 {
-    return has_core(model, item) && model->attention != ATTENTION_FUSED ? score_bytes(model) : 0;
+    return has_core(model, item) && !attention_is_fused(model->attention) ? score_bytes(model) : 0;
 }
 
 void model_fuse_attention(struct model *model)
@@ -57,9 +57,11 @@ void model_fuse_attention(struct model *model)
 
 void model_set_attention(struct model *model, enum attention_kind attention)
 {
-    if (attention == ATTENTION_FUSED)
+    if (attention_is_fused(attention)) {
+        const bool open = model->attention == ATTENTION_AUTO;
         model_fuse_attention(model);
-    else if (model->attention == ATTENTION_AUTO && attention_is_unfused(attention)) {
+        model->attention = open ? attention : model->attention;
+    } else if (model->attention == ATTENTION_AUTO && attention_is_unfused(attention)) {
         model->attention = attention;
         for (int i = 0; i < model->num_items && model->family == FAMILY_LLAMA; i++)
             if (has_core(model, i))
@@ -78,8 +80,14 @@ bool attention_is_unfused(enum attention_kind kind)
     return kind == ATTENTION_UNFUSED || kind == ATTENTION_EAGER;
 }
 
+bool attention_is_fused(enum attention_kind kind)
+{
+    return kind == ATTENTION_FUSED || kind == ATTENTION_FLASH1;
+}
+
 const char *attention_kind_name(enum attention_kind kind)
 {
-    static const char *const names[ATTENTION_KIND_COUNT] = {"auto", "fused", "unfused", "eager"};
+    static const char *const names[ATTENTION_KIND_COUNT] = {"auto", "fused", "unfused", "eager",
+                                                            "flash1"};
     return names[kind];
 }

@@ -19,11 +19,12 @@ int64_t model_core_stash_bytes(const struct model *model, int item);
  * 2022). The statistics of the softmax stay, 4 bytes for each head and token. Does nothing unless
  * model->attention is ATTENTION_AUTO. */
 void model_fuse_attention(struct model *model);
-/* Set what a job asks of attention; ATTENTION_FUSED takes the score matrices out at once. */
+/* Set what a job asks of attention; kinds of one kernel take the score matrices out at once. */
 void model_set_attention(struct model *model, enum attention_kind attention);
 
-/* Whether a kind keeps score matrices because a job says so. */
+/* Whether a kind keeps score matrices because a job says so; whether it is one kernel without them. */
 bool attention_is_unfused(enum attention_kind kind);
+bool attention_is_fused(enum attention_kind kind);
 const char *attention_kind_name(enum attention_kind kind);
 
 /* How attention meets the keys and values of tokens that other devices have (pipeline.context). */

@@ -18,7 +18,9 @@
  * Megatron-LM's transformer_config.py. megatron-2021: apex' norms, a fused bias and GELU
  * (megatron/model, 2021); rotary positions and SwiGLU came later, as PyTorch's operators. deepspeed:
  * the model is written in PyTorch; its engine launches no kernels of layers. fsdp: likewise, without
- * torch.compile; fsdp-compiled: torch.compile joins elementwise operators with the norm.
+ * torch.compile; fsdp-compiled: torch.compile of each layer joins elementwise operators with the norm, the
+ * loss stays as it is (torchtitan, train.py, 2024). copies_shards: FSDP2's copy-out and copy-in
+ * (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py).
  * hf-eager: transformers' modeling_llama.py.
  * overlaps_tensor: tp_comm_overlap of Transformer Engine (its userbuffers), which NeMo's recipes set.
  * whole_logits, splits_gate, sums_whole, narrow_grads: the trainer of Hagemann et al., whose engine
@@ -26,6 +28,9 @@
  * optimizer/allreduce.py, optimizer/parameter_group.py).
  * blocks_sends: DeepSpeed's p2p.send(); Megatron-LM's batch_isend_irecv(), for which 1F1B waits and the
  * interleaved schedule does not (overlap_p2p_comm).
+ * composer: llm-foundry's trainer: FSDP of PyTorch, the loss is flash-attn's kernel (MPT's loss_fn,
+ * fused_crossentropy). gathers_late: its backward_prefetch is BACKWARD_POST (dist_strategy.py), which
+ * gathers a layer when the gradients of the one before are there (PyTorch, fsdp/api.py).
  * gathers_take_share: FSDP's collectives are NCCL's kernels, which occupy SMs (time-1b has how many). */
 /* clang-format off */
 static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
@@ -33,9 +38,10 @@ static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
     [FRAMEWORK_MEGATRON_TE] = {"megatron-te", .blocks_sends = true, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true},
     [FRAMEWORK_MEGATRON_2021] = {"megatron-2021", .blocks_sends = true, .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
     [FRAMEWORK_DEEPSPEED] = {"deepspeed", .blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
-    [FRAMEWORK_FSDP] = {"fsdp", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true},
-    [FRAMEWORK_FSDP_COMPILED] = {"fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .gathers_take_share = true},
+    [FRAMEWORK_FSDP] = {"fsdp", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .copies_shards = true},
+    [FRAMEWORK_FSDP_COMPILED] = {"fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .eager_loss = true, .has_communicators = true, .gathers_take_share = true, .copies_shards = true},
     [FRAMEWORK_HF_EAGER] = {"hf-eager", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true},
+    [FRAMEWORK_COMPOSER] = {"composer", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .gathers_late = true},
     [FRAMEWORK_OURS] = {"ours", .fused_norm = true, .fused_rope = true, .fused_activation = true},
 };
 /* clang-format on */

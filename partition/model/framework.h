@@ -20,6 +20,7 @@ enum framework_kind {
     FRAMEWORK_FSDP,
     FRAMEWORK_FSDP_COMPILED,
     FRAMEWORK_HF_EAGER,
+    FRAMEWORK_COMPOSER,
     FRAMEWORK_OURS,
     FRAMEWORK_KIND_COUNT
 };
@@ -52,7 +53,10 @@ struct framework {
     bool overlaps_tensor;
     bool gathers_take_share; /* gathers and reduce-scatters of shards take cluster.overlap_share of
                                 the device from the compute beside them (as in time-1b) */
-    bool has_communicators;  /* NCCL's, one for each group of devices */
+    bool copies_shards; /* gathered weights are copied out of the receive buffer, and gradients into
+                                the send buffer, by the device that computes */
+    bool gathers_late;  /* the backward of a layer begins by waiting for its gather */
+    bool has_communicators;     /* NCCL's, one for each group of devices */
     int allocator_per_thousand; /* what the allocator holds beyond its tensors, of 1,000 bytes */
 };
 

@@ -107,6 +107,7 @@ enum attention_kind {
     ATTENTION_FUSED,   /* it has not: one kernel computes attention and runs its core again */
     ATTENTION_UNFUSED, /* it has; Megatron-LM's softmax kernel where that takes the shape */
     ATTENTION_EAGER,   /* it has; softmax is PyTorch's operators on fp32 */
+    ATTENTION_FLASH1,  /* as ATTENTION_FUSED, by the slower kernels before FlashAttention-2 */
     ATTENTION_KIND_COUNT
 };
 

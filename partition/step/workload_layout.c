@@ -222,6 +222,18 @@ static int64_t replicas_ns(struct builder *b, int s, enum collective kind, int64
     return memo->ns;
 }
 
+/* Time to read `read` bytes and write `written`, where the framework copies shards and costs are those of
+ * kernels. */
+static int64_t shard_copy_ns(const struct builder *b, int64_t read, int64_t written)
+{
+    const struct framework *framework = b->model->framework;
+    const struct device_curve *curve = device_curve_of(b->device);
+    if (!framework || !framework->copies_shards || b->cost->source != COST_KERNELS || !curve)
+        return 0;
+    const double rate = device_roofline(b->device)->mem_bytes_per_s * curve->bandwidth;
+    return device_ns(b->device, (int64_t)ceil(((double)read + (double)written) / rate * 1e9));
+}
+
 struct unit {
     struct item_times sum;
     int64_t gather_ns, reduce_ns;
@@ -248,6 +260,13 @@ static bool make_unit(struct builder *b, int s, int first, int next, struct unit
         unit->gather_ns = replicas_ns(b, s, COLLECTIVE_ALLGATHER, gathered);
     if (trains)
         unit->reduce_ns = replicas_ns(b, s, COLLECTIVE_REDUCE_SCATTER, reduced);
+    if (fits && shards(b, SHARD_WEIGHTS)) {
+        const int64_t out = shard_copy_ns(b, gathered, gathered);
+        fits = add_to(&unit->sum.forward, out) && add_to(&unit->sum.again, out) &&
+               add_to(&unit->sum.input, out);
+    }
+    if (fits && trains)
+        fits = add_to(&unit->sum.weight, shard_copy_ns(b, gathered, reduced));
     return fits && unit->gather_ns <= STEP_NS_MAX && unit->reduce_ns <= STEP_NS_MAX;
 }
 
@@ -258,6 +277,16 @@ static int64_t beside(const struct builder *b, int64_t compute, int64_t transfer
     if (framework && framework->gathers_take_share)
         compute += (int64_t)ceil(b->got.overlap_share * (double)transfers);
     return longer(compute, transfers);
+}
+
+/* What the backward of a unit adds where the unit below is gathered beside it; or after it (gathers_late). */
+static bool add_backward(const struct builder *b, int64_t compute, int64_t reduced, int64_t gather,
+                         int64_t *ns)
+{
+    const struct framework *framework = b->model->framework;
+    const bool late = framework && framework->gathers_late;
+    return add_to(ns, beside(b, compute, reduced + (late ? 0 : gather))) &&
+           add_to(ns, late ? gather : 0);
 }
 
 /* One unit after the other. While a unit computes, the weights of the next are gathered and the
@@ -286,10 +315,9 @@ bool builder_overlap(struct builder *b, int s, struct op_times *times)
                add_to(&times->again, beside(b, now.sum.again, next.gather_ns));
         const int64_t below = i > first ? b->below_gather_ns : 0;
         b->below_gather_ns = now.gather_ns;
-        fits =
-            fits && add_to(&times->input, beside(b, now.sum.input, below)) &&
-            add_to(&times->weight, beside(b, now.sum.weight, next.reduce_ns)) &&
-            add_to(&times->both, beside(b, now.sum.input + now.sum.weight, below + next.reduce_ns));
+        fits = fits && add_backward(b, now.sum.input, 0, below, &times->input) &&
+               add_backward(b, now.sum.weight, next.reduce_ns, 0, &times->weight) &&
+               add_backward(b, now.sum.input + now.sum.weight, next.reduce_ns, below, &times->both);
         if (fits && after == end)
             fits = add_to(&times->input, now.gather_ns) && add_to(&times->both, now.gather_ns);
         now = next;

@@ -45,10 +45,10 @@ static const char *const offload_names[] = {"none", "optimizer", NULL};
 static const char *const lora_targets_names[] = {"all", "attention", "qkv", "mlp", NULL};
 static const char *const lora_base_names[] = {"same", "int8", "nf4", NULL};
 static const char *const context_names[] = {"ring", "all-gather", "ulysses", NULL};
-static const char *const attention_names[] = {"auto", "fused", "unfused", "eager", NULL};
-static const char *const framework_names[] = {"auto",      "megatron-te", "megatron-2021",
-                                              "deepspeed", "fsdp",        "fsdp-compiled",
-                                              "hf-eager",  "ours",        NULL};
+static const char *const attention_names[] = {"auto", "fused", "unfused", "eager", "flash1", NULL};
+static const char *const framework_names[] = {
+    "auto",          "megatron-te", "megatron-2021", "deepspeed", "fsdp",
+    "fsdp-compiled", "hf-eager",    "composer",      "ours",      NULL};
 static const char *const norm_names[] = {"auto", "fused", "eager", NULL};
 static const char *const frozen_names[] = {"", "first", "spread", "cached", NULL};
 static const char *const policy_names[] = {
@@ -59,7 +59,7 @@ static const char *const cache_dtype_names[] = {"fp32", "bf16", NULL};
 
 _Static_assert(DATA_KIND_COUNT == 9 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 7 &&
                    RECOMPUTE_MODE_COUNT == 6 && SHARD_MODE_COUNT == 4 && CONTEXT_KIND_COUNT == 3 &&
-                   LORA_TARGETS_COUNT == 4 && LORA_BASE_COUNT == 3 && ATTENTION_KIND_COUNT == 4 &&
+                   LORA_TARGETS_COUNT == 4 && LORA_BASE_COUNT == 3 && ATTENTION_KIND_COUNT == 5 &&
                    FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_AUTO == 11,
                "the lists of names follow the enums");
 
@@ -114,7 +114,7 @@ const struct field job_fields[] = {
     REAL("train.dropout", train.dropout, "dropout probability [0]"),
     REAL("train.label_smoothing", train.label_smoothing, "label smoothing [0]"),
     CHOICE("train.dtype", train.dtype, dtype_names, "data type of activations [fp32]"),
-    CHOICE("train.attention", train.attention, attention_names, "whether stashes hold score matrices; eager: they do, softmax by operators; auto: not on GPUs that are not measured [auto]"),
+    CHOICE("train.attention", train.attention, attention_names, "whether stashes hold score matrices; eager: they do, softmax by operators; flash1: they do not, by kernels before FlashAttention-2; auto: not on GPUs that are not measured [auto]"),
     CHOICE("train.framework", train.framework, framework_names, "what launches the kernels, for plan and sim: which operators are one kernel, and what they keep; auto: fused operators [auto]"),
     CHOICE("train.norm", train.norm, norm_names, "whether RMSNorm is one kernel, for plan and sim; auto: as the framework has it [auto]"),
     INT("train.gradient_bytes", train.gradient_bytes, 0, 8, "bytes of a parameter's gradient, for plan and sim [0: 2 with deepspeed and 2-byte activations, else 4]"),

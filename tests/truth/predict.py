@@ -65,7 +65,7 @@ def write_run(run, folder):
                 "expert": run.get("expert", 1), "context": run.get("context", 1),
                 "schedule": run.get("schedule", "1f1b" if v == 1 else "interleaved")}
     cluster = dict(run["cluster"])
-    limit = cluster.get("mem", MEMORY[cluster["kind"]])
+    limit = cluster["mem"] if "mem" in cluster else MEMORY[cluster["kind"]]
     cluster["mem"] = 1 << 50 # the limit is judged here, so that a run without room has a time
     job = {"name": "truth", "model": run["model"], "cluster": cluster,
            "data": {"kind": "synthetic", "train_samples": 1 << 24},

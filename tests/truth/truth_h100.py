@@ -19,7 +19,7 @@ def run_of(r):
                "micro_batches": n["global_batch"] // n["dp"] // n["micro_batch"],
                "chunks": n["virtual_stages"], "tp": n["tp"], "dp": n["dp"], "pp": n["pp"],
                "dtype": "bf16", "attention": "fused", "shard": "optimizer",
-               "sequence_parallel": r["sequence_parallel"] == "yes", "framework": "megatron-te"}
+               "sequence_parallel": r["sequence_parallel"] == "yes", "framework": "megatron-te", "dropout": 0.1}
 
 
 def layer_ms(n):

@@ -16,7 +16,7 @@ import rows
 # How the paper's kernels are said in a job.
 KERNELS = {
     "flash2": {"attention": "fused"},
-    "flash1": {"attention": "fused"},
+    "flash1": {"attention": "flash1"},
     "megatron-softmax": {"attention": "unfused"},
     "pytorch": {"attention": "eager"},
 }

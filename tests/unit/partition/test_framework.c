@@ -301,7 +301,8 @@ static void sends__block_where_the_framework_waits(void **state)
 static void scores__of_llama_are_kept_when_unfused(void **state)
 {
     struct model fused = small(FRAMEWORK_AUTO, NORM_AUTO),
-                 unfused = small(FRAMEWORK_AUTO, NORM_AUTO), part = {0};
+                 unfused = small(FRAMEWORK_AUTO, NORM_AUTO),
+                 first = small(FRAMEWORK_AUTO, NORM_AUTO), part = {0};
     struct err err = {0};
     const int64_t scores = (int64_t)A * S * S * E;
     (void)state;
@@ -311,10 +312,14 @@ static void scores__of_llama_are_kept_when_unfused(void **state)
                      scores);
     assert_int_equal(model_core_stash_bytes(&unfused, ATTENTION), scores);
     assert_int_equal(model_core_stash_bytes(&fused, ATTENTION), 0);
+    model_set_attention(&first, ATTENTION_FLASH1);
+    assert_int_equal(first.items[ATTENTION].stash_bytes, fused.items[ATTENTION].stash_bytes);
+    assert_int_equal(model_core_stash_bytes(&first, ATTENTION), 0);
     assert_int_equal(model_shard(&unfused, 4, false, &part, &err), OK);
     assert_int_equal(model_core_stash_bytes(&part, ATTENTION), scores / 4);
     model_clear(&fused);
     model_clear(&unfused);
+    model_clear(&first);
     model_clear(&part);
 }
 

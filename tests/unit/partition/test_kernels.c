@@ -341,6 +341,34 @@ static void cost_kernels__is_near_measured_layers(void **state)
     }
 }
 
+/* Kernels before FlashAttention-2 take twice as long (Dao 2023), in both directions. */
+static void attention__before_flash_2_takes_twice_as_long(void **state)
+{
+    (void)state;
+    const struct cost_options options = {.efficiency = 1};
+    const struct roofline *roof = roofline_find("a100");
+    double ns[2][2] = {0};
+    for (int early = 0; early < 2; early++) {
+        struct model model = {0};
+        struct kernel list[KERNELS_MAX];
+        assert_int_equal(
+            model_parse("gpt2:layers=1,seq=8192,max_seq=8192,dtype=bf16", &model, NULL), OK);
+        model_set_attention(&model, early ? ATTENTION_FLASH1 : ATTENTION_FUSED);
+        for (int back = 0; back < 2; back++) {
+            const int n =
+                kernels_of(&model, 1, back ? PASS_BWD_INPUT : PASS_FWD, 4, &options, list);
+            for (int i = 0; i < n; i++)
+                if (list[i].kind == KERNEL_ATTENTION)
+                    ns[early][back] +=
+                        device_kernel_ns(device_curve_find("a100"), roof->bf16_flops_per_s,
+                                         roof->mem_bytes_per_s, &list[i]);
+        }
+        model_clear(&model);
+    }
+    for (int back = 0; back < 2; back++)
+        assert_true(ns[0][back] > 0 && fabs(ns[1][back] / ns[0][back] - 2) < 0.01);
+}
+
 /* --- the cost source -------------------------------------------------------------------------- */
 
 static int64_t ask(const struct cost *cost, const struct model *model, int item, enum pass pass,
@@ -563,6 +591,7 @@ int main(void)
         cmocka_unit_test(device_kernel_ns__blends_work_and_bytes),
         cmocka_unit_test(device_kernel_ns__counts_the_waves_of_pieces),
         cmocka_unit_test(cost_kernels__is_near_measured_layers),
+        cmocka_unit_test(attention__before_flash_2_takes_twice_as_long),
         cmocka_unit_test(device_kernel_ns__never_beats_peak_and_bandwidth),
         cmocka_unit_test(cost_kernels__is_monotone_and_slower_than_ideal),
         cmocka_unit_test(cost_kernels__is_bound_by_the_host_when_kernels_are_small),

@@ -5,6 +5,7 @@
 #include "partition/step/lower.h"
 #include "partition/layout/model_shard.h"
 #include "partition/model/attention.h"
+#include "partition/model/framework.h"
 #include "partition/step/recompute_fit.h"
 #include "partition/step/schedule_memory.h"
 #include "partition/layout/tensor_group.h"
@@ -448,6 +449,72 @@ static void workload__shards_send_what_zero_says(void **state)
     cluster_clear(&cluster);
 }
 
+/* Where compute hides what it can, the forward waits for the first gather, the backward for the last gather
+ * and the first layer's reduce-scatter. Composer's backward waits for the gather of each layer; FSDP2 also
+ * copies what it gathers and sends, at the rate that kernels reach. */
+static void workload__shards_cost_what_the_framework_does(void **state)
+{
+    (void)state;
+    enum { R = 4, P = 4000, LONG = 100000000 };
+    static const enum framework_kind kinds[] = {FRAMEWORK_HF_EAGER, FRAMEWORK_COMPOSER,
+                                                FRAMEWORK_FSDP};
+    int64_t forward[3], backward[3];
+    for (int k = 0; k < 3; k++) {
+        struct item items[2] = {
+            {.kind = ITEM_OPAQUE, .params = P, .fwd_ns = LONG, .bwd_input_ns = LONG},
+            { .kind = ITEM_OPAQUE,
+             .params = 3 * P,
+             .fwd_ns = LONG,
+             .bwd_input_ns = LONG,
+             .layer = 1}
+        };
+        struct model model = {0};
+        struct cluster cluster = {0};
+        struct cost cost;
+        struct workload w = {0};
+        int cut[] = {0, 2}, device[] = {0, 1, 2, 3};
+        struct plan plan = {
+            .num_ranks = 1,
+            .chunks = 1,
+            .num_replicas = R,
+            .batch = 1,
+            .microbatches = {1, 1, 1},
+            .schedule = SCHEDULE_1F1B,
+            .shard = SHARD_WEIGHTS,
+            .num_stages = 1,
+            .first_item = cut,
+            .device = device
+        };
+        cost_constant(&cost);
+        cost.source = COST_KERNELS;
+        assert_int_equal(model_explicit("two", items, 2, NULL, 0, false, &model, NULL), OK);
+        model_set_framework(&model, kinds[k], NORM_AUTO);
+        assert_int_equal(cluster_grid(1, R, &cluster, NULL), OK);
+        cluster.link_latency_ns = 0;
+        cluster.overlap_share = 0;
+        for (int d = 0; d < R; d++) {
+            snprintf(cluster.devices[d].kind, sizeof cluster.devices[d].kind, "h100");
+            cluster.devices[d].link_bytes_per_s = 1e9; /* a byte is a nanosecond */
+        }
+        const struct setting setting = {&model, &cluster, &cost};
+        assert_int_equal(workload_build(&setting, &plan, NULL, &w, NULL), OK);
+        forward[k] = w.stages[0].op_ns[OP_F][MB_FULL];
+        backward[k] = w.stages[0].op_ns[OP_B][MB_FULL];
+        workload_clear(&w);
+        model_clear(&model);
+        cluster_clear(&cluster);
+    }
+    const int64_t first = 4 * P / R * (R - 1), last = 3 * first;
+    const double rate = roofline_find("h100")->mem_bytes_per_s * 0.86 / 1e9,
+                 copies = 2 * 4 * 4 * P / rate;
+    assert_int_equal(forward[0], 2 * LONG + first);
+    assert_int_equal(backward[0], 2 * LONG + last + first);
+    assert_int_equal(forward[1], forward[0]);
+    assert_int_equal(backward[1] - backward[0], first);
+    assert_in_range(forward[2] - forward[0], (int64_t)copies, (int64_t)copies + 2);
+    assert_in_range(backward[2] - backward[0], (int64_t)(2 * copies), (int64_t)(2 * copies) + 4);
+}
+
 /* --- layers that run again -------------------------------------------------------------------- */
 
 /* An obvious second answer: the fewest layers of each stage, one after the other, that fit. */
@@ -565,6 +632,7 @@ int main(void)
         cmocka_unit_test(tensor_group_list__takes_whole_nodes_where_no_node_is_as_large),
         cmocka_unit_test(workload__shards_divide_memory_as_zero_does),
         cmocka_unit_test(workload__shards_send_what_zero_says),
+        cmocka_unit_test(workload__shards_cost_what_the_framework_does),
         cmocka_unit_test(recompute_fit__takes_as_few_layers_as_fit),
         cmocka_unit_test(tensor_group_new__refuses_what_cannot_be_divided),
     };
