@@ -15,9 +15,10 @@
 #include "profiles/job/job_json.h"
 #include "sim/run/plan_judge.h"
 
-/* Of the budget, the search may take until the first of these shares, and the event engine until the
- * second; the rest is for the search of a safe plan, which is divided in the same way. */
-static const double first_shares[] = {0.5, 0.7}, safe_shares[] = {0.9, 1};
+/* The shares of the budget at which each phase of the search ends; the rest is for the search of a safe
+ * plan, which is divided in the same way. */
+static const double first_shares[PLANNER_PHASE_COUNT] = {0.35, 0.55, 0.7},
+                    safe_shares[PLANNER_PHASE_COUNT] = {0.8, 0.9, 1};
 /* A search without any plan yet takes this many times its share. */
 #define PATIENCE 6
 /* How long a larger cluster that would do is looked for, and up to how many devices. */
@@ -35,7 +36,7 @@ static void on_interrupt(int signal_number)
 struct watch {
     struct ticker ticker;
     int64_t budget_ns;
-    const double *shares; /* 2 */
+    const double *shares; /* by phase */
     double patience;
     bool first; /* any plan will do */
     bool ended; /* a search was ended before its end */
@@ -52,7 +53,7 @@ static void tell(struct ticker *ticker, int64_t ns, const struct planner_progres
              "plan: %s, %" PRId64 " candidates, %" PRId64
              " cuts of them judged, best so far %.4g samples/s%s%s",
              format_ns(ns, time, sizeof time), p->candidates, p->evaluated, p->best_per_s, bound,
-             p->judging ? ", simulating" : "");
+             p->phase == PLANNER_JUDGES ? ", simulating" : "");
     ticker_say(ticker, stderr, text);
 }
 
@@ -63,7 +64,7 @@ static bool goes_on(void *ctx, const struct planner_progress *p)
     if (ticker_due(&watch->ticker))
         tell(&watch->ticker, ns, p);
     const double patience = p->best_per_s > 0 ? 1 : watch->patience;
-    const double share = watch->shares[p->judging] * patience;
+    const double share = watch->shares[p->phase] * patience;
     watch->ended = interrupted || (watch->first && p->best_per_s > 0) ||
                    (watch->budget_ns > 0 && (double)ns >= share * (double)watch->budget_ns);
     return !watch->ended;

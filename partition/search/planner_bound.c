@@ -177,7 +177,8 @@ static int64_t hop_ns(const struct planner_problem *problem, const struct bound_
     return rank->num_links > 0 && rank->num_links < BOUND_TYPES ? least : 0;
 }
 
-/* The times of the last hop, kept because the next one usually has an equal link. */
+/* The times of the last hop up or down the ranks, kept because the next one usually has an equal
+ * link. */
 struct last_hop {
     const struct bound_rank *rank;
     int64_t act_ns, grad_ns;
@@ -260,7 +261,7 @@ static void set_live(struct bound_shape *shape, enum schedule_kind kind, int s)
 
 static enum status shape_stage(struct bound_shape *shape, struct bound_table *table,
                                const struct bound_family *family, const struct plan *plan, int s,
-                               const int64_t hop_bytes[2], struct last_hop *hop, struct err *err)
+                               const int64_t hop_bytes[2], struct last_hop hops[2], struct err *err)
 {
     const struct planner_problem *problem = table->problem;
     struct bound_stage *stage = &shape->stages[s];
@@ -288,14 +289,19 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
     }
     if (s > 0) {
         int64_t act, grad;
-        if (rank == previous + 1 && same_links(problem->setting.cluster, hop->rank, of)) {
+        const bool down = rank < previous;
+        struct last_hop *hop = &hops[down];
+        const struct bound_rank *link = rank == previous + 1   ? of
+                                        : rank == previous - 1 ? &family->ranks[previous]
+                                                               : NULL;
+        if (link && same_links(problem->setting.cluster, hop->rank, link)) {
             act = hop->act_ns;
             grad = hop->grad_ns;
         } else {
             act = hop_ns(problem, family, previous, rank, hop_bytes[0]);
             grad = hop_ns(problem, family, rank, previous, hop_bytes[1]);
-            if (rank == previous + 1)
-                *hop = (struct last_hop){.rank = of, .act_ns = act, .grad_ns = grad};
+            if (link)
+                *hop = (struct last_hop){.rank = link, .act_ns = act, .grad_ns = grad};
         }
         stage->hop_act_ns = bound_mul_add(act, 1, shape->stages[s - 1].hop_act_ns);
         stage->hop_grad_ns = bound_mul_add(grad, 1, shape->stages[s - 1].hop_grad_ns);
@@ -401,9 +407,9 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
                                   least_act_bytes(&got, got.last_size)};
     got.input_bytes = hop_bytes[0];
     got.distance = least_distance(&got, plan);
-    struct last_hop hop = {0};
+    struct last_hop hops[2] = {0};
     for (int s = 0; s < plan->num_stages; s++) {
-        rc = shape_stage(&got, table, family, plan, s, hop_bytes, &hop, err);
+        rc = shape_stage(&got, table, family, plan, s, hop_bytes, hops, err);
         if (rc != OK)
             goto out;
     }

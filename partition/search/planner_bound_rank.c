@@ -197,9 +197,12 @@ static bool balance_move(const struct bound_shape *shape, int *first_item, int f
         before += shape->loads[shape->stages[s].rank];
     for (int s = from; s <= to; s++)
         first_item[s] += step;
-    for (int s = from - 1; s <= to; s++)
-        after += rank_load(shape, first_item, shape->stages[s].rank, unit_ns);
-    if (after < before * (1 - 1e-9)) {
+    /* The stage that gains items first: mostly it makes the move fail by itself. */
+    const double most = before * (1 - 1e-9);
+    for (int i = from - 1; i <= to && after < most; i++)
+        after += rank_load(shape, first_item, shape->stages[step > 0 ? i : from - 1 + to - i].rank,
+                           unit_ns);
+    if (after < most) {
         for (int s = from - 1; s <= to; s++) {
             const int r = shape->stages[s].rank;
             shape->loads[r] = rank_load(shape, first_item, r, unit_ns);

@@ -339,10 +339,8 @@ static enum status climb_best(struct search *search, int index, int64_t until)
     return rc;
 }
 
-enum status search_improve(struct search *search)
+static enum status improve(struct search *search)
 {
-    if (search_cut_given(search->options))
-        return OK;
     for (int round = 0; round < 2; round++) {
         const int64_t until = search->ops + (search->ops > CLIMB_OPS ? search->ops : CLIMB_OPS);
         int climbed = 0;
@@ -364,4 +362,14 @@ enum status search_improve(struct search *search)
         }
     }
     return OK;
+}
+
+enum status search_improve(struct search *search)
+{
+    if (search_cut_given(search->options))
+        return OK;
+    search->improving = true;
+    const enum status rc = improve(search);
+    search->improving = false;
+    return rc;
 }

@@ -178,7 +178,9 @@ bool search_goes_on(struct search *search)
 {
     struct search_common *common = search->common;
     const struct planner_judge *judge = &search->options->judge;
-    bool *over = search->asking ? &common->judged_enough : &common->stopped;
+    bool *over = search->asking      ? &common->judged_enough
+                 : search->improving ? &common->improved_enough
+                                     : &common->stopped;
     if (*over || !judge->watch)
         return !*over;
     const double beat = search_beat(search),
@@ -188,7 +190,9 @@ bool search_goes_on(struct search *search)
         .evaluated = common->evaluated + search->evaluated,
         .best_per_s = beat,
         .bound_per_s = fmax(beat, fmax(common->rest_rate, fmax(top, search->dropped_rate))),
-        .judging = search->asking};
+        .phase = search->asking      ? PLANNER_JUDGES
+                 : search->improving ? PLANNER_IMPROVES
+                                     : PLANNER_SEARCHES};
     *over = !judge->watch(judge->watch_ctx, &progress);
     common->stopped = common->stopped || *over;
     return !*over;

@@ -64,6 +64,7 @@ struct search_common {
     int64_t candidates, evaluated; /* of all layouts but the one at hand */
     double rest_rate;              /* no plan of those makes more samples per second */
     bool stopped;                  /* the watch has ended the search */
+    bool improved_enough;          /* the watch has ended the search for better cuts */
     bool judged_enough;            /* the watch has ended the questions to the judge */
     bool explained;                /* one layout has had more candidates judged than can win */
 };
@@ -92,6 +93,7 @@ struct search {
     double keep_rate;  /* with a judge: keep candidates that may exceed this; 0: see KEEP_SHARE */
     double dropped_rate; /* with a judge: no candidate that was dropped exceeds this */
     int best;            /* index into judged; -1: none */
+    bool improving;      /* search_improve() is at work */
     bool asking;         /* ask_judge() has begun: `best` is the best by the judge's times */
     int64_t plain_best;  /* order of the best node without the judge; -1: none */
     int64_t asked_ops;   /* ops in the plans that the judge was asked about */

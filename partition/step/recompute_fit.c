@@ -75,8 +75,10 @@ static enum status bisect(const struct setting *setting, struct plan *plan,
                    : first         ? 0 /* most ranks need none, or all have one need */
                                    : (ranks->low[k] + ranks->high[k]) / 2);
         }
-        rc = workload_rebuild(setting, plan, w, err);
-        if (rc != OK || !open)
+        if (!open)
+            return workload_rebuild(setting, plan, w, err);
+        rc = workload_rebuild_bytes(setting, plan, ranks->open, w, err);
+        if (rc != OK)
             return rc;
         rc = schedule_memory_of(full, w, ranks->open, ranks->memory, err);
         for (int k = 0; k < plan->num_ranks && rc == OK; k++) {

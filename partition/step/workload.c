@@ -215,11 +215,32 @@ enum status workload_set_distances(const struct setting *setting, const struct p
     return workload_rebuild(setting, plan, w, err);
 }
 
+/* A builder that goes on with a workload. Its `got` is a copy, which becomes *w again. */
+static struct builder builder_again(const struct setting *setting, const struct plan *plan,
+                                    const struct workload *w, struct err *err)
+{
+    const struct setting own = workload_setting(w, setting);
+    return (struct builder){.model = own.model,
+                            .cluster = own.cluster,
+                            .cost = own.cost,
+                            .plan = plan,
+                            .num_frozen_items =
+                                model_frozen_items(own.model, plan->num_frozen_layers),
+                            .got = *w,
+                            .err = err};
+}
+
+enum status workload_rebuild_bytes(const struct setting *setting, const struct plan *plan,
+                                   const bool *ranks, struct workload *workload, struct err *err)
+{
+    struct builder b = builder_again(setting, plan, workload, err);
+    return workload_build_bytes(&b, ranks); /* into the stages, which both have */
+}
+
 enum status workload_rebuild(const struct setting *setting, const struct plan *plan,
                              struct workload *workload, struct err *err)
 {
     struct workload *w = workload;
-    const struct setting own = workload_setting(w, setting);
     free(w->stages);
     free(w->buckets);
     free(w->first_bucket);
@@ -227,13 +248,7 @@ enum status workload_rebuild(const struct setting *setting, const struct plan *p
     w->buckets = NULL;
     w->first_bucket = NULL;
     w->num_buckets = 0;
-    struct builder b = {.model = own.model,
-                        .cluster = own.cluster,
-                        .cost = own.cost,
-                        .plan = plan,
-                        .num_frozen_items = model_frozen_items(own.model, plan->num_frozen_layers),
-                        .got = *w,
-                        .err = err};
+    struct builder b = builder_again(setting, plan, w, err);
     enum status rc = workload_build_stages(&b);
     if (rc == OK)
         rc = workload_build_buckets(&b);

@@ -194,6 +194,10 @@ enum status workload_set_distances(const struct setting *setting, const struct p
 enum status workload_rebuild(const struct setting *setting, const struct plan *plan,
                              struct workload *workload, struct err *err);
 
+/* Work out only the bytes of the stages of some ranks again, by rank. Times stay as they were. */
+enum status workload_rebuild_bytes(const struct setting *setting, const struct plan *plan,
+                                   const bool *ranks, struct workload *workload, struct err *err);
+
 /* workload_set_distances() with the distances of this list of the plan. */
 enum status workload_near(const struct setting *setting, const struct plan *plan,
                           const struct schedule *full, struct workload *workload, struct err *err);

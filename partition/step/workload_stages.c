@@ -30,6 +30,8 @@ enum status builder_item_ns(struct builder *b, int item, enum pass pass, int64_t
     struct item_memo *memo = &b->memo[b->model->items[item].kind][pass]
                                      [samples == b->plan->microbatches.size ? MB_FULL : MB_LAST];
     if (memo_holds(b, memo, item, samples)) {
+        memo->item = item; /* the next question is of this stage, too, and then equal at a look */
+        memo->device = b->device;
         *ns = memo->ns;
         return OK;
     }
@@ -504,6 +506,20 @@ static bool add_waits(const struct builder *b, int class_index, int64_t *step)
         fits = fits && mul_ok(b->cluster->host_op_ns, launches, &all) && add_to(step, all);
     }
     return fits;
+}
+
+enum status workload_build_bytes(struct builder *b, const bool *ranks)
+{
+    struct workload *w = &b->got;
+    for (int i = 0; i < w->num_classes * w->num_stages; i++) {
+        const int s = i % w->num_stages;
+        if (!ranks[w->rank_of_stage[s]])
+            continue;
+        builder_find_again(b, s);
+        if (!flowing_bytes(b, s, &w->stages[i]))
+            return builder_overflow(b, "stash_bytes or work_bytes");
+    }
+    return OK;
 }
 
 enum status workload_build_stages(struct builder *b)
