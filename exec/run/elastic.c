@@ -16,6 +16,7 @@
 #include "exec/run/move.h"
 #include "exec/run/plan_ahead.h"
 #include "exec/run/probe.h"
+#include "exec/run/slow_ranks.h"
 #include "exec/run/thaw.h"
 #include "exec/run/trainer_state.h"
 #include "profiles/job/job_json.h"
@@ -477,6 +478,7 @@ static enum status change(struct trainer *t, const struct decision *decision, st
         rc = change_layout(t, &next, decision->lowest, &note, &since, err);
     if (rc == OK) {
         t->progress.num_frozen_layers = decision->num_frozen;
+        slow_ranks_weighed(t);
         lap(comm, &since, &note.part_ns[PART_GROUPS]);
         note.total_ns = since - decision->start_ns;
         if (comm->rank == 0)
@@ -523,7 +525,8 @@ enum status elastic_turn_start(struct trainer *t, struct err *err)
             return rc;
         decision->lowest = freeze_lowest(&t->elastic.freeze, (int)decision->turn + 1);
         decision->next = next_frozen(t);
-        decision->change = turn_changes(job, decision->turn, decision->num_frozen, plan);
+        decision->change =
+            turn_changes(job, decision->turn, decision->num_frozen, plan) || slow_ranks_replan(t);
         decision->decide_ns = comm_now_ns(t->comm) - decision->start_ns;
         rc = tell(t, decision, err);
         if (rc != OK)

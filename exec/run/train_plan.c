@@ -269,8 +269,13 @@ enum status train_plan_make(const struct planning *with, const struct run_state 
     if (rc == OK)
         rc = cluster_of_ranks(comm->node_ranks, comm->num_nodes, got.present.device_kind,
                               &got.cluster, err);
+    /* Op lists do not depend on speeds, so the choice alone weighs them. */
+    for (int r = 0; rc == OK && with->speeds && r < comm->size; r++)
+        got.cluster.devices[r].speed = with->speeds[r];
     if (rc == OK && comm->rank == 0)
         rc = train_plan_choose(with, ask, &got, err);
+    for (int r = 0; with->speeds && got.cluster.devices && r < comm->size; r++)
+        got.cluster.devices[r].speed = 1;
     rc = comm_agree(comm, rc, err);
     if (rc == OK)
         rc = share(comm, &got, err);

@@ -34,6 +34,7 @@ struct planning {
     const struct job *job;
     const char *db;        /* profile store; NULL: the default one */
     const char *plan_path; /* file of the plan to begin with; NULL: it is planned */
+    const double *speeds;  /* rank 0: of each rank, 1: nominal; NULL: all are 1 */
 };
 
 /* The plan of partition/search/turn.h for all ranks (an elastic job: for at most all of them), with the

@@ -18,6 +18,7 @@
 #include "exec/run/elastic.h"
 #include "exec/run/plan_ahead.h"
 #include "exec/run/probe.h"
+#include "exec/run/slow_ranks.h"
 #include "exec/run/trainer.h"
 #include "profiles/base/clock.h"
 
@@ -302,6 +303,7 @@ void trainer_clear(struct trainer *t)
     cache_close(t->cache);
     elastic_clear(&t->elastic);
     probe_clear(&t->probe);
+    slow_ranks_clear(&t->slow);
     nccl_close(t->nccl);
     parcel_room_free(t->base.parcel_room);
     backend_free(t->backend);

@@ -24,7 +24,10 @@ bool trainer_turn_due(const struct trainer *t)
 
 struct planning trainer_planning(const struct trainer *t)
 {
-    return (struct planning){t->comm, t->cores, t->job, t->options->db, t->options->plan};
+    return (struct planning){
+        t->comm,          t->cores,
+        t->job,           t->options->db,
+        t->options->plan, t->job->train.on_slow == ON_SLOW_REPLAN ? t->slow.speeds : NULL};
 }
 
 struct run_state trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn)

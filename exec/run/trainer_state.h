@@ -78,6 +78,15 @@ struct saves {
     int64_t num, write_ns, stall_ns, longest_stall_ns, copy_bytes; /* copy: the largest one */
 };
 
+/* See exec/run/slow_ranks.h. The arrays: rank 0; by rank, num entries. */
+struct slow_ranks {
+    double *speeds, *ratios; /* owned; 1: as the others. Of the looks that count now */
+    double *weighed;         /* owned; speeds that the plan in place has weighed */
+    int *looks;              /* owned; in a row that say otherwise than speeds */
+    int num;
+    int64_t took_ns, planned_ns; /* of this rank's passes, in the steps of the present look */
+};
+
 struct trainer_options;
 
 struct trainer {
@@ -111,6 +120,7 @@ struct trainer {
     int64_t saving_step, saving_stall_ns; /* stall: while steps waited for it, up to now */
     struct saves saves;                   /* rank 0 */
     struct memory_copies copies;
+    struct slow_ranks slow;
     struct evaluation evaluated; /* the last one at an epoch's end */
     int64_t evaluated_step;      /* the step of `evaluated`; -1: none */
     struct run_files *files;     /* rank 0 */

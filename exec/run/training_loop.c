@@ -18,6 +18,7 @@
 #include "exec/run/learning_rate.h"
 #include "exec/run/plan_ahead.h"
 #include "exec/run/probe.h"
+#include "exec/run/slow_ranks.h"
 #include "exec/run/stop.h"
 #include "exec/run/trainer.h"
 #include "partition/base/units.h"
@@ -225,6 +226,8 @@ static enum status one_step(struct trainer *t, const struct step_ask *ask,
     probe_count(t, lr);
     if (rc == OK && ask->trace)
         rc = record_step_ops(t, result, err);
+    if (rc == OK)
+        rc = slow_ranks_look(t, err);
     show_restart(t);
     show_progress(t, result, batch->num_samples, lr);
     return rc;

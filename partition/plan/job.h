@@ -51,6 +51,7 @@ enum cache_policy { CACHE_OFF, CACHE_ON, CACHE_AUTO };
 enum dtype { DTYPE_FP32, DTYPE_BF16, DTYPE_TF32, DTYPE_FP16, DTYPE_FP8, DTYPE_MXFP8, DTYPE_NVFP4 };
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 enum transport { TRANSPORT_MPI, TRANSPORT_NCCL };
+enum on_slow { ON_SLOW_LOG, ON_SLOW_REPLAN, ON_SLOW_IGNORE };
 enum reduction { REDUCTION_FAST, REDUCTION_CANONICAL };
 
 /* Only in jobs: what a plan needs to fit its devices, RECOMPUTE_NEVER where no memory is limited. */
@@ -104,8 +105,9 @@ struct job {
         enum reduction reduction;
         uint64_t seed;
         int64_t eval_every_epochs, checkpoint_every_steps; /* 0: only at the end of the run */
-        int64_t memory_every_steps;                        /* copies in shared memory; 0: none */
-        int64_t keep_checkpoints; /* the newest n, besides the best; 0: all */
+        enum on_slow on_slow;       /* what `elapse train` does about a slow rank */
+        int64_t memory_every_steps; /* copies in shared memory; 0: none */
+        int64_t keep_checkpoints;   /* the newest n, besides the best; 0: all */
     } train;
     struct cluster cluster; /* owned */
     struct {

@@ -5,7 +5,8 @@
 
 bool turn_elastic(const struct job *job)
 {
-    return job->freeze.policy != FREEZE_NONE || job->elastic.num_stages > 0;
+    return job->freeze.policy != FREEZE_NONE || job->elastic.num_stages > 0 ||
+           job->train.on_slow == ON_SLOW_REPLAN;
 }
 
 int64_t turn_at(const struct job *job, int64_t step, int64_t epoch)

@@ -32,6 +32,7 @@ static const char *const dtype_names[] = {"fp32", "bf16",  "tf32",  "fp16",
 static const char *const cost_names[] = {"auto", "kernels", "roofline", "profile", NULL};
 static const char *const device_names[] = {"cpu", "cuda", NULL};
 static const char *const transport_names[] = {"mpi", "nccl", NULL};
+static const char *const on_slow_names[] = {"log", "replan", "ignore", NULL};
 static const char *const reduction_names[] = {"fast", "canonical", NULL};
 static const char *const schedule_names[] = {"gpipe",         "1f1b",   "interleaved", "zb-h1",
                                              "zb-h2",         "zb-v",   "dualpipe-v",  "eager-1f1b",
@@ -127,6 +128,7 @@ const struct field job_fields[] = {
     CHOICE("train.lora.targets", train.lora.targets, lora_targets_names, "products that have adapters [all: queries, keys and values, attention's output, both of the MLP]"),
     CHOICE("train.lora.base", train.lora.base, lora_base_names, "how the frozen base is kept; nf4: QLoRA [same: as kernels read it]"),
     INT("train.checkpoint_every_steps", train.checkpoint_every_steps, 0, INT64_MAX, "write a checkpoint after every n steps [0: only at the end]"),
+    CHOICE("train.on_slow", train.on_slow, on_slow_names, "a rank that is slower than the plan has it: name it, or also weigh it in the next turn's plan [log]"),
     INT("train.checkpoint_memory_every_steps", train.memory_every_steps, 0, INT64_MAX, "also copy the state into shared memory after every n steps, for a run that is killed [0: never]"),
     INT("train.keep_checkpoints", train.keep_checkpoints, 0, INT64_MAX, "remove a run's checkpoints but the newest n and the best evaluated one; 0: keep all [3]"),
     OTHER("cluster", "CLUSTER text, file, or object, for plan and sim [this-machine]"),

@@ -66,4 +66,29 @@ unusable() { OMPI_MCA_osc_sm_backing_directory="$tmp/nowhere" ELAPSE_STALL=2s tr
 verify "ranks that share no memory train without it, with the same bits" unusable
 expect "a time that is none" 2 "ELAPSE_STALL.*'soon'" env ELAPSE_STALL=soon "$elapse" train "$tmp/vit.json" "${long[@]}" --out "$tmp/no"
 expect "a time below a second" 2 'ELAPSE_STALL must be off or at least 1s' env ELAPSE_STALL=20ms "$elapse" train "$tmp/vit.json" "${long[@]}" --out "$tmp/no"
+# A rank that is stopped again and again is named, and the next turn's plan gives it less, with the same bits.
+cat >"$tmp/slow.json" <<'JOB'
+{ "name": "slow",
+  "model": {"family": "vit", "preset": "vit-tiny", "image": 32, "patch": 8, "hidden": 64, "heads": 4, "mlp": 128, "layers": 6, "classes": 10},
+  "data": {"kind": "synthetic", "train_samples": 512, "test_samples": 32},
+  "train": {"epochs": 12, "batch": {"global": 64}, "reduction": "canonical", "eval_every_epochs": 0, "on_slow": "replan", "optimizer": {"kind": "sgd", "lr": 0.02}},
+  "pipeline": {"num_stages": 2, "num_replicas": 1, "num_microbatches": 4, "schedule": "1f1b"} }
+JOB
+train slow even -n 2 --threads 1
+slowed() {
+    local run rank
+    train slow slowed -n 2 --threads 1 &
+    run=$!
+    for _ in $(seq 300); do [ -s "$tmp/slowed/metrics.jsonl" ] && break; sleep 0.02; done
+    rank=$(ranks slowed | tail -1)
+    while ! grep -q slow: "$tmp/slowed.err" && kill -STOP "$rank" 2>/dev/null; do
+        sleep 0.05
+        kill -CONT "$rank"
+        sleep 0.01
+    done
+    wait $run && says slowed 'rank 1 is slow: .* [2-9][.0-9]* times as long'
+}
+verify "a slow rank is named" slowed
+verify "the next plan weighs it, with the same bits" same_run even slowed
+verify "by another plan" grep -q "\"transitions\": *\[ *{" "$tmp/slowed.json"
 finish
