@@ -20,7 +20,7 @@ struct token_work {
 
 /* Choose with a number in [0, 1). Of equal logits the smaller id counts as likelier. logprob: the
  * natural logarithm of the token's probability before the rule. work: [vocab] of scratch. O(vocab),
- * with top_k or top_p O(vocab log vocab). */
+ * and O(log vocab) more for each token that top_k or top_p keeps. */
 int32_t choose_token(const float *logits, int vocab, const struct token_rule *rule, double draw,
                      struct token_work *work, double *logprob);
 
