@@ -176,7 +176,6 @@ struct backend {
     /* A row has the same bits at any position among the same number of rows. If
      * measure_row_position() exists, false until it was called. */
     bool bits_independent_of_row_position;
-    bool windows;   /* attention knows struct attention's window and starts */
     bool sums_norm; /* layernorm_backward() sums on its way where asked, as sums_dx() */
 
     void (*free_backend)(struct backend *be);

@@ -98,7 +98,6 @@ struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err)
     be->elem_bytes = dtype_bytes(dtype);
     be->threads = threads;
     be->host_memory = true;
-    be->windows = true;
     be->bits_independent_of_row_count = gemm_bits_independent_of_row_count(be->elem_bytes);
     be->bits_independent_of_row_position = gemm_bits_independent_of_row_position(be->elem_bytes);
     be->free_backend = cpu_backend_free;

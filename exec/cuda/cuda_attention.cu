@@ -530,7 +530,6 @@ static void attention_backward(struct backend *be, const struct attention *a, co
 
 void cuda_attention_install(struct backend *be)
 {
-    be->windows = true;
     be->attention_forward = attention_forward;
     be->attention_backward = attention_backward;
     be->sums_dqkv = sums_dqkv;

@@ -44,9 +44,6 @@ static enum status check_block(const struct stage *stage, const struct sample_bl
         if (rc == OK && a->family == FAMILY_BERT && b->token_types)
             rc = check_range(b->token_types, n * a->seq, a->seq, 2, false, "token type", err);
     }
-    if (rc == OK && a->causal && b->documents && !stage->spec.backend->windows)
-        rc = err_set(err, ERR_INPUT, "stage: the %s backend does not mask between documents",
-                     stage->spec.backend->name);
     if (rc == OK && stage->has_head) {
         const bool span = a->task == TASK_QA, class = a->task == TASK_CLASSIFY;
         const int64_t each = class ? 1 : span ? 2 : a->seq;

@@ -136,12 +136,6 @@ static enum status check_spec(const struct stage_spec *spec, struct err *err)
     if (m->family == FAMILY_LLAMA && be->linear_forward && !be->rotary_forward)
         return err_set(err, ERR_INFEASIBLE, "model '%s': the %s backend has no kernels of decoders",
                        m->name, be->name);
-    for (int layer = 0; layer < m->num_layers && be->linear_forward && !be->windows; layer++)
-        if (model_window(m, layer) > 0)
-            return err_set(err, ERR_INFEASIBLE,
-                           "model '%s': the %s backend has no windows, and the window is %d of %d "
-                           "tokens",
-                           m->name, be->name, m->block.window, m->seq);
     /* The widest tensor of a micro-batch, in bytes, must be countable and its rows an int of BLAS.
      */
     const int64_t most = INT32_MAX;
