@@ -17,6 +17,7 @@ struct question {
     const struct device_curve *curve;
     int64_t samples, params, base_params, fwd_flops, stash_bytes, act_bytes;
     int32_t kind, pass, family, task, seq, hidden, heads, kv_heads, head_dim, mlp, vocab;
+    double expert_load;
     int32_t experts, experts_active, expert_mlp, shared_experts, expert_ways;
     int32_t kv_rank, q_rank, rope_dim, v_dim;
     int32_t elem_bytes, tensor, flags, window, block, context, lora, unused;
@@ -95,6 +96,7 @@ static struct question question_of(const struct model *model, int item, int pass
     q.flags |= (model->attention == ATTENTION_EAGER) << 12 | (model->attention == ATTENTION_FLASH1)
                                                                  << 13;
     q.base_params = it->base_params;
+    q.expert_load = model->expert_load;
     q.lora = model->lora.rank << 4 | model->lora.targets << 2 | model->lora.base;
     q.context = model->context;
     q.window = model_window(model, it->layer);

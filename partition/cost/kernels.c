@@ -539,13 +539,15 @@ static void add_grouped(struct lister *l, int64_t experts, int64_t rows, int64_t
 }
 
 /* Router, permutation by expert, the experts' linears, and the weighted sum of their outputs. A
- * device computes as many rows as its own tokens choose: experts are assumed to be in balance. */
+ * device computes as many rows as its own tokens choose, times model.expert_load: the experts of a device are
+ * in balance, and the device with most tokens is what the others wait for. */
 static void add_experts(struct lister *l)
 {
     const struct model *m = l->model;
     const int64_t ways = m->expert_ways > 1 ? m->expert_ways : 1;
     const int64_t local = divide_up(m->experts, ways), t = l->tokens, hidden = m->hidden;
-    const int64_t chosen = t * m->experts_active, rows = divide_up(chosen, local);
+    const int64_t chosen = model_expert_tokens(m, t * m->experts_active);
+    const int64_t rows = divide_up(chosen, local);
     const int64_t share = divide_up(m->expert_mlp, l->ways);
     const int64_t first = m->gated_mlp ? 2 * share : share;
     const double moved = (double)chosen * (double)hidden * l->e;

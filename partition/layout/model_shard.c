@@ -75,7 +75,8 @@ static void add_router(const struct model *model, const struct item *item, struc
         return;
     got->params += h * n + (model->expert_bias ? n : 0);
     got->flops += 2 * s * h * n;
-    got->tokens_bytes += model->experts_active * 2 * s * h * model->elem_bytes;
+    got->tokens_bytes +=
+        model_expert_tokens(model, s * model->experts_active) * 2 * h * model->elem_bytes;
 }
 
 /* Whether each device of a group gathers all logits. */
@@ -314,7 +315,8 @@ int64_t model_expert_params(const struct model *part, int item)
 int64_t model_expert_bytes(const struct model *part)
 {
     const int64_t tokens = share(part->seq, part->sequence_parallel ? part->tensor : 1);
-    return tokens * part->experts_active * part->hidden * part->elem_bytes;
+    return model_expert_tokens(part, tokens * part->experts_active) * part->hidden *
+           part->elem_bytes;
 }
 
 /* --- tokens ----------------------------------------------------------------------------------- */

@@ -230,6 +230,7 @@ struct model {
      * those of the whole model. 1 (or 0, in a model made by hand): not divided. */
     int tensor;
     bool sequence_parallel; /* the group also divides the tokens of norms and dropout */
+    double expert_load;     /* tokens of the device with most of them over the mean; 0: 1 */
     int expert_ways;        /* the experts of a layer lie on as many devices */
     struct {
         int rank, targets, base; /* lora.h; rank 0: there are no adapters */
@@ -352,6 +353,10 @@ static inline int64_t model_sample_tokens(const struct model *model)
  * query count too (Narayanan et al. 2021), so that a full layer has seq^2 pairs. Devices that divide
  * the tokens of a sample have an equal part each. */
 int64_t model_attention_pairs(const struct model *model, int layer);
+/* So many tokens that choose experts, on the device that has most of them: tokens x expert_load, rounded up. */
+int64_t model_expert_tokens(const struct model *model, int64_t tokens);
+/* Set expert_load, at least 1, and what the items keep for it. Call it once, before the model is divided. */
+void model_set_expert_load(struct model *model, double load);
 /* Whether an item is an MLP of experts. */
 bool model_item_has_experts(const struct model *model, int item);
 

@@ -34,7 +34,10 @@
  *     head       input [s, h] and the logits [s, V], which the loss keeps in fp32 */
 #include "partition/model/model_items.h"
 
+#include <math.h>
 #include <stdio.h>
+
+#include "partition/base/units.h"
 
 static bool latent(const struct model *model)
 {
@@ -138,6 +141,26 @@ bool llama_fill_mlp(const struct model *model, int layer, struct item *item)
     return item_fill(item, ITEM_MLP, layer, name,
                      weights + biases + norms * model_norm_params(model), 2 * s * used, s * h * e,
                      s * kept + norms * norm_statistics(model) * s);
+}
+
+int64_t model_expert_tokens(const struct model *model, int64_t tokens)
+{
+    return model->expert_load > 1 ? (int64_t)fmin(ceil((double)tokens * model->expert_load), 9e18)
+                                  : tokens;
+}
+
+void model_set_expert_load(struct model *model, double load)
+{
+    const int64_t chosen = (int64_t)model->seq * model->experts_active;
+    const int64_t linears = model->block.plain_mlp ? 2 : 3;
+    model->expert_load = load;
+    const int64_t more = model_expert_tokens(model, chosen) - chosen;
+    for (int i = 0; i < model->num_items; i++)
+        if (model_item_has_experts(model, i))
+            model->items[i].stash_bytes = add_saturated(
+                model->items[i].stash_bytes,
+                mul_saturated(more, (2 * model->hidden + linears * model->expert_mlp) *
+                                        model->elem_bytes));
 }
 
 bool llama_fill_tail(const struct model *model, struct item item[2])

@@ -110,6 +110,9 @@ static enum status check_train(const struct job *job, struct err *err)
     const double lr = job->train.optimizer.lr;
     if (!(lr >= 0 && isfinite(lr)))
         return bad_real(job, "train.optimizer.lr", "at least 0", lr, err);
+    if (job->train.expert_load != 0 &&
+        !(job->train.expert_load >= 1 && job->train.expert_load <= MODEL_EXPERTS_MAX))
+        return bad_real(job, "train.expert_load", "in [1, 65536]", job->train.expert_load, err);
     const struct {
         const char *key;
         double value;

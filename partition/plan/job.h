@@ -90,6 +90,7 @@ struct job {
         int64_t warmup_steps;
         double clip_norm; /* 0: off */
         double dropout, label_smoothing;
+        double expert_load; /* model_set_expert_load(); 0: 1 */
         enum dtype dtype;
         enum attention_kind attention; /* whether stashes hold score matrices */
         enum framework_kind framework; /* what launches the kernels */

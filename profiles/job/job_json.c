@@ -138,6 +138,7 @@ static enum status read_setting(const struct json *root, const char *what, const
     if (model_set_lora(&job->model, job->train.lora.rank, job->train.lora.targets,
                        job->train.lora.base, &why) != OK)
         return err_set(err, why.status, "%s: %s", job->path ? job->path : job->name, why.msg);
+    model_set_expert_load(&job->model, job->train.expert_load);
     model_set_attention(&job->model, job->train.attention);
     if (job->train.gradient_bytes > 0)
         job->model.grad_bytes_per_param = job->train.gradient_bytes;

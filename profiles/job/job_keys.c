@@ -113,6 +113,7 @@ const struct field job_fields[] = {
     INT("train.lr_schedule.warmup_steps", train.warmup_steps, 0, INT64_MAX, "steps in which the learning rate rises linearly from 0 [0]"),
     REAL("train.clip_norm", train.clip_norm, "largest global gradient norm; gradients are scaled down to it [0: off]"),
     REAL("train.dropout", train.dropout, "dropout probability [0]"),
+    REAL("train.expert_load", train.expert_load, "tokens of the device whose experts have most of them over the mean, for plan and sim [1]"),
     REAL("train.label_smoothing", train.label_smoothing, "label smoothing [0]"),
     CHOICE("train.dtype", train.dtype, dtype_names, "data type of activations [fp32]"),
     CHOICE("train.attention", train.attention, attention_names, "whether stashes hold score matrices; eager: they do, softmax by operators; flash1: they do not, by kernels before FlashAttention-2; auto: not on GPUs that are not measured [auto]"),

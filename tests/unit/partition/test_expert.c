@@ -155,6 +155,28 @@ static void workload__experts_expose_two_all_to_alls_a_pass(void **state)
             }
 }
 
+/* The device whose experts have 1.5 times the mean of the tokens keeps and sends 1.5 times as much. */
+static void workload__waits_for_the_device_with_most_tokens(void **state)
+{
+    (void)state;
+    int64_t stash[2], sent[2];
+    for (int uneven = 0; uneven < 2; uneven++) {
+        int64_t ns[2];
+        for (int spread = 0; spread < 2; spread++) {
+            struct bench b;
+            bench_init(&b, 1, 1, false, spread ? 4 : 1);
+            model_set_expert_load(&b.model, uneven ? 1.5 : 1);
+            const struct stage_cost *stage = bench_build(&b);
+            ns[spread] = stage->op_ns[OP_F][MB_FULL];
+            stash[uneven] = stage->stash_bytes[MB_FULL];
+            bench_clear(&b);
+        }
+        sent[uneven] = ns[1] - ns[0] - LAYERS * 2 * LATENCY;
+    }
+    assert_int_equal(sent[1], sent[0] * 3 / 2);
+    assert_true(sent[0] > 0 && stash[1] > stash[0]);
+}
+
 /* An overlapped F and B of dualpipe-v hide their all-to-alls x: compute in full, and the share of the
  * device that carries the messages; never less than x. */
 static void workload_pair_ns__hides_the_all_to_alls(void **state)
@@ -399,6 +421,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workload__a_device_holds_its_share_of_the_experts),
         cmocka_unit_test(workload__experts_expose_two_all_to_alls_a_pass),
+        cmocka_unit_test(workload__waits_for_the_device_with_most_tokens),
         cmocka_unit_test(workload_pair_ns__hides_the_all_to_alls),
         cmocka_unit_test(workload__experts_of_two_nodes_share_the_uplink),
         cmocka_unit_test(workload__gradients_of_experts_have_shorter_rings),
