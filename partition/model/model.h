@@ -194,8 +194,12 @@ struct model {
     int elem_bytes;           /* bytes of an activation element: 4 fp32, 2 bf16 */
     int param_bytes;          /* bytes of a stored parameter: 4 */
     int weight_bytes_per_param, grad_bytes_per_param; /* explicit models; 0: by the dtype */
-    double norm_eps; /* epsilon of the norms; 0: the family's default */
-    char note[256];  /* keys of its config.json that have no effect; "": none */
+    /* Explicit models: what the framework that was measured takes beside the items' times. */
+    int64_t op_overhead_ns; /* its own time per op of a schedule */
+    double split_backward;  /* a stage's backward in two ops takes this share longer than in one.
+                               The first stage that trains has no input's half to compute. */
+    double norm_eps;        /* epsilon of the norms; 0: the family's default */
+    char note[256];         /* keys of its config.json that have no effect; "": none */
     /* Dims of the families; 0 if the family has no such dim. */
     int hidden, heads, mlp, seq; /* seq: tokens of one sample, class token included */
     int image, patch, channels;  /* vit: side in pixels, side of a patch, 3 */

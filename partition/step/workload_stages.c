@@ -323,6 +323,9 @@ static enum status pass_times(struct builder *b, int s, int mb, struct stage_cos
     fits = fits && op_extra(b, &extra) && add_to(&sum.forward, extra) &&
            add_to(&sum.again, extra) && add_to(&sum.input, extra) && add_to(&sum.weight, extra) &&
            add_to(&sum.both, extra);
+    const double split = b->model->split_backward * (double)sum.both;
+    if (s > b->got.num_frozen_stages && split > 0)
+        fits = fits && split < (double)STEP_NS_MAX && add_to(&sum.weight, llround(split));
     stage->op_ns[OP_F][mb] = stage->op_ns[OP_Z][mb] = sum.forward;
     stage->op_ns[OP_R][mb] = sum.again;
     stage->op_ns[OP_I][mb] = sum.input;

@@ -360,8 +360,10 @@ static enum status choose_opaque(const struct model *model, const struct cost_qu
         return err_set(err, ERR_INPUT,
                        "model '%s': item '%s' has fwd_flops and no times, but item '%s' has times",
                        model->name, untimed->name, timed->name);
-    if (*done)
+    if (*done) {
         cost_constant(&handle->cost);
+        handle->cost.op_overhead_ns = model->op_overhead_ns;
+    }
     return OK;
 }
 

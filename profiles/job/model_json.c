@@ -53,6 +53,8 @@ struct chain_head {
     bool per_microbatch;
     int layers;
     int weight_bytes, grad_bytes; /* 0: by the dtype */
+    int64_t op_overhead_ns;
+    double split_backward;
 };
 /* clang-format off */
 static const struct field chain_fields[] = {
@@ -62,6 +64,8 @@ static const struct field chain_fields[] = {
     {"per_microbatch", FIELD_BOOL, offsetof(struct chain_head, per_microbatch), sizeof(bool), 0, 0, NULL, 0, "sizes and times are per micro-batch, not per sample [false]"},
     {"weight_bytes_per_param", FIELD_INT, offsetof(struct chain_head, weight_bytes), sizeof(int), 1, 64, NULL, 0, "of a weight on a device [4, with bf16 6]"},
     {"grad_bytes_per_param", FIELD_INT, offsetof(struct chain_head, grad_bytes), sizeof(int), 1, 64, NULL, 0, "of a gradient [4]"},
+    {"op_overhead_ns", FIELD_NS, offsetof(struct chain_head, op_overhead_ns), sizeof(int64_t), 0, 0, NULL, 0, "the framework's own time per op of a schedule [0]"},
+    {"split_backward", FIELD_REAL, offsetof(struct chain_head, split_backward), sizeof(double), 0, 10, NULL, 0, "a stage's backward in two ops takes this share longer than in one [0]"},
     {"items", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "the chain: an array of objects"},
     {"skips", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "tensors that pass by items: an array of objects"},
 };
@@ -183,6 +187,8 @@ static enum status read_chain(const struct json *object, const char *file, const
                         err);
     if (rc == OK) {
         model_set_bytes(model, head.weight_bytes, head.grad_bytes);
+        model->op_overhead_ns = head.op_overhead_ns;
+        model->split_backward = head.split_backward;
         rc = read_times(json_get(object, "items"), file, prefix, model, err);
         if (rc != OK)
             model_clear(model);

@@ -26,6 +26,8 @@ items = [dict(i, times={row[0]: dict(zip(files.PASSES, row[1:])) for row in i["t
          for i in model["items"]]
 files.write_json(f"{tmp}/again.json", files.model_json(model["name"], model["layers"], "cpu", items))
 assert json.load(open(f"{tmp}/again.json")) == model
+timed = files.model_json(model["name"], model["layers"], "cpu", items, {"op_overhead_ns": 50000, "split_backward": 0.25})
+files.write_json(f"{tmp}/timed.json", timed)
 again = files.job_json("models", "model.json", "cpu", 2, job["train"]["batch"]["per_pipeline"], "adamw")
 assert again == job, again
 names = set()
@@ -37,6 +39,13 @@ assert [r[1] for r in files.times_rows({1: {"fwd": 5, "bwd_input": 1, "bwd_weigh
 print("equal")
 EOF
 expect "the bridge writes these files" 0 'equal' python3 "$tmp/again.py" $small "$tmp"
+for key in pipeline.schedule=1f1b pipeline.schedule=zb-h1; do
+    for model in $small/model.json "$tmp/timed.json"; do
+        "$elapse" sim $small/job.json --step --set model="$(realpath "$model")" --set pipeline.num_stages=2 --set $key --json
+    done
+done | grep -o '"step_ns":[0-9]*' | cut -d: -f2 >"$tmp/steps"
+check "a runtime's own time makes steps longer, above all of two halves" \
+    awk '{t[NR] = $1} END {exit !(NR == 4 && t[2] > t[1] && t[4] - t[3] > t[2] - t[1])}' "$tmp/steps"
 expect "steps of another's training" 0 '^9000000000ns,2,4' python3 -c "
 from elapse_torch.record import write_row
 write_row('$tmp/steps.csv', [10**12] * 3 + [9000000000, 9100000000, 8900000000], {'replicas': 2, 'tensor': 4})

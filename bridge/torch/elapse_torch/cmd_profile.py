@@ -12,6 +12,7 @@ from .chain import chain_of
 from .device import describe, open_device
 from .errors import BridgeError
 from .measure import Timer, measure_item, measure_update, walk
+from .runtime import MICROBATCHES, busy_ranks, one_rank, op_overhead_ns, split_backward
 from .source import DTYPES, load
 
 
@@ -31,6 +32,8 @@ def options(argv):
     p.add_argument("--optimizer", default="adamw", choices=("sgd", "adamw"))
     p.add_argument("--threads", type=int, default=0, help="of PyTorch on CPU (default 1)")
     p.add_argument("--ranks", type=int, default=2, help="devices of job.json (default 2)")
+    p.add_argument("--alone", action="store_true", help="on CPU, measure without other ranks that "
+                   "compute at once (default: the other ranks of --ranks, as far as there are cores)")
     p.add_argument("--batch", type=int, default=0, help="samples of a step of job.json")
     p.add_argument("--budget", type=float, default=0.1, metavar="S",
                    help="seconds an item, pass and size (default 0.1)")
@@ -76,6 +79,30 @@ def context_of(args, device):
     return lambda: torch.autocast(device.type, dtype=DTYPES[args.autocast])
 
 
+def others_of(args, device):
+    """How many ranks compute beside the one that is measured."""
+    if args.alone or device.type != "cpu":
+        return 0
+    return max(0, min(args.ranks, len(os.sched_getaffinity(0))
+                      if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) - 1)
+
+
+def runtime_costs(source, args, device, context):
+    """Keys of the model beside its items. Where the runtime cannot take the model, they are left out."""
+    try:
+        with one_rank():
+            costs = {"op_overhead_ns": op_overhead_ns(device)}
+            batch = to_device(source.batch(MICROBATCHES * sizes_of(args.microbatches)[0]), device,
+                              DTYPES[args.dtype])
+            size = to_device(source.batch(sizes_of(args.microbatches)[0]), device, DTYPES[args.dtype])
+            with context():
+                costs["split_backward"] = split_backward(chain_of(source.model, *size[:2]), batch,
+                                                         source.loss, device)
+    except (RuntimeError, ValueError, TypeError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        print(f"elapse-torch: the runtime's own time is left out: {lines[0]}", file=sys.stderr)
+        return {}
+    return costs
 
 
 def measure_size(source, args, device, size, context, known, deadline):
@@ -116,7 +143,7 @@ def measure_size(source, args, device, size, context, known, deadline):
     return chain, keys, None
 
 
-def write(source, args, device, chain, keys_of, known, about):
+def write(args, chain, keys_of, known, about, costs, ranks):
     """model.json, job.json and profile.json of all sizes for which every item is measured."""
     sizes = [s for s in sorted(keys_of) if all(s in known.get(k, {}) for k in keys_of[s])]
     if not sizes:
@@ -143,14 +170,14 @@ def write(source, args, device, chain, keys_of, known, about):
                       "update_ns": int(files.percentile(update, .5)), "times": times})
         if first:
             for s, (found, _, _, _, update) in by_size.items():
-                rows += [files.layer_row(kind, dtype, 0, name_of[key], p, s, files.spread(found[p]))
+                rows += [files.layer_row(kind, dtype, ranks, name_of[key], p, s, files.spread(found[p]))
                          for p in files.PASSES]
-            rows += [files.layer_row(kind, dtype, 0, name_of[key], "update", n,
+            rows += [files.layer_row(kind, dtype, ranks, name_of[key], "update", n,
                                      files.spread(update)) for n in range(3)]
     os.makedirs(args.out, exist_ok=True)
     batch = args.batch or 8 * sizes[0]
     files.write_json(os.path.join(args.out, "model.json"),
-                     files.model_json(name, chain.num_layers, kind, items))
+                     files.model_json(name, chain.num_layers, kind, items, costs))
     files.write_json(os.path.join(args.out, "job.json"),
                      files.job_json(name, "model.json", kind, args.ranks, batch, args.optimizer))
     files.write_json(os.path.join(args.out, "profile.json"),
@@ -172,12 +199,18 @@ def main(argv):
     context = context_of(args, device)
     about = describe(device)
     known, keys_of, stopped, chain = {}, {}, None, None
-    for size in sizes:
-        chain, keys_of[size], stopped = measure_size(source, args, device, size, context, known,
-                                                     deadline)
-        done = write(source, args, device, chain, keys_of, known, about)
-        if stopped:
-            break
+    others, first = others_of(args, device), source.batch(sizes[0])
+
+    def work():
+        source.loss(source.model(*first[0], **first[1]), first[2]).backward()
+    with busy_ranks(others, work):
+        costs = runtime_costs(source, args, device, context)
+        for size in sizes:
+            chain, keys_of[size], stopped = measure_size(source, args, device, size, context, known,
+                                                         deadline)
+            done = write(args, chain, keys_of, known, about, costs, 1 + others)
+            if stopped:
+                break
     say("")
     if not done:
         raise BridgeError(f"nothing is measured: {stopped}", code=1)

@@ -30,9 +30,9 @@ def spread(values):
             "p90_ns": percentile(values, .9), "count": len(values)}
 
 
-def layer_row(device_kind, dtype, threads, item, name, samples, times):
+def layer_row(device_kind, dtype, ranks, item, name, samples, times):
     return {"backend": "cpu" if device_kind == "cpu" else "cuda", "dtype": dtype,
-            "threads": 0, "ranks": 1, "item": item, "variant": "own", "hidden": 0, "heads": 0,
+            "threads": 0, "ranks": ranks, "item": item, "variant": "own", "hidden": 0, "heads": 0,
             "mlp": 0, "seq": 0, "patch": 0, "image": 0, "vocab": 0, "classes": 0, "pass": name,
             "samples": samples, **times}
 
@@ -59,16 +59,16 @@ def times_rows(medians):
     return rows
 
 
-def model_json(name, num_layers, kind, items):
+def model_json(name, num_layers, kind, items, costs=()):
     """An explicit model. items: dicts with name, layer, params, act_bytes, stash_bytes, work_bytes,
-    update_ns, times: {size: {pass: ns}}."""
+    update_ns, times: {size: {pass: ns}}. costs: further keys of the model, such as op_overhead_ns."""
     rows = []
     for item in items:
         row = {k: item[k] for k in ("name", "layer", "params", "act_bytes", "stash_bytes",
                                     "work_bytes", "update_ns")}
         row["times"] = {kind: times_rows(item["times"])}
         rows.append(row)
-    return {"name": name, "layers": num_layers, "items": rows}
+    return {"name": name, "layers": num_layers, **dict(costs), "items": rows}
 
 
 def job_json(name, model_file, kind, ranks, batch, optimizer, cluster=None):

@@ -1,9 +1,7 @@
 """A plan of `elapse` as stages, groups and a schedule of torch.distributed.pipelining."""
 import inspect
 import json
-import os
 import re
-import tempfile
 
 import torch
 import torch.distributed as dist
@@ -13,6 +11,7 @@ from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from . import program
 from .errors import BridgeError
+from .runtime import load_ops
 
 
 def read_plan(path):
@@ -178,12 +177,7 @@ class Layout:
         self.schedule = _PipelineScheduleRuntime(
             held, count, scale_grads=False,
             loss_fn=lambda out, target: loss(self.chain.output(out), target) / count)
-        with tempfile.NamedTemporaryFile("w", suffix=".csv", delete=False) as f:
-            f.write(text)
-        try:
-            self.schedule._load_csv(f.name)
-        finally:
-            os.unlink(f.name)
+        load_ops(self.schedule, text)
         if self.device.type == "cpu":
             # It connects by itself. PyTorch 2.11 would send to neighbours, and fail where a stage's
             # neighbour is on its own rank, as in zb-v.

@@ -4,8 +4,9 @@
     torchrun --nproc-per-node 2 finetune.py job/job.json --data DIR --set freeze.policy=safe
     torchrun --nproc-per-node 2 finetune.py job/job.json --data DIR --plain
 
-DIR has train.tsv, dev.tsv (held out) and test.tsv with the columns sentence and label. The model begins at random and learns first
-whether the words of a sentence are in order, then the second task, its sentiment, which is what is timed."""
+DIR has train.tsv, dev.tsv (held out) and test.tsv with the columns sentence and label. The model begins at random and learns a
+first task: the sentiment of other sentences, or with --first order whether words are in order. Then it gets a new head and the
+second task, the sentiment of --samples sentences, which is what is timed."""
 import argparse
 import json
 import time
@@ -36,12 +37,13 @@ def encode(words):
     return {"input_ids": ids, "attention_mask": (ids > 0).long()}
 
 
-def read(path, count, task, seed):
-    """[(inputs, label)]: whether words are in order, or the sentiment."""
+def read(path, count, task, seed, skip=0):
+    """[(inputs, label)]: whether words are in order, or the sentiment. skip: sentences before them."""
     with open(path, encoding="utf-8") as f:
         rows = [line.rstrip("\n").rsplit("\t", 1) for line in f][1:]
     # The files are sorted by label.
-    rows = [rows[i] for i in torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))][:count]
+    rows = [rows[i] for i in torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]
+    rows = rows[skip:skip + count]
     draw, data = torch.Generator().manual_seed(seed), []
     for text, label in rows:
         words, label = text.split(), int(label)
@@ -104,7 +106,8 @@ def main():
     p.add_argument("--plain", action="store_true", help="by DDP, without Elastic")
     p.add_argument("--epochs", type=int, default=10)
     p.add_argument("--first-epochs", type=int, default=4, help="of the first task")
-    p.add_argument("--samples", type=int, default=2048)
+    p.add_argument("--samples", type=int, default=2048, help="of the second task")
+    p.add_argument("--first", choices=("sentiment", "order"), default="sentiment", help="the first task")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--set", action="append", default=[], metavar="a.b=v", help="override a value of the job")
     args = p.parse_args()
@@ -112,7 +115,7 @@ def main():
     dist.init_process_group("gloo")
     torch.manual_seed(args.seed)
     model = make_model()
-    plain(model, read(f"{args.data}/train.tsv", args.samples, "order", args.seed), args.first_epochs, args.seed)
+    plain(model, read(f"{args.data}/train.tsv", 10**9, args.first, args.seed, args.samples), args.first_epochs, args.seed)
     torch.nn.init.normal_(model.classifier.weight, std=.02)
     torch.nn.init.zeros_(model.classifier.bias)
     for tensor in model.state_dict().values():

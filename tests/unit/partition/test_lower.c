@@ -84,6 +84,7 @@ static void workload_build__sums_the_items_of_each_stage(void **state)
         struct err err = {0};
         plan_case_random(&c, &seed, 4, 5);
         c.model.items[c.model.num_items - 1].tied_params = 0; /* has a test of its own */
+        c.model.split_backward = round % 3 * 0.15;
         case_must(plan_case_lower(&c, &err), &err);
         const struct workload *w = &c.workload;
         const struct plan *p = &c.plan;
@@ -140,6 +141,8 @@ static void workload_build__sums_the_items_of_each_stage(void **state)
                         weight = both;
                         in = host;
                     }
+                    if (s > w->num_frozen_stages)
+                        weight += llround(c.model.split_backward * (double)both);
                     assert_int_equal(stage->op_ns[OP_F][mb], f);
                     assert_int_equal(stage->op_ns[OP_Z][mb], f);
                     assert_int_equal(stage->whole_batch_ns[0], whole);

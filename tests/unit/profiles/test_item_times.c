@@ -2,6 +2,7 @@
  * them, in copies, from files, and what is refused. */
 #include "partition/cost/cost.h"
 #include "partition/model/model.h"
+#include "profiles/cost/profile_cost.h"
 #include "profiles/json/fields.h"
 #include "profiles/job/job_json.h"
 #include "profiles/json/json.h"
@@ -99,6 +100,23 @@ static void times__of_another_kind_are_refused_with_the_kinds_that_there_are(voi
     model_clear(&m);
 }
 
+static void times__of_the_framework_are_the_models(void **state)
+{
+    (void)state;
+    struct model m = read_good("{\"op_overhead_ns\":\"30us\",\"split_backward\":0.25,"
+                               "\"items\":[{\"fwd_ns\":7}]}");
+    struct cluster cluster = {0};
+    struct cost_handle handle;
+    struct err err = {0};
+    assert_true(m.split_backward == 0.25);
+    assert_int_equal(cluster_grid(1, 1, &cluster, &err), OK);
+    assert_int_equal(cost_choose_for("", &m, &cluster, NULL, &handle, &err), OK);
+    assert_int_equal(handle.cost.op_overhead_ns, 30000);
+    cost_handle_clear(&handle);
+    cluster_clear(&cluster);
+    model_clear(&m);
+}
+
 static void bytes__of_weights_and_gradients_are_the_models(void **state)
 {
     (void)state;
@@ -172,6 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times__are_those_of_the_kind_at_and_between_the_points),
         cmocka_unit_test(times__of_another_kind_are_refused_with_the_kinds_that_there_are),
+        cmocka_unit_test(times__of_the_framework_are_the_models),
         cmocka_unit_test(bytes__of_weights_and_gradients_are_the_models),
         cmocka_unit_test(tables__are_refused_by_what_is_wrong),
         cmocka_unit_test(models__with_tables_survive_the_failure_of_any_allocation),
