@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "partition/step/pool_memory.h"
+
 static const struct decoder decoders[] = {
     {"llama",   "LlamaForCausalLM",   ACT_SILU,      0.0f, false},
     {"mistral", "MistralForCausalLM", ACT_SILU,      0.0f, false},
@@ -65,8 +67,6 @@ static enum status init_decoder(const struct model *m, struct arch *a, struct er
     a->outputs = m->vocab;
     a->kv_heads = m->kv_heads;
     a->head_dim = m->head_dim;
-    const int wide = a->heads * a->head_dim > a->mlp ? a->heads * a->head_dim : a->mlp;
-    a->scratch = wide > a->hidden ? wide : a->hidden;
     return OK;
 }
 
@@ -78,7 +78,7 @@ enum status arch_init(const struct model *model, struct arch *arch, struct err *
                      .hidden = model->hidden,
                      .heads = model->heads,
                      .mlp = model->mlp,
-                     .scratch = model->hidden,
+                     .scratch = (int)pool_scratch_cols(model),
                      .gelu = ACT_GELU_ERF,
                      .eps = (float)arch_eps(model)};
     switch (model->family) {

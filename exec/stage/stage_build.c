@@ -8,6 +8,7 @@
 #include "exec/stage/rope.h"
 #include "exec/stage/skips.h"
 #include "exec/stage/stash.h"
+#include "partition/step/pool_memory.h"
 #include "profiles/store/profile.h"
 
 static enum status make_upload(struct stage *stage, struct err *err)
@@ -46,7 +47,7 @@ static enum status make_angles(struct stage *stage, struct err *err)
 {
     struct backend *be = stage->spec.backend;
     const struct arch *a = &stage->arch;
-    const int64_t bytes = (int64_t)a->seq * a->head_dim * (int64_t)sizeof(float);
+    const int64_t bytes = a->seq * pool_angle_bytes(stage->spec.model);
     if (!a->decoder)
         return OK;
     float *host = malloc((size_t)bytes);

@@ -2,7 +2,7 @@
 
 #include "partition/base/units.h"
 
-enum { WIDE_TENSORS = 5, READ_AHEAD = 2 };
+enum { WIDE_TENSORS = 3, SCRATCH_TENSORS = 2, READ_AHEAD = 2 };
 
 /* The most micro-batches that a stage holds at once, from F on. from_r: those that are recomputed
  * count from R on. */
@@ -27,6 +27,21 @@ int pool_slots(const struct schedule *full, int stage)
     return peak < full->num_microbatches ? peak + 1 : peak;
 }
 
+int64_t pool_scratch_cols(const struct model *model)
+{
+    int64_t cols = model->hidden;
+    if (model->family != FAMILY_LLAMA)
+        return cols;
+    const int64_t heads = (int64_t)model->heads * model->head_dim;
+    cols = model->mlp > cols ? model->mlp : cols;
+    return heads > cols ? heads : cols;
+}
+
+int64_t pool_angle_bytes(const struct model *model)
+{
+    return model->family == FAMILY_LLAMA ? 4 * (int64_t)model->head_dim : 0;
+}
+
 static bool add_product(int64_t *sum, int64_t a, int64_t b)
 {
     int64_t product;
@@ -37,14 +52,15 @@ static bool add_product(int64_t *sum, int64_t a, int64_t b)
 static bool work_bytes(const struct model *model, const int64_t *stash_bytes, int first, int end,
                        int64_t *work)
 {
-    int64_t most = 0, wide = 0;
+    const int64_t row = (int64_t)model->seq * model->elem_bytes;
+    int64_t most = 0;
     for (int i = first; i < end; i++)
         most = stash_bytes[i] > most ? stash_bytes[i] : most;
-    return mul_ok((int64_t)model->seq * model->hidden, model->elem_bytes, &wide) &&
-           mul_ok(wide, WIDE_TENSORS, work) && add_ok(*work, most, work) &&
+    *work = most;
+    return add_product(work, row, WIDE_TENSORS * (int64_t)model->hidden) &&
+           add_product(work, row, SCRATCH_TENSORS * pool_scratch_cols(model)) &&
            (first > 0 || !model_family_traits(model->family)->images ||
-            add_product(work, (int64_t)model->seq * model->elem_bytes,
-                        (int64_t)model->channels * model->patch * model->patch));
+            add_product(work, row, (int64_t)model->channels * model->patch * model->patch));
 }
 
 /* Bytes that a device copies from the host for a stage of items [first, end): slots and ahead. */
@@ -73,7 +89,8 @@ static bool prefix_pool(const struct model *model, const struct plan *plan,
     return fits &&
            add_product(&work, model->items[end - 1].act_bytes,
                        1 + ahead + (int64_t)plan->microbatches.count) &&
-           add_product(sum, work, plan->microbatches.size);
+           add_product(sum, work, plan->microbatches.size) &&
+           add_product(sum, model->seq, pool_angle_bytes(model));
 }
 
 /* Weights, slots and work space of a stage. A frozen item keeps nothing, except that the last one
@@ -91,6 +108,7 @@ static bool stage_pool(const struct model *model, const struct schedule *full,
     bool fits = add_ok(*sum, stage->weight_bytes, sum) && add_ok(*sum, stage->frozen_bytes, sum) &&
                 add_ok(*sum, stage->grad_bytes, sum) && add_ok(*sum, stage->optim_bytes, sum) &&
                 add_ok(*sum, stage->tree_bytes, sum) && add_ok(*sum, stage->lagged_bytes, sum) &&
+                add_product(sum, model->seq, pool_angle_bytes(model)) &&
                 work_bytes(model, stash_bytes, first, end, &work);
     for (int i = first; i < end && fits; i++) {
         if (i >= frozen)

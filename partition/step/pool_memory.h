@@ -10,8 +10,9 @@
  * gradient of its input. Under recompute, stash and outputs of items exist only as often as
  * micro-batches wait behind their R, or behind an F that keeps them: once, unless W is put off.
  *
- * Work space of a stage: five tensors as wide as an activation, the largest stash of an item, and
- * the patches of images where the stage embeds them.
+ * Work space of a stage: three tensors as wide as an activation, two of pool_scratch_cols(), the
+ * largest stash of an item, the patches of images where the stage embeds them, and a decoder's table
+ * of rotary angles.
  *
  * Messages. In each direction that is used, an edge has MESSAGE_WINDOW receive buffers more than
  * the receiving stage has slots, and never more than there are micro-batches.
@@ -38,6 +39,13 @@ enum { MESSAGE_WINDOW = 2 }; /* exec/ takes more where two would hold a list up 
 
 /* How many slots a stage of the list has, for stage_spec.max_live. O(ops of its rank). */
 int pool_slots(const struct schedule *full, int stage);
+
+/* Width of the two tensors in which a stage keeps gradients inside an item: the hidden width. In
+ * decoders the gradients of all heads' context and of the gated product lie there too. */
+int64_t pool_scratch_cols(const struct model *model);
+/* Bytes of a position in a stage's table of rotary angles, [seq, head_dim / 2, 2] in fp32. 0: no
+ * decoder. */
+int64_t pool_angle_bytes(const struct model *model);
 
 /* Bytes of each rank, num_ranks entries of the caller's. stash_bytes (num_items entries, borrowed):
  * what the executor's kernels keep of one sample of an item beside its output. on_device: the

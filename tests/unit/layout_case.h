@@ -23,7 +23,7 @@ static inline void case_ok(enum status rc, const struct err *err)
         fail_msg("%s", err->msg);
 }
 
-/* Four layers of ViT, or of a language model with a tied table. */
+/* Four layers of ViT, of a GPT with a tied table whose rows are padded, or of a Llama. */
 static inline void case_open(struct case_base *c, enum model_family family)
 {
     const bool vit = family == FAMILY_VIT;
@@ -40,7 +40,9 @@ static inline void case_open(struct case_base *c, enum model_family family)
                                     .classes = vit ? 10 : 0,
                                     .seq = vit ? 0 : 6,
                                     .max_seq = vit ? 0 : 8,
-                                    .vocab = vit ? 0 : 50,
+                                    .vocab = vit                    ? 0
+                                             : family == FAMILY_GPT ? 50
+                                                                    : 64,
                                     .elem_bytes = 4};
     struct err err = {0};
     job_defaults(&c->job);

@@ -227,9 +227,8 @@ static void backend_count__makes_whole_layouts(void **state)
 
 /* What a plan is said to hold (partition/step/pool_memory.h), and what its layout announces to a device:
  * the same but for what weights and sums are padded with, less than 16 bytes a piece here. */
-static void pool_memory__is_what_a_layout_announces_to_a_device(void **state)
+static void foresee_layouts(void)
 {
-    (void)state;
     for (int i = 0; i < NUM_SHAPES; i++) {
         struct layout layout;
         struct layout_base counted;
@@ -254,6 +253,17 @@ static void pool_memory__is_what_a_layout_announces_to_a_device(void **state)
             assert_in_range(padding, 0, 16 * num);
         }
         close_counted(&counted, &layout);
+    }
+}
+
+static void pool_memory__is_what_a_layout_announces_to_a_device(void **state)
+{
+    static const enum model_family families[] = {FAMILY_LLAMA, FAMILY_VIT};
+    (void)state;
+    for (int f = 0; f < 2; f++) {
+        case_close(&c);
+        case_open(&c, families[f]);
+        foresee_layouts();
     }
 }
 

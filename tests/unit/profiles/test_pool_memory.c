@@ -7,7 +7,9 @@
 
 enum { STASH = 1000 };
 
-static bool canonical; /* of the plans that peak_frozen() makes */
+static const char *const vit = "vit-tiny:image=32,patch=8,hidden=64,heads=2,mlp=128,layers=4";
+static const char *text; /* of another model; NULL: vit */
+static bool canonical;   /* of the plans that peak_frozen() makes */
 static bool on_device;
 
 /* Two ranks, a tiny ViT with attention and MLP items, stash STASH bytes a sample everywhere. Two
@@ -22,9 +24,7 @@ static int64_t peak_frozen(enum schedule_kind kind, int m, enum recompute_mode r
     struct schedule full = {0};
     struct err err = {0};
     int64_t bytes[2], stash[64];
-    assert_int_equal(
-        model_load("vit-tiny:image=32,patch=8,hidden=64,heads=2,mlp=128,layers=4", &model, &err),
-        OK);
+    assert_int_equal(model_load(text ? text : vit, &model, &err), OK);
     assert_int_equal(cluster_grid(1, 2, &cluster, &err), OK);
     strcpy(cluster.devices[0].kind, "a100");
     strcpy(cluster.devices[1].kind, "a100");
@@ -82,6 +82,19 @@ static void pool_memory__first_stage_adds_up_by_hand(void **state)
     int64_t work = 2 * (5 * wide + STASH + patches);
     int64_t gradients_in = 5 * 2 * wide;
     assert_int_equal(got, params * 16 + 3 * slot + work + gradients_in);
+}
+
+/* A decoder's scratch tensors are as wide as its MLP (160), and each stage has the angles of its heads. */
+static void pool_memory__of_a_decoder_adds_up_by_hand(void **state)
+{
+    (void)state;
+    int64_t params, wide;
+    text = "llama:hidden=64,heads=4,kv_heads=2,mlp=160,layers=4,seq=32,vocab=100,dtype=fp32";
+    int64_t got = peak(SCHEDULE_1F1B, 8, RECOMPUTE_NEVER, 0, &params, &wide);
+    text = NULL;
+    int64_t slot = 2 * (5 * STASH + 4 * wide) + 2 * wide;
+    int64_t work = 2 * (3 * wide + 2 * 32 * 160 * 4 + STASH) + 32 * 16 * 4;
+    assert_int_equal(got, params * 16 + 3 * slot + work + 5 * 2 * wide);
 }
 
 static void pool_memory__recompute_holds_one_stash(void **state)
@@ -197,6 +210,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pool_memory__first_stage_adds_up_by_hand),
+        cmocka_unit_test(pool_memory__of_a_decoder_adds_up_by_hand),
         cmocka_unit_test(pool_memory__recompute_holds_one_stash),
         cmocka_unit_test(pool_memory__recompute_except_last_holds_two),
         cmocka_unit_test(pool_memory__recompute_holds_what_put_off_weights_need),
