@@ -5,7 +5,7 @@
 #   examples/freezing/run.sh [OUT]       (default build/freezing: data, weights and run folders)
 #
 #   RESULTS=FILE   where the lines go (default OUT/results.jsonl)
-#   WORKLOADS="vit vit-tuned minilm gpt gpt-kjv"   SEEDS="1 2 3 4 5"
+#   WORKLOADS="vit vit-tuned minilm gpt gpt-kjv llama-kjv"   SEEDS="1 2 3 4 5"
 #   ARMS="static closed-1/3 closed-1/5 closed-1/2 gradient-norm plateau safe"
 #                  also table-0,0,3,5 (F by turn), closed-1/3-anneal, ARM+KEY=VALUE (an override), and
 #                  safe-NAME, to keep runs of another build (ELAPSE=FILE) apart
@@ -85,10 +85,11 @@ prepare() {
         examples/elastic/fetch.sh "$minilm" && thin_sst2
         ;;
     gpt) [ -s "$shakespeare/input.txt" ] || { echo "no input.txt in '$shakespeare' (SHAKESPEARE=DIR)"; return 1; } ;;
-    gpt-kjv)
+    gpt-kjv | llama-kjv)
         prepare gpt || return 1
         fetch_kjv || { echo "apt-get cannot fetch bible-kjv-text"; return 1; }
-        pretrain gpt-before gpt data.path="$shakespeare" data.train_samples=4096 train.epochs=2
+        pretrain "${1%-kjv}-before" "$1" data.path="$shakespeare" data.train_samples=4096 train.epochs=2 \
+            train.optimizer.lr=0.002 train.lr_schedule.warmup_steps=40
         ;;
     *) echo "no such workload"; return 1 ;;
     esac
@@ -101,14 +102,14 @@ of_workload() {
     vit-tuned) echo "data.path=$out/rest" ;;
     minilm) printf '%s\n' "data.path=$out/sst2" "data.vocab=$minilm/vocab.txt" ;;
     gpt) echo "data.path=$shakespeare" ;;
-    gpt-kjv) echo "data.path=$out/kjv" ;;
+    *-kjv) echo "data.path=$out/kjv" ;;
     esac
 }
 start_of() {
     case $1 in
     vit-tuned) ls -d "$out"/vit-before/checkpoint-* ;;
     minilm) echo "$minilm/model.safetensors" ;;
-    gpt-kjv) ls -d "$out"/gpt-before/checkpoint-* ;;
+    *-kjv) ls -d "$out/${1%-kjv}-before"/checkpoint-* ;;
     esac
 }
 of_arm() {
@@ -150,7 +151,7 @@ train() { # WORKLOAD ARM SEED
 }
 
 workloads=
-for workload in ${WORKLOADS:-vit vit-tuned minilm gpt gpt-kjv}; do
+for workload in ${WORKLOADS:-vit vit-tuned minilm gpt gpt-kjv llama-kjv}; do
     if reason=$(prepare "$workload"); then workloads+=" $workload"; else say "$workload is left out: $reason"; fi
 done
 for seed in ${SEEDS:-1 2 3 4 5}; do
