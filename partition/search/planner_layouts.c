@@ -3,6 +3,7 @@
  * search, which leaves out what cannot beat it. Read planner_solve() first. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "partition/layout/tensor_group.h"
 #include "partition/layout/model_shard.h"
@@ -452,9 +453,9 @@ static enum status search_all(struct solver *s, const struct planner_layout *lay
     return rc;
 }
 
-enum status planner_solve(const struct planner_problem *problem,
-                          const struct planner_options *options, struct planner_result *result,
-                          struct err *err)
+static enum status solve_on(const struct planner_problem *problem,
+                            const struct planner_options *options, struct planner_result *result,
+                            struct err *err)
 {
     struct solver s = {.problem = problem, .options = options, .best_layout = -1, .err = err};
     struct planner_layout *layouts = NULL;
@@ -477,4 +478,63 @@ enum status planner_solve(const struct planner_problem *problem,
     free(s.fates);
     planner_result_clear(&s.best);
     return rc;
+}
+
+/* Whether all nodes have equal devices, as many, and equal uplinks. */
+static bool equal_nodes(const struct cluster *cluster, int width)
+{
+    const struct device *first = &cluster->devices[0];
+    bool equal = cluster->num_devices == cluster->num_nodes * width;
+    for (int d = 0; d < cluster->num_devices && equal; d++) {
+        const struct device *device = &cluster->devices[d];
+        equal = device->node == d / width && device->speed == first->speed &&
+                device->mem_bytes == first->mem_bytes &&
+                device->link_bytes_per_s == first->link_bytes_per_s &&
+                device->nic_bytes_per_s == first->nic_bytes_per_s &&
+                device->copy_bytes_per_s == first->copy_bytes_per_s &&
+                cluster->uplink_bytes_per_s[device->node] == cluster->uplink_bytes_per_s[0] &&
+                strcmp(device->kind, first->kind) == 0;
+    }
+    return equal;
+}
+
+/* The first nodes of a cluster of equal ones, as many as the batch can use: R divides it, K is at most
+ * the items, and no place of these ranks is on more nodes than it has groups (rank_places.h). The
+ * search costs nothing for the others. Borrows from the cluster, which it is if no node is left
+ * over. */
+static struct cluster usable_nodes(const struct planner_problem *problem,
+                                   const struct planner_options *options)
+{
+    const struct setting *setting = &problem->setting;
+    struct cluster cluster = *setting->cluster;
+    const int width = widest_node(&cluster);
+    const int64_t tensor = options->tensor_auto ? (width > GROUP_BEYOND ? width : GROUP_BEYOND)
+                                                : bound_max(options->tensor, 1),
+                  context = options->context_auto ? 1 + setting->model->seq / LEAST_TOKENS
+                                                  : bound_max(options->context, 1);
+    const int64_t of_pipeline =
+        (mul_saturated(tensor, setting->model->num_items) + width - 1) / width;
+    const int64_t nodes = mul_saturated(mul_saturated(problem->batch, context), of_pipeline);
+    if (problem->batch_mode == BATCH_GLOBAL && options->balancer == BALANCER_OPTIMAL &&
+        nodes < cluster.num_nodes && equal_nodes(&cluster, width)) {
+        cluster.num_nodes = (int)nodes;
+        cluster.num_devices = cluster.num_nodes * width;
+    }
+    return cluster;
+}
+
+enum status planner_solve(const struct planner_problem *problem,
+                          const struct planner_options *options, struct planner_result *result,
+                          struct err *err)
+{
+    const struct cluster cluster = usable_nodes(problem, options);
+    struct planner_problem fewer = *problem;
+    fewer.setting.cluster = &cluster;
+    struct err why = {0};
+    enum status rc = ERR_INFEASIBLE;
+    if (cluster.num_nodes < problem->setting.cluster->num_nodes)
+        rc = solve_on(&fewer, options, result, &why);
+    if (rc == ERR_INFEASIBLE) /* the error speaks of all devices */
+        return solve_on(problem, options, result, err);
+    return rc == OK ? OK : err_copy(err, &why);
 }

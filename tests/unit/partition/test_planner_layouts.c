@@ -342,11 +342,57 @@ static void planner_solve__says_why_when_layouts_are_refused_early(void **state)
     }
 }
 
+/* The answer on equal nodes, as many as a batch of `batch` samples can use or `times` as many. */
+static void answer_on_nodes(int64_t times, int64_t batch, uint64_t seed,
+                            struct planner_result *result)
+{
+    struct instance in;
+    struct err err = {0};
+    random_state = seed;
+    instance_random(&in);
+    for (int d = 1; d < in.cluster.num_devices; d++) {
+        const int node = in.cluster.devices[d].node;
+        in.cluster.devices[d] = in.cluster.devices[0];
+        in.cluster.devices[d].node = node;
+    }
+    const int width = in.cluster.num_devices / in.cluster.num_nodes,
+              of_pipeline = (in.model.num_items + width - 1) / width;
+    assert_int_equal(cluster_set_nodes(&in.cluster, (int)(times * batch * of_pipeline), NULL), OK);
+    in.problem.batch = batch;
+    in.problem.batch_mode = BATCH_GLOBAL;
+    in.options.num_ranks = in.options.num_replicas = in.options.num_microbatches = AUTO;
+    in.options.microbatch_size = AUTO;
+    in.options.tensor_auto = false;
+    in.options.tensor = 1;
+    if (planner_solve(&in.problem, &in.options, result, &err) != OK)
+        printf("# seed %d: %s\n", (int)seed, err.msg);
+    instance_clear(&in);
+}
+
+static void planner_solve__searches_no_devices_that_the_batch_cannot_use(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        struct planner_result few = {0}, many = {0};
+        answer_on_nodes(1, 2, seed, &few);
+        answer_on_nodes(3, 2, seed, &many);
+        assert_true(few.samples_per_s == many.samples_per_s);
+        assert_int_equal(few.candidates, many.candidates);
+        assert_int_equal(few.evaluated, many.evaluated);
+        assert_int_equal(few.lower_bound_ns, many.lower_bound_ns);
+        for (int i = 0; i < few.plan.num_ranks * few.plan.num_replicas; i++)
+            assert_int_equal(few.plan.device[i], many.plan.device[i]);
+        planner_result_clear(&few);
+        planner_result_clear(&many);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(planner_solve__says_why_when_layouts_are_refused_early),
         cmocka_unit_test(planner_solve__equals_a_loop_over_groups_shards_and_modes),
+        cmocka_unit_test(planner_solve__searches_no_devices_that_the_batch_cannot_use),
     };
     return cmocka_run_group_tests_name("planner over layouts", tests, NULL, NULL);
 }
