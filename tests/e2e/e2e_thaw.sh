@@ -1,6 +1,7 @@
 #!/bin/bash
 # Freezing that is undone in mid-run: the same bits at any K and R, with and without the cache, and
 # across a restart.
+# group: slow, seconds: 15
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin

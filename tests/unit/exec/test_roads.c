@@ -73,7 +73,7 @@ static void plan_sim_and_train__find_the_same_plan(void **state)
     (void)state;
     int found = 0, idle = 0, refused = 0;
     int first;
-    const int num_jobs = test_trials(40, 150, &first) - first;
+    const int num_jobs = test_trials(20, 150, &first) - first;
     random_state = (uint64_t)(11 + first);
     for (int i = 0; i < num_jobs; i++) {
         const int ranks[2] = {1 + (int)random_below(4), 1 + (int)random_below(4)},
