@@ -47,7 +47,7 @@ static int64_t asked;    /* ranks, where `elapse` has started this one; else 0 *
 static bool checking;    /* what can be refused without MPI is; nothing else is done */
 static int stopped_by;   /* the signal that ended the run early; 0: none */
 
-/* What a command gets: its ranks, its arguments. */
+/* The input of a command: its ranks, its arguments. */
 struct call {
     struct comm *comm; /* NULL for commands that take no ranks */
     int argc;
@@ -173,7 +173,7 @@ static enum status begin(struct call *call, const char *from, struct job_ask *as
     return comm_agree(call->comm, rc, err);
 }
 
-/* What can be refused before ranks are started: files that are not there, the job, the number of
+/* Check everything that can be refused before ranks are started: files that are not there, the job, the number of
  * ranks. from, db: NULL if they are not named. */
 static enum status check_call(const char *from, const char *db, const struct job_ask *ask,
                               bool trains, struct err *err)

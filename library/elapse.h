@@ -291,7 +291,7 @@ struct elapse_run_info {
 };
 ELAPSE_API void elapse_run_info(const struct elapse_run *run, struct elapse_run_info *info);
 
-/* What describes a plan is that of the plan at the end of the epoch. */
+/* The members about a plan describe the plan at the end of the epoch. */
 struct elapse_epoch {
     size_t size;
     int frozen_layers, pipeline_length, replicas, microbatches;

@@ -14,7 +14,7 @@ struct command {
     const char *name;
     const char *args;    /* "MODEL --stages K [...]" */
     const char *summary; /* one line */
-    /* What each argument is, for completion: words ("list|show"), or a class of names or files in
+    /* The kind of each argument, for completion: words ("list|show"), or a class of names or files in
      * capitals ("MODEL", "FILE"). The last one repeats. "": no arguments. */
     const char *takes;
     /* argv[0] is the command's name. Prints its answer on stdout (data only) and returns; main

@@ -260,7 +260,7 @@ static enum status compare_matrix(const struct command *command, const struct ma
     return rc;
 }
 
-/* What to do with a run folder. */
+/* The action on a run folder. */
 struct run_ask {
     const char *run_dir, *db_path;
     const char *trace_path; /* NULL: none */

@@ -115,7 +115,7 @@ static bool read_ticks(double *total, double *idle)
     return got;
 }
 
-/* What other programs, or other machines of the host (steal), take of the cores right now. */
+/* The share of the cores that other programs, or other machines of the host (steal), use now. */
 static void check_load(struct doctor *doctor)
 {
     double total[2], idle[2], load = 0;

@@ -36,7 +36,7 @@ static void value_text(const struct json *config, const char *key, char *text, s
         *text = '\0';
 }
 
-/* Which keys differ between the configurations. K and M always name a point. */
+/* Find the keys that differ between the configurations. K and M always name a point. */
 static void find_differences(const struct json *configs, bool *differs)
 {
     char first[64], other[64];

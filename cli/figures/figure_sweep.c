@@ -146,7 +146,7 @@ static enum status read_sweep(const char *path, struct sweep_file *f, struct err
     return rc;
 }
 
-/* What a column is called, and the factor to its unit. */
+/* The title of a column, and the factor to its unit. */
 static const char *column_label(const char *column, double *factor)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* What a report says about one subject. Read report_subject() at the end first. */
+/* The part of a report about one subject. Read report_subject() at the end first. */
 #include "cli/figures/report_subject.h"
 
 #include "cli/figures/report_freeze.h"

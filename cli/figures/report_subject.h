@@ -4,7 +4,7 @@
 
 #include "cli/figures/report_page.h"
 
-/* What a report says first about a subject. Numbers that are not known are NaN or 0. */
+/* The first lines of a report about a subject. Numbers that are not known are NaN or 0. */
 struct verdict {
     int64_t steps, total_ns; /* training time without evaluation */
     double samples_per_s;

@@ -44,7 +44,7 @@ struct watch {
 
 /* Tell how far a long search is. Most candidates are never judged, and how many will be is not
  * known before the end, so there is no estimate of the time left. */
-static void tell(struct ticker *ticker, int64_t ns, const struct planner_progress *p)
+static void show_progress(struct ticker *ticker, int64_t ns, const struct planner_progress *p)
 {
     char text[200], time[32], bound[64] = "";
     if (p->bound_per_s > 0 && p->bound_per_s < 1e15)
@@ -62,7 +62,7 @@ static bool goes_on(void *ctx, const struct planner_progress *p)
     struct watch *watch = ctx;
     const int64_t ns = clock_now_ns() - watch->ticker.begin_ns;
     if (ticker_due(&watch->ticker))
-        tell(&watch->ticker, ns, p);
+        show_progress(&watch->ticker, ns, p);
     const double patience = p->best_per_s > 0 ? 1 : watch->patience;
     const double share = watch->shares[p->phase] * patience;
     watch->ended = interrupted || (watch->first && p->best_per_s > 0) ||

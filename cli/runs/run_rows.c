@@ -29,7 +29,7 @@ enum status run_rows_read_ops(struct store *store, struct run_rows *rows, struct
     return record_read_ops(store, rows->info.id, &rows->ops, &rows->num_ops, err);
 }
 
-static int64_t whole(const struct json *line, const char *key)
+static int64_t integer_of(const struct json *line, const char *key)
 {
     int64_t value = 0;
     return json_int64(json_get(line, key), &value) ? value : 0;
@@ -103,7 +103,7 @@ enum status run_rows_add_earlier(struct store *store, struct run_rows *rows, str
     return rc;
 }
 
-/* What an epoch's steps say of it. */
+/* Sums of an epoch over its steps. */
 static void count_epoch(const struct step_row *steps, int64_t n, struct epoch_row *row)
 {
     double samples = 0, loss = 0;
@@ -174,17 +174,17 @@ static enum status add_step(struct metrics *all, const struct json *line, struct
     }
     const struct step_row *last = all->num ? &all->steps[all->num - 1] : NULL;
     all->steps[all->num++] = (struct step_row){
-        .step = whole(line, "step"),
-        .epoch = whole(line, "epoch"),
+        .step = integer_of(line, "step"),
+        .epoch = integer_of(line, "epoch"),
         .start_ns = last ? last->start_ns + last->step_ns : 0,
-        .step_ns = whole(line, "step_ns"),
+        .step_ns = integer_of(line, "step_ns"),
         .loss = json_number(json_get(line, "loss")),
         .lr = json_number(json_get(line, "lr")),
         .grad_norm = json_number(json_get(line, "grad_norm")),
         .samples_per_s = json_number(json_get(line, "samples_per_s")),
-        .frozen_layers = whole(line, "frozen_layers"),
-        .pipeline_length = whole(line, "pipeline_length"),
-        .replicas = whole(line, "replicas"),
+        .frozen_layers = integer_of(line, "frozen_layers"),
+        .pipeline_length = integer_of(line, "pipeline_length"),
+        .replicas = integer_of(line, "replicas"),
     };
     return OK;
 }
@@ -202,7 +202,7 @@ static enum status read_metrics(const char *path, struct metrics *all, struct er
         if (json_parse(text, path, &line, NULL) != OK)
             break;
         const int64_t last = all->num ? all->steps[all->num - 1].step : 0;
-        if (whole(line, "step") > last && !json_get(line, "event"))
+        if (integer_of(line, "step") > last && !json_get(line, "event"))
             rc = add_step(all, line, err);
         json_free(line);
     }

@@ -307,7 +307,7 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
     return rc;
 }
 
-/* What the table of the sweep looks like. A terminal gets a table for people; a program that reads
+/* The form of the sweep's table. A terminal gets a table for people; a program that reads
  * the output gets JSON lines, as it does with --json. */
 static struct sweep_table sweep_table(const struct sweep *sweep)
 {

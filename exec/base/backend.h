@@ -232,7 +232,7 @@ struct backend {
     /* The queue itself (a cudaStream_t), for libraries that put work of their own into it. */
     void *(*lane_stream)(struct backend *be, struct backend_lane *lane);
 
-    /* What the host issues between the two, for profilers that show it: a name that stays, and a
+    /* Mark the calls that the host issues between the two, for profilers: a name that stays, and a
      * number (a micro-batch). NULL where no profiler could look. */
     void (*range_push)(struct backend *be, const char *name, int64_t number);
     void (*range_pop)(struct backend *be);

@@ -55,7 +55,7 @@ enum status nccl_open(const struct comm *comm, struct backend *be, const char *l
                       int num_gpus, struct nccl **nccl, struct err *err);
 void nccl_close(struct nccl *nccl); /* NULL is fine */
 
-/* Which ranks form groups. Arrays are indexed by rank of the message group and equal on all ranks.
+/* The ranks that form groups. Arrays are indexed by rank of the message group and equal on all ranks.
  */
 struct nccl_pattern {
     const int *color; /* ranks with the same color >= 0 form a group; < 0: in no group */

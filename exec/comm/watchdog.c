@@ -120,7 +120,7 @@ static void describe(const struct watchdog *w, int i, char *text, size_t size)
 }
 
 /* Ranks that do not run come first, because the others may wait for them. */
-static void tell(const struct watchdog *w, int64_t quiet_ns, struct err *err)
+static void report_stall(const struct watchdog *w, int64_t quiet_ns, struct err *err)
 {
     char text[sizeof err->msg] = "", one[256], time[32];
     size_t at = 0;
@@ -160,7 +160,7 @@ static void *watching(void *arg)
         if (quiet_ns < limit_of(w) || atomic_exchange(&w->page->told, true))
             continue;
         struct err err = {0};
-        tell(w, quiet_ns, &err);
+        report_stall(w, quiet_ns, &err);
         signal(SIGALRM, SIG_DFL);
         alarm(GRACE_S);
         comm_fail(&w->comm, &err);

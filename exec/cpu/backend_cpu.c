@@ -9,7 +9,7 @@
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/gemm.h"
 
-static enum status take(int64_t bytes, bool zeroed, void **ptr, struct err *err)
+static enum status allocate_bytes(int64_t bytes, bool zeroed, void **ptr, struct err *err)
 {
     void *got = cpu_alloc64(bytes, zeroed);
     if (!got)
@@ -21,13 +21,13 @@ static enum status take(int64_t bytes, bool zeroed, void **ptr, struct err *err)
 static enum status cpu_alloc(struct backend *be, int64_t bytes, void **ptr, struct err *err)
 {
     (void)be;
-    return take(bytes, false, ptr, err);
+    return allocate_bytes(bytes, false, ptr, err);
 }
 
 static enum status cpu_alloc_zeroed(struct backend *be, int64_t bytes, void **ptr, struct err *err)
 {
     (void)be;
-    return take(bytes, true, ptr, err);
+    return allocate_bytes(bytes, true, ptr, err);
 }
 
 static void cpu_free(struct backend *be, void *ptr)

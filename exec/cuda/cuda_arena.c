@@ -161,7 +161,7 @@ static struct piece *find_free(const struct cuda_arena *arena, int64_t bytes)
 
 /* Takes `bytes` from a free piece that is large enough; the rest stays free. NULL: no host memory
  * for the entry of the rest. */
-static void *take(struct piece *p, int64_t bytes)
+static void *split_piece(struct piece *p, int64_t bytes)
 {
     if (p->bytes > bytes) {
         struct piece *rest = malloc(sizeof *rest);
@@ -183,7 +183,7 @@ enum status cuda_arena_alloc(struct cuda_arena *arena, int64_t bytes, void **ptr
     for (int attempt = 0; attempt < 2; attempt++) {
         struct piece *piece = find_free(arena, want);
         if (piece) {
-            *ptr = take(piece, want);
+            *ptr = split_piece(piece, want);
             return *ptr ? OK : err_nomem(err);
         }
         /* A common slab for small requests if it fits in memory, otherwise a slab for this request
@@ -245,7 +245,7 @@ static enum status rehearse(struct cuda_arena *arena, const int64_t *bytes, int6
             rc = err_set(err, ERR_INPUT, "cuda: cannot reserve %lld bytes", (long long)bytes[i]);
         else if (!(piece = find_free(arena, want)))
             *missing += want;
-        else if (!(taken[i] = take(piece, want)))
+        else if (!(taken[i] = split_piece(piece, want)))
             rc = err_nomem(err);
     }
     for (int64_t i = 0; taken && i < num; i++)

@@ -58,7 +58,7 @@ struct call {
     int64_t padded_sum;   /* bytes of SDPA_DQ_SUM, used with any_bits */
 };
 
-static int64_t whole(int64_t bytes)
+static int64_t align256(int64_t bytes)
 {
     return (bytes + 255) / 256 * 256;
 }
@@ -70,12 +70,12 @@ static struct call call_of(const struct attention *a, const struct dropout *drop
     c.elems = stats * a->head_dim;
     c.out_elems = backward ? 3 * c.elems : c.elems;
     c.lse_elems = backward ? 0 : stats;
-    c.padded_delta = backward ? whole(stats * (int64_t)sizeof(float)) : 0;
-    c.padded_sum = backward ? whole(c.elems * (int64_t)sizeof(float)) : 0;
+    c.padded_delta = backward ? align256(stats * (int64_t)sizeof(float)) : 0;
+    c.padded_sum = backward ? align256(c.elems * (int64_t)sizeof(float)) : 0;
     return c;
 }
 
-static void say(const struct call *c, const char *why)
+static void log_fallback(const struct call *c, const char *why)
 {
     fprintf(
         stderr, "elapse: attention %s of %lld x %d x %d x %d%s%s stays with our own kernels: %s\n",
@@ -92,7 +92,7 @@ static void leave(struct entry *e)
 
 static void refuse(struct entry *e, const struct call *c, const char *why)
 {
-    say(c, why);
+    log_fallback(c, why);
     leave(e);
 }
 
@@ -137,7 +137,7 @@ static enum status by_cudnn(struct backend *be, const struct entry *e, const str
     enum status rc;
     const int64_t width = (int64_t)c->a->heads * c->a->head_dim;
     const int64_t out_bytes = c->out_elems * be->elem_bytes;
-    const int64_t workspace = whole(cuda_cudnn_workspace(e->plan));
+    const int64_t workspace = align256(cuda_cudnn_workspace(e->plan));
     const int64_t sum_bytes = cuda_of(be)->pick->any_bits ? c->padded_sum : 0;
     const bool in_place = c->out == c->qkv;
     char *delta = cuda_scratch_or(
@@ -231,7 +231,7 @@ static bool run_timed(const void *ctx)
 static bool cudnn_is_faster(struct backend *be, const struct entry *e, const struct call *c)
 {
     const struct cuda_backend *cuda = cuda_of(be);
-    const int64_t out_bytes = whole(c->out_elems * be->elem_bytes);
+    const int64_t out_bytes = align256(c->out_elems * be->elem_bytes);
     struct timed_call own = {.be = be, .call = *c, .qkv = c->qkv}, cudnn;
     char problem[CHOICE_BYTES];
     void *aside = NULL;
@@ -265,13 +265,13 @@ static void first_use(struct backend *be, struct entry *e, const struct call *c)
     void *aside = NULL;
     char *host = malloc((size_t)(out_bytes + lse_bytes) * 2);
     e->compared = true;
-    if (!host || be->alloc(be, whole(out_bytes) + lse_bytes, &aside, &err) != OK) {
+    if (!host || be->alloc(be, align256(out_bytes) + lse_bytes, &aside, &err) != OK) {
         refuse(e, c, "no memory to compare cuDNN with them");
         free(host);
         by_own(be, c, c->out, c->lse);
         return;
     }
-    float *aside_lse = (float *)(void *)((char *)aside + whole(out_bytes));
+    float *aside_lse = (float *)(void *)((char *)aside + align256(out_bytes));
     char *want = host + out_bytes + lse_bytes;
     by_own(be, c, aside, aside_lse);
     be->copy_out(be, want, aside, out_bytes);
@@ -383,7 +383,7 @@ static void make_plan(struct backend *be, struct entry *e, const struct call *c)
     const struct sdpa_shape shape = shape_of(be, &e->key);
     if (cuda_cudnn_sdpa(cuda_cudnn_of(be), &shape, &e->plan, &err) != OK) {
         if (!e->timed)
-            say(c, err.msg);
+            log_fallback(c, err.msg);
     } else if (shape.padded && fill_full(be, e, &err) != OK) {
         refuse(e, c, err.msg);
     }

@@ -64,7 +64,7 @@ static int by_name(const void *a, const void *b)
 static const char *const suffixes[] = {IMAGE_SUFFIXES};
 enum { NUM_SUFFIXES = sizeof suffixes / sizeof *suffixes, MAX_DEPTH = 32, NAMED_CLASSES = 5 };
 
-/* What was found in a split's folders. */
+/* The images found in a split's folders. */
 struct tally {
     int64_t of_suffix[NUM_SUFFIXES];
     int64_t left_out; /* files that are no pictures by their name, or hidden */

@@ -31,7 +31,7 @@ int markers_size(const struct markers *markers);
 /* Whether a piece has the form of a special token: [UNK], <S>, <|endoftext|>. */
 bool marker_form(const char *piece, size_t length);
 
-/* What tokenizer_config.json says. -1: nothing. */
+/* Settings of tokenizer_config.json. -1: not set. */
 struct tokenizer_config {
     int lower_case, strip_accents, split_ideographs;
 };

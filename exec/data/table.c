@@ -404,7 +404,7 @@ static enum status read_file(struct reading *reading, enum split split, struct e
 /* --- labels ----------------------------------------------------------------------------------- */
 
 /* A label that is a whole number in the usual spelling. */
-static bool whole(const char *name, long *number)
+static bool parse_whole(const char *name, long *number)
 {
     char again[32];
     *number = strtol(name, NULL, 10);
@@ -415,8 +415,8 @@ static bool whole(const char *name, long *number)
 static int by_number(const void *a, const void *b)
 {
     long x, y;
-    (void)whole(((const struct label *)a)->name, &x);
-    (void)whole(((const struct label *)b)->name, &y);
+    (void)parse_whole(((const struct label *)a)->name, &x);
+    (void)parse_whole(((const struct label *)b)->name, &y);
     return (x > y) - (x < y);
 }
 
@@ -453,7 +453,7 @@ static enum status number_labels(const struct job *job, struct reading *reading,
     enum status rc = class_of ? OK : err_nomem(err);
     for (int i = 0; i < n; i++) {
         long number;
-        numbers = numbers && whole(reading->labels[i].name, &number);
+        numbers = numbers && parse_whole(reading->labels[i].name, &number);
         fit = fit && numbers && number >= 0 && number < job->model.classes;
     }
     for (int i = 0; rc == OK && !fit && i < n; i++)

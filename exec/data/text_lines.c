@@ -118,8 +118,8 @@ static enum status place_document(struct text_lines *lines, struct windows *w, i
 
 /* --- documents -------------------------------------------------------------------------------- */
 
-static enum status say(const struct text_lines *lines, struct document *d, const char *text,
-                       bool loss, struct err *err)
+static enum status append_text(const struct text_lines *lines, struct document *d, const char *text,
+                               bool loss, struct err *err)
 {
     const int64_t first = d->tokens.count;
     enum status rc =
@@ -163,11 +163,11 @@ static enum status say_message(const struct text_lines *lines, struct document *
              ml ? "<|im_start|>%s\n" : "<|start_header_id|>%s<|end_header_id|>\n\n", role);
     if (asprintf(&text, "%s%s", content, ml ? "<|im_end|>" : "<|eot_id|>") < 0)
         return err_nomem(err);
-    enum status rc = say(lines, d, head, false, err);
+    enum status rc = append_text(lines, d, head, false, err);
     if (rc == OK)
-        rc = say(lines, d, text, strcmp(role, "assistant") == 0, err);
+        rc = append_text(lines, d, text, strcmp(role, "assistant") == 0, err);
     if (rc == OK && ml)
-        rc = say(lines, d, "\n", false, err);
+        rc = append_text(lines, d, "\n", false, err);
     free(text);
     return rc;
 }
@@ -204,11 +204,11 @@ static enum status make_document(const struct text_lines *lines, const struct js
     enum status rc = OK;
     if (text) {
         d->goes_on = true;
-        rc = say(lines, d, text, true, err);
+        rc = append_text(lines, d, text, true, err);
     } else if (prompt && completion) {
-        rc = say(lines, d, prompt, false, err);
+        rc = append_text(lines, d, prompt, false, err);
         if (rc == OK)
-            rc = say(lines, d, completion, true, err);
+            rc = append_text(lines, d, completion, true, err);
     } else if (messages && json_type(messages) == JSON_ARRAY) {
         if (lines->chat == CHAT_NONE)
             return refuse_chat(lines, err);

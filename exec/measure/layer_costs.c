@@ -66,7 +66,7 @@ static double *near_times(const struct layers *l, int size, int pass)
     return l->near_ns + ((size_t)size * NEAR_PASSES + (size_t)pass) * MAX_REPEATS;
 }
 
-/* Of a micro-batch through the whole model. */
+/* The stash of one micro-batch in the whole model. */
 static int64_t stash_bytes(const struct layers *l, int size)
 {
     const struct model *model = &l->m->job.model;
@@ -94,7 +94,7 @@ static int64_t stash_distance(const struct layers *l, int size, int live)
     return live * stash_bytes(l, size) - stash_bytes(l, size) / 2;
 }
 
-/* Of a larger one not even a single micro-batch stays near. */
+/* Whether one micro-batch's stash fits the cache. If not, there is no reuse to measure. */
 static bool has_near(const struct layers *l, int size)
 {
     return stash_distance(l, size, 1) < far_bytes(l);
@@ -275,7 +275,7 @@ static enum status run_items(struct layers *l, int size, int live, double *rest_
     return rc;
 }
 
-/* What all items took in one round. */
+/* The time of all items in one round. */
 static double pass_sum(const struct layers *l, int pass, int rounds)
 {
     double sum = 0;
@@ -429,7 +429,7 @@ static struct spread saving_of(double *times, int repeats)
     return ns.p10_ns > 0 ? ns : (struct spread){.count = repeats};
 }
 
-/* What nearness saves, by distance; and that it saves nothing where the layers were measured. */
+/* Time saved by data still in the caches, by distance; and that it saves nothing where the layers were measured. */
 static enum status add_near(struct layers *l, int ranks, struct err *err)
 {
     struct host_row row = {.threads = l->m->backend->threads, .ranks = ranks};

@@ -24,7 +24,7 @@
 enum { ORDER_TAG = 7 };
 enum { LEAST_SLEEP_NS = 50000, MOST_SLEEP_NS = 5000000 };
 
-/* What rank 0 decided before a turn. */
+/* The decision of rank 0 before a turn. */
 struct decision {
     int64_t epoch, turn, start_ns, decide_ns;
     int num_frozen;
@@ -492,7 +492,7 @@ static enum status change(struct trainer *t, const struct decision *decision, st
 
 /* Rank 0, policy safe: say what was decided on the turn's evidence, and write it into the run
  * folder. */
-static enum status tell(struct trainer *t, const struct decision *decision, struct err *err)
+static enum status log_decision(struct trainer *t, const struct decision *decision, struct err *err)
 {
     if (t->job->freeze.policy != FREEZE_SAFE ||
         !freeze_history_at(&t->probe.history, decision->turn - 1))
@@ -528,7 +528,7 @@ enum status elastic_turn_start(struct trainer *t, struct err *err)
         decision->change =
             turn_changes(job, decision->turn, decision->num_frozen, plan) || slow_ranks_replan(t);
         decision->decide_ns = comm_now_ns(t->comm) - decision->start_ns;
-        rc = tell(t, decision, err);
+        rc = log_decision(t, decision, err);
         if (rc != OK)
             return rc;
     }

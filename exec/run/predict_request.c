@@ -11,7 +11,7 @@
 #include "profiles/base/whole_file.h"
 #include "profiles/json/json.h"
 
-/* What one rank has kept: of each sample its id, its label and its probabilities. */
+/* The results that one rank keeps: for each sample its id, its label and its probabilities. */
 struct kept {
     int classes;
     int64_t count, room;

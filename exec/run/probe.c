@@ -45,7 +45,7 @@ void probe_clear(struct probe *probe)
     *probe = (struct probe){0};
 }
 
-static void take(struct stage *stage, const int *range)
+static void take_lag(struct stage *stage, const int *range)
 {
     (void)range;
     stage_lag_take(stage);
@@ -58,7 +58,7 @@ void probe_begin(struct trainer *t)
         return;
     probe->open = true;
     probe->rate = probe->steps = 0;
-    probe_each_stage(t, take, NULL);
+    probe_each_stage(t, take_lag, NULL);
 }
 
 void probe_cut(struct probe *probe)
@@ -499,7 +499,7 @@ enum status probe_end(struct trainer *t, const double *norms, struct err *err)
     return rc;
 }
 
-/* What `safe` decided, and an estimate of what that has cost. */
+/* The decision of `safe`, and an estimate of its cost. */
 static void add_decisions(const struct trainer *t, struct json *root)
 {
     const struct freeze_history *history = &t->probe.history;

@@ -10,7 +10,7 @@
 void report_train(const struct json *summary, FILE *out);
 /* Scores that some tasks have besides accuracy. */
 void report_scores(const struct json *summary, FILE *out);
-/* What the user should know about the run, a line each. timing: a run without evaluation, of which
+/* Notes on the run for the user, a line each. timing: a run without evaluation, of which
  * only notes on its result are told. */
 void report_notes(const struct json *summary, bool timing, FILE *out);
 /* The answer of `elapse checkpoint verify DIR`: a line for each damaged file, or one that all is

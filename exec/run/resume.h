@@ -11,7 +11,7 @@
 enum status resume_choose(const struct comm *comm, const char *from,
                           struct checkpoint_choice *choice, struct err *err);
 
-/* What the command line says about the job. */
+/* The part of the command line that concerns the job. */
 struct job_ask {
     const char *path;              /* the job file; NULL: the job that the checkpoint holds */
     const struct option_list *set; /* "a.b=v" */

@@ -278,7 +278,7 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
     const int64_t first = (t->progress.position - sampler->origin) / global;
     bool over = false;
     enum status rc = OK;
-    /* What became of a later batch is known to all ranks at the end of the step before it. */
+    /* The ranks agree about each later batch at the end of the step before it. */
     if (first < in_epoch && t->progress.step < last_step && !t->interrupted)
         rc = trainer_batch(t, t->layout.loaders[SPLIT_TRAIN], t->progress.epoch, first, NULL, err);
     for (int64_t s = first;

@@ -36,14 +36,14 @@ struct turn_norms {
     int64_t steps;
 };
 
-/* What a run has behind it, over all its resumes. NaN: not known. */
+/* The totals of a run so far, over all its resumes. NaN: not known. */
 struct run_history {
     double first_loss;     /* of its first step */
     double first_accuracy; /* before its first step */
     int64_t train_ns;      /* training and changes of plan */
 };
 
-/* What a checkpoint holds. All is borrowed. */
+/* The contents of a checkpoint. All is borrowed. */
 struct checkpoint_state {
     const struct job *job;
     const struct stage_list *list;

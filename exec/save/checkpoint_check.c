@@ -135,7 +135,7 @@ static void note_age(struct checkpoint_choice *choice)
     json_free(manifest);
 }
 
-/* What rank 0 finds in a run's folder. */
+/* The checkpoints that rank 0 finds in a run's folder. */
 struct found {
     char run_id[RUN_ID_SIZE];
     int64_t *steps; /* owned; the newest first */

@@ -105,7 +105,7 @@ struct checkpoint_write {
     bool threaded;
     pthread_t thread;
     atomic_bool done;
-    /* Of the thread until `done`. */
+    /* Used only by the thread until `done`. */
     enum status rc;
     struct err err;
 };

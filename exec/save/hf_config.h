@@ -7,7 +7,7 @@
 
 enum hf_tokens { HF_NO_TOKENIZER, HF_WORDPIECE, HF_BPE, HF_FILE /* tokenizer.json */ };
 
-/* What the data of a run say beyond its model. All is borrowed; zeroed: nothing is known. */
+/* Facts of a run's data that its model does not contain. All is borrowed; zeroed: nothing is known. */
 struct hf_data {
     char *const *class_names; /* [num_names]; NULL: classes have numbers only */
     int num_names;

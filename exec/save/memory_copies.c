@@ -19,7 +19,7 @@ static int64_t bytes_of(const struct job *job)
     return 2 * model_total_params(&job->model) * (4 + job_optim_bytes_per_param(job));
 }
 
-/* What this machine can give to copies. */
+/* The memory that this machine can spare for copies. */
 static int64_t bytes_left(void)
 {
     struct statvfs shared;

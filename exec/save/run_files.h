@@ -56,7 +56,7 @@ void run_files_losses(const struct run_files *files, double *first, double *last
 struct json *run_files_summary(const char *dir, int64_t step);
 void run_files_free(struct run_files *files); /* NULL is fine */
 
-/* What a restart has cost, known when the first step after it ends. */
+/* The cost of a restart, known when the first step after it ends. */
 struct restart_cost {
     int64_t lost_ns; /* from the end of the last step before to the begin of the first one after */
     int64_t lost_steps; /* steps behind the checkpoint, which are done again */

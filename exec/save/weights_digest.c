@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What ranks send to rank 0: the same size for all, so that a gather can concatenate them. */
+/* The message of a rank to rank 0: the same size for all, so that a gather can concatenate them. */
 struct tensor_digest {
     char name[96];
     unsigned char digest[SHA256_BYTES];

@@ -240,7 +240,7 @@ static enum status open_shards(struct weights *weights, const char *path, const 
     return rc;
 }
 
-/* What a folder holds. */
+/* The weight files of a folder. */
 struct listing {
     char index[256], one[256]; /* names; "": none. one: model.safetensors, else any other */
     int num_others;            /* files *.safetensors that are neither of these nor shards */

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum status take(struct stage *stage, bool zeroed, int64_t bytes, void *ptr, struct err *err)
+static enum status allocate_bytes(struct stage *stage, bool zeroed, int64_t bytes, void *ptr,
+                                  struct err *err)
 {
     void *mem = NULL;
     struct backend *be = stage->spec.backend;
@@ -19,12 +20,12 @@ static enum status take(struct stage *stage, bool zeroed, int64_t bytes, void *p
 
 enum status stage_grab(struct stage *stage, int64_t bytes, void *ptr, struct err *err)
 {
-    return take(stage, false, bytes, ptr, err);
+    return allocate_bytes(stage, false, bytes, ptr, err);
 }
 
 enum status stage_grab_zeroed(struct stage *stage, int64_t bytes, void *ptr, struct err *err)
 {
-    return take(stage, true, bytes, ptr, err);
+    return allocate_bytes(stage, true, bytes, ptr, err);
 }
 
 void stage_drop(struct stage *stage, void *ptr, int64_t bytes)

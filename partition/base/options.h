@@ -56,7 +56,7 @@ struct option {
 
 #define POSITIONAL_MAX 64
 
-/* What a command declares, and what it was given. */
+/* An option that a command declares, with the value that it was given. */
 struct command_line {
     const struct option *options;
     int num_options;

@@ -25,7 +25,7 @@ static int64_t wire_ns(int64_t bytes, int64_t numerator, int64_t denominator, do
 }
 
 /* Rates below 1 B/s, which small shares may make, count as 1. */
-static double whole(double rate)
+static double at_least_one(double rate)
 {
     return rate < 1 ? 1 : rate;
 }
@@ -60,13 +60,13 @@ int64_t cluster_transfer_ns(const struct cluster *cluster, int from, int to, int
     if (src->node == dst->node) {
         const double rate = min_rate(src->link_bytes_per_s, dst->link_bytes_per_s) *
                             share_curve_at(&cluster->link_shares, bytes);
-        return add_saturated(cluster->link_latency_ns, wire_ns(bytes, 1, 1, whole(rate)));
+        return add_saturated(cluster->link_latency_ns, wire_ns(bytes, 1, 1, at_least_one(rate)));
     }
     const double uplinks =
         min_rate(cluster->uplink_bytes_per_s[src->node], cluster->uplink_bytes_per_s[dst->node]);
     const double rate = min_rate(uplinks, min_rate(device_nic(src), device_nic(dst))) *
                         share_curve_at(&cluster->uplink_shares, bytes);
-    return add_saturated(cluster->uplink_latency_ns, wire_ns(bytes, 1, 1, whole(rate)));
+    return add_saturated(cluster->uplink_latency_ns, wire_ns(bytes, 1, 1, at_least_one(rate)));
 }
 
 /* A group of n devices in ring order. */
@@ -175,8 +175,8 @@ int64_t cluster_ring_ns(const struct cluster *cluster, enum collective kind,
         rate = min_rate(rate, ring->uplink_per_s * share_curve_at(&figures->uplink, bytes));
         latency = between > latency ? between : latency;
     }
-    const int64_t ns =
-        add_saturated(mul_saturated(steps, latency), wire_ns(bytes, steps, ring->n, whole(rate)));
+    const int64_t ns = add_saturated(mul_saturated(steps, latency),
+                                     wire_ns(bytes, steps, ring->n, at_least_one(rate)));
     return add_saturated(figures->fixed_ns, ns);
 }
 
@@ -199,13 +199,15 @@ static int64_t alltoall_ns(const struct group *group, const struct collective_fi
             counts->devices ? counts->devices[device->node] : devices_on(group, device->node);
         const bool nic = device->nic_bytes_per_s > 0;
         int64_t took[3] = {wire_ns(bytes, (nic ? inside : n) - 1, n,
-                                   whole(device->link_bytes_per_s * link_share))};
+                                   at_least_one(device->link_bytes_per_s * link_share))};
         between = between || inside < n;
         if (inside < n && nic)
-            took[1] = wire_ns(bytes, n - inside, n, whole(device->nic_bytes_per_s * uplink_share));
+            took[1] =
+                wire_ns(bytes, n - inside, n, at_least_one(device->nic_bytes_per_s * uplink_share));
         if (inside < n)
-            took[2] = wire_ns(bytes, inside * (n - inside), n,
-                              whole(cluster->uplink_bytes_per_s[device->node] * uplink_share));
+            took[2] =
+                wire_ns(bytes, inside * (n - inside), n,
+                        at_least_one(cluster->uplink_bytes_per_s[device->node] * uplink_share));
         for (int k = 0; k < 3; k++)
             longest = took[k] > longest ? took[k] : longest;
     }

@@ -105,7 +105,7 @@ struct setting {
  * ERR_INFEASIBLE for other kinds of items. */
 void cost_constant(struct cost *cost);
 
-/* Which source a user wants. AUTO: constants of the model, else measured ones, else kernels, else
+/* The cost source that a user asks for. AUTO: constants of the model, else measured ones, else kernels, else
  * the roofline: the first that knows the model and every device. */
 enum cost_choice {
     COST_AUTO,
@@ -123,7 +123,7 @@ const char *cost_choice_name(enum cost_choice choice);
 enum status cost_choice_parse(const char *text, enum cost_choice *choice, struct err *err);
 enum status cost_efficiency_check(double efficiency, struct err *err);
 
-/* What a source that computes times assumes about a job and its framework. */
+/* Assumptions about a job and its framework that computed times depend on. */
 struct cost_options {
     double efficiency;      /* times are divided by it; EFFICIENCY_MIN..EFFICIENCY_MAX */
     double compute, launch; /* factors of calibration.h on kernels and on launching them; 0: 1 */

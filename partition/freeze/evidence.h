@@ -27,7 +27,7 @@ struct freeze_candidate {
     double share, share_se; /* with its standard error over the probe's blocks */
 };
 
-/* What the policy `safe` decided on a row (partition/freeze/freeze_safe.h). Costs are in the unit of
+/* The decision of the policy `safe` on a row (partition/freeze/freeze_safe.h). Costs are in the unit of
  * freeze.max_loss: points of accuracy, or per cent of the loss. */
 struct freeze_verdict {
     bool made;

@@ -1,4 +1,4 @@
-/* What freezing gives up; freeze_cost.h has the two laws. Read freeze_cost_weigh() at the end
+/* The loss reduction that freezing gives up; freeze_cost.h has the two laws. Read freeze_cost_weigh() at the end
  * first, then freeze_cost_law(). */
 #include "partition/freeze/freeze_cost.h"
 
@@ -75,7 +75,7 @@ static double faster(double rate, double steps, double window_rate, double windo
     return larger(ratio(ratio(rate, steps), ratio(window_rate, window_steps)), 1);
 }
 
-/* What of the fall of `now` is above the forecast of `before` and above noise. *forecast, *noise:
+/* Loss reduction in `now` beyond the forecast from `before`, minus the noise margin. *forecast, *noise:
  * of the forecast alone. */
 static double excess(double power, const struct freeze_evidence *before,
                      const struct freeze_evidence *now, double *forecast, double *noise)

@@ -51,7 +51,7 @@ struct fall_law freeze_cost_law(const struct freeze_history *history,
 struct freeze_weight {
     double cost, se; /* of freezing F for the rest of the run, in the unit of freeze.max_loss */
 };
-/* What freezing the candidate of the newest row gives up. */
+/* Loss reduction given up by freezing the candidate of the newest row. */
 struct freeze_weight freeze_cost_weigh(const struct freeze_history *history,
                                        const struct freeze_evidence *row,
                                        const struct freeze_candidate *candidate);

@@ -66,7 +66,7 @@ bool freeze_safe_due(const struct freeze *freeze, const struct freeze_history *h
  * that is not counted, so that the run decides as without one. */
 double freeze_safe_row_passes(const struct freeze *freeze, const struct freeze_history *history,
                               const struct freeze_evidence *row);
-/* What measuring this prefix too adds to that, the first one of a row or a smaller one. */
+/* The passes that measuring this prefix too adds to that, the first one of a row or a smaller one. */
 double freeze_safe_candidate_passes(const struct freeze *freeze,
                                     const struct freeze_history *history,
                                     const struct freeze_evidence *row, int frozen);

@@ -1,4 +1,4 @@
-/* What of an item is divided by T and what is not.
+/* The parts of an item that are divided by T, and those that are not.
  *
  * replicated() says it for each kind of item: the part of its parameters, flops and stash that every
  * device of a group holds as a whole. The rest is divided. model_exchanges() lists the collectives.
@@ -139,7 +139,7 @@ static int64_t share(int64_t value, int64_t ways)
     return value / ways + (value % ways != 0);
 }
 
-/* What a device holds of a size of which `whole` is not divided. */
+/* A device's part of a size of which `whole` bytes are not divided. */
 static int64_t divided(int64_t value, int64_t whole, int64_t ways)
 {
     if (whole > value) /* an item without the parts that its kind usually has */

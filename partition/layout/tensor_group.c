@@ -150,7 +150,7 @@ static enum status group_item_ns(const void *ctx, const struct model *model, int
         l->inner->item_ns(l->inner->ctx, model, item, pass, samples, device, ns, extrapolated, err);
     if (rc == OK)
         rc = exchange_ns(l, item, pass, samples, device, &exchanged, &hidden, err);
-    /* What is hidden has to fit beside the compute. */
+    /* The hidden part must not exceed the compute that hides it. */
     if (rc == OK && hidden > *ns)
         *ns = hidden;
     /* The caller divides by the device's speed, which is the network's no more than the host's. */
@@ -238,7 +238,7 @@ static bool fuses(const struct setting *setting)
     return open;
 }
 
-/* What holds of replicas that divide something, `ways` of them by the key `what`. */
+/* Check the replicas that divide something, `ways` of them by the key `what`. */
 static enum status check_ways(const struct setting *setting, int tensor, const char *what, int ways,
                               struct err *err)
 {

@@ -87,7 +87,7 @@ enum model_family {
     FAMILY_COUNT
 };
 
-/* What differs between the families outside their formulas. */
+/* Traits of a family that its formulas do not contain. */
 struct family_traits {
     const char *name;
     const char *first_preset; /* the dims of a model that gives only its family; NULL: not made of
@@ -174,7 +174,7 @@ struct rope {
                                      multiplied by; 0: 32, 1, by factor */
 };
 
-/* What the head does. */
+/* The task of the head. */
 enum model_task { TASK_CLASSIFY, TASK_QA, TASK_MLM, TASK_CAUSAL_LM };
 
 struct framework; /* framework.h */
@@ -227,7 +227,7 @@ struct model {
     const char *type; /* the decoder's as model_type_find() has it, static; NULL: llama */
     struct rope turns;
     enum attention_kind attention;
-    /* What launches the kernels (model_set_framework()); NULL: the lists of kernels.c as they are. */
+    /* The framework that launches the kernels (model_set_framework()); NULL: the lists of kernels.c as they are. */
     const struct framework *framework;
     bool eager_norm, eager_rope, eager_activation; /* by several kernels, not one */
     /* How items are divided: they hold the share of one of `tensor` devices. The dims above are

@@ -190,7 +190,7 @@ const char *model_preset_name(int i)
     return i < NUM_PRESETS ? presets[i].name : i == NUM_PRESETS ? "uniform" : NULL;
 }
 
-/* What people call models that have another name here. Both sides are compared by plain_name(). */
+/* Common names of models that have another name here. Both sides are compared by plain_name(). */
 static const char *const aliases[][2] = {
     {"llama3.1-8b",                 "llama3-8b"         },
     {"llama3.1-70b",                "llama3-70b"        },
@@ -365,7 +365,7 @@ static const struct modifier modifiers[] = {
     {{"dtype", ALL, MODEL_KEY_WORD, 0, 0, "fp32 bf16", "of activations and products; a job's train.dtype goes before"}, 0},
 };
 
-/* What a MODEL text of equal layers sets. */
+/* The keys of a MODEL text of equal layers. */
 struct uniform {
     int64_t layers;
     struct item item;

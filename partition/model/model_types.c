@@ -1,4 +1,4 @@
-/* What a family of decoders is: one row for each model_type of transformers. Presets and config.json
+/* The families of decoders: one row for each model_type of transformers. Presets and config.json
  * both take it from here, and add dims only. Sources: modeling_<type>.py of transformers, and the
  * reports of the models. A row lists how the layers differ from Llama's (struct block). */
 #include "partition/model/model.h"

@@ -35,7 +35,7 @@ struct step_rates rates_of_step(const struct model *model, const struct cluster 
 /* Tokens of a sample; 0: the model's input is not text. */
 int64_t rates_sample_tokens(const struct model *model);
 
-/* What a whole run takes on all devices of the cluster, idle ones included, because they are reserved. */
+/* Device time, price and energy of a whole run, on all devices of the cluster, idle ones included, because they are reserved. */
 struct run_cost {
     int64_t run_ns;
     double device_hours; /* run_ns x devices of the cluster */

@@ -350,7 +350,7 @@ static void set_lengths(struct search *search, struct planner_result *result)
     search->lengths = NULL;
 }
 
-/* What became of the search as a whole. The result has the lengths, also where there is no plan. */
+/* Record the outcome of the whole search. The result has the lengths, also where there is no plan. */
 static void search_fate(const struct search *search, const struct planner_result *result,
                         struct planner_layout_fate *fate)
 {

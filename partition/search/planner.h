@@ -49,7 +49,7 @@ struct planner_cache {
     int64_t epochs, views; /* see cache_fill_weight() */
 };
 
-/* What all ranks of a plan have in common beyond a cut. */
+/* Properties that all ranks of a plan share, apart from the cut. */
 struct planner_layout {
     int tensor; /* T; 0 or 1: a rank is a device */
     bool sequence_parallel;
@@ -79,7 +79,7 @@ struct planner_problem {
     struct planner_cache cache;
 };
 
-/* What a search is at: candidates by their bounds, better cuts of the best, questions to the judge. */
+/* Progress of a search: candidates by their bounds, better cuts of the best, questions to the judge. */
 enum planner_phase { PLANNER_SEARCHES, PLANNER_IMPROVES, PLANNER_JUDGES, PLANNER_PHASE_COUNT };
 
 /* How far a search is, over all its layouts. */

@@ -150,7 +150,7 @@ static inline int64_t bound_fixed_bytes(const struct bound_table *table, int a, 
            (split > 0 ? split / num_replicas : 0); /* a division costs as much as the rest */
 }
 
-/* What runs again under a mode; by_stage: this micro-batch has an R. */
+/* The forwards that a mode recomputes; by_stage: this micro-batch has an R. */
 static inline enum bound_again bound_again_of(enum recompute_mode mode, bool by_stage)
 {
     return mode == RECOMPUTE_SELECTIVE ? AGAIN_CORE

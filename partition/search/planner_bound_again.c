@@ -158,7 +158,7 @@ static void add_rank(const struct bound_shape *shape, int r, double rate, struct
     lines->sizes += weight * fabs(constant);
 }
 
-/* What an item weighs on the rank where it weighs least. */
+/* The least memory of an item over all ranks. */
 static double item_least(const struct bound_shape *shape, const struct lines *lines, int i)
 {
     const struct bound_table *table = shape->table;

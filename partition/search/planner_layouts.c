@@ -213,7 +213,7 @@ static int merge(struct planner_result *one, struct planner_result *other,
 }
 
 /* Keep the faster of the best result and a new one, with the best candidates of both. */
-static enum status take(struct solver *s, struct planner_result *result)
+static enum status merge_result(struct solver *s, struct planner_result *result)
 {
     struct planner_result *best = &s->best;
     if (s->best_layout < 0) {
@@ -353,7 +353,7 @@ static enum status finish_one(struct solver *s, struct open_search *one,
         rc = search_end(&one->search, &result, fate);
     }
     if (rc == OK) {
-        rc = take(s, &result);
+        rc = merge_result(s, &result);
     } else if (rc == ERR_INFEASIBLE) {
         note_refusal(s, fate, &one->why);
         rc = OK;

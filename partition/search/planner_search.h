@@ -59,7 +59,7 @@ struct judged_family {
     struct sites *sites; /* owned; NULL: no family yet */
 };
 
-/* What the searches of all layouts share. */
+/* State shared by the searches of all layouts. */
 struct search_common {
     int64_t candidates, evaluated; /* of all layouts but the one at hand */
     double rest_rate;              /* no plan of those makes more samples per second */

@@ -47,7 +47,7 @@ double turn_anneal(const struct job *job, int64_t step, int64_t position, int64_
 int turn_next_frozen(const struct job *job, const struct freeze *freeze, int64_t turn,
                      int64_t total_steps);
 
-/* What a run knows of its turns so far. All are borrowed. */
+/* The history of a run at a turn. All pointers are borrowed. */
 struct turn_facts {
     const double *norms; /* [num_norms][layers], a row for each turn that is over; or NULL */
     int64_t num_norms;

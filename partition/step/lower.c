@@ -59,7 +59,7 @@ static bool starts_backward(const struct schedule *full, struct op op)
            (op.kind == OP_W && full->drop_first_input && op.stage == full->num_frozen_stages);
 }
 
-/* What starts a backward: its gradient, and R behind it or, where that is early, before it. */
+/* Emit the start of a backward: receive its gradient, then R, or R first where that is early. */
 static void emit_gradient(struct lowering *to, struct op op)
 {
     const bool again = schedule_recomputes(to->full, op);
@@ -70,7 +70,7 @@ static void emit_gradient(struct lowering *to, struct op op)
         emit(to, OP_R, op.stage, op.microbatch, 0);
 }
 
-/* What a compute op needs before it. */
+/* Emit receives and recompute before a compute op. */
 static void lower_before(struct lowering *to, struct op op)
 {
     if (is_forward(op)) {
@@ -82,7 +82,7 @@ static void lower_before(struct lowering *to, struct op op)
     }
 }
 
-/* What comes of a compute op behind it. */
+/* Emit sends and all-reduces after a compute op. */
 static void lower_behind(struct lowering *to, struct op op)
 {
     const struct lowered_stage *low = &to->full->lowered[op.stage];

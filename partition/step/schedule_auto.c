@@ -24,7 +24,7 @@
 #define MOVE_WORK ((int64_t)1 << 22) /* ops timed by all moves together: about half a second */
 #define MOVE_REACH 12                /* a move carries an op over at most this many places */
 
-/* What judge() says of a list. */
+/* The verdict of judge() on a list. */
 struct verdict {
     bool fits;       /* every rank keeps within its memory; the times are set only then */
     int64_t step_ns; /* INT64_MAX: none yet */

@@ -49,7 +49,7 @@ struct walk_curve {
     int64_t *during_bytes, *after_bytes;
 };
 
-/* What a rank takes of its device for `bytes` of context and tensors. */
+/* Memory that a rank needs on its device for `bytes` of context and tensors. */
 static int64_t taken_bytes(const struct workload *w, int64_t bytes)
 {
     return bytes + framework_beyond_bytes(w->beyond_tensors, bytes - w->context_bytes);
@@ -63,10 +63,10 @@ struct walk {
     int live;            /* pairs that hold stash */
 };
 
-/* Take the memory of an op (memory-2 to memory-4). Returns whether it runs on the device; the others
- * are receives, which only take a buffer, and ops that take nothing. */
-static inline bool take(const struct schedule *full, const struct workload *w, struct op op,
-                        struct walk *at)
+/* Allocate the memory of an op (memory-2 to memory-4). Returns whether it runs on the device. Other
+ * ops are receives, which only need a buffer, and ops that need no memory. */
+static inline bool allocate_op(const struct schedule *full, const struct workload *w, struct op op,
+                               struct walk *at)
 {
     const struct stage_cost *stage = &w->stages[op.stage];
     const int mb = size_of(w, op);
@@ -121,7 +121,7 @@ static void walk_rank(const struct schedule *full, const struct workload *w, int
     memory->parts.allocator = peak - fixed;
     for (int64_t i = 0; i < list->num_ops; i++) {
         const struct op op = list->ops[i];
-        if (!take(full, w, op, &at)) {
+        if (!allocate_op(full, w, op, &at)) {
             if (curve)
                 curve->during_bytes[i] = curve->after_bytes[i] = taken_bytes(w, at.held);
             continue;
@@ -201,7 +201,7 @@ enum status schedule_memory_of(const struct schedule *full, const struct workloa
     return rc;
 }
 
-/* What a rank holds all the time. */
+/* Memory that a rank holds for the whole step. */
 static struct memory_parts fixed_parts(const struct schedule *full, const struct workload *w, int k)
 {
     struct memory_parts parts = {.context = w->context_bytes};

@@ -19,7 +19,7 @@ enum status schedule_memory(const struct schedule *full, const struct workload *
 enum status schedule_memory_of(const struct schedule *full, const struct workload *workload,
                                const bool *wanted, int64_t *memory_bytes, struct err *err);
 
-/* What a rank holds when it holds most. The parts add up to its peak. */
+/* The contents of a rank's memory at its peak. The parts add up to the peak. */
 struct memory_parts {
     int64_t context; /* driver, and communicators of the framework */
     int64_t weights, gradients, optimizer;

@@ -5,7 +5,7 @@
 
 #include "partition/cost/collective.h"
 
-/* What flows through one step's ports and uplinks, one flow after another. */
+/* The bytes that pass the ports and uplinks in one step, one flow after another. */
 struct traffic {
     const struct cluster *cluster;
     double *busy_ns; /* owned, by resource */

@@ -91,7 +91,7 @@ enum status workload_build_buckets(struct builder *b)
         return err_nomem(b->err);
     for (int s = 0; s < w->num_stages; s++) {
         w->first_bucket[s] = w->num_buckets;
-        /* What is divided is reduced within each backward (workload_layout.c). */
+        /* Divided gradients are reduced within each backward (workload_layout.c). */
         if (w->num_replicas > 1 && w->stages[s].weight_bytes > 0 &&
             b->plan->shard < SHARD_GRADIENTS) {
             enum status rc = stage_buckets(b, s);

@@ -91,7 +91,7 @@ static bool add_skips(struct builder *b)
     return fits;
 }
 
-/* Which edges leave and enter each stage. */
+/* Find the edges that leave and enter each stage. */
 static enum status index_edges(struct builder *b)
 {
     struct workload *w = &b->got;

@@ -1,4 +1,4 @@
-/* What a layout adds to the figures of a stage: items that run again inside the backward, gathers
+/* The costs that a layout adds to a stage: items that run again inside the backward, gathers
  * of a tensor-parallel group, and gathers and reduce-scatters of shards between replicas. */
 #include <math.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static int64_t input_bytes(const struct model *model, int item)
     return bytes;
 }
 
-/* Of a layer that runs again only the input is kept, with the layer's first item. */
+/* A recomputed layer keeps only its input, with the layer's first item. */
 int64_t builder_kept_bytes(const struct builder *b, int item)
 {
     const int64_t stash = b->model->items[item].stash_bytes;

@@ -1,4 +1,4 @@
-/* What each stage takes and holds: the times of its ops, its bytes.
+/* The costs of each stage: the times of its ops, its bytes.
  *
  * Items are asked for one pass at a time (builder_item_ns()) and summed up, for a full micro-batch
  * and for the last one. Read workload_build_stages() first. */
@@ -128,7 +128,7 @@ static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage
     return add_ok(masters, copies, &stage->weight_bytes);
 }
 
-/* What a stage holds of a micro-batch. */
+/* The bytes that a stage holds of a micro-batch. */
 static bool flowing_bytes(const struct builder *b, int s, struct stage_cost *stage)
 {
     const struct model *model = b->model;
@@ -163,7 +163,7 @@ static int64_t input_time(const struct builder *b, int64_t samples)
     return ns > 0 && ns < (double)STEP_NS_MAX ? device_ns(b->device, llround(ns)) : 0;
 }
 
-/* What every op costs beside its passes: its overhead, and a launch where that blocks. */
+/* The cost of every op apart from its passes: its overhead, and a launch where that blocks. */
 static bool op_extra(const struct builder *b, int64_t *extra)
 {
     *extra = 0;
@@ -201,7 +201,7 @@ static enum status add_pass(struct builder *b, int item, enum pass pass, int64_t
     return rc != OK ? rc : add_to(sum, ns) ? OK : builder_overflow(b, "times");
 }
 
-/* What RECOMPUTE_SELECTIVE and RECOMPUTE_LAYER run again before the backward of an item. */
+/* The forward that RECOMPUTE_SELECTIVE and RECOMPUTE_LAYER repeat before the backward of an item. */
 static enum status add_again(struct builder *b, int item, int64_t samples, int64_t *sum)
 {
     int64_t ns = 0;
@@ -280,7 +280,7 @@ static bool sum_passes(const struct builder *b, int s, struct op_times *sum)
     return fits && add_ok(sum->input, sum->weight, &sum->both);
 }
 
-/* What the group gathers before a pass that needs it whole. */
+/* The weights that the group gathers before a pass that needs all of them. */
 static bool add_gathers(struct builder *b, int s, int mb, struct op_times *sum)
 {
     int64_t acts = 0, grads = 0;

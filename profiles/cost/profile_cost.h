@@ -31,7 +31,7 @@ struct cost_handle {
 };
 void cost_handle_clear(struct cost_handle *handle);
 
-/* Which rows of the profiles to use. 0 or NULL: any, the nearest first. */
+/* The rows of the profiles to use. 0 or NULL: any, the nearest first. */
 struct cost_query {
     const char *backend; /* "cpu", "cuda"; NULL: any */
     enum dtype dtype;

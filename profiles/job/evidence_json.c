@@ -66,8 +66,8 @@ void evidence_to_json(struct json *root, const struct model *model,
 }
 
 /* A whole number of a member, from 0 to max. */
-static enum status whole(const struct json *object, const char *where, const char *key, int64_t max,
-                         int64_t *value, struct err *err)
+static enum status read_count(const struct json *object, const char *where, const char *key,
+                              int64_t max, int64_t *value, struct err *err)
 {
     const struct json *member = json_get(object, key);
     if (!member || !json_int64(member, value) || *value < 0 || *value > max)
@@ -75,8 +75,8 @@ static enum status whole(const struct json *object, const char *where, const cha
     return OK;
 }
 
-static enum status number(const struct json *object, const char *where, const char *key,
-                          double least, double *value, struct err *err)
+static enum status read_real(const struct json *object, const char *where, const char *key,
+                             double least, double *value, struct err *err)
 {
     const struct json *member = json_get(object, key);
     *value = member ? json_number(member) : NAN;
@@ -100,7 +100,7 @@ static enum status check_model(const struct json *root, const char *where,
     };
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
         int64_t got;
-        enum status rc = whole(of, where, dims[i].key, INT64_MAX, &got, err);
+        enum status rc = read_count(of, where, dims[i].key, INT64_MAX, &got, err);
         if (rc != OK)
             return rc;
         if (got != dims[i].want)
@@ -116,7 +116,7 @@ enum status evidence_layers(const struct json *root, const char *where, int *num
 {
     int64_t layers;
     enum status rc =
-        whole(json_get(root, "model"), where, "layers", MODEL_LAYERS_MAX, &layers, err);
+        read_count(json_get(root, "model"), where, "layers", MODEL_LAYERS_MAX, &layers, err);
     if (rc == OK)
         *num_layers = (int)layers;
     return rc;
@@ -151,26 +151,26 @@ static enum status read_candidates(const struct json *list, const char *where, i
         const struct json *one = json_at(list, i);
         struct freeze_candidate candidate = {0};
         int64_t frozen = 0;
-        rc = whole(one, where, "frozen", num_layers, &frozen, err);
+        rc = read_count(one, where, "frozen", num_layers, &frozen, err);
         candidate.frozen = (int)frozen;
         if (rc == OK)
-            rc = number(one, where, "share", -INFINITY, &candidate.share, err);
+            rc = read_real(one, where, "share", -INFINITY, &candidate.share, err);
         if (rc == OK)
-            rc = number(one, where, "share_se", 0, &candidate.share_se, err);
+            rc = read_real(one, where, "share_se", 0, &candidate.share_se, err);
         if (rc == OK)
             rc = freeze_evidence_add(row, candidate, err);
     }
     return rc;
 }
 
-/* Of a decision, only F: the policy repeats the rest from the rows. */
+/* A decision is stored as F alone: the policy derives the rest from the rows. */
 static enum status read_verdict(const struct json *one, const char *where, int num_layers,
                                 struct freeze_evidence *row, struct err *err)
 {
     int64_t frozen;
     if (!one)
         return OK;
-    enum status rc = whole(one, where, "frozen", num_layers, &frozen, err);
+    enum status rc = read_count(one, where, "frozen", num_layers, &frozen, err);
     if (rc == OK)
         row->verdict = (struct freeze_verdict){.made = true, .frozen = (int)frozen};
     return rc;
@@ -186,8 +186,8 @@ static enum status read_steps(const struct json *one, const char *where, int64_t
         row->rate_window > 0 ? row->steps_window * row->rate_left / row->rate_window : 0;
     if (!json_get(one, "steps_window"))
         return OK;
-    enum status rc = number(one, where, "steps_window", 0, &row->steps_window, err);
-    return rc == OK ? number(one, where, "steps_left", 0, &row->steps_left, err) : rc;
+    enum status rc = read_real(one, where, "steps_window", 0, &row->steps_window, err);
+    return rc == OK ? read_real(one, where, "steps_left", 0, &row->steps_left, err) : rc;
 }
 
 static enum status read_numbers(const struct json *one, const char *where,
@@ -206,7 +206,7 @@ static enum status read_numbers(const struct json *one, const char *where,
     const struct json *accuracy = json_get(one, "accuracy");
     enum status rc = OK;
     for (size_t i = 0; rc == OK && i < sizeof numbers / sizeof *numbers; i++)
-        rc = number(one, where, numbers[i].key, numbers[i].least, numbers[i].value, err);
+        rc = read_real(one, where, numbers[i].key, numbers[i].least, numbers[i].value, err);
     row->accuracy = accuracy && json_type(accuracy) == JSON_NUMBER ? json_number(accuracy) : NAN;
     return rc;
 }
@@ -215,15 +215,15 @@ static enum status read_row(const struct json *one, const char *where, int num_l
                             int64_t steps_before, struct freeze_evidence *row, struct err *err)
 {
     int64_t frozen = 0;
-    enum status rc = whole(one, where, "turn", INT_MAX - 1, &row->turn, err);
+    enum status rc = read_count(one, where, "turn", INT_MAX - 1, &row->turn, err);
     if (rc == OK)
-        rc = whole(one, where, "step", INT64_MAX, &row->step, err);
+        rc = read_count(one, where, "step", INT64_MAX, &row->step, err);
     if (rc == OK)
-        rc = whole(one, where, "frozen", num_layers, &frozen, err);
+        rc = read_count(one, where, "frozen", num_layers, &frozen, err);
     if (rc == OK)
-        rc = whole(one, where, "num_probe", INT64_MAX, &row->num_probe, err);
+        rc = read_count(one, where, "num_probe", INT64_MAX, &row->num_probe, err);
     if (rc == OK && json_get(one, "passes"))
-        rc = number(one, where, "passes", 0, &row->passes, err);
+        rc = read_real(one, where, "passes", 0, &row->passes, err);
     row->num_frozen = (int)frozen;
     if (rc == OK)
         rc = read_numbers(one, where, row, err);
@@ -250,7 +250,7 @@ enum status evidence_from_json(const struct json *root, const char *where,
     struct freeze_history got = {0};
     int64_t schema = 0, steps = 0, turn = -1;
     int num_layers = 0;
-    enum status rc = whole(root, where, "schema", EVIDENCE_SCHEMA, &schema, err);
+    enum status rc = read_count(root, where, "schema", EVIDENCE_SCHEMA, &schema, err);
     if (rc == OK)
         rc = evidence_layers(root, where, &num_layers, err);
     if (rc == OK && model)

@@ -1,6 +1,6 @@
 /* The flags of Megatron-LM as a job.
  *
- * split() makes words of the text, take() sorts each flag by the tables below, and megatron_job() computes Megatron's
+ * split() makes words of the text, sort_flag() sorts each flag by the tables below, and megatron_job() computes Megatron's
  * defaults and writes the job. Names and defaults are those of megatron/training/arguments.py of Megatron-LM at
  * 000c4ac2, which was not read whole; layouts are those of megatron/core/transformer/pipeline_parallel_layer_layout.py (core 0.16.1). */
 #include "profiles/job/command_job.h"
@@ -226,7 +226,8 @@ static int find(const char *const *names, int n, const char *name)
     return -1;
 }
 
-static enum status take(struct flags *flags, const char *name, const char *value, struct err *err)
+static enum status sort_flag(struct flags *flags, const char *name, const char *value,
+                             struct err *err)
 {
     int i = find(numbers, NUM_NUMBERS, name);
     if (i >= 0) {
@@ -268,7 +269,7 @@ static enum status split(char *text, struct flags *flags, struct err *err)
             *value++ = '\0';
         else if (word && strncmp(word, "--", 2) != 0)
             value = word;
-        rc = take(flags, name + 2, value, err);
+        rc = sort_flag(flags, name + 2, value, err);
     }
     return rc;
 }

@@ -615,7 +615,7 @@ static enum model_task bert_task(const struct json *object)
     return name && strstr(name, "MaskedLM") ? TASK_MLM : TASK_CLASSIFY;
 }
 
-/* Which layers have a window: the list must repeat, as block.full_every and window_from can say. */
+/* Read the layers that have a window: the list must repeat, as block.full_every and window_from can say. */
 static enum status read_layer_types(const struct json *list, const char *file,
                                     struct model_spec *spec, struct err *err)
 {
@@ -674,7 +674,7 @@ static enum status read_falcon(const struct json *object, const char *file, stru
     return rc;
 }
 
-/* What a number per key does not say, of a decoder. */
+/* Read the settings of a decoder that are not one number per key. */
 static enum status read_decoder(const struct json *object, const char *type, const char *file,
                                 struct model_spec *spec, struct err *err)
 {
@@ -709,7 +709,7 @@ static enum status read_decoder(const struct json *object, const char *type, con
     return rc;
 }
 
-/* What a number per key does not say. */
+/* Read the settings that are not one number per key. */
 static enum status read_rest(const struct json *object, const char *file, struct model_spec *spec,
                              struct err *err)
 {

@@ -153,7 +153,8 @@ static enum status add_stage(struct flags *flags, const char *modules, struct er
     return OK;
 }
 
-static enum status take(struct flags *flags, const char *name, const char *value, struct err *err)
+static enum status sort_flag(struct flags *flags, const char *name, const char *value,
+                             struct err *err)
 {
     int i = find(numbers, NUM_NUMBERS, name);
     if (i >= 0) {
@@ -202,7 +203,7 @@ static enum status split(char *text, struct flags *flags, struct err *err)
         for (char *c = name + 2; *c; c++) /* the parser takes both */
             *c = (char)(*c == '-' ? '_' : *c);
         if (strcmp(name + 2, fqns) != 0) {
-            rc = take(flags, name + 2, value, err);
+            rc = sort_flag(flags, name + 2, value, err);
             continue;
         }
         for (; value && rc == OK && strncmp(value, "--", 2) != 0 && !strchr(value, ':');

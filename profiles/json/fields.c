@@ -447,7 +447,7 @@ enum status fields_read(const struct field *fields, int n, const struct json *ob
     return read_level(fields, n, object, "", source, base, err);
 }
 
-/* What "auto" is restricted to, as a list, or "auto". */
+/* The list that "auto" is restricted to, or "auto". */
 static void write_auto(const struct field *field, const void *base, const char *key,
                        struct json *to)
 {

@@ -198,7 +198,7 @@ static int compare_sent(const void *a, const void *b)
     return compare_int64(&((const struct sent *)a)->id, &((const struct sent *)b)->id);
 }
 
-/* What is known about all rows of a step. */
+/* Facts that all rows of a step share. */
 struct step_seen {
     struct sent *sends; /* owned; by id */
     int64_t num_sends, end_ns;
