@@ -118,7 +118,10 @@ def measure_size(source, args, device, size, context, known, deadline):
     # The last item's key has the loss in it.
     last = len(chain.items) - 1
     keys = [chain.shape_key(i) + ("loss" if i == last else "") for i in range(last + 1)]
-    values = walk(chain, named, context)
+    try:
+        values = walk(chain, named, context)
+    except torch.OutOfMemoryError:
+        return chain, keys, f"out of memory in a forward of all items with micro-batch {size}"
     for i, key in enumerate(keys):
         if size in known.get(key, {}):
             continue

@@ -105,6 +105,33 @@ def make_model():
     return Flow()
 EOF
 expect "control flow on data" 2 'flow.py:8' "$python" -m elapse_torch profile "$tmp/flow.py" --inputs 4 -o "$tmp/flow"
+cat >"$tmp/full.py" <<'EOF'
+import torch
+from elapse_torch import cmd_profile
+from models import make_model, make_batch, loss
+measure = cmd_profile.measure_item
+def full(stage, values, *more):
+    if values and values[0].shape[0] == 4:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+    return measure(stage, values, *more)
+cmd_profile.measure_item = full
+EOF
+expect "out of memory with one size" 1 "memory in item '.*' with micro-batch 4; what was measured is written" \
+    env PYTHONPATH="$PYTHONPATH:$PWD/bridge/torch/tests" "$python" -m elapse_torch profile "$tmp/full.py" --microbatches 2,4 --budget 0.01 -o "$tmp/full"
+expect "the other size is kept" 0 'step_ns' "$ELAPSE_BIN/elapse" sim "$tmp/full/job.json" --step --json
+cat >"$tmp/whole.py" <<'EOF'
+import torch
+class Two(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return self.a(x), x.sum()
+def make_model():
+    return Two()
+EOF
+expect "an output without weights" 2 'cannot cut the model: its output holds sum' \
+    "$python" -m elapse_torch profile "$tmp/whole.py" --inputs 4 -o "$tmp/flow"
 expect "inputs that are no shape" 2 'is not \[NAME=\]SHAPE' "$python" -m elapse_torch profile "$tmp/flow.py" --inputs ax4 -o "$tmp/flow"
 expect "a model file that is not there" 3 'cannot open model file' "$python" -m elapse_torch profile "$tmp/none.py" --inputs 4
 exit $failed
