@@ -19,7 +19,7 @@ struct figure_call {
 typedef enum status figure_function(struct figure_call *call, struct err *err);
 figure_function figure_timeline, figure_curves, figure_throughput, figure_error, figure_memory,
     figure_traffic, figure_partition, figure_freeze, figure_breakdown, figure_bubble,
-    figure_scaling, figure_sweep;
+    figure_scaling, figure_sweep, figure_goodput, figure_losses;
 
 /* Begin the program of a figure with this size, unless the options say another. Returns the FILE to
  * write settings and data to. */

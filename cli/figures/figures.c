@@ -23,6 +23,8 @@ const struct figure_kind figure_kinds[] = {
     {"bubble",     "JOB",                           "bubble by M, for several K and schedules"    },
     {"scaling",    "JOB ... | RUN_DIR ...",         "samples per second by devices"               },
     {"sweep",      "SWEEP_JSON",                    "a sweep as lines or, with --heat, as colours"},
+    {"goodput",    "FAULTS_JSON",                   "useful time by the interval of checkpoints"  },
+    {"losses",     "TIMELINE_CSV",                  "a run of sim --faults: what each time was"   },
 };
 const int num_figure_kinds = sizeof figure_kinds / sizeof figure_kinds[0];
 
@@ -46,6 +48,8 @@ static const struct {
     {figure_bubble,     false, 1              },
     {figure_scaling,    false, FIGURE_MAX_RUNS},
     {figure_sweep,      true,  1              },
+    {figure_goodput,    true,  1              },
+    {figure_losses,     true,  1              },
 };
 _Static_assert(sizeof ways / sizeof ways[0] == sizeof figure_kinds / sizeof figure_kinds[0],
                "one way a kind");

@@ -23,6 +23,8 @@ SCRIPT(throughput);
 SCRIPT(error);
 SCRIPT(lines);
 SCRIPT(heat);
+SCRIPT(goodput);
+SCRIPT(losses);
 SCRIPT(partition);
 SCRIPT(freeze);
 SCRIPT(bars);
@@ -36,6 +38,8 @@ static const struct {
     {"error",      script_error     },
     {"lines",      script_lines     },
     {"heat",       script_heat      },
+    {"goodput",    script_goodput   },
+    {"losses",     script_losses    },
     {"partition",  script_partition },
     {"freeze",     script_freeze    },
     {"bars",       script_bars      },

@@ -231,12 +231,31 @@ static double mean_total(const struct fault_run *runs, int count)
     return sum / count;
 }
 
+/* Intervals between checkpoints that were tried, ascending. */
+enum { TRIED_MAX = 11 };
+struct tried {
+    int num;
+    int64_t interval_ns[TRIED_MAX];
+    double goodput[TRIED_MAX];
+};
+
+static double mean_goodput(const struct fault_run *runs, int count)
+{
+    double useful = 0, all = 0;
+    for (int i = 0; i < count; i++) {
+        useful += (double)runs[i].part_ns[FAULT_USEFUL];
+        all += (double)runs[i].total_ns;
+    }
+    return all > 0 ? useful / all : 0;
+}
+
 /* Choose the interval with the least mean time, around Daly's, by the same seeds for all. */
 static enum status choose_interval(struct fault_setting *set, const struct fault_plan *plans,
                                    uint64_t first, int count, int64_t threads,
-                                   struct fault_run *runs, double daly, struct err *err)
+                                   struct fault_run *runs, double daly, struct tried *tried,
+                                   struct err *err)
 {
-    static const double factors[] = {0.25, 0.35, 0.5, 0.7, 0.85, 1, 1.2, 1.4, 2, 2.8, 4};
+    static const double factors[TRIED_MAX] = {0.25, 0.35, 0.5, 0.7, 0.85, 1, 1.2, 1.4, 2, 2.8, 4};
     int64_t best = 0;
     double least = 0;
     enum status rc = OK;
@@ -246,6 +265,8 @@ static enum status choose_interval(struct fault_setting *set, const struct fault
             continue;
         rc = run_all(set, plans, first, count, threads, runs, err);
         const double mean = mean_total(runs, count);
+        tried->interval_ns[tried->num] = set->interval_ns;
+        tried->goodput[tried->num++] = mean_goodput(runs, count);
         if (rc == OK && (best == 0 || mean < least)) {
             best = set->interval_ns;
             least = mean;
@@ -260,6 +281,7 @@ static enum status choose_interval(struct fault_setting *set, const struct fault
 /* ---- the answer ---- */
 
 struct faults_answer {
+    struct tried tried;
     int seeds, done;
     int64_t ideal_ns, mean_ns, p10_ns, p90_ns, interval_ns, wall_ns;
     double goodput, part_share[FAULT_PART_COUNT], losses[FAULT_CAUSE_COUNT],
@@ -315,6 +337,12 @@ static void answer_json(struct json *json, const struct faults_answer *a,
     json_add_int(json, "interval_steps", set->interval_steps);
     json_add_double(json, "young_ns", a->young_ns);
     json_add_double(json, "daly_ns", a->daly_ns);
+    struct json *tried = json_add_array(json, "intervals");
+    for (int i = 0; i < a->tried.num; i++) {
+        struct json *one = json_add_object(tried, NULL);
+        json_add_int(one, "interval_ns", a->tried.interval_ns[i]);
+        json_add_double(one, "goodput", a->tried.goodput[i]);
+    }
     struct json *parts = json_add_object(json, "time_shares");
     for (int p = 0; p < FAULT_PART_COUNT; p++)
         json_add_double(parts, part_names[p], a->part_share[p]);
@@ -522,7 +550,7 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
         set->interval_steps = job.train.checkpoint_every_steps;
     if (set->interval_ns == 0 && set->interval_steps == 0 && answer.daly_ns > 0)
         rc = choose_interval(set, plans, seed, count < AUTO_SEEDS ? count : AUTO_SEEDS,
-                             args->threads, runs, answer.daly_ns, err);
+                             args->threads, runs, answer.daly_ns, &answer.tried, err);
     if (rc == OK)
         rc = run_all(set, plans, seed, count, args->threads, runs, err);
     if (rc == OK && args->timeline_path)

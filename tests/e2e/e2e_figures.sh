@@ -97,6 +97,17 @@ drawn "as a heat map" '64GBps' 'peak memory' -- "$elapse" plot sweep "$tmp/sweep
 expect "of a key that was not swept" 2 "no swept key 'link'" "$elapse" plot sweep "$tmp/sweep.json" -x link -o "$tmp/no.svg"
 expect "of a value that is not there" 2 "no point has a number 'speed'" "$elapse" plot sweep "$tmp/sweep.json" -y speed -o "$tmp/no.svg"
 expect "of a file that is no sweep" 2 'line 1 is no answer of a sweep|no point has|ends too early' "$elapse" plot sweep "$job" -o "$tmp/no.svg"
+cat >"$tmp/lossy.json" <<'JOB'
+{"name": "lossy", "model": "uniform:layers=16,fwd=30ms,bwd_input=30ms,bwd_weight=30ms,act=1MiB,params=1000000",
+ "data": {"kind": "synthetic", "train_samples": 80000, "test_samples": 10}, "train": {"epochs": 2, "batch": {"global": 512}},
+ "cluster": "4x8", "pipeline": {"num_stages": 8, "num_microbatches": 32, "schedule": "1f1b"}}
+JOB
+"$elapse" sim "$tmp/lossy.json" --seeds 20 --json --timeline "$tmp/line.csv" \
+    --faults node_per_hour=2,restart=60s,detect=10s,stall=5s,repair=200s >"$tmp/faults.json"
+drawn "goodput by interval" 'useful time, %' 'Young' 'Daly' 'best' -- "$elapse" plot goodput "$tmp/faults.json"
+drawn "a run with its losses" 'nodes in use' 'useful' 'lost' 'waiting' 'restart' -- "$elapse" plot losses "$tmp/line.csv"
+expect "goodput of an answer without intervals" 2 'has tried no intervals' "$elapse" plot goodput <(echo "{}") -o "$tmp/no.svg"
+expect "losses of a file that is no timeline" 2 'is no timeline' "$elapse" plot losses "$job" -o "$tmp/no.svg"
 check "a figure that failed leaves no file" test ! -e "$tmp/no.svg"
 echo '{"configs": [{"pipeline_length": 2, "microbatches": 4, "schedule": "gpipe", "real_step_ns": 2000000, "sim_step_ns": 1900000,
   "noise": 0.1}, {"pipeline_length": 2, "microbatches": 4, "schedule": "1f1b", "real_step_ns": 1000000, "sim_step_ns":
