@@ -192,9 +192,8 @@ struct backend {
     enum status (*sync)(struct backend *be, struct err *err);
     /* The first failure known so far, without waiting; sync() will report it still. */
     enum status (*failure)(struct backend *be, struct err *err);
-    /* Take at once what is not there yet of all memory that `need` names, in one piece. What a plan
-     * announces, before anything of it is built. ERR_INFEASIBLE where the device has not that much:
-     * what was asked for, what is free. */
+    /* Reserve, in one block, the part of `need` that is not allocated yet. Called once per plan, before
+     * stages are built. ERR_INFEASIBLE if the device has less; the message names both sizes. */
     enum status (*reserve)(struct backend *be, const struct memory_need *need, struct err *err);
     /* Host memory that copies of the device run to and from by themselves (pinned): copy_in() from
      * it and copy_out() to it return at once, and it must stay as it is until a sync() or an event
@@ -236,11 +235,11 @@ struct backend {
      * number (a micro-batch). NULL where no profiler could look. */
     void (*range_push)(struct backend *be, const char *name, int64_t number);
     void (*range_pop)(struct backend *be);
-    /* A run of calls that may come again with the same arguments: key (compared byte by byte) is
-     * all that they depend on but for what memory holds. begin() true: all of it has been issued as
-     * a whole, issue nothing. Else issue it and call end(); end() false: nothing of it was issued
-     * after all, do it again, without the two. In between no memory is taken, nothing is waited for
-     * and no other lane is met. NULL where nothing is gained. */
+    /* A sequence of calls that may repeat (a CUDA graph). `key` must contain everything the calls
+     * depend on except memory contents; it is compared byte by byte. If begin() returns true, the
+     * recorded graph was launched: issue nothing. Otherwise issue the calls, then call end(). If end()
+     * returns false, nothing was launched: issue the calls again without the two. In between, allocate
+     * no memory, wait for nothing and use no other lane. NULL where graphs gain nothing. */
     bool (*graph_begin)(struct backend *be, const void *key, int64_t bytes);
     bool (*graph_end)(struct backend *be);
     /* Choices by time (backend_spec.tune) differ from run to run, and so may bits. choices() has
