@@ -76,7 +76,7 @@ int32_t choose_token(const float *logits, int vocab, const struct token_rule *ru
             chosen = choose_likely(rule, draw, kept, vocab, work);
         } else {
             int i = 0;
-            while ((sum += (double)work[i].weight) <= draw * kept && i < vocab - 1)
+            while (i < vocab - 1 && (sum += (double)work[i].weight) <= draw * kept)
                 i++;
             chosen = work[i].id;
         }

@@ -230,7 +230,7 @@ static void ask_group(const struct group *group, int64_t bytes, struct ring *rin
         count_nodes(group, &counts);
     if (ns)
         *ns = alltoall_ns(group, &cluster->collectives[COLLECTIVE_ALLTOALL], &counts, bytes);
-    else
+    else if (ring)
         find_ring(group, &counts, ring);
     if (table != few)
         free(table);
