@@ -102,7 +102,7 @@ static void plan_sim_and_train__find_the_same_plan(void **state)
         cost.cost = turn_cost(&job, &cost.cost);
         const enum status rc = plan_for(&job, &setting, &at, NULL, &planned, &err);
         /* As rank 0 of the trainer chooses, with its own way to the costs. */
-        const struct planning with = {&comm, &cores, &job, NULL, NULL};
+        const struct planning with = {&comm, &cores, &job, NULL, NULL, NULL};
         train.present = (struct profile_info){.device_kind = "cpu"};
         assert_int_equal(cluster_of_ranks(ranks, num_nodes, "cpu", &train.cluster, NULL), OK);
         assert_int_equal(train_plan_choose(&with, &at, &train, &train_err), rc);
