@@ -2,6 +2,7 @@
 #include "cli/figures/report_subject.h"
 
 #include "cli/figures/report_freeze.h"
+#include "cli/figures/report_losses.h"
 
 #include <glob.h>
 #include <math.h>
@@ -455,8 +456,10 @@ enum status report_subject(FILE *out, struct subject *s, const struct verdict *v
     put_machine(out, s);
     page_table_end(out);
     put_epochs(out, &s->rows);
-    if (s->kind == SUBJECT_RUN)
+    if (s->kind == SUBJECT_RUN) {
         report_freeze(out, s->path);
+        report_losses(out, s->path);
+    }
     put_devices(out, s);
     put_job(out, s);
     return rc;

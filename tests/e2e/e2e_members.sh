@@ -111,6 +111,8 @@ verify "with fewer ranks than --min-ranks it ends" too_few
 printf 'step,rank,event\n20,1,lost\n45,0,lost\n60,1,back\n100,0,back\n130,3,lost\n' >"$tmp/losses.csv"
 ELAPSE_MPIRUN=$real train job replayed -n 4 --max-restarts 3 --plan-losses "$tmp/losses.csv"
 verify "a trace of losses is replayed, with the same bits" same_run whole replayed
+"$elapse" report "$tmp/replayed" -o "$tmp/replayed.html" >/dev/null
+verify "the report has a row for each" test "$(grep -cE '(the losses to replay leave|joins again)' "$tmp/replayed.html")" = 5
 verify "each loss and return has its ranks" test "$(events replayed)" = "3 2 3 4 3"
 # With copies in memory a kill costs the step under way, also before the first file, and nothing stays there.
 sed 's/"epochs": 120/"epochs": 6/; s/"checkpoint_every_steps": 8/"checkpoint_every_steps": 40, "checkpoint_memory_every_steps": 1/' \

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 
@@ -44,6 +45,10 @@ class Replay:
         model = ",".join(f"{k}={v}" for k, v in MODEL.items() if k not in ("family", "preset"))
         run([self.elapse, "profile", "--model", "vit-tiny:" + model, "-n", str(RANKS), "--microbatches", "8", "--threads", "1",
              "--db", self.db, "--quiet"])
+        # Ranks of one machine play nodes. `sim` would take a node's own rank for one that is alone on its machine, so
+        # only what was measured with all ranks busy is left.
+        with sqlite3.connect(self.db) as store:
+            store.execute("DELETE FROM layer_cost WHERE ranks = 1")
 
     def train(self, name, trace=None):
         out = os.path.join(self.folder, name)
