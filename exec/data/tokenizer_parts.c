@@ -4,6 +4,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "exec/data/unicode.h"
 #include "profiles/base/utf8.h"
 
 enum status buffer_put(struct buffer *buffer, const char *text, size_t bytes, struct err *err)
@@ -58,25 +59,52 @@ static bool is_ascii(const char *text, size_t bytes)
     return true;
 }
 
+/* The bytes of `at` up to the first code point without normal forms; all of them if it has none. */
+static size_t before_formless(const char *at, size_t bytes)
+{
+    for (size_t i = 0, next = 0; i < bytes; i = next)
+        if (unicode_without_forms(utf8_next(at, bytes, &next)))
+            return i;
+    return bytes;
+}
+
+/* Code points without normal forms are starters that combine with nothing, so the text between two of
+ * them has its own form. */
 static enum status normal_form(enum norm_kind kind, struct buffer *text, struct err *err)
 {
     const int options =
         UTF8PROC_STABLE |
         (kind == NORM_NFC || kind == NORM_NFKC ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
         (kind == NORM_NFKC || kind == NORM_NFKD ? UTF8PROC_COMPAT : 0);
-    utf8proc_uint8_t *form = NULL;
+    struct buffer to = {0};
+    enum status rc = OK;
     if (is_ascii(text->at, text->bytes))
         return OK;
-    const utf8proc_ssize_t bytes = utf8proc_map((const utf8proc_uint8_t *)text->at,
-                                                (utf8proc_ssize_t)text->bytes, &form, options);
-    if (bytes < 0)
-        return bytes == UTF8PROC_ERROR_NOMEM
-                   ? err_nomem(err)
-                   : err_set(err, ERR_INPUT, "a text has no normal form: %s",
-                             utf8proc_errmsg(bytes));
-    free(text->at);
-    *text = (struct buffer){(char *)form, (size_t)bytes, (size_t)bytes + 1};
-    return OK;
+    for (size_t at = 0; at < text->bytes && rc == OK;) {
+        utf8proc_uint8_t *form = NULL;
+        const size_t length = before_formless(text->at + at, text->bytes - at);
+        size_t formless = at + length;
+        const utf8proc_ssize_t bytes = utf8proc_map((const utf8proc_uint8_t *)text->at + at,
+                                                    (utf8proc_ssize_t)length, &form, options);
+        if (bytes < 0) {
+            rc = bytes == UTF8PROC_ERROR_NOMEM
+                     ? err_nomem(err)
+                     : err_set(err, ERR_INPUT, "a text has no normal form: %s",
+                               utf8proc_errmsg(bytes));
+            break;
+        }
+        rc = buffer_put(&to, (const char *)form, (size_t)bytes, err);
+        free(form);
+        if (formless < text->bytes)
+            utf8_next(text->at, text->bytes, &formless);
+        if (rc == OK)
+            rc = buffer_put(&to, text->at + at + length, formless - at - length, err);
+        at = formless;
+    }
+    free(rc == OK ? text->at : to.at);
+    if (rc == OK)
+        *text = to;
+    return rc;
 }
 
 static enum status replace_all(const struct norm_step *step, struct buffer *text, struct err *err)

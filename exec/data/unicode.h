@@ -2,6 +2,7 @@
 #ifndef ELAPSE_EXEC_DATA_UNICODE_H
 #define ELAPSE_EXEC_DATA_UNICODE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,5 +27,11 @@ enum unicode_class unicode_class_of(uint32_t code);
 /* Lower case, canonically decomposed, without marks. Writes 0..3 code points to `to`; returns how
  * many. */
 int unicode_fold(uint32_t code, uint32_t to[UNICODE_FOLD_MAX]);
+
+/* Whether the normal forms of PyPI's `tokenizers` (0.23.3), whose tables are older than Unicode 10,
+ * leave this code point as it is, where utf8proc decomposes, composes or reorders it. A model was
+ * trained on the ids that `tokenizers` gives. Found by trying all code points alone and beside marks
+ * of other combining classes. */
+bool unicode_without_forms(uint32_t code);
 
 #endif

@@ -17,7 +17,7 @@ if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import tokenizers' 2>
         finish
     fi
 fi
-check "strings are made" "$venv/bin/python" tests/reference/tokenizers_peer.py "$tmp/cases" 2000 "${ELAPSE_SEED:-$RANDOM}"
+check "strings are made" "$venv/bin/python" tests/reference/tokenizers_peer.py "$tmp/cases" 2000 "${ELAPSE_SEED:-1}"
 export ELAPSE_TOKENIZER_CASES=$tmp/cases ELAPSE_TEST_FILTER='tokenizer_encode__equals*'
 check "$name" "$test"
 finish
