@@ -436,12 +436,15 @@ static bool is_set(const struct json *value)
            !(json_int64(value, &number) && number == 0);
 }
 
-/* Append a key to a list of at most `size` bytes; a list that is full ends in "...". */
+/* Append a key to a list of at most `size` bytes. A list that is full, or a first key that is cut, ends
+ * in "...". */
 static void add_key(char *list, size_t size, const char *key)
 {
     const size_t used = strlen(list);
     if (used + strlen(key) + 8 < size)
         snprintf(list + used, size - used, "%s%s", used ? ", " : "", key);
+    else if (used == 0)
+        snprintf(list, size, "%.*s...", (int)size - 4, key);
     else if (used + 6 < size && strcmp(list + used - 3, "...") != 0)
         snprintf(list + used, size - used, ", ...");
 }

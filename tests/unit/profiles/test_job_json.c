@@ -617,6 +617,16 @@ static void model_load__honours_or_notes_the_other_keys(void **state)
     assert_non_null(strstr(model.note, "unknown keys, not used: frobnicate"));
     assert_null(strstr(model.note, "rope_theta"));
     model_clear(&model);
+    /* A first key longer than the list is cut. */
+    assert_int_equal(
+        model_load(file_with("config.json",
+                             "{\"model_type\":\"mistral\",\"a_key_that_is_longer_than_the_list_"
+                             "of_unknown_keys_has_room_for_in_all_its_bytes\":1,\"b\":2}"),
+                   &model, &err),
+        OK);
+    assert_non_null(strstr(model.note, "unknown keys, not used: a_key_that_is_longer_than"));
+    assert_non_null(strstr(model.note, "..."));
+    model_clear(&model);
     /* Qwen2's window is off unless use_sliding_window says otherwise. */
     assert_int_equal(
         model_load(file_with("config.json", "{\"model_type\":\"qwen2\",\"sliding_window\":4096,"
