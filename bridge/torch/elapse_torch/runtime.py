@@ -60,18 +60,16 @@ class Bench:
             return out
         return call
 
-    def step_ns(self, ops, args, target, keywords):
-        """The step's time, and {method: ns of all micro-batches} of the second stage; medians."""
+    def load(self, ops):
+        """ops: of one micro-batch."""
         load_ops(self.schedule, ",".join(ops.format(m) for m in range(MICROBATCHES)) + "\n")
-        steps, parts = [], []
-        for _ in range(WARM_UP + ROUNDS):
-            self.times = {}
-            begin = now_ns(self.device)
-            self.schedule.step(*args, target=target, losses=[], **keywords)
-            steps.append(now_ns(self.device) - begin)
-            parts.append({n: sum(t) for n, t in self.times.items()})
-        return (percentile(steps[WARM_UP:], .5),
-                {n: percentile([p[n] for p in parts[WARM_UP:]], .5) for n in parts[0]})
+
+    def step_ns(self, args, target, keywords):
+        """A step's time, and {method: ns of all micro-batches} of the second stage."""
+        self.times = {}
+        begin = now_ns(self.device)
+        self.schedule.step(*args, target=target, losses=[], **keywords)
+        return now_ns(self.device) - begin, {n: sum(t) for n, t in self.times.items()}
 
 
 def op_overhead_ns(device):
@@ -86,8 +84,9 @@ def op_overhead_ns(device):
         return (now_ns(device) - begin) / 2
     alone = percentile([bare() for _ in range(50)], .5)
     bench = Bench(stages, lambda out, target: (out - target).mean(), device)
-    step, _ = bench.step_ns(WHOLE, (x,), x, {})
-    return max(0, int(step / (4 * MICROBATCHES) - alone))
+    bench.load(WHOLE)
+    steps = [bench.step_ns((x,), x, {})[0] for _ in range(WARM_UP + ROUNDS)][WARM_UP:]
+    return max(0, int(percentile(steps, .5) / (4 * MICROBATCHES) - alone))
 
 
 def split_backward(chain, batch, loss, device):
@@ -101,12 +100,18 @@ def split_backward(chain, batch, loss, device):
     bench = Bench([chain.stage(0, at), chain.stage(at, count)],
                   lambda out, want: loss(chain.output(out), want), device)
     keywords = chain.keywords(args, kwargs)
-    _, whole = bench.step_ns(WHOLE, (), target, keywords)
-    _, halves = bench.step_ns(HALVES, (), target, keywords)
+    # In turn, and the fastest counts, because other programs only make a round longer.
+    whole, halves = [], []
+    for _ in range(WARM_UP + ROUNDS):
+        for ops, found in ((WHOLE, whole), (HALVES, halves)):
+            bench.load(ops)
+            found.append(sum(ns for name, ns in bench.step_ns((), target, keywords)[1].items()
+                             if name.startswith("backward")))
     for p in chain.module.parameters():
         p.grad = None
-    both = halves["backward_one_chunk"] + halves["backward_weight_one_chunk"]
-    return round(max(0.0, both / whole["backward_one_chunk"] - 1), 4)
+    # Each half repeats the whole backward at most.
+    more = min(halves[WARM_UP:]) / min(whole[WARM_UP:]) - 1
+    return round(min(max(0.0, more), 1.0), 4)
 
 
 @contextmanager
