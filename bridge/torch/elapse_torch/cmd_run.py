@@ -57,7 +57,8 @@ class Tracer:
         self.split = {(int(s), int(m)) for row in layout.rows for s, op, m in row if op == "I"}
         for stage in layout.torch_stages:
             for name, op in self.METHODS.items():
-                setattr(stage, name, self._timed(getattr(stage, name), op, stage.stage_index))
+                if hasattr(stage, name):
+                    setattr(stage, name, self._timed(getattr(stage, name), op, stage.stage_index))
 
     def _timed(self, function, op, index):
         def call(microbatch, *args, **kwargs):

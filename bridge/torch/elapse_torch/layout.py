@@ -77,6 +77,34 @@ class Prefixed(nn.Module):
         return self.stage(*self.prefix(inputs), **inputs)
 
 
+class Whole:
+    """A stage that is the whole pipeline. It needs no messages, so it runs without PyTorch's runtime, which
+    takes longer for each op. The methods are named as those of PipelineStage, which cmd_run traces."""
+
+    stage_index = 0
+
+    def __init__(self, stage, loss):
+        self.stage, self.loss, self.losses = stage, loss, {}
+
+    def forward_one_chunk(self, microbatch, keywords, target):
+        self.losses[microbatch] = self.loss(self.stage(**keywords), target)
+
+    def backward_one_chunk(self, microbatch):
+        self.losses[microbatch].backward()
+        self.losses[microbatch] = self.losses[microbatch].detach()
+
+    def step(self, ops, count, keywords, target):
+        """ops: [(F or B, micro-batch)] in order. Returns the sum of the losses."""
+        parts = list(zip(*[x.chunk(count) if isinstance(x, torch.Tensor) and x.ndim else [x] * count
+                           for x in [*keywords.values(), target]]))
+        for op, m in ops:
+            if op == "F":
+                self.forward_one_chunk(m, dict(zip(keywords, parts[m])), parts[m][-1])
+            else:
+                self.backward_one_chunk(m)
+        return torch.stack(list(self.losses.values())).sum()
+
+
 class Layout:
     """What this rank holds of a plan. Collective over all ranks.
 
@@ -160,6 +188,13 @@ class Layout:
         # DDP expects a backward after each forward, and no split backward. Schedules have neither.
         self.sum_here = self.replicas > 1 and not shard
         held, count = [], self.plan["microbatches"]
+
+        def part(out, target):
+            return loss(self.chain.output(out), target) / count
+        if len(self.plan["cut"]) == 1 and not shard and all(op in "FB" for _, op, _ in self.rows[0]):
+            self.schedule = Whole(self.stages[0], part)
+            self.torch_stages = [self.schedule]
+            return
         # The runtime would divide the gradients of each stage by M, and twice those of a parameter
         # that two stages of a rank share. The losses are divided instead.
         for index, stage in self.stages.items():
@@ -175,8 +210,7 @@ class Layout:
                                       group=self.pipe))
         self.torch_stages = held
         self.schedule = _PipelineScheduleRuntime(
-            held, count, scale_grads=False,
-            loss_fn=lambda out, target: loss(self.chain.output(out), target) / count)
+            held, count, scale_grads=False, loss_fn=part)
         load_ops(self.schedule, text)
         if self.device.type == "cpu":
             # It connects by itself. PyTorch 2.11 would send to neighbours, and fail where a stage's
@@ -192,9 +226,14 @@ class Layout:
         losses = []
         if not self.schedule:
             return None
-        last = len(self.plan["cut"]) - 1 in self.stages
-        self.schedule.step(target=target if last else None, losses=losses if last else None,
-                           **self.options, **self.chain.keywords(args, kwargs), **more)
+        keywords = {**self.chain.keywords(args, kwargs), **more}
+        if isinstance(self.schedule, Whole):
+            losses.append(self.schedule.step([(op, int(m)) for _, op, m in self.rows[0]],
+                                             self.plan["microbatches"], keywords, target))
+        else:
+            last = len(self.plan["cut"]) - 1 in self.stages
+            self.schedule.step(target=target if last else None, losses=losses if last else None,
+                               **self.options, **keywords)
         for name, _, _ in self.tied:
             if self.weights[name].grad is None:
                 self.weights[name].grad = torch.zeros_like(self.weights[name])
