@@ -181,8 +181,8 @@ class Elastic:
         begin = time.perf_counter_ns()
         cached = self._wants_cache(frozen)
         turn = self.turn - 1
-        plan = self._told(lambda: self.brain.find_plan(frozen, cached, turn))
         try:
+            plan = self._told(lambda: self.brain.find_plan(frozen, cached, turn))
             self._change(plan, frozen, plan["frozen"] == "cached")
         except RuntimeError as error:
             raise BridgeError(f"the change to F = {frozen} failed: {str(error).splitlines()[0]}",

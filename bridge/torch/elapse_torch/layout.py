@@ -62,6 +62,7 @@ def group_of(ranks):
     destroyed. Collective over all ranks."""
     key = tuple(sorted(ranks))
     if key not in GROUPS:
+        dist.barrier()  # It fails at once if a rank has ended. new_group() would wait for half an hour.
         GROUPS[key] = dist.new_group(key)
     return GROUPS[key]
 

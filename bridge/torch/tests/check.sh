@@ -21,7 +21,7 @@ fi
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/elapse-bridge.XXXXXX") || exit 3
 trap 'rm -rf "$tmp"' EXIT
 failed=0
-export PYTHONPATH=$PWD/bridge/torch ELAPSE_BIN=${ELAPSE_BIN:-$PWD/build/bin} ELAPSE_DB=$tmp/store.db
+export PYTHONPATH=$PWD/bridge/torch:$PWD/bridge/torch/tests ELAPSE_BIN=${ELAPSE_BIN:-$PWD/build/bin} ELAPSE_DB=$tmp/store.db
 export OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo PYTHONDONTWRITEBYTECODE=1 ELAPSE_MODEL=mlp
 models=bridge/torch/tests/models.py
 
@@ -51,6 +51,12 @@ ranks() { # N ARGUMENTS...
 alone() { # ARGUMENTS...: as torchrun starts a single rank, without its imports
     RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29531 timeout -k 5 120 "$python" "$@"
 }
+pair() { # ARGUMENTS...: two ranks without torchrun, which would end one as soon as the other ends; rank 0's status
+    local port
+    port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout -k 5 60 "$python" "$@" >/dev/null 2>&1 &
+    RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout -k 5 60 "$python" "$@"
+}
 plan() { # FILE key=value...
     local file=$1 sets=()
     shift
@@ -68,14 +74,36 @@ for i in 0 1 2 3; do
     set -- ${kinds[i]}
     plan "$tmp/plan-$i.json" pipeline.schedule=$1 pipeline.chunks=$2 pipeline.num_stages=$3 pipeline.num_replicas=$4 \
         pipeline.num_microbatches=4 ${5:-}
-    [ $i -eq 0 ] || runs+=(${runs:+--next} run $models "$tmp/plan-$i.json" --check --steps 3 --out "$tmp/out-$i.json")
+    runs+=(${runs:+--next} run $models "$tmp/plan-$i.json" --check --steps 3 --out "$tmp/out-$i.json")
 done
-expect "1f1b runs, K = 2" 0 'error' ranks 2 run $models "$tmp/plan-0.json" --check --steps 3 --out "$tmp/out-0.json"
-expect "other plans run, one after the other" 0 'error' started 2 bridge/torch/tests/several.py "${runs[@]}"
-for i in 0 1 2 3; do
+cat >"$tmp/tied.py" <<'EOT'
+import torch
+from torch import nn
+from models import loss
+class Tied(nn.Module):
+    """As many items as the mlp has: the table is read by the first and the last one."""
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 16)
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+        self.head = nn.Linear(16, 50, bias=False)
+        self.head.weight = self.table.weight
+    def forward(self, x):
+        x = self.table(x)
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return self.head(x)
+def make_model():
+    return Tied()
+def make_batch(samples):
+    return torch.randint(50, (samples, 3)), torch.randint(50, (samples, 3))
+EOT
+runs+=(--next run "$tmp/tied.py" "$tmp/plan-0.json" --check --steps 3 --out "$tmp/out-4.json")
+kinds+=("tied weights, 1f1b")
+expect "plans run, one after the other" 0 'error' started 2 bridge/torch/tests/several.py "${runs[@]}"
+for i in 0 1 2 3 4; do
     expect "${kinds[i]}: the whole model's gradients" 0 'equal' equal "$tmp/out-$i.json"
 done
-export PYTHONPATH=$PYTHONPATH:$PWD/bridge/torch/tests
 elastic=(bridge/torch/tests/elastic.py "$tmp/mlp/job.json" --set train.epochs=5 --set pipeline.num_microbatches=2)
 table="--set freeze.policy=table --set freeze.table=[0,1,3,1]"
 expect "the plan changes" 0 '^equal' started 2 "${elastic[@]}" \
@@ -87,6 +115,10 @@ expect "between K = 1 and 2" 0 . grep '^equal: equal' "$tmp/elastic"
 expect "from a checkpoint on, without a cache" 0 . grep '^equal: resume' "$tmp/elastic"
 expect "safe measures the probe" 0 . grep '^equal: safe' "$tmp/elastic"
 expect "safe without a probe" 1 "hint|policy 'safe' measures on samples" started 2 "${elastic[@]}" --set freeze.policy=safe
+expect "a rank that dies before the first plan" 1 'BridgeError: the change to F = 0 failed: .*[Cc]onnection' \
+    pair "${elastic[@]}" $table --die _change:1
+expect "a rank that dies in a change of plan" 1 'BridgeError: the change to F = 1 failed: .*[Cc]onnection' \
+    pair "${elastic[@]}" $table --set elastic.stages=[2,1,2] --die _move:2
 expect "a job of more devices than ranks" 1 'the job has 2 devices, torchrun started 1' alone "${elastic[@]}" $table
 expect "links" 0 'gloo, 2 ranks: latency' ranks 2 links --largest 65536 --rounds 5 -o "$tmp/l.json" --cluster "$tmp/c.json"
 expect "ranks that do not match the plan" 3 'the plan uses 2 ranks .*, torchrun started 1' alone -m elapse_torch run $models "$tmp/plan-0.json" --steps 1
@@ -107,7 +139,7 @@ EOF
 expect "control flow on data" 2 'flow.py:8' "$python" -m elapse_torch profile "$tmp/flow.py" --inputs 4 -o "$tmp/flow"
 cat >"$tmp/full.py" <<'EOF'
 import torch
-from elapse_torch import cmd_profile
+from elapse_torch import cmd_profile, runtime
 from models import make_model, make_batch, loss
 measure = cmd_profile.measure_item
 def full(stage, values, *more):
@@ -115,10 +147,16 @@ def full(stage, values, *more):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
     return measure(stage, values, *more)
 cmd_profile.measure_item = full
+step_ns = runtime.Bench.step_ns
+def held_up(self, *args):
+    """As if another program took the processor in each half of a backward."""
+    ns, parts = step_ns(self, *args)
+    return ns, {name: 100 * t if "weight" in name else t for name, t in parts.items()}
+runtime.Bench.step_ns = held_up
 EOF
 expect "out of memory with one size" 1 "memory in item '.*' with micro-batch 4; what was measured is written" \
-    env PYTHONPATH="$PYTHONPATH:$PWD/bridge/torch/tests" "$python" -m elapse_torch profile "$tmp/full.py" --microbatches 2,4 --budget 0.01 -o "$tmp/full"
-expect "the other size is kept" 0 'step_ns' "$ELAPSE_BIN/elapse" sim "$tmp/full/job.json" --step --json
+    "$python" -m elapse_torch profile "$tmp/full.py" --microbatches 2,4 --budget 0.01 -o "$tmp/full"
+expect "the other size is kept, and a split backward that was held up is bounded" 0 'step_ns' "$ELAPSE_BIN/elapse" sim "$tmp/full/job.json" --step --json
 cat >"$tmp/whole.py" <<'EOF'
 import torch
 class Two(torch.nn.Module):

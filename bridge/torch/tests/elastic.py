@@ -1,11 +1,13 @@
 """Elastic under torchrun against the whole model: losses, weights and optimizer state, while layers
 freeze and thaw, and from a checkpoint on. Prints `equal` on rank 0.
 
-    elastic.py JOB [--set a.b=v]... [--case [--check equal|resume|safe] [--set a.b=v]...]...
+    elastic.py JOB [--set a.b=v]... [--case [--check equal|resume|safe] [--die METHOD:N] [--set a.b=v]...]...
 
 The cases share one start of the ranks; without --case there is one."""
 import argparse
 import copy
+import os
+import signal
 import sys
 
 import torch
@@ -56,6 +58,17 @@ def whole(model, optimizer, data, rows, chain):
     return found
 
 
+def die_in(name, number):
+    method, calls = getattr(elapse_torch.Elastic, name), []
+
+    def call(*args):
+        calls.append(name)
+        if len(calls) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return method(*args)
+    setattr(elapse_torch.Elastic, name, call)
+
+
 def worst(a, b):
     return max((x - y).abs().max().item() / y.abs().max().clamp(min=1e-6).item()
                for x, y in zip(a, b))
@@ -66,6 +79,7 @@ def main(words):
     parser.add_argument("job")
     parser.add_argument("--check", default="equal")
     parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--die", metavar="METHOD:N", help="kill rank 1 in its Nth call of this method")
     args = parser.parse_args(words)
     torch.set_num_threads(1)
     torch.manual_seed(2)
@@ -75,6 +89,8 @@ def main(words):
     probe = data[:32] if args.check == "safe" else None
     run = elapse_torch.Elastic(model, optimizer, loader, args.job, loss=models.loss,
                                probe=probe, overrides=args.set)
+    if args.die and run.rank == 1:
+        die_in(args.die.split(":")[0], int(args.die.split(":")[1]))
     if args.check == "resume":
         rows = train(run, most=2)
         saved = copy.deepcopy(run.state_dict())
