@@ -73,10 +73,10 @@ def accuracy(model, data):
     return right / len(data)
 
 
-def plain(model, data, epochs, seed):
+def plain(model, data, epochs, seed, rate):
     """Ordinary DDP."""
     ddp = torch.nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     sampler = DistributedSampler(data, seed=seed, drop_last=True)
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
@@ -88,7 +88,7 @@ def plain(model, data, epochs, seed):
 
 def elastic(model, data, held_out, args):
     import elapse_torch
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.rate)
     with elapse_torch.Elastic(model, optimizer, DataLoader(data), args.job, loss=loss_of, probe=held_out,
                               overrides=args.set + [f"train.epochs={args.epochs}",
                                                     f"train.seed={args.seed}"]) as run:
@@ -104,10 +104,11 @@ def main():
     p.add_argument("job")
     p.add_argument("--data", required=True)
     p.add_argument("--plain", action="store_true", help="by DDP, without Elastic")
-    p.add_argument("--epochs", type=int, default=10)
+    p.add_argument("--epochs", type=int, default=20, help="of the second task")
     p.add_argument("--first-epochs", type=int, default=4, help="of the first task")
-    p.add_argument("--samples", type=int, default=2048, help="of the second task")
+    p.add_argument("--samples", type=int, default=1024, help="of the second task")
     p.add_argument("--first", choices=("sentiment", "order"), default="sentiment", help="the first task")
+    p.add_argument("--rate", type=float, default=RATE / 10, help="of the second task (default: a tenth of the first task's)")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--set", action="append", default=[], metavar="a.b=v", help="override a value of the job")
     args = p.parse_args()
@@ -115,7 +116,7 @@ def main():
     dist.init_process_group("gloo")
     torch.manual_seed(args.seed)
     model = make_model()
-    plain(model, read(f"{args.data}/train.tsv", 10**9, args.first, args.seed, args.samples), args.first_epochs, args.seed)
+    plain(model, read(f"{args.data}/train.tsv", 10**9, args.first, args.seed, args.samples), args.first_epochs, args.seed, RATE)
     torch.nn.init.normal_(model.classifier.weight, std=.02)
     torch.nn.init.zeros_(model.classifier.bias)
     for tensor in model.state_dict().values():
@@ -126,7 +127,7 @@ def main():
     wall, cpu = time.perf_counter(), time.process_time()
     more = {} if args.plain else elastic(model, train, held_out, args)
     if args.plain:
-        plain(model, train, args.epochs, args.seed)
+        plain(model, train, args.epochs, args.seed, args.rate)
     told = torch.tensor([time.process_time() - cpu])
     dist.all_reduce(told)
     wall = time.perf_counter() - wall
