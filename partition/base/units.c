@@ -388,16 +388,17 @@ static int edit_distance(const char *a, const char *b)
     return rows[na % 3][nb];
 }
 
-bool names_alike(const char *a, const char *b)
+bool name_fold(const char *name, char *out, size_t size)
 {
-    for (;; a++, b++) {
-        while (*a && !isalnum((unsigned char)*a))
-            a++;
-        while (*b && !isalnum((unsigned char)*b))
-            b++;
-        if (!*a || tolower((unsigned char)*a) != tolower((unsigned char)*b))
-            return *a == *b;
-    }
+    size_t n = 0;
+    for (; *name; name++)
+        if (isalnum((unsigned char)*name)) {
+            if (n + 1 >= size)
+                return false;
+            out[n++] = (char)tolower((unsigned char)*name);
+        }
+    out[n] = '\0';
+    return n > 0;
 }
 
 const char *nearest_name(const char *word, const char *const *names, int n)

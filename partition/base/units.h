@@ -89,8 +89,9 @@ static inline uint64_t mix64(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Whether two names have the same letters and digits, in any case: "DGX_H100" and "dgx-h100". */
-bool names_alike(const char *a, const char *b);
+/* Write a name's letters and digits in lower case: "DGX_H100" and "dgx-h100" fold to "dgxh100". False
+ * if it has none or they do not fit. */
+bool name_fold(const char *name, char *out, size_t size);
 
 /* Nearest of the n names to word by edit distance, for "did you mean"; NULL when none is near. */
 const char *nearest_name(const char *word, const char *const *names, int n);

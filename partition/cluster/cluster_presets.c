@@ -107,8 +107,9 @@ const char *const *machine_names(void)
 
 const struct machine *machine_find(const char *name)
 {
-    for (int i = 0; i < NUM_MACHINES; i++)
-        if (names_alike(machines[i].name, name))
+    char typed[64], own[64];
+    for (int i = 0; i < NUM_MACHINES && name_fold(name, typed, sizeof typed); i++)
+        if (name_fold(machines[i].name, own, sizeof own) && strcmp(own, typed) == 0)
             return &machines[i];
     return NULL;
 }

@@ -2,7 +2,6 @@
  * shipped_kinds of the files in profiles/devices. Read struct kind first. */
 #include "partition/cluster/device_kinds.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,22 +123,6 @@ const struct kind *kind_find(const char *name)
     return NULL;
 }
 
-enum { FOLDED_MAX = 40 };
-
-/* Copy a name in lower case, with its letters and digits alone. False if it is too long. */
-static bool fold_name(const char *name, char folded[FOLDED_MAX])
-{
-    size_t n = 0;
-    for (; *name; name++)
-        if (isalnum((unsigned char)*name)) {
-            if (n + 1 == FOLDED_MAX)
-                return false;
-            folded[n++] = (char)tolower((unsigned char)*name);
-        }
-    folded[n] = 0;
-    return n > 0;
-}
-
 static const char *without_prefix(const char *text, const char *prefix)
 {
     const size_t n = strlen(prefix);
@@ -167,17 +150,17 @@ const struct kind *kind_find_typed(const char *name)
 {
     static const char *const makers[] = {"nvidia",   "geforce", "quadro", "tesla", "amd",
                                          "instinct", "intel",   "google", "rtx"};
-    char folded[FOLDED_MAX], own[FOLDED_MAX];
+    char folded[64], own[64];
     const struct kind *kind = kind_find(name);
-    if (kind || !fold_name(name, folded))
+    if (kind || !name_fold(name, folded, sizeof folded))
         return kind;
     const char *typed = folded;
     for (size_t m = 0; m < sizeof makers / sizeof makers[0]; m++)
         typed = without_prefix(typed, makers[m]);
     for (int i = 0; i < num_shipped_kinds; i++) {
-        char text[FOLDED_MAX];
+        char text[64];
         kind = &shipped_kinds[i];
-        if (!fold_name(kind->name, own))
+        if (!name_fold(kind->name, own, sizeof own))
             continue;
         const char *plain = without_prefix(own, "rtx");
         memcpy(text, typed, strlen(typed) + 1);

@@ -234,6 +234,16 @@ static void nearest_name__guesses_only_what_is_near(void **state)
     assert_null(nearest_name("x", names, 0));
 }
 
+static void name_fold__keeps_letters_and_digits_that_fit(void **state)
+{
+    (void)state;
+    char out[8];
+    assert_true(name_fold("DGX_h-100", out, sizeof out));
+    assert_string_equal(out, "dgxh100");
+    assert_false(name_fold("dgx-h1000", out, sizeof out));
+    assert_false(name_fold("-_", out, sizeof out));
+}
+
 static void nearest_name__counts_swapped_neighbours_as_one_edit(void **state)
 {
     static const char *const names[] = {"plan", "plot", "profile", "profiles"};
@@ -319,6 +329,7 @@ int main(void)
         cmocka_unit_test(parse_int_list__reads_all_or_nothing),
         cmocka_unit_test(add_ok_mul_ok__refuse_what_does_not_fit),
         cmocka_unit_test(nearest_name__guesses_only_what_is_near),
+        cmocka_unit_test(name_fold__keeps_letters_and_digits_that_fit),
         cmocka_unit_test(nearest_name__counts_swapped_neighbours_as_one_edit),
         cmocka_unit_test(join_names__stops_where_the_room_ends),
         cmocka_unit_test(write_ns__is_read_back_exactly),
