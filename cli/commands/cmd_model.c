@@ -68,7 +68,7 @@ static void print_table(const struct model *model)
     for (int i = 0; i < model->num_items; i++) {
         const struct item *item = &model->items[i];
         char work[32];
-        if (item->kind == ITEM_OPAQUE)
+        if (opaque)
             format_ns(item->fwd_ns, work, sizeof work);
         else
             snprintf(work, sizeof work, "%.4f", (double)item->fwd_flops / 1e9);

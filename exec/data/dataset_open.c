@@ -81,7 +81,7 @@ static enum status check_fits(const struct job *job, struct dataset *dataset, st
 {
     const struct model *model = &job->model;
     const char *name = dataset_job_name(job);
-    const bool images = model_family_traits(model->family)->images;
+    const bool images = model_has_images(model);
     if (images && dataset->seq)
         return err_set(err, ERR_INPUT, "%s: model '%s' takes images, the data are text", name,
                        model->name);
@@ -127,7 +127,7 @@ static enum status open_kind(const struct job *job, struct dataset *dataset, str
                            dataset_job_name(job));
         if (job->data.kind == DATA_IDX)
             return idx_open(job, dataset, err);
-        if (model_family_traits(job->model.family)->images)
+        if (model_has_images(&job->model))
             return shapes_open(job->model.image, train, test, job->train.seed, dataset, err);
         return phrases_open(&job->model, train, test, job->train.seed, dataset, err);
     case DATA_CIFAR10:

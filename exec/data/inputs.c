@@ -21,7 +21,7 @@ static enum status open_pictures(const struct job *job, const struct inputs *inp
 enum status inputs_open(const struct job *job, struct inputs *inputs, struct dataset *dataset,
                         struct err *err)
 {
-    const bool pictures = model_family_traits(job->model.family)->images;
+    const bool pictures = model_has_images(&job->model);
     struct dataset like = {0}, got = {0};
     if (job->model.task != TASK_CLASSIFY)
         return err_set(err, ERR_INPUT, "model '%s' is no classifier", job->model.name);

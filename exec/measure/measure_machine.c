@@ -18,7 +18,7 @@ static enum status make_inputs(struct measure *m, struct err *err)
 {
     const struct model *model = &m->job.model;
     int64_t n = m->most, seq = model->seq > 2 ? model->seq : 2;
-    const bool images = model_family_traits(model->family)->images;
+    const bool images = model_has_images(model);
     int64_t pixels = (int64_t)model->channels * model->image * model->image;
     m->ids = calloc((size_t)n, sizeof *m->ids);
     m->labels = calloc((size_t)(n * seq), sizeof *m->labels);

@@ -102,6 +102,7 @@ enum status arch_init(const struct model *model, struct arch *arch, struct err *
             return rc;
         break;
     }
+    case FAMILY_COMPOSED:
     case FAMILY_UNIFORM:
     case FAMILY_EXPLICIT:
     case FAMILY_COUNT:

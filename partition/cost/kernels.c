@@ -720,6 +720,71 @@ static void list_opaque(struct lister *l)
                                              : (double)it->stash_bytes + (double)it->act_bytes)});
 }
 
+static void add_piece_core(struct lister *l, const struct model_piece *p)
+{
+    const double queries = (double)l->samples * (double)(p->rows * p->heads * p->in) * l->e;
+    const double keys = (double)l->samples * (double)(p->groups * p->keys * p->out * p->in) * l->e;
+    const double flops =
+        4 * (double)l->samples * (double)(p->rows * p->heads) * (double)(p->keys * p->in);
+    add(l, (struct kernel){.kind = KERNEL_ATTENTION,
+                           .backward = !forward(l),
+                           .causal = p->causal,
+                           .batch = l->samples * p->groups * p->heads,
+                           .m = p->rows / p->groups,
+                           .k = p->in,
+                           .flops = forward(l) ? flops : 2.5 * flops,
+                           .bytes = (forward(l) ? 2 : 4) * (queries + keys)});
+}
+
+/* One operation of an item that is a list of them. */
+static void add_piece(struct lister *l, const struct model_piece *p)
+{
+    const int64_t rows = l->samples * p->rows;
+    const double x = (double)rows * (double)p->in * l->e;
+    const bool weights = l->pass == PASS_BWD_WEIGHT;
+    switch (p->kind) {
+    case PIECE_LINEAR:
+        l->biases = p->params > p->in * p->out;
+        if (p->input != PIECE_INPUT_DATA || !for_input(l))
+            add_linear(l, rows, p->in, p->out);
+        break;
+    case PIECE_CORE:
+        if (!weights)
+            add_piece_core(l, p);
+        break;
+    case PIECE_NORM:
+        if (!weights || p->params > 0)
+            add_memory(l, (for_input(l) ? 3 : 2) * x);
+        break;
+    case PIECE_ACTIVATION:
+    case PIECE_GATE:
+        if (!weights)
+            add_memory(l, (forward(l) ? 2 : 3) * x + (p->kind == PIECE_ACTIVATION ? 0
+                                                      : forward(l)                ? x
+                                                                                  : 2 * x));
+        break;
+    case PIECE_ADD:
+        add_memory(l, weights ? 0 : 3 * x);
+        break;
+    case PIECE_MOVE:
+        add_memory(l, weights ? 0 : 2 * x);
+        break;
+    case PIECE_TABLE:
+        if (forward(l)) {
+            add_memory(l, 2 * x);
+        } else if (weights) { /* cleared, added to by rows, added to the sum of micro-batches */
+            add_memory(l, 3 * x);
+            add_memory(l, (double)p->params * (2 * l->e + 8));
+        }
+        break;
+    case PIECE_LOSS:
+        add_loss(l, rows, p->in);
+        break;
+    case PIECE_NUMBERS:
+        break;
+    }
+}
+
 /* One pass of a multi-tensor optimizer: it reads gradient, weight and states, writes weight and
  * states, and clears the gradient. With 2-byte activations it also writes the copy that kernels
  * read, and with the list of 2021 the fp16 gradients are copied and unscaled before. */
@@ -764,7 +829,9 @@ static void start(struct lister *l, const struct model *model, int item, enum pa
                          .unfused = attention_is_unfused(model->attention),
                          .biases = has_biases(model, model->items[item].kind),
                          .narrow = model->items[item].kind == ITEM_ATTENTION ||
-                                           model->items[item].kind == ITEM_MLP
+                                           model->items[item].kind == ITEM_MLP ||
+                                           (model->items[item].kind == ITEM_OPAQUE &&
+                                            model->family == FAMILY_COMPOSED)
                                        ? options->narrow
                                        : NARROW_NONE,
                          .list = list};
@@ -783,8 +850,12 @@ int kernels_of(const struct model *model, int item, enum pass pass, int64_t samp
         [ITEM_OPAQUE] = list_opaque};
     struct lister l;
     start(&l, model, item, pass, samples, options, list);
+    const struct item *it = l.item;
     if (pass == PASS_UPDATE)
         list_update(&l);
+    else if (it->num_pieces > 0)
+        for (int i = 0; i < it->num_pieces; i++)
+            add_piece(&l, &model->pieces[it->first_piece + i]);
     else
         lists[l.item->kind](&l);
     return l.count;

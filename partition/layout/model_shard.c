@@ -235,6 +235,9 @@ enum status model_shard_check(const struct model *model, int tensor, bool sequen
     if (model->family == FAMILY_UNIFORM || model->family == FAMILY_EXPLICIT)
         return err_set(err, ERR_INFEASIBLE, "pipeline.tensor %d: model '%s' has no heads to divide",
                        tensor, model->name);
+    if (model->family == FAMILY_COMPOSED)
+        return err_set(err, ERR_INFEASIBLE, "pipeline.tensor %d: model '%s' cannot be divided",
+                       tensor, model->name);
     if (model->tensor > 1)
         return err_set(err, ERR_INFEASIBLE, "model '%s' is divided already", model->name);
     if (exceeds_keys(model, tensor) && tensor % model->kv_heads != 0)

@@ -277,6 +277,8 @@ enum status model_build(const struct model_spec *spec, struct model *model, stru
 {
     struct model got = {0};
     bool ok;
+    if (spec->family == FAMILY_COMPOSED)
+        return composed_build(spec, model, err);
     enum status rc = resolve(spec, &got, err);
     if (rc != OK)
         goto out;
@@ -324,7 +326,9 @@ enum status model_copy(const struct model *src, struct model *dst, struct err *e
     got.items = malloc((size_t)src->num_items * sizeof *got.items + 1);
     got.skips = src->num_skips ? malloc((size_t)src->num_skips * sizeof *got.skips) : NULL;
     got.times = src->num_times ? calloc((size_t)src->num_times, sizeof *got.times) : NULL;
-    bool whole = got.items && (got.skips || !src->num_skips) && (got.times || !src->num_times);
+    got.pieces = src->num_pieces ? malloc((size_t)src->num_pieces * sizeof *got.pieces) : NULL;
+    bool whole = got.items && (got.skips || !src->num_skips) && (got.times || !src->num_times) &&
+                 (got.pieces || !src->num_pieces);
     for (int t = 0; t < src->num_times && whole; t++) {
         const size_t size = (size_t)src->times[t].num_rows * sizeof *src->times[t].rows;
         got.times[t] = src->times[t];
@@ -341,6 +345,8 @@ enum status model_copy(const struct model *src, struct model *dst, struct err *e
         memcpy(got.items, src->items, (size_t)src->num_items * sizeof *got.items);
     if (src->num_skips)
         memcpy(got.skips, src->skips, (size_t)src->num_skips * sizeof *got.skips);
+    if (src->num_pieces)
+        memcpy(got.pieces, src->pieces, (size_t)src->num_pieces * sizeof *got.pieces);
     *dst = got;
     return OK;
 }
@@ -352,6 +358,7 @@ void model_clear(struct model *model)
     free(model->times);
     free(model->items);
     free(model->skips);
+    free(model->pieces);
     *model = (struct model){0};
 }
 
@@ -379,12 +386,20 @@ const struct family_traits *model_family_traits(enum model_family family)
                         .embedding = "gpt", .attention = "causal", .mlp = "tanh", .norm = ""},
         [FAMILY_LLAMA] = {.name = "llama", .first_preset = "llama", .trainable = true, .embedding = "llama",
                           .attention = "grouped", .mlp = "swiglu", .norm = "rms"},
+        [FAMILY_COMPOSED] = {.name = "composed", .first_preset = "t5-base", .embedding = "composed",
+                             .attention = "composed", .mlp = "composed", .norm = "composed"},
         [FAMILY_UNIFORM] = {.name = "uniform"},
         [FAMILY_EXPLICIT] = {.name = "explicit"},
     };
     return &traits[family];
 }
 /* clang-format on */
+
+bool model_has_images(const struct model *model)
+{
+    return model->family == FAMILY_COMPOSED ? model->image > 0
+                                            : model_family_traits(model->family)->images;
+}
 
 bool model_items_alike(const struct model *model, int one, int other)
 {
@@ -474,7 +489,7 @@ enum status model_check_frozen(const struct model *model, int64_t num_frozen_lay
 void model_block_fields(const struct model *model, bool embeds, bool head,
                         int64_t bytes[BLOCK_FIELDS])
 {
-    const bool images = model_family_traits(model->family)->images;
+    const bool images = model_has_images(model);
     const bool causal = model->task == TASK_CAUSAL_LM; /* each stage masks between documents */
     const int64_t each = images ? 0 : 4 * (int64_t)model->seq;
     const int64_t labels = model->task == TASK_CLASSIFY ? 1

@@ -23,6 +23,7 @@ extern "C" {
 #define MODEL_IMAGE_MAX 65536
 #define MODEL_CHANNELS_MAX 1024
 #define MODEL_EXPERTS_MAX 65536
+#define SWIN_STAGES 4
 
 enum item_kind {
     ITEM_EMBEDDING, /* patch or token embedding with positions */
@@ -55,8 +56,36 @@ struct item {
     int64_t fwd_ns, bwd_input_ns, bwd_weight_ns, update_ns;
     int64_t fwd_stash_ns; /* the part of fwd_ns that a forward without stash saves */
     int64_t bwd_rest_ns;  /* replaces bwd_input_ns if no item below needs the input's gradient */
-    int first_times, num_times; /* ITEM_OPAQUE: its tables in model.times, which replace fwd_ns,
+    int first_times, num_times;  /* ITEM_OPAQUE: its tables in model.times, which replace fwd_ns,
                                    bwd_input_ns and bwd_weight_ns */
+    int first_piece, num_pieces; /* FAMILY_COMPOSED: what it computes, in model.pieces */
+};
+
+enum piece_kind {
+    PIECE_LINEAR,     /* [rows, in] by [in, out] */
+    PIECE_CORE,       /* attention: each of `rows` queries meets `keys` keys; groups of queries have
+                        keys of their own. in: width of a head; out: heads of keys */
+    PIECE_NORM,       /* of [rows, in] */
+    PIECE_ACTIVATION, /* of [rows, in] */
+    PIECE_GATE,       /* [rows, 2 in] to [rows, in] */
+    PIECE_ADD,        /* a sum of two tensors [rows, in] */
+    PIECE_MOVE,       /* a pass over [rows, in] each way: a copy, a shift and scale */
+    PIECE_TABLE,      /* `rows` rows of a table, of width in */
+    PIECE_LOSS,       /* cross entropy of [rows, in] */
+    PIECE_NUMBERS     /* parameters only */
+};
+enum piece_input {
+    PIECE_INPUT_CHAIN, /* of the item itself, which keeps it for the backward */
+    PIECE_INPUT_SKIP,  /* of another item, by a skip; the stage holds it once */
+    PIECE_INPUT_DATA   /* of the sample; it has no gradient */
+};
+/* An operation of an item. Numbers are of one sample; those that a kind does not name are 0. */
+struct model_piece {
+    enum piece_kind kind;
+    enum piece_input input;
+    bool causal;
+    int64_t rows, in, out, keys, groups, heads;
+    int64_t params;
 };
 
 /* Times of an item by micro-batch size on one kind of device. */
@@ -71,7 +100,8 @@ struct time_table {
 };
 
 /* A tensor that item `from` sends to item `to` outside the chain (from < to). It goes directly from
- * source stage to destination stage; its gradient goes back the same way. */
+ * source stage to destination stage; its gradient goes back the same way. Edges of one item with equal
+ * bytes are one tensor, which a stage receives and holds once. */
 struct skip_edge {
     int from, to;
     int64_t bytes; /* per sample, or per micro-batch as in struct item */
@@ -81,7 +111,8 @@ enum model_family {
     FAMILY_VIT,
     FAMILY_BERT,
     FAMILY_GPT,
-    FAMILY_LLAMA, /* also its kin: Mistral, Qwen, and with experts Mixtral, DeepSeek */
+    FAMILY_LLAMA,    /* also its kin: Mistral, Qwen, and with experts Mixtral, DeepSeek */
+    FAMILY_COMPOSED, /* T5, Whisper, Swin and others, whose items are lists of pieces */
     FAMILY_UNIFORM,
     FAMILY_EXPLICIT,
     FAMILY_COUNT
@@ -190,9 +221,11 @@ struct model {
     struct skip_edge *skips; /* owned, num_skips; sorted by (from, to) */
     int num_times;
     struct time_table *times; /* owned; explicit models: see model_add_times() */
-    bool per_microbatch;      /* sizes and constant times are per micro-batch, not per sample */
-    int elem_bytes;           /* bytes of an activation element: 4 fp32, 2 bf16 */
-    int param_bytes;          /* bytes of a stored parameter: 4 */
+    int num_pieces;
+    struct model_piece *pieces; /* owned; FAMILY_COMPOSED */
+    bool per_microbatch;        /* sizes and constant times are per micro-batch, not per sample */
+    int elem_bytes;             /* bytes of an activation element: 4 fp32, 2 bf16 */
+    int param_bytes;            /* bytes of a stored parameter: 4 */
     int weight_bytes_per_param, grad_bytes_per_param; /* explicit models; 0: by the dtype */
     /* Explicit models: what the framework that was measured takes beside the items' times. */
     int64_t op_overhead_ns; /* its own time per op of a schedule */
@@ -271,8 +304,21 @@ struct model_spec {
     int kv_rank, q_rank, rope_dim, v_dim;
     int experts, experts_active, expert_mlp, shared_experts, dense_layers, expert_bias;
     struct block block;
-    const char *type; /* the decoder's, as model_type_find() has it; NULL: another family */
+    const char *type; /* the decoder's, as model_type_find() has it; NULL: another family.
+                         FAMILY_COMPOSED: the model_type of model_composed.c */
     struct rope turns;
+    /* FAMILY_COMPOSED. The dims above are those of the decoder, of the only tower, or of CLIP's vision
+     * tower. */
+    struct {
+        int layers, seq; /* seq: also the tokens of images that a decoder reads */
+        int hidden, heads,
+            mlp; /* CLIP's text tower; T5's and Whisper's encoder is as the decoder */
+    } encoder;
+    int buckets;                  /* T5: rows of the table of relative positions */
+    int cross_first, cross_every; /* mllama: layers that read images */
+    int depths[SWIN_STAGES];      /* layers of each stage */
+    int project;                  /* CLIP: width that both towers end in */
+    int teacher;                  /* DeiT: 1: a second classifier, for the teacher's answer */
 };
 
 /* A kind of decoder, named as transformers' model_type: what its layers are, without dims. */
@@ -361,6 +407,17 @@ int64_t model_attention_pairs(const struct model *model, int layer);
 int64_t model_expert_tokens(const struct model *model, int64_t tokens);
 /* Set expert_load, at least 1, and what the items keep for it. Call it once, before the model is divided. */
 void model_set_expert_load(struct model *model, double load);
+/* Whether skip i is the tensor that items from `first` on already get by the skip before it. */
+static inline bool model_skip_repeats(const struct model *model, int i, int first)
+{
+    const struct skip_edge *skip = &model->skips[i];
+    return i > 0 && skip[-1].from == skip->from && skip[-1].bytes == skip->bytes &&
+           skip[-1].to >= first;
+}
+/* Flops of the linears of an item of FAMILY_COMPOSED, forward. */
+int64_t model_product_flops(const struct model *model, const struct item *item);
+/* Whether its samples are images, not texts. */
+bool model_has_images(const struct model *model);
 /* Whether an item is an MLP of experts. */
 bool model_item_has_experts(const struct model *model, int item);
 

@@ -34,6 +34,10 @@ enum status llama_resolve(const struct model_spec *spec, const struct model_spec
 bool llama_fill_embedding(const struct model *model, struct item *item);
 bool llama_fill_attention(const struct model *model, int layer, struct item *item);
 bool llama_fill_mlp(const struct model *model, int layer, struct item *item);
+/* The chain of a spec of FAMILY_COMPOSED. */
+enum status composed_build(const struct model_spec *spec, struct model *model, struct err *err);
+/* Whether a type of FAMILY_COMPOSED has a key of MODEL texts. */
+bool composed_has_key(const char *type, const char *key);
 /* Whether the MLP of a layer has experts. */
 bool model_layer_has_experts(const struct model *model, int layer);
 /* Two items: the last norm and the head. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "partition/base/units.h"
+#include "partition/model/model_items.h"
 
 #define VIT(preset, layers_, hidden_, heads_, mlp_, patch_)                                        \
     {                                                                                              \
@@ -33,6 +34,36 @@
     .family = FAMILY_LLAMA, .task = TASK_CAUSAL_LM, .name = preset, .num_layers = layers_,         \
     .hidden = hidden_, .heads = heads_, .kv_heads = kv_heads_, .mlp = mlp_, .vocab = vocab_,       \
     .seq = seq_, .elem_bytes = 4
+#define COMPOSED(preset, type_, hidden_, heads_, mlp_, layers_)                                    \
+    .family = FAMILY_COMPOSED, .name = preset, .type = type_, .hidden = hidden_, .heads = heads_,  \
+    .mlp = mlp_, .num_layers = layers_, .elem_bytes = 4
+#define T5(preset, hidden_, heads_, head_dim_, mlp_, layers_)                                      \
+    COMPOSED(preset, "t5", hidden_, heads_, mlp_, layers_), .head_dim = head_dim_, .vocab = 32128, \
+                                                            .seq = 114, .buckets = 32,             \
+                                                            .encoder = {layers_, 512}
+#define WHISPER(preset, hidden_, heads_, layers_, mels, vocab_)                                    \
+    COMPOSED(preset, "whisper", hidden_, heads_, 4 * (hidden_), layers_),                          \
+        .channels = mels, .vocab = vocab_, .seq = 448, .max_seq = 448, .tied_head = 1,             \
+        .encoder = {layers_, 1500}
+#define IMAGES(image_, patch_, classes_)                                                           \
+    .image = image_, .patch = patch_, .channels = 3, .classes = classes_
+#define SWIN(preset, hidden_, heads_, third)                                                       \
+    COMPOSED(preset, "swin", hidden_, heads_, 4 * (hidden_), 0), IMAGES(224, 4, 1000),             \
+        .block.window = 7, .depths = {2, 2, third, 2}
+#define CLIP(preset, type_, hidden_, heads_, layers_, patch_, text, text_heads, text_layers,       \
+             width)                                                                                \
+    COMPOSED(preset, type_, hidden_, heads_, 4 * (hidden_), layers_), IMAGES(224, patch_, 0),      \
+        .vocab = 49408, .project = width,                                                          \
+        .encoder = {text_layers, 77, text, text_heads, 4 * (text)}
+#define CLIP_TOWERS(preset, ...)                                                                   \
+    {CLIP(preset, "clip", __VA_ARGS__)},                                                           \
+        {CLIP(preset "-vision", "clip_vision_model", __VA_ARGS__)},                                \
+    {                                                                                              \
+        CLIP(preset "-text", "clip_text_model", __VA_ARGS__)                                       \
+    }
+#define DIT(preset, hidden_, heads_, layers_, patch_)                                              \
+    COMPOSED(preset, "dit", hidden_, heads_, 4 * (hidden_), layers_),                              \
+        .image = 256, .patch = patch_, .channels = 4, .classes = 1000
 #define EXPERTS(experts_, active, width, shared, dense)                                            \
     .experts = experts_, .experts_active = active, .expert_mlp = width, .shared_experts = shared,  \
     .dense_layers = dense
@@ -179,6 +210,46 @@ static const struct model_spec presets[] = {
     {LLAMA("codellama-34b", 48, 8192, 64, 8, 22016, 32000, 4096), .turns.theta = 1e6},
     {LLAMA("yi-34b", 60, 7168, 56, 8, 20480, 64000, 4096), .turns.theta = 5e6},
     {LLAMA("deepseek-67b", 95, 8192, 64, 8, 22016, 102400, 4096)},
+ /* Raffel et al. 2020, sections 2.1 and 3.1.4 (114 tokens of targets for 512 of a corrupted text), and the
+  * released config.json; version 1.1 has a gate and a head of its own. */
+    {T5("t5-base", 768, 12, 64, 3072, 12), .tied_head = 1, .block.plain_mlp = true},
+    {T5("t5-small", 512, 8, 64, 2048, 6), .tied_head = 1, .block.plain_mlp = true},
+    {T5("t5-large", 1024, 16, 64, 4096, 24), .tied_head = 1, .block.plain_mlp = true},
+    {T5("t5-3b", 1024, 32, 128, 16384, 24), .tied_head = 1, .block.plain_mlp = true},
+    {T5("t5-11b", 1024, 128, 128, 65536, 24), .tied_head = 1, .block.plain_mlp = true},
+    {T5("flan-t5-small", 512, 6, 64, 1024, 8)},
+    {T5("flan-t5-base", 768, 12, 64, 2048, 12)},
+    {T5("flan-t5-large", 1024, 16, 64, 2816, 24)},
+    {T5("flan-t5-xl", 2048, 32, 64, 5120, 24)},
+    {T5("flan-t5-xxl", 4096, 64, 64, 10240, 24)},
+ /* Radford et al. 2022, table 1, and the released config.json. */
+    {WHISPER("whisper-tiny", 384, 6, 4, 80, 51865)},
+    {WHISPER("whisper-base", 512, 8, 6, 80, 51865)},
+    {WHISPER("whisper-small", 768, 12, 12, 80, 51865)},
+    {WHISPER("whisper-medium", 1024, 16, 24, 80, 51865)},
+    {WHISPER("whisper-large", 1280, 20, 32, 80, 51865)},
+    {WHISPER("whisper-large-v3", 1280, 20, 32, 128, 51866)},
+ /* The text parts of Llama 3.2 Vision: config.json; 4 tiles of 1601 tokens are an image. */
+    {COMPOSED("llama3.2-11b-vision", "mllama_text_model", 4096, 32, 14336, 40), .kv_heads = 8, .vocab = 128256,
+     .seq = 4096, .cross_first = 3, .cross_every = 5, .encoder.seq = 6404},
+    {COMPOSED("llama3.2-90b-vision", "mllama_text_model", 8192, 64, 28672, 100), .kv_heads = 8, .vocab = 128256,
+     .seq = 4096, .cross_first = 3, .cross_every = 5, .encoder.seq = 6404},
+ /* Touvron et al. 2021, table 1, with the distillation token (without it they are the ViTs); Liu et al.
+  * 2021, section 3.3; Radford et al. 2021, table 20; Peebles and Xie 2023, table 1. */
+    {COMPOSED("deit-ti16-distilled", "deit", 192, 3, 768, 12), IMAGES(224, 16, 1000), .teacher = 1},
+    {COMPOSED("deit-s16-distilled", "deit", 384, 6, 1536, 12), IMAGES(224, 16, 1000), .teacher = 1},
+    {COMPOSED("deit-b16-distilled", "deit", 768, 12, 3072, 12), IMAGES(224, 16, 1000), .teacher = 1},
+    {SWIN("swin-t", 96, 3, 6)},
+    {SWIN("swin-s", 96, 3, 18)},
+    {SWIN("swin-b", 128, 4, 18)},
+    {SWIN("swin-l", 192, 6, 18)},
+    CLIP_TOWERS("clip-vit-b32", 768, 12, 12, 32, 512, 8, 12, 512),
+    CLIP_TOWERS("clip-vit-b16", 768, 12, 12, 16, 512, 8, 12, 512),
+    CLIP_TOWERS("clip-vit-l14", 1024, 16, 24, 14, 768, 12, 12, 768),
+    {DIT("dit-s/2", 384, 6, 12, 2)},
+    {DIT("dit-b/2", 768, 12, 12, 2)},
+    {DIT("dit-l/2", 1024, 16, 24, 2)},
+    {DIT("dit-xl/2", 1152, 16, 28, 2)},
     {LLAMA("kimi-k2", 61, 7168, 64, 0, 18432, 163840, 4096), LATENT(1536), EXPERTS(384, 8, 2048, 1, 1), .expert_bias = 1},
 };
 /* clang-format on */
@@ -192,51 +263,74 @@ const char *model_preset_name(int i)
 
 /* Common names of models that have another name here. Both sides are compared by plain_name(). */
 static const char *const aliases[][2] = {
-    {"llama3.1-8b",                 "llama3-8b"         },
-    {"llama3.1-70b",                "llama3-70b"        },
-    {"llama3.1-405b",               "llama3-405b"       },
-    {"llama3.3-70b",                "llama3-70b"        },
-    {"llama-30b",                   "llama1-30b"        },
-    {"llama-65b",                   "llama1-65b"        },
-    {"vit-ti",                      "vit-ti16"          },
-    {"vit-s",                       "vit-s16"           },
-    {"vit-b",                       "vit-b16"           },
-    {"vit-l",                       "vit-l16"           },
-    {"vit-h",                       "vit-h14"           },
-    {"vit-base-patch16-224",        "vit-b16"           },
-    {"vit-base-patch32-224",        "vit-b32"           },
-    {"vit-large-patch16-224",       "vit-l16"           },
-    {"vit-large-patch32-224",       "vit-l32"           },
-    {"vit-huge-patch14-224-in21k",  "vit-h14"           },
-    {"bert-base-uncased",           "bert-base"         },
-    {"bert-large-uncased",          "bert-large"        },
-    {"all-minilm-l6-v2",            "minilm-l6"         },
-    {"gpt3",                        "gpt3-175b"         },
-    {"deepseek-v2-lite-chat",       "deepseek-v2-lite"  },
-    {"olmo-2-1124-7b",              "olmo2-7b"          },
-    {"olmo-2-0325-32b",             "olmo2-32b"         },
-    {"c4ai-command-r-v01",          "command-r"         },
-    {"phi-3-mini-4k",               "phi3-mini"         },
-    {"phi-3-medium-4k",             "phi3-medium"       },
-    {"glm-4-9b-0414",               "glm4-9b"           },
-    {"llama1-7b",                   "llama2-7b"         },
-    {"llama1-13b",                  "llama2-13b"        },
-    {"qwen2-0.5b",                  "qwen2.5-0.5b"      },
-    {"qwen2-1.5b",                  "qwen2.5-1.5b"      },
-    {"qwen2-7b",                    "qwen2.5-7b"        },
-    {"qwen2-72b",                   "qwen2.5-72b"       },
-    {"deepseek-r1",                 "deepseek-v3"       },
-    {"deepseek-llm-67b",            "deepseek-67b"      },
-    {"phi-3.5-mini",                "phi3-mini"         },
-    {"tinyllama",                   "tinyllama-1.1b"    },
-    {"mistral-nemo",                "mistral-nemo-12b"  },
-    {"mistral-nemo-base-2407",      "mistral-nemo-12b"  },
-    {"mistral-small",               "mistral-small-24b" },
-    {"mistral-small-24b-base-2501", "mistral-small-24b" },
-    {"mistral-large",               "mistral-large-123b"},
-    {"mistral-large-instruct-2407", "mistral-large-123b"},
-    {"olmo-2-1124-13b",             "olmo2-13b"         },
-    {"bloom-176b",                  "bloom"             },
+    {"llama3.1-8b",                      "llama3-8b"          },
+    {"llama3.1-70b",                     "llama3-70b"         },
+    {"llama3.1-405b",                    "llama3-405b"        },
+    {"llama3.3-70b",                     "llama3-70b"         },
+    {"llama-30b",                        "llama1-30b"         },
+    {"llama-65b",                        "llama1-65b"         },
+    {"vit-ti",                           "vit-ti16"           },
+    {"vit-s",                            "vit-s16"            },
+    {"vit-b",                            "vit-b16"            },
+    {"vit-l",                            "vit-l16"            },
+    {"vit-h",                            "vit-h14"            },
+    {"vit-base-patch16-224",             "vit-b16"            },
+    {"vit-base-patch32-224",             "vit-b32"            },
+    {"vit-large-patch16-224",            "vit-l16"            },
+    {"vit-large-patch32-224",            "vit-l32"            },
+    {"vit-huge-patch14-224-in21k",       "vit-h14"            },
+    {"deit-ti16",                        "vit-ti16"           },
+    {"deit-s16",                         "vit-s16"            },
+    {"deit-b16",                         "vit-b16"            },
+    {"deit-base-patch16-224",            "vit-b16"            },
+    {"deit-small-patch16-224",           "vit-s16"            },
+    {"deit-tiny-patch16-224",            "vit-ti16"           },
+    {"deit-base-distilled-patch16-224",  "deit-b16-distilled" },
+    {"deit-small-distilled-patch16-224", "deit-s16-distilled" },
+    {"deit-tiny-distilled-patch16-224",  "deit-ti16-distilled"},
+    {"swin-tiny-patch4-window7-224",     "swin-t"             },
+    {"swin-small-patch4-window7-224",    "swin-s"             },
+    {"swin-base-patch4-window7-224",     "swin-b"             },
+    {"swin-large-patch4-window7-224",    "swin-l"             },
+    {"clip-vit-base-patch32",            "clip-vit-b32"       },
+    {"clip-vit-base-patch16",            "clip-vit-b16"       },
+    {"clip-vit-large-patch14",           "clip-vit-l14"       },
+    {"t5-v1.1-base",                     "flan-t5-base"       },
+    {"t5-v1.1-large",                    "flan-t5-large"      },
+    {"t5-v1.1-xl",                       "flan-t5-xl"         },
+    {"t5-v1.1-xxl",                      "flan-t5-xxl"        },
+    {"whisper-large-v2",                 "whisper-large"      },
+    {"dit-xl-2-256",                     "dit-xl/2"           },
+    {"dit-xl",                           "dit-xl/2"           },
+    {"bert-base-uncased",                "bert-base"          },
+    {"bert-large-uncased",               "bert-large"         },
+    {"all-minilm-l6-v2",                 "minilm-l6"          },
+    {"gpt3",                             "gpt3-175b"          },
+    {"deepseek-v2-lite-chat",            "deepseek-v2-lite"   },
+    {"olmo-2-1124-7b",                   "olmo2-7b"           },
+    {"olmo-2-0325-32b",                  "olmo2-32b"          },
+    {"c4ai-command-r-v01",               "command-r"          },
+    {"phi-3-mini-4k",                    "phi3-mini"          },
+    {"phi-3-medium-4k",                  "phi3-medium"        },
+    {"glm-4-9b-0414",                    "glm4-9b"            },
+    {"llama1-7b",                        "llama2-7b"          },
+    {"llama1-13b",                       "llama2-13b"         },
+    {"qwen2-0.5b",                       "qwen2.5-0.5b"       },
+    {"qwen2-1.5b",                       "qwen2.5-1.5b"       },
+    {"qwen2-7b",                         "qwen2.5-7b"         },
+    {"qwen2-72b",                        "qwen2.5-72b"        },
+    {"deepseek-r1",                      "deepseek-v3"        },
+    {"deepseek-llm-67b",                 "deepseek-67b"       },
+    {"phi-3.5-mini",                     "phi3-mini"          },
+    {"tinyllama",                        "tinyllama-1.1b"     },
+    {"mistral-nemo",                     "mistral-nemo-12b"   },
+    {"mistral-nemo-base-2407",           "mistral-nemo-12b"   },
+    {"mistral-small",                    "mistral-small-24b"  },
+    {"mistral-small-24b-base-2501",      "mistral-small-24b"  },
+    {"mistral-large",                    "mistral-large-123b" },
+    {"mistral-large-instruct-2407",      "mistral-large-123b" },
+    {"olmo-2-1124-13b",                  "olmo2-13b"          },
+    {"bloom-176b",                       "bloom"              },
 };
 
 static bool is_digit(char c)
@@ -296,7 +390,7 @@ enum status model_preset(const char *name, struct model_spec *spec, struct err *
     const struct model_spec *preset = preset_of(name);
     if (preset) {
         *spec = *preset;
-        if (spec->type)
+        if (spec->type && spec->family == FAMILY_LLAMA)
             model_type_apply(model_type_find(spec->type), spec);
         return OK;
     }
@@ -316,9 +410,10 @@ enum {
     VIT_ONLY = 1 << FAMILY_VIT,
     BERT_ONLY = 1 << FAMILY_BERT,
     LLAMA_ONLY = 1 << FAMILY_LLAMA,
+    COMPOSED_ONLY = 1 << FAMILY_COMPOSED,
     TABLES = BERT_ONLY | 1 << FAMILY_GPT, /* a table of positions */
     TEXT = TABLES | LLAMA_ONLY,
-    ALL = VIT_ONLY | TEXT
+    ALL = VIT_ONLY | TEXT | COMPOSED_ONLY
 };
 
 struct modifier {
@@ -337,14 +432,16 @@ static const struct modifier modifiers[] = {
     DIM("hidden", ALL, hidden, 1, MODEL_DIM_MAX, "width of the residual stream"),
     DIM("heads", ALL, heads, 1, MODEL_DIM_MAX, "attention heads"),
     DIM("mlp", ALL, mlp, 1, MODEL_DIM_MAX, "width of the MLP"),
-    DIM("classes", VIT_ONLY | BERT_ONLY, classes, 1, MODEL_VOCAB_MAX, "classes of the head"),
-    DIM("image", VIT_ONLY, image, 1, MODEL_IMAGE_MAX, "side of the image, pixels"),
-    DIM("patch", VIT_ONLY, patch, 1, MODEL_IMAGE_MAX, "side of a patch, pixels"),
-    DIM("channels", VIT_ONLY, channels, 1, MODEL_CHANNELS_MAX, "channels of the image"),
+    DIM("classes", VIT_ONLY | BERT_ONLY | COMPOSED_ONLY, classes, 1, MODEL_VOCAB_MAX, "classes of the head"),
+    DIM("image", VIT_ONLY | COMPOSED_ONLY, image, 1, MODEL_IMAGE_MAX, "side of the image, pixels"),
+    DIM("patch", VIT_ONLY | COMPOSED_ONLY, patch, 1, MODEL_IMAGE_MAX, "side of a patch, pixels"),
+    DIM("channels", VIT_ONLY | COMPOSED_ONLY, channels, 1, MODEL_CHANNELS_MAX, "channels of the image"),
     DIM("unet_skips", VIT_ONLY, unet_skips, 0, 1, "1: early layers feed late ones, as in U-ViT"),
-    DIM("seq", TEXT, seq, 1, MODEL_DIM_MAX, "tokens of a sample"),
+    DIM("seq", TEXT | COMPOSED_ONLY, seq, 1, MODEL_DIM_MAX, "tokens of a sample; T5, Whisper: of its decoder"),
+    DIM("encoder_seq", COMPOSED_ONLY, encoder.seq, 1, MODEL_DIM_MAX, "tokens of the encoder, of CLIP's text, of the images that Llama Vision reads"),
+    DIM("encoder_layers", COMPOSED_ONLY, encoder.layers, 1, MODEL_LAYERS_MAX, "layers of the encoder, or of CLIP's text tower"),
     DIM("max_seq", TABLES, max_seq, 1, MODEL_DIM_MAX, "rows of the position table"),
-    DIM("vocab", TEXT, vocab, 1, MODEL_VOCAB_MAX, "rows of the token table"),
+    DIM("vocab", TEXT | COMPOSED_ONLY, vocab, 1, MODEL_VOCAB_MAX, "rows of the token table"),
     DIM("kv_heads", LLAMA_ONLY, kv_heads, 1, MODEL_DIM_MAX, "heads of keys and values [heads]"),
     DIM("head_dim", LLAMA_ONLY, head_dim, 1, MODEL_DIM_MAX, "width of a head [hidden / heads]"),
     DIM("qkv_bias", LLAMA_ONLY, qkv_bias, 0, 1, "1: queries, keys and values have biases"),
@@ -359,7 +456,7 @@ static const struct modifier modifiers[] = {
     DIM("q_rank", LLAMA_ONLY, q_rank, 0, MODEL_DIM_MAX, "rank of queries"),
     DIM("rope_dim", LLAMA_ONLY, rope_dim, 0, MODEL_DIM_MAX, "width of a head's rotated part"),
     DIM("v_dim", LLAMA_ONLY, v_dim, 0, MODEL_DIM_MAX, "width of a head's values"),
-    DIM("window", LLAMA_ONLY, block.window, 0, MODEL_DIM_MAX, "tokens that a query sees; 0: all before it"),
+    DIM("window", LLAMA_ONLY | COMPOSED_ONLY, block.window, 0, MODEL_DIM_MAX, "tokens that a query sees; 0: all before it"),
     DIM("full_every", LLAMA_ONLY, block.full_every, 0, MODEL_LAYERS_MAX, "of that many layers the last one has no window [0: none]"),
     {{"task", BERT_ONLY, MODEL_KEY_WORD, 0, 0, "classify qa mlm", "what the head does"}, 0},
     {{"dtype", ALL, MODEL_KEY_WORD, 0, 0, "fp32 bf16", "of activations and products; a job's train.dtype goes before"}, 0},
@@ -400,15 +497,20 @@ const struct model_key *model_key_at(int i)
     return i < NUM_MODIFIERS + NUM_UNIFORM ? &uniform_keys[i - NUM_MODIFIERS].key : NULL;
 }
 
-static enum status refuse_key(const struct model_spec *spec, int family, const char *key,
-                              struct err *err)
+static bool has_key(const struct model_spec *spec, const struct model_key *key)
+{
+    return (key->families & 1 << spec->family) &&
+           (spec->family != FAMILY_COMPOSED || composed_has_key(spec->type, key->name));
+}
+
+static enum status refuse_key(const struct model_spec *spec, const char *key, struct err *err)
 {
     const char *names[NUM_MODIFIERS], *near;
     char list[400];
     int n = 0;
     enum status rc;
     for (int i = 0; i < NUM_MODIFIERS; i++)
-        if (modifiers[i].key.families & family)
+        if (has_key(spec, &modifiers[i].key))
             names[n++] = modifiers[i].key.name;
     near = nearest_name(key, names, n);
     rc = err_set(err, ERR_INPUT, "model '%s' has no key '%s'%s%s%s", spec->name, key,
@@ -447,16 +549,15 @@ static enum status set_dtype(struct model_spec *spec, const char *value, struct 
 enum status model_spec_set(struct model_spec *spec, const char *key, const char *value,
                            struct err *err)
 {
-    const int family = 1 << spec->family;
     const struct modifier *modifier = NULL;
     char what[96];
     int64_t number;
     enum status rc;
     for (int i = 0; i < NUM_MODIFIERS; i++)
-        if ((modifiers[i].key.families & family) && strcmp(modifiers[i].key.name, key) == 0)
+        if (has_key(spec, &modifiers[i].key) && strcmp(modifiers[i].key.name, key) == 0)
             modifier = &modifiers[i];
     if (!modifier)
-        return refuse_key(spec, family, key, err);
+        return refuse_key(spec, key, err);
     if (strcmp(key, "task") == 0)
         return set_task(spec, value, err);
     if (strcmp(key, "dtype") == 0)

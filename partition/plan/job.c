@@ -86,8 +86,7 @@ static enum status check_train(const struct job *job, struct err *err)
         return err_set(err, ERR_INPUT,
                        "%s: train.tokens needs synthetic data without train_samples",
                        source_of(job));
-    if (job->train.tokens > 0 &&
-        (job->model.seq < 1 || model_family_traits(job->model.family)->images))
+    if (job->train.tokens > 0 && (job->model.seq < 1 || model_has_images(&job->model)))
         return err_set(err, ERR_INPUT, "%s: train.tokens: samples of model '%s' are not tokens",
                        source_of(job), job->model.name);
     if (job->train.batch < 1 || job->train.batch > INT32_MAX)

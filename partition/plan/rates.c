@@ -65,7 +65,7 @@ struct sample_flops rates_sample_flops(const struct model *model, const struct p
     for (int i = 0; i < model->num_items; i++) {
         const struct item *item = &model->items[i];
         const double forward = (double)item->fwd_flops;
-        if (item->kind == ITEM_OPAQUE && item->fwd_flops == 0)
+        if (item->kind == ITEM_OPAQUE && item->fwd_flops == 0 && item->num_pieces == 0)
             return (struct sample_flops){0};
         if (model->lora.rank > 0 && i >= frozen) /* only adapters have gradients of weights */
             sum += 2 * forward + 2 * (double)item->params * model->seq;
@@ -80,7 +80,7 @@ struct sample_flops rates_sample_flops(const struct model *model, const struct p
 
 int64_t rates_sample_tokens(const struct model *model)
 {
-    return model_family_traits(model->family)->images ? 0 : model->seq;
+    return model_has_images(model) ? 0 : model->seq;
 }
 
 static double peak_of(const struct device *device, enum dtype dtype)
@@ -120,7 +120,7 @@ struct step_rates rates_of_step(const struct model *model, const struct cluster 
     const double tokens = (double)rates_sample_tokens(model) * samples_per_s;
     return (struct step_rates){
         .samples_per_s = samples_per_s,
-        .images_per_s = model_family_traits(model->family)->images ? samples_per_s : 0,
+        .images_per_s = model_has_images(model) ? samples_per_s : 0,
         .tokens_per_s = tokens,
         .tokens_per_s_per_device = tokens / devices,
         .flops_per_s_per_device = flops.model * samples_per_s / devices,

@@ -59,7 +59,7 @@ static bool work_bytes(const struct model *model, const int64_t *stash_bytes, in
     *work = most;
     return add_product(work, row, WIDE_TENSORS * (int64_t)model->hidden) &&
            add_product(work, row, SCRATCH_TENSORS * pool_scratch_cols(model)) &&
-           (first > 0 || !model_family_traits(model->family)->images ||
+           (first > 0 || !model_has_images(model) ||
             add_product(work, row, (int64_t)model->channels * model->patch * model->patch));
 }
 
@@ -67,8 +67,7 @@ static bool work_bytes(const struct model *model, const int64_t *stash_bytes, in
 static bool add_blocks(const struct model *model, const struct plan *plan, int first, int end,
                        int slots, int64_t *sum)
 {
-    const bool cached = plan->frozen == FROZEN_CACHED,
-               images = model_family_traits(model->family)->images;
+    const bool cached = plan->frozen == FROZEN_CACHED, images = model_has_images(model);
     const int copies = slots + (first == 0 && images && !cached);
     return add_product(
         sum, copies,

@@ -57,8 +57,8 @@ static bool add_boundaries(struct builder *b)
     return fits;
 }
 
-/* The skip edges that cross a boundary, behind the chain's; those of equal ends and need of a
- * gradient are one. */
+/* The skip edges that cross a boundary, behind the chain's; different tensors of equal ends
+ * and need of a gradient are one message. */
 static bool add_skips(struct builder *b)
 {
     const struct plan *plan = b->plan;
@@ -68,10 +68,11 @@ static bool add_skips(struct builder *b)
     bool fits = true;
     for (int i = 0; i < b->model->num_skips; i++) {
         const struct skip_edge *skip = &b->model->skips[i];
-        if (skip->to < plan->first_item[0])
+        const int to = stage_of_item(plan, skip->to);
+        if (skip->to < plan->first_item[0] || model_skip_repeats(b->model, i, plan->first_item[to]))
             continue;
         struct stage_edge edge = {.from = stage_of_item(plan, skip->from),
-                                  .to = stage_of_item(plan, skip->to),
+                                  .to = to,
                                   .grad = skip->from >= b->num_frozen_items};
         fits = fits && scale_edge(b, skip->bytes, &edge);
         if (edge.from != edge.to)

@@ -58,7 +58,7 @@ static bool cached_bytes(const struct builder *b, int64_t *bytes)
     for (int i = 0; i < b->model->num_skips; i++) {
         const struct skip_edge *skip = &b->model->skips[i];
         if (skip->from < b->num_frozen_items && skip->to >= b->num_frozen_items &&
-            !add_to(bytes, skip->bytes))
+            !model_skip_repeats(b->model, i, b->num_frozen_items) && !add_to(bytes, skip->bytes))
             return false;
     }
     return true;
@@ -140,7 +140,8 @@ static bool flowing_bytes(const struct builder *b, int s, struct stage_cost *sta
         fits = fits && add_to(&stash, builder_kept_bytes(b, i));
     for (int i = 0; i < model->num_skips; i++) {
         const struct skip_edge *skip = &model->skips[i];
-        if (skip->to >= first && skip->to < end && skip->from < first)
+        if (skip->to >= first && skip->to < end && skip->from < first &&
+            !model_skip_repeats(model, i, first))
             fits = fits && add_to(&input, skip->bytes);
     }
     if (reads || s == b->got.cache_write_stage)

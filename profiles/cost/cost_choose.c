@@ -145,7 +145,7 @@ static int list_kinds(const struct cluster *cluster, const struct device *kinds[
 
 static bool is_opaque(const struct model *model)
 {
-    return !model_family_traits(model->family)->first_preset;
+    return model->family == FAMILY_COMPOSED || !model_family_traits(model->family)->first_preset;
 }
 
 /* --- computed costs --------------------------------------------------------------------------- */

@@ -366,7 +366,7 @@ static double input_rate(const struct profile *profile, const struct model *mode
                          const struct combo *combo, int spread)
 {
     int64_t bytes = 0, own = 4 * (int64_t)model->seq;
-    if (model_family_traits(model->family)->images)
+    if (model_has_images(model))
         own = 4 * (int64_t)model->channels * model->image * model->image;
     double rate = host_rate(profile, "input", combo, spread, true, own, &bytes);
     return strcmp(combo->backend, "cpu") == 0 && bytes > 0 ? rate * (double)own / (double)bytes : 0;

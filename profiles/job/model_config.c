@@ -190,10 +190,71 @@ static const struct config_key falcon_keys[] = {
     KEY("tie_word_embeddings", tied_head, ON),
     {NULL, 0, 0}
 };
+/* Types of FAMILY_COMPOSED; read_composed() has the keys that are lists or texts. */
+static const struct config_key t5_keys[] = {
+    KEY("d_model", hidden, 512),
+    KEY("d_kv", head_dim, 64),
+    KEY("d_ff", mlp, 2048),
+    KEY("num_heads", heads, 8),
+    KEY("num_layers", encoder.layers, 6),
+    KEY("vocab_size", vocab, 32128),
+    KEY("relative_attention_num_buckets", buckets, 32),
+    KEY("tie_word_embeddings", tied_head, ON),
+    {NULL, 0, 0}
+};
+static const struct config_key whisper_keys[] = {
+    KEY("d_model", hidden, 384),
+    KEY("encoder_layers", encoder.layers, 4),
+    KEY("decoder_layers", num_layers, 4),
+    KEY("encoder_attention_heads", heads, 6),
+    KEY("encoder_ffn_dim", mlp, 1536),
+    KEY("vocab_size", vocab, 51865),
+    KEY("num_mel_bins", channels, 80),
+    KEY("max_source_positions", encoder.seq, 1500),
+    KEY("max_target_positions", max_seq, 448),
+    {NULL, 0, 0}
+};
+static const struct config_key mllama_keys[] = {
+    KEY("hidden_size", hidden, 4096),         KEY("num_hidden_layers", num_layers, 40),
+    KEY("num_attention_heads", heads, 32),    KEY("num_key_value_heads", kv_heads, 8),
+    KEY("intermediate_size", mlp, 14336),     KEY("vocab_size", vocab, 128256),
+    KEY("tie_word_embeddings", tied_head, 0), {NULL, 0, 0}
+};
+static const struct config_key swin_keys[] = {
+    KEY("embed_dim", hidden, 96),        KEY("image_size", image, 224),
+    KEY("patch_size", patch, 4),         KEY("num_channels", channels, 3),
+    KEY("window_size", block.window, 7), {NULL, 0, 0}
+};
+static const struct config_key clip_keys[] = {
+    KEY("projection_dim", project, 512), {NULL, 0, 0}
+};
+static const struct config_key clip_vision_keys[] = {
+    KEY("hidden_size", hidden, 768),
+    KEY("num_hidden_layers", num_layers, 12),
+    KEY("num_attention_heads", heads, 12),
+    KEY("intermediate_size", mlp, 3072),
+    KEY("image_size", image, 224),
+    KEY("patch_size", patch, 32),
+    KEY("num_channels", channels, 3),
+    KEY("projection_dim", project, 512),
+    {NULL, 0, 0}
+};
+static const struct config_key clip_text_keys[] = {
+    KEY("hidden_size", encoder.hidden, 512),
+    KEY("num_hidden_layers", encoder.layers, 12),
+    KEY("num_attention_heads", encoder.heads, 8),
+    KEY("intermediate_size", encoder.mlp, 2048),
+    KEY("vocab_size", vocab, 49408),
+    KEY("max_position_embeddings", encoder.seq, 77),
+    KEY("projection_dim", project, 512),
+    {NULL, 0, 0}
+};
 static const char *const gelu_erf[] = {"gelu", NULL};
 static const char *const gelu_tanh[] = {"gelu_new", "gelu_pytorch_tanh", NULL};
 static const char *const gelu_any[] = {"gelu_pytorch_tanh", "gelu", "gelu_new", NULL};
 static const char *const relu[] = {"relu", NULL};
+static const char *const t5_acts[] = {"relu", "gated-gelu", "gated-silu", NULL};
+static const char *const clip_acts[] = {"quick_gelu", "gelu", NULL};
 static const char *const silu[] = {"silu", "swish", NULL};
 static const char *const vit_heads[] = {"ViTForImageClassification", "ViTModel", NULL};
 static const char *const bert_heads[] = {"BertForSequenceClassification",
@@ -204,6 +265,15 @@ static const char *const bert_heads[] = {"BertForSequenceClassification",
                                          NULL};
 static const char *const gpt2_heads[] = {"GPT2LMHeadModel", "GPT2Model", NULL};
 
+static const char *const t5_heads[] = {"T5ForConditionalGeneration", "T5WithLMHeadModel", NULL};
+static const char *const whisper_heads[] = {"WhisperForConditionalGeneration", NULL};
+static const char *const deit_heads[] = {"DeiTForImageClassification",
+                                         "DeiTForImageClassificationWithTeacher", NULL};
+static const char *const swin_heads[] = {"SwinForImageClassification", NULL};
+static const char *const clip_heads[] = {"CLIPModel", NULL};
+static const char *const clip_vision_heads[] = {"CLIPVisionModelWithProjection", NULL};
+static const char *const clip_text_heads[] = {"CLIPTextModelWithProjection", NULL};
+
 static const struct config_type {
     const char *type, *preset; /* dims without a key are the preset's */
     const char *act_key;       /* of the activation */
@@ -212,34 +282,44 @@ static const struct config_type {
     const char *const *heads;  /* classes that we compute; NULL: every ...ForCausalLM */
     const struct config_key *keys;
 } types[] = {
-    {"vit",         "vit-b16",   "hidden_act",          gelu_erf,  "layer_norm_eps",     vit_heads,  vit_keys        },
-    {"bert",        "bert-base", "hidden_act",          gelu_erf,  "layer_norm_eps",     bert_heads, bert_keys       },
-    {"gpt2",        "gpt2",      "activation_function", gelu_tanh, "layer_norm_epsilon", gpt2_heads, gpt2_keys       },
-    {"llama",       "llama",     "hidden_act",          silu,      "rms_norm_eps",       NULL,       llama_keys      },
-    {"mistral",     "llama",     "hidden_act",          silu,      "rms_norm_eps",       NULL,       mistral_keys    },
-    {"qwen2",       "llama",     "hidden_act",          silu,      "rms_norm_eps",       NULL,       qwen2_keys      },
-    {"mixtral",     "llama",     "hidden_act",          silu,      NULL,                 NULL,       mixtral_keys    },
-    {"deepseek",    "llama",     "hidden_act",          silu,      NULL,                 NULL,       deepseek_keys   },
-    {"deepseek_v2", "llama",     "hidden_act",          silu,      NULL,                 NULL,       deepseek_v2_keys},
-    {"deepseek_v3", "llama",     "hidden_act",          silu,      NULL,                 NULL,       deepseek_v2_keys},
-    {"granite",     "llama",     "hidden_act",          silu,      NULL,                 NULL,       llama_keys      },
-    {"qwen3",       "llama",     "hidden_act",          silu,      "rms_norm_eps",       NULL,       qwen3_keys      },
-    {"qwen3_moe",   "llama",     "hidden_act",          silu,      NULL,                 NULL,       qwen3_moe_keys  },
-    {"glm4",        "llama",     "hidden_act",          silu,      NULL,                 NULL,       glm4_keys       },
-    {"gemma",       "llama",     "hidden_act",          gelu_any,  "rms_norm_eps",       NULL,       gemma_keys      },
-    {"gemma2",      "llama",     "hidden_activation",   gelu_any,  NULL,                 NULL,       gemma2_keys     },
-    {"gemma3_text", "llama",     "hidden_activation",   gelu_any,  NULL,                 NULL,       gemma3_keys     },
-    {"olmo",        "llama",     "hidden_act",          silu,      NULL,                 NULL,       olmo_keys       },
-    {"olmo2",       "llama",     "hidden_act",          silu,      NULL,                 NULL,       olmo_keys       },
-    {"cohere",      "llama",     "hidden_act",          silu,      NULL,                 NULL,       cohere_keys     },
-    {"gpt_oss",     "llama",     "hidden_act",          silu,      NULL,                 NULL,       gpt_oss_keys    },
-    {"phi",         "llama",     "hidden_act",          gelu_any,  NULL,                 NULL,       phi_keys        },
-    {"phi3",        "llama",     "hidden_act",          silu,      NULL,                 NULL,       phi3_keys       },
-    {"gpt_neox",    "llama",     "hidden_act",          gelu_any,  NULL,                 NULL,       gpt_neox_keys   },
-    {"starcoder2",  "llama",     "hidden_act",          gelu_any,  NULL,                 NULL,       starcoder2_keys },
-    {"opt",         "llama",     "activation_function", relu,      NULL,                 NULL,       opt_keys        },
-    {"bloom",       "llama",     "hidden_act",          gelu_any,  NULL,                 NULL,       bloom_keys      },
-    {"falcon",      "llama",     "activation",          gelu_any,  NULL,                 NULL,       falcon_keys     },
+    {"vit",               "vit-b16",             "hidden_act",          gelu_erf,  "layer_norm_eps",     vit_heads,         vit_keys        },
+    {"bert",              "bert-base",           "hidden_act",          gelu_erf,  "layer_norm_eps",     bert_heads,        bert_keys       },
+    {"gpt2",              "gpt2",                "activation_function", gelu_tanh, "layer_norm_epsilon", gpt2_heads,        gpt2_keys       },
+    {"llama",             "llama",               "hidden_act",          silu,      "rms_norm_eps",       NULL,              llama_keys      },
+    {"mistral",           "llama",               "hidden_act",          silu,      "rms_norm_eps",       NULL,              mistral_keys    },
+    {"qwen2",             "llama",               "hidden_act",          silu,      "rms_norm_eps",       NULL,              qwen2_keys      },
+    {"mixtral",           "llama",               "hidden_act",          silu,      NULL,                 NULL,              mixtral_keys    },
+    {"deepseek",          "llama",               "hidden_act",          silu,      NULL,                 NULL,              deepseek_keys   },
+    {"deepseek_v2",       "llama",               "hidden_act",          silu,      NULL,                 NULL,              deepseek_v2_keys},
+    {"deepseek_v3",       "llama",               "hidden_act",          silu,      NULL,                 NULL,              deepseek_v2_keys},
+    {"granite",           "llama",               "hidden_act",          silu,      NULL,                 NULL,              llama_keys      },
+    {"qwen3",             "llama",               "hidden_act",          silu,      "rms_norm_eps",       NULL,              qwen3_keys      },
+    {"qwen3_moe",         "llama",               "hidden_act",          silu,      NULL,                 NULL,              qwen3_moe_keys  },
+    {"glm4",              "llama",               "hidden_act",          silu,      NULL,                 NULL,              glm4_keys       },
+    {"gemma",             "llama",               "hidden_act",          gelu_any,  "rms_norm_eps",       NULL,              gemma_keys      },
+    {"gemma2",            "llama",               "hidden_activation",   gelu_any,  NULL,                 NULL,              gemma2_keys     },
+    {"gemma3_text",       "llama",               "hidden_activation",   gelu_any,  NULL,                 NULL,              gemma3_keys     },
+    {"olmo",              "llama",               "hidden_act",          silu,      NULL,                 NULL,              olmo_keys       },
+    {"olmo2",             "llama",               "hidden_act",          silu,      NULL,                 NULL,              olmo_keys       },
+    {"cohere",            "llama",               "hidden_act",          silu,      NULL,                 NULL,              cohere_keys     },
+    {"gpt_oss",           "llama",               "hidden_act",          silu,      NULL,                 NULL,              gpt_oss_keys    },
+    {"phi",               "llama",               "hidden_act",          gelu_any,  NULL,                 NULL,              phi_keys        },
+    {"phi3",              "llama",               "hidden_act",          silu,      NULL,                 NULL,              phi3_keys       },
+    {"gpt_neox",          "llama",               "hidden_act",          gelu_any,  NULL,                 NULL,              gpt_neox_keys   },
+    {"starcoder2",        "llama",               "hidden_act",          gelu_any,  NULL,                 NULL,              starcoder2_keys },
+    {"opt",               "llama",               "activation_function", relu,      NULL,                 NULL,              opt_keys        },
+    {"bloom",             "llama",               "hidden_act",          gelu_any,  NULL,                 NULL,              bloom_keys      },
+    {"falcon",            "llama",               "activation",          gelu_any,  NULL,                 NULL,              falcon_keys     },
+    {"t5",                "t5-base",             "feed_forward_proj",   t5_acts,   NULL,                 t5_heads,          t5_keys         },
+    {"whisper",           "whisper-base",        "activation_function", gelu_any,  NULL,                 whisper_heads,     whisper_keys    },
+    {"mllama_text_model", "llama3.2-11b-vision", "hidden_act",          silu,      NULL,                 NULL,              mllama_keys     },
+    {"deit",              "deit-b16-distilled",  "hidden_act",          gelu_erf,  NULL,                 deit_heads,        vit_keys        },
+    {"swin",              "swin-t",              "hidden_act",          gelu_erf,  NULL,                 swin_heads,        swin_keys       },
+    {"clip",              "clip-vit-b32",        "hidden_act",          clip_acts, NULL,                 clip_heads,        clip_keys       },
+    {"clip_vision_model", "clip-vit-b32-vision", "hidden_act",          clip_acts, NULL,                 clip_vision_heads,
+     clip_vision_keys                                                                                                                       },
+    {"clip_text_model",   "clip-vit-b32-text",   "hidden_act",          clip_acts, NULL,                 clip_text_heads,
+     clip_text_keys                                                                                                                         },
 };
 enum { NUM_TYPES = sizeof types / sizeof types[0] };
 
@@ -250,6 +330,9 @@ static const struct config_rule {
     const char *allowed; /* JSON texts, a space around each; every other value is refused */
 } rules[] = {
     {" bert vit gpt2 llama mistral qwen2 mixtral ", "is_decoder",                               " false null "                          },
+    {" t5 whisper ",                                "is_encoder_decoder",                       " true "                                },
+    {" swin ",                                      "use_absolute_embeddings",                  " false "                               },
+    {" swin ",                                      "mlp_ratio",                                " 4 4.0 "                               },
     {NULL,                                          "is_encoder_decoder",                       " false null "                          },
     {NULL,                                          "add_cross_attention",                      " false null "                          },
     {NULL,                                          "pruned_heads",                             " {} null "                             },
@@ -257,7 +340,7 @@ static const struct config_rule {
     {" bert vit ",                                  "problem_type",                             " \"single_label_classification\" null "},
     {" bert ",                                      "position_embedding_type",                  " \"absolute\" null "                   },
     {" bert ",                                      "type_vocab_size",                          " 2 "                                   },
-    {" vit ",                                       "qkv_bias",                                 " true "                                },
+    {" vit deit swin ",                             "qkv_bias",                                 " true "                                },
     {" gpt2 ",                                      "tie_word_embeddings",                      " true "                                },
     {" gpt2 ",                                      "scale_attn_weights",                       " true "                                },
     {" gpt2 ",                                      "scale_attn_by_inverse_layer_idx",          " false null "                          },
@@ -333,9 +416,18 @@ static const char *const harmless[] = {
     "slow_but_exact", "offset_alibi", "masked_softmax_fusion", "bias_dropout_fusion",
     "unk_token_id", "seq_length", "apply_query_key_layer_scaling", "attention_softmax_in_fp32",
     "layer_norm_elementwise_affine",
+    /* t5, whisper, swin, clip: dropout, how spectrograms are masked, constants; n_positions limits
+     * nothing, num_hidden_layers of whisper is encoder_layers once more */
+    "dropout_rate", "dense_act_fn", "is_gated_act", "relative_attention_max_distance",
+    "n_positions", "num_hidden_layers", "scale_embedding", "encoder_layerdrop", "decoder_layerdrop",
+    "classifier_proj_size", "use_weighted_layer_sum", "apply_spec_augment", "mask_time_prob",
+    "mask_time_length", "mask_time_min_masks", "mask_feature_prob", "mask_feature_length",
+    "mask_feature_min_masks", "median_filter_width", "drop_path_rate", "hidden_size", "num_layers",
+    "out_features", "out_indices", "stage_names", "logit_scale_init_value", "vision_config_dict",
+    "text_config_dict", "is_composition", "problem_type", "is_decoder", "scale_decoder_outputs",
     /* of ours: read_length() */
     "seq"};
-/* Keys that read_decoder() reads. */
+/* Keys that read_decoder() and read_composed() read. */
 static const struct {
     const char *types, *key;
 } decoder_keys[] = {
@@ -350,6 +442,14 @@ static const struct {
     {" opt ",                                    "word_embed_proj_dim"     },
     {" gemma2 gemma3_text gpt_oss qwen2 qwen3 ", "layer_types"             },
     {" qwen2 qwen3 qwen3_moe ",                  "use_sliding_window"      },
+    {" t5 ",                                     "num_decoder_layers"      },
+    {" whisper ",                                "decoder_attention_heads" },
+    {" whisper ",                                "decoder_ffn_dim"         },
+    {" mllama_text_model ",                      "cross_attention_layers"  },
+    {" swin ",                                   "depths"                  },
+    {" swin ",                                   "num_heads"               },
+    {" clip ",                                   "vision_config"           },
+    {" clip ",                                   "text_config"             },
 };
 enum { NUM_DECODER_KEYS = sizeof decoder_keys / sizeof decoder_keys[0] };
 
@@ -712,6 +812,113 @@ static enum status read_decoder(const struct json *object, const char *type, con
     return rc;
 }
 
+/* Lists of numbers: swin's depths and heads by stage, which double from stage to stage. */
+static enum status read_stages(const struct json *object, const char *file, struct model_spec *spec,
+                               struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = ""};
+    const struct json *depths = json_get(object, "depths"), *heads = json_get(object, "num_heads");
+    const int n = json_count(depths);
+    if (depths && (json_type(depths) != JSON_ARRAY || n < 1 || n > SWIN_STAGES))
+        return fields_refuse(&source, "depths", "an array of 1 to 4 numbers", depths, err);
+    for (int i = 0; i < SWIN_STAGES && depths; i++) {
+        int64_t depth = 0;
+        if (i < n && (!json_int64(json_at(depths, i), &depth) || depth < 1 || depth > 1000))
+            return fields_refuse(&source, "depths", "numbers 1..1000", depths, err);
+        spec->depths[i] = (int)depth;
+    }
+    for (int i = 0; heads && i < json_count(heads); i++) {
+        int64_t count;
+        if (!json_int64(json_at(heads, i), &count) || count < 1 || count > 1000 ||
+            (i > 0 && count != (int64_t)spec->heads << i))
+            return fields_refuse(&source, "num_heads", "numbers that double", heads, err);
+        if (i == 0)
+            spec->heads = (int)count;
+    }
+    spec->mlp = spec->hidden <= INT32_MAX / 4 ? 4 * spec->hidden : 0;
+    return OK;
+}
+
+/* mllama's layers that read images: every fifth from the fourth on, or so. */
+static enum status read_cross_layers(const struct json *list, const char *file,
+                                     struct model_spec *spec, struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = ""};
+    int64_t first = 0, second = 0, at;
+    if (!list)
+        return OK;
+    if (!json_int64(json_at(list, 0), &first) || first < 0 || first >= spec->num_layers)
+        return fields_refuse(&source, "cross_attention_layers", "layers of the model", list, err);
+    if (!json_int64(json_at(list, 1), &second))
+        second = spec->num_layers;
+    for (int i = 0; i < json_count(list); i++)
+        if (!json_int64(json_at(list, i), &at) || second <= first ||
+            at != first + i * (second - first) || first >= second - first)
+            return fields_refuse(&source, "cross_attention_layers", "one layer of each n", list,
+                                 err);
+    if (first + json_count(list) * (second - first) < spec->num_layers)
+        return fields_refuse(&source, "cross_attention_layers", "layers up to the last ones", list,
+                             err);
+    spec->cross_first = (int)first;
+    spec->cross_every = (int)(second - first);
+    return OK;
+}
+
+static enum status read_keys(const struct json *object, const struct config_key *keys,
+                             const char *file, struct model_spec *spec, struct err *err)
+{
+    enum status rc = OK;
+    for (const struct config_key *k = keys; k->key && rc == OK; k++)
+        rc = read_int(object, k->key, k->fallback, file, (int *)((char *)spec + k->offset), err);
+    return rc;
+}
+
+/* The settings of FAMILY_COMPOSED that are not one number per key. */
+static enum status read_composed(const struct json *object, const char *type, const char *file,
+                                 struct model_spec *spec, struct err *err)
+{
+    const char *head = json_string(json_path(object, "architectures.0"));
+    enum status rc = OK;
+    if (strcmp(type, "t5") == 0) {
+        const char *act = json_string(json_get(object, "feed_forward_proj"));
+        const struct json *layers = json_get(object, "num_decoder_layers");
+        spec->block.plain_mlp = !act || strncmp(act, "gated-", 6) != 0;
+        spec->num_layers = spec->encoder.layers;
+        if (layers && json_type(layers) != JSON_NULL)
+            rc = read_int(object, "num_decoder_layers", 1, file, &spec->num_layers, err);
+    } else if (strcmp(type, "whisper") == 0) {
+        const struct fields_source source = {.file = file, .prefix = ""};
+        int heads = 0, mlp = 0;
+        rc = read_int(object, "decoder_attention_heads", spec->heads, file, &heads, err);
+        if (rc == OK)
+            rc = read_int(object, "decoder_ffn_dim", spec->mlp, file, &mlp, err);
+        if (rc == OK && heads != spec->heads)
+            rc = fields_refuse(&source, "decoder_attention_heads", "encoder_attention_heads",
+                               json_get(object, "decoder_attention_heads"), err);
+        if (rc == OK && mlp != spec->mlp)
+            rc = fields_refuse(&source, "decoder_ffn_dim", "encoder_ffn_dim",
+                               json_get(object, "decoder_ffn_dim"), err);
+    } else if (strcmp(type, "mllama_text_model") == 0) {
+        rc = read_cross_layers(json_get(object, "cross_attention_layers"), file, spec, err);
+    } else if (strcmp(type, "swin") == 0) {
+        rc = read_stages(object, file, spec, err);
+    } else if (strcmp(type, "clip") == 0) {
+        const struct json *vision = json_get(object, "vision_config"),
+                          *text = json_get(object, "text_config");
+        const int project = spec->project;
+        if (rc == OK && vision)
+            rc = read_keys(vision, clip_vision_keys, file, spec, err);
+        if (rc == OK && text)
+            rc = read_keys(text, clip_text_keys, file, spec, err);
+        spec->project = project;
+    }
+    if (rc == OK && strcmp(type, "deit") == 0)
+        spec->teacher = head && strstr(head, "WithTeacher");
+    if (rc == OK && (strcmp(type, "deit") == 0 || strcmp(type, "swin") == 0))
+        rc = read_classes(object, file, &spec->classes, err);
+    return rc;
+}
+
 /* Read the settings that are not one number per key. */
 static enum status read_rest(const struct json *object, const char *file, struct model_spec *spec,
                              struct err *err)
@@ -733,6 +940,8 @@ static enum status read_rest(const struct json *object, const char *file, struct
     case FAMILY_GPT:
         return read_int(object, "n_inner", spec->hidden <= INT32_MAX / 4 ? 4 * spec->hidden : 0,
                         file, &spec->mlp, err);
+    case FAMILY_COMPOSED:
+        return read_composed(object, type, file, spec, err);
     default:
         break;
     }
@@ -752,7 +961,9 @@ static enum status read_length(const struct json *object, const char *file, stru
         rc = read_int(object, "max_position_embeddings", 0, file, &positions, err);
     if (positions > 0 && spec->seq > positions)
         spec->seq = positions;
-    if (rc == OK && json_get(object, "seq") && spec->family == FAMILY_VIT)
+    const bool images =
+        spec->family == FAMILY_VIT || (spec->family == FAMILY_COMPOSED && spec->image > 0);
+    if (rc == OK && json_get(object, "seq") && images)
         rc = err_set(err, ERR_INPUT, "%s: seq is for models of texts", file);
     else if (rc == OK && json_get(object, "seq"))
         rc = read_int(object, "seq", 1, file, &spec->seq, err);
@@ -768,7 +979,7 @@ enum status model_from_config(const struct json *object, const char *file, int e
     char list[400];
     struct model_spec spec;
     const struct json *text = json_get(object, "text_config");
-    if (type && strcmp(type, "gemma3") == 0 && text) {
+    if (type && (strcmp(type, "gemma3") == 0 || strcmp(type, "mllama") == 0) && text) {
         enum status rc = model_from_config(text, file, elem_bytes, model, err);
         if (rc == OK)
             snprintf(model->note, sizeof model->note, "%.60s: the text part only", file);
@@ -792,8 +1003,8 @@ enum status model_from_config(const struct json *object, const char *file, int e
         rc = check_others(object, found, file, note, sizeof note, err);
     if (rc == OK)
         rc = read_above_0(object, found->eps_key, file, &spec.norm_eps, err);
-    for (const struct config_key *k = found->keys; k->key && rc == OK; k++)
-        rc = read_int(object, k->key, k->fallback, file, (int *)((char *)&spec + k->offset), err);
+    if (rc == OK)
+        rc = read_keys(object, found->keys, file, &spec, err);
     if (rc == OK)
         rc = read_rest(object, file, &spec, err);
     if (rc == OK && spec.family == FAMILY_LLAMA && found->eps_key)

@@ -15,11 +15,18 @@ PATH = os.path.join(os.path.dirname(__file__), "../golden/hf_configs.json")
 
 
 def count(config):
+    name = config.get("architectures", [None])[0]
     text = transformers.AutoConfig.for_model(**config)
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(text)
+        if name is None:
+            model = transformers.AutoModelForCausalLM.from_config(text)
+        else:
+            model = getattr(transformers, name)._from_config(text)
     model.tie_weights()
     total = sum(p.numel() for p in model.parameters())
+    # transformers 5 ties T5's head in any case; the checkpoints of version 1.1 have one of their own
+    if config["model_type"] == "t5" and config.get("tie_word_embeddings") is False:
+        total += model.get_input_embeddings().weight.numel()
     return total + sum(b.numel() for n, b in model.named_buffers() if "correction_bias" in n)
 
 

@@ -70,6 +70,59 @@ static void presets__have_the_published_totals(void **state)
     }
 }
 
+/* Multiply-adds of a forward as published: Liu et al. 2021, table 1; Peebles and Xie 2023, table 1;
+ * Touvron et al. 2021, table 5 of the appendix. Parameters: their checkpoints; DiT has 132,000 to
+ * 295,000 more with its fixed positions. */
+static void composed__has_the_published_work(void **state)
+{
+    static const struct {
+        const char *name;
+        double macs;
+        int64_t params;
+    } cases[] = {
+        {"swin-t",             4.5e9,    28288354  },
+        {"swin-s",             8.7e9,    49606258  },
+        {"swin-b",             15.4e9,   87768224  },
+        {"dit-s/2",            6.06e9,   32865056  },
+        {"dit-b/2",            23.01e9,  130315808 },
+        {"dit-xl/2",           118.64e9, 674834720 },
+        {"deit-b16-distilled", 17.6e9,   87338192  },
+        {"clip-vit-l14",       0,        427616513 },
+        {"whisper-large-v3",   0,        1543490560},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model m = parse(cases[i].name);
+        double flops = 0;
+        for (int k = 0; k < m.num_items; k++)
+            flops += (double)m.items[k].fwd_flops;
+        assert_int_equal(model_total_params(&m), cases[i].params);
+        if (cases[i].macs > 0 && fabs(flops / 2 / cases[i].macs - 1) > 0.013)
+            fail_msg("%s: %.4g multiply-adds, published %.4g", m.name, flops / 2, cases[i].macs);
+        model_clear(&m);
+    }
+}
+
+/* Raffel et al. 2020: the decoder's layers read the encoder's last output, and its first layer the
+ * targets' embedding, which is of the one table. */
+static void t5__sends_the_encoder_to_every_layer_of_the_decoder(void **state)
+{
+    struct model m = parse("t5-small:seq=10,encoder_seq=20");
+    (void)state;
+    assert_int_equal(m.num_skips, 1 + 6);
+    assert_int_equal(m.skips[0].from, 0);
+    assert_int_equal(m.skips[0].bytes, 10 * 512 * 4);
+    for (int i = 1; i <= 6; i++) {
+        const struct skip_edge *skip = &m.skips[i];
+        assert_int_equal(skip->from, 13); /* behind 1 + 2 x 6 items */
+        assert_int_equal(skip->bytes, 20 * 512 * 4);
+        assert_memory_equal(m.items[skip->to].name, "cross", 5);
+        assert_int_equal(model_skip_repeats(&m, i, 0), i > 1);
+        assert_false(model_skip_repeats(&m, i, skip->to));
+    }
+    model_clear(&m);
+}
+
 static void presets__all_build_and_have_whole_layers(void **state)
 {
     int count = 0;
@@ -360,11 +413,12 @@ static void explicit__refuses_bad_chains(void **state)
 
 static void models__survive_the_failure_of_any_allocation(void **state)
 {
-    static const char *const texts[] = {"vit-tiny:unet_skips=1", "gpt2", "uniform:layers=3"};
+    static const char *const texts[] = {"vit-tiny:unet_skips=1", "gpt2", "uniform:layers=3",
+                                        "t5-small"};
     (void)state;
     if (!FAIL_MALLOC)
         skip();
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         struct model m = {0}, copy = {0};
         for (int n = 0;; n++) {
             fail_malloc_after(n);
@@ -393,6 +447,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vit_b16__has_the_parameters_of_the_spec),
         cmocka_unit_test(presets__have_the_published_totals),
+        cmocka_unit_test(composed__has_the_published_work),
+        cmocka_unit_test(t5__sends_the_encoder_to_every_layer_of_the_decoder),
         cmocka_unit_test(presets__all_build_and_have_whole_layers),
         cmocka_unit_test(flops__split_a_vit_b_layer_36_to_64),
         cmocka_unit_test(stash__of_a_vit_b_layer_is_near_the_measured_15_1_mb),
