@@ -125,15 +125,6 @@ static enum status settle_frozen(struct trainer *t, const char *checkpoint, bool
     return rc;
 }
 
-/* Whether the turn that a resumed run begins with changes the plan that the checkpoint was written
- * under. */
-static bool changes_now(const struct trainer *t, int num_frozen)
-{
-    const int64_t turn = trainer_turn(t);
-    return num_frozen != t->progress.num_frozen_layers ||
-           (turn > 0 && turn_stages(t->job, turn) != turn_stages(t->job, turn - 1));
-}
-
 enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_frozen,
                          struct err *err)
 {
@@ -141,7 +132,7 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
     const struct job *job = t->job;
     const bool begins = trainer_turn_due(t);
     char *dir = NULL, reason[160];
-    int frozen[3] = {0}; /* in the first turn, and now; whether a window is open */
+    int frozen[4] = {0}; /* in the first turn, and now; whether a window is open; undecided */
     enum status rc = freeze_init(&elastic->freeze, &job->freeze, job->model.num_layers, err);
     elastic->freeze.passes =
         job_probe_passes(job, t->dataset.num_samples[SPLIT_TRAIN], t->probe.num);
@@ -159,13 +150,14 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
                                      &t->probe.steps, err);
         if (rc == OK && begins) /* the checkpoint was written at the end of a turn */
             rc = close_turn(&elastic->norms, job->model.num_layers, err);
-        for (int64_t e = 0; rc == OK && e <= trainer_turn(t); e++) {
+        frozen[3] = begins && t->probe.steps > 0;
+        for (int64_t e = 0; rc == OK && e <= trainer_turn(t) - frozen[3]; e++) {
             rc = decide(t, e, &frozen[1], reason, err);
             frozen[0] = e == 0 ? frozen[1] : frozen[0];
         }
         if (rc == OK)
-            rc = settle_frozen(t, dir, begins, &frozen[1], err);
-        frozen[2] = t->probe.steps > 0 && !(begins && changes_now(t, frozen[1]));
+            rc = settle_frozen(t, dir, begins && !frozen[3], &frozen[1], err);
+        frozen[2] = t->probe.steps > 0;
     }
     free(dir);
     rc = comm_agree(t->comm, rc, err);
@@ -173,6 +165,7 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
         rc = comm_bcast(t->comm->all, frozen, sizeof frozen, 0, err);
     elastic->first_frozen = frozen[0];
     t->probe.open = frozen[2];
+    elastic->undecided = frozen[3];
     *num_frozen = frozen[1];
     return rc;
 }
@@ -257,7 +250,7 @@ enum status elastic_turn_end(struct trainer *t, struct err *err)
     struct json *root;
     char *path = NULL;
     enum status rc = note_fill(t, err);
-    const bool trained = norms->steps > 0;
+    const bool trained = norms->steps > 0 || (t->elastic.undecided && norms->num_turns > 0);
     if (rc == OK && t->comm->rank == 0)
         rc = close_turn(norms, num_layers, err);
     if (rc == OK)
@@ -276,6 +269,19 @@ enum status elastic_turn_end(struct trainer *t, struct err *err)
     trainer_hint_saved(t, rc, err);
     json_free(root);
     free(path);
+    return rc;
+}
+
+enum status elastic_go_on(struct trainer *t, bool *ended, struct err *err)
+{
+    const int64_t turn = trainer_turn(t);
+    *ended = t->elastic.undecided;
+    if (!*ended)
+        return OK;
+    const enum status rc = elastic_turn_end(t, err);
+    t->elastic.undecided = false;
+    if (!t->probe.cut && turn_stages(t->job, turn) != turn_stages(t->job, turn - 1))
+        probe_cut(&t->probe); /* as the change of plan did, which this run has begun behind */
     return rc;
 }
 

@@ -22,7 +22,9 @@
 #include "exec/run/trainer_state.h"
 
 /* Repeat the decisions that a resumed run made before, and decide how many layers are frozen where
- * it starts. Collective; *num_frozen is the same on all ranks. */
+ * it starts. Where it starts behind the last step of a turn and a window of the probe is open, that
+ * window may be due: then elastic_go_on() makes the decision. Collective; *num_frozen is the same on
+ * all ranks. */
 enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_frozen,
                          struct err *err);
 /* Once the steps of the run are counted: which layers freeze after the first turn. Collective. */
@@ -34,6 +36,9 @@ void elastic_count(struct trainer *t);
 /* Close a turn: record the time spent on filling the cache; rank 0 writes norms.json into the run
  * folder, in the form that freeze.norms reads. Collective over the ranks that hold stages. */
 enum status elastic_turn_end(struct trainer *t, struct err *err);
+/* End the turn that a resumed run stands behind, if elastic_open() has left that open; *ended says
+ * whether. elastic_turn_start() is to follow. Collective over the ranks that hold stages. */
+enum status elastic_go_on(struct trainer *t, bool *ended, struct err *err);
 
 /* Before a turn, on the ranks that hold stages: decide, and change the plan if the decision says
  * so. */

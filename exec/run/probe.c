@@ -468,7 +468,7 @@ static enum status measure_window(struct trainer *t, const double *norms,
     loader_free(window.loader);
     free(window.now.sums);
     free(window.before.sums);
-    t->probe.open = false;
+    t->probe.open = t->probe.cut;
     return rc;
 }
 
@@ -489,6 +489,11 @@ enum status probe_end(struct trainer *t, const double *norms, struct err *err)
     enum status rc = window_due(t, &row, &due, err);
     if (rc == OK && due)
         rc = measure_window(t, norms, &row, err);
+    if (t->probe.cut) { /* the run that goes on measures the whole window again */
+        t->interrupted = true;
+        due = false;
+        rc = OK;
+    }
     if (rc == OK && due && t->comm->rank == 0)
         rc = freeze_history_add(&t->probe.history, &row, err);
     freeze_evidence_clear(&row);

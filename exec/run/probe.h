@@ -33,8 +33,10 @@ void probe_cut(struct probe *probe);
 /* A step with learning rate lr has ended. */
 void probe_count(struct trainer *t, double lr);
 /* The turn has ended: measure if the window is to end, and add a row to rank 0's history. norms:
- * [L] of the turn, or NULL. Rank 0 writes evidence.json. Collective over the ranks that hold
- * stages. */
+ * [L] of the turn, or NULL. Rank 0 writes evidence.json. A signal to stop ends it after the present
+ * micro-batches, without a row: t->interrupted is set, and the window stays open, so that the
+ * checkpoint has what a later call needs to begin with this (elastic_open()). Collective over the
+ * ranks that hold stages. */
 enum status probe_end(struct trainer *t, const double *norms, struct err *err);
 
 /* Write evidence.json on rank 0, with the decisions so far. */

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "exec/run/stop.h"
+
 void probe_each_stage(struct trainer *t, void (*visit)(struct stage *stage, const int *range),
                       const int *range)
 {
@@ -50,6 +52,10 @@ enum status probe_measure(struct trainer *t, const struct probe_window *window,
             rc = runtime_eval_part(t->layout.runtime, batch, &pass->part, &sums, err);
         if (rc == OK)
             rc = append(blocks, t->layout.runtime, err);
+        if (rc == OK)
+            rc = stop_agreed(t->layout.place.active, &t->probe.cut, err);
+        if (rc == OK && t->probe.cut)
+            rc = ERR_SYSTEM;
     }
     if (swaps)
         probe_each_stage(t, swap, pass->lagged);

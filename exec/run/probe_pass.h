@@ -26,7 +26,8 @@ struct probe_pass {
 void probe_each_stage(struct trainer *t, void (*visit)(struct stage *stage, const int *range),
                       const int *range);
 
-/* Run the probe forward, and append its blocks. Collective over the ranks that hold stages. */
+/* Run the probe forward, and append its blocks. ERR_SYSTEM without a message, and t->probe.cut: a
+ * signal asks the run to stop. Collective over the ranks that hold stages. */
 enum status probe_measure(struct trainer *t, const struct probe_window *window,
                           struct probe_pass *pass, struct probe_blocks *blocks, struct err *err);
 

@@ -48,6 +48,7 @@ struct elastic {
     struct kept_state kept;        /* rank 0: of frozen layers that may train again */
     int first_frozen;              /* frozen layers in the run's first turn */
     int next_frozen;               /* layers that the next turn is certain to have frozen */
+    bool undecided;                /* resumed behind a turn's last step, see elastic_open() */
     int64_t transition_ns;         /* time of changes that no epoch's record holds yet */
     struct transition_note *notes; /* owned */
     int num_notes;
@@ -60,8 +61,9 @@ struct elastic {
 /* See exec/run/probe.h. */
 struct probe {
     bool on;
-    int64_t num;                   /* samples */
-    bool open;                     /* a window has begun, so the stages' lagged weights count */
+    int64_t num; /* samples */
+    bool open;   /* a window has begun, so the stages' lagged weights count */
+    bool cut;    /* a signal has ended the passes of a window, which stays open: see probe_end() */
     double rate, steps;            /* the window's learning rates, summed, and its steps */
     int64_t ns;                    /* time spent on passes, on this rank */
     int64_t passes;                /* forward passes over the probe */

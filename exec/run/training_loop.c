@@ -389,7 +389,7 @@ static enum status one_epoch(struct trainer *t, int64_t first_step, int64_t last
     }
     if (rc == OK && trainer_turn_due(t))
         rc = elastic_turn_end(t, err);
-    if (rc == OK && over && evaluates) {
+    if (rc == OK && over && evaluates && !t->probe.cut) {
         rc = trainer_evaluate(t, &t->evaluated, err);
         t->evaluated_step = t->evaluated.stopped ? -1 : t->progress.step;
         t->epoch_row.eval_loss = t->evaluated.stopped ? NAN : t->evaluated.loss;
@@ -417,6 +417,8 @@ enum status trainer_train(struct trainer *t, struct err *err)
     if (!turn_elastic(job) && t->total_steps < last_step)
         last_step = t->total_steps;
     ahead_start(t);
+    if (!layout_idle(&t->layout))
+        rc = elastic_go_on(t, &started, err);
     while (rc == OK && !ended) {
         if (layout_idle(&t->layout)) {
             rc = elastic_idle(t, &ended, err);

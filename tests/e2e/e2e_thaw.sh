@@ -92,6 +92,28 @@ for at in 10 30; do
     verify "a run under safe that was stopped after $at steps goes on with the same bits" same_run safe-1 safe-cut
     rm -rf "$tmp/safe-cut"
 done
+
+# Behind the last step of a turn the window may still be due: in a checkpoint of that step, or where a signal has ended the
+# passes over the probe.
+train vit ends -n 2 --set 'elastic.stages=[2]' "${safe[@]}" --set train.checkpoint_every_steps=28 --set train.keep_checkpoints=9
+rm -rf "$tmp"/ends/checkpoint-{56,63}
+timeout 60 "$elapse" train --resume "$tmp/ends" -n 1 --override --set 'elastic.stages=[1]' --json >"$tmp/ends.json" 2>"$tmp/ends.err"
+verify "a checkpoint of a turn's last step goes on with the window's end" same_run safe-1 ends
+long=("${safe[@]}" --set freeze.probe=8000 --set data.test_samples=8000 --set train.epochs=3)
+train vit long -n 1 --set cache.policy=off "${long[@]}"
+in_probe() {
+    local run=$! begin
+    for _ in $(seq 400); do [ "$(grep -c '"loss"' "$tmp/long-cut/metrics.jsonl" 2>/dev/null)" = 7 ] && break; sleep 0.02; done
+    pkill -TERM -P $run
+    begin=$SECONDS
+    wait $run
+    [ $? -eq 143 ] && [ $((SECONDS - begin)) -le 10 ] && [ ! -e "$tmp/long-cut/evidence.json" ] && [ -e "$tmp/long-cut/checkpoint-7" ] ||
+        { ls "$tmp/long-cut"; cat "$tmp/long-cut.err"; return 1; }
+    timeout 60 "$elapse" train --resume "$tmp/long-cut" -n 2 --json >"$tmp/long-cut.json" 2>"$tmp/long-cut.err"
+    same_run long long-cut
+}
+train vit long-cut -n 2 --set 'elastic.stages=[2]' "${long[@]}" &
+verify "SIGTERM ends the passes over the probe, and a later call makes them" in_probe
 frozen_of() { tr -d ' \n\t' <"$1" | grep -o '"frozen":\[[^]]*' | cut -d[ -f2; }
 replayed() {
     "$elapse" freeze --evidence "$tmp/safe-1/evidence.json" --max-loss 20 --epochs 9 --json >"$tmp/freeze.json" &&
