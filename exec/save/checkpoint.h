@@ -49,6 +49,9 @@ struct checkpoint_state {
     const struct stage_list *list;
     bool write;         /* this rank writes its stages; else it takes part in the agreement only */
     const char *run_id; /* rank 0: the run that owns the folder (exec/save/owned_folder.h) */
+    bool
+        per_node; /* each node has a folder of that name, and gets files of its ranks and of the node
+                    * before (exec/save/node_copies.h); run_id counts on all ranks then */
     const struct progress *progress;
     const struct turn_norms *norms;        /* of rank 0 */
     const struct kept_state *kept;         /* of rank 0 */

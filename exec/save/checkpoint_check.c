@@ -12,8 +12,8 @@
 
 /* --- one checkpoint --------------------------------------------------------------------------- */
 
-static enum status check_file(const char *dir, const struct json *manifest, int index,
-                              struct err *err)
+enum status checkpoint_file_check(const char *dir, const struct json *manifest, int index,
+                                  struct err *err)
 {
     struct file_sum want, got;
     char *path = NULL;
@@ -38,7 +38,7 @@ enum status checkpoint_check(const char *dir, int part, int num_parts, struct er
     const int n =
         rc == OK && checkpoint_has_sums(manifest) ? json_count(json_get(manifest, "files")) : 0;
     for (int i = part; rc == OK && i < n; i += num_parts)
-        rc = check_file(dir, manifest, i, err);
+        rc = checkpoint_file_check(dir, manifest, i, err);
     json_free(manifest);
     return rc;
 }
@@ -81,7 +81,7 @@ enum status checkpoint_verify(const char *dir, struct json *answer, struct err *
         struct file_sum sum;
         why = (struct err){0};
         checkpoint_file_sum(manifest, i, &sum);
-        good &= check_file(dir, manifest, i, &why) == OK;
+        good &= checkpoint_file_check(dir, manifest, i, &why) == OK;
         add_verdict(list, checkpoint_file_name(manifest, i), &sum, &why);
     }
     json_add_bool(answer, "ok", good);

@@ -11,6 +11,10 @@
  * instructions. ERR_INPUT: damaged, or of another step; ERR_SYSTEM: a file cannot be read. */
 enum status checkpoint_check(const char *dir, int part, int num_parts, struct err *err);
 
+/* Length and SHA-256 of one file of the manifest. */
+enum status checkpoint_file_check(const char *dir, const struct json *manifest, int index,
+                                  struct err *err);
+
 /* Check all files, whatever is wrong with some of them. Adds to answer "step", "run", "ok" and
  * "files", an array of {name, bytes, sha256, ok, reason}; manifest.json is the first one.
  * ERR_SYSTEM: there is no manifest; ERR_NOMEM. */

@@ -2,7 +2,8 @@
  *
  * Every rank copies the tensors of its stages, and a thread of it writes them into a folder with a
  * temporary name. When the files of all ranks are on disk, rank 0 gathers their digests, adds the
- * manifest and renames the folder. The threads call no MPI. Read checkpoint_begin() first. */
+ * manifest and renames the folder. The threads call no MPI: copies for another node (node_copies.h)
+ * are sent from the main thread's messages. Read checkpoint_begin() first. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,6 +20,7 @@
 #include "exec/save/checkpoint.h"
 #include "exec/save/checkpoint_files.h"
 #include "exec/save/hf_config.h"
+#include "exec/save/node_copies.h"
 #include "exec/save/owned_folder.h"
 #include "exec/save/safetensors.h"
 #include "profiles/base/clock.h"
@@ -92,6 +94,7 @@ struct written {
 struct part {
     struct written written;
     struct tensor_copy copy;
+    char *header; /* owned: what the copy has in front of it in a file for the next node */
 };
 
 struct checkpoint_write {
@@ -102,7 +105,8 @@ struct checkpoint_write {
     int num_parts;
     int64_t left; /* bytes that copies may still take */
     int64_t begin_ns, ns;
-    bool threaded;
+    bool per_node, threaded;
+    struct node_sends *sends; /* files under way to the next node; NULL: none */
     pthread_t thread;
     atomic_bool done;
     /* Used only by the thread until `done`. */
@@ -236,7 +240,8 @@ static void *write_copies(void *ctx)
         struct part *part = &write->parts[i];
         if (part->copy.bytes > 0)
             write->rc = write_part(write, part, &part->copy.source, &write->err);
-        tensor_copy_clear(&part->copy);
+        if (!write->per_node) /* the next node may still read it */
+            tensor_copy_clear(&part->copy);
     }
     write->ns = clock_now_ns() - write->begin_ns;
     atomic_store(&write->done, true);
@@ -262,9 +267,10 @@ static enum status put_parts(struct checkpoint_write *write, const struct comm *
     return rc;
 }
 
-/* Make the temporary folder DIR.tmp, or DIR.tmp-2 and so on where a name is taken. What this run
- * left under such a name when it was killed is removed; what others have put there stays. */
-static enum status make_temp(const char *dir, const char *run_id, char temp[PATH_MAX],
+/* Make the temporary folder DIR.tmp, or DIR.tmp-2 and so on to DIR.tmp-MOST where a name is taken.
+ * What this run left under such a name when it was killed is removed; what others have put there
+ * stays. */
+static enum status make_temp(const char *dir, const char *run_id, int most, char temp[PATH_MAX],
                              struct err *err)
 {
     for (int n = 1;; n++) {
@@ -274,11 +280,11 @@ static enum status make_temp(const char *dir, const char *run_id, char temp[PATH
             snprintf(suffix, sizeof suffix, "-%d", n);
         if (snprintf(temp, PATH_MAX, "%s.tmp%s", dir, suffix) >= PATH_MAX)
             return err_set(err, ERR_SYSTEM, "path '%.200s' is too long", dir);
-        if (!owned_folder_remove(temp, run_id) && n < TEMP_NAMES)
+        if (!owned_folder_remove(temp, run_id) && n < most)
             continue;
         if (owned_folder_make(temp, run_id, &why) == OK)
             return OK;
-        if (access(temp, F_OK) != 0 || n >= TEMP_NAMES)
+        if (access(temp, F_OK) != 0 || n >= most)
             return err_copy(err, &why);
     }
 }
@@ -315,11 +321,40 @@ static int64_t memory_share(const struct comm *comm)
 
 static void write_free(struct checkpoint_write *write)
 {
-    for (int i = 0; write->parts && i < write->num_parts; i++)
+    for (int i = 0; write->parts && i < write->num_parts; i++) {
         tensor_copy_clear(&write->parts[i].copy);
+        free(write->parts[i].header);
+    }
     free(write->parts);
     json_free(write->manifest);
     free(write);
+}
+
+/* Begin to send this rank's copies to the next node. A part that was written at once, because there
+ * was no memory for its copy, cannot be sent. */
+static enum status send_parts(struct checkpoint_write *write, const struct comm *comm)
+{
+    struct node_file *files = calloc((size_t)write->num_parts + 1, sizeof *files);
+    enum status rc = files ? write->rc : err_nomem(&write->err);
+    for (int i = 0; rc == OK && i < write->num_parts; i++) {
+        struct part *part = &write->parts[i];
+        struct node_file *file = &files[i];
+        *file = (struct node_file){.stage = part->written.stage};
+        if (part->copy.bytes == 0)
+            rc = err_set(&write->err, ERR_SYSTEM, "no memory for a copy of the stages");
+        else
+            rc =
+                safetensors_header(&part->copy.source, &part->header, &file->bytes[0], &write->err);
+        file->part[0] = part->header;
+        file->part[1] = part->copy.values;
+        file->bytes[1] = part->copy.num_values * (int64_t)sizeof(float);
+    }
+    rc = comm_agree(comm, rc, &write->err);
+    if (rc == OK)
+        rc = node_sends_begin(comm, write->temp, files, write->num_parts, &write->sends,
+                              &write->err);
+    free(files);
+    return rc;
 }
 
 enum status checkpoint_begin(const struct comm *comm, const char *dir,
@@ -338,14 +373,15 @@ enum status checkpoint_begin(const struct comm *comm, const char *dir,
         snprintf(got->run_id, sizeof got->run_id, "%s", state->run_id);
     }
     rc = comm_agree(comm, rc, &own);
-    if (rc == OK && comm->rank == 0)
-        rc = make_temp(dir, state->run_id, got->temp, &own);
+    const bool makes = state->per_node ? comm->local_rank == 0 : comm->rank == 0;
+    if (rc == OK && makes)
+        rc = make_temp(dir, state->run_id, state->per_node ? 1 : TEMP_NAMES, got->temp, &own);
     const bool made = rc == OK;
     rc = comm_agree(comm, rc, &own);
     if (rc == OK)
         rc = comm_bcast(comm->all, got->temp, sizeof got->temp, 0, &own);
     if (rc != OK) {
-        if (got && comm->rank == 0 && made && *got->temp)
+        if (got && makes && made && *got->temp)
             (void)owned_folder_remove(got->temp, state->run_id);
         if (got)
             write_free(got);
@@ -354,7 +390,10 @@ enum status checkpoint_begin(const struct comm *comm, const char *dir,
     if (comm->rank == 0)
         got->manifest = describe(state, comm->size);
     /* From here on a failure is this rank's own; checkpoint_end() tells the others. */
+    got->per_node = state->per_node;
     got->rc = put_parts(got, comm, state, &got->err);
+    if (got->per_node)
+        got->rc = send_parts(got, comm);
     got->threaded =
         got->rc == OK && beside && pthread_create(&got->thread, NULL, write_copies, got) == 0;
     if (!got->threaded)
@@ -368,11 +407,25 @@ bool checkpoint_busy(const struct checkpoint_write *write)
     return write && !atomic_load(&write->done);
 }
 
-/* Rank 0: all files are on disk, so the folder gets its manifest and its name. */
-static enum status finish(struct checkpoint_write *write, const struct written *files,
-                          int num_files, struct err *err)
+/* All nodes get rank 0's manifest. */
+static enum status share_manifest(const struct comm *comm, const struct checkpoint_write *write,
+                                  enum status rc, struct err *err)
 {
-    enum status rc = write_manifest(write->temp, write->manifest, files, num_files, err);
+    char *path = NULL;
+    if (rc == OK && asprintf(&path, "%s/manifest.json", write->temp) < 0) {
+        path = NULL;
+        rc = err_nomem(err);
+    }
+    rc = comm_agree(comm, rc, err);
+    if (rc == OK)
+        rc = node_share_file(comm->all, 0, path, comm->local_rank == 0 && comm->rank != 0, err);
+    free(path);
+    return comm_agree(comm, rc, err);
+}
+
+/* All files are on disk and the manifest too, so the folder gets its name. */
+static enum status finish(struct checkpoint_write *write, enum status rc, struct err *err)
+{
     if (rc == OK) /* writing the manifest has synced the folder's names */
         rc = put_in_place(write->temp, write->dir, write->run_id, err);
     if (rc == OK)
@@ -393,6 +446,9 @@ enum status checkpoint_end(const struct comm *comm, struct checkpoint_write *wri
     watch_files(false);
     enum status rc = write->rc;
     own = write->err;
+    const enum status sent = node_sends_end(write->sends, &own);
+    rc = rc == OK ? sent : rc;
+    write->sends = NULL;
     if (rc == OK && !files)
         rc = err_nomem(&own);
     rc = comm_agree(comm, rc, &own);
@@ -415,11 +471,16 @@ enum status checkpoint_end(const struct comm *comm, struct checkpoint_write *wri
             got.copy_bytes = copied > got.copy_bytes ? copied : got.copy_bytes;
         }
         if (rc == OK)
-            rc = finish(write, at, num_files, &own);
+            rc = write_manifest(write->temp, write->manifest, at, num_files, &own);
+        if (rc == OK && cost)
+            *cost = got;
+    }
+    if (write->per_node)
+        rc = share_manifest(comm, write, rc, &own);
+    if (comm->rank == 0 || (write->per_node && comm->local_rank == 0)) {
+        rc = finish(write, rc, &own);
         if (rc != OK)
             (void)owned_folder_remove(write->temp, write->run_id);
-        else if (cost)
-            *cost = got;
     }
     free(files);
     free(sizes);
@@ -435,7 +496,8 @@ void checkpoint_leave(struct checkpoint_write *write)
         return;
     if (write->threaded)
         pthread_join(write->thread, NULL);
-    write_free(write);
+    if (!write->sends) /* else peers may still read the copies: they go with the process */
+        write_free(write);
 }
 
 enum status checkpoint_save(const struct comm *comm, const char *dir,

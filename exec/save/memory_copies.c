@@ -5,70 +5,80 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 
-#include "exec/base/free_memory.h"
+#include "exec/save/node_copies.h"
 #include "exec/save/owned_folder.h"
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"
 #include "profiles/base/memory_folder.h"
 
-/* Two copies: weights and optimizer states in fp32. */
-static int64_t bytes_of(const struct job *job)
+/* The most that a node holds, where the nodes have like parts of the model: two copies of weights and
+ * optimizer states in fp32, of its own ranks and of the node before. */
+static int64_t bytes_of(const struct job *job, int num_nodes)
 {
-    return 2 * model_total_params(&job->model) * (4 + job_optim_bytes_per_param(job));
+    const int64_t bytes =
+        2 * model_total_params(&job->model) * (4 + job_optim_bytes_per_param(job));
+    return num_nodes > 2 ? bytes / num_nodes * 2 : bytes;
 }
 
-/* The memory that this machine can spare for copies. */
-static int64_t bytes_left(void)
+/* Whether all nodes have that memory. *left: of the one that has least. */
+static enum status have_memory(const struct comm *comm, int64_t bytes, int64_t *left, bool *have,
+                               struct err *err)
 {
-    struct statvfs shared;
-    const int64_t memory = memory_available() / 2;
-    if (statvfs(SHARED_MEMORY, &shared) != 0)
-        return 0;
-    const int64_t left = (int64_t)(shared.f_bavail * shared.f_frsize) / 2;
-    return left < memory ? left : memory;
+    int64_t least = -node_memory_left();
+    const enum status rc = comm_max_i64(comm->all, &least, 1, err);
+    *left = -least;
+    *have = bytes <= *left;
+    return rc;
+}
+
+/* Each node gets the run's folder. A run that goes on has it, and the copy it goes on from, until the
+ * next one is whole. */
+static enum status make_folder(const struct comm *comm, struct memory_copies *copies,
+                               struct err *err)
+{
+    int64_t failed = comm->local_rank == 0 && !owned_folder_is(copies->dir, copies->run_id) &&
+                     owned_folder_make(copies->dir, copies->run_id, NULL) != OK;
+    const enum status rc = comm_max_i64(comm->all, &failed, 1, err);
+    if (failed)
+        snprintf(copies->note, sizeof copies->note,
+                 "no copies in memory: '%s' cannot be made; files count", copies->dir);
+    copies->on = !failed;
+    return rc;
 }
 
 enum status memory_copies_open(const struct comm *comm, const struct job *job, const char *run_id,
                                bool from_copy, struct memory_copies *copies, struct err *err)
 {
+    const int64_t bytes = bytes_of(job, comm->num_nodes);
+    const bool one = comm->num_nodes == 1;
+    int64_t left = 0;
     char need[32], have[32];
     *copies = (struct memory_copies){.whole_step = -1};
     snprintf(copies->run_id, sizeof copies->run_id, "%s", run_id);
     enum status rc = comm_bcast(comm->all, copies->run_id, sizeof copies->run_id, 0, err);
     memory_folder(copies->run_id, copies->dir);
-    if (comm->rank == 0 && !from_copy)
+    if (comm->local_rank == 0 && !from_copy)
         (void)owned_folder_remove_all(copies->dir, copies->run_id);
     if (rc != OK || job->train.memory_every_steps == 0)
         return rc;
-    const int64_t left = bytes_left();
-    copies->on = comm->local_size == comm->size && bytes_of(job) <= left;
-    rc = comm_bcast(comm->all, &copies->on, sizeof copies->on, 0, err);
-    format_bytes(bytes_of(job), need, sizeof need);
-    if (!copies->on && comm->local_size != comm->size)
-        snprintf(copies->note, sizeof copies->note,
-                 "no copies in memory: the ranks are on several machines; files count");
-    else if (!copies->on)
-        snprintf(copies->note, sizeof copies->note,
-                 "no copies in memory: they need %s of shared memory, and %s are to be had; files "
-                 "count",
-                 need, format_bytes(left, have, sizeof have));
+    rc = have_memory(comm, bytes, &left, &copies->on, err);
+    format_bytes(bytes, need, sizeof need);
+    if (!copies->on)
+        snprintf(
+            copies->note, sizeof copies->note,
+            "no copies in memory: they need %s of shared memory%s, and %s are to be had; files "
+            "count",
+            need, one ? "" : " on each node", format_bytes(left, have, sizeof have));
     else
         snprintf(copies->note, sizeof copies->note,
-                 "a copy of the state is kept in %s after every %s: at most %s", copies->dir,
+                 "a copy of the state is kept in %s%s after every %s: %s %s%s", copies->dir,
+                 one ? "" : " of its node and of another one",
                  job->train.memory_every_steps == 1
                      ? "step"
                      : COUNT_TEXT(job->train.memory_every_steps, "step"),
-                 need);
-    /* A run that goes on has the folder, and the copy it goes on from, until the next one is whole. */
-    if (rc == OK && copies->on && comm->rank == 0 && !owned_folder_is(copies->dir, run_id) &&
-        owned_folder_make(copies->dir, run_id, NULL) != OK) {
-        copies->on = false;
-        snprintf(copies->note, sizeof copies->note,
-                 "no copies in memory: '%s' cannot be made; files count", copies->dir);
-    }
-    return rc == OK ? comm_bcast(comm->all, &copies->on, sizeof copies->on, 0, err) : rc;
+                 comm->num_nodes > 2 ? "about" : "at most", need, one ? "" : " on each node");
+    return rc == OK && copies->on ? make_folder(comm, copies, err) : rc;
 }
 
 /* Wait for the copy that is being written; older ones go. */
@@ -84,7 +94,7 @@ static enum status end_write(const struct comm *comm, struct memory_copies *copi
     copies->whole_step = copies->step;
     int64_t *steps = NULL;
     int num = 0;
-    if (comm->rank == 0 && checkpoint_steps(copies->dir, &steps, &num, NULL) == OK)
+    if (comm->local_rank == 0 && checkpoint_steps(copies->dir, &steps, &num, NULL) == OK)
         for (int i = 0; i < num; i++) {
             char path[160];
             snprintf(path, sizeof path, "%s/checkpoint-%lld", copies->dir, (long long)steps[i]);
@@ -106,8 +116,11 @@ enum status memory_copies_make(const struct comm *comm, const struct checkpoint_
     enum status rc = end_write(comm, copies, &why);
     snprintf(path, sizeof path, "%s/checkpoint-%lld", copies->dir,
              (long long)state->progress->step);
+    struct checkpoint_state own = *state;
+    own.run_id = copies->run_id;
+    own.per_node = comm->num_nodes > 1;
     if (rc == OK)
-        rc = checkpoint_begin(comm, path, state, true, &copies->write, &why);
+        rc = checkpoint_begin(comm, path, &own, true, &copies->write, &why);
     copies->step = state->progress->step;
     copies->stall_ns += clock_now_ns() - begin;
     if (rc == OK || (rc != ERR_SYSTEM && rc != ERR_NOMEM))
@@ -124,58 +137,80 @@ enum status memory_copies_end(const struct comm *comm, struct memory_copies *cop
     if (!*copies->dir)
         return OK;
     const enum status rc = end_write(comm, copies, err);
-    if (comm->rank == 0)
+    if (comm->local_rank == 0)
         (void)owned_folder_remove_all(copies->dir, copies->run_id);
     return rc;
 }
 
-/* Rank 0: the step of the newest copy, if it is behind the file's; else -1. */
-static int64_t newest_copy(const char *from, const struct checkpoint_choice *choice,
-                           char dir[MEMORY_FOLDER_SIZE])
+/* What rank 0 knows of the run in folder `from`, for all ranks. */
+struct origin {
+    char run_id[RUN_ID_SIZE]; /* "": not known */
+    int64_t saved;            /* the step of the file that was chosen; -1: none was */
+};
+
+static struct origin origin_of(const char *from, const struct checkpoint_choice *choice)
 {
-    char id[RUN_ID_SIZE];
-    int64_t *steps = NULL, step = -1, saved = -1;
-    int num = 0;
-    if (run_id_read(from, id, NULL) != OK || !*id)
-        return -1;
-    memory_folder(id, dir);
-    if (owned_folder_is(dir, id) && checkpoint_steps(dir, &steps, &num, NULL) == OK && num > 0)
-        step = steps[0];
-    free(steps);
+    struct origin origin = {.saved = -1};
+    if (run_id_read(from, origin.run_id, NULL) != OK)
+        *origin.run_id = '\0';
     const char *name = choice->dir ? strrchr(choice->dir, '/') : NULL;
     if (name && strncmp(name, "/checkpoint-", 12) == 0)
-        saved = strtoll(name + 12, NULL, 10);
-    return step > saved ? step : -1;
+        origin.saved = strtoll(name + 12, NULL, 10);
+    return origin;
+}
+
+/* The largest step below `below` and above `above` of this node's copies; -1: there is none. */
+static int64_t copy_below(const char *dir, const char *run_id, int64_t below, int64_t above)
+{
+    int64_t *steps = NULL, step = -1;
+    int num = 0;
+    if (owned_folder_is(dir, run_id) && checkpoint_steps(dir, &steps, &num, NULL) == OK)
+        for (int i = 0; step < 0 && i < num; i++)
+            step = steps[i] < below && steps[i] > above ? steps[i] : -1;
+    free(steps);
+    return step;
 }
 
 enum status memory_copies_choose(const struct comm *comm, const char *from,
                                  struct checkpoint_choice *choice, struct err *err)
 {
-    struct {
-        int64_t step;
-        char dir[MEMORY_FOLDER_SIZE];
-    } found = {.step = -1};
+    struct origin origin = {.saved = -1};
     struct checkpoint_choice copy = {0};
-    struct err why = {0};
-    char path[160];
+    struct err first = {0};
+    char dir[MEMORY_FOLDER_SIZE], path[160];
     if (comm->rank == 0)
-        found.step = newest_copy(from, choice, found.dir);
-    enum status rc = comm_bcast(comm->all, &found, sizeof found, 0, err);
-    if (rc != OK || found.step < 0)
+        origin = origin_of(from, choice);
+    enum status rc = comm_bcast(comm->all, &origin, sizeof origin, 0, err);
+    if (rc != OK || !*origin.run_id)
         return rc;
-    snprintf(path, sizeof path, "%s/checkpoint-%lld", found.dir, (long long)found.step);
-    rc = checkpoint_choose(comm, path, &copy, &why);
-    if (rc != OK) {
-        snprintf(choice->note, sizeof choice->note, "the copy in memory cannot be used: %.300s",
-                 why.msg);
-        return rc == ERR_NOMEM ? err_copy(err, &why) : OK;
+    memory_folder(origin.run_id, dir);
+    for (int64_t step = INT64_MAX; !copy.dir;) {
+        struct err why = {0};
+        step = copy_below(dir, origin.run_id, step, origin.saved);
+        rc = comm_max_i64(comm->all, &step, 1, err);
+        if (rc != OK || step < 0)
+            break;
+        snprintf(path, sizeof path, "%s/checkpoint-%lld", dir, (long long)step);
+        if (comm->num_nodes > 1)
+            rc = node_copies_complete(comm, dir, origin.run_id, step, &why);
+        if (rc == OK)
+            rc = checkpoint_choose(comm, path, &copy, &why);
+        if (rc == ERR_NOMEM)
+            return err_copy(err, &why);
+        err_copy(&first, &why);
+    }
+    if (rc != OK || !copy.dir) {
+        if (first.status != OK)
+            snprintf(choice->note, sizeof choice->note, "the copy in memory cannot be used: %.300s",
+                     first.msg);
+        return rc;
     }
     free(choice->dir);
     choice->dir = copy.dir;
     choice->run = strdup(from);
     if (!choice->run)
         return err_nomem(err);
-    snprintf(choice->note, sizeof choice->note, "continuing from the copy of step %lld in memory",
-             (long long)found.step);
+    snprintf(choice->note, sizeof choice->note, "continuing from the copy of step %s in memory",
+             strrchr(path, '-') + 1);
     return OK;
 }

@@ -3,7 +3,9 @@
  * Every train.checkpoint_memory_every_steps steps the ranks write a checkpoint (checkpoint.h) into the
  * run's folder of shared memory (memory_folder.h), beside the next steps. The newest whole one stays
  * until the next one is whole, so at most two are there. A run that goes on takes it if it is newer
- * than the last file. Copies are for ranks of one machine; where they cannot be made, files count. */
+ * than the last file. On several nodes each holds the files of its own ranks and of the node before
+ * it, so a run outlives the loss of any one node (node_copies.h). Where copies cannot be made, files
+ * count. */
 #ifndef ELAPSE_EXEC_SAVE_MEMORY_COPIES_H
 #define ELAPSE_EXEC_SAVE_MEMORY_COPIES_H
 
@@ -20,9 +22,10 @@ struct memory_copies {
     int64_t num, stall_ns;          /* copies that are whole; what their steps waited */
 };
 
-/* Begin to keep copies, if the job wants them and this machine can: all ranks are here, and two copies
- * take at most half of what shared memory and memory have left. Copies of an earlier start are removed, unless the run goes on from one
- * of them (from_copy). run_id counts on rank 0. Collective over the message group. */
+/* Begin to keep copies, if the job wants them and all nodes can: a node's part of two copies is at
+ * most half of what its shared memory and its memory have left. Copies of an earlier start are
+ * removed, unless the run goes on from one of them (from_copy). run_id counts on rank 0. Collective
+ * over the message group. */
 enum status memory_copies_open(const struct comm *comm, const struct job *job, const char *run_id,
                                bool from_copy, struct memory_copies *copies, struct err *err);
 /* End the copy that is being written, and begin that of state->progress->step. A copy that cannot be
@@ -33,8 +36,9 @@ enum status memory_copies_make(const struct comm *comm, const struct checkpoint_
 enum status memory_copies_end(const struct comm *comm, struct memory_copies *copies,
                               struct err *err);
 
-/* If the run in folder `from` has a whole copy behind the step of choice->dir (NULL: any), choose it,
- * with a note. A damaged one is named there, and choice stays. Collective; all ranks get the same. */
+/* Choose the newest good copy of the run in folder `from`, of those newer than the step of
+ * choice->dir (NULL: than none), with a note. All nodes then have it whole. If none is good, the
+ * note names the newest, and choice stays. Collective; all ranks get the same. */
 enum status memory_copies_choose(const struct comm *comm, const char *from,
                                  struct checkpoint_choice *choice, struct err *err);
 

@@ -357,7 +357,10 @@ enum status tensor_copy_make(const struct tensor_source *from, int64_t most,
     if (rc == OK)
         *copy = (struct tensor_copy){
             {tensors, (int)num, tensor_fetch_host, NULL},
-            tensors, (int64_t)bytes
+            tensors,
+            (int64_t)bytes,
+            values - elems,
+            (int64_t)elems
         };
     else
         free(tensors);
@@ -387,17 +390,26 @@ static void put(struct sink *sink, const void *data, size_t size)
 }
 
 /* Header length, header, spaces up to the next multiple of HEADER_ALIGN. */
-static void put_header(struct sink *sink, const char *text)
+enum status safetensors_header(const struct tensor_source *from, char **bytes, int64_t *num,
+                               struct err *err)
 {
+    char *text = NULL;
+    enum status rc = header_text(from->tensors, from->num_tensors, &text, err);
+    if (rc != OK)
+        return rc;
     const size_t length = strlen(text);
     const size_t padded = (length + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
-    unsigned char prefix[8];
-    for (int i = 0; i < 8; i++)
-        prefix[i] = (unsigned char)((uint64_t)padded >> (8 * i));
-    put(sink, prefix, sizeof prefix);
-    put(sink, text, length);
-    for (size_t i = length; i < padded; i++)
-        put(sink, " ", 1);
+    char *got = malloc(8 + padded);
+    if (got) {
+        for (int i = 0; i < 8; i++)
+            got[i] = (char)(unsigned char)((uint64_t)padded >> (8 * i));
+        memcpy(got + 8, text, length);
+        memset(got + 8 + length, ' ', padded - length);
+    }
+    free(text);
+    *bytes = got;
+    *num = (int64_t)(8 + padded);
+    return got ? OK : err_nomem(err);
 }
 
 enum status safetensors_write(const char *path, const struct tensor_source *from,
@@ -405,12 +417,12 @@ enum status safetensors_write(const char *path, const struct tensor_source *from
 {
     const struct tensor_out *tensors = from->tensors;
     enum status rc;
-    char *text = NULL;
+    char *header = NULL;
     float *values = NULL;
     struct atomic_file file = {0};
     struct sink sink = {.sum = sum};
-    int64_t most = 0;
-    rc = header_text(tensors, from->num_tensors, &text, err);
+    int64_t most = 0, header_bytes = 0;
+    rc = safetensors_header(from, &header, &header_bytes, err);
     if (rc != OK)
         goto out;
     for (int i = 0; i < from->num_tensors; i++)
@@ -428,7 +440,7 @@ enum status safetensors_write(const char *path, const struct tensor_source *from
         sum->bytes = 0;
         sha256_begin(&sink.sha);
     }
-    put_header(&sink, text);
+    put(&sink, header, (size_t)header_bytes);
     for (int i = 0; rc == OK && i < from->num_tensors; i++) {
         rc = from->fetch(from->ctx, tensors[i].source, tensors[i].num_elems, values, err);
         if (rc == OK)
@@ -441,6 +453,6 @@ enum status safetensors_write(const char *path, const struct tensor_source *from
     rc = atomic_close(&file, rc, err);
 out:
     free(values);
-    free(text);
+    free(header);
     return rc;
 }

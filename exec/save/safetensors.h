@@ -73,14 +73,20 @@ typedef enum status (*tensor_put)(void *ctx, const struct tensor_source *from, s
 /* A source with values of its own, so that the original may change. */
 struct tensor_copy {
     struct tensor_source source;
-    void *block;   /* owned */
-    int64_t bytes; /* of block */
+    void *block;         /* owned */
+    int64_t bytes;       /* of block */
+    const float *values; /* of all tensors, as they follow each other in a file */
+    int64_t num_values;
 };
 /* Copy tensors, names and values. ERR_NOMEM: it would take more than `most` bytes, or the system
  * refuses; what fetch() returns. *copy is untouched on failure. */
 enum status tensor_copy_make(const struct tensor_source *from, int64_t most,
                              struct tensor_copy *copy, struct err *err);
 void tensor_copy_clear(struct tensor_copy *copy); /* safe twice */
+
+/* All bytes of a file in front of its values, in fresh memory. */
+enum status safetensors_header(const struct tensor_source *from, char **bytes, int64_t *num,
+                               struct err *err);
 
 /* Like atomic_open(): the file is whole or absent, and a device or pipe stays one. sum gets length
  * and digest of the bytes as they were handed to the system; NULL: not wanted. */

@@ -211,4 +211,20 @@ spread_out() {
         [ "$(grep -c '^ mpi net ranks=1' "$tmp/rows") $(grep -c ' mpi node ' "$tmp/rows")" = "9 0" ]
 }
 verify "and with one rank a node" spread_out
+# A node that goes down with its memory. Each has the files of the one before too, so the run goes on where it was.
+copied=(--set freeze.policy=none --set train.epochs=30 --set train.checkpoint_every_steps=1000 --set train.checkpoint_memory_every_steps=1)
+elapse=$here ELAPSE_MPIRUN=$mpirun train vit uncopied -n 1 "${copied[@]}" --set train.checkpoint_memory_every_steps=0
+over left:2 far:1 asleep:1
+node_dies() {
+    local run=$!
+    for _ in $(seq 1200); do [ "$(grep -c '"loss"' "$tmp/copied/metrics.jsonl" 2>/dev/null)0" -ge 200 ] && break; sleep 0.05; done
+    kill -KILL "$(cat "$nodes/asleep.pid")" && wait $run && says copied ' on each node' &&
+        says copied 'continuing from the copy of step [0-9]* in memory' && says copied ', with 3 of 4 ranks: node asleep does not answer'
+}
+train vit copied -n 4 "${copied[@]}" --max-restarts 2 &
+verify "a run goes on without a node that went down, from copies in memory" node_dies
+verify "it has redone 2 steps at most" test "$(sed -n 's/.*"lost_steps":\([0-9]*\).*/\1/p' "$tmp/copied/metrics.jsonl")" -le 2
+verify "it has the bits of one rank that nothing disturbed" same_run uncopied copied
+everywhere() { on left "$@" && on far "$@"; }
+verify "and leaves nothing in the memory of the others" nothing_left
 finish
