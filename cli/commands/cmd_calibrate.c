@@ -1,5 +1,6 @@
-/* cli/commands/cmd_calibrate.c - `elapse calibrate`: factors between computed and measured steps, kept in the
- * store under a name. measured_rows.c reads the rows, partition/cost/calibration.c fits. Read run() last.
+/* cli/commands/cmd_calibrate.c - `elapse calibrate`: factors between computed and measured steps,
+ * kept in the store under a name. measured_rows.c reads the rows, partition/cost/calibration.c
+ * fits. Read run() last.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* cli/commands/cmd_exec.c - the commands train, profile, eval, export, generate, predict and checkpoint: they start
- * `elapse-exec` under mpirun with the wanted number of ranks and return its exit code.
+/* cli/commands/cmd_exec.c - the commands train, profile, eval, export, generate, predict and
+ * checkpoint: they start `elapse-exec` under mpirun with the wanted number of ranks and return its
+ * exit code.
  *
  * Only "-n RANKS" and train's "--max-restarts N", "--min-ranks N" and "--plan-losses FILE" are
  * read here. Every other

@@ -1,5 +1,5 @@
-/* cli/commands/cmd_report.c - `elapse report`: one HTML page about runs, recorded simulations, jobs and plan
- * files. Read run_report() at the end first. */
+/* cli/commands/cmd_report.c - `elapse report`: one HTML page about runs, recorded simulations, jobs
+ * and plan files. Read run_report() at the end first. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

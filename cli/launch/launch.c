@@ -160,7 +160,8 @@ static void keep_local(bool one_machine)
 }
 
 /* mpirun itself listens on all interfaces, unless elapse-local.so is in front of its libraries
- * (local_bind.c). Runs in the child; beside: elapse-exec's path. Words of LD_PRELOAD end at blanks and colons. */
+ * (local_bind.c). Runs in the child; beside: elapse-exec's path. Words of LD_PRELOAD end at blanks
+ * and colons. */
 static void preload_local(const char *beside)
 {
     const char *slash = strrchr(beside, '/'), *others = getenv("LD_PRELOAD");

@@ -32,8 +32,9 @@ struct plan_search {
 double plan_memory_share(const struct plan *plan, const struct cluster *cluster);
 
 /* Find the best plan that the budget allows, or a safe one that is nearly as fast. A search without
- * any plan yet exceeds the budget up to three times. SIGINT ends the search with the best plan so far (result->complete is false); a second
- * one ends the program. Errors of plan_for(). Not for several threads at once. */
+ * any plan yet exceeds the budget up to three times. SIGINT ends the search with the best plan so
+ * far (result->complete is false); a second one ends the program. Errors of plan_for(). Not for
+ * several threads at once. */
 enum status plan_search(const struct job *job, const struct cost *cost,
                         const struct plan_search *search, struct planner_result *result,
                         struct err *err);

@@ -195,7 +195,8 @@ static void print_idle(const struct job *job, const struct planner_result *resul
     free(used);
 }
 
-/* The layout of a row's plan apart from K, R and T, in the field's words: "SP,E8,ZeRO-1"; "-" if nothing. */
+/* The layout of a row's plan apart from K, R and T, in the field's words: "SP,E8,ZeRO-1"; "-" if
+ * nothing. */
 static const char *row_layout(const struct plan *plan, char *text, size_t size)
 {
     static const char *const zero[] = {[SHARD_NONE] = "",
@@ -292,8 +293,8 @@ static void print_stages(const struct plan_answer *answer, bool all)
 /* A gap beyond 1000 % is not printed. It occurs only if the work costs almost nothing. */
 #define MAX_GAP 10
 
-/* The layout of a plan apart from a pipeline of devices: groups, shards, layers that run again. Empty if it has
- * none. */
+/* The layout of a plan apart from a pipeline of devices: groups, shards, layers that run again.
+ * Empty if it has none. */
 static const char *layout_text(const struct plan *plan, char *text, size_t size)
 {
     int least = INT_MAX, most = 0;

@@ -30,8 +30,9 @@ void plan_show_add(struct json *json, const struct plan_answer *answer,
                    const struct cluster *cluster);
 void plan_show_add_others(struct json *json, const struct planner_result *result);
 
-/* Print an answer, which has a plan: first its rates and settings, then the plans that it beat, then its stages,
- * all of them or the first few. released: the plan of the release, NULL: print none. */
+/* Print an answer, which has a plan: first its rates and settings, then the plans that it beat,
+ * then its stages, all of them or the first few. released: the plan of the release, NULL: print
+ * none. */
 void plan_show_print(const struct job *job, const struct cost_handle *cost,
                      const struct plan_answer *answer, const struct plan_answer *released,
                      bool all_stages);

@@ -1,5 +1,5 @@
-/* cli/runs/rates_show.h - rates of a step and the cost of a run, as text and JSON. One table names each value, so that
- * commands, sweeps and reports agree. */
+/* cli/runs/rates_show.h - rates of a step and the cost of a run, as text and JSON. One table names
+ * each value, so that commands, sweeps and reports agree. */
 #ifndef ELAPSE_CLI_RATES_SHOW_H
 #define ELAPSE_CLI_RATES_SHOW_H
 
@@ -15,8 +15,8 @@ struct rate_column {
     size_t offset;    /* of the double in struct step_rates */
     double scale;     /* text shows value x scale */
 };
-/* images/s, tokens/s, tokens/s a device, TFLOP/s a device, MFU, hardware TFLOP/s, HFU. Samples per second are not
- * among them, because every answer has them. */
+/* images/s, tokens/s, tokens/s a device, TFLOP/s a device, MFU, hardware TFLOP/s, HFU. Samples per
+ * second are not among them, because every answer has them. */
 enum { NUM_RATE_COLUMNS = 7 };
 extern const struct rate_column rate_columns[NUM_RATE_COLUMNS];
 /* 0: the value is not known. */
@@ -24,9 +24,10 @@ double rate_column_of(const struct rate_column *column, const struct step_rates 
 
 /* Add each known value but samples_per_s under its key. */
 void rates_add(struct json *json, const struct step_rates *rates);
-/* Write "1480 samples/s, 3.03e6 tokens/s, 41.6 % MFU" into text, with every known value; hardware flops and HFU only
- * where recompute makes them differ. An MFU above 75 %, which nothing real reaches, of the ideal roofline is marked
- * "(ideal costs)"; cost may be NULL: of something measured. Returns text. */
+/* Write "1480 samples/s, 3.03e6 tokens/s, 41.6 % MFU" into text, with every known value; hardware
+ * flops and HFU only where recompute makes them differ. An MFU above 75 %, which nothing real
+ * reaches, of the ideal roofline is marked "(ideal costs)"; cost may be NULL: of something
+ * measured. Returns text. */
 const char *rates_text(const struct step_rates *rates, const struct cost *cost, char *text,
                        size_t size);
 

@@ -53,7 +53,8 @@ struct sweep_row {
  * samples_per_s step_ns cost energy_kwh), in the order of sweep_values.at. */
 void sweep_columns(struct sweep_table *table, bool of_runs);
 
-/* The measure by which one point is faster than another: time per sample of a step, or time of a whole run. */
+/* The measure by which one point is faster than another: time per sample of a step, or time of a
+ * whole run. */
 double sweep_cost(const struct sweep_table *table, const struct sweep_values *values);
 
 /* Print the head of CSV and tables. */

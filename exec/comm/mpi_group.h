@@ -21,8 +21,8 @@ struct comm_group {
     MPI_Comm mpi;
     int rank, size;
     int *numbers; /* owned, [size]: ranks in the message group; NULL: this is the message group */
-    /* Owned, [size][SUM_CHUNK]: received by comm_sum_f64(). It exists from the start, because a rank that found
-     * no memory in the middle of a collective would leave the others waiting. */
+    /* Owned, [size][SUM_CHUNK]: received by comm_sum_f64(). It exists from the start, because a
+     * rank that found no memory in the middle of a collective would leave the others waiting. */
     double *received;
     struct shm_reduce *shared; /* owned; NULL: not requested, or shared memory is not available */
     float *sums;               /* result of comm_sum_buffer(): the buffer of `shared`, or owned */

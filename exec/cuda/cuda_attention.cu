@@ -477,7 +477,7 @@ static bool backward_whole(struct backend *be, const struct attention *a,
     return true;
 }
 
-static int64_t whole(int64_t bytes)
+static int64_t aligned_bytes(int64_t bytes)
 {
     return (bytes + 255) / 256 * 256;
 }
@@ -497,8 +497,9 @@ static void attention_backward(struct backend *be, const struct attention *a, co
     args.out = dqkv;
     if (a->num_samples == 0 || backward_whole(be, a, args))
         return;
-    const int64_t stat_bytes = whole(a->num_samples * a->heads * a->seq * (int64_t)sizeof(float));
-    const int64_t dq_bytes = in_place ? whole(rows * width * be->elem_bytes) : 0;
+    const int64_t stat_bytes =
+        aligned_bytes(a->num_samples * a->heads * a->seq * (int64_t)sizeof(float));
+    const int64_t dq_bytes = in_place ? aligned_bytes(rows * width * be->elem_bytes) : 0;
     const int64_t num_parts = a->num_samples * cuda_flash_tiles(a->seq, a->head_dim);
     const int64_t part_bytes = a->dqkv_sums ? num_parts * 3 * width * (int64_t)sizeof(float) : 0;
     char *scratch = (char *)cuda_scratch(be, stat_bytes + dq_bytes + part_bytes);

@@ -422,8 +422,8 @@ static bool aligned(const void *at)
     return (uintptr_t)at % 16 == 0;
 }
 
-/* Whether cuDNN can serve a call. We build no graph of windows for it. With seq 1 there is nothing to attend to, and cuDNN has no
- * backward for it. */
+/* Whether cuDNN can serve a call. We build no graph of windows for it. With seq 1 there is nothing
+ * to attend to, and cuDNN has no backward for it. */
 static bool may_serve(const struct call *c)
 {
     const bool all = !c->a->starts && (c->a->window == 0 || c->a->window >= c->a->seq);

@@ -103,11 +103,12 @@ enum status idx_open(const struct job *job, struct dataset *dataset, struct err 
 enum status images_open(const struct job *job, struct dataset *dataset, struct err *err);
 enum status tsv_open(const struct job *job, struct dataset *dataset, struct err *err);
 enum status table_open(const struct job *job, struct dataset *dataset, struct err *err);
-/* Texts without labels as the test split: of files (tables, .txt with a text a line), then of the options.
- * ends[i]: the samples up to the end of path i. Pictures likewise, normalised like those of `like`. */
+/* Open texts without labels as the test split: those of the files (tables, or .txt with a text a
+ * line), then those of the options. ends[i] becomes the number of samples up to the end of path i. */
 enum status table_texts_open(const struct job *job, const char *const *paths, int num_paths,
                              const struct option_list *texts, const struct option_list *pairs,
                              int64_t *ends, struct dataset *dataset, struct err *err);
+/* Open pictures without labels as the test split, normalised as those of `like` are. */
 enum status pictures_open(const struct dataset *like, int side, const char *const *paths,
                           int num_paths, struct dataset *dataset, struct err *err);
 enum status squad_open(const struct job *job, struct dataset *dataset, struct err *err);
@@ -116,9 +117,9 @@ enum status text_open(const struct job *job, struct dataset *dataset, struct err
 enum status phrases_open(const struct model *model, int64_t num_train, int64_t num_test,
                          uint64_t seed, struct dataset *dataset, struct err *err);
 
-/* Shared by the readers: the job's name for messages; names of splits; whether the model is a BERT with the task
- * that the data are for, and the job names a vocabulary file; whether the model's table has room
- * for a tokenizer of `size` pieces. */
+/* Shared by the readers: the job's name for messages; names of splits; whether the model is a BERT
+ * with the task that the data are for, and the job names a vocabulary file; whether the model's
+ * table has room for a tokenizer of `size` pieces. */
 const char *dataset_job_name(const struct job *job);
 /* "training", "test", "valid". */
 const char *dataset_split_name(enum split split);

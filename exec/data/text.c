@@ -1,13 +1,14 @@
 /* exec/data/text.c - plain text for language models.
  *
- * data.path is a file, or JSON lines (text_lines.h), or a folder with train.txt and test.txt, or a folder with input.txt. A
- * single file is split: the last tenth of its tokens is the test split. Tokens: without data.vocab
- * a token is a byte; with a tokenizer.json its tokens; with a vocab.json the tokenizer is GPT-2's
- * (data.merges, or merges.txt beside it); with a vocab.txt it is WordPiece, for masked language models. Causal models read consecutive
- * windows of seq tokens; the label of a token is its successor. Masked models read [CLS] window
- * [SEP]. 15 % of the tokens are predicted (masking.h): 80 % of these are shown as [MASK], 10 % as a
- * random token, 10 % unchanged (Devlin et al. 2018, section 3.1). Read text_open() first, then
- * read_all(), causal_sample() and masked_sample(). */
+ * data.path is a file, or JSON lines (text_lines.h), or a folder with train.txt and test.txt, or a
+ * folder with input.txt. A single file is split: the last tenth of its tokens is the test split.
+ * Tokens: without data.vocab a token is a byte; with a tokenizer.json its tokens; with a vocab.json
+ * the tokenizer is GPT-2's (data.merges, or merges.txt beside it); with a vocab.txt it is
+ * WordPiece, for masked language models. Causal models read consecutive windows of seq tokens; the
+ * label of a token is its successor. Masked models read [CLS] window [SEP]. 15 % of the tokens are
+ * predicted (masking.h): 80 % of these are shown as [MASK], 10 % as a random token, 10 % unchanged
+ * (Devlin et al. 2018, section 3.1). Read text_open() first, then read_all(), causal_sample() and
+ * masked_sample(). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -35,8 +35,8 @@ int32_t tokenizer_id(const struct tokenizer *tokenizer, const char *piece);
 void tokenizer_find_special(struct tokenizer *tokenizer, bool find);
 
 /* Append the tokens of a text; `around`: with those that the post-processor adds. Bytes that are not
- * UTF-8 count as U+FFFD. Places of tokens in the text are not kept: first and end are 0. ERR_INPUT: over 1 GiB,
- * or a pattern needs more steps than PCRE2 allows. O(n log n). */
+ * UTF-8 count as U+FFFD. Places of tokens in the text are not kept: first and end are 0. ERR_INPUT:
+ * over 1 GiB, or a pattern needs more steps than PCRE2 allows. O(n log n). */
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes,
                              bool around, struct token_list *tokens, struct err *err);
 

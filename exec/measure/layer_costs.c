@@ -429,7 +429,8 @@ static struct spread saving_of(double *times, int repeats)
     return ns.p10_ns > 0 ? ns : (struct spread){.count = repeats};
 }
 
-/* Time saved by data still in the caches, by distance; and that it saves nothing where the layers were measured. */
+/* Time saved by data still in the caches, by distance; and that it saves nothing where the layers
+ * were measured. */
 static enum status add_near(struct layers *l, int ranks, struct err *err)
 {
     struct host_row row = {.threads = l->m->backend->threads, .ranks = ranks};

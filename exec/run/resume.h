@@ -23,9 +23,10 @@ struct job_ask {
 };
 
 /* Load the job. If the run goes on from a checkpoint, the job must be the one that the checkpoint
- * holds, unless override or evaluates is set. *differences becomes fresh text, a line "key: recorded -> given"
- * for each difference; NULL: there is none. A checkpoint of an older version holds no job, so any
- * job is taken. ERR_INPUT: differences without override, or as job_load() says. */
+ * holds, unless override or evaluates is set. *differences becomes fresh text, a line "key:
+ * recorded -> given" for each difference; NULL: there is none. A checkpoint of an older version
+ * holds no job, so any job is taken. ERR_INPUT: differences without override, or as job_load()
+ * says. */
 enum status resume_job(const struct job_ask *ask, struct job *job, char **differences,
                        struct err *err);
 

@@ -40,8 +40,8 @@ struct trainer_options {
      * trainer_yield() was called, when yield_step is done. */
     bool dies, yields;
     int64_t die_step, yield_step;
-    /* For predictions: samples in place of the job's data (borrowed; its test split is evaluated), and
-     * what an evaluation does after each forward of the head. NULL: none. */
+    /* For predictions, NULL elsewhere: samples in place of the job's data (borrowed), whose test split
+     * is evaluated, and a function that the evaluation calls after each forward of the head. */
     const struct dataset *samples;
     runtime_eval_hook on_eval;
     void *on_eval_ctx;
@@ -66,8 +66,8 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
 /* Ask the run to write a checkpoint and stop after the present step, or after the present batch of
  * an evaluation, because of this signal; 0: for a reason of its own. Safe in a signal handler. */
 void trainer_stop(int signal_number);
-/* Ask the run to stop at its next checkpoint or the end of the present epoch, with a checkpoint. Safe in a signal
- * handler. */
+/* Ask the run to stop at its next checkpoint or the end of the present epoch, with a checkpoint.
+ * Safe in a signal handler. */
 void trainer_yield(void);
 /* The first SIGINT or SIGTERM that trainer_stop() was called for; 0: none. */
 int trainer_stop_signal(void);

@@ -1,4 +1,5 @@
-/* exec/save/hf_names.c - checks and loads weights under Hugging Face's names. Read hf_check() first; hf_load() loads what it has accepted. */
+/* exec/save/hf_names.c - checks and loads weights under Hugging Face's names. Read hf_check()
+ * first; hf_load() loads what it has accepted. */
 #include "exec/save/hf_names.h"
 
 #include <stdio.h>

@@ -1,9 +1,10 @@
 /* exec/stage/arch.h - the parts of every item of a model: its tensors with names, shapes
  * and initial values, and the bytes of its stash buffers for a micro-batch.
  *
- * Tensors follow Hugging Face's modules (ViTForImageClassification, BertFor..., GPT2LMHeadModel, LlamaForCausalLM),
- * names included. The memory of an item is a few blocks. A tensor of a checkpoint is a block or a
- * slice of a block: query, key and value share one, so that one GEMM computes all three. */
+ * Tensors follow Hugging Face's modules (ViTForImageClassification, BertFor..., GPT2LMHeadModel,
+ * LlamaForCausalLM), names included. The memory of an item is a few blocks. A tensor of a
+ * checkpoint is a block or a slice of a block: query, key and value share one, so that one GEMM
+ * computes all three. */
 #ifndef ELAPSE_EXEC_STAGE_ARCH_H
 #define ELAPSE_EXEC_STAGE_ARCH_H
 

@@ -140,7 +140,8 @@ enum status stage_loss(struct stage *stage, int slot, struct loss_sums *loss, st
  * head. ERR_INPUT for other stages. */
 enum status stage_span_probabilities(struct stage *stage, const struct sample_block *block,
                                      float *probabilities, struct err *err);
-/* Likewise the probability of each class, [n][classes], of a stage with a head that classifies. */
+/* The probability of each class, [n][classes] in host memory. Call it directly after an evaluating
+ * forward of a stage with a head that classifies. ERR_INPUT for other stages. */
 enum status stage_class_probabilities(struct stage *stage, const struct sample_block *block,
                                       float *probabilities, struct err *err);
 

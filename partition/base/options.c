@@ -138,8 +138,8 @@ static enum status parse_one(const struct command_line *line, int argc, char **a
     return set_value(option, shown, value, err);
 }
 
-/* Whether an argument is a text that begins with a dash, as a command line in quotes does: no option's name has a
- * blank. */
+/* Whether an argument is a text that begins with a dash, as a command line in quotes does: no
+ * option's name has a blank. */
 static bool is_text(const char *arg)
 {
     return arg[strcspn(arg, " \n=")] != '\0' && arg[strcspn(arg, " \n=")] != '=';

@@ -9,8 +9,8 @@ struct synonym {
     const char *word, *ours;
 };
 
-/* Words of PyTorch, Megatron-LM, DeepSpeed and transformers' TrainingArguments. Case does not count, and '-' and
- * '_' are one letter. */
+/* Words of PyTorch, Megatron-LM, DeepSpeed and transformers' TrainingArguments. Case does not
+ * count, and '-' and '_' are one letter. */
 static const struct synonym keys[] = {
     {"tensor_parallel",                      "pipeline.tensor"                               },
     {"tensor_parallel_size",                 "pipeline.tensor"                               },

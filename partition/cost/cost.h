@@ -105,8 +105,8 @@ struct setting {
  * ERR_INFEASIBLE for other kinds of items. */
 void cost_constant(struct cost *cost);
 
-/* The cost source that a user asks for. AUTO: constants of the model, else measured ones, else kernels, else
- * the roofline: the first that knows the model and every device. */
+/* The cost source that a user asks for. AUTO: constants of the model, else measured ones, else
+ * kernels, else the roofline: the first that knows the model and every device. */
 enum cost_choice {
     COST_AUTO,
     COST_BY_KERNELS,

@@ -1,5 +1,5 @@
-/* The loss reduction that freezing gives up; freeze_cost.h has the two laws. Read freeze_cost_weigh() at the end
- * first, then freeze_cost_law(). */
+/* The loss reduction that freezing gives up; freeze_cost.h has the two laws. Read
+ * freeze_cost_weigh() at the end first, then freeze_cost_law(). */
 #include "partition/freeze/freeze_cost.h"
 
 #include <math.h>

@@ -8,9 +8,10 @@
  * any power law of the loss. p = 1 is assumed once two windows show what the layers that train have
  * brought, unless they show, by more than noise, that the fall slows down less: then the largest p
  * that they allow counts, 0 at least. Where the fall even grows, p = 0 and the growth (at most 4)
- * multiplies. With one window p = 0. If the mean learning rate ahead is above that of the window, its ratio multiplies, because
- * progress per step would make a layer look converged in a warm-up. If it is below, it does not
- * count, because at the end of a decaying schedule the loss falls faster than the rate does.
+ * multiplies. With one window p = 0. If the mean learning rate ahead is above that of the window,
+ * its ratio multiplies, because progress per step would make a layer look converged in a warm-up.
+ * If it is below, it does not count, because at the end of a decaying schedule the loss falls
+ * faster than the rate does.
  *
  * How the rest goes on without the prefix. What the prefix does not bring stays in the loss, where
  * the other layers can still bring it. If the prefix brings a share s of the fall at any loss, the

@@ -7,8 +7,8 @@
  *
  * F may freeze if its cost, a one-sided 80 % of its standard error, and what earlier freezes were
  * estimated to cost fit in freeze.max_loss. Of those that fit, the policy takes the one that saves
- * most of the predicted time a sample (partition/search/plan_for.h, with cache and replicas), and none where
- * less than LEAST_SAVING is saved.
+ * most of the predicted time a sample (partition/search/plan_for.h, with cache and replicas), and
+ * none where less than LEAST_SAVING is saved.
  *
  * Where noise makes a cost uncertain, its mean above 0 is what counts as spent: that training a prefix
  * seems to do harm is not credited.

@@ -74,8 +74,8 @@ int64_t model_norm_extra_bytes(const struct model *model);
 
 /* Bytes that a device of a pipeline of num_ranks, with num_replicas of them, holds for its groups. */
 int64_t framework_context_bytes(const struct model *model, int num_ranks, int num_replicas);
-/* The bytes that a device takes beyond its tensors, of 1,000 bytes of them: the allocator's share, where all of
- * it is memory_factor times as much as computed (0: 1). At least -999. */
+/* The bytes that a device takes beyond its tensors, of 1,000 bytes of them: the allocator's share,
+ * where all of it is memory_factor times as much as computed (0: 1). At least -999. */
 int framework_beyond_tensors(const struct framework *framework, double memory_factor);
 /* Bytes beyond so many bytes of tensors. */
 int64_t framework_beyond_bytes(int beyond_per_thousand, int64_t bytes);

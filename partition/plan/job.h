@@ -46,8 +46,8 @@ enum data_kind {
 enum valid_source { VALID_HELD_OUT, VALID_TEST, VALID_PATH };
 enum lower_case { LOWER_AUTO, LOWER_ON, LOWER_OFF }; /* AUTO: as the vocabulary is */
 enum cache_policy { CACHE_OFF, CACHE_ON, CACHE_AUTO };
-/* From FP16 on for plan and sim only. With FP8, MXFP8 and NVFP4 activations are bf16 and the products of the layers'
- * weights have that format. */
+/* From FP16 on for plan and sim only. With FP8, MXFP8 and NVFP4 activations are bf16 and the
+ * products of the layers' weights have that format. */
 enum dtype { DTYPE_FP32, DTYPE_BF16, DTYPE_TF32, DTYPE_FP16, DTYPE_FP8, DTYPE_MXFP8, DTYPE_NVFP4 };
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 enum transport { TRANSPORT_MPI, TRANSPORT_NCCL };
@@ -140,7 +140,8 @@ struct job {
         bool frozen_auto;
         enum frozen_placement frozen;
         int64_t bucket_bytes;
-        /* The job names no tensor, sequence_parallel, shard, expert, context, recompute and schedule: on GPUs
+        /* The job names no tensor, sequence_parallel, shard, expert, context, recompute and
+         * schedule: on GPUs
            plan and sim choose them all (plan_for.h). */
         bool layout_open;
         const struct plan_target *target; /* only what this framework runs (target.h); NULL: all */

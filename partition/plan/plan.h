@@ -63,8 +63,9 @@ static inline bool recompute_early(enum recompute_mode mode)
     return mode == RECOMPUTE_STAGE_EARLY || mode == RECOMPUTE_EXCEPT_LAST;
 }
 
-/* The state that the R replicas of a stage divide among themselves (ZeRO; Rajbhandari et al., SC 2020). Each
- * mode divides what the modes before it divide, too. docs/layouts.md has traffic and times. */
+/* The state that the R replicas of a stage divide among themselves (ZeRO; Rajbhandari et al., SC
+ * 2020). Each mode divides what the modes before it divide, too. docs/layouts.md has traffic and
+ * times. */
 enum shard_mode {
     SHARD_NONE,      /* every replica holds all of it */
     SHARD_OPTIMIZER, /* optimizer state and fp32 master weights (ZeRO-1) */

@@ -1,5 +1,6 @@
-/* partition/plan/rates.h - what a step is worth in the units people compare by: samples, tokens, model flops, and
- * their share of the devices' peak. Also what a whole run costs. Pure. docs/numbers.md has the formulas. */
+/* partition/plan/rates.h - what a step is worth in the units people compare by: samples, tokens,
+ * model flops, and their share of the devices' peak. Also what a whole run costs. Pure.
+ * docs/numbers.md has the formulas. */
 #ifndef ELAPSE_PARTITION_RATES_H
 #define ELAPSE_PARTITION_RATES_H
 
@@ -35,7 +36,8 @@ struct step_rates rates_of_step(const struct model *model, const struct cluster 
 /* Tokens of a sample; 0: the model's input is not text. */
 int64_t rates_sample_tokens(const struct model *model);
 
-/* Device time, price and energy of a whole run, on all devices of the cluster, idle ones included, because they are reserved. */
+/* Device time, price and energy of a whole run, on all devices of the cluster, idle ones included,
+ * because they are reserved. */
 struct run_cost {
     int64_t run_ns;
     double device_hours; /* run_ns x devices of the cluster */

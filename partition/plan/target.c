@@ -7,12 +7,13 @@
 
 #define BIT(x) (1u << (x))
 
-/* Schedules whose ranks hold the stages that PyTorch's stage builders give them: s modulo K, or both arms of a V. An
- * op list of ours runs there as CSV. */
+/* Schedules whose ranks hold the stages that PyTorch's stage builders give them: s modulo K, or
+ * both arms of a V. An op list of ours runs there as CSV. */
 #define PYTORCH_SCHEDULES (BIT(SCHEDULE_AUTO) - 1)
 
-/* The cut of DeepSpeed's partition_method uniform over a list of one module for the embedding, one a layer and one for
- * the head (runtime/utils.py, partition_uniform): the first stages have one module more. */
+/* The cut of DeepSpeed's partition_method uniform over a list of one module for the embedding, one
+ * a layer and one for the head (runtime/utils.py, partition_uniform): the first stages have one
+ * module more. */
 static bool cut_uniformly(const struct model *model, int num_stages, int *first_item)
 {
     int modules = 1;
@@ -31,8 +32,8 @@ static bool cut_uniformly(const struct model *model, int num_stages, int *first_
     return true;
 }
 
-/* What nanotron counts for an item (models/llama.py, get_block_compute_costs): products of a layer as if it had no
- * grouped heads, and of the head. Counts for the first item of a layer. */
+/* What nanotron counts for an item (models/llama.py, get_block_compute_costs): products of a layer
+ * as if it had no grouped heads, and of the head. Counts for the first item of a layer. */
 static double nanotron_cost(const struct model *m, int item)
 {
     const int layer = m->items[item].layer;
@@ -44,8 +45,8 @@ static double nanotron_cost(const struct model *m, int item)
     return hidden * (4.0 * m->heads * m->head_dim + 3.0 * m->mlp);
 }
 
-/* The cut of nanotron (models/base.py, build_model): a stage ends behind the block with which the cost of all blocks
- * up to it exceeds its share. */
+/* The cut of nanotron (models/base.py, build_model): a stage ends behind the block with which the
+ * cost of all blocks up to it exceeds its share. */
 static bool cut_by_cost(const struct model *model, int num_stages, int *first_item)
 {
     double total = 0, sum = 0;

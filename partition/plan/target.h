@@ -1,4 +1,5 @@
-/* partition/plan/target.h - the training frameworks that `elapse plan --for` plans for, and what each can run.
+/* partition/plan/target.h - the training frameworks that `elapse plan --for` plans for, and what
+ * each can run.
  *
  * Pure; no state. profiles/job/target_file.h writes the frameworks' configurations. */
 #ifndef ELAPSE_PARTITION_TARGET_H
@@ -23,9 +24,10 @@ enum target_kind {
 };
 #define TARGET_NAMES "torchtitan automodel megatron deepspeed nanotron" /* for help texts */
 
-/* Every framework keeps the items of a layer together, has micro-batches of one size, and puts tensor ranks on
- * neighbouring devices, then replicas, then stages (Megatron-LM's order tp-cp-ep-dp-pp, the meshes of torchtitan,
- * AutoModel and nanotron, DeepSpeed's pipe-data-model). */
+/* Every framework keeps the items of a layer together, has micro-batches of one size, and puts
+ * tensor ranks on neighbouring devices, then replicas, then stages (Megatron-LM's order
+ * tp-cp-ep-dp-pp, the meshes of torchtitan, AutoModel and nanotron, DeepSpeed's
+ * pipe-data-model). */
 struct plan_target {
     enum target_kind kind;
     const char *name, *version; /* the version whose files the table follows */
@@ -41,8 +43,8 @@ struct plan_target {
     bool tokens_whole;          /* no sequence parallelism */
     bool filled;                /* M is at least K */
     bool whole_rounds;          /* with several chunks a rank, M is a multiple of K */
-    /* The framework's own cut into num_stages, num_stages + 1 entries; false: it leaves a stage empty. NULL: the
-     * cut is ours to choose. */
+    /* The framework's own cut into num_stages, num_stages + 1 entries; false: it leaves a stage
+     * empty. NULL: the cut is ours to choose. */
     bool (*own_cut)(const struct model *model, int num_stages, int *first_item);
 };
 

@@ -1,7 +1,7 @@
-/* The search of one layout: search_begin() checks the problem, search_end() runs the search (planner_search.c) or
- * the greedy rules (planner_greedy.c), asks the judge about the best candidates, and turns the result
- * into plans. Read search_end() at the end first, then planner_search.h. planner_layouts.c calls
- * it once for each layout. */
+/* The search of one layout: search_begin() checks the problem, search_end() runs the search
+ * (planner_search.c) or the greedy rules (planner_greedy.c), asks the judge about the best
+ * candidates, and turns the result into plans. Read search_end() at the end first, then
+ * planner_search.h. planner_layouts.c calls it once for each layout. */
 #include "partition/search/planner.h"
 
 #include <math.h>

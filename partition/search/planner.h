@@ -1,8 +1,9 @@
 /* partition/search/planner.h - the best plan for a model on a cluster.
  *
  * Objective: throughput. A step of a plan processes R * B samples (B per pipeline; with a global
- * batch, B = global / R; plan.num_replicas is R C), so the planner maximises R * B / step_ns. step_ns is the larger of
- * schedule_time() and workload_traffic_ns(). A judge, such as the event engine, may raise it.
+ * batch, B = global / R; plan.num_replicas is R C), so the planner maximises R * B / step_ns.
+ * step_ns is the larger of schedule_time() and workload_traffic_ns(). A judge, such as the event
+ * engine, may raise it.
  *
  * The search is exact over tensor-parallel groups T, what replicas divide (shard), pipeline length K,
  * replicas R, micro-batches M, schedule, recompute, placement of the frozen forward, and the places

@@ -177,7 +177,8 @@ static bool shift(struct search *search, int s, int width, int step)
 }
 
 /* Hill climbing: move a block from a stage to one of the next three stages, and shift the stages
- * between; where that makes no step shorter, FARTHEST blocks. Ends when no move helps, or with the trial. */
+ * between; where that makes no step shorter, FARTHEST blocks. Ends when no move helps, or with the
+ * trial. */
 static enum status climb(struct search *search, int index, const struct bound_shape *shape,
                          const struct trial *trial)
 {

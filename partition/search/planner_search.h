@@ -204,8 +204,9 @@ enum status search_greedy(struct search *search);
 enum status search_map(const struct search *search, const struct node *node, int *device,
                        struct err *err);
 
-/* Lower a plan of the search, whose devices have these sites. With RECOMPUTE_LAYER plan->recompute_layers, which the caller owns, is
- * set to what the options ask or the memory of the plan's devices needs. */
+/* Lower a plan of the search, whose devices have these sites. With RECOMPUTE_LAYER
+ * plan->recompute_layers, which the caller owns, is set to what the options ask or the memory of
+ * the plan's devices needs. */
 enum status search_lower(const struct search *search, struct plan *plan, const struct sites *sites,
                          struct workload *workload, struct schedule *full, struct err *err);
 

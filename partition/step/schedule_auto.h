@@ -18,7 +18,8 @@ extern "C" {
  * The search covers every named schedule for plan->chunks, list schedules under many rules, and
  * local moves from the best list. So the result is never slower than the best named schedule that
  * fits. Of equal steps the one whose devices have the shorter longest
- * span from first to last op wins, then the earlier candidate. Equal inputs give equal results on every machine.
+ * span from first to last op wins, then the earlier candidate. Equal inputs give equal results on
+ * every machine.
  *
  * *compute gets the list, frozen as the plan says. *workload gets the workload of the plan's cut;
  * the caller still has to call workload_near() on it. Both must be zeroed or cleared. With two

@@ -12,8 +12,8 @@
 /* Read all of a file or pipe into fresh memory (free() it). A NUL follows the bytes; *length does
  * not count it. file_read_text() skips a byte order mark. The results are untouched on failure.
  * ERR_SYSTEM: the file cannot be read; ERR_INPUT: larger than 1 GiB, or than 64 MiB if it is a pipe
- * or a device, or text in UTF-16 or with a NUL inside; ERR_NOMEM. It takes no more memory than twice what it
- * accepts. */
+ * or a device, or text in UTF-16 or with a NUL inside; ERR_NOMEM. It takes no more memory than
+ * twice what it accepts. */
 enum status file_read(const char *path, char **bytes, size_t *length, struct err *err);
 enum status file_read_text(const char *path, char **text, struct err *err);
 /* The most bytes to read of an open file, where `most` of a plain file are accepted: of a pipe or a

@@ -56,9 +56,10 @@ struct cost_query cost_query_of_model(const struct model *model);
 /* Choose the cost source of a job. With COST_AUTO it is the constants of a uniform or explicit model
  * that has times. Otherwise it is measured, if every device kind of the cluster has a profile with
  * every item of the model; else kernels, if every kind has a curve; else the roofline. A query with a
- * calibration takes no profile then. Sources are never mixed. db_path NULL: the default store (see store_open()). ERR_INFEASIBLE if no source knows
- * a device kind, or the store lacks the calibration; ERR_INPUT: an efficiency out of range, or an
- * efficiency or a calibration of costs that are not computed;
+ * calibration takes no profile then. Sources are never mixed. db_path NULL: the default store (see
+ * store_open()). ERR_INFEASIBLE if no source knows a device kind, or the store lacks the
+ * calibration; ERR_INPUT: an efficiency out of range, or an efficiency or a calibration of costs
+ * that are not computed;
  * errors of the store pass through. */
 enum status cost_choose(const char *db_path, const struct job *job, struct cost_handle *handle,
                         struct err *err);

@@ -16,10 +16,11 @@ struct command_job {
 };
 void command_job_clear(struct command_job *made);
 
-/* Read flags of a framework, which may be the whole command with backslashes at the ends of lines, for a cluster of
- * num_devices: megatron_job() those of Megatron-LM (megatron/training/arguments.py), torchtitan_job() those of
- * torchtitan 0.3.0 (config/configs.py). *made must be zeroed; on OK the caller owns it, else it stays zeroed.
- * ERR_INPUT: a flag is missing, has a bad value, or asks for a layout that we do not have; the error names it.
+/* Read flags of a framework, which may be the whole command with backslashes at the ends of lines,
+ * for a cluster of num_devices: megatron_job() those of Megatron-LM
+ * (megatron/training/arguments.py), torchtitan_job() those of torchtitan 0.3.0 (config/configs.py).
+ * *made must be zeroed; on OK the caller owns it, else it stays zeroed. ERR_INPUT: a flag is
+ * missing, has a bad value, or asks for a layout that we do not have; the error names it.
  * ERR_NOMEM. */
 enum status megatron_job(const char *text, int num_devices, struct command_job *made,
                          struct err *err);

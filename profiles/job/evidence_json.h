@@ -1,5 +1,5 @@
-/* profiles/job/evidence_json.h - recorded evidence about freezing (partition/freeze/evidence.h) as JSON: the
- * run folder's evidence.json, and the member "evidence" of a checkpoint's manifest.
+/* profiles/job/evidence_json.h - recorded evidence about freezing (partition/freeze/evidence.h) as
+ * JSON: the run folder's evidence.json, and the member "evidence" of a checkpoint's manifest.
  *
  *     {"schema": 1, "model": {"name": "vit-tiny", "layers": 12, "items": 27, "params": 5526346},
  *      "turns": [{"turn": 0, "step": 40, "frozen": 0, "rate_window": 0.2, "rate_left": 1.1,

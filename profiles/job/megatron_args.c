@@ -1,8 +1,9 @@
 /* The flags of Megatron-LM as a job.
  *
- * split() makes words of the text, sort_flag() sorts each flag by the tables below, and megatron_job() computes Megatron's
- * defaults and writes the job. Names and defaults are those of megatron/training/arguments.py of Megatron-LM at
- * 000c4ac2, which was not read whole; layouts are those of megatron/core/transformer/pipeline_parallel_layer_layout.py (core 0.16.1). */
+ * split() makes words of the text, sort_flag() sorts each flag by the tables below, and
+ * megatron_job() computes Megatron's defaults and writes the job. Names and defaults are those of
+ * megatron/training/arguments.py of Megatron-LM at 000c4ac2, which was not read whole; layouts are
+ * those of megatron/core/transformer/pipeline_parallel_layer_layout.py (core 0.16.1). */
 #include "profiles/job/command_job.h"
 
 #include <stdio.h>
@@ -253,7 +254,8 @@ static enum status sort_flag(struct flags *flags, const char *name, const char *
     return OK;
 }
 
-/* Take each flag of the text, which this function cuts into words. The words before the first flag are the launcher. */
+/* Take each flag of the text, which this function cuts into words. The words before the first flag
+ * are the launcher. */
 static enum status split(char *text, struct flags *flags, struct err *err)
 {
     static const char blanks[] = " \t\r\n\\\"'";
@@ -376,8 +378,8 @@ static enum status add_model(const struct flags *f, struct json *job, struct err
     return OK;
 }
 
-/* The stages of a layout: "E|t*3|(t|)*2tL" is E, ttt, t, t and tL. Parentheses are not nested, and are multiplied
- * first. */
+/* The stages of a layout: "E|t*3|(t|)*2tL" is E, ttt, t, t and tL. Parentheses are not nested, and
+ * are multiplied first. */
 static enum status read_layout(const char *text, int64_t layers, struct command_job *made,
                                struct err *err)
 {

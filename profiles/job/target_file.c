@@ -1,7 +1,7 @@
 /* Plans as configurations of frameworks: one function each, from write_torchtitan() on. Names are those of
- * torchtitan 0.3.0 (config/configs.py), NeMo AutoModel 0.7.0 (recipes/_dist_utils.py, pipelining/config.py),
- * Megatron-LM (training/arguments.py at 000c4ac2, core 0.16.1), DeepSpeed 0.19.8 (runtime/config.py) and nanotron
- * (config/parallelism_config.py at 19f88fb). */
+ * torchtitan 0.3.0 (config/configs.py), NeMo AutoModel 0.7.0 (recipes/_dist_utils.py,
+ * pipelining/config.py), Megatron-LM (training/arguments.py at 000c4ac2, core 0.16.1), DeepSpeed
+ * 0.19.8 (runtime/config.py) and nanotron (config/parallelism_config.py at 19f88fb). */
 #include "profiles/job/target_file.h"
 
 #include <inttypes.h>
@@ -68,7 +68,8 @@ static void write_modules(const struct writer *w, int stage, const char *embeddi
     }
 }
 
-/* The name by which PyTorch's stage builders find the ranks of the stages; the op list itself is in the CSV. */
+/* The name by which PyTorch's stage builders find the ranks of the stages; the op list itself is in
+ * the CSV. */
 static const char *pytorch_builder(const struct plan *plan)
 {
     return schedule_v_shaped(plan->schedule) ? "ZBVZeroBubble" : "Interleaved1F1B";

@@ -1,8 +1,8 @@
 /* The flags of torchtitan as a job.
  *
- * split() sorts the words by the tables below, and torchtitan_job() computes torchtitan's defaults. Names and
- * defaults are those of torchtitan 0.3.0: config/configs.py, models/<module>/config_registry.py and
- * distributed/pipeline_parallel.py. */
+ * split() sorts the words by the tables below, and torchtitan_job() computes torchtitan's defaults.
+ * Names and defaults are those of torchtitan 0.3.0: config/configs.py,
+ * models/<module>/config_registry.py and distributed/pipeline_parallel.py. */
 #include "profiles/job/command_job.h"
 
 #include <inttypes.h>

@@ -20,8 +20,9 @@ void profile_to_csv(const struct profile *profile, FILE *out);
 void profile_to_sql(const struct profile *profile, FILE *out);
 
 /* Read a file and check it with profile_check(). It is JSON if its first character is '{', a table of
- * item times if it starts with such a header (item_csv.h), else CSV. ERR_INPUT names file, table and row: an unknown or missing column, a wrong type, NaN, a
- * negative time, a duplicate key. *profile must be zeroed or cleared and is untouched on failure.
+ * item times if it starts with such a header (item_csv.h), else CSV. ERR_INPUT names file, table
+ * and row: an unknown or missing column, a wrong type, NaN, a negative time, a duplicate key.
+ * *profile must be zeroed or cleared and is untouched on failure.
  */
 enum status profile_read_file(const char *path, struct profile *profile, struct err *err);
 /* Like profile_read_file(), from a CSV text. `where` names it in errors. */

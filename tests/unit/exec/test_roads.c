@@ -1,5 +1,5 @@
-/* The three roads from a job to its plan - what `elapse plan` asks, what a simulated run takes,
- * what the trainer's rank 0 chooses - end at the same plan, over random small jobs.
+/* A job comes to its plan by three roads: `elapse plan`, a simulated run, and the trainer's rank 0.
+ * Over random small jobs all three end at the same plan.
  * repeated: yes */
 #include "exec/run/train_plan.h"
 #include "partition/search/plan_for.h"
