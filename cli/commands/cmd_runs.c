@@ -7,6 +7,7 @@
 
 #include "cli/runs/run_rows.h"
 #include "partition/base/units.h"
+#include "profiles/store/run_file.h"
 
 static void add_run(struct json *entry, const struct run_info *info)
 {
@@ -162,6 +163,32 @@ static enum status run_show(const struct command *command, struct store *store, 
     return rc;
 }
 
+static enum status run_import(const struct command *command, const char *path, const char *db,
+                              bool as_json, struct err *err)
+{
+    struct json *root = NULL;
+    struct store *store = NULL;
+    int64_t run_id = 0, num_steps = 0;
+    enum status rc = json_read_file(path, &root, err);
+    if (rc == OK)
+        rc = store_open(db, db ? STORE_RECORD : STORE_WRITE, &store, err);
+    if (rc == OK)
+        rc = run_file_import(root, path, store, &run_id, &num_steps, err);
+    if (rc == OK && as_json) {
+        struct json *answer = command_json(command);
+        json_add_string(answer, "store", store_path(store));
+        json_add_int(answer, "run", run_id);
+        json_add_int(answer, "steps", num_steps);
+        rc = command_answer(answer, err);
+    } else if (rc == OK) {
+        printf("run %lld: %s into %s\n", (long long)run_id, COUNT_TEXT(num_steps, "step"),
+               store_path(store));
+    }
+    store_close(store);
+    json_free(root);
+    return rc;
+}
+
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
     const char *db = NULL;
@@ -180,8 +207,10 @@ static enum status run(const struct command *command, int argc, char **argv, str
     const char *const *positional = line.positional;
     bool list = num == 1 && strcmp(positional[0], "list") == 0;
     bool show = num >= 1 && strcmp(positional[0], "show") == 0;
+    if (num == 2 && strcmp(positional[0], "import") == 0)
+        return run_import(command, positional[1], db, as_json, err);
     if (!list && !show)
-        return err_set(err, ERR_INPUT, "runs takes list, or show [RUN], got %s%s",
+        return err_set(err, ERR_INPUT, "runs takes list, show [RUN], or import FILE, got %s%s",
                        num ? positional[0] : "nothing", num > 1 ? " and more" : "");
     if (show && num == 2)
         rc = parse_int(positional[1], "RUN", 1, INT64_MAX, &run_id, err);
@@ -194,6 +223,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
     return rc;
 }
 
-const struct command command_runs = {
-    "runs", "list | show [RUN] [--db FILE] [--json]",
-    "list recorded runs, simulated and real, or show one (default: the last)", "list|show", run};
+const struct command command_runs = {"runs", "list | show [RUN] | import FILE [--db FILE] [--json]",
+                                     "list recorded runs, simulated and real, show one (default: "
+                                     "the last), or import a measured one",
+                                     "list|show|import", run};

@@ -40,13 +40,16 @@ static enum status node_ranks(const struct json *summary, int64_t num_ranks, con
 }
 
 /* The run's machines as a cluster, as the trainer described them. The measured costs contain the
- * speed of the links. */
+ * speed of the links. With "cluster": "job" the job's own cluster is that of the run. */
 static enum status run_cluster(const struct json *summary, int64_t num_ranks, const char *what,
                                struct job *job, struct err *err)
 {
     struct cluster cluster = {0};
     const char *kind = json_string(json_get(json_get(summary, "machine"), "device_kind"));
+    const char *origin = json_string(json_get(summary, "cluster"));
     int *ranks = NULL, num_nodes = 0;
+    if (origin && strcmp(origin, "job") == 0)
+        return OK;
     if (num_ranks < 1 || num_ranks > MAX_RANKS)
         return err_set(err, ERR_INPUT, "%s: ranks must be 1..%d", what, MAX_RANKS);
     enum status rc = node_ranks(summary, num_ranks, what, &ranks, &num_nodes, err);

@@ -59,6 +59,35 @@ expect "a pattern that is none" 2 "pattern '\('" python3 -m elapse_torch steps "
 expect "a log that is not there" 3 'cannot read log' python3 -m elapse_torch steps "$tmp/none" --pattern '([0-9]+)'
 expect "calibrate" 0 '"num_rows":1' "$elapse" calibrate --csv "$tmp/steps.csv" -o mine --json --step \
     "--model llama2-7b --cluster a100-1x8 --batch 8 --microbatches 8"
+cat >"$tmp/run.py" <<'EOF'
+import json, sys
+from elapse_torch import files, record
+plan, tmp = json.load(open(sys.argv[1])), sys.argv[2]
+about = {"host": "here", "device_kind": "cpu", "device_name": "a processor"}
+ops = [("F", 0, 0, 7000, 9000), ("B", 0, 0, 9000, 12000)]
+files.write_run(f"{tmp}/run", plan, about, [plan["step_ns"] * 2] * 20, [2.0] * 20, [(0, 0, ops)])
+record.write_steps(f"{tmp}/steps.json", [5, 6], {"name": "theirs", "replicas": 2, "tensor": 4})
+for name, change in (("none", {"steps": []}), ("key", {"stepz": []}), ("op", {"ops": [{"op": "Q"}]}),
+                     ("late", {"ops": [{"op": "F", "start_ns": 2, "end_ns": 1}]}), ("time", {"steps": [{"loss": 1}]})):
+    json.dump({"steps": [{"step_ns": 1}], **change}, open(f"{tmp}/wrong-{name}.json", "w"))
+EOF
+check "a run folder of the bridge" python3 "$tmp/run.py" "$tmp/plan.json" "$tmp"
+expect "its run" 0 'run 1: 20 steps into' "$elapse" runs import "$tmp/run/run.json" --db "$tmp/run/run.db"
+"$elapse" compare "$tmp/run" --json >"$tmp/compare.json" 2>/dev/null
+expect "compared with its plan, on the job's cluster" 0 '"error":-0\.5,' cat "$tmp/compare.json"
+expect "and its ops" 0 '"op":"B","count":1,"real_ns":3000' cat "$tmp/compare.json"
+expect "steps of a loop become a run" 0 'run 1: 2 steps into' "$elapse" runs import "$tmp/steps.json" --db "$tmp/theirs.db"
+expect "which is listed" 0 'real +theirs' "$elapse" runs list --db "$tmp/theirs.db"
+while read -r name message; do
+    expect "a run file: $message" 2 "$message" "$elapse" runs import "$tmp/wrong-$name.json" --db "$tmp/wrong.db"
+done <<'EOF'
+none steps must have one at least
+key unknown key 'stepz'
+op ops\[0\].op must be
+late ops\[0\] ends before it starts
+time steps\[0\].step_ns is missing
+EOF
+expect "wrong files leave no run" 0 '"runs":\[\]' "$elapse" runs list --db "$tmp/wrong.db" --json
 cat >"$tmp/links.py" <<'EOF'
 import sys
 from elapse_torch import files

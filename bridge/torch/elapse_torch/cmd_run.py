@@ -7,10 +7,10 @@ import time
 import torch
 import torch.distributed as dist
 
-from . import files
+from . import files, program
 from .chain import chain_of
 from .cmd_profile import make_optimizer, to_device
-from .device import now_ns, open_device
+from .device import describe, now_ns, open_device
 from .errors import BridgeError
 from .layout import Layout, check_plan, read_plan
 from .source import load
@@ -31,6 +31,8 @@ def options(argv):
                    help="compare loss and gradients of a step with those of the whole model")
     p.add_argument("--trace", metavar="FILE", help="Chrome trace of the last step")
     p.add_argument("--out", metavar="FILE", help="losses and step times as JSON")
+    p.add_argument("--run-dir", metavar="DIR", help="a run folder for `elapse compare`, `plot timeline`, `report` and "
+                   "`calibrate --run`, with the ops of the last step")
     return p.parse_args(argv)
 
 
@@ -146,7 +148,7 @@ def run(args):
     own = batches[layout.replica]
     losses, times, difference = [], [], None
     for step in range(WARM_UP + args.steps):
-        tracer.on = bool(args.trace) and step == WARM_UP + args.steps - 1
+        tracer.on = bool(args.trace or args.run_dir) and step == WARM_UP + args.steps - 1
         begin = now_ns(device)
         loss = layout.forward_backward(*own)
         if step == 0 and args.check:
@@ -164,6 +166,8 @@ def report(args, plan, layout, times, losses, difference, tracer):
     world = dist.get_world_size()
     gathered = [None] * world
     dist.all_gather_object(gathered, (times, losses, tracer.ops))
+    places = [None] * world
+    dist.all_gather_object(places, (layout.replica, layout.place))
     if dist.get_rank() != 0:
         return 0
     # Ranks end a step apart; the mean over steps is the same for all of them.
@@ -182,10 +186,15 @@ def report(args, plan, layout, times, losses, difference, tracer):
               f"{difference[1]:.1e} of their largest value")
     if args.trace:
         files.write_json(args.trace, chrome([ops for _, _, ops in gathered]))
+    slowest = [max(t[i] for t, _, _ in gathered) for i in range(len(times))]
+    if args.run_dir:
+        files.write_run(args.run_dir, plan, describe(layout.device), slowest, loss,
+                        [(*place, ops) for place, (_, _, ops) in zip(places, gathered)])
+        program.ask("runs", "import", f"{args.run_dir}/run.json", "--db", f"{args.run_dir}/run.db")
     if args.out:
         files.write_json(args.out, {
             "predicted_step_ns": predicted, "measured_step_ns": measured, "error": error,
-            "losses": loss, "step_ns": [max(t[i] for t, _, _ in gathered) for i in range(len(times))],
+            "losses": loss, "step_ns": slowest,
             "loss_difference": difference and difference[0],
             "gradient_difference": difference and difference[1]})
     return 0

@@ -106,3 +106,25 @@ def cluster_json(kind, ranks, links):
         if points:
             cluster["link"] = points
     return cluster
+
+
+def write_run(folder, plan, about, step_ns, losses, ops_of_ranks):
+    """run.json, for `elapse runs import`, and summary.json of a run folder. step_ns, losses: of all steps in order.
+    ops_of_ranks: [(replica, rank in its pipeline, [(kind, stage, micro-batch, begin, end)])] of the last step."""
+    os.makedirs(folder, exist_ok=True)
+    if os.path.exists(f"{folder}/run.db"):  # of an earlier run
+        os.unlink(f"{folder}/run.db")
+    length, replicas, last = plan["pipeline_length"], plan["replicas"], len(step_ns) - 1
+    begin = min((op[3] for _, _, ops in ops_of_ranks for op in ops), default=0)
+    job = plan.get("job", {})
+    write_json(f"{folder}/run.json", {
+        "name": job.get("name", "torch"), "host": about["host"], "cost_source": plan.get("cost_label", ""),
+        "devices": length * replicas, "job": job,
+        "steps": [{"step": i, "step_ns": ns, "loss": loss, "samples_per_s": plan["batch"] * replicas * 1e9 / ns,
+                   "pipeline_length": length, "replicas": replicas}
+                  for i, (ns, loss) in enumerate(zip(step_ns, losses))],
+        "ops": [{"step": last, "replica": replica, "rank": rank, "op": kind, "stage": stage, "microbatch": m,
+                 "start_ns": start - begin, "end_ns": end - begin}
+                for replica, rank, ops in ops_of_ranks for kind, stage, m, start, end in ops]})
+    write_json(f"{folder}/summary.json", {
+        "plan": plan, "ranks": length * replicas, "cluster": "job", "backend": "torch", "machine": about})

@@ -6,7 +6,7 @@
                 ...                     # forward, backward, update
 
 Each step's end waits for the device. The file has one row when the block ends: the median of the
-steps after the first three."""
+steps after the first three. A path that ends in .json gets all steps, for `elapse runs import`."""
 import contextlib
 import time
 
@@ -21,6 +21,14 @@ def write_row(path, times_ns, settings):
     columns = {"measured": f"{files.percentile(kept, .5)}ns", **settings}
     with open(path, "w", encoding="utf-8") as f:
         f.write(",".join(columns) + "\n" + ",".join(map(str, columns.values())) + "\n")
+
+
+def write_steps(path, times_ns, settings):
+    """settings: name, and pipeline_length and replicas of all steps; others have no place in a run."""
+    shape = {k: int(settings[k]) for k in ("pipeline_length", "replicas") if k in settings}
+    files.write_json(path, {
+        "name": settings.get("name", "torch"), "devices": shape.get("pipeline_length", 1) * shape.get("replicas", 1),
+        "steps": [{"step": i, "step_ns": ns, **shape} for i, ns in enumerate(times_ns)]})
 
 
 @contextlib.contextmanager
@@ -41,4 +49,4 @@ def record(path, device=None, **settings):
 
     yield step
     if times:
-        write_row(path, times, settings)
+        (write_steps if path.endswith(".json") else write_row)(path, times, settings)

@@ -74,7 +74,7 @@ for i in 0 1 2 3; do
     set -- ${kinds[i]}
     plan "$tmp/plan-$i.json" pipeline.schedule=$1 pipeline.chunks=$2 pipeline.num_stages=$3 pipeline.num_replicas=$4 \
         pipeline.num_microbatches=4 ${5:-}
-    runs+=(${runs:+--next} run $models "$tmp/plan-$i.json" --check --steps 3 --out "$tmp/out-$i.json")
+    runs+=(${runs:+--next} run $models "$tmp/plan-$i.json" --check --steps 3 --out "$tmp/out-$i.json" --run-dir "$tmp/run-$i")
 done
 cat >"$tmp/tied.py" <<'EOT'
 import torch
@@ -104,6 +104,8 @@ expect "plans run, one after the other" 0 'error' started 2 bridge/torch/tests/s
 for i in 0 1 2 3 4; do
     expect "${kinds[i]}: the whole model's gradients" 0 'equal' equal "$tmp/out-$i.json"
 done
+expect "zb-v's ops beside the simulation" 0 '"op":"W","count":16' "$ELAPSE_BIN/elapse" compare "$tmp/run-1" --json
+expect "one stage's ops" 0 '"op":"F","count":8' "$ELAPSE_BIN/elapse" compare "$tmp/run-2" --json
 elastic=(bridge/torch/tests/elastic.py "$tmp/mlp/job.json" --set train.epochs=5 --set pipeline.num_microbatches=2)
 table="--set freeze.policy=table --set freeze.table=[0,1,3,1]"
 expect "the plan changes" 0 '^equal' started 2 "${elastic[@]}" \

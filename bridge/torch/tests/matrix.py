@@ -1,7 +1,8 @@
 """Measure a model's plans of two ranks: each schedule and count of micro-batches, and the two-stage cuts near the
-planned one. Under torchrun with 2 ranks; a JSON row each on stdout.
+planned one. Under torchrun with 2 ranks; a JSON row each on stdout. A time limit leaves out the last rows.
 
-    matrix.py FOLDER CLUSTER.json    FOLDER: that `elapse-torch profile models.py` has written"""
+    matrix.py FOLDER CLUSTER.json [M...]    FOLDER: that `elapse-torch profile models.py` has written
+                                            M: counts of micro-batches (4 2 8); without 4 no cuts are tried"""
 import json
 import os
 import sys
@@ -19,7 +20,7 @@ from elapse_torch.layout import Layout, read_plan
 from elapse_torch.source import load
 
 KINDS = {"gpipe": 1, "1f1b": 1, "interleaved": 2, "zb-h1": 1}
-STEPS, WARM_UP = 9, 3
+STEPS, WARM_UP = 7, 2
 
 
 class Args:
@@ -77,7 +78,7 @@ class Bench:
 
 
 def main():
-    folder, cluster = sys.argv[1:]
+    folder, cluster, *counts = sys.argv[1:]
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     bench = Bench()
@@ -92,10 +93,10 @@ def main():
               "cut": plan["cut"], "predicted_ms": plan["step_ns"] / 1e6, "measured_ms": measured / 1e6,
               "error": plan["step_ns"] / measured - 1, "difference": difference})
         return measured
-    planned = None
-    for stages, kinds in ((2, KINDS), (1, {"gpipe": 1})):
-        for kind, chunks in kinds.items():
-            for count in (4, 2, 8):
+    for count in map(int, counts or (4, 2, 8)):
+        planned = None
+        for stages, kinds in ((2, KINDS), (1, {"gpipe": 1})):
+            for kind, chunks in kinds.items():
                 try:
                     plan = plan_of(folder, cluster, num_stages=stages, num_replicas=3 - stages, schedule=kind,
                                    chunks=chunks, num_microbatches=count)
@@ -104,10 +105,11 @@ def main():
                     continue
                 one(plan, check=count == 4)
                 planned = plan if (stages, kind, count) == (2, "1f1b", 4) else planned
-    items = sum(planned["cut"])
-    for first in range(max(1, planned["cut"][0] - 2), min(items, planned["cut"][0] + 3)):
-        plan = dict(planned, cut=[first, items - first])
-        one(plan, check=False, cuts=True, planned=first == planned["cut"][0])
+        if planned:
+            items = sum(planned["cut"])
+            for first in range(max(1, planned["cut"][0] - 2), min(items, planned["cut"][0] + 3)):
+                plan = dict(planned, cut=[first, items - first])
+                one(plan, check=False, cuts=True, planned=first == planned["cut"][0])
     dist.destroy_process_group()
 
 
