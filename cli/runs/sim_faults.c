@@ -455,7 +455,7 @@ static enum status timeline_write(const char *path, const struct fault_setting *
     if (rc == OK && line.failed)
         rc = err_nomem(err);
     if (rc == OK)
-        rc = atomic_open(&file, path, err);
+        rc = output_open(&file, path, err);
     if (rc == OK) {
         fprintf(file.out, "from_ns,to_ns,part,nodes\n");
         for (int i = 0; i < line.num; i++)

@@ -26,6 +26,7 @@ keeps "plan -o onto its job" "$tmp/job.json" "$reads" plan "$tmp/job.json" -o "$
 keeps "plan -o by another name of it" "$tmp/job.json" "$reads" plan "$tmp/job.json" -o "$tmp/../$(basename "$tmp")/job.json"
 keeps "sim --trace onto its job" "$tmp/job.json" "$reads" sim "$tmp/job.json" --step --trace "$tmp/job.json"
 keeps "sim --ops onto its plan" "$tmp/plan.json" "$reads" sim "$tmp/job.json" --plan "$tmp/plan.json" --step --ops "$tmp/plan.json"
+keeps "sim --timeline onto its job" "$tmp/job.json" "$reads" sim "$tmp/job.json" --faults node_per_hour=1 --seeds 2 --timeline "$tmp/job.json"
 keeps "train --trace onto its job" "$tmp/job.json" "$reads" train "$tmp/job.json" -n 1 --out "$tmp/other" --steps 1 --trace "$tmp/job.json"
 keeps "compare --trace onto the run's store" "$tmp/run/run.db" "$reads" compare "$tmp/run" --trace "$tmp/run/run.db"
 keeps "report -o onto the run's metrics" "$tmp/run/metrics.jsonl" "$reads" report "$tmp/run" -o "$tmp/run/metrics.jsonl"
