@@ -291,11 +291,13 @@ static enum status read_links(const struct json *object, const char *file, const
     return OK;
 }
 
-/* Keep the losses as a text, with the name of their trace resolved. */
+/* Keep the losses as a text, with the names of files and folders resolved. */
 static enum status read_faults(const struct json *object, const struct fields_source *source,
                                struct cluster *cluster, struct err *err)
 {
+    static const char *const paths[] = {"trace", "trace_steps", "run"};
     const struct json *given = json_get(object, "faults");
+    enum status rc = OK;
     if (!given)
         return OK;
     if (json_type(given) != JSON_OBJECT)
@@ -304,16 +306,21 @@ static enum status read_faults(const struct json *object, const struct fields_so
     struct json *box = json_object_new();
     json_add_copy(box, "faults", given);
     struct json *faults = json_get(box, "faults");
-    const char *trace = json_string(json_get(faults, "trace"));
-    char *whole = trace ? path_join(source->dir, trace) : NULL;
-    if (whole) {
-        json_remove(faults, "trace");
-        json_add_string(faults, "trace", whole);
+    for (size_t i = 0; rc == OK && i < sizeof paths / sizeof *paths; i++) {
+        const char *name = json_string(json_get(faults, paths[i]));
+        char *whole = name ? path_join(source->dir, name) : NULL;
+        if (whole) {
+            json_remove(faults, paths[i]);
+            json_add_string(faults, paths[i], whole);
+        } else if (name) {
+            rc = err_nomem(err);
+        }
+        free(whole);
     }
-    enum status rc = trace && !whole ? err_nomem(err) : json_check(box, err);
+    if (rc == OK)
+        rc = json_check(box, err);
     if (rc == OK)
         rc = json_text(faults, false, &cluster->faults, err);
-    free(whole);
     json_free(box);
     return rc;
 }

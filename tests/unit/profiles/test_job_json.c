@@ -387,6 +387,26 @@ static void job_load__reads_minimal_job_with_texts(void **state)
     job_clear(&job);
 }
 
+static void cluster_load__resolves_the_files_that_losses_name(void **state)
+{
+    (void)state;
+    struct cluster cluster = {0};
+    struct err err = {0};
+    char want[32];
+    static const char *const names[] = {"a.csv", "b.csv", "runs/c"};
+    const char *path =
+        file_with("lossy.json", "{\"preset\":\"2x2\",\"faults\":{\"trace\":\"a.csv\","
+                                "\"trace_steps\":\"b.csv\",\"run\":\"runs/c\"}}");
+    if (cluster_load(path, &cluster, &err) != OK)
+        fail_msg("%s", err.msg);
+    for (int i = 0; i < 3; i++) {
+        snprintf(want, sizeof want, "/%s\"", names[i]);
+        if (!strstr(cluster.faults, want))
+            fail_msg("no %s in %s", want, cluster.faults);
+    }
+    cluster_clear(&cluster);
+}
+
 static void model_load__reads_explicit_chain_with_skips(void **state)
 {
     (void)state;
@@ -986,6 +1006,7 @@ static void job_load__wants_a_unit_with_every_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cluster_load__resolves_the_files_that_losses_name),
         cmocka_unit_test(job_load__reads_job_of_design),
         cmocka_unit_test(job_load__freezes_safely_where_no_policy_is_named),
         cmocka_unit_test(job_load__applies_overrides_in_order),
