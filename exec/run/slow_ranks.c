@@ -6,9 +6,11 @@
 
 #include "partition/base/units.h"
 
-/* Every LOOK_STEPS steps the last SEEN_STEPS of them are looked at. A rank is slow if SLOW_LOOKS times in a row its passes take SLOW_RATIO times as long as its
- * peers', and at least SLOW_NS a step more: the costs of tiny layers and the jitter of short steps stay
- * below both. It is no longer slow after as many looks below. */
+/* Every LOOK_STEPS steps the last SEEN_STEPS of them are looked at; on a device, where the times of
+ * the ops have to be read back, the last one only. A rank is slow if SLOW_LOOKS times in a row its
+ * passes take SLOW_RATIO times as long as its peers', and at least SLOW_NS a step more: the costs of
+ * tiny layers and the jitter of short steps stay below both. It is no longer slow after as many
+ * looks below. */
 enum { LOOK_STEPS = 8, SEEN_STEPS = 4, SLOW_LOOKS = 2, SLOW_NS = 5000000 };
 #define SLOW_RATIO 1.5
 
@@ -45,8 +47,9 @@ static int by_quotient(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Rank 0: count how often in a row each rank was slow or was not, and say what has changed. */
-static void judge(struct trainer *t, struct look *looks, int num)
+/* Rank 0: count how often in a row each rank was slow or was not, and say what has changed. The looks
+ * are of num_steps steps. */
+static void judge(struct trainer *t, struct look *looks, int num, int64_t num_steps)
 {
     struct slow_ranks *slow = &t->slow;
     char text[200];
@@ -56,7 +59,7 @@ static void judge(struct trainer *t, struct look *looks, int num)
         const struct look *look = &looks[i];
         const double ratio = quotient(look) / usual;
         const bool is = ratio >= SLOW_RATIO &&
-                        (double)look->took_ns * (1 - 1 / ratio) >= (double)SLOW_NS * SEEN_STEPS;
+                        (double)look->took_ns * (1 - 1 / ratio) >= (double)(SLOW_NS * num_steps);
         const bool was = slow->speeds[look->rank] < 1;
         slow->looks[look->rank] = is != was ? slow->looks[look->rank] + 1 : 0;
         slow->ratios[look->rank] =
@@ -102,8 +105,9 @@ enum status slow_ranks_look(struct trainer *t, struct err *err)
     void *all = NULL;
     int64_t *sizes = NULL;
     const int64_t at = t->progress.step % LOOK_STEPS;
+    const int64_t seen = t->backend->host_memory ? SEEN_STEPS : 1;
     if (t->job->train.on_slow == ON_SLOW_IGNORE || plan->num_ranks * plan->num_replicas < 2 ||
-        (at != 0 && at <= LOOK_STEPS - SEEN_STEPS))
+        (at != 0 && at <= LOOK_STEPS - seen))
         return OK;
     struct look look = {t->comm->rank, t->slow.took_ns, t->slow.planned_ns};
     look_at(t, &look);
@@ -115,7 +119,7 @@ enum status slow_ranks_look(struct trainer *t, struct err *err)
     if (rc == OK && t->comm->rank == 0) {
         rc = make_room(&t->slow, t->comm->size, err);
         if (rc == OK)
-            judge(t, all, plan->num_ranks * plan->num_replicas);
+            judge(t, all, plan->num_ranks * plan->num_replicas, seen);
     }
     free(all);
     free(sizes);
