@@ -81,6 +81,14 @@ static void add_saves(struct json *root, const struct saves *saves)
     json_add_int(all, "copy_bytes", saves->copy_bytes);
 }
 
+static void add_copies(struct json *root, const struct memory_copies *copies)
+{
+    struct json *all = json_add_object(root, "memory_copies");
+    json_add_int(all, "count", copies->num);
+    json_add_int(all, "stall_ns", copies->stall_ns);
+    json_add_int(all, "longest_stall_ns", copies->longest_stall_ns);
+}
+
 /* The names of the classes, and what was read, a line each. */
 static void add_data(struct json *root, const struct dataset *dataset)
 {
@@ -144,6 +152,8 @@ struct json *trainer_summary(const struct trainer *t, const struct cache_counts 
     json_add_int(root, "wall_ns", wall_ns);
     add_restarts(root, t->files);
     add_saves(root, &t->saves);
+    if (t->job->train.memory_every_steps > 0)
+        add_copies(root, &t->copies);
     elastic_json(t, root);
     probe_json(t, root);
     add_cache(root, t, counts);

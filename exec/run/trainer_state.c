@@ -142,7 +142,9 @@ enum status trainer_saved(struct trainer *t, struct err *err)
         trainer_hint_saved(t, rc, err);
     if (rc == OK && t->comm->rank == 0) {
         checkpoint_prune(t->out, run_files_id(t->files), t->job->train.keep_checkpoints);
-        t->saving_stall_ns += comm_now_ns(t->comm) - begin;
+        const int64_t waited = comm_now_ns(t->comm) - begin;
+        t->saving_stall_ns += waited;
+        run_files_stall(t->files, waited);
         count_save(t, &cost);
     }
     return rc;
@@ -175,7 +177,10 @@ enum status trainer_copy(struct trainer *t, struct err *err)
     const bool on = t->copies.on;
     if (t->files)
         run_files_flush(t->files);
+    const int64_t waited = t->copies.stall_ns;
     const enum status rc = memory_copies_make(t->comm, &state, &t->copies, err);
+    if (t->files)
+        run_files_stall(t->files, t->copies.stall_ns - waited);
     if (on && !t->copies.on && t->comm->rank == 0)
         run_log_note(&t->log, t->copies.note, stderr);
     return rc;
@@ -200,5 +205,7 @@ enum status trainer_save(struct trainer *t, bool beside, struct err *err)
     trainer_hint_saved(t, rc, err);
     t->saving_step = t->progress.step;
     t->saving_stall_ns = comm_now_ns(t->comm) - begin;
+    if (t->files)
+        run_files_stall(t->files, t->saving_stall_ns);
     return rc == OK && !beside ? trainer_saved(t, err) : rc;
 }

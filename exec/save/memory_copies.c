@@ -122,7 +122,10 @@ enum status memory_copies_make(const struct comm *comm, const struct checkpoint_
     if (rc == OK)
         rc = checkpoint_begin(comm, path, &own, true, &copies->write, &why);
     copies->step = state->progress->step;
-    copies->stall_ns += clock_now_ns() - begin;
+    const int64_t waited = clock_now_ns() - begin;
+    copies->stall_ns += waited;
+    if (waited > copies->longest_stall_ns)
+        copies->longest_stall_ns = waited;
     if (rc == OK || (rc != ERR_SYSTEM && rc != ERR_NOMEM))
         return rc == OK ? OK : err_copy(err, &why);
     copies->on = false;

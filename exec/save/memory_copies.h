@@ -17,9 +17,10 @@ struct memory_copies {
     char note[240]; /* why not, or where and how large; rank 0 */
     char dir[80];   /* the run's folder of shared memory */
     char run_id[33];
-    struct checkpoint_write *write; /* the copy that is being written; NULL: none */
-    int64_t step, whole_step;       /* of write; of the newest whole copy, -1: none */
-    int64_t num, stall_ns;          /* copies that are whole; what their steps waited */
+    struct checkpoint_write *write;     /* the copy that is being written; NULL: none */
+    int64_t step, whole_step;           /* of write; of the newest whole copy, -1: none */
+    int64_t num;                        /* copies that are whole */
+    int64_t stall_ns, longest_stall_ns; /* while no step ran for a copy: of all, of one */
 };
 
 /* Begin to keep copies, if the job wants them and all nodes can: a node's part of two copies is at

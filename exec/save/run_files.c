@@ -43,6 +43,7 @@ struct run_files {
     int64_t last_ns;          /* end of the last step before, since 1970; 0: unknown */
     struct start_times times;
     struct restart_cost cost;
+    int64_t stall_ns; /* waits for checkpoints since the last step */
     struct restart_total restarts;
     bool just_restarted; /* the last step was the first one after the restart */
     int num_ranks;
@@ -469,6 +470,11 @@ void run_files_restarts(const struct run_files *files, struct restart_total *tot
     *total = files->restarts;
 }
 
+void run_files_stall(struct run_files *files, int64_t ns)
+{
+    files->stall_ns += ns;
+}
+
 enum status run_files_step(struct run_files *files, const struct step_row *row, struct err *err)
 {
     struct json *line = json_object_new();
@@ -486,6 +492,9 @@ enum status run_files_step(struct run_files *files, const struct step_row *row, 
     json_add_int(line, "frozen_layers", row->frozen_layers);
     json_add_int(line, "pipeline_length", row->pipeline_length);
     json_add_int(line, "replicas", row->replicas);
+    if (files->stall_ns > 0)
+        json_add_int(line, "stall_ns", files->stall_ns);
+    files->stall_ns = 0;
     if (rc == OK)
         rc = json_write(line, false, files->metrics, err);
     json_free(line);

@@ -18,12 +18,6 @@ struct run_files; /* opaque */
  * that it did not write. A missing folder is fine. ERR_INPUT. */
 enum status run_folder_check(const char *dir, const char *job_path, struct err *err);
 
-/* Make the folder and open its files. A folder that already holds a run is ERR_INPUT, unless resume
- * is set. Then metrics of steps after progress->step are dropped, new ones are appended, and
- * checkpoints of later steps get the suffix ".old-1" (or the next free number). A folder that a
- * running program uses is ERR_SYSTEM. trace: a file for a Chrome trace of the rows that
- * run_files_ops() gets, complete after run_files_finish(); NULL: none. A failure leaves no new file
- * behind. */
 /* When a start was where, since 1970. 0: not known. */
 struct start_times {
     int64_t ended_ns; /* `elapse` saw that the ranks before had ended */
@@ -32,6 +26,13 @@ struct start_times {
     int64_t built_ns; /* the stages had their weights */
     int64_t load_ns;  /* time of it that loading the checkpoint took */
 };
+
+/* Make the folder and open its files. A folder that already holds a run is ERR_INPUT, unless resume
+ * is set. Then metrics of steps after progress->step are dropped, new ones are appended, and
+ * checkpoints of later steps get the suffix ".old-1" (or the next free number). A folder that a
+ * running program uses is ERR_SYSTEM. trace: a file for a Chrome trace of the rows that
+ * run_files_ops() gets, complete after run_files_finish(); NULL: none. A failure leaves no new file
+ * behind. */
 struct run_start {
     bool resume;
     const struct progress *progress;
@@ -75,6 +76,9 @@ struct restart_total {
 };
 void run_files_restarts(const struct run_files *files, struct restart_total *total);
 
+/* Add time that the run waited for a checkpoint or a copy in memory. The line of the next step has
+ * the sum since the step before, as stall_ns. */
+void run_files_stall(struct run_files *files, int64_t ns);
 /* Writes a line of metrics.jsonl at once, and a row of run.db later. row->start_ns is on the clock
  * of comm_now_ns(). */
 enum status run_files_step(struct run_files *files, const struct step_row *row, struct err *err);
