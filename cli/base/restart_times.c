@@ -1,12 +1,10 @@
 #include "cli/base/restart_times.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "profiles/json/json.h"
+#include "cli/base/run_metrics.h"
 
 struct sums {
     int num;
@@ -19,29 +17,16 @@ static double member(const struct json *json, const char *key)
     return value ? json_number(value) : 0;
 }
 
-static enum status read_restarts(const char *dir, struct sums sums[2], struct err *err)
+static void add_restart(void *ctx, const struct json *line, bool is_restart)
 {
-    char path[PATH_MAX], *line = NULL;
-    size_t size = 0;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
-    FILE *in = fopen(path, "r");
-    if (!in)
-        return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
-    while (getline(&line, &size, in) > 0) {
-        struct json *json = NULL;
-        const char *why;
-        if (json_parse(line, path, &json, NULL) == OK && json_get(json, "end_ns") &&
-            (why = json_string(json_get(json, "why")))) {
-            struct sums *s = &sums[strncmp(why, "returned", 8) == 0];
-            s->num++;
-            s->end += member(json, "end_ns");
-            s->begin += member(json, "lost_ns") - member(json, "end_ns");
-        }
-        json_free(json);
-    }
-    free(line);
-    fclose(in);
-    return OK;
+    struct sums *sums = ctx;
+    const char *why = is_restart ? json_string(json_get(line, "why")) : NULL;
+    if (!why || !json_get(line, "end_ns"))
+        return;
+    struct sums *s = &sums[strncmp(why, "returned", 8) == 0];
+    s->num++;
+    s->end += member(line, "end_ns");
+    s->begin += member(line, "lost_ns") - member(line, "end_ns");
 }
 
 enum status restart_times_read(const char *dir, struct fault_setting *set, struct err *err)
@@ -49,7 +34,7 @@ enum status restart_times_read(const char *dir, struct fault_setting *set, struc
     struct sums sums[2] = {0};
     struct json *summary = NULL;
     char path[PATH_MAX];
-    enum status rc = read_restarts(dir, sums, err);
+    enum status rc = metrics_each(dir, add_restart, sums, err);
     if (rc != OK)
         return rc;
     if (sums[0].num > 0) {
@@ -61,8 +46,11 @@ enum status restart_times_read(const char *dir, struct fault_setting *set, struc
     if (set->join_ns < 0)
         set->join_ns = 0;
     snprintf(path, sizeof path, "%s/summary.json", dir);
-    const double count =
-        json_read_file(path, &summary, NULL) == OK ? member(summary, "checkpoints.count") : 0;
+    (void)json_read_file(path, &summary, NULL);
+    const double count = member(summary, "checkpoints.count");
+    const double copies = member(summary, "memory_copies.count");
+    if (copies > 0)
+        set->memory_stall_ns = (int64_t)(member(summary, "memory_copies.stall_ns") / copies);
     if (count > 0) {
         set->async = true;
         set->stall_ns = (int64_t)(member(summary, "checkpoints.stall_ns") / count);

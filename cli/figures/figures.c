@@ -24,7 +24,7 @@ const struct figure_kind figure_kinds[] = {
     {"scaling",    "JOB ... | RUN_DIR ...",         "samples per second by devices"               },
     {"sweep",      "SWEEP_JSON",                    "a sweep as lines or, with --heat, as colours"},
     {"goodput",    "FAULTS_JSON",                   "useful time by the interval of checkpoints"  },
-    {"losses",     "TIMELINE_CSV",                  "a run of sim --faults: what each time was"   },
+    {"losses",     "TIMELINE_CSV | RUN_DIR",        "a run with its losses: what each time was"   },
 };
 const int num_figure_kinds = sizeof figure_kinds / sizeof figure_kinds[0];
 

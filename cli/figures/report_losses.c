@@ -1,71 +1,87 @@
 #include "cli/figures/report_losses.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "cli/base/run_metrics.h"
 #include "cli/figures/report_page.h"
 #include "partition/base/units.h"
-#include "profiles/json/json.h"
 
 /* The columns that are times, in the order of the table. */
 static const char *const parts[] = {"lost_ns", "redo_ns",  "end_ns",  "launch_ns",
                                     "data_ns", "build_ns", "load_ns", "first_ns"};
-enum { NUM_PARTS = sizeof parts / sizeof *parts, LINE_BYTES = 1 << 16 };
+enum { NUM_PARTS = sizeof parts / sizeof *parts };
 
-static int64_t whole_number(const struct json *object, const char *key)
-{
-    int64_t value = 0;
-    return json_int64(json_get(object, key), &value) ? value : 0;
-}
+struct table {
+    FILE *out;
+    int64_t restarts, steps, lost_ns;
+};
 
-static void put_restart(FILE *out, const struct json *line)
+static void put_restart(void *ctx, const struct json *line, bool is_restart)
 {
+    struct table *table = ctx;
+    FILE *out = table->out;
     char time[32];
+    if (!is_restart)
+        return;
+    if (table->restarts++ == 0)
+        page_table(out, "step|ranks|steps redone|until the next step|redoing|end|start|data|build|"
+                        "load|first step|why");
     const char *why = json_string(json_get(line, "why"));
     fprintf(out, "<tr><td>%lld</td><td>%lld</td><td>%lld</td>",
-            (long long)whole_number(line, "step"), (long long)whole_number(line, "ranks"),
-            (long long)whole_number(line, "lost_steps"));
+            (long long)metrics_int(line, "step"), (long long)metrics_int(line, "ranks"),
+            (long long)metrics_int(line, "lost_steps"));
     for (int p = 0; p < NUM_PARTS; p++)
-        fprintf(out, "<td>%s</td>", format_ns(whole_number(line, parts[p]), time, sizeof time));
+        fprintf(out, "<td>%s</td>", format_ns(metrics_int(line, parts[p]), time, sizeof time));
     fputs("<td>", out);
     page_text(out, why ? why : "");
     fputs("</td></tr>\n", out);
+    table->steps += metrics_int(line, "lost_steps");
+    table->lost_ns += metrics_int(line, "lost_ns") + metrics_int(line, "redo_ns");
 }
 
-void report_losses(FILE *out, const char *run_dir)
+static void put_waits(FILE *out, const struct json *saves, const char *what)
 {
-    char path[PATH_MAX], *text = malloc(LINE_BYTES);
-    int64_t restarts = 0, steps = 0, lost_ns = 0;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", run_dir);
-    FILE *file = text ? fopen(path, "r") : NULL;
-    while (file && fgets(text, LINE_BYTES, file)) {
-        struct json *line = NULL;
-        const char *event = NULL;
-        if (strstr(text, "\"restart\"") && json_parse(text, path, &line, NULL) == OK)
-            event = json_string(json_get(line, "event"));
-        if (event && strcmp(event, "restart") == 0) {
-            if (restarts++ == 0) {
-                page_put(out, "h3", "Ranks lost and returned");
-                page_table(out,
-                           "step|ranks|steps redone|until the next step|redoing|end|start|data|"
-                           "build|load|first step|why");
-            }
-            put_restart(out, line);
-            steps += whole_number(line, "lost_steps");
-            lost_ns += whole_number(line, "lost_ns") + whole_number(line, "redo_ns");
-        }
-        json_free(line);
+    char all[32], most[32], count[64];
+    const int64_t num = metrics_int(saves, "count");
+    if (num > 0)
+        page_put(out, "p", "For %s steps waited %s in all, at most %s for one.",
+                 format_count(num, what, count, sizeof count),
+                 format_ns(metrics_int(saves, "stall_ns"), all, sizeof all),
+                 format_ns(metrics_int(saves, "longest_stall_ns"), most, sizeof most));
+}
+
+static void count_restart(void *ctx, const struct json *line, bool is_restart)
+{
+    (void)line;
+    *(int64_t *)ctx += is_restart;
+}
+
+enum status report_losses(FILE *out, struct subject *s, struct err *err)
+{
+    struct table table = {.out = out};
+    struct json *summary = NULL;
+    char path[PATH_MAX], time[32];
+    int64_t restarts = 0;
+    enum status rc = OK;
+    snprintf(path, sizeof path, "%.4000s/summary.json", s->path);
+    if (json_read_file(path, &summary, NULL) == OK) {
+        put_waits(out, json_get(summary, "checkpoints"), "checkpoint");
+        put_waits(out, json_get(summary, "memory_copies"), "copy");
     }
-    if (restarts > 0) {
-        char time[32];
-        page_table_end(out);
-        page_put(
-            out, "p",
-            "The run started again %lld times. That took %s in all, with %lld steps done twice.",
-            (long long)restarts, format_ns(lost_ns, time, sizeof time), (long long)steps);
-    }
-    if (file)
-        fclose(file);
-    free(text);
+    json_free(summary);
+    if (metrics_each(s->path, count_restart, &restarts, NULL) != OK || restarts == 0)
+        return OK;
+    page_put(out, "h3", "Ranks lost and returned");
+    rc = page_figure(out, "losses", "time of the run by what it was spent on", s, 1, err);
+    if (rc == OK)
+        rc = metrics_each(s->path, put_restart, &table, err);
+    if (table.restarts == 0)
+        return rc;
+    page_table_end(out);
+    page_put(out, "p",
+             "The run started again %lld times. That took %s in all, with %lld steps done twice.",
+             (long long)table.restarts, format_ns(table.lost_ns, time, sizeof time),
+             (long long)table.steps);
+    return rc;
 }

@@ -458,7 +458,7 @@ enum status report_subject(FILE *out, struct subject *s, const struct verdict *v
     put_epochs(out, &s->rows);
     if (s->kind == SUBJECT_RUN) {
         report_freeze(out, s->path);
-        report_losses(out, s->path);
+        rc = rc == OK ? report_losses(out, s, err) : rc;
     }
     put_devices(out, s);
     put_job(out, s);

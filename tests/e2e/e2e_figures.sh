@@ -106,6 +106,16 @@ JOB
     --faults node_per_hour=2,restart=60s,detect=10s,stall=5s,repair=200s >"$tmp/faults.json"
 drawn "goodput by interval" 'useful time, %' 'Young' 'Daly' 'best' -- "$elapse" plot goodput "$tmp/faults.json"
 drawn "a run with its losses" 'nodes in use' 'useful' 'lost' 'waiting' 'restart' -- "$elapse" plot losses "$tmp/line.csv"
+mkdir "$tmp/lossy"
+cat >"$tmp/lossy/metrics.jsonl" <<'LINES'
+{"step":1,"loss":1,"step_ns":3000000000,"pipeline_length":2,"replicas":2}
+{"step":2,"loss":1,"step_ns":3000000000,"pipeline_length":2,"replicas":2,"stall_ns":1000000000}
+{"event":"restart","step":3,"ranks":3,"lost_ns":2000000000,"lost_steps":1,"redo_ns":2500000000,"end_ns":500000000,"why":"lost: a rank was lost"}
+{"step":3,"loss":1,"step_ns":4000000000,"pipeline_length":3,"replicas":1,"stall_ns":1000000}
+{"torn
+LINES
+drawn "a real run with its losses" 'ranks in use' 'useful' 'lost' 'detect' 'restart' 'checkpoints' -- "$elapse" plot losses "$tmp/lossy"
+expect "losses of a folder that is no run" 3 'cannot open' "$elapse" plot losses "$tmp" -o "$tmp/no.svg"
 expect "goodput of an answer without intervals" 2 'has tried no intervals' "$elapse" plot goodput <(echo "{}") -o "$tmp/no.svg"
 expect "losses of a file that is no timeline" 2 'is no timeline' "$elapse" plot losses "$job" -o "$tmp/no.svg"
 check "a figure that failed leaves no file" test ! -e "$tmp/no.svg"

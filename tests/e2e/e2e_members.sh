@@ -113,6 +113,7 @@ ELAPSE_MPIRUN=$real train job replayed -n 4 --max-restarts 3 --plan-losses "$tmp
 verify "a trace of losses is replayed, with the same bits" same_run whole replayed
 "$elapse" report "$tmp/replayed" -o "$tmp/replayed.html" >/dev/null
 verify "the report has a row for each" test "$(grep -cE '(the losses to replay leave|joins again)' "$tmp/replayed.html")" = 5
+verify "and draws them" grep -q 'ranks in use' "$tmp/replayed.html"
 verify "each loss and return has its ranks" test "$(events replayed)" = "3 2 3 4 3"
 # With copies in memory a kill costs the step under way, also before the first file, and nothing stays there.
 sed 's/"epochs": 120/"epochs": 6/; s/"checkpoint_every_steps": 8/"checkpoint_every_steps": 40, "checkpoint_memory_every_steps": 1/' \
@@ -125,6 +126,9 @@ train copies uncopied -n 4 --set train.checkpoint_memory_every_steps=0
 train copies copied -n 4 --max-restarts 3 --plan-losses "$tmp/copies.csv"
 verify "copies in memory have the same bits" same_run uncopied copied
 verify "and lose a step, not 20" test "$(lost_steps copied)" = "1 0 1"
+verify "the steps' waits for them are in the metrics and the summary" calculate \
+    "$(value copied longest_stall_ns) >= 0 && $(grep -c '"stall_ns":' "$tmp/copied/metrics.jsonl") > 30 && \
+     $(tr -d ' \t\n' <"$tmp/copied/summary.json" | sed 's/.*"memory_copies":{"count":\([0-9]*\),"stall_ns":\([0-9]*\).*/\1 > 0 \&\& \2/') > 0"
 verify "they are removed" test ! -e "$(copies_of copied)"
 train copies killed -n 4 --max-restarts 1 --plan-losses <(printf '50,1,lost\n60,0,lost\n')
 touch "$(copies_of killed)/foreign"

@@ -1,0 +1,36 @@
+#include "cli/base/run_metrics.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum status metrics_each(const char *dir, metrics_visit *visit, void *ctx, struct err *err)
+{
+    char path[PATH_MAX], *text = NULL;
+    size_t size = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *in = fopen(path, "r");
+    if (!in)
+        return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
+    while (getline(&text, &size, in) > 0) {
+        struct json *line = NULL;
+        if (json_parse(text, path, &line, NULL) == OK) {
+            const char *event = json_string(json_get(line, "event"));
+            const bool is_restart = event && strcmp(event, "restart") == 0;
+            if (is_restart || json_get(line, "step_ns"))
+                visit(ctx, line, is_restart);
+        }
+        json_free(line);
+    }
+    free(text);
+    fclose(in);
+    return OK;
+}
+
+int64_t metrics_int(const struct json *line, const char *key)
+{
+    int64_t value = 0;
+    return json_int64(json_get(line, key), &value) ? value : 0;
+}
