@@ -74,6 +74,11 @@ static void add_inputs(struct json *json, const struct step_answer *a,
     json_add_double(inputs, "uplink_bytes_per_s", c->uplink_bytes_per_s[0]);
     json_add_int(inputs, "latency_ns", c->link_latency_ns);
     json_add_int(inputs, "uplink_latency_ns", c->uplink_latency_ns);
+    if (c->pod_nodes > 0) {
+        json_add_int(inputs, "pod_nodes", c->pod_nodes);
+        json_add_double(inputs, "pod_uplink_bytes_per_s", c->pod_uplink_bytes_per_s);
+        json_add_int(inputs, "pod_latency_ns", c->pod_latency_ns);
+    }
     json_add_bool(inputs, "half_duplex", c->half_duplex);
     if (c->devices[0].mem_bytes == INT64_MAX)
         json_add_null(inputs, "mem_bytes");

@@ -72,9 +72,12 @@ static enum status sensitivity(const struct sim_args *args, const struct step_an
             changed.devices[d].link_bytes_per_s *= more;
         for (int n = 0; what == 1 && n < changed.num_nodes; n++)
             changed.uplink_bytes_per_s[n] *= more;
+        if (what == 1)
+            changed.pod_uplink_bytes_per_s *= more;
         if (what == 2) {
             changed.link_latency_ns = (int64_t)((double)changed.link_latency_ns * less);
             changed.uplink_latency_ns = (int64_t)((double)changed.uplink_latency_ns * less);
+            changed.pod_latency_ns = (int64_t)((double)changed.pod_latency_ns * less);
         }
         if (what == 3)
             changed.host_op_ns = (int64_t)((double)changed.host_op_ns * less);

@@ -254,6 +254,13 @@ enum status cluster_check(const struct cluster *cluster, struct err *err)
         return err_set(err, ERR_INPUT, "cluster: latency must not be negative, got %lld ns",
                        (long long)(cluster->link_latency_ns < 0 ? cluster->link_latency_ns
                                                                 : cluster->uplink_latency_ns));
+    if (cluster->pod_nodes < 0 || cluster->pod_latency_ns < 0 ||
+        (cluster->pod_nodes > 0 && !rate_ok(cluster->pod_uplink_bytes_per_s)))
+        return err_set(err, ERR_INPUT,
+                       "cluster: a pod must have a node at least, pod_uplink 1..10^18 B/s and no "
+                       "negative latency, got %d nodes, %g B/s, %lld ns",
+                       cluster->pod_nodes, cluster->pod_uplink_bytes_per_s,
+                       (long long)cluster->pod_latency_ns);
     if (cluster->host_op_ns < 0)
         return err_set(err, ERR_INPUT, "cluster: host_op_ns must not be negative, got %lld",
                        (long long)cluster->host_op_ns);
@@ -305,21 +312,41 @@ enum status cluster_check(const struct cluster *cluster, struct err *err)
     return check_curves(cluster, err);
 }
 
+int cluster_num_pods(const struct cluster *cluster)
+{
+    return cluster_pod(cluster, cluster->num_nodes - 1) + 1;
+}
+
+int cluster_device_pod(const struct cluster *cluster, int device)
+{
+    return cluster_pod(cluster, cluster->devices[device].node);
+}
+
+int64_t cluster_latency_ns(const struct cluster *cluster, int from, int to)
+{
+    const int a = cluster->devices[from].node, b = cluster->devices[to].node;
+    return a == b                                               ? cluster->link_latency_ns
+           : cluster_pod(cluster, a) == cluster_pod(cluster, b) ? cluster->uplink_latency_ns
+                                                                : cluster->pod_latency_ns;
+}
+
 int cluster_num_resources(const struct cluster *cluster)
 {
-    return 2 * (2 * cluster->num_devices + cluster->num_nodes);
+    const int pods = cluster->pod_nodes > 0 ? cluster_num_pods(cluster) : 0;
+    return 2 * (2 * cluster->num_devices + cluster->num_nodes + pods);
 }
 
 int64_t cluster_capacity(const struct cluster *cluster, int resource)
 {
     const int d = resource / 2, n = d - cluster->num_devices, nic = n - cluster->num_nodes;
-    const double rate = n < 0     ? cluster->devices[d].link_bytes_per_s
-                        : nic < 0 ? cluster->uplink_bytes_per_s[n]
-                                  : device_nic(&cluster->devices[nic]);
+    const double rate = n < 0                        ? cluster->devices[d].link_bytes_per_s
+                        : nic < 0                    ? cluster->uplink_bytes_per_s[n]
+                        : nic < cluster->num_devices ? device_nic(&cluster->devices[nic])
+                                                     : cluster->pod_uplink_bytes_per_s;
     return (int64_t)(uint64_t)(rate + 0.5); /* rounded like in cluster_times.c */
 }
 
-int cluster_path(const struct cluster *cluster, int from, int to, int32_t path[4])
+int cluster_path(const struct cluster *cluster, int from, int to, int32_t path[PATH_MAX_HOPS])
 {
     const int in = !cluster->half_duplex, first_node = cluster->num_devices;
     const int first_nic = first_node + cluster->num_nodes;
@@ -333,5 +360,11 @@ int cluster_path(const struct cluster *cluster, int from, int to, int32_t path[4
     path[1] = 2 * (first_node + a);
     path[2] = 2 * (first_node + b) + in;
     path[3] = 2 * (cluster->devices[to].nic_bytes_per_s > 0 ? first_nic + to : to) + in;
-    return 4;
+    const int first_pod = first_nic + cluster->num_devices;
+    const int pod = cluster_pod(cluster, a), other = cluster_pod(cluster, b);
+    if (pod == other)
+        return 4;
+    path[4] = 2 * (first_pod + pod);
+    path[5] = 2 * (first_pod + other) + in;
+    return PATH_MAX_HOPS;
 }

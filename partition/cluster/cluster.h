@@ -5,7 +5,9 @@
  * other nodes, of uplink_bytes_per_s per direction. A transfer inside a node uses the sender's
  * outgoing port and the receiver's incoming port; a transfer between nodes also uses both uplinks.
  * It takes latency + bytes / bandwidth, also for 0 bytes. A device may have a port of its own to the
- * network (nic_bytes_per_s); transfers between nodes use it in place of the other port. Small
+ * network (nic_bytes_per_s); transfers between nodes use it in place of the other port. A third level
+ * is optional: pods of so many nodes share an uplink to the fabric (a leaf switch, a rail group, a
+ * scalable unit), and a transfer between pods also uses both of theirs. Small
  * messages may use less of the bandwidth (struct share_curve), and collectives have figures of their
  * own (struct collective_figures). The functions here give unshared times; sim/step/network.h shares a
  * port or uplink max-min fairly among its transfers. */
@@ -105,8 +107,11 @@ struct cluster {
     double *uplink_bytes_per_s; /* owned, num_nodes; each direction */
     int64_t link_latency_ns;    /* inside a node */
     int64_t uplink_latency_ns;  /* between nodes; replaces link_latency_ns */
-    bool half_duplex;           /* both directions of a port or uplink share its bandwidth */
-    int64_t host_op_ns;         /* host time to launch one op */
+    int pod_nodes; /* nodes [i * pod_nodes, (i + 1) * pod_nodes) are a pod; 0: no pods */
+    double pod_uplink_bytes_per_s; /* of a pod, each direction */
+    int64_t pod_latency_ns;        /* between pods; replaces uplink_latency_ns */
+    bool half_duplex;              /* both directions of a port or uplink share its bandwidth */
+    int64_t host_op_ns;            /* host time to launch one op */
     bool host_blocking;    /* true: one process launches the ops of a whole pipeline and waits, so
                               launching adds to the step. false: a thread per device runs ahead */
     int64_t context_bytes; /* device memory in use before the first tensor */
@@ -135,6 +140,17 @@ enum status cluster_parse(const char *text, struct cluster *cluster, struct err 
 /* cluster_parse() of a text that may also name the user's kind `own` (held; NULL: none). */
 enum status cluster_parse_own(const char *text, struct kind *own, struct cluster *cluster,
                               struct err *err);
+
+/* The pod of a node; 0 without pods. */
+static inline int cluster_pod(const struct cluster *cluster, int node)
+{
+    return cluster->pod_nodes > 0 ? node / cluster->pod_nodes : 0;
+}
+/* The pod of a device. */
+int cluster_device_pod(const struct cluster *cluster, int device);
+int cluster_num_pods(const struct cluster *cluster);
+/* The latency of a message between two devices. */
+int64_t cluster_latency_ns(const struct cluster *cluster, int from, int to);
 
 /* Build num_nodes x devices_per_node equal devices with the defaults of cluster_parse(). */
 #define CLUSTER_DEVICES_MAX (1 << 20) /* real clusters have far fewer */
@@ -201,12 +217,14 @@ void cluster_use_kinds(struct cluster *cluster, bool network);
 
 /* A resource is one direction of a port or uplink; messages share it. Device d has resource 2 d
  * (out) and 2 d + 1 (in). Node n's uplink has 2 (num_devices + n) and the next. Behind them, the
- * ports to the network stand like the devices. With half_duplex both directions use the even one. */
+ * ports to the network stand like the devices, and then pods. With half_duplex both directions use the
+ * even one. */
 int cluster_num_resources(const struct cluster *cluster);
 int64_t cluster_capacity(const struct cluster *cluster, int resource); /* bytes per second */
 /* Write the resources that a message between two different devices uses, and return their number:
- * 2, or 4 between nodes. */
-int cluster_path(const struct cluster *cluster, int from, int to, int32_t path[4]);
+ * 2, 4 between nodes, 6 between pods. */
+enum { PATH_MAX_HOPS = 6 };
+int cluster_path(const struct cluster *cluster, int from, int to, int32_t path[PATH_MAX_HOPS]);
 
 /* Unshared time of a message between two devices: latency + bytes / (share x lowest bandwidth on the
  * path), rounded up to whole ns; 0 if from == to. */
@@ -215,8 +233,8 @@ int64_t cluster_transfer_ns(const struct cluster *cluster, int from, int to, int
 /* Unshared time of a collective over n devices in the given order; 0 for n < 2. A ring of n-1 steps
  * of bytes / n each, an all-reduce two of them: fixed + (n-1)/n * bytes / lowest bandwidth +
  * (n-1) * latency (Thakur et al. 2005; Patarasuk and Yuan 2009). The ring edges that leave a node
- * share its uplink, and use the ports to the network of all devices of the group on it, because NCCL
- * makes as many rings. In an all-to-all, each device sends to all others at once: fixed + one latency
+ * share its uplink, those that leave a pod that of the pod, and use the ports to the network of all
+ * devices of the group on it, because NCCL makes as many rings. In an all-to-all, each device sends to all others at once: fixed + one latency
  * + what the busiest port or uplink takes. */
 int64_t cluster_collective_ns(const struct cluster *cluster, enum collective kind,
                               const int *devices, int n, int64_t bytes);
@@ -224,7 +242,7 @@ int64_t cluster_collective_ns(const struct cluster *cluster, enum collective kin
 /* What the edges of a ring of n devices allow, for any size. */
 struct ring {
     int n;
-    bool inside, between;            /* edges inside nodes; between nodes */
+    bool inside, between, across;    /* edges inside nodes; between nodes; between pods */
     double port_per_s, uplink_per_s; /* the lowest rates of these edges, without any share */
 };
 /* Set *ring to that of n devices in the given order. O(n). */

@@ -64,9 +64,12 @@ int64_t cluster_transfer_ns(const struct cluster *cluster, int from, int to, int
     }
     const double uplinks =
         min_rate(cluster->uplink_bytes_per_s[src->node], cluster->uplink_bytes_per_s[dst->node]);
-    const double rate = min_rate(uplinks, min_rate(device_nic(src), device_nic(dst))) *
-                        share_curve_at(&cluster->uplink_shares, bytes);
-    return add_saturated(cluster->uplink_latency_ns, wire_ns(bytes, 1, 1, at_least_one(rate)));
+    double rate = min_rate(uplinks, min_rate(device_nic(src), device_nic(dst)));
+    if (cluster_pod(cluster, src->node) != cluster_pod(cluster, dst->node))
+        rate = min_rate(rate, cluster->pod_uplink_bytes_per_s);
+    rate *= share_curve_at(&cluster->uplink_shares, bytes);
+    return add_saturated(cluster_latency_ns(cluster, from, to),
+                         wire_ns(bytes, 1, 1, at_least_one(rate)));
 }
 
 /* A group of n devices in ring order. */
@@ -98,13 +101,35 @@ static int devices_on(const struct group *group, int node)
     return count;
 }
 
+static int pod_of(const struct group *group, int i)
+{
+    return cluster_pod(group->cluster, group_device(group, i)->node);
+}
+
+/* Number of ring edges that leave a pod. */
+static int edges_leaving_pod(const struct group *group, int pod)
+{
+    int count = 0;
+    for (int i = 0; i < group->n; i++)
+        count += pod_of(group, i) == pod && pod_of(group, i + 1) != pod;
+    return count;
+}
+
+static int devices_in(const struct group *group, int pod)
+{
+    int count = 0;
+    for (int i = 0; i < group->n; i++)
+        count += pod_of(group, i) == pod;
+    return count;
+}
+
 /* Up to this many nodes, the tables of counts per node are on the stack. */
 #define TABLE_NODES 2048
 
-/* For each node of the group, the number of ring edges that leave it and of devices on it. NULL
- * without memory for the tables: then they are counted again for each device. */
+/* For each node and each pod of the group, the number of ring edges that leave it and of devices on it.
+ * NULL without memory for the tables: then they are counted again for each device. */
 struct counts {
-    int *edges, *devices;
+    int *edges, *devices, *pod_edges, *pod_devices;
 };
 
 static void count_nodes(const struct group *group, const struct counts *counts)
@@ -117,6 +142,14 @@ static void count_nodes(const struct group *group, const struct counts *counts)
         const int node = group_device(group, i)->node;
         counts->devices[node]++;
         counts->edges[node] += node != group_device(group, i + 1)->node;
+    }
+    if (group->cluster->pod_nodes == 0)
+        return;
+    for (int i = 0; i < group->n; i++)
+        counts->pod_edges[pod_of(group, i)] = counts->pod_devices[pod_of(group, i)] = 0;
+    for (int i = 0; i < group->n; i++) {
+        counts->pod_edges[pod_of(group, i)] += pod_of(group, i) != pod_of(group, i + 1);
+        counts->pod_devices[pod_of(group, i)]++;
     }
 }
 
@@ -144,6 +177,14 @@ static void find_ring(const struct group *group, const struct counts *counts, st
                                        edge_uplink(group, counts, dst, both));
             ring->between = true;
             ring->uplink_per_s = min_rate(ring->uplink_per_s, up);
+            const int pod = pod_of(group, i);
+            if (pod == pod_of(group, i + 1))
+                continue;
+            const int edges =
+                counts->edges ? counts->pod_edges[pod] : edges_leaving_pod(group, pod);
+            ring->across = true;
+            ring->uplink_per_s = min_rate(ring->uplink_per_s,
+                                          group->cluster->pod_uplink_bytes_per_s / (both * edges));
         } else {
             const double port = min_rate(src->link_bytes_per_s, dst->link_bytes_per_s) / both;
             ring->inside = true;
@@ -175,6 +216,8 @@ int64_t cluster_ring_ns(const struct cluster *cluster, enum collective kind,
         rate = min_rate(rate, ring->uplink_per_s * share_curve_at(&figures->uplink, bytes));
         latency = between > latency ? between : latency;
     }
+    if (ring->across && cluster->pod_latency_ns > latency)
+        latency = cluster->pod_latency_ns;
     const int64_t ns = add_saturated(mul_saturated(steps, latency),
                                      wire_ns(bytes, steps, ring->n, at_least_one(rate)));
     return add_saturated(figures->fixed_ns, ns);
@@ -192,13 +235,13 @@ static int64_t alltoall_ns(const struct group *group, const struct collective_fi
     const double uplink_share = share_curve_at(&figures->uplink, bytes) / both;
     const int64_t n = group->n;
     int64_t longest = 0;
-    bool between = false;
+    bool between = false, across = false;
     for (int i = 0; i < n; i++) {
         const struct device *device = group_device(group, i);
         const int64_t inside =
             counts->devices ? counts->devices[device->node] : devices_on(group, device->node);
         const bool nic = device->nic_bytes_per_s > 0;
-        int64_t took[3] = {wire_ns(bytes, (nic ? inside : n) - 1, n,
+        int64_t took[4] = {wire_ns(bytes, (nic ? inside : n) - 1, n,
                                    at_least_one(device->link_bytes_per_s * link_share))};
         between = between || inside < n;
         if (inside < n && nic)
@@ -208,24 +251,37 @@ static int64_t alltoall_ns(const struct group *group, const struct collective_fi
             took[2] =
                 wire_ns(bytes, inside * (n - inside), n,
                         at_least_one(cluster->uplink_bytes_per_s[device->node] * uplink_share));
-        for (int k = 0; k < 3; k++)
+        if (inside < n && cluster->pod_nodes > 0) {
+            const int pod = pod_of(group, i);
+            const int64_t members =
+                counts->devices ? counts->pod_devices[pod] : devices_in(group, pod);
+            across = across || members < n;
+            if (members < n)
+                took[3] = wire_ns(bytes, members * (n - members), n,
+                                  at_least_one(cluster->pod_uplink_bytes_per_s * uplink_share));
+        }
+        for (int k = 0; k < 4; k++)
             longest = took[k] > longest ? took[k] : longest;
     }
     const int64_t own = between ? figures->uplink_latency_ns : figures->link_latency_ns;
     const int64_t message = between ? cluster->uplink_latency_ns : cluster->link_latency_ns;
-    return add_saturated(own >= 0 ? own : message, longest);
+    int64_t latency = own >= 0 ? own : message;
+    if (across && cluster->pod_latency_ns > latency)
+        latency = cluster->pod_latency_ns;
+    return add_saturated(latency, longest);
 }
 
 /* Set *ring to that of a group, or *ns, if it is not NULL, to the time of its all-to-all. */
 static void ask_group(const struct group *group, int64_t bytes, struct ring *ring, int64_t *ns)
 {
     const struct cluster *cluster = group->cluster;
-    int few[2 * TABLE_NODES];
+    int few[4 * TABLE_NODES];
     int *table = cluster->num_nodes <= TABLE_NODES
                      ? few
-                     : malloc(2 * (size_t)cluster->num_nodes * sizeof *table);
-    const struct counts counts = {.edges = table,
-                                  .devices = table ? table + cluster->num_nodes : NULL};
+                     : malloc(4 * (size_t)cluster->num_nodes * sizeof *table);
+    const int n = table ? cluster->num_nodes : 0;
+    const struct counts counts = {table, table ? table + n : NULL, table ? table + 2 * n : NULL,
+                                  table ? table + 3 * n : NULL};
     if (table)
         count_nodes(group, &counts);
     if (ns)

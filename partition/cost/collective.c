@@ -23,9 +23,7 @@ static int64_t edge_latency(const struct cluster *cluster, const int *devices, i
 {
     int64_t latency = 0;
     for (int i = 0; i < n; i++) {
-        bool inside =
-            cluster->devices[devices[i]].node == cluster->devices[devices[(i + 1) % n]].node;
-        int64_t edge = inside ? cluster->link_latency_ns : cluster->uplink_latency_ns;
+        const int64_t edge = cluster_latency_ns(cluster, devices[i], devices[(i + 1) % n]);
         if (edge > latency)
             latency = edge;
     }
@@ -78,6 +76,7 @@ static int64_t hierarchical_ns(const struct cost *cost, const struct cluster *cl
     /* per_node rings of bytes / per_node each share an uplink. Together they take as long as one
      * ring of all bytes. */
     int nodes = n / per_node;
+    int64_t latency = cluster->uplink_latency_ns;
     double rate = 1e18;
     for (int i = 0; i < n; i++) {
         const struct device *d = &cluster->devices[devices[i]];
@@ -85,14 +84,17 @@ static int64_t hierarchical_ns(const struct cost *cost, const struct cluster *cl
         double up = cluster->uplink_bytes_per_s[d->node];
         rate = port < rate ? port : rate;
         rate = up < rate ? up : rate;
+        if (cluster_pod(cluster, d->node) != cluster_device_pod(cluster, devices[0])) {
+            latency = cluster->pod_latency_ns;
+            rate = cluster->pod_uplink_bytes_per_s < rate ? cluster->pod_uplink_bytes_per_s : rate;
+        }
     }
     if (cluster->half_duplex)
         rate /= 2;
     int64_t whole = rate < 1 ? 1 : (int64_t)(rate + 0.5);
     int64_t shared = mul_div_up(bytes, 2 * ((int64_t)nodes - 1), nodes);
-    const int64_t between =
-        add_saturated(mul_div_up(shared, 1000000000, whole),
-                      mul_saturated(2 * ((int64_t)nodes - 1), cluster->uplink_latency_ns));
+    const int64_t between = add_saturated(mul_div_up(shared, 1000000000, whole),
+                                          mul_saturated(2 * ((int64_t)nodes - 1), latency));
     return add_saturated(inside, between);
 }
 

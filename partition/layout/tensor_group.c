@@ -188,7 +188,7 @@ static void take_less(double *value, double other)
 }
 
 /* The first device of each group becomes the slowest and smallest of its devices. The group's
- * devices on a node divide its uplink, and the first node has the narrowest uplink of the group's.
+ * devices on a node divide its uplink, those in a pod the pod's, and the first node has the narrowest uplink of the group's.
  */
 static void group_devices(struct cluster *cluster, int tensor, const int *first, int num_groups)
 {
@@ -206,6 +206,10 @@ static void group_devices(struct cluster *cluster, int tensor, const int *first,
                       cluster->uplink_bytes_per_s[other->node]);
         }
     }
+    int in_pod = 0; /* devices of the first pod */
+    while (in_pod < cluster->num_devices && cluster_device_pod(cluster, in_pod) == 0)
+        in_pod++;
+    cluster->pod_uplink_bytes_per_s /= tensor < in_pod ? tensor : in_pod;
     for (int d = 0, end; d < cluster->num_devices; d = end) {
         end = node_end(cluster, d);
         cluster->uplink_bytes_per_s[cluster->devices[d].node] /=

@@ -38,8 +38,11 @@ static bool same_link(const struct cluster *cluster, int from, int to, int other
     const struct device *d = cluster->devices;
     const double *up = cluster->uplink_bytes_per_s;
     bool inside = d[from].node == d[to].node, other = d[other_from].node == d[other_to].node;
-    return inside == other && same_port(&d[from], &d[other_from]) &&
-           same_port(&d[to], &d[other_to]) &&
+    const bool pod = cluster_device_pod(cluster, from) == cluster_device_pod(cluster, to);
+    return inside == other &&
+           pod ==
+               (cluster_device_pod(cluster, other_from) == cluster_device_pod(cluster, other_to)) &&
+           same_port(&d[from], &d[other_from]) && same_port(&d[to], &d[other_to]) &&
            (inside ||
             (up[d[from].node] == up[d[other_from].node] && up[d[to].node] == up[d[other_to].node]));
 }

@@ -28,9 +28,13 @@ static bool same_type(const struct device *a, const struct device *b)
 static bool same_group(const struct planner_problem *problem, const struct device *a,
                        const struct device *b)
 {
-    const double *uplink = problem->setting.cluster->uplink_bytes_per_s;
+    const struct cluster *cluster = problem->setting.cluster;
+    const double *uplink = cluster->uplink_bytes_per_s;
+    const int last = bound_tensor(problem->setting.model) - 1;
     return problem->setting.model->tensor < 2 ||
-           (a->link_bytes_per_s == b->link_bytes_per_s && device_nic(a) == device_nic(b) &&
+           ((cluster_pod(cluster, a->node) == cluster_pod(cluster, a[last].node)) ==
+                (cluster_pod(cluster, b->node) == cluster_pod(cluster, b[last].node)) &&
+            a->link_bytes_per_s == b->link_bytes_per_s && device_nic(a) == device_nic(b) &&
             uplink[a->node] == uplink[b->node]);
 }
 

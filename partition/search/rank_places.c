@@ -56,6 +56,7 @@ struct rank_places {
     int num_groups, num_nodes, num_classes, num_types;
     int *first_device;           /* owned, by group */
     int *node_of;                /* owned, by group: ordinal of its node */
+    int *pod_of;                 /* owned, by node */
     int *type_of;                /* owned, by group */
     int *class_of;               /* owned, by group */
     int *first_class;            /* owned, by node: its first class; num_nodes + 1 entries */
@@ -104,6 +105,7 @@ static enum status set_types(struct rank_places *p, int tensor, struct err *err)
         if (g == 0 || node != p->cluster->devices[p->first_device[g - 1]].node)
             p->num_nodes++;
         p->node_of[g] = p->num_nodes - 1;
+        p->pod_of[p->num_nodes - 1] = cluster_pod(p->cluster, node);
         int type = g > 0 && groups_alike(p->cluster, tensor, p->first_device[g - 1], device)
                        ? p->type_of[g - 1]
                        : 0;
@@ -144,12 +146,13 @@ static void set_classes(struct rank_places *p)
     }
 }
 
+/* A node of another pod is another node. */
 static bool nodes_alike(const struct rank_places *p, int a, int b)
 {
     const struct place_class *one = &p->classes[p->first_class[a]],
                              *other = &p->classes[p->first_class[b]];
     const int n = p->first_class[a + 1] - p->first_class[a];
-    bool same = p->first_class[b + 1] - p->first_class[b] == n;
+    bool same = p->first_class[b + 1] - p->first_class[b] == n && p->pod_of[a] == p->pod_of[b];
     for (int i = 0; i < n && same; i++)
         same = one[i].type == other[i].type && one[i].num_groups == other[i].num_groups;
     return same;
@@ -496,6 +499,7 @@ void rank_places_free(struct rank_places *places)
         free(places->orders[i]);
     free(places->first_device);
     free(places->node_of);
+    free(places->pod_of);
     free(places->type_of);
     free(places->class_of);
     free(places->first_class);
@@ -520,6 +524,7 @@ enum status rank_places_new(const struct cluster *cluster, int tensor, bool with
     const size_t groups = (size_t)p->num_groups + 1;
     p->first_device = malloc(groups * sizeof *p->first_device);
     p->node_of = malloc(groups * sizeof *p->node_of);
+    p->pod_of = malloc(groups * sizeof *p->pod_of);
     p->type_of = malloc(groups * sizeof *p->type_of);
     p->class_of = malloc(groups * sizeof *p->class_of);
     p->first_class = malloc(groups * sizeof *p->first_class);

@@ -11,7 +11,8 @@
 static bool same_ring(const struct ring *a, const struct ring *b)
 {
     return a->n == b->n && a->inside == b->inside && a->between == b->between &&
-           a->port_per_s == b->port_per_s && a->uplink_per_s == b->uplink_per_s;
+           a->across == b->across && a->port_per_s == b->port_per_s &&
+           a->uplink_per_s == b->uplink_per_s;
 }
 
 /* Add the ring of n devices to a list. False without memory. */
@@ -36,16 +37,24 @@ static bool add_ring(const struct cluster *cluster, const int *devices, int n,
 static double copies_weight(const struct cluster *cluster, const int *all, int n, int G)
 {
     const struct device *first = &cluster->devices[all[0]];
-    int members = 0;
-    bool leaves = false;
-    for (int i = 0; i < G; i++)
+    int members = 0, pod_members = 0;
+    bool leaves = false, across = false;
+    for (int i = 0; i < G; i++) {
         members += cluster->devices[all[i]].node == first->node;
-    for (int i = G; i < n; i += G)
+        pod_members += cluster_device_pod(cluster, all[i]) == cluster_device_pod(cluster, all[0]);
+    }
+    for (int i = G; i < n; i += G) {
         leaves = leaves || cluster->devices[all[i]].node != first->node;
+        across =
+            across || cluster_device_pod(cluster, all[i]) != cluster_device_pod(cluster, all[0]);
+    }
     const double uplink = cluster->uplink_bytes_per_s[first->node];
     const double port =
         first->nic_bytes_per_s > 0 ? first->nic_bytes_per_s : first->link_bytes_per_s;
-    return leaves ? fmin(port, uplink) / fmin(port, uplink / members) : 1;
+    const double pod = across ? cluster->pod_uplink_bytes_per_s : INFINITY;
+    return leaves ? fmin(fmin(port, uplink), pod) /
+                        fmin(fmin(port, uplink / members), pod / pod_members)
+                  : 1;
 }
 
 /* all: the devices of the rank; scratch: as many entries. False without memory. */
@@ -119,7 +128,9 @@ static bool replicas_alike(const struct cluster *cluster, const int *one, const 
         if (node == devices[one[k - 1]].node && as == devices[other[k - 1]].node)
             continue;
         for (int j = 0; j < k; j++)
-            if ((devices[one[j]].node == node) != (devices[other[j]].node == as))
+            if ((devices[one[j]].node == node) != (devices[other[j]].node == as) ||
+                (cluster_pod(cluster, devices[one[j]].node) == cluster_pod(cluster, node)) !=
+                    (cluster_pod(cluster, devices[other[j]].node) == cluster_pod(cluster, as)))
                 return false;
     }
     return true;
@@ -154,6 +165,7 @@ enum status sites_new(const struct cluster *cluster, const struct plan *plan, st
                               .num_replicas = R,
                               .shard_group = plan->shard_group > 1 ? plan->shard_group : R,
                               .one_node = true,
+                              .one_pod = true,
                               .ranks = calloc((size_t)K, sizeof *got->ranks),
                               .kind_of_replica = malloc((size_t)R * sizeof(int)),
                               .example = malloc((size_t)R * sizeof(int))};
@@ -165,6 +177,9 @@ enum status sites_new(const struct cluster *cluster, const struct plan *plan, st
         fits = find_rank(cluster, all, R, got->shard_group, all + R, &got->ranks[k]);
         got->one_node = got->one_node && got->ranks[k].together &&
                         cluster->devices[all[0]].node == cluster->devices[plan->device[0]].node;
+        for (int r = 0; r < R; r++)
+            got->one_pod = got->one_pod && cluster_device_pod(cluster, all[r]) ==
+                                               cluster_device_pod(cluster, plan->device[0]);
     }
     free(all);
     if (!fits) {

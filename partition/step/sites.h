@@ -33,7 +33,7 @@ struct rank_site {
 struct sites {
     int num_ranks, num_replicas, shard_group;
     struct rank_site *ranks; /* owned, by rank */
-    bool one_node;           /* the whole plan */
+    bool one_node, one_pod;  /* the whole plan */
     /* Replicas of one kind have alike devices, and alike links between any two of their ranks. */
     int num_kinds;
     int *kind_of_replica; /* owned, by replica; kinds are numbered as replicas first have them */

@@ -17,7 +17,7 @@ struct traffic {
 
 static void cross(struct traffic *t, int from, int to)
 {
-    int32_t path[4];
+    int32_t path[PATH_MAX_HOPS];
     const int hops = cluster_path(t->cluster, from, to, path);
     for (int i = 0; i < hops; i++)
         if (t->times[path[i]]++ == 0)

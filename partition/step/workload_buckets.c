@@ -128,8 +128,9 @@ enum status workload_build_norm(struct builder *b)
 {
     const struct plan *plan = b->plan;
     const int64_t n = (int64_t)plan->num_ranks * plan->num_replicas;
-    const int64_t latency =
-        b->got.sites->one_node ? b->cluster->link_latency_ns : b->cluster->uplink_latency_ns;
+    const int64_t latency = b->got.sites->one_node  ? b->cluster->link_latency_ns
+                            : b->got.sites->one_pod ? b->cluster->uplink_latency_ns
+                                                    : b->cluster->pod_latency_ns;
     int64_t tree = 0;
     double squares = 0;
     int depth = 0;

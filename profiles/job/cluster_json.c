@@ -18,9 +18,10 @@
 struct figures {
     char name[64], preset[64], kind[32];
     struct kind *own; /* owned reference: the user's figures of kind; NULL: none */
-    int64_t nodes, devices_per_node;
+    int64_t nodes, devices_per_node, pod, pod_latency_ns;
     int64_t mem_bytes, latency_ns, uplink_latency_ns, host_op_ns, context_bytes;
-    double link, uplink, nic, copy, speed, overlap_share, host_bandwidth, price, power;
+    double link, uplink, nic, copy, speed, overlap_share, host_bandwidth, price, power,
+        oversubscription, pod_uplink;
     struct share_curve link_shares, uplink_shares; /* with link and uplink */
     bool half_duplex, host_blocking;
     int sends; /* enum cluster_sends, negative: not set */
@@ -43,6 +44,10 @@ static const struct field cluster_fields[] = {
     {"uplink", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "a node's, each direction: a rate, or [[bytes, rate], ...]"},
     {"latency", FIELD_NS, AT(latency_ns), 0, 0, NULL, 0, "of a message inside a node"},
     {"uplink_latency", FIELD_NS, AT(uplink_latency_ns), 0, 0, NULL, 0, "of a message between nodes [latency]"},
+    {"pod", FIELD_INT, AT(pod), 1, 1 << 20, NULL, 0, "nodes that share an uplink to the fabric: a leaf, a rail group, a scalable unit [none]"},
+    {"oversubscription", FIELD_REAL, AT(oversubscription), 0, 1000000, NULL, 0, "uplinks of a pod's nodes over the pod's own uplink [1]"},
+    {"pod_uplink", FIELD_RATE, AT(pod_uplink), 0, 0, NULL, 0, "of a pod, each direction, in place of oversubscription"},
+    {"pod_latency", FIELD_NS, AT(pod_latency_ns), 0, 0, NULL, 0, "of a message between pods [uplink_latency]"},
     {"half_duplex", FIELD_BOOL, AT(half_duplex), 0, 0, NULL, 0, "both directions share [false]"},
     {"host_op", FIELD_NS, AT(host_op_ns), 0, 0, NULL, 0, "host time to launch one op"},
     {"host_blocking", FIELD_BOOL, AT(host_blocking), 0, 0, NULL, 0, "launching adds to the step [false]"},
@@ -80,6 +85,8 @@ static const struct figures unset = {.nodes = -1,
                                      .host_op_ns = -1,
                                      .context_bytes = -1,
                                      .sends = -1,
+                                     .pod = -1,
+                                     .pod_latency_ns = -1,
                                      .overlap_share = -1,
                                      .price = -1,
                                      .power = -1,
@@ -144,6 +151,30 @@ static void apply_device(const struct figures *f, struct device *device)
         device->nic_bytes_per_s = f->nic;
     if (f->copy > 0)
         device->copy_bytes_per_s = f->copy;
+}
+
+/* The third level. Nodes may have different uplinks: a pod's is made of the first node's. */
+static enum status apply_pods(const struct figures *f, const char *file, const char *key,
+                              struct cluster *cluster, struct err *err)
+{
+    if (f->pod < 0 && (f->oversubscription > 0 || f->pod_uplink > 0 || f->pod_latency_ns >= 0))
+        return err_set(err, ERR_INPUT,
+                       "%s: %s: oversubscription, pod_uplink and pod_latency need pod, the nodes "
+                       "of one",
+                       file, key);
+    if (f->oversubscription > 0 && f->pod_uplink > 0)
+        return err_set(err, ERR_INPUT, "%s: %s: pod_uplink stands in place of oversubscription",
+                       file, key);
+    if (f->pod < 0)
+        return OK;
+    cluster->pod_nodes = (int)f->pod;
+    cluster->pod_uplink_bytes_per_s = f->pod_uplink > 0
+                                          ? f->pod_uplink
+                                          : (double)f->pod * cluster->uplink_bytes_per_s[0] /
+                                                (f->oversubscription > 0 ? f->oversubscription : 1);
+    cluster->pod_latency_ns =
+        f->pod_latency_ns >= 0 ? f->pod_latency_ns : cluster->uplink_latency_ns;
+    return OK;
 }
 
 static void apply_cluster(const struct figures *f, struct cluster *cluster)
@@ -427,6 +458,8 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
     apply_cluster(&figures, &got);
     if (json_get(value, "uplinks"))
         rc = read_uplinks(json_get(value, "uplinks"), file, key, &got, err);
+    if (rc == OK)
+        rc = apply_pods(&figures, file, key, &got, err);
     if (rc == OK)
         rc = collectives_from_json(value, file, key, &got, err);
     if (rc == OK)

@@ -113,7 +113,7 @@ static enum status events_init(struct events *e, struct step *step, struct err *
     enum status rc = event_queue_init(&e->queue, (int32_t)entries, err);
     if (rc == OK)
         rc = network_init(&e->network, step->cluster, e->num_channels,
-                          4 * pairs + 4 * (int64_t)stages * holders + 8 * ties, &e->queue,
+                          PATH_MAX_HOPS * (pairs + (int64_t)stages * holders + 2 * ties), &e->queue,
                           e->first_end, err);
     if (rc == OK)
         rc = add_channels(e, err);

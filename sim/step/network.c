@@ -80,7 +80,7 @@ static void add_hop(struct network *network, int channel, int32_t resource, int3
 
 void network_add_pair(struct network *network, int channel, int from, int to)
 {
-    int32_t path[4];
+    int32_t path[PATH_MAX_HOPS];
     const int hops = cluster_path(network->cluster, from, to, path);
     new_channel(network, channel);
     for (int i = 0; i < hops; i++)
@@ -93,7 +93,7 @@ void network_add_ring(struct network *network, int channel, const int *devices, 
     int *count = network->edge_count; /* scratch; all entries are 0 between calls */
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < n; i++) {
-            int32_t used[4];
+            int32_t used[PATH_MAX_HOPS];
             const int hops = cluster_path(network->cluster, devices[i], devices[(i + 1) % n], used);
             for (int j = 0; j < hops; j++) {
                 if (pass == 0) {

@@ -320,6 +320,39 @@ static void cluster_allreduce_ns__is_the_ring_when_compared_edge_by_edge(void **
     cluster_clear(&c);
 }
 
+/* Four nodes of two devices in pods of two nodes, whose uplink is a quarter of their nodes'. */
+static void pods__are_a_third_level(void **state)
+{
+    struct cluster c = {0};
+    const int all[8] = {0, 1, 2, 3, 4, 5, 6, 7}, mixed[4] = {0, 4, 2, 6};
+    int32_t path[PATH_MAX_HOPS];
+    (void)state;
+    assert_int_equal(cluster_grid(4, 2, &c, NULL), OK);
+    c.pod_nodes = 2;
+    c.pod_uplink_bytes_per_s = 8e9;
+    c.pod_latency_ns = 20000;
+    assert_int_equal(cluster_check(&c, NULL), OK);
+    assert_int_equal(cluster_num_pods(&c), 2);
+    assert_int_equal(cluster_path(&c, 0, 2, path), 4);
+    assert_int_equal(cluster_path(&c, 0, 4, path), 6);
+    for (int i = 0; i < 6; i++)
+        assert_true(path[i] < cluster_num_resources(&c));
+    assert_int_equal(cluster_capacity(&c, path[4]), 8000000000);
+    assert_int_equal(cluster_capacity(&c, path[5]), 8000000000);
+    assert_int_equal(cluster_transfer_ns(&c, 0, 2, 16000), 5000 + 1000); /* 16 GB/s, one pod */
+    assert_int_equal(cluster_transfer_ns(&c, 0, 4, 16000), 20000 + 2000);
+    /* A ring leaves each pod once: 2 x 7/8 x bytes / 8 GB/s + 14 latencies; in this order twice. */
+    assert_int_equal(cluster_allreduce_ns(&c, all, 8, 64000), 14 * 20000 + 14000);
+    assert_int_equal(cluster_allreduce_ns(&c, mixed, 4, 64000), 6 * 20000 + 24000);
+    /* All-to-all: 4 devices of a pod send 4/8 of their bytes each through its uplink. */
+    assert_int_equal(cluster_collective_ns(&c, COLLECTIVE_ALLTOALL, all, 8, 64000), 20000 + 16000);
+    c.pod_nodes = 4; /* one pod is none */
+    assert_int_equal(cluster_allreduce_ns(&c, all, 8, 64000), 14 * 5000 + 7000);
+    c.pod_uplink_bytes_per_s = 0;
+    assert_int_equal(cluster_check(&c, NULL), ERR_INPUT);
+    cluster_clear(&c);
+}
+
 /* The judge: every device sends bytes / n to each other one; count what each port and uplink
  * carries. */
 static long double alltoall_ns(const struct cluster *c, const int *devices, int n, int64_t bytes)
@@ -428,6 +461,7 @@ int main(void)
         cmocka_unit_test(cluster_of_ranks__has_what_each_node_has),
         cmocka_unit_test(cluster_copy__is_independent_when_the_source_changes),
         cmocka_unit_test(cluster_transfer_ns__is_latency_plus_wire_when_unshared),
+        cmocka_unit_test(pods__are_a_third_level),
         cmocka_unit_test(cluster_allreduce_ns__is_the_ring_when_compared_edge_by_edge),
         cmocka_unit_test(cluster_collective_ns__takes_the_closed_form_of_each_kind),
         cmocka_unit_test(rings__of_published_kinds_take_what_was_measured),

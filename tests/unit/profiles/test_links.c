@@ -91,7 +91,7 @@ static void network_port__limits_messages_but_not_rings_of_a_whole_node(void **s
     assert_true(c.devices[0].nic_bytes_per_s == 25e9);
     /* a message: one port of 25 GB/s */
     assert_int_equal(cluster_transfer_ns(&c, 0, 8, 25000000), 10000 + 1000000);
-    int32_t path[4], whole_path[4];
+    int32_t path[PATH_MAX_HOPS], whole_path[PATH_MAX_HOPS];
     assert_int_equal(cluster_path(&c, 0, 8, path), 4);
     assert_int_equal(cluster_capacity(&c, path[0]), 25000000000);
     assert_int_equal(cluster_capacity(&c, path[1]), 200000000000);

@@ -435,6 +435,30 @@ static void sim_step__rings_share_an_uplink_fairly(void **state)
     sim_case_clear(&c);
 }
 
+/* Two nodes are a pod each. R pipelines of two stages send 1 MB each way between them at once: over the
+ * pod's 1 GB/s that takes R times 1 ms, with the pods' latency of 7 us (cluster.h). */
+static void sim_step__pipelines_share_the_uplink_of_a_pod(void **state)
+{
+    (void)state;
+    for (int R = 1; R <= 4; R *= 2) {
+        struct err err = {0};
+        struct sim_case c = SIM_CASE(SCHEDULE_GPIPE, 2, 1, 1000, 1000, 1000, .R = R, .nodes = 2,
+                                     .act = 1000000, .latency = 100);
+        sim_case_build(&c);
+        c.cluster.pod_nodes = 1;
+        c.cluster.pod_uplink_bytes_per_s = 1e9;
+        c.cluster.pod_latency_ns = 7000;
+        for (int r = 0; r < R; r++) {
+            c.plan.device[2 * r] = r;
+            c.plan.device[2 * r + 1] = R + r;
+        }
+        if (sim_case_lower(&c, &err) != OK || sim_case_step(&c, &err) != OK)
+            fail_msg("%s", err.msg);
+        assert_int_equal(c.result.step_ns, 6000 + 2 * (7000 + R * 1000000));
+        sim_case_clear(&c);
+    }
+}
+
 static void random_case(struct sim_case *c, bool zero_bytes)
 {
     static int64_t stage_f[64];
@@ -884,6 +908,7 @@ int main(void)
         cmocka_unit_test(sim_step__half_duplex_is_never_faster),
         cmocka_unit_test(sim_step__ring_allreduce_takes_its_formula),
         cmocka_unit_test(sim_step__rings_share_an_uplink_fairly),
+        cmocka_unit_test(sim_step__pipelines_share_the_uplink_of_a_pod),
         cmocka_unit_test(sim_step__and_schedule_time_agree_when_nothing_is_shared),
         cmocka_unit_test(sim_step__adds_a_tied_table_between_first_and_last_rank),
         cmocka_unit_test(sim_step__tied_tables_share_an_uplink),
