@@ -223,3 +223,9 @@ CREATE TABLE calibration_covariance ( -- of the logarithms of two factors
     value REAL NOT NULL,
     PRIMARY KEY (calibration, factor, other)
 ) STRICT, WITHOUT ROWID;
+
+-- version 9
+-- What the rows of a calibration were measured on, since its factors are good for nothing else.
+ALTER TABLE calibration ADD COLUMN device TEXT NOT NULL DEFAULT '';
+ALTER TABLE calibration ADD COLUMN dtype TEXT NOT NULL DEFAULT '';
+ALTER TABLE calibration ADD COLUMN launcher TEXT NOT NULL DEFAULT '';

@@ -10,6 +10,7 @@
 #include "cli/base/command.h"
 #include "cli/commands/measured_rows.h"
 #include "partition/cost/calibration.h"
+#include "partition/model/framework.h"
 #include "partition/base/units.h"
 #include "profiles/json/build_facts.h"
 #include "profiles/store/store_calibration.h"
@@ -73,15 +74,34 @@ static enum status predict(void *ctx, int row, const double factor[FACTOR_TIMES]
     return rc;
 }
 
-/* Every row must be computed from one kind of source. */
+/* What a row was measured on, for struct calibration. */
+static void measured_on(const struct step_answer *a, struct calibration *c)
+{
+    snprintf(c->device, sizeof c->device, "%s", a->cluster.devices[0].kind);
+    snprintf(c->dtype, sizeof c->dtype, "%s", dtype_text((int)a->query.dtype));
+    snprintf(c->launcher, sizeof c->launcher, "%s",
+             a->model.framework ? a->model.framework->name : "auto");
+}
+
+/* Every row must be computed from one kind of source, for one device, data type and framework: factors of
+ * two of them would be good for neither. */
 static enum status check_sources(const struct measured_rows *rows, bool *ideal, struct err *err)
 {
+    struct calibration first, c;
+    char other[96];
     *ideal = rows->at[0].answer.cost.cost.source == COST_ROOFLINE;
-    for (int i = 1; i < rows->n; i++)
+    measured_on(&rows->at[0].answer, &first);
+    for (int i = 1; i < rows->n; i++) {
         if ((rows->at[i].answer.cost.cost.source == COST_ROOFLINE) != *ideal)
             return err_set(err, ERR_INPUT,
                            "%s is computed by the roofline, %s by kernels: calibrate them apart",
                            rows->at[*ideal ? 0 : i].label, rows->at[*ideal ? i : 0].label);
+        measured_on(&rows->at[i].answer, &c);
+        if (*calibration_differs(&first, c.device, c.dtype, c.launcher, other, sizeof other))
+            return err_set(err, ERR_INPUT, "%s is of %s, %s of %s, %s, %s: calibrate them apart",
+                           rows->at[0].label, other, rows->at[i].label, c.device, c.dtype,
+                           c.launcher);
+    }
     return OK;
 }
 
@@ -150,6 +170,9 @@ static void add_calibration(struct json *json, const struct calibration *c)
     json_add_string(json, "name", c->name);
     json_add_string(json, "cluster", c->cluster);
     json_add_string(json, "framework", c->framework);
+    json_add_string(json, "device", c->device);
+    json_add_string(json, "dtype", c->dtype);
+    json_add_string(json, "train_framework", c->launcher);
     json_add_string(json, "made_at", c->made_at);
     json_add_int(json, "num_rows", c->num_rows);
     json_add_int(json, "num_peaks", c->num_peaks);
@@ -170,6 +193,8 @@ static void print_calibration(const struct calibration *c)
     printf("calibration '%s': %s on %s%s%s\n", c->name, COUNT_TEXT(c->num_rows, "step"),
            *c->cluster ? c->cluster : "an unnamed cluster", *c->framework ? ", framework " : "",
            c->framework);
+    if (*c->device)
+        printf("  for device %s, dtype %s, train.framework %s\n", c->device, c->dtype, c->launcher);
     for (int k = 0; k < FACTOR_COUNT; k++)
         if (c->determined[k])
             printf("  %-8s %6.3f, within %.1f %%\n", factor_name((enum factor)k), c->factor[k],
@@ -232,6 +257,7 @@ static enum status make(const struct command *command, const struct request *q,
         return rc;
     snprintf(c.name, sizeof c.name, "%s", q->name);
     snprintf(c.cluster, sizeof c.cluster, "%s", rows->at[0].answer.cluster.name);
+    measured_on(&rows->at[0].answer, &c);
     snprintf(c.framework, sizeof c.framework, "%s", q->framework ? q->framework : "");
     rc = put(q, &c, err);
     if (rc != OK)

@@ -239,7 +239,7 @@ int64_t cluster_transfer_ns(const struct cluster *cluster, int from, int to, int
 int64_t cluster_collective_ns(const struct cluster *cluster, enum collective kind,
                               const int *devices, int n, int64_t bytes);
 
-/* What the edges of a ring of n devices allow, for any size. */
+/* The properties of a ring of n devices that the time of a collective depends on, for any size. */
 struct ring {
     int n;
     bool inside, between, across;    /* edges inside nodes; between nodes; between pods */

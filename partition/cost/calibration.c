@@ -6,6 +6,7 @@
 #include "partition/cost/calibration.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,9 @@ static const double PRIOR_SPREAD = 0.12;
 static const double PRIOR_ROWS = 3;
 /* A factor counts as determined if its rows take as much of the prior's standard deviation. */
 static const double SHARE_LEFT = 0.7;
+/* How far each row may move the logarithm of a factor, in standard deviations of the prior: of normal
+ * surprises seven of eight are smaller. */
+static const double MOST_MOVE = 1.5;
 static const double STEP = 0.02; /* of ln factor, for derivatives */
 enum { ROUNDS = 4 };
 
@@ -138,9 +142,12 @@ static void move(struct fit *fit, double noise, const bool free[FACTOR_TIMES])
             if (j != k && (!free[j] || !free[k]))
                 h[j][k] = 0;
     invert(h);
-    for (int j = 0; j < FACTOR_TIMES; j++)
+    for (int j = 0; j < FACTOR_TIMES; j++) {
+        const double most = MOST_MOVE * fit->num_rows * sqrt(fit->prior_variance[j]);
         for (int k = 0; k < FACTOR_TIMES; k++)
             fit->ln_factor[j] += h[j][k] * gradient[k];
+        fit->ln_factor[j] = fmax(-most, fmin(fit->ln_factor[j], most));
+    }
 }
 
 static double noise_of(const struct fit *fit, int num_free, double before)
@@ -249,6 +256,20 @@ enum status calibration_fit(calibration_predict *predict, void *ctx, const doubl
     free(fit.residual);
     free(fit.slope);
     return rc;
+}
+
+static bool differs(const char *then, const char *now)
+{
+    return *then && strcmp(then, now) != 0;
+}
+
+const char *calibration_differs(const struct calibration *c, const char *device, const char *dtype,
+                                const char *launcher, char *text, size_t size)
+{
+    *text = '\0';
+    if (differs(c->device, device) || differs(c->dtype, dtype) || differs(c->launcher, launcher))
+        snprintf(text, size, "%s, %s, %s", c->device, c->dtype, c->launcher);
+    return text;
 }
 
 /* The quantile is Student's, since the noise is an estimate too: that of the normal distribution

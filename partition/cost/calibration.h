@@ -7,6 +7,7 @@
 #define ELAPSE_PARTITION_CALIBRATION_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "partition/base/status.h"
 
@@ -30,8 +31,11 @@ factor_name(enum factor factor); /* "compute", "inside", "between", "launch", "m
 struct calibration {
     char name[CALIBRATION_NAME_MAX]; /* "": none, and every factor is 1 */
     char cluster[64], framework[32]; /* what was measured; "": not said */
-    char made_at[32], version[32];   /* ISO 8601, UTC; of Elapse */
-    int num_rows, num_peaks;         /* measured steps, and measured peaks of memory */
+    /* The kind of device, the data type and the train.framework of the rows: factors are good for these
+     * (calibration_differs()). "": a store of before version 9 does not say. */
+    char device[32], dtype[16], launcher[32];
+    char made_at[32], version[32]; /* ISO 8601, UTC; of Elapse */
+    int num_rows, num_peaks;       /* measured steps, and measured peaks of memory */
     double factor[FACTOR_COUNT];
     bool determined[FACTOR_COUNT]; /* false: the rows say too little, and the factor stays 1 */
     /* Of ln factor[i] and ln factor[j], as the rows leave them; also of factors that stay 1. */
@@ -50,10 +54,18 @@ typedef enum status calibration_predict(void *ctx, int row, const double factor[
 /* Fit the factors of times to num_rows measured steps, and the factor of memory to ratios of a
  * measured to a predicted peak (num_peaks of them). *calibration must be initialised; its texts
  * stay. Errors of predict pass through; ERR_INPUT: no rows at all. Calls predict
- * O(rows x factors) times. */
+ * O(rows x factors) times. Each row allows the logarithm of a factor of times 1.5 standard
+ * deviations of its prior (compute: 1.57 times), because one odd row (a slow release, a cold machine)
+ * would otherwise carry all of its error to every other layout. */
 enum status calibration_fit(calibration_predict *predict, void *ctx, const double *measured_ns,
                             int num_rows, const double *peak_ratios, int num_peaks,
                             struct calibration *calibration, struct err *err);
+
+/* Write to text what the rows of the calibration were measured on where that is not the device, data
+ * type and framework at hand: "a100, bf16, deepspeed". "": they are the same, or are not known. Returns
+ * text. */
+const char *calibration_differs(const struct calibration *calibration, const char *device,
+                                const char *dtype, const char *launcher, char *text, size_t size);
 
 /* The interval that holds a step with a probability of 80 %, given its predicted time and its
  * sensitivity d ln(step) / d ln(factor) to each factor of times. */

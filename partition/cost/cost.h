@@ -179,7 +179,8 @@ int64_t cost_allreduce_ns(const struct cost *cost, const struct cluster *cluster
 /* cluster_collective_ns() with the source's factors. */
 int64_t cost_collective_ns(const struct cost *cost, const struct cluster *cluster,
                            enum collective kind, const int *devices, int n, int64_t bytes);
-/* The same of a ring that was found before; not an all-to-all. */
+/* cost_collective_ns() of a ring that cluster_ring() has made. kind is not COLLECTIVE_ALLTOALL, because an
+ * all-to-all uses no ring. */
 int64_t cost_ring_ns(const struct setting *setting, enum collective kind, const struct ring *ring,
                      int64_t bytes);
 const char *cost_source_name(enum cost_source source);

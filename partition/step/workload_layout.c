@@ -279,8 +279,8 @@ static int64_t beside(const struct builder *b, int64_t compute, int64_t transfer
     return longer(compute, transfers);
 }
 
-/* What the backward of a unit adds where the unit below is gathered beside it; or after it
- * (gathers_late). */
+/* Add the backward of a unit to *ns. The weights of the unit below are gathered during the backward; with
+ * gathers_late the gather starts when the backward has ended. */
 static bool add_backward(const struct builder *b, int64_t compute, int64_t reduced, int64_t gather,
                          int64_t *ns)
 {

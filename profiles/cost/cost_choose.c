@@ -8,6 +8,7 @@
 #include "partition/base/units.h"
 #include "partition/cluster/device_kinds.h"
 #include "partition/cost/device_curves.h"
+#include "partition/model/framework.h"
 #include "profiles/cost/cost_internal.h"
 #include "profiles/store/store_calibration.h"
 
@@ -206,6 +207,26 @@ static void note_narrow(const struct model *model, const struct cost_options *op
     }
 }
 
+/* Warn where a calibration was fitted on another device, data type or framework. */
+static void note_calibration(const struct model *model, const struct cost_query *query,
+                             const struct device *const *kinds, int num_kinds,
+                             struct cost_handle *handle)
+{
+    const struct calibration *c = &handle->calibration;
+    const char *launcher = model->framework ? model->framework->name : "auto";
+    const char *dtype = dtype_text((int)query->dtype);
+    char then[96], text[352];
+    for (int k = 0; k < num_kinds && *c->name; k++) {
+        if (!*calibration_differs(c, kinds[k]->kind, dtype, launcher, then, sizeof then))
+            continue;
+        snprintf(text, sizeof text,
+                 "calibration '%.63s' was fitted on %s; its factors may not hold for %.32s, %s, %s",
+                 c->name, then, kinds[k]->kind, dtype, launcher);
+        add_note(handle, text);
+        return;
+    }
+}
+
 /* Say where a device has more memory than any published one of its kind. */
 static void note_memory(const struct cluster *cluster, struct cost_handle *handle)
 {
@@ -316,10 +337,12 @@ static enum status choose_computed(const struct model *model, const struct clust
                  ", calibrated by '%.24s'", handle->calibration.name);
     }
     const enum status rc = try_kinds(&handle->cost, model, cluster, err);
-    if (rc == OK)
+    if (rc == OK) {
         note_narrow(model, &options, kinds, num_kinds, handle);
-    else
+        note_calibration(model, query, kinds, num_kinds, handle);
+    } else {
         cost_handle_clear(handle);
+    }
     return rc;
 }
 

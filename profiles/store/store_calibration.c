@@ -91,8 +91,8 @@ static enum status run(struct store *store, sqlite3_stmt *stmt, struct err *err)
 static enum status put_head(struct store *store, const struct calibration *c, struct err *err)
 {
     sqlite3_stmt *stmt = NULL;
-    const enum status rc =
-        store_prepare(store, "INSERT INTO calibration VALUES (?, ?, ?, ?, ?, ?, ?, ?)", &stmt, err);
+    const enum status rc = store_prepare(
+        store, "INSERT INTO calibration VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &stmt, err);
     if (rc != OK)
         return rc;
     const char *texts[] = {c->name, c->made_at, c->version, c->cluster, c->framework};
@@ -101,6 +101,9 @@ static enum status put_head(struct store *store, const struct calibration *c, st
     sqlite3_bind_int(stmt, 6, c->num_rows);
     sqlite3_bind_int(stmt, 7, c->num_peaks);
     sqlite3_bind_double(stmt, 8, c->noise);
+    const char *measured_on[] = {c->device, c->dtype, c->launcher};
+    for (int i = 0; i < 3; i++)
+        sqlite3_bind_text(stmt, i + 9, measured_on[i], -1, SQLITE_TRANSIENT);
     return run(store, stmt, err);
 }
 
@@ -217,6 +220,14 @@ static enum status get_rows(struct store *store, bool covariances, struct calibr
     return rc;
 }
 
+/* Copy the text of a column; "" where the row has no such column. */
+static void take_text(sqlite3_stmt *stmt, int column, char *text, size_t size)
+{
+    const unsigned char *got = sqlite3_column_text(stmt, column);
+    snprintf(text, size, "%s", got ? (const char *)got : "");
+}
+
+/* Stores below version 9 lack the last three columns. */
 enum status store_get_calibration(struct store *store, const char *name,
                                   struct calibration *calibration, struct err *err)
 {
@@ -226,11 +237,7 @@ enum status store_get_calibration(struct store *store, const char *name,
     enum status rc = has_tables(store, &has, err);
     if (rc != OK || !has)
         return rc != OK ? rc : no_calibration(store, name, err);
-    rc = store_prepare(
-        store,
-        "SELECT cluster, framework, num_rows, num_peaks, noise, made_at, version FROM calibration "
-        "WHERE name = ?",
-        &stmt, err);
+    rc = store_prepare(store, "SELECT * FROM calibration WHERE name = ?", &stmt, err);
     if (rc != OK)
         return rc;
     sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
@@ -238,14 +245,16 @@ enum status store_get_calibration(struct store *store, const char *name,
     if (step == SQLITE_ROW) {
         found = true;
         snprintf(got.name, sizeof got.name, "%s", name);
-        snprintf(got.cluster, sizeof got.cluster, "%s", (const char *)sqlite3_column_text(stmt, 0));
-        snprintf(got.framework, sizeof got.framework, "%s",
-                 (const char *)sqlite3_column_text(stmt, 1));
-        got.num_rows = sqlite3_column_int(stmt, 2);
-        got.num_peaks = sqlite3_column_int(stmt, 3);
-        got.noise = sqlite3_column_double(stmt, 4);
-        snprintf(got.made_at, sizeof got.made_at, "%s", (const char *)sqlite3_column_text(stmt, 5));
-        snprintf(got.version, sizeof got.version, "%s", (const char *)sqlite3_column_text(stmt, 6));
+        take_text(stmt, 1, got.made_at, sizeof got.made_at);
+        take_text(stmt, 2, got.version, sizeof got.version);
+        take_text(stmt, 3, got.cluster, sizeof got.cluster);
+        take_text(stmt, 4, got.framework, sizeof got.framework);
+        got.num_rows = sqlite3_column_int(stmt, 5);
+        got.num_peaks = sqlite3_column_int(stmt, 6);
+        got.noise = sqlite3_column_double(stmt, 7);
+        take_text(stmt, 8, got.device, sizeof got.device);
+        take_text(stmt, 9, got.dtype, sizeof got.dtype);
+        take_text(stmt, 10, got.launcher, sizeof got.launcher);
     } else if (step != SQLITE_DONE) {
         rc = store_fail(store, "cannot read", err);
     }

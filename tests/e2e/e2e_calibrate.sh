@@ -22,6 +22,13 @@ EOF
 expect "people read it too" 0 'with a probability of 80 %' \
     "$elapse" sim --step "${step[@]}" --calibration one
 
+check "no word where the rows are of this device, format and framework" \
+    bash -c '! grep -q "may not hold" "$1"' - "$tmp/sim.json"
+expect "factors of another framework are named" 0 "'one' was fitted on a100, fp32, auto; .* a100, fp32, fsdp" \
+    "$elapse" sim --step "${step[@]}" --framework fsdp --calibration one
+expect "of another device, in JSON too" 0 '"cost_note":"[^"]*calibration .*for h100, fp32, auto"' \
+    "$elapse" sim --step "${step[@]/a100-1x8/h100-1x8}" --calibration one --json
+
 cat >"$tmp/job.json" <<'EOF'
 {"name": "calibrated", "model": "llama2-7b", "cluster": "a100-1x8",
  "train": {"dtype": "bf16", "batch": {"per_pipeline": 8}, "optimizer": {"kind": "adamw"}},
@@ -45,6 +52,9 @@ expect "a table of measured steps" 0 '"num_rows":3,"num_peaks":1,"factors":\{"co
 printf 'model,cluster,batch,microbatches,tensor,replicas,measured\nllama2-7b,a100-1x8,8,8,2,4,%s\n' $slow >"$tmp/judge.csv"
 expect "judged by other rows" 0 'rows that were not fitted \(1\)' \
     "$elapse" calibrate --step "${step[*]}" --measured $slow --judge "$tmp/judge.csv" -o judged
+printf 'cluster,measured\na100-1x8,%s\nh100-1x8,%s\n' $slow $slow >"$tmp/two.csv"
+expect "rows of two devices" 2 'is of a100, fp32, auto, .* of h100, fp32, auto: calibrate them apart' \
+    "$elapse" calibrate --step "--model llama2-7b --replicas 2 --tensor 4 --batch 8 --microbatches 8" --csv "$tmp/two.csv" -o two
 peak=$("$elapse" sim --step "${step[@]}" --json | grep -o '"peak_bytes":[0-9]*' | head -1 | cut -d: -f2)
 context=$((867 << 20))
 more=$((context + (peak - context) * 6 / 5))

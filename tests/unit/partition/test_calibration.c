@@ -132,6 +132,45 @@ static void calibration_fit__takes_the_ideal_further_than_kernels(void **state)
     assert_true(kernels.factor[FACTOR_COMPUTE] < ideal.factor[FACTOR_COMPUTE]);
 }
 
+/* Qwen3 in two releases took 2.9 times as long as in the next (docs/costs.md): two rows may say so, one may
+ * not. */
+static void calibration_fit__believes_an_odd_step_when_it_repeats(void **state)
+{
+    (void)state;
+    const double measured[] = {2.9e9, 2.9e9, 2.9e9};
+    double factor[4];
+    for (int i = 0; i < 3; i++)
+        memcpy(parts[i], (double[FACTOR_TIMES]){1e9}, sizeof parts[i]);
+    for (int rows = 1; rows <= 3; rows++) {
+        struct calibration c;
+        calibration_init(false, &c);
+        assert_int_equal(calibration_fit(add_parts, NULL, measured, rows, NULL, 0, &c, NULL), OK);
+        factor[rows] = c.factor[FACTOR_COMPUTE];
+    }
+    assert_true(factor[1] > 1.2 && factor[1] < exp(0.45) + 1e-9);
+    assert_true(factor[2] > 2 && factor[2] < exp(0.9) + 1e-9);
+    assert_true(factor[3] > 2.7 && factor[3] < 2.9);
+}
+
+static void calibration_differs__names_what_was_measured(void **state)
+{
+    (void)state;
+    char text[96];
+    struct calibration c;
+    calibration_init(false, &c);
+    assert_string_equal(calibration_differs(&c, "a100", "bf16", "fsdp", text, sizeof text), "");
+    strcpy(c.device, "a100");
+    strcpy(c.dtype, "bf16");
+    strcpy(c.launcher, "fsdp");
+    assert_string_equal(calibration_differs(&c, "a100", "bf16", "fsdp", text, sizeof text), "");
+    assert_string_equal(calibration_differs(&c, "h100", "bf16", "fsdp", text, sizeof text),
+                        "a100, bf16, fsdp");
+    assert_string_equal(calibration_differs(&c, "a100", "fp8", "fsdp", text, sizeof text),
+                        "a100, bf16, fsdp");
+    assert_string_equal(calibration_differs(&c, "a100", "bf16", "auto", text, sizeof text),
+                        "a100, bf16, fsdp");
+}
+
 static void calibration_fit__averages_peaks_of_memory(void **state)
 {
     (void)state;
@@ -155,6 +194,8 @@ int main(void)
         cmocka_unit_test(calibration_interval__holds_eight_of_ten_rows_that_were_not_fitted),
         cmocka_unit_test(calibration_interval__from_one_row_holds_layouts_that_differ),
         cmocka_unit_test(calibration_fit__takes_the_ideal_further_than_kernels),
+        cmocka_unit_test(calibration_fit__believes_an_odd_step_when_it_repeats),
+        cmocka_unit_test(calibration_differs__names_what_was_measured),
         cmocka_unit_test(calibration_fit__averages_peaks_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -401,6 +401,9 @@ static void store_calibration__comes_back_and_is_replaced(void **state)
     strcpy(c.name, "first");
     strcpy(c.cluster, "a100-1x8");
     strcpy(c.framework, "fsdp");
+    strcpy(c.device, "a100");
+    strcpy(c.dtype, "bf16");
+    strcpy(c.launcher, "composer");
     c.num_rows = 3;
     c.factor[FACTOR_COMPUTE] = 1.25;
     c.determined[FACTOR_COMPUTE] = true;
@@ -413,6 +416,9 @@ static void store_calibration__comes_back_and_is_replaced(void **state)
     assert_memory_equal(c.determined, back.determined, sizeof c.determined);
     assert_string_equal(back.cluster, "a100-1x8");
     assert_string_equal(back.framework, "fsdp");
+    assert_string_equal(back.device, "a100");
+    assert_string_equal(back.dtype, "bf16");
+    assert_string_equal(back.launcher, "composer");
     assert_true(back.noise == c.noise && back.num_rows == 3 && back.num_peaks == 0);
     c.factor[FACTOR_COMPUTE] = 1.5;
     assert_int_equal(store_put_calibration(store, &c, NULL), OK);
@@ -508,7 +514,7 @@ static void store_open__brings_older_schema_up(void **state)
     assert_string_equal(back.info.fp32_kernel, "");
     profile_clear(&back);
     exec(at("old.db"), "ALTER TABLE profile ADD COLUMN fp32_kernel TEXT NOT NULL DEFAULT '';"
-                       "PRAGMA user_version = 8");
+                       "PRAGMA user_version = 9");
     store_close(store);
     profile.num_layers -= 2;
     exec(at("old.db"), "DELETE FROM layer_cost WHERE pass IN ('bwd_rest', 'fwd_nograd')");
@@ -516,7 +522,7 @@ static void store_open__brings_older_schema_up(void **state)
     exec(at("old.db"), back_to_2);
     exec(at("old.db"), "DROP TABLE epoch; DROP TABLE step; DROP TABLE op; DROP TABLE transition;"
                        "DROP TABLE memory; DROP TABLE run; PRAGMA user_version = 1");
-    refuses(at("old.db"), STORE_READ, ERR_INPUT, "has the old schema version 1, not 2..8");
+    refuses(at("old.db"), STORE_READ, ERR_INPUT, "has the old schema version 1, not 2..9");
     store = open_store(at("old.db"), STORE_WRITE);
     assert_int_equal(store_get_profile(store, "kept", &back, NULL), OK);
     same_profile(&profile, &back);
