@@ -1,6 +1,7 @@
 /* Messages. ranks: 3
  *
  * Judge: sums formed in a loop on one rank. */
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "exec/base/rng.h"
@@ -274,6 +275,35 @@ static void comm_gather__keeps_the_order_of_ranks_with_unequal_sizes(void **stat
     free(sizes);
 }
 
+/* Rank 0 may allocate PART bytes more, and is to gather three times as many. */
+static void comm_gather__fails_on_all_ranks_where_one_has_no_memory(void **state)
+{
+    enum { PART = 64 << 20 };
+    char *part = calloc(1, PART);
+    struct rlimit limit;
+    struct err err = {0};
+    long pages = 0;
+    void *all;
+    int64_t *sizes;
+    (void)state;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!FAIL_MALLOC || !file || fscanf(file, "%ld", &pages) != 1)
+        skip(); /* a sanitizer's address space is far larger */
+    fclose(file);
+    assert_int_equal(getrlimit(RLIMIT_AS, &limit), 0);
+    const struct rlimit less = {(rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + PART,
+                                limit.rlim_max};
+    if (world.rank == 0)
+        assert_int_equal(setrlimit(RLIMIT_AS, &less), 0);
+    const enum status rc = comm_gather(world.all, part, PART, &all, &sizes, &err);
+    assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+    assert_int_equal(rc, ERR_NOMEM);
+    assert_string_equal(err.msg, "out of host memory");
+    assert_null(all);
+    assert_null(sizes);
+    free(part);
+}
+
 /* More values than are summed in one call of MPI. */
 static void comm_sum_f64__sums_any_count(void **state)
 {
@@ -331,6 +361,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(comm_split__fails_on_all_ranks_where_one_has_no_memory),
         cmocka_unit_test(comm_cancel__leaves_messages_to_later_receives),
         cmocka_unit_test(comm_gather__keeps_the_order_of_ranks_with_unequal_sizes),
+        cmocka_unit_test(comm_gather__fails_on_all_ranks_where_one_has_no_memory),
         cmocka_unit_test(comm_sum_f64__sums_any_count),
         cmocka_unit_test(comm_isend__refuses_messages_beyond_what_mpi_counts),
         cmocka_unit_test(comm_isend__takes_the_largest_tag_beside_progress),
