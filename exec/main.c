@@ -401,11 +401,13 @@ static enum status run_export(const struct exec_command *command, struct call *c
                               struct err *err)
 {
     const char *out = NULL;
-    bool json = false;
+    bool json = false, merged = false;
     const struct option table[] = {
         OPTION("o", STRING, &out, "PATH",
                "FILE.safetensors, with config.json beside it, or a folder for from_pretrained() "
-               "of transformers"),
+               "of transformers, or adapters for peft"),
+        OPTION("merged", FLAG, &merged, NULL,
+               "add adapters to the weights beside which they trained"),
         OPTION("json", FLAG, &json, NULL, "print one JSON object"),
     };
     struct checkpoint_choice choice = {0};
@@ -418,7 +420,8 @@ static enum status run_export(const struct exec_command *command, struct call *c
         return err_set(err, ERR_INPUT, "-o PATH is missing");
     rc = checkpoint_choose(NULL, line.positional[0], &choice, err);
     if (rc == OK)
-        rc = checkpoint_export(choice.dir, out, &answer, err);
+        rc = checkpoint_export(choice.dir, out, merged ? EXPORT_MERGED : EXPORT_AS_TRAINED, &answer,
+                               err);
     if (choice.note[0])
         fprintf(stderr, "note: %s\n", choice.note);
     if (answer.note[0])

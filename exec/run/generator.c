@@ -8,6 +8,7 @@
 
 #include "exec/save/checkpoint.h"
 #include "exec/save/hf_names.h"
+#include "exec/stage/adapters.h"
 #include "exec/stage/arch.h"
 #include "exec/stage/rope.h"
 #include "exec/stage/stage.h"
@@ -108,6 +109,21 @@ static enum status find_blocks(struct generator *g, struct err *err)
     return OK;
 }
 
+/* Add each adapter to the weights beside which it was trained. */
+static void merge_adapters(struct generator *g)
+{
+    for (int i = 0; i < g->model.num_items; i++) {
+        struct adapter list[ITEM_ADAPTERS];
+        const int num = adapters_of(&g->model, &g->arch, i, list);
+        for (int n = 0; n < num; n++) {
+            float *const *w = g->weights[i];
+            adapter_merge(list[n].out, list[n].in, g->model.lora.rank, g->model.lora.scale,
+                          w[ADAPTERS + 2 * n], w[ADAPTERS + 2 * n + 1],
+                          w[list[n].block] + list[n].column * list[n].in);
+        }
+    }
+}
+
 enum status generator_new(const struct model *model, const char *path, bool foreign, int context,
                           struct backend *backend, struct generator **generator, struct err *err)
 {
@@ -141,6 +157,8 @@ enum status generator_new(const struct model *model, const char *path, bool fore
                      : checkpoint_load(path, &list, false, err);
     if (rc == OK)
         rc = find_blocks(g, err);
+    if (rc == OK)
+        merge_adapters(g);
     if (rc == OK)
         rc = make_buffers(g, err);
     if (rc == OK) {

@@ -174,6 +174,33 @@ static enum status check_layout(const char *what, const char *group, const struc
     return OK;
 }
 
+/* Refuse by name the adapters that this executor has not. */
+static enum status check_adapters(const struct job *job, const char *what, struct err *err)
+{
+    const struct model *model = &job->model;
+    if (job->train.lora.rank == 0)
+        return job->train.lora.targets == LORA_ALL && job->train.lora.base == LORA_BASE_SAME &&
+                       job->train.lora.alpha == 0.0
+                   ? OK
+                   : err_set(err, ERR_INPUT,
+                             "%s: train.lora.rank is 0, but other keys of train.lora are given",
+                             what);
+    if (model->family != FAMILY_LLAMA)
+        return err_set(err, ERR_INFEASIBLE,
+                       "%s: train.lora: train has adapters of llama-type decoders only, model '%s' "
+                       "is of family %s",
+                       what, model->name, model_family_name(model->family));
+    if (job->train.lora.base != LORA_BASE_SAME)
+        return err_set(err, ERR_INFEASIBLE,
+                       "%s: train.lora.base must be same: train quantizes no base", what);
+    if (job->train.dropout > 0.0)
+        return err_set(err, ERR_INFEASIBLE, "%s: train.dropout must be 0 with train.lora, got %g",
+                       what, job->train.dropout);
+    if (job->train.device != DEVICE_CPU)
+        return err_set(err, ERR_INFEASIBLE, "%s: train.lora: adapters train on the cpu only", what);
+    return OK;
+}
+
 /* Refuse a job that asks for such a plan, before anything is planned. */
 static enum status check_job_layout(const struct job *job, struct err *err)
 {
@@ -187,9 +214,9 @@ static enum status check_job_layout(const struct job *job, struct err *err)
         .schedule = job->pipeline.schedule_auto ? SCHEDULE_AUTO : job->pipeline.schedule,
         .recompute =
             job->pipeline.recompute == RECOMPUTE_FIT ? RECOMPUTE_NEVER : job->pipeline.recompute};
-    if (job->train.lora.rank > 0)
-        return err_set(err, ERR_INFEASIBLE, "%s: train.lora.rank is %d: train has no adapters",
-                       what, job->train.lora.rank);
+    const enum status rc = check_adapters(job, what, err);
+    if (rc != OK)
+        return rc;
     if (job->pipeline.tensor == AUTO || job->pipeline.shard_auto || job->pipeline.expert == AUTO ||
         job->pipeline.context == AUTO)
         return err_set(err, ERR_INFEASIBLE, "%s: pipeline.%s is auto: train has no such layouts",

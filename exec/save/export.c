@@ -8,14 +8,29 @@
 
 #include "exec/save/checkpoint_files.h"
 #include "exec/data/tokenizer.h"
+#include "exec/stage/adapters.h"
 #include "profiles/json/fields.h"
 #include "profiles/base/whole_file.h"
 
-struct export_source {
-    const struct safetensors *file;
-    const char *name;
+enum { NAME_BYTES = 160 };
+
+/* A tensor of the checkpoint. */
+struct part {
+    const struct safetensors *file; /* NULL: it is not there */
+    char name[NAME_BYTES];
     struct tensor_info info;
 };
+
+struct export_source {
+    struct part weight, a, b; /* a, b: of the adapter that is merged into it */
+    float scale;
+    char name[NAME_BYTES]; /* under which it is written */
+};
+
+static enum status read_part(const struct part *part, float *values, struct err *err)
+{
+    return safetensors_read(part->file, part->name, &part->info, values, err);
+}
 
 static enum status fetch_export(void *ctx, const void *source, int64_t num_elems, float *values,
                                 struct err *err)
@@ -23,7 +38,19 @@ static enum status fetch_export(void *ctx, const void *source, int64_t num_elems
     const struct export_source *from = source;
     (void)ctx;
     (void)num_elems;
-    return safetensors_read(from->file, from->name, &from->info, values, err);
+    enum status rc = read_part(&from->weight, values, err);
+    if (rc != OK || !from->a.file)
+        return rc;
+    float *a = malloc((size_t)(from->a.info.num_elems + from->b.info.num_elems + 1) * sizeof *a);
+    float *b = a ? a + from->a.info.num_elems : NULL;
+    rc = a ? read_part(&from->a, a, err) : err_nomem(err);
+    if (rc == OK)
+        rc = read_part(&from->b, b, err);
+    if (rc == OK)
+        adapter_merge(from->weight.info.shape[0], from->weight.info.shape[1],
+                      (int)from->a.info.shape[0], from->scale, a, b, values);
+    free(a);
+    return rc;
 }
 
 /* --- what lies beside the weights ------------------------------------------------------------- */
@@ -134,7 +161,99 @@ static enum status check_beside(const struct json *config, const char *dir, stru
 
 /* --- the weights ------------------------------------------------------------------------------ */
 
-static enum status write_weights(const char *dir, const char *path, int *tensors, struct err *err)
+/* Find the tensor that is called like the first `length` characters of `name` and then `end`. */
+static bool find_part(struct safetensors *const *files, int num_files, const char *name, int length,
+                      const char *end, struct part *part)
+{
+    snprintf(part->name, sizeof part->name, "%.*s%s", length, name, end);
+    for (int f = 0; f < num_files; f++)
+        if (safetensors_find(files[f], part->name, &part->info)) {
+            part->file = files[f];
+            return true;
+        }
+    return false;
+}
+
+/* What trains beside the weights: state of the optimizer and older copies of weights. */
+static bool is_state(const char *name)
+{
+    return strncmp(name, "optimizer.", 10) == 0 || strncmp(name, "lagged.", 7) == 0;
+}
+
+/* The scale of a run's adapters; 0: it has none. */
+static float adapter_scale(const struct json *manifest, double *rank, double *alpha)
+{
+    const struct json *lora = json_path(manifest, "job.train.lora");
+    *rank = json_get(lora, "rank") ? json_number(json_get(lora, "rank")) : 0;
+    *alpha = json_get(lora, "alpha") ? json_number(json_get(lora, "alpha")) : 0;
+    *alpha = *alpha > 0 ? *alpha : *rank;
+    return *rank > 0 ? (float)(*alpha / *rank) : 0.0f;
+}
+
+/* adapter_config.json of peft. modules: names of the products, as peft matches them. */
+static enum status write_adapter_config(double rank, double alpha, struct json *modules,
+                                        const char *dir, struct export_answer *answer,
+                                        struct err *err)
+{
+    struct json *root = json_object_new();
+    struct json *config = json_add_object(root, "config");
+    json_add_string(config, "peft_type", "LORA");
+    json_add_string(config, "task_type", "CAUSAL_LM");
+    json_add_null(config, "base_model_name_or_path");
+    json_add_int(config, "r", (int64_t)rank);
+    json_add_double(config, "lora_alpha", alpha);
+    json_add_double(config, "lora_dropout", 0.0);
+    json_add_copy(config, "target_modules", modules);
+    json_add_string(config, "bias", "none");
+    json_add_bool(config, "fan_in_fan_out", false);
+    json_add_bool(config, "inference_mode", true);
+    const enum status rc = write_object(root, "config", dir, "adapter_config.json", answer, err);
+    json_free(root);
+    return rc;
+}
+
+/* Choose the tensors to write, and the modules that have adapters. Returns the number of tensors. */
+static int choose_tensors(struct safetensors *const *files, int num_files, float scale,
+                          enum export_form form, struct export_source *sources,
+                          struct json *modules)
+{
+    static const char end[] = ".lora_A.weight";
+    int count = 0;
+    for (int f = 0; f < num_files; f++)
+        for (int i = 0; i < safetensors_count(files[f]); i++) {
+            struct export_source *to = &sources[count];
+            const char *name = safetensors_name(files[f], i), *lora = strstr(name, ".lora_");
+            const int length = (int)strlen(name) - (int)strlen(".weight");
+            if (is_state(name) || !safetensors_find(files[f], name, &to->weight.info))
+                continue;
+            if (scale > 0.0f && (form == EXPORT_MERGED) == (lora != NULL))
+                continue;
+            to->weight.file = files[f];
+            to->scale = scale;
+            snprintf(to->weight.name, NAME_BYTES, "%s", name);
+            snprintf(to->name, NAME_BYTES, "%s%s", lora ? "base_model.model." : "", name);
+            if (scale > 0.0f && !lora && length > 0 &&
+                find_part(files, num_files, name, length, end, &to->a) &&
+                !find_part(files, num_files, name, length, ".lora_B.weight", &to->b))
+                to->a.file = NULL;
+            if (lora && strcmp(lora, end) == 0) {
+                char module[NAME_BYTES];
+                bool there = false;
+                snprintf(module, sizeof module, "%.*s", (int)(lora - name), name);
+                const char *last = strrchr(module, '.') ? strrchr(module, '.') + 1 : module;
+                for (const struct json *m = json_first(modules); m; m = json_next(m))
+                    there = there || strcmp(json_string(m), last) == 0;
+                if (!there)
+                    json_add_string(modules, NULL, last);
+            }
+            count++;
+        }
+    return count;
+}
+
+static enum status write_weights(const char *dir, const char *path, float scale,
+                                 enum export_form form, struct json *modules, int *tensors,
+                                 struct err *err)
 {
     struct safetensors **files = NULL;
     int num_files = 0, most = 0, count = 0;
@@ -151,21 +270,13 @@ static enum status write_weights(const char *dir, const char *path, int *tensors
         rc = err_nomem(err);
         goto out;
     }
-    for (int f = 0; f < num_files; f++)
-        for (int i = 0; i < safetensors_count(files[f]); i++) {
-            struct export_source *source = &sources[count];
-            source->file = files[f];
-            source->name = safetensors_name(files[f], i);
-            if (strncmp(source->name, "optimizer.", 10) == 0 ||
-                !safetensors_find(files[f], source->name, &source->info))
-                continue;
-            outs[count] = (struct tensor_out){.name = source->name,
-                                              .ndim = source->info.ndim,
-                                              .shape = source->info.shape,
-                                              .num_elems = source->info.num_elems,
-                                              .source = source};
-            count++;
-        }
+    count = choose_tensors(files, num_files, scale, form, sources, modules);
+    for (int i = 0; i < count; i++)
+        outs[i] = (struct tensor_out){.name = sources[i].name,
+                                      .ndim = sources[i].weight.info.ndim,
+                                      .shape = sources[i].weight.info.shape,
+                                      .num_elems = sources[i].weight.info.num_elems,
+                                      .source = &sources[i]};
     rc = safetensors_write(path, &(struct tensor_source){outs, count, fetch_export, NULL}, NULL,
                            err);
     if (rc == OK)
@@ -188,20 +299,32 @@ static bool is_folder(const char *path)
     return !strchr(name, '.');
 }
 
-enum status checkpoint_export(const char *dir, const char *path, struct export_answer *answer,
-                              struct err *err)
+enum status checkpoint_export(const char *dir, const char *path, enum export_form form,
+                              struct export_answer *answer, struct err *err)
 {
     const bool folder = is_folder(path), stream = !folder && file_is_stream(path);
     const char *slash = strrchr(path, '/');
     struct json *manifest = NULL;
+    struct json *modules = json_array_new();
     char *into = NULL, *weights = NULL;
+    double rank = 0, alpha = 0;
     *answer = (struct export_answer){.files = json_array_new()};
     enum status rc = checkpoint_manifest(dir, &manifest, err);
     if (rc != OK)
         goto out;
+    const float scale = adapter_scale(manifest, &rank, &alpha);
+    const bool alone = scale > 0.0f && form == EXPORT_AS_TRAINED;
+    if (form == EXPORT_MERGED && scale == 0.0f)
+        rc = err_set(err, ERR_INPUT, "'%s' has no adapters to merge", dir);
+    else if (alone && !folder)
+        rc = err_set(err, ERR_INPUT, "'%s' has adapters: -o must be a folder, or give --merged",
+                     dir);
+    if (rc != OK)
+        goto out;
     if (folder) {
         into = strdup(path);
-        if (!into || asprintf(&weights, "%s/model.safetensors", path) < 0)
+        if (!into ||
+            asprintf(&weights, "%s/%s.safetensors", path, alone ? "adapter_model" : "model") < 0)
             rc = err_nomem(err);
         if (rc == OK)
             rc = folders_make(path, true, err);
@@ -220,10 +343,12 @@ enum status checkpoint_export(const char *dir, const char *path, struct export_a
     if (rc == OK && !stream)
         rc = output_check(weights, err);
     if (rc == OK)
-        rc = write_weights(dir, weights, &answer->num_tensors, err);
+        rc = write_weights(dir, weights, scale, form, modules, &answer->num_tensors, err);
     if (rc == OK)
         add_written(answer, weights);
-    if (rc == OK && !stream)
+    if (rc == OK && alone)
+        rc = write_adapter_config(rank, alpha, modules, into, answer, err);
+    else if (rc == OK && !stream)
         rc = write_object(manifest, "config", into, "config.json", answer, err);
     if (rc == OK && folder)
         rc = write_object(manifest, "preprocessor", into, "preprocessor_config.json", answer, err);
@@ -233,6 +358,7 @@ enum status checkpoint_export(const char *dir, const char *path, struct export_a
         rc = json_check(answer->files, err);
 out:
     json_free(manifest);
+    json_free(modules);
     free(into);
     free(weights);
     return rc;

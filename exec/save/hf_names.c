@@ -244,6 +244,8 @@ enum status hf_check(const struct weights *weights, const char *path, const stru
             bool fresh;
             if (spec.tied && spec.tensors[t].block == HEAD_TABLE)
                 continue; /* checked with the embedding */
+            if (spec.tensors[t].block >= ADAPTERS)
+                continue; /* the base's weights have no adapters, these start fresh */
             rc = check_tensor(weights, path, model, &spec.tensors[t], turned, fresh_head, &fresh,
                               err);
             if (fresh && got.num_fresh++ == 0)

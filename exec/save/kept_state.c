@@ -15,6 +15,8 @@ int kept_list(const struct job *job, const struct param *params, int num_params,
     int64_t at = 0;
     for (int state = 0; state < stage_num_states(job); state++)
         for (int p = 0; p < num_params; p++) {
+            if (params[p].frozen)
+                continue;
             tensors[count++] = (struct kept_tensor){.param = p, .state = state, .first = at};
             at += params[p].num_elems;
         }

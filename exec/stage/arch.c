@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "partition/model/lora.h"
 #include "partition/step/pool_memory.h"
 
 static const struct decoder decoders[] = {
@@ -211,6 +212,68 @@ static void embedding_spec(const struct model *m, const struct arch *a, struct i
     }
 }
 
+/* A further product is a row. Rows of one item stand in the order of the product's columns. */
+enum width { HIDDEN, QUERY, KEY, WIDE };
+static const struct {
+    enum item_kind kind;
+    bool first;
+    int block;
+    const char *module;
+    enum width in, out;
+} products[] = {
+    {ITEM_ATTENTION, true,  HEADS_W,   "self_attn.q_proj", HIDDEN, QUERY },
+    {ITEM_ATTENTION, true,  HEADS_W,   "self_attn.k_proj", HIDDEN, KEY   },
+    {ITEM_ATTENTION, true,  HEADS_W,   "self_attn.v_proj", HIDDEN, KEY   },
+    {ITEM_ATTENTION, false, OUT_W,     "self_attn.o_proj", QUERY,  HIDDEN},
+    {ITEM_MLP,       true,  GATE_UP_W, "mlp.gate_proj",    HIDDEN, WIDE  },
+    {ITEM_MLP,       true,  GATE_UP_W, "mlp.up_proj",      HIDDEN, WIDE  },
+    {ITEM_MLP,       false, DOWN_W,    "mlp.down_proj",    WIDE,   HIDDEN},
+};
+
+int adapters_of(const struct model *model, const struct arch *arch, int item,
+                struct adapter list[ITEM_ADAPTERS])
+{
+    const int widths[] = {[HIDDEN] = arch->hidden,
+                          [QUERY] = arch->heads * arch->head_dim,
+                          [KEY] = arch->kv_heads * arch->head_dim,
+                          [WIDE] = arch->mlp};
+    int64_t columns[2] = {0};
+    int num = 0;
+    for (size_t i = 0; model->lora.rank > 0 && i < sizeof products / sizeof *products; i++) {
+        if (products[i].kind != model->items[item].kind ||
+            !model_has_adapter(model, item, products[i].first))
+            continue;
+        list[num] = (struct adapter){.module = products[i].module,
+                                     .first = products[i].first,
+                                     .block = products[i].block,
+                                     .in = widths[products[i].in],
+                                     .out = widths[products[i].out],
+                                     .column = columns[products[i].first]};
+        columns[products[i].first] += list[num++].out;
+    }
+    for (int i = 0; i < num; i++)
+        list[i].stride = columns[list[i].first];
+    return num;
+}
+
+/* A [rank, in] and B [out, rank] of each adapter. A begins as torch's linears do, uniform in +-1 /
+ * sqrt(in) (what kaiming_uniform_() with a = sqrt(5) comes to), B at zero, so that the first step
+ * starts from the base. */
+static void adapters_spec(const struct model *m, const struct arch *a, int item,
+                          struct item_spec *spec)
+{
+    struct adapter list[ITEM_ADAPTERS];
+    const int num = adapters_of(m, a, item, list);
+    for (int i = 0; i < num; i++) {
+        const int64_t in = list[i].in, out = list[i].out, rank = m->lora.rank;
+        char name[80];
+        snprintf(name, sizeof name, "model.layers.%d.%s", m->items[item].layer, list[i].module);
+        tensor(spec, ADAPTERS + 2 * i, 0.0f, 0.0f, SHAPE(rank, in), "%s.lora_A.weight", name)
+            ->bound = 1.0f / sqrtf((float)in);
+        tensor(spec, ADAPTERS + 2 * i + 1, 0.0f, 0.0f, SHAPE(out, rank), "%s.lora_B.weight", name);
+    }
+}
+
 /* A vector of a decoder's norm. */
 static void rms_spec(const struct arch *a, struct item_spec *spec, int block, int64_t n,
                      const char *prefix, const char *name)
@@ -388,6 +451,7 @@ void arch_item(const struct model *model, const struct arch *arch, int item, str
     case ITEM_KIND_COUNT:
         break;
     }
+    adapters_spec(model, arch, item, spec);
 }
 
 void arch_stash(const struct model *model, const struct arch *arch, int item, int64_t n,

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-enum { MAX_BLOCKS = 8, MAX_TENSORS = 12, MAX_STASH = 8 };
+enum { MAX_BLOCKS = 16, MAX_TENSORS = 20, MAX_STASH = 8 };
 
 /* Blocks of vit's embedding. */
 enum { CLS, POS, PATCH_W, PATCH_B };
@@ -29,6 +29,8 @@ enum { NORM_G, NORM_B, OUT_B, QKV_B, QKV_W, OUT_W, JOIN_W, JOIN_B };
  * weights of queries, keys and values; gate and up; down. OUT_W as above. */
 enum { QK_G = 1, HEADS_B, HEADS_W };
 enum { GATE_UP_W = 1, DOWN_W };
+/* First block of an item's adapters, behind all blocks of the base: A and B of each. */
+enum { ADAPTERS = 8 };
 /* Blocks of mlp, after NORM_G and NORM_B. */
 enum { FC2_B = 2, FC1_B, FC1_W, FC2_W };
 enum { DENSE_W, DENSE_B, HEAD_G, HEAD_B, HEAD_BIAS, HEAD_TABLE }; /* pooler and heads */
@@ -60,6 +62,7 @@ struct tensor_spec {
     int block;
     int64_t offset;   /* in elements, from the start of the block */
     float std, value; /* initial value of an element: value + std * a normal number */
+    float bound;      /* not 0: a uniform number in (-bound, bound) instead */
     bool decay;       /* weight decay applies; false for biases and norms */
 };
 
@@ -98,6 +101,22 @@ struct arch {
     int kv_heads, head_dim;
     int scratch; /* columns of the widest tensor in layer_pass.scratch */
 };
+
+enum { ITEM_ADAPTERS = 4 };
+
+/* One adapter of an item. Adapter i has blocks ADAPTERS + 2 i (A) and ADAPTERS + 2 i + 1 (B). */
+struct adapter {
+    const char *module;     /* within its layer */
+    bool first;             /* of the item's first product (queries, keys, values; gate, up), or of
+                               its second one */
+    int block;              /* of the base: the product's weights */
+    int in, out;            /* columns of x, and of its part of y */
+    int64_t column, stride; /* where its part begins in a row of y; elements between rows of y */
+};
+
+/* List the adapters of an item; returns their number, 0 without train.lora. */
+int adapters_of(const struct model *model, const struct arch *arch, int item,
+                struct adapter list[ITEM_ADAPTERS]);
 
 /* The epsilon of the model's norms: its own, or transformers' default for the family. */
 double arch_eps(const struct model *model);

@@ -5,6 +5,8 @@
 
 #include <stddef.h>
 
+#include "exec/stage/adapters.h"
+
 static int64_t rows_of(const struct layer_pass *p)
 {
     return p->batch->num_samples * p->arch->seq;
@@ -89,10 +91,12 @@ void decoder_attention_forward(const struct layer *l, const struct layer_pass *p
     be->linear_forward(be, &heads, st[AT_LN], l->low[HEADS_W],
                        p->model->qkv_bias ? l->low[HEADS_B] : NULL, ACT_NONE, NULL, NULL, NULL,
                        st[AT_HEADS]);
+    adapters_forward(l, p, true, st[AT_LN], st[AT_HEADS]);
     be->rotary_forward(be, &rotary, st[AT_HEADS], st[AT_QKV], st[AT_HEAD_STATS]);
     be->attention_forward(be, &a, st[AT_QKV], &probs, st[AT_CTX], st[AT_LSE]);
     be->linear_forward(be, &out, st[AT_CTX], l->low[OUT_W], NULL, ACT_NONE, p->x, &drop, NULL,
                        p->y);
+    adapters_forward(l, p, false, st[AT_CTX], p->y);
 }
 
 void decoder_attention_backward_input(const struct layer *l, const struct layer_pass *p,
@@ -109,11 +113,13 @@ void decoder_attention_backward_input(const struct layer *l, const struct layer_
     void *dqkv = p->aside ? p->aside : st[AT_QKV];
     be->linear_backward_input(be, &out, dout, l->low[OUT_W], 1.0f, ACT_NONE, NULL, NULL,
                               p->scratch[0]);
+    adapters_backward_input(l, p, false, dout, p->scratch[0]);
     be->attention_backward(be, &a, st[AT_QKV], &probs, st[AT_CTX], st[AT_LSE], p->scratch[0], dqkv);
     be->rotary_backward(be, &rotary, dqkv, st[AT_HEADS], st[AT_HEAD_STATS], st[AT_HEADS],
                         (float *)st[PART] + p->arch->hidden);
     be->linear_backward_input(be, &heads, st[AT_HEADS], l->low[HEADS_W], 1.0f, ACT_NONE, NULL, NULL,
                               p->scratch[0]);
+    adapters_backward_input(l, p, true, st[AT_HEADS], p->scratch[0]);
     norm_backward(l, p, p->scratch[0], st[AT_STATS], dy, dx);
 }
 
@@ -130,6 +136,10 @@ void decoder_attention_backward_weight(const struct layer *l, const struct layer
         {2 * p->arch->head_dim, normed ? l->g[QK_G] : NULL}
     };
     const void *dout = layer_masked(l, p, SITE_ATTENTION, dy);
+    adapters_backward_weight(l, p, false, dout, st[AT_CTX]);
+    adapters_backward_weight(l, p, true, st[AT_HEADS], st[AT_LN]);
+    if (!l->g[OUT_W]) /* a frozen base has no gradients at all */
+        return;
     be->linear_backward_weight(be, &out, dout, st[AT_CTX], 1.0f, l->g[OUT_W], NULL);
     be->linear_backward_weight(be, &heads, st[AT_HEADS], st[AT_LN], 1.0f, l->g[HEADS_W],
                                p->model->qkv_bias ? l->g[HEADS_B] : NULL);
@@ -148,9 +158,11 @@ void decoder_mlp_forward(const struct layer *l, const struct layer_pass *p)
     norm_forward(l, p, st[ML_LN], st[ML_STATS]);
     be->linear_forward(be, &gate_up, st[ML_LN], l->low[GATE_UP_W], NULL, ACT_NONE, NULL, NULL, NULL,
                        st[ML_PRE]);
+    adapters_forward(l, p, true, st[ML_LN], st[ML_PRE]);
     be->gate_forward(be, rows_of(p), wide, p->arch->decoder->gate, st[ML_PRE], st[ML_GELU]);
     be->linear_forward(be, &down, st[ML_GELU], l->low[DOWN_W], NULL, ACT_NONE, p->x, &drop, NULL,
                        p->y);
+    adapters_forward(l, p, false, st[ML_GELU], p->y);
 }
 
 void decoder_mlp_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
@@ -163,10 +175,12 @@ void decoder_mlp_backward_input(const struct layer *l, const struct layer_pass *
     const void *dout = layer_masked(l, p, SITE_MLP, dy);
     be->linear_backward_input(be, &down, dout, l->low[DOWN_W], 1.0f, ACT_NONE, NULL, NULL,
                               p->scratch[0]);
+    adapters_backward_input(l, p, false, dout, p->scratch[0]);
     be->gate_backward(be, rows_of(p), wide, p->arch->decoder->gate, st[ML_PRE], p->scratch[0],
                       st[ML_PRE]);
     be->linear_backward_input(be, &gate_up, st[ML_PRE], l->low[GATE_UP_W], 1.0f, ACT_NONE, NULL,
                               NULL, p->scratch[0]);
+    adapters_backward_input(l, p, true, st[ML_PRE], p->scratch[0]);
     norm_backward(l, p, p->scratch[0], st[ML_STATS], dy, dx);
 }
 
@@ -178,6 +192,10 @@ void decoder_mlp_backward_weight(const struct layer *l, const struct layer_pass 
     const struct linear gate_up = dense(p, h, 2 * wide), down = dense(p, wide, h);
     const struct layer_part part = {h, l->g[NORM_G]};
     const void *dout = layer_masked(l, p, SITE_MLP, dy);
+    adapters_backward_weight(l, p, false, dout, st[ML_GELU]);
+    adapters_backward_weight(l, p, true, st[ML_PRE], st[ML_LN]);
+    if (!l->g[DOWN_W])
+        return;
     be->linear_backward_weight(be, &down, dout, st[ML_GELU], 1.0f, l->g[DOWN_W], NULL);
     be->linear_backward_weight(be, &gate_up, st[ML_PRE], st[ML_LN], 1.0f, l->g[GATE_UP_W], NULL);
     layer_add_parts(p, &part, 1);

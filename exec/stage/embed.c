@@ -77,6 +77,8 @@ void embedding_backward_input(const struct layer *l, const struct layer_pass *p,
 void embedding_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy)
 {
     struct backend *be = p->be;
+    if (!l->g[0]) /* only adapters train */
+        return;
     if (p->arch->family == FAMILY_BERT) {
         const struct tokens tokens = tokens_of(p);
         be->tokens_backward(be, &tokens, p->stash[EMB_SUM], l->g[WORD], l->g[WORD_POS], l->g[TYPE]);

@@ -1,7 +1,7 @@
 /* exec/stage/lagged.c - the lagged copy of a stage's weights, and its exchange with the weights.
  *
  * The copy of an item is laid out as the item's weights are, without a tied table that has frozen
- * (as optimizer state is). Contents change places, not pointers, because a captured graph of a
+ * (as optimizer state is), or without the base beside adapters. Contents change places, not pointers, because a captured graph of a
  * device and the tied table keep their addresses. The head's own copy of a tied table counts as
  * item 0, where the table is, so that a range of items means the same at every cut. */
 #include <stdlib.h>
@@ -45,7 +45,7 @@ float *stage_lagged(const struct stage *stage, const struct param *param)
     const int i = param->item - stage->spec.first_item;
     if (!stage->lagged || !stage->lagged[i] || param->frozen)
         return NULL;
-    return stage->lagged[i] + (param->weight - stage->weights[i]);
+    return stage->lagged[i] + (param->weight - stage->weights[i]) - params_base_elems(stage, i);
 }
 
 void stage_lag_take(struct stage *stage)
@@ -53,7 +53,8 @@ void stage_lag_take(struct stage *stage)
     struct backend *be = stage->spec.backend;
     for (int i = 0; stage->lagged && i < stage->num_items; i++)
         if (stage->lagged[i])
-            be->copy(be, stage->lagged[i], stage->weights[i], stage->state_elems[i] * F32);
+            be->copy(be, stage->lagged[i], stage->weights[i] + params_base_elems(stage, i),
+                     stage->state_elems[i] * F32);
 }
 
 static void exchange(struct stage *stage, float *a, float *b, int64_t num_elems)

@@ -38,6 +38,12 @@ int stage_num_states(const struct job *job)
     return params_num_states(job);
 }
 
+/* Whether a block stays as it is because only adapters train. */
+static bool in_base(const struct model *model, int block)
+{
+    return model->lora.rank > 0 && block < ADAPTERS;
+}
+
 enum status stage_item_params(const struct model *model, int item,
                               struct param params[STAGE_ITEM_PARAMS], int *num, struct err *err)
 {
@@ -53,7 +59,10 @@ enum status stage_item_params(const struct model *model, int item,
         if (spec.tied && ts->block == HEAD_TABLE)
             continue;
         struct param *p = &params[(*num)++];
-        *p = (struct param){.item = item, .ndim = ts->ndim, .num_elems = ts->num_elems};
+        *p = (struct param){.item = item,
+                            .frozen = in_base(model, ts->block),
+                            .ndim = ts->ndim,
+                            .num_elems = ts->num_elems};
         memcpy(p->name, ts->name, sizeof p->name);
         memcpy(p->shape, ts->shape, sizeof p->shape);
     }
@@ -67,6 +76,16 @@ static bool aliases_table(const struct stage *stage, const struct item_spec *spe
     return spec->tied && block == HEAD_TABLE && stage->has_table;
 }
 
+bool params_table_trains(const struct stage *stage)
+{
+    return stage->spec.num_frozen_items == 0 && stage->spec.model->lora.rank == 0;
+}
+
+int64_t params_base_elems(const struct stage *stage, int i)
+{
+    return stage->spec.model->lora.rank > 0 ? stage->weight_elems[i] - stage->state_elems[i] : 0;
+}
+
 void params_wire(struct stage *stage)
 {
     int at = 0;
@@ -74,15 +93,18 @@ void params_wire(struct stage *stage)
         struct layer *l = &stage->layers[i];
         struct item_spec spec;
         arch_item(stage->spec.model, &stage->arch, l->item, &spec);
+        const int64_t base = params_base_elems(stage, i);
         int64_t first[MAX_BLOCKS], elems = 0;
         for (int b = 0; b < spec.num_blocks; b++) {
             first[b] = elems;
             elems += pad(spec.block_elems[b]);
             l->w[b] = stage->weights[i] + first[b];
             l->low[b] = backend_at(stage->spec.backend, stage->low[i], first[b]);
-            l->g[b] = stage->grads[i] ? stage->grads[i] + first[b] : NULL;
+            l->g[b] = stage->grads[i] && !in_base(stage->spec.model, b)
+                          ? stage->grads[i] + first[b] - base
+                          : NULL;
         }
-        const bool table_frozen = stage->spec.num_frozen_items > 0;
+        const bool table_frozen = !params_table_trains(stage);
         if (spec.tied && stage->has_table) {
             l->w[HEAD_TABLE] = stage->layers[0].w[WORD];
             l->low[HEAD_TABLE] = stage->layers[0].low[WORD];
@@ -99,14 +121,15 @@ void params_wire(struct stage *stage)
             memcpy(p->name, ts->name, sizeof p->name);
             memcpy(p->shape, ts->shape, sizeof p->shape);
             p->tied_copy = copy;
-            p->frozen = l->frozen || (copy && table_frozen);
+            p->frozen =
+                l->frozen || (copy && table_frozen) || in_base(stage->spec.model, ts->block);
             const int64_t offset = first[ts->block] + ts->offset;
             p->weight = stage->weights[i] + offset;
             if (!p->frozen) {
                 /* After the exchange both sides have the sum in the table's accumulator. */
-                p->grad = copy ? stage->tied_other : stage->grads[i] + offset;
+                p->grad = copy ? stage->tied_other : stage->grads[i] + offset - base;
                 for (int s = 0; s < stage->num_states; s++)
-                    p->state[s] = stage->states[s][i] + offset;
+                    p->state[s] = stage->states[s][i] + offset - base;
             }
             stage->decay[at] = ts->decay;
             at++;
@@ -122,14 +145,18 @@ bool params_rounded(const struct stage *stage)
 
 static void count_elems(struct stage *stage, int i, const struct item_spec *spec)
 {
-    const bool frozen = spec->tied && stage->spec.num_frozen_items > 0;
-    int64_t elems = 0;
-    for (int b = 0; b < spec->num_blocks; b++)
+    const bool frozen = spec->tied && !params_table_trains(stage);
+    int64_t elems = 0, base = 0;
+    for (int b = 0; b < spec->num_blocks; b++) {
         elems += pad(spec->block_elems[b]);
+        base += in_base(stage->spec.model, b) ? pad(spec->block_elems[b]) : 0;
+    }
     const int64_t rest = spec->tied ? elems - pad(spec->block_elems[HEAD_TABLE]) : elems;
     stage->block_elems[i] = frozen ? rest : elems;
     stage->weight_elems[i] = aliases_table(stage, spec, HEAD_TABLE) ? rest : elems;
     stage->state_elems[i] = frozen ? rest : stage->weight_elems[i];
+    if (base > 0)
+        stage->block_elems[i] = stage->state_elems[i] = elems - base;
 }
 
 enum status params_make(struct stage *stage, struct err *err)
@@ -149,7 +176,7 @@ enum status params_make(struct stage *stage, struct err *err)
             rc = stage_grab_zeroed(stage, backend_bytes(be, kept), &stage->low[i], err);
         else
             stage->low[i] = stage->weights[i];
-        if (rc != OK || l->frozen)
+        if (rc != OK || l->frozen || stage->block_elems[i] == 0)
             continue;
         rc = stage_grab_zeroed(stage, stage->block_elems[i] * F32, &stage->grads[i], err);
         for (int s = 0; s < stage->num_states && rc == OK; s++)
@@ -159,7 +186,7 @@ enum status params_make(struct stage *stage, struct err *err)
         return rc;
     const int64_t table = (int64_t)stage->spec.model->vocab * stage->spec.model->hidden;
     if (stage_shares_table(stage->spec.model) && stage->has_table != stage->has_head &&
-        stage->spec.num_frozen_items == 0)
+        params_table_trains(stage))
         rc = stage_grab(stage, table * F32, &stage->tied_other, err);
     stage->params = calloc((size_t)count + 1, sizeof *stage->params);
     stage->decay = calloc((size_t)count + 1, sizeof *stage->decay);
@@ -231,9 +258,13 @@ enum status stage_init_weights(struct stage *stage, uint64_t seed, struct err *e
                                               : rng_key(seed, (uint64_t)p->item, (uint64_t)t, 0);
 #pragma omp parallel for schedule(static) num_threads(be->threads)
             for (int64_t e = 0; e < p->num_elems; e++)
-                host[e] = ts->std == 0.0f
-                              ? ts->value
-                              : ts->value + ts->std * (float)rng_normal(key, (uint64_t)e);
+                host[e] =
+                    ts->bound != 0.0f
+                        ? ts->bound *
+                              (2.0f * (float)(rng_bits(key, (uint32_t)e) >> 8) + 1.0f - 0x1p24f) *
+                              0x1p-24f
+                    : ts->std == 0.0f ? ts->value
+                                      : ts->value + ts->std * (float)rng_normal(key, (uint64_t)e);
             be->copy_in(be, p->weight, host, p->num_elems * (int64_t)sizeof *host);
             enum status rc = be->sync(be, err);
             free(host);

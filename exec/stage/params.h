@@ -7,6 +7,11 @@
 int params_num_states(const struct job *job); /* tensors of optimizer state a parameter has */
 /* Whether kernels read a rounded copy of the weights (a dtype below fp32). */
 bool params_rounded(const struct stage *stage);
+/* Whether a token table that embedding and head share trains. */
+bool params_table_trains(const struct stage *stage);
+/* Elements of item i's weights that stay as they are beside adapters. They come first and have no
+ * gradients, optimizer state or lagged copy. 0 without adapters. */
+int64_t params_base_elems(const struct stage *stage, int i);
 
 /* Allocate everything for the frozen boundary of the spec, then params_wire(). */
 enum status params_make(struct stage *stage, struct err *err);

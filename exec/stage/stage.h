@@ -173,9 +173,9 @@ struct param {
     bool tied_copy;       /* the head's copy of the token table, not a tensor of its own */
 };
 /* The tensors of an item of the model, without memory and without a copy of a tied table: name,
- * item, shape and num_elems of each, in the order in which a stage lists them. ERR_INPUT: a family
+ * item, shape, num_elems and frozen (beside adapters) of each, in the order in which a stage lists them. ERR_INPUT: a family
  * that has no kernels. */
-enum { STAGE_ITEM_PARAMS = 12 };
+enum { STAGE_ITEM_PARAMS = 20 };
 enum status stage_item_params(const struct model *model, int item,
                               struct param params[STAGE_ITEM_PARAMS], int *num, struct err *err);
 int stage_num_states(const struct job *job); /* tensors of optimizer state of a parameter */

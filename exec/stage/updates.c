@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "exec/stage/layers.h"
-#include "exec/stage/stage_state.h"
+#include "exec/stage/params.h"
 
 /* Zero the accumulators of items that a backward writes (written), or of those that it only adds
  * to. */
@@ -31,7 +31,7 @@ bool stage_tied(struct stage *stage, struct tied_table *tied)
 {
     const struct model *m = stage->spec.model;
     if (!stage_shares_table(m) || !(stage->has_table || stage->has_head) ||
-        stage->spec.num_frozen_items > 0)
+        !params_table_trains(stage))
         return false;
     struct layer *table = &stage->layers[0], *head = &stage->layers[stage->num_items - 1];
     *tied = (struct tied_table){

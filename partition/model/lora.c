@@ -77,6 +77,7 @@ enum status model_set_lora(struct model *model, int rank, enum lora_targets targ
     model->lora.rank = rank;
     model->lora.targets = (int)targets;
     model->lora.base = (int)base;
+    model->lora.scale = 1.0f;
     for (int i = 0; i < model->num_items; i++) {
         struct item *item = &model->items[i];
         const bool adapts = model_has_adapter(model, i, true) || model_has_adapter(model, i, false);

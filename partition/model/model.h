@@ -271,6 +271,7 @@ struct model {
     int expert_ways;        /* the experts of a layer lie on as many devices */
     struct {
         int rank, targets, base; /* lora.h; rank 0: there are no adapters */
+        float scale;             /* of what they add */
     } lora;
     int context; /* seq is the share of one of as many devices, which meet the keys of all
                                tokens; 0 and 1: it is the whole sample */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "partition/layout/tensor_group.h"
+#include "partition/model/lora.h"
 #include "partition/base/units.h"
 
 /* --- rank maps ----------------------------------------------------------------------------- */
@@ -193,7 +194,9 @@ static enum status move_params(struct mover *m, int item, bool tied, int to, int
         .item = item, .tied = tied, .kind = train ? TRANSFER_WEIGHTS : TRANSFER_FROZEN, .to = to};
     struct transfer optimizer = weights;
     optimizer.kind = TRANSFER_OPTIMIZER;
+    const int64_t base = tied ? 0 : model_base_bytes(model, item); /* beside adapters */
     if (!mul_ok(params, model->param_bytes, &weights.bytes) ||
+        !add_ok(weights.bytes, base, &weights.bytes) ||
         !mul_ok(params, m->new_plan->optim_bytes_per_param, &optimizer.bytes))
         return err_set(m->err, ERR_INPUT, "item '%s' overflows", model->items[item].name);
     enum status rc = add_transfer(m, weights);
@@ -229,7 +232,7 @@ static enum status move_tied(struct mover *m, int to)
     if (held_table(m->model, m->old_rank, m->old_pos[to]))
         return OK;
     return move_params(m, 0, true, to, tied_copy(m->model, m->new_plan),
-                       m->new_plan->num_frozen_layers == 0);
+                       m->new_plan->num_frozen_layers == 0 && m->model->lora.rank == 0);
 }
 
 static int compare_transfers(const void *left, const void *right)

@@ -96,7 +96,8 @@ struct job {
         enum framework_kind framework; /* what launches the kernels */
         enum norm_kind norm;           /* whether RMSNorm is one kernel */
         struct {
-            int rank; /* 0: no adapters */
+            int rank;     /* 0: no adapters */
+            double alpha; /* adapters count alpha / rank; 0: as much as the rank */
             enum lora_targets targets;
             enum lora_base base;
         } lora;

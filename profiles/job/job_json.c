@@ -138,6 +138,8 @@ static enum status read_setting(const struct json *root, const char *what, const
     if (model_set_lora(&job->model, job->train.lora.rank, job->train.lora.targets,
                        job->train.lora.base, &why) != OK)
         return err_set(err, why.status, "%s: %s", job->path ? job->path : job->name, why.msg);
+    if (job->train.lora.rank > 0 && job->train.lora.alpha > 0.0)
+        job->model.lora.scale = (float)(job->train.lora.alpha / job->train.lora.rank);
     model_set_expert_load(&job->model, job->train.expert_load);
     model_set_attention(&job->model, job->train.attention);
     if (job->train.gradient_bytes > 0)

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Golden values of the decoders in tests/unit/exec/test_parity.c, from transformers in double precision.
 
-    python3 tests/reference/decoders.py     (rewrites tests/golden/parity-*.bin of the types below)
+    python3 tests/reference/decoders.py [NAME...]     (rewrites tests/golden/parity-NAME.bin, all of those below)
 
-Needs torch and transformers (PyPI). Weights and inputs come from the integer hash of exec/base/rng.h, as
+Needs torch, transformers and peft (PyPI). Weights and inputs come from the integer hash of exec/base/rng.h, as
 in parity.py, whose format the files have: gradients of the first step, losses and weights of ten steps
 of SGD. transformers computes RMSNorm and angles in fp32, whatever the dtype.
 """
 import os
+import sys
 
+import peft
 import torch
 import transformers
 
@@ -33,27 +35,43 @@ MODELS = {
     "gemma": transformers.GemmaConfig(**SHAPE, num_key_value_heads=1, head_dim=8, rope_parameters=PLAIN,
                                       hidden_act="gelu_pytorch_tanh"),
 }
+# Adapters by peft: of which model, rank, alpha, products.
+ADAPTERS = {
+    "lora-llama": ("llama", 3, 6.0, ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]),
+    "lora-qwen2": ("qwen2", 2, 5.0, ["q_proj", "k_proj", "v_proj"]),
+    "lora-mlp": ("qwen3", 4, 2.0, ["gate_proj", "up_proj", "down_proj"]),
+}
+
+
+def ours(name):
+    return name.replace("base_model.model.", "").replace(".base_layer", "").replace(".default", "")
 
 
 def names(config, have):
     """The tensors in the order of stage_params()."""
+    adapters = lambda b, products: [f"{b}{p}_proj.lora_{ab}.weight" for p in products for ab in "AB"]
     order = ["model.embed_tokens.weight"]
     for i in range(config.num_hidden_layers):
         b = f"model.layers.{i}."
         order += [b + "input_layernorm.weight", b + "self_attn.q_norm.weight", b + "self_attn.k_norm.weight"]
         order += [b + f"self_attn.{n}_proj.{kind}" for n in "qkv" for kind in ("weight", "bias")]
-        order += [b + "self_attn.o_proj.weight", b + "post_attention_layernorm.weight"]
+        order += [b + "self_attn.o_proj.weight"] + adapters(b + "self_attn.", "qkvo")
+        order += [b + "post_attention_layernorm.weight"]
         order += [b + f"mlp.{n}_proj.weight" for n in ("gate", "up", "down")]
+        order += adapters(b + "mlp.", ("gate", "up", "down"))
     order += ["model.norm.weight", "lm_head.weight"]
     return [n for n in order if n in have]
 
 
-def golden(name, config):
+def golden(name, config, adapters=None):
     torch.manual_seed(0)
     config._attn_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64)
+    if adapters:
+        rank, alpha, targets = adapters
+        model = peft.get_peft_model(model, peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets))
     model.eval()
-    have = dict(model.named_parameters())
+    have = {ours(n): p for n, p in model.named_parameters()}
     order = names(config, have)
     assert sorted(order) == sorted(have), set(have) ^ set(order)
     with torch.no_grad():
@@ -61,8 +79,10 @@ def golden(name, config):
             centre = 1.0 if have[n].dim() == 1 and n.endswith("weight") else 0.0
             have[n].copy_(centre + 0.5 * parity.uniform(1000 + i, have[n].shape))
     data = parity.inputs("gpt", "lm", parity.VOCAB)
-    groups = [{"params": [have[n] for n in order if have[n].dim() >= 2], "weight_decay": 0.01},
-              {"params": [have[n] for n in order if have[n].dim() < 2], "weight_decay": 0.0}]
+    train = [n for n in order if have[n].requires_grad]
+    groups = [{"params": [have[n] for n in train if have[n].dim() >= 2], "weight_decay": 0.01},
+              {"params": [have[n] for n in train if have[n].dim() < 2], "weight_decay": 0.0}]
+    groups = [g for g in groups if g["params"]]
     optimizer = torch.optim.SGD(groups, lr=0.05, momentum=0.9)
     losses, grads = [], None
     for _ in range(parity.STEPS):
@@ -72,7 +92,7 @@ def golden(name, config):
         loss.backward()
         losses.append(loss.detach().reshape(1))
         if grads is None:
-            grads = [have[n].grad.clone().reshape(-1) for n in order]
+            grads = [have[n].grad.clone().reshape(-1) for n in train]
         optimizer.step()
     sections = [("grads", torch.cat(grads)), ("sgd-losses", torch.cat(losses)),
                 ("sgd-weights", torch.cat([have[n].detach().reshape(-1) for n in order]))]
@@ -86,8 +106,9 @@ def golden(name, config):
 
 def main():
     torch.set_default_dtype(torch.float64)
-    for name, config in MODELS.items():
-        golden(name, config)
+    for name in sys.argv[1:] or [*MODELS, *ADAPTERS]:
+        of, *adapters = ADAPTERS.get(name, (name,))
+        golden(name, MODELS[of], adapters)
 
 
 if __name__ == "__main__":

@@ -286,7 +286,7 @@ static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **
     /* The export holds every weight and nothing else. */
     path_of("weights.safetensors", file);
     struct export_answer answer = {0};
-    ok(checkpoint_export(dir, file, &answer, &err), &err);
+    ok(checkpoint_export(dir, file, EXPORT_AS_TRAINED, &answer, &err), &err);
     rig_init(&loaded, 4, 3, 1, 10);
     assert_int_equal(answer.num_tensors,
                      stage_num_params(loaded.stages[0]) + stage_num_params(loaded.stages[1]));

@@ -10,6 +10,7 @@
 #include "exec/base/rng.h"
 #include "exec/device/devices.h"
 #include "exec/stage/stage.h"
+#include "partition/model/lora.h"
 #include "tests/unit/test.h"
 
 enum { SAMPLES = 6, MICROBATCH = 3, STEPS = 10, SEQ = 9, VOCAB = 40, MAX_SECTIONS = 8 };
@@ -149,7 +150,14 @@ static void set_weights(const struct param *p, uint32_t key)
     free(host);
 }
 
-static void compare(const struct model_spec *spec, const char *name)
+/* Adapters of train.lora. rank 0: none. */
+struct adapters {
+    int rank;
+    float scale;
+    enum lora_targets targets;
+};
+
+static void compare(const struct model_spec *spec, const struct adapters *lora, const char *name)
 {
     static const struct {
         enum optimizer_kind kind;
@@ -170,6 +178,11 @@ static void compare(const struct model_spec *spec, const char *name)
     job_defaults(&job);
     model_clear(&job.model);
     assert_int_equal(model_build(spec, &job.model, &err), OK);
+    if (lora) {
+        assert_int_equal(
+            model_set_lora(&job.model, lora->rank, lora->targets, LORA_BASE_SAME, &err), OK);
+        job.model.lora.scale = lora->scale;
+    }
     make_inputs(in, &job.model);
     for (int o = 0; o < num_optimizers; o++) {
         snprintf(key, sizeof key, "%s-losses", optimizers[o].name);
@@ -185,15 +198,17 @@ static void compare(const struct model_spec *spec, const char *name)
                                               .max_samples = MICROBATCH,
                                               .max_live = 1};
         struct stage *stage;
-        int64_t total = 0;
+        int64_t total = 0, trains = 0;
         assert_int_equal(stage_new(&stage_spec, &stage, &err), OK);
         struct param *params = stage_params(stage);
         const int num_params = stage_num_params(stage);
         for (int t = 0; t < num_params; t++) {
             set_weights(&params[t], 1000 + (uint32_t)t);
             total += params[t].num_elems;
+            trains += params[t].frozen ? 0 : params[t].num_elems;
         }
-        const float *grads = section(&golden, "grads", total);
+        stage_round_weights(stage);
+        const float *grads = section(&golden, "grads", trains);
         for (int step = 0; step < STEPS; step++) {
             struct loss_sums sum = {0}, loss[SAMPLES / MICROBATCH];
             stage_begin_grad(stage);
@@ -228,9 +243,14 @@ static void compare(const struct model_spec *spec, const char *name)
                          mean, losses[step]);
             int64_t at = 0;
             if (step == 0)
-                for (int t = 0; t < num_params; at += params[t++].num_elems)
+                for (int t = 0; t < num_params; t++) {
+                    assert_int_equal(!params[t].grad, params[t].frozen);
+                    if (params[t].frozen)
+                        continue;
                     assert_close("gradient", params[t].name, params[t].grad, grads + at, NULL,
                                  params[t].num_elems, 1e-5);
+                    at += params[t].num_elems;
+                }
             stage_update(stage, (uint64_t)step, optimizers[o].lr, 1.0f, false);
         }
         snprintf(key, sizeof key, "%s-weights", optimizers[o].name);
@@ -269,7 +289,7 @@ static void stage__matches_pytorch_vit(void **state)
 {
     (void)state;
     const struct model_spec spec = spec_of(FAMILY_VIT, TASK_CLASSIFY, 5);
-    compare(&spec, "vit-classify");
+    compare(&spec, NULL, "vit-classify");
 }
 
 static void stage__matches_pytorch_bert(void **state)
@@ -278,31 +298,40 @@ static void stage__matches_pytorch_bert(void **state)
     const struct model_spec classify = spec_of(FAMILY_BERT, TASK_CLASSIFY, 3);
     const struct model_spec qa = spec_of(FAMILY_BERT, TASK_QA, 0);
     const struct model_spec mlm = spec_of(FAMILY_BERT, TASK_MLM, 0);
-    compare(&classify, "bert-classify");
-    compare(&qa, "bert-qa");
-    compare(&mlm, "bert-mlm");
+    compare(&classify, NULL, "bert-classify");
+    compare(&qa, NULL, "bert-qa");
+    compare(&mlm, NULL, "bert-mlm");
 }
 
 static void stage__matches_pytorch_gpt(void **state)
 {
     (void)state;
     const struct model_spec spec = spec_of(FAMILY_GPT, TASK_CAUSAL_LM, 0);
-    compare(&spec, "gpt-lm");
+    compare(&spec, NULL, "gpt-lm");
 }
 
-/* As MODELS of tests/reference/decoders.py. */
+/* As MODELS and ADAPTERS of tests/reference/decoders.py. */
 static void stage__matches_transformers_decoders(void **state)
 {
     static const struct {
         const char *type;
         int kv_heads, head_dim, tied, window;
         struct rope turns;
+        const char *golden;
+        struct adapters lora;
     } rows[] = {
-        {"llama",   2, 4, 0, 0, {ROPE_LLAMA3, 100, 4, 12, .low = 1, .high = 4}},
-        {"qwen2",   2, 4, 1, 0, {ROPE_LINEAR, .factor = 2}                    },
-        {"qwen3",   1, 6, 0, 0, {ROPE_YARN, 50, 3, 64, .low = 0}              },
-        {"mistral", 4, 4, 0, 4, {.theta = 1000}                               },
-        {"gemma",   1, 8, 1, 0, {.theta = 1000}                               },
+        {"llama",   2, 4, 0, 0, {ROPE_LLAMA3, 100, 4, 12, .low = 1, .high = 4}, NULL,         {0}                },
+        {"qwen2",   2, 4, 1, 0, {ROPE_LINEAR, .factor = 2},                     NULL,         {0}                },
+        {"qwen3",   1, 6, 0, 0, {ROPE_YARN, 50, 3, 64, .low = 0},               NULL,         {0}                },
+        {"mistral", 4, 4, 0, 4, {.theta = 1000},                                NULL,         {0}                },
+        {"gemma",   1, 8, 1, 0, {.theta = 1000},                                NULL,         {0}                },
+        {"llama",
+         2,            4,
+         0,                  0,
+         {ROPE_LLAMA3, 100, 4, 12, .low = 1, .high = 4},
+         "lora-llama",                                                                        {3, 2.0f, LORA_ALL}},
+        {"qwen2",   2, 4, 1, 0, {ROPE_LINEAR, .factor = 2},                     "lora-qwen2", {2, 2.5f, LORA_QKV}},
+        {"qwen3",   1, 6, 0, 0, {ROPE_YARN, 50, 3, 64, .low = 0},               "lora-mlp",   {4, 0.5f, LORA_MLP}},
     };
     (void)state;
     if (!be->rmsnorm_forward)
@@ -319,7 +348,8 @@ static void stage__matches_transformers_decoders(void **state)
         spec.block.window = rows[i].window;
         spec.turns = rows[i].turns;
         model_type_apply(model_type_find(rows[i].type), &spec);
-        compare(&spec, rows[i].type);
+        compare(&spec, rows[i].golden ? &rows[i].lora : NULL,
+                rows[i].golden ? rows[i].golden : rows[i].type);
     }
 }
 
