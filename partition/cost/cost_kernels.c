@@ -92,7 +92,9 @@ static struct question question_of(const struct model *model, int item, int pass
               model->eager_norm << 5 | model->eager_rope << 6 | model->eager_activation << 7;
     if (model->framework)
         q.flags |= model->framework->eager_loss << 8 | model->framework->whole_logits << 9 |
-                   model->framework->narrow_grads << 10 | model->framework->overlaps_tensor << 11;
+                   model->framework->narrow_grads << 10 | model->framework->overlaps_tensor << 11 |
+                   model->framework->casts_router << 14 |
+                   (int32_t)(10 * model->framework->launch_us) << 15;
     q.flags |= (model->attention == ATTENTION_EAGER) << 12 | (model->attention == ATTENTION_FLASH1)
                                                                  << 13;
     q.base_params = it->base_params;
@@ -139,16 +141,20 @@ static size_t find_slot(const struct kernel_costs *costs, const struct question 
  * kernels take many tensors at once, so launching them is not counted. */
 static double list_ns(const struct device_curve *curve, double wide, const struct roofline *roof,
                       const struct kernel *list, int count, bool update,
-                      const struct cost_options *options)
+                      const struct framework *framework, const struct cost_options *options)
 {
     const double compute = options->compute > 0 ? options->compute : 1;
     const double launch = options->launch > 0 ? options->launch : 1;
+    const double host_us =
+        framework && framework->launch_us > 0 ? framework->launch_us : curve->host_us;
     double device = 0;
     for (int i = 0; i < count; i++) {
-        const double peak = list[i].narrow ? roofline_narrow_peak(roof, options->narrow) : wide;
+        const double peak = list[i].narrow ? roofline_narrow_peak(roof, options->narrow)
+                            : list[i].fp32 ? roof->fp32_flops_per_s
+                                           : wide;
         device += device_kernel_ns(curve, peak, roof->mem_bytes_per_s, &list[i]) * compute;
     }
-    return update ? device : fmax(device, count * curve->host_us * 1e3 * launch);
+    return update ? device : fmax(device, count * host_us * 1e3 * launch);
 }
 
 static enum status find_curve(const struct device *device, const struct model *model,
@@ -199,9 +205,9 @@ static enum status pass_ns(struct kernel_costs *costs, const struct model *model
         pass == PASS_CORE
             ? kernels_of_core(model, item, samples, &costs->options, list)
             : kernels_of(model, item, (enum pass)pass, samples, &costs->options, list);
-    const double got =
-        list_ns(curve, peak, roof, list, count, pass == PASS_UPDATE, &costs->options) /
-        costs->options.efficiency;
+    const double got = list_ns(curve, peak, roof, list, count, pass == PASS_UPDATE,
+                               model->framework, &costs->options) /
+                       costs->options.efficiency;
     if (!(got < 9e18))
         return err_set(err, ERR_INPUT, "time of item '%s' overflows: %g ns for %lld samples",
                        it->name, got, (long long)samples);

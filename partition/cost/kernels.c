@@ -65,17 +65,23 @@ static void add_matmul(struct lister *l, enum matmul_layout layout, int64_t batc
                                l->e * ((double)batch * (double)k * ((double)m + (double)n) + all)});
 }
 
-/* SMs of the collectives beside products, and pieces: NeMo, tp_overlap_configs/userbuffers.py,
- * GPT-3 175B in bf16 on H100 (2024). */
-#define SCATTER_SMS 24 /* of the attention's output, in SCATTER_PIECES */
+/* What the collectives beside the products of attention and of the MLP take: the SMs of the sum behind
+ * the second linear, which goes out in SCATTER_PIECES, and backwards the SMs of the transfers beside the
+ * first linear's gradient for the input and for its weights. ub_tp_comm_overlap_cfg of NeMo's recipe for
+ * GPT-3 175B (NVIDIA/dgxc-benchmarking, nemo_megatron/gpt3_175b_hydra.yaml). */
 #define SCATTER_PIECES 4
-#define BULK_SMS 4
+static const struct {
+    int scatter, input, weights;
+} taken_sms[] = {
+    {24, 4, 8}, /* proj_fprop, qkv_dgrad, qkv_wgrad */
+    {20, 2, 4}, /* fc2_fprop, fc1_dgrad, fc1_wgrad */
+};
 
 /* Where the framework runs the collectives of tensor parallelism beside the products, they divide a
  * product, or take SMs from it (Transformer Engine's userbuffers). A gather in front
  * of a product comes in T pieces by copies, without SMs, and each is multiplied when it is there: the
- * first linear forward, the second backward. The sum behind the second linear goes out in pieces: by
- * SMs behind attention, by copies behind the MLP. Backwards, the first linear's input is gathered for its
+ * first linear forward, the second backward. The sum behind the second linear goes out in pieces, by
+ * SMs. Backwards, the first linear's input is gathered for its
  * weights beside the product for the input, and that product's sum beside the one for the weights. */
 static void share_with_collective(const struct lister *l, struct kernel *kernel, bool first)
 {
@@ -84,16 +90,14 @@ static void share_with_collective(const struct lister *l, struct kernel *kernel,
         kernel->kind != KERNEL_MATMUL)
         return;
     const bool ahead = l->pass == PASS_FWD || l->pass == PASS_FWD_NOGRAD;
-    const bool weights = l->pass == PASS_BWD_WEIGHT;
+    const bool weights = l->pass == PASS_BWD_WEIGHT, mlp = l->item->kind == ITEM_MLP;
     if (ahead ? first : !first && !weights) {
         kernel->pieces = l->ways;
-    } else if (ahead && l->item->kind == ITEM_ATTENTION) {
-        kernel->pieces = SCATTER_PIECES;
-        kernel->taken_sms = SCATTER_SMS;
     } else if (ahead) {
-        kernel->pieces = l->ways;
+        kernel->pieces = SCATTER_PIECES;
+        kernel->taken_sms = taken_sms[mlp].scatter;
     } else if (first) {
-        kernel->taken_sms = BULK_SMS;
+        kernel->taken_sms = weights ? taken_sms[mlp].weights : taken_sms[mlp].input;
     }
 }
 
@@ -538,6 +542,39 @@ static void add_grouped(struct lister *l, int64_t experts, int64_t rows, int64_t
     make_narrow(l);
 }
 
+/* The router's product in fp32. Megatron-LM's (megatron-te) multiplies 2-byte operands and writes fp32
+ * (RouterGatingLinearFunction in megatron/core/transformer/moe/moe_utils.py). A router that is written in
+ * PyTorch casts tokens and weights, and multiplies them by fp32 units, which tf32 does not replace by default
+ * (DeepseekV3TopkRouter of transformers; RouterGatingLinearFunction without Transformer Engine). */
+static void add_router(struct lister *l)
+{
+    const struct framework *framework = l->model->framework;
+    const int64_t t = l->tokens, hidden = l->model->hidden, experts = l->model->experts;
+    const enum narrow_format narrow = l->narrow;
+    const bool casts = framework && framework->casts_router && l->e < 4;
+    const int before = l->count;
+    l->narrow = NARROW_NONE;
+    if (casts && forward(l)) {
+        add_memory(l, (double)t * (double)hidden * (l->e + 4));
+        add_memory(l, (double)experts * (double)hidden * (l->e + 4));
+    }
+    add_linear(l, t, hidden, experts);
+    for (int i = before; i < l->count; i++) {
+        struct kernel *kernel = &l->list[i];
+        if (kernel->kind != KERNEL_MATMUL || l->e >= 4)
+            continue;
+        kernel->fp32 = casts;
+        if (forward(
+                l)) /* backwards add_linear() has counted the tokens' gradient, or an fp32 sum */
+            kernel->out_bytes = 4;
+        kernel->bytes += (4 - l->e) * ((double)t * (double)experts +
+                                       (casts ? (double)(t + experts) * (double)hidden : 0));
+    }
+    if (casts && for_input(l))
+        add_memory(l, (double)t * (double)hidden * (l->e + 4));
+    l->narrow = narrow;
+}
+
 /* Router, permutation by expert, the experts' linears, and the weighted sum of their outputs. A
  * device computes as many rows as its own tokens choose, times model.expert_load: the experts of a device are
  * in balance, and the device with most tokens is what the others wait for. */
@@ -551,10 +588,7 @@ static void add_experts(struct lister *l)
     const int64_t share = divide_up(m->expert_mlp, l->ways);
     const int64_t first = m->gated_mlp ? 2 * share : share;
     const double moved = (double)chosen * (double)hidden * l->e;
-    const enum narrow_format narrow = l->narrow;
-    l->narrow = NARROW_NONE; /* the router keeps its precision */
-    add_linear(l, t, hidden, m->experts);
-    l->narrow = narrow;
+    add_router(l);
     if (l->pass != PASS_BWD_WEIGHT) {
         add_memory(l, 3.0 * (double)t * m->experts * 4); /* softmax and choice, fp32 */
         add_memory(l, 2 * moved);

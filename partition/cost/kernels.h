@@ -39,6 +39,7 @@ struct kernel {
     bool early;      /* ATTENTION: by kernels before FlashAttention-2 */
     bool causal;     /* ATTENTION: half of the scores is masked, and flops count both halves */
     bool narrow;     /* MATMUL: in the narrow format of the options */
+    bool fp32;       /* MATMUL: by fp32 units, whatever the model's type of number */
     int out_bytes;   /* MATMUL: of an element of C */
     int pieces;      /* MATMUL: computed in so many pieces of rows; 0: at once */
     int taken_sms;   /* MATMUL: that a collective beside it has */

@@ -14,6 +14,13 @@
 /* Memory of a communicator of 2 devices, and of more (NVIDIA/nccl issue 964: A100, NVLink). */
 #define COMMUNICATOR_BYTES(n) ((n) < 2 ? 0 : ((n) == 2 ? (int64_t)544 : (int64_t)688) << 20)
 
+/* The host's time a kernel. A device kind's own (30 to 51 us) is that of modules of PyTorch with autograd,
+ * called from Python. Code that torch.compile made calls operators without both: 11.3 to 17.7 us, mean
+ * 14.5, for a product of PyTorch in a loop (NVIDIA/dgxc-benchmarking, microbenchmarks/cpu_overhead). This
+ * executor is C: 3.1 and 3.4 us on an H100's host (tests/truth/gpu-h100-2026-11-26, "launch"). */
+#define COMPILED_US 14.5
+#define OURS_US 3.4
+
 /* Sources. megatron-te: Transformer Engine's norms; bias_swiglu_fusion, apply_rope_fusion of
  * Megatron-LM's transformer_config.py. megatron-2021: apex' norms, a fused bias and GELU
  * (megatron/model, 2021); rotary positions and SwiGLU came later, as PyTorch's operators. deepspeed:
@@ -31,18 +38,19 @@
  * composer: llm-foundry's trainer: FSDP of PyTorch, the loss is flash-attn's kernel (MPT's loss_fn,
  * fused_crossentropy). gathers_late: its backward_prefetch is BACKWARD_POST (dist_strategy.py), which
  * gathers a layer when the gradients of the one before are there (PyTorch, fsdp/api.py).
+ * casts_router: DeepseekV3TopkRouter of transformers.
  * gathers_take_share: FSDP's collectives are NCCL's kernels, which occupy SMs (time-1b has how many). */
 /* clang-format off */
 static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
     [FRAMEWORK_AUTO] = {.name = "auto"},
     [FRAMEWORK_MEGATRON_TE] = {"megatron-te", .blocks_sends = true, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true},
     [FRAMEWORK_MEGATRON_2021] = {"megatron-2021", .blocks_sends = true, .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
-    [FRAMEWORK_DEEPSPEED] = {"deepspeed", .blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
-    [FRAMEWORK_FSDP] = {"fsdp", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .copies_shards = true},
-    [FRAMEWORK_FSDP_COMPILED] = {"fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .eager_loss = true, .has_communicators = true, .gathers_take_share = true, .copies_shards = true},
-    [FRAMEWORK_HF_EAGER] = {"hf-eager", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true},
-    [FRAMEWORK_COMPOSER] = {"composer", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .gathers_late = true},
-    [FRAMEWORK_OURS] = {"ours", .fused_norm = true, .fused_rope = true, .fused_activation = true},
+    [FRAMEWORK_DEEPSPEED] = {"deepspeed", .blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true},
+    [FRAMEWORK_FSDP] = {"fsdp", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .copies_shards = true, .casts_router = true},
+    [FRAMEWORK_FSDP_COMPILED] = {"fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .eager_loss = true, .has_communicators = true, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US},
+    [FRAMEWORK_HF_EAGER] = {"hf-eager", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true},
+    [FRAMEWORK_COMPOSER] = {"composer", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .gathers_late = true, .casts_router = true},
+    [FRAMEWORK_OURS] = {"ours", .fused_norm = true, .fused_rope = true, .fused_activation = true, .launch_us = OURS_US},
 };
 /* clang-format on */
 

@@ -56,7 +56,9 @@ struct framework {
     bool copies_shards; /* gathered weights are copied out of the receive buffer, and gradients into
                                 the send buffer, by the device that computes */
     bool gathers_late;  /* the backward of a layer begins by waiting for its gather */
-    bool has_communicators;     /* NCCL's, one for each group of devices */
+    bool has_communicators; /* NCCL's, one for each group of devices */
+    bool casts_router;      /* the router's product is one of fp32 operands */
+    double launch_us;       /* the host's time to launch a kernel; 0: that of the device's kind */
     int allocator_per_thousand; /* what the allocator holds beyond its tensors, of 1,000 bytes */
 };
 

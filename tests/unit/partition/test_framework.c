@@ -408,28 +408,116 @@ static void collectives__of_tensor_run_beside_products(void **state)
     assert_true(llabs((overlaps - divided) * 4 - (waits - kernels)) <= 8);
 }
 
-/* Beside collectives, products are divided by tokens or leave SMs: in groups that divide tokens only. */
-static void products__give_way_to_collectives(void **state)
+/* The pieces and taken SMs of the two products of a pass; all 0 where the group does not divide tokens. */
+static void expect_shared(int item, enum pass pass, const int pieces[2], const int sms[2])
 {
-    (void)state;
     for (int tokens = 0; tokens < 2; tokens++) {
         struct model model = small(FRAMEWORK_MEGATRON_TE, NORM_AUTO);
         struct kernel list[KERNELS_MAX];
         const struct cost_options options = {.efficiency = 1};
-        int pieces[2] = {0}, taken[2] = {0}, count = 0;
+        int count = 0;
         model.tensor = 2;
         model.sequence_parallel = tokens;
-        const int n = kernels_of(&model, ATTENTION, PASS_FWD, 1, &options, list);
-        for (int i = 0; i < n && count < 2; i++)
-            if (list[i].kind == KERNEL_MATMUL) {
-                pieces[count] = list[i].pieces;
-                taken[count++] = list[i].taken_sms;
-            }
+        const int n = kernels_of(&model, item, pass, 1, &options, list);
+        for (int i = 0; i < n; i++) {
+            if (list[i].kind != KERNEL_MATMUL)
+                continue;
+            assert_int_equal(list[i].pieces, tokens ? pieces[count] : 0);
+            assert_int_equal(list[i].taken_sms, tokens ? sms[count] : 0);
+            count++;
+        }
         assert_int_equal(count, 2);
-        assert_int_equal(pieces[0], tokens ? 2 : 0);
-        assert_int_equal(pieces[1], tokens ? 4 : 0);
-        assert_int_equal(taken[0], 0);
-        assert_int_equal(taken[1], tokens ? 24 : 0);
+        model_clear(&model);
+    }
+}
+
+/* Beside collectives, products are divided by tokens or leave SMs, as in NeMo's recipe for GPT-3 175B.
+ * Backwards the second linear comes first. */
+static void products__give_way_to_collectives(void **state)
+{
+    static const int gather[] = {2, 4}, gather_back[] = {2, 0}, whole[] = {0, 0};
+    (void)state;
+    expect_shared(ATTENTION, PASS_FWD, gather, (int[]){0, 24});
+    expect_shared(MLP, PASS_FWD, gather, (int[]){0, 20});
+    expect_shared(ATTENTION, PASS_BWD_INPUT, gather_back, (int[]){0, 4});
+    expect_shared(MLP, PASS_BWD_INPUT, gather_back, (int[]){0, 2});
+    expect_shared(ATTENTION, PASS_BWD_WEIGHT, whole, (int[]){0, 8});
+    expect_shared(MLP, PASS_BWD_WEIGHT, whole, (int[]){0, 4});
+}
+
+/* The router of 8 experts, forward: the only product with 8 columns. */
+static struct kernel router_of(enum framework_kind kind, double *casts)
+{
+    struct model model = {0};
+    struct err err = {0};
+    struct kernel list[KERNELS_MAX], router = {0};
+    const struct cost_options options = {.efficiency = 1};
+    if (model_parse(
+            "mixtral-8x7b:layers=1,hidden=256,heads=4,kv_heads=4,seq=512,vocab=1024,dtype=bf16",
+            &model, &err) != OK)
+        fail_msg("%s", err.msg);
+    model_set_framework(&model, kind, NORM_FUSED);
+    const int n = kernels_of(&model, MLP, PASS_FWD, 1, &options, list);
+    *casts = 0;
+    for (int i = 0; i < n; i++)
+        if (list[i].kind == KERNEL_MATMUL && list[i].batch == 1 && list[i].n == 8)
+            router = list[i];
+        else if (router.n == 0 && list[i].kind == KERNEL_MEMORY && list[i].bytes != 2.0 * S * H * E)
+            *casts += list[i].bytes;
+    model_clear(&model);
+    return router;
+}
+
+/* Megatron-LM's router reads 2-byte operands and writes fp32. PyTorch's casts both, and multiplies by fp32
+ * units. */
+static void router__is_a_product_in_fp32(void **state)
+{
+    double casts;
+    (void)state;
+    struct kernel router = router_of(FRAMEWORK_MEGATRON_TE, &casts);
+    assert_false(router.fp32);
+    assert_int_equal(router.out_bytes, 4);
+    assert_true(router.bytes == E * (S + 8.0) * H + 4.0 * S * 8);
+    assert_true(casts == 0);
+    router = router_of(FRAMEWORK_HF_EAGER, &casts);
+    assert_true(router.fp32);
+    assert_true(router.bytes == 4 * (S + 8.0) * H + 4.0 * S * 8);
+    assert_true(casts == (E + 4) * (S + 8.0) * H);
+}
+
+/* A pass that the host cannot launch as fast as the device runs it takes its number of kernels times the
+ * host's time for one. */
+static void launches__take_what_the_framework_needs(void **state)
+{
+    static const double us[FRAMEWORK_KIND_COUNT] = {
+        [FRAMEWORK_FSDP_COMPILED] = 14.5, [FRAMEWORK_OURS] = 3.4, [FRAMEWORK_MEGATRON_TE] = 35};
+    const struct cost_options options = {.efficiency = 1};
+    struct device device = {.kind = "h100", .speed = 1};
+    (void)state;
+    for (int kind = 0; kind < FRAMEWORK_KIND_COUNT; kind++) {
+        struct model model = {0};
+        struct kernel_costs *costs = kernel_costs_new(&options);
+        struct kernel list[KERNELS_MAX];
+        struct cost cost;
+        struct err err = {0};
+        bool beyond = false;
+        int64_t ns = 0;
+        if (us[kind] > 0) {
+            assert_int_equal(
+                model_parse("llama:layers=1,hidden=64,heads=4,mlp=64,seq=16,vocab=64,dtype=bf16",
+                            &model, &err),
+                OK);
+            model_set_framework(&model, (enum framework_kind)kind, NORM_AUTO);
+            cost_kernels(&cost, costs);
+            assert_int_equal(
+                cost.item_ns(cost.ctx, &model, MLP, PASS_FWD, 1, &device, &ns, &beyond, &err), OK);
+            const int n = kernels_of(&model, MLP, PASS_FWD, 1, &options, list);
+            if (kind != FRAMEWORK_OURS) /* whose launches the device does not keep up with */
+                assert_true(fabs((double)ns - n * us[kind] * 1e3) <= 1);
+            else
+                assert_true(ns < (int64_t)(n * 14.5e3));
+        }
+        kernel_costs_free(costs);
         model_clear(&model);
     }
 }
@@ -465,6 +553,8 @@ int main(void)
         cmocka_unit_test(scores__of_llama_are_kept_when_unfused),
         cmocka_unit_test(collectives__of_tensor_run_beside_products),
         cmocka_unit_test(products__give_way_to_collectives),
+        cmocka_unit_test(router__is_a_product_in_fp32),
+        cmocka_unit_test(launches__take_what_the_framework_needs),
         cmocka_unit_test(framework__has_a_name_each),
         cmocka_unit_test(framework__has_room_for_all_that_fits),
         cmocka_unit_test(framework__has_a_communicator_for_each_group),
