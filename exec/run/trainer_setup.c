@@ -31,6 +31,10 @@ static enum status refuse_unsupported(const struct job *job, struct err *err)
         return err_set(err, ERR_INPUT,
                        "train.dtype %s is for plan and sim; train runs fp32, bf16 or tf32",
                        dtype_text((int)job->train.dtype));
+    if (job->train.post_validation)
+        return err_set(
+            err, ERR_INPUT,
+            "train.post_validation is for plan and sim; train waits for the gradient norm");
     if (!model_family_traits(job->model.family)->trainable)
         return err_set(
             err, ERR_INFEASIBLE,

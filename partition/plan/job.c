@@ -442,7 +442,8 @@ int64_t job_views(const struct job *job)
 
 bool job_wants_norm(const struct job *job)
 {
-    return job->train.clip_norm > 0 || freeze_uses_norms(job->freeze.policy);
+    return (job->train.clip_norm > 0 && !job->train.post_validation) ||
+           freeze_uses_norms(job->freeze.policy);
 }
 
 int job_optim_bytes_per_param(const struct job *job)

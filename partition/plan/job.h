@@ -89,6 +89,8 @@ struct job {
         enum lr_kind lr_schedule;
         int64_t warmup_steps;
         double clip_norm; /* 0: off */
+        bool
+            post_validation; /* no device waits for the gradient norm that clips; plan and sim only */
         double dropout, label_smoothing;
         double expert_load; /* model_set_expert_load(); 0: 1 */
         enum dtype dtype;
@@ -225,8 +227,8 @@ const struct model *job_probe_keeps(const struct job *job, int64_t num_samples, 
  * no activation can be reused in a later epoch. */
 int64_t job_views(const struct job *job);
 
-/* Whether each step computes the global gradient norm before its update, either to clip gradients
- * or because the freeze policy needs norms. A plan carries it as `clip`. */
+/* Whether all devices wait for the global gradient norm before their update, either to clip gradients
+ * (unless train.post_validation) or because the freeze policy needs norms. A plan carries it as `clip`. */
 bool job_wants_norm(const struct job *job);
 
 /* sgd, sgd-momentum, adamw or lamb. */

@@ -112,6 +112,7 @@ const struct field job_fields[] = {
     CHOICE("train.lr_schedule.kind", train.lr_schedule, lr_names, "learning rate after the warm-up [constant]"),
     INT("train.lr_schedule.warmup_steps", train.warmup_steps, 0, INT64_MAX, "steps in which the learning rate rises linearly from 0 [0]"),
     REAL("train.clip_norm", train.clip_norm, "largest global gradient norm; gradients are scaled down to it [0: off]"),
+    BOOL("train.post_validation", train.post_validation, "an update does not wait for the gradient norm, which is checked during the next step (Qi et al. 2023), so that steps follow one another after sim's period_ns; only for plan and sim [false]"),
     REAL("train.dropout", train.dropout, "dropout probability [0]"),
     REAL("train.expert_load", train.expert_load, "tokens of the device whose experts have most of them over the mean, for plan and sim [1]"),
     REAL("train.label_smoothing", train.label_smoothing, "label smoothing [0]"),

@@ -380,6 +380,7 @@ refuse() { # NAME STATUS PATTERN ARGS...
     check "$name: nothing is left behind" test ! -e "$bad"
 }
 refuse "an unknown key" 2 'train.epoch' -n 2 --set train.epoch=3
+refuse "post-validation" 2 'train.post_validation is for plan and sim' -n 2 --set train.post_validation=true
 refuse "more stages than items" 1 'cannot cut 11 items into 12 stages' -n 12
 refuse "ranks that do not divide" 2 'num_replicas must divide the number of ranks 3, got 2' -n 3 --set pipeline.num_replicas=2
 expect "its hint" 2 '^hint: use -n 2$' "$elapse" train "$tmp/job.json" -n 3 --out "$bad" --set pipeline.num_replicas=2

@@ -1291,6 +1291,9 @@ static void planner_from_job__translates_every_choice(void **state)
     assert_int_equal(problem.num_frozen_layers, 3);
     assert_int_equal(problem.batch_mode, BATCH_GLOBAL);
     assert_true(problem.clip && options.equal_microbatches);
+    job.train.post_validation = true; /* nobody waits for the norm, unless a policy needs it */
+    planner_from_job(&job, &setting, 3, &problem, &options);
+    assert_false(problem.clip);
     job.train.clip_norm = 0;
     for (int policy = 0; policy < FREEZE_POLICY_COUNT; policy++) {
         job.freeze.policy = policy;
