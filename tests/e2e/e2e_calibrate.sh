@@ -19,6 +19,9 @@ got, plain = json.load(open(sys.argv[1])), float(sys.argv[2])
 low, high = got["predicted_interval_ns"]
 sys.exit(not (abs(got["step_ns"] / (1.25 * plain) - 1) < 0.03 and low < 1.25 * plain < high))
 EOF
+expect "a step without a framework says whose kernels it has" 0 'note: .*no train.framework: the kernels of megatron-te' \
+    "$elapse" sim --step "${step[@]}"
+check "one with a framework does not" bash -c '! "$@" | grep -q "no train.framework"' - "$elapse" sim --step "${step[@]}" --framework fsdp
 expect "people read it too" 0 'with a probability of 80 %' \
     "$elapse" sim --step "${step[@]}" --calibration one
 

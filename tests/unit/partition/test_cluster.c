@@ -445,6 +445,27 @@ static void rings__of_published_kinds_take_what_was_measured(void **state)
     }
 }
 
+/* A node of 8 H100 has 8 ports of 400 Gb/s. A ring over all devices uses them all, 46 to 48 GB/s each
+ * (NVIDIA/nccl-tests, issue 290). A ring of one device a node uses one, however many the node has (issue
+ * 232: 50 GB/s with 4 of them). */
+static void rings__between_nodes_use_the_port_of_each_device(void **state)
+{
+    const double bytes = 8.0 * (1 << 30);
+    (void)state;
+    for (int per_node = 1; per_node <= 8; per_node += 7) {
+        struct cluster c = {0};
+        int devices[16];
+        const int n = 2 * per_node;
+        assert_int_equal(cluster_parse("h100-2x8", &c, NULL), OK);
+        for (int i = 0; i < n; i++)
+            devices[i] = i / per_node * 8 + i % per_node;
+        const double ns = (double)cluster_allreduce_ns(&c, devices, n, (int64_t)bytes);
+        const double rate = 2.0 * (n - 1) / n * bytes / ns;
+        assert_true(rate > 46.0 * per_node && rate < 48.0 * per_node);
+        cluster_clear(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -465,6 +486,7 @@ int main(void)
         cmocka_unit_test(cluster_allreduce_ns__is_the_ring_when_compared_edge_by_edge),
         cmocka_unit_test(cluster_collective_ns__takes_the_closed_form_of_each_kind),
         cmocka_unit_test(rings__of_published_kinds_take_what_was_measured),
+        cmocka_unit_test(rings__between_nodes_use_the_port_of_each_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
