@@ -5,6 +5,7 @@
 
 #include "cli/figures/figure_draw.h"
 #include "partition/base/units.h"
+#include "partition/plan/rates.h"
 
 enum { MAX_LINES = 16, MAX_POINTS = 16 };
 
@@ -139,6 +140,20 @@ static void scan_devices(const struct subject *s, struct scan_line *line)
     step_answer_clear(&answer);
 }
 
+/* Where every line is of a job of texts of one length: tokens of a sample; else 1. */
+static double tokens_of_lines(const struct figure_call *call)
+{
+    int64_t tokens = 0;
+    for (int i = 0; i < call->num_args; i++) {
+        const struct subject *s = &call->subjects[i];
+        const int64_t own = s->kind == SUBJECT_JOB ? rates_sample_tokens(&s->job.model) : 0;
+        if (own < 1 || s->job.model.per_microbatch || (tokens > 0 && own != tokens))
+            return 1;
+        tokens = own;
+    }
+    return tokens > 0 ? (double)tokens : 1;
+}
+
 /* A point for each run: its ranks and the samples per second of its median step. */
 static void add_run(const struct subject *s, struct scan_line *line)
 {
@@ -172,6 +187,11 @@ enum status figure_scaling(struct figure_call *call, struct err *err)
         for (int p = 0; p < lines[i].num; p++)
             if (lines[i].x[p] > 0) /* few devices may be slower each, for want of memory */
                 ideal = fmax(ideal, lines[i].y[p] / lines[i].x[p]);
+    const double tokens = tokens_of_lines(call);
+    ideal *= tokens;
+    for (int i = 0; i < num; i++)
+        for (int p = 0; p < lines[i].num; p++)
+            lines[i].y[p] *= tokens;
     enum status rc = OK;
     if (ideal <= 0)
         rc = err_set(err, ERR_INFEASIBLE, "no plan and no run to draw: give a JOB or RUN_DIRs");
@@ -184,7 +204,7 @@ enum status figure_scaling(struct figure_call *call, struct err *err)
                 ideal);
         figure_text(call, "heading", "training throughput by the number of devices");
         figure_text(call, "x_label", "devices");
-        figure_text(call, "y_label", "samples per second");
+        figure_text(call, "y_label", tokens > 1 ? "tokens per second" : "samples per second");
         rc = figure_end(call, "lines", err);
     }
     free(lines);

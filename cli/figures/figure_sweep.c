@@ -110,10 +110,14 @@ static enum status add_line(struct sweep_file *f, const struct json *line, const
                        f->num_points + 1);
     f->num_axes = n;
     if (!f->column)
-        f->column = json_get(line, "samples_per_s") && !json_get(line, "total_ns") ? "samples_per_s"
-                    : json_type(json_get(line, "speedup")) == JSON_NUMBER          ? "speedup"
-                    : json_get(line, "total_ns")                                   ? "total_ns"
-                                                                                   : NULL;
+        f->column = json_get(line, "total_ns")                                 ? NULL
+                    : json_type(json_get(line, "tokens_per_s")) == JSON_NUMBER ? "tokens_per_s"
+                    : json_get(line, "samples_per_s")                          ? "samples_per_s"
+                                                                               : NULL;
+    if (!f->column)
+        f->column = json_type(json_get(line, "speedup")) == JSON_NUMBER ? "speedup"
+                    : json_get(line, "total_ns")                        ? "total_ns"
+                                                                        : NULL;
     f->y[f->num_points++] = f->column ? json_number(json_get(line, f->column)) : NAN;
     return OK;
 }
@@ -157,6 +161,9 @@ static const char *column_label(const char *column, double *factor)
         {"total_ns",             "training, s",                  1e-9             },
         {"baseline_ns",          "training of the baseline, s",  1e-9             },
         {"samples_per_s",        "samples per second",           1                },
+        {"tokens_per_s",         "tokens per second",            1                },
+        {"images_per_s",         "images per second",            1                },
+        {"mfu",                  "MFU, %",                       100              },
         {"bubble_fraction",      "bubble, % of the step",        100              },
         {"peak_bytes",           "peak memory of a device, GiB", 1.0 / (1LL << 30)},
         {"allreduce_exposed_ns", "exposed all-reduce, ms",       1e-6             },
