@@ -28,6 +28,7 @@
 #include "profiles/base/clock.h"
 #include "profiles/base/safe_output.h"
 #include "profiles/json/build_facts.h"
+#include "profiles/json/fields.h"
 #include "profiles/job/job_json.h"
 #include "profiles/store/store.h"
 
@@ -338,8 +339,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
     }
     json_free(summary);
     job_clear(&job);
-    free(weights.run);
-    free(weights.dir);
+    checkpoint_choice_clear(&weights);
     return rc;
 }
 
@@ -391,7 +391,7 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
     }
     json_free(summary);
     job_clear(&job);
-    free(weights.dir);
+    checkpoint_choice_clear(&weights);
     return rc;
 }
 
@@ -443,7 +443,7 @@ static enum status run_export(const struct exec_command *command, struct call *c
             printf("wrote %s\n", json_string(file));
     }
     export_answer_clear(&answer);
-    free(choice.dir);
+    checkpoint_choice_clear(&choice);
     return rc;
 }
 
@@ -495,12 +495,6 @@ static enum status run_generate(const struct exec_command *command, struct call 
 
 /* --- predict ---------------------------------------------------------------------------------- */
 
-static bool ends_in(const char *path, const char *suffix)
-{
-    const size_t length = path ? strlen(path) : 0, n = strlen(suffix);
-    return length > n && strcmp(path + length - n, suffix) == 0;
-}
-
 static enum status run_predict(const struct exec_command *command, struct call *call,
                                struct err *err)
 {
@@ -537,9 +531,9 @@ static enum status run_predict(const struct exec_command *command, struct call *
         return rc;
     if (csv && json)
         return err_set(err, ERR_INPUT, "--csv and --json exclude each other");
-    q.form = csv || (!json && ends_in(q.out, ".csv")) ? PREDICT_CSV
-             : json || ends_in(q.out, ".jsonl")       ? PREDICT_JSON
-                                                      : PREDICT_TEXT;
+    q.form = csv || (!json && path_ends(q.out, ".csv")) ? PREDICT_CSV
+             : json || path_ends(q.out, ".jsonl")       ? PREDICT_JSON
+                                                        : PREDICT_TEXT;
     q.inputs.paths = line.positional + 1;
     q.inputs.num_paths = line.num_positional - 1;
     if (checking) {
@@ -556,7 +550,7 @@ static enum status run_predict(const struct exec_command *command, struct call *
     if (rc == OK)
         rc = predict_request_run(call->comm, &cores, &job, &q, err);
     job_clear(&job);
-    free(weights.dir);
+    checkpoint_choice_clear(&weights);
     return rc;
 }
 

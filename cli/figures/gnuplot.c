@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "profiles/json/fields.h"
+
 /* The scripts are embedded in the program, so that it can be copied anywhere. */
 #define SCRIPT(name)                                                                               \
     __asm__(".pushsection .rodata\n"                                                               \
@@ -53,12 +55,6 @@ static const char *find_script(const char *name)
     return ""; /* the name of a script is ours */
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n > m && strcmp(text + n - m, end) == 0;
-}
-
 /* The name of the file that gnuplot writes. */
 static const char *drawn_to(const struct gnuplot *plot)
 {
@@ -75,8 +71,8 @@ enum status gnuplot_begin(struct gnuplot *plot, const char *out_path, const char
         return err_set(err, ERR_INPUT,
                        "a figure takes one of -o FILE (.svg, .png, .pdf) and --term dumb, got %s",
                        term ? "both" : "neither");
-    if (out_path && !ends_with(out_path, ".svg") && !ends_with(out_path, ".png") &&
-        !ends_with(out_path, ".pdf"))
+    if (out_path && !path_ends(out_path, ".svg") && !path_ends(out_path, ".png") &&
+        !path_ends(out_path, ".pdf"))
         return err_set(err, ERR_INPUT, "-o must end in .svg, .png or .pdf, got '%.200s'", out_path);
     plot->dumb = term != NULL;
     if (!plot->dumb && (rc = output_open(&plot->file, out_path, err)) != OK)
@@ -118,10 +114,10 @@ void gnuplot_size(struct gnuplot *plot, int width, int height)
     FILE *out = plot->program;
     if (plot->dumb)
         fprintf(out, "set terminal dumb %d %d\n", width / 10, height / 16);
-    else if (ends_with(path, ".svg"))
+    else if (path_ends(path, ".svg"))
         fprintf(out, "set terminal svg size %d,%d font 'sans-serif,13' background 'white'\n", width,
                 height);
-    else if (ends_with(path, ".png"))
+    else if (path_ends(path, ".png"))
         fprintf(out, "set terminal pngcairo size %d,%d font 'sans,10'\n", width, height);
     else
         fprintf(out, "set terminal pdfcairo size %.2fin,%.2fin font 'sans,10'\n", width / 100.0,

@@ -24,6 +24,7 @@
 #include "exec/data/text_pairs.h"
 #include "exec/data/vocab.h"
 #include "profiles/base/utf8.h"
+#include "profiles/json/fields.h"
 #include "profiles/json/json.h"
 
 enum { MAX_BYTES = 1 << 30, MAX_LABELS = 100000, NAMED = 8 };
@@ -69,7 +70,7 @@ enum { NUM_SUFFIXES = sizeof suffixes / sizeof *suffixes, FIRST_JSON = 2 };
 static int suffix_of(const char *path)
 {
     size_t length = strlen(path);
-    if (length > 3 && strcasecmp(path + length - 3, ".gz") == 0)
+    if (path_ends(path, ".gz"))
         length -= 3;
     for (int i = 0; i < NUM_SUFFIXES; i++) {
         const size_t n = strlen(suffixes[i]);
@@ -546,12 +547,6 @@ static enum status read_lines(struct reading *reading, const char *path, struct 
     return rc;
 }
 
-static bool ends_with(const char *path, const char *suffix)
-{
-    const size_t length = strlen(path), n = strlen(suffix);
-    return length > n && strcasecmp(path + length - n, suffix) == 0;
-}
-
 enum status table_texts_open(const struct job *job, const char *const *paths, int num_paths,
                              const struct option_list *texts, const struct option_list *pairs,
                              int64_t *ends, struct dataset *dataset, struct err *err)
@@ -567,7 +562,7 @@ enum status table_texts_open(const struct job *job, const char *const *paths, in
     const struct pair_list *rows = rc == OK ? &reading.pairs->splits[SPLIT_TEST] : NULL;
     for (int i = 0; i < num_paths && rc == OK; i++) {
         const int64_t before = rows->num_rows;
-        if (ends_with(paths[i], ".txt")) {
+        if (path_ends(paths[i], ".txt")) {
             reading.split = SPLIT_TEST;
             rc = read_lines(&reading, paths[i], err);
         } else if (!(reading.paths[SPLIT_TEST] = strdup(paths[i]))) {

@@ -20,6 +20,7 @@
 #include "exec/data/text_lines.h"
 #include "exec/data/text_tokens.h"
 #include "exec/data/wordpiece.h"
+#include "profiles/json/fields.h"
 
 enum { MAX_BYTES = 1 << 30, NO_LABEL = -100, TEST_PART = 10 };
 
@@ -48,16 +49,10 @@ static void text_clear(struct dataset *dataset)
     dataset->ctx = NULL;
 }
 
-static bool ends_in(const char *text, const char *tail)
-{
-    size_t n = strlen(text), m = strlen(tail);
-    return n >= m && strcmp(text + n - m, tail) == 0;
-}
-
 static enum status open_tokenizer(const struct job *job, struct text *text, struct err *err)
 {
     const char *vocab = job->data.vocab;
-    if (vocab && !ends_in(vocab, ".json")) {
+    if (vocab && !path_is_json(vocab)) {
         text->masked = true;
         return dataset_wordpiece(job, &text->wp, err);
     }
@@ -208,7 +203,7 @@ enum status text_open(const struct job *job, struct dataset *dataset, struct err
     if (model->seq < 4)
         return err_set(err, ERR_INPUT, "%s: model.seq must be at least 4 for texts, got %d", name,
                        model->seq);
-    if (!causal && (!job->data.vocab || ends_in(job->data.vocab, ".json")))
+    if (!causal && (!job->data.vocab || path_is_json(job->data.vocab)))
         return err_set(err, ERR_INPUT,
                        "%s: data.vocab must be a vocab.txt for masked models, got "
                        "%s",

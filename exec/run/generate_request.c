@@ -36,7 +36,7 @@ static void source_clear(struct source *source)
     job_clear(&source->job);
     model_clear(&source->model);
     text_tokens_clear(&source->tokens);
-    free(source->weights.dir);
+    checkpoint_choice_clear(&source->weights);
 }
 
 static enum status beside(const char *path, const char *name, char **file, struct err *err)

@@ -183,6 +183,13 @@ static enum status choose_newest(const struct comm *comm, const char *from, stru
     return rc;
 }
 
+void checkpoint_choice_clear(struct checkpoint_choice *choice)
+{
+    free(choice->dir);
+    free(choice->run);
+    *choice = (struct checkpoint_choice){0};
+}
+
 enum status checkpoint_choose(const struct comm *comm, const char *from,
                               struct checkpoint_choice *choice, struct err *err)
 {
@@ -220,7 +227,7 @@ enum status checkpoint_choose(const struct comm *comm, const char *from,
     }
     if (rc == OK) {
         note_age(choice);
-    } else {
+    } else { /* the note stays */
         free(choice->dir);
         choice->dir = NULL;
     }

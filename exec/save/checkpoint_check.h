@@ -28,6 +28,9 @@ struct checkpoint_choice {
     bool foreign;   /* dir is a file or a folder of weights of another tool */
 };
 
+/* Release what a choice owns and zero it; safe on {0}. */
+void checkpoint_choice_clear(struct checkpoint_choice *choice);
+
 /* Choose and check a checkpoint. `from` is its folder, or a run's folder, whose newest checkpoint is
  * taken. If that one is damaged, or of another run, the next older one is taken and the note says
  * why. Every file is checked on every node; the ranks of a node share the work. comm NULL: this

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "partition/base/synonyms.h"
 #include "partition/base/units.h"
@@ -113,6 +114,12 @@ char *path_join(const char *dir, const char *path)
     if (joined)
         snprintf(joined, size, "%s/%s", dir, path);
     return joined;
+}
+
+bool path_ends(const char *path, const char *suffix)
+{
+    const size_t length = path ? strlen(path) : 0, n = strlen(suffix);
+    return length > n && strcasecmp(path + length - n, suffix) == 0;
 }
 
 bool path_is_json(const char *text)

@@ -238,7 +238,10 @@ static void choose(const char *want_dir, const char *want_note)
     assert_string_equal(choice.dir, want_dir);
     if (!strstr(choice.note, want_note) || (!*want_note && *choice.note))
         fail_msg("note '%s' is not '%s'", choice.note, want_note);
-    free(choice.dir);
+    choice.run = strdup(choice.dir);
+    checkpoint_choice_clear(&choice);
+    assert_null(choice.dir);
+    assert_null(choice.run);
     ok(comm_barrier(world.all, &err), &err);
 }
 
