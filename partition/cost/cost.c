@@ -127,26 +127,6 @@ static double last_dgrad_flops(const struct model *model, const struct item *it)
     }
 }
 
-/* As pass_flops(), of an item whose linears are listed. */
-static double pieces_flops(const struct model *model, const struct item *it, enum pass pass)
-{
-    const double fwd = (double)it->fwd_flops, products = (double)model_product_flops(model, it);
-    switch (pass) {
-    case PASS_FWD:
-    case PASS_FWD_NOGRAD:
-        return fwd;
-    case PASS_BWD_INPUT:
-    case PASS_BWD_REST:
-        return it->kind == ITEM_EMBEDDING ? 0 : 2 * fwd - products;
-    case PASS_BWD_WEIGHT:
-        return products;
-    case PASS_UPDATE:
-    case PASS_COUNT:
-        break;
-    }
-    return 0;
-}
-
 /* Flops of one sample. Backward does twice the work of forward. The weight pass repeats the forward
  * product of each weight (2 x params x tokens). The input pass does the rest: the input gradients,
  * and attention's score products twice. The embedding's input has no gradient. */
@@ -158,9 +138,9 @@ static double pass_flops(const struct model *model, const struct item *it, enum 
     if (weight > fwd)
         weight = fwd;
     /* The forward's products with weights, frozen ones too; the rest of the forward is scores. */
-    const double products = fmin(2.0 * (double)(it->params + it->base_params) * tokens, fwd);
-    if (it->num_pieces > 0)
-        return pieces_flops(model, it, pass);
+    double products = fmin(2.0 * (double)(it->params + it->base_params) * tokens, fwd);
+    if (it->num_pieces > 0) /* its linears are listed */
+        products = weight = (double)model_product_flops(model, it);
     switch (pass) {
     case PASS_FWD:
     case PASS_FWD_NOGRAD:
