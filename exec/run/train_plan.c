@@ -196,8 +196,6 @@ static enum status check_adapters(const struct job *job, const char *what, struc
     if (job->train.dropout > 0.0)
         return err_set(err, ERR_INFEASIBLE, "%s: train.dropout must be 0 with train.lora, got %g",
                        what, job->train.dropout);
-    if (job->train.device != DEVICE_CPU)
-        return err_set(err, ERR_INFEASIBLE, "%s: train.lora: adapters train on the cpu only", what);
     return OK;
 }
 
