@@ -146,7 +146,8 @@ class Chain:
         if len(self.results) != len(flat) or not all(r in main for r in self.results):
             odd = [r for r in flat if not (isinstance(r, fx.Node) and r in main)]
             raise BridgeError(
-                f"cannot cut the model: its output holds {odd[0]!r}, which no parameter leads to",
+                f"cannot cut the model: its output holds "
+                f"{_place(odd[0]) if isinstance(odd[0], fx.Node) else repr(odd[0])}, which no parameter leads to",
                 hint="return only tensors that are computed with parameters")
 
     def _key(self, node, containers):

@@ -123,8 +123,6 @@ expect "a rank that dies in a change of plan" 1 'BridgeError: the change to F = 
     pair "${elastic[@]}" $table --set elastic.stages=[2,1,2] --die _move:2
 expect "a job of more devices than ranks" 1 'the job has 2 devices, torchrun started 1' alone "${elastic[@]}" $table
 expect "links" 0 'gloo, 2 ranks: latency' ranks 2 links --largest 65536 --rounds 5 -o "$tmp/l.json" --cluster "$tmp/c.json"
-expect "ranks that do not match the plan" 3 'the plan uses 2 ranks .*, torchrun started 1' alone -m elapse_torch run $models "$tmp/plan-0.json" --steps 1
-expect "a plan that is not there" 3 "cannot read plan" alone -m elapse_torch run $models "$tmp/none.json" --steps 1
 expect "no torchrun" 2 'start with torchrun' "$python" -m elapse_torch run $models "$tmp/plan-0.json"
 cat >"$tmp/flow.py" <<'EOF'
 import torch
@@ -138,7 +136,17 @@ class Flow(torch.nn.Module):
 def make_model():
     return Flow()
 EOF
-expect "control flow on data" 2 'flow.py:8' "$python" -m elapse_torch profile "$tmp/flow.py" --inputs 4 -o "$tmp/flow"
+cat >"$tmp/whole.py" <<'EOF'
+import torch
+class Two(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return self.a(x), x.sum()
+def make_model():
+    return Two()
+EOF
 cat >"$tmp/full.py" <<'EOF'
 import torch
 from elapse_torch import cmd_profile, runtime
@@ -156,22 +164,20 @@ def held_up(self, *args):
     return ns, {name: 100 * t if "weight" in name else t for name, t in parts.items()}
 runtime.Bench.step_ns = held_up
 EOF
-expect "out of memory with one size" 1 "memory in item '.*' with micro-batch 4; what was measured is written" \
-    "$python" -m elapse_torch profile "$tmp/full.py" --microbatches 2,4 --budget 0.01 -o "$tmp/full"
+# One process for all commands that are refused. The last one changes the package.
+alone bridge/torch/tests/several.py --go-on run $models "$tmp/plan-0.json" --steps 1 --next run $models "$tmp/none.json" --steps 1 \
+    --next profile "$tmp/flow.py" --inputs 4 -o "$tmp/flow" --next profile "$tmp/whole.py" --inputs 4 -o "$tmp/flow" \
+    --next profile "$tmp/flow.py" --inputs ax4 -o "$tmp/flow" --next profile "$tmp/none.py" --inputs 4 \
+    --next profile "$tmp/full.py" --microbatches 2,4 --budget 0.01 -o "$tmp/full" </dev/null >"$tmp/refused" 2>&1
+refused() { # NAME STATUS PATTERN
+    expect "$1" 0 "^$2: elapse-torch: .*$3" cat "$tmp/refused"
+}
+refused "ranks that do not match the plan" 3 'the plan uses 2 ranks .*, torchrun started 1'
+refused "a plan that is not there" 3 "cannot read plan"
+refused "control flow on data" 2 "flow.py:8 \\('return x if x.sum"
+refused "an output without weights" 2 "cannot cut the model: its output holds 'aten.sum.* at .*whole.py:7"
+refused "inputs that are no shape" 2 'is not \[NAME=\]SHAPE'
+refused "a model file that is not there" 3 'cannot open model file'
+refused "out of memory with one size" 1 "memory in item '.*' with micro-batch 4; what was measured is written"
 expect "the other size is kept, and a split backward that was held up is bounded" 0 'step_ns' "$ELAPSE_BIN/elapse" sim "$tmp/full/job.json" --step --json
-cat >"$tmp/whole.py" <<'EOF'
-import torch
-class Two(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a = torch.nn.Linear(4, 4)
-    def forward(self, x):
-        return self.a(x), x.sum()
-def make_model():
-    return Two()
-EOF
-expect "an output without weights" 2 'cannot cut the model: its output holds sum' \
-    "$python" -m elapse_torch profile "$tmp/whole.py" --inputs 4 -o "$tmp/flow"
-expect "inputs that are no shape" 2 'is not \[NAME=\]SHAPE' "$python" -m elapse_torch profile "$tmp/flow.py" --inputs ax4 -o "$tmp/flow"
-expect "a model file that is not there" 3 'cannot open model file' "$python" -m elapse_torch profile "$tmp/none.py" --inputs 4
 exit $failed
