@@ -87,7 +87,7 @@ static void measured_on(const struct step_answer *a, struct calibration *c)
  * two of them would be good for neither. */
 static enum status check_sources(const struct measured_rows *rows, bool *ideal, struct err *err)
 {
-    struct calibration first, c;
+    struct calibration first = {0}, c = {0};
     char other[96];
     *ideal = rows->at[0].answer.cost.cost.source == COST_ROOFLINE;
     measured_on(&rows->at[0].answer, &first);

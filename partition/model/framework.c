@@ -33,6 +33,9 @@
  * whole_logits, splits_gate, sums_whole, narrow_grads: the trainer of Hagemann et al., whose engine
  * descends from DeepSpeed's (Aleph-Alpha/scaling, 2024: lm_head.py, losses/cross_entropy.py, mlp.py,
  * optimizer/allreduce.py, optimizer/parameter_group.py).
+ * keeps_logits: outputs of the last stage are read, never taken out of their buffer, of which there are two
+ * (there, parallel_module.py, _execute_loss_fn(); pipeline_schedule/train.py, required_buffer_count();
+ * DeepSpeed's pipe/engine.py keeps them too). With one micro-batch there is no earlier one: they count still.
  * blocks_sends: DeepSpeed's p2p.send(); Megatron-LM's batch_isend_irecv(), for which 1F1B waits and the
  * interleaved schedule does not (overlap_p2p_comm).
  * composer: llm-foundry's trainer: FSDP of PyTorch, the loss is flash-attn's kernel (MPT's loss_fn,
@@ -45,7 +48,7 @@ static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
     [FRAMEWORK_AUTO] = {.name = "auto"},
     [FRAMEWORK_MEGATRON_TE] = {"megatron-te", .blocks_sends = true, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true},
     [FRAMEWORK_MEGATRON_2021] = {"megatron-2021", .blocks_sends = true, .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS},
-    [FRAMEWORK_DEEPSPEED] = {"deepspeed", .blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true},
+    [FRAMEWORK_DEEPSPEED] = {"deepspeed", .blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true},
     [FRAMEWORK_FSDP] = {"fsdp", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .copies_shards = true, .casts_router = true},
     [FRAMEWORK_FSDP_COMPILED] = {"fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .eager_loss = true, .has_communicators = true, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US},
     [FRAMEWORK_HF_EAGER] = {"hf-eager", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true},
@@ -97,7 +100,8 @@ static void count_logits(const struct model *model, struct item *head)
     const int64_t logits = (int64_t)model->seq * model->vocab;
     if (model->family != FAMILY_LLAMA)
         head->stash_bytes += logits * (4 - model->elem_bytes);
-    head->work_bytes += logits * (model->elem_bytes + (model->framework->eager_loss ? 8 : 4));
+    head->work_bytes += logits * (model->elem_bytes * (model->framework->keeps_logits ? 2 : 1) +
+                                  (model->framework->eager_loss ? 8 : 4));
 }
 
 void model_set_framework(struct model *model, enum framework_kind kind, enum norm_kind norm)

@@ -40,6 +40,9 @@ struct framework {
     /* Each device of a tensor-parallel group gathers the logits of the whole vocabulary and computes
      * the loss of all of them. */
     bool whole_logits;
+    /* The last stage holds the logits of the micro-batch before, because its buffers of outputs are
+     * written over, not emptied. */
+    bool keeps_logits;
     /* Gate and up are two linears, and the gradient of their input is summed for each. */
     bool splits_gate;
     /* Replicas sum all gradients by all-reduces of fp32, also where they divide the optimizer. */

@@ -34,6 +34,7 @@ GPT = {"preset": "gpt2", "layers": 2, "hidden": 64, "heads": 2, "mlp": 256, "voc
 LLAMA = {"preset": "llama", "layers": 2, "hidden": 64, "heads": 4, "mlp": 128, "vocab": 512, "seq": 32,
          "experts": 4, "experts_active": 2}
 VIT = {"preset": "vit-tiny", "layers": 2}
+DEIT = {"preset": "deit-ti16-distilled", "layers": 2}
 BERT = {"preset": "bert-base", "layers": 2, "hidden": 64, "heads": 2, "mlp": 256, "vocab": 512, "seq": 32}
 ITEMS = [{"name": f"item{i}", "params": 1000, "act_bytes": 1000, "fwd_ns": 1000, "bwd_input_ns": 1000,
           "bwd_weight_ns": 1000} for i in range(3)]
@@ -43,7 +44,7 @@ DEVICES = {"devices": [{"node": 0, "mem": "8GiB"}, {"node": 0}, {"node": 1, "spe
            "link": "16GBps", "uplink": "4GBps"}
 RUN = {"data": {"train_samples": 64, "test_samples": 8}, "train": {"epochs": 2, "batch": {"global": 8}}}
 BASES = {"uniform": (UNIFORM, FLAT), "gpt": (GPT, "h100-1x4"), "llama": (LLAMA, "h100-1x4"),
-         "vit": (VIT, "rtx5000-1x2"), "bert": (BERT, "a100-1x4"), "chain": (CHAIN, DEVICES)}
+         "vit": (VIT, "rtx5000-1x2"), "composed": (DEIT, "rtx5000-1x2"), "bert": (BERT, "a100-1x4"), "chain": (CHAIN, DEVICES)}
 PLACES = {"item": ("chain", "model.items.1"), "skip": ("chain", "model.skips.0"), "cluster": ("uniform", "cluster"),
           "cluster.device": ("chain", "cluster.devices.1"),
           "cluster.collective": ("uniform", "cluster.collective")}

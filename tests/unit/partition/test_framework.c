@@ -183,7 +183,7 @@ static void logits__are_whole_where_the_framework_gathers_them(void **state)
     assert_int_equal(model_shard(&model, 1, false, &one, &err), OK);
     assert_int_equal(model_shard(&model, 4, false, &four, &err), OK);
     assert_int_equal(four.items[HEAD].stash_bytes, one.items[HEAD].stash_bytes);
-    assert_int_equal(four.items[HEAD].work_bytes, logits * (E + 8));
+    assert_int_equal(four.items[HEAD].work_bytes, logits * (2 * E + 8));
     assert_int_equal(four.items[HEAD].params, one.items[HEAD].params / 4);
     assert_true(bytes_of(&four, HEAD, PASS_FWD) - bytes_of(&one, HEAD, PASS_FWD) ==
                 (double)logits * 4 * E);
