@@ -1,5 +1,6 @@
 """Ask `elapse sim` for the step time of a published run, and print predictions beside measurements."""
 import json
+import math
 import os
 import subprocess
 import sys
@@ -193,12 +194,15 @@ def show_rank(name, found, time):
     print("%-34s            %s" % (name, line))
 
 
+BY_ONE_ROW = math.exp(1.5 * 0.3)  # 1.5 standard deviations of the prior on compute (partition/cost/calibration.c)
+
+
 def scalar_calibrated(errors):
     """Mean |error| of each row after division by one factor: the one that a single other row gives,
-    averaged over which row that is."""
+    averaged over which row that is, and at most BY_ONE_ROW, as `elapse calibrate` takes it."""
     if len(errors) < 2:
         return None
-    got = [abs((1 + e) / (1 + f) - 1) for i, e in enumerate(errors) for j, f in enumerate(errors) if i != j]
+    got = [abs((1 + e) / min(max(1 + f, 1 / BY_ONE_ROW), BY_ONE_ROW) - 1) for i, e in enumerate(errors) for j, f in enumerate(errors) if i != j]
     return mean(got)
 
 
