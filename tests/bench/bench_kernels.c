@@ -1,6 +1,6 @@
 /* A training step (forward, backward, update) of whole models on the cpu backend, one micro-batch:
  * the C half of tests/bench/bench_torch.py, which alternates the two.
- *   bench_kernels MODEL THREADS REPEATS [bf16]    MODEL: minilm vit-tiny gpt2
+ *   bench_kernels MODEL THREADS REPEATS [bf16]    MODEL: minilm vit-tiny gpt2 llama
  * prints the median step time in ms, the GFLOP/s of the model's own FLOP count (x3), and the memory
  * of the stage. */
 #include <stdio.h>
@@ -16,10 +16,13 @@ struct bench {
     const char *name, *model;
     int64_t batch;
 };
+#define LLAMA_100M                                                                                 \
+    "llama3.2-1b:seq=256,layers=12,hidden=768,heads=12,kv_heads=4,mlp=2048,vocab=32000"
 static const struct bench benches[] = {
     {"minilm",   "minilm-l6:seq=64,task=classify,classes=2", 32},
     {"vit-tiny", "vit-tiny:image=32,patch=4,classes=10",     64},
     {"gpt2",     "gpt2:seq=256",                             4 },
+    {"llama",    LLAMA_100M,                                 2 },
 };
 
 static double now_ms(void)
@@ -70,7 +73,7 @@ static enum status run(const struct bench *b, enum dtype dtype, int threads, int
     for (int64_t i = 0; i < n * m->seq; i++) {
         tokens[i] = m->vocab ? (int32_t)(rng_bits(1, (uint32_t)i) % (uint32_t)m->vocab) : 0;
         labels[i] = (int32_t)(rng_bits(2, (uint32_t)i) %
-                              (uint32_t)(m->family == FAMILY_GPT ? m->vocab : m->classes));
+                              (uint32_t)(m->task == TASK_CAUSAL_LM ? m->vocab : m->classes));
     }
     const struct sample_block block = {
         .num_samples = n, .ids = ids, .images = images, .tokens = tokens, .labels = labels};
@@ -132,6 +135,6 @@ int main(int argc, char **argv)
         }
     }
     if (!known)
-        fprintf(stderr, "bench_kernels: no model '%s': minilm, vit-tiny or gpt2\n", argv[1]);
+        fprintf(stderr, "bench_kernels: no model '%s': minilm, vit-tiny, gpt2 or llama\n", argv[1]);
     return known ? 0 : 2;
 }

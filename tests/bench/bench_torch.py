@@ -7,6 +7,7 @@
 BENCH_KERNELS is build/.../tests/bench_kernels. PyTorch's models (torch_models.py) train with SGD
 momentum; prints the medians over rounds (fastest..slowest) and their ratio. --dtype bf16: autocast over
 fp32 weights beside our bf16. --compile: torch.compile, whose first step compiles and is not timed.
+MODEL: those of torch_models.py, or llama (needs transformers), which is not among the default ones.
 --keep-memory runs PyTorch with a malloc that never gives pages back, which spares it their faults.
 """
 import argparse
@@ -17,7 +18,7 @@ import time
 
 import torch
 
-from torch_models import KEEP_MEMORY, SIZES, Model, batch_of, median, report
+from torch_models import KEEP_MEMORY, SIZES, Llama, Model, batch_of, median, report
 
 
 class Trainer:
@@ -25,7 +26,7 @@ class Trainer:
 
     def __init__(self, kind, dtype, compiled):
         torch.manual_seed(0)
-        self.model = Model(kind, dtype)
+        self.model = Llama(dtype) if kind == "llama" else Model(kind, dtype)
         self.run = torch.compile(self.model) if compiled else self.model
         self.data, self.labels = batch_of(kind, seed=1)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)

@@ -112,6 +112,23 @@ class Model(nn.Module):
             return x if labels is None else loss_of(x, labels)
 
 
+class Llama(nn.Module):
+    """LlamaForCausalLM of transformers, 100 M parameters with a tied head: as bench_kernels' llama."""
+
+    def __init__(self, dtype="fp32"):
+        super().__init__()
+        import transformers
+        self.bf16 = dtype == "bf16"
+        self.model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            num_hidden_layers=12, hidden_size=768, num_attention_heads=12, num_key_value_heads=4, intermediate_size=2048,
+            vocab_size=32000, max_position_embeddings=256, tie_word_embeddings=True))
+
+    def forward(self, x, labels):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.bf16):
+            logits = self.model(x, use_cache=False).logits
+        return loss_of(logits, labels)
+
+
 def loss_of(logits, labels):
     return F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten())
 
@@ -119,6 +136,8 @@ def loss_of(logits, labels):
 def batch_of(kind, seed):
     """(data, labels): the one batch that all steps of a benchmark train on."""
     torch.manual_seed(seed)
+    if kind == "llama":
+        return torch.randint(32000, (2, 256)), torch.randint(32000, (2, 256))
     seq, batch = SIZES[kind][4:]
     if kind == "vit-tiny":
         return torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))
