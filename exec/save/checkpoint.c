@@ -139,9 +139,13 @@ enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
     got.num_frozen_layers = (int)frozen;
     for (size_t i = 0; rc == OK && i < sizeof dims / sizeof *dims; i++) {
         rc = manifest_int(manifest, dir, dims[i].key, INT64_MAX, &value, err);
-        if (rc == OK && value != dims[i].want)
+        if (rc == OK && value != dims[i].want) {
             rc = err_set(err, ERR_INPUT, "'%s' holds another model: %s is %lld, the job has %lld",
                          dir, dims[i].key, (long long)value, (long long)dims[i].want);
+            if (model->lora.rank > 0)
+                err_hint(err, "a base without adapters: elapse export %.200s -o DIR, --init DIR",
+                         dir);
+        }
     }
     if (rc == OK && state)
         rc = check_state(manifest, dir, job, err);
