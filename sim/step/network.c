@@ -1,8 +1,8 @@
 /* Max-min fair sharing in integers; sim/step/network.h says what a channel is.
  *
  * network_start() puts a channel on its resources, network_finished() takes it off, and both mark
- * the resources whose users changed. network_settle() then gathers all channels and resources that
- * are connected to the marked ones and computes their rates again. Read set_event() for how a rate
+ * the resources whose users changed. network_settle() then gathers the channels and resources that
+ * are connected to a marked one and computes their rates again, for each connected component. Read set_event() for how a rate
  * becomes a time, then network_settle(). */
 #include "sim/step/network.h"
 
@@ -266,21 +266,17 @@ int32_t network_finished(struct network *network, int channel, int64_t now_ns)
     return first;
 }
 
-/* Gather all resources that are connected to the dirty ones through active channels, and these
- * channels. Returns the number of resources. */
-static int gather(struct network *network, int *num_channels)
+/* Gather all resources that are connected to `first` through active channels, and these channels.
+ * Returns the number of resources. */
+static int gather(struct network *network, int32_t first, int *num_channels)
 {
     int num = 0, seen = 0;
-    uint32_t stamp = ++network->stamp;
-    for (int i = 0; i < network->num_dirty; i++) {
-        struct resource *r = &network->resources[network->dirty[i]];
-        r->dirty = false;
-        r->stamp = stamp;
-        network->fill[num++] = network->dirty[i];
-    }
-    network->num_dirty = 0;
+    const uint32_t stamp = network->stamp;
+    network->resources[first].stamp = stamp;
+    network->fill[num++] = first;
     for (int i = 0; i < num; i++) {
         struct resource *r = &network->resources[network->fill[i]];
+        r->dirty = false;
         r->left = r->capacity;
         r->weight = 0;
         for (int j = 0; j < r->num_active; j++) {
@@ -313,7 +309,7 @@ static int64_t share_of(const struct resource *r)
 static void freeze_channel(struct network *network, int channel, int64_t rate, int64_t now_ns)
 {
     struct channel *c = &network->channels[channel];
-    c->stamp--; /* marks the channel as done; the next gather() uses a larger stamp */
+    c->stamp--; /* marks the channel as done; the next network_settle() uses a larger stamp */
     for (int k = c->first_hop; k < c->first_hop + c->num_hops; k++) {
         struct resource *r = &network->resources[network->hops[k].resource];
         int64_t users = (int64_t)network->hops[k].weight * c->num_active;
@@ -329,15 +325,14 @@ static void freeze_channel(struct network *network, int channel, int64_t rate, i
     }
 }
 
-/* Progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2). The resource with the
- * smallest share gives its channels this rate. They are taken out, and the next resource follows.
- */
-void network_settle(struct network *network, int64_t now_ns)
+/* Progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2) of the component of
+ * `first`. The resource with the smallest share gives its channels this rate. They are taken out, and
+ * the next resource follows. */
+static void fill_component(struct network *network, int32_t first, int64_t now_ns)
 {
+    const uint32_t stamp = network->stamp;
     int num_channels;
-    int num = gather(network, &num_channels);
-    uint32_t stamp = network->stamp;
-    ++network->stamp; /* freeze_channel() marks channels with stamp - 1, so skip one value */
+    int num = gather(network, first, &num_channels);
     while (num_channels > 0) {
         int64_t least = INT64_MAX;
         for (int i = 0; i < num;) {
@@ -364,4 +359,16 @@ void network_settle(struct network *network, int64_t now_ns)
             }
         }
     }
+}
+
+/* Components are filled one by one, because the shares of one do not depend on another's. Filled
+ * together, each different share of one component would cost a look at all of them. */
+void network_settle(struct network *network, int64_t now_ns)
+{
+    ++network->stamp;
+    for (int i = 0; i < network->num_dirty; i++)
+        if (network->resources[network->dirty[i]].dirty)
+            fill_component(network, network->dirty[i], now_ns);
+    network->num_dirty = 0;
+    ++network->stamp; /* freeze_channel() marks channels with stamp - 1, so skip one value */
 }
