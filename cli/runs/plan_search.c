@@ -21,6 +21,8 @@ static const double first_shares[PLANNER_PHASE_COUNT] = {0.35, 0.55, 0.7},
                     safe_shares[PLANNER_PHASE_COUNT] = {0.8, 0.9, 1};
 /* A search without any plan yet takes this many times its share. */
 #define PATIENCE 6
+/* plan_for_sim() searches by the planner's own times for at most this part of its budget. */
+#define PLAIN_SHARE 0.2
 /* How long a larger cluster that would do is looked for, and up to how many devices. */
 #define HINT_NS ((int64_t)1000000000)
 #define HINT_DEVICES 16384
@@ -250,6 +252,7 @@ static enum status search_once(const struct job *job, const struct setting *sett
     const bool optimal = job->pipeline.balancer == BALANCER_OPTIMAL;
     watch->shares = first_shares;
     watch->patience = PATIENCE;
+    watch->ended = false;
     ticker_begin(&watch->ticker, command_progress(search->quiet));
     enum status rc = plan_for(job, setting, state, &judge, result, err);
     if (rc == OK && judge.step_ns && optimal)
@@ -299,21 +302,30 @@ enum status plan_for_sim(const struct job *job, const struct cost *cost,
 {
     const struct setting setting = {&job->model, &job->cluster, cost};
     const struct plan_search plain = {.quiet = true, .unshared = true}, judged = {.quiet = true};
-    struct watch watch = {.budget_ns = PLAN_BUDGET_NS};
+    const int64_t begin_ns = clock_now_ns();
+    struct watch watch = {.budget_ns = (int64_t)(PLAIN_SHARE * PLAN_BUDGET_NS)};
     struct planner_result better = {0};
     struct err why = {0};
-    bool differs = false;
-    enum status rc = search_once(job, &setting, state, &plain, &watch, result, err);
-    if (rc != OK || job->pipeline.balancer != BALANCER_OPTIMAL)
-        return rc;
-    rc = may_differ(job, &setting, result, &differs, err);
-    if (rc != OK || !differs)
-        return rc;
+    bool differs = true;
+    enum status rc = search_once(job, &setting, state, &plain, &watch, result, &why);
+    const enum status plain_rc = rc;
+    if (rc == OK && job->pipeline.balancer != BALANCER_OPTIMAL)
+        return OK;
+    if (rc == OK)
+        rc = may_differ(job, &setting, result, &differs, &why);
+    else if (rc == ERR_INFEASIBLE && watch.ended)
+        rc = OK; /* the time was too short for a first plan */
+    if (rc != OK)
+        return err_copy(err, &why);
+    if (!differs)
+        return OK;
+    const int64_t left_ns = PLAN_BUDGET_NS - (clock_now_ns() - begin_ns);
+    watch.budget_ns = left_ns > 0 ? left_ns : 1; /* 0 would be a search without an end */
     rc = search_once(job, &setting, state, &judged, &watch, &better, &why);
     if (rc == OK) {
         planner_result_clear(result);
         *result = better;
-    } else if (rc == ERR_INFEASIBLE) {
+    } else if (rc == ERR_INFEASIBLE && plain_rc == OK) {
         rc = OK; /* the engine takes none of the plans that it was asked about */
     } else {
         err_copy(err, &why);

@@ -41,7 +41,8 @@ enum status plan_search(const struct job *job, const struct cost *cost,
 
 /* The plan that a simulated step, run or point of a sweep begins with, which is that of plan_search()
  * with PLAN_BUDGET_NS: searched without the event engine, and once more with it if links are shared
- * so that the first plan is slower there, or if a memory is nearly full. *result must be zeroed.
+ * so that the first plan is slower there, if a memory is nearly full, or if the first search has not
+ * ended after a fifth of the budget. Both share the budget. *result must be zeroed.
  * Errors of plan_for(). Threads may call it on distinct objects. */
 enum status plan_for_sim(const struct job *job, const struct cost *cost,
                          const struct run_state *state, struct planner_result *result,

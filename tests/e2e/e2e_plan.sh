@@ -95,9 +95,9 @@ echo '{"model":"gpt2:seq=1024","data":{"kind":"synthetic","train_samples":1024},
 step_of() { grep -o '"step_ns":[0-9]*' | head -1 | cut -d: -f2; }
 judged_by_default() {
     local ours simulated unshared
-    "$elapse" plan "$tmp/shared.json" -o "$tmp/ours.json" >"$tmp/ours.txt"
-    "$elapse" plan "$tmp/shared.json" --no-simulate -o "$tmp/unshared.json" >/dev/null
-    ours=$("$elapse" plan "$tmp/shared.json" --json | step_of)
+    "$elapse" plan "$tmp/shared.json" --budget 0 -o "$tmp/ours.json" >"$tmp/ours.txt"
+    "$elapse" plan "$tmp/shared.json" --budget 0 --no-simulate -o "$tmp/unshared.json" >/dev/null
+    ours=$("$elapse" plan "$tmp/shared.json" --budget 0 --json | step_of)
     simulated=$("$elapse" sim "$tmp/shared.json" --step --plan "$tmp/ours.json" --json | step_of)
     unshared=$("$elapse" sim "$tmp/shared.json" --step --plan "$tmp/unshared.json" --json | step_of)
     echo "ours $ours, simulated $simulated; chosen without sharing $unshared"
@@ -108,12 +108,12 @@ verify "plan: the event engine chooses, and its time is the step's" judged_by_de
 # Of plans that are equally fast, one that leaves 8 % of the memory; without one, the answer says how full it is.
 leaves_room() {
     local peak
-    peak=$("$elapse" plan "$tmp/shared.json" --set cluster.uplink=100Gb/s --set train.batch.global=64 \
+    peak=$("$elapse" plan "$tmp/shared.json" --budget 0 --set cluster.uplink=100Gb/s --set train.batch.global=64 \
         --set cluster.mem=8600MiB --json | grep -o '"memory_bytes":\[[0-9]*' | head -1 | cut -d'[' -f2)
     echo "peak $peak of $((8600 << 20))"
     [ "$((peak * 100))" -le $(((8600 << 20) * 92)) ] || return 1
     # the fastest plan of this one fills 94 %, and one that leaves more takes 1.6 % longer
-    ! "$elapse" plan "$tmp/shared.json" --set model=qwen2.5-7b:seq=2048 --set cluster=a100-1x4 --set train.dtype=bf16 \
+    ! "$elapse" plan "$tmp/shared.json" --budget 0 --set model=qwen2.5-7b:seq=2048 --set cluster=a100-1x4 --set train.dtype=bf16 \
         --set train.optimizer.kind=adamw --set train.batch.global=128 --set pipeline.tensor=auto \
         --set pipeline.sequence_parallel=auto --set pipeline.shard=auto --set pipeline.recompute=auto | grep 'memory of a device is full'
 }
