@@ -89,8 +89,8 @@ static enum status try_cut(struct search *search, int index, const struct bound_
     return try_step(search, index, shape, better);
 }
 
-/* The same by the judge's times. A cut is asked about only if the planner finds it shorter than what
- * the judge has seen. */
+/* Like try_cut(), but compares the judge's times. The judge is asked about a cut only if the planner
+ * finds its step shorter than the shortest that the judge has found. */
 static enum status try_shared_cut(struct search *search, int index, const struct bound_shape *shape,
                                   bool *better)
 {

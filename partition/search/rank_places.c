@@ -343,7 +343,7 @@ static enum status list_place(struct rank_places *p, const int *seq, int64_t n, 
     return note_found(p, place, err);
 }
 
-/* Whether an equal node before this one is unused while this one is, too. */
+/* Whether this node and an equal one before it are unused. */
 static bool skips_node(const struct enumeration *e, int node)
 {
     const struct rank_places *p = e->p;

@@ -276,7 +276,7 @@ static void one_is_small(struct cluster *cluster)
     cluster->devices[0].mem_bytes = cluster->devices[0].mem_bytes / 4 * 3;
 }
 
-/* So has the last device of the first node, in place of the first one. */
+/* The last device of the first node has less memory than the others. */
 static void another_is_small(struct cluster *cluster)
 {
     int last = 0;
