@@ -34,10 +34,12 @@ static void *grown(struct composer *c, void *array, int count, int *size, size_t
         return array;
     const int more = *size > 0 ? 2 * *size : 64;
     void *got = realloc(array, (size_t)more * each);
-    c->no_memory = c->no_memory || !got;
-    if (got)
-        *size = more;
-    return got ? got : array;
+    if (!got) {
+        c->no_memory = true;
+        return array;
+    }
+    *size = more;
+    return got;
 }
 
 /* Start an item, to which piece() adds. act: numbers of a sample that it hands to the next item. */
