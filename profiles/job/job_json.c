@@ -145,10 +145,12 @@ static enum status read_setting(const struct json *root, const char *what, const
     if (job->train.gradient_bytes > 0)
         job->model.grad_bytes_per_param = job->train.gradient_bytes;
     model_set_framework(&job->model, job->train.framework, job->train.norm);
-    /* If the model has no item after its last layer, one layer must stay active, because a step
-     * must train something. */
-    if (job->freeze.min_active == 0 &&
-        model_frozen_items(&job->model, job->model.num_layers) == job->model.num_items)
+    /* If nothing after the last layer trains (there is no item, or only layers have adapters), one
+     * layer must stay active, because a step must train something. */
+    const bool behind_trains =
+        model_frozen_items(&job->model, job->model.num_layers) < job->model.num_items &&
+        job->train.lora.rank == 0;
+    if (job->freeze.min_active == 0 && !behind_trains)
         job->freeze.min_active = 1;
     return cluster ? cluster_from_json(cluster, &in_cluster, &job->cluster, err)
                    : cluster_load("this-machine", &job->cluster, err);

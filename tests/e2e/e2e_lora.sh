@@ -25,6 +25,8 @@ train lora once -n 1 "${frozen[@]}" --set cache.policy=off
 train lora moved -n 2 "${frozen[@]}" --set cache.policy=on --set 'elastic.stages=[2,2,1]'
 verify "bf16, frozen on the way, K 2 to 1, R 1 to 2, cached: the bits of one rank" same_run once moved
 verify "and the cache was read" has moved cache_hits -gt 0
+train lora last --threads 1 -n 1 --set freeze.policy=closed-form --set train.epochs=6
+verify "the last layer with adapters stays active" says last 'held at 3, 1 must stay active'
 
 weights() { python3 - "$1" <<'PY'
 import json, struct, sys
