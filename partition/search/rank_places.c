@@ -531,8 +531,8 @@ enum status rank_places_new(const struct cluster *cluster, int tensor, bool with
     p->like = malloc(groups * sizeof *p->like);
     p->uses = malloc(groups * sizeof *p->uses);
     p->classes = malloc(groups * sizeof *p->classes);
-    enum status rc = p->first_device && p->node_of && p->type_of && p->class_of && p->first_class &&
-                             p->like && p->uses && p->classes
+    enum status rc = p->first_device && p->node_of && p->pod_of && p->type_of && p->class_of &&
+                             p->first_class && p->like && p->uses && p->classes
                          ? OK
                          : err_nomem(err);
     if (rc == OK) {
