@@ -97,8 +97,8 @@ static enum status know_files(const struct comm *comm, const struct node_file *f
 }
 
 /* Map a new file of that size, with its memory allocated. */
-static enum status take(struct node_sends *sends, const char *dir, const struct sent *file,
-                        struct err *err)
+static enum status map_file(struct node_sends *sends, const char *dir, const struct sent *file,
+                            struct err *err)
 {
     char path[PATH_MAX];
     const int64_t bytes = file->bytes[0] + file->bytes[1];
@@ -181,7 +181,7 @@ static enum status prepare(const struct comm *comm, const char *dir, const struc
     enum status rc = OK;
     for (int i = 0; rc == OK && i < num_known; i++)
         if (taker_of(comm, (int)known[i].from) == comm->rank)
-            rc = take(got, dir, &known[i], err);
+            rc = map_file(got, dir, &known[i], err);
     return rc;
 }
 
