@@ -545,7 +545,7 @@ static void add_key(char *list, size_t size, const char *key)
         snprintf(list + used, size - used, "%s%s", used ? ", " : "", key);
     else if (used == 0)
         snprintf(list, size, "%.*s...", (int)size - 4, key);
-    else if (used + 6 < size && strcmp(list + used - 3, "...") != 0)
+    else if (used + 6 < size && (used < 3 || strcmp(list + used - 3, "...") != 0))
         snprintf(list + used, size - used, ", ...");
 }
 

@@ -637,6 +637,16 @@ static void model_load__honours_or_notes_the_other_keys(void **state)
     assert_non_null(strstr(model.note, "unknown keys, not used: frobnicate"));
     assert_null(strstr(model.note, "rope_theta"));
     model_clear(&model);
+    /* A key longer than the list behind one of a letter is left out. */
+    assert_int_equal(
+        model_load(
+            file_with("config.json",
+                      "{\"model_type\":\"mistral\",\"b\":2,\"a_key_that_is_longer_than_the_list_"
+                      "of_unknown_keys_has_room_for_in_all_its_bytes\":1}"),
+            &model, &err),
+        OK);
+    assert_non_null(strstr(model.note, "unknown keys, not used: b, ..."));
+    model_clear(&model);
     /* A first key longer than the list is cut. */
     assert_int_equal(
         model_load(file_with("config.json",
