@@ -174,8 +174,8 @@ static enum status begin(struct call *call, const char *from, struct job_ask *as
     return comm_agree(call->comm, rc, err);
 }
 
-/* Check everything that can be refused before ranks are started: files that are not there, the job, the number of
- * ranks. from, db: NULL if they are not named. */
+/* Check everything that can be refused before ranks are started: files that are not there, the job,
+ * the number of ranks. from, db: NULL if they are not named. */
 static enum status check_call(const char *from, const char *db, const struct job_ask *ask,
                               bool trains, struct err *err)
 {

@@ -74,7 +74,7 @@ static enum status predict(void *ctx, int row, const double factor[FACTOR_TIMES]
     return rc;
 }
 
-/* What a row was measured on, for struct calibration. */
+/* Note the device, data type and framework of a row in *c. */
 static void measured_on(const struct step_answer *a, struct calibration *c)
 {
     snprintf(c->device, sizeof c->device, "%s", a->cluster.devices[0].kind);
@@ -83,8 +83,8 @@ static void measured_on(const struct step_answer *a, struct calibration *c)
              a->model.framework ? a->model.framework->name : "auto");
 }
 
-/* Every row must be computed from one kind of source, for one device, data type and framework: factors of
- * two of them would be good for neither. */
+/* Every row must be computed from one kind of source, for one device, data type and framework:
+ * factors of two of them would be good for neither. */
 static enum status check_sources(const struct measured_rows *rows, bool *ideal, struct err *err)
 {
     struct calibration first = {0}, c = {0};

@@ -20,8 +20,8 @@ struct origin {
     const char *file;         /* NULL: not a file */
     struct json *root;        /* owned: of the file */
     const struct json *first; /* in root: its first device, where it has a list */
-    /* The sources of the figures of the first device, its port to the network, the uplink of the first node, and
-     * latencies and context are; NULL: of no published machine. */
+    /* The sources of the figures of the first device, its port to the network, the uplink of the
+     * first node, and latencies and context are; NULL: of no published machine. */
     const struct machine *device, *nic, *uplink, *network;
     bool counted_here; /* memory and devices are those of this machine */
 };

@@ -198,7 +198,8 @@ static enum status run_front(const struct command *command, int argc, char **arg
     }
     if (front.help)
         return print_help(command, &front, argc, argv, err);
-    /* A refusal under mpirun takes its start and end: seconds. What one process can refuse, it does. */
+    /* A refusal under mpirun takes its start and end: seconds. What one process can refuse, it
+     * does. */
     if (front.num_ranks > 0 && launch_is_local())
         rc = launch_exec(&(struct launch){.check_ranks = front.num_ranks}, argc, argv, NULL, err);
     if (rc != OK)

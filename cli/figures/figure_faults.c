@@ -48,7 +48,7 @@ static const char *const parts[] = {"useful",  "lost",        "detect", "waiting
 enum { NUM_PARTS = sizeof parts / sizeof *parts };
 enum { USEFUL, LOST, DETECT, RESTART = 4, CHECKPOINTS };
 
-/* What a run did when. */
+/* Intervals of a run, in the order of time, each with the part of it that the run spent it on. */
 struct spans {
     struct span {
         int64_t from_ns, to_ns;

@@ -45,9 +45,9 @@ static void put_waits(FILE *out, const struct json *saves, const char *what)
     char all[32], most[32], count[64];
     const int64_t num = metrics_int(saves, "count");
     if (num > 0)
-        page_put(out, "p", "For %s steps waited %s in all, at most %s for one.",
-                 format_count(num, what, count, sizeof count),
+        page_put(out, "p", "Steps waited %s for %s, at most %s for one.",
                  format_ns(metrics_int(saves, "stall_ns"), all, sizeof all),
+                 format_count(num, what, count, sizeof count),
                  format_ns(metrics_int(saves, "longest_stall_ns"), most, sizeof most));
 }
 
@@ -67,7 +67,7 @@ enum status report_losses(FILE *out, struct subject *s, struct err *err)
     snprintf(path, sizeof path, "%.4000s/summary.json", s->path);
     if (json_read_file(path, &summary, NULL) == OK) {
         put_waits(out, json_get(summary, "checkpoints"), "checkpoint");
-        put_waits(out, json_get(summary, "memory_copies"), "copy");
+        put_waits(out, json_get(summary, "memory_copies"), "memory copy");
     }
     json_free(summary);
     if (metrics_each(s->path, count_restart, &restarts, NULL) != OK || restarts == 0)

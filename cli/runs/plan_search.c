@@ -15,8 +15,8 @@
 #include "profiles/job/job_json.h"
 #include "sim/run/plan_judge.h"
 
-/* The shares of the budget at which each phase of the search ends; the rest is for the search of a safe
- * plan, which is divided in the same way. */
+/* The shares of the budget at which each phase of the search ends; the rest is for the search of a
+ * safe plan, which is divided in the same way. */
 static const double first_shares[PLANNER_PHASE_COUNT] = {0.35, 0.55, 0.7},
                     safe_shares[PLANNER_PHASE_COUNT] = {0.8, 0.9, 1};
 /* A search without any plan yet takes this many times its share. */

@@ -1,4 +1,5 @@
-/* `elapse sim JOB --faults`, or of a job with cluster.faults: when is the run done on a cluster that loses nodes?
+/* `elapse sim JOB --faults`, or of a job with cluster.faults: when is the run done on a cluster
+ * that loses nodes?
  *
  * elastic_run() gives the turns of the run, once for each number of nodes; fault_run() loses nodes in
  * them, once for each seed. Read sim_faults() at the end first. */

@@ -49,8 +49,8 @@ struct sweep_row {
 };
 
 /* Set the columns of steps (step_ns bubble_fraction samples_per_s peak_bytes allreduce_ns
- * allreduce_exposed_ns events, then rates) or of whole runs (total_ns baseline_ns speedup device_hours
- * samples_per_s step_ns cost energy_kwh), in the order of sweep_values.at. */
+ * allreduce_exposed_ns events, then rates) or of whole runs (total_ns baseline_ns speedup
+ * device_hours samples_per_s step_ns cost energy_kwh), in the order of sweep_values.at. */
 void sweep_columns(struct sweep_table *table, bool of_runs);
 
 /* The measure by which one point is faster than another: time per sample of a step, or time of a

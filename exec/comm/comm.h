@@ -103,8 +103,8 @@ enum status comm_bcast(const struct comm_group *group, void *data, int64_t bytes
                        struct err *err);
 enum status comm_barrier(const struct comm_group *group, struct err *err);
 /* Rank 0 gets the bytes of all ranks, in the order of the ranks, in a new buffer, and *sizes, one
- * entry a rank. Both are NULL on the other ranks. The caller frees both. ERR_NOMEM on all ranks if one
- * has no memory. */
+ * entry a rank. Both are NULL on the other ranks. The caller frees both. ERR_NOMEM on all ranks if
+ * one has no memory. */
 enum status comm_gather(const struct comm_group *group, const void *data, int64_t bytes,
                         void **gathered, int64_t **sizes, struct err *err);
 

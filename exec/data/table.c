@@ -520,7 +520,8 @@ enum status table_open(const struct job *job, struct dataset *dataset, struct er
     return rc;
 }
 
-/* --- texts without labels ------------------------------------------------------------------------ */
+/* --- texts without labels
+ * ------------------------------------------------------------------------ */
 
 /* Add the lines of a text, which are not empty, as a row each. */
 static enum status read_lines(struct reading *reading, const char *path, struct err *err)

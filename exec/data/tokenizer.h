@@ -10,7 +10,8 @@
  * Steps that are known: normalizers NFC NFD NFKC NFKD Prepend Replace; pre-tokenizers ByteLevel Split
  * Digits Metaspace; model BPE, with byte fallback; post-processors TemplateProcessing ByteLevel;
  * decoders ByteLevel Replace ByteFallback Fuse Strip Metaspace; Sequence of each. A file with
- * another one is refused by its name. An open tokenizer does not change, and any thread may encode. */
+ * another one is refused by its name. An open tokenizer does not change, and any thread may
+ * encode. */
 #ifndef ELAPSE_EXEC_DATA_TOKENIZER_H
 #define ELAPSE_EXEC_DATA_TOKENIZER_H
 

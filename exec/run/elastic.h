@@ -1,8 +1,8 @@
 /* exec/run/elastic.h - a run that changes shape: layers freeze, and the plan changes during the
  * run.
  *
- * Before each turn (partition/search/turn.h) rank 0 decides how many layers are frozen and whether the
- * plan changes, and broadcasts that to the ranks that hold stages. If the plan changes, rank 0
+ * Before each turn (partition/search/turn.h) rank 0 decides how many layers are frozen and whether
+ * the plan changes, and broadcasts that to the ranks that hold stages. If the plan changes, rank 0
  * wakes the idle ranks, and all ranks make the same change: they take the new plan, split groups,
  * move weights and optimizer state from each owner to the new one, and build batches and runtime.
  * Items that stay on a rank keep their buffers.

@@ -1,5 +1,5 @@
-/* `elapse generate` (generate_request.h). open_source() finds model, weights and tokenizer; write_on()
- * is the loop: read a token, choose the next, show what is certain of the text. */
+/* `elapse generate` (generate_request.h). open_source() finds model, weights and tokenizer;
+ * write_on() is the loop: read a token, choose the next, show what is certain of the text. */
 #include "exec/run/generate_request.h"
 
 #include <stdio.h>

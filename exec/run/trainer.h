@@ -40,8 +40,9 @@ struct trainer_options {
      * trainer_yield() was called, when yield_step is done. */
     bool dies, yields;
     int64_t die_step, yield_step;
-    /* For predictions, NULL elsewhere: samples in place of the job's data (borrowed), whose test split
-     * is evaluated, and a function that the evaluation calls after each forward of the head. */
+    /* For predictions, NULL elsewhere: samples in place of the job's data (borrowed), whose test
+     * split is evaluated, and a function that the evaluation calls after each forward of the
+     * head. */
     const struct dataset *samples;
     runtime_eval_hook on_eval;
     void *on_eval_ctx;

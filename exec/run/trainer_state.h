@@ -149,7 +149,8 @@ int64_t trainer_turn(const struct trainer *t);
  * same on all ranks. */
 bool trainer_turn_due(const struct trainer *t);
 
-/* Steps of the whole run, if its plan stays as it is: those that are done, and those that are left. */
+/* Steps of the whole run, if its plan stays as it is: those that are done, and those that are
+ * left. */
 int64_t trainer_whole_steps(const struct trainer *t);
 
 /* The history up to now, for a checkpoint and the summary. Rank 0. */

@@ -28,7 +28,8 @@ enum { WARM_UP_STEPS = 2 };
 /* Each rank votes once per step; the maximum wins. VOTE_AHEAD: rank 0 knows which communicators to
  * make ahead. VOTE_WRITES: this rank still writes a checkpoint. VOTE_SPLITS: this rank is still
  * splitting one off. VOTE_YIELD, in a step before a
- * checkpoint and the last one of an epoch only: the run is to end here, because ranks can join it. VOTE_STOP: a signal came. */
+ * checkpoint and the last one of an epoch only: the run is to end here, because ranks can join it.
+ * VOTE_STOP: a signal came. */
 enum vote { VOTE_NONE, VOTE_WRITES, VOTE_AHEAD, VOTE_SPLITS, VOTE_YIELD, VOTE_STOP };
 
 /* Gather the times of this step's ops from all ranks into rank 0's record. */

@@ -16,6 +16,7 @@
 #include "exec/save/hf_names.h"
 #include "exec/save/owned_folder.h"
 #include "exec/save/safetensors.h"
+#include "partition/base/safe_text.h"
 #include "profiles/job/evidence_json.h"
 #include "profiles/job/job_json.h"
 #include "profiles/json/json.h"
@@ -143,8 +144,8 @@ enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
             rc = err_set(err, ERR_INPUT, "'%s' holds another model: %s is %lld, the job has %lld",
                          dir, dims[i].key, (long long)value, (long long)dims[i].want);
             if (model->lora.rank > 0)
-                err_hint(err, "a base without adapters: elapse export %.200s -o DIR, --init DIR",
-                         dir);
+                err_hint(err, "a base without adapters: elapse export %s -o DIR, --init DIR",
+                         SHELL_PATH(dir));
         }
     }
     if (rc == OK && state)

@@ -27,8 +27,8 @@ struct progress {
     int num_frozen_layers;
 };
 
-/* Gradient norms that freeze policies decide by (partition/search/turn.h): norms of the turns that are
- * over, and for the present turn squares of gradients, summed over its steps. */
+/* Gradient norms that freeze policies decide by (partition/search/turn.h): norms of the turns that
+ * are over, and for the present turn squares of gradients, summed over its steps. */
 struct turn_norms {
     double *rows; /* owned, [num_turns][num_layers]: root mean square over a turn's steps */
     int64_t num_turns;
@@ -49,9 +49,9 @@ struct checkpoint_state {
     const struct stage_list *list;
     bool write;         /* this rank writes its stages; else it takes part in the agreement only */
     const char *run_id; /* rank 0: the run that owns the folder (exec/save/owned_folder.h) */
-    bool
-        per_node; /* each node has a folder of that name, and gets files of its ranks and of the node
-                    * before (exec/save/node_copies.h); run_id counts on all ranks then */
+    /* Each node has a folder of that name, and gets the files of its ranks and of the node before
+     * (exec/save/node_copies.h). run_id counts on all ranks then. */
+    bool per_node;
     const struct progress *progress;
     const struct turn_norms *norms;        /* of rank 0 */
     const struct kept_state *kept;         /* of rank 0 */

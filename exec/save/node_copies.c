@@ -36,7 +36,7 @@ int64_t node_memory_left(void)
 
 /* --- files for the next node ------------------------------------------------------------------ */
 
-/* What all ranks know of a file. */
+/* The number, rank and sizes of a file, which every rank gets to know before the files are sent. */
 struct sent {
     int64_t stage, from, bytes[2];
 };

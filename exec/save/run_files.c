@@ -53,8 +53,9 @@ struct run_files {
     struct atomic_file trace_file;
 };
 
-/* A folder holds one run at a time. The lock ends with the process. A restart waits for the ranks that it
- * replaces, which may outlive their launcher. File systems that have no such locks are used without. */
+/* A folder holds one run at a time. The lock ends with the process. A restart waits for the ranks
+ * that it replaces, which may outlive their launcher. File systems that have no such locks are used
+ * without. */
 static enum status lock_folder(const char *dir, bool restart, int *lock, struct err *err)
 {
     int left_ms = restart ? LOST_PATIENCE_MS : 0;

@@ -1,9 +1,10 @@
 /* exec/stage/lagged.c - the lagged copy of a stage's weights, and its exchange with the weights.
  *
  * The copy of an item is laid out as the item's weights are, without a tied table that has frozen
- * (as optimizer state is), or without the base beside adapters. Contents change places, not pointers, because a captured graph of a
- * device and the tied table keep their addresses. The head's own copy of a tied table counts as
- * item 0, where the table is, so that a range of items means the same at every cut. */
+ * (as optimizer state is), or without the base beside adapters. Contents change places, not
+ * pointers, because a captured graph of a device and the tied table keep their addresses. The
+ * head's own copy of a tied table counts as item 0, where the table is, so that a range of items
+ * means the same at every cut. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -173,8 +173,8 @@ struct param {
     bool tied_copy;       /* the head's copy of the token table, not a tensor of its own */
 };
 /* The tensors of an item of the model, without memory and without a copy of a tied table: name,
- * item, shape, num_elems and frozen (beside adapters) of each, in the order in which a stage lists them. ERR_INPUT: a family
- * that has no kernels. */
+ * item, shape, num_elems and frozen (beside adapters) of each, in the order in which a stage lists
+ * them. ERR_INPUT: a family that has no kernels. */
 enum { STAGE_ITEM_PARAMS = 20 };
 enum status stage_item_params(const struct model *model, int item,
                               struct param params[STAGE_ITEM_PARAMS], int *num, struct err *err);

@@ -13,7 +13,8 @@ const char *synonym_key(const char *word);
  * ("bf16" for "bfloat16" and for "BF16"); NULL: none. */
 const char *synonym_value(const char *word, const char *const *names);
 
-/* The value that is now called by another word than `word` ("stage" for "always"), else word itself. */
+/* The value that is now called by another word than `word` ("stage" for "always"), else word
+ * itself. */
 const char *current_value(const char *word);
 
 /* The option that others write as `word` (both without dashes), such as "n" for "nproc_per_node";

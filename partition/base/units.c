@@ -491,6 +491,11 @@ const char *format_count(int64_t n, const char *noun, char *buf, size_t size)
 {
     const size_t length = strlen(noun);
     const bool hisses = length > 3 && strcmp(noun + length - 3, "tch") == 0; /* micro-batches */
-    snprintf(buf, size, "%lld %s%s", (long long)n, noun, n == 1 ? "" : hisses ? "es" : "s");
+    const bool copies = length > 2 && strcmp(noun + length - 2, "py") == 0;
+    snprintf(buf, size, "%lld %.*s%s", (long long)n, (int)length - (copies && n != 1), noun,
+             n == 1   ? ""
+             : copies ? "ies"
+             : hisses ? "es"
+                      : "s");
     return buf;
 }

@@ -9,8 +9,8 @@
  * is optional: pods of so many nodes share an uplink to the fabric (a leaf switch, a rail group, a
  * scalable unit), and a transfer between pods also uses both of theirs. Small
  * messages may use less of the bandwidth (struct share_curve), and collectives have figures of their
- * own (struct collective_figures). The functions here give unshared times; sim/step/network.h shares a
- * port or uplink max-min fairly among its transfers. */
+ * own (struct collective_figures). The functions here give unshared times; sim/step/network.h
+ * shares a port or uplink max-min fairly among its transfers. */
 #ifndef ELAPSE_PARTITION_CLUSTER_H
 #define ELAPSE_PARTITION_CLUSTER_H
 
@@ -27,7 +27,8 @@ struct kind; /* partition/cluster/device_kinds.h */
 
 struct device {
     char kind[32]; /* key of a roofline or a profile: "rtx5000", "h200", "cpu" */
-    /* A user's own figures of that kind, kept alive by the cluster; NULL: the shipped ones, if any. */
+    /* A user's own figures of that kind, kept alive by the cluster; NULL: the shipped ones, if
+     * any. */
     const struct kind *own;
     int node;
     int64_t mem_bytes;       /* INT64_MAX: unlimited */
@@ -48,8 +49,8 @@ double device_nic(const struct device *device);
 /* Time of the device's copy engine for bytes from or to the host; 0 for a host. */
 double device_copy_ns(const struct device *device, int64_t bytes);
 
-/* Host memory of a node that says nothing of it: two sockets of 8 channels DDR4-3200, as in a DGX A100
- * (AMD EPYC 7742 data sheet: 204.8 GB/s a socket). */
+/* Host memory of a node that says nothing of it: two sockets of 8 channels DDR4-3200, as in a DGX
+ * A100 (AMD EPYC 7742 data sheet: 204.8 GB/s a socket). */
 #define HOST_MEM_BYTES_PER_S 409.6e9
 
 /* When a rank goes on after a send of its own. */
@@ -217,8 +218,8 @@ void cluster_use_kinds(struct cluster *cluster, bool network);
 
 /* A resource is one direction of a port or uplink; messages share it. Device d has resource 2 d
  * (out) and 2 d + 1 (in). Node n's uplink has 2 (num_devices + n) and the next. Behind them, the
- * ports to the network stand like the devices, and then pods. With half_duplex both directions use the
- * even one. */
+ * ports to the network stand like the devices, and then pods. With half_duplex both directions use
+ * the even one. */
 int cluster_num_resources(const struct cluster *cluster);
 int64_t cluster_capacity(const struct cluster *cluster, int resource); /* bytes per second */
 /* Write the resources that a message between two different devices uses, and return their number:
@@ -234,8 +235,8 @@ int64_t cluster_transfer_ns(const struct cluster *cluster, int from, int to, int
  * of bytes / n each, an all-reduce two of them: fixed + (n-1)/n * bytes / lowest bandwidth +
  * (n-1) * latency (Thakur et al. 2005; Patarasuk and Yuan 2009). The ring edges that leave a node
  * share its uplink, those that leave a pod that of the pod, and use the ports to the network of all
- * devices of the group on it, because NCCL makes as many rings. In an all-to-all, each device sends to all others at once: fixed + one latency
- * + what the busiest port or uplink takes. */
+ * devices of the group on it, because NCCL makes as many rings. In an all-to-all, each device sends
+ * to all others at once: fixed + one latency + what the busiest port or uplink takes. */
 int64_t cluster_collective_ns(const struct cluster *cluster, enum collective kind,
                               const int *devices, int n, int64_t bytes);
 

@@ -12,9 +12,9 @@
 #define GB 1e9
 #define GBIT 0.125e9
 
-/* The figures of machines are built as those of device kinds (profiles/devices): copy is PCIe x16 of generation
- * 3, 4 or 5 (PCI-SIG). Latencies: a typical small message over NVLink or PCIe (5 us) and over InfiniBand
- * with its software (10 us), over EFA 20 us (round numbers). */
+/* The figures of machines are built as those of device kinds (profiles/devices): copy is PCIe x16
+ * of generation 3, 4 or 5 (PCI-SIG). Latencies: a typical small message over NVLink or PCIe (5 us)
+ * and over InfiniBand with its software (10 us), over EFA 20 us (round numbers). */
 #define PCIE3 .copy_bytes_per_s = 15.754 * GB, .copy_source = "PCI-SIG: PCIe 3.0 x16"
 #define PCIE4 .copy_bytes_per_s = 31.508 * GB, .copy_source = "PCI-SIG: PCIe 4.0 x16"
 #define PCIE5 .copy_bytes_per_s = 63.015 * GB, .copy_source = "PCI-SIG: PCIe 5.0 x16"
@@ -108,7 +108,8 @@ const char *const *machine_names(void)
 const struct machine *machine_find(const char *name)
 {
     char typed[64], own[64];
-    for (int i = 0; i < NUM_MACHINES && name_fold(name, typed, sizeof typed); i++)
+    const bool fits = name_fold(name, typed, sizeof typed);
+    for (int i = 0; fits && i < NUM_MACHINES; i++)
         if (name_fold(machines[i].name, own, sizeof own) && strcmp(own, typed) == 0)
             return &machines[i];
     return NULL;
@@ -124,10 +125,11 @@ const char *collective_source_text(const struct collective_source *source, enum 
     return kind == COLLECTIVE_ALLREDUCE || !source->others ? source->source : source->others;
 }
 
-/* Times of all-reduces over 2 and 4 devices of a node: medians of Vidur's profiles, which end at 64 MiB
- * (github.com/microsoft/vidur, data/profiling/network/{a100,h100}_dgx/all_reduce.csv, 2024). Below 16 MiB
- * they are the host's time to launch. 1 GiB: 208 GB/s of two A100 (nccl-tests issue 178), and for
- * four the share of eight. A reduce-scatter and an all-gather, its halves, have its shares. */
+/* Times of all-reduces over 2 and 4 devices of a node: medians of Vidur's profiles, which end at 64
+ * MiB (github.com/microsoft/vidur, data/profiling/network/{a100,h100}_dgx/all_reduce.csv, 2024).
+ * Below 16 MiB they are the host's time to launch. 1 GiB: 208 GB/s of two A100 (nccl-tests issue
+ * 178), and for four the share of eight. A reduce-scatter and an all-gather, its halves, have its
+ * shares. */
 #define MIB (1LL << 20)
 /* clang-format off */
 static const struct ring_times {

@@ -126,8 +126,8 @@ static int devices_in(const struct group *group, int pod)
 /* Up to this many nodes, the tables of counts per node are on the stack. */
 #define TABLE_NODES 2048
 
-/* For each node and each pod of the group, the number of ring edges that leave it and of devices on it.
- * NULL without memory for the tables: then they are counted again for each device. */
+/* For each node and each pod of the group, the number of ring edges that leave it and of devices on
+ * it. NULL without memory for the tables: then they are counted again for each device. */
 struct counts {
     int *edges, *devices, *pod_edges, *pod_devices;
 };

@@ -1,5 +1,5 @@
-/* The figures of a kind, as keys and places, and the search by name. The values are data: the build makes
- * shipped_kinds of the files in profiles/devices. Read struct kind first. */
+/* The figures of a kind, as keys and places, and the search by name. The values are data: the build
+ * makes shipped_kinds of the files in profiles/devices. Read struct kind first. */
 #include "partition/cluster/device_kinds.h"
 
 #include <stdio.h>

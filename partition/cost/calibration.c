@@ -17,11 +17,11 @@ static const double prior[FACTOR_COUNT] = {0.3, 0.4, 0.4, 0.3, 0.1};
 static const double PRIOR_IDEAL = 1;
 /* What one factor leaves of the error of a source there, 4 to 15 %; it counts as PRIOR_ROWS rows. */
 static const double PRIOR_NOISE = 0.08;
-/* PRIOR_NOISE of an interval, which is for layouts that were not measured: how far layouts of a source
- * lie apart behind one factor. Standard deviations (tests/truth, errors calibrated by one other row
- * over the square root of 2): NeMo 0.01, SC'21 and table 5 0.04, FSDP on H100 0.1, vTrain 0.07 and
- * 0.12, Hagemann's kernels 0.07 to 0.18. The largest but for Hagemann's, who judge: with the mean,
- * 0.08, intervals from one row held 46 to 76 % of their rows. */
+/* PRIOR_NOISE of an interval, which is for layouts that were not measured: how far layouts of a
+ * source lie apart behind one factor. Standard deviations (tests/truth, errors calibrated by one
+ * other row over the square root of 2): NeMo 0.01, SC'21 and table 5 0.04, FSDP on H100 0.1, vTrain
+ * 0.07 and 0.12, Hagemann's kernels 0.07 to 0.18. The largest but for Hagemann's, who judge: with
+ * the mean, 0.08, intervals from one row held 46 to 76 % of their rows. */
 static const double PRIOR_SPREAD = 0.12;
 static const double PRIOR_ROWS = 3;
 /* A factor counts as determined if its rows take as much of the prior's standard deviation. */

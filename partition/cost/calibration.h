@@ -1,4 +1,5 @@
-/* partition/cost/calibration.h - factors between computed and measured times, fitted to measured steps.
+/* partition/cost/calibration.h - factors between computed and measured times, fitted to measured
+ * steps.
  *
  * A computed cost misses what is particular to a cluster and a framework: clocks, libraries, fused
  * kernels, networks. A few measured steps say how much. Each factor is a ratio of real to computed
@@ -31,8 +32,8 @@ factor_name(enum factor factor); /* "compute", "inside", "between", "launch", "m
 struct calibration {
     char name[CALIBRATION_NAME_MAX]; /* "": none, and every factor is 1 */
     char cluster[64], framework[32]; /* what was measured; "": not said */
-    /* The kind of device, the data type and the train.framework of the rows: factors are good for these
-     * (calibration_differs()). "": a store of before version 9 does not say. */
+    /* The kind of device, the data type and the train.framework of the rows: factors are good for
+     * these (calibration_differs()). "": a store of before version 9 does not say. */
     char device[32], dtype[16], launcher[32];
     char made_at[32], version[32]; /* ISO 8601, UTC; of Elapse */
     int num_rows, num_peaks;       /* measured steps, and measured peaks of memory */
@@ -62,8 +63,8 @@ enum status calibration_fit(calibration_predict *predict, void *ctx, const doubl
                             struct calibration *calibration, struct err *err);
 
 /* Write to text what the rows of the calibration were measured on where that is not the device, data
- * type and framework at hand: "a100, bf16, deepspeed". "": they are the same, or are not known. Returns
- * text. */
+ * type and framework at hand: "a100, bf16, deepspeed". "": they are the same, or are not known.
+ * Returns text. */
 const char *calibration_differs(const struct calibration *calibration, const char *device,
                                 const char *dtype, const char *launcher, char *text, size_t size);
 

@@ -116,8 +116,8 @@ enum cost_choice {
 };
 #define COST_CHOICE_NAMES "auto kernels roofline profile" /* for help texts */
 const char *cost_choice_name(enum cost_choice choice);
-/* ERR_INPUT: no such choice; an efficiency that is not EFFICIENCY_MIN..EFFICIENCY_MAX. More than 1: faster
- * than the published curves, as a calibration may find. */
+/* ERR_INPUT: no such choice; an efficiency that is not EFFICIENCY_MIN..EFFICIENCY_MAX. More than 1:
+ * faster than the published curves, as a calibration may find. */
 #define EFFICIENCY_MIN 1e-6
 #define EFFICIENCY_MAX 10
 enum status cost_choice_parse(const char *text, enum cost_choice *choice, struct err *err);
@@ -179,8 +179,8 @@ int64_t cost_allreduce_ns(const struct cost *cost, const struct cluster *cluster
 /* cluster_collective_ns() with the source's factors. */
 int64_t cost_collective_ns(const struct cost *cost, const struct cluster *cluster,
                            enum collective kind, const int *devices, int n, int64_t bytes);
-/* cost_collective_ns() of a ring that cluster_ring() has made. kind is not COLLECTIVE_ALLTOALL, because an
- * all-to-all uses no ring. */
+/* cost_collective_ns() of a ring that cluster_ring() has made. kind is not COLLECTIVE_ALLTOALL,
+ * because an all-to-all uses no ring. */
 int64_t cost_ring_ns(const struct setting *setting, enum collective kind, const struct ring *ring,
                      int64_t bytes);
 const char *cost_source_name(enum cost_source source);

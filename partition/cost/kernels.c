@@ -65,10 +65,11 @@ static void add_matmul(struct lister *l, enum matmul_layout layout, int64_t batc
                                l->e * ((double)batch * (double)k * ((double)m + (double)n) + all)});
 }
 
-/* What the collectives beside the products of attention and of the MLP take: the SMs of the sum behind
- * the second linear, which goes out in SCATTER_PIECES, and backwards the SMs of the transfers beside the
- * first linear's gradient for the input and for its weights. ub_tp_comm_overlap_cfg of NeMo's recipe for
- * GPT-3 175B (NVIDIA/dgxc-benchmarking, nemo_megatron/gpt3_175b_hydra.yaml). */
+/* SMs that collectives take from the products of attention and of the MLP beside which they run. The
+ * sum behind the second linear goes out in SCATTER_PIECES by `scatter` of them. Backwards, transfers
+ * take `input` SMs from the gradient of the first linear's input, and `weights` from that of its
+ * weights. From ub_tp_comm_overlap_cfg of NeMo's recipe for GPT-3 175B (NVIDIA/dgxc-benchmarking,
+ * nemo_megatron/gpt3_175b_hydra.yaml). */
 #define SCATTER_PIECES 4
 static const struct {
     int scatter, input, weights;
@@ -119,8 +120,8 @@ static void make_narrow(struct lister *l)
 }
 
 /* Scaling and casting `elements` of an operand, as Transformer Engine does it: a pass for the largest
- * value where a tensor has one scale (fp8 by current scaling, NVFP4's outer scale), and one that reads
- * and writes the narrow copies, by rows and for the gradient of the weights by columns. */
+ * value where a tensor has one scale (fp8 by current scaling, NVFP4's outer scale), and one that
+ * reads and writes the narrow copies, by rows and for the gradient of the weights by columns. */
 static void add_cast(struct lister *l, double elements)
 {
     const int copies = l->pass == PASS_FWD_NOGRAD ? 1 : 2;
@@ -150,8 +151,8 @@ static void add_weight_grad(struct lister *l, int64_t batch, int64_t n, int64_t 
     }
 }
 
-/* The adapter beside a linear [k -> n]: two products by a rank, and a sum with what the linear gives, or
- * backwards with its gradient. A narrow base is made wide before it is multiplied. */
+/* The adapter beside a linear [k -> n]: two products by a rank, and a sum with what the linear
+ * gives, or backwards with its gradient. A narrow base is made wide before it is multiplied. */
 static void add_adapter(struct lister *l, int64_t rows, int64_t k, int64_t n)
 {
     const int64_t r = l->model->lora.rank;
@@ -359,8 +360,8 @@ static void add_fused_core(struct lister *l, const struct heads *h)
 /* Scale, mask and softmax. Megatron-LM has one kernel for them, which takes more than 16 and at
  * most 2048 tokens, and a multiple of 4 matrices (is_kernel_available() in
  * megatron/model/fused_softmax.py, 2021). The kernel of a causal model reads the unmasked half of
- * the scores and writes all. Where it cannot be used, and for eager attention, there are five, on fp32:
- * cast, scale, mask, softmax, cast. */
+ * the scores and writes all. Where it cannot be used, and for eager attention, there are five, on
+ * fp32: cast, scale, mask, softmax, cast. */
 static void add_softmax(struct lister *l, int64_t matrices, int64_t s, bool causal)
 {
     const double scores = (double)matrices * (double)s * (double)s, read = causal ? 0.5 : 1;
@@ -542,10 +543,11 @@ static void add_grouped(struct lister *l, int64_t experts, int64_t rows, int64_t
     make_narrow(l);
 }
 
-/* The router's product in fp32. Megatron-LM's (megatron-te) multiplies 2-byte operands and writes fp32
- * (RouterGatingLinearFunction in megatron/core/transformer/moe/moe_utils.py). A router that is written in
- * PyTorch casts tokens and weights, and multiplies them by fp32 units, which tf32 does not replace by default
- * (DeepseekV3TopkRouter of transformers; RouterGatingLinearFunction without Transformer Engine). */
+/* The router's product in fp32. Megatron-LM's (megatron-te) multiplies 2-byte operands and writes
+ * fp32 (RouterGatingLinearFunction in megatron/core/transformer/moe/moe_utils.py). A router that is
+ * written in PyTorch casts tokens and weights, and multiplies them by fp32 units, which tf32 does
+ * not replace by default (DeepseekV3TopkRouter of transformers; RouterGatingLinearFunction without
+ * Transformer Engine). */
 static void add_router(struct lister *l)
 {
     const struct framework *framework = l->model->framework;
@@ -576,8 +578,8 @@ static void add_router(struct lister *l)
 }
 
 /* Router, permutation by expert, the experts' linears, and the weighted sum of their outputs. A
- * device computes as many rows as its own tokens choose, times model.expert_load: the experts of a device are
- * in balance, and the device with most tokens is what the others wait for. */
+ * device computes as many rows as its own tokens choose, times model.expert_load: the experts of a
+ * device are in balance, and the device with most tokens is what the others wait for. */
 static void add_experts(struct lister *l)
 {
     const struct model *m = l->model;

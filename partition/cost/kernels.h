@@ -1,4 +1,5 @@
-/* partition/cost/kernels.h - the kernels that a training framework launches for one pass over an item.
+/* partition/cost/kernels.h - the kernels that a training framework launches for one pass over an
+ * item.
  *
  * The lists follow Megatron-LM and PyTorch: matrix products in three layouts, attention in one
  * kernel or in parts, and between them kernels that only move memory (norms, activations, dropout,

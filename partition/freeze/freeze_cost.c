@@ -75,8 +75,8 @@ static double faster(double rate, double steps, double window_rate, double windo
     return larger(ratio(ratio(rate, steps), ratio(window_rate, window_steps)), 1);
 }
 
-/* Loss reduction in `now` beyond the forecast from `before`, minus the noise margin. *forecast, *noise:
- * of the forecast alone. */
+/* Loss reduction in `now` beyond the forecast from `before`, minus the noise margin. *forecast,
+ * *noise: of the forecast alone. */
 static double excess(double power, const struct freeze_evidence *before,
                      const struct freeze_evidence *now, double *forecast, double *noise)
 {

@@ -1,5 +1,5 @@
-/* partition/freeze/freeze_cost.h - what freezing a prefix for the rest of a run gives up, from rows of
- * evidence (partition/freeze/evidence.h). The policy `safe` decides by it.
+/* partition/freeze/freeze_cost.h - what freezing a prefix for the rest of a run gives up, from rows
+ * of evidence (partition/freeze/evidence.h). The policy `safe` decides by it.
  *
  * Two laws turn the share of one window into a cost:
  *

@@ -1,17 +1,17 @@
-/* partition/freeze/freeze_safe.h - the policy `safe`: freeze by what the run itself has shown, within a
- * stated loss.
+/* partition/freeze/freeze_safe.h - the policy `safe`: freeze by what the run itself has shown,
+ * within a stated loss.
  *
- * The run measures rows of evidence (partition/freeze/evidence.h). What freezing F layers for the rest of
- * the run would give up follows from the rows by two laws (partition/freeze/freeze_cost.h): how the fall of
- * the loss goes on, and how the other layers go on without the prefix.
+ * The run measures rows of evidence (partition/freeze/evidence.h). What freezing F layers for the
+ * rest of the run would give up follows from the rows by two laws (partition/freeze/freeze_cost.h):
+ * how the fall of the loss goes on, and how the other layers go on without the prefix.
  *
  * F may freeze if its cost, a one-sided 80 % of its standard error, and what earlier freezes were
  * estimated to cost fit in freeze.max_loss. Of those that fit, the policy takes the one that saves
  * most of the predicted time a sample (partition/search/plan_for.h, with cache and replicas), and
  * none where less than LEAST_SAVING is saved.
  *
- * Where noise makes a cost uncertain, its mean above 0 is what counts as spent: that training a prefix
- * seems to do harm is not credited.
+ * Where noise makes a cost uncertain, its mean above 0 is what counts as spent: that training a
+ * prefix seems to do harm is not credited.
  *
  * A freeze is undone, once, if in the next row the layers that still train bring less than they did
  * before by more than noise and by more than what is left of the budget. After that nothing freezes
@@ -61,9 +61,9 @@ bool freeze_safe_due(const struct freeze *freeze, const struct freeze_history *h
                      const struct freeze_evidence *row);
 
 /* Passes of a row with the candidates that it has. Forwards begin behind the frozen prefix, and
- * those of the largest candidate behind that one, where earlier forwards have kept the input. A part of
- * the layers is a part of a pass, by their floating-point operations. What a restart costs beyond
- * that is not counted, so that the run decides as without one. */
+ * those of the largest candidate behind that one, where earlier forwards have kept the input. A
+ * part of the layers is a part of a pass, by their floating-point operations. What a restart costs
+ * beyond that is not counted, so that the run decides as without one. */
 double freeze_safe_row_passes(const struct freeze *freeze, const struct freeze_history *history,
                               const struct freeze_evidence *row);
 /* The passes that measuring this prefix too adds to that, the first one of a row or a smaller one. */

@@ -188,7 +188,8 @@ static void take_less(double *value, double other)
 }
 
 /* The first device of each group becomes the slowest and smallest of its devices. The group's
- * devices on a node divide its uplink, those in a pod the pod's, and the first node has the narrowest uplink of the group's.
+ * devices on a node divide its uplink, those in a pod the pod's, and the first node has the
+ * narrowest uplink of the group's.
  */
 static void group_devices(struct cluster *cluster, int tensor, const int *first, int num_groups)
 {

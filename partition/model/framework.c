@@ -14,10 +14,11 @@
 /* Memory of a communicator of 2 devices, and of more (NVIDIA/nccl issue 964: A100, NVLink). */
 #define COMMUNICATOR_BYTES(n) ((n) < 2 ? 0 : ((n) == 2 ? (int64_t)544 : (int64_t)688) << 20)
 
-/* The host's time a kernel. A device kind's own (30 to 51 us) is that of modules of PyTorch with autograd,
- * called from Python. Code that torch.compile made calls operators without both: 11.3 to 17.7 us, mean
- * 14.5, for a product of PyTorch in a loop (NVIDIA/dgxc-benchmarking, microbenchmarks/cpu_overhead). This
- * executor is C: 3.1 and 3.4 us on an H100's host (tests/truth/gpu-h100-2026-11-26, "launch"). */
+/* The host's time a kernel. A device kind's own (30 to 51 us) is that of modules of PyTorch with
+ * autograd, called from Python. Code that torch.compile made calls operators without both: 11.3 to
+ * 17.7 us, mean 14.5, for a product of PyTorch in a loop (NVIDIA/dgxc-benchmarking,
+ * microbenchmarks/cpu_overhead). This executor is C: 3.1 and 3.4 us on an H100's host
+ * (tests/truth/gpu-h100-2026-11-26, "launch"). */
 #define COMPILED_US 14.5
 #define OURS_US 3.4
 
@@ -25,24 +26,26 @@
  * Megatron-LM's transformer_config.py. megatron-2021: apex' norms, a fused bias and GELU
  * (megatron/model, 2021); rotary positions and SwiGLU came later, as PyTorch's operators. deepspeed:
  * the model is written in PyTorch; its engine launches no kernels of layers. fsdp: likewise, without
- * torch.compile; fsdp-compiled: torch.compile of each layer joins elementwise operators with the norm, the
- * loss stays as it is (torchtitan, train.py, 2024). copies_shards: FSDP2's copy-out and copy-in
- * (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py).
+ * torch.compile; fsdp-compiled: torch.compile of each layer joins elementwise operators with the
+ * norm, the loss stays as it is (torchtitan, train.py, 2024). copies_shards: FSDP2's copy-out and
+ * copy-in (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py).
  * hf-eager: transformers' modeling_llama.py.
  * overlaps_tensor: tp_comm_overlap of Transformer Engine (its userbuffers), which NeMo's recipes set.
  * whole_logits, splits_gate, sums_whole, narrow_grads: the trainer of Hagemann et al., whose engine
  * descends from DeepSpeed's (Aleph-Alpha/scaling, 2024: lm_head.py, losses/cross_entropy.py, mlp.py,
  * optimizer/allreduce.py, optimizer/parameter_group.py).
- * keeps_logits: outputs of the last stage are read, never taken out of their buffer, of which there are two
- * (there, parallel_module.py, _execute_loss_fn(); pipeline_schedule/train.py, required_buffer_count();
- * DeepSpeed's pipe/engine.py keeps them too). With one micro-batch there is no earlier one: they count still.
- * blocks_sends: DeepSpeed's p2p.send(); Megatron-LM's batch_isend_irecv(), for which 1F1B waits and the
- * interleaved schedule does not (overlap_p2p_comm).
+ * keeps_logits: outputs of the last stage are read, never taken out of their buffer, of which there
+ * are two (there, parallel_module.py, _execute_loss_fn(); pipeline_schedule/train.py,
+ * required_buffer_count(); DeepSpeed's pipe/engine.py keeps them too). With one micro-batch there
+ * is no earlier one: they count still. blocks_sends: DeepSpeed's p2p.send(); Megatron-LM's
+ * batch_isend_irecv(), for which 1F1B waits and the interleaved schedule does not
+ * (overlap_p2p_comm).
  * composer: llm-foundry's trainer: FSDP of PyTorch, the loss is flash-attn's kernel (MPT's loss_fn,
  * fused_crossentropy). gathers_late: its backward_prefetch is BACKWARD_POST (dist_strategy.py), which
  * gathers a layer when the gradients of the one before are there (PyTorch, fsdp/api.py).
  * casts_router: DeepseekV3TopkRouter of transformers.
- * gathers_take_share: FSDP's collectives are NCCL's kernels, which occupy SMs (time-1b has how many). */
+ * gathers_take_share: FSDP's collectives are NCCL's kernels, which occupy SMs (time-1b has how
+ * many). */
 /* clang-format off */
 static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
     [FRAMEWORK_AUTO] = {.name = "auto"},

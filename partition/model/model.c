@@ -1,6 +1,7 @@
 /* Item chains of the transformer families, by formula. resolve() replaces zero dims by defaults and
- * checks them, the fill functions write one item each, model_build() makes the chain. The llama family has its formulas in model_llama.c, chains from files are made in
- * model_explicit.c. Read model.h first, then the formulas here.
+ * checks them, the fill functions write one item each, model_build() makes the chain. The llama
+ * family has its formulas in model_llama.c, chains from files are made in model_explicit.c. Read
+ * model.h first, then the formulas here.
  *
  * Notation: s tokens of a sample, h hidden, m MLP width, a heads, c classes, V vocabulary, p patch
  * side, e bytes of an activation element.

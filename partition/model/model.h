@@ -100,8 +100,8 @@ struct time_table {
 };
 
 /* A tensor that item `from` sends to item `to` outside the chain (from < to). It goes directly from
- * source stage to destination stage; its gradient goes back the same way. Edges of one item with equal
- * bytes are one tensor, which a stage receives and holds once. */
+ * source stage to destination stage; its gradient goes back the same way. Edges of one item with
+ * equal bytes are one tensor, which a stage receives and holds once. */
 struct skip_edge {
     int from, to;
     int64_t bytes; /* per sample, or per micro-batch as in struct item */
@@ -260,7 +260,8 @@ struct model {
     const char *type; /* the decoder's as model_type_find() has it, static; NULL: llama */
     struct rope turns;
     enum attention_kind attention;
-    /* The framework that launches the kernels (model_set_framework()); NULL: the lists of kernels.c as they are. */
+    /* The framework that launches the kernels (model_set_framework()); NULL: the lists of kernels.c
+     * as they are. */
     const struct framework *framework;
     bool eager_norm, eager_rope, eager_activation; /* by several kernels, not one */
     /* How items are divided: they hold the share of one of `tensor` devices. The dims above are
@@ -308,8 +309,8 @@ struct model_spec {
     const char *type; /* the decoder's, as model_type_find() has it; NULL: another family.
                          FAMILY_COMPOSED: the model_type of model_composed.c */
     struct rope turns;
-    /* FAMILY_COMPOSED. The dims above are those of the decoder, of the only tower, or of CLIP's vision
-     * tower. */
+    /* FAMILY_COMPOSED. The dims above are those of the decoder, of the only tower, or of CLIP's
+     * vision tower. */
     struct {
         int layers, seq; /* seq: also the tokens of images that a decoder reads */
         int hidden, heads,
@@ -404,9 +405,11 @@ static inline int64_t model_sample_tokens(const struct model *model)
  * query count too (Narayanan et al. 2021), so that a full layer has seq^2 pairs. Devices that divide
  * the tokens of a sample have an equal part each. */
 int64_t model_attention_pairs(const struct model *model, int layer);
-/* So many tokens that choose experts, on the device that has most of them: tokens x expert_load, rounded up. */
+/* So many tokens that choose experts, on the device that has most of them: tokens x expert_load,
+ * rounded up. */
 int64_t model_expert_tokens(const struct model *model, int64_t tokens);
-/* Set expert_load, at least 1, and what the items keep for it. Call it once, before the model is divided. */
+/* Set expert_load, at least 1, and what the items keep for it. Call it once, before the model is
+ * divided. */
 void model_set_expert_load(struct model *model, double load);
 /* Whether skip i is the tensor that items from `first` on already get by the skip before it. */
 static inline bool model_skip_repeats(const struct model *model, int i, int first)

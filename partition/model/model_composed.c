@@ -2,16 +2,16 @@
  * struct model_piece in model.h first, then build() of one type: build_t5() is the example.
  *
  * An item's parameters, flops and stash are sums over its pieces, and kernels.c makes its kernels of
- * them, so a type is written once. A multiply-add is 2 flops. What is kept for the backward: the input
- * of each linear and norm, what an activation reads, and queries, keys, values and row statistics of
- * attention, whose scores never reach memory. Dropout is not modelled.
+ * them, so a type is written once. A multiply-add is 2 flops. What is kept for the backward: the
+ * input of each linear and norm, what an activation reads, and queries, keys, values and row
+ * statistics of attention, whose scores never reach memory. Dropout is not modelled.
  *
  * Sources: Raffel et al. 2020 (T5), Radford et al. 2022 (Whisper), Grattafiori et al. 2024, section 7
- * (Llama 3.2's cross-attention), Touvron et al. 2021 (DeiT), Liu et al. 2021 (Swin), Radford et al. 2021
- * (CLIP), Peebles and Xie 2023 (DiT), and modeling_<type>.py of transformers.
+ * (Llama 3.2's cross-attention), Touvron et al. 2021 (DeiT), Liu et al. 2021 (Swin), Radford et al.
+ * 2021 (CLIP), Peebles and Xie 2023 (DiT), and modeling_<type>.py of transformers.
  *
- * The token table, which several items use, is in the first item alone. It looks up the decoder's tokens
- * as well, and skips take them and the encoder's output to the items that read them. */
+ * The token table, which several items use, is in the first item alone. It looks up the decoder's
+ * tokens as well, and skips take them and the encoder's output to the items that read them. */
 #include "partition/model/model_items.h"
 
 #include <stdio.h>

@@ -210,8 +210,8 @@ static const struct model_spec presets[] = {
     {LLAMA("codellama-34b", 48, 8192, 64, 8, 22016, 32000, 4096), .turns.theta = 1e6},
     {LLAMA("yi-34b", 60, 7168, 56, 8, 20480, 64000, 4096), .turns.theta = 5e6},
     {LLAMA("deepseek-67b", 95, 8192, 64, 8, 22016, 102400, 4096)},
- /* Raffel et al. 2020, sections 2.1 and 3.1.4 (114 tokens of targets for 512 of a corrupted text), and the
-  * released config.json; version 1.1 has a gate and a head of its own. */
+ /* Raffel et al. 2020, sections 2.1 and 3.1.4 (114 tokens of targets for 512 of a corrupted text),
+  * and the released config.json; version 1.1 has a gate and a head of its own. */
     {T5("t5-base", 768, 12, 64, 3072, 12), .tied_head = 1, .block.plain_mlp = true},
     {T5("t5-small", 512, 8, 64, 2048, 6), .tied_head = 1, .block.plain_mlp = true},
     {T5("t5-large", 1024, 16, 64, 4096, 24), .tied_head = 1, .block.plain_mlp = true},
@@ -234,8 +234,8 @@ static const struct model_spec presets[] = {
      .seq = 4096, .cross_first = 3, .cross_every = 5, .encoder.seq = 6404},
     {COMPOSED("llama3.2-90b-vision", "mllama_text_model", 8192, 64, 28672, 100), .kv_heads = 8, .vocab = 128256,
      .seq = 4096, .cross_first = 3, .cross_every = 5, .encoder.seq = 6404},
- /* Touvron et al. 2021, table 1, with the distillation token (without it they are the ViTs); Liu et al.
-  * 2021, section 3.3; Radford et al. 2021, table 20; Peebles and Xie 2023, table 1. */
+ /* Touvron et al. 2021, table 1, with the distillation token (without it they are the ViTs); Liu et
+  * al. 2021, section 3.3; Radford et al. 2021, table 20; Peebles and Xie 2023, table 1. */
     {COMPOSED("deit-ti16-distilled", "deit", 192, 3, 768, 12), IMAGES(224, 16, 1000), .teacher = 1},
     {COMPOSED("deit-s16-distilled", "deit", 384, 6, 1536, 12), IMAGES(224, 16, 1000), .teacher = 1},
     {COMPOSED("deit-b16-distilled", "deit", 768, 12, 3072, 12), IMAGES(224, 16, 1000), .teacher = 1},
@@ -338,9 +338,9 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Write a name without its owner ("meta-llama/"), in small letters, without '-', '_' and a '.' that is
- * not in a number (opt-1.3b is not opt-13b), and without the endings of checkpoints that share the dims
- * of their base model. */
+/* Write a name without its owner ("meta-llama/"), in small letters, without '-', '_' and a '.' that
+ * is not in a number (opt-1.3b is not opt-13b), and without the endings of checkpoints that share
+ * the dims of their base model. */
 static void plain_name(const char *name, char out[64])
 {
     static const char *const endings[] = {"instruct", "base", "chat", "hf",  "it",  "pt",

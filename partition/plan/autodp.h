@@ -1,4 +1,5 @@
-/* partition/plan/autodp.h - map ranks of a plan to devices, and compute the transfers of a plan change.
+/* partition/plan/autodp.h - map ranks of a plan to devices, and compute the transfers of a plan
+ * change.
  *
  * PipeTransformer's map (AutoDP; He et al., ICML 2021): inside a node, pipeline r owns devices
  * [r*K, (r+1)*K) and is driven by local rank r. A pipeline stays inside one node if the node has K

@@ -89,8 +89,8 @@ struct job {
         enum lr_kind lr_schedule;
         int64_t warmup_steps;
         double clip_norm; /* 0: off */
-        bool
-            post_validation; /* no device waits for the gradient norm that clips; plan and sim only */
+        /* No device waits for the gradient norm that clips. For plan and sim only. */
+        bool post_validation;
         double dropout, label_smoothing;
         double expert_load; /* model_set_expert_load(); 0: 1 */
         enum dtype dtype;
@@ -144,8 +144,7 @@ struct job {
         enum frozen_placement frozen;
         int64_t bucket_bytes;
         /* The job names no tensor, sequence_parallel, shard, expert, context, recompute and
-         * schedule: on GPUs
-           plan and sim choose them all (plan_for.h). */
+         * schedule: on GPUs plan and sim choose them all (plan_for.h). */
         bool layout_open;
         const struct plan_target *target; /* only what this framework runs (target.h); NULL: all */
     } pipeline;
@@ -197,8 +196,8 @@ int64_t job_run_samples(const struct job *job, int64_t num_samples);
 enum valid_source job_valid_source(const struct job *job);
 
 /* Samples of the probe: freeze.probe; else 256 for freeze.record, or as many as cost little
- * (partition/freeze/freeze_safe.h), num_source at most (0: no limit). num_train: training samples. 0: the
- * job measures no evidence. */
+ * (partition/freeze/freeze_safe.h), num_source at most (0: no limit). num_train: training samples.
+ * 0: the job measures no evidence. */
 int64_t job_probe_samples(const struct job *job, int64_t num_train, int64_t num_source);
 
 /* Samples that are held out for the probe, of a training split with num_split samples: without
@@ -228,7 +227,8 @@ const struct model *job_probe_keeps(const struct job *job, int64_t num_samples, 
 int64_t job_views(const struct job *job);
 
 /* Whether all devices wait for the global gradient norm before their update, either to clip gradients
- * (unless train.post_validation) or because the freeze policy needs norms. A plan carries it as `clip`. */
+ * (unless train.post_validation) or because the freeze policy needs norms. A plan carries it as
+ * `clip`. */
 bool job_wants_norm(const struct job *job);
 
 /* sgd, sgd-momentum, adamw or lamb. */

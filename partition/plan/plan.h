@@ -171,8 +171,8 @@ static inline int64_t plan_samples(const struct plan *plan)
 /* How the plan's devices divide items. */
 struct division plan_division(const struct plan *plan);
 
-/* Check G of a number of replicas (R C); 0: there are no groups. ERR_INFEASIBLE: the shard is none that
- * groups divide; experts are divided; or G leaves not at least two groups. */
+/* Check G of a number of replicas (R C); 0: there are no groups. ERR_INFEASIBLE: the shard is none
+ * that groups divide; experts are divided; or G leaves not at least two groups. */
 enum status shard_group_check(int group, enum shard_mode shard, int replicas, int expert,
                               struct err *err);
 

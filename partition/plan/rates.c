@@ -6,7 +6,8 @@
 #include "partition/cluster/device_kinds.h"
 #include "partition/model/attention.h"
 
-/* Whether an item is in one of the first `layers` layers of its stage that train (RECOMPUTE_LAYER). */
+/* Whether an item is in one of the first `layers` layers of its stage that train
+ * (RECOMPUTE_LAYER). */
 struct again {
     int left, layer;
 };

@@ -80,7 +80,8 @@ struct planner_problem {
     struct planner_cache cache;
 };
 
-/* Progress of a search: candidates by their bounds, better cuts of the best, questions to the judge. */
+/* Progress of a search: candidates by their bounds, better cuts of the best, questions to the
+ * judge. */
 enum planner_phase { PLANNER_SEARCHES, PLANNER_IMPROVES, PLANNER_JUDGES, PLANNER_PHASE_COUNT };
 
 /* How far a search is, over all its layouts. */
@@ -100,10 +101,10 @@ struct planner_judge {
     bool all; /* also ask about candidates that cannot win, up to PLANNER_KEEP */
     /* Only plans that make more samples per second are looked for; 0: all. */
     double floor_per_s;
-    /* May be NULL: told about the search every few microseconds, and says whether it goes on. Once the
-     * watch says no in a phase, that phase is over for all layouts: no further candidates are looked
-     * at, no further cuts are tried, or the judge is asked no more than it takes to have an answer.
-     * Which plan is found then depends on when the watch said so. */
+    /* May be NULL: told about the search every few microseconds, and says whether it goes on. Once
+     * the watch says no in a phase, that phase is over for all layouts: no further candidates are
+     * looked at, no further cuts are tried, or the judge is asked no more than it takes to have an
+     * answer. Which plan is found then depends on when the watch said so. */
     bool (*watch)(void *watch_ctx, const struct planner_progress *progress);
     void *watch_ctx;
 };

@@ -2,8 +2,8 @@
  *
  * If a candidate has few cuts, all are tried. Otherwise plain cuts are tried, and for the best
  * candidates climb() moves items from stage to stage while the step gets shorter; then all cuts of
- * those nearest to the best are tried, if they can be counted. A cut is judged only if its own bound is
- * shorter than the step already found. Read search_improve() first. */
+ * those nearest to the best are tried, if they can be counted. A cut is judged only if its own
+ * bound is shorter than the step already found. Read search_improve() first. */
 #include "partition/search/planner_search.h"
 
 #include <stdlib.h>
@@ -18,8 +18,8 @@
 /* Climbing may time as many ops as the search has timed before it, and at least this many: about
  * 40 ms. */
 #define CLIMB_OPS ((int64_t)1 << 21)
-/* The fastest candidates climb: this many, and twice as many if they are at most 1 / NEAR_CLIMB slower
- * than the best one. All cuts are tried of those that end within 1 / NEAR_ALL. */
+/* The fastest candidates climb: this many, and twice as many if they are at most 1 / NEAR_CLIMB
+ * slower than the best one. All cuts are tried of those that end within 1 / NEAR_ALL. */
 #define CLIMBERS PLANNER_KEEP
 #define NEAR_CLIMB 8
 #define NEAR_ALL 20

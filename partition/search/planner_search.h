@@ -1,4 +1,5 @@
-/* partition/search/planner_search.h - the state of a search. Only the planner's own files include it. */
+/* partition/search/planner_search.h - the state of a search. Only the planner's own files include
+ * it. */
 #ifndef ELAPSE_PARTITION_PLANNER_SEARCH_H
 #define ELAPSE_PARTITION_PLANNER_SEARCH_H
 

@@ -13,9 +13,9 @@ extern "C" {
  * workload out again with them. With `search`, each rank runs as few layers again as let it fit its
  * device's memory (the smallest of the replicas), or all of them if it does not fit then either; a
  * rank with several stages takes them in turn. With a schedule and a cut given, a rank's memory
- * depends on its own layers only, and no op gets shorter when more run again, so with one stage a rank
- * no other counts have a shorter step. (A forward without stash may be faster, which this ignores.)
- * Without `search`, the counts are kept and only limited to the layers that a stage has.
+ * depends on its own layers only, and no op gets shorter when more run again, so with one stage a
+ * rank no other counts have a shorter step. (A forward without stash may be faster, which this
+ * ignores.) Without `search`, the counts are kept and only limited to the layers that a stage has.
  * O(log(layers) * (ops + items)). */
 enum status recompute_fit(const struct setting *setting, struct plan *plan, bool search,
                           const struct schedule *full, struct workload *workload, struct err *err);

@@ -222,8 +222,8 @@ static int64_t replicas_ns(struct builder *b, int s, enum collective kind, int64
     return memo->ns;
 }
 
-/* Time to read `read` bytes and write `written`, where the framework copies shards and costs are those of
- * kernels. */
+/* Time to read `read` bytes and write `written`, where the framework copies shards and costs are
+ * those of kernels. */
 static int64_t shard_copy_ns(const struct builder *b, int64_t read, int64_t written)
 {
     const struct framework *framework = b->model->framework;
@@ -279,8 +279,8 @@ static int64_t beside(const struct builder *b, int64_t compute, int64_t transfer
     return longer(compute, transfers);
 }
 
-/* Add the backward of a unit to *ns. The weights of the unit below are gathered during the backward; with
- * gathers_late the gather starts when the backward has ended. */
+/* Add the backward of a unit to *ns. The weights of the unit below are gathered during the
+ * backward; with gathers_late the gather starts when the backward has ended. */
 static bool add_backward(const struct builder *b, int64_t compute, int64_t reduced, int64_t gather,
                          int64_t *ns)
 {
@@ -434,8 +434,8 @@ static int64_t backward_core_ns(int64_t core)
     return core / 2 * 5;
 }
 
-/* The time that a ring of `hops` messages that take `all` exposes beside as many equal parts of compute and
- * one more. */
+/* The time that a ring of `hops` messages that take `all` exposes beside as many equal parts of
+ * compute and one more. */
 static int64_t ring_exposed_ns(int64_t all, int64_t core, int hops)
 {
     const int64_t hop = all / hops, part = core / (hops + 1);

@@ -335,10 +335,10 @@ static enum status pass_times(struct builder *b, int s, int mb, struct stage_cos
     return fits ? OK : builder_overflow(b, "times");
 }
 
-/* UPDATE on the host: gradients go there, the host's memory is read and written once for each number of
- * gradient, master, states and narrow copy, and new weights come back, one after the other. The devices
- * of a node share its memory. `ns` and `experts`, of which divided experts take a part, are of a
- * device that divides nothing. */
+/* UPDATE on the host: gradients go there, the host's memory is read and written once for each
+ * number of gradient, master, states and narrow copy, and new weights come back, one after the
+ * other. The devices of a node share its memory. `ns` and `experts`, of which divided experts take
+ * a part, are of a device that divides nothing. */
 static bool offload_time(const struct builder *b, int s, int64_t *ns, int64_t *experts)
 {
     const struct model *model = b->model;

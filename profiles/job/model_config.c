@@ -536,8 +536,8 @@ static bool is_set(const struct json *value)
            !(json_int64(value, &number) && number == 0);
 }
 
-/* Append a key to a list of at most `size` bytes. A list that is full, or a first key that is cut, ends
- * in "...". */
+/* Append a key to a list of at most `size` bytes. A list that is full, or a first key that is cut,
+ * ends in "...". */
 static void add_key(char *list, size_t size, const char *key)
 {
     const size_t used = strlen(list);
@@ -718,7 +718,8 @@ static enum model_task bert_task(const struct json *object)
     return name && strstr(name, "MaskedLM") ? TASK_MLM : TASK_CLASSIFY;
 }
 
-/* Read the layers that have a window: the list must repeat, as block.full_every and window_from can say. */
+/* Read the layers that have a window: the list must repeat, as block.full_every and window_from can
+ * say. */
 static enum status read_layer_types(const struct json *list, const char *file,
                                     struct model_spec *spec, struct err *err)
 {

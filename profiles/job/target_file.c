@@ -1,5 +1,5 @@
-/* Plans as configurations of frameworks: one function each, from write_torchtitan() on. Names are those of
- * torchtitan 0.3.0 (config/configs.py), NeMo AutoModel 0.7.0 (recipes/_dist_utils.py,
+/* Plans as configurations of frameworks: one function each, from write_torchtitan() on. Names are
+ * those of torchtitan 0.3.0 (config/configs.py), NeMo AutoModel 0.7.0 (recipes/_dist_utils.py,
  * pipelining/config.py), Megatron-LM (training/arguments.py at 000c4ac2, core 0.16.1), DeepSpeed
  * 0.19.8 (runtime/config.py) and nanotron (config/parallelism_config.py at 19f88fb). */
 #include "profiles/job/target_file.h"
@@ -31,7 +31,8 @@ static int64_t global_batch(const struct plan *plan)
     return plan->batch * (plan->num_replicas / plan_context(plan));
 }
 
-/* What a data-parallel rank gets at once: all micro-batches of a pipeline, or one without a pipeline. */
+/* What a data-parallel rank gets at once: all micro-batches of a pipeline, or one without a
+ * pipeline. */
 static int64_t local_batch(const struct plan *plan)
 {
     return plan->num_ranks > 1 ? plan->batch : plan->microbatches.size;

@@ -2,8 +2,8 @@
  *
  * network_start() puts a channel on its resources, network_finished() takes it off, and both mark
  * the resources whose users changed. network_settle() then gathers the channels and resources that
- * are connected to a marked one and computes their rates again, for each connected component. Read set_event() for how a rate
- * becomes a time, then network_settle(). */
+ * are connected to a marked one and computes their rates again, for each connected component. Read
+ * set_event() for how a rate becomes a time, then network_settle(). */
 #include "sim/step/network.h"
 
 #include <stdlib.h>

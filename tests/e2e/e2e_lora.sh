@@ -57,8 +57,9 @@ verify "which is not the base's" test "$(text "$tmp/tuned")" != "$(text "$tmp/ba
 refuse() { expect "$1 is refused" "$2" "$3" "$elapse" train "$tmp/lora.json" --out "$tmp/no" "${@:4}"; }
 expect "adapters for one file" 2 'has adapters: -o must be a folder' "$elapse" export "$tmp/tuned" -o "$tmp/x.safetensors"
 expect "nothing to merge" 2 'has no adapters to merge' "$elapse" export "$tmp/plain" -o "$tmp/x" --merged
-refuse "a run without adapters, by its folder," 2 'holds another model: model.params .*' --init "$tmp/plain"
-verify "and the remedy is named" grep -q '^hint: a base without adapters: elapse export' "$tmp/expect.err"
+mv "$tmp/plain" "$tmp/plain one"
+refuse "a run without adapters, by its folder," 2 'holds another model: model.params .*' --init "$tmp/plain one"
+verify "and the remedy is named, for a shell" grep -q "^hint: a base without adapters: elapse export '.*/plain one/.*' -o DIR" "$tmp/expect.err"
 refuse "rank 0" 2 'train.lora.rank is 0' --set train.lora.rank=0
 refuse "a target that matches nothing" 2 'train.lora.targets must be all' --set train.lora.targets=foo
 refuse "a family without adapters" 1 "model 'gpt2' is of family gpt" --set model=gpt2:layers=2,hidden=32,heads=2

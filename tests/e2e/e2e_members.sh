@@ -125,6 +125,8 @@ export ELAPSE_MPIRUN=$real
 train copies uncopied -n 4 --set train.checkpoint_memory_every_steps=0
 train copies copied -n 4 --max-restarts 3 --plan-losses "$tmp/copies.csv"
 verify "copies in memory have the same bits" same_run uncopied copied
+"$elapse" report "$tmp/copied" -o "$tmp/copied.html" >/dev/null
+verify "and the report says for how long steps waited" grep -Eq 'Steps waited .* for [0-9]+ memory copies, at most .* for one' "$tmp/copied.html"
 verify "and lose a step, not 20" test "$(lost_steps copied)" = "1 0 1"
 verify "the steps' waits for them are in the metrics and the summary" calculate \
     "$(value copied longest_stall_ns) >= 0 && $(grep -c '"stall_ns":' "$tmp/copied/metrics.jsonl") > 30 && \

@@ -266,6 +266,8 @@ static void format_speed__says_slower_below_one(void **state)
     assert_string_equal(format_count(0, "rank", buf, sizeof buf), "0 ranks");
     assert_string_equal(format_count(8, "microbatch", buf, sizeof buf), "8 microbatches");
     assert_string_equal(format_count(2, "epoch", buf, sizeof buf), "2 epochs");
+    assert_string_equal(format_count(2, "memory copy", buf, sizeof buf), "2 memory copies");
+    assert_string_equal(format_count(1, "memory copy", buf, sizeof buf), "1 memory copy");
 }
 
 static void write_ns__is_read_back_exactly(void **state)
