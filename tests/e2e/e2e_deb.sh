@@ -1,6 +1,6 @@
 #!/bin/bash
 # tests/e2e/e2e_deb.sh - the Debian packages: what is in them, what they need, that they run unpacked.
-# seconds: 6
+# group: slow, seconds: 6
 . "$(dirname "$0")/lib.sh"
 begin
 out=$(realpath "$(dirname "$elapse")/..")

@@ -1,6 +1,6 @@
 #!/bin/bash
 # tests/e2e/e2e_doctor.sh - `elapse doctor`: what it finds here, and what it says without elapse-exec, MPI, gnuplot.
-# seconds: 6
+# group: slow, seconds: 6
 . "$(dirname "$0")/lib.sh"
 begin
 
