@@ -1,4 +1,5 @@
-/* cli/base/command.h - the subcommands of `elapse`. The file cmd_<name>.c holds one. */
+/* cli/base/command.h - the subcommands of `elapse`. cmd_<name>.c holds one; those that
+ * elapse-exec runs are in cmd_exec.c, and the table of all is in cli/main.c. */
 #ifndef ELAPSE_CLI_COMMAND_H
 #define ELAPSE_CLI_COMMAND_H
 

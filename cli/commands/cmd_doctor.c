@@ -401,7 +401,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
 const struct command command_doctor = {
     .name = "doctor",
     .args = "[--out DIR] [--json]",
-    .summary = "what this machine has and lacks for runs, and the lines that install it",
+    .summary = "what runs need and this machine lacks, and the commands that install it",
     .takes = "",
     .run = run,
 };

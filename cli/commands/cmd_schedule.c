@@ -202,9 +202,10 @@ static enum status print_text(const struct request *request, const struct schedu
             free(starts);
             return err_nomem(err);
         }
-        printf("slots of equal length; F, I and W take one, B two; %lld slots, %lld of them busy "
-               "on a rank\n\n",
-               (long long)end, (long long)slots);
+        printf(
+            "slots of equal length; F, I and W take one, B two; the step takes %lld slots, a rank "
+            "works in %lld of them\n\n",
+            (long long)end, (long long)slots);
         print_grid(schedule, starts, end);
         free(starts);
     } else {

@@ -143,7 +143,7 @@ enum status figure_draw(const char *name, const char *const *args, int num_args,
         return rc;
     if (options->subject.db_path && strcmp(name, "timeline") != 0 &&
         ways[index].draw == figure_curves)
-        return err_set(err, ERR_INPUT, "--db: only a timeline shows a prediction");
+        return err_set(err, ERR_INPUT, "--db: only 'plot timeline' takes it");
     if ((options->x || options->y || options->heat) && strcmp(name, "sweep") != 0)
         return err_set(err, ERR_INPUT, "--%s: only plot sweep takes it",
                        options->x   ? "x"

@@ -1,4 +1,6 @@
-/* `elapse sim --sweep`: the cross product of settings, one line for each point, on all cores.
+/* `--sweep` of `elapse sim` and `elapse plan`: the cross product of settings, one line for each
+ * point, on all cores. A new column is a row of sweep_lines.c and a value at the same index in
+ * step_values() or run_values(), before the rates (SWEEP_FIRST_RATE).
  *
  * Threads take the next point from a counter and store its line. The main thread prints the lines
  * in the order of the product. Read sim_sweep() at the end first, then print_lines(). */

@@ -250,7 +250,7 @@ struct backend {
     enum status (*choose)(struct backend *be, const struct library_choice *list, int num,
                           struct err *err);
 
-    /* Measure bits_independent_of_row_position by products, because libraries choose their kernels
+    /* Measure bits_independent_of_row_position by computing some products, because libraries choose their kernels
      * by shape and do not say. Call it after choose(). The first call takes memory and some ms, and
      * waits; later calls do nothing. NULL: it is known when the backend is opened. */
     void (*measure_row_position)(struct backend *be);

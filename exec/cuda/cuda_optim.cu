@@ -273,7 +273,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* --- host ------------------------------------------------------------------------------------ */
 
-/* The decay in the form that the kernel of the rule needs. */
+/* Weight decay as the rule's kernel takes it. SGD and LAMB: the coefficient, 0 for none; AdamW: the factor
+ * 1 - lr x decay, 1 for none. */
 static float decay_of(const struct update_rule *rule, bool decay)
 {
     switch (rule->kind) {

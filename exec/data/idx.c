@@ -72,7 +72,8 @@ static enum status read_idx(const char *dir, const char *name, int num_dims, uns
     p = (const unsigned char *)text;
     if (num_bytes < header || p[0] || p[1] || p[2] != IDX_UBYTE || p[3] != num_dims) {
         rc = err_set(err, ERR_INPUT,
-                     "'%s' is no IDX file of bytes with %d dimensions: it begins %02x%02x%02x%02x "
+                     "'%s' is not an IDX file of unsigned bytes with %d dimensions: it begins "
+                     "%02x%02x%02x%02x "
                      "and has %lld bytes",
                      *path, num_dims, num_bytes > 0 ? p[0] : 0, num_bytes > 1 ? p[1] : 0,
                      num_bytes > 2 ? p[2] : 0, num_bytes > 3 ? p[3] : 0, (long long)num_bytes);

@@ -141,7 +141,7 @@ static enum status read_split(struct tokenizer *t, const struct place *at, const
         while (match <= MATCH_NEXT && !is(json_get(json, "behavior"), matches[match]))
             match++;
         if (match > MATCH_NEXT)
-            return err_set(err, ERR_INPUT, "'%s': %s Split has no behavior that is known", at->path,
+            return err_set(err, ERR_INPUT, "'%s': %s Split has an unknown behavior", at->path,
                            at->part);
         step->match = (enum split_match)match;
         step->invert = flag(json, "invert", false);

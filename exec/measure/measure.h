@@ -37,7 +37,7 @@ struct measure_options {
 
 enum { QUICK_S = 46 }; /* of measuring; starting and storing come on top */
 
-/* Have the measurement end after the present size, with what it has. Safe in a signal handler. */
+/* End the measurement after the size in hand; what was measured counts. Safe in a signal handler. */
 void measure_stop(void);
 
 /* Fill *profile on rank 0: layers of the model (each distinct shape once), links and all-reduces by

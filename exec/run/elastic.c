@@ -424,7 +424,7 @@ static enum status change_layout(struct trainer *t, struct layout *next, int low
     rc = agreed(t, comm_agree(comm, layout_stages(&t->base, next, err), err));
     if (rc == OK)
         rc = move_state(t, next, lowest, &note->bytes, err);
-    if (rc == OK) /* after a failure the others wait for messages: this rank ends the job */
+    if (rc == OK) /* a rank that failed ends the job instead: the others wait for its messages */
         rc = comm_agree(comm, OK, err);
     lap(comm, since, &note->part_ns[PART_MOVE]);
     if (rc != OK)

@@ -192,7 +192,7 @@ static enum status check_adapters(const struct job *job, const char *what, struc
                        what, model->name, model_family_name(model->family));
     if (job->train.lora.base != LORA_BASE_SAME)
         return err_set(err, ERR_INFEASIBLE,
-                       "%s: train.lora.base must be same: train quantizes no base", what);
+                       "%s: train.lora.base must be 'same': train cannot quantize a base", what);
     if (job->train.dropout > 0.0)
         return err_set(err, ERR_INFEASIBLE, "%s: train.dropout must be 0 with train.lora, got %g",
                        what, job->train.dropout);

@@ -257,8 +257,10 @@ enum status hf_check(const struct weights *weights, const char *path, const stru
         rc = check_shared(weights, path, i, err);
     if (got.num_fresh)
         snprintf(got.note, sizeof got.note,
-                 "%d of %d tensors start fresh, the file has none that fit: %s%s", got.num_fresh,
-                 got.num_fresh + got.num_loaded, first, got.num_fresh > 1 ? ", ..." : "");
+                 "%d of %d tensors keep their initial values, because the file has none of their "
+                 "name and shape: %s%s",
+                 got.num_fresh, got.num_fresh + got.num_loaded, first,
+                 got.num_fresh > 1 ? ", ..." : "");
     if (rc == OK && import)
         *import = got;
     return rc;

@@ -118,8 +118,8 @@ static void open_waiting(struct record_rows *rows)
 }
 
 /* Put waiting batches into the second store. What it does not take is lost. Before the run's end
- * only steps and ops go there: later rows may replace rows of the other kinds, which are few, and an
- * old row must not come back over a new one. */
+ * only steps and ops go there, because nothing replaces them. A row of another kind may be replaced
+ * later; put aside, it would come back over the newer one. */
 static void put_aside(struct record_rows *rows, bool ends)
 {
     struct batch **at = &rows->first;

@@ -193,8 +193,8 @@ static enum status open_index(struct weights *weights, const char *path, struct 
         rc = open_shard(weights, path, name ? name : "?", &shard, err);
         if (rc == OK && !safetensors_find(shard, json_key(m), &info))
             rc = err_set(err, ERR_INPUT,
-                         "'%s' says that '%.100s' holds tensor '%.100s', it does not", path, name,
-                         json_key(m));
+                         "'%s' says that '%.100s' holds tensor '%.100s', but it does not", path,
+                         name, json_key(m));
     }
     json_free(root);
     return rc;

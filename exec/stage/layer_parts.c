@@ -31,7 +31,7 @@ static void add_sums(const struct layer_pass *p, int64_t num, const float *sums,
         p->be->accumulate(p->be, num, sums, grad);
 }
 
-/* Pieces whose accumulators are also adjacent are added in one call. */
+/* The sums lie in a row; parts whose accumulators do too are added in one call. */
 void layer_add_parts(const struct layer_pass *p, const struct layer_part *parts, int num)
 {
     const float *sums = p->stash[PART];

@@ -353,7 +353,7 @@ bool stage_loss_out(struct stage *stage, int slot, struct loss_sums *host)
                        offsetof(struct loss_sums, loss) == offsetof(struct xent_sums, loss) &&
                        offsetof(struct loss_sums, count) == offsetof(struct xent_sums, count) &&
                        offsetof(struct loss_sums, correct) == offsetof(struct xent_sums, correct),
-                   "sums lie alike on the device and here");
+                   "loss_sums and xent_sums have one layout");
     if (stage->has_head)
         be->copy_out(be, host, stage->slots[slot].sums, (int64_t)sizeof *host);
     return stage->has_head;

@@ -187,7 +187,8 @@ enum status cluster_set_nodes(struct cluster *cluster, int num_nodes, struct err
         got.uplink_bytes_per_s[n] = cluster->uplink_bytes_per_s[0];
     snprintf(got.name, sizeof got.name, "%s of %.40s", COUNT_TEXT(num_nodes, "node"),
              cluster->name);
-    cluster->own_kinds = NULL; /* they are those of got, and so are the losses */
+    cluster->own_kinds =
+        NULL; /* got owns them and the losses, so cluster_clear() must not free them */
     cluster->faults = NULL;
     cluster->num_own_kinds = 0;
     cluster_clear(cluster);

@@ -457,7 +457,7 @@ static const struct modifier modifiers[] = {
     DIM("rope_dim", LLAMA_ONLY, rope_dim, 0, MODEL_DIM_MAX, "width of a head's rotated part"),
     DIM("v_dim", LLAMA_ONLY, v_dim, 0, MODEL_DIM_MAX, "width of a head's values"),
     DIM("window", LLAMA_ONLY | COMPOSED_ONLY, block.window, 0, MODEL_DIM_MAX, "tokens that a query sees; 0: all before it"),
-    DIM("full_every", LLAMA_ONLY, block.full_every, 0, MODEL_LAYERS_MAX, "of that many layers the last one has no window [0: none]"),
+    DIM("full_every", LLAMA_ONLY, block.full_every, 0, MODEL_LAYERS_MAX, "n: every n-th layer sees all tokens, the others their window [0: none]"),
     {{"task", BERT_ONLY, MODEL_KEY_WORD, 0, 0, "classify qa mlm", "what the head does"}, 0},
     {{"dtype", ALL, MODEL_KEY_WORD, 0, 0, "fp32 bf16", "of activations and products; a job's train.dtype goes before"}, 0},
 };

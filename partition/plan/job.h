@@ -129,7 +129,7 @@ struct job {
         bool by_params; /* balance parameters instead of time */
         int tensor;     /* T, devices of a group; AUTO: the planner's choice */
         bool sequence_auto, sequence_parallel; /* with tensor > 1 */
-        int expert;  /* E, replicas that divide the experts of each layer; AUTO */
+        int expert; /* E, replicas that divide the experts of each layer; AUTO: the planner's choice */
         int context; /* C, replicas that divide the tokens of each sample; AUTO */
         bool context_kind_auto;
         enum context_kind context_kind;

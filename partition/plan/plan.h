@@ -20,8 +20,8 @@ extern "C" {
 
 /* Where the forward of the frozen prefix runs. */
 enum frozen_placement {
-    FROZEN_NONE,   /* nothing is frozen */
-    FROZEN_FIRST,  /* on rank 0, for the whole mini-batch before the pipeline, as in the release */
+    FROZEN_NONE, /* nothing is frozen */
+    FROZEN_FIRST, /* on rank 0, for the whole mini-batch before the pipeline, as in PipeTransformer's code */
     FROZEN_SPREAD, /* in the pipeline: the cut covers frozen items too */
     FROZEN_CACHED, /* it does not run: stage 0 reads the cache; rank 0 keeps the weights */
     FROZEN_PLACEMENT_COUNT

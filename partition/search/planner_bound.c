@@ -216,7 +216,11 @@ int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches,
     case SCHEDULE_V_HALF:
     case SCHEDULE_V_MIN:
         return schedule_block_live(kind, num_ranks, num_microbatches, s);
-    default:
+    case SCHEDULE_1F1B:
+    case SCHEDULE_INTERLEAVED:
+    case SCHEDULE_AUTO:
+    case SCHEDULE_CUSTOM:
+    case SCHEDULE_KIND_COUNT:
         break;
     }
     if (chunks == 1)

@@ -303,8 +303,8 @@ int64_t bound_average_ns(const struct bound_shape *shape);
 int64_t bound_again_ns(const struct bound_shape *shape, const struct bound_part *parts,
                        int num_parts, int t, int64_t *but_last_ns);
 
-/* The bound for any cut from the memory of all ranks and what layers take to run again. 0, which is
- * no bound, unless RECOMPUTE_LAYER and one device type is in use. */
+/* A bound for every cut: layers whose outputs do not fit all memories together run again, and take
+ * this long. 0 (no bound) unless the mode is RECOMPUTE_LAYER and all devices are of one type. */
 int64_t bound_again_average_ns(const struct bound_shape *shape);
 
 /* Find the least bound over all cuts, and the cut that has it, if the bound is at most limit_ns.

@@ -81,12 +81,12 @@ struct kind_group {
 };
 enum { MAX_GROUPS = 2 + 3 + 1 + 1 };
 
-/* Add the group of the allowed schedules among kinds[0 .. num_kinds). */
+/* Add the group of the allowed schedules among kinds, whose last one is SCHEDULE_KIND_COUNT. */
 static void add_group(const struct planner_options *options, const enum schedule_kind *kinds,
-                      int num_kinds, int chunks, struct kind_group *groups, int *n)
+                      int chunks, struct kind_group *groups, int *n)
 {
     struct kind_group group = {.kind = SCHEDULE_KIND_COUNT, .chunks = chunks};
-    for (int i = 0; i < num_kinds; i++) {
+    for (int i = 0; kinds[i] != SCHEDULE_KIND_COUNT; i++) {
         if (!search_allows(options, kinds[i]))
             continue;
         if (group.kind == SCHEDULE_KIND_COUNT)
@@ -103,17 +103,19 @@ static void add_group(const struct planner_options *options, const enum schedule
 static int schedules_of(const struct search *search, int num_ranks, int items,
                         struct kind_group *groups)
 {
-    static const enum schedule_kind whole[] = {SCHEDULE_1F1B, SCHEDULE_EAGER_1F1B, SCHEDULE_GPIPE},
-                                    split[] = {SCHEDULE_ZB_H1, SCHEDULE_ZB_H2},
-                                    chunked[] = {SCHEDULE_INTERLEAVED, SCHEDULE_BREADTH_FIRST},
+    static const enum schedule_kind whole[] = {SCHEDULE_1F1B, SCHEDULE_EAGER_1F1B, SCHEDULE_GPIPE,
+                                               SCHEDULE_KIND_COUNT},
+                                    split[] = {SCHEDULE_ZB_H1, SCHEDULE_ZB_H2, SCHEDULE_KIND_COUNT},
+                                    chunked[] = {SCHEDULE_INTERLEAVED, SCHEDULE_BREADTH_FIRST,
+                                                 SCHEDULE_KIND_COUNT},
                                     v_shaped[] = {SCHEDULE_V_MIN, SCHEDULE_V_HALF, SCHEDULE_ZB_V,
-                                                  SCHEDULE_DUALPIPE_V};
+                                                  SCHEDULE_DUALPIPE_V, SCHEDULE_KIND_COUNT};
     const struct planner_options *options = search->options;
     int n = 0;
     if (num_ranks <= items) {
-        add_group(options, whole, 3, 1, groups, &n);
+        add_group(options, whole, 1, groups, &n);
         if (num_ranks > 1 || n == 0)
-            add_group(options, split, 2, 1, groups, &n);
+            add_group(options, split, 1, groups, &n);
     }
     if (num_ranks == 1 && n > 0) {
         groups[0].others = 0;
@@ -124,9 +126,9 @@ static int schedules_of(const struct search *search, int num_ranks, int items,
     const bool few = num_ranks <= MAX_V_RANKS || n == 0 || options->num_ranks != AUTO;
     for (int v = from; v <= to; v++)
         if ((int64_t)num_ranks * v <= items)
-            add_group(options, chunked, 2, v, groups, &n);
+            add_group(options, chunked, v, groups, &n);
     if (few && 2 * (int64_t)num_ranks <= items)
-        add_group(options, v_shaped, 4, 2, groups, &n);
+        add_group(options, v_shaped, 2, groups, &n);
     return n;
 }
 

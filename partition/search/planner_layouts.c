@@ -1,4 +1,4 @@
-/* planner_solve(): one search for each layout, a T and a shard mode. A layout is searched with its
+/* planner_solve(): one search for each layout: T, C, E, shard mode and offload. A layout is searched with its
  * own model, cluster and costs (tensor_group.h). What an earlier one reached is the floor of the next
  * search, which leaves out what cannot beat it. Read planner_solve() first. */
 #include <math.h>

@@ -56,7 +56,7 @@ enum status cache_fit(int64_t num_samples, int64_t sample_elems, bool bf16,
         if (got.num_slots[t] + (t == 0 ? got.num_slots[1] : 0) > 0 &&
             (!mul_ok(got.num_slots[t], got.slot_bytes, &got.bytes[t]) ||
              !add_ok(got.bytes[t], CACHE_HEADER_BYTES + (t == 0 ? states : 0), &got.bytes[t])))
-            return err_set(err, ERR_INPUT, "cache: %lld samples of %lld bytes overflow",
+            return err_set(err, ERR_INPUT, "cache: %lld samples of %lld bytes exceed 63 bits",
                            (long long)got.num_slots[t], (long long)got.slot_bytes);
     *size = got;
     return OK;

@@ -30,7 +30,8 @@ enum status builder_item_ns(struct builder *b, int item, enum pass pass, int64_t
     struct item_memo *memo = &b->memo[b->model->items[item].kind][pass]
                                      [samples == b->plan->microbatches.size ? MB_FULL : MB_LAST];
     if (memo_holds(b, memo, item, samples)) {
-        memo->item = item; /* the next question is of this stage, too, and then equal at a look */
+        memo->item =
+            item; /* the next call is mostly for an item of this stage, and one comparison finds it */
         memo->device = b->device;
         *ns = memo->ns;
         return OK;

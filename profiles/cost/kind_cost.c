@@ -449,7 +449,8 @@ enum status kind_cost_build(const struct profile *profile, const struct model *m
     int64_t bytes;
     kind->norm_ns_per_byte =
         host_rate(profile, "norm", &combos[c], query->spread, false, 0, &bytes);
-    const int64_t large = INT64_MAX / 2; /* the rate of the largest copy */
+    const int64_t large =
+        INT64_MAX / 2; /* more than any measured copy: host_rate() takes the largest */
     kind->copy_in_ns_per_byte =
         host_rate(profile, "copy_in", &combos[c], query->spread, false, large, &bytes);
     kind->copy_out_ns_per_byte =

@@ -46,7 +46,7 @@ static const struct field cluster_fields[] = {
     {"uplink_latency", FIELD_NS, AT(uplink_latency_ns), 0, 0, NULL, 0, "of a message between nodes [latency]"},
     {"pod", FIELD_INT, AT(pod), 1, 1 << 20, NULL, 0, "nodes that share an uplink to the fabric: a leaf, a rail group, a scalable unit [none]"},
     {"oversubscription", FIELD_REAL, AT(oversubscription), 0, 1000000, NULL, 0, "uplinks of a pod's nodes over the pod's own uplink [1]"},
-    {"pod_uplink", FIELD_RATE, AT(pod_uplink), 0, 0, NULL, 0, "of a pod, each direction, in place of oversubscription"},
+    {"pod_uplink", FIELD_RATE, AT(pod_uplink), 0, 0, NULL, 0, "bandwidth of a pod's uplink, each direction, in place of oversubscription"},
     {"pod_latency", FIELD_NS, AT(pod_latency_ns), 0, 0, NULL, 0, "of a message between pods [uplink_latency]"},
     {"half_duplex", FIELD_BOOL, AT(half_duplex), 0, 0, NULL, 0, "both directions share [false]"},
     {"host_op", FIELD_NS, AT(host_op_ns), 0, 0, NULL, 0, "host time to launch one op"},

@@ -114,7 +114,7 @@ const struct field job_fields[] = {
     REAL("train.clip_norm", train.clip_norm, "largest global gradient norm; gradients are scaled down to it [0: off]"),
     BOOL("train.post_validation", train.post_validation, "an update does not wait for the gradient norm, which is checked during the next step (Qi et al. 2023), so that steps follow one another after sim's period_ns; only for plan and sim [false]"),
     REAL("train.dropout", train.dropout, "dropout probability [0]"),
-    REAL("train.expert_load", train.expert_load, "tokens of the device whose experts have most of them over the mean, for plan and sim [1]"),
+    REAL("train.expert_load", train.expert_load, "most tokens on one device's experts over the mean of devices, for plan and sim [1: even]"),
     REAL("train.label_smoothing", train.label_smoothing, "label smoothing [0]"),
     CHOICE("train.dtype", train.dtype, dtype_names, "data type of activations [fp32]"),
     CHOICE("train.attention", train.attention, attention_names, "whether stashes hold score matrices; eager: they do, softmax by operators; flash1: they do not, by kernels before FlashAttention-2; auto: not on GPUs that are not measured [auto]"),

@@ -291,8 +291,9 @@ static void name_uncounted(const struct flags *f)
     const int64_t tp = or_else(f, TP, 1);
     const bool rotary = f->word[POSITION] && !is(f, POSITION, "learned_absolute");
     if (!f->on[SWIGLU] && rotary)
-        json_add_string(f->not_counted, NULL,
-                        "--position-embedding-type without --swiglu (a table is counted)");
+        json_add_string(
+            f->not_counted, NULL,
+            "--position-embedding-type without --swiglu (a learned position table is counted)");
     if (!f->on[SWIGLU] && f->on[NO_BIAS])
         json_add_string(f->not_counted, NULL, "--disable-bias-linear without --swiglu");
     if (f->on[SWIGLU] && !is(f, NORM, "RMSNorm"))

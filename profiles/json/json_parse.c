@@ -121,7 +121,7 @@ static bool parse_unicode(struct parser *p, char **out)
     if (!parse_hex4(p, &code))
         return false;
     if (code == 0)
-        return fail(p, "a string does not hold \\u0000") != NULL;
+        return fail(p, "\\u0000 is not allowed in a string") != NULL;
     if (code >= 0xd800 && code < 0xe000) {
         if (code >= 0xdc00 || p->end - p->at < 6 || p->at[0] != '\\' || p->at[1] != 'u')
             return fail(p, "half a surrogate pair") != NULL;

@@ -379,8 +379,8 @@ enum status profile_from_csv(const char *text, const char *where, struct profile
                          "collective_cost|host_cost|memory_use, got '%.40s'",
                          place, cells[0]);
         else if (n != num_header)
-            rc = err_set(err, ERR_INPUT, "%s: %d cells must be as many as in the header, got %d",
-                         place, num_header, n);
+            rc = err_set(err, ERR_INPUT, "%s: must have %d cells, as the header has, got %d", place,
+                         num_header, n);
         else if (n != table->num_columns + 1 && !is_info)
             rc = err_set(err, ERR_INPUT, "%s: %s must have %d columns, got %d", place, table->name,
                          table->num_columns, n - 1);

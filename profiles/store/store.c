@@ -30,8 +30,8 @@
 /* Readers work with stores from this version on. Versions 3 and 7 only allow more rows. Functions
  * that read what versions 4 to 6 added check that it exists. */
 #define OLDEST_READABLE 2
-/* Limits that no store of ours comes near. Sorting 10 million rows takes some 3 * 10^8 instructions
- * in one step; a job's text is the longest value. */
+/* Limits against damaged files. STEP_OPS_MAX: instructions of SQLite's machine in one step; sorting
+ * 10 million rows takes some 3 * 10^8. VALUE_BYTES_MAX: the longest value is a job's text. */
 #define STEP_OPS_MAX INT64_C(1000000000)
 #define OPS_PER_LOOK 100000
 #define VALUE_BYTES_MAX (64 << 20)

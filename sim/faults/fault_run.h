@@ -89,7 +89,7 @@ struct fault_setting {
 
 struct fault_turn {
     int64_t steps, step_ns, last_step_ns; /* steps >= 1 */
-    int64_t before_ns;                    /* the change of plan before the first step */
+    int64_t before_ns; /* time of the change of plan before the first step; 0: none */
 };
 /* The run on some number of nodes. num_turns 0: no plan fits on so few. */
 struct fault_plan {

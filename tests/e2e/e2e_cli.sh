@@ -126,7 +126,7 @@ one_line "a cache policy that is none" 2 "got 'maybe'" "$elapse" compare --matri
 expect "plot says what its error is drawn from" 0 "error COMPARE_JSON" "$elapse" plot --help
 one_line "plot needs an output" 2 '\-o FILE' "$elapse" plot loss "$tmp"
 one_line "plot of an unknown kind" 2 "timelin" "$elapse" plot timelin "$tmp" -o "$tmp/x.svg"
-one_line "plot of a curve from a store" 2 'only a timeline' "$elapse" plot loss "$tmp" --db "$tmp/x.db" -o "$tmp/x.svg"
+one_line "plot of a curve from a store" 2 "only 'plot timeline' takes it" "$elapse" plot loss "$tmp" --db "$tmp/x.db" -o "$tmp/x.svg"
 one_line "plot with two outputs" 2 'one of -o FILE .* and --term dumb, got both' "$elapse" plot loss "$tmp" --term dumb -o "$tmp/x.svg"
 one_line "plot with an unknown ending" 2 '\.svg' "$elapse" plot loss "$tmp" -o "$tmp/x.gif"
 one_line "plot into a missing folder" 3 'nodir' "$elapse" plot loss "$tmp" -o "$tmp/nodir/x.svg"

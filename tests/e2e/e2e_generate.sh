@@ -52,7 +52,7 @@ expect "an empty prompt" 2 'the prompt has no tokens' "$elapse" generate "$tmp/g
 expect "a prompt longer than the context" 2 "prompt has 30 tokens, the context of model 'llama' is 24" \
     "$elapse" generate "$tmp/good" --prompt 012345678901234567890123456789
 expect "a missing shard" 3 "cannot .*short/model-00002-of-00002.safetensors" "$elapse" generate "$tmp/short" --prompt a
-expect "an index that names an absent tensor" 2 "holds tensor 'model.layers.7.mlp.up_proj.weight', it does not" \
+expect "an index that names an absent tensor" 2 "holds tensor 'model.layers.7.mlp.up_proj.weight', but it does not" \
     "$elapse" generate "$tmp/absent" --prompt a
 expect "heads that do not divide" 2 "heads" "$elapse" generate "$tmp/heads" --prompt a
 expect "a tokenizer that is not supported" 2 "model 'Unigram' is not supported" "$elapse" generate "$tmp/unigram" --prompt a

@@ -63,6 +63,6 @@ verify "and the remedy is named, for a shell" grep -q "^hint: a base without ada
 refuse "rank 0" 2 'train.lora.rank is 0' --set train.lora.rank=0
 refuse "a target that matches nothing" 2 'train.lora.targets must be all' --set train.lora.targets=foo
 refuse "a family without adapters" 1 "model 'gpt2' is of family gpt" --set model=gpt2:layers=2,hidden=32,heads=2
-refuse "a narrow base" 1 'train.lora.base must be same' --set train.lora.base=nf4
+refuse "a narrow base" 1 "train.lora.base must be 'same'" --set train.lora.base=nf4
 refuse "dropout" 1 'train.dropout must be 0 with train.lora' --set train.dropout=0.1
 finish

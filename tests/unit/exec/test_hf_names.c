@@ -366,7 +366,7 @@ static void weights_open__says_what_a_folder_lacks(void **state)
     assert_non_null(strstr(err.hint, "one file of 2"));
     put_text("half/model.safetensors.index.json",
              "{\"weight_map\":{\"x\":\"model-00001-of-00002.safetensors\"}}");
-    expect_refused("half", &model, false, "holds tensor 'x', it does not");
+    expect_refused("half", &model, false, "holds tensor 'x', but it does not");
     put_text("half/model.safetensors.index.json", "{\"weight_map\":{\"x\":\"../w.safetensors\"}}");
     expect_refused("half", &model, false, "lists '../w.safetensors', which must be a name");
     put_text("half/model.safetensors.index.json", "{}");

@@ -106,7 +106,7 @@ static void idx_open__names_file_value_and_limit_of_bad_input(void **state)
     put_bytes("train-images-idx3-ubyte", bytes, n - 1);
     refuse_open(&job, ERR_INPUT, "must have 768 bytes of data by its header, got 767");
     put_bytes("train-images-idx3-ubyte", bytes, 15);
-    refuse_open(&job, ERR_INPUT, "is no IDX file of bytes with 3 dimensions");
+    refuse_open(&job, ERR_INPUT, "is not an IDX file of unsigned bytes with 3 dimensions");
     put_bytes("train-images-idx3-ubyte", bytes, 0);
     refuse_open(&job, ERR_INPUT, "has 0 bytes");
     bytes[2] = 13;

@@ -176,7 +176,7 @@ static void profile_read_file__refuses_bad_csv(void **state)
     refuses("b.csv", CSV_HEAD "link_cost,mpi,node,1,8.5,5,1,9,3\n",
             "b.csv:4: bytes must be a whole number, got 8.5");
     refuses("b.csv", CSV_HEAD "link_cost,mpi,node,1,8,5,1,9\n",
-            "b.csv:4: 9 cells must be as many as in the header, got 8");
+            "b.csv:4: must have 9 cells, as the header has, got 8");
     refuses("b.csv", CSV_HEAD "link_cost,\"mpi,node,1,8,5,1,9,3\n", "a quote that does not end");
     refuses("b.csv", CSV_HEAD "link_cost,mpi,node,1,8,5,1,9,3\nlink_cost,mpi,node,1,8,5,1,9,3\n",
             "is there twice");
