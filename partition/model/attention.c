@@ -29,14 +29,27 @@ int64_t model_core_flops(const struct model *model, int item)
 }
 
 /* Softmax's output and its dropout's, with the mask: [a, s, s] each. Llama has no dropout, and its
- * items have softmax's output only where a job asks for it (model_set_attention()). */
+ * items have softmax's output only where a job asks for it (model_set_attention()). Of operators on
+ * fp32, softmax keeps its output in fp32, and the product with the values the cast one. */
 static int64_t score_bytes(const struct model *model)
 {
     const int64_t s = model->seq, e = model->elem_bytes;
     const bool llama = model->family == FAMILY_LLAMA;
     if (llama && !attention_is_unfused(model->attention))
         return 0;
-    return of_device(model, model->heads * s * s * (llama ? e : 2 * e + 1));
+    const int64_t fp32 = llama && e < 4 && model->attention == ATTENTION_EAGER ? 4 : 0;
+    return of_device(model, model->heads * s * s * (llama ? e + fp32 : 2 * e + 1));
+}
+
+/* What operators on fp32 hold while they run, beyond what they keep: forward the scores and their
+ * fp32 copy, backwards two fp32 gradients in place of the cast probabilities, which are gone by then
+ * (Aleph-Alpha/scaling, attention.py, multi_head_attention(); masked_softmax.py). */
+static int64_t score_work_bytes(const struct model *model)
+{
+    const bool casts = model->elem_bytes < 4 && model->attention == ATTENTION_EAGER;
+    return casts ? of_device(model, (int64_t)model->heads * model->seq * model->seq *
+                                        (8 - model->elem_bytes))
+                 : 0;
 }
 
 int64_t model_core_stash_bytes(const struct model *model, int item)
@@ -63,9 +76,12 @@ void model_set_attention(struct model *model, enum attention_kind attention)
         model->attention = open ? attention : model->attention;
     } else if (model->attention == ATTENTION_AUTO && attention_is_unfused(attention)) {
         model->attention = attention;
-        for (int i = 0; i < model->num_items && model->family == FAMILY_LLAMA; i++)
-            if (has_core(model, i))
-                model->items[i].stash_bytes += score_bytes(model);
+        for (int i = 0; i < model->num_items && model->family == FAMILY_LLAMA; i++) {
+            if (!has_core(model, i))
+                continue;
+            model->items[i].stash_bytes += score_bytes(model);
+            model->items[i].work_bytes += score_work_bytes(model);
+        }
     }
 }
 

@@ -31,9 +31,11 @@
  * copy-in (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py).
  * hf-eager: transformers' modeling_llama.py.
  * overlaps_tensor: tp_comm_overlap of Transformer Engine (its userbuffers), which NeMo's recipes set.
- * whole_logits, splits_gate, sums_whole, narrow_grads: the trainer of Hagemann et al., whose engine
- * descends from DeepSpeed's (Aleph-Alpha/scaling, 2024: lm_head.py, losses/cross_entropy.py, mlp.py,
- * optimizer/allreduce.py, optimizer/parameter_group.py).
+ * aa-scaling: the trainer of Hagemann et al., whose engine descends from DeepSpeed's; whole_logits,
+ * splits_gate, sums_whole, narrow_grads, sends_whole (Aleph-Alpha/scaling, 2024: lm_head.py,
+ * losses/cross_entropy.py, mlp.py, optimizer/allreduce.py, optimizer/parameter_group.py,
+ * parallel_module/communicator.py). DeepSpeed's own engine divides messages (pipe/engine.py,
+ * is_pipe_partitioned).
  * keeps_logits: outputs of the last stage are read, never taken out of their buffer, of which there
  * are two (there, parallel_module.py, _execute_loss_fn(); pipeline_schedule/train.py,
  * required_buffer_count(); DeepSpeed's pipe/engine.py keeps them too). With one micro-batch there
@@ -56,6 +58,7 @@ static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
     [FRAMEWORK_FSDP_COMPILED] = {"fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .eager_loss = true, .has_communicators = true, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US},
     [FRAMEWORK_HF_EAGER] = {"hf-eager", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true},
     [FRAMEWORK_COMPOSER] = {"composer", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .gathers_late = true, .casts_router = true},
+    [FRAMEWORK_AA_SCALING] = {"aa-scaling", .blocks_sends = true, .sends_whole = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true},
     [FRAMEWORK_OURS] = {"ours", .fused_norm = true, .fused_rope = true, .fused_activation = true, .launch_us = OURS_US},
 };
 /* clang-format on */

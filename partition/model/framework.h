@@ -21,6 +21,7 @@ enum framework_kind {
     FRAMEWORK_FSDP_COMPILED,
     FRAMEWORK_HF_EAGER,
     FRAMEWORK_COMPOSER,
+    FRAMEWORK_AA_SCALING,
     FRAMEWORK_OURS,
     FRAMEWORK_KIND_COUNT
 };
@@ -47,6 +48,8 @@ struct framework {
     bool splits_gate;
     /* Replicas sum all gradients by all-reduces of fp32, also where they divide the optimizer. */
     bool sums_whole;
+    /* Each device of a tensor-parallel group sends the whole tensor to the next stage, not a part. */
+    bool sends_whole;
     /* A rank waits for its sends under schedules without chunks. */
     bool blocks_sends;
     /* Gradients of 2-byte weights have 2 bytes: each micro-batch adds its own by another kernel. */

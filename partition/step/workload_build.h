@@ -97,8 +97,11 @@ struct op_times {
     int64_t forward, again, input, weight, both;
 };
 bool builder_overlap(struct builder *b, int s, struct op_times *times);
-/* Time in which the group of stage s gathers what it received: activations, or gradients. 0 without
- * a group or with sequence_parallel. */
+/* Parts into which the devices of a group divide a tensor that all of them hold, to send it: T, or 1
+ * where each sends the whole tensor (framework.sends_whole) or its own tokens. */
+int builder_message_parts(const struct builder *b);
+/* Time in which the group of stage s gathers what it received: activations, or gradients. 0 where
+ * messages are not divided. */
 bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns);
 /* Set *ns to the time of the two all-to-alls of an item of experts on the rank at hand, one way:
  * each token goes to the devices of its experts and comes back. 0 unless replicas divide the

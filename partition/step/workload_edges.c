@@ -31,10 +31,10 @@ static int compare_edges(const void *left, const void *right)
     return (int)a->grad - (int)b->grad;
 }
 
-/* Each device of a group sends the tokens that it has, or a T-th of a tensor that all have. */
+/* Each device of a group sends the tokens that it has, or its share of a tensor that all have. */
 static bool scale_edge(const struct builder *b, int64_t bytes, struct stage_edge *edge)
 {
-    const int ways = b->model->tensor > 1 && !b->model->sequence_parallel ? b->model->tensor : 1;
+    const int ways = builder_message_parts(b);
     const int64_t sent = bytes / ways + (bytes % ways != 0);
     bool fits = true;
     for (int mb = 0; mb < MB_SIZES; mb++)

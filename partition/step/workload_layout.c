@@ -328,6 +328,14 @@ bool builder_overlap(struct builder *b, int s, struct op_times *times)
 
 /* --- the group of a rank ---------------------------------------------------------------------- */
 
+int builder_message_parts(const struct builder *b)
+{
+    const struct framework *framework = b->model->framework;
+    if (b->model->sequence_parallel || (framework && framework->sends_whole))
+        return 1;
+    return b->model->tensor > 1 ? b->model->tensor : 1;
+}
+
 bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns)
 {
     const struct workload *w = &b->got;
@@ -335,7 +343,7 @@ bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns)
     const int *edges = grad ? w->out_edge : w->in_edge;
     const int device = (int)(b->device - b->cluster->devices);
     *ns = 0;
-    if (!b->cost->group_ns || b->model->sequence_parallel)
+    if (!b->cost->group_ns || builder_message_parts(b) == 1)
         return true;
     for (int i = first[s]; i < first[s + 1]; i++) {
         const struct stage_edge *edge = &w->edges[edges[i]];

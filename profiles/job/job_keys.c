@@ -48,8 +48,8 @@ static const char *const lora_base_names[] = {"same", "int8", "nf4", NULL};
 static const char *const context_names[] = {"ring", "all-gather", "ulysses", NULL};
 static const char *const attention_names[] = {"auto", "fused", "unfused", "eager", "flash1", NULL};
 static const char *const framework_names[] = {
-    "auto",          "megatron-te", "megatron-2021", "deepspeed", "fsdp",
-    "fsdp-compiled", "hf-eager",    "composer",      "ours",      NULL};
+    "auto",     "megatron-te", "megatron-2021", "deepspeed", "fsdp", "fsdp-compiled",
+    "hf-eager", "composer",    "aa-scaling",    "ours",      NULL};
 static const char *const norm_names[] = {"auto", "fused", "eager", NULL};
 static const char *const frozen_names[] = {"", "first", "spread", "cached", NULL};
 static const char *const policy_names[] = {

@@ -37,13 +37,13 @@ def run_of(r):
                                 "global_batch", "micro_batch", "tp", "pp", "dp")}
     run = {"model": "llama:layers=%d,hidden=%d,heads=%d,mlp=%d,seq=%d,vocab=%d" %
                     (n["layers"], n["hidden"], n["heads"], n["mlp"], n["seq"], n["vocab"]),
-           "cluster": predict.cluster("a100", n["gpus"], uplink="1600Gb/s", nic="200Gb/s", sends="blocking"),
+           "cluster": predict.cluster("a100", n["gpus"], uplink="200Gb/s", nic="200Gb/s", sends="blocking"),
            "layers": n["layers"], "micro_batch": n["micro_batch"],
            "micro_batches": n["global_batch"] // n["dp"] // n["micro_batch"],
            "tp": n["tp"], "dp": n["dp"], "pp": n["pp"], "dtype": "bf16",
            "shard": "optimizer" if n["dp"] > 1 else "none", "recompute": r["recompute"]}
     run["stage_layers"] = uniform_layers(n["layers"], n["pp"])
-    run.update(KERNELS[r["attention"]], framework="deepspeed",
+    run.update(KERNELS[r["attention"]], framework="aa-scaling",
                norm="fused" if r["rmsnorm_kernel"] == "yes" else "eager")
     return n, run
 

@@ -302,12 +302,13 @@ static void scores__of_llama_are_kept_when_unfused(void **state)
 {
     struct model fused = small(FRAMEWORK_AUTO, NORM_AUTO),
                  unfused = small(FRAMEWORK_AUTO, NORM_AUTO),
-                 first = small(FRAMEWORK_AUTO, NORM_AUTO), part = {0};
+                 eager = small(FRAMEWORK_AUTO, NORM_AUTO), first = small(FRAMEWORK_AUTO, NORM_AUTO),
+                 part = {0};
     struct err err = {0};
     const int64_t scores = (int64_t)A * S * S * E;
     (void)state;
     model_set_attention(&fused, ATTENTION_FUSED);
-    model_set_attention(&unfused, ATTENTION_EAGER);
+    model_set_attention(&unfused, ATTENTION_UNFUSED);
     assert_int_equal(unfused.items[ATTENTION].stash_bytes - fused.items[ATTENTION].stash_bytes,
                      scores);
     assert_int_equal(model_core_stash_bytes(&unfused, ATTENTION), scores);
@@ -317,6 +318,14 @@ static void scores__of_llama_are_kept_when_unfused(void **state)
     assert_int_equal(model_core_stash_bytes(&first, ATTENTION), 0);
     assert_int_equal(model_shard(&unfused, 4, false, &part, &err), OK);
     assert_int_equal(model_core_stash_bytes(&part, ATTENTION), scores / 4);
+    /* operators on fp32 keep softmax's output and its cast, and run with as much again */
+    model_set_attention(&eager, ATTENTION_EAGER);
+    assert_int_equal(model_core_stash_bytes(&eager, ATTENTION), scores / E * (4 + E));
+    assert_int_equal(eager.items[ATTENTION].stash_bytes - fused.items[ATTENTION].stash_bytes,
+                     scores / E * (4 + E));
+    assert_int_equal(eager.items[ATTENTION].work_bytes - fused.items[ATTENTION].work_bytes,
+                     scores / E * 6);
+    model_clear(&eager);
     model_clear(&fused);
     model_clear(&unfused);
     model_clear(&first);

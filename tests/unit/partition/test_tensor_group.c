@@ -276,14 +276,16 @@ static void model_exchanges__send_what_the_papers_say(void **state)
 }
 
 /* An op takes its items' passes and the collectives one after the other. A boundary sends a T-th and
- * gathers it, or with sequence parallelism the shares that there are. */
+ * gathers it, or with sequence parallelism the shares that there are, or each device sends all. */
 static void workload__exposes_the_collectives_of_a_group(void **state)
 {
     (void)state;
-    for (int tokens = 0; tokens < 2; tokens++) {
+    for (int k = 0; k < 3; k++) {
         struct bench b;
         struct model part = {0};
+        const bool tokens = k == 1, whole = k == 2;
         bench_init(&b, 4, tokens, 1);
+        b.model.framework = whole ? framework_of(FRAMEWORK_AA_SCALING) : NULL;
         bench_build(&b);
         assert_int_equal(model_shard(&b.model, 4, tokens, &part, NULL), OK);
         const int devices[] = {4, 5, 6, 7};
@@ -294,7 +296,8 @@ static void workload__exposes_the_collectives_of_a_group(void **state)
                                                      bytes),
                       scatter = cluster_collective_ns(&b.cluster, COLLECTIVE_REDUCE_SCATTER,
                                                       devices, 4, bytes);
-        const int64_t once = tokens ? gather + scatter : reduce, received = tokens ? 0 : gather;
+        const int64_t once = tokens ? gather + scatter : reduce,
+                      received = tokens || whole ? 0 : gather, ways = whole ? 1 : 4;
         int64_t compute = 0;
         for (int i = 3; i < 5; i++)
             compute += 2 * (1 + part.items[i].fwd_flops / 1000);
@@ -303,11 +306,11 @@ static void workload__exposes_the_collectives_of_a_group(void **state)
         assert_int_equal(stage->op_ns[OP_F][MB_FULL], compute + 2 * once + received);
         assert_int_equal(stage->op_ns[OP_I][MB_FULL], compute + 2 * once + received);
         assert_int_equal(stage->op_ns[OP_W][MB_FULL], compute);
-        assert_int_equal(b.workload.edges[0].bytes[MB_FULL], bytes / 4);
+        assert_int_equal(b.workload.edges[0].bytes[MB_FULL], bytes / ways);
         assert_int_equal(b.workload.edges[0].held_bytes[MB_FULL], tokens ? bytes / 4 : bytes);
-        /* Four devices at once share the uplink, as one that sends the whole tensor. */
+        /* Four devices at once share the uplink, as one that sends all their bytes. */
         assert_int_equal(workload_edge_ns(&b.workload, 0, 0, false, MB_FULL),
-                         cluster_transfer_ns(&b.cluster, 0, 4, bytes));
+                         cluster_transfer_ns(&b.cluster, 0, 4, bytes / ways * 4));
         model_clear(&part);
         bench_clear(&b);
     }
