@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/runs/plan_search.h"
 #include "partition/base/units.h"
@@ -246,7 +247,23 @@ static void print_row(const char *label, const struct plan *plan, bool frozen, i
     printf("%s\n", plan->num_stages > 24 ? ",..." : "");
 }
 
-/* Print the plan, the next best plans and the one of the release, a line each. */
+/* Whether rows of the two plans would read alike: their devices or shards alone differ. */
+static bool rows_alike(const struct planner_candidate *a, const struct planner_candidate *b)
+{
+    char layout[2][64];
+    return a->plan.num_ranks == b->plan.num_ranks && plan_width(&a->plan) == plan_width(&b->plan) &&
+           plan_tensor(&a->plan) == plan_tensor(&b->plan) &&
+           a->plan.microbatches.count == b->plan.microbatches.count &&
+           a->plan.schedule == b->plan.schedule && a->plan.recompute == b->plan.recompute &&
+           a->plan.frozen == b->plan.frozen && a->plan.num_stages == b->plan.num_stages &&
+           memcmp(a->plan.first_item, b->plan.first_item,
+                  ((size_t)a->plan.num_stages + 1) * sizeof *a->plan.first_item) == 0 &&
+           strcmp(row_layout(&a->plan, layout[0], sizeof layout[0]),
+                  row_layout(&b->plan, layout[1], sizeof layout[1])) == 0;
+}
+
+/* Print the plan, the next best plans and the one of PipeTransformer's code, a line each. Of plans
+ * that differ by their devices alone the first is printed. */
 static void print_beaten(const struct plan_answer *answer, const struct plan_answer *released)
 {
     enum { MOST_OTHERS = 4 };
@@ -254,18 +271,29 @@ static void print_beaten(const struct plan_answer *answer, const struct plan_ans
     if (!released && result->num_best < 2)
         return;
     const bool frozen = result->plan.num_frozen_layers > 0;
+    bool faster = false;
     print_row_head("", frozen);
     print_row("this", &result->plan, frozen, result->plan.step_ns, result->samples_per_s);
-    for (int i = 1; i < result->num_best && i <= MOST_OTHERS; i++) {
+    for (int i = 1, printed = 0; i < result->num_best && printed < MOST_OTHERS; i++) {
         const struct planner_candidate *one = &result->best[i];
-        print_row(i == 1 ? "next best" : "", &one->plan, frozen,
+        bool known = false;
+        for (int j = 0; j < i && !known; j++)
+            known = rows_alike(one, &result->best[j]);
+        if (known)
+            continue;
+        print_row(printed++ == 0 ? "next best" : "", &one->plan, frozen,
                   one->judged_ns > 0 ? one->judged_ns : one->plan.step_ns, one->samples_per_s);
+        faster = faster || one->samples_per_s > result->samples_per_s;
     }
     if (released && released->err.status != OK)
         printf("%-9s %s\n", "released", released->err.msg);
     else if (released)
         print_row("released", &released->result.plan, frozen, released->result.plan.step_ns,
                   released->result.samples_per_s);
+    if (faster)
+        printf("a plan that leaves %.0f %% of every memory is preferred to one that is faster by "
+               "less than %.0f %%\n",
+               100 * PLAN_MEMORY_MARGIN, 100 * PLAN_NEARLY);
     printf("\n");
 }
 
