@@ -36,8 +36,9 @@
 #define TRACE_STEPS 16     /* steps of which every op goes into the record, by default */
 #define MAX_THREADS 1024   /* of a rank */
 #define EXIT_SIGNALLED 128 /* and the signal, as shells do */
-#define PING_S 30          /* that a ping may take with the start of MPI */
-#define OTHERS_US 300000   /* that a rank gives rank 0 to report what both have found */
+#define QUICK_NS ((int64_t)46000000000) /* of `profile --quick`; start and end come on top */
+#define PING_S 30                       /* that a ping may take with the start of MPI */
+#define OTHERS_US 300000 /* that a rank gives rank 0 to report what both have found */
 
 static const char *restarted; /* by `elapse --max-restarts`: "KIND: REASON"; NULL: it is not */
 static const char *call_name; /* of all starts of one `elapse train --max-restarts`; NULL: none */
@@ -239,7 +240,8 @@ static enum status run_train(const struct exec_command *command, struct call *ca
 {
     struct option_list set = {0};
     int64_t threads = 0;
-    bool json = false, no_eval = false, every_seen = false, quiet = false, verbose = false;
+    bool json = false, no_eval = false, no_measure = false, every_seen = false, quiet = false,
+         verbose = false;
     struct job_ask ask = {.set = &set};
     struct trainer_options options = {.log.every_ns = 10000000000, .trace_steps = TRACE_STEPS};
     const struct option table[] = {
@@ -271,6 +273,9 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         OPTION("trace", STRING, &options.trace, "FILE", "trace of the recorded steps for Perfetto"),
         OPTION("tensorboard", STRING, &options.tensorboard, "DIR", "event file of TensorBoard"),
         OPTION("db", STRING, &options.db, "FILE", "profile store to plan from"),
+        OPTION("no-measure", FLAG, &no_measure, NULL,
+               "plan by what costs there are: a long run on processors without a profile of this "
+               "machine is otherwise measured first, for about 5 s"),
         OPTION("log-every", NS, &options.log.every_ns, "TIME",
                "a line of progress every TIME in a log (default 10s; on a terminal one line that "
                "is overwritten)",
@@ -317,6 +322,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         rc = bind(call, (int)threads, &cores, err);
     if (rc == OK) {
         options.heeds_signals = catch_stop_signals;
+        options.measure = no_measure ? NULL : profile_for_run;
         options.call = call_name;
         options.restarted = restarted;
         options.ended_ns = ended_ns;
@@ -596,7 +602,7 @@ static enum status run_profile(const struct exec_command *command, struct call *
     struct profile_request q = {.model_text = "vit-tiny:image=32,patch=4,classes=10",
                                 .device = "cpu",
                                 .sizes_text = "1,2,4,8,16,32"};
-    bool quiet = false;
+    bool quiet = false, quick = false;
     const struct option table[] = {
         OPTION("model", STRING, &q.model_text, "MODEL",
                "whose sublayers to measure (default vit-tiny:image=32,patch=4,classes=10)"),
@@ -608,7 +614,7 @@ static enum status run_profile(const struct exec_command *command, struct call *
                .max = MAX_THREADS),
         OPTION("dropout", FLAG, &q.measure.dropout, NULL,
                "layers drop, as jobs with train.dropout train them"),
-        OPTION("quick", FLAG, &q.measure.quick, NULL,
+        OPTION("quick", FLAG, &quick, NULL,
                "fewer repeats, of which the fastest counts, within a minute"),
         OPTION("retune", FLAG, &q.measure.retune, NULL,
                "time the GPU libraries' algorithms again and replace the stored choices"),
@@ -624,6 +630,7 @@ static enum status run_profile(const struct exec_command *command, struct call *
         return rc;
     if (checking)
         return OK;
+    q.measure.quick_ns = quick ? QUICK_NS : 0;
     q.measure.progress = quiet ? TICKER_QUIET : on_terminal() ? TICKER_TERMINAL : TICKER_LINES;
     catch_signals(on_stop_measuring);
     return profile_request_run(&q, call->comm, err);

@@ -14,7 +14,8 @@ enum { MIN_REPEATS = 6, MAX_REPEATS = 60 };
 enum { STASH_SAMPLES = 4 };
 enum { SWEEP = 3, QUICK_SWEEP = 2 }; /* repeats of a sweep */
 /* Micro-batches in flight while layers are measured: as many as make caches forget their stash, or
- * MAX_LIVE. What is saved with a single one in flight is measured apart. */
+ * MAX_LIVE. What is saved with a single one in flight is measured apart. Before a run there is time
+ * for MIN_LIVE only, and that is left out. */
 enum { MIN_LIVE = 2, MAX_LIVE = 64 };
 /* A cache has forgotten a stash when as many bytes were used since: on a device several times its
  * cache, on a processor, whose last cache may be shared, FAR_BYTES. */
@@ -85,7 +86,9 @@ static int64_t far_bytes(const struct layers *l)
 static int live_of(const struct layers *l, int size)
 {
     const int64_t live = far_bytes(l) / (stash_bytes(l, size) + 1) + 1;
-    return live < MIN_LIVE ? MIN_LIVE : live > MAX_LIVE ? MAX_LIVE : (int)live;
+    return l->m->options->for_run || live < MIN_LIVE ? MIN_LIVE
+           : live > MAX_LIVE                         ? MAX_LIVE
+                                                     : (int)live;
 }
 
 /* stash-distance of partition/step/step_rules.h. */
@@ -97,7 +100,7 @@ static int64_t stash_distance(const struct layers *l, int size, int live)
 /* Whether one micro-batch's stash fits the cache. If not, there is no reuse to measure. */
 static bool has_near(const struct layers *l, int size)
 {
-    return stash_distance(l, size, 1) < far_bytes(l);
+    return !l->m->options->for_run && stash_distance(l, size, 1) < far_bytes(l);
 }
 
 static void clear(struct layers *l)
@@ -499,7 +502,7 @@ static double work_of(const struct layers *l, int size)
 static enum status is_due(struct layers *l, int size, bool together, int64_t *due, struct err *err)
 {
     const struct measure *m = l->m;
-    const bool fits = !m->options->quick || (size == 0 && l->repeats[0] == 0) ||
+    const bool fits = m->options->quick_ns == 0 || (size == 0 && l->repeats[0] == 0) ||
                       (double)(m->phase_end_ns - clock_now_ns()) > l->ns_of_work * work_of(l, size);
     *due = fits && !measure_stopped() && l->repeats[size] + l->num_sweep <= MAX_REPEATS;
     return together ? comm_bcast(m->comm->all, due, sizeof *due, 0, err) : OK;
@@ -556,7 +559,7 @@ static enum status sweep_all(struct layers *l, bool together, struct err *err)
     struct measure *m = l->m;
     const int num_sizes = m->options->num_samples;
     const int64_t begin = clock_now_ns(),
-                  budget = m->options->quick ? quick_budget_ns : phase_budget_ns;
+                  budget = m->options->quick_ns > 0 ? quick_budget_ns : phase_budget_ns;
     enum status rc = OK;
     for (int64_t go_on = 1; rc == OK && go_on;) {
         go_on = 0;
@@ -614,8 +617,8 @@ enum status measure_layers(struct measure *m, bool together, bool stash, struct 
 {
     const int ranks = together ? m->comm->local_size : 1;
     struct layers l = {.m = m,
-                       .num_sweep = m->options->quick ? QUICK_SWEEP : SWEEP,
-                       .num_warm_up = m->options->quick ? 1 : MEASURE_WARM_UP};
+                       .num_sweep = m->options->quick_ns > 0 ? QUICK_SWEEP : SWEEP,
+                       .num_warm_up = m->options->quick_ns > 0 ? 1 : MEASURE_WARM_UP};
     enum status rc = make_shapes(&l, err);
     if (rc == OK)
         rc = sweep_all(&l, together, err);

@@ -90,7 +90,7 @@ static enum status measure_allreduce(struct measure *m, const struct sums *sums,
                                      const struct link_room *room, struct err *err)
 {
     const struct comm_group *group = sums->group;
-    const int64_t most = m->options->quick ? QUICK_SUM_ROUNDS : SUM_ROUNDS;
+    const int64_t most = m->options->quick_ns > 0 ? QUICK_SUM_ROUNDS : SUM_ROUNDS;
     double times[SUM_ROUNDS];
     int64_t rounds = most;
     enum status rc = OK;

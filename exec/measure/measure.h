@@ -26,16 +26,16 @@ struct measure_options {
     const int64_t *samples; /* micro-batch sizes, borrowed */
     int num_samples;
     bool dropout; /* measure layers with dropout */
-    /* Fewer repeats of which the fastest counts, in about QUICK_S s: sizes that do not fit are left
-     * out. */
-    bool quick;
-    bool retune; /* time the libraries' ways again and replace the choices in the store */
+    /* Above 0: fewer repeats, of which the fastest counts, in about this time. Sizes that do not fit
+     * are left out. */
+    int64_t quick_ns;
+    bool for_run; /* before a run of these ranks: not one rank on all cores, which would unbind it,
+                     and with few micro-batches in flight */
+    bool retune;  /* time the libraries' ways again and replace the choices in the store */
     enum ticker_mode progress; /* rank 0 */
     struct store *store; /* rank 0: libraries' choices from earlier profiles, and to it; NULL: none
                           */
 };
-
-enum { QUICK_S = 46 }; /* of measuring; starting and storing come on top */
 
 /* End the measurement after the size in hand; what was measured counts. Safe in a signal handler. */
 void measure_stop(void);

@@ -145,11 +145,11 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
     struct measure m = {.comm = comm, .cores = cores, .options = options};
     struct profile got = {.info = profile->info};
     struct cuda_device gpu;
-    const int64_t end_ns = clock_now_ns() + (int64_t)QUICK_S * 1000000000;
+    const int64_t end_ns = clock_now_ns() + options->quick_ns;
     bool stop = false;
     enum status rc;
-    const bool all_cores =
-        comm->size > 1 && cores->at_hand > cores->threads && options->device == DEVICE_CPU;
+    const bool all_cores = comm->size > 1 && cores->at_hand > cores->threads &&
+                           options->device == DEVICE_CPU && !options->for_run;
     m.profile = &got;
     m.num_phases = 1 + (comm->node_ranks[0] > 1) + (comm->size > 1) + all_cores;
     ticker_begin(&m.progress, comm->rank == 0 ? options->progress : TICKER_QUIET);

@@ -20,7 +20,7 @@ bool measure_stopped(void)
 struct spread measure_spread(const struct measure *m, double *times_ns, int repeats)
 {
     struct spread ns = spread_of(times_ns, repeats); /* sorts them */
-    if (m->options->quick)
+    if (m->options->quick_ns > 0)
         ns.median_ns = ns.p10_ns = times_ns[0];
     return ns;
 }

@@ -10,6 +10,10 @@
 #include "profiles/job/job_json.h"
 #include "profiles/store/store.h"
 
+/* Before a run: for how long is measured, and up to which micro-batch. */
+#define RUN_NS ((int64_t)5000000000)
+#define MOST_SAMPLES 32
+
 /* Read the texts of the request. */
 static enum status check(struct profile_request *q, int64_t **sizes, struct err *err)
 {
@@ -98,12 +102,9 @@ static enum status print(const struct profile_request *q, const struct profile *
 }
 
 /* Store the profile under its name, with a note if it is noisy. */
-static enum status keep(const struct profile_request *q, struct profile *profile,
-                        struct store *store, struct err *err)
+static enum status keep(struct profile *profile, struct store *store, struct err *err)
 {
     const struct profile_noise noise = profile_noise(profile);
-    if (q->name)
-        snprintf(profile->info.name, sizeof profile->info.name, "%s", q->name);
     if (noise.mean > PROFILE_NOISY)
         snprintf(profile->info.note, sizeof profile->info.note,
                  "noisy: repeats of a layer spread by %.0f %% on average", 100 * noise.mean);
@@ -135,8 +136,11 @@ enum status profile_request_run(struct profile_request *q, const struct comm *co
     q->measure.store = store;
     if (rc == OK)
         rc = measure_machine(comm, &cores, &model, &q->measure, &profile, err);
-    if (rc == OK && comm->rank == 0)
-        rc = keep(q, &profile, store, err);
+    if (rc == OK && comm->rank == 0) {
+        if (q->name)
+            snprintf(profile.info.name, sizeof profile.info.name, "%s", q->name);
+        rc = keep(&profile, store, err);
+    }
     if (rc == OK && comm->rank == 0) {
         struct json *run = json_object_new();
         json_add_string(run, "db", store_path(store));
@@ -152,5 +156,55 @@ enum status profile_request_run(struct profile_request *q, const struct comm *co
     profile_clear(&profile);
     model_clear(&model);
     free(sizes);
+    return rc;
+}
+
+/* Samples of a micro-batch that the job's plan may have, up to MOST_SAMPLES; returns how many. Times
+ * of others are interpolated, or continued. */
+static int sizes_of_run(const struct job *job, int64_t *sizes)
+{
+    const int64_t batch = job->train.batch, count = job->pipeline.num_microbatches,
+                  fixed = job->train.micro != AUTO ? job->train.micro
+                          : count != AUTO          ? (batch + count - 1) / count
+                                                   : 0;
+    int n = 0;
+    if (fixed > 0 && fixed <= MOST_SAMPLES)
+        sizes[n++] = fixed;
+    for (int64_t size = 1; n == 0 || (fixed == 0 && size <= batch && size <= MOST_SAMPLES);
+         size *= 2)
+        sizes[n++] = size;
+    return n;
+}
+
+enum status profile_for_run(const struct comm *comm, const struct cores *cores,
+                            const struct job *job, const char *db, struct err *err)
+{
+    int64_t sizes[6]; /* 1 .. MOST_SAMPLES */
+    struct measure_options options = {.device = DEVICE_CPU,
+                                      .samples = sizes,
+                                      .num_samples = sizes_of_run(job, sizes),
+                                      .dropout = job->train.dropout > 0,
+                                      .quick_ns = RUN_NS,
+                                      .for_run = true,
+                                      .progress = TICKER_QUIET};
+    struct profile profile = {0};
+    struct store *store = NULL;
+    enum status rc = device_describe(DEVICE_CPU, cores, &profile.info, err);
+    if (rc == OK && comm->rank == 0)
+        rc = store_open(db, STORE_WRITE, &store, err);
+    rc = comm_agree(comm, rc, err);
+    options.store = store;
+    if (rc == OK)
+        rc = measure_machine(comm, cores, &job->model, &options, &profile, err);
+    const double noise = rc == OK && comm->rank == 0 ? profile_noise(&profile).mean : 0;
+    if (noise > PROFILE_NOISY)
+        rc = err_set(err, ERR_INFEASIBLE,
+                     "it is too busy to be measured, repeats of a layer spread by %.0f %%",
+                     100 * noise);
+    if (rc == OK && comm->rank == 0)
+        rc = keep(&profile, store, err);
+    rc = comm_agree(comm, rc, err);
+    store_close(store);
+    profile_clear(&profile);
     return rc;
 }

@@ -1,5 +1,5 @@
 /* exec/measure/profile_request.h - `elapse profile`: measure this machine, keep the profile in the
- * store, and print how far it can be relied on. */
+ * store, and print how far it can be relied on. And what `elapse train` measures before a long run. */
 #ifndef ELAPSE_EXEC_MEASURE_PROFILE_REQUEST_H
 #define ELAPSE_EXEC_MEASURE_PROFILE_REQUEST_H
 
@@ -17,5 +17,11 @@ struct profile_request {
  * ERR_INFEASIBLE: the model has no layers to measure. ERR_SYSTEM: no device, or the store. */
 enum status profile_request_run(struct profile_request *q, const struct comm *comm,
                                 struct err *err);
+
+/* Measure a job's model on its ranks' processors for a few seconds, at the micro-batches that its
+ * plan may have, and keep the profile in the store (NULL: the default one). Collective. ERR_SYSTEM:
+ * no store. ERR_INFEASIBLE: the machine is too busy, and nothing is kept. */
+enum status profile_for_run(const struct comm *comm, const struct cores *cores,
+                            const struct job *job, const char *db, struct err *err);
 
 #endif

@@ -246,6 +246,7 @@ static enum status read_plan(const struct planning *with, const struct run_state
         rc = plan_from(with, NULL, &begun, plan, err);
     snprintf(plan->cost_source, sizeof plan->cost_source, "plan");
     snprintf(plan->cost_label, sizeof plan->cost_label, "plan of a file");
+    plan->measured_here = true;
     plan_clear(&given);
     return rc;
 }
@@ -274,6 +275,7 @@ enum status train_plan_choose(const struct planning *with, const struct run_stat
                  cost_source_name(cost.cost.source));
         memcpy(plan->cost_label, cost.cost.label, sizeof plan->cost_label);
         memcpy(plan->cost_note, cost.note, sizeof plan->cost_note);
+        plan->measured_here = cost.measured_here;
     }
     cost_handle_clear(&cost);
     return rc;

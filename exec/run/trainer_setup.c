@@ -4,6 +4,7 @@
 #include "exec/run/trainer_setup.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,8 @@
 #include "exec/run/slow_ranks.h"
 #include "exec/run/trainer.h"
 #include "profiles/base/clock.h"
+
+#define MEASURE_FROM_NS 1e10 /* a run that is predicted to take longer is measured first */
 
 enum { PARCEL_BYTES = 2 << 20, NUM_PARCELS = 16 };
 
@@ -216,6 +219,48 @@ static enum status begin_plan(struct trainer *t, struct train_plan *plan, struct
     return rc;
 }
 
+/* The time of this call's steps by the plan. */
+static double predicted_ns(const struct trainer *t, const struct train_plan *plan)
+{
+    double steps = (double)t->first_steps_per_epoch * t->job->train.epochs;
+    if (t->job->train.max_steps > 0)
+        steps = fmin(steps, (double)t->job->train.max_steps);
+    if (t->options->max_steps > 0)
+        steps = fmin(steps, (double)t->options->max_steps);
+    return steps * (double)plan_samples(&plan->plan) * plan->sample_ns;
+}
+
+/* Costs of another machine, or of none, may be many times off here. A fresh run on processors that is
+ * long by them is measured first, which takes seconds, and planned again. Jobs that name their costs
+ * are not. A run that cannot be measured goes on with its first plan. */
+static enum status measure_first(struct trainer *t, struct train_plan *plan, struct err *err)
+{
+    const struct job *job = t->job;
+    struct err why = {0};
+    char text[sizeof why.msg + 64];
+    int64_t wanted = t->options->measure && !t->options->restarted &&
+                     job->train.device == DEVICE_CPU && job->cost.source == COST_AUTO &&
+                     job->train.lora.rank == 0 && !plan->measured_here &&
+                     predicted_ns(t, plan) > MEASURE_FROM_NS;
+    enum status rc = comm_bcast(t->comm->all, &wanted, sizeof wanted, 0, err);
+    if (rc != OK || !wanted)
+        return rc;
+    const int64_t begin_ns = clock_now_ns();
+    rc = t->options->measure(t->comm, t->cores, job, t->options->db, &why);
+    if (rc == OK)
+        snprintf(text, sizeof text,
+                 "this machine had no profile of model '%s': measured for %.1f s and kept",
+                 job->model.name, (double)(clock_now_ns() - begin_ns) / 1e9);
+    else
+        snprintf(text, sizeof text, "no profile of this machine: %s", why.msg);
+    if (t->comm->rank == 0)
+        run_log_note(&t->options->log, text, stderr);
+    if (rc != OK)
+        return OK;
+    train_plan_clear(plan);
+    return begin_plan(t, plan, err);
+}
+
 enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, struct err *err)
 {
     const struct comm *comm = t->comm;
@@ -269,6 +314,8 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
     was = t->progress;
     if (rc == OK)
         rc = begin_plan(t, &plan, err);
+    if (rc == OK && !resume)
+        rc = measure_first(t, &plan, err);
     if (rc == OK)
         rc = data_check(t, err);
     if (rc == OK)

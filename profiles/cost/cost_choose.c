@@ -72,7 +72,7 @@ static void note_differences(const struct profile_info *then, const struct profi
 static enum status choose_kind(struct store *store, const char *device_kind,
                                const struct model *model, const struct cluster *cluster,
                                const struct cost_query *query, struct kind_cost *kind,
-                               bool *published, char note[256], struct err *err)
+                               bool *published, bool *here, char note[256], struct err *err)
 {
     struct profile_info *infos = NULL;
     char host[64] = "";
@@ -93,21 +93,21 @@ static enum status choose_kind(struct store *store, const char *device_kind,
         infos[best] = swap;
         struct profile profile = {0};
         struct err inner = {0};
-        char here[256] = "";
+        char fit[256] = "";
         rc = store_get_profile(store, infos[i].name, &profile, &inner);
         if (rc == OK)
-            rc = kind_cost_build(&profile, model, cluster, query, kind, here, &inner);
+            rc = kind_cost_build(&profile, model, cluster, query, kind, fit, &inner);
         profile_clear(&profile);
         if (rc == OK) {
             *published = strcmp(infos[i].source, "published") == 0;
+            *here = strcmp(infos[i].host, host) == 0;
             if (query->present)
-                note_differences(&infos[i], query->present, query->dtype, here);
-            else if (!*here && strcmp(cluster->name, "this-machine") == 0 &&
-                     strcmp(infos[i].host, host) != 0)
-                snprintf(here, sizeof here, "profile '%s' was measured on another machine, '%s'",
+                note_differences(&infos[i], query->present, query->dtype, fit);
+            else if (!*fit && strcmp(cluster->name, "this-machine") == 0 && !*here)
+                snprintf(fit, sizeof fit, "profile '%s' was measured on another machine, '%s'",
                          infos[i].name, infos[i].host);
-            if (*here)
-                memcpy(note, here, sizeof here);
+            if (*fit)
+                memcpy(note, fit, sizeof fit);
             break;
         }
         if (rc != ERR_INFEASIBLE) {
@@ -449,9 +449,10 @@ static enum status choose_profiles(const char *db_path, const struct model *mode
     if (!ctx)
         rc = err_nomem(err);
     for (int k = 0; k < num_kinds && rc == OK; k++) {
-        bool from_paper = false;
+        bool from_paper = false, here = false;
         rc = choose_kind(store, kinds[k]->kind, model, cluster, query, &ctx->kinds[k], &from_paper,
-                         handle->note, err);
+                         &here, handle->note, err);
+        handle->measured_here = rc == OK && here && (k == 0 || handle->measured_here);
         ctx->num_kinds += rc == OK;
         published = published || from_paper;
     }

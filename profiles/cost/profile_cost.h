@@ -24,6 +24,7 @@ struct cost_handle {
     struct cost cost;             /* hand out &handle.cost; valid until cost_handle_clear() */
     char note[COST_NOTE_BYTES];   /* "" or one line that says how the profile does not fit */
     bool bf16_is_faster;          /* the note says by how much the peak is */
+    bool measured_here;           /* profiles of this host answer */
     double spread;                /* mean of profile_noise(); 0: unknown */
     struct profile_cost *ctx;     /* owned; NULL unless a profile answers */
     struct kernel_costs *kernels; /* owned; what kernels and the roofline answer from, else NULL */

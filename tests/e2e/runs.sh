@@ -38,7 +38,7 @@ like() {
 train() {
     local job=$1 out=$2
     shift 2
-    timeout "${TEST_TIMEOUT:-300}" "$elapse" train "$tmp/$job.json" --out "$tmp/$out" ${device:+--device "$device"} --json "$@" \
+    timeout "${TEST_TIMEOUT:-300}" "$elapse" train "$tmp/$job.json" --no-measure --out "$tmp/$out" ${device:+--device "$device"} --json "$@" \
         >"$tmp/$out.json" 2>"$tmp/$out.err" </dev/null
 }
 
