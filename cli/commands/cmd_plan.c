@@ -49,26 +49,6 @@ struct request {
 
 /* --- solving ------------------------------------------------------------------------------- */
 
-/* The job with the settings of PipeTransformer's release. Its members are borrowed from job. */
-static struct job as_released(const struct job *job)
-{
-    struct job released = *job;
-    released.pipeline.balancer = BALANCER_RELEASED;
-    released.pipeline.schedule_auto = false;
-    released.pipeline.schedule = SCHEDULE_GPIPE;
-    released.pipeline.layout_open = released.pipeline.sequence_auto = false;
-    released.pipeline.tensor = 1;
-    released.pipeline.expert = 1;
-    released.pipeline.context = 1;
-    released.pipeline.shard_auto = false;
-    released.pipeline.shard = SHARD_NONE;
-    released.pipeline.shard_group = AUTO;
-    released.pipeline.recompute_auto = false;
-    released.pipeline.recompute = RECOMPUTE_NEVER;
-    released.pipeline.frozen_auto = true;
-    return released;
-}
-
 /* Plan a job with F layers frozen. */
 static void solve(const struct request *q, const struct job *job, const struct cost *cost,
                   int num_frozen, bool cached, struct plan_answer *answer)
@@ -159,7 +139,7 @@ static enum status run_all_frozen(const struct command *command, const struct re
                "R", "M", "schedule", "frozen", "step", "s/1000", "K", "R", "M", "released",
                "s/1000", "faster");
     }
-    const struct job release = as_released(job);
+    const struct job release = job_as_released(job);
     bool extrapolated = false, any = false;
     enum status rc = OK;
     for (int f = 0; f <= job->model.num_layers && rc == OK; f++) {
@@ -291,7 +271,9 @@ static enum status load_job(const struct request *q, const char *path, struct jo
 {
     struct override_list list;
     const enum status rc = list_overrides(q, &list, err);
-    return rc == OK ? job_load(path, list.all, list.count, job, err) : rc;
+    if (rc != OK)
+        return rc;
+    return (q->sweeps.count > 0 ? job_open : job_load)(path, list.all, list.count, job, err);
 }
 
 /* Samples per second of a plan in bf16; 0 if they cannot be told. */
@@ -342,7 +324,7 @@ static enum status run_one(const struct command *command, const struct request *
     char csv[PATH_MAX];
     struct json *json = NULL;
     enum status rc = OK;
-    const struct job release = as_released(job);
+    const struct job release = job_as_released(job);
     const bool elastic = job->freeze.policy != FREEZE_NONE || q->frozen_layers > 0;
     solve(q, job, &cost->cost, (int)q->frozen_layers, q->cached, &answer);
     if (answer.err.status != OK) {
@@ -407,15 +389,16 @@ out:
 static enum status run_sweep(const struct command *command, const struct request *q,
                              const char *job_path, struct err *err)
 {
-    struct sim_args args = {.job_path = job_path,
-                            .job_of_sets = !job_path,
-                            .step = true,
-                            .overrides = q->overrides,
-                            .sweeps = q->sweeps,
-                            .json = q->as_json,
-                            .csv = q->csv,
-                            .table = q->table,
-                            .quiet = q->quiet};
+    struct step_request request;
+    struct job job = {0};
+    const struct sweep_ask ask = {.job = &job,
+                                  .request = &request,
+                                  .axes = &q->sweeps,
+                                  .step = true,
+                                  .json = q->as_json,
+                                  .csv = q->csv,
+                                  .table = q->table,
+                                  .quiet = q->quiet};
     if (q->all_frozen || q->from_frozen >= 0 || q->explain || q->simulate || q->no_simulate ||
         q->out_path || q->target)
         return err_set(err, ERR_INPUT,
@@ -423,18 +406,16 @@ static enum status run_sweep(const struct command *command, const struct request
                        "--no-simulate, --for, -o");
     if (q->csv + q->table + q->as_json > 1)
         return err_set(err, ERR_INPUT, "--csv, --table and --json exclude each other");
-    step_request_init(&args.request);
-    args.request.db_path = q->db_path;
-    args.request.calibration = q->calibration;
-    args.request.num_frozen = q->frozen_layers;
-    enum status rc = q->cost_text ? cost_choice_parse(q->cost_text, &args.request.cost, err) : OK;
-    if (rc == OK && q->scaled)
-        rc = cost_efficiency_check(args.request.efficiency = q->efficiency, err);
-    if (rc != OK)
-        return rc;
+    step_request_init(&request);
+    request.db_path = q->db_path;
+    request.num_frozen = q->frozen_layers;
     if (q->cached)
-        args.request.frozen = FROZEN_CACHED;
-    return sim_sweep(command, &args, err);
+        request.frozen = FROZEN_CACHED;
+    enum status rc = load_job(q, job_path, &job, err);
+    if (rc == OK)
+        rc = sim_sweep(command, &ask, err);
+    job_clear(&job);
+    return rc;
 }
 
 /* Plan a job: one plan, or a table over F. */

@@ -523,13 +523,24 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         request->options.progress_ctx = &progress;
     }
     struct step_answer answer = {0};
+    struct job job = {0};
+    const struct sweep_ask sweep = {.job = args.job_path ? &job : NULL,
+                                    .request = request,
+                                    .axes = &args.sweeps,
+                                    .step = args.step,
+                                    .json = args.json,
+                                    .csv = args.csv,
+                                    .table = args.table,
+                                    .quiet = args.quiet,
+                                    .threads = args.threads};
     if (args.schedule_csv)
         rc = read_schedule(args.schedule_csv, args.settings, args.num_settings, request,
                            &answer.custom, err);
-    bool faults = args.faults && strcmp(args.faults, "none") != 0;
-    if (rc == OK && args.job_path && !args.faults && !args.step && args.sweeps.count == 0 &&
-        !args.record_path && !args.plan_path)
-        rc = sim_has_faults(&args, &faults, err);
+    if (rc == OK && args.job_path)
+        rc = sim_job_load(&args, &job, err);
+    const bool faults = args.faults ? strcmp(args.faults, "none") != 0
+                                    : job.cluster.faults && !args.step && args.sweeps.count == 0 &&
+                                          !args.record_path && !args.plan_path;
     if (rc == OK && !faults &&
         (args.seeds > 0 || args.timeline_path || (args.threads > 0 && args.sweeps.count == 0)))
         rc = err_set(err, ERR_INPUT, "--%s needs --faults%s",
@@ -538,17 +549,18 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
                                           : "threads",
                      args.seeds > 0 || args.timeline_path ? "" : " or --sweep");
     if (rc == OK && args.sweeps.count > 0)
-        rc = sim_sweep(command, &args, err);
+        rc = sim_sweep(command, &sweep, err);
     else if (rc == OK && faults)
-        rc = sim_faults(command, &args, err);
+        rc = sim_faults(command, &args, &job, err);
     else if (rc == OK && !args.step)
-        rc = sim_run(command, &args, err);
+        rc = sim_run(command, &args, &job, err);
     else if (rc == OK) {
-        rc = args.job_path ? sim_job_step(&args, &answer, err)
+        rc = args.job_path ? sim_job_step(&args, &job, &answer, err)
                            : step_request_run(request, &answer, err);
         if (rc == OK)
             rc = answer_step(command, &args, &answer, err);
     }
+    job_clear(&job);
     ticker_clear(&progress, stderr);
     step_answer_clear(&answer);
     return rc;

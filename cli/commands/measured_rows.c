@@ -195,6 +195,7 @@ static enum status take_step(struct measured_rows *rows, struct words *words, co
                              const char *measured, const char *peak, struct err *err)
 {
     struct sim_args args = {0};
+    struct job job = {0};
     bool help = false;
     struct err inner = {0};
     struct measured_row *row = next_row(rows, label, err);
@@ -210,10 +211,14 @@ static enum status take_step(struct measured_rows *rows, struct words *words, co
     if (rc == OK && !args.job_path && args.request.mem_bytes < 0)
         args.request.mem_bytes = INT64_MAX;
     args.request.db_path = rows->db_path;
-    args.ran = true;
+    if (rc == OK && args.job_path)
+        rc = sim_job_load(&args, &job, &inner);
+    for (int d = 0; rc == OK && args.plan_path && d < job.cluster.num_devices; d++)
+        job.cluster.devices[d].mem_bytes = INT64_MAX; /* it ran, so memory sufficed */
     if (rc == OK)
-        rc = args.job_path ? sim_job_step(&args, &row->answer, &inner)
+        rc = args.job_path ? sim_job_step(&args, &job, &row->answer, &inner)
                            : step_request_run(&args.request, &row->answer, &inner);
+    job_clear(&job);
     if (rc == OK)
         rc = finish_row(rows, row, &inner);
     if (rc != OK) {

@@ -211,8 +211,11 @@ enum status figure_throughput(struct figure_call *call, struct err *err)
             return err_set(err, ERR_INFEASIBLE, "%.200s: no finished step", call->args[r]);
         points = points || rows->num_steps > 0;
     }
-    if (call->num_args == 1) {
-        const enum status rc = subject_static_rate(&call->subjects[0], &level, err);
+    const struct subject *first = &call->subjects[0];
+    if (call->num_args == 1 && first->kind == SUBJECT_JOB &&
+        first->job.freeze.policy != FREEZE_NONE) {
+        const struct job fixed = job_as_static(&first->job);
+        const enum status rc = subject_rate(first, &fixed, NULL, &level, err);
         if (rc != OK)
             return rc;
         top = isfinite(level) ? level : 0;

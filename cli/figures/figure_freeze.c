@@ -103,58 +103,38 @@ enum status figure_freeze(struct figure_call *call, struct err *err)
 /* The parts of elastic training, switched off one after the other. */
 static const struct {
     const char *name;
-    const char *sets[4];
+    bool no_replicas, no_cut, no_cache;
 } variants[] = {
-    {"all",               {NULL}                                                    },
-    {"no new\\nreplicas", {"elastic.auto_dp=false", NULL}                           },
-    {"no new\\ncut",      {"elastic.auto_pipe=false", "elastic.auto_dp=false", NULL}},
-    {"no\\ncache",        {"cache.policy=off", NULL}                                },
-    {"freezing\\nonly",
-     {"elastic.auto_pipe=false", "elastic.auto_dp=false", "cache.policy=off", NULL} },
+    {"all",               false, false, false},
+    {"no new\\nreplicas", true,  false, false},
+    {"no new\\ncut",      true,  true,  false},
+    {"no\\ncache",        false, false, true },
+    {"freezing\\nonly",   true,  true,  true },
 };
 enum { NUM_VARIANTS = sizeof variants / sizeof variants[0] };
-
-/* Samples per second of the job with more overrides. */
-static enum status variant_rate(const struct subject *s, const char *const *sets, int num_sets,
-                                double *per_s, struct err *err)
-{
-    struct sim_args args = {.job_path = s->path};
-    struct elastic_run run = {0};
-    step_request_init(&args.request);
-    args.request.db_path = s->options.db_path;
-    if (s->options.overrides)
-        args.overrides = *s->options.overrides;
-    enum status rc = sim_job_run(&args, (char *const *)sets, num_sets, &run, NULL, err);
-    if (rc == OK)
-        *per_s = run.total_ns > 0 ? (double)run.samples * 1e9 / (double)run.total_ns : 0;
-    elastic_run_clear(&run);
-    return rc;
-}
 
 enum status figure_breakdown(struct figure_call *call, struct err *err)
 {
     struct subject *s = &call->subjects[0];
     double fixed = 0, rates[NUM_VARIANTS];
-    static const char *const sets[] = {
-        "freeze.policy=none",        "pipeline.num_stages=auto",       "pipeline.num_replicas=auto",
-        "pipeline.schedule=auto",    "pipeline.num_microbatches=auto", "train.batch.micro=auto",
-        "pipeline.balancer=optimal", "pipeline.frozen=auto",           "pipeline.recompute=auto",
-    };
     if (s->kind != SUBJECT_JOB)
         return err_set(err, ERR_INPUT, "plot breakdown takes a JOB, got '%.200s'", s->path);
     if (s->job.freeze.policy == FREEZE_NONE)
         return err_set(err, ERR_INFEASIBLE,
                        "%.200s freezes nothing: there are no parts to switch off", s->path);
-    enum status rc = variant_rate(s, sets, sizeof sets / sizeof sets[0], &fixed, err);
+    const struct job without = job_as_static(&s->job);
+    enum status rc = subject_rate(s, &without, NULL, &fixed, err);
     for (int v = 0; rc == OK && v < NUM_VARIANTS; v++) {
-        int n = 0;
-        while (variants[v].sets[n])
-            n++;
-        rc = variant_rate(s, variants[v].sets, n, &rates[v], err);
+        struct job job = s->job; /* borrows everything */
+        job.elastic.auto_dp = job.elastic.auto_dp && !variants[v].no_replicas;
+        job.elastic.auto_pipe = job.elastic.auto_pipe && !variants[v].no_cut;
+        if (variants[v].no_cache)
+            job.cache.policy = CACHE_OFF;
+        rc = subject_rate(s, &job, NULL, &rates[v], err);
     }
     if (rc != OK)
         return rc;
-    if (fixed <= 0)
+    if (!(fixed > 0))
         return err_set(err, ERR_INFEASIBLE, "%.200s: its steps take no time", s->path);
     FILE *out = figure_begin(call, 900, 440);
     fputs("$bars << EOD\n", out);

@@ -64,33 +64,15 @@ static void simulated_rate(const struct subject *s, struct verdict *v)
     v->samples_per_s = v->total_ns > 0 ? samples * 1e9 / (double)v->total_ns : NAN;
 }
 
-/* Predict the best static plan without freezing on the subject's machines, as `elapse sim` does. */
-static void predict_static(const struct job *job, const struct cost *cost, struct verdict *v)
-{
-    const struct job fixed = job_as_static(job);
-    struct elastic_run run = {0};
-    const struct sim_options options = {0};
-    if (elastic_run(&fixed, cost, job_num_samples(&fixed, true), 0, &options, &run, NULL) == OK &&
-        run.total_ns > 0)
-        v->static_samples_per_s = (double)run.samples * 1e9 / (double)run.total_ns;
-    elastic_run_clear(&run);
-}
-
 /* Simulate the job's own baseline, if it has one. */
 static void predict_baseline(const struct subject *s, struct verdict *v)
 {
-    struct sim_args args = {.job_path = s->path};
-    struct elastic_run run = {0};
-    if (s->kind != SUBJECT_JOB || s->job.num_baseline == 0)
-        return;
-    step_request_init(&args.request);
-    args.request.db_path = s->options.db_path;
-    if (s->options.overrides)
-        args.overrides = *s->options.overrides;
-    if (sim_job_run(&args, s->job.baseline, s->job.num_baseline, &run, NULL, NULL) == OK &&
-        run.total_ns > 0)
-        v->baseline_samples_per_s = (double)run.samples * 1e9 / (double)run.total_ns;
-    elastic_run_clear(&run);
+    struct job base = {0};
+    if (s->kind == SUBJECT_JOB && s->job.num_baseline > 0 &&
+        job_changed(&s->job, (const char *const *)s->job.baseline, s->job.num_baseline, &base,
+                    NULL) == OK)
+        subject_rate(s, &base, NULL, &v->baseline_samples_per_s, NULL);
+    job_clear(&base);
 }
 
 /* Whether costs are those of the machine, or nothing was run. Otherwise they predict no run of it. */
@@ -126,8 +108,9 @@ enum status verdict_find(struct subject *s, struct verdict *v, struct err *err)
                                               COMPARISON_NOISY * (double)s->replay.real_step_ns;
     if (s->sim && s->kind == SUBJECT_PLAN)
         v->samples_per_s = step_answer_samples_per_s(&s->answer);
+    const struct job fixed = job_as_static(s->kind == SUBJECT_RUN ? &s->replay.job : &s->job);
     if (s->sim && predicts(s))
-        predict_static(s->kind == SUBJECT_RUN ? &s->replay.job : &s->job, &s->cost->cost, v);
+        subject_rate(s, &fixed, &s->cost->cost, &v->static_samples_per_s, NULL);
     predict_baseline(s, v);
     return OK;
 }

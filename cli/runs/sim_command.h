@@ -9,14 +9,12 @@
 struct sim_args {
     struct step_request request;
     const char *job_path; /* NULL: the step is given by options */
-    bool job_of_sets;     /* there is a job without a file: the overrides are all of it */
     struct option_list overrides, sweeps;
     const char *schedule_csv; /* op lists of the step; NULL: by --schedule */
     const char *trace_path, *ops_path;
     const char *plan_path;   /* the plan to simulate; NULL: plan_for() makes one */
     const char *record_path; /* a run record to write, with the tables of real runs */
     bool step, json, csv, table, explain, no_wall, quiet;
-    bool ran; /* the plan of --plan was run, so memory sufficed */
     int64_t monte_carlo;
     const char *faults;        /* losses of nodes: a file, pairs or "none"; NULL: as the job says */
     const char *timeline_path; /* CSV of the first of these runs; NULL: none */
@@ -30,38 +28,41 @@ struct sim_args {
 enum status sim_args_read(const struct command *command, int argc, char **argv,
                           struct sim_args *args, bool *help, struct err *err);
 
+/* Load the job file with the overrides of the command line; for a sweep job_open() it. *job must be
+ * zeroed; the caller clears it. */
+enum status sim_job_load(const struct sim_args *args, struct job *job, struct err *err);
 /* `JOB --step`: simulate one step of the job's plan. */
-enum status sim_job_step(const struct sim_args *args, struct step_answer *answer, struct err *err);
-/* The step of a job that is loaded. given: its plan, which the answer takes over; NULL: plan_for()
- * makes one. *answer must be zeroed; the caller clears it, on failure too. */
+enum status sim_job_step(const struct sim_args *args, const struct job *job,
+                         struct step_answer *answer, struct err *err);
+/* The step of a job. given: its plan, which the answer takes over; NULL: plan_for() makes one.
+ * request->frozen replaces pipeline.frozen. *answer must be zeroed; the caller clears it, on failure
+ * too. */
 enum status sim_step_of_job(const struct step_request *request, const struct job *job,
                             struct plan *given, struct step_answer *answer, struct err *err);
-/* `JOB`: simulate the whole elastic run. */
-enum status sim_run(const struct command *command, const struct sim_args *args, struct err *err);
-/* The job and the costs that a run's answer names. */
-struct run_source {
-    enum cost_source cost;
-    char label[96], name[64];
-    char *json;     /* owned: the resolved job */
-    char note[256]; /* what the answer does not model; "": nothing */
+/* Simulate the whole run of a job, on its cluster slowed as the request says. cost NULL:
+ * cost_choose(). plan is the first plan; NULL: plan_for_sim() makes it. *run must be zeroed. */
+enum status simulate_job(const struct step_request *request, const struct job *job,
+                         const struct cost *cost, const struct plan *plan, struct elastic_run *run,
+                         struct err *err);
+/* `JOB`: simulate the run, its baseline and the best static plan, and print them. */
+enum status sim_run(const struct command *command, const struct sim_args *args,
+                    const struct job *job, struct err *err);
+/* `JOB --faults`: many runs on a cluster that loses nodes. *job is changed. ERR_INFEASIBLE: none of
+ * them is done. */
+enum status sim_faults(const struct command *command, const struct sim_args *args, struct job *job,
+                       struct err *err);
+
+/* A table over the settings of a step, or over the keys of a job. */
+struct sweep_ask {
+    const struct job *job; /* job_open() is enough; NULL: the request alone gives the step */
+    const struct step_request *request;
+    const struct option_list *axes; /* "path=v1,v2,..." */
+    bool step;                      /* each point is one step */
+    bool json, csv, table, quiet;
+    int64_t threads; /* 0: all cores */
 };
-/* Load the job file with the overrides of the command line, then num_more others. *job must be
- * zeroed; the caller clears it. */
-enum status sim_job_load(const struct sim_args *args, char *const *more, int num_more,
-                         struct job *job, struct err *err);
-/* Load that job and simulate it as a whole run, on its cluster slowed as the arguments say. *run
- * must be zeroed; source may be NULL. */
-enum status sim_job_run(const struct sim_args *args, char *const *more, int num_more,
-                        struct elastic_run *run, struct run_source *source, struct err *err);
-/* Load that job and simulate its training without freezing, by the best plan: job_as_static(). */
-enum status sim_job_run_static(const struct sim_args *args, struct elastic_run *run,
-                               struct err *err);
-/* `JOB --faults`: many runs on a cluster that loses nodes. ERR_INFEASIBLE: none of them is done. */
-enum status sim_faults(const struct command *command, const struct sim_args *args, struct err *err);
-/* Whether the job's cluster loses nodes (cluster.faults). */
-enum status sim_has_faults(const struct sim_args *args, bool *has, struct err *err);
-/* `--sweep`. */
-enum status sim_sweep(const struct command *command, const struct sim_args *args, struct err *err);
+/* Print the table, a line for each point. */
+enum status sim_sweep(const struct command *command, const struct sweep_ask *ask, struct err *err);
 
 /* The spread of a step's time. */
 struct step_spread {

@@ -163,8 +163,7 @@ static enum status turns_on(const struct sim_args *args, struct job *job, const 
     enum status rc = full ? OK : cluster_set_nodes(&job->cluster, nodes, err);
     if (rc != OK)
         return rc;
-    rc = elastic_run(job, cost, job_num_samples(job, true), job_num_samples(job, false),
-                     &args->request.options, &run, &why);
+    rc = simulate_job(&args->request, job, cost, NULL, &run, &why);
     if (rc == ERR_INFEASIBLE && !full)
         return OK;
     if (rc != OK) {
@@ -485,16 +484,8 @@ static bool nodes_equal(const struct cluster *cluster)
     return true;
 }
 
-enum status sim_has_faults(const struct sim_args *args, bool *has, struct err *err)
-{
-    struct job job = {0};
-    const enum status rc = sim_job_load(args, NULL, 0, &job, err);
-    *has = job.cluster.faults != NULL;
-    job_clear(&job);
-    return rc;
-}
-
-enum status sim_faults(const struct command *command, const struct sim_args *args, struct err *err)
+enum status sim_faults(const struct command *command, const struct sim_args *args, struct job *job,
+                       struct err *err)
 {
     const int64_t start = clock_now_ns();
     const int count = args->seeds ? (int)args->seeds : 1000;
@@ -502,23 +493,20 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
     struct fault_setting *set = &faults.set;
     struct faults_answer answer = {0};
     struct fault_event *events = NULL;
-    struct job job = {0};
     struct cost_handle cost = {0};
     struct fault_plan *plans = NULL;
     struct fault_run *runs = calloc((size_t)count, sizeof *runs);
     int64_t *totals = calloc((size_t)count, sizeof *totals);
     enum status rc = runs && totals ? OK : err_nomem(err);
     if (rc == OK)
-        rc = sim_job_load(args, NULL, 0, &job, err);
+        rc = read_faults(job->cluster.faults, args->faults, &faults, &events, err);
     if (rc == OK)
-        rc = read_faults(job.cluster.faults, args->faults, &faults, &events, err);
-    if (rc == OK)
-        rc = cost_choose(args->request.db_path, &job, &cost, err);
+        rc = cost_choose(args->request.db_path, job, &cost, err);
     if (rc != OK)
         goto out;
-    set->write_ns = time_to_write(&faults, &job);
-    set->num_nodes = job.cluster.num_nodes;
-    set->devices_per_node = job.cluster.num_devices / job.cluster.num_nodes;
+    set->write_ns = time_to_write(&faults, job);
+    set->num_nodes = job->cluster.num_nodes;
+    set->devices_per_node = job->cluster.num_devices / job->cluster.num_nodes;
     if (faults.min_nodes == 0 || faults.min_nodes > set->num_nodes)
         faults.min_nodes = set->num_nodes > 4 ? set->num_nodes - 4 : 1;
     if (set->memory_restart_ns == 0)
@@ -528,12 +516,12 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
     if (rc == OK && !plans)
         rc = err_nomem(err);
     const int least = set->policy == FAULT_SHRINK ? faults.min_nodes : set->num_nodes;
-    if (rc == OK && least < set->num_nodes && !nodes_equal(&job.cluster))
+    if (rc == OK && least < set->num_nodes && !nodes_equal(&job->cluster))
         rc = err_set(err, ERR_INPUT,
                      "--faults: policy shrink needs equal nodes, and those of cluster '%s' differ",
-                     job.cluster.name);
+                     job->cluster.name);
     for (int n = set->num_nodes; n >= least && rc == OK; n--)
-        rc = turns_on(args, &job, &cost.cost, n, &plans[n], err);
+        rc = turns_on(args, job, &cost.cost, n, &plans[n], err);
     if (rc != OK)
         goto out;
     answer.ideal_ns = fault_plan_ns(&plans[set->num_nodes]);
@@ -548,7 +536,7 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
     /* Runs count on from here: hashed, so that --seed 1 and --seed 2 share none of them. */
     const uint64_t seed = mix64((uint64_t)args->request.options.seed);
     if (set->interval_ns == 0 && set->interval_steps == 0)
-        set->interval_steps = job.train.checkpoint_every_steps;
+        set->interval_steps = job->train.checkpoint_every_steps;
     if (set->interval_ns == 0 && set->interval_steps == 0 && answer.daly_ns > 0)
         rc = choose_interval(set, plans, seed, count < AUTO_SEEDS ? count : AUTO_SEEDS,
                              args->threads, runs, answer.daly_ns, &answer.tried, err);
@@ -562,10 +550,10 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
     answer.wall_ns = clock_now_ns() - start;
     if (args->json) {
         struct json *json = command_json(command);
-        answer_json(json, &answer, set, job.cluster.price_per_hour, args->no_wall);
+        answer_json(json, &answer, set, job->cluster.price_per_hour, args->no_wall);
         rc = command_answer(json, err);
     } else {
-        answer_print(&answer, set, job.cluster.price_per_hour, args->no_wall);
+        answer_print(&answer, set, job->cluster.price_per_hour, args->no_wall);
     }
     if (rc == OK && answer.done == 0)
         rc = err_set(err, ERR_INFEASIBLE, "the run is never done: %s",
@@ -583,6 +571,5 @@ out:
     free(runs);
     free(totals);
     cost_handle_clear(&cost);
-    job_clear(&job);
     return rc;
 }

@@ -18,31 +18,24 @@
 #include "profiles/job/plan_json.h"
 #include "sim/run/elastic_run.h"
 
-enum status sim_job_load(const struct sim_args *args, char *const *more, int num_more,
-                         struct job *job, struct err *err)
+enum status sim_job_load(const struct sim_args *args, struct job *job, struct err *err)
 {
-    const char **all = calloc((size_t)args->overrides.count + (size_t)num_more + 3, sizeof *all);
+    const char *all[OPTION_LIST_MAX + 3];
     char source[48], efficiency[48], calibration[CALIBRATION_NAME_MAX + 32];
-    if (!all)
-        return err_nomem(err);
     int n = 0;
     snprintf(source, sizeof source, "cost.source=%s", cost_choice_name(args->request.cost));
     snprintf(efficiency, sizeof efficiency, "cost.efficiency=%.17g", args->request.efficiency);
+    snprintf(calibration, sizeof calibration, "cost.calibration=%s",
+             args->request.calibration ? args->request.calibration : "");
     if (args->request.cost != COST_AUTO)
         all[n++] = source;
     if (args->request.efficiency != 1)
         all[n++] = efficiency;
-    snprintf(calibration, sizeof calibration, "cost.calibration=%s",
-             args->request.calibration ? args->request.calibration : "");
     if (args->request.calibration)
         all[n++] = calibration;
     for (int i = 0; i < args->overrides.count; i++)
         all[n++] = args->overrides.items[i];
-    for (int i = 0; i < num_more; i++)
-        all[n++] = more[i];
-    enum status rc = job_load(args->job_path, all, n, job, err);
-    free(all);
-    return rc;
+    return (args->sweeps.count > 0 ? job_open : job_load)(args->job_path, all, n, job, err);
 }
 
 /* Make the plan of a step with F frozen layers. The cache counts as filled if the step reads it. */
@@ -99,6 +92,11 @@ static enum status take_cut(const char *text, const struct job *job, struct plan
 enum status sim_step_of_job(const struct step_request *request, const struct job *job,
                             struct plan *given, struct step_answer *a, struct err *err)
 {
+    struct job placed = *job; /* borrows everything */
+    if (request->frozen != FROZEN_NONE) {
+        placed.pipeline.frozen = request->frozen;
+        placed.pipeline.frozen_auto = false;
+    }
     enum status rc = model_copy(&job->model, &a->model, err);
     if (rc == OK)
         rc = cluster_copy(&job->cluster, &a->cluster, err);
@@ -113,7 +111,7 @@ enum status sim_step_of_job(const struct step_request *request, const struct job
         a->plan = *given;
         *given = (struct plan){0};
     } else if (rc == OK) {
-        rc = plan_step(request, job, &a->cost.cost, &a->plan, err);
+        rc = plan_step(request, &placed, &a->cost.cost, &a->plan, err);
     }
     if (rc == OK && request->cut_text)
         rc = take_cut(request->cut_text, job, &a->plan, err);
@@ -124,23 +122,39 @@ enum status sim_step_of_job(const struct step_request *request, const struct job
     return rc;
 }
 
-enum status sim_job_step(const struct sim_args *args, struct step_answer *a, struct err *err)
+enum status sim_job_step(const struct sim_args *args, const struct job *job, struct step_answer *a,
+                         struct err *err)
 {
-    const enum frozen_placement where = args->request.frozen;
-    char placement[48];
-    char *more[] = {placement};
-    struct job job = {0};
     struct plan plan = {0};
-    snprintf(placement, sizeof placement, "pipeline.frozen=%s", frozen_placement_name(where));
-    enum status rc = sim_job_load(args, more, where != FROZEN_NONE, &job, err);
-    if (rc == OK && args->plan_path)
-        rc = plan_json_load(args->plan_path, &job, &job.cluster, &plan, err);
-    for (int d = 0; rc == OK && args->ran && args->plan_path && d < job.cluster.num_devices; d++)
-        job.cluster.devices[d].mem_bytes = INT64_MAX;
+    enum status rc =
+        args->plan_path ? plan_json_load(args->plan_path, job, &job->cluster, &plan, err) : OK;
     if (rc == OK)
-        rc = sim_step_of_job(&args->request, &job, args->plan_path ? &plan : NULL, a, err);
+        rc = sim_step_of_job(&args->request, job, args->plan_path ? &plan : NULL, a, err);
     plan_clear(&plan);
-    job_clear(&job);
+    return rc;
+}
+
+enum status simulate_job(const struct step_request *request, const struct job *job,
+                         const struct cost *cost, const struct plan *plan, struct elastic_run *run,
+                         struct err *err)
+{
+    struct cost_handle own = {0};
+    struct cluster slowed = {0};
+    struct sim_options options = request->options;
+    enum status rc = cost ? OK : cost_choose(request->db_path, job, &own, err);
+    options.plan = plan;
+    options.first_plan = plan_for_sim;
+    if (rc == OK && (request->stragglers_text || request->slow_links_text)) {
+        rc = cluster_copy(&job->cluster, &slowed, err);
+        if (rc == OK)
+            rc = cluster_slow(request, &slowed, err);
+        options.slowed = &slowed;
+    }
+    if (rc == OK)
+        rc = elastic_run(job, cost ? cost : &own.cost, job_num_samples(job, true),
+                         job_num_samples(job, false), &options, run, err);
+    cluster_clear(&slowed);
+    cost_handle_clear(&own);
     return rc;
 }
 
@@ -149,8 +163,10 @@ struct run_answer {
     struct elastic_run run, baseline, tuned;
     struct elastic_run same; /* the baseline with its best M; num_epochs 0: no M could run */
     bool has_baseline;
-    struct run_cost cost; /* of run, by the job's cluster */
-    struct run_source source;
+    struct run_cost cost;       /* of run, by the job's cluster */
+    const struct job *job;      /* borrowed */
+    struct cost_handle *source; /* of its costs; borrowed */
+    char note[256];             /* what the answer does not model; "": nothing */
     int64_t wall_ns;
 };
 
@@ -160,82 +176,6 @@ static void answer_clear(struct run_answer *a)
     elastic_run_clear(&a->baseline);
     elastic_run_clear(&a->tuned);
     elastic_run_clear(&a->same);
-    free(a->source.json);
-}
-
-/* Simulate a run on the job's cluster, slowed as the arguments say. plan is its first plan, or
- * NULL.
- */
-static enum status run_slowed(const struct sim_args *args, const struct job *job,
-                              const struct cost *cost, const struct plan *plan,
-                              struct elastic_run *run, struct err *err)
-{
-    struct cluster slowed = {0};
-    struct sim_options options = args->request.options;
-    enum status rc = OK;
-    options.plan = plan;
-    options.first_plan = plan_for_sim;
-    if (args->request.stragglers_text || args->request.slow_links_text) {
-        rc = cluster_copy(&job->cluster, &slowed, err);
-        if (rc == OK)
-            rc = cluster_slow(&args->request, &slowed, err);
-        options.slowed = &slowed;
-    }
-    if (rc == OK)
-        rc = elastic_run(job, cost, job_num_samples(job, true), job_num_samples(job, false),
-                         &options, run, err);
-    cluster_clear(&slowed);
-    return rc;
-}
-
-static enum status run_job(const struct sim_args *args, char *const *more, int num_more,
-                           bool as_static, struct elastic_run *run, struct run_source *source,
-                           struct err *err)
-{
-    struct job job = {0};
-    struct cost_handle cost = {0};
-    struct plan plan = {0};
-    /* Only the job's own run uses --plan. */
-    const bool given = args->plan_path && num_more == 0 && !as_static;
-    enum status rc = sim_job_load(args, more, num_more, &job, err);
-    if (rc == OK && given)
-        rc = plan_json_load(args->plan_path, &job, &job.cluster, &plan, err);
-    if (rc == OK)
-        rc = cost_choose(args->request.db_path, &job, &cost, err);
-    if (rc == OK) {
-        const struct job fixed = job_as_static(&job);
-        rc =
-            run_slowed(args, as_static ? &fixed : &job, &cost.cost, given ? &plan : NULL, run, err);
-    }
-    plan_clear(&plan);
-    if (rc == OK && source) {
-        source->cost = cost.cost.source;
-        snprintf(source->label, sizeof source->label, "%s", cost.cost.label);
-        snprintf(source->name, sizeof source->name, "%s", job.name);
-        source->json = job.json;
-        job.json = NULL;
-        if (job.freeze.policy == FREEZE_GRADIENT_NORM && job.norm_epochs == 0)
-            snprintf(source->note, sizeof source->note,
-                     "freeze.norms is not given: the cap decides alone");
-        if (job.freeze.policy == FREEZE_SAFE && job.evidence.num_rows == 0)
-            snprintf(source->note, sizeof source->note,
-                     "freeze.evidence is not given: safe freezes nothing");
-    }
-    cost_handle_clear(&cost);
-    job_clear(&job);
-    return rc;
-}
-
-enum status sim_job_run(const struct sim_args *args, char *const *more, int num_more,
-                        struct elastic_run *run, struct run_source *source, struct err *err)
-{
-    return run_job(args, more, num_more, false, run, source, err);
-}
-
-enum status sim_job_run_static(const struct sim_args *args, struct elastic_run *run,
-                               struct err *err)
-{
-    return run_job(args, NULL, 0, true, run, NULL, err);
 }
 
 static bool differ(const struct elastic_run *one, const struct elastic_run *other)
@@ -243,75 +183,94 @@ static bool differ(const struct elastic_run *one, const struct elastic_run *othe
     return (one->stopped || other->stopped) && one->samples != other->samples;
 }
 
-/* Run the baseline with each M of K..6K, as the paper does, and keep the fastest. *same stays empty
+/* Run the baseline with each M of K..6K, as the paper does, and keep the fastest. *best stays empty
  * if no M can run. */
-static enum status tune_baseline(const struct sim_args *args, const struct job *job,
-                                 const struct elastic_epoch *first, struct elastic_run *best,
-                                 struct err *err)
+static enum status tune_baseline(const struct step_request *request, const struct job *base,
+                                 const struct cost *cost, const struct elastic_epoch *first,
+                                 struct elastic_run *best, struct err *err)
 {
-    char **sets = calloc((size_t)job->num_baseline + 2, sizeof *sets);
-    static char micro[] = "train.batch.micro=auto";
-    struct job base = {0};
-    enum status rc = sets ? OK : err_nomem(err);
-    if (rc == OK)
-        rc = sim_job_load(args, job->baseline, job->num_baseline, &base, err);
+    struct job tuned = *base; /* borrows everything */
     /* With a global batch M counts the micro-batches of all replicas. */
     const int unit =
-        first->pipeline_length * (base.train.batch_mode == BATCH_GLOBAL ? first->replicas : 1);
-    job_clear(&base);
-    for (int m = 1; m <= 6 && rc == OK; m++) {
-        char text[64];
+        first->pipeline_length * (base->train.batch_mode == BATCH_GLOBAL ? first->replicas : 1);
+    tuned.train.micro = AUTO;
+    for (int m = 1; m <= 6; m++) {
         struct elastic_run got = {0};
         struct err why = {0};
-        memcpy(sets, job->baseline, (size_t)job->num_baseline * sizeof *sets);
-        snprintf(text, sizeof text, "pipeline.num_microbatches=%d", m * unit);
-        sets[job->num_baseline] = text;
-        sets[job->num_baseline + 1] = micro;
-        rc = sim_job_run(args, sets, job->num_baseline + 2, &got, NULL, &why);
-        if (rc == ERR_INFEASIBLE || rc == ERR_INPUT)
-            rc = OK;
-        else if (rc != OK)
-            err_copy(err, &why);
-        else if (best->num_epochs == 0 || elastic_speedup(&got, best) > 1) {
+        tuned.pipeline.num_microbatches = m * unit;
+        enum status rc = job_check(&tuned, &why);
+        if (rc == OK)
+            rc = simulate_job(request, &tuned, cost, NULL, &got, &why);
+        if (rc == OK && (best->num_epochs == 0 || elastic_speedup(&got, best) > 1)) {
             struct elastic_run swap = *best;
             *best = got;
             got = swap;
         }
         elastic_run_clear(&got);
+        if (rc != OK && rc != ERR_INFEASIBLE && rc != ERR_INPUT)
+            return err_copy(err, &why);
     }
-    free(sets);
+    return OK;
+}
+
+/* Simulate the job's baseline, also with its best M. */
+static enum status run_baseline(const struct step_request *request, const struct job *job,
+                                struct run_answer *a, struct err *err)
+{
+    struct job base = {0};
+    struct cost_handle cost = {0};
+    enum status rc =
+        job_changed(job, (const char *const *)job->baseline, job->num_baseline, &base, err);
+    if (rc == OK)
+        rc = cost_choose(request->db_path, &base, &cost, err);
+    if (rc == OK)
+        rc = simulate_job(request, &base, &cost.cost, NULL, &a->baseline, err);
+    if (rc == OK)
+        rc = tune_baseline(request, &base, &cost.cost, &a->baseline.epochs[0], &a->same, err);
+    cost_handle_clear(&cost);
+    job_clear(&base);
     return rc;
 }
 
-/* Simulate the run, the job's baseline, and our best static plan without freezing. */
-static enum status answer_run(const struct sim_args *args, struct run_answer *a, struct err *err)
+/* What the run of a job does not model. */
+static const char *run_note(const struct job *job)
 {
-    int64_t start = clock_now_ns();
-    struct job job = {0};
-    enum status rc = sim_job_load(args, NULL, 0, &job, err);
+    if (job->freeze.policy == FREEZE_GRADIENT_NORM && job->norm_epochs == 0)
+        return "freeze.norms is not given: the cap decides alone";
+    if (job->freeze.policy == FREEZE_SAFE && job->evidence.num_rows == 0)
+        return "freeze.evidence is not given: safe freezes nothing";
+    return "";
+}
+
+/* Simulate the run, the job's baseline, and our best static plan without freezing. */
+static enum status answer_run(const struct sim_args *args, const struct job *job,
+                              struct cost_handle *cost, struct run_answer *a, struct err *err)
+{
+    const int64_t start = clock_now_ns();
+    const struct step_request *request = &args->request;
+    const struct job fixed = job_as_static(job);
+    struct plan plan = {0};
+    const bool given = args->plan_path != NULL;
+    enum status rc = given ? plan_json_load(args->plan_path, job, &job->cluster, &plan, err) : OK;
+    *a = (struct run_answer){.job = job, .source = cost, .has_baseline = job->num_baseline > 0};
     if (rc == OK)
-        rc = sim_job_run(args, NULL, 0, &a->run, &a->source, err);
-    if (rc == OK) {
-        const double hours = a->run.device_hours + a->run.device_hours_idle;
-        a->cost = (struct run_cost){a->run.total_ns, hours, hours * job.cluster.price_per_hour,
-                                    hours * job.cluster.power_watts / 1000};
-        a->has_baseline = job.num_baseline > 0;
-        if (a->has_baseline)
-            rc = sim_job_run(args, job.baseline, job.num_baseline, &a->baseline, NULL, err);
-    }
+        rc = cost_choose(request->db_path, job, cost, err);
     if (rc == OK)
-        rc = sim_job_run_static(args, &a->tuned, err);
+        rc = simulate_job(request, job, &cost->cost, given ? &plan : NULL, &a->run, err);
     if (rc == OK && a->has_baseline)
-        rc = tune_baseline(args, &job, &a->baseline.epochs[0], &a->same, err);
-    if (rc == OK &&
-        (differ(&a->run, &a->tuned) || (a->has_baseline && differ(&a->run, &a->baseline)))) {
-        const size_t said = strlen(a->source.note);
-        snprintf(a->source.note + said, sizeof a->source.note - said,
+        rc = run_baseline(request, job, a, err);
+    if (rc == OK)
+        rc = simulate_job(request, &fixed, &cost->cost, NULL, &a->tuned, err);
+    const double hours = a->run.device_hours + a->run.device_hours_idle;
+    a->cost = (struct run_cost){a->run.total_ns, hours, hours * job->cluster.price_per_hour,
+                                hours * job->cluster.power_watts / 1000};
+    snprintf(a->note, sizeof a->note, "%s", run_note(job));
+    if (differ(&a->run, &a->tuned) || (a->has_baseline && differ(&a->run, &a->baseline)))
+        snprintf(a->note + strlen(a->note), sizeof a->note - strlen(a->note),
                  "%strain.max_steps ends runs after different numbers of samples: speedups are by "
                  "the sample",
-                 said ? "; " : "");
-    }
-    job_clear(&job);
+                 *a->note ? "; " : "");
+    plan_clear(&plan);
     a->wall_ns = clock_now_ns() - start;
     return rc;
 }
@@ -325,8 +284,8 @@ static bool is_extrapolated(const struct run_answer *a)
 
 static void run_json(struct json *json, const struct run_answer *a, bool no_wall)
 {
-    json_add_string(json, "name", a->source.name);
-    json_add_parsed(json, "job", a->source.json);
+    json_add_string(json, "name", a->job->name);
+    json_add_parsed(json, "job", a->job->json);
     json_add_int(json, "total_ns", a->run.total_ns);
     if (a->has_baseline) {
         json_add_int(json, "baseline_ns", a->baseline.total_ns);
@@ -377,11 +336,11 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
         json_add_bool(epoch, "cache_write", x->cache_write);
         json_add_string(epoch, "reason", x->reason);
     }
-    json_add_string(json, "cost_source", cost_source_name(a->source.cost));
-    json_add_string(json, "cost_label", a->source.label);
+    json_add_string(json, "cost_source", cost_source_name(a->source->cost.source));
+    json_add_string(json, "cost_label", a->source->cost.label);
     json_add_bool(json, "extrapolated", is_extrapolated(a));
-    if (a->source.note[0])
-        json_add_string(json, "note", a->source.note);
+    if (a->note[0])
+        json_add_string(json, "note", a->note);
     json_add_int(json, "steps_simulated", a->run.steps_simulated);
     if (!no_wall)
         json_add_int(json, "wall_ns", a->wall_ns);
@@ -390,10 +349,10 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
 static void run_print(const struct run_answer *a, bool no_wall)
 {
     char one[32], two[32], three[32], speed[40], price[96];
-    printf("%s (costs: %s%s)\n", a->source.name, a->source.label,
+    printf("%s (costs: %s%s)\n", a->job->name, a->source->cost.label,
            is_extrapolated(a) ? ", extrapolated" : "");
-    if (a->source.note[0])
-        printf("%s\n", a->source.note);
+    if (a->note[0])
+        printf("%s\n", a->note);
     printf("%5s %6s %3s %3s %4s %-11s %-7s %6s %12s %9s %7s %11s  %s\n", "epoch", "frozen", "K",
            "R", "M", "schedule", "prefix", "steps", "step", "samples/s", "bubble", "transition",
            "cache");
@@ -442,9 +401,9 @@ static enum status record_run_at(const char *path, const struct run_answer *a, s
     int64_t id = 0;
     enum status rc = run_rows_simulated(&a->run, &rows, err);
     struct run_info info = rows.info;
-    info.job_json = a->source.json;
-    snprintf(info.name, sizeof info.name, "%s", a->source.name);
-    snprintf(info.cost_source, sizeof info.cost_source, "%s", a->source.label);
+    info.job_json = a->job->json;
+    snprintf(info.name, sizeof info.name, "%s", a->job->name);
+    snprintf(info.cost_source, sizeof info.cost_source, "%s", a->source->cost.label);
     if (rc == OK)
         rc = store_open(path, STORE_RECORD, &store, err);
     if (rc == OK)
@@ -460,10 +419,12 @@ static enum status record_run_at(const char *path, const struct run_answer *a, s
     return rc;
 }
 
-enum status sim_run(const struct command *command, const struct sim_args *args, struct err *err)
+enum status sim_run(const struct command *command, const struct sim_args *args,
+                    const struct job *job, struct err *err)
 {
-    struct run_answer answer = {0};
-    enum status rc = answer_run(args, &answer, err);
+    struct run_answer answer;
+    struct cost_handle cost = {0};
+    enum status rc = answer_run(args, job, &cost, &answer, err);
     if (rc == OK && args->record_path)
         rc = record_run_at(args->record_path, &answer, err);
     if (rc == OK && args->json) {
@@ -474,5 +435,6 @@ enum status sim_run(const struct command *command, const struct sim_args *args, 
         run_print(&answer, args->no_wall);
     }
     answer_clear(&answer);
+    cost_handle_clear(&cost);
     return rc;
 }

@@ -37,7 +37,7 @@ struct line {
 
 struct sweep {
     const struct command *command;
-    const struct sim_args *args;
+    const struct sweep_ask *ask;
     struct axis axes[OPTION_LIST_MAX];
     int num_axes;
     int64_t num_points;
@@ -120,16 +120,16 @@ static void step_values(const struct step_answer *a, struct sweep_values *values
     values->shard_group = a->plan.shard_group;
 }
 
-static enum status run_values(const struct sim_args *args, struct sweep_values *values,
-                              struct err *err)
+static enum status run_values(const struct step_request *request, const struct job *job,
+                              struct sweep_values *values, struct err *err)
 {
-    struct job job = {0};
+    struct job base = {0};
     struct elastic_run run = {0}, baseline = {0};
-    enum status rc = sim_job_load(args, NULL, 0, &job, err);
-    if (rc == OK)
-        rc = sim_job_run(args, NULL, 0, &run, NULL, err);
-    if (rc == OK && job.num_baseline > 0)
-        rc = sim_job_run(args, job.baseline, job.num_baseline, &baseline, NULL, err);
+    enum status rc = simulate_job(request, job, NULL, NULL, &run, err);
+    if (rc == OK && job->num_baseline > 0)
+        rc = job_changed(job, (const char *const *)job->baseline, job->num_baseline, &base, err);
+    if (rc == OK && job->num_baseline > 0)
+        rc = simulate_job(request, &base, NULL, NULL, &baseline, err);
     if (rc == OK) {
         values->at[0].whole = run.total_ns;
         values->at[1].whole = baseline.total_ns;
@@ -139,52 +139,53 @@ static enum status run_values(const struct sim_args *args, struct sweep_values *
         values->at[4].real = run.epochs[0].samples_per_s;
         values->at[5].whole = run.epochs[0].step_ns;
         const double hours = run.device_hours + run.device_hours_idle;
-        values->at[6].real = hours * job.cluster.price_per_hour;
-        values->at[7].real = hours * job.cluster.power_watts / 1000;
+        values->at[6].real = hours * job->cluster.price_per_hour;
+        values->at[7].real = hours * job->cluster.power_watts / 1000;
         values->missing[6] = !(values->at[6].real > 0);
         values->missing[7] = !(values->at[7].real > 0);
         values->extrapolated = run.extrapolated || baseline.extrapolated;
         values->chosen[CHOSEN_K] = run.epochs[0].pipeline_length;
         values->chosen[CHOSEN_R] = run.epochs[0].replicas;
-        values->chosen[CHOSEN_T] = job.pipeline.tensor > 1 ? job.pipeline.tensor : 1;
+        values->chosen[CHOSEN_T] = job->pipeline.tensor > 1 ? job->pipeline.tensor : 1;
         values->chosen[CHOSEN_M] = run.epochs[0].microbatches;
         values->schedule = run.epochs[0].schedule;
     }
     elastic_run_clear(&run);
     elastic_run_clear(&baseline);
-    job_clear(&job);
+    job_clear(&base);
     return rc;
-}
-
-static bool has_job(const struct sim_args *args)
-{
-    return args->job_path || args->job_of_sets;
 }
 
 static enum status run_point(const struct sweep *sweep, const int64_t *index,
                              struct step_answer *answer, struct sweep_values *values,
                              struct err *err)
 {
-    const struct sim_args *args = sweep->args;
+    const struct sweep_ask *ask = sweep->ask;
+    const char *sets[OPTION_LIST_MAX];
+    struct step_request request = *ask->request;
+    struct job job = {0};
     enum status rc = OK;
-    if (has_job(args)) {
-        struct sim_args point = *args;
-        for (int i = 0; i < sweep->num_axes; i++)
-            point.overrides.items[point.overrides.count++] = sweep->axes[i].settings[index[i]];
-        if (!args->step)
-            return run_values(&point, values, err);
-        step_answer_clear(answer);
-        rc = sim_job_step(&point, answer, err);
-    } else {
-        struct step_request request = args->request;
-        for (int i = 0; i < sweep->num_axes && rc == OK; i++)
+    for (int i = 0; i < sweep->num_axes && rc == OK; i++) {
+        sets[i] = sweep->axes[i].settings[index[i]];
+        if (!ask->job)
             rc = step_request_set(&request, sweep->axes[i].path,
                                   axis_value(&sweep->axes[i], index[i]), err);
-        if (rc == OK)
-            rc = step_request_run(&request, answer, err);
     }
+    if (rc == OK && ask->job)
+        rc = job_changed(ask->job, sets, sweep->num_axes, &job, err);
+    if (rc == OK && !ask->step) {
+        rc = run_values(&request, &job, values, err);
+        job_clear(&job);
+        return rc;
+    }
+    if (ask->job)
+        step_answer_clear(answer);
+    if (rc == OK)
+        rc = ask->job ? sim_step_of_job(&request, &job, NULL, answer, err)
+                      : step_request_run(&request, answer, err);
     if (rc == OK)
         step_values(answer, values);
+    job_clear(&job);
     return rc;
 }
 
@@ -262,7 +263,7 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
     int64_t fastest = -1;
     double least = 0;
     enum status rc = OK;
-    ticker_begin(&progress, command_progress(sweep->args->quiet));
+    ticker_begin(&progress, command_progress(sweep->ask->quiet));
     for (int64_t point = 0; point < sweep->num_points && rc == OK; point++) {
         pthread_mutex_lock(&sweep->lock);
         while (!sweep->lines[point].text && sweep->lines[point].rc == OK)
@@ -313,15 +314,15 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
  * the output gets JSON lines, as it does with --json. */
 static struct sweep_table sweep_table(const struct sweep *sweep)
 {
-    const struct sim_args *args = sweep->args;
+    const struct sweep_ask *ask = sweep->ask;
     struct sweep_table table = {
-        .form = args->csv                                               ? SWEEP_CSV
-                : args->table || (!args->json && isatty(STDOUT_FILENO)) ? SWEEP_TABLE
-                                                                        : SWEEP_JSON,
+        .form = ask->csv                                              ? SWEEP_CSV
+                : ask->table || (!ask->json && isatty(STDOUT_FILENO)) ? SWEEP_TABLE
+                                                                      : SWEEP_JSON,
         .command = sweep->command,
         .num_axes = sweep->num_axes,
     };
-    sweep_columns(&table, has_job(args) && !args->step);
+    sweep_columns(&table, !ask->step);
     for (int i = 0; i < sweep->num_axes; i++) {
         table.paths[i] = sweep->axes[i].path;
         table.widths[i] = (int)strlen(table.paths[i]);
@@ -333,17 +334,14 @@ static struct sweep_table sweep_table(const struct sweep *sweep)
     return table;
 }
 
-enum status sim_sweep(const struct command *command, const struct sim_args *args, struct err *err)
+enum status sim_sweep(const struct command *command, const struct sweep_ask *ask, struct err *err)
 {
-    struct sweep sweep = {.command = command, .args = args, .num_points = 1};
+    struct sweep sweep = {.command = command, .ask = ask, .num_points = 1};
     enum status rc = OK;
     struct threads workers;
-    if (args->overrides.count + args->sweeps.count > OPTION_LIST_MAX)
-        return err_set(err, ERR_INPUT, "--set and --sweep given more than %d times together",
-                       OPTION_LIST_MAX);
-    for (int i = 0; i < args->sweeps.count && rc == OK; i++) {
+    for (int i = 0; i < ask->axes->count && rc == OK; i++) {
         struct axis *axis = &sweep.axes[sweep.num_axes++];
-        rc = axis_parse(args->sweeps.items[i], axis, err);
+        rc = axis_parse(ask->axes->items[i], axis, err);
         for (int other = 0; other < i && rc == OK; other++)
             if (strcmp(sweep.axes[other].path, axis->path) == 0)
                 rc = err_set(err, ERR_INPUT, "--sweep %s given twice", axis->path);
@@ -351,9 +349,9 @@ enum status sim_sweep(const struct command *command, const struct sim_args *args
                          sweep.num_points > POINTS_MAX))
             rc = err_set(err, ERR_INPUT, "sweep has more than %d points", POINTS_MAX);
     }
-    for (int i = 0; i < sweep.num_axes && rc == OK && !has_job(args); i++) {
+    for (int i = 0; i < sweep.num_axes && rc == OK && !ask->job; i++) {
         for (int64_t v = 0; v < sweep.axes[i].num && rc == OK; v++) {
-            struct step_request probe = args->request;
+            struct step_request probe = *ask->request;
             rc = step_request_set(&probe, sweep.axes[i].path, axis_value(&sweep.axes[i], v), err);
         }
     }
@@ -368,7 +366,7 @@ enum status sim_sweep(const struct command *command, const struct sim_args *args
     pthread_cond_init(&sweep.made, NULL);
     sweep.table = sweep_table(&sweep);
     sweep_head(&sweep.table);
-    threads_start(&workers, args->threads, sweep.num_points, work, &sweep);
+    threads_start(&workers, ask->threads, sweep.num_points, work, &sweep);
     rc = print_lines(&sweep, err);
     atomic_store(&sweep.stop, true);
     threads_join(&workers);

@@ -97,8 +97,11 @@ static enum status open_job(struct subject *s, struct err *err)
         rc = open_plan(s, root, err);
     } else if (rc == OK) {
         s->kind = SUBJECT_JOB;
-        rc = job_load(s->path, s->options.overrides ? s->options.overrides->items : NULL,
-                      s->options.overrides ? s->options.overrides->count : 0, &s->job, err);
+        char *dir = folder_of(s->path);
+        rc = job_from_json(root, s->path, dir,
+                           s->options.overrides ? s->options.overrides->items : NULL,
+                           s->options.overrides ? s->options.overrides->count : 0, &s->job, err);
+        free(dir);
         if (rc == OK && s->options.plan_path)
             rc = plan_json_load(s->options.plan_path, &s->job, &s->job.cluster, &s->given, err);
     }
@@ -181,11 +184,8 @@ enum status subject_simulate(struct subject *s, struct err *err)
         step_request_init(&request);
         request.db_path = s->options.db_path;
         request.num_frozen = s->options.num_frozen;
-        if (s->options.cached) {
+        if (s->options.cached)
             request.frozen = FROZEN_CACHED;
-            s->job.pipeline.frozen = FROZEN_CACHED;
-            s->job.pipeline.frozen_auto = false;
-        }
         request.options.record_ops = true;
         rc = sim_step_of_job(&request, &s->job, s->given.num_ranks ? &s->given : NULL, &s->answer,
                              err);
@@ -195,48 +195,43 @@ enum status subject_simulate(struct subject *s, struct err *err)
     }
 }
 
-/* The arguments of `elapse sim` for the subject's job; they borrow its options. */
-static struct sim_args job_args(const struct subject *s)
+enum status subject_rate(const struct subject *s, const struct job *job, const struct cost *cost,
+                         double *samples_per_s, struct err *err)
 {
-    struct sim_args args = {.job_path = s->path, .plan_path = s->options.plan_path};
-    step_request_init(&args.request);
-    args.request.db_path = s->options.db_path;
-    if (s->options.overrides)
-        args.overrides = *s->options.overrides;
-    return args;
-}
-
-enum status subject_static_rate(const struct subject *s, double *samples_per_s, struct err *err)
-{
+    struct step_request request;
     struct elastic_run run = {0};
-    *samples_per_s = NAN;
-    if (s->kind != SUBJECT_JOB || s->job.freeze.policy == FREEZE_NONE)
-        return OK;
-    const struct sim_args args = job_args(s);
-    const enum status rc = sim_job_run_static(&args, &run, err);
-    if (rc == OK && run.total_ns > 0)
-        *samples_per_s = (double)run.samples * 1e9 / (double)run.total_ns;
+    step_request_init(&request);
+    request.db_path = s->options.db_path;
+    const enum status rc = simulate_job(&request, job, cost, NULL, &run, err);
+    *samples_per_s = run.total_ns > 0 ? (double)run.samples * 1e9 / (double)run.total_ns : NAN;
     elastic_run_clear(&run);
     return rc;
 }
 
 enum status subject_epochs(struct subject *s, struct err *err)
 {
+    struct step_request request;
     struct elastic_run run = {0};
-    struct run_source source = {0};
+    struct cost_handle cost = {0};
+    /* subject_simulate() moves the given plan. */
+    const struct plan *plan = s->given.num_ranks     ? &s->given
+                              : s->options.plan_path ? &s->answer.plan
+                                                     : NULL;
     if (s->rows.num_epochs > 0 || s->kind == SUBJECT_RUN || s->kind == SUBJECT_RECORD)
         return OK;
     if (s->kind == SUBJECT_PLAN)
         return err_set(err, ERR_INPUT, "%.200s: a plan file is one step; give the job", s->path);
-    const struct sim_args args = job_args(s);
-    enum status rc = sim_job_run(&args, NULL, 0, &run, &source, err);
+    step_request_init(&request);
+    enum status rc = cost_choose(s->options.db_path, &s->job, &cost, err);
+    if (rc == OK)
+        rc = simulate_job(&request, &s->job, &cost.cost, plan, &run, err);
     if (rc == OK)
         rc = run_rows_simulated(&run, &s->rows, err);
     if (rc == OK) {
-        snprintf(s->rows.info.name, sizeof s->rows.info.name, "%s", source.name);
-        snprintf(s->rows.info.cost_source, sizeof s->rows.info.cost_source, "%s", source.label);
+        snprintf(s->rows.info.name, sizeof s->rows.info.name, "%s", s->job.name);
+        snprintf(s->rows.info.cost_source, sizeof s->rows.info.cost_source, "%s", cost.cost.label);
     }
-    free(source.json);
+    cost_handle_clear(&cost);
     elastic_run_clear(&run);
     return rc;
 }

@@ -62,10 +62,10 @@ enum status subject_simulate(struct subject *subject, struct err *err);
  * one step. */
 enum status subject_epochs(struct subject *subject, struct err *err);
 
-/* The rate of the job's training without freezing by its best plan, simulated. *samples_per_s NaN:
- * the subject is no job, or nothing freezes in it. */
-enum status subject_static_rate(const struct subject *subject, double *samples_per_s,
-                                struct err *err);
+/* Samples per second of a simulated run: of the subject's job, or of one that was made from it. cost
+ * NULL: cost_choose() by the subject's store. *samples_per_s is NaN if its steps take no time. */
+enum status subject_rate(const struct subject *subject, const struct job *job,
+                         const struct cost *cost, double *samples_per_s, struct err *err);
 
 /* The measured ops of one step of a run: that of the replay, else the last recorded one. rows is
  * borrowed from the subject. *n 0: none was recorded. */

@@ -472,6 +472,25 @@ struct job job_as_static(const struct job *job)
     return fixed;
 }
 
+struct job job_as_released(const struct job *job)
+{
+    struct job released = *job;
+    released.pipeline.balancer = BALANCER_RELEASED;
+    released.pipeline.schedule_auto = false;
+    released.pipeline.schedule = SCHEDULE_GPIPE;
+    released.pipeline.layout_open = released.pipeline.sequence_auto = false;
+    released.pipeline.tensor = 1;
+    released.pipeline.expert = 1;
+    released.pipeline.context = 1;
+    released.pipeline.shard_auto = false;
+    released.pipeline.shard = SHARD_NONE;
+    released.pipeline.shard_group = AUTO;
+    released.pipeline.recompute_auto = false;
+    released.pipeline.recompute = RECOMPUTE_NEVER;
+    released.pipeline.frozen_auto = true;
+    return released;
+}
+
 void job_clear(struct job *job)
 {
     free(job->path);
@@ -495,6 +514,7 @@ void job_clear(struct job *job)
         free(job->baseline[i]);
     free(job->baseline);
     free(job->json);
+    free(job->text);
     *job = (struct job){0};
 }
 

@@ -173,6 +173,8 @@ struct job {
     char **baseline; /* owned: "key=value" overrides that define the baseline run */
     int num_baseline;
     char *json; /* owned: the resolved job as JSON text, for records and --json */
+    char *
+        text; /* owned: the JSON text that it was read from, with its overrides; see job_changed() */
 };
 
 /* Set every field to its default: no model yet, synthetic data, SGD at 0.03 with momentum 0.9,
@@ -187,6 +189,9 @@ void job_clear(struct job *job);
 /* The same training without freezing, by the best plan that the planner finds: what an elastic run
  * is compared with. The result borrows all that the job owns; do not clear it. */
 struct job job_as_static(const struct job *job);
+
+/* The job with the settings of PipeTransformer's released code. Borrows as job_as_static() does. */
+struct job job_as_released(const struct job *job);
 
 /* Training samples of the whole run with num_samples in an epoch: train.max_steps may end it early.
  * Replicas with a batch each are not counted, because their number is not known here. */

@@ -216,9 +216,10 @@ static enum status read_job(const struct json *root, const char *what, const cha
     return rc == OK ? resolve(root, dir, job, err) : rc;
 }
 
-enum status job_from_json(const struct json *root, const char *what, const char *dir,
-                          const char *const *overrides, int num_overrides, struct job *job,
-                          struct err *err)
+/* job_from_json(), or only what job_changed() needs. */
+static enum status open_job(const struct json *root, const char *what, const char *dir,
+                            const char *const *overrides, int num_overrides, bool text_only,
+                            struct job *job, struct err *err)
 {
     enum status rc;
     struct job got;
@@ -235,6 +236,8 @@ enum status job_from_json(const struct json *root, const char *what, const char 
         for (int i = 0; i < num_overrides && rc == OK; i++)
             rc = job_override(changed, dir, overrides[i], err);
     if (rc == OK)
+        rc = json_text(changed, false, &got.text, err);
+    if (rc == OK && !text_only)
         rc = read_job(changed, what, dir, &got, err);
     if (rc != OK)
         goto out;
@@ -243,6 +246,24 @@ enum status job_from_json(const struct json *root, const char *what, const char 
 out:
     job_clear(&got);
     json_free(box);
+    return rc;
+}
+
+enum status job_from_json(const struct json *root, const char *what, const char *dir,
+                          const char *const *overrides, int num_overrides, struct job *job,
+                          struct err *err)
+{
+    return open_job(root, what, dir, overrides, num_overrides, false, job, err);
+}
+
+enum status job_changed(const struct job *job, const char *const *overrides, int num_overrides,
+                        struct job *changed, struct err *err)
+{
+    struct json *root = NULL;
+    enum status rc = json_parse(job->text, job->path, &root, err);
+    if (rc == OK)
+        rc = job_from_json(root, job->path, job->dir, overrides, num_overrides, changed, err);
+    json_free(root);
     return rc;
 }
 
@@ -284,31 +305,48 @@ enum status job_from_record(const struct json *root, const char *what, const cha
     return rc;
 }
 
-enum status job_load(const char *path, const char *const *overrides, int num_overrides,
-                     struct job *job, struct err *err)
+char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *name = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    char *folder = name ? realpath(name, NULL) : NULL;
+    free(name);
+    return folder;
+}
+
+static enum status open_file(const char *path, const char *const *overrides, int num_overrides,
+                             bool text_only, struct job *job, struct err *err)
 {
     struct json *root = NULL;
     char *dir = NULL;
     enum status rc;
     if (!path) {
         root = json_object_new();
-        rc = job_from_json(root, "the options", NULL, overrides, num_overrides, job, err);
+        rc = open_job(root, "the options", NULL, overrides, num_overrides, text_only, job, err);
         json_free(root);
         return rc;
     }
-    const char *slash = strrchr(path, '/');
     rc = json_read_file(path, &root, err);
     if (rc != OK)
         return rc;
-    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-    if (folder)
-        dir = realpath(folder, NULL);
-    rc = dir ? job_from_json(root, path, dir, overrides, num_overrides, job, err)
+    dir = folder_of(path);
+    rc = dir ? open_job(root, path, dir, overrides, num_overrides, text_only, job, err)
              : err_set(err, ERR_SYSTEM, "cannot find the folder of '%s'", path);
-    free(folder);
     free(dir);
     json_free(root);
     return rc;
+}
+
+enum status job_load(const char *path, const char *const *overrides, int num_overrides,
+                     struct job *job, struct err *err)
+{
+    return open_file(path, overrides, num_overrides, false, job, err);
+}
+
+enum status job_open(const char *path, const char *const *overrides, int num_overrides,
+                     struct job *job, struct err *err)
+{
+    return open_file(path, overrides, num_overrides, true, job, err);
 }
 
 void keys_each(enum key_table table, key_visitor *visit, void *ctx)

@@ -15,11 +15,24 @@
 enum status job_load(const char *path, const char *const *overrides, int num_overrides,
                      struct job *job, struct err *err);
 
+/* The absolute folder of a file. Fresh (free() it); NULL: there is none. */
+char *folder_of(const char *path);
+
 /* Like job_load(), from a JSON tree that is only read. `what` names it in errors, dir is the folder
  * that relative paths start from (NULL: the current one). */
 enum status job_from_json(const struct json *root, const char *what, const char *dir,
                           const char *const *overrides, int num_overrides, struct job *job,
                           struct err *err);
+
+/* Like job_load(), but only for job_changed(): nothing of the job but its text, path and dir is set,
+ * and its keys are not checked. */
+enum status job_open(const char *path, const char *const *overrides, int num_overrides,
+                     struct job *job, struct err *err);
+
+/* The job with more overrides, from its own text: no file is read but those that it names. *changed
+ * must be zeroed or cleared. Errors of job_load(). */
+enum status job_changed(const struct job *job, const char *const *overrides, int num_overrides,
+                        struct job *changed, struct err *err);
 
 /* Read a job that a run, a checkpoint or a plan file holds. Older versions wrote times as whole ns
  * under keys that do not name a unit; here they are read as that. Otherwise like job_from_json()

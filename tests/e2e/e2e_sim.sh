@@ -130,9 +130,16 @@ expect "a setting swept twice" 2 'stages given twice' step --sweep stages=1,2 --
 expect "no baseline is no number" 0 '"baseline_ns":null,"speedup":null' \
     "$elapse" sim examples/demo.json --sweep train.epochs=1
 many=()
-for i in {1..64}; do many+=(--set "train.seed=$i"); done
+for i in {1..65}; do many+=(--set "train.seed=$i"); done
 expect "more settings than there is room for" 2 'more than 64 times' \
-    "$elapse" sim examples/paper/vit.json --step "${many[@]}" --sweep train.seed=1,2
+    "$elapse" sim examples/paper/vit.json --step "${many[@]}"
+# A pipe can be read once.
+printf '{"model": "vit-tiny", "cluster": "a100-1x8", "freeze": {"alpha": 0.5}, "data": {"train_samples": 640},
+         "baseline": {"freeze.policy": "none"}}' >"$tmp/once.json"
+piped=(bash -c 'cat "$0" | "$@"' "$tmp/once.json" "$elapse")
+expect "a run and its baselines read the job once" 0 '"tuned_m_speedup":[0-9]' "${piped[@]}" sim /dev/stdin --json
+expect "so does a table of runs" 0 '^2,' "${piped[@]}" sim /dev/stdin --sweep train.epochs=1,2 --csv
+expect "and one of plans" 0 '^2,[0-9]' "${piped[@]}" plan /dev/stdin --sweep pipeline.num_stages=1,2 --csv
 expect "no such setting" 2 "no setting 'linc'" step --sweep linc=1GBps
 expect "no such key" 2 "pipeline.num_stagez" \
     "$elapse" sim examples/paper/vit.json --sweep pipeline.num_stagez=1,2

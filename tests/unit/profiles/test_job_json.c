@@ -128,6 +128,28 @@ static void job_load__applies_overrides_in_order(void **state)
     job_clear(&job);
 }
 
+static void job_changed__equals_a_job_loaded_with_all_overrides(void **state)
+{
+    (void)state;
+    const char *const overrides[] = {"train.batch.global=64", "model.classes=100",
+                                     "freeze.alpha=1/5", "data.path=x"};
+    static const char text[] = "{\"model\": \"vit-b16\", \"cluster\": \"1x2\"}";
+    const char *path = file_with("job.json", text);
+    for (int first = 0; first <= 4; first++)
+        for (int open = 0; open < 2; open++) {
+            struct job job = {0}, changed = {0}, whole = {0};
+            struct err err = {0};
+            load(path, overrides, 4, &whole);
+            assert_int_equal((open ? job_open : job_load)(path, overrides, first, &job, &err), OK);
+            assert_int_equal(job_changed(&job, overrides + first, 4 - first, &changed, &err), OK);
+            assert_string_equal(changed.json, whole.json);
+            assert_int_equal(changed.freeze.policy, FREEZE_SAFE);
+            job_clear(&job);
+            job_clear(&changed);
+            job_clear(&whole);
+        }
+}
+
 /* The resolved text is a job file again, with the same resolved text. */
 static void job_json__gives_the_same_job_when_loaded_again(void **state)
 {
@@ -1020,6 +1042,7 @@ int main(void)
         cmocka_unit_test(job_load__reads_job_of_design),
         cmocka_unit_test(job_load__freezes_safely_where_no_policy_is_named),
         cmocka_unit_test(job_load__applies_overrides_in_order),
+        cmocka_unit_test(job_changed__equals_a_job_loaded_with_all_overrides),
         cmocka_unit_test(job_json__gives_the_same_job_when_loaded_again),
         cmocka_unit_test(job_load__takes_the_short_words_of_the_field),
         cmocka_unit_test(job_load__counts_tokens_as_samples_of_synthetic_data),
