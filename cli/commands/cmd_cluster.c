@@ -12,6 +12,7 @@
 #include "partition/cluster/device_kinds.h"
 #include "partition/cost/cost.h"
 #include "partition/base/units.h"
+#include "profiles/json/columns.h"
 #include "profiles/json/fields.h"
 #include "profiles/job/job_json.h"
 
@@ -243,34 +244,34 @@ static enum status show(const struct command *command, const char *text, bool as
     return rc;
 }
 
-static void list_machines(void)
-{
-    printf("%-18s %-8s %7s %12s %12s  %s\n", "machine", "kind", "devices", "uplink GB/s",
-           "nic GB/s", "source");
-    for (const char *const *name = machine_names(); *name; name++) {
-        const struct machine *machine = machine_find(*name);
-        printf("%-18s %-8s %7d %12.4g %12.4g  %s\n", machine->name, machine->kind, machine->devices,
-               machine->uplink_bytes_per_s / 1e9, machine->nic_bytes_per_s / 1e9, machine->source);
-    }
-    printf("\nalso MACHINE-NODES, KIND-NODESxDEVICES (a100-2x8; 'elapse devices' lists the kinds), "
-           "NODESxDEVICES, this-machine, a JSON file\n");
-}
+#define MACHINE(type, member, ...) COLUMN(machine, #member, type, member, __VA_ARGS__)
+static const struct row_table machine_table = ROW_TABLE(
+    machine, MACHINE(STRING, name, SHOWN("machine", -18)),
+    MACHINE(STRING, kind, SHOWN(" kind", -8)), MACHINE(INT, devices, SHOWN(" devices", 7)),
+    MACHINE(REAL, uplink_bytes_per_s, SHOWN(" uplink GB/s", 12), .scale = 1e-9),
+    MACHINE(REAL, nic_bytes_per_s, SHOWN(" nic GB/s", 12), .scale = 1e-9),
+    MACHINE(STRING, source, SHOWN("  source", 0)));
 
-static enum status list_json(const struct command *command, struct err *err)
+static enum status list_machines(const struct command *command, bool as_json, struct err *err)
 {
-    struct json *answer = command_json(command);
-    struct json *list = json_add_array(answer, "machines");
+    struct json *answer = as_json ? command_json(command) : NULL;
+    struct json *list = as_json ? json_add_array(answer, "machines") : NULL;
+    if (!as_json)
+        row_print_head(stdout, &machine_table);
     for (const char *const *name = machine_names(); *name; name++) {
-        const struct machine *machine = machine_find(*name);
-        struct json *one = json_add_object(list, NULL);
-        json_add_string(one, "name", machine->name);
-        json_add_string(one, "kind", machine->kind);
-        json_add_int(one, "devices", machine->devices);
-        json_add_double(one, "uplink_bytes_per_s", machine->uplink_bytes_per_s);
-        json_add_double(one, "nic_bytes_per_s", machine->nic_bytes_per_s);
-        json_add_string(one, "source", machine->source);
+        if (as_json) {
+            row_to_json(json_add_object(list, NULL), &machine_table, machine_find(*name));
+            continue;
+        }
+        putchar('\n');
+        row_print(stdout, &machine_table, machine_find(*name));
     }
-    return command_answer(answer, err);
+    if (as_json)
+        return command_answer(answer, err);
+    printf(
+        "\n\nalso MACHINE-NODES, KIND-NODESxDEVICES (a100-2x8; 'elapse devices' lists the kinds), "
+        "NODESxDEVICES, this-machine, a JSON file\n");
+    return OK;
 }
 
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
@@ -285,10 +286,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
         return rc;
     if (line.num_positional == 1)
         return show(command, line.positional[0], as_json, err);
-    if (as_json)
-        return list_json(command, err);
-    list_machines();
-    return OK;
+    return list_machines(command, as_json, err);
 }
 
 const struct command command_cluster = {

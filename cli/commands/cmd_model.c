@@ -4,6 +4,31 @@
 #include "partition/model/model.h"
 #include "partition/base/units.h"
 #include "profiles/job/job_json.h"
+#include "profiles/json/columns.h"
+
+static const char *work_text(const void *row, char *buf, size_t size)
+{
+    const struct item *item = row;
+    if (item->kind == ITEM_OPAQUE)
+        return format_ns(item->fwd_ns, buf, size);
+    snprintf(buf, size, "%.4f", (double)item->fwd_flops / 1e9);
+    return buf;
+}
+
+COLUMN_NAMES(item_kind_name, item_kind)
+#define ITEM(type, member, ...) COLUMN(item, #member, type, member, __VA_ARGS__)
+static const struct row_table item_table =
+    ROW_TABLE(item, ITEM(TEXT, name, SHOWN("  name", -12)),
+              ITEM(NAME, kind, SHOWN(" kind", -10), .name_of = item_kind_name_of),
+              ITEM(INT, layer, SHOWN(" layer", 5)), ITEM(INT, params, SHOWN(" params", 14)),
+              ITEM(INT, tied_params, .flags = COLUMN_OPTIONAL),
+              ITEM(INT, fwd_flops, SHOWN(" work", 12), .text = work_text),
+              ITEM(INT, act_bytes, SHOWN(" act", 10)), ITEM(INT, stash_bytes, SHOWN(" stash", 10)));
+static const struct row_table opaque_table =
+    ROW_TABLE(item, ITEM(INT, fwd_ns), ITEM(INT, bwd_input_ns), ITEM(INT, bwd_weight_ns),
+              ITEM(INT, bwd_rest_ns), ITEM(INT, fwd_stash_ns), ITEM(INT, update_ns));
+#define SKIP(member) COLUMN(skip_edge, #member, INT, member)
+static const struct row_table skip_table = ROW_TABLE(skip_edge, SKIP(from), SKIP(to), SKIP(bytes));
 
 static enum status print_json(const struct command *command, const struct model *model,
                               struct err *err)
@@ -25,38 +50,18 @@ static enum status print_json(const struct command *command, const struct model 
     for (int i = 0; i < model->num_items; i++) {
         const struct item *item = &model->items[i];
         struct json *one = json_add_object(list, NULL);
-        json_add_string(one, "name", item->name);
-        json_add_string(one, "kind", item_kind_name(item->kind));
-        json_add_int(one, "layer", item->layer);
-        json_add_int(one, "params", item->params);
-        if (item->tied_params)
-            json_add_int(one, "tied_params", item->tied_params);
-        json_add_int(one, "fwd_flops", item->fwd_flops);
-        json_add_int(one, "act_bytes", item->act_bytes);
-        json_add_int(one, "stash_bytes", item->stash_bytes);
-        if (item->kind == ITEM_OPAQUE) {
-            json_add_int(one, "fwd_ns", item->fwd_ns);
-            json_add_int(one, "bwd_input_ns", item->bwd_input_ns);
-            json_add_int(one, "bwd_weight_ns", item->bwd_weight_ns);
-            json_add_int(one, "bwd_rest_ns", item->bwd_rest_ns);
-            json_add_int(one, "fwd_stash_ns", item->fwd_stash_ns);
-            json_add_int(one, "update_ns", item->update_ns);
-        }
+        row_to_json(one, &item_table, item);
+        if (item->kind == ITEM_OPAQUE)
+            row_to_json(one, &opaque_table, item);
     }
-    list = json_add_array(json, "skips");
-    for (int e = 0; e < model->num_skips; e++) {
-        struct json *one = json_add_object(list, NULL);
-        json_add_int(one, "from", model->skips[e].from);
-        json_add_int(one, "to", model->skips[e].to);
-        json_add_int(one, "bytes", model->skips[e].bytes);
-    }
+    rows_to_json(json, "skips", &skip_table, model->skips, model->num_skips);
     return command_answer(json, err);
 }
 
 static void print_table(const struct model *model)
 {
     const char *per = model->per_microbatch ? "micro-batch" : "sample";
-    char act[32], stash[32];
+    char act[32];
     bool opaque = model->items[0].kind == ITEM_OPAQUE;
     printf("%s: %s, %s, %lld parameters; sizes per %s\n\n", model->name,
            COUNT_TEXT(model->num_items, "item"), COUNT_TEXT(model->num_layers, "layer"),
@@ -66,16 +71,9 @@ static void print_table(const struct model *model)
     printf("%4s  %-12s %-10s %5s %14s %12s %10s %10s\n", "item", "name", "kind", "layer", "params",
            opaque ? "forward" : "fwd GFLOP", "act", "stash");
     for (int i = 0; i < model->num_items; i++) {
-        const struct item *item = &model->items[i];
-        char work[32];
-        if (opaque)
-            format_ns(item->fwd_ns, work, sizeof work);
-        else
-            snprintf(work, sizeof work, "%.4f", (double)item->fwd_flops / 1e9);
-        printf("%4d  %-12s %-10s %5d %14lld %12s %10s %10s\n", i, item->name,
-               item_kind_name(item->kind), item->layer, (long long)item->params, work,
-               format_bytes(item->act_bytes, act, sizeof act),
-               format_bytes(item->stash_bytes, stash, sizeof stash));
+        printf("%4d", i);
+        row_print(stdout, &item_table, &model->items[i]);
+        putchar('\n');
     }
     for (int e = 0; e < model->num_skips; e++)
         printf("skip  item %d -> item %d  %s\n", model->skips[e].from, model->skips[e].to,

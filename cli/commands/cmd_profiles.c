@@ -35,77 +35,52 @@ static enum status open_store(const struct request *q, enum store_mode mode, boo
 
 /* --- list ------------------------------------------------------------------------------------- */
 
+#define LISTED(member, ...) COLUMN(profile_info, #member, TEXT, member, __VA_ARGS__)
+static const struct row_table list_table = ROW_TABLE(
+    profile_info, LISTED(name, SHOWN("profile", -20)), LISTED(source, SHOWN(" source", -10)),
+    LISTED(device_kind, SHOWN(" device", -12)), LISTED(device_name), LISTED(host),
+    LISTED(measured_at), COLUMN(profile_info, "rows", INT, num_rows, SHOWN(" rows", 6)),
+    COLUMN(profile_info, NULL, TEXT, measured_at, SHOWN("  measured at", -20),
+           .flags = COLUMN_KNOWN),
+    COLUMN(profile_info, NULL, TEXT, host, SHOWN(" host", 0), .flags = COLUMN_KNOWN));
+
 static enum status run_list(const struct request *q, struct err *err)
 {
     struct store *store = NULL;
     struct profile_info *infos = NULL;
-    int64_t *rows = NULL;
     int count = 0;
     enum status rc = open_store(q, STORE_READ, false, &store, err);
     if (rc == OK)
-        rc = store_list_profiles(store, given(q->device) ? q->device : NULL, &infos, &rows, &count,
-                                 err);
+        rc = store_list_profiles(store, given(q->device) ? q->device : NULL, &infos, &count, err);
     if (rc == OK && q->json) {
         struct json *answer = command_json(q->command);
         json_add_string(answer, "store", store_path(store));
-        struct json *list = json_add_array(answer, "profiles");
-        for (int i = 0; i < count; i++) {
-            struct json *entry = json_add_object(list, NULL);
-            json_add_string(entry, "name", infos[i].name);
-            json_add_string(entry, "source", infos[i].source);
-            json_add_string(entry, "device_kind", infos[i].device_kind);
-            json_add_string(entry, "device_name", infos[i].device_name);
-            json_add_string(entry, "host", infos[i].host);
-            json_add_string(entry, "measured_at", infos[i].measured_at);
-            json_add_int(entry, "rows", rows[i]);
-        }
+        rows_to_json(answer, "profiles", &list_table, infos, count);
         rc = command_answer(answer, err);
     } else if (rc == OK) {
-        printf("%-20s %-10s %-12s %6s  %-20s %s\n", "profile", "source", "device", "rows",
-               "measured at", "host");
-        for (int i = 0; i < count; i++)
-            printf("%-20s %-10s %-12s %6lld  %-20s %s\n", infos[i].name, infos[i].source,
-                   infos[i].device_kind, (long long)rows[i],
-                   *infos[i].measured_at ? infos[i].measured_at : "-",
-                   *infos[i].host ? infos[i].host : "-");
+        rows_print(&list_table, infos, count);
     }
     free(infos);
-    free(rows);
     store_close(store);
     return rc;
 }
 
 /* --- show ------------------------------------------------------------------------------------- */
 
-static void print_line(const char *name, const char *text)
-{
-    if (*text)
-        printf("%-12s %s\n", name, text);
-}
-
+/* Print the figures that are known, a line each. */
 static void print_info(const struct profile_info *info)
 {
-    char buf[32];
-    print_line("profile", info->name);
-    print_line("source", info->source);
-    print_line("note", info->note);
-    print_line("device", info->device_kind);
-    print_line("name", info->device_name);
-    if (info->mem_bytes)
-        print_line("memory", format_bytes(info->mem_bytes, buf, sizeof buf));
-    if (info->cores)
-        printf("%-12s %lld\n", "cores", (long long)info->cores);
-    if (info->clock_mhz)
-        printf("%-12s %lld MHz\n", "clock", (long long)info->clock_mhz);
-    print_line("driver", info->driver);
-    print_line("libraries", info->libraries);
-    print_line("bf16 kernel", info->bf16_kernel);
-    print_line("fp32 kernel", info->fp32_kernel);
-    print_line("host", info->host);
-    print_line("measured at", info->measured_at);
-    print_line("version", info->version);
-    if (strcmp(info->source, "measured") == 0)
-        printf("%-12s %.2f\n", "load", info->load);
+    const bool measured = strcmp(info->source, "measured") == 0;
+    for (int c = 0; c < profile_info_table.num_columns; c++) {
+        const struct column *column = &profile_info_table.columns[c];
+        char buf[CELL_MAX];
+        const char *text = column_text(column, info, buf);
+        if (column->type == COLUMN_TEXT  ? *text
+            : column->type == COLUMN_INT ? column_int(column, info) != 0
+                                         : measured)
+            printf("%-12s %s%s\n", column->head, text,
+                   strcmp(column->name, "clock_mhz") == 0 ? " MHz" : "");
+    }
 }
 
 /* Print the key columns that are not empty, then median, p10..p90 and count. */
@@ -257,30 +232,15 @@ static const struct spread *spread_in(const struct row_table *table, const void 
     return NULL;
 }
 
-static void add_key(struct json *entry, const struct row_table *table, const void *row)
+/* Add the columns of a row that are its key, or the others. */
+static void add_part(struct json *entry, const char *name, const struct row_table *table,
+                     const void *row, int flags)
 {
-    for (int c = 0; c < table->num_columns; c++) {
-        const struct column *column = &table->columns[c];
-        const void *at = (const char *)row + column->offset;
-        if (!(column->flags & COLUMN_KEY))
-            continue;
-        if (column->type == COLUMN_TEXT)
-            json_add_string(entry, column->name, at);
-        else
-            json_add_int(entry, column->name, *(const int64_t *)at);
-    }
-}
-
-/* Add the values of a row of a table without times. */
-static void add_values(struct json *entry, const char *name, const struct row_table *table,
-                       const void *row)
-{
-    struct json *values = row ? json_add_object(entry, name) : NULL;
+    struct json *part = row ? json_add_object(entry, name) : NULL;
     for (int c = 0; row && c < table->num_columns; c++) {
-        const struct column *column = &table->columns[c];
-        if (!(column->flags & COLUMN_KEY))
-            json_add_int(values, column->name,
-                         *(const int64_t *)((const char *)row + column->offset));
+        const struct row_table one = {.columns = &table->columns[c], .num_columns = 1};
+        if ((one.columns->flags & COLUMN_KEY) == flags)
+            row_to_json(part, &one, row);
     }
 }
 
@@ -300,7 +260,7 @@ static void report(void *ctx, const struct row_table *table, const void *a, cons
         struct json *entry = json_add_object(diff->rows, NULL);
         json_add_string(entry, "table", table->name);
         json_add_string(entry, "in", a && b ? "both" : a ? "first" : "second");
-        add_key(json_add_object(entry, "key"), table, a ? a : b);
+        add_part(entry, "key", table, a ? a : b, COLUMN_KEY);
         if (sa)
             json_add_double(entry, "first_ns", sa->median_ns);
         if (sb)
@@ -308,8 +268,8 @@ static void report(void *ctx, const struct row_table *table, const void *a, cons
         if (sa && sb)
             json_add_double(entry, "ratio", ratio);
         if (!sa && !sb) {
-            add_values(entry, "first", table, a);
-            add_values(entry, "second", table, b);
+            add_part(entry, "first", table, a, 0);
+            add_part(entry, "second", table, b, 0);
         }
         return;
     }

@@ -1,7 +1,6 @@
 /* cli/commands/cmd_runs.c - `elapse runs`: run records, simulated and real. */
 #include "cli/base/command.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,18 +8,31 @@
 #include "partition/base/units.h"
 #include "profiles/store/run_file.h"
 
-static void add_run(struct json *entry, const struct run_info *info)
+static const char *kind_of(const void *row, char *buf, size_t size)
 {
-    json_add_int(entry, "run", info->id);
-    json_add_string(entry, "kind", info->simulated ? "simulated" : "real");
-    json_add_string(entry, "name", info->name);
-    json_add_string(entry, "started_at", info->started_at);
-    json_add_string(entry, "host", info->host);
-    json_add_string(entry, "cost_source", info->cost_source);
-    json_add_int(entry, "num_devices", info->num_devices);
-    json_add_bool(entry, "finished", info->finished);
-    json_add_int(entry, "total_ns", info->total_ns);
+    snprintf(buf, size, "%s", ((const struct run_info *)row)->simulated ? "simulated" : "real");
+    return buf;
 }
+
+static const char *total_of(const void *row, char *buf, size_t size)
+{
+    const struct run_info *info = row;
+    return info->finished ? format_ns(info->total_ns, buf, size) : "unfinished";
+}
+
+#define RUN(type, member, ...) COLUMN(run_info, #member, type, member, __VA_ARGS__)
+static const struct row_table run_table = ROW_TABLE(
+    run_info, COLUMN(run_info, "run", INT, id, SHOWN("run", 5)),
+    COLUMN(run_info, "kind", CALL, simulated, SHOWN("  kind", -9), .text = kind_of),
+    RUN(TEXT, name, SHOWN(" name", -24)), RUN(TEXT, started_at, SHOWN(" started at", -20)),
+    RUN(TEXT, host), RUN(TEXT, cost_source), RUN(INT, num_devices), RUN(BOOL, finished),
+    RUN(INT, total_ns, SHOWN(" total", 12), .text = total_of),
+    COLUMN(run_info, NULL, TEXT, cost_source, SHOWN("  costs", 0)));
+
+#define CHANGE(name, type, member) COLUMN(transition_row, name, type, member)
+static const struct row_table change_table =
+    ROW_TABLE(transition_row, CHANGE("epoch", INT, epoch), CHANGE("part", TEXT, part),
+              CHANGE("transition_ns", INT, ns), CHANGE("moved_bytes", INT, bytes));
 
 static enum status run_list(const struct command *command, struct store *store, bool as_json,
                             struct err *err)
@@ -33,21 +45,10 @@ static enum status run_list(const struct command *command, struct store *store, 
     if (as_json) {
         struct json *answer = command_json(command);
         json_add_string(answer, "store", store_path(store));
-        struct json *list = json_add_array(answer, "runs");
-        for (int i = 0; i < count; i++)
-            add_run(json_add_object(list, NULL), &infos[i]);
+        rows_to_json(answer, "runs", &run_table, infos, count);
         rc = command_answer(answer, err);
     } else {
-        printf("%5s  %-9s %-24s %-20s %12s  %s\n", "run", "kind", "name", "started at", "total",
-               "costs");
-        for (int i = 0; i < count; i++) {
-            char total[32] = "unfinished";
-            if (infos[i].finished)
-                format_ns(infos[i].total_ns, total, sizeof total);
-            printf("%5lld  %-9s %-24s %-20s %12s  %s\n", (long long)infos[i].id,
-                   infos[i].simulated ? "simulated" : "real", infos[i].name, infos[i].started_at,
-                   total, infos[i].cost_source);
-        }
+        rows_print(&run_table, infos, count);
     }
     free(infos);
     return rc;
@@ -56,87 +57,27 @@ static enum status run_list(const struct command *command, struct store *store, 
 static struct json *show_json(const struct command *command, const struct run_rows *rows)
 {
     struct json *answer = command_json(command);
-    add_run(answer, &rows->info);
+    row_to_json(answer, &run_table, &rows->info);
     json_add_parsed(answer, "job", rows->info.job_json);
-    struct json *list = json_add_array(answer, "epochs");
-    for (int64_t i = 0; i < rows->num_epochs; i++) {
-        const struct epoch_row *row = &rows->epochs[i];
-        struct json *entry = json_add_object(list, NULL);
-        json_add_int(entry, "epoch", row->epoch);
-        json_add_int(entry, "frozen_layers", row->frozen_layers);
-        json_add_int(entry, "pipeline_length", row->pipeline_length);
-        json_add_int(entry, "replicas", row->replicas);
-        json_add_int(entry, "microbatches", row->microbatches);
-        json_add_int(entry, "steps", row->steps);
-        json_add_int(entry, "step_ns", row->step_ns);
-        json_add_double(entry, "samples_per_s", row->samples_per_s);
-        json_add_double(entry, "bubble_fraction", row->bubble_fraction);
-        json_add_int(entry, "transition_ns", row->transition_ns);
-        json_add_bool(entry, "cached", row->cached);
-        json_add_double(entry, "train_loss", row->train_loss);
-        json_add_double(entry, "eval_loss", row->eval_loss);
-        json_add_double(entry, "eval_accuracy", row->eval_accuracy);
-    }
-    list = json_add_array(answer, "steps");
-    for (int64_t i = 0; i < rows->num_steps; i++) {
-        const struct step_row *row = &rows->steps[i];
-        struct json *entry = json_add_object(list, NULL);
-        json_add_int(entry, "step", row->step);
-        json_add_int(entry, "epoch", row->epoch);
-        json_add_int(entry, "start_ns", row->start_ns);
-        json_add_int(entry, "step_ns", row->step_ns);
-        json_add_double(entry, "loss", row->loss);
-        json_add_double(entry, "lr", row->lr);
-        json_add_double(entry, "grad_norm", row->grad_norm);
-        json_add_double(entry, "samples_per_s", row->samples_per_s);
-    }
-    list = json_add_array(answer, "transitions");
-    for (int64_t i = 0; i < rows->num_transitions; i++) {
-        struct json *entry = json_add_object(list, NULL);
-        json_add_int(entry, "epoch", rows->transitions[i].epoch);
-        json_add_string(entry, "part", rows->transitions[i].part);
-        json_add_int(entry, "transition_ns", rows->transitions[i].ns);
-        json_add_int(entry, "moved_bytes", rows->transitions[i].bytes);
-    }
-    list = json_add_array(answer, "memory");
-    for (int64_t i = 0; i < rows->num_memories; i++) {
-        const struct device_memory_row *row = &rows->memories[i];
-        struct json *entry = json_add_object(list, NULL);
-        json_add_int(entry, "epoch", row->epoch);
-        json_add_int(entry, "device", row->device);
-        json_add_string(entry, "what", row->what);
-        json_add_int(entry, "predicted_bytes", row->predicted_bytes);
-        json_add_int(entry, "peak_bytes", row->peak_bytes);
-    }
+    rows_to_json(answer, "epochs", &epoch_table, rows->epochs, rows->num_epochs);
+    rows_to_json(answer, "steps", &step_table, rows->steps, rows->num_steps);
+    rows_to_json(answer, "transitions", &change_table, rows->transitions, rows->num_transitions);
+    rows_to_json(answer, "memory", &memory_table, rows->memories, rows->num_memories);
     return answer;
 }
 
 static void show_text(const struct run_rows *rows)
 {
     const struct run_info *info = &rows->info;
-    char buf[32], gap[32];
+    char buf[32];
     printf("run %lld: %s, %s, %s, started %s on %s, costs: %s\n", (long long)info->id, info->name,
            info->simulated ? "simulated" : "real", COUNT_TEXT(info->num_devices, "device"),
            info->started_at, info->host, *info->cost_source ? info->cost_source : "-");
     printf("total: %s\n",
            info->finished ? format_ns(info->total_ns, buf, sizeof buf) : "unfinished");
-    if (rows->num_epochs > 0)
-        printf("\n%5s %6s %4s %4s %5s %6s %12s %12s %7s %12s %6s %9s\n", "epoch", "frozen", "K",
-               "R", "M", "steps", "step", "samples/s", "bubble", "transition", "cached",
-               "accuracy");
-    for (int64_t i = 0; i < rows->num_epochs; i++) {
-        const struct epoch_row *row = &rows->epochs[i];
-        char accuracy[16] = "-", bubble[16] = "-"; /* not recorded */
-        if (!isnan(row->eval_accuracy))
-            snprintf(accuracy, sizeof accuracy, "%.4f", row->eval_accuracy);
-        if (!isnan(row->bubble_fraction))
-            snprintf(bubble, sizeof bubble, "%.4f", row->bubble_fraction);
-        printf(
-            "%5lld %6lld %4lld %4lld %5lld %6lld %12s %12.1f %7s %12s %6s %9s\n",
-            (long long)row->epoch, (long long)row->frozen_layers, (long long)row->pipeline_length,
-            (long long)row->replicas, (long long)row->microbatches, (long long)row->steps,
-            format_ns(row->step_ns, buf, sizeof buf), row->samples_per_s, bubble,
-            format_ns(row->transition_ns, gap, sizeof gap), row->cached ? "yes" : "no", accuracy);
+    if (rows->num_epochs > 0) {
+        putchar('\n');
+        rows_print(&epoch_table, rows->epochs, rows->num_epochs);
     }
     for (int64_t i = 0; i < rows->num_transitions; i++)
         if (strcmp(rows->transitions[i].part, "restart") == 0)

@@ -16,6 +16,7 @@
 #include "cli/runs/trace_file.h"
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"
+#include "profiles/json/columns.h"
 #include "profiles/job/plan_json.h"
 #include "profiles/store/trace.h"
 #include "profiles/base/whole_file.h"
@@ -107,6 +108,18 @@ static void add_inputs(struct json *json, const struct step_answer *a,
     json_add_int(inputs, "seed", (int64_t)options->seed);
 }
 
+#define DEVICE(type, member, ...) COLUMN(sim_device, #member, type, member, __VA_ARGS__)
+static const struct row_table device_table = ROW_TABLE(
+    sim_device, DEVICE(INT, device, SHOWN("device", 6)),
+    COLUMN(sim_device, NULL, INT, rank, SHOWN(" rank", 4)),
+    DEVICE(INT, replica, SHOWN(" replica", 7)), DEVICE(INT, rank),
+    DEVICE(INT, busy_ns, SHOWN(" busy", 12)), DEVICE(INT, idle_ns, SHOWN(" idle", 12)),
+    DEVICE(INT, first_ns), DEVICE(INT, last_ns), DEVICE(INT, peak_bytes, SHOWN(" peak", 12)),
+    COLUMN(sim_device, NULL, INT, peak_live, SHOWN(" live", 5)));
+#define TRAFFIC(member) COLUMN(sim_traffic, #member, INT, member)
+static const struct row_table traffic_table =
+    ROW_TABLE(sim_traffic, TRAFFIC(from), TRAFFIC(to), TRAFFIC(bytes));
+
 /* Add the answer to the JSON. pool_bytes[k] is the memory that the executor's kernels keep on rank
  * k. NULL: the profile does not say. */
 static void add_result(struct json *json, const struct step_answer *a, const int64_t *pool_bytes,
@@ -123,14 +136,7 @@ static void add_result(struct json *json, const struct step_answer *a, const int
     for (int i = 0; i < result->num_devices; i++) {
         const struct sim_device *d = &result->devices[i];
         struct json *device = json_add_object(devices, NULL);
-        json_add_int(device, "device", d->device);
-        json_add_int(device, "replica", d->replica);
-        json_add_int(device, "rank", d->rank);
-        json_add_int(device, "busy_ns", d->busy_ns);
-        json_add_int(device, "idle_ns", d->idle_ns);
-        json_add_int(device, "first_ns", d->first_ns);
-        json_add_int(device, "last_ns", d->last_ns);
-        json_add_int(device, "peak_bytes", d->peak_bytes);
+        row_to_json(device, &device_table, d);
         if (pool_bytes)
             json_add_int(device, "pool_bytes", pool_bytes[d->rank]);
         else
@@ -140,13 +146,7 @@ static void add_result(struct json *json, const struct step_answer *a, const int
         for (int c = 0; c < IDLE_CAUSE_COUNT; c++)
             json_add_int(idle, idle_names[c], d->idle_cause_ns[c]);
     }
-    struct json *traffic = json_add_array(json, "traffic");
-    for (int i = 0; i < result->num_traffic; i++) {
-        struct json *entry = json_add_object(traffic, NULL);
-        json_add_int(entry, "from", result->traffic[i].from);
-        json_add_int(entry, "to", result->traffic[i].to);
-        json_add_int(entry, "bytes", result->traffic[i].bytes);
-    }
+    rows_to_json(json, "traffic", &traffic_table, result->traffic, result->num_traffic);
     json_add_int(json, "allreduce_ns", result->allreduce_ns);
     json_add_int(json, "allreduce_exposed_ns", result->allreduce_exposed_ns);
     json_add_bool(json, "links_shared", result->shared);
@@ -183,17 +183,16 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
                format_ns(result->period_ns, one, sizeof one));
     const struct step_rates rates = step_answer_rates(a);
     printf("%s\n", rates_text(&rates, &a->cost.cost, text, sizeof text));
-    printf("%6s %4s %7s %12s %12s %12s %5s  %s\n", "device", "rank", "replica", "busy", "idle",
-           "peak", "live", "idle by cause");
+    row_print_head(stdout, &device_table);
+    printf("  idle by cause\n");
     for (int i = 0; i < result->num_devices; i++) {
         const struct sim_device *d = &result->devices[i];
         if (i == 32 && result->num_devices > 40) {
             printf("   ... %d more devices (--json has them all)\n", result->num_devices - i);
             break;
         }
-        printf("%6d %4d %7d %12s %12s %12s %5d ", d->device, d->rank, d->replica,
-               format_ns(d->busy_ns, one, sizeof one), format_ns(d->idle_ns, two, sizeof two),
-               format_bytes(d->peak_bytes, three, sizeof three), d->peak_live);
+        row_print(stdout, &device_table, d);
+        putchar(' ');
         for (int c = 0; c < IDLE_CAUSE_COUNT; c++) {
             if (d->idle_cause_ns[c] > 0)
                 printf(" %.*s %.1f%%", (int)strlen(idle_names[c]) - 3, idle_names[c],

@@ -3,32 +3,19 @@
 #include <stdio.h>
 #include <string.h>
 
-#define AT(member) offsetof(struct step_rates, member)
-const struct rate_column rate_columns[NUM_RATE_COLUMNS] = {
-    {"images_per_s",                    "images/s",               AT(images_per_s),            1    },
-    {"tokens_per_s",                    "tokens/s",               AT(tokens_per_s),            1    },
-    {"tokens_per_s_per_device",         "tokens/s a device",      AT(tokens_per_s_per_device), 1    },
-    {"flops_per_s_per_device",          "TFLOP/s a device",       AT(flops_per_s_per_device),  1e-12},
-    {"mfu",                             "% MFU",                  AT(mfu),                     100  },
-    {"hardware_flops_per_s_per_device", "TFLOP/s with recompute",
-     AT(hardware_flops_per_s_per_device),                                                      1e-12},
-    {"hfu",                             "% HFU",                  AT(hfu),                     100  },
-};
-
-double rate_column_of(const struct rate_column *column, const struct step_rates *rates)
-{
-    double value;
-    memcpy(&value, (const char *)rates + column->offset, sizeof value);
-    return value;
-}
+#define RATE(member, head_, scale_)                                                                \
+    COLUMN(step_rates, #member, REAL, member, .flags = COLUMN_OPTIONAL, .head = (head_),           \
+           .scale = (scale_))
+static const struct row_table rate_table =
+    ROW_TABLE(step_rates, RATE(images_per_s, "images/s", 1), RATE(tokens_per_s, "tokens/s", 1),
+              RATE(tokens_per_s_per_device, "tokens/s a device", 1),
+              RATE(flops_per_s_per_device, "TFLOP/s a device", 1e-12), RATE(mfu, "% MFU", 100),
+              RATE(hardware_flops_per_s_per_device, "TFLOP/s with recompute", 1e-12),
+              RATE(hfu, "% HFU", 100));
 
 void rates_add(struct json *json, const struct step_rates *rates)
 {
-    for (int i = 0; i < NUM_RATE_COLUMNS; i++) {
-        const double value = rate_column_of(&rate_columns[i], rates);
-        if (value > 0)
-            json_add_double(json, rate_columns[i].key, value);
-    }
+    row_to_json(json, &rate_table, rates);
 }
 
 /* Three digits at least, without an exponent. */
@@ -53,14 +40,15 @@ const char *rates_text(const struct step_rates *rates, const struct cost *cost, 
     *text = '\0';
     if (!(rates->images_per_s > 0)) /* a sample is an image: one of the two is enough */
         append(text, size, "", rates->samples_per_s, "samples/s");
-    for (int i = 0; i < NUM_RATE_COLUMNS; i++) {
-        const struct rate_column *column = &rate_columns[i];
-        const double value = rate_column_of(column, rates);
+    for (int i = 0; i < rate_table.num_columns; i++) {
+        const struct column *column = &rate_table.columns[i];
+        const double value = column_real(column, rates);
         const bool hardware =
-            column->offset == AT(hardware_flops_per_s_per_device) || column->offset == AT(hfu);
+            strcmp(column->name, "hfu") == 0 || strncmp(column->name, "hardware", 8) == 0;
         if (value > 0 && (again || !hardware))
             append(text, size, *text ? ", " : "", value * column->scale,
-                   ideal && column->offset == AT(mfu) ? "% MFU (ideal costs)" : column->unit);
+                   ideal && strcmp(column->name, "mfu") == 0 ? "% MFU (ideal costs)"
+                                                             : column->head);
     }
     return text;
 }

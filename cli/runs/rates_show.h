@@ -3,24 +3,8 @@
 #ifndef ELAPSE_CLI_RATES_SHOW_H
 #define ELAPSE_CLI_RATES_SHOW_H
 
-#include <stddef.h>
-
 #include "partition/plan/rates.h"
-#include "profiles/json/json.h"
-
-/* One value of struct step_rates. */
-struct rate_column {
-    const char *key;  /* in JSON and CSV: "tokens_per_s" */
-    const char *unit; /* in text: "tokens/s", "% MFU" */
-    size_t offset;    /* of the double in struct step_rates */
-    double scale;     /* text shows value x scale */
-};
-/* images/s, tokens/s, tokens/s a device, TFLOP/s a device, MFU, hardware TFLOP/s, HFU. Samples per
- * second are not among them, because every answer has them. */
-enum { NUM_RATE_COLUMNS = 7 };
-extern const struct rate_column rate_columns[NUM_RATE_COLUMNS];
-/* 0: the value is not known. */
-double rate_column_of(const struct rate_column *column, const struct step_rates *rates);
+#include "profiles/json/columns.h"
 
 /* Add each known value but samples_per_s under its key. */
 void rates_add(struct json *json, const struct step_rates *rates);

@@ -16,6 +16,7 @@
 #include "profiles/base/clock.h"
 #include "profiles/job/job_json.h"
 #include "profiles/job/plan_json.h"
+#include "profiles/json/columns.h"
 #include "sim/run/elastic_run.h"
 
 enum status sim_job_load(const struct sim_args *args, struct job *job, struct err *err)
@@ -282,6 +283,36 @@ static bool is_extrapolated(const struct run_answer *a)
            a->tuned.extrapolated;
 }
 
+static const char *cache_text(const void *row, char *buf, size_t size)
+{
+    const struct elastic_epoch *x = row;
+    if (x->cache_read == 0 && !x->cache_write)
+        return "-";
+    snprintf(buf, size, "%s%.0d%s", x->cache_read > 0 ? "read " : "", x->cache_read,
+             x->cache_write ? " write" : "");
+    return buf;
+}
+
+COLUMN_NAMES(schedule_kind_name, schedule_kind)
+COLUMN_NAMES(frozen_placement_name, frozen_placement)
+#define EPOCH(type, member, ...) COLUMN(elastic_epoch, #member, type, member, __VA_ARGS__)
+static const struct row_table run_table = ROW_TABLE(
+    elastic_epoch, EPOCH(INT, frozen_layers, SHOWN(" frozen", 6)),
+    EPOCH(INT, pipeline_length, SHOWN(" K", 3)), EPOCH(INT, replicas, SHOWN(" R", 3)),
+    EPOCH(INT, microbatches, SHOWN(" M", 4)), EPOCH(INT, microbatch_size),
+    EPOCH(NAME, schedule, SHOWN(" schedule", -11), .name_of = schedule_kind_name_of),
+    EPOCH(NAME, frozen, SHOWN(" prefix", -7), .name_of = frozen_placement_name_of),
+    EPOCH(INT, samples), EPOCH(INT, steps, SHOWN(" steps", 6)),
+    EPOCH(INT, step_ns, SHOWN(" step", 12)), EPOCH(INT, last_step_ns), EPOCH(INT, epoch_ns),
+    EPOCH(REAL, samples_per_s, SHOWN(" samples/s", 9), .format = "%.1f"),
+    EPOCH(REAL, bubble_fraction, SHOWN(" bubble", 7), .format = "%.1f%%", .scale = 100),
+    EPOCH(INT, transition_ns, SHOWN(" transition", 11)), EPOCH(INT, moved_bytes),
+    EPOCH(INT, eval_ns),
+    COLUMN(elastic_epoch, NULL, CALL, cache_read, SHOWN("  cache", 0), .text = cache_text));
+static const struct row_table cache_table =
+    ROW_TABLE(elastic_epoch, COLUMN(elastic_epoch, "cache_read_level", INT, cache_read),
+              EPOCH(BOOL, cache_write), EPOCH(TEXT, reason));
+
 static void run_json(struct json *json, const struct run_answer *a, bool no_wall)
 {
     json_add_string(json, "name", a->job->name);
@@ -314,27 +345,9 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
         const struct elastic_epoch *x = &a->run.epochs[e];
         struct json *epoch = json_add_object(epochs, NULL);
         json_add_int(epoch, "epoch", e);
-        json_add_int(epoch, "frozen_layers", x->frozen_layers);
-        json_add_int(epoch, "pipeline_length", x->pipeline_length);
-        json_add_int(epoch, "replicas", x->replicas);
-        json_add_int(epoch, "microbatches", x->microbatches);
-        json_add_int(epoch, "microbatch_size", x->microbatch_size);
-        json_add_string(epoch, "schedule", schedule_kind_name(x->schedule));
-        json_add_string(epoch, "frozen", frozen_placement_name(x->frozen));
-        json_add_int(epoch, "samples", x->samples);
-        json_add_int(epoch, "steps", x->steps);
-        json_add_int(epoch, "step_ns", x->step_ns);
-        json_add_int(epoch, "last_step_ns", x->last_step_ns);
-        json_add_int(epoch, "epoch_ns", x->epoch_ns);
-        json_add_double(epoch, "samples_per_s", x->samples_per_s);
-        json_add_double(epoch, "bubble_fraction", x->bubble_fraction);
-        json_add_int(epoch, "transition_ns", x->transition_ns);
-        json_add_int(epoch, "moved_bytes", x->moved_bytes);
-        json_add_int(epoch, "eval_ns", x->eval_ns);
+        row_to_json(epoch, &run_table, x);
         json_add_bool(epoch, "cached", x->cache_read > 0 && x->cache_read == x->frozen_layers);
-        json_add_int(epoch, "cache_read_level", x->cache_read);
-        json_add_bool(epoch, "cache_write", x->cache_write);
-        json_add_string(epoch, "reason", x->reason);
+        row_to_json(epoch, &cache_table, x);
     }
     json_add_string(json, "cost_source", cost_source_name(a->source->cost.source));
     json_add_string(json, "cost_label", a->source->cost.label);
@@ -353,21 +366,13 @@ static void run_print(const struct run_answer *a, bool no_wall)
            is_extrapolated(a) ? ", extrapolated" : "");
     if (a->note[0])
         printf("%s\n", a->note);
-    printf("%5s %6s %3s %3s %4s %-11s %-7s %6s %12s %9s %7s %11s  %s\n", "epoch", "frozen", "K",
-           "R", "M", "schedule", "prefix", "steps", "step", "samples/s", "bubble", "transition",
-           "cache");
+    printf("epoch");
+    row_print_head(stdout, &run_table);
     for (int e = 0; e < a->run.num_epochs; e++) {
-        const struct elastic_epoch *x = &a->run.epochs[e];
-        char cache[48] = "-";
-        if (x->cache_read > 0 || x->cache_write)
-            snprintf(cache, sizeof cache, "%s%.0d%s", x->cache_read > 0 ? "read " : "",
-                     x->cache_read, x->cache_write ? " write" : "");
-        printf("%5d %6d %3d %3d %4d %-11s %-7s %6" PRId64 " %12s %9.1f %6.1f%% %11s  %s\n", e,
-               x->frozen_layers, x->pipeline_length, x->replicas, x->microbatches,
-               schedule_kind_name(x->schedule), frozen_placement_name(x->frozen), x->steps,
-               format_ns(x->step_ns, one, sizeof one), x->samples_per_s, 100 * x->bubble_fraction,
-               format_ns(x->transition_ns, two, sizeof two), cache);
+        printf("\n%5d", e);
+        row_print(stdout, &run_table, &a->run.epochs[e]);
     }
+    putchar('\n');
     printf("total %s, %.2f device hours", format_ns(a->run.total_ns, one, sizeof one),
            a->run.device_hours);
     if (a->run.device_hours_idle > 0)

@@ -97,27 +97,24 @@ static void step_values(const struct step_answer *a, struct sweep_values *values
     for (int i = 0; i < r->num_devices; i++)
         if (r->devices[i].peak_bytes > peak)
             peak = r->devices[i].peak_bytes;
-    values->at[0].whole = r->step_ns;
-    values->at[1].real = r->bubble_fraction;
-    values->at[2].real = step_answer_samples_per_s(a);
-    values->at[3].whole = peak;
-    values->at[4].whole = r->allreduce_ns;
-    values->at[5].whole = r->allreduce_exposed_ns;
-    values->at[6].whole = r->events;
-    const struct step_rates rates = step_answer_rates(a);
-    for (int i = 0; i < NUM_RATE_COLUMNS; i++) {
-        const int column = SWEEP_FIRST_RATE + i;
-        values->at[column].real = rate_column_of(&rate_columns[i], &rates);
-        values->missing[column] = !(values->at[column].real > 0);
-    }
-    values->extrapolated = a->workload.extrapolated;
-    values->chosen[CHOSEN_K] = a->plan.num_ranks;
-    values->chosen[CHOSEN_R] = plan_width(&a->plan);
-    values->chosen[CHOSEN_T] = plan_tensor(&a->plan);
-    values->chosen[CHOSEN_M] = a->plan.microbatches.count;
-    values->schedule = a->plan.schedule;
-    values->shard = a->plan.shard;
-    values->shard_group = a->plan.shard_group;
+    *values = (struct sweep_values){
+        .step_ns = r->step_ns,
+        .peak_bytes = peak,
+        .allreduce_ns = r->allreduce_ns,
+        .allreduce_exposed_ns = r->allreduce_exposed_ns,
+        .events = r->events,
+        .bubble_fraction = r->bubble_fraction,
+        .samples_per_s = step_answer_samples_per_s(a),
+        .rates = step_answer_rates(a),
+        .pipeline_length = a->plan.num_ranks,
+        .replicas = plan_width(&a->plan),
+        .tensor = plan_tensor(&a->plan),
+        .microbatches = a->plan.microbatches.count,
+        .schedule = a->plan.schedule,
+        .extrapolated = a->workload.extrapolated,
+        .shard = a->plan.shard,
+        .shard_group = a->plan.shard_group,
+    };
 }
 
 static enum status run_values(const struct step_request *request, const struct job *job,
@@ -131,23 +128,20 @@ static enum status run_values(const struct step_request *request, const struct j
     if (rc == OK && job->num_baseline > 0)
         rc = simulate_job(request, &base, NULL, NULL, &baseline, err);
     if (rc == OK) {
-        values->at[0].whole = run.total_ns;
-        values->at[1].whole = baseline.total_ns;
-        values->missing[1] = values->missing[2] = baseline.num_epochs == 0;
-        values->at[2].real = elastic_speedup(&run, &baseline);
-        values->at[3].real = run.device_hours;
-        values->at[4].real = run.epochs[0].samples_per_s;
-        values->at[5].whole = run.epochs[0].step_ns;
         const double hours = run.device_hours + run.device_hours_idle;
-        values->at[6].real = hours * job->cluster.price_per_hour;
-        values->at[7].real = hours * job->cluster.power_watts / 1000;
-        values->missing[6] = !(values->at[6].real > 0);
-        values->missing[7] = !(values->at[7].real > 0);
+        values->total_ns = run.total_ns;
+        values->baseline_ns = baseline.total_ns;
+        values->speedup = baseline.num_epochs > 0 ? elastic_speedup(&run, &baseline) : 0;
+        values->device_hours = run.device_hours;
+        values->samples_per_s = run.epochs[0].samples_per_s;
+        values->step_ns = run.epochs[0].step_ns;
+        values->cost = hours * job->cluster.price_per_hour;
+        values->energy_kwh = hours * job->cluster.power_watts / 1000;
         values->extrapolated = run.extrapolated || baseline.extrapolated;
-        values->chosen[CHOSEN_K] = run.epochs[0].pipeline_length;
-        values->chosen[CHOSEN_R] = run.epochs[0].replicas;
-        values->chosen[CHOSEN_T] = job->pipeline.tensor > 1 ? job->pipeline.tensor : 1;
-        values->chosen[CHOSEN_M] = run.epochs[0].microbatches;
+        values->pipeline_length = run.epochs[0].pipeline_length;
+        values->replicas = run.epochs[0].replicas;
+        values->tensor = job->pipeline.tensor > 1 ? job->pipeline.tensor : 1;
+        values->microbatches = run.epochs[0].microbatches;
         values->schedule = run.epochs[0].schedule;
     }
     elastic_run_clear(&run);
@@ -321,8 +315,8 @@ static struct sweep_table sweep_table(const struct sweep *sweep)
                                                                       : SWEEP_JSON,
         .command = sweep->command,
         .num_axes = sweep->num_axes,
+        .of_runs = !ask->step,
     };
-    sweep_columns(&table, !ask->step);
     for (int i = 0; i < sweep->num_axes; i++) {
         table.paths[i] = sweep->axes[i].path;
         table.widths[i] = (int)strlen(table.paths[i]);

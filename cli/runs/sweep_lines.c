@@ -1,68 +1,54 @@
 #include "cli/runs/sweep_lines.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "partition/base/units.h"
 
-/* How a column's values are shown: ratios and rates are doubles, the others integers. */
-enum shown { SHOWN_NOT, SHOWN_TIME, SHOWN_BYTES, SHOWN_PERCENT, SHOWN_RATE, SHOWN_RATIO };
+enum { CELL = 11 /* width of a table's columns */, PLAN_COLUMNS = 5 };
 
-struct sweep_column {
-    const char *name, *head; /* in JSON and CSV; in a table */
-    bool real;
-    enum shown shown; /* in a table */
-};
+#define VALUE(type, member, ...) COLUMN(sweep_values, #member, type, member, __VA_ARGS__)
+#define RATE(member, ...)                                                                          \
+    COLUMN(sweep_values, #member, REAL, rates.member, .flags = COLUMN_KNOWN, __VA_ARGS__)
+#define PERCENT .format = "%.1f %%", .scale = 100
 
-static const struct sweep_column step_columns[] = {
-    {"step_ns",                         "step",         false, SHOWN_TIME   },
-    {"bubble_fraction",                 "bubble",       true,  SHOWN_PERCENT},
-    {"samples_per_s",                   "samples/s",    true,  SHOWN_RATE   },
-    {"peak_bytes",                      "peak memory",  false, SHOWN_BYTES  },
-    {"allreduce_ns",                    "",             false, SHOWN_NOT    },
-    {"allreduce_exposed_ns",            "all-reduce",   false, SHOWN_TIME   },
-    {"events",                          "",             false, SHOWN_NOT    },
-    {"images_per_s",                    "",             true,  SHOWN_NOT    },
-    {"tokens_per_s",                    "",             true,  SHOWN_NOT    },
-    {"tokens_per_s_per_device",         "tokens/s/dev", true,  SHOWN_RATE   },
-    {"flops_per_s_per_device",          "",             true,  SHOWN_NOT    },
-    {"mfu",                             "MFU",          true,  SHOWN_PERCENT},
-    {"hardware_flops_per_s_per_device", "",             true,  SHOWN_NOT    },
-    {"hfu",                             "",             true,  SHOWN_NOT    },
-};
-_Static_assert(sizeof step_columns / sizeof *step_columns == SWEEP_FIRST_RATE + NUM_RATE_COLUMNS,
-               "the columns of rates_show.h follow those of a step");
+static const struct row_table step_table = ROW_TABLE(
+    sweep_values, VALUE(INT, step_ns, SHOWN(" step", CELL)),
+    VALUE(REAL, bubble_fraction, SHOWN(" bubble", CELL), PERCENT),
+    VALUE(REAL, samples_per_s, SHOWN(" samples/s", CELL)),
+    VALUE(INT, peak_bytes, SHOWN(" peak memory", CELL)), VALUE(INT, allreduce_ns),
+    VALUE(INT, allreduce_exposed_ns, SHOWN(" all-reduce", CELL)), VALUE(INT, events),
+    RATE(images_per_s), RATE(tokens_per_s),
+    RATE(tokens_per_s_per_device, SHOWN(" tokens/s/dev", CELL)), RATE(flops_per_s_per_device),
+    RATE(mfu, SHOWN(" MFU", CELL), PERCENT), RATE(hardware_flops_per_s_per_device), RATE(hfu));
 
-static const struct sweep_column run_columns[] = {
-    {"total_ns",      "total",     false, SHOWN_TIME },
-    {"baseline_ns",   "baseline",  false, SHOWN_TIME },
-    {"speedup",       "speed-up",  true,  SHOWN_RATIO},
-    {"device_hours",  "device h",  true,  SHOWN_RATE },
-    {"samples_per_s", "samples/s", true,  SHOWN_RATE },
-    {"step_ns",       "step",      false, SHOWN_TIME },
-    {"cost",          "cost",      true,  SHOWN_RATE },
-    {"energy_kwh",    "kWh",       true,  SHOWN_RATE },
-};
+static const struct row_table run_table = ROW_TABLE(
+    sweep_values, VALUE(INT, total_ns, SHOWN(" total", CELL)),
+    VALUE(INT, baseline_ns, SHOWN(" baseline", CELL), .flags = COLUMN_KNOWN),
+    VALUE(REAL, speedup, SHOWN(" speed-up", CELL), .format = "%.2f", .flags = COLUMN_KNOWN),
+    VALUE(REAL, device_hours, SHOWN(" device h", CELL)),
+    VALUE(REAL, samples_per_s, SHOWN(" samples/s", CELL)),
+    VALUE(INT, step_ns, SHOWN(" step", CELL)),
+    VALUE(REAL, cost, SHOWN(" cost", CELL), .flags = COLUMN_KNOWN),
+    VALUE(REAL, energy_kwh, SHOWN(" kWh", CELL), .flags = COLUMN_KNOWN));
 
-enum { CELL = 11 }; /* width of a table's columns */
+COLUMN_NAMES(schedule_kind_name, schedule_kind)
+static const struct row_table plan_table = ROW_TABLE(
+    sweep_values, VALUE(INT, pipeline_length, SHOWN("K", 4)), VALUE(INT, replicas, SHOWN(" R", 4)),
+    VALUE(INT, tensor, SHOWN(" T", 4)), VALUE(INT, microbatches, SHOWN(" M", 4)),
+    VALUE(NAME, schedule, SHOWN(" schedule", -12), .name_of = schedule_kind_name_of));
 
-static const char *const chosen_names[] = {"pipeline_length", "replicas", "tensor", "microbatches"};
-static const char *const chosen_heads[] = {"K", "R", "T", "M"};
-
-void sweep_columns(struct sweep_table *table, bool of_runs)
+static const struct row_table *table_of(const struct sweep_table *t)
 {
-    table->columns = of_runs ? run_columns : step_columns;
-    table->num_columns = of_runs ? (int)(sizeof run_columns / sizeof run_columns[0])
-                                 : (int)(sizeof step_columns / sizeof step_columns[0]);
+    return t->of_runs ? &run_table : &step_table;
 }
 
 double sweep_cost(const struct sweep_table *table, const struct sweep_values *values)
 {
-    if (table->columns == run_columns)
-        return (double)values->at[0].whole;
-    return values->at[2].real > 0 ? 1 / values->at[2].real : 0;
+    if (table->of_runs)
+        return (double)values->total_ns;
+    return values->samples_per_s > 0 ? 1 / values->samples_per_s : 0;
 }
 
 /* Whether an axis has this name: its column then holds what was asked, and one is enough. */
@@ -72,6 +58,19 @@ static bool is_axis(const struct sweep_table *t, const char *name)
         if (strcmp(t->paths[i], name) == 0)
             return true;
     return false;
+}
+
+/* The columns of the plan that no axis has. */
+static struct row_table plan_beside_axes(const struct sweep_table *t,
+                                         struct column columns[PLAN_COLUMNS])
+{
+    struct row_table table = plan_table;
+    table.columns = columns;
+    table.num_columns = 0;
+    for (int c = 0; c < plan_table.num_columns; c++)
+        if (!is_axis(t, plan_table.columns[c].name))
+            columns[table.num_columns++] = plan_table.columns[c];
+    return table;
 }
 
 /* --- JSON ------------------------------------------------------------------------------------ */
@@ -96,18 +95,12 @@ static char *json_line(const struct sweep_table *t, const struct sweep_row *row)
     char *text = NULL;
     for (int i = 0; i < t->num_axes; i++)
         add_value(json, t->paths[i], row->texts[i]);
-    for (int i = 0; i < t->num_columns && !row->error; i++)
-        if (values->missing[i])
-            json_add_null(json, t->columns[i].name);
-        else if (t->columns[i].real)
-            json_add_double(json, t->columns[i].name, values->at[i].real);
-        else
-            json_add_int(json, t->columns[i].name, values->at[i].whole);
-    for (int i = 0; i < CHOSEN_COUNT && !row->error; i++)
-        if (!is_axis(t, chosen_names[i]))
-            json_add_int(json, chosen_names[i], values->chosen[i]);
-    if (!row->error && !is_axis(t, "schedule"))
-        json_add_string(json, "schedule", schedule_kind_name(values->schedule));
+    struct column columns[PLAN_COLUMNS];
+    const struct row_table plan = plan_beside_axes(t, columns);
+    if (!row->error) {
+        row_to_json(json, table_of(t), values);
+        row_to_json(json, &plan, values);
+    }
     if (!row->error && values->shard != SHARD_NONE && !is_axis(t, "shard"))
         json_add_string(json, "shard", shard_mode_name(values->shard));
     if (!row->error && values->shard_group > 0 && !is_axis(t, "shard-group"))
@@ -133,80 +126,48 @@ static void put_quoted(FILE *out, const char *text)
     fputc('"', out);
 }
 
+static void csv_cells(FILE *out, const struct row_table *table, const struct sweep_row *row)
+{
+    for (int c = 0; c < table->num_columns; c++) {
+        char text[CELL_MAX];
+        fprintf(out, ",%s", row->error ? "" : column_csv(&table->columns[c], row->values, text));
+    }
+}
+
 /* The settings, the answer, the plan, and in the last cell the error if there is one. */
 static void csv_line(FILE *out, const struct sweep_table *t, const struct sweep_row *row)
 {
-    const struct sweep_values *values = row->values;
+    struct column columns[PLAN_COLUMNS];
+    const struct row_table plan = plan_beside_axes(t, columns);
     for (int i = 0; i < t->num_axes; i++)
         fprintf(out, "%s%s", i ? "," : "", row->texts[i]);
-    for (int i = 0; i < t->num_columns; i++)
-        if (row->error || values->missing[i])
-            fputc(',', out);
-        else if (t->columns[i].real)
-            fprintf(out, ",%.17g", values->at[i].real);
-        else
-            fprintf(out, ",%" PRId64, values->at[i].whole);
-    for (int i = 0; i < CHOSEN_COUNT; i++)
-        if (!is_axis(t, chosen_names[i]) && row->error)
-            fputc(',', out);
-        else if (!is_axis(t, chosen_names[i]))
-            fprintf(out, ",%d", values->chosen[i]);
-    if (!is_axis(t, "schedule"))
-        fprintf(out, ",%s", row->error ? "" : schedule_kind_name(values->schedule));
-    fputs(row->error ? ",," : values->extrapolated ? ",true," : ",false,", out);
+    csv_cells(out, table_of(t), row);
+    csv_cells(out, &plan, row);
+    fputs(row->error ? ",," : row->values->extrapolated ? ",true," : ",false,", out);
     if (row->error)
         put_quoted(out, row->error);
 }
 
 /* --- a table --------------------------------------------------------------------------------- */
 
-static void table_cell(FILE *out, const struct sweep_column *column,
-                       const struct sweep_values *values, int i)
-{
-    char text[32] = "-";
-    if (!values->missing[i]) {
-        switch (column->shown) {
-        case SHOWN_TIME:
-            format_ns(values->at[i].whole, text, sizeof text);
-            break;
-        case SHOWN_BYTES:
-            format_bytes(values->at[i].whole, text, sizeof text);
-            break;
-        case SHOWN_PERCENT:
-            snprintf(text, sizeof text, "%.1f %%", 100 * values->at[i].real);
-            break;
-        case SHOWN_RATIO:
-            snprintf(text, sizeof text, "%.2f", values->at[i].real);
-            break;
-        default:
-            snprintf(text, sizeof text, values->at[i].real >= 9999.5 ? "%.0f" : "%.4g",
-                     values->at[i].real);
-        }
-    }
-    fprintf(out, " %*s", CELL, text);
-}
-
 static void table_line(FILE *out, const struct sweep_table *t, const struct sweep_row *row)
 {
-    const struct sweep_values *values = row->values;
     for (int i = 0; i < t->num_axes; i++)
         fprintf(out, "%*s  ", t->widths[i], row->texts[i]);
     if (row->error) {
         fprintf(out, "no: %s", row->error);
         return;
     }
-    for (int i = 0; i < CHOSEN_COUNT; i++)
-        fprintf(out, "%4d ", values->chosen[i]);
-    fprintf(out, "%-12s", schedule_kind_name(values->schedule));
-    for (int i = 0; i < t->num_columns; i++)
-        if (t->columns[i].shown != SHOWN_NOT)
-            table_cell(out, &t->columns[i], values, i);
-    if (values->extrapolated)
+    row_print(out, &plan_table, row->values);
+    row_print(out, table_of(t), row->values);
+    if (row->values->extrapolated)
         fputs("  extrapolated", out);
 }
 
 void sweep_head(const struct sweep_table *t)
 {
+    struct column columns[PLAN_COLUMNS];
+    const struct row_table plan = plan_beside_axes(t, columns);
     if (t->form == SWEEP_JSON)
         return;
     for (int i = 0; i < t->num_axes; i++)
@@ -214,21 +175,17 @@ void sweep_head(const struct sweep_table *t)
             printf("%s,", t->paths[i]);
         else
             printf("%*s  ", t->widths[i], t->paths[i]);
-    for (int i = 0; t->form == SWEEP_TABLE && i < CHOSEN_COUNT; i++)
-        printf("%4s ", chosen_heads[i]);
-    if (t->form == SWEEP_TABLE)
-        printf("%-12s", "schedule");
-    for (int i = 0; i < t->num_columns; i++)
-        if (t->form == SWEEP_CSV)
-            printf("%s,", t->columns[i].name);
-        else if (t->columns[i].shown != SHOWN_NOT)
-            printf(" %*s", CELL, t->columns[i].head);
-    for (int i = 0; t->form == SWEEP_CSV && i < CHOSEN_COUNT; i++)
-        if (!is_axis(t, chosen_names[i]))
-            printf("%s,", chosen_names[i]);
-    if (t->form == SWEEP_CSV && !is_axis(t, "schedule"))
-        printf("schedule,");
-    printf(t->form == SWEEP_CSV ? "extrapolated,error\n" : "\n");
+    if (t->form == SWEEP_TABLE) {
+        row_print_head(stdout, &plan_table);
+        row_print_head(stdout, table_of(t));
+        putchar('\n');
+        return;
+    }
+    for (int c = 0; c < table_of(t)->num_columns; c++)
+        printf("%s,", table_of(t)->columns[c].name);
+    for (int c = 0; c < plan.num_columns; c++)
+        printf("%s,", columns[c].name);
+    printf("extrapolated,error\n");
 }
 
 char *sweep_line(const struct sweep_table *t, const struct sweep_row *row)

@@ -10,34 +10,26 @@
 #include "partition/plan/plan.h"
 #include "partition/schedule/schedule.h"
 
-/* Columns of a step from SWEEP_FIRST_RATE on are rate_columns. */
-enum { SWEEP_FIRST_RATE = 7, SWEEP_MAX_COLUMNS = SWEEP_FIRST_RATE + NUM_RATE_COLUMNS };
 enum sweep_form { SWEEP_JSON, SWEEP_CSV, SWEEP_TABLE };
-/* Counts of the plan that a point got: of a run, of its first epoch. */
-enum sweep_chosen { CHOSEN_K, CHOSEN_R, CHOSEN_T, CHOSEN_M, CHOSEN_COUNT };
-
-struct sweep_column;
-
 struct sweep_table {
     enum sweep_form form;
     const struct command *command;
     int num_axes;
     const char *paths[OPTION_LIST_MAX]; /* borrowed: the names of the axes */
     int widths[OPTION_LIST_MAX];        /* of a table's cells: the longest value or the path */
-    const struct sweep_column *columns; /* set by sweep_columns() */
-    int num_columns;
+    bool of_runs;                       /* points are whole runs, not steps */
 };
 
-/* The values of one answer, one for each column, and its plan. */
+/* The answer of a point, a step or a whole run, and its plan; of a run, that of its first epoch. */
 struct sweep_values {
-    union {
-        int64_t whole;
-        double real;
-    } at[SWEEP_MAX_COLUMNS];
-    bool missing[SWEEP_MAX_COLUMNS];
-    bool extrapolated;
-    int chosen[CHOSEN_COUNT];
+    int64_t step_ns, peak_bytes, allreduce_ns, allreduce_exposed_ns, events;
+    double bubble_fraction, samples_per_s;
+    struct step_rates rates;
+    int64_t total_ns, baseline_ns; /* of a run; baseline_ns 0: it has no baseline */
+    double speedup, device_hours, cost, energy_kwh;
+    int pipeline_length, replicas, tensor, microbatches;
     enum schedule_kind schedule;
+    bool extrapolated;
     enum shard_mode shard; /* of a step; a line of JSON names it, and the groups that divide */
     int shard_group;
 };
@@ -47,11 +39,6 @@ struct sweep_row {
     const struct sweep_values *values;
     const char *error; /* why the point has no answer; NULL: it has one */
 };
-
-/* Set the columns of steps (step_ns bubble_fraction samples_per_s peak_bytes allreduce_ns
- * allreduce_exposed_ns events, then rates) or of whole runs (total_ns baseline_ns speedup
- * device_hours samples_per_s step_ns cost energy_kwh), in the order of sweep_values.at. */
-void sweep_columns(struct sweep_table *table, bool of_runs);
 
 /* The measure by which one point is faster than another: time per sample of a step, or time of a
  * whole run. */

@@ -78,7 +78,7 @@ static enum status choose_kind(struct store *store, const char *device_kind,
     char host[64] = "";
     struct err first = {0};
     int count = 0;
-    enum status rc = store_list_profiles(store, device_kind, &infos, NULL, &count, err);
+    enum status rc = store_list_profiles(store, device_kind, &infos, &count, err);
     if (rc != OK)
         return rc;
     gethostname(host, sizeof host - 1);

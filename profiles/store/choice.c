@@ -25,15 +25,15 @@ static void bind_place(sqlite3_stmt *stmt, const struct choice_place *place)
     sqlite3_bind_text(stmt, 2, place->libraries, -1, SQLITE_STATIC);
 }
 
+static const struct row_table choice_table = {
+    .name = "library_choice",
+    .row_size = sizeof(struct library_choice),
+    COLUMNS(COLUMN(library_choice, "problem", TEXT, problem),
+            COLUMN(library_choice, "answer", TEXT, answer))};
+
 enum status store_get_choices(struct store *store, const struct choice_place *place,
                               struct library_choice **list, int *num, struct err *err)
 {
-    static const struct column columns[] = {
-        {"problem", COLUMN_TEXT, 0, offsetof(struct library_choice, problem), CHOICE_BYTES},
-        {"answer",  COLUMN_TEXT, 0, offsetof(struct library_choice, answer),  CHOICE_BYTES},
-    };
-    static const struct row_table table = {
-        "library_choice", NULL, columns, 2, sizeof(struct library_choice), 0, 0};
     sqlite3_stmt *stmt = NULL;
     struct rows rows = {0};
     bool has = false;
@@ -45,7 +45,7 @@ enum status store_get_choices(struct store *store, const struct choice_place *pl
                            &stmt, err);
     if (rc == OK && stmt) {
         bind_place(stmt, place);
-        rc = store_collect(store, stmt, &table, &rows, err);
+        rc = store_collect(store, stmt, &choice_table, &rows, err);
     }
     if (rc != OK)
         return rc;

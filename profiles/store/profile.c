@@ -12,52 +12,36 @@
 
 /* --- the columns ------------------------------------------------------------------------------ */
 
-#define COLUMN(row, name, type, flags, member)                                                     \
-    {                                                                                              \
-        name, type, flags, offsetof(struct row, member), sizeof(((struct row *)0)->member)         \
-    }
-#define TEXT(row, name) COLUMN(row, #name, COLUMN_TEXT, COLUMN_KEY, name)
-#define WHOLE(row, name) COLUMN(row, #name, COLUMN_INT, COLUMN_KEY, name)
-#define SHAPE(name) COLUMN(layer_row, #name, COLUMN_INT, COLUMN_KEY, key.name)
+#define KEY(row, name, type, member, ...)                                                          \
+    COLUMN(row, name, type, member, .flags = COLUMN_KEY, __VA_ARGS__)
+#define TEXT(row, name) KEY(row, #name, TEXT, name)
+#define WHOLE(row, name) KEY(row, #name, INT, name)
+#define SHAPE(name) KEY(layer_row, #name, INT, key.name)
 #define SPREAD(row)                                                                                \
-    COLUMN(row, "median_ns", COLUMN_REAL, 0, ns.median_ns),                                        \
-        COLUMN(row, "p10_ns", COLUMN_REAL, 0, ns.p10_ns),                                          \
-        COLUMN(row, "p90_ns", COLUMN_REAL, 0, ns.p90_ns),                                          \
-        COLUMN(row, "count", COLUMN_INT, COLUMN_POSITIVE, ns.count)
+    COLUMN(row, "median_ns", REAL, ns.median_ns), COLUMN(row, "p10_ns", REAL, ns.p10_ns),          \
+        COLUMN(row, "p90_ns", REAL, ns.p90_ns),                                                    \
+        COLUMN(row, "count", INT, ns.count, .flags = COLUMN_POSITIVE)
 
-#define INFO(name, type) COLUMN(profile_info, #name, type, 0, name)
-static const struct column info_columns[] = {
-    COLUMN(profile_info, "name", COLUMN_TEXT, COLUMN_KEY, name),
-    INFO(source, COLUMN_TEXT),
-    INFO(note, COLUMN_TEXT),
-    INFO(device_kind, COLUMN_TEXT),
-    INFO(device_name, COLUMN_TEXT),
-    INFO(mem_bytes, COLUMN_INT),
-    INFO(cores, COLUMN_INT),
-    INFO(clock_mhz, COLUMN_INT),
-    INFO(driver, COLUMN_TEXT),
-    INFO(libraries, COLUMN_TEXT),
-    INFO(host, COLUMN_TEXT),
-    INFO(measured_at, COLUMN_TEXT),
-    INFO(version, COLUMN_TEXT),
-    INFO(load, COLUMN_REAL),
-    INFO(bf16_kernel, COLUMN_TEXT), /* stores below version 5 lack this column */
-    INFO(fp32_kernel, COLUMN_TEXT), /* stores below version 6 lack this column */
-};
+#define INFO(name, type, head_) COLUMN(profile_info, #name, type, name, .head = (head_))
 const struct row_table profile_info_table = {
     .name = "profile",
-    .columns = info_columns,
-    .num_columns = sizeof info_columns / sizeof *info_columns,
     .row_size = sizeof(struct profile_info),
-};
+    COLUMNS(KEY(profile_info, "name", TEXT, name, .head = "profile"), INFO(source, TEXT, "source"),
+            INFO(note, TEXT, "note"), INFO(device_kind, TEXT, "device"),
+            INFO(device_name, TEXT, "name"), INFO(mem_bytes, INT, "memory"),
+            INFO(cores, INT, "cores"), INFO(clock_mhz, INT, "clock"), INFO(driver, TEXT, "driver"),
+            INFO(libraries, TEXT, "libraries"), INFO(host, TEXT, "host"),
+            INFO(measured_at, TEXT, "measured at"), INFO(version, TEXT, "version"),
+            COLUMN(profile_info, "load", REAL, load, .head = "load", .format = "%.2f"),
+            INFO(bf16_kernel, TEXT, "bf16 kernel"), INFO(fp32_kernel, TEXT, "fp32 kernel"), )};
 
 static const struct column layer_columns[] = {
     TEXT(layer_row, backend),
     TEXT(layer_row, dtype),
     WHOLE(layer_row, threads),
     WHOLE(layer_row, ranks),
-    COLUMN(layer_row, "item", COLUMN_TEXT, COLUMN_KEY, key.item),
-    COLUMN(layer_row, "variant", COLUMN_TEXT, COLUMN_KEY, key.variant),
+    KEY(layer_row, "item", TEXT, key.item),
+    KEY(layer_row, "variant", TEXT, key.variant),
     SHAPE(hidden),
     SHAPE(heads),
     SHAPE(mlp),
@@ -85,14 +69,16 @@ static const struct column host_columns[] = {
 };
 static const struct column memory_columns[] = {
     TEXT(memory_row, what),
-    COLUMN(memory_row, "predicted_bytes", COLUMN_INT, 0, predicted_bytes),
-    COLUMN(memory_row, "measured_bytes", COLUMN_INT, 0, measured_bytes),
+    COLUMN(memory_row, "predicted_bytes", INT, predicted_bytes),
+    COLUMN(memory_row, "measured_bytes", INT, measured_bytes),
 };
 
-#define TABLE(name, columns, row, rows, count)                                                     \
+#define TABLE(name_, array, row, rows, count)                                                      \
     {                                                                                              \
-        name, "profile_id", columns, sizeof columns / sizeof *columns, sizeof(struct row),         \
-            offsetof(struct profile, rows), offsetof(struct profile, count)                        \
+        .name = (name_), .owner = "profile_id", .columns = (array),                                \
+        .num_columns = sizeof(array) / sizeof *(array), .row_size = sizeof(struct row),            \
+        .rows_offset = offsetof(struct profile, rows),                                             \
+        .count_offset = offsetof(struct profile, count)                                            \
     }
 const struct row_table profile_tables[PROFILE_TABLES] = {
     TABLE("layer_cost", layer_columns, layer_row, layers, num_layers),
@@ -318,12 +304,6 @@ struct profile_noise profile_noise(const struct profile *profile)
 
 /* --- checks ----------------------------------------------------------------------------------- */
 
-static int64_t int_at(const struct column *column, const void *row)
-{
-    const char *at = (const char *)row + column->offset;
-    return column->size == sizeof(int64_t) ? *(const int64_t *)at : *(const int32_t *)at;
-}
-
 int profile_compare_rows(const struct row_table *table, const void *a, const void *b)
 {
     for (int c = 0; c < table->num_columns; c++) {
@@ -334,7 +314,7 @@ int profile_compare_rows(const struct row_table *table, const void *a, const voi
         if (column->type == COLUMN_TEXT) {
             order = strcmp((const char *)a + column->offset, (const char *)b + column->offset);
         } else {
-            int64_t x = int_at(column, a), y = int_at(column, b);
+            int64_t x = column_int(column, a), y = column_int(column, b);
             order = (x > y) - (x < y);
         }
         if (order)
@@ -360,9 +340,9 @@ static void row_text(const struct row_table *table, const void *row, char *buf, 
         if (column->type == COLUMN_TEXT && *((const char *)row + column->offset))
             used += (size_t)snprintf(buf + used, size - used, "%s%s", used ? " " : "",
                                      (const char *)row + column->offset);
-        else if (column->type == COLUMN_INT && int_at(column, row))
+        else if (column->type == COLUMN_INT && column_int(column, row))
             used += (size_t)snprintf(buf + used, size - used, "%s%s=%lld", used ? " " : "",
-                                     column->name, (long long)int_at(column, row));
+                                     column->name, (long long)column_int(column, row));
     }
 }
 
@@ -376,20 +356,20 @@ static enum status check_row(const struct row_table *table, const void *row, con
         const void *at = (const char *)row + column->offset;
         int64_t least = column->flags & COLUMN_POSITIVE ? 1 : 0;
         double real = column->type == COLUMN_REAL ? *(const double *)at : 0;
-        if (column->type == COLUMN_INT && int_at(column, row) < least) {
+        if (column->type == COLUMN_INT && column_int(column, row) < least) {
             row_text(table, row, key, sizeof key);
             return err_set(err, ERR_INPUT, "%s: %s (%s): %s must be at least %lld, got %lld", where,
                            table->name, key, column->name, (long long)least,
-                           (long long)int_at(column, row));
+                           (long long)column_int(column, row));
         }
         /* Products of threads and ranks must fit int64. */
         const bool crowd =
             strcmp(column->name, "threads") == 0 || strcmp(column->name, "ranks") == 0;
-        if (crowd && int_at(column, row) > INT32_MAX) {
+        if (crowd && column_int(column, row) > INT32_MAX) {
             row_text(table, row, key, sizeof key);
             return err_set(err, ERR_INPUT, "%s: %s (%s): %s must be at most %d, got %lld", where,
                            table->name, key, column->name, INT32_MAX,
-                           (long long)int_at(column, row));
+                           (long long)column_int(column, row));
         }
         /* No measured time comes near a year, and with this limit sums fit int64. */
         if (column->type == COLUMN_REAL && !(real >= 0 && real < 3.2e16)) {

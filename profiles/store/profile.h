@@ -16,6 +16,7 @@
 #include "partition/plan/job.h"
 #include "partition/model/model.h"
 #include "partition/base/status.h"
+#include "profiles/json/columns.h"
 
 /* Device and environment of a profile. An unknown text is "", an unknown number 0. */
 struct profile_info {
@@ -34,6 +35,7 @@ struct profile_info {
     double load;                           /* 1-minute load average before measuring */
     char bf16_kernel[32], fp32_kernel[32]; /* what multiplies these on a CPU: "amx", "avx2";
                                               "": not written down */
+    int64_t num_rows;                      /* of all tables; set by store_list_profiles() */
 };
 
 /* Whether the profile names a matrix kernel of ours (exec/cpu/gemm_*.c). Those compute a row of a
@@ -159,32 +161,6 @@ const char *dtype_text(int dtype);     /* enum dtype -> "fp32" "bf16" "tf32" */
 struct spread spread_of(double *times_ns, int n);
 
 /* --- the columns ----------------------------------------------------------------------------- */
-
-enum column_type {
-    COLUMN_TEXT, /* char[size] */
-    COLUMN_INT,  /* by size: 1 uint8_t, 2 uint16_t, 4 int32_t, 8 int64_t */
-    COLUMN_BOOL, /* the file may hold any number */
-    COLUMN_REAL, /* double; NaN is NULL */
-    COLUMN_OP    /* uint8_t of enum op_kind, by name */
-};
-enum { COLUMN_KEY = 1, COLUMN_POSITIVE = 2 /* > 0, not only >= 0 */ };
-
-struct column {
-    const char *name; /* in SQL, JSON and CSV; ends with the unit */
-    enum column_type type;
-    int flags;
-    size_t offset, size; /* in the row */
-};
-
-/* A table of the store, and the struct that holds one row of it. */
-struct row_table {
-    const char *name;  /* "layer_cost" */
-    const char *owner; /* column with the id of the row's profile or run; not in columns */
-    const struct column *columns;
-    int num_columns;
-    size_t row_size;
-    size_t rows_offset, count_offset; /* tables of a profile: the array and its length there */
-};
 
 enum { PROFILE_TABLES = 5 };
 extern const struct row_table profile_tables[PROFILE_TABLES];

@@ -16,29 +16,14 @@
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-static void row_to_json(const struct row_table *table, const void *row, struct json *object)
-{
-    for (int c = 0; c < table->num_columns; c++) {
-        const struct column *column = &table->columns[c];
-        const void *at = (const char *)row + column->offset;
-        if (column->type == COLUMN_TEXT)
-            json_add_string(object, column->name, at);
-        else if (column->type == COLUMN_REAL)
-            json_add_double(object, column->name, *(const double *)at);
-        else
-            json_add_int(object, column->name, *(const int64_t *)at);
-    }
-}
-
 void profile_to_json(const struct profile *profile, struct json *object)
 {
     json_add_int(object, "elapse_profile", FORMAT_VERSION);
-    row_to_json(&profile_info_table, &profile->info, json_add_object(object, "profile"));
+    row_to_json(json_add_object(object, "profile"), &profile_info_table, &profile->info);
     for (int t = 0; t < PROFILE_TABLES; t++) {
         const struct row_table *table = &profile_tables[t];
-        struct json *rows = json_add_array(object, table->name);
-        for (int i = 0; i < profile_num_rows(profile, table); i++)
-            row_to_json(table, profile_row(profile, table, i), json_add_object(rows, NULL));
+        rows_to_json(object, table->name, table, profile_row(profile, table, 0),
+                     profile_num_rows(profile, table));
     }
 }
 

@@ -14,70 +14,49 @@
 #define ELAPSE_VERSION ""
 #endif
 
-#define COLUMN(row, name, type, member)                                                            \
+COLUMN_NAMES(op_kind_name, op_kind)
+#define INT(row, member, ...) COLUMN(row, #member, INT, member, __VA_ARGS__)
+#define BOOL(row, member, ...) COLUMN(row, #member, BOOL, member, __VA_ARGS__)
+#define REAL(row, member, ...) COLUMN(row, #member, REAL, member, __VA_ARGS__)
+#define TEXT(row, member) COLUMN(row, #member, TEXT, member)
+#define TABLE(name_, row, ...)                                                                     \
     {                                                                                              \
-        name, type, 0, offsetof(struct row, member), sizeof(((struct row *)0)->member)             \
-    }
-#define INT(row, member) COLUMN(row, #member, COLUMN_INT, member)
-#define BOOL(row, member) COLUMN(row, #member, COLUMN_BOOL, member)
-#define REAL(row, member) COLUMN(row, #member, COLUMN_REAL, member)
-#define TEXT(row, member) COLUMN(row, #member, COLUMN_TEXT, member)
-#define TABLE(name, columns, row)                                                                  \
-    {                                                                                              \
-        name, "run_id", columns, sizeof columns / sizeof *columns, sizeof(struct row), 0, 0        \
+        .name = (name_), .owner = "run_id", .row_size = sizeof(struct row), COLUMNS(__VA_ARGS__)   \
     }
 
-static const struct column run_columns[] = {
-    INT(run_info, id),           BOOL(run_info, finished),   TEXT(run_info, name),
-    TEXT(run_info, started_at),  TEXT(run_info, host),       TEXT(run_info, version),
-    TEXT(run_info, cost_source), INT(run_info, num_devices), INT(run_info, total_ns),
-};
-static const struct row_table run_table = TABLE("run", run_columns, run_info);
-static const struct column epoch_columns[] = {
-    INT(epoch_row, epoch),           INT(epoch_row, frozen_layers),
-    INT(epoch_row, pipeline_length), INT(epoch_row, replicas),
-    INT(epoch_row, microbatches),    INT(epoch_row, steps),
-    INT(epoch_row, step_ns),         INT(epoch_row, transition_ns),
-    REAL(epoch_row, samples_per_s),  REAL(epoch_row, bubble_fraction),
-    BOOL(epoch_row, cached),         REAL(epoch_row, train_loss),
-    REAL(epoch_row, eval_loss),      REAL(epoch_row, eval_accuracy),
-};
-static const struct row_table epoch_table = TABLE("epoch", epoch_columns, epoch_row);
-static const struct column step_columns[] = {
-    INT(step_row, step),          INT(step_row, epoch),
-    INT(step_row, start_ns),      INT(step_row, step_ns),
-    REAL(step_row, loss),         REAL(step_row, lr),
-    REAL(step_row, grad_norm),    REAL(step_row, samples_per_s),
-    INT(step_row, frozen_layers), INT(step_row, pipeline_length),
-    INT(step_row, replicas),
-};
-static const struct row_table step_table = TABLE("step", step_columns, step_row);
-static const struct column op_columns[] = {
-    INT(op_row, step),
-    INT(op_row, replica),
-    INT(op_row, rank),
-    INT(op_row, start_ns),
-    INT(op_row, end_ns),
-    COLUMN(op_row, "kind", COLUMN_OP, op.kind),
-    COLUMN(op_row, "stage", COLUMN_INT, op.stage),
-    COLUMN(op_row, "microbatch", COLUMN_INT, op.microbatch),
-    COLUMN(op_row, "arg", COLUMN_INT, op.arg),
-};
-static const struct row_table op_table = TABLE("op", op_columns, op_row);
-static const struct column transition_columns[] = {
-    INT(transition_row, epoch),
-    TEXT(transition_row, part),
-    INT(transition_row, ns),
-    INT(transition_row, bytes),
-};
+static const struct row_table run_table =
+    TABLE("run", run_info, INT(run_info, id), BOOL(run_info, finished), TEXT(run_info, name),
+          TEXT(run_info, started_at), TEXT(run_info, host), TEXT(run_info, version),
+          TEXT(run_info, cost_source), INT(run_info, num_devices), INT(run_info, total_ns));
+const struct row_table epoch_table =
+    TABLE("epoch", epoch_row, INT(epoch_row, epoch, SHOWN("epoch", 5)),
+          INT(epoch_row, frozen_layers, SHOWN(" frozen", 6)),
+          INT(epoch_row, pipeline_length, SHOWN(" K", 4)), INT(epoch_row, replicas, SHOWN(" R", 4)),
+          INT(epoch_row, microbatches, SHOWN(" M", 5)), INT(epoch_row, steps, SHOWN(" steps", 6)),
+          INT(epoch_row, step_ns, SHOWN(" step", 12)),
+          REAL(epoch_row, samples_per_s, SHOWN(" samples/s", 12), .format = "%.1f"),
+          REAL(epoch_row, bubble_fraction, SHOWN(" bubble", 7), .format = "%.4f"),
+          INT(epoch_row, transition_ns, SHOWN(" transition", 12)),
+          BOOL(epoch_row, cached, SHOWN(" cached", 6)), REAL(epoch_row, train_loss),
+          REAL(epoch_row, eval_loss),
+          REAL(epoch_row, eval_accuracy, SHOWN(" accuracy", 9), .format = "%.4f"));
+const struct row_table step_table =
+    TABLE("step", step_row, INT(step_row, step), INT(step_row, epoch), INT(step_row, start_ns),
+          INT(step_row, step_ns), REAL(step_row, loss), REAL(step_row, lr),
+          REAL(step_row, grad_norm), REAL(step_row, samples_per_s), INT(step_row, frozen_layers),
+          INT(step_row, pipeline_length), INT(step_row, replicas));
+static const struct row_table op_table = TABLE(
+    "op", op_row, INT(op_row, step), INT(op_row, replica), INT(op_row, rank), INT(op_row, start_ns),
+    INT(op_row, end_ns), COLUMN(op_row, "kind", NAME, op.kind, .name_of = op_kind_name_of),
+    COLUMN(op_row, "stage", INT, op.stage), COLUMN(op_row, "microbatch", INT, op.microbatch),
+    COLUMN(op_row, "arg", INT, op.arg));
 static const struct row_table transition_table =
-    TABLE("transition", transition_columns, transition_row);
-static const struct column memory_columns[] = {
-    INT(device_memory_row, epoch),      INT(device_memory_row, device),
-    TEXT(device_memory_row, what),      INT(device_memory_row, predicted_bytes),
-    INT(device_memory_row, peak_bytes),
-};
-static const struct row_table memory_table = TABLE("memory", memory_columns, device_memory_row);
+    TABLE("transition", transition_row, INT(transition_row, epoch), TEXT(transition_row, part),
+          INT(transition_row, ns), INT(transition_row, bytes));
+const struct row_table memory_table =
+    TABLE("memory", device_memory_row, INT(device_memory_row, epoch),
+          INT(device_memory_row, device), TEXT(device_memory_row, what),
+          INT(device_memory_row, predicted_bytes), INT(device_memory_row, peak_bytes));
 
 /* --- writing ---------------------------------------------------------------------------------- */
 

@@ -56,6 +56,9 @@ struct device_memory_row {
     char what[16]; /* total weights grads optimizer stash ... */
 };
 
+/* The rows of an epoch, of a step and of a device's memory, as stored and as printed. */
+extern const struct row_table epoch_table, step_table, memory_table;
+
 /* Add a run. Other functions take the *run_id that it returns. */
 enum status record_start(struct store *store, const struct run_info *info, int64_t *run_id,
                          struct err *err);

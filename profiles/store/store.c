@@ -532,20 +532,6 @@ enum status store_prepare(struct store *store, const char *sql, sqlite3_stmt **s
                : store_fail(store, "cannot query", err);
 }
 
-static int64_t load_int(const struct column *column, const char *at)
-{
-    switch (column->size) {
-    case 1:
-        return *(const uint8_t *)at;
-    case 2:
-        return *(const uint16_t *)at;
-    case 4:
-        return *(const int32_t *)at;
-    default:
-        return *(const int64_t *)at;
-    }
-}
-
 static void save_int(const struct column *column, char *at, int64_t value)
 {
     switch (column->size) {
@@ -565,20 +551,23 @@ static void save_int(const struct column *column, char *at, int64_t value)
 
 void store_bind_column(sqlite3_stmt *stmt, int index, const struct column *column, const void *row)
 {
-    const char *at = (const char *)row + column->offset;
+    const char *at = (const char *)row + column->offset, *text;
     switch (column->type) {
     case COLUMN_TEXT:
         sqlite3_bind_text(stmt, index, at, -1, SQLITE_STATIC);
         break;
     case COLUMN_INT:
     case COLUMN_BOOL:
-        sqlite3_bind_int64(stmt, index, load_int(column, at));
+        sqlite3_bind_int64(stmt, index, column_int(column, row));
         break;
     case COLUMN_REAL:
         sqlite3_bind_double(stmt, index, *(const double *)at); /* NaN becomes NULL */
         break;
-    case COLUMN_OP:
-        sqlite3_bind_text(stmt, index, op_kind_name(*(const uint8_t *)at), -1, SQLITE_STATIC);
+    case COLUMN_NAME:
+        text = column->name_of((int)column_int(column, row));
+        sqlite3_bind_text(stmt, index, text, -1, SQLITE_STATIC);
+        break;
+    default: /* other types are never stored */
         break;
     }
 }
@@ -603,12 +592,14 @@ static void fetch_column(sqlite3_stmt *stmt, int index, const struct column *col
                             ? NAN
                             : sqlite3_column_double(stmt, index);
         break;
-    case COLUMN_OP:
+    case COLUMN_NAME: /* of an op */
         text = (const char *)sqlite3_column_text(stmt, index);
         *(uint8_t *)at = 0;
         for (int k = 0; k < OP_KIND_COUNT && text; k++)
-            if (strcmp(op_kind_name(k), text) == 0)
+            if (strcmp(column->name_of(k), text) == 0)
                 *(uint8_t *)at = (uint8_t)k;
+        break;
+    default:
         break;
     }
 }

@@ -54,10 +54,9 @@ enum status store_get_profile(struct store *store, const char *name, struct prof
                               struct err *err);
 enum status store_remove_profile(struct store *store, const char *name, struct err *err);
 
-/* List all profiles by name; device_kind NULL: of any kind. *infos is fresh (free() it). If rows is
- * not NULL, *rows is a fresh array with the number of rows of each profile. */
+/* List all profiles by name, each with its num_rows; device_kind NULL: of any kind. *infos is fresh
+ * (free() it). */
 enum status store_list_profiles(struct store *store, const char *device_kind,
-                                struct profile_info **infos, int64_t **rows, int *count,
-                                struct err *err);
+                                struct profile_info **infos, int *count, struct err *err);
 
 #endif

@@ -50,7 +50,7 @@ static enum status no_profile(struct store *store, const char *name, struct err 
     const char *names[64];
     int count = 0, n = 0;
     char list[200];
-    if (store_list_profiles(store, NULL, &infos, NULL, &count, NULL) != OK)
+    if (store_list_profiles(store, NULL, &infos, &count, NULL) != OK)
         count = 0;
     for (int i = 0; i < count && n < 64; i++)
         names[n++] = infos[i].name;
@@ -196,53 +196,49 @@ enum status store_remove_profile(struct store *store, const char *name, struct e
     return store_end(store, rc, err);
 }
 
-enum status store_list_profiles(struct store *store, const char *device_kind,
-                                struct profile_info **infos, int64_t **rows, int *count,
-                                struct err *err)
+/* The rows of a profile in all its tables. */
+static enum status count_rows(struct store *store, struct profile_info *info, struct err *err)
 {
-    struct profile_info *got = NULL;
-    int64_t *sizes = NULL, kept = 0;
+    enum status rc = OK;
+    for (int t = 0; t < PROFILE_TABLES && rc == OK; t++) {
+        char sql[160];
+        sqlite3_stmt *stmt = NULL;
+        snprintf(sql, sizeof sql,
+                 "SELECT count(*) FROM %s WHERE profile_id = (SELECT id FROM profile WHERE "
+                 "name = ?)",
+                 profile_tables[t].name);
+        rc = store_prepare(store, sql, &stmt, err);
+        if (rc != OK)
+            break;
+        sqlite3_bind_text(stmt, 1, info->name, -1, SQLITE_STATIC);
+        if (store_step(store, stmt) == SQLITE_ROW)
+            info->num_rows += sqlite3_column_int64(stmt, 0);
+        else
+            rc = store_fail(store, "cannot read", err);
+        sqlite3_finalize(stmt);
+    }
+    return rc;
+}
+
+enum status store_list_profiles(struct store *store, const char *device_kind,
+                                struct profile_info **infos, int *count, struct err *err)
+{
+    int64_t kept = 0;
     struct row_table table;
     struct rows all = {0};
     enum status rc = info_table(store, &table, err);
     if (rc == OK)
         rc = store_get_rows(store, &table, "ORDER BY name", NULL, &all, err);
-    got = all.at;
-    if (rc != OK)
-        return rc;
-    for (int64_t i = 0; i < all.n; i++)
-        if (!device_kind || strcmp(got[i].device_kind, device_kind) == 0)
-            got[kept++] = got[i];
-    sizes = calloc((size_t)kept + 1, sizeof *sizes);
-    if (!sizes)
-        rc = err_nomem(err);
-    for (int64_t i = 0; i < kept && rows && rc == OK; i++)
-        for (int t = 0; t < PROFILE_TABLES && rc == OK; t++) {
-            char sql[160];
-            sqlite3_stmt *stmt = NULL;
-            snprintf(sql, sizeof sql,
-                     "SELECT count(*) FROM %s WHERE profile_id = (SELECT id FROM profile WHERE "
-                     "name = ?)",
-                     profile_tables[t].name);
-            rc = store_prepare(store, sql, &stmt, err);
-            if (rc != OK)
-                break;
-            sqlite3_bind_text(stmt, 1, got[i].name, -1, SQLITE_STATIC);
-            if (store_step(store, stmt) == SQLITE_ROW)
-                sizes[i] += sqlite3_column_int64(stmt, 0);
-            else
-                rc = store_fail(store, "cannot read", err);
-            sqlite3_finalize(stmt);
+    struct profile_info *got = all.at;
+    for (int64_t i = 0; i < all.n && rc == OK; i++)
+        if (!device_kind || strcmp(got[i].device_kind, device_kind) == 0) {
+            got[kept] = got[i];
+            rc = count_rows(store, &got[kept++], err);
         }
     if (rc != OK) {
         free(got);
-        free(sizes);
         return rc;
     }
-    if (rows)
-        *rows = sizes;
-    else
-        free(sizes);
     *infos = got;
     *count = (int)kept;
     return OK;

@@ -103,7 +103,7 @@ static void read_profiles(struct store *store)
     struct profile_info *infos = NULL;
     struct err err = {0};
     int count = 0;
-    if (!fuzz_judge(store_list_profiles(store, NULL, &infos, NULL, &count, &err), &err))
+    if (!fuzz_judge(store_list_profiles(store, NULL, &infos, &count, &err), &err))
         return;
     for (int i = 0; i < count && i < 2; i++) {
         struct profile profile = {0};

@@ -1,0 +1,174 @@
+#include "profiles/json/columns.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "partition/base/units.h"
+
+int64_t column_int(const struct column *column, const void *row)
+{
+    const char *at = (const char *)row + column->offset;
+    switch (column->size) {
+    case 1:
+        return *(const uint8_t *)at;
+    case 2:
+        return *(const uint16_t *)at;
+    case 4:
+        return *(const int32_t *)at;
+    default:
+        return *(const int64_t *)at;
+    }
+}
+
+double column_real(const struct column *column, const void *row)
+{
+    double value;
+    memcpy(&value, (const char *)row + column->offset, sizeof value);
+    return value;
+}
+
+/* The value of a column that is a text or has a name; NULL for a number. */
+static const char *column_string(const struct column *column, const void *row, char buf[CELL_MAX])
+{
+    const char *at = (const char *)row + column->offset;
+    switch (column->type) {
+    case COLUMN_TEXT:
+        return at;
+    case COLUMN_STRING:
+        return *(const char *const *)(const void *)at;
+    case COLUMN_NAME:
+        return column->name_of((int)column_int(column, row));
+    case COLUMN_CALL:
+        return column->text(row, buf, CELL_MAX);
+    default:
+        return NULL;
+    }
+}
+
+/* Whether a value is missing: NaN, or what the flags call so. */
+static bool is_missing(const struct column *column, const void *row)
+{
+    const bool may = column->flags & (COLUMN_KNOWN | COLUMN_OPTIONAL);
+    const double real = column->type == COLUMN_REAL ? column_real(column, row) : 0;
+    char buf[CELL_MAX];
+    if (column->type == COLUMN_REAL)
+        return isnan(real) || (may && !(real > 0));
+    if (column->type == COLUMN_INT || column->type == COLUMN_BOOL)
+        return may && column_int(column, row) <= 0;
+    const char *string = column_string(column, row, buf);
+    return !string || (may && !*string);
+}
+
+/* --- JSON ------------------------------------------------------------------------------------- */
+
+void row_to_json(struct json *object, const struct row_table *table, const void *row)
+{
+    for (int c = 0; c < table->num_columns; c++) {
+        const struct column *column = &table->columns[c];
+        char buf[CELL_MAX];
+        if (!column->name || (is_missing(column, row) && (column->flags & COLUMN_OPTIONAL)))
+            continue;
+        if (is_missing(column, row))
+            json_add_null(object, column->name);
+        else if (column->type == COLUMN_REAL)
+            json_add_double(object, column->name, column_real(column, row));
+        else if (column->type == COLUMN_INT)
+            json_add_int(object, column->name, column_int(column, row));
+        else if (column->type == COLUMN_BOOL)
+            json_add_bool(object, column->name, column_int(column, row) != 0);
+        else
+            json_add_string(object, column->name, column_string(column, row, buf));
+    }
+}
+
+void rows_to_json(struct json *parent, const char *key, const struct row_table *table,
+                  const void *rows, int64_t n)
+{
+    struct json *list = json_add_array(parent, key);
+    for (int64_t i = 0; i < n; i++)
+        row_to_json(json_add_object(list, NULL), table,
+                    (const char *)rows + (size_t)i * table->row_size);
+}
+
+const char *column_csv(const struct column *column, const void *row, char buf[CELL_MAX])
+{
+    *buf = '\0';
+    if (is_missing(column, row))
+        return "";
+    if (column->type == COLUMN_REAL)
+        snprintf(buf, CELL_MAX, "%.17g", column_real(column, row));
+    else if (column->type == COLUMN_INT)
+        snprintf(buf, CELL_MAX, "%lld", (long long)column_int(column, row));
+    else
+        return column_string(column, row, buf);
+    return buf;
+}
+
+/* --- text ------------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = text ? strlen(text) : 0, n = strlen(end);
+    return length > n && strcmp(text + length - n, end) == 0;
+}
+
+const char *column_text(const struct column *column, const void *row, char buf[CELL_MAX])
+{
+    const size_t size = CELL_MAX;
+    if (column->text)
+        return column->text(row, buf, size);
+    if (is_missing(column, row))
+        return "-";
+    const char *string = column_string(column, row, buf);
+    if (string)
+        return string;
+    if (column->type == COLUMN_BOOL)
+        return column_int(column, row) ? "yes" : "no";
+    const double real = column->type == COLUMN_REAL
+                            ? column_real(column, row) * (column->scale != 0 ? column->scale : 1)
+                            : 0;
+    if (column->type == COLUMN_REAL)
+        snprintf(buf, size,
+                 column->format   ? column->format
+                 : real >= 9999.5 ? "%.0f"
+                                  : "%.4g",
+                 real);
+    else if (ends_with(column->name, "_ns"))
+        format_ns(column_int(column, row), buf, size);
+    else if (ends_with(column->name, "_bytes"))
+        format_bytes(column_int(column, row), buf, size);
+    else
+        snprintf(buf, size, "%lld", (long long)column_int(column, row));
+    return buf;
+}
+
+void row_print_head(FILE *out, const struct row_table *table)
+{
+    for (int c = 0; c < table->num_columns; c++) {
+        const char *head = table->columns[c].head;
+        const int gap = head ? (int)strspn(head, " ") : 0;
+        if (head)
+            fprintf(out, "%*s%*s", gap, "", table->columns[c].width, head + gap);
+    }
+}
+
+void row_print(FILE *out, const struct row_table *table, const void *row)
+{
+    for (int c = 0; c < table->num_columns; c++) {
+        const struct column *column = &table->columns[c];
+        char buf[CELL_MAX];
+        if (column->head)
+            fprintf(out, "%*s%*s", (int)strspn(column->head, " "), "", column->width,
+                    column_text(column, row, buf));
+    }
+}
+
+void rows_print(const struct row_table *table, const void *rows, int64_t n)
+{
+    row_print_head(stdout, table);
+    putchar('\n');
+    for (int64_t i = 0; i < n; i++) {
+        row_print(stdout, table, (const char *)rows + (size_t)i * table->row_size);
+        putchar('\n');
+    }
+}
