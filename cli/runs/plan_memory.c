@@ -39,6 +39,47 @@ static void set_limits(const struct setting *setting, const struct plan *plan, i
     }
 }
 
+/* The longest time that the UPDATE of a rank's stages takes together. */
+static int64_t longest_update(const struct workload *workload)
+{
+    int64_t longest = 0;
+    for (int k = 0; k < workload->num_ranks; k++) {
+        int64_t ns = 0;
+        for (int s = 0; s < workload->num_stages; s++)
+            if (workload->rank_of_stage[s] == k)
+                ns += workload->stages[s].op_ns[OP_UPDATE][MB_FULL];
+        longest = ns > longest ? ns : longest;
+    }
+    return longest;
+}
+
+/* Compare a plan whose optimizer is on the host with the same plan without. */
+static enum status find_host(const struct setting *setting, const struct plan *plan,
+                             const struct workload *away, struct plan_memory *memory,
+                             struct err *err)
+{
+    struct plan on_device = *plan; /* borrows everything */
+    struct workload workload = {0};
+    struct schedule full = {0};
+    if (!plan->offload)
+        return OK;
+    on_device.offload = false;
+    const enum status rc = plan_lower(setting, &on_device, NULL, &workload, &full, err);
+    for (int s = 0; rc == OK && s < workload.num_stages; s++) {
+        const struct stage_cost *without = &workload.stages[s], *with = &away->stages[s];
+        if (workload.rank_of_stage[s] == memory->rank)
+            memory->host_bytes += without->weight_bytes + without->optim_bytes -
+                                  with->weight_bytes - with->optim_bytes;
+    }
+    if (rc == OK) {
+        memory->update_ns = longest_update(away);
+        memory->device_update_ns = longest_update(&workload);
+    }
+    workload_clear(&workload);
+    schedule_clear(&full);
+    return rc;
+}
+
 enum status plan_memory_find(const struct setting *setting, const struct plan *plan,
                              struct plan_memory *memory, struct err *err)
 {
@@ -63,6 +104,7 @@ enum status plan_memory_find(const struct setting *setting, const struct plan *p
                                        .peak_bytes = ranks[least].peak_bytes,
                                        .limit_bytes = limits[least],
                                        .parts = ranks[least].parts};
+        rc = find_host(setting, plan, &workload, memory, err);
     }
     workload_clear(&workload);
     schedule_clear(&full);
@@ -79,13 +121,16 @@ void plan_memory_add(struct json *json, const struct plan_memory *memory)
     json_add_int(json, "memory_rank", memory->rank);
     if (memory->limit_bytes != INT64_MAX)
         json_add_int(json, "memory_limit_bytes", memory->limit_bytes);
+    if (memory->host_bytes > 0) {
+        json_add_int(json, "host_bytes", memory->host_bytes);
+        json_add_int(json, "update_ns", memory->update_ns);
+        json_add_int(json, "device_update_ns", memory->device_update_ns);
+    }
 }
 
-void plan_memory_print(const struct plan_memory *memory)
+static void print_parts(const struct plan_memory *memory)
 {
     char text[3][32];
-    if (memory->limit_bytes == INT64_MAX)
-        return;
     printf("memory of rank %d, which has the least to spare: %s of %s, %s left:", memory->rank,
            format_bytes(memory->peak_bytes, text[0], sizeof text[0]),
            format_bytes(memory->limit_bytes, text[1], sizeof text[1]),
@@ -98,5 +143,20 @@ void plan_memory_print(const struct plan_memory *memory)
                format_bytes(part_of(memory, i), text[0], sizeof text[0]));
         before = ", ";
     }
-    printf("\n\n");
+    printf("\n");
+}
+
+void plan_memory_print(const struct plan_memory *memory)
+{
+    char text[3][32];
+    if (memory->limit_bytes != INT64_MAX)
+        print_parts(memory);
+    if (memory->host_bytes > 0)
+        printf("host memory has the optimizer: %s of rank %d; an update takes %s of a step, on the "
+               "device %s\n",
+               format_bytes(memory->host_bytes, text[0], sizeof text[0]), memory->rank,
+               format_ns(memory->update_ns, text[1], sizeof text[1]),
+               format_ns(memory->device_update_ns, text[2], sizeof text[2]));
+    if (memory->limit_bytes != INT64_MAX || memory->host_bytes > 0)
+        printf("\n");
 }

@@ -1,4 +1,5 @@
-/* cli/runs/plan_memory.h - what fills the device of a plan that has the least memory to spare. */
+/* cli/runs/plan_memory.h - what fills the device of a plan that has the least memory to spare, and what
+ * an optimizer on the host spares it and costs. */
 #ifndef ELAPSE_CLI_PLAN_MEMORY_H
 #define ELAPSE_CLI_PLAN_MEMORY_H
 
@@ -12,14 +13,18 @@ struct plan_memory {
     int64_t peak_bytes;  /* of it */
     int64_t limit_bytes; /* of the smallest of its devices; INT64_MAX: not limited */
     struct memory_parts parts;
+    int64_t host_bytes; /* that the rank's device would hold without plan.offload; 0: none */
+    int64_t update_ns, device_update_ns; /* with plan.offload: the longest UPDATE of a rank, and
+                                            that of the same plan without */
 };
 
 /* Lower a plan and find it. O(ops + ranks * stages). */
 enum status plan_memory_find(const struct setting *setting, const struct plan *plan,
                              struct plan_memory *memory, struct err *err);
-/* Append memory {part: bytes}, memory_rank and, where it is limited, memory_limit_bytes. */
+/* Append memory {part: bytes}, memory_rank, where it is limited memory_limit_bytes, and where the
+ * optimizer is on the host host_bytes, update_ns and device_update_ns. */
 void plan_memory_add(struct json *json, const struct plan_memory *memory);
-/* Print one line; nothing where memory is not limited. */
+/* Print a line where memory is limited, and one where the optimizer is on the host. */
 void plan_memory_print(const struct plan_memory *memory);
 
 #endif

@@ -90,7 +90,8 @@ static bool has_layout(const struct plan *plan, const struct planner_layout *lay
            plan_expert(plan) == (layout->expert > 1 ? layout->expert : 1) &&
            plan_context(plan) == (layout->context > 1 ? layout->context : 1) &&
            (plan_context(plan) == 1 || plan->context_kind == layout->context_kind) &&
-           plan->shard == layout->shard && plan->shard_group == layout->shard_group;
+           plan->shard == layout->shard && plan->shard_group == layout->shard_group &&
+           plan->offload == layout->offload;
 }
 
 /* Make the plan of `safe`, which it loses, the chosen one of `result`. Its bound and all other fates
@@ -155,6 +156,8 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
     if (plan_memory_share(&result->plan, &job->cluster) <= 1 - PLAN_MEMORY_MARGIN)
         return OK;
     less.cluster = (struct cluster){0};
+    if (!result->plan.offload) /* the host's memory is no margin of the device's */
+        less.pipeline.offload = OFFLOAD_NONE;
     enum status rc = cluster_copy(&job->cluster, &less.cluster, err);
     if (rc != OK)
         return rc;

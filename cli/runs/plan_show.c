@@ -387,6 +387,8 @@ static void print_layouts(const struct planner_result *result)
             printf("E %d, ", layout->expert);
         if (layout->context > 1)
             printf("C %d (%s), ", layout->context, context_kind_name(layout->context_kind));
+        if (layout->offload)
+            printf("optimizer on the host, ");
         switch (fate->verdict) {
         case PLANNER_CHOSEN:
             printf("chosen: %.1f samples/s", result->samples_per_s);

@@ -207,7 +207,7 @@ static enum status check_job_layout(const struct job *job, struct err *err)
         .tensor = job->pipeline.tensor,
         .expert = job->pipeline.expert,
         .context = job->pipeline.context,
-        .offload = job->pipeline.offload,
+        .offload = job->pipeline.offload == OFFLOAD_OPTIMIZER,
         .shard = job->pipeline.shard,
         .schedule = job->pipeline.schedule_auto ? SCHEDULE_AUTO : job->pipeline.schedule,
         .recompute =
@@ -216,13 +216,14 @@ static enum status check_job_layout(const struct job *job, struct err *err)
     if (rc != OK)
         return rc;
     if (job->pipeline.tensor == AUTO || job->pipeline.shard_auto || job->pipeline.expert == AUTO ||
-        job->pipeline.context == AUTO)
+        job->pipeline.context == AUTO || job->pipeline.offload == OFFLOAD_AUTO)
         return err_set(err, ERR_INFEASIBLE, "%s: pipeline.%s is auto: train has no such layouts",
                        what,
-                       job->pipeline.tensor == AUTO   ? "tensor"
-                       : job->pipeline.shard_auto     ? "shard"
-                       : job->pipeline.expert == AUTO ? "expert"
-                                                      : "context");
+                       job->pipeline.tensor == AUTO    ? "tensor"
+                       : job->pipeline.shard_auto      ? "shard"
+                       : job->pipeline.expert == AUTO  ? "expert"
+                       : job->pipeline.context == AUTO ? "context"
+                                                       : "offload");
     return check_layout(what, "pipeline", &asked, err);
 }
 

@@ -57,6 +57,14 @@ enum reduction { REDUCTION_FAST, REDUCTION_CANONICAL };
 /* Only in jobs: what a plan needs to fit its devices, RECOMPUTE_NEVER where no memory is limited. */
 #define RECOMPUTE_FIT RECOMPUTE_MODE_COUNT
 
+/* Where masters and optimizer state are (plan.offload). */
+enum offload_choice {
+    OFFLOAD_NONE,      /* on the devices */
+    OFFLOAD_OPTIMIZER, /* in host memory */
+    OFFLOAD_AUTO,      /* the faster of the two */
+    OFFLOAD_FIT        /* on the devices where a plan fits their memory so, else in host memory */
+};
+
 struct job {
     char name[64];
     char *path;         /* owned: the job's file, for messages; NULL if built from options */
@@ -136,7 +144,7 @@ struct job {
         bool shard_auto;
         enum shard_mode shard;
         int shard_group; /* G; AUTO: all replicas, and where the shard is searched also a node's */
-        bool offload;    /* the optimizer to the host */
+        enum offload_choice offload;
         bool recompute_auto;
         enum recompute_mode recompute; /* RECOMPUTE_FIT unless the job says another */
         int recompute_layers; /* of each stage, with RECOMPUTE_LAYER; AUTO: what the memory needs */

@@ -73,7 +73,7 @@ static const struct plan_target targets[TARGET_KIND_COUNT] = {
      .shards = BIT(SHARD_NONE) | BIT(SHARD_GRADIENTS) | BIT(SHARD_WEIGHTS),
      .recomputes = BIT(RECOMPUTE_NEVER) | BIT(RECOMPUTE_LAYER),
      .all_layers = true,
-     .expert_in_shard = true                                                                     },
+     .expert_in_shard = true                                                      },
     {.kind = TARGET_AUTOMODEL,
      .name = "automodel",
      .version = "0.7.0",
@@ -92,6 +92,7 @@ static const struct plan_target targets[TARGET_KIND_COUNT] = {
      .contexts = BIT(CONTEXT_RING) | BIT(CONTEXT_ALLGATHER) | BIT(CONTEXT_ULYSSES),
      .recomputes = BIT(RECOMPUTE_NEVER) | BIT(RECOMPUTE_SELECTIVE) | BIT(RECOMPUTE_LAYER),
      .equal_layers = true,
+     .offloads = true,
      .whole_rounds = true},
     {.kind = TARGET_DEEPSPEED,
      .name = "deepspeed",
@@ -102,6 +103,7 @@ static const struct plan_target targets[TARGET_KIND_COUNT] = {
      .all_layers = true,
      .alone = true,
      .tokens_whole = true,
+     .offloads = true,
      .own_cut = cut_uniformly},
     {.kind = TARGET_NANOTRON,
      .name = "nanotron",
@@ -110,7 +112,7 @@ static const struct plan_target targets[TARGET_KIND_COUNT] = {
      .shards = BIT(SHARD_NONE) | BIT(SHARD_OPTIMIZER),
      .recomputes = BIT(RECOMPUTE_NEVER) | BIT(RECOMPUTE_LAYER),
      .all_layers = true,
-     .own_cut = cut_by_cost                                                                 },
+     .own_cut = cut_by_cost                           },
 };
 
 enum status target_find(const char *name, const struct plan_target **target, struct err *err)

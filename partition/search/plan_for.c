@@ -47,8 +47,7 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
                                         .clip = job_wants_norm(job),
                                         .optim_bytes_per_param = job_optim_bytes_per_param(job),
                                         .canonical = job->train.reduction == REDUCTION_CANONICAL,
-                                        .lagged = job_lags(job),
-                                        .offload = job->pipeline.offload};
+                                        .lagged = job_lags(job)};
     bool choose_schedule = job->pipeline.schedule_auto || job->pipeline.schedule == SCHEDULE_AUTO;
     bool fits = job->pipeline.recompute == RECOMPUTE_FIT && !job->pipeline.recompute_auto;
     *options = (struct planner_options){
@@ -81,6 +80,7 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
         .shard_auto = job->pipeline.shard_auto,
         .shard = job->pipeline.shard,
         .shard_group = job->pipeline.shard_group,
+        .offload = job->pipeline.offload,
         .frozen_auto = job->pipeline.frozen_auto,
         .frozen = job->pipeline.frozen};
     if (!choose_schedule && schedule_any_chunks(job->pipeline.schedule) &&
@@ -94,8 +94,11 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
 static void open_layout(const struct job *job, const struct setting *setting,
                         const struct run_state *state, struct planner_options *options)
 {
-    if (!job->pipeline.layout_open || greedy(job) || state->executor || turn_elastic(job) ||
-        job->train.reduction == REDUCTION_CANONICAL || !for_frameworks(setting))
+    const bool ours = greedy(job) || state->executor || turn_elastic(job) ||
+                      job->train.reduction == REDUCTION_CANONICAL || !for_frameworks(setting);
+    if (ours && options->offload == OFFLOAD_FIT)
+        options->offload = OFFLOAD_NONE;
+    if (ours || !job->pipeline.layout_open)
         return;
     options->tensor_auto = options->sequence_auto = options->expert_auto = true;
     options->shard_auto = options->recompute_auto = options->context_auto = true;
@@ -127,6 +130,8 @@ static enum status restrict_to_target(const struct job *job, struct planner_opti
     if (!options->recompute_auto && !(target->recomputes >> options->recompute & 1))
         return err_set(err, ERR_INPUT, "%s does not run pipeline.recompute %s", name,
                        recompute_mode_name(options->recompute));
+    if (!target->offloads && options->offload == OFFLOAD_OPTIMIZER)
+        return err_set(err, ERR_INPUT, "%s does not run pipeline.offload optimizer", name);
     if (target->all_layers && options->recompute_layers != AUTO)
         return err_set(err, ERR_INPUT, "%s runs all layers again, not pipeline.recompute_layers %d",
                        name, options->recompute_layers);

@@ -59,6 +59,7 @@ struct planner_layout {
     enum context_kind context_kind;
     enum shard_mode shard;
     int shard_group; /* G; 0: all replicas divide */
+    bool offload;    /* plan.offload */
 };
 
 struct planner_problem {
@@ -72,7 +73,6 @@ struct planner_problem {
     int optim_bytes_per_param;
     bool canonical;     /* plan.canonical */
     bool lagged;        /* plan.lagged */
-    bool offload;       /* plan.offload */
     bool with_device_0; /* only plans that use device 0 */
     bool most_replicas; /* try only the largest possible R of each K */
     /* With a batch per pipeline and R > 1, a step has at most this many samples; 0: no limit. */
@@ -131,6 +131,7 @@ struct planner_options {
     bool shard_auto;
     enum shard_mode shard; /* unless shard_auto */
     int shard_group;       /* G; AUTO: all replicas, and with shard_auto also those of a node */
+    enum offload_choice offload;
     enum balancer_kind balancer;
     bool by_params; /* BALANCER_OPTIMAL cuts by parameters instead of time */
     bool recompute_auto;

@@ -76,7 +76,7 @@ static bool fixed_bytes(const struct bound_table *table, int index, bool active,
     const struct planner_problem *problem = table->problem;
     const struct model *model = problem->setting.model;
     const enum shard_mode shard = problem->layout.shard;
-    const bool away = problem->offload;
+    const bool away = problem->layout.offload;
     const int copy = model_weight_bytes(model) - model->param_bytes;
     const struct {
         int64_t bytes_per_param;
@@ -248,7 +248,7 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
             {times->bwd_input,  i == nf && nf > 0 ? PASS_BWD_REST : PASS_BWD_INPUT, active          },
             {times->bwd_weight, PASS_BWD_WEIGHT,                                    active          },
             {times->update,     PASS_UPDATE,
-             active && problem->layout.shard == SHARD_NONE && !problem->offload                     },
+             active && problem->layout.shard == SHARD_NONE && !problem->layout.offload              },
         };
         int64_t rerun = again ? times->rerun[i - 1] - times->rerun[i - 2] : 0;
         for (int j = 0; j < BOUND_PASSES; j++) {

@@ -85,6 +85,11 @@ static bool runs(const struct planner_options *options, const struct planner_lay
             !(target->expert_in_shard && layout->expert > 1 && layout->shard < SHARD_GRADIENTS));
 }
 
+static bool may_offload(const struct planner_options *options)
+{
+    return !options->target || options->target->offloads;
+}
+
 /* List the C that may be searched with groups of T; returns how many. */
 static int contexts_of(const struct solver *s, int tensor, int contexts[1 + MOST_CONTEXTS])
 {
@@ -104,15 +109,19 @@ static int contexts_of(const struct solver *s, int tensor, int contexts[1 + MOST
     return n;
 }
 
-/* Append a layout if it is to be searched; returns how many there are then. */
+/* Append a layout if it is to be searched, with AUTO for the optimizer on the device and on the host;
+ * returns how many there are then. */
 static int add_one(const struct planner_options *options, const struct planner_layout *layout,
                    struct planner_layout *layouts, int n)
 {
-    if (!runs(options, layout))
-        return n;
-    if (layouts)
-        layouts[n] = *layout;
-    return n + 1;
+    const bool from = options->offload == OFFLOAD_OPTIMIZER;
+    const bool to = from || (options->offload == OFFLOAD_AUTO && may_offload(options));
+    for (int away = from; away <= to && runs(options, layout); away++, n++)
+        if (layouts) {
+            layouts[n] = *layout;
+            layouts[n].offload = away;
+        }
+    return n;
 }
 
 /* Append a layout for each shard mode to a list, and for the groups that divide it: all replicas, or
@@ -523,9 +532,9 @@ static struct cluster usable_nodes(const struct planner_problem *problem,
     return cluster;
 }
 
-enum status planner_solve(const struct planner_problem *problem,
-                          const struct planner_options *options, struct planner_result *result,
-                          struct err *err)
+static enum status solve_with(const struct planner_problem *problem,
+                              const struct planner_options *options, struct planner_result *result,
+                              struct err *err)
 {
     const struct cluster cluster = usable_nodes(problem, options);
     struct planner_problem fewer = *problem;
@@ -537,4 +546,22 @@ enum status planner_solve(const struct planner_problem *problem,
     if (rc == ERR_INFEASIBLE) /* the error speaks of all devices */
         return solve_on(problem, options, result, err);
     return rc == OK ? OK : err_copy(err, &why);
+}
+
+/* With OFFLOAD_FIT the optimizer goes to the host if no plan exists without. The error speaks of plans
+ * without. */
+enum status planner_solve(const struct planner_problem *problem,
+                          const struct planner_options *options, struct planner_result *result,
+                          struct err *err)
+{
+    struct planner_options away = *options;
+    struct err why = {0}, second = {0};
+    enum status rc = solve_with(problem, options, result, &why);
+    if (rc == ERR_INFEASIBLE && options->offload == OFFLOAD_FIT && may_offload(options)) {
+        away.offload = OFFLOAD_OPTIMIZER;
+        rc = solve_with(problem, &away, result, &second);
+    }
+    if (rc != OK)
+        err_copy(err, second.status == OK || rc == ERR_INFEASIBLE ? &why : &second);
+    return rc;
 }

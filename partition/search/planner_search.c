@@ -233,7 +233,7 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
                          .optim_bytes_per_param = problem->optim_bytes_per_param,
                          .canonical = problem->canonical,
                          .lagged = problem->lagged,
-                         .offload = problem->offload};
+                         .offload = problem->layout.offload};
 }
 
 static int compare_judged(const void *left, const void *right)

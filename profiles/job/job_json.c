@@ -177,6 +177,8 @@ static void choose_layout(const struct json *root, struct job *job)
     for (int i = 0; i < NUM_LAYOUT_KEYS; i++)
         if (json_get(pipeline, layout_keys[i]))
             job->pipeline.layout_open = false;
+    if (job->pipeline.layout_open && !json_get(pipeline, "offload"))
+        job->pipeline.offload = OFFLOAD_FIT;
     if (job->pipeline.tensor == AUTO && !json_get(pipeline, "sequence_parallel"))
         job->pipeline.sequence_auto = true;
 }

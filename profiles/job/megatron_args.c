@@ -56,6 +56,7 @@ enum {
     QKV_BIAS,
     FLASH,
     NO_BIAS,
+    HOST_OPTIMIZER,
     NUM_SWITCHES
 };
 
@@ -97,7 +98,8 @@ static const char *const switches[NUM_SWITCHES] = {"swiglu",
                                                    "overlap-grad-reduce",
                                                    "add-qkv-bias",
                                                    "use-flash-attn",
-                                                   "disable-bias-linear"};
+                                                   "disable-bias-linear",
+                                                   "optimizer-cpu-offload"};
 enum {
     GRANULARITY,
     METHOD,
@@ -115,6 +117,7 @@ enum {
     FP4,
     LAYOUT,
     MOE_FREQ,
+    HOST_SHARE,
     NUM_WORDS
 };
 static const char *const words[NUM_WORDS] = {"recompute-granularity",
@@ -132,7 +135,8 @@ static const char *const words[NUM_WORDS] = {"recompute-granularity",
                                              "fp8-recipe",
                                              "fp4-format",
                                              "pipeline-model-parallel-layout",
-                                             "moe-layer-freq"};
+                                             "moe-layer-freq",
+                                             "optimizer-offload-fraction"};
 
 /* Flags that change no cost of a step that we count; a star stands for any end. */
 static const char *const ignored[] = {"nproc*",
@@ -203,6 +207,7 @@ static const char *const ignored[] = {"nproc*",
                                       "no-create-attention-mask-in-dataloader",
                                       "accumulate-allreduce-grads-in-fp32",
                                       "dataloader-type",
+                                      "use-precision-aware-optimizer",
                                       "null-tokenizer-*",
                                       "no-one-logger",
                                       "eod-mask-loss",
@@ -304,6 +309,8 @@ static void name_uncounted(const struct flags *f)
                         "--expert-tensor-parallel-size (experts are divided by all of TP)");
     if (f->word[DISPATCHER] && !is(f, DISPATCHER, "alltoall"))
         json_add_string(f->not_counted, NULL, "--moe-token-dispatcher-type (alltoall is counted)");
+    if (f->on[HOST_OPTIMIZER] && f->word[HOST_SHARE] && strtod(f->word[HOST_SHARE], NULL) != 1)
+        json_add_string(f->not_counted, NULL, "--optimizer-offload-fraction (1 is counted)");
     if (is(f, GRANULARITY, "full") && is(f, METHOD, "uniform") &&
         or_else(f, RECOMPUTE_LAYERS, 1) > 1)
         json_add_string(f->not_counted, NULL,
@@ -530,6 +537,8 @@ static enum status add_layout(const struct flags *f, int num_devices, struct com
                     : is(f, CP_COMM, "all_gather") || is(f, CP_COMM, "allgather") ? "all-gather"
                                                                                   : "ring");
     json_add_string(p, "shard", f->on[DIST_OPT] && dp * cp > 1 ? "optimizer" : "none");
+    if (f->on[HOST_OPTIMIZER])
+        json_add_string(p, "offload", "optimizer");
     const int64_t bucket = 4 * (dp > 40 ? dp * 1000000 : 40000000);
     json_add_int(p, "bucket_bytes", f->on[OVERLAP] ? bucket : 0);
     const bool full = is(f, GRANULARITY, "full");

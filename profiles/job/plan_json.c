@@ -470,8 +470,9 @@ static enum status check_job(const char *path, const struct job *job, const stru
     if (plan->optim_bytes_per_param != optimizer)
         return differs(path, "optimizer_bytes_per_param", plan->optim_bytes_per_param, optimizer,
                        err);
-    if (plan->offload != job->pipeline.offload)
-        return differs(path, "offload", plan->offload, job->pipeline.offload, err);
+    if (job->pipeline.offload <= OFFLOAD_OPTIMIZER &&
+        plan->offload != (job->pipeline.offload == OFFLOAD_OPTIMIZER))
+        return differs(path, "offload", plan->offload, !plan->offload, err);
     if (plan->clip != job_wants_norm(job))
         return differs(path, "clip", plan->clip, job_wants_norm(job), err);
     if (plan->canonical != canonical)

@@ -301,8 +301,13 @@ static void write_megatron(const struct writer *w)
     if (w->model->experts > 0)
         fprintf(out, "--expert-model-parallel-size %d\n--expert-tensor-parallel-size %d\n",
                 plan_expert(p), plan_tensor(p));
-    if (p->shard == SHARD_OPTIMIZER)
+    if (p->shard == SHARD_OPTIMIZER || p->offload)
         fprintf(out, "--use-distributed-optimizer\n");
+    if (p->offload)
+        fprintf(out, "--optimizer-cpu-offload\n--optimizer-offload-fraction 1.0\n"
+                     "--use-precision-aware-optimizer\n");
+    if (p->offload && p->shard == SHARD_NONE && p->num_replicas > 1)
+        lacks(w, "pipeline.offload with pipeline.shard none: its optimizer there is divided");
     if (p->bucket_bytes > 0)
         fprintf(out, "--overlap-grad-reduce\n--ddp-bucket-size %" PRId64 "\n", p->bucket_bytes / 4);
     if (p->recompute == RECOMPUTE_SELECTIVE)
@@ -336,7 +341,9 @@ static void write_deepspeed(const struct writer *w)
     json_add_int(json, "train_micro_batch_size_per_gpu", p->microbatches.size);
     json_add_int(json, "gradient_accumulation_steps", p->microbatches.count);
     struct json *zero = json_add_object(json, "zero_optimization");
-    json_add_int(zero, "stage", (int)p->shard);
+    json_add_int(zero, "stage", p->offload && p->shard == SHARD_NONE ? 1 : (int)p->shard);
+    if (p->offload)
+        json_add_string(json_add_object(zero, "offload_optimizer"), "device", "cpu");
     if (p->bucket_bytes > 0)
         json_add_int(zero, "reduce_bucket_size", p->bucket_bytes / 4);
     if (w->job->train.dtype == DTYPE_BF16 || narrow(w->job))

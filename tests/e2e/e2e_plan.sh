@@ -229,7 +229,7 @@ expect "plan: too little memory" 1 'does not fit' "$elapse" plan $job $ours \
 echo '{"data": {"kind": "synthetic", "train_samples": 4096}, "cost": {"source": "kernels"},
  "train": {"batch": {"global": 64}}}' >"$tmp/bare.json"
 expect "plan: how many devices would do" 1 '^hint: 16 such devices would do$' "$elapse" plan "$tmp/bare.json" \
-    --set model=llama3-70b --set cluster=a100-1x8 --set train.dtype=bf16 --set train.optimizer.kind=adamw
+    --set model=llama3-70b --set cluster=a100-1x8 --set train.dtype=bf16 --set train.optimizer.kind=adamw --set pipeline.offload=none
 expect "plan: why devices are idle: links" 0 'idle: 4 of 8 .*: plans that send over the uplinks of 1 Gb/s are slower' \
     "$elapse" plan "$tmp/bare.json" --set model=gpt2 --set cluster=a100-2x4 --set cluster.uplink=1Gbps \
     --set train.batch.global=8
@@ -303,6 +303,16 @@ expect "plan: products in fp8" 0 '^dtype fp8,' "${one[@]}" --set train.dtype=fp8
 expect "plan: no mxfp8 on an H100" 1 "device kind 'h100' has no mxfp8 units" "${one[@]}" --set train.dtype=mxfp8
 expect "train: narrow formats are refused by name" 2 'train.dtype nvfp4 is for plan and sim' "$elapse" train "$tmp/tokens.json" \
     --set train.dtype=nvfp4 --set pp=1 --set dp=1 --set cluster.kind=cpu
+host=("$elapse" plan --model llama2-7b --batch 64 --quiet --no-simulate --set train.dtype=bf16 --set train.optimizer.kind=adamw)
+expect "plan: where nothing else fits the optimizer is on the host, with its cost" 0 \
+    'host memory has the optimizer: 75.3 GiB of rank 0; an update takes [0-9.]+ m?s of a step, on the device [0-9.]+ ms' "${host[@]}" --cluster a100-1x1
+expect "plan: not where the job says so" 1 'does not fit 1 devices' "${host[@]}" --cluster a100-1x1 --set pipeline.offload=none
+expect "plan: nor in a layout that it names" 1 'does not fit 1 devices' "${host[@]}" --cluster a100-1x1 --set pipeline.tensor=1
+expect "plan: where a plan fits, no host" 0 '"host":0' bash -c 'printf "\"host\":%s\n" "$("$@" | grep -c host)"' - "${host[@]}" --cluster a100-1x2
+expect "plan: torchtitan has no optimizer on the host" 2 'torchtitan does not run pipeline.offload' \
+    "${host[@]}" --cluster a100-1x1 --for torchtitan --set pipeline.offload=optimizer
+expect "train: offload auto is refused by name" 1 'pipeline.offload is auto: train has no such layouts' \
+    "$elapse" train "$tmp/tokens.json" --set pp=1 --set dp=1 --set cluster.kind=cpu --set pipeline.offload=auto
 expect "devices: figures that nobody looked up say so" 0 'peak bf16 .*not checked here' "$elapse" devices a30
 expect "plan: help" 0 'usage: elapse plan' "$elapse" plan --help
 finish

@@ -113,6 +113,15 @@ export -f automodel
 check "plan: --for automodel writes its section" bash -c automodel
 check "plan: --for nanotron" bash -c "plan nanotron $two"
 check "plan: --for nanotron writes its parallelism" grep -q '^  pp_engine: ' "$tmp/nanotron"
+on_host() { # the optimizer on the host there, and back
+    plan megatron $two pipeline.num_microbatches=16 pipeline.bucket_bytes=0 train.framework=megatron-te pipeline.schedule=1f1b pipeline.shard=optimizer \
+        pipeline.offload=optimizer >"$tmp/m.json" && grep -q '^--optimizer-cpu-offload$' "$tmp/megatron" &&
+        back megatron "$tmp/m.json" "$(cat "$tmp/megatron")" h100-2x2 &&
+        plan deepspeed $two pipeline.offload=optimizer >"$tmp/d.json" &&
+        python3 -c 'import json, sys; z = json.load(open(sys.argv[1]))["zero_optimization"]; assert z["stage"] > 0 and z["offload_optimizer"] == {"device": "cpu"}, z' "$tmp/deepspeed"
+}
+export -f on_host
+check "plan: --for megatron and deepspeed puts the optimizer on the host" bash -c on_host
 expect "plan: --for refuses what the framework lacks" 2 'megatron does not run pipeline.schedule zb-v' \
     "$elapse" plan "$tmp/job.json" --for megatron --set pipeline.schedule=zb-v
 expect "plan: --for names what replicas must divide" 2 'automodel does not run pipeline.shard none with several replicas' \

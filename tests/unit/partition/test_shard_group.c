@@ -171,11 +171,69 @@ static void planner_solve__fits_what_the_host_takes(void **state)
         .num_ranks = 1, .num_replicas = 1, .num_microbatches = 1, .schedules = 1u << SCHEDULE_1F1B};
     struct planner_result result = {0};
     assert_int_equal(planner_solve(&problem, &options, &result, NULL), ERR_INFEASIBLE);
-    problem.offload = true;
+    options.offload = OFFLOAD_OPTIMIZER;
     assert_int_equal(planner_solve(&problem, &options, &result, NULL), OK);
     assert_true(result.plan.offload);
     assert_true(result.lower_bound_ns <= result.plan.step_ns);
     planner_result_clear(&result);
+    bench_clear(&b);
+}
+
+/* Time that grows with the parameters and samples of a pass; an update takes none. */
+static enum status params_ns(const void *ctx, const struct model *model, int item, enum pass pass,
+                             int64_t samples, const struct device *device, int64_t *ns,
+                             bool *extrapolated, struct err *err)
+{
+    (void)ctx, (void)device, (void)extrapolated, (void)err;
+    *ns = pass == PASS_UPDATE ? 0 : model->items[item].params * samples / 100;
+    return OK;
+}
+
+/* Where the optimizer is: over a dozen memories and batches, AUTO makes as many samples a second as the
+ * better of the fixed values, and FIT goes to the host only where no plan fits without. */
+static void planner_solve__offloads_where_it_is_faster_or_must(void **state)
+{
+    (void)state;
+    struct bench b;
+    int faster = 0, needed = 0, kept = 0;
+    bench_init(&b);
+    b.cost.item_ns = params_ns;
+    b.cost.source = COST_CONSTANT;
+    for (int trial = 0; trial < 12; trial++) {
+        for (int d = 0; d < R; d++) {
+            b.cluster.devices[d].mem_bytes = b.params * (3 + trial) / 2;
+            b.cluster.devices[d].copy_bytes_per_s = trial % 3 == 0 ? 1e8 : 1e12;
+        }
+        b.cluster.host_mem_bytes_per_s = 1e13;
+        const struct planner_problem problem = {
+            .setting = {&b.model, &b.cluster, &b.cost},
+            .batch = R * (1 + trial % 2),
+            .batch_mode = BATCH_GLOBAL,
+            .optim_bytes_per_param = 8
+        };
+        struct planner_options options = {.shard_auto = true, .schedules = 1u << SCHEDULE_1F1B};
+        double rates[OFFLOAD_FIT + 1];
+        bool away[OFFLOAD_FIT + 1];
+        for (int choice = 0; choice <= OFFLOAD_FIT; choice++) {
+            struct planner_result result = {0};
+            options.offload = (enum offload_choice)choice;
+            const enum status rc = planner_solve(&problem, &options, &result, NULL);
+            assert_true(rc == OK || rc == ERR_INFEASIBLE);
+            rates[choice] = rc == OK ? result.samples_per_s : 0;
+            away[choice] = rc == OK && result.plan.offload;
+            planner_result_clear(&result);
+        }
+        const double here = rates[OFFLOAD_NONE], there = rates[OFFLOAD_OPTIMIZER];
+        assert_true(rates[OFFLOAD_AUTO] == fmax(here, there));
+        assert_true(rates[OFFLOAD_FIT] == (here > 0 ? here : there));
+        assert_true(away[OFFLOAD_FIT] == (here == 0 && there > 0));
+        assert_true(away[OFFLOAD_AUTO] == (there > here));
+        needed += here == 0 && there > 0;
+        faster += here > 0 && there > here;
+        kept += here > 0 && here >= there;
+    }
+    if (!needed || !faster || !kept)
+        fail_msg("needed %d times, faster %d, kept %d", needed, faster, kept);
     bench_clear(&b);
 }
 
@@ -238,6 +296,7 @@ int main(void)
         cmocka_unit_test(workload__groups_gather_inside_and_sum_copies_outside),
         cmocka_unit_test(workload__an_optimizer_on_the_host_leaves_the_device),
         cmocka_unit_test(planner_solve__fits_what_the_host_takes),
+        cmocka_unit_test(planner_solve__offloads_where_it_is_faster_or_must),
         cmocka_unit_test(plans__refuse_groups_without_copies),
         cmocka_unit_test(planner_solve__divides_by_nodes_where_uplinks_are_slow),
     };
