@@ -103,7 +103,7 @@ static enum status make_plan(const struct search *search, const struct judged *j
         struct sites *sites = NULL;
         rc = sites_new(search->problem->setting.cluster, &plan, &sites, search->err);
         if (rc == OK)
-            rc = search_lower(search, &plan, sites, &workload, &full, search->err);
+            rc = search_lower(search, &plan, sites, NULL, &workload, &full, search->err);
         workload_clear(&workload);
         schedule_clear(&full);
         sites_free(sites);

@@ -19,6 +19,7 @@
 #include "partition/step/recompute_fit.h"
 #include "partition/step/schedule_memory.h"
 #include "partition/step/schedule_time.h"
+#include "partition/step/stage_memo.h"
 #include "partition/step/traffic.h"
 #include "partition/base/units.h"
 #include "partition/step/workload.h"
@@ -66,6 +67,9 @@ enum status search_init(struct search *search, struct search_common *common,
     if (!search->lengths || !search->families || !search->cut || !search->over || !search->block ||
         !search->block_of)
         return err_nomem(err);
+    search->memo = stage_memo_new();
+    if (!search->memo)
+        return err_nomem(err);
     list_blocks(search);
     for (int i = 0; i < search->num_lengths; i++)
         search->lengths[i] = (struct planner_length){.num_ranks = i + 1, .verdict = PLANNER_NONE};
@@ -91,6 +95,7 @@ void search_clear(struct search *search)
     free(search->families);
     free(search->judged_family.device);
     sites_free(search->judged_family.sites);
+    stage_memo_free(search->memo);
     rank_places_free(search->places);
     search_mixed_free(search->mixed);
     bound_table_clear(&search->table);
@@ -285,7 +290,8 @@ static enum status recompute_equally(const struct setting *setting, struct plan 
 }
 
 enum status search_lower(const struct search *search, struct plan *plan, const struct sites *sites,
-                         struct workload *workload, struct schedule *full, struct err *err)
+                         struct stage_memo *memo, struct workload *workload, struct schedule *full,
+                         struct err *err)
 {
     const struct setting *setting = &search->problem->setting;
     if (plan->recompute == RECOMPUTE_LAYER && !plan->recompute_layers) {
@@ -295,7 +301,7 @@ enum status search_lower(const struct search *search, struct plan *plan, const s
         for (int s = 0; s < plan->num_stages; s++)
             plan->recompute_layers[s] = search->options->recompute_layers;
     }
-    enum status rc = plan_lower_unchecked(setting, plan, sites, workload, full, err);
+    enum status rc = plan_lower_unchecked(setting, plan, sites, memo, workload, full, err);
     if (rc == OK && plan->recompute == RECOMPUTE_LAYER)
         rc = recompute_fit(setting, plan, search->options->recompute_layers == AUTO, full, workload,
                            err);
@@ -401,9 +407,13 @@ enum status search_judge_cut(struct search *search, const struct node *node,
     memcpy(cut, first_item, ((size_t)num_stages + 1) * sizeof *cut);
     plan = search_bare_plan(search, node, search->judged_family.device);
     plan.first_item = cut;
+    if (search->memo_order != node->order)
+        stage_memo_forget(search->memo);
+    search->memo_order = node->order;
     search->evaluated++;
     search->ops += 3 * (int64_t)num_stages * plan.microbatches.count;
-    rc = search_lower(search, &plan, search->judged_family.sites, &workload, &full, &why);
+    rc = search_lower(search, &plan, search->judged_family.sites, search->memo, &workload, &full,
+                      &why);
     if (rc == ERR_INFEASIBLE) { /* the schedule cannot be made for these counts */
         if (search->refused.status == OK)
             search->refused = why;

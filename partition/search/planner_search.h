@@ -111,6 +111,8 @@ struct search {
      * that rank's memory. 0: no cut exceeded it. */
     int64_t need_bytes, have_bytes;
     struct judged_family judged_family;
+    struct stage_memo *memo;      /* owned */
+    int64_t memo_order;           /* memo holds costs of cuts of the node of this order */
     struct family_slot *families; /* owned, FAMILY_SLOTS: a direct-mapped cache */
     struct microbatches *counts;  /* owned: planner_microbatches() of the last (batch, K) */
     int num_counts, counts_ranks;
@@ -205,11 +207,12 @@ enum status search_greedy(struct search *search);
 enum status search_map(const struct search *search, const struct node *node, int *device,
                        struct err *err);
 
-/* Lower a plan of the search, whose devices have these sites. With RECOMPUTE_LAYER
- * plan->recompute_layers, which the caller owns, is set to what the options ask or the memory of
- * the plan's devices needs. */
+/* Lower a plan of the search, whose devices have these sites; memo holds costs of its other cuts, or
+ * is NULL. With RECOMPUTE_LAYER plan->recompute_layers, which the caller owns, is set to what the
+ * options ask or the memory of the plan's devices needs. */
 enum status search_lower(const struct search *search, struct plan *plan, const struct sites *sites,
-                         struct workload *workload, struct schedule *full, struct err *err);
+                         struct stage_memo *memo, struct workload *workload, struct schedule *full,
+                         struct err *err);
 
 /* Make search->judged_family that of a node. */
 enum status search_judged_family(struct search *search, const struct node *node);

@@ -272,7 +272,8 @@ static enum status custom_check(const struct schedule *custom, const struct plan
 /* sites NULL: of an unknown plan, which is checked. */
 static enum status lower_plan(const struct setting *setting, const struct plan *plan,
                               const struct schedule *custom, const struct sites *sites,
-                              struct workload *workload, struct schedule *full, struct err *err)
+                              struct stage_memo *memo, struct workload *workload,
+                              struct schedule *full, struct err *err)
 {
     struct workload w = {0};
     struct schedule compute = {0}, got = {0};
@@ -288,7 +289,7 @@ static enum status lower_plan(const struct setting *setting, const struct plan *
     } else if (plan->schedule == SCHEDULE_AUTO) {
         rc = schedule_auto(setting, plan, &w, &compute, err);
     } else {
-        rc = workload_build_at(setting, plan, NULL, sites, &w, err);
+        rc = workload_build_at(setting, plan, NULL, sites, memo, &w, err);
         rc = rc == OK ? schedule_generate(plan->schedule, plan->num_ranks, plan->microbatches.count,
                                           plan->chunks, &compute, err)
                       : rc;
@@ -322,12 +323,12 @@ enum status plan_lower(const struct setting *setting, const struct plan *plan,
                        const struct schedule *custom, struct workload *workload,
                        struct schedule *full, struct err *err)
 {
-    return lower_plan(setting, plan, custom, NULL, workload, full, err);
+    return lower_plan(setting, plan, custom, NULL, NULL, workload, full, err);
 }
 
 enum status plan_lower_unchecked(const struct setting *setting, const struct plan *plan,
-                                 const struct sites *sites, struct workload *workload,
-                                 struct schedule *full, struct err *err)
+                                 const struct sites *sites, struct stage_memo *memo,
+                                 struct workload *workload, struct schedule *full, struct err *err)
 {
-    return lower_plan(setting, plan, NULL, sites, workload, full, err);
+    return lower_plan(setting, plan, NULL, sites, memo, workload, full, err);
 }

@@ -30,11 +30,11 @@ enum status plan_lower(const struct setting *setting, const struct plan *plan,
 
 /* plan_lower() for a generated schedule, without schedule_check() and without a look at the plan's
  * devices, whose sites the caller knows: for the planner, which lowers many candidates of kinds that
- * the tests have proved and has the chosen one checked by plan_lower(). sites is borrowed as long as
- * the workload lives. */
+ * the tests have proved and has the chosen one checked by plan_lower(). sites and memo (NULL: none)
+ * are borrowed as long as the workload lives. */
 enum status plan_lower_unchecked(const struct setting *setting, const struct plan *plan,
-                                 const struct sites *sites, struct workload *workload,
-                                 struct schedule *full, struct err *err);
+                                 const struct sites *sites, struct stage_memo *memo,
+                                 struct workload *workload, struct schedule *full, struct err *err);
 
 #ifdef __cplusplus
 }

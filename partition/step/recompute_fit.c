@@ -59,6 +59,14 @@ static void set_limits(const struct setting *setting, const struct plan *plan, s
     }
 }
 
+static bool any_again(const struct plan *plan)
+{
+    for (int s = 0; s < plan->num_stages; s++)
+        if (plan->recompute_layers[s] > 0)
+            return true;
+    return false;
+}
+
 /* Bisect for all ranks at once; their memory does not depend on each other's counts. */
 static enum status bisect(const struct setting *setting, struct plan *plan,
                           const struct schedule *full, struct workload *w, struct ranks *ranks,
@@ -75,8 +83,8 @@ static enum status bisect(const struct setting *setting, struct plan *plan,
                    : first         ? 0 /* most ranks need none, or all have one need */
                                    : (ranks->low[k] + ranks->high[k]) / 2);
         }
-        if (!open)
-            return workload_rebuild(setting, plan, w, err);
+        if (!open) /* w was built with no layer that runs again */
+            return any_again(plan) ? workload_rebuild(setting, plan, w, err) : OK;
         rc = workload_rebuild_bytes(setting, plan, ranks->open, w, err);
         if (rc != OK)
             return rc;

@@ -115,7 +115,7 @@ static void walk_rank(const struct schedule *full, const struct workload *w, int
     const struct rank_ops *list = &full->ranks[k];
     const int64_t fixed = memory->peak_bytes;
     struct walk at = {.held = fixed};
-    int64_t peak = taken_bytes(w, fixed);
+    int64_t peak = taken_bytes(w, fixed), most = fixed; /* of tensors at the peak */
     int peak_live = 0;
     memory->full_op = -1;
     memory->parts.allocator = peak - fixed;
@@ -128,23 +128,24 @@ static void walk_rank(const struct schedule *full, const struct workload *w, int
         }
         peak_live = at.live > peak_live ? at.live : peak_live;
         /* Receive buffers count here too, because the compute op holds them until it ends. */
-        const int64_t taken = taken_bytes(w, at.held + at.work);
-        if (taken > peak) {
-            peak = taken;
+        const int64_t bytes = at.held + at.work;
+        if (bytes > most) {
+            most = bytes;
+            peak = taken_bytes(w, bytes);
             memory->parts.buffers = at.received;
             memory->parts.work = at.work;
             memory->parts.stash = at.held - at.received - fixed;
-            memory->parts.allocator = taken - at.held - at.work;
+            memory->parts.allocator = peak - bytes;
         }
         if (peak > limit_bytes && memory->full_op < 0) {
             memory->full_op = i;
-            memory->full_bytes = at.held + at.work;
+            memory->full_bytes = bytes;
             memory->full_buffer_bytes = at.received;
             memory->full_live = at.live;
         }
         at.live -= op.kind == OP_B || op.kind == OP_W;
         if (curve) {
-            curve->during_bytes[i] = taken;
+            curve->during_bytes[i] = taken_bytes(w, bytes);
             curve->after_bytes[i] = taken_bytes(w, at.held - at.freed);
         }
         at.held -= at.freed;

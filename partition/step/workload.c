@@ -118,12 +118,12 @@ bool workload_sends_block(const struct setting *setting, const struct plan *plan
 enum status workload_build(const struct setting *setting, const struct plan *plan,
                            const int *rank_of_stage, struct workload *workload, struct err *err)
 {
-    return workload_build_at(setting, plan, rank_of_stage, NULL, workload, err);
+    return workload_build_at(setting, plan, rank_of_stage, NULL, NULL, workload, err);
 }
 
 enum status workload_build_at(const struct setting *setting, const struct plan *plan,
                               const int *rank_of_stage, const struct sites *sites,
-                              struct workload *workload, struct err *err)
+                              struct stage_memo *memo, struct workload *workload, struct err *err)
 {
     struct tensor_group *group;
     const struct division division = plan_division(plan);
@@ -139,6 +139,7 @@ enum status workload_build_at(const struct setting *setting, const struct plan *
         .num_frozen_items = model_frozen_items(own.model, plan->num_frozen_layers),
         .got = {.group = group,
                 .sites = sites,
+                .memo = plan->num_frozen_layers > 0 ? NULL : memo,
                 .num_ranks = plan->num_ranks,
                 .num_stages = plan->num_stages,
                 .num_replicas = plan->num_replicas,

@@ -65,11 +65,14 @@ struct bucket {
     int64_t lead_ns, lead_w_ns;
 };
 
+struct stage_memo; /* stage_memo.h */
+
 struct workload {
     struct tensor_group
         *group; /* owned; NULL: the setting that it was built from is right as it is */
     const struct sites *sites; /* of the plan's devices: own_sites, or the caller's */
     struct sites *own_sites;   /* owned; NULL: the caller's */
+    struct stage_memo *memo;   /* borrowed: of the plan's earlier cuts; NULL: none */
     int num_ranks, num_stages, num_replicas;
     int num_microbatches;
     double overlap_share;      /* time-1b */
@@ -171,11 +174,11 @@ bool workload_sends_block(const struct setting *setting, const struct plan *plan
  * cost source pass through. Time O(classes * (items + stages * skip edges) + replicas * edges). */
 enum status workload_build(const struct setting *setting, const struct plan *plan,
                            const int *rank_of_stage, struct workload *workload, struct err *err);
-/* The same with the sites of the plan's devices, which are borrowed as long as the workload lives;
- * NULL: not known yet. */
+/* The same with the sites of the plan's devices and the costs that stages of its earlier cuts had. Both
+ * are borrowed as long as the workload lives; NULL: not known yet. */
 enum status workload_build_at(const struct setting *setting, const struct plan *plan,
                               const int *rank_of_stage, const struct sites *sites,
-                              struct workload *workload, struct err *err);
+                              struct stage_memo *memo, struct workload *workload, struct err *err);
 
 /* Bytes of stash between two uses of one byte in each stage, num_stages entries of the caller's.
  * O(ops). */

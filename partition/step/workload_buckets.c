@@ -1,7 +1,9 @@
 /* The buckets of gradients that replicas sum, and the gradient norm. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "partition/step/stage_memo.h"
 #include "partition/step/workload_build.h"
 
 /* The last backward over an item, in parts, on the device at hand; all-to-alls take `exchanged`. */
@@ -70,6 +72,26 @@ static enum status stage_buckets(struct builder *b, int s)
     return OK;
 }
 
+/* The buckets of a stage, from an earlier cut of the plan if there is one. */
+static enum status find_buckets(struct builder *b, int s)
+{
+    struct workload *w = &b->got;
+    if (!w->memo || w->distances)
+        return stage_buckets(b, s);
+    struct stage_memo_entry *entry = stage_memo_find(w->memo, b->plan, s, 0);
+    if (entry->buckets_known) {
+        memcpy(w->buckets + w->num_buckets, entry->buckets,
+               (size_t)entry->num_buckets * sizeof *entry->buckets);
+        w->num_buckets += entry->num_buckets;
+        return OK;
+    }
+    const int before = w->num_buckets;
+    const enum status rc = stage_buckets(b, s);
+    if (rc == OK)
+        stage_memo_keep_buckets(entry, w->buckets + before, w->num_buckets - before);
+    return rc;
+}
+
 /* Flag all-reduces of sizes that were not measured. Those inside a node were. */
 static void flag_buckets(struct builder *b)
 {
@@ -94,7 +116,7 @@ enum status workload_build_buckets(struct builder *b)
         /* Divided gradients are reduced within each backward (workload_layout.c). */
         if (w->num_replicas > 1 && w->stages[s].weight_bytes > 0 &&
             b->plan->shard < SHARD_GRADIENTS) {
-            enum status rc = stage_buckets(b, s);
+            enum status rc = find_buckets(b, s);
             if (rc != OK)
                 return rc;
         }

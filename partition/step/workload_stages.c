@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "partition/model/lora.h"
+#include "partition/step/stage_memo.h"
 #include "partition/step/workload_build.h"
 
 static bool same_speed(const struct device *a, const struct device *b)
@@ -473,6 +474,28 @@ static enum status build_stage(struct builder *b, int s, struct stage_cost *stag
     return rc;
 }
 
+/* Build a stage, or take its costs from an earlier cut of the plan, which hold where the distances of
+ * stash do not count. */
+static enum status find_stage(struct builder *b, int s, int class_index, struct stage_cost *stage)
+{
+    struct workload *w = &b->got;
+    if (!w->memo || w->distances)
+        return build_stage(b, s, stage);
+    struct stage_memo_entry *entry = stage_memo_find(w->memo, b->plan, s, class_index);
+    const bool before = w->extrapolated;
+    enum status rc = OK;
+    if (!entry->known) {
+        w->extrapolated = false;
+        entry->cost = (struct stage_cost){0};
+        rc = build_stage(b, s, &entry->cost);
+        entry->known = rc == OK;
+        entry->extrapolated = w->extrapolated;
+    }
+    *stage = entry->cost;
+    w->extrapolated = before || entry->extrapolated;
+    return rc;
+}
+
 /* --- the longest step that could come of it --------------------------------------------------- */
 
 /* Add what a stage's ops take, one after the other. */
@@ -547,7 +570,7 @@ enum status workload_build_stages(struct builder *b)
             b->device = builder_device(b, replica, b->rank);
             b->replica = replica;
             b->distance = w->distances ? w->distances[s] : STASH_FAR;
-            const enum status rc = build_stage(b, s, stage);
+            const enum status rc = find_stage(b, s, c, stage);
             if (rc != OK)
                 return rc;
             fits = fits && add_ops(w, stage, &step);

@@ -2,6 +2,7 @@
 #include "partition/step/lower.h"
 #include "partition/step/schedule_memory.h"
 #include "partition/step/schedule_time.h"
+#include "partition/step/stage_memo.h"
 #include "tests/unit/fail_malloc.h"
 #include "tests/unit/plan_case.h"
 #include "tests/unit/test.h"
@@ -716,6 +717,46 @@ static void schedule_auto__survives_the_failure_of_any_allocation(void **state)
     plan_case_clear(&c);
 }
 
+/* Move one boundary of the cut by an item, if no stage becomes empty. */
+static void move_boundary(struct plan *p, uint64_t *seed)
+{
+    const int s = p->num_stages > 1 ? 1 + (int)case_below(seed, p->num_stages - 1) : 0,
+              by = case_below(seed, 2) ? 1 : -1;
+    if (s > 0 && p->first_item[s] + by > p->first_item[s - 1] &&
+        p->first_item[s] + by < p->first_item[s + 1])
+        p->first_item[s] += by;
+}
+
+static void workload_build__takes_costs_of_earlier_cuts_for_those_of_this_one(void **state)
+{
+    (void)state;
+    uint64_t seed = 61;
+    for (int n = 0; n < 60; n++) {
+        struct plan_case c = {0};
+        struct stage_memo *memo = stage_memo_new();
+        plan_case_random(&c, &seed, 4, 3);
+        const struct setting setting = {&c.model, &c.cluster, &c.cost};
+        for (int cut = 0; cut < 8; cut++) {
+            struct workload plain = {0}, kept = {0};
+            if (c.plan.num_frozen_layers == 0)
+                move_boundary(&c.plan, &seed);
+            assert_int_equal(workload_build(&setting, &c.plan, NULL, &plain, NULL), OK);
+            assert_int_equal(workload_build_at(&setting, &c.plan, NULL, NULL, memo, &kept, NULL),
+                             OK);
+            const size_t stages = (size_t)plain.num_classes * (size_t)plain.num_stages;
+            assert_memory_equal(plain.stages, kept.stages, stages * sizeof *plain.stages);
+            assert_int_equal(plain.num_buckets, kept.num_buckets);
+            assert_memory_equal(plain.buckets, kept.buckets,
+                                (size_t)plain.num_buckets * sizeof *plain.buckets);
+            assert_int_equal(plain.extrapolated, kept.extrapolated);
+            workload_clear(&plain);
+            workload_clear(&kept);
+        }
+        stage_memo_free(memo);
+        plan_case_clear(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -731,6 +772,7 @@ int main(void)
         cmocka_unit_test(workload_build__waits_with_the_norm_for_the_slowest_replica),
         cmocka_unit_test(workload_build__refuses_sums_that_overflow),
         cmocka_unit_test(schedule_memory__counts_the_work_space_of_passes),
+        cmocka_unit_test(workload_build__takes_costs_of_earlier_cuts_for_those_of_this_one),
         cmocka_unit_test(plan_lower__survives_the_failure_of_any_allocation),
         cmocka_unit_test(schedule_auto__survives_the_failure_of_any_allocation),
     };
