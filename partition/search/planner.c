@@ -220,6 +220,33 @@ static int compare_asked(const void *left, const void *right)
     return (a->node.order > b->node.order) - (a->node.order < b->node.order);
 }
 
+/* The ops that may be spent on cuts are mostly spent on the first candidates, so others may not have
+ * been worked out. Try the best one's cut on all that are alike, ask about those that may win with
+ * it, and look for a better cut of the winner. */
+static enum status spread_cut(struct search *search)
+{
+    const int first = search->best;
+    enum status rc = OK;
+    for (int i = 0, asked = 0; i < search->num_judged && asked < PLANNER_KEEP && rc == OK; i++) {
+        struct judged *judged = &search->judged[i];
+        bool better = false;
+        if (i == search->best || !search_goes_on(search))
+            continue;
+        rc = search_take_cut(search, i, &better);
+        if (rc != OK || !better || judged->asked_ns != 0 ||
+            judged->step_ns > search_limit(search, &judged->node))
+            continue;
+        asked++;
+        rc = search_ask(search, judged);
+        if (rc == OK && judged->asked_ns > 0 &&
+            judged->asked_ns <= search_limit(search, &judged->node))
+            search->best = i;
+    }
+    return rc == OK && search->best != first
+               ? search_recut_shared(search, search->best, search->asked_ops + RECUT_OPS)
+               : rc;
+}
+
 /* Where links are shared, the cut that is best without sharing need not be: look for a better one by
  * the judge, for the candidates that it found fastest. */
 static enum status recut_shared(struct search *search)
@@ -237,7 +264,9 @@ static enum status recut_shared(struct search *search)
         if (order[i]->node.bound_ns <= search_limit(search, &order[i]->node))
             rc = search_recut_shared(search, (int)(order[i] - search->judged), until);
     free(order);
-    return rc;
+    return rc == OK && n > 0 && search->best >= 0 && !search_cut_given(search->options)
+               ? spread_cut(search)
+               : rc;
 }
 
 /* Ask the judge about the fastest candidates. The judge never makes a step shorter. If it makes the

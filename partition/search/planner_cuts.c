@@ -308,6 +308,26 @@ enum status search_recut_shared(struct search *search, int index, int64_t until)
     return rc;
 }
 
+enum status search_take_cut(struct search *search, int index, bool *better)
+{
+    const struct judged *judged = &search->judged[index];
+    const struct node *best = &search->judged[search->best].node;
+    struct bound_shape shape = {0};
+    *better = false;
+    if (judged->node.num_ranks != best->num_ranks || judged->node.chunks != best->chunks ||
+        judged->node.first_item[0] != best->first_item[0] ||
+        judged->node.bound_ns > search_limit(search, &judged->node))
+        return OK;
+    enum status rc = search_shape(search, &judged->node, &shape);
+    if (rc == OK) {
+        memcpy(search->cut, best->first_item, ((size_t)shape.num_stages + 1) * sizeof *search->cut);
+        rc = judged->asked_ns != 0 ? try_shared_cut(search, index, &shape, better)
+                                   : try_cut(search, index, &shape, better);
+    }
+    bound_shape_clear(&shape);
+    return rc;
+}
+
 /* Round 0: all cuts of a candidate that has few, otherwise plain ones. */
 static enum status first_cuts(struct search *search, int index, bool few)
 {

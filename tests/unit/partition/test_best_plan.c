@@ -311,7 +311,7 @@ static void plan__is_no_slower_on_a_better_cluster(void **state)
         {"one node more", more_nodes  },
     };
     static const int quick[] = {4, 7};
-    const struct seeds seeds = seeds_of(0, 60, quick, 2);
+    const struct seeds seeds = seeds_of(0, 77, quick, 2);
     int slower = 0;
     for (int i = 0; i < seeds.count + seeds.num_chosen; i++) {
         const int seed = seed_at(&seeds, i);
