@@ -275,7 +275,7 @@ enum status plan_search(const struct job *job, const struct cost *cost,
                                     .cache_room = search->cached,
                                     .cache_filled = search->cached};
     const struct setting setting = {&job->model, &job->cluster, cost};
-    struct watch watch = {.budget_ns = search->budget_ns};
+    struct watch watch = {.budget_ns = search->budget_ns > 0 ? search->budget_ns : PLAN_LONGEST_NS};
     struct sigaction stop = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND}, before;
     interrupted = 0;
     sigaction(SIGINT, &stop, &before);

@@ -10,7 +10,8 @@
 #include "partition/search/plan_for.h"
 #include "partition/search/planner.h"
 
-#define PLAN_BUDGET_NS ((int64_t)10000000000) /* 10 s */
+#define PLAN_BUDGET_NS ((int64_t)10000000000)   /* 10 s */
+#define PLAN_LONGEST_NS ((int64_t)300000000000) /* 5 min, in place of 0 */
 
 struct plan_search {
     int num_frozen_layers;
@@ -19,7 +20,7 @@ struct plan_search {
     bool explain;      /* judge more plans than it takes */
     bool quiet;        /* no progress */
     bool advise;       /* if there is no plan, look for a number of devices that would do */
-    int64_t budget_ns; /* 0: no limit */
+    int64_t budget_ns; /* 0: PLAN_LONGEST_NS, so that it ends */
 };
 
 /* A plan is safe if each of its devices keeps this share of its memory free, because a peak that is
