@@ -55,9 +55,9 @@ typedef enum status calibration_predict(void *ctx, int row, const double factor[
 /* Fit the factors of times to num_rows measured steps, and the factor of memory to ratios of a
  * measured to a predicted peak (num_peaks of them). *calibration must be initialised; its texts
  * stay. Errors of predict pass through; ERR_INPUT: no rows at all. Calls predict
- * O(rows x factors) times. Each row allows the logarithm of a factor of times 1.5 standard
- * deviations of its prior (compute: 1.57 times), because one odd row (a slow release, a cold machine)
- * would otherwise carry all of its error to every other layout. */
+ * O(rows x factors) times. One row moves the logarithm of a factor of times by at most 1.5 standard
+ * deviations of its prior (compute: 1.25 times), n rows by n^2 times as many, because one odd row (a
+ * slow release, a cold machine) would otherwise carry all of its error to every other layout. */
 enum status calibration_fit(calibration_predict *predict, void *ctx, const double *measured_ns,
                             int num_rows, const double *peak_ratios, int num_peaks,
                             struct calibration *calibration, struct err *err);

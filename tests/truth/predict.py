@@ -194,7 +194,7 @@ def show_rank(name, found, time):
     print("%-34s            %s" % (name, line))
 
 
-BY_ONE_ROW = math.exp(1.5 * 0.3)  # 1.5 standard deviations of the prior on compute (partition/cost/calibration.c)
+BY_ONE_ROW = math.exp(1.5 * 0.15)  # 1.5 standard deviations of the prior on compute (partition/cost/calibration.c)
 
 
 def scalar_calibrated(errors):

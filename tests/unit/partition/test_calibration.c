@@ -55,7 +55,7 @@ static void calibration_fit__takes_one_row_for_compute_alone(void **state)
         assert_true(c.factor[k] == 1);
     }
     add_parts(NULL, 0, c.factor, &now, NULL);
-    assert_true(fabs(now / measured - 1) < 0.03);
+    assert_true(now > 1.15e9 && now < measured); /* the prior holds back a part */
     assert_int_equal(c.num_rows, 1);
 }
 
@@ -73,7 +73,7 @@ static void calibration_fit__finds_as_many_factors_as_the_rows_determine(void **
     assert_false(c.determined[FACTOR_BETWEEN] || c.determined[FACTOR_LAUNCH]);
     assert_true(c.factor[FACTOR_BETWEEN] == 1 && c.factor[FACTOR_LAUNCH] == 1);
     assert_true(sqrt(c.covariance[FACTOR_COMPUTE][FACTOR_COMPUTE]) < 0.02);
-    assert_true(fabs(sqrt(c.covariance[FACTOR_LAUNCH][FACTOR_LAUNCH]) - 0.3) < 1e-9);
+    assert_true(fabs(sqrt(c.covariance[FACTOR_LAUNCH][FACTOR_LAUNCH]) - 0.15) < 1e-9);
 }
 
 /* The share of rows in their intervals where the first num_rows of ROWS are fitted and the others
@@ -84,7 +84,7 @@ static double share_held(int num_rows, double noise)
     for (int trial = 0; trial < 200; trial++) {
         double measured[ROWS];
         struct calibration c;
-        make_rows(exp(0.3 * draw_normal()), exp(0.4 * draw_normal()), noise, measured);
+        make_rows(exp(0.15 * draw_normal()), exp(0.4 * draw_normal()), noise, measured);
         calibration_init(false, &c);
         assert_int_equal(calibration_fit(add_parts, NULL, measured, num_rows, NULL, 0, &c, NULL),
                          OK);
@@ -147,9 +147,9 @@ static void calibration_fit__believes_an_odd_step_when_it_repeats(void **state)
         assert_int_equal(calibration_fit(add_parts, NULL, measured, rows, NULL, 0, &c, NULL), OK);
         factor[rows] = c.factor[FACTOR_COMPUTE];
     }
-    assert_true(factor[1] > 1.2 && factor[1] < exp(0.45) + 1e-9);
+    assert_true(factor[1] > 1.2 && factor[1] < exp(0.225) + 1e-9);
     assert_true(factor[2] > 2 && factor[2] < exp(0.9) + 1e-9);
-    assert_true(factor[3] > 2.7 && factor[3] < 2.9);
+    assert_true(factor[3] > 2.6 && factor[3] < 2.9);
 }
 
 static void calibration_differs__names_what_was_measured(void **state)
