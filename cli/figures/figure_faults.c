@@ -119,14 +119,20 @@ static void spend(struct real *run, int64_t ns, int part)
         add_span(spans, &span);
 }
 
-static void add_line(void *ctx, const struct json *line, bool is_restart)
+/* A wait for checkpoints in front of a line. */
+static void wait_for_saves(struct real *run, int64_t ns)
 {
-    struct real *run = ctx;
-    run->stall_ns += metrics_int(line, "stall_ns");
+    run->stall_ns += ns;
     if (run->stall_ns > run->least_ns) {
         spend(run, run->stall_ns, CHECKPOINTS);
         run->stall_ns = 0;
     }
+}
+
+static void add_line(void *ctx, const struct json *line, bool is_restart)
+{
+    struct real *run = ctx;
+    wait_for_saves(run, metrics_int(line, "stall_ns"));
     if (!is_restart) {
         run->ranks = (int)(metrics_int(line, "pipeline_length") * metrics_int(line, "replicas"));
         spend(run, metrics_int(line, "step_ns"), USEFUL);
@@ -145,14 +151,22 @@ static enum status read_run(const char *dir, struct spans *spans, struct err *er
 {
     struct spans whole = {0};
     struct real run = {.spans = &whole};
-    enum status rc = metrics_each(dir, add_line, &run, err);
-    free(whole.list);
-    if (rc != OK)
-        return rc;
+    const enum status read = metrics_each(dir, add_line, &run, err);
+    enum status rc = read == OK && whole.failed ? err_nomem(err) : read;
     /* Waits that are narrower than a pixel are drawn together. */
     run = (struct real){.spans = spans, .least_ns = run.now_ns / 1000};
-    rc = metrics_each(dir, add_line, &run, err);
+    for (int i = 0; rc == OK && i < whole.num; i++) {
+        const struct span *span = &whole.list[i];
+        const int64_t ns = span->to_ns - span->from_ns;
+        if (span->part == CHECKPOINTS) {
+            wait_for_saves(&run, ns);
+            continue;
+        }
+        run.ranks = span->nodes;
+        spend(&run, ns, span->part);
+    }
     spend(&run, run.stall_ns, CHECKPOINTS);
+    free(whole.list);
     if (rc == OK && spans->num == 0)
         rc = err_set(err, ERR_INFEASIBLE, "the run in '%.200s' has no step", dir);
     return rc;

@@ -1,6 +1,7 @@
 #include "cli/figures/report_losses.h"
 
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/base/run_metrics.h"
@@ -51,18 +52,12 @@ static void put_waits(FILE *out, const struct json *saves, const char *what)
                  format_ns(metrics_int(saves, "longest_stall_ns"), most, sizeof most));
 }
 
-static void count_restart(void *ctx, const struct json *line, bool is_restart)
-{
-    (void)line;
-    *(int64_t *)ctx += is_restart;
-}
-
 enum status report_losses(FILE *out, struct subject *s, struct err *err)
 {
-    struct table table = {.out = out};
+    char path[PATH_MAX], time[32], *text = NULL;
+    size_t length = 0;
+    struct table table = {.out = open_memstream(&text, &length)};
     struct json *summary = NULL;
-    char path[PATH_MAX], time[32];
-    int64_t restarts = 0;
     enum status rc = OK;
     snprintf(path, sizeof path, "%.4000s/summary.json", s->path);
     if (json_read_file(path, &summary, NULL) == OK) {
@@ -70,14 +65,18 @@ enum status report_losses(FILE *out, struct subject *s, struct err *err)
         put_waits(out, json_get(summary, "memory_copies"), "memory copy");
     }
     json_free(summary);
-    if (metrics_each(s->path, count_restart, &restarts, NULL) != OK || restarts == 0)
+    if (!table.out)
+        return err_nomem(err);
+    if (metrics_each(s->path, put_restart, &table, NULL) != OK)
+        table.restarts = 0;
+    if (fclose(table.out) != 0 || table.restarts == 0) {
+        free(text);
         return OK;
+    }
     page_put(out, "h3", "Ranks lost and returned");
     rc = page_figure(out, "losses", "time of the run by what it was spent on", s, 1, err);
-    if (rc == OK)
-        rc = metrics_each(s->path, put_restart, &table, err);
-    if (table.restarts == 0)
-        return rc;
+    fputs(text, out);
+    free(text);
     page_table_end(out);
     page_put(out, "p",
              "The run started again %lld times. That took %s in all, with %lld steps done twice.",
