@@ -122,6 +122,11 @@ static double number(const struct json *json, const char *key)
     return value ? json_number(value) : 0;
 }
 
+/* The option that begins beside weights with the adapters of a folder. */
+#define ADAPTER_OPTION(value)                                                                      \
+    OPTION("adapter", STRING, value, "DIR",                                                        \
+           "adapters beside the weights of a base: a folder of peft or of 'elapse export'")
+
 /* --- train, eval ------------------------------------------------------------------------------ */
 
 static void on_stop(int signal_number)
@@ -158,6 +163,16 @@ static void catch_stop_signals(void)
     sigaction(SIGUSR2, &action, NULL);
 }
 
+/* Adapters of a folder lie beside a base that no run of ours trained. */
+static enum status refuse_adapter(const struct job_ask *ask, struct err *err)
+{
+    err_set(err, ERR_INPUT,
+            "--adapter %s needs the weights of its base: safetensors of transformers",
+            ask->adapter);
+    err_hint(err, "a run of its own: elapse export RUN -o BASE, and BASE in its place");
+    return ERR_INPUT;
+}
+
 /* Choose the weights to begin with, and load the job, which is compared with the recorded one of
  * a run that goes on or is evaluated. Collective; all ranks agree on the status. */
 static enum status begin(struct call *call, const char *from, struct job_ask *ask, bool recorded,
@@ -167,6 +182,8 @@ static enum status begin(struct call *call, const char *from, struct job_ask *as
     enum status rc = from ? resume_choose(call->comm, from, weights, err) : OK;
     ask->checkpoint = rc == OK && recorded ? weights->dir : NULL;
     ask->weights_only = ask->evaluates && weights->foreign;
+    if (rc == OK && ask->adapter && !weights->foreign)
+        rc = refuse_adapter(ask, err);
     if (rc == OK)
         rc = resume_job(ask, job, &differences, err);
     if (call->comm->rank == 0)
@@ -253,6 +270,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         OPTION("init", STRING, &options.init, "PATH",
                "start from these weights: a checkpoint, a safetensors file, a shard or an index of "
                "several, a folder with these"),
+        ADAPTER_OPTION(&ask.adapter),
         OPTION("plan", STRING, &options.plan, "FILE",
                "the plan to train on, of 'elapse plan -o' (default: planned)"),
         OPTION("set", LIST, &set, "a.b=v", "override a value of the job file (repeatable)"),
@@ -295,6 +313,9 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         return rc;
     if (options.resume && options.init)
         return err_set(err, ERR_INPUT, "--resume and --init exclude each other");
+    if (ask.adapter && !options.init)
+        return err_set(err, ERR_INPUT, "--adapter needs --init BASE");
+    options.adapter = ask.adapter;
     if (quiet && (verbose || every_seen))
         return err_set(err, ERR_INPUT, "--quiet and %s exclude each other",
                        verbose ? "-v" : "--log-every");
@@ -357,6 +378,7 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
     const char *db = NULL;
     struct job_ask ask = {.set = &set, .evaluates = true};
     const struct option table[] = {
+        ADAPTER_OPTION(&ask.adapter),
         OPTION("set", LIST, &set, "a.b=v", "override a value of the job (repeatable)"),
         OPTION("device", STRING, &ask.device, "KIND", "%s (default: train.device of the job)",
                .values = "cpu cuda"),
@@ -380,7 +402,7 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
     rc = begin(call, line.positional[0], &ask, true, &weights, &job, err);
     if (rc == OK)
         rc = bind(call, (int)threads, &cores, err);
-    const struct trainer_options options = {.init = weights.dir, .db = db};
+    const struct trainer_options options = {.init = weights.dir, .adapter = ask.adapter, .db = db};
     if (rc == OK)
         rc = trainer_eval(call->comm, &cores, &job, &options, &summary, err);
     if (rc == ERR_INPUT && ask.path && !weights.foreign && !err->hint[0])
@@ -463,6 +485,7 @@ static enum status run_generate(const struct exec_command *command, struct call 
     };
     const struct option table[] = {
         OPTION("prompt", STRING, &q.prompt, "TEXT", "what the text begins with"),
+        ADAPTER_OPTION(&q.adapter),
         OPTION("max-tokens", INT, &q.max_tokens, "N", "tokens at most (default 128)", .min = 1,
                .max = 1 << 24),
         OPTION("temperature", RATIO, &q.rule.temperature, "X",
@@ -520,6 +543,7 @@ static enum status run_predict(const struct exec_command *command, struct call *
         OPTION("json", FLAG, &json, NULL, "print JSON lines, an object a sample"),
         OPTION("o", STRING, &q.out, "FILE", "write there; .csv and .jsonl choose the form"),
         OPTION("job", STRING, &ask.path, "JOB", "the job of weights that no run recorded"),
+        ADAPTER_OPTION(&ask.adapter),
         OPTION("set", LIST, &set, "a.b=v", "override a value of the job (repeatable)"),
         OPTION("device", STRING, &ask.device, "KIND", "%s (default: train.device of the job)",
                .values = "cpu cuda"),
@@ -553,6 +577,7 @@ static enum status run_predict(const struct exec_command *command, struct call *
     if (rc == OK)
         rc = bind(call, (int)threads, &cores, err);
     q.weights = weights.dir;
+    q.adapter = ask.adapter;
     if (rc == OK)
         rc = predict_request_run(call->comm, &cores, &job, &q, err);
     job_clear(&job);

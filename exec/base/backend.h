@@ -277,6 +277,8 @@ struct backend {
      */
     void (*linear_backward_weight)(struct backend *be, const struct linear *l, const void *dy,
                                    const void *x, float scale, float *dw, float *db);
+    /* y = act(x), elementwise; y may be x. */
+    void (*act_forward)(struct backend *be, int64_t num, enum act act, const void *x, void *y);
     /* dx = dy * act'(pre), elementwise; dx may be dy. */
     void (*act_backward)(struct backend *be, int64_t num, enum act act, const void *pre,
                          const void *dy, void *dx);

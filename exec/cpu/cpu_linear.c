@@ -243,6 +243,18 @@ static void linear_backward_weight(struct backend *be, const struct linear *l, c
                                 .fresh = l->fresh});
 }
 
+static void act_forward(struct backend *be, int64_t num, enum act act, const void *x, void *y)
+{
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, num))
+    for (int64_t t = 0; t < cpu_tiles(num, STRIP); t++) {
+        float buffer[STRIP], row[STRIP];
+        const int64_t at = t * STRIP, n = cpu_min(STRIP, num - at);
+        memcpy(row, cpu_in(be, x, at, n, buffer), (size_t)n * sizeof *row);
+        cpu_act((int)n, act, row);
+        cpu_store(be, y, at, (int)n, row);
+    }
+}
+
 static void act_backward(struct backend *be, int64_t num, enum act act, const void *pre,
                          const void *dy, void *dx)
 {
@@ -277,6 +289,7 @@ void cpu_linear_install(struct backend *be)
     be->linear_forward = linear_forward;
     be->linear_backward_input = linear_backward_input;
     be->linear_backward_weight = linear_backward_weight;
+    be->act_forward = act_forward;
     be->act_backward = act_backward;
     be->dropout = dropout;
 }

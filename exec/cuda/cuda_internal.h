@@ -88,7 +88,7 @@ void cuda_hold_free(struct cuda_hold *hold);                         /* NULL is 
 CUDA_FUNCTIONS(cuda_lane);                  /* lane_* */
 CUDA_FUNCTIONS(cuda_hold);                  /* hold, release */
 CUDA_FUNCTIONS(cuda_range);                 /* range_* */
-CUDA_FUNCTIONS(cuda_linear);                /* linear_*, act_backward */
+CUDA_FUNCTIONS(cuda_linear);                /* linear_*, act_* */
 CUDA_FUNCTIONS(cuda_rows);                  /* measure_row_position */
 CUDA_FUNCTIONS(cuda_sums);                  /* sumsq_many */
 CUDA_FUNCTIONS(cuda_norm);                  /* layernorm_* */

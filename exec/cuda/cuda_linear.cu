@@ -492,6 +492,16 @@ static void linear_backward_weight(struct backend *be, const struct linear *l, c
     weight_apart(be, &call, dw, db);
 }
 
+static void act_forward(struct backend *be, int64_t num, enum act act, const void *x, void *y)
+{
+    struct forward_pass pass = {};
+    pass.cols = pass.ld = num;
+    pass.t = x;
+    pass.drop = drop_args_of(NULL);
+    pass.y = y;
+    run_forward(be, act, 1, pass);
+}
+
 static void act_backward(struct backend *be, int64_t num, enum act act, const void *pre,
                          const void *dy, void *dx)
 {
@@ -509,5 +519,6 @@ void cuda_linear_install(struct backend *be)
     be->linear_backward_input = linear_backward_input;
     be->linear_backward_weight = linear_backward_weight;
     be->sums_dx = sums_dx;
+    be->act_forward = act_forward;
     be->act_backward = act_backward;
 }

@@ -14,6 +14,7 @@
 #include "exec/device/devices.h"
 #include "exec/run/generator.h"
 #include "exec/run/resume.h"
+#include "exec/save/adapter_files.h"
 #include "exec/save/weights_files.h"
 #include "profiles/base/clock.h"
 #include "profiles/job/job_json.h"
@@ -76,6 +77,11 @@ static enum status open_foreign(const struct generate_request *q, struct source 
         source->weights.dir ? beside(q->from, "config.json", &config, err) : err_nomem(err);
     if (rc == OK)
         rc = model_load(config, &source->model, err);
+    struct lora_ask ask = {0};
+    if (rc == OK && q->adapter)
+        rc = adapter_files_ask(q->adapter, &ask, err);
+    if (rc == OK)
+        rc = model_set_lora(&source->model, &ask, err);
     source->of = &source->model;
     source->context = source->model.max_seq > 0 ? source->model.max_seq : source->model.seq;
     if (rc == OK)
@@ -119,8 +125,12 @@ static enum status open_source(const struct generate_request *q, struct source *
     enum status rc;
     if (stat(q->from, &st) != 0)
         return err_set(err, ERR_SYSTEM, "cannot open '%s'", q->from);
-    rc = weights_are_at(q->from) ? open_foreign(q, source, &vocab, err)
-                                 : open_run(q, source, &vocab, err);
+    const bool foreign = weights_are_at(q->from);
+    if (q->adapter && !foreign)
+        return err_set(err, ERR_INPUT,
+                       "--adapter %s needs the weights of its base: a folder of transformers",
+                       q->adapter);
+    rc = foreign ? open_foreign(q, source, &vocab, err) : open_run(q, source, &vocab, err);
     if (rc == OK)
         rc =
             text_tokens_open(q->vocab ? q->vocab : vocab, q->vocab ? NULL : source->job.data.merges,
@@ -333,7 +343,7 @@ enum status generate_request_run(const struct generate_request *q, struct err *e
     }
     const int64_t most = prompt.count + q->max_tokens;
     if (rc == OK)
-        rc = generator_new(source.of, source.weights.dir, source.weights.foreign,
+        rc = generator_new(source.of, source.weights.dir, source.weights.foreign, q->adapter,
                            most < source.context ? (int)most : source.context, be, &generator, err);
     answer.num_prompt = (int)prompt.count;
     answer.logprobs = calloc((size_t)q->max_tokens + 1, sizeof *answer.logprobs);

@@ -6,7 +6,8 @@
 #include "partition/base/options.h"
 
 struct generate_request {
-    const char *from; /* a run's folder, a checkpoint, or weights with their config.json */
+    const char *from;    /* a run's folder, a checkpoint, or weights with their config.json */
+    const char *adapter; /* folder of adapters beside weights with a config.json; NULL */
     const char *prompt;
     const char *vocab; /* tokenizer; NULL: the run's, or the one beside the weights */
     int64_t max_tokens, seed;

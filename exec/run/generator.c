@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/save/adapter_files.h"
 #include "exec/save/checkpoint.h"
 #include "exec/save/hf_names.h"
 #include "exec/stage/adapters.h"
@@ -113,19 +114,21 @@ static enum status find_blocks(struct generator *g, struct err *err)
 static void merge_adapters(struct generator *g)
 {
     for (int i = 0; i < g->model.num_items; i++) {
-        struct adapter list[ITEM_ADAPTERS];
-        const int num = adapters_of(&g->model, &g->arch, i, list);
+        struct adapter list[LORA_PRODUCTS];
+        const int num = adapters_of(&g->model, i, list);
         for (int n = 0; n < num; n++) {
             float *const *w = g->weights[i];
-            adapter_merge(list[n].out, list[n].in, g->model.lora.rank, g->model.lora.scale,
-                          w[ADAPTERS + 2 * n], w[ADAPTERS + 2 * n + 1],
+            /* a product [in, out] is no part of another */
+            adapter_merge(list[n].out, list[n].in, g->arch.in_out, g->model.lora.rank,
+                          g->model.lora.scale, w[ADAPTERS + 2 * n], w[ADAPTERS + 2 * n + 1],
                           w[list[n].block] + list[n].column * list[n].in);
         }
     }
 }
 
-enum status generator_new(const struct model *model, const char *path, bool foreign, int context,
-                          struct backend *backend, struct generator **generator, struct err *err)
+enum status generator_new(const struct model *model, const char *path, bool foreign,
+                          const char *adapter, int context, struct backend *backend,
+                          struct generator **generator, struct err *err)
 {
     struct generator *g = calloc(1, sizeof *g);
     if (!g)
@@ -155,6 +158,8 @@ enum status generator_new(const struct model *model, const char *path, bool fore
     if (rc == OK)
         rc = foreign ? hf_load(path, &g->model, &list, false, NULL, err)
                      : checkpoint_load(path, &list, false, err);
+    if (rc == OK && adapter)
+        rc = adapter_files_load(adapter, &g->model, &list, err);
     if (rc == OK)
         rc = find_blocks(g, err);
     if (rc == OK)

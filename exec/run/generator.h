@@ -10,11 +10,12 @@
 
 struct generator; /* opaque */
 
-/* Load the weights at `path`: a checkpoint, or with `foreign` what weights_open() knows. context:
- * positions that the cache has room for. model and backend (cpu, fp32) are borrowed. ERR_INPUT: not
+/* Load the weights at `path`: a checkpoint, or with `foreign` what weights_open() knows; adapter: the folder of
+ * the model's adapters beside them, or NULL. context: positions that the cache has room for. model and backend (cpu, fp32) are borrowed. ERR_INPUT: not
  * a language model of these families, or weights of another model. ERR_NOMEM. */
-enum status generator_new(const struct model *model, const char *path, bool foreign, int context,
-                          struct backend *backend, struct generator **generator, struct err *err);
+enum status generator_new(const struct model *model, const char *path, bool foreign,
+                          const char *adapter, int context, struct backend *backend,
+                          struct generator **generator, struct err *err);
 void generator_free(struct generator *generator); /* NULL is fine */
 
 /* Read `num` more tokens. *logits [vocab] are those after the last one, valid until the next call.

@@ -278,6 +278,7 @@ enum status predict_request_run(const struct comm *comm, const struct cores *cor
                       : inputs_open(job, &q->inputs, &samples, err);
     rc = comm_agree(comm, rc, err);
     const struct trainer_options options = {.init = q->weights,
+                                            .adapter = q->adapter,
                                             .db = q->db,
                                             .samples = &samples,
                                             .on_eval = keep_block,

@@ -10,6 +10,7 @@ enum predict_form { PREDICT_TEXT, PREDICT_CSV, PREDICT_JSON };
 
 struct predict_request {
     const char *weights;  /* checkpoint, or weights that weights_open() knows */
+    const char *adapter;  /* folder of adapters beside them; NULL */
     struct inputs inputs; /* none: the test split of the job, whose labels are printed too */
     const char *out, *db; /* out NULL: stdout */
     int64_t top;          /* classes whose probability is printed, the likeliest first; 0: all */

@@ -1,11 +1,13 @@
 #include "exec/run/resume.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "exec/save/adapter_files.h"
 #include "exec/save/memory_copies.h"
 #include "exec/save/weights_files.h"
 #include "profiles/job/job_json.h"
@@ -86,6 +88,37 @@ static enum status compare_jobs(const struct job *was, const struct job *is, cha
     return rc;
 }
 
+/* Give a job the keys train.lora of a folder of adapters. A job that has them must agree. */
+static enum status add_adapter(const struct job_ask *ask, struct option_list *set, struct job *job,
+                               struct err *err)
+{
+    char texts[4][300];
+    struct lora_ask got;
+    const double scale = job->model.lora.scale;
+    enum status rc = adapter_files_ask(ask->adapter, &got, err);
+    if (rc != OK)
+        return rc;
+    if (job->train.lora.rank > 0 && job->train.lora.rank != got.rank)
+        return err_set(err, ERR_INPUT,
+                       "'%s' has adapters of rank %d, the job's train.lora.rank is %d",
+                       ask->adapter, got.rank, job->train.lora.rank);
+    if (job->train.lora.rank > 0 && fabs(scale - got.alpha / got.rank) > 1e-6 * scale)
+        return err_set(err, ERR_INPUT, "'%s' multiplies adapters by %g, the job by %g",
+                       ask->adapter, got.alpha / got.rank, scale);
+    if (job->train.lora.rank > 0)
+        return OK;
+    if (set->count + 4 > OPTION_LIST_MAX)
+        return err_set(err, ERR_INPUT, "more than %d --set", OPTION_LIST_MAX - 4);
+    snprintf(texts[0], sizeof texts[0], "train.lora.rank=%d", got.rank);
+    snprintf(texts[1], sizeof texts[1], "train.lora.alpha=%.17g", got.alpha);
+    snprintf(texts[2], sizeof texts[2], "train.lora.targets=%s", got.targets);
+    snprintf(texts[3], sizeof texts[3], "train.lora.head=%s", got.head ? "true" : "false");
+    for (int i = 0; i < 4; i++)
+        set->items[set->count++] = texts[i];
+    job_clear(job);
+    return job_load(ask->path, set->items, set->count, job, err);
+}
+
 enum status resume_job(const struct job_ask *ask, struct job *job, char **differences,
                        struct err *err)
 {
@@ -119,6 +152,10 @@ enum status resume_job(const struct job_ask *ask, struct job *job, char **differ
         err_hint(err, "name the job file: elapse %s",
                  ask->evaluates ? "eval CHECKPOINT JOB" : "train JOB --resume DIR");
     }
+    if (rc == OK && ask->adapter && (!ask->path || kept))
+        rc = err_set(err, ERR_INPUT, "--adapter needs a job file, and weights of a base alone");
+    else if (rc == OK && ask->adapter)
+        rc = add_adapter(ask, &set, job, err);
     if (rc == OK && kept)
         rc = recorded_job(kept, ask->evaluates ? &set : &none, &recorded, err);
     if (rc == OK && kept)

@@ -8,6 +8,7 @@
 #include "exec/base/backend.h"
 #include "exec/device/device_info.h"
 #include "exec/device/devices.h"
+#include "partition/model/framework.h"
 #include "partition/step/lower.h"
 #include "partition/base/units.h"
 #include "profiles/job/plan_json.h"
@@ -179,17 +180,16 @@ static enum status check_adapters(const struct job *job, const char *what, struc
 {
     const struct model *model = &job->model;
     if (job->train.lora.rank == 0)
-        return job->train.lora.targets == LORA_ALL && job->train.lora.base == LORA_BASE_SAME &&
-                       job->train.lora.alpha == 0.0
+        return strcmp(job->train.lora.targets, "all") == 0 &&
+                       job->train.lora.base == LORA_BASE_SAME && job->train.lora.alpha == 0.0
                    ? OK
                    : err_set(err, ERR_INPUT,
                              "%s: train.lora.rank is 0, but other keys of train.lora are given",
                              what);
-    if (model->family != FAMILY_LLAMA)
+    if (model->framework && model->framework->fuses_adapters)
         return err_set(err, ERR_INFEASIBLE,
-                       "%s: train.lora: train has adapters of llama-type decoders only, model '%s' "
-                       "is of family %s",
-                       what, model->name, model_family_name(model->family));
+                       "%s: train.framework %s is for plan and sim: it fuses adapters", what,
+                       model->framework->name);
     if (job->train.lora.base != LORA_BASE_SAME)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: train.lora.base must be 'same': train cannot quantize a base", what);

@@ -24,10 +24,11 @@ struct trainer_options {
     const char *resume; /* checkpoint to go on from, of resume_choose(); NULL */
     const char *run;    /* its run's folder, where `resume` is a copy in memory; else NULL */
     const char *init;   /* safetensors file or checkpoint to start from, of resume_choose(); NULL */
-    const char *plan;   /* file of the plan to begin with; NULL: it is planned */
-    const char *db;     /* profile store; NULL: the default one */
-    const char *call;   /* names all starts of one call (--max-restarts); NULL: one start */
-    const char *restarted;      /* why the run was restarted, "KIND: REASON"; NULL: it was not */
+    const char *adapter;   /* folder of adapters that begin beside `init`; NULL: they are new */
+    const char *plan;      /* file of the plan to begin with; NULL: it is planned */
+    const char *db;        /* profile store; NULL: the default one */
+    const char *call;      /* names all starts of one call (--max-restarts); NULL: one start */
+    const char *restarted; /* why the run was restarted, "KIND: REASON"; NULL: it was not */
     int64_t ended_ns, ready_ns; /* of struct start_times */
     int64_t max_steps;          /* steps of this call, however often it starts; 0: all of the job */
     int64_t trace_steps;        /* steps of which every op is recorded, besides the last */

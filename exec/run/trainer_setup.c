@@ -21,6 +21,7 @@
 #include "exec/run/probe.h"
 #include "exec/run/slow_ranks.h"
 #include "exec/run/trainer.h"
+#include "exec/save/adapter_files.h"
 #include "profiles/base/clock.h"
 
 #define MEASURE_FROM_NS 1e10 /* a run that is predicted to take longer is measured first */
@@ -79,8 +80,12 @@ static enum status load_weights(struct trainer *t, const char *path, bool state,
     struct stage_list list = layout_list(&t->base, &t->layout);
     enum status rc;
     char *dir = NULL;
-    if (!state && weights_are_at(path))
-        return hf_load(path, &t->job->model, &list, t->fresh_head, &t->import, err);
+    if (!state && weights_are_at(path)) {
+        rc = hf_load(path, &t->job->model, &list, t->fresh_head, &t->import, err);
+        return rc == OK && t->options->adapter
+                   ? adapter_files_load(t->options->adapter, &t->job->model, &list, err)
+                   : rc;
+    }
     rc = checkpoint_find(path, &dir, err);
     if (rc == OK)
         rc = checkpoint_load(dir, &list, state, err);

@@ -6,13 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "exec/save/adapter_files.h"
 #include "exec/save/checkpoint_files.h"
 #include "exec/data/tokenizer.h"
 #include "exec/stage/adapters.h"
 #include "profiles/json/fields.h"
 #include "profiles/base/whole_file.h"
 
-enum { NAME_BYTES = 160 };
+enum { NAME_BYTES = ADAPTER_NAME_BYTES };
 
 /* A tensor of the checkpoint. */
 struct part {
@@ -24,6 +25,7 @@ struct part {
 struct export_source {
     struct part weight, a, b; /* a, b: of the adapter that is merged into it */
     float scale;
+    bool in_out;           /* the weight is [in, out] */
     char name[NAME_BYTES]; /* under which it is written */
 };
 
@@ -47,7 +49,7 @@ static enum status fetch_export(void *ctx, const void *source, int64_t num_elems
     if (rc == OK)
         rc = read_part(&from->b, b, err);
     if (rc == OK)
-        adapter_merge(from->weight.info.shape[0], from->weight.info.shape[1],
+        adapter_merge(from->b.info.shape[0], from->a.info.shape[1], from->in_out,
                       (int)from->a.info.shape[0], from->scale, a, b, values);
     free(a);
     return rc;
@@ -180,44 +182,88 @@ static bool is_state(const char *name)
     return strncmp(name, "optimizer.", 10) == 0 || strncmp(name, "lagged.", 7) == 0;
 }
 
-/* The scale of a run's adapters; 0: it has none. */
-static float adapter_scale(const struct json *manifest, double *rank, double *alpha)
+/* The adapters of a checkpoint. */
+struct adapted {
+    double rank, alpha;
+    float scale;             /* 0: it has none */
+    bool in_out;             /* products are [in, out] */
+    const char *task, *head; /* of peft; NULL: none. head: the module that trains beside them */
+    struct json *modules;    /* owned; names of the products, as peft matches them */
+};
+
+static struct adapted adapted_of(const struct json *manifest)
 {
     const struct json *lora = json_path(manifest, "job.train.lora");
-    *rank = json_get(lora, "rank") ? json_number(json_get(lora, "rank")) : 0;
-    *alpha = json_get(lora, "alpha") ? json_number(json_get(lora, "alpha")) : 0;
-    *alpha = *alpha > 0 ? *alpha : *rank;
-    return *rank > 0 ? (float)(*alpha / *rank) : 0.0f;
+    const struct json *rank = json_get(lora, "rank"), *alpha = json_get(lora, "alpha");
+    const char *family = json_string(json_path(manifest, "model.family"));
+    const char *class = json_string(json_at(json_path(manifest, "config.architectures"), 0));
+    struct adapted got = {.rank = rank ? json_number(rank) : 0,
+                          .alpha = alpha ? json_number(alpha) : 0,
+                          .in_out = family && strcmp(family, "gpt") == 0,
+                          .modules = json_array_new()};
+    const bool head = json_true(json_get(lora, "head"));
+    if (got.alpha <= 0)
+        got.alpha = got.rank;
+    got.scale = got.rank > 0 ? (float)(got.alpha / got.rank) : 0.0f;
+    if (class && strstr(class, "LM") && !strstr(class, "MaskedLM"))
+        got.task = "CAUSAL_LM";
+    else if (class && head && strstr(class, "QuestionAnswering"))
+        got.task = "QUESTION_ANS", got.head = "qa_outputs";
+    else if (class && head && strstr(class, "SequenceClassification"))
+        got.task = "SEQ_CLS", got.head = "classifier";
+    else if (head && class && strstr(class, "ImageClassification"))
+        got.head = "classifier";
+    return got;
 }
 
-/* adapter_config.json of peft. modules: names of the products, as peft matches them. */
-static enum status write_adapter_config(double rank, double alpha, struct json *modules,
-                                        const char *dir, struct export_answer *answer,
-                                        struct err *err)
+/* adapter_config.json of peft. */
+static enum status write_adapter_config(const struct adapted *adapted, const char *dir,
+                                        struct export_answer *answer, struct err *err)
 {
     struct json *root = json_object_new();
     struct json *config = json_add_object(root, "config");
     json_add_string(config, "peft_type", "LORA");
-    json_add_string(config, "task_type", "CAUSAL_LM");
+    if (adapted->task)
+        json_add_string(config, "task_type", adapted->task);
+    else
+        json_add_null(config, "task_type");
     json_add_null(config, "base_model_name_or_path");
-    json_add_int(config, "r", (int64_t)rank);
-    json_add_double(config, "lora_alpha", alpha);
+    json_add_int(config, "r", (int64_t)adapted->rank);
+    json_add_double(config, "lora_alpha", adapted->alpha);
     json_add_double(config, "lora_dropout", 0.0);
-    json_add_copy(config, "target_modules", modules);
+    json_add_copy(config, "target_modules", adapted->modules);
+    if (adapted->head)
+        json_add_string(json_add_array(config, "modules_to_save"), NULL, adapted->head);
     json_add_string(config, "bias", "none");
-    json_add_bool(config, "fan_in_fan_out", false);
+    json_add_bool(config, "fan_in_fan_out", adapted->in_out);
     json_add_bool(config, "inference_mode", true);
     const enum status rc = write_object(root, "config", dir, "adapter_config.json", answer, err);
     json_free(root);
     return rc;
 }
 
+/* The end of a module's name, as peft has it, that matches this product alone: the last part, but of the
+ * several "dense" and "c_proj" all behind the number of the layer, of the pooler two. */
+static const char *module_name(const char *module)
+{
+    const char *last = strrchr(module, '.') + 1;
+    if (strcmp(last, "dense") != 0 && strcmp(last, "c_proj") != 0)
+        return last;
+    for (const char *dot = strchr(module, '.'); dot; dot = strchr(dot + 1, '.')) {
+        const size_t digits = strspn(dot + 1, "0123456789");
+        if (digits > 0 && dot[1 + digits] == '.')
+            return dot + digits + 2;
+    }
+    return last - strlen("pooler.");
+}
+
 /* Choose the tensors to write, and the modules that have adapters. Returns the number of tensors. */
-static int choose_tensors(struct safetensors *const *files, int num_files, float scale,
-                          enum export_form form, struct export_source *sources,
-                          struct json *modules)
+static int choose_tensors(struct safetensors *const *files, int num_files,
+                          const struct adapted *adapted, enum export_form form,
+                          struct export_source *sources)
 {
     static const char end[] = ".lora_A.weight";
+    const size_t head = adapted->head ? strlen(adapted->head) : 0;
     int count = 0;
     for (int f = 0; f < num_files; f++)
         for (int i = 0; i < safetensors_count(files[f]); i++) {
@@ -226,34 +272,40 @@ static int choose_tensors(struct safetensors *const *files, int num_files, float
             const int length = (int)strlen(name) - (int)strlen(".weight");
             if (is_state(name) || !safetensors_find(files[f], name, &to->weight.info))
                 continue;
-            if (scale > 0.0f && (form == EXPORT_MERGED) == (lora != NULL))
+            const bool trained = lora || (head > 0 && strncmp(name, adapted->head, head) == 0);
+            if (adapted->scale > 0.0f && (form == EXPORT_MERGED ? lora != NULL : !trained))
                 continue;
+            const bool alone = adapted->scale > 0.0f && form == EXPORT_AS_TRAINED;
             to->weight.file = files[f];
-            to->scale = scale;
+            to->scale = adapted->scale;
+            to->in_out = adapted->in_out;
             snprintf(to->weight.name, NAME_BYTES, "%s", name);
-            snprintf(to->name, NAME_BYTES, "%s%s", lora ? "base_model.model." : "", name);
-            if (scale > 0.0f && !lora && length > 0 &&
+            if (alone)
+                adapter_file_name(name, true, to->name);
+            else
+                snprintf(to->name, NAME_BYTES, "%s", name);
+            if (!alone && adapted->scale > 0.0f && length > 0 &&
                 find_part(files, num_files, name, length, end, &to->a) &&
                 !find_part(files, num_files, name, length, ".lora_B.weight", &to->b))
                 to->a.file = NULL;
-            if (lora && strcmp(lora, end) == 0) {
+            if (alone && lora && strcmp(lora, end) == 0) {
                 char module[NAME_BYTES];
                 bool there = false;
-                snprintf(module, sizeof module, "%.*s", (int)(lora - name), name);
-                const char *last = strrchr(module, '.') ? strrchr(module, '.') + 1 : module;
-                for (const struct json *m = json_first(modules); m; m = json_next(m))
+                snprintf(module, sizeof module, "%.*s",
+                         (int)(strstr(to->name, ".lora_") - to->name), to->name);
+                const char *last = module_name(module);
+                for (const struct json *m = json_first(adapted->modules); m; m = json_next(m))
                     there = there || strcmp(json_string(m), last) == 0;
                 if (!there)
-                    json_add_string(modules, NULL, last);
+                    json_add_string(adapted->modules, NULL, last);
             }
             count++;
         }
     return count;
 }
 
-static enum status write_weights(const char *dir, const char *path, float scale,
-                                 enum export_form form, struct json *modules, int *tensors,
-                                 struct err *err)
+static enum status write_weights(const char *dir, const char *path, const struct adapted *adapted,
+                                 enum export_form form, int *tensors, struct err *err)
 {
     struct safetensors **files = NULL;
     int num_files = 0, most = 0, count = 0;
@@ -270,7 +322,7 @@ static enum status write_weights(const char *dir, const char *path, float scale,
         rc = err_nomem(err);
         goto out;
     }
-    count = choose_tensors(files, num_files, scale, form, sources, modules);
+    count = choose_tensors(files, num_files, adapted, form, sources);
     for (int i = 0; i < count; i++)
         outs[i] = (struct tensor_out){.name = sources[i].name,
                                       .ndim = sources[i].weight.info.ndim,
@@ -305,16 +357,15 @@ enum status checkpoint_export(const char *dir, const char *path, enum export_for
     const bool folder = is_folder(path), stream = !folder && file_is_stream(path);
     const char *slash = strrchr(path, '/');
     struct json *manifest = NULL;
-    struct json *modules = json_array_new();
+    struct adapted adapted = {0};
     char *into = NULL, *weights = NULL;
-    double rank = 0, alpha = 0;
     *answer = (struct export_answer){.files = json_array_new()};
     enum status rc = checkpoint_manifest(dir, &manifest, err);
     if (rc != OK)
         goto out;
-    const float scale = adapter_scale(manifest, &rank, &alpha);
-    const bool alone = scale > 0.0f && form == EXPORT_AS_TRAINED;
-    if (form == EXPORT_MERGED && scale == 0.0f)
+    adapted = adapted_of(manifest);
+    const bool alone = adapted.scale > 0.0f && form == EXPORT_AS_TRAINED;
+    if (form == EXPORT_MERGED && adapted.scale == 0.0f)
         rc = err_set(err, ERR_INPUT, "'%s' has no adapters to merge", dir);
     else if (alone && !folder)
         rc = err_set(err, ERR_INPUT, "'%s' has adapters: -o must be a folder, or give --merged",
@@ -343,11 +394,11 @@ enum status checkpoint_export(const char *dir, const char *path, enum export_for
     if (rc == OK && !stream)
         rc = output_check(weights, err);
     if (rc == OK)
-        rc = write_weights(dir, weights, scale, form, modules, &answer->num_tensors, err);
+        rc = write_weights(dir, weights, &adapted, form, &answer->num_tensors, err);
     if (rc == OK)
         add_written(answer, weights);
     if (rc == OK && alone)
-        rc = write_adapter_config(rank, alpha, modules, into, answer, err);
+        rc = write_adapter_config(&adapted, into, answer, err);
     else if (rc == OK && !stream)
         rc = write_object(manifest, "config", into, "config.json", answer, err);
     if (rc == OK && folder)
@@ -358,7 +409,7 @@ enum status checkpoint_export(const char *dir, const char *path, enum export_for
         rc = json_check(answer->files, err);
 out:
     json_free(manifest);
-    json_free(modules);
+    json_free(adapted.modules);
     free(into);
     free(weights);
     return rc;

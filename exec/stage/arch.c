@@ -212,48 +212,50 @@ static void embedding_spec(const struct model *m, const struct arch *a, struct i
     }
 }
 
-/* A further product is a row. Rows of one item stand in the order of the product's columns. */
-enum width { HIDDEN, QUERY, KEY, WIDE };
-static const struct {
-    enum item_kind kind;
-    bool first;
-    int block;
-    const char *module;
-    enum width in, out;
-} products[] = {
-    {ITEM_ATTENTION, true,  HEADS_W,   "self_attn.q_proj", HIDDEN, QUERY },
-    {ITEM_ATTENTION, true,  HEADS_W,   "self_attn.k_proj", HIDDEN, KEY   },
-    {ITEM_ATTENTION, true,  HEADS_W,   "self_attn.v_proj", HIDDEN, KEY   },
-    {ITEM_ATTENTION, false, OUT_W,     "self_attn.o_proj", QUERY,  HIDDEN},
-    {ITEM_MLP,       true,  GATE_UP_W, "mlp.gate_proj",    HIDDEN, WIDE  },
-    {ITEM_MLP,       true,  GATE_UP_W, "mlp.up_proj",      HIDDEN, WIDE  },
-    {ITEM_MLP,       false, DOWN_W,    "mlp.down_proj",    WIDE,   HIDDEN},
-};
-
-int adapters_of(const struct model *model, const struct arch *arch, int item,
-                struct adapter list[ITEM_ADAPTERS])
+int adapters_of(const struct model *model, int item, struct adapter list[LORA_PRODUCTS])
 {
-    const int widths[] = {[HIDDEN] = arch->hidden,
-                          [QUERY] = arch->heads * arch->head_dim,
-                          [KEY] = arch->kv_heads * arch->head_dim,
-                          [WIDE] = arch->mlp};
+    struct lora_product products[LORA_PRODUCTS];
+    const int all = model->lora.rank > 0 ? lora_products(model, item, products) : 0;
+    const bool decoder = model->family == FAMILY_LLAMA;
     int64_t columns[2] = {0};
     int num = 0;
-    for (size_t i = 0; model->lora.rank > 0 && i < sizeof products / sizeof *products; i++) {
-        if (products[i].kind != model->items[item].kind ||
-            !model_has_adapter(model, item, products[i].first))
+    for (int i = 0; i < all; i++)
+        columns[products[i].first] += products[i].out;
+    for (int i = 0; i < all; i++) {
+        const struct lora_product *p = &products[i];
+        if (!p->adapted)
             continue;
-        list[num] = (struct adapter){.module = products[i].module,
-                                     .first = products[i].first,
-                                     .block = products[i].block,
-                                     .in = widths[products[i].in],
-                                     .out = widths[products[i].out],
-                                     .column = columns[products[i].first]};
-        columns[products[i].first] += list[num++].out;
+        list[num] = (struct adapter){.module = p->module,
+                                     .first = p->first,
+                                     .in = (int)p->in,
+                                     .out = (int)p->out,
+                                     .column = p->column,
+                                     .stride = columns[p->first]};
+        switch (model->items[item].kind) {
+        case ITEM_ATTENTION:
+            list[num].block = !p->first ? OUT_W : decoder ? HEADS_W : QKV_W;
+            break;
+        case ITEM_MLP:
+            list[num].block = decoder ? (p->first ? GATE_UP_W : DOWN_W) : p->first ? FC1_W : FC2_W;
+            break;
+        default:
+            list[num].block = DENSE_W;
+            break;
+        }
+        num++;
     }
-    for (int i = 0; i < num; i++)
-        list[i].stride = columns[list[i].first];
     return num;
+}
+
+/* The name of a transformer layer of the model, without a dot at its end. */
+static void layer_name(const struct arch *a, int layer, char name[64])
+{
+    snprintf(name, 64, "%s.%d",
+             a->decoder                ? "model.layers"
+             : a->family == FAMILY_GPT ? "transformer.h"
+             : a->family == FAMILY_VIT ? "vit.encoder.layer"
+                                       : "bert.encoder.layer",
+             layer);
 }
 
 /* A [rank, in] and B [out, rank] of each adapter. A begins as torch's linears do, uniform in +-1 /
@@ -262,12 +264,15 @@ int adapters_of(const struct model *model, const struct arch *arch, int item,
 static void adapters_spec(const struct model *m, const struct arch *a, int item,
                           struct item_spec *spec)
 {
-    struct adapter list[ITEM_ADAPTERS];
-    const int num = adapters_of(m, a, item, list);
+    struct adapter list[LORA_PRODUCTS];
+    const int num = adapters_of(m, item, list);
+    char layer[64] = "bert"; /* has the pooler */
+    if (m->items[item].kind != ITEM_POOLER)
+        layer_name(a, m->items[item].layer, layer);
     for (int i = 0; i < num; i++) {
         const int64_t in = list[i].in, out = list[i].out, rank = m->lora.rank;
         char name[80];
-        snprintf(name, sizeof name, "model.layers.%d.%s", m->items[item].layer, list[i].module);
+        snprintf(name, sizeof name, "%.40s.%.36s", layer, list[i].module);
         tensor(spec, ADAPTERS + 2 * i, 0.0f, 0.0f, SHAPE(rank, in), "%s.lora_A.weight", name)
             ->bound = 1.0f / sqrtf((float)in);
         tensor(spec, ADAPTERS + 2 * i + 1, 0.0f, 0.0f, SHAPE(out, rank), "%s.lora_B.weight", name);
@@ -332,8 +337,8 @@ static void attention_spec(const struct model *m, const struct arch *a, int laye
         decoder_attention_spec(m, a, layer, spec);
         return;
     }
+    layer_name(a, layer, prefix);
     if (a->family == FAMILY_GPT) {
-        snprintf(prefix, sizeof prefix, "transformer.h.%d", layer);
         snprintf(name, sizeof name, "%s.ln_1", prefix);
         norm_pair(spec, NORM_G, h, name);
         snprintf(name, sizeof name, "%s.attn.c_attn", prefix);
@@ -345,7 +350,6 @@ static void attention_spec(const struct model *m, const struct arch *a, int laye
         return;
     }
     const bool vit = a->family == FAMILY_VIT;
-    snprintf(prefix, sizeof prefix, "%s.encoder.layer.%d", vit ? "vit" : "bert", layer);
     snprintf(name, sizeof name, "%s.%s", prefix,
              vit ? "layernorm_before" : "attention.output.LayerNorm");
     norm_pair(spec, NORM_G, h, name);
@@ -364,10 +368,7 @@ static void mlp_spec(const struct model *m, const struct arch *a, int layer, str
     const bool gpt = a->family == FAMILY_GPT, vit = a->family == FAMILY_VIT;
     const float std = 0.02f;
     char prefix[64], name[96];
-    if (gpt)
-        snprintf(prefix, sizeof prefix, "transformer.h.%d", layer);
-    else
-        snprintf(prefix, sizeof prefix, "%s.encoder.layer.%d", vit ? "vit" : "bert", layer);
+    layer_name(a, layer, prefix);
     snprintf(name, sizeof name, "%s.%s", prefix,
              gpt   ? "ln_2"
              : vit ? "layernorm_after"

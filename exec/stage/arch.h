@@ -9,7 +9,7 @@
 #define ELAPSE_EXEC_STAGE_ARCH_H
 
 #include "exec/base/backend.h"
-#include "partition/model/model.h"
+#include "partition/model/lora.h"
 #include "partition/base/status.h"
 
 #ifdef __cplusplus
@@ -102,11 +102,9 @@ struct arch {
     int scratch; /* columns of the widest tensor in layer_pass.scratch */
 };
 
-enum { ITEM_ADAPTERS = 4 };
-
 /* One adapter of an item. Adapter i has blocks ADAPTERS + 2 i (A) and ADAPTERS + 2 i + 1 (B). */
 struct adapter {
-    const char *module;     /* within its layer */
+    const char *module;     /* within its layer, or within the model for the pooler */
     bool first;             /* of the item's first product (queries, keys, values; gate, up), or of
                                its second one */
     int block;              /* of the base: the product's weights */
@@ -115,8 +113,7 @@ struct adapter {
 };
 
 /* List the adapters of an item; returns their number, 0 without train.lora. */
-int adapters_of(const struct model *model, const struct arch *arch, int item,
-                struct adapter list[ITEM_ADAPTERS]);
+int adapters_of(const struct model *model, int item, struct adapter list[LORA_PRODUCTS]);
 
 /* The epsilon of the model's norms: its own, or transformers' default for the family. */
 double arch_eps(const struct model *model);

@@ -138,7 +138,7 @@ void decoder_attention_backward_weight(const struct layer *l, const struct layer
     const void *dout = layer_masked(l, p, SITE_ATTENTION, dy);
     adapters_backward_weight(l, p, false, dout, st[AT_CTX]);
     adapters_backward_weight(l, p, true, st[AT_HEADS], st[AT_LN]);
-    if (!l->g[OUT_W]) /* a frozen base has no gradients at all */
+    if (model_item_is_base(p->model, l->item)) /* which has no gradients at all */
         return;
     be->linear_backward_weight(be, &out, dout, st[AT_CTX], 1.0f, l->g[OUT_W], NULL);
     be->linear_backward_weight(be, &heads, st[AT_HEADS], st[AT_LN], 1.0f, l->g[HEADS_W],
@@ -194,7 +194,7 @@ void decoder_mlp_backward_weight(const struct layer *l, const struct layer_pass 
     const void *dout = layer_masked(l, p, SITE_MLP, dy);
     adapters_backward_weight(l, p, false, dout, st[ML_GELU]);
     adapters_backward_weight(l, p, true, st[ML_PRE], st[ML_LN]);
-    if (!l->g[DOWN_W])
+    if (model_item_is_base(p->model, l->item))
         return;
     be->linear_backward_weight(be, &down, dout, st[ML_GELU], 1.0f, l->g[DOWN_W], NULL);
     be->linear_backward_weight(be, &gate_up, st[ML_PRE], st[ML_LN], 1.0f, l->g[GATE_UP_W], NULL);

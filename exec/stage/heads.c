@@ -8,6 +8,8 @@
 
 #include <stddef.h>
 
+#include "exec/stage/adapters.h"
+
 /* A linear over the first token of every sample: its rows are seq * hidden elements apart. */
 static struct linear first_tokens(const struct layer_pass *p, int out)
 {
@@ -46,8 +48,13 @@ static struct linear table_of(const struct layer_pass *p)
 void pooler_forward(const struct layer *l, const struct layer_pass *p)
 {
     const struct linear lin = first_tokens(p, p->arch->hidden);
-    p->be->linear_forward(p->be, &lin, p->x, l->low[DENSE_W], l->low[DENSE_B], ACT_TANH, NULL, NULL,
-                          NULL, p->y);
+    const bool adapted = adapters_on(l, p, true);
+    p->be->linear_forward(p->be, &lin, p->x, l->low[DENSE_W], l->low[DENSE_B],
+                          adapted ? ACT_NONE : ACT_TANH, NULL, NULL, NULL, p->y);
+    if (adapted) {
+        adapters_forward(l, p, true, p->x, p->y);
+        p->be->act_forward(p->be, lin.rows * lin.out, ACT_TANH, p->y, p->y);
+    }
 }
 
 void pooler_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
@@ -60,6 +67,7 @@ void pooler_backward_input(const struct layer *l, const struct layer_pass *p, co
     if (dx) {
         be->zero(be, dx, backend_bytes(be, lin.rows * lin.x_stride));
         be->linear_backward_input(be, &lin, grad, l->low[DENSE_W], 1.0f, ACT_NONE, NULL, NULL, dx);
+        adapters_backward_input(l, p, true, grad, dx);
     }
 }
 
@@ -67,6 +75,9 @@ void pooler_backward_weight(const struct layer *l, const struct layer_pass *p, c
 {
     (void)dy; /* PO_GRAD comes from it */
     const struct linear lin = first_tokens(p, p->arch->hidden);
+    adapters_backward_weight(l, p, true, p->stash[PO_GRAD], p->x);
+    if (model_item_is_base(p->model, l->item))
+        return;
     p->be->linear_backward_weight(p->be, &lin, p->stash[PO_GRAD], p->x, 1.0f, l->g[DENSE_W],
                                   l->g[DENSE_B]);
 }
@@ -236,6 +247,8 @@ void head_backward_weight(const struct layer *l, const struct layer_pass *p, con
     (void)dy;
     struct backend *be = p->be;
     void *const *st = p->stash;
+    if (model_item_is_base(p->model, l->item)) /* only adapters train */
+        return;
     switch (p->arch->task) {
     case TASK_CLASSIFY: {
         const struct linear lin = classifier(p);

@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 
+#include "exec/stage/adapters.h"
 #include "exec/stage/decoder.h"
 #include "exec/stage/embed.h"
 #include "exec/stage/heads.h"
@@ -116,9 +117,11 @@ static void attention_forward(const struct layer *l, const struct layer_pass *p)
     }
     be->linear_forward(be, &qkv, in, l->low[QKV_W], l->low[QKV_B], ACT_NONE, NULL, NULL, NULL,
                        st[AT_QKV]);
+    adapters_forward(l, p, true, in, st[AT_QKV]);
     be->attention_forward(be, &a, st[AT_QKV], &probs, st[AT_CTX], st[AT_LSE]);
     be->linear_forward(be, &out, st[AT_CTX], l->low[OUT_W], l->low[OUT_B], ACT_NONE, x, &drop, NULL,
                        p->arch->post_norm ? st[AT_LN] : p->y);
+    adapters_forward(l, p, false, st[AT_CTX], p->arch->post_norm ? st[AT_LN] : p->y);
     if (p->arch->post_norm)
         norm_forward(l, p, st[AT_LN], p->y, st[AT_STATS]);
 }
@@ -155,14 +158,18 @@ static void attention_backward_input(const struct layer *l, const struct layer_p
     const void *dout = layer_masked(l, p, SITE_ATTENTION, dy);
     be->linear_backward_input(be, &out, dout, l->low[OUT_W], 1.0f, ACT_NONE, NULL, NULL,
                               p->scratch[0]);
+    adapters_backward_input(l, p, false, dout, p->scratch[0]);
     be->attention_backward(be, &a, st[AT_QKV], &probs, st[AT_CTX], st[AT_LSE], p->scratch[0], dqkv);
     if (p->arch->post_norm) {
-        if (dx)
+        if (dx) {
             be->linear_backward_input(be, &qkv, dqkv, l->low[QKV_W], 1.0f, ACT_NONE, NULL, dy, dx);
+            adapters_backward_input(l, p, true, dqkv, dx);
+        }
         return;
     }
     be->linear_backward_input(be, &qkv, dqkv, l->low[QKV_W], 1.0f, ACT_NONE, NULL, NULL,
                               p->scratch[0]);
+    adapters_backward_input(l, p, true, dqkv, p->scratch[0]);
     if (l->joins) {
         norm_backward(l, p, p->scratch[0], st[AT_JOIN], st[AT_STATS], dy, st[AT_JOIN]);
         join_backward_input(l, p, dx);
@@ -182,10 +189,15 @@ static void attention_backward_weight(const struct layer *l, const struct layer_
     const struct dropout probs = layer_dropout(l, p, SITE_PROBS, 0);
     const float *sums = qkv_sums(p, &a, &probs);
     const void *dout = layer_masked(l, p, SITE_ATTENTION, p->arch->post_norm ? st[AT_LN] : dy);
+    const void *in = p->arch->post_norm ? p->x : st[AT_LN];
+    adapters_backward_weight(l, p, false, dout, st[AT_CTX]);
+    adapters_backward_weight(l, p, true, dqkv_of(p), in);
+    if (model_item_is_base(p->model, l->item)) /* which has no gradients at all */
+        return;
     be->linear_backward_weight(be, &out, dout, st[AT_CTX], 1.0f, l->g[OUT_W],
                                last_sums(p) ? NULL : l->g[OUT_B]);
-    be->linear_backward_weight(be, &qkv, dqkv_of(p), p->arch->post_norm ? p->x : st[AT_LN], 1.0f,
-                               l->g[QKV_W], sums ? NULL : l->g[QKV_B]);
+    be->linear_backward_weight(be, &qkv, dqkv_of(p), in, 1.0f, l->g[QKV_W],
+                               sums ? NULL : l->g[QKV_B]);
     if (l->joins) {
         const struct linear join = join_linear(p);
         be->linear_backward_weight(be, &join, st[AT_JOIN], st[AT_CAT], 1.0f, l->g[JOIN_W],
@@ -216,10 +228,18 @@ static void mlp_forward(const struct layer *l, const struct layer_pass *p)
         norm_forward(l, p, p->x, st[ML_LN], st[ML_STATS]);
         in = st[ML_LN];
     }
-    be->linear_forward(be, &fc1, in, l->low[FC1_W], l->low[FC1_B], p->arch->gelu, NULL, NULL,
-                       st[ML_PRE], st[ML_GELU]);
+    if (adapters_on(l, p, true)) {
+        be->linear_forward(be, &fc1, in, l->low[FC1_W], l->low[FC1_B], ACT_NONE, NULL, NULL, NULL,
+                           st[ML_PRE]);
+        adapters_forward(l, p, true, in, st[ML_PRE]);
+        be->act_forward(be, fc1.rows * wide, p->arch->gelu, st[ML_PRE], st[ML_GELU]);
+    } else {
+        be->linear_forward(be, &fc1, in, l->low[FC1_W], l->low[FC1_B], p->arch->gelu, NULL, NULL,
+                           st[ML_PRE], st[ML_GELU]);
+    }
     be->linear_forward(be, &fc2, st[ML_GELU], l->low[FC2_W], l->low[FC2_B], ACT_NONE, p->x, &drop,
                        NULL, p->arch->post_norm ? st[ML_LN] : p->y);
+    adapters_forward(l, p, false, st[ML_GELU], p->arch->post_norm ? st[ML_LN] : p->y);
     if (p->arch->post_norm)
         norm_forward(l, p, st[ML_LN], p->y, st[ML_STATS]);
 }
@@ -238,16 +258,27 @@ static void mlp_backward_input(const struct layer *l, const struct layer_pass *p
         dy = st[ML_LN];
     }
     const void *dout = layer_masked(l, p, SITE_MLP, dy);
-    be->linear_backward_input(be, &fc2, dout, l->low[FC2_W], 1.0f, p->arch->gelu, st[ML_PRE], NULL,
-                              st[ML_PRE]);
+    if (adapters_on(l, p, false)) {
+        fc2.dx_sums = NULL;
+        be->linear_backward_input(be, &fc2, dout, l->low[FC2_W], 1.0f, ACT_NONE, NULL, NULL,
+                                  p->scratch[0]);
+        adapters_backward_input(l, p, false, dout, p->scratch[0]);
+        be->act_backward(be, fc2.rows * wide, p->arch->gelu, st[ML_PRE], p->scratch[0], st[ML_PRE]);
+    } else {
+        be->linear_backward_input(be, &fc2, dout, l->low[FC2_W], 1.0f, p->arch->gelu, st[ML_PRE],
+                                  NULL, st[ML_PRE]);
+    }
     if (p->arch->post_norm) {
-        if (dx)
+        if (dx) {
             be->linear_backward_input(be, &fc1, st[ML_PRE], l->low[FC1_W], 1.0f, ACT_NONE, NULL, dy,
                                       dx);
+            adapters_backward_input(l, p, true, st[ML_PRE], dx);
+        }
         return;
     }
     be->linear_backward_input(be, &fc1, st[ML_PRE], l->low[FC1_W], 1.0f, ACT_NONE, NULL, NULL,
                               p->scratch[0]);
+    adapters_backward_input(l, p, true, st[ML_PRE], p->scratch[0]);
     norm_backward(l, p, p->scratch[0], p->x, st[ML_STATS], dy, dx);
 }
 
@@ -258,11 +289,16 @@ static void mlp_backward_weight(const struct layer *l, const struct layer_pass *
     void *const *st = p->stash;
     const struct linear fc1 = dense(p, h, wide), fc2 = dense(p, wide, h);
     const void *dout = layer_masked(l, p, SITE_MLP, p->arch->post_norm ? st[ML_LN] : dy);
+    const void *in = p->arch->post_norm ? p->x : st[ML_LN];
+    adapters_backward_weight(l, p, false, dout, st[ML_GELU]);
+    adapters_backward_weight(l, p, true, st[ML_PRE], in);
+    if (model_item_is_base(p->model, l->item))
+        return;
     be->linear_backward_weight(be, &fc2, dout, st[ML_GELU], 1.0f, l->g[FC2_W],
                                last_sums(p) ? NULL : l->g[FC2_B]);
     const float *sums = wide_sums(p);
-    be->linear_backward_weight(be, &fc1, st[ML_PRE], p->arch->post_norm ? p->x : st[ML_LN], 1.0f,
-                               l->g[FC1_W], sums ? NULL : l->g[FC1_B]);
+    be->linear_backward_weight(be, &fc1, st[ML_PRE], in, 1.0f, l->g[FC1_W],
+                               sums ? NULL : l->g[FC1_B]);
     add_item(l, p, FC2_B, FC1_B, sums ? wide : 0);
 }
 

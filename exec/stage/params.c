@@ -38,10 +38,10 @@ int stage_num_states(const struct job *job)
     return params_num_states(job);
 }
 
-/* Whether a block stays as it is because only adapters train. */
-static bool in_base(const struct model *model, int block)
+/* Whether a block of an item stays as it is because only adapters train. */
+static bool in_base(const struct model *model, int item, int block)
 {
-    return model->lora.rank > 0 && block < ADAPTERS;
+    return block < ADAPTERS && model_item_is_base(model, item);
 }
 
 enum status stage_item_params(const struct model *model, int item,
@@ -60,7 +60,7 @@ enum status stage_item_params(const struct model *model, int item,
             continue;
         struct param *p = &params[(*num)++];
         *p = (struct param){.item = item,
-                            .frozen = in_base(model, ts->block),
+                            .frozen = in_base(model, item, ts->block),
                             .ndim = ts->ndim,
                             .num_elems = ts->num_elems};
         memcpy(p->name, ts->name, sizeof p->name);
@@ -100,7 +100,7 @@ void params_wire(struct stage *stage)
             elems += pad(spec.block_elems[b]);
             l->w[b] = stage->weights[i] + first[b];
             l->low[b] = backend_at(stage->spec.backend, stage->low[i], first[b]);
-            l->g[b] = stage->grads[i] && !in_base(stage->spec.model, b)
+            l->g[b] = stage->grads[i] && !in_base(stage->spec.model, l->item, b)
                           ? stage->grads[i] + first[b] - base
                           : NULL;
         }
@@ -121,8 +121,8 @@ void params_wire(struct stage *stage)
             memcpy(p->name, ts->name, sizeof p->name);
             memcpy(p->shape, ts->shape, sizeof p->shape);
             p->tied_copy = copy;
-            p->frozen =
-                l->frozen || (copy && table_frozen) || in_base(stage->spec.model, ts->block);
+            p->frozen = l->frozen || (copy && table_frozen) ||
+                        in_base(stage->spec.model, l->item, ts->block);
             const int64_t offset = first[ts->block] + ts->offset;
             p->weight = stage->weights[i] + offset;
             if (!p->frozen) {
@@ -149,7 +149,8 @@ static void count_elems(struct stage *stage, int i, const struct item_spec *spec
     int64_t elems = 0, base = 0;
     for (int b = 0; b < spec->num_blocks; b++) {
         elems += pad(spec->block_elems[b]);
-        base += in_base(stage->spec.model, b) ? pad(spec->block_elems[b]) : 0;
+        base +=
+            in_base(stage->spec.model, stage->layers[i].item, b) ? pad(spec->block_elems[b]) : 0;
     }
     const int64_t rest = spec->tied ? elems - pad(spec->block_elems[HEAD_TABLE]) : elems;
     stage->block_elems[i] = frozen ? rest : elems;

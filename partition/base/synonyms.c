@@ -54,6 +54,7 @@ static const struct synonym keys[] = {
     {"lora_rank",                            "train.lora.rank"                               },
     {"lora_r",                               "train.lora.rank"                               },
     {"target_modules",                       "train.lora.targets"                            },
+    {"modules_to_save",                      "train.lora.head"                               },
     {"load_in_4bit",                         "train.lora.base=nf4"                           },
     {"qlora",                                "train.lora.base=nf4"                           },
     {"microbatches",                         "pipeline.num_microbatches"                     },

@@ -20,7 +20,7 @@ struct question {
     double expert_load;
     int32_t experts, experts_active, expert_mlp, shared_experts, expert_ways;
     int32_t kv_rank, q_rank, rope_dim, v_dim;
-    int32_t elem_bytes, tensor, flags, window, block, context, lora, unused;
+    int32_t elem_bytes, tensor, flags, window, block, context, lora, adapted;
 };
 
 enum { NUM_SLOTS = 1 << 10, NUM_PROBES = 4 };
@@ -99,7 +99,8 @@ static struct question question_of(const struct model *model, int item, int pass
                                                                  << 13;
     q.base_params = it->base_params;
     q.expert_load = model->expert_load;
-    q.lora = model->lora.rank << 4 | model->lora.targets << 2 | model->lora.base;
+    q.lora = model->lora.rank << 3 | model->lora.head << 2 | model->lora.base;
+    q.adapted = model->lora.targets;
     q.context = model->context;
     q.window = model_window(model, it->layer);
     q.block = (int32_t)model->block.norm | (int32_t)model->block.places << 2 |

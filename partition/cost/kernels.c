@@ -13,6 +13,7 @@
 struct lister {
     const struct model *model;
     const struct item *item;
+    int index; /* of the item */
     enum pass pass;
     int64_t samples;
     int64_t tokens; /* of the micro-batch */
@@ -34,7 +35,7 @@ static int64_t divide_up(int64_t a, int64_t b)
 
 static void add(struct lister *l, struct kernel kernel)
 {
-    if (l->pass == PASS_BWD_WEIGHT && l->model->lora.rank > 0 && !l->in_adapter)
+    if (l->pass == PASS_BWD_WEIGHT && !l->in_adapter && model_item_is_base(l->model, l->index))
         return; /* the base has no gradients */
     if (l->count < KERNELS_MAX)
         l->list[l->count++] = kernel;
@@ -216,15 +217,20 @@ static void add_linear(struct lister *l, int64_t rows, int64_t k, int64_t n)
     }
 }
 
-/* The first or the second linear of an item, with its adapter. */
+/* The first or the second linear of an item, with the adapters of its parts. */
 static void add_adapted(struct lister *l, bool first, int64_t rows, int64_t k, int64_t n)
 {
-    const int before = l->count;
+    struct lora_product list[LORA_PRODUCTS];
+    const int before = l->count, num = lora_products(l->model, l->index, list);
+    int64_t whole = 0;
     add_linear(l, rows, k, n);
     for (int i = before; i < l->count; i++)
         share_with_collective(l, &l->list[i], first);
-    if (model_has_adapter(l->model, (int)(l->item - l->model->items), first))
-        add_adapter(l, rows, k, n);
+    for (int i = 0; i < num; i++)
+        whole += list[i].first == first ? list[i].out : 0;
+    for (int i = 0; i < num; i++)
+        if (list[i].adapted && list[i].first == first)
+            add_adapter(l, rows, k, divide_up(n * list[i].out, whole));
 }
 
 static bool forward(const struct lister *l)
@@ -737,7 +743,7 @@ static void list_pooler(struct lister *l)
     const double x = (double)l->samples * l->model->hidden * l->e;
     if (l->pass == PASS_BWD_REST)
         return;
-    add_linear(l, l->samples, l->model->hidden, l->model->hidden);
+    add_adapted(l, true, l->samples, l->model->hidden, l->model->hidden);
     if (l->pass != PASS_BWD_WEIGHT)
         add_memory(l, (forward(l) ? 2 : 3) * x);
 }
@@ -856,6 +862,7 @@ static void start(struct lister *l, const struct model *model, int item, enum pa
 {
     *l = (struct lister){.model = model,
                          .item = &model->items[item],
+                         .index = item,
                          .pass = pass,
                          .samples = samples,
                          .tokens = samples * (model->seq > 0 ? model->seq : 1),

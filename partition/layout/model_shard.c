@@ -90,7 +90,7 @@ static struct replicated replicated(const struct model *model, int index)
     const struct item *item = &model->items[index];
     const int64_t h = model->hidden, s = model->seq;
     /* with adapters the weights of the model are the base */
-    const int64_t params = model->lora.rank > 0 ? item->base_params : item->params;
+    const int64_t params = model_item_is_base(model, index) ? item->base_params : item->params;
     struct replicated got = {.params = same_params(model, item->kind),
                              .tokens_bytes = token_stash(model, item->kind)};
     switch (item->kind) {
@@ -196,11 +196,13 @@ static void shard_item(struct model *part, const struct model *whole, int index)
     if (item->kind == ITEM_ATTENTION && key_copies(whole, T) > 1)
         one = key_head(whole);
     const int64_t all = whole->kv_heads; /* of which a device holds one, if it is counted apart */
-    if (whole->lora.rank >
-        0) { /* the input's half of the first adapter, the output's of the second */
-        const int64_t half = (int64_t)whole->lora.rank * whole->hidden;
-        const int64_t kept =
-            half * (model_has_adapter(whole, index, true) + model_has_adapter(whole, index, false));
+    if (model_item_is_base(whole, index)) {
+        struct lora_product list[LORA_PRODUCTS];
+        const int num = lora_products(whole, index, list);
+        int64_t kept =
+            0; /* the input's half of the first product's adapters, the output's of the second */
+        for (int i = 0; i < num; i++)
+            kept += list[i].adapted ? (int64_t)whole->lora.rank * whole->hidden : 0;
         item->params = divided(item->params, kept, T);
         item->base_params =
             divided(item->base_params - all * one.params, same.params, T) + one.params;

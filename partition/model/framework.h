@@ -64,7 +64,9 @@ struct framework {
     bool gathers_late;  /* the backward of a layer begins by waiting for its gather */
     bool has_communicators; /* NCCL's, one for each group of devices */
     bool casts_router;      /* the router's product is one of fp32 operands */
-    double launch_us;       /* the host's time to launch a kernel; 0: that of the device's kind */
+    bool
+        fuses_adapters; /* one adapter for each product that runs as one (NeMo's LoRA beside linear_qkv) */
+    double launch_us; /* the host's time to launch a kernel; 0: that of the device's kind */
     int allocator_per_thousand; /* what the allocator holds beyond its tensors, of 1,000 bytes */
 };
 

@@ -2,9 +2,10 @@
  *
  * A product [k -> n] of a target gets an adapter: r numbers between, so r (k + n) parameters train. All
  * other parameters of the model become base_params of their items: kept in `base` precision, without
- * gradients and optimizer state. Backwards still compute gradients of inputs. One adapter is counted for
- * each product that runs as one, that is for queries, keys and values together and for gate and up
- * together, as Megatron-LM's fused linears have it. Pure. */
+ * gradients and optimizer state. Backwards still compute gradients of inputs. The products of a family and
+ * their names are one table here, which exec/ reads too: those that transformers has as modules, so queries,
+ * keys and values of a Llama are three. A framework that fuses adapters (framework.h) has one for each
+ * product that runs as one. Pure. */
 #ifndef ELAPSE_PARTITION_LORA_H
 #define ELAPSE_PARTITION_LORA_H
 
@@ -14,20 +15,46 @@
 extern "C" {
 #endif
 
-enum lora_targets { LORA_ALL, LORA_ATTENTION, LORA_QKV, LORA_MLP, LORA_TARGETS_COUNT };
 /* How the base is kept: as kernels read it; 8 bits; NF4 with double quantization, 4.127 bits (QLoRA;
  * Dettmers et al. 2023, section 3). */
 enum lora_base { LORA_BASE_SAME, LORA_BASE_INT8, LORA_BASE_NF4, LORA_BASE_COUNT };
 
-/* Give the model adapters of a rank; 0: none. The model is whole and its dtype is set. ERR_INFEASIBLE
- * names what is not there: dims, plain heads, a dense MLP in the layers, or a rank that is more than the
- * width. */
-enum status model_set_lora(struct model *model, int rank, enum lora_targets targets,
-                           enum lora_base base, struct err *err);
+/* What a job asks for: its keys train.lora. */
+struct lora_ask {
+    int rank;     /* 0: no adapters */
+    double alpha; /* adapters count alpha / rank; 0: as much as the rank */
+    char targets
+        [256]; /* words joined by commas: all, attention, qkv, mlp, or a product's name or the end of
+                          one behind a dot, as the package peft matches target_modules */
+    enum lora_base base;
+    bool head; /* a head of classes or of answers trains too, as by peft's modules_to_save */
+};
 
-/* Whether products of an item have adapters: the first one (queries, keys and values; gate and up) and
- * the second (the output's; down). */
-bool model_has_adapter(const struct model *model, int item, bool first);
+/* Give the model adapters; rank 0: none. The model is whole, and its dtype and framework are set.
+ * ERR_INPUT: a target that names no product. ERR_INFEASIBLE names what is not there: dims, plain heads, a
+ * dense MLP in the layers, or a rank that is more than the width. */
+enum status model_set_lora(struct model *model, const struct lora_ask *ask, struct err *err);
+
+/* A product of an item. */
+struct lora_product {
+    const char *module; /* name within its layer, or within the model for the pooler */
+    bool first; /* it is, or is a part of, the item's first product (queries, keys and values; gate
+                           and up; the pooler), else the second (attention's output; down) */
+    bool adapted; /* it has an adapter */
+    int64_t in, out;
+    int64_t column; /* where its part begins in a row of that product's output */
+};
+enum { LORA_PRODUCTS = 4 };
+/* List the products of an item, in the order of their columns; returns their number. */
+int lora_products(const struct model *model, int item, struct lora_product list[LORA_PRODUCTS]);
+
+/* The name of a ViT's module in transformers 5; a name that is not in the table stays. */
+const char *lora_later_name(const char *module);
+
+/* Whether the parameters of an item stay as they are because only adapters train. */
+bool model_item_is_base(const struct model *model, int item);
+/* Forward FLOPs of an item's adapters, for one sample. */
+int64_t model_adapter_flops(const struct model *model, int item);
 
 /* Bytes of the frozen base that an item keeps on a device, and those of one parameter. */
 int64_t model_base_bytes(const struct model *model, int item);

@@ -273,6 +273,7 @@ struct model {
     struct {
         int rank, targets, base; /* lora.h; rank 0: there are no adapters */
         float scale;             /* of what they add */
+        bool head;               /* the head trains beside them */
     } lora;
     int context; /* seq is the share of one of as many devices, which meet the keys of all
                                tokens; 0 and 1: it is the whole sample */

@@ -31,6 +31,8 @@ void job_defaults(struct job *job)
     job->train.reduction = REDUCTION_FAST;
     job->train.seed = 1;
     job->train.keep_checkpoints = 3;
+    strcpy(job->train.lora.targets, "all");
+    job->train.lora.head = true;
     job->pipeline.num_stages = AUTO;
     job->pipeline.num_replicas = AUTO;
     job->pipeline.num_microbatches = AUTO;

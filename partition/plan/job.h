@@ -105,12 +105,7 @@ struct job {
         enum attention_kind attention; /* whether stashes hold score matrices */
         enum framework_kind framework; /* what launches the kernels */
         enum norm_kind norm;           /* whether RMSNorm is one kernel */
-        struct {
-            int rank;     /* 0: no adapters */
-            double alpha; /* adapters count alpha / rank; 0: as much as the rank */
-            enum lora_targets targets;
-            enum lora_base base;
-        } lora;
+        struct lora_ask lora;
         int gradient_bytes; /* of a parameter, for plan and sim; 0: as model and framework have it */
         enum device_kind device;  /* for `elapse train`; plan and sim use the cluster's devices */
         enum transport transport; /* how activations and gradients travel between GPUs */

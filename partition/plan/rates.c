@@ -5,6 +5,7 @@
 #include "partition/base/units.h"
 #include "partition/cluster/device_kinds.h"
 #include "partition/model/attention.h"
+#include "partition/model/lora.h"
 
 /* Whether an item is in one of the first `layers` layers of its stage that train
  * (RECOMPUTE_LAYER). */
@@ -68,8 +69,8 @@ struct sample_flops rates_sample_flops(const struct model *model, const struct p
         const double forward = (double)item->fwd_flops;
         if (item->kind == ITEM_OPAQUE && item->fwd_flops == 0 && item->num_pieces == 0)
             return (struct sample_flops){0};
-        if (model->lora.rank > 0 && i >= frozen) /* only adapters have gradients of weights */
-            sum += 2 * forward + 2 * (double)item->params * model->seq;
+        if (i >= frozen && model_item_is_base(model, i)) /* only adapters have weights' gradients */
+            sum += 2 * forward + (double)model_adapter_flops(model, i);
         else if (i >=
                  frozen) /* the first active item gives no gradient of its input to a frozen one */
             sum += frozen > 0 && i == frozen ? 2 * forward : 3 * forward;

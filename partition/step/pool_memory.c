@@ -30,7 +30,7 @@ int pool_slots(const struct schedule *full, int stage)
 int64_t pool_scratch_cols(const struct model *model)
 {
     int64_t cols = model->hidden;
-    if (model->family != FAMILY_LLAMA)
+    if (model->family != FAMILY_LLAMA && model->lora.rank == 0)
         return cols;
     const int64_t heads = (int64_t)model->heads * model->head_dim;
     cols = model->mlp > cols ? model->mlp : cols;

@@ -134,22 +134,24 @@ static enum status read_setting(const struct json *root, const char *what, const
     if (job->train.dtype >= DTYPE_FP8 && job->model.weight_bytes_per_param == 0)
         job->model.weight_bytes_per_param =
             model_weight_bytes(&job->model) + (job->train.dtype == DTYPE_NVFP4 ? 1 : 2);
-    struct err why = {0};
-    if (model_set_lora(&job->model, job->train.lora.rank, job->train.lora.targets,
-                       job->train.lora.base, &why) != OK)
-        return err_set(err, why.status, "%s: %s", job->path ? job->path : job->name, why.msg);
-    if (job->train.lora.rank > 0 && job->train.lora.alpha > 0.0)
-        job->model.lora.scale = (float)(job->train.lora.alpha / job->train.lora.rank);
     model_set_expert_load(&job->model, job->train.expert_load);
     model_set_attention(&job->model, job->train.attention);
     if (job->train.gradient_bytes > 0)
         job->model.grad_bytes_per_param = job->train.gradient_bytes;
     model_set_framework(&job->model, job->train.framework, job->train.norm);
+    struct err why = {0};
+    if (model_set_lora(&job->model, &job->train.lora, &why) != OK) {
+        err_set(err, why.status, "%s: %s", job->path ? job->path : job->name, why.msg);
+        if (why.hint[0])
+            err_hint(err, "%s", why.hint);
+        return why.status;
+    }
     /* If nothing after the last layer trains (there is no item, or only layers have adapters), one
      * layer must stay active, because a step must train something. */
-    const bool behind_trains =
-        model_frozen_items(&job->model, job->model.num_layers) < job->model.num_items &&
-        job->train.lora.rank == 0;
+    bool behind_trains = false;
+    for (int i = model_frozen_items(&job->model, job->model.num_layers); i < job->model.num_items;
+         i++)
+        behind_trains = behind_trains || !model_item_is_base(&job->model, i);
     if (job->freeze.min_active == 0 && !behind_trains)
         job->freeze.min_active = 1;
     return cluster ? cluster_from_json(cluster, &in_cluster, &job->cluster, err)

@@ -43,7 +43,6 @@ static const char *const recompute_names[] = {"never", "stage",       "except-la
                                               "layer", "stage-early", "fit",         NULL};
 static const char *const shard_names[] = {"none", "optimizer", "gradients", "weights", NULL};
 static const char *const offload_names[] = {"none", "optimizer", "auto", "fit", NULL};
-static const char *const lora_targets_names[] = {"all", "attention", "qkv", "mlp", NULL};
 static const char *const lora_base_names[] = {"same", "int8", "nf4", NULL};
 static const char *const context_names[] = {"ring", "all-gather", "ulysses", NULL};
 static const char *const attention_names[] = {"auto", "fused", "unfused", "eager", "flash1", NULL};
@@ -60,7 +59,7 @@ static const char *const cache_dtype_names[] = {"fp32", "bf16", NULL};
 
 _Static_assert(DATA_KIND_COUNT == 9 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 7 &&
                    RECOMPUTE_MODE_COUNT == 6 && SHARD_MODE_COUNT == 4 && CONTEXT_KIND_COUNT == 3 &&
-                   LORA_TARGETS_COUNT == 4 && LORA_BASE_COUNT == 3 && ATTENTION_KIND_COUNT == 5 &&
+                   LORA_BASE_COUNT == 3 && ATTENTION_KIND_COUNT == 5 &&
                    FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_AUTO == 11,
                "the lists of names follow the enums");
 
@@ -128,7 +127,8 @@ const struct field job_fields[] = {
     INT("train.eval_every_epochs", train.eval_every_epochs, 0, INT64_MAX, "evaluate after every n epochs [0: only at the end]"),
     INT("train.lora.rank", train.lora.rank, 0, INT_MAX, "train adapters of this rank beside a frozen base (LoRA) [0: none]"),
     REAL("train.lora.alpha", train.lora.alpha, "adapters are multiplied by alpha / rank [0: as the rank, so by 1]"),
-    CHOICE("train.lora.targets", train.lora.targets, lora_targets_names, "products that have adapters [all: queries, keys and values, attention's output, both of the MLP]"),
+    {"train.lora.targets", FIELD_TEXT, AT(train.lora.targets), 2, 0, NULL, 0, "products that have adapters: all, attention, qkv, mlp, or names as peft's target_modules has them (q_proj, c_attn, query, ...); a list, or joined by commas [all: all of attention and MLP]"},
+    BOOL("train.lora.head", train.lora.head, "beside adapters a head of classes or answers trains too [true]"),
     CHOICE("train.lora.base", train.lora.base, lora_base_names, "how the frozen base is kept; nf4: QLoRA [same: as kernels read it]"),
     INT("train.checkpoint_every_steps", train.checkpoint_every_steps, 0, INT64_MAX, "write a checkpoint after every n steps [0: only at the end]"),
     CHOICE("train.on_slow", train.on_slow, on_slow_names, "a rank that is slower than the plan has it: name it, or also weigh it in the next turn's plan [log]"),

@@ -341,14 +341,29 @@ static bool has_control(const char *text)
     return *text != '\0';
 }
 
+/* The texts of an array, joined by commas; NULL: it has none, something else, or more than fits. */
+static const char *join_texts(const struct json *array, char *joined, size_t size)
+{
+    size_t n = 0;
+    for (const struct json *v = json_first(array); v; v = json_next(v)) {
+        const char *text = json_string(v);
+        if (!text || n + strlen(text) + 2 > size)
+            return NULL;
+        n += (size_t)snprintf(joined + n, size - n, "%s%s", n ? "," : "", text);
+    }
+    return n ? joined : NULL;
+}
+
 static enum status read_text(const struct field *field, const struct json *value,
                              const struct fields_source *source, void *base, struct err *err)
 {
     const char *text = json_string(value);
     char *at = (char *)base + field->offset;
-    char limit[96];
-    if (field->type == FIELD_TEXT && field->min > 0 && json_type(value) == JSON_OBJECT)
+    char limit[96], joined[512];
+    if (field->type == FIELD_TEXT && field->min == 1 && json_type(value) == JSON_OBJECT)
         return OK;
+    if (field->type == FIELD_TEXT && field->min == 2 && json_type(value) == JSON_ARRAY)
+        text = join_texts(value, joined, sizeof joined);
     if (field->type == FIELD_TEXT) {
         snprintf(limit, sizeof limit, "a text of at most %zu characters, no control characters",
                  field->size - 1);

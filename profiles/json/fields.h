@@ -18,7 +18,8 @@ enum field_type {
     FIELD_REAL,   /* double; text may be a fraction "1/3"; min..max */
     FIELD_BOOL,   /* bool */
     FIELD_CHOICE, /* one of names; int or bool by size; "auto" sets the bool at auto_offset */
-    FIELD_TEXT, /* char[size]; with min > 0, the caller reads an object that stands in its place */
+    FIELD_TEXT, /* char[size]; with min 1, the caller reads an object that stands in its place; with
+                   min 2, a list of texts is read as one, joined by commas */
     FIELD_STRING, /* owned char * */
     FIELD_PATH,   /* owned char *, resolved against the folder of the file */
     FIELD_NS,     /* int64_t; a text with unit; 0, and in keys "..._ns" any number of ns */

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden values of the decoders in tests/unit/exec/test_parity.c, from transformers in double precision.
+"""Golden values of decoders and of adapters in tests/unit/exec/test_parity.c, from transformers in double precision.
 
     python3 tests/reference/decoders.py [NAME...]     (rewrites tests/golden/parity-NAME.bin, all of those below)
 
@@ -35,16 +35,56 @@ MODELS = {
     "gemma": transformers.GemmaConfig(**SHAPE, num_key_value_heads=1, head_dim=8, rope_parameters=PLAIN,
                                       hidden_act="gelu_pytorch_tanh"),
 }
+# Models that parity.py has without adapters; names of their classes.
+OTHERS = {
+    "gpt": (transformers.GPT2Config(vocab_size=40, n_embd=16, n_layer=2, n_head=2, n_inner=32, n_positions=12, resid_pdrop=0,
+                                    embd_pdrop=0, attn_pdrop=0, bos_token_id=None, eos_token_id=None), "GPT2LMHeadModel", "lm"),
+    "bert": (transformers.BertConfig(vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+                                     intermediate_size=32, max_position_embeddings=12, num_labels=3, hidden_dropout_prob=0,
+                                     attention_probs_dropout_prob=0), "BertForSequenceClassification", "classify"),
+    "vit": (transformers.ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+                                   image_size=12, patch_size=4, num_labels=5), "ViTForImageClassification", "classify"),
+}
+OUTPUTS = {"gpt": 40, "bert": 3, "vit": 5}
 # Adapters by peft: of which model, rank, alpha, products.
 ADAPTERS = {
     "lora-llama": ("llama", 3, 6.0, ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]),
     "lora-qwen2": ("qwen2", 2, 5.0, ["q_proj", "k_proj", "v_proj"]),
     "lora-mlp": ("qwen3", 4, 2.0, ["gate_proj", "up_proj", "down_proj"]),
+    "lora-gpt": ("gpt", 3, 6.0, ["c_attn", "c_proj", "c_fc"]),
+    "lora-bert": ("bert", 3, 6.0, ["query", "value", "dense"]),
+    "lora-vit": ("vit", 2, 3.0, ["q_proj", "k_proj", "fc1", "mlp.fc2"]),
 }
+# transformers 5 has other names for ViT's modules, whose weights it reads and writes under the old ones.
+VIT = {"layers.": "encoder.layer.", "q_proj": "attention.query", "k_proj": "attention.key", "v_proj": "attention.value",
+       "o_proj": "output.dense", "mlp.fc1": "intermediate.dense", "mlp.fc2": "output.dense"}
 
 
 def ours(name):
-    return name.replace("base_model.model.", "").replace(".base_layer", "").replace(".default", "")
+    for part in ("base_model.model.", ".base_layer", ".modules_to_save", ".default"):
+        name = name.replace(part, "")
+    for new, old in VIT.items() if name.startswith("vit.") else ():
+        name = name.replace(new, old)
+    return name
+
+
+def other_names(of, task, have):
+    """Those of OTHERS: an item's adapters stand behind its last product."""
+    order = []
+    for n, _ in parity.parameters(of, task, OUTPUTS[of]):
+        order.append(n)
+        module = n[:-len(".bias")]
+        ends = {"attn.c_proj": ["attn.c_attn", "attn.c_proj"], "mlp.c_proj": ["mlp.c_fc", "mlp.c_proj"],
+                "pooler.dense": ["pooler.dense"],
+                "attention.output.dense": [*(("attention.self." if of == "bert" else "attention.attention.") + p
+                                             for p in ("query", "key", "value")), "attention.output.dense"],
+                "output.dense": ["intermediate.dense", "output.dense"]}
+        for end, products in ends.items() if n.endswith(".bias") else ():
+            if module.endswith("." + end):
+                layer = module[:-len(end)]
+                order += [f"{layer}{p}.lora_{ab}.weight" for p in products for ab in "AB"]
+                break
+    return [n for n in order if n in have]
 
 
 def names(config, have):
@@ -63,22 +103,25 @@ def names(config, have):
     return [n for n in order if n in have]
 
 
-def golden(name, config, adapters=None):
+def golden(name, of, adapters=None):
     torch.manual_seed(0)
+    config, kind, task = OTHERS.get(of) or (MODELS[of], "AutoModelForCausalLM", "lm")
     config._attn_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64)
+    model = getattr(transformers, kind)
+    model = model(config) if of in OTHERS else model.from_config(config, dtype=torch.float64)
     if adapters:
         rank, alpha, targets = adapters
-        model = peft.get_peft_model(model, peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets))
-    model.eval()
-    have = {ours(n): p for n, p in model.named_parameters()}
-    order = names(config, have)
+        saved = ["classifier"] if task == "classify" else None
+        model = peft.get_peft_model(model, peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets, modules_to_save=saved))
+    model.eval().double()
+    have = {ours(n): p for n, p in model.named_parameters() if ".original_module." not in n}
+    order = other_names(of, task, have) if of in OTHERS else names(config, have)
     assert sorted(order) == sorted(have), set(have) ^ set(order)
     with torch.no_grad():
         for i, n in enumerate(order):
             centre = 1.0 if have[n].dim() == 1 and n.endswith("weight") else 0.0
             have[n].copy_(centre + 0.5 * parity.uniform(1000 + i, have[n].shape))
-    data = parity.inputs("gpt", "lm", parity.VOCAB)
+    data = parity.inputs(of, task, OUTPUTS.get(of, parity.VOCAB))
     train = [n for n in order if have[n].requires_grad]
     groups = [{"params": [have[n] for n in train if have[n].dim() >= 2], "weight_decay": 0.01},
               {"params": [have[n] for n in train if have[n].dim() < 2], "weight_decay": 0.0}]
@@ -87,8 +130,14 @@ def golden(name, config, adapters=None):
     losses, grads = [], None
     for _ in range(parity.STEPS):
         optimizer.zero_grad()
-        logits = model(data["tokens"], use_cache=False).logits
-        loss = torch.nn.functional.cross_entropy(logits.reshape(-1, parity.VOCAB), data["labels"].reshape(-1))
+        if of == "vit":
+            logits = model(data["images"]).logits
+        elif of == "bert":
+            mask = (torch.arange(parity.SEQ)[None] < data["lengths"][:, None]).long()
+            logits = model(data["tokens"], attention_mask=mask, token_type_ids=data["types"]).logits
+        else:
+            logits = model(data["tokens"], use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), data["labels"].reshape(-1))
         loss.backward()
         losses.append(loss.detach().reshape(1))
         if grads is None:
@@ -108,7 +157,7 @@ def main():
     torch.set_default_dtype(torch.float64)
     for name in sys.argv[1:] or [*MODELS, *ADAPTERS]:
         of, *adapters = ADAPTERS.get(name, (name,))
-        golden(name, MODELS[of], adapters)
+        golden(name, of, adapters)
 
 
 if __name__ == "__main__":

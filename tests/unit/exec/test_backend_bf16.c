@@ -299,6 +299,8 @@ static void elementwise__is_fp32_rounded_once(void **state)
         fill(1, n, 1);
         EVERYWHERE(be->act_backward(be, n, (enum act)act, t[0], t[1], t[1]));
         assert_rounded(1, n, "act");
+        EVERYWHERE(be->act_forward(be, n, (enum act)act, t[0], t[1]));
+        assert_rounded(1, n, "act forward");
     }
     fill(1, n, 1);
     EVERYWHERE(be->dropout(be, rows, cols, &drop, t[0], t[1]));

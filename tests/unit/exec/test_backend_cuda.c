@@ -451,6 +451,9 @@ IN_ALL_WAYS(act_backward__and_dropout_keep_the_masks_of_the_cpu, false)
         cuda->act_backward(cuda, num, acts[i % 4], pre_c, dy_c, dy_c);
         cpu->act_backward(cpu, num, acts[i % 4], pre, dy, dy);
         near("dx", down(dy_c, num), dy, num, tol());
+        cuda->act_forward(cuda, num, acts[i % 4], pre_c, dy_c);
+        cpu->act_forward(cpu, num, acts[i % 4], pre, dy);
+        near("y", down(dy_c, num), dy, num, tol());
         forget();
     }
     for (int i = 0; i < 6; i++) {

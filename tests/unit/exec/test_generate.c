@@ -68,7 +68,8 @@ static void generator_read__gives_the_same_logits_however_it_is_cut(void **state
         put_weights(&model);
         for (int i = 0; i < LONG; i++)
             tokens[i] = (int32_t)random_below(VOCAB);
-        if (generator_new(&model, in_folder("w.safetensors"), true, LONG, be, &single, &err) != OK)
+        if (generator_new(&model, in_folder("w.safetensors"), true, NULL, LONG, be, &single,
+                          &err) != OK)
             fail_msg("%s", err.msg);
         for (int i = 0; i < LONG; i++) {
             assert_int_equal(generator_read(single, &tokens[i], 1, &logits, &err), OK);
@@ -78,9 +79,9 @@ static void generator_read__gives_the_same_logits_however_it_is_cut(void **state
         assert_non_null(strstr(err.msg, "do not fit behind 70 of a context of 70"));
         for (int end = 1; end <= LONG; end += 23) {
             err = (struct err){0};
-            assert_int_equal(
-                generator_new(&model, in_folder("w.safetensors"), true, LONG, be, &whole, &err),
-                OK);
+            assert_int_equal(generator_new(&model, in_folder("w.safetensors"), true, NULL, LONG, be,
+                                           &whole, &err),
+                             OK);
             assert_int_equal(generator_read(whole, tokens, end, &logits, &err), OK);
             for (int c = 0; c < VOCAB; c++)
                 assert_float_equal(logits[c], after[end - 1][c], 1e-4f);
@@ -88,7 +89,8 @@ static void generator_read__gives_the_same_logits_however_it_is_cut(void **state
         }
         tokens[0] = VOCAB;
         assert_int_equal(
-            generator_new(&model, in_folder("w.safetensors"), true, LONG, be, &whole, &err), OK);
+            generator_new(&model, in_folder("w.safetensors"), true, NULL, LONG, be, &whole, &err),
+            OK);
         assert_int_equal(generator_read(whole, tokens, 1, &logits, &err), ERR_INPUT);
         generator_free(whole);
         generator_free(single);
@@ -106,7 +108,7 @@ static void generator_new__refuses_models_that_predict_no_token(void **state)
     (void)state;
     assert_int_equal(
         model_parse("bert-base:layers=1,hidden=8,heads=1,mlp=8,vocab=20,seq=8", &model, &err), OK);
-    assert_int_equal(generator_new(&model, in_folder("w.safetensors"), true, 8, be, &g, &err),
+    assert_int_equal(generator_new(&model, in_folder("w.safetensors"), true, NULL, 8, be, &g, &err),
                      ERR_INPUT);
     assert_non_null(strstr(err.msg, "does not predict the next token"));
     model_clear(&model);

@@ -9,6 +9,7 @@
 #include "exec/base/backend.h"
 #include "exec/base/rng.h"
 #include "exec/device/devices.h"
+#include "exec/stage/arch.h"
 #include "exec/stage/stage.h"
 #include "partition/model/lora.h"
 #include "tests/unit/test.h"
@@ -154,8 +155,24 @@ static void set_weights(const struct param *p, uint32_t key)
 struct adapters {
     int rank;
     float scale;
-    enum lora_targets targets;
+    const char *targets;
 };
+
+/* The products of adapters that plan counts are those of this executor. */
+static void compare_flops(const struct model *model)
+{
+    struct arch arch;
+    assert_int_equal(arch_init(model, &arch, NULL), OK);
+    for (int i = 0; i < model->num_items; i++) {
+        struct adapter list[LORA_PRODUCTS];
+        const int num = adapters_of(model, i, list);
+        const int64_t rows = model->items[i].kind == ITEM_POOLER ? 1 : arch.seq;
+        int64_t flops = 0;
+        for (int n = 0; n < num; n++)
+            flops += 2 * rows * model->lora.rank * ((int64_t)list[n].in + list[n].out);
+        assert_int_equal(model_adapter_flops(model, i), flops);
+    }
+}
 
 static void compare(const struct model_spec *spec, const struct adapters *lora, const char *name)
 {
@@ -179,9 +196,11 @@ static void compare(const struct model_spec *spec, const struct adapters *lora, 
     model_clear(&job.model);
     assert_int_equal(model_build(spec, &job.model, &err), OK);
     if (lora) {
-        assert_int_equal(
-            model_set_lora(&job.model, lora->rank, lora->targets, LORA_BASE_SAME, &err), OK);
-        job.model.lora.scale = lora->scale;
+        struct lora_ask ask = {
+            .rank = lora->rank, .alpha = lora->scale * (float)lora->rank, .head = true};
+        snprintf(ask.targets, sizeof ask.targets, "%s", lora->targets);
+        assert_int_equal(model_set_lora(&job.model, &ask, &err), OK);
+        compare_flops(&job.model);
     }
     make_inputs(in, &job.model);
     for (int o = 0; o < num_optimizers; o++) {
@@ -208,6 +227,7 @@ static void compare(const struct model_spec *spec, const struct adapters *lora, 
             trains += params[t].frozen ? 0 : params[t].num_elems;
         }
         stage_round_weights(stage);
+        assert_int_equal(model_total_params(&job.model), trains); /* what plan counts */
         const float *grads = section(&golden, "grads", trains);
         for (int step = 0; step < STEPS; step++) {
             struct loss_sums sum = {0}, loss[SAMPLES / MICROBATCH];
@@ -310,6 +330,27 @@ static void stage__matches_pytorch_gpt(void **state)
     compare(&spec, NULL, "gpt-lm");
 }
 
+/* As OTHERS and ADAPTERS of tests/reference/decoders.py: classifiers train beside their adapters. */
+static void stage__matches_peft(void **state)
+{
+    static const struct {
+        enum model_family family;
+        enum model_task task;
+        int classes;
+        const char *golden;
+        struct adapters lora;
+    } rows[] = {
+        {FAMILY_GPT,  TASK_CAUSAL_LM, 0, "lora-gpt",  {3, 2.0f, "c_attn,c_proj,c_fc"}      },
+        {FAMILY_BERT, TASK_CLASSIFY,  3, "lora-bert", {3, 2.0f, "query,value,dense"}       },
+        {FAMILY_VIT,  TASK_CLASSIFY,  5, "lora-vit",  {2, 1.5f, "query,k_proj,fc1,mlp.fc2"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct model_spec spec = spec_of(rows[i].family, rows[i].task, rows[i].classes);
+        compare(&spec, &rows[i].lora, rows[i].golden);
+    }
+}
+
 /* As MODELS and ADAPTERS of tests/reference/decoders.py. */
 static void stage__matches_transformers_decoders(void **state)
 {
@@ -320,18 +361,18 @@ static void stage__matches_transformers_decoders(void **state)
         const char *golden;
         struct adapters lora;
     } rows[] = {
-        {"llama",   2, 4, 0, 0, {ROPE_LLAMA3, 100, 4, 12, .low = 1, .high = 4}, NULL,         {0}                },
-        {"qwen2",   2, 4, 1, 0, {ROPE_LINEAR, .factor = 2},                     NULL,         {0}                },
-        {"qwen3",   1, 6, 0, 0, {ROPE_YARN, 50, 3, 64, .low = 0},               NULL,         {0}                },
-        {"mistral", 4, 4, 0, 4, {.theta = 1000},                                NULL,         {0}                },
-        {"gemma",   1, 8, 1, 0, {.theta = 1000},                                NULL,         {0}                },
+        {"llama",   2, 4, 0, 0, {ROPE_LLAMA3, 100, 4, 12, .low = 1, .high = 4}, NULL,         {0}             },
+        {"qwen2",   2, 4, 1, 0, {ROPE_LINEAR, .factor = 2},                     NULL,         {0}             },
+        {"qwen3",   1, 6, 0, 0, {ROPE_YARN, 50, 3, 64, .low = 0},               NULL,         {0}             },
+        {"mistral", 4, 4, 0, 4, {.theta = 1000},                                NULL,         {0}             },
+        {"gemma",   1, 8, 1, 0, {.theta = 1000},                                NULL,         {0}             },
         {"llama",
          2,            4,
          0,                  0,
          {ROPE_LLAMA3, 100, 4, 12, .low = 1, .high = 4},
-         "lora-llama",                                                                        {3, 2.0f, LORA_ALL}},
-        {"qwen2",   2, 4, 1, 0, {ROPE_LINEAR, .factor = 2},                     "lora-qwen2", {2, 2.5f, LORA_QKV}},
-        {"qwen3",   1, 6, 0, 0, {ROPE_YARN, 50, 3, 64, .low = 0},               "lora-mlp",   {4, 0.5f, LORA_MLP}},
+         "lora-llama",                                                                        {3, 2.0f, "all"}},
+        {"qwen2",   2, 4, 1, 0, {ROPE_LINEAR, .factor = 2},                     "lora-qwen2", {2, 2.5f, "qkv"}},
+        {"qwen3",   1, 6, 0, 0, {ROPE_YARN, 50, 3, 64, .low = 0},               "lora-mlp",   {4, 0.5f, "mlp"}},
     };
     (void)state;
     if (!be->rmsnorm_forward)
@@ -400,6 +441,7 @@ int main(void)
         cmocka_unit_test(stage__matches_pytorch_bert),
         cmocka_unit_test(stage__matches_pytorch_gpt),
         cmocka_unit_test(stage__matches_transformers_decoders),
+        cmocka_unit_test(stage__matches_peft),
     };
     char path[4096];
     int failed = cmocka_run_group_tests_name("parity", tests, open_first, close_device);

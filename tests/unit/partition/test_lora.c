@@ -8,17 +8,32 @@
 #include "partition/step/workload.h"
 #include "tests/unit/test.h"
 
-enum { LAYERS = 3, H = 4096, QKV = 6144, WIDTH = 14336, RANK = 16, SEQ = 128 };
+enum { LAYERS = 3, H = 4096, KEYS = 1024, QKV = H + 2 * KEYS, WIDTH = 14336, RANK = 16, SEQ = 128 };
 #define TEXT "llama3-8b:layers=3,seq=128,dtype=bf16"
 
-static struct model lora_model(enum lora_targets targets, enum lora_base base)
+static const char *const groups[] = {"all", "attention", "qkv", "mlp"};
+enum { GROUPS = sizeof groups / sizeof *groups };
+
+static struct lora_ask ask_of(int rank, const char *targets, enum lora_base base)
 {
+    struct lora_ask ask = {.rank = rank, .base = base, .head = true};
+    snprintf(ask.targets, sizeof ask.targets, "%s", targets);
+    return ask;
+}
+
+static struct model lora_of(const char *text, const char *targets, enum lora_base base)
+{
+    const struct lora_ask ask = ask_of(RANK, targets, base);
     struct model model = {0};
     struct err err = {0};
-    assert_int_equal(model_parse(TEXT, &model, &err), OK);
-    if (model_set_lora(&model, RANK, targets, base, &err) != OK)
+    assert_int_equal(model_parse(text, &model, &err), OK);
+    if (model_set_lora(&model, &ask, &err) != OK)
         fail_msg("%s", err.msg);
     return model;
+}
+static struct model lora_model(const char *targets, enum lora_base base)
+{
+    return lora_of(TEXT, targets, base);
 }
 
 static int64_t base_of(const struct model *model)
@@ -33,16 +48,32 @@ static int64_t base_of(const struct model *model)
 static void model_set_lora__leaves_only_adapters_to_train(void **state)
 {
     (void)state;
-    static const int64_t each[LORA_TARGETS_COUNT] = {[LORA_ALL] = (H + QKV) + (H + H) +
-                                                                  (H + 2 * WIDTH) + (WIDTH + H),
-                                                     [LORA_ATTENTION] = (H + QKV) + (H + H),
-                                                     [LORA_QKV] = H + QKV,
-                                                     [LORA_MLP] = (H + 2 * WIDTH) + (WIDTH + H)};
+    enum { QKV_EACH = 3 * H + QKV, MLP_EACH = 3 * (H + WIDTH) };
+    static const struct {
+        const char *targets;
+        int64_t each;
+    } rows[] = {
+        {"all",                    QKV_EACH + 2 * H + MLP_EACH},
+        {"attention",              QKV_EACH + 2 * H           },
+        {"qkv",                    QKV_EACH                   },
+        {"mlp",                    MLP_EACH                   },
+        {"q_proj,v_proj",          2 * H + H + KEYS           },
+        {"mlp.up_proj, self_attn", 0                          },
+        {"k_proj, attention",      QKV_EACH + 2 * H           },
+    };
     struct model whole = {0};
     assert_int_equal(model_parse(TEXT, &whole, NULL), OK);
-    for (int targets = 0; targets < LORA_TARGETS_COUNT; targets++) {
-        struct model model = lora_model((enum lora_targets)targets, LORA_BASE_SAME);
-        assert_int_equal(model_total_params(&model), LAYERS * RANK * each[targets]);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct lora_ask ask = ask_of(RANK, rows[i].targets, LORA_BASE_SAME);
+        struct model model = {0};
+        assert_int_equal(model_parse(TEXT, &model, NULL), OK);
+        if (rows[i].each == 0) { /* a part of a name names nothing */
+            assert_int_equal(model_set_lora(&model, &ask, NULL), ERR_INPUT);
+            model_clear(&model);
+            continue;
+        }
+        assert_int_equal(model_set_lora(&model, &ask, NULL), OK);
+        assert_int_equal(model_total_params(&model), LAYERS * RANK * rows[i].each);
         assert_int_equal(base_of(&model), model_total_params(&whole));
         model_clear(&model);
     }
@@ -55,20 +86,25 @@ static void model_set_lora__names_what_is_not_there(void **state)
     static const struct {
         const char *model, *names;
         int rank;
-        enum lora_targets targets;
+        const char *targets;
+        enum status rc;
     } cases[] = {
-        {"uniform:layers=4,fwd=1ms", "no such layers",    16,   LORA_ALL      },
-        {"mixtral-8x7b",             "have experts",      16,   LORA_MLP      },
-        {"deepseek-v2-lite",         "latent",            16,   LORA_ATTENTION},
-        {"llama3-8b",                "at most the width", 4097, LORA_ALL      },
+        {"uniform:layers=4,fwd=1ms", "no such layers",                                     16,   "all",       ERR_INFEASIBLE},
+        {"t5-small",                 "no such layers",                                     16,   "all",       ERR_INFEASIBLE},
+        {"mixtral-8x7b",             "have experts",                                       16,   "mlp",       ERR_INFEASIBLE},
+        {"deepseek-v2-lite",         "latent",                                             16,   "attention", ERR_INFEASIBLE},
+        {"llama3-8b",                "at most the width",                                  4097, "all",       ERR_INFEASIBLE},
+        {"llama3-8b",                "'c_attn' names no product of",                       16,   "c_attn",    ERR_INPUT     },
+        {"gpt2",                     "'' names no product of",                             16,   "c_attn,",   ERR_INPUT     },
+        {"bert-base:task=mlm",       "'dense' also names cls.predictions.transform.dense", 16,   "dense",
+         ERR_INFEASIBLE                                                                                                     },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct model model = {0};
         struct err err = {0};
         assert_int_equal(model_parse(cases[i].model, &model, NULL), OK);
-        assert_int_equal(
-            model_set_lora(&model, cases[i].rank, cases[i].targets, LORA_BASE_SAME, &err),
-            ERR_INFEASIBLE);
+        const struct lora_ask ask = ask_of(cases[i].rank, cases[i].targets, LORA_BASE_SAME);
+        assert_int_equal(model_set_lora(&model, &ask, &err), cases[i].rc);
         if (!strstr(err.msg, cases[i].names))
             fail_msg("%s", err.msg);
         model_clear(&model);
@@ -101,7 +137,7 @@ static const struct stage_cost *bench_build(struct bench *b, enum lora_base base
 {
     struct err err = {0};
     memset(b, 0, sizeof *b);
-    b->model = lora_model(LORA_ALL, base);
+    b->model = lora_model("all", base);
     assert_int_equal(cluster_grid(1, R * tensor, &b->cluster, NULL), OK);
     b->cost = (struct cost){.source = COST_ROOFLINE, .item_ns = plain_ns};
     b->cut[1] = b->model.num_items;
@@ -164,7 +200,7 @@ static void workload__groups_divide_half_of_each_adapter(void **state)
     (void)state;
     struct bench b;
     for (int T = 2; T <= 8; T *= 2) {
-        const int64_t kept = 4 * H, split = QKV + H + 2 * WIDTH + WIDTH;
+        const int64_t kept = 7 * H, split = QKV + H + 2 * WIDTH + WIDTH;
         const struct stage_cost *got = bench_build(&b, LORA_BASE_SAME, T, SHARD_NONE);
         struct model whole = {0}, part = {0};
         assert_int_equal(model_parse(TEXT, &whole, NULL), OK);
@@ -195,8 +231,8 @@ static void kernels_of__the_weight_half_has_adapters_alone(void **state)
     (void)state;
     struct model whole = {0};
     assert_int_equal(model_parse(TEXT, &whole, NULL), OK);
-    for (int targets = 0; targets < LORA_TARGETS_COUNT; targets++) {
-        struct model model = lora_model((enum lora_targets)targets, LORA_BASE_SAME);
+    for (int g = 0; g < GROUPS; g++) {
+        struct model model = lora_model(groups[g], LORA_BASE_SAME);
         for (int i = 0; i < model.num_items; i++) {
             const double own = 2.0 * SEQ * (double)model.items[i].params;
             for (int pass = PASS_FWD; pass <= PASS_BWD_INPUT; pass++)
@@ -215,7 +251,7 @@ static void kernels_of__the_weight_half_has_adapters_alone(void **state)
 static void rates__count_two_passes_of_the_base(void **state)
 {
     (void)state;
-    struct model whole = {0}, model = lora_model(LORA_ALL, LORA_BASE_SAME);
+    struct model whole = {0}, model = lora_model("all", LORA_BASE_SAME);
     const struct plan plan = {.num_ranks = 1, .num_replicas = 1};
     assert_int_equal(model_parse(TEXT, &whole, NULL), OK);
     const double all = rates_sample_flops(&whole, &plan).model,
