@@ -115,10 +115,12 @@ static bool pairs_usable(void)
 }
 
 _Static_assert(GEMM_PANELS_MOST >= PANEL_A * PANEL_B, "a panel fits the edge buffer");
-static const struct gemm_panels pairs = {2, PANEL_A, PANEL_B, PAIR_KC, pack_pairs, multiply_pairs};
-static const struct gemm_panels floats = {1,        PANEL_A,     PANEL_B,
-                                          FLOAT_KC, pack_floats, multiply_floats};
-static const struct gemm_panels wide = {1, PANEL_A, PANEL_B, FLOAT_KC, pack_wide, multiply_floats};
+static const struct gemm_panels pairs = {2,          PANEL_A, PANEL_B,       PAIR_KC,
+                                         pack_pairs, NULL,    multiply_pairs};
+static const struct gemm_panels floats = {1,           PANEL_A, PANEL_B,        FLOAT_KC,
+                                          pack_floats, NULL,    multiply_floats};
+static const struct gemm_panels wide = {1,         PANEL_A, PANEL_B,        FLOAT_KC,
+                                        pack_wide, NULL,    multiply_floats};
 
 const struct gemm_kernel gemm_dot = GEMM_PANELS_KERNEL("avx512-bf16", 2, &pairs, pairs_usable);
 const struct gemm_kernel gemm_fma = GEMM_PANELS_KERNEL("avx512", 4, &floats, floats_usable);

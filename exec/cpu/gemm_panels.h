@@ -24,10 +24,21 @@ struct gemm_panels {
      * skip the upper half. */
     void (*pack)(const struct gemm_block *b, int64_t first, int64_t k, int stride, uint32_t *to,
                  uint32_t *high);
+    /* Packs whole panels of `panel` rows (or columns) at a time: rows [first, first + gemm_strip_rows(panel)),
+     * all of which exist, and `len` units from k on, a multiple of 4. A panel has `num` units.
+     * NULL: pack() does everything. */
+    void (*pack_strip)(const struct gemm_block *b, int64_t first, int64_t k, int64_t len, int panel,
+                       int64_t num, uint32_t *to);
     /* c [panel_a, panel_b] = (add ? c : 0) + alpha a b over num units. */
     void (*multiply)(int64_t num, const uint32_t *a, const uint32_t *b, float alpha, bool add,
                      float *c, int64_t ldc);
 };
+
+/* Rows of pack_strip(): a cache line of fp32 at least. */
+static inline int gemm_strip_rows(int panel)
+{
+    return panel < 16 ? 16 : panel;
+}
 
 /* Initialiser of a struct gemm_kernel that uses panels. bits_independent_of_row_count is
  * true, because the sum of an element runs over k in the same order inside a panel and at the edge

@@ -13,15 +13,10 @@ typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 #ifdef __x86_64__
 #define VECTOR __attribute__((target("avx2,fma")))
 #define NAME "avx2"
-#define IN_REGISTER(x) "+x"(x)
-/* The elements of a panel of a at one k. AVX2 reads each from memory where it is broadcast. */
-#define ROWS_AT(a, x) const float *const x = (const float *)(const void *)(a)
 enum { LANES = 8 };
 #else
 #define VECTOR
 #define NAME "neon"
-#define IN_REGISTER(x) "+w"(x)
-#define ROWS_AT(a, x) const four x = *(const four *)(const void *)(a)
 enum { LANES = 4 };
 #endif
 
@@ -107,18 +102,96 @@ VECTOR static void pack_wide(const struct gemm_block *b, int64_t first, int64_t 
         pack_half(b, first + PANEL_A, k, stride, sizeof(uint16_t), high);
 }
 
+/* rows, panel: compile-time constants, so that the loops over rows unroll. The rows that follow are
+ * fetched ahead, because the runs along memory are too short for the processor to do so. */
+VECTOR static inline void strip(const struct gemm_block *b, int64_t first, int64_t k, int64_t len,
+                                int rows, int panel, int64_t num, int elem_bytes, uint32_t *to)
+{
+    const char *from = (const char *)b->x + (first * b->outer + k * b->inner) * elem_bytes;
+    if (b->inner != 1) {
+        for (int64_t p = 0; p < len; p++) {
+            const char *row = from + p * b->inner * elem_bytes;
+            for (int r = 0; r < rows; r += 16)
+                __builtin_prefetch(row + (SIDE * b->inner + r) * elem_bytes);
+#pragma GCC unroll 6
+            for (int r = 0; r < rows; r += 4)
+                *(four *)(void *)(to + r / panel * panel * num + p * panel + r % panel) =
+                    load(row + r * elem_bytes, elem_bytes);
+        }
+        return;
+    }
+    for (int r = 0; r < rows; r += 4)
+        for (int64_t p = 0; p < len; p += 4) {
+            const char *row = from + (r * b->outer + p) * elem_bytes;
+            four x[4];
+            for (int i = 8; i < 12 && p % 16 == 0; i++)
+                __builtin_prefetch(row + i * b->outer * elem_bytes);
+            load_square(row, b->outer, 1, elem_bytes, x);
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++)
+                *(four *)(void *)(to + r / panel * panel * num + (p + i) * panel + r % panel) =
+                    x[i];
+        }
+}
+
+VECTOR static void strip_floats(const struct gemm_block *b, int64_t first, int64_t k, int64_t len,
+                                int panel, int64_t num, uint32_t *to)
+{
+    if (panel == PANEL_A)
+        strip(b, first, k, len, 16, PANEL_A, num, sizeof(float), to);
+    else
+        strip(b, first, k, len, PANEL_B, PANEL_B, num, sizeof(float), to);
+}
+
+VECTOR static void strip_wide(const struct gemm_block *b, int64_t first, int64_t k, int64_t len,
+                              int panel, int64_t num, uint32_t *to)
+{
+    if (panel == PANEL_A)
+        strip(b, first, k, len, 16, PANEL_A, num, sizeof(uint16_t), to);
+    else
+        strip(b, first, k, len, PANEL_B, PANEL_B, num, sizeof(uint16_t), to);
+}
+
+#ifdef __x86_64__
+/* Row i of the sums at the k-th value of k: AVX2 reads the element of a where it is broadcast. */
+#define ROW(k, i)                                                                                  \
+    "vbroadcastss 16*" #k "+4*" #i "(%[a]), %%ymm15\n\t"                                           \
+    "vfmadd231ps %%ymm12, %%ymm15, %[s" #i "0]\n\t"                                                \
+    "vfmadd231ps %%ymm13, %%ymm15, %[s" #i "1]\n\t"                                                \
+    "vfmadd231ps %%ymm14, %%ymm15, %[s" #i "2]\n\t"
+#define STEP(k)                                                                                    \
+    "vmovups 96*" #k "(%[b]), %%ymm12\n\t"                                                         \
+    "vmovups 96*" #k "+32(%[b]), %%ymm13\n\t"                                                      \
+    "vmovups 96*" #k "+64(%[b]), %%ymm14\n\t" ROW(k, 0) ROW(k, 1) ROW(k, 2) ROW(k, 3)
+#define SUM(i) [s##i##0] "+x"(sum[i][0]), [s##i##1] "+x"(sum[i][1]), [s##i##2] "+x"(sum[i][2])
+/* Adds the products of some values of k. Written out, because GCC spills sums to load the next k
+ * early. */
+#define ADD_PRODUCTS(steps)                                                                        \
+    __asm__ volatile(steps                                                                         \
+                     : SUM(0), SUM(1), SUM(2), SUM(3)                                              \
+                     : [a] "r"(a), [b] "r"(b)                                                      \
+                     : "xmm12", "xmm13", "xmm14", "xmm15", "memory")
+_Static_assert(PANEL_A == 4 && VECTORS == 3, "the sums of ADD_PRODUCTS()");
+#endif
+
 VECTOR static void multiply(int64_t num, const uint32_t *a, const uint32_t *b, float alpha,
                             bool add, float *c, int64_t ldc)
 {
     vec sum[PANEL_A][VECTORS] = {0};
-    for (int64_t p = 0; p < num; p++, a += PANEL_A, b += PANEL_B) {
-        ROWS_AT(a, x);
+#ifdef __x86_64__
+    for (; num >= 4; num -= 4, a += 4 * PANEL_A, b += 4 * PANEL_B)
+        ADD_PRODUCTS(STEP(0) STEP(1) STEP(2) STEP(3));
+    for (; num > 0; num--, a += PANEL_A, b += PANEL_B)
+        ADD_PRODUCTS(STEP(0));
+#else
+    for (; num > 0; num--, a += PANEL_A, b += PANEL_B) {
+        const four x = *(const four *)(const void *)a;
         vec row[VECTORS];
 #pragma GCC unroll 6
         for (int j = 0; j < VECTORS; j++) {
             row[j] = *(const vec *)(const void *)(b + j * LANES);
             /* Keeps row[j] in a register, so that it is read once and not for each product. */
-            __asm__("" : IN_REGISTER(row[j]));
+            __asm__("" : "+w"(row[j]));
         }
 #pragma GCC unroll 4
         for (int i = 0; i < PANEL_A; i++)
@@ -126,6 +199,7 @@ VECTOR static void multiply(int64_t num, const uint32_t *a, const uint32_t *b, f
             for (int j = 0; j < VECTORS; j++)
                 sum[i][j] += x[i] * row[j];
     }
+#endif
 #pragma GCC unroll 4
     for (int i = 0; i < PANEL_A; i++)
 #pragma GCC unroll 6
@@ -145,8 +219,9 @@ static bool usable(void)
 }
 
 _Static_assert(GEMM_PANELS_MOST >= PANEL_A * PANEL_B, "a panel fits the edge buffer");
-static const struct gemm_panels floats = {1, PANEL_A, PANEL_B, KC, pack_floats, multiply};
-static const struct gemm_panels wide = {1, PANEL_A, PANEL_B, KC, pack_wide, multiply};
+static const struct gemm_panels floats = {1,           PANEL_A,      PANEL_B, KC,
+                                          pack_floats, strip_floats, multiply};
+static const struct gemm_panels wide = {1, PANEL_A, PANEL_B, KC, pack_wide, strip_wide, multiply};
 
 const struct gemm_kernel gemm_vector = GEMM_PANELS_KERNEL(NAME, 4, &floats, usable);
 const struct gemm_kernel gemm_vector_wide = GEMM_PANELS_KERNEL(NAME "-widened", 2, &wide, usable);

@@ -1,8 +1,9 @@
 /* A training step (forward, backward, update) of whole models on the cpu backend, one micro-batch:
  * the C half of tests/bench/bench_torch.py, which alternates the two.
- *   bench_kernels MODEL THREADS REPEATS [bf16]    MODEL: minilm vit-tiny gpt2 llama
+ *   bench_kernels MODEL THREADS REPEATS [bf16] [ops]    MODEL: minilm vit-tiny gpt2 llama
  * prints the median step time in ms, the GFLOP/s of the model's own FLOP count (x3), and the memory
- * of the stage. */
+ * of the stage. One thread is timed by its processor time, which other work on the machine hardly
+ * lengthens; several are timed by the clock. With `ops` the time of a step by kernel follows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,11 +26,148 @@ static const struct bench benches[] = {
     {"llama",    LLAMA_100M,                                 2 },
 };
 
+static clockid_t clock_used = CLOCK_MONOTONIC;
+
 static double now_ms(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock_used, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* --- time by kernel -------------------------------------------------------------------------- */
+
+/* One row of the table: a kernel, and for a product its sizes. */
+struct kernel_time {
+    const char *name;
+    int64_t rows;
+    int in, out, calls;
+    double ms;
+};
+enum { MAX_OPS = 64 };
+static struct kernel_time ops[MAX_OPS];
+static int num_ops;
+static struct backend kernels; /* the backend's own functions */
+
+static void op_add(const char *name, const struct linear *l, double ms)
+{
+    const struct kernel_time want = {name, l ? l->rows : 0, l ? l->in : 0, l ? l->out : 0, 0, 0.0};
+    int i = 0;
+    while (i < num_ops && (strcmp(ops[i].name, name) != 0 || ops[i].rows != want.rows ||
+                           ops[i].in != want.in || ops[i].out != want.out))
+        i++;
+    if (i == MAX_OPS)
+        return;
+    if (i == num_ops)
+        ops[num_ops++] = want;
+    ops[i].calls++;
+    ops[i].ms += ms;
+}
+
+/* A function of struct backend that times the one it replaces. */
+#define TIMED(name, l, parameters, arguments)                                                      \
+    static void timed_##name parameters                                                            \
+    {                                                                                              \
+        const double start = now_ms();                                                             \
+        kernels.name arguments;                                                                    \
+        op_add(#name, l, now_ms() - start);                                                        \
+    }
+#define BE struct backend *be
+#define IN const void *
+TIMED(zero, NULL, (BE, void *y, int64_t n), (be, y, n))
+TIMED(copy, NULL, (BE, void *y, IN x, int64_t n), (be, y, x, n))
+TIMED(linear_forward, l,
+      (BE, const struct linear *l, IN x, IN w, IN b, enum act act, IN add, const struct dropout *d,
+       void *pre, void *y),
+      (be, l, x, w, b, act, add, d, pre, y))
+TIMED(linear_backward_input, l,
+      (BE, const struct linear *l, IN dy, IN w, float scale, enum act act, IN pre, IN add,
+       void *dx),
+      (be, l, dy, w, scale, act, pre, add, dx))
+TIMED(linear_backward_weight, l,
+      (BE, const struct linear *l, IN dy, IN x, float scale, float *dw, float *db),
+      (be, l, dy, x, scale, dw, db))
+TIMED(layernorm_forward, NULL,
+      (BE, int64_t rows, int cols, int64_t ld, IN x, const float *g, const float *b, float eps,
+       void *y, float *stats),
+      (be, rows, cols, ld, x, g, b, eps, y, stats))
+TIMED(layernorm_backward, NULL,
+      (BE, int64_t rows, int cols, int64_t ld, IN dy, IN x, const float *stats, const float *g,
+       IN add, void *dx, bool sums, float *part),
+      (be, rows, cols, ld, dy, x, stats, g, add, dx, sums, part))
+TIMED(rmsnorm_forward, NULL,
+      (BE, const struct rmsnorm *n, IN x, const float *g, void *y, float *stats),
+      (be, n, x, g, y, stats))
+TIMED(rmsnorm_backward, NULL,
+      (BE, const struct rmsnorm *n, IN dy, IN x, const float *stats, const float *g, IN add,
+       void *dx, float *part),
+      (be, n, dy, x, stats, g, add, dx, part))
+TIMED(rotary_forward, NULL, (BE, const struct rotary *r, IN x, void *qkv, float *stats),
+      (be, r, x, qkv, stats))
+TIMED(rotary_backward, NULL,
+      (BE, const struct rotary *r, IN dqkv, IN x, const float *stats, void *dx, float *part),
+      (be, r, dqkv, x, stats, dx, part))
+TIMED(gate_forward, NULL, (BE, int64_t rows, int cols, enum act act, IN x, void *y),
+      (be, rows, cols, act, x, y))
+TIMED(gate_backward, NULL, (BE, int64_t rows, int cols, enum act act, IN x, IN dy, void *dx),
+      (be, rows, cols, act, x, dy, dx))
+TIMED(attention_forward, NULL,
+      (BE, const struct attention *a, IN qkv, const struct dropout *d, void *ctx, float *lse),
+      (be, a, qkv, d, ctx, lse))
+TIMED(attention_backward, NULL,
+      (BE, const struct attention *a, IN qkv, const struct dropout *d, IN ctx, const float *lse,
+       IN dctx, void *dqkv),
+      (be, a, qkv, d, ctx, lse, dctx, dqkv))
+TIMED(patchify, NULL, (BE, const struct patches *p, const float *x, void *y), (be, p, x, y))
+TIMED(tokens_forward, NULL, (BE, const struct tokens *t, IN e, IN p, IN k, void *y),
+      (be, t, e, p, k, y))
+TIMED(tokens_backward, NULL, (BE, const struct tokens *t, IN dy, float *e, float *p, float *k),
+      (be, t, dy, e, p, k))
+TIMED(xent, NULL,
+      (BE, const struct xent *x, const int32_t *labels, void *logits, struct xent_sums *sums),
+      (be, x, labels, logits, sums))
+TIMED(accumulate, NULL, (BE, int64_t n, const float *x, float *y), (be, n, x, y))
+TIMED(update, NULL, (BE, const struct update_rule *rule, int count, const struct update *tensors),
+      (be, rule, count, tensors))
+
+static void ops_install(struct backend *be)
+{
+    kernels = *be;
+    num_ops = 0;
+#define REPLACE(name) be->name = timed_##name
+    REPLACE(zero), REPLACE(copy), REPLACE(linear_forward), REPLACE(linear_backward_input);
+    REPLACE(linear_backward_weight), REPLACE(layernorm_forward), REPLACE(layernorm_backward);
+    REPLACE(rmsnorm_forward), REPLACE(rmsnorm_backward), REPLACE(rotary_forward);
+    REPLACE(rotary_backward), REPLACE(gate_forward), REPLACE(gate_backward);
+    REPLACE(attention_forward), REPLACE(attention_backward), REPLACE(patchify);
+    REPLACE(tokens_forward), REPLACE(tokens_backward), REPLACE(xent), REPLACE(accumulate);
+    REPLACE(update);
+}
+
+static int by_ms(const void *a, const void *b)
+{
+    const double x = ((const struct kernel_time *)a)->ms, y = ((const struct kernel_time *)b)->ms;
+    return x > y ? -1 : x < y;
+}
+
+/* total: of all steps, in ms. */
+static void ops_print(int steps, double total)
+{
+    double rest = total;
+    qsort(ops, (size_t)num_ops, sizeof *ops, by_ms);
+    for (int i = 0; i < num_ops; i++) {
+        const struct kernel_time *o = &ops[i];
+        const double ms = o->ms / steps;
+        rest -= o->ms;
+        printf("  %-23s", o->name);
+        if (o->rows)
+            printf("%6lld x %5d -> %5d %6.1f GFLOP/s", (long long)o->rows, o->in, o->out,
+                   2e-6 * (double)o->rows * o->in * o->out * o->calls / steps / ms);
+        else
+            printf("%37s", "");
+        printf(" %4d calls %8.2f ms %5.1f %%\n", o->calls / steps, ms, 100.0 * o->ms / total);
+    }
+    printf("  %-60s %15.2f ms %5.1f %%\n", "rest", rest / steps, 100.0 * rest / total);
 }
 
 static int by_value(const void *a, const void *b)
@@ -39,7 +177,7 @@ static int by_value(const void *a, const void *b)
 }
 
 static enum status run(const struct bench *b, enum dtype dtype, int threads, int repeats,
-                       struct err *err)
+                       bool by_op, struct err *err)
 {
     struct job job;
     struct stage *stage = NULL;
@@ -83,6 +221,8 @@ static enum status run(const struct bench *b, enum dtype dtype, int threads, int
     struct loss_sums loss = {0};
     for (int r = -1; r < repeats && rc == OK; r++) { /* one warm-up */
         void *in = NULL, *out = NULL;
+        if (r == 0 && by_op)
+            ops_install(be);
         const double start = now_ms();
         stage_begin_grad(stage);
         rc = stage_forward(stage, &(struct stage_batch){.block = &block}, &in, &out, true, err);
@@ -100,6 +240,9 @@ static enum status run(const struct bench *b, enum dtype dtype, int threads, int
         if (r >= 0)
             times[r] = now_ms() - start;
     }
+    double total = 0.0;
+    for (int r = 0; r < repeats; r++)
+        total += times[r];
     qsort(times, (size_t)repeats, sizeof *times, by_value);
     if (rc == OK)
         printf(
@@ -107,6 +250,8 @@ static enum status run(const struct bench *b, enum dtype dtype, int threads, int
             b->name, threads, times[repeats / 2], times[0], 1e3 * (double)n / times[repeats / 2],
             flops / times[repeats / 2] * 1e-6, dtype == DTYPE_BF16 ? "bf16" : "fp32",
             (double)stage_bytes(stage) / 1048576);
+    if (rc == OK && by_op)
+        ops_print(repeats, total);
     free(ids);
     free(images);
     free(tokens);
@@ -122,14 +267,20 @@ out:
 int main(int argc, char **argv)
 {
     const int threads = argc > 2 ? atoi(argv[2]) : 2, repeats = argc > 3 ? atoi(argv[3]) : 3;
-    const enum dtype dtype = argc > 4 && strcmp(argv[4], "bf16") == 0 ? DTYPE_BF16 : DTYPE_FP32;
-    bool known = false;
+    enum dtype dtype = DTYPE_FP32;
+    bool known = false, by_op = false;
+    for (int i = 4; i < argc; i++) {
+        dtype = strcmp(argv[i], "bf16") == 0 ? DTYPE_BF16 : dtype;
+        by_op = by_op || strcmp(argv[i], "ops") == 0;
+    }
+    if (threads == 1)
+        clock_used = CLOCK_PROCESS_CPUTIME_ID;
     for (size_t i = 0; i < sizeof benches / sizeof *benches; i++) {
         struct err err = {0};
         if (argc > 1 && strcmp(argv[1], benches[i].name) != 0)
             continue;
         known = true;
-        if (run(&benches[i], dtype, threads, repeats > 0 ? repeats : 1, &err) != OK) {
+        if (run(&benches[i], dtype, threads, repeats > 0 ? repeats : 1, by_op, &err) != OK) {
             fprintf(stderr, "bench_kernels: %s\n", err.msg);
             return status_exit_code(err.status);
         }

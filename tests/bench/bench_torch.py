@@ -7,7 +7,8 @@
 BENCH_KERNELS is build/.../tests/bench_kernels. PyTorch's models (torch_models.py) train with SGD
 momentum; prints the medians over rounds (fastest..slowest) and their ratio. --dtype bf16: autocast over
 fp32 weights beside our bf16. --compile: torch.compile, whose first step compiles and is not timed.
-MODEL: those of torch_models.py, or llama (needs transformers), which is not among the default ones.
+MODEL: those of torch_models.py (vit is vit-tiny), or llama (needs transformers), which is not among the
+default ones.
 --keep-memory runs PyTorch with a malloc that never gives pages back, which spares it their faults.
 """
 import argparse
@@ -50,11 +51,17 @@ def main():
     parser.add_argument("--compile", action="store_true", help="torch.compile (PyTorch 2 and a C++ compiler)")
     parser.add_argument("--keep-memory", action="store_true", help="PyTorch with a malloc that gives nothing back")
     args = parser.parse_intermixed_args()
+    known = [*SIZES, "llama"]
+    names = {"vit": "vit-tiny"}
+    kinds = [names.get(m, m) for m in args.models] or list(SIZES)
+    for kind in kinds:
+        if kind not in known:
+            parser.error(f"no model '{kind}': {', '.join(known)}")
     if args.keep_memory and "MALLOC_TRIM_THRESHOLD_" not in os.environ:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_MEMORY})
     plain = {k: v for k, v in os.environ.items() if k not in KEEP_MEMORY}
     torch.set_num_threads(args.threads)
-    for kind in args.models or SIZES:
+    for kind in kinds:
         ours, theirs = [], []
         trainer = Trainer(kind, args.dtype, args.compile)
         for r in range(args.rounds):

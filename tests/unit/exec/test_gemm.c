@@ -61,8 +61,8 @@ static void free_matrix(struct matrix m)
     free(m.worth);
 }
 
-/* Shapes at and beside the edges of panels (8, 48; 4, 24; 32), pieces of k (192; 256; 512), tiles
- * and blocks (960 columns, 2048 rows, 2048 k). Few elements of the large ones are judged, all of
+/* Shapes at and beside the edges of panels (8, 48; 4, 24; 32), pieces of k (192; 256; 512), chunks
+ * of columns (240), tiles and blocks (960 columns, 2048 rows, 2048 k). Few elements of the large ones are judged, all of
  * them must be bit-equal with three threads. */
 static void matches_plain_loops(const struct gemm_kernel *kernel)
 {
@@ -80,6 +80,7 @@ static void matches_plain_loops(const struct gemm_kernel *kernel)
         {6,    23,  263 },
         {24,   96,  193 },
         {65,   100, 511 },
+        {20,   500, 600 },
         {130,  961, 33  },
         {2050, 50,  17  },
         {24,   60,  4099},
