@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "partition/base/units.h"
+#include "partition/model/framework.h"
 #include "partition/step/lower.h"
 
 static const struct {
@@ -25,6 +26,13 @@ enum { NUM_PARTS = sizeof parts / sizeof *parts };
 static int64_t part_of(const struct plan_memory *memory, int i)
 {
     return *(const int64_t *)((const char *)&memory->parts + parts[i].offset);
+}
+
+struct plan_margin plan_margin_of(const struct model *model, const struct cost *cost)
+{
+    const double doubt = framework_memory_doubt(model->framework, cost->memory_factor);
+    return doubt > 1 ? (struct plan_margin){.memory = 1 - 1 / doubt, .nearly = 0.05}
+                     : (struct plan_margin){.memory = 0.08, .nearly = 0.02};
 }
 
 static void set_limits(const struct setting *setting, const struct plan *plan, int64_t *limits)
@@ -103,7 +111,8 @@ enum status plan_memory_find(const struct setting *setting, const struct plan *p
         *memory = (struct plan_memory){.rank = least,
                                        .peak_bytes = ranks[least].peak_bytes,
                                        .limit_bytes = limits[least],
-                                       .parts = ranks[least].parts};
+                                        .parts = ranks[least].parts,
+                                        .margin = plan_margin_of(setting->model, setting->cost)};
         rc = find_host(setting, plan, &workload, memory, err);
     }
     workload_clear(&workload);

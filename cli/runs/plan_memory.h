@@ -8,6 +8,15 @@
 #include "partition/step/schedule_memory.h"
 #include "profiles/json/json.h"
 
+/* A plan is safe if each of its devices keeps `memory` of its memory free, because a peak that is
+ * predicted within a few per cent may be exceeded. A safe plan is preferred to one that is faster by no
+ * more than `nearly`. Both are larger where the memory is that of a framework
+ * (framework_memory_doubt()). */
+struct plan_margin {
+    double memory, nearly;
+};
+struct plan_margin plan_margin_of(const struct model *model, const struct cost *cost);
+
 struct plan_memory {
     int rank;            /* the one with the least left; of equal ones the first */
     int64_t peak_bytes;  /* of it */
@@ -16,6 +25,7 @@ struct plan_memory {
     int64_t host_bytes; /* that the rank's device would hold without plan.offload; 0: none */
     int64_t update_ns, device_update_ns; /* with plan.offload: the longest UPDATE of a rank, and
                                             that of the same plan without */
+    struct plan_margin margin;
 };
 
 /* Lower a plan and find it. O(ops + ranks * stages). */

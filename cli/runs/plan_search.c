@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli/base/command.h"
+#include "cli/runs/plan_memory.h"
 #include "partition/base/units.h"
 #include "partition/search/plan_for.h"
 #include "profiles/base/clock.h"
@@ -153,7 +154,8 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
     struct job less = *job; /* borrows all but the cluster */
     struct planner_result safe = {0};
     struct err why = {0};
-    if (plan_memory_share(&result->plan, &job->cluster) <= 1 - PLAN_MEMORY_MARGIN)
+    const struct plan_margin margin = plan_margin_of(&job->model, engine->setting.cost);
+    if (plan_memory_share(&result->plan, &job->cluster) <= 1 - margin.memory)
         return OK;
     less.cluster = (struct cluster){0};
     if (!result->plan.offload) /* the host's memory is no margin of the device's */
@@ -164,14 +166,14 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
     for (int d = 0; d < less.cluster.num_devices; d++) {
         struct device *device = &less.cluster.devices[d];
         if (device->mem_bytes != INT64_MAX)
-            device->mem_bytes = (int64_t)((double)device->mem_bytes * (1 - PLAN_MEMORY_MARGIN));
+            device->mem_bytes = (int64_t)((double)device->mem_bytes * (1 - margin.memory));
     }
     const struct setting all = engine->setting, setting = {&job->model, &less.cluster, all.cost};
     engine->setting = setting;
     watch->shares = safe_shares;
     watch->patience = 1;
     watch->ended = false;
-    above.floor_per_s = result->samples_per_s * (1 - PLAN_NEARLY);
+    above.floor_per_s = result->samples_per_s * (1 - margin.nearly);
     rc = plan_for(&less, &setting, state, &above, &safe, &why);
     engine->setting = all;
     cluster_clear(&less.cluster);
@@ -290,8 +292,8 @@ static enum status may_differ(const struct job *job, const struct setting *setti
 {
     struct plan_judge engine = {.setting = *setting};
     int64_t step_ns = 0;
-    *differs = !result->complete ||
-               plan_memory_share(&result->plan, &job->cluster) > 1 - PLAN_MEMORY_MARGIN;
+    *differs = !result->complete || plan_memory_share(&result->plan, &job->cluster) >
+                                        1 - plan_margin_of(&job->model, setting->cost).memory;
     if (*differs)
         return OK;
     const enum status rc = plan_judge_step(&engine, &result->plan, &step_ns, err);

@@ -23,12 +23,6 @@ struct plan_search {
     int64_t budget_ns; /* 0: PLAN_LONGEST_NS, so that it ends */
 };
 
-/* A plan is safe if each of its devices keeps this share of its memory free, because a peak that is
- * predicted within a few per cent may be exceeded. */
-#define PLAN_MEMORY_MARGIN 0.08
-/* A safe plan is preferred to one that is faster by no more than this. */
-#define PLAN_NEARLY 0.02
-
 /* The largest share of its memory that a device needs for the plan; 0 if no device has a limit. */
 double plan_memory_share(const struct plan *plan, const struct cluster *cluster);
 

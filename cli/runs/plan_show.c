@@ -293,7 +293,7 @@ static void print_beaten(const struct plan_answer *answer, const struct plan_ans
     if (faster)
         printf("a plan that leaves %.0f %% of every memory is preferred to one that is faster by "
                "less than %.0f %%\n",
-               100 * PLAN_MEMORY_MARGIN, 100 * PLAN_NEARLY);
+               100 * answer->memory.margin.memory, 100 * answer->memory.margin.nearly);
     printf("\n");
 }
 
@@ -489,11 +489,16 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     print_stages(answer, all_stages);
     const double share = plan_memory_share(plan, &job->cluster);
     const bool judged = result->best[0].judged_ns > 0;
-    if (share > 1 - PLAN_MEMORY_MARGIN)
-        printf("the memory of a device is full to %.1f %%%s\n", 100 * share,
-               !judged            ? ""
-               : result->complete ? ": plans with more room are slower by more than 2 %"
-                                  : ": no plan with more room was found within 2 % of this speed");
+    const struct plan_margin margin = answer->memory.margin;
+    if (share > 1 - margin.memory) {
+        printf("the memory of a device is full to %.1f %%", 100 * share);
+        if (judged && result->complete)
+            printf(": plans with more room are slower by more than %.0f %%", 100 * margin.nearly);
+        else if (judged)
+            printf(": no plan with more room was found within %.0f %% of this speed",
+                   100 * margin.nearly);
+        printf("\n");
+    }
     if (result->judge_decided)
         printf("without shared links, as train ranks plans, another one would be chosen; "
                "-o FILE gives train this one (--plan FILE)\n");

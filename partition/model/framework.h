@@ -87,6 +87,9 @@ int64_t framework_context_bytes(const struct model *model, int num_ranks, int nu
 /* The bytes that a device takes beyond its tensors, of 1,000 bytes of them: the allocator's share,
  * where all of it is memory_factor times as much as computed (0: 1). At least -999. */
 int framework_beyond_tensors(const struct framework *framework, double memory_factor);
+/* How many times as much memory as computed nine of ten runs stay below, where memory is that of a
+ * framework on GPUs; else 1. */
+double framework_memory_doubt(const struct framework *framework, double memory_factor);
 /* Bytes beyond so many bytes of tensors. */
 int64_t framework_beyond_bytes(int beyond_per_thousand, int64_t bytes);
 /* No fewer bytes of tensors than fit into `bytes` with what is beyond them; at most 1,000 bytes

@@ -119,6 +119,10 @@ leaves_room() {
     grep 'a plan that leaves 8 % of every memory is preferred' "$tmp/room.txt" && ! grep 'memory of a device is full' "$tmp/room.txt"
 }
 verify "plan: a plan that leaves memory is preferred" leaves_room
+expect "plan: that of a framework's leaves more" 0 'memory of a device is full to 90.1 %: plans .* slower by more than 5 %' \
+    "$elapse" plan --model llama2-13b --cluster a100-1x8 --batch 64 --set train.dtype=bf16 --set train.optimizer.kind=adamw \
+    --set train.framework=megatron-te --set cluster.mem=64GiB --set pipeline.num_stages=1 --set pipeline.tensor=1 \
+    --set pipeline.shard=weights --set pipeline.recompute=never
 expect "plan: a full memory is said" 0 'memory of a device is full to 9[2-9]\.[0-9] %' "$elapse" plan "$tmp/shared.json" \
     --set cluster.uplink=100Gb/s --set train.batch.global=64 --set cluster.mem=2000MiB
 

@@ -29,19 +29,24 @@ def megatron_places(tp, dp, pp):
 def step_ms(run):
     """Like predicted(), refused where the memory does not suffice. Returns (ms, None), or
     (None, reason)."""
-    ms, fits, why = predicted(run)
-    return (ms, None) if ms and fits else (None, why or "out of memory")
+    ms, full, why = predicted(run)
+    return (ms, None) if ms and full <= 1 else (None, why or "out of memory")
+
+
+# `elapse plan` prefers a plan whose peak may be as many times larger (framework_memory_doubt() in partition/model/framework.c)
+# to one that is faster by no more than NEARLY (plan_margin_of() in cli/runs/plan_memory.c).
+DOUBT, NEARLY = math.exp(1.2816 * 0.1), 0.05
 
 
 def predicted(run):
-    """Returns (ms, whether it fits the memory, None), or (None, False, reason)."""
+    """Returns (ms, peak over memory, None), or (None, None, reason)."""
     with tempfile.TemporaryDirectory() as folder:
         limit = write_run(run, folder)
         answer, why = simulate(folder, folder + "/none.db")
     if why:
-        return None, False, why
+        return None, None, why
     peak = max(d["peak_bytes"] for d in answer["devices"])
-    return answer["step_ns"] / 1e6, peak <= limit, None
+    return answer["step_ns"] / 1e6, peak / limit, None
 
 
 def simulate(folder, store, *more):
@@ -142,12 +147,13 @@ def spearman(x, y):
 
 class Row:
     """One published run. group: what it is a layout of; None: of nothing that others are layouts of.
-    measured: ms, None where it ran out of memory. predicted: ms; fits: the
-    verdict of the memory model; simple: FLOPs / (peak x 0.45)."""
+    measured: ms, None where it ran out of memory. predicted: ms; full: the
+    computed peak over the memory, and fits: the verdict; simple: FLOPs / (peak x 0.45)."""
 
-    def __init__(self, label, group, measured, predicted, fits, simple):
+    def __init__(self, label, group, measured, predicted, full, simple):
         self.label, self.group, self.measured = label, group, measured
-        self.predicted, self.fits, self.simple = predicted, fits, simple
+        self.predicted, self.full, self.simple = predicted, full, simple
+        self.fits = full is not None and full <= 1
 
 
 def first_choices(group, time):
@@ -157,8 +163,8 @@ def first_choices(group, time):
 
 
 def rank(found, time):
-    """Over groups: the first choice among the runs that ran, and among all that were tried and that
-    the memory model allows. Returns the regrets of the former, (share of choices that ran, regret
+    """Over groups: the first choice among the runs that ran, and among all that were tried and that the
+    memory model allows, as `elapse plan` makes it: one with room if it is nearly as fast. Returns the regrets of the former, (share of choices that ran, regret
     of those) of the latter, and rank correlations."""
     ran, tried, correlation = [], [], []
     for name in dict.fromkeys(r.group for r in found if r.group):
@@ -171,6 +177,8 @@ def rank(found, time):
         correlation.append(spearman([time(r) for r in alive], [r.measured for r in alive]))
         if len(alive) < len(group):
             chosen = first_choices([r for r in group if r.fits] or group, time)
+            safe = [r for r in group if r.full * DOUBT <= 1 and time(r) * (1 - NEARLY) <= time(chosen[0])]
+            chosen = first_choices(safe, time) if safe else chosen
             lived = [r.measured / best - 1 for r in chosen if r.measured]
             tried.append((len(lived) / len(chosen), mean(lived) if lived else None))
     return ran, tried, correlation
@@ -214,16 +222,16 @@ class Table:
         self.rows, self.refused = [], 0
 
     def add(self, label, measured_ms, run, flops, gpus, kind, group=None):
-        ms, fits, why = predicted(run)
+        ms, full, why = predicted(run)
         simple = flops / (gpus * PEAK[kind] * 0.45) * 1e3
-        self.rows.append(Row(label, group, measured_ms, ms, fits, simple))
+        self.rows.append(Row(label, group, measured_ms, ms, full, simple))
         if ms is None:
             self.refused += 1
             print("  %-44s refused: %s" % (label, why))
         elif self.verbose:
             print("  %-44s measured %9s  predicted %9.1f ms%s  %s" % (
                 label, "%.1f ms" % measured_ms if measured_ms else "oom", ms,
-                "" if fits else " (no room)",
+                "" if full <= 1 else " (no room)",
                 "%+6.1f %%   simple %+6.1f %%" % (100 * (ms / measured_ms - 1), 100 * (simple / measured_ms - 1))
                 if measured_ms else ""))
 
@@ -261,5 +269,5 @@ def show_all(name, tables):
     found = []
     for t in tables:
         for r in t.rows:
-            found.append(Row(r.label, r.group and (t.name, r.group), r.measured, r.predicted, r.fits, r.simple))
+            found.append(Row(r.label, r.group and (t.name, r.group), r.measured, r.predicted, r.full, r.simple))
     show_rows(name, found, sum(t.refused for t in tables))
