@@ -56,7 +56,7 @@ def main():
         kernel = r["attention"] + (" + norm kernel" if r["rmsnorm_kernel"] == "yes" else "")
         group = (n["layers"], n["gpus"], n["seq"])
         if kernel not in tables:
-            tables[kernel] = predict.Table("layouts, %s" % kernel, "nothing", verbose)
+            tables[kernel] = predict.Table("layouts, %s" % kernel, "nothing; 200 Gb/s a node, not a port, chosen with these rows", verbose)
         flops = predict.llama_flops(n["global_batch"], n["layers"], n["hidden"], n["hidden"], n["mlp"],
                                     n["seq"], n["vocab"], 2 if r["recompute"] == "layer" else 1)
         label = "L %d seq %d %s mb %d tp %d pp %d %s" % (
