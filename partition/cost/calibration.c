@@ -32,7 +32,8 @@ static const double SHARE_LEFT = 0.7;
  * prior. Of normal surprises seven of eight are smaller. Rows that agree are not odd. */
 static const double MOST_MOVE = 1.5;
 static const double STEP = 0.02; /* of ln factor, for derivatives */
-enum { ROUNDS = 4 };
+enum { ROUNDS = 4, MANY_ROWS = 20 };
+static const double QUANTILE = 1.2816; /* of the normal distribution, which 80 % are within */
 
 const char *factor_name(enum factor factor)
 {
@@ -193,6 +194,26 @@ static enum status solve(struct fit *fit, const bool free[FACTOR_TIMES], double 
     return rc;
 }
 
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Many rows say how wide an interval is that holds 80 % of others, whatever the shape of their noise:
+ * ceil(0.8 (n + 1)) residuals lie within it (conformal prediction; Vovk, Gammerman, Shafer 2005).
+ * Returns the noise of which that is an interval. Leaves the residuals sorted, without signs. */
+static double noise_that_holds(struct fit *fit, double noise)
+{
+    const int n = fit->num_rows, rank = (int)ceil(0.8 * (n + 1));
+    if (n < MANY_ROWS)
+        return noise;
+    for (int i = 0; i < n; i++)
+        fit->residual[i] = fabs(fit->residual[i]);
+    qsort(fit->residual, (size_t)n, sizeof *fit->residual, ascending);
+    return fmax(noise, fit->residual[rank - 1] / QUANTILE);
+}
+
 static enum status fit_times(struct fit *fit, struct calibration *c, struct err *err)
 {
     bool free[FACTOR_TIMES];
@@ -219,7 +240,7 @@ static enum status fit_times(struct fit *fit, struct calibration *c, struct err 
     int num_free = 0;
     for (int k = 0; k < FACTOR_TIMES; k++)
         num_free += free[k];
-    c->noise = noise_of(fit, num_free, PRIOR_SPREAD, 0);
+    c->noise = noise_that_holds(fit, noise_of(fit, num_free, PRIOR_SPREAD, 0));
     curvature(fit, c->noise, h);
     invert(h);
     for (int k = 0; k < FACTOR_TIMES; k++) {
@@ -289,7 +310,7 @@ const char *calibration_differs(const struct calibration *c, const char *device,
 void calibration_interval(const struct calibration *calibration,
                           const double sensitivity[FACTOR_TIMES], double step_ns, double ns[2])
 {
-    const double z = 1.2816, freedom = PRIOR_ROWS + calibration->num_rows;
+    const double z = QUANTILE, freedom = PRIOR_ROWS + calibration->num_rows;
     const double z3 = z * z * z, z5 = z3 * z * z;
     const double quantile =
         z + (z3 + z) / (4 * freedom) + (5 * z5 + 16 * z3 + 3 * z) / (96 * freedom * freedom);
