@@ -95,6 +95,8 @@ static void add_inputs(struct json *json, const struct step_answer *a,
     json_add_int(inputs, "tensor", plan_tensor(&a->plan));
     json_add_bool(inputs, "sequence_parallel", a->plan.sequence_parallel);
     json_add_int(inputs, "expert", plan_expert(&a->plan));
+    if (plan_expert_tensor(&a->plan) != plan_tensor(&a->plan))
+        json_add_int(inputs, "expert_tensor", plan_expert_tensor(&a->plan));
     if (plan_context(&a->plan) > 1) {
         json_add_int(inputs, "context", plan_context(&a->plan));
         json_add_string(inputs, "context_comm", context_kind_name(a->plan.context_kind));

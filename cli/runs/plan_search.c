@@ -89,6 +89,7 @@ static bool has_layout(const struct plan *plan, const struct planner_layout *lay
     return plan_tensor(plan) == (layout->tensor > 1 ? layout->tensor : 1) &&
            plan->sequence_parallel == layout->sequence_parallel &&
            plan_expert(plan) == (layout->expert > 1 ? layout->expert : 1) &&
+           plan->expert_tensor == layout->expert_tensor &&
            plan_context(plan) == (layout->context > 1 ? layout->context : 1) &&
            (plan_context(plan) == 1 || plan->context_kind == layout->context_kind) &&
            plan->shard == layout->shard && plan->shard_group == layout->shard_group &&

@@ -212,6 +212,8 @@ static const char *row_layout(const struct plan *plan, char *text, size_t size)
         at += (size_t)snprintf(text + at, size - at, ",C%d", plan_context(plan));
     if (plan_expert(plan) > 1)
         at += (size_t)snprintf(text + at, size - at, ",E%d", plan_expert(plan));
+    if (plan_expert_tensor(plan) != plan_tensor(plan))
+        at += (size_t)snprintf(text + at, size - at, ",X%d", plan_expert_tensor(plan));
     if (plan->chunks > 1)
         at += (size_t)snprintf(text + at, size - at, ",v%d", plan->chunks);
     at += (size_t)snprintf(text + at, size - at, "%s", zero[plan->shard]);
@@ -332,8 +334,12 @@ static const char *layout_text(const struct plan *plan, char *text, size_t size)
         at += (size_t)snprintf(text, size, "groups of %d devices%s", plan->tensor,
                                plan->sequence_parallel ? " (sequence parallel)" : "");
     if (plan_expert(plan) > 1)
-        at += (size_t)snprintf(text + at, size - at, "%s%d replicas divide the experts",
-                               at ? ", " : "", plan->expert);
+        at += (size_t)snprintf(
+            text + at, size - at, "%s%d %s divide the experts", at ? ", " : "", plan->expert,
+            plan_expert_span(plan) == plan_expert(plan) ? "replicas" : "devices");
+    if (plan_expert_tensor(plan) != plan_tensor(plan))
+        at += (size_t)snprintf(text + at, size - at, ", %d %s", plan_expert_tensor(plan),
+                               plan_expert_tensor(plan) > 1 ? "neighbours each of them" : "each");
     if (plan_context(plan) > 1)
         at +=
             (size_t)snprintf(text + at, size - at, "%s%d replicas divide each sample (%s)",
@@ -385,6 +391,8 @@ static void print_layouts(const struct planner_result *result)
             printf("sequence parallel, ");
         if (layout->expert > 1)
             printf("E %d, ", layout->expert);
+        if (layout->expert > 1 && layout->expert_tensor < layout->tensor)
+            printf("X %d, ", layout->expert_tensor);
         if (layout->context > 1)
             printf("C %d (%s), ", layout->context, context_kind_name(layout->context_kind));
         if (layout->offload)
@@ -425,6 +433,8 @@ static void print_counts(const struct job *job, const struct plan *plan)
         printf(", C %d (CP)", plan_context(plan));
     if (plan_expert(plan) > 1)
         printf(", E %d (EP)", plan_expert(plan));
+    if (plan_expert_tensor(plan) != plan_tensor(plan))
+        printf(", X %d (ETP)", plan_expert_tensor(plan));
     if (plan->chunks > 1)
         printf(", v %d (VP)", plan->chunks);
     printf("; M %s of %lld (MBS), batch %lld a pipeline, %lld in all (GBS); first "

@@ -19,7 +19,7 @@ struct step_request {
     int64_t num_ranks, num_replicas, num_microbatches, chunks, num_frozen;
     int64_t batch;                    /* 0: as many samples as micro-batches */
     int64_t tensor, recompute_layers; /* recompute_layers AUTO: what the memory needs */
-    int64_t expert;
+    int64_t expert, expert_tensor;    /* expert_tensor 0: T */
     int64_t context, shard_group;
     enum context_kind context_kind;
     bool sequence_parallel;

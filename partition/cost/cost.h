@@ -77,6 +77,9 @@ struct cost {
     /* Time of a collective of the tensor-parallel group that starts at device `first`, alone on its
      * links. NULL: a rank is one device. */
     int64_t (*group_ns)(const void *ctx, enum collective kind, int first, int64_t bytes);
+    /* Time of an all-to-all of experts between devices of n tensor-parallel groups, given by their
+     * first devices, of which each puts in `bytes`. NULL: between one device of each. */
+    int64_t (*experts_ns)(const void *ctx, const int *first, int n, int64_t bytes);
     /* Range of bytes for which these two were measured inside a node; {0, 0}: not measured. The
      * caller flags answers outside the range (workload.extrapolated). */
     int64_t message_bytes[2], allreduce_bytes[2];

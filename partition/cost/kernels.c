@@ -585,17 +585,21 @@ static void add_router(struct lister *l)
 
 /* Router, permutation by expert, the experts' linears, and the weighted sum of their outputs. A
  * device computes as many rows as its own tokens choose, times model.expert_load: the experts of a
- * device are in balance, and the device with most tokens is what the others wait for. */
+ * device are in balance, and the device with most tokens is what the others wait for. Where X < T
+ * devices of a group divide each expert, they compute an X/T of its tokens. */
 static void add_experts(struct lister *l)
 {
     const struct model *m = l->model;
     const int64_t ways = m->expert_ways > 1 ? m->expert_ways : 1;
-    const int64_t local = divide_up(m->experts, ways), t = l->tokens, hidden = m->hidden;
+    const int64_t local = divide_up(m->experts, ways), all = l->tokens, hidden = m->hidden;
+    const int64_t X = m->expert_tensor > 0 ? m->expert_tensor : l->ways;
+    const int64_t t = divide_up(all * X, l->ways);
     const int64_t chosen = model_expert_tokens(m, t * m->experts_active);
     const int64_t rows = divide_up(chosen, local);
-    const int64_t share = divide_up(m->expert_mlp, l->ways);
+    const int64_t share = divide_up(m->expert_mlp, X);
     const int64_t first = m->gated_mlp ? 2 * share : share;
     const double moved = (double)chosen * (double)hidden * l->e;
+    l->tokens = t;
     add_router(l);
     if (l->pass != PASS_BWD_WEIGHT) {
         add_memory(l, 3.0 * (double)t * m->experts * 4); /* softmax and choice, fp32 */
@@ -612,6 +616,7 @@ static void add_experts(struct lister *l)
     }
     if (l->pass != PASS_BWD_WEIGHT)
         add_memory(l, moved + hidden_bytes(l));
+    l->tokens = all;
     add_dense(l, (int64_t)m->shared_experts * m->expert_mlp);
 }
 

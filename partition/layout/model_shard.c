@@ -277,10 +277,48 @@ enum status model_shard(const struct model *whole, int tensor, bool sequence_par
 
 /* --- experts ---------------------------------------------------------------------------------- */
 
-enum status model_experts_check(const struct model *model, int expert, struct err *err)
+/* Devices that divide each expert, of a group of `tensor`. */
+static int expert_tensor_of(int expert_tensor, int tensor)
 {
-    if (expert < 2)
+    return expert_tensor > 0 ? expert_tensor : tensor > 1 ? tensor : 1;
+}
+
+/* Each group of E X devices is whole groups of T, so that experts have copies on replicas only. */
+static enum status check_expert_tensor(const struct model *model, const struct division *division,
+                                       struct err *err)
+{
+    const int T = division->tensor > 1 ? division->tensor : 1;
+    const int E = division->expert > 1 ? division->expert : 1;
+    const int X = expert_tensor_of(division->expert_tensor, T);
+    if (X == T)
         return OK;
+    if (X > T || T % X != 0)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.expert_tensor %d does not divide pipeline.tensor %d", X, T);
+    if ((int64_t)E * X % T != 0)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.expert %d times pipeline.expert_tensor %d is no multiple of "
+                       "pipeline.tensor %d",
+                       E, X, T);
+    if (!division->sequence_parallel)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.expert_tensor %d below pipeline.tensor %d needs "
+                       "pipeline.sequence_parallel",
+                       X, T);
+    if (model_is_parallel(model))
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.expert_tensor %d: attention and experts of model '%s' run in "
+                       "parallel",
+                       X, model->name);
+    return OK;
+}
+
+enum status model_experts_check(const struct model *model, const struct division *division,
+                                struct err *err)
+{
+    const int expert = division->expert;
+    if (expert < 2)
+        return check_expert_tensor(model, division, err);
     if (model->experts == 0)
         return err_set(err, ERR_INFEASIBLE, "pipeline.expert %d: model '%s' has no experts", expert,
                        model->name);
@@ -288,32 +326,36 @@ enum status model_experts_check(const struct model *model, int expert, struct er
         return err_set(err, ERR_INFEASIBLE,
                        "pipeline.expert %d does not divide the %d experts of model '%s'", expert,
                        model->experts, model->name);
-    return OK;
+    return check_expert_tensor(model, division, err);
 }
 
-/* Parameters of one expert: gate, up and down. model_shard() divides their width. */
-static int64_t one_expert_params(const struct model *part)
+/* Parameters that one of `ways` devices has of an expert: gate, up and down. */
+static int64_t one_expert_params(const struct model *part, int ways)
 {
-    const int64_t width = share(part->expert_mlp, part->tensor > 1 ? part->tensor : 1);
+    const int64_t width = share(part->expert_mlp, ways);
     const int64_t linears = part->gated_mlp ? 3 : 2, h = part->hidden;
     return linears * h * width + (part->block.expert_mlp_bias ? (linears - 1) * width + h : 0);
 }
 
-void model_divide_experts(struct model *part, int expert)
+void model_divide_experts(struct model *part, int expert, int expert_tensor)
 {
-    const int64_t elsewhere = part->experts - part->experts / expert;
+    const int T = expert_tensor_of(0, part->tensor), X = expert_tensor_of(expert_tensor, T);
+    const int64_t elsewhere = part->experts * one_expert_params(part, T) -
+                              part->experts / expert * one_expert_params(part, X);
     part->expert_ways = expert;
+    part->expert_tensor = X;
     for (int i = 0; i < part->num_items; i++)
         if (model_item_has_experts(part, i))
             *(part->lora.rank > 0 ? &part->items[i].base_params : &part->items[i].params) -=
-                elsewhere * one_expert_params(part);
+                elsewhere;
 }
 
 int64_t model_expert_params(const struct model *part, int item)
 {
     const int ways = part->expert_ways > 1 ? part->expert_ways : 1;
+    const int X = expert_tensor_of(part->expert_tensor, part->tensor);
     return model_item_has_experts(part, item) && part->lora.rank == 0
-               ? part->experts / ways * one_expert_params(part)
+               ? part->experts / ways * one_expert_params(part, X)
                : 0;
 }
 
@@ -443,6 +485,20 @@ static int layer_exchanges(const struct model *part, enum item_kind kind, bool b
     return backward ? 3 : 2;
 }
 
+/* An item of experts of which X < T devices of the group divide each: they gather their tokens alone.
+ * The whole group has the shared experts. */
+static int expert_exchanges(const struct model *part, bool backward, struct exchange *to)
+{
+    const int X = part->expert_tensor;
+    int n = part->shared_experts > 0 ? layer_exchanges(part, ITEM_MLP, backward, to) : 0;
+    const int end = n + (X > 1 ? layer_exchanges(part, ITEM_MLP, backward, to + n) : 0);
+    for (; n < end; n++) {
+        to[n].bytes = share(to[n].bytes * X, part->tensor);
+        to[n].devices = X;
+    }
+    return n;
+}
+
 /* The embedding sums the rows that the devices found. Its backward needs the gradient of all
  * tokens. */
 static int embedding_exchanges(const struct model *part, bool backward, struct exchange *to)
@@ -507,6 +563,9 @@ int model_exchanges(const struct model *part, int item, enum pass pass,
     switch (part->items[item].kind) {
     case ITEM_ATTENTION:
     case ITEM_MLP:
+        if (part->expert_tensor > 0 && part->expert_tensor < part->tensor &&
+            model_item_has_experts(part, item))
+            return expert_exchanges(part, backward, exchanges);
         return layer_exchanges(part, part->items[item].kind, backward, exchanges);
     case ITEM_EMBEDDING:
         return embedding_exchanges(part, backward, exchanges);

@@ -22,6 +22,16 @@
 extern "C" {
 #endif
 
+/* How the devices of a plan divide its items; 0 and 1: they do not. */
+struct division {
+    int tensor; /* T, devices of a group */
+    bool sequence_parallel;
+    int expert;        /* E, devices that divide the experts of each layer */
+    int expert_tensor; /* X, neighbours that divide each expert; 0: T */
+    int context;       /* C, replicas that divide the tokens of each sample */
+    enum context_kind context_kind;
+};
+
 /* Check that groups of T devices can hold the model. ERR_INFEASIBLE names what T must divide:
  * heads, heads of keys, MLP width, with sequence_parallel tokens; or that the model has no dims. */
 enum status model_shard_check(const struct model *model, int tensor, bool sequence_parallel,
@@ -33,13 +43,16 @@ enum status model_shard_check(const struct model *model, int tensor, bool sequen
 enum status model_shard(const struct model *whole, int tensor, bool sequence_parallel,
                         struct model *part, struct err *err);
 
-/* Check that E devices can divide the experts of each layer. ERR_INFEASIBLE: a model without experts,
- * or with a number of them that E does not divide. */
-enum status model_experts_check(const struct model *model, int expert, struct err *err);
-/* Take from the items what experts of other devices hold: a device keeps 1/E of each layer's experts.
- * Router and shared experts stay whole. Times and stashes stay: tokens of E devices meet 1/E of the
- * experts. The model passed model_experts_check(), and model_shard() if it has groups. */
-void model_divide_experts(struct model *part, int expert);
+/* Check that E devices can divide the experts of each layer, and X each of them. ERR_INFEASIBLE: a model
+ * without experts, or with a number of them that E does not divide; X does not divide T, T does not
+ * divide E X, or X < T without sequence_parallel. */
+enum status model_experts_check(const struct model *model, const struct division *division,
+                                struct err *err);
+/* Take from the items what experts of other devices hold: a device keeps 1/E of each layer's experts,
+ * and of these 1/X. Router and shared experts stay as they are. Times and stashes stay: tokens of E
+ * devices meet 1/E of the experts. The model passed model_experts_check(), and model_shard() if it has
+ * groups. */
+void model_divide_experts(struct model *part, int expert, int expert_tensor);
 
 /* Parameters of a device's experts in an item that train; 0 for items without. */
 int64_t model_expert_params(const struct model *part, int item);
@@ -71,7 +84,7 @@ struct exchange {
     bool hidden;   /* overlaps with compute of the same pass: it takes bandwidth and no time */
     int devices;   /* neighbours of the group that take part; 0: all */
 };
-#define MODEL_EXCHANGES_MAX 3
+#define MODEL_EXCHANGES_MAX 6
 
 /* List what the group exchanges in a pass over an item of a model made by model_shard(). Returns
  * how many; 0 without a group. */

@@ -17,6 +17,8 @@ struct tensor_group {
     const struct cluster *whole; /* borrowed: the cluster of all devices, as it is */
     struct model model;          /* owned */
     struct cluster cluster;      /* owned; empty without groups */
+    struct cluster apart; /* owned; `whole` as one of X all-to-alls at once sees it; empty where
+                                    X is 1 or T */
     struct cost cost;
     struct setting setting;
     int tensor;
@@ -169,6 +171,22 @@ static enum status group_core_ns(const void *ctx, const struct model *model, int
     return cost_core_ns(l->inner, model, item, samples, device, ns, extrapolated, err);
 }
 
+/* The devices of a group that stand X apart have different experts; the X all-to-alls are at once. */
+static int64_t group_experts_ns(const void *ctx, const int *first, int n, int64_t bytes)
+{
+    const struct tensor_group *l = ctx;
+    const int X = l->model.expert_tensor, each = l->tensor / X, all = n * each;
+    int *devices = malloc((size_t)all * sizeof *devices);
+    if (!devices)
+        return INT64_MAX;
+    for (int i = 0; i < all; i++)
+        devices[i] = first[i / each] + i % each * X;
+    const int64_t ns = cost_collective_ns(l->inner, X > 1 ? &l->apart : l->whole,
+                                          COLLECTIVE_ALLTOALL, devices, all, bytes);
+    free(devices);
+    return ns;
+}
+
 static int64_t group_transfer_ns(const void *ctx, const struct cluster *cluster, int from, int to,
                                  int64_t bytes)
 {
@@ -281,10 +299,11 @@ enum status tensor_group_new(const struct setting *setting, const struct divisio
     const bool splits = C > 1 && whole->context < 2;
     const int T = divides ? division->tensor : 1;
     enum status rc = divides ? check_group(setting, T, err) : OK;
+    const int X = division->expert_tensor > 0 ? division->expert_tensor : T;
     if (rc == OK && spreads)
-        rc = check_ways(setting, T, "expert", division->expert, err);
-    if (rc == OK && spreads)
-        rc = model_experts_check(whole, division->expert, err);
+        rc = check_ways(setting, X, "expert", division->expert, err);
+    if (rc == OK && (spreads || X != T))
+        rc = model_experts_check(whole, division, err);
     if (rc == OK && splits)
         rc = check_ways(setting, T, "context", C, err);
     if (rc == OK && splits)
@@ -306,17 +325,23 @@ enum status tensor_group_new(const struct setting *setting, const struct divisio
     if (rc == OK)
         rc = model_shard(splits ? &tokens : whole, T, division->sequence_parallel, &l->model, err);
     if (rc == OK && spreads)
-        model_divide_experts(&l->model, division->expert);
+        model_divide_experts(&l->model, division->expert, X);
     if (rc == OK && fused)
         model_fuse_attention(&l->model);
     if (rc == OK && divides)
         rc = make_groups(l, setting->cluster, err);
+    if (rc == OK && spreads && X > 1 && X < T)
+        rc = cluster_copy(setting->cluster, &l->apart, err);
+    for (int n = 0; n < l->apart.num_nodes; n++)
+        l->apart.uplink_bytes_per_s[n] /= X;
+    l->apart.pod_uplink_bytes_per_s /= X;
     l->cost = *setting->cost;
     if (divides) {
         l->cost.ctx = l;
         l->cost.item_ns = group_item_ns;
         l->cost.core_ns = group_core_ns;
         l->cost.group_ns = group_collective_ns;
+        l->cost.experts_ns = spreads && X < T ? group_experts_ns : NULL;
         l->cost.near_ns_per_byte = NULL;
         l->cost.transfer_ns = setting->cost->transfer_ns ? group_transfer_ns : NULL;
         l->cost.allreduce_ns = setting->cost->allreduce_ns ? group_allreduce_ns : NULL;
@@ -337,6 +362,7 @@ void tensor_group_free(struct tensor_group *group)
         return;
     model_clear(&group->model);
     cluster_clear(&group->cluster);
+    cluster_clear(&group->apart);
     free(group);
 }
 

@@ -17,7 +17,8 @@
  *
  * With pipeline.expert E, the model is also the share of one of E replicas that divide the experts of
  * each layer. Their all-to-alls go between replicas and are part of the workload
- * (workload_layout.c).
+ * (workload_layout.c). With pipeline.expert_tensor X < T each expert is on X devices of a group, and
+ * the all-to-alls go between devices of groups (cost.experts_ns).
  *
  * A setting whose costs nobody measured and whose devices are GPUs also takes attention as fused
  * (ATTENTION_AUTO), because frameworks run it so. Pure. */
@@ -25,6 +26,7 @@
 #define ELAPSE_PARTITION_TENSOR_GROUP_H
 
 #include "partition/cost/cost.h"
+#include "partition/layout/model_shard.h"
 #include "partition/model/attention.h"
 
 #ifdef __cplusplus
@@ -32,15 +34,6 @@ extern "C" {
 #endif
 
 struct tensor_group;
-
-/* How the devices of a plan divide its items; 0 and 1: they do not. */
-struct division {
-    int tensor; /* T, devices of a group */
-    bool sequence_parallel;
-    int expert;  /* E, replicas that divide the experts of each layer */
-    int context; /* C, replicas that divide the tokens of each sample */
-    enum context_kind context_kind;
-};
 
 /* Make the setting that a division needs, or set *group to NULL if the setting is right as it is.
  * The setting is borrowed as long as the group lives. ERR_INFEASIBLE: the errors of

@@ -270,6 +270,7 @@ struct model {
     bool sequence_parallel; /* the group also divides the tokens of norms and dropout */
     double expert_load;     /* tokens of the device with most of them over the mean; 0: 1 */
     int expert_ways;        /* the experts of a layer lie on as many devices */
+    int expert_tensor;      /* devices that divide each expert; 0: those of the group */
     struct {
         int rank, targets, base; /* lora.h; rank 0: there are no adapters */
         float scale;             /* of what they add */

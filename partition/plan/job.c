@@ -142,19 +142,27 @@ static enum status check_train(const struct job *job, struct err *err)
 /* Whether replicas can divide experts and the tokens of samples as the job asks. */
 static enum status check_expert(const struct job *job, struct err *err)
 {
-    const int E = job->pipeline.expert, C = job->pipeline.context;
+    const int E = job->pipeline.expert, C = job->pipeline.context, T = job->pipeline.tensor;
+    const int X = job->pipeline.expert_tensor;
+    const struct division division = {.tensor = T,
+                                      .sequence_parallel = job->pipeline.sequence_parallel ||
+                                                           job->pipeline.sequence_auto,
+                                      .expert = E,
+                                      .expert_tensor = T == AUTO ? 0 : X};
     const bool known = C > 0 && job->pipeline.num_replicas != AUTO; /* the number of pipelines */
     if (E < 0 || E > MODEL_EXPERTS_MAX)
         return bad_int(job, "pipeline.expert", "auto or 1..65536", E, err);
     if (C < 0 || C > CONTEXT_MAX)
         return bad_int(job, "pipeline.context", "auto or 1..4096", C, err);
-    if (E > 1 && known && (int64_t)job->pipeline.num_replicas * C % E != 0)
+    if (X < 0 || X > 64)
+        return bad_int(job, "pipeline.expert_tensor", "auto or 1..64", X, err);
+    if (E > 1 && T == 1 && known && (int64_t)job->pipeline.num_replicas * C % E != 0)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: pipeline.expert %d does not divide pipeline.num_replicas %d%s",
                        source_of(job), E, job->pipeline.num_replicas,
                        C > 1 ? " times pipeline.context" : "");
     struct err why = {0};
-    enum status rc = model_experts_check(&job->model, E, &why);
+    enum status rc = model_experts_check(&job->model, &division, &why);
     if (rc == OK && !job->pipeline.context_kind_auto)
         rc = model_context_check(&job->model, C, job->pipeline.context_kind, job->pipeline.tensor,
                                  &why);
@@ -483,6 +491,7 @@ struct job job_as_released(const struct job *job)
     released.pipeline.layout_open = released.pipeline.sequence_auto = false;
     released.pipeline.tensor = 1;
     released.pipeline.expert = 1;
+    released.pipeline.expert_tensor = AUTO;
     released.pipeline.context = 1;
     released.pipeline.shard_auto = false;
     released.pipeline.shard = SHARD_NONE;

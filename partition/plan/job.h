@@ -133,7 +133,8 @@ struct job {
         int tensor;     /* T, devices of a group; AUTO: the planner's choice */
         bool sequence_auto, sequence_parallel; /* with tensor > 1 */
         int expert; /* E, replicas that divide the experts of each layer; AUTO: the planner's choice */
-        int context; /* C, replicas that divide the tokens of each sample; AUTO */
+        int expert_tensor; /* X, neighbours that divide each expert; AUTO: T, or what is faster */
+        int context;       /* C, replicas that divide the tokens of each sample; AUTO */
         bool context_kind_auto;
         enum context_kind context_kind;
         bool shard_auto;

@@ -61,16 +61,22 @@ void plan_clear(struct plan *plan)
 /* Whether the replicas can divide the experts, and the tokens of samples. */
 static enum status check_expert(const struct plan *plan, const struct model *model, struct err *err)
 {
-    const int expert = plan_expert(plan), C = plan_context(plan);
+    const int expert = plan_expert(plan), C = plan_context(plan), span = plan_expert_span(plan);
+    const struct division division = plan_division(plan);
     if (plan->num_replicas % C != 0)
         return err_set(err, ERR_INFEASIBLE,
                        "plan: pipeline.context %d does not divide %d pipelines", C,
                        plan->num_replicas);
-    if (plan->num_replicas % expert != 0)
+    if (span == expert && plan->num_replicas % expert != 0)
         return err_set(err, ERR_INFEASIBLE, "plan: pipeline.expert %d does not divide %d replicas",
                        expert, plan->num_replicas);
     struct err why = {0};
-    enum status rc = model_experts_check(model, expert, &why);
+    enum status rc = model_experts_check(model, &division, &why);
+    if (rc == OK && plan->num_replicas % span != 0)
+        rc = err_set(&why, ERR_INFEASIBLE,
+                     "pipeline.expert %d times pipeline.expert_tensor %d does not divide the %d "
+                     "devices of a stage",
+                     expert, plan_expert_tensor(plan), plan->num_replicas * plan_tensor(plan));
     if (rc == OK)
         rc = model_context_check(model, C, plan->context_kind, plan_tensor(plan), &why);
     return rc == OK ? OK : err_set(err, rc, "plan: %s", why.msg);
@@ -149,6 +155,7 @@ struct division plan_division(const struct plan *plan)
     return (struct division){.tensor = plan_tensor(plan),
                              .sequence_parallel = plan->sequence_parallel,
                              .expert = plan_expert(plan),
+                             .expert_tensor = plan->expert_tensor,
                              .context = plan_context(plan),
                              .context_kind = plan->context_kind};
 }
@@ -240,8 +247,8 @@ static enum status check_layout(const struct plan *plan, struct err *err)
         return err_set(err, ERR_INFEASIBLE, "plan: shard %s divides nothing with 1 replica",
                        shard_mode_name(plan->shard));
     struct err why = {0};
-    if (shard_group_check(plan->shard_group, plan->shard, plan->num_replicas, plan_expert(plan),
-                          &why) != OK)
+    if (shard_group_check(plan->shard_group, plan->shard, plan->num_replicas,
+                          plan_expert_span(plan), &why) != OK)
         return err_set(err, ERR_INFEASIBLE, "plan: %s", why.msg);
     if (plan->shard != SHARD_NONE && plan->canonical)
         return err_set(err, ERR_INFEASIBLE, "plan: shard %s sums gradients in no canonical order",

@@ -82,6 +82,8 @@ struct plan {
     bool sequence_parallel; /* with T > 1: norms and dropouts are divided by tokens */
     int expert; /* E, replicas that divide the experts of each layer: replicas [i E, (i + 1) E); 0 and
                    1: each replica has all */
+    int expert_tensor; /* X, neighbours that divide each expert, a divisor of T; 0: T. With X < T, E X / T
+                          replicas divide the experts, and E is divided by their devices */
     int context; /* C, replicas that divide the tokens of each sample: replicas [i C, (i + 1) C); 0 and
                     1: each has samples of its own */
     enum context_kind context_kind; /* with C > 1 */
@@ -149,6 +151,19 @@ static inline int plan_expert(const struct plan *plan)
     return plan->expert > 1 ? plan->expert : 1;
 }
 
+/* X of a plan: T unless it says another. */
+static inline int plan_expert_tensor(const struct plan *plan)
+{
+    return plan->expert_tensor > 0 ? plan->expert_tensor : plan_tensor(plan);
+}
+
+/* How many replicas in a row have all experts of a layer together: E X / T, at least 1. */
+static inline int plan_expert_span(const struct plan *plan)
+{
+    const int span = plan_expert(plan) * plan_expert_tensor(plan) / plan_tensor(plan);
+    return span > 1 ? span : 1;
+}
+
 /* C of a plan: at least 1. */
 static inline int plan_context(const struct plan *plan)
 {
@@ -172,7 +187,7 @@ static inline int64_t plan_samples(const struct plan *plan)
 struct division plan_division(const struct plan *plan);
 
 /* Check G of a number of replicas (R C); 0: there are no groups. ERR_INFEASIBLE: the shard is none
- * that groups divide; experts are divided; or G leaves not at least two groups. */
+ * that groups divide; replicas divide experts; or G leaves not at least two groups. */
 enum status shard_group_check(int group, enum shard_mode shard, int replicas, int expert,
                               struct err *err);
 

@@ -41,6 +41,7 @@ struct plan_target {
     bool expert_in_shard;       /* E > 1 only with SHARD_GRADIENTS or SHARD_WEIGHTS */
     bool replicas_in_shard;     /* so is R > 1 */
     bool tokens_whole;          /* no sequence parallelism */
+    bool experts_by_group;      /* X = T */
     bool offloads;              /* plan.offload */
     bool filled;                /* M is at least K */
     bool whole_rounds;          /* with several chunks a rank, M is a multiple of K */

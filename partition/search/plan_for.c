@@ -73,6 +73,7 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
         .sequence_parallel = job->pipeline.sequence_parallel,
         .expert_auto = job->pipeline.expert == AUTO,
         .expert = job->pipeline.expert,
+        .expert_tensor = job->pipeline.expert_tensor,
         .context_auto = job->pipeline.context == AUTO,
         .context = job->pipeline.context,
         .context_kind_auto = job->pipeline.context_kind_auto,

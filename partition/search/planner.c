@@ -425,14 +425,14 @@ static enum status none_found(const struct search *search)
                        "groups of pipeline.shard_group %d and fits batch, schedule and devices",
                        problem->setting.model->name, problem->setting.cluster->num_devices,
                        problem->layout.shard_group);
-    const bool experts = problem->layout.expert > 1;
+    const bool experts = layout_expert_span(&problem->layout) > 1;
     if (!memory && search->need_bytes == 0 && (experts || problem->layout.context > 1))
         return err_set(search->err, ERR_INFEASIBLE,
                        "no plan for model '%s' on %d devices: no number of replicas that "
                        "pipeline.%s %d divides fits batch, schedule and devices",
                        problem->setting.model->name, problem->setting.cluster->num_devices,
                        experts ? "expert" : "context",
-                       experts ? problem->layout.expert : problem->layout.context);
+                       experts ? layout_expert_span(&problem->layout) : problem->layout.context);
     if (!memory && search->need_bytes == 0)
         return err_set(search->err, ERR_INFEASIBLE,
                        "no plan for model '%s' (%d items) on %d devices: no pipeline length, "

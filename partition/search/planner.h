@@ -54,8 +54,9 @@ struct planner_cache {
 struct planner_layout {
     int tensor; /* T; 0 or 1: a rank is a device */
     bool sequence_parallel;
-    int expert;  /* E; 0 or 1: each replica has all experts */
-    int context; /* C; 0 or 1: each pipeline has samples of its own */
+    int expert;        /* E; 0 or 1: each replica has all experts */
+    int expert_tensor; /* X; 0: T */
+    int context;       /* C; 0 or 1: each pipeline has samples of its own */
     enum context_kind context_kind;
     enum shard_mode shard;
     int shard_group; /* G; 0: all replicas divide */
@@ -79,6 +80,14 @@ struct planner_problem {
     int64_t most_samples;
     struct planner_cache cache;
 };
+
+/* Replicas in a row that have all experts of a layer together: at least 1. */
+static inline int layout_expert_span(const struct planner_layout *layout)
+{
+    const struct plan plan = {
+        .tensor = layout->tensor, .expert = layout->expert, .expert_tensor = layout->expert_tensor};
+    return plan_expert_span(&plan);
+}
 
 /* Progress of a search: candidates by their bounds, better cuts of the best, questions to the
  * judge. */
@@ -124,6 +133,7 @@ struct planner_options {
     bool sequence_parallel;  /* unless sequence_auto */
     bool expert_auto;        /* try every E that divides the model's experts */
     int expert; /* unless expert_auto; 0 and 1: each replica has all experts. R is a multiple of it */
+    int expert_tensor;      /* X; AUTO: with E > 1, all of a group and, in groups by tokens, one */
     bool context_auto;      /* try C = 2, 4, ... where samples are long (planner_layouts.c) */
     int context;            /* C unless context_auto; 0 and 1: samples are not divided */
     bool context_kind_auto; /* with C > 1, try every kind */

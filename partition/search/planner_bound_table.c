@@ -93,10 +93,8 @@ static bool fixed_bytes(const struct bound_table *table, int index, bool active,
     const int64_t base = model_base_bytes(model, index);
     /* R/E replicas share divided experts. That is E times as much as a share of all R. */
     const int64_t params = model->items[index].params,
-                  more = problem->layout.expert > 1
-                             ? mul_saturated(model_expert_params(model, index),
-                                             problem->layout.expert - 1)
-                             : 0;
+                  more = mul_saturated(model_expert_params(model, index),
+                                       layout_expert_span(&problem->layout) - 1);
     *whole = shard < SHARD_WEIGHTS ? base : 0;
     *split = shard < SHARD_WEIGHTS ? 0 : base;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
@@ -131,7 +129,8 @@ static enum status sum_bytes(struct bound_table *table, struct err *err)
         bool active = i >= table->num_frozen_items;
         /* With divided experts the rings of their gradients are shorter, or there are none. */
         const int64_t reduced =
-            item->params - (problem->layout.expert > 1 ? model_expert_params(model, i) : 0);
+            item->params -
+            (layout_expert_span(&problem->layout) > 1 ? model_expert_params(model, i) : 0);
         int64_t gradients, whole, split;
         if (!fixed_bytes(table, i, active, &whole, &split) ||
             !mul_ok(reduced, model_grad_bytes(model), &gradients) ||

@@ -452,7 +452,7 @@ enum status search_seed(struct search *search)
             const int width = R / C;
             if (options->num_replicas != AUTO && options->num_replicas != width)
                 continue;
-            if (problem->layout.expert > 1 && R % problem->layout.expert != 0)
+            if (R % layout_expert_span(&problem->layout) != 0)
                 continue;
             if (problem->layout.shard_group > 0 &&
                 (R % problem->layout.shard_group != 0 || R == problem->layout.shard_group))

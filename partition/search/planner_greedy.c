@@ -102,7 +102,7 @@ static enum status greedy_node(struct search *search, bool cached, struct node *
                      problem->setting.cluster->num_devices);
         goto out;
     }
-    if (problem->layout.expert > 1 && node->num_replicas % problem->layout.expert != 0) {
+    if (node->num_replicas % layout_expert_span(&problem->layout) != 0) {
         rc = err_set(search->err, ERR_INFEASIBLE, "pipeline.expert %d does not divide %d replicas",
                      problem->layout.expert, node->num_replicas);
         goto out;

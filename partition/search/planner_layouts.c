@@ -82,7 +82,8 @@ static bool runs(const struct planner_options *options, const struct planner_lay
             !(target->tokens_whole && layout->sequence_parallel) &&
             !(without_pipeline(target, layout) && options->num_ranks > 1) &&
             (layout->context <= 1 || (target->contexts >> layout->context_kind & 1)) &&
-            !(target->expert_in_shard && layout->expert > 1 && layout->shard < SHARD_GRADIENTS));
+            !(target->expert_in_shard && layout->expert > 1 && layout->shard < SHARD_GRADIENTS) &&
+            !(target->experts_by_group && layout->expert_tensor < layout->tensor));
 }
 
 static bool may_offload(const struct planner_options *options)
@@ -133,7 +134,7 @@ static int add_shards(const struct solver *s, struct planner_layout layout,
     const int node = widest_node(s->problem->setting.cluster) / layout.tensor;
     for (int shard = 0; shard < (options->shard_auto ? SHARD_MODE_COUNT : 1); shard++) {
         layout.shard = options->shard_auto ? (enum shard_mode)shard : options->shard;
-        const bool grouped = layout.shard >= SHARD_GRADIENTS && layout.expert < 2;
+        const bool grouped = layout.shard >= SHARD_GRADIENTS && layout_expert_span(&layout) < 2;
         const bool asked = options->shard_group != AUTO;
         layout.shard_group = asked && (grouped || !options->shard_auto) ? options->shard_group : 0;
         n = add_one(options, &layout, layouts, n);
@@ -162,12 +163,35 @@ static int add_divided(const struct solver *s, struct planner_layout layout,
     return n;
 }
 
+/* Append the layouts of one T and E to a list, with AUTO where each expert is on all devices of a group
+ * and on one; returns how many it has then. */
+static int add_experts(const struct solver *s, struct planner_layout layout,
+                       struct planner_layout *layouts, int n)
+{
+    const struct planner_options *options = s->options;
+    const int T = layout.tensor, groups = s->problem->setting.cluster->num_devices / T;
+    const int asked = options->expert_tensor, before = n;
+    for (int X = asked != AUTO ? asked : T; X > 0; X = X == T && asked == AUTO && T > 1) {
+        layout.expert_tensor = X;
+        const struct division division = {.tensor = T,
+                                          .sequence_parallel = layout.sequence_parallel,
+                                          .expert = layout.expert,
+                                          .expert_tensor = X};
+        if (layout_expert_span(&layout) <= groups &&
+            model_experts_check(s->problem->setting.model, &division, NULL) == OK)
+            n = add_divided(s, layout, layouts, n);
+    }
+    layout.expert_tensor = asked != AUTO ? asked : T;
+    if (n == before && !options->expert_auto) /* its error says why */
+        n = add_divided(s, layout, layouts, n);
+    return n;
+}
+
 /* Append the layouts of one T to a list; returns how many it has then. layouts NULL: only count. */
 static int add_layouts(const struct solver *s, int tensor, struct planner_layout *layouts, int n)
 {
     const struct planner_options *options = s->options;
     const struct setting *setting = &s->problem->setting;
-    const int groups = setting->cluster->num_devices / tensor;
     const int most_experts =
         !options->expert_auto || cost_is_measured(setting->cost) ? 1 : setting->model->experts;
     const bool both = options->sequence_auto && tensor > 1;
@@ -175,14 +199,14 @@ static int add_layouts(const struct solver *s, int tensor, struct planner_layout
         const bool parallel = tensor > 1 && (both ? tokens : options->sequence_parallel);
         if (both && model_shard_check(setting->model, tensor, parallel, NULL) != OK)
             continue;
-        for (int E = 1; E == 1 || (E <= most_experts && E <= groups); E++) {
-            if (E > 1 && model_experts_check(setting->model, E, NULL) != OK)
+        for (int E = 1; E == 1 || (E <= most_experts && E <= setting->cluster->num_devices); E++) {
+            if (E > 1 && setting->model->experts % E != 0)
                 continue;
             const struct planner_layout layout = {.tensor = tensor,
                                                   .sequence_parallel = parallel,
                                                   .expert =
                                                       options->expert_auto ? E : options->expert};
-            n = add_divided(s, layout, layouts, n);
+            n = add_experts(s, layout, layouts, n);
         }
     }
     return n;
@@ -304,6 +328,7 @@ static void begin(struct solver *s, const struct planner_layout *layout, struct 
     const struct division division = {.tensor = layout->tensor,
                                       .sequence_parallel = layout->sequence_parallel,
                                       .expert = layout->expert,
+                                      .expert_tensor = layout->expert_tensor,
                                       .context = layout->context,
                                       .context_kind = layout->context_kind};
     enum status rc = tensor_group_new(&s->problem->setting, &division, &one->group, &one->why);

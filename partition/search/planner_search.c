@@ -221,6 +221,7 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
                          .tensor = problem->layout.tensor,
                          .sequence_parallel = problem->layout.sequence_parallel,
                          .expert = problem->layout.expert,
+                         .expert_tensor = problem->layout.expert_tensor,
                          .context = problem->layout.context,
                          .context_kind = problem->layout.context_kind,
                          .shard = problem->layout.shard,

@@ -169,9 +169,14 @@ enum status workload_build_at(const struct setting *setting, const struct plan *
     } else if (own.model->context > 1 && own.model->context != plan_context(plan)) {
         rc = err_set(err, ERR_INFEASIBLE, "plan.context is %d, its model is divided by %d",
                      plan_context(plan), own.model->context);
-    } else if (own.model->expert_ways > 1 && own.model->expert_ways != plan_expert(plan)) {
-        rc = err_set(err, ERR_INFEASIBLE, "plan.expert is %d, its model is divided by %d",
-                     plan_expert(plan), own.model->expert_ways);
+    } else if (own.model->expert_ways > 1 &&
+               (own.model->expert_ways != plan_expert(plan) ||
+                own.model->expert_tensor != plan_expert_tensor(plan))) {
+        rc = err_set(err, ERR_INFEASIBLE,
+                     "plan.expert and expert_tensor are %d and %d, its model is divided by %d "
+                     "and %d",
+                     plan_expert(plan), plan_expert_tensor(plan), own.model->expert_ways,
+                     own.model->expert_tensor);
     }
     if (rc == OK && !sites) {
         rc = sites_new(own.cluster, plan, &b.got.own_sites, err);

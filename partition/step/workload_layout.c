@@ -104,19 +104,19 @@ static int64_t part_of(int64_t value, int64_t ways)
 int64_t builder_share(const struct builder *b, enum shard_mode from, int64_t all, int64_t experts)
 {
     const int64_t ways = shards(b, from) ? sharers(b) : 1;
-    const int64_t fewer = shards(b, from) ? ways / plan_expert(b->plan) : 1;
+    const int64_t fewer = shards(b, from) ? ways / plan_expert_span(b->plan) : 1;
     return part_of(all - experts, ways) + part_of(experts, fewer);
 }
 
 int64_t builder_expert_params(const struct builder *b, int item)
 {
-    return plan_expert(b->plan) > 1 ? model_expert_params(b->model, item) : 0;
+    return plan_expert_span(b->plan) > 1 ? model_expert_params(b->model, item) : 0;
 }
 
 /* Parameters of an item that replicas divide. Experts that no other replica has stay whole. */
 static int64_t divided_params(const struct builder *b, int item)
 {
-    const bool alone = plan_expert(b->plan) == b->got.num_replicas;
+    const bool alone = plan_expert_span(b->plan) == b->got.num_replicas;
     return b->model->items[item].params - (alone ? builder_expert_params(b, item) : 0);
 }
 
@@ -190,7 +190,7 @@ bool builder_work_bytes(const struct builder *b, int s, struct stage_cost *stage
  * (builder_reduced_bytes()). */
 static bool counted_bytes(const struct builder *b, int item, int64_t size, int64_t *bytes)
 {
-    const int64_t E = plan_expert(b->plan), n = b->got.num_replicas;
+    const int64_t E = plan_expert_span(b->plan), n = b->got.num_replicas;
     const int64_t apart = builder_expert_params(b, item);
     int64_t experts;
     if (!mul_ok(apart, size, &experts) || !mul_ok(experts, n - E, &experts) ||
@@ -361,10 +361,10 @@ bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns)
  * where they sum gradients. */
 enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
 {
-    const int E = plan_expert(b->plan), R = b->got.num_replicas;
+    const int E = plan_expert_span(b->plan), R = b->got.num_replicas;
     int64_t bytes, longest = 0;
     *ns = 0;
-    if (E < 2)
+    if (plan_expert(b->plan) < 2)
         return OK;
     struct experts_memo *memo = &b->experts[samples == builder_samples(b, MB_LAST)];
     if (memo->known && memo->rank == b->rank && memo->samples == samples) {
@@ -379,8 +379,10 @@ enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
     for (int first = 0; first < R; first += E) {
         for (int i = 0; i < E; i++)
             devices[i] = b->plan->device[(int64_t)(first + i) * b->plan->num_ranks + b->rank];
-        longest = longer(longest, cost_collective_ns(b->cost, b->cluster, COLLECTIVE_ALLTOALL,
-                                                     devices, E, bytes));
+        longest = longer(longest, b->cost->experts_ns
+                                      ? b->cost->experts_ns(b->cost->ctx, devices, E, bytes)
+                                      : cost_collective_ns(b->cost, b->cluster, COLLECTIVE_ALLTOALL,
+                                                           devices, E, bytes));
     }
     free(devices);
     if (!mul_ok(longest, 2, ns) || *ns > STEP_NS_MAX)

@@ -150,6 +150,7 @@ const struct field job_fields[] = {
     COUNT("pipeline.tensor", pipeline.tensor, "T, neighbouring devices that hold each item together; only for plan and sim [1; on GPUs auto, with shard, expert, sequence_parallel, recompute and schedule, for a job that names none of them]"),
     BOOL_AUTO("pipeline.sequence_parallel", pipeline.sequence_parallel, pipeline.sequence_auto, "with tensor: divide norms and dropout by tokens [false; auto where tensor is auto]"),
     {"pipeline.expert", FIELD_COUNT, AT(pipeline.expert), 1, MODEL_EXPERTS_MAX, NULL, 0, "E, replicas that divide the experts of each layer; only for plan and sim [1]"},
+    {"pipeline.expert_tensor", FIELD_COUNT, AT(pipeline.expert_tensor), 1, 64, NULL, 0, "X, neighbours that divide each expert, of the T devices of a group; E x X divides T x R; below T it needs sequence_parallel; only for plan and sim [auto: T, or 1 where that is faster]"},
     {"pipeline.context", FIELD_COUNT, AT(pipeline.context), 1, CONTEXT_MAX, NULL, 0, "C, replicas that divide the tokens of each sample (context parallelism, CP); only for plan and sim [1; auto where tensor is]"},
     CHOICE_AUTO("pipeline.context_comm", pipeline.context_kind, context_names, pipeline.context_kind_auto, "how attention meets the keys of other replicas: ring (p2p), all-gather, ulysses (a2a) [ring]"),
     CHOICE_AUTO("pipeline.shard", pipeline.shard, shard_names, pipeline.shard_auto, "what replicas divide among themselves; only for plan and sim [none]"),

@@ -293,7 +293,6 @@ static bool is(const struct flags *flags, int i, const char *value)
 
 static void name_uncounted(const struct flags *f)
 {
-    const int64_t tp = or_else(f, TP, 1);
     const bool rotary = f->word[POSITION] && !is(f, POSITION, "learned_absolute");
     if (!f->on[SWIGLU] && rotary)
         json_add_string(
@@ -304,9 +303,6 @@ static void name_uncounted(const struct flags *f)
     if (f->on[SWIGLU] && !is(f, NORM, "RMSNorm"))
         json_add_string(f->not_counted, NULL,
                         "--normalization LayerNorm with --swiglu (RMSNorm is counted)");
-    if (f->number[EXPERTS] > 0 && or_else(f, ETP, tp) != tp)
-        json_add_string(f->not_counted, NULL,
-                        "--expert-tensor-parallel-size (experts are divided by all of TP)");
     if (f->word[DISPATCHER] && !is(f, DISPATCHER, "alltoall"))
         json_add_string(f->not_counted, NULL, "--moe-token-dispatcher-type (alltoall is counted)");
     if (f->on[HOST_OPTIMIZER] && f->word[HOST_SHARE] && strtod(f->word[HOST_SHARE], NULL) != 1)
@@ -531,6 +527,7 @@ static enum status add_layout(const struct flags *f, int num_devices, struct com
     json_add_string(p, "schedule", chunks > 1 ? "interleaved" : "1f1b");
     json_add_bool(p, "sequence_parallel", f->on[SP] && tp > 1);
     json_add_int(p, "expert", or_else(f, EP, 1));
+    json_add_int(p, "expert_tensor", or_else(f, ETP, tp));
     json_add_int(p, "context", cp);
     json_add_string(p, "context_comm",
                     is(f, CP_COMM, "a2a")                                         ? "ulysses"

@@ -95,6 +95,7 @@ static const struct member layout_members[] = {
     BOOL("sequence_parallel", sequence_parallel),
     NAME("shard", shard, shard_name, SHARD_MODE_COUNT),
     INT("expert", expert, 1),
+    INT("expert_tensor", expert_tensor, 0),
     INT("shard_group", shard_group, 0),
     INT("context", context, 1),
     NAME("context_comm", context_kind, context_name, CONTEXT_KIND_COUNT),
@@ -146,6 +147,8 @@ static bool shows_member(const struct plan *plan, const struct member *member)
     const size_t at = member->offset;
     if (at == offsetof(struct plan, offload))
         return plan->offload;
+    if (at == offsetof(struct plan, expert_tensor))
+        return plan_expert_tensor(plan) != plan_tensor(plan);
     if (at == offsetof(struct plan, shard_group))
         return plan->shard_group > 0;
     if (at == offsetof(struct plan, context) || at == offsetof(struct plan, context_kind))

@@ -127,7 +127,7 @@ static void write_torchtitan(const struct writer *w)
         lacks(w, "train.dtype: the converters of the model's config function set it");
     if (w->job->train.dtype == DTYPE_FP16)
         lacks(w, "train.dtype fp16: bfloat16 is written");
-    if (plan_expert(p) > 1 && plan_tensor(p) > 1)
+    if (plan_expert(p) > 1 && plan_expert_tensor(p) > 1)
         lacks(w, "pipeline.tensor of experts: expert parallelism takes the tensor ranks there");
 }
 
@@ -161,7 +161,7 @@ static void write_automodel(const struct writer *w)
     lacks(w, no_model);
     if (narrow(w->job))
         lacks(w, "train.dtype: the section fp8 sets it");
-    if (plan_expert(p) > 1 && plan_tensor(p) > 1)
+    if (plan_expert(p) > 1 && plan_expert_tensor(p) > 1)
         lacks(w, "pipeline.tensor of experts: expert parallelism takes the tensor ranks there");
 }
 
@@ -300,7 +300,7 @@ static void write_megatron(const struct writer *w)
                 kinds[p->context_kind]);
     if (w->model->experts > 0)
         fprintf(out, "--expert-model-parallel-size %d\n--expert-tensor-parallel-size %d\n",
-                plan_expert(p), plan_tensor(p));
+                plan_expert(p), plan_expert_tensor(p));
     if (p->shard == SHARD_OPTIMIZER || p->offload)
         fprintf(out, "--use-distributed-optimizer\n");
     if (p->offload)

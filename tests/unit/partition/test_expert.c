@@ -336,6 +336,120 @@ static void workload__shards_of_experts_have_shorter_rings(void **state)
     }
 }
 
+/* One device of a group has each expert (X = 1, T = 2): E of the T R = 16 devices of a stage divide the
+ * experts of a layer, each has ALL / E parameters of them, 16 / E have the same ones, and the MLP of
+ * experts neither gathers nor scatters tokens. E R = 16 x X: with E = 16 / 2 all of it is within one node
+ * of 16, and within two of 4 devices each where a node has 4. */
+static void workload__experts_lie_over_tensor_and_data(void **state)
+{
+    (void)state;
+    enum { T = 2 };
+    const int64_t sent = 2 * SEQ * ACTIVE * H * 2 / T, tokens = 2 * SEQ * H * 2;
+    struct bench whole;
+    bench_init(&whole, 1, T, true, 1);
+    const struct stage_cost all = *bench_build(&whole);
+    const int64_t dense = whole.workload.buckets[0].bytes - 4 * LAYERS * ALL_EXPERTS / T;
+    for (int E = 2; E <= EXPERTS; E *= 2) {
+        struct bench b;
+        bench_init(&b, 1, T, true, E);
+        b.plan.expert_tensor = 1;
+        const struct stage_cost *got = bench_build(&b);
+        const int64_t gone = LAYERS * (ALL_EXPERTS / T - ALL_EXPERTS / E);
+        assert_int_equal(all.weight_bytes - got->weight_bytes, 6 * gone);
+        assert_int_equal(all.grad_bytes - got->grad_bytes, 4 * gone);
+        assert_int_equal(all.optim_bytes - got->optim_bytes, 8 * gone);
+        assert_int_equal(all.stash_bytes[MB_FULL], got->stash_bytes[MB_FULL]);
+        /* two all-to-alls in place of an all-gather and a reduce-scatter over two devices */
+        const int64_t more = 2 * (LATENCY + sent / E * (E - 1)) - 2 * (LATENCY + tokens / 2);
+        for (int op = 0; op < 2; op++) {
+            const enum op_kind kind = op ? OP_B : OP_F;
+            assert_int_equal(got->op_ns[kind][MB_FULL] - all.op_ns[kind][MB_FULL], LAYERS * more);
+        }
+        const int64_t counted = b.workload.buckets[0].bytes - dense, n = T * R / E;
+        const int64_t ring = 4 * LAYERS * (ALL_EXPERTS / E) / n * (n - 1);
+        assert_in_range(ring - counted / R * (R - 1) + R, 0, 4 * R);
+        b.plan.shard = SHARD_OPTIMIZER; /* n devices divide masters and states of the experts */
+        const int64_t before = got->optim_bytes - 8 * LAYERS * ALL_EXPERTS / E;
+        assert_int_equal(bench_build(&b)->optim_bytes,
+                         before / R + 8 * LAYERS * (ALL_EXPERTS / E) / n);
+        bench_clear(&b);
+    }
+    bench_clear(&whole);
+}
+
+/* Two nodes of four devices send half of their tokens to each other: with X = 1 in one all-to-all of
+ * eight devices, with X = 2 in two of four at once, which share the uplinks. */
+static void workload__experts_of_several_nodes_share_uplinks(void **state)
+{
+    (void)state;
+    for (int X = 1; X <= 2; X++) {
+        const int T = 2 * X, nodes = T * R / 4, E = 8 / X;
+        const int64_t sent = 2 * SEQ * ACTIVE * H * 2 / T, tokens = 2 * SEQ * H * 2;
+        struct bench b;
+        bench_init(&b, nodes, T, true, 1);
+        const int64_t base = bench_build(&b)->op_ns[OP_F][MB_FULL];
+        b.plan.expert = E;
+        b.plan.expert_tensor = X;
+        const int64_t gathers = 2 * ((T - 1) * LATENCY + tokens / T * (T - 1));
+        const int64_t own = X > 1 ? 2 * ((X - 1) * LATENCY + tokens / T * (X - 1)) : 0;
+        assert_int_equal(bench_build(&b)->op_ns[OP_F][MB_FULL] - base,
+                         LAYERS * (2 * (LATENCY + 4 * sent / 2) - gathers + own));
+        bench_clear(&b);
+    }
+}
+
+/* With E and X to choose, the best plan is the best of those with each E and X. */
+static void planner_solve__takes_the_best_experts_of_all(void **state)
+{
+    (void)state;
+    enum { T = 2 };
+    struct err err = {0};
+    struct bench b;
+    bench_init(&b, 4, T, true, 1);
+    b.model.experts_active = 1; /* the all-to-alls take less than the gathers that X = 1 spares */
+    struct planner_problem problem = {
+        .setting = {&b.model, &b.cluster, &b.cost},
+          .batch = 16, .batch_mode = BATCH_GLOBAL
+    };
+    for (int trial = 0; trial < 4; trial++) {
+        struct planner_options options = {.num_microbatches = trial % 2 ? 16 : AUTO,
+                                          .num_replicas = trial < 2 ? 1 : AUTO,
+                                          .schedules = 1u << SCHEDULE_1F1B,
+                                          .tensor = T,
+                                          .sequence_parallel = true};
+        double best = 0;
+        int fits = 0, beyond = 0; /* plans whose E exceeds R */
+        for (int d = 0; d < b.cluster.num_devices; d++)
+            b.cluster.devices[d].mem_bytes = trial == 3 ? 18 * ALL_EXPERTS : INT64_MAX;
+        for (int E = 1; E <= EXPERTS; E *= 2)
+            for (int X = 1; X <= T; X++) {
+                struct planner_result result = {0};
+                options.expert = E;
+                options.expert_tensor = X;
+                const enum status rc = planner_solve(&problem, &options, &result, &err);
+                assert_true(rc == OK || rc == ERR_INFEASIBLE);
+                if (rc == OK) {
+                    fits++;
+                    beyond += E > result.plan.num_replicas;
+                    assert_int_equal(plan_expert_tensor(&result.plan), X);
+                    assert_int_equal(T * result.plan.num_replicas % (E * X), 0);
+                    assert_true(result.lower_bound_ns <= result.plan.step_ns);
+                    best = fmax(best, result.samples_per_s);
+                }
+                planner_result_clear(&result);
+            }
+        struct planner_result result = {0};
+        options.expert_auto = true;
+        options.expert_tensor = AUTO;
+        assert_int_equal(planner_solve(&problem, &options, &result, &err), OK);
+        assert_true(fits > 1 && result.samples_per_s == best);
+        assert_true(trial >= 2 || beyond > 0);
+        assert_int_equal(plan_expert_tensor(&result.plan), 1);
+        planner_result_clear(&result);
+    }
+    bench_clear(&b);
+}
+
 /* The best plan with any R is the best of those with each R that E divides, and no plan is faster than
  * the bound. */
 static void planner_solve__takes_the_best_replicas_that_experts_divide(void **state)
@@ -388,6 +502,28 @@ static void refuses(struct bench *b, int expert, const char *message)
     assert_string_equal(err.msg, message);
 }
 
+static void plans__refuse_groups_of_experts_that_do_not_fit(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_init(&b, 1, 4, true, 1);
+    b.plan.expert_tensor = 3;
+    refuses(&b, 4, "plan: pipeline.expert_tensor 3 does not divide pipeline.tensor 4");
+    b.plan.expert_tensor = 1;
+    refuses(&b, 2,
+            "plan: pipeline.expert 2 times pipeline.expert_tensor 1 is no multiple of "
+            "pipeline.tensor 4");
+    b.plan.num_replicas = 3;
+    refuses(&b, 8,
+            "plan: pipeline.expert 8 times pipeline.expert_tensor 1 does not divide the 12 devices "
+            "of a stage");
+    b.plan.sequence_parallel = false;
+    refuses(&b, 4,
+            "plan: pipeline.expert_tensor 1 below pipeline.tensor 4 needs "
+            "pipeline.sequence_parallel");
+    bench_clear(&b);
+}
+
 static void plans__refuse_experts_that_cannot_be_divided(void **state)
 {
     (void)state;
@@ -428,6 +564,10 @@ int main(void)
         cmocka_unit_test(workload__shards_divide_experts_by_fewer_replicas),
         cmocka_unit_test(workload__shards_of_experts_have_shorter_rings),
         cmocka_unit_test(planner_solve__takes_the_best_replicas_that_experts_divide),
+        cmocka_unit_test(workload__experts_lie_over_tensor_and_data),
+        cmocka_unit_test(workload__experts_of_several_nodes_share_uplinks),
+        cmocka_unit_test(planner_solve__takes_the_best_experts_of_all),
+        cmocka_unit_test(plans__refuse_groups_of_experts_that_do_not_fit),
         cmocka_unit_test(plans__refuse_experts_that_cannot_be_divided),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
