@@ -194,11 +194,13 @@ static void show_network(const struct sourced *out, const struct cluster *cluste
     sourced_ns(out, "uplink_latency_ns", "latency between nodes", cluster->uplink_latency_ns,
                from(origin, "uplink_latency", from(origin, "latency", usual)));
     if (cluster->pod_nodes > 0) {
-        sourced_number(out, "pod_nodes", "nodes of a pod", cluster->pod_nodes, "the file");
-        sourced_rate(
-            out, "pod_uplink_bytes_per_s", "uplink of a pod, each direction",
-            cluster->pod_uplink_bytes_per_s,
-            from(origin, "pod_uplink", from(origin, "oversubscription", "its nodes' uplinks")));
+        const bool published = origin->uplink && origin->uplink->pod_nodes > 0;
+        const char *const source = published ? origin->uplink->source : "its nodes' uplinks";
+        sourced_number(out, "pod_nodes", "nodes of a pod", cluster->pod_nodes,
+                       from(origin, "pod", source));
+        sourced_rate(out, "pod_uplink_bytes_per_s", "uplink of a pod, each direction",
+                     cluster->pod_uplink_bytes_per_s,
+                     from(origin, "pod_uplink", from(origin, "oversubscription", source)));
         sourced_ns(out, "pod_latency_ns", "latency between pods", cluster->pod_latency_ns,
                    from(origin, "pod_latency", "as between nodes"));
     }

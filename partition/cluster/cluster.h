@@ -185,6 +185,8 @@ struct machine {
     int64_t mem_bytes; /* of a device; 0: the roofline's */
     int64_t context_bytes;
     const char *source, *copy_source;
+    int pod_nodes;           /* of larger clusters, whose pods share an uplink; 0: none */
+    double oversubscription; /* uplinks of a pod's nodes over the pod's own */
 };
 const struct machine *machine_find(const char *name); /* NULL when unknown */
 /* The network of a node of such devices, where it is published; kind may be NULL. */

@@ -78,6 +78,8 @@ static const struct machine machines[] = {
      .source = "Azure ND H200 v5 series: 8 H200, 8 x 400 Gb/s NDR InfiniBand"},
     {.name = "nd96isr-mi300x-v5", .kind = "mi300x", .devices = 8, NETWORK(8, 400, 400), PCIE5, USUAL,
      .source = "Azure ND MI300X v5 series: 8 MI300X, 8 x 400 Gb/s NDR InfiniBand"},
+    {.name = "grand-teton", .kind = "h100", .devices = 8, NETWORK(8, 400, 400), PCIE5, USUAL, .pod_nodes = 384, .oversubscription = 7,
+     .source = "Llama 3 report, 2024, section 3.3.1: 8 H100, 400 Gb/s RoCE each; pods of 3,072 GPUs, 1:7 between pods"},
 };
 enum { NUM_MACHINES = sizeof machines / sizeof machines[0] };
 
@@ -86,7 +88,7 @@ static const char *const names[] = {
     "p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge", "a2-ultragpu-8g", "a3-highgpu-8g",
     "nd96amsr-a100-v4", "nd96isr-h100-v5", "gb200-nvl72", "gb300-nvl72", "dgx-b300", "hgx-h20",
     "hgx-h800", "a2-highgpu-8g", "g2-standard-96", "g6.48xlarge", "g6e.48xlarge", "g4dn.metal",
-    "nd96isr-h200-v5", "nd96isr-mi300x-v5", NULL};
+    "nd96isr-h200-v5", "nd96isr-mi300x-v5", "grand-teton", NULL};
 
 /* Presets of help texts and checks. */
 static const char *const preset_names[] = {
@@ -220,6 +222,12 @@ static void apply_machine(struct cluster *cluster, const struct kind *kind,
         cluster->link_latency_ns = machine->link_latency_ns;
         cluster->uplink_latency_ns = machine->uplink_latency_ns;
         cluster->context_bytes = machine->context_bytes;
+    }
+    if (machine && machine->pod_nodes > 0 && cluster->num_nodes > machine->pod_nodes) {
+        cluster->pod_nodes = machine->pod_nodes;
+        cluster->pod_uplink_bytes_per_s =
+            machine->pod_nodes * machine->uplink_bytes_per_s / machine->oversubscription;
+        cluster->pod_latency_ns = machine->uplink_latency_ns;
     }
     cluster_collectives_of(kind, cluster);
 }

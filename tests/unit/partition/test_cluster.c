@@ -353,6 +353,22 @@ static void pods__are_a_third_level(void **state)
     cluster_clear(&c);
 }
 
+/* Meta's cluster of 24,576 H100: eight pods, a seventh of their nodes' uplinks between them (Llama 3, section
+ * 3.3.1). A cluster of one pod has none. */
+static void cluster_parse__knows_the_pods_of_a_machine(void **state)
+{
+    struct cluster c = {0};
+    (void)state;
+    assert_int_equal(cluster_parse("grand-teton-3072", &c, NULL), OK);
+    assert_int_equal(c.num_devices, 24576);
+    assert_int_equal(cluster_num_pods(&c), 8);
+    assert_true(fabs(c.pod_uplink_bytes_per_s / (384 * 8 * 50e9 / 7) - 1) < 1e-12);
+    cluster_clear(&c);
+    assert_int_equal(cluster_parse("grand-teton-384", &c, NULL), OK);
+    assert_int_equal(c.pod_nodes, 0);
+    cluster_clear(&c);
+}
+
 /* The judge: every device sends bytes / n to each other one; count what each port and uplink
  * carries. */
 static long double alltoall_ns(const struct cluster *c, const int *devices, int n, int64_t bytes)
@@ -483,6 +499,7 @@ int main(void)
         cmocka_unit_test(cluster_copy__is_independent_when_the_source_changes),
         cmocka_unit_test(cluster_transfer_ns__is_latency_plus_wire_when_unshared),
         cmocka_unit_test(pods__are_a_third_level),
+        cmocka_unit_test(cluster_parse__knows_the_pods_of_a_machine),
         cmocka_unit_test(cluster_allreduce_ns__is_the_ring_when_compared_edge_by_edge),
         cmocka_unit_test(cluster_collective_ns__takes_the_closed_form_of_each_kind),
         cmocka_unit_test(rings__of_published_kinds_take_what_was_measured),

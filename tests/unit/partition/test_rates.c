@@ -73,7 +73,8 @@ static void rates_sample_flops__equal_palms_formula_for_llama(void **state)
 
 /* Published step times give the published MFU. Korthikanti et al. 2022, table 5 (A100); PaLM, table 3 and appendix B:
  * PaLM 540B at 238.3 thousand tokens a second on 6,144 TPU v4, and Megatron-Turing NLG 530B at 65.43 thousand on 2,240
- * A100; MPT on H100 (llm-foundry at 061f2c7, scripts/train/benchmarking/README.md). Of NeMo's Llama 3 (user guide 24.12,
+ * A100; MPT on H100 (llm-foundry at 061f2c7, scripts/train/benchmarking/README.md); Nemotron-4 340B, table 2 of its report;
+ * DeepSeek-V3 (Zhao et al., ISCA 2025, unmasked). Of NeMo's Llama 3 (user guide 24.12,
  * performance summary) TFLOP/s of a device are published, here in units of 1 TFLOP/s. Tolerance: the last digit of the printed times and shares. Table 5's HFU is not compared, because it counts
  * two more forwards of attention's core, which runs again once. */
 static void rates_sample_flops__give_the_mfu_of_published_runs(void **state)
@@ -105,6 +106,9 @@ static void rates_sample_flops__give_the_mfu_of_published_runs(void **state)
          307209.0 / 2048 / 64,                                                                                          h100,   39.86},
         {"gpt2:layers=32,hidden=4096,heads=32,mlp=16384,seq=2048,max_seq=2048,vocab=50368",
          85144.0 / 2048 / 8,                                                                                            h100,   46.44},
+        {"llama:layers=96,hidden=18432,heads=96,kv_heads=8,mlp=49152,seq=4096,vocab=256000",    /* 2 x 73728 */
+         768 / 10.3 / 1536, h100,   42.4 },
+        {"deepseek-v3:seq=4096",                                                                15360 / 19.926 / 2048,  h100,   43.73},
         {"llama3-8b:seq=8192",                                                                  12273.0 / 8192,         tflops, 711  },
         {"llama3-70b:seq=8192",                                                                 1524.0 / 8192,          tflops, 734  },
     };
