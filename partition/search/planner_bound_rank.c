@@ -10,13 +10,13 @@
 #include "partition/base/units.h"
 
 /* What n ops take beside their passes, which is mostly nothing. */
-static int64_t all_ops_ns(const struct bound_shape *shape, int64_t n)
+static inline int64_t all_ops_ns(const struct bound_shape *shape, int64_t n)
 {
     return shape->op_ns == 0 ? 0 : bound_mul_add(n, shape->op_ns, 0);
 }
 
-int64_t bound_work_ns(const struct bound_shape *shape, const struct bound_stage *stage, int t,
-                      int a, int b)
+static inline int64_t work_ns(const struct bound_shape *shape, const struct bound_stage *stage,
+                              int t, int a, int b)
 {
     const int64_t ops = bound_ops_of_stage(b > shape->table->num_frozen_items),
                   ops_ns = all_ops_ns(shape, ops * shape->num_microbatches);
@@ -24,6 +24,12 @@ int64_t bound_work_ns(const struct bound_shape *shape, const struct bound_stage 
         return bound_min(shape->work[b] - shape->work[a] + ops_ns, BOUND_MAX_TERM);
     return bound_mul_add(bound_once_ns(stage->full[t], a, b), shape->num_microbatches - 1,
                          bound_add(ops_ns, bound_once_ns(stage->last[t], a, b)));
+}
+
+int64_t bound_work_ns(const struct bound_shape *shape, const struct bound_stage *stage, int t,
+                      int a, int b)
+{
+    return work_ns(shape, stage, t, a, b);
 }
 
 struct bound_edges bound_rank_edges(const struct bound_shape *shape, int s, int a)
@@ -49,8 +55,8 @@ struct bound_edges bound_rank_edges(const struct bound_shape *shape, int s, int 
 }
 
 /* Forwards and input halves of all micro-batches. */
-static int64_t halves_ns(const struct bound_shape *shape, const struct bound_stage *stage, int t,
-                         int a, int b)
+static inline int64_t halves_ns(const struct bound_shape *shape, const struct bound_stage *stage,
+                                int t, int a, int b)
 {
     if (shape->halves)
         return shape->halves[b] - shape->halves[a];
@@ -74,7 +80,7 @@ int64_t bound_rank_ns(const struct bound_shape *shape, const struct bound_part *
         work = again;
         for (int i = 0; i < num_parts; i++) {
             const int b = parts[i].b, from = parts[i].a;
-            work = bound_add(bound_work_ns(shape, stage, t, from, b), work);
+            work = bound_add(work_ns(shape, stage, t, from, b), work);
             if (shape->split)
                 halves = bound_add(halves_ns(shape, stage, t, from, b), halves);
             /* Any stage of the rank may run the rank's last backward, so the least tail counts. */
@@ -136,8 +142,8 @@ int64_t bound_rank_need_bytes(const struct bound_shape *shape, const struct boun
 /* --- one cut -------------------------------------------------------------------------------- */
 
 /* Set the parts of rank r under a cut; returns how many there are. */
-static int parts_of_rank(const struct bound_shape *shape, const int *first_item, int r,
-                         struct bound_part *parts)
+static inline int parts_of_rank(const struct bound_shape *shape, const int *first_item, int r,
+                                struct bound_part *parts)
 {
     const int K = shape->num_ranks, n = shape->chunks;
     for (int c = 0; c < n; c++) {
@@ -171,14 +177,35 @@ bool bound_cut_fits(const struct bound_shape *shape, const int *first_item, int6
     return fits;
 }
 
+/* What bound_balance() measures its penalties by. */
+struct scale {
+    double unit_ns;
+    bool has_room; /* no rank exceeds its memory, whatever the cut */
+};
+
+/* Whether the smallest memory would hold all items, each at the moment when most is held. */
+static bool has_room(const struct bound_shape *shape)
+{
+    const int first = shape->first_item, n = shape->num_items;
+    int64_t mem_bytes = INT64_MAX, held = 0, inputs = 0;
+    for (int s = 0; s < shape->num_stages; s++) {
+        mem_bytes = bound_min(mem_bytes, shape->stages[s].mem_bytes);
+        held = bound_max(held, bound_max(shape->stages[s].held_samples, shape->size));
+        inputs = bound_mul_add(shape->stages[s].live, shape->input_bytes, inputs);
+    }
+    const int64_t stash = shape->stash_bytes[n] - shape->stash_bytes[first],
+                  fixed = bound_fixed_bytes(shape->table, first, n, shape->num_replicas);
+    return bound_add(bound_mul_add(stash, held, inputs), fixed + shape->chunks) <= mem_bytes;
+}
+
 /* The penalty of a rank: (bound / unit_ns)^8, plus 1e6 for each byte beyond its memory. The eighth
  * power lets the longest rank dominate a sum over ranks, and still tells the others apart. */
 static double rank_load(const struct bound_shape *shape, const int *first_item, int r,
-                        double unit_ns)
+                        const struct scale *scale)
 {
-    const int64_t mem_bytes = shape->stages[r].mem_bytes;
+    const int64_t mem_bytes = scale->has_room ? INT64_MAX : shape->stages[r].mem_bytes;
     const int n = parts_of_rank(shape, first_item, r, shape->parts);
-    const double x = (double)bound_rank_ns(shape, shape->parts, n) / unit_ns;
+    const double x = (double)bound_rank_ns(shape, shape->parts, n) / scale->unit_ns;
     double over = 0;
     if (mem_bytes != INT64_MAX)
         over = (double)bound_max(bound_rank_need_bytes(shape, shape->parts, n) - mem_bytes, 0);
@@ -187,7 +214,7 @@ static double rank_load(const struct bound_shape *shape, const int *first_item, 
 
 /* Move the boundaries `from` to `to` by `step` items if that lowers the sum of penalties. */
 static bool balance_move(const struct bound_shape *shape, int *first_item, int from, int to,
-                         int step, double unit_ns)
+                         int step, const struct scale *scale)
 {
     double before = 0, after = 0;
     if (first_item[from] + step <= first_item[from - 1] ||
@@ -201,11 +228,11 @@ static bool balance_move(const struct bound_shape *shape, int *first_item, int f
     const double most = before * (1 - 1e-9);
     for (int i = from - 1; i <= to && after < most; i++)
         after += rank_load(shape, first_item, shape->stages[step > 0 ? i : from - 1 + to - i].rank,
-                           unit_ns);
+                           scale);
     if (after < most) {
         for (int s = from - 1; s <= to; s++) {
             const int r = shape->stages[s].rank;
-            shape->loads[r] = rank_load(shape, first_item, r, unit_ns);
+            shape->loads[r] = rank_load(shape, first_item, r, scale);
         }
         return true;
     }
@@ -230,11 +257,11 @@ static bool changed_since(const struct bound_shape *shape, const int *changed, i
 void bound_balance(const struct bound_shape *shape, int *first_item)
 {
     const int S = shape->num_stages;
-    const double unit_ns = fmax((double)bound_of_cut(shape, first_item), 1);
+    const struct scale scale = {fmax((double)bound_of_cut(shape, first_item), 1), has_room(shape)};
     int *tried = shape->tried, *changed = tried + 6 * (ptrdiff_t)S, time = 1;
     memset(tried, 0, 6 * (size_t)S * sizeof *tried);
     for (int r = 0; r < shape->num_ranks; r++) {
-        shape->loads[r] = rank_load(shape, first_item, r, unit_ns);
+        shape->loads[r] = rank_load(shape, first_item, r, &scale);
         changed[r] = time;
     }
     bool better = true;
@@ -248,7 +275,7 @@ void bound_balance(const struct bound_shape *shape, int *first_item)
                     const int to = s + width - 1;
                     if (!changed_since(shape, changed, s - 1, to, *last))
                         continue;
-                    moved = balance_move(shape, first_item, s, to, up ? 1 : -1, unit_ns);
+                    moved = balance_move(shape, first_item, s, to, up ? 1 : -1, &scale);
                     *last = time;
                     time += moved;
                     for (int t = s - 1; moved && t <= to; t++)

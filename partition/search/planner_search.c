@@ -435,8 +435,8 @@ enum status search_judge_cut(struct search *search, const struct node *node,
         goto out;
     }
     rc = schedule_time(&full, &workload, &problem->setting, &plan, &time, &why);
-    int64_t traffic_ns;
-    if (rc == OK)
+    int64_t traffic_ns = 0;
+    if (rc == OK && workload_traffic_most_ns(&workload, time.allreduce_ns) > time.step_ns)
         rc = workload_traffic_ns(&workload, &problem->setting, &plan, &traffic_ns, &why);
     if (rc == OK) {
         *unshared_ns = bound_max(time.step_ns, 1);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "partition/base/units.h"
 #include "partition/cost/collective.h"
 
 /* The bytes that pass the ports and uplinks in one step, one flow after another. */
@@ -106,4 +107,22 @@ enum status workload_traffic_ns(const struct workload *w, const struct setting *
     free(t.used);
     free(group);
     return rc;
+}
+
+int64_t workload_traffic_most_ns(const struct workload *w, int64_t allreduce_ns)
+{
+    int64_t most = 0;
+    for (int c = 0; c < w->num_classes; c++) {
+        int64_t ns = w->tied_bytes > 0 ? mul_saturated(2, workload_tied_ns(w, c)) : 0;
+        for (int e = 0; e < w->num_edges; e++)
+            for (int grad = 0; grad < (w->edges[e].grad ? 2 : 1); grad++) {
+                const int64_t full = workload_edge_ns(w, c, e, grad, MB_FULL),
+                              last = workload_edge_ns(w, c, e, grad, MB_LAST);
+                ns = add_saturated(ns,
+                                   mul_saturated(full > last ? full : last, w->num_microbatches));
+            }
+        most = ns > most ? ns : most;
+    }
+    return add_saturated(mul_saturated(most, w->num_replicas),
+                         mul_saturated(allreduce_ns, w->num_stages));
 }
