@@ -21,6 +21,7 @@
 #include "exec/run/resume.h"
 #include "exec/run/train_plan.h"
 #include "exec/run/trainer.h"
+#include "exec/save/adapter_files.h"
 #include "exec/save/checkpoint.h"
 #include "exec/save/export.h"
 #include "partition/base/options.h"
@@ -204,6 +205,8 @@ static enum status check_call(const char *from, const char *db, const struct job
     enum status rc = OK;
     if (from && stat(from, &st) != 0)
         rc = err_set(err, ERR_SYSTEM, "cannot open '%s': %s", from, strerror(errno));
+    else if (from)
+        rc = adapter_files_refuse(from, err);
     if (rc == OK && ask->path)
         rc = resume_job(ask, &job, &differences, err);
     if (rc == OK && ask->path && trains)

@@ -125,6 +125,9 @@ static enum status open_source(const struct generate_request *q, struct source *
     enum status rc;
     if (stat(q->from, &st) != 0)
         return err_set(err, ERR_SYSTEM, "cannot open '%s'", q->from);
+    rc = adapter_files_refuse(q->from, err);
+    if (rc != OK)
+        return rc;
     const bool foreign = weights_are_at(q->from);
     if (q->adapter && !foreign)
         return err_set(err, ERR_INPUT,

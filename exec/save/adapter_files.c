@@ -9,6 +9,7 @@
 
 #include "exec/save/safetensors.h"
 #include "exec/stage/arch.h"
+#include "partition/base/safe_text.h"
 #include "profiles/json/json.h"
 
 #define CONFIG_FILE "adapter_config.json"
@@ -34,12 +35,17 @@ static enum status path_in(const char *dir, const char *name, char **path, struc
     return asprintf(path, "%s/%s", dir, name) < 0 ? (*path = NULL, err_nomem(err)) : OK;
 }
 
-bool adapter_files_are_at(const char *path)
+enum status adapter_files_refuse(const char *path, struct err *err)
 {
     char *config = NULL;
-    const bool there = path_in(path, CONFIG_FILE, &config, NULL) == OK && access(config, F_OK) == 0;
+    enum status rc = path_in(path, CONFIG_FILE, &config, err);
+    if (rc == OK && access(config, F_OK) == 0) {
+        rc = err_set(err, ERR_INPUT, "'%s' holds adapters, not the weights beside which they lie",
+                     path);
+        err_hint(err, "name the base's folder, and --adapter %s", SHELL_PATH(path));
+    }
     free(config);
-    return there;
+    return rc;
 }
 
 /* --- adapter_config.json ---------------------------------------------------------------------- */

@@ -12,8 +12,8 @@ enum { ADAPTER_NAME_BYTES = 160 };
  * of transformers 5 (ViT's differ). */
 void adapter_file_name(const char *ours, bool later, char name[ADAPTER_NAME_BYTES]);
 
-/* Whether a path is a folder with adapters. */
-bool adapter_files_are_at(const char *path);
+/* ERR_INPUT: the path is a folder of adapters, which are no weights of a model. */
+enum status adapter_files_refuse(const char *path, struct err *err);
 
 /* What a folder's adapter_config.json asks for. ERR_INPUT names what adapters here do not have: another
  * peft_type, a pattern of targets, ranks that differ, biases, DoRA, other modules that train beside them. */

@@ -102,6 +102,9 @@ verify "text of base and adapters is that of the merged whole" test "$(text_of "
 classes() { [ -s "$tmp/own.csv" ] && diff <(cut -d, -f1-3 "$tmp/beside.csv") <(cut -d, -f1-3 "$tmp/own.csv"); }
 verify "predict with base and adapters: the classes of the run" classes
 
+expect "adapters in place of weights to generate with are refused" 2 "holds adapters, not the weights" "$elapse" generate "$tmp/lora-adapter" --prompt a
+expect "adapters in place of weights to begin with are refused" 2 "holds adapters, not the weights" \
+    "$elapse" train "$tmp/lora.json" --init "$tmp/lora-adapter" --out "$tmp/no"
 bad() { # NAME STATUS PATTERN COMMAND: a copy of the adapter, changed by the command inside it, is refused in one line
     rm -rf "$tmp/bad" && cp -r "$tmp/lora-adapter" "$tmp/bad" && (cd "$tmp/bad" && $4)
     expect "$1 is refused" "$2" "$3" "$elapse" "${with[@]}" --adapter "$tmp/bad"
