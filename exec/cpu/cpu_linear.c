@@ -2,7 +2,8 @@
  *
  * The products are gemm.h's. Forward and input gradient give gemm() a finish() function
  * (end_forward(), end_backward()), which adds bias, activation, dropout and residual to a tile
- * while it is in cache. The weight gradient goes directly to its accumulator. */
+ * while it is in cache. The weight gradient goes directly to its accumulator, and so does an fp32
+ * product to which nothing is added to its tensor. */
 #include <string.h>
 
 #include "exec/cpu/cpu.h"
@@ -145,8 +146,10 @@ static void linear_forward(struct backend *be, const struct linear *l, const voi
                            const void *bias, enum act act, const void *residual,
                            const struct dropout *drop, void *pre, void *y)
 {
-    struct forward_end end = {
-        be, bias, residual, drop, act, pre, y, l->y_stride ? l->y_stride : l->out, l->out};
+    const int64_t ldy = l->y_stride ? l->y_stride : l->out;
+    struct forward_end end = {be, bias, residual, drop, act, pre, y, ldy, l->out};
+    const bool whole =
+        be->elem_bytes == 4 && !bias && !residual && !pre && act == ACT_NONE && !cpu_drops(drop);
     gemm(be, &(struct gemm){.m = l->rows,
                             .n = l->out,
                             .k = l->in,
@@ -157,6 +160,9 @@ static void linear_forward(struct backend *be, const struct linear *l, const voi
                             .b_row = l->in_out ? l->out : 1,
                             .b_col = l->in_out ? 1 : l->in,
                             .alpha = 1.0f,
+                            .c = whole ? y : NULL,
+                            .ldc = ldy,
+                            .fresh = true,
                             .finish = end_forward,
                             .ctx = &end});
 }
@@ -188,7 +194,8 @@ static void linear_backward_input(struct backend *be, const struct linear *l, co
                                   const void *w, float scale, enum act act, const void *pre,
                                   const void *add, void *dx)
 {
-    struct backward_end end = {be, pre, add, act, dx, l->x_stride ? l->x_stride : l->in};
+    const int64_t ldx = l->x_stride ? l->x_stride : l->in;
+    struct backward_end end = {be, pre, add, act, dx, ldx};
     gemm(be, &(struct gemm){.m = l->rows,
                             .n = l->in,
                             .k = l->out,
@@ -199,6 +206,9 @@ static void linear_backward_input(struct backend *be, const struct linear *l, co
                             .b_row = l->in_out ? 1 : l->in,
                             .b_col = l->in_out ? l->out : 1,
                             .alpha = scale,
+                            .c = be->elem_bytes == 4 && !add && act == ACT_NONE ? dx : NULL,
+                            .ldc = ldx,
+                            .fresh = true,
                             .finish = end_backward,
                             .ctx = &end});
 }

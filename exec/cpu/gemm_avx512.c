@@ -115,12 +115,14 @@ static bool pairs_usable(void)
 }
 
 _Static_assert(GEMM_PANELS_MOST >= PANEL_A * PANEL_B, "a panel fits the edge buffer");
-static const struct gemm_panels pairs = {2,          PANEL_A, PANEL_B,       PAIR_KC,
-                                         pack_pairs, NULL,    multiply_pairs};
-static const struct gemm_panels floats = {1,           PANEL_A, PANEL_B,        FLOAT_KC,
-                                          pack_floats, NULL,    multiply_floats};
-static const struct gemm_panels wide = {1,         PANEL_A, PANEL_B,        FLOAT_KC,
-                                        pack_wide, NULL,    multiply_floats};
+#define AS_PANELS(unit, kc_, pack_, multiply_)                                                     \
+    {                                                                                              \
+        .unit_k = (unit), .panel_a = PANEL_A, .panel_b = PANEL_B, .kc = (kc_), .pack = (pack_),    \
+        .multiply = (multiply_)                                                                    \
+    }
+static const struct gemm_panels pairs = AS_PANELS(2, PAIR_KC, pack_pairs, multiply_pairs);
+static const struct gemm_panels floats = AS_PANELS(1, FLOAT_KC, pack_floats, multiply_floats);
+static const struct gemm_panels wide = AS_PANELS(1, FLOAT_KC, pack_wide, multiply_floats);
 
 const struct gemm_kernel gemm_dot = GEMM_PANELS_KERNEL("avx512-bf16", 2, &pairs, pairs_usable);
 const struct gemm_kernel gemm_fma = GEMM_PANELS_KERNEL("avx512", 4, &floats, floats_usable);

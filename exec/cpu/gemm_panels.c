@@ -144,6 +144,8 @@ void gemm_panels_multiply(const struct gemm_kernel *kernel, const struct gemm_bl
                     float *to = c + r * ldc + j * p->panel_b;
                     if (nr == p->panel_a && nc == p->panel_b)
                         p->multiply(num, panel_a, panel_b, alpha, add || k > 0, to, ldc);
+                    else if (nr == p->panel_a && p->narrow_step && nc % p->narrow_step == 0)
+                        p->multiply_narrow(num, panel_a, panel_b, alpha, add || k > 0, nc, to, ldc);
                     else
                         multiply_edge(p, num, panel_a, panel_b, alpha, add || k > 0, nr, nc, to,
                                       ldc);

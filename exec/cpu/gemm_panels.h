@@ -32,6 +32,11 @@ struct gemm_panels {
     /* c [panel_a, panel_b] = (add ? c : 0) + alpha a b over num units. */
     void (*multiply)(int64_t num, const uint32_t *a, const uint32_t *b, float alpha, bool add,
                      float *c, int64_t ldc);
+    /* As multiply(), for the first `cols` columns of the panel of b, a multiple of narrow_step below
+     * panel_b. narrow_step 0: there is none. */
+    int narrow_step;
+    void (*multiply_narrow)(int64_t num, const uint32_t *a, const uint32_t *b, float alpha,
+                            bool add, int cols, float *c, int64_t ldc);
 };
 
 /* Rows of pack_strip(): a cache line of fp32 at least. */

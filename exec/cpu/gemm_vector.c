@@ -13,10 +13,12 @@ typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 #ifdef __x86_64__
 #define VECTOR __attribute__((target("avx2,fma")))
 #define NAME "avx2"
+#define IN_REGISTER(x) "+x"(x)
 enum { LANES = 8 };
 #else
 #define VECTOR
 #define NAME "neon"
+#define IN_REGISTER(x) "+w"(x)
 enum { LANES = 4 };
 #endif
 
@@ -152,6 +154,42 @@ VECTOR static void strip_wide(const struct gemm_block *b, int64_t first, int64_t
         strip(b, first, k, len, PANEL_B, PANEL_B, num, sizeof(uint16_t), to);
 }
 
+/* Adds the products of the first `vectors` vectors of each row of a panel of b, a compile-time
+ * constant. */
+VECTOR __attribute__((always_inline)) static inline void
+add_products(int64_t num, const uint32_t *a, const uint32_t *b, int vectors,
+             vec sum[PANEL_A][VECTORS])
+{
+    for (; num > 0; num--, a += PANEL_A, b += PANEL_B) {
+        const four x = *(const four *)(const void *)a;
+        vec row[VECTORS];
+#pragma GCC unroll 6
+        for (int j = 0; j < vectors; j++) {
+            row[j] = *(const vec *)(const void *)(b + j * LANES);
+            /* Keeps row[j] in a register, so that it is read once and not for each product. */
+            __asm__("" : IN_REGISTER(row[j]));
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < PANEL_A; i++)
+#pragma GCC unroll 6
+            for (int j = 0; j < vectors; j++)
+                sum[i][j] += x[i] * row[j];
+    }
+}
+
+/* c = (add ? c : 0) + alpha sum, `vectors` vectors of each row. */
+VECTOR __attribute__((always_inline)) static inline void
+put_sums(vec sum[PANEL_A][VECTORS], int vectors, float alpha, bool add, float *c, int64_t ldc)
+{
+#pragma GCC unroll 4
+    for (int i = 0; i < PANEL_A; i++)
+#pragma GCC unroll 6
+        for (int j = 0; j < vectors; j++) {
+            vec *to = (vec *)(void *)(c + i * ldc + j * LANES);
+            *to = alpha * sum[i][j] + (add ? *to : (vec){0});
+        }
+}
+
 #ifdef __x86_64__
 /* Row i of the sums at the k-th value of k: AVX2 reads the element of a where it is broadcast. */
 #define ROW(k, i)                                                                                  \
@@ -184,29 +222,31 @@ VECTOR static void multiply(int64_t num, const uint32_t *a, const uint32_t *b, f
     for (; num > 0; num--, a += PANEL_A, b += PANEL_B)
         ADD_PRODUCTS(STEP(0));
 #else
-    for (; num > 0; num--, a += PANEL_A, b += PANEL_B) {
-        const four x = *(const four *)(const void *)a;
-        vec row[VECTORS];
-#pragma GCC unroll 6
-        for (int j = 0; j < VECTORS; j++) {
-            row[j] = *(const vec *)(const void *)(b + j * LANES);
-            /* Keeps row[j] in a register, so that it is read once and not for each product. */
-            __asm__("" : "+w"(row[j]));
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < PANEL_A; i++)
-#pragma GCC unroll 6
-            for (int j = 0; j < VECTORS; j++)
-                sum[i][j] += x[i] * row[j];
-    }
+    add_products(num, a, b, VECTORS, sum);
 #endif
-#pragma GCC unroll 4
-    for (int i = 0; i < PANEL_A; i++)
-#pragma GCC unroll 6
-        for (int j = 0; j < VECTORS; j++) {
-            vec *to = (vec *)(void *)(c + i * ldc + j * LANES);
-            *to = alpha * sum[i][j] + (add ? *to : (vec){0});
+    put_sums(sum, VECTORS, alpha, add, c, ldc);
+}
+
+VECTOR static void multiply_narrow(int64_t num, const uint32_t *a, const uint32_t *b, float alpha,
+                                   bool add, int cols, float *c, int64_t ldc)
+{
+    vec sum[PANEL_A][VECTORS] = {0};
+    switch (cols / LANES) {
+    case 1:
+        add_products(num, a, b, 1, sum);
+        put_sums(sum, 1, alpha, add, c, ldc);
+        break;
+    case 2:
+        add_products(num, a, b, 2, sum);
+        put_sums(sum, 2, alpha, add, c, ldc);
+        break;
+    default: /* NEON's vectors are shorter */
+        for (int j = 0; j < cols / LANES; j++) {
+            vec one[PANEL_A][VECTORS] = {0};
+            add_products(num, a, b + j * LANES, 1, one);
+            put_sums(one, 1, alpha, add, c + j * LANES, ldc);
         }
+    }
 }
 
 static bool usable(void)
@@ -219,9 +259,14 @@ static bool usable(void)
 }
 
 _Static_assert(GEMM_PANELS_MOST >= PANEL_A * PANEL_B, "a panel fits the edge buffer");
-static const struct gemm_panels floats = {1,           PANEL_A,      PANEL_B, KC,
-                                          pack_floats, strip_floats, multiply};
-static const struct gemm_panels wide = {1, PANEL_A, PANEL_B, KC, pack_wide, strip_wide, multiply};
+#define PANELS(pack_, strip_)                                                                      \
+    {                                                                                              \
+        .unit_k = 1, .panel_a = PANEL_A, .panel_b = PANEL_B, .kc = KC, .pack = (pack_),            \
+        .pack_strip = (strip_), .multiply = multiply, .narrow_step = LANES,                        \
+        .multiply_narrow = multiply_narrow                                                         \
+    }
+static const struct gemm_panels floats = PANELS(pack_floats, strip_floats);
+static const struct gemm_panels wide = PANELS(pack_wide, strip_wide);
 
 const struct gemm_kernel gemm_vector = GEMM_PANELS_KERNEL(NAME, 4, &floats, usable);
 const struct gemm_kernel gemm_vector_wide = GEMM_PANELS_KERNEL(NAME "-widened", 2, &wide, usable);

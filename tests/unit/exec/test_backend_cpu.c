@@ -307,6 +307,36 @@ static void linear__input_gradient_over_many_tiles(void **state)
     }
 }
 
+/* Products to which nothing is added go directly to their tensor: with the bits of the others, over
+ * whatever lies there, and between rows that are apart nothing is written. */
+static void linear__plain_products_have_the_bits_of_finished_ones(void **state)
+{
+    enum { ROWS = 70, OUT = 130, PAD = 6 };
+    (void)state;
+    for (int form = 0; form < 4; form++) {
+        const int in = form & 1 ? 2060 : 270;
+        const struct linear l = {.rows = ROWS,
+                                 .in = in,
+                                 .out = OUT,
+                                 .in_out = form & 2,
+                                 .x_stride = in + PAD,
+                                 .y_stride = OUT + PAD};
+        fill(1, ROWS * (in + PAD), 1, fa, NULL);
+        fill(2, in * OUT, 1, fb, NULL);
+        memset(fc, 0xff, sizeof fc);
+        memset(fd, 0xff, sizeof fd);
+        one->linear_forward(one, &l, fa, fb, NULL, ACT_NONE, NULL, NULL, fe, fc);
+        three->linear_forward(three, &l, fa, fb, NULL, ACT_NONE, NULL, NULL, NULL, fd);
+        assert_bits(fc, fd, ROWS * (OUT + PAD));
+        memset(fd, 0, sizeof fd);
+        memset(fe, 0xff, sizeof fe);
+        memset(ff, 0xff, sizeof ff);
+        one->linear_backward_input(one, &l, fc, fb, 0.5f, ACT_NONE, NULL, fd, fe);
+        three->linear_backward_input(three, &l, fc, fb, 0.5f, ACT_NONE, NULL, NULL, ff);
+        assert_bits(fe, ff, ROWS * (in + PAD));
+    }
+}
+
 /* --- layernorm ------------------------------------------------------------------------------- */
 
 static void layernorm__matches_reference_and_differences(void **state)
@@ -794,6 +824,7 @@ int main(void)
         cmocka_unit_test(linear__weights_gradient_same_bits_threaded),
         cmocka_unit_test(linear__fresh_weights_gradient_is_the_one_added_to_zeros),
         cmocka_unit_test(linear__input_gradient_over_many_tiles),
+        cmocka_unit_test(linear__plain_products_have_the_bits_of_finished_ones),
         cmocka_unit_test(layernorm__matches_reference_and_differences),
         cmocka_unit_test(attention__matches_reference_and_differences),
         cmocka_unit_test(rmsnorm__matches_reference_and_differences),

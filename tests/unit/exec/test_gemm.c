@@ -81,6 +81,8 @@ static void matches_plain_loops(const struct gemm_kernel *kernel)
         {24,   96,  193 },
         {65,   100, 511 },
         {20,   500, 600 },
+        {12,   40,  300 },
+        {9,    32,  260 },
         {130,  961, 33  },
         {2050, 50,  17  },
         {24,   60,  4099},
