@@ -35,9 +35,8 @@ struct request {
     const char *from;                    /* the framework of --from */
     const char *model, *cluster, *batch; /* short for --set model=... and so on; NULL: not given */
     const char *target;                  /* of --for */
-    const char *job_path, *db_path, *out_path, *cost_text, *calibration;
-    double efficiency;
-    bool scaled; /* efficiency was given */
+    const char *job_path, *db_path, *out_path;
+    const char *cost, *efficiency, *calibration; /* short for --set cost.source=... and so on */
     struct option_list overrides, sweeps;
     int64_t frozen_layers;
     int64_t from_frozen; /* -1: print no transition */
@@ -233,61 +232,23 @@ static void print_target(const struct job *job, const struct target_file *file, 
 
 /* --- the command --------------------------------------------------------------------------- */
 
-/* Overrides of the command line, then --cost, --efficiency and --calibration. */
-struct override_list {
-    const char *all[OPTION_LIST_MAX + 4];
-    char source[48], efficiency[48], calibration[CALIBRATION_NAME_MAX + 32];
-    int count;
-};
-
-static enum status list_overrides(const struct request *q, struct override_list *list,
-                                  struct err *err)
-{
-    enum cost_choice choice;
-    enum status rc = q->cost_text ? cost_choice_parse(q->cost_text, &choice, err) : OK;
-    if (rc == OK && q->scaled)
-        rc = cost_efficiency_check(q->efficiency, err);
-    if (rc != OK)
-        return rc;
-    int n = q->overrides.count;
-    memcpy(list->all, q->overrides.items, (size_t)n * sizeof *list->all);
-    snprintf(list->source, sizeof list->source, "cost.source=%s", q->cost_text ? q->cost_text : "");
-    snprintf(list->efficiency, sizeof list->efficiency, "cost.efficiency=%.17g", q->efficiency);
-    snprintf(list->calibration, sizeof list->calibration, "cost.calibration=%s",
-             q->calibration ? q->calibration : "");
-    if (q->cost_text)
-        list->all[n++] = list->source;
-    if (q->scaled)
-        list->all[n++] = list->efficiency;
-    if (q->calibration)
-        list->all[n++] = list->calibration;
-    list->count = n;
-    return OK;
-}
-
 /* The job with its overrides. */
 static enum status load_job(const struct request *q, const char *path, struct job *job,
                             struct err *err)
 {
-    struct override_list list;
-    const enum status rc = list_overrides(q, &list, err);
-    if (rc != OK)
-        return rc;
-    return (q->sweeps.count > 0 ? job_open : job_load)(path, list.all, list.count, job, err);
+    return (q->sweeps.count > 0 ? job_open : job_load)(path, q->overrides.items, q->overrides.count,
+                                                       job, err);
 }
 
 /* Samples per second of a plan in bf16; 0 if they cannot be told. */
-static double rate_in_bf16(const struct request *q, const char *job_path, const struct plan *plan)
+static double rate_in_bf16(const struct request *q, const struct job *wide, const struct plan *plan)
 {
-    struct override_list list;
+    static const char *const dtype[] = {"train.dtype=bf16"};
     struct job job = {0};
     struct cost_handle cost = {0};
     struct plan narrow = *plan; /* borrows everything */
     double rate = 0;
-    enum status rc = list_overrides(q, &list, NULL);
-    list.all[list.count] = "train.dtype=bf16";
-    if (rc == OK)
-        rc = job_load(job_path, list.all, list.count + 1, &job, NULL);
+    enum status rc = job_changed(wide, dtype, 1, &job, NULL);
     if (rc == OK)
         rc = cost_choose(q->db_path, &job, &cost, NULL);
     if (rc == OK) {
@@ -311,8 +272,7 @@ static double rate_in_bf16(const struct request *q, const char *job_path, const 
 }
 
 static enum status run_one(const struct command *command, const struct request *q,
-                           const char *job_path, const struct job *job,
-                           const struct cost_handle *cost, struct err *err)
+                           const struct job *job, const struct cost_handle *cost, struct err *err)
 {
     struct plan_answer answer = {0}, released = {0}, old = {0};
     int64_t interval_ns[2] = {0};
@@ -332,7 +292,7 @@ static enum status run_one(const struct command *command, const struct request *
         goto out;
     }
     if (cost->bf16_is_faster && !q->no_simulate)
-        answer.bf16_samples_per_s = rate_in_bf16(q, job_path, &answer.result.plan);
+        answer.bf16_samples_per_s = rate_in_bf16(q, job, &answer.result.plan);
     if (q->from_frozen >= 0)
         rc = plan_change_find(q, job, &cost->cost, &answer, &old, &transition, err);
     if (rc == OK)
@@ -393,6 +353,7 @@ static enum status run_sweep(const struct command *command, const struct request
     struct job job = {0};
     const struct sweep_ask ask = {.job = &job,
                                   .request = &request,
+                                  .overrides = &q->overrides,
                                   .axes = &q->sweeps,
                                   .step = true,
                                   .json = q->as_json,
@@ -454,7 +415,7 @@ static enum status run_plan(const struct command *command, const struct request 
     if (rc == OK) {
         cost.cost = turn_cost(&job, &cost.cost);
         rc = q->all_frozen ? run_all_frozen(command, q, &job, &cost, err)
-                           : run_one(command, q, job_path, &job, &cost, err);
+                           : run_one(command, q, &job, &cost, err);
     }
     cost_handle_clear(&cost);
     job_clear(&job);
@@ -539,7 +500,6 @@ static enum status run_from(const struct command *command, const struct request 
     struct job jobs[2] = {0};
     struct cost_handle costs[2] = {0};
     struct plan_answer answers[2] = {0};
-    struct override_list list = {0};
     const struct plan_target *target = NULL;
     const bool megatron = strcmp(q->from, "megatron") == 0;
     if (!megatron && strcmp(q->from, "torchtitan") != 0)
@@ -556,13 +516,12 @@ static enum status run_from(const struct command *command, const struct request 
         rc = (megatron ? megatron_job : torchtitan_job)(text, cluster.num_devices, &given, err);
     if (rc == OK)
         rc = target_find(q->from, &target, err);
-    if (rc == OK)
-        rc = list_overrides(q, &list, err);
     for (int i = 0; i < 2 && rc == OK; i++) {
         if (i > 0)
             open_layout(given.job);
         json_add_string(given.job, "cluster", q->cluster);
-        rc = job_from_json(given.job, q->from, NULL, list.all, list.count, &jobs[i], err);
+        rc = job_from_json(given.job, q->from, NULL, q->overrides.items, q->overrides.count,
+                           &jobs[i], err);
         jobs[i].pipeline.target = target;
         if (rc == OK)
             rc = cost_choose(q->db_path, &jobs[i], &costs[i], err);
@@ -618,7 +577,7 @@ static enum status set_shortly(struct option_list *list, const char *path, const
     if (!value)
         return OK;
     if (list->count == OPTION_LIST_MAX)
-        return err_set(err, ERR_INPUT, "--set given more than %d times", OPTION_LIST_MAX - 3);
+        return err_set(err, ERR_INPUT, "--set given more than %d times", OPTION_LIST_MAX - 6);
     if (asprintf(text, "%s=%s", path, value) < 0) {
         *text = NULL;
         return err_nomem(err);
@@ -632,7 +591,7 @@ static enum status set_shortly(struct option_list *list, const char *path, const
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
     struct request q = {.from_frozen = -1, .budget_ns = PLAN_BUDGET_NS};
-    char *texts[3] = {NULL, NULL, NULL};
+    char *texts[6] = {NULL};
     const struct option options[] = {
         OPTION("set", LIST, &q.overrides, "a.b=v", "override a value of the job (repeatable)"),
         OPTION("frozen", INT, &q.frozen_layers, "F",
@@ -673,12 +632,11 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "a cluster in place of the job's; with --from, the one it runs on"),
         OPTION("batch", STRING, &q.batch, "SAMPLES",
                "samples of a step in all (train.batch.global)"),
-        OPTION("cost", STRING, &q.cost_text, "NAME",
+        OPTION("cost", STRING, &q.cost, "NAME",
                "source of times: %s (default: the job's cost.source; roofline is ideal)",
                .values = COST_CHOICE_NAMES),
-        OPTION("efficiency", RATIO, &q.efficiency, "X",
-               "speed of kernels or roofline, more than 0 to 10 (default: the job's, 1)",
-               .seen = &q.scaled),
+        OPTION("efficiency", STRING, &q.efficiency, "X",
+               "speed of kernels or roofline, more than 0 to 10 (default: the job's, 1)"),
         OPTION("calibration", STRING, &q.calibration, "NAME",
                "a calibration of 'elapse calibrate' (default: the job's cost.calibration)"),
         OPTION("stages", FLAG, &q.stages, NULL, "print every stage, not the first few alone"),
@@ -699,17 +657,23 @@ static enum status run(const struct command *command, int argc, char **argv, str
     }
     if (q.from && (q.model || q.batch))
         return err_set(err, ERR_INPUT, "--from excludes --model and --batch");
-    if (rc == OK && !q.from)
-        rc = set_shortly(&q.overrides, "train.batch.global", q.batch, &texts[0], err);
-    if (rc == OK && !q.from)
-        rc = set_shortly(&q.overrides, "cluster", q.cluster, &texts[1], err);
-    if (rc == OK)
-        rc = set_shortly(&q.overrides, "model", q.model, &texts[2], err);
+    const struct {
+        const char *path, *value;
+    } shorts[] = {
+        {"model",              q.model                  },
+        {"cluster",            q.from ? NULL : q.cluster},
+        {"train.batch.global", q.batch                  },
+        {"cost.source",        q.cost                   },
+        {"cost.efficiency",    q.efficiency             },
+        {"cost.calibration",   q.calibration            },
+    };
+    for (int i = 0; i < 6 && rc == OK; i++)
+        rc = set_shortly(&q.overrides, shorts[i].path, shorts[i].value, &texts[i], err);
     if (rc == OK)
         rc = q.from               ? run_from(command, &q, job, err)
              : q.sweeps.count > 0 ? run_sweep(command, &q, job, err)
                                   : run_plan(command, &q, job, err);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 6; i++)
         free(texts[i]);
     return rc;
 }

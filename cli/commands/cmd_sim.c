@@ -1,8 +1,8 @@
 /* cli/commands/cmd_sim.c - `elapse sim`: one step, a table of variants, or a whole elastic run.
  *
- * This file reads and checks the options, runs a step without a job and prints it. sim_job.c runs
- * jobs, sim_sweep.c tables, sim_explain.c --explain and --monte-carlo. sim_request.c holds the
- * settings of a step. Read run_sim() at the end first. */
+ * This file reads and checks the options and prints a step. sim_job.c runs jobs, sim_sweep.c tables,
+ * sim_explain.c --explain and --monte-carlo. sim_request.c makes a job of the settings of a step.
+ * Read run_sim() at the end first. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -257,37 +257,30 @@ static enum status answer_step(const struct command *command, const struct sim_a
 
 /* Read op lists that replace a generated schedule. The lists determine K, v and M, and options for
  * these must agree. */
-static enum status read_schedule(const char *path, const struct step_setting *settings,
-                                 int num_settings, struct step_request *request,
-                                 struct schedule *schedule, struct err *err)
+static enum status read_schedule(struct sim_args *args, struct schedule *schedule, struct err *err)
 {
     char *text = NULL;
-    enum status rc = file_read_text(path, &text, err);
+    enum status rc = file_read_text(args->schedule_csv, &text, err);
     if (rc == OK)
-        rc = schedule_from_csv(text, path, schedule, err);
+        rc = schedule_from_csv(text, args->schedule_csv, schedule, err);
     free(text);
     if (rc != OK)
         return rc;
-    const struct {
-        const char *name;
-        int64_t *asked, has;
-    } counts[] = {
-        {"stages",       &request->num_ranks,        schedule->num_ranks                       },
-        {"chunks",       &request->chunks,           schedule->num_stages / schedule->num_ranks},
-        {"microbatches", &request->num_microbatches, schedule->num_microbatches                },
-    };
-    for (int i = 0; i < num_settings; i++) {
-        if (settings[i].text && strcmp(settings[i].name, "schedule") == 0)
-            return err_set(err, ERR_INPUT, "--schedule and --schedule-csv exclude each other");
-        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
-            if (settings[i].text && strcmp(settings[i].name, counts[c].name) == 0 &&
-                *counts[c].asked != counts[c].has)
-                return err_set(err, ERR_INPUT, "--%s is %lld, schedule '%s' has %lld",
-                               counts[c].name, (long long)*counts[c].asked, path,
-                               (long long)counts[c].has);
+    static const char *const names[] = {"stages", "chunks", "microbatches"};
+    const int chunks = schedule->num_stages / schedule->num_ranks;
+    const int has[] = {schedule->num_ranks, chunks, schedule->num_microbatches};
+    struct step_setting *kind = step_setting_find(args->settings, args->num_settings, "schedule");
+    if (kind->text)
+        return err_set(err, ERR_INPUT, "--schedule and --schedule-csv exclude each other");
+    kind->text = chunks > 1 ? "interleaved" : "1f1b";
+    for (int c = 0; c < 3; c++) {
+        struct step_setting *s = step_setting_find(args->settings, args->num_settings, names[c]);
+        if (s->text && atoi(s->text) != has[c])
+            return err_set(err, ERR_INPUT, "--%s is %s, schedule '%s' has %d", names[c], s->text,
+                           args->schedule_csv, has[c]);
+        snprintf(args->counts[c], sizeof args->counts[c], "%d", has[c]);
+        s->text = args->counts[c];
     }
-    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
-        *counts[c].asked = counts[c].has;
     return OK;
 }
 
@@ -302,50 +295,22 @@ static void tick(void *ctx, int64_t events)
     ticker_say(progress, stderr, text);
 }
 
-/* Whether a setting may be given with a job. The job itself determines all others. */
-static bool applies_to_job(const char *name)
+/* Refuse options that exclude each other or do not apply to a step or a whole run. */
+static enum status check_options(const struct sim_args *args, struct err *err)
 {
-    static const char *const names[] = {
-        "frozen",     "frozen-placement", "jitter", "seed",       "allreduce",
-        "stragglers", "slow-links",       "cost",   "efficiency", "cut",
-        "calibration"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(name, names[i]) == 0)
-            return true;
-    return false;
-}
-
-/* Refuse options that exclude each other or do not apply to a job, a step or a whole run. */
-static enum status check_options(const struct sim_args *args, const struct step_setting *settings,
-                                 int num_settings, struct err *err)
-{
-    const struct step_request *request = &args->request;
     enum status rc = OK;
-    const char *without_job = request->host_blocking       ? "host-blocking"
-                              : request->half_duplex       ? "half-duplex"
-                              : request->dropout           ? "dropout"
-                              : request->sequence_parallel ? "sequence-parallel"
-                              : request->clip              ? "clip"
-                                                           : NULL;
-    const char *with_step = request->cache_write ? "cache-write" : NULL;
-    for (int i = 0; i < num_settings; i++) {
-        if (settings[i].text && !applies_to_job(settings[i].name))
-            without_job = settings[i].name;
-        if (settings[i].text &&
-            (strncmp(settings[i].name, "frozen", 6) == 0 || strcmp(settings[i].name, "cut") == 0))
-            with_step = settings[i].name;
+    const char *with_step = NULL;
+    for (int i = 0; i < args->num_settings; i++) {
+        const struct step_setting *s = &args->settings[i];
+        if (s->text && (strncmp(s->name, "frozen", 6) == 0 || strcmp(s->name, "cut") == 0 ||
+                        strcmp(s->name, "cache-write") == 0))
+            with_step = s->name;
     }
     if (args->plan_path && !args->job_path)
         return err_set(err, ERR_INPUT, "--plan needs the job of the plan");
     if (args->plan_path && (args->sweeps.count > 0 || with_step))
         return err_set(err, ERR_INPUT, "--plan and --%s do not go together",
                        args->sweeps.count > 0 ? "sweep" : with_step);
-    if (without_job && args->job_path) {
-        rc = err_set(err, ERR_INPUT, "--%s describes a step without a job; '%.128s' is given",
-                     without_job, args->job_path);
-        err_hint(err, "use --set, as in --set pipeline.num_stages=4");
-        return rc;
-    }
     const char *of_a_step = args->schedule_csv  ? "schedule-csv"
                             : args->trace_path  ? "trace"
                             : args->ops_path    ? "ops"
@@ -379,8 +344,6 @@ static enum status check_options(const struct sim_args *args, const struct step_
         return err_set(err, ERR_INPUT, "--table needs --sweep");
     if (!args->job_path && !args->step)
         rc = err_set(err, ERR_INPUT, "sim needs a job, or --step with --model");
-    else if (args->overrides.count > 0 && !args->job_path)
-        rc = err_set(err, ERR_INPUT, "--set needs a job");
     if (rc != OK)
         err_hint(err, "'elapse sim --help' lists the options");
     return rc;
@@ -388,25 +351,29 @@ static enum status check_options(const struct sim_args *args, const struct step_
 
 enum { OPTIONS_ROOM = STEP_SETTINGS_MAX + 32 };
 
-/* The options in groups, so that the help shows which of them go with a job. */
-enum group { GROUP_ANY, GROUP_STEP, GROUP_DEVICES, GROUP_NO_JOB };
+/* The options in groups: of the step alone, of costs, devices and links, of the layout. */
+enum group { GROUP_STEP, GROUP_DEVICES, GROUP_LAYOUT };
 
 static enum group group_of(const struct step_setting *setting)
 {
-    if (strncmp(setting->name, "frozen", 6) == 0)
+    if (!setting->key)
         return GROUP_STEP;
-    return applies_to_job(setting->name) ? GROUP_DEVICES : GROUP_NO_JOB;
+    return strncmp(setting->key, "c", 1) == 0 ? GROUP_DEVICES : GROUP_LAYOUT;
 }
 
-/* Append the settings of a group, whose options set settings[i].text. Returns the new n. */
+/* Append the settings of a group, whose options set settings[i].text or flag. Returns the new n. */
 static int add_settings(struct step_setting *settings, int num_settings, enum group group,
                         struct option *options, int n)
 {
-    for (int i = 0; i < num_settings; i++)
-        if (group_of(&settings[i]) == group)
-            options[n++] = (struct option)OPTION(
-                settings[i].name, STRING, &settings[i].text, settings[i].arg, settings[i].help,
-                .values = *settings[i].values ? settings[i].values : NULL);
+    for (int i = 0; i < num_settings; i++) {
+        struct step_setting *s = &settings[i];
+        if (group_of(s) != group)
+            continue;
+        options[n] = s->arg ? (struct option)OPTION(s->name, STRING, &s->text, s->arg, s->help,
+                                                    .values = *s->values ? s->values : NULL)
+                            : (struct option)OPTION(s->name, FLAG, &s->flag, NULL, s->help);
+        n++;
+    }
     return n;
 }
 
@@ -452,20 +419,6 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
                "N steps over the profile's spread and --jitter: median, 5..95 %", .max = 1000000),
         OPTION("schedule-csv", STRING, &args->schedule_csv, "FILE",
                "op lists instead of --schedule"),
-        OPTION("cache-write", FLAG, &request->cache_write, NULL,
-               "write the frozen prefix's output to the cache"),
-    };
-    const struct option no_job[] = {
-        OPTION("host-blocking", FLAG, &request->host_blocking, NULL,
-               "each launch blocks the host, because one process drives a pipeline"),
-        OPTION("sequence-parallel", FLAG, &request->sequence_parallel, NULL,
-               "with --tensor: divide norms and dropout by tokens"),
-        OPTION("half-duplex", FLAG, &request->half_duplex, NULL,
-               "both directions of a link share its bandwidth"),
-        OPTION("dropout", FLAG, &request->dropout, NULL,
-               "count the kernels of dropout (kernels; a job has train.dropout)"),
-        OPTION("clip", FLAG, &request->clip, NULL,
-               "compute a global gradient norm before the update"),
     };
     int n = (int)(sizeof any / sizeof *any);
     memcpy(options, any, sizeof any);
@@ -475,11 +428,10 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
     const int devices = n;
     n = add_settings(settings, num_settings, GROUP_DEVICES, options, n);
     options[devices].group = "costs, devices and links";
-    const int own = n;
-    n = add_settings(settings, num_settings, GROUP_NO_JOB, options, n);
-    options[own].group = "a step without a job (with --step; a job has keys for these)";
-    memcpy(options + n, no_job, sizeof no_job);
-    return n + (int)(sizeof no_job / sizeof *no_job);
+    const int layout = n;
+    n = add_settings(settings, num_settings, GROUP_LAYOUT, options, n);
+    options[layout].group = "the layout: short for keys of the job, in place of one with --step";
+    return n;
 }
 
 enum status sim_args_read(const struct command *command, int argc, char **argv,
@@ -496,14 +448,11 @@ enum status sim_args_read(const struct command *command, int argc, char **argv,
     if (rc != OK || line.help)
         return rc;
     args->job_path = line.positional[0];
-    for (int i = 0; i < args->num_settings; i++) {
-        if (!args->settings[i].text)
-            continue;
-        rc = step_request_set(&args->request, args->settings[i].name, args->settings[i].text, err);
-        if (rc != OK)
-            return rc;
-    }
-    return check_options(args, args->settings, args->num_settings, err);
+    for (int i = 0; i < args->num_settings; i++)
+        if (args->settings[i].flag)
+            args->settings[i].text = "true";
+    rc = step_request_read(args->settings, args->num_settings, &args->request, err);
+    return rc == OK ? check_options(args, err) : rc;
 }
 
 static enum status run_sim(const struct command *command, int argc, char **argv, struct err *err)
@@ -527,6 +476,9 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     struct job job = {0};
     const struct sweep_ask sweep = {.job = args.job_path ? &job : NULL,
                                     .request = request,
+                                    .settings = args.settings,
+                                    .num_settings = args.num_settings,
+                                    .overrides = &args.overrides,
                                     .axes = &args.sweeps,
                                     .step = args.step,
                                     .json = args.json,
@@ -535,9 +487,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
                                     .quiet = args.quiet,
                                     .threads = args.threads};
     if (args.schedule_csv)
-        rc = read_schedule(args.schedule_csv, args.settings, args.num_settings, request,
-                           &answer.custom, err);
-    if (rc == OK && args.job_path)
+        rc = read_schedule(&args, &answer.custom, err);
+    if (rc == OK && (args.job_path || args.sweeps.count == 0))
         rc = sim_job_load(&args, &job, err);
     const bool faults = args.faults ? strcmp(args.faults, "none") != 0
                                     : job.cluster.faults && !args.step && args.sweeps.count == 0 &&
@@ -556,8 +507,7 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     else if (rc == OK && !args.step)
         rc = sim_run(command, &args, &job, err);
     else if (rc == OK) {
-        rc = args.job_path ? sim_job_step(&args, &job, &answer, err)
-                           : step_request_run(request, &answer, err);
+        rc = sim_job_step(&args, &job, &answer, err);
         if (rc == OK)
             rc = answer_step(command, &args, &answer, err);
     }

@@ -208,16 +208,16 @@ static enum status take_step(struct measured_rows *rows, struct words *words, co
         rc = err_set(&inner, ERR_INPUT, "--help is no step");
     if (rc == OK && args.request.db_path)
         rc = err_set(&inner, ERR_INPUT, "--db belongs to 'elapse calibrate', not to a step");
-    if (rc == OK && !args.job_path && args.request.mem_bytes < 0)
-        args.request.mem_bytes = INT64_MAX;
     args.request.db_path = rows->db_path;
-    if (rc == OK && args.job_path)
+    if (rc == OK)
         rc = sim_job_load(&args, &job, &inner);
-    for (int d = 0; rc == OK && args.plan_path && d < job.cluster.num_devices; d++)
+    const struct step_setting *mem = step_setting_find(args.settings, args.num_settings, "mem");
+    const bool limited = mem && mem->text;
+    for (int d = 0; (args.plan_path || (!args.job_path && !limited)) && d < job.cluster.num_devices;
+         d++)
         job.cluster.devices[d].mem_bytes = INT64_MAX; /* it ran, so memory sufficed */
     if (rc == OK)
-        rc = args.job_path ? sim_job_step(&args, &job, &row->answer, &inner)
-                           : step_request_run(&args.request, &row->answer, &inner);
+        rc = sim_job_step(&args, &job, &row->answer, &inner);
     job_clear(&job);
     if (rc == OK)
         rc = finish_row(rows, row, &inner);
@@ -284,7 +284,9 @@ static enum status cell_words(struct words *words, const char *name, const char 
 {
     char text[1024];
     const bool key = strchr(name, '.') != NULL;
-    const bool flag = step_setting_is_flag(name);
+    struct step_setting settings[STEP_SETTINGS_MAX];
+    const struct step_setting *setting = step_setting_find(settings, step_settings(settings), name);
+    const bool flag = setting && !setting->arg;
     if (flag && !is_yes(value) && !is_no(value))
         return err_set(err, ERR_INPUT, "%s must be yes or no, got '%.64s'", name, value);
     if (flag && is_no(value))

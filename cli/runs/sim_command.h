@@ -8,9 +8,10 @@
 
 struct sim_args {
     struct step_request request;
-    const char *job_path; /* NULL: the step is given by options */
+    const char *job_path; /* NULL: the settings are the job of a step */
     struct option_list overrides, sweeps;
     const char *schedule_csv; /* op lists of the step; NULL: by --schedule */
+    char counts[3][16];       /* their K, v and M, as texts */
     const char *trace_path, *ops_path;
     const char *plan_path;   /* the plan to simulate; NULL: plan_for() makes one */
     const char *record_path; /* a run record to write, with the tables of real runs */
@@ -20,7 +21,7 @@ struct sim_args {
     const char *timeline_path; /* CSV of the first of these runs; NULL: none */
     int64_t seeds;             /* runs of --faults; 0: 1000 */
     int64_t threads;           /* 0: all cores */
-    struct step_setting settings[STEP_SETTINGS_MAX]; /* of the request, with their texts */
+    struct step_setting settings[STEP_SETTINGS_MAX]; /* with their texts */
     int num_settings;
 };
 /* Read and check the options of `elapse sim`; their texts are borrowed from argv. *help: it was
@@ -28,8 +29,8 @@ struct sim_args {
 enum status sim_args_read(const struct command *command, int argc, char **argv,
                           struct sim_args *args, bool *help, struct err *err);
 
-/* Load the job file with the overrides of the command line; for a sweep job_open() it. *job must be
- * zeroed; the caller clears it. */
+/* Load the job file, or the job of a step, with the settings and overrides of the command line; for a
+ * sweep job_open() it. *job must be zeroed; the caller clears it. */
 enum status sim_job_load(const struct sim_args *args, struct job *job, struct err *err);
 /* `JOB --step`: simulate one step of the job's plan. */
 enum status sim_job_step(const struct sim_args *args, const struct job *job,
@@ -54,10 +55,13 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
 
 /* A table over the settings of a step, or over the keys of a job. */
 struct sweep_ask {
-    const struct job *job; /* job_open() is enough; NULL: the request alone gives the step */
+    const struct job *job; /* job_open() is enough; NULL: the settings give the step */
     const struct step_request *request;
-    const struct option_list *axes; /* "path=v1,v2,..." */
-    bool step;                      /* each point is one step */
+    const struct step_setting *settings; /* that may be axes; NULL: keys alone are */
+    int num_settings;
+    const struct option_list *overrides; /* of the settings' job; the job has its own */
+    const struct option_list *axes;      /* "path=v1,v2,..." */
+    bool step;                           /* each point is one step */
     bool json, csv, table, quiet;
     int64_t threads; /* 0: all cores */
 };

@@ -21,22 +21,16 @@
 
 enum status sim_job_load(const struct sim_args *args, struct job *job, struct err *err)
 {
-    const char *all[OPTION_LIST_MAX + 3];
-    char source[48], efficiency[48], calibration[CALIBRATION_NAME_MAX + 32];
-    int n = 0;
-    snprintf(source, sizeof source, "cost.source=%s", cost_choice_name(args->request.cost));
-    snprintf(efficiency, sizeof efficiency, "cost.efficiency=%.17g", args->request.efficiency);
-    snprintf(calibration, sizeof calibration, "cost.calibration=%s",
-             args->request.calibration ? args->request.calibration : "");
-    if (args->request.cost != COST_AUTO)
-        all[n++] = source;
-    if (args->request.efficiency != 1)
-        all[n++] = efficiency;
-    if (args->request.calibration)
-        all[n++] = calibration;
-    for (int i = 0; i < args->overrides.count; i++)
-        all[n++] = args->overrides.items[i];
-    return (args->sweeps.count > 0 ? job_open : job_load)(args->job_path, all, n, job, err);
+    struct job_sets sets = {0};
+    enum status rc = job_sets_add(&sets, args->settings, args->num_settings, !args->job_path, err);
+    job_sets_append(&sets, args->overrides.items, args->overrides.count);
+    if (rc == OK)
+        rc = (args->sweeps.count > 0 ? job_open : job_load)(args->job_path, sets.items, sets.count,
+                                                            job, err);
+    if (rc != OK)
+        job_sets_name_option(args->settings, args->num_settings, err);
+    job_sets_clear(&sets);
+    return rc;
 }
 
 /* Make the plan of a step with F frozen layers. The cache counts as filled if the step reads it. */
@@ -59,6 +53,37 @@ static enum status plan_step(const struct step_request *q, const struct job *job
         plan->cache_write = q->cache_write && !cached && q->num_frozen > 0;
     }
     planner_result_clear(&result);
+    return rc;
+}
+
+static bool counts_are_fixed(const struct job *job)
+{
+    return job->pipeline.num_stages != AUTO && job->pipeline.num_replicas != AUTO &&
+           job->pipeline.num_microbatches != AUTO && job->train.batch_mode == BATCH_PER_PIPELINE;
+}
+
+/* Refuse a step that is too large to simulate, before a plan is sought. */
+static enum status check_size(const struct job *job, struct err *err)
+{
+    const struct plan counts = {.num_stages = job->pipeline.num_stages,
+                                .num_replicas = job->pipeline.num_replicas,
+                                .microbatches.count = job->pipeline.num_microbatches};
+    return counts_are_fixed(job) ? sim_check_size(&counts, err) : OK;
+}
+
+/* Plan a step that does not fit as if memory were unlimited: the engine then names the device, the
+ * moment and the parts of its memory. */
+static enum status plan_ample(const struct step_request *q, const struct job *job,
+                              const struct cost *cost, struct plan *plan)
+{
+    struct job ample = *job; /* borrows all but the cluster */
+    ample.cluster = (struct cluster){0};
+    enum status rc = cluster_copy(&job->cluster, &ample.cluster, NULL);
+    for (int d = 0; rc == OK && d < ample.cluster.num_devices; d++)
+        ample.cluster.devices[d].mem_bytes = INT64_MAX;
+    if (rc == OK)
+        rc = plan_step(q, &ample, cost, plan, NULL);
+    cluster_clear(&ample.cluster);
     return rc;
 }
 
@@ -98,7 +123,9 @@ enum status sim_step_of_job(const struct step_request *request, const struct job
         placed.pipeline.frozen = request->frozen;
         placed.pipeline.frozen_auto = false;
     }
-    enum status rc = model_copy(&job->model, &a->model, err);
+    enum status rc = check_size(job, err);
+    if (rc == OK)
+        rc = model_copy(&job->model, &a->model, err);
     if (rc == OK)
         rc = cluster_copy(&job->cluster, &a->cluster, err);
     if (rc == OK)
@@ -112,8 +139,16 @@ enum status sim_step_of_job(const struct step_request *request, const struct job
         a->plan = *given;
         *given = (struct plan){0};
     } else if (rc == OK) {
-        rc = plan_step(request, &placed, &a->cost.cost, &a->plan, err);
+        struct err why = {0};
+        rc = plan_step(request, &placed, &a->cost.cost, &a->plan, &why);
+        if (rc == ERR_INFEASIBLE && counts_are_fixed(job) &&
+            plan_ample(request, &placed, &a->cost.cost, &a->plan) == OK)
+            rc = OK;
+        if (rc != OK)
+            err_copy(err, &why);
     }
+    if (rc == OK && request->search)
+        a->plan.schedule = SCHEDULE_AUTO;
     if (rc == OK && request->cut_text)
         rc = take_cut(request->cut_text, job, &a->plan, err);
     if (rc == OK)

@@ -1,361 +1,355 @@
-/* The settings of `elapse sim --step`, and the way from them to a simulated step.
+/* The settings of `elapse sim --step`, and the way from them to a job.
  *
- * The table `entries` holds each setting with its help, type and limits. step_request_run() makes
- * the model, the cluster, the costs, the plan and the lists in this order, and simulates the step.
- * Read step_request_run() at the end first. */
+ * The table `entries` holds each setting with its help and the job's key that it is short for. Read
+ * job_sets_add() first. */
 #include "cli/runs/sim_request.h"
 
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/plan/cut_model.h"
-#include "partition/step/lower.h"
-#include "partition/model/attention.h"
-#include "partition/step/recompute_fit.h"
 #include "partition/base/synonyms.h"
 #include "partition/base/units.h"
+#include "partition/step/lower.h"
+#include "partition/step/recompute_fit.h"
 #include "profiles/base/clock.h"
 #include "profiles/job/job_json.h"
 
-#define RANKS_MAX SCHEDULE_MAX_STAGES
-
 void step_request_init(struct step_request *request)
 {
-    *request = (struct step_request){
-        .schedule_text = "1f1b",
-        .num_ranks = 1,
-        .num_replicas = 1,
-        .tensor = 1,
-        .expert = 1,
-        .context = 1,
-        .num_microbatches = 1,
-        .chunks = 0,
-        .sends = -1,
-        .host_op_ns = -1,
-        .latency_ns = -1,
-        .mem_bytes = -1,
-        .efficiency = 1,
-        .optimizer_bytes = -1,
-        .options.seed = 1,
-    };
+    *request = (struct step_request){.options.seed = 1};
 }
 
-static enum status set_flag(const char *text, const char *what, bool *value, struct err *err)
-{
-    if (strcmp(text, "true") == 0 || strcmp(text, "1") == 0)
-        *value = true;
-    else if (strcmp(text, "false") == 0 || strcmp(text, "0") == 0)
-        *value = false;
-    else
-        return err_set(err, ERR_INPUT, "%s must be true or false, got '%.64s'", what, text);
-    return OK;
-}
-
-static const char *frozen_name(int i)
-{
-    return frozen_placement_name((enum frozen_placement)i);
-}
-
-static const char *recompute_name(int i)
-{
-    return recompute_mode_name((enum recompute_mode)i);
-}
-
-/* Optimizers by name, with the bytes of their state for each parameter. */
 static const struct {
-    const char *name;
-    int bytes;
-} optimizers[] = {
-    {"momentum", 4},
-    {"sgd",      0},
-    {"adam",     8},
-    {"adamw",    8},
-};
-enum { NUM_OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
-
-static const char *optimizer_name(int i)
-{
-    return optimizers[i].name;
-}
-
-static const char *sends_name(int i)
-{
-    return cluster_sends_name((enum cluster_sends)i);
-}
-
-static const char *cost_name(int i)
-{
-    return cost_choice_name((enum cost_choice)i);
-}
-
-static const char *shard_name(int i)
-{
-    return shard_mode_name((enum shard_mode)i);
-}
-
-static const char *context_name(int i)
-{
-    return context_kind_name((enum context_kind)i);
-}
-
-static const char *attention_name(int i)
-{
-    return attention_kind_name((enum attention_kind)i);
-}
-
-static const char *framework_name(int i)
-{
-    return framework_kind_name((enum framework_kind)i);
-}
-
-static const char *norm_name(int i)
-{
-    return norm_kind_name((enum norm_kind)i);
-}
-
-static const char *allreduce_name(int i)
-{
-    return allreduce_kind_name((enum allreduce_kind)i);
-}
-
-enum setting_type {
-    SET_TEXT,  /* borrowed */
-    SET_INT,   /* int64_t, min..max */
-    SET_NAME,  /* an enum of max names */
-    SET_RATE,  /* double, bytes per second */
-    SET_RATIO, /* double */
-    SET_SHARE, /* double, an efficiency */
-    SET_NS,    /* int64_t */
-    SET_BYTES, /* int64_t */
-    SET_FLAG   /* bool */
-};
-
-#define SETTING(name_, type_, member_, arg_, help_, ...)                                           \
-    {                                                                                              \
-        .name = (name_), .type = SET_##type_, .offset = offsetof(struct step_request, member_),    \
-        .arg = (arg_), .help = (help_), __VA_ARGS__                                                \
-    }
-static const struct setting_entry {
-    const char *name, *arg, *help; /* arg NULL: not listed as an option with a value */
-    enum setting_type type;
-    size_t offset;
-    int64_t min, max;
-    const char *(*name_of)(int);
-    const char *values; /* of a SET_TEXT that takes a fixed set of words */
+    const char *name, *key, *arg, *help; /* key NULL: of the step alone. arg NULL: a flag */
+    const char *values;                  /* NULL: those of the key */
 } entries[] = {
-    SETTING("model", TEXT, model_text, "MODEL", "model of the step: preset, file or uniform:..."),
-    SETTING("cluster", TEXT, cluster_text, "CLUSTER",
-            "preset, file or NODESxDEVICES (default 1xK*R*T*C)"),
-    SETTING("stages", INT, num_ranks, "K", "devices per pipeline (default 1)", .min = 1,
-            .max = RANKS_MAX),
-    SETTING("replicas", INT, num_replicas, "R", "pipelines side by side (default 1)", .min = 1,
-            .max = 1 << 20),
-    SETTING("microbatches", INT, num_microbatches, "M", "micro-batches per mini-batch (default 1)",
-            .min = 1, .max = 1 << 24),
-    SETTING("schedule", TEXT, schedule_text, "KIND", "%s (default 1f1b)", .values = SCHEDULE_NAMES),
-    SETTING("chunks", INT, chunks, "V",
-            "stages per device (default 2 if the schedule has several, otherwise 1)", .min = 1,
-            .max = 1024),
-    SETTING("batch", INT, batch, "B", "samples per pipeline (default M)", .min = 1,
-            .max = (int64_t)1 << 40),
-    SETTING("frozen", INT, num_frozen, "F", "frozen layers (default 0)", .max = INT32_MAX),
-    SETTING("frozen-placement", NAME, frozen, "WHERE",
-            "where frozen layers run: %s (default none: spread if F > 0)",
-            .max = FROZEN_PLACEMENT_COUNT, .name_of = frozen_name),
-    SETTING("cut", TEXT, cut_text, "N,N,...", "items per stage (default: exact min-max by time)"),
-    SETTING("recompute", NAME, recompute, "MODE", "%s (default never)", .max = RECOMPUTE_MODE_COUNT,
-            .name_of = recompute_name),
-    SETTING("recompute-layers", INT, recompute_layers, "N",
-            "layers of a stage that --recompute layer runs again (default: as many as the memory "
-            "needs)",
-            .min = 1, .max = INT32_MAX),
-    SETTING("tensor", INT, tensor, "T",
-            "neighbouring devices that hold each item together (default 1)", .min = 1, .max = 64),
-    SETTING("expert", INT, expert, "E",
-            "replicas that divide the experts of each layer (default 1)", .min = 1,
-            .max = MODEL_EXPERTS_MAX),
-    SETTING("expert-tensor", INT, expert_tensor, "X",
-            "neighbours that divide each expert (default: T)", .min = 1, .max = 64),
-    SETTING("context", INT, context, "C",
-            "replicas that divide the tokens of each sample (default 1)", .min = 1,
-            .max = CONTEXT_MAX),
-    SETTING("context-comm", NAME, context_kind, "KIND",
-            "how attention meets keys of other replicas: %s (default ring)",
-            .max = CONTEXT_KIND_COUNT, .name_of = context_name),
-    SETTING("shard", NAME, shard, "WHAT", "what replicas divide: %s (default none)",
-            .max = SHARD_MODE_COUNT, .name_of = shard_name),
-    SETTING("shard-group", INT, shard_group, "G",
-            "replicas that divide gradients or weights, of which other groups have copies: HSDP "
-            "(default: all)",
-            .min = 2, .max = 1 << 20),
-    SETTING("attention", NAME, attention, "KIND",
-            "whether stashes hold score matrices: %s; eager: they do, softmax by operators; "
-            "flash1: fused, by kernels before FlashAttention-2 (default auto)",
-            .max = ATTENTION_KIND_COUNT, .name_of = attention_name),
-    SETTING("framework", NAME, framework, "KIND",
-            "what launches the kernels: %s (default auto: fused operators)",
-            .max = FRAMEWORK_KIND_COUNT, .name_of = framework_name),
-    SETTING("norm", NAME, norm, "KIND",
-            "whether RMSNorm is one kernel: %s (default auto: as the framework has it)",
-            .max = NORM_KIND_COUNT, .name_of = norm_name),
-    SETTING("link", RATE, link_bytes_per_s, "RATE",
-            "bandwidth of a device's port (default as CLUSTER; 16GBps)"),
-    SETTING("uplink", RATE, uplink_bytes_per_s, "RATE",
-            "bandwidth of a node's uplink (default as CLUSTER; 16GBps)"),
-    SETTING("latency", NS, latency_ns, "TIME", "latency of a message (default as CLUSTER; 5us)"),
-    SETTING("mem", BYTES, mem_bytes, "BYTES", "memory of a device (default as CLUSTER; unlimited)"),
-    SETTING("host-op", NS, host_op_ns, "TIME", "host time to launch an op (default as CLUSTER; 0)"),
-    SETTING("sends", NAME, sends, "KIND",
-            "%s; blocking: a send holds its device (default as CLUSTER; as --framework; eager)",
-            .max = SENDS_AUTO + 1, .name_of = sends_name),
-    SETTING("bucket", BYTES, bucket_bytes, "BYTES",
-            "gradient bucket of the all-reduce, 0: one per stage (default 0)"),
-    SETTING("optimizer", NAME, optimizer, "KIND", "%s (default momentum)", .max = NUM_OPTIMIZERS,
-            .name_of = optimizer_name),
-    SETTING("optimizer-bytes", INT, optimizer_bytes, "N",
-            "optimizer state per parameter (default that of the optimizer)", .max = 64),
-    SETTING("cost", NAME, cost, "NAME", "source of times: %s (default auto; roofline is ideal)",
-            .max = COST_CHOICE_COUNT, .name_of = cost_name),
-    SETTING("efficiency", SHARE, efficiency, "X",
-            "speed of kernels or roofline, more than 0 to 10 (default 1)"),
-    SETTING("calibration", TEXT, calibration, "NAME",
-            "a calibration of 'elapse calibrate', which scales kernels or roofline"),
-    SETTING("jitter", RATIO, options.jitter, "RATIO",
-            "standard deviation of op times over their mean (default 0)"),
-    SETTING("seed", INT, options.seed, "N", "seed of the jitter (default 1)", .max = INT64_MAX),
-    SETTING("allreduce", NAME, options.allreduce, "KIND", "%s (default ring)",
-            .max = ALLREDUCE_KIND_COUNT, .name_of = allreduce_name),
-    SETTING("stragglers", TEXT, stragglers_text, "TABLE",
-            "slow devices: DEVICE:FACTOR,... or random:SHARE:FACTOR (by --seed); 3:0.5: device 3 "
-            "at half speed"),
-    SETTING(
-        "slow-links", TEXT, slow_links_text, "TABLE",
-        "slow ports: DEVICE:FACTOR,... or random:SHARE:FACTOR; 3:0.1: a tenth of the bandwidth"),
-    SETTING("cache-write", FLAG, cache_write, NULL, NULL),
-    SETTING("host-blocking", FLAG, host_blocking, NULL, NULL),
-    SETTING("half-duplex", FLAG, half_duplex, NULL, NULL),
-    SETTING("dropout", FLAG, dropout, NULL, NULL),
-    SETTING("sequence-parallel", FLAG, sequence_parallel, NULL, NULL),
-    SETTING("clip", FLAG, clip, NULL, NULL),
+    {"model",             "model",                      "MODEL",   "model of the step: preset, file or uniform:...",             ""                       },
+    {"cluster",           "cluster",                    "CLUSTER", "preset, file or NODESxDEVICES (default 1xK*R*T*C)",          ""                       },
+    {"stages",            "pipeline.num_stages",        "K",       "devices per pipeline (default 1)",                           ""                       },
+    {"replicas",          "pipeline.num_replicas",      "R",       "pipelines side by side (default 1)",                         ""                       },
+    {"microbatches",      "pipeline.num_microbatches",  "M",
+     "micro-batches per mini-batch of a pipeline (default 1)",                                                                   ""                       },
+    {"schedule",          "pipeline.schedule",          "KIND",
+     "%s (default 1f1b); search: op lists of its own, found for the step's times",                                               NULL                     },
+    {"chunks",            "pipeline.chunks",            "V",
+     "stages per device (default 2 if the schedule has several, otherwise 1)",                                                   ""                       },
+    {"batch",             "train.batch.per_pipeline",   "B",       "samples per pipeline (default M)",                           ""                       },
+    {"frozen",            NULL,                         "F",       "frozen layers (default 0)",                                  ""                       },
+    {"frozen-placement",  NULL,                         "WHERE",
+     "where frozen layers run: %s (default: as the job; without one spread)",                                                    "first spread cached"    },
+    {"cut",               NULL,                         "N,N,...", "items per stage (default: the planner's)",                   ""                       },
+    {"recompute",         "pipeline.recompute",         "MODE",    "%s (default never)",                                         NULL                     },
+    {"recompute-layers",  "pipeline.recompute_layers",  "N",
+     "layers of a stage that --recompute layer runs again (default: as many as the memory needs)",                               ""                       },
+    {"tensor",            "pipeline.tensor",            "T",
+     "neighbouring devices that hold each item together (default 1)",                                                            ""                       },
+    {"expert",            "pipeline.expert",            "E",       "replicas that divide the experts of each layer (default 1)",
+     ""                                                                                                                                                   },
+    {"expert-tensor",     "pipeline.expert_tensor",     "X",       "neighbours that divide each expert (default: T)",            ""                       },
+    {"context",           "pipeline.context",           "C",
+     "replicas that divide the tokens of each sample (default 1)",                                                               ""                       },
+    {"context-comm",      "pipeline.context_comm",      "KIND",
+     "how attention meets keys of other replicas: %s (default ring)",                                                            NULL                     },
+    {"shard",             "pipeline.shard",             "WHAT",    "what replicas divide: %s (default none)",                    NULL                     },
+    {"shard-group",       "pipeline.shard_group",       "G",
+     "replicas that divide gradients or weights, of which other groups have copies: HSDP "
+     "(default: all)",                                                                                                           ""                       },
+    {"attention",         "train.attention",            "KIND",
+     "whether stashes hold score matrices: %s; eager: they do, softmax by operators; flash1: "
+     "fused, by kernels before FlashAttention-2 (default auto)",                                                                 NULL                     },
+    {"framework",         "train.framework",            "KIND",
+     "what launches the kernels: %s (default auto: fused operators)",                                                            NULL                     },
+    {"norm",              "train.norm",                 "KIND",
+     "whether RMSNorm is one kernel: %s (default auto: as the framework has it)",                                                NULL                     },
+    {"link",              "cluster.link",               "RATE",    "bandwidth of a device's port (default as CLUSTER; 16GBps)",
+     ""                                                                                                                                                   },
+    {"uplink",            "cluster.uplink",             "RATE",
+     "bandwidth of a node's uplink (default as CLUSTER; 16GBps)",                                                                ""                       },
+    {"latency",           "cluster.latency",            "TIME",    "latency of a message (default as CLUSTER; 5us)",             ""                       },
+    {"mem",               "cluster.mem",                "BYTES",   "memory of a device (default as CLUSTER; unlimited)",         ""                       },
+    {"host-op",           "cluster.host_op",            "TIME",    "host time to launch an op (default as CLUSTER; 0)",          ""                       },
+    {"sends",             "cluster.sends",              "KIND",
+     "%s; blocking: a send holds its device (default as CLUSTER; as --framework; eager)",                                        NULL                     },
+    {"bucket",            "pipeline.bucket_bytes",      "BYTES",
+     "gradient bucket of the all-reduce, 0: one per stage (default 0)",                                                          ""                       },
+    {"optimizer",         "train.optimizer",            "KIND",    "%s (default momentum)",                                      "momentum sgd adam adamw"},
+    {"optimizer-bytes",   "train.optimizer",            "N",
+     "optimizer state per parameter: %s (default that of the optimizer)",                                                        "0 4 8"                  },
+    {"cost",              "cost.source",                "NAME",    "source of times: %s (default auto; roofline is ideal)",      NULL                     },
+    {"efficiency",        "cost.efficiency",            "X",
+     "speed of kernels or roofline, more than 0 to 10 (default 1)",                                                              ""                       },
+    {"calibration",       "cost.calibration",           "NAME",
+     "a calibration of 'elapse calibrate', which scales kernels or roofline",                                                    ""                       },
+    {"jitter",            NULL,                         "RATIO",   "standard deviation of op times over their mean (default 0)", ""                       },
+    {"seed",              NULL,                         "N",       "seed of the jitter (default 1)",                             ""                       },
+    {"allreduce",         NULL,                         "KIND",    "%s (default ring)",                                          "ring tree hierarchical" },
+    {"stragglers",        NULL,                         "TABLE",
+     "slow devices: DEVICE:FACTOR,... or random:SHARE:FACTOR (by --seed); 3:0.5: device 3 at half "
+     "speed",                                                                                                                    ""                       },
+    {"slow-links",        NULL,                         "TABLE",
+     "slow ports: DEVICE:FACTOR,... or random:SHARE:FACTOR; 3:0.1: a tenth of the bandwidth",                                    ""                       },
+    {"cache-write",       NULL,                         NULL,      "write the frozen prefix's output to the cache",              ""                       },
+    {"host-blocking",     "cluster.host_blocking",      NULL,
+     "each launch blocks the host, because one process drives a pipeline",                                                       ""                       },
+    {"sequence-parallel", "pipeline.sequence_parallel", NULL,
+     "with --tensor: divide norms and dropout by tokens",                                                                        ""                       },
+    {"half-duplex",       "cluster.half_duplex",        NULL,      "both directions of a link share its bandwidth",
+     ""                                                                                                                                                   },
+    {"dropout",           "train.dropout",              NULL,      "count the kernels of dropout (kernels)",                     ""                       },
+    {"clip",              "train.clip_norm",            NULL,      "compute a global gradient norm before the update",           ""                       },
 };
 enum { NUM_ENTRIES = sizeof entries / sizeof entries[0] };
 
-/* The words that an entry takes. A name that is empty cannot be chosen. */
-static void list_values(const struct setting_entry *entry, char values[128])
+/* Set the values of the settings of a key to the words that it takes: "a|b|c" becomes "a b c". */
+static void list_values(struct step_setting *settings, const char *prefix,
+                        const struct key_help *key)
 {
-    const char *names[16];
-    int n = 0;
-    for (int i = 0; entry->name_of && i < (int)entry->max; i++)
-        if (*entry->name_of(i))
-            names[n++] = entry->name_of(i);
-    if (n > 0)
-        join_names(names, n, values, 128);
-    else
-        snprintf(values, 128, "%s", entry->values ? entry->values : "");
+    const size_t n = strlen(prefix);
+    for (int i = 0; i < NUM_ENTRIES; i++) {
+        struct step_setting *s = &settings[i];
+        if (!s->key || entries[i].values || strncmp(s->key, prefix, n) != 0 ||
+            strcmp(s->key + n, key->key) != 0)
+            continue;
+        snprintf(s->values, sizeof s->values, "%s", key->takes);
+        for (char *c = s->values; *c; c++)
+            *c = *c == '|' ? ' ' : *c;
+    }
+}
+
+static void list_job_key(const struct key_help *key, void *settings)
+{
+    list_values(settings, "", key);
+}
+
+static void list_cluster_key(const struct key_help *key, void *settings)
+{
+    list_values(settings, "cluster.", key);
 }
 
 int step_settings(struct step_setting settings[STEP_SETTINGS_MAX])
 {
-    int n = 0;
     for (int i = 0; i < NUM_ENTRIES; i++) {
-        if (!entries[i].arg)
+        settings[i] = (struct step_setting){.name = entries[i].name,
+                                            .arg = entries[i].arg,
+                                            .help = entries[i].help,
+                                            .key = entries[i].key};
+        if (entries[i].values)
+            snprintf(settings[i].values, sizeof settings[i].values, "%s", entries[i].values);
+    }
+    keys_each(KEYS_JOB, list_job_key, settings);
+    keys_each(KEYS_CLUSTER, list_cluster_key, settings);
+    strcat(step_setting_find(settings, NUM_ENTRIES, "schedule")->values, " search");
+    return NUM_ENTRIES;
+}
+
+struct step_setting *step_setting_find(struct step_setting *settings, int num, const char *name)
+{
+    const char *ours = synonym_short_option(name);
+    for (int i = 0; i < num; i++)
+        if (strcmp(settings[i].name, ours ? ours : name) == 0)
+            return &settings[i];
+    return NULL;
+}
+
+/* The place of a word in a list "a b c"; -1 and ERR_INPUT: it is not there. */
+static int find_word(const char *words, const char *name, const char *text, struct err *err)
+{
+    char list[160];
+    int n = 0;
+    const size_t length = strlen(text);
+    for (const char *w = words; w; w = strchr(w, ' ') ? strchr(w, ' ') + 1 : NULL, n++)
+        if (length > 0 && strncmp(w, text, length) == 0 && (w[length] == ' ' || !w[length]))
+            return n;
+    n = 0;
+    for (const char *w = words; *w && n < (int)sizeof list - 3; w++) {
+        if (*w == ' ')
+            list[n++] = ',';
+        list[n++] = *w;
+    }
+    list[n] = '\0';
+    err_set(err, ERR_INPUT, "%s must be one of %s, got '%.64s'", name, list, text);
+    return -1;
+}
+
+enum status step_request_read(const struct step_setting *settings, int num, struct step_request *q,
+                              struct err *err)
+{
+    enum status rc = OK;
+    for (int i = 0; i < num && rc == OK; i++) {
+        const struct step_setting *s = &settings[i];
+        int word = 0;
+        int64_t seed = 0;
+        if (s->text && strcmp(s->name, "schedule") == 0)
+            q->search = strcmp(s->text, "search") == 0;
+        if (!s->text || s->key)
             continue;
-        settings[n] = (struct step_setting){
-            .name = entries[i].name, .arg = entries[i].arg, .help = entries[i].help};
-        list_values(&entries[i], settings[n++].values);
-    }
-    return n;
-}
-
-bool step_setting_is_flag(const char *name)
-{
-    for (int i = 0; i < NUM_ENTRIES; i++)
-        if (strcmp(entries[i].name, name) == 0)
-            return entries[i].type == SET_FLAG;
-    return false;
-}
-
-static enum status set_named(const struct setting_entry *entry, const char *text, int *value,
-                             struct err *err)
-{
-    char list[256] = "";
-    for (int i = 0; i < (int)entry->max; i++) {
-        if (strcmp(current_value(text), entry->name_of(i)) == 0) {
-            *value = i;
-            return OK;
+        if (strcmp(s->name, "frozen") == 0) {
+            rc = parse_int(s->text, s->name, 0, INT32_MAX, &q->num_frozen, err);
+        } else if (strcmp(s->name, "frozen-placement") == 0) {
+            word = find_word(s->values, s->name, s->text, err);
+            q->frozen = (enum frozen_placement)(FROZEN_FIRST + word);
+        } else if (strcmp(s->name, "cut") == 0) {
+            q->cut_text = s->text;
+        } else if (strcmp(s->name, "jitter") == 0) {
+            rc = parse_ratio(s->text, s->name, &q->options.jitter, err);
+        } else if (strcmp(s->name, "seed") == 0) {
+            rc = parse_int(s->text, s->name, 0, INT64_MAX, &seed, err);
+            q->options.seed = (uint64_t)seed;
+        } else if (strcmp(s->name, "allreduce") == 0) {
+            word = find_word(s->values, s->name, s->text, err);
+            q->options.allreduce = (enum allreduce_kind)word;
+        } else if (strcmp(s->name, "stragglers") == 0) {
+            q->stragglers_text = s->text;
+        } else if (strcmp(s->name, "slow-links") == 0) {
+            q->slow_links_text = s->text;
+        } else {
+            q->cache_write = strcmp(s->text, "true") == 0;
         }
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
-                 entry->name_of(i));
+        if (word < 0)
+            rc = ERR_INPUT;
     }
-    const char *names[17] = {NULL};
-    for (int i = 0; i < (int)entry->max && i < 16; i++)
-        names[i] = entry->name_of(i);
-    const enum status rc =
-        err_set(err, ERR_INPUT, "%s must be one of %s, got '%.64s'", entry->name, list, text);
-    const char *ours = synonym_value(text, names);
-    if (ours)
-        err_hint(err, "use %s", ours);
     return rc;
 }
 
-static enum status set_entry(struct step_request *q, const struct setting_entry *entry,
-                             const char *text, struct err *err)
+/* --- a job of settings ------------------------------------------------------------------------ */
+
+static const char *text_of(const struct step_setting *settings, int num, const char *name)
 {
-    void *at = (char *)q + entry->offset;
-    switch (entry->type) {
-    case SET_TEXT:
-        *(const char **)at = text;
-        return OK;
-    case SET_INT:
-        return parse_int(text, entry->name, entry->min, entry->max, at, err);
-    case SET_NAME:
-        return set_named(entry, text, at, err);
-    case SET_RATE:
-        return parse_rate(text, entry->name, at, err);
-    case SET_RATIO:
-        return parse_ratio(text, entry->name, at, err);
-    case SET_SHARE: {
-        double share = 0;
-        const enum status rc = parse_ratio(text, entry->name, &share, err);
-        *(double *)at = share;
-        return rc == OK ? cost_efficiency_check(share, err) : rc;
-    }
-    case SET_NS:
-        return parse_ns(text, entry->name, at, err);
-    case SET_BYTES:
-        return parse_bytes(text, entry->name, at, err);
-    case SET_FLAG:
-        return set_flag(text, entry->name, at, err);
-    }
+    for (int i = 0; i < num; i++)
+        if (strcmp(settings[i].name, name) == 0)
+            return settings[i].text;
+    return NULL;
+}
+
+static enum status add_owned(struct job_sets *sets, const char *key, const char *value,
+                             struct err *err)
+{
+    char *text = NULL;
+    if (asprintf(&text, "%s=%s", key, value) < 0)
+        return err_nomem(err);
+    sets->owned[sets->num_owned++] = text;
+    sets->items[sets->count++] = text;
     return OK;
 }
 
-enum status step_request_set(struct step_request *q, const char *name, const char *text,
-                             struct err *err)
+/* The words of a setting as the value of its key. NULL and ERR_INPUT: no such word. */
+static const char *value_of(const struct step_setting *s, struct err *err)
 {
-    const char *names[NUM_ENTRIES], *ours = synonym_short_option(name);
-    for (int i = 0; i < NUM_ENTRIES; i++) {
-        names[i] = entries[i].name;
-        if (strcmp(entries[i].name, ours ? ours : name) == 0)
-            return set_entry(q, &entries[i], text, err);
+    /* momentum, sgd, adam, adamw; and by the bytes of their state */
+    static const char *const optimizers[] = {"{\"kind\":\"sgd\"}",
+                                             "{\"kind\":\"sgd\",\"momentum\":0}",
+                                             "{\"kind\":\"adamw\"}", "{\"kind\":\"adamw\"}"};
+    static const int of_bytes[] = {1, 0, 2};
+    if (strcmp(s->key, "train.optimizer") == 0) {
+        const int word = find_word(s->values, s->name, s->text, err);
+        return word < 0 ? NULL : optimizers[s->name[9] ? of_bytes[word] : word];
     }
-    enum status rc = err_set(err, ERR_INPUT, "no setting '%.64s'", name);
-    const char *near = nearest_name(name, names, NUM_ENTRIES);
-    if (near)
-        err_hint(err, "did you mean '%s'?", near);
-    else
-        err_hint(err, "settings are the long options of 'elapse sim --step', without dashes");
+    if (strcmp(s->key, "pipeline.schedule") == 0 && strcmp(s->text, "search") == 0)
+        return "auto";
+    if (strcmp(s->key, "train.dropout") == 0 && strcmp(s->text, "true") == 0)
+        return "0.1";
+    if (strcmp(s->key, "train.clip_norm") == 0 && strcmp(s->text, "true") == 0)
+        return "1";
+    return !s->arg && strcmp(s->text, "false") == 0 && strncmp(s->key, "train.", 6) == 0 ? "0"
+                                                                                         : s->text;
+}
+
+/* The keys of a step without a job that depend on other settings. */
+static enum status add_defaults(struct job_sets *sets, const struct step_setting *settings, int num,
+                                struct err *err)
+{
+    static const char *const plain[] = {
+        "pipeline.num_stages=1",       "pipeline.num_replicas=1",
+        "pipeline.num_microbatches=1", "pipeline.tensor=1",
+        "pipeline.expert=1",           "pipeline.context=1",
+        "pipeline.context_comm=ring",  "pipeline.shard=none",
+        "pipeline.recompute=never",    "pipeline.frozen=spread",
+        "pipeline.bucket_bytes=0",     "data.train_samples=9000000000000000"};
+    static const char *const counts[] = {"stages", "replicas", "tensor", "context"};
+    const char *model_text = text_of(settings, num, "model");
+    const char *schedule = text_of(settings, num, "schedule");
+    const char *batch = text_of(settings, num, "microbatches");
+    enum schedule_kind kind = SCHEDULE_1F1B;
+    struct model model = {0};
+    char text[64];
+    double devices = 1;
+    if (!model_text)
+        return err_set(err, ERR_INPUT, "sim --step needs --model MODEL or a job");
+    enum status rc = model_load(model_text, &model, err);
+    if (rc == OK && schedule && schedule_kind_parse(schedule, &kind, NULL) != OK)
+        kind = SCHEDULE_1F1B; /* the job's reader refuses it */
+    job_sets_append(sets, plain, sizeof plain / sizeof *plain);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const char *count = text_of(settings, num, counts[i]);
+        devices *= count && atof(count) > 1 ? atof(count) : 1;
+    }
+    snprintf(text, sizeof text, "1x%.0f", devices < 1e9 ? devices : 1e9);
+    if (rc == OK && !text_of(settings, num, "cluster"))
+        rc = add_owned(sets, "cluster", text, err);
+    if (rc == OK)
+        rc = add_owned(sets, "pipeline.schedule", "1f1b", err);
+    snprintf(text, sizeof text, "%d", schedule_default_chunks(kind));
+    if (rc == OK)
+        rc = add_owned(sets, "pipeline.chunks", text, err);
+    if (rc == OK)
+        rc = add_owned(sets, "train.batch.per_pipeline", batch ? batch : "1", err);
+    if (rc == OK && model.elem_bytes == 2)
+        rc = add_owned(sets, "train.dtype", "bf16", err);
+    model_clear(&model);
     return rc;
+}
+
+enum status job_sets_add(struct job_sets *sets, const struct step_setting *settings, int num,
+                         bool whole, struct err *err)
+{
+    enum status rc = whole ? add_defaults(sets, settings, num, err) : OK;
+    for (int i = 0; i < num && rc == OK; i++) {
+        const struct step_setting *s = &settings[i];
+        const char *value = s->text && s->key ? value_of(s, err) : NULL;
+        if (value)
+            rc = add_owned(sets, s->key, value, err);
+        else if (s->text && s->key)
+            rc = ERR_INPUT;
+    }
+    return rc;
+}
+
+void job_sets_append(struct job_sets *sets, const char *const *items, int count)
+{
+    for (int i = 0; i < count; i++)
+        sets->items[sets->count++] = items[i];
+}
+
+void job_sets_clear(struct job_sets *sets)
+{
+    for (int i = 0; i < sets->num_owned; i++)
+        free(sets->owned[i]);
+    sets->num_owned = sets->count = 0;
+}
+
+void job_sets_name_option(const struct step_setting *settings, int num, struct err *err)
+{
+    static const char file[] = "the options: ";
+    const char *at = err->msg + strlen(file);
+    if (strncmp(err->msg, file, strlen(file)) != 0)
+        return;
+    for (int i = 0; i < num; i++) {
+        const struct step_setting *s = &settings[i];
+        const size_t n = s->text && s->key ? strlen(s->key) : 0;
+        if (n > 0 && strncmp(at, s->key, n) == 0 && (at[n] == ' ' || at[n] == ':')) {
+            char msg[sizeof err->msg];
+            snprintf(msg, sizeof msg, "%s%s", at[n] == ' ' ? s->name : "",
+                     at + n + 2 * (at[n] == ':'));
+            memcpy(err->msg, msg, sizeof msg);
+            return;
+        }
+    }
 }
 
 void step_answer_clear(struct step_answer *a)
 {
-    free(a->model_key);
-    free(a->cluster_key);
     model_clear(&a->model);
-    cluster_clear(&a->base);
     cluster_clear(&a->cluster);
     cost_handle_clear(&a->cost);
     plan_clear(&a->plan);
@@ -378,119 +372,6 @@ struct step_rates step_answer_rates(const struct step_answer *a)
                          step_answer_samples_per_s(a));
 }
 
-static enum status take_model(const struct step_request *q, struct step_answer *a, struct err *err)
-{
-    if (!q->model_text)
-        return err_set(err, ERR_INPUT, "sim --step needs --model MODEL or a job");
-    if (a->model_key && strcmp(a->model_key, q->model_text) == 0 && a->attention == q->attention &&
-        a->framework == q->framework && a->norm == q->norm)
-        return OK;
-    free(a->model_key);
-    a->model_key = NULL;
-    model_clear(&a->model);
-    cost_handle_clear(&a->cost); /* it belongs to the items of the old model */
-    enum status rc = model_load(q->model_text, &a->model, err);
-    if (rc == OK && !(a->model_key = strdup(q->model_text)))
-        rc = err_nomem(err);
-    if (rc == OK) {
-        model_set_attention(&a->model, q->attention);
-        model_set_framework(&a->model, q->framework, q->norm);
-    }
-    a->attention = q->attention;
-    a->framework = q->framework;
-    a->norm = q->norm;
-    return rc;
-}
-
-static enum status take_cluster(const struct step_request *q, struct step_answer *a,
-                                struct err *err)
-{
-    char text[64];
-    snprintf(text, sizeof text, "1x%lld",
-             (long long)(q->num_ranks * q->num_replicas * q->tensor * q->context));
-    const char *key = q->cluster_text ? q->cluster_text : text;
-    enum status rc = OK;
-    if (!a->cluster_key || strcmp(a->cluster_key, key) != 0) {
-        free(a->cluster_key);
-        a->cluster_key = NULL;
-        cluster_clear(&a->base);
-        cost_handle_clear(&a->cost);
-        rc = cluster_load(key, &a->base, err);
-        if (rc == OK && !(a->cluster_key = strdup(key)))
-            rc = err_nomem(err);
-        if (rc != OK)
-            return rc;
-    }
-    cluster_clear(&a->cluster);
-    rc = cluster_copy(&a->base, &a->cluster, err);
-    if (rc != OK)
-        return rc;
-    struct cluster *c = &a->cluster;
-    for (int d = 0; d < c->num_devices; d++) {
-        if (q->link_bytes_per_s > 0)
-            c->devices[d].link_bytes_per_s = q->link_bytes_per_s;
-        if (q->mem_bytes >= 0)
-            c->devices[d].mem_bytes = q->mem_bytes;
-    }
-    for (int n = 0; n < c->num_nodes; n++)
-        if (q->uplink_bytes_per_s > 0)
-            c->uplink_bytes_per_s[n] = q->uplink_bytes_per_s;
-    if (q->latency_ns >= 0)
-        c->link_latency_ns = c->uplink_latency_ns = q->latency_ns;
-    if (q->host_op_ns >= 0)
-        c->host_op_ns = q->host_op_ns;
-    if (q->sends >= 0)
-        c->sends = (enum cluster_sends)q->sends;
-    c->host_blocking = c->host_blocking || q->host_blocking;
-    c->half_duplex = c->half_duplex || q->half_duplex;
-    return cluster_check(c, err);
-}
-
-static enum status take_plan(const struct step_request *q, struct step_answer *a, struct err *err)
-{
-    const struct setting setting = {&a->model, &a->cluster, &a->cost.cost};
-    struct plan plan = {.num_ranks = (int)q->num_ranks,
-                        .chunks = (int)q->chunks,
-                        .num_replicas = (int)(q->num_replicas * q->context),
-                        .batch = q->batch ? q->batch : q->num_microbatches,
-                        .microbatches.count = (int)q->num_microbatches,
-                        .num_frozen_layers = (int)q->num_frozen,
-                        .frozen = q->frozen,
-                        .cache_write = q->cache_write,
-                        .recompute = q->recompute,
-                        .tensor = (int)q->tensor,
-                        .sequence_parallel = q->sequence_parallel,
-                        .expert = (int)q->expert,
-                        .expert_tensor = (int)q->expert_tensor,
-                        .context = (int)q->context,
-                        .context_kind = q->context_kind,
-                        .shard = q->shard,
-                        .shard_group = (int)q->shard_group,
-                        .bucket_bytes = q->bucket_bytes,
-                        .clip = q->clip,
-                        .optim_bytes_per_param = q->optimizer_bytes >= 0
-                                                     ? (int)q->optimizer_bytes
-                                                     : optimizers[q->optimizer].bytes};
-    int64_t *sizes = NULL; /* --cut 3,1,2 */
-    int num_sizes = 0;
-    a->optimizer = q->optimizer_bytes >= 0 ? optimizer_of_bytes(plan.optim_bytes_per_param)
-                                           : optimizers[q->optimizer].name;
-    enum status rc = schedule_kind_parse(q->schedule_text, &plan.schedule, err);
-    if (rc == OK && q->cut_text)
-        rc = parse_int_list(q->cut_text, "cut", 1, a->model.num_items, &sizes, &num_sizes, err);
-    if (rc == OK)
-        rc = plan_complete(&setting, sizes, num_sizes, &plan, err);
-    for (int s = 0; rc == OK && plan.recompute_layers && s < plan.num_stages; s++)
-        plan.recompute_layers[s] = (int)q->recompute_layers;
-    free(sizes);
-    if (rc != OK)
-        return rc;
-    plan_clear(&a->plan);
-    a->plan = plan;
-    a->fit_layers = q->recompute_layers == AUTO;
-    return OK;
-}
-
 enum status step_answer_simulate(struct step_answer *a, const struct sim_options *options,
                                  struct err *err)
 {
@@ -504,42 +385,9 @@ enum status step_answer_simulate(struct step_answer *a, const struct sim_options
         rc = plan_lower(&setting, &a->plan, a->custom.num_ranks ? &a->custom : NULL, &a->workload,
                         &a->full, err);
     if (rc == OK && a->plan.recompute_layers)
-        rc = recompute_fit(&setting, &a->plan, a->fit_layers, &a->full, &a->workload, err);
+        rc = recompute_fit(&setting, &a->plan, false, &a->full, &a->workload, err);
     if (rc == OK)
         rc = sim_step(&a->full, &a->workload, &setting, &a->plan, options, &a->result, err);
     a->wall_ns = clock_now_ns() - start;
-    return rc;
-}
-
-/* Whether the costs at hand were chosen for another request. */
-static bool cost_differs(const struct step_request *q, const struct step_answer *a)
-{
-    return q->cost != a->cost_choice || q->efficiency != a->efficiency ||
-           strcmp(q->calibration ? q->calibration : "", a->cost.calibration.name) != 0;
-}
-
-enum status step_request_run(const struct step_request *q, struct step_answer *a, struct err *err)
-{
-    enum status rc = take_model(q, a, err);
-    if (rc == OK)
-        rc = take_cluster(q, a, err);
-    a->query = cost_query_of_model(&a->model);
-    a->query.choice = q->cost;
-    a->query.efficiency = q->efficiency;
-    a->query.dropout = q->dropout;
-    snprintf(a->query.calibration, sizeof a->query.calibration, "%s",
-             q->calibration ? q->calibration : "");
-    if (rc == OK && a->cost.cost.item_ns && cost_differs(q, a))
-        cost_handle_clear(&a->cost);
-    a->cost_choice = q->cost;
-    a->efficiency = q->efficiency;
-    if (rc == OK && !a->cost.cost.item_ns)
-        rc = cost_choose_for(q->db_path, &a->model, &a->cluster, &a->query, &a->cost, err);
-    if (rc == OK)
-        rc = take_plan(q, a, err);
-    if (rc == OK)
-        rc = cluster_slow(q, &a->cluster, err);
-    if (rc == OK)
-        rc = step_answer_simulate(a, &q->options, err);
     return rc;
 }

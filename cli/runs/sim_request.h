@@ -1,97 +1,84 @@
-/* cli/runs/sim_request.h - one step without a job: from texts to a plan, its op lists and a simulated
- * step.
+/* cli/runs/sim_request.h - the settings of a simulated step: options of `elapse sim` that are short for
+ * keys of a job, and the few that no job has. A step without a job is a job of these keys alone.
  *
- * A request is a small set of named settings ("stages", "link", ...). They are the long options of
- * `elapse sim --step`, so that the command line and --sweep share them. */
+ * The command line and --sweep share the settings. */
 #ifndef ELAPSE_CLI_SIM_REQUEST_H
 #define ELAPSE_CLI_SIM_REQUEST_H
 
 #include "cli/runs/rates_show.h"
+#include "partition/base/options.h"
 #include "partition/cost/cost.h"
+#include "partition/plan/job.h"
 #include "partition/step/workload.h"
 #include "profiles/cost/profile_cost.h"
 #include "sim/step/engine.h"
 
+/* What a step has beside its job. */
 struct step_request {
-    const char *model_text, *cluster_text; /* borrowed */
-    const char *schedule_text, *cut_text, *db_path;
+    const char *db_path, *cut_text;                /* borrowed; NULL: none */
     const char *stragglers_text, *slow_links_text; /* NULL: none; see cluster_slow() */
-    int64_t num_ranks, num_replicas, num_microbatches, chunks, num_frozen;
-    int64_t batch;                    /* 0: as many samples as micro-batches */
-    int64_t tensor, recompute_layers; /* recompute_layers AUTO: what the memory needs */
-    int64_t expert, expert_tensor;    /* expert_tensor 0: T */
-    int64_t context, shard_group;
-    enum context_kind context_kind;
-    bool sequence_parallel;
-    enum shard_mode shard;
-    enum attention_kind attention;
-    enum framework_kind framework;
-    enum norm_kind norm;
-    enum recompute_mode recompute;
-    enum frozen_placement frozen; /* FROZEN_NONE: spread if F > 0 */
-    enum cost_choice cost;
-    double efficiency;
-    const char *calibration; /* borrowed; NULL: none */
-    bool dropout;
-    bool cache_write, host_blocking, half_duplex, clip;
-    int sends;                                   /* enum cluster_sends; -1: as the cluster says */
-    int64_t host_op_ns, latency_ns, mem_bytes;   /* -1: as the cluster says */
-    double link_bytes_per_s, uplink_bytes_per_s; /* 0: as the cluster says */
-    int optimizer;                               /* of the table in sim_request.c; 0: momentum */
-    int64_t bucket_bytes, optimizer_bytes;       /* optimizer_bytes -1: as the optimizer needs */
+    int64_t num_frozen;
+    enum frozen_placement frozen; /* in place of pipeline.frozen; FROZEN_NONE: as the job says */
+    bool cache_write;
+    bool search; /* op lists of schedule_auto.h in place of the plan's schedule */
     struct sim_options options;
 };
 
 void step_request_init(struct step_request *request);
 
-/* A setting that is an option with a value. text is the value given for it; NULL: none. values are
- * the words that it takes, as in struct option; "": not a fixed set. */
+/* A setting. text is the value given for it, borrowed; NULL: none. values are the words that it
+ * takes, as in struct option; "": not a fixed set. */
 struct step_setting {
-    const char *name, *arg, *help;
+    const char *name, *arg, *help; /* arg NULL: a flag */
+    const char *key;               /* of a job; NULL: the setting is of the step alone */
     const char *text;
-    char values[128];
+    bool flag; /* given; its text is "true" */
+    char values[160];
 };
-enum { STEP_SETTINGS_MAX = 40 };
-/* List these settings in the order of the help, without texts. Returns how many. */
+enum { STEP_SETTINGS_MAX = 48 };
+/* List the settings in the order of the help, without texts. Returns how many. */
 int step_settings(struct step_setting settings[STEP_SETTINGS_MAX]);
 
-/* Whether a setting takes no value on the command line ("clip"). */
-bool step_setting_is_flag(const char *name);
+/* The setting of a name, or of the field's short word for it ("pp"); NULL: there is none. */
+struct step_setting *step_setting_find(struct step_setting *settings, int num, const char *name);
 
-/* Set one setting from its text, which is borrowed. ERR_INPUT names an unknown setting and lists
- * the valid ones, or names a bad value. */
-enum status step_request_set(struct step_request *request, const char *name, const char *text,
-                             struct err *err);
+/* Set the request from the texts of settings that are of the step alone. ERR_INPUT: a bad value. */
+enum status step_request_read(const struct step_setting *settings, int num,
+                              struct step_request *request, struct err *err);
 
-/* The result of a request. It is kept between requests, so that a sweep builds a model once. */
+/* Overrides of a job, some of them owned. */
+struct job_sets {
+    const char *items[4 * OPTION_LIST_MAX];
+    char *owned[OPTION_LIST_MAX];
+    int count, num_owned;
+};
+/* Append the settings that have a text and a key, and, with `whole`, the defaults of a step without a
+ * job. The caller clears the list, on failure too. ERR_INPUT: a bad value, or no model. */
+enum status job_sets_add(struct job_sets *sets, const struct step_setting *settings, int num,
+                         bool whole, struct err *err);
+void job_sets_append(struct job_sets *sets, const char *const *items, int count);
+void job_sets_clear(struct job_sets *sets);
+/* In an error about a job without a file, name the option that was given for a key. */
+void job_sets_name_option(const struct step_setting *settings, int num, struct err *err);
+
+/* A simulated step of a job. */
 struct step_answer {
-    char *model_key, *cluster_key; /* owned: the texts from which model and base were made */
     struct model model;
-    struct cluster base, cluster; /* the named cluster; the cluster with the request's changes */
+    struct cluster cluster; /* slowed as the request says */
     struct cost_handle cost;
-    enum cost_choice cost_choice; /* of the request that chose the costs */
-    double efficiency;
     struct cost_query query; /* the query that the costs answer */
     const char *optimizer;   /* its name in answers */
     struct plan plan;
-    struct schedule custom, full;
+    struct schedule custom, full; /* custom: op lists in place of the plan's schedule */
     struct workload workload;
     struct sim_result result;
-    enum attention_kind attention; /* of the model; also framework and norm */
-    enum framework_kind framework;
-    enum norm_kind norm;
-    bool fit_layers; /* plan.recompute_layers are what the memory needs, not what was asked */
     int64_t wall_ns; /* wall time from generating the lists to the result */
 };
 void step_answer_clear(struct step_answer *answer);
 double step_answer_samples_per_s(const struct step_answer *answer);
 struct step_rates step_answer_rates(const struct step_answer *answer);
 
-/* Build and simulate the step. The answer's parts stay valid until the next call or clear. */
-enum status step_request_run(const struct step_request *request, struct step_answer *answer,
-                             struct err *err);
-
-/* Simulate an answer whose plan, lists and workload are made, and set wall_ns. */
+/* Simulate an answer whose plan is made, and set wall_ns. */
 enum status step_answer_simulate(struct step_answer *answer, const struct sim_options *options,
                                  struct err *err);
 

@@ -150,35 +150,56 @@ static enum status run_values(const struct step_request *request, const struct j
     return rc;
 }
 
-static enum status run_point(const struct sweep *sweep, const int64_t *index,
-                             struct step_answer *answer, struct sweep_values *values,
-                             struct err *err)
+/* The job and the request of a point. */
+static enum status make_point(const struct sweep *sweep, const int64_t *index, struct job *job,
+                              struct step_request *request, struct err *err)
 {
     const struct sweep_ask *ask = sweep->ask;
-    const char *sets[OPTION_LIST_MAX];
-    struct step_request request = *ask->request;
+    const int n = ask->num_settings;
+    struct step_setting settings[STEP_SETTINGS_MAX];
+    struct job_sets sets = {0};
+    const char *keys[OPTION_LIST_MAX];
+    int num_keys = 0;
+    if (n > 0)
+        memcpy(settings, ask->settings, (size_t)n * sizeof *settings);
+    for (int i = 0; ask->job && i < n; i++)
+        settings[i].text = NULL; /* the job has them */
+    for (int i = 0; i < sweep->num_axes; i++) {
+        struct step_setting *s = step_setting_find(settings, n, sweep->axes[i].path);
+        if (s)
+            s->text = axis_value(&sweep->axes[i], index[i]);
+        else
+            keys[num_keys++] = sweep->axes[i].settings[index[i]];
+    }
+    *request = *ask->request;
+    enum status rc = step_request_read(settings, n, request, err);
+    if (rc == OK)
+        rc = job_sets_add(&sets, settings, n, !ask->job, err);
+    job_sets_append(&sets, ask->overrides->items, ask->job ? 0 : ask->overrides->count);
+    job_sets_append(&sets, keys, num_keys);
+    if (rc == OK)
+        rc = ask->job ? job_changed(ask->job, sets.items, sets.count, job, err)
+                      : job_load(NULL, sets.items, sets.count, job, err);
+    if (rc != OK)
+        job_sets_name_option(settings, n, err);
+    job_sets_clear(&sets);
+    return rc;
+}
+
+static enum status run_point(const struct sweep *sweep, const int64_t *index,
+                             struct sweep_values *values, struct err *err)
+{
+    struct step_request request;
+    struct step_answer answer = {0};
     struct job job = {0};
-    enum status rc = OK;
-    for (int i = 0; i < sweep->num_axes && rc == OK; i++) {
-        sets[i] = sweep->axes[i].settings[index[i]];
-        if (!ask->job)
-            rc = step_request_set(&request, sweep->axes[i].path,
-                                  axis_value(&sweep->axes[i], index[i]), err);
-    }
-    if (rc == OK && ask->job)
-        rc = job_changed(ask->job, sets, sweep->num_axes, &job, err);
-    if (rc == OK && !ask->step) {
+    enum status rc = make_point(sweep, index, &job, &request, err);
+    if (rc == OK && !sweep->ask->step)
         rc = run_values(&request, &job, values, err);
-        job_clear(&job);
-        return rc;
-    }
-    if (ask->job)
-        step_answer_clear(answer);
-    if (rc == OK)
-        rc = ask->job ? sim_step_of_job(&request, &job, NULL, answer, err)
-                      : step_request_run(&request, answer, err);
-    if (rc == OK)
-        step_values(answer, values);
+    else if (rc == OK)
+        rc = sim_step_of_job(&request, &job, NULL, &answer, err);
+    if (rc == OK && sweep->ask->step)
+        step_values(&answer, values);
+    step_answer_clear(&answer);
     job_clear(&job);
     return rc;
 }
@@ -192,13 +213,13 @@ static void find_index(const struct sweep *sweep, int64_t point, int64_t *index)
     }
 }
 
-static void make_line(struct sweep *sweep, int64_t point, struct step_answer *answer)
+static void make_line(struct sweep *sweep, int64_t point)
 {
     int64_t index[OPTION_LIST_MAX];
     find_index(sweep, point, index);
     struct err err = {0};
     struct sweep_values values = {0};
-    struct line line = {.rc = run_point(sweep, index, answer, &values, &err)};
+    struct line line = {.rc = run_point(sweep, index, &values, &err)};
     /* A refusal is the answer of this point only, because a value may be valid with other settings.
      */
     const bool refused = line.rc == ERR_INPUT || line.rc == ERR_INFEASIBLE;
@@ -225,14 +246,12 @@ static void make_line(struct sweep *sweep, int64_t point, struct step_answer *an
 static void *work(void *arg)
 {
     struct sweep *sweep = arg;
-    struct step_answer answer = {0};
     while (!atomic_load(&sweep->stop)) {
         int64_t point = atomic_fetch_add(&sweep->next, 1);
         if (point >= sweep->num_points)
             break;
-        make_line(sweep, point, &answer);
+        make_line(sweep, point);
     }
-    step_answer_clear(&answer);
     return NULL;
 }
 
@@ -328,6 +347,25 @@ static struct sweep_table sweep_table(const struct sweep *sweep)
     return table;
 }
 
+/* Refuse an axis that is neither a setting nor looks like a key. */
+static enum status check_path(const char *path, struct err *err)
+{
+    struct step_setting settings[STEP_SETTINGS_MAX];
+    const char *names[STEP_SETTINGS_MAX];
+    const int n = step_settings(settings);
+    if (strchr(path, '.') || step_setting_find(settings, n, path))
+        return OK;
+    for (int i = 0; i < n; i++)
+        names[i] = settings[i].name;
+    const enum status rc = err_set(err, ERR_INPUT, "no setting '%.64s'", path);
+    const char *near = nearest_name(path, names, n);
+    if (near)
+        err_hint(err, "did you mean '%s'?", near);
+    else
+        err_hint(err, "settings are the long options of 'elapse sim --step', without dashes");
+    return rc;
+}
+
 enum status sim_sweep(const struct command *command, const struct sweep_ask *ask, struct err *err)
 {
     struct sweep sweep = {.command = command, .ask = ask, .num_points = 1};
@@ -339,15 +377,11 @@ enum status sim_sweep(const struct command *command, const struct sweep_ask *ask
         for (int other = 0; other < i && rc == OK; other++)
             if (strcmp(sweep.axes[other].path, axis->path) == 0)
                 rc = err_set(err, ERR_INPUT, "--sweep %s given twice", axis->path);
+        if (rc == OK && !ask->job)
+            rc = check_path(axis->path, err);
         if (rc == OK && (!mul_ok(sweep.num_points, axis->num, &sweep.num_points) ||
                          sweep.num_points > POINTS_MAX))
             rc = err_set(err, ERR_INPUT, "sweep has more than %d points", POINTS_MAX);
-    }
-    for (int i = 0; i < sweep.num_axes && rc == OK && !ask->job; i++) {
-        for (int64_t v = 0; v < sweep.axes[i].num && rc == OK; v++) {
-            struct step_request probe = *ask->request;
-            rc = step_request_set(&probe, sweep.axes[i].path, axis_value(&sweep.axes[i], v), err);
-        }
     }
     if (rc != OK)
         goto out;

@@ -25,21 +25,6 @@ struct cut_device {
 enum status cut_times(const struct setting *setting, const struct cut_device *on, int first_item,
                       struct cut_time *times, bool *extrapolated, struct err *err);
 
-/* Set plan->first_item: cut the model's items into the plan's stages by time on the devices of its
- * first replica. All other members of the plan must be set. ERR_INFEASIBLE: more stages than items.
- */
-enum status cut_plan(const struct setting *setting, struct plan *plan, struct err *err);
-
-/* Complete a plan of which the caller has set K, R, chunks (0: the schedule's default), batch, the
- * wanted microbatches.count, schedule, frozen layers and their placement. FROZEN_NONE with frozen
- * layers becomes FROZEN_SPREAD. The function sets micro-batches, stages, devices in the cluster's
- * order, and the cut. sizes holds the number of items of each stage, without frozen items outside
- * the pipeline. NULL: cut_plan() makes the cut. On failure the plan owns nothing. ERR_INFEASIBLE:
- * the counts do not fit. ERR_INPUT: the sizes do not fit. With RECOMPUTE_LAYER and no recompute_layers it
- * sets them to 0 (recompute_fit.h). */
-enum status plan_complete(const struct setting *setting, const int64_t *sizes, int num_sizes,
-                          struct plan *plan, struct err *err);
-
 /* A model on a chain of equal devices. */
 struct cut_chain {
     const struct model *model;    /* borrowed */

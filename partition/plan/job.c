@@ -540,8 +540,3 @@ const char *job_optimizer_name(const struct job *job)
         return "lamb";
     }
 }
-
-const char *optimizer_of_bytes(int bytes_per_param)
-{
-    return bytes_per_param == 0 ? "sgd" : bytes_per_param == 4 ? "momentum" : "adam";
-}

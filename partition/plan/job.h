@@ -242,9 +242,6 @@ bool job_wants_norm(const struct job *job);
 
 /* sgd, sgd-momentum, adamw or lamb. */
 const char *job_optimizer_name(const struct job *job);
-/* For a step without a job: name of the optimizer that keeps so many bytes of state per parameter:
- * sgd, momentum or adam. */
-const char *optimizer_of_bytes(int bytes_per_param);
 
 /* Bytes of optimizer state per parameter: 0 SGD without momentum, 4 with, 8 AdamW and LAMB. */
 int job_optim_bytes_per_param(const struct job *job);

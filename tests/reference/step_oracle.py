@@ -156,29 +156,38 @@ class Case:
 
 def relax(c):
     """Nobody shares: fixed times of messages, to the nanosecond."""
-    wire = 0 if c.k == 1 else c.latency + -(-c.act * 10**9 // c.link)
-    end, at, clock, first = {}, [0] * c.k, [0] * c.k, None
-    moved = True
-    while moved:
-        moved = False
-        for r, ops in enumerate(c.lists):
-            while at[r] < len(ops) and all(d in end for d, _ in c.waits(ops[at[r]])):
-                op = ops[at[r]]
-                start = max([clock[r]] + [end[d] + (wire if d[1] % c.k != r else 0)
-                                          for d, _ in c.waits(op)])
-                clock[r] = end[op] = start + c.cost[op[0], op[1]]
-                at[r] += 1
-                moved = True
-    assert all(a == len(ops) for a, ops in zip(at, c.lists)), "deadlock"
-    last = max(clock)
-    n = c.replicas
+    per_node = c.k * c.replicas // c.nodes
+
+    def rate(a, b):
+        return min(c.link, c.uplink) if a // per_node != b // per_node else c.link
+
+    def wire(p, a, b):
+        return c.latency + -(-c.act * 10**9 // rate(c.device[p, a], c.device[p, b])) if a != b else 0
+
+    done, last, n = {}, 0, c.replicas
+    for p in range(n):
+        end, at, clock = {}, [0] * c.k, [0] * c.k
+        moved = True
+        while moved:
+            moved = False
+            for r, ops in enumerate(c.lists):
+                while at[r] < len(ops) and all(d in end for d, _ in c.waits(ops[at[r]])):
+                    op = ops[at[r]]
+                    start = max([clock[r]] + [end[d] + wire(p, d[1] % c.k, r) for d, _ in c.waits(op)])
+                    clock[r] = end[op] = start + c.cost[op[0], op[1]]
+                    at[r] += 1
+                    moved = True
+        assert all(a == len(ops) for a, ops in zip(at, c.lists)), "deadlock"
+        last = max(last, *clock)
+        for (kind, stage, _), t in end.items():
+            if kind != "F":
+                done[stage] = max(done.get(stage, 0), t)
     for s in range(c.stages if n > 1 else 0):
         if c.grad_bytes(s):
-            done = max(t for (kind, stage, _), t in end.items() if stage == s and kind != "F")
-            rate = min(c.link, c.uplink) if c.nodes > 1 else c.link
-            ring = -(-2 * (n - 1) * c.grad_bytes(s) * 10**9 // (n * rate)) + \
-                2 * (n - 1) * c.latency
-            last = max(last, done + ring)
+            places = [c.device[p, s % c.k] for p in range(n)]
+            slowest = min(rate(a, b) for a in places for b in places)
+            ring = -(-2 * (n - 1) * c.grad_bytes(s) * 10**9 // (n * slowest)) + 2 * (n - 1) * c.latency
+            last = max(last, done[s] + ring)
     return last
 
 
@@ -254,12 +263,12 @@ def fluid(c):
                 if kind in "FBI" and 0 <= to < c.stages and to % c.k != r and \
                         (kind == "F" or c.active[to]):
                     flows.append({"what": (p, op), "from": now + c.latency,
-                                  "left": Fraction(c.act), "use": hops([(p * c.k + r,
-                                                                         p * c.k + to % c.k)])})
+                                  "left": Fraction(c.act), "use": hops([(c.device[p, r],
+                                                                         c.device[p, to % c.k])])})
                 if kind != "F":
                     left[s] -= 1
                 if kind != "F" and left[s] == 0 and n > 1 and c.grad_bytes(s):
-                    ring = [(q * c.k + r, (q + 1) % n * c.k + r) for q in range(n)]
+                    ring = [(c.device[q, r], c.device[(q + 1) % n, r]) for q in range(n)]
                     flows.append({"what": None, "from": now + 2 * (n - 1) * c.latency,
                                   "left": Fraction(2 * (n - 1) * c.grad_bytes(s), n),
                                   "use": hops(ring)})
@@ -277,6 +286,11 @@ def main():
         done = subprocess.run(c.command(elapse), capture_output=True, text=True, check=False)
         answer = json.loads(done.stdout) if done.returncode == 0 else {}
         got = answer.get("step_ns", -1)
+        c.device = {(d["replica"], d["rank"]): d["device"] for d in answer.get("devices", [])}
+        if not c.device:
+            wrong += 1
+            print("no answer:", " ".join(c.command(elapse)), done.stderr.strip())
+            continue
         if answer.get("links_shared"):
             met += 1
             want = fluid(c)
