@@ -229,8 +229,8 @@ static enum status bind(const struct call *call, int threads, struct cores *core
 
 /* After a signal: which one, for all ranks, and on rank 0 how to go on. timing: a run of which
  * nothing is kept. */
-static enum status tell_stop(const struct call *call, const struct json *summary, bool timing,
-                             struct err *err)
+static enum status report_run_stop(const struct call *call, const struct json *summary, bool timing,
+                                   struct err *err)
 {
     int64_t number_of = trainer_stop_signal();
     enum status rc = comm_max_i64(call->comm->all, &number_of, 1, err);
@@ -358,7 +358,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         rc = trainer_run(call->comm, &cores, &job, &options, &summary, err);
     }
     if (rc == OK)
-        rc = tell_stop(call, summary, no_eval, err);
+        rc = report_run_stop(call, summary, no_eval, err);
     if (rc == OK && call->comm->rank == 0) {
         if (!quiet)
             report_notes(summary, no_eval, stderr);
@@ -772,7 +772,8 @@ static int exit_code(enum status status)
     return status == ERR_INFEASIBLE && asked > 0 ? EXIT_RANK_INFEASIBLE : status_exit_code(status);
 }
 
-/* Where rank 0 failed too, it says so and ends the job, the others by SIGTERM. */
+/* Report the error and abort the job. Ranks other than 0 wait first: if rank 0 fails too, it
+ * reports and ends them by SIGTERM. */
 static void fail_alone(const struct comm *comm, const struct err *err)
 {
     if (comm->rank != 0) {

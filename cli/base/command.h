@@ -45,8 +45,8 @@ void command_heading(const struct command *command, bool rows);
 enum status command_check_way(const struct command *command, const struct command_line *line,
                               const char *const *ways, const char *way, struct err *err);
 
-/* How a command tells about work that takes a while: not at all if quiet, on a terminal in one
- * line, else in a line now and then, on stderr. */
+/* The form of a command's progress on stderr: none if quiet, one line that changes on a
+ * terminal, else a line now and then. */
 enum ticker_mode command_progress(bool quiet);
 
 /* A fresh answer object {"schema":1,"version":...,"command":name}. It is never NULL:

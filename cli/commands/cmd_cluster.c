@@ -16,7 +16,7 @@
 #include "profiles/json/fields.h"
 #include "profiles/job/job_json.h"
 
-/* Where the figures come from. */
+/* The sources of a cluster's figures. */
 struct origin {
     const char *file;         /* NULL: not a file */
     struct json *root;        /* owned: of the file */

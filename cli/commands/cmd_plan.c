@@ -186,7 +186,7 @@ static enum status run_all_frozen(const struct command *command, const struct re
 
 /* --- for a framework -------------------------------------------------------------------------- */
 
-/* Where the op list of a configuration goes. */
+/* The path of the op list that belongs to a configuration. */
 static void csv_path_of(const char *out_path, char *path, size_t size)
 {
     snprintf(path, size, "%s.csv", out_path ? out_path : "FILE");

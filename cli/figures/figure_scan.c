@@ -140,7 +140,7 @@ static void scan_devices(const struct subject *s, struct scan_line *line)
     step_answer_clear(&answer);
 }
 
-/* Where every line is of a job of texts of one length: tokens of a sample; else 1. */
+/* The tokens of a sample if every line is of a job of texts of one length; else 1. */
 static double tokens_of_lines(const struct figure_call *call)
 {
     int64_t tokens = 0;

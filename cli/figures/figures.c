@@ -28,7 +28,7 @@ const struct figure_kind figure_kinds[] = {
 };
 const int num_figure_kinds = sizeof figure_kinds / sizeof figure_kinds[0];
 
-/* How each kind is drawn, in the order of figure_kinds. */
+/* The function that draws each kind, in the order of figure_kinds. */
 static const struct {
     figure_function *draw;
     bool of_files; /* its arguments are files of answers, not runs and jobs */

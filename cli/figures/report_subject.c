@@ -127,7 +127,7 @@ static const char *speed_text(double ratio, char *text, size_t size)
     return text;
 }
 
-/* How a run that has not ended goes on. */
+/* Print the command that resumes a run that has not ended. */
 static void put_resume(FILE *out, const struct subject *s)
 {
     glob_t found = {0};

@@ -8,7 +8,7 @@
 
 #include "partition/base/status.h"
 
-/* How to start elapse-exec. */
+/* A start of elapse-exec: its ranks, launcher, output and options. */
 struct launch {
     int64_t num_ranks;   /* 0: elapse-exec itself, without mpirun */
     int64_t check_ranks; /* with num_ranks 0: only check a call of so many ranks; 0: no check */

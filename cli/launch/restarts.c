@@ -254,7 +254,7 @@ static enum status count_ranks(struct session *s, bool stuck, struct err *err)
                    s->num_ranks == 1 ? "is" : "are", (long long)s->asked->min_ranks, s->why);
 }
 
-/* The run has stopped, so that ranks can join it. */
+/* Let ranks join again the run, which has stopped for them. */
 static void take_back(struct session *s)
 {
     const int64_t were = s->num_ranks;
@@ -274,8 +274,8 @@ static void take_back(struct session *s)
 }
 
 /* Say that the run is restarted, and why. */
-static void tell_restart(const struct session *s, int64_t number, int64_t were,
-                         const struct err *why)
+static void report_restart(const struct session *s, int64_t number, int64_t were,
+                           const struct err *why)
 {
     char ranks[300] = "";
     if (s->num_ranks != were)
@@ -286,8 +286,8 @@ static void tell_restart(const struct session *s, int64_t number, int64_t were,
             (long long)s->asked->max_restarts, ranks);
 }
 
-static enum status go_on(struct session *s, int argc, char **argv, bool yielded, enum status rc,
-                         struct err *err)
+static enum status restart_or_end(struct session *s, int argc, char **argv, bool yielded,
+                                  enum status rc, struct err *err)
 {
     char **resumed = calloc((size_t)argc + 3, sizeof *resumed);
     int64_t saved = -1, used = 0;
@@ -307,7 +307,7 @@ static enum status go_on(struct session *s, int argc, char **argv, bool yielded,
                 *err = why;
                 break;
             }
-            tell_restart(s, ++used, were, err);
+            report_restart(s, ++used, were, err);
         }
         saved = yielded ? -1 : step;
         *err = (struct err){0};
@@ -349,7 +349,7 @@ enum status restarts_run(const struct restarts *restarts, int argc, char **argv,
         rc = losses_read(restarts->losses, (int)restarts->num_ranks, &s.losses, err);
     if (rc == OK) {
         rc = start(&s, argc, argv, NULL, &yielded, err);
-        rc = go_on(&s, argc, argv, yielded, rc, err);
+        rc = restart_or_end(&s, argc, argv, yielded, rc, err);
     }
     losses_clear(&s.losses);
     members_clear(&s.members);

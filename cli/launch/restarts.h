@@ -24,8 +24,8 @@ enum status restarts_run(const struct restarts *restarts, int argc, char **argv,
 /* The step of the newest checkpoint in a run's folder, or of its newest copy in memory, by the names;
  * -1: there is none. */
 int64_t restarts_newest_step(const char *dir);
-/* How many ranks wrote the checkpoint dir, or the newest one in a run's folder that can be read; 0:
- * not known, because it was written by an older version. */
+/* The number of ranks that wrote the checkpoint dir, or the newest one in a run's folder that
+ * can be read. 0: an older version wrote it, which did not store the number. */
 int64_t restarts_ranks(const char *dir);
 
 #endif

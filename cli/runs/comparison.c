@@ -35,7 +35,7 @@ static bool is_joint(struct op a, struct op b)
                                 (a.kind == OP_ALLREDUCE && a.stage == b.stage && a.arg == b.arg));
 }
 
-/* How long an op of a real step took, without a wait for other ranks. */
+/* The time of an op of a real step, without a wait for other ranks. */
 static int64_t real_time(const struct replay *replay, const struct op_row *op)
 {
     int64_t shortest = op->end_ns - op->start_ns;

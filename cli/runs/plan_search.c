@@ -24,7 +24,7 @@ static const double first_shares[PLANNER_PHASE_COUNT] = {0.35, 0.55, 0.7},
 #define PATIENCE 6
 /* plan_for_sim() searches by the planner's own times for at most this part of its budget. */
 #define PLAIN_SHARE 0.2
-/* How long a larger cluster that would do is looked for, and up to how many devices. */
+/* Limits of the search for a larger cluster on which the job fits: its time, and its devices. */
 #define HINT_NS ((int64_t)1000000000)
 #define HINT_DEVICES 16384
 
@@ -60,7 +60,7 @@ static void show_progress(struct ticker *ticker, int64_t ns, const struct planne
     ticker_say(ticker, stderr, text);
 }
 
-static bool goes_on(void *ctx, const struct planner_progress *p)
+static bool search_continues(void *ctx, const struct planner_progress *p)
 {
     struct watch *watch = ctx;
     const int64_t ns = clock_now_ns() - watch->ticker.begin_ns;
@@ -241,7 +241,7 @@ static void hint_devices(const struct job *job, const struct run_state *state,
     if (would_do == 0)
         return;
     err->hint[0] = 0; /* in place of "more devices" */
-    err_hint(err, "%d such devices would do", would_do);
+    err_hint(err, "%d such devices are enough", would_do);
 }
 
 /* Search within watch->budget_ns by the event engine, or without it if `unshared`. */
@@ -253,7 +253,7 @@ static enum status search_once(const struct job *job, const struct setting *sett
     const struct planner_judge judge = {.step_ns = search->unshared ? NULL : plan_judge_step,
                                         .ctx = &engine,
                                         .all = search->explain,
-                                        .watch = goes_on,
+                                        .watch = search_continues,
                                         .watch_ctx = watch};
     const bool optimal = job->pipeline.balancer == BALANCER_OPTIMAL;
     watch->shares = first_shares;

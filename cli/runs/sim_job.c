@@ -202,7 +202,7 @@ struct run_answer {
     struct run_cost cost;       /* of run, by the job's cluster */
     const struct job *job;      /* borrowed */
     struct cost_handle *source; /* of its costs; borrowed */
-    char note[256];             /* what the answer does not model; "": nothing */
+    char note[256];             /* a part of the job that the answer leaves out; "": none */
     int64_t wall_ns;
 };
 
@@ -268,7 +268,7 @@ static enum status run_baseline(const struct step_request *request, const struct
     return rc;
 }
 
-/* What the run of a job does not model. */
+/* A note about the part of a job that its simulated run leaves out; "" if there is none. */
 static const char *run_note(const struct job *job)
 {
     if (job->freeze.policy == FREEZE_GRADIENT_NORM && job->norm_epochs == 0)

@@ -220,7 +220,8 @@ enum status subject_epochs(struct subject *s, struct err *err)
     if (s->rows.num_epochs > 0 || s->kind == SUBJECT_RUN || s->kind == SUBJECT_RECORD)
         return OK;
     if (s->kind == SUBJECT_PLAN)
-        return err_set(err, ERR_INPUT, "%.200s: a plan file is one step; give the job", s->path);
+        return err_set(err, ERR_INPUT, "%.200s: a plan file describes one step; give the job",
+                       s->path);
     step_request_init(&request);
     enum status rc = cost_choose(s->options.db_path, &s->job, &cost, err);
     if (rc == OK)

@@ -442,7 +442,7 @@ const struct cache_size *cache_arena_sizes(const struct cache_arena *arena)
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
-/* Where a slot's content lies: after its head in memory, or in the spill. */
+/* The place of a slot's content: after its head in memory, or in the spill. */
 struct slot {
     struct slot_head *head; /* NULL: the sample has none */
     char *content;          /* NULL: in the spill */

@@ -44,7 +44,7 @@ struct cache_spec {
 
 struct cache_arena; /* opaque */
 
-/* How much an arena would take (cache_fit()). Allocates nothing. */
+/* Compute the size that an arena would have (cache_fit()). Allocates nothing. */
 enum status cache_arena_size(const struct cache_spec *spec, struct cache_size *size,
                              struct err *err);
 

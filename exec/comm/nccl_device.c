@@ -114,7 +114,7 @@ static ncclResult_t state_of(const struct nccl_comm *c)
     return asked != ncclSuccess ? asked : state;
 }
 
-static bool goes_on(ncclResult_t code)
+static bool in_progress(ncclResult_t code)
 {
     return code == ncclSuccess || code == ncclInProgress;
 }
@@ -129,7 +129,7 @@ static void *watch(void *arg)
         struct timespec until;
         for (struct nccl_comm *c = device->comms; c && !atomic_load(&device->failed); c = c->next) {
             const ncclResult_t state = c->comm ? state_of(c) : ncclSuccess;
-            if (!goes_on(state))
+            if (!in_progress(state))
                 give_up(device, c->comm, state, "a message between devices");
         }
         clock_gettime(CLOCK_REALTIME, &until);
@@ -331,7 +331,7 @@ static enum status end_group(struct nccl_comm *c, ncclResult_t code, const char 
                              struct err *err)
 {
     const ncclResult_t end = ncclGroupEnd();
-    return settle_or_leave(c, goes_on(code) ? end : code, call, later, err);
+    return settle_or_leave(c, in_progress(code) ? end : code, call, later, err);
 }
 
 static enum status exchange(struct nccl_comm *c, const void *out, void *in, int64_t bytes,
@@ -346,9 +346,9 @@ static enum status exchange(struct nccl_comm *c, const void *out, void *in, int6
     enum status rc = check(device, err);
     if (rc == OK) {
         ncclResult_t code = ncclGroupStart();
-        if (out && goes_on(code))
+        if (out && in_progress(code))
             code = ncclSend(out, (size_t)bytes, ncclInt8, peer, c->comm, stream);
-        if (in && goes_on(code))
+        if (in && in_progress(code))
             code = ncclRecv(in, (size_t)bytes, ncclInt8, peer, c->comm, stream);
         rc = end_group(c, code, in ? out ? "ncclSend and ncclRecv" : "ncclRecv" : "ncclSend", later,
                        err);
@@ -365,7 +365,7 @@ static enum status sum(struct nccl_comm *c, const struct nccl_block *blocks, int
     enum status rc = check(device, err);
     if (rc == OK) {
         ncclResult_t code = ncclGroupStart();
-        for (int i = 0; i < num_blocks && goes_on(code); i++)
+        for (int i = 0; i < num_blocks && in_progress(code); i++)
             if (blocks[i].count > 0)
                 code = ncclAllReduce(blocks[i].values, blocks[i].values, (size_t)blocks[i].count,
                                      ncclFloat32, ncclSum, c->comm, stream);

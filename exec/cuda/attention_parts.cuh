@@ -30,7 +30,7 @@ struct attn_args {
     struct drop_args drop;
 };
 
-/* What one block works on: a tile of queries or keys of one head of one sample. */
+/* The work of one block: a tile of queries or keys of one head of one sample. */
 struct attn_place {
     int64_t sample;
     int head, tile, keys;     /* keys: number of real keys */

@@ -9,8 +9,8 @@
 
 enum { COLUMN_WARPS = 8, COLUMN_THREADS = 32 * COLUMN_WARPS, COLUMN_BLOCKS = 1536 };
 
-/* How rows are split into parts. The number of blocks is enough to fill any device and small enough
- * to fold quickly, and depends on the shape only. rows, cols > 0. */
+/* The split of rows into parts. The number of blocks is enough to fill any device and small
+ * enough to fold quickly, and depends on the shape only. rows, cols > 0. */
 struct column_split {
     int64_t num_parts, per_part;
     unsigned strips; /* number of strips of 32 V columns */

@@ -1,4 +1,4 @@
-/* What decoders of the llama family have in place of layer norms, position tables and GELUs:
+/* Kernels of the llama family in place of layer norms, position tables and GELUs:
  * RMSNorm, rotary positions with grouped heads, gated activations.
  *
  * All are bound by memory. A thread takes packs of V neighbouring elements: 16 bytes, or one
@@ -529,8 +529,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* How a head is shared: packs of 16 bytes if that is possible, else up to SINGLE_ITEMS elements of
- * each half a lane. lanes is 0 after recording that the head is too wide for that. */
+/* The split of a head over lanes: packs of 16 bytes if that is possible, else up to SINGLE_ITEMS
+ * elements of each half a lane. lanes is 0 after recording that the head is too wide for that. */
 enum { SINGLE_ITEMS = 8 };
 struct head_split {
     bool wide;

@@ -1,4 +1,4 @@
-/* How a plan computes its product: by cuBLASLt or by cuDNN; and the texts of problems and answers
+/* The product of a plan, by cuBLASLt or by cuDNN; and the texts of problems and answers
  * (cuda_matmul_plan.h).
  *
  * matmul_describe() and matmul_propose() set up cuBLASLt, matmul_plan_by_cudnn() sets up cuDNN, and

@@ -206,7 +206,7 @@ static enum sign sign_at(const char *text, size_t bytes, size_t at, size_t *next
     }
 }
 
-static size_t run_of(const char *text, size_t bytes, size_t at, enum sign sign)
+static size_t sign_run_bytes(const char *text, size_t bytes, size_t at, enum sign sign)
 {
     size_t next;
     while (at < bytes && sign_at(text, bytes, at, &next) == sign)
@@ -227,15 +227,15 @@ static size_t word_end(const char *text, size_t bytes, size_t at)
     }
     sign = sign_at(text, bytes, at, &next);
     if (sign != SIGN_SPACE)
-        return run_of(text, bytes, next, sign);
+        return sign_run_bytes(text, bytes, next, sign);
     if (text[at] == ' ' && at + 1 < bytes) {
         sign = sign_at(text, bytes, at + 1, &next);
         if (sign != SIGN_SPACE)
-            return run_of(text, bytes, next, sign);
+            return sign_run_bytes(text, bytes, next, sign);
     }
     /* A run of spaces: all of them at the end of the text; otherwise all but the last, unless it is
      * the only one. */
-    end = run_of(text, bytes, at, SIGN_SPACE);
+    end = sign_run_bytes(text, bytes, at, SIGN_SPACE);
     if (end == bytes)
         return end;
     for (size_t i = at; i < end; i = next) {

@@ -68,9 +68,10 @@ struct dataset {
      * choice takes whole groups. Returns the group of a sample; ids ascend with it from 0. NULL:
      * every sample is a group. */
     int64_t (*group)(const struct dataset *dataset, enum split source, int64_t id);
-    /* Where every sample is a file of its own that opening does not read: its path, and whether it
-     * can be read as sample() reads it. NULL: opening has checked everything. Errors of check():
-     * ERR_SYSTEM (missing), ERR_INPUT (damaged, or not what the job asks for), ERR_NOMEM. */
+    /* For data sets in which every sample is a file of its own that opening does not read: a
+     * sample's path, and whether sample() can read it. NULL: opening has checked everything.
+     * Errors of check(): ERR_SYSTEM (missing), ERR_INPUT (damaged, or not what the job asks
+     * for), ERR_NOMEM. */
     const char *(*file)(const struct dataset *dataset, enum split source, int64_t id);
     enum status (*check)(const struct dataset *dataset, enum split source, int64_t id,
                          struct err *err);

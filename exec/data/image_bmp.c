@@ -52,8 +52,9 @@ static enum status read_header(FILE *in, const char *path, struct bmp *bmp, stru
         (bmp->bits == 8 && (bmp->num_colours < 1 || bmp->num_colours > COLOURS))) {
         err_set(err, ERR_INPUT, "'%s': a BMP of %lld bits a pixel with compression %lld", path,
                 (long long)bmp->bits, (long long)bmp->compression);
-        err_hint(err, "read are BMP of 24 and 32 bits, and of 8 bits with a palette, without "
-                      "compression; PNG holds all of them");
+        err_hint(err,
+                 "only uncompressed BMP of 24 or 32 bits, or of 8 bits with a palette, is read; "
+                 "convert the picture to PNG");
         return ERR_INPUT;
     }
     if (bmp->bits == 8 &&

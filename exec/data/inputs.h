@@ -27,8 +27,8 @@ enum status inputs_open(const struct job *job, struct inputs *inputs, struct dat
                         struct err *err);
 void inputs_clear(struct inputs *inputs); /* safe twice */
 
-/* Where sample `id` of that data set is from. row: of its file or of the texts, from 1; 0: the file
- * is the sample. NULL: it is one of the texts. */
+/* The source of sample `id` of that data set. row: of its file or of the texts, from 1; 0: the
+ * file is the sample. NULL: it is one of the texts. */
 const char *inputs_place(const struct dataset *dataset, const struct inputs *inputs, int64_t id,
                          int64_t *row);
 

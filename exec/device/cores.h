@@ -26,8 +26,8 @@ enum status cores_bind(int local_rank, int local_size, int threads, struct cores
 /* Note on `out` that the ranks of this machine are more than its cores at hand, if they are. */
 void cores_report(const struct cores *cores, int local_size, FILE *out);
 
-/* How many threads may run beside the rank's own work: the cores of its share that do not compute,
- * or, if a device computes (on_device), that do not launch work; at least 1. */
+/* The number of threads that may run beside the rank's own work: the cores of its share that do
+ * not compute, or, if a device computes (on_device), that do not launch work; at least 1. */
 int cores_beside(const struct cores *cores, bool on_device);
 
 /* Give the calling thread all cores at hand again. */

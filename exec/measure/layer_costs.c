@@ -176,7 +176,7 @@ static enum status make_stage(struct layers *l, int size, struct err *err)
     return rc;
 }
 
-/* What the items of a shape before item `end` took in one round, the mean, so that rows add up to a
+/* The mean time of the items of a shape before item `end` in one round, so that rows add up to a
  * stage; -1: there are none. */
 static double shape_mean(const struct layers *l, int shape, int end, int pass, int rounds)
 {
@@ -386,8 +386,8 @@ static enum status time_update(struct layers *l, int repeat, struct err *err)
     return rc;
 }
 
-/* What the runtime and a stage add to the items of a compute op: the walk over the list, a turn of
- * the message engine, two clock readings, the checks of a block. */
+/* Measure the overhead that the runtime and a stage add to the items of a compute op: the walk
+ * over the list, a turn of the message engine, two clock readings, the checks of a block. */
 static enum status add_op_overhead(struct layers *l, int ranks, struct err *err)
 {
     enum { OPS = 1000 };
@@ -571,7 +571,7 @@ static enum status sweep_all(struct layers *l, bool together, struct err *err)
                 rc = sweep_size(l, size, together, err);
             go_on |= due;
             const double by_time = (double)(clock_now_ns() - begin) / (double)budget;
-            measure_tell(m, fmin(fmin(by_time, (double)l->repeats[size] / MIN_REPEATS), 1));
+            measure_report(m, fmin(fmin(by_time, (double)l->repeats[size] / MIN_REPEATS), 1));
         }
         go_on = go_on && (clock_now_ns() - begin < budget || l->repeats[0] < MIN_REPEATS);
         if (rc == OK && together)
@@ -580,8 +580,8 @@ static enum status sweep_all(struct layers *l, bool together, struct err *err)
     return rc;
 }
 
-/* What one more micro-batch in flight adds to a stage of one item, less its output, the gradient of
- * its input and, on a device, the copy of what it reads: the stash. */
+/* Measure the stash: the memory that one more micro-batch in flight adds to a stage of one item,
+ * minus its output, the gradient of its input and, on a device, the copy of its inputs. */
 static enum status measure_stash(struct layers *l, int shape, struct err *err)
 {
     const struct model *model = &l->m->job.model;

@@ -126,7 +126,7 @@ static void begin_phase(struct measure *m, const char *what, int64_t end_ns)
     m->phases_done += m->phase != NULL;
     m->phase = what;
     m->phase_end_ns = now + (end_ns - now) / (m->num_phases - m->phases_done);
-    measure_tell(m, 0);
+    measure_report(m, 0);
 }
 
 /* Whether the user has stopped rank 0, which decides for all. Collective. */

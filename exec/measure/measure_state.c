@@ -56,7 +56,7 @@ void measure_fill_normal(float *values, int64_t n, uint64_t key)
         values[i] = (float)rng_normal(key, (uint64_t)i);
 }
 
-void measure_tell(struct measure *m, double share)
+void measure_report(struct measure *m, double share)
 {
     char text[128], left[32];
     if (!ticker_due(&m->progress))

@@ -30,7 +30,7 @@ struct measure {
 };
 
 /* Tell that a share (0 to 1) of the present phase is done, if a line is due. */
-void measure_tell(struct measure *m, double share);
+void measure_report(struct measure *m, double share);
 
 /* spread_of() repeats. Of the few repeats of a quick profile the fastest stands for all, because
  * other programs only make repeats slower. */

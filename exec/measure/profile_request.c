@@ -36,7 +36,7 @@ static enum status check(struct profile_request *q, int64_t **sizes, struct err 
 }
 
 /* Note the sizes that a quick or a stopped profile has not measured, alone or with all ranks. */
-static void tell_left_out(const struct profile_request *q, const struct profile *profile)
+static void report_left_out(const struct profile_request *q, const struct profile *profile)
 {
     char text[160] = "";
     size_t used = 0;
@@ -91,7 +91,7 @@ static enum status print(const struct profile_request *q, const struct profile *
                json_string(json_get(run, "db")), 100 * noise.mean, 100 * noise.worst);
     }
     if (rc == OK)
-        tell_left_out(q, profile);
+        report_left_out(q, profile);
     if (rc == OK && noise.mean > PROFILE_NOISY)
         fprintf(stderr,
                 "note: this machine is too noisy for a profile to rely on: repeats of a layer "

@@ -113,7 +113,7 @@ static const char *class_name(const struct output *out, int class, char number[1
     return number;
 }
 
-/* Where a sample is from, as "cat.png", "reviews.csv:3", "text 1" or "test 17". */
+/* The source of a sample, as "cat.png", "reviews.csv:3", "text 1" or "test 17". */
 static const char *place_name(const struct output *out, int64_t id, char *text, size_t size)
 {
     int64_t row = id + 1;

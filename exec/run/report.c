@@ -93,7 +93,7 @@ void report_notes(const struct json *summary, bool timing, FILE *out)
         fprintf(
             out,
             "note: train.max_steps is %.0f, but train.epochs=%.0f ends the run after %.0f steps; "
-            "a larger train.epochs trains on\n",
+            "raise train.epochs to train longer\n",
             number(summary, "max_steps"), number(summary, "total_epochs"),
             number(summary, "steps"));
     if (text_of(summary, "cost_note")[0] && !timing)

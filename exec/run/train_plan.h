@@ -48,8 +48,8 @@ enum status train_plan_check(const struct job *job, int num_ranks, struct err *e
 /* For a run that goes on with fewer ranks than its job asks for: open K and R where they do not
  * divide num_ranks, and limit elastic.stages to num_ranks. Other keys stay. */
 void train_plan_fit(struct job *job, int num_ranks);
-/* What rank 0 does of it: ask, cluster and present of *plan give its plan and where the costs are
- * from. Not collective; any thread. */
+/* The part of rank 0: from ask and from the cluster and present of *plan, set its plan and the
+ * source of its costs. Not collective; any thread. */
 enum status train_plan_choose(const struct planning *with, const struct run_state *ask,
                               struct train_plan *plan, struct err *err);
 void train_plan_clear(struct train_plan *plan);

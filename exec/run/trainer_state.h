@@ -84,7 +84,7 @@ struct saves {
 struct slow_ranks {
     double *speeds, *ratios; /* owned; 1: as the others. Of the looks that count now */
     double *weighed;         /* owned; speeds that the plan in place has weighed */
-    int *looks;              /* owned; in a row that say otherwise than speeds */
+    int *looks;              /* owned; the number in a row that contradict speeds */
     int num;
     int64_t took_ns, planned_ns; /* of this rank's passes, in the steps of the present look */
 };

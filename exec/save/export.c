@@ -176,7 +176,7 @@ static bool find_part(struct safetensors *const *files, int num_files, const cha
     return false;
 }
 
-/* What trains beside the weights: state of the optimizer and older copies of weights. */
+/* Whether a tensor is state of the optimizer or an older copy of weights. */
 static bool is_state(const char *name)
 {
     return strncmp(name, "optimizer.", 10) == 0 || strncmp(name, "lagged.", 7) == 0;
@@ -385,7 +385,7 @@ enum status checkpoint_export(const char *dir, const char *path, enum export_for
         if (!into || !weights)
             rc = err_nomem(err);
         if (rc == OK && strcmp(slash ? slash + 1 : path, "config.json") == 0) {
-            rc = err_set(err, ERR_INPUT, "'%s' is where the weights are described", path);
+            rc = err_set(err, ERR_INPUT, "'%s' would overwrite the weights' description", path);
             err_hint(err, "give the weights another name");
         }
         if (rc == OK && !stream && json_get(manifest, "config"))

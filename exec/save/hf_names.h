@@ -12,7 +12,7 @@
 #include "exec/stage/stage.h"
 #include "profiles/json/json.h"
 
-/* How many of the model's tensors a file has; the same on every rank. */
+/* The number of the model's tensors that a file has, equal on every rank. */
 struct hf_import {
     int num_loaded, num_fresh; /* tensors of the model; fresh ones keep their initial values */
     char note[200];            /* one line about fresh tensors; empty if there are none */

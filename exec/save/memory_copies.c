@@ -81,7 +81,7 @@ enum status memory_copies_open(const struct comm *comm, const struct job *job, c
     return rc == OK && copies->on ? make_folder(comm, copies, err) : rc;
 }
 
-/* Wait for the copy that is being written; older ones go. */
+/* Wait until the copy that is being written is complete, then delete older ones. */
 static enum status end_write(const struct comm *comm, struct memory_copies *copies, struct err *err)
 {
     if (!copies->write)
@@ -145,7 +145,7 @@ enum status memory_copies_end(const struct comm *comm, struct memory_copies *cop
     return rc;
 }
 
-/* What rank 0 knows of the run in folder `from`, for all ranks. */
+/* Facts about the run in folder `from` that rank 0 finds for all ranks. */
 struct origin {
     char run_id[RUN_ID_SIZE]; /* "": not known */
     int64_t saved;            /* the step of the file that was chosen; -1: none was */

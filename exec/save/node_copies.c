@@ -52,7 +52,7 @@ struct node_sends {
 };
 
 /* The rank of the next node that takes a rank's files. */
-static int taker_of(const struct comm *comm, int rank)
+static int next_node_rank(const struct comm *comm, int rank)
 {
     int node = 0, first = 0;
     while (rank >= first + comm->node_ranks[node])
@@ -162,7 +162,7 @@ static enum status prepare(const struct comm *comm, const char *dir, const struc
     int num_messages = 0, num_taken = 0;
     int64_t bytes = 0;
     for (int i = 0; i < num_known; i++) {
-        const bool takes = taker_of(comm, (int)known[i].from) == comm->rank;
+        const bool takes = next_node_rank(comm, (int)known[i].from) == comm->rank;
         num_messages += (takes + (known[i].from == comm->rank)) * messages_of(&known[i]);
         num_taken += takes;
         bytes += takes ? known[i].bytes[0] + known[i].bytes[1] : 0;
@@ -180,7 +180,7 @@ static enum status prepare(const struct comm *comm, const char *dir, const struc
                        format_bytes(left, have, sizeof have));
     enum status rc = OK;
     for (int i = 0; rc == OK && i < num_known; i++)
-        if (taker_of(comm, (int)known[i].from) == comm->rank)
+        if (next_node_rank(comm, (int)known[i].from) == comm->rank)
             rc = map_file(got, dir, &known[i], err);
     return rc;
 }
@@ -197,7 +197,7 @@ enum status node_sends_begin(const struct comm *comm, const char *dir,
         rc = comm_agree(comm, prepare(comm, dir, known, num_known, &got, err), err);
     for (int i = 0; rc == OK && i < num_known; i++) {
         const struct sent *file = &known[i];
-        const int taker = taker_of(comm, (int)file->from);
+        const int taker = next_node_rank(comm, (int)file->from);
         for (int part = 0; rc == OK && taker == comm->rank && part < 2; part++)
             rc = post(comm, got, false, got->taken[taken].at + (part ? file->bytes[0] : 0),
                       file->bytes[part], (int)file->from, err);

@@ -39,7 +39,7 @@ struct run_files {
     FILE *metrics;
     struct record_rows *rows; /* of run.db */
     int64_t start_ns;         /* of the first step, on the clock of comm_now_ns(); 0: none yet */
-    char *restarted;          /* why the run was restarted; NULL: it was not, or it has been told */
+    char *restarted;          /* why the run was restarted; NULL: it was not, or that is written */
     int64_t last_ns;          /* end of the last step before, since 1970; 0: unknown */
     struct start_times times;
     struct restart_cost cost;

@@ -18,13 +18,13 @@ struct run_files; /* opaque */
  * that it did not write. A missing folder is fine. ERR_INPUT. */
 enum status run_folder_check(const char *dir, const char *job_path, struct err *err);
 
-/* When a start was where, since 1970. 0: not known. */
+/* Times of a start, since 1970. 0: not known. */
 struct start_times {
     int64_t ended_ns; /* `elapse` saw that the ranks before had ended */
     int64_t ready_ns; /* MPI knew the ranks */
     int64_t data_ns;  /* the data was open */
     int64_t built_ns; /* the stages had their weights */
-    int64_t load_ns;  /* time of it that loading the checkpoint took */
+    int64_t load_ns;  /* the part of it that loading the checkpoint took */
 };
 
 /* Make the folder and open its files. A folder that already holds a run is ERR_INPUT, unless resume

@@ -373,7 +373,7 @@ void tensor_copy_clear(struct tensor_copy *copy)
     *copy = (struct tensor_copy){0};
 }
 
-/* Where the bytes of a file go: into the file, and into its digest where one is wanted. */
+/* The targets of a file's bytes: the file, and its digest if one is wanted. */
 struct sink {
     FILE *out;
     struct file_sum *sum; /* NULL: no digest */

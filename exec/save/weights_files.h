@@ -11,7 +11,7 @@
 
 struct weights; /* opaque: open files */
 
-/* Where a tensor is. */
+/* The place of a tensor. */
 struct weights_tensor {
     const struct safetensors *file; /* borrowed, as the name */
     const char *name;               /* in the file, with the parts of wrappers */

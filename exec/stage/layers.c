@@ -43,10 +43,11 @@ static void norm_forward(const struct layer *l, const struct layer_pass *p, cons
                              l->w[NORM_G], l->w[NORM_B], p->arch->eps, y, stats);
 }
 
-/* Where the norm's backward puts this micro-batch's gradient of the bias of the item's last linear
- * layer: in PART, after gamma and beta. Without dropout the backward has that gradient at no cost.
- * With pre-norm the linear's output is the residual, so the bias gradient is the column sums of
- * `add`; with post-norm it is those of dx. NULL: layer_backward_weight() must sum. */
+/* The place in PART, after gamma and beta, where the norm's backward puts this micro-batch's
+ * gradient of the bias of the item's last linear layer. Without dropout the backward has that
+ * gradient at no cost. With pre-norm the linear's output is the residual, so the bias gradient
+ * is the column sums of `add`; with post-norm it is those of dx. NULL: layer_backward_weight()
+ * must sum. */
 static float *last_sums(const struct layer_pass *p)
 {
     const bool has = p->be->sums_norm && p->dropout == 0.0f;
@@ -126,8 +127,8 @@ static void attention_forward(const struct layer *l, const struct layer_pass *p)
         norm_forward(l, p, st[AT_LN], p->y, st[AT_STATS]);
 }
 
-/* Where attention's backward puts the gradient of qkv's bias: in PART, after last_sums(). NULL: it
- * does not sum. */
+/* The place in PART, after last_sums(), where attention's backward puts the gradient of qkv's
+ * bias. NULL: it does not sum. */
 static float *qkv_sums(const struct layer_pass *p, const struct attention *a,
                        const struct dropout *probs)
 {
@@ -208,8 +209,8 @@ static void attention_backward_weight(const struct layer *l, const struct layer_
 
 /* --- mlp ------------------------------------------------------------------------------------ */
 
-/* Where the GELU's backward puts the gradient of fc1's bias: in PART, after last_sums(). NULL: it
- * does not sum. */
+/* The place in PART, after last_sums(), where the GELU's backward puts the gradient of fc1's
+ * bias. NULL: it does not sum. */
 static float *wide_sums(const struct layer_pass *p)
 {
     const bool has = p->be->sums_dx && p->be->sums_dx(p->be, p->arch->gelu);

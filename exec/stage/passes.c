@@ -399,8 +399,8 @@ static void *input_of(const struct slot *slot, int i)
     return i == 0 ? slot->in : slot->set->y[i - 1];
 }
 
-/* Where the gradient of item i's input goes: out of the stage, over the input itself, or into the
- * stage's gradient buffer. NULL if no trainable item lies below. */
+/* The target of the gradient of item i's input: out of the stage, over the input itself, or into
+ * the stage's gradient buffer. NULL if no trainable item lies below. */
 static void *gradient_of(struct stage *stage, struct slot *slot, int i)
 {
     if (i <= stage_first_active(stage) &&

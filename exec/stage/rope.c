@@ -12,8 +12,8 @@ static double pair_of_turns(const struct rope *r, double theta, double turns, in
     return dim * log(r->original / (turns * two_pi)) / (2.0 * log(theta));
 }
 
-/* How much of pair i's frequency YaRN divides by the factor: 0 below the fast pairs, 1 above the
- * slow ones. */
+/* The share of pair i's frequency that YaRN divides by the factor: 0 below the fast pairs, 1
+ * above the slow ones. */
 static double yarn_share(const struct rope *r, double theta, int i, int dim)
 {
     const double fast = r->fast > 0.0 ? r->fast : 32.0, slow = r->slow > 0.0 ? r->slow : 1.0;

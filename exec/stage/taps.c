@@ -1,4 +1,4 @@
-/* exec/stage/taps.c - inputs of items that a forward leaves and takes (stage_tap()).
+/* exec/stage/taps.c - inputs of items that a forward stores or reads (stage_tap()).
  *
  * The input of a later item comes into a buffer between items: item i writes ping[i % 2], so its
  * input may lie in the other one. */

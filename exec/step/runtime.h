@@ -47,9 +47,10 @@ struct runtime_spec {
     int replica, rank; /* position of this process in the plan */
 };
 
-/* When an op ran on this rank, on the clock of comm_now_ns(). On a device these are the times at
- * which the op's lane began and ended it, so a RECV lasts as long as the device waited. The clock
- * is read once a step, at its end. Ops of empty micro-batches have start_ns = end_ns = 0. */
+/* The times of an op on this rank, on the clock of comm_now_ns(). On a device these are the
+ * times at which the op's lane began and ended it, so a RECV lasts as long as the device waited.
+ * The clock is read once a step, at its end. Ops of empty micro-batches have start_ns = end_ns =
+ * 0. */
 struct op_time {
     int64_t start_ns, end_ns;
 };

@@ -49,7 +49,7 @@ enum { NEW_PASSES = 2 }; /* lane-4; a graph may be recorded when a pass runs the
 
 enum direction { ACT, GRAD, DIRECTIONS };
 
-/* How messages travel from rank to rank. */
+/* The ways in which messages travel from rank to rank. */
 enum carriage {
     CARRY_HOST,   /* backend memory is host memory, and MPI sends from there */
     CARRY_STAGED, /* by MPI from pinned host memory; separate lanes copy */
@@ -112,7 +112,7 @@ struct stage_state {
     int64_t grad_elems; /* of all accumulators of the stage */
 };
 
-/* Where an op begins and ends on its lane; read as times when the step is over. */
+/* Marks of an op's begin and end on its lane; they are read as times at the end of the step. */
 struct op_mark {
     struct backend_event *from, *to;
     bool set;

@@ -12,7 +12,7 @@ char safe_byte(char before, char byte)
     return (c < ' ' && c != '\n' && c != '\t') || c == 0x7f ? '?' : byte;
 }
 
-/* How a word is quoted. */
+/* The ways to quote a word. */
 enum form { PLAIN, SINGLE, ESCAPED };
 
 static enum form form_of(const char *path)

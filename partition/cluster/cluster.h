@@ -53,7 +53,7 @@ double device_copy_ns(const struct device *device, int64_t bytes);
  * A100 (AMD EPYC 7742 data sheet: 204.8 GB/s a socket). */
 #define HOST_MEM_BYTES_PER_S 409.6e9
 
-/* When a rank goes on after a send of its own. */
+/* The time at which a rank continues after a send of its own. */
 enum cluster_sends {
     SENDS_EAGER,    /* at once: a copy engine or the network sends while the rank computes */
     SENDS_BLOCKING, /* when the receiver has the message, as in Megatron-LM and DeepSpeed: time-3b */
@@ -87,7 +87,7 @@ enum collective {
 };
 const char *collective_name(enum collective kind);
 
-/* How a kind of collective differs from messages. */
+/* The rates and latencies of a kind of collective, which differ from those of messages. */
 struct collective_figures {
     struct share_curve link;       /* of the ports inside a node, by bytes of the whole tensor */
     struct share_curve pair, quad; /* the same for rings of 2 or 3 and of 4 to 7 devices; without

@@ -60,7 +60,7 @@ struct device_curve {
     double host_us;         /* the host's time to launch one kernel */
 };
 
-/* How a figure is written and read. In JSON: a number in the base unit, or a text with a unit. */
+/* The type and unit of a figure. In JSON it is a number in the base unit, or a text with a unit. */
 enum figure_unit {
     FIGURE_FLOPS,  /* double, flops per second */
     FIGURE_RATE,   /* double, bytes per second */

@@ -17,7 +17,7 @@
 static const double prior[FACTOR_COUNT] = {0.15, 0.4, 0.4, 0.15, 0.1};
 /* Nothing real reaches a roofline: e^1 is 2.7 times as long. */
 static const double PRIOR_IDEAL = 1;
-/* What one factor leaves of the error of a source there, 4 to 15 %; it counts as PRIOR_ROWS rows. */
+/* The error that one factor leaves of a source there is 4 to 15 %. It counts as PRIOR_ROWS rows. */
 static const double PRIOR_NOISE = 0.08;
 /* PRIOR_NOISE of an interval, which is for layouts that were not measured: how far layouts of a
  * source lie apart behind one factor. Standard deviations (tests/truth, errors calibrated by one
@@ -29,7 +29,7 @@ static const double PRIOR_ROWS = 3;
 /* A factor counts as determined if its rows take as much of the prior's standard deviation. */
 static const double SHARE_LEFT = 0.7;
 /* How far n rows may move the logarithm of a factor: this times n^2, in standard deviations of the
- * prior. Of normal surprises seven of eight are smaller. Rows that agree are not odd. */
+ * prior. Seven of eight normally distributed deviations are smaller. Rows that agree are not odd. */
 static const double MOST_MOVE = 1.5;
 static const double STEP = 0.02; /* of ln factor, for derivatives */
 enum { ROUNDS = 4, MANY_ROWS = 20 };

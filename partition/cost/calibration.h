@@ -39,7 +39,8 @@ struct calibration {
     int num_rows, num_peaks;       /* measured steps, and measured peaks of memory */
     double factor[FACTOR_COUNT];
     bool determined[FACTOR_COUNT]; /* false: the rows say too little, and the factor stays 1 */
-    /* Of ln factor[i] and ln factor[j], as the rows leave them; also of factors that stay 1. */
+    /* The covariance of ln factor[i] and ln factor[j] after the fit, including factors that stay
+     * 1. */
     double covariance[FACTOR_COUNT][FACTOR_COUNT];
     double noise; /* standard deviation of ln (measured / predicted) that factors do not explain */
 };

@@ -190,7 +190,7 @@ static enum status pass_ns(struct kernel_costs *costs, const struct model *model
         return rc;
     if (it->kind == ITEM_OPAQUE && it->fwd_flops == 0 && it->fwd_ns > 0)
         return err_set(err, ERR_INFEASIBLE,
-                       "no flops for item '%s' of model '%s', so no kernel costs of it", it->name,
+                       "no flops for item '%s' of model '%s', so it has no kernel costs", it->name,
                        model->name);
     const struct question q = question_of(model, item, pass, samples, curve);
     const size_t slot = find_slot(costs, &q, &known);

@@ -79,12 +79,12 @@ static const struct {
     {20, 2, 4}, /* fc2_fprop, fc1_dgrad, fc1_wgrad */
 };
 
-/* Where the framework runs the collectives of tensor parallelism beside the products, they divide a
- * product, or take SMs from it (Transformer Engine's userbuffers). A gather in front
- * of a product comes in T pieces by copies, without SMs, and each is multiplied when it is there: the
- * first linear forward, the second backward. The sum behind the second linear goes out in pieces, by
- * SMs. Backwards, the first linear's input is gathered for its
- * weights beside the product for the input, and that product's sum beside the one for the weights. */
+/* If the framework overlaps the collectives of tensor parallelism with the products, they divide
+ * a product, or take SMs from it (Transformer Engine's userbuffers). A gather in front of a
+ * product comes in T pieces by copies, without SMs, and each is multiplied when it is there: the
+ * first linear forward, the second backward. The sum behind the second linear goes out in
+ * pieces, by SMs. Backwards, the first linear's input is gathered for its weights beside the
+ * product for the input, and that product's sum beside the one for the weights. */
 static void share_with_collective(const struct lister *l, struct kernel *kernel, bool first)
 {
     const struct framework *framework = l->model->framework;

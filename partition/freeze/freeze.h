@@ -57,10 +57,11 @@ struct freeze {
     double *prev;   /* owned; the policy's memory of each layer, see freeze.c */
     int num_seen;   /* evaluations so far */
     bool held;      /* min_active cut the last decision short */
-    /* Of safe. The caller sets passes and keeps after freeze_init(), and history and row before each
-     * decision: the evidence so far, borrowed, and the row of the turn before, NULL if it was not
-     * measured. passes: forwards over the probe that the run may take. keeps: borrowed; forwards
-     * over the probe of this model keep inputs of layers (job_probe_keeps()); NULL: they do not. */
+    /* For the policy safe. The caller sets passes and keeps after freeze_init(), and history and
+     * row before each decision: the evidence so far, borrowed, and the row of the turn before,
+     * NULL if it was not measured. passes: forwards over the probe that the run may take. keeps:
+     * borrowed; forwards over the probe of this model keep inputs of layers (job_probe_keeps());
+     * NULL: they do not. */
     double passes;
     const struct model *keeps;
     const struct freeze_history *history;

@@ -40,7 +40,7 @@ extern "C" {
  * need not be in the history yet. */
 double freeze_cost_per_nat(const struct freeze_history *history, const struct freeze_evidence *row);
 
-/* How the fall goes on. */
+/* The law that forecasts the loss reduction by the layers above F. */
 struct fall_law {
     bool known;    /* two windows show what the layers above F brought */
     double power;  /* p */

@@ -188,8 +188,8 @@ static double budget_left(const struct freeze *freeze)
     return left > 0 ? left : 0;
 }
 
-/* What freezing costs in all if this freeze is added: the estimates of earlier ones, and the bound
- * of this one. */
+/* An upper bound of the total cost of freezing if this freeze is added: the estimates of earlier
+ * ones plus the bound of this one. */
 static double bound(const struct freeze *freeze, const struct freeze_weight *weight)
 {
     const struct freeze_safe *safe = &freeze->safe;
@@ -308,8 +308,8 @@ static bool check_promise(struct freeze *freeze, const struct freeze_history *hi
         settle(safe, safe->last, safe->last_var);
         return false;
     }
-    /* What was missed is at most what was thought possible, and the training that is left makes up
-     * for its part of that. */
+    /* The missed reduction of the loss is capped by the accepted upper bound. Training the
+     * layers again recovers part of it. */
     const double kept = ratio(steps, steps + row->steps_left);
     const double most = safe->last + ONE_SIDED * sqrt(safe->last_var);
     settle(safe, kept * (lost < most ? lost : most), kept * kept * safe->last_var);

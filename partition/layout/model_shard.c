@@ -30,8 +30,8 @@ static bool joins_skip(const struct model *model, int item)
     return false;
 }
 
-/* What a device holds for all tokens: inputs of the norms and of the first linear, what the norms
- * keep besides, and but for llama the mask of the dropout behind the second linear. */
+/* The stash that a device holds for all tokens: inputs of the norms and of the first linear, the
+ * statistics of the norms, and except for llama the mask of the dropout after the second linear. */
 static int64_t token_stash(const struct model *model, enum item_kind kind)
 {
     const int64_t s = model->seq, h = model->hidden, norms = model_item_norms(model, kind);
@@ -174,7 +174,7 @@ static int64_t key_head_params(const struct model *model)
     return 2 * ((int64_t)model->hidden + (model->qkv_bias ? 1 : 0)) * model->head_dim;
 }
 
-/* What one head of keys and values takes of an item. */
+/* The share of one head of keys and values in an item. */
 struct key_head {
     int64_t params, flops, stash_bytes;
 };

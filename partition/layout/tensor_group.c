@@ -104,8 +104,8 @@ static int64_t group_collective_ns(const void *ctx, enum collective kind, int fi
     return neighbours_ns(l, kind, first, l->tensor, bytes);
 }
 
-/* What of a collective is left to wait for where it runs beside a product in T pieces: nothing of a
- * gather, whose first piece is the device's own, and the last piece of a reduce-scatter. */
+/* The exposed time of a collective that overlaps a product in T pieces: 0 for a gather, whose
+ * first piece is the device's own, and the last piece of a reduce-scatter. */
 static int64_t exposed_ns(const struct tensor_group *l, enum collective kind, int64_t ns)
 {
     const struct framework *framework = l->model.framework;
@@ -199,7 +199,7 @@ static int64_t group_allreduce_ns(const void *ctx, const struct cluster *cluster
     return cost_allreduce_ns(((const struct tensor_group *)ctx)->inner, cluster, devices, n, bytes);
 }
 
-static void take_less(double *value, double other)
+static void lower_to(double *value, double other)
 {
     if (other < *value)
         *value = other;
@@ -217,12 +217,12 @@ static void group_devices(struct cluster *cluster, int tensor, const int *first,
             const struct device *other = one + i;
             if (other->mem_bytes < one->mem_bytes)
                 one->mem_bytes = other->mem_bytes;
-            take_less(&one->speed, other->speed);
-            take_less(&one->link_bytes_per_s, other->link_bytes_per_s);
-            take_less(&one->nic_bytes_per_s, other->nic_bytes_per_s);
-            take_less(&one->copy_bytes_per_s, other->copy_bytes_per_s);
-            take_less(&cluster->uplink_bytes_per_s[one->node],
-                      cluster->uplink_bytes_per_s[other->node]);
+            lower_to(&one->speed, other->speed);
+            lower_to(&one->link_bytes_per_s, other->link_bytes_per_s);
+            lower_to(&one->nic_bytes_per_s, other->nic_bytes_per_s);
+            lower_to(&one->copy_bytes_per_s, other->copy_bytes_per_s);
+            lower_to(&cluster->uplink_bytes_per_s[one->node],
+                     cluster->uplink_bytes_per_s[other->node]);
         }
     }
     int in_pod = 0; /* devices of the first pod */

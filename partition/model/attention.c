@@ -41,8 +41,8 @@ static int64_t score_bytes(const struct model *model)
     return of_device(model, model->heads * s * s * (llama ? e + fp32 : 2 * e + 1));
 }
 
-/* What operators on fp32 hold while they run, beyond what they keep: forward the scores and their
- * fp32 copy, backwards two fp32 gradients in place of the cast probabilities, which are gone by then
+/* The workspace of operators on fp32 beyond their stash: forward the scores and their fp32 copy,
+ * backwards two fp32 gradients in place of the cast probabilities, which are gone by then
  * (Aleph-Alpha/scaling, attention.py, multi_head_attention(); masked_softmax.py). */
 static int64_t score_work_bytes(const struct model *model)
 {

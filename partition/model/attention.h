@@ -27,7 +27,8 @@ bool attention_is_unfused(enum attention_kind kind);
 bool attention_is_fused(enum attention_kind kind);
 const char *attention_kind_name(enum attention_kind kind);
 
-/* How attention meets the keys and values of tokens that other devices have (pipeline.context). */
+/* The way in which attention gets the keys and values of tokens that other devices hold
+ * (pipeline.context). */
 enum context_kind {
     CONTEXT_RING,      /* blocks of keys and values go round while scores are computed (Liu et al.
                           2023, "Ring Attention"; Megatron-LM's cp_comm_type p2p) */

@@ -5,10 +5,11 @@
 
 #include "partition/base/units.h"
 
-/* What PyTorch's allocator holds beside its tensors when it runs out of memory, in two messages that
- * were published: 28.92 GiB of tensors, 30.43 reserved (ColossalAI, discussion 2907); 13.73 GiB, and
- * 736.86 MiB unallocated (kaito, issue 976). Both 5.2 %. Expandable segments leave next to nothing;
- * NeMo's launchers and torchtitan's set them (Megatron-Bridge's page of memory tuning). */
+/* The memory that PyTorch's allocator reserves beyond its tensors when it runs out of memory, by
+ * two published messages: 28.92 GiB of tensors, 30.43 reserved (ColossalAI, discussion 2907);
+ * 13.73 GiB, and 736.86 MiB unallocated (kaito, issue 976). Both 5.2 %. Expandable segments
+ * leave next to nothing; NeMo's launchers and torchtitan's set them (Megatron-Bridge's page of
+ * memory tuning). */
 #define SEGMENTS 52
 
 /* Memory of a communicator of 2 devices, and of more (NVIDIA/nccl issue 964: A100, NVLink). */

@@ -148,7 +148,7 @@ enum norm_form {
     NORM_FORM_WEIGHT, /* LayerNorm with a weight only */
     NORM_FORM_BARE    /* LayerNorm without parameters */
 };
-/* Where the norms of a layer are. */
+/* The places of the norms in a layer. */
 enum norm_places {
     NORMS_BEFORE,       /* one before attention and one before the MLP */
     NORMS_AFTER,        /* one after each, before the residual add */
@@ -167,7 +167,7 @@ enum position_kind {
     POSITIONS_ALIBI  /* a bias of the scores, without parameters */
 };
 
-/* How the layers of a decoder of FAMILY_LLAMA differ from Llama's, which are all zeros. */
+/* The differences of a FAMILY_LLAMA decoder's layers from Llama's, which are all zeros. */
 struct block {
     enum norm_form norm;
     enum norm_places places;
@@ -186,8 +186,8 @@ struct block {
     int moe_every;        /* of that many layers the last one has experts; 0: 1 */
 };
 
-/* How rotary positions turn: by theta^(-2 i / head_dim) a token, and how a longer context than that
- * of the first training changes it (transformers' rope_type). */
+/* Rotary positions turn by theta^(-2 i / head_dim) a token. The kind says how a context longer
+ * than that of the first training changes this (transformers' rope_type). */
 enum rope_kind {
     ROPE_PLAIN,
     ROPE_LINEAR,
@@ -264,8 +264,8 @@ struct model {
      * as they are. */
     const struct framework *framework;
     bool eager_norm, eager_rope, eager_activation; /* by several kernels, not one */
-    /* How items are divided: they hold the share of one of `tensor` devices. The dims above are
-     * those of the whole model. 1 (or 0, in a model made by hand): not divided. */
+    /* The items hold the share of one of `tensor` devices. The dims above are those of the whole
+     * model. 1 (or 0, in a model made by hand): not divided. */
     int tensor;
     bool sequence_parallel; /* the group also divides the tokens of norms and dropout */
     double expert_load;     /* tokens of the device with most of them over the mean; 0: 1 */
@@ -468,8 +468,8 @@ static inline int64_t model_block_pad(int64_t bytes)
 /* Size of a device's copy of all fields of `samples` samples. */
 int64_t model_block_bytes(const struct model *model, bool embeds, bool head, int64_t samples);
 
-/* How many of `count` tokens a masked language model predicts: 15 % (Devlin et al. 2018, section
- * 3.1), at least one unless count is 0. */
+/* The number of `count` tokens that a masked language model predicts: 15 % (Devlin et al. 2018,
+ * section 3.1), at least one unless count is 0. */
 static inline int64_t model_masked_of(int64_t count)
 {
     return count < 1 ? 0 : count < 7 ? 1 : (count * 15 + 50) / 100;

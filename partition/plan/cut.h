@@ -94,13 +94,13 @@ struct cut_problem {
     const int64_t *mem_limit_bytes; /* borrowed, num_stages: limit of each stage; NULL: no limit */
 };
 
-/* Of the cuts that fit the memory, find the one whose slowest stage is fastest; cut->max is that
+/* Find the cut whose slowest stage is fastest among those that fit the memory; cut->max is that
  * stage's ns per step. *cut must be zeroed or cleared and is untouched on failure. ERR_INPUT:
  * counts out of range, negative or overflowing figures, an edge that does not go forward, a
- * bandwidth that is not positive; ERR_INFEASIBLE: more stages than items, or no cut fits (the error
- * names the item or stage); ERR_NOMEM. Time of a round: O(num_stages * num_items * items per stage)
- * on ordinary chains, at most O(num_stages * num_items^2); a few rounds are enough. Memory
- * O(num_stages * num_items), at most 1 GiB. */
+ * bandwidth that is not positive; ERR_INFEASIBLE: more stages than items, or no cut fits (the
+ * error names the item or stage); ERR_NOMEM. Time of a round: O(num_stages * num_items * items
+ * per stage) on ordinary chains, at most O(num_stages * num_items^2); a few rounds are enough.
+ * Memory O(num_stages * num_items), at most 1 GiB. */
 enum status cut_solve(const struct cut_problem *problem, struct cut *cut, struct err *err);
 
 /* Cost and memory of each stage of a given cut, as defined at struct cut_problem. first_item has

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* Where and how an item runs; together with the item this determines its times. */
+/* The device, micro-batch and optimizer of an item, which determine its times. */
 struct cut_device {
     const struct device *device; /* borrowed */
     int64_t samples;             /* of a micro-batch */

@@ -41,7 +41,7 @@ enum data_kind {
     DATA_TABLE, /* CSV, TSV or JSON lines with named columns */
     DATA_KIND_COUNT
 };
-/* Where the samples come from that evidence about freezing is measured on: a part of the training
+/* The source of the samples on which evidence about freezing is measured: a part of the training
  * split that is not trained on, the test split, or a folder or file of its own. */
 enum valid_source { VALID_HELD_OUT, VALID_TEST, VALID_PATH };
 enum lower_case { LOWER_AUTO, LOWER_ON, LOWER_OFF }; /* AUTO: as the vocabulary is */

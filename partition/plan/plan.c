@@ -233,7 +233,8 @@ static enum status check_devices(const struct plan *plan, const struct cluster *
 static enum status check_layout(const struct plan *plan, struct err *err)
 {
     if (plan->recompute == RECOMPUTE_LAYER && !plan->recompute_layers)
-        return err_set(err, ERR_INFEASIBLE, "plan: recompute layer without counts of layers");
+        return err_set(err, ERR_INFEASIBLE,
+                       "plan: recompute layer needs the layers to recompute in each stage");
     if (plan->recompute == RECOMPUTE_LAYER &&
         (schedule_splits(plan->schedule) || plan->schedule >= SCHEDULE_AUTO))
         return err_set(err, ERR_INFEASIBLE,

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-/* Where the forward of the frozen prefix runs. */
+/* The place where the forward of the frozen prefix runs. */
 enum frozen_placement {
     FROZEN_NONE, /* nothing is frozen */
     FROZEN_FIRST, /* on rank 0, for the whole mini-batch before the pipeline, as in PipeTransformer's code */
@@ -170,8 +170,8 @@ static inline int plan_context(const struct plan *plan)
     return plan->context > 1 ? plan->context : 1;
 }
 
-/* How many pipelines have samples of their own: what users call replicas. C pipelines in a row have
- * the same samples. */
+/* The number of pipelines with samples of their own, which users call replicas. C pipelines in a
+ * row share their samples. */
 static inline int plan_width(const struct plan *plan)
 {
     return plan->num_replicas / plan_context(plan);
@@ -183,7 +183,7 @@ static inline int64_t plan_samples(const struct plan *plan)
     return mul_saturated(plan->batch, plan_width(plan));
 }
 
-/* How the plan's devices divide items. */
+/* The degrees by which the plan's devices divide items. */
 struct division plan_division(const struct plan *plan);
 
 /* Check G of a number of replicas (R C); 0: there are no groups. ERR_INFEASIBLE: the shard is none

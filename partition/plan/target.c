@@ -32,8 +32,9 @@ static bool cut_uniformly(const struct model *model, int num_stages, int *first_
     return true;
 }
 
-/* What nanotron counts for an item (models/llama.py, get_block_compute_costs): products of a layer
- * as if it had no grouped heads, and of the head. Counts for the first item of a layer. */
+/* The cost that nanotron counts for an item (models/llama.py, get_block_compute_costs): products
+ * of a layer as if it had no grouped heads, and of the head. Counts for the first item of a
+ * layer. */
 static double nanotron_cost(const struct model *m, int item)
 {
     const int layer = m->items[item].layer;

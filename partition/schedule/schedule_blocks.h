@@ -14,7 +14,7 @@ extern "C" {
  * room for 6 M ops on each rank. ERR_NOMEM. O(ops) time, 16 bytes per (rank, micro-batch). */
 enum status schedule_write_blocks(struct schedule *schedule, struct err *err);
 
-/* How many micro-batches are in flight on a stage just before its rank's first backward. */
+/* The number of micro-batches in flight on a stage just before its rank's first backward. */
 int schedule_block_live(enum schedule_kind kind, int num_ranks, int num_microbatches, int stage);
 
 #ifdef __cplusplus

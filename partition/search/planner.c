@@ -247,8 +247,8 @@ static enum status spread_cut(struct search *search)
                : rc;
 }
 
-/* Where links are shared, the cut that is best without sharing need not be: look for a better one by
- * the judge, for the candidates that it found fastest. */
+/* On shared links another cut can be better than the best without sharing. Look for one with the
+ * judge, for the candidates that it found fastest. */
 static enum status recut_shared(struct search *search)
 {
     const int64_t until = search->asked_ops + RECUT_OPS;

@@ -93,7 +93,7 @@ static inline int layout_expert_span(const struct planner_layout *layout)
  * judge. */
 enum planner_phase { PLANNER_SEARCHES, PLANNER_IMPROVES, PLANNER_JUDGES, PLANNER_PHASE_COUNT };
 
-/* How far a search is, over all its layouts. */
+/* The progress of a search over all its layouts. */
 struct planner_progress {
     int64_t candidates, evaluated; /* see struct planner_result */
     double best_per_s;             /* samples per second of the best plan so far; 0: none */

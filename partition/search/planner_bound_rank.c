@@ -9,7 +9,7 @@
 #include "partition/search/planner_bound.h"
 #include "partition/base/units.h"
 
-/* What n ops take beside their passes, which is mostly nothing. */
+/* The time of n ops beyond their passes; 0 for most cost sources. */
 static inline int64_t all_ops_ns(const struct bound_shape *shape, int64_t n)
 {
     return shape->op_ns == 0 ? 0 : bound_mul_add(n, shape->op_ns, 0);

@@ -68,8 +68,8 @@ static enum status find_types(struct bound_table *table, struct err *err)
     return OK;
 }
 
-/* What a replica holds of an active or frozen item all the time: bytes that it has as a whole, and
- * bytes that the replicas divide under the problem's shard mode. */
+/* The bytes that a replica always holds of an active or frozen item: undivided bytes, and bytes
+ * that the replicas divide under the problem's shard mode. */
 static bool fixed_bytes(const struct bound_table *table, int index, bool active, int64_t *whole,
                         int64_t *split)
 {
@@ -292,7 +292,8 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
     return OK;
 }
 
-/* Where the sums of such a key are in a hash table of `room` entries, or belong. */
+/* The slot of a key's sums in a hash table of `room` entries, or the free slot where they
+ * belong. */
 static int slot_of(struct bound_times *const *times, int room, const struct bound_times *key)
 {
     const uint64_t hash = ((uint64_t)key->samples * 64 + (uint64_t)key->type * 4 +

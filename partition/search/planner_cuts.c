@@ -120,7 +120,7 @@ static enum status try_shared_cut(struct search *search, int index, const struct
     return rc;
 }
 
-/* How cuts are compared, and how long. */
+/* A way to compare cuts, and the count of ops at which it ends. */
 struct trial {
     enum status (*cut)(struct search *search, int index, const struct bound_shape *shape,
                        bool *better);
@@ -129,7 +129,7 @@ struct trial {
     bool shared;
 };
 
-static bool trial_goes_on(struct search *search, int index, const struct trial *trial)
+static bool trial_continues(struct search *search, int index, const struct trial *trial)
 {
     const struct judged *judged = &search->judged[index];
     const int64_t got = trial->shared ? judged->asked_ns : judged->step_ns;
@@ -148,7 +148,7 @@ static enum status all_cuts(struct search *search, int index, const struct bound
     for (;;) {
         bool better;
         enum status rc = OK;
-        if (!trial_goes_on(search, index, trial))
+        if (!trial_continues(search, index, trial))
             return OK;
         rc = trial->cut(search, index, shape, &better);
         if (rc != OK)
@@ -191,7 +191,7 @@ static enum status climb(struct search *search, int index, const struct bound_sh
             for (int s = 1; s + width <= S; s++)
                 for (int step = -far; step <= far; step += 2 * far) {
                     const struct judged *judged = &search->judged[index];
-                    if (!trial_goes_on(search, index, trial))
+                    if (!trial_continues(search, index, trial))
                         return OK;
                     memcpy(search->cut, judged->node.first_item, size);
                     if (!shift(search, s, width, step) || search->cut[s] <= search->cut[s - 1] ||

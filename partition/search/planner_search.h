@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* How far a node has been worked out: a family, or a candidate with a bound of this kind. */
+/* The state of a node: a family, or a candidate with a bound of this kind. */
 enum level { LEVEL_FAMILY, LEVEL_CHEAP, LEVEL_AVERAGE, LEVEL_TIGHT };
 
 /* An entry of the heap. LEVEL_FAMILY uses only key, order, K, R, place and batch. */
@@ -66,7 +66,7 @@ struct search_common {
     double rest_rate;              /* no plan of those makes more samples per second */
     bool stopped;                  /* the watch has ended the search */
     bool improved_enough;          /* the watch has ended the search for better cuts */
-    bool judged_enough;            /* the watch has ended the questions to the judge */
+    bool judged_enough;            /* the watch has ended the timing by the judge */
     bool explained;                /* one layout has had more candidates judged than can win */
 };
 
@@ -107,8 +107,8 @@ struct search {
      * options->target the items of a layer. */
     int *block, *block_of, num_blocks;
     int64_t *over; /* owned; by how many bytes each rank exceeded its memory in the last cut */
-    /* Of the cut that exceeds the memory least: the peak (or a bound of it) of its worst rank, and
-     * that rank's memory. 0: no cut exceeded it. */
+    /* The peak (or a bound of it) of the worst rank, and that rank's memory, for the cut that
+     * exceeds the memory least. 0: no cut exceeded it. */
     int64_t need_bytes, have_bytes;
     struct judged_family judged_family;
     struct stage_memo *memo;      /* owned */

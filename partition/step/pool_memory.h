@@ -37,7 +37,7 @@ extern "C" {
 
 enum { MESSAGE_WINDOW = 2 }; /* exec/ takes more where two would hold a list up for ever */
 
-/* How many slots a stage of the list has, for stage_spec.max_live. O(ops of its rank). */
+/* The number of slots of a stage of the list, for stage_spec.max_live. O(ops of its rank). */
 int pool_slots(const struct schedule *full, int stage);
 
 /* Width of the two tensors in which a stage keeps gradients inside an item: the hidden width. In

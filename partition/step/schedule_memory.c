@@ -44,7 +44,7 @@ static int64_t received_bytes(const struct workload *w, struct op op, int mb)
     return w->edges[e].held_bytes[mb];
 }
 
-/* Where a walk leaves the memory around each op; see schedule_memory_curve(). */
+/* The memory during and after each op, filled by a walk; see schedule_memory_curve(). */
 struct walk_curve {
     int64_t *during_bytes, *after_bytes;
 };

@@ -64,7 +64,7 @@ static inline int edge_of(const struct workload *w, struct op op, bool leaving)
                    : w->in_edge[w->in_first[op.stage] + op.arg];
 }
 
-/* Where the arrival time of a message is stored; it is -1 until the message is sent. */
+/* The stored arrival time of a message; -1 until the message is sent. */
 static inline int64_t *arrival_of(const struct timing *t, int edge, bool grad, int microbatch)
 {
     return &t->arrival[((int64_t)edge * 2 + grad) * t->workload->num_microbatches + microbatch];

@@ -32,7 +32,7 @@ static bool add_ring(const struct cluster *cluster, const int *devices, int n,
     return true;
 }
 
-/* How many times its bytes a ring of copies counts for: those that leave a node together share its
+/* The factor on the bytes of a ring of copies: rings that leave a node together share its
  * uplink. all: the devices of a rank, G of them a group. */
 static double copies_weight(const struct cluster *cluster, const int *all, int n, int G)
 {

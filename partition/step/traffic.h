@@ -8,10 +8,10 @@
 extern "C" {
 #endif
 
-/* How long the step's messages and all-reduces (as rings) keep the busiest port or uplink busy. No
- * step that shares them is shorter, in whatever order its ops run. Between devices a message takes
- * what it takes alone, less its latency, at the narrowest point of its way.
- * O(replicas * (edges + stages)). ERR_NOMEM. */
+/* The time for which the step's messages and all-reduces (as rings) keep the busiest port or
+ * uplink busy. No step that shares them is shorter, in whatever order its ops run. Between
+ * devices a message takes what it takes alone, less its latency, at the narrowest point of its
+ * way. O(replicas * (edges + stages)). ERR_NOMEM. */
 enum status workload_traffic_ns(const struct workload *workload, const struct setting *setting,
                                 const struct plan *plan, int64_t *ns, struct err *err);
 /* What workload_traffic_ns() does not exceed: all of it through one port, one after the other.

@@ -86,7 +86,8 @@ void workload_tied_devices(const struct workload *workload, const struct plan *p
     ends[1] = device[workload->rank_of_stage[workload->num_stages - 1]];
 }
 
-/* Where the stages lie, and what freezing makes of them. */
+/* Set the rank of each stage, the number of frozen stages, and whether I is part of W in the
+ * first active one. */
 static enum status place_stages(struct builder *b, const int *rank_of_stage)
 {
     const struct plan *plan = b->plan;

@@ -60,8 +60,8 @@ struct bucket {
     int stage;
     int first_item; /* the bucket holds items from here up to the bucket before it */
     int64_t bytes;
-    /* How long before the end of the stage's last backward these gradients are complete (time-4),
-       on replica 0's device: where that op is a B, and where it is a W. */
+    /* The time from these gradients' completion to the end of the stage's last backward
+     * (time-4), on replica 0's device: where that op is a B, and where it is a W. */
     int64_t lead_ns, lead_w_ns;
 };
 
@@ -160,7 +160,7 @@ int64_t workload_bucket_ns(const struct workload *workload, const struct setting
 int64_t workload_pair_ns(const struct workload *workload, int class_index, struct op f, struct op b,
                          int64_t *forward_ns);
 
-/* How long F B I W R Z C P UPDATE takes, where it is not part of a pair. */
+/* The time of an F B I W R Z C P or UPDATE that is not part of a pair. */
 int64_t workload_op_ns(const struct workload *workload, int class_index, struct op op);
 
 /* Whether a rank of the plan waits for its sends (time-3b): as the cluster says, else as the model's

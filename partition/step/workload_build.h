@@ -40,7 +40,7 @@ struct builder {
     int num_frozen_items; /* leading items that are frozen */
     struct workload got;
     struct err *err;
-    /* Of the stage at hand. */
+    /* The stage that is being built. */
     const struct device *device;
     int replica, rank;
     int64_t distance;           /* stash-distance */
@@ -54,8 +54,8 @@ struct builder {
     int64_t below_gather_ns; /* of the unit below the one at hand, in builder_overlap() */
 };
 
-/* What one micro-batch takes in an item, in ns. `input` has what a backward runs again. Messages of
- * experts and of attention between replicas are in it. */
+/* The times of one micro-batch in an item, in ns. `input` includes the part that a backward
+ * recomputes. Messages of experts and of attention between replicas are in it. */
 struct item_times {
     int64_t forward, again, input, weight;
 };
@@ -85,8 +85,8 @@ static inline bool builder_runs_again(const struct builder *b, int item)
 int64_t builder_kept_bytes(const struct builder *b, int item);
 /* Set stage->work_bytes. False on overflow. */
 bool builder_work_bytes(const struct builder *b, int s, struct stage_cost *stage);
-/* What a replica holds of something that shard mode `from` and those after it divide: `experts` of
- * it belong to divided experts, which R/E replicas share, the rest all R. */
+/* A replica's share of bytes that shard mode `from` and those after it divide: `experts` of it
+ * belong to divided experts, which R/E replicas share, the rest all R. */
 int64_t builder_share(const struct builder *b, enum shard_mode from, int64_t all, int64_t experts);
 /* Parameters of the experts in an item that replicas divide; 0 if they do not. */
 int64_t builder_expert_params(const struct builder *b, int item);

@@ -444,8 +444,8 @@ static int64_t backward_core_ns(int64_t core)
     return core / 2 * 5;
 }
 
-/* The time that a ring of `hops` messages that take `all` exposes beside as many equal parts of
- * compute and one more. */
+/* The exposed time of a ring of `hops` messages, `all` in total, that overlap hops + 1 equal parts
+ * of compute. */
 static int64_t ring_exposed_ns(int64_t all, int64_t core, int hops)
 {
     const int64_t hop = all / hops, part = core / (hops + 1);

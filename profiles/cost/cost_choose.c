@@ -290,10 +290,11 @@ static enum narrow_format narrow_of(enum dtype dtype)
                                   : NARROW_NONE;
 }
 
-/* What a roofline leaves out of an op on a host: each item's pass has a part that does not shrink
- * with the micro-batch (10 us for the smallest layers of the shipped profile of a 2-core Zen 4, of
- * which a stage has about ten), and ranks that exchange messages wait for each other. Without it a
- * plan for hosts that nobody measured has as many micro-batches of one sample as there are. */
+/* The overhead of an op on a host, which a roofline leaves out: each item's pass has a part that
+ * does not shrink with the micro-batch (10 us for the smallest layers of the shipped profile of
+ * a 2-core Zen 4, of which a stage has about ten), and ranks that exchange messages wait for
+ * each other. Without it a plan for hosts that nobody measured has as many micro-batches of one
+ * sample as there are. */
 #define HOST_OP_NS 100000
 
 /* Charge HOST_OP_NS where all devices are hosts and the user did not ask for the ideal. */

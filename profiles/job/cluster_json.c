@@ -441,8 +441,8 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
     }
     if (rc != OK)
         goto out;
-    /* What the file does not set is as published for the kind. A preset of devices keeps its
-     * network when the file gives it others. */
+    /* Figures that the file does not set are those published for the kind. A preset of devices
+     * keeps its network when the file gives it others. */
     const bool plain = strcmp(got.devices[0].kind, "uniform") == 0;
     rc = *figures.kind ? keep_kind(&figures, &got, file, err) : OK;
     if (rc != OK)

@@ -31,8 +31,8 @@ static int64_t global_batch(const struct plan *plan)
     return plan->batch * (plan->num_replicas / plan_context(plan));
 }
 
-/* What a data-parallel rank gets at once: all micro-batches of a pipeline, or one without a
- * pipeline. */
+/* The samples that a data-parallel rank gets at once: all micro-batches of a pipeline, or one
+ * without a pipeline. */
 static int64_t local_batch(const struct plan *plan)
 {
     return plan->num_ranks > 1 ? plan->batch : plan->microbatches.size;

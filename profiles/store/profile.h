@@ -144,9 +144,10 @@ enum status profile_add_host(struct profile *profile, const struct host_row *row
 enum status profile_add_memory(struct profile *profile, const struct memory_row *row,
                                struct err *err);
 
-/* How repeatable the measurements are: (p90 - p10) / median of the layers' times. The mean is
- * weighted by time: the sum of p90 - p10 divided by the sum of medians. A prediction cannot be more
- * exact than this spread, so above PROFILE_NOISY whoever measures or uses the profile is warned. */
+/* The spread of the measurements: (p90 - p10) / median of the layers' times. The mean is
+ * weighted by time: the sum of p90 - p10 divided by the sum of medians. A prediction cannot be
+ * more exact than this spread, so above PROFILE_NOISY whoever measures or uses the profile is
+ * warned. */
 #define PROFILE_NOISY 0.25
 struct profile_noise {
     double mean, worst;

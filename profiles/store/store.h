@@ -37,7 +37,7 @@ enum status store_open_within(const char *path, enum store_mode mode, int patien
                               struct store **store, struct err *err);
 void store_close(struct store *store); /* store may be NULL; rolls back an open transaction */
 const char *store_path(const struct store *store);
-/* How long a call waits for the lock of another process (30 s unless set). */
+/* Set how long a call waits for the lock of another process (30 s unless set). */
 void store_set_patience(struct store *store, int patience_ms);
 /* Whether a call has failed because of the lock of another process. */
 bool store_was_locked(const struct store *store);

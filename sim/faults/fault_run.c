@@ -496,7 +496,7 @@ static enum outcome recover(struct world *w, int64_t first_ns, bool from_copy)
 
 /* ---- steps ---- */
 
-/* How many steps of step_ns until `interval` of work is behind the mark. */
+/* The number of steps of step_ns until `interval` of work has passed since the mark. */
 static int64_t until_due(const struct world *w, const struct mark *mark, int64_t interval_ns,
                          int64_t step_ns)
 {

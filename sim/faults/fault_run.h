@@ -47,7 +47,7 @@ enum fault_cause {
     FAULT_SLOW, /* a slow device was found, and its node replaced */
     FAULT_CAUSE_COUNT
 };
-/* Where the time goes. The parts add up to the total exactly. */
+/* The parts of the time. They add up to the total exactly. */
 enum fault_part {
     FAULT_USEFUL, /* steps and changes of plan, as on a cluster that loses nothing */
     FAULT_LOST,   /* work that a loss threw away */

@@ -337,7 +337,7 @@ static enum status mean_step(struct runner *run, int64_t batch, struct step_cost
 
 /* ---- the run ---- */
 
-/* The question to the planner in the present turn. */
+/* The state of the run in the present turn, for which the planner is asked. */
 static struct run_state ask_of(const struct runner *run, int num_frozen)
 {
     return (struct run_state){.turn = run->turn,

@@ -77,8 +77,8 @@ enum status elastic_run(const struct job *job, const struct cost *cost, int64_t 
                         struct elastic_run *run, struct err *err);
 void elastic_run_clear(struct elastic_run *run);
 
-/* How many times faster than `other` a run is, by total time. If one of the runs was stopped, the
- * times per sample are compared, because the runs may have different numbers of samples. 0: the run
+/* The speed-up of a run over `other`, by total time. If one of the runs was stopped, the times
+ * per sample are compared, because the runs may have different numbers of samples. 0: the run
  * takes no time. */
 double elastic_speedup(const struct elastic_run *run, const struct elastic_run *other);
 

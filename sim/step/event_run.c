@@ -433,7 +433,7 @@ static void release_sender(struct events *e, int proc, int64_t now_ns)
         advance(e, proc, now_ns);
 }
 
-/* A message has arrived: its receiver goes on if it waits for it, and so does a sender that it
+/* A message has arrived: its receiver continues if it waits for it, and so does a sender that it
  * holds. */
 static void deliver_message(struct events *e, int channel, const struct transfer *t, int64_t now_ns)
 {

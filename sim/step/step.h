@@ -129,7 +129,8 @@ void step_together(struct step *step, int proc, struct op op, int64_t from_ns, i
 /* A bucket's all-reduce runs from start_ns to end_ns. */
 void step_bucket_done(struct step *step, int bucket, int64_t start_ns, int64_t end_ns);
 
-/* What slowness has added since the proc's last message of that direction; starts anew. */
+/* Return the time that slowness has added since the proc's last message in that direction, and
+ * reset it. */
 static inline int64_t step_take_excess(struct proc *proc, bool grad)
 {
     int64_t excess = proc->excess_ns[grad];

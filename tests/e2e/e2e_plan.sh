@@ -232,7 +232,7 @@ expect "plan: too little memory" 1 'does not fit' "$elapse" plan $job $ours \
     --set 'cluster={"preset":"rtx5000-1x1","mem":"1GiB"}'
 echo '{"data": {"kind": "synthetic", "train_samples": 4096}, "cost": {"source": "kernels"},
  "train": {"batch": {"global": 64}}}' >"$tmp/bare.json"
-expect "plan: how many devices would do" 1 '^hint: 16 such devices would do$' "$elapse" plan "$tmp/bare.json" \
+expect "plan: how many devices are enough" 1 '^hint: 16 such devices are enough$' "$elapse" plan "$tmp/bare.json" \
     --set model=llama3-70b --set cluster=a100-1x8 --set train.dtype=bf16 --set train.optimizer.kind=adamw --set pipeline.offload=none
 expect "plan: why devices are idle: links" 0 'idle: 4 of 8 .*: plans that send over the uplinks of 1 Gb/s are slower' \
     "$elapse" plan "$tmp/bare.json" --set model=gpt2 --set cluster=a100-2x4 --set cluster.uplink=1Gbps \

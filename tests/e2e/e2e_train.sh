@@ -290,7 +290,7 @@ assert len(pixels["image_mean"]) == len(pixels["image_std"]) == 3 and pixels["do
 PY
 }
 verify "an export into a folder is what transformers reads, also the second time" into_folder
-expect "weights are not put where they are described" 2 "/config.json' is where the weights are described" \
+expect "weights are not put where they are described" 2 "/config.json' would overwrite the weights' description" \
     "$elapse" export "$tmp/k1" -o "$tmp/alone/config.json"
 stepless() {
     "$elapse" train "$tmp/job.json" --out "$tmp/stepless" --set train.epochs=0 >"$tmp/stepless.out" 2>/dev/null &&

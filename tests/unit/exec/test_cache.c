@@ -10,7 +10,8 @@
 
 static struct comm comm;
 
-static int take(struct cache *cache, int64_t sample, int level, int64_t elems, float *data)
+static int look_and_count(struct cache *cache, int64_t sample, int level, int64_t elems,
+                          float *data)
 {
     const int got = cache_look(cache, 0, sample, level, elems, data);
     cache_count(cache, level, got);
@@ -33,17 +34,17 @@ static void cache_open__gives_all_ranks_one_arena(void **state)
     for (int64_t s = comm.rank; s < 6; s += comm.size) {
         for (int64_t i = 0; i < elems; i++)
             data[i] = (float)(100 * s + i);
-        assert_int_equal(take(cache, s, 3, elems, got), 0);
+        assert_int_equal(look_and_count(cache, s, 3, elems, got), 0);
         cache_put(cache, 0, s, 3, elems, data);
     }
     assert_int_equal(comm_barrier(comm.all, NULL), OK);
     for (int64_t s = 0; s < 6; s++) {
-        assert_int_equal(take(cache, s, 3, elems, got), 3);
+        assert_int_equal(look_and_count(cache, s, 3, elems, got), 3);
         for (int64_t i = 0; i < elems; i++)
             assert_true(got[i] == (float)(100 * s + i));
-        assert_int_equal(take(cache, s, 5, elems, got), 3); /* a start for level 5 */
-        assert_int_equal(take(cache, s, 2, elems, got), 0); /* too far */
-        assert_int_equal(take(cache, s, 3, elems - 1, got), 0);
+        assert_int_equal(look_and_count(cache, s, 5, elems, got), 3); /* a start for level 5 */
+        assert_int_equal(look_and_count(cache, s, 2, elems, got), 0); /* too far */
+        assert_int_equal(look_and_count(cache, s, 3, elems - 1, got), 0);
     }
     assert_int_equal(cache_counts_all(&comm, cache, &sums, NULL), OK);
     assert_int_equal(sums.hits, 6 * comm.size);

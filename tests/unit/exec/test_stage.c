@@ -355,7 +355,7 @@ static void assert_same(const struct outcome *a, const struct outcome *b)
     assert_memory_equal(a->weights, b->weights, (size_t)a->num * sizeof(float));
 }
 
-static struct way whole(const struct fixture *f)
+static struct way one_stage(const struct fixture *f)
 {
     return (struct way){
         .num_stages = 1, .cut = {0, f->job.model.num_items},
@@ -387,7 +387,7 @@ static void against_whole(void (*vary)(struct way *, const struct fixture *, int
         struct outcome want, got;
         open_fixture(&f, families[i].spec, families[i].task);
         f.job.train.dtype = dtype;
-        struct way way = whole(&f);
+        struct way way = one_stage(&f);
         way.frozen = frozen;
         run(&f, &way, &want);
         assert_true(want.loss[0] > 0.0 && want.loss[1] > 0.0 && want.loss[0] != want.loss[1]);
@@ -693,7 +693,7 @@ static void stage__bf16_is_near_fp32_in_less_memory(void **state)
         struct outcome want, got;
         int64_t fine = 0;
         open_fixture(&f, families[i].spec, families[i].task);
-        const struct way way = whole(&f);
+        const struct way way = one_stage(&f);
         run(&f, &way, &want);
         f.job.train.dtype = DTYPE_BF16;
         run(&f, &way, &got);
@@ -819,7 +819,7 @@ static void stage_freeze__same_bits_at_every_cut(void **state)
         struct fixture f;
         struct outcome want, got, other;
         open_fixture(&f, families[i].spec, families[i].task);
-        struct way way = whole(&f);
+        struct way way = one_stage(&f);
         run(&f, &way, &other);
         way.freeze_to = 5;
         run(&f, &way, &want);
