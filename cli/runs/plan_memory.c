@@ -111,8 +111,8 @@ enum status plan_memory_find(const struct setting *setting, const struct plan *p
         *memory = (struct plan_memory){.rank = least,
                                        .peak_bytes = ranks[least].peak_bytes,
                                        .limit_bytes = limits[least],
-                                        .parts = ranks[least].parts,
-                                        .margin = plan_margin_of(setting->model, setting->cost)};
+                                       .parts = ranks[least].parts,
+                                       .margin = plan_margin_of(setting->model, setting->cost)};
         rc = find_host(setting, plan, &workload, memory, err);
     }
     workload_clear(&workload);

@@ -15,12 +15,12 @@ enum status resume_choose(const struct comm *comm, const char *from,
 struct job_ask {
     const char *path;              /* the job file; NULL: the job that the checkpoint holds */
     const struct option_list *set; /* "a.b=v" */
-    const char *adapter;           /* folder of adapters (adapter_files.h) beside the weights; NULL */
-    const char *device;            /* short for train.device=KIND; NULL: not given */
-    const char *checkpoint;        /* of the run that goes on or is evaluated; NULL: a new run */
-    bool weights_only;             /* the checkpoint is one of another tool and holds no job */
-    bool override;                 /* the job may differ from the recorded one */
-    bool evaluates;                /* as override, and values of `set` count as equal */
+    const char *adapter;    /* folder of adapters (adapter_files.h) beside the weights; NULL */
+    const char *device;     /* short for train.device=KIND; NULL: not given */
+    const char *checkpoint; /* of the run that goes on or is evaluated; NULL: a new run */
+    bool weights_only;      /* the checkpoint is one of another tool and holds no job */
+    bool override;          /* the job may differ from the recorded one */
+    bool evaluates;         /* as override, and values of `set` count as equal */
 };
 
 /* Load the job. If the run goes on from a checkpoint, the job must be the one that the checkpoint
