@@ -18,8 +18,7 @@ struct request {
     const char *model_text, *sizes_text, *balancer_text, *by_text, *device_kind, *db_path;
     const char *cost_text;
     double efficiency;
-    int64_t stages, frozen_layers, samples, microbatches, latency_ns, mem_bytes;
-    double link_bytes_per_s; /* 0: communication is free */
+    int64_t stages, frozen_layers, samples;
     bool compress, as_json;
     enum balancer_kind balancer;
     bool by_time;
@@ -85,34 +84,6 @@ static void measure(const struct chain *chain, int frozen, struct answer *answer
     }
 }
 
-static bool is_general(const struct request *q)
-{
-    return q->link_bytes_per_s > 0 || q->mem_bytes < INT64_MAX;
-}
-
-/* Cut with communication and memory: --link and --mem. */
-static enum status solve_general(const struct request *q, const struct chain *chain, int frozen,
-                                 struct answer *answer, struct err *err)
-{
-    const struct cut_chain on = {.model = &chain->model,
-                                 .times = chain->times,
-                                 .num_frozen = frozen,
-                                 .num_stages = answer->stages,
-                                 .samples = q->samples,
-                                 .num_microbatches = q->microbatches,
-                                 .latency_ns = q->latency_ns,
-                                 .link_bytes_per_s = q->link_bytes_per_s,
-                                 .mem_bytes = q->mem_bytes};
-    struct cut cut = {0};
-    enum status rc = cut_chain_solve(&on, &cut, answer->size, err);
-    for (int k = 0; rc == OK && k < answer->stages; k++)
-        answer->count[k] = cut.first_item[k + 1] - cut.first_item[k];
-    if (rc == OK)
-        answer->max = cut.max;
-    cut_clear(&cut);
-    return rc;
-}
-
 static enum status solve_optimal(const struct chain *chain, int frozen, struct answer *answer,
                                  struct err *err)
 {
@@ -169,13 +140,11 @@ static enum status solve(const struct request *q, const struct chain *chain, int
         rc = err_nomem(err);
         goto out;
     }
-    rc = is_general(q)                     ? solve_general(q, chain, frozen, &got, err)
-         : q->balancer == BALANCER_OPTIMAL ? solve_optimal(chain, frozen, &got, err)
-                                           : solve_greedy(chain, q->balancer, frozen, &got, err);
+    rc = q->balancer == BALANCER_OPTIMAL ? solve_optimal(chain, frozen, &got, err)
+                                         : solve_greedy(chain, q->balancer, frozen, &got, err);
     if (rc != OK)
         goto out;
-    if (!is_general(q))
-        measure(chain, frozen, &got);
+    measure(chain, frozen, &got);
     if (q->balancer == BALANCER_OPTIMAL)
         got.discounted_max = (double)got.max;
     *answer = got;
@@ -452,7 +421,7 @@ static enum status run_request(const struct command *command, const struct reque
 
 /* Options that need other options. */
 struct seen {
-    bool device, samples, db, latency, microbatches;
+    bool device, samples, db;
 };
 
 static enum status check_options(const struct request *q, const struct seen *seen, struct err *err)
@@ -461,16 +430,12 @@ static enum status check_options(const struct request *q, const struct seen *see
         const char *name, *wanted;
         bool given, fits;
     } rules[] = {
-        {"--device-kind",  "--by time",       seen->device,       q->by_time             },
-        {"--microbatch",   "--by time",       seen->samples,      q->by_time             },
-        {"--db",           "--by time",       seen->db,           q->by_time             },
-        {"--latency",      "--link",          seen->latency,      q->link_bytes_per_s > 0},
-        {"--microbatches", "--link or --mem", seen->microbatches, is_general(q)          },
+        {"--device-kind", "--by time", seen->device,  q->by_time},
+        {"--microbatch",  "--by time", seen->samples, q->by_time},
+        {"--db",          "--by time", seen->db,      q->by_time},
     };
     if (q->by_time && q->sizes_text)
         return err_set(err, ERR_INPUT, "balance: --by time needs a MODEL, not --sizes");
-    if (is_general(q) && (!q->by_time || q->balancer != BALANCER_OPTIMAL))
-        return err_set(err, ERR_INPUT, "balance: --link and --mem go with --by time and optimal");
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].given && !rules[i].fits)
             return err_set(err, ERR_INPUT, "balance: %s goes with %s", rules[i].name,
@@ -513,9 +478,6 @@ static enum status run(const struct command *command, int argc, char **argv, str
                         .by_text = "params",
                         .device_kind = "rtx5000",
                         .samples = 16,
-                        .microbatches = 1,
-                        .latency_ns = 5000,
-                        .mem_bytes = INT64_MAX,
                         .efficiency = 1};
     struct seen seen = {0};
     const struct option options[] = {
@@ -538,17 +500,6 @@ static enum status run(const struct command *command, int argc, char **argv, str
         OPTION("microbatch", INT, &q.samples, "N",
                "with --by time: samples of a micro-batch (default 16)", .min = 1, .max = INT32_MAX,
                .seen = &seen.samples),
-        OPTION("link", RATE, &q.link_bytes_per_s, "RATE",
-               "with --by time and optimal: messages of a stage over links of this rate (act, "
-               "gradients, skip tensors) count too (default: free)"),
-        OPTION("latency", NS, &q.latency_ns, "TIME",
-               "with --link: latency of each transfer (default 5us)", .seen = &seen.latency),
-        OPTION("mem", BYTES, &q.mem_bytes, "SIZE",
-               "with --by time and optimal: device memory for 12 B per parameter and the "
-               "stash of the micro-batches that 1F1B keeps (default: no limit)"),
-        OPTION("microbatches", INT, &q.microbatches, "M",
-               "with --link or --mem: micro-batches of a step (default 1)", .min = 1,
-               .max = INT32_MAX, .seen = &seen.microbatches),
         OPTION("cost", STRING, &q.cost_text, "NAME",
                "with --by time: source of times, %s (default auto; roofline is ideal)",
                .values = COST_CHOICE_NAMES),

@@ -25,23 +25,6 @@ struct cut_device {
 enum status cut_times(const struct setting *setting, const struct cut_device *on, int first_item,
                       struct cut_time *times, bool *extrapolated, struct err *err);
 
-/* A model on a chain of equal devices. */
-struct cut_chain {
-    const struct model *model;    /* borrowed */
-    const struct cut_time *times; /* borrowed; of all items */
-    int num_frozen, num_stages;   /* leading items to leave out; stages to make */
-    int64_t samples;              /* of a micro-batch; ignored if model.per_microbatch */
-    int64_t num_microbatches, latency_ns;
-    double link_bytes_per_s; /* 0: communication is free */
-    int64_t mem_bytes;       /* INT64_MAX: no limit */
-};
-
-/* Cut the active items of the chain for 1F1B and SGD with momentum. Tensors that cross a boundary
- * and memory count. stage_ns, the caller's array of num_stages entries, gets the time of each
- * stage. *cut is filled as by cut_solve(). ERR_INPUT: a size overflows. */
-enum status cut_chain_solve(const struct cut_chain *chain, struct cut *cut, int64_t *stage_ns,
-                            struct err *err);
-
 #ifdef __cplusplus
 }
 #endif

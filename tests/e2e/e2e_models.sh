@@ -52,19 +52,10 @@ cat >"$tmp/net.json" <<'JSON'
            {"name": "c", "fwd_ns": 100}, {"name": "d", "fwd_ns": 100}],
  "skips": [{"from": 1, "to": 2, "bytes": 1000}]}
 JSON
-has "a skip edge is free without --link" '"cut":[2,2]' \
-    "$elapse" balance "$tmp/net.json" --stages 2 --by time --json
-has "a heavy skip edge is not cut" '"cut":[1,3],"sizes":[100,300]' \
-    "$elapse" balance "$tmp/net.json" --stages 2 --by time --link 1GBps --latency 0 --json
 sed 's/"from": 1, "to": 2/"from": 2, "to": 1/' "$tmp/net.json" >"$tmp/back.json"
 expect "a backward skip edge" 2 "skip edge 2 -> 1 must go forward" \
     "$elapse" balance "$tmp/back.json" --stages 2
-expect "too little memory" 1 "no cut of 27 items into 8 stages fits the memory" \
-    "$elapse" balance vit-b16 --stages 8 --by time --mem 1GiB --microbatches 16
-expect "no memory is not all of it" 1 "the largest stage has 0 B" "$elapse" balance vit-b16 --stages 8 --by time --mem 0B
 expect "--microbatch without time" 2 "^elapse: balance: --microbatch goes with --by time$" "$elapse" balance vit-b16 --stages 8 --microbatch 4
-expect "--latency without --link" 2 "^elapse: balance: --latency goes with --link$" "$elapse" balance vit-b16 --stages 8 --by time --latency 3us
-expect "--link without time" 2 "go with --by time" "$elapse" balance vit-b16 --stages 8 --link 1GBps
 expect "K = 0" 2 "--stages must be 1.." "$elapse" balance vit-b16 --stages 0
 expect "K > items" 1 "^elapse: cannot cut 27 items into 28 stages$" "$elapse" balance vit-b16 --stages 28
 expect "an absurd K" 1 "cannot cut 27 items" "$elapse" balance vit-b16 --stages 1000000000
