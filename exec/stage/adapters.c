@@ -40,7 +40,7 @@ static void product(const struct layer_pass *p, const struct linear *l, const vo
 
 /* Both directions are a product to the rank and one back, whose result is added: forward by A, then B,
  * from x to y; backward by B, then A, from dy to dx. */
-static void add_products(const struct layer *l, const struct layer_pass *p, bool first,
+static void add_adapter(const struct layer *l, const struct layer_pass *p, bool first,
                          bool backward, const void *from, void *to)
 {
     struct sides s = sides_of(l, p);
@@ -71,13 +71,13 @@ bool adapters_on(const struct layer *l, const struct layer_pass *p, bool first)
 void adapters_forward(const struct layer *l, const struct layer_pass *p, bool first, const void *x,
                       void *y)
 {
-    add_products(l, p, first, false, x, y);
+    add_adapter(l, p, first, false, x, y);
 }
 
 void adapters_backward_input(const struct layer *l, const struct layer_pass *p, bool first,
                              const void *dy, void *dx)
 {
-    add_products(l, p, first, true, dy, dx);
+    add_adapter(l, p, first, true, dy, dx);
 }
 
 void adapters_backward_weight(const struct layer *l, const struct layer_pass *p, bool first,
