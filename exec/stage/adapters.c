@@ -41,7 +41,7 @@ static void product(const struct layer_pass *p, const struct linear *l, const vo
 /* Both directions are a product to the rank and one back, whose result is added: forward by A, then B,
  * from x to y; backward by B, then A, from dy to dx. */
 static void add_adapter(const struct layer *l, const struct layer_pass *p, bool first,
-                         bool backward, const void *from, void *to)
+                        bool backward, const void *from, void *to)
 {
     struct sides s = sides_of(l, p);
     for (int i = 0; i < s.num; i++) {

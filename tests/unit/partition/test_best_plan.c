@@ -226,8 +226,10 @@ static void plan__is_no_slower_than_any_fixed_combination(void **state)
         ask(&job, &cost.cost, 0, &open);
         /* The engine may make the best plan of a combination faster by another cut, so plans that are
          * slower than the open one are searched too. */
-        struct contest contest = {
-            .job = &job, .cost = &cost.cost, .above = table ? 0 : open.rate * 0.95, .offload = open.offload};
+        struct contest contest = {.job = &job,
+                                  .cost = &cost.cost,
+                                  .above = table ? 0 : open.rate * 0.95,
+                                  .offload = open.offload};
         const int64_t begin = clock_now_ns();
         try_all(&contest);
         const bool worse = contest.best.rate > open.rate * 1.005,
