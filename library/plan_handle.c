@@ -115,7 +115,7 @@ enum elapse_status elapse_plan_stage(const struct elapse_plan *plan, int index,
     const struct plan *p = &plan->plan;
     if (index < 0 || index >= p->num_stages)
         return ELAPSE_ERR_INPUT;
-    const int rank = schedule_rank_of_stage(p->schedule, p->num_ranks, index);
+    const int rank = plan_rank_of_stage(p, index);
     const struct elapse_stage ours = {
         .rank = rank,
         .first_item = p->first_item[index],

@@ -21,7 +21,7 @@ static enum status simulate(const struct elapse_job *job, const struct plan *giv
     if (rc == OK)
         rc = plan_copy(given, &plan, err);
     if (rc == OK)
-        rc = plan_lower(&setting, &plan, NULL, &workload, &full, err);
+        rc = plan_lower(&setting, &plan, &workload, &full, err);
     if (rc == OK && plan.recompute_layers)
         rc = recompute_fit(&setting, &plan, false, &full, &workload, err);
     if (rc == OK)

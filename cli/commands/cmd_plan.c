@@ -407,9 +407,6 @@ static enum status run_plan(const struct command *command, const struct request 
     if (rc == OK && q->from_frozen > q->frozen_layers)
         rc = err_set(err, ERR_INPUT, "--from-frozen must be 0..%lld (layers never thaw), got %lld",
                      (long long)q->frozen_layers, (long long)q->from_frozen);
-    if (rc == OK && !job.pipeline.schedule_auto && job.pipeline.schedule == SCHEDULE_CUSTOM)
-        rc = err_set(err, ERR_INPUT, "%s: a custom schedule cannot be planned, only simulated",
-                     job_path ? job_path : "the options");
     if (rc == OK)
         rc = cost_choose(q->db_path, &job, &cost, err);
     if (rc == OK) {

@@ -287,7 +287,7 @@ static enum status run_print(const struct command *command, struct request *requ
     if (request->chunks == 0)
         request->chunks = schedule_default_chunks(kind);
     const int K = (int)request->stages, M = (int)request->microbatches;
-    rc = kind == SCHEDULE_AUTO
+    rc = kind == SCHEDULE_SEARCH
              ? schedule_auto_uniform(K, M, (int)request->chunks, &schedule, err)
              : schedule_generate(kind, K, M, (int)request->chunks, &schedule, err);
     if (rc != OK)
@@ -313,9 +313,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
     bool kind_seen = false, stages_seen = false, microbatches_seen = false;
     bool buffers_seen = false;
     const struct option options[] = {
-        OPTION("kind", STRING, &request.kind, "KIND",
-               "%s; auto searches for equal stages with F = I = W", .seen = &kind_seen,
-               .values = SCHEDULE_NAMES),
+        OPTION("kind", STRING, &request.kind, "KIND", "%s; search: for equal stages with F = I = W",
+               .seen = &kind_seen, .values = SCHEDULE_NAMES),
         OPTION("stages", INT, &request.stages, "K", "devices per pipeline", .min = 1,
                .max = SCHEDULE_MAX_STAGES, .seen = &stages_seen),
         OPTION("microbatches", INT, &request.microbatches, "M", "micro-batches of a mini-batch",

@@ -41,18 +41,11 @@ static enum status write_ops(const struct sim_args *args, const struct step_answ
     return rc;
 }
 
-static enum schedule_kind schedule_of(const struct step_answer *a)
-{
-    return a->custom.num_ranks ? SCHEDULE_CUSTOM : a->plan.schedule;
-}
-
 static void add_plan(struct json *json, const struct step_answer *a)
 {
-    struct plan plan = a->plan;
-    plan.schedule = schedule_of(a);
     json_add_string(json, "model", a->model.name);
     json_add_string(json, "cluster", a->cluster.name);
-    plan_json_add_shape(json, &plan);
+    plan_json_add_shape(json, &a->plan);
     json_add_string(json, "dtype", dtype_text((int)a->query.dtype));
     json_add_string(json, "optimizer", a->optimizer);
     json_add_string(json, "cost_source", cost_source_name(a->cost.cost.source));
@@ -163,7 +156,7 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
     const struct plan *plan = &a->plan;
     char one[32], two[32], three[32], text[256];
     printf("%s on %s: %s, K=%d R=%d M=%d, cut", a->model.name, a->cluster.name,
-           schedule_kind_name(schedule_of(a)), plan->num_ranks, plan_width(plan),
+           schedule_kind_name(plan->schedule), plan->num_ranks, plan_width(plan),
            plan->microbatches.count);
     for (int s = 0; s < plan->num_stages; s++)
         printf("%c%d", s ? ',' : ' ', plan->first_item[s + 1] - plan->first_item[s]);
@@ -473,6 +466,7 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         request->options.progress_ctx = &progress;
     }
     struct step_answer answer = {0};
+    struct schedule order = {0};
     struct job job = {0};
     const struct sweep_ask sweep = {.job = args.job_path ? &job : NULL,
                                     .request = request,
@@ -487,7 +481,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
                                     .quiet = args.quiet,
                                     .threads = args.threads};
     if (args.schedule_csv)
-        rc = read_schedule(&args, &answer.custom, err);
+        rc = read_schedule(&args, &order, err);
+    request->order = args.schedule_csv ? &order : NULL;
     if (rc == OK && (args.job_path || args.sweeps.count == 0))
         rc = sim_job_load(&args, &job, err);
     const bool faults = args.faults ? strcmp(args.faults, "none") != 0
@@ -512,6 +507,7 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
             rc = answer_step(command, &args, &answer, err);
     }
     job_clear(&job);
+    schedule_clear(&order);
     ticker_clear(&progress, stderr);
     step_answer_clear(&answer);
     return rc;

@@ -72,7 +72,7 @@ static enum status find_host(const struct setting *setting, const struct plan *p
     if (!plan->offload)
         return OK;
     on_device.offload = false;
-    const enum status rc = plan_lower(setting, &on_device, NULL, &workload, &full, err);
+    const enum status rc = plan_lower(setting, &on_device, &workload, &full, err);
     for (int s = 0; rc == OK && s < workload.num_stages; s++) {
         const struct stage_cost *without = &workload.stages[s], *with = &away->stages[s];
         if (workload.rank_of_stage[s] == memory->rank)
@@ -97,7 +97,7 @@ enum status plan_memory_find(const struct setting *setting, const struct plan *p
     int64_t *limits = malloc(K * sizeof *limits);
     struct rank_memory *ranks = malloc(K * sizeof *ranks);
     enum status rc =
-        limits && ranks ? plan_lower(setting, plan, NULL, &workload, &full, err) : err_nomem(err);
+        limits && ranks ? plan_lower(setting, plan, &workload, &full, err) : err_nomem(err);
     if (rc == OK) {
         const struct setting own = workload_setting(&workload, setting);
         set_limits(&own, plan, limits);

@@ -102,7 +102,6 @@ static void choose_safe(struct planner_result *result, struct planner_result *sa
 {
     const double bound =
         (double)plan_samples(&result->plan) / ((double)result->lower_bound_ns + result->fill_ns);
-    const int last = result->num_best < PLANNER_KEEP ? result->num_best : PLANNER_KEEP - 1;
     bool same = true;
     plan_clear(&result->plan);
     free(result->stage_ns);
@@ -118,12 +117,9 @@ static void choose_safe(struct planner_result *result, struct planner_result *sa
     result->gap = (double)plan->step_ns / (double)result->lower_bound_ns - 1;
     result->evaluated += safe->evaluated;
     result->complete = result->complete && safe->complete;
-    if (last < result->num_best)
-        plan_clear(&result->best[last].plan);
-    memmove(result->best + 1, result->best, (size_t)last * sizeof *result->best);
+    planner_result_shift(result);
     result->best[0] = safe->best[0];
     safe->best[0] = (struct planner_candidate){0};
-    result->num_best = last + 1;
     for (int i = 0; i < result->num_layouts; i++) {
         struct planner_layout_fate *fate = &result->layouts[i];
         const bool chosen = has_layout(plan, &fate->layout);
@@ -195,7 +191,7 @@ static bool fits_nodes(const struct job *job, const struct run_state *state,
 {
     struct plan_judge *engine = judge->ctx;
     struct planner_judge any = {.watch = judge->watch, .watch_ctx = judge->watch_ctx};
-    struct job more = *job; /* borrows all but the cluster */
+    struct job more = job_with_named_schedules(job); /* borrows all but the cluster */
     struct planner_result result = {0};
     more.cluster = (struct cluster){0};
     if (cluster_copy(&job->cluster, &more.cluster, NULL) != OK)

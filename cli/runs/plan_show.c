@@ -308,7 +308,7 @@ static void print_stages(const struct plan_answer *answer, bool all)
     printf("%5s %5s %6s %11s %16s %12s\n", "stage", "rank", "items", "range", "a micro-batch",
            "rank peak");
     for (int s = 0; s < num; s++) {
-        const int rank = schedule_rank_of_stage(plan->schedule, plan->num_ranks, s);
+        const int rank = plan_rank_of_stage(plan, s);
         snprintf(range, sizeof range, "%d..%d", plan->first_item[s], plan->first_item[s + 1] - 1);
         printf("%5d %5d %6d %11s %16s %12s\n", s, rank,
                plan->first_item[s + 1] - plan->first_item[s], range,

@@ -289,7 +289,7 @@ enum status replay_simulate(struct replay *replay, const char *db_path, struct e
     if (rc == ERR_SYSTEM && !db_path && replay->db)
         err_hint(err, "the run was planned from '%s'; give its present path with --db", replay->db);
     if (rc == OK)
-        rc = plan_lower(&setting, &replay->plan, NULL, &replay->workload, &replay->full, err);
+        rc = plan_lower(&setting, &replay->plan, &replay->workload, &replay->full, err);
     if (rc == OK)
         rc = predict_memory(replay, err);
     if (rc != OK)

@@ -147,10 +147,13 @@ enum status sim_step_of_job(const struct step_request *request, const struct job
         if (rc != OK)
             err_copy(err, &why);
     }
-    if (rc == OK && request->search)
-        a->plan.schedule = SCHEDULE_AUTO;
+    if (rc == OK && request->order)
+        rc = plan_set_order(&a->plan, SCHEDULE_CUSTOM, request->order, err);
     if (rc == OK && request->cut_text)
         rc = take_cut(request->cut_text, job, &a->plan, err);
+    if (rc == OK && request->cut_text && job_searches(job) && !request->order)
+        rc = plan_find_order(&(struct setting){&a->model, &a->cluster, &a->cost.cost}, &a->plan,
+                             err);
     if (rc == OK)
         rc = cluster_slow(request, &a->cluster, err);
     if (rc == OK)

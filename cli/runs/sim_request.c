@@ -140,7 +140,6 @@ int step_settings(struct step_setting settings[STEP_SETTINGS_MAX])
     }
     keys_each(KEYS_JOB, list_job_key, settings);
     keys_each(KEYS_CLUSTER, list_cluster_key, settings);
-    strcat(step_setting_find(settings, NUM_ENTRIES, "schedule")->values, " search");
     return NUM_ENTRIES;
 }
 
@@ -181,8 +180,6 @@ enum status step_request_read(const struct step_setting *settings, int num, stru
         const struct step_setting *s = &settings[i];
         int word = 0;
         int64_t seed = 0;
-        if (s->text && strcmp(s->name, "schedule") == 0)
-            q->search = strcmp(s->text, "search") == 0;
         if (!s->text || s->key)
             continue;
         if (strcmp(s->name, "frozen") == 0) {
@@ -246,8 +243,6 @@ static const char *value_of(const struct step_setting *s, struct err *err)
         const int word = find_word(s->values, s->name, s->text, err);
         return word < 0 ? NULL : optimizers[s->name[9] ? of_bytes[word] : word];
     }
-    if (strcmp(s->key, "pipeline.schedule") == 0 && strcmp(s->text, "search") == 0)
-        return "auto";
     if (strcmp(s->key, "train.dropout") == 0 && strcmp(s->text, "true") == 0)
         return "0.1";
     if (strcmp(s->key, "train.clip_norm") == 0 && strcmp(s->text, "true") == 0)
@@ -354,7 +349,6 @@ void step_answer_clear(struct step_answer *a)
     cluster_clear(&a->cluster);
     cost_handle_clear(&a->cost);
     plan_clear(&a->plan);
-    schedule_clear(&a->custom);
     schedule_clear(&a->full);
     workload_clear(&a->workload);
     sim_result_clear(&a->result);
@@ -383,8 +377,7 @@ enum status step_answer_simulate(struct step_answer *a, const struct sim_options
     const struct setting setting = {&a->model, &a->cluster, &a->cost.cost};
     enum status rc = sim_check_size(&a->plan, err);
     if (rc == OK)
-        rc = plan_lower(&setting, &a->plan, a->custom.num_ranks ? &a->custom : NULL, &a->workload,
-                        &a->full, err);
+        rc = plan_lower(&setting, &a->plan, &a->workload, &a->full, err);
     if (rc == OK && a->plan.recompute_layers)
         rc = recompute_fit(&setting, &a->plan, false, &a->full, &a->workload, err);
     if (rc == OK)

@@ -20,7 +20,7 @@ struct step_request {
     int64_t num_frozen;
     enum frozen_placement frozen; /* in place of pipeline.frozen; FROZEN_NONE: as the job says */
     bool cache_write;
-    bool search; /* op lists of schedule_auto.h in place of the plan's schedule */
+    const struct schedule *order; /* borrowed: op lists in place of the plan's; NULL: none */
     struct sim_options options;
 };
 
@@ -69,7 +69,7 @@ struct step_answer {
     struct cost_query query; /* the query that the costs answer */
     const char *optimizer;   /* its name in answers */
     struct plan plan;
-    struct schedule custom, full; /* custom: op lists in place of the plan's schedule */
+    struct schedule full;
     struct workload workload;
     struct sim_result result;
     int64_t wall_ns; /* wall time from generating the lists to the result */

@@ -60,8 +60,8 @@ static enum status add_plan(struct ahead *ahead, int num_frozen, struct err *err
     cost_roofline(&roofline, NULL);
     enum status rc = train_plan_choose(&with, &ahead->ask, &next, err);
     if (rc == OK)
-        rc = plan_lower(&(struct setting){model, &next.cluster, &roofline}, &next.plan, NULL,
-                        &workload, &full, err);
+        rc = plan_lower(&(struct setting){model, &next.cluster, &roofline}, &next.plan, &workload,
+                        &full, err);
     if (rc == OK)
         rc = runtime_links_list(&(struct link_plan){model, &next.plan, &workload, &full},
                                 t->comm->size, &groups, err);

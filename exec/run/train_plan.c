@@ -95,6 +95,37 @@ void train_plan_fit(struct job *job, int num_ranks)
     job->pipeline.num_stages = job->pipeline.num_replicas = AUTO;
 }
 
+/* Give all ranks the op lists that rank 0 has in its plan, as CSV. The schedule is known to all. */
+static enum status share_order(const struct comm *comm, struct plan *plan, struct err *err)
+{
+    struct schedule order = {0};
+    char *csv = NULL;
+    int64_t size = 0;
+    enum status rc = OK;
+    if (plan->schedule < SCHEDULE_SEARCH)
+        return OK;
+    if (comm->rank == 0)
+        rc = schedule_to_csv(plan->order, &csv, err);
+    if (csv)
+        size = (int64_t)strlen(csv) + 1;
+    rc = comm_agree(comm, rc, err);
+    if (rc == OK)
+        rc = comm_bcast(comm->all, &size, sizeof size, 0, err);
+    if (rc == OK && comm->rank != 0)
+        csv = malloc((size_t)size);
+    if (rc == OK)
+        rc = comm_agree(comm, csv ? OK : err_nomem(err), err);
+    if (rc == OK)
+        rc = comm_bcast(comm->all, csv, size, 0, err);
+    if (rc == OK && comm->rank != 0)
+        rc = schedule_from_csv(csv, "the plan of rank 0", &order, err);
+    if (rc == OK && comm->rank != 0)
+        rc = plan_set_order(plan, plan->schedule, &order, err);
+    schedule_clear(&order);
+    free(csv);
+    return comm_agree(comm, rc, err);
+}
+
 static enum status share(const struct comm *comm, struct train_plan *plan, struct err *err)
 {
     struct plan_message message = {.plan = plan->plan};
@@ -114,6 +145,7 @@ static enum status share(const struct comm *comm, struct train_plan *plan, struc
         got.first_item = malloc(stages * sizeof *got.first_item);
         got.device = malloc(devices * sizeof *got.device);
         got.memory_bytes = NULL;
+        got.order = NULL;
         plan->plan = got;
         memcpy(plan->cost_source, message.cost_source, sizeof plan->cost_source);
         memcpy(plan->cost_label, message.cost_label, sizeof plan->cost_label);
@@ -124,7 +156,7 @@ static enum status share(const struct comm *comm, struct train_plan *plan, struc
         rc = comm_bcast(comm->all, got.first_item, (int64_t)(stages * sizeof(int)), 0, err);
     if (rc == OK)
         rc = comm_bcast(comm->all, got.device, (int64_t)(devices * sizeof(int)), 0, err);
-    return rc;
+    return rc == OK ? share_order(comm, &plan->plan, err) : rc;
 }
 
 /* The plan for the ranks' cluster. */
@@ -203,15 +235,14 @@ static enum status check_adapters(const struct job *job, const char *what, struc
 static enum status check_job_layout(const struct job *job, struct err *err)
 {
     const char *what = job->path ? job->path : job->name;
-    const struct plan asked = {
-        .tensor = job->pipeline.tensor,
-        .expert = job->pipeline.expert,
-        .context = job->pipeline.context,
-        .offload = job->pipeline.offload == OFFLOAD_OPTIMIZER,
-        .shard = job->pipeline.shard,
-        .schedule = job->pipeline.schedule_auto ? SCHEDULE_AUTO : job->pipeline.schedule,
-        .recompute =
-            job->pipeline.recompute == RECOMPUTE_FIT ? RECOMPUTE_NEVER : job->pipeline.recompute};
+    const struct plan asked = {.tensor = job->pipeline.tensor,
+                               .expert = job->pipeline.expert,
+                               .context = job->pipeline.context,
+                               .offload = job->pipeline.offload == OFFLOAD_OPTIMIZER,
+                               .shard = job->pipeline.shard,
+                               .recompute = job->pipeline.recompute == RECOMPUTE_FIT
+                                                ? RECOMPUTE_NEVER
+                                                : job->pipeline.recompute};
     const enum status rc = check_adapters(job, what, err);
     if (rc != OK)
         return rc;
@@ -317,7 +348,7 @@ enum status train_plan_make(const struct planning *with, const struct run_state 
         /* The executor reads edges and buckets of the workload; these do not depend on times. */
         cost_roofline(&roofline, NULL);
         rc = plan_lower(&(struct setting){&with->job->model, &got.cluster, &roofline}, &got.plan,
-                        NULL, got.workload, got.full, err);
+                        got.workload, got.full, err);
     }
     rc = comm_agree(comm, rc, err);
     if (rc == OK) {

@@ -77,7 +77,7 @@ static void ranks_of_items(const struct plan *plan, const struct model *model, i
         rank[i] = 0; /* rank 0 holds frozen items outside the cut */
     for (int s = 0; s < plan->num_stages; s++)
         for (int i = plan->first_item[s]; i < plan->first_item[s + 1]; i++)
-            rank[i] = schedule_rank_of_stage(plan->schedule, plan->num_ranks, s);
+            rank[i] = plan_rank_of_stage(plan, s);
 }
 
 /* --- transitions --------------------------------------------------------------------------- */

@@ -212,10 +212,9 @@ static enum status check_pipeline(const struct job *job, struct err *err)
     if (job->pipeline.bucket_bytes < 0)
         return bad_int(job, "pipeline.bucket_bytes", "at least 0 (0: one bucket a stage)",
                        job->pipeline.bucket_bytes, err);
-    if (!job->pipeline.schedule_auto && job->pipeline.schedule != SCHEDULE_AUTO) {
+    if (!job->pipeline.schedule_auto && job->pipeline.schedule != SCHEDULE_SEARCH) {
         const enum schedule_kind kind = job->pipeline.schedule;
-        const bool any = schedule_any_chunks(kind) || kind == SCHEDULE_CUSTOM;
-        if (!any && job->pipeline.chunks != 1 &&
+        if (!schedule_any_chunks(kind) && job->pipeline.chunks != 1 &&
             job->pipeline.chunks != schedule_default_chunks(kind))
             return err_set(err, ERR_INPUT, "%s: pipeline.chunks must be %d for schedule %s, got %d",
                            source_of(job), schedule_default_chunks(kind), schedule_kind_name(kind),
@@ -468,6 +467,23 @@ bool job_lags(const struct job *job)
     return job->freeze.record || (job->freeze.policy == FREEZE_SAFE && job->freeze.max_loss > 0);
 }
 
+bool job_searches(const struct job *job)
+{
+    return job->pipeline.schedule_auto ? job->pipeline.schedules >> SCHEDULE_SEARCH & 1
+                                       : job->pipeline.schedule == SCHEDULE_SEARCH;
+}
+
+struct job job_with_named_schedules(const struct job *job)
+{
+    struct job named = *job;
+    if (job_searches(job)) {
+        named.pipeline.schedules =
+            job->pipeline.schedule_auto ? job->pipeline.schedules & ~(1u << SCHEDULE_SEARCH) : 0;
+        named.pipeline.schedule_auto = true;
+    }
+    return named;
+}
+
 struct job job_as_static(const struct job *job)
 {
     struct job fixed = *job;
@@ -475,7 +491,7 @@ struct job job_as_static(const struct job *job)
     fixed.pipeline.num_stages = fixed.pipeline.num_replicas = AUTO;
     fixed.pipeline.num_microbatches = AUTO;
     fixed.train.micro = AUTO;
-    fixed.pipeline.schedules = 0;
+    fixed.pipeline.schedules = job_searches(job) ? 1u << SCHEDULE_SEARCH : 0;
     fixed.pipeline.schedule_auto = fixed.pipeline.recompute_auto = true;
     fixed.pipeline.frozen_auto = true;
     fixed.pipeline.balancer = BALANCER_OPTIMAL;

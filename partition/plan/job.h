@@ -235,6 +235,13 @@ const struct model *job_probe_keeps(const struct job *job, int64_t num_samples, 
  * no activation can be reused in a later epoch. */
 int64_t job_views(const struct job *job);
 
+/* Whether plans get op lists of their own if these are faster: pipeline.schedule is search, or a list
+ * with it. */
+bool job_searches(const struct job *job);
+
+/* The job with the named schedules alone. Borrows as job_as_static() does. */
+struct job job_with_named_schedules(const struct job *job);
+
 /* Whether all devices wait for the global gradient norm before their update, either to clip gradients
  * (unless train.post_validation) or because the freeze policy needs norms. A plan carries it as
  * `clip`. */

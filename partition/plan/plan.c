@@ -30,6 +30,7 @@ enum status plan_copy(const struct plan *src, struct plan *dst, struct err *err)
     got.device = NULL;
     got.memory_bytes = NULL;
     got.recompute_layers = NULL;
+    got.order = NULL;
     size_t num_devices = (size_t)src->num_replicas * (size_t)src->num_ranks;
     rc = copy_array(src->first_item, (size_t)src->num_stages + 1, sizeof *src->first_item,
                     &got.first_item, err);
@@ -41,6 +42,8 @@ enum status plan_copy(const struct plan *src, struct plan *dst, struct err *err)
     if (rc == OK)
         rc = copy_array(src->recompute_layers, (size_t)src->num_stages,
                         sizeof *src->recompute_layers, &got.recompute_layers, err);
+    if (rc == OK && src->order)
+        rc = plan_set_order(&got, src->schedule, src->order, err);
     if (rc == OK) {
         *dst = got;
         got = (struct plan){0};
@@ -49,8 +52,35 @@ enum status plan_copy(const struct plan *src, struct plan *dst, struct err *err)
     return rc;
 }
 
+static void order_free(struct schedule *order)
+{
+    if (order)
+        schedule_clear(order);
+    free(order);
+}
+
+enum status plan_set_order(struct plan *plan, enum schedule_kind kind, const struct schedule *order,
+                           struct err *err)
+{
+    struct schedule *copy = order ? calloc(1, sizeof *copy) : NULL;
+    enum status rc = OK;
+    if (order)
+        rc = copy ? schedule_copy(order, copy, err) : err_nomem(err);
+    if (rc != OK) {
+        free(copy);
+        return rc;
+    }
+    if (copy)
+        copy->kind = kind;
+    order_free(plan->order);
+    plan->order = copy;
+    plan->schedule = kind;
+    return OK;
+}
+
 void plan_clear(struct plan *plan)
 {
+    order_free(plan->order);
     free(plan->first_item);
     free(plan->device);
     free(plan->memory_bytes);
@@ -229,6 +259,25 @@ static enum status check_devices(const struct plan *plan, const struct cluster *
     return rc;
 }
 
+/* Check that a plan has op lists of its own if its schedule is no named one, and that they are right. */
+static enum status check_order(const struct plan *plan, struct err *err)
+{
+    const struct schedule *order = plan->order;
+    if (!order && plan->schedule < SCHEDULE_SEARCH)
+        return OK;
+    if (!order || plan->schedule < SCHEDULE_SEARCH)
+        return err_set(err, ERR_INFEASIBLE, "plan: schedule %s %s op lists of its own",
+                       schedule_kind_name(plan->schedule), order ? "has no" : "needs");
+    if (order->num_ranks != plan->num_ranks || order->num_stages != plan->num_stages ||
+        order->num_microbatches != plan->microbatches.count)
+        return err_set(err, ERR_INFEASIBLE,
+                       "schedule of %d ranks, %d stages, %d microbatches does not fit a plan of "
+                       "%d, %d, %d",
+                       order->num_ranks, order->num_stages, order->num_microbatches,
+                       plan->num_ranks, plan->num_stages, plan->microbatches.count);
+    return schedule_check(order, 0, err);
+}
+
 /* Check what the layout's modes need. */
 static enum status check_layout(const struct plan *plan, struct err *err)
 {
@@ -236,7 +285,7 @@ static enum status check_layout(const struct plan *plan, struct err *err)
         return err_set(err, ERR_INFEASIBLE,
                        "plan: recompute layer needs the layers to recompute in each stage");
     if (plan->recompute == RECOMPUTE_LAYER &&
-        (schedule_splits(plan->schedule) || plan->schedule >= SCHEDULE_AUTO))
+        (plan->order ? schedule_has_halves(plan->order) : schedule_splits(plan->schedule)))
         return err_set(err, ERR_INFEASIBLE,
                        "plan: schedule %s splits the backward, which recompute layer does not",
                        schedule_kind_name(plan->schedule));
@@ -263,6 +312,8 @@ enum status plan_check_layout(const struct plan *plan, const struct model *model
     enum status rc = plan_check_counts(plan, model, cluster, err);
     if (rc == OK)
         rc = check_cut(plan, model, err);
+    if (rc == OK)
+        rc = check_order(plan, err);
     return rc == OK ? check_layout(plan, err) : rc;
 }
 

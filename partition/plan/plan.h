@@ -95,6 +95,9 @@ struct plan {
     int64_t batch;                    /* samples per pipeline and step */
     struct microbatches microbatches; /* M = microbatches.count */
     enum schedule_kind schedule;
+    /* Owned: the compute lists of SCHEDULE_SEARCH and SCHEDULE_CUSTOM. NULL: schedule_generate() makes
+     * those of the other schedules. */
+    struct schedule *order;
     int num_frozen_layers; /* F */
     enum frozen_placement frozen;
     bool cache_write; /* steps also write the frozen prefix's output to the cache */
@@ -122,8 +125,21 @@ struct plan {
 enum status plan_copy(const struct plan *src, struct plan *dst, struct err *err);
 void plan_clear(struct plan *plan);
 
+/* Give a plan a schedule: with SCHEDULE_SEARCH and SCHEDULE_CUSTOM a copy of order, with the others
+ * order is NULL. On failure the plan is unchanged. ERR_NOMEM. */
+enum status plan_set_order(struct plan *plan, enum schedule_kind kind, const struct schedule *order,
+                           struct err *err);
+
+/* The rank that holds a stage. */
+static inline int plan_rank_of_stage(const struct plan *plan, int stage)
+{
+    return plan->order ? plan->order->rank_of_stage[stage]
+                       : schedule_rank_of_stage(plan->schedule, plan->num_ranks, stage);
+}
+
 /* Check every structural rule: counts are positive, the cut ascends and covers the model, no stage
- * is empty, devices are distinct and inside the cluster, and K * R devices exist. ERR_INFEASIBLE
+ * is empty, op lists of its own fit it, devices are distinct and inside the cluster, and K * R devices
+ * exist. ERR_INFEASIBLE
  * names the rule and the stage. ERR_NOMEM. */
 enum status plan_check(const struct plan *plan, const struct model *model,
                        const struct cluster *cluster, struct err *err);

@@ -9,7 +9,7 @@
 
 /* Schedules whose ranks hold the stages that PyTorch's stage builders give them: s modulo K, or
  * both arms of a V. An op list of ours runs there as CSV. */
-#define PYTORCH_SCHEDULES (BIT(SCHEDULE_AUTO) - 1)
+#define PYTORCH_SCHEDULES (BIT(SCHEDULE_SEARCH + 1) - 1)
 
 /* The cut of DeepSpeed's partition_method uniform over a list of one module for the embedding, one
  * a layer and one for the head (runtime/utils.py, partition_uniform): the first stages have one

@@ -11,8 +11,8 @@
 #include "partition/base/units.h"
 
 static const char *const kind_names[SCHEDULE_KIND_COUNT + 1] = {
-    "gpipe",      "1f1b",          "interleaved", "zb-h1", "zb-h2", "zb-v",   "dualpipe-v",
-    "eager-1f1b", "breadth-first", "v-half",      "v-min", "auto",  "custom", NULL};
+    "gpipe",      "1f1b",          "interleaved", "zb-h1", "zb-h2",  "zb-v",   "dualpipe-v",
+    "eager-1f1b", "breadth-first", "v-half",      "v-min", "search", "custom", NULL};
 
 static const char *const kind_about[SCHEDULE_CUSTOM] = {
     [SCHEDULE_GPIPE] = "all forwards, then all backwards",
@@ -26,7 +26,7 @@ static const char *const kind_about[SCHEDULE_CUSTOM] = {
     [SCHEDULE_BREADTH_FIRST] = "all micro-batches of a stage before the next stage; GPipe's memory",
     [SCHEDULE_V_HALF] = "on a V, half of 1F1B's activations, for a longer bubble",
     [SCHEDULE_V_MIN] = "on a V, a third of 1F1B's activations, for a longer bubble",
-    [SCHEDULE_AUTO] = "searched; in a job the planner chooses",
+    [SCHEDULE_SEARCH] = "op lists of their own, found for the times of the stages and the memory",
 };
 
 static const char *const op_names[OP_KIND_COUNT] = {
@@ -44,6 +44,15 @@ struct microbatches microbatches_of(int64_t batch, int wanted)
 bool schedule_splits(enum schedule_kind kind)
 {
     return kind == SCHEDULE_ZB_H1 || kind == SCHEDULE_ZB_H2 || schedule_v_shaped(kind);
+}
+
+bool schedule_has_halves(const struct schedule *schedule)
+{
+    for (int k = 0; k < schedule->num_ranks; k++)
+        for (int64_t i = 0; i < schedule->ranks[k].num_ops; i++)
+            if (schedule->ranks[k].ops[i].kind == OP_W)
+                return true;
+    return false;
 }
 
 int schedule_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage)
@@ -86,6 +95,8 @@ const char *schedule_kind_about(enum schedule_kind kind)
 
 enum status schedule_kind_parse(const char *name, enum schedule_kind *kind, struct err *err)
 {
+    if (strcmp(name, "auto") == 0)
+        name = kind_names[SCHEDULE_SEARCH];
     for (int i = 0; i < SCHEDULE_KIND_COUNT; i++) {
         if (strcmp(name, kind_names[i]) == 0) {
             *kind = (enum schedule_kind)i;

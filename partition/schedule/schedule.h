@@ -57,7 +57,7 @@ static inline bool op_overlapped(struct op op, enum op_kind kind)
     return op.kind == kind && op.arg == OP_OVERLAPPED;
 }
 
-/* A new kind goes before SCHEDULE_AUTO: loops over the named kinds end there. */
+/* A new kind goes before SCHEDULE_SEARCH: loops over the named kinds end there. */
 enum schedule_kind {
     SCHEDULE_GPIPE,
     SCHEDULE_1F1B,
@@ -70,7 +70,7 @@ enum schedule_kind {
     SCHEDULE_BREADTH_FIRST,
     SCHEDULE_V_HALF,
     SCHEDULE_V_MIN,
-    SCHEDULE_AUTO,   /* searched, see schedule_auto.h */
+    SCHEDULE_SEARCH, /* a list that schedule_auto.h found */
     SCHEDULE_CUSTOM, /* read from a CSV */
     SCHEDULE_KIND_COUNT
 };
@@ -78,7 +78,7 @@ enum schedule_kind {
 /* The schedules that a user may ask for by name, for help texts. */
 #define SCHEDULE_NAMES                                                                             \
     "gpipe 1f1b eager-1f1b interleaved breadth-first zb-h1 zb-h2 zb-v v-half v-min dualpipe-v "    \
-    "auto"
+    "search"
 
 struct rank_ops {
     struct op *ops; /* points into schedule.block */
@@ -149,6 +149,8 @@ bool schedule_any_chunks(enum schedule_kind kind);
 int schedule_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage);
 /* Whether a named schedule splits the backward into I and W. */
 bool schedule_splits(enum schedule_kind kind);
+/* Whether an op list splits a backward into I and W. O(ops). */
+bool schedule_has_halves(const struct schedule *schedule);
 /* Default number of chunks per rank: 2 for V-shaped schedules and those with any number, else 1. */
 int schedule_default_chunks(enum schedule_kind kind);
 /* Number of chunks per rank if a job asks for `asked` (0: it does not). Schedules that do not allow

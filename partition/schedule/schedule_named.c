@@ -234,7 +234,7 @@ static enum status check_counts(enum schedule_kind kind, int K, int M, int v, in
                                 int64_t *per_rank, struct err *err)
 {
     const char *name = schedule_kind_name(kind);
-    if (kind >= SCHEDULE_AUTO)
+    if (kind >= SCHEDULE_SEARCH)
         return err_set(err, ERR_INPUT, "schedule '%s' has no generator", name);
     if (K < 1 || K > SCHEDULE_MAX_STAGES) {
         return err_set(err, ERR_INPUT, "schedule '%s': stages must be 1..%d, got %d", name,
@@ -301,7 +301,7 @@ static void write_rank(struct writer *to, enum schedule_kind kind, int K, int v,
         break;
     case SCHEDULE_V_HALF:
     case SCHEDULE_V_MIN:
-    case SCHEDULE_AUTO:
+    case SCHEDULE_SEARCH:
     case SCHEDULE_CUSTOM:
     case SCHEDULE_KIND_COUNT:
         break;

@@ -11,6 +11,11 @@
 #include "partition/plan/autodp.h"
 #include "partition/plan/balance.h"
 #include "partition/search/turn.h"
+#include "partition/step/lower.h"
+#include "partition/step/schedule_auto.h"
+#include "partition/step/schedule_memory.h"
+#include "partition/step/schedule_time.h"
+#include "partition/step/traffic.h"
 
 /* Whether plans are for a framework's GPUs: they may recompute inside backwards and divide layers
  * without being asked. Our executor does neither, so plans for what it measured, and for hosts,
@@ -48,7 +53,8 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
                                         .optim_bytes_per_param = job_optim_bytes_per_param(job),
                                         .canonical = job->train.reduction == REDUCTION_CANONICAL,
                                         .lagged = job_lags(job)};
-    bool choose_schedule = job->pipeline.schedule_auto || job->pipeline.schedule == SCHEDULE_AUTO;
+    const struct job named = job_with_named_schedules(job);
+    const bool choose_schedule = named.pipeline.schedule_auto;
     bool fits = job->pipeline.recompute == RECOMPUTE_FIT && !job->pipeline.recompute_auto;
     *options = (struct planner_options){
         .num_ranks = job->pipeline.num_stages,
@@ -57,9 +63,9 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
         .microbatch_size = job->train.micro,
         .equal_microbatches = job->train.reduction == REDUCTION_CANONICAL,
         .chunks = job->pipeline.chunks > 1 ? job->pipeline.chunks : AUTO,
-        .schedules = !choose_schedule          ? 1u << job->pipeline.schedule
-                     : job->pipeline.schedules ? job->pipeline.schedules
-                                               : PLANNER_ALL_SCHEDULES,
+        .schedules = !choose_schedule           ? 1u << job->pipeline.schedule
+                     : named.pipeline.schedules ? named.pipeline.schedules
+                                                : PLANNER_ALL_SCHEDULES,
         .balancer = job->pipeline.balancer,
         .by_params = job->pipeline.by_params,
         .recompute_auto =
@@ -117,6 +123,8 @@ static enum status restrict_to_target(const struct job *job, struct planner_opti
         return err_set(err, ERR_INPUT, "%s needs pipeline.balancer optimal", name);
     options->target = target;
     options->equal_microbatches = true;
+    if (job_searches(job) && !(target->schedules >> SCHEDULE_SEARCH & 1))
+        return err_set(err, ERR_INPUT, "%s does not run pipeline.schedule search", name);
     if (!(options->schedules & target->schedules))
         return err_set(err, ERR_INPUT, "%s does not run pipeline.schedule %s", name,
                        schedule_kind_name((enum schedule_kind)__builtin_ctz(options->schedules)));
@@ -179,19 +187,19 @@ static enum status halve(const struct job *job, const struct setting *setting,
 /* The least number of stages per rank under the job's schedule. */
 static int chunks_of(const struct job *job)
 {
-    const enum schedule_kind kind = job->pipeline.schedule;
-    const unsigned list = job->pipeline.schedules;
+    const struct job named = job_with_named_schedules(job);
+    const unsigned list = named.pipeline.schedules;
     int least = INT_MAX;
-    if (job->pipeline.schedule_auto && list) {
+    if (named.pipeline.schedule_auto && list) {
         for (int k = 0; k < SCHEDULE_KIND_COUNT; k++)
             if (list >> k & 1 &&
                 schedule_chunks((enum schedule_kind)k, job->pipeline.chunks) < least)
                 least = schedule_chunks((enum schedule_kind)k, job->pipeline.chunks);
         return least;
     }
-    if (job->pipeline.schedule_auto || kind == SCHEDULE_AUTO)
-        return 1;
-    return schedule_chunks(kind, job->pipeline.chunks);
+    return named.pipeline.schedule_auto
+               ? 1
+               : schedule_chunks(job->pipeline.schedule, job->pipeline.chunks);
 }
 
 static int items_left(const struct setting *setting, const struct run_state *state)
@@ -332,6 +340,85 @@ static enum status check_balancer(const struct job *job, const struct planner_op
                    names[job->pipeline.balancer], tensor ? "tensor" : "shard");
 }
 
+/* Time a plan as the planner times candidates, and fill in its memory. */
+static enum status time_plan(const struct setting *setting, const struct planner_judge *judge,
+                             struct planner_candidate *candidate, struct err *err)
+{
+    struct plan *plan = &candidate->plan;
+    struct workload workload = {0};
+    struct schedule full = {0};
+    struct step_time time = {0};
+    int64_t traffic_ns = 0;
+    enum status rc = plan_lower(setting, plan, &workload, &full, err);
+    if (rc == OK)
+        rc = schedule_memory(&full, &workload, plan->memory_bytes, err);
+    if (rc == OK)
+        rc = schedule_time(&full, &workload, setting, plan, &time, err);
+    if (rc == OK)
+        rc = workload_traffic_ns(&workload, setting, plan, &traffic_ns, err);
+    candidate->unshared_ns = time.step_ns;
+    plan->step_ns = time.step_ns > traffic_ns ? time.step_ns : traffic_ns;
+    if (rc == OK && judge && judge->step_ns)
+        rc = judge->step_ns(judge->ctx, plan, &candidate->judged_ns, err);
+    if (candidate->judged_ns > plan->step_ns)
+        plan->step_ns = candidate->judged_ns;
+    step_time_clear(&time);
+    schedule_clear(&full);
+    workload_clear(&workload);
+    return rc;
+}
+
+enum status plan_find_order(const struct setting *setting, struct plan *plan, struct err *err)
+{
+    struct workload workload = {0};
+    struct schedule found = {0};
+    if (plan->num_ranks == 1) /* all lists take the same time there */
+        return OK;
+    enum status rc = schedule_auto(setting, plan, &workload, &found, err);
+    if (rc == OK)
+        rc = plan_set_order(plan, found.kind, found.kind < SCHEDULE_SEARCH ? NULL : &found, err);
+    schedule_clear(&found);
+    workload_clear(&workload);
+    return rc;
+}
+
+/* Search op lists for the layout of the chosen plan, and choose it with them if it is faster. */
+static enum status prefer_order(const struct setting *setting, const struct planner_judge *judge,
+                                struct planner_result *result, struct err *err)
+{
+    struct planner_candidate next = {.lower_bound_ns = result->best[0].lower_bound_ns};
+    struct err why = {0};
+    enum status rc = plan_copy(&result->plan, &next.plan, &why);
+    if (rc == OK)
+        rc = plan_find_order(setting, &next.plan, &why);
+    if (rc == OK)
+        rc = time_plan(setting, judge, &next, &why);
+    if (rc == OK && next.plan.step_ns < result->plan.step_ns)
+        rc = planner_result_prefer(result, &next, &why);
+    else if (rc == ERR_INFEASIBLE) /* no list fits, or the judge refuses it */
+        rc = OK;
+    plan_clear(&next.plan);
+    return rc == OK ? OK : err_copy(err, &why);
+}
+
+/* Refuse the first plan of a job if it is too large for the search of op lists, which would find
+ * nothing. A later plan then keeps its named schedule. */
+static enum status search_order(const struct job *job, const struct setting *setting,
+                                const struct run_state *state, const struct planner_judge *judge,
+                                struct planner_result *result, struct err *err)
+{
+    const struct plan *plan = &result->plan;
+    if (schedule_search_work(plan) <= SCHEDULE_SEARCH_WORK)
+        return prefer_order(setting, judge, result, err);
+    return state->old ? OK
+                      : err_set(err, ERR_INFEASIBLE,
+                                "%s: pipeline.schedule search takes up to %lld ops x ranks, "
+                                "%d stages on %d ranks and %d micro-batches have %lld",
+                                job->path ? job->path : job->name, (long long)SCHEDULE_SEARCH_WORK,
+                                plan->num_stages, plan->num_ranks, plan->microbatches.count,
+                                (long long)schedule_search_work(plan));
+}
+
 /* Take the given plan if its frozen layers match the run's. */
 static enum status take_given(const struct plan *given, int num_frozen, struct plan *plan,
                               struct err *err)
@@ -381,6 +468,8 @@ enum status plan_for(const struct job *job, const struct setting *setting,
     if (rc == OK && state->old)
         rc = autodp_keep_devices(setting->model, setting->cluster, state->old, state->executor,
                                  plan, err);
+    if (rc == OK && job_searches(job))
+        rc = search_order(job, setting, state, judge, &got, err);
     if (rc == OK) {
         *result = got;
         got = (struct planner_result){0};

@@ -22,7 +22,8 @@
  * The planner chooses schedule, recompute, placement and cut (planner.h). With pipeline.recompute fit
  * it may recompute where the memory of a device is limited. On GPUs that our executor has not
  * measured, a job without a layout of its own (job.h, layout_open) gets T, sequence parallelism, E,
- * shard, recompute and schedule chosen, unless its plan changes as layers freeze.
+ * shard, recompute and schedule chosen, unless its plan changes as layers freeze. With pipeline.schedule
+ * search the chosen plan gets op lists of its own where these are faster.
  *
  * The best plan takes the least time per sample by schedule_time() and the busiest link. The
  * executor, which has no event engine, therefore finds the plan of `elapse plan --no-simulate`. A
@@ -61,6 +62,11 @@ struct run_state {
 enum status plan_for(const struct job *job, const struct setting *setting,
                      const struct run_state *state, const struct planner_judge *judge,
                      struct planner_result *result, struct err *err);
+
+/* Give a plan the op lists that schedule_auto.h finds for its layout, within the memory of its devices,
+ * or the named schedule that they do not beat. On failure the plan is unchanged. ERR_INFEASIBLE: no
+ * list fits. ERR_NOMEM. */
+enum status plan_find_order(const struct setting *setting, struct plan *plan, struct err *err);
 
 /* Translate a job with F frozen layers and no cache into the planner's problem and options. problem
  * borrows what the setting points to. */

@@ -77,6 +77,34 @@ void planner_result_clear(struct planner_result *result)
     *result = (struct planner_result){0};
 }
 
+void planner_result_shift(struct planner_result *result)
+{
+    const int last = result->num_best < PLANNER_KEEP ? result->num_best : PLANNER_KEEP - 1;
+    if (last < result->num_best)
+        plan_clear(&result->best[last].plan);
+    memmove(result->best + 1, result->best, (size_t)last * sizeof *result->best);
+    result->best[0] = (struct planner_candidate){0};
+    result->num_best = last + 1;
+}
+
+enum status planner_result_prefer(struct planner_result *result, struct planner_candidate *first,
+                                  struct err *err)
+{
+    struct plan plan = {0};
+    const enum status rc = plan_copy(&first->plan, &plan, err);
+    if (rc != OK)
+        return rc;
+    plan_clear(&result->plan);
+    result->plan = plan;
+    result->samples_per_s = first->samples_per_s =
+        (double)plan_samples(&plan) * 1e9 / ((double)plan.step_ns + result->fill_ns);
+    result->gap = (double)plan.step_ns / (double)result->lower_bound_ns - 1;
+    planner_result_shift(result);
+    result->best[0] = *first;
+    first->plan = (struct plan){0};
+    return OK;
+}
+
 /* Make the plan of a judged candidate, without memory_bytes. */
 static enum status make_plan(const struct search *search, const struct judged *judged,
                              struct plan *out)
@@ -134,7 +162,7 @@ static enum status finish_plan(const struct search *search, const struct judged 
         rc = err_nomem(search->err);
         goto out;
     }
-    rc = plan_lower(&problem->setting, &plan, NULL, &workload, &full, search->err);
+    rc = plan_lower(&problem->setting, &plan, &workload, &full, search->err);
     if (rc == OK)
         rc = schedule_memory(&full, &workload, plan.memory_bytes, search->err);
     if (rc != OK)

@@ -158,7 +158,7 @@ struct planner_options {
 };
 
 /* All schedules that have a name. */
-#define PLANNER_ALL_SCHEDULES ((1u << SCHEDULE_AUTO) - 1)
+#define PLANNER_ALL_SCHEDULES ((1u << SCHEDULE_SEARCH) - 1)
 
 #define PLANNER_KEEP 16 /* candidates reported at most, and asked the judge about in one round */
 
@@ -235,6 +235,15 @@ enum status planner_solve(const struct planner_problem *problem,
                           const struct planner_options *options, struct planner_result *result,
                           struct err *err);
 void planner_result_clear(struct planner_result *result);
+
+/* Make another candidate, whose plan the result then owns, the chosen one. It has the cut and the
+ * samples of the plan that was chosen, which becomes the next best. The bound stays that of the named
+ * schedules, so the gap may be negative. ERR_NOMEM. */
+enum status planner_result_prefer(struct planner_result *result, struct planner_candidate *first,
+                                  struct err *err);
+
+/* Room for a candidate at the front of result->best; the last one goes if there are PLANNER_KEEP. */
+void planner_result_shift(struct planner_result *result);
 
 /* The micro-batch counts that the planner tries for K ranks and a batch: K..6K and every divisor of
  * the batch, made by microbatches_of(), without duplicates, in ascending order. *list is a fresh

@@ -218,7 +218,7 @@ int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches,
         return schedule_block_live(kind, num_ranks, num_microbatches, s);
     case SCHEDULE_1F1B:
     case SCHEDULE_INTERLEAVED:
-    case SCHEDULE_AUTO:
+    case SCHEDULE_SEARCH:
     case SCHEDULE_CUSTOM:
     case SCHEDULE_KIND_COUNT:
         break;

@@ -565,7 +565,7 @@ static enum status push_tight(struct search *search, struct node node, const int
 static enum status push_group(struct search *search, struct node node, struct bound_shape *shape)
 {
     enum status rc = push_tight(search, node, search->cut, shape->num_stages);
-    for (int kind = 0; kind < SCHEDULE_AUTO && rc == OK; kind++) {
+    for (int kind = 0; kind < SCHEDULE_SEARCH && rc == OK; kind++) {
         if (!(node.others >> kind & 1))
             continue;
         struct node other = node;

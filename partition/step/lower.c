@@ -8,8 +8,6 @@
 
 #include <stdlib.h>
 
-#include "partition/step/schedule_auto.h"
-
 struct lowering {
     const struct workload *workload;
     struct schedule *full;
@@ -178,8 +176,7 @@ static void describe_stages(const struct workload *w, const struct plan *plan,
     }
 }
 
-/* Whether a pair of ops that run as one hides something: all-to-alls of experts. */
-static bool hides_messages(const struct workload *w)
+bool workload_hides_messages(const struct workload *w)
 {
     for (int64_t s = 0; s < (int64_t)w->num_classes * w->num_stages; s++)
         if (w->stages[s].hidden_ns[0][MB_FULL] + w->stages[s].hidden_ns[1][MB_FULL] > 0)
@@ -239,8 +236,8 @@ enum status schedule_lower(const struct schedule *compute, const struct workload
     struct lowering to = {.workload = workload,
                           .full = &got,
                           .early = recompute_early(plan->recompute),
-                          .overlaps =
-                              compute->kind == SCHEDULE_DUALPIPE_V && hides_messages(workload)};
+                          .overlaps = compute->kind == SCHEDULE_DUALPIPE_V &&
+                                      workload_hides_messages(workload)};
     for (int k = 0; k < K; k++) {
         lower_rank(&to, &compute->ranks[k], k);
         got.ranks[k].num_ops = to.next - got.ranks[k].ops;
@@ -255,45 +252,21 @@ out:
     return rc;
 }
 
-static enum status custom_check(const struct schedule *custom, const struct plan *plan,
-                                struct err *err)
-{
-    if (custom->num_ranks != plan->num_ranks || custom->num_stages != plan->num_stages ||
-        custom->num_microbatches != plan->microbatches.count) {
-        return err_set(err, ERR_INFEASIBLE,
-                       "schedule of %d ranks, %d stages, %d microbatches does not fit a plan of "
-                       "%d, %d, %d",
-                       custom->num_ranks, custom->num_stages, custom->num_microbatches,
-                       plan->num_ranks, plan->num_stages, plan->microbatches.count);
-    }
-    return schedule_check(custom, 0, err);
-}
-
 /* sites NULL: of an unknown plan, which is checked. */
 static enum status lower_plan(const struct setting *setting, const struct plan *plan,
-                              const struct schedule *custom, const struct sites *sites,
-                              struct stage_memo *memo, struct workload *workload,
-                              struct schedule *full, struct err *err)
+                              const struct sites *sites, struct stage_memo *memo,
+                              struct workload *workload, struct schedule *full, struct err *err)
 {
     struct workload w = {0};
     struct schedule compute = {0}, got = {0};
     enum status rc = sites ? plan_check_layout(plan, setting->model, setting->cluster, err)
                            : plan_check(plan, setting->model, setting->cluster, err);
-    if (rc == OK && custom)
-        rc = custom_check(custom, plan, err);
-    if (rc != OK)
-        return rc;
-    if (custom) {
-        rc = workload_build(setting, plan, custom->rank_of_stage, &w, err);
-        rc = rc == OK ? schedule_copy(custom, &compute, err) : rc;
-    } else if (plan->schedule == SCHEDULE_AUTO) {
-        rc = schedule_auto(setting, plan, &w, &compute, err);
-    } else {
+    if (rc == OK)
         rc = workload_build_at(setting, plan, NULL, sites, memo, &w, err);
-        rc = rc == OK ? schedule_generate(plan->schedule, plan->num_ranks, plan->microbatches.count,
-                                          plan->chunks, &compute, err)
-                      : rc;
-    }
+    if (rc == OK)
+        rc = plan->order ? schedule_copy(plan->order, &compute, err)
+                         : schedule_generate(plan->schedule, plan->num_ranks,
+                                             plan->microbatches.count, plan->chunks, &compute, err);
     if (rc == OK && compute.num_frozen_stages == 0 && !compute.drop_first_input &&
         plan->num_frozen_layers > 0)
         rc = schedule_freeze(&compute, w.num_frozen_stages, w.i_folded_into_w, err);
@@ -320,15 +293,14 @@ static enum status lower_plan(const struct setting *setting, const struct plan *
 }
 
 enum status plan_lower(const struct setting *setting, const struct plan *plan,
-                       const struct schedule *custom, struct workload *workload,
-                       struct schedule *full, struct err *err)
+                       struct workload *workload, struct schedule *full, struct err *err)
 {
-    return lower_plan(setting, plan, custom, NULL, NULL, workload, full, err);
+    return lower_plan(setting, plan, NULL, NULL, workload, full, err);
 }
 
 enum status plan_lower_unchecked(const struct setting *setting, const struct plan *plan,
                                  const struct sites *sites, struct stage_memo *memo,
                                  struct workload *workload, struct schedule *full, struct err *err)
 {
-    return lower_plan(setting, plan, NULL, sites, memo, workload, full, err);
+    return lower_plan(setting, plan, sites, memo, workload, full, err);
 }

@@ -22,11 +22,14 @@ extern "C" {
 enum status schedule_lower(const struct schedule *compute, const struct workload *workload,
                            const struct plan *plan, struct schedule *full, struct err *err);
 
+/* Whether an F and the B behind it that run as one op (OP_OVERLAPPED) hide something: all-to-alls of
+ * experts. In lists of SCHEDULE_DUALPIPE_V schedule_lower() makes such pairs then. */
+bool workload_hides_messages(const struct workload *workload);
+
 /* The workload and the full op lists of a plan, checked by schedule_check(). The compute list is
- * generated, or copied from custom where that is not NULL. */
+ * plan->order, or generated. */
 enum status plan_lower(const struct setting *setting, const struct plan *plan,
-                       const struct schedule *custom, struct workload *workload,
-                       struct schedule *full, struct err *err);
+                       struct workload *workload, struct schedule *full, struct err *err);
 
 /* plan_lower() for a generated schedule, without schedule_check() and without a look at the plan's
  * devices, whose sites the caller knows: for the planner, which lowers many candidates of kinds that

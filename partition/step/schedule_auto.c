@@ -1,4 +1,4 @@
-/* The search behind SCHEDULE_AUTO. schedule_time() judges every candidate.
+/* The search for the lists of SCHEDULE_SEARCH. schedule_time() judges every candidate.
  *
  * 1. The named schedules for the plan's chunks.
  * 2. List schedules (schedule_list.c) over a grid of rules: backward whole or split, forward or
@@ -8,7 +8,7 @@
  *    every machine finds the same schedule.
  *
  * The search ends as soon as a proven lower bound is reached. Steps 2 and 3 look at a limited
- * number of ops (LIST_WORK, MOVE_WORK). For a larger schedule the result is the best named one.
+ * number of ops (SCHEDULE_SEARCH_WORK, MOVE_WORK). For a larger schedule the result is the best named one.
  * Read schedule_auto() at the end first, then judge(). */
 #include "partition/step/schedule_auto.h"
 #include "partition/step/lower.h"
@@ -20,7 +20,6 @@
 
 #include "partition/base/units.h"
 
-#define LIST_WORK ((int64_t)1 << 22) /* ops * ranks of one list schedule: about 20 ms */
 #define MOVE_WORK ((int64_t)1 << 22) /* ops timed by all moves together: about half a second */
 #define MOVE_REACH 12                /* a move carries an op over at most this many places */
 
@@ -149,9 +148,10 @@ static enum status offer(struct search *s, struct schedule *compute, struct err 
 static enum status offer_named(struct search *s, struct err *err)
 {
     const struct plan *plan = s->plan;
-    for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
+    for (int kind = 0; kind < SCHEDULE_SEARCH; kind++) {
         const bool chunks = schedule_default_chunks((enum schedule_kind)kind) > 1;
-        bool here = chunks == (plan->chunks > 1);
+        bool here = chunks == (plan->chunks > 1) && !(plan->recompute == RECOMPUTE_LAYER &&
+                                                      schedule_splits((enum schedule_kind)kind));
         for (int t = 0; t < plan->num_stages && here; t++) {
             here = schedule_rank_of_stage((enum schedule_kind)kind, plan->num_ranks, t) ==
                    s->workload->rank_of_stage[t];
@@ -195,8 +195,8 @@ enum { LIMIT_VARIANTS = 9 };
 static enum status offer_lists(struct search *s, struct err *err)
 {
     const struct plan *plan = s->plan;
-    const int64_t ops = 3 * (int64_t)plan->num_stages * plan->microbatches.count;
-    if (ops > LIST_WORK / plan->num_ranks)
+    const bool whole = plan->recompute == RECOMPUTE_LAYER; /* it needs backwards in one piece */
+    if (schedule_search_work(plan) > SCHEDULE_SEARCH_WORK)
         return OK;
     static const int waits[] = {0, 30, 70, 110}, fills[] = {0, 40, 80, 100};
     enum status rc = OK;
@@ -210,7 +210,7 @@ static enum status offer_lists(struct search *s, struct err *err)
         for (int i = 0; i < 64 && rc == OK; i++) {
             const bool split = i & 1, forward_first = i & 2;
             const int wait = (i >> 2) & 3, fill = i >> 4;
-            if ((forward_first && wait > 0) || (!split && fill > 0))
+            if ((forward_first && wait > 0) || (!split && fill > 0) || (split && whole))
                 continue;
             const struct list_rules rules = {.split = split,
                                              .forward_first = forward_first,
@@ -341,6 +341,7 @@ static enum status improve(struct search *s, struct err *err)
                 memcpy(s->best.ranks[k].ops, now.ranks[k].ops,
                        (size_t)now.ranks[k].num_ops * sizeof(struct op));
             }
+            s->best.kind = SCHEDULE_SEARCH;
             s->best_ns = now_ns = got.step_ns;
             s->best_span_ns = got.span_ns;
         } else {
@@ -365,7 +366,9 @@ static enum status run_search(struct search *s, struct err *err)
         rc = offer_named(s, err);
     if (rc == OK && s->best_ns > bound)
         rc = offer_lists(s, err);
-    if (rc == OK && s->best_ns > bound && s->best_ns < INT64_MAX)
+    /* A move could part the pairs of DualPipe that run as one op. */
+    const bool pairs = s->best.kind == SCHEDULE_DUALPIPE_V && workload_hides_messages(s->workload);
+    if (rc == OK && s->best_ns > bound && s->best_ns < INT64_MAX && !pairs)
         rc = improve(s, err);
     return rc;
 }
@@ -430,7 +433,6 @@ enum status schedule_auto(const struct setting *setting, const struct plan *plan
         err_hint(err, "fewer samples a micro-batch, recompute or more stages need less");
     }
     if (rc == OK) {
-        best.best.kind = SCHEDULE_AUTO;
         *workload = kept;
         *compute = best.best;
         kept = (struct workload){0};
@@ -458,8 +460,7 @@ enum status schedule_auto_uniform(int num_ranks, int num_microbatches, int chunk
         .chunks = chunks,
         .num_replicas = 1,
         .batch = num_microbatches,
-        .microbatches = {num_microbatches, 1, 1},
-        .schedule = SCHEDULE_AUTO
+        .microbatches = {num_microbatches, 1, 1}
     };
     struct item *items = NULL;
     /* Counts have the limits that they have for a named schedule. */

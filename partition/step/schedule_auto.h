@@ -14,14 +14,22 @@
 extern "C" {
 #endif
 
+/* Ops times ranks of a plan's list schedules. */
+static inline int64_t schedule_search_work(const struct plan *plan)
+{
+    return mul_saturated(3 * (int64_t)plan->num_stages * plan->num_ranks, plan->microbatches.count);
+}
+#define SCHEDULE_SEARCH_WORK ((int64_t)1 << 22) /* about 20 ms for a list */
+
 /* Find the compute list with the least schedule_time() that keeps every device within its memory.
  * The search covers every named schedule for plan->chunks, list schedules under many rules, and
  * local moves from the best list. So the result is never slower than the best named schedule that
  * fits. Of equal steps the one whose devices have the shorter longest
  * span from first to last op wins, then the earlier candidate. Equal inputs give equal results on
- * every machine.
+ * every machine. Of a plan with more than SCHEDULE_SEARCH_WORK it looks at the named schedules alone.
  *
- * *compute gets the list, frozen as the plan says. *workload gets the workload of the plan's cut;
+ * *compute gets the list, frozen as the plan says; its kind is that of a named schedule if none was
+ * found that is better. *workload gets the workload of the plan's cut;
  * the caller still has to call workload_near() on it. Both must be zeroed or cleared. With two
  * chunks stages may lie in the V of zb-v, so use compute->rank_of_stage and not
  * schedule_rank_of_stage(). ERR_INFEASIBLE if no candidate fits; the message names the need of the

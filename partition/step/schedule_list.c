@@ -243,7 +243,7 @@ enum status schedule_list(const struct workload *workload, const struct list_rul
         room[workload->rank_of_stage[s]] += (int64_t)kinds * M;
         total += (int64_t)kinds * M;
     }
-    rc = schedule_alloc(SCHEDULE_AUTO, K, S, M, room, &got, err);
+    rc = schedule_alloc(SCHEDULE_SEARCH, K, S, M, room, &got, err);
     if (rc != OK)
         goto out;
     memcpy(got.rank_of_stage, workload->rank_of_stage, (size_t)S * sizeof(int));

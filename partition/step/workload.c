@@ -96,9 +96,7 @@ static enum status place_stages(struct builder *b, const int *rank_of_stage)
     if (!w->rank_of_stage)
         return err_nomem(b->err);
     for (int s = 0; s < w->num_stages; s++)
-        w->rank_of_stage[s] = rank_of_stage
-                                  ? rank_of_stage[s]
-                                  : schedule_rank_of_stage(plan->schedule, plan->num_ranks, s);
+        w->rank_of_stage[s] = rank_of_stage ? rank_of_stage[s] : plan_rank_of_stage(plan, s);
     for (int s = 0; s < plan->num_stages; s++)
         if (!frozen_outside(plan->frozen) && plan->first_item[s + 1] <= b->num_frozen_items)
             w->num_frozen_stages = s + 1;

@@ -34,9 +34,9 @@ static const char *const device_names[] = {"cpu", "cuda", NULL};
 static const char *const transport_names[] = {"mpi", "nccl", NULL};
 static const char *const on_slow_names[] = {"log", "replan", "ignore", NULL};
 static const char *const reduction_names[] = {"fast", "canonical", NULL};
-static const char *const schedule_names[] = {"gpipe",         "1f1b",   "interleaved", "zb-h1",
-                                             "zb-h2",         "zb-v",   "dualpipe-v",  "eager-1f1b",
-                                             "breadth-first", "v-half", "v-min",       NULL};
+static const char *const schedule_names[] = {
+    "gpipe",      "1f1b",          "interleaved", "zb-h1", "zb-h2",  "zb-v", "dualpipe-v",
+    "eager-1f1b", "breadth-first", "v-half",      "v-min", "search", NULL};
 static const char *const balancer_names[] = {"optimal", "released", "paper", NULL};
 static const char *const by_names[] = {"time", "params", NULL};
 static const char *const recompute_names[] = {"never", "stage",       "except-last", "selective",
@@ -60,7 +60,7 @@ static const char *const cache_dtype_names[] = {"fp32", "bf16", NULL};
 _Static_assert(DATA_KIND_COUNT == 9 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 7 &&
                    RECOMPUTE_MODE_COUNT == 6 && SHARD_MODE_COUNT == 4 && CONTEXT_KIND_COUNT == 3 &&
                    LORA_BASE_COUNT == 3 && ATTENTION_KIND_COUNT == 5 &&
-                   FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_AUTO == 11,
+                   FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_SEARCH == 11,
                "the lists of names follow the enums");
 
 #define AT(member) offsetof(struct job, member), sizeof(((struct job *)0)->member)
@@ -142,7 +142,7 @@ const struct field job_fields[] = {
     COUNT("pipeline.num_replicas", pipeline.num_replicas, "R, number of pipelines [auto]"),
     COUNT("pipeline.num_microbatches", pipeline.num_microbatches, "M, micro-batches of train.batch as given, per pipeline or global [auto]"),
     INT("pipeline.chunks", pipeline.chunks, 1, 1024, "v, stages per device [1]"),
-    {"pipeline.schedule", FIELD_CHOICE, AT(pipeline.schedule), offsetof(struct job, pipeline.schedules), 0, schedule_names, offsetof(struct job, pipeline.schedule_auto), "order of forwards and backwards; a list restricts auto [auto]"},
+    {"pipeline.schedule", FIELD_CHOICE, AT(pipeline.schedule), offsetof(struct job, pipeline.schedules), 0, schedule_names, offsetof(struct job, pipeline.schedule_auto), "order of forwards and backwards; a list restricts auto; search: op lists of its own where these are faster [auto]"},
     CHOICE("pipeline.balancer", pipeline.balancer, balancer_names, "how the chain is cut [optimal]"),
     CHOICE("pipeline.by", pipeline.by_params, by_names, "quantity that the cut balances [time]"),
     CHOICE_AUTO("pipeline.recompute", pipeline.recompute, recompute_names, pipeline.recompute_auto, "what runs again before its backward; stage (or always): whole stages; except-last: but for the last micro-batch; stage-early: before the gradient arrives; selective: attention's core; layer: layers, inside the backward; fit: where the memory of a device is limited, what a plan needs to fit [fit; auto on GPUs, see tensor]"),

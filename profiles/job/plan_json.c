@@ -71,8 +71,7 @@ static const struct member {
     INT("microbatches", microbatches.count, 1),
     INT64("microbatch_size", microbatches.size, 1),
     INT64("batch", batch, 1),
-    NAME("schedule", schedule, schedule_name,
-         SCHEDULE_CUSTOM), /* excluded: a plan has no op lists */
+    NAME("schedule", schedule, schedule_name, SCHEDULE_KIND_COUNT),
     INT("frozen_layers", num_frozen_layers, 0),
     NAME("frozen", frozen, frozen_name, FROZEN_PLACEMENT_COUNT),
     NAME("recompute", recompute, recompute_name, RECOMPUTE_MODE_COUNT),
@@ -184,6 +183,10 @@ void plan_json_add(struct json *object, const struct plan *plan)
     }
     for (int i = NUM_SHAPE; i < NUM_MEMBERS; i++)
         add_member(object, &members[i], plan);
+    char *csv = NULL;
+    if (plan->order && schedule_to_csv(plan->order, &csv, NULL) == OK)
+        json_add_string(object, "order", csv);
+    free(csv);
     if (!plan->memory_bytes)
         return;
     struct json *memory = json_add_array(object, "memory_bytes");
@@ -398,6 +401,24 @@ static enum status read_recompute_layers(const struct reader *in)
     return OK;
 }
 
+/* The op lists, which a plan has with these schedules and only with them. */
+static enum status read_order(const struct reader *in)
+{
+    const struct json *order = json_get(in->object, "order");
+    struct schedule lists = {0};
+    char what[64];
+    if (in->plan->schedule < SCHEDULE_SEARCH)
+        return order ? unfit(in, "order", "goes with schedule 'search' or 'custom' only") : OK;
+    if (!order || !json_string(order))
+        return malformed(in, "order", "the op lists as CSV");
+    snprintf(what, sizeof what, "%.40s: plan.order", in->what);
+    enum status rc = schedule_from_csv(json_string(order), what, &lists, in->err);
+    if (rc == OK)
+        rc = plan_set_order(in->plan, in->plan->schedule, &lists, in->err);
+    schedule_clear(&lists);
+    return rc;
+}
+
 static enum status read_memory(const struct reader *in)
 {
     struct plan *plan = in->plan;
@@ -438,6 +459,8 @@ enum status plan_json_read(const struct json *object, const char *what, const st
         rc = read_recompute_layers(&in);
     if (rc == OK)
         rc = read_devices(&in);
+    if (rc == OK)
+        rc = read_order(&in);
     if (rc == OK)
         rc = read_memory(&in);
     if (rc == OK)

@@ -15,7 +15,8 @@
 void plan_json_add_shape(struct json *object, const struct plan *plan);
 
 /* Add every member of the plan to object. Stage s holds cut[s] items, rank k of replica r runs on
- * devices[r][k]. memory_bytes is left out if the plan has none. */
+ * devices[r][k]. memory_bytes is left out if the plan has none; order, the op lists as CSV, if its
+ * schedule is a named one. */
 void plan_json_add(struct json *object, const struct plan *plan);
 
 /* Read the plan of an object. `what` names the source in errors ("plan.json"). *plan must be

@@ -73,7 +73,9 @@ static void write_modules(const struct writer *w, int stage, const char *embeddi
  * the CSV. */
 static const char *pytorch_builder(const struct plan *plan)
 {
-    return schedule_v_shaped(plan->schedule) ? "ZBVZeroBubble" : "Interleaved1F1B";
+    const int K = plan->num_ranks;
+    return plan->num_stages == 2 * K && plan_rank_of_stage(plan, K) == K - 1 ? "ZBVZeroBubble"
+                                                                             : "Interleaved1F1B";
 }
 
 static const char *no_model =
@@ -449,10 +451,11 @@ enum status target_file_make(const struct job *job, const struct plan *plan, con
             rc = err_nomem(err);
     }
     if (rc == OK && plan->num_ranks > 1 && kind <= TARGET_AUTOMODEL) {
-        rc = schedule_generate(plan->schedule, plan->num_ranks, plan->microbatches.count,
-                               plan->num_stages / plan->num_ranks, &schedule, err);
+        if (!plan->order)
+            rc = schedule_generate(plan->schedule, plan->num_ranks, plan->microbatches.count,
+                                   plan->num_stages / plan->num_ranks, &schedule, err);
         if (rc == OK)
-            rc = schedule_to_csv(&schedule, &got.csv, err);
+            rc = schedule_to_csv(plan->order ? plan->order : &schedule, &got.csv, err);
     }
     if (rc == OK)
         rc = json_check(got.missing, err);

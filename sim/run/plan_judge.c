@@ -14,7 +14,7 @@ enum status plan_simulate(const struct plan_judge *on, const struct plan *plan,
     quiet.record_ops = false;
     enum status rc = sim_check_size(plan, err);
     if (rc == OK)
-        rc = plan_lower(&on->setting, plan, NULL, &workload, &full, err);
+        rc = plan_lower(&on->setting, plan, &workload, &full, err);
     if (rc == OK)
         rc = sim_step(&full, &workload, &on->setting, plan, &quiet, &result, err);
     if (rc == OK) {

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "partition/step/lower.h"
-#include "partition/step/schedule_auto.h"
+#include "partition/search/plan_for.h"
 #include "partition/step/schedule_time.h"
 #include "partition/step/workload.h"
 
@@ -138,18 +138,21 @@ static enum status search(int K, int M, struct err *err)
     int64_t best = INT64_MAX, found = 0;
     const char *name = "";
     const enum schedule_kind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1,
-                                        SCHEDULE_ZB_H2, SCHEDULE_AUTO};
+                                        SCHEDULE_ZB_H2, SCHEDULE_SEARCH};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && rc == OK; i++) {
         s.plan.schedule = kinds[i];
         ms[0] = now_ms();
-        rc = plan_lower(&(struct setting){&s.model, &s.cluster, &s.cost}, &s.plan, NULL, &w, &full,
-                        err);
+        if (kinds[i] == SCHEDULE_SEARCH)
+            rc = plan_find_order(&(struct setting){&s.model, &s.cluster, &s.cost}, &s.plan, err);
+        if (rc == OK)
+            rc = plan_lower(&(struct setting){&s.model, &s.cluster, &s.cost}, &s.plan, &w, &full,
+                            err);
         ms[1] = now_ms();
         if (rc == OK) {
             rc = schedule_time(&full, &w, &(struct setting){&s.model, &s.cluster, &s.cost}, &s.plan,
                                &time, err);
         }
-        if (kinds[i] == SCHEDULE_AUTO) {
+        if (kinds[i] == SCHEDULE_SEARCH) {
             found = time.step_ns;
         } else if (time.step_ns < best) {
             best = time.step_ns;

@@ -45,9 +45,9 @@ train vit zb -n 2 --set pipeline.schedule=zb-h1 --set 'elastic.stages=[2]'
 verify "zb-h1 gives the same bits" same_run vit-sgd-1 zb
 
 # Idle ranks: three of four, then a newcomer, then none; and without new pipelines.
-train vit newcomer -n 4 --set 'elastic.stages=[3,2,2,1]'
+train vit newcomer -n 4 --set 'elastic.stages=[3,2,2,1]' --set pipeline.schedule=search --set cost.source=roofline
 verify "an idle rank joins when pipelines shrink" has_shapes newcomer "0=0:3:1 1=1:2:2 2=2:2:2 3=4:1:4 "
-verify "a run with a newcomer gives the same bits" same_run vit-sgd-1 newcomer
+verify "a run with a newcomer and op lists of its own gives the same bits" same_run vit-sgd-1 newcomer
 train vit idle -n 4 --set 'elastic.stages=[4,2,1]' --set elastic.auto_dp=false --set train.checkpoint_every_steps=5
 verify "without auto_dp freed ranks stay idle" has_shapes idle "0=0:4:1 1=1:2:1 2=2:1:1 3=4:1:1 "
 verify "a run with idle ranks gives the same bits" same_run vit-sgd-1 idle
@@ -122,7 +122,7 @@ shifts=(-n 2 --set pipeline.num_stages=2 --set cache.policy=off --set 'freeze.ta
 verify "per-pipeline batch: resumed behind a change the plan and the learning rate go on" goes_on_as per shifts 17 "${shifts[@]}"
 verify "as two pipelines of one rank" has_shapes shifts-c "1=2:1:2 2=2:1:2 3=2:1:2 "
 
-# Where a replica has no samples, ranks whose layers are all frozen do nothing, which takes no time.
+# In a replica without samples, ranks whose layers are all frozen do nothing, which takes no time.
 train vit resting -n 4 --set cache.policy=off --set train.clip_norm=0 --set pipeline.num_stages=2 --set pipeline.num_replicas=2 \
     --set pipeline.frozen=spread --set elastic.auto_pipe=false --set elastic.auto_dp=false --set 'freeze.table=[0,3]'
 rests() {
@@ -185,7 +185,7 @@ simulated() {
 verify "sim replays the norms of a real run" simulated
 expect "compare refuses a part of a run" 1 "2 of its 4 epochs" "$elapse" compare "$tmp/part"
 
-# What the ranks at work have seen, the idle ones learn: a loss that is none, in the first evaluation.
+# Idle ranks learn what the others saw: a loss that is not a number, in the first evaluation.
 "$elapse" export "$tmp/vit-sgd-1" -o "$tmp/nan.safetensors" >/dev/null
 printf '\377\377\377\377' | dd of="$tmp/nan.safetensors" bs=1 seek=$(($(stat -c %s "$tmp/nan.safetensors") - 4)) conv=notrunc 2>/dev/null
 expect "a loss that is not finite ends idle ranks too" 1 'the loss of micro-batch 0 of replica 0 is -?nan' \

@@ -41,6 +41,25 @@ whole_run() {
 }
 verify "sim --plan simulates the whole run on it" whole_run
 
+# A plan with op lists of its own.
+searched() {
+    "$elapse" plan "$job" -o "$tmp/lists.json" --set pipeline.schedule=search --set cost.source=roofline --set pipeline.num_stages=3 --set pipeline.num_microbatches=3 \
+        --set pipeline.num_replicas=1 >"$tmp/lists.txt" && grep -q '^schedule search' "$tmp/lists.txt" || return 1
+    "$elapse" sim "$job" --step --plan "$tmp/lists.json" --set cost.source=roofline --json >"$tmp/step.json" || return 1
+    python3 - "$tmp/lists.json" "$tmp/step.json" "$tmp/lists.csv" <<'PY'
+import json, sys
+plan, step = (json.load(open(f)) for f in sys.argv[1:3])
+assert plan["schedule"] == step["schedule"] == "search" and plan["step_ns"] == step["step_ns"], (plan["step_ns"], step["step_ns"])
+open(sys.argv[3], "w").write(plan["order"])
+PY
+    "$elapse" schedule --check "$tmp/lists.csv" && "$elapse" sim "$job" --step --schedule-csv "$tmp/lists.csv" --json >/dev/null
+}
+verify "a plan keeps the op lists that were found, and sim --plan runs them" searched
+sed 's/"order":[^"]*"[^"]*"/"order": "0F0,0B0"/' "$tmp/lists.json" >"$tmp/bad.json"
+expect "op lists of another plan" 1 'does not fit a plan of 3, 3, 3' "$elapse" sim "$job" --step --plan "$tmp/bad.json"
+sed 's/"order":[^"]*"[^"]*",//' "$tmp/lists.json" >"$tmp/bad.json"
+expect "no op lists" 2 'plan.order must be the op lists as CSV' "$elapse" sim "$job" --step --plan "$tmp/bad.json"
+
 if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     trained() {
         "$elapse" train "$job" -n 4 --plan "$tmp/own.json" --out "$tmp/run" || return 1

@@ -35,6 +35,16 @@ END
 }
 export -f torchtitan
 check "plan: --for torchtitan writes flags and an op list" bash -c torchtitan
+lists() {
+    plan torchtitan $two pipeline.schedule=search >"$tmp/l.json" || return 1
+    "$elapse" schedule --check "$tmp/torchtitan.csv" || return 1
+    python3 -c 'import json, sys; a = json.load(open(sys.argv[1])); assert a["order"] == open(sys.argv[2]).read(), a["schedule"]' \
+        "$tmp/l.json" "$tmp/torchtitan.csv"
+}
+export -f lists
+check "plan: --for torchtitan writes op lists that were found" bash -c lists
+expect "plan: --for megatron takes none" 2 'megatron does not run pipeline.schedule search' "$elapse" plan "$tmp/job.json" --for megatron \
+    --set pipeline.schedule=search
 megatron() {
     plan megatron $two pipeline.schedule=1f1b pipeline.num_microbatches=16 >"$tmp/m.json" || return 1
     python3 - "$tmp" <<'END'
@@ -52,7 +62,7 @@ END
 }
 export -f megatron
 check "plan: --for megatron writes flags" bash -c megatron
-# What a framework gets is what --from reads: the same layout and step.
+# --from reads the configuration that --for writes: the same layout and step.
 back() { # FRAMEWORK FILE.json FLAGS
     "$elapse" plan --from "$1" "$3" --cluster "$4" --budget 1s --quiet --json >"$tmp/back.json" || return 1
     python3 - "$2" "$tmp/back.json" <<'END'

@@ -24,6 +24,13 @@ for kind in zb-h1 gpipe 1f1b; do
     train job "k2-$kind" -n 2 --set "pipeline.schedule=$kind"
     verify "K=1 and K=2 give the same losses and weights ($kind)" same_run k1 "k2-$kind"
 done
+searched=(--set pipeline.schedule=search --set cost.source=roofline)
+order() { sed -n 's/.*"order":[^"]*"\([^"]*\)".*/\1/p' "$tmp/k2-search/summary.json"; }
+train job k2-search -n 2 "${searched[@]}" --steps 6
+first=$(order)
+train job k2-search -n 2 "${searched[@]}" --resume "$tmp/k2-search"
+verify "K=2 with op lists of its own gives the same losses and weights" same_run k1 k2-search
+verify "a resumed run has the same lists" test -n "$first" -a "$first" = "$(order)"
 train job k3 -n 3
 verify "K=3 on more ranks than cores gives the same losses and weights" same_run k1 k3
 train job r2k1 -n 2 --set pipeline.num_replicas=2
@@ -122,7 +129,7 @@ begun=$SECONDS
 pkill -TERM -P $! 2>/dev/null
 wait $!
 rc=$?
-# Where the rank does not listen yet it just ends.
+# A rank that does not listen yet just ends.
 early() {
     [ $((SECONDS - begun)) -lt 30 ] && [ $rc -eq 143 ] && { [ "$(value early interrupted)" = true ] || says early 'train was stopped'; } ||
         { echo "exit $rc after $((SECONDS - begun)) s"; cat "$tmp/early.err"; false; }
@@ -193,7 +200,7 @@ if [ -w /dev/shm ]; then
 else
     skip "a run that is killed leaves nothing in /dev/shm" "it may not be written to"
 fi
-# Of a run that was resumed into another folder, that is the folder to go on in, whichever comes first.
+# A run that was resumed into another folder continues in that one, whichever comes first.
 two=(--set pipeline.num_stages=2 --set pipeline.num_replicas=1) # ranks that send in each step
 train job begun "${long[@]}" "${two[@]}" --steps 30
 fronted() {

@@ -9,7 +9,7 @@
 #include "partition/step/lower.h"
 #include "tests/unit/test.h"
 
-/* What a run has once. */
+/* The parts that a run has once. */
 struct case_base {
     struct comm comm;
     struct job job;
@@ -104,8 +104,8 @@ static inline struct train_plan case_plan(const struct case_base *c, int k, int 
     assert_non_null(got.workload);
     assert_non_null(got.full);
     cost_roofline(&cost, NULL);
-    case_ok(plan_lower(&(struct setting){model, &got.cluster, &cost}, plan, NULL, got.workload,
-                       got.full, &err),
+    case_ok(plan_lower(&(struct setting){model, &got.cluster, &cost}, plan, got.workload, got.full,
+                       &err),
             &err);
     return got;
 }

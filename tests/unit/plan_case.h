@@ -48,8 +48,8 @@ static inline enum status plan_case_lower(struct plan_case *c, struct err *err)
 {
     workload_clear(&c->workload);
     schedule_clear(&c->full);
-    return plan_lower(&(struct setting){&c->model, &c->cluster, &c->cost}, &c->plan, NULL,
-                      &c->workload, &c->full, err);
+    return plan_lower(&(struct setting){&c->model, &c->cluster, &c->cost}, &c->plan, &c->workload,
+                      &c->full, err);
 }
 
 static inline void case_must(enum status rc, const struct err *err)
@@ -67,7 +67,7 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
     struct err err = {0};
     struct plan *p = &c->plan;
     int K = 1 + (int)case_below(seed, max_ranks), R = 1 + (int)case_below(seed, 3);
-    p->schedule = (enum schedule_kind)case_below(seed, SCHEDULE_AUTO);
+    p->schedule = (enum schedule_kind)case_below(seed, SCHEDULE_SEARCH);
     p->chunks = schedule_default_chunks(p->schedule);
     p->num_ranks = K;
     p->num_replicas = R;

@@ -54,8 +54,8 @@ static inline enum status sim_case_lower(struct sim_case *c, struct err *err)
 {
     workload_clear(&c->workload);
     schedule_clear(&c->full);
-    return plan_lower(&(struct setting){&c->model, &c->cluster, &c->cost}, &c->plan, NULL,
-                      &c->workload, &c->full, err);
+    return plan_lower(&(struct setting){&c->model, &c->cluster, &c->cost}, &c->plan, &c->workload,
+                      &c->full, err);
 }
 
 static inline void sim_case_build(struct sim_case *c)

@@ -131,7 +131,7 @@ class Layout:
             group = group_of(ranks)
             if rank in ranks:
                 self.across = group
-        text = program.op_csv(plan["schedule"], self.length, plan["microbatches"], plan["chunks"])
+        text = plan.get("order") or program.op_csv(plan["schedule"], self.length, plan["microbatches"], plan["chunks"])
         self.rows = [[re.match(r"(\d+)([A-Z]+)(\d+)", op).groups() for op in
                       re.findall(r"\d+[A-Z]+\d+", line)] for line in text.splitlines()]
         self.owner = {int(s): k for k, row in enumerate(self.rows) for s, _, _ in row}

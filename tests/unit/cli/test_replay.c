@@ -63,7 +63,7 @@ static void write_run(const char *dir, const char *text, const int64_t *extra_ns
     assert_int_equal(json_parse(text, "plan", &json, NULL), OK);
     assert_int_equal(plan_json_read(json, "plan", &job.model, &job.cluster, &plan, NULL), OK);
     cost_constant(&cost);
-    assert_int_equal(plan_lower(&(struct setting){&job.model, &job.cluster, &cost}, &plan, NULL,
+    assert_int_equal(plan_lower(&(struct setting){&job.model, &job.cluster, &cost}, &plan,
                                 &workload, &full, NULL),
                      OK);
     assert_int_equal(sim_step(&full, &workload, &(struct setting){&job.model, &job.cluster, &cost},

@@ -16,7 +16,7 @@ enum { STEPS = 3, BATCH = 12, TRAIN = 30 }; /* 30 = 12 + 12 + 6: the last step i
 
 static struct comm world;
 
-/* What few tests set, for the rigs made next. */
+/* Settings of few tests, for the rigs made next. */
 static struct {
     int64_t bucket_bytes;
     enum reduction reduction;
@@ -95,7 +95,7 @@ static void rig_init(struct rig *rig, const struct comm *comm, const char *model
     for (int i = 0; i < k * r; i++)
         strcpy(rig->cluster.devices[i].kind, "cpu");
     cost_roofline(&cost, NULL);
-    ok(plan_lower(&(struct setting){&rig->job.model, &rig->cluster, &cost}, &rig->plan, NULL,
+    ok(plan_lower(&(struct setting){&rig->job.model, &rig->cluster, &cost}, &rig->plan,
                   &rig->workload, &rig->full, &err),
        &err);
     ok(runtime_groups_open(comm, &rig->plan, &rig->groups, &err), &err);

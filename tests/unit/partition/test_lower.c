@@ -1,5 +1,6 @@
 /* Workloads and lowered lists: naive sums, counts of ops, custom lists, overflow. */
 #include "partition/step/lower.h"
+#include "partition/step/schedule_auto.h"
 #include "partition/step/schedule_memory.h"
 #include "partition/step/schedule_time.h"
 #include "partition/step/stage_memo.h"
@@ -271,7 +272,7 @@ static void workload_build__carries_every_skip_once_when_it_crosses(void **state
     assert_true(crossing > 50 && outside > 5 && shared > 2);
 }
 
-/* What the last backward of a bucket's stage still has to do behind the bucket's last gradient. */
+/* The work that the last backward of a bucket's stage still has behind the bucket's last gradient. */
 static void leads_of(const struct plan_case *c, const struct bucket *b, int64_t lead[2])
 {
     const struct plan *p = &c->plan;
@@ -437,12 +438,8 @@ static void plan_lower__takes_a_custom_list_and_its_ranks(void **state)
                   &err);
         case_must(schedule_to_csv(&compute, &csv, &err), &err);
         case_must(schedule_from_csv(csv, "csv", &list, &err), &err);
-        c.plan.schedule = SCHEDULE_CUSTOM;
-        workload_clear(&c.workload);
-        schedule_clear(&c.full);
-        case_must(plan_lower(&(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &list,
-                             &c.workload, &c.full, &err),
-                  &err);
+        case_must(plan_set_order(&c.plan, SCHEDULE_CUSTOM, &list, &err), &err);
+        case_must(plan_case_lower(&c, &err), &err);
         case_must(schedule_time(&c.full, &c.workload,
                                 &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &custom,
                                 &err),
@@ -455,7 +452,7 @@ static void plan_lower__takes_a_custom_list_and_its_ranks(void **state)
         c.plan.microbatches = microbatches_of(c.plan.batch, c.plan.microbatches.count - 1);
         if (c.plan.microbatches.count != list.num_microbatches) {
             assert_int_equal(plan_lower(&(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan,
-                                        &list, &w, &full, &err),
+                                        &w, &full, &err),
                              ERR_INFEASIBLE);
             assert_non_null(strstr(err.msg, "does not fit a plan"));
             assert_null(full.ranks);
@@ -479,15 +476,15 @@ static void plan_lower__refuses_a_custom_list_that_is_wrong(void **state)
     struct schedule list = {0}, full = {0};
     struct workload w = {0};
     plan_case_random(&c, &seed, 1, 5);
-    c.plan.schedule = SCHEDULE_CUSTOM;
     c.plan.chunks = c.plan.num_stages = 1;
     c.plan.first_item[1] = c.model.num_items;
     c.plan.microbatches = (struct microbatches){2, 1, 1};
     c.plan.batch = 2;
     case_must(schedule_from_csv("0F0,0F1,0B1,0B0", "csv", &list, &err), &err);
-    assert_int_equal(plan_lower(&(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &list,
-                                &w, &full, &err),
-                     ERR_INFEASIBLE);
+    case_must(plan_set_order(&c.plan, SCHEDULE_CUSTOM, &list, &err), &err);
+    assert_int_equal(
+        plan_lower(&(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &w, &full, &err),
+        ERR_INFEASIBLE);
     assert_string_equal(err.msg, "rank 0: 0B1 before 0B0");
     schedule_clear(&list);
     plan_case_clear(&c);
@@ -702,18 +699,20 @@ static void schedule_auto__survives_the_failure_of_any_allocation(void **state)
         skip();
     uint64_t seed = 53;
     struct plan_case c = {0};
+    struct schedule found = {0};
     plan_case_random(&c, &seed, 2, 2);
-    c.plan.schedule = SCHEDULE_AUTO;
     for (int n = 0; n < 4000; n += n < 300 ? 1 : 97) {
         struct err err = {0};
         fail_malloc_after(n);
-        const enum status rc = plan_case_lower(&c, &err);
+        enum status rc = schedule_auto(&(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan,
+                                       &c.workload, &found, &err);
         if (fail_malloc_done())
             break;
         assert_int_equal(rc, ERR_NOMEM);
-        assert_null(c.full.ranks);
+        assert_null(found.ranks);
         assert_null(c.workload.stages);
     }
+    schedule_clear(&found);
     plan_case_clear(&c);
 }
 

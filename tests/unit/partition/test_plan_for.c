@@ -3,6 +3,7 @@
 
 #include "partition/search/turn.h"
 #include "partition/step/lower.h"
+#include "partition/step/schedule_memory.h"
 #include "partition/step/schedule_time.h"
 #include "tests/unit/fail_malloc.h"
 #include "tests/unit/six_case.h"
@@ -223,7 +224,7 @@ static void plan_for__keeps_what_the_job_holds_fast(void **state)
             }
 }
 
-/* Where the planner chooses the micro-batches, it chooses what the canonical sum can be made of. */
+/* The planner chooses only micro-batches that the canonical sum can be made of. */
 static void plan_for__divides_the_batch_for_the_canonical_sum(void **state)
 {
     (void)state;
@@ -493,7 +494,7 @@ static void plan_for__uses_device_0_only_for_the_executor(void **state)
             fail_msg("%s", err.msg);
         assert_int_equal(plan.device[0] == 0 || plan.device[1] == 0, executor);
         const struct setting setting = {&job.model, &job.cluster, &cost};
-        assert_int_equal(plan_lower(&setting, &plan, NULL, &workload, &full, NULL), OK);
+        assert_int_equal(plan_lower(&setting, &plan, &workload, &full, NULL), OK);
         assert_int_equal(schedule_time(&full, &workload, &setting, &plan, &time, NULL), OK);
         assert_int_equal(time.step_ns, plan.step_ns);
         step_time_clear(&time);
@@ -502,6 +503,117 @@ static void plan_for__uses_device_0_only_for_the_executor(void **state)
         plan_clear(&plan);
         job_clear(&job);
     }
+}
+
+/* The job with stashes and K ranks, and the memory of each device; INT64_MAX: unlimited. */
+static void make_search_job(struct job *job, int num_ranks, int64_t mem_bytes)
+{
+    make_job(job);
+    for (int i = 0; i < job->model.num_items; i++)
+        job->model.items[i].stash_bytes = 8 * job->model.items[i].act_bytes + 1000;
+    for (int d = 0; d < job->cluster.num_devices; d++)
+        job->cluster.devices[d].mem_bytes = mem_bytes;
+    job->pipeline.num_stages = num_ranks;
+    job->pipeline.num_replicas = 1;
+    job->pipeline.num_microbatches = 6;
+    job->pipeline.schedule_auto = true;
+    job->pipeline.recompute = RECOMPUTE_NEVER;
+}
+
+/* The memory of the plan's ranks, from its lowered lists. */
+static int64_t most_memory(const struct job *job, const struct cost *cost, const struct plan *plan)
+{
+    const struct setting setting = {&job->model, &job->cluster, cost};
+    struct workload workload = {0};
+    struct schedule full = {0};
+    int64_t memory[4], most = 0;
+    assert_int_equal(plan_lower(&setting, plan, &workload, &full, NULL), OK);
+    assert_int_equal(schedule_memory(&full, &workload, memory, NULL), OK);
+    for (int k = 0; k < plan->num_ranks; k++) {
+        assert_int_equal(memory[k], plan->memory_bytes[k]);
+        most = memory[k] > most ? memory[k] : most;
+    }
+    workload_clear(&workload);
+    schedule_clear(&full);
+    return most;
+}
+
+static void plan_for__gives_a_plan_op_lists_of_its_own_where_these_are_faster(void **state)
+{
+    (void)state;
+    int faster = 0, limited = 0;
+    for (int k = 2; k <= 4; k += 2) {
+        int64_t mem_bytes = INT64_MAX;
+        for (int round = 0; round < 2; round++, mem_bytes -= mem_bytes / 6) {
+            const struct run_state at = {.num_samples = SAMPLES};
+            struct plan named = {0}, plan = {0}, again = {0};
+            struct cost cost;
+            struct err err = {0};
+            struct job job;
+            char *csv[2] = {NULL};
+            cost_constant(&cost);
+            make_search_job(&job, k, mem_bytes);
+            if (make_plan(&job, &cost, &at, &named, &err) != OK) {
+                job_clear(&job);
+                break;
+            }
+            job.pipeline.schedule_auto = false;
+            job.pipeline.schedule = SCHEDULE_SEARCH;
+            assert_int_equal(make_plan(&job, &cost, &at, &plan, &err), OK);
+            assert_int_equal(plan.step_ns < named.step_ns, plan.order != NULL);
+            assert_true(plan.step_ns <= named.step_ns);
+            const int64_t most = most_memory(&job, &cost, &plan);
+            assert_true(most <= mem_bytes);
+            if (plan.order) {
+                assert_int_equal(plan.schedule, SCHEDULE_SEARCH);
+                assert_int_equal(plan.num_stages, named.num_stages);
+                assert_memory_equal(plan.first_item, named.first_item,
+                                    ((size_t)plan.num_stages + 1) * sizeof *plan.first_item);
+                if (faster == 0) { /* the same again */
+                    assert_int_equal(make_plan(&job, &cost, &at, &again, &err), OK);
+                    assert_int_equal(schedule_to_csv(plan.order, &csv[0], &err), OK);
+                    assert_int_equal(schedule_to_csv(again.order, &csv[1], &err), OK);
+                    assert_string_equal(csv[0], csv[1]);
+                }
+                faster++;
+                limited += mem_bytes != INT64_MAX;
+            }
+            mem_bytes = mem_bytes == INT64_MAX ? most : mem_bytes;
+            free(csv[0]);
+            free(csv[1]);
+            plan_clear(&named);
+            plan_clear(&plan);
+            plan_clear(&again);
+            job_clear(&job);
+        }
+    }
+    print_message("faster in %d, of these %d with little memory\n", faster, limited);
+    assert_true(faster > 0 && limited > 0);
+}
+
+static void plan_for__refuses_more_than_the_search_of_op_lists_takes_at_the_first_plan(void **state)
+{
+    (void)state;
+    struct plan first = {0}, later = {0};
+    struct cost cost;
+    struct err err = {0};
+    struct job job;
+    cost_constant(&cost);
+    make_search_job(&job, 4, INT64_MAX);
+    job.train.batch = job.pipeline.num_microbatches = 90000;
+    job.pipeline.schedules = 1u << SCHEDULE_1F1B;
+    struct run_state at = {.num_samples = 4 * job.train.batch};
+    assert_int_equal(make_plan(&job, &cost, &at, &first, &err), OK);
+    job.pipeline.schedules |= 1u << SCHEDULE_SEARCH;
+    assert_int_equal(make_plan(&job, &cost, &at, &later, &err), ERR_INFEASIBLE);
+    assert_non_null(strstr(err.msg, "pipeline.schedule search takes up to 4194304 ops x ranks, 4 "
+                                    "stages on 4 ranks and 90000 micro-batches have 4320000"));
+    at.old = &first;
+    assert_int_equal(make_plan(&job, &cost, &at, &later, &err), OK);
+    assert_int_equal(later.schedule, SCHEDULE_1F1B);
+    plan_clear(&first);
+    plan_clear(&later);
+    job_clear(&job);
 }
 
 int main(void)
@@ -518,6 +630,9 @@ int main(void)
         cmocka_unit_test(plan_for__recomputes_what_the_memory_asks_for),
         cmocka_unit_test(plan_for__refuses_layouts_under_greedy_balancers),
         cmocka_unit_test(plan_for__uses_device_0_only_for_the_executor),
+        cmocka_unit_test(plan_for__gives_a_plan_op_lists_of_its_own_where_these_are_faster),
+        cmocka_unit_test(
+            plan_for__refuses_more_than_the_search_of_op_lists_takes_at_the_first_plan),
         cmocka_unit_test(plan_for__is_the_same_or_none_when_memory_ends_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -139,7 +139,7 @@ struct brute {
     struct search search; /* for its places and the bounds of the family at hand */
 };
 
-/* What a step under a plan that reads the cache has to fill, on average: epoch by epoch. */
+/* The average fill time of a step under a plan that reads the cache, epoch by epoch. */
 static double fill_ns(const struct instance *in, const struct plan *plan)
 {
     const struct planner_cache *cache = &in->problem.cache;
@@ -192,8 +192,8 @@ static void brute_plan(const struct instance *in, struct plan *plan, struct boun
     struct step_time time = {0};
     int64_t memory[16];
     brute->plans++;
-    if (plan_lower(&(struct setting){&in->model, &in->cluster, &in->cost}, plan, NULL, &workload,
-                   &full, NULL) != OK)
+    if (plan_lower(&(struct setting){&in->model, &in->cluster, &in->cost}, plan, &workload, &full,
+                   NULL) != OK)
         return;
     assert_int_equal(schedule_memory(&full, &workload, memory, NULL), OK);
     assert_int_equal(schedule_time(&full, &workload,
@@ -646,7 +646,7 @@ static void plain_plans(const struct instance *in, struct brute *brute)
     const int wanted[] = {1, K, 2 * K, (int)B};
     for (int map = 0; map < (K > 1 && R > 1 && in->cluster.num_nodes > 1 ? MAP_COUNT : 1); map++)
         for (size_t m = 0; m < sizeof wanted / sizeof *wanted; m++)
-            for (int kind = 0; kind < SCHEDULE_AUTO; kind++)
+            for (int kind = 0; kind < SCHEDULE_SEARCH; kind++)
                 for (int v = in->options.schedules >> kind & 1
                                  ? schedule_default_chunks((enum schedule_kind)kind)
                                  : 5;
@@ -704,7 +704,7 @@ static void planner_solve__is_never_slower_than_a_plain_cut(void **state)
         in.options.num_replicas = R;
         in.options.num_ranks = (int)random_between(most > 1 ? 2 : 1, most);
         in.options.recompute_auto = false;
-        in.options.schedules = 1u << random_between(0, SCHEDULE_AUTO - 1);
+        in.options.schedules = 1u << random_between(0, SCHEDULE_SEARCH - 1);
         in.problem.batch = R * random_between(1, 24);
         for (int d = 0; d < D; d++)
             if (in.cluster.devices[d].mem_bytes != INT64_MAX)
@@ -728,7 +728,7 @@ static void planner_solve__is_never_slower_than_a_plain_cut(void **state)
 static void bound_live__is_what_the_lists_hold_at_one_moment(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < SCHEDULE_AUTO; kind++)
+    for (int kind = 0; kind < SCHEDULE_SEARCH; kind++)
         for (int K = 1; K <= 5; K++)
             for (int M = 1; M <= 24; M++)
                 for (int v = 1; v <= 4; v++) {

@@ -103,7 +103,7 @@ static void instance_clear(struct instance *in)
     cluster_clear(&in->cluster);
 }
 
-/* What the loop has seen. */
+/* The best that the loop has seen. */
 struct loop {
     const struct instance *in;
     double rate;      /* of the best plan that fits, samples per second; 0: none */
@@ -119,7 +119,7 @@ static void look_at(struct loop *loop, struct plan *plan)
     struct step_time time = {0};
     int64_t memory[MOST_RANKS], traffic_ns;
     loop->plans++;
-    if (plan_lower(&setting, plan, NULL, &workload, &full, NULL) == OK) {
+    if (plan_lower(&setting, plan, &workload, &full, NULL) == OK) {
         assert_int_equal(schedule_memory(&full, &workload, memory, NULL), OK);
         bool fits = true;
         for (int k = 0; k < plan->num_ranks; k++)
@@ -212,7 +212,7 @@ static void loop_counts(struct loop *loop, struct plan *plan)
                                          plan->device, NULL),
                          OK);
         for (int i = 0; i < num; i++)
-            for (int kind = 0; kind < SCHEDULE_AUTO; kind++)
+            for (int kind = 0; kind < SCHEDULE_SEARCH; kind++)
                 for (int mode = 0; mode < RECOMPUTE_MODE_COUNT; mode++) {
                     if (!(in->options.schedules >> kind & 1) ||
                         (in->options.equal_microbatches && counts[i].last_size != counts[i].size) ||

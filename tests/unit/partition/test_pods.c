@@ -67,7 +67,7 @@ static void weigh(struct brute *b)
     struct schedule full = {0};
     struct step_time time = {0};
     int64_t traffic_ns;
-    assert_int_equal(plan_lower(&b->own, &b->plan, NULL, &workload, &full, NULL), OK);
+    assert_int_equal(plan_lower(&b->own, &b->plan, &workload, &full, NULL), OK);
     assert_int_equal(schedule_time(&full, &workload, &b->own, &b->plan, &time, NULL), OK);
     assert_int_equal(workload_traffic_ns(&workload, &b->own, &b->plan, &traffic_ns, NULL), OK);
     const int64_t step_ns = time.step_ns > traffic_ns ? time.step_ns : traffic_ns;

@@ -3,7 +3,7 @@
 #include "tests/unit/schedule_oracle.h"
 #include "tests/unit/test.h"
 
-static const int num_chunks[SCHEDULE_AUTO] = {
+static const int num_chunks[SCHEDULE_SEARCH] = {
     [SCHEDULE_GPIPE] = 1,      [SCHEDULE_1F1B] = 1,       [SCHEDULE_INTERLEAVED] = 2,
     [SCHEDULE_ZB_H1] = 1,      [SCHEDULE_ZB_H2] = 1,      [SCHEDULE_ZB_V] = 2,
     [SCHEDULE_DUALPIPE_V] = 2, [SCHEDULE_EAGER_1F1B] = 1, [SCHEDULE_BREADTH_FIRST] = 2,
@@ -26,7 +26,7 @@ static int min_int(int a, int b)
 static void schedule_generate__is_complete_and_ascending_for_all_small_counts(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
+    for (int kind = 0; kind < SCHEDULE_SEARCH; kind++) {
         for (int K = 1; K <= 6; K++) {
             for (int M = kind == SCHEDULE_DUALPIPE_V ? 2 * K : 1; M <= 20; M++) {
                 for (int v = num_chunks[kind];
@@ -113,14 +113,14 @@ static void schedule_peak_live__is_the_published_one_when_m_is_large(void **stat
     int peak[8];
     for (int K = 1; K <= 8; K++) {
         for (int M = 2 * K; M <= 4 * K; M += K) {
-            for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
+            for (int kind = 0; kind < SCHEDULE_SEARCH; kind++) {
                 const int v = num_chunks[kind];
                 struct schedule s = generate((enum schedule_kind)kind, K, M, v);
                 schedule_peak_live(&s, peak);
                 int highest = 0;
                 for (int k = 0; k < K; k++) {
                     highest = peak[k] > highest ? peak[k] : highest;
-                    const int want[SCHEDULE_AUTO] = {
+                    const int want[SCHEDULE_SEARCH] = {
                         [SCHEDULE_GPIPE] = M,
                         [SCHEDULE_1F1B] = K - k,
                         [SCHEDULE_INTERLEAVED] = min_int(M * v, (v - 1) * K + 2 * (K - 1 - k) + 1),
@@ -163,7 +163,7 @@ static void schedule_generate__refuses_absurd_counts_before_allocating(void **st
         {SCHEDULE_ZB_V,        4,          8,          1         },
         {SCHEDULE_INTERLEAVED, 4,          8,          0         },
         {SCHEDULE_INTERLEAVED, 4,          8,          2147483647},
-        {SCHEDULE_AUTO,        4,          8,          1         },
+        {SCHEDULE_SEARCH,      4,          8,          1         },
         {SCHEDULE_CUSTOM,      4,          8,          1         }
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -183,7 +183,7 @@ static void schedule_generate__refuses_absurd_counts_before_allocating(void **st
 static void schedule_freeze__leaves_only_forwards_of_frozen_stages(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
+    for (int kind = 0; kind < SCHEDULE_SEARCH; kind++) {
         const int K = 4, M = 9, S = K * num_chunks[kind];
         for (int frozen = 0; frozen < S; frozen++) {
             for (int drop = 0; drop < 2; drop++) {
@@ -246,7 +246,7 @@ static void schedule_copy__is_equal_and_independent(void **state)
 static void schedule_from_csv__reads_what_schedule_to_csv_wrote(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
+    for (int kind = 0; kind < SCHEDULE_SEARCH; kind++) {
         for (int frozen = 0; frozen < 3; frozen++) {
             struct schedule s = generate((enum schedule_kind)kind, 3, 11, num_chunks[kind]);
             struct schedule back = {0};

@@ -289,7 +289,7 @@ static void schedule_check__agrees_with_the_oracle_on_mutants_of_compute_lists(v
     uint64_t seed = 1;
     int rejected = 0, harmless = 0;
     for (int round = 0; round < 24; round++) {
-        for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
+        for (int kind = 0; kind < SCHEDULE_SEARCH; kind++) {
             const int K = 1 + (int)(case_random(&seed) % 4);
             const int M = 2 * K + (int)(case_random(&seed) % 4);
             struct schedule good = generate((enum schedule_kind)kind, K, M);
@@ -495,7 +495,7 @@ static void schedule_check__finds_deadlock_when_buffers_are_bounded(void **state
 {
     (void)state;
     int stuck = 0, fine = 0;
-    for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
+    for (int kind = 0; kind < SCHEDULE_SEARCH; kind++) {
         for (int K = 1; K <= 5; K++) {
             for (int M = 2 * K; M <= 2 * K + 5; M++) {
                 struct schedule s = generate((enum schedule_kind)kind, K, M);

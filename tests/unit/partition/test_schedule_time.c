@@ -111,7 +111,7 @@ static int64_t oracle_step(const struct plan_case *c)
             int64_t start = t->launch, took = 0;
             int edge;
             const bool compute = on_compute(c, t->op);
-            /* What came before on the same device. */
+            /* Earlier ops on the same device. */
             for (int j = i - 1; j >= 0 && all[j].rank == t->rank && all[j].replica == t->replica;
                  j--) {
                 const struct timed *b = &all[j];
@@ -544,7 +544,7 @@ static void schedule_time__refuses_lists_that_deadlock(void **state)
 static void schedule_memory__is_the_closed_form_when_stages_are_equal(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
+    for (int kind = 0; kind < SCHEDULE_SEARCH; kind++) {
         const int v = schedule_default_chunks((enum schedule_kind)kind);
         struct uniform u = {
             .kind = (enum schedule_kind)kind, .K = 4, .M = 12, .v = v, .f = 1, .i = 1, .w = 1};

@@ -452,7 +452,7 @@ static void workload__shards_send_what_zero_says(void **state)
     cluster_clear(&cluster);
 }
 
-/* Where compute hides what it can, the forward waits for the first gather, the backward for the last gather
+/* If compute hides all that it can, the forward waits for the first gather, the backward for the last gather
  * and the first layer's reduce-scatter. Composer's backward waits for the gather of each layer; FSDP2 also
  * copies what it gathers and sends, at the rate that kernels reach. */
 static void workload__shards_cost_what_the_framework_does(void **state)
@@ -538,7 +538,7 @@ static void recompute_fit__takes_as_few_layers_as_fit(void **state)
             for (least[k] = 0; least[k] < 1; least[k]++) {
                 memset(b.layers, 0, sizeof b.layers);
                 b.layers[k] = (int)least[k];
-                assert_int_equal(plan_lower(&setting, &b.plan, NULL, &b.workload, &full, NULL), OK);
+                assert_int_equal(plan_lower(&setting, &b.plan, &b.workload, &full, NULL), OK);
                 assert_int_equal(schedule_memory(&full, &b.workload, memory, NULL), OK);
                 schedule_clear(&full);
                 workload_clear(&b.workload);
@@ -547,7 +547,7 @@ static void recompute_fit__takes_as_few_layers_as_fit(void **state)
             }
         }
         memset(b.layers, 0, sizeof b.layers);
-        assert_int_equal(plan_lower(&setting, &b.plan, NULL, &b.workload, &full, NULL), OK);
+        assert_int_equal(plan_lower(&setting, &b.plan, &b.workload, &full, NULL), OK);
         assert_int_equal(recompute_fit(&setting, &b.plan, true, &full, &b.workload, NULL), OK);
         for (int k = 0; k < 3; k++) {
             assert_int_equal(b.layers[k], least[k]);

@@ -25,6 +25,19 @@ static void make_case(struct plan_case *c, uint64_t *seed)
         for (int s = 0; s < c->plan.num_stages; s++)
             c->plan.recompute_layers[s] = (int)case_below(seed, 9);
     }
+    if (!c->plan.recompute_layers && case_below(seed, 4) == 0) { /* op lists of its own */
+        struct schedule list = {0};
+        struct err err = {0};
+        case_must(schedule_generate(c->plan.schedule, c->plan.num_ranks, c->plan.microbatches.count,
+                                    c->plan.chunks, &list, &err),
+                  &err);
+        case_must(schedule_freeze(&list, (int)case_below(seed, c->plan.num_stages), false, &err),
+                  &err);
+        case_must(plan_set_order(&c->plan, case_below(seed, 2) ? SCHEDULE_SEARCH : SCHEDULE_CUSTOM,
+                                 &list, &err),
+                  &err);
+        schedule_clear(&list);
+    }
     c->plan.step_ns = case_below(seed, 2) ? case_below(seed, 1000000000) : 0;
     if (case_below(seed, 2)) {
         c->plan.memory_bytes = calloc((size_t)c->plan.num_ranks, sizeof(int64_t));
@@ -47,6 +60,20 @@ static bool same_bytes(const void *a, const void *b, size_t size)
     return (!a && !b) || (a && b && memcmp(a, b, size) == 0);
 }
 
+static bool same_order(const struct schedule *a, const struct schedule *b)
+{
+    bool same = a->kind == b->kind && a->num_ranks == b->num_ranks &&
+                a->num_stages == b->num_stages && a->num_microbatches == b->num_microbatches &&
+                a->num_frozen_stages == b->num_frozen_stages &&
+                same_bytes(a->rank_of_stage, b->rank_of_stage,
+                           (size_t)a->num_stages * sizeof *a->rank_of_stage);
+    for (int k = 0; same && k < a->num_ranks; k++)
+        same = a->ranks[k].num_ops == b->ranks[k].num_ops &&
+               same_bytes(a->ranks[k].ops, b->ranks[k].ops,
+                          (size_t)a->ranks[k].num_ops * sizeof(struct op));
+    return same;
+}
+
 static bool same_plan(const struct plan *a, const struct plan *b)
 {
     const size_t places = (size_t)a->num_ranks * (size_t)a->num_replicas;
@@ -59,9 +86,10 @@ static bool same_plan(const struct plan *a, const struct plan *b)
            a->cache_write == b->cache_write && a->recompute == b->recompute &&
            a->num_stages == b->num_stages && a->bucket_bytes == b->bucket_bytes &&
            a->clip == b->clip && a->optim_bytes_per_param == b->optim_bytes_per_param &&
-           a->canonical == b->canonical && a->step_ns == b->step_ns &&
-           plan_tensor(a) == plan_tensor(b) && plan_expert(a) == plan_expert(b) &&
-           a->sequence_parallel == b->sequence_parallel && a->shard == b->shard &&
+           a->canonical == b->canonical && a->step_ns == b->step_ns && !a->order == !b->order &&
+           (!a->order || same_order(a->order, b->order)) && plan_tensor(a) == plan_tensor(b) &&
+           plan_expert(a) == plan_expert(b) && a->sequence_parallel == b->sequence_parallel &&
+           a->shard == b->shard &&
            same_bytes(a->recompute_layers, b->recompute_layers,
                       (size_t)a->num_stages * sizeof *a->recompute_layers) &&
            same_bytes(a->first_item, b->first_item,
@@ -192,26 +220,31 @@ static void plan_json__says_which_member_does_not_fit(void **state)
         enum status rc;
         const char *says;
     } cases[] = {
-        {"[3, 1]",                 "[3, 1]",                 OK,             ""                    },
-        {"\"replicas\": 2",        "\"replicas\": 3",        ERR_INFEASIBLE, "plan.replicas"       },
-        {"\"pipeline_length\": 2", "\"pipeline_length\": 5", ERR_INFEASIBLE,
-         "plan.pipeline_length"                                                                    },
-        {"\"chunks\": 1",          "\"chunks\": 3",          ERR_INFEASIBLE, "plan.chunks"         },
-        {"\"frozen_layers\": 0",   "\"frozen_layers\": 9",   ERR_INFEASIBLE, "plan.frozen_layers"  },
-        {"\"frozen\": \"none\"",   "\"frozen\": \"first\"",  ERR_INFEASIBLE, "plan.frozen"         },
-        {"[3, 1]",                 "[2, 1]",                 ERR_INFEASIBLE, "plan.cut"            },
-        {"[3, 1]",                 "[3, 2]",                 ERR_INFEASIBLE, "plan.cut[1]"         },
-        {"[3, 1]",                 "[4, 0]",                 ERR_INPUT,      "plan.cut[1]"         },
-        {"[3, 1]",                 "[4]",                    ERR_INPUT,      "plan.cut"            },
-        {"[2, 3]]",                "[2, 4]]",                ERR_INFEASIBLE, "plan.devices[1][1]"  },
-        {"[2, 3]]",                "[2, 1]]",                ERR_INFEASIBLE, "plan.devices[1][1]"  },
-        {"[2, 3]]",                "[2]]",                   ERR_INPUT,      "plan.devices"        },
-        {"\"batch\": 10",          "\"batch\": 9",           ERR_INFEASIBLE, "plan.microbatch_size"},
-        {"\"1f1b\"",               "\"custom\"",             ERR_INPUT,      "plan.schedule"       },
-        {"\"1f1b\"",               "\"zb-v\"",               ERR_INFEASIBLE, "plan.chunks"         },
-        {"\"never\"",              "\"seldom\"",             ERR_INPUT,      "plan.recompute"      },
-        {"\"step_ns\": 7",         "\"step_ns\": 0.5",       ERR_INPUT,      "plan.step_ns"        },
-        {"\"clip\": true",         "\"clip\": 1",            ERR_INPUT,      "plan.clip"           },
+        {"[3, 1]",                 "[3, 1]",                                       OK,             ""                         },
+        {"\"replicas\": 2",        "\"replicas\": 3",                              ERR_INFEASIBLE, "plan.replicas"            },
+        {"\"pipeline_length\": 2", "\"pipeline_length\": 5",                       ERR_INFEASIBLE,
+         "plan.pipeline_length"                                                                                               },
+        {"\"chunks\": 1",          "\"chunks\": 3",                                ERR_INFEASIBLE, "plan.chunks"              },
+        {"\"frozen_layers\": 0",   "\"frozen_layers\": 9",                         ERR_INFEASIBLE, "plan.frozen_layers"       },
+        {"\"frozen\": \"none\"",   "\"frozen\": \"first\"",                        ERR_INFEASIBLE, "plan.frozen"              },
+        {"[3, 1]",                 "[2, 1]",                                       ERR_INFEASIBLE, "plan.cut"                 },
+        {"[3, 1]",                 "[3, 2]",                                       ERR_INFEASIBLE, "plan.cut[1]"              },
+        {"[3, 1]",                 "[4, 0]",                                       ERR_INPUT,      "plan.cut[1]"              },
+        {"[3, 1]",                 "[4]",                                          ERR_INPUT,      "plan.cut"                 },
+        {"[2, 3]]",                "[2, 4]]",                                      ERR_INFEASIBLE, "plan.devices[1][1]"       },
+        {"[2, 3]]",                "[2, 1]]",                                      ERR_INFEASIBLE, "plan.devices[1][1]"       },
+        {"[2, 3]]",                "[2]]",                                         ERR_INPUT,      "plan.devices"             },
+        {"\"batch\": 10",          "\"batch\": 9",                                 ERR_INFEASIBLE, "plan.microbatch_size"     },
+        {"\"1f1b\"",               "\"best\"",                                     ERR_INPUT,      "plan.schedule"            },
+        {"\"1f1b\"",               "\"custom\"",                                   ERR_INPUT,      "plan.order"               },
+        {"\"1f1b\"",               "\"1f1b\", \"order\": \"0F0\"",                 ERR_INFEASIBLE, "plan.order"               },
+        {"\"1f1b\"",               "\"search\", \"order\": \"0F\"",                ERR_INPUT,      "plan.order: row 1, cell 1"},
+        {"\"1f1b\"",               "\"search\", \"order\": \"0F0,0B0\\n1F0,1B0\"", ERR_INFEASIBLE,
+         "schedule of 2 ranks, 2 stages, 1 microbatches does not fit a plan of 2, 2, 4"                                       },
+        {"\"1f1b\"",               "\"zb-v\"",                                     ERR_INFEASIBLE, "plan.chunks"              },
+        {"\"never\"",              "\"seldom\"",                                   ERR_INPUT,      "plan.recompute"           },
+        {"\"step_ns\": 7",         "\"step_ns\": 0.5",                             ERR_INPUT,      "plan.step_ns"             },
+        {"\"clip\": true",         "\"clip\": 1",                                  ERR_INPUT,      "plan.clip"                },
     };
     struct model model = {0};
     struct cluster cluster = {0};

@@ -50,8 +50,8 @@ static int64_t peak_frozen(enum schedule_kind kind, int m, enum recompute_mode r
                         .device = device};
     for (int i = 0; i < model.num_items; i++)
         stash[i] = STASH;
-    assert_int_equal(
-        plan_lower(&(struct setting){&model, &cluster, &cost}, &plan, NULL, &w, &full, &err), OK);
+    assert_int_equal(plan_lower(&(struct setting){&model, &cluster, &cost}, &plan, &w, &full, &err),
+                     OK);
     assert_int_equal(pool_memory(&model, &full, &w, &plan, stash, on_device, bytes, &err), OK);
     *params = 0;
     for (int i = first_item[rank]; i < first_item[rank + 1]; i++)
@@ -116,7 +116,7 @@ static void pool_memory__recompute_except_last_holds_two(void **state)
     assert_int_equal(never - but_last, 2 * 2 * (5 * STASH + 4 * wide));
 }
 
-/* Of two ranks the second puts each W off behind the next I, whose stash is there by then. */
+/* The second of two ranks puts each W off behind the next I, whose stash is there by then. */
 static void pool_memory__recompute_holds_what_put_off_weights_need(void **state)
 {
     (void)state;

@@ -462,7 +462,7 @@ static void sim_step__pipelines_share_the_uplink_of_a_pod(void **state)
 static void random_case(struct sim_case *c, bool zero_bytes)
 {
     static int64_t stage_f[64];
-    *c = (struct sim_case){.kind = (enum schedule_kind)random_below(SCHEDULE_AUTO),
+    *c = (struct sim_case){.kind = (enum schedule_kind)random_below(SCHEDULE_SEARCH),
                            .K = 1 + (int)random_below(5),
                            .R = 1 + (int)random_below(3)};
     c->chunks = schedule_chunks(c->kind, 1 + (int)random_below(3));
@@ -665,8 +665,7 @@ static void sim_step__conserves_work_and_idle_time_on_random_steps(void **state)
     }
 }
 
-/* How long the busiest port or uplink is busy with the bytes that the simulator saw on their way.
- */
+/* The time for which the busiest port or uplink is busy with the bytes that the simulator sent. */
 static double busiest_ns(const struct sim_case *c)
 {
     const struct cluster *cluster = &c->cluster;
@@ -845,7 +844,7 @@ static void sim_step__deadlock_is_an_error_that_names_the_op(void **state)
     sim_case_clear(&c);
 }
 
-/* Of a network that would take longer, no number comes back that is not its time. */
+/* A network that would take longer gives no number that is not its time. */
 static void sim_step__refuses_reductions_longer_than_time(void **state)
 {
     (void)state;
