@@ -14,7 +14,7 @@ set -u
 packages="gcc make pkg-config libc6-dev libsqlite3-dev libcjson-dev libcmocka-dev libopenblas-dev
 libopenmpi-dev openmpi-bin libssl-dev zlib1g-dev libjpeg-dev libpng-dev libwebp-dev libpcre2-dev libutf8proc-dev gnuplot-nox python3 clang-format iproute2 $*"
 
-# What is asked of each: a program in PATH, or a library that pkg-config knows. Packages under other
+# Each entry is a program in PATH, or a library that pkg-config knows. Packages under other
 # names (MPICH, another BLAS package, a newer gcc) satisfy it as well.
 have() {
     case $1 in

@@ -24,7 +24,7 @@ static int repeats = 11;
 static void *kept[MAX_TENSORS];
 static int num_kept;
 static bool failed; /* reported already */
-/* Of cuda_attention_pick.h and cuda_matmul.h, while rows are cuDNN's; else NULL. */
+/* Functions of cuda_attention_pick.h and cuda_matmul.h; NULL unless cuDNN computes the rows. */
 static int (*cudnn_served)(struct backend *be, bool backward);
 static int (*gelu_served)(struct backend *be);
 
@@ -376,7 +376,7 @@ static void linear_row(int64_t rows, int in, int out, int out_stride)
         2.0 * (double)batch(rows) * in * out, do_linear, &o);
 }
 
-/* What surrounds an MLP's wide layer: GELU behind a product, its gradient, weights and bias. */
+/* The passes around an MLP's wide layer: GELU behind a product, its gradient, weights and bias. */
 static void mlp_rows(int64_t rows, int in, int out)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* How long the digest of a model's weights takes, which ends every run: the best of five, on one
+/* The time of the digest of a model's weights, which ends every run: the best of five, on one
  * thread and on two, whole weights in host memory. ranks: 1 mpirun -n 1 bench_digest [MODEL] */
 #include <stdio.h>
 #include <stdlib.h>

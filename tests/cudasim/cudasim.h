@@ -125,7 +125,7 @@ enum cudasim_reduce {
     CUDASIM_BITOR,
     CUDASIM_BITXOR
 };
-/* Of 32-bit numbers, compared as signed or unsigned. */
+/* Reduces 32-bit numbers, compared as signed or unsigned. */
 unsigned cudasim_reduce(enum cudasim_reduce how, bool is_signed, unsigned mask, unsigned value,
                         const char *file, int line);
 void cudasim_syncwarp(unsigned mask, const char *file, int line);

@@ -333,7 +333,7 @@ void __tsan_vptr_read(void **)
 {
 }
 
-/* What gcc passes to the reports of -fsanitize=alignment,bounds,shift: first the place. */
+/* The data that gcc passes to the reports of -fsanitize=alignment,bounds,shift begins with the place. */
 struct place {
     const char *file;
     uint32_t line, column;

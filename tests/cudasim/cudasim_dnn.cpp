@@ -608,7 +608,7 @@ struct machine {
         }
         store(op.out, y);
     }
-    /* Where an element lies says which it is. */
+    /* The place of an element identifies it. */
     void transpose(const operation &op)
     {
         const values x = load(op.in[0]);

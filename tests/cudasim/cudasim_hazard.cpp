@@ -1,4 +1,4 @@
-/* What is ordered in time, and what is only so by luck.
+/* Tells accesses that are ordered from those that come in order only by luck.
  *
  * Every work of a stream knows what happened before it: the works in front of it, those that an
  * event it waited for stood behind, and those that the host knew to have ended when it issued it

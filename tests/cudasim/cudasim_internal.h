@@ -45,7 +45,7 @@ uint64_t cudasim_chance(void);
 void cudasim_mma_bf16_warp(float (*d)[4], const uint32_t (*a)[4], const uint32_t (*b)[2]);
 void cudasim_ldmatrix_warp(uint32_t (*to)[4], const unsigned char *const *rows, int num, bool trans);
 
-/* What checks know of the running kernel. Epochs grow at barriers of the block and of a warp. */
+/* The state of the checks for the running kernel. Epochs grow at barriers of the block and of a warp. */
 extern uint32_t cudasim_launch_count, cudasim_block_count;
 extern uint32_t cudasim_block_epoch, cudasim_warp_epoch[32];
 extern size_t cudasim_dynamic_bytes;
@@ -103,7 +103,7 @@ void cudasim_clock_join(cudasim_clock *to, const cudasim_clock &other);
 void cudasim_issued(cudasim_clock *of_stream, uint32_t stream, const char *name,
                     struct cudasim_when *when);
 void cudasim_host_learns(const cudasim_clock &what);
-/* What is touched from here on, it touches (borrowed; NULL: nobody). */
+/* Every touch from here on is by this work (borrowed; NULL: by nobody). */
 void cudasim_work_begins(const struct cudasim_when *when);
 void cudasim_touches(const void *address, size_t bytes, bool writes);
 void cudasim_touches_matrix(const void *at, uint64_t rows, uint64_t cols, int64_t ld,

@@ -42,7 +42,7 @@ struct preference {
     uint64_t workspace;
     uint32_t reductions, align[4], search;
 };
-/* What an algorithm was proposed for; lies in cublasLtMatmulAlgo_t. */
+/* The problem that an algorithm was proposed for; it lies in cublasLtMatmulAlgo_t. */
 struct chosen {
     uint32_t magic, id;
     uint32_t align[4];

@@ -190,7 +190,7 @@ void take_frames(peer *p)
     p->in.erase(p->in.begin(), p->in.begin() + (ptrdiff_t)at);
 }
 
-/* What can be sent and received now. */
+/* Moves the bytes that can be sent and received now. */
 void move_bytes(peer *p)
 {
     char room[65536];
@@ -543,7 +543,7 @@ void enqueue(const std::shared_ptr<group> &g)
                            [g, k] { return run_group(g.get()); });
 }
 
-/* What freeing memory of the device does, as far as messages go. */
+/* Freeing memory of the device waits for it, as far as messages go. */
 ncclResult_t wait_for_device(void)
 {
     for (const double from = now_ns(); num_kernels > 0; usleep(100))

@@ -32,7 +32,7 @@ enum {
     PTX_OPERANDS = 14, /* mma.m16n8k16: 4 + 4 + 2 + 4 */
 };
 
-/* What an instruction is counted as. */
+/* The class that an instruction is counted in. */
 enum ptx_class {
     PTX_INTEGER,
     PTX_DIVIDE, /* integer: a sequence of some twenty (32 bits) to hundred instructions */
@@ -51,7 +51,7 @@ enum ptx_class {
     PTX_CLASSES
 };
 
-/* Who decides what comes next. */
+/* The next instruction of a warp. */
 enum ptx_control {
     PTX_NEXT,
     PTX_JUMP,
@@ -134,7 +134,7 @@ void cudasim_ptx_load(const char *text, std::vector<struct ptx_kernel *> *kernel
 std::string cudasim_ptx_line(uint32_t line);
 
 /* --- cudasim_ptx_ops.cpp --------------------------------------------------------------------- */
-/* How an instruction of this name works, NULL: not known. `operands` has a letter for each: i a
+/* The meaning of an instruction of this name; NULL: not known. `operands` has a letter for each: i a
  * register of up to 32 bits, l one of 64, p a predicate; {} around what is written so. */
 struct ptx_meaning {
     ptx_work work;
@@ -144,7 +144,7 @@ struct ptx_meaning {
     int mask_at;
 };
 const struct ptx_meaning *cudasim_ptx_meaning(const std::string &name);
-/* Of loads and stores, by their operands' sizes: */
+/* Loads and stores, by their operands' sizes. */
 void cudasim_ptx_load_lanes(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes);
 void cudasim_ptx_store_lanes(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes);
 

@@ -198,7 +198,7 @@ bool value_of(reader *r, const std::string &text, uint64_t *value)
     return true;
 }
 
-/* Where an operand lies; `want` is i, l or p, or ? for any, which then becomes what it is. */
+/* The place of an operand; `want` is i, l or p, or ? for any, which then becomes what it is. */
 uint32_t place_of(reader *r, const std::string &text, char *want)
 {
     char kind = *want;
@@ -219,8 +219,8 @@ uint32_t place_of(reader *r, const std::string &text, char *want)
     return place_of_constant(r, *want, *want == 'i' ? (uint32_t)value : value);
 }
 
-/* What cvt reads may lie in a register of more bits: they are taken from it by an instruction of
- * ours in front. */
+/* The source of cvt may lie in a register of more bits. An instruction of ours in front takes its bits
+ * from there. */
 std::string narrow_source(reader *r, const std::string &text)
 {
     char kind = '?';

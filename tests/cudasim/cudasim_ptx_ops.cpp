@@ -1,4 +1,4 @@
-/* What PTX instructions compute, all lanes of a warp at once. Operands are places in the warp's
+/* The arithmetic of PTX instructions, all lanes of a warp at once. Operands are places in the warp's
  * registers: operand[0] is what is written. */
 #include <cuda_runtime_api.h>
 #include <fenv.h>
@@ -104,7 +104,7 @@ FUNCTION(least, (T a, T b), b < a ? b : a);
 FUNCTION(most, (T a, T b), a < b ? b : a);
 FUNCTION(fleast, (T a, T b), (T)fmin(a, b)); /* the other of a NaN */
 FUNCTION(fmost, (T a, T b), (T)fmax(a, b));
-/* What a division by zero gives is not defined, nor what lanes hold that take no part. */
+/* PTX does not define the result of a division by zero, nor the values of lanes that take no part. */
 FUNCTION(divide, (T a, T b),
          b == 0                       ? (T)-1
          : !((T)-1 > 0) && b == (T)-1 ? (T)(0 - (uint64_t)a)

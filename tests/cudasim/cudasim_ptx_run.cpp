@@ -11,7 +11,7 @@
 #include "tests/cudasim/cudasim_internal.h"
 #include "tests/cudasim/cudasim_ptx.h"
 
-/* Of the runner (cudasim.h). */
+/* Variables of the runner (cudasim.h). */
 extern uint3 cudasim_block;
 extern dim3 cudasim_block_dim, cudasim_grid_dim;
 extern unsigned char *cudasim_dynamic;
@@ -130,7 +130,7 @@ static void join_groups(struct ptx_warp *w)
             g->erase(g->begin() + (ptrdiff_t)i);
 }
 
-/* Where lanes have left, those that wait for them may be complete. */
+/* Lanes that leave may complete those that wait for them. */
 static void lanes_leave(struct ptx_warp *w, uint32_t lanes)
 {
     w->live &= ~lanes;

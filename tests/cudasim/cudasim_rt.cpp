@@ -578,7 +578,7 @@ static bool step_all(void)
         moved |= step(streams[i]);
     return moved;
 }
-/* Where a stream stands still and the host waits for it, or asks again and again. */
+/* A stream stands still, and the host waits for it or polls it. */
 static void stand_still(void)
 {
     if (!step_all())
@@ -1067,7 +1067,7 @@ extern "C" cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks
     return cudaSuccess;
 }
 
-/* Why the hardware would not take the launch, or cudaSuccess. */
+/* The error with which the hardware would refuse the launch, or cudaSuccess. */
 static cudaError_t check_launch(const void *kernel, const struct cudasim_grid *g)
 {
     const dim3 grid = g->grid, block = g->block;

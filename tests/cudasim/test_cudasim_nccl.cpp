@@ -240,8 +240,8 @@ static void watch__sees_that_a_peer_is_gone(void **)
     assert_true(time(NULL) - began < 10);
 }
 
-/* Of two communicators with a message under way one fails, by its peer's number of bytes; the other
- * would wait for ever. */
+/* Two communicators have a message under way. One fails by its peer's number of bytes; the other would
+ * wait for ever. */
 static bool one_of_two_fails(struct side *me)
 {
     return receive_on(me, 1, 64) &&

@@ -261,7 +261,8 @@ static void blocks__wait_and_share(void **state)
 
 /* --- costs ----------------------------------------------------------------------------------- */
 
-/* Of the one instruction that goes through shared memory, or the last that reads device memory. */
+/* The cost of the one instruction that goes through shared memory, or of the last that reads device
+ * memory. */
 static uint64_t cost_of(const struct ptx_kernel *k, enum ptx_class of_class, const char *name)
 {
     uint64_t cost = 0;

@@ -16,7 +16,7 @@
 #
 # Each run must have ended CHAOS_LIMIT_S (10) seconds after the blow, or say that it goes on; at the end its
 # weights must be, to the bit, those of a run that nobody disturbed. Prints a table. Exit 1 on any failure.
-# What a failed run left is kept, and its place said.
+# The files of a failed run are kept, and their place is printed.
 . "$(dirname "$0")/lib.sh"
 begin
 limit_s=${CHAOS_LIMIT_S:-10} budget_s=${CHAOS_SECONDS:-0}

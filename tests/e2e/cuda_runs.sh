@@ -64,7 +64,7 @@ decoder_in_bf16() { # JOB
     verify "$1: zb-h1 on two ranks has the bits of one in bf16" same_run $1-bf16 $1-2
 }
 
-# What a broken device gets: one line that says what, and the right status.
+# A broken device gets one line that names the fault, and the right status.
 broken() { # NAME STATUS PATTERN FAULT ARGS...
     local name=$1 status=$2 pattern=$3 fault=$4
     shift 4

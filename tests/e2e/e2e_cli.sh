@@ -379,7 +379,7 @@ else
     skip "ELAPSE_TEST_FILTER" "no test programs here"
 fi
 expect "a user without HOME has one all the same" 0 rtx5000-paper env -u HOME -u ELAPSE_DB -u XDG_DATA_HOME "$elapse" profiles list
-# What one process can refuse starts no launcher: here there is none to start.
+# An error that one process can find starts no launcher: here there is none to start.
 ELAPSE_MPIRUN=$tmp/none expect "a wrong option starts no ranks" 2 "unknown option '--stepz'" "$elapse" train examples/paper/vit.json --stepz 3
 ELAPSE_MPIRUN=$tmp/none expect "nor does a job that is not there" 3 "$tmp/none.json" "$elapse" train "$tmp/none.json" -n 2
 ELAPSE_MPIRUN=$tmp/none expect "nor a store that is not there" 3 "cannot open store" "$elapse" train examples/paper/vit.json --db "$tmp/none.db"

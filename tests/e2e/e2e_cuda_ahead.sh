@@ -8,7 +8,7 @@
 . "$(dirname "$0")/cuda_runs.sh"
 with_nccl "nccl between emulated GPUs"
 nccl=(--set train.transport=nccl)
-# What a change will need is made beside the steps in front of it, on ranks without a place too.
+# Communicators of a change are made beside the steps before it, on ranks without a place too.
 long=("${elastic[@]}" --set data.train_samples=128 --set train.batch.global=8)
 train vit static-long -n 1 "${long[@]}" --set cache.policy=off
 ELAPSE_CUDASIM_STREAMS=5 train vit nccl-ahead -n 3 "${nccl[@]}" "${long[@]}" --set 'elastic.stages=[3,2,3]'

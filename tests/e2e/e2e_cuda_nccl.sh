@@ -16,7 +16,7 @@ for kind in gpipe zb-h2 zb-v dualpipe-v; do
     train vit nccl-$kind -n 2 "${two[@]}" --set pipeline.schedule=$kind
     verify "$kind on two ranks has the bits of one" same_run vit-twice nccl-$kind
 done
-# What runs for the first time waits for what the device has, and that for peers: nobody may wait in a ring.
+# A kernel's first launch waits for the device's work, which may wait for peers: no ranks may wait in a ring.
 for kind in 1f1b interleaved; do
     chunks=1
     [ $kind = interleaved ] && chunks=2
@@ -55,7 +55,7 @@ train vit nccl-part -n 3 "${nccl[@]}" --set pipeline.num_stages=3 --steps 2
 train vit nccl-part -n 2 "${two[@]}" --resume "$tmp/nccl-part" --override
 verify "a checkpoint goes on at another K with the same bits" same_run vit-twice nccl-part
 ELAPSE_CUDASIM_FAULT_RANK=1 broken "a message that fails on one rank ends both" 3 'nccl|NCCL' nccl@30 -n 2 "${two[@]}"
-# What fails on one rank before all go on to wait for it in NCCL: the lane of all ranks, of a group.
+# One rank fails before the others wait for it in NCCL: in the lane of all ranks, and of a group.
 for n in 2 3; do
     ELAPSE_CUDASIM_FAULT_RANK=1 broken "no lane $n on one rank ends both" 1 'cudaStreamCreateWithPriority.* failed: out of memory' stream@$n -n 2 "${two[@]}"
 done

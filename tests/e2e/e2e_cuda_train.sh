@@ -63,7 +63,7 @@ sed 's/"vocab": 512/"vocab": 196608/' "$tmp/bert.json" >"$tmp/wide.json"
 ELAPSE_CUDASIM_LOG=$tmp/wide-once.log train wide wide-once -n 1 --steps 1
 verify "bert: one, where the stages take 100 MiB" test "$(mallocs wide-once)" = "mallocs 1 "
 
-# What the cache gives and gets crosses lanes of its own: filled, read, raised a level, late or not.
+# Reads and writes of the cache have lanes of their own: it is filled, read, raised a level, late or not.
 kept=(--set train.epochs=4 --set freeze.policy=table --set 'freeze.table=[0,2,2,3]' --set pipeline.num_microbatches=6)
 train vit unkept -n 1 "${kept[@]}" --set cache.policy=off
 for late in 0 1 9; do

@@ -71,7 +71,7 @@ done
 [ -z "$piped" ]
 report $? "help and a report into a closed pipe are no error" <<<"$piped"
 
-# What the programs were built from.
+# The programs name the sources that they were built from.
 for program in "$elapse" "$elapse-exec"; do
     name=$(basename "$program")
     [ -x "$program" ] || { skip "$name --version" "not built here"; continue; }

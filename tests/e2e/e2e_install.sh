@@ -54,7 +54,7 @@ compile() { # OUT LIBRARY...: the example against the installed tree
     shift
     cc -std=c11 -Wall -Wextra -Werror "$examples/library/plan.c" -o "$program" $(pc --cflags elapse) "$@"
 }
-# What the example prints, worked out from `elapse plan` and `elapse sim`.
+# The example's output, worked out from `elapse plan` and `elapse sim`.
 cat >"$tmp/answers.py" <<'PY'
 import json, sys
 plan, step, run = (json.load(open(f"{sys.argv[1]}/{name}.json")) for name in ("plan", "step", "run"))

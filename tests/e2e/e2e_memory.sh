@@ -15,8 +15,8 @@ cat >"$tmp/job.json" <<'JOB'
   "pipeline": {"num_stages": 2, "num_replicas": 1, "num_microbatches": 4, "schedule": "1f1b"} }
 JOB
 peak() { grep -o "\"$1_peak_bytes\":[0-9]*" "$tmp/compare.json" | cut -d: -f2; }
-# What is allocated once a stash, not once a sample, makes the prediction too high, by a little; that of a stage
-# that is a head only was 1.2 KB too low.
+# Buffers that are allocated once a stash, not once a sample, make the prediction a little too high; that of a
+# stage that is a head only was 1.2 KB too low.
 foreseen() { # RUN [bytes not foreseen]
     "$elapse" compare "$tmp/$1" --json >"$tmp/compare.json" 2>"$tmp/compare.err" || { cat "$tmp/compare.err"; return 1; }
     echo "real $(peak real), predicted $(peak sim)"
@@ -73,7 +73,7 @@ nograd() {
         END { for (r in want) { rows++; bad += !(r in got) } exit bad || rows < 12 }'
 }
 verify "a profile has forwards that keep no stash" nograd
-# What near stash saves, with a single micro-batch of 8 in flight: half of its stash lies between two uses.
+# Near stash saves time, with a single micro-batch of 8 in flight: half of its stash lies between two uses.
 near() { # SUFFIX OF THE ROWS, the model's dtype
     local half
     half=$("$elapse" model "vit-tiny:image=16,patch=4,hidden=64,heads=2,mlp=128,layers=4,classes=10,dtype=$2" --json |

@@ -194,7 +194,7 @@ else
     plug right
 fi
 
-# What a profile knows of links: inside a node and between them.
+# A profile knows links inside a node and between nodes.
 over left:2 right:1
 profiled() {
     $elapse profile -n 3 --quick --model vit-tiny:layers=1,hidden=16,heads=2,mlp=32,image=8,patch=4 --microbatches 1 --db "$tmp/nodes.db" >/dev/null &&

@@ -41,7 +41,7 @@ mkdir "$tmp/web" && echo '{}' >"$tmp/web/manifest.json"
 expect "a folder with another manifest is written to" 0 . "$elapse" plan "$tmp/job.json" -o "$tmp/web/plan.json"
 expect "an output of before is replaced" 0 . "$elapse" plan "$tmp/job.json" -o "$tmp/plan.json"
 
-# What cannot be read is said, and what helps.
+# An unreadable input is named, with what helps.
 train vit froze -n 1 --steps 14
 echo '{"torn' >"$tmp/froze/norms.json"
 expect "report over norms that cannot be read" 2 "norms.json:1:" "$elapse" report "$tmp/froze" -o "$tmp/page.html"

@@ -105,7 +105,7 @@ judged_by_default() {
 }
 verify "plan: the event engine chooses, and its time is the step's" judged_by_default
 
-# Of plans that are equally fast, one that leaves 8 % of the memory; without one, the answer says how full it is.
+# Among equally fast plans the one that leaves 8 % of the memory wins; without one, the answer says how full it is.
 leaves_room() {
     local peak
     peak=$("$elapse" plan "$tmp/shared.json" --budget 0 --set cluster.uplink=100Gb/s --set train.batch.global=64 \
@@ -149,7 +149,7 @@ by_ctrl_c() {
 }
 verify "plan: Ctrl-C ends a search with the best plan so far" by_ctrl_c
 
-# What fits without recomputing is no reason to take a slower plan.
+# A plan that fits without recomputing is not taken if it is slower.
 echo '{"model":"gpt2-xl","data":{"kind":"synthetic","train_samples":1024},"train":{"batch":{"global":64},
     "optimizer":{"kind":"adamw"},"dtype":"bf16"},"cluster":{"nodes":1,"devices_per_node":8,"kind":"h100","context":0},
     "pipeline":{"schedule":"auto"}}' >"$tmp/memory.json"

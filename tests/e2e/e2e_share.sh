@@ -32,7 +32,7 @@ report $? "SOURCE_DATE_EPOCH dates the pages" < <(head -3 "$tmp/again/man/man1/e
 SOURCE_DATE_EPOCH=86400 cli/share/share.sh "$elapse" "$tmp/same"
 check "written again, they have the same bytes" diff -r "$tmp/again" "$tmp/same"
 
-# What is offered for a line: offers LINE prints it, one word a line.
+# offers LINE prints the completions of a line, one word a line.
 mkdir "$tmp/work" "$tmp/work/runs"
 touch "$tmp/work/job.json" "$tmp/work/notes.txt"
 # A line as it is being typed, and what is offered for it.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What `elapse plan --for` writes, read by the frameworks' own parsers (PyPI, in the folder ELAPSE_FRAMEWORKS, which is made and takes
+# The frameworks' own parsers read what `elapse plan --for` writes (PyPI, in the folder ELAPSE_FRAMEWORKS, which is made and takes
 # some 100 s, beside the torch of ELAPSE_TORCH_VENV); names without a package there are looked up in tests/reference/framework_names.txt.
 # group: slow
 . "$(dirname "$0")/lib.sh"

@@ -15,7 +15,7 @@ static char *printed(const struct json *json)
     return text;
 }
 
-/* What is printed is parsed, and printed alike. */
+/* Printed JSON is parsed, and printed alike. */
 void fuzz_json(const uint8_t *data, size_t size)
 {
     struct err err = {0};

@@ -1,4 +1,4 @@
-/* What other programs write: flags of frameworks, traces of lost nodes and of steps, measured steps, device kinds. */
+/* Files of other programs: flags of frameworks, traces of lost nodes and of steps, measured steps, device kinds. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* What a run leaves and another one reads: stores, a run's folder, checkpoints, weights. */
+/* Files that a run leaves and another one reads: stores, a run's folder, checkpoints, weights. */
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>

@@ -44,8 +44,8 @@ cp -rL /usr/share/openmpi "$to/sys/usr/share/"
 cp -rL /etc/openmpi "$to/sys/etc/"
 cp -L /$lib/pmix2/lib/pmix/*.so "$to/sys/$lib/pmix2/lib/pmix/" 2>/dev/null || true
 
-# Of Open MPI's plugins those that need nothing beyond what the programs load anyhow: the others are for networks
-# that one machine has not.
+# Open MPI's plugins that need nothing beyond what the programs load anyhow: the others are for networks that one
+# machine has not.
 needed=$(closure "$build/bin/elapse" "$build/bin/elapse-exec" "$build/tests/test_backend_cuda" "$launcher" "$plugins/mca_pmix_ext3x.so" /$lib/libmca_common_{ompio,monitoring,sm}.so.*)
 for plugin in "$plugins"/*.so; do
     more=$(closure "$plugin" | grep -vxFf <(printf '%s\n' "$needed") | grep -vE '/libmca_common_(ompio|monitoring|sm)\.' || true)

@@ -57,7 +57,7 @@ export ELAPSE_DB="$out/profiles.db" TORCHINDUCTOR_CACHE_DIR=${TMPDIR:-/tmp}/elap
 names=() states=() notes=() spent=() started=()
 running=
 
-# What a part left running keeps the GPU: a timeout within a timeout has a process group of its own, so
+# A process that a part left running keeps the GPU: a timeout within a timeout has a process group of its own, so
 # the part's session is ended as a whole.
 end_session() {
     local left

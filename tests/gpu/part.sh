@@ -80,7 +80,7 @@ JOB
     "$python" tests/bench/compare_table.py "$out/compare.json" >"$out/compare.txt"
 }
 
-# What a change of plan takes: AdamW, four ranks, K 4-4-2-1.
+# The time of a change of plan: AdamW, four ranks, K 4-4-2-1.
 change_by() { # TRANSPORT
     local vit=$model pieces=2
     [ "$size" = full ] && vit=vit-s16:classes=10 pieces=8
@@ -151,7 +151,7 @@ sanitize() {
     *) echo "not ok - $log: exit $rc"; tail -5 "$out/$log" ;;
     esac
 }
-# What failed in the part tests, or what GPU_CHECK_TESTS names, once more under compute-sanitizer; else a training step.
+# The programs that failed in the part tests, or that GPU_CHECK_TESTS names, run once more under compute-sanitizer; else a training step does.
 part_sanitizer() {
     local program test behind
     sanitizer=$(find_tool compute-sanitizer) || { echo "no compute-sanitizer on this machine"; return 77; }

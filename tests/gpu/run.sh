@@ -8,7 +8,7 @@ path=$lib${GPU_LIBRARY_PATH:+:$GPU_LIBRARY_PATH}:$bundle/sys/cuda
 { ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | grep -q 'libstdc++\.so\.6 ' || path=$path:$bundle/sys/cxx
 export LD_LIBRARY_PATH=$path${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export PATH="$sys/usr/bin:$PATH"
-# Where Open MPI finds itself: it was built for /usr.
+# Open MPI was built for /usr and finds itself by this.
 export OPAL_PREFIX="$sys/usr" OPAL_LIBDIR="$lib/openmpi/lib" PMIX_INSTALL_PREFIX="$lib/pmix2"
 export OPAL_PKGDATADIR="$sys/usr/share/openmpi" OPAL_SYSCONFDIR="$sys/etc/openmpi" OPAL_PKGLIBDIR="$lib/openmpi/lib/openmpi3"
 export OMPI_MCA_mca_base_component_path="$lib/openmpi/lib/openmpi3" PMIX_MCA_pcompress_base_silence_warning=1

@@ -13,7 +13,7 @@ import sys
 import predict
 import rows
 
-# How the paper's kernels are said in a job.
+# The paper's kernels as keys of a job.
 KERNELS = {
     "flash2": {"attention": "fused"},
     "flash1": {"attention": "flash1"},

@@ -251,7 +251,7 @@ static void linear__weights_gradient_same_bits_threaded(void **state)
     assert_near(same, dd, 50, 1e-5);
 }
 
-/* What lay there before is not read. Forms: way of W, either output alone, rows apart. */
+/* The old contents are not read. Forms: way of W, either output alone, rows apart. */
 static void linear__fresh_weights_gradient_is_the_one_added_to_zeros(void **state)
 {
     (void)state;
@@ -777,7 +777,7 @@ static void optimizers__same_bits_threaded(void **state)
     }
 }
 
-/* Of sizes that malloc() takes from its heap and from the system, fresh and used before. */
+/* The sizes are such that malloc() takes them from its heap and from the system, fresh and used before. */
 static void alloc_zeroed__is_zero_and_aligned(void **state)
 {
     static const int64_t sizes[] = {

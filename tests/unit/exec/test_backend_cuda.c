@@ -192,7 +192,7 @@ static void near(const char *what, const float *got, const float *want, int64_t 
         wide[i] = want[i];
     near_by(what, got, wide, num, tol);
 }
-/* Of results stored in the dtype; of sums kept in fp32 over operands in the dtype. */
+/* The tolerance of results stored in the dtype, and of fp32 sums over operands in the dtype. */
 static double tol(void)
 {
     return low() ? 6e-3 : cuda->dtype == DTYPE_TF32 ? 2e-3 : 1e-5;
@@ -402,8 +402,7 @@ IN_ALL_WAYS(linear__backward_in_all_forms, true)
     linear_backward_case(300, 16, 770, 0, 0, 0);
 }
 
-/* Which way is quicker, an epilogue or a kernel behind, differs from time to time: both are right.
- */
+/* Either way, an epilogue or a kernel behind, may be quicker from time to time: both are right. */
 static void linear__tuned_is_right_whichever_way_it_takes(void **state)
 {
     (void)state;
@@ -700,7 +699,7 @@ static void attention_case(int n, int seq, int heads, int d, int form, int off)
     cuda->attention_backward(cuda, &ac, qkv_c, &on, ctx_c, lse_c, dctx_c, dqkv_c);
     cpu->attention_backward(cpu, &a, qkv, &drop, ctx, lse, dctx, dqkv);
     float *got = down(dqkv_c, 3 * rows * width);
-    /* Of what was written, or of unrounded values, where they come on the way: 2^-8 of each off. */
+    /* Sums are of the written values, or of unrounded ones where these come on the way: 2^-8 of each off. */
     if (ac.dqkv_sums) {
         float *sums = down_fp32(ac.dqkv_sums, 3 * width);
         for (int64_t c = 0; c < 3 * width; c++) {

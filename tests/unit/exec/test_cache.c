@@ -118,7 +118,7 @@ static void cache_views__have_a_slot_each(void **state)
         }
     cache_close(cache);
     free(data);
-    /* Where every epoch sees the same there is one. */
+    /* There is one view if every epoch sees the same samples. */
     job.data.augment = false;
     assert_int_equal(job_views(&job), 1);
     job_clear(&job);

@@ -110,7 +110,7 @@ static void cache_arena__gives_back_what_was_put(void **state)
     cache_arena_free(a);
 }
 
-/* Where layers train again, what was computed through them is of no use. */
+/* Outputs computed through layers that train again are of no use. */
 static void cache_arena_fall__drops_what_lies_above_the_boundary(void **state)
 {
     enum { LEVELS = 6 };
@@ -365,8 +365,8 @@ static void cache_arena__is_never_torn_under_concurrent_upgrades(void **state)
     cache_arena_unlink(a);
     cache_arena_free(a);
     assert_int_equal(torn, 0);
-    /* How often a rank meets a slot that a sleeping writer holds is the scheduler's affair; that
-     * all of them together read something is not. */
+    /* The scheduler decides how often a rank meets a slot that a sleeping writer holds, but all ranks
+     * together read something. */
     assert_true(sum > TURNS / 20);
 }
 
@@ -549,7 +549,7 @@ static void cache_arena__computes_again_what_a_disk_loses(void **state)
         signal(SIGXFSZ, SIG_DFL);
         assert_int_equal(cache_arena_level(a, 9), 0);
         assert_int_equal(cache_arena_take(a, 9, 2, got), CACHE_MISS);
-        /* What was lost can be put again. */
+        /* A lost sample can be put again. */
         assert_true(cache_arena_put(a, 9, 2, data));
         assert_int_equal(cache_arena_take(a, 9, 2, got), CACHE_HIT);
         assert_memory_equal(got, data, sizeof data);

@@ -198,7 +198,7 @@ static void safetensors_open__refuses_headers_that_lie(void **state)
     }
 }
 
-/* What nobody asks for may be of any kind. */
+/* Tensors that nobody asks for may be of any kind. */
 static void safetensors_open__passes_tensors_of_any_dtype_and_rank(void **state)
 {
     const char *header = "{\"a\":{\"dtype\":\"F99\",\"shape\":[3],\"data_offsets\":[0,4]},"

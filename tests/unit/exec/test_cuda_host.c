@@ -157,7 +157,7 @@ static void reserve__gives_memory_back_behind_the_work_that_uses_it(void **state
     backend_free(be);
 }
 
-/* What a change of plan gives back it asks for again: pinning is dear. */
+/* A change of plan gives pinned memory back and asks for it again, because pinning is slow. */
 static void pinned__comes_again_behind_the_copies_of_who_had_it(void **state)
 {
     struct err err = {0};
@@ -234,7 +234,7 @@ static void choices__what_one_backend_found_gives_its_bits_on_others(void **stat
     product(DTYPE_FP32, false, &choice, 1, NULL, &num, given);
     assert_int_equal(num_matmuls(), before + 1);
     assert_memory_equal(found, given, sizeof found);
-    /* Who tunes leaves alone what was chosen before. */
+    /* Tuning leaves earlier choices alone. */
     setenv("ELAPSE_CUDASIM_SLOW", "2", 1);
     product(DTYPE_FP32, true, &choice, 1, NULL, &num, given);
     assert_int_equal(num, 0);
@@ -404,7 +404,7 @@ static void dgelu__in_place_only_where_it_has_the_bits_of_out_of_place(void **st
 
 enum { SAMPLES = 2, IMAGE = 3 * 12 * 12 };
 
-/* What the stage makes of the block. */
+/* Copies the stage's output for the block. */
 static void made_of(struct backend *be, struct stage *stage, const struct sample_block *block,
                     float *out, int64_t num)
 {
@@ -594,13 +594,13 @@ static void graphs__have_the_bits_of_calls_one_by_one(void **state)
     assert_int_equal(graphs[0] + graphs[1], 0);
     trained("on", whole, MOST, graphs);
     assert_memory_equal(one_by_one, whole, MOST * sizeof(float));
-    /* Of each slot's 6 passes from the second on: forwards 5; both backwards 5, the last slot's
+    /* Each slot has 6 passes. From the second on there are graphs: forwards 5; both backwards 5, the last slot's
      * last, of another scale, less, and one of the first slot's weights' halves, of which those
      * that begin a step are others. At first, where the first pass's kernels take more work space
      * later on, two of them count from the second pass. */
     assert_int_equal(graphs[0], 2 * 3 * 5 - 2 - 1 - 2);
     assert_int_equal(graphs[1], 2 * 3 * 5 - 2 - 1);
-    /* What cannot be captured is issued, and nothing is said of it. */
+    /* A pass that cannot be captured is issued, without a message. */
     setenv("ELAPSE_CUDASIM_FAULT", "capture", 1);
     trained("on", whole, MOST, graphs);
     unsetenv("ELAPSE_CUDASIM_FAULT");

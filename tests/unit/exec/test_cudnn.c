@@ -28,7 +28,7 @@ static int (*served)(struct backend *be, bool backward);
 static int (*gelu_served)(struct backend *be);
 static void (*set_streams)(unsigned mode);
 
-/* What one call of each direction gives. */
+/* The results of one call of each direction. */
 struct results {
     int64_t ctx_elems, lse_elems;
     uint16_t *ctx, *dqkv; /* dqkv: 3 ctx_elems */
@@ -102,7 +102,7 @@ static uint16_t *numbers(uint64_t key, int64_t num)
     return x;
 }
 
-/* What was said to be the sums of a gradient's columns, by any way that a call can take. */
+/* Checks the sums of a gradient's columns, which a call can make in several ways. */
 static void check_sums(const float *sums, const uint16_t *x, int64_t rows, int64_t cols)
 {
     for (int64_t c = 0; c < cols; c++) {
@@ -445,7 +445,7 @@ static int served_given(const struct problem *q, const struct library_choice *gi
     return count;
 }
 
-/* What a profiler finds on q, into made[2]. */
+/* Stores the choices that a profiler makes on q in made[2]. */
 static void find_choices(const struct problem *q, const char *mode, struct library_choice made[2])
 {
     const struct library_choice *list;
@@ -844,7 +844,7 @@ static void gelu__stays_in_pieces_where_cudnn_will_not_do(void **state)
         assert_int_equal(lines, ways[way].lines);
         backend_free(be);
     }
-    /* What no graph of ours says: a factor, rows that are no multiple of 16 bytes. */
+    /* No graph of ours has a factor, or rows that are no multiple of 16 bytes. */
     struct backend *be = open_by("ELAPSE_GELU", "cudnn", false);
     struct mlp q = an_mlp;
     q.scale = 0.5f;
@@ -879,7 +879,7 @@ static void gelu__later_failure_goes_back_to_the_pieces(void **state)
     backend_free(be);
 }
 
-/* What a profiler finds, both directions; how many by cuDNN. */
+/* Stores the choices of a profiler for both directions; returns how many are cuDNN's. */
 static int find_gelu(const struct mlp *q, const char *mode, struct library_choice made[2])
 {
     const struct library_choice *list;
@@ -966,7 +966,7 @@ static void gelu__environment_is_own_cudnn_or_auto(void **state)
 
 /* --- the installed library ------------------------------------------------------------------- */
 
-/* What a driver reports of these GPUs, as cuDNN describes a device. */
+/* These GPUs as a driver reports them, in cuDNN's description of a device. */
 #define DEVICE(arch, sms, shared, l2, name)                                                        \
     "{\"cudaDeviceId\":0,\"deviceVer\":" arch                                                      \
     ",\"driverVer\":13000,\"totalGlobalMem\":85000000000,"                                         \

@@ -26,7 +26,7 @@ static uint64_t varint(const unsigned char **p)
     }
 }
 
-/* What an event says. */
+/* The contents of an event. */
 struct seen {
     uint64_t step;
     double wall;

@@ -218,7 +218,7 @@ static void gemm_kernels__keep_the_bits_of_a_row(void **state)
     gemm_kernel_set(NULL);
 }
 
-/* What a profile is asked, by the name of the kernel in it. */
+/* A profile answers by the name of the kernel in it. */
 static void profile_rows_alone__says_what_the_kernels_say(void **state)
 {
     struct profile_info info = {0};

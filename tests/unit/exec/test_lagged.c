@@ -63,7 +63,7 @@ static int check(int first, int end, int num_frozen, int from, int to)
     return swapped;
 }
 
-/* What memory-1 counts of a lagged plan: 4 bytes a weight that trains, and the room. Blocks of
+/* memory-1 counts of a lagged plan 4 bytes a weight that trains, and the room. Blocks of
  * tensors are padded to 16 elements. */
 static void check_bytes(int first, int end, int num_frozen)
 {

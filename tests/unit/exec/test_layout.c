@@ -153,8 +153,8 @@ static void layout_batches__refuse_more_replicas_than_samples(void **state)
     layout_clear(&layout);
 }
 
-/* What making stages and a runtime may call is all there, also what the table gets in future: all
- * functions from the first to round() but those that a backend may lack. */
+/* The table has every function that making stages and a runtime may call, also those that it gets in
+ * future: all from the first to round() but those that a backend may lack. */
 static void backend_count__has_all_but_kernels_and_what_may_lack(void **state)
 {
     static const size_t may_lack[] = {offsetof(struct backend, range_push),
@@ -225,8 +225,8 @@ static void backend_count__makes_whole_layouts(void **state)
     }
 }
 
-/* What a plan is said to hold (partition/step/pool_memory.h), and what its layout announces to a device:
- * the same but for what weights and sums are padded with, less than 16 bytes a piece here. */
+/* The memory that a plan is said to hold (partition/step/pool_memory.h) is what its layout announces to a
+ * device, but for the padding of weights and sums, less than 16 bytes a piece here. */
 static void foresee_layouts(void)
 {
     for (int i = 0; i < NUM_SHAPES; i++) {
@@ -267,7 +267,7 @@ static void pool_memory__is_what_a_layout_announces_to_a_device(void **state)
     }
 }
 
-/* Who reads the images: the stage with the embedding, but a cached prefix, which seldom does. */
+/* The stage with the embedding reads the images; with a cached prefix it seldom does. */
 static void layout_stages__uploads_images_where_they_are_read(void **state)
 {
     (void)state;

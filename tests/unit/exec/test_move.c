@@ -152,7 +152,7 @@ static int64_t params_of(int item)
     return c.job.model.items[item].params * (int64_t)sizeof(float);
 }
 
-/* What must cross: each rank's items that it did not run before, with the state where they train,
+/* The bytes that must cross: each rank's items that it did not run before, with the state where they train,
  * and the copy of a tied table. */
 static int64_t count_bytes(const struct plan *old, const struct plan *next)
 {

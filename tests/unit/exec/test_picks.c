@@ -1,5 +1,5 @@
-/* Which samples a run uses: drawn from the whole split, the same for every rank, and those that
- * freezing is judged by are not trained on. */
+/* The samples of a run are drawn from the whole split, the same for every rank, and those that freezing
+ * is judged by are not trained on. */
 #include "tests/unit/fail_malloc.h"
 #include "tests/unit/test.h"
 
@@ -136,7 +136,7 @@ static void picks_make__holds_the_probe_out_of_training(void **state)
     assert_int_equal(job_train_samples(&job, TRAIN), TRAIN - 32); /* as plan and sim count */
     assert_null(data.picks[SPLIT_TEST].ids);
     dataset_clear(&data);
-    /* Where training leaves samples over, they are the probe's, and training loses none. */
+    /* Samples that training leaves over are the probe's, and training loses none. */
     memset(used, 0, sizeof used);
     job.data.train_samples = 500;
     pick(&job, &part);

@@ -46,7 +46,7 @@ static char *text_of(const struct plan *plan)
     return text;
 }
 
-/* What a whole simulated run shows of its plan: its counts, and its step to the nanosecond. */
+/* A whole simulated run shows the counts of its plan, and its step to the nanosecond. */
 static void check_sim(const struct job *job, const struct setting *setting, const struct plan *plan)
 {
     struct elastic_run run = {0};

@@ -1,4 +1,4 @@
-/* What a run says while it runs: when a line is due, and what it holds. */
+/* The lines that a run prints: when one is due, and what it holds. */
 #include "exec/run/run_log.h"
 #include "tests/unit/test.h"
 

@@ -210,7 +210,7 @@ static struct skip_peers peers_of(const struct fixture *f, const struct way *way
     return got;
 }
 
-/* What stage s gets over its edges: row e of table[peer], the peer's edge back to s. */
+/* Collects what stage s gets over its edges: row e of table[peer], the peer's edge back to s. */
 static void gather(const struct fixture *f, const struct way *way, int s, bool in,
                    void *table[MAX_ITEMS][MAX_EDGES], void **got)
 {
@@ -565,8 +565,8 @@ static enum status counted_sumsq(struct backend *be, int count, const int64_t *n
     return real_sumsq(be, count, num, x, sums, err);
 }
 
-/* Of more tensors than any kernel takes at once; a device is waited for once. The judge: a tensor
- * at a time. */
+/* There are more tensors than any kernel takes at once; a device is waited for once. The judge takes a
+ * tensor at a time. */
 static void stage_grad_sumsq__asks_the_backend_once(void **state)
 {
     (void)state;
@@ -760,8 +760,8 @@ static void stage_anneal__scales_the_rate_of_the_items_below(void **state)
     close_fixture(&f);
 }
 
-/* What is written into the parameters from outside counts behind stage_round_weights(), and what an
- * update wrote at once. */
+/* Values written into the parameters from outside count after stage_round_weights(), those of an update
+ * at once. */
 static void stage_round_weights__makes_kernels_see_the_parameters(void **state)
 {
     (void)state;

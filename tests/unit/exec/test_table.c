@@ -152,7 +152,7 @@ static void table_open__numbers_labels_by_name_or_number(void **state)
     job_clear(&job);
 }
 
-/* Of one file a tenth of the rows is the test split; val comes before test; gzip is read. */
+/* A tenth of the rows of a single file is the test split; val comes before test; gzip is read. */
 static void table_open__finds_its_files(void **state)
 {
     struct job job;

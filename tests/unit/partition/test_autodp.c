@@ -100,7 +100,7 @@ static void autodp_map__gives_distinct_devices_for_every_K_and_R(void **state)
         }
 }
 
-/* What device d must hold of an item under a plan: bit 0 weights, bit 1 optimizer state. */
+/* The part of an item that device d must hold under a plan: bit 0 weights, bit 1 optimizer state. */
 static int holds(const struct plan *plan, const struct model *model, int d, int item)
 {
     int frozen = model_frozen_items(model, plan->num_frozen_layers);

@@ -314,7 +314,7 @@ static void workload__shards_of_experts_have_shorter_rings(void **state)
             dense +=
                 b.model.items[i].params - (model_item_has_experts(&b.model, i) ? ALL_EXPERTS : 0);
         const int64_t sent = dense / R * (R - 1) + experts, few = 64 * b.model.num_items;
-        /* What the all-to-alls take is there with any shard. */
+        /* The time of the all-to-alls is there with any shard. */
         const struct stage_cost *got = bench_build(&b);
         const int64_t forward = got->op_ns[OP_F][MB_FULL], back = got->op_ns[OP_B][MB_FULL];
         b.plan.shard = SHARD_OPTIMIZER;

@@ -1,4 +1,4 @@
-/* What launches the kernels: sizes and kernel lists of eager operators against sums of the tensors
+/* Frameworks that launch the kernels: sizes and kernel lists of eager operators against sums of the tensors
  * and passes, written out one by one. */
 #include "partition/cost/kernels.h"
 #include "partition/layout/model_shard.h"
@@ -332,7 +332,7 @@ static void scores__of_llama_are_kept_when_unfused(void **state)
     model_clear(&part);
 }
 
-/* What fits with what is beyond tensors fits the room, and the room is 1,000 bytes too large at most.
+/* A plan that fits with the memory beyond tensors fits the room, and the room is 1,000 bytes too large at most.
  * A calibration may have found more or less memory than computed. */
 static void framework__has_room_for_all_that_fits(void **state)
 {
@@ -404,8 +404,8 @@ static int64_t pass_ns(enum framework_kind kind, enum pass pass, int64_t *kernel
     return ns;
 }
 
-/* Of a gather nothing is left to wait for, of a reduce-scatter in T pieces the last. Forward has one
- * of each, equally long; where nothing overlaps a pass waits for both. */
+/* A pass waits for no part of a gather, and for the last of a reduce-scatter's T pieces. Forward has one
+ * of each, equally long; a pass waits for both if nothing overlaps. */
 static void collectives__of_tensor_run_beside_products(void **state)
 {
     int64_t kernels, divided;

@@ -111,7 +111,7 @@ static void cost__counts_rates_in_a_warm_up_and_steps_in_a_decay(void **state)
     }
 }
 
-/* Of a language model the budget is per cent of its loss. */
+/* A language model's budget is per cent of its loss. */
 static void cost__is_per_cent_of_the_loss_without_an_accuracy(void **state)
 {
     struct run run;
@@ -201,7 +201,7 @@ static void cost__is_what_a_slower_run_lacks(void **state)
     end(&run);
 }
 
-/* Of the first window the layers above 4 brought 0.04. In the second, with 4 frozen, they bring as
+/* In the first window the layers above 4 brought 0.04. In the second, with 4 frozen, they bring as
  * much more slowly as a rate of 1/t has it, though the whole fall shrinks faster. */
 static void cost__knows_the_law_behind_a_freeze(void **state)
 {

@@ -1,5 +1,5 @@
-/* What a device does not hold: HSDP, whose groups of replicas divide gradients or weights of which other
- * groups have copies, and an optimizer on the host. Bytes and times by closed forms. */
+/* State that a device does not hold: under HSDP, whose groups of replicas divide gradients or weights of
+ * which other groups have copies, and with an optimizer on the host. Bytes and times by closed forms. */
 #include "partition/plan/autodp.h"
 #include "partition/search/planner.h"
 #include "partition/step/workload.h"
@@ -189,7 +189,7 @@ static enum status params_ns(const void *ctx, const struct model *model, int ite
     return OK;
 }
 
-/* Where the optimizer is: over a dozen memories and batches, AUTO makes as many samples a second as the
+/* The place of the optimizer: over a dozen memories and batches, AUTO makes as many samples a second as the
  * better of the fixed values, and FIT goes to the host only where no plan fits without. */
 static void planner_solve__offloads_where_it_is_faster_or_must(void **state)
 {
@@ -261,7 +261,7 @@ static void plans__refuse_groups_without_copies(void **state)
     assert_int_equal(shard_group_check(4, SHARD_WEIGHTS, 8, 1, NULL), OK);
 }
 
-/* Where uplinks are slow and the weights fit a node, the groups of a node win. */
+/* The groups of a node win if uplinks are slow and the weights fit a node. */
 static void planner_solve__divides_by_nodes_where_uplinks_are_slow(void **state)
 {
     (void)state;

@@ -64,7 +64,7 @@ static void turn_anneal__falls_from_1_to_0_within_a_turn(void **state)
     job_clear(&job);
 }
 
-/* What is foreseen is what the next turn then decides. In the last turn nothing is. */
+/* The next turn decides what was foreseen. In the last turn nothing is foreseen. */
 static void turn_next_frozen__is_the_next_decision(void **state)
 {
     (void)state;

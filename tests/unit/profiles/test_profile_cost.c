@@ -234,8 +234,8 @@ static void profile_cost__takes_input_half_where_rest_was_not_measured(void **st
     end();
 }
 
-/* What trains is as measured with dropout or without, as asked; else as it was measured, and that
- * is said. What is frozen, and updates, never drop. */
+/* Layers that train have the times measured with or without dropout, as asked; else those that there are,
+ * with a note. Frozen layers and updates never drop. */
 static void profile_cost__tells_layers_that_drop_from_others(void **state)
 {
     (void)state;
@@ -408,8 +408,8 @@ static void profile_cost__answers_links_collectives_and_overheads(void **state)
     end();
 }
 
-/* What near stash saves: by distance, of the way of measuring that was chosen, never more when
- * farther, and at the ends as at the last that was measured. */
+/* Near stash saves time by its distance, as measured in the chosen way, never more when farther, and at
+ * the ends as at the last distance that was measured. */
 static void profile_cost__knows_what_near_stash_saves(void **state)
 {
     (void)state;
@@ -420,7 +420,7 @@ static void profile_cost__knows_what_near_stash_saves(void **state)
     assert_null(handle.cost.near_ns_per_byte);
     cost_handle_clear(&handle);
     for (int pass = 0; pass <= PASS_BWD_WEIGHT; pass++) {
-        /* Of 3 and 4 MiB the farther saves more, by noise: 5000 for both. */
+        /* By noise 4 MiB saves more than 3 MiB: 5000 for both. */
         static const double saved[] = {8000, 4000, 6000, 0};
         for (int i = 0; i < 4; i++) {
             struct host_row row = {
@@ -573,7 +573,7 @@ static void cost_choose_for__never_mixes_sources(void **state)
 }
 
 /* Told where it computes, and where the profile knows what it was measured with. */
-/* What the user asks for, beside what AUTO takes. */
+/* The source that the user asks for, beside the one that AUTO takes. */
 static void cost_choose_for__obeys_choice_and_efficiency(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What a cache holds in expectation, against samples that are really shuffled, looked up and
+/* The expected contents of a cache, against samples that are really shuffled, looked up and
  * written one micro-batch at a time. */
 #include "sim/run/cache_levels.h"
 
@@ -17,7 +17,7 @@ static void shuffle(int *order)
     }
 }
 
-/* What lies in the slots of one view; -1: a sample without a slot. */
+/* The levels in the slots of each view; -1: a sample without a slot. */
 static int slots[MOST_VIEWS][SAMPLES], order[SAMPLES];
 
 static void check(int views, double room, bool whole, int size)
@@ -89,7 +89,7 @@ static void check(int views, double room, bool whole, int size)
     cache_levels_clear(&levels);
 }
 
-/* What was computed through layers that train again is gone, in every view; the rest stays. */
+/* Outputs computed through layers that train again are gone, in every view; the rest stays. */
 static void cache_levels_fall__leaves_what_lies_below(void **state)
 {
     enum { VIEWS = 2 };

@@ -461,7 +461,7 @@ static void elastic_run__ends_after_the_steps_that_the_job_says(void **state)
                 check_parts(every, dp, most[i]);
 }
 
-/* Of runs that end after as many steps, the one with more replicas has seen more. */
+/* If runs end after equally many steps, the one with more replicas has seen more. */
 static void elastic_speedup__goes_by_the_sample_when_a_run_was_stopped(void **state)
 {
     (void)state;
@@ -556,7 +556,7 @@ static void elastic_run__moves_weights_when_only_their_ranks_change(void **state
     job_clear(&job);
 }
 
-/* What the trainer does (exec/run/elastic.c), one call after the other. */
+/* The calls of the trainer (exec/run/elastic.c), one after the other. */
 static void elastic_run__takes_the_plans_that_the_trainer_takes(void **state)
 {
     (void)state;
