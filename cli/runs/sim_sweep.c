@@ -35,6 +35,22 @@ struct line {
     struct err *err; /* owned; the error that ended the sweep, or that of the first point */
 };
 
+/* The last point of a thread. The next one has its job if all keys are equal, and its plan if the
+ * settings of the step alone that a plan depends on are, too. */
+struct kept {
+    char *key; /* owned: point_key(); NULL: no point yet */
+    struct job job;
+    struct plan plan; /* num_ranks 0: none */
+};
+
+static void kept_clear(struct kept *kept)
+{
+    free(kept->key);
+    job_clear(&kept->job);
+    plan_clear(&kept->plan);
+    *kept = (struct kept){0};
+}
+
 struct sweep {
     const struct command *command;
     const struct sweep_ask *ask;
@@ -150,8 +166,26 @@ static enum status run_values(const struct step_request *request, const struct j
     return rc;
 }
 
-/* The job and the request of a point. */
-static enum status make_point(const struct sweep *sweep, const int64_t *index, struct job *job,
+/* A text that is equal for points with one job and one plan; NULL: no memory. */
+static char *point_key(const struct job_sets *sets, const struct step_request *q)
+{
+    char *key = NULL;
+    size_t size;
+    FILE *out = open_memstream(&key, &size);
+    if (!out)
+        return NULL;
+    fprintf(out, "%" PRId64 " %d %d %s", q->num_frozen, (int)q->frozen, q->cache_write,
+            q->cut_text ? q->cut_text : "");
+    for (int i = 0; i < sets->count; i++)
+        fprintf(out, "\n%s", sets->items[i]);
+    if (fclose(out) == 0)
+        return key;
+    free(key);
+    return NULL;
+}
+
+/* The request of a point, and its job in *kept. */
+static enum status make_point(const struct sweep *sweep, const int64_t *index, struct kept *kept,
                               struct step_request *request, struct err *err)
 {
     const struct sweep_ask *ask = sweep->ask;
@@ -177,30 +211,45 @@ static enum status make_point(const struct sweep *sweep, const int64_t *index, s
         rc = job_sets_add(&sets, settings, n, !ask->job, err);
     job_sets_append(&sets, ask->overrides->items, ask->job ? 0 : ask->overrides->count);
     job_sets_append(&sets, keys, num_keys);
-    if (rc == OK)
-        rc = ask->job ? job_changed(ask->job, sets.items, sets.count, job, err)
-                      : job_load(NULL, sets.items, sets.count, job, err);
+    char *key = rc == OK ? point_key(&sets, request) : NULL;
+    if (rc == OK && !key)
+        rc = err_nomem(err);
+    if (rc == OK && kept->key && strcmp(key, kept->key) == 0) {
+        free(key);
+    } else {
+        kept_clear(kept);
+        if (rc == OK)
+            rc = ask->job ? job_changed(ask->job, sets.items, sets.count, &kept->job, err)
+                          : job_load(NULL, sets.items, sets.count, &kept->job, err);
+        if (rc == OK)
+            kept->key = key;
+        else
+            free(key);
+    }
     if (rc != OK)
         job_sets_name_option(settings, n, err);
     job_sets_clear(&sets);
     return rc;
 }
 
-static enum status run_point(const struct sweep *sweep, const int64_t *index,
+static enum status run_point(const struct sweep *sweep, const int64_t *index, struct kept *kept,
                              struct sweep_values *values, struct err *err)
 {
     struct step_request request;
     struct step_answer answer = {0};
-    struct job job = {0};
-    enum status rc = make_point(sweep, index, &job, &request, err);
+    enum status rc = make_point(sweep, index, kept, &request, err);
     if (rc == OK && !sweep->ask->step)
-        rc = run_values(&request, &job, values, err);
+        rc = run_values(&request, &kept->job, values, err);
     else if (rc == OK)
-        rc = sim_step_of_job(&request, &job, NULL, &answer, err);
+        rc = sim_step_of_job(&request, &kept->job, kept->plan.num_ranks > 0 ? &kept->plan : NULL,
+                             &answer, err);
     if (rc == OK && sweep->ask->step)
         step_values(&answer, values);
+    if (kept->plan.num_ranks == 0) { /* none yet, or sim_step_of_job() took it */
+        kept->plan = answer.plan;
+        answer.plan = (struct plan){0};
+    }
     step_answer_clear(&answer);
-    job_clear(&job);
     return rc;
 }
 
@@ -213,13 +262,13 @@ static void find_index(const struct sweep *sweep, int64_t point, int64_t *index)
     }
 }
 
-static void make_line(struct sweep *sweep, int64_t point)
+static void make_line(struct sweep *sweep, struct kept *kept, int64_t point)
 {
     int64_t index[OPTION_LIST_MAX];
     find_index(sweep, point, index);
     struct err err = {0};
     struct sweep_values values = {0};
-    struct line line = {.rc = run_point(sweep, index, &values, &err)};
+    struct line line = {.rc = run_point(sweep, index, kept, &values, &err)};
     /* A refusal is the answer of this point only, because a value may be valid with other settings.
      */
     const bool refused = line.rc == ERR_INPUT || line.rc == ERR_INFEASIBLE;
@@ -246,12 +295,14 @@ static void make_line(struct sweep *sweep, int64_t point)
 static void *work(void *arg)
 {
     struct sweep *sweep = arg;
+    struct kept kept = {0};
     while (!atomic_load(&sweep->stop)) {
         int64_t point = atomic_fetch_add(&sweep->next, 1);
         if (point >= sweep->num_points)
             break;
-        make_line(sweep, point);
+        make_line(sweep, &kept, point);
     }
+    kept_clear(&kept);
     return NULL;
 }
 

@@ -7,21 +7,25 @@ enum { ENTRIES = 1024 };
 
 struct stage_memo {
     int64_t round;
-    struct stage_memo_entry entries[ENTRIES];
+    bool used[ENTRIES];
+    struct stage_memo_entry entries[ENTRIES]; /* half a MiB: set when they are used first */
 };
 
 struct stage_memo *stage_memo_new(void)
 {
-    struct stage_memo *memo = calloc(1, sizeof *memo);
-    if (memo)
+    struct stage_memo *memo = malloc(sizeof *memo);
+    if (memo) {
         memo->round = 1;
+        memset(memo->used, 0, sizeof memo->used);
+    }
     return memo;
 }
 
 void stage_memo_free(struct stage_memo *memo)
 {
     for (int i = 0; memo && i < ENTRIES; i++)
-        free(memo->entries[i].buckets);
+        if (memo->used[i])
+            free(memo->entries[i].buckets);
     free(memo);
 }
 
@@ -38,6 +42,9 @@ struct stage_memo_entry *stage_memo_find(struct stage_memo *memo, const struct p
     const unsigned hash = (unsigned)stage * 131u + (unsigned)first * 31u + (unsigned)end * 7u +
                           (unsigned)layers * 61u + (unsigned)class_index * 17u;
     struct stage_memo_entry *entry = &memo->entries[hash % ENTRIES];
+    if (!memo->used[hash % ENTRIES])
+        *entry = (struct stage_memo_entry){0};
+    memo->used[hash % ENTRIES] = true;
     if (entry->round == memo->round && entry->stage == stage && entry->first_item == first &&
         entry->end_item == end && entry->layers == layers && entry->class_index == class_index)
         return entry;

@@ -98,6 +98,12 @@ step --sweep microbatches=1,2,4,8 --sweep schedule=gpipe,1f1b --threads 1 >"$tmp
 step --sweep microbatches=1,2,4,8 --sweep schedule=gpipe,1f1b --threads 4 >"$tmp/four"
 check "eight lines" test "$(wc -l <"$tmp/one")" -eq 8
 check "threads do not change the table" cmp "$tmp/one" "$tmp/four"
+either_way() { # a point of a thread may have the job and the plan of the one before
+    step --jitter 0.1 --sweep seed=1,2 --sweep frozen=0,2 --threads 1 --csv | sort >"$tmp/seeds"
+    step --jitter 0.1 --sweep frozen=0,2 --sweep seed=1,2 --threads 1 --csv |
+        sed 's/^\([a-z0-9]*\),\([a-z0-9]*\),/\2,\1,/' | sort | cmp - "$tmp/seeds" && [ "$(cut -d, -f3 "$tmp/seeds" | sort -u | wc -l)" -eq 5 ]
+}
+verify "the order of a table's axes does not matter" either_way
 check "a line has its point" grep -q '"microbatches":8,"schedule":"1f1b","step_ns":33000000' "$tmp/one"
 expect "a point may have no answer" 0 '"stages":5,"error":"stages must be 1..4' \
     "$elapse" sim --step --model $uniform --cluster 1x8 --sweep stages=4,5
