@@ -169,6 +169,8 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
         printf("note: %s\n", a->cost.note);
     if (a->model.note[0])
         printf("note: %s\n", a->model.note);
+    if (*rows_text(&a->model, text, sizeof text))
+        printf("%s\n", text);
     printf("step %s, bubble %.2f %%, all-reduce %s (%s exposed)\n",
            format_ns(result->step_ns, one, sizeof one), 100 * result->bubble_fraction,
            format_ns(result->allreduce_ns, two, sizeof two),

@@ -143,15 +143,15 @@ static void scan_devices(const struct subject *s, struct scan_line *line)
 /* The tokens of a sample if every line is of a job of texts of one length; else 1. */
 static double tokens_of_lines(const struct figure_call *call)
 {
-    int64_t tokens = 0;
+    double tokens = 0;
     for (int i = 0; i < call->num_args; i++) {
         const struct subject *s = &call->subjects[i];
-        const int64_t own = s->kind == SUBJECT_JOB ? rates_sample_tokens(&s->job.model) : 0;
+        const double own = s->kind == SUBJECT_JOB ? rates_sample_tokens(&s->job.model) : 0;
         if (own < 1 || s->job.model.per_microbatch || (tokens > 0 && own != tokens))
             return 1;
         tokens = own;
     }
-    return tokens > 0 ? (double)tokens : 1;
+    return tokens > 0 ? tokens : 1;
 }
 
 /* A point for each run: its ranks and the samples per second of its median step. */

@@ -482,6 +482,8 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
                answer->bf16_samples_per_s, answer->bf16_samples_per_s / result->samples_per_s);
     if (job->model.note[0])
         printf("note: %s\n", job->model.note);
+    if (*rows_text(&job->model, rates, sizeof rates))
+        printf("%s\n", rates);
     printf("\nstep %s: %s\n", format_ns(plan->step_ns, a, sizeof a),
            rates_text(&answer->rates, &cost->cost, rates, sizeof rates));
     print_run(&answer->run);

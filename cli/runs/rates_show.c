@@ -1,17 +1,20 @@
 #include "cli/runs/rates_show.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "partition/model/packing.h"
 
 #define RATE(member, head_, scale_)                                                                \
     COLUMN(step_rates, #member, REAL, member, .flags = COLUMN_OPTIONAL, .head = (head_),           \
            .scale = (scale_))
-static const struct row_table rate_table =
-    ROW_TABLE(step_rates, RATE(images_per_s, "images/s", 1), RATE(tokens_per_s, "tokens/s", 1),
-              RATE(tokens_per_s_per_device, "tokens/s a device", 1),
-              RATE(flops_per_s_per_device, "TFLOP/s a device", 1e-12), RATE(mfu, "% MFU", 100),
-              RATE(hardware_flops_per_s_per_device, "TFLOP/s with recompute", 1e-12),
-              RATE(hfu, "% HFU", 100));
+static const struct row_table rate_table = ROW_TABLE(
+    step_rates, RATE(images_per_s, "images/s", 1), RATE(documents_per_s, "documents/s", 1),
+    RATE(tokens_per_s, "tokens/s", 1), RATE(tokens_per_s_per_device, "tokens/s a device", 1),
+    RATE(flops_per_s_per_device, "TFLOP/s a device", 1e-12), RATE(mfu, "% MFU", 100),
+    RATE(hardware_flops_per_s_per_device, "TFLOP/s with recompute", 1e-12),
+    RATE(hfu, "% HFU", 100));
 
 void rates_add(struct json *json, const struct step_rates *rates)
 {
@@ -39,7 +42,8 @@ const char *rates_text(const struct step_rates *rates, const struct cost *cost, 
     const bool again = rates->hardware_flops_per_s_per_device > rates->flops_per_s_per_device;
     *text = '\0';
     if (!(rates->images_per_s > 0)) /* a sample is an image: one of the two is enough */
-        append(text, size, "", rates->samples_per_s, "samples/s");
+        append(text, size, "", rates->samples_per_s,
+               rates->documents_per_s > 0 ? "rows/s" : "samples/s");
     for (int i = 0; i < rate_table.num_columns; i++) {
         const struct column *column = &rate_table.columns[i];
         const double value = column_real(column, rates);
@@ -50,6 +54,17 @@ const char *rates_text(const struct step_rates *rates, const struct cost *cost, 
                    ideal && strcmp(column->name, "mfu") == 0 ? "% MFU (ideal costs)"
                                                              : column->head);
     }
+    return text;
+}
+
+const char *rows_text(const struct model *model, char *text, size_t size)
+{
+    const double documents = model_row_documents(model), tokens = model_row_tokens(model);
+    *text = '\0';
+    if (model->packing.documents > 0)
+        snprintf(text, size, "rows of %d tokens: %.3g document%s of %.4g tokens, %.1f %% padding",
+                 model->seq, documents, documents == 1 ? "" : "s", tokens / documents,
+                 100 * fmax(0, 1 - tokens / model->seq));
     return text;
 }
 

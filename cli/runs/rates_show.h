@@ -15,6 +15,10 @@ void rates_add(struct json *json, const struct step_rates *rates);
 const char *rates_text(const struct step_rates *rates, const struct cost *cost, char *text,
                        size_t size);
 
+/* "rows of 4096 tokens: 19.9 documents of 206 tokens, 0.3 % padding"; "" where samples are no rows of
+ * documents. Returns text. */
+const char *rows_text(const struct model *model, char *text, size_t size);
+
 /* The hours of a whole run, and its cost and energy where the cluster has a price and a power: run_ns
  * run_device_hours cost energy_kwh. */
 void run_cost_add(struct json *json, const struct run_cost *run);

@@ -19,7 +19,7 @@ static const struct row_table step_table = ROW_TABLE(
     VALUE(REAL, samples_per_s, SHOWN(" samples/s", CELL)),
     VALUE(INT, peak_bytes, SHOWN(" peak memory", CELL)), VALUE(INT, allreduce_ns),
     VALUE(INT, allreduce_exposed_ns, SHOWN(" all-reduce", CELL)), VALUE(INT, events),
-    RATE(images_per_s), RATE(tokens_per_s),
+    RATE(images_per_s), RATE(documents_per_s), RATE(tokens_per_s),
     RATE(tokens_per_s_per_device, SHOWN(" tokens/s/dev", CELL)), RATE(flops_per_s_per_device),
     RATE(mfu, SHOWN(" MFU", CELL), PERCENT), RATE(hardware_flops_per_s_per_device), RATE(hfu));
 

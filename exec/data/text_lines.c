@@ -2,6 +2,7 @@
  * make_document() and place_document(). */
 #include "exec/data/text_lines.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,8 @@ struct windows {
         *first;          /* owned; token, label, where in the window its document begins */
     int64_t count, room; /* entries */
     int64_t used;        /* of them, by documents; the rest of the window is free */
+    int64_t documents;
+    double tokens, squares; /* of documents, and of their lengths */
 };
 
 enum chat { CHAT_NONE, CHAT_ML, CHAT_LLAMA3 };
@@ -99,6 +102,9 @@ static enum status place_document(struct text_lines *lines, struct windows *w, i
         n = seq;
         lines->cut++;
     }
+    w->documents++;
+    w->tokens += (double)n;
+    w->squares += (double)n * (double)n;
     if (w->count - w->used < n && (rc = add_window(w, seq, err)) != OK)
         return rc;
     while (rc == OK && at + 1 < n) {
@@ -344,6 +350,21 @@ static void find_tokens(struct text_lines *lines)
         lines->chat = CHAT_LLAMA3;
 }
 
+/* How the training split fills its windows, in the keys by which plan and sim know it. */
+static enum status note_rows(struct dataset *dataset, const struct job *job,
+                             const struct text_lines *lines, struct err *err)
+{
+    const struct windows *w = &lines->splits[SPLIT_TRAIN];
+    const double n = (double)w->documents, mean = w->tokens / n;
+    const double spread = sqrt(fmax(0, w->squares / n - mean * mean));
+    return dataset_note(dataset, err,
+                        "'%s': %lld documents in %lld rows of %d tokens, %.1f %% padding; for plan "
+                        "and sim data.length=%.4g, data.length_deviation=%.4g",
+                        job->data.path, (long long)w->documents,
+                        (long long)dataset->num_samples[SPLIT_TRAIN], dataset->seq,
+                        100 * (1 - w->tokens / (double)w->count), fmin(mean, dataset->seq), spread);
+}
+
 enum status text_lines_open(const struct job *job, struct dataset *dataset, struct err *err)
 {
     const struct model *model = &job->model;
@@ -376,6 +397,8 @@ enum status text_lines_open(const struct job *job, struct dataset *dataset, stru
     if (rc == OK && lines->cut > 0)
         rc = dataset_note(&got, err, "'%s': %lld documents are longer than %d tokens and cut off",
                           job->data.path, (long long)lines->cut, model->seq);
+    if (rc == OK)
+        rc = note_rows(&got, job, lines, err);
     if (rc == OK)
         *dataset = got;
     else {

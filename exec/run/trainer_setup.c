@@ -23,6 +23,7 @@
 #include "exec/run/trainer.h"
 #include "exec/save/adapter_files.h"
 #include "profiles/base/clock.h"
+#include "profiles/job/job_json.h"
 
 #define MEASURE_FROM_NS 1e10 /* a run that is predicted to take longer is measured first */
 
@@ -39,6 +40,10 @@ static enum status refuse_unsupported(const struct job *job, struct err *err)
         return err_set(
             err, ERR_INPUT,
             "train.post_validation is for plan and sim; train waits for the gradient norm");
+    if (job->train.rows != FILL_PACKED || job->data.documents > 0)
+        return err_set(err, ERR_INPUT,
+                       "%s is for plan and sim; train packs all documents of its JSON lines",
+                       job->data.documents > 0 ? "data.documents" : "train.rows");
     if (!model_family_traits(job->model.family)->trainable)
         return err_set(
             err, ERR_INFEASIBLE,
@@ -286,6 +291,11 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
     if (t->options->samples)
         t->dataset = *t->options->samples;
     t->times.data_ns = clock_wall_ns();
+    if (rc == OK && t->job->data.length > 0 && !t->dataset.packed)
+        rc = err_set(err, ERR_INPUT,
+                     "data.length: samples of data.kind %s are no rows of documents, only those of "
+                     "JSON lines are",
+                     data_sets[t->job->data.kind].name);
     if (rc == OK)
         probe_open(t);
     if (rc == OK && !(t->backend = backend_new(&spec, err)))

@@ -9,6 +9,7 @@
 #include "partition/model/attention.h"
 #include "partition/model/framework.h"
 #include "partition/model/lora.h"
+#include "partition/model/packing.h"
 
 struct lister {
     const struct model *model;
@@ -350,12 +351,13 @@ static void add_fused_core(struct lister *l, const struct heads *h)
     const double flops = 2 * batch * pairs * (double)(h->wide + h->width);
     const double rows = (double)l->samples * s * l->e;
     const double q = rows * (double)(h->query * h->wide), k = rows * (double)(h->key * h->wide);
+    const int64_t length = model_core_tokens(l->model);
     const struct kernel kernel = {.kind = KERNEL_ATTENTION,
                                   .backward = !forward(l),
                                   .early = l->model->attention == ATTENTION_FLASH1,
                                   .causal = h->causal,
-                                  .batch = l->samples * h->query,
-                                  .m = l->model->seq,
+                                  .batch = divide_up(l->tokens * h->query, length),
+                                  .m = length,
                                   .k = (h->wide + h->width) / 2,
                                   /* backward repeats the scores: 5 products for 2 (Dao 2023) */
                                   .flops = forward(l) ? flops : 2.5 * flops,

@@ -47,18 +47,25 @@
  * fused_crossentropy). gathers_late: its backward_prefetch is BACKWARD_POST (dist_strategy.py), which
  * gathers a layer when the gradients of the one before are there (PyTorch, fsdp/api.py).
  * casts_router: DeepseekV3TopkRouter of transformers.
+ * packs_ahead: Megatron Bridge packs by first fit, by falling lengths or shuffled
+ * (data/datasets/packing_utils.py), TRL by best fit by falling lengths (SFTConfig.packing_strategy),
+ * llm-foundry by BinPackCollator; torchtune's and AutoModel's packers begin a new row instead
+ * (PackedSequence). Variable lengths: Transformer Engine's THD layout, flash_attn_varlen_func
+ * (transformers' DataCollatorWithFlattening; AutoModel's packing.py; Aleph-Alpha/scaling), block
+ * masks of FlexAttention (torchtitan). masks_rows: Megatron-LM's --reset-attention-mask is a mask of
+ * the scores, and models under DeepSpeed's engine have what their authors wrote.
  * gathers_take_share: FSDP's collectives are NCCL's kernels, which occupy SMs (time-1b has how
  * many). */
 /* clang-format off */
 static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
     [FRAMEWORK_AUTO] = {.name = "auto"},
-    [FRAMEWORK_MEGATRON_TE] = {"megatron-te", .blocks_sends = true, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true, .fuses_adapters = true},
-    [FRAMEWORK_MEGATRON_2021] = {"megatron-2021", .blocks_sends = true, .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .fuses_adapters = true},
-    [FRAMEWORK_DEEPSPEED] = {"deepspeed", .blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true},
+    [FRAMEWORK_MEGATRON_TE] = {"megatron-te", .blocks_sends = true, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true},
+    [FRAMEWORK_MEGATRON_2021] = {"megatron-2021", .blocks_sends = true, .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .fuses_adapters = true, .masks_rows = true},
+    [FRAMEWORK_DEEPSPEED] = {"deepspeed", .blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .masks_rows = true},
     [FRAMEWORK_FSDP] = {"fsdp", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .copies_shards = true, .casts_router = true},
     [FRAMEWORK_FSDP_COMPILED] = {"fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .eager_loss = true, .has_communicators = true, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US},
-    [FRAMEWORK_HF_EAGER] = {"hf-eager", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true},
-    [FRAMEWORK_COMPOSER] = {"composer", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .gathers_late = true, .casts_router = true},
+    [FRAMEWORK_HF_EAGER] = {"hf-eager", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true, .packs_ahead = true},
+    [FRAMEWORK_COMPOSER] = {"composer", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .gathers_late = true, .casts_router = true, .packs_ahead = true},
     [FRAMEWORK_AA_SCALING] = {"aa-scaling", .blocks_sends = true, .sends_whole = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true},
     [FRAMEWORK_OURS] = {"ours", .fused_norm = true, .fused_rope = true, .fused_activation = true, .launch_us = OURS_US},
 };

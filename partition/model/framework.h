@@ -66,6 +66,9 @@ struct framework {
     bool casts_router;      /* the router's product is one of fp32 operands */
     bool
         fuses_adapters; /* one adapter for each product that runs as one (NeMo's LoRA beside linear_qkv) */
+    bool
+        packs_ahead; /* its packer looks for a row among many, not only at the last one (packing.h) */
+    bool masks_rows;  /* attention computes packed rows as a whole, under a mask */
     double launch_us; /* the host's time to launch a kernel; 0: that of the device's kind */
     int allocator_per_thousand; /* what the allocator holds beyond its tensors, of 1,000 bytes */
 };

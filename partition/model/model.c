@@ -31,6 +31,7 @@
 #include <string.h>
 
 #include "partition/model/model_items.h"
+#include "partition/model/packing.h"
 #include "partition/base/units.h"
 
 bool item_store(wide value, int64_t *out)
@@ -462,6 +463,9 @@ int model_window(const struct model *model, int layer)
 int64_t model_attention_pairs(const struct model *model, int layer)
 {
     const int64_t s = model_sample_tokens(model), w = model_window(model, layer);
+    if (model->packing.apart) /* a token of padding sees itself */
+        return (int64_t)(model_document_pairs(model, layer) +
+                         ((double)s - model->packing.tokens) * model->seq / (double)s);
     const int64_t pairs = w > 0 ? s * (2 * w - 1) - w * (w - 1) : s * s;
     return model->context > 1 ? pairs / model->context : pairs;
 }

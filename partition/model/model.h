@@ -24,6 +24,7 @@ extern "C" {
 #define MODEL_CHANNELS_MAX 1024
 #define MODEL_EXPERTS_MAX 65536
 #define SWIN_STAGES 4
+#define PACKING_LENGTHS 16
 
 enum item_kind {
     ITEM_EMBEDDING, /* patch or token embedding with positions */
@@ -278,6 +279,14 @@ struct model {
     } lora;
     int context; /* seq is the share of one of as many devices, which meet the keys of all
                                tokens; 0 and 1: it is the whole sample */
+    /* Samples are rows of documents (packing.h). */
+    struct {
+        double documents; /* of a row, on average; 0: a sample is one document of seq tokens */
+        double tokens;    /* of them; the rest of the row is padding */
+        double
+            lengths[PACKING_LENGTHS]; /* of the documents that equal parts of the tokens lie in */
+        bool apart;                   /* attention's kernels take the documents one by one */
+    } packing;
 };
 
 /* Build a model from a MODEL text of the command line: a preset, optionally with modifiers
@@ -404,8 +413,9 @@ static inline int64_t model_sample_tokens(const struct model *model)
     return (int64_t)model->seq * (model->context > 1 ? model->context : 1);
 }
 /* Pairs of a query and a key that a layer's attention computes for a sample. Masked pairs after the
- * query count too (Narayanan et al. 2021), so that a full layer has seq^2 pairs. Devices that divide
- * the tokens of a sample have an equal part each. */
+ * query count too (Narayanan et al. 2021), so that a full layer has seq^2 pairs, and of documents that
+ * kernels take one by one the sum of their squares. Devices that divide the tokens of a sample have an
+ * equal part each. */
 int64_t model_attention_pairs(const struct model *model, int layer);
 /* So many tokens that choose experts, on the device that has most of them: tokens x expert_load,
  * rounded up. */

@@ -91,6 +91,16 @@ static enum status check_train(const struct job *job, struct err *err)
     if (job->train.tokens > 0 && (job->model.seq < 1 || model_has_images(&job->model)))
         return err_set(err, ERR_INPUT, "%s: train.tokens: samples of model '%s' are not tokens",
                        source_of(job), job->model.name);
+    if (job->data.length == 0 &&
+        (job->data.length_deviation != 0 || job->data.documents != 0 || job->train.rows))
+        return err_set(err, ERR_INPUT, "%s: %s needs data.length", source_of(job),
+                       job->train.rows       ? "train.rows"
+                       : job->data.documents ? "data.documents"
+                                             : "data.length_deviation");
+    if (job->data.documents > 0 && (job->train.tokens > 0 || job->data.train_samples > 0))
+        return err_set(err, ERR_INPUT,
+                       "%s: give data.documents, data.train_samples or train.tokens",
+                       source_of(job));
     if (job->train.batch < 1 || job->train.batch > INT32_MAX)
         return bad_int(job, "train.batch", "1..2147483647", job->train.batch, err);
     if (job->train.warmup_steps < 0)
@@ -384,9 +394,13 @@ int64_t job_probe_samples(const struct job *job, int64_t num_train, int64_t num_
 static int64_t asked_samples(const struct job *job)
 {
     const int64_t tokens = job->train.tokens, epochs = job->train.epochs, seq = job->model.seq;
+    if (job->data.documents > 0)
+        return (int64_t)ceil((double)job->data.documents / model_row_documents(&job->model));
     if (tokens == 0 || epochs < 1 || seq < 1)
         return job->data.train_samples;
     const int64_t of_epoch = tokens / epochs + (tokens % epochs != 0);
+    if (job->model.packing.documents > 0)
+        return (int64_t)ceil((double)of_epoch / model_row_tokens(&job->model));
     return of_epoch / seq + (of_epoch % seq != 0);
 }
 

@@ -16,6 +16,7 @@
 #include "partition/model/framework.h"
 #include "partition/model/lora.h"
 #include "partition/model/model.h"
+#include "partition/model/packing.h"
 #include "partition/plan/plan.h"
 #include "partition/plan/target.h"
 #include "partition/base/status.h"
@@ -81,6 +82,8 @@ struct job {
         bool special_tokens; /* special tokens spelled out in texts become those tokens */
         bool augment, resize;
         int64_t train_samples, test_samples; /* 0: all samples (synthetic: its default number) */
+        double length, length_deviation;     /* tokens of a document; 0: model.seq (packing.h) */
+        int64_t documents; /* of an epoch, in place of train_samples; 0: not given */
         int workers; /* threads per rank that prepare samples; 0: as many as it has idle cores */
     } data;
     struct {
@@ -100,7 +103,8 @@ struct job {
         /* No device waits for the gradient norm that clips. For plan and sim only. */
         bool post_validation;
         double dropout, label_smoothing;
-        double expert_load; /* model_set_expert_load(); 0: 1 */
+        enum fill_kind rows; /* what samples hold, with data.length */
+        double expert_load;  /* model_set_expert_load(); 0: 1 */
         enum dtype dtype;
         enum attention_kind attention; /* whether stashes hold score matrices */
         enum framework_kind framework; /* what launches the kernels */

@@ -6,6 +6,7 @@
 #include "partition/cluster/device_kinds.h"
 #include "partition/model/attention.h"
 #include "partition/model/lora.h"
+#include "partition/model/packing.h"
 
 /* Whether an item is in one of the first `layers` layers of its stage that train
  * (RECOMPUTE_LAYER). */
@@ -24,6 +25,30 @@ static bool runs_again(struct again *again, const struct item *item, int num_lay
     return again->left >= 0;
 }
 
+/* Of an item, for a sample without padding: the forward, and its attention core. */
+static double useful_core(const struct model *model, int item)
+{
+    const double core = (double)model_core_flops(model, item);
+    const int layer = model->items[item].layer;
+    return core > 0 && model->packing.documents > 0
+               ? core * model_document_pairs(model, layer) /
+                     (double)model_attention_pairs(model, layer)
+               : core;
+}
+
+static double useful_share(const struct model *model)
+{
+    return model->packing.documents > 0 ? model->packing.tokens / (double)model_sample_tokens(model)
+                                        : 1;
+}
+
+static double useful_forward(const struct model *model, int item)
+{
+    const double core = (double)model_core_flops(model, item);
+    return ((double)model->items[item].fwd_flops - core) * useful_share(model) +
+           useful_core(model, item);
+}
+
 /* Forward flops that recompute adds to a sample. */
 static double again_flops(const struct model *model, const struct plan *plan, int frozen)
 {
@@ -33,7 +58,7 @@ static double again_flops(const struct model *model, const struct plan *plan, in
     for (int s = 0; s < plan->num_stages; s++) {
         struct again again = {plan->recompute_layers ? plan->recompute_layers[s] : 0, -1};
         for (int i = plan->first_item[s]; i < plan->first_item[s + 1]; i++) {
-            const double forward = (double)model->items[i].fwd_flops;
+            const double forward = useful_forward(model, i);
             if (i < frozen)
                 continue;
             switch (plan->recompute) {
@@ -45,7 +70,7 @@ static double again_flops(const struct model *model, const struct plan *plan, in
                 sum += forward * (1 - last);
                 break;
             case RECOMPUTE_SELECTIVE:
-                sum += (double)model_core_flops(model, i);
+                sum += useful_core(model, i);
                 break;
             case RECOMPUTE_LAYER:
                 sum += runs_again(&again, &model->items[i], model->num_layers) ? forward : 0;
@@ -66,11 +91,11 @@ struct sample_flops rates_sample_flops(const struct model *model, const struct p
         return (struct sample_flops){0};
     for (int i = 0; i < model->num_items; i++) {
         const struct item *item = &model->items[i];
-        const double forward = (double)item->fwd_flops;
+        const double forward = useful_forward(model, i);
         if (item->kind == ITEM_OPAQUE && item->fwd_flops == 0 && item->num_pieces == 0)
             return (struct sample_flops){0};
         if (i >= frozen && model_item_is_base(model, i)) /* only adapters have weights' gradients */
-            sum += 2 * forward + (double)model_adapter_flops(model, i);
+            sum += 2 * forward + (double)model_adapter_flops(model, i) * useful_share(model);
         else if (i >=
                  frozen) /* the first active item gives no gradient of its input to a frozen one */
             sum += frozen > 0 && i == frozen ? 2 * forward : 3 * forward;
@@ -80,9 +105,9 @@ struct sample_flops rates_sample_flops(const struct model *model, const struct p
     return (struct sample_flops){sum, sum + again_flops(model, plan, frozen)};
 }
 
-int64_t rates_sample_tokens(const struct model *model)
+double rates_sample_tokens(const struct model *model)
 {
-    return model_has_images(model) ? 0 : model->seq;
+    return model_has_images(model) ? 0 : model_row_tokens(model);
 }
 
 static double peak_of(const struct device *device, enum dtype dtype)
@@ -119,10 +144,11 @@ struct step_rates rates_of_step(const struct model *model, const struct cluster 
 {
     const struct sample_flops flops = rates_sample_flops(model, plan);
     const double devices = (double)plan_num_devices(plan), peak = plan_peak(cluster, plan, dtype);
-    const double tokens = (double)rates_sample_tokens(model) * samples_per_s;
+    const double tokens = rates_sample_tokens(model) * samples_per_s;
     return (struct step_rates){
         .samples_per_s = samples_per_s,
         .images_per_s = model_has_images(model) ? samples_per_s : 0,
+        .documents_per_s = model->packing.documents * samples_per_s,
         .tokens_per_s = tokens,
         .tokens_per_s_per_device = tokens / devices,
         .flops_per_s_per_device = flops.model * samples_per_s / devices,

@@ -19,12 +19,14 @@ struct sample_flops {
                         count their forward, cached ones nothing */
     double hardware; /* model, and the forward that recompute runs again */
 };
-/* Both are 0 if the flops of an item are unknown (uniform and explicit models). O(items). */
+/* Of rows of documents only the documents count, not padding, and of attention only pairs inside a
+ * document. Both are 0 if the flops of an item are unknown (uniform and explicit models). O(items). */
 struct sample_flops rates_sample_flops(const struct model *model, const struct plan *plan);
 
 /* Rates of a step. 0: unknown, or the model has no such unit. */
 struct step_rates {
     double samples_per_s, images_per_s;
+    double documents_per_s; /* samples are rows of documents */
     double tokens_per_s, tokens_per_s_per_device;
     double flops_per_s_per_device, hardware_flops_per_s_per_device;
     double mfu, hfu; /* shares of the devices' published dense peak at the dtype */
@@ -33,8 +35,8 @@ struct step_rates {
 struct step_rates rates_of_step(const struct model *model, const struct cluster *cluster,
                                 const struct plan *plan, enum dtype dtype, double samples_per_s);
 
-/* Tokens of a sample; 0: the model's input is not text. */
-int64_t rates_sample_tokens(const struct model *model);
+/* Tokens of a sample, padding left out; 0: the model's input is not text. */
+double rates_sample_tokens(const struct model *model);
 
 /* Device time, price and energy of a whole run, on all devices of the cluster, idle ones included,
  * because they are reserved. */

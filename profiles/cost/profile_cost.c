@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/model/attention.h"
+#include "partition/model/packing.h"
 #include "profiles/cost/cost_internal.h"
 
 static const struct kind_cost *find_kind(const struct profile_cost *ctx, const char *kind)
@@ -15,6 +17,30 @@ static const struct kind_cost *find_kind(const struct profile_cost *ctx, const c
         if (strcmp(ctx->kinds[k].kind, kind) == 0)
             return &ctx->kinds[k];
     return NULL;
+}
+
+/* A profile was measured on rows of one document. elapse-exec's attention takes QUERIES rows at once,
+ * and multiplies them with the keys from the start of the first row's document on (cpu_attention.c).
+ * So a row of s tokens computes s (s + QUERIES) / 2 pairs as one document, and s (QUERIES + l / 2) as
+ * documents of l tokens, where s exceeds QUERIES. Returns what is left of the time of an attention
+ * item's pass: the core's flops count by these pairs, and 5/2 of them in the backward for the input,
+ * which has all of the core. */
+static double packed_share(const struct model *model, int item, enum pass pass)
+{
+    enum { QUERIES = 128 };
+    const double s = model->seq, l = (double)model_core_tokens(model);
+    const double packed = (double)model_core_flops(model, item);
+    if (!model->packing.apart || model->items[item].kind != ITEM_ATTENTION || s <= QUERIES ||
+        !(packed > 0))
+        return 1;
+    const double linears = (double)model->items[item].fwd_flops - packed;
+    const double pair = packed / (double)model_attention_pairs(model, model->items[item].layer);
+    const double times = pass == PASS_FWD || pass == PASS_FWD_NOGRAD       ? 1
+                         : pass == PASS_BWD_INPUT || pass == PASS_BWD_REST ? 2.5
+                                                                           : 0;
+    const double before = times * pair * s * (s + QUERIES) / 2;
+    const double after = fmin(before, times * pair * s * (QUERIES + l / 2));
+    return (linears + after) / (linears + before);
 }
 
 static enum status item_ns(const void *opaque, const struct model *model, int item, enum pass pass,
@@ -39,9 +65,10 @@ static enum status item_ns(const void *opaque, const struct model *model, int it
             x = x < curve->x[0] ? curve->x[0] : x;
             x = x > curve->x[curve->n - 1] ? curve->x[curve->n - 1] : x;
         }
-        double got = curve_at(curve, x, &beyond);
+        double got = curve_at(curve, x, &beyond) * packed_share(model, item, pass);
         if (pass == PASS_FWD_NOGRAD) /* without stash it cannot be slower; that would be noise */
-            got = fmin(got, curve_at(&kind->items[i].passes[PASS_FWD], x, &beyond));
+            got = fmin(got, curve_at(&kind->items[i].passes[PASS_FWD], x, &beyond) *
+                                packed_share(model, item, PASS_FWD));
         if (!(got < 9e18))
             return err_set(err, ERR_INPUT, "time of item '%s' overflows: %g ns for %lld samples",
                            model->items[item].name, got, (long long)samples);

@@ -134,12 +134,21 @@ static enum status read_setting(const struct json *root, const char *what, const
     if (job->train.dtype >= DTYPE_FP8 && job->model.weight_bytes_per_param == 0)
         job->model.weight_bytes_per_param =
             model_weight_bytes(&job->model) + (job->train.dtype == DTYPE_NVFP4 ? 1 : 2);
+    const struct packing_ask packing = {.mean = job->data.length,
+                                        .deviation = job->data.length_deviation,
+                                        .rows = job->train.rows,
+                                        .batch = job->train.micro > 0 ? job->train.micro
+                                                                      : job->train.batch,
+                                        .framework = job->train.framework,
+                                        .attention = job->train.attention};
+    struct err why = {0};
+    if (model_set_packing(&job->model, &packing, &why) != OK)
+        return err_set(err, why.status, "%s: %s", job->path ? job->path : job->name, why.msg);
     model_set_expert_load(&job->model, job->train.expert_load);
     model_set_attention(&job->model, job->train.attention);
     if (job->train.gradient_bytes > 0)
         job->model.grad_bytes_per_param = job->train.gradient_bytes;
     model_set_framework(&job->model, job->train.framework, job->train.norm);
-    struct err why = {0};
     if (model_set_lora(&job->model, &job->train.lora, &why) != OK) {
         err_set(err, why.status, "%s: %s", job->path ? job->path : job->name, why.msg);
         if (why.hint[0])

@@ -49,6 +49,7 @@ static const char *const attention_names[] = {"auto", "fused", "unfused", "eager
 static const char *const framework_names[] = {
     "auto",     "megatron-te", "megatron-2021", "deepspeed", "fsdp", "fsdp-compiled",
     "hf-eager", "composer",    "aa-scaling",    "ours",      NULL};
+static const char *const rows_names[] = {"packed", "context", "longest", NULL};
 static const char *const norm_names[] = {"auto", "fused", "eager", NULL};
 static const char *const frozen_names[] = {"", "first", "spread", "cached", NULL};
 static const char *const policy_names[] = {
@@ -59,7 +60,7 @@ static const char *const cache_dtype_names[] = {"fp32", "bf16", NULL};
 
 _Static_assert(DATA_KIND_COUNT == 9 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 7 &&
                    RECOMPUTE_MODE_COUNT == 6 && SHARD_MODE_COUNT == 4 && CONTEXT_KIND_COUNT == 3 &&
-                   LORA_BASE_COUNT == 3 && ATTENTION_KIND_COUNT == 5 &&
+                   LORA_BASE_COUNT == 3 && FILL_KIND_COUNT == 3 && ATTENTION_KIND_COUNT == 5 &&
                    FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_SEARCH == 11,
                "the lists of names follow the enums");
 
@@ -93,11 +94,15 @@ const struct field job_fields[] = {
     BOOL("data.resize", data.resize, "scale images to the model's size [false]"),
     INT("data.train_samples", data.train_samples, 0, INT64_MAX, "train on n samples, drawn by train.seed [0: all]"),
     INT("data.test_samples", data.test_samples, 0, INT64_MAX, "test on n samples, drawn by train.seed [0: all]"),
+    REAL("data.length", data.length, "mean tokens of a document, where samples are rows that hold shorter documents (docs/data.md#rows); train takes it for its plans [0: a sample is one document of model.seq tokens]"),
+    REAL("data.length_deviation", data.length_deviation, "standard deviation of data.length, of a lognormal distribution [0: all are equal]"),
+    INT("data.documents", data.documents, 0, INT64_MAX, "documents of an epoch, in place of data.train_samples, which counts rows; for plan and sim [0]"),
     {"data.valid", FIELD_PATH, AT(data.valid), 0, 0, valid_words, 0, "samples that freezing is judged by: auto: held out of the training split; test: the test split; or a path [auto]"},
     INT("data.workers", data.workers, 0, 1024, "threads per rank that prepare samples [0: one for each core of the rank that does not compute]"),
     INT("train.epochs", train.epochs, 0, JOB_EPOCHS_MAX, "epochs of the run; with 0 train writes the initial weights and sim refuses the job [1]"),
     INT("train.max_steps", train.max_steps, 0, INT64_MAX, "the run ends after n steps [0: after its epochs]"),
     INT("train.tokens", train.tokens, 0, INT64_MAX, "tokens of the whole run, of synthetic data; in place of data.train_samples [0]"),
+    CHOICE("train.rows", train.rows, rows_names, "what a row has with data.length; packed: as many documents as fit, masked from each other; context: one, padded to model.seq; longest: one, padded to the longest of train.batch, or of train.batch.micro where that is given; train packs [packed]"),
     OTHER("train.batch.per_pipeline", "samples per step of each pipeline [32]"),
     OTHER("train.batch.global", "samples per step of all pipelines together"),
     COUNT("train.batch.micro", train.micro, "samples of a micro-batch, in place of pipeline.num_microbatches; divides the batch of a pipeline [auto]"),

@@ -43,6 +43,11 @@ static bool narrow(const struct job *job)
     return job->train.dtype >= DTYPE_FP8;
 }
 
+static bool packed(const struct job *job)
+{
+    return job->data.length > 0 && job->train.rows == FILL_PACKED;
+}
+
 static bool again_by_layer(const struct plan *plan)
 {
     return plan->recompute == RECOMPUTE_LAYER;
@@ -160,6 +165,8 @@ static void write_automodel(const struct writer *w)
             fprintf(out, ", model.rotary_emb]\n");
         }
     }
+    if (packed(w->job)) /* its packer begins a new row too where a document does not fit */
+        fprintf(out, "packed_sequence:\n  packed_sequence_size: %d\n", w->model->seq);
     lacks(w, no_model);
     if (narrow(w->job))
         lacks(w, "train.dtype: the section fp8 sets it");
@@ -447,6 +454,8 @@ enum status target_file_make(const struct job *job, const struct plan *plan, con
         write[kind](&w);
         if (job->train.lora.rank > 0)
             lacks(&w, "train.lora: the adapters are the program's");
+        if (job->data.length > 0 && (kind != TARGET_AUTOMODEL || !packed(job)))
+            lacks(&w, "train.rows: the data loader packs or pads documents");
         if (fclose(w.out) != 0)
             rc = err_nomem(err);
     }

@@ -15,7 +15,19 @@ job = {"name": "lines", "model": model, "data": {"kind": "text", "path": "d.json
 json.dump(job, open(sys.argv[1] + "/job.json", "w"))
 PY
 value() { sed "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/" "$2"; }
-check "one rank" "$elapse" train "$tmp/job.json" --out "$tmp/one" --quiet
+check "one rank" "$elapse" train "$tmp/job.json" --out "$tmp/one" --quiet --set data.length=8
+# 54 documents of the bytes of prompt and completion, four a row.
+said() { "$elapse" train "$tmp/job.json" --out "$tmp/said" --set train.max_steps=1 2>&1 | grep -q 'd.jsonl.: 54 documents in 14 rows of 32 tokens, 3.6 % padding; for plan and sim data.length=8, data.length_deviation=0$'; }
+verify "train says how its rows are filled" said
+rows() { # the same file by the prediction: 54 documents in rows of four
+    "$elapse" plan "$tmp/job.json" --cluster a100-1x1 --set data.length=8 --set data.documents=54 --set train.max_steps=0 --json --quiet |
+        python3 -c 'import json, sys; a = json.load(sys.stdin); r = a["samples_per_s"]; n = a["run_ns"] * r / 1e9; assert abs(n - 14) < 0.01 and abs(a["documents_per_s"] / r - 4) < 1e-6, (n, a["documents_per_s"] / r)'
+}
+verify "plan fills rows as train does" rows
+expect "train packs all documents" 2 'data.documents is for plan and sim; train packs all documents' \
+    "$elapse" train "$tmp/job.json" --set data.length=8 --set data.documents=54
+expect "train knows no lengths of other data" 2 'data.length: samples of data.kind synthetic are no rows of documents' \
+    "$elapse" train "$tmp/job.json" --set data.length=8 --set data.kind=synthetic --set data.path=null
 check "two stages" "$elapse" train "$tmp/job.json" -n 2 --set pipeline.num_stages=2 --out "$tmp/two" --quiet
 sums() { tr -d ' \n' <"$tmp/$1/summary.json" | value weights_sha256 /dev/stdin; }
 verify "two stages have the bits of one" test "$(sums one)" = "$(sums two)"

@@ -121,6 +121,13 @@ automodel() {
 }
 export -f automodel
 check "plan: --for automodel writes its section" bash -c automodel
+packed() { # rows of documents: AutoModel's packer makes them, elsewhere the data loader
+    plan automodel $two pipeline.shard=weights data.length=300 >"$tmp/a.json" &&
+        grep -A1 '^packed_sequence:$' "$tmp/automodel" | grep -q '^  packed_sequence_size: 2048$' && ! grep -q train.rows "$tmp/a.json" &&
+        plan megatron $two data.length=300 >"$tmp/m.json" && grep -q 'train.rows: the data loader packs or pads documents' "$tmp/m.json"
+}
+export -f packed
+check "plan: --for automodel packs rows, megatron names them" bash -c packed
 check "plan: --for nanotron" bash -c "plan nanotron $two"
 check "plan: --for nanotron writes its parallelism" grep -q '^  pp_engine: ' "$tmp/nanotron"
 on_host() { # the optimizer on the host there, and back

@@ -224,6 +224,20 @@ static void job_load__counts_tokens_as_samples_of_synthetic_data(void **state)
             "FILE: train.tokens needs synthetic data without train_samples", NULL);
 }
 
+static void job_load__lays_documents_into_rows(void **state)
+{
+    (void)state;
+    const char *const overrides[] = {"model=gpt2", "data.kind=synthetic", "data.length=250",
+                                     "data.documents=1001", "gbs=2"};
+    struct job job = {0};
+    load(file_with("job.json", "{\"model\": \"vit-b16\"}"), overrides, 5, &job);
+    assert_int_equal(job_num_samples(&job, true), 251); /* four in a row of 1,024 tokens */
+    assert_non_null(strstr(job.json, "\"length\":250"));
+    job_clear(&job);
+    refuses("data.documents=5", ERR_INPUT, "FILE: data.documents needs data.length", NULL);
+    refuses("train.rows=longest", ERR_INPUT, "FILE: train.rows needs data.length", NULL);
+}
+
 static void job_load__names_our_word_for_that_of_another_tool(void **state)
 {
     (void)state;
@@ -1046,6 +1060,7 @@ int main(void)
         cmocka_unit_test(job_json__gives_the_same_job_when_loaded_again),
         cmocka_unit_test(job_load__takes_the_short_words_of_the_field),
         cmocka_unit_test(job_load__counts_tokens_as_samples_of_synthetic_data),
+        cmocka_unit_test(job_load__lays_documents_into_rows),
         cmocka_unit_test(job_load__names_our_word_for_that_of_another_tool),
         cmocka_unit_test(job_load__names_file_key_value_and_limit_when_refusing),
         cmocka_unit_test(job_load__refuses_whole_numbers_just_beyond_their_limits),
