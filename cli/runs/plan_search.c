@@ -157,6 +157,8 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
     less.cluster = (struct cluster){0};
     if (!result->plan.offload) /* the host's memory is no margin of the device's */
         less.pipeline.offload = OFFLOAD_NONE;
+    else if (less.pipeline.offload == OFFLOAD_FIT)
+        less.pipeline.offload = OFFLOAD_OPTIMIZER;
     enum status rc = cluster_copy(&job->cluster, &less.cluster, err);
     if (rc != OK)
         return rc;

@@ -63,7 +63,7 @@ enum offload_choice {
     OFFLOAD_NONE,      /* on the devices */
     OFFLOAD_OPTIMIZER, /* in host memory */
     OFFLOAD_AUTO,      /* the faster of the two */
-    OFFLOAD_FIT        /* on the devices where a plan fits their memory so, else in host memory */
+    OFFLOAD_FIT        /* in host memory where no plan fits the devices otherwise, or 5 % faster */
 };
 
 struct job {

@@ -573,16 +573,45 @@ static enum status solve_with(const struct planner_problem *problem,
     return rc == OK ? OK : err_copy(err, &why);
 }
 
-/* With OFFLOAD_FIT the optimizer goes to the host if no plan exists without. The error speaks of plans
- * without. */
+/* The optimizer in host memory may leave room for a faster plan. Copies and the host's own work are less
+ * certain than the rest of a step, so the plan must be this much faster. */
+#define HOST_GAIN 1.05
+
+/* A plan of OFFLOAD_FIT in place of *result that keeps the optimizer in host memory, if one is faster. */
+static enum status move_to_host(const struct planner_problem *problem,
+                                const struct planner_options *options,
+                                struct planner_result *result, struct err *err)
+{
+    struct planner_options both = *options;
+    struct planner_result other = {0};
+    const double floor = result->samples_per_s * HOST_GAIN;
+    both.offload = OFFLOAD_AUTO;
+    both.judge.floor_per_s = fmax(floor, options->judge.floor_per_s);
+    const enum status rc = solve_with(problem, &both, &other, err);
+    if (rc == OK && other.samples_per_s >= both.judge.floor_per_s) {
+        other.candidates += result->candidates;
+        other.evaluated += result->evaluated;
+        planner_result_clear(result);
+        *result = other;
+        return OK;
+    }
+    planner_result_clear(&other);
+    return rc == ERR_INFEASIBLE ? OK : rc;
+}
+
+/* With OFFLOAD_FIT the optimizer goes to the host if no plan exists without, or where one with may be, and is,
+ * HOST_GAIN faster. The error speaks of plans without. */
 enum status planner_solve(const struct planner_problem *problem,
                           const struct planner_options *options, struct planner_result *result,
                           struct err *err)
 {
+    const bool fit = options->offload == OFFLOAD_FIT && may_offload(options);
     struct planner_options away = *options;
     struct err why = {0}, second = {0};
     enum status rc = solve_with(problem, options, result, &why);
-    if (rc == ERR_INFEASIBLE && options->offload == OFFLOAD_FIT && may_offload(options)) {
+    if (rc == OK && fit && result->gap > HOST_GAIN - 1)
+        return move_to_host(problem, options, result, err);
+    if (rc == ERR_INFEASIBLE && fit) {
         away.offload = OFFLOAD_OPTIMIZER;
         rc = solve_with(problem, &away, result, &second);
     }

@@ -160,7 +160,7 @@ const struct field job_fields[] = {
     CHOICE_AUTO("pipeline.context_comm", pipeline.context_kind, context_names, pipeline.context_kind_auto, "how attention meets the keys of other replicas: ring (p2p), all-gather, ulysses (a2a) [ring]"),
     CHOICE_AUTO("pipeline.shard", pipeline.shard, shard_names, pipeline.shard_auto, "what replicas divide among themselves; only for plan and sim [none]"),
     {"pipeline.shard_group", FIELD_COUNT, AT(pipeline.shard_group), 2, INT_MAX, NULL, 0, "G, replicas in a row that divide gradients or weights, of which other groups have copies (HSDP); only for plan and sim [auto: all; where shard is searched, also those of a node]"},
-    CHOICE("pipeline.offload", pipeline.offload, offload_names, "optimizer: masters and optimizer state are in host memory, and the host updates; auto: where that is faster; fit: where no plan fits the devices without; only for plan and sim [none; fit where tensor is auto by default]"),
+    CHOICE("pipeline.offload", pipeline.offload, offload_names, "optimizer: masters and optimizer state are in host memory, and the host updates; auto: where that is faster; fit: where no plan fits the devices without, or one with is 5 % faster; only for plan and sim [none; fit where tensor is auto by default]"),
     CHOICE_AUTO("pipeline.frozen", pipeline.frozen, frozen_names, pipeline.frozen_auto, "where the frozen prefix runs if the cache is not read [auto]"),
     PLAIN("pipeline.bucket_bytes", FIELD_BYTES, pipeline.bucket_bytes, "gradients per all-reduce; 0: one all-reduce per stage [25MiB]"),
     CHOICE("freeze.policy", freeze.policy, policy_names, "how the frozen prefix grows [none; safe where freeze.alpha, max_loss, min_active, warmup or evidence is set]"),

@@ -124,7 +124,7 @@ expect "plan: that of a framework's leaves more" 0 'memory of a device is full t
     --set train.framework=megatron-te --set cluster.mem=64GiB --set pipeline.num_stages=1 --set pipeline.tensor=1 \
     --set pipeline.shard=weights --set pipeline.recompute=never
 expect "plan: a full memory is said" 0 'memory of a device is full to 9[2-9]\.[0-9] %' "$elapse" plan "$tmp/shared.json" \
-    --set cluster.uplink=100Gb/s --set train.batch.global=64 --set cluster.mem=2000MiB
+    --set cluster.uplink=100Gb/s --set train.batch.global=64 --set cluster.mem=2000MiB --set pipeline.offload=none
 
 # A search of minutes ends when its budget does, or by Ctrl-C, with a plan and its bound.
 long="examples/what-if/gpt2-xl.json --set cluster.nodes=32"

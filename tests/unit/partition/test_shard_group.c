@@ -189,31 +189,36 @@ static enum status params_ns(const void *ctx, const struct model *model, int ite
     return OK;
 }
 
-/* The place of the optimizer: over a dozen memories and batches, AUTO makes as many samples a second as the
- * better of the fixed values, and FIT goes to the host only where no plan fits without. */
+/* Where the optimizer is: over memories and batches, AUTO makes as many samples a second as the better
+ * of the fixed values, and FIT goes to the host where no plan fits without, or one that is 5 % faster
+ * fits with. */
 static void planner_solve__offloads_where_it_is_faster_or_must(void **state)
 {
     (void)state;
     struct bench b;
-    int faster = 0, needed = 0, kept = 0;
+    int faster = 0, needed = 0, kept = 0, moved = 0;
     bench_init(&b);
     b.cost.item_ns = params_ns;
     b.cost.source = COST_CONSTANT;
-    for (int trial = 0; trial < 12; trial++) {
+    for (int trial = 0; trial < 15; trial++) {
+        static const double last[] = {2.1e9, 2.246e9, 2.6e9}; /* 3 % slower, 3 and 16 % faster */
         for (int d = 0; d < R; d++) {
-            b.cluster.devices[d].mem_bytes = b.params * (3 + trial) / 2;
-            b.cluster.devices[d].copy_bytes_per_s = trial % 3 == 0 ? 1e8 : 1e12;
+            b.cluster.devices[d].mem_bytes = b.params * (trial < 12 ? 3 + trial : 8) / 2;
+            b.cluster.devices[d].copy_bytes_per_s = trial >= 12      ? last[trial - 12]
+                                                    : trial % 3 == 0 ? 1e8
+                                                                     : 1e12;
         }
         b.cluster.host_mem_bytes_per_s = 1e13;
         const struct planner_problem problem = {
             .setting = {&b.model, &b.cluster, &b.cost},
-            .batch = R * (1 + trial % 2),
+            .batch = R * (trial < 12 ? 1 + trial % 2 : 2),
             .batch_mode = BATCH_GLOBAL,
             .optim_bytes_per_param = 8
         };
         struct planner_options options = {.shard_auto = true, .schedules = 1u << SCHEDULE_1F1B};
         double rates[OFFLOAD_FIT + 1];
         bool away[OFFLOAD_FIT + 1];
+        double gap = 0;
         for (int choice = 0; choice <= OFFLOAD_FIT; choice++) {
             struct planner_result result = {0};
             options.offload = (enum offload_choice)choice;
@@ -221,19 +226,22 @@ static void planner_solve__offloads_where_it_is_faster_or_must(void **state)
             assert_true(rc == OK || rc == ERR_INFEASIBLE);
             rates[choice] = rc == OK ? result.samples_per_s : 0;
             away[choice] = rc == OK && result.plan.offload;
+            gap = choice == OFFLOAD_NONE ? result.gap : gap;
             planner_result_clear(&result);
         }
         const double here = rates[OFFLOAD_NONE], there = rates[OFFLOAD_OPTIMIZER];
         assert_true(rates[OFFLOAD_AUTO] == fmax(here, there));
-        assert_true(rates[OFFLOAD_FIT] == (here > 0 ? here : there));
-        assert_true(away[OFFLOAD_FIT] == (here == 0 && there > 0));
+        const bool moves = gap > 0.05 && there >= 1.05 * here;
+        assert_true(rates[OFFLOAD_FIT] == (here > 0 && !moves ? here : there));
+        assert_true(away[OFFLOAD_FIT] == (there > 0 && (here == 0 || moves)));
         assert_true(away[OFFLOAD_AUTO] == (there > here));
         needed += here == 0 && there > 0;
-        faster += here > 0 && there > here;
+        faster += here > 0 && there > here && !moves;
+        moved += here > 0 && moves;
         kept += here > 0 && here >= there;
     }
-    if (!needed || !faster || !kept)
-        fail_msg("needed %d times, faster %d, kept %d", needed, faster, kept);
+    if (!needed || !faster || !kept || !moved)
+        fail_msg("needed %d times, faster %d, kept %d, moved %d", needed, faster, kept, moved);
     bench_clear(&b);
 }
 
