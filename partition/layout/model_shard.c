@@ -75,8 +75,8 @@ static void add_router(const struct model *model, const struct item *item, struc
         return;
     got->params += h * n + (model->expert_bias ? n : 0);
     got->flops += 2 * s * h * n;
-    got->tokens_bytes +=
-        model_expert_tokens(model, s * model->experts_active) * 2 * h * model->elem_bytes;
+    got->tokens_bytes += model_expert_tokens(model, s * model->experts_active) *
+                         model_expert_tensors(model) * h * model->elem_bytes;
 }
 
 /* Whether each device of a group gathers all logits. */
@@ -131,6 +131,7 @@ static struct replicated replicated(const struct model *model, int index)
         got.tokens_bytes = item->stash_bytes;
         break;
     }
+    got.tokens_bytes += model_narrow_bytes(model, index, true);
     return got;
 }
 

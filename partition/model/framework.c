@@ -54,19 +54,24 @@
  * (transformers' DataCollatorWithFlattening; AutoModel's packing.py; Aleph-Alpha/scaling), block
  * masks of FlexAttention (torchtitan). masks_rows: Megatron-LM's --reset-attention-mask is a mask of
  * the scores, and models under DeepSpeed's engine have what their authors wrote.
+ * keeps_wide: torchao's Float8Linear and MXLinear save input_hp (float8_linear.py, mx_linear.py);
+ * Transformer Engine's Linear and LayerNormLinear save the copy by columns only (linear.py,
+ * own_quantized_input). keeps_narrow_weights: fp8_param_gather, which Megatron Bridge sets in fp8 and
+ * mxfp8 (mixed_precision.py). weighs_activation: weighted_bias_swiglu_impl() of Megatron-LM's
+ * TEGroupedMLP (experts.py).
  * gathers_take_share: FSDP's collectives are NCCL's kernels, which occupy SMs (time-1b has how
  * many). */
 /* clang-format off */
 static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
     [FRAMEWORK_AUTO] = {.name = "auto"},
-    [FRAMEWORK_MEGATRON_TE] = {"megatron-te", .blocks_sends = true, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true},
-    [FRAMEWORK_MEGATRON_2021] = {"megatron-2021", .blocks_sends = true, .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .fuses_adapters = true, .masks_rows = true},
-    [FRAMEWORK_DEEPSPEED] = {"deepspeed", .blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .masks_rows = true},
-    [FRAMEWORK_FSDP] = {"fsdp", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .copies_shards = true, .casts_router = true},
-    [FRAMEWORK_FSDP_COMPILED] = {"fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .eager_loss = true, .has_communicators = true, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US},
-    [FRAMEWORK_HF_EAGER] = {"hf-eager", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true, .packs_ahead = true},
-    [FRAMEWORK_COMPOSER] = {"composer", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .gathers_late = true, .casts_router = true, .packs_ahead = true},
-    [FRAMEWORK_AA_SCALING] = {"aa-scaling", .blocks_sends = true, .sends_whole = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true},
+    [FRAMEWORK_MEGATRON_TE] = {"megatron-te", .blocks_sends = true, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true, .keeps_narrow_weights = true, .weighs_activation = true},
+    [FRAMEWORK_MEGATRON_2021] = {"megatron-2021", .blocks_sends = true, .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .fuses_adapters = true, .masks_rows = true, .keeps_wide = true},
+    [FRAMEWORK_DEEPSPEED] = {"deepspeed", .blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .masks_rows = true, .keeps_wide = true},
+    [FRAMEWORK_FSDP] = {"fsdp", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .keeps_wide = true},
+    [FRAMEWORK_FSDP_COMPILED] = {"fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .eager_loss = true, .has_communicators = true, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US, .keeps_wide = true},
+    [FRAMEWORK_HF_EAGER] = {"hf-eager", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true, .packs_ahead = true, .keeps_wide = true},
+    [FRAMEWORK_COMPOSER] = {"composer", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .gathers_late = true, .casts_router = true, .packs_ahead = true, .keeps_wide = true},
+    [FRAMEWORK_AA_SCALING] = {"aa-scaling", .blocks_sends = true, .sends_whole = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .keeps_wide = true},
     [FRAMEWORK_OURS] = {"ours", .fused_norm = true, .fused_rope = true, .fused_activation = true, .launch_us = OURS_US},
 };
 /* clang-format on */
@@ -138,10 +143,71 @@ void model_set_framework(struct model *model, enum framework_kind kind, enum nor
             item->stash_bytes += model_norm_extra_bytes(model);
         if (item->kind == ITEM_MLP)
             item->stash_bytes += activation_extra_bytes(model, i);
+        if (model_item_has_experts(model, i))
+            item->stash_bytes -=
+                (2 - model_expert_tensors(model)) * model->hidden * model->elem_bytes *
+                model_expert_tokens(model, (int64_t)model->seq * model->experts_active);
         if (item->kind == ITEM_HEAD && framework && framework->counts_logits &&
             model->task == TASK_CAUSAL_LM)
             count_logits(model, item);
     }
+}
+
+/* Elements of a token that an item keeps in a narrow format in place of two bytes, and those that it keeps
+ * in that format besides. */
+struct narrow {
+    int64_t instead, besides;
+};
+
+/* A norm and the linear behind it are one module, which keeps the norm's output narrow. Attention keeps
+ * its output in two bytes itself, and the projection behind it a narrow copy. Latent attention has two
+ * linears on the norm's output. The activation keeps gate and up in two bytes, the second linear what
+ * comes out. A router keeps the norm's output in two bytes, the experts their copies narrow. */
+static struct narrow narrow_of(const struct model *model, int item, bool tokens)
+{
+    const int64_t h = model->hidden, q = model->q_rank, c = model->kv_rank;
+    const bool own = model_item_norms(model, model->items[item].kind) > 0;
+    const int64_t width = c > 0                 ? model->v_dim
+                          : model->head_dim > 0 ? model->head_dim
+                                                : h / model->heads;
+    const int64_t shared = (int64_t)model->shared_experts * model->expert_mlp;
+    if (model->items[item].kind == ITEM_ATTENTION && tokens)
+        return (struct narrow){h + q + c, c > 0 ? h : 0};
+    if (model->items[item].kind == ITEM_ATTENTION)
+        return (struct narrow){0, model->heads * width};
+    if (model_item_has_experts(model, item))
+        return tokens ? (struct narrow){0, shared > 0 ? h : 0} : (struct narrow){shared, 0};
+    return tokens ? (struct narrow){own ? h : 0, own ? 0 : h} : (struct narrow){model->mlp, 0};
+}
+
+int64_t model_narrow_bytes(const struct model *model, int item, bool tokens)
+{
+    const enum item_kind kind = model->items[item].kind;
+    const int64_t n = model->kept_32nds, seq = model->seq;
+    if (n == 0 || (kind != ITEM_ATTENTION && kind != ITEM_MLP))
+        return 0;
+    const struct narrow narrow = narrow_of(model, item, tokens);
+    int64_t bytes = seq * (narrow.besides * n - narrow.instead * (64 - n)) / 32;
+    if (model_item_has_experts(model, item))
+        bytes -= model_expert_tokens(model, seq * model->experts_active) *
+                 (tokens ? model->hidden : model->expert_mlp) * (64 - n) / 32;
+    return bytes;
+}
+
+int model_expert_tensors(const struct model *model)
+{
+    return model->framework && model->framework->weighs_activation ? 1 : 2;
+}
+
+void model_keep_narrow(struct model *model, int thirty_seconds)
+{
+    const bool decoder = model->family == FAMILY_LLAMA || model->family == FAMILY_GPT;
+    if (!decoder || model->elem_bytes != 2 || (model->framework && model->framework->keeps_wide))
+        return;
+    model->kept_32nds = thirty_seconds;
+    for (int i = 0; i < model->num_items; i++)
+        model->items[i].stash_bytes +=
+            model_narrow_bytes(model, i, true) + model_narrow_bytes(model, i, false);
 }
 
 int64_t framework_context_bytes(const struct model *model, int num_ranks, int num_replicas)

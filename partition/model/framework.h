@@ -68,8 +68,12 @@ struct framework {
         fuses_adapters; /* one adapter for each product that runs as one (NeMo's LoRA beside linear_qkv) */
     bool
         packs_ahead; /* its packer looks for a row among many, not only at the last one (packing.h) */
-    bool masks_rows;  /* attention computes packed rows as a whole, under a mask */
-    double launch_us; /* the host's time to launch a kernel; 0: that of the device's kind */
+    bool masks_rows; /* attention computes packed rows as a whole, under a mask */
+    bool keeps_wide; /* inputs of narrow products are kept in 2 bytes, and cast again backwards */
+    bool keeps_narrow_weights; /* in fp8 and mxfp8 no 2-byte copy of a weight is kept */
+    bool
+        weighs_activation; /* an expert's weight multiplies its activation, so its output is not kept */
+    double launch_us;      /* the host's time to launch a kernel; 0: that of the device's kind */
     int allocator_per_thousand; /* what the allocator holds beyond its tensors, of 1,000 bytes */
 };
 
@@ -81,6 +85,15 @@ const char *norm_kind_name(enum norm_kind kind);
 /* Set what launches a model's kernels, and change the sizes of its items to what that keeps. Call it
  * once, before the model is divided. Items of constants stay as they are. */
 void model_set_framework(struct model *model, enum framework_kind kind, enum norm_kind norm);
+
+/* Keep inputs of the layers' products in a narrow format, whose element has so many 32nds of a byte with
+ * its share of the scales, as the framework does. Call it once, behind model_set_framework(). */
+void model_keep_narrow(struct model *model, int thirty_seconds);
+/* Bytes of a sample that an item's stash has more with narrow inputs than without: of those that every
+ * device of a group holds (tokens), or of those that the group divides. */
+int64_t model_narrow_bytes(const struct model *model, int item, bool tokens);
+/* Tensors [h] that an expert keeps for each token that chooses it: its input, and its output. */
+int model_expert_tensors(const struct model *model);
 
 /* Bytes that a norm of the model keeps of a sample beyond the norm's input. 0 where it is fused. */
 int64_t model_norm_extra_bytes(const struct model *model);

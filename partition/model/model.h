@@ -265,6 +265,8 @@ struct model {
      * as they are. */
     const struct framework *framework;
     bool eager_norm, eager_rope, eager_activation; /* by several kernels, not one */
+    int kept_32nds; /* of a byte, for an element of the narrow inputs of products that layers keep
+                       (model_keep_narrow()); 0: they keep none */
     /* The items hold the share of one of `tensor` devices. The dims above are those of the whole
      * model. 1 (or 0, in a model made by hand): not divided. */
     int tensor;

@@ -116,6 +116,22 @@ static enum status check_batch(const struct job *job, struct err *err)
                    (long long)samples);
 }
 
+/* Sizes in a narrow format. A weight has two copies in it, by rows and by columns, to whole bytes, beside
+ * the 2-byte one or in its place. */
+static void keep_narrow(struct job *job)
+{
+    static const int thirty_seconds[] = {[DTYPE_FP8] = 32, [DTYPE_MXFP8] = 33, [DTYPE_NVFP4] = 18};
+    const struct framework *framework = job->model.framework;
+    const enum dtype dtype = job->train.dtype;
+    if (dtype < DTYPE_FP8)
+        return;
+    const bool alone = dtype != DTYPE_NVFP4 && framework && framework->keeps_narrow_weights;
+    if (job->model.weight_bytes_per_param == 0 && !alone)
+        job->model.weight_bytes_per_param =
+            model_weight_bytes(&job->model) + (dtype == DTYPE_NVFP4 ? 1 : 2);
+    model_keep_narrow(&job->model, thirty_seconds[dtype]);
+}
+
 /* Read the model and the cluster. Without a cluster it is this machine. */
 static enum status read_setting(const struct json *root, const char *what, const char *dir,
                                 struct job *job, struct err *err)
@@ -130,10 +146,6 @@ static enum status read_setting(const struct json *root, const char *what, const
         &job->model, err);
     if (rc != OK)
         return rc;
-    /* The two narrow copies of a weight, by rows and by columns, to whole bytes. */
-    if (job->train.dtype >= DTYPE_FP8 && job->model.weight_bytes_per_param == 0)
-        job->model.weight_bytes_per_param =
-            model_weight_bytes(&job->model) + (job->train.dtype == DTYPE_NVFP4 ? 1 : 2);
     const struct packing_ask packing = {.mean = job->data.length,
                                         .deviation = job->data.length_deviation,
                                         .rows = job->train.rows,
@@ -149,6 +161,7 @@ static enum status read_setting(const struct json *root, const char *what, const
     if (job->train.gradient_bytes > 0)
         job->model.grad_bytes_per_param = job->train.gradient_bytes;
     model_set_framework(&job->model, job->train.framework, job->train.norm);
+    keep_narrow(job);
     if (model_set_lora(&job->model, &job->train.lora, &why) != OK) {
         err_set(err, why.status, "%s: %s", job->path ? job->path : job->name, why.msg);
         if (why.hint[0])
