@@ -1,12 +1,12 @@
-# throughput.gp - samples per second by epoch, with the plan of each epoch at its change.
+# throughput.gp - samples or tokens per second by epoch, with the plan of each epoch at its change.
 #
 # Set before: runs (count), names[], points (0 or 1), top (highest level), epochs (count), level (the
-# rate of the best static plan; 0: none is drawn).
-# $steps_r: epoch samples_per_s, a row a step. $levels_r: epoch samples_per_s, two rows an epoch.
-# $changes_r: epoch samples_per_s "label".
+# rate of the best static plan; 0: none is drawn), y_label.
+# $steps_r: epoch rate, a row a step. $levels_r: epoch rate, two rows an epoch.
+# $changes_r: epoch rate "label".
 set title "training throughput by epoch; labels: F frozen layers, pipelines of K ranks, R pipelines"
 set xlabel "epoch"
-set ylabel "samples per second"
+set ylabel y_label
 set yrange [0:top*1.35]
 set samples 2
 plot [0:epochs] for [i = 1:(level > 0)] level with lines lt runs+1 dt 2 lw 2 title "best static plan, nothing freezes", \

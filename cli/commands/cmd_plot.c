@@ -33,7 +33,8 @@ static enum status run_plot(const struct command *command, int argc, char **argv
         OPTION("x", STRING, &figure.x, "KEY",
                "sweep: the key on the x axis (the first with numbers)"),
         OPTION("y", STRING, &figure.y, "KEY",
-               "sweep: the value to draw (samples_per_s; of whole runs speedup or total_ns)"),
+               "sweep, scaling: the value to draw (tokens_per_s, else samples_per_s; of whole runs "
+               "speedup or total_ns)"),
         OPTION("heat", FLAG, &figure.heat, NULL, "sweep: two keys as a map of colours"),
         OPTION("width", INT, &width, "PIXELS", "width (1000)", .min = 200, .max = 20000),
         OPTION("height", INT, &height, "PIXELS", "height (by the figure)", .min = 150,

@@ -135,8 +135,8 @@ enum status figure_curves(struct figure_call *call, struct err *err)
 
 /* --- over epochs ----------------------------------------------------------------------------- */
 
-/* Write the samples per second of each step, at its place within its epoch. */
-static void write_steps(FILE *out, const struct run_rows *rows, int run)
+/* Write the rate of each step, at its place within its epoch. */
+static void write_steps(FILE *out, const struct run_rows *rows, int run, double tokens)
 {
     fprintf(out, "$steps_%d << EOD\n", run);
     for (int64_t i = 0; i < rows->num_steps;) {
@@ -147,7 +147,7 @@ static void write_steps(FILE *out, const struct run_rows *rows, int run)
             if (isfinite(rows->steps[s].samples_per_s))
                 fprintf(out, "%.5f %.6g\n",
                         (double)rows->steps[i].epoch + ((double)(s - i) + 0.5) / (double)(end - i),
-                        rows->steps[s].samples_per_s);
+                        tokens * rows->steps[s].samples_per_s);
         i = end;
     }
     fputs("EOD\n", out);
@@ -155,20 +155,22 @@ static void write_steps(FILE *out, const struct run_rows *rows, int run)
 
 /* Write a level line over the epochs, and a label where the plan changes. A run that was ended
  * within its first epoch has only steps: their mean is the level. */
-static void write_epochs(FILE *out, const struct run_rows *rows, int run, double *top)
+static void write_epochs(FILE *out, const struct run_rows *rows, int run, double tokens,
+                         double *top)
 {
     fprintf(out, "$levels_%d << EOD\n", run);
     for (int64_t i = 0; i < rows->num_epochs; i++) {
         const struct epoch_row *e = &rows->epochs[i];
         if (!isfinite(e->samples_per_s))
             continue;
-        *top = fmax(*top, e->samples_per_s);
-        fprintf(out, "%lld %.6g\n%lld %.6g\n", (long long)e->epoch, e->samples_per_s,
-                (long long)e->epoch + 1, e->samples_per_s);
+        const double rate = tokens * e->samples_per_s;
+        *top = fmax(*top, rate);
+        fprintf(out, "%lld %.6g\n%lld %.6g\n", (long long)e->epoch, rate, (long long)e->epoch + 1,
+                rate);
     }
     double sum = 0;
     for (int64_t i = 0; i < rows->num_steps; i++)
-        sum += rows->steps[i].samples_per_s;
+        sum += tokens * rows->steps[i].samples_per_s;
     if (rows->num_epochs == 0 && rows->num_steps > 0) {
         *top = fmax(*top, sum / (double)rows->num_steps);
         fprintf(out, "%lld %.6g\n%lld %.6g\n", (long long)rows->steps[0].epoch,
@@ -180,18 +182,20 @@ static void write_epochs(FILE *out, const struct run_rows *rows, int run, double
 }
 
 /* Write the labels of a run where its plan changes. */
-static void write_plans(FILE *out, const struct run_rows *rows, int run, double top, int64_t epochs,
-                        struct labels *labels)
+static void write_plans(FILE *out, const struct run_rows *rows, int run, double tokens, double top,
+                        int64_t epochs, struct labels *labels)
 {
     fprintf(out, "$changes_%d << EOD\n", run);
     for (int64_t i = 0; i < rows->num_epochs; i++) {
         const struct epoch_row *e = &rows->epochs[i], *b = i ? e - 1 : e;
         if ((i == 0 || e->pipeline_length != b->pipeline_length || e->replicas != b->replicas ||
              e->frozen_layers != b->frozen_layers) &&
-            take_place(labels, (double)e->epoch / (double)epochs, e->samples_per_s / (1.35 * top)))
+            take_place(labels, (double)e->epoch / (double)epochs,
+                       tokens * e->samples_per_s / (1.35 * top)))
             fprintf(out, "%lld %.6g \"F=%lld K=%lld R=%lld%s\"\n", (long long)e->epoch,
-                    e->samples_per_s, (long long)e->frozen_layers, (long long)e->pipeline_length,
-                    (long long)e->replicas, e->cached ? " cached" : "");
+                    tokens * e->samples_per_s, (long long)e->frozen_layers,
+                    (long long)e->pipeline_length, (long long)e->replicas,
+                    e->cached ? " cached" : "");
     }
     fputs("EOD\n", out);
 }
@@ -211,6 +215,7 @@ enum status figure_throughput(struct figure_call *call, struct err *err)
             return err_set(err, ERR_INFEASIBLE, "%.200s: no finished step", call->args[r]);
         points = points || rows->num_steps > 0;
     }
+    const double tokens = figure_tokens(call);
     const struct subject *first = &call->subjects[0];
     if (call->num_args == 1 && first->kind == SUBJECT_JOB &&
         first->job.freeze.policy != FREEZE_NONE) {
@@ -218,6 +223,7 @@ enum status figure_throughput(struct figure_call *call, struct err *err)
         const enum status rc = subject_rate(first, &fixed, NULL, &level, err);
         if (rc != OK)
             return rc;
+        level *= tokens;
         top = isfinite(level) ? level : 0;
     }
     FILE *out = figure_begin(call, 1000, 480);
@@ -225,16 +231,17 @@ enum status figure_throughput(struct figure_call *call, struct err *err)
     for (int r = 0; r < call->num_args; r++) {
         const struct subject *s = &call->subjects[r];
         char name[32];
-        write_steps(out, &s->rows, r + 1);
-        write_epochs(out, &s->rows, r + 1, &top);
+        write_steps(out, &s->rows, r + 1, tokens);
+        write_epochs(out, &s->rows, r + 1, tokens, &top);
         snprintf(name, sizeof name, "names[%d]", r + 1);
         figure_text(call, name, "%s%s", s->word, s->rows.info.simulated ? " (simulated)" : "");
         for (int64_t i = 0; i < s->rows.num_epochs; i++)
             epochs = s->rows.epochs[i].epoch + 1 > epochs ? s->rows.epochs[i].epoch + 1 : epochs;
     }
     for (int r = 0; r < call->num_args; r++)
-        write_plans(out, &call->subjects[r].rows, r + 1, top, epochs, &labels);
+        write_plans(out, &call->subjects[r].rows, r + 1, tokens, top, epochs, &labels);
     fprintf(out, "runs = %d\npoints = %d\ntop = %.6g\nepochs = %lld\nlevel = %.6g\n",
             call->num_args, points, top, (long long)epochs, isfinite(level) ? level : 0.0);
+    figure_text(call, "y_label", tokens > 1 ? "tokens per second" : "samples per second");
     return figure_end(call, "throughput", err);
 }

@@ -39,6 +39,13 @@ struct time_unit {
 };
 const struct time_unit *figure_time_unit(int64_t span_ns);
 
+/* The title of a value of an answer by its JSON key, and the factor to its unit; the key and 1 where
+ * it has no title. */
+const char *figure_value_label(const char *key, double *factor);
+
+/* The tokens of a sample if all subjects are jobs of texts of one length; else 1. */
+double figure_tokens(const struct figure_call *call);
+
 #define NS_PER_MS 1e6
 
 #endif

@@ -116,8 +116,9 @@ enum status figure_bubble(struct figure_call *call, struct err *err)
 
 /* --- scaling --------------------------------------------------------------------------------- */
 
-/* The best plan of a job on the first n devices of its cluster, for n = 1, 2, 4, ... and all. */
-static void scan_devices(const struct subject *s, struct scan_line *line)
+/* The best plan of a job on the first n devices of its cluster, for n = 1, 2, 4, ... and all: its rate
+ * of this key. */
+static void scan_devices(const struct subject *s, const char *key, struct scan_line *line)
 {
     struct job job = s->job; /* borrows everything */
     struct step_answer answer = {0};
@@ -131,8 +132,10 @@ static void scan_devices(const struct subject *s, struct scan_line *line)
         job.cluster.num_devices = n;
         job.cluster.num_nodes = s->job.cluster.devices[n - 1].node + 1;
         if (step_of(s, &job, &answer)) {
+            const struct step_rates rates = step_answer_rates(&answer);
             line->x[line->num] = n;
-            line->y[line->num++] = step_answer_samples_per_s(&answer);
+            line->y[line->num] = rates_value(&rates, key);
+            line->num += isfinite(line->y[line->num]);
         }
         if (n == all)
             break;
@@ -140,8 +143,7 @@ static void scan_devices(const struct subject *s, struct scan_line *line)
     step_answer_clear(&answer);
 }
 
-/* The tokens of a sample if every line is of a job of texts of one length; else 1. */
-static double tokens_of_lines(const struct figure_call *call)
+double figure_tokens(const struct figure_call *call)
 {
     double tokens = 0;
     for (int i = 0; i < call->num_args; i++) {
@@ -171,40 +173,48 @@ enum status figure_scaling(struct figure_call *call, struct err *err)
     struct scan_line *lines = calloc(MAX_LINES + 1, sizeof *lines);
     struct scan_line runs = {.title = "measured runs", .apart = true};
     int num = 0;
-    double ideal = 0;
+    double ideal = 0, factor;
+    const char *y = call->options->y, *key = y                         ? y
+                                             : figure_tokens(call) > 1 ? "tokens_per_s"
+                                                                       : "samples_per_s";
+    const char *label = figure_value_label(key, &factor);
+    const bool grows = !strstr(key, "_per_device") && strcmp(key, "mfu") != 0 &&
+                       strcmp(key, "hfu") != 0; /* with the devices */
     if (!lines)
         return err_nomem(err);
     for (int i = 0; i < call->num_args; i++) {
         const struct subject *s = &call->subjects[i];
-        if (s->kind == SUBJECT_RUN)
+        if (s->kind == SUBJECT_RUN && strcmp(key, "samples_per_s") == 0)
             add_run(s, &runs);
         else if (s->kind == SUBJECT_JOB && num < MAX_LINES)
-            scan_devices(s, &lines[num++]);
+            scan_devices(s, key, &lines[num++]);
     }
     if (runs.num > 0)
         lines[num++] = runs;
     for (int i = 0; i < num; i++)
         for (int p = 0; p < lines[i].num; p++)
             if (lines[i].x[p] > 0) /* few devices may be slower each, for want of memory */
-                ideal = fmax(ideal, lines[i].y[p] / lines[i].x[p]);
-    const double tokens = tokens_of_lines(call);
-    ideal *= tokens;
-    for (int i = 0; i < num; i++)
-        for (int p = 0; p < lines[i].num; p++)
-            lines[i].y[p] *= tokens;
+                ideal = fmax(ideal, (lines[i].y[p] *= factor) / lines[i].x[p]);
     enum status rc = OK;
-    if (ideal <= 0)
+    if (ideal <= 0 && y)
+        rc = err_set(err, ERR_INPUT,
+                     "-y: no plan has a rate '%.64s' (those of 'elapse plan --json'; runs have "
+                     "samples_per_s)",
+                     y);
+    else if (ideal <= 0)
         rc = err_set(err, ERR_INFEASIBLE, "no plan and no run to draw: give a JOB or RUN_DIRs");
     if (rc == OK) {
         FILE *out = figure_begin(call, 1000, 500);
         write_lines(call, lines, num);
         fprintf(out,
-                "log_x = 1\nlog_y = 1\nhow = 'linespoints'\nlimit = "
+                "log_x = 1\nlog_y = %d\nhow = 'linespoints'\nlimit = "
                 "0\nlimit_name = ''\nideal = %.9g\n",
-                ideal);
-        figure_text(call, "heading", "training throughput by the number of devices");
+                grows, grows ? ideal : 0);
+        figure_text(call, "heading",
+                    grows ? "training throughput by the number of devices" : "%s by devices",
+                    label);
         figure_text(call, "x_label", "devices");
-        figure_text(call, "y_label", tokens > 1 ? "tokens per second" : "samples per second");
+        figure_text(call, "y_label", "%s", label);
         rc = figure_end(call, "lines", err);
     }
     free(lines);

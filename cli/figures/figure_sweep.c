@@ -150,26 +150,34 @@ static enum status read_sweep(const char *path, struct sweep_file *f, struct err
     return rc;
 }
 
-/* The title of a column, and the factor to its unit. */
-static const char *column_label(const char *column, double *factor)
+const char *figure_value_label(const char *column, double *factor)
 {
     static const struct {
         const char *key, *label;
         double factor;
     } known[] = {
-        {"step_ns",              "time of a step, ms",           1e-6             },
-        {"total_ns",             "training, s",                  1e-9             },
-        {"baseline_ns",          "training of the baseline, s",  1e-9             },
-        {"samples_per_s",        "samples per second",           1                },
-        {"tokens_per_s",         "tokens per second",            1                },
-        {"images_per_s",         "images per second",            1                },
-        {"mfu",                  "MFU, %",                       100              },
-        {"bubble_fraction",      "bubble, % of the step",        100              },
-        {"peak_bytes",           "peak memory of a device, GiB", 1.0 / (1LL << 30)},
-        {"allreduce_exposed_ns", "exposed all-reduce, ms",       1e-6             },
-        {"allreduce_ns",         "all-reduce, ms",               1e-6             },
-        {"speedup",              "speed, baseline = 1",          1                },
-        {"device_hours",         "device hours",                 1                },
+        {"step_ns",                         "time of a step, ms",                  1e-6             },
+        {"total_ns",                        "training, s",                         1e-9             },
+        {"baseline_ns",                     "training of the baseline, s",         1e-9             },
+        {"samples_per_s",                   "samples per second",                  1                },
+        {"tokens_per_s",                    "tokens per second",                   1                },
+        {"images_per_s",                    "images per second",                   1                },
+        {"documents_per_s",                 "documents per second",                1                },
+        {"tokens_per_s_per_device",         "tokens per second of a device",       1                },
+        {"flops_per_s_per_device",          "model TFLOP/s of a device",           1e-12            },
+        {"hardware_flops_per_s_per_device", "TFLOP/s of a device, with recompute", 1e-12            },
+        {"mfu",                             "MFU, %",                              100              },
+        {"hfu",                             "HFU, %",                              100              },
+        {"run_ns",                          "the whole run, hours",                1 / 3.6e12       },
+        {"run_device_hours",                "device hours of the whole run",       1                },
+        {"cost",                            "cost of the whole run",               1                },
+        {"energy_kwh",                      "energy of the whole run, kWh",        1                },
+        {"bubble_fraction",                 "bubble, % of the step",               100              },
+        {"peak_bytes",                      "peak memory of a device, GiB",        1.0 / (1LL << 30)},
+        {"allreduce_exposed_ns",            "exposed all-reduce, ms",              1e-6             },
+        {"allreduce_ns",                    "all-reduce, ms",                      1e-6             },
+        {"speedup",                         "speed, baseline = 1",                 1                },
+        {"device_hours",                    "device hours",                        1                },
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(known[i].key, column) == 0) {
@@ -250,7 +258,7 @@ static enum status draw_lines(struct figure_call *call, const struct sweep_file 
                               struct err *err)
 {
     double factor;
-    const char *label = column_label(f->column, &factor);
+    const char *label = figure_value_label(f->column, &factor);
     const struct axis *axis = &f->axes[x];
     int num = 0, series = 1;
     for (int a = 0; a < f->num_axes; a++)
@@ -298,7 +306,7 @@ static enum status draw_heat(struct figure_call *call, const struct sweep_file *
                              struct err *err)
 {
     double factor;
-    const char *label = column_label(f->column, &factor);
+    const char *label = figure_value_label(f->column, &factor);
     if (f->num_axes != 2)
         return err_set(err, ERR_INPUT, "--heat needs two swept keys, the file has %d", f->num_axes);
     const struct axis *across = &f->axes[x], *up = &f->axes[1 - x];

@@ -13,7 +13,7 @@ const struct figure_kind figure_kinds[] = {
     {"loss",       "RUN_DIR ...",                   "training loss, smoothed, changes marked"     },
     {"lr",         "RUN_DIR ...",                   "learning rate by step"                       },
     {"step-time",  "RUN_DIR ...",                   "time of each step"                           },
-    {"throughput", "RUN_DIR | RECORD | JOB ...",    "samples per second by epoch, plan changes"   },
+    {"throughput", "RUN_DIR | RECORD | JOB ...",    "samples or tokens a second by epoch"         },
     {"error",      "COMPARE_JSON",                  "simulated against measured step time"        },
     {"memory",     "RUN_DIR | JOB | PLAN_FILE",     "memory of each device over a step"           },
     {"traffic",    "RUN_DIR | JOB | PLAN_FILE",     "bytes between devices in a step"             },
@@ -21,7 +21,7 @@ const struct figure_kind figure_kinds[] = {
     {"freeze",     "RUN_DIR | RECORD | JOB",        "frozen layers by epoch, over gradient norms" },
     {"breakdown",  "JOB",                           "speed with parts of elastic training off"    },
     {"bubble",     "JOB",                           "bubble by M, for several K and schedules"    },
-    {"scaling",    "JOB ... | RUN_DIR ...",         "samples per second by devices"               },
+    {"scaling",    "JOB ... | RUN_DIR ...",         "a rate by devices: samples, tokens, -y mfu"  },
     {"sweep",      "SWEEP_JSON",                    "a sweep as lines or, with --heat, as colours"},
     {"goodput",    "FAULTS_JSON",                   "useful time by the interval of checkpoints"  },
     {"losses",     "TIMELINE_CSV | RUN_DIR",        "a run with its losses: what each time was"   },
@@ -144,11 +144,11 @@ enum status figure_draw(const char *name, const char *const *args, int num_args,
     if (options->subject.db_path && strcmp(name, "timeline") != 0 &&
         ways[index].draw == figure_curves)
         return err_set(err, ERR_INPUT, "--db: only 'plot timeline' takes it");
-    if ((options->x || options->y || options->heat) && strcmp(name, "sweep") != 0)
-        return err_set(err, ERR_INPUT, "--%s: only plot sweep takes it",
-                       options->x   ? "x"
-                       : options->y ? "y"
-                                    : "heat");
+    const bool sweep = strcmp(name, "sweep") == 0;
+    if (options->y && !sweep && strcmp(name, "scaling") != 0)
+        return err_set(err, ERR_INPUT, "-y: only plot sweep and scaling take it");
+    if ((options->x || options->heat) && !sweep)
+        return err_set(err, ERR_INPUT, "--%s: only plot sweep takes it", options->x ? "x" : "heat");
     if (num_args > ways[index].max_args)
         return err_set(err, ERR_INPUT, "plot %s takes at most %d of %s, got %d", name,
                        ways[index].max_args, figure_kinds[index].takes, num_args);

@@ -21,6 +21,18 @@ void rates_add(struct json *json, const struct step_rates *rates)
     row_to_json(json, &rate_table, rates);
 }
 
+double rates_value(const struct step_rates *rates, const char *key)
+{
+    if (strcmp(key, "samples_per_s") == 0)
+        return rates->samples_per_s;
+    for (int i = 0; i < rate_table.num_columns; i++)
+        if (strcmp(rate_table.columns[i].name, key) == 0) {
+            const double value = column_real(&rate_table.columns[i], rates);
+            return value > 0 ? value : NAN;
+        }
+    return NAN;
+}
+
 /* Three digits at least, without an exponent. */
 static void append(char *text, size_t size, const char *before, double value, const char *unit)
 {

@@ -8,6 +8,8 @@
 
 /* Add each known value but samples_per_s under its key. */
 void rates_add(struct json *json, const struct step_rates *rates);
+/* The value under a JSON key, samples_per_s too; NaN: it is not known, or there is no such rate. */
+double rates_value(const struct step_rates *rates, const char *key);
 /* Write "1480 samples/s, 3.03e6 tokens/s, 41.6 % MFU" into text, with every known value; hardware
  * flops and HFU only where recompute makes them differ. An MFU above 75 %, which nothing real
  * reaches, of the ideal roofline is marked "(ideal costs)"; cost may be NULL: of something

@@ -11,6 +11,8 @@ enum { CELL = 11 /* width of a table's columns */, PLAN_COLUMNS = 5 };
 #define VALUE(type, member, ...) COLUMN(sweep_values, #member, type, member, __VA_ARGS__)
 #define RATE(member, ...)                                                                          \
     COLUMN(sweep_values, #member, REAL, rates.member, .flags = COLUMN_KNOWN, __VA_ARGS__)
+#define WHOLE(name, type, member)                                                                  \
+    COLUMN(sweep_values, name, type, run.member, .flags = COLUMN_KNOWN)
 #define PERCENT .format = "%.1f %%", .scale = 100
 
 static const struct row_table step_table = ROW_TABLE(
@@ -21,7 +23,9 @@ static const struct row_table step_table = ROW_TABLE(
     VALUE(INT, allreduce_exposed_ns, SHOWN(" all-reduce", CELL)), VALUE(INT, events),
     RATE(images_per_s), RATE(documents_per_s), RATE(tokens_per_s),
     RATE(tokens_per_s_per_device, SHOWN(" tokens/s/dev", CELL)), RATE(flops_per_s_per_device),
-    RATE(mfu, SHOWN(" MFU", CELL), PERCENT), RATE(hardware_flops_per_s_per_device), RATE(hfu));
+    RATE(mfu, SHOWN(" MFU", CELL), PERCENT), RATE(hardware_flops_per_s_per_device), RATE(hfu),
+    WHOLE("run_ns", INT, run_ns), WHOLE("run_device_hours", REAL, device_hours),
+    WHOLE("cost", REAL, cost), WHOLE("energy_kwh", REAL, energy_kwh));
 
 static const struct row_table run_table = ROW_TABLE(
     sweep_values, VALUE(INT, total_ns, SHOWN(" total", CELL)),
@@ -160,6 +164,10 @@ static void table_line(FILE *out, const struct sweep_table *t, const struct swee
     }
     row_print(out, &plan_table, row->values);
     row_print(out, table_of(t), row->values);
+    if (!t->of_runs) {
+        char text[96];
+        fputs(run_cost_text(&row->values->run, text, sizeof text), out);
+    }
     if (row->values->extrapolated)
         fputs("  extrapolated", out);
 }

@@ -25,6 +25,7 @@ struct sweep_values {
     int64_t step_ns, peak_bytes, allreduce_ns, allreduce_exposed_ns, events;
     double bubble_fraction, samples_per_s;
     struct step_rates rates;
+    struct run_cost run;           /* of a step: the whole run by it */
     int64_t total_ns, baseline_ns; /* of a run; baseline_ns 0: it has no baseline */
     double speedup, device_hours, cost, energy_kwh;
     int pipeline_length, replicas, tensor, microbatches;

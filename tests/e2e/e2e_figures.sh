@@ -94,6 +94,13 @@ drawn "a sweep" 'link=16GBps' 'samples per second by pipeline.num_microbatches' 
 drawn "over another key, of another value" 'time of a step, ms by cluster.link' 'num_microbatches=8' -- \
     "$elapse" plot sweep "$tmp/sweep.json" -x cluster.link -y step_ns
 drawn "as a heat map" '64GBps' 'peak memory' -- "$elapse" plot sweep "$tmp/sweep.json" --heat -y peak_bytes
+"$elapse" sim "$job" --step --sweep pipeline.num_microbatches=8,16 --set cluster.price=3 --json >"$tmp/priced.json" 2>/dev/null
+drawn "of the run's cost" 'cost of the whole run by pipeline.num_microbatches' -- "$elapse" plot sweep "$tmp/priced.json" -y cost
+priced() { "$elapse" sim "$job" --step --sweep pipeline.num_microbatches=8,16 --set cluster.price=3 --table 2>/dev/null | grep -c ', cost [0-9]' | grep -qx 2; }
+verify "a table's lines end with the cost" priced
+drawn "scaling by another rate" 'TFLOP/s of a device by devices' -- "$elapse" plot scaling "$job" -y flops_per_s_per_device
+expect "scaling by no rate" 2 "no plan has a rate 'speed'" "$elapse" plot scaling "$job" -y speed -o "$tmp/no.svg"
+expect "-y of another figure" 2 "only plot sweep and scaling take it" "$elapse" plot bubble "$job" -y mfu -o "$tmp/no.svg"
 expect "of a key that was not swept" 2 "no swept key 'link'" "$elapse" plot sweep "$tmp/sweep.json" -x link -o "$tmp/no.svg"
 expect "of a value that is not there" 2 "no point has a number 'speed'" "$elapse" plot sweep "$tmp/sweep.json" -y speed -o "$tmp/no.svg"
 expect "of a file that is no sweep" 2 'line 1 is no answer of a sweep|no point has|ends too early' "$elapse" plot sweep "$job" -o "$tmp/no.svg"
