@@ -31,8 +31,7 @@ enum elapse_status elapse_freezer_new(struct elapse_job *job,
     copy_in(&options, sizeof options, given);
     struct elapse_freezer *got = calloc(1, sizeof *got);
     enum status rc = got ? OK : err_nomem(&call.err);
-    if (rc == OK)
-        rc = freeze_init(&got->freeze, &job->job.freeze, job->job.model.num_layers, &call.err);
+    THEN(freeze_init(&got->freeze, &job->job.freeze, job->job.model.num_layers, &call.err));
     if (rc == OK) {
         got->job = job;
         got->asked = -1;
@@ -188,8 +187,7 @@ enum elapse_status elapse_freezer_share(struct elapse_freezer *freezer, int froz
         rc = err_set(&call.err, ERR_INPUT, "no one asked for a prefix of %d layers", frozen);
     else if (!isfinite(share) || !(share_se >= 0))
         rc = err_set(&call.err, ERR_INPUT, "a share must be finite, got %g +- %g", share, share_se);
-    if (rc == OK)
-        rc = freeze_evidence_add(&freezer->row, candidate, &call.err);
+    THEN(freeze_evidence_add(&freezer->row, candidate, &call.err));
     if (rc == OK)
         freezer->asked = -1;
     return call_end(&call, rc, error);
@@ -202,8 +200,7 @@ enum elapse_status elapse_freezer_end(struct elapse_freezer *freezer, struct ela
     enum status rc = OK;
     if (!freezer->open || freezer->row.num_probe < 1)
         rc = err_set(&call.err, ERR_INPUT, "no window was measured");
-    if (rc == OK)
-        rc = freeze_history_add(&freezer->history, &freezer->row, &call.err);
+    THEN(freeze_history_add(&freezer->history, &freezer->row, &call.err));
     if (rc == OK)
         freezer->open = false;
     return call_end(&call, rc, error);

@@ -20,8 +20,7 @@ static enum status read_job(const char *path, const char *text,
     if (!text)
         return job_load(path, options->overrides, num_overrides, job, err);
     enum status rc = json_parse(text, "job", &root, err);
-    if (rc == OK)
-        rc = job_from_json(root, "job", options->dir, options->overrides, num_overrides, job, err);
+    THEN(job_from_json(root, "job", options->dir, options->overrides, num_overrides, job, err));
     json_free(root);
     return rc;
 }
@@ -36,10 +35,8 @@ static enum elapse_status open_job(const char *path, const char *text,
     copy_in(&options, sizeof options, given);
     struct elapse_job *got = calloc(1, sizeof *got);
     enum status rc = got ? OK : err_nomem(&call.err);
-    if (rc == OK)
-        rc = read_job(path, text, &options, &got->job, &call.err);
-    if (rc == OK)
-        rc = cost_choose(options.profiles, &got->job, &got->cost, &call.err);
+    THEN(read_job(path, text, &options, &got->job, &call.err));
+    THEN(cost_choose(options.profiles, &got->job, &got->cost, &call.err));
     if (rc == OK) {
         got->cost.cost = turn_cost(&got->job, &got->cost.cost);
         *job = got;

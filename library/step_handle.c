@@ -16,16 +16,12 @@ static enum status simulate(const struct elapse_job *job, const struct plan *giv
     struct workload workload = {0};
     struct schedule full = {0};
     enum status rc = plan_check(given, &job->job.model, &job->job.cluster, err);
-    if (rc == OK)
-        rc = sim_check_size(given, err);
-    if (rc == OK)
-        rc = plan_copy(given, &plan, err);
-    if (rc == OK)
-        rc = plan_lower(&setting, &plan, &workload, &full, err);
+    THEN(sim_check_size(given, err));
+    THEN(plan_copy(given, &plan, err));
+    THEN(plan_lower(&setting, &plan, &workload, &full, err));
     if (rc == OK && plan.recompute_layers)
         rc = recompute_fit(&setting, &plan, false, &full, &workload, err);
-    if (rc == OK)
-        rc = sim_step(&full, &workload, &setting, &plan, options, &step->result, err);
+    THEN(sim_step(&full, &workload, &setting, &plan, options, &step->result, err));
     if (rc == OK && step->result.step_ns > 0)
         step->samples_per_s =
             (double)plan.num_replicas * (double)plan.batch / (double)step->result.step_ns * 1e9;
@@ -50,8 +46,7 @@ enum elapse_status elapse_step_simulate(struct elapse_job *job, const struct ela
     enum status rc = got ? OK : err_nomem(&call.err);
     if (rc == OK && !(options.jitter >= 0 && options.jitter <= 1))
         rc = err_set(&call.err, ERR_INPUT, "jitter must be 0..1, got %g", options.jitter);
-    if (rc == OK)
-        rc = simulate(job, &plan->plan, &sim, got, &call.err);
+    THEN(simulate(job, &plan->plan, &sim, got, &call.err));
     if (rc == OK)
         *step = got;
     else

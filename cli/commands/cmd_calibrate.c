@@ -119,8 +119,7 @@ static enum status fit(struct measured_rows *rows, struct calibration *c, struct
             ratios[peaks++] = row->peak_ratio;
     }
     calibration_init(ideal, c);
-    if (rc == OK)
-        rc = calibration_fit(predict, rows, measured, rows->n, ratios, peaks, c, err);
+    THEN(calibration_fit(predict, rows, measured, rows->n, ratios, peaks, c, err));
     free(measured);
     free(ratios);
     return rc;
@@ -230,8 +229,7 @@ static enum status put(const struct request *q, struct calibration *c, struct er
     strftime(c->made_at, sizeof c->made_at, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     snprintf(c->version, sizeof c->version, "%s", build_facts.version);
     enum status rc = store_open(q->db_path, STORE_WRITE, &store, err);
-    if (rc == OK)
-        rc = store_put_calibration(store, c, err);
+    THEN(store_put_calibration(store, c, err));
     store_close(store);
     return rc;
 }
@@ -245,14 +243,10 @@ static enum status make(const struct command *command, const struct request *q,
     enum status rc = read_rows(q, rows, err);
     if (rc == OK && rows->n == 0)
         rc = err_set(err, ERR_INPUT, "calibrate needs --step and --measured, --csv or --run");
-    if (rc == OK)
-        rc = read_judges(q, judges, err);
-    if (rc == OK)
-        rc = fit(rows, &c, err);
-    if (rc == OK)
-        rc = judge(rows, &c, &own, err);
-    if (rc == OK)
-        rc = judge(judges, &c, &others, err);
+    THEN(read_judges(q, judges, err));
+    THEN(fit(rows, &c, err));
+    THEN(judge(rows, &c, &own, err));
+    THEN(judge(judges, &c, &others, err));
     if (rc != OK)
         return rc;
     snprintf(c.name, sizeof c.name, "%s", q->name);
@@ -286,8 +280,7 @@ static enum status list(const struct command *command, const struct request *q, 
     struct json *json = q->as_json ? command_json(command) : NULL;
     struct json *all = json ? json_add_array(json, "calibrations") : NULL;
     enum status rc = store_open(q->db_path, STORE_READ, &store, err);
-    if (rc == OK)
-        rc = store_list_calibrations(store, &names, &n, err);
+    THEN(store_list_calibrations(store, &names, &n, err));
     for (int i = 0; i < n && rc == OK; i++) {
         struct calibration c;
         rc = store_get_calibration(store, names[i], &c, err);
@@ -308,8 +301,7 @@ static enum status remove_one(const struct request *q, struct err *err)
 {
     struct store *store = NULL;
     enum status rc = store_open(q->db_path, STORE_WRITE, &store, err);
-    if (rc == OK)
-        rc = store_remove_calibration(store, q->remove, err);
+    THEN(store_remove_calibration(store, q->remove, err));
     store_close(store);
     return rc;
 }

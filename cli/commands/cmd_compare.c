@@ -254,8 +254,7 @@ static enum status compare_matrix(const struct command *command, const struct ma
     if (!configs)
         return err_nomem(err);
     enum status rc = matrix_run(ask, configs, &n, err);
-    if (rc == OK)
-        rc = finish(command, configs, n, tolerance, json, err);
+    THEN(finish(command, configs, n, tolerance, json, err));
     free(configs);
     return rc;
 }

@@ -59,8 +59,7 @@ static enum status read_norms(struct request *q, struct err *err)
     const struct fields_source source = {.file = q->norms_path, .prefix = "norms"};
     struct json *json = NULL;
     enum status rc = json_read_file(q->norms_path, &json, err);
-    if (rc == OK)
-        rc = norms_from_json(json, &source, (int)q->num_layers, &q->norms, &q->norm_epochs, err);
+    THEN(norms_from_json(json, &source, (int)q->num_layers, &q->norms, &q->norm_epochs, err));
     json_free(json);
     return rc;
 }
@@ -71,10 +70,8 @@ static enum status read_evidence(struct request *q, struct err *err)
     struct json *json = NULL;
     int num_layers = 0;
     enum status rc = json_read_file(q->evidence_path, &json, err);
-    if (rc == OK)
-        rc = evidence_from_json(json, q->evidence_path, NULL, &q->evidence, err);
-    if (rc == OK)
-        rc = evidence_layers(json, q->evidence_path, &num_layers, err);
+    THEN(evidence_from_json(json, q->evidence_path, NULL, &q->evidence, err));
+    THEN(evidence_layers(json, q->evidence_path, &num_layers, err));
     if (rc == OK && q->layers_seen && num_layers != q->num_layers)
         rc = err_set(err, ERR_INPUT, "%s is of another model: layers is %d, --layers says %lld",
                      q->evidence_path, num_layers, (long long)q->num_layers);
@@ -164,8 +161,7 @@ static enum status answer(const struct command *command, const struct request *q
         int frozen;
         if (e > 0 && q->spec.policy == FREEZE_SAFE)
             rc = freeze_replay_turn(&replay, &freeze, e - 1, NULL, err);
-        if (rc == OK)
-            rc = turn_decide(&freeze, &facts, e, &frozen, reason, err);
+        THEN(turn_decide(&freeze, &facts, e, &frozen, reason, err));
         if (rc != OK)
             break;
         if (as_json) {
@@ -233,8 +229,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
     if (!(q.alpha > 0 && q.alpha < 1))
         return err_set(err, ERR_INPUT, "--alpha must lie between 0 and 1, got %g", q.alpha);
     rc = resolve(&q, err);
-    if (rc == OK)
-        rc = answer(command, &q, as_json, err);
+    THEN(answer(command, &q, as_json, err));
     freeze_spec_clear(&q.spec);
     free(q.norms);
     freeze_history_clear(&q.evidence);

@@ -236,8 +236,7 @@ static enum status run_check(const struct command *command, const struct request
     char *text = NULL;
     int *peak = NULL;
     enum status rc = file_read_text(request->check, &text, err);
-    if (rc == OK)
-        rc = schedule_from_csv(text, request->check, &schedule, err);
+    THEN(schedule_from_csv(text, request->check, &schedule, err));
     if (rc != OK)
         goto out;
     enum status verdict = schedule_check(&schedule, (int)request->buffers, &why);

@@ -211,8 +211,7 @@ enum status figure_error(struct figure_call *call, struct err *err)
                        "plot error takes one FILE of 'elapse compare --json', got %d",
                        call->num_args);
     enum status rc = json_read_file(call->args[0], &root, err);
-    if (rc == OK)
-        rc = write_points(call, root, err);
+    THEN(write_points(call, root, err));
     json_free(root);
     return rc;
 }

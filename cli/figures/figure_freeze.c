@@ -24,8 +24,7 @@ static enum status find_norms(const struct subject *s, int num_layers, double **
     snprintf(path, sizeof path, "%.4000s/norms.json", s->path);
     if (s->kind == SUBJECT_RUN && access(path, F_OK) == 0) {
         rc = json_read_file(path, &json, err);
-        if (rc == OK)
-            rc = norms_from_json(json, &source, num_layers, norms, num_turns, err);
+        THEN(norms_from_json(json, &source, num_layers, norms, num_turns, err));
         json_free(json);
     } else if (s->job.norms) {
         *norms = malloc(size + 1);

@@ -350,13 +350,11 @@ enum status figure_sweep(struct figure_call *call, struct err *err)
         return err_nomem(err);
     f->column = call->options->y;
     enum status rc = read_sweep(call->args[0], f, err);
-    if (rc == OK)
-        rc = find_axis(f, call->options->x, &x, err);
+    THEN(find_axis(f, call->options->x, &x, err));
     for (int a = 0; rc == OK && !call->options->x && a < f->num_axes; a++)
         if (f->axes[a].numbers && !f->axes[x].numbers)
             x = a; /* the first key with numbers */
-    if (rc == OK)
-        rc = call->options->heat ? draw_heat(call, f, x, err) : draw_lines(call, f, x, err);
+    THEN(call->options->heat ? draw_heat(call, f, x, err) : draw_lines(call, f, x, err));
     free(f->index);
     free(f->y);
     free(f);

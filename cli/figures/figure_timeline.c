@@ -120,8 +120,7 @@ static enum status add_subject(struct timeline *t, struct subject *s, struct err
     const struct op_row *ops = NULL;
     int64_t n = 0;
     enum status rc = subject_simulate(s, err);
-    if (rc == OK)
-        rc = subject_real_ops(s, &ops, &n, err);
+    THEN(subject_real_ops(s, &ops, &n, err));
     if (rc != OK)
         return rc;
     if (!s->sim && n == 0)
@@ -284,8 +283,7 @@ enum status figure_timeline(struct figure_call *call, struct err *err)
     enum status rc = OK;
     for (int i = 0; rc == OK && i < call->num_args; i++)
         rc = add_subject(&t, &call->subjects[i], err);
-    if (rc == OK)
-        rc = draw(call, &t, err);
+    THEN(draw(call, &t, err));
     timeline_clear(&t);
     return rc;
 }

@@ -9,8 +9,7 @@ enum status losses_read(const char *path, int num_ranks, struct losses *losses, 
 {
     struct losses got = {.num_ranks = num_ranks};
     enum status rc = fault_trace_read(path, true, &got.events, &got.num, err);
-    if (rc == OK)
-        rc = fault_trace_check(got.events, got.num, num_ranks, err);
+    THEN(fault_trace_check(got.events, got.num, num_ranks, err));
     got.down = calloc((size_t)num_ranks, sizeof *got.down);
     if (rc == OK && !got.down)
         rc = err_nomem(err);

@@ -21,8 +21,7 @@ static enum status step_with(const struct calibrated *on, const double factors[F
     };
     const struct sim_options options = {0};
     double bubble;
-    if (rc == OK)
-        rc = plan_simulate(&judge, on->plan, &options, step_ns, &bubble, err);
+    THEN(plan_simulate(&judge, on->plan, &options, step_ns, &bubble, err));
     cost_handle_clear(&cost);
     return rc;
 }

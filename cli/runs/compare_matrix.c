@@ -108,13 +108,11 @@ static enum status run_config(const struct matrix *m, const struct entry *entry,
                     argc, argv, NULL, err);
     if (rc == OK && launch_stopped())
         rc = err_set(err, ERR_SYSTEM, "the matrix was stopped");
-    if (rc == OK)
-        rc = replay_load(run_dir, m->ask->db_path, &replay, err);
+    THEN(replay_load(run_dir, m->ask->db_path, &replay, err));
     if (rc == OK && entry->cached && replay.plan.frozen != FROZEN_CACHED)
         rc = err_set(err, ERR_INFEASIBLE, "--cache on: the run with F=%lld had no cache",
                      (long long)entry->frozen);
-    if (rc == OK)
-        rc = comparison_add_run(c, &replay, err);
+    THEN(comparison_add_run(c, &replay, err));
     replay_clear(&replay);
     return rc;
 }
@@ -278,12 +276,10 @@ static enum status read_lists(struct matrix *m, struct err *err)
         ends[1] = '\0';
     enum status rc = parse_int_list(ask->stages ? ask->stages : ends, "--stages", 1, ask->ranks,
                                     &m->stages, &m->num_stages, err);
-    if (rc == OK)
-        rc = parse_int_list(ask->replicas ? ask->replicas : ends, "--replicas", 1, ask->ranks,
-                            &m->replicas, &m->num_replicas, err);
-    if (rc == OK)
-        rc = parse_int_list(ask->microbatches, "--microbatches", 1, 1 << 20, &m->microbatches,
-                            &m->num_microbatches, err);
+    THEN(parse_int_list(ask->replicas ? ask->replicas : ends, "--replicas", 1, ask->ranks,
+                        &m->replicas, &m->num_replicas, err));
+    THEN(parse_int_list(ask->microbatches, "--microbatches", 1, 1 << 20, &m->microbatches,
+                        &m->num_microbatches, err));
     return rc == OK ? check_frozen(m, err) : rc;
 }
 

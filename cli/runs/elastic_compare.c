@@ -72,8 +72,7 @@ static enum status take_norms(const char *run_dir, struct replay *replay, struct
     snprintf(set, sizeof set, "freeze.norms=%s", whole);
     free(whole);
     enum status rc = json_parse(replay->info.job_json, "job of the run", &text, err);
-    if (rc == OK)
-        rc = job_from_record(text, "job of the run", sets, 1, &again, err);
+    THEN(job_from_record(text, "job of the run", sets, 1, &again, err));
     if (rc == OK) {
         replay->job.norms = again.norms;
         replay->job.norm_epochs = again.norm_epochs;
@@ -120,10 +119,8 @@ static enum status take_decisions(const char *run_dir, struct replay *replay, st
     if (replay->job.freeze.policy != FREEZE_SAFE || access(path, F_OK) != 0)
         return OK;
     enum status rc = json_read_file(path, &json, err);
-    if (rc == OK)
-        rc = evidence_from_json(json, path, &replay->job.model, &history, err);
-    if (rc == OK)
-        rc = make_table(&history, &replay->job.freeze, err);
+    THEN(evidence_from_json(json, path, &replay->job.model, &history, err));
+    THEN(make_table(&history, &replay->job.freeze, err));
     freeze_history_clear(&history);
     json_free(json);
     return rc;
@@ -144,10 +141,8 @@ static enum status read_real(const char *run_dir, const struct replay *replay,
     int64_t num_parts = 0;
     snprintf(path, sizeof path, "%s/run.db", run_dir);
     enum status rc = store_open(path, STORE_READ, &store, err);
-    if (rc == OK)
-        rc = record_read_epochs(store, replay->info.id, &pair->rows, &pair->num_epochs, err);
-    if (rc == OK)
-        rc = record_read_transitions(store, replay->info.id, &parts, &num_parts, err);
+    THEN(record_read_epochs(store, replay->info.id, &pair->rows, &pair->num_epochs, err));
+    THEN(record_read_transitions(store, replay->info.id, &parts, &num_parts, err));
     if (rc == OK)
         pair->epochs = calloc((size_t)pair->num_epochs + 1, sizeof *pair->epochs);
     if (rc == OK && !pair->epochs)
@@ -387,19 +382,14 @@ enum status elastic_compare(const struct command *command, const char *run_dir,
     const struct sim_options options = {.seed = 1, .cache_room = room ? &share : NULL};
     struct elastic_pair pair = {0};
     enum status rc = take_norms(run_dir, replay, err);
-    if (rc == OK)
-        rc = take_decisions(run_dir, replay, err);
-    if (rc == OK)
-        rc = read_real(run_dir, replay, &pair, err);
-    if (rc == OK)
-        rc = elastic_run(&replay->job, &replay->cost.cost, summary_int(replay, "train_samples"), 0,
-                         &options, &pair.sim, err);
+    THEN(take_decisions(run_dir, replay, err));
+    THEN(read_real(run_dir, replay, &pair, err));
+    THEN(elastic_run(&replay->job, &replay->cost.cost, summary_int(replay, "train_samples"), 0,
+                     &options, &pair.sim, err));
     for (int64_t i = 0; rc == OK && i < pair.num_epochs && i < pair.sim.num_epochs; i++)
         pair.epochs[i].sim = &pair.sim.epochs[i];
-    if (rc == OK)
-        rc = check_whole(run_dir, &pair, err);
-    if (rc == OK)
-        rc = judge_epochs(&pair, err);
+    THEN(check_whole(run_dir, &pair, err));
+    THEN(judge_epochs(&pair, err));
     if (rc == OK && json)
         rc = command_answer(answer_json(command, replay, &pair), err);
     else if (rc == OK)

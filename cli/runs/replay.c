@@ -53,8 +53,7 @@ static enum status run_cluster(const struct json *summary, int64_t num_ranks, co
     if (num_ranks < 1 || num_ranks > MAX_RANKS)
         return err_set(err, ERR_INPUT, "%s: ranks must be 1..%d", what, MAX_RANKS);
     enum status rc = node_ranks(summary, num_ranks, what, &ranks, &num_nodes, err);
-    if (rc == OK)
-        rc = cluster_of_ranks(ranks, num_nodes, kind ? kind : "cpu", &cluster, err);
+    THEN(cluster_of_ranks(ranks, num_nodes, kind ? kind : "cpu", &cluster, err));
     free(ranks);
     if (rc != OK)
         return rc;
@@ -144,10 +143,8 @@ static enum status read_record(const char *run_dir, struct replay *replay, struc
     bool cached = false;
     snprintf(path, sizeof path, "%s/run.db", run_dir);
     enum status rc = store_open(path, STORE_READ, &store, err);
-    if (rc == OK)
-        rc = record_run(store, 0, &replay->info, err);
-    if (rc == OK)
-        rc = record_read_steps(store, replay->info.id, &replay->steps, &replay->num_steps, err);
+    THEN(record_run(store, 0, &replay->info, err));
+    THEN(record_read_steps(store, replay->info.id, &replay->steps, &replay->num_steps, err));
     if (rc == OK && replay->num_steps < 1)
         rc = err_set(err, ERR_INFEASIBLE, "%s: the run has no finished step", path);
     if (rc == OK) {
@@ -159,10 +156,8 @@ static enum status read_record(const char *run_dir, struct replay *replay, struc
         cached = frozen && strcmp(frozen, frozen_placement_name(FROZEN_CACHED)) == 0;
         rc = count_steps(replay, cached, err);
     }
-    if (rc == OK)
-        rc = pick_ops(store, replay, cached ? replay->num_steps - replay->num_counted : 0, err);
-    if (rc == OK)
-        rc = record_read_memory(store, replay->info.id, &memories, &num_memories, err);
+    THEN(pick_ops(store, replay, cached ? replay->num_steps - replay->num_counted : 0, err));
+    THEN(record_read_memory(store, replay->info.id, &memories, &num_memories, err));
     for (int64_t i = 0; rc == OK && i < num_memories; i++)
         if (strcmp(memories[i].what, "total") == 0 && memories[i].peak_bytes > replay->peak_bytes)
             replay->peak_bytes = memories[i].peak_bytes;
@@ -288,10 +283,8 @@ enum status replay_simulate(struct replay *replay, const char *db_path, struct e
                          &query, &replay->cost, err);
     if (rc == ERR_SYSTEM && !db_path && replay->db)
         err_hint(err, "the run was planned from '%s'; give its present path with --db", replay->db);
-    if (rc == OK)
-        rc = plan_lower(&setting, &replay->plan, &replay->workload, &replay->full, err);
-    if (rc == OK)
-        rc = predict_memory(replay, err);
+    THEN(plan_lower(&setting, &replay->plan, &replay->workload, &replay->full, err));
+    THEN(predict_memory(replay, err));
     if (rc != OK)
         return rc;
     return sim_step(&replay->full, &replay->workload, &setting, &replay->plan, &options,

@@ -13,14 +13,10 @@ enum status run_rows_read(struct store *store, int64_t run_id, struct run_rows *
 {
     enum status rc = record_run(store, run_id, &rows->info, err);
     const int64_t id = rows->info.id;
-    if (rc == OK)
-        rc = record_read_epochs(store, id, &rows->epochs, &rows->num_epochs, err);
-    if (rc == OK)
-        rc = record_read_steps(store, id, &rows->steps, &rows->num_steps, err);
-    if (rc == OK)
-        rc = record_read_transitions(store, id, &rows->transitions, &rows->num_transitions, err);
-    if (rc == OK)
-        rc = record_read_memory(store, id, &rows->memories, &rows->num_memories, err);
+    THEN(record_read_epochs(store, id, &rows->epochs, &rows->num_epochs, err));
+    THEN(record_read_steps(store, id, &rows->steps, &rows->num_steps, err));
+    THEN(record_read_transitions(store, id, &rows->transitions, &rows->num_transitions, err));
+    THEN(record_read_memory(store, id, &rows->memories, &rows->num_memories, err));
     return rc;
 }
 
@@ -90,12 +86,9 @@ enum status run_rows_add_earlier(struct store *store, struct run_rows *rows, str
         if (infos[i].simulated || infos[i].id >= rows->info.id)
             continue;
         rc = record_read_epochs(store, infos[i].id, &epochs, &num_epochs, err);
-        if (rc == OK)
-            rc = record_read_transitions(store, infos[i].id, &transitions, &num_transitions, err);
-        if (rc == OK)
-            rc = add_epochs(rows, epochs, num_epochs, err);
-        if (rc == OK)
-            rc = add_transitions(rows, transitions, num_transitions, err);
+        THEN(record_read_transitions(store, infos[i].id, &transitions, &num_transitions, err));
+        THEN(add_epochs(rows, epochs, num_epochs, err));
+        THEN(add_transitions(rows, transitions, num_transitions, err));
         free(epochs);
         free(transitions);
     }

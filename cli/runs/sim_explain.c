@@ -34,8 +34,7 @@ static enum status step_on(const struct step_answer *a, const struct cluster *cl
                     (int64_t)((double)cost->hidden_ns[back][mb] * factor + 0.5);
         cost->whole_batch_ns[0] = (int64_t)((double)cost->whole_batch_ns[0] * factor + 0.5);
     }
-    if (rc == OK)
-        rc = sim_step(&full, &workload, &setting, &a->plan, &quiet, &result, err);
+    THEN(sim_step(&full, &workload, &setting, &a->plan, &quiet, &result, err));
     if (rc == OK)
         *step_ns = result.step_ns;
     workload_clear(&workload);
@@ -80,8 +79,7 @@ static enum status sensitivity(const struct sim_args *args, const struct step_an
         }
         if (what == 3)
             changed.host_op_ns = (int64_t)((double)changed.host_op_ns * less);
-        if (rc == OK)
-            rc = step_on(a, &changed, -1, 1, options, &after, err);
+        THEN(step_on(a, &changed, -1, 1, options, &after, err));
         if (rc != OK)
             break;
         double gain = per_percent(before, after, NUDGE_PERCENT);
@@ -165,10 +163,8 @@ static enum status spread_workloads(const struct sim_args *args, const struct st
         handle.cost.cache_read_ns = a->cost.cost.cache_read_ns;
         handle.cost.cache_write_ns = a->cost.cost.cache_write_ns;
         const struct setting setting = {&a->model, &a->cluster, &handle.cost};
-        if (rc == OK)
-            rc = workload_build(&setting, &a->plan, a->full.rank_of_stage, &side[i], err);
-        if (rc == OK)
-            rc = workload_near(&setting, &a->plan, &a->full, &side[i], err);
+        THEN(workload_build(&setting, &a->plan, a->full.rank_of_stage, &side[i], err));
+        THEN(workload_near(&setting, &a->plan, &a->full, &side[i], err));
         cost_handle_clear(&handle);
     }
     return rc;
@@ -249,8 +245,7 @@ enum status sim_explain(const struct sim_args *args, struct step_answer *answer,
     enum status rc = OK;
     if (args->explain) {
         rc = critical(answer, json, err);
-        if (rc == OK)
-            rc = sensitivity(args, answer, json, err);
+        THEN(sensitivity(args, answer, json, err));
     }
     if (rc == OK && args->monte_carlo > 0)
         put_spread(args, answer, spread, json);

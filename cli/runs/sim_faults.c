@@ -454,8 +454,7 @@ static enum status timeline_write(const char *path, const struct fault_setting *
     enum status rc = fault_run(set, plans, seed, timeline_note, &line, &run, err);
     if (rc == OK && line.failed)
         rc = err_nomem(err);
-    if (rc == OK)
-        rc = output_open(&file, path, err);
+    THEN(output_open(&file, path, err));
     if (rc == OK) {
         fprintf(file.out, "from_ns,to_ns,part,nodes\n");
         for (int i = 0; i < line.num; i++)
@@ -498,10 +497,8 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
     struct fault_run *runs = calloc((size_t)count, sizeof *runs);
     int64_t *totals = calloc((size_t)count, sizeof *totals);
     enum status rc = runs && totals ? OK : err_nomem(err);
-    if (rc == OK)
-        rc = read_faults(job->cluster.faults, args->faults, &faults, &events, err);
-    if (rc == OK)
-        rc = cost_choose(args->request.db_path, job, &cost, err);
+    THEN(read_faults(job->cluster.faults, args->faults, &faults, &events, err));
+    THEN(cost_choose(args->request.db_path, job, &cost, err));
     if (rc != OK)
         goto out;
     set->write_ns = time_to_write(&faults, job);
@@ -540,8 +537,7 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
     if (set->interval_ns == 0 && set->interval_steps == 0 && answer.daly_ns > 0)
         rc = choose_interval(set, plans, seed, count < AUTO_SEEDS ? count : AUTO_SEEDS,
                              args->threads, runs, answer.daly_ns, &answer.tried, err);
-    if (rc == OK)
-        rc = run_all(set, plans, seed, count, args->threads, runs, err);
+    THEN(run_all(set, plans, seed, count, args->threads, runs, err));
     if (rc == OK && args->timeline_path)
         rc = timeline_write(args->timeline_path, set, plans, seed, err);
     if (rc != OK)

@@ -35,8 +35,7 @@ static enum status parse_slow(const char *text, const char *what, uint64_t seed,
         rc = parse_ratio(copy + 7, what, &share, err);
         if (rc == OK && share > 1)
             rc = err_set(err, ERR_INPUT, "%s: a share must be 0..1, got '%.32s'", what, copy + 7);
-        if (rc == OK)
-            rc = parse_factor(second, what, &slow, err);
+        THEN(parse_factor(second, what, &slow, err));
         for (int d = 0; d < num_devices && rc == OK; d++) {
             uint64_t draw =
                 mix64(mix64(seed ^ (uint64_t)(unsigned char)what[1] << 56) + (uint64_t)d);
@@ -62,8 +61,7 @@ static enum status parse_slow(const char *text, const char *what, uint64_t seed,
         *colon++ = '\0';
         snprintf(name, sizeof name, "%s: a device", what);
         rc = parse_int(entry, name, 0, num_devices - 1, &device, err);
-        if (rc == OK)
-            rc = parse_factor(colon, what, &slow, err);
+        THEN(parse_factor(colon, what, &slow, err));
         if (rc == OK && factor[device] != 1)
             rc = err_set(err, ERR_INPUT, "%s: device %d given twice", what, (int)device);
         if (rc == OK)
@@ -94,8 +92,7 @@ enum status cluster_slow(const struct step_request *q, struct cluster *cluster, 
             else
                 cluster->devices[d].link_bytes_per_s *= factor[d];
         free(factor);
-        if (rc == OK)
-            rc = cluster_check(cluster, err);
+        THEN(cluster_check(cluster, err));
         if (rc != OK)
             return rc;
     }

@@ -50,8 +50,7 @@ static enum status trace_peaks(struct trace *trace, const char *run_dir,
     const int ranks = replay->plan.num_ranks, places = ranks * replay->plan.num_replicas;
     snprintf(db, sizeof db, "%.4000s/run.db", run_dir);
     enum status rc = store_open(db, STORE_READ, &store, err);
-    if (rc == OK)
-        rc = record_read_memory(store, replay->info.id, &rows, &n, err);
+    THEN(record_read_memory(store, replay->info.id, &rows, &n, err));
     for (int place = 0; rc == OK && place < places; place++) {
         int64_t bytes = 0;
         for (int64_t i = 0; i < n; i++)
@@ -82,7 +81,7 @@ static enum status write_file(const char *path, const struct traced_step *step, 
             rc = trace_peaks(trace, run_dir, replay, err);
         }
         const enum status ended = trace_end(trace, rc == OK ? err : NULL);
-        rc = rc == OK ? ended : rc;
+        THEN(ended);
     }
     return atomic_close(&file, rc, err);
 }

@@ -212,8 +212,7 @@ enum status comm_allreduce_wait(struct comm_reduce *reduce, struct err *err)
     }
     while (rc == OK && reduce->active) {
         rc = comm_wait(&reduce->request, err);
-        if (rc == OK)
-            rc = next_phase(reduce, err);
+        THEN(next_phase(reduce, err));
     }
     if (rc != OK)
         end_sum(reduce);

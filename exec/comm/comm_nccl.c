@@ -100,10 +100,8 @@ static enum status new_nccl(const struct comm *comm, struct backend *be, bool ah
     nccl->be = be;
     nccl->ahead = ahead;
     rc = be->alloc(be, 2 * MEETING_BYTES, &nccl->meeting, err);
-    if (rc == OK)
-        rc = be->event_new(be, &nccl->met, err);
-    if (rc == OK)
-        rc = be->lane_new(be, &nccl->lane, err);
+    THEN(be->event_new(be, &nccl->met, err));
+    THEN(be->lane_new(be, &nccl->lane, err));
     if (rc == OK) {
         be->zero(be, nccl->meeting, 2 * MEETING_BYTES);
         rc = be->sync(be, err);
@@ -143,10 +141,8 @@ enum status nccl_open(const struct comm *comm, struct backend *be, const char *l
     if (comm->rank == 0)
         rc = nccl_lib->make_id(id, err);
     rc = comm_agree(comm, rc, err);
-    if (rc == OK)
-        rc = comm_bcast(comm->all, id, sizeof id, 0, err);
-    if (rc == OK)
-        rc = new_nccl(comm, be, ahead, id, nccl, err);
+    THEN(comm_bcast(comm->all, id, sizeof id, 0, err));
+    THEN(new_nccl(comm, be, ahead, id, nccl, err));
     return rc;
 }
 
@@ -327,8 +323,7 @@ enum status nccl_group_open(struct nccl *nccl, const struct nccl_pattern *patter
         rc = nccl->be->lane_new(nccl->be, &group->lane, err);
     if (opens) /* agree first, because making the group waits for every rank */
         rc = comm_agree(nccl->comm, rc, err);
-    if (rc == OK)
-        rc = make_all(nccl, err);
+    THEN(make_all(nccl, err));
     if (rc != OK)
         return rc;
     group->opened++;

@@ -74,8 +74,7 @@ enum status shm_reduce_new(MPI_Comm comm, int64_t count, struct shm_reduce **red
     if (rc == OK && !all_fine)
         rc = err_set(err, ERR_NOMEM, "shared memory: no room for %lld floats on each of %d ranks",
                      (long long)count, size);
-    if (rc == OK)
-        rc = shm_map(comm, got->bytes, &memory, err);
+    THEN(shm_map(comm, got->bytes, &memory, err));
     if (rc != OK)
         goto out;
     got->memory = memory;

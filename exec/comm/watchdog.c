@@ -205,8 +205,7 @@ enum status watchdog_start(const struct comm *comm, struct err *err)
     bool off = false, fine = false;
     enum status rc = comm_agree(comm, read_setting(&off, &w.fixed_ns, err), err);
     int64_t any_off = off || comm->size == 1;
-    if (rc == OK)
-        rc = comm_max_i64(comm->all, &any_off, 1, err);
+    THEN(comm_max_i64(comm->all, &any_off, 1, err));
     if (rc != OK || any_off)
         return rc;
     MPI_TRY(MPI_Comm_split_type(comm->all->mpi, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local));

@@ -76,8 +76,7 @@ static enum status cuda_reserve(struct backend *be, const struct memory_need *ne
         memcpy(bytes + num, need->bytes, (size_t)need->num * sizeof *bytes);
     enum status rc = cuda_arena_reserve(cuda->arena, bytes, num + need->num, err);
     free(bytes);
-    if (rc == OK)
-        rc = cuda_matmul_take(cuda->matmul, err);
+    THEN(cuda_matmul_take(cuda->matmul, err));
     if (rc == OK && need->kernel_bytes > 0 && !cuda_scratch(be, need->kernel_bytes))
         rc = be->sync(be, err); /* sync() returns the reason */
     return rc;
@@ -334,20 +333,13 @@ static enum status open_device(struct cuda_backend *cuda, const struct cuda_spec
     cuda->shared_bytes = shared;
     CUDA_TRY(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
     rc = cuda_arena_new(&cuda->arena, err);
-    if (rc == OK)
-        rc = cuda_graphs_new(cuda->stream, &cuda->graphs, err);
-    if (rc == OK)
-        rc = cuda_hold_new(&cuda->hold, err);
-    if (rc == OK)
-        rc = cuda_staging_new(cuda->stream, &cuda->staging, err);
-    if (rc == OK)
-        rc = cuda_choices_new(spec->tune, cuda_matmul_keep_busy, &cuda->choices, err);
-    if (rc == OK)
-        rc = cuda_warps_new(&cuda->warps, err);
-    if (rc == OK)
-        rc = cuda_matmul_new(&cuda->base, &cuda->matmul, err);
-    if (rc == OK)
-        rc = cuda_pick_new(&cuda->base, &cuda->pick, err);
+    THEN(cuda_graphs_new(cuda->stream, &cuda->graphs, err));
+    THEN(cuda_hold_new(&cuda->hold, err));
+    THEN(cuda_staging_new(cuda->stream, &cuda->staging, err));
+    THEN(cuda_choices_new(spec->tune, cuda_matmul_keep_busy, &cuda->choices, err));
+    THEN(cuda_warps_new(&cuda->warps, err));
+    THEN(cuda_matmul_new(&cuda->base, &cuda->matmul, err));
+    THEN(cuda_pick_new(&cuda->base, &cuda->pick, err));
 out:
     return rc;
 }

@@ -179,9 +179,8 @@ enum status cifar_open(const char *dir, const char *valid, int classes, struct d
         rc = add_file(cifar, SPLIT_TRAIN, dir, "train.bin", classes, true,
                       &got.num_samples[SPLIT_TRAIN], err);
     }
-    if (rc == OK)
-        rc = add_file(cifar, SPLIT_TEST, dir, classes == 10 ? "test_batch.bin" : "test.bin",
-                      classes, true, &got.num_samples[SPLIT_TEST], err);
+    THEN(add_file(cifar, SPLIT_TEST, dir, classes == 10 ? "test_batch.bin" : "test.bin", classes,
+                  true, &got.num_samples[SPLIT_TEST], err));
     memcpy(got.pixel_mean, classes == 10 ? cifar10_mean : cifar100_mean, sizeof got.pixel_mean);
     memcpy(got.pixel_std, classes == 10 ? cifar10_std : cifar100_std, sizeof got.pixel_std);
     if (rc == OK && valid)

@@ -85,8 +85,7 @@ enum status dataset_wordpiece(const struct job *job, struct wordpiece *wp, struc
 {
     struct wordpiece got = {0};
     enum status rc = wordpiece_open(job->data.vocab, job->data.lower_case, &got, err);
-    if (rc == OK)
-        rc = dataset_vocab_fits(job, got.size, err);
+    THEN(dataset_vocab_fits(job, got.size, err));
     if (rc == OK && !job->data.special_tokens)
         markers_clear(&got.markers);
     if (rc == OK)

@@ -161,8 +161,7 @@ enum status dataset_open(const struct job *job, struct dataset *dataset, struct 
         got.views = job->cache.views;
         rc = check_fits(job, &got, err);
     }
-    if (rc == OK)
-        rc = picks_make(job, &got, err);
+    THEN(picks_make(job, &got, err));
     if (rc == OK) {
         *dataset = got;
         got = (struct dataset){0};

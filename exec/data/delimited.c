@@ -98,8 +98,7 @@ enum status delimited_next(struct delimited *reader, const char *what, bool *mor
                 reader->at++;
             field.bytes = reader->at - field.text;
         }
-        if (rc == OK)
-            rc = add_field(reader, field, what, err);
+        THEN(add_field(reader, field, what, err));
         if (rc == OK && reader->at < reader->end && *reader->at == reader->separator) {
             reader->at++;
             continue;

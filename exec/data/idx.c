@@ -124,8 +124,7 @@ static enum status read_split(struct idx *idx, const char *dir, enum split split
     int64_t dims[IDX_MAX_DIMS], num_labels = 0;
     char *image_path = NULL, *label_path = NULL;
     enum status rc = read_idx(dir, images[split], 3, &idx->images[split], dims, &image_path, err);
-    if (rc == OK)
-        rc = read_idx(dir, labels[split], 1, &idx->labels[split], &num_labels, &label_path, err);
+    THEN(read_idx(dir, labels[split], 1, &idx->labels[split], &num_labels, &label_path, err));
     if (rc == OK && (dims[1] != dims[2] || dims[1] > MAX_SIDE))
         rc = err_set(err, ERR_INPUT, "'%s': images must be square and at most %d, got %lld x %lld",
                      image_path, MAX_SIDE, (long long)dims[1], (long long)dims[2]);

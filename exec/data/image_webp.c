@@ -49,8 +49,7 @@ enum status image_read_webp(FILE *in, const char *path, struct pixels *pixels, s
         rc = err_set(err, ERR_INPUT, "'%s': the WebP is cut off or damaged", path);
     if (rc == OK && head.has_animation)
         rc = err_set(err, ERR_INPUT, "'%s' is an animated WebP", path);
-    if (rc == OK)
-        rc = pixels_check_size(path, head.width, head.height, err);
+    THEN(pixels_check_size(path, head.width, head.height, err));
     if (rc == OK) {
         const size_t count = (size_t)head.width * (size_t)head.height;
         const size_t each = head.has_alpha ? 4 : 3;

@@ -266,8 +266,7 @@ static enum status read_split(struct dataset *dataset, enum split split, const c
     if (rc == OK && found.count < classes->count)
         rc = dataset_note(dataset, err, "'%s' has folders of %lld of %lld classes", dir,
                           (long long)found.count, (long long)classes->count);
-    if (rc == OK)
-        rc = describe_split(dataset, split, dir, found.count, &tally, err);
+    THEN(describe_split(dataset, split, dir, found.count, &tally, err));
     dataset->num_samples[split] = list->count;
     free(tally.first);
     name_list_clear(&found);
@@ -318,8 +317,7 @@ static enum status images_sample(const struct dataset *dataset, enum split split
     if (!out->image)
         return OK;
     rc = read_picture(dataset, list->path[id], &pixels, err);
-    if (rc == OK)
-        rc = image_square(&pixels, side, out->image, err);
+    THEN(image_square(&pixels, side, out->image, err));
     for (size_t i = 0; rc == OK && i < n; i++)
         out->image[i] = out->image[i] / 127.5f - 1.0f;
     free(pixels.rgb);
@@ -342,8 +340,7 @@ static enum status pictures_sample(const struct dataset *dataset, enum split spl
     enum status rc = read_picture(dataset, images->splits[split].path[id], &pixels, err);
     if (rc == OK && !(planes = malloc(3 * n * sizeof *planes)))
         rc = err_nomem(err);
-    if (rc == OK)
-        rc = image_square(&pixels, dataset->image, planes, err);
+    THEN(image_square(&pixels, dataset->image, planes, err));
     for (int c = 0; rc == OK && c < dataset->channels; c++) {
         const float scale = 1.0f / (255.0f * dataset->pixel_std[c]);
         const float shift = dataset->pixel_mean[c] / dataset->pixel_std[c];
@@ -476,8 +473,7 @@ enum status images_open(const struct job *job, struct dataset *dataset, struct e
         rc = split_folder(job, split, &dir, err);
         if (rc == OK && split == SPLIT_TRAIN)
             rc = read_classes(job, dir, &classes, err);
-        if (rc == OK)
-            rc = read_split(&got, split, dir, &classes, err);
+        THEN(read_split(&got, split, dir, &classes, err));
         free(dir);
     }
     got.class_names = classes.at;

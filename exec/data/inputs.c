@@ -32,10 +32,9 @@ enum status inputs_open(const struct job *job, struct inputs *inputs, struct dat
     /* GLUE's classes are numbers, and its preprocessing needs no training rows. */
     if (rc == OK && (pictures || job->data.kind == DATA_TABLE))
         rc = dataset_open(job, &like, err);
-    if (rc == OK)
-        rc = pictures ? open_pictures(job, inputs, &like, &got, err)
-                      : table_texts_open(job, inputs->paths, inputs->num_paths, inputs->texts,
-                                         inputs->pairs, inputs->ends, &got, err);
+    THEN(pictures ? open_pictures(job, inputs, &like, &got, err)
+                  : table_texts_open(job, inputs->paths, inputs->num_paths, inputs->texts,
+                                     inputs->pairs, inputs->ends, &got, err));
     if (rc == OK) {
         got.kind = job->data.kind;
         got.class_names = like.class_names;

@@ -129,10 +129,8 @@ static enum status pick_test(const struct job *job, struct deck *train, struct d
     if (want == 0 || want == have)
         return OK;
     rc = deck_init(dataset, SPLIT_TEST, job->train.seed, &test, err);
-    if (rc == OK)
-        rc = draw(&test, false, want, dataset, SPLIT_TEST, err);
-    if (rc == OK)
-        rc = note_drawn(dataset, SPLIT_TEST, have, err);
+    THEN(draw(&test, false, want, dataset, SPLIT_TEST, err));
+    THEN(note_drawn(dataset, SPLIT_TEST, have, err));
     free(test.first);
     return rc;
 }
@@ -155,8 +153,7 @@ static enum status pick_train(const struct job *job, struct deck *deck, int64_t 
     if (want == all)
         return OK;
     rc = draw(deck, false, want, dataset, SPLIT_TRAIN, err);
-    if (rc == OK)
-        rc = note_drawn(dataset, SPLIT_TRAIN, all, err);
+    THEN(note_drawn(dataset, SPLIT_TRAIN, all, err));
     if (rc == OK && held > 0)
         rc = draw(deck, true, held, dataset, SPLIT_VALID, err);
     if (rc == OK && held > 0)
@@ -182,8 +179,7 @@ static enum status pick_probe(const struct job *job, struct dataset *dataset, st
         return err_set(err, ERR_INPUT, "freeze.probe of %lld samples exceeds the %lld %s samples",
                        (long long)want, (long long)have, dataset_split_name(from));
     rc = deck_order(&deck, job->train.seed, err);
-    if (rc == OK)
-        rc = draw(&deck, false, want, dataset, SPLIT_VALID, err);
+    THEN(draw(&deck, false, want, dataset, SPLIT_VALID, err));
     if (rc != OK)
         return rc;
     if (!of_test)
@@ -209,11 +205,9 @@ enum status picks_make(const struct job *job, struct dataset *dataset, struct er
         pick_synthetic(job, dataset);
     } else {
         rc = deck_init(dataset, SPLIT_TRAIN, job->train.seed, &train, err);
-        if (rc == OK)
-            rc = pick_test(job, &train, dataset, err);
-        if (rc == OK)
-            rc = pick_train(job, &train, divides ? all - dataset->num_samples[SPLIT_TEST] : all,
-                            dataset, err);
+        THEN(pick_test(job, &train, dataset, err));
+        THEN(pick_train(job, &train, divides ? all - dataset->num_samples[SPLIT_TEST] : all,
+                        dataset, err));
     }
     if (rc == OK && job_valid_source(job) != VALID_HELD_OUT) {
         if (job_lags(job))

@@ -219,10 +219,8 @@ static enum status read_paragraph(struct squad *squad, struct squad_split *split
             question->ids[question->num_ids] = tokens.at[question->num_ids].id;
             question->num_ids++;
         }
-        if (rc == OK)
-            rc = read_answers(qa, context, at, question, err);
-        if (rc == OK)
-            rc = add_windows(split, (int32_t)split->questions.count - 1, seq, err);
+        THEN(read_answers(qa, context, at, question, err));
+        THEN(add_windows(split, (int32_t)split->questions.count - 1, seq, err));
     }
     token_list_clear(&tokens);
     return rc;
@@ -357,10 +355,8 @@ enum status squad_open(const struct job *job, struct dataset *dataset, struct er
     if (rc == OK && job->model.seq < MIN_SEQ)
         rc = err_set(err, ERR_INPUT, "%s: model.seq must be at least %d for squad, got %d",
                      dataset_job_name(job), MIN_SEQ, job->model.seq);
-    if (rc == OK)
-        rc = dataset_wordpiece(job, &squad->wp, err);
-    if (rc == OK)
-        rc = refuse_folder_of_2(job->data.path, names[SPLIT_TRAIN], err);
+    THEN(dataset_wordpiece(job, &squad->wp, err));
+    THEN(refuse_folder_of_2(job->data.path, names[SPLIT_TRAIN], err));
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
         char *path = NULL;
         if (!dataset_reads(job, split))

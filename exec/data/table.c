@@ -290,8 +290,7 @@ static enum status read_delimited(struct reading *reading, char *text, int64_t b
             if (reading->columns[c])
                 cells[c] = record.fields[places[c]];
         rc = add_row(reading, cells, record.line, err);
-        if (rc == OK)
-            rc = delimited_next(&record, reading->what, &more, err);
+        THEN(delimited_next(&record, reading->what, &more, err));
     }
     delimited_clear(&record);
     return rc;
@@ -340,8 +339,7 @@ static enum status read_object(struct reading *reading, const char *text, int64_
     for (int c = 0; rc == OK && c < NUM_COLUMNS; c++)
         if (reading->columns[c])
             rc = read_member(reading, object, (enum column)c, line, number, &cells[c], err);
-    if (rc == OK)
-        rc = add_row(reading, cells, line, err);
+    THEN(add_row(reading, cells, line, err));
     json_free(object);
     free(what);
     return rc;
@@ -392,10 +390,9 @@ static enum status read_file(struct reading *reading, enum split split, struct e
                        "(or these and .gz)",
                        reading->what);
     enum status rc = data_read_text(path, MAX_BYTES, &text, &bytes, err);
-    if (rc == OK)
-        rc = suffix >= FIRST_JSON
-                 ? read_json_lines(reading, text, bytes, err)
-                 : read_delimited(reading, text, bytes, suffix == 0 ? ',' : '\t', err);
+    THEN(suffix >= FIRST_JSON
+             ? read_json_lines(reading, text, bytes, err)
+             : read_delimited(reading, text, bytes, suffix == 0 ? ',' : '\t', err));
     if (rc == OK && reading->pairs->splits[split].num_rows == 0)
         rc = err_set(err, ERR_INPUT, "%s has no rows", reading->what);
     free(text);
@@ -485,11 +482,10 @@ static enum status number_labels(const struct job *job, struct reading *reading,
             rc = dataset_note(dataset, err, "'%s': %lld %s rows", reading->paths[split],
                               (long long)list->num_rows, dataset_split_name((enum split)split));
     }
-    if (rc == OK)
-        rc = dataset_note(dataset, err,
-                          fit ? "labels are the numbers of %d classes"
-                              : "labels are the names of %d classes, in their order",
-                          dataset->classes);
+    THEN(dataset_note(dataset, err,
+                      fit ? "labels are the numbers of %d classes"
+                          : "labels are the names of %d classes, in their order",
+                      dataset->classes));
     free(class_of);
     return rc;
 }
@@ -503,13 +499,11 @@ enum status table_open(const struct job *job, struct dataset *dataset, struct er
     };
     enum status rc = text_pairs_open(job, &got, err);
     reading.pairs = got.ctx;
-    if (rc == OK)
-        rc = find_files(job, &reading, err);
+    THEN(find_files(job, &reading, err));
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++)
         if (reading.paths[split])
             rc = read_file(&reading, (enum split)split, err);
-    if (rc == OK)
-        rc = number_labels(job, &reading, &got, err);
+    THEN(number_labels(job, &reading, &got, err));
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++)
         got.num_samples[split] = reading.pairs->splits[split].num_rows;
     reading_clear(&reading);

@@ -58,8 +58,7 @@ static enum status open_tokenizer(const struct job *job, struct text *text, stru
     }
     enum status rc =
         text_tokens_open(vocab, job->data.merges, job->data.special_tokens, &text->tokens, err);
-    if (rc == OK)
-        rc = dataset_vocab_fits(job, text_tokens_size(&text->tokens), err);
+    THEN(dataset_vocab_fits(job, text_tokens_size(&text->tokens), err));
     return rc;
 }
 
@@ -104,8 +103,7 @@ static enum status read_all(const char *path, struct text *text, struct err *err
     }
     if (S_ISDIR(st.st_mode) && stat(train, &st) == 0) {
         rc = read_tokens(text, train, &text->ids[SPLIT_TRAIN], &text->count[SPLIT_TRAIN], err);
-        if (rc == OK)
-            rc = read_tokens(text, test, &text->ids[SPLIT_TEST], &text->count[SPLIT_TEST], err);
+        THEN(read_tokens(text, test, &text->ids[SPLIT_TEST], &text->count[SPLIT_TEST], err));
         goto out;
     }
     free(train);
@@ -217,8 +215,7 @@ enum status text_open(const struct job *job, struct dataset *dataset, struct err
     rc = open_tokenizer(job, text, err);
     if (rc == OK && !causal && text->wp.mask < 0)
         rc = err_set(err, ERR_INPUT, "'%s' has no [MASK]", job->data.vocab);
-    if (rc == OK)
-        rc = read_all(job->data.path, text, err);
+    THEN(read_all(job->data.path, text, err));
     if (rc == OK && dataset_valid_path(job))
         rc = read_tokens(text, job->data.valid, &text->ids[SPLIT_VALID], &text->count[SPLIT_VALID],
                          err);

@@ -103,8 +103,7 @@ enum status text_pairs_open(const struct job *job, struct dataset *dataset, stru
     if (rc == OK && job->model.seq < 8)
         rc = err_set(err, ERR_INPUT, "%s: model.seq must be at least 8 for texts, got %d",
                      dataset_job_name(job), job->model.seq);
-    if (rc == OK)
-        rc = dataset_wordpiece(job, &pairs->wp, err);
+    THEN(dataset_wordpiece(job, &pairs->wp, err));
     got.lower_case = pairs->wp.lower;
     if (rc == OK)
         *dataset = got;

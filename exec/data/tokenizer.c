@@ -336,8 +336,7 @@ static enum status read_model(struct tokenizer *t, const char *path, const struc
     t->fuse_unknown = flag(model, "fuse_unk", false);
     t->ignore_merges = flag(model, "ignore_merges", false);
     enum status rc = read_vocab(t, path, json_get(model, "vocab"), err);
-    if (rc == OK)
-        rc = read_merges(t, path, json_get(model, "merges"), err);
+    THEN(read_merges(t, path, json_get(model, "merges"), err));
     t->unknown = -1;
     if (rc == OK && json_string(unknown)) {
         t->unknown = tokenizer_id(t, json_string(unknown));
@@ -378,9 +377,8 @@ static enum status add_token(struct tokenizer *t, const char *path, const struct
         rc = vocab_put(&t->added_text, text, bytes, (int32_t)id, err);
     if (rc == OK && normalized)
         rc = tokenizer_normalize(t, text, bytes, &normal, &bytes, err);
-    if (rc == OK)
-        rc = markers_add(normalized ? &t->normal : &t->raw, normal ? normal : text, bytes,
-                         (int32_t)id, err);
+    THEN(markers_add(normalized ? &t->normal : &t->raw, normal ? normal : text, bytes, (int32_t)id,
+                     err));
     free(normal);
     return rc;
 }
@@ -423,17 +421,13 @@ static enum status read_file(struct tokenizer *t, const char *path, const struct
     if (json_type(root) != JSON_OBJECT || !model || json_type(model) != JSON_OBJECT)
         return err_set(err, ERR_INPUT, "'%s' is no tokenizer.json: it has no model", path);
     enum status rc = read_model(t, path, model, err);
-    if (rc == OK)
-        rc = read_each(t, &norm, json_get(root, "normalizer"), "normalizers", read_norm, err);
+    THEN(read_each(t, &norm, json_get(root, "normalizer"), "normalizers", read_norm, err));
     if (rc == OK)
         rc =
             read_each(t, &split, json_get(root, "pre_tokenizer"), "pretokenizers", read_split, err);
-    if (rc == OK)
-        rc = read_each(t, &post, json_get(root, "post_processor"), "processors", read_post, err);
-    if (rc == OK)
-        rc = read_each(t, &decoder, json_get(root, "decoder"), "decoders", read_decoder, err);
-    if (rc == OK)
-        rc = read_added(t, path, json_get(root, "added_tokens"), err);
+    THEN(read_each(t, &post, json_get(root, "post_processor"), "processors", read_post, err));
+    THEN(read_each(t, &decoder, json_get(root, "decoder"), "decoders", read_decoder, err));
+    THEN(read_added(t, path, json_get(root, "added_tokens"), err));
     for (int i = 0; rc == OK && i < t->num_before + t->num_after; i++) {
         const int32_t id = i < t->num_before ? t->before[i] : t->after[i - t->num_before];
         if (id >= t->size)

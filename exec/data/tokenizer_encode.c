@@ -155,8 +155,7 @@ static enum status join_word(struct work *w, const char *text, size_t bytes)
         if (left->next >= 0)
             w->symbols[left->next].prev = join.at;
         rc = push_join(w, left->prev);
-        if (rc == OK)
-            rc = push_join(w, join.at);
+        THEN(push_join(w, join.at));
     }
     for (int32_t i = w->num_symbols > 0 ? 0 : -1; i >= 0 && rc == OK; i = w->symbols[i].next)
         rc = token_list_add(w->tokens, (struct token){.id = w->symbols[i].id}, w->err);
@@ -243,8 +242,7 @@ static enum status cut(struct work *w, int step, const char *text, size_t bytes,
     }
     if (rc == OK && at < bytes)
         rc = add_part(w, step, text, (struct part){true, s->invert, at, bytes}, &open, first);
-    if (rc == OK)
-        rc = hand_on(w, step, text, &open, first);
+    THEN(hand_on(w, step, text, &open, first));
     pattern_search_clear(&search);
     return rc;
 }
@@ -346,8 +344,7 @@ static enum status normal_part(struct work *w, const char *text, size_t bytes, b
     char *normal = NULL;
     size_t normal_bytes = 0;
     enum status rc = tokenizer_normalize(w->t, text, bytes, &normal, &normal_bytes, w->err);
-    if (rc == OK)
-        rc = find_added(w, false, normal, normal_bytes, first);
+    THEN(find_added(w, false, normal, normal_bytes, first));
     free(normal);
     return rc;
 }
@@ -377,8 +374,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
     enum status rc = clean(text, bytes, &valid, err);
     for (int i = 0; around && i < t->num_before && rc == OK; i++)
         rc = token_list_add(tokens, (struct token){.id = t->before[i]}, err);
-    if (rc == OK)
-        rc = find_added(&w, true, valid.at, valid.bytes, true);
+    THEN(find_added(&w, true, valid.at, valid.bytes, true));
     for (int i = 0; around && i < t->num_after && rc == OK; i++)
         rc = token_list_add(tokens, (struct token){.id = t->after[i]}, err);
     for (int i = 0; i < MAX_STEPS; i++) {

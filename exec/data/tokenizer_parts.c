@@ -97,8 +97,7 @@ static enum status normal_form(enum norm_kind kind, struct buffer *text, struct 
         free(form);
         if (formless < text->bytes)
             utf8_next(text->at, text->bytes, &formless);
-        if (rc == OK)
-            rc = buffer_put(&to, text->at + at + length, formless - at - length, err);
+        THEN(buffer_put(&to, text->at + at + length, formless - at - length, err));
         at = formless;
     }
     free(rc == OK ? text->at : to.at);
@@ -118,14 +117,12 @@ static enum status replace_all(const struct norm_step *step, struct buffer *text
         return rc;
     while ((rc = pattern_next(&search, &found, &first, &end, err)) == OK && found) {
         rc = buffer_put(&to, text->at + at, first - at, err);
-        if (rc == OK)
-            rc = buffer_put(&to, step->text, strlen(step->text), err);
+        THEN(buffer_put(&to, step->text, strlen(step->text), err));
         at = end;
         if (rc != OK)
             break;
     }
-    if (rc == OK)
-        rc = buffer_put(&to, text->at + at, text->bytes - at, err);
+    THEN(buffer_put(&to, text->at + at, text->bytes - at, err));
     pattern_search_clear(&search);
     if (rc == OK) {
         free(text->at);
@@ -148,8 +145,7 @@ enum status tokenizer_normalize(const struct tokenizer *t, const char *text, siz
         } else if (step->kind == NORM_PREPEND) {
             struct buffer to = {0};
             rc = buffer_put(&to, step->text, strlen(step->text), err);
-            if (rc == OK)
-                rc = buffer_put(&to, got.at, got.bytes, err);
+            THEN(buffer_put(&to, got.at, got.bytes, err));
             free(got.at);
             got = to;
         } else {

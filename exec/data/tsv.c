@@ -195,8 +195,7 @@ static enum status read_table(const struct wordpiece *wp, const char *path, int 
             if (i == 0)
                 first_text = (int32_t)tokens.count;
         }
-        if (rc == OK)
-            rc = text_pairs_add(list, &tokens, first_text, label, err);
+        THEN(text_pairs_add(list, &tokens, first_text, label, err));
     }
     if (rc == OK && list->num_rows == 0)
         rc = err_set(err, ERR_INPUT, "'%s' has no line after its header", path);

@@ -187,8 +187,7 @@ enum status data_read_text(const char *path, int64_t limit, char **text, int64_t
     char *got = NULL;
     int64_t count = 0;
     enum status rc = data_read_file(path, limit, &got, &count, err);
-    if (rc == OK)
-        rc = file_refuse_utf16(path, got, (size_t)count, err);
+    THEN(file_refuse_utf16(path, got, (size_t)count, err));
     if (rc != OK) {
         free(got);
         return rc;

@@ -96,8 +96,7 @@ enum status wordpiece_open(const char *path, enum lower_case lower_case, struct 
         else if (*ids[i] >= 0)
             rc = markers_add(&got.markers, names[i], strlen(names[i]), *ids[i], err);
     }
-    if (rc == OK)
-        rc = read_settings(path, lower_case, &got, err);
+    THEN(read_settings(path, lower_case, &got, err));
     if (rc == OK)
         *wp = got;
     else

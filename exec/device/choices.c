@@ -37,8 +37,7 @@ enum status choices_give(const struct comm *comm, struct store *store,
         rc = comm_agree(comm, rc, err);
     if (rc == OK && comm)
         rc = share(comm, &list, &num, err);
-    if (rc == OK)
-        rc = be->choose(be, list, num, err);
+    THEN(be->choose(be, list, num, err));
     free(list);
     return rc;
 }

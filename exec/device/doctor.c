@@ -107,8 +107,7 @@ static enum status round_trip(const struct comm *comm, void *data, int64_t bytes
         rc = first == (way == 0)
                  ? comm_isend(comm->all, data, bytes, !comm->rank, TAG, &request, err)
                  : comm_irecv(comm->all, data, bytes, !comm->rank, TAG, &request, err);
-        if (rc == OK)
-            rc = comm_wait(&request, err);
+        THEN(comm_wait(&request, err));
     }
     return rc;
 }
@@ -149,8 +148,7 @@ enum status doctor_ping(const struct comm *comm, struct json *object, struct err
     rc = comm_agree(comm, data ? OK : err_nomem(err), err);
     if (rc == OK && comm->rank < 2)
         rc = measure(comm, data, &latency_ns, &rate, err);
-    if (rc == OK)
-        rc = comm_barrier(comm->all, err);
+    THEN(comm_barrier(comm->all, err));
     json_add_int(object, "ranks", comm->size);
     json_add_int(object, "nodes", comm->num_nodes);
     json_add_int(object, "latency_ns", (int64_t)(latency_ns + 0.5));

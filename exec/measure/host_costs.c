@@ -27,10 +27,9 @@ enum status measure_input(struct measure *m, struct err *err)
     enum status rc = dataset_open(&job, &dataset, err);
     row.bytes = 4 * (dataset.image ? (int64_t)dataset.channels * dataset.image * dataset.image
                                    : job.model.seq);
-    if (rc == OK)
-        rc = sampler_init(
-            &sampler,
-            &(struct sampler_spec){dataset.num_samples[SPLIT_TRAIN], 1, true, 1, BATCH, 1}, err);
+    THEN(sampler_init(
+        &sampler, &(struct sampler_spec){dataset.num_samples[SPLIT_TRAIN], 1, true, 1, BATCH, 1},
+        err));
     if (rc == OK) {
         struct loader_spec spec = {
             .dataset = &dataset, .sampler = &sampler, .want_inputs = true, .want_labels = true};
@@ -93,8 +92,7 @@ enum status measure_cache(struct measure *m, struct err *err)
     rc = profile_add_host(m->profile, &row, err);
     snprintf(row.what, sizeof row.what, "cache_write");
     row.ns = measure_spread(m, write, ROUNDS);
-    if (rc == OK)
-        rc = profile_add_host(m->profile, &row, err);
+    THEN(profile_add_host(m->profile, &row, err));
 out:
     cache_arena_free(arena);
     free(data);
@@ -171,8 +169,7 @@ enum status measure_device(struct measure *m, struct err *err)
     if (be->host_memory)
         return OK;
     enum status rc = be->alloc(be, RING_BYTES, &ring, err);
-    if (rc == OK)
-        rc = be->alloc_host(be, sizes[NUM_SIZES - 1], &host, err);
+    THEN(be->alloc_host(be, sizes[NUM_SIZES - 1], &host, err));
     if (rc == OK) {
         be->zero(be, ring, RING_BYTES);
         memset(host, 0, (size_t)sizes[NUM_SIZES - 1]);

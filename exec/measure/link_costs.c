@@ -25,12 +25,9 @@ static enum status round_trip(const struct comm_group *all, int peer, bool first
     const int64_t begin = clock_now_ns();
     if (rc == OK && !first)
         rc = comm_wait(&recv, err);
-    if (rc == OK)
-        rc = comm_isend(all, buffer, bytes, peer, 1, &send, err);
-    if (rc == OK)
-        rc = comm_wait(&send, err);
-    if (rc == OK)
-        rc = comm_wait(&recv, err);
+    THEN(comm_isend(all, buffer, bytes, peer, 1, &send, err));
+    THEN(comm_wait(&send, err));
+    THEN(comm_wait(&recv, err));
     *ns = clock_now_ns() - begin;
     return rc;
 }
@@ -54,8 +51,7 @@ static enum status measure_link(struct measure *m, int other, const char *place,
         rounds = rounds_within(ns, LINK_ROUNDS);
         rc = first ? comm_isend(all, &rounds, sizeof rounds, peer, 2, &request, err)
                    : comm_irecv(all, &rounds, sizeof rounds, peer, 2, &request, err);
-        if (rc == OK)
-            rc = comm_wait(&request, err);
+        THEN(comm_wait(&request, err));
     }
     for (int i = 0; rc == OK && i < rounds; i++) {
         rc = round_trip(all, peer, first, bytes, buffer, &ns, err);
@@ -170,13 +166,10 @@ enum status measure_links(struct measure *m, struct err *err)
         if (rc == OK && comm->num_nodes > 1)
             rc = measure_link(m, comm->node_ranks[0], "net", bytes, room.buffer, err);
         for (int s = 0; s < SUMS_KINDS && bytes >= 16384; s++) {
-            if (rc == OK)
-                rc = comm_barrier(comm->all, err);
-            if (rc == OK)
-                rc = measure_allreduce(m, &sums[s], bytes, &room, err);
+            THEN(comm_barrier(comm->all, err));
+            THEN(measure_allreduce(m, &sums[s], bytes, &room, err));
         }
-        if (rc == OK)
-            rc = comm_barrier(comm->all, err);
+        THEN(comm_barrier(comm->all, err));
     }
     for (int s = 0; s < SUMS_KINDS; s++)
         comm_group_free(sums[s].group);

@@ -217,8 +217,7 @@ static enum status share_out(struct check *check, struct err *err)
     int64_t total = 0;
     double num_bad = 0;
     enum status rc = comm_agree(comm, comm->rank == 0 ? find_known(check, err) : OK, err);
-    if (rc == OK)
-        rc = comm_bcast(comm->all, check->wanted, check->num_blocks, 0, err);
+    THEN(comm_bcast(comm->all, check->wanted, check->num_blocks, 0, err));
     if (rc != OK)
         return rc;
     const enum status mine = read_wanted(check, &total, &why);
@@ -252,8 +251,7 @@ enum status data_check(struct trainer *t, struct err *err)
     check.round = ROUND_FILES * (int64_t)t->base.workers[SPLIT_TEST];
     check.numbers = malloc((size_t)check.round * sizeof *check.numbers);
     rc = comm_agree(t->comm, check.bad && check.wanted && check.numbers ? OK : err_nomem(err), err);
-    if (rc == OK)
-        rc = share_out(&check, err);
+    THEN(share_out(&check, err));
     free(check.keys);
     free(check.bad);
     free(check.wanted);

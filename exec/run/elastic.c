@@ -155,14 +155,12 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
             rc = decide(t, e, &frozen[1], reason, err);
             frozen[0] = e == 0 ? frozen[1] : frozen[0];
         }
-        if (rc == OK)
-            rc = settle_frozen(t, dir, begins && !frozen[3], &frozen[1], err);
+        THEN(settle_frozen(t, dir, begins && !frozen[3], &frozen[1], err));
         frozen[2] = t->probe.steps > 0;
     }
     free(dir);
     rc = comm_agree(t->comm, rc, err);
-    if (rc == OK)
-        rc = comm_bcast(t->comm->all, frozen, sizeof frozen, 0, err);
+    THEN(comm_bcast(t->comm->all, frozen, sizeof frozen, 0, err));
     elastic->first_frozen = frozen[0];
     t->probe.open = frozen[2];
     elastic->undecided = frozen[3];
@@ -253,12 +251,9 @@ enum status elastic_turn_end(struct trainer *t, struct err *err)
     const bool trained = norms->steps > 0 || (t->elastic.undecided && norms->num_turns > 0);
     if (rc == OK && t->comm->rank == 0)
         rc = close_turn(norms, num_layers, err);
-    if (rc == OK)
-        rc = probe_end(t,
-                       trained && t->comm->rank == 0
-                           ? norms->rows + (norms->num_turns - 1) * num_layers
-                           : NULL,
-                       err);
+    THEN(probe_end(
+        t, trained && t->comm->rank == 0 ? norms->rows + (norms->num_turns - 1) * num_layers : NULL,
+        err));
     if (rc != OK || !trained || t->comm->rank != 0)
         return rc;
     if (asprintf(&path, "%s/norms.json", t->out) < 0)
@@ -304,8 +299,7 @@ static enum status give_order(struct trainer *t, const struct order *order, stru
         if (has_place(&t->layout.plan.plan, r))
             continue;
         rc = comm_isend(t->comm->all, order, sizeof *order, r, ORDER_TAG, &request, err);
-        if (rc == OK)
-            rc = comm_wait(&request, err);
+        THEN(comm_wait(&request, err));
     }
     return rc;
 }
@@ -397,8 +391,7 @@ static enum status move_state(struct trainer *t, struct layout *next, int lowest
     const int is = items_of(t, next->plan.plan.num_frozen_layers), low = items_of(t, lowest);
     enum status rc =
         thaw_keep(&t->base, &t->layout, was > low ? was : low, is, &t->elastic.kept, err);
-    if (rc == OK)
-        rc = move_weights(&t->base, &t->layout, next, bytes, err);
+    THEN(move_weights(&t->base, &t->layout, next, bytes, err));
     if (rc == OK && is < was)
         rc = agreed(t, thaw_return(&t->base, next, is, was, &t->elastic.kept, bytes, err));
     if (rc == OK && is < was && t->cache)
@@ -422,8 +415,7 @@ static enum status change_layout(struct trainer *t, struct layout *next, int low
         t->layout.loaders[split] = NULL;
     }
     rc = agreed(t, comm_agree(comm, layout_stages(&t->base, next, err), err));
-    if (rc == OK)
-        rc = move_state(t, next, lowest, &note->bytes, err);
+    THEN(move_state(t, next, lowest, &note->bytes, err));
     if (rc == OK) /* a rank that failed ends the job instead: the others wait for its messages */
         rc = comm_agree(comm, OK, err);
     lap(comm, since, &note->part_ns[PART_MOVE]);
@@ -433,8 +425,7 @@ static enum status change_layout(struct trainer *t, struct layout *next, int low
     t->layout = *next; /* the runtime will point into it, so it must not move any more */
     *next = (struct layout){0};
     rc = comm_agree(comm, layout_batches(&t->base, t->progress.position, &t->layout, err), err);
-    if (rc == OK)
-        rc = comm_agree(comm, layout_runtime(&t->base, &t->layout, err), err);
+    THEN(comm_agree(comm, layout_runtime(&t->base, &t->layout, err), err));
     return agreed(t, rc);
 }
 
@@ -477,11 +468,9 @@ static enum status change(struct trainer *t, const struct decision *decision, st
     ask.num_frozen_layers = decision->num_frozen;
     rc = agreed(t, train_plan_make(&with, &ask, &plan, err));
     lap(comm, &since, &note.part_ns[PART_PLAN]);
-    if (rc == OK)
-        rc = layout_place(&t->base, &plan, &next, err);
+    THEN(layout_place(&t->base, &plan, &next, err));
     lap(comm, &since, &note.part_ns[PART_GROUPS]);
-    if (rc == OK)
-        rc = change_layout(t, &next, decision->lowest, &note, &since, err);
+    THEN(change_layout(t, &next, decision->lowest, &note, &since, err));
     if (rc == OK) {
         t->progress.num_frozen_layers = decision->num_frozen;
         slow_ranks_weighed(t);

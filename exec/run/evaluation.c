@@ -22,8 +22,7 @@ enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, s
         const struct batch *batch;
         struct loss_sums sums;
         rc = trainer_batch(t, t->layout.loaders[SPLIT_TEST], 0, s, &batch, err);
-        if (rc == OK)
-            rc = runtime_eval(t->layout.runtime, batch, &sums, err);
+        THEN(runtime_eval(t->layout.runtime, batch, &sums, err));
         if (rc == OK) {
             total.loss += sums.loss;
             total.count += sums.count;

@@ -118,14 +118,12 @@ static enum status announce(const struct layout_base *base, struct layout *layou
         return rc;
     counted.cache = NULL; /* its buffers are host memory */
     rc = make_stages(&counted, &trial, err);
-    if (rc == OK)
-        rc = layout_runtime(&counted, &trial, err);
+    THEN(layout_runtime(&counted, &trial, err));
     struct memory_need need = {.kernel_bytes = kernel_bytes(base, layout)};
     need.bytes = backend_count_pieces(counted.backend, &need.num);
     for (int64_t i = 0; i < need.num; i++)
         layout->device_bytes += need.bytes[i];
-    if (rc == OK)
-        rc = be->reserve(be, &need, err);
+    THEN(be->reserve(be, &need, err));
     runtime_free(trial.runtime);
     free_stages(&trial);
     backend_free(counted.backend);
@@ -176,8 +174,7 @@ enum status layout_batches(const struct layout_base *base, int64_t position, str
         rc = sampler_init(&layout->samplers[split], &spec, err);
         if (rc == OK && split == SPLIT_TRAIN)
             sampler_go_on(&layout->samplers[split], position);
-        if (rc == OK)
-            rc = open_loader(base, layout, split, err);
+        THEN(open_loader(base, layout, split, err));
     }
     return rc;
 }

@@ -106,24 +106,20 @@ enum status move_weights(const struct layout_base *base, struct layout *old, str
                                       &next->plan.plan, &move.transition, err);
     rc = comm_agree(base->comm, rc, err);
     *bytes = move.transition.bytes;
-    if (rc == OK)
-        rc = list_parcels(&move, true, err);
+    THEN(list_parcels(&move, true, err));
     if (rc == OK) /* the old tensors are complete, and the new ones cleared */
         rc = base->backend->sync(base->backend, err);
-    if (rc == OK)
-        rc = parcels_start(&move.sent, true, base->comm, base->parcel_room, err);
+    THEN(parcels_start(&move.sent, true, base->comm, base->parcel_room, err));
     if (rc == OK) { /* the tied table first, before its buffer changes hands */
         keep_items(&move, TIED_TABLE, 0);
         keep_items(&move, 0, base->job->model.num_items);
         rc = list_parcels(&move, false, err);
     }
-    if (rc == OK)
-        rc = parcels_finish(&move.sent, &move.received, base->comm, base->parcel_room, err);
+    THEN(parcels_finish(&move.sent, &move.received, base->comm, base->parcel_room, err));
     for (int s = 0; rc == OK && next->stages && s <= next->plan.plan.num_stages; s++)
         if (next->stages[s])
             stage_round_weights(next->stages[s]);
-    if (rc == OK)
-        rc = base->backend->sync(base->backend, err);
+    THEN(base->backend->sync(base->backend, err));
     /* After a failure messages may be in flight in tensors and windows, but not in these lists. */
     parcels_clear(&move.sent);
     parcels_clear(&move.received);

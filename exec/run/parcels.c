@@ -46,8 +46,7 @@ static enum status open_window(struct parcel_room *room, struct window *window, 
     window->copied = calloc((size_t)room->num, sizeof *window->copied);
     if (rc == OK && !window->copied)
         rc = err_nomem(err);
-    if (rc == OK)
-        rc = be->lane_new(be, &window->lane, err);
+    THEN(be->lane_new(be, &window->lane, err));
     for (int i = 0; rc == OK && i < room->num; i++)
         rc = be->event_new(be, &window->copied[i], err);
     return rc;
@@ -74,8 +73,7 @@ enum status parcel_room_new(struct backend *be, int64_t piece_bytes, int num_pie
         return err_nomem(err);
     *room = (struct parcel_room){.be = be, .piece_bytes = piece_bytes, .num = num_pieces};
     enum status rc = open_window(room, &room->out, err);
-    if (rc == OK)
-        rc = open_window(room, &room->in, err);
+    THEN(open_window(room, &room->in, err));
     if (rc == OK)
         *out = room;
     else
@@ -218,8 +216,7 @@ enum status parcels_finish(struct parcels *sent, struct parcels *received, const
         watch_wait("for weights", -1, comm->size);
     while (rc == OK && (received->first < received->num || sent->first < sent->num)) {
         rc = advance(received, false, comm, room, err);
-        if (rc == OK)
-            rc = advance(sent, true, comm, room, err);
+        THEN(advance(sent, true, comm, room, err));
     }
     watch_wait_end();
     return rc;

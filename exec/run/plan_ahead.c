@@ -59,14 +59,11 @@ static enum status add_plan(struct ahead *ahead, int num_frozen, struct err *err
     ahead->ask.num_frozen_layers = num_frozen;
     cost_roofline(&roofline, NULL);
     enum status rc = train_plan_choose(&with, &ahead->ask, &next, err);
-    if (rc == OK)
-        rc = plan_lower(&(struct setting){model, &next.cluster, &roofline}, &next.plan, &workload,
-                        &full, err);
-    if (rc == OK)
-        rc = runtime_links_list(&(struct link_plan){model, &next.plan, &workload, &full},
-                                t->comm->size, &groups, err);
-    if (rc == OK)
-        rc = join(&ahead->list, &groups, t->comm->size, err);
+    THEN(plan_lower(&(struct setting){model, &next.cluster, &roofline}, &next.plan, &workload,
+                    &full, err));
+    THEN(runtime_links_list(&(struct link_plan){model, &next.plan, &workload, &full}, t->comm->size,
+                            &groups, err));
+    THEN(join(&ahead->list, &groups, t->comm->size, err));
     link_patterns_clear(&groups);
     workload_clear(&workload);
     schedule_clear(&full);
@@ -157,12 +154,10 @@ enum status ahead_share(struct trainer *t, struct err *err)
     rc = comm_agree(comm, all && patterns ? OK : err_nomem(err), err);
     for (int i = 0; rc == OK && ahead && i < num; i++)
         pack(&ahead->list.patterns[i], comm->size, all + (size_t)i * each);
-    if (rc == OK)
-        rc = comm_bcast(comm->all, all, (int64_t)((size_t)num * each * sizeof *all), 0, err);
+    THEN(comm_bcast(comm->all, all, (int64_t)((size_t)num * each * sizeof *all), 0, err));
     for (int i = 0; rc == OK && i < num; i++)
         patterns[i] = unpack(all + (size_t)i * each, comm->size);
-    if (rc == OK)
-        rc = nccl_prepare(t->nccl, patterns, num, err);
+    THEN(nccl_prepare(t->nccl, patterns, num, err));
     free(all);
     free(patterns);
     ahead_stop(t); /* all ranks know the groups now */

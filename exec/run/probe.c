@@ -167,8 +167,7 @@ static enum status measure_now(struct trainer *t, struct probe_window *window, i
     enum status rc = has_frozen(t, window, frozen, &has, err);
     if (rc == OK && !has)
         rc = keep_at(t, window, frozen, &probe->frozen, err);
-    if (rc == OK)
-        rc = keep_at(t, window, cut, &probe->upper, err);
+    THEN(keep_at(t, window, cut, &probe->upper, err));
     if (rc != OK)
         return rc;
     *(has ? &pass.part.from : &pass.part.keep[0]) = &probe->frozen;
@@ -195,8 +194,7 @@ static enum status measure_ends(struct trainer *t, struct probe_window *window, 
     struct probe *probe = &t->probe;
     bool known = false;
     enum status rc = measure_now(t, window, cut, err);
-    if (rc == OK)
-        rc = share_base(t, &window->now, &known, err);
+    THEN(share_base(t, &window->now, &known, err));
     if (rc != OK)
         return rc;
     if (known) {
@@ -249,10 +247,8 @@ static enum status measure_candidate(struct trainer *t, struct probe_window *win
         rc = keep_at(t, window, cut, &probe->smaller, err);
         upper.part.keep[0] = &probe->smaller;
     }
-    if (rc == OK)
-        rc = probe_measure(t, window, &lower, &prefix, err);
-    if (rc == OK)
-        rc = probe_measure(t, window, &upper, &rest, err);
+    THEN(probe_measure(t, window, &lower, &prefix, err));
+    THEN(probe_measure(t, window, &upper, &rest, err));
     if (rc == OK) {
         const struct probe_blocks *passes[] = {&prefix, &window->now, &window->before, &rest};
         probe_combine(passes, weight, 4, &candidate.share, &candidate.share_se);
@@ -354,8 +350,7 @@ static enum status movement(struct trainer *t, struct freeze_evidence *row, stru
             }
         }
     }
-    if (rc == OK)
-        rc = comm_sum_f64(t->layout.place.active, sums, 2 * model->num_items, err);
+    THEN(comm_sum_f64(t->layout.place.active, sums, 2 * model->num_items, err));
     /* By item first, because a cut may run between the items of a layer. */
     for (int l = 0; rc == OK && l < num_layers; l++) {
         double moved = 0, size = 0;
@@ -450,19 +445,14 @@ static enum status measure_window(struct trainer *t, const double *norms,
     struct probe_window window = {0};
     int frozen = 0;
     enum status rc = open_window(t, &window, err);
-    if (rc == OK)
-        rc = predict(t, row, err);
-    if (rc == OK)
-        rc = next_candidate(t, row, &frozen, err);
-    if (rc == OK)
-        rc = measure_ends(t, &window, frozen > 0 ? model_frozen_items(&t->job->model, frozen) : 0,
-                          err);
-    if (rc == OK)
-        rc = describe(t, &window, norms, row, err);
+    THEN(predict(t, row, err));
+    THEN(next_candidate(t, row, &frozen, err));
+    THEN(
+        measure_ends(t, &window, frozen > 0 ? model_frozen_items(&t->job->model, frozen) : 0, err));
+    THEN(describe(t, &window, norms, row, err));
     while (rc == OK && frozen > 0) {
         rc = measure_candidate(t, &window, frozen, row, err);
-        if (rc == OK)
-            rc = next_candidate(t, row, &frozen, err);
+        THEN(next_candidate(t, row, &frozen, err));
     }
     boundary_clear(&t->probe.lagged);
     loader_free(window.loader);

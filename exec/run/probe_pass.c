@@ -48,12 +48,9 @@ enum status probe_measure(struct trainer *t, const struct probe_window *window,
         struct loss_sums sums;
         pass->part.batch = s;
         rc = trainer_batch(t, window->loader, 0, s, &batch, err);
-        if (rc == OK)
-            rc = runtime_eval_part(t->layout.runtime, batch, &pass->part, &sums, err);
-        if (rc == OK)
-            rc = append(blocks, t->layout.runtime, err);
-        if (rc == OK)
-            rc = stop_agreed(t->layout.place.active, &t->probe.cut, err);
+        THEN(runtime_eval_part(t->layout.runtime, batch, &pass->part, &sums, err));
+        THEN(append(blocks, t->layout.runtime, err));
+        THEN(stop_agreed(t->layout.place.active, &t->probe.cut, err));
         if (rc == OK && t->probe.cut)
             rc = ERR_SYSTEM;
     }

@@ -109,8 +109,7 @@ static enum status return_item(const struct layout_base *base, const struct layo
         for (int k = 0; rc == OK && k < 2; k++)
             if (to[k])
                 be->copy_in(be, to[k]->state[state], values, size);
-        if (rc == OK)
-            rc = be->sync(be, err);
+        THEN(be->sync(be, err));
         *bytes += size * (base->comm->size - 1);
         free(own);
     }

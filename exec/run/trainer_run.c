@@ -169,8 +169,7 @@ static enum status train_between_evaluations(struct trainer *t, struct evaluatio
         rc = trainer_evaluate(t, before, err);
     if (before->count > 0 && isnan(t->history.first_accuracy))
         t->history.first_accuracy = before->accuracy;
-    if (rc == OK)
-        rc = trainer_train(t, err);
+    THEN(trainer_train(t, err));
     if (rc != OK && t->layout.runtime && runtime_not_finite(t->layout.runtime)) {
         (void)elastic_order(t, ORDER_END, rc, err); /* ranks with stages know; tell the idle ones */
         t->failure_agreed = true;
@@ -183,20 +182,17 @@ static enum status train_between_evaluations(struct trainer *t, struct evaluatio
     *alone = !t->failure_agreed;
     if (rc != OK && t->failure_agreed) /* the run leaves the last checkpoint whole */
         (void)trainer_saved(t, NULL);
-    if (rc == OK)
-        rc = record_bytes(t, err);
+    THEN(record_bytes(t, err));
     if (rc == OK && (evaluate || t->interrupted))
         rc = trainer_save(t, false, err);
-    if (rc == OK)
-        rc = trainer_saved(t, err);
+    THEN(trainer_saved(t, err));
     if (rc == OK) /* the last file has the state */
         rc = memory_copies_end(t->comm, &t->copies, err);
     if (t->evaluated_step == t->progress.step)
         *after = t->evaluated;
     else if (rc == OK && evaluate && !t->interrupted && !layout_idle(&t->layout))
         rc = hold_unreadable(t, trainer_evaluate(t, after, err), err);
-    if (rc == OK)
-        rc = end_faulty(t, alone, err);
+    THEN(end_faulty(t, alone, err));
     if (rc == OK && after->count > 0 && t->written_row.steps > 0 && t->comm->rank == 0) {
         t->written_row.eval_loss = after->loss;
         t->written_row.eval_accuracy = after->accuracy;
@@ -257,8 +253,7 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
     bool over = false, alone = false; /* alone: other ranks may not know of a failure */
     trainer_clear_epoch(&t);
     enum status rc = trainer_set_up(&t, weights, options->resume != NULL, err);
-    if (rc == OK)
-        rc = open_run(&t, summary, &over, err);
+    THEN(open_run(&t, summary, &over, err));
     if (rc == OK && !over) {
         alone = true;
         if (comm->rank == 0 && options->log.mode != RUN_LOG_QUIET &&
@@ -267,8 +262,7 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
         if (options->heeds_signals)
             options->heeds_signals();
         rc = train_between_evaluations(&t, &before, &after, &alone, err);
-        if (rc == OK)
-            rc = sum_up(&t, &before, &after, start_ns, summary, err);
+        THEN(sum_up(&t, &before, &after, start_ns, summary, err));
     }
     run_files_free(t.files);
     event_file_close(t.events);
@@ -297,8 +291,7 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
         alone = true;
         rc = hold_unreadable(&t, trainer_evaluate(&t, &got, err), err);
     }
-    if (rc == OK)
-        rc = end_faulty(&t, &alone, err);
+    THEN(end_faulty(&t, &alone, err));
     if (rc == OK && comm->rank == 0) {
         struct json *root = json_object_new();
         json_add_int(root, "schema", 1);

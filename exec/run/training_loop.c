@@ -221,14 +221,12 @@ static enum status one_step(struct trainer *t, const struct step_ask *ask,
                                           .replicas = plan->num_replicas},
                        &t->fault) != OK)
         trainer_stop(0); /* the weights are sound, so a checkpoint comes before the end */
-    if (rc == OK)
-        rc = show_step(t, result, lr, batch->num_samples, err);
+    THEN(show_step(t, result, lr, batch->num_samples, err));
     elastic_count(t);
     probe_count(t, lr);
     if (rc == OK && ask->trace)
         rc = record_step_ops(t, result, err);
-    if (rc == OK)
-        rc = slow_ranks_look(t, err);
+    THEN(slow_ranks_look(t, err));
     show_restart(t);
     show_progress(t, result, batch->num_samples, lr);
     return rc;
@@ -240,8 +238,7 @@ static enum status go_ahead(struct trainer *t, enum vote vote, struct err *err)
     enum status rc = OK;
     if (vote == VOTE_AHEAD) {
         rc = elastic_order(t, ORDER_AHEAD, OK, err);
-        if (rc == OK)
-            rc = ahead_share(t, err);
+        THEN(ahead_share(t, err));
     }
     return rc == OK ? nccl_go_on(t->nccl, vote < VOTE_SPLITS, err) : rc;
 }
@@ -321,7 +318,7 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
         }
         if (rc == OK && t->copies.on && t->progress.step % copy_every == 0 && !last) {
             rc = elastic_order(t, ORDER_COPY, OK, err);
-            rc = rc == OK ? trainer_copy(t, err) : rc;
+            THEN(trainer_copy(t, err));
         }
         if (rc == OK && every > 0 && t->progress.step % every == 0 && t->options->evaluate &&
             !(s + 1 == in_epoch && evaluates_after(t, t->progress.epoch))) {

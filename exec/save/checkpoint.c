@@ -131,12 +131,9 @@ enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
     if (rc != OK)
         return rc;
     rc = manifest_int(manifest, dir, "step", INT64_MAX, &got.step, err);
-    if (rc == OK)
-        rc = manifest_int(manifest, dir, "epoch", JOB_EPOCHS_MAX, &got.epoch, err);
-    if (rc == OK)
-        rc = manifest_int(manifest, dir, "position", INT64_MAX, &got.position, err);
-    if (rc == OK)
-        rc = manifest_int(manifest, dir, "frozen_layers", model->num_layers, &frozen, err);
+    THEN(manifest_int(manifest, dir, "epoch", JOB_EPOCHS_MAX, &got.epoch, err));
+    THEN(manifest_int(manifest, dir, "position", INT64_MAX, &got.position, err));
+    THEN(manifest_int(manifest, dir, "frozen_layers", model->num_layers, &frozen, err));
     got.num_frozen_layers = (int)frozen;
     for (size_t i = 0; rc == OK && i < sizeof dims / sizeof *dims; i++) {
         rc = manifest_int(manifest, dir, dims[i].key, INT64_MAX, &value, err);

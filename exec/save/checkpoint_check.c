@@ -116,8 +116,7 @@ static enum status check_all(const struct comm *comm, const char *dir, const cha
 {
     struct err why = {0};
     enum status rc = *run_id ? check_run(dir, run_id, &why) : OK;
-    if (rc == OK)
-        rc = checkpoint_check(dir, comm ? comm->local_rank : 0, comm ? comm->local_size : 1, &why);
+    THEN(checkpoint_check(dir, comm ? comm->local_rank : 0, comm ? comm->local_size : 1, &why));
     rc = agree(comm, rc, &why);
     return rc == OK ? OK : err_copy(err, &why);
 }
@@ -220,8 +219,7 @@ enum status checkpoint_choose(const struct comm *comm, const char *from,
     if (rc == OK && whole) {
         choice->dir = strdup(from);
         rc = agree(comm, choice->dir ? OK : err_nomem(err), err);
-        if (rc == OK)
-            rc = check_all(comm, choice->dir, "", err);
+        THEN(check_all(comm, choice->dir, "", err));
     } else if (rc == OK) {
         rc = choose_newest(comm, from, &found, choice, err);
     }

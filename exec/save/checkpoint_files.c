@@ -31,14 +31,12 @@ enum status checkpoint_manifest_write(const char *dir, const struct json *root, 
     struct atomic_file file;
     enum status rc = json_text(root, false, &text, err);
     const size_t tail = rc == OK ? strlen(text) - 1 : 0; /* of the closing brace */
-    if (rc == OK)
-        rc = digest_before(text, tail, hex, err);
+    THEN(digest_before(text, tail, hex, err));
     if (rc == OK && asprintf(&path, "%s/manifest.json", dir) < 0) {
         path = NULL;
         rc = err_nomem(err);
     }
-    if (rc == OK)
-        rc = atomic_open(&file, path, err);
+    THEN(atomic_open(&file, path, err));
     if (rc == OK) {
         fprintf(file.out, "%.*s%s%s%s", (int)tail, text, tail_begin, hex, tail_end);
         rc = atomic_close(&file, OK, err);
@@ -132,14 +130,10 @@ enum status checkpoint_manifest(const char *dir, struct json **manifest, struct 
     if (asprintf(&path, "%s/manifest.json", dir) < 0)
         return err_nomem(err);
     rc = file_read_text(path, &text, err);
-    if (rc == OK)
-        rc = check_text(text, path, &summed, err);
-    if (rc == OK)
-        rc = json_parse(text, path, &root, err);
-    if (rc == OK)
-        rc = check_members(root, path, summed, err);
-    if (rc == OK)
-        rc = check_step(root, dir, err);
+    THEN(check_text(text, path, &summed, err));
+    THEN(json_parse(text, path, &root, err));
+    THEN(check_members(root, path, summed, err));
+    THEN(check_step(root, dir, err));
     if (rc == OK) {
         *manifest = root;
         root = NULL;

@@ -350,9 +350,7 @@ static enum status send_parts(struct checkpoint_write *write, const struct comm 
         file->bytes[1] = part->copy.num_values * (int64_t)sizeof(float);
     }
     rc = comm_agree(comm, rc, &write->err);
-    if (rc == OK)
-        rc = node_sends_begin(comm, write->temp, files, write->num_parts, &write->sends,
-                              &write->err);
+    THEN(node_sends_begin(comm, write->temp, files, write->num_parts, &write->sends, &write->err));
     free(files);
     return rc;
 }
@@ -378,8 +376,7 @@ enum status checkpoint_begin(const struct comm *comm, const char *dir,
         rc = make_temp(dir, state->run_id, state->per_node ? 1 : TEMP_NAMES, got->temp, &own);
     const bool made = rc == OK;
     rc = comm_agree(comm, rc, &own);
-    if (rc == OK)
-        rc = comm_bcast(comm->all, got->temp, sizeof got->temp, 0, &own);
+    THEN(comm_bcast(comm->all, got->temp, sizeof got->temp, 0, &own));
     if (rc != OK) {
         if (got && makes && made && *got->temp)
             (void)owned_folder_remove(got->temp, state->run_id);
@@ -417,8 +414,7 @@ static enum status share_manifest(const struct comm *comm, const struct checkpoi
         rc = err_nomem(err);
     }
     rc = comm_agree(comm, rc, err);
-    if (rc == OK)
-        rc = node_share_file(comm->all, 0, path, comm->local_rank == 0 && comm->rank != 0, err);
+    THEN(node_share_file(comm->all, 0, path, comm->local_rank == 0 && comm->rank != 0, err));
     free(path);
     return comm_agree(comm, rc, err);
 }
@@ -447,7 +443,7 @@ enum status checkpoint_end(const struct comm *comm, struct checkpoint_write *wri
     enum status rc = write->rc;
     own = write->err;
     const enum status sent = node_sends_end(write->sends, &own);
-    rc = rc == OK ? sent : rc;
+    THEN(sent);
     write->sends = NULL;
     if (rc == OK && !files)
         rc = err_nomem(&own);
@@ -455,11 +451,9 @@ enum status checkpoint_end(const struct comm *comm, struct checkpoint_write *wri
     for (int i = 0; rc == OK && i < write->num_parts; i++)
         files[i] = write->parts[i].written;
     ns = write->ns;
-    if (rc == OK)
-        rc = comm_max_i64(comm->all, &ns, 1, &own);
-    if (rc == OK)
-        rc = comm_gather(comm->all, files, write->num_parts * (int64_t)sizeof *files, &all, &sizes,
-                         &own);
+    THEN(comm_max_i64(comm->all, &ns, 1, &own));
+    THEN(comm_gather(comm->all, files, write->num_parts * (int64_t)sizeof *files, &all, &sizes,
+                     &own));
     if (comm->rank == 0) {
         const struct written *at = all;
         struct checkpoint_cost got = {.write_ns = ns};
@@ -470,8 +464,7 @@ enum status checkpoint_end(const struct comm *comm, struct checkpoint_write *wri
                 copied += at[num_files++].copied;
             got.copy_bytes = copied > got.copy_bytes ? copied : got.copy_bytes;
         }
-        if (rc == OK)
-            rc = write_manifest(write->temp, write->manifest, at, num_files, &own);
+        THEN(write_manifest(write->temp, write->manifest, at, num_files, &own));
         if (rc == OK && cost)
             *cost = got;
     }

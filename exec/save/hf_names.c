@@ -162,8 +162,7 @@ static enum status check_shared(const struct weights *weights, const char *path,
         if (!values)
             return err_nomem(err);
         rc = safetensors_read(a.file, a.name, &a.info, values, err);
-        if (rc == OK)
-            rc = safetensors_read(b.file, b.name, &b.info, values + a.info.num_elems, err);
+        THEN(safetensors_read(b.file, b.name, &b.info, values + a.info.num_elems, err));
         same = rc == OK && memcmp(values, values + a.info.num_elems,
                                   (size_t)a.info.num_elems * sizeof *values) == 0;
     }
@@ -235,8 +234,7 @@ enum status hf_check(const struct weights *weights, const char *path, const stru
     char first[NAME_BYTES] = "";
     enum status rc = arch_init(model, &arch, err);
     bool turned = rc == OK && linears_turned(weights, model);
-    if (rc == OK)
-        rc = check_layers(weights, path, model, err);
+    THEN(check_layers(weights, path, model, err));
     for (int i = 0; rc == OK && i < model->num_items; i++) {
         struct item_spec spec;
         arch_item(model, &arch, i, &spec);
@@ -325,10 +323,8 @@ enum status hf_load(const char *path, const struct model *model, const struct st
     struct weights *weights = NULL;
     enum status rc = weights_open(path, &weights, err);
     bool turned = false;
-    if (rc == OK)
-        rc = check_config(weights, model, err);
-    if (rc == OK)
-        rc = hf_check(weights, path, model, fresh_head, import, err);
+    THEN(check_config(weights, model, err));
+    THEN(hf_check(weights, path, model, fresh_head, import, err));
     if (rc == OK)
         turned = linears_turned(weights, model);
     for (int s = 0; rc == OK && s < list->num_stages; s++) {

@@ -111,8 +111,7 @@ enum status kept_put(const struct kept_state *kept, const struct job *job, tenso
             count++;
         }
     }
-    if (rc == OK)
-        rc = put(ctx, &(struct tensor_source){out, count, tensor_fetch_host, NULL}, err);
+    THEN(put(ctx, &(struct tensor_source){out, count, tensor_fetch_host, NULL}, err));
     free(params);
     free(out);
     free(names);
@@ -128,8 +127,7 @@ static enum status load_item(struct safetensors **files, int num_files, const st
     int num = 0;
     *found = true;
     enum status rc = stage_item_params(&job->model, item, params, &num, err);
-    if (rc == OK)
-        rc = kept_make(kept, job, item, err);
+    THEN(kept_make(kept, job, item, err));
     const int n = rc == OK ? kept_list(job, params, num, tensors, NULL) : 0;
     for (int i = 0; rc == OK && *found && i < n; i++) {
         const struct param *param = &params[tensors[i].param];

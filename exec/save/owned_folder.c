@@ -113,8 +113,7 @@ enum status owned_folder_make(const char *path, const char *id, struct err *err)
     enum status rc = asprintf(&name, "%s/owner", path) < 0 ? err_nomem(err) : OK;
     if (rc != OK)
         name = NULL;
-    if (rc == OK)
-        rc = atomic_open(&mark, name, err);
+    THEN(atomic_open(&mark, name, err));
     if (rc == OK) {
         fprintf(mark.out, "%s\n", id);
         rc = atomic_close(&mark, OK, err);

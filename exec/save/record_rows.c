@@ -149,24 +149,24 @@ static enum status copy_back(struct record_rows *rows, enum row_kind kind, struc
     switch (kind) {
     case ROWS_EPOCH:
         rc = record_read_epochs(from, rows->waiting_id, (struct epoch_row **)&got, &n, err);
-        rc = rc == OK ? record_epochs(to, rows->run_id, got, n, err) : rc;
+        THEN(record_epochs(to, rows->run_id, got, n, err));
         break;
     case ROWS_STEP:
         rc = record_read_steps(from, rows->waiting_id, (struct step_row **)&got, &n, err);
-        rc = rc == OK ? record_steps(to, rows->run_id, got, n, err) : rc;
+        THEN(record_steps(to, rows->run_id, got, n, err));
         break;
     case ROWS_OP:
         rc = record_read_ops(from, rows->waiting_id, (struct op_row **)&got, &n, err);
-        rc = rc == OK ? record_ops(to, rows->run_id, got, n, err) : rc;
+        THEN(record_ops(to, rows->run_id, got, n, err));
         break;
     case ROWS_TRANSITION:
         rc = record_read_transitions(from, rows->waiting_id, (struct transition_row **)&got, &n,
                                      err);
-        rc = rc == OK ? record_transitions(to, rows->run_id, got, n, err) : rc;
+        THEN(record_transitions(to, rows->run_id, got, n, err));
         break;
     default:
         rc = record_read_memory(from, rows->waiting_id, (struct device_memory_row **)&got, &n, err);
-        rc = rc == OK ? record_memory(to, rows->run_id, got, n, err) : rc;
+        THEN(record_memory(to, rows->run_id, got, n, err));
         break;
     }
     free(got);

@@ -85,8 +85,7 @@ static enum status digest_tensors(struct backend *be, struct tensor *tensors, in
     int fetched = 0;
     for (int first = 0; rc == OK && first < count; first += fetched) {
         rc = fetch(be, tensors + first, count - first, &fetched, err);
-        if (rc == OK)
-            rc = hash(be, tensors + first, fetched, digests + first, err);
+        THEN(hash(be, tensors + first, fetched, digests + first, err));
         for (int i = first; rc == OK && i < first + fetched; i++) {
             free(tensors[i].fetched);
             tensors[i].fetched = NULL;
@@ -141,8 +140,7 @@ enum status weights_digest(struct comm_group *pipeline, const struct stage_list 
     }
     count = list_tensors(list, tensors);
     rc = digest_tensors(list->backend, tensors, count, digests, err);
-    if (rc == OK)
-        rc = comm_gather(pipeline, digests, count * (int64_t)sizeof *digests, &all, &sizes, err);
+    THEN(comm_gather(pipeline, digests, count * (int64_t)sizeof *digests, &all, &sizes, err));
     if (rc == OK && comm_group_rank(pipeline) == 0) {
         for (int r = 0; r < comm_group_size(pipeline); r++)
             total += sizes[r];

@@ -349,10 +349,8 @@ enum status weights_open(const char *path, struct weights **weights, struct err 
     }
     if (rc == OK && (!got->folder || (folder && asprintf(&whole, "%s/%s", path, name) < 0)))
         rc = err_nomem(err);
-    if (rc == OK)
-        rc = open_named(got, folder ? whole : path, name, err);
-    if (rc == OK)
-        rc = list_names(got, path, err);
+    THEN(open_named(got, folder ? whole : path, name, err));
+    THEN(list_names(got, path, err));
     if (rc == OK) {
         *weights = got;
         got = NULL;

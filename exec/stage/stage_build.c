@@ -20,12 +20,9 @@ static enum status make_upload(struct stage *stage, struct err *err)
         stage->spec.first_item > 0)
         return OK;
     rc = be->lane_new(be, &up->lane, err);
-    if (rc == OK)
-        rc = be->event_new(be, &up->freed, err);
-    if (rc == OK)
-        rc = be->event_new(be, &up->ready, err);
-    if (rc == OK)
-        rc = stage_grab(stage, stage_block_bytes(stage, NULL, NULL), &up->area, err);
+    THEN(be->event_new(be, &up->freed, err));
+    THEN(be->event_new(be, &up->ready, err));
+    THEN(stage_grab(stage, stage_block_bytes(stage, NULL, NULL), &up->area, err));
     return rc;
 }
 
@@ -87,25 +84,20 @@ static enum status make_buffers(struct stage *stage, struct err *err)
         if (rc == OK && !be->host_memory)
             rc = stage_grab(stage, stage_block_bytes(stage, NULL, NULL), &slot->inputs, err);
     }
-    if (rc == OK)
-        rc = make_upload(stage, err);
-    if (rc == OK)
-        rc = make_angles(stage, err);
+    THEN(make_upload(stage, err));
+    THEN(make_angles(stage, err));
     for (int i = 0; i < 2 && rc == OK; i++) {
         rc = stage_grab(stage, backend_bytes(be, rows * stage->arch.scratch), &stage->scratch[i],
                         err);
-        if (rc == OK)
-            rc = stage_grab(stage, wide, &stage->ping[i], err);
+        THEN(stage_grab(stage, wide, &stage->ping[i], err));
     }
-    if (rc == OK)
-        rc = stage_grab(stage, wide, &stage->flow, err);
+    THEN(stage_grab(stage, wide, &stage->flow, err));
     if (rc == OK && spec->first_item == 0 && stage->arch.family == FAMILY_VIT)
         rc = stage_grab(stage,
                         backend_bytes(be, rows * spec->model->channels * spec->model->patch *
                                               spec->model->patch),
                         &stage->cols, err);
-    if (rc == OK)
-        rc = stash_make(stage, &stage->sets[stage->num_slots], true, err);
+    THEN(stash_make(stage, &stage->sets[stage->num_slots], true, err));
     for (int i = 0; i < (spec->recompute ? 1 : stage->num_slots) && rc == OK; i++)
         if (stage_first_active(stage) < stage->num_items)
             rc = stash_make(stage, &stage->sets[i], false, err);
@@ -195,12 +187,9 @@ enum status stage_new(const struct stage_spec *spec, struct stage **out, struct 
                                           .kind = spec->model->items[spec->first_item + i].kind,
                                           .frozen = spec->first_item + i < spec->num_frozen_items};
     rc = params_make(stage, err);
-    if (rc == OK)
-        rc = lagged_make(stage, err);
-    if (rc == OK)
-        rc = make_buffers(stage, err);
-    if (rc == OK)
-        rc = stage_skips_open(stage, err);
+    THEN(lagged_make(stage, err));
+    THEN(make_buffers(stage, err));
+    THEN(stage_skips_open(stage, err));
 out:
     if (rc != OK)
         stage_free(stage);

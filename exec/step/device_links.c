@@ -109,8 +109,7 @@ enum status runtime_links_list(const struct link_plan *of, int num_ranks,
             }
         }
     }
-    if (rc == OK)
-        rc = add_pattern(list, num_ranks, true, &color, &key, err);
+    THEN(add_pattern(list, num_ranks, true, &color, &key, err));
     for (int i = 0; rc == OK && i < plan->num_ranks * plan->num_replicas; i++) {
         color[plan->device[i]] = i % plan->num_ranks;
         key[plan->device[i]] = i;

@@ -131,14 +131,10 @@ static enum status exchange_by_host(struct runtime *rt, const struct tied_table 
         be->copy_out(be, out, own, bytes);
         rc = be->sync(be, err);
     }
-    if (rc == OK)
-        rc = comm_irecv(rt->spec.pipeline, in, bytes, peer, tag, &recv, err);
-    if (rc == OK)
-        rc = comm_isend(rt->spec.pipeline, out, bytes, peer, tag, &send, err);
-    if (rc == OK)
-        rc = comm_wait(&recv, err);
-    if (rc == OK)
-        rc = comm_wait(&send, err);
+    THEN(comm_irecv(rt->spec.pipeline, in, bytes, peer, tag, &recv, err));
+    THEN(comm_isend(rt->spec.pipeline, out, bytes, peer, tag, &send, err));
+    THEN(comm_wait(&recv, err));
+    THEN(comm_wait(&send, err));
     if (rc == OK && staged)
         be->copy_in(be, other, in, bytes);
     if (rc == OK) {
@@ -221,8 +217,7 @@ enum status runtime_norm(struct runtime *rt, struct err *err)
     }
     if (rc == OK && rt->spec.nccl)
         rc = nccl_check(rt->spec.nccl, err);
-    if (rc == OK)
-        rc = comm_sum_f64(rt->spec.pipeline, rt->item_sumsq, num_items, err);
+    THEN(comm_sum_f64(rt->spec.pipeline, rt->item_sumsq, num_items, err));
     if (rc != OK)
         return rc;
     for (int i = 0; i < num_items; i++) {

@@ -65,8 +65,7 @@ static enum status buffer_init(struct runtime *rt, struct buffer *buffer, bool i
         return OK;
     }
     rc = be->event_new(be, &buffer->arrived, err);
-    if (rc == OK)
-        rc = be->event_new(be, &buffer->freed, err);
+    THEN(be->event_new(be, &buffer->freed, err));
     if (rc == OK) {
         rc = be->alloc_host(be, bytes, &buffer->host, err);
         rt->bytes += bytes;
@@ -157,8 +156,7 @@ enum status runtime_edges_init(struct runtime *rt, struct err *err)
     enum status rc = OK;
     if (runtime_on_device(rt)) {
         rc = be->lane_new(be, &rt->lane_in, err);
-        if (rc == OK)
-            rc = be->lane_new(be, &rt->lane_out, err);
+        THEN(be->lane_new(be, &rt->lane_out, err));
     }
     for (int e = 0; rc == OK && e < rt->spec.workload->num_edges; e++)
         rc = edge_init(rt, e, err);
@@ -244,8 +242,7 @@ enum status runtime_settle(struct runtime *rt, struct err *err)
         be->event_record(be, rt->anchor);
         rc = runtime_await(rt, rt->anchor, err);
     }
-    if (rc == OK)
-        rc = be->sync(be, err);
+    THEN(be->sync(be, err));
     return rc == OK && rt->spec.nccl ? nccl_check(rt->spec.nccl, err) : rc;
 }
 
@@ -307,8 +304,7 @@ enum status runtime_finish_sends(struct runtime *rt, struct err *err)
         const int num_slots = rt->stages[d == ACT ? edge->from : edge->to].num_slots;
         for (int slot = 0; rc == OK && edge->out[d] && slot < num_slots; slot++) {
             rc = clear_slot(rt, edge->out[d], slot, err);
-            if (rc == OK)
-                rc = depart(rt, &edge->out[d][slot], err);
+            THEN(depart(rt, &edge->out[d][slot], err));
             edge->out[d][slot].left = NULL;
         }
     }

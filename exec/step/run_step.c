@@ -27,8 +27,7 @@ static enum status share_losses(struct runtime *rt, const struct comm_group *gro
         one[1] = (double)rt->losses[m].count;
         one[2] = (double)rt->losses[m].correct;
     }
-    if (rc == OK)
-        rc = comm_sum_f64(group, rt->sums, n * LOSS_WORDS, err);
+    THEN(comm_sum_f64(group, rt->sums, n * LOSS_WORDS, err));
     *sums = (struct loss_sums){0};
     for (int i = 0; rc == OK && i < n; i++) {
         const double *one = rt->sums + (size_t)i * LOSS_WORDS;
@@ -199,8 +198,7 @@ static enum status forward_only(struct runtime *rt, const struct batch *batch, s
         }
         rc = forward ? runtime_forward(rt, op, batch, STEP_EVAL, false, err)
                      : runtime_message(rt, op, batch, err);
-        if (rc == OK)
-            rc = runtime_progress(rt, err);
+        THEN(runtime_progress(rt, err));
         if (rc == OK && forward && rt->on_eval && op->stage == rt->spec.plan->num_stages - 1)
             rc = rt->on_eval(rt->on_eval_ctx, rt->stages[op->stage].stage,
                              &batch->blocks[op->microbatch], err);
@@ -244,8 +242,7 @@ static enum status before_weights(struct runtime *rt, struct loss_sums *sums, bo
                                   struct err *err)
 {
     enum status rc = runtime_await(rt, NULL, err);
-    if (rc == OK)
-        rc = runtime_reduce_advance(rt, true, err);
+    THEN(runtime_reduce_advance(rt, true, err));
     if (rc == OK) {
         rc = share_losses(rt, rt->spec.active, sums, err);
         *bad_loss = rt->not_finite;
@@ -280,8 +277,7 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
     enum status rc;
     clear_step(rt);
     rc = begin(rt, batch, true, err);
-    if (rc == OK)
-        rc = runtime_reduce_begin(rt, err);
+    THEN(runtime_reduce_begin(rt, err));
     for (int64_t i = 0; rc == OK && i < rt->ops->num_ops; i++) {
         const struct op *op = &rt->ops->ops[i];
         const bool weights = op->kind >= OP_TIED; /* and NORM, UPDATE */
@@ -298,11 +294,9 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
             rc = before_weights(rt, &sums, &bad_loss, err);
         } else {
             rc = runtime_progress(rt, err);
-            if (rc == OK)
-                rc = runtime_reduce_advance(rt, false, err);
+            THEN(runtime_reduce_advance(rt, false, err));
         }
-        if (rc == OK)
-            rc = run_timed(rt, op, batch, step, lr, &span, err);
+        THEN(run_timed(rt, op, batch, step, lr, &span, err));
         if (rc == OK && rt->reader)
             runtime_upload(rt, op, batch);
     }
@@ -311,8 +305,7 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
     rc = runtime_cache_flush(rt, rc, err);
     if (bad_loss)
         name_bad_item(rt, batch, err);
-    if (rc == OK)
-        rc = runtime_finish_sends(rt, err);
+    THEN(runtime_finish_sends(rt, err));
     if (rc == OK && rt->marks)
         rc = end_on_device(rt, &span, err);
     if (rc == OK && !rt->have_norm) /* updates do not change the gradients */
@@ -320,8 +313,7 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
     /* A rank of frozen stages runs no op if its replica has no samples. */
     int64_t most[4] = {span.start_ns ? -span.start_ns : -INT64_MAX, span.end_ns, vote,
                        rc == OK && loader_next(batch->loader, NULL) != OK};
-    if (rc == OK)
-        rc = comm_max_i64(rt->spec.active, most, 4, err);
+    THEN(comm_max_i64(rt->spec.active, most, 4, err));
     if (rc != OK)
         return rc;
     *result = (struct step_result){
@@ -349,8 +341,7 @@ enum status runtime_eval_part(struct runtime *rt, const struct batch *batch,
     rt->not_finite = false;
     boundary_part(rt, part);
     enum status rc = forward_only(rt, batch, err);
-    if (rc == OK)
-        rc = runtime_settle(rt, err);
+    THEN(runtime_settle(rt, err));
     boundary_part(rt, NULL);
     return rc == OK ? share_losses(rt, rt->spec.active, sums, err) : rc;
 }

@@ -18,10 +18,8 @@ enum status runtime_groups_open(const struct comm *comm, const struct plan *plan
     got.replica = place < 0 ? -1 : place / k;
     got.rank = place < 0 ? -1 : place % k;
     rc = comm_split(comm, place < 0 ? -1 : 0, comm->rank, &got.active, err);
-    if (rc == OK)
-        rc = comm_split(comm, got.replica, got.rank, &got.pipeline, err);
-    if (rc == OK)
-        rc = comm_split(comm, got.rank, got.replica, &got.replicas, err);
+    THEN(comm_split(comm, got.replica, got.rank, &got.pipeline, err));
+    THEN(comm_split(comm, got.rank, got.replica, &got.replicas, err));
     if (rc == OK)
         *groups = got;
     else
@@ -122,12 +120,10 @@ static enum status marks_init(struct runtime *rt, struct err *err)
     if (!rt->marks)
         return err_nomem(err);
     rc = be->event_new(be, &rt->losses_out, err);
-    if (rc == OK)
-        rc = be->event_new(be, &rt->anchor, err);
+    THEN(be->event_new(be, &rt->anchor, err));
     for (int64_t i = 0; rc == OK && i < rt->ops->num_ops; i++) {
         rc = be->event_new(be, &rt->marks[i].from, err);
-        if (rc == OK)
-            rc = be->event_new(be, &rt->marks[i].to, err);
+        THEN(be->event_new(be, &rt->marks[i].to, err));
     }
     return rc;
 }
@@ -188,18 +184,12 @@ enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtim
     }
     for (int s = 0; rc == OK && s < w->num_stages; s++)
         rc = stage_init(rt, s, err);
-    if (rc == OK)
-        rc = runtime_edges_init(rt, err);
-    if (rc == OK)
-        rc = marks_init(rt, err);
-    if (rc == OK)
-        rc = prefix_init(rt, err);
-    if (rc == OK)
-        rc = runtime_reduce_init(rt, err);
-    if (rc == OK)
-        rc = runtime_cache_init(rt, err);
-    if (rc == OK)
-        rc = runtime_reads_init(rt, err);
+    THEN(runtime_edges_init(rt, err));
+    THEN(marks_init(rt, err));
+    THEN(prefix_init(rt, err));
+    THEN(runtime_reduce_init(rt, err));
+    THEN(runtime_cache_init(rt, err));
+    THEN(runtime_reads_init(rt, err));
     if (rc == OK) {
         *runtime = rt;
         rt = NULL;

@@ -55,21 +55,15 @@ static enum status init_device(struct runtime *rt, struct err *err)
     struct runtime_cache *c = rt->cache;
     struct backend *be = rt->spec.backend;
     enum status rc = new_buffer(rt, &c->host, err);
-    if (rc == OK)
-        rc = be->lane_new(be, &c->lane, err);
-    if (rc == OK)
-        rc = be->lane_new(be, &c->lane_out, err);
-    if (rc == OK)
-        rc = be->event_new(be, &c->copied, err);
+    THEN(be->lane_new(be, &c->lane, err));
+    THEN(be->lane_new(be, &c->lane_out, err));
+    THEN(be->event_new(be, &c->copied, err));
     for (int i = 0; rc == OK && i < CONTENTS_OUT; i++) {
         struct outgoing_content *out = &c->out[i];
         rc = new_buffer(rt, &out->host, err);
-        if (rc == OK)
-            rc = be->event_new(be, &out->from, err);
-        if (rc == OK)
-            rc = be->event_new(be, &out->made, err);
-        if (rc == OK)
-            rc = be->event_new(be, &out->left, err);
+        THEN(be->event_new(be, &out->from, err));
+        THEN(be->event_new(be, &out->made, err));
+        THEN(be->event_new(be, &out->left, err));
     }
     return rc;
 }
@@ -300,8 +294,7 @@ static enum status fill_on_host(struct runtime *rt, int64_t epoch, const struct 
             continue;
         lacks = true;
         rc = compute(rt, block, run.first, run.n, run.from, to + run.first * bytes, err);
-        if (rc == OK)
-            rc = be->sync(be, err);
+        THEN(be->sync(be, err));
         if (rc == OK && keep) /* `to` does not change before the step has ended */
             cache_ahead_put(c->ahead, epoch, block->ids + run.first, run.n, to + run.first * bytes);
     }

@@ -30,6 +30,14 @@ struct err {
     char hint[512]; /* empty, or the known remedy */
 };
 
+/* The next step of a function with `enum status rc`: call, unless a step before it failed. Code behind
+ * the steps runs in any case, so it can clean up. */
+#define THEN(call)                                                                                 \
+    do {                                                                                           \
+        if (rc == OK)                                                                              \
+            rc = (call);                                                                           \
+    } while (0)
+
 /* Record a failure and return code, so that `return err_set(err, ERR_INPUT, "...")` reads in one
  * line. Keeps the first error if err already holds one. Control characters become '?'. err may be
  * NULL. */

@@ -226,15 +226,13 @@ static enum status check_curves(const struct cluster *cluster, struct err *err)
 {
     char name[64];
     enum status rc = share_curve_check(&cluster->link_shares, "cluster: link", err);
-    if (rc == OK)
-        rc = share_curve_check(&cluster->uplink_shares, "cluster: uplink", err);
+    THEN(share_curve_check(&cluster->uplink_shares, "cluster: uplink", err));
     for (int kind = 0; kind < COLLECTIVE_COUNT && rc == OK; kind++) {
         const struct collective_figures *figures = &cluster->collectives[kind];
         snprintf(name, sizeof name, "cluster: %s: link", collective_name((enum collective)kind));
         rc = share_curve_check(&figures->link, name, err);
         snprintf(name, sizeof name, "cluster: %s: uplink", collective_name((enum collective)kind));
-        if (rc == OK)
-            rc = share_curve_check(&figures->uplink, name, err);
+        THEN(share_curve_check(&figures->uplink, name, err));
         if (rc == OK && figures->fixed_ns < 0)
             rc =
                 err_set(err, ERR_INPUT, "cluster: %s: fixed time must not be negative, got %lld ns",

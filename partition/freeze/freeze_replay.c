@@ -131,10 +131,8 @@ enum status freeze_replay_turn(struct freeze_replay *replay, const struct freeze
             row.sample_ns = NULL;
         }
     }
-    if (rc == OK)
-        rc = answer(replay, freeze, &row, err);
-    if (rc == OK)
-        rc = freeze_history_add(&replay->history, &row, err);
+    THEN(answer(replay, freeze, &row, err));
+    THEN(freeze_history_add(&replay->history, &row, err));
     freeze_evidence_clear(&row);
     freeze_evidence_clear(&replay->window);
     replay->open = false;

@@ -661,8 +661,7 @@ enum status composed_build(const struct model_spec *spec, struct model *model, s
     for (int i = 0; i < got.num_items && rc == OK; i++)
         if (!sum_pieces(&got, &got.items[i]))
             rc = err_set(err, ERR_INPUT, "model '%s': the size of an item overflows", got.name);
-    if (rc == OK)
-        rc = model_check_totals(&got, err);
+    THEN(model_check_totals(&got, err));
     if (rc != OK)
         goto out;
     *model = got;

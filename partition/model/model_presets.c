@@ -636,8 +636,7 @@ static enum status parse_uniform(const char *list, struct model *model, struct e
     while (*list) {
         char key[32], value[64];
         rc = model_next_modifier(start, &list, "uniform", key, value, err);
-        if (rc == OK)
-            rc = set_uniform(&uniform, key, value, err);
+        THEN(set_uniform(&uniform, key, value, err));
         if (rc != OK)
             return rc;
     }
@@ -680,8 +679,7 @@ enum status model_parse(const char *text, struct model *model, struct err *err)
     while (rc == OK && *list) {
         char key[32], value[64];
         rc = model_next_modifier(start, &list, name, key, value, err);
-        if (rc == OK)
-            rc = model_spec_set(&spec, key, value, err);
+        THEN(model_spec_set(&spec, key, value, err));
     }
     return rc == OK ? model_build(&spec, model, err) : rc;
 }

@@ -284,8 +284,7 @@ enum status transition_build(const struct model *model, const struct cluster *cl
         const int *device = new_plan->device + (int64_t)r * new_plan->num_ranks;
         for (int i = 0; rc == OK && i < model->num_items; i++)
             rc = move_item(&m, i, device[m.new_rank[i]]);
-        if (rc == OK)
-            rc = move_tied(&m, device[m.new_rank[model->num_items - 1]]);
+        THEN(move_tied(&m, device[m.new_rank[model->num_items - 1]]));
     }
     if (rc == OK) {
         if (m.got.num_transfers > 0)

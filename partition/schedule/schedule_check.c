@@ -526,8 +526,7 @@ enum status schedule_check(const struct schedule *schedule, int buffer_limit, st
         goto out;
     }
     rc = schedule_check_ops(&check, err);
-    if (rc == OK)
-        rc = pass_two(&check, err);
+    THEN(pass_two(&check, err));
 out:
     check_clear(&check);
     return rc;

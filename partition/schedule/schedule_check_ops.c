@@ -231,8 +231,7 @@ enum status schedule_check_ops(struct check *check, struct err *err)
         const struct rank_ops *rank = &schedule->ranks[k];
         for (int64_t i = 0; i < rank->num_ops && rc == OK; i++) {
             rc = see(check, k, rank->ops[i], err);
-            if (rc == OK)
-                rc = see_pair(rank, k, i, err);
+            THEN(see_pair(rank, k, i, err));
         }
     }
     for (int s = 0; s < schedule->num_stages && rc == OK; s++) {

@@ -287,10 +287,9 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
         enum status rc = bound_times_of(table, of->types[t], shape->size,
                                         bound_again_of(shape->mode, shape->recompute),
                                         shape->distance, &stage->full[t], err);
-        if (rc == OK)
-            rc = bound_times_of(table, of->types[t], shape->last_size,
-                                bound_again_of(shape->mode, shape->recompute_last), shape->distance,
-                                &stage->last[t], err);
+        THEN(bound_times_of(table, of->types[t], shape->last_size,
+                            bound_again_of(shape->mode, shape->recompute_last), shape->distance,
+                            &stage->last[t], err));
         if (rc != OK)
             return rc;
     }

@@ -98,9 +98,8 @@ static enum status fill_work(struct search *search, struct mixed_work *work)
     for (int t = 0; t < types && rc == OK; t++) {
         rc = bound_times_of(&search->table, t, work->size, work->again, 0, &times[2 * t],
                             search->err);
-        if (rc == OK)
-            rc = bound_times_of(&search->table, t, work->last_size, work->again_last, 0,
-                                &times[2 * t + 1], search->err);
+        THEN(bound_times_of(&search->table, t, work->last_size, work->again_last, 0,
+                            &times[2 * t + 1], search->err));
         if (rc == OK)
             work->by_type[t] =
                 (double)bound_once_ns(times[2 * t], work->from, n) * (work->count - 1) +

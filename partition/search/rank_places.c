@@ -224,8 +224,7 @@ static enum status add_orders(struct rank_places *p, int *types, int n, struct e
             continue;
         types[n] = type;
         rc = add_order(p, types, n + 1, err);
-        if (rc == OK)
-            rc = add_orders(p, types, n + 1, err);
+        THEN(add_orders(p, types, n + 1, err));
     }
     return rc;
 }
@@ -234,11 +233,10 @@ static enum status set_rules(struct rank_places *p, struct err *err)
 {
     int types[MOST_TYPES] = {-1};
     enum status rc = add_order(p, types, 1, err);
-    if (rc == OK)
-        rc = add_rule(p,
-                      (struct place_rule){p->orders[0], p->num_groups, p->num_groups,
-                                          MAP_PIPELINE_INSIDE, true},
-                      err);
+    THEN(add_rule(
+        p,
+        (struct place_rule){p->orders[0], p->num_groups, p->num_groups, MAP_PIPELINE_INSIDE, true},
+        err));
     if (rc != OK || p->num_types < 2)
         return rc;
     if (p->num_types <= MOST_TYPES)

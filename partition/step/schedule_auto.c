@@ -92,8 +92,7 @@ static enum status judge(struct search *s, const struct schedule *compute, struc
     struct step_time time = {0};
     int worst = 0;
     enum status rc = schedule_lower(compute, s->workload, s->plan, &full, err);
-    if (rc == OK)
-        rc = schedule_memory(&full, s->workload, s->memory, err);
+    THEN(schedule_memory(&full, s->workload, s->memory, err));
     for (int k = 1; rc == OK && k < full.num_ranks; k++)
         if (s->memory[k] - s->limits[k] > s->memory[worst] - s->limits[worst])
             worst = k;
@@ -167,8 +166,7 @@ static enum status offer_named(struct search *s, struct err *err)
             rc = schedule_freeze(&compute, s->workload->num_frozen_stages,
                                  s->workload->i_folded_into_w, err);
         }
-        if (rc == OK)
-            rc = offer(s, &compute, err);
+        THEN(offer(s, &compute, err));
         if (rc != OK) {
             schedule_clear(&compute);
             return rc;
@@ -357,13 +355,10 @@ static enum status run_search(struct search *s, struct err *err)
     s->best_ns = s->best_span_ns = s->least_excess = INT64_MAX;
     int64_t bound = 0, *nearest = calloc((size_t)s->plan->num_stages, sizeof *nearest);
     enum status rc = nearest ? OK : err_nomem(err);
-    if (rc == OK)
-        rc = workload_set_distances(s->setting, s->plan, nearest, s->workload, err);
+    THEN(workload_set_distances(s->setting, s->plan, nearest, s->workload, err));
     free(nearest);
-    if (rc == OK)
-        rc = lower_bound(s->workload, &bound, err);
-    if (rc == OK)
-        rc = offer_named(s, err);
+    THEN(lower_bound(s->workload, &bound, err));
+    THEN(offer_named(s, err));
     if (rc == OK && s->best_ns > bound)
         rc = offer_lists(s, err);
     /* A move could part the pairs of DualPipe that run as one op. */
@@ -412,8 +407,7 @@ enum status schedule_auto(const struct setting *setting, const struct plan *plan
                 schedule_rank_of_stage(shape ? SCHEDULE_ZB_V : SCHEDULE_1F1B, plan->num_ranks, t);
         }
         rc = workload_build(setting, plan, ranks, &w, err);
-        if (rc == OK)
-            rc = run_search(&s, err);
+        THEN(run_search(&s, err));
         if (rc == OK && (s.best_ns < best.best_ns ||
                          (best.best_ns == INT64_MAX && s.least_excess < best.least_excess))) {
             struct workload old = kept;
@@ -488,8 +482,7 @@ enum status schedule_auto_uniform(int num_ranks, int num_microbatches, int chunk
     for (int k = 0; k < num_ranks; k++)
         plan.device[k] = k;
     rc = model_explicit("equal stages", items, S, NULL, 0, true, &model, err);
-    if (rc == OK)
-        rc = cluster_grid(1, num_ranks, &cluster, err);
+    THEN(cluster_grid(1, num_ranks, &cluster, err));
     if (rc == OK) {
         cluster.link_latency_ns = cluster.uplink_latency_ns = 0;
         cost_constant(&cost);

@@ -277,8 +277,7 @@ enum status output_open(struct atomic_file *file, const char *path, struct err *
 {
     enum status rc = file_is_stream(path) ? OK : output_check(path, err);
     *file = (struct atomic_file){0};
-    if (rc == OK)
-        rc = atomic_open(file, path, err);
+    THEN(atomic_open(file, path, err));
     file->is_output = rc == OK;
     return rc;
 }

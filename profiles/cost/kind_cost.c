@@ -431,17 +431,13 @@ enum status kind_cost_build(const struct profile *profile, const struct model *m
                        query->backend ? query->backend : "");
     int64_t sample_bytes = (int64_t)model->hidden * model->seq * 4;
     rc = gather_links(profile, query, kind, err);
-    if (rc == OK)
-        rc = gather_near(profile, &combos[c], query, kind, err);
-    if (rc == OK)
-        rc = gather_host(profile, "op_overhead", &combos[c], 0, query->spread,
-                         &kind->op_overhead_ns, err);
-    if (rc == OK)
-        rc = gather_host(profile, "cache_read", &combos[c], sample_bytes, query->spread,
-                         &kind->cache_read_ns, err);
-    if (rc == OK)
-        rc = gather_host(profile, "cache_write", &combos[c], sample_bytes, query->spread,
-                         &kind->cache_write_ns, err);
+    THEN(gather_near(profile, &combos[c], query, kind, err));
+    THEN(gather_host(profile, "op_overhead", &combos[c], 0, query->spread, &kind->op_overhead_ns,
+                     err));
+    THEN(gather_host(profile, "cache_read", &combos[c], sample_bytes, query->spread,
+                     &kind->cache_read_ns, err));
+    THEN(gather_host(profile, "cache_write", &combos[c], sample_bytes, query->spread,
+                     &kind->cache_write_ns, err));
     if (rc != OK) {
         kind_cost_clear(kind);
         return rc;

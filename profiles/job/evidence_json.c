@@ -153,12 +153,9 @@ static enum status read_candidates(const struct json *list, const char *where, i
         int64_t frozen = 0;
         rc = read_count(one, where, "frozen", num_layers, &frozen, err);
         candidate.frozen = (int)frozen;
-        if (rc == OK)
-            rc = read_real(one, where, "share", -INFINITY, &candidate.share, err);
-        if (rc == OK)
-            rc = read_real(one, where, "share_se", 0, &candidate.share_se, err);
-        if (rc == OK)
-            rc = freeze_evidence_add(row, candidate, err);
+        THEN(read_real(one, where, "share", -INFINITY, &candidate.share, err));
+        THEN(read_real(one, where, "share_se", 0, &candidate.share_se, err));
+        THEN(freeze_evidence_add(row, candidate, err));
     }
     return rc;
 }
@@ -216,29 +213,19 @@ static enum status read_row(const struct json *one, const char *where, int num_l
 {
     int64_t frozen = 0;
     enum status rc = read_count(one, where, "turn", INT_MAX - 1, &row->turn, err);
-    if (rc == OK)
-        rc = read_count(one, where, "step", INT64_MAX, &row->step, err);
-    if (rc == OK)
-        rc = read_count(one, where, "frozen", num_layers, &frozen, err);
-    if (rc == OK)
-        rc = read_count(one, where, "num_probe", INT64_MAX, &row->num_probe, err);
+    THEN(read_count(one, where, "step", INT64_MAX, &row->step, err));
+    THEN(read_count(one, where, "frozen", num_layers, &frozen, err));
+    THEN(read_count(one, where, "num_probe", INT64_MAX, &row->num_probe, err));
     if (rc == OK && json_get(one, "passes"))
         rc = read_real(one, where, "passes", 0, &row->passes, err);
     row->num_frozen = (int)frozen;
-    if (rc == OK)
-        rc = read_numbers(one, where, row, err);
-    if (rc == OK)
-        rc = read_steps(one, where, steps_before, row, err);
-    if (rc == OK)
-        rc = read_candidates(json_get(one, "candidates"), where, num_layers, row, err);
-    if (rc == OK)
-        rc = read_layers(one, where, "plasticity", num_layers, &row->plasticity, err);
-    if (rc == OK)
-        rc = read_layers(one, where, "norms", num_layers, &row->norms, err);
-    if (rc == OK)
-        rc = read_layers(one, where, "sample_ns", num_layers + 1, &row->sample_ns, err);
-    if (rc == OK)
-        rc = read_verdict(json_get(one, "decision"), where, num_layers, row, err);
+    THEN(read_numbers(one, where, row, err));
+    THEN(read_steps(one, where, steps_before, row, err));
+    THEN(read_candidates(json_get(one, "candidates"), where, num_layers, row, err));
+    THEN(read_layers(one, where, "plasticity", num_layers, &row->plasticity, err));
+    THEN(read_layers(one, where, "norms", num_layers, &row->norms, err));
+    THEN(read_layers(one, where, "sample_ns", num_layers + 1, &row->sample_ns, err));
+    THEN(read_verdict(json_get(one, "decision"), where, num_layers, row, err));
     return rc;
 }
 
@@ -251,8 +238,7 @@ enum status evidence_from_json(const struct json *root, const char *where,
     int64_t schema = 0, steps = 0, turn = -1;
     int num_layers = 0;
     enum status rc = read_count(root, where, "schema", EVIDENCE_SCHEMA, &schema, err);
-    if (rc == OK)
-        rc = evidence_layers(root, where, &num_layers, err);
+    THEN(evidence_layers(root, where, &num_layers, err));
     if (rc == OK && model)
         rc = check_model(root, where, model, err);
     if (rc == OK && (!turns || json_type(turns) != JSON_ARRAY))
@@ -265,8 +251,7 @@ enum status evidence_from_json(const struct json *root, const char *where,
                          (long long)row.turn, (long long)turn);
         steps = row.step;
         turn = row.turn;
-        if (rc == OK)
-            rc = freeze_history_add(&got, &row, err);
+        THEN(freeze_history_add(&got, &row, err));
         freeze_evidence_clear(&row);
     }
     if (rc == OK)

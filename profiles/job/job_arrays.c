@@ -122,8 +122,7 @@ static enum status read_counts(const struct json *value, const struct fields_sou
     struct json *owned = NULL;
     const struct json *array;
     enum status rc = array_of(value, source, &array, &owned, err);
-    if (rc == OK)
-        rc = counts_from_json(array, source, limits, counts, num, err);
+    THEN(counts_from_json(array, source, limits, counts, num, err));
     json_free(owned);
     return rc;
 }
@@ -160,9 +159,8 @@ enum status job_read_norms(const struct json *value, const struct fields_source 
     struct json *owned = NULL;
     const struct json *array;
     enum status rc = array_of(value, source, &array, &owned, err);
-    if (rc == OK)
-        rc = norms_from_json(array, source, job->model.num_layers, &job->norms, &job->norm_epochs,
-                             err);
+    THEN(
+        norms_from_json(array, source, job->model.num_layers, &job->norms, &job->norm_epochs, err));
     json_free(owned);
     return rc;
 }
@@ -183,8 +181,7 @@ enum status job_read_evidence(const struct json *value, const struct fields_sour
     const struct json *root = file ? owned : value;
     if (rc == OK && json_type(root) != JSON_OBJECT)
         rc = fields_refuse(source, "", "evidence.json of a run, or its object", root, err);
-    if (rc == OK)
-        rc = evidence_from_json(root, path ? path : where, &job->model, &got, err);
+    THEN(evidence_from_json(root, path ? path : where, &job->model, &got, err));
     if (rc == OK) {
         freeze_history_clear(&job->evidence);
         job->evidence = got;

@@ -113,10 +113,8 @@ enum status job_override(struct json *root, const char *dir, const char *text, s
     if (ours)
         snprintf(key, sizeof key, "%s", ours);
     rc = check_key("--set", "", key, err);
-    if (rc == OK)
-        rc = override_value(key, equals + 1, &box, err);
-    if (rc == OK)
-        rc = holder_of(root, dir, key, &at, &last, err);
+    THEN(override_value(key, equals + 1, &box, err));
+    THEN(holder_of(root, dir, key, &at, &last, err));
     if (rc == OK) {
         /* The two sizes of a batch exclude each other, so the new one replaces the old one. */
         if (strncmp(key, "train.batch.", 12) == 0 && strcmp(last, "micro") != 0) {
@@ -164,8 +162,7 @@ static enum status flatten_baseline(const struct json *object, const char *at, c
         rc = check_key(file, "baseline", key, err);
         if (rc == OK && !json_string(m))
             rc = json_text(m, false, &text, err);
-        if (rc == OK)
-            rc = add_baseline(job, key, text ? text : json_string(m), err);
+        THEN(add_baseline(job, key, text ? text : json_string(m), err));
         free(text);
     }
     return rc;
@@ -186,8 +183,7 @@ enum status job_read_baseline(const struct json *value, const struct fields_sour
             return fields_refuse(source, "", "texts \"key=value\"", m, err);
         snprintf(key, sizeof key, "%.*s", (int)(equals - text), text);
         rc = check_key(source->file, "baseline", key, err);
-        if (rc == OK)
-            rc = add_baseline(job, "", text, err);
+        THEN(add_baseline(job, "", text, err));
     }
     return rc;
 }

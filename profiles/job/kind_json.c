@@ -379,14 +379,11 @@ static enum status read_kind(const struct json *object, const struct fields_sour
         return err_nomem(err);
     got->references = 1;
     enum status rc = fields_read(keys, n, object, source, NULL, err);
-    if (rc == OK)
-        rc = read_text(got, object, "like", 31, source, &like, err);
+    THEN(read_text(got, object, "like", 31, source, &like, err));
     if (rc == OK && !name)
         rc = read_text(got, object, "name", 31, source, &name, err);
-    if (rc == OK)
-        rc = read_text(got, object, "kernels", 31, source, &kernels, err);
-    if (rc == OK)
-        rc = read_text(got, object, "source", 200, source, &from, err);
+    THEN(read_text(got, object, "kernels", 31, source, &kernels, err));
+    THEN(read_text(got, object, "source", 200, source, &from, err));
     const struct json *none = json_get(object, "rings");
     if (rc == OK && json_type(none) != JSON_NULL)
         rc = read_text(got, object, "rings", 31, source, &rings, err);
@@ -416,8 +413,7 @@ static enum status read_kind(const struct json *object, const struct fields_sour
         got->curve.fitted_on = kernels;
     if (rc == OK && got->curve.sms > 0 && !got->curve.fitted_on)
         got->curve.fitted_on = got->name;
-    if (rc == OK)
-        rc = check_whole(got, source, err);
+    THEN(check_whole(got, source, err));
     if (rc != OK) {
         kind_release(got);
         return rc;
@@ -436,8 +432,7 @@ static enum status read_file(const char *path, const char *name, const struct re
     struct reading reading = {name, folder, outer};
     struct json *root = NULL;
     enum status rc = folder ? json_read_file(path, &root, err) : err_nomem(err);
-    if (rc == OK)
-        rc = read_kind(root, &source, &reading, kind, err);
+    THEN(read_kind(root, &source, &reading, kind, err));
     json_free(root);
     free(folder);
     return rc;
@@ -496,8 +491,7 @@ enum status kind_own_names(enum status (*visit)(const char *name, void *ctx, str
     if (n > 1)
         qsort(names, (size_t)n, sizeof *names, compare_texts);
     for (int i = 0; i < n; i++) {
-        if (rc == OK)
-            rc = visit(names[i], ctx, err);
+        THEN(visit(names[i], ctx, err));
         free(names[i]);
     }
     free(names);

@@ -127,12 +127,10 @@ static enum status read_collective(const struct json *object, const struct field
                        source->prefix, json_type_name(json_type(object)));
     enum status rc = fields_read(collective_fields, whole ? NUM_FIELDS : NUM_OWN_FIELDS, object,
                                  source, &times, err);
-    if (rc == OK)
-        rc = read_share(object, source, "link", fastest_port(cluster), &figures->link, err);
+    THEN(read_share(object, source, "link", fastest_port(cluster), &figures->link, err));
     if (json_get(object, "link")) /* holds for groups of all sizes */
         figures->pair = figures->quad = (struct share_curve){0};
-    if (rc == OK)
-        rc = read_share(object, source, "uplink", fastest_uplink(cluster), &figures->uplink, err);
+    THEN(read_share(object, source, "uplink", fastest_uplink(cluster), &figures->uplink, err));
     if (times.latency_ns >= 0)
         figures->link_latency_ns = figures->uplink_latency_ns = times.latency_ns;
     if (times.uplink_latency_ns >= 0)

@@ -659,10 +659,8 @@ static enum status read_rope(const struct json *object, const char *file, struct
     double original = 0.0, part = 1.0, scale = 0.0, all = 0.0;
     *rope = (struct rope){0};
     enum status rc = read_above_0(object, "rope_theta", file, &rope->theta, err);
-    if (rc == OK)
-        rc = read_above_0(object, "max_position_embeddings", file, &original, err);
-    if (rc == OK)
-        rc = read_above_0(object, "partial_rotary_factor", file, &part, err);
+    THEN(read_above_0(object, "max_position_embeddings", file, &original, err));
+    THEN(read_above_0(object, "partial_rotary_factor", file, &part, err));
     const struct {
         const char *key;
         double *value;
@@ -891,8 +889,7 @@ static enum status read_composed(const struct json *object, const char *type, co
         const struct fields_source source = {.file = file, .prefix = ""};
         int heads = 0, mlp = 0;
         rc = read_int(object, "decoder_attention_heads", spec->heads, file, &heads, err);
-        if (rc == OK)
-            rc = read_int(object, "decoder_ffn_dim", spec->mlp, file, &mlp, err);
+        THEN(read_int(object, "decoder_ffn_dim", spec->mlp, file, &mlp, err));
         if (rc == OK && heads != spec->heads)
             rc = fields_refuse(&source, "decoder_attention_heads", "encoder_attention_heads",
                                json_get(object, "decoder_attention_heads"), err);
@@ -996,22 +993,15 @@ enum status model_from_config(const struct json *object, const char *file, int e
     const struct model_type *decoder = model_type_find(found->type);
     if (rc == OK && decoder)
         model_type_apply(decoder, &spec);
-    if (rc == OK)
-        rc = check_activation(object, found, file, err);
-    if (rc == OK)
-        rc = check_head(object, found, file, err);
-    if (rc == OK)
-        rc = check_others(object, found, file, note, sizeof note, err);
-    if (rc == OK)
-        rc = read_above_0(object, found->eps_key, file, &spec.norm_eps, err);
-    if (rc == OK)
-        rc = read_keys(object, found->keys, file, &spec, err);
-    if (rc == OK)
-        rc = read_rest(object, file, &spec, err);
+    THEN(check_activation(object, found, file, err));
+    THEN(check_head(object, found, file, err));
+    THEN(check_others(object, found, file, note, sizeof note, err));
+    THEN(read_above_0(object, found->eps_key, file, &spec.norm_eps, err));
+    THEN(read_keys(object, found->keys, file, &spec, err));
+    THEN(read_rest(object, file, &spec, err));
     if (rc == OK && spec.family == FAMILY_LLAMA && found->eps_key)
         rc = read_rope(object, file, &spec.turns, err);
-    if (rc == OK)
-        rc = read_length(object, file, &spec, err);
+    THEN(read_length(object, file, &spec, err));
     if (rc != OK)
         return rc;
     const char *name = json_string(json_get(object, "_name_or_path"));
@@ -1057,8 +1047,7 @@ enum status model_config_check(const struct json *object, const char *file,
         if (rule && is_of_weights(rule->key))
             rc = check_rule(rule, m, file, err);
     }
-    if (rc == OK)
-        rc = read_above_0(object, type->eps_key, file, &want, err);
+    THEN(read_above_0(object, type->eps_key, file, &want, err));
     struct rope rope = model->turns;
     if (rc == OK && model->family == FAMILY_LLAMA)
         rc = read_rope(object, file, &rope, err);

@@ -116,8 +116,7 @@ static enum status read_table(const struct json *table, const struct fields_sour
                                "rows [microbatch, fwd_ns, bwd_input_ns, "
                                "bwd_weight_ns]",
                                m, err);
-    if (rc == OK)
-        rc = model_add_times(model, item, kind, rows, n, err);
+    THEN(model_add_times(model, item, kind, rows, n, err));
     free(rows);
     return rc;
 }
@@ -150,10 +149,8 @@ static enum status read_chain(const struct json *object, const char *file, const
     struct skip_edge *skips = NULL;
     int num_items, num_skips, i = 0;
     enum status rc = fields_read(chain_fields, NUM_CHAIN_FIELDS, object, &source, &head, err);
-    if (rc == OK)
-        rc = array_rows(object, "items", file, prefix, true, &num_items, err);
-    if (rc == OK)
-        rc = array_rows(object, "skips", file, prefix, false, &num_skips, err);
+    THEN(array_rows(object, "items", file, prefix, true, &num_items, err));
+    THEN(array_rows(object, "skips", file, prefix, false, &num_skips, err));
     if (rc != OK)
         return rc;
     items = calloc((size_t)num_items + 1, sizeof *items);
@@ -295,8 +292,7 @@ static enum status read_family(const struct json *object, const char *file, cons
         for (struct json *m = json_first(object); m && rc == OK; m = json_next(m))
             if (strcmp(json_key(m), "preset") != 0)
                 json_add_copy(copy, json_key(m), m);
-        if (rc == OK)
-            rc = json_check(copy, &inner);
+        THEN(json_check(copy, &inner));
         rc = rc == OK ? read_family(copy, file, key, elem_bytes, model, err)
                       : prefix_error(file, key, rc, &inner, err);
         json_free(copy);
@@ -325,8 +321,7 @@ static enum status read_family(const struct json *object, const char *file, cons
         else if (rc == OK)
             rc = model_spec_set(&spec, json_key(m), value, &inner);
     }
-    if (rc == OK)
-        rc = model_build(&spec, model, &inner);
+    THEN(model_build(&spec, model, &inner));
     return prefix_error(file, key, rc, &inner, err);
 }
 
@@ -354,11 +349,9 @@ static enum status load_model_file(const char *path, const struct json *seq, int
             rc = err_set(err, ERR_INPUT, "%s: has a seq of its own", path);
         else
             json_add_int(object, "seq", length);
-        if (rc == OK)
-            rc = json_check(root, err);
+        THEN(json_check(root, err));
     }
-    if (rc == OK)
-        rc = model_from_json(root, &source, elem_bytes, model, err);
+    THEN(model_from_json(root, &source, elem_bytes, model, err));
     json_free(root);
     return rc;
 }
@@ -401,8 +394,7 @@ static enum status load_named_file(const char *text, size_t length,
         json_add_string(object, "seq", text + length + strlen(":seq="));
         rc = json_check(object, err);
     }
-    if (rc == OK)
-        rc = load_preset_file(object, source, elem_bytes, model, err);
+    THEN(load_preset_file(object, source, elem_bytes, model, err));
     json_free(object);
     free(name);
     return rc;

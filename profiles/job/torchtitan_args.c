@@ -376,8 +376,7 @@ enum status torchtitan_job(const char *text, int num_devices, struct command_job
         json_add_int(json_get(job, "data"), "train_samples", batch * or_else(&flags, STEPS, 1000));
         rc = json_check(job, err);
     }
-    if (rc == OK)
-        rc = json_check(flags.not_counted, err);
+    THEN(json_check(flags.not_counted, err));
     struct command_job got = {job, flags.not_counted, flags.num_stages, flags.blocks};
     free(copy);
     if (rc == OK)

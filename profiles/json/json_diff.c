@@ -24,8 +24,7 @@ static enum status compare_values(const struct walk *walk, const char *key, cons
 {
     char *old = NULL, *new = NULL;
     enum status rc = text_of(was, &old, walk->err);
-    if (rc == OK)
-        rc = text_of(is, &new, walk->err);
+    THEN(text_of(is, &new, walk->err));
     if (rc == OK && strcmp(old, new) != 0)
         walk->each(walk->ctx, key, old, new);
     free(old);

@@ -366,10 +366,8 @@ enum status json_read_file(const char *path, struct json **json, struct err *err
     char *text = NULL;
     size_t length = 0;
     enum status rc = file_read(path, &text, &length, err);
-    if (rc == OK)
-        rc = file_refuse_utf16(path, text, length, err);
-    if (rc == OK)
-        rc = parse_bytes_of(text + file_mark(text), length - file_mark(text), path, json, err);
+    THEN(file_refuse_utf16(path, text, length, err));
+    THEN(parse_bytes_of(text + file_mark(text), length - file_mark(text), path, json, err));
     free(text);
     return rc;
 }

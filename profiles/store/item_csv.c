@@ -146,10 +146,8 @@ static bool has_update(const struct profile *profile, const struct row *row)
 static enum status add_row(struct profile *profile, const struct row *row, struct err *err)
 {
     enum status rc = add_pass(profile, row, PASS_FWD, row->samples, row->ns[FWD], err);
-    if (rc == OK)
-        rc = add_pass(profile, row, PASS_BWD_INPUT, row->samples, row->ns[BWD_INPUT], err);
-    if (rc == OK)
-        rc = add_pass(profile, row, PASS_BWD_WEIGHT, row->samples, row->ns[BWD_WEIGHT], err);
+    THEN(add_pass(profile, row, PASS_BWD_INPUT, row->samples, row->ns[BWD_INPUT], err));
+    THEN(add_pass(profile, row, PASS_BWD_WEIGHT, row->samples, row->ns[BWD_WEIGHT], err));
     if (has_update(profile, row))
         return rc;
     for (int states = 0; states <= 2 && rc == OK; states++)

@@ -153,12 +153,10 @@ static enum status run_file_read(const struct json *root, const char *file, stru
     const struct fields_source source = {.file = file, .prefix = ""};
     run->info = (struct run_info){.num_devices = 1};
     enum status rc = fields_read(run_fields, NUM_RUN_FIELDS, root, &source, &run->info, err);
-    if (rc == OK)
-        rc = count_rows(root, "steps", file, &run->num_steps, err);
+    THEN(count_rows(root, "steps", file, &run->num_steps, err));
     if (rc == OK && run->num_steps == 0)
         rc = err_set(err, ERR_INPUT, "%s: steps must have one at least", file);
-    if (rc == OK)
-        rc = count_rows(root, "ops", file, &run->num_ops, err);
+    THEN(count_rows(root, "ops", file, &run->num_ops, err));
     if (rc == OK && json_get(root, "job"))
         rc = json_text(json_get(root, "job"), false, &run->info.job_json, err);
     if (rc != OK)
@@ -166,8 +164,7 @@ static enum status run_file_read(const struct json *root, const char *file, stru
     run->steps = calloc((size_t)run->num_steps, sizeof *run->steps);
     run->ops = calloc((size_t)run->num_ops + 1, sizeof *run->ops);
     rc = run->steps && run->ops ? OK : err_nomem(err);
-    if (rc == OK)
-        rc = read_steps(json_get(root, "steps"), file, run, err);
+    THEN(read_steps(json_get(root, "steps"), file, run, err));
     return rc == OK ? read_ops(json_get(root, "ops"), file, run, err) : rc;
 }
 
@@ -176,14 +173,11 @@ enum status run_file_import(const struct json *root, const char *file, struct st
 {
     struct run_file run = {0};
     enum status rc = run_file_read(root, file, &run, err);
-    if (rc == OK)
-        rc = record_start(store, &run.info, run_id, err);
-    if (rc == OK)
-        rc = record_steps(store, *run_id, run.steps, run.num_steps, err);
+    THEN(record_start(store, &run.info, run_id, err));
+    THEN(record_steps(store, *run_id, run.steps, run.num_steps, err));
     if (rc == OK && run.num_ops > 0)
         rc = record_ops(store, *run_id, run.ops, run.num_ops, err);
-    if (rc == OK)
-        rc = record_finish(store, *run_id, run.total_ns, err);
+    THEN(record_finish(store, *run_id, run.total_ns, err));
     *num_steps = run.num_steps;
     run_file_clear(&run);
     return rc;

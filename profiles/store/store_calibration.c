@@ -153,8 +153,7 @@ enum status store_put_calibration(struct store *store, const struct calibration 
     if (rc != OK)
         return rc;
     rc = delete_calibration(store, calibration->name, err);
-    if (rc == OK)
-        rc = put_head(store, calibration, err);
+    THEN(put_head(store, calibration, err));
     for (int i = 0; i < FACTOR_COUNT && rc == OK; i++)
         rc = put_factor(store, calibration, i, err);
     return store_end(store, rc, err);
@@ -261,10 +260,8 @@ enum status store_get_calibration(struct store *store, const char *name,
     sqlite3_finalize(stmt);
     if (rc == OK && !found)
         rc = no_calibration(store, name, err);
-    if (rc == OK)
-        rc = get_rows(store, false, &got, err);
-    if (rc == OK)
-        rc = get_rows(store, true, &got, err);
+    THEN(get_rows(store, false, &got, err));
+    THEN(get_rows(store, true, &got, err));
     if (rc == OK)
         *calibration = got;
     return rc;
