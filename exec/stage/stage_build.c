@@ -165,20 +165,18 @@ enum status stage_new(const struct stage_spec *spec, struct stage **out, struct 
     stage->num_states = params_num_states(spec->job);
     stage->has_table = stage_shares_table(spec->model) && spec->first_item == 0;
     stage->has_head = spec->end_item == spec->model->num_items;
-    stage->layers = calloc(n, sizeof *stage->layers);
-    stage->weights = calloc(n, sizeof *stage->weights);
-    stage->low = calloc(n, sizeof *stage->low);
-    stage->grads = calloc(n, sizeof *stage->grads);
-    stage->states[0] = calloc(n, sizeof *stage->states[0]);
-    stage->states[1] = calloc(n, sizeof *stage->states[1]);
-    stage->block_elems = calloc(n, sizeof *stage->block_elems);
-    stage->weight_elems = calloc(n, sizeof *stage->weight_elems);
-    stage->state_elems = calloc(n, sizeof *stage->state_elems);
-    stage->slots = calloc((size_t)stage->num_slots, sizeof *stage->slots);
-    stage->sets = calloc((size_t)stage->num_slots + 1, sizeof *stage->sets);
-    if (!stage->layers || !stage->weights || !stage->low || !stage->grads || !stage->states[0] ||
-        !stage->states[1] || !stage->block_elems || !stage->weight_elems || !stage->state_elems ||
-        !stage->slots || !stage->sets) {
+    stage->layers = arrays_new(&stage->arrays, n, sizeof *stage->layers);
+    stage->weights = arrays_new(&stage->arrays, n, sizeof *stage->weights);
+    stage->low = arrays_new(&stage->arrays, n, sizeof *stage->low);
+    stage->grads = arrays_new(&stage->arrays, n, sizeof *stage->grads);
+    stage->states[0] = arrays_new(&stage->arrays, n, sizeof *stage->states[0]);
+    stage->states[1] = arrays_new(&stage->arrays, n, sizeof *stage->states[1]);
+    stage->block_elems = arrays_new(&stage->arrays, n, sizeof *stage->block_elems);
+    stage->weight_elems = arrays_new(&stage->arrays, n, sizeof *stage->weight_elems);
+    stage->state_elems = arrays_new(&stage->arrays, n, sizeof *stage->state_elems);
+    stage->slots = arrays_new(&stage->arrays, (size_t)stage->num_slots, sizeof *stage->slots);
+    stage->sets = arrays_new(&stage->arrays, (size_t)stage->num_slots + 1, sizeof *stage->sets);
+    if (stage->arrays.failed) {
         rc = err_nomem(err);
         goto out;
     }
@@ -231,27 +229,18 @@ void stage_free(struct stage *stage)
     for (int i = 0; i < 2; i++) {
         be->free(be, stage->scratch[i]);
         be->free(be, stage->ping[i]);
-        free(stage->states[i]);
     }
     be->free(be, stage->flow);
     be->free(be, stage->cols);
     be->free(be, stage->angles);
     be->free(be, stage->tied_other);
-    free(stage->layers);
-    free(stage->weights);
-    free(stage->low);
-    free(stage->grads);
-    free(stage->block_elems);
-    free(stage->weight_elems);
-    free(stage->state_elems);
-    free(stage->slots);
-    free(stage->sets);
     for (int i = 0; i < stage->room_marks; i++)
         be->event_free(be, stage->marks[i].at);
     free(stage->marks);
     free(stage->params);
     free(stage->decay);
     free(stage->sumsq);
+    arrays_clear(&stage->arrays);
     free(stage);
 }
 

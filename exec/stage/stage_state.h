@@ -4,6 +4,7 @@
 
 #include "exec/stage/layer_parts.h"
 #include "exec/stage/stage.h"
+#include "partition/base/arrays.h"
 
 /* Stash of one micro-batch: buffers of every item, and the outputs between items. */
 struct stash_set {
@@ -58,10 +59,10 @@ struct stage {
     struct stage_spec spec;
     struct arch arch;
     int num_items;
-    struct layer *layers; /* owned, num_items; blocks of each in weights/grads/states */
-    float **weights, **grads, **states[2]; /* owned: one backend allocation an item */
-    void **
-        low; /* owned: compute copies of weights[i] in the same layout; in fp32 weights[i] itself */
+    struct arrays arrays; /* layers, weights, grads, states, low, ..._elems, slots and sets */
+    struct layer *layers; /* num_items; blocks of each in weights/grads/states */
+    float **weights, **grads, **states[2]; /* one backend allocation an item, owned */
+    void **low; /* compute copies of weights[i] in the same layout; in fp32 weights[i] itself */
     /* Elements of grads[i], weights[i] and states[][i], [num_items]. At the head they leave out the
      * tied table: in grads if it has frozen, in weights if it lies in the first item, in states in
      * either case. */
@@ -73,9 +74,9 @@ struct stage {
     bool *decay;          /* owned, num_params */
     double *sumsq;        /* likewise; of gradients, by the last update that summed them */
     int num_slots;
-    struct slot *slots; /* owned */
+    struct slot *slots;
     struct upload upload;
-    struct stash_set *sets; /* owned; [num_slots] live, the last one for passes without stash */
+    struct stash_set *sets; /* [num_slots] live, the last one for passes without stash */
     void *flow;             /* gradient between items that cannot overwrite their input */
     void *scratch[2];       /* [rows, arch.scratch] */
     float *angles;          /* owned, backend; decoders: rope.h */

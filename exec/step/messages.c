@@ -83,7 +83,7 @@ static enum status inbox_init(struct runtime *rt, struct edge *edge, enum direct
     inbox->buffers = runtime_new_zeroed(rt, inbox->num_buffers, sizeof *inbox->buffers);
     inbox->order = runtime_new_zeroed(rt, m, sizeof *inbox->order);
     inbox->buffer_of = runtime_new_zeroed(rt, m, sizeof *inbox->buffer_of);
-    if (!inbox->buffers || !inbox->order || !inbox->buffer_of)
+    if (rt->arrays.failed)
         return err_nomem(err);
     for (int i = 0; i < m; i++)
         inbox->buffer_of[i] = -1;
@@ -187,10 +187,6 @@ void runtime_edges_clear(struct runtime *rt)
                 buffer_clear(rt, &inbox->buffers[i]);
             for (int s = 0; edge->out[d] && s < from->num_slots; s++)
                 be->free_host(be, edge->out[d][s].host);
-            free(inbox->buffers);
-            free(inbox->order);
-            free(inbox->buffer_of);
-            free(edge->out[d]);
         }
     if (runtime_on_device(rt)) {
         be->lane_free(be, rt->lane_in);

@@ -58,8 +58,7 @@ static enum status stage_init(struct runtime *rt, int index, struct err *err)
         runtime_new_zeroed(rt, (int64_t)s->num_slots * (s->num_in + 1), sizeof *s->grad_in_ptr);
     s->has_r = runtime_new_zeroed(rt, m, sizeof *s->has_r);
     s->has_i = runtime_new_zeroed(rt, m, sizeof *s->has_i);
-    if (!s->busy || !s->slot_of || !s->in_ptr || !s->grad_out_ptr || !s->out_ptr ||
-        !s->grad_in_ptr || !s->has_r || !s->has_i)
+    if (rt->arrays.failed)
         return err_nomem(err);
     if (rt->spec.job->train.reduction == REDUCTION_CANONICAL) {
         enum status rc = runtime_tree_init(rt, s, err);
@@ -91,7 +90,7 @@ static enum status prefix_init(struct runtime *rt, struct err *err)
         return err_set(err, ERR_INPUT, "the frozen prefix's output is too large");
     rt->prefix_out = runtime_new_zeroed(rt, m, sizeof *rt->prefix_out);
     rt->prefix_ready = runtime_new_zeroed(rt, m, sizeof *rt->prefix_ready);
-    if (!rt->prefix_out || !rt->prefix_ready)
+    if (rt->arrays.failed)
         return err_nomem(err);
     for (int i = 0; i < m; i++) {
         void *data;
@@ -140,7 +139,6 @@ static void marks_clear(struct runtime *rt)
         be->event_free(be, rt->marks[i].from);
         be->event_free(be, rt->marks[i].to);
     }
-    free(rt->marks);
 }
 
 enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtime, struct err *err)
@@ -178,7 +176,7 @@ enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtim
         rt, (int64_t)spec->plan->num_replicas * rt->num_microbatches * LOSS_WORDS,
         sizeof *rt->sums);
     rt->item_sumsq = runtime_new_zeroed(rt, spec->model->num_items, sizeof *rt->item_sumsq);
-    if (!rt->stages || !rt->edges || !rt->times || !rt->sums || !rt->item_sumsq) {
+    if (rt->arrays.failed) {
         rc = err_nomem(err);
         goto out;
     }
@@ -210,14 +208,6 @@ void runtime_free(struct runtime *rt)
     marks_clear(rt);
     for (int i = 0; rt->stages && i < w->num_stages; i++) {
         struct stage_state *s = &rt->stages[i];
-        free(s->busy);
-        free(s->slot_of);
-        free(s->in_ptr);
-        free(s->grad_out_ptr);
-        free(s->out_ptr);
-        free(s->grad_in_ptr);
-        free(s->has_r);
-        free(s->has_i);
         for (int t = 0; s->tree && t < s->tree_depth; t++)
             be->free(be, s->tree[t]);
         free(s->tree);
@@ -225,13 +215,7 @@ void runtime_free(struct runtime *rt)
     for (int m = 0; rt->prefix_out && m < rt->num_microbatches; m++)
         be->free(be, rt->prefix_out[m]);
     runtime_reduce_clear(rt);
-    free(rt->prefix_out);
-    free(rt->prefix_ready);
     free(rt->reads);
-    free(rt->edges);
-    free(rt->stages);
-    free(rt->times);
-    free(rt->sums);
-    free(rt->item_sumsq);
+    arrays_clear(&rt->arrays);
     free(rt);
 }

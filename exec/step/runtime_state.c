@@ -7,10 +7,9 @@
 void *runtime_new_zeroed(struct runtime *rt, int64_t count, size_t size)
 {
     int64_t bytes;
-    if (!mul_ok(count, (int64_t)size, &bytes))
-        return NULL;
-    rt->bytes += bytes;
-    return calloc(1, bytes ? (size_t)bytes : 1);
+    if (mul_ok(count, (int64_t)size, &bytes))
+        rt->bytes += bytes;
+    return arrays_new(&rt->arrays, (size_t)count, size);
 }
 
 bool runtime_not_finite(const struct runtime *rt)

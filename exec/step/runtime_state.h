@@ -43,6 +43,7 @@
 #define ELAPSE_EXEC_STEP_RUNTIME_STATE_H
 
 #include "exec/step/runtime.h"
+#include "partition/base/arrays.h"
 
 enum { LOSS_WORDS = 3 }; /* loss, count, correct of a micro-batch */
 enum { NEW_PASSES = 2 }; /* lane-4; a graph may be recorded when a pass runs the second time */
@@ -120,6 +121,7 @@ struct op_mark {
 
 struct runtime {
     struct runtime_spec spec;
+    struct arrays arrays; /* of runtime_new_zeroed() */
     const struct rank_ops *ops;
     int num_microbatches, window;
     struct edge *edges;
@@ -223,7 +225,8 @@ void boundary_part(struct runtime *rt, const struct eval_part *part);
 void boundary_tap(struct runtime *rt, int stage, int microbatch, struct stage_taps *taps);
 
 /* --- the rest --- */
-void *runtime_new_zeroed(struct runtime *rt, int64_t count, size_t size); /* counted; or NULL */
+/* An array of rt->arrays, counted in rt->bytes. */
+void *runtime_new_zeroed(struct runtime *rt, int64_t count, size_t size);
 
 /* Ops. F, R and Z; B, I and W. train false: evaluation. */
 enum status runtime_forward(struct runtime *rt, const struct op *op, const struct batch *batch,

@@ -9,6 +9,7 @@
 
 #include "partition/layout/tensor_group.h"
 #include "partition/model/lora.h"
+#include "partition/base/arrays.h"
 #include "partition/base/units.h"
 
 /* --- rank maps ----------------------------------------------------------------------------- */
@@ -86,10 +87,11 @@ struct mover {
     const struct model *model;
     const struct cluster *cluster;
     const struct plan *old, *new_plan;
-    int *old_rank, *new_rank;   /* owned, by item */
-    int *old_replica, *old_pos; /* owned, by device: its place in the old plan, or -1 */
-    int64_t *sent, *received;   /* owned, by device */
-    int64_t *up, *down;         /* owned, by node */
+    struct arrays arrays;       /* the next four lines */
+    int *old_rank, *new_rank;   /* by item */
+    int *old_replica, *old_pos; /* by device: its place in the old plan, or -1 */
+    int64_t *sent, *received;   /* by device */
+    int64_t *up, *down;         /* by node */
     struct transition got;
     int64_t room;
     struct err *err;
@@ -99,16 +101,15 @@ static enum status mover_init(struct mover *m)
 {
     size_t items = (size_t)m->model->num_items, devices = (size_t)m->cluster->num_devices;
     size_t nodes = (size_t)m->cluster->num_nodes;
-    m->old_rank = malloc(items * sizeof *m->old_rank);
-    m->new_rank = malloc(items * sizeof *m->new_rank);
-    m->old_replica = malloc(devices * sizeof *m->old_replica);
-    m->old_pos = malloc(devices * sizeof *m->old_pos);
-    m->sent = calloc(devices, sizeof *m->sent);
-    m->received = calloc(devices, sizeof *m->received);
-    m->up = calloc(nodes, sizeof *m->up);
-    m->down = calloc(nodes, sizeof *m->down);
-    if (!m->old_rank || !m->new_rank || !m->old_replica || !m->old_pos || !m->sent ||
-        !m->received || !m->up || !m->down)
+    m->old_rank = arrays_new(&m->arrays, items, sizeof *m->old_rank);
+    m->new_rank = arrays_new(&m->arrays, items, sizeof *m->new_rank);
+    m->old_replica = arrays_new(&m->arrays, devices, sizeof *m->old_replica);
+    m->old_pos = arrays_new(&m->arrays, devices, sizeof *m->old_pos);
+    m->sent = arrays_new(&m->arrays, devices, sizeof *m->sent);
+    m->received = arrays_new(&m->arrays, devices, sizeof *m->received);
+    m->up = arrays_new(&m->arrays, nodes, sizeof *m->up);
+    m->down = arrays_new(&m->arrays, nodes, sizeof *m->down);
+    if (m->arrays.failed)
         return err_nomem(m->err);
     ranks_of_items(m->old, m->model, m->old_rank);
     ranks_of_items(m->new_plan, m->model, m->new_rank);
@@ -125,14 +126,7 @@ static enum status mover_init(struct mover *m)
 
 static void mover_clear(struct mover *m)
 {
-    free(m->old_rank);
-    free(m->new_rank);
-    free(m->old_replica);
-    free(m->old_pos);
-    free(m->sent);
-    free(m->received);
-    free(m->up);
-    free(m->down);
+    arrays_clear(&m->arrays);
     transition_clear(&m->got);
 }
 
@@ -472,16 +466,16 @@ enum status autodp_keep_devices(const struct model *model, const struct cluster 
     const int N = cluster->num_nodes, D = cluster->num_devices;
     struct keeper keep = {
         .cluster = cluster, .old = old, .plan = plan, .with_device_0 = with_device_0};
-    int *ranks = malloc(2 * (size_t)model->num_items * sizeof *ranks);
-    int *renamed = malloc((size_t)D * sizeof *renamed);
-    int *node_of = malloc((size_t)N * sizeof *node_of);
-    int64_t *nodes = NULL, *node_work = NULL;
-    keep.first = calloc((size_t)N + 1, sizeof *keep.first);
-    keep.slot_of = malloc((size_t)D * sizeof *keep.slot_of);
-    keep.old_pos = malloc((size_t)D * sizeof *keep.old_pos);
-    keep.lacks = calloc((size_t)plan->num_ranks * ((size_t)old->num_ranks + 1), sizeof *keep.lacks);
-    if (!ranks || !renamed || !node_of || !keep.first || !keep.slot_of || !keep.old_pos ||
-        !keep.lacks) {
+    struct arrays arrays = {0};
+    int *ranks = arrays_new(&arrays, 2 * (size_t)model->num_items, sizeof *ranks);
+    int *renamed = arrays_new(&arrays, (size_t)D, sizeof *renamed);
+    int *node_of = arrays_new(&arrays, (size_t)N, sizeof *node_of);
+    keep.first = arrays_new(&arrays, (size_t)N + 1, sizeof *keep.first);
+    keep.slot_of = arrays_new(&arrays, (size_t)D, sizeof *keep.slot_of);
+    keep.old_pos = arrays_new(&arrays, (size_t)D, sizeof *keep.old_pos);
+    keep.lacks = arrays_new(&arrays, (size_t)plan->num_ranks * ((size_t)old->num_ranks + 1),
+                            sizeof *keep.lacks);
+    if (arrays.failed) {
         rc = err_nomem(err);
         goto out;
     }
@@ -498,12 +492,12 @@ enum status autodp_keep_devices(const struct model *model, const struct cluster 
     for (int i = 0; i < old->num_replicas * old->num_ranks; i++)
         keep.old_pos[old->device[i]] = i % old->num_ranks;
     const size_t widest = (size_t)keep.widest;
-    keep.matrix = malloc(widest * widest * sizeof *keep.matrix);
-    keep.work = malloc(6 * (widest + 1) * sizeof *keep.work);
-    keep.column = malloc(widest * sizeof *keep.column);
-    nodes = calloc((size_t)N * (size_t)N, sizeof *nodes);
-    node_work = malloc(6 * ((size_t)N + 1) * sizeof *node_work);
-    if (!keep.matrix || !keep.work || !keep.column || !nodes || !node_work) {
+    keep.matrix = arrays_new(&arrays, widest * widest, sizeof *keep.matrix);
+    keep.work = arrays_new(&arrays, 6 * (widest + 1), sizeof *keep.work);
+    keep.column = arrays_new(&arrays, widest, sizeof *keep.column);
+    int64_t *nodes = arrays_new(&arrays, (size_t)N * (size_t)N, sizeof *nodes);
+    int64_t *node_work = arrays_new(&arrays, 6 * ((size_t)N + 1), sizeof *node_work);
+    if (arrays.failed) {
         rc = err_nomem(err);
         goto out;
     }
@@ -523,17 +517,6 @@ enum status autodp_keep_devices(const struct model *model, const struct cluster 
     for (int i = 0; i < plan->num_replicas * plan->num_ranks; i++)
         plan->device[i] = renamed[plan->device[i]];
 out:
-    free(keep.first);
-    free(keep.slot_of);
-    free(keep.old_pos);
-    free(keep.lacks);
-    free(keep.matrix);
-    free(keep.work);
-    free(keep.column);
-    free(nodes);
-    free(node_work);
-    free(ranks);
-    free(renamed);
-    free(node_of);
+    arrays_clear(&arrays);
     return rc;
 }

@@ -13,21 +13,6 @@
 
 #include <stdlib.h>
 
-static void check_clear(struct check *check)
-{
-    free(check->stages);
-    free(check->ranks);
-    free(check->cells);
-    free(check->mail);
-    free(check->unreceived);
-    free(check->out_first);
-    free(check->out_edge);
-    free(check->in_first);
-    free(check->in_edge);
-    free(check->crosses);
-    free(check->stack);
-}
-
 /* Whether a gradient goes from stage to stage - 1 in a compute list. */
 static bool grad_leaves(const struct schedule *schedule, int stage)
 {
@@ -80,15 +65,14 @@ static enum status edges_build(struct check *check)
 {
     const struct schedule *schedule = check->schedule;
     const int S = schedule->num_stages, E = schedule->num_edges;
-    check->out_first = calloc((size_t)S + 2, sizeof(int));
-    check->in_first = calloc((size_t)S + 2, sizeof(int));
-    check->out_edge = calloc((size_t)E + 1, sizeof(int));
-    check->in_edge = calloc((size_t)E + 1, sizeof(int));
-    check->unreceived = calloc(2 * (size_t)E + 1, sizeof *check->unreceived);
-    check->crosses = calloc((size_t)E + 1, sizeof *check->crosses);
-    check->mail = calloc((size_t)E * (size_t)schedule->num_microbatches + 1, 1);
-    if (!check->out_first || !check->in_first || !check->out_edge || !check->in_edge ||
-        !check->unreceived || !check->crosses || !check->mail)
+    check->out_first = arrays_new(&check->arrays, (size_t)S + 2, sizeof(int));
+    check->in_first = arrays_new(&check->arrays, (size_t)S + 2, sizeof(int));
+    check->out_edge = arrays_new(&check->arrays, (size_t)E + 1, sizeof(int));
+    check->in_edge = arrays_new(&check->arrays, (size_t)E + 1, sizeof(int));
+    check->unreceived = arrays_new(&check->arrays, 2 * (size_t)E + 1, sizeof *check->unreceived);
+    check->crosses = arrays_new(&check->arrays, (size_t)E + 1, sizeof *check->crosses);
+    check->mail = arrays_new(&check->arrays, (size_t)E * (size_t)schedule->num_microbatches + 1, 1);
+    if (check->arrays.failed)
         return ERR_NOMEM;
     /* Count one entry further on, so that the starts are in place after filling. */
     for (int e = 0; e < E; e++) {
@@ -516,18 +500,17 @@ enum status schedule_check(const struct schedule *schedule, int buffer_limit, st
     struct check check = {.schedule = schedule,
                           .limit = buffer_limit > 0 ? buffer_limit : INT32_MAX};
     const size_t S = (size_t)schedule->num_stages, K = (size_t)schedule->num_ranks;
-    check.stages = calloc(S, sizeof *check.stages);
-    check.ranks = calloc(K, sizeof *check.ranks);
-    check.stack = calloc(K, sizeof *check.stack);
-    check.cells = calloc(S, (size_t)schedule->num_microbatches);
-    if (!check.stages || !check.ranks || !check.stack || !check.cells ||
-        (schedule->lowered && edges_build(&check) != OK)) {
+    check.stages = arrays_new(&check.arrays, S, sizeof *check.stages);
+    check.ranks = arrays_new(&check.arrays, K, sizeof *check.ranks);
+    check.stack = arrays_new(&check.arrays, K, sizeof *check.stack);
+    check.cells = arrays_new(&check.arrays, S, (size_t)schedule->num_microbatches);
+    if (check.arrays.failed || (schedule->lowered && edges_build(&check) != OK)) {
         rc = err_nomem(err);
         goto out;
     }
     rc = schedule_check_ops(&check, err);
     THEN(pass_two(&check, err));
 out:
-    check_clear(&check);
+    arrays_clear(&check.arrays);
     return rc;
 }

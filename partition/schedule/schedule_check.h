@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "partition/base/arrays.h"
 #include "partition/schedule/schedule.h"
 
 enum { F_SEEN = 1, F_DONE = 2, R_SEEN = 4, R_DONE = 8, C_SEEN = 16, C_DONE = 32, P_SEEN = 64 };
@@ -28,7 +29,8 @@ struct rank_state {
 
 struct check {
     const struct schedule *schedule;
-    int limit; /* unreceived messages per edge and direction; INT_MAX: unbounded */
+    int limit;            /* unreceived messages per edge and direction; INT_MAX: unbounded */
+    struct arrays arrays; /* those below */
     struct stage_state *stages;
     struct rank_state *ranks;
     uint8_t *cells;                                 /* [stage][microbatch] */

@@ -12,6 +12,7 @@
 
 #include "partition/plan/autodp.h"
 #include "partition/layout/tensor_group.h"
+#include "partition/base/arrays.h"
 #include "partition/base/units.h"
 
 /* Places of a K and an R that are all listed. The search opens every one whose bound may win, at
@@ -54,15 +55,16 @@ struct rank_places {
     bool by_stage; /* rank_places_by_stage() */
     bool equal;    /* all nodes are alike and have one type of device */
     int num_groups, num_nodes, num_classes, num_types;
-    int *first_device;           /* owned, by group */
-    int *node_of;                /* owned, by group: ordinal of its node */
-    int *pod_of;                 /* owned, by node */
-    int *type_of;                /* owned, by group */
-    int *class_of;               /* owned, by group */
-    int *first_class;            /* owned, by node: its first class; num_nodes + 1 entries */
-    int *like;                   /* owned, by node: the first node that is alike */
-    int *uses;                   /* owned, by node: scratch of enumerate() */
-    struct place_class *classes; /* owned; ascending node, then type */
+    struct arrays arrays;        /* those from first_device to classes */
+    int *first_device;           /* by group */
+    int *node_of;                /* by group: ordinal of its node */
+    int *pod_of;                 /* by node */
+    int *type_of;                /* by group */
+    int *class_of;               /* by group */
+    int *first_class;            /* by node: its first class; num_nodes + 1 entries */
+    int *like;                   /* by node: the first node that is alike */
+    int *uses;                   /* by node: scratch of enumerate() */
+    struct place_class *classes; /* ascending node, then type */
     int *orders[MOST_ORDERS];    /* owned; num_groups entries each */
     int num_orders;
     struct place_rule *rules; /* owned */
@@ -495,15 +497,7 @@ void rank_places_free(struct rank_places *places)
         return;
     for (int i = 0; i < places->num_orders; i++)
         free(places->orders[i]);
-    free(places->first_device);
-    free(places->node_of);
-    free(places->pod_of);
-    free(places->type_of);
-    free(places->class_of);
-    free(places->first_class);
-    free(places->like);
-    free(places->uses);
-    free(places->classes);
+    arrays_clear(&places->arrays);
     free(places->rules);
     free(places->listed);
     free(places->found);
@@ -520,19 +514,16 @@ enum status rank_places_new(const struct cluster *cluster, int tensor, bool with
     p->with_first = with_first;
     p->num_groups = tensor_group_list(cluster, tensor, NULL);
     const size_t groups = (size_t)p->num_groups + 1;
-    p->first_device = malloc(groups * sizeof *p->first_device);
-    p->node_of = malloc(groups * sizeof *p->node_of);
-    p->pod_of = malloc(groups * sizeof *p->pod_of);
-    p->type_of = malloc(groups * sizeof *p->type_of);
-    p->class_of = malloc(groups * sizeof *p->class_of);
-    p->first_class = malloc(groups * sizeof *p->first_class);
-    p->like = malloc(groups * sizeof *p->like);
-    p->uses = malloc(groups * sizeof *p->uses);
-    p->classes = malloc(groups * sizeof *p->classes);
-    enum status rc = p->first_device && p->node_of && p->pod_of && p->type_of && p->class_of &&
-                             p->first_class && p->like && p->uses && p->classes
-                         ? OK
-                         : err_nomem(err);
+    p->first_device = arrays_new(&p->arrays, groups, sizeof *p->first_device);
+    p->node_of = arrays_new(&p->arrays, groups, sizeof *p->node_of);
+    p->pod_of = arrays_new(&p->arrays, groups, sizeof *p->pod_of);
+    p->type_of = arrays_new(&p->arrays, groups, sizeof *p->type_of);
+    p->class_of = arrays_new(&p->arrays, groups, sizeof *p->class_of);
+    p->first_class = arrays_new(&p->arrays, groups, sizeof *p->first_class);
+    p->like = arrays_new(&p->arrays, groups, sizeof *p->like);
+    p->uses = arrays_new(&p->arrays, groups, sizeof *p->uses);
+    p->classes = arrays_new(&p->arrays, groups, sizeof *p->classes);
+    enum status rc = p->arrays.failed ? err_nomem(err) : OK;
     if (rc == OK) {
         tensor_group_list(cluster, tensor, p->first_device);
         rc = set_types(p, tensor, err);

@@ -6,6 +6,8 @@
  * schedule_list() at the end first, then better() and commit(). */
 #include "partition/step/schedule_auto.h"
 
+#include "partition/base/arrays.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +20,7 @@ struct list_state {
     const struct workload *w;
     const struct list_rules *rules;
     int num_microbatches;
+    struct arrays arrays;                            /* those below */
     int *next_forward, *next_backward, *next_weight; /* [stage] */
     /* [stage][microbatch]: the latest arrival so far, and the number of messages still missing. */
     int64_t *input_at, *grad_at;
@@ -171,42 +174,24 @@ static void commit(struct list_state *l, int rank)
     choose(l, rank);
 }
 
-static void list_clear(struct list_state *l)
-{
-    free(l->next_forward);
-    free(l->next_backward);
-    free(l->next_weight);
-    free(l->input_at);
-    free(l->grad_at);
-    free(l->inputs_missing);
-    free(l->grads_missing);
-    free(l->free_at);
-    free(l->live);
-    free(l->stages_first);
-    free(l->stages);
-    free(l->choices);
-}
-
 static bool list_init(struct list_state *l)
 {
     const struct workload *w = l->w;
     const size_t S = (size_t)w->num_stages, K = (size_t)w->num_ranks;
     const size_t pairs = S * (size_t)l->num_microbatches;
-    l->next_forward = calloc(S, sizeof(int));
-    l->next_backward = calloc(S, sizeof(int));
-    l->next_weight = calloc(S, sizeof(int));
-    l->input_at = calloc(pairs, sizeof(int64_t));
-    l->grad_at = calloc(pairs, sizeof(int64_t));
-    l->inputs_missing = calloc(pairs, sizeof(uint16_t));
-    l->grads_missing = calloc(pairs, sizeof(uint16_t));
-    l->free_at = calloc(K, sizeof(int64_t));
-    l->live = calloc(K, sizeof(int));
-    l->stages_first = calloc(K + 1, sizeof(int));
-    l->stages = calloc(S, sizeof(int));
-    l->choices = calloc(K, sizeof *l->choices);
-    if (!l->next_forward || !l->next_backward || !l->next_weight || !l->input_at || !l->grad_at ||
-        !l->inputs_missing || !l->grads_missing || !l->free_at || !l->live || !l->stages_first ||
-        !l->stages || !l->choices)
+    l->next_forward = arrays_new(&l->arrays, S, sizeof(int));
+    l->next_backward = arrays_new(&l->arrays, S, sizeof(int));
+    l->next_weight = arrays_new(&l->arrays, S, sizeof(int));
+    l->input_at = arrays_new(&l->arrays, pairs, sizeof(int64_t));
+    l->grad_at = arrays_new(&l->arrays, pairs, sizeof(int64_t));
+    l->inputs_missing = arrays_new(&l->arrays, pairs, sizeof(uint16_t));
+    l->grads_missing = arrays_new(&l->arrays, pairs, sizeof(uint16_t));
+    l->free_at = arrays_new(&l->arrays, K, sizeof(int64_t));
+    l->live = arrays_new(&l->arrays, K, sizeof(int));
+    l->stages_first = arrays_new(&l->arrays, K + 1, sizeof(int));
+    l->stages = arrays_new(&l->arrays, S, sizeof(int));
+    l->choices = arrays_new(&l->arrays, K, sizeof *l->choices);
+    if (l->arrays.failed)
         return false;
     int at = 0;
     for (int k = 0; k < w->num_ranks; k++) {
@@ -268,7 +253,7 @@ enum status schedule_list(const struct workload *workload, const struct list_rul
     }
 out:
     schedule_clear(&got);
-    list_clear(&l);
+    arrays_clear(&l.arrays);
     free(room);
     return rc;
 }

@@ -23,16 +23,15 @@ enum status network_init(struct network *network, const struct cluster *cluster,
     got.first_entry = first_entry;
     got.free_transfer = -1;
     size_t resources = (size_t)got.num_resources, channels = (size_t)num_channels;
-    got.channels = calloc(channels + 1, sizeof *got.channels);
-    got.resources = calloc(resources, sizeof *got.resources);
-    got.hops = calloc((size_t)max_hops + 1, sizeof *got.hops);
-    got.active = calloc((size_t)max_hops + 1, sizeof *got.active);
-    got.dirty = calloc(resources, sizeof *got.dirty);
-    got.fill = calloc(resources, sizeof *got.fill);
-    got.fill_channels = calloc(channels + 1, sizeof *got.fill_channels);
-    got.edge_count = calloc(resources, sizeof *got.edge_count);
-    if (!got.channels || !got.resources || !got.hops || !got.active || !got.dirty || !got.fill ||
-        !got.fill_channels || !got.edge_count) {
+    got.channels = arrays_new(&got.arrays, channels + 1, sizeof *got.channels);
+    got.resources = arrays_new(&got.arrays, resources, sizeof *got.resources);
+    got.hops = arrays_new(&got.arrays, (size_t)max_hops + 1, sizeof *got.hops);
+    got.active = arrays_new(&got.arrays, (size_t)max_hops + 1, sizeof *got.active);
+    got.dirty = arrays_new(&got.arrays, resources, sizeof *got.dirty);
+    got.fill = arrays_new(&got.arrays, resources, sizeof *got.fill);
+    got.fill_channels = arrays_new(&got.arrays, channels + 1, sizeof *got.fill_channels);
+    got.edge_count = arrays_new(&got.arrays, resources, sizeof *got.edge_count);
+    if (got.arrays.failed) {
         network_clear(&got);
         return err_nomem(err);
     }
@@ -44,15 +43,8 @@ enum status network_init(struct network *network, const struct cluster *cluster,
 
 void network_clear(struct network *network)
 {
-    free(network->channels);
-    free(network->resources);
-    free(network->hops);
-    free(network->active);
-    free(network->dirty);
-    free(network->fill);
-    free(network->fill_channels);
+    arrays_clear(&network->arrays);
     free(network->transfers);
-    free(network->edge_count);
     *network = (struct network){0};
 }
 

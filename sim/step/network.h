@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "partition/base/arrays.h"
 #include "partition/cluster/cluster.h"
 #include "partition/base/status.h"
 #include "sim/step/event_queue.h"
@@ -61,12 +62,13 @@ struct resource {
 
 struct network {
     int num_channels, num_resources, num_hops;
-    struct channel *channels;      /* owned */
-    struct resource *resources;    /* owned */
-    struct hop *hops;              /* owned */
-    int32_t *active;               /* owned; hops by resource */
-    int32_t *dirty, num_dirty;     /* owned; resources whose users changed */
-    int32_t *fill, *fill_channels; /* owned; scratch of network_settle() */
+    struct arrays arrays; /* channels to fill_channels, and edge_count */
+    struct channel *channels;
+    struct resource *resources;
+    struct hop *hops;
+    int32_t *active;               /* hops by resource */
+    int32_t *dirty, num_dirty;     /* resources whose users changed */
+    int32_t *fill, *fill_channels; /* scratch of network_settle() */
     struct transfer *transfers;    /* owned; pool */
     int32_t num_transfers, max_transfers, free_transfer;
     uint32_t stamp;
@@ -74,7 +76,7 @@ struct network {
     struct event_queue *queue; /* borrowed; channel c is entry first_entry + c */
     int32_t first_entry;
     const struct cluster *cluster; /* borrowed */
-    int *edge_count;               /* owned; scratch of network_add_ring(), num_resources */
+    int *edge_count;               /* scratch of network_add_ring(), num_resources */
 };
 
 /* Make the resources of the cluster, with room for num_channels channels of max_hops hops in all.

@@ -128,17 +128,19 @@ enum status step_init(struct step *step, struct err *err)
         !mul_ok(cells, step->num_microbatches, &cells) || cells > STEP_MAX_CELLS)
         return too_large("messages", cells, err);
 
-    step->links = calloc((size_t)step->num_links + 1, sizeof *step->links);
-    step->surveys = calloc((size_t)step->num_ranks, sizeof *step->surveys);
-    step->last_backward = calloc((size_t)full->num_stages, sizeof *step->last_backward);
+    step->links = arrays_new(&step->arrays, (size_t)step->num_links + 1, sizeof *step->links);
+    step->surveys = arrays_new(&step->arrays, (size_t)step->num_ranks, sizeof *step->surveys);
+    step->last_backward =
+        arrays_new(&step->arrays, (size_t)full->num_stages, sizeof *step->last_backward);
     step->memory =
         calloc((size_t)workload->num_classes * (size_t)step->num_ranks, sizeof *step->memory);
-    step->procs = calloc((size_t)step->num_procs, sizeof *step->procs);
-    step->buckets = calloc((size_t)workload->num_buckets + 1, sizeof *step->buckets);
-    step->stage_done = calloc((size_t)workload->num_stages, sizeof *step->stage_done);
-    step->tied = calloc((size_t)step->num_replicas, sizeof *step->tied);
-    if (!step->tied || !step->links || !step->surveys || !step->last_backward || !step->memory ||
-        !step->procs || !step->buckets || !step->stage_done)
+    step->procs = arrays_new(&step->arrays, (size_t)step->num_procs, sizeof *step->procs);
+    step->buckets =
+        arrays_new(&step->arrays, (size_t)workload->num_buckets + 1, sizeof *step->buckets);
+    step->stage_done =
+        arrays_new(&step->arrays, (size_t)workload->num_stages, sizeof *step->stage_done);
+    step->tied = arrays_new(&step->arrays, (size_t)step->num_replicas, sizeof *step->tied);
+    if (step->arrays.failed)
         return err_nomem(err);
     survey_lists(step);
     for (int i = 0; i < step->num_procs; i++)
@@ -162,14 +164,7 @@ enum status step_init(struct step *step, struct err *err)
 
 void step_clear(struct step *step)
 {
-    free(step->links);
-    free(step->surveys);
-    free(step->last_backward);
-    free(step->memory);
-    free(step->procs);
-    free(step->buckets);
-    free(step->stage_done);
-    free(step->tied);
+    arrays_clear(&step->arrays);
     free(step->ops);
     *step = (struct step){0};
 }

@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 
+#include "partition/base/arrays.h"
 #include "partition/step/schedule_memory.h"
 #include "sim/step/engine.h"
 
@@ -72,16 +73,17 @@ struct step {
     bool async_host;
     bool slow;                   /* some device has a speed below 1 */
     int64_t origin_ns;           /* when the first op starts */
-    struct link *links;          /* owned, num_links */
-    struct rank_survey *surveys; /* owned, num_ranks */
-    int64_t *last_backward;      /* owned, num_stages: op index in its rank's list; -1 none */
-    struct rank_memory *memory;  /* owned, [class][rank]; limits are those of the smallest device */
-    struct proc *procs;          /* owned, by replica then rank */
-    struct bucket_run *buckets;  /* owned, num_buckets */
+    struct arrays arrays;        /* those from links to tied */
+    struct link *links;          /* num_links */
+    struct rank_survey *surveys; /* num_ranks */
+    int64_t *last_backward;      /* num_stages: op index in its rank's list; -1 none */
+    struct rank_memory *memory;  /* [class][rank]; limits are those of the smallest device */
+    struct proc *procs;          /* by replica then rank */
+    struct bucket_run *buckets;  /* num_buckets */
     int64_t full_ns;             /* first overflow; INT64_MAX: none */
     int full_proc;
-    int *stage_done;       /* owned, by stage of the plan: buckets that have ended */
-    struct tied_run *tied; /* owned, num_replicas */
+    int *stage_done;       /* by stage of the plan: buckets that have ended */
+    struct tied_run *tied; /* num_replicas */
     int num_norm;          /* procs that have reached NORM */
     int64_t norm_from_ns;  /* the last of them */
     struct sim_op *ops;    /* owned, with record_ops */
