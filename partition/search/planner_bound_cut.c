@@ -22,32 +22,53 @@ static bool rank_ok(const struct bound_shape *shape, const struct bound_part *pa
     return rank_fits(shape, parts, num_parts) && bound_rank_ns(shape, parts, num_parts) <= limit_ns;
 }
 
-/* Whether stage s may hold items [a, b). With several chunks this looks at the stage alone, so it
- * is only a necessary condition. */
-static bool stage_ok(const struct bound_shape *shape, int s, int a, int b, int64_t limit_ns)
+/* The least step with items [a, b) on stage s; INT64_MAX: they do not fit its memory. With several
+ * chunks this looks at the stage alone, so it is only a bound of that. */
+static int64_t stage_ns(const struct bound_shape *shape, int s, int a, int b)
 {
     const struct bound_part part = {s, a, b};
-    if (shape->chunks == 1)
-        return rank_ok(shape, &part, 1, limit_ns);
+    int64_t most = 0;
     if (!rank_fits(shape, &part, 1))
-        return false;
+        return INT64_MAX;
+    if (shape->chunks == 1)
+        return bound_rank_ns(shape, &part, 1);
     for (int t = 0; t < shape->stages[s].num_types; t++)
-        if (bound_work_ns(shape, &shape->stages[s], t, a, b) > limit_ns)
-            return false;
-    return true;
+        most = bound_max(most, bound_work_ns(shape, &shape->stages[s], t, a, b));
+    return most;
+}
+
+/* A stage that takes as many items as a limit allows: the step that these take, and the least step with
+ * one more (INT64_MAX: none). */
+struct fill {
+    int64_t taken_ns, more_ns;
+};
+
+/* Whether stage s may hold items [a, b) within the limit. */
+static bool stage_ok(const struct bound_shape *shape, int s, int a, int b, int64_t limit_ns,
+                     struct fill *fill)
+{
+    const int64_t ns = stage_ns(shape, s, a, b);
+    const bool ok = ns <= limit_ns && ns < INT64_MAX;
+    if (ok)
+        fill->taken_ns = ns;
+    else
+        fill->more_ns = ns;
+    return ok;
 }
 
 /* The largest end b in [a, most] of a stage that starts at a. The search starts at a + guess,
- * because neighbouring stages usually have similar sizes. */
+ * because neighbouring stages usually have similar sizes. The last good and the last bad end that it
+ * looks at are b and b + 1, so *fill is about these. */
 static int stage_end(const struct bound_shape *shape, int s, int a, int most, int guess,
-                     int64_t limit_ns)
+                     int64_t limit_ns, struct fill *fill)
 {
     int good = a, bad = most + 1, at = a + guess < most ? a + guess : most;
+    *fill = (struct fill){0, INT64_MAX};
     if (at > good) {
-        if (stage_ok(shape, s, a, at, limit_ns)) {
+        if (stage_ok(shape, s, a, at, limit_ns, fill)) {
             good = at;
             for (int step = 1; good + step < bad; step *= 2) {
-                if (!stage_ok(shape, s, a, good + step, limit_ns)) {
+                if (!stage_ok(shape, s, a, good + step, limit_ns, fill)) {
                     bad = good + step;
                     break;
                 }
@@ -56,7 +77,7 @@ static int stage_end(const struct bound_shape *shape, int s, int a, int most, in
         } else {
             bad = at;
             for (int step = 1; bad - step > good; step *= 2) {
-                if (stage_ok(shape, s, a, bad - step, limit_ns)) {
+                if (stage_ok(shape, s, a, bad - step, limit_ns, fill)) {
                     good = bad - step;
                     break;
                 }
@@ -66,7 +87,7 @@ static int stage_end(const struct bound_shape *shape, int s, int a, int most, in
     }
     while (bad - good > 1) {
         int middle = good + (bad - good) / 2;
-        if (stage_ok(shape, s, a, middle, limit_ns))
+        if (stage_ok(shape, s, a, middle, limit_ns, fill))
             good = middle;
         else
             bad = middle;
@@ -87,14 +108,20 @@ static void make_whole(const struct bound_shape *shape, int *first_item)
  * come. A stage that cannot take even the next item stays empty at first, because a later stage may
  * have a faster device or more memory. A bound may relax the rule that no stage is empty. The first
  * stage is the exception: if it is empty, there is no cut. make_whole() fills empty stages at the
- * end. */
-static bool reaches(const struct bound_shape *shape, int64_t limit_ns, int *first_item)
+ * end. *all: of the stage that takes longest, and of the one that takes more soonest. The stages have
+ * the same items at all limits in between. */
+static bool reaches(const struct bound_shape *shape, int64_t limit_ns, int *first_item,
+                    struct fill *all)
 {
     int a = shape->first_item, guess = (shape->num_items - a) / shape->num_stages;
     first_item[0] = a;
+    *all = (struct fill){0, INT64_MAX};
     for (int s = 0; s < shape->num_stages; s++) {
+        struct fill fill;
         int most = shape->num_items - (shape->num_stages - 1 - s);
-        int end = stage_end(shape, s, a, most, guess, limit_ns);
+        int end = stage_end(shape, s, a, most, guess, limit_ns, &fill);
+        all->taken_ns = bound_max(all->taken_ns, fill.taken_ns);
+        all->more_ns = bound_min(all->more_ns, fill.more_ns);
         if (s == 0 && end == a)
             return false;
         guess = end - a;
@@ -388,15 +415,45 @@ static bool peel(const struct bound_shape *shape, int64_t limit_ns, int *first_i
     return false;
 }
 
-static bool cut_exists(const struct bound_shape *shape, int64_t limit_ns, int *first_item)
+/* The least limit above `low`, and at most `high`, that a cut of one chunk a rank reaches, given that one
+ * reaches `high`, whose stages take taken_ns. Each answer of reaches() holds for a range of limits. */
+static int64_t least_limit(const struct bound_shape *shape, int64_t low, int64_t high,
+                           int64_t taken_ns, int *first_item)
 {
-    return shape->peel ? peel(shape, limit_ns, first_item) : reaches(shape, limit_ns, first_item);
+    int64_t step = low / 8 + 1; /* the answer is near low, and high may be far away */
+    high = bound_max(bound_min(high, taken_ns), low + 1);
+    while (high - low > 1) {
+        struct fill all;
+        const int64_t half = (high - low) / 2, at = low + bound_min(step, half);
+        if (reaches(shape, at, first_item, &all)) {
+            high = bound_max(bound_min(at, all.taken_ns), low + 1);
+        } else {
+            low = bound_min(all.more_ns, high) - 1;
+            step = bound_min(2 * step, BOUND_MAX_TERM);
+        }
+    }
+    return high;
+}
+
+/* What bound_solve() asks about a limit. */
+struct asked {
+    const struct bound_shape *shape;
+    int64_t least_ns; /* unless peel() decides: limits from here on have a cut */
+    int *first_item;
+};
+
+static bool cut_exists(const struct asked *asked, int64_t limit_ns)
+{
+    return asked->shape->peel ? peel(asked->shape, limit_ns, asked->first_item)
+                              : limit_ns >= asked->least_ns;
 }
 
 bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bound_ns,
                  int *first_item, bool *memory_only)
 {
     int64_t low = bound_average_ns(shape) - 1, high = limit_ns;
+    struct asked asked = {.shape = shape, .first_item = first_item};
+    struct fill all;
     if (memory_only)
         *memory_only = false;
     if (shape->chunks > 1 && !ranks_fit(shape)) {
@@ -404,9 +461,11 @@ bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bou
             *memory_only = true;
         return false;
     }
-    if (low >= high || !cut_exists(shape, high, first_item)) {
+    if (low >= high ||
+        !(shape->peel ? peel(shape, high, first_item) : reaches(shape, high, first_item, &all))) {
         if (memory_only)
-            *memory_only = !cut_exists(shape, INT64_MAX, first_item);
+            *memory_only = !(shape->peel ? peel(shape, INT64_MAX, first_item)
+                                         : reaches(shape, INT64_MAX, first_item, &all));
         return false;
     }
     const bool exact = shape->chunks == 1 || shape->peel;
@@ -418,9 +477,11 @@ bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bou
     }
     if (shape->peel)
         high = bound_min(high, bound_of_cut(shape, first_item));
+    else
+        asked.least_ns = least_limit(shape, low, high, all.taken_ns, first_item);
     /* Gallop up from the average first: the answer is near it, and limit_ns may be far away. */
     for (int64_t step = low / 8 + 1; low + step < high; step *= 2) {
-        if (cut_exists(shape, low + step, first_item)) {
+        if (cut_exists(&asked, low + step)) {
             high = low + step;
             break;
         }
@@ -432,14 +493,17 @@ bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bou
     const int shift = shape->peel ? 10 : shape->num_stages <= 16 ? 40 : 14;
     while (high - low > 1 + (bound_max(low, 0) >> shift)) { /* low is -1 if the work is 0 ns */
         int64_t middle = low + (high - low) / 2;
-        if (cut_exists(shape, middle, first_item))
+        if (cut_exists(&asked, middle))
             high = shape->peel
                        ? bound_max(bound_min(bound_of_cut(shape, first_item), middle), low + 1)
                        : middle;
         else
             low = middle;
     }
-    cut_exists(shape, high, first_item);
+    if (shape->peel)
+        peel(shape, high, first_item);
+    else
+        reaches(shape, high, first_item, &all);
     if (exact)
         *bound_ns = low + 1;
     return true;

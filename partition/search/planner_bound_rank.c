@@ -32,7 +32,7 @@ int64_t bound_work_ns(const struct bound_shape *shape, const struct bound_stage 
     return work_ns(shape, stage, t, a, b);
 }
 
-struct bound_edges bound_rank_edges(const struct bound_shape *shape, int s, int a)
+static inline struct bound_edges rank_edges(const struct bound_shape *shape, int s, int a)
 {
     const struct bound_stage *stage = &shape->stages[s];
     const int nf = shape->table->num_frozen_items;
@@ -54,6 +54,11 @@ struct bound_edges bound_rank_edges(const struct bound_shape *shape, int s, int 
     return got;
 }
 
+struct bound_edges bound_rank_edges(const struct bound_shape *shape, int s, int a)
+{
+    return rank_edges(shape, s, a);
+}
+
 /* Forwards and input halves of all micro-batches. */
 static inline int64_t halves_ns(const struct bound_shape *shape, const struct bound_stage *stage,
                                 int t, int a, int b)
@@ -66,12 +71,50 @@ static inline int64_t halves_ns(const struct bound_shape *shape, const struct bo
     return bound_mul_add(once, shape->num_microbatches - 1, end);
 }
 
+/* bound_rank_ns() from the prefix sums over all micro-batches, on one type of device whose ops take
+ * nothing beyond their passes. No sum of these saturates. */
+static inline int64_t rank_sums_ns(const struct bound_shape *shape, const struct bound_part *parts,
+                                   int num_parts)
+{
+    const struct bound_stage *stage = &shape->stages[parts[0].stage];
+    const struct bound_edges edges = rank_edges(shape, parts[0].stage, parts[0].a);
+    const int64_t *grad_bytes = shape->table->grad_bytes, *update_sum = stage->full[0]->update,
+                  *weight_sum = stage->last[0]->bwd_weight, *input_sum = stage->last[0]->bwd_input;
+    int64_t work = 0, halves = 0, update = 0, tail = INT64_MAX, again = 0, but_last = 0;
+    if (shape->mode == RECOMPUTE_LAYER)
+        again = bound_again_ns(shape, parts, num_parts, 0, &but_last);
+    for (int i = 0; i < num_parts; i++) {
+        const int a = parts[i].a, b = parts[i].b;
+        const int64_t own = update_sum[b] - update_sum[a], bytes = grad_bytes[b] - grad_bytes[a];
+        int64_t wait = 0;
+        work += shape->work[b] - shape->work[a];
+        halves += shape->halves[b] - shape->halves[a];
+        if (bytes > 0) {
+            const double ns = stage->allreduce_ns_per_byte * (double)bytes;
+            wait =
+                stage->allreduce_ns + (ns < (double)BOUND_MAX_TERM ? (int64_t)ns : BOUND_MAX_TERM);
+            wait -= weight_sum[b] - weight_sum[a];
+            if (!shape->split)
+                wait -= input_sum[b] - input_sum[a];
+        }
+        tail = bound_min(tail, bound_max(0, wait) + own);
+        update += own;
+    }
+    const int64_t before = shape->split
+                               ? bound_add(halves, edges.base + edges.drain_in)
+                               : bound_add(bound_add(again, work), edges.base + edges.drain);
+    return bound_max(before,
+                     bound_add(bound_add(but_last, work), edges.base + bound_max(tail, update)));
+}
+
 int64_t bound_rank_ns(const struct bound_shape *shape, const struct bound_part *parts,
                       int num_parts)
 {
     const struct bound_stage *stage = &shape->stages[parts[0].stage];
     const struct bound_table *table = shape->table;
-    const struct bound_edges edges = bound_rank_edges(shape, parts[0].stage, parts[0].a);
+    if (shape->work && shape->op_ns == 0)
+        return rank_sums_ns(shape, parts, num_parts);
+    const struct bound_edges edges = rank_edges(shape, parts[0].stage, parts[0].a);
     int64_t bound = 0;
     for (int t = 0; t < stage->num_types; t++) {
         const struct bound_times *full = stage->full[t], *last = stage->last[t];
@@ -177,6 +220,8 @@ bool bound_cut_fits(const struct bound_shape *shape, const int *first_item, int6
     return fits;
 }
 
+enum { MOST_MOVED = 3 }; /* boundaries that a move of bound_balance() takes along */
+
 /* What bound_balance() measures its penalties by. */
 struct scale {
     double unit_ns;
@@ -226,14 +271,15 @@ static bool balance_move(const struct bound_shape *shape, int *first_item, int f
         first_item[s] += step;
     /* The stage that gains items first: mostly it makes the move fail by itself. */
     const double most = before * (1 - 1e-9);
-    for (int i = from - 1; i <= to && after < most; i++)
-        after += rank_load(shape, first_item, shape->stages[step > 0 ? i : from - 1 + to - i].rank,
-                           scale);
+    double loads[MOST_MOVED + 1];
+    for (int i = from - 1; i <= to && after < most; i++) {
+        const int s = step > 0 ? i : from - 1 + to - i;
+        loads[s - from + 1] = rank_load(shape, first_item, shape->stages[s].rank, scale);
+        after += loads[s - from + 1];
+    }
     if (after < most) {
-        for (int s = from - 1; s <= to; s++) {
-            const int r = shape->stages[s].rank;
-            shape->loads[r] = rank_load(shape, first_item, r, scale);
-        }
+        for (int s = from - 1; s <= to; s++)
+            shape->loads[shape->stages[s].rank] = loads[s - from + 1];
         return true;
     }
     for (int s = from; s <= to; s++)
@@ -267,7 +313,7 @@ void bound_balance(const struct bound_shape *shape, int *first_item)
     bool better = true;
     for (int round = 0; better && round < 4 * S; round++) {
         better = false;
-        for (int width = 1; width <= 3; width++) {
+        for (int width = 1; width <= MOST_MOVED; width++) {
             for (int s = 1; s + width <= S; s++) {
                 bool moved = false;
                 for (int up = 0; up < 2 && !moved; up++) {
