@@ -401,6 +401,8 @@ static void set_lengths(struct search *search, struct planner_result *result)
             length->verdict = PLANNER_BOUND;
         else
             length->verdict = length->verdict == PLANNER_NONE ? PLANNER_NONE : PLANNER_MEMORY;
+        if (length->verdict != PLANNER_MEMORY) /* of some cuts that were tried on the way */
+            length->need_bytes = 0;
     }
     result->lengths = search->lengths;
     result->num_lengths = search->num_lengths;
@@ -430,6 +432,8 @@ static void search_fate(const struct search *search, const struct planner_result
         fate->verdict = PLANNER_MEMORY;
     else if (fate->verdict == PLANNER_NONE && fate->bound_per_s > 0)
         fate->verdict = PLANNER_BOUND;
+    if (fate->verdict != PLANNER_MEMORY)
+        fate->need_bytes = fate->have_bytes = 0;
 }
 
 static enum status none_found(const struct search *search)

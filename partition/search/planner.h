@@ -186,7 +186,7 @@ struct planner_length {
     double bound_per_s;   /* no plan of this length is faster; 0: none fits the memory */
     double rest_per_s;    /* no candidate that was not timed is faster; 0: none is left */
     int64_t need_bytes;   /* with PLANNER_MEMORY: the smallest peak, or bound of a peak, of the cuts
-                             tried; 0: bounds exclude every cut */
+                             tried; 0: bounds exclude every cut. Otherwise 0 */
 };
 
 /* The fate of one layout (T and shard mode). */

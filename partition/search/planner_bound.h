@@ -303,6 +303,9 @@ int64_t bound_average_ns(const struct bound_shape *shape);
 int64_t bound_again_ns(const struct bound_shape *shape, const struct bound_part *parts,
                        int num_parts, int t, int64_t *but_last_ns);
 
+/* How many layers of a rank's only stage run again at least, with RECOMPUTE_LAYER. */
+int bound_again_layers(const struct bound_shape *shape, struct bound_part part);
+
 /* A bound for every cut: layers whose outputs do not fit all memories together run again, and take
  * this long. 0 (no bound) unless the mode is RECOMPUTE_LAYER and all devices are of one type. */
 int64_t bound_again_average_ns(const struct bound_shape *shape);

@@ -9,6 +9,7 @@
 
 #include "partition/search/planner_bound.h"
 #include "partition/base/units.h"
+#include "partition/step/recompute_fit.h"
 
 /* Stash bytes of items [a, b) that one sample gives up if all their layers run again. */
 static int64_t saved_bytes(const struct bound_table *table, int a, int b)
@@ -78,27 +79,45 @@ static double fewest_bytes(const struct bound_shape *shape, const struct bound_p
     return bytes;
 }
 
+/* The end of the items of a rank's only stage that run again at least; part.a: none do. */
+static int least_again(const struct bound_shape *shape, struct bound_part part)
+{
+    const struct bound_table *table = shape->table;
+    const struct bound_stage *stage = &shape->stages[part.stage];
+    const int64_t need = table->stash_bytes[part.b] - table->stash_bytes[part.a] -
+                         stash_room(shape, &part, 1) / stage->held_samples;
+    return need > 0 && part.b > part.a ? again_end(table, part.a, part.b, need) : part.a;
+}
+
+int bound_again_layers(const struct bound_shape *shape, struct bound_part part)
+{
+    const struct model *model = shape->table->problem->setting.model;
+    int layers = 0, last = -1;
+    if (shape->stages[part.stage].mem_bytes == INT64_MAX)
+        return 0;
+    for (int i = part.a, end = least_again(shape, part); i < end; i++)
+        if (recompute_in_layer(model, i) && model->items[i].layer != last) {
+            last = model->items[i].layer;
+            layers++;
+        }
+    return layers;
+}
+
 int64_t bound_again_ns(const struct bound_shape *shape, const struct bound_part *parts,
                        int num_parts, int t, int64_t *but_last_ns)
 {
     const struct bound_stage *stage = &shape->stages[parts[0].stage];
-    const struct bound_table *table = shape->table;
     const struct bound_times *full = stage->full[t], *last = stage->last[t];
     int64_t once = 0, end = 0;
     *but_last_ns = 0;
     if (shape->mode != RECOMPUTE_LAYER || stage->mem_bytes == INT64_MAX)
         return 0;
-    const int64_t room = stash_room(shape, parts, num_parts);
     if (num_parts == 1) {
-        const int a = parts[0].a, b = parts[0].b;
-        const int64_t need = table->stash_bytes[b] - table->stash_bytes[a] -
-                             room / shape->stages[parts[0].stage].held_samples;
-        if (need > 0 && b > a) {
-            const int e = again_end(table, a, b, need);
-            once = full->rerun[e] - full->rerun[a];
-            end = last->rerun[e] - last->rerun[a];
-        }
+        const int a = parts[0].a, e = least_again(shape, parts[0]);
+        once = full->rerun[e] - full->rerun[a];
+        end = last->rerun[e] - last->rerun[a];
     } else {
+        const int64_t room = stash_room(shape, parts, num_parts);
         const double bytes = fewest_bytes(shape, parts, num_parts, room) * (1 - 1e-9);
         once = (int64_t)fmin(bytes * full->rerun_ns_per_byte, (double)BOUND_MAX_TERM);
         end = (int64_t)fmin(bytes * last->rerun_ns_per_byte, (double)BOUND_MAX_TERM);

@@ -64,7 +64,8 @@ static enum status try_step(struct search *search, int index, const struct bound
                                        ((size_t)shape->num_stages + 1) * sizeof *search->cut) == 0))
         return OK;
     enum status rc =
-        search_judge_cut(search, &judged->node, shape, search->cut, &step_ns, &unshared_ns);
+        search_judge_cut(search, &judged->node, shape, search->cut,
+                         judged->step_ns > 0 ? judged->step_ns : INT64_MAX, &step_ns, &unshared_ns);
     if (rc == OK && step_ns > 0 &&
         (judged->step_ns == 0 || step_ns < judged->step_ns ||
          (step_ns == judged->step_ns && unshared_ns < judged->unshared_ns))) {
@@ -101,8 +102,8 @@ static enum status try_shared_cut(struct search *search, int index, const struct
     if (bound_of_cut(shape, search->cut) >= judged->asked_ns ||
         memcmp(search->cut, judged->node.first_item, size) == 0)
         return OK;
-    enum status rc = search_judge_cut(search, &judged->node, shape, search->cut, &other.step_ns,
-                                      &other.unshared_ns);
+    enum status rc = search_judge_cut(search, &judged->node, shape, search->cut, judged->asked_ns,
+                                      &other.step_ns, &other.unshared_ns);
     if (rc != OK || other.step_ns == 0 || other.step_ns >= judged->asked_ns)
         return rc;
     other.node.first_item = search->cut;

@@ -183,7 +183,7 @@ static enum status judge_node(struct search *search, struct node *node)
         return rc;
     search->candidates++;
     node->bound_ns = bound_of_cut(&shape, node->first_item);
-    rc = search_judge_cut(search, node, &shape, node->first_item, &step_ns, &unshared_ns);
+    rc = search_judge_cut(search, node, &shape, node->first_item, 0, &step_ns, &unshared_ns);
     bound_shape_clear(&shape);
     if (rc != OK)
         return rc;

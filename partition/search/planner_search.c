@@ -68,7 +68,8 @@ enum status search_init(struct search *search, struct search_common *common,
         !search->block_of)
         return err_nomem(err);
     search->memo = stage_memo_new();
-    if (!search->memo)
+    search->chains = search_chains_new(problem->setting.model->num_items);
+    if (!search->memo || !search->chains)
         return err_nomem(err);
     list_blocks(search);
     for (int i = 0; i < search->num_lengths; i++)
@@ -95,6 +96,7 @@ void search_clear(struct search *search)
     free(search->families);
     free(search->judged_family.device);
     sites_free(search->judged_family.sites);
+    search_chains_free(search->chains);
     stage_memo_free(search->memo);
     rank_places_free(search->places);
     search_mixed_free(search->mixed);
@@ -376,7 +378,7 @@ static void note_need(struct search *search, const struct node *node,
 
 enum status search_judge_cut(struct search *search, const struct node *node,
                              const struct bound_shape *shape, const int *first_item,
-                             int64_t *step_ns, int64_t *unshared_ns)
+                             int64_t limit_ns, int64_t *step_ns, int64_t *unshared_ns)
 {
     const struct planner_problem *problem = search->problem;
     const struct bound_family *family;
@@ -384,7 +386,9 @@ enum status search_judge_cut(struct search *search, const struct node *node,
     struct workload workload = {0};
     struct schedule full = {0};
     struct step_time time = {0};
+    struct step_chain chain = {0};
     struct err why = {0};
+    const bool traced = limit_ns > 0 && search_chains_hold(search, node);
     const int num_stages = node->num_ranks * node->chunks;
     int *cut = NULL;
     int64_t *memory = NULL;
@@ -408,11 +412,19 @@ enum status search_judge_cut(struct search *search, const struct node *node,
     memcpy(cut, first_item, ((size_t)num_stages + 1) * sizeof *cut);
     plan = search_bare_plan(search, node, search->judged_family.device);
     plan.first_item = cut;
-    if (search->memo_order != node->order)
+    if (search->memo_order != node->order) {
         stage_memo_forget(search->memo);
+        search_chains_forget(search->chains);
+    }
     search->memo_order = node->order;
     search->evaluated++;
     search->ops += 3 * (int64_t)num_stages * plan.microbatches.count;
+    if (traced) {
+        int64_t bound_ns;
+        rc = search_chain_bound(search, shape, &plan, limit_ns, &bound_ns);
+        if (rc != OK || bound_ns >= limit_ns)
+            goto out;
+    }
     rc = search_lower(search, &plan, search->judged_family.sites, search->memo, &workload, &full,
                       &why);
     if (rc == ERR_INFEASIBLE) { /* the schedule cannot be made for these counts */
@@ -434,7 +446,8 @@ enum status search_judge_cut(struct search *search, const struct node *node,
         note_need(search, node, family);
         goto out;
     }
-    rc = schedule_time(&full, &workload, &problem->setting, &plan, &time, &why);
+    rc = schedule_time_chain(&full, &workload, &problem->setting, &plan, &time,
+                             traced ? &chain : NULL, &why);
     int64_t traffic_ns = 0;
     if (rc == OK && workload_traffic_most_ns(&workload, time.allreduce_ns) > time.step_ns)
         rc = workload_traffic_ns(&workload, &problem->setting, &plan, &traffic_ns, &why);
@@ -442,9 +455,12 @@ enum status search_judge_cut(struct search *search, const struct node *node,
         *unshared_ns = bound_max(time.step_ns, 1);
         *step_ns = bound_max(*unshared_ns, traffic_ns);
     }
+    if (rc == OK && traced)
+        rc = search_note_chain(search, &plan, &workload, &chain);
 out:
-    if (rc != OK)
+    if (rc != OK && why.status != OK)
         err_copy(search->err, &why);
+    step_chain_clear(&chain);
     step_time_clear(&time);
     schedule_clear(&full);
     workload_clear(&workload);
@@ -490,7 +506,7 @@ static enum status judge(struct search *search, struct node *node)
             bound_of_cut(&shape, node->first_item) > limit)
             break;
         memset(search->over, 0, (size_t)node->num_ranks * sizeof *search->over);
-        rc = search_judge_cut(search, node, &shape, node->first_item, &step_ns, &unshared_ns);
+        rc = search_judge_cut(search, node, &shape, node->first_item, 0, &step_ns, &unshared_ns);
         bool any = false;
         for (int k = 0; k < node->num_ranks; k++)
             any |= search->over[k] > 0;

@@ -6,6 +6,7 @@
 #include "partition/search/planner.h"
 #include "partition/search/planner_bound.h"
 #include "partition/search/rank_places.h"
+#include "partition/step/schedule_time.h"
 #include "partition/step/workload.h"
 
 #ifdef __cplusplus
@@ -112,7 +113,8 @@ struct search {
     int64_t need_bytes, have_bytes;
     struct judged_family judged_family;
     struct stage_memo *memo;      /* owned */
-    int64_t memo_order;           /* memo holds costs of cuts of the node of this order */
+    struct search_chains *chains; /* owned */
+    int64_t memo_order;           /* memo and chains are of cuts of the node of this order */
     struct family_slot *families; /* owned, FAMILY_SLOTS: a direct-mapped cache */
     struct microbatches *counts;  /* owned: planner_microbatches() of the last (batch, K) */
     int num_counts, counts_ranks;
@@ -235,10 +237,27 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
 
 /* Lower the node's plan with this cut, compute its memory and its step time. A cut that
  * bound_cut_fits() rules out is not lowered. If the plan does not fit, *step_ns is 0 and
- * search->over[k] is the number of bytes by which rank k exceeds its memory. */
+ * search->over[k] is the number of bytes by which rank k exceeds its memory. *step_ns is also 0 if
+ * chains of the node's other cuts show that the step takes limit_ns or longer. 0: any step counts,
+ * and no chains are kept. */
 enum status search_judge_cut(struct search *search, const struct node *node,
                              const struct bound_shape *shape, const int *first_item,
-                             int64_t *step_ns, int64_t *unshared_ns);
+                             int64_t limit_ns, int64_t *step_ns, int64_t *unshared_ns);
+
+/* planner_chains.c: the critical chains of cuts of the node at hand. */
+struct search_chains *search_chains_new(int num_items); /* NULL: no memory */
+void search_chains_free(struct search_chains *chains);
+/* What follows is about another node. */
+void search_chains_forget(struct search_chains *chains);
+/* Whether a chain of one cut of the node bounds its other cuts: their lists and messages are equal. */
+bool search_chains_hold(const struct search *search, const struct node *node);
+/* Set *bound_ns to the most that the chains show about a plan of the node, at most until that is
+ * limit_ns: its step is no shorter. ERR_NOMEM. */
+enum status search_chain_bound(struct search *search, const struct bound_shape *shape,
+                               const struct plan *plan, int64_t limit_ns, int64_t *bound_ns);
+/* Keep the chain of a plan that was timed. Takes over the chain and the workload if there is a chain. */
+enum status search_note_chain(struct search *search, struct plan *plan, struct workload *workload,
+                              struct step_chain *chain);
 
 /* Step time of a judged candidate: the judge's if it was asked, otherwise the planner's. */
 static inline int64_t judged_ns(const struct judged *judged)

@@ -39,6 +39,11 @@ struct timing {
     int64_t *tied_from, *tied;              /* [class], start and end of TIED */
     int *stack, num_stacked;
     int64_t start, end; /* over all devices */
+    /* Only where a chain is wanted, of the class that is run now: the start of each compute op, by its
+     * place in the block of the lists, and by the index of a message's arrival the place of its send. */
+    int64_t *starts, *sent;
+    int *class_of_bucket;  /* [bucket]: the class that completes it last */
+    int *first_of_reduced; /* [stage]: the bucket from which on all-reduces follow each other */
 };
 
 static int64_t max_ns(int64_t a, int64_t b)
@@ -105,15 +110,18 @@ static void run_copy(struct timing *t, struct rank_clock *clock, struct op op, i
 
 /* Send a message and wake the rank that waits for it. A blocking send holds the sender until the
  * message arrives (time-3b). */
-static inline void send(struct timing *t, struct rank_clock *clock, struct op op, bool grad)
+static inline void send(struct timing *t, struct rank_clock *clock, const struct op *at, bool grad)
 {
     const struct workload *w = t->workload;
+    const struct op op = *at;
     const int mb = op.microbatch == w->num_microbatches - 1 ? MB_LAST : MB_FULL;
     const int edge = edge_of(w, op, !grad);
     const int rank = t->full->rank_of_stage[grad ? w->edges[edge].from : w->edges[edge].to];
     struct rank_clock *receiver = clock_of(t, rank);
     int64_t *cell = arrival_of(t, edge, grad, op.microbatch);
     *cell = clock->now + workload_edge_ns(w, t->class_index, edge, grad, mb);
+    if (t->sent)
+        t->sent[cell - t->arrival] = at - t->full->block;
     if (w->sends_blocking)
         clock->ready = max_ns(clock->ready, *cell);
     if (receiver->missing == cell) {
@@ -153,11 +161,12 @@ static void run_rank(struct timing *t, int k)
     const struct op *const end = list->ops + list->num_ops;
     struct rank_clock *clock = clock_of(t, k);
     const struct op *at = list->ops + clock->next;
+    int64_t *const starts = t->starts ? t->starts + (list->ops - t->full->block) : NULL;
     for (; at < end; at++) {
         const struct op op = *at;
         const struct stage_cost *stage = &stages[op.stage];
         const int mb = op.microbatch == last_microbatch ? MB_LAST : MB_FULL;
-        int64_t ns;
+        int64_t ns, start;
         switch (op.kind) {
         case OP_Z:
             run_compute(t, clock,
@@ -168,12 +177,16 @@ static void run_rank(struct timing *t, int k)
         case OP_I:
         case OP_R:
             ns = op_overlapped(op, OP_F) ? pair_part_ns(t, at) : stage->op_ns[op.kind][mb];
-            run_compute(t, clock, ns);
+            start = run_compute(t, clock, ns);
+            if (starts)
+                starts[at - list->ops] = start;
             break;
         case OP_B:
         case OP_W:
             ns = op_overlapped(op, OP_B) ? pair_part_ns(t, at) : stage->op_ns[op.kind][mb];
-            t->backward_start[op.stage] = run_compute(t, clock, ns);
+            start = t->backward_start[op.stage] = run_compute(t, clock, ns);
+            if (starts)
+                starts[at - list->ops] = start;
             t->backward_end[op.stage] = clock->now;
             t->backward_kind[op.stage] = op.kind;
             break;
@@ -182,10 +195,10 @@ static void run_rank(struct timing *t, int k)
             run_copy(t, clock, op, workload_op_ns(w, t->class_index, op));
             break;
         case OP_SEND_ACT:
-            send(t, clock, op, false);
+            send(t, clock, at, false);
             break;
         case OP_SEND_GRAD:
-            send(t, clock, op, true);
+            send(t, clock, at, true);
             break;
         case OP_RECV_ACT:
             if (!receive(t, clock, op, false))
@@ -201,7 +214,10 @@ static void run_rank(struct timing *t, int k)
                                                                     : w->buckets[bucket].lead_ns;
             const int64_t ready =
                 max_ns(t->backward_end[op.stage] - lead, t->backward_start[op.stage]);
-            t->bucket_ready[bucket] = max_ns(t->bucket_ready[bucket], ready);
+            if (ready > t->bucket_ready[bucket]) {
+                t->bucket_ready[bucket] = ready;
+                t->class_of_bucket[bucket] = t->class_index;
+            }
             break;
         }
         default: /* TIED, NORM, UPDATE: the tail */
@@ -273,6 +289,7 @@ static enum status run_allreduces(struct timing *t, const struct setting *settin
     int64_t all = 0;
     t->class_index = 0;
     for (int s = 0; s < w->num_stages && rc == OK; s++) {
+        t->first_of_reduced[s] = -1;
         if (setting->cost->allreduce_ns)
             workload_holders(w, plan, s, devices);
         int64_t total = 0, bytes = -1, ns = 0; /* of the bucket before: most are of one size */
@@ -283,6 +300,8 @@ static enum status run_allreduces(struct timing *t, const struct setting *settin
             rc = step_add_ns(&all, ns, "all-reduces", err);
             if (rc != OK)
                 break;
+            if (t->bucket_ready[i] >= t->reduced[s])
+                t->first_of_reduced[s] = i;
             const int64_t start = max_ns(t->reduced[s], t->bucket_ready[i]);
             t->reduced[s] = start + ns;
             total += ns;
@@ -368,6 +387,217 @@ static enum status run_tails(struct timing *t, struct step_time *time, struct er
     return rc;
 }
 
+/* --- the critical chain ------------------------------------------------------------------------ */
+
+void step_chain_clear(struct step_chain *chain)
+{
+    free(chain->counts);
+    *chain = (struct step_chain){0};
+}
+
+int64_t step_chain_stage_ns(const struct step_chain *chain, int stage,
+                            const struct stage_cost *cost)
+{
+    const int *count = chain->counts + (ptrdiff_t)stage * CHAIN_KINDS * MB_SIZES;
+    int64_t ns = 0;
+    for (int kind = 0; kind < CHAIN_KINDS; kind++)
+        for (int mb = 0; mb < MB_SIZES; mb++)
+            ns += *count++ * cost->op_ns[kind][mb];
+    return ns;
+}
+
+static int size_of(const struct workload *w, struct op op)
+{
+    return op.microbatch == w->num_microbatches - 1 ? MB_LAST : MB_FULL;
+}
+
+/* The last compute op of a rank before `at`; NULL: there is none. */
+static const struct op *op_before(const struct timing *t, int rank, const struct op *at)
+{
+    const struct op *first = t->full->ranks[rank].ops;
+    while (at > first)
+        if ((--at)->kind < CHAIN_KINDS)
+            return at;
+    return NULL;
+}
+
+static int64_t start_of(const struct timing *t, const struct op *at)
+{
+    return t->starts[at - t->full->block];
+}
+
+static int64_t end_of(const struct timing *t, const struct op *at)
+{
+    return start_of(t, at) + workload_op_ns(t->workload, t->class_index, *at);
+}
+
+/* The op whose message ends at `end` and is received, or holds its sender, between `before` (NULL: the
+ * beginning of the list) and `at`. Adds the time of the message. NULL: there is none. */
+static const struct op *message_before(const struct timing *t, int rank, const struct op *before,
+                                       const struct op *at, int64_t end, int64_t *message_ns)
+{
+    const struct workload *w = t->workload;
+    const struct op *first = before ? before + 1 : t->full->ranks[rank].ops;
+    while (at-- > first) {
+        const bool in = at->kind == OP_RECV_ACT || at->kind == OP_RECV_GRAD,
+                   out = w->sends_blocking && (at->kind == OP_SEND_ACT || at->kind == OP_SEND_GRAD);
+        if (!in && !out)
+            continue;
+        const bool grad = at->kind == OP_RECV_GRAD || at->kind == OP_SEND_GRAD;
+        const int edge = edge_of(w, *at, grad == in);
+        const int64_t *cell = arrival_of(t, edge, grad, at->microbatch);
+        if (*cell != end)
+            continue;
+        const int64_t ns = workload_edge_ns(w, t->class_index, edge, grad, size_of(w, *at));
+        const struct op *send = t->full->block + t->sent[cell - t->arrival];
+        const struct op *sender = op_before(t, t->full->rank_of_stage[send->stage], send);
+        if (!sender || end_of(t, sender) + ns != end)
+            continue;
+        *message_ns += ns;
+        return sender;
+    }
+    return NULL;
+}
+
+/* When the host has launched an op (launch-async). */
+static int64_t launched_ns(const struct timing *t, int rank, const struct op *at)
+{
+    int64_t launches = 1;
+    while ((at = op_before(t, rank, at)))
+        launches++;
+    return launches * t->host_op_ns;
+}
+
+/* Follow the chain back from an op to the beginning of the step. False: something else than ops,
+ * messages and launches makes an op wait. */
+static bool trace_back(const struct timing *t, const struct op *at, struct step_chain *chain)
+{
+    for (;;) {
+        const int rank = t->full->rank_of_stage[at->stage];
+        const int64_t start = start_of(t, at);
+        if (op_overlapped(*at, at->kind))
+            return false;
+        chain
+            ->counts[(at->stage * CHAIN_KINDS + at->kind) * MB_SIZES + size_of(t->workload, *at)]++;
+        if (start == t->start)
+            return true;
+        const struct op *before = op_before(t, rank, at);
+        const struct op *from = before && end_of(t, before) == start
+                                    ? before
+                                    : message_before(t, rank, before, at, start, &chain->fixed_ns);
+        if (!from) {
+            chain->fixed_ns += start - t->start;
+            return launched_ns(t, rank, at) == start;
+        }
+        at = from;
+    }
+}
+
+/* Where a chain enters the tails: at the last op of a rank in a class of replicas, or at the last
+ * backward of a stage, whose gradients are all-reduced then. */
+struct entry {
+    bool known;
+    int class_index, rank, stage; /* stage -1: the rank's last op */
+};
+
+/* The stage among those of a rank (-1: of all) whose all-reduces end at `end`. */
+static struct entry entry_by_reduce(const struct timing *t, int rank, int64_t end)
+{
+    for (int s = 0; s < t->full->num_stages && t->workload->num_buckets > 0; s++)
+        if ((rank < 0 || t->full->rank_of_stage[s] == rank) && t->reduced[s] == end &&
+            t->first_of_reduced[s] >= 0)
+            return (struct entry){true, t->class_of_bucket[t->first_of_reduced[s]],
+                                  t->full->rank_of_stage[s], s};
+    return (struct entry){0};
+}
+
+/* What a rank of a class waits for until `end` before its tail. */
+static struct entry entry_of(const struct timing *t, int class_index, int rank, int64_t end)
+{
+    const struct rank_clock *clock = &t->clocks[(int64_t)class_index * t->full->num_ranks + rank];
+    return clock->backward_end == end ? (struct entry){true, class_index, rank, -1}
+                                      : entry_by_reduce(t, rank, end);
+}
+
+/* The entry of the tail of a rank that ends with the step. */
+static struct entry tail_entry(const struct timing *t, int class_index, int rank)
+{
+    const struct schedule *full = t->full;
+    const struct rank_ops *list = &full->ranks[rank];
+    const int64_t num_clocks = (int64_t)t->workload->num_classes * full->num_ranks;
+    int64_t end = t->end;
+    struct entry entry = {0};
+    for (const struct op *at = list->ops + list->num_ops - 1;
+         at >= list->ops && at->kind == OP_UPDATE && !entry.known; at--) {
+        end -= workload_op_ns(t->workload, class_index, *at);
+        if (t->reduced[at->stage] == end)
+            entry = entry_by_reduce(t, rank, end);
+    }
+    if (!entry.known)
+        entry = entry_of(t, class_index, rank, end);
+    if (!entry.known && full->norm)
+        end -= t->workload->norm_ns;
+    for (int64_t i = 0; i < num_clocks && full->norm && !entry.known; i++)
+        entry = entry_of(t, (int)(i / full->num_ranks), (int)(i % full->num_ranks), end);
+    for (int last = 0; last < 2 && full->tied && end == t->tied[class_index] && !entry.known;
+         last++)
+        entry = entry_of(t, class_index, full->rank_of_stage[last * (full->num_stages - 1)],
+                         end - workload_tied_ns(t->workload, class_index));
+    return entry;
+}
+
+/* Run a class again, so that the starts of its ops are known. */
+static enum status run_again(struct timing *t, int class_index, struct err *err)
+{
+    set_class(t, class_index);
+    memset(t->class_clocks, 0, (size_t)t->full->num_ranks * sizeof *t->class_clocks);
+    return run_class(t, err);
+}
+
+/* The op at which a chain enters the tails, in the class that was run last. */
+static const struct op *entry_op(const struct timing *t, const struct entry *entry)
+{
+    const struct rank_ops *list = &t->full->ranks[entry->rank];
+    const struct op *at = op_before(t, entry->rank, list->ops + list->num_ops);
+    while (at && entry->stage >= 0 &&
+           !((at->kind == OP_B || at->kind == OP_W) && at->stage == entry->stage))
+        at = op_before(t, entry->rank, at);
+    return at;
+}
+
+static enum status trace_chain(struct timing *t, struct step_chain *chain, struct err *err)
+{
+    const int K = t->full->num_ranks;
+    const size_t counts = (size_t)t->full->num_stages * CHAIN_KINDS * MB_SIZES;
+    const int64_t num_clocks = (int64_t)t->workload->num_classes * K;
+    struct step_chain got = {0};
+    struct entry entry = {0};
+    for (int64_t i = 0; i < num_clocks && !entry.known; i++)
+        if (t->clocks[i].last == t->end) {
+            entry = tail_entry(t, (int)(i / K), (int)(i % K));
+            got.end_rank = (int)(i % K);
+        }
+    if (!entry.known)
+        return OK;
+    enum status rc =
+        entry.class_index == t->class_index ? OK : run_again(t, entry.class_index, err);
+    got.counts = calloc(counts, sizeof *got.counts);
+    if (!got.counts)
+        return err_nomem(err);
+    const struct op *at = entry_op(t, &entry);
+    if (rc == OK && at && trace_back(t, at, &got)) {
+        got.class_index = entry.class_index;
+        got.entry_rank = entry.rank;
+        got.tail_ns = t->end - end_of(t, at) - (t->full->norm ? t->workload->norm_ns : 0);
+        *chain = got;
+        got = (struct step_chain){0};
+    }
+    step_chain_clear(&got);
+    return rc;
+}
+
+/* --- the step --------------------------------------------------------------------------------- */
+
 void step_time_clear(struct step_time *time)
 {
     free(time->rank_busy_ns);
@@ -388,11 +618,15 @@ static void timing_clear(struct timing *t)
     free(t->tied_from);
     free(t->tied);
     free(t->stack);
+    free(t->starts);
+    free(t->sent);
+    free(t->class_of_bucket);
+    free(t->first_of_reduced);
 }
 
 static enum status timing_init(struct timing *t, const struct schedule *full,
                                const struct workload *workload, const struct cluster *cluster,
-                               struct err *err)
+                               bool traced, struct err *err)
 {
     const size_t K = (size_t)full->num_ranks, S = (size_t)full->num_stages;
     const size_t classes = (size_t)workload->num_classes;
@@ -411,8 +645,19 @@ static enum status timing_init(struct timing *t, const struct schedule *full,
     t->tied_from = calloc(classes, sizeof *t->tied_from);
     t->tied = calloc(classes, sizeof *t->tied);
     t->stack = calloc(K, sizeof *t->stack);
+    t->class_of_bucket = calloc((size_t)workload->num_buckets + 1, sizeof *t->class_of_bucket);
+    t->first_of_reduced = malloc(S * sizeof *t->first_of_reduced);
+    if (traced) {
+        const struct rank_ops *last = &full->ranks[K - 1];
+        t->starts =
+            malloc((size_t)(last->ops + last->num_ops - full->block + 1) * sizeof *t->starts);
+        t->sent = malloc((cells + 1) * sizeof *t->sent);
+        if (!t->starts || !t->sent)
+            return err_nomem(err);
+    }
     return t->clocks && t->arrival && t->backward_start && t->backward_end && t->backward_kind &&
-                   t->bucket_ready && t->reduced && t->tied_from && t->tied && t->stack
+                   t->bucket_ready && t->reduced && t->tied_from && t->tied && t->stack &&
+                   t->class_of_bucket && t->first_of_reduced
                ? OK
                : err_nomem(err);
 }
@@ -437,11 +682,18 @@ enum status schedule_time(const struct schedule *full, const struct workload *wo
                           const struct setting *setting, const struct plan *plan,
                           struct step_time *time, struct err *err)
 {
+    return schedule_time_chain(full, workload, setting, plan, time, NULL, err);
+}
+
+enum status schedule_time_chain(const struct schedule *full, const struct workload *workload,
+                                const struct setting *setting, const struct plan *plan,
+                                struct step_time *time, struct step_chain *chain, struct err *err)
+{
     const size_t K = (size_t)full->num_ranks;
     struct timing t;
     struct step_time got = {0};
     const struct setting own = workload_setting(workload, setting);
-    enum status rc = timing_init(&t, full, workload, own.cluster, err);
+    enum status rc = timing_init(&t, full, workload, own.cluster, chain != NULL, err);
     got.rank_busy_ns = calloc(K, sizeof *got.rank_busy_ns);
     got.rank_first_ns = calloc(K, sizeof *got.rank_first_ns);
     got.rank_last_ns = calloc(K, sizeof *got.rank_last_ns);
@@ -459,6 +711,12 @@ enum status schedule_time(const struct schedule *full, const struct workload *wo
         got.rank_busy_ns[k] = clock->busy;
         got.rank_first_ns[k] = clock->first == INT64_MAX ? 0 : clock->first - t.start;
         got.rank_last_ns[k] = clock->first == INT64_MAX ? 0 : clock->last - t.start;
+    }
+    if (chain) { /* last, because it runs classes again */
+        set_class(&t, workload->num_classes - 1);
+        rc = trace_chain(&t, chain, err);
+        if (rc != OK)
+            goto out;
     }
     *time = got;
     got = (struct step_time){0};

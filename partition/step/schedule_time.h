@@ -31,6 +31,30 @@ enum status schedule_time(const struct schedule *full, const struct workload *wo
                           const struct setting *setting, const struct plan *plan,
                           struct step_time *time, struct err *err);
 
+/* A chain of ops, messages and launches from the beginning of a step to its end, each of which begins
+ * when the one before it ends. A plan with another cut has a chain of the same ops if its lists are
+ * equal up to the all-reduces, and its step is no shorter than that. */
+enum { CHAIN_KINDS = OP_R + 1 }; /* F B I W R */
+struct step_chain {
+    int *
+        counts; /* owned, [num_stages][CHAIN_KINDS][MB_SIZES]: its ops before the tail; NULL: no chain
+                    was found */
+    int class_index;          /* of the replica */
+    int64_t fixed_ns;         /* of the messages and launches */
+    int64_t tail_ns;          /* from the last of these ops to the end of the step, without NORM */
+    int entry_rank, end_rank; /* that run the last of these ops and the last update */
+};
+void step_chain_clear(struct step_chain *chain);
+/* The time of the chain's ops of a stage that has these costs. */
+int64_t step_chain_stage_ns(const struct step_chain *chain, int stage,
+                            const struct stage_cost *cost);
+
+/* schedule_time() that also finds a critical chain, in plans without frozen layers. *chain must be
+ * zeroed or cleared; the caller owns it. NULL: no chain is wanted. */
+enum status schedule_time_chain(const struct schedule *full, const struct workload *workload,
+                                const struct setting *setting, const struct plan *plan,
+                                struct step_time *time, struct step_chain *chain, struct err *err);
+
 /* Set ERR_INFEASIBLE with a message that this rank waits for ever at position `next` of its list.
  */
 enum status schedule_deadlock(const struct schedule *full, int replica, int rank, int64_t next,

@@ -54,20 +54,22 @@ struct stage_memo_entry *stage_memo_find(struct stage_memo *memo, const struct p
     entry->first_item = first;
     entry->end_item = end;
     entry->layers = layers;
+    entry->fit = -1;
     entry->known = entry->buckets_known = false;
     return entry;
 }
 
-void stage_memo_keep_buckets(struct stage_memo_entry *entry, const struct bucket *buckets,
+bool stage_memo_keep_buckets(struct stage_memo_entry *entry, const struct bucket *buckets,
                              int num_buckets)
 {
     if (num_buckets > 0) {
         struct bucket *copy = realloc(entry->buckets, (size_t)num_buckets * sizeof *copy);
         if (!copy)
-            return;
+            return false;
         entry->buckets = copy;
         memcpy(copy, buckets, (size_t)num_buckets * sizeof *copy);
     }
     entry->num_buckets = num_buckets;
     entry->buckets_known = true;
+    return true;
 }

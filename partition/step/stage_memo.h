@@ -11,6 +11,7 @@
 struct stage_memo_entry {
     int64_t round; /* of stage_memo_forget(); an older entry is nobody's */
     int stage, class_index, first_item, end_item, layers;
+    int fit; /* of an entry with no layers: how many run again for the memory; -1: not known */
     bool known, buckets_known; /* the members below are set */
     bool extrapolated;
     struct stage_cost cost;
@@ -27,8 +28,8 @@ void stage_memo_forget(struct stage_memo *memo);
  * the next call. */
 struct stage_memo_entry *stage_memo_find(struct stage_memo *memo, const struct plan *plan,
                                          int stage, int class_index);
-/* Keep a copy of a stage's buckets. Without memory they are not kept. */
-void stage_memo_keep_buckets(struct stage_memo_entry *entry, const struct bucket *buckets,
+/* Keep a copy of a stage's buckets. False: no memory. */
+bool stage_memo_keep_buckets(struct stage_memo_entry *entry, const struct bucket *buckets,
                              int num_buckets);
 
 #endif

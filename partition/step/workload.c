@@ -235,6 +235,16 @@ static struct builder builder_again(const struct setting *setting, const struct 
                             .err = err};
 }
 
+enum status workload_stage(const struct setting *setting, const struct plan *plan,
+                           const struct workload *workload, int class_index, int stage,
+                           struct stage_cost *cost, struct err *err)
+{
+    struct builder b = builder_again(setting, plan, workload, err);
+    const enum status rc = workload_build_stage(&b, class_index, stage, cost);
+    free(b.item_ns);
+    return rc;
+}
+
 enum status workload_rebuild_bytes(const struct setting *setting, const struct plan *plan,
                                    const bool *ranks, struct workload *workload, struct err *err)
 {

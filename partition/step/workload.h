@@ -197,6 +197,12 @@ enum status workload_set_distances(const struct setting *setting, const struct p
 enum status workload_rebuild(const struct setting *setting, const struct plan *plan,
                              struct workload *workload, struct err *err);
 
+/* The costs of one stage of a plan that differs from the workload's in nothing but its cut and
+ * recompute_layers. */
+enum status workload_stage(const struct setting *setting, const struct plan *plan,
+                           const struct workload *workload, int class_index, int stage,
+                           struct stage_cost *cost, struct err *err);
+
 /* Work out only the bytes of the stages of some ranks again, by rank. Times stay as they were. */
 enum status workload_rebuild_bytes(const struct setting *setting, const struct plan *plan,
                                    const bool *ranks, struct workload *workload, struct err *err);

@@ -87,9 +87,9 @@ static enum status find_buckets(struct builder *b, int s)
     }
     const int before = w->num_buckets;
     const enum status rc = stage_buckets(b, s);
-    if (rc == OK)
-        stage_memo_keep_buckets(entry, w->buckets + before, w->num_buckets - before);
-    return rc;
+    return rc == OK && !stage_memo_keep_buckets(entry, w->buckets + before, w->num_buckets - before)
+               ? err_nomem(b->err)
+               : rc;
 }
 
 /* Flag all-reduces of sizes that were not measured. Those inside a node were. */

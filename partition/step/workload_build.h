@@ -64,6 +64,8 @@ struct item_times {
 enum status workload_build_edges(struct builder *b);
 enum status workload_build_classes(struct builder *b); /* tied table, classes of replicas */
 enum status workload_build_stages(struct builder *b);
+enum status workload_build_stage(struct builder *b, int class_index, int stage,
+                                 struct stage_cost *cost);
 /* Only what the stages of these ranks hold from forward to backward and while an op runs. */
 enum status workload_build_bytes(struct builder *b, const bool *ranks);
 enum status workload_build_buckets(struct builder *b);

@@ -550,27 +550,43 @@ enum status workload_build_bytes(struct builder *b, const bool *ranks)
     return OK;
 }
 
+/* A replica of a class. */
+static int replica_of(const struct workload *w, int class_index)
+{
+    int replica = 0;
+    while (w->class_of_replica[replica] != class_index)
+        replica++;
+    return replica;
+}
+
+enum status workload_build_stage(struct builder *b, int class_index, int stage,
+                                 struct stage_cost *cost)
+{
+    struct workload *w = &b->got;
+    if (!b->item_ns)
+        b->item_ns = malloc((size_t)b->model->num_items * sizeof *b->item_ns);
+    if (!b->item_ns)
+        return err_nomem(b->err);
+    if (w->class_of_replica[b->replica] != class_index)
+        b->replica = replica_of(w, class_index);
+    b->rank = w->rank_of_stage[stage];
+    b->device = builder_device(b, b->replica, b->rank);
+    b->distance = w->distances ? w->distances[stage] : STASH_FAR;
+    return find_stage(b, stage, class_index, cost);
+}
+
 enum status workload_build_stages(struct builder *b)
 {
     struct workload *w = &b->got;
     w->stages = calloc((size_t)w->num_classes * (size_t)w->num_stages, sizeof *w->stages);
-    if (!b->item_ns)
-        b->item_ns = malloc((size_t)b->model->num_items * sizeof *b->item_ns);
-    if (!w->stages || !b->item_ns)
+    if (!w->stages)
         return err_nomem(b->err);
     for (int c = 0; c < w->num_classes; c++) {
         int64_t step = 0;
-        int replica = 0;
         bool fits = true;
-        while (w->class_of_replica[replica] != c)
-            replica++;
         for (int s = 0; s < w->num_stages; s++) {
             struct stage_cost *stage = &w->stages[(int64_t)c * w->num_stages + s];
-            b->rank = w->rank_of_stage[s];
-            b->device = builder_device(b, replica, b->rank);
-            b->replica = replica;
-            b->distance = w->distances ? w->distances[s] : STASH_FAR;
-            const enum status rc = find_stage(b, s, c, stage);
+            const enum status rc = workload_build_stage(b, c, s, stage);
             if (rc != OK)
                 return rc;
             fits = fits && add_ops(w, stage, &step);

@@ -248,6 +248,86 @@ static void schedule_time__equals_the_oracle_on_random_plans(void **state)
     assert_true(classes > 10 && hosts > 10 && buckets > 10 && tied > 10);
 }
 
+/* --- the critical chain ------------------------------------------------------------------------ */
+
+/* The least step of a lowered plan by the chain of another cut of it. */
+static int64_t chain_bound(const struct plan_case *c, const struct step_chain *chain,
+                           const int *origin)
+{
+    const struct workload *w = &c->workload;
+    const struct stage_cost *costs = &w->stages[(ptrdiff_t)chain->class_index * w->num_stages];
+    int64_t ns = chain->fixed_ns, updates = 0;
+    bool same = true;
+    for (int s = 0; s < w->num_stages; s++) {
+        const int rank = w->rank_of_stage[s];
+        const bool moved = memcmp(origin + s, c->plan.first_item + s, 2 * sizeof *origin) != 0;
+        ns += step_chain_stage_ns(chain, s, &costs[s]);
+        updates += rank == chain->end_rank ? costs[s].op_ns[OP_UPDATE][MB_FULL] : 0;
+        same = same && !(moved && (rank == chain->entry_rank || rank == chain->end_rank));
+    }
+    return ns + (same ? chain->tail_ns : updates);
+}
+
+/* Equal messages at all boundaries, and nothing frozen. */
+static void make_even(struct plan_case *c)
+{
+    for (int i = 0; i < c->model.num_items; i++)
+        c->model.items[i].act_bytes = c->model.items[0].act_bytes;
+    c->model.num_skips = 0;
+    c->plan.frozen = FROZEN_NONE;
+    c->plan.num_frozen_layers = 0;
+    c->plan.cache_write = false;
+    c->plan.first_item[0] = 0;
+    c->cost.near_ns_per_byte = NULL;
+}
+
+static void schedule_time_chain__takes_the_step_and_bounds_that_of_every_other_cut(void **state)
+{
+    (void)state;
+    uint64_t seed = 29;
+    int found = 0, none = 0, tight = 0, tails[2] = {0, 0};
+    for (int round = 0; round < 300; round++) {
+        struct plan_case c = {0};
+        struct step_chain chain = {0};
+        struct step_time time = {0};
+        struct err err = {0};
+        int origin[64];
+        plan_case_random(&c, &seed, 4, 6);
+        make_even(&c);
+        const struct setting setting = {&c.model, &c.cluster, &c.cost};
+        const int S = c.plan.num_stages;
+        case_must(plan_case_lower(&c, &err), &err);
+        case_must(schedule_time_chain(&c.full, &c.workload, &setting, &c.plan, &time, &chain, &err),
+                  &err);
+        memcpy(origin, c.plan.first_item, ((size_t)S + 1) * sizeof *origin);
+        none += !chain.counts;
+        if (chain.counts) {
+            const int64_t norm_ns = c.full.norm ? c.workload.norm_ns : 0;
+            assert_int_equal(chain_bound(&c, &chain, origin) + norm_ns, time.step_ns);
+            tails[chain.entry_rank == chain.end_rank]++;
+            found++;
+        }
+        for (int cut = 0; cut < 6 && chain.counts; cut++) {
+            const int s = S > 1 ? 1 + (int)case_below(&seed, S - 1) : 0,
+                      by = case_below(&seed, 2) ? 1 : -1;
+            if (s == 0 || c.plan.first_item[s] + by <= c.plan.first_item[s - 1] ||
+                c.plan.first_item[s] + by >= c.plan.first_item[s + 1])
+                continue;
+            c.plan.first_item[s] += by;
+            step_time_clear(&time);
+            case_must(plan_case_lower(&c, &err), &err);
+            case_must(schedule_time(&c.full, &c.workload, &setting, &c.plan, &time, &err), &err);
+            const int64_t bound = chain_bound(&c, &chain, origin);
+            assert_true(bound <= time.step_ns);
+            tight += bound == time.step_ns;
+        }
+        step_time_clear(&time);
+        step_chain_clear(&chain);
+        plan_case_clear(&c);
+    }
+    assert_true(found > 280 && none < 10 && tight > 100 && tails[0] > 30 && tails[1] > 100);
+}
+
 /* --- closed forms ----------------------------------------------------------------------------- */
 
 /* K*v equal stages of one uniform layer; times in ns a micro-batch. */
@@ -677,6 +757,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedule_time__equals_the_oracle_on_random_plans),
+        cmocka_unit_test(schedule_time_chain__takes_the_step_and_bounds_that_of_every_other_cut),
         cmocka_unit_test(schedule_time__is_the_closed_form_when_stages_are_equal),
         cmocka_unit_test(schedule_time__is_the_closed_form_of_gpipe_when_stages_are_uneven),
         cmocka_unit_test(schedule_time__is_the_closed_form_with_messages_when_they_hide),
