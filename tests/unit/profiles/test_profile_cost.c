@@ -206,6 +206,44 @@ static void profile_cost__interpolates_and_flags_extrapolation(void **state)
     end();
 }
 
+/* Eight documents of 128 tokens in a row of 1,024 of GPT-2: a token's products with weights are 8 h^2
+ * flops, a pair of tokens 4 h. A row as one document computes 1,024 (1,024 + 128) / 2 pairs, by 128
+ * queries at once, and as eight 1,024 (128 + 64); the backward for the input has 5/2 of them. */
+static void profile_cost__attention_of_packed_rows_takes_less(void **state)
+{
+    (void)state;
+    const struct packing_ask packing = {.mean = 128};
+    const double h = 768, products = 8 * h * h, one = 4 * h * 576, eight = 4 * h * 192;
+    struct model packed = {0};
+    bool beyond;
+    begin("cpu-1x2");
+    model_clear(&model);
+    assert_int_equal(model_parse("gpt2:seq=1024", &model, NULL), OK);
+    assert_int_equal(model_copy(&model, &packed, NULL), OK);
+    assert_int_equal(model_set_packing(&packed, &packing, NULL), OK);
+    measure(&profile, "p", "cpu", &model, 1, 2, 1000000);
+    assert_int_equal(profile_cost(&profile, &model, &cluster, NULL, &handle, NULL), OK);
+    const struct {
+        int item;
+        enum pass pass;
+        double share;
+    } rows[] = {
+        {1, PASS_FWD,        (products + eight) / (products + one)            },
+        {1, PASS_BWD_INPUT,  (products + 2.5 * eight) / (products + 2.5 * one)},
+        {1, PASS_BWD_WEIGHT, 1                                                },
+        {2, PASS_FWD,        1                                                },
+    };
+    for (int i = 0; i < 4; i++) {
+        const double whole =
+            (double)ask(&handle.cost, &model, rows[i].item, rows[i].pass, 4, "cpu", &beyond);
+        const double got =
+            (double)ask(&handle.cost, &packed, rows[i].item, rows[i].pass, 4, "cpu", &beyond);
+        assert_true(fabs(got - whole * rows[i].share) < 2);
+    }
+    model_clear(&packed);
+    end();
+}
+
 /* Profiles of older versions lack the pass: the whole input half stands for it, and is said to. */
 static void profile_cost__takes_input_half_where_rest_was_not_measured(void **state)
 {
@@ -767,6 +805,7 @@ int main(void)
         cmocka_unit_test(curve_build__equals_minmax_formula),
         cmocka_unit_test(curve_at__goes_through_points_and_lines),
         cmocka_unit_test(profile_cost__interpolates_and_flags_extrapolation),
+        cmocka_unit_test(profile_cost__attention_of_packed_rows_takes_less),
         cmocka_unit_test(profile_cost__takes_input_half_where_rest_was_not_measured),
         cmocka_unit_test(profile_cost__tells_layers_that_drop_from_others),
         cmocka_unit_test(profile_cost__takes_forward_where_none_without_stash_was_measured),
