@@ -185,8 +185,7 @@ static enum status begin(struct call *call, const char *from, struct job_ask *as
     ask->weights_only = ask->evaluates && weights->foreign;
     if (rc == OK && ask->adapter && !weights->foreign)
         rc = refuse_adapter(ask, err);
-    if (rc == OK)
-        rc = resume_job(ask, job, &differences, err);
+    THEN(resume_job(ask, job, &differences, err));
     if (call->comm->rank == 0)
         report_start(weights->note, job->model.note, differences, stderr);
     free(differences);
@@ -342,8 +341,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         options.resume = weights.dir;
     else if (options.init)
         options.init = weights.dir;
-    if (rc == OK)
-        rc = bind(call, (int)threads, &cores, err);
+    THEN(bind(call, (int)threads, &cores, err));
     if (rc == OK) {
         options.heeds_signals = catch_stop_signals;
         options.measure = no_measure ? NULL : profile_for_run;
@@ -357,8 +355,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
             train_plan_fit(&job, call->comm->size);
         rc = trainer_run(call->comm, &cores, &job, &options, &summary, err);
     }
-    if (rc == OK)
-        rc = report_run_stop(call, summary, no_eval, err);
+    THEN(report_run_stop(call, summary, no_eval, err));
     if (rc == OK && call->comm->rank == 0) {
         if (!quiet)
             report_notes(summary, no_eval, stderr);
@@ -403,11 +400,9 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
     if (checking)
         return check_call(line.positional[0], db, &ask, false, err);
     rc = begin(call, line.positional[0], &ask, true, &weights, &job, err);
-    if (rc == OK)
-        rc = bind(call, (int)threads, &cores, err);
+    THEN(bind(call, (int)threads, &cores, err));
     const struct trainer_options options = {.init = weights.dir, .adapter = ask.adapter, .db = db};
-    if (rc == OK)
-        rc = trainer_eval(call->comm, &cores, &job, &options, &summary, err);
+    THEN(trainer_eval(call->comm, &cores, &job, &options, &summary, err));
     if (rc == ERR_INPUT && ask.path && !weights.foreign && !err->hint[0])
         err_hint(err, "without JOB, the job that the run recorded is evaluated");
     if (rc == OK && call->comm->rank == 0) {
@@ -450,9 +445,8 @@ static enum status run_export(const struct exec_command *command, struct call *c
     if (!out)
         return err_set(err, ERR_INPUT, "-o PATH is missing");
     rc = checkpoint_choose(NULL, line.positional[0], &choice, err);
-    if (rc == OK)
-        rc = checkpoint_export(choice.dir, out, merged ? EXPORT_MERGED : EXPORT_AS_TRAINED, &answer,
-                               err);
+    THEN(checkpoint_export(choice.dir, out, merged ? EXPORT_MERGED : EXPORT_AS_TRAINED, &answer,
+                           err));
     if (choice.note[0])
         fprintf(stderr, "note: %s\n", choice.note);
     if (answer.note[0])
@@ -577,12 +571,10 @@ static enum status run_predict(const struct exec_command *command, struct call *
         return check_call(line.positional[0], q.db, &ask, false, err);
     }
     rc = begin(call, line.positional[0], &ask, true, &weights, &job, err);
-    if (rc == OK)
-        rc = bind(call, (int)threads, &cores, err);
+    THEN(bind(call, (int)threads, &cores, err));
     q.weights = weights.dir;
     q.adapter = ask.adapter;
-    if (rc == OK)
-        rc = predict_request_run(call->comm, &cores, &job, &q, err);
+    THEN(predict_request_run(call->comm, &cores, &job, &q, err));
     job_clear(&job);
     checkpoint_choice_clear(&weights);
     return rc;
@@ -839,8 +831,7 @@ int main(int argc, char **argv)
             comm.fail = fail_alone;
             call.comm = &comm;
             rc = check_launcher(&comm, &err);
-            if (rc == OK)
-                rc = watchdog_start(&comm, &err);
+            THEN(watchdog_start(&comm, &err));
         }
     }
     if (rc != OK) {

@@ -219,12 +219,10 @@ static enum status time_items(const struct request *q, struct chain *chain, stru
     rc = cost_efficiency_check(q->efficiency, err);
     if (rc == OK && q->cost_text)
         rc = cost_choice_parse(q->cost_text, &query.choice, err);
-    if (rc == OK)
-        rc = cost_choose_for(q->db_path, &chain->model, &cluster, &query, &handle, err);
+    THEN(cost_choose_for(q->db_path, &chain->model, &cluster, &query, &handle, err));
     const struct setting setting = {&chain->model, &cluster, &handle.cost};
     const struct cut_device on = {&cluster.devices[0], q->samples, -1};
-    if (rc == OK)
-        rc = cut_times(&setting, &on, 0, chain->times, &extrapolated, err);
+    THEN(cut_times(&setting, &on, 0, chain->times, &extrapolated, err));
     for (int i = 0; rc == OK && i < chain->num_items; i++) {
         const struct cut_time *time = &chain->times[i];
         int64_t sum;
@@ -368,8 +366,7 @@ static enum status compress(const struct request *q, const struct chain *chain, 
         struct answer answer = {0};
         int now = frozen_items(chain, f);
         rc = halve(q, chain, now, budget, stages, err);
-        if (rc == OK)
-            rc = solve(q, chain, now, *stages, &answer, err);
+        THEN(solve(q, chain, now, *stages, &answer, err));
         if (rc == OK && q->as_json) {
             struct json *step = json_add_object(steps, NULL);
             json_add_int(step, "frozen_layers", f);
@@ -400,8 +397,7 @@ static enum status run_request(const struct command *command, const struct reque
     struct json *json = q->as_json ? start_json(command, q, chain) : NULL;
     if (q->compress)
         rc = compress(q, chain, start.discounted_max, &stages, json, err);
-    if (rc == OK)
-        rc = solve(q, chain, frozen, stages, &answer, err);
+    THEN(solve(q, chain, frozen, stages, &answer, err));
     if (rc == OK && q->as_json) {
         json_add_int(json, "stages", stages);
         json_add_int(json, "first_item", answer.first_item);
@@ -451,22 +447,17 @@ static enum status balance(const struct command *command, struct request *q,
     int which = 0;
     enum status rc = pick("--balancer", q->balancer_text, balancer_names, 3, &which, err);
     q->balancer = (enum balancer_kind)which;
-    if (rc == OK)
-        rc = pick("--by", q->by_text, by_names, 2, &which, err);
+    THEN(pick("--by", q->by_text, by_names, 2, &which, err));
     q->by_time = rc == OK && which == 1;
-    if (rc == OK)
-        rc = check_options(q, seen, err);
-    if (rc == OK)
-        rc = q->sizes_text ? load_sizes(q, &chain, err) : load_model(q, &chain, err);
-    if (rc == OK)
-        rc = check_total(&chain, err);
+    THEN(check_options(q, seen, err));
+    THEN(q->sizes_text ? load_sizes(q, &chain, err) : load_model(q, &chain, err));
+    THEN(check_total(&chain, err));
     if (rc == OK && q->frozen_layers > chain.num_layers)
         rc = err_set(err, ERR_INFEASIBLE, "--frozen must be 0..%d, got %lld", chain.num_layers,
                      (long long)q->frozen_layers);
     if (rc == OK && chain.cost_note[0] && !q->as_json)
         fprintf(stderr, "elapse: note: %s\n", chain.cost_note);
-    if (rc == OK)
-        rc = run_request(command, q, &chain, err);
+    THEN(run_request(command, q, &chain, err));
     chain_clear(&chain);
     return rc;
 }

@@ -226,8 +226,7 @@ static enum status show(const struct command *command, const char *text, bool as
     struct origin origin = {0};
     struct json *answer = NULL;
     enum status rc = cluster_load(text, &cluster, err);
-    if (rc == OK)
-        rc = find_origin(text, &cluster, &origin, err);
+    THEN(find_origin(text, &cluster, &origin, err));
     if (rc == OK && as_json) {
         answer = command_json(command);
         json_add_string(answer, "cluster", cluster.name);

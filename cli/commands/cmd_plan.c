@@ -62,8 +62,7 @@ static void solve(const struct request *q, const struct job *job, const struct c
                                        .budget_ns = q->budget_ns};
     const int64_t begin = clock_now_ns();
     enum status rc = plan_search(job, cost, &search, &answer->result, &answer->err);
-    if (rc == OK)
-        rc = plan_memory_find(&setting, &answer->result.plan, &answer->memory, &answer->err);
+    THEN(plan_memory_find(&setting, &answer->result.plan, &answer->memory, &answer->err));
     if (rc != OK && answer->err.status == OK)
         err_set(&answer->err, ERR_INFEASIBLE, "no plan");
     if (rc == OK) {
@@ -109,9 +108,8 @@ static enum status plan_change_find(const struct request *q, const struct job *j
                        (long long)q->from_frozen, old->err.msg);
     enum status rc = autodp_keep_devices(&job->model, &job->cluster, &old->result.plan, false,
                                          &answer->result.plan, err);
-    if (rc == OK)
-        rc = transition_build(&job->model, &job->cluster, &old->result.plan, &answer->result.plan,
-                              transition, err);
+    THEN(transition_build(&job->model, &job->cluster, &old->result.plan, &answer->result.plan,
+                          transition, err));
     return rc;
 }
 
@@ -249,8 +247,7 @@ static double rate_in_bf16(const struct request *q, const struct job *wide, cons
     struct plan narrow = *plan; /* borrows everything */
     double rate = 0;
     enum status rc = job_changed(wide, dtype, 1, &job, NULL);
-    if (rc == OK)
-        rc = cost_choose(q->db_path, &job, &cost, NULL);
+    THEN(cost_choose(q->db_path, &job, &cost, NULL));
     if (rc == OK) {
         struct planner_problem problem;
         struct planner_options options;
@@ -295,8 +292,7 @@ static enum status run_one(const struct command *command, const struct request *
         answer.bf16_samples_per_s = rate_in_bf16(q, job, &answer.result.plan);
     if (q->from_frozen >= 0)
         rc = plan_change_find(q, job, &cost->cost, &answer, &old, &transition, err);
-    if (rc == OK)
-        rc = calibrated_interval(&on, answer.result.plan.step_ns, interval_ns, err);
+    THEN(calibrated_interval(&on, answer.result.plan.step_ns, interval_ns, err));
     if (rc != OK)
         goto out;
     if (elastic || q->as_json || q->out_path)
@@ -373,8 +369,7 @@ static enum status run_sweep(const struct command *command, const struct request
     if (q->cached)
         request.frozen = FROZEN_CACHED;
     enum status rc = load_job(q, job_path, &job, err);
-    if (rc == OK)
-        rc = sim_sweep(command, &ask, err);
+    THEN(sim_sweep(command, &ask, err));
     job_clear(&job);
     return rc;
 }
@@ -400,15 +395,13 @@ static enum status run_plan(const struct command *command, const struct request 
         return rc;
     if (q->target)
         rc = target_find(q->target, &job.pipeline.target, err);
-    if (rc == OK)
-        rc = model_check_frozen(&job.model, q->frozen_layers, err);
+    THEN(model_check_frozen(&job.model, q->frozen_layers, err));
     if (rc == OK && q->out_path)
         rc = output_check(q->out_path, err);
     if (rc == OK && q->from_frozen > q->frozen_layers)
         rc = err_set(err, ERR_INPUT, "--from-frozen must be 0..%lld (layers never thaw), got %lld",
                      (long long)q->frozen_layers, (long long)q->from_frozen);
-    if (rc == OK)
-        rc = cost_choose(q->db_path, &job, &cost, err);
+    THEN(cost_choose(q->db_path, &job, &cost, err));
     if (rc == OK) {
         cost.cost = turn_cost(&job, &cost.cost);
         rc = q->all_frozen ? run_all_frozen(command, q, &job, &cost, err)
@@ -509,10 +502,8 @@ static enum status run_from(const struct command *command, const struct request 
                        "--from excludes --all-frozen, --frozen, --from-frozen, "
                        "--cached, --explain, --sweep, --for, -o");
     enum status rc = cluster_load(q->cluster, &cluster, err);
-    if (rc == OK)
-        rc = (megatron ? megatron_job : torchtitan_job)(text, cluster.num_devices, &given, err);
-    if (rc == OK)
-        rc = target_find(q->from, &target, err);
+    THEN((megatron ? megatron_job : torchtitan_job)(text, cluster.num_devices, &given, err));
+    THEN(target_find(q->from, &target, err));
     for (int i = 0; i < 2 && rc == OK; i++) {
         if (i > 0)
             open_layout(given.job);
@@ -520,8 +511,7 @@ static enum status run_from(const struct command *command, const struct request 
         rc = job_from_json(given.job, q->from, NULL, q->overrides.items, q->overrides.count,
                            &jobs[i], err);
         jobs[i].pipeline.target = target;
-        if (rc == OK)
-            rc = cost_choose(q->db_path, &jobs[i], &costs[i], err);
+        THEN(cost_choose(q->db_path, &jobs[i], &costs[i], err));
         if (rc != OK)
             break;
         costs[i].cost = turn_cost(&jobs[i], &costs[i].cost);
@@ -666,10 +656,9 @@ static enum status run(const struct command *command, int argc, char **argv, str
     };
     for (int i = 0; i < 6 && rc == OK; i++)
         rc = set_shortly(&q.overrides, shorts[i].path, shorts[i].value, &texts[i], err);
-    if (rc == OK)
-        rc = q.from               ? run_from(command, &q, job, err)
-             : q.sweeps.count > 0 ? run_sweep(command, &q, job, err)
-                                  : run_plan(command, &q, job, err);
+    THEN(q.from               ? run_from(command, &q, job, err)
+         : q.sweeps.count > 0 ? run_sweep(command, &q, job, err)
+                              : run_plan(command, &q, job, err));
     for (int i = 0; i < 6; i++)
         free(texts[i]);
     return rc;

@@ -50,8 +50,7 @@ static enum status run_list(const struct request *q, struct err *err)
     struct profile_info *infos = NULL;
     int count = 0;
     enum status rc = open_store(q, STORE_READ, false, &store, err);
-    if (rc == OK)
-        rc = store_list_profiles(store, given(q->device) ? q->device : NULL, &infos, &count, err);
+    THEN(store_list_profiles(store, given(q->device) ? q->device : NULL, &infos, &count, err));
     if (rc == OK && q->json) {
         struct json *answer = command_json(q->command);
         json_add_string(answer, "store", store_path(store));
@@ -110,8 +109,7 @@ static enum status run_show(const struct request *q, struct err *err)
     struct store *store = NULL;
     struct profile profile = {0};
     enum status rc = open_store(q, STORE_READ, false, &store, err);
-    if (rc == OK)
-        rc = store_get_profile(store, q->args[0], &profile, err);
+    THEN(store_get_profile(store, q->args[0], &profile, err));
     if (rc == OK && q->json) {
         struct json *answer = command_json(q->command);
         json_add_string(answer, "store", store_path(store));
@@ -159,12 +157,9 @@ static enum status run_export(const struct request *q, struct err *err)
     if (q->csv && q->sql)
         return err_set(err, ERR_INPUT, "export takes one of --csv and --sql, got both");
     enum status rc = open_store(q, STORE_READ, false, &store, err);
-    if (rc == OK)
-        rc = store_get_profile(store, q->args[0], &profile, err);
-    if (rc == OK)
-        rc = output_open(&file, given(q->out) ? q->out : "/dev/stdout", err);
-    if (rc == OK)
-        rc = atomic_close(&file, write_profile(q, &profile, file.out, err), err);
+    THEN(store_get_profile(store, q->args[0], &profile, err));
+    THEN(output_open(&file, given(q->out) ? q->out : "/dev/stdout", err));
+    THEN(atomic_close(&file, write_profile(q, &profile, file.out, err), err));
     profile_clear(&profile);
     store_close(store);
     return rc;
@@ -196,10 +191,8 @@ static enum status run_import(const struct request *q, struct err *err)
         memset(profile.info.name, 0, sizeof profile.info.name);
         memcpy(profile.info.name, q->name, strlen(q->name));
     }
-    if (rc == OK)
-        rc = open_store(q, STORE_WRITE, true, &store, err);
-    if (rc == OK)
-        rc = store_put_profile(store, &profile, how, err);
+    THEN(open_store(q, STORE_WRITE, true, &store, err));
+    THEN(store_put_profile(store, &profile, how, err));
     if (rc == OK && q->json) {
         struct json *answer = command_json(q->command);
         json_add_string(answer, "store", store_path(store));
@@ -290,10 +283,8 @@ static enum status run_diff(const struct request *q, struct err *err)
     struct diff diff = {0};
     struct json *answer = NULL;
     enum status rc = open_store(q, STORE_READ, false, &store, err);
-    if (rc == OK)
-        rc = store_get_profile(store, q->args[0], &a, err);
-    if (rc == OK)
-        rc = store_get_profile(store, q->args[1], &b, err);
+    THEN(store_get_profile(store, q->args[0], &a, err));
+    THEN(store_get_profile(store, q->args[1], &b, err));
     if (rc == OK) {
         if (q->json) {
             answer = command_json(q->command);
@@ -327,8 +318,7 @@ static enum status run_rm(const struct request *q, struct err *err)
 {
     struct store *store = NULL;
     enum status rc = open_store(q, STORE_WRITE, false, &store, err);
-    if (rc == OK)
-        rc = store_remove_profile(store, q->args[0], err);
+    THEN(store_remove_profile(store, q->args[0], err));
     if (rc == OK && q->json) {
         struct json *answer = command_json(q->command);
         json_add_string(answer, "removed", q->args[0]);

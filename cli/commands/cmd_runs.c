@@ -111,10 +111,8 @@ static enum status run_import(const struct command *command, const char *path, c
     struct store *store = NULL;
     int64_t run_id = 0, num_steps = 0;
     enum status rc = json_read_file(path, &root, err);
-    if (rc == OK)
-        rc = store_open(db, db ? STORE_RECORD : STORE_WRITE, &store, err);
-    if (rc == OK)
-        rc = run_file_import(root, path, store, &run_id, &num_steps, err);
+    THEN(store_open(db, db ? STORE_RECORD : STORE_WRITE, &store, err));
+    THEN(run_file_import(root, path, store, &run_id, &num_steps, err));
     if (rc == OK && as_json) {
         struct json *answer = command_json(command);
         json_add_string(answer, "store", store_path(store));
@@ -155,11 +153,9 @@ static enum status run(const struct command *command, int argc, char **argv, str
                        num ? positional[0] : "nothing", num > 1 ? " and more" : "");
     if (show && num == 2)
         rc = parse_int(positional[1], "RUN", 1, INT64_MAX, &run_id, err);
-    if (rc == OK)
-        rc = store_open(db, STORE_READ, &store, err);
-    if (rc == OK)
-        rc = list ? run_list(command, store, as_json, err)
-                  : run_show(command, store, run_id, as_json, err);
+    THEN(store_open(db, STORE_READ, &store, err));
+    THEN(list ? run_list(command, store, as_json, err)
+              : run_show(command, store, run_id, as_json, err));
     store_close(store);
     return rc;
 }

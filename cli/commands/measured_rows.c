@@ -202,25 +202,21 @@ static enum status take_step(struct measured_rows *rows, struct words *words, co
     if (!row)
         return ERR_NOMEM;
     enum status rc = take_measured(row, measured, peak, &inner);
-    if (rc == OK)
-        rc = sim_args_read(&command_sim, words->n, words->at, &args, &help, &inner);
+    THEN(sim_args_read(&command_sim, words->n, words->at, &args, &help, &inner));
     if (rc == OK && help)
         rc = err_set(&inner, ERR_INPUT, "--help is no step");
     if (rc == OK && args.request.db_path)
         rc = err_set(&inner, ERR_INPUT, "--db belongs to 'elapse calibrate', not to a step");
     args.request.db_path = rows->db_path;
-    if (rc == OK)
-        rc = sim_job_load(&args, &job, &inner);
+    THEN(sim_job_load(&args, &job, &inner));
     const struct step_setting *mem = step_setting_find(args.settings, args.num_settings, "mem");
     const bool limited = mem && mem->text;
     for (int d = 0; (args.plan_path || (!args.job_path && !limited)) && d < job.cluster.num_devices;
          d++)
         job.cluster.devices[d].mem_bytes = INT64_MAX; /* it ran, so memory sufficed */
-    if (rc == OK)
-        rc = sim_job_step(&args, &job, &row->answer, &inner);
+    THEN(sim_job_step(&args, &job, &row->answer, &inner));
     job_clear(&job);
-    if (rc == OK)
-        rc = finish_row(rows, row, &inner);
+    THEN(finish_row(rows, row, &inner));
     if (rc != OK) {
         step_answer_clear(&row->answer);
         free(row->label);
@@ -236,10 +232,8 @@ enum status measured_rows_add(struct measured_rows *rows, const char *text, cons
 {
     struct words words;
     enum status rc = words_init(&words, err);
-    if (rc == OK)
-        rc = words_split(&words, text, err);
-    if (rc == OK)
-        rc = take_step(rows, &words, text, measured, peak, err);
+    THEN(words_split(&words, text, err));
+    THEN(take_step(rows, &words, text, measured, peak, err));
     free(words.text);
     return rc;
 }
@@ -312,8 +306,7 @@ static enum status take_line(struct measured_rows *rows, char *line, const char 
     char measured[80] = "";
     const char *peak = NULL;
     enum status rc = words_init(&words, err);
-    if (rc == OK)
-        rc = words_split(&words, common, err);
+    THEN(words_split(&words, common, err));
     for (int c = 0; c < num_columns && rc == OK; c++) {
         const char *value = next_cell(&line);
         if (!value)
@@ -328,8 +321,7 @@ static enum status take_line(struct measured_rows *rows, char *line, const char 
         else if (*value)
             rc = cell_words(&words, columns[c], value, err);
     }
-    if (rc == OK)
-        rc = take_step(rows, &words, label, measured, peak, err);
+    THEN(take_step(rows, &words, label, measured, peak, err));
     free(words.text);
     return rc;
 }
@@ -385,8 +377,7 @@ enum status measured_rows_add_run(struct measured_rows *rows, const char *run_di
     }
     struct step_answer *a = &row->answer;
     rc = model_copy(&replay.job.model, &a->model, err);
-    if (rc == OK)
-        rc = cluster_copy(&replay.job.cluster, &a->cluster, err);
+    THEN(cluster_copy(&replay.job.cluster, &a->cluster, err));
     if (rc == OK) {
         a->query = cost_query_of(&replay.job);
         *a->query.calibration = '\0';

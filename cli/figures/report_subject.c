@@ -441,7 +441,7 @@ enum status report_subject(FILE *out, struct subject *s, const struct verdict *v
     put_epochs(out, &s->rows);
     if (s->kind == SUBJECT_RUN) {
         report_freeze(out, s->path);
-        rc = rc == OK ? report_losses(out, s, err) : rc;
+        THEN(report_losses(out, s, err));
     }
     put_devices(out, s);
     put_job(out, s);

@@ -215,8 +215,7 @@ static enum status start(struct session *s, int argc, char **argv, const char *k
         launch.losses = losses;
     }
     s->returned = s->told = false;
-    if (rc == OK)
-        rc = launch_exec(&launch, argc, argv, yielded, err);
+    THEN(launch_exec(&launch, argc, argv, yielded, err));
     s->ended_ns = clock_wall_ns();
     free(words);
     return rc;

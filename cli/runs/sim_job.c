@@ -24,9 +24,8 @@ enum status sim_job_load(const struct sim_args *args, struct job *job, struct er
     struct job_sets sets = {0};
     enum status rc = job_sets_add(&sets, args->settings, args->num_settings, !args->job_path, err);
     job_sets_append(&sets, args->overrides.items, args->overrides.count);
-    if (rc == OK)
-        rc = (args->sweeps.count > 0 ? job_open : job_load)(args->job_path, sets.items, sets.count,
-                                                            job, err);
+    THEN((args->sweeps.count > 0 ? job_open : job_load)(args->job_path, sets.items, sets.count, job,
+                                                        err));
     if (rc != OK)
         job_sets_name_option(args->settings, args->num_settings, err);
     job_sets_clear(&sets);
@@ -81,8 +80,7 @@ static enum status plan_ample(const struct step_request *q, const struct job *jo
     enum status rc = cluster_copy(&job->cluster, &ample.cluster, NULL);
     for (int d = 0; rc == OK && d < ample.cluster.num_devices; d++)
         ample.cluster.devices[d].mem_bytes = INT64_MAX;
-    if (rc == OK)
-        rc = plan_step(q, &ample, cost, plan, NULL);
+    THEN(plan_step(q, &ample, cost, plan, NULL));
     cluster_clear(&ample.cluster);
     return rc;
 }
@@ -124,12 +122,9 @@ enum status sim_step_of_job(const struct step_request *request, const struct job
         placed.pipeline.frozen_auto = false;
     }
     enum status rc = check_size(job, err);
-    if (rc == OK)
-        rc = model_copy(&job->model, &a->model, err);
-    if (rc == OK)
-        rc = cluster_copy(&job->cluster, &a->cluster, err);
-    if (rc == OK)
-        rc = cost_choose(request->db_path, job, &a->cost, err);
+    THEN(model_copy(&job->model, &a->model, err));
+    THEN(cluster_copy(&job->cluster, &a->cluster, err));
+    THEN(cost_choose(request->db_path, job, &a->cost, err));
     if (rc == OK) {
         a->cost.cost = turn_cost(job, &a->cost.cost);
         a->query = cost_query_of(job);
@@ -154,10 +149,8 @@ enum status sim_step_of_job(const struct step_request *request, const struct job
     if (rc == OK && request->cut_text && job_searches(job) && !request->order)
         rc = plan_find_order(&(struct setting){&a->model, &a->cluster, &a->cost.cost}, &a->plan,
                              err);
-    if (rc == OK)
-        rc = cluster_slow(request, &a->cluster, err);
-    if (rc == OK)
-        rc = step_answer_simulate(a, &request->options, err);
+    THEN(cluster_slow(request, &a->cluster, err));
+    THEN(step_answer_simulate(a, &request->options, err));
     return rc;
 }
 
@@ -167,8 +160,7 @@ enum status sim_job_step(const struct sim_args *args, const struct job *job, str
     struct plan plan = {0};
     enum status rc =
         args->plan_path ? plan_json_load(args->plan_path, job, &job->cluster, &plan, err) : OK;
-    if (rc == OK)
-        rc = sim_step_of_job(&args->request, job, args->plan_path ? &plan : NULL, a, err);
+    THEN(sim_step_of_job(&args->request, job, args->plan_path ? &plan : NULL, a, err));
     plan_clear(&plan);
     return rc;
 }
@@ -185,13 +177,11 @@ enum status simulate_job(const struct step_request *request, const struct job *j
     options.first_plan = plan_for_sim;
     if (rc == OK && (request->stragglers_text || request->slow_links_text)) {
         rc = cluster_copy(&job->cluster, &slowed, err);
-        if (rc == OK)
-            rc = cluster_slow(request, &slowed, err);
+        THEN(cluster_slow(request, &slowed, err));
         options.slowed = &slowed;
     }
-    if (rc == OK)
-        rc = elastic_run(job, cost ? cost : &own.cost, job_num_samples(job, true),
-                         job_num_samples(job, false), &options, run, err);
+    THEN(elastic_run(job, cost ? cost : &own.cost, job_num_samples(job, true),
+                     job_num_samples(job, false), &options, run, err));
     cluster_clear(&slowed);
     cost_handle_clear(&own);
     return rc;
@@ -238,8 +228,7 @@ static enum status tune_baseline(const struct step_request *request, const struc
         struct err why = {0};
         tuned.pipeline.num_microbatches = m * unit;
         enum status rc = job_check(&tuned, &why);
-        if (rc == OK)
-            rc = simulate_job(request, &tuned, cost, NULL, &got, &why);
+        THEN(simulate_job(request, &tuned, cost, NULL, &got, &why));
         if (rc == OK && (best->num_epochs == 0 || elastic_speedup(&got, best) > 1)) {
             struct elastic_run swap = *best;
             *best = got;
@@ -260,12 +249,9 @@ static enum status run_baseline(const struct step_request *request, const struct
     struct cost_handle cost = {0};
     enum status rc =
         job_changed(job, (const char *const *)job->baseline, job->num_baseline, &base, err);
-    if (rc == OK)
-        rc = cost_choose(request->db_path, &base, &cost, err);
-    if (rc == OK)
-        rc = simulate_job(request, &base, &cost.cost, NULL, &a->baseline, err);
-    if (rc == OK)
-        rc = tune_baseline(request, &base, &cost.cost, &a->baseline.epochs[0], &a->same, err);
+    THEN(cost_choose(request->db_path, &base, &cost, err));
+    THEN(simulate_job(request, &base, &cost.cost, NULL, &a->baseline, err));
+    THEN(tune_baseline(request, &base, &cost.cost, &a->baseline.epochs[0], &a->same, err));
     cost_handle_clear(&cost);
     job_clear(&base);
     return rc;
@@ -292,14 +278,11 @@ static enum status answer_run(const struct sim_args *args, const struct job *job
     const bool given = args->plan_path != NULL;
     enum status rc = given ? plan_json_load(args->plan_path, job, &job->cluster, &plan, err) : OK;
     *a = (struct run_answer){.job = job, .source = cost, .has_baseline = job->num_baseline > 0};
-    if (rc == OK)
-        rc = cost_choose(request->db_path, job, cost, err);
-    if (rc == OK)
-        rc = simulate_job(request, job, &cost->cost, given ? &plan : NULL, &a->run, err);
+    THEN(cost_choose(request->db_path, job, cost, err));
+    THEN(simulate_job(request, job, &cost->cost, given ? &plan : NULL, &a->run, err));
     if (rc == OK && a->has_baseline)
         rc = run_baseline(request, job, a, err);
-    if (rc == OK)
-        rc = simulate_job(request, &fixed, &cost->cost, NULL, &a->tuned, err);
+    THEN(simulate_job(request, &fixed, &cost->cost, NULL, &a->tuned, err));
     const double hours = a->run.device_hours + a->run.device_hours_idle;
     a->cost = (struct run_cost){a->run.total_ns, hours, hours * job->cluster.price_per_hour,
                                 hours * job->cluster.power_watts / 1000};
@@ -447,16 +430,12 @@ static enum status record_run_at(const char *path, const struct run_answer *a, s
     info.job_json = a->job->json;
     snprintf(info.name, sizeof info.name, "%s", a->job->name);
     snprintf(info.cost_source, sizeof info.cost_source, "%s", a->source->cost.label);
-    if (rc == OK)
-        rc = store_open(path, STORE_RECORD, &store, err);
-    if (rc == OK)
-        rc = record_start(store, &info, &id, err);
-    if (rc == OK)
-        rc = record_epochs(store, id, rows.epochs, rows.num_epochs, err);
+    THEN(store_open(path, STORE_RECORD, &store, err));
+    THEN(record_start(store, &info, &id, err));
+    THEN(record_epochs(store, id, rows.epochs, rows.num_epochs, err));
     if (rc == OK && rows.num_transitions > 0)
         rc = record_transitions(store, id, rows.transitions, rows.num_transitions, err);
-    if (rc == OK)
-        rc = record_finish(store, id, a->run.total_ns, err);
+    THEN(record_finish(store, id, a->run.total_ns, err));
     store_close(store);
     run_rows_clear(&rows);
     return rc;

@@ -283,13 +283,10 @@ static enum status add_defaults(struct job_sets *sets, const struct step_setting
     snprintf(text, sizeof text, "1x%.0f", devices < 1e9 ? devices : 1e9);
     if (rc == OK && !text_of(settings, num, "cluster"))
         rc = add_owned(sets, "cluster", text, err);
-    if (rc == OK)
-        rc = add_owned(sets, "pipeline.schedule", "1f1b", err);
+    THEN(add_owned(sets, "pipeline.schedule", "1f1b", err));
     snprintf(text, sizeof text, "%d", schedule_default_chunks(kind));
-    if (rc == OK)
-        rc = add_owned(sets, "pipeline.chunks", text, err);
-    if (rc == OK)
-        rc = add_owned(sets, "train.batch.per_pipeline", batch ? batch : "1", err);
+    THEN(add_owned(sets, "pipeline.chunks", text, err));
+    THEN(add_owned(sets, "train.batch.per_pipeline", batch ? batch : "1", err));
     if (rc == OK && model.elem_bytes == 2)
         rc = add_owned(sets, "train.dtype", "bf16", err);
     model_clear(&model);
@@ -376,12 +373,10 @@ enum status step_answer_simulate(struct step_answer *a, const struct sim_options
     sim_result_clear(&a->result);
     const struct setting setting = {&a->model, &a->cluster, &a->cost.cost};
     enum status rc = sim_check_size(&a->plan, err);
-    if (rc == OK)
-        rc = plan_lower(&setting, &a->plan, &a->workload, &a->full, err);
+    THEN(plan_lower(&setting, &a->plan, &a->workload, &a->full, err));
     if (rc == OK && a->plan.recompute_layers)
         rc = recompute_fit(&setting, &a->plan, false, &a->full, &a->workload, err);
-    if (rc == OK)
-        rc = sim_step(&a->full, &a->workload, &setting, &a->plan, options, &a->result, err);
+    THEN(sim_step(&a->full, &a->workload, &setting, &a->plan, options, &a->result, err));
     a->wall_ns = clock_now_ns() - start;
     return rc;
 }

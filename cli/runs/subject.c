@@ -33,8 +33,7 @@ static enum status open_rows(struct subject *s, const char *db, bool starts, str
 {
     struct store *store = NULL;
     enum status rc = store_open(db, STORE_READ, &store, err);
-    if (rc == OK)
-        rc = run_rows_read(store, 0, &s->rows, err);
+    THEN(run_rows_read(store, 0, &s->rows, err));
     if (rc == OK && starts)
         rc = run_rows_add_earlier(store, &s->rows, err);
     store_close(store);
@@ -47,10 +46,8 @@ static enum status open_run(struct subject *s, struct err *err)
     snprintf(path, sizeof path, "%.4000s/run.db", s->path);
     enum status rc = open_rows(s, path, true, err);
     snprintf(path, sizeof path, "%.4000s/metrics.jsonl", s->path);
-    if (rc == OK)
-        rc = run_rows_merge_metrics(path, &s->rows, err);
-    if (rc == OK)
-        rc = run_rows_count_epochs(&s->rows, err);
+    THEN(run_rows_merge_metrics(path, &s->rows, err));
+    THEN(run_rows_count_epochs(&s->rows, err));
     if (rc != OK)
         return rc;
     if (s->rows.num_differing > 0)
@@ -82,8 +79,7 @@ static enum status open_plan(struct subject *s, const struct json *root, struct 
     enum status rc = job_from_record(
         json_get(root, "job"), s->path, s->options.overrides ? s->options.overrides->items : NULL,
         s->options.overrides ? s->options.overrides->count : 0, &s->job, err);
-    if (rc == OK)
-        rc = plan_json_read(root, s->path, &s->job.model, &s->job.cluster, &s->given, err);
+    THEN(plan_json_read(root, s->path, &s->job.model, &s->job.cluster, &s->given, err));
     s->given.lagged = rc == OK && job_lags(&s->job);
     s->kind = SUBJECT_PLAN;
     return rc;
@@ -224,10 +220,8 @@ enum status subject_epochs(struct subject *s, struct err *err)
                        s->path);
     step_request_init(&request);
     enum status rc = cost_choose(s->options.db_path, &s->job, &cost, err);
-    if (rc == OK)
-        rc = simulate_job(&request, &s->job, &cost.cost, plan, &run, err);
-    if (rc == OK)
-        rc = run_rows_simulated(&run, &s->rows, err);
+    THEN(simulate_job(&request, &s->job, &cost.cost, plan, &run, err));
+    THEN(run_rows_simulated(&run, &s->rows, err));
     if (rc == OK) {
         snprintf(s->rows.info.name, sizeof s->rows.info.name, "%s", s->job.name);
         snprintf(s->rows.info.cost_source, sizeof s->rows.info.cost_source, "%s", cost.cost.label);
@@ -253,8 +247,7 @@ enum status subject_real_ops(struct subject *s, const struct op_row **rows, int6
     if (!s->rows.ops) {
         snprintf(db, sizeof db, "%.4000s/run.db", s->path);
         enum status rc = store_open(db, STORE_READ, &store, err);
-        if (rc == OK)
-            rc = run_rows_read_ops(store, &s->rows, err);
+        THEN(run_rows_read_ops(store, &s->rows, err));
         store_close(store);
         if (rc != OK)
             return rc;

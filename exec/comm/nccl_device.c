@@ -274,12 +274,10 @@ static enum status split(struct nccl_device *device, int color, int key, int mos
         config.maxCTAs = most_blocks;
     pthread_mutex_lock(&device->lock);
     enum status rc = check(device, err);
-    if (rc == OK)
-        rc = settle_or_leave(&device->parent,
-                             ncclCommSplit(device->parent.comm,
-                                           color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &c->comm,
-                                           &config),
-                             "ncclCommSplit", &later, err);
+    THEN(settle_or_leave(&device->parent,
+                         ncclCommSplit(device->parent.comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color,
+                                       key, &c->comm, &config),
+                         "ncclCommSplit", &later, err));
     c->splits = rc == OK;
     pthread_mutex_unlock(&device->lock);
     if (rc == OK)

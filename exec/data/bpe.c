@@ -171,12 +171,9 @@ enum status bpe_open(const char *vocab_path, const char *merges_path, struct bpe
     struct bpe got = {0};
     struct tokenizer_config config;
     enum status rc = read_vocab(vocab_path, &got, err);
-    if (rc == OK)
-        rc = read_merges(merges_path, &got, err);
-    if (rc == OK)
-        rc = add_markers(&got, err);
-    if (rc == OK)
-        rc = tokenizer_config_read(vocab_path, &config, &got.markers, err);
+    THEN(read_merges(merges_path, &got, err));
+    THEN(add_markers(&got, err));
+    THEN(tokenizer_config_read(vocab_path, &config, &got.markers, err));
     if (rc == OK && markers_size(&got.markers) > got.size)
         got.size = markers_size(&got.markers);
     if (rc == OK)

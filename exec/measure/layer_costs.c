@@ -171,8 +171,7 @@ static enum status make_stage(struct layers *l, int size, struct err *err)
                               .max_samples = l->m->options->samples[size],
                               .max_live = live_of(l, size)};
     enum status rc = stage_new(&spec, &l->stage, err);
-    if (rc == OK)
-        rc = stage_init_weights(l->stage, 1, err);
+    THEN(stage_init_weights(l->stage, 1, err));
     return rc;
 }
 
@@ -270,8 +269,7 @@ static enum status run_items(struct layers *l, int size, int live, double *rest_
     enum status rc = OK;
     if (!l->m->backend->host_memory)
         rc = run_passes(l, size, live, &plain, err);
-    if (rc == OK)
-        rc = run_passes(l, size, live, &timed, err);
+    THEN(run_passes(l, size, live, &timed, err));
     if (rc == OK && !l->m->backend->host_memory)
         subtract_events(l, timed.all_ns, plain.all_ns);
     *rest_ns = timed.rest_ns;
@@ -296,8 +294,7 @@ static enum status time_near(struct layers *l, int size, int repeat, const doubl
     double rest_ns;
     enum status rc = run_items(l, size, 1, &rest_ns, err);
     forget_round(l);
-    if (rc == OK)
-        rc = run_items(l, size, 1, &rest_ns, err);
+    THEN(run_items(l, size, 1, &rest_ns, err));
     for (int pass = 0; pass < NEAR_PASSES; pass++)
         near_times(l, size, pass)[repeat] = (far[pass] - pass_sum(l, pass, 1)) / mib;
     forget_round(l);
@@ -460,8 +457,7 @@ static enum status add_near(struct layers *l, int ranks, struct err *err)
         }
         row.bytes = far;
         row.ns = (struct spread){.count = l->repeats[0]};
-        if (rc == OK)
-            rc = profile_add_host(l->m->profile, &row, err);
+        THEN(profile_add_host(l->m->profile, &row, err));
     }
     return rc;
 }
@@ -620,8 +616,7 @@ enum status measure_layers(struct measure *m, bool together, bool stash, struct 
                        .num_sweep = m->options->quick_ns > 0 ? QUICK_SWEEP : SWEEP,
                        .num_warm_up = m->options->quick_ns > 0 ? 1 : MEASURE_WARM_UP};
     enum status rc = make_shapes(&l, err);
-    if (rc == OK)
-        rc = sweep_all(&l, together, err);
+    THEN(sweep_all(&l, together, err));
     const bool any = rc == OK && m->comm->rank == 0 && l.repeats[0] > 0;
     if (any)
         rc = add_layers(&l, ranks, err);

@@ -57,8 +57,7 @@ static enum status wait_asleep(const struct comm *comm, struct err *err)
         for (int peer = 1; rc == OK && peer < comm->size; peer++) {
             struct comm_request request = {0};
             rc = comm_isend(comm->all, &token, 1, peer, 2, &request, err);
-            if (rc == OK)
-                rc = comm_wait(&request, err);
+            THEN(comm_wait(&request, err));
         }
     } else {
         struct comm_request request = {0};
@@ -93,14 +92,10 @@ static enum status phase(struct measure *m, int threads, bool together, struct e
     rc = OK;
     if (together || !m->options->retune)
         rc = choices_give(together ? m->comm : NULL, store, here, be, err);
-    if (rc == OK)
-        rc = be->event_new(be, &m->from, err);
-    if (rc == OK)
-        rc = be->event_new(be, &m->middle, err);
-    if (rc == OK)
-        rc = be->event_new(be, &m->to, err);
-    if (rc == OK)
-        rc = measure_layers(m, together, whole && m->job.model.num_skips == 0, err);
+    THEN(be->event_new(be, &m->from, err));
+    THEN(be->event_new(be, &m->middle, err));
+    THEN(be->event_new(be, &m->to, err));
+    THEN(measure_layers(m, together, whole && m->job.model.num_skips == 0, err));
     if (rc == OK && !together)
         rc = choices_keep(store, here, be, err);
     if (rc == OK && whole)
@@ -161,23 +156,19 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
     rc = model_copy(model, &m.job.model, err);
     for (int i = 0; i < options->num_samples; i++)
         m.most = options->samples[i] > m.most ? options->samples[i] : m.most;
-    if (rc == OK)
-        rc = make_inputs(&m, err);
+    THEN(make_inputs(&m, err));
     rc = comm_agree(comm, rc, err);
     const bool alone = rc == OK; /* after this, other ranks may not know of a failure */
     if (rc == OK && comm->rank == 0) {
         begin_phase(&m, "layers, one rank alone", end_ns);
         rc = phase(&m, cores->threads, false, err);
     }
-    if (rc == OK)
-        rc = wait_asleep(comm, err);
-    if (rc == OK)
-        rc = agree_to_stop(comm, &stop, err);
+    THEN(wait_asleep(comm, err));
+    THEN(agree_to_stop(comm, &stop, err));
     if (rc == OK && comm->node_ranks[0] > 1 && !stop) { /* a node has more than one rank */
         begin_phase(&m, "layers, all ranks busy", end_ns);
         rc = phase(&m, cores->threads, true, err);
-        if (rc == OK)
-            rc = agree_to_stop(comm, &stop, err);
+        THEN(agree_to_stop(comm, &stop, err));
     }
     if (rc == OK && comm->size > 1 && !stop) {
         begin_phase(&m, "links and all-reduce", end_ns);
@@ -186,11 +177,9 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
         if (rc == OK && comm->rank == 0 && all_cores && !measure_stopped()) {
             begin_phase(&m, "layers, one rank on all cores", end_ns);
             rc = cores_release(cores, err);
-            if (rc == OK)
-                rc = phase(&m, cores->at_hand, false, err);
+            THEN(phase(&m, cores->at_hand, false, err));
         }
-        if (rc == OK)
-            rc = wait_asleep(comm, err);
+        THEN(wait_asleep(comm, err));
     }
     ticker_clear(&m.progress, stderr);
     if (rc != OK && alone)

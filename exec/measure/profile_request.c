@@ -119,23 +119,19 @@ enum status profile_request_run(struct profile_request *q, const struct comm *co
     struct profile profile = {0};
     struct store *store = NULL;
     enum status rc = check(q, &sizes, err);
-    if (rc == OK)
-        rc = model_load(q->model_text, &model, err);
+    THEN(model_load(q->model_text, &model, err));
     if (rc == OK && !model_family_traits(model.family)->trainable)
         rc = err_set(err, ERR_INFEASIBLE, "model '%s' of family %s has no layers to measure",
                      model.name, model_family_name(model.family));
-    if (rc == OK)
-        rc = cores_bind(comm->local_rank, comm->local_size, (int)q->threads, &cores, err);
-    if (rc == OK)
-        rc = device_describe(q->measure.device, &cores, &profile.info, err);
+    THEN(cores_bind(comm->local_rank, comm->local_size, (int)q->threads, &cores, err));
+    THEN(device_describe(q->measure.device, &cores, &profile.info, err));
     if (rc == OK && comm->rank == 0) /* before the minutes; without a device there is none */
         rc = store_open(q->db, STORE_WRITE, &store, err);
     rc = comm_agree(comm, rc, err);
     if (rc == OK && comm->rank == 0 && q->measure.device == DEVICE_CPU)
         cores_report(&cores, comm->local_size, stderr);
     q->measure.store = store;
-    if (rc == OK)
-        rc = measure_machine(comm, &cores, &model, &q->measure, &profile, err);
+    THEN(measure_machine(comm, &cores, &model, &q->measure, &profile, err));
     if (rc == OK && comm->rank == 0) {
         if (q->name)
             snprintf(profile.info.name, sizeof profile.info.name, "%s", q->name);
@@ -148,8 +144,7 @@ enum status profile_request_run(struct profile_request *q, const struct comm *co
         json_add_int(run, "ranks", comm->size);
         json_add_int(run, "threads_per_rank", cores.threads);
         rc = json_check(run, err);
-        if (rc == OK)
-            rc = print(q, &profile, run, err);
+        THEN(print(q, &profile, run, err));
         json_free(run);
     }
     store_close(store);
@@ -194,8 +189,7 @@ enum status profile_for_run(const struct comm *comm, const struct cores *cores,
         rc = store_open(db, STORE_WRITE, &store, err);
     rc = comm_agree(comm, rc, err);
     options.store = store;
-    if (rc == OK)
-        rc = measure_machine(comm, cores, &job->model, &options, &profile, err);
+    THEN(measure_machine(comm, cores, &job->model, &options, &profile, err));
     const double noise = rc == OK && comm->rank == 0 ? profile_noise(&profile).mean : 0;
     if (noise > PROFILE_NOISY)
         rc = err_set(err, ERR_INFEASIBLE,

@@ -75,17 +75,14 @@ static enum status open_foreign(const struct generate_request *q, struct source 
     source->weights.dir = strdup(q->from);
     enum status rc =
         source->weights.dir ? beside(q->from, "config.json", &config, err) : err_nomem(err);
-    if (rc == OK)
-        rc = model_load(config, &source->model, err);
+    THEN(model_load(config, &source->model, err));
     struct lora_ask ask = {0};
     if (rc == OK && q->adapter)
         rc = adapter_files_ask(q->adapter, &ask, err);
-    if (rc == OK)
-        rc = model_set_lora(&source->model, &ask, err);
+    THEN(model_set_lora(&source->model, &ask, err));
     source->of = &source->model;
     source->context = source->model.max_seq > 0 ? source->model.max_seq : source->model.seq;
-    if (rc == OK)
-        rc = read_context(config, source, err);
+    THEN(read_context(config, source, err));
     for (int i = 0; rc == OK && i < 2 && !*vocab; i++) {
         rc = beside(q->from, names[i], vocab, err);
         if (rc == OK && access(*vocab, F_OK) != 0) {
@@ -105,8 +102,7 @@ static enum status open_run(const struct generate_request *q, struct source *sou
     char *differences = NULL;
     enum status rc = checkpoint_choose(NULL, q->from, &source->weights, err);
     ask.checkpoint = source->weights.dir;
-    if (rc == OK)
-        rc = resume_job(&ask, &source->job, &differences, err);
+    THEN(resume_job(&ask, &source->job, &differences, err));
     free(differences);
     source->of = &source->job.model;
     source->context = source->of->max_seq > 0 ? source->of->max_seq : source->of->seq;
@@ -242,8 +238,7 @@ static enum status write_on(const struct generate_request *q, struct source *sou
     enum status rc = work && ids ? OK : err_nomem(err);
     for (int64_t i = 0; rc == OK && i < prompt->count; i++)
         ids[i] = prompt->at[i].id;
-    if (rc == OK)
-        rc = generator_read(generator, ids, (int)prompt->count, &logits, err);
+    THEN(generator_read(generator, ids, (int)prompt->count, &logits, err));
     const int64_t read_ns = clock_now_ns();
     answer->read_ns = read_ns - begin_ns;
     answer->ended_by = "max_tokens";
@@ -258,8 +253,7 @@ static enum status write_on(const struct generate_request *q, struct source *sou
             answer->ended_by = "special_token";
             break;
         }
-        if (rc == OK)
-            rc = add_bytes(answer, piece, n, err);
+        THEN(add_bytes(answer, piece, n, err));
         if (rc == OK && cut_at_stop(&q->stops, answer)) {
             answer->ended_by = "stop";
             break;
@@ -272,8 +266,7 @@ static enum status write_on(const struct generate_request *q, struct source *sou
             answer->ended_by = "context";
             break;
         }
-        if (rc == OK)
-            rc = generator_read(generator, &id, 1, &logits, err);
+        THEN(generator_read(generator, &id, 1, &logits, err));
     }
     answer->write_ns = clock_now_ns() - read_ns;
     free(work);
@@ -328,8 +321,7 @@ enum status generate_request_run(const struct generate_request *q, struct err *e
     struct backend *be = NULL;
     struct cores cores;
     enum status rc = open_source(q, &source, err);
-    if (rc == OK)
-        rc = text_tokens_encode(&source.tokens, q->prompt, strlen(q->prompt), true, &prompt, err);
+    THEN(text_tokens_encode(&source.tokens, q->prompt, strlen(q->prompt), true, &prompt, err));
     if (source.weights.note[0])
         fprintf(stderr, "note: %s\n", source.weights.note);
     if (rc == OK && prompt.count == 0)
@@ -337,25 +329,21 @@ enum status generate_request_run(const struct generate_request *q, struct err *e
     if (rc == OK && prompt.count > source.context)
         rc = err_set(err, ERR_INPUT, "the prompt has %lld tokens, the context of model '%s' is %d",
                      (long long)prompt.count, source.of->name, source.context);
-    if (rc == OK)
-        rc = cores_bind(0, 1, (int)q->threads, &cores, err);
+    THEN(cores_bind(0, 1, (int)q->threads, &cores, err));
     if (rc == OK) {
         be =
             backend_new(&(struct backend_spec){.dtype = DTYPE_FP32, .threads = cores.threads}, err);
         rc = be ? OK : err->status;
     }
     const int64_t most = prompt.count + q->max_tokens;
-    if (rc == OK)
-        rc = generator_new(source.of, source.weights.dir, source.weights.foreign, q->adapter,
-                           most < source.context ? (int)most : source.context, be, &generator, err);
+    THEN(generator_new(source.of, source.weights.dir, source.weights.foreign, q->adapter,
+                       most < source.context ? (int)most : source.context, be, &generator, err));
     answer.num_prompt = (int)prompt.count;
     answer.logprobs = calloc((size_t)q->max_tokens + 1, sizeof *answer.logprobs);
     if (rc == OK && !answer.logprobs)
         rc = err_nomem(err);
-    if (rc == OK)
-        rc = write_on(q, &source, generator, &prompt, &answer, err);
-    if (rc == OK)
-        rc = print_answer(q, &source, &answer, err);
+    THEN(write_on(q, &source, generator, &prompt, &answer, err));
+    THEN(print_answer(q, &source, &answer, err));
     generator_free(generator);
     backend_free(be);
     free(answer.text);

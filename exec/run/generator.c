@@ -78,8 +78,7 @@ static enum status make_buffers(struct generator *g, struct err *err)
         rc = err_nomem(err);
     for (int l = 0; l < g->model.num_layers && rc == OK; l++) {
         rc = grab(g->context * key, &g->keys[l], err);
-        if (rc == OK)
-            rc = grab(g->context * key, &g->values[l], err);
+        THEN(grab(g->context * key, &g->values[l], err));
     }
     if (rc == OK && a->decoder) {
         rc = grab((int64_t)g->context * head_dim(g), &g->angles, err);
@@ -152,20 +151,16 @@ enum status generator_new(const struct model *model, const char *path, bool fore
                                     .num_frozen_items = model->num_items,
                                     .max_samples = 1,
                                     .max_live = 1};
-    if (rc == OK)
-        rc = stage_new(&spec, &g->stage, err);
+    THEN(stage_new(&spec, &g->stage, err));
     const struct stage_list list = {&g->stage, 1, backend};
-    if (rc == OK)
-        rc = foreign ? hf_load(path, &g->model, &list, false, NULL, err)
-                     : checkpoint_load(path, &list, false, err);
+    THEN(foreign ? hf_load(path, &g->model, &list, false, NULL, err)
+                 : checkpoint_load(path, &list, false, err));
     if (rc == OK && adapter)
         rc = adapter_files_load(adapter, &g->model, &list, err);
-    if (rc == OK)
-        rc = find_blocks(g, err);
+    THEN(find_blocks(g, err));
     if (rc == OK)
         merge_adapters(g);
-    if (rc == OK)
-        rc = make_buffers(g, err);
+    THEN(make_buffers(g, err));
     if (rc == OK) {
         *generator = g;
         g = NULL;

@@ -51,8 +51,7 @@ static enum status keep_block(void *ctx, struct stage *stage, const struct sampl
         }
     }
     enum status rc = all && kept->count + n <= kept->room ? OK : err_nomem(err);
-    if (rc == OK)
-        rc = stage_class_probabilities(stage, block, all, err);
+    THEN(stage_class_probabilities(stage, block, all, err));
     for (int64_t i = 0; rc == OK && i < n; i++) {
         struct row *row = row_at(kept, kept->count++);
         row->id = block->ids[i];
@@ -273,9 +272,7 @@ enum status predict_request_run(const struct comm *comm, const struct cores *cor
         rc = err_set(err, ERR_INPUT, "model '%s' is no classifier", job->model.name);
     if (rc == OK && q->out && comm->rank == 0)
         rc = output_check(q->out, err);
-    if (rc == OK)
-        rc = labelled ? dataset_open(job, &samples, err)
-                      : inputs_open(job, &q->inputs, &samples, err);
+    THEN(labelled ? dataset_open(job, &samples, err) : inputs_open(job, &q->inputs, &samples, err));
     rc = comm_agree(comm, rc, err);
     const struct trainer_options options = {.init = q->weights,
                                             .adapter = q->adapter,
@@ -283,10 +280,8 @@ enum status predict_request_run(const struct comm *comm, const struct cores *cor
                                             .samples = &samples,
                                             .on_eval = keep_block,
                                             .on_eval_ctx = &kept};
-    if (rc == OK)
-        rc = trainer_eval(comm, cores, job, &options, &summary, err);
-    if (rc == OK)
-        rc = gather(comm, &kept, err);
+    THEN(trainer_eval(comm, cores, job, &options, &summary, err));
+    THEN(gather(comm, &kept, err));
     if (rc == OK && comm->rank == 0) {
         struct output out = {.q = q,
                              .samples = &samples,

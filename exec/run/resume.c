@@ -70,12 +70,9 @@ static enum status compare_jobs(const struct job *was, const struct job *is, cha
     size_t size = 0;
     struct lines lines = {.out = open_memstream(&text, &size)};
     enum status rc = lines.out ? OK : err_nomem(err);
-    if (rc == OK)
-        rc = json_parse(was->json, "the recorded job", &old, err);
-    if (rc == OK)
-        rc = json_parse(is->json, "the job", &new, err);
-    if (rc == OK)
-        rc = json_diff(old, new, add_line, &lines, err);
+    THEN(json_parse(was->json, "the recorded job", &old, err));
+    THEN(json_parse(is->json, "the job", &new, err));
+    THEN(json_diff(old, new, add_line, &lines, err));
     if (lines.out && fclose(lines.out) != 0 && rc == OK)
         rc = err_nomem(err);
     json_free(old);

@@ -109,14 +109,11 @@ static enum status share_order(const struct comm *comm, struct plan *plan, struc
     if (csv)
         size = (int64_t)strlen(csv) + 1;
     rc = comm_agree(comm, rc, err);
-    if (rc == OK)
-        rc = comm_bcast(comm->all, &size, sizeof size, 0, err);
+    THEN(comm_bcast(comm->all, &size, sizeof size, 0, err));
     if (rc == OK && comm->rank != 0)
         csv = malloc((size_t)size);
-    if (rc == OK)
-        rc = comm_agree(comm, csv ? OK : err_nomem(err), err);
-    if (rc == OK)
-        rc = comm_bcast(comm->all, csv, size, 0, err);
+    THEN(comm_agree(comm, csv ? OK : err_nomem(err), err));
+    THEN(comm_bcast(comm->all, csv, size, 0, err));
     if (rc == OK && comm->rank != 0)
         rc = schedule_from_csv(csv, "the plan of rank 0", &order, err);
     if (rc == OK && comm->rank != 0)
@@ -152,10 +149,8 @@ static enum status share(const struct comm *comm, struct train_plan *plan, struc
         memcpy(plan->cost_note, message.cost_note, sizeof plan->cost_note);
     }
     rc = comm_agree(comm, got.first_item && got.device ? OK : err_nomem(err), err);
-    if (rc == OK)
-        rc = comm_bcast(comm->all, got.first_item, (int64_t)(stages * sizeof(int)), 0, err);
-    if (rc == OK)
-        rc = comm_bcast(comm->all, got.device, (int64_t)(devices * sizeof(int)), 0, err);
+    THEN(comm_bcast(comm->all, got.first_item, (int64_t)(stages * sizeof(int)), 0, err));
+    THEN(comm_bcast(comm->all, got.device, (int64_t)(devices * sizeof(int)), 0, err));
     return rc == OK ? share_order(comm, &plan->plan, err) : rc;
 }
 
@@ -271,11 +266,9 @@ static enum status read_plan(const struct planning *with, const struct run_state
     if (rc == OK && !found)
         rc = err_set(err, ERR_INFEASIBLE, "%s: plan.devices: device 0 needs a place",
                      with->plan_path);
-    if (rc == OK)
-        rc = check_layout(with->plan_path, "plan", &given, err);
+    THEN(check_layout(with->plan_path, "plan", &given, err));
     begun.given = &given;
-    if (rc == OK)
-        rc = plan_from(with, NULL, &begun, plan, err);
+    THEN(plan_from(with, NULL, &begun, plan, err));
     snprintf(plan->cost_source, sizeof plan->cost_source, "plan");
     snprintf(plan->cost_label, sizeof plan->cost_label, "plan of a file");
     plan->measured_here = true;
@@ -300,8 +293,7 @@ enum status train_plan_choose(const struct planning *with, const struct run_stat
     query.present = &plan->present;
     enum status rc = cost_choose_for(with->db, &job->model, &plan->cluster, &query, &cost, err);
     cost.cost = turn_cost(job, &cost.cost);
-    if (rc == OK)
-        rc = plan_from(with, &cost.cost, ask, plan, err);
+    THEN(plan_from(with, &cost.cost, ask, plan, err));
     if (rc == OK) {
         snprintf(plan->cost_source, sizeof plan->cost_source, "%s",
                  cost_source_name(cost.cost.source));
@@ -322,12 +314,10 @@ enum status train_plan_make(const struct planning *with, const struct run_state 
     enum status rc = OK;
     if (!with->plan_path)
         rc = train_plan_check(with->job, comm->size, err);
-    if (rc == OK)
-        rc = comm_agree(
-            comm, device_describe(with->job->train.device, with->cores, &got.present, err), err);
-    if (rc == OK)
-        rc = cluster_of_ranks(comm->node_ranks, comm->num_nodes, got.present.device_kind,
-                              &got.cluster, err);
+    THEN(comm_agree(comm, device_describe(with->job->train.device, with->cores, &got.present, err),
+                    err));
+    THEN(cluster_of_ranks(comm->node_ranks, comm->num_nodes, got.present.device_kind, &got.cluster,
+                          err));
     /* Op lists do not depend on speeds, so the choice alone weighs them. */
     for (int r = 0; rc == OK && with->speeds && r < comm->size; r++)
         got.cluster.devices[r].speed = with->speeds[r];
@@ -336,8 +326,7 @@ enum status train_plan_make(const struct planning *with, const struct run_state 
     for (int r = 0; with->speeds && got.cluster.devices && r < comm->size; r++)
         got.cluster.devices[r].speed = 1;
     rc = comm_agree(comm, rc, err);
-    if (rc == OK)
-        rc = share(comm, &got, err);
+    THEN(share(comm, &got, err));
     if (rc != OK)
         goto out;
     got.workload = calloc(1, sizeof *got.workload);

@@ -142,10 +142,8 @@ enum status adapter_files_ask(const char *dir, struct lora_ask *ask, struct err 
     char *path = NULL;
     *ask = (struct lora_ask){0};
     enum status rc = path_in(dir, CONFIG_FILE, &path, err);
-    if (rc == OK)
-        rc = json_read_file(path, &config, err);
-    if (rc == OK)
-        rc = read_config(config, path, ask, err);
+    THEN(json_read_file(path, &config, err));
+    THEN(read_config(config, path, ask, err));
     json_free(config);
     free(path);
     return rc;
@@ -230,8 +228,7 @@ static enum status load_param(const struct safetensors *file, const struct param
     float *values = malloc((size_t)param->num_elems * sizeof *values + 1);
     enum status rc = values ? OK : err_nomem(err);
     find(file, param->name, name, &info);
-    if (rc == OK)
-        rc = safetensors_read(file, name, &info, values, err);
+    THEN(safetensors_read(file, name, &info, values, err));
     if (rc == OK) {
         be->copy_in(be, param->weight, values, param->num_elems * (int64_t)sizeof *values);
         rc = be->sync(be, err);
@@ -246,10 +243,8 @@ enum status adapter_files_load(const char *dir, const struct model *model,
     struct safetensors *file = NULL;
     char *path = NULL;
     enum status rc = path_in(dir, WEIGHTS_FILE, &path, err);
-    if (rc == OK)
-        rc = safetensors_open(path, &file, err);
-    if (rc == OK)
-        rc = check_tensors(file, model, err);
+    THEN(safetensors_open(path, &file, err));
+    THEN(check_tensors(file, model, err));
     for (int s = 0; rc == OK && s < list->num_stages; s++) {
         struct param *params = list->stages[s] ? stage_params(list->stages[s]) : NULL;
         for (int i = 0; rc == OK && params && i < stage_num_params(list->stages[s]); i++)

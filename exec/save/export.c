@@ -46,8 +46,7 @@ static enum status fetch_export(void *ctx, const void *source, int64_t num_elems
     float *a = malloc((size_t)(from->a.info.num_elems + from->b.info.num_elems + 1) * sizeof *a);
     float *b = a ? a + from->a.info.num_elems : NULL;
     rc = a ? read_part(&from->a, a, err) : err_nomem(err);
-    if (rc == OK)
-        rc = read_part(&from->b, b, err);
+    THEN(read_part(&from->b, b, err));
     if (rc == OK)
         adapter_merge(from->b.info.shape[0], from->a.info.shape[1], from->in_out,
                       (int)from->a.info.shape[0], from->scale, a, b, values);
@@ -377,8 +376,7 @@ enum status checkpoint_export(const char *dir, const char *path, enum export_for
         if (!into ||
             asprintf(&weights, "%s/%s.safetensors", path, alone ? "adapter_model" : "model") < 0)
             rc = err_nomem(err);
-        if (rc == OK)
-            rc = folders_make(path, true, err);
+        THEN(folders_make(path, true, err));
     } else {
         into = !slash ? strdup(".") : strndup(path, slash > path ? (size_t)(slash - path) : 1);
         weights = strdup(path);
@@ -393,8 +391,7 @@ enum status checkpoint_export(const char *dir, const char *path, enum export_for
     }
     if (rc == OK && !stream)
         rc = output_check(weights, err);
-    if (rc == OK)
-        rc = write_weights(dir, weights, &adapted, form, &answer->num_tensors, err);
+    THEN(write_weights(dir, weights, &adapted, form, &answer->num_tensors, err));
     if (rc == OK)
         add_written(answer, weights);
     if (rc == OK && alone)
@@ -405,8 +402,7 @@ enum status checkpoint_export(const char *dir, const char *path, enum export_for
         rc = write_object(manifest, "preprocessor", into, "preprocessor_config.json", answer, err);
     if (rc == OK && folder)
         rc = write_tokenizer(manifest, into, answer, err);
-    if (rc == OK)
-        rc = json_check(answer->files, err);
+    THEN(json_check(answer->files, err));
 out:
     json_free(manifest);
     json_free(adapted.modules);

@@ -119,8 +119,7 @@ enum status memory_copies_make(const struct comm *comm, const struct checkpoint_
     struct checkpoint_state own = *state;
     own.run_id = copies->run_id;
     own.per_node = comm->num_nodes > 1;
-    if (rc == OK)
-        rc = checkpoint_begin(comm, path, &own, true, &copies->write, &why);
+    THEN(checkpoint_begin(comm, path, &own, true, &copies->write, &why));
     copies->step = state->progress->step;
     const int64_t waited = clock_now_ns() - begin;
     copies->stall_ns += waited;
@@ -196,8 +195,7 @@ enum status memory_copies_choose(const struct comm *comm, const char *from,
         snprintf(path, sizeof path, "%s/checkpoint-%lld", dir, (long long)step);
         if (comm->num_nodes > 1)
             rc = node_copies_complete(comm, dir, origin.run_id, step, &why);
-        if (rc == OK)
-            rc = checkpoint_choose(comm, path, &copy, &why);
+        THEN(checkpoint_choose(comm, path, &copy, &why));
         if (rc == ERR_NOMEM)
             return err_copy(err, &why);
         err_copy(&first, &why);

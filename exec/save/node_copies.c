@@ -73,18 +73,14 @@ static enum status know_files(const struct comm *comm, const struct node_file *f
         mine[i] = (struct sent){
             files[i].stage, comm->rank, {files[i].bytes[0], files[i].bytes[1]}
         };
-    if (rc == OK)
-        rc = comm_gather(comm->all, mine, num_files * (int64_t)sizeof *mine, &all, &sizes, err);
+    THEN(comm_gather(comm->all, mine, num_files * (int64_t)sizeof *mine, &all, &sizes, err));
     for (int r = 0; sizes && r < comm->size; r++)
         bytes += sizes[r];
-    if (rc == OK)
-        rc = comm_bcast(comm->all, &bytes, sizeof bytes, 0, err);
+    THEN(comm_bcast(comm->all, &bytes, sizeof bytes, 0, err));
     if (rc == OK && comm->rank != 0)
         all = malloc((size_t)bytes + 1);
-    if (rc == OK)
-        rc = comm_agree(comm, all ? OK : err_nomem(err), err);
-    if (rc == OK)
-        rc = comm_bcast(comm->all, all, bytes, 0, err);
+    THEN(comm_agree(comm, all ? OK : err_nomem(err), err));
+    THEN(comm_bcast(comm->all, all, bytes, 0, err));
     free(mine);
     free(sizes);
     if (rc == OK) {
@@ -220,7 +216,7 @@ enum status node_sends_end(struct node_sends *sends, struct err *err)
     enum status rc = OK;
     for (int i = 0; sends && i < sends->num_requests; i++) {
         const enum status now = comm_wait(&sends->requests[i], err);
-        rc = rc == OK ? now : rc;
+        THEN(now);
     }
     sends_free(sends);
     return rc;
@@ -292,8 +288,7 @@ static enum status share_manifest(const struct comm_group *nodes, const char *di
         return err_set(err, ERR_INPUT, "no node has the manifest of '%s'", dir);
     if (rc == OK && snprintf(path, sizeof path, "%s/manifest.json", dir) >= PATH_MAX)
         return err_set(err, ERR_SYSTEM, "path '%.200s' is too long", dir); /* on all nodes */
-    if (rc == OK)
-        rc = node_share_file(nodes, num_nodes - (int)first, path, num_nodes - node != first, err);
+    THEN(node_share_file(nodes, num_nodes - (int)first, path, num_nodes - node != first, err));
     return rc;
 }
 
@@ -335,13 +330,10 @@ static enum status share_files(const struct comm *comm, const struct comm_group 
                      !(lacking = calloc((size_t)n + 1, sizeof *lacking)) ||
                      !(lacks = calloc((size_t)n + 1, sizeof *lacks))))
         rc = err_nomem(err);
-    if (rc == OK)
-        rc = find_files(nodes, dir, manifest, n, node, lacking, lacks, err);
+    THEN(find_files(nodes, dir, manifest, n, node, lacking, lacks, err));
     rc = comm_agree(comm, rc, err);
-    if (rc == OK)
-        rc = comm_max_i64(comm->all, node, n, err);
-    if (rc == OK)
-        rc = comm_max_i64(comm->all, lacking, n, err);
+    THEN(comm_max_i64(comm->all, node, n, err));
+    THEN(comm_max_i64(comm->all, lacking, n, err));
     for (int i = 0; rc == OK && i < n; i++)
         if (node[i] == 0)
             rc = err_set(err, ERR_INPUT, "no node has '%s/%s' in good order", dir,
@@ -369,12 +361,9 @@ enum status node_copies_complete(const struct comm *comm, const char *run_dir, c
     char dir[160];
     snprintf(dir, sizeof dir, "%s/checkpoint-%lld", run_dir, (long long)step);
     enum status rc = comm_split(comm, comm->local_rank == 0 ? 0 : -1, comm->node, &nodes, err);
-    if (rc == OK)
-        rc = comm_agree(comm, nodes ? make_folders(run_dir, dir, run_id, err) : OK, err);
-    if (rc == OK)
-        rc = comm_agree(comm, nodes ? share_manifest(nodes, dir, err) : OK, err);
-    if (rc == OK)
-        rc = comm_agree(comm, share_files(comm, nodes, dir, err), err);
+    THEN(comm_agree(comm, nodes ? make_folders(run_dir, dir, run_id, err) : OK, err));
+    THEN(comm_agree(comm, nodes ? share_manifest(nodes, dir, err) : OK, err));
+    THEN(comm_agree(comm, share_files(comm, nodes, dir, err), err));
     comm_group_free(nodes);
     return rc;
 }

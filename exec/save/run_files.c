@@ -299,8 +299,7 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
         goto out;
     }
     rc = folders_make(dir, true, err);
-    if (rc == OK)
-        rc = lock_folder(dir, start->restarted != NULL, &got->lock, err);
+    THEN(lock_folder(dir, start->restarted != NULL, &got->lock, err));
     ours = rc == OK;
     if (rc == OK && !start->resume && is_there(metrics))
         rc = already_a_run(dir, err);
@@ -315,8 +314,7 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
     /* All checks have passed; files change from here on. A kill between the next two calls leaves
      * an older checkpoint with metrics of later steps, from which the run can be resumed again. */
     new_id = !is_there(id);
-    if (rc == OK)
-        rc = take_id(got, dir, start->resume, err);
+    THEN(take_id(got, dir, start->resume, err));
     if (rc == OK && start->call)
         rc = run_call_begin(dir, got->id, start->call, &got->first_step, err);
     if (rc == OK && start->resume)
@@ -496,8 +494,7 @@ enum status run_files_step(struct run_files *files, const struct step_row *row, 
     if (files->stall_ns > 0)
         json_add_int(line, "stall_ns", files->stall_ns);
     files->stall_ns = 0;
-    if (rc == OK)
-        rc = json_write(line, false, files->metrics, err);
+    THEN(json_write(line, false, files->metrics, err));
     json_free(line);
     if (rc == OK && (fflush(files->metrics) != 0 || ferror(files->metrics)))
         rc = err_set(err, ERR_SYSTEM, "cannot write '%s/metrics.jsonl': %s", files->dir,
@@ -576,10 +573,8 @@ enum status run_files_finish(struct run_files *files, struct json *summary, int6
         path = NULL;
         rc = err_nomem(err);
     }
-    if (rc == OK)
-        rc = json_write_file(summary, path, err);
-    if (rc == OK)
-        rc = end_trace(files, OK, err);
+    THEN(json_write_file(summary, path, err));
+    THEN(end_trace(files, OK, err));
     free(path);
     return rc;
 }

@@ -317,8 +317,7 @@ enum status stage_forward(struct stage *stage, const struct stage_batch *batch, 
     struct slot *slot = &stage->slots[batch->slot];
     const bool keep = keep_stash && stage_first_active(stage) < stage->num_items;
     enum status rc = check_block(stage, batch->block, err);
-    if (rc == OK)
-        rc = take_block(stage, slot, batch->block, err);
+    THEN(take_block(stage, slot, batch->block, err));
     if (rc == OK && slot->state != SLOT_FREE)
         rc = err_set(err, ERR_INPUT, "stage: slot %d still waits for its backward", batch->slot);
     struct stash_set *set = NULL;
@@ -372,8 +371,7 @@ enum status stage_forward_tail(struct stage *stage, const struct sample_block *b
     struct slot *slot = &stage->slots[0];
     struct stash_set *shared = &stage->sets[stage->num_slots];
     enum status rc = check_block(stage, block, err);
-    if (rc == OK)
-        rc = take_block(stage, slot, block, err);
+    THEN(take_block(stage, slot, block, err));
     if (rc != OK)
         return rc;
     slot->in = in;

@@ -188,8 +188,7 @@ static enum status solve(struct fit *fit, const bool free[FACTOR_TIMES], double 
         if (rc == OK)
             move(fit, *noise, free);
     }
-    if (rc == OK)
-        rc = evaluate(fit, true, err);
+    THEN(evaluate(fit, true, err));
     *noise = scatter_of(fit, num_free);
     return rc;
 }

@@ -259,8 +259,7 @@ enum status model_set_lora(struct model *model, const struct lora_ask *ask, stru
         return err_set(err, ERR_INFEASIBLE, "train.lora: model '%s' has no such layers",
                        model->name);
     enum status rc = find_targets(model, ask->targets, &targets, err);
-    if (rc == OK)
-        rc = check(model, ask->rank, targets, err);
+    THEN(check(model, ask->rank, targets, err));
     if (rc != OK)
         return rc;
     model->lora.rank = ask->rank;

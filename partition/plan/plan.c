@@ -34,14 +34,11 @@ enum status plan_copy(const struct plan *src, struct plan *dst, struct err *err)
     size_t num_devices = (size_t)src->num_replicas * (size_t)src->num_ranks;
     rc = copy_array(src->first_item, (size_t)src->num_stages + 1, sizeof *src->first_item,
                     &got.first_item, err);
-    if (rc == OK)
-        rc = copy_array(src->device, num_devices, sizeof *src->device, &got.device, err);
-    if (rc == OK)
-        rc = copy_array(src->memory_bytes, (size_t)src->num_ranks, sizeof *src->memory_bytes,
-                        &got.memory_bytes, err);
-    if (rc == OK)
-        rc = copy_array(src->recompute_layers, (size_t)src->num_stages,
-                        sizeof *src->recompute_layers, &got.recompute_layers, err);
+    THEN(copy_array(src->device, num_devices, sizeof *src->device, &got.device, err));
+    THEN(copy_array(src->memory_bytes, (size_t)src->num_ranks, sizeof *src->memory_bytes,
+                    &got.memory_bytes, err));
+    THEN(copy_array(src->recompute_layers, (size_t)src->num_stages, sizeof *src->recompute_layers,
+                    &got.recompute_layers, err));
     if (rc == OK && src->order)
         rc = plan_set_order(&got, src->schedule, src->order, err);
     if (rc == OK) {
@@ -107,8 +104,7 @@ static enum status check_expert(const struct plan *plan, const struct model *mod
                      "pipeline.expert %d times pipeline.expert_tensor %d does not divide the %d "
                      "devices of a stage",
                      expert, plan_expert_tensor(plan), plan->num_replicas * plan_tensor(plan));
-    if (rc == OK)
-        rc = model_context_check(model, C, plan->context_kind, plan_tensor(plan), &why);
+    THEN(model_context_check(model, C, plan->context_kind, plan_tensor(plan), &why));
     return rc == OK ? OK : err_set(err, rc, "plan: %s", why.msg);
 }
 
@@ -310,10 +306,8 @@ enum status plan_check_layout(const struct plan *plan, const struct model *model
                               const struct cluster *cluster, struct err *err)
 {
     enum status rc = plan_check_counts(plan, model, cluster, err);
-    if (rc == OK)
-        rc = check_cut(plan, model, err);
-    if (rc == OK)
-        rc = check_order(plan, err);
+    THEN(check_cut(plan, model, err));
+    THEN(check_order(plan, err));
     return rc == OK ? check_layout(plan, err) : rc;
 }
 

@@ -350,12 +350,9 @@ static enum status time_plan(const struct setting *setting, const struct planner
     struct step_time time = {0};
     int64_t traffic_ns = 0;
     enum status rc = plan_lower(setting, plan, &workload, &full, err);
-    if (rc == OK)
-        rc = schedule_memory(&full, &workload, plan->memory_bytes, err);
-    if (rc == OK)
-        rc = schedule_time(&full, &workload, setting, plan, &time, err);
-    if (rc == OK)
-        rc = workload_traffic_ns(&workload, setting, plan, &traffic_ns, err);
+    THEN(schedule_memory(&full, &workload, plan->memory_bytes, err));
+    THEN(schedule_time(&full, &workload, setting, plan, &time, err));
+    THEN(workload_traffic_ns(&workload, setting, plan, &traffic_ns, err));
     candidate->unshared_ns = time.step_ns;
     plan->step_ns = time.step_ns > traffic_ns ? time.step_ns : traffic_ns;
     if (rc == OK && judge && judge->step_ns)
@@ -375,8 +372,7 @@ enum status plan_find_order(const struct setting *setting, struct plan *plan, st
     if (plan->num_ranks == 1) /* all lists take the same time there */
         return OK;
     enum status rc = schedule_auto(setting, plan, &workload, &found, err);
-    if (rc == OK)
-        rc = plan_set_order(plan, found.kind, found.kind < SCHEDULE_SEARCH ? NULL : &found, err);
+    THEN(plan_set_order(plan, found.kind, found.kind < SCHEDULE_SEARCH ? NULL : &found, err));
     schedule_clear(&found);
     workload_clear(&workload);
     return rc;
@@ -389,10 +385,8 @@ static enum status prefer_order(const struct setting *setting, const struct plan
     struct planner_candidate next = {.lower_bound_ns = result->best[0].lower_bound_ns};
     struct err why = {0};
     enum status rc = plan_copy(&result->plan, &next.plan, &why);
-    if (rc == OK)
-        rc = plan_find_order(setting, &next.plan, &why);
-    if (rc == OK)
-        rc = time_plan(setting, judge, &next, &why);
+    THEN(plan_find_order(setting, &next.plan, &why));
+    THEN(time_plan(setting, judge, &next, &why));
     if (rc == OK && next.plan.step_ns < result->plan.step_ns)
         rc = planner_result_prefer(result, &next, &why);
     else if (rc == ERR_INFEASIBLE) /* no list fits, or the judge refuses it */
@@ -449,12 +443,9 @@ enum status plan_for(const struct job *job, const struct setting *setting,
         options.chunks = 1;
     }
     enum status rc = check_balancer(job, &options, err);
-    if (rc == OK)
-        rc = restrict_to_target(job, &options, err);
-    if (rc == OK)
-        rc = set_counts(job, setting, state, &problem, &options, err);
-    if (rc == OK)
-        rc = set_microbatches(job, state, &options, err);
+    THEN(restrict_to_target(job, &options, err));
+    THEN(set_counts(job, setting, state, &problem, &options, err));
+    THEN(set_microbatches(job, state, &options, err));
     if (rc != OK)
         return rc;
     set_frozen(job, setting, state, &problem, &options);

@@ -175,8 +175,7 @@ enum status bound_table_init(struct bound_table *table, const struct planner_pro
         goto out;
     }
     rc = find_types(table, err);
-    if (rc == OK)
-        rc = sum_bytes(table, err);
+    THEN(sum_bytes(table, err));
 out:
     if (rc != OK)
         bound_table_clear(table);

@@ -178,9 +178,8 @@ static enum status work_bound(struct search *search, const struct node *node, in
     const struct bound_times *full, *last;
     enum status rc =
         bound_times_of(&search->table, 0, node->microbatches.size, again, 0, &full, search->err);
-    if (rc == OK)
-        rc = bound_times_of(&search->table, 0, node->microbatches.last_size, again_last, 0, &last,
-                            search->err);
+    THEN(bound_times_of(&search->table, 0, node->microbatches.last_size, again_last, 0, &last,
+                        search->err));
     if (rc != OK)
         return rc;
     double total = ((double)bound_once_ns(full, from, n) * (node->microbatches.count - 1) +
@@ -354,8 +353,7 @@ enum status search_open(struct search *search, const struct node *family, bool c
         node.frozen = placements[p];
         if (node.frozen == FROZEN_CACHED)
             rc = fills_of(search, family, fills);
-        if (rc == OK)
-            rc = open_placement(search, &node, fills, count_only);
+        THEN(open_placement(search, &node, fills, count_only));
     }
     free(fills);
     return rc;
@@ -377,9 +375,8 @@ static enum status least_work(struct search *search, int num_ranks, int64_t batc
         for (int t = 0; t < types && rc == OK; t++) {
             rc = bound_times_of(&search->table, t, mb->size, AGAIN_LAYER, 0, &times[2 * t],
                                 search->err);
-            if (rc == OK)
-                rc = bound_times_of(&search->table, t, mb->last_size, AGAIN_LAYER, 0,
-                                    &times[2 * t + 1], search->err);
+            THEN(bound_times_of(&search->table, t, mb->last_size, AGAIN_LAYER, 0, &times[2 * t + 1],
+                                search->err));
         }
         double total = 0;
         if (rc == OK && types == 1)
@@ -490,8 +487,7 @@ enum status search_seed(struct search *search)
                 double mixed;
                 rc = least_mixed(search, &node, &mixed);
                 node.key = node_rate(&node, 1) / fmax(fmax(bound, floor(mixed)), 1);
-                if (rc == OK)
-                    rc = search_open(search, &node, true);
+                THEN(search_open(search, &node, true));
                 if (rc == OK && search->candidates > before)
                     rc = search_push(search, node);
                 any = any || search->candidates > before;

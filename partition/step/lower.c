@@ -261,12 +261,10 @@ static enum status lower_plan(const struct setting *setting, const struct plan *
     struct schedule compute = {0}, got = {0};
     enum status rc = sites ? plan_check_layout(plan, setting->model, setting->cluster, err)
                            : plan_check(plan, setting->model, setting->cluster, err);
-    if (rc == OK)
-        rc = workload_build_at(setting, plan, NULL, sites, memo, &w, err);
-    if (rc == OK)
-        rc = plan->order ? schedule_copy(plan->order, &compute, err)
-                         : schedule_generate(plan->schedule, plan->num_ranks,
-                                             plan->microbatches.count, plan->chunks, &compute, err);
+    THEN(workload_build_at(setting, plan, NULL, sites, memo, &w, err));
+    THEN(plan->order ? schedule_copy(plan->order, &compute, err)
+                     : schedule_generate(plan->schedule, plan->num_ranks, plan->microbatches.count,
+                                         plan->chunks, &compute, err));
     if (rc == OK && compute.num_frozen_stages == 0 && !compute.drop_first_input &&
         plan->num_frozen_layers > 0)
         rc = schedule_freeze(&compute, w.num_frozen_stages, w.i_folded_into_w, err);
@@ -274,10 +272,8 @@ static enum status lower_plan(const struct setting *setting, const struct plan *
         rc = err_set(err, ERR_INFEASIBLE, "schedule freezes %d stages, the plan %d",
                      compute.num_frozen_stages, w.num_frozen_stages);
     }
-    if (rc == OK)
-        rc = schedule_lower(&compute, &w, plan, &got, err);
-    if (rc == OK)
-        rc = workload_near(setting, plan, &got, &w, err);
+    THEN(schedule_lower(&compute, &w, plan, &got, err));
+    THEN(workload_near(setting, plan, &got, &w, err));
     if (rc == OK && !sites)
         rc = schedule_check(&got, 0, err);
     if (rc == OK) {

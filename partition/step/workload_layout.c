@@ -426,8 +426,7 @@ static enum status context_times(struct builder *b, int64_t samples, struct cont
     enum status rc;
     if (b->plan->context_kind == CONTEXT_ULYSSES) {
         rc = context_collective_ns(b, COLLECTIVE_ALLTOALL, in, &memo->trade_ns);
-        if (rc == OK)
-            rc = context_collective_ns(b, COLLECTIVE_ALLTOALL, out, &second);
+        THEN(context_collective_ns(b, COLLECTIVE_ALLTOALL, out, &second));
         if (rc == OK)
             memo->trade_ns += second;
         return rc;

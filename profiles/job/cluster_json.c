@@ -248,17 +248,14 @@ static enum status list_devices(const struct json *array, struct figures *whole,
         each[i] = unset;
         each[i].nodes = i ? each[i - 1].nodes : 0;
         rc = fields_read(device_fields, NUM_DEVICE_FIELDS, m, &source, &each[i], err);
-        if (rc == OK)
-            rc = read_own_kind(m, file, at, &each[i], err);
+        THEN(read_own_kind(m, file, at, &each[i], err));
         if (rc == OK && each[i].nodes != (i ? each[i - 1].nodes : 0) &&
             (i == 0 || each[i].nodes != each[i - 1].nodes + 1))
             rc = err_set(err, ERR_INPUT, "%s: %s.node must be %lld or the next, got %lld", file, at,
                          (long long)(i ? each[i - 1].nodes : 0), (long long)each[i].nodes);
     }
-    if (rc == OK)
-        rc = cluster_grid(1, n, cluster, err);
-    if (rc == OK)
-        rc = keep_kind(whole, cluster, file, err);
+    THEN(cluster_grid(1, n, cluster, err));
+    THEN(keep_kind(whole, cluster, file, err));
     if (rc == OK) {
         cluster->num_nodes = (int)each[n - 1].nodes + 1;
         double uplink = cluster->uplink_bytes_per_s[0];
@@ -348,10 +345,8 @@ static enum status read_faults(const struct json *object, const struct fields_so
         }
         free(whole);
     }
-    if (rc == OK)
-        rc = json_check(box, err);
-    if (rc == OK)
-        rc = json_text(faults, false, &cluster->faults, err);
+    THEN(json_check(box, err));
+    THEN(json_text(faults, false, &cluster->faults, err));
     json_free(box);
     return rc;
 }
@@ -363,11 +358,9 @@ static enum status load_cluster_file(const char *path, struct cluster *cluster, 
     const struct fields_source source = {.file = path, .prefix = "cluster", .dir = dir};
     struct json *root = NULL;
     enum status rc = slash && !dir ? err_nomem(err) : json_read_file(path, &root, err);
-    if (rc == OK)
-        rc = json_type(root) == JSON_OBJECT
-                 ? cluster_from_json(root, &source, cluster, err)
-                 : err_set(err, ERR_INPUT, "%s: must be an object, got %s", path,
-                           json_type_name(json_type(root)));
+    THEN(json_type(root) == JSON_OBJECT ? cluster_from_json(root, &source, cluster, err)
+                                        : err_set(err, ERR_INPUT, "%s: must be an object, got %s",
+                                                  path, json_type_name(json_type(root))));
     json_free(root);
     free(dir);
     return rc;
@@ -398,10 +391,8 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
     if (json_type(value) != JSON_OBJECT)
         return fields_refuse(source, "", "a CLUSTER text or an object", value, err);
     rc = fields_read(cluster_fields, NUM_CLUSTER_FIELDS, value, source, &figures, err);
-    if (rc == OK)
-        rc = read_own_kind(value, file, key, &figures, err);
-    if (rc == OK)
-        rc = read_links(value, file, key, &figures, err);
+    THEN(read_own_kind(value, file, key, &figures, err));
+    THEN(read_links(value, file, key, &figures, err));
     if (rc == OK && path_is_json(figures.preset))
         rc = err_set(err, ERR_INPUT, "%s: %s.preset must not be a file, got '%s'", file, key,
                      figures.preset);
@@ -458,14 +449,10 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
     apply_cluster(&figures, &got);
     if (json_get(value, "uplinks"))
         rc = read_uplinks(json_get(value, "uplinks"), file, key, &got, err);
-    if (rc == OK)
-        rc = apply_pods(&figures, file, key, &got, err);
-    if (rc == OK)
-        rc = collectives_from_json(value, file, key, &got, err);
-    if (rc == OK)
-        rc = read_faults(value, source, &got, err);
-    if (rc == OK)
-        rc = cluster_check(&got, err);
+    THEN(apply_pods(&figures, file, key, &got, err));
+    THEN(collectives_from_json(value, file, key, &got, err));
+    THEN(read_faults(value, source, &got, err));
+    THEN(cluster_check(&got, err));
     if (rc != OK)
         goto out;
     *cluster = got;
@@ -508,8 +495,7 @@ enum status cluster_load(const char *text, struct cluster *cluster, struct err *
     if (dash && (size_t)(dash - text) < sizeof name && !machine_of_text(text))
         snprintf(name, sizeof name, "%.*s", (int)(dash - text), text);
     enum status rc = kind_find_own(name, &own, err);
-    if (rc == OK)
-        rc = cluster_parse_own(text, own, cluster, err);
+    THEN(cluster_parse_own(text, own, cluster, err));
     kind_release(own);
     return rc;
 }

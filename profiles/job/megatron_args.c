@@ -561,10 +561,8 @@ enum status megatron_job(const char *text, int num_devices, struct command_job *
     enum status rc = copy ? split(copy, &flags, err) : err_nomem(err);
     json_add_string(job, "name", "megatron");
     json_add_string(json_add_object(job, "data"), "kind", "synthetic");
-    if (rc == OK)
-        rc = add_model(&flags, job, err);
-    if (rc == OK)
-        rc = add_layout(&flags, num_devices, &got, err);
+    THEN(add_model(&flags, job, err));
+    THEN(add_layout(&flags, num_devices, &got, err));
     if (rc == OK) {
         const int64_t batch = (int64_t)json_number(json_path(job, "train.batch.global"));
         const int64_t samples = or_else(&flags, SAMPLES, batch * or_else(&flags, ITERS, 1000));
@@ -572,8 +570,7 @@ enum status megatron_job(const char *text, int num_devices, struct command_job *
         name_uncounted(&flags);
         rc = json_check(job, err);
     }
-    if (rc == OK)
-        rc = json_check(flags.not_counted, err);
+    THEN(json_check(flags.not_counted, err));
     free(copy);
     if (rc == OK)
         *made = got;

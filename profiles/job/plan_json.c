@@ -413,8 +413,7 @@ static enum status read_order(const struct reader *in)
         return malformed(in, "order", "the op lists as CSV");
     snprintf(what, sizeof what, "%.40s: plan.order", in->what);
     enum status rc = schedule_from_csv(json_string(order), what, &lists, in->err);
-    if (rc == OK)
-        rc = plan_set_order(in->plan, in->plan->schedule, &lists, in->err);
+    THEN(plan_set_order(in->plan, in->plan->schedule, &lists, in->err));
     schedule_clear(&lists);
     return rc;
 }
@@ -449,22 +448,14 @@ enum status plan_json_read(const struct json *object, const char *what, const st
         rc = err_set(err, ERR_INPUT, "%s: plan must be an object", what);
     for (int i = 0; i < NUM_MEMBERS && rc == OK; i++)
         rc = read_member(&in, &members[i]);
-    if (rc == OK)
-        rc = read_layout(&in);
-    if (rc == OK)
-        rc = check_counts(&in);
-    if (rc == OK)
-        rc = read_cut(&in);
-    if (rc == OK)
-        rc = read_recompute_layers(&in);
-    if (rc == OK)
-        rc = read_devices(&in);
-    if (rc == OK)
-        rc = read_order(&in);
-    if (rc == OK)
-        rc = read_memory(&in);
-    if (rc == OK)
-        rc = plan_check(&got, model, cluster, err);
+    THEN(read_layout(&in));
+    THEN(check_counts(&in));
+    THEN(read_cut(&in));
+    THEN(read_recompute_layers(&in));
+    THEN(read_devices(&in));
+    THEN(read_order(&in));
+    THEN(read_memory(&in));
+    THEN(plan_check(&got, model, cluster, err));
     if (rc == OK) {
         *plan = got;
         got = (struct plan){0};
@@ -511,10 +502,8 @@ enum status plan_json_load(const char *path, const struct job *job, const struct
 {
     struct json *json = NULL;
     enum status rc = json_read_file(path, &json, err);
-    if (rc == OK)
-        rc = plan_json_read(json, path, &job->model, cluster, plan, err);
-    if (rc == OK)
-        rc = check_job(path, job, plan, err);
+    THEN(plan_json_read(json, path, &job->model, cluster, plan, err));
+    THEN(check_job(path, job, plan, err));
     if (rc == OK)
         plan->lagged = job_lags(job);
     else

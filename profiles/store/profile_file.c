@@ -252,12 +252,10 @@ static enum status profile_from_json(const struct json *root, const char *where,
             memset(&row, 0, sizeof row);
             snprintf(place, sizeof place, "%s: %s[%d]", where, table->name, i);
             rc = row_from_json(table, r, place, true, &row, err);
-            if (rc == OK)
-                rc = profile_add_row(&got, table, &row, err);
+            THEN(profile_add_row(&got, table, &row, err));
         }
     }
-    if (rc == OK)
-        rc = profile_check(&got, where, err);
+    THEN(profile_check(&got, where, err));
     if (rc == OK) {
         *profile = got;
         got = (struct profile){0};
@@ -397,8 +395,7 @@ enum status profile_from_csv(const char *text, const char *where, struct profile
     }
     if (rc == OK && !any)
         rc = err_set(err, ERR_INPUT, "%s: has no row 'profile'", where);
-    if (rc == OK)
-        rc = profile_check(&got, where, err);
+    THEN(profile_check(&got, where, err));
     if (rc == OK) {
         *profile = got;
         got = (struct profile){0};
@@ -423,8 +420,7 @@ enum status profile_read_file(const char *path, struct profile *profile, struct 
         rc = profile_from_csv(text, path, profile, err);
     } else {
         rc = json_parse(text, path, &root, err);
-        if (rc == OK)
-            rc = profile_from_json(root, path, profile, err);
+        THEN(profile_from_json(root, path, profile, err));
     }
     json_free(root);
     free(text);

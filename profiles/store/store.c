@@ -221,8 +221,7 @@ static enum status migrate(struct store *store, int version, bool shipped, struc
     }
     snprintf(pragma, sizeof pragma, "PRAGMA application_id = %d; PRAGMA user_version = %d",
              APPLICATION_ID, newest);
-    if (rc == OK)
-        rc = exec_sql(store, pragma, "cannot set up", err);
+    THEN(exec_sql(store, pragma, "cannot set up", err));
     for (int i = 1; sql_texts[i].name && rc == OK && shipped && first == 0; i++)
         rc = exec_sql(store, sql_texts[i].sql, sql_texts[i].name, err);
     return rc;
@@ -255,14 +254,10 @@ static enum status identify(struct store *store, int64_t *version, bool *fresh, 
 {
     int64_t application = 0, objects = 0;
     enum status rc = exec_sql(store, "SAVEPOINT identify", "cannot open", err);
-    if (rc == OK)
-        rc = get_int(store, "PRAGMA application_id", &application, err);
-    if (rc == OK)
-        rc = get_int(store, "PRAGMA user_version", version, err);
-    if (rc == OK)
-        rc = get_int(store, "SELECT count(*) FROM sqlite_schema", &objects, err);
-    if (rc == OK)
-        rc = exec_sql(store, "RELEASE identify", "cannot open", err);
+    THEN(get_int(store, "PRAGMA application_id", &application, err));
+    THEN(get_int(store, "PRAGMA user_version", version, err));
+    THEN(get_int(store, "SELECT count(*) FROM sqlite_schema", &objects, err));
+    THEN(exec_sql(store, "RELEASE identify", "cannot open", err));
     if (rc != OK)
         return rc;
     *fresh = application == 0 && *version == 0 && objects == 0;
@@ -407,17 +402,15 @@ static enum status open_writer(struct store *store, bool shipped, struct err *er
     int64_t version = 0;
     bool fresh;
     enum status rc = folders_make(store->path, false, err);
-    if (rc == OK)
-        rc = check_header(store->path, err);
+    THEN(check_header(store->path, err));
     if (rc != OK)
         return rc;
     if (open_db(store, store->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) != SQLITE_OK)
         return store_fail(store, "cannot open", err);
     sqlite3_busy_timeout(store->db, store->patience_ms);
     rc = identify(store, &version, &fresh, err); /* must come before any write */
-    if (rc == OK)
-        rc = exec_sql(store, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
-                      "cannot open", err);
+    THEN(exec_sql(store, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL", "cannot open",
+                  err));
     if (rc == OK && (fresh || version < newest_version())) {
         rc = store_begin(store, err);
         if (rc == OK)
@@ -426,8 +419,7 @@ static enum status open_writer(struct store *store, bool shipped, struct err *er
             rc = migrate(store, (int)version, shipped, err);
         rc = store_end(store, rc, err);
     }
-    if (rc == OK)
-        rc = exec_sql(store, "PRAGMA foreign_keys = ON", "cannot open", err);
+    THEN(exec_sql(store, "PRAGMA foreign_keys = ON", "cannot open", err));
     return rc;
 }
 

@@ -123,8 +123,7 @@ enum status store_put_profile(struct store *store, struct profile *profile, enum
 {
     int64_t id = 0;
     enum status rc = profile_check(profile, profile->info.name, err);
-    if (rc == OK)
-        rc = store_begin(store, err);
+    THEN(store_begin(store, err));
     if (rc != OK)
         return rc;
     rc = find_profile(store, profile->info.name, &id, err);
@@ -133,8 +132,7 @@ enum status store_put_profile(struct store *store, struct profile *profile, enum
                      store->path);
         err_hint(err, "give it another name, remove the old one, or --replace it");
     }
-    if (rc == OK)
-        rc = put_info(store, &profile->info, id, &id, err);
+    THEN(put_info(store, &profile->info, id, &id, err));
     for (int t = 0; t < PROFILE_TABLES && rc == OK; t++) {
         const struct row_table *table = &profile_tables[t];
         int n = profile_num_rows(profile, table);
@@ -156,10 +154,8 @@ enum status store_get_profile(struct store *store, const char *name, struct prof
     enum status rc = find_profile(store, name, &id, err);
     if (rc == OK && !id)
         rc = no_profile(store, name, err);
-    if (rc == OK)
-        rc = info_table(store, &infos, err);
-    if (rc == OK)
-        rc = store_get_rows(store, &infos, "WHERE id = ?", &id, &rows, err);
+    THEN(info_table(store, &infos, err));
+    THEN(store_get_rows(store, &infos, "WHERE id = ?", &id, &rows, err));
     if (rc == OK && rows.n == 1)
         got.info = *(struct profile_info *)rows.at;
     free(rows.at);
@@ -172,8 +168,7 @@ enum status store_get_profile(struct store *store, const char *name, struct prof
             rc = profile_add_row(&got, table, (char *)rows.at + (size_t)i * table->row_size, err);
         free(rows.at);
     }
-    if (rc == OK)
-        rc = profile_check(&got, store->path, err);
+    THEN(profile_check(&got, store->path, err));
     if (rc == OK) {
         *profile = got;
         got = (struct profile){0};
@@ -191,8 +186,7 @@ enum status store_remove_profile(struct store *store, const char *name, struct e
     rc = find_profile(store, name, &id, err);
     if (rc == OK && !id)
         rc = no_profile(store, name, err);
-    if (rc == OK)
-        rc = delete_by_id(store, "profile", "id", id, err);
+    THEN(delete_by_id(store, "profile", "id", id, err));
     return store_end(store, rc, err);
 }
 
@@ -227,8 +221,7 @@ enum status store_list_profiles(struct store *store, const char *device_kind,
     struct row_table table;
     struct rows all = {0};
     enum status rc = info_table(store, &table, err);
-    if (rc == OK)
-        rc = store_get_rows(store, &table, "ORDER BY name", NULL, &all, err);
+    THEN(store_get_rows(store, &table, "ORDER BY name", NULL, &all, err));
     struct profile_info *got = all.at;
     for (int64_t i = 0; i < all.n && rc == OK; i++)
         if (!device_kind || strcmp(got[i].device_kind, device_kind) == 0) {

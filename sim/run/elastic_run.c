@@ -263,8 +263,7 @@ static enum status simulate_step(struct runner *run, struct step_cost *step)
             plan.num_frozen_layers = frozen - step->from;
         }
     }
-    if (rc == OK)
-        rc = plan_simulate(&on, &plan, run->options, &step->ns, &step->bubble, run->err);
+    THEN(plan_simulate(&on, &plan, run->options, &step->ns, &step->bubble, run->err));
     run->steps_simulated++;
     view_clear(&view);
     plan_clear(&plan);
@@ -419,8 +418,7 @@ static enum status begin_turn(struct runner *run, int e, struct elastic_epoch *e
     run->epoch = e;
     if (job->freeze.policy == FREEZE_SAFE && turn > 0)
         rc = freeze_replay_turn(&run->replay, &run->freeze, turn - 1, &predict, run->err);
-    if (rc == OK)
-        rc = turn_decide(&run->freeze, &facts, turn, &num_frozen, run->reason, run->err);
+    THEN(turn_decide(&run->freeze, &facts, turn, &num_frozen, run->reason, run->err));
     if (job->freeze.policy == FREEZE_SAFE && job->evidence.num_rows == 0 && turn > 0)
         snprintf(run->reason, sizeof run->reason,
                  "no evidence recorded (freeze.evidence): nothing freezes");
@@ -499,8 +497,7 @@ static enum status one_epoch(struct runner *run, int e, struct elastic_epoch *ep
     while (rc == OK && run->position < run->num_samples && steps_left(run) > 0) {
         if (turn_begins(job, run->step, run->position))
             rc = begin_turn(run, e, epoch);
-        if (rc == OK)
-            rc = run_steps(run, epoch, &bubble_ns);
+        THEN(run_steps(run, epoch, &bubble_ns));
     }
     if (rc != OK)
         return rc;
@@ -541,11 +538,9 @@ static enum status open_runner(struct runner *run, struct err *err)
     const int64_t source = job_probe_limit(job, run->num_samples, run->num_test);
     run->freeze.passes = job_probe_passes(job, run->num_samples, source);
     run->freeze.keeps = job_probe_keeps(job, run->num_samples, source);
-    if (rc == OK)
-        rc = cache_levels_init(&run->cache, job->model.num_layers, views > 0 ? views : 1,
-                               room ? *room : cache_job_room(job, run->num_samples),
-                               cache_whole_wanted(job, run->cost.bits_independent_of_row_count),
-                               err);
+    THEN(cache_levels_init(&run->cache, job->model.num_layers, views > 0 ? views : 1,
+                           room ? *room : cache_job_room(job, run->num_samples),
+                           cache_whole_wanted(job, run->cost.bits_independent_of_row_count), err));
     run->from = calloc((size_t)job->model.num_layers + 1, sizeof *run->from);
     return rc == OK && !run->from ? err_nomem(err) : rc;
 }

@@ -111,12 +111,10 @@ static enum status events_init(struct events *e, struct step *step, struct err *
     for (int s = 0; s < step->workload->num_stages; s++)
         e->running[s] = -1;
     enum status rc = event_queue_init(&e->queue, (int32_t)entries, err);
-    if (rc == OK)
-        rc = network_init(&e->network, step->cluster, e->num_channels,
-                          PATH_MAX_HOPS * (pairs + (int64_t)stages * holders + 2 * ties), &e->queue,
-                          e->first_end, err);
-    if (rc == OK)
-        rc = add_channels(e, err);
+    THEN(network_init(&e->network, step->cluster, e->num_channels,
+                      PATH_MAX_HOPS * (pairs + (int64_t)stages * holders + 2 * ties), &e->queue,
+                      e->first_end, err));
+    THEN(add_channels(e, err));
     return rc;
 }
 
