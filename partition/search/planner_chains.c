@@ -24,6 +24,7 @@ struct search_chains {
     int num, oldest;
     int *layers;              /* owned scratch, a count for each item: recompute_layers */
     struct workload workload; /* of the cut that was timed last */
+    struct builder *builder;  /* owned: of workload_stage() */
 };
 
 static void chain_clear(struct chain_of_cut *one)
@@ -39,6 +40,8 @@ void search_chains_forget(struct search_chains *chains)
     for (int i = 0; i < chains->num; i++)
         chain_clear(&chains->chains[i]);
     workload_clear(&chains->workload);
+    workload_builder_free(chains->builder);
+    chains->builder = NULL;
     chains->num = chains->oldest = 0;
 }
 
@@ -63,21 +66,28 @@ void search_chains_free(struct search_chains *chains)
     free(chains);
 }
 
-bool search_chains_hold(const struct search *search, const struct node *node)
+/* Whether messages between stages are equal for all cuts. */
+static bool equal_messages(const struct model *model)
+{
+    for (int i = 1; i + 1 < model->num_items; i++)
+        if (model->items[i].act_bytes != model->items[0].act_bytes)
+            return false;
+    return true;
+}
+
+bool search_chains_hold(const struct search *search, const struct node *node,
+                        const struct sites *sites)
 {
     const struct setting *setting = &search->problem->setting;
-    const struct model *model = setting->model;
     const struct planner_options *options = search->options;
     if (search->problem->num_frozen_layers > 0 || setting->cost->near_ns_per_byte ||
-        model->num_skips > 0)
+        setting->model->num_skips > 0)
         return false;
     if (node->recompute == RECOMPUTE_LAYER &&
         (options->recompute_layers != AUTO || (options->target && options->target->equal_layers)))
         return false;
-    for (int i = 1; i + 1 < model->num_items; i++) /* messages do not depend on the cut */
-        if (model->items[i].act_bytes != model->items[0].act_bytes)
-            return false;
-    return true;
+    /* Which replicas are alike may depend on the sizes of their messages. */
+    return sites->num_kinds == 1 || equal_messages(setting->model);
 }
 
 /* The costs of a stage under a plan's cut when so many of its layers run again. Valid until the next
@@ -93,8 +103,8 @@ static const struct stage_cost *cost_of(struct search *search, struct plan *plan
         return &entry->cost;
     struct err why = {0};
     *own = (struct stage_cost){0};
-    *rc = workload_stage(&search->problem->setting, plan, &chains->workload, class_index, stage,
-                         own, &why);
+    *rc = workload_stage(&search->problem->setting, plan, &chains->workload, &chains->builder,
+                         class_index, stage, own, &why);
     return *rc == OK ? own : NULL;
 }
 
@@ -163,6 +173,17 @@ static enum status updates_ns(struct search *search, const struct bound_shape *s
     return OK;
 }
 
+/* The least time of a chain's messages from a stage to the next: as under its own cut, unless they have
+ * fewer bytes. */
+static int64_t message_least_ns(const struct search *search, const struct chain_of_cut *one,
+                                int stage, const int *cut)
+{
+    const struct item *items = search->problem->setting.model->items;
+    return items[cut[stage + 1] - 1].act_bytes < items[one->first_item[stage + 1] - 1].act_bytes
+               ? 0
+               : one->chain.message_ns[stage];
+}
+
 /* The least time of a chain's ops under a plan's cut. */
 static enum status chain_ns(struct search *search, const struct bound_shape *shape,
                             struct plan *plan, const struct chain_of_cut *one, int64_t *ns)
@@ -177,7 +198,7 @@ static enum status chain_ns(struct search *search, const struct bound_shape *sha
         if (by_rank ? rank_changes(shape, shape->stages[s].rank, cut, one->first_item)
                     : cut[s] != one->first_item[s] || cut[s + 1] != one->first_item[s + 1])
             rc = stage_least_ns(search, shape, plan, chain, s, &own);
-        sum += own;
+        sum += own + (s + 1 < shape->num_stages ? message_least_ns(search, one, s, cut) : 0);
     }
     int64_t tail = chain->tail_ns;
     if (rc == OK && (rank_changes(shape, chain->entry_rank, cut, one->first_item) ||
@@ -203,6 +224,14 @@ enum status search_chain_bound(struct search *search, const struct bound_shape *
             *bound_ns = bound_max(*bound_ns, ns);
     }
     return OK;
+}
+
+int search_chain_class(const struct search *search)
+{
+    const struct search_chains *chains = search->chains;
+    const int last = chains->num < MOST_CHAINS ? chains->num - 1
+                                               : (chains->oldest + MOST_CHAINS - 1) % MOST_CHAINS;
+    return chains->num > 0 ? chains->chains[last].chain.class_index : 0;
 }
 
 enum status search_note_chain(struct search *search, struct plan *plan, struct workload *workload,

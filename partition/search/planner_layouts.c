@@ -411,6 +411,7 @@ static enum status search_one(struct solver *s, struct open_search *one)
         const struct planner_layout layout = one->problem.layout;
         const double keep = floor_rate(s), found = fate->samples_per_s;
         s->evaluated += one->search.evaluated;
+        s->common.evaluated += one->search.evaluated; /* the watch's count goes on */
         open_clear(one);
         begin(s, &layout, one);
         one->search.keep_rate = keep;

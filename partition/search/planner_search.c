@@ -376,22 +376,75 @@ static void note_need(struct search *search, const struct node *node,
     }
 }
 
+/* A cut that is judged, as a plan with its lists. */
+struct lowered_cut {
+    struct plan plan; /* borrows its devices */
+    struct workload workload;
+    struct schedule full;
+    struct step_chain chain;
+};
+
+static void lowered_clear(struct lowered_cut *cut)
+{
+    step_chain_clear(&cut->chain);
+    schedule_clear(&cut->full);
+    workload_clear(&cut->workload);
+    free(cut->plan.recompute_layers);
+    free(cut->plan.first_item);
+    *cut = (struct lowered_cut){0};
+}
+
+/* Compute the memory of a cut: whether it fits, and search->over. */
+static enum status cut_memory(struct search *search, const struct node *node,
+                              const struct bound_family *family, const struct lowered_cut *cut,
+                              bool *fits, struct err *err)
+{
+    int64_t *memory = malloc((size_t)node->num_ranks * sizeof *memory);
+    if (!memory)
+        return err_nomem(err);
+    const enum status rc = schedule_memory(&cut->full, &cut->workload, memory, err);
+    *fits = true;
+    for (int k = 0; k < node->num_ranks && rc == OK; k++) {
+        search->over[k] = bound_max(memory[k] - family->ranks[k].mem_bytes, 0);
+        *fits &= search->over[k] == 0;
+    }
+    free(memory);
+    if (rc == OK && !*fits)
+        note_need(search, node, family);
+    return rc;
+}
+
+/* Compute the step time of a cut. *step_ns stays 0 if that is limit_ns (0: none) or longer. */
+static enum status cut_time(struct search *search, struct lowered_cut *cut, int64_t limit_ns,
+                            bool traced, int64_t *step_ns, int64_t *unshared_ns, struct err *err)
+{
+    const struct setting *setting = &search->problem->setting;
+    struct step_time time = {0};
+    int64_t traffic_ns = 0;
+    cut->chain.class_index = search_chain_class(search);
+    enum status rc = schedule_time_chain(&cut->full, &cut->workload, setting, &cut->plan, limit_ns,
+                                         &time, traced ? &cut->chain : NULL, err);
+    const bool shorter = rc == OK && (limit_ns == 0 || time.step_ns < limit_ns);
+    if (shorter && workload_traffic_most_ns(&cut->workload, time.allreduce_ns) > time.step_ns)
+        rc = workload_traffic_ns(&cut->workload, setting, &cut->plan, &traffic_ns, err);
+    if (rc == OK && shorter) {
+        *unshared_ns = bound_max(time.step_ns, 1);
+        *step_ns = bound_max(*unshared_ns, traffic_ns);
+    }
+    step_time_clear(&time);
+    return rc;
+}
+
 enum status search_judge_cut(struct search *search, const struct node *node,
                              const struct bound_shape *shape, const int *first_item,
                              int64_t limit_ns, int64_t *step_ns, int64_t *unshared_ns)
 {
-    const struct planner_problem *problem = search->problem;
     const struct bound_family *family;
-    struct plan plan = {0};
-    struct workload workload = {0};
-    struct schedule full = {0};
-    struct step_time time = {0};
-    struct step_chain chain = {0};
+    struct lowered_cut cut = {0};
     struct err why = {0};
-    const bool traced = limit_ns > 0 && search_chains_hold(search, node);
     const int num_stages = node->num_ranks * node->chunks;
-    int *cut = NULL;
-    int64_t *memory = NULL;
+    const size_t size = ((size_t)num_stages + 1) * sizeof *first_item;
+    bool fits = true;
     *step_ns = 0;
     enum status rc = family_of(search, node, &family);
     if (rc != OK)
@@ -403,70 +456,51 @@ enum status search_judge_cut(struct search *search, const struct node *node,
     rc = search_judged_family(search, node);
     if (rc != OK)
         return rc;
-    cut = malloc(((size_t)num_stages + 1) * sizeof *cut);
-    memory = malloc((size_t)node->num_ranks * sizeof *memory);
-    if (!cut || !memory) {
+    const bool traced =
+        limit_ns > 0 && search_chains_hold(search, node, search->judged_family.sites);
+    cut.plan = search_bare_plan(search, node, search->judged_family.device);
+    cut.plan.first_item = malloc(size);
+    if (!cut.plan.first_item) {
         rc = err_nomem(&why);
         goto out;
     }
-    memcpy(cut, first_item, ((size_t)num_stages + 1) * sizeof *cut);
-    plan = search_bare_plan(search, node, search->judged_family.device);
-    plan.first_item = cut;
+    memcpy(cut.plan.first_item, first_item, size);
     if (search->memo_order != node->order) {
         stage_memo_forget(search->memo);
         search_chains_forget(search->chains);
     }
     search->memo_order = node->order;
     search->evaluated++;
-    search->ops += 3 * (int64_t)num_stages * plan.microbatches.count;
+    search->ops += 3 * (int64_t)num_stages * node->microbatches.count;
     if (traced) {
         int64_t bound_ns;
-        rc = search_chain_bound(search, shape, &plan, limit_ns, &bound_ns);
+        rc = search_chain_bound(search, shape, &cut.plan, limit_ns, &bound_ns);
         if (rc != OK || bound_ns >= limit_ns)
             goto out;
     }
-    rc = search_lower(search, &plan, search->judged_family.sites, search->memo, &workload, &full,
-                      &why);
+    rc = search_lower(search, &cut.plan, search->judged_family.sites, search->memo, &cut.workload,
+                      &cut.full, &why);
     if (rc == ERR_INFEASIBLE) { /* the schedule cannot be made for these counts */
         if (search->refused.status == OK)
             search->refused = why;
         rc = OK;
         goto out;
     }
-    if (rc == OK)
-        rc = schedule_memory(&full, &workload, memory, &why);
-    if (rc != OK)
-        goto out;
-    bool fits = true;
-    for (int k = 0; k < node->num_ranks; k++) {
-        search->over[k] = bound_max(memory[k] - family->ranks[k].mem_bytes, 0);
-        fits &= search->over[k] == 0;
-    }
-    if (!fits) {
-        note_need(search, node, family);
-        goto out;
-    }
-    rc = schedule_time_chain(&full, &workload, &problem->setting, &plan, &time,
-                             traced ? &chain : NULL, &why);
-    int64_t traffic_ns = 0;
-    if (rc == OK && workload_traffic_most_ns(&workload, time.allreduce_ns) > time.step_ns)
-        rc = workload_traffic_ns(&workload, &problem->setting, &plan, &traffic_ns, &why);
-    if (rc == OK) {
-        *unshared_ns = bound_max(time.step_ns, 1);
-        *step_ns = bound_max(*unshared_ns, traffic_ns);
-    }
+    /* Most cuts fail by what limits them: a step that is too long, or the memory of the first one. */
+    if (rc == OK && limit_ns == 0)
+        rc = cut_memory(search, node, family, &cut, &fits, &why);
+    if (rc == OK && fits)
+        rc = cut_time(search, &cut, limit_ns, traced, step_ns, unshared_ns, &why);
+    if (rc == OK && limit_ns > 0 && *step_ns > 0)
+        rc = cut_memory(search, node, family, &cut, &fits, &why);
+    if (!fits)
+        *step_ns = 0;
     if (rc == OK && traced)
-        rc = search_note_chain(search, &plan, &workload, &chain);
+        rc = search_note_chain(search, &cut.plan, &cut.workload, &cut.chain);
 out:
     if (rc != OK && why.status != OK)
         err_copy(search->err, &why);
-    step_chain_clear(&chain);
-    step_time_clear(&time);
-    schedule_clear(&full);
-    workload_clear(&workload);
-    free(memory);
-    free(plan.recompute_layers);
-    free(cut);
+    lowered_clear(&cut);
     return rc;
 }
 

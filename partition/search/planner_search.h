@@ -238,8 +238,8 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
 /* Lower the node's plan with this cut, compute its memory and its step time. A cut that
  * bound_cut_fits() rules out is not lowered. If the plan does not fit, *step_ns is 0 and
  * search->over[k] is the number of bytes by which rank k exceeds its memory. *step_ns is also 0 if
- * chains of the node's other cuts show that the step takes limit_ns or longer. 0: any step counts,
- * and no chains are kept. */
+ * the step takes limit_ns or longer, which chains of the node's other cuts may show. 0: any step
+ * counts, and no chains are kept. */
 enum status search_judge_cut(struct search *search, const struct node *node,
                              const struct bound_shape *shape, const int *first_item,
                              int64_t limit_ns, int64_t *step_ns, int64_t *unshared_ns);
@@ -249,12 +249,15 @@ struct search_chains *search_chains_new(int num_items); /* NULL: no memory */
 void search_chains_free(struct search_chains *chains);
 /* What follows is about another node. */
 void search_chains_forget(struct search_chains *chains);
-/* Whether a chain of one cut of the node bounds its other cuts: their lists and messages are equal. */
-bool search_chains_hold(const struct search *search, const struct node *node);
+/* Whether a chain of one cut of the node, whose devices have these sites, bounds its other cuts. */
+bool search_chains_hold(const struct search *search, const struct node *node,
+                        const struct sites *sites);
 /* Set *bound_ns to the most that the chains show about a plan of the node, at most until that is
  * limit_ns: its step is no shorter. ERR_NOMEM. */
 enum status search_chain_bound(struct search *search, const struct bound_shape *shape,
                                const struct plan *plan, int64_t limit_ns, int64_t *bound_ns);
+/* The class of replicas that is likely to take longest. */
+int search_chain_class(const struct search *search);
 /* Keep the chain of a plan that was timed. Takes over the chain and the workload if there is a chain. */
 enum status search_note_chain(struct search *search, struct plan *plan, struct workload *workload,
                               struct step_chain *chain);

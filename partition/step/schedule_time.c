@@ -39,6 +39,7 @@ struct timing {
     int64_t *tied_from, *tied;              /* [class], start and end of TIED */
     int *stack, num_stacked;
     int64_t start, end; /* over all devices */
+    bool stopped;       /* by a class that takes too long */
     /* Only where a chain is wanted, of the class that is run now: the start of each compute op, by its
      * place in the block of the lists, and by the index of a message's arrival the place of its send. */
     int64_t *starts, *sent;
@@ -392,6 +393,7 @@ static enum status run_tails(struct timing *t, struct step_time *time, struct er
 void step_chain_clear(struct step_chain *chain)
 {
     free(chain->counts);
+    free(chain->message_ns);
     *chain = (struct step_chain){0};
 }
 
@@ -432,9 +434,9 @@ static int64_t end_of(const struct timing *t, const struct op *at)
 }
 
 /* The op whose message ends at `end` and is received, or holds its sender, between `before` (NULL: the
- * beginning of the list) and `at`. Adds the time of the message. NULL: there is none. */
+ * beginning of the list) and `at`. Adds the message to the chain. NULL: there is none. */
 static const struct op *message_before(const struct timing *t, int rank, const struct op *before,
-                                       const struct op *at, int64_t end, int64_t *message_ns)
+                                       const struct op *at, int64_t end, struct step_chain *chain)
 {
     const struct workload *w = t->workload;
     const struct op *first = before ? before + 1 : t->full->ranks[rank].ops;
@@ -453,7 +455,7 @@ static const struct op *message_before(const struct timing *t, int rank, const s
         const struct op *sender = op_before(t, t->full->rank_of_stage[send->stage], send);
         if (!sender || end_of(t, sender) + ns != end)
             continue;
-        *message_ns += ns;
+        *(edge < t->full->num_stages - 1 ? &chain->message_ns[edge] : &chain->fixed_ns) += ns;
         return sender;
     }
     return NULL;
@@ -484,7 +486,7 @@ static bool trace_back(const struct timing *t, const struct op *at, struct step_
         const struct op *before = op_before(t, rank, at);
         const struct op *from = before && end_of(t, before) == start
                                     ? before
-                                    : message_before(t, rank, before, at, start, &chain->fixed_ns);
+                                    : message_before(t, rank, before, at, start, chain);
         if (!from) {
             chain->fixed_ns += start - t->start;
             return launched_ns(t, rank, at) == start;
@@ -574,21 +576,26 @@ static enum status trace_chain(struct timing *t, struct step_chain *chain, struc
     struct entry entry = {0};
     for (int64_t i = 0; i < num_clocks && !entry.known; i++)
         if (t->clocks[i].last == t->end) {
-            entry = tail_entry(t, (int)(i / K), (int)(i % K));
-            got.end_rank = (int)(i % K);
+            const int c = (int)(i / K), k = (int)(i % K);
+            entry = t->stopped ? entry_of(t, c, k, t->end) : tail_entry(t, c, k);
+            got.end_rank = k;
         }
     if (!entry.known)
         return OK;
     enum status rc =
         entry.class_index == t->class_index ? OK : run_again(t, entry.class_index, err);
     got.counts = calloc(counts, sizeof *got.counts);
-    if (!got.counts)
+    got.message_ns = calloc((size_t)t->full->num_stages, sizeof *got.message_ns);
+    if (!got.counts || !got.message_ns) {
+        step_chain_clear(&got);
         return err_nomem(err);
+    }
     const struct op *at = entry_op(t, &entry);
     if (rc == OK && at && trace_back(t, at, &got)) {
         got.class_index = entry.class_index;
         got.entry_rank = entry.rank;
-        got.tail_ns = t->end - end_of(t, at) - (t->full->norm ? t->workload->norm_ns : 0);
+        got.tail_ns =
+            t->stopped ? 0 : t->end - end_of(t, at) - (t->full->norm ? t->workload->norm_ns : 0);
         *chain = got;
         got = (struct step_chain){0};
     }
@@ -662,19 +669,37 @@ static enum status timing_init(struct timing *t, const struct schedule *full,
                : err_nomem(err);
 }
 
-/* Run all ops of a step. Sets only the all-reduce members of *time. */
-static enum status timing_run(struct timing *t, const struct setting *setting,
-                              const struct plan *plan, struct step_time *time, struct err *err)
+/* Whether the class that was run last takes limit_ns or longer. `end` is then its end without tails. */
+static bool takes(struct timing *t, int64_t limit_ns)
 {
+    int64_t end = 0;
+    for (int k = 0; k < t->full->num_ranks; k++)
+        end = max_ns(end, clock_of(t, k)->now);
+    if (end - t->start < limit_ns)
+        return false;
+    t->end = end;
+    return true;
+}
+
+/* Run all ops of a step, the classes of replicas from `first` on. Sets only the all-reduce members of
+ * *time. */
+static enum status timing_run(struct timing *t, const struct setting *setting,
+                              const struct plan *plan, int first, int64_t limit_ns,
+                              struct step_time *time, struct err *err)
+{
+    const int num = t->workload->num_classes;
     enum status rc = OK;
-    for (int c = 0; c < t->workload->num_classes && rc == OK; c++) {
-        set_class(t, c);
+    for (int c = 0; c < num && rc == OK && !t->stopped; c++) {
+        set_class(t, (first + c) % num);
         rc = run_class(t, err);
+        t->stopped = rc == OK && limit_ns > 0 && takes(t, limit_ns);
     }
-    if (rc == OK)
+    const int last = t->class_index;
+    if (rc == OK && !t->stopped)
         rc = run_allreduces(t, setting, plan, time, err);
-    if (rc == OK)
+    if (rc == OK && !t->stopped)
         rc = run_tails(t, time, err);
+    set_class(t, last);
     return rc;
 }
 
@@ -682,12 +707,13 @@ enum status schedule_time(const struct schedule *full, const struct workload *wo
                           const struct setting *setting, const struct plan *plan,
                           struct step_time *time, struct err *err)
 {
-    return schedule_time_chain(full, workload, setting, plan, time, NULL, err);
+    return schedule_time_chain(full, workload, setting, plan, 0, time, NULL, err);
 }
 
 enum status schedule_time_chain(const struct schedule *full, const struct workload *workload,
                                 const struct setting *setting, const struct plan *plan,
-                                struct step_time *time, struct step_chain *chain, struct err *err)
+                                int64_t limit_ns, struct step_time *time, struct step_chain *chain,
+                                struct err *err)
 {
     const size_t K = (size_t)full->num_ranks;
     struct timing t;
@@ -700,11 +726,13 @@ enum status schedule_time_chain(const struct schedule *full, const struct worklo
     if (rc == OK && (!got.rank_busy_ns || !got.rank_first_ns || !got.rank_last_ns))
         rc = err_nomem(err);
     if (rc == OK)
-        rc = timing_run(&t, &own, plan, &got, err);
+        rc = timing_run(&t, &own, plan, chain ? chain->class_index % workload->num_classes : 0,
+                        limit_ns, &got, err);
     if (rc != OK)
         goto out;
     t.start = t.start == INT64_MAX ? 0 : t.start;
     got.step_ns = max_ns(t.end - t.start, workload->cache_read_ns); /* time-2b */
+    const int last = t.class_index;
     set_class(&t, workload->class_of_replica[0]);
     for (size_t k = 0; k < K; k++) {
         const struct rank_clock *clock = clock_of(&t, (int)k);
@@ -713,7 +741,7 @@ enum status schedule_time_chain(const struct schedule *full, const struct worklo
         got.rank_last_ns[k] = clock->first == INT64_MAX ? 0 : clock->last - t.start;
     }
     if (chain) { /* last, because it runs classes again */
-        set_class(&t, workload->num_classes - 1);
+        set_class(&t, last);
         rc = trace_chain(&t, chain, err);
         if (rc != OK)
             goto out;

@@ -40,7 +40,8 @@ struct step_chain {
         counts; /* owned, [num_stages][CHAIN_KINDS][MB_SIZES]: its ops before the tail; NULL: no chain
                     was found */
     int class_index;          /* of the replica */
-    int64_t fixed_ns;         /* of the messages and launches */
+    int64_t *message_ns;      /* owned, num_stages: of the messages from each stage to the next */
+    int64_t fixed_ns;         /* of other messages, and of launches */
     int64_t tail_ns;          /* from the last of these ops to the end of the step, without NORM */
     int entry_rank, end_rank; /* that run the last of these ops and the last update */
 };
@@ -49,11 +50,14 @@ void step_chain_clear(struct step_chain *chain);
 int64_t step_chain_stage_ns(const struct step_chain *chain, int stage,
                             const struct stage_cost *cost);
 
-/* schedule_time() that also finds a critical chain, in plans without frozen layers. *chain must be
- * zeroed or cleared; the caller owns it. NULL: no chain is wanted. */
+/* schedule_time() that also finds a chain, in plans without frozen layers. *chain (NULL: none is wanted)
+ * must be zeroed or cleared, but for class_index, which says what class of replicas is run first; the
+ * caller owns it. With limit_ns above 0 it ends when a class takes as long before its tails: of *time
+ * only step_ns is right then, as a lower bound. */
 enum status schedule_time_chain(const struct schedule *full, const struct workload *workload,
                                 const struct setting *setting, const struct plan *plan,
-                                struct step_time *time, struct step_chain *chain, struct err *err);
+                                int64_t limit_ns, struct step_time *time, struct step_chain *chain,
+                                struct err *err);
 
 /* Set ERR_INFEASIBLE with a message that this rank waits for ever at position `next` of its list.
  */

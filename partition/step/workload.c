@@ -236,13 +236,29 @@ static struct builder builder_again(const struct setting *setting, const struct 
 }
 
 enum status workload_stage(const struct setting *setting, const struct plan *plan,
-                           const struct workload *workload, int class_index, int stage,
-                           struct stage_cost *cost, struct err *err)
+                           const struct workload *workload, struct builder **builder,
+                           int class_index, int stage, struct stage_cost *cost, struct err *err)
 {
-    struct builder b = builder_again(setting, plan, workload, err);
-    const enum status rc = workload_build_stage(&b, class_index, stage, cost);
-    free(b.item_ns);
-    return rc;
+    const bool fresh = !*builder;
+    if (fresh)
+        *builder = calloc(1, sizeof **builder);
+    if (!*builder)
+        return err_nomem(err);
+    if (fresh || workload->group) { /* the group's devices go with the workload */
+        free((*builder)->item_ns);
+        **builder = builder_again(setting, plan, workload, err);
+    }
+    (*builder)->plan = plan;
+    (*builder)->got = *workload;
+    (*builder)->err = err;
+    return workload_build_stage(*builder, class_index, stage, cost);
+}
+
+void workload_builder_free(struct builder *builder)
+{
+    if (builder)
+        free(builder->item_ns);
+    free(builder);
 }
 
 enum status workload_rebuild_bytes(const struct setting *setting, const struct plan *plan,

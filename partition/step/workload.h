@@ -198,10 +198,13 @@ enum status workload_rebuild(const struct setting *setting, const struct plan *p
                              struct workload *workload, struct err *err);
 
 /* The costs of one stage of a plan that differs from the workload's in nothing but its cut and
- * recompute_layers. */
+ * recompute_layers. *builder, NULL at first, keeps times of items from call to call about such plans;
+ * release it with workload_builder_free(). */
+struct builder;
 enum status workload_stage(const struct setting *setting, const struct plan *plan,
-                           const struct workload *workload, int class_index, int stage,
-                           struct stage_cost *cost, struct err *err);
+                           const struct workload *workload, struct builder **builder,
+                           int class_index, int stage, struct stage_cost *cost, struct err *err);
+void workload_builder_free(struct builder *builder);
 
 /* Work out only the bytes of the stages of some ranks again, by rank. Times stay as they were. */
 enum status workload_rebuild_bytes(const struct setting *setting, const struct plan *plan,
