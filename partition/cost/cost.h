@@ -126,6 +126,16 @@ const char *cost_choice_name(enum cost_choice choice);
 enum status cost_choice_parse(const char *text, enum cost_choice *choice, struct err *err);
 enum status cost_efficiency_check(double efficiency, struct err *err);
 
+/* Values of train.cuda_graphs: what the host launches as a whole, each time one has been recorded.
+ * Kernels whose sizes depend on the choice of experts stay outside graphs of layers. */
+enum graph_parts {
+    GRAPHS_NONE,
+    GRAPHS_MLP,    /* MLPs and routers */
+    GRAPHS_LAYERS, /* attention too */
+    GRAPHS_STEP,   /* all passes of a step; experts are one grouped product */
+    GRAPHS_COUNT
+};
+
 /* Assumptions about a job and its framework that computed times depend on. */
 struct cost_options {
     double efficiency;      /* times are divided by it; EFFICIENCY_MIN..EFFICIENCY_MAX */
@@ -133,6 +143,7 @@ struct cost_options {
     bool tf32, fp16; /* what 4-byte and 2-byte elements are multiplied as; else fp32 and bf16 */
     bool dropout;
     enum narrow_format narrow; /* of the products of the layers' weights */
+    enum graph_parts graphs;
 };
 
 /* ERR_INFEASIBLE where the kind has no units for the narrow format of the options. */

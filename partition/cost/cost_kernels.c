@@ -93,11 +93,11 @@ static struct question question_of(const struct model *model, int item, int pass
               model->eager_norm << 5 | model->eager_rope << 6 | model->eager_activation << 7;
     if (model->framework)
         q.flags |= model->framework->eager_loss << 8 | model->framework->whole_logits << 9 |
-                   model->framework->narrow_grads << 10 | model->framework->overlaps_tensor << 11 |
-                   model->framework->casts_router << 14 |
-                   (int32_t)(10 * model->framework->launch_us) << 15;
-    q.flags |= (model->attention == ATTENTION_EAGER) << 12 | (model->attention == ATTENTION_FLASH1)
-                                                                 << 13;
+                   model->framework->narrow_grads << 10 | model->framework->casts_router << 14 |
+                   (int32_t)(10 * model->framework->launch_us) << 15 |
+                   model->framework->loops_experts << 23;
+    q.flags |= model->overlaps_tensor << 11 | (model->attention == ATTENTION_EAGER) << 12 |
+               (model->attention == ATTENTION_FLASH1) << 13 | model->sends_once << 24;
     q.base_params = it->base_params;
     q.expert_load = model->expert_load;
     q.lora = model->lora.rank << 3 | model->lora.head << 2 | model->lora.base;
@@ -139,10 +139,29 @@ static size_t find_slot(const struct kernel_costs *costs, const struct question 
     return first;
 }
 
+/* How often the host launches something for a list of kernels: those outside CUDA graphs, and a graph
+ * of the others. One graph of a step launches none. */
+static int64_t count_launches(const struct kernel *list, int count, enum item_kind kind,
+                              enum graph_parts graphs)
+{
+    const bool graph = (graphs == GRAPHS_LAYERS && kind == ITEM_ATTENTION) ||
+                       (graphs != GRAPHS_NONE && kind == ITEM_MLP);
+    int64_t got = 0;
+    bool replays = false;
+    if (graphs == GRAPHS_STEP)
+        return 0;
+    for (int i = 0; i < count; i++)
+        if (graph && !list[i].dynamic)
+            replays = true;
+        else
+            got += list[i].launches > 1 ? list[i].launches : 1;
+    return got + replays;
+}
+
 /* The host launches one kernel after the other, ahead of the device where it can. The optimizer's
- * kernels take many tensors at once, so launching them is not counted. */
+ * kernels take many tensors at once, so launching them is not counted: launches is 0. */
 static double list_ns(const struct device_curve *curve, double wide, const struct roofline *roof,
-                      const struct kernel *list, int count, bool update,
+                      const struct kernel *list, int count, int64_t launches,
                       const struct framework *framework, const struct cost_options *options)
 {
     const double compute = options->compute > 0 ? options->compute : 1;
@@ -156,7 +175,7 @@ static double list_ns(const struct device_curve *curve, double wide, const struc
                                            : wide;
         device += device_kernel_ns(curve, peak, roof->mem_bytes_per_s, &list[i]) * compute;
     }
-    return update ? device : fmax(device, count * host_us * 1e3 * launch);
+    return fmax(device, (double)launches * host_us * 1e3 * launch);
 }
 
 static enum status find_curve(const struct device *device, const struct model *model,
@@ -207,9 +226,11 @@ static enum status pass_ns(struct kernel_costs *costs, const struct model *model
         pass == PASS_CORE
             ? kernels_of_core(model, item, samples, &costs->options, list)
             : kernels_of(model, item, (enum pass)pass, samples, &costs->options, list);
-    const double got = list_ns(curve, peak, roof, list, count, pass == PASS_UPDATE,
-                               model->framework, &costs->options) /
-                       costs->options.efficiency;
+    const int64_t launches =
+        pass == PASS_UPDATE ? 0 : count_launches(list, count, it->kind, costs->options.graphs);
+    const double got =
+        list_ns(curve, peak, roof, list, count, launches, model->framework, &costs->options) /
+        costs->options.efficiency;
     if (!(got < 9e18))
         return err_set(err, ERR_INPUT, "time of item '%s' overflows: %g ns for %lld samples",
                        it->name, got, (long long)samples);

@@ -82,7 +82,7 @@ double device_kernel_ns(const struct device_curve *curve, double peak, double by
             return fmax(fmax(work, ideal / 2), moved) + start;
         break;
     case KERNEL_MEMORY:
-        start = curve->memory_start_us * 1e3;
+        start = curve->memory_start_us * 1e3 * (kernel->launches > 1 ? kernel->launches : 1);
         break;
     case KERNEL_PLAIN:
         work = ideal / curve->matmul.hot;

@@ -24,7 +24,10 @@ struct lister {
     bool unfused;   /* as Megatron-LM in 2021 */
     bool biases;
     enum narrow_format narrow; /* of the products of weights in this item */
-    bool in_adapter;           /* the kernels at hand are an adapter's */
+    enum graph_parts graphs;
+    bool in_adapter; /* the kernels at hand are an adapter's */
+    bool dynamic;    /* the kernels at hand are of sizes that the choice of experts sets */
+    int loops;       /* experts for each of which a kernel is launched; 0: for all at once */
     struct kernel *list;
     int count;
 };
@@ -38,6 +41,7 @@ static void add(struct lister *l, struct kernel kernel)
 {
     if (l->pass == PASS_BWD_WEIGHT && !l->in_adapter && model_item_is_base(l->model, l->index))
         return; /* the base has no gradients */
+    kernel.dynamic = l->dynamic;
     if (l->count < KERNELS_MAX)
         l->list[l->count++] = kernel;
 }
@@ -88,8 +92,7 @@ static const struct {
  * product for the input, and that product's sum beside the one for the weights. */
 static void share_with_collective(const struct lister *l, struct kernel *kernel, bool first)
 {
-    const struct framework *framework = l->model->framework;
-    if (!framework || !framework->overlaps_tensor || l->ways < 2 || !l->model->sequence_parallel ||
+    if (!l->model->overlaps_tensor || l->ways < 2 || !l->model->sequence_parallel ||
         kernel->kind != KERNEL_MATMUL)
         return;
     const bool ahead = l->pass == PASS_FWD || l->pass == PASS_FWD_NOGRAD;
@@ -536,8 +539,7 @@ static void add_dense(struct lister *l, int64_t width)
         add_adapted(l, true, t, hidden, first);
 }
 
-/* Linear [k -> n] of each local expert over `rows` rows, as one grouped product. */
-static void add_grouped(struct lister *l, int64_t experts, int64_t rows, int64_t k, int64_t n)
+static void list_grouped(struct lister *l, int64_t experts, int64_t rows, int64_t k, int64_t n)
 {
     if (l->pass == PASS_BWD_WEIGHT) {
         add_weight_grad(l, experts, n, k, rows);
@@ -549,6 +551,17 @@ static void add_grouped(struct lister *l, int64_t experts, int64_t rows, int64_t
     else
         add_matmul(l, LAYOUT_NN, experts, rows, k, n);
     make_narrow(l);
+}
+
+/* Linear [k -> n] of each local expert over `rows` rows, as one grouped product. Where each expert has
+ * kernels of its own they run on several streams, so that the device takes no longer: 2,672 TFLOP/s on
+ * a GB200, as much as grouped ones (Megatron-LM's discussion of DeepSeek-V3 on GB200, 2025). */
+static void add_grouped(struct lister *l, int64_t experts, int64_t rows, int64_t k, int64_t n)
+{
+    const int before = l->count;
+    list_grouped(l, experts, rows, k, n);
+    for (int i = before; i < l->count; i++)
+        l->list[i].launches = l->loops;
 }
 
 /* The router's product in fp32. Megatron-LM's (megatron-te) multiplies 2-byte operands and writes
@@ -585,6 +598,11 @@ static void add_router(struct lister *l)
     l->narrow = narrow;
 }
 
+/* Kernels of Megatron-LM's router and of what it prepares for the dispatcher, forward, with
+ * moe_router_fusion: 31, and 17 where the dispatcher prepares it in one (Megatron-LM's discussion of
+ * DeepSeek-V3 on GB200, 2025). Of the backward none is published. */
+#define ROUTER_LAUNCHES(sends_once) ((sends_once) ? 17 : 31)
+
 /* Router, permutation by expert, the experts' linears, and the weighted sum of their outputs. A
  * device computes as many rows as its own tokens choose, times model.expert_load: the experts of a
  * device are in balance, and the device with most tokens is what the others wait for. Where X < T
@@ -601,12 +619,20 @@ static void add_experts(struct lister *l)
     const int64_t share = divide_up(m->expert_mlp, X);
     const int64_t first = m->gated_mlp ? 2 * share : share;
     const double moved = (double)chosen * (double)hidden * l->e;
+    const bool loops = m->framework && m->framework->loops_experts;
+    /* An all-to-all of copies takes tokens in the order of experts, and gives them in that of devices. */
+    const bool sorts = loops && !m->sends_once && ways > 1 && local > 1;
     l->tokens = t;
     add_router(l);
     if (l->pass != PASS_BWD_WEIGHT) {
         add_memory(l, 3.0 * (double)t * m->experts * 4); /* softmax and choice, fp32 */
-        add_memory(l, 2 * moved);
+        if (loops && forward(l))
+            l->list[l->count - 1].launches = ROUTER_LAUNCHES(m->sends_once) - 1;
     }
+    l->dynamic = true;
+    l->loops = loops && l->graphs != GRAPHS_STEP ? (int)local : 0;
+    if (l->pass != PASS_BWD_WEIGHT)
+        add_memory(l, (sorts ? 4 : 2) * moved);
     if (forward(l)) {
         add_grouped(l, local, rows, hidden, first);
         add_activation(l, chosen, share);
@@ -617,7 +643,8 @@ static void add_experts(struct lister *l)
         add_grouped(l, local, rows, hidden, first);
     }
     if (l->pass != PASS_BWD_WEIGHT)
-        add_memory(l, moved + hidden_bytes(l));
+        add_memory(l, moved + hidden_bytes(l) + (sorts ? 2 * moved : 0));
+    l->dynamic = false;
     l->tokens = all;
     add_dense(l, (int64_t)m->shared_experts * m->expert_mlp);
 }
@@ -884,6 +911,7 @@ static void start(struct lister *l, const struct model *model, int item, enum pa
                                             model->family == FAMILY_COMPOSED)
                                        ? options->narrow
                                        : NARROW_NONE,
+                         .graphs = options->graphs,
                          .list = list};
 }
 

@@ -41,9 +41,12 @@ struct kernel {
     bool causal;     /* ATTENTION: half of the scores is masked, and flops count both halves */
     bool narrow;     /* MATMUL: in the narrow format of the options */
     bool fp32;       /* MATMUL: by fp32 units, whatever the model's type of number */
-    int out_bytes;   /* MATMUL: of an element of C */
-    int pieces;      /* MATMUL: computed in so many pieces of rows; 0: at once */
-    int taken_sms;   /* MATMUL: that a collective beside it has */
+    bool
+        dynamic; /* its sizes depend on the choice of experts, so no CUDA graph of a layer has it */
+    int launches;  /* kernels that the host launches for it; 0: one */
+    int out_bytes; /* MATMUL: of an element of C */
+    int pieces;    /* MATMUL: computed in so many pieces of rows; 0: at once */
+    int taken_sms; /* MATMUL: that a collective beside it has */
     int64_t batch, m, n,
         k;        /* MATMUL; ATTENTION: batch is samples x heads, m tokens, k head width */
     double flops; /* a multiply-add is 2; 0 for MEMORY */

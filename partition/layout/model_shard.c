@@ -10,6 +10,8 @@
  * sequence_parallel, plus 8s bytes for the statistics of each norm, which the paper leaves out. */
 #include "partition/layout/model_shard.h"
 
+#include <math.h>
+
 #include "partition/model/attention.h"
 #include "partition/model/framework.h"
 #include "partition/model/lora.h"
@@ -360,11 +362,25 @@ int64_t model_expert_params(const struct model *part, int item)
                : 0;
 }
 
+/* The copies of a token that an all-to-all over W devices is charged with, of which (W - 1) / W leave
+ * the device. A dispatcher that sends a token once to each device sends it to each of W - 1 with the
+ * probability that one of its k experts is there: 1 - C(n - n/W, k) / C(n, k) for k of n at random. */
+static double copies_of_token(const struct model *part)
+{
+    const int W = part->expert_ways > 1 ? part->expert_ways : 1, n = part->experts;
+    double none = 1;
+    if (!part->sends_once)
+        return part->experts_active;
+    for (int i = 0; i < part->experts_active; i++)
+        none *= fmax(n - n / W - i, 0) / (n - i);
+    return W * (1 - none);
+}
+
 int64_t model_expert_bytes(const struct model *part)
 {
     const int64_t tokens = share(part->seq, part->sequence_parallel ? part->tensor : 1);
-    return model_expert_tokens(part, tokens * part->experts_active) * part->hidden *
-           part->elem_bytes;
+    const int64_t copies = (int64_t)ceil((double)tokens * copies_of_token(part));
+    return model_expert_tokens(part, copies) * part->hidden * part->elem_bytes;
 }
 
 /* --- tokens ----------------------------------------------------------------------------------- */

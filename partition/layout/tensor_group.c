@@ -108,8 +108,7 @@ static int64_t group_collective_ns(const void *ctx, enum collective kind, int fi
  * first piece is the device's own, and the last piece of a reduce-scatter. */
 static int64_t exposed_ns(const struct tensor_group *l, enum collective kind, int64_t ns)
 {
-    const struct framework *framework = l->model.framework;
-    if (!framework || !framework->overlaps_tensor || !l->model.sequence_parallel)
+    if (!l->model.overlaps_tensor || !l->model.sequence_parallel)
         return ns;
     return kind == COLLECTIVE_ALLGATHER        ? 0
            : kind == COLLECTIVE_REDUCE_SCATTER ? ns / l->tensor

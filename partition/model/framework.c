@@ -59,12 +59,15 @@
  * own_quantized_input). keeps_narrow_weights: fp8_param_gather, which Megatron Bridge sets in fp8 and
  * mxfp8 (mixed_precision.py). weighs_activation: weighted_bias_swiglu_impl() of Megatron-LM's
  * TEGroupedMLP (experts.py).
+ * loops_experts: te_general_grouped_gemm() multiplies expert by expert on several streams
+ * (NVIDIA/TransformerEngine, pytorch/csrc/extensions/gemm.cpp), and multi_tensor_quantize_impl() casts
+ * one by one but for delayed scaling (cast.cpp).
  * gathers_take_share: FSDP's collectives are NCCL's kernels, which occupy SMs (time-1b has how
  * many). */
 /* clang-format off */
 static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
     [FRAMEWORK_AUTO] = {.name = "auto"},
-    [FRAMEWORK_MEGATRON_TE] = {"megatron-te", .blocks_sends = true, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true, .keeps_narrow_weights = true, .weighs_activation = true},
+    [FRAMEWORK_MEGATRON_TE] = {"megatron-te", .blocks_sends = true, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true, .keeps_narrow_weights = true, .weighs_activation = true, .loops_experts = true},
     [FRAMEWORK_MEGATRON_2021] = {"megatron-2021", .blocks_sends = true, .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .fuses_adapters = true, .masks_rows = true, .keeps_wide = true},
     [FRAMEWORK_DEEPSPEED] = {"deepspeed", .blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .masks_rows = true, .keeps_wide = true},
     [FRAMEWORK_FSDP] = {"fsdp", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .keeps_wide = true},
@@ -131,6 +134,7 @@ void model_set_framework(struct model *model, enum framework_kind kind, enum nor
         norm == NORM_EAGER || (norm == NORM_AUTO && framework && !framework->fused_norm);
     model->eager_rope = framework && !framework->fused_rope;
     model->eager_activation = framework && !framework->fused_activation;
+    model->overlaps_tensor = framework && framework->overlaps_tensor;
     if (framework && framework->narrow_grads && model->elem_bytes < model->param_bytes &&
         model->grad_bytes_per_param == 0)
         model->grad_bytes_per_param = model->elem_bytes;
@@ -208,6 +212,16 @@ void model_keep_narrow(struct model *model, int thirty_seconds)
     for (int i = 0; i < model->num_items; i++)
         model->items[i].stash_bytes +=
             model_narrow_bytes(model, i, true) + model_narrow_bytes(model, i, false);
+}
+
+void model_set_overlap(struct model *model, enum overlap_kind overlap,
+                       enum dispatcher_kind dispatcher)
+{
+    if (overlap != OVERLAP_AUTO) {
+        model->overlaps_tensor = overlap == OVERLAP_TENSOR || overlap == OVERLAP_ALL;
+        model->overlaps_experts = overlap == OVERLAP_EXPERTS || overlap == OVERLAP_ALL;
+    }
+    model->sends_once = dispatcher == DISPATCHER_FLEX;
 }
 
 int64_t framework_context_bytes(const struct model *model, int num_ranks, int num_replicas)

@@ -29,6 +29,23 @@ enum framework_kind {
 /* Values of train.norm: whether RMSNorm is one kernel. AUTO: as the framework has it. */
 enum norm_kind { NORM_AUTO, NORM_FUSED, NORM_EAGER, NORM_KIND_COUNT };
 
+/* Values of train.overlap: which collectives run beside compute. AUTO: as the framework has it. */
+enum overlap_kind {
+    OVERLAP_AUTO,
+    OVERLAP_NONE,
+    OVERLAP_TENSOR,
+    OVERLAP_EXPERTS,
+    OVERLAP_ALL,
+    OVERLAP_KIND_COUNT
+};
+
+/* Values of train.dispatcher: what goes to the devices that have a token's experts. */
+enum dispatcher_kind {
+    DISPATCHER_ALLTOALL, /* a copy for each expert */
+    DISPATCHER_FLEX,     /* a copy for each device (DeepEP, HybridEP) */
+    DISPATCHER_KIND_COUNT
+};
+
 struct framework {
     const char *name;
     /* One kernel each, else PyTorch's operators one by one. LayerNorm is one kernel everywhere. */
@@ -64,6 +81,9 @@ struct framework {
     bool gathers_late;  /* the backward of a layer begins by waiting for its gather */
     bool has_communicators; /* NCCL's, one for each group of devices */
     bool casts_router;      /* the router's product is one of fp32 operands */
+    /* The product of each local expert, and the cast of each one's tokens, is a kernel of its own, and
+     * the router and the dispatcher launch many small ones. */
+    bool loops_experts;
     bool
         fuses_adapters; /* one adapter for each product that runs as one (NeMo's LoRA beside linear_qkv) */
     bool
@@ -94,6 +114,10 @@ void model_keep_narrow(struct model *model, int thirty_seconds);
 int64_t model_narrow_bytes(const struct model *model, int item, bool tokens);
 /* Tensors [h] that an expert keeps for each token that chooses it: its input, and its output. */
 int model_expert_tensors(const struct model *model);
+/* Set which collectives overlap, and how tokens reach experts. Call it behind model_set_framework(),
+ * which sets those of the framework, and before the model is divided. */
+void model_set_overlap(struct model *model, enum overlap_kind overlap,
+                       enum dispatcher_kind dispatcher);
 
 /* Bytes that a norm of the model keeps of a sample beyond the norm's input. 0 where it is fused. */
 int64_t model_norm_extra_bytes(const struct model *model);

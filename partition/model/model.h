@@ -267,6 +267,11 @@ struct model {
     bool eager_norm, eager_rope, eager_activation; /* by several kernels, not one */
     int kept_32nds; /* of a byte, for an element of the narrow inputs of products that layers keep
                        (model_keep_narrow()); 0: they keep none */
+    /* model_set_overlap(): collectives of tensor parallelism run beside the products that they feed or
+     * follow, and all-to-alls of experts beside the passes of another micro-batch. */
+    bool overlaps_tensor, overlaps_experts;
+    /* A token goes to each device that has some of its experts once, not once for each expert. */
+    bool sends_once;
     /* The items hold the share of one of `tensor` devices. The dims above are those of the whole
      * model. 1 (or 0, in a model made by hand): not divided. */
     int tensor;

@@ -106,9 +106,12 @@ struct job {
         enum fill_kind rows; /* what samples hold, with data.length */
         double expert_load;  /* model_set_expert_load(); 0: 1 */
         enum dtype dtype;
-        enum attention_kind attention; /* whether stashes hold score matrices */
-        enum framework_kind framework; /* what launches the kernels */
-        enum norm_kind norm;           /* whether RMSNorm is one kernel */
+        enum attention_kind attention;   /* whether stashes hold score matrices */
+        enum framework_kind framework;   /* what launches the kernels */
+        enum norm_kind norm;             /* whether RMSNorm is one kernel */
+        enum overlap_kind overlap;       /* which collectives run beside compute */
+        enum dispatcher_kind dispatcher; /* how tokens reach experts */
+        enum graph_parts cuda_graphs;    /* what the host launches as a whole */
         struct lora_ask lora;
         int gradient_bytes; /* of a parameter, for plan and sim; 0: as model and framework have it */
         enum device_kind device;  /* for `elapse train`; plan and sim use the cluster's devices */

@@ -240,6 +240,20 @@ enum status builder_exchanges(struct builder *b, int item, int64_t samples, int6
     return rc;
 }
 
+/* What is left of a layer's all-to-alls that run beside the passes of another micro-batch: as in
+ * time-1b, c + share x for all-to-alls of x and a rest c, at least x. The forward of the first
+ * micro-batch and the backward of the last one have no other beside them, which count as the two of
+ * the last. Half of the rest is F's. */
+static int64_t exposed_experts_ns(const struct builder *b, const struct item_times *t, int mb,
+                                  int64_t experts)
+{
+    if (!b->model->overlaps_experts || mb == MB_LAST)
+        return experts;
+    const int64_t both = 2 * experts, compute = t->forward + t->input + t->weight;
+    const int64_t taken = (int64_t)ceil(b->got.overlap_share * (double)both);
+    return ((both - compute > taken ? both - compute : taken) + 1) / 2;
+}
+
 /* The passes over the items of a stage for one micro-batch, into b->item_ns. R begins at the
  * stage's input, so it runs frozen items too. */
 static enum status item_passes(struct builder *b, int s, int mb)
@@ -263,7 +277,7 @@ static enum status item_passes(struct builder *b, int s, int mb)
         if (rc == OK && trains)
             rc = add_pass(b, i, PASS_BWD_WEIGHT, samples, &t->weight);
         if (rc == OK)
-            rc = builder_exchanges(b, i, samples, exchanged, ns);
+            rc = builder_exchanges(b, i, samples, exposed_experts_ns(b, t, mb, exchanged), ns);
         if (rc == OK && !add_exchanges(b, i, trains, ns, t))
             rc = builder_overflow(b, "times");
     }
@@ -291,10 +305,12 @@ static bool add_gathers(struct builder *b, int s, int mb, struct op_times *sum)
            add_to(&sum->forward, acts) && add_to(&sum->input, grads) && add_to(&sum->both, grads);
 }
 
-/* The all-to-alls in F and in B that another pass can hide (time-1b). */
+/* The all-to-alls in F and in B that another pass can hide (time-1b), unless others hide them. */
 static bool hidden_times(struct builder *b, int s, int mb, struct stage_cost *stage)
 {
     int64_t exchanged, experts[2] = {0, 0};
+    if (b->model->overlaps_experts)
+        return true;
     if (builder_experts_ns(b, builder_samples(b, mb), &exchanged) != OK)
         return false;
     for (int i = b->plan->first_item[s]; exchanged > 0 && i < b->plan->first_item[s + 1]; i++) {
@@ -453,7 +469,7 @@ static enum status build_stage(struct builder *b, int s, struct stage_cost *stag
 {
     const struct plan *plan = b->plan;
     const bool equal = plan->microbatches.last_size == plan->microbatches.size &&
-                       plan->recompute != RECOMPUTE_EXCEPT_LAST;
+                       plan->recompute != RECOMPUTE_EXCEPT_LAST && !b->model->overlaps_experts;
     builder_find_again(b, s);
     enum status rc = fixed_bytes(b, s, stage) && flowing_bytes(b, s, stage)
                          ? OK

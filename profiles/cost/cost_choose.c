@@ -325,6 +325,7 @@ static enum status choose_computed(const struct model *model, const struct clust
                                          .tf32 = query->dtype == DTYPE_TF32,
                                          .fp16 = query->dtype == DTYPE_FP16,
                                          .dropout = query->dropout,
+                                         .graphs = query->graphs,
                                          .narrow = narrow_of(query->dtype)};
     handle->kernels = kernel_costs_new(&options);
     if (!handle->kernels)

@@ -247,6 +247,7 @@ struct profile_cost *profile_cost_new(int num_kinds)
 struct cost_query cost_query_of(const struct job *job)
 {
     struct cost_query query = {.dtype = job->train.dtype,
+                               .graphs = job->train.cuda_graphs,
                                .dropout = job->train.dropout > 0,
                                .choice = job->cost.source,
                                .efficiency = job->cost.efficiency,

@@ -161,6 +161,7 @@ static enum status read_setting(const struct json *root, const char *what, const
     if (job->train.gradient_bytes > 0)
         job->model.grad_bytes_per_param = job->train.gradient_bytes;
     model_set_framework(&job->model, job->train.framework, job->train.norm);
+    model_set_overlap(&job->model, job->train.overlap, job->train.dispatcher);
     keep_narrow(job);
     if (model_set_lora(&job->model, &job->train.lora, &why) != OK) {
         err_set(err, why.status, "%s: %s", job->path ? job->path : job->name, why.msg);

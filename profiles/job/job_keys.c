@@ -51,6 +51,9 @@ static const char *const framework_names[] = {
     "hf-eager", "composer",    "aa-scaling",    "ours",      NULL};
 static const char *const rows_names[] = {"packed", "context", "longest", NULL};
 static const char *const norm_names[] = {"auto", "fused", "eager", NULL};
+static const char *const overlap_names[] = {"auto", "none", "tensor", "experts", "all", NULL};
+static const char *const dispatcher_names[] = {"alltoall", "flex", NULL};
+static const char *const graph_names[] = {"none", "mlp", "layers", "step", NULL};
 static const char *const frozen_names[] = {"", "first", "spread", "cached", NULL};
 static const char *const policy_names[] = {
     "none", "closed-form", "gradient-norm", "relative-change", "table", "plateau", "safe", NULL};
@@ -124,6 +127,9 @@ const struct field job_fields[] = {
     CHOICE("train.attention", train.attention, attention_names, "whether stashes hold score matrices; eager: they do, softmax by operators; flash1: they do not, by kernels before FlashAttention-2; auto: not on GPUs that are not measured [auto]"),
     CHOICE("train.framework", train.framework, framework_names, "what launches the kernels, for plan and sim: which operators are one kernel, and what they keep; auto: fused operators [auto]"),
     CHOICE("train.norm", train.norm, norm_names, "whether RMSNorm is one kernel, for plan and sim; auto: as the framework has it [auto]"),
+    CHOICE("train.overlap", train.overlap, overlap_names, "which collectives run beside compute, for plan and sim: those of tensor parallelism, all-to-alls of experts beside another micro-batch, all of both; auto: as the framework has it [auto]"),
+    CHOICE("train.dispatcher", train.dispatcher, dispatcher_names, "how tokens reach experts, for plan and sim: alltoall: a copy for each expert; flex: one for each device (DeepEP, HybridEP) [alltoall]"),
+    CHOICE("train.cuda_graphs", train.cuda_graphs, graph_names, "what the host launches as a whole, for plan and sim: mlp: MLPs and routers; layers: attention too, but no experts; step: all passes [none]"),
     INT("train.gradient_bytes", train.gradient_bytes, 0, 8, "bytes of a parameter's gradient, for plan and sim [0: 2 with deepspeed and 2-byte activations, else 4]"),
     CHOICE("train.device", train.device, device_names, "device that each rank computes on [cpu]"),
     CHOICE("train.transport", train.transport, transport_names, "how activations and gradients travel; nccl: from GPU to GPU [mpi]"),

@@ -4,6 +4,7 @@
 #include "partition/layout/model_shard.h"
 #include "partition/search/planner.h"
 #include "partition/layout/tensor_group.h"
+#include "partition/model/framework.h"
 #include "partition/step/workload.h"
 #include "tests/unit/test.h"
 
@@ -218,6 +219,60 @@ static void workload_pair_ns__hides_the_all_to_alls(void **state)
             bench_clear(&b);
         }
     }
+}
+
+/* A token goes once to each of the E - 1 other devices that has one of its two experts: with 8 experts
+ * to each with 1 - C(8 - 8/E, 2) / C(8, 2). */
+static void workload__a_token_goes_to_a_device_once(void **state)
+{
+    static const int64_t of_28[] = {[2] = 22, [4] = 13, [8] = 7}; /* of C(8, 2) */
+    const int64_t token = H * 2;
+    (void)state;
+    for (int E = 2; E <= R; E *= 2) {
+        struct bench b;
+        bench_init(&b, 1, 1, false, 1);
+        const int64_t base = bench_build(&b)->op_ns[OP_F][MB_FULL];
+        model_set_overlap(&b.model, OVERLAP_AUTO, DISPATCHER_FLEX);
+        b.plan.expert = E;
+        const int64_t got = bench_build(&b)->op_ns[OP_F][MB_FULL] - base;
+        /* The copies of a sample's tokens, those that stay among them, are whole ones. */
+        const int64_t copies = (SEQ * E * of_28[E] + 27) / 28;
+        assert_int_equal(got, LAYERS * 2 * (LATENCY + 2 * copies * token / E * (E - 1)));
+        bench_clear(&b);
+    }
+}
+
+/* All-to-alls x of a layer beside the passes c of another micro-batch: c + share x, at least x. Those of
+ * the last micro-batch are beside none. */
+static void workload__other_micro_batches_hide_all_to_alls(void **state)
+{
+    static const double shares[] = {0, 20.0 / 132, 1};
+    (void)state;
+    for (int slow = 0; slow < 2; slow++)
+        for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+            struct bench b;
+            bench_init(&b, 1, 1, false, 4);
+            b.cluster.overlap_share = shares[i];
+            for (int d = 0; slow && d < R; d++)
+                b.cluster.devices[d].link_bytes_per_s = 1e12;
+            const struct stage_cost waits = *bench_build(&b);
+            b.plan.expert = 1;
+            const struct stage_cost base = *bench_build(&b);
+            model_set_overlap(&b.model, OVERLAP_EXPERTS, DISPATCHER_ALLTOALL);
+            b.plan.expert = 4;
+            const struct stage_cost got = *bench_build(&b);
+            const int64_t x = waits.op_ns[OP_F][MB_FULL] - base.op_ns[OP_F][MB_FULL];
+            /* Equal layers have the times of the first, whose MLP is item 2. */
+            const int64_t c = 2 * 1000 * (3 + 4 + 5), both = 2 * (x / LAYERS),
+                          part = (int64_t)ceil(shares[i] * (double)both),
+                          left = LAYERS * (((both - c > part ? both - c : part) + 1) / 2);
+            assert_true(x > 0 && (shares[i] == 1 ? left <= x : left < x));
+            assert_int_equal(got.op_ns[OP_F][MB_FULL] - base.op_ns[OP_F][MB_FULL], left);
+            assert_int_equal(got.op_ns[OP_B][MB_FULL] - base.op_ns[OP_B][MB_FULL], left);
+            assert_int_equal(got.op_ns[OP_F][MB_LAST], waits.op_ns[OP_F][MB_LAST]);
+            assert_int_equal(got.op_ns[OP_B][MB_LAST], waits.op_ns[OP_B][MB_LAST]);
+            bench_clear(&b);
+        }
 }
 
 /* On two nodes of four devices, E = 4 stays inside a node. With E = 8 the four devices of a node send
@@ -559,6 +614,8 @@ int main(void)
         cmocka_unit_test(workload__experts_expose_two_all_to_alls_a_pass),
         cmocka_unit_test(workload__waits_for_the_device_with_most_tokens),
         cmocka_unit_test(workload_pair_ns__hides_the_all_to_alls),
+        cmocka_unit_test(workload__a_token_goes_to_a_device_once),
+        cmocka_unit_test(workload__other_micro_batches_hide_all_to_alls),
         cmocka_unit_test(workload__experts_of_two_nodes_share_the_uplink),
         cmocka_unit_test(workload__gradients_of_experts_have_shorter_rings),
         cmocka_unit_test(workload__shards_divide_experts_by_fewer_replicas),

@@ -417,6 +417,27 @@ static void collectives__of_tensor_run_beside_products(void **state)
     assert_true(llabs((overlaps - divided) * 4 - (waits - kernels)) <= 8);
 }
 
+/* train.overlap says it of any framework, and auto leaves it as the framework has it. */
+static void overlap__is_what_the_job_says(void **state)
+{
+    static const bool tensor[] = {true, false, true, false, true};
+    static const bool experts[] = {false, false, false, true, true};
+    (void)state;
+    for (int overlap = 0; overlap < OVERLAP_KIND_COUNT; overlap++) {
+        struct model te = small(FRAMEWORK_MEGATRON_TE, NORM_AUTO),
+                     fsdp = small(FRAMEWORK_FSDP, NORM_AUTO);
+        model_set_overlap(&te, (enum overlap_kind)overlap, DISPATCHER_ALLTOALL);
+        model_set_overlap(&fsdp, (enum overlap_kind)overlap, DISPATCHER_FLEX);
+        assert_int_equal(te.overlaps_tensor, tensor[overlap]);
+        assert_int_equal(fsdp.overlaps_tensor, overlap != OVERLAP_AUTO && tensor[overlap]);
+        assert_int_equal(te.overlaps_experts, experts[overlap]);
+        assert_int_equal(fsdp.overlaps_experts, experts[overlap]);
+        assert_true(fsdp.sends_once && !te.sends_once);
+        model_clear(&te);
+        model_clear(&fsdp);
+    }
+}
+
 /* The pieces and taken SMs of the two products of a pass; all 0 where the group does not divide tokens. */
 static void expect_shared(int item, enum pass pass, const int pieces[2], const int sms[2])
 {
@@ -499,7 +520,7 @@ static void router__is_a_product_in_fp32(void **state)
 static void launches__take_what_the_framework_needs(void **state)
 {
     static const double us[FRAMEWORK_KIND_COUNT] = {
-        [FRAMEWORK_FSDP_COMPILED] = 14.5, [FRAMEWORK_OURS] = 3.4, [FRAMEWORK_MEGATRON_TE] = 35};
+        [FRAMEWORK_FSDP_COMPILED] = 14.5, [FRAMEWORK_OURS] = 3.4, [FRAMEWORK_MEGATRON_TE] = 13.48};
     const struct cost_options options = {.efficiency = 1};
     struct device device = {.kind = "h100", .speed = 1};
     (void)state;
@@ -527,6 +548,104 @@ static void launches__take_what_the_framework_needs(void **state)
                 assert_true(ns < (int64_t)(n * 14.5e3));
         }
         kernel_costs_free(costs);
+        model_clear(&model);
+    }
+}
+
+enum { EXPERTS = 8 };
+
+static struct model experts_of(enum framework_kind kind, enum dispatcher_kind dispatcher)
+{
+    static const char text[] =
+        "mixtral-8x7b:layers=1,hidden=64,heads=4,kv_heads=4,mlp=64,seq=16,vocab=64,dtype=bf16";
+    struct model model = {0};
+    struct err err = {0};
+    if (model_parse(text, &model, &err) != OK)
+        fail_msg("%s", err.msg);
+    model_set_framework(&model, kind, NORM_AUTO);
+    model_set_overlap(&model, OVERLAP_AUTO, dispatcher);
+    return model;
+}
+
+/* Kernels of Megatron-LM's layer of experts, beside those of any framework: 31 or 17 of router and
+ * dispatcher for two, and those of a product once for each expert, but for a graph of the whole step. */
+static void experts__are_launched_one_by_one(void **state)
+{
+    static const enum pass passes[] = {PASS_FWD, PASS_BWD_INPUT, PASS_BWD_WEIGHT};
+    struct kernel list[KERNELS_MAX];
+    (void)state;
+    for (int dispatcher = 0; dispatcher < DISPATCHER_KIND_COUNT; dispatcher++)
+        for (int p = 0; p < 3; p++)
+            for (int te = 0; te < 2; te++)
+                for (int graphs = 0; graphs < GRAPHS_COUNT; graphs++) {
+                    const struct cost_options options = {.efficiency = 1,
+                                                         .graphs = (enum graph_parts)graphs};
+                    struct model model =
+                        experts_of(te ? FRAMEWORK_MEGATRON_TE : FRAMEWORK_FSDP, dispatcher);
+                    const int n = kernels_of(&model, MLP, passes[p], 1, &options, list);
+                    int router = 0, products = 0, looped = 0;
+                    for (int i = 0; i < n; i++) {
+                        if (!list[i].dynamic) {
+                            router += list[i].launches;
+                            continue;
+                        }
+                        products += list[i].kind == KERNEL_MATMUL;
+                        looped += list[i].launches;
+                    }
+                    assert_true(products >= 2);
+                    assert_int_equal(router, !te || passes[p] != PASS_FWD    ? 0
+                                             : dispatcher == DISPATCHER_FLEX ? 16
+                                                                             : 30);
+                    assert_int_equal(looped, te && graphs != GRAPHS_STEP ? EXPERTS * products : 0);
+                    model_clear(&model);
+                }
+}
+
+static int64_t forward_ns(const struct model *model, int item, enum graph_parts graphs)
+{
+    const struct cost_options options = {.efficiency = 1, .graphs = graphs};
+    struct device device = {.kind = "h100", .speed = 1};
+    struct kernel_costs *costs = kernel_costs_new(&options);
+    struct cost cost;
+    struct err err = {0};
+    bool beyond = false;
+    int64_t ns = 0;
+    cost_kernels(&cost, costs);
+    assert_int_equal(cost.item_ns(cost.ctx, model, item, PASS_FWD, 1, &device, &ns, &beyond, &err),
+                     OK);
+    kernel_costs_free(costs);
+    return ns;
+}
+
+/* A graph is one launch, of the kernels whose sizes do not depend on the choice of experts. A graph of
+ * the step takes the device's time. */
+static void graphs__leave_experts_to_the_host(void **state)
+{
+    static const bool has[GRAPHS_COUNT][2] = {
+        [GRAPHS_MLP] = {false, true},
+          [GRAPHS_LAYERS] = {true,  true}
+    };
+    const struct cost_options options = {.efficiency = 1};
+    (void)state;
+    for (int item = ATTENTION; item <= MLP; item++) {
+        struct model model = experts_of(FRAMEWORK_MEGATRON_TE, DISPATCHER_ALLTOALL);
+        struct kernel list[KERNELS_MAX];
+        const int n = kernels_of(&model, item, PASS_FWD, 1, &options, list);
+        int all = 0, outside = 0;
+        for (int i = 0; i < n; i++) {
+            const int launches = list[i].launches > 1 ? list[i].launches : 1;
+            all += launches;
+            outside += list[i].dynamic ? launches : 0;
+        }
+        assert_true(item == MLP ? outside > 2 * EXPERTS && all > outside + 31 : outside == 0);
+        for (int graphs = 0; graphs < GRAPHS_STEP; graphs++) {
+            const int count = has[graphs][item == MLP] ? outside + 1 : all;
+            const int64_t ns = forward_ns(&model, item, (enum graph_parts)graphs);
+            if (item == MLP || count > 1)
+                assert_true(fabs((double)ns - count * 13.48e3) <= 1);
+        }
+        assert_true(forward_ns(&model, item, GRAPHS_STEP) <
+                    forward_ns(&model, item, GRAPHS_LAYERS) + (item == ATTENTION));
         model_clear(&model);
     }
 }
@@ -561,9 +680,12 @@ int main(void)
         cmocka_unit_test(sends__block_where_the_framework_waits),
         cmocka_unit_test(scores__of_llama_are_kept_when_unfused),
         cmocka_unit_test(collectives__of_tensor_run_beside_products),
+        cmocka_unit_test(overlap__is_what_the_job_says),
         cmocka_unit_test(products__give_way_to_collectives),
         cmocka_unit_test(router__is_a_product_in_fp32),
         cmocka_unit_test(launches__take_what_the_framework_needs),
+        cmocka_unit_test(experts__are_launched_one_by_one),
+        cmocka_unit_test(graphs__leave_experts_to_the_host),
         cmocka_unit_test(framework__has_a_name_each),
         cmocka_unit_test(framework__has_room_for_all_that_fits),
         cmocka_unit_test(framework__has_a_communicator_for_each_group),

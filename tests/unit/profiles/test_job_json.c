@@ -1,3 +1,4 @@
+#include "profiles/cost/profile_cost.h"
 #include "profiles/job/job_json.h"
 
 #include <unistd.h>
@@ -960,6 +961,22 @@ static void frameworks__have_the_names_of_their_kinds(void **state)
     }
 }
 
+static void overlap__reaches_the_model_and_the_costs(void **state)
+{
+    (void)state;
+    const char *overrides[] = {"train.framework=megatron-te", "train.overlap=experts",
+                               "train.dispatcher=flex", "train.cuda_graphs=layers"};
+    for (int n = 1; n <= 4; n++) {
+        struct job job = {0};
+        load(file_with("job.json", design_job), overrides, n, &job);
+        assert_int_equal(job.model.overlaps_tensor, n < 2);
+        assert_int_equal(job.model.overlaps_experts, n >= 2);
+        assert_int_equal(job.model.sends_once, n >= 3);
+        assert_int_equal(cost_query_of(&job).graphs, n >= 4 ? GRAPHS_LAYERS : GRAPHS_NONE);
+        job_clear(&job);
+    }
+}
+
 static void gradients__have_the_bytes_that_the_job_says(void **state)
 {
     (void)state;
@@ -1082,6 +1099,7 @@ int main(void)
         cmocka_unit_test(job_from_record__reads_times_without_a_unit_as_ns),
         cmocka_unit_test(job_load__wants_a_unit_with_every_time),
         cmocka_unit_test(frameworks__have_the_names_of_their_kinds),
+        cmocka_unit_test(overlap__reaches_the_model_and_the_costs),
         cmocka_unit_test(gradients__have_the_bytes_that_the_job_says),
         cmocka_unit_test(data_sets__have_the_names_of_data_kind_in_its_order),
     };
