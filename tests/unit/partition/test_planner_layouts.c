@@ -387,12 +387,53 @@ static void planner_solve__searches_no_devices_that_the_batch_cannot_use(void **
     }
 }
 
+/* A judge that finds every plan three times slower than the planner. */
+static enum status thrice(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err)
+{
+    (void)ctx, (void)err;
+    *step_ns = 3 * plan->step_ns;
+    return OK;
+}
+
+/* A watch: the count of cuts only grows. */
+static bool grows(void *ctx, const struct planner_progress *progress)
+{
+    int64_t *evaluated = ctx;
+    assert_true(progress->evaluated >= *evaluated);
+    *evaluated = progress->evaluated;
+    return true;
+}
+
+/* Plans that the planner left out because of the best one are looked for once more when the judge finds
+ * that one slower. */
+static void planner_solve__counts_on_when_a_layout_is_searched_once_more(void **state)
+{
+    (void)state;
+    int64_t again = 0;
+    for (int trial = 0; trial < 20; trial++) {
+        struct instance in;
+        instance_random(&in);
+        for (int with_judge = 0; with_judge < 2; with_judge++) {
+            struct planner_result result = {0};
+            int64_t evaluated = 0;
+            in.options.judge = (struct planner_judge){
+                .step_ns = with_judge ? thrice : NULL, .watch = grows, .watch_ctx = &evaluated};
+            if (planner_solve(&in.problem, &in.options, &result, NULL) == OK)
+                again += with_judge ? result.evaluated : -result.evaluated;
+            planner_result_clear(&result);
+        }
+        instance_clear(&in);
+    }
+    assert_true(again > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(planner_solve__says_why_when_layouts_are_refused_early),
         cmocka_unit_test(planner_solve__equals_a_loop_over_groups_shards_and_modes),
         cmocka_unit_test(planner_solve__searches_no_devices_that_the_batch_cannot_use),
+        cmocka_unit_test(planner_solve__counts_on_when_a_layout_is_searched_once_more),
     };
     return cmocka_run_group_tests_name("planner over layouts", tests, NULL, NULL);
 }
