@@ -133,7 +133,8 @@ enum status step_init(struct step *step, struct err *err)
     step->last_backward =
         arrays_new(&step->arrays, (size_t)full->num_stages, sizeof *step->last_backward);
     step->memory =
-        calloc((size_t)workload->num_classes * (size_t)step->num_ranks, sizeof *step->memory);
+        arrays_new(&step->arrays, (size_t)workload->num_classes * (size_t)step->num_ranks,
+                   sizeof *step->memory);
     step->procs = arrays_new(&step->arrays, (size_t)step->num_procs, sizeof *step->procs);
     step->buckets =
         arrays_new(&step->arrays, (size_t)workload->num_buckets + 1, sizeof *step->buckets);

@@ -20,9 +20,9 @@ NVL72 = ("gb200", "gb300")
 
 def recipe_of(r, dtype):
     """Overlap, dispatcher and CUDA graphs of a row, from NVIDIA-NeMo/Megatron-Bridge:
-    scripts/performance/configs/llama/ (llama3_llm_pretrain.py, llama3_llm_finetune.py, llama3_workload_base_configs.py) and
-    configs/qwen/ (qwen3_llm_pretrain.py, qwen3_workload_base_configs.py); from 26.06 on
-    src/megatron/bridge/perf_recipes/{llama,qwen}. Pull requests date what changed between releases.
+    scripts/performance/configs/llama/ (llama3_llm_pretrain.py, llama3_llm_finetune.py,
+    llama3_workload_base_configs.py) and configs/qwen/ (qwen3_llm_pretrain.py, qwen3_workload_base_configs.py);
+    from 26.06 on src/megatron/bridge/perf_recipes/{llama,qwen}. Pull requests date what changed between releases.
     """
     blackwell = r["gpu"] != "h100"
     if r["model"] == "LLAMA3_70B":
@@ -35,9 +35,9 @@ def recipe_of(r, dtype):
         return {"overlap": "experts", "dispatcher": "flex", "cuda_graphs": "step"}
     # B200 and H100 went from all-to-alls to HybridEP in 26.02.01 (pull requests 2499, 2477), GB200, GB300
     # and B300 had it before. cuda_graph_scope: ["moe_router", "moe_preprocess"], with "attn" on B200 from
-    # 26.02.01 on; none on H100.
+    # 26.02.01 on; none on H100. moe_a2a_overlap is on for H100 until 26.02.
     flex = r["gpu"] in NVL72 + ("b300",) or r["release"] >= "26.02.01"
-    return {"overlap": "none", "dispatcher": "flex" if flex else "alltoall",
+    return {"overlap": "none" if blackwell or flex else "experts", "dispatcher": "flex" if flex else "alltoall",
             "cuda_graphs": "none" if not blackwell else "layers" if r["gpu"] == "b200" and flex else "mlp"}
 
 
