@@ -246,14 +246,18 @@ for i in \$(seq 300); do sleep 0.1; done"
             { echo "exit $rc"; cat "$tmp/stopped.err"; false; }
     }
     verify "a matrix that is stopped starts no further run" stopped_matrix
-    stopped_profile() {
-        "$elapse" profile -n 1 --threads 1 --model vit-tiny:layers=2,hidden=96,heads=2,mlp=192,image=32,patch=4 --microbatches 1,2,4 \
-            --db "$tmp/stopped.db" --name part >"$tmp/stopped.out" 2>"$tmp/stopped.err" </dev/null &
-        local profile=$! rc
-        sleep 4
-        kill -TERM $profile
-        wait $profile
-        rc=$?
+    stopped_profile() { # a busy machine may need longer until the first item is measured
+        local profile rc wait
+        for wait in 4 8 16; do
+            "$elapse" profile -n 1 --threads 1 --model vit-tiny:layers=2,hidden=96,heads=2,mlp=192,image=32,patch=4 --microbatches 1,2,4 \
+                --db "$tmp/stopped.db" --name part >"$tmp/stopped.out" 2>"$tmp/stopped.err" </dev/null &
+            profile=$!
+            sleep $wait
+            kill -TERM $profile
+            wait $profile
+            rc=$?
+            grep -q 'before anything was measured' "$tmp/stopped.err" || break
+        done
         [ $rc -eq 143 ] && grep -Eq '^profile part: [0-9]+ rows' "$tmp/stopped.out" && "$elapse" profiles show part --db "$tmp/stopped.db" >/dev/null ||
             { echo "exit $rc"; cat "$tmp/stopped.out" "$tmp/stopped.err"; false; }
     }
