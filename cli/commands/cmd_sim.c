@@ -224,12 +224,9 @@ static enum status answer_step(const struct command *command, const struct sim_a
     enum status rc = OK;
     if (rc == OK && args->monte_carlo > 0) /* it may be refused, so run it before printing */
         rc = sim_monte_carlo(args, answer, &spread, err);
-    if (rc == OK)
-        rc = write_ops(args, answer, err);
-    if (rc == OK)
-        rc = executor_memory(&answer->cost, &setting, &lowered, &pools, err);
-    if (rc == OK)
-        rc = calibrated_interval(&on, answer->result.step_ns, interval_ns, err);
+    THEN(write_ops(args, answer, err));
+    THEN(executor_memory(&answer->cost, &setting, &lowered, &pools, err));
+    THEN(calibrated_interval(&on, answer->result.step_ns, interval_ns, err));
     if (rc == OK && !args->json) {
         print_step(answer, pools, args->no_wall);
         calibrated_print(&on, interval_ns);
@@ -240,8 +237,7 @@ static enum status answer_step(const struct command *command, const struct sim_a
         add_result(json, answer, pools, args->no_wall);
         calibrated_add(&on, interval_ns, json);
     }
-    if (rc == OK)
-        rc = sim_explain(args, answer, &spread, json, err);
+    THEN(sim_explain(args, answer, &spread, json, err));
     free(pools);
     if (rc != OK || !args->json) {
         json_free(json);
@@ -256,8 +252,7 @@ static enum status read_schedule(struct sim_args *args, struct schedule *schedul
 {
     char *text = NULL;
     enum status rc = file_read_text(args->schedule_csv, &text, err);
-    if (rc == OK)
-        rc = schedule_from_csv(text, args->schedule_csv, schedule, err);
+    THEN(schedule_from_csv(text, args->schedule_csv, schedule, err));
     free(text);
     if (rc != OK)
         return rc;
@@ -505,8 +500,7 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         rc = sim_run(command, &args, &job, err);
     else if (rc == OK) {
         rc = sim_job_step(&args, &job, &answer, err);
-        if (rc == OK)
-            rc = answer_step(command, &args, &answer, err);
+        THEN(answer_step(command, &args, &answer, err));
     }
     job_clear(&job);
     schedule_clear(&order);

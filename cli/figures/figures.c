@@ -126,8 +126,7 @@ static enum status draw(struct figure_call *call, int index, struct err *err)
     for (int i = 0; rc == OK && call->subjects && i < call->num_args; i++)
         if (!call->subjects[i].path)
             rc = subject_open(call->args[i], &options->subject, &call->subjects[i], err);
-    if (rc == OK)
-        rc = ways[index].draw(call, err);
+    THEN(ways[index].draw(call, err));
     gnuplot_clear(&call->plot);
     return rc;
 }

@@ -207,8 +207,7 @@ static enum status make_point(const struct sweep *sweep, const int64_t *index, s
     }
     *request = *ask->request;
     enum status rc = step_request_read(settings, n, request, err);
-    if (rc == OK)
-        rc = job_sets_add(&sets, settings, n, !ask->job, err);
+    THEN(job_sets_add(&sets, settings, n, !ask->job, err));
     job_sets_append(&sets, ask->overrides->items, ask->job ? 0 : ask->overrides->count);
     job_sets_append(&sets, keys, num_keys);
     char *key = rc == OK ? point_key(&sets, request) : NULL;
@@ -218,9 +217,8 @@ static enum status make_point(const struct sweep *sweep, const int64_t *index, s
         free(key);
     } else {
         kept_clear(kept);
-        if (rc == OK)
-            rc = ask->job ? job_changed(ask->job, sets.items, sets.count, &kept->job, err)
-                          : job_load(NULL, sets.items, sets.count, &kept->job, err);
+        THEN(ask->job ? job_changed(ask->job, sets.items, sets.count, &kept->job, err)
+                      : job_load(NULL, sets.items, sets.count, &kept->job, err));
         if (rc == OK)
             kept->key = key;
         else

@@ -170,8 +170,7 @@ static enum status say_message(const struct text_lines *lines, struct document *
     if (asprintf(&text, "%s%s", content, ml ? "<|im_end|>" : "<|eot_id|>") < 0)
         return err_nomem(err);
     enum status rc = append_text(lines, d, head, false, err);
-    if (rc == OK)
-        rc = append_text(lines, d, text, strcmp(role, "assistant") == 0, err);
+    THEN(append_text(lines, d, text, strcmp(role, "assistant") == 0, err));
     if (rc == OK && ml)
         rc = append_text(lines, d, "\n", false, err);
     free(text);
@@ -213,8 +212,7 @@ static enum status make_document(const struct text_lines *lines, const struct js
         rc = append_text(lines, d, text, true, err);
     } else if (prompt && completion) {
         rc = append_text(lines, d, prompt, false, err);
-        if (rc == OK)
-            rc = append_text(lines, d, completion, true, err);
+        THEN(append_text(lines, d, completion, true, err));
     } else if (messages && json_type(messages) == JSON_ARRAY) {
         if (lines->chat == CHAT_NONE)
             return refuse_chat(lines, err);
@@ -237,10 +235,8 @@ static enum status read_line(struct text_lines *lines, const char *line, int seq
     if (rc == OK && json_type(row) != JSON_OBJECT)
         rc = err_set(err, ERR_INPUT, "a line must be an object, got %s",
                      json_type_name(json_type(row)));
-    if (rc == OK)
-        rc = make_document(lines, row, &d, err);
-    if (rc == OK)
-        rc = place_document(lines, w, seq, &d, err);
+    THEN(make_document(lines, row, &d, err));
+    THEN(place_document(lines, w, seq, &d, err));
     json_free(row);
     token_list_clear(&d.tokens);
     free(d.spoken);
@@ -380,8 +376,7 @@ enum status text_lines_open(const struct job *job, struct dataset *dataset, stru
         return err_nomem(err);
     got.ctx = lines;
     enum status rc = text_tokens_open(job->data.vocab, job->data.merges, true, &lines->tokens, err);
-    if (rc == OK)
-        rc = dataset_vocab_fits(job, text_tokens_size(&lines->tokens), err);
+    THEN(dataset_vocab_fits(job, text_tokens_size(&lines->tokens), err));
     if (rc == OK) {
         find_tokens(lines);
         rc = read_files(job, lines, err);
@@ -397,8 +392,7 @@ enum status text_lines_open(const struct job *job, struct dataset *dataset, stru
     if (rc == OK && lines->cut > 0)
         rc = dataset_note(&got, err, "'%s': %lld documents are longer than %d tokens and cut off",
                           job->data.path, (long long)lines->cut, model->seq);
-    if (rc == OK)
-        rc = note_rows(&got, job, lines, err);
+    THEN(note_rows(&got, job, lines, err));
     if (rc == OK)
         *dataset = got;
     else {

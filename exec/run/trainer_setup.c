@@ -66,8 +66,7 @@ static enum status check_weights(struct trainer *t, const char *path, bool resum
     if (!resume && weights_are_at(path))
         return OK; /* weights of another tool: hf_load() looks into them */
     rc = checkpoint_find(path, &dir, err);
-    if (rc == OK)
-        rc = checkpoint_peek(dir, t->job, resume, &got, err);
+    THEN(checkpoint_peek(dir, t->job, resume, &got, err));
     free(dir);
     if (rc != OK || !resume)
         return rc;
@@ -92,8 +91,7 @@ static enum status load_weights(struct trainer *t, const char *path, bool state,
                    : rc;
     }
     rc = checkpoint_find(path, &dir, err);
-    if (rc == OK)
-        rc = checkpoint_load(dir, &list, state, err);
+    THEN(checkpoint_load(dir, &list, state, err));
     free(dir);
     return rc;
 }
@@ -133,8 +131,7 @@ static enum status give_choices(struct trainer *t, struct err *err)
     if (rc == OK && t->comm->rank == 0 && t->backend->choose)
         rc = store_open(t->options->db, STORE_READ, &store, err);
     rc = comm_agree(t->comm, rc, err);
-    if (rc == OK)
-        rc = choices_give(t->comm, store, &present, t->backend, err);
+    THEN(choices_give(t->comm, store, &present, t->backend, err));
     store_close(store);
     return rc;
 }
@@ -286,8 +283,7 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
         nccl_environment();
     t->times =
         (struct start_times){.ended_ns = t->options->ended_ns, .ready_ns = t->options->ready_ns};
-    if (rc == OK)
-        rc = t->options->samples ? OK : dataset_open(t->job, &t->dataset, err);
+    THEN(t->options->samples ? OK : dataset_open(t->job, &t->dataset, err));
     if (t->options->samples)
         t->dataset = *t->options->samples;
     t->times.data_ns = clock_wall_ns();
@@ -309,8 +305,7 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
                                    .dataset = &t->dataset,
                                    .lagged = t->probe.on};
     share_workers(t);
-    if (rc == OK)
-        rc = give_choices(t, err);
+    THEN(give_choices(t, err));
     if (rc == OK && t->trains)
         rc = comm_agree(comm, out_folder(t, err), err);
     if (rc == OK && t->trains && t->job->train.transport == TRANSPORT_NCCL)
@@ -321,33 +316,25 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
         rc = comm_agree(
             comm, parcel_room_new(t->backend, PARCEL_BYTES, NUM_PARCELS, &t->base.parcel_room, err),
             err);
-    if (rc == OK)
-        rc = elastic_open(t, resume ? weights : NULL, &num_frozen, err);
+    THEN(elastic_open(t, resume ? weights : NULL, &num_frozen, err));
     if (rc == OK && t->trains)
         rc = open_cache(t, err);
     t->progress.num_frozen_layers = num_frozen;
     was = t->progress;
-    if (rc == OK)
-        rc = begin_plan(t, &plan, err);
+    THEN(begin_plan(t, &plan, err));
     if (rc == OK && !resume)
         rc = measure_first(t, &plan, err);
-    if (rc == OK)
-        rc = data_check(t, err);
-    if (rc == OK)
-        rc = layout_place(&t->base, &plan, &t->layout, err);
-    if (rc == OK)
-        rc = comm_agree(comm, layout_batches(&t->base, was.position, &t->layout, err), err);
-    if (rc == OK)
-        rc = comm_agree(comm, layout_stages(&t->base, &t->layout, err), err);
-    if (rc == OK)
-        rc = comm_agree(comm, first_weights(t, err), err);
+    THEN(data_check(t, err));
+    THEN(layout_place(&t->base, &plan, &t->layout, err));
+    THEN(comm_agree(comm, layout_batches(&t->base, was.position, &t->layout, err), err));
+    THEN(comm_agree(comm, layout_stages(&t->base, &t->layout, err), err));
+    THEN(comm_agree(comm, first_weights(t, err), err));
     const int64_t load_ns = clock_wall_ns();
     if (rc == OK && weights)
         rc = comm_agree(comm, load_weights(t, weights, resume, err), err);
     t->times.load_ns = clock_wall_ns() - load_ns;
     t->progress = was;
-    if (rc == OK)
-        rc = comm_agree(comm, layout_runtime(&t->base, &t->layout, err), err);
+    THEN(comm_agree(comm, layout_runtime(&t->base, &t->layout, err), err));
     t->times.built_ns = clock_wall_ns();
     train_plan_clear(&plan);
     return rc;

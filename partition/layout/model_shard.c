@@ -262,8 +262,7 @@ enum status model_shard(const struct model *whole, int tensor, bool sequence_par
 {
     struct model got = {0};
     enum status rc = model_shard_check(whole, tensor, sequence_parallel, err);
-    if (rc == OK)
-        rc = model_copy(whole, &got, err);
+    THEN(model_copy(whole, &got, err));
     if (rc != OK)
         return rc;
     if (tensor > 1) {

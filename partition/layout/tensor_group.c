@@ -149,8 +149,7 @@ static enum status group_item_ns(const void *ctx, const struct model *model, int
     int64_t exchanged, hidden;
     enum status rc =
         l->inner->item_ns(l->inner->ctx, model, item, pass, samples, device, ns, extrapolated, err);
-    if (rc == OK)
-        rc = exchange_ns(l, item, pass, samples, device, &exchanged, &hidden, err);
+    THEN(exchange_ns(l, item, pass, samples, device, &exchanged, &hidden, err));
     /* The hidden part must not exceed the compute that hides it. */
     if (rc == OK && hidden > *ns)
         *ns = hidden;
@@ -242,8 +241,7 @@ static enum status make_groups(struct tensor_group *l, const struct cluster *clu
     int *first = malloc(((size_t)most + 1) * sizeof *first);
     enum status rc = first ? cluster_copy(cluster, &l->cluster, err) : err_nomem(err);
     const int groups = rc == OK ? tensor_group_list(cluster, l->tensor, first) : 0;
-    if (rc == OK)
-        rc = tensor_group_check(cluster, l->tensor, err);
+    THEN(tensor_group_check(cluster, l->tensor, err));
     if (rc == OK)
         group_devices(&l->cluster, l->tensor, first, groups);
     free(first);
@@ -321,8 +319,7 @@ enum status tensor_group_new(const struct setting *setting, const struct divisio
     l->inner = setting->cost;
     l->whole = setting->cluster;
     l->tensor = T;
-    if (rc == OK)
-        rc = model_shard(splits ? &tokens : whole, T, division->sequence_parallel, &l->model, err);
+    THEN(model_shard(splits ? &tokens : whole, T, division->sequence_parallel, &l->model, err));
     if (rc == OK && spreads)
         model_divide_experts(&l->model, division->expert, X);
     if (rc == OK && fused)

@@ -302,12 +302,9 @@ enum status job_check(const struct job *job, struct err *err)
     if (job->model.num_items < 1)
         return err_set(err, ERR_INPUT, "%s: model is missing", source_of(job));
     enum status rc = cluster_check(&job->cluster, err);
-    if (rc == OK)
-        rc = check_train(job, err);
-    if (rc == OK)
-        rc = check_pipeline(job, err);
-    if (rc == OK)
-        rc = check_freeze(job, err);
+    THEN(check_train(job, err));
+    THEN(check_pipeline(job, err));
+    THEN(check_freeze(job, err));
     if (rc != OK)
         return rc;
     if (job->cache.limit_bytes < 0)

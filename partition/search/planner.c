@@ -130,8 +130,7 @@ static enum status make_plan(const struct search *search, const struct judged *j
         struct schedule full = {0};
         struct sites *sites = NULL;
         rc = sites_new(search->problem->setting.cluster, &plan, &sites, search->err);
-        if (rc == OK)
-            rc = search_lower(search, &plan, sites, NULL, &workload, &full, search->err);
+        THEN(search_lower(search, &plan, sites, NULL, &workload, &full, search->err));
         workload_clear(&workload);
         schedule_clear(&full);
         sites_free(sites);
@@ -163,8 +162,7 @@ static enum status finish_plan(const struct search *search, const struct judged 
         goto out;
     }
     rc = plan_lower(&problem->setting, &plan, &workload, &full, search->err);
-    if (rc == OK)
-        rc = schedule_memory(&full, &workload, plan.memory_bytes, search->err);
+    THEN(schedule_memory(&full, &workload, plan.memory_bytes, search->err));
     if (rc != OK)
         goto out;
     for (int s = 0; s < plan.num_stages; s++) {
@@ -206,8 +204,7 @@ static enum status ask(struct search *search, int index)
 {
     struct judged *judged = &search->judged[index];
     enum status rc = search_recut(search, index);
-    if (rc == OK)
-        rc = search_ask(search, judged);
+    THEN(search_ask(search, judged));
     if (rc == OK && judged->asked_ns > 0 &&
         (search->best < 0 || judged->asked_ns <= search_limit(search, &judged->node)))
         search->best = index;
@@ -316,8 +313,7 @@ static enum status ask_judge(struct search *search)
             search->asked_ops > (round + 1 < ASK_ROUNDS ? ASKED_OPS : ASKED_SMALL_OPS))
             break;
         rc = search_run(search);
-        if (rc == OK)
-            rc = search_improve(search);
+        THEN(search_improve(search));
     }
     return rc == OK ? recut_shared(search) : rc;
 }
@@ -565,8 +561,7 @@ enum status search_begin(struct search *search, struct search_common *common,
                          const struct planner_options *options, struct err *err)
 {
     enum status rc = check(problem, options, err);
-    if (rc == OK)
-        rc = search_init(search, common, problem, options, err);
+    THEN(search_init(search, common, problem, options, err));
     if (rc != OK || options->balancer != BALANCER_OPTIMAL)
         return rc;
     rc = search_seed(search);
@@ -584,13 +579,11 @@ enum status search_end(struct search *search, struct planner_result *result,
         rc = search_greedy(search);
     } else {
         rc = search_run(search);
-        if (rc == OK)
-            rc = search_improve(search);
+        THEN(search_improve(search));
     }
     if (rc == OK && search->options->judge.step_ns)
         rc = ask_judge(search);
-    if (rc == OK)
-        rc = finish(search, result);
+    THEN(finish(search, result));
     search_fate(search, result, fate);
     return rc;
 }

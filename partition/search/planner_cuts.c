@@ -286,9 +286,8 @@ enum status search_recut(struct search *search, int index)
     const struct trial step = {.cut = try_step, .ops = &search->ops, .until = search->until},
                        whole = {.cut = try_cut, .ops = &search->ops, .until = INT64_MAX};
     enum status rc = search_shape(search, node, &shape);
-    if (rc == OK)
-        rc = few_cuts(search, node) ? all_cuts(search, index, &shape, &whole)
-                                    : climb(search, index, &shape, &step);
+    THEN(few_cuts(search, node) ? all_cuts(search, index, &shape, &whole)
+                                : climb(search, index, &shape, &step));
     bound_shape_clear(&shape);
     return rc;
 }
@@ -302,9 +301,8 @@ enum status search_recut_shared(struct search *search, int index, int64_t until)
     if (search_cut_given(search->options))
         return OK;
     enum status rc = search_shape(search, node, &shape);
-    if (rc == OK)
-        rc = has_cuts(search, node, FEW_CUTS) ? all_cuts(search, index, &shape, &trial)
-                                              : climb(search, index, &shape, &trial);
+    THEN(has_cuts(search, node, FEW_CUTS) ? all_cuts(search, index, &shape, &trial)
+                                          : climb(search, index, &shape, &trial));
     bound_shape_clear(&shape);
     return rc;
 }
@@ -335,9 +333,7 @@ static enum status first_cuts(struct search *search, int index, bool few)
     const struct trial trial = {.cut = try_cut, .ops = &search->ops, .until = INT64_MAX};
     struct bound_shape shape = {0};
     enum status rc = search_shape(search, &search->judged[index].node, &shape);
-    if (rc == OK)
-        rc = few ? all_cuts(search, index, &shape, &trial)
-                 : plain_cuts(search, index, &shape, &trial);
+    THEN(few ? all_cuts(search, index, &shape, &trial) : plain_cuts(search, index, &shape, &trial));
     bound_shape_clear(&shape);
     return rc;
 }
@@ -350,10 +346,8 @@ static enum status climb_best(struct search *search, int index, int64_t until)
                        trial = {.cut = try_cut, .ops = &search->ops, .until = until};
     struct bound_shape shape = {0};
     enum status rc = search_shape(search, &search->judged[index].node, &shape);
-    if (rc == OK)
-        rc = plain_cuts(search, index, &shape, &step);
-    if (rc == OK)
-        rc = climb(search, index, &shape, &step);
+    THEN(plain_cuts(search, index, &shape, &step));
+    THEN(climb(search, index, &shape, &step));
     if (rc == OK && near_best(search, index, NEAR_ALL) &&
         has_cuts(search, &search->judged[index].node, FEW_CUTS))
         rc = all_cuts(search, index, &shape, &trial);

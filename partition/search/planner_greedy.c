@@ -204,8 +204,7 @@ static enum status fill_greedy(const struct search *search, struct node *node, b
     if (!device)
         return err_nomem(search->err);
     enum status rc = search_map(search, node, device, search->err);
-    if (rc == OK)
-        rc = search_fill(search, device, node, exists);
+    THEN(search_fill(search, device, node, exists));
     free(device);
     return rc;
 }

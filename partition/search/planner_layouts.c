@@ -497,8 +497,7 @@ static enum status solve_on(const struct planner_problem *problem,
     int n = 0;
     enum status rc = list_layouts(&s, &layouts, &n);
     s.fates = calloc((size_t)n + 1, sizeof *s.fates);
-    if (rc == OK)
-        rc = s.fates ? search_all(&s, layouts, n) : err_nomem(err);
+    THEN(s.fates ? search_all(&s, layouts, n) : err_nomem(err));
     if (rc == OK && n == 0)
         rc = err_set(err, ERR_INFEASIBLE, "%s runs no layout that the job allows",
                      options->target->name);

@@ -329,8 +329,7 @@ enum status search_judged_family(struct search *search, const struct node *node)
         return err_nomem(search->err);
     const struct plan plan = search_bare_plan(search, node, family->device);
     enum status rc = search_map(search, node, family->device, search->err);
-    if (rc == OK)
-        rc = sites_new(search->problem->setting.cluster, &plan, &family->sites, search->err);
+    THEN(sites_new(search->problem->setting.cluster, &plan, &family->sites, search->err));
     return rc;
 }
 
@@ -350,8 +349,7 @@ static enum status family_of(struct search *search, const struct node *node,
     if (!device)
         return err_nomem(search->err);
     enum status rc = search_map(search, node, device, search->err);
-    if (rc == OK)
-        rc = bound_family_init(&slot->family, &search->table, K, R, device, search->err);
+    THEN(bound_family_init(&slot->family, &search->table, K, R, device, search->err));
     slot->num_ranks = K;
     slot->num_replicas = R;
     slot->place = node->place;
@@ -521,8 +519,7 @@ enum status search_shape(struct search *search, const struct node *node, struct 
     const struct bound_family *family;
     enum status rc = family_of(search, node, &family);
     struct plan plan = search_bare_plan(search, node, NULL);
-    if (rc == OK)
-        rc = bound_shape_init(shape, &search->table, family, &plan, search->err);
+    THEN(bound_shape_init(shape, &search->table, family, &plan, search->err));
     return rc;
 }
 

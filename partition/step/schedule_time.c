@@ -725,9 +725,8 @@ enum status schedule_time_chain(const struct schedule *full, const struct worklo
     got.rank_last_ns = calloc(K, sizeof *got.rank_last_ns);
     if (rc == OK && (!got.rank_busy_ns || !got.rank_first_ns || !got.rank_last_ns))
         rc = err_nomem(err);
-    if (rc == OK)
-        rc = timing_run(&t, &own, plan, chain ? chain->class_index % workload->num_classes : 0,
-                        limit_ns, &got, err);
+    THEN(timing_run(&t, &own, plan, chain ? chain->class_index % workload->num_classes : 0,
+                    limit_ns, &got, err));
     if (rc != OK)
         goto out;
     t.start = t.start == INT64_MAX ? 0 : t.start;

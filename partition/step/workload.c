@@ -181,16 +181,11 @@ enum status workload_build_at(const struct setting *setting, const struct plan *
         rc = sites_new(own.cluster, plan, &b.got.own_sites, err);
         b.got.sites = b.got.own_sites;
     }
-    if (rc == OK)
-        rc = place_stages(&b, rank_of_stage);
-    if (rc == OK)
-        rc = workload_build_edges(&b);
-    if (rc == OK)
-        rc = workload_build_classes(&b);
-    if (rc == OK)
-        rc = workload_build_stages(&b);
-    if (rc == OK)
-        rc = workload_build_buckets(&b);
+    THEN(place_stages(&b, rank_of_stage));
+    THEN(workload_build_edges(&b));
+    THEN(workload_build_classes(&b));
+    THEN(workload_build_stages(&b));
+    THEN(workload_build_buckets(&b));
     if (rc == OK && plan->clip)
         rc = workload_build_norm(&b);
     if (rc == OK) {
@@ -281,8 +276,7 @@ enum status workload_rebuild(const struct setting *setting, const struct plan *p
     w->num_buckets = 0;
     struct builder b = builder_again(setting, plan, w, err);
     enum status rc = workload_build_stages(&b);
-    if (rc == OK)
-        rc = workload_build_buckets(&b);
+    THEN(workload_build_buckets(&b));
     free(b.item_ns);
     *w = b.got;
     return rc;

@@ -13,8 +13,7 @@ static enum status backward_ns(struct builder *b, int item, int64_t exchanged, i
     const int64_t samples = b->plan->microbatches.last_size;
     enum status rc = builder_item_ns(b, item, builder_input_pass(b, item), samples, input);
     int64_t ns[2] = {0, 0};
-    if (rc == OK)
-        rc = builder_exchanges(b, item, samples, exchanged, ns);
+    THEN(builder_exchanges(b, item, samples, exchanged, ns));
     *input = add_saturated(*input, ns[1]);
     return rc == OK ? builder_item_ns(b, item, PASS_BWD_WEIGHT, samples, weight) : rc;
 }

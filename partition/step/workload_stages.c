@@ -268,16 +268,14 @@ static enum status item_passes(struct builder *b, int s, int mb)
         struct item_times *t = &b->item_ns[i];
         *t = (struct item_times){0};
         rc = add_pass(b, i, forward_pass(b, i, mb), samples, &t->forward);
-        if (rc == OK)
-            rc = add_pass(b, i, trains ? PASS_FWD : PASS_FWD_NOGRAD, samples, &t->again);
+        THEN(add_pass(b, i, trains ? PASS_FWD : PASS_FWD_NOGRAD, samples, &t->again));
         if (rc == OK && trains)
             rc = add_pass(b, i, builder_input_pass(b, i), samples, &t->input);
         if (rc == OK && trains)
             rc = add_again(b, i, samples, &t->input);
         if (rc == OK && trains)
             rc = add_pass(b, i, PASS_BWD_WEIGHT, samples, &t->weight);
-        if (rc == OK)
-            rc = builder_exchanges(b, i, samples, exposed_experts_ns(b, t, mb, exchanged), ns);
+        THEN(builder_exchanges(b, i, samples, exposed_experts_ns(b, t, mb, exchanged), ns));
         if (rc == OK && !add_exchanges(b, i, trains, ns, t))
             rc = builder_overflow(b, "times");
     }
@@ -444,8 +442,7 @@ static enum status whole_batch_times(struct builder *b, struct stage_cost *stage
     for (int i = 0; i < b->num_frozen_items && rc == OK; i++) {
         int64_t ns, sent[2] = {0, 0};
         rc = builder_item_ns(b, i, PASS_FWD_NOGRAD, plan->batch, &ns);
-        if (rc == OK)
-            rc = builder_exchanges(b, i, plan->batch, exchanged, sent);
+        THEN(builder_exchanges(b, i, plan->batch, exchanged, sent));
         fits = fits && rc == OK && mul_ok(ns, times, &ns) && add_to(&forward, ns) &&
                add_to(&forward, sent[0]);
     }
@@ -476,15 +473,13 @@ static enum status build_stage(struct builder *b, int s, struct stage_cost *stag
                          : builder_overflow(b, "params, act_bytes, stash_bytes or work_bytes");
     for (int mb = 0; mb < (equal ? 1 : MB_SIZES) && rc == OK; mb++) {
         rc = pass_times(b, s, mb, stage);
-        if (rc == OK)
-            rc = cache_times(b, s, mb, stage);
+        THEN(cache_times(b, s, mb, stage));
     }
     for (int kind = 0; kind < OP_KIND_COUNT && equal; kind++)
         stage->op_ns[kind][MB_LAST] = stage->op_ns[kind][MB_FULL];
     for (int back = 0; back < 2 && equal; back++)
         stage->hidden_ns[back][MB_LAST] = stage->hidden_ns[back][MB_FULL];
-    if (rc == OK)
-        rc = update_time(b, s, stage);
+    THEN(update_time(b, s, stage));
     if (rc == OK && s == 0 && plan->frozen == FROZEN_FIRST)
         rc = whole_batch_times(b, stage);
     return rc;

@@ -95,8 +95,7 @@ static enum status choose_kind(struct store *store, const char *device_kind,
         struct err inner = {0};
         char fit[256] = "";
         rc = store_get_profile(store, infos[i].name, &profile, &inner);
-        if (rc == OK)
-            rc = kind_cost_build(&profile, model, cluster, query, kind, fit, &inner);
+        THEN(kind_cost_build(&profile, model, cluster, query, kind, fit, &inner));
         profile_clear(&profile);
         if (rc == OK) {
             *published = strcmp(infos[i].source, "published") == 0;
@@ -429,8 +428,7 @@ static enum status read_calibration(const char *db_path, const struct cost_query
     if (!*query->calibration)
         return OK;
     enum status rc = store_open(db_path, STORE_READ, &store, err);
-    if (rc == OK)
-        rc = store_get_calibration(store, query->calibration, calibration, err);
+    THEN(store_get_calibration(store, query->calibration, calibration, err));
     store_close(store);
     return rc;
 }
@@ -505,8 +503,7 @@ enum status cost_choose_for(const char *db_path, const struct model *model,
     if (rc == OK && !profiled && query->choice == COST_BY_PROFILE)
         rc = err_set(err, ERR_INFEASIBLE, "model '%s' is %s, so no profile can have its items",
                      model->name, model_family_name(model->family));
-    if (rc == OK)
-        rc = check_query(query, !done, err);
+    THEN(check_query(query, !done, err));
     if (rc == OK && !done)
         rc = read_calibration(db_path, query, &got.calibration, err);
     if (rc == OK && !done)

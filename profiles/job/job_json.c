@@ -226,20 +226,16 @@ static enum status read_job(const struct json *root, const char *what, const cha
     enum status rc = fields_read(job_fields, num_job_fields, root, &source, job, err);
     choose_policy(root, job);
     choose_layout(root, job);
-    if (rc == OK)
-        rc = read_batch(root, &source, job, err);
-    if (rc == OK)
-        rc = read_setting(root, what, dir, job, err);
+    THEN(read_batch(root, &source, job, err));
+    THEN(read_setting(root, what, dir, job, err));
     for (size_t i = 0; i < sizeof others / sizeof *others && rc == OK; i++) {
         const struct fields_source here = {.file = what, .prefix = others[i].key, .dir = dir};
         const struct json *value = json_path(root, others[i].key);
         if (value)
             rc = others[i].read(value, &here, job, err);
     }
-    if (rc == OK)
-        rc = job_check(job, err);
-    if (rc == OK)
-        rc = check_batch(job, err);
+    THEN(job_check(job, err));
+    THEN(check_batch(job, err));
     return rc == OK ? resolve(root, dir, job, err) : rc;
 }
 
@@ -262,8 +258,7 @@ static enum status open_job(const struct json *root, const char *what, const cha
     if (json_type(changed) == JSON_OBJECT)
         for (int i = 0; i < num_overrides && rc == OK; i++)
             rc = job_override(changed, dir, overrides[i], err);
-    if (rc == OK)
-        rc = json_text(changed, false, &got.text, err);
+    THEN(json_text(changed, false, &got.text, err));
     if (rc == OK && !text_only)
         rc = read_job(changed, what, dir, &got, err);
     if (rc != OK)
@@ -288,8 +283,7 @@ enum status job_changed(const struct job *job, const char *const *overrides, int
 {
     struct json *root = NULL;
     enum status rc = json_parse(job->text, job->path, &root, err);
-    if (rc == OK)
-        rc = job_from_json(root, job->path, job->dir, overrides, num_overrides, changed, err);
+    THEN(job_from_json(root, job->path, job->dir, overrides, num_overrides, changed, err));
     json_free(root);
     return rc;
 }
@@ -326,8 +320,7 @@ enum status job_from_record(const struct json *root, const char *what, const cha
     json_add_copy(box, "job", root);
     name_units(json_get(box, "job"));
     enum status rc = json_check(box, err);
-    if (rc == OK)
-        rc = job_from_json(json_get(box, "job"), what, NULL, overrides, num_overrides, job, err);
+    THEN(job_from_json(json_get(box, "job"), what, NULL, overrides, num_overrides, job, err));
     json_free(box);
     return rc;
 }

@@ -463,11 +463,9 @@ enum status target_file_make(const struct job *job, const struct plan *plan, con
         if (!plan->order)
             rc = schedule_generate(plan->schedule, plan->num_ranks, plan->microbatches.count,
                                    plan->num_stages / plan->num_ranks, &schedule, err);
-        if (rc == OK)
-            rc = schedule_to_csv(plan->order ? plan->order : &schedule, &got.csv, err);
+        THEN(schedule_to_csv(plan->order ? plan->order : &schedule, &got.csv, err));
     }
-    if (rc == OK)
-        rc = json_check(got.missing, err);
+    THEN(json_check(got.missing, err));
     if (rc == OK) {
         *file = got;
         got = (struct target_file){0};
