@@ -24,7 +24,8 @@ enum { CELLS = 256, TURNS = 64 };
  * with probability share[j] (known[CELLS - a] - known[CELLS - a - j]). */
 static double next_fit(const double *lengths, const double *weights, int num)
 {
-    double share[CELLS + 1] = {0}, visits[CELLS + 1], known[CELLS + 1], first[CELLS + 1], all = 0;
+    double share[CELLS + 1] = {0}, visits[CELLS + 1] = {0}, known[CELLS + 1] = {0},
+                         first[CELLS + 1], all = 0;
     for (int i = 0; i < num; i++) {
         const double at = fmin(lengths[i], 1) * CELLS;
         const int low = (int)fmin(at, CELLS - 1);
