@@ -13,7 +13,7 @@
 #include "profiles/cost/profile_cost.h"
 #include "sim/step/engine.h"
 
-/* What a step has beside its job. */
+/* The settings of one simulated step that are no keys of its job. */
 struct step_request {
     const char *db_path, *cut_text;                /* borrowed; NULL: none */
     const char *stragglers_text, *slow_links_text; /* NULL: none; see cluster_slow() */

@@ -243,11 +243,11 @@ static enum status run_point(const struct sweep *sweep, const int64_t *index, st
                              &answer, err);
     if (rc == OK && sweep->ask->step)
         step_values(&answer, values);
-    if (rc == OK && sweep->ask->step && sweep->ask->job) /* a step alone is of no run */
-        values->run = run_cost_of(&kept->job.cluster,
-                                  rates_run_ns(rates_run_samples(&kept->job, &answer.plan,
-                                                                 job_num_samples(&kept->job, true)),
-                                               values->samples_per_s));
+    if (rc == OK && sweep->ask->step && sweep->ask->job) { /* a step alone is of no run */
+        const int64_t samples =
+            rates_run_samples(&kept->job, &answer.plan, job_num_samples(&kept->job, true));
+        values->run = run_cost_of(&kept->job.cluster, rates_run_ns(samples, values->samples_per_s));
+    }
     if (kept->plan.num_ranks == 0) { /* none yet, or sim_step_of_job() took it */
         kept->plan = answer.plan;
         answer.plan = (struct plan){0};

@@ -60,13 +60,21 @@ static double next_fit(const double *lengths, const double *weights, int num)
     return documents;
 }
 
+static double sum_of(const double *values, int num)
+{
+    double sum = 0;
+    for (int i = 0; i < num; i++)
+        sum += values[i];
+    return sum;
+}
+
 /* The fewest rows that any packer can do with, by the dual feasible functions of Fekete and Schepers
  * ("New classes of fast lower bounds for bin packing problems", 2001): floor((k + 1) x) / k in place
  * of a length x. First fit by falling lengths comes within 2 % of it (test_packing.c). */
 static double best_fit(const double *lengths, const double *weights, int num)
 {
     enum { MOST = 32 };
-    double rows = 0, all = 0;
+    double rows = 0;
     for (int k = 0; k <= MOST; k++) {
         double sum = 0;
         for (int i = 0; i < num; i++) {
@@ -75,9 +83,7 @@ static double best_fit(const double *lengths, const double *weights, int num)
         }
         rows = fmax(rows, sum);
     }
-    for (int i = 0; i < num; i++)
-        all += weights[i];
-    return all / rows;
+    return sum_of(weights, num) / rows;
 }
 
 double packing_documents(const double *lengths, const double *weights, int num, bool ahead)
@@ -120,12 +126,10 @@ double model_document_pairs(const struct model *model, int layer)
 
 int64_t model_core_tokens(const struct model *model)
 {
-    double sum = 0;
     if (!model->packing.apart)
         return model->seq;
-    for (int i = 0; i < PACKING_LENGTHS; i++)
-        sum += model->packing.lengths[i];
-    const double length = sum / PACKING_LENGTHS * model->seq / (double)model_sample_tokens(model);
+    const double length = sum_of(model->packing.lengths, PACKING_LENGTHS) / PACKING_LENGTHS *
+                          model->seq / (double)model_sample_tokens(model);
     return (int64_t)fmax(1, round(length));
 }
 
@@ -150,20 +154,17 @@ static int lay_points(const struct packing_ask *ask, double most, double lengths
 
 static double mean_of(const double *lengths, const double *weights, int num)
 {
-    double sum = 0, all = 0;
-    for (int i = 0; i < num; i++) {
+    double sum = 0;
+    for (int i = 0; i < num; i++)
         sum += weights[i] * lengths[i];
-        all += weights[i];
-    }
-    return sum / all;
+    return sum / sum_of(weights, num);
 }
 
 /* The mean of the longest of n documents: the sum of lengths times the rise of F^n. */
 static double longest_of(const double *lengths, const double *weights, int num, double n)
 {
-    double all = 0, below = 0, before = 0, sum = 0;
-    for (int i = 0; i < num; i++)
-        all += weights[i];
+    const double all = sum_of(weights, num);
+    double below = 0, before = 0, sum = 0;
     for (int i = 0; i < num; i++) {
         below += weights[i];
         const double power = pow(below / all, n);
@@ -178,10 +179,9 @@ static double longest_of(const double *lengths, const double *weights, int num, 
 static void keep_lengths(struct model *model, const double *lengths, const double *weights, int num)
 {
     const double each = mean_of(lengths, weights, num) / PACKING_LENGTHS;
-    double all = 0, filled = 0;
+    const double all = sum_of(weights, num);
+    double filled = 0;
     int part = 0;
-    for (int i = 0; i < num; i++)
-        all += weights[i];
     for (int p = 0; p < PACKING_LENGTHS; p++)
         model->packing.lengths[p] = 0;
     for (int i = 0; i < num; i++) {

@@ -108,7 +108,7 @@ static const struct stage_cost *cost_of(struct search *search, struct plan *plan
     return *rc == OK ? own : NULL;
 }
 
-/* What the chain's ops of a stage take at least under a plan's cut. */
+/* Set *ns to a lower bound of the time that a stage's ops of the chain take with the plan's cut. */
 static enum status stage_least_ns(struct search *search, const struct bound_shape *shape,
                                   struct plan *plan, const struct step_chain *chain, int stage,
                                   int64_t *ns)

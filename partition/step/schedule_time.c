@@ -513,7 +513,7 @@ static struct entry entry_by_reduce(const struct timing *t, int rank, int64_t en
     return (struct entry){0};
 }
 
-/* What a rank of a class waits for until `end` before its tail. */
+/* The op or all-reduce that ends at `end`, when a rank of a class begins its tail. */
 static struct entry entry_of(const struct timing *t, int class_index, int rank, int64_t end)
 {
     const struct rank_clock *clock = &t->clocks[(int64_t)class_index * t->full->num_ranks + rank];

@@ -240,10 +240,9 @@ enum status builder_exchanges(struct builder *b, int item, int64_t samples, int6
     return rc;
 }
 
-/* What is left of a layer's all-to-alls that run beside the passes of another micro-batch: as in
- * time-1b, c + share x for all-to-alls of x and a rest c, at least x. The forward of the first
- * micro-batch and the backward of the last one have no other beside them, which count as the two of
- * the last. Half of the rest is F's. */
+/* The part of a layer's all-to-alls that passes of another micro-batch do not hide, per direction. As
+ * in time-1b, computing c beside all-to-alls of x takes c + share x, and at least x. The first forward
+ * and the last backward have no other micro-batch beside them; both are counted in the last one. */
 static int64_t exposed_experts_ns(const struct builder *b, const struct item_times *t, int mb,
                                   int64_t experts)
 {

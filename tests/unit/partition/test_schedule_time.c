@@ -271,7 +271,8 @@ static int64_t chain_bound(const struct plan_case *c, const struct step_chain *c
     return ns + (same ? chain->tail_ns : updates);
 }
 
-/* With a limit the step is right if it is shorter, and a lower bound otherwise, as is its chain. */
+/* Check a step timed with a limit: below the limit it is exact, above it is a lower bound, and so is
+ * the bound of its chain. Returns whether the walk ended early. */
 static int end_early(const struct plan_case *c, int64_t step_ns, int64_t limit_ns)
 {
     struct step_chain chain = {.class_index = c->workload.num_classes - 1};
