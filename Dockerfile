@@ -3,7 +3,7 @@
 # says how to run it, with GPUs too.
 #
 #   docker build -t elapse .
-#   docker run --rm --shm-size=2g -v "$PWD:/work" -u "$(id -u):$(id -g)" elapse train job.json -n 2 --out run
+#   docker run --rm --shm-size=2g -v "$PWD:/jobs" -u "$(id -u):$(id -g)" elapse train job.json -n 2 --out run
 #
 #   BUILD_BASE, BASE   images to build and to run in: of one release, Debian 12 or Ubuntu 24.04
 #   ARCH               what the trainer is compiled for: any processor with AVX2, or native for this one
@@ -29,11 +29,11 @@ RUN --mount=type=bind,from=build,source=/elapse/build/deb,target=/deb \
     apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends /deb/elapse_*.deb gnuplot-nox \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --create-home --home-dir /work elapse
+    && useradd --create-home --home-dir /jobs elapse
 # Profiles stay in the folder that is mounted. A container may not read other processes' memory, by which
 # Open MPI would copy messages between ranks (github.com/open-mpi/ompi/issues/4948).
-ENV ELAPSE_DB=/work/profiles.db OMPI_MCA_btl_vader_single_copy_mechanism=none
+ENV ELAPSE_DB=/jobs/profiles.db OMPI_MCA_btl_vader_single_copy_mechanism=none
 USER elapse
-WORKDIR /work
+WORKDIR /jobs
 ENTRYPOINT ["elapse"]
 CMD ["--help"]
