@@ -1,5 +1,5 @@
 /* Freezing for programs that train by themselves. The rules are those of partition/freeze and
- * partition/search/turn.h; the rows of evidence come from the caller in place of exec/run/probe.c. */
+ * partition/search/turn.h; the rows of evidence come from the caller in place of exec/probe/probe.c. */
 #include "library/handles.h"
 
 #include <math.h>

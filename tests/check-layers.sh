@@ -91,8 +91,14 @@ exec/cache: base comm stage data
 exec/step: base comm stage data cache
 exec/device: base cpu cuda comm
 exec/measure: base comm stage data cache device
-exec/save: base comm stage data step
-exec/run: base comm stage data cache step device save
+exec/weights: base stage
+exec/checkpoint: base comm data stage weights
+exec/record: checkpoint step
+exec/trainer: base comm stage data cache step device weights checkpoint record
+exec/probe: base trainer
+exec/change: base checkpoint trainer probe
+exec/run: base data device weights checkpoint trainer probe change
+exec/serve: base comm stage data device weights checkpoint run
 cli/base:
 cli/launch: base
 cli/runs: base launch

@@ -43,7 +43,7 @@ void measure_stop(void);
 /* Fill *profile on rank 0: layers of the model (each distinct shape once), links and all-reduces by
  * size if there are two ranks or more, the runtime's overhead for an op, the input pipeline. Before
  * the call *profile holds the info of device_describe() on all ranks; the caller clears it.
- * Collective; failures like those of trainer_run() (exec/run/trainer.h). After measure_stop() what
+ * Collective; failures like those of trainer_run() (exec/run/trainer_run.h). After measure_stop() what
  * was measured is there; ERR_INFEASIBLE: nothing was. */
 enum status measure_machine(const struct comm *comm, const struct cores *cores,
                             const struct model *model, const struct measure_options *options,

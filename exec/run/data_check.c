@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "exec/save/sha256.h"
+#include "exec/weights/sha256.h"
 #include "profiles/base/ticker.h"
 #include "profiles/base/whole_file.h"
 

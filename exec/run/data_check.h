@@ -6,7 +6,7 @@
 #ifndef ELAPSE_EXEC_RUN_DATA_CHECK_H
 #define ELAPSE_EXEC_RUN_DATA_CHECK_H
 
-#include "exec/run/trainer_state.h"
+#include "exec/trainer/trainer_state.h"
 
 /* Check the samples that the run uses, those of the test split alone for an evaluation. Does nothing
  * where opening the data has checked them. All ranks are taken to see the same files, and return the

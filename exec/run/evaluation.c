@@ -1,8 +1,8 @@
 #include "exec/run/evaluation.h"
 
 #include "exec/base/watch.h"
-#include "exec/run/stop.h"
-#include "exec/run/trainer.h"
+#include "exec/trainer/stop.h"
+#include "exec/trainer/trainer.h"
 
 enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, struct err *err)
 {

@@ -2,7 +2,7 @@
 #ifndef ELAPSE_EXEC_RUN_EVALUATION_H
 #define ELAPSE_EXEC_RUN_EVALUATION_H
 
-#include "exec/run/trainer_state.h"
+#include "exec/trainer/trainer_state.h"
 
 /* Collective over the ranks that hold a stage. A stop that one of them was asked for ends the pass
  * after the present batch on all of them, with evaluation->stopped and t->interrupted. */

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "exec/save/adapter_files.h"
-#include "exec/save/memory_copies.h"
-#include "exec/save/weights_files.h"
+#include "exec/weights/adapter_files.h"
+#include "exec/checkpoint/memory_copies.h"
+#include "exec/weights/weights_files.h"
 #include "profiles/job/job_json.h"
 #include "profiles/json/json_diff.h"
 

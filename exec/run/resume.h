@@ -2,7 +2,7 @@
 #ifndef ELAPSE_EXEC_RUN_RESUME_H
 #define ELAPSE_EXEC_RUN_RESUME_H
 
-#include "exec/save/checkpoint_check.h"
+#include "exec/checkpoint/checkpoint_check.h"
 #include "partition/plan/job.h"
 #include "partition/base/options.h"
 

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "exec/device/device_info.h"
-#include "exec/run/elastic.h"
-#include "exec/run/probe.h"
-#include "exec/run/trainer.h"
+#include "exec/change/elastic.h"
+#include "exec/probe/probe.h"
+#include "exec/trainer/trainer.h"
 
 void trainer_add_metrics(struct json *root, const struct job *job,
                          const struct evaluation *evaluation)

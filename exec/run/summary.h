@@ -2,7 +2,7 @@
 #ifndef ELAPSE_EXEC_RUN_SUMMARY_H
 #define ELAPSE_EXEC_RUN_SUMMARY_H
 
-#include "exec/run/trainer_state.h"
+#include "exec/trainer/trainer_state.h"
 
 /* The summary; the caller frees it. An evaluation that was not made has count 0. */
 struct json *trainer_summary(const struct trainer *t, const struct cache_counts *counts,

@@ -4,18 +4,18 @@
  * Until the run's files are open, all ranks agree on each step, so a failure is returned
  * everywhere. After that a failure may be known to one rank only; that rank ends the job
  * (trainer_fail_alone()), because its peers may wait for its messages. */
-#include "exec/run/trainer.h"
+#include "exec/run/trainer_run.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/run/elastic.h"
+#include "exec/change/elastic.h"
 #include "exec/run/evaluation.h"
 #include "exec/run/summary.h"
 #include "exec/run/trainer_setup.h"
 #include "exec/run/training_loop.h"
-#include "exec/save/weights_digest.h"
+#include "exec/checkpoint/weights_digest.h"
 #include "partition/base/safe_text.h"
 #include "partition/base/units.h"
 

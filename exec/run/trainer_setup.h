@@ -2,7 +2,7 @@
 #ifndef ELAPSE_EXEC_RUN_TRAINER_SETUP_H
 #define ELAPSE_EXEC_RUN_TRAINER_SETUP_H
 
-#include "exec/run/trainer_state.h"
+#include "exec/trainer/trainer_state.h"
 
 /* Everything that can fail before the first file is made: data, backend, cache, plan, stages,
  * weights. All ranks agree on each part, so a failure here is known to all of them. weights: a

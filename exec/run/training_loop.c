@@ -13,14 +13,14 @@
 #include <string.h>
 
 #include "exec/base/watch.h"
-#include "exec/run/elastic.h"
+#include "exec/change/elastic.h"
 #include "exec/run/evaluation.h"
-#include "exec/run/learning_rate.h"
-#include "exec/run/plan_ahead.h"
-#include "exec/run/probe.h"
-#include "exec/run/slow_ranks.h"
-#include "exec/run/stop.h"
-#include "exec/run/trainer.h"
+#include "exec/trainer/learning_rate.h"
+#include "exec/change/plan_ahead.h"
+#include "exec/probe/probe.h"
+#include "exec/change/slow_ranks.h"
+#include "exec/trainer/stop.h"
+#include "exec/trainer/trainer.h"
 #include "partition/base/units.h"
 
 enum { WARM_UP_STEPS = 2 };

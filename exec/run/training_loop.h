@@ -2,7 +2,7 @@
 #ifndef ELAPSE_EXEC_RUN_TRAINING_LOOP_H
 #define ELAPSE_EXEC_RUN_TRAINING_LOOP_H
 
-#include "exec/run/trainer_state.h"
+#include "exec/trainer/trainer_state.h"
 
 /* Steps until the job, the call or a signal ends the run. A rank without a stage waits in here for
  * orders from rank 0. */

@@ -65,7 +65,7 @@ struct transition {
  * A device keeps the items that it has. Each other item comes from one owner: on the same node if
  * possible, then the one that has sent the fewest bytes so far, then the lowest device. A newly
  * frozen item needs no optimizer state. The state of an item that trains again is in no transfer,
- * because its old owner has none: rank 0 keeps it (exec/run/thaw.h). The copy of a tied table goes
+ * because its old owner has none: rank 0 keeps it (exec/change/thaw.h). The copy of a tied table goes
  * from owners of the table to devices that had neither the table nor a copy.
  *
  * Both plans must pass plan_check().

@@ -233,7 +233,7 @@ int64_t job_probe_limit(const struct job *job, int64_t num_train, int64_t num_te
  * (partition/freeze/freeze_safe.h). num_source: samples to take the probe from; 0: any number. */
 double job_probe_passes(const struct job *job, int64_t num_samples, int64_t num_source);
 
-/* The model, if forwards over the probe of such a run keep inputs of layers (exec/run/probe.h): it
+/* The model, if forwards over the probe of such a run keep inputs of layers (exec/probe/probe.h): it
  * has no skip edges, and one input of all samples of the probe takes 256 MiB at most. Else NULL. */
 const struct model *job_probe_keeps(const struct job *job, int64_t num_samples, int64_t num_source);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "exec/cpu/backend_cpu.h"
-#include "exec/save/weights_digest.h"
+#include "exec/checkpoint/weights_digest.h"
 
 /* Nanoseconds of the fastest of five calls; -1 where one fails. */
 static int64_t best_ns(const struct comm *comm, const struct stage_list *list, char *hex,

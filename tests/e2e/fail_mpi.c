@@ -1,8 +1,8 @@
 /* tests/e2e/fail_mpi.c - a rank that fails in the middle of messages, for tests.
  *
  * In front of the MPI library (LD_PRELOAD) it counts the messages of a change of plan
- * (exec/run/move.h): those in the group that the program splits off first (comm_init()) whose tags
- * are not below exec/run/move.c's FIRST_TAG; and the messages of steps, which are those of other
+ * (exec/change/move.h): those in the group that the program splits off first (comm_init()) whose tags
+ * are not below exec/change/move.c's FIRST_TAG; and the messages of steps, which are those of other
  * groups.
  *
  *   FAIL_MPI=WHAT        send@N, recv@N: the Nth to be started is refused; die@N: before the Nth

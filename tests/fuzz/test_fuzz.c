@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "exec/save/checkpoint.h" /* this and those of the parsers are the rooms to link */
+#include "exec/checkpoint/checkpoint.h" /* this and those of the parsers are the rooms to link */
 #include "profiles/base/whole_file.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/test.h"

@@ -3,7 +3,7 @@
 #define ELAPSE_TESTS_CHECKPOINT_CASE_H
 
 #include "exec/cpu/backend_cpu.h"
-#include "exec/save/checkpoint.h"
+#include "exec/checkpoint/checkpoint.h"
 #include "tests/unit/test.h"
 
 struct rig {

@@ -5,7 +5,7 @@
 
 #include "exec/cpu/backend_cpu.h"
 #include "exec/data/dataset_open.h"
-#include "exec/run/layout.h"
+#include "exec/trainer/layout.h"
 #include "partition/step/lower.h"
 #include "tests/unit/test.h"
 

@@ -504,7 +504,7 @@ def _right(out, target):
 
 def combine(passes, weights):
     """Mean of sum(weight * loss) over the blocks, and its standard error: that of a ratio of sums, as
-    exec/run/probe_pass.h measures it."""
+    exec/probe/probe_pass.h measures it."""
     rows = [sum(w * p[b][0] for w, p in zip(weights, passes)) for b in range(len(passes[0]))]
     counts = [b[1] for b in passes[0]]
     total = sum(counts)

@@ -7,8 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "exec/save/checkpoint_check.h"
-#include "exec/save/owned_folder.h"
+#include "exec/checkpoint/checkpoint_check.h"
+#include "exec/checkpoint/owned_folder.h"
 #include "profiles/base/whole_file.h"
 #include "tests/unit/checkpoint_case.h"
 #include "tests/unit/on_ranks.h"

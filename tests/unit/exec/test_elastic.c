@@ -2,11 +2,11 @@
  *
  * What a change does to weights and batches is in test_move.c and test_layout.c; whole runs with
  * changes are in e2e_elastic.sh and e2e_cache.sh. */
-#include "exec/run/elastic.h"
+#include "exec/change/elastic.h"
 
 #include <unistd.h>
 
-#include "exec/run/trainer_state.h"
+#include "exec/trainer/trainer_state.h"
 #include "tests/unit/layout_case.h"
 #include "tests/unit/on_ranks.h"
 #include "tests/unit/test.h"

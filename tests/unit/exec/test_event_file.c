@@ -1,7 +1,7 @@
 /* TensorBoard event files, read back by a second reader written from the format's description. */
 #include <dirent.h>
 
-#include "exec/save/event_file.h"
+#include "exec/record/event_file.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/test.h"
 

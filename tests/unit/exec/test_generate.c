@@ -1,9 +1,9 @@
 /* Text from a prompt: the cache of keys and values gives the logits of a whole forward, and the rule draws
  * what it says. tests/e2e/e2e_transformers.sh compares tokens with transformers. */
 #include "exec/cpu/backend_cpu.h"
-#include "exec/run/choose_token.h"
-#include "exec/run/generator.h"
-#include "exec/save/hf_names.h"
+#include "exec/serve/choose_token.h"
+#include "exec/serve/generator.h"
+#include "exec/weights/hf_names.h"
 #include "exec/stage/arch.h"
 #include "tests/unit/data_case.h"
 #include "tests/unit/test.h"

@@ -1,8 +1,8 @@
 /* Weights in the names of Hugging Face, both ways; files that lie. The real thing is test_minilm.c.
  */
 #include "exec/cpu/backend_cpu.h"
-#include "exec/save/hf_config.h"
-#include "exec/save/hf_names.h"
+#include "exec/weights/hf_config.h"
+#include "exec/weights/hf_names.h"
 #include "exec/stage/arch.h"
 #include "profiles/job/job_json.h"
 #include "profiles/job/model_config.h"

@@ -1,7 +1,7 @@
 /* Layouts of plans. ranks: 4
  *
  * Judge: who runs what, counted slowly from the plan. */
-#include "exec/run/layout.h"
+#include "exec/trainer/layout.h"
 
 #include "exec/device/backend_count.h"
 #include "exec/stage/arch.h"

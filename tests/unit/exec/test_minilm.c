@@ -4,7 +4,7 @@
  * names their folder in ELAPSE_MINILM; without it these tests skip. */
 #include "exec/cpu/backend_cpu.h"
 #include "exec/data/wordpiece.h"
-#include "exec/save/hf_names.h"
+#include "exec/weights/hf_names.h"
 #include "tests/unit/test.h"
 
 static char folder[256];

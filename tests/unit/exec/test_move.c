@@ -2,10 +2,10 @@
  *
  * Judge: every value is a function of (item, tensor, kind, index), so that whoever holds a tensor
  * can tell whether it is the right one; bytes are counted item by item from both plans. */
-#include "exec/run/move.h"
+#include "exec/change/move.h"
 
 #include "exec/base/rng.h"
-#include "exec/run/thaw.h"
+#include "exec/change/thaw.h"
 #include "tests/unit/layout_case.h"
 #include "tests/unit/on_ranks.h"
 #include "tests/unit/test.h"

@@ -1,6 +1,6 @@
 /* Spans of question answering: the best one against brute force, probabilities of a stage. */
 #include "exec/cpu/backend_cpu.h"
-#include "exec/run/qa_eval.h"
+#include "exec/trainer/qa_eval.h"
 #include "tests/unit/test.h"
 
 enum { SEQ = 60 };

@@ -1,7 +1,7 @@
 /* A job comes to its plan by three roads: `elapse plan`, a simulated run, and the trainer's rank 0.
  * Over random small jobs all three end at the same plan.
  * repeated: yes */
-#include "exec/run/train_plan.h"
+#include "exec/trainer/train_plan.h"
 #include "partition/search/plan_for.h"
 #include "partition/search/turn.h"
 #include "profiles/job/job_json.h"

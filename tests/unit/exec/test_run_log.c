@@ -1,5 +1,5 @@
 /* The lines that a run prints: when one is due, and what it holds. */
-#include "exec/run/run_log.h"
+#include "exec/trainer/run_log.h"
 #include "tests/unit/test.h"
 
 #define S 1000000000LL

@@ -1,7 +1,7 @@
 /* The wrapper of libcrypto's SHA-256 against the vectors of FIPS 180-4 (NIST, "Secure Hash
  * Standard", example computations, and the empty message of the test vectors of its validation
  * system). */
-#include "exec/save/sha256.h"
+#include "exec/weights/sha256.h"
 #include "tests/unit/test.h"
 
 static void has_digest(const char *text, size_t size, const char *want)

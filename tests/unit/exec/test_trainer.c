@@ -3,11 +3,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "exec/run/learning_rate.h"
-#include "exec/run/trainer.h"
-#include "exec/save/owned_folder.h"
-#include "exec/save/record_rows.h"
-#include "exec/save/run_files.h"
+#include "exec/trainer/learning_rate.h"
+#include "exec/trainer/trainer.h"
+#include "exec/checkpoint/owned_folder.h"
+#include "exec/record/record_rows.h"
+#include "exec/record/run_files.h"
 #include "profiles/base/clock.h"
 #include "profiles/store/store_internal.h"
 #include "tests/unit/fail_malloc.h"

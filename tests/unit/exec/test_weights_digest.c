@@ -1,6 +1,6 @@
 /* The digest over all weights against one made tensor by tensor, in the order of names. ranks: 2 */
 #include "exec/cpu/backend_cpu.h"
-#include "exec/save/weights_digest.h"
+#include "exec/checkpoint/weights_digest.h"
 #include "tests/unit/on_ranks.h"
 #include "tests/unit/test.h"
 

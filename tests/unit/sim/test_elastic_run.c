@@ -556,7 +556,7 @@ static void elastic_run__moves_weights_when_only_their_ranks_change(void **state
     job_clear(&job);
 }
 
-/* The calls of the trainer (exec/run/elastic.c), one after the other. */
+/* The calls of the trainer (exec/change/elastic.c), one after the other. */
 static void elastic_run__takes_the_plans_that_the_trainer_takes(void **state)
 {
     (void)state;

@@ -1,0 +1,128 @@
+#include "exec/change/move.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/plan/autodp.h"
+
+/* TIED_TABLE is used as an item: the head's copy of a tied table. */
+enum { TIED_TABLE = -1, FIRST_TAG = 16 };
+
+struct move {
+    const struct layout_base *base;
+    struct layout *old, *next;
+    struct transition transition;  /* owned */
+    struct parcels sent, received; /* of this rank */
+};
+
+static bool is_item(const struct param *param, int item)
+{
+    return item == TIED_TABLE ? param->tied_copy : param->item == item && !param->tied_copy;
+}
+
+/* The param of a layout that holds the n-th tensor of an item. If the layout has no copy of a tied
+ * table, the table itself is found in its place. */
+static struct param *find_param(const struct layout *layout, int item, int nth)
+{
+    struct param *table = NULL;
+    for (int s = 0; layout->stages && s <= layout->plan.plan.num_stages; s++) {
+        struct stage *stage = layout->stages[s];
+        struct param *params = stage ? stage_params(stage) : NULL;
+        int seen = 0;
+        for (int i = 0; stage && i < stage_num_params(stage); i++) {
+            if (is_item(&params[i], item) && seen++ == nth)
+                return &params[i];
+            if (item == TIED_TABLE && params[i].item == 0 && !table)
+                table = &params[i];
+        }
+    }
+    return item == TIED_TABLE && nth == 0 ? table : NULL;
+}
+
+/* List what this rank sends from the old layout, or receives into the next. The parcels of a
+ * transfer have one tag and follow each other in the order of the item's params. */
+static enum status list_parcels(struct move *move, bool sends, struct err *err)
+{
+    const struct layout *layout = sends ? move->old : move->next;
+    const struct parcel_room *room = move->base->parcel_room;
+    struct parcels *parcels = sends ? &move->sent : &move->received;
+    const int here = move->base->comm->rank;
+    enum status rc = OK;
+    for (int64_t i = 0; rc == OK && i < move->transition.num_transfers; i++) {
+        const struct transfer *t = &move->transition.transfers[i];
+        const int item = t->tied ? TIED_TABLE : t->item;
+        const struct param *p;
+        if ((sends ? t->from : t->to) != here)
+            continue;
+        for (int n = 0; rc == OK && (p = find_param(layout, item, n)); n++) {
+            const bool state = t->kind == TRANSFER_OPTIMIZER;
+            float *const tensors[] = {state ? p->state[0] : p->weight, state ? p->state[1] : NULL};
+            for (int k = 0; rc == OK && k < 2; k++)
+                if (tensors[k])
+                    rc = parcels_add(parcels, room, tensors[k],
+                                     p->num_elems * (int64_t)sizeof(float), sends ? t->to : t->from,
+                                     FIRST_TAG + (int)i, err);
+        }
+    }
+    return rc;
+}
+
+/* Keep items [first, end) that stay on this rank: their buffers change hands. Where the two stages
+ * lay an item out differently, its tensors are copied. */
+static void keep_items(struct move *move, int first, int end)
+{
+    struct backend *be = move->base->backend;
+    for (int s = 0; s <= move->next->plan.plan.num_stages; s++) {
+        struct stage *stage = move->next->stages ? move->next->stages[s] : NULL;
+        for (int item = first; stage && item < end; item++) {
+            bool adopted = false;
+            for (int o = 0;
+                 move->old->stages && item >= 0 && o <= move->old->plan.plan.num_stages && !adopted;
+                 o++)
+                adopted = move->old->stages[o] && stage_adopt(stage, move->old->stages[o], item);
+            for (int n = 0; !adopted; n++) {
+                struct param *to = NULL, *from = find_param(move->old, item, n);
+                int seen = 0;
+                for (int i = 0; i < stage_num_params(stage) && !to; i++)
+                    if (is_item(&stage_params(stage)[i], item) && seen++ == n)
+                        to = &stage_params(stage)[i];
+                if (!to || !from)
+                    break;
+                int64_t bytes = to->num_elems * (int64_t)sizeof(float);
+                be->copy(be, to->weight, from->weight, bytes);
+                for (int k = 0; k < 2; k++)
+                    if (to->state[k] && from->state[k])
+                        be->copy(be, to->state[k], from->state[k], bytes);
+            }
+        }
+    }
+}
+
+enum status move_weights(const struct layout_base *base, struct layout *old, struct layout *next,
+                         int64_t *bytes, struct err *err)
+{
+    struct move move = {.base = base, .old = old, .next = next};
+    enum status rc = transition_build(&base->job->model, &next->plan.cluster, &old->plan.plan,
+                                      &next->plan.plan, &move.transition, err);
+    rc = comm_agree(base->comm, rc, err);
+    *bytes = move.transition.bytes;
+    THEN(list_parcels(&move, true, err));
+    if (rc == OK) /* the old tensors are complete, and the new ones cleared */
+        rc = base->backend->sync(base->backend, err);
+    THEN(parcels_start(&move.sent, true, base->comm, base->parcel_room, err));
+    if (rc == OK) { /* the tied table first, before its buffer changes hands */
+        keep_items(&move, TIED_TABLE, 0);
+        keep_items(&move, 0, base->job->model.num_items);
+        rc = list_parcels(&move, false, err);
+    }
+    THEN(parcels_finish(&move.sent, &move.received, base->comm, base->parcel_room, err));
+    for (int s = 0; rc == OK && next->stages && s <= next->plan.plan.num_stages; s++)
+        if (next->stages[s])
+            stage_round_weights(next->stages[s]);
+    THEN(base->backend->sync(base->backend, err));
+    /* After a failure messages may be in flight in tensors and windows, but not in these lists. */
+    parcels_clear(&move.sent);
+    parcels_clear(&move.received);
+    transition_clear(&move.transition);
+    return rc;
+}

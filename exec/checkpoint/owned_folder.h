@@ -1,0 +1,46 @@
+/* exec/checkpoint/owned_folder.h - folders that belong to a run, and their safe removal.
+ *
+ * A run has an id of 32 hex digits, which it keeps in run.json of its folder. Each folder that it
+ * makes there holds the file "owner" with that id. Nothing else is ever removed: a folder without
+ * this run's mark stays, a symbolic link is not followed, and a file with a name that no checkpoint
+ * has stays. */
+#ifndef ELAPSE_EXEC_CHECKPOINT_OWNED_FOLDER_H
+#define ELAPSE_EXEC_CHECKPOINT_OWNED_FOLDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/base/status.h"
+
+enum { RUN_ID_SIZE = 33 }; /* 32 hex digits and the terminating zero */
+
+/* A fresh id from the system's random numbers. ERR_SYSTEM. */
+enum status run_id_new(char id[RUN_ID_SIZE], struct err *err);
+/* The id of the run in folder dir. "" if the folder has no run.json, which older versions did not
+ * write. ERR_INPUT: run.json is there and is not ours. */
+enum status run_id_read(const char *dir, char id[RUN_ID_SIZE], struct err *err);
+/* Write run.json. */
+enum status run_id_write(const char *dir, const char *id, struct err *err);
+
+/* Begin a call of `elapse train` that may start the run several times. If run.json names this call,
+ * *first_step becomes the step that its first start began with. Else run.json is written with this
+ * id, the call's name and *first_step. ERR_SYSTEM, ERR_INPUT. */
+enum status run_call_begin(const char *dir, const char *id, const char *call, int64_t *first_step,
+                           struct err *err);
+
+/* Make a folder with the mark. ERR_SYSTEM: it is there already, or cannot be made. */
+enum status owned_folder_make(const char *path, const char *id, struct err *err);
+/* Whether path is a folder, not a link to one, with the mark of this run. */
+bool owned_folder_is(const char *path, const char *id);
+/* Remove a checkpoint's folder of this run, and its mark last. A missing folder is fine. false:
+ * something is left, because it is not of this run or the system refuses. */
+bool owned_folder_remove(const char *path, const char *id);
+
+/* Remove the checkpoints of this run in the folder path, whole or not, then the folder. */
+bool owned_folder_remove_all(const char *path, const char *id);
+
+/* Steps of the folders "checkpoint-STEP" in dir, the largest first, in a fresh array. A name with
+ * anything behind the number, such as ".tmp" or ".old-1", does not count. ERR_SYSTEM. */
+enum status checkpoint_steps(const char *dir, int64_t **steps, int *num, struct err *err);
+
+#endif

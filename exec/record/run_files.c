@@ -1,0 +1,580 @@
+/* exec/record/run_files.c - opens, fills and closes the files of a run's folder. Read
+ * run_files_open() first: it decides what a resumed run keeps, and what a failed start removes. */
+#include "exec/record/run_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "exec/checkpoint/owned_folder.h"
+#include "exec/record/record_rows.h"
+#include "partition/base/safe_text.h"
+#include "partition/base/units.h"
+#include "profiles/store/trace.h"
+#include "profiles/base/clock.h"
+#include "profiles/base/whole_file.h"
+
+enum {
+    STEP_ROWS = 256,        /* rows that are gathered before they go into run.db */
+    END_PATIENCE_MS = 2000, /* for the lock of run.db at the end of the run */
+    LOST_PATIENCE_MS =
+        15000 /* for ranks whose launcher was killed: they notice after about a second */
+};
+
+struct run_files {
+    char *dir;
+    char id[RUN_ID_SIZE];
+    int lock;           /* descriptor of the folder, locked while the program runs; below 0: none */
+    int64_t first_step; /* of the call */
+    double first_loss, last_loss; /* of steps before a resume; NaN: none */
+    FILE *metrics;
+    struct record_rows *rows; /* of run.db */
+    int64_t start_ns;         /* of the first step, on the clock of comm_now_ns(); 0: none yet */
+    char *restarted;          /* why the run was restarted; NULL: it was not, or that is written */
+    int64_t last_ns;          /* end of the last step before, since 1970; 0: unknown */
+    struct start_times times;
+    struct restart_cost cost;
+    int64_t stall_ns; /* waits for checkpoints since the last step */
+    struct restart_total restarts;
+    bool just_restarted; /* the last step was the first one after the restart */
+    int num_ranks;
+    struct step_row steps[STEP_ROWS];
+    int num_steps;
+    struct trace *trace; /* NULL: not wanted */
+    struct atomic_file trace_file;
+};
+
+/* A folder holds one run at a time. The lock ends with the process. A restart waits for the ranks
+ * that it replaces, which may outlive their launcher. File systems that have no such locks are used
+ * without. */
+static enum status lock_folder(const char *dir, bool restart, int *lock, struct err *err)
+{
+    int left_ms = restart ? LOST_PATIENCE_MS : 0;
+    *lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*lock < 0)
+        return err_set(err, ERR_SYSTEM, "cannot open folder '%s': %s", dir, strerror(errno));
+    while (flock(*lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        if ((left_ms -= 10) > 0)
+            continue;
+        return err_set(err, ERR_SYSTEM, "folder '%s' is in use by a run that has not ended", dir);
+    }
+    return OK;
+}
+
+/* Count a line that is dropped: a step that will be done again. */
+static void count_lost(struct restart_cost *cost, const struct json *line)
+{
+    int64_t ns;
+    if (!json_int64(json_get(line, "step_ns"), &ns))
+        return;
+    cost->lost_steps++;
+    cost->redo_ns += ns;
+}
+
+/* Add the line of a restart to the run's totals. Returns false if the line is of something else. */
+static bool count_restart(struct run_files *files, const struct json *line)
+{
+    struct restart_total *all = &files->restarts;
+    const char *event = json_string(json_get(line, "event"));
+    int64_t lost_ns = 0, lost_steps = 0, redo_ns = 0;
+    if (!event || strcmp(event, "restart") != 0)
+        return false;
+    (void)json_int64(json_get(line, "lost_ns"), &lost_ns);
+    (void)json_int64(json_get(line, "lost_steps"), &lost_steps);
+    (void)json_int64(json_get(line, "redo_ns"), &redo_ns);
+    all->num++;
+    all->cost.lost_ns += lost_ns;
+    all->cost.lost_steps += lost_steps;
+    all->cost.redo_ns += redo_ns;
+    return true;
+}
+
+/* Keep the lines of steps up to last_step, and those of restarts, whose time stays lost. The file
+ * keeps the time of its last change, which is that of the run's last step. */
+static enum status cut_metrics(struct run_files *files, const char *path, int64_t last_step,
+                               struct err *err)
+{
+    FILE *in = fopen(path, "r");
+    struct atomic_file out = {0};
+    char *line = NULL;
+    size_t size = 0;
+    bool torn = false;
+    struct stat was = {0};
+    if (!in)
+        return errno == ENOENT
+                   ? OK
+                   : err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
+    if (fstat(fileno(in), &was) == 0)
+        files->last_ns = was.st_mtim.tv_sec * (int64_t)1000000000 + was.st_mtim.tv_nsec;
+    enum status rc = atomic_open(&out, path, err);
+    if (rc != OK)
+        goto out;
+    while (rc == OK && !torn && getline(&line, &size, in) > 0) {
+        struct json *json = NULL;
+        int64_t number;
+        rc = json_parse(line, path, &json, NULL);
+        if (rc == ERR_INPUT) { /* the last line of a run that was killed */
+            torn = true;
+            rc = OK;
+        } else if (rc == ERR_NOMEM) {
+            err_nomem(err);
+        } else if (count_restart(files, json)) {
+            fputs(line, out.out);
+        } else if (json_int64(json_get(json, "step"), &number) && number <= last_step) {
+            fputs(line, out.out);
+            if (json_get(json, "loss"))
+                files->last_loss = json_number(json_get(json, "loss"));
+            if (isnan(files->first_loss))
+                files->first_loss = files->last_loss;
+        } else {
+            count_lost(&files->cost, json);
+        }
+        json_free(json);
+    }
+    if (rc == OK && !torn && !feof(in))
+        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
+    rc = atomic_close(&out, rc, err);
+    if (rc == OK && files->last_ns > 0) {
+        const struct timespec times[2] = {was.st_atim, was.st_mtim};
+        (void)utimensat(AT_FDCWD, path, times,
+                        0); /* else the time that a restart takes is unknown */
+    }
+out:
+    fclose(in);
+    free(line);
+    return rc;
+}
+
+/* Rename checkpoints of steps after the one that the run continues from, so that checkpoint_find()
+ * does not take them for the newest. Like the metrics that cut_metrics() drops, they belong to a
+ * history that the resumed run does not share. */
+static enum status set_aside(const char *dir, int64_t last_step, struct err *err)
+{
+    enum status rc = OK;
+    struct dirent *entry;
+    DIR *folder = opendir(dir);
+    if (!folder)
+        return err_set(err, ERR_SYSTEM, "cannot open folder '%s': %s", dir, strerror(errno));
+    while (rc == OK && (entry = readdir(folder))) {
+        int64_t step;
+        char from[PATH_MAX], to[PATH_MAX + 16];
+        if (strncmp(entry->d_name, "checkpoint-", 11) != 0 ||
+            parse_int(entry->d_name + 11, "step", 0, INT64_MAX, &step, NULL) != OK ||
+            step <= last_step)
+            continue;
+        snprintf(from, sizeof from, "%s/%s", dir, entry->d_name);
+        for (int n = 1; n == 1 || (rc != OK && (errno == EEXIST || errno == ENOTEMPTY)); n++) {
+            snprintf(to, sizeof to, "%s.old-%d", from, n);
+            rc = rename(from, to) == 0 ? OK : ERR_SYSTEM;
+        }
+        if (rc != OK)
+            err_set(err, rc, "cannot rename '%s': %s", from, strerror(errno));
+    }
+    closedir(folder);
+    return rc;
+}
+
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static enum status begin_trace(struct run_files *files, const char *path, struct err *err)
+{
+    enum status rc = output_open(&files->trace_file, path, err);
+    return rc == OK ? trace_begin(files->trace_file.out, "measured", &files->trace, err) : rc;
+}
+
+/* Remove a store with its log and the log's index, which stay if closing could not write them back.
+ */
+static void remove_store(const char *db)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm"};
+    for (int i = 0; i < 3; i++) {
+        char *path = NULL;
+        if (asprintf(&path, "%s%s", db, suffixes[i]) < 0)
+            return;
+        unlink(path);
+        free(path);
+    }
+}
+
+static enum status already_a_run(const char *dir, struct err *err)
+{
+    char *checkpoint = NULL;
+    enum status rc = err_set(err, ERR_INPUT, "folder '%s' already holds a run", dir);
+    if (checkpoint_find(dir, &checkpoint, NULL) == OK)
+        err_hint(err, "choose another --out, or continue with --resume %s", SHELL_PATH(dir));
+    else
+        err_hint(err, "choose another --out, or remove it: it has no checkpoint to continue from");
+    free(checkpoint);
+    return rc;
+}
+
+/* A name that a new run's folder may hold. */
+static bool may_be_there(const char *dir, const char *name, const char *job_path)
+{
+    static const char *const logs[] = {".log", ".out", ".err"};
+    const size_t length = strlen(name);
+    char path[PATH_MAX];
+    struct stat a, b;
+    if (name[0] == '.')
+        return true;
+    for (int i = 0; i < 3; i++)
+        if (length > 4 && strcmp(name + length - 4, logs[i]) == 0)
+            return true;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return job_path && stat(path, &a) == 0 && stat(job_path, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+enum status run_folder_check(const char *dir, const char *job_path, struct err *err)
+{
+    char *metrics = NULL;
+    enum status rc = OK;
+    struct dirent *entry;
+    DIR *folder = opendir(dir);
+    if (!folder)
+        return OK; /* it will be made, or whoever makes it says why not */
+    if (asprintf(&metrics, "%s/metrics.jsonl", dir) < 0) {
+        metrics = NULL;
+        rc = err_nomem(err);
+    } else if (is_there(metrics)) {
+        rc = already_a_run(dir, err);
+    }
+    while (rc == OK && (entry = readdir(folder)))
+        if (!may_be_there(dir, entry->d_name, job_path)) {
+            rc = err_set(err, ERR_INPUT, "folder '%s' holds '%s', which is not of this run", dir,
+                         entry->d_name);
+            err_hint(err, "choose a new or an empty folder with --out");
+        }
+    closedir(folder);
+    free(metrics);
+    return rc;
+}
+
+/* A run keeps its id when it goes on in its folder. One of an older version gets its first. */
+static enum status take_id(struct run_files *files, const char *dir, bool resume, struct err *err)
+{
+    enum status rc = resume ? run_id_read(dir, files->id, err) : OK;
+    if (rc != OK || *files->id)
+        return rc;
+    rc = run_id_new(files->id, err);
+    return rc == OK ? run_id_write(dir, files->id, err) : rc;
+}
+
+enum status run_files_open(const char *dir, const struct run_start *start, struct run_files **files,
+                           struct err *err)
+{
+    struct run_files *got = calloc(1, sizeof *got);
+    struct run_info info = {.num_devices = start->num_ranks, .job_json = start->job->json};
+    char *metrics = NULL, *db = NULL, *summary = NULL, *id = NULL;
+    const bool new_dir = !is_there(dir);
+    bool ours = false, new_metrics = false, new_db = false; /* to be removed on failure */
+    bool new_id = false;
+    enum status rc = OK;
+    if (!got)
+        return err_nomem(err);
+    got->lock = -1;
+    got->first_loss = got->last_loss = NAN;
+    got->num_ranks = start->num_ranks;
+    got->times = start->times;
+    got->first_step = start->progress->step;
+    got->dir = strdup(dir);
+    got->restarted = start->restarted ? strdup(start->restarted) : NULL;
+    if (!got->dir || (start->restarted && !got->restarted) ||
+        asprintf(&metrics, "%s/metrics.jsonl", dir) < 0 || asprintf(&db, "%s/run.db", dir) < 0 ||
+        asprintf(&summary, "%s/summary.json", dir) < 0 || asprintf(&id, "%s/run.json", dir) < 0) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    rc = folders_make(dir, true, err);
+    THEN(lock_folder(dir, start->restarted != NULL, &got->lock, err));
+    ours = rc == OK;
+    if (rc == OK && !start->resume && is_there(metrics))
+        rc = already_a_run(dir, err);
+    if (rc == OK && start->trace)
+        rc = begin_trace(got, start->trace, err);
+    if (rc != OK)
+        goto out;
+    new_db = !is_there(db);
+    snprintf(info.name, sizeof info.name, "%s", start->job->name);
+    snprintf(info.cost_source, sizeof info.cost_source, "%s", start->cost_label);
+    rc = record_rows_open(dir, &info, &got->rows, err);
+    /* All checks have passed; files change from here on. A kill between the next two calls leaves
+     * an older checkpoint with metrics of later steps, from which the run can be resumed again. */
+    new_id = !is_there(id);
+    THEN(take_id(got, dir, start->resume, err));
+    if (rc == OK && start->call)
+        rc = run_call_begin(dir, got->id, start->call, &got->first_step, err);
+    if (rc == OK && start->resume)
+        rc = set_aside(dir, start->progress->step, err);
+    if (rc == OK && start->resume)
+        rc = cut_metrics(got, metrics, start->progress->step, err);
+    if (rc != OK)
+        goto out;
+    new_metrics = !is_there(metrics);
+    got->metrics = fopen(metrics, "a");
+    if (!got->metrics) {
+        rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", metrics, strerror(errno));
+        goto out;
+    }
+    setvbuf(got->metrics, NULL, _IOLBF, 0);
+    unlink(summary); /* the old one; run_files_finish() writes a new one */
+    *files = got;
+    got = NULL;
+out:
+    run_files_free(got);
+    if (new_metrics && rc != OK)
+        unlink(metrics);
+    if (new_db && rc != OK)
+        remove_store(db);
+    if (new_id && rc != OK)
+        unlink(id);
+    if (new_dir && ours && rc != OK)
+        rmdir(dir);
+    free(metrics);
+    free(db);
+    free(summary);
+    free(id);
+    return rc;
+}
+
+const char *run_files_id(const struct run_files *files)
+{
+    return files->id;
+}
+
+int64_t run_files_first_step(const struct run_files *files)
+{
+    return files->first_step;
+}
+
+void run_files_losses(const struct run_files *files, double *first, double *last)
+{
+    *first = files->first_loss;
+    *last = files->last_loss;
+}
+
+struct json *run_files_summary(const char *dir, int64_t step)
+{
+    char *path = NULL;
+    struct json *got = NULL;
+    int64_t steps;
+    if (asprintf(&path, "%s/summary.json", dir) < 0)
+        return NULL;
+    if (access(path, F_OK) != 0 || json_read_file(path, &got, NULL) != OK ||
+        !json_int64(json_get(got, "steps"), &steps) || steps != step ||
+        json_true(json_get(got, "interrupted"))) {
+        json_free(got);
+        got = NULL;
+    }
+    free(path);
+    return got;
+}
+
+/* Finish the trace file; it appears only if status is OK. */
+static enum status end_trace(struct run_files *files, enum status status, struct err *err)
+{
+    enum status rc = files->trace ? trace_end(files->trace, err) : OK;
+    files->trace = NULL;
+    rc = status != OK ? status : rc;
+    return files->trace_file.out ? atomic_close(&files->trace_file, rc, err) : rc;
+}
+
+void run_files_flush(struct run_files *files)
+{
+    record_rows_add(files->rows, ROWS_STEP, files->steps, files->num_steps);
+    files->num_steps = 0;
+}
+
+void run_files_free(struct run_files *files)
+{
+    if (!files)
+        return;
+    end_trace(files, ERR_SYSTEM, NULL); /* run_files_finish() was not called */
+    if (files->rows)
+        run_files_flush(files);
+    record_rows_free(files->rows);
+    if (files->metrics)
+        fclose(files->metrics);
+    if (files->lock >= 0)
+        close(files->lock);
+    free(files->dir);
+    free(files->restarted);
+    free(files);
+}
+
+/* The parts of the time between the last step before a restart and the first one after it. Their sum
+ * is lost_ns. */
+static void add_parts(struct json *line, const struct start_times *at, int64_t last_ns,
+                      int64_t first_ns)
+{
+    if (last_ns == 0 || at->ended_ns == 0 || at->built_ns == 0)
+        return;
+    json_add_int(line, "end_ns", at->ended_ns - last_ns);
+    json_add_int(line, "launch_ns", at->ready_ns - at->ended_ns);
+    json_add_int(line, "data_ns", at->data_ns - at->ready_ns);
+    json_add_int(line, "build_ns", at->built_ns - at->data_ns - at->load_ns);
+    json_add_int(line, "load_ns", at->load_ns);
+    json_add_int(line, "first_ns", first_ns - at->built_ns);
+}
+
+/* Before the line of the first step after a restart: a line of the restart, and a row of run.db. */
+static enum status write_restart(struct run_files *files, const struct step_row *row,
+                                 struct err *err)
+{
+    struct transition_row lost = {.epoch = row->epoch, .part = "restart"};
+    struct json *line = json_object_new();
+    const int64_t now_ns = clock_wall_ns();
+    if (files->last_ns > 0 && now_ns - row->step_ns > files->last_ns)
+        files->cost.lost_ns = now_ns - row->step_ns - files->last_ns;
+    json_add_string(line, "event", "restart");
+    json_add_int(line, "step", row->step);
+    json_add_int(line, "ranks", files->num_ranks);
+    json_add_int(line, "lost_ns", files->cost.lost_ns);
+    json_add_int(line, "lost_steps", files->cost.lost_steps);
+    json_add_int(line, "redo_ns", files->cost.redo_ns);
+    add_parts(line, &files->times, files->last_ns, now_ns - row->step_ns);
+    json_add_string(line, "why", files->restarted);
+    count_restart(files, line);
+    enum status rc = json_write(line, false, files->metrics, err);
+    json_free(line);
+    lost.ns = files->cost.lost_ns + files->cost.redo_ns;
+    run_files_transitions(files, &lost, 1);
+    free(files->restarted);
+    files->restarted = NULL;
+    files->just_restarted = true;
+    return rc;
+}
+
+bool run_files_restart(const struct run_files *files, struct restart_cost *cost)
+{
+    *cost = files->cost;
+    return files->just_restarted;
+}
+
+void run_files_restarts(const struct run_files *files, struct restart_total *total)
+{
+    *total = files->restarts;
+}
+
+void run_files_stall(struct run_files *files, int64_t ns)
+{
+    files->stall_ns += ns;
+}
+
+enum status run_files_step(struct run_files *files, const struct step_row *row, struct err *err)
+{
+    struct json *line = json_object_new();
+    enum status rc = OK;
+    files->just_restarted = false;
+    if (files->restarted)
+        rc = write_restart(files, row, err);
+    json_add_int(line, "step", row->step);
+    json_add_int(line, "epoch", row->epoch);
+    json_add_double(line, "loss", row->loss);
+    json_add_double(line, "lr", row->lr);
+    json_add_double(line, "grad_norm", row->grad_norm);
+    json_add_int(line, "step_ns", row->step_ns);
+    json_add_double(line, "samples_per_s", row->samples_per_s);
+    json_add_int(line, "frozen_layers", row->frozen_layers);
+    json_add_int(line, "pipeline_length", row->pipeline_length);
+    json_add_int(line, "replicas", row->replicas);
+    if (files->stall_ns > 0)
+        json_add_int(line, "stall_ns", files->stall_ns);
+    files->stall_ns = 0;
+    THEN(json_write(line, false, files->metrics, err));
+    json_free(line);
+    if (rc == OK && (fflush(files->metrics) != 0 || ferror(files->metrics)))
+        rc = err_set(err, ERR_SYSTEM, "cannot write '%s/metrics.jsonl': %s", files->dir,
+                     strerror(errno));
+    if (rc != OK)
+        return rc;
+    if (files->start_ns == 0)
+        files->start_ns = row->start_ns;
+    files->steps[files->num_steps] = *row;
+    files->steps[files->num_steps++].start_ns -= files->start_ns;
+    if (files->num_steps == STEP_ROWS)
+        run_files_flush(files);
+    return OK;
+}
+
+enum status run_files_ops(struct run_files *files, const struct rank_step *of, struct err *err)
+{
+    struct op_row *rows = calloc((size_t)of->ops->num_ops + 1, sizeof *rows);
+    int64_t n = 0;
+    if (!rows)
+        return err_nomem(err);
+    run_files_flush(files);
+    for (int64_t i = 0; i < of->ops->num_ops; i++)
+        if (of->times[i].end_ns > 0)
+            rows[n++] = (struct op_row){.step = of->step,
+                                        .replica = of->replica,
+                                        .rank = of->rank,
+                                        .start_ns = of->times[i].start_ns - of->start_ns,
+                                        .end_ns = of->times[i].end_ns - of->start_ns,
+                                        .op = of->ops->ops[i]};
+    record_rows_add(files->rows, ROWS_OP, rows, n);
+    if (files->trace)
+        trace_ops(files->trace, rows, n, of->start_ns - files->start_ns);
+    free(rows);
+    return OK;
+}
+
+void run_files_epoch(struct run_files *files, const struct epoch_row *row)
+{
+    run_files_flush(files);
+    record_rows_add(files->rows, ROWS_EPOCH, row, 1);
+}
+
+void run_files_transitions(struct run_files *files, const struct transition_row *rows, int num_rows)
+{
+    record_rows_add(files->rows, ROWS_TRANSITION, rows, num_rows);
+}
+
+enum status run_files_memory(struct run_files *files, const int64_t *bytes, int num_ranks,
+                             const int64_t *predicted, int64_t epoch, struct err *err)
+{
+    struct device_memory_row *rows = calloc((size_t)num_ranks, sizeof *rows);
+    if (!rows)
+        return err_nomem(err);
+    for (int r = 0; r < num_ranks; r++)
+        rows[r] = (struct device_memory_row){.epoch = epoch,
+                                             .device = r,
+                                             .predicted_bytes = predicted ? predicted[r] : 0,
+                                             .peak_bytes = bytes[r],
+                                             .what = "total"};
+    record_rows_add(files->rows, ROWS_MEMORY, rows, num_ranks);
+    free(rows);
+    return OK;
+}
+
+enum status run_files_finish(struct run_files *files, struct json *summary, int64_t total_ns,
+                             struct err *err)
+{
+    char *path = NULL, note[ROWS_NOTE_BYTES];
+    enum status rc = OK;
+    run_files_flush(files);
+    record_rows_finish(files->rows, total_ns, END_PATIENCE_MS, note);
+    if (*note)
+        json_add_string(summary, "record_note", note);
+    if (asprintf(&path, "%s/summary.json", files->dir) < 0) {
+        path = NULL;
+        rc = err_nomem(err);
+    }
+    THEN(json_write_file(summary, path, err));
+    THEN(end_trace(files, OK, err));
+    free(path);
+    return rc;
+}
