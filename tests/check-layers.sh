@@ -98,7 +98,8 @@ exec/trainer: base comm stage data cache step device weights checkpoint record
 exec/probe: base trainer
 exec/change: base checkpoint trainer probe
 exec/run: base data device weights checkpoint trainer probe change
-exec/serve: base comm stage data device weights checkpoint run
+exec/commands: comm device measure weights checkpoint trainer run
+exec/serve: base comm stage data device weights checkpoint run commands
 cli/base:
 cli/launch: base
 cli/runs: base launch

@@ -1,0 +1,27 @@
+/* exec/commands/exec_begin.h - how train, eval and predict begin: their weights, job and cores. */
+#ifndef ELAPSE_EXEC_COMMANDS_EXEC_BEGIN_H
+#define ELAPSE_EXEC_COMMANDS_EXEC_BEGIN_H
+
+#include "exec/commands/exec_command.h"
+#include "exec/device/cores.h"
+#include "exec/run/resume.h"
+
+/* The option that begins beside weights with the adapters of a folder. */
+#define ADAPTER_OPTION(value)                                                                      \
+    OPTION("adapter", STRING, value, "DIR",                                                        \
+           "adapters beside the weights of a base: a folder of peft or of 'elapse export'")
+
+/* Choose the weights to begin with, and load the job, which is compared with the recorded one of
+ * a run that goes on or is evaluated. Collective; all ranks agree on the status. */
+enum status exec_begin(struct call *call, const char *from, struct job_ask *ask, bool recorded,
+                       struct checkpoint_choice *weights, struct job *job, struct err *err);
+
+/* Check everything that can be refused before ranks are started: files that are not there, the job,
+ * the number of ranks. from, db: NULL if they are not named. */
+enum status exec_check(const struct call *call, const char *from, const char *db,
+                       const struct job_ask *ask, bool trains, struct err *err);
+
+/* Divide the cores among the ranks. Collective. */
+enum status exec_bind(const struct call *call, int threads, struct cores *cores, struct err *err);
+
+#endif
