@@ -67,7 +67,7 @@ enum elapse_status elapse_plan_load(struct elapse_job *job, const char *path,
         const struct plan *p = &got->plan;
         if (p->step_ns > 0)
             got->samples_per_s =
-                (double)p->num_replicas * (double)p->batch / (double)p->step_ns * 1e9;
+                (double)p->num_pipelines * (double)p->batch / (double)p->step_ns * 1e9;
         *plan = got;
     } else {
         free(got);
@@ -130,7 +130,7 @@ enum elapse_status elapse_plan_stage(const struct elapse_plan *plan, int index,
 int elapse_plan_device(const struct elapse_plan *plan, int replica, int rank)
 {
     const struct plan *p = &plan->plan;
-    if (replica < 0 || replica >= p->num_replicas || rank < 0 || rank >= p->num_ranks)
+    if (replica < 0 || replica >= p->num_pipelines || rank < 0 || rank >= p->num_ranks)
         return -1;
     return p->device[replica * p->num_ranks + rank];
 }

@@ -24,7 +24,7 @@ static enum status simulate(const struct elapse_job *job, const struct plan *giv
     THEN(sim_step(&full, &workload, &setting, &plan, options, &step->result, err));
     if (rc == OK && step->result.step_ns > 0)
         step->samples_per_s =
-            (double)plan.num_replicas * (double)plan.batch / (double)step->result.step_ns * 1e9;
+            (double)plan.num_pipelines * (double)plan.batch / (double)step->result.step_ns * 1e9;
     step->extrapolated = workload.extrapolated;
     workload_clear(&workload);
     schedule_clear(&full);

@@ -69,7 +69,7 @@ static enum status add_simulated(struct timeline *t, const struct subject *s, st
     panel->num_ops = s->sim->num_ops;
     panel->span_ns = s->sim->step_ns;
     panel->num_ranks = s->plan->num_ranks;
-    panel->num_lanes = s->plan->num_ranks * s->plan->num_replicas;
+    panel->num_lanes = s->plan->num_ranks * s->plan->num_pipelines;
     snprintf(panel->title, sizeof panel->title, "%s, simulated (%s): %s, %s a step, bubble %.1f %%",
              s->word, s->cost->cost.label, figure_plan_text(s->plan, plan, sizeof plan),
              format_ns(s->sim->step_ns, time, sizeof time), 100 * s->sim->bubble_fraction);

@@ -39,7 +39,7 @@ static void set_limits(const struct setting *setting, const struct plan *plan, i
 {
     for (int k = 0; k < plan->num_ranks; k++) {
         limits[k] = INT64_MAX;
-        for (int r = 0; r < plan->num_replicas; r++) {
+        for (int r = 0; r < plan->num_pipelines; r++) {
             const int device = plan->device[(int64_t)r * plan->num_ranks + k];
             const int64_t bytes = setting->cluster->devices[device].mem_bytes;
             limits[k] = bytes < limits[k] ? bytes : limits[k];

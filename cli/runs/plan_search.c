@@ -76,7 +76,7 @@ static bool search_continues(void *ctx, const struct planner_progress *p)
 double plan_memory_share(const struct plan *plan, const struct cluster *cluster)
 {
     double most = 0;
-    for (int i = 0; plan->memory_bytes && i < plan->num_ranks * plan->num_replicas; i++) {
+    for (int i = 0; plan->memory_bytes && i < plan->num_ranks * plan->num_pipelines; i++) {
         const int64_t have = cluster->devices[plan->device[i]].mem_bytes;
         if (have != INT64_MAX)
             most = fmax(most, (double)plan->memory_bytes[i % plan->num_ranks] / (double)have);

@@ -181,7 +181,7 @@ static void print_idle(const struct job *job, const struct planner_result *resul
         return;
     printf("idle: %d of %s", num, COUNT_TEXT(cluster->num_devices, "device"));
     bool *used = calloc((size_t)cluster->num_devices, sizeof *used);
-    for (int64_t i = 0; used && i < (int64_t)plan->num_ranks * plan->num_replicas; i++)
+    for (int64_t i = 0; used && i < (int64_t)plan->num_ranks * plan->num_pipelines; i++)
         for (int t = 0; t < plan_tensor(plan); t++)
             used[plan->device[i] + t] = true;
     int named = 0;

@@ -65,7 +65,7 @@ static bool counts_are_fixed(const struct job *job)
 static enum status check_size(const struct job *job, struct err *err)
 {
     const struct plan counts = {.num_stages = job->pipeline.num_stages,
-                                .num_replicas = job->pipeline.num_replicas,
+                                .num_pipelines = job->pipeline.num_replicas,
                                 .microbatches.count = job->pipeline.num_microbatches};
     return counts_are_fixed(job) ? sim_check_size(&counts, err) : OK;
 }

@@ -47,7 +47,7 @@ static enum status trace_peaks(struct trace *trace, const char *run_dir,
     struct store *store = NULL;
     struct device_memory_row *rows = NULL;
     int64_t n = 0;
-    const int ranks = replay->plan.num_ranks, places = ranks * replay->plan.num_replicas;
+    const int ranks = replay->plan.num_ranks, places = ranks * replay->plan.num_pipelines;
     snprintf(db, sizeof db, "%.4000s/run.db", run_dir);
     enum status rc = store_open(db, STORE_READ, &store, err);
     THEN(record_read_memory(store, replay->info.id, &rows, &n, err));

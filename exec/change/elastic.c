@@ -285,7 +285,7 @@ enum status elastic_go_on(struct trainer *t, bool *ended, struct err *err)
 
 static bool has_place(const struct plan *plan, int rank)
 {
-    for (int i = 0; i < plan->num_ranks * plan->num_replicas; i++)
+    for (int i = 0; i < plan->num_ranks * plan->num_pipelines; i++)
         if (plan->device[i] == rank)
             return true;
     return false;
@@ -355,18 +355,18 @@ static void add_limit(struct trainer *t, char *reason, size_t room)
     const struct plan *now = &t->layout.plan.plan;
     const struct job *job = t->job;
     const int64_t samples = t->dataset.num_samples[SPLIT_TRAIN];
-    const int64_t count = (int64_t)now->microbatches.count * now->num_replicas;
-    const int could = job->elastic.auto_dp ? t->comm->size / now->num_ranks : now->num_replicas;
+    const int64_t count = (int64_t)now->microbatches.count * now->num_pipelines;
+    const int could = job->elastic.auto_dp ? t->comm->size / now->num_ranks : now->num_pipelines;
     const size_t at = strlen(reason);
     char why[120] = "";
-    if (job->train.batch_mode == BATCH_PER_PIPELINE && could > now->num_replicas &&
-        now->batch > samples / (now->num_replicas + 1))
+    if (job->train.batch_mode == BATCH_PER_PIPELINE && could > now->num_pipelines &&
+        now->batch > samples / (now->num_pipelines + 1))
         snprintf(why, sizeof why, "%d replicas of %lld samples exceed the %lld of an epoch",
-                 now->num_replicas + 1, (long long)now->batch, (long long)samples);
+                 now->num_pipelines + 1, (long long)now->batch, (long long)samples);
     if (job->train.batch_mode == BATCH_GLOBAL && job->train.reduction == REDUCTION_CANONICAL &&
-        could >= 2 * now->num_replicas && count % (2 * now->num_replicas) != 0)
+        could >= 2 * now->num_pipelines && count % (2 * now->num_pipelines) != 0)
         snprintf(why, sizeof why, "%d replicas cannot share %lld micro-batches evenly",
-                 2 * now->num_replicas, (long long)count);
+                 2 * now->num_pipelines, (long long)count);
     if (*why) {
         snprintf(reason + at, room - at, "%s%s", at ? "; " : "", why);
         snprintf(t->elastic.limited, sizeof t->elastic.limited, "before epoch %lld: %s",
@@ -438,7 +438,7 @@ static enum status describe_change(struct trainer *t, const struct decision *dec
     note->part_ns[PART_DECIDE] = decision->decide_ns;
     note->frozen_layers = decision->num_frozen;
     note->pipeline_length = now->num_ranks;
-    note->replicas = now->num_replicas;
+    note->replicas = now->num_pipelines;
     note->links = nccl_counts(t->nccl);
     note->links.ready -= before->ready;
     note->links.made -= before->made;

@@ -106,7 +106,7 @@ enum status slow_ranks_look(struct trainer *t, struct err *err)
     int64_t *sizes = NULL;
     const int64_t at = t->progress.step % LOOK_STEPS;
     const int64_t seen = t->backend->host_memory ? SEEN_STEPS : 1;
-    if (t->job->train.on_slow == ON_SLOW_IGNORE || plan->num_ranks * plan->num_replicas < 2 ||
+    if (t->job->train.on_slow == ON_SLOW_IGNORE || plan->num_ranks * plan->num_pipelines < 2 ||
         (at != 0 && at <= LOOK_STEPS - seen))
         return OK;
     struct look look = {t->comm->rank, t->slow.took_ns, t->slow.planned_ns};
@@ -119,7 +119,7 @@ enum status slow_ranks_look(struct trainer *t, struct err *err)
     if (rc == OK && t->comm->rank == 0) {
         rc = make_room(&t->slow, t->comm->size, err);
         if (rc == OK)
-            judge(t, all, plan->num_ranks * plan->num_replicas, seen);
+            judge(t, all, plan->num_ranks * plan->num_pipelines, seen);
     }
     free(all);
     free(sizes);

@@ -423,7 +423,7 @@ static enum status open_window(struct trainer *t, struct probe_window *window, s
     const struct plan *plan = &t->layout.plan.plan;
     const struct sampler_spec samples = {.num_samples = t->probe.num,
                                          .seed = t->job->train.seed,
-                                         .num_replicas = plan->num_replicas,
+                                         .num_replicas = plan->num_pipelines,
                                          .batch = batch_of(t),
                                          .num_microbatches = plan->microbatches.count};
     const struct loader_spec loads = {.dataset = &t->dataset,

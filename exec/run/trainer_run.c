@@ -30,8 +30,8 @@ static enum status record_bytes(struct trainer *t, struct err *err)
     rc = comm_gather(t->comm->all, &bytes, sizeof bytes, &all, &sizes, err);
     if (rc == OK && t->comm->rank == 0) {
         predicted = calloc((size_t)t->comm->size, sizeof *predicted);
-        for (int i = 0; predicted && plan->memory_bytes && i < plan->num_ranks * plan->num_replicas;
-             i++)
+        for (int i = 0;
+             predicted && plan->memory_bytes && i < plan->num_ranks * plan->num_pipelines; i++)
             predicted[plan->device[i]] = plan->memory_bytes[i % plan->num_ranks];
         rc = predicted
                  ? run_files_memory(t->files, all, t->comm->size, predicted, t->progress.epoch, err)

@@ -209,7 +209,7 @@ static enum status begin_plan(struct trainer *t, struct train_plan *plan, struct
     if (rc != OK)
         return err_copy(err, &why);
     const struct sampler_spec whole = {.num_samples = ask.num_samples,
-                                       .num_replicas = begun.plan.num_replicas,
+                                       .num_replicas = begun.plan.num_pipelines,
                                        .batch = begun.plan.batch,
                                        .num_microbatches = 1};
     rc = sampler_init(&sampler, &whole, err);

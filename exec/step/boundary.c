@@ -21,7 +21,7 @@ enum status boundary_make(const struct runtime *rt, int item, int64_t batches,
     struct boundary got = {.item = item,
                            .backend = be,
                            .replica = rt->spec.replica,
-                           .num_replicas = rt->spec.plan->num_replicas,
+                           .num_pipelines = rt->spec.plan->num_pipelines,
                            .size = size};
     enum status rc = OK;
     if (rt->stages[stage_of(rt, item)].stage) {
@@ -53,7 +53,7 @@ bool boundary_fits(const struct runtime *rt, int item, int64_t batches,
                    const struct boundary *boundary)
 {
     const bool here = rt->stages[stage_of(rt, item)].stage;
-    return boundary->item == item && boundary->num_replicas == rt->spec.plan->num_replicas &&
+    return boundary->item == item && boundary->num_pipelines == rt->spec.plan->num_pipelines &&
            boundary->replica == rt->spec.replica &&
            boundary->size == rt->spec.plan->microbatches.size &&
            boundary->num_blocks == (here ? batches * rt->num_microbatches : 0);

@@ -50,10 +50,10 @@ static const int *ranks_of(const struct plan *plan, int replica)
 /* Add the pair of each replica to the round, unless one of their ranks is in the round already. */
 static bool join_round(const struct plan *plan, const struct link_pair *pair, int *color, int *key)
 {
-    for (int r = 0; r < plan->num_replicas; r++)
+    for (int r = 0; r < plan->num_pipelines; r++)
         if (color[ranks_of(plan, r)[pair->a]] >= 0 || color[ranks_of(plan, r)[pair->b]] >= 0)
             return false;
-    for (int r = 0; r < plan->num_replicas; r++) {
+    for (int r = 0; r < plan->num_pipelines; r++) {
         const int a = ranks_of(plan, r)[pair->a], b = ranks_of(plan, r)[pair->b];
         color[a] = color[b] = a;
         key[b] = 1;
@@ -110,7 +110,7 @@ enum status runtime_links_list(const struct link_plan *of, int num_ranks,
         }
     }
     THEN(add_pattern(list, num_ranks, true, &color, &key, err));
-    for (int i = 0; rc == OK && i < plan->num_ranks * plan->num_replicas; i++) {
+    for (int i = 0; rc == OK && i < plan->num_ranks * plan->num_pipelines; i++) {
         color[plan->device[i]] = i % plan->num_ranks;
         key[plan->device[i]] = i;
     }
@@ -151,7 +151,7 @@ enum status runtime_links_open(const struct comm *comm, struct nccl *nccl,
         rc = nccl_group_open(nccl, &list.patterns[i], &links->groups[i], err);
         links->num_groups += rc == OK;
     }
-    for (int i = 0; i < plan->num_ranks * plan->num_replicas; i++)
+    for (int i = 0; i < plan->num_ranks * plan->num_pipelines; i++)
         if (plan->device[i] == comm->rank)
             place = i % plan->num_ranks;
     for (int i = 0; rc == OK && i < list.num_pairs; i++) {

@@ -15,7 +15,7 @@
 static enum status share_losses(struct runtime *rt, const struct comm_group *group,
                                 struct loss_sums *sums, struct err *err)
 {
-    const int n = rt->spec.plan->num_replicas * rt->num_microbatches;
+    const int n = rt->spec.plan->num_pipelines * rt->num_microbatches;
     const size_t mine = (size_t)rt->spec.replica * (size_t)rt->num_microbatches;
     const bool head = rt->stages[rt->spec.workload->num_stages - 1].stage;
     enum status rc = runtime_await(rt, rt->losses_out, err);
@@ -169,7 +169,7 @@ static enum status end_on_device(struct runtime *rt, struct op_time *span, struc
 
 static enum status begin(struct runtime *rt, const struct batch *batch, bool train, struct err *err)
 {
-    size_t n = (size_t)rt->spec.plan->num_replicas * (size_t)rt->num_microbatches;
+    size_t n = (size_t)rt->spec.plan->num_pipelines * (size_t)rt->num_microbatches;
     memset(rt->sums, 0, n * LOSS_WORDS * sizeof *rt->sums);
     memset(rt->losses, 0, (size_t)rt->num_microbatches * sizeof *rt->losses);
     rt->training = train;
@@ -348,7 +348,7 @@ enum status runtime_eval_part(struct runtime *rt, const struct batch *batch,
 
 int runtime_num_blocks(const struct runtime *rt)
 {
-    return rt->spec.plan->num_replicas * rt->num_microbatches;
+    return rt->spec.plan->num_pipelines * rt->num_microbatches;
 }
 
 struct loss_sums runtime_block(const struct runtime *rt, int block)

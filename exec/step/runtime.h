@@ -141,8 +141,8 @@ struct boundary {
     void **blocks; /* owned, alloc_host()'s; NULL on other ranks */
     int num_blocks;
     struct backend *backend;
-    int replica, num_replicas; /* of this rank and of the plan */
-    int64_t size;              /* samples of a block at most */
+    int replica, num_pipelines; /* of this rank and of the plan */
+    int64_t size;               /* samples of a block at most */
 };
 enum status boundary_make(const struct runtime *runtime, int item, int64_t batches,
                           struct boundary *boundary, struct err *err);

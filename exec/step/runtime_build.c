@@ -12,7 +12,7 @@ enum status runtime_groups_open(const struct comm *comm, const struct plan *plan
     int k = plan->num_ranks, place = -1;
     struct runtime_groups got = {0};
     enum status rc;
-    for (int i = 0; i < k * plan->num_replicas; i++)
+    for (int i = 0; i < k * plan->num_pipelines; i++)
         if (plan->device[i] == comm->rank)
             place = i;
     got.replica = place < 0 ? -1 : place / k;
@@ -173,7 +173,7 @@ enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtim
     rt->edges = runtime_new_zeroed(rt, w->num_edges, sizeof *rt->edges);
     rt->times = runtime_new_zeroed(rt, rt->ops->num_ops, sizeof *rt->times);
     rt->sums = runtime_new_zeroed(
-        rt, (int64_t)spec->plan->num_replicas * rt->num_microbatches * LOSS_WORDS,
+        rt, (int64_t)spec->plan->num_pipelines * rt->num_microbatches * LOSS_WORDS,
         sizeof *rt->sums);
     rt->item_sumsq = runtime_new_zeroed(rt, spec->model->num_items, sizeof *rt->item_sumsq);
     if (rt->arrays.failed) {

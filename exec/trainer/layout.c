@@ -157,18 +157,18 @@ enum status layout_batches(const struct layout_base *base, int64_t position, str
     const struct plan *plan = &layout->plan.plan;
     const struct job *job = base->job;
     enum status rc = OK;
-    if (plan->batch > base->dataset->num_samples[SPLIT_TRAIN] / plan->num_replicas)
+    if (plan->batch > base->dataset->num_samples[SPLIT_TRAIN] / plan->num_pipelines)
         return err_set(
             err, ERR_INPUT,
             "%s: train.batch of %lld samples times %d replicas exceeds the %lld training "
             "samples",
-            job->path ? job->path : job->name, (long long)plan->batch, plan->num_replicas,
+            job->path ? job->path : job->name, (long long)plan->batch, plan->num_pipelines,
             (long long)base->dataset->num_samples[SPLIT_TRAIN]);
     for (int split = SPLIT_TRAIN; rc == OK && split <= SPLIT_TEST; split++) {
         const struct sampler_spec spec = {.num_samples = base->dataset->num_samples[split],
                                           .seed = job->train.seed,
                                           .shuffle = split == SPLIT_TRAIN,
-                                          .num_replicas = plan->num_replicas,
+                                          .num_replicas = plan->num_pipelines,
                                           .batch = plan->batch,
                                           .num_microbatches = plan->microbatches.count};
         rc = sampler_init(&layout->samplers[split], &spec, err);

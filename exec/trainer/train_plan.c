@@ -137,7 +137,7 @@ static enum status share(const struct comm *comm, struct train_plan *plan, struc
         return rc;
     got = message.plan;
     stages = (size_t)got.num_stages + 1;
-    devices = (size_t)got.num_ranks * (size_t)got.num_replicas;
+    devices = (size_t)got.num_ranks * (size_t)got.num_pipelines;
     if (comm->rank != 0) {
         got.first_item = malloc(stages * sizeof *got.first_item);
         got.device = malloc(devices * sizeof *got.device);
@@ -261,7 +261,7 @@ static enum status read_plan(const struct planning *with, const struct run_state
     struct plan given = {0};
     bool found = false;
     enum status rc = plan_json_load(with->plan_path, with->job, &plan->cluster, &given, err);
-    for (int i = 0; rc == OK && i < given.num_ranks * given.num_replicas; i++)
+    for (int i = 0; rc == OK && i < given.num_ranks * given.num_pipelines; i++)
         found = found || given.device[i] == 0;
     if (rc == OK && !found)
         rc = err_set(err, ERR_INFEASIBLE, "%s: plan.devices: device 0 needs a place",

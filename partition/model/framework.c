@@ -224,11 +224,11 @@ void model_set_overlap(struct model *model, enum overlap_kind overlap,
     model->sends_once = dispatcher == DISPATCHER_FLEX;
 }
 
-int64_t framework_context_bytes(const struct model *model, int num_ranks, int num_replicas)
+int64_t framework_context_bytes(const struct model *model, int num_ranks, int num_pipelines)
 {
     if (!model->framework || !model->framework->has_communicators)
         return 0;
-    return COMMUNICATOR_BYTES(num_ranks) + COMMUNICATOR_BYTES(num_replicas) +
+    return COMMUNICATOR_BYTES(num_ranks) + COMMUNICATOR_BYTES(num_pipelines) +
            COMMUNICATOR_BYTES(model->tensor);
 }
 

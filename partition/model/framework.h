@@ -122,8 +122,8 @@ void model_set_overlap(struct model *model, enum overlap_kind overlap,
 /* Bytes that a norm of the model keeps of a sample beyond the norm's input. 0 where it is fused. */
 int64_t model_norm_extra_bytes(const struct model *model);
 
-/* Bytes that a device of a pipeline of num_ranks, with num_replicas of them, holds for its groups. */
-int64_t framework_context_bytes(const struct model *model, int num_ranks, int num_replicas);
+/* Bytes that a device of a pipeline of num_ranks, with num_pipelines of them, holds for its groups. */
+int64_t framework_context_bytes(const struct model *model, int num_ranks, int num_pipelines);
 /* The bytes that a device takes beyond its tensors, of 1,000 bytes of them: the allocator's share,
  * where all of it is memory_factor times as much as computed (0: 1). At least -999. */
 int framework_beyond_tensors(const struct framework *framework, double memory_factor);

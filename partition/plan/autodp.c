@@ -15,13 +15,13 @@
 /* --- rank maps ----------------------------------------------------------------------------- */
 
 void autodp_map_nodes(const int *node, int num_groups, enum rank_map map, int num_ranks,
-                      int num_replicas, int *group)
+                      int num_pipelines, int *group)
 {
-    const int64_t need = (int64_t)num_ranks * num_replicas;
+    const int64_t need = (int64_t)num_ranks * num_pipelines;
     if (map == MAP_STAGE_INSIDE) {
-        for (int r = 0; r < num_replicas; r++)
+        for (int r = 0; r < num_pipelines; r++)
             for (int k = 0; k < num_ranks; k++)
-                group[(int64_t)r * num_ranks + k] = k * num_replicas + r;
+                group[(int64_t)r * num_ranks + k] = k * num_pipelines + r;
         return;
     }
     /* First the pipelines that fit inside a node, in node order. Then pipelines over the remaining
@@ -39,11 +39,11 @@ void autodp_map_nodes(const int *node, int num_groups, enum rank_map map, int nu
 }
 
 enum status autodp_map_groups(const struct cluster *cluster, enum rank_map map, int tensor,
-                              int num_ranks, int num_replicas, int *device, struct err *err)
+                              int num_ranks, int num_pipelines, int *device, struct err *err)
 {
     int64_t need;
     const int num_groups = tensor_group_list(cluster, tensor, NULL);
-    if (num_ranks < 1 || num_replicas < 1 || !mul_ok(num_ranks, num_replicas, &need) ||
+    if (num_ranks < 1 || num_pipelines < 1 || !mul_ok(num_ranks, num_pipelines, &need) ||
         need > num_groups) {
         const enum status rc = tensor_group_check(cluster, tensor, err);
         if (rc != OK)
@@ -51,9 +51,9 @@ enum status autodp_map_groups(const struct cluster *cluster, enum rank_map map, 
         if (tensor > 1)
             return err_set(err, ERR_INFEASIBLE,
                            "%d replicas of %d groups of %d devices do not fit a cluster of %d",
-                           num_replicas, num_ranks, tensor, cluster->num_devices);
+                           num_pipelines, num_ranks, tensor, cluster->num_devices);
         return err_set(err, ERR_INFEASIBLE, "%d replicas of %d devices do not fit a cluster of %d",
-                       num_replicas, num_ranks, cluster->num_devices);
+                       num_pipelines, num_ranks, cluster->num_devices);
     }
     int *first = malloc(2 * (size_t)num_groups * sizeof *first);
     if (!first)
@@ -62,7 +62,7 @@ enum status autodp_map_groups(const struct cluster *cluster, enum rank_map map, 
     tensor_group_list(cluster, tensor, first);
     for (int g = 0; g < num_groups; g++)
         node[g] = cluster->devices[first[g]].node;
-    autodp_map_nodes(node, num_groups, map, num_ranks, num_replicas, device);
+    autodp_map_nodes(node, num_groups, map, num_ranks, num_pipelines, device);
     for (int64_t i = 0; i < need; i++)
         device[i] = first[device[i]];
     free(first);
@@ -115,7 +115,7 @@ static enum status mover_init(struct mover *m)
     ranks_of_items(m->new_plan, m->model, m->new_rank);
     for (size_t d = 0; d < devices; d++)
         m->old_replica[d] = m->old_pos[d] = -1;
-    for (int r = 0; r < m->old->num_replicas; r++)
+    for (int r = 0; r < m->old->num_pipelines; r++)
         for (int k = 0; k < m->old->num_ranks; k++) {
             int device = m->old->device[(int64_t)r * m->old->num_ranks + k];
             m->old_replica[device] = r;
@@ -138,7 +138,7 @@ static enum status add_transfer(struct mover *m, struct transfer transfer)
         return OK;
     const struct device *devices = m->cluster->devices;
     int from = -1;
-    for (int r = 0; r < m->old->num_replicas; r++) {
+    for (int r = 0; r < m->old->num_pipelines; r++) {
         int d = m->old->device[(int64_t)r * m->old->num_ranks + m->old_rank[item]];
         if (from < 0) {
             from = d;
@@ -274,7 +274,7 @@ enum status transition_build(const struct model *model, const struct cluster *cl
     struct mover m = {
         .model = model, .cluster = cluster, .old = old, .new_plan = new_plan, .err = err};
     enum status rc = mover_init(&m);
-    for (int r = 0; rc == OK && r < new_plan->num_replicas; r++) {
+    for (int r = 0; rc == OK && r < new_plan->num_pipelines; r++) {
         const int *device = new_plan->device + (int64_t)r * new_plan->num_ranks;
         for (int i = 0; rc == OK && i < model->num_items; i++)
             rc = move_item(&m, i, device[m.new_rank[i]]);
@@ -487,9 +487,9 @@ enum status autodp_keep_devices(const struct model *model, const struct cluster 
         const int size = keep.first[n + 1] - keep.first[n];
         keep.widest = size > keep.widest ? size : keep.widest;
     }
-    for (int i = 0; i < plan->num_replicas * plan->num_ranks; i++)
+    for (int i = 0; i < plan->num_pipelines * plan->num_ranks; i++)
         keep.slot_of[plan->device[i]] = i;
-    for (int i = 0; i < old->num_replicas * old->num_ranks; i++)
+    for (int i = 0; i < old->num_pipelines * old->num_ranks; i++)
         keep.old_pos[old->device[i]] = i % old->num_ranks;
     const size_t widest = (size_t)keep.widest;
     keep.matrix = arrays_new(&arrays, widest * widest, sizeof *keep.matrix);
@@ -514,7 +514,7 @@ enum status autodp_keep_devices(const struct model *model, const struct cluster 
         for (int i = 0; i < keep.first[a + 1] - keep.first[a]; i++)
             renamed[keep.first[a] + i] = keep.first[node_of[a]] + keep.column[i];
     }
-    for (int i = 0; i < plan->num_replicas * plan->num_ranks; i++)
+    for (int i = 0; i < plan->num_pipelines * plan->num_ranks; i++)
         plan->device[i] = renamed[plan->device[i]];
 out:
     arrays_clear(&arrays);

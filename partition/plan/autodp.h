@@ -26,15 +26,15 @@ enum rank_map {
 };
 
 /* Map ranks to the groups 0 .. num_groups - 1, of which node[] is the node. Groups of a node are
- * contiguous. group is the caller's, with num_ranks * num_replicas <= num_groups entries. */
+ * contiguous. group is the caller's, with num_ranks * num_pipelines <= num_groups entries. */
 void autodp_map_nodes(const int *node, int num_groups, enum rank_map map, int num_ranks,
-                      int num_replicas, int *group);
+                      int num_pipelines, int *group);
 
 /* Write the first device of rank k of pipeline r to device[r * K + k]. A rank is a group of `tensor`
  * neighbouring devices of a node; devices that are left over in a node are not used. device is the
  * caller's, with R * K entries. ERR_INFEASIBLE if R * K exceeds the groups. O(devices). */
 enum status autodp_map_groups(const struct cluster *cluster, enum rank_map map, int tensor,
-                              int num_ranks, int num_replicas, int *device, struct err *err);
+                              int num_ranks, int num_pipelines, int *device, struct err *err);
 
 enum transfer_kind { TRANSFER_WEIGHTS, TRANSFER_OPTIMIZER, TRANSFER_FROZEN, TRANSFER_KIND_COUNT };
 

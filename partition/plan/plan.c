@@ -31,7 +31,7 @@ enum status plan_copy(const struct plan *src, struct plan *dst, struct err *err)
     got.memory_bytes = NULL;
     got.recompute_layers = NULL;
     got.order = NULL;
-    size_t num_devices = (size_t)src->num_replicas * (size_t)src->num_ranks;
+    size_t num_devices = (size_t)src->num_pipelines * (size_t)src->num_ranks;
     rc = copy_array(src->first_item, (size_t)src->num_stages + 1, sizeof *src->first_item,
                     &got.first_item, err);
     THEN(copy_array(src->device, num_devices, sizeof *src->device, &got.device, err));
@@ -90,20 +90,20 @@ static enum status check_expert(const struct plan *plan, const struct model *mod
 {
     const int expert = plan_expert(plan), C = plan_context(plan), span = plan_expert_span(plan);
     const struct division division = plan_division(plan);
-    if (plan->num_replicas % C != 0)
+    if (plan->num_pipelines % C != 0)
         return err_set(err, ERR_INFEASIBLE,
                        "plan: pipeline.context %d does not divide %d pipelines", C,
-                       plan->num_replicas);
-    if (span == expert && plan->num_replicas % expert != 0)
+                       plan->num_pipelines);
+    if (span == expert && plan->num_pipelines % expert != 0)
         return err_set(err, ERR_INFEASIBLE, "plan: pipeline.expert %d does not divide %d replicas",
-                       expert, plan->num_replicas);
+                       expert, plan->num_pipelines);
     struct err why = {0};
     enum status rc = model_experts_check(model, &division, &why);
-    if (rc == OK && plan->num_replicas % span != 0)
+    if (rc == OK && plan->num_pipelines % span != 0)
         rc = err_set(&why, ERR_INFEASIBLE,
                      "pipeline.expert %d times pipeline.expert_tensor %d does not divide the %d "
                      "devices of a stage",
-                     expert, plan_expert_tensor(plan), plan->num_replicas * plan_tensor(plan));
+                     expert, plan_expert_tensor(plan), plan->num_pipelines * plan_tensor(plan));
     THEN(model_context_check(model, C, plan->context_kind, plan_tensor(plan), &why));
     return rc == OK ? OK : err_set(err, rc, "plan: %s", why.msg);
 }
@@ -111,11 +111,11 @@ static enum status check_expert(const struct plan *plan, const struct model *mod
 enum status plan_check_counts(const struct plan *plan, const struct model *model,
                               const struct cluster *cluster, struct err *err)
 {
-    if (plan->num_ranks < 1 || plan->num_replicas < 1 || plan->chunks < 1)
+    if (plan->num_ranks < 1 || plan->num_pipelines < 1 || plan->chunks < 1)
         return err_set(err, ERR_INFEASIBLE,
                        "plan: pipeline length, replicas and chunks must be at least 1, got %d, %d, "
                        "%d",
-                       plan->num_ranks, plan->num_replicas, plan->chunks);
+                       plan->num_ranks, plan->num_pipelines, plan->chunks);
     int64_t stages, devices;
     if (!mul_ok(plan->num_ranks, plan->chunks, &stages) || stages != plan->num_stages)
         return err_set(err, ERR_INFEASIBLE, "plan: %d stages, but %d ranks with %d chunks each",
@@ -132,16 +132,17 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
     const enum status grouped = tensor_group_check(cluster, plan_tensor(plan), err);
     if (grouped != OK)
         return grouped;
-    if (!mul_ok(plan->num_ranks, plan->num_replicas, &devices) ||
+    if (!mul_ok(plan->num_ranks, plan->num_pipelines, &devices) ||
         !mul_ok(devices, plan_tensor(plan), &devices) || devices > cluster->num_devices) {
         if (plan_tensor(plan) > 1)
             return err_set(err, ERR_INFEASIBLE,
                            "plan: %d replicas of %d groups of %d devices do not fit a cluster of "
                            "%d",
-                           plan->num_replicas, plan->num_ranks, plan->tensor, cluster->num_devices);
+                           plan->num_pipelines, plan->num_ranks, plan->tensor,
+                           cluster->num_devices);
         return err_set(err, ERR_INFEASIBLE,
                        "plan: %d replicas of %d devices do not fit a cluster of %d",
-                       plan->num_replicas, plan->num_ranks, cluster->num_devices);
+                       plan->num_pipelines, plan->num_ranks, cluster->num_devices);
     }
     const struct microbatches *mb = &plan->microbatches;
     int64_t full;
@@ -249,7 +250,7 @@ static enum status check_devices(const struct plan *plan, const struct cluster *
     if (!used)
         return err_nomem(err);
     enum status rc = OK;
-    for (int i = 0; i < plan->num_replicas * plan->num_ranks && rc == OK; i++)
+    for (int i = 0; i < plan->num_pipelines * plan->num_ranks && rc == OK; i++)
         rc = check_group(plan, cluster, i, used, err);
     free(used);
     return rc;
@@ -289,11 +290,11 @@ static enum status check_layout(const struct plan *plan, struct err *err)
         if (plan->recompute_layers[s] < 0)
             return err_set(err, ERR_INFEASIBLE, "plan: stage %d runs %d layers again", s,
                            plan->recompute_layers[s]);
-    if (plan->shard != SHARD_NONE && plan->num_replicas == 1)
+    if (plan->shard != SHARD_NONE && plan->num_pipelines == 1)
         return err_set(err, ERR_INFEASIBLE, "plan: shard %s divides nothing with 1 replica",
                        shard_mode_name(plan->shard));
     struct err why = {0};
-    if (shard_group_check(plan->shard_group, plan->shard, plan->num_replicas,
+    if (shard_group_check(plan->shard_group, plan->shard, plan->num_pipelines,
                           plan_expert_span(plan), &why) != OK)
         return err_set(err, ERR_INFEASIBLE, "plan: %s", why.msg);
     if (plan->shard != SHARD_NONE && plan->canonical)

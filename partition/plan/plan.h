@@ -77,7 +77,7 @@ enum shard_mode {
 struct plan {
     int num_ranks;          /* K, devices per pipeline */
     int chunks;             /* v; num_stages = num_ranks * chunks */
-    int num_replicas;       /* R C: pipelines, each with a copy of the weights */
+    int num_pipelines;       /* R C: pipelines, each with a copy of the weights */
     int tensor;             /* T, neighbouring devices that hold each item together; 0 and 1: one */
     bool sequence_parallel; /* with T > 1: norms and dropouts are divided by tokens */
     int expert; /* E, replicas that divide the experts of each layer: replicas [i E, (i + 1) E); 0 and
@@ -109,7 +109,7 @@ struct plan {
                         first_item[s + 1]). [0] is 0 for NONE and SPREAD, the number of frozen
                         items for FIRST and CACHED; [num_stages] is model.num_items */
     int *
-        device; /* owned, num_replicas * num_ranks: device of rank k of replica r at r * K + k. With
+        device; /* owned, num_pipelines * num_ranks: device of rank k of replica r at r * K + k. With
                     tensor > 1 it is the first of the rank's T devices */
     int64_t bucket_bytes;      /* gradient bucket of the all-reduce; 0: one bucket a stage */
     bool clip;                 /* each step computes the global gradient norm (OP_NORM) */
@@ -190,7 +190,7 @@ static inline int plan_context(const struct plan *plan)
  * row share their samples. */
 static inline int plan_width(const struct plan *plan)
 {
-    return plan->num_replicas / plan_context(plan);
+    return plan->num_pipelines / plan_context(plan);
 }
 
 /* Samples of a step. */
@@ -210,7 +210,7 @@ enum status shard_group_check(int group, enum shard_mode shard, int replicas, in
 /* Devices of a plan: every rank of every replica is a group of T devices that follow each other. */
 static inline int64_t plan_num_devices(const struct plan *plan)
 {
-    return (int64_t)plan->num_ranks * plan->num_replicas * plan_tensor(plan);
+    return (int64_t)plan->num_ranks * plan->num_pipelines * plan_tensor(plan);
 }
 
 /* Whether the frozen prefix is outside the pipeline. The cut then starts after it. */

@@ -129,7 +129,7 @@ static double peak_of(const struct device *device, enum dtype dtype)
 static double plan_peak(const struct cluster *cluster, const struct plan *plan, enum dtype dtype)
 {
     double sum = 0;
-    for (int64_t i = 0; i < (int64_t)plan->num_ranks * plan->num_replicas; i++)
+    for (int64_t i = 0; i < (int64_t)plan->num_ranks * plan->num_pipelines; i++)
         for (int t = 0; t < plan_tensor(plan); t++) {
             const double peak = peak_of(&cluster->devices[plan->device[i] + t], dtype);
             if (!(peak > 0))

@@ -3,7 +3,7 @@
  * plan_for() chooses what a job leaves open, for a setting and for the state of its run.
  *
  * K and R:
- *   - pipeline.num_stages and num_replicas fix them or leave them open. elastic.stages fixes K of
+ *   - pipeline.num_stages and num_pipelines fix them or leave them open. elastic.stages fixes K of
  *     an elastic run.
  *   - A change keeps K unless elastic.auto_pipe is on or too few items are left for it. It keeps R
  *     unless elastic.auto_dp is on.

@@ -111,7 +111,7 @@ static enum status make_plan(const struct search *search, const struct judged *j
 {
     const struct node *node = &judged->node;
     const size_t cut = ((size_t)node->num_ranks * (size_t)node->chunks + 1) * sizeof(int);
-    int *device = malloc((size_t)node->num_ranks * (size_t)node->num_replicas * sizeof *device);
+    int *device = malloc((size_t)node->num_ranks * (size_t)node->num_pipelines * sizeof *device);
     if (!device)
         return err_nomem(search->err);
     struct plan plan = search_bare_plan(search, node, device);
@@ -193,7 +193,8 @@ enum status search_ask(struct search *search, struct judged *judged)
     if (rc != OK)
         return rc;
     rc = options->judge.step_ns(options->judge.ctx, &plan, &step_ns, &why);
-    search->asked_ops += 3 * (int64_t)plan.num_stages * plan.microbatches.count * plan.num_replicas;
+    search->asked_ops +=
+        3 * (int64_t)plan.num_stages * plan.microbatches.count * plan.num_pipelines;
     plan_clear(&plan);
     judged->asked_ns = rc == OK ? bound_max(step_ns, judged->step_ns) : -1;
     return rc == OK || rc == ERR_INFEASIBLE ? OK : err_copy(search->err, &why);

@@ -1,7 +1,7 @@
 /* partition/search/planner.h - the best plan for a model on a cluster.
  *
  * Objective: throughput. A step of a plan processes R * B samples (B per pipeline; with a global
- * batch, B = global / R; plan.num_replicas is R C), so the planner maximises R * B / step_ns.
+ * batch, B = global / R; plan.num_pipelines is R C), so the planner maximises R * B / step_ns.
  * step_ns is the larger of schedule_time() and workload_traffic_ns(). A judge, such as the event
  * engine, may raise it.
  *

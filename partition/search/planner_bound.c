@@ -61,7 +61,7 @@ static void add_link(const struct cluster *cluster, struct bound_rank *rank, int
 /* Time of OP_TIED in the slowest replica. This is a bound for every replica, because OP_TIED waits
  * for the all-reduce of the first item, which holds the table, and so for the last backward of all
  * replicas. */
-static int64_t tied_ns(const struct bound_table *table, int num_ranks, int num_replicas,
+static int64_t tied_ns(const struct bound_table *table, int num_ranks, int num_pipelines,
                        const int *device)
 {
     const struct planner_problem *problem = table->problem;
@@ -71,7 +71,7 @@ static int64_t tied_ns(const struct bound_table *table, int num_ranks, int num_r
     int64_t most = 0;
     if (bytes == 0 || table->num_frozen_items > 0 || num_ranks == 1 || model->lora.rank > 0)
         return 0;
-    for (int r = 0; r < num_replicas; r++) {
+    for (int r = 0; r < num_pipelines; r++) {
         const int *row = device + (int64_t)r * num_ranks, ends[2] = {row[0], row[num_ranks - 1]};
         most = bound_max(most, cost_allreduce_ns(problem->setting.cost, problem->setting.cluster,
                                                  ends, 2, bytes));
@@ -80,11 +80,11 @@ static int64_t tied_ns(const struct bound_table *table, int num_ranks, int num_r
 }
 
 enum status bound_family_init(struct bound_family *family, const struct bound_table *table,
-                              int num_ranks, int num_replicas, const int *device, struct err *err)
+                              int num_ranks, int num_pipelines, const int *device, struct err *err)
 {
     const struct planner_problem *problem = table->problem;
     struct bound_rank *ranks = calloc((size_t)num_ranks, sizeof *ranks);
-    int *group = malloc((size_t)num_replicas * sizeof *group);
+    int *group = malloc((size_t)num_pipelines * sizeof *group);
     if (!ranks || !group) {
         free(ranks);
         free(group);
@@ -93,7 +93,7 @@ enum status bound_family_init(struct bound_family *family, const struct bound_ta
     for (int k = 0; k < num_ranks; k++) {
         struct bound_rank *rank = &ranks[k];
         rank->mem_bytes = INT64_MAX;
-        for (int r = 0; r < num_replicas; r++) {
+        for (int r = 0; r < num_pipelines; r++) {
             const int *row = device + (int64_t)r * num_ranks;
             int d = row[k], type = table->type_of_device[d], t = 0;
             while (t < rank->num_types && rank->types[t] != type)
@@ -105,15 +105,15 @@ enum status bound_family_init(struct bound_family *family, const struct bound_ta
             add_link(problem->setting.cluster, rank, row[k > 0 ? k - 1 : num_ranks - 1], d);
             group[r] = d;
         }
-        if (num_replicas > 1 && !problem->setting.cost->allreduce_ns &&
+        if (num_pipelines > 1 && !problem->setting.cost->allreduce_ns &&
             problem->layout.shard == SHARD_NONE) {
             /* The ring's time is linear in bytes, so two points define it. One ns is taken off
              * because the times are rounded. */
             const int64_t probe = (int64_t)1 << 40;
             int64_t none = cost_collective_ns(problem->setting.cost, problem->setting.cluster,
-                                              COLLECTIVE_ALLREDUCE, group, num_replicas, 0);
+                                              COLLECTIVE_ALLREDUCE, group, num_pipelines, 0);
             int64_t some = cost_collective_ns(problem->setting.cost, problem->setting.cluster,
-                                              COLLECTIVE_ALLREDUCE, group, num_replicas, probe);
+                                              COLLECTIVE_ALLREDUCE, group, num_pipelines, probe);
             rank->allreduce_ns = bound_min(none, BOUND_MAX_TERM);
             rank->allreduce_ns_per_byte =
                 (double)(bound_max(some - 1, none) - none) / (double)probe * (1 - 1e-9);
@@ -122,7 +122,7 @@ enum status bound_family_init(struct bound_family *family, const struct bound_ta
     free(group);
     *family = (struct bound_family){.num_ranks = num_ranks,
                                     .ranks = ranks,
-                                    .tied_ns = tied_ns(table, num_ranks, num_replicas, device)};
+                                    .tied_ns = tied_ns(table, num_ranks, num_pipelines, device)};
     return OK;
 }
 
@@ -134,27 +134,27 @@ void bound_family_clear(struct bound_family *family)
 
 /* The bytes that a device of so many bytes has for tensors. */
 static int64_t room_bytes(const struct planner_problem *problem, int64_t mem_bytes, int num_ranks,
-                          int num_replicas)
+                          int num_pipelines)
 {
     const struct model *model = problem->setting.model;
     const int64_t context = problem->setting.cluster->context_bytes +
-                            framework_context_bytes(model, num_ranks, num_replicas);
+                            framework_context_bytes(model, num_ranks, num_pipelines);
     return framework_room_bytes(
         framework_beyond_tensors(model->framework, problem->setting.cost->memory_factor),
         mem_bytes - context);
 }
 
-bool bound_weights_fit(const struct bound_table *table, int num_ranks, int num_replicas,
+bool bound_weights_fit(const struct bound_table *table, int num_ranks, int num_pipelines,
                        int64_t mem_bytes, int first_item)
 {
     if (mem_bytes == INT64_MAX)
         return true;
-    mem_bytes = room_bytes(table->problem, mem_bytes, num_ranks, num_replicas);
+    mem_bytes = room_bytes(table->problem, mem_bytes, num_ranks, num_pipelines);
     const int n = table->problem->setting.model->num_items;
     int a = first_item;
     for (int k = 0; k < num_ranks && a < n; k++) {
         int b = a;
-        while (b < n && bound_fixed_bytes(table, a, b + 1, num_replicas) <= mem_bytes)
+        while (b < n && bound_fixed_bytes(table, a, b + 1, num_pipelines) <= mem_bytes)
             b++;
         if (b == a)
             return false;
@@ -318,9 +318,10 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
     stage->mem_bytes = of->mem_bytes;
     if (of->mem_bytes != INT64_MAX) {
         stage->mem_bytes =
-            room_bytes(problem, stage->mem_bytes, plan->num_ranks, plan->num_replicas);
+            room_bytes(problem, stage->mem_bytes, plan->num_ranks, plan->num_pipelines);
         if (s == 0) /* rank 0 also holds the weights of a prefix outside the cut */
-            stage->mem_bytes -= bound_fixed_bytes(table, 0, shape->first_item, shape->num_replicas);
+            stage->mem_bytes -=
+                bound_fixed_bytes(table, 0, shape->first_item, shape->num_pipelines);
     }
     return OK;
 }
@@ -374,7 +375,7 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
         .num_ranks = plan->num_ranks,
         .chunks = plan->chunks,
         .num_stages = plan->num_stages,
-        .num_replicas = plan->num_replicas,
+        .num_pipelines = plan->num_pipelines,
         .mode = plan->recompute,
         .stash_bytes = plan->recompute == RECOMPUTE_SELECTIVE ? table->core_bytes
                        : plan->recompute == RECOMPUTE_LAYER   ? table->layer_bytes

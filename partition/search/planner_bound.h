@@ -143,11 +143,11 @@ void bound_table_clear(struct bound_table *table);
 
 /* Bytes of items [a, b) that a rank holds all the time, with R replicas. */
 static inline int64_t bound_fixed_bytes(const struct bound_table *table, int a, int b,
-                                        int num_replicas)
+                                        int num_pipelines)
 {
     const int64_t split = table->split_bytes[b] - table->split_bytes[a];
     return table->whole_bytes[b] - table->whole_bytes[a] +
-           (split > 0 ? split / num_replicas : 0); /* a division costs as much as the rest */
+           (split > 0 ? split / num_pipelines : 0); /* a division costs as much as the rest */
 }
 
 /* The forwards that a mode recomputes; by_stage: this micro-batch has an R. */
@@ -192,12 +192,12 @@ struct bound_family {
 /* device[r * K + k] is the device of rank k of replica r, borrowed for the call. *family must be
  * zeroed or cleared. ERR_NOMEM. */
 enum status bound_family_init(struct bound_family *family, const struct bound_table *table,
-                              int num_ranks, int num_replicas, const int *device, struct err *err);
+                              int num_ranks, int num_pipelines, const int *device, struct err *err);
 void bound_family_clear(struct bound_family *family);
 
 /* Whether the weights, gradients and optimizer state of the items from first_item on fit K devices
- * of mem_bytes each, in a pipeline of at most num_replicas. Stash is not counted. */
-bool bound_weights_fit(const struct bound_table *table, int num_ranks, int num_replicas,
+ * of mem_bytes each, in a pipeline of at most num_pipelines. Stash is not counted. */
+bool bound_weights_fit(const struct bound_table *table, int num_ranks, int num_pipelines,
                        int64_t mem_bytes, int first_item);
 
 /* One stage of a candidate, as the bounds see it. */
@@ -224,7 +224,7 @@ struct bound_shape {
     const struct bound_table *table;
     int first_item, num_items; /* the cut covers [first_item, num_items) */
     int num_ranks, chunks, num_stages;
-    int num_replicas; /* devices that share what a shard mode divides */
+    int num_pipelines; /* devices that share what a shard mode divides */
     int64_t num_microbatches;
     int64_t size, last_size;
     bool split; /* backward as I and W */

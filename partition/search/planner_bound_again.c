@@ -43,7 +43,7 @@ static int64_t stash_room(const struct bound_shape *shape, const struct bound_pa
     int64_t fixed = 0;
     for (int i = 0; i < num_parts; i++)
         fixed = bound_add(
-            bound_fixed_bytes(shape->table, parts[i].a, parts[i].b, shape->num_replicas), fixed);
+            bound_fixed_bytes(shape->table, parts[i].a, parts[i].b, shape->num_pipelines), fixed);
     return bound_max(shape->stages[parts[0].stage].mem_bytes - fixed, 0);
 }
 
@@ -158,7 +158,7 @@ static void add_rank(const struct bound_shape *shape, int r, double rate, struct
     const int a = shape->first_item, n = shape->num_items, K = shape->num_ranks;
     const double work = (double)(shape->work[n] - shape->work[a]),
                  stash = (double)(table->stash_bytes[n] - table->stash_bytes[a]),
-                 fixed = (double)bound_fixed_bytes(table, a, n, shape->num_replicas);
+                 fixed = (double)bound_fixed_bytes(table, a, n, shape->num_pipelines);
     const int64_t mem_bytes = shape->stages[r].mem_bytes;
     double samples = INFINITY, per_byte = 0, constant = least_wait_ns(shape, r);
     for (int c = 0; c < shape->chunks; c++)
@@ -183,7 +183,7 @@ static double item_least(const struct bound_shape *shape, const struct lines *li
     const struct bound_table *table = shape->table;
     const double work = (double)(shape->work[i + 1] - shape->work[i]),
                  stash = (double)(table->stash_bytes[i + 1] - table->stash_bytes[i]),
-                 fixed = (double)bound_fixed_bytes(table, i, i + 1, shape->num_replicas);
+                 fixed = (double)bound_fixed_bytes(table, i, i + 1, shape->num_pipelines);
     double least = INFINITY;
     for (int r = 0; r < shape->num_ranks; r++)
         least =

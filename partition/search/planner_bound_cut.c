@@ -197,7 +197,7 @@ static bool ranks_fit(const struct bound_shape *shape)
     int64_t samples = shape->recompute ? shape->last_size : shape->size;
     if (table->problem->setting.model->per_microbatch)
         samples = 1;
-    int64_t fixed = bound_fixed_bytes(table, a, b, shape->num_replicas);
+    int64_t fixed = bound_fixed_bytes(table, a, b, shape->num_pipelines);
     int64_t stash = shape->stash_bytes[b] - shape->stash_bytes[a];
     return bound_mul_add(shape->recompute ? stash / shape->chunks : stash, samples, fixed) <= room;
 }
@@ -224,7 +224,7 @@ static bool room_for(const struct bound_shape *shape, const struct room *room, i
                      int b, int c, int d)
 {
     const struct bound_table *table = shape->table;
-    const int R = shape->num_replicas;
+    const int R = shape->num_pipelines;
     if (bound_fixed_bytes(table, a, b, R) + bound_fixed_bytes(table, c, d, R) > room->bytes)
         return false;
     return !shape->work ||
@@ -295,7 +295,7 @@ static bool pair_fits(const struct pair *pair, int a, int a2, int b2, int b)
 {
     const struct bound_shape *shape = pair->shape;
     const struct bound_table *table = shape->table;
-    const int R = shape->num_replicas;
+    const int R = shape->num_pipelines;
     if (pair->mem_bytes == INT64_MAX)
         return true;
     const int64_t fixed = bound_fixed_bytes(table, a, a2, R) + bound_fixed_bytes(table, b2, b, R);

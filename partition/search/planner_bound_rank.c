@@ -163,7 +163,7 @@ int64_t bound_rank_need_bytes(const struct bound_shape *shape, const struct boun
         const int a = parts[i].a, b = parts[i].b;
         const int64_t stash = shape->stash_bytes[b] - shape->stash_bytes[a];
         const int64_t live = stage->live;
-        fixed = bound_add(bound_fixed_bytes(table, a, b, shape->num_replicas), fixed);
+        fixed = bound_add(bound_fixed_bytes(table, a, b, shape->num_pipelines), fixed);
         if (!shape->recompute) {
             moment = bound_mul_add(stash, stage->held_samples, moment);
         } else {
@@ -239,7 +239,7 @@ static bool has_room(const struct bound_shape *shape)
         inputs = bound_mul_add(shape->stages[s].live, shape->input_bytes, inputs);
     }
     const int64_t stash = shape->stash_bytes[n] - shape->stash_bytes[first],
-                  fixed = bound_fixed_bytes(shape->table, first, n, shape->num_replicas);
+                  fixed = bound_fixed_bytes(shape->table, first, n, shape->num_pipelines);
     return bound_add(bound_mul_add(stash, held, inputs), fixed + shape->chunks) <= mem_bytes;
 }
 

@@ -219,7 +219,8 @@ enum status search_fill(const struct search *search, const int *device, struct n
  * Negative: no plan with that count can fill the cache. */
 static enum status fills_of(const struct search *search, const struct node *family, double *fills)
 {
-    int *device = malloc((size_t)family->num_ranks * (size_t)family->num_replicas * sizeof *device);
+    int *device =
+        malloc((size_t)family->num_ranks * (size_t)family->num_pipelines * sizeof *device);
     if (!device)
         return err_nomem(search->err);
     enum status rc = search_map(search, family, device, search->err);
@@ -296,7 +297,7 @@ static bool allows_count(const struct search *search, const struct node *node)
     return !target || !((target->filled && node->microbatches.count < node->num_ranks) ||
                         (target->whole_rounds && node->chunks > 1 &&
                          node->microbatches.count % node->num_ranks != 0) ||
-                        (target->replicas_in_shard && node->num_replicas > 1 &&
+                        (target->replicas_in_shard && node->num_pipelines > 1 &&
                          search->problem->layout.shard < SHARD_GRADIENTS));
 }
 
@@ -464,7 +465,7 @@ enum status search_seed(struct search *search)
                 width > 1 && problem->batch > problem->most_samples / width)
                 continue;
             struct node node = {
-                .level = LEVEL_FAMILY, .num_ranks = K, .num_replicas = R, .width = width};
+                .level = LEVEL_FAMILY, .num_ranks = K, .num_pipelines = R, .width = width};
             node.batch =
                 problem->batch_mode == BATCH_GLOBAL ? problem->batch / width : problem->batch;
             enum status rc = OK;

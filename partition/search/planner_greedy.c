@@ -28,7 +28,7 @@ static int replicas_of(const struct planner_problem *problem, int num_ranks)
  * it must be used and they do not. */
 static enum status place_greedy(struct search *search, struct node *node)
 {
-    const int K = node->num_ranks, R = node->num_replicas;
+    const int K = node->num_ranks, R = node->num_pipelines;
     const int *place;
     int num;
     node->place = RANK_PLACE_PIPELINE_INSIDE;
@@ -95,29 +95,29 @@ static enum status greedy_node(struct search *search, bool cached, struct node *
     rc = balance_greedy(balancer, sizes, n, nf, stages, count, load, search->err);
     if (rc != OK)
         goto out;
-    node->num_replicas =
+    node->num_pipelines =
         options->num_replicas != AUTO ? options->num_replicas : replicas_of(problem, K);
-    if (node->num_replicas < 1 || K > problem->setting.cluster->num_devices) {
+    if (node->num_pipelines < 1 || K > problem->setting.cluster->num_devices) {
         rc = err_set(search->err, ERR_INFEASIBLE, "a pipeline of %d does not fit %d devices", K,
                      problem->setting.cluster->num_devices);
         goto out;
     }
-    if (node->num_replicas % layout_expert_span(&problem->layout) != 0) {
+    if (node->num_pipelines % layout_expert_span(&problem->layout) != 0) {
         rc = err_set(search->err, ERR_INFEASIBLE, "pipeline.expert %d does not divide %d replicas",
-                     problem->layout.expert, node->num_replicas);
+                     problem->layout.expert, node->num_pipelines);
         goto out;
     }
-    node->width = node->num_replicas;
+    node->width = node->num_pipelines;
     rc = place_greedy(search, node);
     if (rc != OK)
         goto out;
     node->batch = problem->batch;
     if (problem->batch_mode == BATCH_GLOBAL) {
-        node->batch = problem->batch / node->num_replicas;
-        if (problem->batch % node->num_replicas != 0) {
+        node->batch = problem->batch / node->num_pipelines;
+        if (problem->batch % node->num_pipelines != 0) {
             rc = err_set(search->err, ERR_INFEASIBLE,
                          "global batch %lld is no multiple of %d replicas",
-                         (long long)problem->batch, node->num_replicas);
+                         (long long)problem->batch, node->num_pipelines);
             goto out;
         }
     }
@@ -199,7 +199,7 @@ static enum status judge_node(struct search *search, struct node *node)
  * filled. */
 static enum status fill_greedy(const struct search *search, struct node *node, bool *exists)
 {
-    const size_t places = (size_t)node->num_ranks * (size_t)node->num_replicas;
+    const size_t places = (size_t)node->num_ranks * (size_t)node->num_pipelines;
     int *device = malloc(places * sizeof *device);
     if (!device)
         return err_nomem(search->err);

@@ -64,7 +64,7 @@ static enum status add_kind(struct mixed *mixed, const int *ranks, int num_types
 
 enum status search_mix(struct search *search, const struct node *family)
 {
-    const int K = family->num_ranks, R = family->num_replicas, types = search->table.num_types;
+    const int K = family->num_ranks, R = family->num_pipelines, types = search->table.num_types;
     if (!search->mixed)
         search->mixed = calloc(1, sizeof *search->mixed);
     int *device = malloc((size_t)K * (size_t)R * sizeof *device);

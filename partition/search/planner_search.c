@@ -219,7 +219,7 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
     const struct planner_problem *problem = search->problem;
     return (struct plan){.num_ranks = node->num_ranks,
                          .chunks = node->chunks,
-                         .num_replicas = node->num_replicas,
+                         .num_pipelines = node->num_pipelines,
                          .tensor = problem->layout.tensor,
                          .sequence_parallel = problem->layout.sequence_parallel,
                          .expert = problem->layout.expert,
@@ -274,8 +274,8 @@ void search_sort(struct search *search)
 enum status search_map(const struct search *search, const struct node *node, int *device,
                        struct err *err)
 {
-    return rank_places_map(search->places, node->place, node->num_ranks, node->num_replicas, device,
-                           err);
+    return rank_places_map(search->places, node->place, node->num_ranks, node->num_pipelines,
+                           device, err);
 }
 
 /* Give every stage the largest of the counts, as a framework with one count for all does. */
@@ -317,13 +317,13 @@ enum status search_lower(const struct search *search, struct plan *plan, const s
 enum status search_judged_family(struct search *search, const struct node *node)
 {
     struct judged_family *family = &search->judged_family;
-    const int K = node->num_ranks, R = node->num_replicas;
-    if (family->sites && family->num_ranks == K && family->num_replicas == R &&
+    const int K = node->num_ranks, R = node->num_pipelines;
+    if (family->sites && family->num_ranks == K && family->num_pipelines == R &&
         family->place == node->place)
         return OK;
     free(family->device);
     sites_free(family->sites);
-    *family = (struct judged_family){.num_ranks = K, .num_replicas = R, .place = node->place};
+    *family = (struct judged_family){.num_ranks = K, .num_pipelines = R, .place = node->place};
     family->device = malloc((size_t)K * (size_t)R * sizeof *family->device);
     if (!family->device)
         return err_nomem(search->err);
@@ -336,12 +336,12 @@ enum status search_judged_family(struct search *search, const struct node *node)
 static enum status family_of(struct search *search, const struct node *node,
                              const struct bound_family **family)
 {
-    const int K = node->num_ranks, R = node->num_replicas;
+    const int K = node->num_ranks, R = node->num_pipelines;
     struct family_slot *slot =
         &search->families[((unsigned)K * 61u + (unsigned)R * 2u + (unsigned)node->place) %
                           FAMILY_SLOTS];
     *family = &slot->family;
-    if (slot->family.ranks && slot->num_ranks == K && slot->num_replicas == R &&
+    if (slot->family.ranks && slot->num_ranks == K && slot->num_pipelines == R &&
         slot->place == node->place)
         return OK;
     bound_family_clear(&slot->family);
@@ -351,7 +351,7 @@ static enum status family_of(struct search *search, const struct node *node,
     enum status rc = search_map(search, node, device, search->err);
     THEN(bound_family_init(&slot->family, &search->table, K, R, device, search->err));
     slot->num_ranks = K;
-    slot->num_replicas = R;
+    slot->num_pipelines = R;
     slot->place = node->place;
     free(device);
     return rc;

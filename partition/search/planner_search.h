@@ -21,8 +21,8 @@ struct node {
     double key; /* samples per second that the bound allows */
     int64_t order;
     enum level level;
-    int num_ranks, num_replicas, chunks;
-    int width; /* pipelines with samples of their own: num_replicas / C */
+    int num_ranks, num_pipelines, chunks;
+    int width; /* pipelines with samples of their own: num_pipelines / C */
     int place; /* rank_places_map() */
     int64_t batch;
     struct microbatches microbatches;
@@ -49,14 +49,14 @@ struct judged {
 /* A cached result of bound_family_init(). The search returns to a family many times. */
 #define FAMILY_SLOTS 1024
 struct family_slot {
-    int num_ranks, num_replicas;
+    int num_ranks, num_pipelines;
     int place;
     struct bound_family family; /* owned */
 };
 
 /* The family whose cut was judged last: cuts of one family mostly follow each other. */
 struct judged_family {
-    int num_ranks, num_replicas, place;
+    int num_ranks, num_pipelines, place;
     int *device;         /* owned: search_map() */
     struct sites *sites; /* owned; NULL: no family yet */
 };
@@ -208,7 +208,7 @@ enum status search_ask(struct search *search, struct judged *judged);
 /* Judge the candidates of the greedy rules (planner_greedy.c). */
 enum status search_greedy(struct search *search);
 
-/* Write the devices of a node's family to device, num_ranks * num_replicas entries. */
+/* Write the devices of a node's family to device, num_ranks * num_pipelines entries. */
 enum status search_map(const struct search *search, const struct node *node, int *device,
                        struct err *err);
 

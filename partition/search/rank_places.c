@@ -251,9 +251,9 @@ static enum status set_rules(struct rank_places *p, struct err *err)
 /* Write the group of each rank under a rule. Returns false if the rule has too few groups. scratch:
  * 2 * num_groups entries. */
 static bool map_by_rule(const struct rank_places *p, const struct place_rule *rule, int num_ranks,
-                        int num_replicas, int *scratch, int *group)
+                        int num_pipelines, int *scratch, int *group)
 {
-    const int64_t need = (int64_t)num_ranks * num_replicas;
+    const int64_t need = (int64_t)num_ranks * num_pipelines;
     int *seen = scratch, *node = scratch + p->num_groups, n = 0;
     for (int i = 0; i < rule->num_order; i++) {
         const int g = rule->order[i];
@@ -266,7 +266,7 @@ static bool map_by_rule(const struct rank_places *p, const struct place_rule *ru
     }
     if (n < need)
         return false;
-    autodp_map_nodes(node, n, rule->map, num_ranks, num_replicas, group);
+    autodp_map_nodes(node, n, rule->map, num_ranks, num_pipelines, group);
     for (int64_t i = 0; i < need; i++)
         group[i] = seen[group[i]];
     return true;
@@ -274,27 +274,27 @@ static bool map_by_rule(const struct rank_places *p, const struct place_rule *ru
 
 /* Whether a rule certainly equals an earlier one for these counts. */
 static bool repeats(const struct rank_places *p, const struct place_rule *rule, int num_ranks,
-                    int num_replicas)
+                    int num_pipelines)
 {
-    const int64_t need = (int64_t)num_ranks * num_replicas;
+    const int64_t need = (int64_t)num_ranks * num_pipelines;
     if (rule->map == MAP_STAGE_INSIDE)
-        return num_ranks == 1 || p->num_nodes == 1 || (p->equal && num_replicas == 1);
+        return num_ranks == 1 || p->num_nodes == 1 || (p->equal && num_pipelines == 1);
     if (!rule->fewest)
         return false;
     const int width = p->classes[0].num_groups; /* of every node if they are equal */
     const int64_t nodes = (need + width - 1) / width;
-    return p->num_nodes == 1 || (p->equal && (num_ranks == 1 || num_replicas == 1 ||
-                                              width / num_ranks * nodes >= num_replicas));
+    return p->num_nodes == 1 || (p->equal && (num_ranks == 1 || num_pipelines == 1 ||
+                                              width / num_ranks * nodes >= num_pipelines));
 }
 
 /* --- enumeration ------------------------------------------------------------------------------ */
 
 struct enumeration {
     struct rank_places *p;
-    int num_ranks, num_replicas;
+    int num_ranks, num_pipelines;
     bool once;     /* a replica does not come back to a class that it has left */
     int part_node; /* of which only some groups may be used, so it equals no other; -1: none */
-    int *seq;      /* num_ranks * num_replicas classes */
+    int *seq;      /* num_ranks * num_pipelines classes */
     int64_t steps;
     int count;
     bool keep;   /* append what is found to p->listed and p->found */
@@ -371,7 +371,7 @@ static bool has_left(const struct enumeration *e, int at, int class)
 static void enumerate(struct enumeration *e, int at, bool tied)
 {
     struct rank_places *p = e->p;
-    const int n = e->num_ranks * e->num_replicas;
+    const int n = e->num_ranks * e->num_pipelines;
     if (at % e->num_ranks == 0)
         tied = at > 0;
     if (at == n) {
@@ -422,7 +422,7 @@ static bool run(struct enumeration *e, int num_groups, bool once, bool keep)
 /* List the places on as many first groups as have few enough. Returns how many groups that are. */
 static int list_most(struct enumeration *e, bool once)
 {
-    int some = e->num_ranks * e->num_replicas - 1, many = e->p->num_groups + 1;
+    int some = e->num_ranks * e->num_pipelines - 1, many = e->p->num_groups + 1;
     const int least = some;
     if (run(e, many - 1, once, false))
         some = many - 1;
@@ -436,13 +436,13 @@ static int list_most(struct enumeration *e, bool once)
 }
 
 /* List all places, or those that the header names. */
-static enum status list_all(struct rank_places *p, int num_ranks, int num_replicas, bool *complete,
+static enum status list_all(struct rank_places *p, int num_ranks, int num_pipelines, bool *complete,
                             struct err *err)
 {
     struct err why = {0};
     struct enumeration e = {
-        .p = p, .num_ranks = num_ranks, .num_replicas = num_replicas, .err = &why};
-    e.seq = malloc((size_t)num_ranks * (size_t)num_replicas * sizeof *e.seq);
+        .p = p, .num_ranks = num_ranks, .num_pipelines = num_pipelines, .err = &why};
+    e.seq = malloc((size_t)num_ranks * (size_t)num_pipelines * sizeof *e.seq);
     if (!e.seq)
         return err_nomem(err);
     *complete = list_most(&e, false) == p->num_groups;
@@ -455,12 +455,12 @@ static enum status list_all(struct rank_places *p, int num_ranks, int num_replic
 /* Make the sequence of a place nearly the least of all equal places, so that most equal places get
  * equal sequences: replicas ascend, and of equal nodes the earlier ones come first. node_as: scratch
  * of num_nodes entries. */
-static void order_sequence(struct rank_places *p, int num_ranks, int num_replicas, int *seq,
+static void order_sequence(struct rank_places *p, int num_ranks, int num_pipelines, int *seq,
                            int *node_as)
 {
     const size_t size = (size_t)num_ranks * sizeof *seq;
     for (int round = 0; round < 2; round++) {
-        for (int i = 1; i < num_replicas; i++)
+        for (int i = 1; i < num_pipelines; i++)
             for (int r = i; r > 0; r--) {
                 int *one = seq + (size_t)(r - 1) * (size_t)num_ranks, *other = one + num_ranks;
                 int k = 0;
@@ -477,7 +477,7 @@ static void order_sequence(struct rank_places *p, int num_ranks, int num_replica
         memset(p->uses, 0, (size_t)p->num_nodes * sizeof *p->uses);
         for (int n = 0; n < p->num_nodes; n++)
             node_as[n] = -1;
-        for (size_t i = 0; i < size / sizeof *seq * (size_t)num_replicas; i++) {
+        for (size_t i = 0; i < size / sizeof *seq * (size_t)num_pipelines; i++) {
             const int node = p->classes[seq[i]].node;
             for (int to = p->like[node]; node_as[node] < 0; to++)
                 if (p->like[to] == p->like[node] && p->uses[to] == 0) {
@@ -546,11 +546,11 @@ void rank_places_by_stage(struct rank_places *places)
     places->by_stage = true;
 }
 
-enum status rank_places_of(struct rank_places *places, int num_ranks, int num_replicas,
+enum status rank_places_of(struct rank_places *places, int num_ranks, int num_pipelines,
                            const int **place, int *num, struct err *err)
 {
     struct rank_places *p = places;
-    const int64_t need = (int64_t)num_ranks * num_replicas;
+    const int64_t need = (int64_t)num_ranks * num_pipelines;
     bool complete = false;
     enum status rc = OK;
     p->num_found = 0;
@@ -570,12 +570,12 @@ enum status rank_places_of(struct rank_places *places, int num_ranks, int num_re
     int *scratch = group + p->num_groups;
     const bool by_sequence = !p->equal && need <= MOST_COMPARED;
     if (!p->equal && need <= MOST_ENUMERATED)
-        rc = list_all(p, num_ranks, num_replicas, &complete, err);
+        rc = list_all(p, num_ranks, num_pipelines, &complete, err);
     for (int i = 0; i < p->num_rules && rc == OK && !complete; i++) {
         const struct place_rule *rule = &p->rules[i];
-        bool wanted = rule->num_order >= need && !repeats(p, rule, num_ranks, num_replicas);
+        bool wanted = rule->num_order >= need && !repeats(p, rule, num_ranks, num_pipelines);
         if (wanted && (p->with_first || by_sequence)) {
-            wanted = map_by_rule(p, rule, num_ranks, num_replicas, scratch, group);
+            wanted = map_by_rule(p, rule, num_ranks, num_pipelines, scratch, group);
             bool first = !p->with_first;
             for (int64_t g = 0; g < need && wanted && !first; g++)
                 first = group[g] == 0;
@@ -589,7 +589,7 @@ enum status rank_places_of(struct rank_places *places, int num_ranks, int num_re
         }
         for (int64_t g = 0; g < need; g++)
             group[g] = p->class_of[group[g]];
-        order_sequence(p, num_ranks, num_replicas, group, scratch);
+        order_sequence(p, num_ranks, num_pipelines, group, scratch);
         if (!is_found(p, group, need))
             rc = list_place(p, group, need, err);
     }
@@ -600,15 +600,15 @@ enum status rank_places_of(struct rank_places *places, int num_ranks, int num_re
 }
 
 enum status rank_places_map(const struct rank_places *places, int place, int num_ranks,
-                            int num_replicas, int *device, struct err *err)
+                            int num_pipelines, int *device, struct err *err)
 {
     const struct rank_places *p = places;
-    const int64_t need = (int64_t)num_ranks * num_replicas;
+    const int64_t need = (int64_t)num_ranks * num_pipelines;
     int *scratch = calloc(2 * (size_t)p->num_groups, sizeof *scratch);
     if (!scratch)
         return err_nomem(err);
     if (place < p->num_rules) {
-        map_by_rule(p, &p->rules[place], num_ranks, num_replicas, scratch, device);
+        map_by_rule(p, &p->rules[place], num_ranks, num_pipelines, scratch, device);
     } else {
         const int *class = &p->listed[place - p->num_rules];
         int *next = scratch; /* by class: where to look for its next group */

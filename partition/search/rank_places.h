@@ -44,13 +44,13 @@ void rank_places_by_stage(struct rank_places *places);
 
 /* List the places of R replicas of K ranks. *place is borrowed until the next call; *num may be 0.
  * The numbers in it stay valid for rank_places_map() with this K and R. ERR_NOMEM. */
-enum status rank_places_of(struct rank_places *places, int num_ranks, int num_replicas,
+enum status rank_places_of(struct rank_places *places, int num_ranks, int num_pipelines,
                            const int **place, int *num, struct err *err);
 
 /* Write the first device of the group of rank k of replica r to device[r * K + k]. ERR_NOMEM.
  * O(devices). */
 enum status rank_places_map(const struct rank_places *places, int place, int num_ranks,
-                            int num_replicas, int *device, struct err *err);
+                            int num_pipelines, int *device, struct err *err);
 
 #ifdef __cplusplus
 }

@@ -51,7 +51,7 @@ static void set_limits(const struct setting *setting, const struct plan *plan, s
     for (int k = 0; k < K; k++) {
         ranks->low[k] = -1;
         ranks->limit[k] = INT64_MAX;
-        for (int r = 0; r < plan->num_replicas; r++) {
+        for (int r = 0; r < plan->num_pipelines; r++) {
             const int64_t have =
                 setting->cluster->devices[plan->device[(int64_t)r * K + k]].mem_bytes;
             ranks->limit[k] = have < ranks->limit[k] ? have : ranks->limit[k];

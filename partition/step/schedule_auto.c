@@ -372,7 +372,7 @@ static void set_memory(const struct plan *plan, const struct cluster *cluster, i
 {
     for (int k = 0; k < plan->num_ranks; k++) {
         limits[k] = INT64_MAX;
-        for (int r = 0; r < plan->num_replicas; r++) {
+        for (int r = 0; r < plan->num_pipelines; r++) {
             const int device = plan->device[(int64_t)r * plan->num_ranks + k];
             const int64_t bytes = cluster->devices[device].mem_bytes;
             limits[k] = bytes < limits[k] ? bytes : limits[k];
@@ -452,7 +452,7 @@ enum status schedule_auto_uniform(int num_ranks, int num_microbatches, int chunk
     struct plan plan = {
         .num_ranks = num_ranks,
         .chunks = chunks,
-        .num_replicas = 1,
+        .num_pipelines = 1,
         .batch = num_microbatches,
         .microbatches = {num_microbatches, 1, 1}
     };

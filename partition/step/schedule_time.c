@@ -282,7 +282,7 @@ static enum status run_allreduces(struct timing *t, const struct setting *settin
     const struct workload *w = t->workload;
     if (w->num_buckets == 0)
         return OK;
-    const int n = w->num_replicas;
+    const int n = w->num_pipelines;
     int *devices = malloc((size_t)n * sizeof *devices);
     if (!devices)
         return err_nomem(err);

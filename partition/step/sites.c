@@ -139,7 +139,7 @@ static bool replicas_alike(const struct cluster *cluster, const int *one, const 
 static void find_kinds(const struct cluster *cluster, const struct plan *plan, struct sites *sites)
 {
     const int K = plan->num_ranks;
-    for (int r = 0; r < plan->num_replicas; r++) {
+    for (int r = 0; r < plan->num_pipelines; r++) {
         const int *own = plan->device + (int64_t)r * K;
         int kind = 0;
         while (kind < sites->num_kinds &&
@@ -156,13 +156,13 @@ static void find_kinds(const struct cluster *cluster, const struct plan *plan, s
 enum status sites_new(const struct cluster *cluster, const struct plan *plan, struct sites **sites,
                       struct err *err)
 {
-    const int K = plan->num_ranks, R = plan->num_replicas;
+    const int K = plan->num_ranks, R = plan->num_pipelines;
     struct sites *got = calloc(1, sizeof *got);
     int *all = malloc(2 * (size_t)R * sizeof *all);
     bool fits = got && all;
     if (got) {
         *got = (struct sites){.num_ranks = K,
-                              .num_replicas = R,
+                              .num_pipelines = R,
                               .shard_group = plan->shard_group > 1 ? plan->shard_group : R,
                               .one_node = true,
                               .one_pod = true,

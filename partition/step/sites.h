@@ -31,7 +31,7 @@ struct rank_site {
 };
 
 struct sites {
-    int num_ranks, num_replicas, shard_group;
+    int num_ranks, num_pipelines, shard_group;
     struct rank_site *ranks; /* owned, by rank */
     bool one_node, one_pod;  /* the whole plan */
     /* Replicas of one kind have alike devices, and alike links between any two of their ranks. */
@@ -40,7 +40,7 @@ struct sites {
     int *example;         /* owned, by kind: its first replica */
 };
 
-/* Find the sites of a plan: its num_ranks, num_replicas, shard_group and device. *sites becomes a
+/* Find the sites of a plan: its num_ranks, num_pipelines, shard_group and device. *sites becomes a
  * fresh object; release it with sites_free(). ERR_NOMEM.
  * O(replicas * ranks^2 * kinds). */
 enum status sites_new(const struct cluster *cluster, const struct plan *plan, struct sites **sites,

@@ -53,13 +53,13 @@ enum status workload_traffic_ns(const struct workload *w, const struct setting *
     const struct setting own = workload_setting(w, setting);
     const struct cluster *cluster = own.cluster;
     const struct cost *cost = own.cost;
-    const int R = w->num_replicas, K = w->num_ranks;
+    const int R = w->num_pipelines, K = w->num_ranks;
     const size_t resources = (size_t)cluster_num_resources(cluster);
     struct traffic t = {.cluster = cluster,
                         .busy_ns = calloc(resources, sizeof *t.busy_ns),
                         .times = calloc(resources, sizeof *t.times),
                         .used = malloc(resources * sizeof *t.used)};
-    const int n = w->num_replicas;
+    const int n = w->num_pipelines;
     int *group = malloc((size_t)n * sizeof *group);
     enum status rc = t.busy_ns && t.times && t.used && group ? OK : err_nomem(err);
     for (int r = 0; rc == OK && r < R; r++)
@@ -123,6 +123,6 @@ int64_t workload_traffic_most_ns(const struct workload *w, int64_t allreduce_ns)
             }
         most = ns > most ? ns : most;
     }
-    return add_saturated(mul_saturated(most, w->num_replicas),
+    return add_saturated(mul_saturated(most, w->num_pipelines),
                          mul_saturated(allreduce_ns, w->num_stages));
 }

@@ -62,7 +62,7 @@ int64_t workload_pair_ns(const struct workload *workload, int class_index, struc
 void workload_holders(const struct workload *workload, const struct plan *plan, int stage,
                       int *devices)
 {
-    for (int r = 0; r < workload->num_replicas; r++)
+    for (int r = 0; r < workload->num_pipelines; r++)
         devices[r] =
             plan->device[(int64_t)r * workload->num_ranks + workload->rank_of_stage[stage]];
 }
@@ -71,7 +71,7 @@ int64_t workload_bucket_ns(const struct workload *workload, const struct setting
                            int stage, const int *holders, int64_t bytes)
 {
     if (!workload->scatter && setting->cost->allreduce_ns)
-        return cost_allreduce_ns(setting->cost, setting->cluster, holders, workload->num_replicas,
+        return cost_allreduce_ns(setting->cost, setting->cluster, holders, workload->num_pipelines,
                                  bytes);
     return sites_collective_ns(workload->sites, setting, workload->rank_of_stage[stage],
                                workload->scatter ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALLREDUCE,
@@ -141,7 +141,7 @@ enum status workload_build_at(const struct setting *setting, const struct plan *
                 .memo = plan->num_frozen_layers > 0 ? NULL : memo,
                 .num_ranks = plan->num_ranks,
                 .num_stages = plan->num_stages,
-                .num_replicas = plan->num_replicas,
+                .num_pipelines = plan->num_pipelines,
                 .num_microbatches = plan->microbatches.count,
                 .overlap_share = setting->cluster->overlap_share,
                 .drop_first_input = plan->num_frozen_layers > 0,
@@ -149,11 +149,11 @@ enum status workload_build_at(const struct setting *setting, const struct plan *
                 .clip = plan->clip,
                 .host_blocking = setting->cluster->host_blocking,
                 .sends_blocking = workload_sends_block(setting, plan),
-                .scatter = plan->shard == SHARD_OPTIMIZER && plan->num_replicas > 1 &&
+                .scatter = plan->shard == SHARD_OPTIMIZER && plan->num_pipelines > 1 &&
                            !(own.model->framework && own.model->framework->sums_whole),
                 .context_bytes =
                     setting->cluster->context_bytes +
-                    framework_context_bytes(own.model, plan->num_ranks, plan->num_replicas),
+                    framework_context_bytes(own.model, plan->num_ranks, plan->num_pipelines),
                 .beyond_tensors =
                     framework_beyond_tensors(own.model->framework, setting->cost->memory_factor),
                 .source = setting->cost->source},

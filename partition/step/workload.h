@@ -73,12 +73,12 @@ struct workload {
     const struct sites *sites; /* of the plan's devices: own_sites, or the caller's */
     struct sites *own_sites;   /* owned; NULL: the caller's */
     struct stage_memo *memo;   /* borrowed: of the plan's earlier cuts; NULL: none */
-    int num_ranks, num_stages, num_replicas;
+    int num_ranks, num_stages, num_pipelines;
     int num_microbatches;
     double overlap_share;      /* time-1b */
     int num_classes;           /* distinct kinds of replica (devices or links between its ranks
                                   differ); usually 1 */
-    int *class_of_replica;     /* owned, num_replicas */
+    int *class_of_replica;     /* owned, num_pipelines */
     struct stage_cost *stages; /* owned, [num_classes][num_stages] */
     int num_edges;
     struct stage_edge *edges; /* owned */

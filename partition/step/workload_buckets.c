@@ -113,7 +113,7 @@ enum status workload_build_buckets(struct builder *b)
     for (int s = 0; s < w->num_stages; s++) {
         w->first_bucket[s] = w->num_buckets;
         /* Divided gradients are reduced within each backward (workload_layout.c). */
-        if (w->num_replicas > 1 && w->stages[s].weight_bytes > 0 &&
+        if (w->num_pipelines > 1 && w->stages[s].weight_bytes > 0 &&
             b->plan->shard < SHARD_GRADIENTS) {
             enum status rc = find_buckets(b, s);
             if (rc != OK)
@@ -148,7 +148,7 @@ static enum status squares_ns(struct builder *b, double *ns)
 enum status workload_build_norm(struct builder *b)
 {
     const struct plan *plan = b->plan;
-    const int64_t n = (int64_t)plan->num_ranks * plan->num_replicas;
+    const int64_t n = (int64_t)plan->num_ranks * plan->num_pipelines;
     const int64_t latency = b->got.sites->one_node  ? b->cluster->link_latency_ns
                             : b->got.sites->one_pod ? b->cluster->uplink_latency_ns
                                                     : b->cluster->pod_latency_ns;

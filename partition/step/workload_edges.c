@@ -237,7 +237,7 @@ enum status workload_build_classes(struct builder *b)
     const size_t per_class = (size_t)workload_times_per_class(w);
     int *class_of = malloc(kinds * sizeof *class_of);
     int64_t *times = malloc(per_class * sizeof *times);
-    w->class_of_replica = malloc((size_t)w->num_replicas * sizeof(int));
+    w->class_of_replica = malloc((size_t)w->num_pipelines * sizeof(int));
     w->edge_ns = malloc(kinds * per_class * sizeof *w->edge_ns);
     if (!class_of || !times || !w->class_of_replica || !w->edge_ns)
         rc = err_nomem(b->err);
@@ -246,7 +246,7 @@ enum status workload_build_classes(struct builder *b)
             class_of[kind] = classify(b, kind, times, class_of);
         else
             rc = builder_overflow(b, "transfer times");
-    for (int r = 0; r < w->num_replicas && rc == OK; r++)
+    for (int r = 0; r < w->num_pipelines && rc == OK; r++)
         w->class_of_replica[r] = class_of[sites->kind_of_replica[r]];
     free(class_of);
     free(times);

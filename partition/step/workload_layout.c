@@ -88,12 +88,12 @@ static int64_t again_bytes(const struct builder *b, int s)
 /* Replicas in a row that divide something among themselves: all, or a group of them (HSDP). */
 static int sharers(const struct builder *b)
 {
-    return b->plan->shard_group > 1 ? b->plan->shard_group : b->got.num_replicas;
+    return b->plan->shard_group > 1 ? b->plan->shard_group : b->got.num_pipelines;
 }
 
 static bool shards(const struct builder *b, enum shard_mode from)
 {
-    return b->got.num_replicas > 1 && b->plan->shard >= from;
+    return b->got.num_pipelines > 1 && b->plan->shard >= from;
 }
 
 static int64_t part_of(int64_t value, int64_t ways)
@@ -116,7 +116,7 @@ int64_t builder_expert_params(const struct builder *b, int item)
 /* Parameters of an item that replicas divide. Experts that no other replica has stay whole. */
 static int64_t divided_params(const struct builder *b, int item)
 {
-    const bool alone = plan_expert_span(b->plan) == b->got.num_replicas;
+    const bool alone = plan_expert_span(b->plan) == b->got.num_pipelines;
     return b->model->items[item].params - (alone ? builder_expert_params(b, item) : 0);
 }
 
@@ -190,7 +190,7 @@ bool builder_work_bytes(const struct builder *b, int s, struct stage_cost *stage
  * (builder_reduced_bytes()). */
 static bool counted_bytes(const struct builder *b, int item, int64_t size, int64_t *bytes)
 {
-    const int64_t E = plan_expert_span(b->plan), n = b->got.num_replicas;
+    const int64_t E = plan_expert_span(b->plan), n = b->got.num_pipelines;
     const int64_t apart = builder_expert_params(b, item);
     int64_t experts;
     if (!mul_ok(apart, size, &experts) || !mul_ok(experts, n - E, &experts) ||
@@ -361,7 +361,7 @@ bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns)
  * where they sum gradients. */
 enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
 {
-    const int E = plan_expert_span(b->plan), R = b->got.num_replicas;
+    const int E = plan_expert_span(b->plan), R = b->got.num_pipelines;
     int64_t bytes, longest = 0;
     *ns = 0;
     if (plan_expert(b->plan) < 2)
@@ -397,7 +397,7 @@ enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
 static enum status context_collective_ns(struct builder *b, enum collective kind, int64_t bytes,
                                          int64_t *ns)
 {
-    const int C = plan_context(b->plan), R = b->got.num_replicas;
+    const int C = plan_context(b->plan), R = b->got.num_pipelines;
     int *devices = malloc((size_t)C * sizeof *devices);
     if (!devices)
         return err_nomem(b->err);

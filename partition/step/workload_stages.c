@@ -535,8 +535,8 @@ static bool add_waits(const struct builder *b, int class_index, int64_t *step)
             fits = fits && add_to(&once, full > last ? full : last);
         }
     }
-    fits = fits && mul_ok(once, (int64_t)w->num_microbatches * w->num_replicas, &all) &&
-           add_to(step, all) && mul_ok(workload_tied_ns(w, class_index), w->num_replicas, &all) &&
+    fits = fits && mul_ok(once, (int64_t)w->num_microbatches * w->num_pipelines, &all) &&
+           add_to(step, all) && mul_ok(workload_tied_ns(w, class_index), w->num_pipelines, &all) &&
            add_to(step, all);
     if (!w->host_blocking) {
         /* F R I W C P of each stage and micro-batch; Z, P and UPDATE of the batch */

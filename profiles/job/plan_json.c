@@ -67,7 +67,7 @@ static const struct member {
 } members[] = {
     INT("pipeline_length", num_ranks, 1),
     INT("chunks", chunks, 1),
-    INT("replicas", num_replicas, 1),
+    INT("replicas", num_pipelines, 1),
     INT("microbatches", microbatches.count, 1),
     INT64("microbatch_size", microbatches.size, 1),
     INT64("batch", batch, 1),
@@ -130,7 +130,7 @@ static void add_member(struct json *object, const struct member *member, const s
     shown.tensor = plan_tensor(plan);
     shown.expert = plan_expert(plan);
     shown.context = plan_context(plan);
-    shown.num_replicas = plan_width(plan);
+    shown.num_pipelines = plan_width(plan);
     write_member(object, member, &shown);
 }
 
@@ -176,7 +176,7 @@ void plan_json_add(struct json *object, const struct plan *plan)
 {
     plan_json_add_shape(object, plan);
     struct json *devices = json_add_array(object, "devices");
-    for (int r = 0; r < plan->num_replicas; r++) {
+    for (int r = 0; r < plan->num_pipelines; r++) {
         struct json *replica = json_add_array(devices, NULL);
         for (int k = 0; k < plan->num_ranks; k++)
             json_add_int(replica, NULL, plan->device[(int64_t)r * plan->num_ranks + k]);
@@ -277,10 +277,10 @@ static enum status check_counts(const struct reader *in)
         return unfit(in, "microbatch_size", why);
     }
     mb->last_size = plan->batch - full;
-    if (!mul_ok(plan->num_ranks, plan->num_replicas, &devices) ||
+    if (!mul_ok(plan->num_ranks, plan->num_pipelines, &devices) ||
         devices > in->cluster->num_devices) {
         snprintf(why, sizeof why, "%d pipelines of %d devices, there are %d devices",
-                 plan->num_replicas, plan->num_ranks, in->cluster->num_devices);
+                 plan->num_pipelines, plan->num_ranks, in->cluster->num_devices);
         return unfit(
             in, plan->num_ranks > in->cluster->num_devices ? "pipeline_length" : "replicas", why);
     }
@@ -332,7 +332,7 @@ static enum status read_devices(const struct reader *in)
 {
     struct plan *plan = in->plan;
     const struct json *devices = json_get(in->object, "devices");
-    const int K = plan->num_ranks, R = plan->num_replicas;
+    const int K = plan->num_ranks, R = plan->num_pipelines;
     char must[64], key[48];
     enum status rc = OK;
     snprintf(must, sizeof must, "%d arrays of %d devices", R, K);
@@ -371,10 +371,10 @@ static enum status read_layout(const struct reader *in)
             rc = read_member(in, &layout_members[i]);
     int64_t pipelines;
     if (rc == OK &&
-        (!mul_ok(in->plan->num_replicas, in->plan->context, &pipelines) || pipelines > INT32_MAX))
+        (!mul_ok(in->plan->num_pipelines, in->plan->context, &pipelines) || pipelines > INT32_MAX))
         rc = malformed(in, "context", "a number of replicas that a plan can have");
     if (rc == OK)
-        in->plan->num_replicas = (int)pipelines;
+        in->plan->num_pipelines = (int)pipelines;
     return rc;
 }
 

@@ -28,7 +28,7 @@ static void lacks(const struct writer *w, const char *what)
 /* Samples of a step. */
 static int64_t global_batch(const struct plan *plan)
 {
-    return plan->batch * (plan->num_replicas / plan_context(plan));
+    return plan->batch * (plan->num_pipelines / plan_context(plan));
 }
 
 /* The samples that a data-parallel rank gets at once: all micro-batches of a pipeline, or one
@@ -103,8 +103,8 @@ static void write_torchtitan(const struct writer *w)
     if (w->job->train.clip_norm > 0)
         fprintf(out, "--training.max_norm %g\n", w->job->train.clip_norm);
     fprintf(out, "--parallelism.data_parallel_replicate_degree %d\n",
-            sharded ? 1 : p->num_replicas);
-    fprintf(out, "--parallelism.data_parallel_shard_degree %d\n", sharded ? p->num_replicas : 1);
+            sharded ? 1 : p->num_pipelines);
+    fprintf(out, "--parallelism.data_parallel_shard_degree %d\n", sharded ? p->num_pipelines : 1);
     if (sharded)
         fprintf(out, "--parallelism.fsdp_reshard_after_forward %s\n",
                 p->shard == SHARD_WEIGHTS ? "always" : "never");
@@ -147,7 +147,7 @@ static void write_automodel(const struct writer *w)
     fprintf(out,
             "step_scheduler:\n  global_batch_size: %" PRId64 "\n  local_batch_size: %" PRId64 "\n",
             global_batch(p), local_batch(p));
-    fprintf(out, "distributed:\n  strategy: fsdp2\n  dp_size: %d\n  tp_size: %d\n", p->num_replicas,
+    fprintf(out, "distributed:\n  strategy: fsdp2\n  dp_size: %d\n  tp_size: %d\n", p->num_pipelines,
             plan_tensor(p));
     fprintf(out, "  pp_size: %d\n  cp_size: 1\n  ep_size: %d\n", p->num_ranks, plan_expert(p));
     fprintf(out, "  sequence_parallel: %s\n", p->sequence_parallel ? "true" : "false");
@@ -315,7 +315,7 @@ static void write_megatron(const struct writer *w)
     if (p->offload)
         fprintf(out, "--optimizer-cpu-offload\n--optimizer-offload-fraction 1.0\n"
                      "--use-precision-aware-optimizer\n");
-    if (p->offload && p->shard == SHARD_NONE && p->num_replicas > 1)
+    if (p->offload && p->shard == SHARD_NONE && p->num_pipelines > 1)
         lacks(w, "pipeline.offload with pipeline.shard none: its optimizer there is divided");
     if (p->bucket_bytes > 0)
         fprintf(out, "--overlap-grad-reduce\n--ddp-bucket-size %" PRId64 "\n", p->bucket_bytes / 4);
@@ -394,7 +394,7 @@ static void write_nanotron(const struct writer *w)
     const struct model *m = w->model;
     FILE *out = w->out;
     fprintf(out, "parallelism:\n  dp: %d\n  pp: %d\n  tp: %d\n  expert_parallel_size: %d\n",
-            p->num_replicas, p->num_ranks, plan_tensor(p), plan_expert(p));
+            p->num_pipelines, p->num_ranks, plan_tensor(p), plan_expert(p));
     fprintf(out, "  pp_engine: %s\n  tp_mode: %s\n  tp_linear_async_communication: %s\n",
             p->schedule == SCHEDULE_GPIPE ? "afab" : "1f1b",
             p->sequence_parallel ? "REDUCE_SCATTER" : "ALL_REDUCE",

@@ -147,7 +147,8 @@ static enum status transition_parts(struct runner *run, const struct plan *old,
         transition_build(&run->job->model, &run->job->cluster, old, plan, &transition, run->err);
     if (rc != OK)
         return rc;
-    const bool shape = old->num_ranks != plan->num_ranks || old->num_replicas != plan->num_replicas;
+    const bool shape =
+        old->num_ranks != plan->num_ranks || old->num_pipelines != plan->num_pipelines;
     const int64_t setup_ns = shape ? run->job->elastic.setup_ns : 0;
     epoch->moved_bytes += transition.bytes;
     rc = add_ok(epoch->move_ns, transition.ns, &epoch->move_ns) &&

@@ -21,7 +21,7 @@ static int by_pair(const void *a, const void *b)
 static int ring_traffic(const struct step *step, int s, struct sim_traffic *out)
 {
     const struct workload *w = step->workload;
-    const unsigned n = (unsigned)w->num_replicas;
+    const unsigned n = (unsigned)w->num_pipelines;
     const int *device = step->plan->device + w->rank_of_stage[s], K = step->num_ranks;
     int64_t bytes = 0;
     for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
@@ -42,14 +42,14 @@ static enum status collect_traffic(const struct step *step, struct sim_result *r
                                    struct err *err)
 {
     const struct workload *w = step->workload;
-    const int holders = w->num_replicas, rings = holders > 1 ? w->num_stages : 0;
-    size_t max = (size_t)step->num_replicas * ((size_t)step->num_links + 2) +
+    const int holders = w->num_pipelines, rings = holders > 1 ? w->num_stages : 0;
+    size_t max = (size_t)step->num_pipelines * ((size_t)step->num_links + 2) +
                  (size_t)holders * (size_t)rings + 1;
     struct sim_traffic *all = malloc(max * sizeof *all);
     if (!all)
         return err_nomem(err);
     int num = 0;
-    for (int r = 0; r < step->num_replicas; r++) {
+    for (int r = 0; r < step->num_pipelines; r++) {
         const int *device = &step->plan->device[r * step->num_ranks];
         for (int l = 0; l < step->num_links; l++) {
             const struct link *link = &step->links[l];
@@ -110,7 +110,7 @@ static int by_start(const void *a, const void *b)
 static void collect_reduction(const struct step *step, struct sim_result *result)
 {
     const struct workload *w = step->workload;
-    const int n = w->num_replicas;
+    const int n = w->num_pipelines;
     if (n < 2)
         return;
     for (int s = 0; s < w->num_stages; s++) {
@@ -189,7 +189,7 @@ static enum status collect(struct step *step, struct sim_result *result, struct 
         idle += (double)d->idle_ns;
         result->events += 2 * step->surveys[d->rank].num_compute + step->surveys[d->rank].num_sends;
     }
-    if (w->num_replicas > 1)
+    if (w->num_pipelines > 1)
         result->events += w->num_buckets;
     if (result->step_ns > 0)
         result->bubble_fraction = idle / ((double)result->step_ns * step->num_procs);
@@ -201,11 +201,11 @@ enum status sim_check_size(const struct plan *plan, struct err *err)
 {
     const int64_t most = (int64_t)1 << 27, most_in_all = (int64_t)1 << 30;
     int64_t pairs = (int64_t)plan->num_stages * plan->microbatches.count, all = 0;
-    if (pairs > most || !mul_ok(pairs, plan->num_replicas, &all) || all > most_in_all)
+    if (pairs > most || !mul_ok(pairs, plan->num_pipelines, &all) || all > most_in_all)
         return err_set(err, ERR_INFEASIBLE,
                        "step too large to simulate: %d stages x %d micro-batches x %d replicas, "
                        "limits %lld a pipeline, %lld in all",
-                       plan->num_stages, plan->microbatches.count, plan->num_replicas,
+                       plan->num_stages, plan->microbatches.count, plan->num_pipelines,
                        (long long)most, (long long)most_in_all);
     return OK;
 }

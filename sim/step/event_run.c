@@ -37,7 +37,7 @@ struct events {
 
 static bool has_rings(const struct step *step)
 {
-    return step->workload->num_replicas > 1 && step->workload->num_buckets > 0;
+    return step->workload->num_pipelines > 1 && step->workload->num_buckets > 0;
 }
 
 static enum status add_channels(struct events *e, struct err *err)
@@ -45,7 +45,7 @@ static enum status add_channels(struct events *e, struct err *err)
     const struct step *step = e->step;
     const struct cluster *cluster = step->cluster;
     const struct workload *w = step->workload;
-    for (int r = 0; r < step->num_replicas; r++) {
+    for (int r = 0; r < step->num_pipelines; r++) {
         const int *device = &step->plan->device[r * step->num_ranks];
         for (int l = 0; l < step->num_links; l++) {
             int channel = r * step->num_links + l;
@@ -55,7 +55,7 @@ static enum status add_channels(struct events *e, struct err *err)
         }
     }
     int64_t all = 0;
-    const int holders = w->num_replicas;
+    const int holders = w->num_pipelines;
     for (int s = 0; s < w->num_stages && has_rings(step); s++) {
         int channel = e->first_ring + s;
         workload_holders(w, step->plan, s, e->devices);
@@ -73,7 +73,7 @@ static enum status add_channels(struct events *e, struct err *err)
                 return rc;
         }
     }
-    for (int r = 0; r < step->num_replicas && step->full->tied; r++) {
+    for (int r = 0; r < step->num_pipelines && step->full->tied; r++) {
         int ends[2];
         workload_tied_devices(w, step->plan, r, ends);
         network_add_ring(&e->network, e->first_tied + r, ends, 2);
@@ -86,10 +86,10 @@ static enum status add_channels(struct events *e, struct err *err)
 static enum status events_init(struct events *e, struct step *step, struct err *err)
 {
     *e = (struct events){.step = step};
-    const int holders = step->workload->num_replicas;
+    const int holders = step->workload->num_pipelines;
     int stages = has_rings(step) ? step->workload->num_stages : 0;
-    int64_t pairs = (int64_t)step->num_replicas * step->num_links;
-    int64_t ties = step->full->tied ? step->num_replicas : 0;
+    int64_t pairs = (int64_t)step->num_pipelines * step->num_links;
+    int64_t ties = step->full->tied ? step->num_pipelines : 0;
     int64_t channels = pairs + stages + ties;
     int64_t entries = step->num_procs + 2 * channels + step->workload->num_buckets;
     if (entries > INT32_MAX / 4)
@@ -165,7 +165,7 @@ static void start_ring(struct events *e, int stage, int64_t now_ns)
     if (e->running[stage] >= 0 || b == w->first_bucket[stage + 1])
         return;
     struct bucket_run *run = &step->buckets[b];
-    if (run->num_ready < w->num_replicas || run->ready_ns > now_ns)
+    if (run->num_ready < w->num_pipelines || run->ready_ns > now_ns)
         return;
     e->running[stage] = b;
     run->start_ns = now_ns;
@@ -329,7 +329,7 @@ static void last_backward(struct events *e, struct op op, int64_t start_ns, int6
             ready = start_ns;
         if (ready > run->ready_ns)
             run->ready_ns = ready;
-        if (++run->num_ready == w->num_replicas)
+        if (++run->num_ready == w->num_pipelines)
             event_queue_push(&e->queue, e->first_bucket + b, EVENT_BUCKET, run->ready_ns);
     }
 }
@@ -482,7 +482,7 @@ static void deliver_bucket(struct events *e, int stage, int bucket, int64_t now_
     start_ring(e, stage, now_ns);
     const struct workload *w = step->workload;
     const int rank = w->rank_of_stage[stage];
-    for (int i = 0; i < w->num_replicas; i++) {
+    for (int i = 0; i < w->num_pipelines; i++) {
         const int proc = i * step->num_ranks + rank;
         struct proc *p = &step->procs[proc];
         if (p->state != PROC_BUCKET)

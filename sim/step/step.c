@@ -28,7 +28,7 @@ static enum status find_memory(struct step *step, struct err *err)
     for (int c = 0; c < step->workload->num_classes && rc == OK; c++) {
         for (int k = 0; k < step->num_ranks; k++) {
             limits[k] = INT64_MAX;
-            for (int r = 0; r < step->num_replicas; r++) {
+            for (int r = 0; r < step->num_pipelines; r++) {
                 const int device = step->plan->device[r * step->num_ranks + k];
                 const int64_t bytes = step->cluster->devices[device].mem_bytes;
                 if (step->workload->class_of_replica[r] == c && bytes < limits[k])
@@ -117,14 +117,14 @@ enum status step_init(struct step *step, struct err *err)
     const struct schedule *full = step->full;
     const struct workload *workload = step->workload;
     step->num_ranks = full->num_ranks;
-    step->num_replicas = workload->num_replicas;
-    step->num_procs = step->num_ranks * step->num_replicas;
+    step->num_pipelines = workload->num_pipelines;
+    step->num_procs = step->num_ranks * step->num_pipelines;
     step->num_links = 2 * workload->num_edges;
     step->num_microbatches = full->num_microbatches;
     step->async_host = step->cluster->host_op_ns > 0 && !step->cluster->host_blocking;
     step->origin_ns = step->async_host ? step->cluster->host_op_ns : 0;
     int64_t cells;
-    if (!mul_ok(step->num_replicas, step->num_links, &cells) ||
+    if (!mul_ok(step->num_pipelines, step->num_links, &cells) ||
         !mul_ok(cells, step->num_microbatches, &cells) || cells > STEP_MAX_CELLS)
         return too_large("messages", cells, err);
 
@@ -140,7 +140,7 @@ enum status step_init(struct step *step, struct err *err)
         arrays_new(&step->arrays, (size_t)workload->num_buckets + 1, sizeof *step->buckets);
     step->stage_done =
         arrays_new(&step->arrays, (size_t)workload->num_stages, sizeof *step->stage_done);
-    step->tied = arrays_new(&step->arrays, (size_t)step->num_replicas, sizeof *step->tied);
+    step->tied = arrays_new(&step->arrays, (size_t)step->num_pipelines, sizeof *step->tied);
     if (step->arrays.failed)
         return err_nomem(err);
     survey_lists(step);
@@ -149,7 +149,7 @@ enum status step_init(struct step *step, struct err *err)
     if (step->options->record_ops) {
         for (int k = 0; k < step->num_ranks; k++)
             step->max_ops += step->surveys[k].num_compute + step->surveys[k].num_sends;
-        if (!mul_ok(step->max_ops, step->num_replicas, &step->max_ops) ||
+        if (!mul_ok(step->max_ops, step->num_pipelines, &step->max_ops) ||
             !add_ok(step->max_ops, workload->num_buckets, &step->max_ops) ||
             step->max_ops > STEP_MAX_CELLS)
             return too_large("ops to record", step->max_ops, err);

@@ -69,7 +69,7 @@ struct step {
     const struct cost *cost;
     const struct plan *plan;
     const struct sim_options *options;
-    int num_ranks, num_replicas, num_procs, num_links, num_microbatches;
+    int num_ranks, num_pipelines, num_procs, num_links, num_microbatches;
     bool async_host;
     bool slow;                   /* some device has a speed below 1 */
     int64_t origin_ns;           /* when the first op starts */
@@ -83,7 +83,7 @@ struct step {
     int64_t full_ns;             /* first overflow; INT64_MAX: none */
     int full_proc;
     int *stage_done;       /* by stage of the plan: buckets that have ended */
-    struct tied_run *tied; /* num_replicas */
+    struct tied_run *tied; /* num_pipelines */
     int num_norm;          /* procs that have reached NORM */
     int64_t norm_from_ns;  /* the last of them */
     struct sim_op *ops;    /* owned, with record_ops */

@@ -44,7 +44,7 @@ static enum status set_up(int K, int M, bool uneven, struct setup *s, struct err
     s->plan = (struct plan){
         .num_ranks = K,
         .chunks = 1,
-        .num_replicas = 1,
+        .num_pipelines = 1,
         .batch = M,
         .microbatches = {M, 1, 1},
         .num_stages = K,

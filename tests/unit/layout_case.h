@@ -80,7 +80,7 @@ static inline struct train_plan case_plan(const struct case_base *c, int k, int 
     struct plan *plan = &got.plan;
     *plan = (struct plan){.num_ranks = k,
                           .chunks = 1,
-                          .num_replicas = r,
+                          .num_pipelines = r,
                           .batch = 4,
                           .microbatches = microbatches_of(4, 2),
                           .schedule = SCHEDULE_1F1B,
@@ -122,7 +122,7 @@ static inline void case_layout(const struct case_base *c, struct train_plan plan
 /* Whether this rank runs an item under a layout's plan, prefix included; a slow second answer. */
 static inline bool case_runs(const struct plan *plan, int rank, int item)
 {
-    for (int i = 0; i < plan->num_ranks * plan->num_replicas; i++) {
+    for (int i = 0; i < plan->num_ranks * plan->num_pipelines; i++) {
         const int s = i % plan->num_ranks; /* 1f1b, one chunk: stage = rank of the pipeline */
         const bool in_prefix = s == 0 && item < plan->first_item[0];
         if (plan->device[i] == rank &&

@@ -70,7 +70,7 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
     p->schedule = (enum schedule_kind)case_below(seed, SCHEDULE_SEARCH);
     p->chunks = schedule_default_chunks(p->schedule);
     p->num_ranks = K;
-    p->num_replicas = R;
+    p->num_pipelines = R;
     p->num_stages = K * p->chunks;
     const int extra = (int)case_below(seed, 4), num_items = p->num_stages + 4 + extra;
     struct item *items = calloc((size_t)num_items, sizeof *items);

@@ -104,7 +104,7 @@ static inline void sim_case_build(struct sim_case *c)
     plan->num_ranks = c->K;
     plan->chunks = c->chunks;
     plan->num_stages = S;
-    plan->num_replicas = c->R;
+    plan->num_pipelines = c->R;
     plan->batch = c->M;
     plan->microbatches = microbatches_of(c->M, c->M);
     plan->schedule = c->kind;

@@ -9,7 +9,7 @@ static struct replay run(int64_t median, int64_t p10, int64_t p90, int64_t sim)
                             .real_p90_ns = p90,
                             .num_counted = 6,
                             .sim = {.step_ns = sim}};
-    replay.plan.num_ranks = replay.plan.num_replicas = 1;
+    replay.plan.num_ranks = replay.plan.num_pipelines = 1;
     return replay;
 }
 

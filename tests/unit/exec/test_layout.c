@@ -86,7 +86,7 @@ static void layout_place__groups_pipelines_and_replicas(void **state)
         assert_null(plan.full); /* taken over */
         const struct plan *p = &layout.plan.plan;
         int place = -1;
-        for (int d = 0; d < p->num_ranks * p->num_replicas; d++)
+        for (int d = 0; d < p->num_ranks * p->num_pipelines; d++)
             place = p->device[d] == c.comm.rank ? d : place;
         assert_int_equal(layout.place.rank, place < 0 ? -1 : place % p->num_ranks);
         assert_int_equal(layout.place.replica, place < 0 ? -1 : place / p->num_ranks);
@@ -95,9 +95,9 @@ static void layout_place__groups_pipelines_and_replicas(void **state)
             assert_int_equal(comm_sum_f64(layout.place.active, &sums[0], 1, NULL), OK);
             assert_int_equal(comm_sum_f64(layout.place.pipeline, &sums[1], 1, NULL), OK);
             assert_int_equal(comm_sum_f64(layout.place.replicas, &sums[2], 1, NULL), OK);
-            assert_int_equal((int)sums[0], p->num_ranks * p->num_replicas);
+            assert_int_equal((int)sums[0], p->num_ranks * p->num_pipelines);
             assert_int_equal((int)sums[1], p->num_ranks);
-            assert_int_equal((int)sums[2], p->num_replicas);
+            assert_int_equal((int)sums[2], p->num_pipelines);
         }
         layout_clear(&layout);
         assert_int_equal(comm_barrier(c.comm.all, NULL), OK);

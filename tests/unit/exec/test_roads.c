@@ -58,12 +58,12 @@ static void check_sim(const struct job *job, const struct setting *setting, cons
         fail_msg("%s", err.msg);
     const struct elastic_epoch *epoch = &run.epochs[0];
     assert_int_equal(epoch->pipeline_length, plan->num_ranks);
-    assert_int_equal(epoch->replicas, plan->num_replicas);
+    assert_int_equal(epoch->replicas, plan->num_pipelines);
     assert_int_equal(epoch->microbatches, plan->microbatches.count);
     assert_int_equal(epoch->microbatch_size, plan->microbatches.size);
     assert_int_equal(epoch->schedule, plan->schedule);
     assert_int_equal(plan_judge_step(&engine, plan, &step_ns, &err), OK);
-    if (plan->batch * plan->num_replicas <= 64)
+    if (plan->batch * plan->num_pipelines <= 64)
         assert_int_equal(epoch->step_ns, step_ns);
     elastic_run_clear(&run);
 }
@@ -114,7 +114,7 @@ static void plan_sim_and_train__find_the_same_plan(void **state)
             free(b);
             check_sim(&job, &setting, &planned.plan);
             found++;
-            idle += planned.plan.num_ranks * planned.plan.num_replicas < num_ranks;
+            idle += planned.plan.num_ranks * planned.plan.num_pipelines < num_ranks;
         } else {
             assert_string_equal(err.msg, train_err.msg);
             refused++;

@@ -55,7 +55,7 @@ static void rig_plan(struct rig *rig, int k, int r, int m, enum schedule_kind ki
     int stages = k * chunks, items = rig->job.model.num_items;
     *plan = (struct plan){.num_ranks = k,
                           .chunks = chunks,
-                          .num_replicas = r,
+                          .num_pipelines = r,
                           .batch = BATCH / r,
                           .microbatches = microbatches_of(BATCH / r, m / r),
                           .schedule = kind,

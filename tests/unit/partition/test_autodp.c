@@ -31,7 +31,7 @@ static void make_plan(const struct cluster *cluster, const struct model *model, 
         frozen == FROZEN_FIRST || frozen == FROZEN_CACHED ? model_frozen_items(model, F) : 0;
     *plan = (struct plan){.num_ranks = K,
                           .chunks = 1,
-                          .num_replicas = R,
+                          .num_pipelines = R,
                           .num_stages = K,
                           .batch = 4,
                           .microbatches = microbatches_of(4, 2),
@@ -104,7 +104,7 @@ static void autodp_map__gives_distinct_devices_for_every_K_and_R(void **state)
 static int holds(const struct plan *plan, const struct model *model, int d, int item)
 {
     int frozen = model_frozen_items(model, plan->num_frozen_layers);
-    for (int i = 0; i < plan->num_replicas * plan->num_ranks; i++) {
+    for (int i = 0; i < plan->num_pipelines * plan->num_ranks; i++) {
         if (plan->device[i] != d)
             continue;
         int k = i % plan->num_ranks;
@@ -300,7 +300,7 @@ static void every_renaming(const struct model *model, const struct cluster *c,
 {
     if (d == c->num_devices) {
         int got_moves;
-        for (int i = 0; i < fresh->num_ranks * fresh->num_replicas; i++)
+        for (int i = 0; i < fresh->num_ranks * fresh->num_pipelines; i++)
             fresh->device[i] = renamed[start[i]];
         int64_t got = moved_bytes(model, c, old, fresh, &got_moves);
         if (got < *bytes || (got == *bytes && got_moves < *moves)) {

@@ -96,9 +96,9 @@ static void ask(const struct job *job, const struct cost *cost, double above, st
         answer->rate = result.samples_per_s;
         answer->offload = p->offload;
         answer->bound =
-            (double)p->num_replicas * (double)p->batch * 1e9 / (double)result.lower_bound_ns;
+            (double)p->num_pipelines * (double)p->batch * 1e9 / (double)result.lower_bound_ns;
         snprintf(answer->plan, sizeof answer->plan, "K %d R %d T %d%s E %d %s M %d %s x%d %s",
-                 p->num_ranks, p->num_replicas, plan_tensor(p), p->sequence_parallel ? "s" : "",
+                 p->num_ranks, p->num_pipelines, plan_tensor(p), p->sequence_parallel ? "s" : "",
                  plan_expert(p), shard_mode_name(p->shard), p->microbatches.count,
                  schedule_kind_name(p->schedule), p->chunks, recompute_mode_name(p->recompute));
     } else if (rc != ERR_INFEASIBLE) {

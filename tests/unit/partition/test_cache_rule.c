@@ -49,7 +49,7 @@ static void cache_fill_extra__counts_what_lies_above_the_level(void **state)
     cost.cache_write_ns = 700;
     first[1] = model.num_items;
     const struct plan plan = {.num_ranks = 1,
-                              .num_replicas = 1,
+                              .num_pipelines = 1,
                               .batch = 30,
                               .microbatches = microbatches_of(30, 4),
                               .num_stages = 1,

@@ -75,7 +75,7 @@ static void bench_init(struct bench *b, int nodes, int tensor, int context)
     b->plan = (struct plan){
         .num_ranks = 1,
         .chunks = 1,
-        .num_replicas = R,
+        .num_pipelines = R,
         .tensor = tensor,
         .context = context,
         .batch = 2 * SAMPLES,

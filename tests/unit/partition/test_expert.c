@@ -67,7 +67,7 @@ static void bench_init(struct bench *b, int nodes, int tensor, bool tokens, int 
     b->plan = (struct plan){
         .num_ranks = 1,
         .chunks = 1,
-        .num_replicas = R,
+        .num_pipelines = R,
         .tensor = tensor,
         .sequence_parallel = tokens,
         .expert = expert,
@@ -191,7 +191,7 @@ static void workload_pair_ns__hides_the_all_to_alls(void **state)
             int cut[5] = {0, 1, 2, 4, b.model.num_items};
             b.plan.num_ranks = b.plan.chunks = 2;
             b.plan.num_stages = 4;
-            b.plan.num_replicas = R / 2;
+            b.plan.num_pipelines = R / 2;
             b.plan.schedule = SCHEDULE_DUALPIPE_V;
             b.plan.batch = 8;
             b.plan.microbatches = microbatches_of(8, 4);
@@ -485,9 +485,9 @@ static void planner_solve__takes_the_best_experts_of_all(void **state)
                 assert_true(rc == OK || rc == ERR_INFEASIBLE);
                 if (rc == OK) {
                     fits++;
-                    beyond += E > result.plan.num_replicas;
+                    beyond += E > result.plan.num_pipelines;
                     assert_int_equal(plan_expert_tensor(&result.plan), X);
-                    assert_int_equal(T * result.plan.num_replicas % (E * X), 0);
+                    assert_int_equal(T * result.plan.num_pipelines % (E * X), 0);
                     assert_true(result.lower_bound_ns <= result.plan.step_ns);
                     best = fmax(best, result.samples_per_s);
                 }
@@ -533,7 +533,7 @@ static void planner_solve__takes_the_best_replicas_that_experts_divide(void **st
             if (rc == OK) {
                 assert_int_equal(result.plan.expert, E);
                 assert_int_equal(result.plan.shard, options.shard);
-                assert_int_equal(result.plan.num_replicas % E, 0);
+                assert_int_equal(result.plan.num_pipelines % E, 0);
                 assert_true(result.lower_bound_ns <= result.plan.step_ns);
                 if (options.num_replicas == AUTO)
                     assert_true(result.samples_per_s == best);
@@ -568,7 +568,7 @@ static void plans__refuse_groups_of_experts_that_do_not_fit(void **state)
     refuses(&b, 2,
             "plan: pipeline.expert 2 times pipeline.expert_tensor 1 is no multiple of "
             "pipeline.tensor 4");
-    b.plan.num_replicas = 3;
+    b.plan.num_pipelines = 3;
     refuses(&b, 8,
             "plan: pipeline.expert 8 times pipeline.expert_tensor 1 does not divide the 12 devices "
             "of a stage");

@@ -249,7 +249,7 @@ static void gradients__are_summed_whole_in_fp32(void **state)
         const struct plan plan = {
             .num_ranks = 1,
             .num_stages = 1,
-            .num_replicas = 2,
+            .num_pipelines = 2,
             .microbatches = {1, 1, 1},
             .first_item = first_item,
             .device = devices,

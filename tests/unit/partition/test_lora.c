@@ -146,7 +146,7 @@ static const struct stage_cost *bench_build(struct bench *b, enum lora_base base
     b->plan = (struct plan){
         .num_ranks = 1,
         .chunks = 1,
-        .num_replicas = R,
+        .num_pipelines = R,
         .tensor = tensor,
         .shard = shard,
         .batch = 1,
@@ -252,7 +252,7 @@ static void rates__count_two_passes_of_the_base(void **state)
 {
     (void)state;
     struct model whole = {0}, model = lora_model("all", LORA_BASE_SAME);
-    const struct plan plan = {.num_ranks = 1, .num_replicas = 1};
+    const struct plan plan = {.num_ranks = 1, .num_pipelines = 1};
     assert_int_equal(model_parse(TEXT, &whole, NULL), OK);
     const double all = rates_sample_flops(&whole, &plan).model,
                  got = rates_sample_flops(&model, &plan).model;

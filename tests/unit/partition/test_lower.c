@@ -91,7 +91,7 @@ static void workload_build__sums_the_items_of_each_stage(void **state)
         const struct workload *w = &c.workload;
         const struct plan *p = &c.plan;
         const int frozen = frozen_items(&c);
-        for (int r = 0; r < p->num_replicas; r++) {
+        for (int r = 0; r < p->num_pipelines; r++) {
             for (int s = 0; s < p->num_stages; s++) {
                 const struct stage_cost *stage =
                     &w->stages[w->class_of_replica[r] * w->num_stages + s];
@@ -188,7 +188,7 @@ static void workload_build__flags_messages_of_sizes_that_were_not_measured(void 
         const struct plan *p = &c.plan;
         const struct device *d = c.cluster.devices;
         bool outside = false;
-        for (int r = 0; r < p->num_replicas; r++) {
+        for (int r = 0; r < p->num_pipelines; r++) {
             const int *row = p->device + r * p->num_ranks;
             for (int e = 0; e < w->num_edges; e++) {
                 const int from = row[w->rank_of_stage[w->edges[e].from]];
@@ -204,7 +204,7 @@ static void workload_build__flags_messages_of_sizes_that_were_not_measured(void 
         for (int b = 0; b < w->num_buckets; b++) {
             const int rank = w->rank_of_stage[w->buckets[b].stage];
             bool together = true;
-            for (int r = 0; r < p->num_replicas; r++)
+            for (int r = 0; r < p->num_pipelines; r++)
                 together &= d[p->device[r * p->num_ranks + rank]].node == d[p->device[rank]].node;
             outside |= together && c.cost.allreduce_bytes[1] > 0 &&
                        (w->buckets[b].bytes < c.cost.allreduce_bytes[0] ||
@@ -318,7 +318,7 @@ static void workload_build__cuts_gradients_into_buckets_from_the_end(void **stat
                 assert_true(i == end - 1 || b->bytes >= c.plan.bucket_bytes);
                 bytes += b->bytes;
             }
-            assert_int_equal(bytes, w->num_replicas > 1 ? w->stages[s].grad_bytes : 0);
+            assert_int_equal(bytes, w->num_pipelines > 1 ? w->stages[s].grad_bytes : 0);
             assert_true(c.plan.bucket_bytes > 0 || end - first <= 1);
             assert_true(c.plan.bucket_bytes > 0 || end == first || w->buckets[first].lead_ns == 0);
             several += end - first > 1;
@@ -502,7 +502,7 @@ static void workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not(
             do {
                 plan_case_clear(&c);
                 plan_case_random(&c, &seed, 2, 3);
-            } while (c.plan.num_stages != K || c.plan.num_replicas < 2 ||
+            } while (c.plan.num_stages != K || c.plan.num_pipelines < 2 ||
                      (c.plan.frozen == FROZEN_SPREAD) != (frozen == 1) ||
                      (frozen == 0 && c.plan.frozen != FROZEN_NONE));
             for (int tied = 0; tied < 2; tied++) {
@@ -546,7 +546,7 @@ static void workload_build__waits_with_the_norm_for_the_slowest_replica(void **s
         struct err err = {0};
         plan_case_random(&c, &seed, 4, 3);
         const struct plan *p = &c.plan;
-        const int K = p->num_ranks, R = p->num_replicas;
+        const int K = p->num_ranks, R = p->num_pipelines;
         c.plan.clip = true;
         c.cost.norm_ns_per_byte = 3;
         c.cluster.link_latency_ns = c.cluster.uplink_latency_ns = 0;

@@ -187,7 +187,7 @@ static void rates__count_tokens_of_documents_only(void **state)
 {
     (void)state;
     static const enum fill_kind kinds[] = {FILL_PACKED, FILL_CONTEXT, FILL_LONGEST};
-    const struct plan plan = {.num_ranks = 1, .num_replicas = 1};
+    const struct plan plan = {.num_ranks = 1, .num_pipelines = 1};
     for (int k = 0; k < 3; k++) {
         const struct packing_ask ask = {.mean = 1500, .rows = kinds[k], .batch = 8};
         struct model model = packed_model(TEXT, &ask);

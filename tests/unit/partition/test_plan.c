@@ -48,7 +48,7 @@ static void setup(struct fixture *f)
     f->plan = (struct plan){
         .num_ranks = 3,
         .chunks = 1,
-        .num_replicas = 2,
+        .num_pipelines = 2,
         .num_stages = 3,
         .batch = 10,
         .microbatches = {4, 3, 1},
@@ -76,12 +76,12 @@ static void plan_check__names_the_rule_when_one_is_broken(void **state)
     setup(&f);
     assert_int_equal(plan_check(&f.plan, &f.model, &f.cluster, NULL), OK);
     f.plan.num_ranks = 0, refused(&f, "at least 1");
-    f.plan.num_replicas = -1, refused(&f, "at least 1");
+    f.plan.num_pipelines = -1, refused(&f, "at least 1");
     f.plan.num_stages = 4, refused(&f, "4 stages");
     f.plan.chunks = 2, f.plan.num_stages = 6, f.plan.num_ranks = 4, refused(&f, "stages");
     f.plan.schedule = SCHEDULE_ZB_V, refused(&f, "2 chunks");
     f.model.num_items = 2, refused(&f, "cannot cut 2 items into 3 stages");
-    f.plan.num_replicas = 3, refused(&f, "do not fit");
+    f.plan.num_pipelines = 3, refused(&f, "do not fit");
     f.plan.batch = 11, refused(&f, "micro-batches");
     f.plan.microbatches.last_size = 0, refused(&f, "micro-batches");
     f.plan.microbatches.last_size = 4, refused(&f, "micro-batches");

@@ -47,7 +47,7 @@ static double best_of(const struct job *job, const struct cost *cost, int frozen
 static double with_cache(const struct job *job, const struct cost *cost, const struct plan *plan,
                          double read_ns, int level, double room, int epochs)
 {
-    const double samples = (double)plan->batch * plan->num_replicas;
+    const double samples = (double)plan->batch * plan->num_pipelines;
     double extra = 0, sum = 0;
     for (int m = 0; m < plan->microbatches.count; m++) {
         for (int i = level; i < plan->first_item[0]; i++)
@@ -147,7 +147,7 @@ static void plan_for__is_the_best_of_every_k_with_and_without_the_cache(void **s
                                 planner_result_clear(&plain);
                             }
                             assert_int_equal(got.num_ranks, k_best);
-                            assert_int_equal(got.num_replicas, 4 / k_best);
+                            assert_int_equal(got.num_pipelines, 4 / k_best);
                             assert_int_equal(got.microbatches.count, m_best);
                             assert_int_equal(got.frozen == FROZEN_CACHED, cached);
                             reads += cached;
@@ -213,9 +213,9 @@ static void plan_for__keeps_what_the_job_holds_fast(void **state)
                 const int left = LAYERS - frozen;
                 if (!pipe)
                     assert_int_equal(got.num_ranks, left < 4 ? left : 4);
-                assert_int_equal(got.num_replicas, dp ? 4 / got.num_ranks : 1);
+                assert_int_equal(got.num_pipelines, dp ? 4 / got.num_ranks : 1);
                 int zero = 0;
-                for (int i = 0; i < got.num_ranks * got.num_replicas; i++)
+                for (int i = 0; i < got.num_ranks * got.num_pipelines; i++)
                     zero += got.device[i] == 0;
                 assert_int_equal(zero, 1);
                 plan_clear(&old);
@@ -357,7 +357,7 @@ static void plan_for__keeps_the_microbatches_of_the_canonical_sum(void **state)
                                 .num_samples = SAMPLES,
                                 .old = &old};
         assert_int_equal(make_plan(&job, &cost, &at, &plan, &err), OK);
-        assert_int_equal(plan.microbatches.count * plan.num_replicas, old.microbatches.count * 2);
+        assert_int_equal(plan.microbatches.count * plan.num_pipelines, old.microbatches.count * 2);
         plan_clear(&old);
         plan_clear(&plan);
         job_clear(&job);

@@ -126,7 +126,7 @@ static enum status some_slower(void *ctx, const struct plan *plan, int64_t *step
                                struct err *err)
 {
     (void)ctx, (void)err;
-    const int mix = 7 * plan->num_ranks + 5 * plan->num_replicas + 3 * (int)plan->schedule;
+    const int mix = 7 * plan->num_ranks + 5 * plan->num_pipelines + 3 * (int)plan->schedule;
     *step_ns = plan->step_ns * (4 + mix % 9) / 4;
     return OK;
 }
@@ -201,7 +201,7 @@ static void brute_plan(const struct instance *in, struct plan *plan, struct boun
                                    &time, NULL),
                      OK);
     bool fits = true;
-    for (int i = 0; i < plan->num_ranks * plan->num_replicas; i++)
+    for (int i = 0; i < plan->num_ranks * plan->num_pipelines; i++)
         fits &= memory[i % plan->num_ranks] <= in->cluster.devices[plan->device[i]].mem_bytes;
     int64_t traffic_ns, step_ns = time.step_ns > 0 ? time.step_ns : 1;
     assert_int_equal(workload_traffic_ns(&workload,
@@ -210,7 +210,7 @@ static void brute_plan(const struct instance *in, struct plan *plan, struct boun
                      OK);
     step_ns = traffic_ns > step_ns ? traffic_ns : step_ns;
     if (fits) {
-        int64_t samples = plan->num_replicas * plan->batch;
+        int64_t samples = plan->num_pipelines * plan->batch;
         brute->fitting++;
         plan->step_ns = step_ns;
         if (in->options.judge.step_ns)
@@ -221,7 +221,7 @@ static void brute_plan(const struct instance *in, struct plan *plan, struct boun
         struct bound_shape shape = {0};
         int cut[32];
         int64_t bound, over[16];
-        assert_int_equal(bound_family_init(&family, table, plan->num_ranks, plan->num_replicas,
+        assert_int_equal(bound_family_init(&family, table, plan->num_ranks, plan->num_pipelines,
                                            plan->device, NULL),
                          OK);
         assert_int_equal(bound_shape_init(&shape, table, &family, plan, NULL), OK);
@@ -317,7 +317,7 @@ static void brute_force(const struct instance *in, struct brute *brute)
             int num_places;
             assert_int_equal(rank_places_of(search->places, K, R, &place, &num_places, NULL), OK);
             for (int i = 0; i < num_places; i++) {
-                const struct node family = {.num_ranks = K, .num_replicas = R, .place = place[i]};
+                const struct node family = {.num_ranks = K, .num_pipelines = R, .place = place[i]};
                 assert_int_equal(search_mix(search, &family), OK);
                 for (int wanted = 1; wanted <= 6 * K || wanted <= in->problem.batch; wanted++)
                     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
@@ -343,7 +343,7 @@ static void brute_force(const struct instance *in, struct brute *brute)
                                     continue;
                                 int cut[8] = {0}, device[8], layers[8] = {0};
                                 struct plan plan = {.num_ranks = K,
-                                                    .num_replicas = R,
+                                                    .num_pipelines = R,
                                                     .chunks = kinds[k].chunks,
                                                     .num_stages = K * kinds[k].chunks,
                                                     .batch = B,
@@ -593,7 +593,7 @@ static void planner_solve__keeps_the_plans_of_fewer_devices(void **state)
         in.options.recompute_auto = false;
         const enum status rc = planner_solve(&in.problem, &in.options, &more, NULL);
         if (rc == OK)
-            idle += more.plan.num_ranks * more.plan.num_replicas < in.cluster.num_devices;
+            idle += more.plan.num_ranks * more.plan.num_pipelines < in.cluster.num_devices;
         for (int rest = in.cluster.num_devices - 1; rest > 0; rest--) {
             in.cluster.num_devices = rest;
             in.cluster.num_nodes = in.cluster.devices[rest - 1].node + 1;
@@ -656,7 +656,7 @@ static void plain_plans(const struct instance *in, struct brute *brute)
                         for (int by_time = 0; by_time < 2; by_time++) {
                             int cut[32] = {0}, device[16];
                             struct plan plan = {.num_ranks = K,
-                                                .num_replicas = R,
+                                                .num_pipelines = R,
                                                 .chunks = v,
                                                 .num_stages = K * v,
                                                 .batch = B,
@@ -919,7 +919,7 @@ static void planner_solve__follows_the_release_when_asked(void **state)
         assert_int_equal(planner_solve(&in.problem, &in.options, &result, &err), OK);
         const struct plan *plan = &result.plan;
         assert_int_equal(plan->num_ranks, lengths[f]);
-        assert_int_equal(plan->num_replicas, 16 / lengths[f]);
+        assert_int_equal(plan->num_pipelines, 16 / lengths[f]);
         assert_int_equal(plan->microbatches.count, lengths[f] == 1 ? 4 : 16);
         assert_int_equal(plan->schedule, SCHEDULE_GPIPE);
         assert_int_equal(plan->frozen, f ? FROZEN_FIRST : FROZEN_NONE);
@@ -1219,7 +1219,7 @@ static void planner_solve__stays_on_one_device_when_links_take_for_ever(void **s
             if (rc != OK)
                 fail_msg("%s", err.msg);
             assert_int_equal(result.plan.num_ranks, 1);
-            assert_int_equal(result.plan.num_replicas, 1);
+            assert_int_equal(result.plan.num_pipelines, 1);
             assert_in_range(result.plan.step_ns, 1, 1000000000);
         }
         planner_result_clear(&result);

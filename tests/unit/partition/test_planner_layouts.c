@@ -128,7 +128,7 @@ static void look_at(struct loop *loop, struct plan *plan)
             assert_int_equal(schedule_time(&full, &workload, &setting, plan, &time, NULL), OK);
             assert_int_equal(workload_traffic_ns(&workload, &setting, plan, &traffic_ns, NULL), OK);
             const double step = fmax(fmax((double)time.step_ns, (double)traffic_ns), 1);
-            const double rate = (double)plan->num_replicas * (double)plan->batch / step * 1e9;
+            const double rate = (double)plan->num_pipelines * (double)plan->batch / step * 1e9;
             loop->fitting++;
             if (rate > loop->rate) {
                 loop->rate = rate;
@@ -206,9 +206,10 @@ static void loop_counts(struct loop *loop, struct plan *plan)
     if (in->options.target)
         rank_places_by_stage(places);
     assert_int_equal(
-        rank_places_of(places, plan->num_ranks, plan->num_replicas, &place, &num_places, NULL), OK);
+        rank_places_of(places, plan->num_ranks, plan->num_pipelines, &place, &num_places, NULL),
+        OK);
     for (int p = 0; p < num_places; p++) {
-        assert_int_equal(rank_places_map(places, place[p], plan->num_ranks, plan->num_replicas,
+        assert_int_equal(rank_places_map(places, place[p], plan->num_ranks, plan->num_pipelines,
                                          plan->device, NULL),
                          OK);
         for (int i = 0; i < num; i++)
@@ -246,7 +247,7 @@ static void loop_layouts(struct loop *loop)
                     struct plan plan = {.num_ranks = K,
                                         .chunks = 1,
                                         .num_stages = K,
-                                        .num_replicas = R,
+                                        .num_pipelines = R,
                                         .tensor = T,
                                         .sequence_parallel = tokens,
                                         .shard = (enum shard_mode)shard,
@@ -297,10 +298,10 @@ static void planner_solve__equals_a_loop_over_groups_shards_and_modes(void **sta
             fail_msg(
                 "trial %d: planner %d %.17g (K %d R %d T %d M %d %s %s %s), loop %.17g (K %d R "
                 "%d T %d M %d %s %s %s), %lld of %lld fit",
-                trial, rc, result.samples_per_s, got->num_ranks, got->num_replicas, got->tensor,
+                trial, rc, result.samples_per_s, got->num_ranks, got->num_pipelines, got->tensor,
                 got->microbatches.count, schedule_kind_name(got->schedule),
                 recompute_mode_name(got->recompute), shard_mode_name(got->shard), loop.rate,
-                best->num_ranks, best->num_replicas, best->tensor, best->microbatches.count,
+                best->num_ranks, best->num_pipelines, best->tensor, best->microbatches.count,
                 schedule_kind_name(best->schedule), recompute_mode_name(best->recompute),
                 shard_mode_name(best->shard), (long long)loop.fitting, (long long)loop.plans);
         if (rc == OK) {
@@ -380,7 +381,7 @@ static void planner_solve__searches_no_devices_that_the_batch_cannot_use(void **
         assert_int_equal(few.candidates, many.candidates);
         assert_int_equal(few.evaluated, many.evaluated);
         assert_int_equal(few.lower_bound_ns, many.lower_bound_ns);
-        for (int i = 0; i < few.plan.num_ranks * few.plan.num_replicas; i++)
+        for (int i = 0; i < few.plan.num_ranks * few.plan.num_pipelines; i++)
             assert_int_equal(few.plan.device[i], many.plan.device[i]);
         planner_result_clear(&few);
         planner_result_clear(&many);

@@ -76,14 +76,14 @@ static void transition__survives_any_failed_allocation(void **state)
     const struct plan old = {.num_ranks = 2,
                              .num_stages = 2,
                              .chunks = 1,
-                             .num_replicas = 2,
+                             .num_pipelines = 2,
                              .first_item = cut2,
                              .device = device2,
                              .optim_bytes_per_param = 4};
     struct plan fresh = {.num_ranks = 1,
                          .num_stages = 1,
                          .chunks = 1,
-                         .num_replicas = 4,
+                         .num_pipelines = 4,
                          .first_item = cut1,
                          .device = device1,
                          .optim_bytes_per_param = 4};

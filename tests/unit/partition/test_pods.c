@@ -114,7 +114,7 @@ static bool has_equal(const struct brute *b, int group)
 
 static void try_places(struct brute *b, int i)
 {
-    if (i == b->plan.num_ranks * b->plan.num_replicas) {
+    if (i == b->plan.num_ranks * b->plan.num_pipelines) {
         b->places++;
         try_cuts(b, 1);
         return;
@@ -141,7 +141,7 @@ static double brute_force(const struct bench *bench, int K, int R, int T, int *p
     b.num_groups = tensor_group_list(&bench->cluster, T, b.first);
     b.plan = (struct plan){.num_ranks = K,
                            .chunks = 1,
-                           .num_replicas = R,
+                           .num_pipelines = R,
                            .tensor = T,
                            .batch = DEVICES / R,
                            .microbatches = microbatches_of(DEVICES / R, M / R > 0 ? M / R : 1),

@@ -14,7 +14,7 @@ static struct plan whole_plan(const struct model *model, int *first, int *device
     return (struct plan){
         .num_ranks = 1,
         .chunks = 1,
-        .num_replicas = 1,
+        .num_pipelines = 1,
         .num_stages = 1,
         .batch = 4,
         .microbatches = {4, 1, 1},

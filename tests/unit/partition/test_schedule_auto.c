@@ -208,7 +208,7 @@ static void schedule_auto__finds_the_best_of_all_orders_when_small(void **state)
         c.plan = (struct plan){
             .num_ranks = K,
             .chunks = 1,
-            .num_replicas = 1,
+            .num_pipelines = 1,
             .batch = M,
             .microbatches = {M, 1, 1},
             .num_stages = K
@@ -281,7 +281,7 @@ static void limited_case(const struct limited *l, struct plan_case *c)
     c->plan = (struct plan){
         .num_ranks = l->K,
         .chunks = 1,
-        .num_replicas = 1,
+        .num_pipelines = 1,
         .batch = l->M,
         .microbatches = {l->M, 1, 1},
         .num_stages = l->K

@@ -380,7 +380,7 @@ static void schedule_check__wants_tied_tables_added_between_backward_and_update(
         plan_case_clear(&c);
         plan_case_random(&c, &seed, 2, 3);
         case_must(plan_case_lower(&c, &err), &err);
-    } while (!c.full.tied || c.plan.schedule != SCHEDULE_1F1B || c.plan.num_replicas > 1 ||
+    } while (!c.full.tied || c.plan.schedule != SCHEDULE_1F1B || c.plan.num_pipelines > 1 ||
              c.plan.clip || !c.full.lowered[0].update);
     for (int n = 0; n < 6; n++) {
         static const char *const says[] = {NULL,

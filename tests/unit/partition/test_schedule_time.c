@@ -83,7 +83,7 @@ static int64_t duration(const struct plan_case *c, const struct timed *t)
 
 static int64_t oracle_step(const struct plan_case *c)
 {
-    const int K = c->plan.num_ranks, R = c->plan.num_replicas;
+    const int K = c->plan.num_ranks, R = c->plan.num_pipelines;
     int n = 0;
     for (int k = 0; k < K; k++)
         n += R * (int)c->full.ranks[k].num_ops;
@@ -397,7 +397,7 @@ static struct step_time uniform_step(struct uniform u, struct plan_case *kept)
     c.plan = (struct plan){
         .num_ranks = u.K,
         .chunks = u.v,
-        .num_replicas = u.R ? u.R : 1,
+        .num_pipelines = u.R ? u.R : 1,
         .batch = u.M,
         .microbatches = {u.M, 1, 1},
         .schedule = u.kind,

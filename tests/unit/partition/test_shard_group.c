@@ -46,7 +46,7 @@ static void bench_init(struct bench *b)
     b->plan = (struct plan){
         .num_ranks = 1,
         .chunks = 1,
-        .num_replicas = R,
+        .num_pipelines = R,
         .batch = 1,
         .microbatches = {1, 1, 1},
         .schedule = SCHEDULE_1F1B,

@@ -64,7 +64,7 @@ static void bench_init(struct bench *b, int tensor, bool tokens, int replicas)
     b->plan = (struct plan){
         .num_ranks = 3,
         .chunks = 1,
-        .num_replicas = replicas,
+        .num_pipelines = replicas,
         .tensor = tensor,
         .sequence_parallel = tokens,
         .batch = 4,
@@ -417,7 +417,7 @@ static void workload__shards_send_what_zero_says(void **state)
     struct plan plan = {
         .num_ranks = 1,
         .chunks = 1,
-        .num_replicas = R,
+        .num_pipelines = R,
         .batch = 1,
         .microbatches = {1, 1, 1},
         .schedule = SCHEDULE_1F1B,
@@ -479,7 +479,7 @@ static void workload__shards_cost_what_the_framework_does(void **state)
         struct plan plan = {
             .num_ranks = 1,
             .chunks = 1,
-            .num_replicas = R,
+            .num_pipelines = R,
             .batch = 1,
             .microbatches = {1, 1, 1},
             .schedule = SCHEDULE_1F1B,
@@ -608,7 +608,7 @@ static void tensor_group_new__refuses_what_cannot_be_divided(void **state)
                          &group, &err),
         ERR_INFEASIBLE);
     assert_non_null(strstr(err.msg, "measured"));
-    b.plan.num_replicas = 1;
+    b.plan.num_pipelines = 1;
     b.plan.shard = SHARD_OPTIMIZER;
     err = (struct err){0};
     assert_int_equal(plan_check(&b.plan, &b.model, &b.cluster, &err), ERR_INFEASIBLE);

@@ -11,9 +11,9 @@ static void make_case(struct plan_case *c, uint64_t *seed)
 {
     plan_case_random(c, seed, 8, 12);
     c->plan.canonical = case_below(seed, 2);
-    if (c->plan.num_replicas > 1 && !c->plan.canonical)
+    if (c->plan.num_pipelines > 1 && !c->plan.canonical)
         c->plan.shard = (enum shard_mode)case_below(seed, SHARD_MODE_COUNT);
-    if (c->plan.num_replicas % 2 == 0 && case_below(seed, 2)) {
+    if (c->plan.num_pipelines % 2 == 0 && case_below(seed, 2)) {
         c->model.experts = 4;
         c->plan.expert = 2;
     }
@@ -76,9 +76,9 @@ static bool same_order(const struct schedule *a, const struct schedule *b)
 
 static bool same_plan(const struct plan *a, const struct plan *b)
 {
-    const size_t places = (size_t)a->num_ranks * (size_t)a->num_replicas;
+    const size_t places = (size_t)a->num_ranks * (size_t)a->num_pipelines;
     return a->num_ranks == b->num_ranks && a->chunks == b->chunks &&
-           a->num_replicas == b->num_replicas && a->batch == b->batch &&
+           a->num_pipelines == b->num_pipelines && a->batch == b->batch &&
            a->microbatches.count == b->microbatches.count &&
            a->microbatches.size == b->microbatches.size &&
            a->microbatches.last_size == b->microbatches.last_size && a->schedule == b->schedule &&
@@ -297,7 +297,7 @@ static void plan_json_load__wants_a_plan_of_the_job(void **state)
         job_defaults(&job);
         model_clear(&job.model);
         assert_int_equal(model_copy(&c.model, &job.model, NULL), OK);
-        job.train.batch = c.plan.batch * c.plan.num_replicas;
+        job.train.batch = c.plan.batch * c.plan.num_pipelines;
         job.train.batch_mode = BATCH_GLOBAL;
         c.plan.clip = job_wants_norm(&job);
         c.plan.optim_bytes_per_param = job_optim_bytes_per_param(&job);

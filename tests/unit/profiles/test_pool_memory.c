@@ -35,7 +35,7 @@ static int64_t peak_frozen(enum schedule_kind kind, int m, enum recompute_mode r
         first_item[1] = 7;
     }
     struct plan plan = {.num_ranks = 2,
-                        .num_replicas = 1,
+                        .num_pipelines = 1,
                         .chunks = 1,
                         .num_stages = 2,
                         .batch = 2 * m,

@@ -623,7 +623,7 @@ static void elastic_run__takes_the_plans_that_the_trainer_takes(void **state)
                     const struct elastic_epoch *got = &run.epochs[e];
                     assert_int_equal(got->frozen_layers, frozen);
                     assert_int_equal(got->pipeline_length, plan.num_ranks);
-                    assert_int_equal(got->replicas, plan.num_replicas);
+                    assert_int_equal(got->replicas, plan.num_pipelines);
                     assert_int_equal(got->microbatches, plan.microbatches.count);
                     assert_int_equal(got->frozen, plan.frozen);
                     assert_string_equal(got->reason, reason);

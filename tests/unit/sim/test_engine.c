@@ -706,8 +706,8 @@ workload_traffic_ns__is_what_the_busiest_port_carries_and_no_step_is_shorter(voi
                          OK);
         assert_true(traffic_ns <= c.result.step_ns);
         /* A message takes whole nanoseconds. */
-        const double messages = c.plan.num_replicas * (2.0 * c.workload.num_edges * c.M +
-                                                       2.0 * c.workload.num_buckets) +
+        const double messages = c.plan.num_pipelines * (2.0 * c.workload.num_edges * c.M +
+                                                        2.0 * c.workload.num_buckets) +
                                 1,
                      want = busiest_ns(&c);
         if (fabs((double)traffic_ns - want) > messages + 1e-8 * want)
