@@ -64,10 +64,7 @@ enum elapse_status elapse_plan_load(struct elapse_job *job, const char *path,
     enum status rc = got ? plan_json_load(path, &job->job, &job->job.cluster, &got->plan, &call.err)
                          : err_nomem(&call.err);
     if (rc == OK) {
-        const struct plan *p = &got->plan;
-        if (p->step_ns > 0)
-            got->samples_per_s =
-                (double)p->num_pipelines * (double)p->batch / (double)p->step_ns * 1e9;
+        got->samples_per_s = plan_samples_per_s(&got->plan, got->plan.step_ns);
         *plan = got;
     } else {
         free(got);

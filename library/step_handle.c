@@ -22,9 +22,8 @@ static enum status simulate(const struct elapse_job *job, const struct plan *giv
     if (rc == OK && plan.recompute_layers)
         rc = recompute_fit(&setting, &plan, false, &full, &workload, err);
     THEN(sim_step(&full, &workload, &setting, &plan, options, &step->result, err));
-    if (rc == OK && step->result.step_ns > 0)
-        step->samples_per_s =
-            (double)plan.num_pipelines * (double)plan.batch / (double)step->result.step_ns * 1e9;
+    if (rc == OK)
+        step->samples_per_s = plan_samples_per_s(&plan, step->result.step_ns);
     step->extrapolated = workload.extrapolated;
     workload_clear(&workload);
     schedule_clear(&full);

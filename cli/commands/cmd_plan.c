@@ -261,7 +261,7 @@ static double rate_in_bf16(const struct request *q, const struct job *wide, cons
         planner_from_job(&job, &judge.setting, plan->num_frozen_layers, &problem, &options);
         narrow.optim_bytes_per_param = problem.optim_bytes_per_param;
         if (plan_simulate(&judge, &narrow, &plain, &step_ns, &bubble, NULL) == OK)
-            rate = (double)plan_samples(plan) * 1e9 / (double)step_ns;
+            rate = plan_samples_per_s(plan, step_ns);
     }
     cost_handle_clear(&cost);
     job_clear(&job);

@@ -72,7 +72,7 @@ enum status comparison_add_run(struct comparison *c, const struct replay *replay
                                           (double)replay->real_step_ns);
     int64_t busy = 0, span = 0;
     c->num_ranks = replay->plan.num_ranks;
-    c->num_replicas = replay->plan.num_pipelines;
+    c->num_replicas = plan_width(&replay->plan);
     c->num_microbatches = replay->plan.microbatches.count;
     c->num_frozen_layers = replay->plan.num_frozen_layers;
     c->batch = replay->plan.batch;

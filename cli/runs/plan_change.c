@@ -42,7 +42,7 @@ enum status plan_change_print(const struct job *job, const struct plan *old,
 {
     char total[32], inside[32], between[32], time[32];
     printf("\nfrom %s (K %d, R %d): %s to %s (%s inside nodes, %s between), %s\n",
-           COUNT_TEXT(old->num_frozen_layers, "frozen layer"), old->num_ranks, old->num_pipelines,
+           COUNT_TEXT(old->num_frozen_layers, "frozen layer"), old->num_ranks, plan_width(old),
            format_bytes(transition->bytes, total, sizeof total),
            COUNT_TEXT(transition->moved_devices, "device"),
            format_bytes(transition->bytes_inside, inside, sizeof inside),

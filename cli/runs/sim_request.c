@@ -354,8 +354,7 @@ void step_answer_clear(struct step_answer *a)
 
 double step_answer_samples_per_s(const struct step_answer *a)
 {
-    const double samples = (double)plan_samples(&a->plan);
-    return a->result.step_ns > 0 ? samples * 1e9 / (double)a->result.step_ns : 0;
+    return plan_samples_per_s(&a->plan, a->result.step_ns);
 }
 
 struct step_rates step_answer_rates(const struct step_answer *a)

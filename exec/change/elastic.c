@@ -438,7 +438,7 @@ static enum status describe_change(struct trainer *t, const struct decision *dec
     note->part_ns[PART_DECIDE] = decision->decide_ns;
     note->frozen_layers = decision->num_frozen;
     note->pipeline_length = now->num_ranks;
-    note->replicas = now->num_pipelines;
+    note->replicas = plan_width(now);
     note->links = nccl_counts(t->nccl);
     note->links.ready -= before->ready;
     note->links.made -= before->made;

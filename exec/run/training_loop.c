@@ -81,7 +81,7 @@ static enum status show_step(struct trainer *t, const struct step_result *result
         {"speed/step_ms",       (double)result->step_ns / 1e6                  },
         {"speed/samples_per_s", (double)samples * 1e9 / (double)result->step_ns},
         {"plan/K",              plan->num_ranks                                },
-        {"plan/R",              plan->num_pipelines                             },
+        {"plan/R",              plan_width(plan)                               },
         {"plan/F",              plan->num_frozen_layers                        },
     };
     return t->events ? event_file_write(t->events, t->progress.step, scalars,
@@ -105,7 +105,7 @@ static void show_progress(struct trainer *t, const struct step_result *result, i
                                             .loss = result->loss,
                                             .lr = lr,
                                             .pipeline_length = plan->num_ranks,
-                                            .replicas = plan->num_pipelines,
+                                            .replicas = plan_width(plan),
                                             .frozen_layers = plan->num_frozen_layers,
                                             .bytes = layout_bytes(&t->layout)},
                      stderr);
@@ -218,7 +218,7 @@ static enum status one_step(struct trainer *t, const struct step_ask *ask,
                                                            (double)result->step_ns,
                                           .frozen_layers = plan->num_frozen_layers,
                                           .pipeline_length = plan->num_ranks,
-                                          .replicas = plan->num_pipelines},
+                                          .replicas = plan_width(plan)},
                        &t->fault) != OK)
         trainer_stop(0); /* the weights are sound, so a checkpoint comes before the end */
     THEN(show_step(t, result, lr, batch->num_samples, err));
@@ -349,7 +349,7 @@ static void describe_epoch(struct trainer *t)
     row->epoch = t->progress.epoch;
     row->frozen_layers = plan->num_frozen_layers;
     row->pipeline_length = plan->num_ranks;
-    row->replicas = plan->num_pipelines;
+    row->replicas = plan_width(plan);
     row->microbatches = plan->microbatches.count;
     row->transition_ns += t->elastic.transition_ns;
     row->cached = epoch_read_cache(t);

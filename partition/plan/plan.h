@@ -77,7 +77,7 @@ enum shard_mode {
 struct plan {
     int num_ranks;          /* K, devices per pipeline */
     int chunks;             /* v; num_stages = num_ranks * chunks */
-    int num_pipelines;       /* R C: pipelines, each with a copy of the weights */
+    int num_pipelines;      /* R C: pipelines, each with a copy of the weights */
     int tensor;             /* T, neighbouring devices that hold each item together; 0 and 1: one */
     bool sequence_parallel; /* with T > 1: norms and dropouts are divided by tokens */
     int expert; /* E, replicas that divide the experts of each layer: replicas [i E, (i + 1) E); 0 and
@@ -197,6 +197,12 @@ static inline int plan_width(const struct plan *plan)
 static inline int64_t plan_samples(const struct plan *plan)
 {
     return mul_saturated(plan->batch, plan_width(plan));
+}
+
+/* Samples per second of steps of step_ns; 0 if that is not known. */
+static inline double plan_samples_per_s(const struct plan *plan, int64_t step_ns)
+{
+    return step_ns > 0 ? (double)plan_samples(plan) * 1e9 / (double)step_ns : 0;
 }
 
 /* The degrees by which the plan's devices divide items. */

@@ -220,7 +220,7 @@ static enum status set_counts(const struct job *job, const struct setting *setti
         const int left = items_left(setting, state), chunks = chunks_of(job);
         const int most = left > chunks ? left / chunks : 1;
         *k = job->elastic.auto_pipe ? AUTO : old->num_ranks < most ? old->num_ranks : most;
-        *r = job->elastic.auto_dp ? AUTO : old->num_pipelines;
+        *r = job->elastic.auto_dp ? AUTO : plan_width(old);
         problem->most_samples = state->num_samples;
     }
     if (stages > 0) {
@@ -242,7 +242,7 @@ static enum status set_microbatches(const struct job *job, const struct run_stat
     const int r = options->num_replicas;
     int *m = &options->num_microbatches;
     if (canonical && global && *m == AUTO && state->old)
-        *m = state->old->microbatches.count * state->old->num_pipelines;
+        *m = state->old->microbatches.count * plan_width(state->old);
     if (r == AUTO)
         return OK;
     if (canonical && (r & (r - 1)) != 0)

@@ -25,12 +25,6 @@ static void lacks(const struct writer *w, const char *what)
     json_add_string(w->missing, NULL, what);
 }
 
-/* Samples of a step. */
-static int64_t global_batch(const struct plan *plan)
-{
-    return plan->batch * (plan->num_pipelines / plan_context(plan));
-}
-
 /* The samples that a data-parallel rank gets at once: all micro-batches of a pipeline, or one
  * without a pipeline. */
 static int64_t local_batch(const struct plan *plan)
@@ -94,7 +88,7 @@ static void write_torchtitan(const struct writer *w)
     const bool sharded = p->shard != SHARD_NONE;
     FILE *out = w->out;
     fprintf(out, "--training.local_batch_size %" PRId64 "\n", local_batch(p));
-    fprintf(out, "--training.global_batch_size %" PRId64 "\n", global_batch(p));
+    fprintf(out, "--training.global_batch_size %" PRId64 "\n", plan_samples(p));
     if (w->model->seq > 0)
         fprintf(out, "--training.seq_len %d\n", w->model->seq);
     fprintf(out, "--training.mixed_precision_param %s\n",
@@ -146,9 +140,9 @@ static void write_automodel(const struct writer *w)
     FILE *out = w->out;
     fprintf(out,
             "step_scheduler:\n  global_batch_size: %" PRId64 "\n  local_batch_size: %" PRId64 "\n",
-            global_batch(p), local_batch(p));
-    fprintf(out, "distributed:\n  strategy: fsdp2\n  dp_size: %d\n  tp_size: %d\n", p->num_pipelines,
-            plan_tensor(p));
+            plan_samples(p), local_batch(p));
+    fprintf(out, "distributed:\n  strategy: fsdp2\n  dp_size: %d\n  tp_size: %d\n",
+            p->num_pipelines, plan_tensor(p));
     fprintf(out, "  pp_size: %d\n  cp_size: 1\n  ep_size: %d\n", p->num_ranks, plan_expert(p));
     fprintf(out, "  sequence_parallel: %s\n", p->sequence_parallel ? "true" : "false");
     fprintf(out, "  activation_checkpointing: %s\n", again_by_layer(p) ? "true" : "false");
@@ -294,7 +288,7 @@ static void write_megatron(const struct writer *w)
     else
         lacks(w, "the model: only GPT's and Llama's kin are written");
     fprintf(out, "--micro-batch-size %" PRId64 "\n--global-batch-size %" PRId64 "\n",
-            p->microbatches.size, global_batch(p));
+            p->microbatches.size, plan_samples(p));
     fprintf(out, "--tensor-model-parallel-size %d\n--pipeline-model-parallel-size %d\n",
             plan_tensor(p), p->num_ranks);
     if (!even(p, w->model))
@@ -346,7 +340,7 @@ static void write_deepspeed(const struct writer *w)
     const struct plan *p = w->plan;
     struct json *json = json_object_new();
     char *text = NULL, code[200];
-    json_add_int(json, "train_batch_size", global_batch(p));
+    json_add_int(json, "train_batch_size", plan_samples(p));
     json_add_int(json, "train_micro_batch_size_per_gpu", p->microbatches.size);
     json_add_int(json, "gradient_accumulation_steps", p->microbatches.count);
     struct json *zero = json_add_object(json, "zero_optimization");

@@ -51,7 +51,7 @@ enum status plan_judge_chosen(struct plan_judge *judge, struct planner_result *r
         return err_copy(err, &why);
     if (step_ns > plan->step_ns)
         plan->step_ns = step_ns;
-    result->samples_per_s = (double)plan_samples(plan) / (double)plan->step_ns * 1e9;
+    result->samples_per_s = plan_samples_per_s(plan, plan->step_ns);
     result->gap = (double)plan->step_ns / (double)result->lower_bound_ns - 1;
     result->best[0].judged_ns = plan->step_ns;
     result->best[0].samples_per_s = result->samples_per_s;

@@ -21,6 +21,11 @@ static const char gpt_job[] =
     " \"cost\": {\"source\": \"kernels\", \"efficiency\": 0.5},"
     " \"freeze\": {\"policy\": \"closed-form\", \"alpha\": \"1/3\"}}";
 
+static const char context_job[] =
+    "{\"model\": \"gpt2:seq=1024\", \"data\": {\"kind\": \"text\", \"train_samples\": 64},"
+    " \"train\": {\"batch\": {\"global\": 8}, \"dtype\": \"bf16\"}, \"cluster\": \"a100-1x2\","
+    " \"pipeline\": {\"num_stages\": 1, \"context\": 2, \"tensor\": 1}}";
+
 /* Its costs come from a profile inside the library. */
 static const char vit_job[] =
     "{\"model\": \"vit-b16:classes=100\", \"data\": {\"kind\": \"cifar100\"},"
@@ -91,6 +96,38 @@ static void a_step__has_the_closed_form_of_gpipe(void **state)
     assert_int_equal(items, 4);
     elapse_step_free(step);
     elapse_plan_free(plan);
+    elapse_job_free(job);
+}
+
+/* Two pipelines, each for half of the tokens of every sample: one replica for users. */
+static void a_plan_with_context_2__has_the_samples_of_one_replica(void **state)
+{
+    (void)state;
+    struct elapse_job *job = parse(context_job);
+    struct elapse_plan *plan = find(job), *again = NULL;
+    struct elapse_step *step = NULL;
+    struct elapse_plan_info p = {.size = sizeof p}, q = {.size = sizeof q};
+    struct elapse_step_info s = {.size = sizeof s};
+    char *text = NULL;
+    assert_int_equal(elapse_plan_json(plan, &text, NULL), ELAPSE_OK);
+    assert_int_equal(elapse_plan_load(job, file_with("context.json", text), &again, NULL),
+                     ELAPSE_OK);
+    assert_int_equal(elapse_step_simulate(job, again, NULL, &step, NULL), ELAPSE_OK);
+    elapse_plan_info(plan, &p);
+    elapse_plan_info(again, &q);
+    elapse_step_info(step, &s);
+    assert_int_equal(p.replicas, 1);
+    assert_int_equal(s.num_devices, 2);
+    assert_int_equal(q.step_ns, p.step_ns);
+    assert_int_equal(s.step_ns, p.step_ns);
+    const double rate = 8 / (1e-9 * (double)p.step_ns);
+    assert_float_equal(p.samples_per_s / rate, 1, 1e-9);
+    assert_float_equal(q.samples_per_s / rate, 1, 1e-9);
+    assert_float_equal(s.samples_per_s / rate, 1, 1e-9);
+    free(text);
+    elapse_step_free(step);
+    elapse_plan_free(plan);
+    elapse_plan_free(again);
     elapse_job_free(job);
 }
 
@@ -438,6 +475,7 @@ int main(void)
     setenv("ELAPSE_DB", "/nowhere/profiles.db", 1); /* not the user's own store */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step__has_the_closed_form_of_gpipe),
+        cmocka_unit_test(a_plan_with_context_2__has_the_samples_of_one_replica),
         cmocka_unit_test(a_run__is_its_epochs),
         cmocka_unit_test(a_plan__goes_through_a_file),
         cmocka_unit_test(failures__say_what_and_leave_the_pointer),
