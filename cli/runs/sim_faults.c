@@ -32,28 +32,20 @@ struct faults_text {
     char *trace, *trace_steps, *run; /* owned */
 };
 
-#define AT(member) offsetof(struct faults_text, member), sizeof(((struct faults_text *)0)->member)
 static const char *const policies[] = {"restart", "shrink", "spare", NULL};
-#define RATE(key, help)                                                                            \
-    {                                                                                              \
-#key, FIELD_REAL, AT(set.key), 0, 1000000, NULL, 0, help                                   \
-    }
-#define TIME(key, member, help)                                                                    \
-    {                                                                                              \
-        key, FIELD_NS, AT(set.member), 0, 0, NULL, 0, help                                         \
-    }
-#define COUNT(key, member, least, help)                                                            \
-    {                                                                                              \
-        key, FIELD_INT, AT(member), least, 1 << 20, NULL, 0, help                                  \
-    }
-static const struct field faults_fields[] = {
-    {"policy",           FIELD_CHOICE, AT(policy),             0, 0,         policies, 0, "after a loss [restart]"       },
+/* clang-format off */
+#define RATE(key, help) MEMBER(faults_text, #key, REAL, set.key, help, .max = 1000000)
+#define TIME(key, member, help) MEMBER(faults_text, key, NS, set.member, help)
+#define COUNT(key, member, least, help) \
+    MEMBER(faults_text, key, INT, member, help, .min = (least), .max = 1 << 20)
+static const struct member faults_fields[] = {
+    MEMBER(faults_text, "policy", NAME, policy, "after a loss [restart]", .names = policies),
     RATE(device_per_hour, "losses of a device"),
     RATE(node_per_hour, "losses of a node"),
     RATE(link_per_hour, "losses of a node's link"),
     RATE(rack_per_hour, "losses of a rack"),
     RATE(slow_per_hour, "devices that become slow, per device"),
-    {"slow_speed",       FIELD_REAL,   AT(set.slow_speed),     0, 1,         NULL,     0, "of a slow device"             },
+    MEMBER(faults_text, "slow_speed", REAL, set.slow_speed, "of a slow device", .max = 1),
     COUNT("nodes_per_rack", set.nodes_per_rack, 0, "[0: no racks]"),
     COUNT("spare_nodes", set.spare_nodes, 0, "beside those of the cluster"),
     COUNT("min_nodes", min_nodes, 1, "that shrink plans for"),
@@ -64,23 +56,20 @@ static const struct field faults_fields[] = {
     TIME("found", found_ns, "until a slow device is found"),
     TIME("join", join_ns, "until a run that takes nodes back has stopped"),
     TIME("interval", interval_ns, "work between checkpoints"),
-    {"interval_steps",   FIELD_INT,    AT(set.interval_steps), 0, INT64_MAX, NULL,     0,
-     "in place of interval [train.checkpoint_every_steps]"                                                               },
+    MEMBER(faults_text, "interval_steps", INT, set.interval_steps, "in place of interval [train.checkpoint_every_steps]"),
     TIME("stall", stall_ns, "of the run, for a checkpoint"),
     TIME("write", write_ns, "of a checkpoint"),
-    {"async",            FIELD_BOOL,   AT(set.async),          0, 0,         NULL,     0, "write beside the next steps"  },
-    {"checkpoint_bytes", FIELD_BYTES,  AT(checkpoint_bytes),   0, 0,         NULL,     0,
-     "with storage [weights and optimizer states in fp32]"                                                               },
-    {"storage",          FIELD_RATE,   AT(storage),            0, 0,         NULL,     0, "gives the time to write"      },
+    MEMBER(faults_text, "async", BOOL, set.async, "write beside the next steps"),
+    MEMBER(faults_text, "checkpoint_bytes", BYTES, checkpoint_bytes, "with storage [weights and optimizer states in fp32]"),
+    MEMBER(faults_text, "storage", RATE, storage, "gives the time to write"),
     TIME("memory_interval", memory_interval_ns, "work between copies in memory"),
     TIME("memory_stall", memory_stall_ns, "of the run, for a copy"),
     TIME("limit", limit_ns, "the run ends here [100 times its time]"),
-    {"trace_steps",      FIELD_PATH,   AT(trace_steps),        0, 0,         NULL,     0,
-     "CSV of step,node,lost|back, as train --plan-losses"                                                                },
-    {"run",              FIELD_PATH,   AT(run),                0, 0,         NULL,     0,
-     "folder of a run: its times to detect, restart, join, stall and write"                                              },
-    {"trace",            FIELD_PATH,   AT(trace),              0, 0,         NULL,     0, "CSV of seconds,node,lost|back"},
+    MEMBER(faults_text, "trace_steps", PATH, trace_steps, "CSV of step,node,lost|back, as train --plan-losses"),
+    MEMBER(faults_text, "run", PATH, run, "folder of a run: its times to detect, restart, join, stall and write"),
+    MEMBER(faults_text, "trace", PATH, trace, "CSV of seconds,node,lost|back"),
 };
+/* clang-format on */
 enum { NUM_FAULTS_FIELDS = sizeof faults_fields / sizeof *faults_fields };
 
 /* "key=value,..." as an object. */

@@ -67,44 +67,43 @@ _Static_assert(DATA_KIND_COUNT == 9 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT =
                    FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_SEARCH == 11,
                "the lists of names follow the enums");
 
-#define AT(member) offsetof(struct job, member), sizeof(((struct job *)0)->member)
 /* clang-format off */
-#define PLAIN(key, type, member, help) {key, type, AT(member), 0, 0, NULL, 0, help}
-#define INT(key, member, min, max, help) {key, FIELD_INT, AT(member), min, max, NULL, 0, help}
-#define COUNT(key, member, help) {key, FIELD_COUNT, AT(member), 1, INT_MAX, NULL, 0, help}
-#define REAL(key, member, help) PLAIN(key, FIELD_REAL, member, help)
-#define BOOL(key, member, help) PLAIN(key, FIELD_BOOL, member, help)
+#define PLAIN(key, type, member, help) MEMBER(job, key, type, member, help)
+#define INT(key, member, min_, max_, help) MEMBER(job, key, INT, member, help, .min = (min_), .max = (max_))
+#define COUNT(key, member, help) MEMBER(job, key, COUNT, member, help, .min = 1)
+#define REAL(key, member, help) MEMBER(job, key, REAL, member, help, .min = -INFINITY)
+#define BOOL(key, member, help) MEMBER(job, key, BOOL, member, help)
 #define BOOL_AUTO(key, member, automatic, help) \
-    {key, FIELD_BOOL, AT(member), 0, 0, NULL, offsetof(struct job, automatic), help}
-#define CHOICE(key, member, names, help) {key, FIELD_CHOICE, AT(member), 0, 0, names, 0, help}
-#define CHOICE_AUTO(key, member, names, automatic, help) \
-    {key, FIELD_CHOICE, AT(member), 0, 0, names, offsetof(struct job, automatic), help}
-#define OTHER(key, help) {key, FIELD_OTHER, 0, 0, 0, 0, NULL, 0, help}
+    MEMBER(job, key, BOOL, member, help, .auto_offset = offsetof(struct job, automatic))
+#define CHOICE(key, member, names_, help) MEMBER(job, key, NAME, member, help, .names = (names_))
+#define CHOICE_AUTO(key, member, names_, automatic, help) \
+    MEMBER(job, key, NAME, member, help, .names = (names_), .auto_offset = offsetof(struct job, automatic))
+#define OTHER(key, help) MEMBER_OWN(key, help)
 
-const struct field job_fields[] = {
-    PLAIN("name", FIELD_TEXT, name, "name of the job, for people"),
+const struct member job_fields[] = {
+    PLAIN("name", TEXT, name, "name of the job, for people"),
     OTHER("model", "MODEL text, file, or object: preset or family, and its dims"),
     CHOICE("data.kind", data.kind, data_names, "the data set [synthetic]"),
-    PLAIN("data.path", FIELD_PATH, data.path, "file or folder of the data set"),
-    PLAIN("data.vocab", FIELD_PATH, data.vocab, "vocabulary: tokenizer.json, vocab.txt or GPT-2's vocab.json"),
-    PLAIN("data.merges", FIELD_PATH, data.merges, "GPT-2's merges.txt [next to data.vocab]"),
-    PLAIN("data.text", FIELD_STRING, data.text, "table: column of the text, a name, or a number from 1 without a header [text]"),
-    PLAIN("data.text_pair", FIELD_STRING, data.text_pair, "table: column of a second text [none]"),
-    PLAIN("data.label", FIELD_STRING, data.label, "table: column of the class, as a number or a name [label]"),
+    PLAIN("data.path", PATH, data.path, "file or folder of the data set"),
+    PLAIN("data.vocab", PATH, data.vocab, "vocabulary: tokenizer.json, vocab.txt or GPT-2's vocab.json"),
+    PLAIN("data.merges", PATH, data.merges, "GPT-2's merges.txt [next to data.vocab]"),
+    PLAIN("data.text", STRING, data.text, "table: column of the text, a name, or a number from 1 without a header [text]"),
+    PLAIN("data.text_pair", STRING, data.text_pair, "table: column of a second text [none]"),
+    PLAIN("data.label", STRING, data.label, "table: column of the class, as a number or a name [label]"),
     CHOICE("data.lower_case", data.lower_case, lower_names, "whether vocab.txt is uncased [auto: tokenizer_config.json next to it, else whether a piece has capitals]"),
     BOOL("data.special_tokens", data.special_tokens, "special tokens spelled out in texts, as [SEP], become those tokens [true]"),
     CHOICE("data.augment", data.augment, augment_names, "augmentation of training images [none]"),
     BOOL("data.resize", data.resize, "scale images to the model's size [false]"),
-    INT("data.train_samples", data.train_samples, 0, INT64_MAX, "train on n samples, drawn by train.seed [0: all]"),
-    INT("data.test_samples", data.test_samples, 0, INT64_MAX, "test on n samples, drawn by train.seed [0: all]"),
+    INT("data.train_samples", data.train_samples, 0, 0, "train on n samples, drawn by train.seed [0: all]"),
+    INT("data.test_samples", data.test_samples, 0, 0, "test on n samples, drawn by train.seed [0: all]"),
     REAL("data.length", data.length, "mean tokens of a document, where samples are rows that hold shorter documents (docs/data.md#rows); train takes it for its plans [0: a sample is one document of model.seq tokens]"),
     REAL("data.length_deviation", data.length_deviation, "standard deviation of data.length, of a lognormal distribution [0: all are equal]"),
-    INT("data.documents", data.documents, 0, INT64_MAX, "documents of an epoch, in place of data.train_samples, which counts rows; for plan and sim [0]"),
-    {"data.valid", FIELD_PATH, AT(data.valid), 0, 0, valid_words, 0, "samples that freezing is judged by: auto: held out of the training split; test: the test split; or a path [auto]"},
+    INT("data.documents", data.documents, 0, 0, "documents of an epoch, in place of data.train_samples, which counts rows; for plan and sim [0]"),
+    MEMBER(job, "data.valid", PATH, data.valid, "samples that freezing is judged by: auto: held out of the training split; test: the test split; or a path [auto]", .names = valid_words),
     INT("data.workers", data.workers, 0, 1024, "threads per rank that prepare samples [0: one for each core of the rank that does not compute]"),
     INT("train.epochs", train.epochs, 0, JOB_EPOCHS_MAX, "epochs of the run; with 0 train writes the initial weights and sim refuses the job [1]"),
-    INT("train.max_steps", train.max_steps, 0, INT64_MAX, "the run ends after n steps [0: after its epochs]"),
-    INT("train.tokens", train.tokens, 0, INT64_MAX, "tokens of the whole run, of synthetic data; in place of data.train_samples [0]"),
+    INT("train.max_steps", train.max_steps, 0, 0, "the run ends after n steps [0: after its epochs]"),
+    INT("train.tokens", train.tokens, 0, 0, "tokens of the whole run, of synthetic data; in place of data.train_samples [0]"),
     CHOICE("train.rows", train.rows, rows_names, "what a row has with data.length; packed: as many documents as fit, masked from each other; context: one, padded to model.seq; longest: one, padded to the longest of train.batch, or of train.batch.micro where that is given; train packs [packed]"),
     OTHER("train.batch.per_pipeline", "samples per step of each pipeline [32]"),
     OTHER("train.batch.global", "samples per step of all pipelines together"),
@@ -117,7 +116,7 @@ const struct field job_fields[] = {
     REAL("train.optimizer.eps", train.optimizer.eps, "for adamw, lamb [1e-8]"),
     REAL("train.optimizer.weight_decay", train.optimizer.weight_decay, "weight decay [0]"),
     CHOICE("train.lr_schedule.kind", train.lr_schedule, lr_names, "learning rate after the warm-up [constant]"),
-    INT("train.lr_schedule.warmup_steps", train.warmup_steps, 0, INT64_MAX, "steps in which the learning rate rises linearly from 0 [0]"),
+    INT("train.lr_schedule.warmup_steps", train.warmup_steps, 0, 0, "steps in which the learning rate rises linearly from 0 [0]"),
     REAL("train.clip_norm", train.clip_norm, "largest global gradient norm; gradients are scaled down to it [0: off]"),
     BOOL("train.post_validation", train.post_validation, "an update does not wait for the gradient norm, which is checked during the next step (Qi et al. 2023), so that steps follow one another after sim's period_ns; only for plan and sim [false]"),
     REAL("train.dropout", train.dropout, "dropout probability [0]"),
@@ -134,49 +133,49 @@ const struct field job_fields[] = {
     CHOICE("train.device", train.device, device_names, "device that each rank computes on [cpu]"),
     CHOICE("train.transport", train.transport, transport_names, "how activations and gradients travel; nccl: from GPU to GPU [mpi]"),
     CHOICE("train.reduction", train.reduction, reduction_names, "canonical: bit-identical results with R = 1, 2, 4 [fast]"),
-    INT("train.seed", train.seed, 0, INT64_MAX, "seed of all random numbers [1]"),
-    INT("train.eval_every_epochs", train.eval_every_epochs, 0, INT64_MAX, "evaluate after every n epochs [0: only at the end]"),
-    INT("train.lora.rank", train.lora.rank, 0, INT_MAX, "train adapters of this rank beside a frozen base (LoRA) [0: none]"),
+    INT("train.seed", train.seed, 0, 0, "seed of all random numbers [1]"),
+    INT("train.eval_every_epochs", train.eval_every_epochs, 0, 0, "evaluate after every n epochs [0: only at the end]"),
+    INT("train.lora.rank", train.lora.rank, 0, 0, "train adapters of this rank beside a frozen base (LoRA) [0: none]"),
     REAL("train.lora.alpha", train.lora.alpha, "adapters are multiplied by alpha / rank [0: as the rank, so by 1]"),
-    {"train.lora.targets", FIELD_TEXT, AT(train.lora.targets), 2, 0, NULL, 0, "products that have adapters: all, attention, qkv, mlp, or names as peft's target_modules has them (q_proj, c_attn, query, ...); a list, or joined by commas [all: all of attention and MLP]"},
+    MEMBER(job, "train.lora.targets", TEXT, train.lora.targets, "products that have adapters: all, attention, qkv, mlp, or names as peft's target_modules has them (q_proj, c_attn, query, ...); a list, or joined by commas [all: all of attention and MLP]", .flags = MEMBER_LIST),
     BOOL("train.lora.head", train.lora.head, "beside adapters a head of classes or answers trains too [true]"),
     CHOICE("train.lora.base", train.lora.base, lora_base_names, "how the frozen base is kept; nf4: QLoRA [same: as kernels read it]"),
-    INT("train.checkpoint_every_steps", train.checkpoint_every_steps, 0, INT64_MAX, "write a checkpoint after every n steps [0: only at the end]"),
+    INT("train.checkpoint_every_steps", train.checkpoint_every_steps, 0, 0, "write a checkpoint after every n steps [0: only at the end]"),
     CHOICE("train.on_slow", train.on_slow, on_slow_names, "a rank that is slower than the plan has it: name it, or also weigh it in the next turn's plan [log]"),
-    INT("train.checkpoint_memory_every_steps", train.memory_every_steps, 0, INT64_MAX, "also copy the state into shared memory after every n steps, for a run that is killed [0: never]"),
-    INT("train.keep_checkpoints", train.keep_checkpoints, 0, INT64_MAX, "remove a run's checkpoints but the newest n and the best evaluated one; 0: keep all [3]"),
+    INT("train.checkpoint_memory_every_steps", train.memory_every_steps, 0, 0, "also copy the state into shared memory after every n steps, for a run that is killed [0: never]"),
+    INT("train.keep_checkpoints", train.keep_checkpoints, 0, 0, "remove a run's checkpoints but the newest n and the best evaluated one; 0: keep all [3]"),
     OTHER("cluster", "CLUSTER text, file, or object, for plan and sim [this-machine]"),
     CHOICE("cost.source", cost.source, cost_names, "where times come from [auto: a profile, else kernels, else the roofline]"),
     REAL("cost.efficiency", cost.efficiency, "speed of kernels or roofline, 1e-6..10 [1]"),
-    PLAIN("cost.calibration", FIELD_TEXT, cost.calibration, "name of a calibration of 'elapse calibrate', which scales kernels or roofline [none]"),
+    PLAIN("cost.calibration", TEXT, cost.calibration, "name of a calibration of 'elapse calibrate', which scales kernels or roofline [none]"),
     COUNT("pipeline.num_stages", pipeline.num_stages, "K, devices per pipeline [auto]"),
     COUNT("pipeline.num_replicas", pipeline.num_replicas, "R, number of pipelines [auto]"),
     COUNT("pipeline.num_microbatches", pipeline.num_microbatches, "M, micro-batches of train.batch as given, per pipeline or global [auto]"),
     INT("pipeline.chunks", pipeline.chunks, 1, 1024, "v, stages per device [1]"),
-    {"pipeline.schedule", FIELD_CHOICE, AT(pipeline.schedule), offsetof(struct job, pipeline.schedules), 0, schedule_names, offsetof(struct job, pipeline.schedule_auto), "order of forwards and backwards; a list restricts auto; search: op lists of its own where these are faster [auto]"},
+    MEMBER(job, "pipeline.schedule", NAME, pipeline.schedule, "order of forwards and backwards; a list restricts auto; search: op lists of its own where these are faster [auto]", .list_offset = offsetof(struct job, pipeline.schedules), .names = schedule_names, .auto_offset = offsetof(struct job, pipeline.schedule_auto)),
     CHOICE("pipeline.balancer", pipeline.balancer, balancer_names, "how the chain is cut [optimal]"),
     CHOICE("pipeline.by", pipeline.by_params, by_names, "quantity that the cut balances [time]"),
     CHOICE_AUTO("pipeline.recompute", pipeline.recompute, recompute_names, pipeline.recompute_auto, "what runs again before its backward; stage (or always): whole stages; except-last: but for the last micro-batch; stage-early: before the gradient arrives; selective: attention's core; layer: layers, inside the backward; fit: where the memory of a device is limited, what a plan needs to fit [fit; auto on GPUs, see tensor]"),
     COUNT("pipeline.recompute_layers", pipeline.recompute_layers, "layers of each stage that recompute layer runs again [auto: what the memory needs]"),
     COUNT("pipeline.tensor", pipeline.tensor, "T, neighbouring devices that hold each item together; only for plan and sim [1; on GPUs auto, with shard, expert, sequence_parallel, recompute and schedule, for a job that names none of them]"),
     BOOL_AUTO("pipeline.sequence_parallel", pipeline.sequence_parallel, pipeline.sequence_auto, "with tensor: divide norms and dropout by tokens [false; auto where tensor is auto]"),
-    {"pipeline.expert", FIELD_COUNT, AT(pipeline.expert), 1, MODEL_EXPERTS_MAX, NULL, 0, "E, replicas that divide the experts of each layer; only for plan and sim [1]"},
-    {"pipeline.expert_tensor", FIELD_COUNT, AT(pipeline.expert_tensor), 1, 64, NULL, 0, "X, neighbours that divide each expert, of the T devices of a group; E x X divides T x R; below T it needs sequence_parallel; only for plan and sim [auto: T, or 1 where that is faster]"},
-    {"pipeline.context", FIELD_COUNT, AT(pipeline.context), 1, CONTEXT_MAX, NULL, 0, "C, replicas that divide the tokens of each sample (context parallelism, CP); only for plan and sim [1; auto where tensor is]"},
+    MEMBER(job, "pipeline.expert", COUNT, pipeline.expert, "E, replicas that divide the experts of each layer; only for plan and sim [1]", .min = 1, .max = MODEL_EXPERTS_MAX),
+    MEMBER(job, "pipeline.expert_tensor", COUNT, pipeline.expert_tensor, "X, neighbours that divide each expert, of the T devices of a group; E x X divides T x R; below T it needs sequence_parallel; only for plan and sim [auto: T, or 1 where that is faster]", .min = 1, .max = 64),
+    MEMBER(job, "pipeline.context", COUNT, pipeline.context, "C, replicas that divide the tokens of each sample (context parallelism, CP); only for plan and sim [1; auto where tensor is]", .min = 1, .max = CONTEXT_MAX),
     CHOICE_AUTO("pipeline.context_comm", pipeline.context_kind, context_names, pipeline.context_kind_auto, "how attention meets the keys of other replicas: ring (p2p), all-gather, ulysses (a2a) [ring]"),
     CHOICE_AUTO("pipeline.shard", pipeline.shard, shard_names, pipeline.shard_auto, "what replicas divide among themselves; only for plan and sim [none]"),
-    {"pipeline.shard_group", FIELD_COUNT, AT(pipeline.shard_group), 2, INT_MAX, NULL, 0, "G, replicas in a row that divide gradients or weights, of which other groups have copies (HSDP); only for plan and sim [auto: all; where shard is searched, also those of a node]"},
+    MEMBER(job, "pipeline.shard_group", COUNT, pipeline.shard_group, "G, replicas in a row that divide gradients or weights, of which other groups have copies (HSDP); only for plan and sim [auto: all; where shard is searched, also those of a node]", .min = 2),
     CHOICE("pipeline.offload", pipeline.offload, offload_names, "optimizer: masters and optimizer state are in host memory, and the host updates; auto: where that is faster; fit: where no plan fits the devices without, or one with is 5 % faster; only for plan and sim [none; fit where tensor is auto by default]"),
     CHOICE_AUTO("pipeline.frozen", pipeline.frozen, frozen_names, pipeline.frozen_auto, "where the frozen prefix runs if the cache is not read [auto]"),
-    PLAIN("pipeline.bucket_bytes", FIELD_BYTES, pipeline.bucket_bytes, "gradients per all-reduce; 0: one all-reduce per stage [25MiB]"),
+    PLAIN("pipeline.bucket_bytes", BYTES, pipeline.bucket_bytes, "gradients per all-reduce; 0: one all-reduce per stage [25MiB]"),
     CHOICE("freeze.policy", freeze.policy, policy_names, "how the frozen prefix grows [none; safe where freeze.alpha, max_loss, min_active, warmup or evidence is set]"),
     REAL("freeze.alpha", freeze.alpha, "share of the active layers that one decision may freeze [1/3; safe: 1/2]"),
     REAL("freeze.max_loss", freeze.max_loss, "what freezing may cost under policy safe: points of accuracy, or per cent of the loss; 0: nothing freezes [1]"),
-    INT("freeze.min_active", freeze.min_active, 0, INT_MAX, "layers that stay active [0]"),
-    INT("freeze.warmup", freeze.warmup, 0, INT_MAX, "epochs, or turns of every_steps, at the start in which nothing freezes [0]"),
-    INT("freeze.every_steps", freeze.every_steps, 0, INT64_MAX, "decide after every n steps [0: after every epoch]"),
+    INT("freeze.min_active", freeze.min_active, 0, 0, "layers that stay active [0]"),
+    INT("freeze.warmup", freeze.warmup, 0, 0, "epochs, or turns of every_steps, at the start in which nothing freezes [0]"),
+    INT("freeze.every_steps", freeze.every_steps, 0, 0, "decide after every n steps [0: after every epoch]"),
     BOOL("freeze.record", freeze.record, "measure each turn what each prefix brings, into evidence.json [false]"),
-    INT("freeze.probe", freeze.probe, 0, INT64_MAX, "samples of data.valid that evidence is measured on [0: 256; safe: as many as cost 2 % of the step time]"),
+    INT("freeze.probe", freeze.probe, 0, 0, "samples of data.valid that evidence is measured on [0: 256; safe: as many as cost 2 % of the step time]"),
     BOOL("freeze.anneal", freeze.anneal, "layers that the next turn freezes train with a rate that falls to 0; closed-form and table [false]"),
     OTHER("freeze.table", "F per epoch: array, file, or mild|mild-early|by_epoch|linear"),
     OTHER("freeze.norms", "recorded gradient norms: array of epochs, each an array of layers, or file"),
@@ -185,15 +184,15 @@ const struct field job_fields[] = {
     BOOL("elastic.auto_dp", elastic.auto_dp, "use freed devices as replicas [true]"),
     CHOICE("elastic.compression", elastic.halving, compression_names, "halving: the paper's rule [best]"),
     OTHER("elastic.stages", "K per epoch, an array; its last entry holds for all later epochs [planned]"),
-    PLAIN("elastic.setup", FIELD_NS, elastic.setup_ns, "time of a change of K or R, without the transfers over links [0]"),
+    PLAIN("elastic.setup", NS, elastic.setup_ns, "time of a change of K or R, without the transfers over links [0]"),
     CHOICE("cache.policy", cache.policy, cache_names, "whether plans read the frozen prefix's output from a cache [auto]"),
-    PLAIN("cache.limit_bytes", FIELD_BYTES, cache.limit_bytes, "memory for the cache per node [0: half of the free memory; sim assumes enough]"),
+    PLAIN("cache.limit_bytes", BYTES, cache.limit_bytes, "memory for the cache per node [0: half of the free memory; sim assumes enough]"),
     CHOICE("cache.dtype", cache.bf16, cache_dtype_names, "data type of cached activations [fp32]"),
-    PLAIN("cache.read", FIELD_NS, cache.read_ns, "host time to read a sample [0: from the cost source]"),
-    PLAIN("cache.write", FIELD_NS, cache.write_ns, "host time to write a sample [0: from the cost source]"),
-    PLAIN("cache.dir", FIELD_PATH, cache.dir, "folder of the cache's files [shared memory]"),
-    PLAIN("cache.spill_dir", FIELD_PATH, cache.spill_dir, "folder on a disk for entries that do not fit the memory [none]"),
-    PLAIN("cache.spill_bytes", FIELD_BYTES, cache.spill_bytes, "space on that disk per node [0: half of the free space]"),
+    PLAIN("cache.read", NS, cache.read_ns, "host time to read a sample [0: from the cost source]"),
+    PLAIN("cache.write", NS, cache.write_ns, "host time to write a sample [0: from the cost source]"),
+    PLAIN("cache.dir", PATH, cache.dir, "folder of the cache's files [shared memory]"),
+    PLAIN("cache.spill_dir", PATH, cache.spill_dir, "folder on a disk for entries that do not fit the memory [none]"),
+    PLAIN("cache.spill_bytes", BYTES, cache.spill_bytes, "space on that disk per node [0: half of the free space]"),
     INT("cache.views", cache.views, 0, 1000, "augmented or masked views per sample [0: unlimited, which rules out the cache]"),
     OTHER("baseline", "the job that speedup is measured against: overrides, as an object or as texts \"a.b=v\""),
 };

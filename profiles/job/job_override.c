@@ -84,9 +84,9 @@ static enum status holder_of(struct json *root, const char *dir, const char *key
 static enum status override_value(const char *key, const char *text, struct json **box,
                                   struct err *err)
 {
-    const struct field *field = fields_find(job_fields, num_job_fields, key, NULL);
-    bool is_text = field && (field->type == FIELD_TEXT || field->type == FIELD_STRING ||
-                             field->type == FIELD_PATH);
+    const struct member *field = fields_find(job_fields, num_job_fields, key, NULL);
+    bool is_text = field && (field->type == MEMBER_TEXT || field->type == MEMBER_STRING ||
+                             field->type == MEMBER_PATH);
     struct json *value = NULL;
     enum status rc = is_text ? ERR_INPUT : json_parse(text, "--set", &value, NULL);
     if (rc == ERR_NOMEM)

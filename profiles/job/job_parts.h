@@ -6,7 +6,7 @@
 #include "profiles/json/fields.h"
 #include "profiles/job/job_json.h"
 
-extern const struct field job_fields[];
+extern const struct member job_fields[];
 extern const int num_job_fields;
 
 /* Change the tree of a job by a text "a.b=v". Missing objects on the way are made. dir is the folder

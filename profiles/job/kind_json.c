@@ -44,33 +44,32 @@ static bool has_group(const struct kind *kind, int group)
 
 /* --- keys ------------------------------------------------------------------------------------- */
 
-static const struct field texts[] = {
-    {"name",    FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "in answers; in a file, the file's name counts" },
-    {"like",    FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "the kind that the figures not given are of"    },
-    {"kernels", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "the kind whose kernels were measured"          },
-    {"rings",   FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "the kind whose rings of 2 and 4 devices it has"},
-    {"source",  FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "where the figures are from [the file]"         },
-    {"sources", FIELD_OTHER, 0, 0, 0, 0, NULL, 0,
-     "an object: texts by figure, or by figures, "
-     "network, kernels, collective"                                                               },
- /* `elapse devices NAME --json` prints these, too. */
-    {"kind",    FIELD_OTHER, 0, 0, 0, 0, NULL, 0, ""                                              },
-    {"schema",  FIELD_OTHER, 0, 0, 0, 0, NULL, 0, ""                                              },
-    {"version", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, ""                                              },
-    {"command", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, ""                                              },
+static const struct member texts[] = {
+    MEMBER_OWN("name", "in answers; in a file, the file's name counts"),
+    MEMBER_OWN("like", "the kind that the figures not given are of"),
+    MEMBER_OWN("kernels", "the kind whose kernels were measured"),
+    MEMBER_OWN("rings", "the kind whose rings of 2 and 4 devices it has"),
+    MEMBER_OWN("source", "where the figures are from [the file]"),
+    MEMBER_OWN("sources", "an object: texts by figure, or by figures, "
+                          "network, kernels, collective"),
+    /* `elapse devices NAME --json` prints these, too. */
+    MEMBER_OWN("kind", ""),
+    MEMBER_OWN("schema", ""),
+    MEMBER_OWN("version", ""),
+    MEMBER_OWN("command", ""),
 };
 enum { NUM_TEXTS = sizeof texts / sizeof *texts, MAX_KEYS = NUM_TEXTS + 2 * NUM_KIND_FIGURES };
 
 /* The keys of an object, which fields_read() checks. Returns their number. */
-static int list_keys(struct field keys[MAX_KEYS])
+static int list_keys(struct member keys[MAX_KEYS])
 {
     int n = 0;
     for (int i = 0; i < NUM_TEXTS; i++)
         keys[n++] = texts[i];
     for (int f = 0; f < NUM_KIND_FIGURES; f++) {
-        keys[n++] = (struct field){.key = kind_figures[f].key, .type = FIELD_OTHER};
+        keys[n++] = (struct member){.name = kind_figures[f].key, .type = MEMBER_OTHER};
         if (kind_figures[f].short_key)
-            keys[n++] = (struct field){.key = kind_figures[f].short_key, .type = FIELD_OTHER};
+            keys[n++] = (struct member){.name = kind_figures[f].short_key, .type = MEMBER_OTHER};
     }
     return n;
 }
@@ -80,7 +79,7 @@ void kind_keys_each(key_visitor *visit, void *ctx)
     static const char *const takes[] = {"speed", "bandwidth", "size", "time", "time", "number"};
     for (int i = 0; i < NUM_TEXTS; i++)
         if (*texts[i].help)
-            visit(&(struct key_help){texts[i].key, i < NUM_TEXTS - 5 ? "text" : "", texts[i].help},
+            visit(&(struct key_help){texts[i].name, i < NUM_TEXTS - 5 ? "text" : "", texts[i].help},
                   ctx);
     for (int f = 0; f < NUM_KIND_FIGURES; f++) {
         const struct kind_figure *figure = &kind_figures[f];
@@ -370,7 +369,7 @@ static enum status take_like(struct kind *kind, const char *like, const struct r
 static enum status read_kind(const struct json *object, const struct fields_source *source,
                              struct reading *reading, struct kind **kind, struct err *err)
 {
-    struct field keys[MAX_KEYS];
+    struct member keys[MAX_KEYS];
     const char *like = NULL, *name = reading->name, *kernels = NULL, *from = NULL, *rings = NULL;
     char plain[40];
     const int n = list_keys(keys);

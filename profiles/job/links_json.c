@@ -97,18 +97,17 @@ static enum status read_share(const struct json *object, const struct fields_sou
 struct times {
     int64_t latency_ns, uplink_latency_ns, fixed_ns;
 };
-#define AT(member) offsetof(struct times, member), sizeof(((struct times *)0)->member)
 /* clang-format off */
-static const struct field collective_fields[] = {
-    {"link", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "rate of the cluster's fastest port; slower ports in proportion"},
-    {"uplink", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "rate of the cluster's fastest uplink; ports to the network in proportion"},
-    {"latency", FIELD_NS, AT(latency_ns), 0, 0, NULL, 0, "of a step inside a node [a message's]"},
-    {"uplink_latency", FIELD_NS, AT(uplink_latency_ns), 0, 0, NULL, 0, "of a step between nodes [latency]"},
-    {"fixed", FIELD_NS, AT(fixed_ns), 0, 0, NULL, 0, "once per collective [0]"},
-    {"all-reduce", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "an object of these keys for one kind"},
-    {"reduce-scatter", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "as all-reduce"},
-    {"all-gather", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "as all-reduce"},
-    {"all-to-all", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "as all-reduce"},
+static const struct member collective_fields[] = {
+    MEMBER_OWN("link", "rate of the cluster's fastest port; slower ports in proportion"),
+    MEMBER_OWN("uplink", "rate of the cluster's fastest uplink; ports to the network in proportion"),
+    MEMBER(times, "latency", NS, latency_ns, "of a step inside a node [a message's]"),
+    MEMBER(times, "uplink_latency", NS, uplink_latency_ns, "of a step between nodes [latency]"),
+    MEMBER(times, "fixed", NS, fixed_ns, "once per collective [0]"),
+    MEMBER_OWN("all-reduce", "an object of these keys for one kind"),
+    MEMBER_OWN("reduce-scatter", "as all-reduce"),
+    MEMBER_OWN("all-gather", "as all-reduce"),
+    MEMBER_OWN("all-to-all", "as all-reduce"),
 };
 /* clang-format on */
 enum {

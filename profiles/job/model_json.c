@@ -13,33 +13,29 @@
 
 /* --- explicit chains -------------------------------------------------------------------------- */
 
-#define ITEM(key, type, member, help)                                                              \
-    {                                                                                              \
-        key, type, offsetof(struct item, member), sizeof(((struct item *)0)->member), 0,           \
-            INT64_MAX, NULL, 0, help                                                               \
-    }
+#define ITEM(key, type, member, help) MEMBER(item, key, type, member, help)
 /* clang-format off */
-static const struct field item_fields[] = {
-    ITEM("name", FIELD_TEXT, name, "of the item [item and its index]"),
-    {"layer", FIELD_INT, offsetof(struct item, layer), sizeof(int), -1, MODEL_LAYERS_MAX, NULL, 0, "owning layer, ascending; -1: before the first [its index]"},
-    ITEM("params", FIELD_INT, params, "trainable parameters [0]"),
-    ITEM("fwd_flops", FIELD_INT, fwd_flops, "operations of a forward, for costs by device [0]"),
-    ITEM("act_bytes", FIELD_BYTES, act_bytes, "leaves the item [0]"),
-    ITEM("stash_bytes", FIELD_BYTES, stash_bytes, "kept for backward [act_bytes]"),
-    ITEM("work_bytes", FIELD_BYTES, work_bytes, "transient workspace of a pass [0]"),
-    ITEM("bytes", FIELD_BYTES, moved_bytes, "to and from memory in a forward [act and stash]"),
-    {"times", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "in place of the times below, by kind of device: {KIND: [[microbatch, fwd_ns, bwd_input_ns, bwd_weight_ns], ...]}"},
-    ITEM("fwd_ns", FIELD_NS, fwd_ns, "forward [0]"),
-    ITEM("bwd_input_ns", FIELD_NS, bwd_input_ns, "backward for the input [0]"),
-    ITEM("bwd_weight_ns", FIELD_NS, bwd_weight_ns, "backward for the weights [0]"),
-    ITEM("bwd_rest_ns", FIELD_NS, bwd_rest_ns, "replaces bwd_input_ns after a frozen prefix, if no item needs the input's gradient [0]"),
-    ITEM("fwd_stash_ns", FIELD_NS, fwd_stash_ns, "part of fwd_ns that frozen items save, because they keep no stash [0]"),
-    ITEM("update_ns", FIELD_NS, update_ns, "optimizer step [0]"),
+static const struct member item_fields[] = {
+    ITEM("name", TEXT, name, "of the item [item and its index]"),
+    MEMBER(item, "layer", INT, layer, "owning layer, ascending; -1: before the first [its index]", .min = -1, .max = MODEL_LAYERS_MAX),
+    ITEM("params", INT, params, "trainable parameters [0]"),
+    ITEM("fwd_flops", INT, fwd_flops, "operations of a forward, for costs by device [0]"),
+    ITEM("act_bytes", BYTES, act_bytes, "leaves the item [0]"),
+    ITEM("stash_bytes", BYTES, stash_bytes, "kept for backward [act_bytes]"),
+    ITEM("work_bytes", BYTES, work_bytes, "transient workspace of a pass [0]"),
+    ITEM("bytes", BYTES, moved_bytes, "to and from memory in a forward [act and stash]"),
+    MEMBER_OWN("times", "in place of the times below, by kind of device: {KIND: [[microbatch, fwd_ns, bwd_input_ns, bwd_weight_ns], ...]}"),
+    ITEM("fwd_ns", NS, fwd_ns, "forward [0]"),
+    ITEM("bwd_input_ns", NS, bwd_input_ns, "backward for the input [0]"),
+    ITEM("bwd_weight_ns", NS, bwd_weight_ns, "backward for the weights [0]"),
+    ITEM("bwd_rest_ns", NS, bwd_rest_ns, "replaces bwd_input_ns after a frozen prefix, if no item needs the input's gradient [0]"),
+    ITEM("fwd_stash_ns", NS, fwd_stash_ns, "part of fwd_ns that frozen items save, because they keep no stash [0]"),
+    ITEM("update_ns", NS, update_ns, "optimizer step [0]"),
 };
-static const struct field skip_fields[] = {
-    {"from", FIELD_INT, offsetof(struct skip_edge, from), sizeof(int), 0, INT32_MAX, NULL, 0, "index of the item that hands the tensor on"},
-    {"to", FIELD_INT, offsetof(struct skip_edge, to), sizeof(int), 0, INT32_MAX, NULL, 0, "index of the item that takes it"},
-    {"bytes", FIELD_BYTES, offsetof(struct skip_edge, bytes), sizeof(int64_t), 0, 0, NULL, 0, "size of the tensor"},
+static const struct member skip_fields[] = {
+    MEMBER(skip_edge, "from", INT, from, "index of the item that hands the tensor on", .max = INT32_MAX),
+    MEMBER(skip_edge, "to", INT, to, "index of the item that takes it", .max = INT32_MAX),
+    MEMBER(skip_edge, "bytes", BYTES, bytes, "size of the tensor"),
 };
 /* clang-format on */
 enum {
@@ -57,17 +53,17 @@ struct chain_head {
     double split_backward;
 };
 /* clang-format off */
-static const struct field chain_fields[] = {
-    {"layers", FIELD_INT, offsetof(struct chain_head, layers), sizeof(int), 1, MODEL_LAYERS_MAX, NULL, 0, "that can freeze; items of later ones are the tail [the last item's layer + 1]"},
-    {"name", FIELD_TEXT, offsetof(struct chain_head, name), 64, 0, 0, NULL, 0, "of the model, for people [explicit]"},
-    {"family", FIELD_TEXT, offsetof(struct chain_head, family), 16, 0, 0, NULL, 0, "explicit; not needed where there are items"},
-    {"per_microbatch", FIELD_BOOL, offsetof(struct chain_head, per_microbatch), sizeof(bool), 0, 0, NULL, 0, "sizes and times are per micro-batch, not per sample [false]"},
-    {"weight_bytes_per_param", FIELD_INT, offsetof(struct chain_head, weight_bytes), sizeof(int), 1, 64, NULL, 0, "of a weight on a device [4, with bf16 6]"},
-    {"grad_bytes_per_param", FIELD_INT, offsetof(struct chain_head, grad_bytes), sizeof(int), 1, 64, NULL, 0, "of a gradient [4]"},
-    {"op_overhead_ns", FIELD_NS, offsetof(struct chain_head, op_overhead_ns), sizeof(int64_t), 0, 0, NULL, 0, "the framework's own time per op of a schedule [0]"},
-    {"split_backward", FIELD_REAL, offsetof(struct chain_head, split_backward), sizeof(double), 0, 10, NULL, 0, "a stage's backward in two ops takes this share longer than in one [0]"},
-    {"items", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "the chain: an array of objects"},
-    {"skips", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "tensors that pass by items: an array of objects"},
+static const struct member chain_fields[] = {
+    MEMBER(chain_head, "layers", INT, layers, "that can freeze; items of later ones are the tail [the last item's layer + 1]", .min = 1, .max = MODEL_LAYERS_MAX),
+    MEMBER(chain_head, "name", TEXT, name, "of the model, for people [explicit]"),
+    MEMBER(chain_head, "family", TEXT, family, "explicit; not needed where there are items"),
+    MEMBER(chain_head, "per_microbatch", BOOL, per_microbatch, "sizes and times are per micro-batch, not per sample [false]"),
+    MEMBER(chain_head, "weight_bytes_per_param", INT, weight_bytes, "of a weight on a device [4, with bf16 6]", .min = 1, .max = 64),
+    MEMBER(chain_head, "grad_bytes_per_param", INT, grad_bytes, "of a gradient [4]", .min = 1, .max = 64),
+    MEMBER(chain_head, "op_overhead_ns", NS, op_overhead_ns, "the framework's own time per op of a schedule [0]"),
+    MEMBER(chain_head, "split_backward", REAL, split_backward, "a stage's backward in two ops takes this share longer than in one [0]", .max = 10),
+    MEMBER_OWN("items", "the chain: an array of objects"),
+    MEMBER_OWN("skips", "tensors that pass by items: an array of objects"),
 };
 /* clang-format on */
 enum { NUM_CHAIN_FIELDS = sizeof chain_fields / sizeof *chain_fields };

@@ -10,41 +10,41 @@
 #include "profiles/store/record.h"
 
 /* clang-format off */
-static const struct field run_fields[] = {
-    {"name", FIELD_TEXT, offsetof(struct run_info, name), sizeof ((struct run_info *)0)->name, 0, 0, NULL, 0, "the run's name"},
-    {"host", FIELD_TEXT, offsetof(struct run_info, host), sizeof ((struct run_info *)0)->host, 0, 0, NULL, 0, "the machine"},
-    {"started_at", FIELD_TEXT, offsetof(struct run_info, started_at), sizeof ((struct run_info *)0)->started_at, 0, 0, NULL, 0, "UTC"},
-    {"cost_source", FIELD_TEXT, offsetof(struct run_info, cost_source), sizeof ((struct run_info *)0)->cost_source, 0, 0, NULL, 0, "of its plan"},
-    {"devices", FIELD_INT, offsetof(struct run_info, num_devices), sizeof(int64_t), 1, INT32_MAX, NULL, 0, "ranks"},
-    {"job", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "the resolved job"},
-    {"steps", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "steps in order"},
-    {"ops", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "ops of some steps"},
+static const struct member run_fields[] = {
+    MEMBER(run_info, "name", TEXT, name, "the run's name"),
+    MEMBER(run_info, "host", TEXT, host, "the machine"),
+    MEMBER(run_info, "started_at", TEXT, started_at, "UTC"),
+    MEMBER(run_info, "cost_source", TEXT, cost_source, "of its plan"),
+    MEMBER(run_info, "devices", INT, num_devices, "ranks", .min = 1, .max = INT32_MAX),
+    MEMBER_OWN("job", "the resolved job"),
+    MEMBER_OWN("steps", "steps in order"),
+    MEMBER_OWN("ops", "ops of some steps"),
 };
-static const struct field step_fields[] = {
-    {"step", FIELD_INT, offsetof(struct step_row, step), sizeof(int64_t), 0, INT32_MAX, NULL, 0, "number"},
-    {"epoch", FIELD_INT, offsetof(struct step_row, epoch), sizeof(int64_t), 0, INT32_MAX, NULL, 0, "number"},
-    {"start_ns", FIELD_NS, offsetof(struct step_row, start_ns), sizeof(int64_t), 0, 0, NULL, 0, "since the run's begin"},
-    {"step_ns", FIELD_NS, offsetof(struct step_row, step_ns), sizeof(int64_t), 0, 0, NULL, 0, "how long it took"},
-    {"loss", FIELD_REAL, offsetof(struct step_row, loss), sizeof(double), 0, 0, NULL, 0, "mean over the samples"},
-    {"lr", FIELD_REAL, offsetof(struct step_row, lr), sizeof(double), 0, 0, NULL, 0, "learning rate"},
-    {"samples_per_s", FIELD_REAL, offsetof(struct step_row, samples_per_s), sizeof(double), 0, 0, NULL, 0, "all pipelines"},
-    {"frozen_layers", FIELD_INT, offsetof(struct step_row, frozen_layers), sizeof(int64_t), 0, INT32_MAX, NULL, 0, "F"},
-    {"pipeline_length", FIELD_INT, offsetof(struct step_row, pipeline_length), sizeof(int64_t), 1, INT32_MAX, NULL, 0, "K"},
-    {"replicas", FIELD_INT, offsetof(struct step_row, replicas), sizeof(int64_t), 1, INT32_MAX, NULL, 0, "R"},
+static const struct member step_fields[] = {
+    MEMBER(step_row, "step", INT, step, "number", .max = INT32_MAX),
+    MEMBER(step_row, "epoch", INT, epoch, "number", .max = INT32_MAX),
+    MEMBER(step_row, "start_ns", NS, start_ns, "since the run's begin"),
+    MEMBER(step_row, "step_ns", NS, step_ns, "how long it took"),
+    MEMBER(step_row, "loss", REAL, loss, "mean over the samples", .min = -INFINITY),
+    MEMBER(step_row, "lr", REAL, lr, "learning rate", .min = -INFINITY),
+    MEMBER(step_row, "samples_per_s", REAL, samples_per_s, "all pipelines", .min = -INFINITY),
+    MEMBER(step_row, "frozen_layers", INT, frozen_layers, "F", .max = INT32_MAX),
+    MEMBER(step_row, "pipeline_length", INT, pipeline_length, "K", .min = 1, .max = INT32_MAX),
+    MEMBER(step_row, "replicas", INT, replicas, "R", .min = 1, .max = INT32_MAX),
 };
 struct op_cells {
     int64_t step, replica, rank, start_ns, end_ns;
     int kind, stage, microbatch;
 };
-static const struct field op_fields[] = {
-    {"step", FIELD_INT, offsetof(struct op_cells, step), sizeof(int64_t), 0, INT32_MAX, NULL, 0, "number"},
-    {"replica", FIELD_INT, offsetof(struct op_cells, replica), sizeof(int64_t), 0, INT32_MAX, NULL, 0, "of the pipeline"},
-    {"rank", FIELD_INT, offsetof(struct op_cells, rank), sizeof(int64_t), 0, INT32_MAX, NULL, 0, "in the pipeline"},
-    {"start_ns", FIELD_NS, offsetof(struct op_cells, start_ns), sizeof(int64_t), 0, 0, NULL, 0, "since the step's begin"},
-    {"end_ns", FIELD_NS, offsetof(struct op_cells, end_ns), sizeof(int64_t), 0, 0, NULL, 0, "since the step's begin"},
-    {"op", FIELD_CHOICE, offsetof(struct op_cells, kind), sizeof(int), 0, 0, NULL, 0, "F, B, I, W, ..."},
-    {"stage", FIELD_INT, offsetof(struct op_cells, stage), sizeof(int), 0, UINT16_MAX, NULL, 0, "number"},
-    {"microbatch", FIELD_INT, offsetof(struct op_cells, microbatch), sizeof(int), OP_WHOLE_BATCH, INT32_MAX, NULL, 0, "-1: the whole batch"},
+static const struct member op_fields[] = {
+    MEMBER(op_cells, "step", INT, step, "number", .max = INT32_MAX),
+    MEMBER(op_cells, "replica", INT, replica, "of the pipeline", .max = INT32_MAX),
+    MEMBER(op_cells, "rank", INT, rank, "in the pipeline", .max = INT32_MAX),
+    MEMBER(op_cells, "start_ns", NS, start_ns, "since the step's begin"),
+    MEMBER(op_cells, "end_ns", NS, end_ns, "since the step's begin"),
+    MEMBER(op_cells, "op", NAME, kind, "F, B, I, W, ..."),
+    MEMBER(op_cells, "stage", INT, stage, "number", .max = UINT16_MAX),
+    MEMBER(op_cells, "microbatch", INT, microbatch, "-1: the whole batch", .min = OP_WHOLE_BATCH, .max = INT32_MAX),
 };
 /* clang-format on */
 enum {
@@ -115,13 +115,13 @@ static enum status read_ops(const struct json *list, const char *file, struct ru
                             struct err *err)
 {
     const char *names[OP_KIND_COUNT + 1] = {0};
-    struct field fields[NUM_OP_FIELDS];
+    struct member fields[NUM_OP_FIELDS];
     int64_t i = 0;
     for (int k = 0; k < OP_KIND_COUNT; k++)
         names[k] = op_kind_name((enum op_kind)k);
     memcpy(fields, op_fields, sizeof fields);
     for (int f = 0; f < NUM_OP_FIELDS; f++)
-        if (fields[f].type == FIELD_CHOICE)
+        if (fields[f].type == MEMBER_NAME)
             fields[f].names = names;
     for (const struct json *m = json_first(list); m; m = json_next(m), i++) {
         char at[48];

@@ -48,7 +48,7 @@ expect "--faults overrides single keys of the job" 0 'policy restart, 1.6 losses
 expect "--faults none loses no node" 0 "\"total_ns\":$total," "$elapse" sim "$tmp/in_job.json" --faults none --json
 expect "a wrong key in the job" 2 "unknown key 'cluster.faults.nope'" "$elapse" sim "$job" --set cluster.faults.nope=1
 expect "losses of a job that are no object" 2 'cluster.faults must be an object' "$elapse" sim "$job" --set cluster.faults=3
-expect "a negative rate" 2 'node_per_hour must be a number 0..1000000, got -1' bash -c 'faults node_per_hour=-1'
+expect "a negative rate" 2 'node_per_hour must be 0..1000000, got -1' bash -c 'faults node_per_hour=-1'
 expect "an unknown key" 2 "unknown key 'nope'" bash -c 'faults nope=1'
 expect "no pair" 2 "expected key=value, got 'x'" bash -c 'faults x'
 printf '5,1,back\n' >"$tmp/bad.csv"

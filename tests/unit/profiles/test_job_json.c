@@ -353,19 +353,21 @@ static void job_load__refuses_whole_numbers_just_beyond_their_limits(void **stat
     int refused = 0;
     (void)state;
     for (int i = 0; i < num_job_fields; i++) {
-        const struct field *field = &job_fields[i];
+        const struct member *field = &job_fields[i];
         for (int upper = 0; upper < 2; upper++) {
-            const int64_t limit = upper ? field->max : field->min;
+            const int64_t most = field->size == sizeof(int) ? INT32_MAX : INT64_MAX;
+            const int64_t max = field->max > 0 ? (int64_t)field->max : most;
+            const int64_t limit = upper ? max : (int64_t)field->min;
             struct job job = {0};
             struct err err = {0};
             char text[128];
             const char *override = text;
-            if ((field->type != FIELD_INT && field->type != FIELD_COUNT) || limit == INT64_MAX)
+            if ((field->type != MEMBER_INT && field->type != MEMBER_COUNT) || limit == INT64_MAX)
                 continue;
-            snprintf(text, sizeof text, "%s=%lld", field->key,
+            snprintf(text, sizeof text, "%s=%lld", field->name,
                      (long long)(upper ? limit + 1 : limit - 1));
             if (parse(design_job, "job", ".", &override, 1, &job, &err) != ERR_INPUT ||
-                !strstr(err.msg, field->key) || !strstr(err.msg, " must be "))
+                !strstr(err.msg, field->name) || !strstr(err.msg, " must be "))
                 fail_msg("%s: '%s'", text, err.msg);
             refused++;
         }
