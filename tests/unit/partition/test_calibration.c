@@ -162,7 +162,7 @@ static void calibration_fit__takes_the_ideal_further_than_kernels(void **state)
     assert_true(kernels.factor[FACTOR_COMPUTE] < ideal.factor[FACTOR_COMPUTE]);
 }
 
-/* Qwen3 in two releases took 2.9 times as long as in the next (docs/costs.md): two rows may say so, one may
+/* Qwen3 in two releases took 2.9 times as long as in the next (docs/costs-published.md): two rows may say so, one may
  * not. */
 static void calibration_fit__believes_an_odd_step_when_it_repeats(void **state)
 {
