@@ -11,6 +11,7 @@ from . import files
 from .chain import chain_of
 from .device import describe, open_device
 from .errors import BridgeError
+from .losses import mean_of
 from .measure import Timer, measure_item, measure_update, walk
 from .runtime import MICROBATCHES, busy_ranks, one_rank, op_overhead_ns, split_backward
 from .source import DTYPES, load
@@ -92,11 +93,10 @@ def runtime_costs(source, args, device, context):
     try:
         with one_rank():
             costs = {"op_overhead_ns": op_overhead_ns(device)}
-            batch = to_device(source.batch(MICROBATCHES * sizes_of(args.microbatches)[0]), device,
-                              DTYPES[args.dtype])
-            size = to_device(source.batch(sizes_of(args.microbatches)[0]), device, DTYPES[args.dtype])
+            size = sizes_of(args.microbatches)[0]
+            batch, one = (to_device(source.batch(n * size), device, DTYPES[args.dtype]) for n in (MICROBATCHES, 1))
             with context():
-                costs["split_backward"] = split_backward(chain_of(source.model, *size[:2]), batch,
+                costs["split_backward"] = split_backward(chain_of(source.model, *one[:2]), batch, size,
                                                          source.loss, device)
     except (RuntimeError, ValueError, TypeError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -133,7 +133,7 @@ def measure_size(source, args, device, size, context, known, deadline):
             stage.graph = torch.compile(stage.graph)
 
         def finish(outs, i=i):
-            return (source.loss(chain.output(outs), target),) if i == last else outs
+            return (mean_of(source.loss(chain.output(outs), target)),) if i == last else outs
         try:
             found, stash, work = measure_item(stage, values[i], named, finish, timer, context)
             update = measure_update([p for p in stage.parameters() if p.requires_grad],
@@ -198,14 +198,14 @@ def main(argv):
     begin = time.monotonic()
     deadline = begin + args.time_limit if args.time_limit else 0
     source = load(args.model, args.inputs, args.seed)
-    source.model.to(device, DTYPES[args.dtype]).train()
+    source.model.to(device, DTYPES[args.dtype])
     context = context_of(args, device)
     about = describe(device)
     known, keys_of, stopped, chain = {}, {}, None, None
     others, first = others_of(args, device), source.batch(sizes[0])
 
     def work():
-        source.loss(source.model(*first[0], **first[1]), first[2]).backward()
+        mean_of(source.loss(source.model(*first[0], **first[1]), first[2])).backward()
     with busy_ranks(others, work):
         costs = runtime_costs(source, args, device, context)
         for size in sizes:

@@ -1,5 +1,6 @@
 """torchrun -m elapse_torch run MODEL.py PLAN.json: a plan of `elapse plan -o`, in PyTorch."""
 import argparse
+import math
 import os
 import sys
 import time
@@ -13,6 +14,7 @@ from .cmd_profile import make_optimizer, to_device
 from .device import describe, now_ns, open_device
 from .errors import BridgeError
 from .layout import Layout, check_plan, read_plan
+from .losses import joined, mean_of, pieces
 from .source import load
 
 WARM_UP = 3
@@ -88,41 +90,38 @@ def chrome(ops_of_ranks):
 
 
 def whole_model(source, args, device, batches):
-    """Loss and {name: gradient} of the whole model, of the mean over all micro-batches."""
-    model = load(args.model, args.inputs, args.seed).model.to(device).train()
-    total, count = 0.0, sum(len(b) for b in batches)
-    for row in batches:
-        for a, k, target in row:
-            loss = source.loss(model(*a, **k), target) / count
-            loss.backward()
-            total += loss.item()
-    return total, {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
-
-
-def pieces(batch, size):
-    """A batch in micro-batches."""
-    tree = torch.utils._pytree
-    leaves, spec = tree.tree_flatten(batch)
-    count = max(x.shape[0] for x in leaves if isinstance(x, torch.Tensor)) // size
-    return [tree.tree_unflatten([x[i * size:(i + 1) * size] if isinstance(x, torch.Tensor) else x
-                                 for x in leaves], spec) for i in range(count)]
+    """(loss, {name: gradient}, whether all samples went through at once) of the whole model for the whole batch of all
+    replicas: [(args, kwargs, target)] of micro-batches. Batch norm has the statistics of each micro-batch in any plan,
+    so a model with it gets them one by one; the loss is of all outputs at once."""
+    model = load(args.model, args.inputs, args.seed).model.to(device)
+    sizes = [next(x.shape[0] for x in torch.utils._pytree.tree_leaves(b) if isinstance(x, torch.Tensor)) for b in batches]
+    at_once = not any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training for m in model.modules())
+    inputs = joined(batches, sizes)
+    if inputs is None:
+        raise BridgeError("--check: an input or target of the model has no dimension of samples", code=1)
+    if at_once:
+        out = model(*inputs[0], **inputs[1])
+    else:
+        out = joined([model(*a, **k) for a, k, _ in batches], sizes)
+    loss = mean_of(source.loss(out, inputs[2]))
+    loss.backward()
+    return loss.item(), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, at_once
 
 
 def compare(layout, source, args, device, batches, loss):
-    """The largest difference of a gradient from the whole model's, over its largest value."""
-    size = layout.plan["microbatch_size"]
-    want, grads = whole_model(source, args, device, [pieces(b, size) for b in batches])
+    """(difference of the loss from the whole model's, the largest difference of a gradient over its largest value,
+    whether all samples went through the whole model at once)."""
+    size, count = layout.plan["microbatch_size"], layout.plan["microbatches"]
+    want, grads, at_once = whole_model(source, args, device, [p for b in batches for p in pieces(b, size, count)])
     worst = 0.0
     for name, p in layout.weights.items():
-        ref = grads[name]
+        ref = grads[name] if name in grads else torch.zeros(())
         grad = p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad
         worst = max(worst, ((grad - ref).abs().max() / ref.abs().max().clamp(min=1e-12)).item())
-    mine = torch.tensor([0.0 if loss is None else loss.item(), 0.0 if loss is None else 1.0, worst],
-                        dtype=torch.float64)
+    mine = torch.tensor([math.inf if loss is None else loss.item(), worst], dtype=torch.float64)
     every = [torch.zeros_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(every, mine)
-    have = sum(e[0].item() for e in every) / sum(e[1].item() for e in every)
-    return have - want, max(e[2].item() for e in every)
+    return min(e[0].item() for e in every) - want, max(e[1].item() for e in every), at_once
 
 
 def run(args):
@@ -135,7 +134,7 @@ def run(args):
     if plan.get("frozen_layers"):
         raise BridgeError("the plan has frozen layers, which elapse_torch.Elastic runs", code=1)
     source = load(args.model, args.inputs, args.seed)
-    source.model.to(device).train()
+    source.model.to(device)
     torch.manual_seed(args.seed)
     sample = to_device(source.batch(plan["microbatch_size"]), device, torch.float32)
     layout = Layout(plan, chain_of(source.model, *sample[:2]), device, source.loss)
@@ -183,7 +182,8 @@ def report(args, plan, layout, times, losses, difference, tracer):
     print(f"loss: {loss[0]:.5f} at first, {loss[-1]:.5f} after {len(loss)} steps")
     if difference:
         print(f"whole model: loss differs by {difference[0]:.1e}, gradients by at most "
-              f"{difference[1]:.1e} of their largest value")
+              f"{difference[1]:.1e} of their largest value" +
+              ("" if difference[2] else " (batch norm: statistics of each micro-batch, as in the plan)"))
     if args.trace:
         files.write_json(args.trace, chrome([ops for _, _, ops in gathered]))
     slowest = [max(t[i] for t, _, _ in gathered) for i in range(len(times))]

@@ -11,12 +11,12 @@ train a layer, and the frozen prefix has none.
 
 Step numbers, weights and optimizer state do not depend on the plan in force, so a state_dict() of
 one count of ranks goes on with another."""
+import collections.abc
 import math
 import time
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader
 
 from .cache import Cache
 from .chain import chain_of
@@ -24,22 +24,24 @@ from .cmd_profile import to_device
 from .cmd_run import start
 from .device import open_device
 from .errors import BridgeError
+from .feed import Feed
 from .layout import Layout
 from .library import Job
+from .losses import as_sum, evaluating, first_tensor, loss_for, modes_of
 
 LEAST_BLOCKS = 8  # micro-batches of a probe, for the error of their mean
 
 
-def split_batch(batch):
-    """(args, kwargs, target) of what a loader gives: (inputs, target), or a dict with `labels`."""
-    if isinstance(batch, dict):
-        rest = {k: v for k, v in batch.items() if k != "labels"}
-        return (), rest, batch.get("labels")
+def split_batch(batch, whole=False):
+    """(args, kwargs, target) of what a loader gives: (inputs, target), or a dict with `labels`. whole: the model gets
+    the labels too."""
+    if isinstance(batch, collections.abc.Mapping):
+        return (), {k: v for k, v in batch.items() if whole or k != "labels"}, batch.get("labels")
     if not (isinstance(batch, (tuple, list)) and len(batch) == 2):
         raise BridgeError("a batch must be (inputs, target), or a dict with 'labels'")
     inputs, target = batch
-    if isinstance(inputs, dict):
-        return (), inputs, target
+    if isinstance(inputs, collections.abc.Mapping):
+        return (), dict(inputs), target
     return (tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)), {}, target
 
 
@@ -63,33 +65,34 @@ def send_tensors(tensors, source, device):
 class Elastic:
     """Collective: every rank makes one with equal arguments and runs equal loops.
 
-    loader: a DataLoader over a map-style data set; its data set, collate_fn and num_workers are
-    used. Samples of a step, and so the order, come from the job and the plan. An epoch's last
-    samples that do not fill a step are left out.
-    loss(output, target): the mean over samples. probe: a data set that is held out, which policy
-    `safe` needs. rate(step): the learning rate of later steps; None: the present one stays."""
+    loader: a DataLoader over a map-style data set (feed.py says what of it is used). How many samples a step has comes
+    from the job and the plan.
+    loss(output, target): (sum, count), or a mean over samples; None: the loss that the model returns for the labels of
+    a dict, or losses.default_loss. probe: a data set that is held out, which policy `safe` needs. rate(step): the
+    learning rate of later steps; None: the present one stays. shuffle: None: as the loader. Modules in eval mode
+    stay there."""
 
-    def __init__(self, model, optimizer, loader, job, loss=None, probe=None, rate=None,
-                 device="cpu", overrides=(), shuffle=True):
-        from .source import default_loss
+    def __init__(self, model, optimizer, loader, job, loss=None, probe=None, rate=None, device="cpu", overrides=(),
+                 shuffle=None):
         self.device = open_device(device) if dist.is_initialized() else start(open_device(device))
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        self.model, self.optimizer = model.to(self.device).train(), optimizer
-        self.loader, self.loss, self.probe = loader, loss or default_loss, probe
-        self.rate, self.shuffle = rate, shuffle
+        self.model, self.optimizer = model.to(self.device), optimizer
+        self.feed, self.probe, self.rate = Feed(loader, shuffle), probe, rate
         self.names = {id(p): n for n, p in model.named_parameters()}
         self.params = dict(model.named_parameters())
         self.group_names = [[self.names[id(p)] for p in g["params"] if id(p) in self.names]
                             for g in optimizer.param_groups]
         if sum(len(g["params"]) for g in optimizer.param_groups) != sum(map(len, self.group_names)):
             raise BridgeError("the optimizer holds parameters that are not the model's")
-        self.brain, self.layout, self.cache, self.chains = None, None, None, {}
+        self.brain, self.layout, self.cache, self.chains, self.modes = None, None, None, {}, None
         self.kept, self.owner, self.buffer_owner = {}, {}, {}
         self.epoch = self.position = self.count = self.frozen = self.turn = 0
         self.decisions, self.transition_ns, self.calls = [], 0, []
         self.cache_hits = self.cache_misses = 0
         self.samples = self.lagged = None
         self._open(job, overrides)
+        self.gets_all, self.loss = self._told(lambda: loss_for(self.model, self._to_device(self.feed.batch_of(4)), loss)) \
+            if loss is None else (False, loss)
         self.sums, self.summed = torch.zeros(self.layers, device=self.device), 0
         self.window_steps, self.window_rate = 0, 0.0
 
@@ -118,7 +121,7 @@ class Elastic:
     def _open(self, job, overrides):
         # The prefix runs in the first stage, or not at all where its output is cached.
         more = list(overrides) + ["pipeline.frozen=first"]
-        num_samples = len(self.loader.dataset)
+        num_samples = len(self.feed)
 
         def ask():
             self.brain = Job(job, more)
@@ -152,13 +155,18 @@ class Elastic:
 
     # ---- plans -------------------------------------------------------------------------------
 
+    def _to_device(self, batch):
+        return to_device(dict(batch) if isinstance(batch, collections.abc.Mapping) else batch, self.device, torch.float32)
+
+    def _split(self, batch):
+        return to_device(split_batch(batch, self.gets_all), self.device, torch.float32)
+
     def _chain(self, size):
-        """The model cut for micro-batches of `size` samples."""
+        """The model cut for micro-batches of `size` samples, in the modes that its modules are in."""
+        if self.modes != modes_of(self.model):
+            self.chains, self.modes = {}, modes_of(self.model)
         if size not in self.chains:
-            batch = self.loader.collate_fn([self.loader.dataset[i % len(self.loader.dataset)]
-                                            for i in range(size)])
-            args, kwargs, _ = to_device(split_batch(batch), self.device, torch.float32)
-            self.model.train()
+            args, kwargs, _ = self._split(self.feed.batch_of(size))
             chain = chain_of(self.model, args, kwargs)
             if len(chain.items) != self.items or chain.num_layers != self.layers:
                 raise BridgeError(f"the job's model has {self.items} items and {self.layers} layers"
@@ -209,7 +217,7 @@ class Elastic:
             values = [torch.zeros(v.meta["val"].shape, dtype=v.meta["val"].dtype)
                       for v in chain.live[layout.base]]
             c = self.job["cache"]
-            self.cache = (frozen, Cache(values, len(self.loader.dataset),
+            self.cache = (frozen, Cache(values, len(self.feed.data),
                                         int(c.get("limit_bytes") or 0), c.get("dtype", "fp32"),
                                         c.get("dir")))
 
@@ -276,26 +284,23 @@ class Elastic:
 
     def __iter__(self):
         """The batches of this rank's pipeline in one epoch, from where the run stands."""
-        num = len(self.loader.dataset)
-        order = torch.arange(num)
-        if self.shuffle:
-            seed = int(self.job["train"]["seed"]) * 1000003 + self.epoch
-            order = torch.randperm(num, generator=torch.Generator().manual_seed(seed))
+        order = self.feed.order(int(self.job["train"]["seed"]) * 1000003 + self.epoch, self.position)
+        num = len(order)
         while True:
             if self.layout is None or self._turn_begins():
                 self._begin_turn()
+            elif self.modes != modes_of(self.model):
+                self._apply(self.frozen)
             size, replicas = self.layout.plan["batch"], self.layout.replicas
+            self.feed.check_rest(num, self.position, size * replicas, self.count == 0)
             steps = (num - self.position) // (size * replicas)
             if self.every:
                 steps = min(steps, self.every - self.count % self.every)
             if steps == 0:
                 break
             first = self.position + (self.layout.replica or 0) * size
-            rows = [order[first + i * size * replicas:][:size].tolist() for i in range(steps)]
-            batches = DataLoader(self.loader.dataset, batch_sampler=rows,
-                                 collate_fn=self.loader.collate_fn,
-                                 num_workers=self.loader.num_workers)
-            for row, batch in zip(rows, batches):
+            rows = [order[first + i * size * replicas:][:size] for i in range(steps)]
+            for row, batch in zip(rows, self.feed.batches(rows)):
                 self.samples = row
                 before = self.count
                 yield batch
@@ -307,9 +312,8 @@ class Elastic:
         return self.turn <= (self.count // self.every if self.every else self.epoch)
 
     def step(self, batch):
-        """Forward, backward and update. The loss of this rank's pipeline on the ranks with its last
-        stage, else None."""
-        args, kwargs, target = to_device(split_batch(batch), self.device, torch.float32)
+        """Forward, backward and update. The loss of the whole batch on the ranks with the last stage, else None."""
+        args, kwargs, target = self._split(batch)
         more = {"samples": torch.tensor(self.samples)} if self.cache else {}
         loss = self.layout.forward_backward(args, kwargs, target, **more)
         if self.uses_norms:
@@ -380,7 +384,7 @@ class Elastic:
         """Give the freezer the losses that it asks for: present and lagged weights, over the probe."""
         plan = self.layout.plan
         a_step = plan["batch"] * self.layout.replicas
-        left = (self.epochs - self.epoch) * (len(self.loader.dataset) // a_step) - \
+        left = (self.epochs - self.epoch) * (len(self.feed) // a_step) - \
             self.position // a_step
         later = [self.rate(self.count + i) for i in range(left)] if self.rate else \
             [self.optimizer.param_groups[0]["lr"]] * left
@@ -392,7 +396,7 @@ class Elastic:
         frozen = self._told(lambda: self._call("ask"))
         now, before = self._losses(()), self._losses(self.owner)
         fall, fall_se = combine([before, now], [1, -1])
-        correct, count = sum(b[2] for b in now), sum(b[1] for b in now)
+        correct, count = sum(b[2] for b in now), sum(b[3] for b in now)
         losses = {"loss": combine([now], [1])[0], "loss_before": combine([before], [1])[0],
                   "fall_se": fall_se, "accuracy": correct / count if correct >= 0 else -1.0,
                   "num_probe": count}
@@ -410,22 +414,21 @@ class Elastic:
         self._open_window()
 
     def _losses(self, lagged):
-        """[(loss sum, samples, right answers or -inf)] of the probe's blocks, with lagged weights of
-        these names. The ranks share the blocks."""
+        """[(loss sum, count, right answers or -inf, samples)] of the probe's blocks, with lagged weights of these
+        names. The ranks share the blocks."""
         num = min(self.probe_samples or len(self.probe), len(self.probe))
         size = max(1, min(self.layout.plan["microbatch_size"], num // LEAST_BLOCKS))
         present = {n: self.params[n].data for n in lagged}
         for n in lagged:
             self.params[n].data = self.lagged[n]
-        self.model.eval()
         mine = []
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(self.model):
             for b in range(self.rank, num // size, self.world):
-                batch = self.loader.collate_fn([self.probe[i] for i in range(b * size, (b + 1) * size)])
-                args, kwargs, target = to_device(split_batch(batch), self.device, torch.float32)
+                args, kwargs, target = self._split(self.feed.collate([self.probe[i] for i in range(b * size, (b + 1) * size)]))
                 out = self.model(*args, **kwargs)
-                mine.append((b, self.loss(out, target).item() * size, size, _right(out, target)))
-        self.model.train()
+                total, count, _ = as_sum(self.loss(out, target), size)
+                if count:
+                    mine.append((b, total.item(), count, _right(out, target), size))
         for n in lagged:
             self.params[n].data = present[n]
         every = [None] * self.world
@@ -455,7 +458,7 @@ class Elastic:
                            "step": self.count, "turn": self.turn, "frozen": self.frozen,
                            "layers": self.layers, "decisions": self.decisions,
                            "lagged": self.lagged, "window": (self.window_steps, self.window_rate),
-                           "norms": self._whole_sums(), "summed": self.summed}}
+                           "norms": self._whole_sums(), "summed": self.summed, "order": self.feed.drawn}}
 
     def _whole_sums(self):
         sums = self.sums.clone()
@@ -475,6 +478,7 @@ class Elastic:
         self.lagged = told["lagged"]
         self.window_steps, self.window_rate = told["window"]
         self.summed = told["summed"]
+        self.feed.drawn = told.get("order")
         if self.rank == 0:
             self.sums = told["norms"].to(self.device)
 
@@ -494,7 +498,6 @@ class Elastic:
 
 
 def _right(out, target):
-    from .source import first_tensor
     logits = first_tensor(out)
     if not isinstance(target, torch.Tensor) or target.dtype.is_floating_point or \
             target.ndim != 1 or logits.ndim != 2:

@@ -11,6 +11,7 @@ from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from . import program
 from .errors import BridgeError
+from .losses import StepLoss, whole_batch
 from .runtime import load_ops
 
 
@@ -87,23 +88,21 @@ class Whole:
     def __init__(self, stage, loss):
         self.stage, self.loss, self.losses = stage, loss, {}
 
-    def forward_one_chunk(self, microbatch, keywords, target):
-        self.losses[microbatch] = self.loss(self.stage(**keywords), target)
+    def forward_one_chunk(self, microbatch, keywords):
+        self.losses[microbatch] = self.loss.part(self.stage(**keywords), microbatch)
 
     def backward_one_chunk(self, microbatch):
-        self.losses[microbatch].backward()
-        self.losses[microbatch] = self.losses[microbatch].detach()
+        self.losses.pop(microbatch).backward()
 
-    def step(self, ops, count, keywords, target):
-        """ops: [(F or B, micro-batch)] in order. Returns the sum of the losses."""
+    def step(self, ops, count, keywords):
+        """ops: [(F or B, micro-batch)] in order."""
         parts = list(zip(*[x.chunk(count) if isinstance(x, torch.Tensor) and x.ndim else [x] * count
-                           for x in [*keywords.values(), target]]))
+                           for x in keywords.values()]))
         for op, m in ops:
             if op == "F":
-                self.forward_one_chunk(m, dict(zip(keywords, parts[m])), parts[m][-1])
+                self.forward_one_chunk(m, dict(zip(keywords, parts[m])))
             else:
                 self.backward_one_chunk(m)
-        return torch.stack(list(self.losses.values())).sum()
 
 
 class Layout:
@@ -113,9 +112,10 @@ class Layout:
     are frozen and run in the first stage. A rank that the plan does not use has no stages."""
 
     def __init__(self, plan, chain, device, loss, prefix=None, idle=False):
-        """chain: for one micro-batch. loss(output, target): of the last stage. prefix(inputs): the
-        values behind the frozen items. idle: the plan may leave ranks over."""
+        """chain: for one micro-batch. loss(output, target): (sum, count), or a mean over samples (losses.py).
+        prefix(inputs): what the frozen items put out. idle: the plan may leave ranks over."""
         self.plan, self.device, self.chain = plan, device, chain
+        self.loss = StepLoss(loss, chain.output, plan)
         check_plan(plan, chain, dist.get_world_size(), idle)
         rank = dist.get_rank()
         self.length, self.replicas = plan["pipeline_length"], plan["replicas"]
@@ -131,6 +131,8 @@ class Layout:
             group = group_of(ranks)
             if rank in ranks:
                 self.across = group
+        used = [rank for row in plan["devices"] for rank in row]
+        self.used = group_of(used) if len(used) > 1 else None
         text = plan.get("order") or program.op_csv(plan["schedule"], self.length, plan["microbatches"], plan["chunks"])
         self.rows = [[re.match(r"(\d+)([A-Z]+)(\d+)", op).groups() for op in
                       re.findall(r"\d+[A-Z]+\d+", line)] for line in text.splitlines()]
@@ -158,7 +160,7 @@ class Layout:
             # A group orders its ranks by number, whatever the plan's order is.
             row = plan["devices"][self.replica]
             lines = [line for _, line in sorted(zip(row, text.splitlines()))]
-            self._make_schedule("\n".join(lines) + "\n", loss)
+            self._make_schedule("\n".join(lines) + "\n")
 
     def compute_prefix(self, inputs):
         if not hasattr(self, "frozen_stage"):
@@ -184,16 +186,15 @@ class Layout:
                     if dist.get_rank() in ranks:
                         self.tied.append((name, group, len(places)))
 
-    def _make_schedule(self, text, loss):
+    def _make_schedule(self, text):
         shard = self.plan.get("shard", "none") != "none" and self.replicas > 1
         # DDP expects a backward after each forward, and no split backward. Schedules have neither.
         self.sum_here = self.replicas > 1 and not shard
+        # FSDP averages the gradients of replicas.
+        self.divided = self.replicas if shard else 1
         held, count = [], self.plan["microbatches"]
-
-        def part(out, target):
-            return loss(self.chain.output(out), target) / count
         if len(self.plan["cut"]) == 1 and not shard and all(op in "FB" for _, op, _ in self.rows[0]):
-            self.schedule = Whole(self.stages[0], part)
+            self.schedule = Whole(self.stages[0], self.loss)
             self.torch_stages = [self.schedule]
             return
         # The runtime would divide the gradients of each stage by M, and twice those of a parameter
@@ -211,7 +212,7 @@ class Layout:
                                       group=self.pipe))
         self.torch_stages = held
         self.schedule = _PipelineScheduleRuntime(
-            held, count, scale_grads=False, loss_fn=part)
+            held, count, scale_grads=False, loss_fn=self.loss.part)
         load_ops(self.schedule, text)
         if self.device.type == "cpu":
             # It connects by itself. PyTorch 2.11 would send to neighbours, and fail where a stage's
@@ -222,33 +223,72 @@ class Layout:
         self.options = {"return_outputs": False} if "return_outputs" in takes else {}
 
     def forward_backward(self, args, kwargs, target, **more):
-        """Gradients of the mean loss over all replicas. Returns this pipeline's mean loss on ranks
-        with its last stage, else None. more: inputs of the prefix."""
-        losses = []
+        """Gradients of the loss of the whole batch, of all replicas. Returns that loss on ranks with the last stage,
+        else None. more: inputs of the prefix. Collective over the ranks of the plan."""
         if not self.schedule:
             return None
-        keywords = {**self.chain.keywords(args, kwargs), **more}
+        keywords = self.chain.keywords(args, kwargs)
+        self._check_shapes(keywords)
+        keywords.update(more)
+        count, last = self.plan["microbatches"], len(self.plan["cut"]) - 1 in self.stages
+        self.loss.begin(target if last else None)
         if isinstance(self.schedule, Whole):
-            losses.append(self.schedule.step([(op, int(m)) for _, op, m in self.rows[0]],
-                                             self.plan["microbatches"], keywords, target))
+            self.schedule.step([(op, int(m)) for _, op, m in self.rows[0]], count, keywords)
         else:
-            last = len(self.plan["cut"]) - 1 in self.stages
-            self.schedule.step(target=target if last else None, losses=losses if last else None,
+            # A target is the number of its micro-batch, because the runtime divides tensors only.
+            self.schedule.step(target=torch.arange(count) if last else None, losses=[] if last else None,
                                **self.options, **keywords)
+        loss, counted = self._agree()
         for name, _, _ in self.tied:
             if self.weights[name].grad is None:
                 self.weights[name].grad = torch.zeros_like(self.weights[name])
+        scale = self.loss.base * self.divided / counted if counted else 1.0
         if self.sum_here:
-            self._average()
+            self._sum(scale)
+        elif scale != 1:
+            for p in self.weights.values():
+                if p.grad is not None:
+                    p.grad.mul_(scale)
         for name, group, _ in self.tied:
             dist.all_reduce(self.weights[name].grad, group=group)
-        return torch.stack([x.detach() for x in losses]).sum() if losses else None
+        return torch.tensor(loss) if last else None
 
-    def _average(self):
+    def _check_shapes(self, keywords):
+        """The model is cut for one shape of each input."""
+        size, batch = self.plan["microbatch_size"], self.plan["batch"]
+        for node, (name, x) in zip(self.chain.inputs, keywords.items()):
+            value = node.meta.get("val")
+            if not isinstance(value, torch.Tensor) or not isinstance(x, torch.Tensor):
+                continue
+            if not value.ndim or value.shape[0] != size:
+                raise BridgeError(f"input '{node.name}' of shape {tuple(value.shape)} has no dimension of the {size} samples "
+                                  "of a micro-batch", hint="make it from inputs that have one, in the model's forward")
+            if (batch, *value.shape[1:]) != tuple(x.shape):
+                raise BridgeError(f"input '{node.name}' has the shape {tuple(x.shape)}, the model was cut for "
+                                  f"{(batch, *value.shape[1:])}", hint="pad all batches to one shape (collate_fn)")
+
+    def _agree(self):
+        """(loss, count) of the whole batch, on all ranks of the plan."""
+        mine, failed = self.loss.end()
+        rows = [mine + [float(failed is not None)]]
+        if self.used is not None:
+            found = [torch.zeros(len(rows[0]), dtype=torch.float64) for _ in range(self.replicas * self.length)]
+            dist.all_gather(found, torch.tensor(rows[0], dtype=torch.float64), group=self.used)
+            rows = [f.tolist() for f in found]
+            if any(r[-1] for r in rows):
+                every = [None] * len(rows)
+                dist.all_gather_object(every, failed and (str(failed), failed.hint), group=self.used)
+                failed = BridgeError(*next(e for e in every if e)[:1], hint=next(e for e in every if e)[1])
+        if failed:
+            raise failed
+        return whole_batch(rows)
+
+    def _sum(self, scale):
+        """Add the gradients of all replicas."""
         grads = [p.grad for p in self.weights.values() if p.grad is not None]
         flat = torch.cat([g.reshape(-1) for g in grads])
         dist.all_reduce(flat, group=self.across)
-        flat /= self.replicas
+        flat *= scale
         at = 0
         for g in grads:
             g.copy_(flat[at:at + g.numel()].view_as(g))

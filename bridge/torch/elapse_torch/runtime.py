@@ -14,6 +14,7 @@ from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from .device import now_ns
 from .files import percentile
+from .losses import mean_of, pieces
 
 MICROBATCHES, ROUNDS, WARM_UP = 4, 7, 2
 WHOLE = "0F{0},1F{0},1B{0},0B{0}"
@@ -89,23 +90,24 @@ def op_overhead_ns(device):
     return max(0, int(percentile(steps, .5) / (4 * MICROBATCHES) - alone))
 
 
-def split_backward(chain, batch, loss, device):
+def split_backward(chain, batch, size, loss, device):
     """By which share a backward in two ops takes longer than one in one, of the chain's second half.
-    batch: (args, kwargs, target) of MICROBATCHES micro-batches of the chain's size."""
+    batch: (args, kwargs, target) of MICROBATCHES micro-batches of `size` samples, the chain's."""
     args, kwargs, target = batch
+    targets, numbers = pieces(target, size, MICROBATCHES), torch.arange(MICROBATCHES)
     count = len(chain.items)
     if count < 2:
         return 0.0
     at = (count + 1) // 2
     bench = Bench([chain.stage(0, at), chain.stage(at, count)],
-                  lambda out, want: loss(chain.output(out), want), device)
+                  lambda out, m: mean_of(loss(chain.output(out), targets[int(m)])), device)
     keywords = chain.keywords(args, kwargs)
     # In turn, and the fastest counts, because other programs only make a round longer.
     whole, halves = [], []
     for _ in range(WARM_UP + ROUNDS):
         for ops, found in ((WHOLE, whole), (HALVES, halves)):
             bench.load(ops)
-            found.append(sum(ns for name, ns in bench.step_ns((), target, keywords)[1].items()
+            found.append(sum(ns for name, ns in bench.step_ns((), numbers, keywords)[1].items()
                              if name.startswith("backward")))
     for p in chain.module.parameters():
         p.grad = None

@@ -1,11 +1,12 @@
 """The user's model: MODEL.py:make_model, and beside it, where the file has them,
 
     make_batch(samples) -> (inputs, target)   inputs: a tensor, a tuple, or a dict of keywords
-    loss(output, target) -> tensor            the mean over the samples
+    loss(output, target) -> (sum, count)      over what counts, or a tensor: the mean over the samples
 
 Without make_batch, --inputs describes one sample: `3x224x224`, or for integers below a limit
-`ids=128:int64<30522`, several separated by commas. Without loss, cross entropy of the first output
-is taken for integer targets, else the mean square."""
+`ids=128:int64<30522`, several separated by commas. Without loss, the loss that the model itself returns for a dict
+without a target is taken; else cross entropy of the first output for integer targets, else the mean square."""
+import collections.abc
 import importlib.util
 import os
 import sys
@@ -13,6 +14,7 @@ import sys
 import torch
 
 from .errors import BridgeError
+from .losses import default_loss, has_own_loss, own_loss
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -21,32 +23,19 @@ class Source:
     """model, batch(samples) -> (args, kwargs, target), loss(output, target)."""
 
     def __init__(self, model, make_batch, loss):
-        self.model, self._make_batch, self.loss = model, make_batch, loss
+        self.model, self._make_batch, self.loss = model, make_batch, loss or default_loss
+        self.labels = None
+        if not loss:
+            _, inputs, target = self.batch(4)
+            if target is None and inputs and has_own_loss(model, inputs):
+                self.loss, self.labels = own_loss(model, inputs), "labels"
 
     def batch(self, samples):
         made = self._make_batch(samples)
         inputs, target = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
-        if isinstance(inputs, dict):
-            return (), inputs, target
+        if isinstance(inputs, collections.abc.Mapping):
+            return (), dict(inputs), inputs.get(self.labels) if self.labels else target
         return (tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)), {}, target
-
-
-def first_tensor(output):
-    if isinstance(output, torch.Tensor):
-        return output
-    if isinstance(output, dict):
-        return first_tensor(output["logits"] if "logits" in output else next(iter(output.values())))
-    return first_tensor(output[0])
-
-
-def default_loss(output, target):
-    out = first_tensor(output)
-    if target is None:
-        return out.float().square().mean()
-    if target.dtype.is_floating_point:
-        return torch.nn.functional.mse_loss(out, target)
-    return torch.nn.functional.cross_entropy(out.reshape(-1, out.shape[-1]).float(),
-                                             target.reshape(-1))
 
 
 def _inputs(text):
@@ -108,4 +97,4 @@ def load(text, inputs=None, seed=1):
     model = make()
     if not isinstance(model, torch.nn.Module):
         raise BridgeError(f"{name}() of '{path}' returns {type(model).__name__}, not an nn.Module")
-    return Source(model, make_batch, getattr(module, "loss", None) or default_loss)
+    return Source(model, make_batch, getattr(module, "loss", None))

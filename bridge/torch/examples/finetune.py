@@ -89,7 +89,7 @@ def plain(model, data, epochs, seed, rate):
 def elastic(model, data, held_out, args):
     import elapse_torch
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.rate)
-    with elapse_torch.Elastic(model, optimizer, DataLoader(data), args.job, loss=loss_of, probe=held_out,
+    with elapse_torch.Elastic(model, optimizer, DataLoader(data, shuffle=True), args.job, loss=loss_of, probe=held_out,
                               overrides=args.set + [f"train.epochs={args.epochs}",
                                                     f"train.seed={args.seed}"]) as run:
         for _ in range(run.epochs):

@@ -106,6 +106,26 @@ for i in 0 1 2 3 4; do
 done
 expect "zb-v's ops beside the simulation" 0 '"op":"W","count":16' "$ELAPSE_BIN/elapse" compare "$tmp/run-1" --json
 expect "one stage's ops" 0 '"op":"F","count":8' "$ELAPSE_BIN/elapse" compare "$tmp/run-2" --json
+cat >"$tmp/means.py" <<'EOT'
+from elapse_torch import losses
+import models
+make_model = models.make_model
+def make_batch(samples):
+    inputs, target = models.make_batch(samples)
+    target[1:7] = -100
+    return inputs, target
+def mean_of_means(found, samples):
+    return found[0] / found[1] * samples, samples, False
+losses.as_sum = mean_of_means
+EOT
+plan "$tmp/plan-one.json" pipeline.num_stages=1 pipeline.num_replicas=1 pipeline.num_microbatches=4
+alone -m elapse_torch run "$tmp/means.py" "$tmp/plan-one.json" --check --steps 1 --out "$tmp/out-means.json" >/dev/null 2>&1
+expect "--check sees a mean of means" 0 'seen' "$python" -c 'import json, sys; r = json.load(open(sys.argv[1]))
+print("seen" if abs(r["loss_difference"]) > 1e-3 < r["gradient_difference"] else r)' "$tmp/out-means.json"
+started 2 bridge/torch/tests/losses.py "$tmp" >"$tmp/losses" 2>"$tmp/losses.err" || sed 's/^/# /' "$tmp/losses.err"
+expect "losses and loaders" 0 '^ok loader: batches of several shapes' cat "$tmp/losses"
+sed -n 's/^not ok /not ok - /p' "$tmp/losses"
+! grep -q '^not ok' "$tmp/losses" || failed=1
 elastic=(bridge/torch/tests/elastic.py "$tmp/mlp/job.json" --set train.epochs=5 --set pipeline.num_microbatches=2)
 table="--set freeze.policy=table --set freeze.table=[0,1,3,1]"
 expect "the plan changes" 0 '^equal' started 2 "${elastic[@]}" \

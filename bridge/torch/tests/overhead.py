@@ -34,7 +34,7 @@ def main():
     optimizers = [torch.optim.AdamW(m.parameters(), lr=finetune.RATE) for m in models]
     ddp = torch.nn.parallel.DistributedDataParallel(models[0]) if dist.get_world_size() > 1 else models[0]
     sampler = DistributedSampler(data, drop_last=True)
-    run = elapse_torch.Elastic(models[1], optimizers[1], DataLoader(data), args.job, loss=finetune.loss_of, overrides=[
+    run = elapse_torch.Elastic(models[1], optimizers[1], DataLoader(data, shuffle=True), args.job, loss=finetune.loss_of, overrides=[
         "freeze.policy=none", f"train.epochs={PAIRS + 1}"] + args.set)
 
     def plain_epoch():
