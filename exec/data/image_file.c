@@ -75,6 +75,14 @@ static enum status check_jpeg_memory(const char *path, j_decompress_ptr jpeg, st
     return OK;
 }
 
+/* A colour as Pillow makes it from two inks, whose values are stored inverted, as by Adobe. */
+static unsigned char without_ink(int colour, int black)
+{
+    const int dark = (255 - colour) * black + 128;
+    const int left = black - (((dark >> 8) + dark) >> 8);
+    return (unsigned char)(left < 0 ? 0 : left);
+}
+
 static enum status read_jpeg(FILE *in, const char *path, struct pixels *pixels, struct err *err)
 {
     struct jpeg_decompress_struct jpeg;
@@ -116,10 +124,9 @@ static enum status read_jpeg(FILE *in, const char *path, struct pixels *pixels, 
         unsigned char *to = rgb + (size_t)jpeg.output_scanline * (size_t)pixels->width * 3;
         JSAMPROW row = inks ? line : to;
         jpeg_read_scanlines(&jpeg, &row, 1);
-        /* CMYK values are stored inverted, as by Adobe. */
         for (int x = 0; inks && x < pixels->width; x++)
             for (int c = 0; c < 3; c++)
-                to[3 * x + c] = (unsigned char)((line[4 * x + c] * line[4 * x + 3] + 127) / 255);
+                to[3 * x + c] = without_ink(line[4 * x + c], line[4 * x + 3]);
     }
     jpeg_finish_decompress(&jpeg);
     pixels->rgb = rgb;
@@ -133,36 +140,88 @@ out:
 
 /* --- PNG -------------------------------------------------------------------------------------- */
 
+/* libpng reports errors by callbacks that must not return, so they leave by longjmp(). */
+struct png_failure {
+    jmp_buf out;
+    char text[200];
+};
+
+static void png_fail(png_structp png, png_const_charp text)
+{
+    struct png_failure *failure = png_get_error_ptr(png);
+    snprintf(failure->text, sizeof failure->text, "%s", text);
+    longjmp(failure->out, 1);
+}
+
+static void png_pass_over(png_structp png, png_const_charp text)
+{
+    (void)png;
+    (void)text;
+}
+
+/* Makes rows of red, green and blue bytes of whatever the file has, as Pillow's convert("RGB") does: of
+ * 16 bits the upper 8, no gamma, and without alpha, whose pixels keep their colours. */
+static void png_to_rgb(png_structp png, png_infop info)
+{
+    const int colour = png_get_color_type(png, info), bits = png_get_bit_depth(png, info);
+    if (bits == 16)
+        png_set_strip_16(png);
+    if (colour == PNG_COLOR_TYPE_PALETTE)
+        png_set_palette_to_rgb(png);
+    else if (bits < 8)
+        png_set_expand_gray_1_2_4_to_8(png);
+    if (!(colour & PNG_COLOR_MASK_COLOR))
+        png_set_gray_to_rgb(png);
+    png_set_strip_alpha(png);
+    png_set_interlace_handling(png);
+    png_read_update_info(png, info);
+}
+
 static enum status read_png(FILE *in, const char *path, struct pixels *pixels, struct err *err)
 {
-    static const png_color white = {255, 255, 255};
-    png_image png = {.version = PNG_IMAGE_VERSION};
-    unsigned char *rgb = NULL;
-    enum status rc = OK;
-    if (!png_image_begin_read_from_stdio(&png, in)) {
-        rc = err_set(err, ERR_INPUT, "'%s': %s", path, png.message);
+    struct png_failure failure;
+    unsigned char *volatile rgb = NULL;
+    png_bytep *volatile rows = NULL;
+    volatile enum status rc = OK;
+    png_infop info = NULL;
+    png_structp png =
+        png_create_read_struct(PNG_LIBPNG_VER_STRING, &failure, png_fail, png_pass_over);
+    if (!png || !(info = png_create_info_struct(png))) {
+        png_destroy_read_struct(&png, NULL, NULL);
+        return err_nomem(err);
+    }
+    if (setjmp(failure.out)) {
+        rc = err_set(err, ERR_INPUT, "'%s': %s", path, failure.text);
         goto out;
     }
-    rc = pixels_check_size(path, png.width, png.height, err);
+    png_init_io(png, in);
+    png_set_user_limits(png, IMAGE_MAX_SIDE, IMAGE_MAX_SIDE);
+    png_read_info(png, info);
+    const size_t width = png_get_image_width(png, info), height = png_get_image_height(png, info);
+    rc = pixels_check_size(path, (int64_t)width, (int64_t)height, err);
     if (rc != OK)
         goto out;
-    pixels->width = (int)png.width;
-    pixels->height = (int)png.height;
-    png.format = PNG_FORMAT_RGB;
-    rgb = malloc((size_t)png.width * (size_t)png.height * 3);
-    if (!rgb) {
+    png_to_rgb(png, info);
+    if (png_get_rowbytes(png, info) != 3 * width) {
+        rc = err_set(err, ERR_INPUT, "'%s': a row has %zu bytes, not %zu", path,
+                     (size_t)png_get_rowbytes(png, info), 3 * width);
+        goto out;
+    }
+    rgb = malloc(3 * width * height);
+    rows = malloc(height * sizeof *rows);
+    if (!rgb || !rows) {
         rc = err_nomem(err);
         goto out;
     }
-    if (!png_image_finish_read(&png, &white, rgb, 0, NULL)) {
-        rc = err_set(err, ERR_INPUT, "'%s': %s", path, png.message);
-        goto out;
-    }
-    pixels->rgb = rgb;
+    for (size_t y = 0; y < height; y++)
+        rows[y] = rgb + y * 3 * width;
+    png_read_image(png, rows);
+    *pixels = (struct pixels){(int)width, (int)height, rgb};
     rgb = NULL;
 out:
     free(rgb);
-    png_image_free(&png);
+    free(rows);
+    png_destroy_read_struct(&png, &info, NULL);
     return rc;
 }
 

@@ -27,18 +27,6 @@ static enum status read_whole(FILE *in, const char *path, unsigned char **bytes,
                : err_set(err, ERR_SYSTEM, "cannot read '%s'", path);
 }
 
-/* Draws pixels of four bytes on white, in place, as three bytes each. */
-static void draw_on_white(unsigned char *pixels, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        for (size_t c = 0; c < 3; c++) {
-            const unsigned char *from = pixels + 4 * i;
-            const int alpha = from[3];
-            pixels[3 * i + c] =
-                (unsigned char)((from[c] * alpha + 255 * (255 - alpha) + 127) / 255);
-        }
-}
-
 enum status image_read_webp(FILE *in, const char *path, struct pixels *pixels, struct err *err)
 {
     unsigned char *bytes = NULL, *got = NULL;
@@ -52,16 +40,11 @@ enum status image_read_webp(FILE *in, const char *path, struct pixels *pixels, s
     THEN(pixels_check_size(path, head.width, head.height, err));
     if (rc == OK) {
         const size_t count = (size_t)head.width * (size_t)head.height;
-        const size_t each = head.has_alpha ? 4 : 3;
-        const int stride = head.width * (int)each;
-        got = malloc(count * each);
+        got = malloc(count * 3);
         if (!got)
             rc = err_nomem(err);
-        else if (!(head.has_alpha ? WebPDecodeRGBAInto(bytes, size, got, count * each, stride)
-                                  : WebPDecodeRGBInto(bytes, size, got, count * each, stride)))
+        else if (!WebPDecodeRGBInto(bytes, size, got, count * 3, head.width * 3))
             rc = err_set(err, ERR_INPUT, "'%s': the WebP is cut off or damaged", path);
-        else if (head.has_alpha)
-            draw_on_white(got, count);
     }
     free(bytes);
     if (rc == OK)
