@@ -121,7 +121,7 @@ EOT
 plan "$tmp/plan-one.json" pipeline.num_stages=1 pipeline.num_replicas=1 pipeline.num_microbatches=4
 alone -m elapse_torch run "$tmp/means.py" "$tmp/plan-one.json" --check --steps 1 --out "$tmp/out-means.json" >/dev/null 2>&1
 expect "--check sees a mean of means" 0 'seen' "$python" -c 'import json, sys; r = json.load(open(sys.argv[1]))
-print("seen" if abs(r["loss_difference"]) > 1e-3 < r["gradient_difference"] else r)' "$tmp/out-means.json"
+print("seen" if abs(r["loss_difference"]) > 5e-5 and r["gradient_difference"] > 1e-2 else r)' "$tmp/out-means.json"
 started 2 bridge/torch/tests/losses.py "$tmp" >"$tmp/losses" 2>"$tmp/losses.err" || sed 's/^/# /' "$tmp/losses.err"
 expect "losses and loaders" 0 '^ok loader: batches of several shapes' cat "$tmp/losses"
 sed -n 's/^not ok /not ok - /p' "$tmp/losses"
