@@ -1,5 +1,9 @@
 /* Patterns of tokenizer files (pattern.h). PCRE2's \s contains U+180E, which Unicode has taken out of
- * White_Space, so spell_spaces() writes the characters out before PCRE2 sees the pattern. */
+ * White_Space, so spell_spaces() writes the characters out before PCRE2 sees the pattern.
+ *
+ * A pattern comes from a stranger. PCRE2 refuses \C, which would cut characters, and \K inside a
+ * lookaround. A \K in a group that a lookaround calls passes its check, so pattern_next() looks at
+ * every match. */
 #include "exec/data/pattern.h"
 
 #include <stdio.h>
@@ -14,8 +18,13 @@
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"    \
     "\\x{205f}\\x{3000}"
 
+/* A match may take this much memory, in KiB. PCRE2's own limit is 20 GB. */
+enum { MATCH_KIB = 1 << 18 };
+
 struct pattern {
-    pcre2_code *code;
+    pcre2_code *code;             /* owned */
+    pcre2_match_context *context; /* owned */
+    char *text;                   /* owned; as the file spells it */
 };
 
 /* Write \s and \S out. *to is owned by the caller. */
@@ -61,13 +70,18 @@ enum status pattern_new(const char *text, bool literal, struct pattern **pattern
     char *spelled = NULL;
     int why;
     PCRE2_SIZE where;
-    enum status rc = got ? OK : err_nomem(err);
+    enum status rc =
+        got && (got->text = strdup(text)) && (got->context = pcre2_match_context_create(NULL))
+            ? OK
+            : err_nomem(err);
     if (rc == OK && !literal)
         rc = spell_spaces(text, &spelled, err);
     if (rc == OK) {
-        got->code =
-            pcre2_compile((PCRE2_SPTR)(spelled ? spelled : text), PCRE2_ZERO_TERMINATED,
-                          PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP), &why, &where, NULL);
+        pcre2_set_heap_limit(got->context, MATCH_KIB);
+        got->code = pcre2_compile(
+            (PCRE2_SPTR)(spelled ? spelled : text), PCRE2_ZERO_TERMINATED,
+            PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C), &why,
+            &where, NULL);
         if (!got->code) {
             PCRE2_UCHAR message[120];
             pcre2_get_error_message(why, message, sizeof message);
@@ -86,8 +100,11 @@ enum status pattern_new(const char *text, bool literal, struct pattern **pattern
 
 void pattern_free(struct pattern *pattern)
 {
-    if (pattern)
-        pcre2_code_free(pattern->code);
+    if (!pattern)
+        return;
+    pcre2_code_free(pattern->code);
+    pcre2_match_context_free(pattern->context);
+    free(pattern->text);
     free(pattern);
 }
 
@@ -111,23 +128,31 @@ enum status pattern_next(struct pattern_search *search, bool *found, size_t *fir
     }
     if (search->at > search->bytes)
         return OK;
-    int rc = pcre2_match(search->pattern->code, text, search->bytes, search->at, PCRE2_NO_UTF_CHECK,
-                         search->match, NULL);
+    /* The first call checks that the text is UTF-8. */
+    uint32_t options = search->checked ? PCRE2_NO_UTF_CHECK : 0;
+    int rc = pcre2_match(search->pattern->code, text, search->bytes, search->at, options,
+                         search->match, search->pattern->context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
         rc = pcre2_match(search->pattern->code, text, search->bytes, search->at,
-                         PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, search->match, NULL);
+                         options | PCRE2_NO_JIT, search->match, search->pattern->context);
+    search->checked = true;
     if (rc == PCRE2_ERROR_NOMATCH)
         return OK;
     if (rc < 0) {
         PCRE2_UCHAR message[120];
         pcre2_get_error_message(rc, message, sizeof message);
-        return err_set(err, ERR_INPUT, "a pattern of the tokenizer fails on a text: %s",
+        return err_set(err, ERR_INPUT, "pattern '%.80s' fails on a text: %s", search->pattern->text,
                        (const char *)message);
     }
     const PCRE2_SIZE *place = pcre2_get_ovector_pointer(search->match);
+    if (place[0] < search->last_end || place[1] < place[0])
+        return err_set(err, ERR_INPUT,
+                       "pattern '%.80s' is not supported: a match begins after its own end, or "
+                       "before the end of the one before it (\\K in a lookaround)",
+                       search->pattern->text);
     *found = true;
     *first = place[0];
-    *end = search->at = place[1];
+    *end = search->at = search->last_end = place[1];
     search->empty_seen = place[0] == place[1];
     return OK;
 }

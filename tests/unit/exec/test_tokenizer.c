@@ -1,6 +1,7 @@
 /* Tokens of tokenizer.json beside those of PyPI's `tokenizers`: tests/reference/tokenizers_peer.py writes the
  * golden files, and with ELAPSE_TOKENIZER_CASES=FOLDER others (e2e_tokenizers.sh: thousands of strings). */
 #include "exec/data/tokenizer.h"
+#include "exec/data/pattern.h"
 #include "profiles/json/json.h"
 #include "tests/unit/data_case.h"
 #include "tests/unit/test.h"
@@ -214,6 +215,82 @@ static void tokenizer_encode__takes_a_long_word(void **state)
     tokenizer_free(t);
 }
 
+/* All matches of a pattern as "first-end ", or the error of the search. */
+static enum status all_matches(const char *regex, const char *text, char *list, struct err *err)
+{
+    struct pattern *pattern = NULL;
+    struct pattern_search search = {0};
+    size_t first, end, last = 0;
+    bool found = false;
+    enum status rc = pattern_new(regex, false, &pattern, err);
+    if (rc == OK)
+        rc = pattern_search(pattern, text, strlen(text), &search, err);
+    *list = '\0';
+    while (rc == OK && (rc = pattern_next(&search, &found, &first, &end, err)) == OK && found) {
+        assert_true(last <= first && first <= end && end <= strlen(text));
+        assert_true(((unsigned char)text[first] & 0xc0) != 0x80);
+        sprintf(list + strlen(list), "%zu-%zu ", first, end);
+        last = end;
+    }
+    pattern_search_clear(&search);
+    pattern_free(pattern);
+    return rc;
+}
+
+/* A pattern is a stranger's: its matches come in order and end, or it is refused with its text. */
+static void pattern_next__hands_out_ordered_matches_or_names_the_pattern(void **state)
+{
+    static const struct {
+        const char *regex, *text, *want; /* matches, or words of the error */
+    } cases[] = {
+        {"b+",                               "abbab",                                    "1-3 4-5 "              },
+        {"b*",                               "ab",                                       "0-0 1-2 2-2 "          },
+        {"(?=b)|",                           "\xc3\xa4\xc3\xa4",                         "0-0 2-2 4-4 "          },
+        {"a\\Kb",                            "abab",                                     "1-2 3-4 "              },
+        {"(?(DEFINE)(?<s>a\\K))(?=(?&s))",   "aaab",                                     "a match begins after"  },
+        {"(?(DEFINE)(?<s>b\\K))a(?=(?&s))",  "ab ab",                                    "a match begins after"  },
+        {"(?(DEFINE)(?<s>\\Kb))(?<=(?&s))b", "abbbbb",                                   "before the end of"     },
+        {"(?=a\\K)",                         "aa",                                       "\\K is not allowed"    },
+        {"\\C",                              "\xc3\xa4",                                 "\\C is disabled"       },
+        {"(a+)+$",                           "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", "limit exceeded"        },
+        {"a",                                "a\xc3",                                    "fails on a text: UTF-8"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err = {0};
+        char list[200];
+        const bool fails = all_matches(cases[i].regex, cases[i].text, list, &err) != OK;
+        const bool named = strncmp(err.msg, "pattern '", 9) == 0 &&
+                           strncmp(err.msg + 9, cases[i].regex, strlen(cases[i].regex)) == 0;
+        if (fails ? !named || !strstr(err.msg, cases[i].want) : strcmp(list, cases[i].want) != 0)
+            fail_msg("%s: '%s', '%s', wanted '%s'", cases[i].regex, list, err.msg, cases[i].want);
+    }
+}
+
+/* Both users of matches, a split and a replacement, hand on the refusal. */
+static void tokenizer_encode__refuses_a_pattern_that_goes_back(void **state)
+{
+    static const char model[] = "{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}";
+    static const char *const parts[][2] = {
+        {"{\"type\":\"Replace\",\"content\":\"zz\",\"pattern\":{\"Regex\":"
+         "\"(?(DEFINE)(?<s>\\\\Kb))(?<=(?&s))b\"}}", "null"     },
+        {"null",                                              "{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":"
+                 "\"(?(DEFINE)(?<s>a\\\\K))(?=(?&s))\"}}"}
+    };
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct tokenizer *t = NULL;
+        struct token_list tokens = {0};
+        struct err err = {0};
+        if (tokenizer_open(file_with(parts[i][0], parts[i][1], model, ""), &t, &err) != OK)
+            fail_msg("%s", err.msg);
+        assert_int_equal(tokenizer_encode(t, "abbbb", 5, true, &tokens, &err), ERR_INPUT);
+        assert_non_null(strstr(err.msg, "pattern '(?(DEFINE)"));
+        token_list_clear(&tokens);
+        tokenizer_free(t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +298,8 @@ int main(void)
         cmocka_unit_test(tokenizer_open__names_what_it_does_not_know),
         cmocka_unit_test(tokenizer_encode__joins_by_rank_then_place),
         cmocka_unit_test(tokenizer_encode__takes_a_long_word),
+        cmocka_unit_test(pattern_next__hands_out_ordered_matches_or_names_the_pattern),
+        cmocka_unit_test(tokenizer_encode__refuses_a_pattern_that_goes_back),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
