@@ -8,7 +8,6 @@
 
 #include "exec/weights/adapter_files.h"
 #include "exec/checkpoint/checkpoint_files.h"
-#include "exec/data/tokenizer.h"
 #include "exec/stage/adapters.h"
 #include "profiles/json/fields.h"
 #include "profiles/base/whole_file.h"
@@ -117,7 +116,8 @@ static enum status write_tokenizer(const struct json *manifest, const char *dir,
     char *beside = NULL;
     if (!json_get(manifest, "tokenizer") || !vocab)
         return OK;
-    const bool whole = tokenizer_named(vocab), byte_level = !whole && path_is_json(vocab);
+    const bool whole = path_ends(vocab, "tokenizer.json"),
+               byte_level = !whole && path_is_json(vocab);
     enum status rc = copy_file(vocab, dir,
                                whole        ? "tokenizer.json"
                                : byte_level ? "vocab.json"

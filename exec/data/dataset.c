@@ -81,17 +81,29 @@ enum status dataset_vocab_fits(const struct job *job, int size, struct err *err)
                    job->model.name, job->model.vocab);
 }
 
-enum status dataset_wordpiece(const struct job *job, struct wordpiece *wp, struct err *err)
+enum status dataset_wordpiece(const struct job *job, struct bert_tokens *bert, struct err *err)
 {
-    struct wordpiece got = {0};
-    enum status rc = wordpiece_open(job->data.vocab, job->data.lower_case, &got, err);
-    THEN(dataset_vocab_fits(job, got.size, err));
-    if (rc == OK && !job->data.special_tokens)
-        markers_clear(&got.markers);
-    if (rc == OK)
-        *wp = got;
-    else
-        wordpiece_clear(&got);
+    static const char *const names[] = {"[PAD]", "[CLS]", "[SEP]", "[MASK]"};
+    struct bert_tokens got = {0};
+    int32_t *const ids[] = {&got.pad, &got.cls, &got.sep, &got.mask};
+    enum status rc =
+        tokenizer_open(job->data.vocab, NULL, job->data.lower_case, &got.tokenizer, err);
+    if (rc == OK && !tokenizer_is_wordpiece(got.tokenizer))
+        rc = err_set(err, ERR_INPUT, "%s: '%s' is no WordPiece vocabulary", dataset_job_name(job),
+                     job->data.vocab);
+    for (int i = 0; rc == OK && i < 4; i++) {
+        *ids[i] = tokenizer_id(got.tokenizer, names[i]);
+        if (*ids[i] < 0 && i < 3)
+            rc = err_set(err, ERR_INPUT, "'%s' is no WordPiece vocabulary: %s is missing",
+                         job->data.vocab, names[i]);
+    }
+    THEN(dataset_vocab_fits(job, tokenizer_size(got.tokenizer), err));
+    if (rc == OK) {
+        tokenizer_find_special(got.tokenizer, job->data.special_tokens);
+        *bert = got;
+    } else {
+        tokenizer_free(got.tokenizer);
+    }
     return rc;
 }
 

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "exec/data/wordpiece.h"
+#include "exec/data/tokenizer.h"
 #include "partition/base/options.h"
 #include "partition/plan/job.h"
 #include "partition/base/status.h"
@@ -131,8 +131,14 @@ const char *dataset_valid_path(const struct job *job);
 enum status dataset_text_model(const struct job *job, enum model_task task, struct err *err);
 enum status dataset_vocab_fits(const struct job *job, int size, struct err *err);
 
+/* The tokenizer of a BERT, and its special tokens; mask -1: there is none. */
+struct bert_tokens {
+    struct tokenizer *tokenizer; /* owned */
+    int32_t pad, cls, sep, mask;
+};
 /* Open data.vocab as WordPiece, by data.lower_case and data.special_tokens, and check that it fits
- * the model. Errors of wordpiece_open(). */
-enum status dataset_wordpiece(const struct job *job, struct wordpiece *wp, struct err *err);
+ * the model. ERR_INPUT: it is no WordPiece, or a special token is missing; errors of
+ * tokenizer_open(). The caller frees the tokenizer. */
+enum status dataset_wordpiece(const struct job *job, struct bert_tokens *bert, struct err *err);
 
 #endif

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "exec/data/unicode.h"
-#include "exec/data/wordpiece.h"
 #include "profiles/json/json.h"
 
 enum { MAX_QUESTION = 64, MAX_STRIDE = 128, MIN_SEQ = 16, MAX_ANSWER_WORDS = 512 };
@@ -47,7 +46,7 @@ struct squad_split {
     struct list contexts, questions, windows;
 };
 struct squad {
-    struct wordpiece wp;
+    struct bert_tokens bert;
     struct squad_split splits[SPLIT_COUNT];
 };
 
@@ -91,7 +90,7 @@ static void squad_clear(struct dataset *dataset)
     struct squad *squad = dataset->ctx;
     if (!squad)
         return;
-    wordpiece_clear(&squad->wp);
+    tokenizer_free(squad->bert.tokenizer);
     for (int split = 0; split < SPLIT_COUNT; split++)
         split_clear(&squad->splits[split]);
     free(squad);
@@ -199,7 +198,8 @@ static enum status read_paragraph(struct squad *squad, struct squad_split *split
     context->text = strdup(json_string(text));
     if (!context->text)
         return err_nomem(err);
-    rc = wordpiece_encode(&squad->wp, context->text, strlen(context->text), &context->tokens, err);
+    rc = tokenizer_encode(squad->bert.tokenizer, context->text, strlen(context->text),
+                          ENCODE_PLACES, &context->tokens, err);
     for (struct json *qa = json_first(qas); rc == OK && qa; qa = json_next(qa), at->question++) {
         const struct json *asked = json_get(qa, "question");
         struct question *question = list_add(&split->questions, sizeof *question);
@@ -212,8 +212,8 @@ static enum status read_paragraph(struct squad *squad, struct squad_split *split
             break;
         }
         tokens.count = 0;
-        rc = wordpiece_encode(&squad->wp, json_string(asked), strlen(json_string(asked)), &tokens,
-                              err);
+        rc = tokenizer_encode(squad->bert.tokenizer, json_string(asked), strlen(json_string(asked)),
+                              0, &tokens, err);
         question->context = number;
         while (rc == OK && question->num_ids < tokens.count && question->num_ids < limit) {
             question->ids[question->num_ids] = tokens.at[question->num_ids].id;
@@ -311,13 +311,13 @@ static enum status squad_sample(const struct dataset *dataset, enum split split,
         out->labels[1] = inside ? base + question->last_token - window->first : 0;
     }
     for (int i = 0; i < dataset->seq; i++) {
-        int32_t token = squad->wp.pad;
+        int32_t token = squad->bert.pad;
         if (i == 0)
-            token = squad->wp.cls;
+            token = squad->bert.cls;
         else if (i < base - 1)
             token = question->ids[i - 1];
         else if (i == base - 1 || i == used - 1)
-            token = squad->wp.sep;
+            token = squad->bert.sep;
         else if (i < used)
             token = context->tokens.at[window->first + i - base].id;
         if (out->tokens)
@@ -355,7 +355,7 @@ enum status squad_open(const struct job *job, struct dataset *dataset, struct er
     if (rc == OK && job->model.seq < MIN_SEQ)
         rc = err_set(err, ERR_INPUT, "%s: model.seq must be at least %d for squad, got %d",
                      dataset_job_name(job), MIN_SEQ, job->model.seq);
-    THEN(dataset_wordpiece(job, &squad->wp, err));
+    THEN(dataset_wordpiece(job, &squad->bert, err));
     THEN(refuse_folder_of_2(job->data.path, names[SPLIT_TRAIN], err));
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
         char *path = NULL;
@@ -370,11 +370,12 @@ enum status squad_open(const struct job *job, struct dataset *dataset, struct er
         free(path);
         got.num_samples[split] = squad->splits[split].windows.count;
     }
-    got.lower_case = squad->wp.lower;
-    if (rc == OK)
+    if (rc == OK) {
+        got.lower_case = tokenizer_lowers(squad->bert.tokenizer);
         *dataset = got;
-    else
+    } else {
         squad_clear(&got);
+    }
     return rc;
 }
 

@@ -185,8 +185,8 @@ static enum status add_row(struct reading *reading, const struct delimited_field
         if (cells[c].text)
             rc = check_utf8(reading, &cells[c], line, err);
     for (int c = COLUMN_TEXT; rc == OK && c <= COLUMN_PAIR && cells[c].text; c++) {
-        rc = wordpiece_encode(&reading->pairs->wp, cells[c].text, (size_t)cells[c].bytes,
-                              &reading->tokens, err);
+        rc = tokenizer_encode(reading->pairs->bert.tokenizer, cells[c].text, (size_t)cells[c].bytes,
+                              0, &reading->tokens, err);
         if (c == COLUMN_TEXT)
             num_first = reading->tokens.count;
     }

@@ -18,16 +18,13 @@
 #include "exec/data/dataset.h"
 #include "exec/data/masking.h"
 #include "exec/data/text_lines.h"
-#include "exec/data/text_tokens.h"
-#include "exec/data/wordpiece.h"
 #include "profiles/json/fields.h"
 
 enum { MAX_BYTES = 1 << 30, NO_LABEL = -100, TEST_PART = 10 };
 
 struct text {
-    bool masked; /* tokens are wp's, else tokens' */
-    struct text_tokens tokens;
-    struct wordpiece wp;
+    struct bert_tokens bert; /* of causal models: the tokenizer alone */
+    bool masked;
     int32_t *ids[SPLIT_COUNT]; /* owned; if one file was split, [SPLIT_TEST] points into the block
                                   of [SPLIT_TRAIN] */
     int64_t count[SPLIT_COUNT];
@@ -39,8 +36,7 @@ static void text_clear(struct dataset *dataset)
     struct text *text = dataset->ctx;
     if (!text)
         return;
-    text_tokens_clear(&text->tokens);
-    wordpiece_clear(&text->wp);
+    tokenizer_free(text->bert.tokenizer);
     free(text->ids[SPLIT_TRAIN]);
     if (!text->shared)
         free(text->ids[SPLIT_TEST]);
@@ -51,14 +47,13 @@ static void text_clear(struct dataset *dataset)
 
 static enum status open_tokenizer(const struct job *job, struct text *text, struct err *err)
 {
-    const char *vocab = job->data.vocab;
-    if (vocab && !path_is_json(vocab)) {
-        text->masked = true;
-        return dataset_wordpiece(job, &text->wp, err);
-    }
-    enum status rc =
-        text_tokens_open(vocab, job->data.merges, job->data.special_tokens, &text->tokens, err);
-    THEN(dataset_vocab_fits(job, text_tokens_size(&text->tokens), err));
+    if (text->masked)
+        return dataset_wordpiece(job, &text->bert, err);
+    enum status rc = tokenizer_open(job->data.vocab, job->data.merges, job->data.lower_case,
+                                    &text->bert.tokenizer, err);
+    if (rc == OK)
+        tokenizer_find_special(text->bert.tokenizer, job->data.special_tokens);
+    THEN(dataset_vocab_fits(job, tokenizer_size(text->bert.tokenizer), err));
     return rc;
 }
 
@@ -69,10 +64,8 @@ static enum status read_tokens(const struct text *text, const char *path, int32_
     char *bytes = NULL;
     int64_t n = 0;
     enum status rc = data_read_text(path, MAX_BYTES, &bytes, &n, err);
-    if (rc == OK && text->masked)
-        rc = wordpiece_encode(&text->wp, bytes, (size_t)n, &tokens, err);
-    else if (rc == OK)
-        rc = text_tokens_encode(&text->tokens, bytes, (size_t)n, true, &tokens, err);
+    THEN(tokenizer_encode(text->bert.tokenizer, bytes, (size_t)n, text->masked ? 0 : ENCODE_AROUND,
+                          &tokens, err));
     if (rc == OK) {
         *count = tokens.count;
         *ids = malloc(*count ? (size_t)*count * sizeof **ids : 1);
@@ -151,11 +144,12 @@ static enum status masked_sample(const struct dataset *dataset, enum split split
     int inside = dataset->seq - 2;
     const int32_t *ids = text->ids[split] + id * inside;
     struct masking masks = masking_start(dataset->seed, split, out->epoch, id, inside);
+    const int size = tokenizer_size(text->bert.tokenizer);
     (void)err;
     if (out->length)
         out->length[0] = dataset->seq;
     for (int i = 0; i < dataset->seq; i++) {
-        int32_t token = i == 0 ? text->wp.cls : text->wp.sep, shown, label = NO_LABEL;
+        int32_t token = i == 0 ? text->bert.cls : text->bert.sep, shown, label = NO_LABEL;
         if (i > 0 && i <= inside)
             token = ids[i - 1];
         shown = token;
@@ -164,9 +158,9 @@ static enum status masked_sample(const struct dataset *dataset, enum split split
             double draw = counter_unit(masks.key, index);
             label = token;
             if (draw < .8)
-                shown = text->wp.mask;
+                shown = text->bert.mask;
             else if (draw < .9)
-                shown = (int32_t)(counter_bits(masks.key, index + 1) % (uint64_t)text->wp.size);
+                shown = (int32_t)(counter_bits(masks.key, index + 1) % (uint64_t)size);
         }
         if (out->tokens)
             out->tokens[i] = shown;
@@ -201,19 +195,21 @@ enum status text_open(const struct job *job, struct dataset *dataset, struct err
     if (model->seq < 4)
         return err_set(err, ERR_INPUT, "%s: model.seq must be at least 4 for texts, got %d", name,
                        model->seq);
-    if (!causal && (!job->data.vocab || path_is_json(job->data.vocab)))
-        return err_set(err, ERR_INPUT,
-                       "%s: data.vocab must be a vocab.txt for masked models, got "
-                       "%s",
-                       name, job->data.vocab ? job->data.vocab : "nothing");
+    if (!causal && !job->data.vocab)
+        return err_set(
+            err, ERR_INPUT,
+            "%s: data.vocab must be a vocab.txt or tokenizer.json for masked models, got "
+            "nothing",
+            name);
     if (causal && text_lines_at(job->data.path))
         return text_lines_open(job, dataset, err);
     text = calloc(1, sizeof *text);
     if (!text)
         return err_nomem(err);
     got.ctx = text;
+    text->masked = !causal;
     rc = open_tokenizer(job, text, err);
-    if (rc == OK && !causal && text->wp.mask < 0)
+    if (rc == OK && !causal && text->bert.mask < 0)
         rc = err_set(err, ERR_INPUT, "'%s' has no [MASK]", job->data.vocab);
     THEN(read_all(job->data.path, text, err));
     if (rc == OK && dataset_valid_path(job))
@@ -231,10 +227,11 @@ enum status text_open(const struct job *job, struct dataset *dataset, struct err
                          job->data.path, dataset_split_name(split), (long long)text->count[split],
                          model->seq);
     }
-    got.lower_case = text->wp.lower;
-    if (rc == OK)
+    if (rc == OK) {
+        got.lower_case = tokenizer_lowers(text->bert.tokenizer);
         *dataset = got;
-    else
+    } else {
         text_clear(&got);
+    }
     return rc;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "exec/data/text_tokens.h"
+#include "exec/data/tokenizer.h"
 #include "profiles/json/json.h"
 
 enum { MAX_BYTES = 1 << 30, NO_LABEL = -100, TEST_PART = 10 };
@@ -26,7 +26,7 @@ struct windows {
 enum chat { CHAT_NONE, CHAT_ML, CHAT_LLAMA3 };
 
 struct text_lines {
-    struct text_tokens tokens;
+    struct tokenizer *tokenizer; /* owned */
     enum chat chat;
     int32_t end; /* token behind a document; -1: none */
     struct windows splits[SPLIT_COUNT];
@@ -46,7 +46,7 @@ static void lines_clear(struct dataset *dataset)
     struct text_lines *lines = dataset->ctx;
     if (!lines)
         return;
-    text_tokens_clear(&lines->tokens);
+    tokenizer_free(lines->tokenizer);
     for (int s = 0; s < SPLIT_COUNT; s++) {
         free(lines->splits[s].ids);
         free(lines->splits[s].labels);
@@ -128,8 +128,8 @@ static enum status append_text(const struct text_lines *lines, struct document *
                                bool loss, struct err *err)
 {
     const int64_t first = d->tokens.count;
-    enum status rc =
-        text_tokens_encode(&lines->tokens, text, strlen(text), first == 0, &d->tokens, err);
+    enum status rc = tokenizer_encode(lines->tokenizer, text, strlen(text),
+                                      first == 0 ? ENCODE_AROUND : 0, &d->tokens, err);
     if (rc != OK || !loss || d->tokens.count == first)
         return rc;
     if (d->num_spoken == d->room_spoken) {
@@ -189,7 +189,7 @@ static enum status refuse_chat(const struct text_lines *lines, struct err *err)
         {"<|start|>",        "gpt-oss"}
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (text_tokens_special(&lines->tokens, others[i].token) >= 0)
+        if (tokenizer_id(lines->tokenizer, others[i].token) >= 0)
             return err_set(err, ERR_INPUT,
                            "messages in the template of %s (%s) are not supported, only ChatML and "
                            "Llama 3's",
@@ -335,14 +335,13 @@ static enum status lines_sample(const struct dataset *dataset, enum split split,
 static void find_tokens(struct text_lines *lines)
 {
     static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
-    const struct text_tokens *t = &lines->tokens;
+    const struct tokenizer *t = lines->tokenizer;
     lines->end = -1;
     for (size_t i = 0; i < sizeof ends / sizeof *ends && lines->end < 0; i++)
-        lines->end = text_tokens_special(t, ends[i]);
-    if (text_tokens_special(t, "<|im_start|>") >= 0 && text_tokens_special(t, "<|im_end|>") >= 0)
+        lines->end = tokenizer_id(t, ends[i]);
+    if (tokenizer_id(t, "<|im_start|>") >= 0 && tokenizer_id(t, "<|im_end|>") >= 0)
         lines->chat = CHAT_ML;
-    else if (text_tokens_special(t, "<|start_header_id|>") >= 0 &&
-             text_tokens_special(t, "<|eot_id|>") >= 0)
+    else if (tokenizer_id(t, "<|start_header_id|>") >= 0 && tokenizer_id(t, "<|eot_id|>") >= 0)
         lines->chat = CHAT_LLAMA3;
 }
 
@@ -375,8 +374,9 @@ enum status text_lines_open(const struct job *job, struct dataset *dataset, stru
     if (!lines)
         return err_nomem(err);
     got.ctx = lines;
-    enum status rc = text_tokens_open(job->data.vocab, job->data.merges, true, &lines->tokens, err);
-    THEN(dataset_vocab_fits(job, text_tokens_size(&lines->tokens), err));
+    enum status rc = tokenizer_open(job->data.vocab, job->data.merges, job->data.lower_case,
+                                    &lines->tokenizer, err);
+    THEN(dataset_vocab_fits(job, tokenizer_size(lines->tokenizer), err));
     if (rc == OK) {
         find_tokens(lines);
         rc = read_files(job, lines, err);

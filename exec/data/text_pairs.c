@@ -59,16 +59,16 @@ static enum status pairs_sample(const struct dataset *dataset, enum split split,
             out->token_types[i] = b > 0 && i >= a + 2 && i < a + b + 3;
     if (!out->tokens)
         return OK;
-    out->tokens[at++] = pairs->wp.cls;
+    out->tokens[at++] = pairs->bert.cls;
     for (int i = 0; i < a; i++)
         out->tokens[at++] = ids[i];
-    out->tokens[at++] = pairs->wp.sep;
+    out->tokens[at++] = pairs->bert.sep;
     for (int i = 0; i < b; i++)
         out->tokens[at++] = ids_b[i];
     if (b > 0)
-        out->tokens[at++] = pairs->wp.sep;
+        out->tokens[at++] = pairs->bert.sep;
     while (at < dataset->seq)
-        out->tokens[at++] = pairs->wp.pad;
+        out->tokens[at++] = pairs->bert.pad;
     return OK;
 }
 
@@ -77,7 +77,7 @@ static void pairs_clear(struct dataset *dataset)
     struct text_pairs *pairs = dataset->ctx;
     if (!pairs)
         return;
-    wordpiece_clear(&pairs->wp);
+    tokenizer_free(pairs->bert.tokenizer);
     for (int split = 0; split < SPLIT_COUNT; split++) {
         free(pairs->splits[split].ids);
         free(pairs->splits[split].rows);
@@ -103,11 +103,12 @@ enum status text_pairs_open(const struct job *job, struct dataset *dataset, stru
     if (rc == OK && job->model.seq < 8)
         rc = err_set(err, ERR_INPUT, "%s: model.seq must be at least 8 for texts, got %d",
                      dataset_job_name(job), job->model.seq);
-    THEN(dataset_wordpiece(job, &pairs->wp, err));
-    got.lower_case = pairs->wp.lower;
-    if (rc == OK)
+    THEN(dataset_wordpiece(job, &pairs->bert, err));
+    if (rc == OK) {
+        got.lower_case = tokenizer_lowers(pairs->bert.tokenizer);
         *dataset = got;
-    else
+    } else {
         pairs_clear(&got);
+    }
     return rc;
 }

@@ -4,7 +4,6 @@
 #define ELAPSE_EXEC_DATA_TEXT_PAIRS_H
 
 #include "exec/data/dataset.h"
-#include "exec/data/wordpiece.h"
 
 struct pair_row {
     int64_t first; /* index in ids of the first token of its first text */
@@ -18,7 +17,7 @@ struct pair_list {
     int64_t num_rows, room_rows;
 };
 struct text_pairs {
-    struct wordpiece wp;
+    struct bert_tokens bert;
     struct pair_list splits[SPLIT_COUNT];
 };
 

@@ -1,5 +1,6 @@
-/* Opens tokenizer.json (tokenizer.h). read_file() reads the parts in the order of the file's meaning;
- * each read_*() knows one kind of component and refuses others by name. */
+/* Opens tokenizer.json (tokenizer.h), and what is common to all three forms. read_file() reads the parts
+ * in the order of the file's meaning; each read_*() knows one kind of component and refuses others by
+ * name. */
 #include "exec/data/tokenizer.h"
 
 #include <stdio.h>
@@ -8,12 +9,11 @@
 
 #include "exec/data/tokenizer_parts.h"
 #include "profiles/base/utf8.h"
+#include "profiles/json/fields.h"
 #include "profiles/json/json.h"
 
-enum { MAX_ID = 1 << 28 };
-
 /* The file and the part of it that errors name. */
-struct place {
+struct source {
     const char *path, *part;
 };
 
@@ -29,7 +29,7 @@ static const char *type_of(const struct json *json)
     return type ? type : "?";
 }
 
-static enum status refuse(const struct place *at, const struct json *json, struct err *err)
+static enum status refuse(const struct source *at, const struct json *json, struct err *err)
 {
     return err_set(err, ERR_INPUT, "'%s': %s '%.60s' is not supported", at->path, at->part,
                    type_of(json));
@@ -41,7 +41,7 @@ static bool flag(const struct json *json, const char *key, bool fallback)
     return value && json_type(value) == JSON_BOOL ? json_true(value) : fallback;
 }
 
-static enum status copy_text(const struct place *at, const struct json *json, const char *key,
+static enum status copy_text(const struct source *at, const struct json *json, const char *key,
                              char **to, struct err *err)
 {
     const char *text = json_string(json_get(json, key));
@@ -53,7 +53,7 @@ static enum status copy_text(const struct place *at, const struct json *json, co
 }
 
 /* Compile {"String": text} or {"Regex": text}. */
-static enum status read_pattern(const struct place *at, const struct json *json,
+static enum status read_pattern(const struct source *at, const struct json *json,
                                 struct pattern **pattern, struct err *err)
 {
     const struct json *value = json_get(json, "pattern");
@@ -69,11 +69,11 @@ static enum status read_pattern(const struct place *at, const struct json *json,
 
 /* --- sequences -------------------------------------------------------------------------------- */
 
-typedef enum status read_component(struct tokenizer *t, const struct place *at,
+typedef enum status read_component(struct tokenizer *t, const struct source *at,
                                    const struct json *json, struct err *err);
 
 /* Read a component, or each of a Sequence; null has none. */
-static enum status read_each(struct tokenizer *t, const struct place *at, const struct json *json,
+static enum status read_each(struct tokenizer *t, const struct source *at, const struct json *json,
                              const char *list, read_component *read, struct err *err)
 {
     enum status rc = OK;
@@ -88,33 +88,40 @@ static enum status read_each(struct tokenizer *t, const struct place *at, const 
     return rc;
 }
 
-static enum status read_norm(struct tokenizer *t, const struct place *at, const struct json *json,
+static enum status read_norm(struct tokenizer *t, const struct source *at, const struct json *json,
                              struct err *err)
 {
-    static const char *const names[] = {
-        [NORM_NFC] = "NFC",   [NORM_NFD] = "NFD",         [NORM_NFKC] = "NFKC",
-        [NORM_NFKD] = "NFKD", [NORM_PREPEND] = "Prepend", [NORM_REPLACE] = "Replace"};
+    static const char *const names[] = {[NORM_NFC] = "NFC",
+                                        [NORM_NFD] = "NFD",
+                                        [NORM_NFKC] = "NFKC",
+                                        [NORM_NFKD] = "NFKD",
+                                        [NORM_PREPEND] = "Prepend",
+                                        [NORM_REPLACE] = "Replace",
+                                        [NORM_BERT] = "BertNormalizer"};
     int kind = 0;
-    while (kind <= NORM_REPLACE && strcmp(names[kind], type_of(json)) != 0)
+    while (kind <= NORM_BERT && strcmp(names[kind], type_of(json)) != 0)
         kind++;
-    if (kind > NORM_REPLACE || t->num_norms == MAX_STEPS)
+    if (kind > NORM_BERT || t->num_norms == MAX_STEPS)
         return refuse(at, json, err);
     struct norm_step *step = &t->norms[t->num_norms++];
-    step->kind = (enum norm_kind)kind;
+    step->kind = (enum form_kind)kind;
+    step->clean = flag(json, "clean_text", true);
+    step->ideographs = flag(json, "handle_chinese_chars", true);
+    step->lower = flag(json, "lowercase", true);
+    if (kind == NORM_BERT && flag(json, "strip_accents", step->lower) != step->lower)
+        return err_set(err, ERR_INPUT,
+                       "'%s': BertNormalizer has strip_accents %s and lowercase %s, and only equal "
+                       "values are computed",
+                       at->path, step->lower ? "false" : "true", step->lower ? "true" : "false");
     enum status rc = OK;
     if (kind == NORM_REPLACE)
         rc = read_pattern(at, json, &step->pattern, err);
-    if (rc == OK && kind >= NORM_PREPEND)
+    if (rc == OK && (kind == NORM_REPLACE || kind == NORM_PREPEND))
         rc = copy_text(at, json, kind == NORM_PREPEND ? "prepend" : "content", &step->text, err);
     return rc;
 }
 
-/* GPT-2's pattern, which ByteLevel has unless use_regex is false. Source: Radford et al. 2019,
- * encoder.py. */
-static const char gpt2_pattern[] =
-    "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-
-static enum status read_split(struct tokenizer *t, const struct place *at, const struct json *json,
+static enum status read_split(struct tokenizer *t, const struct source *at, const struct json *json,
                               struct err *err)
 {
     static const char *const matches[] = {[MATCH_ISOLATED] = "Isolated",
@@ -129,8 +136,12 @@ static enum status read_split(struct tokenizer *t, const struct place *at, const
     if (strcmp(type, "ByteLevel") == 0) {
         step->kind = SPLIT_BYTES;
         step->prepend = flag(json, "add_prefix_space", true) ? PREPEND_ALWAYS : PREPEND_NEVER;
-        return flag(json, "use_regex", true) ? pattern_new(gpt2_pattern, false, &step->pattern, err)
+        return flag(json, "use_regex", true) ? pattern_new(GPT2_PATTERN, false, &step->pattern, err)
                                              : OK;
+    }
+    if (strcmp(type, "BertPreTokenizer") == 0) {
+        step->kind = SPLIT_WORDS;
+        return OK;
     }
     if (strcmp(type, "Digits") == 0) {
         step->match = flag(json, "individual_digits", false) ? MATCH_ISOLATED : MATCH_CONTIGUOUS;
@@ -164,14 +175,34 @@ static enum status read_split(struct tokenizer *t, const struct place *at, const
     return refuse(at, json, err);
 }
 
-static enum status read_post(struct tokenizer *t, const struct place *at, const struct json *json,
+/* Add an id that stands before the text, or after it. */
+static enum status add_around(struct tokenizer *t, const struct source *at, bool after,
+                              const struct json *json, struct err *err)
+{
+    int64_t id;
+    int *n = after ? &t->num_after : &t->num_before;
+    if (*n == MAX_AROUND || !json_int64(json, &id) || id < 0 || id >= MAX_ID)
+        return err_set(err, ERR_INPUT, "'%s': %s has an id or a number of ids out of range",
+                       at->path, at->part);
+    (after ? t->after : t->before)[(*n)++] = (int32_t)id;
+    return OK;
+}
+
+static enum status read_post(struct tokenizer *t, const struct source *at, const struct json *json,
                              struct err *err)
 {
     const char *type = type_of(json);
     bool seen = false;
     if (strcmp(type, "ByteLevel") == 0)
         return OK; /* changes places of tokens only */
-    if (strcmp(type, "TemplateProcessing") != 0 || t->num_before || t->num_after)
+    if (t->num_before || t->num_after)
+        return refuse(at, json, err);
+    if (strcmp(type, "BertProcessing") == 0 || strcmp(type, "RobertaProcessing") == 0) {
+        enum status rc = add_around(t, at, false, json_at(json_get(json, "cls"), 1), err);
+        THEN(add_around(t, at, true, json_at(json_get(json, "sep"), 1), err));
+        return rc;
+    }
+    if (strcmp(type, "TemplateProcessing") != 0)
         return refuse(at, json, err);
     const struct json *single = json_get(json, "single");
     for (const struct json *m = single ? json_first(single) : NULL; m; m = json_next(m)) {
@@ -185,19 +216,16 @@ static enum status read_post(struct tokenizer *t, const struct place *at, const 
         if (!ids)
             return err_set(err, ERR_INPUT, "'%s': %s has no ids of '%.60s'", at->path, at->part,
                            name ? name : "?");
-        for (const struct json *i = json_first(ids); i; i = json_next(i)) {
-            int64_t id;
-            int *n = seen ? &t->num_after : &t->num_before;
-            if (*n == MAX_AROUND || !json_int64(i, &id) || id < 0 || id >= MAX_ID)
-                return err_set(err, ERR_INPUT, "'%s': %s has an id or a number of ids out of range",
-                               at->path, at->part);
-            (seen ? t->after : t->before)[(*n)++] = (int32_t)id;
-        }
+        enum status rc = OK;
+        for (const struct json *i = json_first(ids); rc == OK && i; i = json_next(i))
+            rc = add_around(t, at, seen, i, err);
+        if (rc != OK)
+            return rc;
     }
     return OK;
 }
 
-static enum status read_decoder(struct tokenizer *t, const struct place *at,
+static enum status read_decoder(struct tokenizer *t, const struct source *at,
                                 const struct json *json, struct err *err)
 {
     const char *type = type_of(json);
@@ -220,7 +248,7 @@ static enum status read_decoder(struct tokenizer *t, const struct place *at,
                json_int64(json_get(json, "start"), &start) &&
                json_int64(json_get(json, "stop"), &stop) && start <= 1 && stop == 0) {
         t->decode_strip = start == 1;
-    } else if (strcmp(type, "Fuse") != 0) {
+    } else if (strcmp(type, "Fuse") != 0 && strcmp(type, "WordPiece") != 0) {
         return refuse(at, json, err);
     }
     return OK;
@@ -266,64 +294,30 @@ static bool merge_parts(const struct json *merge, const char **a, size_t *a_byte
 static enum status read_merges(struct tokenizer *t, const char *path, const struct json *merges,
                                struct err *err)
 {
-    const int n = merges && json_type(merges) == JSON_ARRAY ? json_count(merges) : -1;
-    char *joined = NULL;
     int32_t rank = 0;
-    enum status rc = OK;
-    if (n < 0)
+    if (!merges || json_type(merges) != JSON_ARRAY)
         return err_set(err, ERR_INPUT, "'%s': model.merges must be an array", path);
-    t->merges = malloc(((size_t)n + 1) * sizeof *t->merges);
-    joined = malloc(2 * (size_t)t->vocab.max_length + 1);
-    if (!t->merges || !joined)
-        rc = err_nomem(err);
-    for (const struct json *m = rc == OK ? json_first(merges) : NULL; rc == OK && m;
-         m = json_next(m), rank++) {
+    for (const struct json *m = json_first(merges); m; m = json_next(m), rank++) {
         const char *a, *b;
         size_t a_bytes;
-        int32_t pair[2] = {-1, -1}, id = -1;
-        if (merge_parts(m, &a, &a_bytes, &b)) {
-            pair[0] = vocab_find(&t->vocab, a, a_bytes);
-            pair[1] = vocab_find(&t->vocab, b, strlen(b));
-        }
-        if (pair[0] >= 0 && pair[1] >= 0) {
-            memcpy(joined, a, a_bytes);
-            strcpy(joined + a_bytes, b);
-            id = vocab_find(&t->vocab, joined, strlen(joined));
-        }
-        if (id < 0) {
-            rc = err_set(err, ERR_INPUT,
-                         "'%s': merge %d does not join two tokens of the vocabulary to a third",
-                         path, rank);
-            break;
-        }
-        t->merges[t->pairs.count] = (struct merge){rank, id};
-        rc = vocab_put(&t->pairs, (const char *)pair, sizeof pair, (int32_t)t->pairs.count, NULL);
-        if (rc == ERR_INPUT) { /* the pair again: the later rank counts, as in a map */
-            t->merges[vocab_find(&t->pairs, (const char *)pair, sizeof pair)].rank = rank;
-            rc = OK;
-        } else if (rc != OK) {
-            err_nomem(err);
-        }
+        bool twice;
+        enum status rc = ERR_INPUT;
+        if (merge_parts(m, &a, &a_bytes, &b))
+            rc = tokenizer_add_merge(t, a, a_bytes, b, strlen(b), rank, &twice, err);
+        if (rc == ERR_INPUT)
+            err_set(err, rc, "'%s': merge %d does not join two tokens of the vocabulary to a third",
+                    path, rank);
+        if (rc != OK)
+            return rc;
     }
-    free(joined);
-    return rc;
+    return OK;
 }
 
-static enum status read_model(struct tokenizer *t, const char *path, const struct json *model,
-                              struct err *err)
+/* The parts of a model that only BPE, or only WordPiece has. */
+static enum status read_bpe(struct tokenizer *t, const char *path, const struct json *model,
+                            struct err *err)
 {
     static const char *const no_text[] = {"continuing_subword_prefix", "end_of_word_suffix"};
-    const struct json *unknown = json_get(model, "unk_token");
-    const struct place at = {path, "model"};
-    /* Files of older versions have no type. */
-    if (json_get(model, "type") ? !is(json_get(model, "type"), "BPE")
-                                : !json_get(model, "merges")) {
-        refuse(&at, model, err);
-        err_hint(err, "%s",
-                 is(json_get(model, "type"), "WordPiece") ? "WordPiece is read from vocab.txt"
-                                                          : "models that are known: BPE");
-        return ERR_INPUT;
-    }
     for (int i = 0; i < 2; i++) {
         const char *text = json_string(json_get(model, no_text[i]));
         if (text && *text)
@@ -332,23 +326,51 @@ static enum status read_model(struct tokenizer *t, const char *path, const struc
     }
     if (json_number(json_get(model, "dropout")) > 0.0)
         return err_set(err, ERR_INPUT, "'%s': model.dropout is not supported", path);
+    t->model = MODEL_BPE;
     t->byte_fallback = flag(model, "byte_fallback", false);
     t->fuse_unknown = flag(model, "fuse_unk", false);
     t->ignore_merges = flag(model, "ignore_merges", false);
+    for (int byte = 0; byte < 256; byte++) {
+        char name[8];
+        snprintf(name, sizeof name, "<0x%02X>", byte);
+        t->byte_ids[byte] = vocab_find(&t->vocab, name, strlen(name));
+    }
+    return read_merges(t, path, json_get(model, "merges"), err);
+}
+
+static enum status read_wordpiece(struct tokenizer *t, const char *path, const struct json *model,
+                                  struct err *err)
+{
+    const char *inside = json_string(json_get(model, "continuing_subword_prefix"));
+    t->model = MODEL_WORDPIECE;
+    t->most_chars = MAX_WORD_CHARS;
+    json_int64(json_get(model, "max_input_chars_per_word"), &t->most_chars);
+    t->inside = strdup(inside ? inside : "##");
+    if (!t->inside)
+        return err_nomem(err);
+    return t->unknown >= 0 ? OK : err_set(err, ERR_INPUT, "'%s': model.unk_token is missing", path);
+}
+
+static enum status read_model(struct tokenizer *t, const char *path, const struct json *model,
+                              struct err *err)
+{
+    const struct json *unknown = json_get(model, "unk_token"), *type = json_get(model, "type");
+    const struct source at = {path, "model"};
+    const bool pieces = is(type, "WordPiece");
+    /* Files of older versions have no type. */
+    if (!pieces && (type ? !is(type, "BPE") : !json_get(model, "merges"))) {
+        refuse(&at, model, err);
+        err_hint(err, "models that are known: BPE, WordPiece");
+        return ERR_INPUT;
+    }
     enum status rc = read_vocab(t, path, json_get(model, "vocab"), err);
-    THEN(read_merges(t, path, json_get(model, "merges"), err));
-    t->unknown = -1;
     if (rc == OK && json_string(unknown)) {
         t->unknown = tokenizer_id(t, json_string(unknown));
         if (t->unknown < 0)
             rc = err_set(err, ERR_INPUT, "'%s': model.unk_token '%.60s' is not in the vocabulary",
                          path, json_string(unknown));
     }
-    for (int byte = 0; byte < 256; byte++) {
-        char name[8];
-        snprintf(name, sizeof name, "<0x%02X>", byte);
-        t->byte_ids[byte] = vocab_find(&t->vocab, name, strlen(name));
-    }
+    THEN(pieces ? read_wordpiece(t, path, model, err) : read_bpe(t, path, model, err));
     return rc;
 }
 
@@ -360,8 +382,8 @@ static enum status add_token(struct tokenizer *t, const char *path, const struct
     const char *text = json_string(json_get(token, "content"));
     const bool special = flag(token, "special", false);
     const bool normalized = flag(token, "normalized", !special);
-    char *normal = NULL;
-    size_t bytes = text ? strlen(text) : 0;
+    struct buffer normal = {0};
+    const size_t bytes = text ? strlen(text) : 0;
     int64_t id;
     enum status rc = OK;
     if (!text || !json_int64(json_get(token, "id"), &id) || id < 0 || id >= MAX_ID)
@@ -376,28 +398,24 @@ static enum status add_token(struct tokenizer *t, const char *path, const struct
     if (vocab_find(&t->added_text, text, bytes) < 0)
         rc = vocab_put(&t->added_text, text, bytes, (int32_t)id, err);
     if (rc == OK && normalized)
-        rc = tokenizer_normalize(t, text, bytes, &normal, &bytes, err);
-    THEN(markers_add(normalized ? &t->normal : &t->raw, normal ? normal : text, bytes, (int32_t)id,
-                     err));
-    free(normal);
+        rc = tokenizer_normalize(t, (struct span){text, bytes, NULL}, &normal, err);
+    THEN(normalized ? markers_add(&t->normal, normal.at, normal.bytes, (int32_t)id, err)
+                    : markers_add(&t->raw, text, bytes, (int32_t)id, err));
+    buffer_clear(&normal);
     return rc;
 }
 
 static enum status read_added(struct tokenizer *t, const char *path, const struct json *list,
                               struct err *err)
 {
-    enum status rc = OK;
-    t->size = t->vocab.count > 0 ? t->vocab.max_id + 1 : 0;
+    int size = t->vocab.count > 0 ? t->vocab.max_id + 1 : 0;
     for (const struct json *m = list ? json_first(list) : NULL; m; m = json_next(m)) {
         int64_t id = -1;
         json_int64(json_get(m, "id"), &id);
-        if (id >= t->size && id < MAX_ID)
-            t->size = (int)id + 1;
+        if (id >= size && id < MAX_ID)
+            size = (int)id + 1;
     }
-    t->added = calloc((size_t)t->size + 1, sizeof *t->added);
-    t->by_id = calloc((size_t)t->size + 1, sizeof *t->by_id);
-    if (!t->added || !t->by_id)
-        return err_nomem(err);
+    enum status rc = tokenizer_make_ids(t, size, err);
     for (const struct json *m = list ? json_first(list) : NULL; rc == OK && m; m = json_next(m))
         rc = add_token(t, path, m, err);
     return rc;
@@ -415,8 +433,8 @@ static void index_tokens(struct tokenizer *t, const struct vocab *vocab)
 static enum status read_file(struct tokenizer *t, const char *path, const struct json *root,
                              struct err *err)
 {
-    const struct place norm = {path, "normalizer"}, split = {path, "pre_tokenizer"},
-                       post = {path, "post_processor"}, decoder = {path, "decoder"};
+    const struct source norm = {path, "normalizer"}, split = {path, "pre_tokenizer"},
+                        post = {path, "post_processor"}, decoder = {path, "decoder"};
     const struct json *model = json_get(root, "model");
     if (json_type(root) != JSON_OBJECT || !model || json_type(model) != JSON_OBJECT)
         return err_set(err, ERR_INPUT, "'%s' is no tokenizer.json: it has no model", path);
@@ -437,29 +455,45 @@ static enum status read_file(struct tokenizer *t, const char *path, const struct
     return rc;
 }
 
-bool tokenizer_named(const char *path)
+/* Read a tokenizer.json, or a vocab.json, whose members are ids. */
+static enum status open_json(struct tokenizer *t, const char *path, const char *merges,
+                             enum lower_case lower, struct err *err)
 {
-    static const char name[] = "tokenizer.json";
-    const size_t n = strlen(path), m = sizeof name - 1;
-    return n >= m && strcmp(path + n - m, name) == 0;
+    struct json *root = NULL;
+    enum status rc = json_read_file(path, &root, err);
+    if (rc == OK) {
+        const struct json *model = json_get(root, "model");
+        rc = path_ends(path, "tokenizer.json") || (model && json_type(model) == JSON_OBJECT)
+                 ? read_file(t, path, root, err)
+                 : vocab_files_bpe(t, path, root, merges, err);
+    }
+    for (int i = 0; lower != LOWER_AUTO && i < t->num_norms; i++)
+        t->norms[i].lower = lower == LOWER_ON;
+    json_free(root);
+    return rc;
 }
 
-enum status tokenizer_open(const char *path, struct tokenizer **tokenizer, struct err *err)
+enum status tokenizer_open(const char *vocab, const char *merges, enum lower_case lower,
+                           struct tokenizer **tokenizer, struct err *err)
 {
     struct tokenizer *t = calloc(1, sizeof *t);
-    struct json *root = NULL;
-    enum status rc = t ? json_read_file(path, &root, err) : err_nomem(err);
-    if (rc == OK) {
-        t->find_special = true;
-        rc = read_file(t, path, root, err);
-    }
+    enum status rc;
+    if (!t)
+        return err_nomem(err);
+    t->find_special = true;
+    t->unknown = -1;
+    if (!vocab)
+        rc = tokenizer_make_ids(t, 256, err);
+    else if (path_is_json(vocab))
+        rc = open_json(t, vocab, merges, lower, err);
+    else
+        rc = vocab_files_wordpiece(t, vocab, lower, err);
     if (rc == OK) {
         index_tokens(t, &t->vocab);
         index_tokens(t, &t->added_text);
         *tokenizer = t;
         t = NULL;
     }
-    json_free(root);
     tokenizer_free(t);
     return rc;
 }
@@ -480,6 +514,7 @@ void tokenizer_free(struct tokenizer *t)
     markers_clear(&t->raw);
     markers_clear(&t->normal);
     free(t->merges);
+    free(t->inside);
     free(t->added);
     free(t->by_id);
     free(t->decode_from);
@@ -496,6 +531,24 @@ int32_t tokenizer_id(const struct tokenizer *tokenizer, const char *piece)
 {
     const int32_t id = vocab_find(&tokenizer->added_text, piece, strlen(piece));
     return id >= 0 ? id : vocab_find(&tokenizer->vocab, piece, strlen(piece));
+}
+
+bool tokenizer_special(const struct tokenizer *tokenizer, int32_t id)
+{
+    return id >= 0 && id < tokenizer->size && tokenizer->added[id].special;
+}
+
+bool tokenizer_is_wordpiece(const struct tokenizer *tokenizer)
+{
+    return tokenizer->model == MODEL_WORDPIECE;
+}
+
+bool tokenizer_lowers(const struct tokenizer *tokenizer)
+{
+    bool lowers = false;
+    for (int i = 0; i < tokenizer->num_norms; i++)
+        lowers |= tokenizer->norms[i].kind == NORM_BERT && tokenizer->norms[i].lower;
+    return lowers;
 }
 
 void tokenizer_find_special(struct tokenizer *tokenizer, bool find)
@@ -516,7 +569,11 @@ size_t tokenizer_bytes(const struct tokenizer *t, int32_t id, char *bytes, size_
     const struct vocab_slot *slot = id >= 0 && id < t->size ? t->by_id[id] : NULL;
     unsigned byte;
     size_t n = 0, at = 0;
-    *special = slot && t->added[id].special;
+    *special = tokenizer_special(t, id);
+    if (t->model == MODEL_BYTES && id >= 0 && id < t->size && size > 0) {
+        bytes[0] = (char)id;
+        return 1;
+    }
     if (!slot)
         return 0;
     const bool is_added = vocab_holds(&t->added_text, slot);

@@ -137,7 +137,7 @@ static enum status read_label(const struct cells *cells, int column, const char 
     return OK;
 }
 
-static enum status read_table(const struct wordpiece *wp, const char *path, int classes,
+static enum status read_table(const struct tokenizer *tokenizer, const char *path, int classes,
                               struct pair_list *list, struct err *err)
 {
     char *text = NULL;
@@ -190,8 +190,8 @@ static enum status read_table(const struct wordpiece *wp, const char *path, int 
         tokens.count = 0;
         rc = read_label(&cells, columns.label, path, here, classes, &label, err);
         for (int i = 0; rc == OK && i < 2 && columns.text[i] >= 0; i++) {
-            rc = wordpiece_encode(wp, cells.at[columns.text[i]],
-                                  (size_t)cells.bytes[columns.text[i]], &tokens, err);
+            rc = tokenizer_encode(tokenizer, cells.at[columns.text[i]],
+                                  (size_t)cells.bytes[columns.text[i]], 0, &tokens, err);
             if (i == 0)
                 first_text = (int32_t)tokens.count;
         }
@@ -233,7 +233,8 @@ enum status tsv_open(const struct job *job, struct dataset *dataset, struct err 
             path = strdup(job->data.valid);
         else if (asprintf(&path, "%s/%s", job->data.path, names[split]) < 0)
             path = NULL;
-        rc = path ? read_table(&pairs->wp, path, job->model.classes, &pairs->splits[split], err)
+        rc = path ? read_table(pairs->bert.tokenizer, path, job->model.classes,
+                               &pairs->splits[split], err)
                   : err_nomem(err);
         free(path);
         got.num_samples[split] = pairs->splits[split].num_rows;

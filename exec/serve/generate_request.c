@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "exec/data/counter.h"
-#include "exec/data/text_tokens.h"
+#include "exec/data/tokenizer.h"
 #include "exec/device/cores.h"
 #include "exec/device/devices.h"
 #include "exec/serve/generator.h"
@@ -28,7 +28,7 @@ struct source {
     struct model model; /* of weights with a config.json */
     const struct model *of;
     struct checkpoint_choice weights;
-    struct text_tokens tokens;
+    struct tokenizer *tokenizer;
     int context;
 };
 
@@ -36,7 +36,7 @@ static void source_clear(struct source *source)
 {
     job_clear(&source->job);
     model_clear(&source->model);
-    text_tokens_clear(&source->tokens);
+    tokenizer_free(source->tokenizer);
     checkpoint_choice_clear(&source->weights);
 }
 
@@ -131,10 +131,9 @@ static enum status open_source(const struct generate_request *q, struct source *
                        q->adapter);
     rc = foreign ? open_foreign(q, source, &vocab, err) : open_run(q, source, &vocab, err);
     if (rc == OK)
-        rc =
-            text_tokens_open(q->vocab ? q->vocab : vocab, q->vocab ? NULL : source->job.data.merges,
-                             true, &source->tokens, err);
-    const int size = rc == OK ? text_tokens_size(&source->tokens) : 0;
+        rc = tokenizer_open(q->vocab ? q->vocab : vocab, q->vocab ? NULL : source->job.data.merges,
+                            source->job.data.lower_case, &source->tokenizer, err);
+    const int size = rc == OK ? tokenizer_size(source->tokenizer) : 0;
     if (size > source->of->vocab)
         rc = err_set(err, ERR_INPUT, "'%s' has %d tokens, model '%s' has room for %d",
                      q->vocab ? q->vocab
@@ -248,7 +247,7 @@ static enum status write_on(const struct generate_request *q, struct source *sou
         const int32_t id = choose_token(logits, vocab, &q->rule, counter_unit(key, (uint64_t)i),
                                         work, &answer->logprobs[i]);
         rc = token_list_add(&answer->tokens, (struct token){.id = id}, err);
-        const size_t n = text_tokens_bytes(&source->tokens, id, piece, sizeof piece, &special);
+        const size_t n = tokenizer_bytes(source->tokenizer, id, piece, sizeof piece, &special);
         if (special) {
             answer->ended_by = "special_token";
             break;
@@ -321,7 +320,8 @@ enum status generate_request_run(const struct generate_request *q, struct err *e
     struct backend *be = NULL;
     struct cores cores;
     enum status rc = open_source(q, &source, err);
-    THEN(text_tokens_encode(&source.tokens, q->prompt, strlen(q->prompt), true, &prompt, err));
+    THEN(tokenizer_encode(source.tokenizer, q->prompt, strlen(q->prompt), ENCODE_AROUND, &prompt,
+                          err));
     if (source.weights.note[0])
         fprintf(stderr, "note: %s\n", source.weights.note);
     if (rc == OK && prompt.count == 0)

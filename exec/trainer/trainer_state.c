@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "exec/base/watch.h"
-#include "exec/data/tokenizer.h"
 #include "exec/trainer/trainer.h"
 #include "partition/base/safe_text.h"
 #include "partition/base/units.h"
@@ -84,10 +83,10 @@ static struct hf_data describe_data(const struct trainer *t)
     const struct dataset *from = &t->dataset;
     const char *vocab = t->job->data.vocab;
     struct hf_data data = {.channels = from->pixel_std[0] > 0 ? from->channels : 0,
-                           .tokens = !vocab                   ? HF_NO_TOKENIZER
-                                     : tokenizer_named(vocab) ? HF_FILE
-                                     : path_is_json(vocab)    ? HF_BPE
-                                                              : HF_WORDPIECE,
+                           .tokens = !vocab                               ? HF_NO_TOKENIZER
+                                     : path_ends(vocab, "tokenizer.json") ? HF_FILE
+                                     : path_is_json(vocab)                ? HF_BPE
+                                                                          : HF_WORDPIECE,
                            .lower_case = from->lower_case,
                            .class_names = from->class_names,
                            .num_names = from->classes};

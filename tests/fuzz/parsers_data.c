@@ -3,11 +3,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exec/data/bpe.h"
 #include "exec/data/dataset_open.h"
 #include "exec/data/image_file.h"
 #include "exec/data/tokenizer.h"
-#include "exec/data/wordpiece.h"
 #include "tests/fuzz/fuzz.h"
 
 void fuzz_image(const uint8_t *data, size_t size)
@@ -103,55 +101,59 @@ void fuzz_squad(const uint8_t *data, size_t size)
              "vocab.txt");
 }
 
-/* Tokens stand for bytes of the text, in its order, and are in the vocabulary. */
-static void check_tokens(const struct token_list *tokens, size_t bytes, int size)
+/* Encode a text. Its tokens stand for bytes of it, in its order, and are in the vocabulary. The places
+ * do not change the tokens. */
+static void use_tokenizer(const char *vocab, const char *merges, const uint8_t *text, size_t bytes)
 {
+    struct tokenizer *tokenizer = NULL;
+    struct token_list tokens = {0}, plain = {0};
+    struct err errs[3] = {0};
+    char piece[64];
+    bool special;
     int32_t before = 0;
-    for (int64_t i = 0; i < tokens->count; i++) {
-        const struct token *t = &tokens->at[i];
-        if (t->id < 0 || t->id >= size || t->first < before || t->end < t->first ||
-            (size_t)t->end > bytes)
+    if (!fuzz_judge(tokenizer_open(vocab, merges, LOWER_AUTO, &tokenizer, &errs[0]), &errs[0]))
+        return;
+    const bool both =
+        fuzz_judge(tokenizer_encode(tokenizer, (const char *)text, bytes, ENCODE_PLACES, &tokens,
+                                    &errs[1]),
+                   &errs[1]) &&
+        fuzz_judge(tokenizer_encode(tokenizer, (const char *)text, bytes, 0, &plain, &errs[2]),
+                   &errs[2]);
+    for (int64_t i = 0; both && i < tokens.count; i++) {
+        const struct token *t = &tokens.at[i];
+        if (t->id < 0 || t->id >= tokenizer_size(tokenizer) || t->first < before ||
+            t->end < t->first || (size_t)t->end > bytes)
             fuzz_wrong("a token lies outside of its text or of the vocabulary");
         before = t->first;
+        tokenizer_bytes(tokenizer, t->id, piece, sizeof piece, &special);
+        if (plain.count != tokens.count || plain.at[i].id != t->id)
+            fuzz_wrong("with places, the tokens are others");
     }
+    token_list_clear(&tokens);
+    token_list_clear(&plain);
+    tokenizer_free(tokenizer);
 }
 
 /* The vocabulary, and the text. */
 void fuzz_wordpiece(const uint8_t *data, size_t size)
 {
-    struct wordpiece wp = {0};
-    struct token_list tokens = {0};
-    struct err err = {0}, second = {0};
-    size_t length, rest;
-    const uint8_t *vocab = fuzz_part(data, size, 0, &length);
-    const uint8_t *text = fuzz_part(data, size, 1, &rest);
-    fuzz_put("vocab.txt", vocab, length);
-    if (fuzz_judge(wordpiece_open(fuzz_path("vocab.txt"), LOWER_AUTO, &wp, &err), &err)) {
-        if (fuzz_judge(wordpiece_encode(&wp, (const char *)text, rest, &tokens, &second), &second))
-            check_tokens(&tokens, rest, wp.size);
-        wordpiece_clear(&wp);
-    }
-    token_list_clear(&tokens);
+    size_t length;
+    const uint8_t *part = fuzz_part(data, size, 0, &length);
+    fuzz_put("vocab.txt", part, length);
+    part = fuzz_part(data, size, 1, &length);
+    use_tokenizer(fuzz_path("vocab.txt"), NULL, part, length);
 }
 
 /* vocab.json, merges.txt, and the text. */
 void fuzz_bpe(const uint8_t *data, size_t size)
 {
-    struct bpe bpe = {0};
-    struct token_list tokens = {0};
-    struct err err = {0}, second = {0};
     size_t length;
     const uint8_t *part = fuzz_part(data, size, 0, &length);
     fuzz_put("vocab.json", part, length);
     part = fuzz_part(data, size, 1, &length);
     fuzz_put("merges.txt", part, length);
     part = fuzz_part(data, size, 2, &length);
-    if (fuzz_judge(bpe_open(fuzz_path("vocab.json"), fuzz_path("merges.txt"), &bpe, &err), &err)) {
-        if (fuzz_judge(bpe_encode(&bpe, (const char *)part, length, &tokens, &second), &second))
-            check_tokens(&tokens, length, bpe.size);
-        bpe_clear(&bpe);
-    }
-    token_list_clear(&tokens);
+    use_tokenizer(fuzz_path("vocab.json"), fuzz_path("merges.txt"), part, length);
 }
 
 /* Images, and labels. */
@@ -192,24 +194,9 @@ void fuzz_json_lines(const uint8_t *data, size_t size)
 /* tokenizer.json, and the text. */
 void fuzz_tokenizer(const uint8_t *data, size_t size)
 {
-    struct tokenizer *tokenizer = NULL;
-    struct token_list tokens = {0};
-    struct err err = {0}, second = {0};
-    char bytes[64];
-    bool special;
     size_t length;
     const uint8_t *part = fuzz_part(data, size, 0, &length);
     fuzz_put("tokenizer.json", part, length);
     part = fuzz_part(data, size, 1, &length);
-    if (!fuzz_judge(tokenizer_open(fuzz_path("tokenizer.json"), &tokenizer, &err), &err))
-        return;
-    if (fuzz_judge(tokenizer_encode(tokenizer, (const char *)part, length, true, &tokens, &second),
-                   &second))
-        for (int64_t i = 0; i < tokens.count; i++) {
-            if (tokens.at[i].id < 0 || tokens.at[i].id >= tokenizer_size(tokenizer))
-                fuzz_wrong("a token lies outside of the vocabulary");
-            tokenizer_bytes(tokenizer, tokens.at[i].id, bytes, sizeof bytes, &special);
-        }
-    token_list_clear(&tokens);
-    tokenizer_free(tokenizer);
+    use_tokenizer(fuzz_path("tokenizer.json"), NULL, part, length);
 }

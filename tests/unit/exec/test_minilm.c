@@ -3,7 +3,7 @@
  * tests/e2e/e2e_minilm.sh fetches the weights, writes the references (tests/reference/minilm.py) and
  * names their folder in ELAPSE_MINILM; without it these tests skip. */
 #include "exec/cpu/backend_cpu.h"
-#include "exec/data/wordpiece.h"
+#include "exec/data/tokenizer.h"
 #include "exec/weights/hf_names.h"
 #include "tests/unit/test.h"
 
@@ -22,9 +22,9 @@ static int need_folder(void **state)
     return 0;
 }
 
-static void wordpiece_encode__gives_the_tokens_of_an_independent_tokenizer(void **state)
+static void tokenizer_encode__gives_the_tokens_of_an_independent_tokenizer(void **state)
 {
-    struct wordpiece wp = {0};
+    struct tokenizer *wp = NULL;
     struct token_list tokens = {0};
     struct err err = {0};
     char path[400], *line = NULL, *want = NULL;
@@ -35,9 +35,9 @@ static void wordpiece_encode__gives_the_tokens_of_an_independent_tokenizer(void 
     if (!*folder)
         skip();
     path_of(path, "vocab.txt");
-    assert_int_equal(wordpiece_open(path, LOWER_AUTO, &wp, &err), OK);
-    assert_int_equal(wp.size, 30522);
-    assert_true(wp.lower);
+    assert_int_equal(tokenizer_open(path, NULL, LOWER_AUTO, &wp, &err), OK);
+    assert_int_equal(tokenizer_size(wp), 30522);
+    assert_true(tokenizer_lowers(wp));
     path_of(path, "texts.txt");
     FILE *texts = fopen(path, "r");
     path_of(path, "tokens.txt");
@@ -50,7 +50,7 @@ static void wordpiece_encode__gives_the_tokens_of_an_independent_tokenizer(void 
         lines++;
         assert_true(getline(&want, &want_room, ids) >= 0);
         tokens.count = 0;
-        assert_int_equal(wordpiece_encode(&wp, line, (size_t)length, &tokens, &err), OK);
+        assert_int_equal(tokenizer_encode(wp, line, (size_t)length, 0, &tokens, &err), OK);
         char *at = want;
         for (int64_t i = 0; i < tokens.count; i++) {
             char *end;
@@ -70,7 +70,7 @@ static void wordpiece_encode__gives_the_tokens_of_an_independent_tokenizer(void 
     free(line);
     free(want);
     token_list_clear(&tokens);
-    wordpiece_clear(&wp);
+    tokenizer_free(wp);
 }
 
 /* The stage ends behind layer `layer`; largest difference over the tokens that count. */
@@ -167,7 +167,7 @@ static void hf_load__gives_pytorch_s_hidden_states_behind_every_layer(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(wordpiece_encode__gives_the_tokens_of_an_independent_tokenizer,
+        cmocka_unit_test_setup(tokenizer_encode__gives_the_tokens_of_an_independent_tokenizer,
                                need_folder),
         cmocka_unit_test_setup(hf_load__gives_pytorch_s_hidden_states_behind_every_layer,
                                need_folder),

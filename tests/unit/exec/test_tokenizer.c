@@ -14,7 +14,7 @@ static struct tokenizer *open_at(const char *dir, const char *name)
     struct err err = {0};
     char path[400];
     snprintf(path, sizeof path, "%s/%s.json", dir, name);
-    if (tokenizer_open(path, &t, &err) != OK)
+    if (tokenizer_open(path, NULL, LOWER_AUTO, &t, &err) != OK)
         fail_msg("%s", err.msg);
     return t;
 }
@@ -42,7 +42,7 @@ static int compare(const char *name, const struct tokenizer *t, const struct jso
     struct err err = {0};
     int wrong = 0;
     int64_t i = 0;
-    if (tokenizer_encode(t, text, strlen(text), true, &tokens, &err) != OK)
+    if (tokenizer_encode(t, text, strlen(text), ENCODE_AROUND, &tokens, &err) != OK)
         fail_msg("%s", err.msg);
     for (const struct json *m = json_first(json_at(row, 1)); m; m = json_next(m), i++) {
         int64_t id = -1;
@@ -91,6 +91,77 @@ static void tokenizer_encode__equals_tokenizers_on_many_scripts(void **state)
     assert_true(strings >= 7 * 24);
 }
 
+/* Write the vocabulary of a tokenizer.json as the files of before: vocab.txt, or vocab.json and
+ * merges.txt. */
+static void put_old_files(const struct json *model)
+{
+    const struct json *vocab = json_get(model, "vocab"), *merges = json_get(model, "merges");
+    const int n = json_count(vocab);
+    const char **by_id = calloc((size_t)n, sizeof *by_id);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    for (const struct json *m = json_first(vocab); m; m = json_next(m)) {
+        int64_t id = -1;
+        assert_true(json_int64(m, &id) && id >= 0 && id < n);
+        by_id[id] = json_key(m);
+    }
+    for (int i = 0; i < n; i++)
+        fprintf(out, "%s\n", by_id[i]);
+    fclose(out);
+    put_text("vocab.txt", text);
+    free(text);
+    assert_int_equal(json_text(vocab, false, &text, NULL), OK);
+    put_text("vocab.json", text);
+    free(text);
+    out = open_memstream(&text, &size);
+    fputs("#version: 0.2\n", out);
+    for (const struct json *m = merges ? json_first(merges) : NULL; m; m = json_next(m))
+        fprintf(out, "%s %s\n", json_string(json_at(m, 0)), json_string(json_at(m, 1)));
+    fclose(out);
+    put_text("merges.txt", text);
+    free(text);
+    free(by_id);
+}
+
+/* One encoder: the builders from the older files give the tokens of the same tokenizer.json. */
+static void tokenizer_open__reads_three_forms_of_one_tokenizer(void **state)
+{
+    static const char *const names[] = {"bert", "gpt2"}, *const files[] = {"vocab.txt",
+                                                                           "vocab.json"};
+    struct json *cases = NULL;
+    (void)state;
+    assert_int_equal(json_read_file(GOLDEN "/cases.json", &cases, NULL), OK);
+    for (int i = 0; i < 2; i++) {
+        struct tokenizer *t = open_at(GOLDEN, names[i]), *old = NULL;
+        struct json *root = NULL;
+        struct err err = {0};
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s.json", GOLDEN, names[i]);
+        assert_int_equal(json_read_file(path, &root, NULL), OK);
+        put_old_files(json_get(root, "model"));
+        if (tokenizer_open(in_folder(files[i]), NULL, LOWER_AUTO, &old, &err) != OK)
+            fail_msg("%s", err.msg);
+        for (const struct json *m = json_first(json_get(cases, names[i])); m; m = json_next(m)) {
+            const char *text = json_string(json_at(m, 0));
+            struct token_list want = {0}, got = {0};
+            if (strchr(text, '<')) /* tokens that were added to tokenizer.json alone */
+                continue;
+            assert_int_equal(tokenizer_encode(t, text, strlen(text), 0, &want, NULL), OK);
+            assert_int_equal(tokenizer_encode(old, text, strlen(text), 0, &got, NULL), OK);
+            assert_int_equal(want.count, got.count);
+            for (int64_t k = 0; k < got.count; k++)
+                assert_int_equal(want.at[k].id, got.at[k].id);
+            token_list_clear(&want);
+            token_list_clear(&got);
+        }
+        tokenizer_free(t);
+        tokenizer_free(old);
+        json_free(root);
+    }
+    json_free(cases);
+}
+
 /* A byte-level file with parts in place of its own. */
 static const char *file_with(const char *norm, const char *split, const char *model,
                              const char *added)
@@ -111,34 +182,33 @@ static void tokenizer_open__names_what_it_does_not_know(void **state)
     static const struct {
         const char *norm, *split, *model, *added, *words;
     } cases[] = {
-        {"{\"type\":\"BertNormalizer\"}",                                                           "null",                                                                          plain,                                                                      "",
-         "normalizer 'BertNormalizer' is not supported"                                                                                                                                                                                                                                                                                               },
+        {"{\"type\":\"Lowercase\"}",                                                                "null",                                                                          plain,                                                                      "",                                                  "normalizer 'Lowercase' is not supported"},
         {"{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Precompiled\"}]}",
-         "null",                                                                                                                                                                     plain,                                                                      "",                                                  "normalizer 'Precompiled'"      },
-        {"{\"type\":\"Replace\",\"content\":\"\"}",                                                 "null",                                                                          plain,                                                                      "",                                                  "Replace' has no pattern"       },
-        {"null",                                                                                    "{\"type\":\"UnicodeScripts\"}",                                                 plain,                                                                      "",                                                  "pre_tokenizer 'UnicodeScripts'"},
+         "null",                                                                                                                                                                     plain,                                                                      "",                                                  "normalizer 'Precompiled'"               },
+        {"{\"type\":\"Replace\",\"content\":\"\"}",                                                 "null",                                                                          plain,                                                                      "",                                                  "Replace' has no pattern"                },
+        {"null",                                                                                    "{\"type\":\"UnicodeScripts\"}",                                                 plain,                                                                      "",                                                  "pre_tokenizer 'UnicodeScripts'"         },
         {"null",                                                                                    "{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"(a\"}}",
-         plain,                                                                                                                                                                                                                                                  "",                                                  "pattern '(a'"                  },
+         plain,                                                                                                                                                                                                                                                  "",                                                  "pattern '(a'"                           },
         {"null",                                                                                    "{\"type\":\"Split\",\"behavior\":\"x\",\"pattern\":{\"String\":\"a\"}}",        plain,
-         "",                                                                                                                                                                                                                                                                                                          "has an unknown behavior"       },
+         "",                                                                                                                                                                                                                                                                                                          "has an unknown behavior"                },
         {"null",                                                                                    "null",                                                                          "{\"type\":\"Unigram\",\"vocab\":[]}",                                      "",
-         "model 'Unigram' is not supported"                                                                                                                                                                                                                                                                                                           },
-        {"null",                                                                                    "null",                                                                          "{\"type\":\"WordPiece\",\"vocab\":{}}",                                    "",                                                  "model 'WordPiece'"             },
+         "model 'Unigram' is not supported"                                                                                                                                                                                                                                                                                                                    },
+        {"null",                                                                                    "null",                                                                          "{\"type\":\"WordPiece\",\"vocab\":{}}",                                    "",                                                  "unk_token is missing"                   },
         {"null",                                                                                    "null",                                                                          "{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}",                    "",
-         "the id of 'a' must be"                                                                                                                                                                                                                                                                                                                      },
+         "the id of 'a' must be"                                                                                                                                                                                                                                                                                                                               },
         {"null",                                                                                    "null",                                                                          "{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}",              "",
-         "merge 0 does not join"                                                                                                                                                                                                                                                                                                                      },
+         "merge 0 does not join"                                                                                                                                                                                                                                                                                                                               },
         {"null",                                                                                    "null",                                                                          "{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a\"]}",                "",
-         "merge 0 does not join"                                                                                                                                                                                                                                                                                                                      },
+         "merge 0 does not join"                                                                                                                                                                                                                                                                                                                               },
         {"null",                                                                                    "null",                                                                          "{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"unk_token\":\"u\"}",
-         "",                                                                                                                                                                                                                                                                                                          "unk_token 'u' is not in"       },
+         "",                                                                                                                                                                                                                                                                                                          "unk_token 'u' is not in"                },
         {"null",                                                                                    "null",
          "{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":\"</w>\"}",                                                                                                                                                                 "",
-         "end_of_word_suffix"                                                                                                                                                                                                                                                                                                                         },
-        {"null",                                                                                    "null",                                                                          "[]",                                                                       "",                                                  "it has no model"               },
-        {"null",                                                                                    "null",                                                                          plain,                                                                      "{\"content\":\"x\"}",                               "has no content or id"          },
+         "end_of_word_suffix"                                                                                                                                                                                                                                                                                                                                  },
+        {"null",                                                                                    "null",                                                                          "[]",                                                                       "",                                                  "the id of 'normalizer' must be"         },
+        {"null",                                                                                    "null",                                                                          plain,                                                                      "{\"content\":\"x\"}",                               "has no content or id"                   },
         {"null",                                                                                    "null",                                                                          plain,                                                                      "{\"id\":7,\"content\":\"x\",\"single_word\":true}",
-         "single_word is not supported"                                                                                                                                                                                                                                                                                                               },
+         "single_word is not supported"                                                                                                                                                                                                                                                                                                                        },
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -146,11 +216,13 @@ static void tokenizer_open__names_what_it_does_not_know(void **state)
         struct err err = {0};
         const char *model = cases[i].words ? cases[i].model : plain;
         const char *path = file_with(cases[i].norm, cases[i].split, model, cases[i].added);
-        if (tokenizer_open(path, &t, &err) != ERR_INPUT || !strstr(err.msg, cases[i].words))
+        if (tokenizer_open(path, NULL, LOWER_AUTO, &t, &err) != ERR_INPUT ||
+            !strstr(err.msg, cases[i].words))
             fail_msg("case %zu: '%s', wanted '%s'", i, err.msg, cases[i].words);
     }
     struct tokenizer *t = NULL;
-    assert_int_equal(tokenizer_open(in_folder("none.json"), &t, NULL), ERR_SYSTEM);
+    assert_int_equal(tokenizer_open(in_folder("none.json"), NULL, LOWER_AUTO, &t, NULL),
+                     ERR_SYSTEM);
 }
 
 /* The first of two equal pairs joins first, and a pair that a join makes may come before waiting ones. */
@@ -175,14 +247,15 @@ static void tokenizer_encode__joins_by_rank_then_place(void **state)
                   "{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"aa\":3,\"ba\":4,"
                   "\"aaaa\":5,\"ab\":6},\"merges\":[\"b a\",\"aa aa\",\"a a\"]}",
                   "");
-    if (tokenizer_open(path, &t, &err) != OK)
+    if (tokenizer_open(path, NULL, LOWER_AUTO, &t, &err) != OK)
         fail_msg("%s", err.msg);
     for (size_t i = 0; i + 1 < sizeof cases / sizeof *cases; i++) {
         struct token_list tokens = {0};
         if (i == 2)
             continue;
         assert_int_equal(
-            tokenizer_encode(t, cases[i].text, strlen(cases[i].text), true, &tokens, &err), OK);
+            tokenizer_encode(t, cases[i].text, strlen(cases[i].text), ENCODE_AROUND, &tokens, &err),
+            OK);
         assert_int_equal(tokens.count, cases[i].n);
         for (int k = 0; k < cases[i].n; k++)
             assert_int_equal(tokens.at[k].id, cases[i].ids[k]);
@@ -202,11 +275,11 @@ static void tokenizer_encode__takes_a_long_word(void **state)
     (void)state;
     for (int i = 0; i < BYTES; i++)
         text[i] = "the winter"[i % 10];
-    assert_int_equal(tokenizer_encode(t, text, BYTES, true, &tokens, &err), OK);
+    assert_int_equal(tokenizer_encode(t, text, BYTES, ENCODE_AROUND, &tokens, &err), OK);
     assert_true(tokens.count > 1000 && tokens.count < BYTES);
     token_list_clear(&tokens);
     text[5] = (char)0xff; /* not UTF-8: as U+FFFD, here in bytes */
-    assert_int_equal(tokenizer_encode(t, text, 8, false, &tokens, &err), OK);
+    assert_int_equal(tokenizer_encode(t, text, 8, 0, &tokens, &err), OK);
     char *back = text_of(t, &tokens);
     assert_string_equal(back, "the w\xef\xbf\xbdnt");
     free(back);
@@ -282,9 +355,10 @@ static void tokenizer_encode__refuses_a_pattern_that_goes_back(void **state)
         struct tokenizer *t = NULL;
         struct token_list tokens = {0};
         struct err err = {0};
-        if (tokenizer_open(file_with(parts[i][0], parts[i][1], model, ""), &t, &err) != OK)
+        if (tokenizer_open(file_with(parts[i][0], parts[i][1], model, ""), NULL, LOWER_AUTO, &t,
+                           &err) != OK)
             fail_msg("%s", err.msg);
-        assert_int_equal(tokenizer_encode(t, "abbbb", 5, true, &tokens, &err), ERR_INPUT);
+        assert_int_equal(tokenizer_encode(t, "abbbb", 5, ENCODE_AROUND, &tokens, &err), ERR_INPUT);
         assert_non_null(strstr(err.msg, "pattern '(?(DEFINE)"));
         token_list_clear(&tokens);
         tokenizer_free(t);
@@ -295,6 +369,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokenizer_encode__equals_tokenizers_on_many_scripts),
+        cmocka_unit_test(tokenizer_open__reads_three_forms_of_one_tokenizer),
         cmocka_unit_test(tokenizer_open__names_what_it_does_not_know),
         cmocka_unit_test(tokenizer_encode__joins_by_rank_then_place),
         cmocka_unit_test(tokenizer_encode__takes_a_long_word),

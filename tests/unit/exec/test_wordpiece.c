@@ -1,7 +1,7 @@
 /* WordPiece on a small vocabulary made here, worked by hand; the real one is compared with another
  * tokenizer in e2e_minilm.sh. Unicode and the vocabulary table below it. */
 #include "exec/data/unicode.h"
-#include "exec/data/wordpiece.h"
+#include "exec/data/tokenizer.h"
 #include "tests/unit/fail_malloc.h" /* before data_case.h, which then tests allocations too */
 #include "tests/unit/data_case.h"
 #include "tests/unit/test.h"
@@ -11,20 +11,20 @@ static const char *const small_vocab = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
                                        "cafe\n中\n文\n##s\naffable\n$\n";
 enum { PAD, UNK, CLS, SEP, MASK, UN, AFF, ABLE, COMMA, BANG, HELLO, WORLD, CAFE, ZHONG, WEN, S };
 
-static void open_small(struct wordpiece *wp)
+static void open_small(struct tokenizer **wp)
 {
     struct err err = {0};
     put_text("vocab.txt", small_vocab);
-    if (wordpiece_open(in_folder("vocab.txt"), LOWER_AUTO, wp, &err) != OK)
+    if (tokenizer_open(in_folder("vocab.txt"), NULL, LOWER_AUTO, wp, &err) != OK)
         fail_msg("%s", err.msg);
 }
 
-static void expect_ids(const struct wordpiece *wp, const char *text, size_t bytes, int n,
+static void expect_ids(const struct tokenizer *wp, const char *text, size_t bytes, int n,
                        const int32_t *want)
 {
     struct token_list tokens = {0};
     struct err err = {0};
-    assert_int_equal(wordpiece_encode(wp, text, bytes, &tokens, &err), OK);
+    assert_int_equal(tokenizer_encode(wp, text, bytes, 0, &tokens, &err), OK);
     if (tokens.count != n)
         fail_msg("'%s': %d tokens, wanted %d", text, (int)tokens.count, n);
     for (int i = 0; i < n; i++)
@@ -33,16 +33,16 @@ static void expect_ids(const struct wordpiece *wp, const char *text, size_t byte
     token_list_clear(&tokens);
 }
 #define EXPECT(text, ...)                                                                          \
-    expect_ids(&wp, text, strlen(text), (int)(sizeof((int32_t[]){__VA_ARGS__}) / 4),               \
+    expect_ids(wp, text, strlen(text), (int)(sizeof((int32_t[]){__VA_ARGS__}) / 4),                \
                (const int32_t[]){__VA_ARGS__})
 
-static void wordpiece_encode__takes_the_longest_pieces_of_each_word(void **state)
+static void tokenizer_encode__takes_the_longest_pieces_of_each_word(void **state)
 {
-    struct wordpiece wp = {0};
+    struct tokenizer *wp = NULL;
     (void)state;
     open_small(&wp);
-    assert_int_equal(wp.size, 18);
-    assert_int_equal(wp.sep, SEP);
+    assert_int_equal(tokenizer_size(wp), 18);
+    assert_int_equal(tokenizer_id(wp, "[SEP]"), SEP);
     EXPECT("unaffable", UN, AFF, ABLE);
     EXPECT("Hello, WORLD!", HELLO, COMMA, WORLD, BANG);
     EXPECT("hello\tworld\nhello", HELLO, WORLD, HELLO);
@@ -55,12 +55,12 @@ static void wordpiece_encode__takes_the_longest_pieces_of_each_word(void **state
     EXPECT("hello\xc2\xa0world", HELLO, WORLD);
     EXPECT("hello\xff\xc0world", UNK); /* bad bytes vanish: one word */
     EXPECT("[CLS]", CLS);
-    wordpiece_clear(&wp);
+    tokenizer_free(wp);
 }
 
-static void wordpiece_encode__bounds_words_at_a_hundred_characters(void **state)
+static void tokenizer_encode__bounds_words_at_a_hundred_characters(void **state)
 {
-    struct wordpiece wp = {0};
+    struct tokenizer *wp = NULL;
     char text[300];
     int32_t want[100];
     (void)state;
@@ -69,16 +69,16 @@ static void wordpiece_encode__bounds_words_at_a_hundred_characters(void **state)
     memset(text + 7, 's', 200);
     for (int i = 0; i < 100; i++)
         want[i] = i == 0 ? 16 : S;
-    expect_ids(&wp, text, 100, 94, want);
+    expect_ids(wp, text, 100, 94, want);
     want[0] = UNK;
-    expect_ids(&wp, text, 101, 1, want);
-    expect_ids(&wp, "", 0, 0, want);
-    wordpiece_clear(&wp);
+    expect_ids(wp, text, 101, 1, want);
+    expect_ids(wp, "", 0, 0, want);
+    tokenizer_free(wp);
 }
 
-static void wordpiece_encode__says_which_bytes_a_token_stands_for(void **state)
+static void tokenizer_encode__says_which_bytes_a_token_stands_for(void **state)
 {
-    struct wordpiece wp = {0};
+    struct tokenizer *wp = NULL;
     struct token_list tokens = {0};
     const char *text = " un\xc3\xa4"
                        "ff\xcc\x81"
@@ -86,30 +86,30 @@ static void wordpiece_encode__says_which_bytes_a_token_stands_for(void **state)
     static const char *const want[] = {"un", "\303\244ff", "able", ",", "caf\xc3\xa9", "!"};
     (void)state;
     open_small(&wp);
-    assert_int_equal(wordpiece_encode(&wp, text, strlen(text), &tokens, NULL), OK);
+    assert_int_equal(tokenizer_encode(wp, text, strlen(text), ENCODE_PLACES, &tokens, NULL), OK);
     assert_int_equal(tokens.count, 6);
     for (int i = 0; i < 6; i++) {
         assert_int_equal(tokens.at[i].end - tokens.at[i].first, strlen(want[i]));
         assert_memory_equal(text + tokens.at[i].first, want[i], strlen(want[i]));
     }
     token_list_clear(&tokens);
-    wordpiece_clear(&wp);
+    tokenizer_free(wp);
 }
 
-static void wordpiece_open__keeps_capitals_where_the_vocabulary_has_them(void **state)
+static void tokenizer_open__keeps_capitals_where_the_vocabulary_has_them(void **state)
 {
-    struct wordpiece wp = {0};
+    struct tokenizer *wp = NULL;
     (void)state;
     put_text("vocab.txt", "[PAD]\r\n[UNK]\r\n[CLS]\r\n[SEP]\r\nThe\r\nthe\r\ncaf\xc3\xa9\r\n");
-    assert_int_equal(wordpiece_open(in_folder("vocab.txt"), LOWER_AUTO, &wp, NULL), OK);
-    assert_false(wp.lower);
-    assert_int_equal(wp.mask, -1);
+    assert_int_equal(tokenizer_open(in_folder("vocab.txt"), NULL, LOWER_AUTO, &wp, NULL), OK);
+    assert_false(tokenizer_lowers(wp));
+    assert_int_equal(tokenizer_id(wp, "[MASK]"), -1);
     EXPECT("The the THE caf\xc3\xa9", 4, 5, 1, 6);
-    wordpiece_clear(&wp);
+    tokenizer_free(wp);
 }
 
 /* As Google's Chinese and multilingual uncased files: <S> and <T> are the only capitals. */
-static void wordpiece_open__knows_an_uncased_vocabulary_by_its_pieces_or_its_settings(void **state)
+static void tokenizer_open__knows_an_uncased_vocabulary_by_its_pieces_or_its_settings(void **state)
 {
     static const char *const base = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[unused1]\n<S>\n<T>\n";
     static const struct {
@@ -129,7 +129,7 @@ static void wordpiece_open__knows_an_uncased_vocabulary_by_its_pieces_or_its_set
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct wordpiece wp = {0};
+        struct tokenizer *wp = NULL;
         struct err err = {0};
         char text[200];
         snprintf(text, sizeof text, "%s%s", base, cases[i].pieces);
@@ -137,18 +137,18 @@ static void wordpiece_open__knows_an_uncased_vocabulary_by_its_pieces_or_its_set
         unlink(in_folder("tokenizer_config.json"));
         if (cases[i].config)
             put_text("tokenizer_config.json", cases[i].config);
-        if (wordpiece_open(in_folder("vocab.txt"), cases[i].asked, &wp, &err) != OK)
+        if (tokenizer_open(in_folder("vocab.txt"), NULL, cases[i].asked, &wp, &err) != OK)
             fail_msg("case %zu: %s", i, err.msg);
-        if (wp.lower != cases[i].lower)
-            fail_msg("case %zu: lower is %d", i, wp.lower);
-        wordpiece_clear(&wp);
+        if (tokenizer_lowers(wp) != cases[i].lower)
+            fail_msg("case %zu: lower is %d", i, tokenizer_lowers(wp));
+        tokenizer_free(wp);
     }
 }
 
 static void
-wordpiece_open__takes_added_tokens_and_refuses_settings_it_does_not_compute(void **state)
+tokenizer_open__takes_added_tokens_and_refuses_settings_it_does_not_compute(void **state)
 {
-    struct wordpiece wp = {0};
+    struct tokenizer *wp = NULL;
     struct err err = {0};
     (void)state;
     put_text("vocab.txt", small_vocab);
@@ -156,40 +156,42 @@ wordpiece_open__takes_added_tokens_and_refuses_settings_it_does_not_compute(void
              "{\"tokenize_chinese_chars\": false, \"added_tokens_decoder\":"
              " {\"18\": {\"content\": \"[SPEAKER]\"}}}");
     put_text("added_tokens.json", "{\"hello hello\": 19}");
-    if (wordpiece_open(in_folder("vocab.txt"), LOWER_AUTO, &wp, &err) != OK)
+    if (tokenizer_open(in_folder("vocab.txt"), NULL, LOWER_AUTO, &wp, &err) != OK)
         fail_msg("%s", err.msg);
-    assert_int_equal(wp.size, 20);
+    assert_int_equal(tokenizer_size(wp), 20);
     EXPECT("un[SPEAKER]hello helloun", UN, 18, 19, UN);
     EXPECT("\xe4\xb8\xad\xe6\x96\x87", UNK); /* one word */
-    wordpiece_clear(&wp);
+    tokenizer_free(wp);
     put_text("tokenizer_config.json", "{\"strip_accents\": false}");
-    assert_int_equal(wordpiece_open(in_folder("vocab.txt"), LOWER_AUTO, &wp, &err), ERR_INPUT);
+    assert_int_equal(tokenizer_open(in_folder("vocab.txt"), NULL, LOWER_AUTO, &wp, &err),
+                     ERR_INPUT);
     assert_non_null(strstr(err.msg, "strip_accents false, lower case is true"));
     err = (struct err){0};
     put_text("tokenizer_config.json", "{\"added_tokens_decoder\": {\"-1\": {\"content\": \"x\"}}}");
-    assert_int_equal(wordpiece_open(in_folder("vocab.txt"), LOWER_AUTO, &wp, &err), ERR_INPUT);
+    assert_int_equal(tokenizer_open(in_folder("vocab.txt"), NULL, LOWER_AUTO, &wp, &err),
+                     ERR_INPUT);
     assert_non_null(strstr(err.msg, "the id of 'x' must be 0..2147483646, got -1"));
 }
 
-static void wordpiece_encode__knows_special_tokens_that_are_spelled_out(void **state)
+static void tokenizer_encode__knows_special_tokens_that_are_spelled_out(void **state)
 {
-    struct wordpiece wp = {0};
+    struct tokenizer *wp = NULL;
     struct token_list tokens = {0};
     (void)state;
     open_small(&wp);
     EXPECT("hello [SEP] world", HELLO, SEP, WORLD);
     EXPECT("un[MASK]affable[MASK]", UN, MASK, 16, MASK);
     EXPECT("[sep] [SE", UNK, UNK, UNK, UNK, UNK); /* as spelled in the vocabulary only */
-    assert_int_equal(wordpiece_encode(&wp, "un [SEP]", 8, &tokens, NULL), OK);
+    assert_int_equal(tokenizer_encode(wp, "un [SEP]", 8, ENCODE_PLACES, &tokens, NULL), OK);
     assert_int_equal(tokens.at[1].first, 3);
     assert_int_equal(tokens.at[1].end, 8);
     token_list_clear(&tokens);
-    markers_clear(&wp.markers); /* data.special_tokens false */
+    tokenizer_find_special(wp, false); /* data.special_tokens false */
     EXPECT("hello [SEP]", HELLO, UNK, UNK, UNK);
-    wordpiece_clear(&wp);
+    tokenizer_free(wp);
 }
 
-static void wordpiece_open__refuses_what_is_no_vocabulary(void **state)
+static void tokenizer_open__refuses_what_is_no_vocabulary(void **state)
 {
     static const struct {
         const char *text, *words;
@@ -200,34 +202,36 @@ static void wordpiece_open__refuses_what_is_no_vocabulary(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct wordpiece wp = {0};
+        struct tokenizer *wp = NULL;
         struct err err = {0};
         put_text("bad.txt", cases[i].text);
-        assert_int_equal(wordpiece_open(in_folder("bad.txt"), LOWER_AUTO, &wp, &err), ERR_INPUT);
+        assert_int_equal(tokenizer_open(in_folder("bad.txt"), NULL, LOWER_AUTO, &wp, &err),
+                         ERR_INPUT);
         if (!strstr(err.msg, cases[i].words) || !strstr(err.msg, "bad.txt"))
             fail_msg("'%s'", err.msg);
     }
-    struct wordpiece wp = {0};
+    struct tokenizer *wp = NULL;
     struct err err = {0};
-    assert_int_equal(wordpiece_open(in_folder("none.txt"), LOWER_AUTO, &wp, &err), ERR_SYSTEM);
-    assert_int_equal(wordpiece_open(folder, LOWER_AUTO, &wp, NULL), ERR_SYSTEM);
+    assert_int_equal(tokenizer_open(in_folder("none.txt"), NULL, LOWER_AUTO, &wp, &err),
+                     ERR_SYSTEM);
+    assert_int_equal(tokenizer_open(folder, NULL, LOWER_AUTO, &wp, NULL), ERR_SYSTEM);
 }
 
-static void wordpiece_open__and_encode_fail_clean_without_memory(void **state)
+static void tokenizer_open__and_encode_fail_clean_without_memory(void **state)
 {
     (void)state;
 #if FAIL_MALLOC
     put_text("vocab.txt", small_vocab);
     for (int n = 0;; n++) {
-        struct wordpiece wp = {0};
+        struct tokenizer *wp = NULL;
         struct token_list tokens = {0};
         fail_malloc_after(n);
-        enum status rc = wordpiece_open(in_folder("vocab.txt"), LOWER_AUTO, &wp, NULL);
+        enum status rc = tokenizer_open(in_folder("vocab.txt"), NULL, LOWER_AUTO, &wp, NULL);
         if (rc == OK)
-            rc = wordpiece_encode(&wp, "unaffable", 9, &tokens, NULL);
+            rc = tokenizer_encode(wp, "unaffable", 9, 0, &tokens, NULL);
         bool done = fail_malloc_done();
         token_list_clear(&tokens);
-        wordpiece_clear(&wp);
+        tokenizer_free(wp);
         if (done)
             break;
         assert_true(rc == ERR_NOMEM || rc == OK || rc == ERR_INPUT || rc == ERR_SYSTEM);
@@ -324,26 +328,26 @@ static void vocab_find__finds_all_of_a_hundred_thousand_and_nothing_else(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(wordpiece_encode__takes_the_longest_pieces_of_each_word,
+        cmocka_unit_test_setup_teardown(tokenizer_encode__takes_the_longest_pieces_of_each_word,
                                         make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(wordpiece_encode__bounds_words_at_a_hundred_characters,
+        cmocka_unit_test_setup_teardown(tokenizer_encode__bounds_words_at_a_hundred_characters,
                                         make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(wordpiece_encode__says_which_bytes_a_token_stands_for,
+        cmocka_unit_test_setup_teardown(tokenizer_encode__says_which_bytes_a_token_stands_for,
                                         make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(
-            wordpiece_open__keeps_capitals_where_the_vocabulary_has_them, make_folder,
+            tokenizer_open__keeps_capitals_where_the_vocabulary_has_them, make_folder,
             remove_folder),
         cmocka_unit_test_setup_teardown(
-            wordpiece_open__knows_an_uncased_vocabulary_by_its_pieces_or_its_settings, make_folder,
+            tokenizer_open__knows_an_uncased_vocabulary_by_its_pieces_or_its_settings, make_folder,
             remove_folder),
         cmocka_unit_test_setup_teardown(
-            wordpiece_open__takes_added_tokens_and_refuses_settings_it_does_not_compute,
+            tokenizer_open__takes_added_tokens_and_refuses_settings_it_does_not_compute,
             make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(wordpiece_encode__knows_special_tokens_that_are_spelled_out,
+        cmocka_unit_test_setup_teardown(tokenizer_encode__knows_special_tokens_that_are_spelled_out,
                                         make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(wordpiece_open__refuses_what_is_no_vocabulary, make_folder,
+        cmocka_unit_test_setup_teardown(tokenizer_open__refuses_what_is_no_vocabulary, make_folder,
                                         remove_folder),
-        cmocka_unit_test_setup_teardown(wordpiece_open__and_encode_fail_clean_without_memory,
+        cmocka_unit_test_setup_teardown(tokenizer_open__and_encode_fail_clean_without_memory,
                                         make_folder, remove_folder),
         cmocka_unit_test(utf8_next__accepts_exactly_what_encodes_a_code_point),
         cmocka_unit_test(unicode_class_of__and_fold_know_every_kind),
