@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "exec/data/tokenizer.h"
+#include "exec/data/chat.h"
 #include "profiles/json/json.h"
 
 enum { MAX_BYTES = 1 << 30, NO_LABEL = -100, TEST_PART = 10 };
@@ -16,29 +16,26 @@ enum { MAX_BYTES = 1 << 30, NO_LABEL = -100, TEST_PART = 10 };
 /* Windows of a split, seq entries each. */
 struct windows {
     int32_t *ids, *labels,
-        *first;          /* owned; token, label, where in the window its document begins */
-    int64_t count, room; /* entries */
-    int64_t used;        /* of them, by documents; the rest of the window is free */
-    int64_t documents;
-    double tokens, squares; /* of documents, and of their lengths */
+        *first;                /* owned; token, label, where in the window its document begins */
+    int64_t count, room;       /* entries */
+    int64_t used;              /* of them, by documents; the rest of the window is free */
+    int64_t documents, silent; /* silent: left out, since no token counts in the loss */
+    double tokens, squares;    /* of documents, and of their lengths */
 };
-
-enum chat { CHAT_NONE, CHAT_ML, CHAT_LLAMA3 };
 
 struct text_lines {
     struct tokenizer *tokenizer; /* owned */
-    enum chat chat;
-    int32_t end; /* token behind a document; -1: none */
+    const char *vocab;           /* file of the tokenizer, borrowed; NULL: bytes */
+    struct chat *chat;           /* owned; opened by the first row of messages */
+    int32_t end;                 /* token after a document; -1: none */
     struct windows splits[SPLIT_COUNT];
     int64_t cut; /* documents that were cut off */
 };
 
-/* A document on its way: its tokens, and which of them count. */
+/* A document on its way. */
 struct document {
-    struct token_list tokens;
-    int64_t *spoken; /* owned; [2 * num_spoken], ranges of tokens that count */
-    int num_spoken, room_spoken;
-    bool goes_on; /* may continue in the next window */
+    struct token_list tokens; /* owned; those with end > 0 count in the loss */
+    bool goes_on;             /* may continue in the next window */
 };
 
 static void lines_clear(struct dataset *dataset)
@@ -46,6 +43,7 @@ static void lines_clear(struct dataset *dataset)
     struct text_lines *lines = dataset->ctx;
     if (!lines)
         return;
+    chat_free(lines->chat);
     tokenizer_free(lines->tokenizer);
     for (int s = 0; s < SPLIT_COUNT; s++) {
         free(lines->splits[s].ids);
@@ -82,10 +80,11 @@ static enum status add_window(struct windows *w, int seq, struct err *err)
     return OK;
 }
 
-static bool counts(const struct document *d, int64_t token)
+/* Whether a token after the first, which is nobody's label, counts. */
+static bool has_loss(const struct document *d, int64_t num_tokens)
 {
-    for (int i = 0; i < d->num_spoken; i++)
-        if (token >= d->spoken[2 * i] && token < d->spoken[2 * i + 1])
+    for (int64_t i = 1; i < num_tokens; i++)
+        if (d->tokens.at[i].end > 0)
             return true;
     return false;
 }
@@ -102,6 +101,10 @@ static enum status place_document(struct text_lines *lines, struct windows *w, i
         n = seq;
         lines->cut++;
     }
+    if (!has_loss(d, n)) {
+        w->silent++;
+        return OK;
+    }
     w->documents++;
     w->tokens += (double)n;
     w->squares += (double)n * (double)n;
@@ -113,7 +116,7 @@ static enum status place_document(struct text_lines *lines, struct windows *w, i
         for (int64_t i = 0; i < part; i++, at++, w->used++) {
             w->ids[w->used] = d->tokens.at[at].id;
             w->first[w->used] = (int32_t)first;
-            if (at + 1 < n && counts(d, at + 1))
+            if (at + 1 < n && d->tokens.at[at + 1].end > 0)
                 w->labels[w->used] = d->tokens.at[at + 1].id;
         }
         if (at + 1 < n)
@@ -128,78 +131,23 @@ static enum status append_text(const struct text_lines *lines, struct document *
                                bool loss, struct err *err)
 {
     const int64_t first = d->tokens.count;
-    enum status rc = tokenizer_encode(lines->tokenizer, text, strlen(text),
-                                      first == 0 ? ENCODE_AROUND : 0, &d->tokens, err);
-    if (rc != OK || !loss || d->tokens.count == first)
-        return rc;
-    if (d->num_spoken == d->room_spoken) {
-        const int room = 2 * d->room_spoken + 8;
-        int64_t *more = realloc(d->spoken, 2 * (size_t)room * sizeof *more);
-        if (!more)
-            return err_nomem(err);
-        d->spoken = more;
-        d->room_spoken = room;
-    }
-    d->spoken[2 * d->num_spoken] = first;
-    d->spoken[2 * d->num_spoken++ + 1] = d->tokens.count;
-    return OK;
+    const enum status rc = tokenizer_encode(lines->tokenizer, text, strlen(text),
+                                            first == 0 ? ENCODE_AROUND : 0, &d->tokens, err);
+    for (int64_t i = first; rc == OK && i < d->tokens.count; i++)
+        d->tokens.at[i].end = loss;
+    return rc;
 }
 
 static enum status end_document(const struct text_lines *lines, struct document *d, struct err *err)
 {
+    const int64_t n = d->tokens.count;
     if (lines->end < 0)
         return OK;
-    if (d->num_spoken > 0 && d->spoken[2 * d->num_spoken - 1] == d->tokens.count)
-        d->spoken[2 * d->num_spoken - 1]++;
-    return token_list_add(&d->tokens, (struct token){.id = lines->end}, err);
+    return token_list_add(&d->tokens,
+                          (struct token){lines->end, 0, n > 0 && d->tokens.at[n - 1].end > 0}, err);
 }
 
-/* ChatML: OpenAI's documentation of gpt-3.5-turbo-0301. Llama 3: its model card, "prompt format". */
-static enum status say_message(const struct text_lines *lines, struct document *d,
-                               const struct json *message, struct err *err)
-{
-    const char *role = json_string(json_get(message, "role"));
-    const char *content = json_string(json_get(message, "content"));
-    const bool ml = lines->chat == CHAT_ML;
-    char head[96];
-    char *text = NULL;
-    if (!role || !content || strlen(role) > 32)
-        return err_set(err, ERR_INPUT, "a message needs role and content, as texts");
-    snprintf(head, sizeof head,
-             ml ? "<|im_start|>%s\n" : "<|start_header_id|>%s<|end_header_id|>\n\n", role);
-    if (asprintf(&text, "%s%s", content, ml ? "<|im_end|>" : "<|eot_id|>") < 0)
-        return err_nomem(err);
-    enum status rc = append_text(lines, d, head, false, err);
-    THEN(append_text(lines, d, text, strcmp(role, "assistant") == 0, err));
-    if (rc == OK && ml)
-        rc = append_text(lines, d, "\n", false, err);
-    free(text);
-    return rc;
-}
-
-static enum status refuse_chat(const struct text_lines *lines, struct err *err)
-{
-    static const struct {
-        const char *token, *name;
-    } others[] = {
-        {"<start_of_turn>",  "Gemma"  },
-        {"[INST]",           "Mistral"},
-        {"<|user|>",         "Phi-3"  },
-        {"<|header_start|>", "Llama 4"},
-        {"<|start|>",        "gpt-oss"}
-    };
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (tokenizer_id(lines->tokenizer, others[i].token) >= 0)
-            return err_set(err, ERR_INPUT,
-                           "messages in the template of %s (%s) are not supported, only ChatML and "
-                           "Llama 3's",
-                           others[i].name, others[i].token);
-    return err_set(err, ERR_INPUT,
-                   "messages need a tokenizer with <|im_start|> (ChatML) or <|start_header_id|> "
-                   "(Llama 3)");
-}
-
-static enum status make_document(const struct text_lines *lines, const struct json *row,
+static enum status make_document(struct text_lines *lines, const struct json *row,
                                  struct document *d, struct err *err)
 {
     const char *text = json_string(json_get(row, "text"));
@@ -214,11 +162,9 @@ static enum status make_document(const struct text_lines *lines, const struct js
         rc = append_text(lines, d, prompt, false, err);
         THEN(append_text(lines, d, completion, true, err));
     } else if (messages && json_type(messages) == JSON_ARRAY) {
-        if (lines->chat == CHAT_NONE)
-            return refuse_chat(lines, err);
-        for (const struct json *m = json_first(messages); rc == OK && m; m = json_next(m))
-            rc = say_message(lines, d, m, err);
-        return rc; /* the template ends it */
+        if (!lines->chat)
+            rc = chat_open(lines->vocab, lines->tokenizer, &lines->chat, err);
+        return rc == OK ? chat_tokens(lines->chat, row, &d->tokens, err) : rc;
     } else {
         return err_set(err, ERR_INPUT,
                        "a line needs \"text\", \"prompt\" and \"completion\", or \"messages\"");
@@ -239,7 +185,6 @@ static enum status read_line(struct text_lines *lines, const char *line, int seq
     THEN(place_document(lines, w, seq, &d, err));
     json_free(row);
     token_list_clear(&d.tokens);
-    free(d.spoken);
     return rc;
 }
 
@@ -331,18 +276,58 @@ static enum status lines_sample(const struct dataset *dataset, enum split split,
     return OK;
 }
 
-/* The token that ends a document, and the template of chats, by the tokens that there are. */
-static void find_tokens(struct text_lines *lines)
+/* The token that ends a document. */
+static int32_t end_token(const struct tokenizer *tokenizer)
 {
     static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
-    const struct tokenizer *t = lines->tokenizer;
-    lines->end = -1;
-    for (size_t i = 0; i < sizeof ends / sizeof *ends && lines->end < 0; i++)
-        lines->end = tokenizer_id(t, ends[i]);
-    if (tokenizer_id(t, "<|im_start|>") >= 0 && tokenizer_id(t, "<|im_end|>") >= 0)
-        lines->chat = CHAT_ML;
-    else if (tokenizer_id(t, "<|start_header_id|>") >= 0 && tokenizer_id(t, "<|eot_id|>") >= 0)
-        lines->chat = CHAT_LLAMA3;
+    int32_t id = -1;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends && id < 0; i++)
+        id = tokenizer_id(tokenizer, ends[i]);
+    return id;
+}
+
+static enum status refuse_split(const struct job *job, const struct text_lines *lines, int split,
+                                struct err *err)
+{
+    const int64_t silent = lines->splits[split].silent;
+    if (silent == 0)
+        return err_set(err, ERR_INPUT, "'%s': the %s split has no document of 2 tokens or more",
+                       job->data.path, dataset_split_name((enum split)split));
+    err_set(err, ERR_INPUT,
+            "'%s': the %s split has no token that counts in the loss, in none of %lld documents",
+            job->data.path, dataset_split_name((enum split)split), (long long)silent);
+    if (lines->cut > 0)
+        err_hint(err, "%lld documents are cut off after model.seq %d tokens", (long long)lines->cut,
+                 job->model.seq);
+    else
+        err_hint(err, "completions, and messages whose role is assistant, count");
+    return ERR_INPUT;
+}
+
+/* What was left out, and by which template chats were written. */
+static enum status note_documents(struct dataset *dataset, const struct job *job,
+                                  const struct text_lines *lines, struct err *err)
+{
+    int64_t silent = 0, all = 0;
+    enum status rc = OK;
+    for (int split = 0; split < SPLIT_COUNT; split++) {
+        silent += lines->splits[split].silent;
+        all += lines->splits[split].silent + lines->splits[split].documents;
+    }
+    if (lines->cut > 0)
+        rc =
+            dataset_note(dataset, err, "'%s': %lld documents are longer than %d tokens and cut off",
+                         job->data.path, (long long)lines->cut, job->model.seq);
+    if (rc == OK && silent > 0)
+        rc = dataset_note(dataset, err,
+                          "'%s': %lld of %lld documents have no token that counts in the loss and "
+                          "are left out",
+                          job->data.path, (long long)silent, (long long)all);
+    if (rc == OK && lines->chat && chat_source(lines->chat))
+        rc = dataset_note(dataset, err, "'%s': messages are written by the chat template of '%s'%s",
+                          job->data.path, chat_source(lines->chat),
+                          chat_has_date(lines->chat) ? ", which may write today's date" : "");
+    return rc;
 }
 
 /* How the training split fills its windows, in the keys by which plan and sim know it. */
@@ -378,7 +363,8 @@ enum status text_lines_open(const struct job *job, struct dataset *dataset, stru
                                     &lines->tokenizer, err);
     THEN(dataset_vocab_fits(job, tokenizer_size(lines->tokenizer), err));
     if (rc == OK) {
-        find_tokens(lines);
+        lines->vocab = job->data.vocab;
+        lines->end = end_token(lines->tokenizer);
         rc = read_files(job, lines, err);
     }
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
@@ -386,12 +372,9 @@ enum status text_lines_open(const struct job *job, struct dataset *dataset, stru
             continue;
         got.num_samples[split] = lines->splits[split].count / model->seq;
         if (got.num_samples[split] < 1)
-            rc = err_set(err, ERR_INPUT, "'%s': the %s split has no document of 2 tokens or more",
-                         job->data.path, dataset_split_name(split));
+            rc = refuse_split(job, lines, split, err);
     }
-    if (rc == OK && lines->cut > 0)
-        rc = dataset_note(&got, err, "'%s': %lld documents are longer than %d tokens and cut off",
-                          job->data.path, (long long)lines->cut, model->seq);
+    THEN(note_documents(&got, job, lines, err));
     THEN(note_rows(&got, job, lines, err));
     if (rc == OK)
         *dataset = got;

@@ -75,9 +75,19 @@ static void text_lines_open__packs_documents_and_counts_completions(void **state
     put_text("test.jsonl", "{\"text\":\"ab\"}\n");
     make_job(&job, llama, DATA_TEXT, "", NULL);
     open_lines(&job, &data);
-    assert_int_equal(data.num_samples[SPLIT_TRAIN], 2);
+    assert_int_equal(data.num_samples[SPLIT_TRAIN], 1);
     assert_non_null(strstr(data.notes, "1 documents are longer than 8 tokens"));
+    assert_non_null(strstr(data.notes, "1 of 3 documents have no token that counts in the loss"));
     dataset_clear(&data);
+    /* Nothing counts at all. */
+    put_text("train.jsonl", "{\"prompt\":\"0123456789\",\"completion\":\"x\"}\n");
+    refuse_open(&job, ERR_INPUT,
+                "training split has no token that counts in the loss, in none of 1");
+    put_text("train.jsonl", "{\"prompt\":\"01\",\"completion\":\"\"}\n");
+    refuse_open(&job, ERR_INPUT, "no token that counts in the loss");
+    put_text("train.jsonl", "{\"text\":\"ab\"}\n");
+    put_text("test.jsonl", "{\"prompt\":\"01\",\"completion\":\"\"}\n");
+    refuse_open(&job, ERR_INPUT, "the test split has no token that counts in the loss");
     job_clear(&job);
 }
 
@@ -140,20 +150,66 @@ static void text_lines_open__writes_chats_by_their_template(void **state)
         dataset_clear(&data);
         job_clear(&job);
     }
+    put_tokenizer(TOKEN(600, "<start_of_turn>"));
+    make_job(&job, "llama:layers=1,hidden=8,heads=1,mlp=8,vocab=603,seq=64", DATA_TEXT, "",
+             "tokenizer.json");
+    refuse_open(&job, ERR_INPUT, "messages need a chat_template");
+    job_clear(&job);
+}
+
+/* The template beside the tokenizer counts, whatever tokens there are; the first of the files that may
+ * hold one. */
+static void text_lines_open__writes_chats_by_the_template_beside_the_tokenizer(void **state)
+{
     static const struct {
-        const char *specials, *words;
-    } refused[] = {
-        {TOKEN(600, "<start_of_turn>"), "template of Gemma (<start_of_turn>) are not supported"},
-        {TOKEN(600, "[INST]"),          "template of Mistral ([INST])"                         },
-        {TOKEN(600, "<|x|>"),           "need a tokenizer with <|im_start|>"                   },
+        const char *file, *text, *words; /* of a note, or of an error */
+        int begins;                      /* tokens <|im_start|>; -1: an error */
+    } cases[] = {
+        {"tokenizer_config.json",
+         "{\"chat_template\":\"{% for m in messages %}<|im_start|>{{ m.content }}"
+         "{% endfor %}\"}",                                                                 "by the chat template of",                            2 },
+        {"tokenizer_config.json",
+         "{\"chat_template\":[{\"name\":\"tools\",\"template\":\"{{\"},"
+         "{\"name\":\"default\",\"template\":\"<|im_start|>{{ messages[1].content }}\"}]}", "tokenizer_config.json'",                             1 },
+        {"chat_template.json",    "{\"chat_template\":\"{{ x | nope }}\"}",                 "tokenizer_config.json'",
+         1                                                                                                                                          },
+        {"chat_template.jinja",
+         "{{ strftime_now('%d') }}<|im_start|><|im_start|><|im_start|>"
+         "{{ messages[1].content }}\n",                                                     "chat_template.jinja', which may write today's date", 3 },
+        {"chat_template.jinja",   "{{ messages | nope }}",
+         "chat_template.jinja': chat template line 1: filter 'nope' is not supported",                                                            -1},
+        {"chat_template.jinja",   "{{ messages[0].content }} x",                            "no token that counts",                               -1},
     };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        put_tokenizer(refused[i].specials);
-        make_job(&job, "llama:layers=1,hidden=8,heads=1,mlp=8,vocab=603,seq=64", DATA_TEXT, "",
-                 "tokenizer.json");
-        refuse_open(&job, ERR_INPUT, refused[i].words);
-        job_clear(&job);
+    static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"7\"},"
+                               "{\"role\":\"assistant\",\"content\":\"7 7\"}]}\n";
+    struct job job;
+    (void)state;
+    put_text("train.jsonl", chat);
+    put_text("test.jsonl", chat);
+    put_tokenizer(TOKEN(600, "<|im_start|>") "," TOKEN(601, "<|im_end|>"));
+    make_job(&job, "llama:layers=1,hidden=8,heads=1,mlp=8,vocab=603,seq=64", DATA_TEXT, "",
+             "tokenizer.json");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dataset data = {0};
+        int32_t tokens[64];
+        const struct sample_out out = {.tokens = tokens};
+        int begins = 0;
+        put_text(cases[i].file, cases[i].text);
+        if (cases[i].begins < 0) {
+            refuse_open(&job, ERR_INPUT, cases[i].words);
+            continue;
+        }
+        open_lines(&job, &data);
+        assert_int_equal(data.sample(&data, SPLIT_TRAIN, 0, &out, NULL), OK);
+        for (int k = 0; k < 64; k++)
+            begins += tokens[k] == 600;
+        if (begins != cases[i].begins || !strstr(data.notes, cases[i].words))
+            fail_msg("case %zu: %d, '%s'", i, begins, data.notes);
+        dataset_clear(&data);
     }
+    put_text("chat_template.jinja", "{% set a = [1] %}{{ messages[1].content }} x");
+    open_without_memory(&job);
+    job_clear(&job);
 }
 
 static void text_lines_open__names_file_and_line(void **state)
@@ -166,7 +222,7 @@ static void text_lines_open__names_file_and_line(void **state)
         {"{\"text\":\"ab\"\n",                    "line 1: "                              },
         {"[1]\n",                                 "line 1: a line must be an object"      },
         {"{\"text\":\"a\"}\n",                    "has no document of 2 tokens or more"   },
-        {"{\"messages\":[]}\n",                   "messages need a tokenizer with"        },
+        {"{\"messages\":[]}\n",                   "messages need a chat_template"         },
         {"",                                      "has no document"                       },
     };
     struct job job;
@@ -186,6 +242,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_lines_open__packs_documents_and_counts_completions),
         cmocka_unit_test(text_lines_open__writes_chats_by_their_template),
+        cmocka_unit_test(text_lines_open__writes_chats_by_the_template_beside_the_tokenizer),
         cmocka_unit_test(text_lines_open__names_file_and_line),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
