@@ -91,36 +91,117 @@ static enum status read_targets(const struct json *list, const char *path, struc
                            "'%s': target_modules must be a list of names, no pattern", path);
 }
 
+/* init_lora_weights that leave the base as it is. The others (pissa, olora, corda, loftq, lora_ga, ...)
+ * take their first product away from the base, which only peft's own base then has. */
+static bool keeps_base(const struct json *init)
+{
+    static const char *const names[] = {"gaussian", "eva", "orthogonal", "true", "false"};
+    const char *name = json_string(init);
+    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return !name && (!init || json_type(init) == JSON_BOOL || json_type(init) == JSON_NULL);
+}
+
+/* Keys that change nothing in what adapters compute: where they are from, what trained them, and
+ * settings of a way to begin. Those of read_config() and keys that ask for nothing apart, any other
+ * is refused: peft has new ones in each version. */
+static bool is_harmless(const char *key)
+{
+    static const char *const keys[] = {"peft_type",
+                                       "task_type",
+                                       "base_model_name_or_path",
+                                       "revision",
+                                       "auto_mapping",
+                                       "peft_version",
+                                       "inference_mode",
+                                       "lora_dropout",
+                                       "r",
+                                       "lora_alpha",
+                                       "target_modules",
+                                       "use_rslora",
+                                       "rank_pattern",
+                                       "alpha_pattern",
+                                       "modules_to_save",
+                                       "init_lora_weights",
+                                       "megatron_core",
+                                       "runtime_config",
+                                       "qalora_group_size",
+                                       "eva_config",
+                                       "loftq_config",
+                                       "corda_config",
+                                       "fan_in_fan_out",
+                                       "ensure_weight_tying",
+                                       "bias"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(key, keys[i]) == 0)
+            return true;
+    return false;
+}
+
+/* A pattern of ranks or alphas may name the values that all adapters have. */
+static enum status check_pattern(const struct json *config, const char *key, double all,
+                                 const char *path, struct err *err)
+{
+    const struct json *pattern = json_get(config, key);
+    if (is_nothing(pattern))
+        return OK;
+    for (const struct json *m = json_type(pattern) == JSON_OBJECT ? json_first(pattern) : NULL; m;
+         m = json_next(m))
+        if (json_number(m) != all)
+            return err_set(err, ERR_INPUT,
+                           "'%s': %s asks for another value of '%.60s', and all adapters have one "
+                           "here",
+                           path, key, json_key(m));
+    return json_type(pattern) == JSON_OBJECT
+               ? OK
+               : err_set(err, ERR_INPUT, "'%s': %s must be an object", path, key);
+}
+
+static enum status check_keys(const struct json *config, const char *path, struct err *err)
+{
+    const char *type = json_string(json_get(config, "peft_type"));
+    const struct json *init = json_get(config, "init_lora_weights");
+    const char *bias = json_string(json_get(config, "bias"));
+    if (json_type(config) != JSON_OBJECT || !type || strcmp(type, "LORA") != 0)
+        return err_set(err, ERR_INPUT, "'%s': peft_type must be LORA, got %s", path,
+                       type ? type : "none");
+    if (!keeps_base(init)) {
+        err_set(
+            err, ERR_INPUT,
+            "'%s': init_lora_weights %.40s changed the weights of the base, which are not these",
+            path, json_string(init) ? json_string(init) : "of this kind");
+        err_hint(err, "let peft convert it: save_pretrained() with "
+                      "path_initial_model_for_weight_conversion");
+        return ERR_INPUT;
+    }
+    for (const struct json *m = json_first(config); m; m = json_next(m))
+        if (!is_harmless(json_key(m)) && !is_nothing(m))
+            return err_set(err, ERR_INPUT, "'%s': %.60s asks for more than adapters here have",
+                           path, json_key(m));
+    return !bias || strcmp(bias, "none") == 0
+               ? OK
+               : err_set(err, ERR_INPUT, "'%s': bias asks for more than adapters here have", path);
+}
+
 static enum status read_config(const struct json *config, const char *path, struct lora_ask *ask,
                                struct err *err)
 {
-    static const char *const refused[] = {"rank_pattern",
-                                          "alpha_pattern",
-                                          "layers_to_transform",
-                                          "bias",
-                                          "use_dora",
-                                          "lora_bias",
-                                          "megatron_config",
-                                          "trainable_token_indices",
-                                          "use_qalora",
-                                          "alora_invocation_tokens",
-                                          "target_parameters"};
-    const char *type = json_string(json_get(config, "peft_type"));
     const struct json *saved = json_get(config, "modules_to_save");
     int64_t rank = 0;
-    if (!type || strcmp(type, "LORA") != 0)
-        return err_set(err, ERR_INPUT, "'%s': peft_type must be LORA, got %s", path,
-                       type ? type : "none");
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        if (!is_nothing(json_get(config, refused[i])))
-            return err_set(err, ERR_INPUT, "'%s': %s asks for more than adapters here have", path,
-                           refused[i]);
+    enum status rc = check_keys(config, path, err);
+    if (rc != OK)
+        return rc;
     if (!json_int64(json_get(config, "r"), &rank) || rank < 1 || rank > INT32_MAX)
         return err_set(err, ERR_INPUT, "'%s': r must be an integer from 1", path);
     ask->rank = (int)rank;
     ask->alpha = json_number(json_get(config, "lora_alpha"));
-    if (!(ask->alpha > 0.0))
+    if (!(ask->alpha > 0.0) || !isfinite(ask->alpha))
         return err_set(err, ERR_INPUT, "'%s': lora_alpha must be a number above 0", path);
+    rc = check_pattern(config, "rank_pattern", (double)rank, path, err);
+    THEN(check_pattern(config, "alpha_pattern", ask->alpha, path, err));
+    if (rc != OK)
+        return rc;
     if (json_true(json_get(config, "use_rslora"))) /* alpha / sqrt(r) */
         ask->alpha *= sqrt((double)rank);
     for (const struct json *m = is_nothing(saved) ? NULL : json_first(saved); m; m = json_next(m)) {

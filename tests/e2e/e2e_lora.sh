@@ -122,7 +122,17 @@ bad "a tensor without its target" 2 "the model has no place for tensor '.*q_proj
 bad "another rank than the tensors'" 2 'has shape \[3,32\], the model wants \[2,32\]' 'config c["r"]=2'
 bad "a pattern of targets" 2 'target_modules must be a list' 'config c["target_modules"]=".*q_proj"'
 bad "DoRA" 2 'use_dora asks for more' 'config c["use_dora"]=True'
+for init in pissa pissa_niter_4 olora corda loftq lora_ga; do
+    bad "an adapter that began with $init" 2 "init_lora_weights $init changed the weights of the base" "config c[\"init_lora_weights\"]=\"$init\""
+done
+bad "a key that is not known" 2 'use_new_way asks for more' 'config c["use_new_way"]={"a":1}'
+bad "a rank of its own" 2 "rank_pattern asks for another value of 'q_proj'" 'config c["rank_pattern"]={"q_proj":2}'
+bad "an alpha of its own" 2 "alpha_pattern asks for another value of 'q_proj'" 'config c["alpha_pattern"]={"q_proj":2}'
+bad "biases" 2 'bias asks for more' 'config c["bias"]="lora_only"'
 bad "another module beside them" 2 'modules_to_save may be classifier or qa_outputs, got lm_head' 'config c["modules_to_save"]=["lm_head"]'
+rm -rf "$tmp/same" && cp -r "$tmp/lora-adapter" "$tmp/same"
+(cd "$tmp/same" && config 'c.update(init_lora_weights="gaussian", use_new_way=None, rank_pattern={"q_proj": c["r"]}, alpha_pattern={"v_proj": c["lora_alpha"]})')
+verify "keys that change nothing are read over" test "$(text_of "$tmp/lora-from" --adapter "$tmp/same")" = "$(text_of "$tmp/lora-whole")"
 bad "a folder without weights" 3 'adapter_model.safetensors' 'rm adapter_model.safetensors'
 with=(train "$tmp/lora.json" --set train.lora.rank=4 --init "$tmp/lora-from" --out "$tmp/no")
 bad "a rank that is not the job's" 2 "has adapters of rank 3, the job's train.lora.rank is 4" :
