@@ -48,6 +48,9 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
     if (rc == ERR_INPUT && ask.path && !weights.foreign && !err->hint[0])
         err_hint(err, "without JOB, the job that the run recorded is evaluated");
     if (rc == OK && call->comm->rank == 0) {
+        const char *note = json_string(json_get(summary, "class_note"));
+        if (note && *note)
+            fprintf(stderr, "note: %s\n", note);
         if (json) {
             rc = exec_print(summary, err);
         } else {

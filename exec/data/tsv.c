@@ -108,23 +108,31 @@ static bool cola_line(const struct cells *cells)
            (cell_is(cells, 2, "") || cell_is(cells, 2, "*"));
 }
 
+/* The words that are labels. */
+enum { NOT_ENTAILMENT = 1 };
+static const struct {
+    const char *name;
+    int32_t label;
+} words[] = {
+    {"entailment",     0},
+    {"not_entailment", 1},
+    {"neutral",        1},
+    {"contradiction",  2}
+};
+enum { NUM_WORDS = sizeof words / sizeof *words };
+
+/* *seen: bits of the words that were read. */
 static enum status read_label(const struct cells *cells, int column, const char *path,
-                              int64_t number, int classes, int32_t *label, struct err *err)
+                              int64_t number, int classes, int32_t *label, unsigned *seen,
+                              struct err *err)
 {
-    static const struct {
-        const char *name;
-        int32_t label;
-    } words[] = {
-        {"entailment",     0},
-        {"not_entailment", 1},
-        {"neutral",        1},
-        {"contradiction",  2}
-    };
     int32_t got = -1, bytes = cells->bytes[column];
     const char *text = cells->at[column];
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (cell_is(cells, column, words[i].name))
+    for (int i = 0; i < NUM_WORDS; i++)
+        if (cell_is(cells, column, words[i].name)) {
             got = words[i].label;
+            *seen |= 1u << i;
+        }
     if (got < 0 && bytes > 0 && bytes < 9) {
         got = 0;
         for (int i = 0; got >= 0 && i < bytes; i++)
@@ -138,7 +146,7 @@ static enum status read_label(const struct cells *cells, int column, const char 
 }
 
 static enum status read_table(const struct tokenizer *tokenizer, const char *path, int classes,
-                              struct pair_list *list, struct err *err)
+                              struct pair_list *list, unsigned *seen, struct err *err)
 {
     char *text = NULL;
     int64_t bytes = 0, number = 0;
@@ -188,7 +196,7 @@ static enum status read_table(const struct tokenizer *tokenizer, const char *pat
         }
         int32_t label = 0, first_text = 0;
         tokens.count = 0;
-        rc = read_label(&cells, columns.label, path, here, classes, &label, err);
+        rc = read_label(&cells, columns.label, path, here, classes, &label, seen, err);
         for (int i = 0; rc == OK && i < 2 && columns.text[i] >= 0; i++) {
             rc = tokenizer_encode(tokenizer, cells.at[columns.text[i]],
                                   (size_t)cells.bytes[columns.text[i]], 0, &tokens, err);
@@ -219,10 +227,27 @@ static const char *dev_file(const char *dir)
     return !in_folder(dir, "dev.tsv") && in_folder(dir, matched) ? matched : "dev.tsv";
 }
 
+/* Name the classes, if the labels are the words of as many. */
+static enum status name_classes(struct dataset *dataset, unsigned seen, struct err *err)
+{
+    const int leave = dataset->classes == 2 ? NOT_ENTAILMENT + 1 : NOT_ENTAILMENT;
+    if (seen == 0 || (seen >> leave & 1) || dataset->classes < 2 || dataset->classes > 3)
+        return OK;
+    dataset->class_names = calloc((size_t)dataset->classes, sizeof *dataset->class_names);
+    if (!dataset->class_names)
+        return err_nomem(err);
+    for (int i = 0; i < NUM_WORDS; i++)
+        if (i != leave && words[i].label < dataset->classes &&
+            !(dataset->class_names[words[i].label] = strdup(words[i].name)))
+            return err_nomem(err);
+    return OK;
+}
+
 enum status tsv_open(const struct job *job, struct dataset *dataset, struct err *err)
 {
     const char *const names[SPLIT_COUNT] = {"train.tsv", dev_file(job->data.path)};
     struct dataset got = {0};
+    unsigned seen = 0;
     enum status rc = text_pairs_open(job, &got, err);
     struct text_pairs *pairs = got.ctx;
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
@@ -234,11 +259,12 @@ enum status tsv_open(const struct job *job, struct dataset *dataset, struct err 
         else if (asprintf(&path, "%s/%s", job->data.path, names[split]) < 0)
             path = NULL;
         rc = path ? read_table(pairs->bert.tokenizer, path, job->model.classes,
-                               &pairs->splits[split], err)
+                               &pairs->splits[split], &seen, err)
                   : err_nomem(err);
         free(path);
         got.num_samples[split] = pairs->splits[split].num_rows;
     }
+    THEN(name_classes(&got, seen, err));
     if (rc == OK)
         *dataset = got;
     else

@@ -82,6 +82,8 @@ static void log_data(const struct trainer *t)
         snprintf(text, sizeof text, "data: %.*s", (int)strcspn(line, "\n"), line);
         run_log_say(&t->log, text, stderr);
     }
+    if (t->import.classes[0])
+        run_log_say(&t->log, t->import.classes, stderr);
 }
 
 /* After trainer_set_up(): count the steps, and open the run's files on rank 0. *over: the run had
@@ -299,6 +301,7 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
         json_add_string(root, "command", "eval");
         json_add_string(root, "checkpoint", options->init);
         json_add_string(root, "model", job->model.name);
+        json_add_string(root, "class_note", t.import.classes);
         json_add_int(root, "ranks", comm->size);
         json_add_int(root, "eval_samples", t.dataset.num_samples[SPLIT_TEST]);
         json_add_double(root, "eval_loss", got.loss);

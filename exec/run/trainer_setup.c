@@ -85,7 +85,8 @@ static enum status load_weights(struct trainer *t, const char *path, bool state,
     enum status rc;
     char *dir = NULL;
     if (!state && weights_are_at(path)) {
-        rc = hf_load(path, &t->job->model, &list, t->fresh_head, &t->import, err);
+        const struct class_names classes = {t->dataset.class_names, t->dataset.classes};
+        rc = hf_load(path, &t->job->model, &classes, &list, t->fresh_head, &t->import, err);
         return rc == OK && t->options->adapter
                    ? adapter_files_load(t->options->adapter, &t->job->model, &list, err)
                    : rc;

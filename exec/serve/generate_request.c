@@ -2,6 +2,7 @@
  * write_on() is the loop: read a token, choose the next, show what is certain of the text. */
 #include "exec/serve/generate_request.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,7 +224,17 @@ static void show(struct answer *answer, size_t up_to)
     answer->shown = up_to;
 }
 
-/* Generate behind the prompt, whose tokens `prompt` has. */
+static enum status check_logits(const float *logits, int vocab, int64_t position, struct err *err)
+{
+    for (int i = 0; i < vocab; i++)
+        if (!isfinite(logits[i]))
+            return err_set(err, ERR_INFEASIBLE,
+                           "the logits at position %lld are not finite: the weights overflow",
+                           (long long)position);
+    return OK;
+}
+
+/* Generate after the prompt, whose tokens `prompt` has. */
 static enum status write_on(const struct generate_request *q, struct source *source,
                             struct generator *generator, const struct token_list *prompt,
                             struct answer *answer, struct err *err)
@@ -242,6 +253,9 @@ static enum status write_on(const struct generate_request *q, struct source *sou
     answer->read_ns = read_ns - begin_ns;
     answer->ended_by = "max_tokens";
     for (int64_t i = 0; rc == OK && i < q->max_tokens; i++) {
+        rc = check_logits(logits, vocab, prompt->count + i, err);
+        if (rc != OK)
+            break;
         char piece[PIECE_BYTES];
         bool special;
         const int32_t id = choose_token(logits, vocab, &q->rule, counter_unit(key, (uint64_t)i),

@@ -153,7 +153,7 @@ enum status generator_new(const struct model *model, const char *path, bool fore
                                     .max_live = 1};
     THEN(stage_new(&spec, &g->stage, err));
     const struct stage_list list = {&g->stage, 1, backend};
-    THEN(foreign ? hf_load(path, &g->model, &list, false, NULL, err)
+    THEN(foreign ? hf_load(path, &g->model, NULL, &list, false, NULL, err)
                  : checkpoint_load(path, &list, false, err));
     if (rc == OK && adapter)
         rc = adapter_files_load(adapter, &g->model, &list, err);

@@ -2,12 +2,16 @@
  * sample; rank 0 gathers and prints them. Read predict_request_run() first. */
 #include "exec/serve/predict_request.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "exec/data/dataset_open.h"
 #include "exec/run/trainer_run.h"
+#include "exec/weights/hf_classes.h"
+#include "exec/weights/weights_files.h"
 #include "profiles/base/whole_file.h"
 #include "profiles/json/json.h"
 
@@ -52,6 +56,11 @@ static enum status keep_block(void *ctx, struct stage *stage, const struct sampl
     }
     enum status rc = all && kept->count + n <= kept->room ? OK : err_nomem(err);
     THEN(stage_class_probabilities(stage, block, all, err));
+    for (int64_t i = 0; rc == OK && i < n * classes; i++)
+        if (!isfinite(all[i]))
+            rc = err_set(err, ERR_INFEASIBLE,
+                         "the logits of sample %lld are not finite: the weights overflow",
+                         (long long)block->ids[i / classes]);
     for (int64_t i = 0; rc == OK && i < n; i++) {
         struct row *row = row_at(kept, kept->count++);
         row->id = block->ids[i];
@@ -260,6 +269,25 @@ static enum status print_rows(struct output *out, const struct kept *kept, struc
     return atomic_close(&file, rc, err);
 }
 
+/* Names of classes, if the data have none: those of foreign weights. */
+static enum status name_classes(const char *weights, struct dataset *samples, struct err *err)
+{
+    const char *slash = strrchr(weights, '/');
+    struct stat st;
+    char *folder = NULL;
+    if (samples->class_names || !weights_are_at(weights))
+        return OK;
+    if (stat(weights, &st) == 0 && S_ISDIR(st.st_mode))
+        folder = strdup(weights);
+    else
+        folder = slash ? strndup(weights, (size_t)(slash - weights)) : strdup(".");
+    const enum status rc =
+        folder ? hf_class_names(folder, samples->classes, &samples->class_names, err)
+               : err_nomem(err);
+    free(folder);
+    return rc;
+}
+
 enum status predict_request_run(const struct comm *comm, const struct cores *cores,
                                 const struct job *job, struct predict_request *q, struct err *err)
 {
@@ -273,6 +301,7 @@ enum status predict_request_run(const struct comm *comm, const struct cores *cor
     if (rc == OK && q->out && comm->rank == 0)
         rc = output_check(q->out, err);
     THEN(labelled ? dataset_open(job, &samples, err) : inputs_open(job, &q->inputs, &samples, err));
+    THEN(name_classes(q->weights, &samples, err));
     rc = comm_agree(comm, rc, err);
     const struct trainer_options options = {.init = q->weights,
                                             .adapter = q->adapter,
@@ -283,6 +312,9 @@ enum status predict_request_run(const struct comm *comm, const struct cores *cor
     THEN(trainer_eval(comm, cores, job, &options, &summary, err));
     THEN(gather(comm, &kept, err));
     if (rc == OK && comm->rank == 0) {
+        const char *note = json_string(json_get(summary, "class_note"));
+        if (note && *note)
+            fprintf(stderr, "note: %s\n", note);
         struct output out = {.q = q,
                              .samples = &samples,
                              .labelled = labelled,

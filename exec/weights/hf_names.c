@@ -273,8 +273,23 @@ static void turn(const float *from, float *to, int64_t rows, int64_t cols)
             to[c * rows + r] = from[r * cols + c];
 }
 
+/* Whether a tensor has a row of a head for each class. */
+static bool is_of_classes(const struct model *model, const char *name)
+{
+    return model->task == TASK_CLASSIFY && strncmp(name, "classifier.", 11) == 0;
+}
+
+/* Put the rows of classes into the data's order. */
+static void reorder(const float *from, float *to, int classes, int64_t row, const int *order)
+{
+    for (int c = 0; c < classes; c++)
+        memcpy(to + c * row, from + order[c] * row, (size_t)row * sizeof *to);
+}
+
+/* order: of classes, or NULL. */
 static enum status load_param(const struct weights *weights, const struct model *model,
-                              struct param *param, bool turned, struct backend *be, struct err *err)
+                              struct param *param, bool turned, const int *order,
+                              struct backend *be, struct err *err)
 {
     struct weights_tensor found;
     const struct tensor_info *info = &found.info;
@@ -290,6 +305,9 @@ static enum status load_param(const struct weights *weights, const struct model 
     if (rc == OK && turned && is_linear(param->name)) {
         from = values + info->num_elems;
         turn(values, from, info->shape[0], info->shape[1]);
+    } else if (rc == OK && order && is_of_classes(model, param->name)) {
+        from = values + info->num_elems;
+        reorder(values, from, model->classes, info->num_elems / model->classes, order);
     }
     if (rc == OK) {
         be->copy_in(be, param->weight, from, info->num_elems * (int64_t)sizeof *from);
@@ -317,23 +335,31 @@ static enum status check_config(const struct weights *weights, const struct mode
     return rc;
 }
 
-enum status hf_load(const char *path, const struct model *model, const struct stage_list *list,
-                    bool fresh_head, struct hf_import *import, struct err *err)
+enum status hf_load(const char *path, const struct model *model, const struct class_names *classes,
+                    const struct stage_list *list, bool fresh_head, struct hf_import *import,
+                    struct err *err)
 {
+    struct hf_import got = {0};
     struct weights *weights = NULL;
+    int *order = NULL;
     enum status rc = weights_open(path, &weights, err);
     bool turned = false;
     THEN(check_config(weights, model, err));
-    THEN(hf_check(weights, path, model, fresh_head, import, err));
+    THEN(hf_check(weights, path, model, fresh_head, &got, err));
+    THEN(hf_class_order(weights_folder(weights), classes, &order, got.classes, sizeof got.classes,
+                        err));
     if (rc == OK)
         turned = linears_turned(weights, model);
     for (int s = 0; rc == OK && s < list->num_stages; s++) {
         struct param *params = list->stages[s] ? stage_params(list->stages[s]) : NULL;
         for (int i = 0; rc == OK && params && i < stage_num_params(list->stages[s]); i++)
-            rc = load_param(weights, model, &params[i], turned, list->backend, err);
+            rc = load_param(weights, model, &params[i], turned, order, list->backend, err);
         if (rc == OK && params)
             stage_round_weights(list->stages[s]);
     }
+    if (rc == OK && import)
+        *import = got;
+    free(order);
     weights_close(weights);
     return rc;
 }

@@ -8,6 +8,7 @@
 #ifndef ELAPSE_EXEC_WEIGHTS_HF_NAMES_H
 #define ELAPSE_EXEC_WEIGHTS_HF_NAMES_H
 
+#include "exec/weights/hf_classes.h"
 #include "exec/weights/weights_files.h"
 #include "exec/stage/stage.h"
 #include "profiles/json/json.h"
@@ -16,6 +17,7 @@
 struct hf_import {
     int num_loaded, num_fresh; /* tensors of the model; fresh ones keep their initial values */
     char note[200];            /* one line about fresh tensors; empty if there are none */
+    char classes[240];         /* one line about the names of classes; may be empty */
 };
 
 /* Check weights against the whole model. fresh_head: the head (and BERT's pooler) may be missing or
@@ -25,8 +27,11 @@ struct hf_import {
 enum status hf_check(const struct weights *weights, const char *path, const struct model *model,
                      bool fresh_head, struct hf_import *import, struct err *err);
 
-/* Check what weights_open() finds at path, then fill the stages of this rank. Not collective. */
-enum status hf_load(const char *path, const struct model *model, const struct stage_list *list,
-                    bool fresh_head, struct hf_import *import, struct err *err);
+/* Check what weights_open() finds at path, then fill the stages of this rank. The outputs of a head of
+ * classes go to the data's classes of the same names (hf_classes.h); classes NULL: as they are. Not
+ * collective. */
+enum status hf_load(const char *path, const struct model *model, const struct class_names *classes,
+                    const struct stage_list *list, bool fresh_head, struct hf_import *import,
+                    struct err *err);
 
 #endif

@@ -5,6 +5,7 @@
 #include "exec/weights/safetensors.h"
 
 #include <errno.h>
+#include <math.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -243,8 +244,9 @@ void tensor_shape_text(int ndim, const int64_t *shape, char *text, size_t size)
         snprintf(text + used, size - used, ",...");
 }
 
-enum status safetensors_read(const struct safetensors *file, const char *name,
-                             const struct tensor_info *info, float *values, struct err *err)
+/* Read the elements as fp32, whatever they are. */
+static enum status read_elems(const struct safetensors *file, const char *name,
+                              const struct tensor_info *info, float *values, struct err *err)
 {
     enum status rc = OK;
     int elem_bytes = info->num_elems ? (int)(info->bytes / info->num_elems) : 4;
@@ -281,6 +283,18 @@ enum status safetensors_read(const struct safetensors *file, const char *name,
         }
     }
     free(raw);
+    return rc;
+}
+
+enum status safetensors_read(const struct safetensors *file, const char *name,
+                             const struct tensor_info *info, float *values, struct err *err)
+{
+    const enum status rc = read_elems(file, name, info, values, err);
+    for (int64_t i = 0; rc == OK && i < info->num_elems; i++)
+        if (!isfinite(values[i]))
+            return err_set(err, ERR_INPUT,
+                           "'%s': tensor '%s' holds a value that is not finite (%s, element %lld)",
+                           file->path, name, isnan(values[i]) ? "nan" : "inf", (long long)i);
     return rc;
 }
 

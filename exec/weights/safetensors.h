@@ -39,7 +39,8 @@ const char *safetensors_path(const struct safetensors *file); /* as it was opene
 /* "12,64", for errors. */
 void tensor_shape_text(int ndim, const int64_t *shape, char *text, size_t size);
 
-/* Elements as fp32; converts F16, BF16 and F64. ERR_INPUT for other dtypes. */
+/* Elements as fp32; converts F16, BF16 and F64. ERR_INPUT for other dtypes, and for a value that is
+ * not finite (or not as fp32): no weights, adapters or optimizer state have one. */
 enum status safetensors_read(const struct safetensors *file, const char *name,
                              const struct tensor_info *info, float *values, struct err *err);
 

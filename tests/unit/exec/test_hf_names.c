@@ -155,7 +155,7 @@ static void expect_loaded(const char *file, const struct model *model, bool fres
         assert_int_equal(stage_init_weights(stages[n], 1, &err), OK);
     }
     const struct stage_list list = {stages, n, be};
-    if (hf_load(in_folder(file), model, &list, fresh_head, &import, &err) != OK)
+    if (hf_load(in_folder(file), model, NULL, &list, fresh_head, &import, &err) != OK)
         fail_msg("%s", err.msg);
     assert_int_equal(import.num_fresh, num_fresh);
     assert_int_equal(import.note[0] != '\0', num_fresh > 0);
@@ -410,7 +410,7 @@ static void hf_load__refuses_weights_of_another_computation(void **state)
         const struct stage_list none = {NULL, 0, NULL};
         struct err err = {0};
         put_text("other/config.json", cases[i].text);
-        enum status rc = hf_load(in_folder("other"), &model, &none, false, NULL, &err);
+        enum status rc = hf_load(in_folder("other"), &model, NULL, &none, false, NULL, &err);
         if (rc != (cases[i].named ? ERR_INPUT : OK) ||
             (cases[i].named && !strstr(err.msg, cases[i].named)))
             fail_msg("%s: status %d '%s'", cases[i].text, rc, err.msg);
@@ -640,6 +640,136 @@ static void hf_config__is_a_decoder_again(void **state)
         }
 }
 
+/* Names of three classes of the data, and what id2label of a config.json makes of them. */
+static void hf_class_order__matches_names_whatever_their_case(void **state)
+{
+    static const struct {
+        const char *config, *words; /* of the note */
+        int order[3];
+        bool moved, fails;
+    } cases[] = {
+        {"{\"id2label\":{\"0\":\"a\",\"1\":\"b\",\"2\":\"c\"}}",                   NULL,          {0},       false, false},
+        {"{\"id2label\":{\"0\":\"C\",\"1\":\"a\",\"2\":\"B\"}}",
+         "matched by name",                                                                       {1, 2, 0},
+         true,                                                                                                      false},
+        {"{\"id2label\":{\"2\":\"a\",\"0\":\"b\",\"1\":\"c\"}}",
+         "matched by name",                                                                       {2, 0, 1},
+         true,                                                                                                      false},
+        {"{\"id2label\":{\"0\":\"x\",\"1\":\"a\",\"2\":\"b\"}}",
+         "names other classes",                                                                   {0},
+         false,                                                                                                     false},
+        {"{\"id2label\":{\"0\":\"LABEL_0\",\"1\":\"LABEL_1\",\"2\":\"LABEL_2\"}}",
+         NULL,                                                                                    {0},
+         false,                                                                                                     false},
+        {"{\"id2label\":{\"0\":\"b\",\"1\":\"a\"}}",                               NULL,          {0},       false, false},
+        {"{\"id2label\":{\"0\":\"a\",\"1\":\"A\",\"2\":\"b\"}}",
+         "two classes 'A'",                                                                       {0},
+         false,                                                                                                     true },
+        {"{}",                                                                     NULL,          {0},       false, false},
+        {"[",                                                                      "config.json", {0},       false, true },
+    };
+    char *names[] = {"a", "b", "c"};
+    const struct class_names data = {names, 3};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err = {0};
+        char note[240] = "x";
+        int *order = NULL;
+        put_text("config.json", cases[i].config);
+        const bool fails =
+            hf_class_order(in_folder("."), &data, &order, note, sizeof note, &err) != OK;
+        const char *said = fails ? err.msg : note;
+        if (fails != cases[i].fails || (order != NULL) != cases[i].moved ||
+            (cases[i].words ? !strstr(said, cases[i].words) : *said != '\0'))
+            fail_msg("case %zu: '%s'", i, said);
+        for (int c = 0; order && c < 3; c++)
+            assert_int_equal(order[c], cases[i].order[c]);
+        free(order);
+    }
+    unlink(in_folder("config.json"));
+}
+
+/* The head's rows come in the order of the data's classes, every other tensor as it is. */
+static void hf_load__puts_outputs_to_classes_by_name(void **state)
+{
+    char *names[] = {"bad", "fair", "good"};
+    const struct class_names data = {names, 3};
+    static const int order[] = {2, 0, 1};
+    struct model model = {0};
+    struct job job = {0};
+    struct err err = {0};
+    struct hf_import import = {0};
+    struct stage *stage = NULL;
+    int heads = 0;
+    (void)state;
+    assert_int_equal(
+        model_parse("bert-base:task=classify,classes=3,layers=1,hidden=8,heads=1,mlp=8,"
+                    "seq=4,vocab=16",
+                    &model, NULL),
+        OK);
+    put_weights("model.safetensors", &model, (struct bend){0});
+    put_text("config.json", "{\"id2label\":{\"0\":\"FAIR\",\"1\":\"GOOD\",\"2\":\"BAD\"}}");
+    job_defaults(&job);
+    struct backend *be = backend_cpu_new(DTYPE_FP32, 1, &err);
+    const struct stage_spec spec = {.model = &model,
+                                    .job = &job,
+                                    .backend = be,
+                                    .end_item = model.num_items,
+                                    .max_samples = 1,
+                                    .max_live = 1};
+    assert_int_equal(stage_new(&spec, &stage, &err), OK);
+    const struct stage_list list = {&stage, 1, be};
+    if (hf_load(in_folder("model.safetensors"), &model, &data, &list, false, &import, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_non_null(strstr(import.classes, "matched by name"));
+    for (int i = 0; i < stage_num_params(stage); i++) {
+        const struct param *param = &stage_params(stage)[i];
+        const bool head = strncmp(param->name, "classifier.", 11) == 0;
+        const int64_t row = param->num_elems / 3;
+        heads += head;
+        for (int64_t e = 0; e < param->num_elems; e++) {
+            const int64_t from = head ? order[e / row] * row + e % row : e;
+            assert_true(param->weight[e] == (float)i + (float)from / 1024);
+        }
+    }
+    assert_int_equal(heads, 2);
+    stage_free(stage);
+    backend_free(be);
+    job_clear(&job);
+    model_clear(&model);
+    unlink(in_folder("config.json"));
+}
+
+static void safetensors_read__names_a_tensor_that_is_not_finite(void **state)
+{
+    static const int64_t shape[] = {3};
+    float values[][3] = {
+        {1, 2,   3       },
+        {1, NAN, 3       },
+        {1, 2,   INFINITY}
+    };
+    static const char *const words[] = {
+        "", "tensor 'w' holds a value that is not finite (nan, element 1)",
+        "tensor 'w' holds a value that is not finite (inf, element 2)"};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const struct tensor_out out = {"w", 1, shape, 3, values[i]};
+        struct safetensors *file = NULL;
+        struct tensor_info info;
+        struct err err = {0};
+        float got[3];
+        assert_int_equal(safetensors_write(
+                             in_folder("w.safetensors"),
+                             &(struct tensor_source){&out, 1, tensor_fetch_host, NULL}, NULL, NULL),
+                         OK);
+        assert_int_equal(safetensors_open(in_folder("w.safetensors"), &file, NULL), OK);
+        assert_true(safetensors_find(file, "w", &info));
+        assert_int_equal(safetensors_read(file, "w", &info, got, &err), i ? ERR_INPUT : OK);
+        assert_non_null(strstr(err.msg, words[i]));
+        safetensors_close(file);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -668,6 +798,12 @@ int main(void)
                                         make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(hf_config__is_a_model_again, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(hf_config__is_a_decoder_again, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(hf_class_order__matches_names_whatever_their_case,
+                                        make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(hf_load__puts_outputs_to_classes_by_name, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(safetensors_read__names_a_tensor_that_is_not_finite,
+                                        make_folder, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,7 +113,7 @@ static double worst_difference(const char *weights, const struct safetensors *re
     assert_int_equal(stage_new(&spec, &stage, &err), OK);
     assert_int_equal(stage_init_weights(stage, 1, &err), OK);
     const struct stage_list list = {&stage, 1, be};
-    assert_int_equal(hf_load(weights, &job.model, &list, true, &import, &err), OK);
+    assert_int_equal(hf_load(weights, &job.model, NULL, &list, true, &import, &err), OK);
     assert_int_equal(import.num_fresh, 2); /* the classifier */
     const struct sample_block block = {
         .num_samples = n, .ids = ids, .tokens = tokens, .token_types = types, .lengths = lengths};

@@ -74,6 +74,8 @@ static void tsv_open__reads_pairs_and_shortens_the_longer_one(void **state)
     make_job(&job, bert, DATA_SST2, "", "vocab.txt");
     if (dataset_open(&job, &data, &err) != OK)
         fail_msg("%s", err.msg);
+    assert_string_equal(data.class_names[0], "entailment");
+    assert_string_equal(data.class_names[1], "not_entailment");
     expect_sample(&data, SPLIT_TRAIN, 0, "2 4 5 3 6 3 0 0 0 0", "0000110000", 6, 0);
     expect_sample(&data, SPLIT_TRAIN, 1, "2 4 5 6 7 8 3 10 11 3", "0000000111", 10, 1);
     expect_sample(&data, SPLIT_TRAIN, 2, "2 4 5 6 7 3 4 5 6 3", "0000001111", 10, 0);
