@@ -6,14 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "profiles/base/whole_file.h"
+
 enum status metrics_each(const char *dir, metrics_visit *visit, void *ctx, struct err *err)
 {
     char path[PATH_MAX], *text = NULL;
     size_t size = 0;
     snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
-    FILE *in = fopen(path, "r");
-    if (!in)
-        return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
+    FILE *in = NULL;
+    const enum status rc = input_file(path, &in, err);
+    if (rc != OK)
+        return rc;
     while (getline(&text, &size, in) > 0) {
         struct json *line = NULL;
         if (json_parse(text, path, &line, NULL) == OK) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "cli/base/run_metrics.h"
+#include "profiles/base/whole_file.h"
 #include "cli/figures/figure_draw.h"
 
 static double number_of(const struct json *json, const char *key)
@@ -77,9 +78,10 @@ static enum status read_csv(const char *path, struct spans *spans, struct err *e
 {
     char *line = NULL, word[24];
     size_t size = 0;
-    FILE *in = fopen(path, "r");
-    if (!in)
-        return err_set(err, ERR_SYSTEM, "cannot open '%s'", path);
+    FILE *in = NULL;
+    const enum status rc = input_file(path, &in, err);
+    if (rc != OK)
+        return rc;
     bool fine = getline(&line, &size, in) > 0 && strcmp(line, "from_ns,to_ns,part,nodes\n") == 0;
     while (fine && getline(&line, &size, in) > 0) {
         struct span span = {0};

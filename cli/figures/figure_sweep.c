@@ -7,6 +7,7 @@
 
 #include "cli/figures/figure_draw.h"
 #include "partition/base/units.h"
+#include "profiles/base/whole_file.h"
 #include "profiles/json/json.h"
 
 enum { MAX_AXES = 8, MAX_VALUES = 256, MAX_SERIES = 16, VALUE = 48 };
@@ -127,9 +128,10 @@ static enum status read_sweep(const char *path, struct sweep_file *f, struct err
     enum status rc = OK;
     char *text = NULL;
     size_t room = 0;
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return err_set(err, ERR_SYSTEM, "cannot read '%.200s': %s", path, strerror(errno));
+    FILE *file = NULL;
+    rc = input_file(path, &file, err);
+    if (rc != OK)
+        return rc;
     while (rc == OK && getline(&text, &room, file) > 0) {
         struct json *line = NULL;
         rc = json_parse(text, path, &line, err);

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "profiles/base/whole_file.h"
 #include "profiles/base/clock.h"
 
 #define HOST_PLACE "{}" /* in the words of a probe */
@@ -93,12 +94,12 @@ static int64_t slots_in(const char *text)
 /* Lines "name slots=N" (Open MPI) or "name:N" (Hydra); # begins a comment. */
 static enum status read_file(struct members *m, const char *path, struct err *err)
 {
-    FILE *in = fopen(path, "r");
+    FILE *in = NULL;
     char *line = NULL;
     size_t size = 0;
-    enum status rc = OK;
-    if (!in)
-        return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
+    enum status rc = input_file(path, &in, err);
+    if (rc != OK)
+        return rc;
     while (rc == OK && getline(&line, &size, in) > 0) {
         line[strcspn(line, "#\r\n")] = '\0';
         const char *name = line + strspn(line, " \t");

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "profiles/base/whole_file.h"
 #include "profiles/json/json.h"
@@ -188,8 +189,9 @@ static enum status read_metrics(const char *path, struct metrics *all, struct er
     enum status rc = OK;
     char *text = NULL;
     size_t room = 0;
-    FILE *file = fopen(path, "r");
-    file_note_input(path);
+    FILE *file = NULL;
+    if (access(path, F_OK) == 0)
+        rc = input_file(path, &file, err);
     while (file && rc == OK && getline(&text, &room, file) > 0) {
         struct json *line = NULL;
         if (json_parse(text, path, &line, NULL) != OK)

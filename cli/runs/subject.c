@@ -9,6 +9,7 @@
 
 #include "profiles/job/job_json.h"
 #include "profiles/json/json.h"
+#include "profiles/base/whole_file.h"
 #include "profiles/job/plan_json.h"
 
 /* The last part of a path without blanks, and without the suffix of a job or a plan. */
@@ -108,7 +109,8 @@ static enum status open_job(struct subject *s, struct err *err)
 static bool is_store(const char *path)
 {
     char head[16] = "";
-    FILE *file = fopen(path, "rb");
+    FILE *file = NULL;
+    input_file(path, &file, NULL);
     const bool is = file && fread(head, 1, sizeof head, file) == sizeof head &&
                     memcmp(head, "SQLite format 3", sizeof head) == 0;
     if (file)

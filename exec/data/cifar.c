@@ -88,15 +88,12 @@ static enum status add_file(struct cifar *cifar, enum split split, const char *d
     enum status rc;
     if (asprintf(&file.path, "%s%s%s", dir ? dir : "", dir ? "/" : "", name) < 0)
         return err_nomem(err);
-    file_note_input(file.path);
-    file.fd = open(file.path, O_RDONLY | O_CLOEXEC);
-    if (file.fd < 0) {
-        rc = required || errno != ENOENT
-                 ? err_set(err, ERR_SYSTEM, "cannot open '%s': %s", file.path, strerror(errno))
-                 : OK;
+    rc = required || access(file.path, F_OK) == 0
+             ? input_open(file.path, "open", &file.fd, &st, err)
+             : OK;
+    if (rc != OK || file.fd < 0)
         goto out;
-    }
-    if (fstat(file.fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+    if (!S_ISREG(st.st_mode)) {
         rc = err_set(err, ERR_SYSTEM, "cannot read '%s': not a regular file", file.path);
         goto out;
     }

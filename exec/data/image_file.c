@@ -17,6 +17,7 @@
 #include <jerror.h>
 #include <png.h>
 
+#include "profiles/base/whole_file.h"
 #include "exec/data/image_decoders.h"
 
 /* --- JPEG ------------------------------------------------------------------------------------- */
@@ -229,10 +230,10 @@ enum status image_read(const char *path, struct pixels *pixels, struct err *err)
 {
     unsigned char magic[12] = {0};
     struct pixels got = {0};
-    enum status rc;
-    FILE *in = fopen(path, "rb");
-    if (!in)
-        return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
+    FILE *in = NULL;
+    enum status rc = input_file(path, &in, err);
+    if (rc != OK)
+        return rc;
     size_t n = fread(magic, 1, sizeof magic, in);
     rewind(in);
     if (n >= 3 && magic[0] == 0xff && magic[1] == 0xd8 && magic[2] == 0xff)

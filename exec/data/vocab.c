@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include "profiles/base/whole_file.h"
@@ -132,17 +133,16 @@ enum status data_read_file(const char *path, int64_t limit, char **bytes, int64_
     int64_t count = 0, room = 0;
     int code = Z_OK, n = 0;
     enum status rc = OK;
-    errno = 0;
-    if (stat(path, &st) != 0)
-        return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
-    if (S_ISDIR(st.st_mode))
-        return err_set(err, ERR_SYSTEM, "cannot read '%s': it is a folder", path);
-    file_note_input(path);
+    int fd = -1;
+    rc = input_open(path, "open", &fd, &st, err);
+    if (rc != OK)
+        return rc;
     limit = file_limit(&st, limit);
-    in = gzopen(path, "rb");
-    if (!in)
-        return errno ? err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno))
-                     : err_nomem(err);
+    in = gzdopen(fd, "rb");
+    if (!in) {
+        close(fd);
+        return err_nomem(err);
+    }
     do {
         if (room - count < FIRST_READ) {
             int64_t bigger = room ? 2 * room : 2 * FIRST_READ;

@@ -120,18 +120,16 @@ enum status safetensors_open(const char *path, struct safetensors **file, struct
     struct safetensors *got = calloc(1, sizeof *got);
     if (!got)
         return err_nomem(err);
-    file_note_input(path);
-    got->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (got->fd < 0 || fstat(got->fd, &st) != 0) {
-        rc = err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
+    got->fd = -1;
+    rc = input_open(path, "open", &got->fd, &st, err);
+    if (rc != OK)
         goto out;
-    }
     got->path = strdup(path);
     if (!got->path) {
         rc = err_nomem(err);
         goto out;
     }
-    if (!S_ISREG(st.st_mode) || st.st_size < 8) {
+    if (st.st_size < 8) {
         rc = err_set(err, ERR_INPUT, "'%s' is not a safetensors file: %lld bytes", path,
                      (long long)st.st_size);
         goto out;

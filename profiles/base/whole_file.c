@@ -92,6 +92,58 @@ enum status output_check(const char *path, struct err *err)
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
+/* Whether a path names what this process was given open. */
+static bool is_given(const char *path)
+{
+    static const char *const given[] = {"/dev/fd/", "/proc/self/fd/"};
+    bool is = strcmp(path, "/dev/stdin") == 0;
+    for (int i = 0; i < 2; i++)
+        is |= strncmp(path, given[i], strlen(given[i])) == 0;
+    return is;
+}
+
+enum status input_open(const char *path, const char *verb, int *fd, struct stat *st,
+                       struct err *err)
+{
+    struct stat own;
+    enum status rc = OK;
+    const int got = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (got < 0 || fstat(got, &own) != 0)
+        rc = err_set(err, ERR_SYSTEM, "cannot %s '%s': %s", verb, path, strerror(errno));
+    else if (S_ISDIR(own.st_mode))
+        rc = err_set(err, ERR_SYSTEM, "cannot %s '%s': it is a directory", verb, path);
+    else if (!S_ISREG(own.st_mode) && !is_given(path))
+        rc = err_set(err, ERR_INPUT, "cannot %s '%s': it is a %s, and a file is wanted", verb, path,
+                     S_ISFIFO(own.st_mode)   ? "named pipe"
+                     : S_ISSOCK(own.st_mode) ? "socket"
+                                             : "device");
+    else if (fcntl(got, F_SETFL, fcntl(got, F_GETFL) & ~O_NONBLOCK) != 0)
+        rc = err_set(err, ERR_SYSTEM, "cannot %s '%s': %s", verb, path, strerror(errno));
+    if (rc != OK) {
+        if (got >= 0)
+            close(got);
+        return rc;
+    }
+    note_input(&own);
+    *fd = got;
+    if (st)
+        *st = own;
+    return OK;
+}
+
+enum status input_file(const char *path, FILE **in, struct err *err)
+{
+    int fd = -1;
+    const enum status rc = input_open(path, "open", &fd, NULL, err);
+    if (rc != OK)
+        return rc;
+    *in = fdopen(fd, "rb");
+    if (*in)
+        return OK;
+    close(fd);
+    return err_nomem(err);
+}
+
 int64_t file_limit(const struct stat *st, int64_t most)
 {
     return S_ISREG(st->st_mode) || most < MAX_STREAM_BYTES ? most : MAX_STREAM_BYTES;
@@ -108,16 +160,15 @@ enum status file_read(const char *path, char **bytes, size_t *length, struct err
     char *got = NULL;
     size_t used = 0;
     struct stat st;
-    FILE *file = fopen(path, "rb");
-    if (!file || fstat(fileno(file), &st) != 0) {
-        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
-        goto out;
+    int fd = -1;
+    FILE *file = NULL;
+    rc = input_open(path, "read", &fd, &st, err);
+    if (rc == OK && !(file = fdopen(fd, "rb"))) {
+        close(fd);
+        rc = err_nomem(err);
     }
-    if (S_ISDIR(st.st_mode)) {
-        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': it is a directory", path);
+    if (rc != OK)
         goto out;
-    }
-    note_input(&st);
     /* Read to the end rather than trust st_size: a pipe has none. */
     const size_t limit = (size_t)file_limit(&st, MAX_FILE_BYTES);
     if (S_ISREG(st.st_mode) && (uint64_t)st.st_size > limit) {

@@ -11,13 +11,22 @@
 
 /* Read all of a file or pipe into fresh memory (free() it). A NUL follows the bytes; *length does
  * not count it. file_read_text() skips a byte order mark. The results are untouched on failure.
- * ERR_SYSTEM: the file cannot be read; ERR_INPUT: larger than 1 GiB, or than 64 MiB if it is a pipe
- * or a device, or text in UTF-16 or with a NUL inside; ERR_NOMEM. It takes no more memory than
+ * Errors of input_open(), and ERR_INPUT: larger than 1 GiB, or than 64 MiB if it is a pipe, or text in UTF-16 or with a NUL inside; ERR_NOMEM. It takes no more memory than
  * twice what it accepts. */
 enum status file_read(const char *path, char **bytes, size_t *length, struct err *err);
 enum status file_read_text(const char *path, char **text, struct err *err);
-/* The most bytes to read of an open file, where `most` of a plain file are accepted: of a pipe or a
- * device, which may never end, 64 MiB. */
+/* Open an input for reading, without waiting: the one function that does. It is noted as an input
+ * (file_note_input()). A folder, a named pipe, a device and a socket are refused, because a pipe
+ * would wait for a writer for ever and a device may never end. /dev/stdin, /dev/fd/N and
+ * /proc/self/fd/N, which this process was given open, may be pipes and devices. verb: "open" or
+ * "read", of the error. ERR_SYSTEM: missing, unreadable, a folder. ERR_INPUT: refused. The caller
+ * closes *fd; st may be NULL. */
+enum status input_open(const char *path, const char *verb, int *fd, struct stat *st,
+                       struct err *err);
+/* input_open() as a stream; the caller closes *in. */
+enum status input_file(const char *path, FILE **in, struct err *err);
+/* The most bytes to read of an open file, where `most` of a plain file are accepted: of a pipe, which
+ * may never end, 64 MiB. */
 int64_t file_limit(const struct stat *st, int64_t most);
 /* Length in bytes of a text's byte order mark, which some editors put in front of UTF-8; else 0. */
 size_t file_mark(const char *text);

@@ -298,7 +298,10 @@ static enum status check_header(const char *path, struct err *err)
     for (int look = 0;; look++) {
         unsigned char header[100];
         struct stat st;
-        FILE *file = fopen(path, "rb");
+        FILE *file = NULL;
+        struct err why = {0};
+        if (input_file(path, &file, &why) == ERR_INPUT) /* SQLite would wait for a pipe's writer */
+            return err_set(err, ERR_INPUT, "%s", why.msg);
         if (!file)
             return OK; /* SQLite will report the reason */
         size_t got = fread(header, 1, sizeof header, file);

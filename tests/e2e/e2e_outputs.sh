@@ -46,8 +46,8 @@ train vit froze -n 1 --steps 14
 echo '{"torn' >"$tmp/froze/norms.json"
 expect "report over norms that cannot be read" 2 "norms.json:1:" "$elapse" report "$tmp/froze" -o "$tmp/page.html"
 expect "plot freeze over them" 2 "norms.json:1:" "$elapse" plot freeze "$tmp/froze" -o "$tmp/page.svg"
-expect "a device as freeze.norms" 2 "/dev/zero: larger than 64 MiB" "$elapse" plan "$tmp/job.json" --set freeze.norms=/dev/zero
-expect "a device as data" 2 "'/dev/zero' holds more than" "$elapse" train "$tmp/job.json" --set model=minilm-l6 \
+expect "a device as freeze.norms" 2 "cannot read '/dev/zero': it is a device" "$elapse" plan "$tmp/job.json" --set freeze.norms=/dev/zero
+expect "a device as data" 2 "cannot open '/dev/zero': it is a device" "$elapse" train "$tmp/job.json" --set model=minilm-l6 \
     --set 'data={"kind":"sst2","path":"/dev","vocab":"/dev/zero"}' --out "$tmp/none"
 expect "both missing keys are named" 2 "data.path and data.vocab are missing" "$elapse" train "$tmp/job.json" --set model=minilm-l6 \
     --set 'data={"kind":"sst2"}' --out "$tmp/none"

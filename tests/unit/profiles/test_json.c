@@ -302,8 +302,10 @@ static void json_read_file__distinguishes_missing_from_malformed(void **state)
     err = (struct err){0};
     assert_int_equal(json_read_file("/tmp", &json, &err), ERR_SYSTEM);
     err = (struct err){0};
-    assert_int_equal(json_read_file("/dev/null", &json, &err), ERR_INPUT);
-    assert_string_equal(err.msg, "/dev/null:1:1: the text ends too early");
+    FILE *empty = fopen(at("empty.json"), "w");
+    assert_true(empty && fclose(empty) == 0);
+    assert_int_equal(json_read_file(at("empty.json"), &json, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "empty.json:1:1: the text ends too early"));
 }
 
 static void json_read_file__takes_a_byte_order_mark(void **state)
