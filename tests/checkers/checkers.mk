@@ -2,6 +2,7 @@
 #
 #   make analyse                                 cppcheck over all C sources; nothing may be found
 #   make fuzz [ONLY="PARSER ..."] [SECONDS=60]   the parsers of foreign input; SECONDS for each, 0: known inputs
+#   make fuzz-long [ONLY="PARSER ..."]           ten minutes of each, one after another; what is found is kept in build/fuzz
 #   make asan [ONLY="test_NAME ..."]             unit tests and short runs: memory errors, leaks, undefined behaviour
 #   make tsan [ONLY="test_NAME ..."]             the same: data races
 #
@@ -13,7 +14,7 @@ CHECKED := $(MAKE) --no-print-directory CC=$(CLANG) OPT="-O1 -g" CUDA=0 WERROR=
 SRC_test_fuzz := tests/fuzz/fuzz.c $(wildcard tests/fuzz/parsers_*.c)
 SECONDS ?= 60
 
-.PHONY: analyse fuzz asan tsan fuzz-program sanitized-tests
+.PHONY: analyse fuzz fuzz-long asan tsan fuzz-program sanitized-tests
 # A file that has not changed is not read again. Suppressions have their reasons in cppcheck.txt.
 CPPCHECK := cppcheck -q -j 2 --std=c11 --enable=warning,portability,performance --error-exitcode=1 \
   --suppressions-list=tests/checkers/cppcheck.txt --suppress=missingIncludeSystem --cppcheck-build-dir=build/cppcheck
@@ -25,6 +26,8 @@ analyse:
 fuzz:
 	$(WITH_CLANG)
 	$(Q)$(CHECKED) SAN=fuzzer-no-link,address,undefined fuzz-program
+fuzz-long:
+	$(Q)FUZZ_JOBS=1 $(MAKE) --no-print-directory fuzz SECONDS=600
 asan:
 	$(WITH_CLANG)
 	$(Q)$(CHECKED) SAN=fuzzer-no-link,address,undefined sanitized-tests

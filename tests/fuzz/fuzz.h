@@ -17,7 +17,7 @@ struct fuzz_parser {
     const char *name;
     void (*run)(const uint8_t *data, size_t size);
 };
-enum { FUZZ_PARSERS = 33 };
+enum { FUZZ_PARSERS = 39 };
 extern const struct fuzz_parser fuzz_parsers[FUZZ_PARSERS];
 
 /* Make the scratch folder, in TMPDIR or in memory; remove it. They end the program if they fail. */
@@ -73,6 +73,13 @@ void fuzz_cifar(const uint8_t *data, size_t size);
 void fuzz_lines(const uint8_t *data, size_t size);
 void fuzz_json_lines(const uint8_t *data, size_t size);
 void fuzz_tokenizer(const uint8_t *data, size_t size);
+void fuzz_chat(const uint8_t *data, size_t size);
+void fuzz_jinja(const uint8_t *data, size_t size);
+/* parsers_weights.c */
+void fuzz_adapter(const uint8_t *data, size_t size);
+void fuzz_shards(const uint8_t *data, size_t size);
+void fuzz_classes(const uint8_t *data, size_t size);
+void fuzz_run_file(const uint8_t *data, size_t size);
 /* parsers_outside.c */
 void fuzz_flags(const uint8_t *data, size_t size);
 void fuzz_losses(const uint8_t *data, size_t size);

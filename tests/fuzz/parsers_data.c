@@ -5,7 +5,9 @@
 
 #include "exec/data/dataset_open.h"
 #include "exec/data/image_file.h"
+#include "exec/data/jinja.h"
 #include "exec/data/tokenizer.h"
+#include "profiles/base/whole_file.h"
 #include "tests/fuzz/fuzz.h"
 
 void fuzz_image(const uint8_t *data, size_t size)
@@ -199,4 +201,50 @@ void fuzz_tokenizer(const uint8_t *data, size_t size)
     fuzz_put("tokenizer.json", part, length);
     part = fuzz_part(data, size, 1, &length);
     use_tokenizer(fuzz_path("tokenizer.json"), NULL, part, length);
+}
+
+/* A chat template, and JSON lines of messages. */
+void fuzz_chat(const uint8_t *data, size_t size)
+{
+    char *tokenizer = NULL;
+    size_t length, bytes;
+    const uint8_t *part = fuzz_part(data, size, 0, &length);
+    if (file_read("tests/golden/chats/tokenizer.json", &tokenizer, &bytes, NULL) != OK)
+        fuzz_wrong("the tokenizer of the golden chats is missing");
+    fuzz_put("tokenizer.json", tokenizer, bytes);
+    free(tokenizer);
+    fuzz_put("chat_template.jinja", part, length);
+    part = fuzz_part(data, size, 1, &length);
+    fuzz_put("input.jsonl", part, length);
+    use_data("llama:seq=16,vocab=300,layers=1,hidden=8,heads=1,mlp=8", DATA_TEXT, "input.jsonl",
+             "tokenizer.json");
+    unlink(fuzz_path("tokenizer.json"));
+    unlink(fuzz_path("chat_template.jinja"));
+}
+
+/* A template, and its variables. Marks are of messages that there are. */
+void fuzz_jinja(const uint8_t *data, size_t size)
+{
+    size_t length, rest;
+    const uint8_t *part = fuzz_part(data, size, 0, &length),
+                  *more = fuzz_part(data, size, 1, &rest);
+    char *template = fuzz_text(part, length), *variables = fuzz_text(more, rest);
+    struct jinja *jinja = NULL;
+    struct json *json = NULL;
+    struct jinja_text text = {0};
+    struct err err = {0}, second = {0};
+    if (json_parse(variables, "variables", &json, NULL) == OK && json_type(json) == JSON_OBJECT &&
+        fuzz_judge(jinja_new(template, &jinja, &err), &err) &&
+        fuzz_judge(jinja_render(jinja, json, &text, &second), &second)) {
+        const struct json *messages = json_get(json, "messages");
+        const int most = messages ? json_count(messages) : 0;
+        for (size_t i = 0; i < text.bytes; i++)
+            if (text.marks[i] > most && text.marks[i] != JINJA_GENERATED)
+                fuzz_wrong("a byte is of a message that there is not");
+    }
+    jinja_text_clear(&text);
+    jinja_free(jinja);
+    json_free(json);
+    free(template);
+    free(variables);
 }
