@@ -107,6 +107,46 @@ static enum status copy_file(const char *from, const char *dir, const char *name
     return rc;
 }
 
+/* The path of a file beside another. The caller frees it. */
+static enum status path_beside(const char *path, const char *name, char **beside, struct err *err)
+{
+    const char *slash = strrchr(path, '/');
+    if (asprintf(beside, "%.*s%s", slash ? (int)(slash + 1 - path) : 0, path, name) < 0)
+        return *beside = NULL, err_nomem(err);
+    return OK;
+}
+
+/* Write tokenizer_config.json: what the manifest says, and the chat template and special tokens of the
+ * one beside the vocabulary. A template in a file of its own is copied. */
+static enum status write_config(const struct json *manifest, const char *vocab, const char *dir,
+                                struct export_answer *answer, struct err *err)
+{
+    static const char *const own[] = {"chat_template.jinja", "chat_template.json"};
+    struct json *box = json_object_new(), *there = NULL;
+    char *path = NULL;
+    json_add_copy(box, "tokenizer", json_get(manifest, "tokenizer"));
+    struct json *config = json_get(box, "tokenizer");
+    enum status rc = path_beside(vocab, "tokenizer_config.json", &path, err);
+    if (rc == OK && access(path, F_OK) == 0)
+        rc = json_read_file(path, &there, err);
+    for (const struct json *m = there ? json_first(there) : NULL; rc == OK && m; m = json_next(m))
+        if ((strcmp(json_key(m), "chat_template") == 0 || path_ends(json_key(m), "_token")) &&
+            !json_get(config, json_key(m)))
+            json_add_copy(config, json_key(m), m);
+    THEN(json_check(box, err));
+    THEN(write_object(box, "tokenizer", dir, "tokenizer_config.json", answer, err));
+    for (int i = 0; rc == OK && i < 2; i++) {
+        free(path);
+        rc = path_beside(vocab, own[i], &path, err);
+        if (rc == OK && access(path, F_OK) == 0)
+            rc = copy_file(path, dir, own[i], answer, err);
+    }
+    free(path);
+    json_free(there);
+    json_free(box);
+    return rc;
+}
+
 /* The tokenizer's files, as the job that is in the manifest names them. */
 static enum status write_tokenizer(const struct json *manifest, const char *dir,
                                    struct export_answer *answer, struct err *err)
@@ -124,15 +164,12 @@ static enum status write_tokenizer(const struct json *manifest, const char *dir,
                                             : "vocab.txt",
                                answer, err);
     if (rc == OK && byte_level) {
-        const char *slash = strrchr(vocab, '/');
-        if (!merges &&
-            asprintf(&beside, "%.*smerges.txt", slash ? (int)(slash + 1 - vocab) : 0, vocab) < 0)
-            return err_nomem(err);
-        rc = copy_file(merges ? merges : beside, dir, "merges.txt", answer, err);
+        rc = merges ? OK : path_beside(vocab, "merges.txt", &beside, err);
+        THEN(copy_file(merges ? merges : beside, dir, "merges.txt", answer, err));
         free(beside);
     }
     if (rc == OK && !answer->note[0])
-        rc = write_object(manifest, "tokenizer", dir, "tokenizer_config.json", answer, err);
+        rc = write_config(manifest, vocab, dir, answer, err);
     return rc;
 }
 

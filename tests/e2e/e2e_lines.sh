@@ -39,4 +39,21 @@ done
 close() { awk -v a="$(value eval_loss "$1")" -v b="$(value eval_loss "$2")" 'BEGIN {exit !(a > 0 && (a - b) ^ 2 < (1e-6 * a) ^ 2)}'; }
 verify "a document's loss does not depend on those beside it" close "$tmp/eval-8.json" "$tmp/eval-32.json"
 verify "nor on padding" close "$tmp/eval-8.json" "$tmp/eval-30.json"
+
+# Chats by the template beside the tokenizer, which an export takes along.
+cp tests/golden/chats/tokenizer.json "$tmp/"
+cat >"$tmp/tokenizer_config.json" <<'JSON'
+{"chat_template": "{% for m in messages %}<|im_start|>{{ m.role }}<|im_sep|>{{ m.content }}<|im_end|>{% endfor %}", "eos_token": "</s>"}
+JSON
+for i in $(seq 40); do echo '{"messages": [{"role": "user", "content": "what is it"}, {"role": "assistant", "content": "a cat"}]}'; done >"$tmp/chats.jsonl"
+chats=(--set data.path=chats.jsonl --set data.vocab=tokenizer.json --set model.vocab=300 --set model.seq=64 --set train.max_steps=1)
+"$elapse" train "$tmp/job.json" --out "$tmp/chats" "${chats[@]}" 2>"$tmp/why"
+report $? "chats train" <"$tmp/why"
+verify "34 tokens of a chat, by the template that is named" grep -q "written by the chat template of '.*tokenizer_config.json'" "$tmp/why"
+verify "its length is said" grep -q 'data.length=34,' "$tmp/why"
+check "and export" "$elapse" export "$tmp/chats" -o "$tmp/hf"
+kept() { python3 -c "import json, sys; a, b = (json.load(open(p + '/tokenizer_config.json')) for p in sys.argv[1:]); assert all(a[k] == b[k] for k in a)" "$tmp" "$tmp/hf"; }
+verify "the export has the template" kept
+for i in $(seq 40); do echo '{"prompt": "a prompt that is longer than the window", "completion": "yes"}'; done >"$tmp/long.jsonl"
+expect "prompts that fill the window" 2 'has no token that counts in the loss' "$elapse" train "$tmp/job.json" --set data.path=long.jsonl --out "$tmp/no"
 finish
