@@ -88,7 +88,8 @@ static enum status load_weights(struct trainer *t, const char *path, bool state,
         const struct class_names classes = {t->dataset.class_names, t->dataset.classes};
         rc = hf_load(path, &t->job->model, &classes, &list, t->fresh_head, &t->import, err);
         return rc == OK && t->options->adapter
-                   ? adapter_files_load(t->options->adapter, &t->job->model, &list, err)
+                   ? adapter_files_load(t->options->adapter, path, &classes, &t->job->model, &list,
+                                        err)
                    : rc;
     }
     rc = checkpoint_find(path, &dir, err);

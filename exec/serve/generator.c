@@ -156,7 +156,7 @@ enum status generator_new(const struct model *model, const char *path, bool fore
     THEN(foreign ? hf_load(path, &g->model, NULL, &list, false, NULL, err)
                  : checkpoint_load(path, &list, false, err));
     if (rc == OK && adapter)
-        rc = adapter_files_load(adapter, &g->model, &list, err);
+        rc = adapter_files_load(adapter, path, NULL, &g->model, &list, err);
     THEN(find_blocks(g, err));
     if (rc == OK)
         merge_adapters(g);

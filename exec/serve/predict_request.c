@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "exec/data/dataset_open.h"
 #include "exec/run/trainer_run.h"
@@ -269,25 +268,6 @@ static enum status print_rows(struct output *out, const struct kept *kept, struc
     return atomic_close(&file, rc, err);
 }
 
-/* Names of classes, if the data have none: those of foreign weights. */
-static enum status name_classes(const char *weights, struct dataset *samples, struct err *err)
-{
-    const char *slash = strrchr(weights, '/');
-    struct stat st;
-    char *folder = NULL;
-    if (samples->class_names || !weights_are_at(weights))
-        return OK;
-    if (stat(weights, &st) == 0 && S_ISDIR(st.st_mode))
-        folder = strdup(weights);
-    else
-        folder = slash ? strndup(weights, (size_t)(slash - weights)) : strdup(".");
-    const enum status rc =
-        folder ? hf_class_names(folder, samples->classes, &samples->class_names, err)
-               : err_nomem(err);
-    free(folder);
-    return rc;
-}
-
 enum status predict_request_run(const struct comm *comm, const struct cores *cores,
                                 const struct job *job, struct predict_request *q, struct err *err)
 {
@@ -301,7 +281,8 @@ enum status predict_request_run(const struct comm *comm, const struct cores *cor
     if (rc == OK && q->out && comm->rank == 0)
         rc = output_check(q->out, err);
     THEN(labelled ? dataset_open(job, &samples, err) : inputs_open(job, &q->inputs, &samples, err));
-    THEN(name_classes(q->weights, &samples, err));
+    if (rc == OK && !samples.class_names && weights_are_at(q->weights)) /* the data have none */
+        rc = hf_class_names(q->weights, samples.classes, &samples.class_names, err);
     rc = comm_agree(comm, rc, err);
     const struct trainer_options options = {.init = q->weights,
                                             .adapter = q->adapter,

@@ -301,40 +301,50 @@ static enum status check_tensors(const struct safetensors *file, const struct mo
     return rc;
 }
 
+/* order: of the rows of a head of classes, or NULL. */
 static enum status load_param(const struct safetensors *file, const struct param *param,
-                              struct backend *be, struct err *err)
+                              const struct model *model, const int *order, struct backend *be,
+                              struct err *err)
 {
     char name[ADAPTER_NAME_BYTES];
     struct tensor_info info;
-    float *values = malloc((size_t)param->num_elems * sizeof *values + 1);
+    float *values = malloc((size_t)param->num_elems * 2 * sizeof *values + 1), *from = values;
     enum status rc = values ? OK : err_nomem(err);
     find(file, param->name, name, &info);
     THEN(safetensors_read(file, name, &info, values, err));
+    if (rc == OK && order && hf_is_of_classes(model, param->name)) {
+        from = values + param->num_elems;
+        hf_order_rows(values, from, model->classes, param->num_elems / model->classes, order);
+    }
     if (rc == OK) {
-        be->copy_in(be, param->weight, values, param->num_elems * (int64_t)sizeof *values);
+        be->copy_in(be, param->weight, from, param->num_elems * (int64_t)sizeof *values);
         rc = be->sync(be, err);
     }
     free(values);
     return rc;
 }
 
-enum status adapter_files_load(const char *dir, const struct model *model,
-                               const struct stage_list *list, struct err *err)
+enum status adapter_files_load(const char *dir, const char *base, const struct class_names *classes,
+                               const struct model *model, const struct stage_list *list,
+                               struct err *err)
 {
     struct safetensors *file = NULL;
-    char *path = NULL;
+    char *path = NULL, note[8];
+    int *order = NULL;
     enum status rc = path_in(dir, WEIGHTS_FILE, &path, err);
     THEN(safetensors_open(path, &file, err));
     THEN(check_tensors(file, model, err));
+    THEN(hf_class_order(base, classes, &order, note, sizeof note, err));
     for (int s = 0; rc == OK && s < list->num_stages; s++) {
         struct param *params = list->stages[s] ? stage_params(list->stages[s]) : NULL;
         for (int i = 0; rc == OK && params && i < stage_num_params(list->stages[s]); i++)
             if (is_trained(model, params[i].item, params[i].name))
-                rc = load_param(file, &params[i], list->backend, err);
+                rc = load_param(file, &params[i], model, order, list->backend, err);
         if (rc == OK && params)
             stage_round_weights(list->stages[s]);
     }
     safetensors_close(file);
+    free(order);
     free(path);
     return rc;
 }

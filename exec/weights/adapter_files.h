@@ -4,6 +4,7 @@
 #define ELAPSE_EXEC_WEIGHTS_ADAPTER_FILES_H
 
 #include "exec/stage/stage.h"
+#include "exec/weights/hf_classes.h"
 #include "partition/model/lora.h"
 
 enum { ADAPTER_NAME_BYTES = 160 };
@@ -20,8 +21,11 @@ enum status adapter_files_refuse(const char *path, struct err *err);
 enum status adapter_files_ask(const char *dir, struct lora_ask *ask, struct err *err);
 
 /* Check that the folder holds all adapters of the model, of its shapes, and no others, and load those of the
- * stages in the list. The head loads with them if it trains beside them. ERR_INPUT names the tensor. */
-enum status adapter_files_load(const char *dir, const struct model *model,
-                               const struct stage_list *list, struct err *err);
+ * stages in the list. The head loads with them if it trains beside them; its outputs are in the order of
+ * the weights `base`, and go to the data's classes of the same names (hf_classes.h). classes NULL: as they
+ * are. ERR_INPUT names the tensor. */
+enum status adapter_files_load(const char *dir, const char *base, const struct class_names *classes,
+                               const struct model *model, const struct stage_list *list,
+                               struct err *err);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "profiles/json/json.h"
@@ -56,12 +57,18 @@ static enum status copy_names(const struct json *labels, const char *path, int n
     return rc;
 }
 
-enum status hf_class_names(const char *folder, int num, char ***names, struct err *err)
+enum status hf_class_names(const char *weights, int num, char ***names, struct err *err)
 {
+    const char *slash = strrchr(weights, '/');
     struct json *config = NULL;
+    struct stat st;
     char *path = NULL;
     enum status rc = OK;
-    if (asprintf(&path, "%s/config.json", folder) < 0)
+    const int n =
+        stat(weights, &st) == 0 && S_ISDIR(st.st_mode)
+            ? asprintf(&path, "%s/config.json", weights)
+            : asprintf(&path, "%.*sconfig.json", slash ? (int)(slash + 1 - weights) : 0, weights);
+    if (n < 0)
         return err_nomem(err);
     if (access(path, F_OK) == 0)
         rc = json_read_file(path, &config, err);
@@ -73,7 +80,7 @@ enum status hf_class_names(const char *folder, int num, char ***names, struct er
     return rc;
 }
 
-enum status hf_class_order(const char *folder, const struct class_names *data, int **order,
+enum status hf_class_order(const char *weights, const struct class_names *data, int **order,
                            char *note, size_t size, struct err *err)
 {
     char **names = NULL;
@@ -82,7 +89,7 @@ enum status hf_class_order(const char *folder, const struct class_names *data, i
     if (!data || !data->names || data->num < 1)
         return OK;
     int *got = calloc((size_t)data->num, sizeof *got);
-    enum status rc = got ? hf_class_names(folder, data->num, &names, err) : err_nomem(err);
+    enum status rc = got ? hf_class_names(weights, data->num, &names, err) : err_nomem(err);
     for (int c = 0; rc == OK && names && c < data->num; c++) {
         got[c] = find(names, data->num, data->names[c]);
         found += got[c] >= 0;
@@ -103,4 +110,15 @@ enum status hf_class_order(const char *folder, const struct class_names *data, i
     hf_class_names_free(names, data->num);
     free(got);
     return rc;
+}
+
+bool hf_is_of_classes(const struct model *model, const char *name)
+{
+    return model->task == TASK_CLASSIFY && strncmp(name, "classifier.", 11) == 0;
+}
+
+void hf_order_rows(const float *from, float *to, int classes, int64_t row, const int *order)
+{
+    for (int c = 0; c < classes; c++)
+        memcpy(to + c * row, from + order[c] * row, (size_t)row * sizeof *to);
 }

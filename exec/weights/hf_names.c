@@ -273,19 +273,6 @@ static void turn(const float *from, float *to, int64_t rows, int64_t cols)
             to[c * rows + r] = from[r * cols + c];
 }
 
-/* Whether a tensor has a row of a head for each class. */
-static bool is_of_classes(const struct model *model, const char *name)
-{
-    return model->task == TASK_CLASSIFY && strncmp(name, "classifier.", 11) == 0;
-}
-
-/* Put the rows of classes into the data's order. */
-static void reorder(const float *from, float *to, int classes, int64_t row, const int *order)
-{
-    for (int c = 0; c < classes; c++)
-        memcpy(to + c * row, from + order[c] * row, (size_t)row * sizeof *to);
-}
-
 /* order: of classes, or NULL. */
 static enum status load_param(const struct weights *weights, const struct model *model,
                               struct param *param, bool turned, const int *order,
@@ -305,9 +292,9 @@ static enum status load_param(const struct weights *weights, const struct model 
     if (rc == OK && turned && is_linear(param->name)) {
         from = values + info->num_elems;
         turn(values, from, info->shape[0], info->shape[1]);
-    } else if (rc == OK && order && is_of_classes(model, param->name)) {
+    } else if (rc == OK && order && hf_is_of_classes(model, param->name)) {
         from = values + info->num_elems;
-        reorder(values, from, model->classes, info->num_elems / model->classes, order);
+        hf_order_rows(values, from, model->classes, info->num_elems / model->classes, order);
     }
     if (rc == OK) {
         be->copy_in(be, param->weight, from, info->num_elems * (int64_t)sizeof *from);
