@@ -178,7 +178,7 @@ enum status elastic_look_ahead(struct trainer *t, struct err *err)
 void elastic_count(struct trainer *t)
 {
     const struct model *model = &t->job->model;
-    const double *sumsq = runtime_item_sumsq(t->layout.runtime);
+    const double *sumsq = runtime_item_sumsq(t->deployment.runtime);
     for (int i = 0; i < model->num_items; i++)
         if (model->items[i].layer >= 0)
             t->elastic.norms.sumsq[model->items[i].layer] += sumsq[i];
@@ -228,10 +228,10 @@ static enum status note_change(struct trainer *t, const struct transition_note *
 static enum status note_fill(struct trainer *t, struct err *err)
 {
     struct elastic *elastic = &t->elastic;
-    int64_t ns = runtime_fill_ns(t->layout.runtime);
+    int64_t ns = runtime_fill_ns(t->deployment.runtime);
     if (!t->base.cache)
         return OK;
-    enum status rc = comm_max_i64(t->layout.place.active, &ns, 1, err);
+    enum status rc = comm_max_i64(t->deployment.place.active, &ns, 1, err);
     if (rc != OK || t->comm->rank != 0 || elastic->num_notes == 0 || ns == 0)
         return rc;
     elastic->notes[elastic->num_notes - 1].part_ns[PART_CACHE] = ns;
@@ -296,7 +296,7 @@ static enum status give_order(struct trainer *t, const struct order *order, stru
     enum status rc = OK;
     for (int r = 1; rc == OK && t->comm->rank == 0 && r < t->comm->size; r++) {
         struct comm_request request = {0};
-        if (has_place(&t->layout.plan.plan, r))
+        if (has_place(&t->deployment.plan.plan, r))
             continue;
         rc = comm_isend(t->comm->all, order, sizeof *order, r, ORDER_TAG, &request, err);
         THEN(comm_wait(&request, err));
@@ -352,7 +352,7 @@ static void lap(const struct comm *comm, int64_t *since, int64_t *sum)
  */
 static void add_limit(struct trainer *t, char *reason, size_t room)
 {
-    const struct plan *now = &t->layout.plan.plan;
+    const struct plan *now = &t->deployment.plan.plan;
     const struct job *job = t->job;
     const int64_t samples = t->dataset.num_samples[SPLIT_TRAIN];
     const int64_t count = (int64_t)now->microbatches.count * now->num_pipelines;
@@ -381,17 +381,17 @@ static enum status agreed(struct trainer *t, enum status rc)
     return rc;
 }
 
-/* Weights and optimizer state go from the layout in place to `next`. Rank 0 keeps the state of
+/* Weights and optimizer state go from the deployment in place to `next`. Rank 0 keeps the state of
  * layers that freeze and may train again; layers that train again get it back. The cache
  * drops the outputs of these layers. Collective over all ranks. */
-static enum status move_state(struct trainer *t, struct layout *next, int lowest, int64_t *bytes,
-                              struct err *err)
+static enum status move_state(struct trainer *t, struct deployment *next, int lowest,
+                              int64_t *bytes, struct err *err)
 {
     const int was = items_of(t, t->progress.num_frozen_layers);
     const int is = items_of(t, next->plan.plan.num_frozen_layers), low = items_of(t, lowest);
     enum status rc =
-        thaw_keep(&t->base, &t->layout, was > low ? was : low, is, &t->elastic.kept, err);
-    THEN(move_weights(&t->base, &t->layout, next, bytes, err));
+        thaw_keep(&t->base, &t->deployment, was > low ? was : low, is, &t->elastic.kept, err);
+    THEN(move_weights(&t->base, &t->deployment, next, bytes, err));
     if (rc == OK && is < was)
         rc = agreed(t, thaw_return(&t->base, next, is, was, &t->elastic.kept, bytes, err));
     if (rc == OK && is < was && t->cache)
@@ -400,32 +400,33 @@ static enum status move_state(struct trainer *t, struct layout *next, int lowest
     return rc;
 }
 
-/* From the layout in place to `next`, whose stages are still to be made: weights move, and the
+/* From the deployment in place to `next`, whose stages are still to be made: weights move, and the
  * runtime is built anew. Collective over all ranks. On failure *next keeps what is not in place
  * yet. */
-static enum status change_layout(struct trainer *t, struct layout *next, int lowest,
-                                 struct transition_note *note, int64_t *since, struct err *err)
+static enum status change_deployment(struct trainer *t, struct deployment *next, int lowest,
+                                     struct transition_note *note, int64_t *since, struct err *err)
 {
     const struct comm *comm = t->comm;
     enum status rc;
-    runtime_free(t->layout.runtime);
-    t->layout.runtime = NULL;
+    runtime_free(t->deployment.runtime);
+    t->deployment.runtime = NULL;
     for (int split = 0; split < SPLIT_COUNT; split++) {
-        loader_free(t->layout.loaders[split]);
-        t->layout.loaders[split] = NULL;
+        loader_free(t->deployment.loaders[split]);
+        t->deployment.loaders[split] = NULL;
     }
-    rc = agreed(t, comm_agree(comm, layout_stages(&t->base, next, err), err));
+    rc = agreed(t, comm_agree(comm, deployment_stages(&t->base, next, err), err));
     THEN(move_state(t, next, lowest, &note->bytes, err));
     if (rc == OK) /* a rank that failed ends the job instead: the others wait for its messages */
         rc = comm_agree(comm, OK, err);
     lap(comm, since, &note->part_ns[PART_MOVE]);
     if (rc != OK)
         return rc;
-    layout_clear(&t->layout);
-    t->layout = *next; /* the runtime will point into it, so it must not move any more */
-    *next = (struct layout){0};
-    rc = comm_agree(comm, layout_batches(&t->base, t->progress.position, &t->layout, err), err);
-    THEN(comm_agree(comm, layout_runtime(&t->base, &t->layout, err), err));
+    deployment_clear(&t->deployment);
+    t->deployment = *next; /* the runtime will point into it, so it must not move any more */
+    *next = (struct deployment){0};
+    rc = comm_agree(comm, deployment_batches(&t->base, t->progress.position, &t->deployment, err),
+                    err);
+    THEN(comm_agree(comm, deployment_runtime(&t->base, &t->deployment, err), err));
     return agreed(t, rc);
 }
 
@@ -434,7 +435,7 @@ static enum status describe_change(struct trainer *t, const struct decision *dec
                                    const struct nccl_counts *before, struct transition_note *note,
                                    struct err *err)
 {
-    const struct plan *now = &t->layout.plan.plan;
+    const struct plan *now = &t->deployment.plan.plan;
     note->part_ns[PART_DECIDE] = decision->decide_ns;
     note->frozen_layers = decision->num_frozen;
     note->pipeline_length = now->num_ranks;
@@ -455,7 +456,7 @@ static enum status change(struct trainer *t, const struct decision *decision, st
     struct transition_note note = {.epoch = decision->epoch, .step = t->progress.step};
     const struct planning with = trainer_planning(t);
     struct train_plan plan = {0};
-    struct layout next = {0};
+    struct deployment next = {0};
     const struct nccl_counts before = nccl_counts(t->nccl);
     int64_t since = comm_now_ns(comm);
     /* A rank that loses its stages votes no more that it still writes. */
@@ -468,9 +469,9 @@ static enum status change(struct trainer *t, const struct decision *decision, st
     ask.num_frozen_layers = decision->num_frozen;
     rc = agreed(t, train_plan_make(&with, &ask, &plan, err));
     lap(comm, &since, &note.part_ns[PART_PLAN]);
-    THEN(layout_place(&t->base, &plan, &next, err));
+    THEN(deployment_place(&t->base, &plan, &next, err));
     lap(comm, &since, &note.part_ns[PART_GROUPS]);
-    THEN(change_layout(t, &next, decision->lowest, &note, &since, err));
+    THEN(change_deployment(t, &next, decision->lowest, &note, &since, err));
     if (rc == OK) {
         t->progress.num_frozen_layers = decision->num_frozen;
         slow_ranks_weighed(t);
@@ -480,7 +481,7 @@ static enum status change(struct trainer *t, const struct decision *decision, st
             rc = describe_change(t, decision, &before, &note, err);
     }
     if (t->failure_agreed) /* otherwise messages may be in flight in it */
-        layout_clear(&next);
+        deployment_clear(&next);
     train_plan_clear(&plan);
     return rc;
 }
@@ -502,7 +503,7 @@ static enum status log_decision(struct trainer *t, const struct decision *decisi
 enum status elastic_turn_start(struct trainer *t, struct err *err)
 {
     const struct job *job = t->job;
-    const struct plan *plan = &t->layout.plan.plan;
+    const struct plan *plan = &t->deployment.plan.plan;
     struct order order = {.kind = ORDER_CHANGE, .progress = t->progress};
     struct decision *decision = &order.decision;
     enum status rc = OK;
@@ -527,7 +528,7 @@ enum status elastic_turn_start(struct trainer *t, struct err *err)
         if (rc != OK)
             return rc;
     }
-    rc = comm_bcast(t->layout.place.active, decision, sizeof *decision, 0, err);
+    rc = comm_bcast(t->deployment.place.active, decision, sizeof *decision, 0, err);
     t->elastic.next_frozen = decision->next;
     if (rc == OK && decision->change)
         rc = give_order(t, &order, err);
@@ -542,7 +543,7 @@ enum status elastic_idle(struct trainer *t, bool *ended, struct err *err)
 {
     enum status rc = OK;
     *ended = false;
-    while (rc == OK && layout_idle(&t->layout) && !*ended) {
+    while (rc == OK && deployment_idle(&t->deployment) && !*ended) {
         struct order order;
         rc = wait_for_order(t, &order, err);
         if (rc != OK)

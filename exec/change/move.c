@@ -9,8 +9,8 @@
 enum { TIED_TABLE = -1, FIRST_TAG = 16 };
 
 struct move {
-    const struct layout_base *base;
-    struct layout *old, *next;
+    const struct deployment_base *base;
+    struct deployment *old, *next;
     struct transition transition;  /* owned */
     struct parcels sent, received; /* of this rank */
 };
@@ -20,13 +20,13 @@ static bool is_item(const struct param *param, int item)
     return item == TIED_TABLE ? param->tied_copy : param->item == item && !param->tied_copy;
 }
 
-/* The param of a layout that holds the n-th tensor of an item. If the layout has no copy of a tied
+/* The param of a deployment that holds the n-th tensor of an item. If the deployment has no copy of a tied
  * table, the table itself is found in its place. */
-static struct param *find_param(const struct layout *layout, int item, int nth)
+static struct param *find_param(const struct deployment *deployment, int item, int nth)
 {
     struct param *table = NULL;
-    for (int s = 0; layout->stages && s <= layout->plan.plan.num_stages; s++) {
-        struct stage *stage = layout->stages[s];
+    for (int s = 0; deployment->stages && s <= deployment->plan.plan.num_stages; s++) {
+        struct stage *stage = deployment->stages[s];
         struct param *params = stage ? stage_params(stage) : NULL;
         int seen = 0;
         for (int i = 0; stage && i < stage_num_params(stage); i++) {
@@ -39,11 +39,11 @@ static struct param *find_param(const struct layout *layout, int item, int nth)
     return item == TIED_TABLE && nth == 0 ? table : NULL;
 }
 
-/* List what this rank sends from the old layout, or receives into the next. The parcels of a
+/* List what this rank sends from the old deployment, or receives into the next. The parcels of a
  * transfer have one tag and follow each other in the order of the item's params. */
 static enum status list_parcels(struct move *move, bool sends, struct err *err)
 {
-    const struct layout *layout = sends ? move->old : move->next;
+    const struct deployment *deployment = sends ? move->old : move->next;
     const struct parcel_room *room = move->base->parcel_room;
     struct parcels *parcels = sends ? &move->sent : &move->received;
     const int here = move->base->comm->rank;
@@ -54,7 +54,7 @@ static enum status list_parcels(struct move *move, bool sends, struct err *err)
         const struct param *p;
         if ((sends ? t->from : t->to) != here)
             continue;
-        for (int n = 0; rc == OK && (p = find_param(layout, item, n)); n++) {
+        for (int n = 0; rc == OK && (p = find_param(deployment, item, n)); n++) {
             const bool state = t->kind == TRANSFER_OPTIMIZER;
             float *const tensors[] = {state ? p->state[0] : p->weight, state ? p->state[1] : NULL};
             for (int k = 0; rc == OK && k < 2; k++)
@@ -98,8 +98,8 @@ static void keep_items(struct move *move, int first, int end)
     }
 }
 
-enum status move_weights(const struct layout_base *base, struct layout *old, struct layout *next,
-                         int64_t *bytes, struct err *err)
+enum status move_weights(const struct deployment_base *base, struct deployment *old,
+                         struct deployment *next, int64_t *bytes, struct err *err)
 {
     struct move move = {.base = base, .old = old, .next = next};
     enum status rc = transition_build(&base->job->model, &next->plan.cluster, &old->plan.plan,

@@ -6,12 +6,12 @@
 #ifndef ELAPSE_EXEC_CHANGE_MOVE_H
 #define ELAPSE_EXEC_CHANGE_MOVE_H
 
-#include "exec/trainer/layout.h"
+#include "exec/trainer/deployment.h"
 
 /* Fill the stages of `next` from those of `old`. Buffers of items that stay on this rank change
  * hands, the rest comes in messages. Afterwards the stages of `old` can only be freed. *bytes: the
  * bytes that went from rank to rank, over all ranks. Collective over the message group. */
-enum status move_weights(const struct layout_base *base, struct layout *old, struct layout *next,
-                         int64_t *bytes, struct err *err);
+enum status move_weights(const struct deployment_base *base, struct deployment *old,
+                         struct deployment *next, int64_t *bytes, struct err *err);
 
 #endif

@@ -50,7 +50,8 @@ static enum status add_plan(struct ahead *ahead, int num_frozen, struct err *err
 {
     const struct trainer *t = ahead->t;
     const struct model *model = &t->job->model;
-    struct train_plan next = {.cluster = t->layout.plan.cluster, .present = t->layout.plan.present};
+    struct train_plan next = {.cluster = t->deployment.plan.cluster,
+                              .present = t->deployment.plan.present};
     const struct planning with = trainer_planning(t);
     struct link_patterns groups = {0};
     struct workload workload = {0};
@@ -78,7 +79,7 @@ static void *plan_ahead(void *arg)
     const struct trainer *t = ahead->t;
     (void)cores_release(t->cores, NULL); /* this rank's own cores are busy computing */
     for (int f = ahead->most; f >= ahead->least && !atomic_load(&ahead->unwanted); f--)
-        if (turn_changes(t->job, ahead->ask.turn, f, &t->layout.plan.plan))
+        if (turn_changes(t->job, ahead->ask.turn, f, &t->deployment.plan.plan))
             (void)add_plan(ahead, f, NULL);
     atomic_store(&ahead->done, true);
     return NULL;

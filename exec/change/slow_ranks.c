@@ -23,10 +23,10 @@ struct look {
 /* Add the passes of the last step. */
 static void look_at(const struct trainer *t, struct look *look)
 {
-    const struct train_plan *plan = &t->layout.plan;
-    const struct rank_ops *ops = &plan->full->ranks[t->layout.place.rank];
-    const struct op_time *times = runtime_times(t->layout.runtime);
-    const int class_index = plan->workload->class_of_replica[t->layout.place.replica];
+    const struct train_plan *plan = &t->deployment.plan;
+    const struct rank_ops *ops = &plan->full->ranks[t->deployment.place.rank];
+    const struct op_time *times = runtime_times(t->deployment.runtime);
+    const int class_index = plan->workload->class_of_replica[t->deployment.place.replica];
     for (int i = 0; i < ops->num_ops; i++) {
         const struct op op = ops->ops[i];
         if (op.kind != OP_F && op.kind != OP_B && op.kind != OP_I && op.kind != OP_W)
@@ -101,7 +101,7 @@ static enum status make_room(struct slow_ranks *slow, int num_ranks, struct err 
 
 enum status slow_ranks_look(struct trainer *t, struct err *err)
 {
-    const struct plan *plan = &t->layout.plan.plan;
+    const struct plan *plan = &t->deployment.plan.plan;
     void *all = NULL;
     int64_t *sizes = NULL;
     const int64_t at = t->progress.step % LOOK_STEPS;
@@ -115,7 +115,7 @@ enum status slow_ranks_look(struct trainer *t, struct err *err)
     t->slow.planned_ns = at == 0 ? 0 : look.planned_ns;
     if (at != 0)
         return OK;
-    enum status rc = comm_gather(t->layout.place.active, &look, sizeof look, &all, &sizes, err);
+    enum status rc = comm_gather(t->deployment.place.active, &look, sizeof look, &all, &sizes, err);
     if (rc == OK && t->comm->rank == 0) {
         rc = make_room(&t->slow, t->comm->size, err);
         if (rc == OK)

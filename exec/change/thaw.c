@@ -6,10 +6,10 @@ enum { KEEP_TAG = 8 };
 
 /* The n-th param of an item in this rank's stages; copy: the head's copy of a tied table. NULL: this
  * rank does not hold it. */
-static struct param *param_here(const struct layout *layout, int item, int nth, bool copy)
+static struct param *param_here(const struct deployment *deployment, int item, int nth, bool copy)
 {
-    for (int s = 0; layout->stages && s <= layout->plan.plan.num_stages; s++) {
-        struct stage *stage = layout->stages[s];
+    for (int s = 0; deployment->stages && s <= deployment->plan.plan.num_stages; s++) {
+        struct stage *stage = deployment->stages[s];
         int seen = 0;
         for (int i = 0; stage && i < stage_num_params(stage); i++) {
             struct param *param = &stage_params(stage)[i];
@@ -20,14 +20,14 @@ static struct param *param_here(const struct layout *layout, int item, int nth, 
     return NULL;
 }
 
-/* The rank that holds an item in the first replica of a layout; rank 0 of it holds the prefix. */
-static int owner_of(const struct layout *layout, int item)
+/* The rank that holds an item in the first replica of a deployment; rank 0 of it holds the prefix. */
+static int owner_of(const struct deployment *deployment, int item)
 {
-    const struct plan *plan = &layout->plan.plan;
+    const struct plan *plan = &deployment->plan.plan;
     int s = 0;
     while (s + 1 < plan->num_stages && item >= plan->first_item[s + 1])
         s++;
-    return plan->device[item < plan->first_item[0] ? 0 : layout->plan.full->rank_of_stage[s]];
+    return plan->device[item < plan->first_item[0] ? 0 : deployment->plan.full->rank_of_stage[s]];
 }
 
 /* Send a tensor to rank 0, or receive it there; the memory is host memory. */
@@ -42,18 +42,19 @@ static enum status pass_on(const struct comm *comm, float *values, int64_t bytes
 }
 
 /* Keep one item; block is rank 0's. */
-static enum status keep_item(const struct layout_base *base, const struct layout *layout, int item,
-                             float *block, struct err *err)
+static enum status keep_item(const struct deployment_base *base,
+                             const struct deployment *deployment, int item, float *block,
+                             struct err *err)
 {
     struct backend *be = base->backend;
     struct param params[STAGE_ITEM_PARAMS];
     struct kept_tensor tensors[KEPT_TENSORS];
-    const int owner = owner_of(layout, item), here = base->comm->rank;
+    const int owner = owner_of(deployment, item), here = base->comm->rank;
     int num = 0;
     enum status rc = stage_item_params(&base->job->model, item, params, &num, err);
     const int n = rc == OK ? kept_list(base->job, params, num, tensors, NULL) : 0;
     for (int i = 0; rc == OK && i < n; i++) {
-        const struct param *param = param_here(layout, item, tensors[i].param, false);
+        const struct param *param = param_here(deployment, item, tensors[i].param, false);
         const int64_t bytes = params[tensors[i].param].num_elems * (int64_t)sizeof(float);
         float *values = block ? block + tensors[i].first : NULL, *own = NULL;
         if (here != owner && here != 0)
@@ -73,8 +74,8 @@ static enum status keep_item(const struct layout_base *base, const struct layout
     return rc;
 }
 
-enum status thaw_keep(const struct layout_base *base, const struct layout *layout, int first,
-                      int end, struct kept_state *kept, struct err *err)
+enum status thaw_keep(const struct deployment_base *base, const struct deployment *deployment,
+                      int first, int end, struct kept_state *kept, struct err *err)
 {
     const bool zero = base->comm->rank == 0;
     enum status rc = OK;
@@ -82,12 +83,13 @@ enum status thaw_keep(const struct layout_base *base, const struct layout *layou
         rc = kept_make(kept, base->job, item, err);
     rc = comm_agree(base->comm, rc, err);
     for (int item = first; rc == OK && item < end; item++)
-        rc = keep_item(base, layout, item, zero ? kept->blocks[item] : NULL, err);
+        rc = keep_item(base, deployment, item, zero ? kept->blocks[item] : NULL, err);
     return rc;
 }
 
-static enum status return_item(const struct layout_base *base, const struct layout *layout,
-                               int item, float *block, int64_t *bytes, struct err *err)
+static enum status return_item(const struct deployment_base *base,
+                               const struct deployment *deployment, int item, float *block,
+                               int64_t *bytes, struct err *err)
 {
     struct backend *be = base->backend;
     struct param params[STAGE_ITEM_PARAMS];
@@ -99,8 +101,8 @@ static enum status return_item(const struct layout_base *base, const struct layo
         const int64_t size = params[tensors[i].param].num_elems * (int64_t)sizeof(float);
         const int state = tensors[i].state;
         const bool table = item == 0 && tensors[i].param == 0;
-        struct param *to[2] = {param_here(layout, item, tensors[i].param, false),
-                               table ? param_here(layout, item, 0, true) : NULL};
+        struct param *to[2] = {param_here(deployment, item, tensors[i].param, false),
+                               table ? param_here(deployment, item, 0, true) : NULL};
         float *own = block ? NULL : malloc((size_t)size);
         float *values = block ? block + tensors[i].first : own;
         if (!values)
@@ -116,8 +118,9 @@ static enum status return_item(const struct layout_base *base, const struct layo
     return rc;
 }
 
-enum status thaw_return(const struct layout_base *base, const struct layout *layout, int first,
-                        int end, struct kept_state *kept, int64_t *bytes, struct err *err)
+enum status thaw_return(const struct deployment_base *base, const struct deployment *deployment,
+                        int first, int end, struct kept_state *kept, int64_t *bytes,
+                        struct err *err)
 {
     const bool zero = base->comm->rank == 0;
     enum status rc = OK;
@@ -128,7 +131,7 @@ enum status thaw_return(const struct layout_base *base, const struct layout *lay
                      base->job->model.items[first].name);
     rc = comm_agree(base->comm, rc, err);
     for (int item = first; rc == OK && item < end; item++)
-        rc = return_item(base, layout, item, zero ? kept->blocks[item] : NULL, bytes, err);
+        rc = return_item(base, deployment, item, zero ? kept->blocks[item] : NULL, bytes, err);
     if (zero)
         kept_drop(kept, first, end);
     return rc;

@@ -82,7 +82,7 @@ void probe_count(struct trainer *t, double lr)
 static void look_ahead(const struct trainer *t, struct freeze_evidence *row)
 {
     const int64_t first = t->first_steps_per_epoch, all = t->dataset.num_samples[SPLIT_TRAIN];
-    const int64_t now = sampler_steps_per_whole_epoch(&t->layout.samplers[SPLIT_TRAIN]);
+    const int64_t now = sampler_steps_per_whole_epoch(&t->deployment.samplers[SPLIT_TRAIN]);
     double sum = 0;
     int64_t step = t->progress.epoch * first +
                    (int64_t)((double)t->progress.position / (double)all * (double)first);
@@ -108,7 +108,7 @@ static bool same_blocks(const struct probe_blocks *blocks, const struct loss_sum
 static enum status share_base(struct trainer *t, const struct probe_blocks *now, bool *known,
                               struct err *err)
 {
-    const struct comm_group *active = t->layout.place.active;
+    const struct comm_group *active = t->deployment.place.active;
     const size_t bytes = (size_t)now->num * sizeof *now->sums;
     struct probe *probe = &t->probe;
     int answer = same_blocks(now, probe->base, probe->num_base);
@@ -131,8 +131,8 @@ static enum status keep_at(struct trainer *t, const struct probe_window *window,
 {
     boundary_clear(boundary);
     return t->elastic.freeze.keeps && item > 0
-               ? boundary_make(t->layout.runtime, item, sampler_steps_per_epoch(&window->sampler),
-                               boundary, err)
+               ? boundary_make(t->deployment.runtime, item,
+                               sampler_steps_per_epoch(&window->sampler), boundary, err)
                : OK;
 }
 
@@ -142,9 +142,9 @@ static enum status has_frozen(struct trainer *t, const struct probe_window *wind
 {
     const int64_t batches = sampler_steps_per_epoch(&window->sampler);
     struct probe *probe = &t->probe;
-    int64_t lacks[2] = {!boundary_fits(t->layout.runtime, item, batches, &probe->frozen),
-                        !boundary_fits(t->layout.runtime, item, batches, &probe->smaller)};
-    enum status rc = comm_max_i64(t->layout.place.active, lacks, 2, err);
+    int64_t lacks[2] = {!boundary_fits(t->deployment.runtime, item, batches, &probe->frozen),
+                        !boundary_fits(t->deployment.runtime, item, batches, &probe->smaller)};
+    enum status rc = comm_max_i64(t->deployment.place.active, lacks, 2, err);
     *has = lacks[0] == 0 || lacks[1] == 0;
     if (lacks[0] != 0 && lacks[1] == 0)
         boundary_move(&probe->smaller, &probe->frozen);
@@ -268,7 +268,7 @@ static enum status next_candidate(struct trainer *t, struct freeze_evidence *row
     *frozen = next <= t->job->model.num_layers ? next : -1;
     if (!t->job->freeze.record && t->comm->rank == 0)
         *frozen = freeze_safe_ask(&t->elastic.freeze, &t->probe.history, row);
-    return comm_bcast(t->layout.place.active, frozen, sizeof *frozen, 0, err);
+    return comm_bcast(t->deployment.place.active, frozen, sizeof *frozen, 0, err);
 }
 
 /* Whether the window is to end with this turn. Every rank of the plan gets rank 0's answer. */
@@ -278,7 +278,7 @@ static enum status window_due(struct trainer *t, const struct freeze_evidence *r
     int answer = t->job->freeze.record;
     if (!answer && t->comm->rank == 0)
         answer = freeze_safe_due(&t->elastic.freeze, &t->probe.history, row);
-    enum status rc = comm_bcast(t->layout.place.active, &answer, sizeof answer, 0, err);
+    enum status rc = comm_bcast(t->deployment.place.active, &answer, sizeof answer, 0, err);
     *due = answer;
     return rc;
 }
@@ -288,7 +288,8 @@ static double predict_one(struct trainer *t, int frozen)
 {
     const struct planning with = trainer_planning(t);
     struct run_state ask = trainer_ask(t, t->progress.epoch, trainer_turn(t));
-    struct train_plan next = {.cluster = t->layout.plan.cluster, .present = t->layout.plan.present};
+    struct train_plan next = {.cluster = t->deployment.plan.cluster,
+                              .present = t->deployment.plan.present};
     double sample_ns = 0;
     ask.num_frozen_layers = frozen;
     if (train_plan_choose(&with, &ask, &next, NULL) == OK)
@@ -330,9 +331,10 @@ static enum status movement(struct trainer *t, struct freeze_evidence *row, stru
     double *sums = calloc((size_t)model->num_items * 2, sizeof *sums);
     row->plasticity = calloc((size_t)num_layers + 1, sizeof *row->plasticity);
     enum status rc = sums && row->plasticity ? OK : err_nomem(err);
-    for (int s = 0; rc == OK && t->layout.place.replica == 0 && s <= t->layout.plan.plan.num_stages;
+    for (int s = 0;
+         rc == OK && t->deployment.place.replica == 0 && s <= t->deployment.plan.plan.num_stages;
          s++) {
-        struct stage *stage = t->layout.stages[s];
+        struct stage *stage = t->deployment.stages[s];
         for (int i = 0; stage && i < stage_num_params(stage); i++) {
             const struct param *param = &stage_params(stage)[i];
             const int layer = model->items[param->item].layer;
@@ -350,7 +352,7 @@ static enum status movement(struct trainer *t, struct freeze_evidence *row, stru
             }
         }
     }
-    THEN(comm_sum_f64(t->layout.place.active, sums, 2 * model->num_items, err));
+    THEN(comm_sum_f64(t->deployment.place.active, sums, 2 * model->num_items, err));
     /* By item first, because a cut may run between the items of a layer. */
     for (int l = 0; rc == OK && l < num_layers; l++) {
         double moved = 0, size = 0;
@@ -413,14 +415,14 @@ enum status probe_write(struct trainer *t, struct err *err)
  * known. */
 static int64_t batch_of(const struct trainer *t)
 {
-    const struct plan *plan = &t->layout.plan.plan;
+    const struct plan *plan = &t->deployment.plan.plan;
     const int64_t size = t->probe.num / LEAST_BLOCKS > 0 ? t->probe.num / LEAST_BLOCKS : 1;
     return size < plan->microbatches.size ? size * plan->microbatches.count : plan->batch;
 }
 
 static enum status open_window(struct trainer *t, struct probe_window *window, struct err *err)
 {
-    const struct plan *plan = &t->layout.plan.plan;
+    const struct plan *plan = &t->deployment.plan.plan;
     const struct sampler_spec samples = {.num_samples = t->probe.num,
                                          .seed = t->job->train.seed,
                                          .num_replicas = plan->num_pipelines,
@@ -429,9 +431,10 @@ static enum status open_window(struct trainer *t, struct probe_window *window, s
     const struct loader_spec loads = {.dataset = &t->dataset,
                                       .sampler = &window->sampler,
                                       .split = SPLIT_VALID,
-                                      .replica = t->layout.place.replica,
-                                      .want_inputs = layout_has(&t->layout, 0),
-                                      .want_labels = layout_has(&t->layout, plan->num_stages - 1),
+                                      .replica = t->deployment.place.replica,
+                                      .want_inputs = deployment_has(&t->deployment, 0),
+                                      .want_labels =
+                                          deployment_has(&t->deployment, plan->num_stages - 1),
                                       .workers = t->base.workers[SPLIT_VALID],
                                       .backend = t->backend};
     enum status rc = sampler_init(&window->sampler, &samples, err);

@@ -8,9 +8,9 @@
 void probe_each_stage(struct trainer *t, void (*visit)(struct stage *stage, const int *range),
                       const int *range)
 {
-    for (int s = 0; t->layout.stages && s <= t->layout.plan.plan.num_stages; s++)
-        if (t->layout.stages[s])
-            visit(t->layout.stages[s], range);
+    for (int s = 0; t->deployment.stages && s <= t->deployment.plan.plan.num_stages; s++)
+        if (t->deployment.stages[s])
+            visit(t->deployment.stages[s], range);
 }
 
 static void swap(struct stage *stage, const int *range)
@@ -48,9 +48,9 @@ enum status probe_measure(struct trainer *t, const struct probe_window *window,
         struct loss_sums sums;
         pass->part.batch = s;
         rc = trainer_batch(t, window->loader, 0, s, &batch, err);
-        THEN(runtime_eval_part(t->layout.runtime, batch, &pass->part, &sums, err));
-        THEN(append(blocks, t->layout.runtime, err));
-        THEN(stop_agreed(t->layout.place.active, &t->probe.cut, err));
+        THEN(runtime_eval_part(t->deployment.runtime, batch, &pass->part, &sums, err));
+        THEN(append(blocks, t->deployment.runtime, err));
+        THEN(stop_agreed(t->deployment.place.active, &t->probe.cut, err));
         if (rc == OK && t->probe.cut)
             rc = ERR_SYSTEM;
     }

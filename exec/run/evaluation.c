@@ -14,28 +14,28 @@ enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, s
     enum status rc = OK;
     watch_phase("evaluation");
     if (answers)
-        runtime_on_eval(t->layout.runtime, qa_eval_block, &spans);
+        runtime_on_eval(t->deployment.runtime, qa_eval_block, &spans);
     if (t->options->on_eval)
-        runtime_on_eval(t->layout.runtime, t->options->on_eval, t->options->on_eval_ctx);
-    const int64_t steps = sampler_steps_per_epoch(&t->layout.samplers[SPLIT_TEST]);
+        runtime_on_eval(t->deployment.runtime, t->options->on_eval, t->options->on_eval_ctx);
+    const int64_t steps = sampler_steps_per_epoch(&t->deployment.samplers[SPLIT_TEST]);
     for (int64_t s = 0; rc == OK && s < steps && !stopped; s++) {
         const struct batch *batch;
         struct loss_sums sums;
-        rc = trainer_batch(t, t->layout.loaders[SPLIT_TEST], 0, s, &batch, err);
-        THEN(runtime_eval(t->layout.runtime, batch, &sums, err));
+        rc = trainer_batch(t, t->deployment.loaders[SPLIT_TEST], 0, s, &batch, err);
+        THEN(runtime_eval(t->deployment.runtime, batch, &sums, err));
         if (rc == OK) {
             total.loss += sums.loss;
             total.count += sums.count;
             total.correct += sums.correct;
         }
         if (rc == OK && s + 1 < steps)
-            rc = stop_agreed(t->layout.place.active, &stopped, err);
+            rc = stop_agreed(t->deployment.place.active, &stopped, err);
     }
     t->interrupted |= stopped;
     if (answers)
-        runtime_on_eval(t->layout.runtime, NULL, NULL);
+        runtime_on_eval(t->deployment.runtime, NULL, NULL);
     if (rc == OK && answers && !stopped)
-        rc = qa_eval_score(&spans, t->layout.place.active, &qa, err);
+        rc = qa_eval_score(&spans, t->deployment.place.active, &qa, err);
     qa_eval_clear(&spans);
     if (rc == OK && stopped)
         *evaluation = (struct evaluation){.stopped = true};

@@ -129,7 +129,7 @@ struct json *trainer_summary(const struct trainer *t, const struct cache_counts 
     json_add_string(root, "db", db ? db : t->options->db); /* readers may be in another folder */
     free(db);
     add_machine(root, t);
-    json_add_string(root, "cost_note", t->layout.plan.cost_note);
+    json_add_string(root, "cost_note", t->deployment.plan.cost_note);
     json_add_string(root, "init_note", t->import.note);
     json_add_int(root, "steps", t->progress.step);
     json_add_int(root, "total_steps", trainer_whole_steps(t));
@@ -159,6 +159,6 @@ struct json *trainer_summary(const struct trainer *t, const struct cache_counts 
     add_cache(root, t, counts);
     json_add_string(root, "weights_sha256", digest);
     plan = json_add_object(root, "plan");
-    train_plan_json(&t->layout.plan, plan);
+    train_plan_json(&t->deployment.plan, plan);
     return root;
 }

@@ -23,8 +23,8 @@
  * first step, so this is the plan's peak. */
 static enum status record_bytes(struct trainer *t, struct err *err)
 {
-    const struct plan *plan = &t->layout.plan.plan;
-    int64_t bytes = layout_bytes(&t->layout), *sizes = NULL, *predicted = NULL;
+    const struct plan *plan = &t->deployment.plan.plan;
+    int64_t bytes = deployment_bytes(&t->deployment), *sizes = NULL, *predicted = NULL;
     void *all = NULL;
     enum status rc;
     rc = comm_gather(t->comm->all, &bytes, sizeof bytes, &all, &sizes, err);
@@ -109,7 +109,7 @@ static enum status open_run(struct trainer *t, struct json **summary, bool *over
                                                 .progress = &t->progress,
                                                 .job = job,
                                                 .num_ranks = t->comm->size,
-                                                .cost_label = t->layout.plan.cost_label,
+                                                .cost_label = t->deployment.plan.cost_label,
                                                 .trace = t->options->trace,
                                                 .call = t->options->call,
                                                 .restarted = t->options->restarted,
@@ -167,12 +167,12 @@ static enum status train_between_evaluations(struct trainer *t, struct evaluatio
 {
     const bool evaluate = t->options->evaluate;
     enum status rc = OK;
-    if (evaluate && !layout_idle(&t->layout))
+    if (evaluate && !deployment_idle(&t->deployment))
         rc = trainer_evaluate(t, before, err);
     if (before->count > 0 && isnan(t->history.first_accuracy))
         t->history.first_accuracy = before->accuracy;
     THEN(trainer_train(t, err));
-    if (rc != OK && t->layout.runtime && runtime_not_finite(t->layout.runtime)) {
+    if (rc != OK && t->deployment.runtime && runtime_not_finite(t->deployment.runtime)) {
         (void)elastic_order(t, ORDER_END, rc, err); /* ranks with stages know; tell the idle ones */
         t->failure_agreed = true;
     }
@@ -192,7 +192,7 @@ static enum status train_between_evaluations(struct trainer *t, struct evaluatio
         rc = memory_copies_end(t->comm, &t->copies, err);
     if (t->evaluated_step == t->progress.step)
         *after = t->evaluated;
-    else if (rc == OK && evaluate && !t->interrupted && !layout_idle(&t->layout))
+    else if (rc == OK && evaluate && !t->interrupted && !deployment_idle(&t->deployment))
         rc = hold_unreadable(t, trainer_evaluate(t, after, err), err);
     THEN(end_faulty(t, alone, err));
     if (rc == OK && after->count > 0 && t->written_row.steps > 0 && t->comm->rank == 0) {
@@ -211,12 +211,13 @@ static enum status sum_up(struct trainer *t, const struct evaluation *before,
     struct cache_counts counts = {0};
     char digest[65] = "";
     enum status rc = OK;
-    if (t->layout.place.replica == 0) {
-        struct stage_list list = layout_list(&t->base, &t->layout);
-        rc = weights_digest(t->layout.place.pipeline, &list, digest, err);
+    if (t->deployment.place.replica == 0) {
+        struct stage_list list = deployment_list(&t->base, &t->deployment);
+        rc = weights_digest(t->deployment.place.pipeline, &list, digest, err);
     }
     if (rc == OK) /* from the first rank of that pipeline */
-        rc = comm_bcast(t->comm->all, digest, sizeof digest, t->layout.plan.plan.device[0], err);
+        rc =
+            comm_bcast(t->comm->all, digest, sizeof digest, t->deployment.plan.plan.device[0], err);
     if (rc == OK && t->cache)
         rc = cache_counts_all(t->comm, t->cache, &counts, err);
     if (rc != OK || t->comm->rank != 0)
@@ -289,7 +290,7 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
         t.job = &any;
     }
     rc = trainer_set_up(&t, options->init, false, err);
-    if (rc == OK && !layout_idle(&t.layout)) {
+    if (rc == OK && !deployment_idle(&t.deployment)) {
         alone = true;
         rc = hold_unreadable(&t, trainer_evaluate(&t, &got, err), err);
     }

@@ -81,7 +81,7 @@ static enum status check_weights(struct trainer *t, const char *path, bool resum
 /* Load weights from a path that check_weights() has accepted. */
 static enum status load_weights(struct trainer *t, const char *path, bool state, struct err *err)
 {
-    struct stage_list list = layout_list(&t->base, &t->layout);
+    struct stage_list list = deployment_list(&t->base, &t->deployment);
     enum status rc;
     char *dir = NULL;
     if (!state && weights_are_at(path)) {
@@ -116,9 +116,9 @@ static enum status open_cache(struct trainer *t, struct err *err)
 static enum status first_weights(struct trainer *t, struct err *err)
 {
     enum status rc = OK;
-    for (int s = 0; rc == OK && s <= t->layout.plan.plan.num_stages; s++)
-        if (t->layout.stages[s])
-            rc = stage_init_weights(t->layout.stages[s], t->job->train.seed, err);
+    for (int s = 0; rc == OK && s <= t->deployment.plan.plan.num_stages; s++)
+        if (t->deployment.stages[s])
+            rc = stage_init_weights(t->deployment.stages[s], t->job->train.seed, err);
     return rc;
 }
 
@@ -301,11 +301,11 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
     if (rc == OK && weights)
         rc = check_weights(t, weights, resume, err);
     rc = comm_agree(comm, rc, err);
-    t->base = (struct layout_base){.comm = comm,
-                                   .job = t->job,
-                                   .backend = t->backend,
-                                   .dataset = &t->dataset,
-                                   .lagged = t->probe.on};
+    t->base = (struct deployment_base){.comm = comm,
+                                       .job = t->job,
+                                       .backend = t->backend,
+                                       .dataset = &t->dataset,
+                                       .lagged = t->probe.on};
     share_workers(t);
     THEN(give_choices(t, err));
     if (rc == OK && t->trains)
@@ -327,16 +327,16 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
     if (rc == OK && !resume)
         rc = measure_first(t, &plan, err);
     THEN(data_check(t, err));
-    THEN(layout_place(&t->base, &plan, &t->layout, err));
-    THEN(comm_agree(comm, layout_batches(&t->base, was.position, &t->layout, err), err));
-    THEN(comm_agree(comm, layout_stages(&t->base, &t->layout, err), err));
+    THEN(deployment_place(&t->base, &plan, &t->deployment, err));
+    THEN(comm_agree(comm, deployment_batches(&t->base, was.position, &t->deployment, err), err));
+    THEN(comm_agree(comm, deployment_stages(&t->base, &t->deployment, err), err));
     THEN(comm_agree(comm, first_weights(t, err), err));
     const int64_t load_ns = clock_wall_ns();
     if (rc == OK && weights)
         rc = comm_agree(comm, load_weights(t, weights, resume, err), err);
     t->times.load_ns = clock_wall_ns() - load_ns;
     t->progress = was;
-    THEN(comm_agree(comm, layout_runtime(&t->base, &t->layout, err), err));
+    THEN(comm_agree(comm, deployment_runtime(&t->base, &t->deployment, err), err));
     t->times.built_ns = clock_wall_ns();
     train_plan_clear(&plan);
     return rc;
@@ -354,7 +354,7 @@ void trainer_clear(struct trainer *t)
     checkpoint_leave(t->saving);
     checkpoint_leave(t->copies.write);
     nccl_end(t->nccl);
-    layout_clear(&t->layout);
+    deployment_clear(&t->deployment);
     cache_close(t->cache);
     elastic_clear(&t->elastic);
     probe_clear(&t->probe);

@@ -36,20 +36,20 @@ enum vote { VOTE_NONE, VOTE_WRITES, VOTE_AHEAD, VOTE_SPLITS, VOTE_YIELD, VOTE_ST
 static enum status record_step_ops(struct trainer *t, const struct step_result *result,
                                    struct err *err)
 {
-    const struct schedule *full = t->layout.plan.full;
-    int n = t->layout.plan.plan.num_ranks;
+    const struct schedule *full = t->deployment.plan.full;
+    int n = t->deployment.plan.plan.num_ranks;
     void *all = NULL;
     int64_t *sizes = NULL;
     enum status rc =
-        comm_gather(t->layout.place.active, runtime_times(t->layout.runtime),
-                    full->ranks[t->layout.place.rank].num_ops * (int64_t)sizeof(struct op_time),
+        comm_gather(t->deployment.place.active, runtime_times(t->deployment.runtime),
+                    full->ranks[t->deployment.place.rank].num_ops * (int64_t)sizeof(struct op_time),
                     &all, &sizes, err);
     if (rc == OK && t->comm->rank == 0) {
         const char *at = all;
-        int places = n * t->layout.plan.plan.num_pipelines;
+        int places = n * t->deployment.plan.plan.num_pipelines;
         for (int rank = 0, r = 0; rc == OK && rank < t->comm->size; rank++) {
             int place = 0;
-            while (place < places && t->layout.plan.plan.device[place] != rank)
+            while (place < places && t->deployment.plan.plan.device[place] != rank)
                 place++;
             if (place == places) /* idle */
                 continue;
@@ -73,7 +73,7 @@ static enum status record_step_ops(struct trainer *t, const struct step_result *
 static enum status show_step(struct trainer *t, const struct step_result *result, double lr,
                              int64_t samples, struct err *err)
 {
-    const struct plan *plan = &t->layout.plan.plan;
+    const struct plan *plan = &t->deployment.plan.plan;
     const struct event_scalar scalars[] = {
         {"train/loss",          result->loss                                   },
         {"train/lr",            lr                                             },
@@ -93,7 +93,7 @@ static enum status show_step(struct trainer *t, const struct step_result *result
 static void show_progress(struct trainer *t, const struct step_result *result, int64_t samples,
                           double lr)
 {
-    const struct plan *plan = &t->layout.plan.plan;
+    const struct plan *plan = &t->deployment.plan.plan;
     if (t->comm->rank == 0)
         run_log_step(&t->log,
                      &(struct run_log_step){.now_ns = comm_now_ns(t->comm),
@@ -107,7 +107,7 @@ static void show_progress(struct trainer *t, const struct step_result *result, i
                                             .pipeline_length = plan->num_ranks,
                                             .replicas = plan_width(plan),
                                             .frozen_layers = plan->num_frozen_layers,
-                                            .bytes = layout_bytes(&t->layout)},
+                                            .bytes = deployment_bytes(&t->deployment)},
                      stderr);
 }
 
@@ -130,7 +130,7 @@ static void show_restart(const struct trainer *t)
  * the batch. */
 static int64_t lr_step(const struct trainer *t, int64_t step_in_epoch)
 {
-    const struct sampler *sampler = &t->layout.samplers[SPLIT_TRAIN];
+    const struct sampler *sampler = &t->deployment.samplers[SPLIT_TRAIN];
     int64_t steps = sampler_steps_per_whole_epoch(sampler);
     int64_t global = sampler->spec.batch * sampler->spec.num_replicas;
     step_in_epoch = sampler_position(sampler, step_in_epoch) / global;
@@ -166,31 +166,31 @@ struct step_ask {
 static void anneal(struct trainer *t)
 {
     if (t->job->freeze.anneal)
-        runtime_anneal(t->layout.runtime,
+        runtime_anneal(t->deployment.runtime,
                        model_frozen_items(&t->job->model, t->elastic.next_frozen),
                        turn_anneal(t->job, t->progress.step, t->progress.position,
-                                   t->layout.samplers[SPLIT_TRAIN].spec.num_samples));
+                                   t->deployment.samplers[SPLIT_TRAIN].spec.num_samples));
 }
 
 static enum status one_step(struct trainer *t, const struct step_ask *ask,
                             struct step_result *result, struct err *err)
 {
     const int64_t step_in_epoch = ask->in_epoch;
-    const struct plan *plan = &t->layout.plan.plan;
+    const struct plan *plan = &t->deployment.plan.plan;
     const struct batch *batch;
     double lr = learning_rate(t->job, lr_step(t, step_in_epoch), t->total_steps);
-    enum status rc =
-        loader_get(t->layout.loaders[SPLIT_TRAIN], t->progress.epoch, step_in_epoch, &batch, err);
+    enum status rc = loader_get(t->deployment.loaders[SPLIT_TRAIN], t->progress.epoch,
+                                step_in_epoch, &batch, err);
     anneal(t);
     if (t->options->dies && t->progress.step >= t->options->die_step)
         raise(SIGKILL);
     if (rc == OK) {
         watch_step(t->progress.step + 1);
-        rc = runtime_step(t->layout.runtime, batch, t->progress.step, lr,
+        rc = runtime_step(t->deployment.runtime, batch, t->progress.step, lr,
                           vote_of(t, ask->may_yield), result, err);
         watch_step_end(rc == OK ? result->step_ns : 0);
     }
-    if (runtime_not_finite(t->layout.runtime) && err) {
+    if (runtime_not_finite(t->deployment.runtime) && err) {
         char what[sizeof err->msg];
         memcpy(what, err->msg, sizeof what);
         snprintf(err->msg, sizeof err->msg, "step %lld: %.400s", (long long)t->progress.step + 1,
@@ -201,7 +201,8 @@ static enum status one_step(struct trainer *t, const struct step_ask *ask,
     if (rc != OK)
         return rc;
     t->progress.step++;
-    t->progress.position = sampler_position(&t->layout.samplers[SPLIT_TRAIN], step_in_epoch + 1);
+    t->progress.position =
+        sampler_position(&t->deployment.samplers[SPLIT_TRAIN], step_in_epoch + 1);
     t->last_loss = result->loss;
     if (isnan(t->first_loss))
         t->first_loss = result->loss;
@@ -267,7 +268,7 @@ static enum status saved_now(struct trainer *t, struct err *err)
 static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t last_step,
                                struct err *err)
 {
-    const struct sampler *sampler = &t->layout.samplers[SPLIT_TRAIN];
+    const struct sampler *sampler = &t->deployment.samplers[SPLIT_TRAIN];
     const int64_t global = sampler->spec.batch * sampler->spec.num_replicas;
     const int64_t in_epoch = sampler_steps_per_epoch(sampler);
     const int64_t every = t->job->train.checkpoint_every_steps;
@@ -278,7 +279,8 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
     enum status rc = OK;
     /* The ranks agree about each later batch at the end of the step before it. */
     if (first < in_epoch && t->progress.step < last_step && !t->interrupted)
-        rc = trainer_batch(t, t->layout.loaders[SPLIT_TRAIN], t->progress.epoch, first, NULL, err);
+        rc = trainer_batch(t, t->deployment.loaders[SPLIT_TRAIN], t->progress.epoch, first, NULL,
+                           err);
     for (int64_t s = first;
          rc == OK && s < in_epoch && t->progress.step < last_step && !t->interrupted && !over;
          s++) {
@@ -305,7 +307,7 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
         t->yielded = result.vote == VOTE_YIELD;
         t->interrupted = t->yielded || result.vote == VOTE_STOP;
         if (result.next_fails && !last) { /* this rank's loader has failed, or that of another */
-            (void)loader_next(t->layout.loaders[SPLIT_TRAIN], &t->fault);
+            (void)loader_next(t->deployment.loaders[SPLIT_TRAIN], &t->fault);
             t->interrupted = true;
         }
         over = trainer_turn_due(t);
@@ -335,7 +337,7 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
  * that fills it. The simulator's epochs mean the same by `cached`. */
 static bool epoch_read_cache(const struct trainer *t)
 {
-    if (!t->cache || t->layout.plan.plan.frozen != FROZEN_CACHED)
+    if (!t->cache || t->deployment.plan.plan.frozen != FROZEN_CACHED)
         return false;
     const struct cache_counts now = cache_counts(t->cache), *then = &t->cache_at_epoch;
     return now.hits - then->hits > now.misses - then->misses + now.upgrades - then->upgrades;
@@ -344,7 +346,7 @@ static bool epoch_read_cache(const struct trainer *t)
 /* Fill the epoch's record: the shape of the present plan, sums over the whole epoch so far. */
 static void describe_epoch(struct trainer *t)
 {
-    const struct plan *plan = &t->layout.plan.plan;
+    const struct plan *plan = &t->deployment.plan.plan;
     struct epoch_row *row = &t->epoch_row;
     row->epoch = t->progress.epoch;
     row->frozen_layers = plan->num_frozen_layers;
@@ -379,7 +381,7 @@ static enum status one_epoch(struct trainer *t, int64_t first_step, int64_t last
     if (trainer_turn_due(t))
         probe_begin(t);
     enum status rc = epoch_steps(t, first_step, last_step, err);
-    bool over = t->progress.position >= t->layout.samplers[SPLIT_TRAIN].spec.num_samples;
+    bool over = t->progress.position >= t->deployment.samplers[SPLIT_TRAIN].spec.num_samples;
     describe_epoch(t);
     if (rc == OK && over) {
         t->progress.epoch++;
@@ -415,10 +417,10 @@ enum status trainer_train(struct trainer *t, struct err *err)
     if (!turn_elastic(job) && t->total_steps < last_step)
         last_step = t->total_steps;
     ahead_start(t);
-    if (!layout_idle(&t->layout))
+    if (!deployment_idle(&t->deployment))
         rc = elastic_go_on(t, &started, err);
     while (rc == OK && !ended) {
-        if (layout_idle(&t->layout)) {
+        if (deployment_idle(&t->deployment)) {
             rc = elastic_idle(t, &ended, err);
             started = false; /* the decision of this turn has been made */
             continue;
@@ -427,11 +429,11 @@ enum status trainer_train(struct trainer *t, struct err *err)
                 t->interrupted;
         if (!ended && started && trainer_turn_due(t)) {
             rc = elastic_turn_start(t, err);
-            if (rc != OK || layout_idle(&t->layout))
+            if (rc != OK || deployment_idle(&t->deployment))
                 continue;
         }
         if (!ended && t->progress.position == 0)
-            rc = layout_epoch(&t->base, &t->layout, err);
+            rc = deployment_epoch(&t->base, &t->deployment, err);
         if (!ended && rc == OK)
             rc = one_epoch(t, first_step, last_step, err);
         started = true;

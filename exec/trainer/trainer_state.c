@@ -31,7 +31,7 @@ struct planning trainer_planning(const struct trainer *t)
 
 struct run_state trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn)
 {
-    const struct plan *plan = &t->layout.plan.plan;
+    const struct plan *plan = &t->deployment.plan.plan;
     return (struct run_state){.epoch = epoch,
                               .turn = turn,
                               .num_frozen_layers = t->progress.num_frozen_layers,
@@ -43,7 +43,7 @@ struct run_state trainer_ask(const struct trainer *t, int64_t epoch, int64_t tur
 
 int64_t trainer_whole_steps(const struct trainer *t)
 {
-    const struct sampler *sampler = &t->layout.samplers[SPLIT_TRAIN];
+    const struct sampler *sampler = &t->deployment.samplers[SPLIT_TRAIN];
     const int64_t global = sampler->spec.batch * sampler->spec.num_replicas;
     const int64_t epochs = t->job->train.epochs - t->progress.epoch, most = t->job->train.max_steps;
     const int64_t rest = sampler->spec.num_samples - t->progress.position; /* of this epoch */
@@ -69,7 +69,7 @@ enum status trainer_batch(struct trainer *t, struct loader *loader, int64_t epoc
     const enum status mine = batch ? loader_get(loader, epoch, step, batch, &why)
                                    : loader_ready(loader, epoch, step, &why);
     int64_t failed = mine != OK;
-    const enum status rc = comm_max_i64(t->layout.place.active, &failed, 1, err);
+    const enum status rc = comm_max_i64(t->deployment.place.active, &failed, 1, err);
     if (rc != OK || !failed)
         return rc;
     if (mine != OK)
@@ -155,7 +155,7 @@ static struct checkpoint_state describe_state(const struct trainer *t,
     return (struct checkpoint_state){
         .job = t->job,
         .list = list,
-        .write = t->layout.place.replica == 0,
+        .write = t->deployment.place.replica == 0,
         .run_id = t->files ? run_files_id(t->files) : "",
         .progress = &t->progress,
         .norms = &t->elastic.norms,
@@ -171,7 +171,7 @@ static struct checkpoint_state describe_state(const struct trainer *t,
 
 enum status trainer_copy(struct trainer *t, struct err *err)
 {
-    const struct stage_list list = layout_list(&t->base, &t->layout);
+    const struct stage_list list = deployment_list(&t->base, &t->deployment);
     const struct checkpoint_state state = describe_state(t, &list);
     const bool on = t->copies.on;
     if (t->files)
@@ -192,7 +192,7 @@ enum status trainer_save(struct trainer *t, bool beside, struct err *err)
         return rc;
     watch_phase("checkpoint");
     const int64_t begin = comm_now_ns(t->comm);
-    const struct stage_list list = layout_list(&t->base, &t->layout);
+    const struct stage_list list = deployment_list(&t->base, &t->deployment);
     const struct checkpoint_state state = describe_state(t, &list);
     char *dir = NULL;
     if (t->files)

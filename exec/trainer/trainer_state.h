@@ -7,7 +7,7 @@
 #include "exec/trainer/run_log.h"
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/record/event_file.h"
-#include "exec/trainer/layout.h"
+#include "exec/trainer/deployment.h"
 #include "exec/trainer/qa_eval.h"
 #include "exec/checkpoint/kept_state.h"
 #include "exec/checkpoint/memory_copies.h"
@@ -102,8 +102,8 @@ struct trainer {
     struct dataset dataset;
     struct backend *backend;
     struct nccl *nccl; /* train.transport nccl; NULL: mpi */
-    struct layout_base base;
-    struct layout layout;
+    struct deployment_base base;
+    struct deployment deployment;
     struct elastic elastic;
     struct probe probe;
     struct cache *cache; /* NULL: off, cache_note says why */

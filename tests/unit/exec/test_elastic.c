@@ -1,13 +1,13 @@
 /* Turns, decisions and idle ranks. ranks: 4
  *
- * What a change does to weights and batches is in test_move.c and test_layout.c; whole runs with
+ * What a change does to weights and batches is in test_move.c and test_deployment.c; whole runs with
  * changes are in e2e_elastic.sh and e2e_cache.sh. */
 #include "exec/change/elastic.h"
 
 #include <unistd.h>
 
 #include "exec/trainer/trainer_state.h"
-#include "tests/unit/layout_case.h"
+#include "tests/unit/deployment_case.h"
 #include "tests/unit/on_ranks.h"
 #include "tests/unit/test.h"
 
@@ -94,8 +94,8 @@ static void elastic_idle__obeys_until_the_run_ends(void **state)
         struct trainer t;
         struct err err = {0};
         open_trainer(&t);
-        case_layout(&c, case_plan(&c, 1, 1, 0, FROZEN_NONE, 0), &t.layout);
-        assert_int_equal(layout_idle(&t.layout), c.comm.rank != 0);
+        case_deployment(&c, case_plan(&c, 1, 1, 0, FROZEN_NONE, 0), &t.deployment);
+        assert_int_equal(deployment_idle(&t.deployment), c.comm.rank != 0);
         t.progress = (struct progress){.step = c.comm.rank ? 0 : 77, .epoch = 3, .position = 12};
         t.last_saved = 77; /* a save has nothing to do */
         if (c.comm.rank == 0) {
@@ -112,8 +112,8 @@ static void elastic_idle__obeys_until_the_run_ends(void **state)
             assert_int_equal(t.progress.position, 12);
             assert_string_equal(err.msg, ends[i] == OK ? "" : "step 77: the loss is nan");
         }
-        assert_int_equal(layout_idle(&t.layout), c.comm.rank != 0);
-        layout_clear(&t.layout);
+        assert_int_equal(deployment_idle(&t.deployment), c.comm.rank != 0);
+        deployment_clear(&t.deployment);
         assert_int_equal(comm_barrier(c.comm.all, NULL), OK);
     }
 }

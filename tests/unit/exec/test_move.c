@@ -6,7 +6,7 @@
 
 #include "exec/base/rng.h"
 #include "exec/change/thaw.h"
-#include "tests/unit/layout_case.h"
+#include "tests/unit/deployment_case.h"
 #include "tests/unit/on_ranks.h"
 #include "tests/unit/test.h"
 
@@ -89,11 +89,11 @@ static enum status late_sync(struct backend *be, struct err *err)
 }
 
 /* As a device sees it: in pieces of 40 bytes, 3 at a time. */
-static enum status move_on_device(struct layout *old, struct layout *next, int64_t *bytes,
+static enum status move_on_device(struct deployment *old, struct deployment *next, int64_t *bytes,
                                   struct err *err)
 {
     struct backend late = *c.base.backend;
-    struct layout_base base = c.base;
+    struct deployment_base base = c.base;
     late.host_memory = false;
     late.sync = late.failure = late_sync;
     late.lane_new = late_lane_new;
@@ -127,10 +127,10 @@ static int nth_of(struct stage *stage, int p)
     return nth;
 }
 
-static void visit(struct layout *layout, bool write)
+static void visit(struct deployment *deployment, bool write)
 {
-    for (int s = 0; layout->stages && s <= layout->plan.plan.num_stages; s++) {
-        struct stage *stage = layout->stages[s];
+    for (int s = 0; deployment->stages && s <= deployment->plan.plan.num_stages; s++) {
+        struct stage *stage = deployment->stages[s];
         for (int p = 0; stage && p < stage_num_params(stage); p++) {
             struct param *param = &stage_params(stage)[p];
             const int item = param->tied_copy ? 0 : param->item, nth = nth_of(stage, p);
@@ -173,11 +173,11 @@ static int64_t count_bytes(const struct plan *old, const struct plan *next)
     return bytes;
 }
 
-static const float *weight_of(struct layout *layout, int item)
+static const float *weight_of(struct deployment *deployment, int item)
 {
-    for (int s = 0; layout->stages && s <= layout->plan.plan.num_stages; s++)
-        for (int p = 0; layout->stages[s] && p < stage_num_params(layout->stages[s]); p++) {
-            const struct param *param = &stage_params(layout->stages[s])[p];
+    for (int s = 0; deployment->stages && s <= deployment->plan.plan.num_stages; s++)
+        for (int p = 0; deployment->stages[s] && p < stage_num_params(deployment->stages[s]); p++) {
+            const struct param *param = &stage_params(deployment->stages[s])[p];
             if (param->item == item && !param->tied_copy)
                 return param->weight;
         }
@@ -206,11 +206,11 @@ static void run_moves(enum optimizer_kind kind, bool device)
 {
     c.job.train.optimizer.kind = kind;
     for (uint64_t run = 0; run < RUNS; run++) {
-        struct layout old = {0}, next = {0};
+        struct deployment old = {0}, next = {0};
         struct err err = {0};
         int64_t bytes = -1;
-        case_layout(&c, draw(run, 0, 0), &old);
-        case_layout(&c, draw(run, 1, old.plan.plan.num_frozen_layers), &next);
+        case_deployment(&c, draw(run, 0, 0), &old);
+        case_deployment(&c, draw(run, 1, old.plan.plan.num_frozen_layers), &next);
         const int items = c.job.model.num_items;
         const float **was = calloc((size_t)items, sizeof *was);
         visit(&old, true);
@@ -226,9 +226,9 @@ static void run_moves(enum optimizer_kind kind, bool device)
                 assert_ptr_equal(weight_of(&next, i), was[i]);
         assert_int_equal(bytes, count_bytes(&old.plan.plan, &next.plan.plan));
         free(was);
-        layout_clear(&old);
-        visit(&next, false); /* nothing of the old layout is needed */
-        layout_clear(&next);
+        deployment_clear(&old);
+        visit(&next, false); /* nothing of the old deployment is needed */
+        deployment_clear(&next);
         case_ok(comm_barrier(c.comm.all, &err), &err);
     }
 }
@@ -262,9 +262,9 @@ static void move_weights__goes_through_a_device_s_window_in_pieces(void **state)
     case_close(&c);
 }
 
-static int frozen_items(const struct layout *layout)
+static int frozen_items(const struct deployment *deployment)
 {
-    return model_frozen_items(&c.job.model, layout->plan.plan.num_frozen_layers);
+    return model_frozen_items(&c.job.model, deployment->plan.plan.num_frozen_layers);
 }
 
 /* Layers freeze and some of them train again, under three plans: each tensor of state comes back to
@@ -275,13 +275,13 @@ static void run_thaws(enum model_family family)
     case_open(&c, family);
     c.job.train.optimizer.kind = OPTIMIZER_ADAMW;
     for (uint64_t run = 0; run < RUNS; run++) {
-        struct layout a = {0}, b = {0}, last = {0};
+        struct deployment a = {0}, b = {0}, last = {0};
         struct kept_state kept = {0};
         struct err err = {0};
         int64_t bytes = 0, back = 0;
-        case_layout(&c, draw(run, 0, 0), &a);
-        case_layout(&c, draw(run, 1, a.plan.plan.num_frozen_layers), &b);
-        case_layout(&c, draw(run, 2, a.plan.plan.num_frozen_layers), &last);
+        case_deployment(&c, draw(run, 0, 0), &a);
+        case_deployment(&c, draw(run, 1, a.plan.plan.num_frozen_layers), &b);
+        case_deployment(&c, draw(run, 2, a.plan.plan.num_frozen_layers), &last);
         const int from = frozen_items(&a), high = frozen_items(&b), low = frozen_items(&last);
         visit(&a, true);
         case_ok(thaw_keep(&c.base, &a, from, high, &kept, &err), &err);
@@ -297,9 +297,9 @@ static void run_thaws(enum model_family family)
             thawed++;
         }
         kept_clear(&kept);
-        layout_clear(&a);
-        layout_clear(&b);
-        layout_clear(&last);
+        deployment_clear(&a);
+        deployment_clear(&b);
+        deployment_clear(&last);
         case_ok(comm_barrier(c.comm.all, NULL), NULL);
     }
     assert_true(thawed > RUNS / 4);
@@ -316,18 +316,18 @@ static void thaw__brings_state_back_to_all_holders(void **state)
 static void move_weights__moves_nothing_when_nothing_changes(void **state)
 {
     (void)state;
-    struct layout old = {0}, next = {0};
+    struct deployment old = {0}, next = {0};
     struct err err = {0};
     int64_t bytes = -1;
     case_open(&c, FAMILY_VIT);
-    case_layout(&c, case_plan(&c, 2, 2, 1, FROZEN_FIRST, 0), &old);
-    case_layout(&c, case_plan(&c, 2, 2, 1, FROZEN_CACHED, 0), &next);
+    case_deployment(&c, case_plan(&c, 2, 2, 1, FROZEN_FIRST, 0), &old);
+    case_deployment(&c, case_plan(&c, 2, 2, 1, FROZEN_CACHED, 0), &next);
     visit(&old, true);
     case_ok(move_weights(&c.base, &old, &next, &bytes, &err), &err);
     assert_int_equal(bytes, 0);
     visit(&next, false);
-    layout_clear(&old);
-    layout_clear(&next);
+    deployment_clear(&old);
+    deployment_clear(&next);
     case_close(&c);
 }
 

@@ -1,12 +1,12 @@
 /* Layouts of plans. ranks: 4
  *
  * Judge: who runs what, counted slowly from the plan. */
-#include "exec/trainer/layout.h"
+#include "exec/trainer/deployment.h"
 
 #include "exec/device/backend_count.h"
 #include "exec/stage/arch.h"
 #include "partition/step/pool_memory.h"
-#include "tests/unit/layout_case.h"
+#include "tests/unit/deployment_case.h"
 #include "tests/unit/on_ranks.h"
 #include "tests/unit/test.h"
 
@@ -32,19 +32,19 @@ static struct train_plan plan_of(const struct shape *s)
     return case_plan(&c, s->k, s->r, s->num_frozen, s->frozen, s->first);
 }
 
-static void layout_stages__gives_each_rank_what_it_runs(void **state)
+static void deployment_stages__gives_each_rank_what_it_runs(void **state)
 {
     (void)state;
     for (int i = 0; i < NUM_SHAPES; i++) {
-        struct layout layout = {0};
-        case_layout(&c, plan_of(&shapes[i]), &layout);
-        const struct plan *plan = &layout.plan.plan;
+        struct deployment deployment = {0};
+        case_deployment(&c, plan_of(&shapes[i]), &deployment);
+        const struct plan *plan = &deployment.plan.plan;
         bool any = false;
         for (int item = 0; item < c.job.model.num_items; item++) {
             const bool runs = case_runs(plan, c.comm.rank, item);
             int holds = 0;
             for (int s = 0; s <= plan->num_stages; s++) {
-                struct stage *stage = layout.stages[s];
+                struct stage *stage = deployment.stages[s];
                 bool here = false;
                 for (int p = 0; stage && p < stage_num_params(stage); p++) {
                     const struct param *param = &stage_params(stage)[p];
@@ -58,99 +58,101 @@ static void layout_stages__gives_each_rank_what_it_runs(void **state)
                     here = true;
                 }
                 holds += here;
-                assert_int_equal(stage != NULL, s < plan->num_stages ? layout_has(&layout, s)
-                                                                     : layout_has(&layout, 0) &&
-                                                                           plan->first_item[0] > 0);
+                assert_int_equal(stage != NULL,
+                                 s < plan->num_stages
+                                     ? deployment_has(&deployment, s)
+                                     : deployment_has(&deployment, 0) && plan->first_item[0] > 0);
             }
             assert_int_equal(holds, runs);
             any |= runs;
         }
-        assert_int_equal(layout_idle(&layout), !any);
-        assert_int_equal(layout_bytes(&layout) > 0, any);
-        const struct stage_list list = layout_list(&c.base, &layout);
+        assert_int_equal(deployment_idle(&deployment), !any);
+        assert_int_equal(deployment_bytes(&deployment) > 0, any);
+        const struct stage_list list = deployment_list(&c.base, &deployment);
         assert_int_equal(list.num_stages, plan->num_stages + (plan->first_item[0] > 0));
-        layout_clear(&layout);
-        layout_clear(&layout); /* safe twice */
+        deployment_clear(&deployment);
+        deployment_clear(&deployment); /* safe twice */
         assert_int_equal(comm_barrier(c.comm.all, NULL), OK);
     }
 }
 
-static void layout_place__groups_pipelines_and_replicas(void **state)
+static void deployment_place__groups_pipelines_and_replicas(void **state)
 {
     (void)state;
     for (int i = 0; i < NUM_SHAPES; i++) {
-        struct layout layout = {0};
+        struct deployment deployment = {0};
         struct train_plan plan = plan_of(&shapes[i]);
         struct err err = {0};
-        case_ok(layout_place(&c.base, &plan, &layout, &err), &err);
+        case_ok(deployment_place(&c.base, &plan, &deployment, &err), &err);
         assert_null(plan.full); /* taken over */
-        const struct plan *p = &layout.plan.plan;
+        const struct plan *p = &deployment.plan.plan;
         int place = -1;
         for (int d = 0; d < p->num_ranks * p->num_pipelines; d++)
             place = p->device[d] == c.comm.rank ? d : place;
-        assert_int_equal(layout.place.rank, place < 0 ? -1 : place % p->num_ranks);
-        assert_int_equal(layout.place.replica, place < 0 ? -1 : place / p->num_ranks);
+        assert_int_equal(deployment.place.rank, place < 0 ? -1 : place % p->num_ranks);
+        assert_int_equal(deployment.place.replica, place < 0 ? -1 : place / p->num_ranks);
         if (place >= 0) { /* sums say who is in a group */
             double sums[3] = {1, 1, 1};
-            assert_int_equal(comm_sum_f64(layout.place.active, &sums[0], 1, NULL), OK);
-            assert_int_equal(comm_sum_f64(layout.place.pipeline, &sums[1], 1, NULL), OK);
-            assert_int_equal(comm_sum_f64(layout.place.replicas, &sums[2], 1, NULL), OK);
+            assert_int_equal(comm_sum_f64(deployment.place.active, &sums[0], 1, NULL), OK);
+            assert_int_equal(comm_sum_f64(deployment.place.pipeline, &sums[1], 1, NULL), OK);
+            assert_int_equal(comm_sum_f64(deployment.place.replicas, &sums[2], 1, NULL), OK);
             assert_int_equal((int)sums[0], p->num_ranks * p->num_pipelines);
             assert_int_equal((int)sums[1], p->num_ranks);
             assert_int_equal((int)sums[2], p->num_pipelines);
         }
-        layout_clear(&layout);
+        deployment_clear(&deployment);
         assert_int_equal(comm_barrier(c.comm.all, NULL), OK);
     }
 }
 
-static void layout_batches__go_on_where_the_run_stands(void **state)
+static void deployment_batches__go_on_where_the_run_stands(void **state)
 {
     (void)state;
-    struct layout layout = {0};
+    struct deployment deployment = {0};
     struct err err = {0};
-    case_layout(&c, plan_of(&shapes[1]), &layout); /* 2 replicas of 4: 8 a step, 50 samples */
-    case_ok(layout_batches(&c.base, 16, &layout, &err), &err);
-    struct sampler *sampler = &layout.samplers[SPLIT_TRAIN];
+    case_deployment(&c, plan_of(&shapes[1]),
+                    &deployment); /* 2 replicas of 4: 8 a step, 50 samples */
+    case_ok(deployment_batches(&c.base, 16, &deployment, &err), &err);
+    struct sampler *sampler = &deployment.samplers[SPLIT_TRAIN];
     assert_int_equal(sampler->origin, 0); /* step 2 begins there anyway */
-    case_ok(layout_epoch(&c.base, &layout, &err), &err);
+    case_ok(deployment_epoch(&c.base, &deployment, &err), &err);
     assert_int_equal(sampler_steps_per_epoch(sampler), 7);
     for (int split = 0; split < SPLIT_COUNT; split++) {
-        loader_free(layout.loaders[split]);
-        layout.loaders[split] = NULL;
+        loader_free(deployment.loaders[split]);
+        deployment.loaders[split] = NULL;
     }
-    case_ok(layout_batches(&c.base, 20, &layout, &err), &err);
+    case_ok(deployment_batches(&c.base, 20, &deployment, &err), &err);
     assert_int_equal(sampler->origin, 20);
     assert_int_equal(sampler_steps_per_epoch(sampler), 4);
-    assert_int_equal(layout.samplers[SPLIT_TEST].origin, 0);
-    if (!layout_idle(&layout)) {
+    assert_int_equal(deployment.samplers[SPLIT_TEST].origin, 0);
+    if (!deployment_idle(&deployment)) {
         const struct batch *batch;
-        case_ok(loader_get(layout.loaders[SPLIT_TRAIN], 0, 3, &batch, &err), &err);
+        case_ok(loader_get(deployment.loaders[SPLIT_TRAIN], 0, 3, &batch, &err), &err);
         assert_int_equal(batch->num_samples, 6); /* 20 + 3 * 8 = 44 */
-        case_ok(layout_epoch(&c.base, &layout, &err), &err);
-        case_ok(loader_get(layout.loaders[SPLIT_TRAIN], 1, 0, &batch, &err), &err);
+        case_ok(deployment_epoch(&c.base, &deployment, &err), &err);
+        case_ok(loader_get(deployment.loaders[SPLIT_TRAIN], 1, 0, &batch, &err), &err);
         for (int m = 0; m < batch->num_blocks; m++)
             for (int64_t i = 0; i < batch->blocks[m].num_samples; i++) {
                 int64_t first;
-                sampler_microbatch(sampler, 0, layout.place.replica, m, &first);
+                sampler_microbatch(sampler, 0, deployment.place.replica, m, &first);
                 assert_int_equal(batch->blocks[m].ids[i], sampler_id(sampler, 1, first + i));
                 assert_true(first + i < 8);
             }
     }
-    layout_clear(&layout);
+    deployment_clear(&deployment);
 }
 
-static void layout_batches__refuse_more_replicas_than_samples(void **state)
+static void deployment_batches__refuse_more_replicas_than_samples(void **state)
 {
     (void)state;
-    struct layout layout = {0};
+    struct deployment deployment = {0};
     struct err err = {0};
     struct train_plan plan = case_plan(&c, 1, 4, 0, FROZEN_NONE, 0);
     plan.plan.batch = 13; /* times 4 exceeds 50 */
-    case_layout(&c, plan, &layout);
-    assert_int_equal(layout_batches(&c.base, 0, &layout, &err), ERR_INPUT);
+    case_deployment(&c, plan, &deployment);
+    assert_int_equal(deployment_batches(&c.base, 0, &deployment, &err), ERR_INPUT);
     assert_non_null(strstr(err.msg, "13 samples times 4 replicas exceeds the 50"));
-    layout_clear(&layout);
+    deployment_clear(&deployment);
 }
 
 /* The table has every function that making stages and a runtime may call, also those that it gets in
@@ -185,59 +187,59 @@ static void backend_count__has_all_but_kernels_and_what_may_lack(void **state)
     backend_free(be);
 }
 
-/* The stages of a layout on a backend that only counts. */
-static void open_counted(const struct shape *shape, struct layout_base *counted,
-                         struct layout *layout)
+/* The stages of a deployment on a backend that only counts. */
+static void open_counted(const struct shape *shape, struct deployment_base *counted,
+                         struct deployment *deployment)
 {
     struct train_plan plan = plan_of(shape);
     struct err err = {0};
     *counted = c.base;
     case_ok(backend_count_new(c.base.backend, &counted->backend, &err), &err);
-    case_ok(layout_place(counted, &plan, layout, &err), &err);
-    case_ok(layout_stages(counted, layout, &err), &err);
+    case_ok(deployment_place(counted, &plan, deployment, &err), &err);
+    case_ok(deployment_stages(counted, deployment, &err), &err);
 }
 
-static void close_counted(struct layout_base *counted, struct layout *layout)
+static void close_counted(struct deployment_base *counted, struct deployment *deployment)
 {
-    layout_clear(layout);
+    deployment_clear(deployment);
     backend_free(counted->backend);
     assert_int_equal(comm_barrier(c.comm.all, NULL), OK);
 }
 
-/* A layout made on it whole, and freed; what it counted is no more than stages and runtime say they
+/* A deployment made on it whole, and freed; what it counted is no more than stages and runtime say they
  * hold. */
-static void backend_count__makes_whole_layouts(void **state)
+static void backend_count__makes_whole_deployments(void **state)
 {
     (void)state;
     for (int i = 0; i < NUM_SHAPES; i++) {
-        struct layout layout;
-        struct layout_base counted;
+        struct deployment deployment;
+        struct deployment_base counted;
         struct err err = {0};
-        open_counted(&shapes[i], &counted, &layout);
-        case_ok(layout_runtime(&counted, &layout, &err), &err);
+        open_counted(&shapes[i], &counted, &deployment);
+        case_ok(deployment_runtime(&counted, &deployment, &err), &err);
         int64_t num, total = 0;
         const int64_t *pieces = backend_count_pieces(counted.backend, &num);
         for (int64_t k = 0; k < num; k++)
             total += pieces[k];
-        assert_int_equal(total > 0, !layout_idle(&layout));
-        assert_true(total <= layout_bytes(&layout) || layout_idle(&layout));
-        close_counted(&counted, &layout);
+        assert_int_equal(total > 0, !deployment_idle(&deployment));
+        assert_true(total <= deployment_bytes(&deployment) || deployment_idle(&deployment));
+        close_counted(&counted, &deployment);
     }
 }
 
-/* The memory that a plan is said to hold (partition/step/pool_memory.h) is what its layout announces to a
+/* The memory that a plan is said to hold (partition/step/pool_memory.h) is what its deployment announces to a
  * device, but for the padding of weights and sums, less than 16 bytes a piece here. */
-static void foresee_layouts(void)
+static void foresee_deployments(void)
 {
     for (int i = 0; i < NUM_SHAPES; i++) {
-        struct layout layout;
-        struct layout_base counted;
+        struct deployment deployment;
+        struct deployment_base counted;
         struct err err = {0};
         int64_t stash[64] = {0}, foreseen[4], num = 0;
-        open_counted(&shapes[i], &counted, &layout);
+        open_counted(&shapes[i], &counted, &deployment);
         backend_count_pieces(counted.backend, &num);
         struct arch arch;
-        const int64_t n = layout.plan.plan.microbatches.size;
+        const int64_t n = deployment.plan.plan.microbatches.size;
         case_ok(arch_init(&c.job.model, &arch, &err), &err);
         for (int item = 0; item < c.job.model.num_items; item++) {
             int64_t bytes[MAX_STASH], out;
@@ -245,62 +247,63 @@ static void foresee_layouts(void)
             for (int b = 0; b < MAX_STASH; b++)
                 stash[item] += (bytes[b] + 63) / 64 * 64 / n;
         }
-        case_ok(pool_memory(&c.job.model, layout.plan.full, layout.plan.workload, &layout.plan.plan,
-                            stash, true, foreseen, &err),
+        case_ok(pool_memory(&c.job.model, deployment.plan.full, deployment.plan.workload,
+                            &deployment.plan.plan, stash, true, foreseen, &err),
                 &err);
-        if (!layout_idle(&layout)) {
-            const int64_t padding = layout_bytes(&layout) - foreseen[layout.place.rank];
+        if (!deployment_idle(&deployment)) {
+            const int64_t padding = deployment_bytes(&deployment) - foreseen[deployment.place.rank];
             assert_in_range(padding, 0, 16 * num);
         }
-        close_counted(&counted, &layout);
+        close_counted(&counted, &deployment);
     }
 }
 
-static void pool_memory__is_what_a_layout_announces_to_a_device(void **state)
+static void pool_memory__is_what_a_deployment_announces_to_a_device(void **state)
 {
     static const enum model_family families[] = {FAMILY_LLAMA, FAMILY_VIT};
     (void)state;
     for (int f = 0; f < 2; f++) {
         case_close(&c);
         case_open(&c, families[f]);
-        foresee_layouts();
+        foresee_deployments();
     }
 }
 
 /* The stage with the embedding reads the images; with a cached prefix it seldom does. */
-static void layout_stages__uploads_images_where_they_are_read(void **state)
+static void deployment_stages__uploads_images_where_they_are_read(void **state)
 {
     (void)state;
     for (int i = 0; i < NUM_SHAPES; i++) {
-        struct layout layout;
-        struct layout_base counted;
-        open_counted(&shapes[i], &counted, &layout);
+        struct deployment deployment;
+        struct deployment_base counted;
+        open_counted(&shapes[i], &counted, &deployment);
         int uploading = 0;
-        for (int s = 0; s <= layout.plan.plan.num_stages; s++) {
-            const bool reads = layout.stages[s] && stage_params(layout.stages[s])[0].item == 0;
-            if (!layout.stages[s])
+        for (int s = 0; s <= deployment.plan.plan.num_stages; s++) {
+            const bool reads =
+                deployment.stages[s] && stage_params(deployment.stages[s])[0].item == 0;
+            if (!deployment.stages[s])
                 continue;
-            assert_int_equal(stage_uploads(layout.stages[s]),
+            assert_int_equal(stage_uploads(deployment.stages[s]),
                              reads && shapes[i].frozen != FROZEN_CACHED);
-            uploading += stage_uploads(layout.stages[s]);
+            uploading += stage_uploads(deployment.stages[s]);
         }
-        assert_int_equal(uploading, case_runs(&layout.plan.plan, c.comm.rank, 0) &&
+        assert_int_equal(uploading, case_runs(&deployment.plan.plan, c.comm.rank, 0) &&
                                         shapes[i].frozen != FROZEN_CACHED);
-        close_counted(&counted, &layout);
+        close_counted(&counted, &deployment);
     }
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layout_stages__gives_each_rank_what_it_runs),
-        cmocka_unit_test(layout_place__groups_pipelines_and_replicas),
-        cmocka_unit_test(layout_batches__go_on_where_the_run_stands),
-        cmocka_unit_test(layout_batches__refuse_more_replicas_than_samples),
+        cmocka_unit_test(deployment_stages__gives_each_rank_what_it_runs),
+        cmocka_unit_test(deployment_place__groups_pipelines_and_replicas),
+        cmocka_unit_test(deployment_batches__go_on_where_the_run_stands),
+        cmocka_unit_test(deployment_batches__refuse_more_replicas_than_samples),
         cmocka_unit_test(backend_count__has_all_but_kernels_and_what_may_lack),
-        cmocka_unit_test(backend_count__makes_whole_layouts),
-        cmocka_unit_test(pool_memory__is_what_a_layout_announces_to_a_device),
-        cmocka_unit_test(layout_stages__uploads_images_where_they_are_read),
+        cmocka_unit_test(backend_count__makes_whole_deployments),
+        cmocka_unit_test(pool_memory__is_what_a_deployment_announces_to_a_device),
+        cmocka_unit_test(deployment_stages__uploads_images_where_they_are_read),
     };
     on_ranks_begin(&argc, &argv, 4, &c.comm);
     case_open(&c, FAMILY_VIT);

@@ -1,11 +1,11 @@
-/* tests/unit/layout_case.h - layouts of hand-made plans on the ranks of a test: for test_layout.c,
+/* tests/unit/deployment_case.h - layouts of hand-made plans on the ranks of a test: for test_deployment.c,
  * test_move.c. */
-#ifndef ELAPSE_TESTS_LAYOUT_CASE_H
-#define ELAPSE_TESTS_LAYOUT_CASE_H
+#ifndef ELAPSE_TESTS_DEPLOYMENT_CASE_H
+#define ELAPSE_TESTS_DEPLOYMENT_CASE_H
 
 #include "exec/cpu/backend_cpu.h"
 #include "exec/data/dataset_open.h"
-#include "exec/trainer/layout.h"
+#include "exec/trainer/deployment.h"
 #include "partition/step/lower.h"
 #include "tests/unit/test.h"
 
@@ -14,7 +14,7 @@ struct case_base {
     struct comm comm;
     struct job job;
     struct dataset dataset;
-    struct layout_base base;
+    struct deployment_base base;
 };
 
 static inline void case_ok(enum status rc, const struct err *err)
@@ -51,10 +51,10 @@ static inline void case_open(struct case_base *c, enum model_family family)
     c->job.data.train_samples = 50;
     c->job.data.test_samples = 10;
     case_ok(dataset_open(&c->job, &c->dataset, &err), &err);
-    c->base = (struct layout_base){.comm = &c->comm,
-                                   .job = &c->job,
-                                   .backend = backend_cpu_new(DTYPE_FP32, 1, &err),
-                                   .dataset = &c->dataset};
+    c->base = (struct deployment_base){.comm = &c->comm,
+                                       .job = &c->job,
+                                       .backend = backend_cpu_new(DTYPE_FP32, 1, &err),
+                                       .dataset = &c->dataset};
     assert_non_null(c->base.backend);
 }
 
@@ -111,15 +111,15 @@ static inline struct train_plan case_plan(const struct case_base *c, int k, int 
 }
 
 /* Place and stages of a plan. */
-static inline void case_layout(const struct case_base *c, struct train_plan plan,
-                               struct layout *layout)
+static inline void case_deployment(const struct case_base *c, struct train_plan plan,
+                                   struct deployment *deployment)
 {
     struct err err = {0};
-    case_ok(layout_place(&c->base, &plan, layout, &err), &err);
-    case_ok(layout_stages(&c->base, layout, &err), &err);
+    case_ok(deployment_place(&c->base, &plan, deployment, &err), &err);
+    case_ok(deployment_stages(&c->base, deployment, &err), &err);
 }
 
-/* Whether this rank runs an item under a layout's plan, prefix included; a slow second answer. */
+/* Whether this rank runs an item under a deployment's plan, prefix included; a slow second answer. */
 static inline bool case_runs(const struct plan *plan, int rank, int item)
 {
     for (int i = 0; i < plan->num_ranks * plan->num_pipelines; i++) {
