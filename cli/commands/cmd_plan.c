@@ -466,9 +466,10 @@ static void print_layout(const char *what, const struct cost *cost, const struct
         return;
     }
     printf("%-6s PP %d, TP %d, DP %d, VP %d, EP %d, CP %d, %s, shard %s, recompute %s: %s, %s\n",
-           what, p->num_ranks, p->tensor, plan_width(p), p->num_stages / p->num_ranks, p->expert,
-           plan_context(p), schedule_kind_name(p->schedule), shard_mode_name(p->shard),
-           recompute_mode_name(p->recompute), format_ns(p->step_ns, time, sizeof time),
+           what, p->num_ranks, p->layout.tensor, plan_width(p), p->num_stages / p->num_ranks,
+           p->layout.expert, layout_context(&p->layout), schedule_kind_name(p->schedule),
+           shard_mode_name(p->layout.shard), recompute_mode_name(p->recompute),
+           format_ns(p->step_ns, time, sizeof time),
            rates_text(&a->rates, cost, rates, sizeof rates));
 }
 

@@ -85,18 +85,18 @@ static void add_inputs(struct json *json, const struct step_answer *a,
                     workload_sends_block(&setting, &a->plan) ? "blocking" : "eager");
     json_add_int(inputs, "bucket_bytes", a->plan.bucket_bytes);
     json_add_bool(inputs, "clip", a->plan.clip);
-    json_add_int(inputs, "tensor", plan_tensor(&a->plan));
-    json_add_bool(inputs, "sequence_parallel", a->plan.sequence_parallel);
-    json_add_int(inputs, "expert", plan_expert(&a->plan));
-    if (plan_expert_tensor(&a->plan) != plan_tensor(&a->plan))
-        json_add_int(inputs, "expert_tensor", plan_expert_tensor(&a->plan));
-    if (plan_context(&a->plan) > 1) {
-        json_add_int(inputs, "context", plan_context(&a->plan));
-        json_add_string(inputs, "context_comm", context_kind_name(a->plan.context_kind));
+    json_add_int(inputs, "tensor", layout_tensor(&a->plan.layout));
+    json_add_bool(inputs, "sequence_parallel", a->plan.layout.sequence_parallel);
+    json_add_int(inputs, "expert", layout_expert(&a->plan.layout));
+    if (layout_expert_tensor(&a->plan.layout) != layout_tensor(&a->plan.layout))
+        json_add_int(inputs, "expert_tensor", layout_expert_tensor(&a->plan.layout));
+    if (layout_context(&a->plan.layout) > 1) {
+        json_add_int(inputs, "context", layout_context(&a->plan.layout));
+        json_add_string(inputs, "context_comm", context_kind_name(a->plan.layout.context_kind));
     }
-    json_add_string(inputs, "shard", shard_mode_name(a->plan.shard));
-    if (a->plan.shard_group > 0)
-        json_add_int(inputs, "shard_group", a->plan.shard_group);
+    json_add_string(inputs, "shard", shard_mode_name(a->plan.layout.shard));
+    if (a->plan.layout.shard_group > 0)
+        json_add_int(inputs, "shard_group", a->plan.layout.shard_group);
     json_add_int(inputs, "optimizer_bytes_per_param", a->plan.optim_bytes_per_param);
     json_add_string(inputs, "allreduce", allreduce_kind_name(options->allreduce));
     json_add_double(inputs, "jitter", options->jitter);

@@ -154,8 +154,9 @@ enum status figure_traffic(struct figure_call *call, struct err *err)
         devices, devices, 0.5 * (double)most / unit, devices <= 16, devices > 16 ? 8 : 1,
         devices > 16 ? 8 : 1);
     figure_text(call, "heading", "%s: bytes between %s in a step, %s%s", s->word,
-                plan_tensor(s->plan) > 1 ? "groups of devices (without the collectives in a group)"
-                                         : "devices",
+                layout_tensor(&s->plan->layout) > 1
+                    ? "groups of devices (without the collectives in a group)"
+                    : "devices",
                 figure_plan_text(s->plan, plan, sizeof plan),
                 devices < s->cluster->num_devices ? " (the first 64 devices)" : "");
     figure_text(call, "x_label", "to device");

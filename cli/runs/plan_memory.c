@@ -69,9 +69,9 @@ static enum status find_host(const struct setting *setting, const struct plan *p
     struct plan on_device = *plan; /* borrows everything */
     struct workload workload = {0};
     struct schedule full = {0};
-    if (!plan->offload)
+    if (!plan->layout.offload)
         return OK;
-    on_device.offload = false;
+    on_device.layout.offload = false;
     const enum status rc = plan_lower(setting, &on_device, &workload, &full, err);
     for (int s = 0; rc == OK && s < workload.num_stages; s++) {
         const struct stage_cost *without = &workload.stages[s], *with = &away->stages[s];

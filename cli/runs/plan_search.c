@@ -84,16 +84,17 @@ double plan_memory_share(const struct plan *plan, const struct cluster *cluster)
     return most;
 }
 
-static bool has_layout(const struct plan *plan, const struct planner_layout *layout)
+static bool has_layout(const struct plan *plan, const struct layout *layout)
 {
-    return plan_tensor(plan) == (layout->tensor > 1 ? layout->tensor : 1) &&
-           plan->sequence_parallel == layout->sequence_parallel &&
-           plan_expert(plan) == (layout->expert > 1 ? layout->expert : 1) &&
-           plan->expert_tensor == layout->expert_tensor &&
-           plan_context(plan) == (layout->context > 1 ? layout->context : 1) &&
-           (plan_context(plan) == 1 || plan->context_kind == layout->context_kind) &&
-           plan->shard == layout->shard && plan->shard_group == layout->shard_group &&
-           plan->offload == layout->offload;
+    return layout_tensor(&plan->layout) == (layout->tensor > 1 ? layout->tensor : 1) &&
+           plan->layout.sequence_parallel == layout->sequence_parallel &&
+           layout_expert(&plan->layout) == (layout->expert > 1 ? layout->expert : 1) &&
+           plan->layout.expert_tensor == layout->expert_tensor &&
+           layout_context(&plan->layout) == (layout->context > 1 ? layout->context : 1) &&
+           (layout_context(&plan->layout) == 1 ||
+            plan->layout.context_kind == layout->context_kind) &&
+           plan->layout.shard == layout->shard && plan->layout.shard_group == layout->shard_group &&
+           plan->layout.offload == layout->offload;
 }
 
 /* Make the plan of `safe`, which it loses, the chosen one of `result`. Its bound and all other fates
@@ -155,7 +156,7 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
     if (plan_memory_share(&result->plan, &job->cluster) <= 1 - margin.memory)
         return OK;
     less.cluster = (struct cluster){0};
-    if (!result->plan.offload) /* the host's memory is no margin of the device's */
+    if (!result->plan.layout.offload) /* the host's memory is no margin of the device's */
         less.pipeline.offload = OFFLOAD_NONE;
     else if (less.pipeline.offload == OFFLOAD_FIT)
         less.pipeline.offload = OFFLOAD_OPTIMIZER;

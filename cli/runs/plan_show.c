@@ -132,7 +132,7 @@ static const char *devices_text(const struct plan *plan, char *text, size_t size
 /* Whether a larger number of replicas would fit the idle devices and divide the global batch. */
 static bool more_replicas(const struct plan *plan, const struct cluster *cluster)
 {
-    const int each = plan->num_ranks * plan_tensor(plan) * plan_context(plan);
+    const int each = plan->num_ranks * layout_tensor(&plan->layout) * layout_context(&plan->layout);
     for (int R = plan_width(plan) + 1; R * each <= cluster->num_devices; R++)
         if (plan_samples(plan) % R == 0)
             return true;
@@ -182,7 +182,7 @@ static void print_idle(const struct job *job, const struct planner_result *resul
     printf("idle: %d of %s", num, COUNT_TEXT(cluster->num_devices, "device"));
     bool *used = calloc((size_t)cluster->num_devices, sizeof *used);
     for (int64_t i = 0; used && i < (int64_t)plan->num_ranks * plan->num_pipelines; i++)
-        for (int t = 0; t < plan_tensor(plan); t++)
+        for (int t = 0; t < layout_tensor(&plan->layout); t++)
             used[plan->device[i] + t] = true;
     int named = 0;
     for (int d = 0; used && d < cluster->num_devices && named < MOST_NAMED; d++)
@@ -206,20 +206,20 @@ static const char *row_layout(const struct plan *plan, char *text, size_t size)
                                        [SHARD_WEIGHTS] = ",ZeRO-3"};
     size_t at = 0;
     text[0] = text[1] = 0;
-    if (plan_tensor(plan) > 1 && plan->sequence_parallel)
+    if (layout_tensor(&plan->layout) > 1 && plan->layout.sequence_parallel)
         at += (size_t)snprintf(text, size, ",SP");
-    if (plan_context(plan) > 1)
-        at += (size_t)snprintf(text + at, size - at, ",C%d", plan_context(plan));
-    if (plan_expert(plan) > 1)
-        at += (size_t)snprintf(text + at, size - at, ",E%d", plan_expert(plan));
-    if (plan_expert_tensor(plan) != plan_tensor(plan))
-        at += (size_t)snprintf(text + at, size - at, ",X%d", plan_expert_tensor(plan));
+    if (layout_context(&plan->layout) > 1)
+        at += (size_t)snprintf(text + at, size - at, ",C%d", layout_context(&plan->layout));
+    if (layout_expert(&plan->layout) > 1)
+        at += (size_t)snprintf(text + at, size - at, ",E%d", layout_expert(&plan->layout));
+    if (layout_expert_tensor(&plan->layout) != layout_tensor(&plan->layout))
+        at += (size_t)snprintf(text + at, size - at, ",X%d", layout_expert_tensor(&plan->layout));
     if (plan->chunks > 1)
         at += (size_t)snprintf(text + at, size - at, ",v%d", plan->chunks);
-    at += (size_t)snprintf(text + at, size - at, "%s", zero[plan->shard]);
-    if (plan->shard_group > 0)
-        at += (size_t)snprintf(text + at, size - at, "/%d", plan->shard_group);
-    if (plan->offload)
+    at += (size_t)snprintf(text + at, size - at, "%s", zero[plan->layout.shard]);
+    if (plan->layout.shard_group > 0)
+        at += (size_t)snprintf(text + at, size - at, "/%d", plan->layout.shard_group);
+    if (plan->layout.offload)
         snprintf(text + at, size - at, ",host");
     return text[0] ? text + 1 : "-";
 }
@@ -238,7 +238,7 @@ static void print_row(const char *label, const struct plan *plan, bool frozen, i
 {
     char step[32], layout[64];
     printf("%-9s %3d %4d %3d %4d x %-5lld %-11s %-11s %-10s ", label, plan->num_ranks,
-           plan_width(plan), plan_tensor(plan), plan->microbatches.count,
+           plan_width(plan), layout_tensor(&plan->layout), plan->microbatches.count,
            (long long)plan->microbatches.size, schedule_kind_name(plan->schedule),
            recompute_mode_name(plan->recompute), row_layout(plan, layout, sizeof layout));
     if (frozen)
@@ -254,7 +254,7 @@ static bool rows_alike(const struct planner_candidate *a, const struct planner_c
 {
     char layout[2][64];
     return a->plan.num_ranks == b->plan.num_ranks && plan_width(&a->plan) == plan_width(&b->plan) &&
-           plan_tensor(&a->plan) == plan_tensor(&b->plan) &&
+           layout_tensor(&a->plan.layout) == layout_tensor(&b->plan.layout) &&
            a->plan.microbatches.count == b->plan.microbatches.count &&
            a->plan.schedule == b->plan.schedule && a->plan.recompute == b->plan.recompute &&
            a->plan.frozen == b->plan.frozen && a->plan.num_stages == b->plan.num_stages &&
@@ -330,28 +330,32 @@ static const char *layout_text(const struct plan *plan, char *text, size_t size)
     int least = INT_MAX, most = 0;
     size_t at = 0;
     text[0] = 0;
-    if (plan_tensor(plan) > 1)
-        at += (size_t)snprintf(text, size, "groups of %d devices%s", plan->tensor,
-                               plan->sequence_parallel ? " (sequence parallel)" : "");
-    if (plan_expert(plan) > 1)
+    if (layout_tensor(&plan->layout) > 1)
+        at += (size_t)snprintf(text, size, "groups of %d devices%s", plan->layout.tensor,
+                               plan->layout.sequence_parallel ? " (sequence parallel)" : "");
+    if (layout_expert(&plan->layout) > 1)
         at += (size_t)snprintf(
-            text + at, size - at, "%s%d %s divide the experts", at ? ", " : "", plan->expert,
-            plan_expert_span(plan) == plan_expert(plan) ? "replicas" : "devices");
-    if (plan_expert_tensor(plan) != plan_tensor(plan))
-        at += (size_t)snprintf(text + at, size - at, ", %d %s", plan_expert_tensor(plan),
-                               plan_expert_tensor(plan) > 1 ? "neighbours each of them" : "each");
-    if (plan_context(plan) > 1)
-        at +=
-            (size_t)snprintf(text + at, size - at, "%s%d replicas divide each sample (%s)",
-                             at ? ", " : "", plan->context, context_kind_name(plan->context_kind));
-    if (plan->shard_group > 0)
+            text + at, size - at, "%s%d %s divide the experts", at ? ", " : "", plan->layout.expert,
+            layout_expert_span(&plan->layout) == layout_expert(&plan->layout) ? "replicas"
+                                                                              : "devices");
+    if (layout_expert_tensor(&plan->layout) != layout_tensor(&plan->layout))
+        at += (size_t)snprintf(text + at, size - at, ", %d %s", layout_expert_tensor(&plan->layout),
+                               layout_expert_tensor(&plan->layout) > 1 ? "neighbours each of them"
+                                                                       : "each");
+    if (layout_context(&plan->layout) > 1)
+        at += (size_t)snprintf(text + at, size - at, "%s%d replicas divide each sample (%s)",
+                               at ? ", " : "", plan->layout.context,
+                               context_kind_name(plan->layout.context_kind));
+    if (plan->layout.shard_group > 0)
         at += (size_t)snprintf(text + at, size - at, "%sgroups of %d replicas divide %s (HSDP)",
-                               at ? ", " : "", plan->shard_group, shard_mode_name(plan->shard));
-    else if (plan->shard != SHARD_NONE)
+                               at ? ", " : "", plan->layout.shard_group,
+                               shard_mode_name(plan->layout.shard));
+    else if (plan->layout.shard != SHARD_NONE)
         at += (size_t)snprintf(text + at, size - at, "%sreplicas divide %s", at ? ", " : "",
-                               plan->shard == SHARD_OPTIMIZER ? "the optimizer"
-                                                              : shard_mode_name(plan->shard));
-    if (plan->offload)
+                               plan->layout.shard == SHARD_OPTIMIZER
+                                   ? "the optimizer"
+                                   : shard_mode_name(plan->layout.shard));
+    if (plan->layout.offload)
         at += (size_t)snprintf(text + at, size - at, "%soptimizer on the host", at ? ", " : "");
     for (int s = 0; plan->recompute_layers && s < plan->num_stages; s++) {
         const int n = plan->recompute_layers[s];
@@ -383,7 +387,7 @@ static void print_layouts(const struct planner_result *result)
     printf("\nlayouts\n");
     for (int i = 0; i < result->num_layouts; i++) {
         const struct planner_layout_fate *fate = &result->layouts[i];
-        const struct planner_layout *layout = &fate->layout;
+        const struct layout *layout = &fate->layout;
         printf("  T %-2d shard %-10s", layout->tensor, shard_mode_name(layout->shard));
         if (layout->shard_group > 0)
             printf("by groups of %d, ", layout->shard_group);
@@ -428,13 +432,14 @@ static void print_counts(const struct job *job, const struct plan *plan)
     char devices[128], layout[128];
     const bool elastic = plan->num_frozen_layers > 0 || job->freeze.policy != FREEZE_NONE;
     layout_text(plan, layout, sizeof layout);
-    printf("K %d (PP), R %d (DP), T %d (TP)", plan->num_ranks, plan_width(plan), plan_tensor(plan));
-    if (plan_context(plan) > 1)
-        printf(", C %d (CP)", plan_context(plan));
-    if (plan_expert(plan) > 1)
-        printf(", E %d (EP)", plan_expert(plan));
-    if (plan_expert_tensor(plan) != plan_tensor(plan))
-        printf(", X %d (ETP)", plan_expert_tensor(plan));
+    printf("K %d (PP), R %d (DP), T %d (TP)", plan->num_ranks, plan_width(plan),
+           layout_tensor(&plan->layout));
+    if (layout_context(&plan->layout) > 1)
+        printf(", C %d (CP)", layout_context(&plan->layout));
+    if (layout_expert(&plan->layout) > 1)
+        printf(", E %d (EP)", layout_expert(&plan->layout));
+    if (layout_expert_tensor(&plan->layout) != layout_tensor(&plan->layout))
+        printf(", X %d (ETP)", layout_expert_tensor(&plan->layout));
     if (plan->chunks > 1)
         printf(", v %d (VP)", plan->chunks);
     printf("; M %s of %lld (MBS), batch %lld a pipeline, %lld in all (GBS); first "

@@ -124,12 +124,12 @@ static void step_values(const struct step_answer *a, struct sweep_values *values
         .rates = step_answer_rates(a),
         .pipeline_length = a->plan.num_ranks,
         .replicas = plan_width(&a->plan),
-        .tensor = plan_tensor(&a->plan),
+        .tensor = layout_tensor(&a->plan.layout),
         .microbatches = a->plan.microbatches.count,
         .schedule = a->plan.schedule,
         .extrapolated = a->workload.extrapolated,
-        .shard = a->plan.shard,
-        .shard_group = a->plan.shard_group,
+        .shard = a->plan.layout.shard,
+        .shard_group = a->plan.layout.shard_group,
     };
 }
 
@@ -156,7 +156,7 @@ static enum status run_values(const struct step_request *request, const struct j
         values->extrapolated = run.extrapolated || baseline.extrapolated;
         values->pipeline_length = run.epochs[0].pipeline_length;
         values->replicas = run.epochs[0].replicas;
-        values->tensor = job->pipeline.tensor > 1 ? job->pipeline.tensor : 1;
+        values->tensor = job->pipeline.layout.at.tensor > 1 ? job->pipeline.layout.at.tensor : 1;
         values->microbatches = run.epochs[0].microbatches;
         values->schedule = run.epochs[0].schedule;
     }

@@ -178,23 +178,23 @@ static enum status plan_from(const struct planning *with, const struct cost *cos
 static enum status check_layout(const char *what, const char *group, const struct plan *plan,
                                 struct err *err)
 {
-    if (plan_tensor(plan) > 1)
+    if (layout_tensor(&plan->layout) > 1)
         return err_set(err, ERR_INFEASIBLE, "%s: %s.tensor is %d: train has no tensor parallelism",
-                       what, group, plan->tensor);
-    if (plan_expert(plan) > 1)
+                       what, group, plan->layout.tensor);
+    if (layout_expert(&plan->layout) > 1)
         return err_set(err, ERR_INFEASIBLE, "%s: %s.expert is %d: train has no expert parallelism",
-                       what, group, plan->expert);
-    if (plan->offload)
+                       what, group, plan->layout.expert);
+    if (plan->layout.offload)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: %s.offload is optimizer: train has no offload to the host", what,
                        group);
-    if (plan_context(plan) > 1)
+    if (layout_context(&plan->layout) > 1)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: %s.context is %d: train has no context parallelism", what, group,
-                       plan->context);
-    if (plan->shard != SHARD_NONE)
+                       plan->layout.context);
+    if (plan->layout.shard != SHARD_NONE)
         return err_set(err, ERR_INFEASIBLE, "%s: %s.shard is %s: train has no shards", what, group,
-                       shard_mode_name(plan->shard));
+                       shard_mode_name(plan->layout.shard));
     if (plan->recompute == RECOMPUTE_SELECTIVE || plan->recompute == RECOMPUTE_LAYER)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: %s.recompute is %s: train recomputes whole stages only", what, group,
@@ -230,26 +230,27 @@ static enum status check_adapters(const struct job *job, const char *what, struc
 static enum status check_job_layout(const struct job *job, struct err *err)
 {
     const char *what = job->path ? job->path : job->name;
-    const struct plan asked = {.tensor = job->pipeline.tensor,
-                               .expert = job->pipeline.expert,
-                               .context = job->pipeline.context,
-                               .offload = job->pipeline.offload == OFFLOAD_OPTIMIZER,
-                               .shard = job->pipeline.shard,
+    const struct plan asked = {.layout.tensor = job->pipeline.layout.at.tensor,
+                               .layout.expert = job->pipeline.layout.at.expert,
+                               .layout.context = job->pipeline.layout.at.context,
+                               .layout.offload = job->pipeline.offload == OFFLOAD_OPTIMIZER,
+                               .layout.shard = job->pipeline.layout.at.shard,
                                .recompute = job->pipeline.recompute == RECOMPUTE_FIT
                                                 ? RECOMPUTE_NEVER
                                                 : job->pipeline.recompute};
     const enum status rc = check_adapters(job, what, err);
     if (rc != OK)
         return rc;
-    if (job->pipeline.tensor == AUTO || job->pipeline.shard_auto || job->pipeline.expert == AUTO ||
-        job->pipeline.context == AUTO || job->pipeline.offload == OFFLOAD_AUTO)
+    if (job->pipeline.layout.at.tensor == AUTO || job->pipeline.layout.open[LAYOUT_SHARD] ||
+        job->pipeline.layout.at.expert == AUTO || job->pipeline.layout.at.context == AUTO ||
+        job->pipeline.offload == OFFLOAD_AUTO)
         return err_set(err, ERR_INFEASIBLE, "%s: pipeline.%s is auto: train has no such layouts",
                        what,
-                       job->pipeline.tensor == AUTO    ? "tensor"
-                       : job->pipeline.shard_auto      ? "shard"
-                       : job->pipeline.expert == AUTO  ? "expert"
-                       : job->pipeline.context == AUTO ? "context"
-                                                       : "offload");
+                       job->pipeline.layout.at.tensor == AUTO    ? "tensor"
+                       : job->pipeline.layout.open[LAYOUT_SHARD] ? "shard"
+                       : job->pipeline.layout.at.expert == AUTO  ? "expert"
+                       : job->pipeline.layout.at.context == AUTO ? "context"
+                                                                 : "offload");
     return check_layout(what, "pipeline", &asked, err);
 }
 

@@ -286,12 +286,12 @@ static int expert_tensor_of(int expert_tensor, int tensor)
 }
 
 /* Each group of E X devices is whole groups of T, so that experts have copies on replicas only. */
-static enum status check_expert_tensor(const struct model *model, const struct division *division,
+static enum status check_expert_tensor(const struct model *model, const struct layout *layout,
                                        struct err *err)
 {
-    const int T = division->tensor > 1 ? division->tensor : 1;
-    const int E = division->expert > 1 ? division->expert : 1;
-    const int X = expert_tensor_of(division->expert_tensor, T);
+    const int T = layout->tensor > 1 ? layout->tensor : 1;
+    const int E = layout->expert > 1 ? layout->expert : 1;
+    const int X = expert_tensor_of(layout->expert_tensor, T);
     if (X == T)
         return OK;
     if (X > T || T % X != 0)
@@ -302,7 +302,7 @@ static enum status check_expert_tensor(const struct model *model, const struct d
                        "pipeline.expert %d times pipeline.expert_tensor %d is no multiple of "
                        "pipeline.tensor %d",
                        E, X, T);
-    if (!division->sequence_parallel)
+    if (!layout->sequence_parallel)
         return err_set(err, ERR_INFEASIBLE,
                        "pipeline.expert_tensor %d below pipeline.tensor %d needs "
                        "pipeline.sequence_parallel",
@@ -315,12 +315,12 @@ static enum status check_expert_tensor(const struct model *model, const struct d
     return OK;
 }
 
-enum status model_experts_check(const struct model *model, const struct division *division,
+enum status model_experts_check(const struct model *model, const struct layout *layout,
                                 struct err *err)
 {
-    const int expert = division->expert;
+    const int expert = layout->expert;
     if (expert < 2)
-        return check_expert_tensor(model, division, err);
+        return check_expert_tensor(model, layout, err);
     if (model->experts == 0)
         return err_set(err, ERR_INFEASIBLE, "pipeline.expert %d: model '%s' has no experts", expert,
                        model->name);
@@ -328,7 +328,7 @@ enum status model_experts_check(const struct model *model, const struct division
         return err_set(err, ERR_INFEASIBLE,
                        "pipeline.expert %d does not divide the %d experts of model '%s'", expert,
                        model->experts, model->name);
-    return check_expert_tensor(model, division, err);
+    return check_expert_tensor(model, layout, err);
 }
 
 /* Parameters that one of `ways` devices has of an expert: gate, up and down. */

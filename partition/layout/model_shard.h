@@ -15,22 +15,13 @@
 
 #include "partition/cluster/cluster.h"
 #include "partition/cost/cost.h"
+#include "partition/layout/layout.h"
 #include "partition/model/attention.h"
 #include "partition/model/model.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* How the devices of a plan divide its items; 0 and 1: they do not. */
-struct division {
-    int tensor; /* T, devices of a group */
-    bool sequence_parallel;
-    int expert;        /* E, devices that divide the experts of each layer */
-    int expert_tensor; /* X, neighbours that divide each expert; 0: T */
-    int context;       /* C, replicas that divide the tokens of each sample */
-    enum context_kind context_kind;
-};
 
 /* Check that groups of T devices can hold the model. ERR_INFEASIBLE names what T must divide:
  * heads, heads of keys, MLP width, with sequence_parallel tokens; or that the model has no dims. */
@@ -46,7 +37,7 @@ enum status model_shard(const struct model *whole, int tensor, bool sequence_par
 /* Check that E devices can divide the experts of each layer, and X each of them. ERR_INFEASIBLE: a model
  * without experts, or with a number of them that E does not divide; X does not divide T, T does not
  * divide E X, or X < T without sequence_parallel. */
-enum status model_experts_check(const struct model *model, const struct division *division,
+enum status model_experts_check(const struct model *model, const struct layout *layout,
                                 struct err *err);
 /* Take from the items what experts of other devices hold: a device keeps 1/E of each layer's experts,
  * and of these 1/X. Router and shared experts stay as they are. Times and stashes stay: tokens of E

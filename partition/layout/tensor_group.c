@@ -286,25 +286,25 @@ static enum status check_group(const struct setting *setting, int tensor, struct
     return OK;
 }
 
-enum status tensor_group_new(const struct setting *setting, const struct division *division,
+enum status tensor_group_new(const struct setting *setting, const struct layout *layout,
                              struct tensor_group **group, struct err *err)
 {
     const struct model *whole = setting->model;
-    const int C = division->context;
-    const bool divides = division->tensor > 1 && whole->tensor < 2, fused = fuses(setting);
-    const bool spreads = division->expert > 1 && whole->expert_ways < 2;
+    const int C = layout->context;
+    const bool divides = layout->tensor > 1 && whole->tensor < 2, fused = fuses(setting);
+    const bool spreads = layout->expert > 1 && whole->expert_ways < 2;
     const bool splits = C > 1 && whole->context < 2;
-    const int T = divides ? division->tensor : 1;
+    const int T = divides ? layout->tensor : 1;
     enum status rc = divides ? check_group(setting, T, err) : OK;
-    const int X = division->expert_tensor > 0 ? division->expert_tensor : T;
+    const int X = layout->expert_tensor > 0 ? layout->expert_tensor : T;
     if (rc == OK && spreads)
-        rc = check_ways(setting, X, "expert", division->expert, err);
+        rc = check_ways(setting, X, "expert", layout->expert, err);
     if (rc == OK && (spreads || X != T))
-        rc = model_experts_check(whole, division, err);
+        rc = model_experts_check(whole, layout, err);
     if (rc == OK && splits)
         rc = check_ways(setting, T, "context", C, err);
     if (rc == OK && splits)
-        rc = model_context_check(whole, C, division->context_kind, T, err);
+        rc = model_context_check(whole, C, layout->context_kind, T, err);
     *group = NULL;
     if (rc != OK || (!divides && !fused && !spreads && !splits))
         return rc;
@@ -319,9 +319,9 @@ enum status tensor_group_new(const struct setting *setting, const struct divisio
     l->inner = setting->cost;
     l->whole = setting->cluster;
     l->tensor = T;
-    THEN(model_shard(splits ? &tokens : whole, T, division->sequence_parallel, &l->model, err));
+    THEN(model_shard(splits ? &tokens : whole, T, layout->sequence_parallel, &l->model, err));
     if (rc == OK && spreads)
-        model_divide_experts(&l->model, division->expert, X);
+        model_divide_experts(&l->model, layout->expert, X);
     if (rc == OK && fused)
         model_fuse_attention(&l->model);
     if (rc == OK && divides)

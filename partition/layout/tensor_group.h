@@ -40,7 +40,7 @@ struct tensor_group;
  * model_shard_check(), model_experts_check() and model_context_check(); measured costs, which know
  * nothing of a share of an item; a group that no node has room for; or fewer groups than E or C.
  * ERR_NOMEM. O(items + devices). */
-enum status tensor_group_new(const struct setting *setting, const struct division *division,
+enum status tensor_group_new(const struct setting *setting, const struct layout *layout,
                              struct tensor_group **group, struct err *err);
 void tensor_group_free(struct tensor_group *group);
 

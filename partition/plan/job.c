@@ -37,9 +37,9 @@ void job_defaults(struct job *job)
     job->pipeline.num_replicas = AUTO;
     job->pipeline.num_microbatches = AUTO;
     job->pipeline.chunks = 1;
-    job->pipeline.tensor = 1;
-    job->pipeline.expert = 1;
-    job->pipeline.context = 1;
+    job->pipeline.layout.at.tensor = 1;
+    job->pipeline.layout.at.expert = 1;
+    job->pipeline.layout.at.context = 1;
     job->pipeline.schedule = SCHEDULE_1F1B;
     job->pipeline.schedule_auto = true;
     job->pipeline.balancer = BALANCER_OPTIMAL;
@@ -152,13 +152,14 @@ static enum status check_train(const struct job *job, struct err *err)
 /* Whether replicas can divide experts and the tokens of samples as the job asks. */
 static enum status check_expert(const struct job *job, struct err *err)
 {
-    const int E = job->pipeline.expert, C = job->pipeline.context, T = job->pipeline.tensor;
-    const int X = job->pipeline.expert_tensor;
-    const struct division division = {.tensor = T,
-                                      .sequence_parallel = job->pipeline.sequence_parallel ||
-                                                           job->pipeline.sequence_auto,
-                                      .expert = E,
-                                      .expert_tensor = T == AUTO ? 0 : X};
+    const int E = job->pipeline.layout.at.expert, C = job->pipeline.layout.at.context,
+              T = job->pipeline.layout.at.tensor;
+    const int X = job->pipeline.layout.at.expert_tensor;
+    const struct layout layout = {.tensor = T,
+                                  .sequence_parallel = job->pipeline.layout.at.sequence_parallel ||
+                                                       job->pipeline.layout.open[LAYOUT_SEQUENCE],
+                                  .expert = E,
+                                  .expert_tensor = T == AUTO ? 0 : X};
     const bool known = C > 0 && job->pipeline.num_replicas != AUTO; /* the number of pipelines */
     if (E < 0 || E > MODEL_EXPERTS_MAX)
         return bad_int(job, "pipeline.expert", "auto or 1..65536", E, err);
@@ -172,10 +173,10 @@ static enum status check_expert(const struct job *job, struct err *err)
                        source_of(job), E, job->pipeline.num_replicas,
                        C > 1 ? " times pipeline.context" : "");
     struct err why = {0};
-    enum status rc = model_experts_check(&job->model, &division, &why);
-    if (rc == OK && !job->pipeline.context_kind_auto)
-        rc = model_context_check(&job->model, C, job->pipeline.context_kind, job->pipeline.tensor,
-                                 &why);
+    enum status rc = model_experts_check(&job->model, &layout, &why);
+    if (rc == OK && !job->pipeline.layout.open[LAYOUT_CONTEXT_KIND])
+        rc = model_context_check(&job->model, C, job->pipeline.layout.at.context_kind,
+                                 job->pipeline.layout.at.tensor, &why);
     return rc == OK ? OK : err_set(err, rc, "%s: %s", source_of(job), why.msg);
 }
 
@@ -192,30 +193,31 @@ static enum status check_pipeline(const struct job *job, struct err *err)
                        job->pipeline.num_microbatches, err);
     if (job->pipeline.chunks < 1 || job->pipeline.chunks > 1024)
         return bad_int(job, "pipeline.chunks", "1..1024", job->pipeline.chunks, err);
-    if (job->pipeline.tensor < 0 || job->pipeline.tensor > 64)
-        return bad_int(job, "pipeline.tensor", "auto or 1..64", job->pipeline.tensor, err);
+    if (job->pipeline.layout.at.tensor < 0 || job->pipeline.layout.at.tensor > 64)
+        return bad_int(job, "pipeline.tensor", "auto or 1..64", job->pipeline.layout.at.tensor,
+                       err);
     const enum status rc = check_expert(job, err);
     if (rc != OK)
         return rc;
     if (job->pipeline.recompute_layers < 0)
         return bad_int(job, "pipeline.recompute_layers", "auto or at least 1",
                        job->pipeline.recompute_layers, err);
-    if (job->pipeline.shard_group != AUTO && !job->pipeline.shard_auto) {
-        const int64_t known = (int64_t)job->pipeline.num_replicas * job->pipeline.context;
-        const int G = job->pipeline.shard_group;
+    if (job->pipeline.layout.at.shard_group != AUTO && !job->pipeline.layout.open[LAYOUT_SHARD]) {
+        const int64_t known = (int64_t)job->pipeline.num_replicas * job->pipeline.layout.at.context;
+        const int G = job->pipeline.layout.at.shard_group;
         struct err why = {0};
-        if (shard_group_check(G, job->pipeline.shard,
+        if (shard_group_check(G, job->pipeline.layout.at.shard,
                               known > 0 && known <= INT32_MAX ? (int)known : 2 * G,
-                              job->pipeline.expert, &why) != OK)
+                              job->pipeline.layout.at.expert, &why) != OK)
             return err_set(err, ERR_INFEASIBLE, "%s: %s", source_of(job), why.msg);
     }
-    if (!job->pipeline.shard_auto && job->pipeline.shard != SHARD_NONE &&
-        job->pipeline.num_replicas == 1 && job->pipeline.context == 1)
+    if (!job->pipeline.layout.open[LAYOUT_SHARD] && job->pipeline.layout.at.shard != SHARD_NONE &&
+        job->pipeline.num_replicas == 1 && job->pipeline.layout.at.context == 1)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: pipeline.shard %s divides nothing with pipeline.num_replicas 1",
-                       source_of(job), shard_mode_name(job->pipeline.shard));
+                       source_of(job), shard_mode_name(job->pipeline.layout.at.shard));
     if (job->train.reduction == REDUCTION_CANONICAL &&
-        (job->pipeline.shard_auto || job->pipeline.shard != SHARD_NONE))
+        (job->pipeline.layout.open[LAYOUT_SHARD] || job->pipeline.layout.at.shard != SHARD_NONE))
         return err_set(err, ERR_INFEASIBLE,
                        "%s: pipeline.shard must be none with train.reduction canonical",
                        source_of(job));
@@ -515,14 +517,14 @@ struct job job_as_released(const struct job *job)
     released.pipeline.balancer = BALANCER_RELEASED;
     released.pipeline.schedule_auto = false;
     released.pipeline.schedule = SCHEDULE_GPIPE;
-    released.pipeline.layout_open = released.pipeline.sequence_auto = false;
-    released.pipeline.tensor = 1;
-    released.pipeline.expert = 1;
-    released.pipeline.expert_tensor = AUTO;
-    released.pipeline.context = 1;
-    released.pipeline.shard_auto = false;
-    released.pipeline.shard = SHARD_NONE;
-    released.pipeline.shard_group = AUTO;
+    released.pipeline.layout_open = released.pipeline.layout.open[LAYOUT_SEQUENCE] = false;
+    released.pipeline.layout.at.tensor = 1;
+    released.pipeline.layout.at.expert = 1;
+    released.pipeline.layout.at.expert_tensor = AUTO;
+    released.pipeline.layout.at.context = 1;
+    released.pipeline.layout.open[LAYOUT_SHARD] = false;
+    released.pipeline.layout.at.shard = SHARD_NONE;
+    released.pipeline.layout.at.shard_group = AUTO;
     released.pipeline.recompute_auto = false;
     released.pipeline.recompute = RECOMPUTE_NEVER;
     released.pipeline.frozen_auto = true;

@@ -137,16 +137,9 @@ struct job {
         unsigned schedules; /* with schedule_auto, only these: bits 1 << kind; 0: all */
         enum balancer_kind balancer;
         bool by_params; /* balance parameters instead of time */
-        int tensor;     /* T, devices of a group; AUTO: the planner's choice */
-        bool sequence_auto, sequence_parallel; /* with tensor > 1 */
-        int expert; /* E, replicas that divide the experts of each layer; AUTO: the planner's choice */
-        int expert_tensor; /* X, neighbours that divide each expert; AUTO: T, or what is faster */
-        int context;       /* C, replicas that divide the tokens of each sample; AUTO */
-        bool context_kind_auto;
-        enum context_kind context_kind;
-        bool shard_auto;
-        enum shard_mode shard;
-        int shard_group; /* G; AUTO: all replicas, and where the shard is searched also a node's */
+        /* AUTO for T, E, C: the planner's choice; for X: T, or what is faster; for G: all replicas,
+         * and where the shard is searched also a node's. at.offload is `offload`. */
+        struct layout_ask layout;
         enum offload_choice offload;
         bool recompute_auto;
         enum recompute_mode recompute; /* RECOMPUTE_FIT unless the job says another */

@@ -88,8 +88,8 @@ void plan_clear(struct plan *plan)
 /* Whether the replicas can divide the experts, and the tokens of samples. */
 static enum status check_expert(const struct plan *plan, const struct model *model, struct err *err)
 {
-    const int expert = plan_expert(plan), C = plan_context(plan), span = plan_expert_span(plan);
-    const struct division division = plan_division(plan);
+    const int expert = layout_expert(&plan->layout), C = layout_context(&plan->layout),
+              span = layout_expert_span(&plan->layout);
     if (plan->num_pipelines % C != 0)
         return err_set(err, ERR_INFEASIBLE,
                        "plan: pipeline.context %d does not divide %d pipelines", C,
@@ -98,13 +98,15 @@ static enum status check_expert(const struct plan *plan, const struct model *mod
         return err_set(err, ERR_INFEASIBLE, "plan: pipeline.expert %d does not divide %d replicas",
                        expert, plan->num_pipelines);
     struct err why = {0};
-    enum status rc = model_experts_check(model, &division, &why);
+    enum status rc = model_experts_check(model, &plan->layout, &why);
     if (rc == OK && plan->num_pipelines % span != 0)
         rc = err_set(&why, ERR_INFEASIBLE,
                      "pipeline.expert %d times pipeline.expert_tensor %d does not divide the %d "
                      "devices of a stage",
-                     expert, plan_expert_tensor(plan), plan->num_pipelines * plan_tensor(plan));
-    THEN(model_context_check(model, C, plan->context_kind, plan_tensor(plan), &why));
+                     expert, layout_expert_tensor(&plan->layout),
+                     plan->num_pipelines * layout_tensor(&plan->layout));
+    THEN(model_context_check(model, C, plan->layout.context_kind, layout_tensor(&plan->layout),
+                             &why));
     return rc == OK ? OK : err_set(err, rc, "plan: %s", why.msg);
 }
 
@@ -129,16 +131,17 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
     const enum status rc = check_expert(plan, model, err);
     if (rc != OK)
         return rc;
-    const enum status grouped = tensor_group_check(cluster, plan_tensor(plan), err);
+    const enum status grouped = tensor_group_check(cluster, layout_tensor(&plan->layout), err);
     if (grouped != OK)
         return grouped;
     if (!mul_ok(plan->num_ranks, plan->num_pipelines, &devices) ||
-        !mul_ok(devices, plan_tensor(plan), &devices) || devices > cluster->num_devices) {
-        if (plan_tensor(plan) > 1)
+        !mul_ok(devices, layout_tensor(&plan->layout), &devices) ||
+        devices > cluster->num_devices) {
+        if (layout_tensor(&plan->layout) > 1)
             return err_set(err, ERR_INFEASIBLE,
                            "plan: %d replicas of %d groups of %d devices do not fit a cluster of "
                            "%d",
-                           plan->num_pipelines, plan->num_ranks, plan->tensor,
+                           plan->num_pipelines, plan->num_ranks, plan->layout.tensor,
                            cluster->num_devices);
         return err_set(err, ERR_INFEASIBLE,
                        "plan: %d replicas of %d devices do not fit a cluster of %d",
@@ -155,36 +158,6 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
                        mb->count, (long long)mb->size, (long long)mb->last_size,
                        (long long)plan->batch);
     return OK;
-}
-
-enum status shard_group_check(int group, enum shard_mode shard, int replicas, int expert,
-                              struct err *err)
-{
-    if (group == 0)
-        return OK;
-    if (shard < SHARD_GRADIENTS)
-        return err_set(err, ERR_INFEASIBLE,
-                       "pipeline.shard_group %d needs pipeline.shard gradients or weights, got %s",
-                       group, shard_mode_name(shard));
-    if (expert > 1)
-        return err_set(err, ERR_INFEASIBLE,
-                       "pipeline.shard_group %d does not go with pipeline.expert %d", group,
-                       expert);
-    if (group < 2 || replicas % group != 0 || replicas == group)
-        return err_set(err, ERR_INFEASIBLE,
-                       "pipeline.shard_group %d leaves no whole copies of %d replicas", group,
-                       replicas);
-    return OK;
-}
-
-struct division plan_division(const struct plan *plan)
-{
-    return (struct division){.tensor = plan_tensor(plan),
-                             .sequence_parallel = plan->sequence_parallel,
-                             .expert = plan_expert(plan),
-                             .expert_tensor = plan->expert_tensor,
-                             .context = plan_context(plan),
-                             .context_kind = plan->context_kind};
 }
 
 int plan_cut_start(const struct plan *plan, const struct model *model)
@@ -224,7 +197,7 @@ static enum status check_cut(const struct plan *plan, const struct model *model,
 static enum status check_group(const struct plan *plan, const struct cluster *cluster, int i,
                                bool *used, struct err *err)
 {
-    const int first = plan->device ? plan->device[i] : -1, T = plan_tensor(plan);
+    const int first = plan->device ? plan->device[i] : -1, T = layout_tensor(&plan->layout);
     const int replica = i / plan->num_ranks, rank = i % plan->num_ranks;
     if (first < 0 || first >= cluster->num_devices)
         return err_set(err, ERR_INFEASIBLE,
@@ -290,16 +263,16 @@ static enum status check_layout(const struct plan *plan, struct err *err)
         if (plan->recompute_layers[s] < 0)
             return err_set(err, ERR_INFEASIBLE, "plan: stage %d runs %d layers again", s,
                            plan->recompute_layers[s]);
-    if (plan->shard != SHARD_NONE && plan->num_pipelines == 1)
+    if (plan->layout.shard != SHARD_NONE && plan->num_pipelines == 1)
         return err_set(err, ERR_INFEASIBLE, "plan: shard %s divides nothing with 1 replica",
-                       shard_mode_name(plan->shard));
+                       shard_mode_name(plan->layout.shard));
     struct err why = {0};
-    if (shard_group_check(plan->shard_group, plan->shard, plan->num_pipelines,
-                          plan_expert_span(plan), &why) != OK)
+    if (shard_group_check(plan->layout.shard_group, plan->layout.shard, plan->num_pipelines,
+                          layout_expert_span(&plan->layout), &why) != OK)
         return err_set(err, ERR_INFEASIBLE, "plan: %s", why.msg);
-    if (plan->shard != SHARD_NONE && plan->canonical)
+    if (plan->layout.shard != SHARD_NONE && plan->canonical)
         return err_set(err, ERR_INFEASIBLE, "plan: shard %s sums gradients in no canonical order",
-                       shard_mode_name(plan->shard));
+                       shard_mode_name(plan->layout.shard));
     return OK;
 }
 
@@ -329,12 +302,5 @@ const char *recompute_mode_name(enum recompute_mode mode)
 {
     static const char *const names[RECOMPUTE_MODE_COUNT] = {"never",     "stage", "except-last",
                                                             "selective", "layer", "stage-early"};
-    return names[mode];
-}
-
-const char *shard_mode_name(enum shard_mode mode)
-{
-    static const char *const names[SHARD_MODE_COUNT] = {"none", "optimizer", "gradients",
-                                                        "weights"};
     return names[mode];
 }

@@ -8,6 +8,7 @@
 
 #include "partition/base/units.h"
 #include "partition/cluster/cluster.h"
+#include "partition/layout/layout.h"
 #include "partition/layout/tensor_group.h"
 #include "partition/model/attention.h"
 #include "partition/model/model.h"
@@ -63,35 +64,11 @@ static inline bool recompute_early(enum recompute_mode mode)
     return mode == RECOMPUTE_STAGE_EARLY || mode == RECOMPUTE_EXCEPT_LAST;
 }
 
-/* The state that the R replicas of a stage divide among themselves (ZeRO; Rajbhandari et al., SC
- * 2020). Each mode divides what the modes before it divide, too. docs/layouts.md has traffic and
- * times. */
-enum shard_mode {
-    SHARD_NONE,      /* every replica holds all of it */
-    SHARD_OPTIMIZER, /* optimizer state and fp32 master weights (ZeRO-1) */
-    SHARD_GRADIENTS, /* and gradients (ZeRO-2) */
-    SHARD_WEIGHTS,   /* and weights (ZeRO-3, FSDP) */
-    SHARD_MODE_COUNT
-};
-
 struct plan {
-    int num_ranks;          /* K, devices per pipeline */
-    int chunks;             /* v; num_stages = num_ranks * chunks */
-    int num_pipelines;      /* R C: pipelines, each with a copy of the weights */
-    int tensor;             /* T, neighbouring devices that hold each item together; 0 and 1: one */
-    bool sequence_parallel; /* with T > 1: norms and dropouts are divided by tokens */
-    int expert; /* E, replicas that divide the experts of each layer: replicas [i E, (i + 1) E); 0 and
-                   1: each replica has all */
-    int expert_tensor; /* X, neighbours that divide each expert, a divisor of T; 0: T. With X < T, E X / T
-                          replicas divide the experts, and E is divided by their devices */
-    int context; /* C, replicas that divide the tokens of each sample: replicas [i C, (i + 1) C); 0 and
-                    1: each has samples of its own */
-    enum context_kind context_kind; /* with C > 1 */
-    enum shard_mode shard;
-    int shard_group; /* G, replicas in a row that divide what SHARD_GRADIENTS and SHARD_WEIGHTS say, of
-                        which the others have copies (HSDP); 0: all replicas */
-    bool
-        offload; /* masters and optimizer state are in host memory, whose processor updates (ZeRO-Offload) */
+    int num_ranks;     /* K, devices per pipeline */
+    int chunks;        /* v; num_stages = num_ranks * chunks */
+    int num_pipelines; /* R C: pipelines, each with a copy of the weights */
+    struct layout layout;
     int64_t batch;                    /* samples per pipeline and step */
     struct microbatches microbatches; /* M = microbatches.count */
     enum schedule_kind schedule;
@@ -155,42 +132,11 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
 /* The first item of the cut: 0, or the first active item if the frozen prefix is outside. */
 int plan_cut_start(const struct plan *plan, const struct model *model);
 
-/* T of a plan: at least 1. */
-static inline int plan_tensor(const struct plan *plan)
-{
-    return plan->tensor > 1 ? plan->tensor : 1;
-}
-
-/* E of a plan: at least 1. */
-static inline int plan_expert(const struct plan *plan)
-{
-    return plan->expert > 1 ? plan->expert : 1;
-}
-
-/* X of a plan: T unless it says another. */
-static inline int plan_expert_tensor(const struct plan *plan)
-{
-    return plan->expert_tensor > 0 ? plan->expert_tensor : plan_tensor(plan);
-}
-
-/* How many replicas in a row have all experts of a layer together: E X / T, at least 1. */
-static inline int plan_expert_span(const struct plan *plan)
-{
-    const int span = plan_expert(plan) * plan_expert_tensor(plan) / plan_tensor(plan);
-    return span > 1 ? span : 1;
-}
-
-/* C of a plan: at least 1. */
-static inline int plan_context(const struct plan *plan)
-{
-    return plan->context > 1 ? plan->context : 1;
-}
-
 /* The number of pipelines with samples of their own, which users call replicas. C pipelines in a
  * row share their samples. */
 static inline int plan_width(const struct plan *plan)
 {
-    return plan->num_pipelines / plan_context(plan);
+    return plan->num_pipelines / layout_context(&plan->layout);
 }
 
 /* Samples of a step. */
@@ -205,18 +151,10 @@ static inline double plan_samples_per_s(const struct plan *plan, int64_t step_ns
     return step_ns > 0 ? (double)plan_samples(plan) * 1e9 / (double)step_ns : 0;
 }
 
-/* The degrees by which the plan's devices divide items. */
-struct division plan_division(const struct plan *plan);
-
-/* Check G of a number of replicas (R C); 0: there are no groups. ERR_INFEASIBLE: the shard is none
- * that groups divide; replicas divide experts; or G leaves not at least two groups. */
-enum status shard_group_check(int group, enum shard_mode shard, int replicas, int expert,
-                              struct err *err);
-
 /* Devices of a plan: every rank of every replica is a group of T devices that follow each other. */
 static inline int64_t plan_num_devices(const struct plan *plan)
 {
-    return (int64_t)plan->num_ranks * plan->num_pipelines * plan_tensor(plan);
+    return (int64_t)plan->num_ranks * plan->num_pipelines * layout_tensor(&plan->layout);
 }
 
 /* Whether the frozen prefix is outside the pipeline. The cut then starts after it. */
@@ -229,7 +167,6 @@ const char *frozen_placement_name(enum frozen_placement placement);
 const char *recompute_mode_name(enum recompute_mode mode);
 #define RECOMPUTE_MODE_NAMES                                                                       \
     "never stage except-last selective layer stage-early" /* for help texts */
-const char *shard_mode_name(enum shard_mode mode);
 
 #ifdef __cplusplus
 }

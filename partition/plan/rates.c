@@ -130,7 +130,7 @@ static double plan_peak(const struct cluster *cluster, const struct plan *plan, 
 {
     double sum = 0;
     for (int64_t i = 0; i < (int64_t)plan->num_ranks * plan->num_pipelines; i++)
-        for (int t = 0; t < plan_tensor(plan); t++) {
+        for (int t = 0; t < layout_tensor(&plan->layout); t++) {
             const double peak = peak_of(&cluster->devices[plan->device[i] + t], dtype);
             if (!(peak > 0))
                 return 0;

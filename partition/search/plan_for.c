@@ -73,23 +73,13 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
         .recompute = fits ? RECOMPUTE_NEVER : job->pipeline.recompute,
         .recompute_inside = for_frameworks(setting),
         .recompute_layers = job->pipeline.recompute_layers,
-        .tensor_auto = job->pipeline.tensor == AUTO,
-        .tensor = job->pipeline.tensor,
-        .sequence_auto = job->pipeline.sequence_auto,
-        .sequence_parallel = job->pipeline.sequence_parallel,
-        .expert_auto = job->pipeline.expert == AUTO,
-        .expert = job->pipeline.expert,
-        .expert_tensor = job->pipeline.expert_tensor,
-        .context_auto = job->pipeline.context == AUTO,
-        .context = job->pipeline.context,
-        .context_kind_auto = job->pipeline.context_kind_auto,
-        .context_kind = job->pipeline.context_kind,
-        .shard_auto = job->pipeline.shard_auto,
-        .shard = job->pipeline.shard,
-        .shard_group = job->pipeline.shard_group,
+        .layout = job->pipeline.layout,
         .offload = job->pipeline.offload,
         .frozen_auto = job->pipeline.frozen_auto,
         .frozen = job->pipeline.frozen};
+    options->layout.open[LAYOUT_TENSOR] = job->pipeline.layout.at.tensor == AUTO;
+    options->layout.open[LAYOUT_EXPERT] = job->pipeline.layout.at.expert == AUTO;
+    options->layout.open[LAYOUT_CONTEXT] = job->pipeline.layout.at.context == AUTO;
     if (!choose_schedule && schedule_any_chunks(job->pipeline.schedule) &&
         job->pipeline.chunks == 1)
         options->chunks = 1;
@@ -107,8 +97,9 @@ static void open_layout(const struct job *job, const struct setting *setting,
         options->offload = OFFLOAD_NONE;
     if (ours || !job->pipeline.layout_open)
         return;
-    options->tensor_auto = options->sequence_auto = options->expert_auto = true;
-    options->shard_auto = options->recompute_auto = options->context_auto = true;
+    bool *const open = options->layout.open;
+    open[LAYOUT_TENSOR] = open[LAYOUT_SEQUENCE] = open[LAYOUT_EXPERT] = true;
+    open[LAYOUT_CONTEXT] = open[LAYOUT_SHARD] = options->recompute_auto = true;
 }
 
 /* Restrict the options to what the job's framework runs. */
@@ -129,13 +120,13 @@ static enum status restrict_to_target(const struct job *job, struct planner_opti
         return err_set(err, ERR_INPUT, "%s does not run pipeline.schedule %s", name,
                        schedule_kind_name((enum schedule_kind)__builtin_ctz(options->schedules)));
     options->schedules &= target->schedules;
-    if (!options->shard_auto && !(target->shards >> options->shard & 1))
+    if (!options->layout.open[LAYOUT_SHARD] && !(target->shards >> options->layout.at.shard & 1))
         return err_set(err, ERR_INPUT, "%s does not run pipeline.shard %s", name,
-                       shard_mode_name(options->shard));
-    if (target->replicas_in_shard && !options->shard_auto && options->shard < SHARD_GRADIENTS &&
-        options->num_replicas > 1)
+                       shard_mode_name(options->layout.at.shard));
+    if (target->replicas_in_shard && !options->layout.open[LAYOUT_SHARD] &&
+        options->layout.at.shard < SHARD_GRADIENTS && options->num_replicas > 1)
         return err_set(err, ERR_INPUT, "%s does not run pipeline.shard %s with several replicas",
-                       name, shard_mode_name(options->shard));
+                       name, shard_mode_name(options->layout.at.shard));
     if (!options->recompute_auto && !(target->recomputes >> options->recompute & 1))
         return err_set(err, ERR_INPUT, "%s does not run pipeline.recompute %s", name,
                        recompute_mode_name(options->recompute));
@@ -325,15 +316,15 @@ static enum status solve(const struct job *job, const struct run_state *state,
 static enum status check_balancer(const struct job *job, const struct planner_options *options,
                                   struct err *err)
 {
-    if (job->pipeline.context != 1 && (greedy(job) || turn_elastic(job)))
+    if (job->pipeline.layout.at.context != 1 && (greedy(job) || turn_elastic(job)))
         return err_set(err, ERR_INFEASIBLE,
                        greedy(job)
                            ? "pipeline.context does not go with pipeline.balancer"
                            : "pipeline.context does not go with a run that changes its plan");
     static const char *const names[] = {
         [BALANCER_RELEASED] = "released", [BALANCER_PAPER] = "paper"};
-    const bool tensor = options->tensor_auto || options->tensor > 1,
-               shard = options->shard_auto || options->shard != SHARD_NONE;
+    const bool tensor = options->layout.open[LAYOUT_TENSOR] || options->layout.at.tensor > 1,
+               shard = options->layout.open[LAYOUT_SHARD] || options->layout.at.shard != SHARD_NONE;
     if (!greedy(job) || (!tensor && !shard))
         return OK;
     return err_set(err, ERR_INFEASIBLE, "pipeline.balancer %s does not go with pipeline.%s",

@@ -50,22 +50,9 @@ struct planner_cache {
     int64_t epochs, views; /* see cache_fill_weight() */
 };
 
-/* Properties that all ranks of a plan share, apart from the cut. */
-struct planner_layout {
-    int tensor; /* T; 0 or 1: a rank is a device */
-    bool sequence_parallel;
-    int expert;        /* E; 0 or 1: each replica has all experts */
-    int expert_tensor; /* X; 0: T */
-    int context;       /* C; 0 or 1: each pipeline has samples of its own */
-    enum context_kind context_kind;
-    enum shard_mode shard;
-    int shard_group; /* G; 0: all replicas divide */
-    bool offload;    /* plan.offload */
-};
-
 struct planner_problem {
     struct setting setting;
-    struct planner_layout layout;
+    struct layout layout;
     enum batch_mode batch_mode;
     int64_t batch;         /* per pipeline, or global */
     int num_frozen_layers; /* F */
@@ -80,14 +67,6 @@ struct planner_problem {
     int64_t most_samples;
     struct planner_cache cache;
 };
-
-/* Replicas in a row that have all experts of a layer together: at least 1. */
-static inline int layout_expert_span(const struct planner_layout *layout)
-{
-    const struct plan plan = {
-        .tensor = layout->tensor, .expert = layout->expert, .expert_tensor = layout->expert_tensor};
-    return plan_expert_span(&plan);
-}
 
 /* Progress of a search: candidates by their bounds, better cuts of the best, questions to the
  * judge. */
@@ -127,20 +106,12 @@ struct planner_options {
     bool equal_microbatches; /* with AUTO, only counts that divide the batch */
     int chunks;              /* of the interleaved schedule; AUTO tries 2, 3 and 4 */
     unsigned schedules;      /* bit (1 << kind) is set if the schedule may be chosen */
-    bool tensor_auto;        /* try every T that divides the model and fits a node */
-    int tensor;              /* T unless tensor_auto; 0 and 1: no groups */
-    bool sequence_auto;      /* with T > 1, try without and with */
-    bool sequence_parallel;  /* unless sequence_auto */
-    bool expert_auto;        /* try every E that divides the model's experts */
-    int expert; /* unless expert_auto; 0 and 1: each replica has all experts. R is a multiple of it */
-    int expert_tensor;      /* X; AUTO: with E > 1, all of a group and, in groups by tokens, one */
-    bool context_auto;      /* try C = 2, 4, ... where samples are long (planner_layouts.c) */
-    int context;            /* C unless context_auto; 0 and 1: samples are not divided */
-    bool context_kind_auto; /* with C > 1, try every kind */
-    enum context_kind context_kind; /* unless context_kind_auto */
-    bool shard_auto;
-    enum shard_mode shard; /* unless shard_auto */
-    int shard_group;       /* G; AUTO: all replicas, and with shard_auto also those of a node */
+    /* The search tries of an open T every one that divides the model and fits a node; with T > 1
+     * both values of sequence_parallel; every E that divides the model's experts; C = 2, 4, ... where
+     * samples are long, with every kind; every shard. Unless layout.at says another, X is T or, with
+     * E > 1 in groups by tokens, 1; and G is all replicas or, with an open shard, also those of a
+     * node. R is a multiple of E and C. */
+    struct layout_ask layout;
     enum offload_choice offload;
     enum balancer_kind balancer;
     bool by_params; /* BALANCER_OPTIMAL cuts by parameters instead of time */
@@ -191,7 +162,7 @@ struct planner_length {
 
 /* The fate of one layout (T and shard mode). */
 struct planner_layout_fate {
-    struct planner_layout layout;
+    struct layout layout;
     enum planner_verdict verdict;
     double samples_per_s;           /* of its best timed candidate, as in planner_length */
     double bound_per_s;             /* no plan of this layout is faster */

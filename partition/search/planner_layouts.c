@@ -53,28 +53,29 @@ static int tensors_of(const struct solver *s, int *tensors, int room)
     const struct setting *setting = &s->problem->setting;
     const int widest = widest_node(setting->cluster);
     int n = 0;
-    if (!s->options->tensor_auto) {
-        tensors[n++] = s->options->tensor > 1 ? s->options->tensor : 1;
+    if (!s->options->layout.open[LAYOUT_TENSOR]) {
+        tensors[n++] = s->options->layout.at.tensor > 1 ? s->options->layout.at.tensor : 1;
         return n;
     }
     const int most = widest > GROUP_BEYOND ? widest : GROUP_BEYOND;
     for (int T = 1; T <= most && n < room; T++)
         if (T == 1 ||
             (!cost_is_measured(setting->cost) && tensor_group_list(setting->cluster, T, NULL) > 0 &&
-             (model_shard_check(setting->model, T, s->options->sequence_parallel, NULL) == OK ||
-              (s->options->sequence_auto &&
+             (model_shard_check(setting->model, T, s->options->layout.at.sequence_parallel, NULL) ==
+                  OK ||
+              (s->options->layout.open[LAYOUT_SEQUENCE] &&
                model_shard_check(setting->model, T, true, NULL) == OK))))
             tensors[n++] = T;
     return n;
 }
 
-static bool without_pipeline(const struct plan_target *target, const struct planner_layout *layout)
+static bool without_pipeline(const struct plan_target *target, const struct layout *layout)
 {
     return target && target->alone && (layout->tensor > 1 || layout->shard >= SHARD_GRADIENTS);
 }
 
 /* Whether a layout is to be searched. */
-static bool runs(const struct planner_options *options, const struct planner_layout *layout)
+static bool runs(const struct planner_options *options, const struct layout *layout)
 {
     const struct plan_target *target = options->target;
     return !target ||
@@ -97,8 +98,8 @@ static int contexts_of(const struct solver *s, int tensor, int contexts[1 + MOST
     const struct setting *setting = &s->problem->setting;
     const int groups = setting->cluster->num_devices / tensor;
     int most = 1, n = 1;
-    contexts[0] = s->options->context > 1 ? s->options->context : 1;
-    if (!s->options->context_auto)
+    contexts[0] = s->options->layout.at.context > 1 ? s->options->layout.at.context : 1;
+    if (!s->options->layout.open[LAYOUT_CONTEXT])
         return n;
     contexts[0] = 1;
     while (!cost_is_measured(setting->cost) && most * 2 <= groups &&
@@ -112,8 +113,8 @@ static int contexts_of(const struct solver *s, int tensor, int contexts[1 + MOST
 
 /* Append a layout if it is to be searched, with AUTO for the optimizer on the device and on the host;
  * returns how many there are then. */
-static int add_one(const struct planner_options *options, const struct planner_layout *layout,
-                   struct planner_layout *layouts, int n)
+static int add_one(const struct planner_options *options, const struct layout *layout,
+                   struct layout *layouts, int n)
 {
     const bool from = options->offload == OFFLOAD_OPTIMIZER;
     const bool to = from || (options->offload == OFFLOAD_AUTO && may_offload(options));
@@ -127,19 +128,22 @@ static int add_one(const struct planner_options *options, const struct planner_l
 
 /* Append a layout for each shard mode to a list, and for the groups that divide it: all replicas, or
  * those on a node, whose links are faster. */
-static int add_shards(const struct solver *s, struct planner_layout layout,
-                      struct planner_layout *layouts, int n)
+static int add_shards(const struct solver *s, struct layout layout, struct layout *layouts, int n)
 {
     const struct planner_options *options = s->options;
     const int node = widest_node(s->problem->setting.cluster) / layout.tensor;
-    for (int shard = 0; shard < (options->shard_auto ? SHARD_MODE_COUNT : 1); shard++) {
-        layout.shard = options->shard_auto ? (enum shard_mode)shard : options->shard;
+    for (int shard = 0; shard < (options->layout.open[LAYOUT_SHARD] ? SHARD_MODE_COUNT : 1);
+         shard++) {
+        layout.shard =
+            options->layout.open[LAYOUT_SHARD] ? (enum shard_mode)shard : options->layout.at.shard;
         const bool grouped = layout.shard >= SHARD_GRADIENTS && layout_expert_span(&layout) < 2;
-        const bool asked = options->shard_group != AUTO;
-        layout.shard_group = asked && (grouped || !options->shard_auto) ? options->shard_group : 0;
+        const bool asked = options->layout.at.shard_group != AUTO;
+        layout.shard_group = asked && (grouped || !options->layout.open[LAYOUT_SHARD])
+                                 ? options->layout.at.shard_group
+                                 : 0;
         n = add_one(options, &layout, layouts, n);
         layout.shard_group = node;
-        if (options->shard_auto && !asked && grouped && node > 1 &&
+        if (options->layout.open[LAYOUT_SHARD] && !asked && grouped && node > 1 &&
             s->problem->setting.cluster->num_nodes > 1)
             n = add_one(options, &layout, layouts, n);
     }
@@ -147,16 +151,16 @@ static int add_shards(const struct solver *s, struct planner_layout layout,
 }
 
 /* Append the layouts of each C and kind to a list; returns how many it has then. */
-static int add_divided(const struct solver *s, struct planner_layout layout,
-                       struct planner_layout *layouts, int n)
+static int add_divided(const struct solver *s, struct layout layout, struct layout *layouts, int n)
 {
     int contexts[1 + MOST_CONTEXTS];
     const int num = contexts_of(s, layout.tensor, contexts);
     for (int c = 0; c < num; c++) {
-        const bool kinds = s->options->context_kind_auto && contexts[c] > 1;
+        const bool kinds = s->options->layout.open[LAYOUT_CONTEXT_KIND] && contexts[c] > 1;
         for (int kind = 0; kind < (kinds ? CONTEXT_KIND_COUNT : 1); kind++) {
             layout.context = contexts[c];
-            layout.context_kind = kinds ? (enum context_kind)kind : s->options->context_kind;
+            layout.context_kind =
+                kinds ? (enum context_kind)kind : s->options->layout.at.context_kind;
             n = add_shards(s, layout, layouts, n);
         }
     }
@@ -165,47 +169,43 @@ static int add_divided(const struct solver *s, struct planner_layout layout,
 
 /* Append the layouts of one T and E to a list, with AUTO where each expert is on all devices of a group
  * and on one; returns how many it has then. */
-static int add_experts(const struct solver *s, struct planner_layout layout,
-                       struct planner_layout *layouts, int n)
+static int add_experts(const struct solver *s, struct layout layout, struct layout *layouts, int n)
 {
     const struct planner_options *options = s->options;
     const int T = layout.tensor, groups = s->problem->setting.cluster->num_devices / T;
-    const int asked = options->expert_tensor, before = n;
+    const int asked = options->layout.at.expert_tensor, before = n;
     for (int X = asked != AUTO ? asked : T; X > 0; X = X == T && asked == AUTO && T > 1) {
         layout.expert_tensor = X;
-        const struct division division = {.tensor = T,
-                                          .sequence_parallel = layout.sequence_parallel,
-                                          .expert = layout.expert,
-                                          .expert_tensor = X};
         if (layout_expert_span(&layout) <= groups &&
-            model_experts_check(s->problem->setting.model, &division, NULL) == OK)
+            model_experts_check(s->problem->setting.model, &layout, NULL) == OK)
             n = add_divided(s, layout, layouts, n);
     }
     layout.expert_tensor = asked != AUTO ? asked : T;
-    if (n == before && !options->expert_auto) /* its error says why */
+    if (n == before && !options->layout.open[LAYOUT_EXPERT]) /* its error says why */
         n = add_divided(s, layout, layouts, n);
     return n;
 }
 
 /* Append the layouts of one T to a list; returns how many it has then. layouts NULL: only count. */
-static int add_layouts(const struct solver *s, int tensor, struct planner_layout *layouts, int n)
+static int add_layouts(const struct solver *s, int tensor, struct layout *layouts, int n)
 {
     const struct planner_options *options = s->options;
     const struct setting *setting = &s->problem->setting;
-    const int most_experts =
-        !options->expert_auto || cost_is_measured(setting->cost) ? 1 : setting->model->experts;
-    const bool both = options->sequence_auto && tensor > 1;
+    const int most_experts = !options->layout.open[LAYOUT_EXPERT] || cost_is_measured(setting->cost)
+                                 ? 1
+                                 : setting->model->experts;
+    const bool both = options->layout.open[LAYOUT_SEQUENCE] && tensor > 1;
     for (int tokens = 0; tokens <= (both ? 1 : 0); tokens++) {
-        const bool parallel = tensor > 1 && (both ? tokens : options->sequence_parallel);
+        const bool parallel = tensor > 1 && (both ? tokens : options->layout.at.sequence_parallel);
         if (both && model_shard_check(setting->model, tensor, parallel, NULL) != OK)
             continue;
         for (int E = 1; E == 1 || (E <= most_experts && E <= setting->cluster->num_devices); E++) {
             if (E > 1 && setting->model->experts % E != 0)
                 continue;
-            const struct planner_layout layout = {.tensor = tensor,
-                                                  .sequence_parallel = parallel,
-                                                  .expert =
-                                                      options->expert_auto ? E : options->expert};
+            const struct layout layout = {
+                .tensor = tensor,
+                .sequence_parallel = parallel,
+                .expert = options->layout.open[LAYOUT_EXPERT] ? E : options->layout.at.expert};
             n = add_experts(s, layout, layouts, n);
         }
     }
@@ -213,13 +213,13 @@ static int add_layouts(const struct solver *s, int tensor, struct planner_layout
 }
 
 /* List the layouts that are searched, in a fresh array of *num that the caller owns. */
-static enum status list_layouts(const struct solver *s, struct planner_layout **list, int *num)
+static enum status list_layouts(const struct solver *s, struct layout **list, int *num)
 {
     int tensors[MOST_TENSORS], n = 0, count = 0;
     const int num_tensors = tensors_of(s, tensors, MOST_TENSORS);
     for (int i = 0; i < num_tensors; i++)
         count = add_layouts(s, tensors[i], NULL, count);
-    struct planner_layout *layouts = malloc(((size_t)count + 1) * sizeof *layouts);
+    struct layout *layouts = malloc(((size_t)count + 1) * sizeof *layouts);
     if (!layouts)
         return err_nomem(s->err);
     for (int i = 0; i < num_tensors; i++)
@@ -320,18 +320,12 @@ static void set_common(struct solver *s, const struct open_search *all, int n,
 }
 
 /* Begin the search of a layout. The layouts whose group is refused have no search. */
-static void begin(struct solver *s, const struct planner_layout *layout, struct open_search *one)
+static void begin(struct solver *s, const struct layout *layout, struct open_search *one)
 {
     *one = (struct open_search){.problem = *s->problem, .options = *s->options};
     if (without_pipeline(s->options->target, layout))
         one->options.num_ranks = 1;
-    const struct division division = {.tensor = layout->tensor,
-                                      .sequence_parallel = layout->sequence_parallel,
-                                      .expert = layout->expert,
-                                      .expert_tensor = layout->expert_tensor,
-                                      .context = layout->context,
-                                      .context_kind = layout->context_kind};
-    enum status rc = tensor_group_new(&s->problem->setting, &division, &one->group, &one->why);
+    enum status rc = tensor_group_new(&s->problem->setting, layout, &one->group, &one->why);
     one->problem.setting = tensor_group_setting(one->group, &s->problem->setting);
     one->problem.layout = *layout;
     if (rc == OK) {
@@ -350,7 +344,7 @@ static double open_rate(const struct open_search *one)
 
 /* Begin a search, and take it to its first plan that fits and is faster than *rate, which becomes
  * that plan's. */
-static enum status probe(struct solver *s, const struct planner_layout *layout, bool alone,
+static enum status probe(struct solver *s, const struct layout *layout, bool alone,
                          struct open_search *one, double *rate)
 {
     begin(s, layout, one);
@@ -408,7 +402,7 @@ static enum status search_one(struct solver *s, struct open_search *one)
     enum status rc = finish_one(s, one, fate);
     if (rc == OK && one->begun == OK && one->search.dropped_rate > floor_rate(s) &&
         !s->common.stopped) {
-        const struct planner_layout layout = one->problem.layout;
+        const struct layout layout = one->problem.layout;
         const double keep = floor_rate(s), found = fate->samples_per_s;
         s->evaluated += one->search.evaluated;
         s->common.evaluated += one->search.evaluated; /* the watch's count goes on */
@@ -464,7 +458,7 @@ static void finish_best(struct solver *s)
 }
 
 /* Probe all layouts, then search them, the fastest first: what it reaches rules most others out. */
-static enum status search_all(struct solver *s, const struct planner_layout *layouts, int n)
+static enum status search_all(struct solver *s, const struct layout *layouts, int n)
 {
     struct open_search *all = calloc((size_t)n, sizeof *all);
     bool *done = calloc((size_t)n, sizeof *done);
@@ -493,7 +487,7 @@ static enum status solve_on(const struct planner_problem *problem,
                             struct err *err)
 {
     struct solver s = {.problem = problem, .options = options, .best_layout = -1, .err = err};
-    struct planner_layout *layouts = NULL;
+    struct layout *layouts = NULL;
     int n = 0;
     enum status rc = list_layouts(&s, &layouts, &n);
     s.fates = calloc((size_t)n + 1, sizeof *s.fates);
@@ -542,10 +536,12 @@ static struct cluster usable_nodes(const struct planner_problem *problem,
     const struct setting *setting = &problem->setting;
     struct cluster cluster = *setting->cluster;
     const int width = widest_node(&cluster);
-    const int64_t tensor = options->tensor_auto ? (width > GROUP_BEYOND ? width : GROUP_BEYOND)
-                                                : bound_max(options->tensor, 1),
-                  context = options->context_auto ? 1 + setting->model->seq / LEAST_TOKENS
-                                                  : bound_max(options->context, 1);
+    const int64_t tensor = options->layout.open[LAYOUT_TENSOR]
+                               ? (width > GROUP_BEYOND ? width : GROUP_BEYOND)
+                               : bound_max(options->layout.at.tensor, 1),
+                  context = options->layout.open[LAYOUT_CONTEXT]
+                                ? 1 + setting->model->seq / LEAST_TOKENS
+                                : bound_max(options->layout.at.context, 1);
     const int64_t of_pipeline =
         (mul_saturated(tensor, setting->model->num_items) + width - 1) / width;
     const int64_t nodes = mul_saturated(mul_saturated(problem->batch, context), of_pipeline);

@@ -220,14 +220,7 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
     return (struct plan){.num_ranks = node->num_ranks,
                          .chunks = node->chunks,
                          .num_pipelines = node->num_pipelines,
-                         .tensor = problem->layout.tensor,
-                         .sequence_parallel = problem->layout.sequence_parallel,
-                         .expert = problem->layout.expert,
-                         .expert_tensor = problem->layout.expert_tensor,
-                         .context = problem->layout.context,
-                         .context_kind = problem->layout.context_kind,
-                         .shard = problem->layout.shard,
-                         .shard_group = problem->layout.shard_group,
+                         .layout = problem->layout,
                          .batch = node->batch,
                          .microbatches = node->microbatches,
                          .schedule = node->schedule,
@@ -240,8 +233,7 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
                          .clip = problem->clip,
                          .optim_bytes_per_param = problem->optim_bytes_per_param,
                          .canonical = problem->canonical,
-                         .lagged = problem->lagged,
-                         .offload = problem->layout.offload};
+                         .lagged = problem->lagged};
 }
 
 static int compare_judged(const void *left, const void *right)

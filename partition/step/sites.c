@@ -163,7 +163,8 @@ enum status sites_new(const struct cluster *cluster, const struct plan *plan, st
     if (got) {
         *got = (struct sites){.num_ranks = K,
                               .num_pipelines = R,
-                              .shard_group = plan->shard_group > 1 ? plan->shard_group : R,
+                              .shard_group =
+                                  plan->layout.shard_group > 1 ? plan->layout.shard_group : R,
                               .one_node = true,
                               .one_pod = true,
                               .ranks = calloc((size_t)K, sizeof *got->ranks),

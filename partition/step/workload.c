@@ -125,8 +125,7 @@ enum status workload_build_at(const struct setting *setting, const struct plan *
                               struct stage_memo *memo, struct workload *workload, struct err *err)
 {
     struct tensor_group *group;
-    const struct division division = plan_division(plan);
-    enum status rc = tensor_group_new(setting, &division, &group, err);
+    enum status rc = tensor_group_new(setting, &plan->layout, &group, err);
     if (rc != OK)
         return rc;
     const struct setting own = tensor_group_setting(group, setting);
@@ -149,7 +148,7 @@ enum status workload_build_at(const struct setting *setting, const struct plan *
                 .clip = plan->clip,
                 .host_blocking = setting->cluster->host_blocking,
                 .sends_blocking = workload_sends_block(setting, plan),
-                .scatter = plan->shard == SHARD_OPTIMIZER && plan->num_pipelines > 1 &&
+                .scatter = plan->layout.shard == SHARD_OPTIMIZER && plan->num_pipelines > 1 &&
                            !(own.model->framework && own.model->framework->sums_whole),
                 .context_bytes =
                     setting->cluster->context_bytes +
@@ -162,20 +161,20 @@ enum status workload_build_at(const struct setting *setting, const struct plan *
     if (plan->num_stages > SCHEDULE_MAX_STAGES) {
         rc = err_set(err, ERR_INPUT, "plan of %d stages, the limit is %d", plan->num_stages,
                      SCHEDULE_MAX_STAGES);
-    } else if (own.model->tensor > 1 && own.model->tensor != plan_tensor(plan)) {
+    } else if (own.model->tensor > 1 && own.model->tensor != layout_tensor(&plan->layout)) {
         rc = err_set(err, ERR_INFEASIBLE, "plan.tensor is %d, its model is divided by %d",
-                     plan_tensor(plan), own.model->tensor);
-    } else if (own.model->context > 1 && own.model->context != plan_context(plan)) {
+                     layout_tensor(&plan->layout), own.model->tensor);
+    } else if (own.model->context > 1 && own.model->context != layout_context(&plan->layout)) {
         rc = err_set(err, ERR_INFEASIBLE, "plan.context is %d, its model is divided by %d",
-                     plan_context(plan), own.model->context);
+                     layout_context(&plan->layout), own.model->context);
     } else if (own.model->expert_ways > 1 &&
-               (own.model->expert_ways != plan_expert(plan) ||
-                own.model->expert_tensor != plan_expert_tensor(plan))) {
+               (own.model->expert_ways != layout_expert(&plan->layout) ||
+                own.model->expert_tensor != layout_expert_tensor(&plan->layout))) {
         rc = err_set(err, ERR_INFEASIBLE,
                      "plan.expert and expert_tensor are %d and %d, its model is divided by %d "
                      "and %d",
-                     plan_expert(plan), plan_expert_tensor(plan), own.model->expert_ways,
-                     own.model->expert_tensor);
+                     layout_expert(&plan->layout), layout_expert_tensor(&plan->layout),
+                     own.model->expert_ways, own.model->expert_tensor);
     }
     if (rc == OK && !sites) {
         rc = sites_new(own.cluster, plan, &b.got.own_sites, err);

@@ -114,7 +114,7 @@ enum status workload_build_buckets(struct builder *b)
         w->first_bucket[s] = w->num_buckets;
         /* Divided gradients are reduced within each backward (workload_layout.c). */
         if (w->num_pipelines > 1 && w->stages[s].weight_bytes > 0 &&
-            b->plan->shard < SHARD_GRADIENTS) {
+            b->plan->layout.shard < SHARD_GRADIENTS) {
             enum status rc = find_buckets(b, s);
             if (rc != OK)
                 return rc;

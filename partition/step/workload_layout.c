@@ -88,12 +88,12 @@ static int64_t again_bytes(const struct builder *b, int s)
 /* Replicas in a row that divide something among themselves: all, or a group of them (HSDP). */
 static int sharers(const struct builder *b)
 {
-    return b->plan->shard_group > 1 ? b->plan->shard_group : b->got.num_pipelines;
+    return b->plan->layout.shard_group > 1 ? b->plan->layout.shard_group : b->got.num_pipelines;
 }
 
 static bool shards(const struct builder *b, enum shard_mode from)
 {
-    return b->got.num_pipelines > 1 && b->plan->shard >= from;
+    return b->got.num_pipelines > 1 && b->plan->layout.shard >= from;
 }
 
 static int64_t part_of(int64_t value, int64_t ways)
@@ -104,19 +104,19 @@ static int64_t part_of(int64_t value, int64_t ways)
 int64_t builder_share(const struct builder *b, enum shard_mode from, int64_t all, int64_t experts)
 {
     const int64_t ways = shards(b, from) ? sharers(b) : 1;
-    const int64_t fewer = shards(b, from) ? ways / plan_expert_span(b->plan) : 1;
+    const int64_t fewer = shards(b, from) ? ways / layout_expert_span(&b->plan->layout) : 1;
     return part_of(all - experts, ways) + part_of(experts, fewer);
 }
 
 int64_t builder_expert_params(const struct builder *b, int item)
 {
-    return plan_expert_span(b->plan) > 1 ? model_expert_params(b->model, item) : 0;
+    return layout_expert_span(&b->plan->layout) > 1 ? model_expert_params(b->model, item) : 0;
 }
 
 /* Parameters of an item that replicas divide. Experts that no other replica has stay whole. */
 static int64_t divided_params(const struct builder *b, int item)
 {
-    const bool alone = plan_expert_span(b->plan) == b->got.num_pipelines;
+    const bool alone = layout_expert_span(&b->plan->layout) == b->got.num_pipelines;
     return b->model->items[item].params - (alone ? builder_expert_params(b, item) : 0);
 }
 
@@ -155,12 +155,13 @@ static int64_t longer(int64_t a, int64_t b)
  * and values; or what goes out and comes in. Backwards gradients are beside them. */
 static int64_t context_bytes(const struct builder *b)
 {
-    const int64_t own = model_key_bytes(b->model), C = plan_context(b->plan);
+    const int64_t own = model_key_bytes(b->model), C = layout_context(&b->plan->layout);
     if (C < 2)
         return 0;
-    return b->plan->context_kind == CONTEXT_ALLGATHER ? C * own
-           : b->plan->context_kind == CONTEXT_ULYSSES ? 2 * (own + model_query_bytes(b->model))
-                                                      : 2 * own;
+    return b->plan->layout.context_kind == CONTEXT_ALLGATHER ? C * own
+           : b->plan->layout.context_kind == CONTEXT_ULYSSES
+               ? 2 * (own + model_query_bytes(b->model))
+               : 2 * own;
 }
 
 bool builder_work_bytes(const struct builder *b, int s, struct stage_cost *stage)
@@ -190,7 +191,7 @@ bool builder_work_bytes(const struct builder *b, int s, struct stage_cost *stage
  * (builder_reduced_bytes()). */
 static bool counted_bytes(const struct builder *b, int item, int64_t size, int64_t *bytes)
 {
-    const int64_t E = plan_expert_span(b->plan), n = b->got.num_pipelines;
+    const int64_t E = layout_expert_span(&b->plan->layout), n = b->got.num_pipelines;
     const int64_t apart = builder_expert_params(b, item);
     int64_t experts;
     if (!mul_ok(apart, size, &experts) || !mul_ok(experts, n - E, &experts) ||
@@ -361,10 +362,10 @@ bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns)
  * where they sum gradients. */
 enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
 {
-    const int E = plan_expert_span(b->plan), R = b->got.num_pipelines;
+    const int E = layout_expert_span(&b->plan->layout), R = b->got.num_pipelines;
     int64_t bytes, longest = 0;
     *ns = 0;
-    if (plan_expert(b->plan) < 2)
+    if (layout_expert(&b->plan->layout) < 2)
         return OK;
     struct experts_memo *memo = &b->experts[samples == builder_samples(b, MB_LAST)];
     if (memo->known && memo->rank == b->rank && memo->samples == samples) {
@@ -397,7 +398,7 @@ enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
 static enum status context_collective_ns(struct builder *b, enum collective kind, int64_t bytes,
                                          int64_t *ns)
 {
-    const int C = plan_context(b->plan), R = b->got.num_pipelines;
+    const int C = layout_context(&b->plan->layout), R = b->got.num_pipelines;
     int *devices = malloc((size_t)C * sizeof *devices);
     if (!devices)
         return err_nomem(b->err);
@@ -415,7 +416,7 @@ static enum status context_collective_ns(struct builder *b, enum collective kind
  * and their gradients; for ulysses the all-to-alls of queries, keys and values, and of outputs. */
 static enum status context_times(struct builder *b, int64_t samples, struct context_memo *memo)
 {
-    const int C = plan_context(b->plan);
+    const int C = layout_context(&b->plan->layout);
     const int64_t own = model_key_bytes(b->model);
     const int64_t half = model_query_bytes(b->model) / 2; /* queries or outputs */
     int64_t all, both, in, out, second;
@@ -424,7 +425,7 @@ static enum status context_times(struct builder *b, int64_t samples, struct cont
         !mul_ok(own + half, samples, &in) || !mul_ok(half, samples, &out))
         return builder_overflow(b, "keys and values");
     enum status rc;
-    if (b->plan->context_kind == CONTEXT_ULYSSES) {
+    if (b->plan->layout.context_kind == CONTEXT_ULYSSES) {
         rc = context_collective_ns(b, COLLECTIVE_ALLTOALL, in, &memo->trade_ns);
         THEN(context_collective_ns(b, COLLECTIVE_ALLTOALL, out, &second));
         if (rc == OK)
@@ -432,7 +433,7 @@ static enum status context_times(struct builder *b, int64_t samples, struct cont
         return rc;
     }
     rc = context_collective_ns(b, COLLECTIVE_ALLGATHER, all, &memo->gather_ns);
-    return rc != OK || b->plan->context_kind == CONTEXT_ALLGATHER
+    return rc != OK || b->plan->layout.context_kind == CONTEXT_ALLGATHER
                ? rc
                : context_collective_ns(b, COLLECTIVE_ALLGATHER, both, &memo->both_ns);
 }
@@ -458,7 +459,7 @@ static int64_t ring_exposed_ns(int64_t all, int64_t core, int hops)
  */
 enum status builder_context_ns(struct builder *b, int item, int64_t samples, int64_t ns[2])
 {
-    const int hops = plan_context(b->plan) - 1;
+    const int hops = layout_context(&b->plan->layout) - 1;
     ns[0] = ns[1] = 0;
     if (hops == 0 || b->model->items[item].kind != ITEM_ATTENTION)
         return OK;
@@ -468,7 +469,7 @@ enum status builder_context_ns(struct builder *b, int item, int64_t samples, int
         rc = context_times(b, samples, memo);
     if (rc != OK)
         return rc;
-    switch (b->plan->context_kind) {
+    switch (b->plan->layout.context_kind) {
     case CONTEXT_ALLGATHER:
         ns[0] = memo->gather_ns;
         ns[1] = 2 * memo->gather_ns;

@@ -123,7 +123,7 @@ static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage
         builder_share(b, SHARD_GRADIENTS, stage->grad_bytes, experts[1] * model_grad_bytes(model));
     stage->optim_bytes = builder_share(b, SHARD_OPTIMIZER, stage->optim_bytes,
                                        experts[1] * plan->optim_bytes_per_param);
-    if (plan->offload) {
+    if (plan->layout.offload) {
         stage->optim_bytes = 0;
         masters = copy > 0 ? 0 : masters;
     }
@@ -398,7 +398,7 @@ static enum status update_time(struct builder *b, int s, struct stage_cost *stag
     if (rc == OK && b->plan->first_item[s] > 0 && end == b->model->num_items &&
         builder_tied_params(b) > 0)
         rc = add_pass(b, 0, PASS_UPDATE, state, &update);
-    if (rc == OK && b->plan->offload)
+    if (rc == OK && b->plan->layout.offload)
         rc = offload_time(b, s, &update, &experts) ? OK : builder_overflow(b, "times");
     if (rc == OK && (update > 0 || stage->weight_bytes > 0)) {
         rc = builder_update_ns(b, s, experts, &update) && add_to(&update, b->cost->op_overhead_ns)

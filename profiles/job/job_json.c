@@ -204,8 +204,8 @@ static void choose_layout(const struct json *root, struct job *job)
             job->pipeline.layout_open = false;
     if (job->pipeline.layout_open && !json_get(pipeline, "offload"))
         job->pipeline.offload = OFFLOAD_FIT;
-    if (job->pipeline.tensor == AUTO && !json_get(pipeline, "sequence_parallel"))
-        job->pipeline.sequence_auto = true;
+    if (job->pipeline.layout.at.tensor == AUTO && !json_get(pipeline, "sequence_parallel"))
+        job->pipeline.layout.open[LAYOUT_SEQUENCE] = true;
 }
 
 static enum status read_job(const struct json *root, const char *what, const char *dir,

@@ -90,15 +90,15 @@ enum {
 /* Members of a plan whose ranks are groups of devices or whose replicas divide what they hold. Plan
  * files of before do not have them, and a plan without such a layout is written without them. */
 static const struct member layout_members[] = {
-    INT("tensor", tensor, 1),
-    BOOL("sequence_parallel", sequence_parallel),
-    NAME("shard", shard, shard_name, SHARD_MODE_COUNT),
-    INT("expert", expert, 1),
-    INT("expert_tensor", expert_tensor, 0),
-    INT("shard_group", shard_group, 0),
-    INT("context", context, 1),
-    NAME("context_comm", context_kind, context_name, CONTEXT_KIND_COUNT),
-    BOOL("offload", offload),
+    INT("tensor", layout.tensor, 1),
+    BOOL("sequence_parallel", layout.sequence_parallel),
+    NAME("shard", layout.shard, shard_name, SHARD_MODE_COUNT),
+    INT("expert", layout.expert, 1),
+    INT("expert_tensor", layout.expert_tensor, 0),
+    INT("shard_group", layout.shard_group, 0),
+    INT("context", layout.context, 1),
+    NAME("context_comm", layout.context_kind, context_name, CONTEXT_KIND_COUNT),
+    BOOL("offload", layout.offload),
 };
 enum { NUM_LAYOUT = sizeof layout_members / sizeof layout_members[0] };
 
@@ -127,31 +127,32 @@ static void write_member(struct json *object, const struct member *member, const
 static void add_member(struct json *object, const struct member *member, const struct plan *plan)
 {
     struct plan shown = *plan;
-    shown.tensor = plan_tensor(plan);
-    shown.expert = plan_expert(plan);
-    shown.context = plan_context(plan);
+    shown.layout.tensor = layout_tensor(&plan->layout);
+    shown.layout.expert = layout_expert(&plan->layout);
+    shown.layout.context = layout_context(&plan->layout);
     shown.num_pipelines = plan_width(plan);
     write_member(object, member, &shown);
 }
 
 static bool has_layout(const struct plan *plan)
 {
-    return plan_tensor(plan) > 1 || plan_expert(plan) > 1 || plan_context(plan) > 1 ||
-           plan->shard != SHARD_NONE;
+    return layout_tensor(&plan->layout) > 1 || layout_expert(&plan->layout) > 1 ||
+           layout_context(&plan->layout) > 1 || plan->layout.shard != SHARD_NONE;
 }
 
 /* Whether a plan is written with a member of its layout: the last ones only where it has them. */
 static bool shows_member(const struct plan *plan, const struct member *member)
 {
     const size_t at = member->offset;
-    if (at == offsetof(struct plan, offload))
-        return plan->offload;
-    if (at == offsetof(struct plan, expert_tensor))
-        return plan_expert_tensor(plan) != plan_tensor(plan);
-    if (at == offsetof(struct plan, shard_group))
-        return plan->shard_group > 0;
-    if (at == offsetof(struct plan, context) || at == offsetof(struct plan, context_kind))
-        return plan_context(plan) > 1;
+    if (at == offsetof(struct plan, layout.offload))
+        return plan->layout.offload;
+    if (at == offsetof(struct plan, layout.expert_tensor))
+        return layout_expert_tensor(&plan->layout) != layout_tensor(&plan->layout);
+    if (at == offsetof(struct plan, layout.shard_group))
+        return plan->layout.shard_group > 0;
+    if (at == offsetof(struct plan, layout.context) ||
+        at == offsetof(struct plan, layout.context_kind))
+        return layout_context(&plan->layout) > 1;
     return has_layout(plan);
 }
 
@@ -365,13 +366,13 @@ static enum status read_devices(const struct reader *in)
 static enum status read_layout(const struct reader *in)
 {
     enum status rc = OK;
-    in->plan->tensor = in->plan->expert = in->plan->context = 1;
+    in->plan->layout.tensor = in->plan->layout.expert = in->plan->layout.context = 1;
     for (int i = 0; i < NUM_LAYOUT && rc == OK; i++)
         if (json_get(in->object, layout_members[i].key))
             rc = read_member(in, &layout_members[i]);
     int64_t pipelines;
-    if (rc == OK &&
-        (!mul_ok(in->plan->num_pipelines, in->plan->context, &pipelines) || pipelines > INT32_MAX))
+    if (rc == OK && (!mul_ok(in->plan->num_pipelines, in->plan->layout.context, &pipelines) ||
+                     pipelines > INT32_MAX))
         rc = malformed(in, "context", "a number of replicas that a plan can have");
     if (rc == OK)
         in->plan->num_pipelines = (int)pipelines;
@@ -488,8 +489,8 @@ static enum status check_job(const char *path, const struct job *job, const stru
         return differs(path, "optimizer_bytes_per_param", plan->optim_bytes_per_param, optimizer,
                        err);
     if (job->pipeline.offload <= OFFLOAD_OPTIMIZER &&
-        plan->offload != (job->pipeline.offload == OFFLOAD_OPTIMIZER))
-        return differs(path, "offload", plan->offload, !plan->offload, err);
+        plan->layout.offload != (job->pipeline.offload == OFFLOAD_OPTIMIZER))
+        return differs(path, "offload", plan->layout.offload, !plan->layout.offload, err);
     if (plan->clip != job_wants_norm(job))
         return differs(path, "clip", plan->clip, job_wants_norm(job), err);
     if (plan->canonical != canonical)

@@ -85,7 +85,7 @@ static const char *no_model =
 static void write_torchtitan(const struct writer *w)
 {
     const struct plan *p = w->plan;
-    const bool sharded = p->shard != SHARD_NONE;
+    const bool sharded = p->layout.shard != SHARD_NONE;
     FILE *out = w->out;
     fprintf(out, "--training.local_batch_size %" PRId64 "\n", local_batch(p));
     fprintf(out, "--training.global_batch_size %" PRId64 "\n", plan_samples(p));
@@ -101,12 +101,12 @@ static void write_torchtitan(const struct writer *w)
     fprintf(out, "--parallelism.data_parallel_shard_degree %d\n", sharded ? p->num_pipelines : 1);
     if (sharded)
         fprintf(out, "--parallelism.fsdp_reshard_after_forward %s\n",
-                p->shard == SHARD_WEIGHTS ? "always" : "never");
-    fprintf(out, "--parallelism.tensor_parallel_degree %d\n", plan_tensor(p));
-    if (plan_tensor(p) > 1)
+                p->layout.shard == SHARD_WEIGHTS ? "always" : "never");
+    fprintf(out, "--parallelism.tensor_parallel_degree %d\n", layout_tensor(&p->layout));
+    if (layout_tensor(&p->layout) > 1)
         fprintf(out, "--parallelism.%senable_sequence_parallel\n",
-                p->sequence_parallel ? "" : "no-");
-    fprintf(out, "--parallelism.expert_parallel_degree %d\n", plan_expert(p));
+                p->layout.sequence_parallel ? "" : "no-");
+    fprintf(out, "--parallelism.expert_parallel_degree %d\n", layout_expert(&p->layout));
     fprintf(out, "--parallelism.pipeline_parallel_degree %d\n", p->num_ranks);
     if (p->num_ranks > 1) {
         fprintf(out, "--training.disable_cuda_graphs\n");
@@ -128,7 +128,7 @@ static void write_torchtitan(const struct writer *w)
         lacks(w, "train.dtype: the converters of the model's config function set it");
     if (w->job->train.dtype == DTYPE_FP16)
         lacks(w, "train.dtype fp16: bfloat16 is written");
-    if (plan_expert(p) > 1 && plan_expert_tensor(p) > 1)
+    if (layout_expert(&p->layout) > 1 && layout_expert_tensor(&p->layout) > 1)
         lacks(w, "pipeline.tensor of experts: expert parallelism takes the tensor ranks there");
 }
 
@@ -142,12 +142,14 @@ static void write_automodel(const struct writer *w)
             "step_scheduler:\n  global_batch_size: %" PRId64 "\n  local_batch_size: %" PRId64 "\n",
             plan_samples(p), local_batch(p));
     fprintf(out, "distributed:\n  strategy: fsdp2\n  dp_size: %d\n  tp_size: %d\n",
-            p->num_pipelines, plan_tensor(p));
-    fprintf(out, "  pp_size: %d\n  cp_size: 1\n  ep_size: %d\n", p->num_ranks, plan_expert(p));
-    fprintf(out, "  sequence_parallel: %s\n", p->sequence_parallel ? "true" : "false");
+            p->num_pipelines, layout_tensor(&p->layout));
+    fprintf(out, "  pp_size: %d\n  cp_size: 1\n  ep_size: %d\n", p->num_ranks,
+            layout_expert(&p->layout));
+    fprintf(out, "  sequence_parallel: %s\n", p->layout.sequence_parallel ? "true" : "false");
     fprintf(out, "  activation_checkpointing: %s\n", again_by_layer(p) ? "true" : "false");
-    if (p->shard != SHARD_NONE)
-        fprintf(out, "  reshard_after_forward: %s\n", p->shard == SHARD_WEIGHTS ? "true" : "false");
+    if (p->layout.shard != SHARD_NONE)
+        fprintf(out, "  reshard_after_forward: %s\n",
+                p->layout.shard == SHARD_WEIGHTS ? "true" : "false");
     if (p->num_ranks > 1) {
         fprintf(out, "  pipeline:\n    pp_schedule: %s\n    pp_schedule_csv: %s\n",
                 pytorch_builder(p), w->csv_path);
@@ -164,7 +166,7 @@ static void write_automodel(const struct writer *w)
     lacks(w, no_model);
     if (narrow(w->job))
         lacks(w, "train.dtype: the section fp8 sets it");
-    if (plan_expert(p) > 1 && plan_expert_tensor(p) > 1)
+    if (layout_expert(&p->layout) > 1 && layout_expert_tensor(&p->layout) > 1)
         lacks(w, "pipeline.tensor of experts: expert parallelism takes the tensor ranks there");
 }
 
@@ -290,26 +292,26 @@ static void write_megatron(const struct writer *w)
     fprintf(out, "--micro-batch-size %" PRId64 "\n--global-batch-size %" PRId64 "\n",
             p->microbatches.size, plan_samples(p));
     fprintf(out, "--tensor-model-parallel-size %d\n--pipeline-model-parallel-size %d\n",
-            plan_tensor(p), p->num_ranks);
+            layout_tensor(&p->layout), p->num_ranks);
     if (!even(p, w->model))
         write_layout(w);
     else if (chunks > 1)
         fprintf(out, "--num-virtual-stages-per-pipeline-rank %d\n", chunks);
-    if (p->sequence_parallel)
+    if (p->layout.sequence_parallel)
         fprintf(out, "--sequence-parallel\n");
     static const char *const kinds[CONTEXT_KIND_COUNT] = {"p2p", "all_gather", "a2a"};
-    if (plan_context(p) > 1)
-        fprintf(out, "--context-parallel-size %d\n--cp-comm-type %s\n", plan_context(p),
-                kinds[p->context_kind]);
+    if (layout_context(&p->layout) > 1)
+        fprintf(out, "--context-parallel-size %d\n--cp-comm-type %s\n", layout_context(&p->layout),
+                kinds[p->layout.context_kind]);
     if (w->model->experts > 0)
         fprintf(out, "--expert-model-parallel-size %d\n--expert-tensor-parallel-size %d\n",
-                plan_expert(p), plan_expert_tensor(p));
-    if (p->shard == SHARD_OPTIMIZER || p->offload)
+                layout_expert(&p->layout), layout_expert_tensor(&p->layout));
+    if (p->layout.shard == SHARD_OPTIMIZER || p->layout.offload)
         fprintf(out, "--use-distributed-optimizer\n");
-    if (p->offload)
+    if (p->layout.offload)
         fprintf(out, "--optimizer-cpu-offload\n--optimizer-offload-fraction 1.0\n"
                      "--use-precision-aware-optimizer\n");
-    if (p->offload && p->shard == SHARD_NONE && p->num_pipelines > 1)
+    if (p->layout.offload && p->layout.shard == SHARD_NONE && p->num_pipelines > 1)
         lacks(w, "pipeline.offload with pipeline.shard none: its optimizer there is divided");
     if (p->bucket_bytes > 0)
         fprintf(out, "--overlap-grad-reduce\n--ddp-bucket-size %" PRId64 "\n", p->bucket_bytes / 4);
@@ -344,8 +346,9 @@ static void write_deepspeed(const struct writer *w)
     json_add_int(json, "train_micro_batch_size_per_gpu", p->microbatches.size);
     json_add_int(json, "gradient_accumulation_steps", p->microbatches.count);
     struct json *zero = json_add_object(json, "zero_optimization");
-    json_add_int(zero, "stage", p->offload && p->shard == SHARD_NONE ? 1 : (int)p->shard);
-    if (p->offload)
+    json_add_int(zero, "stage",
+                 p->layout.offload && p->layout.shard == SHARD_NONE ? 1 : (int)p->layout.shard);
+    if (p->layout.offload)
         json_add_string(json_add_object(zero, "offload_optimizer"), "device", "cpu");
     if (p->bucket_bytes > 0)
         json_add_int(zero, "reduce_bucket_size", p->bucket_bytes / 4);
@@ -355,8 +358,9 @@ static void write_deepspeed(const struct writer *w)
         json_add_bool(json_add_object(json, "fp16"), "enabled", true);
     if (w->job->train.clip_norm > 0)
         json_add_double(json, "gradient_clipping", w->job->train.clip_norm);
-    if (plan_tensor(p) > 1)
-        json_add_int(json_add_object(json, "tensor_parallel"), "autotp_size", plan_tensor(p));
+    if (layout_tensor(&p->layout) > 1)
+        json_add_int(json_add_object(json, "tensor_parallel"), "autotp_size",
+                     layout_tensor(&p->layout));
     if (json_text(json, true, &text, NULL) == OK)
         fprintf(w->out, "%s\n", text);
     free(text);
@@ -371,9 +375,9 @@ static void write_deepspeed(const struct writer *w)
     } else if (again_by_layer(p)) {
         lacks(w, "pipeline.recompute: the program checkpoints each layer");
     }
-    if (plan_expert(p) > 1) {
+    if (layout_expert(&p->layout) > 1) {
         snprintf(code, sizeof code, "pipeline.expert: MoE(ep_size=%d) in the program",
-                 plan_expert(p));
+                 layout_expert(&p->layout));
         lacks(w, code);
     }
     if (narrow(w->job))
@@ -388,18 +392,18 @@ static void write_nanotron(const struct writer *w)
     const struct model *m = w->model;
     FILE *out = w->out;
     fprintf(out, "parallelism:\n  dp: %d\n  pp: %d\n  tp: %d\n  expert_parallel_size: %d\n",
-            p->num_pipelines, p->num_ranks, plan_tensor(p), plan_expert(p));
+            p->num_pipelines, p->num_ranks, layout_tensor(&p->layout), layout_expert(&p->layout));
     fprintf(out, "  pp_engine: %s\n  tp_mode: %s\n  tp_linear_async_communication: %s\n",
             p->schedule == SCHEDULE_GPIPE ? "afab" : "1f1b",
-            p->sequence_parallel ? "REDUCE_SCATTER" : "ALL_REDUCE",
-            p->sequence_parallel ? "true" : "false");
+            p->layout.sequence_parallel ? "REDUCE_SCATTER" : "ALL_REDUCE",
+            p->layout.sequence_parallel ? "true" : "false");
     fprintf(out, "  recompute_layer: %s\n", again_by_layer(p) ? "true" : "false");
     fprintf(out,
             "tokens:\n  sequence_length: %d\n  micro_batch_size: %" PRId64
             "\n  batch_accumulation_per_replica: %d\n",
             m->seq, p->microbatches.size, p->microbatches.count);
     fprintf(out, "optimizer:\n  zero_stage: %d\n  accumulate_grad_in_fp32: true\n",
-            p->shard == SHARD_OPTIMIZER);
+            p->layout.shard == SHARD_OPTIMIZER);
     if (w->job->train.clip_norm > 0)
         fprintf(out, "  clip_grad: %g\n", w->job->train.clip_norm);
     fprintf(out, "model:\n  dtype: %s\n",

@@ -94,12 +94,13 @@ static void ask(const struct job *job, const struct cost *cost, double above, st
     if (rc == OK) {
         const struct plan *p = &result.plan;
         answer->rate = result.samples_per_s;
-        answer->offload = p->offload;
+        answer->offload = p->layout.offload;
         answer->bound =
             (double)p->num_pipelines * (double)p->batch * 1e9 / (double)result.lower_bound_ns;
         snprintf(answer->plan, sizeof answer->plan, "K %d R %d T %d%s E %d %s M %d %s x%d %s",
-                 p->num_ranks, p->num_pipelines, plan_tensor(p), p->sequence_parallel ? "s" : "",
-                 plan_expert(p), shard_mode_name(p->shard), p->microbatches.count,
+                 p->num_ranks, p->num_pipelines, layout_tensor(&p->layout),
+                 p->layout.sequence_parallel ? "s" : "", layout_expert(&p->layout),
+                 shard_mode_name(p->layout.shard), p->microbatches.count,
                  schedule_kind_name(p->schedule), p->chunks, recompute_mode_name(p->recompute));
     } else if (rc != ERR_INFEASIBLE) {
         fail_msg("%s", err.msg);
@@ -155,12 +156,12 @@ static void try_all(struct contest *contest)
                 for (int shard = 0; shard < (R > 1 ? SHARD_MODE_COUNT : 1); shard++)
                     for (int E = 1; E <= (fixed.model.experts > 1 ? R : 1); E *= 2)
                         for (int K = 1; K * R * T <= n; K++) {
-                            fixed.pipeline.tensor = T;
-                            fixed.pipeline.sequence_parallel = tokens;
+                            fixed.pipeline.layout.at.tensor = T;
+                            fixed.pipeline.layout.at.sequence_parallel = tokens;
                             fixed.pipeline.num_replicas = R;
                             fixed.pipeline.num_stages = K;
-                            fixed.pipeline.shard = (enum shard_mode)shard;
-                            fixed.pipeline.expert = E;
+                            fixed.pipeline.layout.at.shard = (enum shard_mode)shard;
+                            fixed.pipeline.layout.at.expert = E;
                             if (fixed.train.batch % R == 0 && R % E == 0)
                                 try_modes(contest, &fixed);
                         }

@@ -76,8 +76,8 @@ static void bench_init(struct bench *b, int nodes, int tensor, int context)
         .num_ranks = 1,
         .chunks = 1,
         .num_pipelines = R,
-        .tensor = tensor,
-        .context = context,
+        .layout.tensor = tensor,
+        .layout.context = context,
         .batch = 2 * SAMPLES,
         .microbatches = {2, SAMPLES, SAMPLES},
         .schedule = SCHEDULE_1F1B,
@@ -127,18 +127,18 @@ static void workload__a_device_keeps_its_tokens_and_all_weights(void **state)
     bench_init(&b, 1, 1, 1);
     const struct stage_cost whole = bench_build(&b);
     for (int C = 2; C <= R; C *= 2) {
-        b.plan.context = C;
-        b.plan.shard = SHARD_NONE;
+        b.plan.layout.context = C;
+        b.plan.layout.shard = SHARD_NONE;
         const struct stage_cost got = bench_build(&b);
         assert_int_equal(got.stash_bytes[MB_FULL] * C, whole.stash_bytes[MB_FULL]);
         assert_int_equal(got.weight_bytes, whole.weight_bytes);
         assert_int_equal(got.grad_bytes, whole.grad_bytes);
         assert_int_equal(got.work_bytes[0][MB_FULL], 2 * key_bytes(1, C));
         assert_int_equal(got.work_bytes[1][MB_FULL], 4 * key_bytes(1, C));
-        b.plan.context_kind = CONTEXT_ALLGATHER;
+        b.plan.layout.context_kind = CONTEXT_ALLGATHER;
         assert_int_equal(bench_build(&b).work_bytes[0][MB_FULL], key_bytes(1, 1));
-        b.plan.context_kind = CONTEXT_RING;
-        b.plan.shard = SHARD_OPTIMIZER;
+        b.plan.layout.context_kind = CONTEXT_RING;
+        b.plan.layout.shard = SHARD_OPTIMIZER;
         const struct stage_cost shared = bench_build(&b);
         assert_int_equal(shared.optim_bytes * R, whole.optim_bytes);
         assert_int_equal(b.workload.buckets[0].bytes * 2, whole.grad_bytes * 2);
@@ -157,15 +157,15 @@ static void workload__all_gather_exposes_three_collectives(void **state)
             bench_init(&b, 1, tensor, 1);
             b.fixed = (struct fixed){1000, 500};
             const struct stage_cost base = bench_build(&b);
-            b.plan.context = C;
-            b.plan.context_kind = CONTEXT_ALLGATHER;
+            b.plan.layout.context = C;
+            b.plan.layout.context_kind = CONTEXT_ALLGATHER;
             const int64_t all = key_bytes(tensor, 1);
             const int64_t gather = (C - 1) * (int64_t)LATENCY + all / C * (C - 1);
             /* Collectives of the group take a C-th, because it has as few tokens. */
             struct bench alone;
             bench_init(&alone, 1, tensor, C);
             alone.fixed = b.fixed;
-            alone.plan.context_kind = CONTEXT_ULYSSES;
+            alone.plan.layout.context_kind = CONTEXT_ULYSSES;
             const struct stage_cost got = bench_build(&b);
             if (tensor == 1) {
                 assert_int_equal(got.op_ns[OP_F][MB_FULL] - base.op_ns[OP_F][MB_FULL],
@@ -201,7 +201,7 @@ static void workload__a_ring_hides_hops_beside_the_core(void **state)
             bench_init(&b, 1, 1, 1);
             b.fixed = (struct fixed){cores[i], cores[i]};
             const struct stage_cost base = bench_build(&b);
-            b.plan.context = C;
+            b.plan.layout.context = C;
             const int64_t hop = LATENCY + key_bytes(1, C), both = LATENCY + 2 * key_bytes(1, C);
             const int64_t part = cores[i] / C, back = cores[i] / 2 * 5 / C;
             const int64_t ahead = hop > part ? (hop - part) * (C - 1) : 0,
@@ -214,7 +214,7 @@ static void workload__a_ring_hides_hops_beside_the_core(void **state)
             b.plan.recompute = RECOMPUTE_LAYER;
             b.layers[0] = 2;
             const int64_t again = bench_build(&b).op_ns[OP_B][MB_FULL];
-            b.plan.context = 1;
+            b.plan.layout.context = 1;
             assert_int_equal(again - bench_build(&b).op_ns[OP_B][MB_FULL],
                              LAYERS * behind + 2 * ahead);
             bench_clear(&b);
@@ -230,10 +230,10 @@ static void workload__a_ring_over_nodes_goes_at_the_uplinks_rate(void **state)
     bench_init(&b, 2, 1, 1);
     for (int n = 0; n < 2; n++)
         b.cluster.uplink_bytes_per_s[n] = 1e8;
-    b.plan.context = 4;
+    b.plan.layout.context = 4;
     assert_int_equal(bench_build(&b).op_ns[OP_F][MB_FULL],
                      LAYERS * 3 * (LATENCY + key_bytes(1, 4)));
-    b.plan.context = 8;
+    b.plan.layout.context = 8;
     assert_int_equal(bench_build(&b).op_ns[OP_F][MB_FULL],
                      LAYERS * 7 * (LATENCY + 10 * key_bytes(1, 8)));
     bench_clear(&b);
@@ -309,19 +309,19 @@ static void planner_solve__takes_the_best_context_of_those_tried(void **state)
     double best[CONTEXT_KIND_COUNT] = {0};
     for (int kind = 0; kind < CONTEXT_KIND_COUNT; kind++)
         for (int C = 2; C <= 8; C *= 2) {
-            options.context = C;
-            options.context_kind = (enum context_kind)kind;
+            options.layout.at.context = C;
+            options.layout.at.context_kind = (enum context_kind)kind;
             assert_int_equal(planner_solve(&problem, &options, &result, NULL), OK);
             const struct plan *plan = &result.plan;
-            assert_int_equal(plan_context(plan), C);
+            assert_int_equal(layout_context(&plan->layout), C);
             assert_int_equal(plan_samples(plan), 8);
             assert_true(fabs(result.samples_per_s * (double)plan->step_ns / 8e9 - 1) < 1e-9);
             if (C == 4)
                 best[kind] = result.samples_per_s;
             planner_result_clear(&result);
         }
-    options.context = 4;
-    options.context_kind_auto = true;
+    options.layout.at.context = 4;
+    options.layout.open[LAYOUT_CONTEXT_KIND] = true;
     assert_int_equal(planner_solve(&problem, &options, &result, NULL), OK);
     assert_int_equal(result.num_layouts, CONTEXT_KIND_COUNT);
     assert_true(result.samples_per_s == fmax(best[0], fmax(best[1], best[2])));
@@ -351,8 +351,9 @@ static void planner_solve__divides_long_samples_only(void **state)
             .setting = {&b.model, &b.cluster, &b.cost},
               .batch = 8, .batch_mode = BATCH_GLOBAL
         };
-        struct planner_options options = {
-            .num_microbatches = 2, .schedules = 1u << SCHEDULE_1F1B, .context_auto = true};
+        struct planner_options options = {.num_microbatches = 2,
+                                          .schedules = 1u << SCHEDULE_1F1B,
+                                          .layout.open[LAYOUT_CONTEXT] = true};
         struct planner_result result = {0};
         assert_int_equal(planner_solve(&problem, &options, &result, NULL), OK);
         assert_int_equal(result.num_layouts, cases[i].layouts);

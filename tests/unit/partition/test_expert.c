@@ -68,9 +68,9 @@ static void bench_init(struct bench *b, int nodes, int tensor, bool tokens, int 
         .num_ranks = 1,
         .chunks = 1,
         .num_pipelines = R,
-        .tensor = tensor,
-        .sequence_parallel = tokens,
-        .expert = expert,
+        .layout.tensor = tensor,
+        .layout.sequence_parallel = tokens,
+        .layout.expert = expert,
         .batch = 4,
         .microbatches = {2, 2, 2},
         .schedule = SCHEDULE_1F1B,
@@ -138,7 +138,7 @@ static void workload__experts_expose_two_all_to_alls_a_pass(void **state)
                 const int64_t bytes = 2 * SEQ * ACTIVE * H * 2 / (tokens ? tensor : 1);
                 const int64_t two = 2 * (LATENCY + bytes / E * (E - 1));
                 const struct stage_cost all = *bench_build(&b);
-                b.plan.expert = E;
+                b.plan.layout.expert = E;
                 const struct stage_cost got = *bench_build(&b);
                 assert_int_equal(got.op_ns[OP_F][MB_FULL] - all.op_ns[OP_F][MB_FULL], LAYERS * two);
                 assert_int_equal(got.op_ns[OP_I][MB_FULL] - all.op_ns[OP_I][MB_FULL], LAYERS * two);
@@ -148,7 +148,7 @@ static void workload__experts_expose_two_all_to_alls_a_pass(void **state)
                 b.plan.recompute = RECOMPUTE_LAYER;
                 b.layers[0] = 2;
                 const struct stage_cost again = *bench_build(&b);
-                b.plan.expert = 1;
+                b.plan.layout.expert = 1;
                 const struct stage_cost base = *bench_build(&b);
                 assert_int_equal(again.op_ns[OP_B][MB_FULL] - base.op_ns[OP_B][MB_FULL],
                                  (LAYERS + 2) * two);
@@ -207,7 +207,7 @@ static void workload_pair_ns__hides_the_all_to_alls(void **state)
             assert_int_equal(b.workload.num_stages, 4);
             assert_int_equal(workload_pair_ns(&b.workload, 0, f, back, &forward), compute);
             assert_int_equal(forward, workload_op_ns(&b.workload, 0, f));
-            b.plan.expert = 2;
+            b.plan.layout.expert = 2;
             bench_build(&b);
             const int64_t all =
                 workload_op_ns(&b.workload, 0, f) + workload_op_ns(&b.workload, 0, back);
@@ -233,7 +233,7 @@ static void workload__a_token_goes_to_a_device_once(void **state)
         bench_init(&b, 1, 1, false, 1);
         const int64_t base = bench_build(&b)->op_ns[OP_F][MB_FULL];
         model_set_overlap(&b.model, OVERLAP_AUTO, DISPATCHER_FLEX);
-        b.plan.expert = E;
+        b.plan.layout.expert = E;
         const int64_t got = bench_build(&b)->op_ns[OP_F][MB_FULL] - base;
         /* The copies of a sample's tokens, those that stay among them, are whole ones. */
         const int64_t copies = (SEQ * E * of_28[E] + 27) / 28;
@@ -256,10 +256,10 @@ static void workload__other_micro_batches_hide_all_to_alls(void **state)
             for (int d = 0; slow && d < R; d++)
                 b.cluster.devices[d].link_bytes_per_s = 1e12;
             const struct stage_cost waits = *bench_build(&b);
-            b.plan.expert = 1;
+            b.plan.layout.expert = 1;
             const struct stage_cost base = *bench_build(&b);
             model_set_overlap(&b.model, OVERLAP_EXPERTS, DISPATCHER_ALLTOALL);
-            b.plan.expert = 4;
+            b.plan.layout.expert = 4;
             const struct stage_cost got = *bench_build(&b);
             const int64_t x = waits.op_ns[OP_F][MB_FULL] - base.op_ns[OP_F][MB_FULL];
             /* Equal layers have the times of the first, whose MLP is item 2. */
@@ -284,10 +284,10 @@ static void workload__experts_of_two_nodes_share_the_uplink(void **state)
     struct bench b;
     bench_init(&b, 2, 1, false, 1);
     const int64_t base = bench_build(&b)->op_ns[OP_F][MB_FULL];
-    b.plan.expert = 4;
+    b.plan.layout.expert = 4;
     assert_int_equal(bench_build(&b)->op_ns[OP_F][MB_FULL] - base,
                      LAYERS * 2 * (LATENCY + bytes / 4 * 3));
-    b.plan.expert = 8;
+    b.plan.layout.expert = 8;
     assert_int_equal(bench_build(&b)->op_ns[OP_F][MB_FULL] - base,
                      LAYERS * 2 * (LATENCY + 4 * bytes / 2));
     bench_clear(&b);
@@ -304,7 +304,7 @@ static void workload__gradients_of_experts_have_shorter_rings(void **state)
     const int64_t dense = b.workload.buckets[0].bytes - 4 * LAYERS * ALL_EXPERTS;
     assert_int_equal(b.workload.num_buckets, 1);
     for (int E = 2; E <= R; E *= 2) {
-        b.plan.expert = E;
+        b.plan.layout.expert = E;
         bench_build(&b);
         const int64_t counted = b.workload.buckets[0].bytes - dense;
         const int64_t sent = 4 * LAYERS * (ALL_EXPERTS / E) / (R / E) * (R / E - 1);
@@ -335,7 +335,7 @@ static void workload__shards_divide_experts_by_fewer_replicas(void **state)
                 if (model_item_has_experts(&b.model, i))
                     most = layer - ALL_EXPERTS + (E == R ? 0 : ALL_EXPERTS / E);
             }
-            b.plan.shard = (enum shard_mode)shard;
+            b.plan.layout.shard = (enum shard_mode)shard;
             const struct stage_cost *got = bench_build(&b);
             const int whole = 18 - divided[shard];
             assert_int_equal(got->weight_bytes + got->grad_bytes + got->optim_bytes,
@@ -372,15 +372,15 @@ static void workload__shards_of_experts_have_shorter_rings(void **state)
         /* The time of the all-to-alls is there with any shard. */
         const struct stage_cost *got = bench_build(&b);
         const int64_t forward = got->op_ns[OP_F][MB_FULL], back = got->op_ns[OP_B][MB_FULL];
-        b.plan.shard = SHARD_OPTIMIZER;
+        b.plan.layout.shard = SHARD_OPTIMIZER;
         got = bench_build(&b);
         assert_in_range(got->op_ns[OP_UPDATE][MB_FULL] - 2 * sent + few, 0, 2 * few);
-        b.plan.shard = SHARD_GRADIENTS;
+        b.plan.layout.shard = SHARD_GRADIENTS;
         got = bench_build(&b);
         assert_int_equal(got->op_ns[OP_F][MB_FULL], forward);
         if (E == 1)
             assert_in_range(got->op_ns[OP_B][MB_FULL] - back - 4 * sent + few, 0, 2 * few);
-        b.plan.shard = SHARD_WEIGHTS;
+        b.plan.layout.shard = SHARD_WEIGHTS;
         got = bench_build(&b);
         if (E == 1)
             assert_in_range(got->op_ns[OP_F][MB_FULL] - forward - 2 * sent + few, 0, 2 * few);
@@ -407,7 +407,7 @@ static void workload__experts_lie_over_tensor_and_data(void **state)
     for (int E = 2; E <= EXPERTS; E *= 2) {
         struct bench b;
         bench_init(&b, 1, T, true, E);
-        b.plan.expert_tensor = 1;
+        b.plan.layout.expert_tensor = 1;
         const struct stage_cost *got = bench_build(&b);
         const int64_t gone = LAYERS * (ALL_EXPERTS / T - ALL_EXPERTS / E);
         assert_int_equal(all.weight_bytes - got->weight_bytes, 6 * gone);
@@ -423,7 +423,8 @@ static void workload__experts_lie_over_tensor_and_data(void **state)
         const int64_t counted = b.workload.buckets[0].bytes - dense, n = T * R / E;
         const int64_t ring = 4 * LAYERS * (ALL_EXPERTS / E) / n * (n - 1);
         assert_in_range(ring - counted / R * (R - 1) + R, 0, 4 * R);
-        b.plan.shard = SHARD_OPTIMIZER; /* n devices divide masters and states of the experts */
+        b.plan.layout.shard =
+            SHARD_OPTIMIZER; /* n devices divide masters and states of the experts */
         const int64_t before = got->optim_bytes - 8 * LAYERS * ALL_EXPERTS / E;
         assert_int_equal(bench_build(&b)->optim_bytes,
                          before / R + 8 * LAYERS * (ALL_EXPERTS / E) / n);
@@ -443,8 +444,8 @@ static void workload__experts_of_several_nodes_share_uplinks(void **state)
         struct bench b;
         bench_init(&b, nodes, T, true, 1);
         const int64_t base = bench_build(&b)->op_ns[OP_F][MB_FULL];
-        b.plan.expert = E;
-        b.plan.expert_tensor = X;
+        b.plan.layout.expert = E;
+        b.plan.layout.expert_tensor = X;
         const int64_t gathers = 2 * ((T - 1) * LATENCY + tokens / T * (T - 1));
         const int64_t own = X > 1 ? 2 * ((X - 1) * LATENCY + tokens / T * (X - 1)) : 0;
         assert_int_equal(bench_build(&b)->op_ns[OP_F][MB_FULL] - base,
@@ -470,8 +471,8 @@ static void planner_solve__takes_the_best_experts_of_all(void **state)
         struct planner_options options = {.num_microbatches = trial % 2 ? 16 : AUTO,
                                           .num_replicas = trial < 2 ? 1 : AUTO,
                                           .schedules = 1u << SCHEDULE_1F1B,
-                                          .tensor = T,
-                                          .sequence_parallel = true};
+                                          .layout.at.tensor = T,
+                                          .layout.at.sequence_parallel = true};
         double best = 0;
         int fits = 0, beyond = 0; /* plans whose E exceeds R */
         for (int d = 0; d < b.cluster.num_devices; d++)
@@ -479,14 +480,14 @@ static void planner_solve__takes_the_best_experts_of_all(void **state)
         for (int E = 1; E <= EXPERTS; E *= 2)
             for (int X = 1; X <= T; X++) {
                 struct planner_result result = {0};
-                options.expert = E;
-                options.expert_tensor = X;
+                options.layout.at.expert = E;
+                options.layout.at.expert_tensor = X;
                 const enum status rc = planner_solve(&problem, &options, &result, &err);
                 assert_true(rc == OK || rc == ERR_INFEASIBLE);
                 if (rc == OK) {
                     fits++;
                     beyond += E > result.plan.num_pipelines;
-                    assert_int_equal(plan_expert_tensor(&result.plan), X);
+                    assert_int_equal(layout_expert_tensor(&result.plan.layout), X);
                     assert_int_equal(T * result.plan.num_pipelines % (E * X), 0);
                     assert_true(result.lower_bound_ns <= result.plan.step_ns);
                     best = fmax(best, result.samples_per_s);
@@ -494,12 +495,12 @@ static void planner_solve__takes_the_best_experts_of_all(void **state)
                 planner_result_clear(&result);
             }
         struct planner_result result = {0};
-        options.expert_auto = true;
-        options.expert_tensor = AUTO;
+        options.layout.open[LAYOUT_EXPERT] = true;
+        options.layout.at.expert_tensor = AUTO;
         assert_int_equal(planner_solve(&problem, &options, &result, &err), OK);
         assert_true(fits > 1 && result.samples_per_s == best);
         assert_true(trial >= 2 || beyond > 0);
-        assert_int_equal(plan_expert_tensor(&result.plan), 1);
+        assert_int_equal(layout_expert_tensor(&result.plan.layout), 1);
         planner_result_clear(&result);
     }
     bench_clear(&b);
@@ -521,8 +522,8 @@ static void planner_solve__takes_the_best_replicas_that_experts_divide(void **st
         struct planner_options options = {.num_microbatches = 2,
                                           .schedules = 1u << SCHEDULE_1F1B,
                                           .chunks = AUTO,
-                                          .expert = E,
-                                          .shard = (enum shard_mode)(trial / 2)};
+                                          .layout.at.expert = E,
+                                          .layout.at.shard = (enum shard_mode)(trial / 2)};
         double best = 0;
         struct err err = {0};
         for (int replicas = 0; replicas <= R; replicas++) {
@@ -531,8 +532,8 @@ static void planner_solve__takes_the_best_replicas_that_experts_divide(void **st
             const enum status rc = planner_solve(&problem, &options, &result, &err);
             assert_int_equal(rc, options.num_replicas % E == 0 ? OK : ERR_INFEASIBLE);
             if (rc == OK) {
-                assert_int_equal(result.plan.expert, E);
-                assert_int_equal(result.plan.shard, options.shard);
+                assert_int_equal(result.plan.layout.expert, E);
+                assert_int_equal(result.plan.layout.shard, options.layout.at.shard);
                 assert_int_equal(result.plan.num_pipelines % E, 0);
                 assert_true(result.lower_bound_ns <= result.plan.step_ns);
                 if (options.num_replicas == AUTO)
@@ -549,7 +550,7 @@ static void refuses(struct bench *b, int expert, const char *message)
 {
     const struct setting setting = {&b->model, &b->cluster, &b->cost};
     struct err err = {0};
-    b->plan.expert = expert;
+    b->plan.layout.expert = expert;
     enum status rc = plan_check_counts(&b->plan, &b->model, &b->cluster, &err);
     if (rc == OK)
         rc = workload_build(&setting, &b->plan, NULL, &b->workload, &err);
@@ -562,9 +563,9 @@ static void plans__refuse_groups_of_experts_that_do_not_fit(void **state)
     (void)state;
     struct bench b;
     bench_init(&b, 1, 4, true, 1);
-    b.plan.expert_tensor = 3;
+    b.plan.layout.expert_tensor = 3;
     refuses(&b, 4, "plan: pipeline.expert_tensor 3 does not divide pipeline.tensor 4");
-    b.plan.expert_tensor = 1;
+    b.plan.layout.expert_tensor = 1;
     refuses(&b, 2,
             "plan: pipeline.expert 2 times pipeline.expert_tensor 1 is no multiple of "
             "pipeline.tensor 4");
@@ -572,7 +573,7 @@ static void plans__refuse_groups_of_experts_that_do_not_fit(void **state)
     refuses(&b, 8,
             "plan: pipeline.expert 8 times pipeline.expert_tensor 1 does not divide the 12 devices "
             "of a stage");
-    b.plan.sequence_parallel = false;
+    b.plan.layout.sequence_parallel = false;
     refuses(&b, 4,
             "plan: pipeline.expert_tensor 1 below pipeline.tensor 4 needs "
             "pipeline.sequence_parallel");
@@ -599,7 +600,7 @@ static void plans__refuse_experts_that_cannot_be_divided(void **state)
     struct err err = {0};
     assert_int_equal(
         tensor_group_new(&setting,
-                         &(struct division){.tensor = 1, .sequence_parallel = false, .expert = 16},
+                         &(struct layout){.tensor = 1, .sequence_parallel = false, .expert = 16},
                          &group, &err),
         ERR_INFEASIBLE);
     assert_string_equal(err.msg,

@@ -253,7 +253,7 @@ static void gradients__are_summed_whole_in_fp32(void **state)
             .microbatches = {1, 1, 1},
             .first_item = first_item,
             .device = devices,
-            .shard = SHARD_OPTIMIZER
+            .layout.shard = SHARD_OPTIMIZER
         };
         assert_int_equal(cluster_parse("a100-1x8", &cluster, &err), OK);
         cost_kernels(&cost, costs);
@@ -387,7 +387,7 @@ static int64_t pass_ns(enum framework_kind kind, enum pass pass, int64_t *kernel
     const struct setting setting = {&model, &cluster, &cost};
     assert_int_equal(
         tensor_group_new(&setting,
-                         &(struct division){.tensor = 2, .sequence_parallel = true, .expert = 1},
+                         &(struct layout){.tensor = 2, .sequence_parallel = true, .expert = 1},
                          &group, &err),
         OK);
     const struct setting own = tensor_group_setting(group, &setting);

@@ -456,9 +456,9 @@ static void plan_for__refuses_layouts_under_greedy_balancers(void **state)
         make_job(&job);
         cost_constant(&cost);
         job.pipeline.balancer = way < 2 ? BALANCER_RELEASED : BALANCER_PAPER;
-        job.pipeline.tensor = way == 0 ? AUTO : way == 1 ? 2 : 1;
-        job.pipeline.shard_auto = way == 2;
-        job.pipeline.shard = way == 3 ? SHARD_WEIGHTS : SHARD_NONE;
+        job.pipeline.layout.at.tensor = way == 0 ? AUTO : way == 1 ? 2 : 1;
+        job.pipeline.layout.open[LAYOUT_SHARD] = way == 2;
+        job.pipeline.layout.at.shard = way == 3 ? SHARD_WEIGHTS : SHARD_NONE;
         assert_int_equal(make_plan(&job, &cost, &at, &plan, &err), ERR_INFEASIBLE);
         assert_non_null(strstr(err.msg, way < 2
                                             ? "balancer released does not go with "

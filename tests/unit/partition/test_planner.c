@@ -325,7 +325,7 @@ static void brute_force(const struct instance *in, struct brute *brute)
                              f <= (F ? FROZEN_CACHED : FROZEN_NONE); f++)
                             for (int rec = 0; rec < RECOMPUTE_MODE_COUNT; rec++) {
                                 if (!search_kind(in, kinds[k].kind) ||
-                                    (in->options.shard != SHARD_NONE && R == 1))
+                                    (in->options.layout.at.shard != SHARD_NONE && R == 1))
                                     continue;
                                 if (!mode_exists(in, rec, kinds[k].kind, kinds[k].chunks))
                                     continue;
@@ -352,7 +352,7 @@ static void brute_force(const struct instance *in, struct brute *brute)
                                                     .num_frozen_layers = F,
                                                     .frozen = (enum frozen_placement)f,
                                                     .recompute = (enum recompute_mode)rec,
-                                                    .shard = in->options.shard,
+                                                    .layout.shard = in->options.layout.at.shard,
                                                     .recompute_layers = layers,
                                                     .first_item = cut,
                                                     .device = device,
@@ -392,7 +392,8 @@ static void planner_solve__equals_brute_force_over_layers_and_shards(void **stat
         in.cost.near_ns_per_byte = NULL; /* less stash makes no pass faster */
         in.options.schedules = 1u << SCHEDULE_GPIPE | 1u << SCHEDULE_1F1B | 1u << SCHEDULE_ZB_H1;
         in.options.recompute_inside = true;
-        in.options.shard = in.problem.layout.shard = (enum shard_mode)(trial % SHARD_MODE_COUNT);
+        in.options.layout.at.shard = in.problem.layout.shard =
+            (enum shard_mode)(trial % SHARD_MODE_COUNT);
         brute_force(&in, &brute);
         const enum status rc = planner_solve(&in.problem, &in.options, &result, &err);
         assert_int_equal(rc, brute.fitting == 0 ? ERR_INFEASIBLE : OK);

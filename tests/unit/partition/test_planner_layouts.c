@@ -88,9 +88,9 @@ static void instance_random(struct instance *in)
                                            .bucket_bytes = random_between(0, 1) ? 0 : 2000,
                                            .clip = random_between(0, 1),
                                            .optim_bytes_per_param = 8};
-    in->options = (struct planner_options){.tensor_auto = true,
-                                           .sequence_parallel = random_between(0, 1),
-                                           .shard_auto = random_between(0, 1),
+    in->options = (struct planner_options){.layout.open[LAYOUT_TENSOR] = true,
+                                           .layout.at.sequence_parallel = random_between(0, 1),
+                                           .layout.open[LAYOUT_SHARD] = random_between(0, 1),
                                            .recompute_auto = true,
                                            .recompute_inside = true,
                                            .schedules = 1u << SCHEDULE_GPIPE | 1u << SCHEDULE_1F1B |
@@ -202,7 +202,8 @@ static void loop_counts(struct loop *loop, struct plan *plan)
     struct rank_places *places;
     const int *place;
     int num_places;
-    assert_int_equal(rank_places_new(&in->cluster, plan_tensor(plan), false, &places, NULL), OK);
+    assert_int_equal(
+        rank_places_new(&in->cluster, layout_tensor(&plan->layout), false, &places, NULL), OK);
     if (in->options.target)
         rank_places_by_stage(places);
     assert_int_equal(
@@ -232,10 +233,10 @@ static void loop_counts(struct loop *loop, struct plan *plan)
 static void loop_layouts(struct loop *loop)
 {
     const struct instance *in = loop->in;
-    const int modes = in->options.shard_auto ? SHARD_MODE_COUNT : 1;
+    const int modes = in->options.layout.open[LAYOUT_SHARD] ? SHARD_MODE_COUNT : 1;
     int cut[8] = {0}, device[MOST_RANKS], layers[8] = {0};
     for (int T = 1; T <= in->cluster.num_devices; T++) {
-        const bool tokens = in->options.sequence_parallel && T > 1;
+        const bool tokens = in->options.layout.at.sequence_parallel && T > 1;
         const int groups = tensor_group_list(&in->cluster, T, NULL);
         if (model_shard_check(&in->model, T, tokens, NULL) != OK)
             continue;
@@ -248,9 +249,9 @@ static void loop_layouts(struct loop *loop)
                                         .chunks = 1,
                                         .num_stages = K,
                                         .num_pipelines = R,
-                                        .tensor = T,
-                                        .sequence_parallel = tokens,
-                                        .shard = (enum shard_mode)shard,
+                                        .layout.tensor = T,
+                                        .layout.sequence_parallel = tokens,
+                                        .layout.shard = (enum shard_mode)shard,
                                         .batch = in->problem.batch,
                                         .first_item = cut,
                                         .device = device,
@@ -260,10 +261,11 @@ static void loop_layouts(struct loop *loop)
                                         .optim_bytes_per_param = 8};
                     loop_counts(loop, &plan);
                     /* and in groups of a node, of which others have copies */
-                    plan.shard_group = in->cluster.num_devices / in->cluster.num_nodes / T;
-                    if (in->cluster.num_nodes > 1 && in->options.shard_auto &&
-                        !in->options.target && shard >= SHARD_GRADIENTS && plan.shard_group > 1 &&
-                        R % plan.shard_group == 0 && R > plan.shard_group)
+                    plan.layout.shard_group = in->cluster.num_devices / in->cluster.num_nodes / T;
+                    if (in->cluster.num_nodes > 1 && in->options.layout.open[LAYOUT_SHARD] &&
+                        !in->options.target && shard >= SHARD_GRADIENTS &&
+                        plan.layout.shard_group > 1 && R % plan.layout.shard_group == 0 &&
+                        R > plan.layout.shard_group)
                         loop_counts(loop, &plan);
                 }
     }
@@ -298,16 +300,17 @@ static void planner_solve__equals_a_loop_over_groups_shards_and_modes(void **sta
             fail_msg(
                 "trial %d: planner %d %.17g (K %d R %d T %d M %d %s %s %s), loop %.17g (K %d R "
                 "%d T %d M %d %s %s %s), %lld of %lld fit",
-                trial, rc, result.samples_per_s, got->num_ranks, got->num_pipelines, got->tensor,
-                got->microbatches.count, schedule_kind_name(got->schedule),
-                recompute_mode_name(got->recompute), shard_mode_name(got->shard), loop.rate,
-                best->num_ranks, best->num_pipelines, best->tensor, best->microbatches.count,
+                trial, rc, result.samples_per_s, got->num_ranks, got->num_pipelines,
+                got->layout.tensor, got->microbatches.count, schedule_kind_name(got->schedule),
+                recompute_mode_name(got->recompute), shard_mode_name(got->layout.shard), loop.rate,
+                best->num_ranks, best->num_pipelines, best->layout.tensor, best->microbatches.count,
                 schedule_kind_name(best->schedule), recompute_mode_name(best->recompute),
-                shard_mode_name(best->shard), (long long)loop.fitting, (long long)loop.plans);
+                shard_mode_name(best->layout.shard), (long long)loop.fitting,
+                (long long)loop.plans);
         if (rc == OK) {
             solved++;
-            groups += got->tensor > 1;
-            shards += got->shard != SHARD_NONE;
+            groups += got->layout.tensor > 1;
+            shards += got->layout.shard != SHARD_NONE;
             modes[got->recompute]++;
         }
         planner_result_clear(&result);
@@ -329,13 +332,13 @@ static void planner_solve__says_why_when_layouts_are_refused_early(void **state)
         struct err err = {0};
         random_state = 7;
         instance_random(&in);
-        in.options.shard_auto = true;
+        in.options.layout.open[LAYOUT_SHARD] = true;
         if (i == 0)
             in.options.num_ranks = in.model.num_items + 1;
         else if (i == 1)
             in.options.num_ranks = 5;
         else
-            in.options.expert = 2;
+            in.options.layout.at.expert = 2;
         assert_int_equal(planner_solve(&in.problem, &in.options, &result, &err), ERR_INFEASIBLE);
         if (!strstr(err.msg, why[i]))
             fail_msg("refusal %d: %s", i, err.msg);
@@ -363,8 +366,8 @@ static void answer_on_nodes(int64_t times, int64_t batch, uint64_t seed,
     in.problem.batch_mode = BATCH_GLOBAL;
     in.options.num_ranks = in.options.num_replicas = in.options.num_microbatches = AUTO;
     in.options.microbatch_size = AUTO;
-    in.options.tensor_auto = false;
-    in.options.tensor = 1;
+    in.options.layout.open[LAYOUT_TENSOR] = false;
+    in.options.layout.at.tensor = 1;
     if (planner_solve(&in.problem, &in.options, result, &err) != OK)
         printf("# seed %d: %s\n", (int)seed, err.msg);
     instance_clear(&in);

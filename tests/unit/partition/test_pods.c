@@ -133,16 +133,16 @@ static void try_places(struct brute *b, int i)
 static double brute_force(const struct bench *bench, int K, int R, int T, int *places)
 {
     const struct setting whole = {&bench->model, &bench->cluster, &bench->cost};
-    const struct division division = {.tensor = T};
+    const struct layout layout = {.tensor = T};
     struct tensor_group *group = NULL;
     struct brute b = {.bench = bench};
-    assert_int_equal(tensor_group_new(&whole, &division, &group, NULL), OK);
+    assert_int_equal(tensor_group_new(&whole, &layout, &group, NULL), OK);
     b.own = tensor_group_setting(group, &whole);
     b.num_groups = tensor_group_list(&bench->cluster, T, b.first);
     b.plan = (struct plan){.num_ranks = K,
                            .chunks = 1,
                            .num_pipelines = R,
-                           .tensor = T,
+                           .layout.tensor = T,
                            .batch = DEVICES / R,
                            .microbatches = microbatches_of(DEVICES / R, M / R > 0 ? M / R : 1),
                            .schedule = SCHEDULE_1F1B,
@@ -190,7 +190,7 @@ static void planner_solve__equals_brute_force_on_pods(void **state)
                     const double best = brute_force(&b, K, R, T, &places);
                     options.num_ranks = K;
                     options.num_replicas = R;
-                    options.tensor = T;
+                    options.layout.at.tensor = T;
                     assert_int_equal(planner_solve(&problem, &options, &result, NULL), OK);
                     exact += result.samples_per_s >= best * (1 - 1e-12);
                     all++;

@@ -85,8 +85,8 @@ static void workload__a_device_holds_a_share_of_its_group(void **state)
     bench_init(&b);
     for (int G = 2; G < R; G *= 2)
         for (int weights = 0; weights < 2; weights++) {
-            b.plan.shard = weights ? SHARD_WEIGHTS : SHARD_GRADIENTS;
-            b.plan.shard_group = G;
+            b.plan.layout.shard = weights ? SHARD_WEIGHTS : SHARD_GRADIENTS;
+            b.plan.layout.shard_group = G;
             const struct stage_cost got = bench_build(&b);
             const int64_t whole = weights ? 0 : 2 * b.params,
                           share = b.params * (weights ? 18 : 16);
@@ -104,10 +104,10 @@ static void workload__groups_gather_inside_and_sum_copies_outside(void **state)
     (void)state;
     struct bench b;
     bench_init(&b);
-    b.plan.shard = SHARD_WEIGHTS;
+    b.plan.layout.shard = SHARD_WEIGHTS;
     const double few = 1e-4 * (double)b.params;
     for (int G = 2; G <= R; G *= 2) {
-        b.plan.shard_group = G == R ? 0 : G;
+        b.plan.layout.shard_group = G == R ? 0 : G;
         const struct stage_cost got = bench_build(&b);
         const double rate = (G == R ? UPLINK : LINK) / 1e9, part = (double)(G - 1) / G / rate;
         const double n = R / G, P = (double)b.params;
@@ -116,11 +116,11 @@ static void workload__groups_gather_inside_and_sum_copies_outside(void **state)
         const double gathers = 2 * P * part, reduces = 4 * P * part + (G == R ? 0 : sums);
         assert_true(fabs((double)got.op_ns[OP_F][MB_FULL] - gathers) < few);
         assert_true(fabs((double)got.op_ns[OP_B][MB_FULL] - gathers - reduces) < 10 * few);
-        b.plan.shard = SHARD_GRADIENTS;
+        b.plan.layout.shard = SHARD_GRADIENTS;
         const struct stage_cost two = bench_build(&b);
         assert_int_equal(two.op_ns[OP_F][MB_FULL], 0);
         assert_true(fabs((double)two.op_ns[OP_B][MB_FULL] - reduces) < 10 * few);
-        b.plan.shard = SHARD_WEIGHTS;
+        b.plan.layout.shard = SHARD_WEIGHTS;
     }
     bench_clear(&b);
 }
@@ -133,7 +133,7 @@ static void workload__an_optimizer_on_the_host_leaves_the_device(void **state)
     (void)state;
     struct bench b;
     bench_init(&b);
-    b.plan.offload = true;
+    b.plan.layout.offload = true;
     for (int d = 0; d < R; d++)
         b.cluster.devices[d].copy_bytes_per_s = 2e9;
     for (int n = 0; n < NODES; n++)
@@ -142,13 +142,13 @@ static void workload__an_optimizer_on_the_host_leaves_the_device(void **state)
         const double host = own ? 8e9 : HOST_MEM_BYTES_PER_S, P = (double)b.params;
         const double each = 1e9 * ((4 + 2) / 2e9 + (4 + 2 * (4 + 8) + 2) * 4 / host);
         b.cluster.host_mem_bytes_per_s = own ? host : 0;
-        b.plan.shard = SHARD_NONE;
+        b.plan.layout.shard = SHARD_NONE;
         const struct stage_cost whole = bench_build(&b);
         assert_int_equal(whole.weight_bytes, 2 * b.params);
         assert_int_equal(whole.grad_bytes, 4 * b.params);
         assert_int_equal(whole.optim_bytes, 0);
         assert_true(fabs((double)whole.op_ns[OP_UPDATE][MB_FULL] - each * P) < 1e-6 * each * P);
-        b.plan.shard = SHARD_WEIGHTS; /* nothing is gathered behind the update */
+        b.plan.layout.shard = SHARD_WEIGHTS; /* nothing is gathered behind the update */
         const struct stage_cost share = bench_build(&b);
         assert_true(fabs((double)share.op_ns[OP_UPDATE][MB_FULL] - each * P / R) < 1e-6 * each * P);
     }
@@ -173,7 +173,7 @@ static void planner_solve__fits_what_the_host_takes(void **state)
     assert_int_equal(planner_solve(&problem, &options, &result, NULL), ERR_INFEASIBLE);
     options.offload = OFFLOAD_OPTIMIZER;
     assert_int_equal(planner_solve(&problem, &options, &result, NULL), OK);
-    assert_true(result.plan.offload);
+    assert_true(result.plan.layout.offload);
     assert_true(result.lower_bound_ns <= result.plan.step_ns);
     planner_result_clear(&result);
     bench_clear(&b);
@@ -215,7 +215,8 @@ static void planner_solve__offloads_where_it_is_faster_or_must(void **state)
             .batch_mode = BATCH_GLOBAL,
             .optim_bytes_per_param = 8
         };
-        struct planner_options options = {.shard_auto = true, .schedules = 1u << SCHEDULE_1F1B};
+        struct planner_options options = {.layout.open[LAYOUT_SHARD] = true,
+                                          .schedules = 1u << SCHEDULE_1F1B};
         double rates[OFFLOAD_FIT + 1];
         bool away[OFFLOAD_FIT + 1];
         double gap = 0;
@@ -225,7 +226,7 @@ static void planner_solve__offloads_where_it_is_faster_or_must(void **state)
             const enum status rc = planner_solve(&problem, &options, &result, NULL);
             assert_true(rc == OK || rc == ERR_INFEASIBLE);
             rates[choice] = rc == OK ? result.samples_per_s : 0;
-            away[choice] = rc == OK && result.plan.offload;
+            away[choice] = rc == OK && result.plan.layout.offload;
             gap = choice == OFFLOAD_NONE ? result.gap : gap;
             planner_result_clear(&result);
         }
@@ -286,13 +287,13 @@ static void planner_solve__divides_by_nodes_where_uplinks_are_slow(void **state)
     struct planner_options options = {.num_ranks = 1,
                                       .num_replicas = R,
                                       .num_microbatches = R,
-                                      .shard_auto = true,
+                                      .layout.open[LAYOUT_SHARD] = true,
                                       .schedules = 1u << SCHEDULE_1F1B};
     struct planner_result result = {0};
     assert_int_equal(planner_solve(&problem, &options, &result, NULL), OK);
     assert_int_equal(result.num_layouts, SHARD_MODE_COUNT + 2);
-    assert_true(result.plan.shard >= SHARD_GRADIENTS);
-    assert_int_equal(result.plan.shard_group, 4);
+    assert_true(result.plan.layout.shard >= SHARD_GRADIENTS);
+    assert_int_equal(result.plan.layout.shard_group, 4);
     planner_result_clear(&result);
     bench_clear(&b);
 }

@@ -65,8 +65,8 @@ static void bench_init(struct bench *b, int tensor, bool tokens, int replicas)
         .num_ranks = 3,
         .chunks = 1,
         .num_pipelines = replicas,
-        .tensor = tensor,
-        .sequence_parallel = tokens,
+        .layout.tensor = tensor,
+        .layout.sequence_parallel = tokens,
         .batch = 4,
         .microbatches = {2, 2, 2},
         .schedule = SCHEDULE_1F1B,
@@ -201,9 +201,9 @@ static void model_shard__gives_each_device_a_head_of_keys(void **state)
         struct tensor_group *group = NULL;
         const int64_t keys = t > g ? 1 : g / t; /* heads of a device */
         assert_int_equal(
-            tensor_group_new(
-                &setting, &(struct division){.tensor = t, .sequence_parallel = false, .expert = 1},
-                &group, &err),
+            tensor_group_new(&setting,
+                             &(struct layout){.tensor = t, .sequence_parallel = false, .expert = 1},
+                             &group, &err),
             OK);
         const struct setting own = tensor_group_setting(group, &setting);
         const struct item *item = &own.model->items[1];
@@ -383,7 +383,7 @@ static void workload__shards_divide_memory_as_zero_does(void **state)
     for (int shard = 0; shard < SHARD_MODE_COUNT; shard++) {
         struct bench b;
         bench_init(&b, 1, false, R);
-        b.plan.shard = (enum shard_mode)shard;
+        b.plan.layout.shard = (enum shard_mode)shard;
         bench_build(&b);
         const struct stage_cost *stage = &b.workload.stages[1];
         const int64_t psi = b.model.items[3].params + b.model.items[4].params;
@@ -435,7 +435,7 @@ static void workload__shards_send_what_zero_says(void **state)
     const struct setting setting = {&model, &cluster, &cost};
     for (int shard = 0; shard < SHARD_MODE_COUNT; shard++) {
         struct workload w = {0};
-        plan.shard = (enum shard_mode)shard;
+        plan.layout.shard = (enum shard_mode)shard;
         assert_int_equal(workload_build(&setting, &plan, NULL, &w, NULL), OK);
         const struct stage_cost *stage = &w.stages[0];
         assert_int_equal(w.num_buckets, shard <= SHARD_OPTIMIZER);
@@ -483,7 +483,7 @@ static void workload__shards_cost_what_the_framework_does(void **state)
             .batch = 1,
             .microbatches = {1, 1, 1},
             .schedule = SCHEDULE_1F1B,
-            .shard = SHARD_WEIGHTS,
+            .layout.shard = SHARD_WEIGHTS,
             .num_stages = 1,
             .first_item = cut,
             .device = device
@@ -573,21 +573,21 @@ static void tensor_group_new__refuses_what_cannot_be_divided(void **state)
     err = (struct err){0};
     assert_int_equal(
         tensor_group_new(&setting,
-                         &(struct division){.tensor = 3, .sequence_parallel = false, .expert = 1},
+                         &(struct layout){.tensor = 3, .sequence_parallel = false, .expert = 1},
                          &group, &err),
         ERR_INFEASIBLE);
     assert_string_equal(err.msg, "pipeline.tensor 3 does not divide heads 8 of model 'gpt2'");
     err = (struct err){0};
     assert_int_equal(
         tensor_group_new(&setting,
-                         &(struct division){.tensor = 16, .sequence_parallel = false, .expert = 1},
+                         &(struct layout){.tensor = 16, .sequence_parallel = false, .expert = 1},
                          &group, &err),
         ERR_INFEASIBLE);
     b.model.seq = 255;
     err = (struct err){0};
     assert_int_equal(
         tensor_group_new(&setting,
-                         &(struct division){.tensor = 2, .sequence_parallel = true, .expert = 1},
+                         &(struct layout){.tensor = 2, .sequence_parallel = true, .expert = 1},
                          &group, &err),
         ERR_INFEASIBLE);
     assert_non_null(strstr(err.msg, "sequence_parallel"));
@@ -596,7 +596,7 @@ static void tensor_group_new__refuses_what_cannot_be_divided(void **state)
     err = (struct err){0};
     assert_int_equal(
         tensor_group_new(&setting,
-                         &(struct division){.tensor = 32, .sequence_parallel = false, .expert = 1},
+                         &(struct layout){.tensor = 32, .sequence_parallel = false, .expert = 1},
                          &group, &err),
         ERR_INFEASIBLE);
     assert_non_null(strstr(err.msg, "no node"));
@@ -604,16 +604,16 @@ static void tensor_group_new__refuses_what_cannot_be_divided(void **state)
     err = (struct err){0};
     assert_int_equal(
         tensor_group_new(&setting,
-                         &(struct division){.tensor = 2, .sequence_parallel = false, .expert = 1},
+                         &(struct layout){.tensor = 2, .sequence_parallel = false, .expert = 1},
                          &group, &err),
         ERR_INFEASIBLE);
     assert_non_null(strstr(err.msg, "measured"));
     b.plan.num_pipelines = 1;
-    b.plan.shard = SHARD_OPTIMIZER;
+    b.plan.layout.shard = SHARD_OPTIMIZER;
     err = (struct err){0};
     assert_int_equal(plan_check(&b.plan, &b.model, &b.cluster, &err), ERR_INFEASIBLE);
     assert_non_null(strstr(err.msg, "divides nothing"));
-    b.plan.shard = SHARD_NONE;
+    b.plan.layout.shard = SHARD_NONE;
     b.plan.recompute = RECOMPUTE_LAYER;
     b.plan.schedule = SCHEDULE_ZB_H1;
     err = (struct err){0};

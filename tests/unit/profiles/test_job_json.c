@@ -203,7 +203,7 @@ static void job_load__takes_the_short_words_of_the_field(void **state)
     const char *const overrides[] = {"tp=2", "pp=3", "pipeline.dp=2", "GBS=60", "vp=2"};
     struct job job = {0};
     load(file_with("job.json", design_job), overrides, 5, &job);
-    assert_int_equal(job.pipeline.tensor, 2);
+    assert_int_equal(job.pipeline.layout.at.tensor, 2);
     assert_int_equal(job.pipeline.num_stages, 3);
     assert_int_equal(job.pipeline.num_replicas, 2);
     assert_int_equal(job.pipeline.chunks, 2);

@@ -30,14 +30,14 @@ static void flags__become_a_job(void **state)
                       &err) != OK)
         fail_msg("%s", err.msg);
     assert_int_equal(model_total_params(&job.model), 8030261248);
-    assert_int_equal(job.pipeline.tensor, 2);
+    assert_int_equal(job.pipeline.layout.at.tensor, 2);
     assert_int_equal(job.pipeline.num_stages, 4);
     assert_int_equal(job.pipeline.num_replicas, 8);
     assert_int_equal(job.pipeline.chunks, 4);
     assert_int_equal(job.pipeline.recompute, RECOMPUTE_LAYER);
     assert_int_equal(job.pipeline.recompute_layers, 1);
-    assert_int_equal(job.pipeline.shard, SHARD_OPTIMIZER);
-    assert_true(job.pipeline.sequence_parallel);
+    assert_int_equal(job.pipeline.layout.at.shard, SHARD_OPTIMIZER);
+    assert_true(job.pipeline.layout.at.sequence_parallel);
     assert_int_equal(job.train.batch, 128);
     assert_int_equal(job.train.micro, 1);
     assert_int_equal(json_count(made.not_counted), 1);

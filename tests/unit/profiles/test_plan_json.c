@@ -12,12 +12,12 @@ static void make_case(struct plan_case *c, uint64_t *seed)
     plan_case_random(c, seed, 8, 12);
     c->plan.canonical = case_below(seed, 2);
     if (c->plan.num_pipelines > 1 && !c->plan.canonical)
-        c->plan.shard = (enum shard_mode)case_below(seed, SHARD_MODE_COUNT);
+        c->plan.layout.shard = (enum shard_mode)case_below(seed, SHARD_MODE_COUNT);
     if (c->plan.num_pipelines % 2 == 0 && case_below(seed, 2)) {
         c->model.experts = 4;
-        c->plan.expert = 2;
+        c->plan.layout.expert = 2;
     }
-    c->plan.sequence_parallel = c->plan.shard != SHARD_NONE && case_below(seed, 2);
+    c->plan.layout.sequence_parallel = c->plan.layout.shard != SHARD_NONE && case_below(seed, 2);
     if (!schedule_splits(c->plan.schedule) && case_below(seed, 3) == 0) {
         c->plan.recompute = RECOMPUTE_LAYER;
         c->plan.recompute_layers = calloc((size_t)c->plan.num_stages, sizeof(int));
@@ -87,9 +87,11 @@ static bool same_plan(const struct plan *a, const struct plan *b)
            a->num_stages == b->num_stages && a->bucket_bytes == b->bucket_bytes &&
            a->clip == b->clip && a->optim_bytes_per_param == b->optim_bytes_per_param &&
            a->canonical == b->canonical && a->step_ns == b->step_ns && !a->order == !b->order &&
-           (!a->order || same_order(a->order, b->order)) && plan_tensor(a) == plan_tensor(b) &&
-           plan_expert(a) == plan_expert(b) && a->sequence_parallel == b->sequence_parallel &&
-           a->shard == b->shard &&
+           (!a->order || same_order(a->order, b->order)) &&
+           layout_tensor(&a->layout) == layout_tensor(&b->layout) &&
+           layout_expert(&a->layout) == layout_expert(&b->layout) &&
+           a->layout.sequence_parallel == b->layout.sequence_parallel &&
+           a->layout.shard == b->layout.shard &&
            same_bytes(a->recompute_layers, b->recompute_layers,
                       (size_t)a->num_stages * sizeof *a->recompute_layers) &&
            same_bytes(a->first_item, b->first_item,
@@ -167,10 +169,10 @@ static void plan_json__refuses_or_shows_each_member_that_is_changed(void **state
                 int64_t number;
                 /* Plan files of before lack these; without them they have these values. */
                 const bool fallback =
-                    (strcmp(key, "tensor") == 0 && plan_tensor(&c.plan) == 1) ||
-                    (strcmp(key, "shard") == 0 && c.plan.shard == SHARD_NONE) ||
-                    (strcmp(key, "expert") == 0 && plan_expert(&c.plan) == 1) ||
-                    (strcmp(key, "sequence_parallel") == 0 && !c.plan.sequence_parallel);
+                    (strcmp(key, "tensor") == 0 && layout_tensor(&c.plan.layout) == 1) ||
+                    (strcmp(key, "shard") == 0 && c.plan.layout.shard == SHARD_NONE) ||
+                    (strcmp(key, "expert") == 0 && layout_expert(&c.plan.layout) == 1) ||
+                    (strcmp(key, "sequence_parallel") == 0 && !c.plan.layout.sequence_parallel);
                 if (how == 0 && fallback) {
                     json_free(json);
                     continue;
