@@ -325,7 +325,7 @@ static enum status run_one(const struct command *command, const struct request *
         plan_show_print(job, cost, &answer, elastic ? &released : NULL, q->stages);
         calibrated_print(&on, interval_ns);
         if (q->explain)
-            plan_show_print_others(&answer.result);
+            plan_show_print_others(job, &answer);
         if (q->from_frozen >= 0)
             rc = plan_change_print(job, &old.result.plan, &transition, err);
         if (q->target)
@@ -460,15 +460,13 @@ static enum status cut_as_given(const struct request *q, const struct job *job,
 static void print_layout(const char *what, const struct cost *cost, const struct plan_answer *a)
 {
     const struct plan *p = &a->result.plan;
-    char time[32], rates[256];
+    char time[32], rates[256], layout[128];
     if (a->err.status != OK) {
         printf("%-6s %s\n", what, a->err.msg);
         return;
     }
-    printf("%-6s PP %d, TP %d, DP %d, VP %d, EP %d, CP %d, %s, shard %s, recompute %s: %s, %s\n",
-           what, p->num_ranks, p->layout.tensor, plan_width(p), p->num_stages / p->num_ranks,
-           p->layout.expert, layout_context(&p->layout), schedule_kind_name(p->schedule),
-           shard_mode_name(p->layout.shard), recompute_mode_name(p->recompute),
+    printf("%-6s %s, %s, recompute %s: %s, %s\n", what, plan_layout_text(p, layout, sizeof layout),
+           schedule_kind_name(p->schedule), recompute_mode_name(p->recompute),
            format_ns(p->step_ns, time, sizeof time),
            rates_text(&a->rates, cost, rates, sizeof rates));
 }

@@ -85,18 +85,7 @@ static void add_inputs(struct json *json, const struct step_answer *a,
                     workload_sends_block(&setting, &a->plan) ? "blocking" : "eager");
     json_add_int(inputs, "bucket_bytes", a->plan.bucket_bytes);
     json_add_bool(inputs, "clip", a->plan.clip);
-    json_add_int(inputs, "tensor", layout_tensor(&a->plan.layout));
-    json_add_bool(inputs, "sequence_parallel", a->plan.layout.sequence_parallel);
-    json_add_int(inputs, "expert", layout_expert(&a->plan.layout));
-    if (layout_expert_tensor(&a->plan.layout) != layout_tensor(&a->plan.layout))
-        json_add_int(inputs, "expert_tensor", layout_expert_tensor(&a->plan.layout));
-    if (layout_context(&a->plan.layout) > 1) {
-        json_add_int(inputs, "context", layout_context(&a->plan.layout));
-        json_add_string(inputs, "context_comm", context_kind_name(a->plan.layout.context_kind));
-    }
-    json_add_string(inputs, "shard", shard_mode_name(a->plan.layout.shard));
-    if (a->plan.layout.shard_group > 0)
-        json_add_int(inputs, "shard_group", a->plan.layout.shard_group);
+    layout_json_add(inputs, &a->plan.layout, LAYOUT_JSON_CORE);
     json_add_int(inputs, "optimizer_bytes_per_param", a->plan.optim_bytes_per_param);
     json_add_string(inputs, "allreduce", allreduce_kind_name(options->allreduce));
     json_add_double(inputs, "jitter", options->jitter);
@@ -155,9 +144,9 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
     const struct sim_result *result = &a->result;
     const struct plan *plan = &a->plan;
     char one[32], two[32], three[32], text[256];
-    printf("%s on %s: %s, K=%d R=%d M=%d, cut", a->model.name, a->cluster.name,
-           schedule_kind_name(plan->schedule), plan->num_ranks, plan_width(plan),
-           plan->microbatches.count);
+    printf("%s on %s: %s, %s, %s, cut", a->model.name, a->cluster.name,
+           schedule_kind_name(plan->schedule), plan_layout_text(plan, text, sizeof text),
+           COUNT_TEXT(plan->microbatches.count, "micro-batch"));
     for (int s = 0; s < plan->num_stages; s++)
         printf("%c%d", s ? ',' : ' ', plan->first_item[s + 1] - plan->first_item[s]);
     printf(" (costs: %s%s)\n", a->cost.cost.label,
@@ -171,10 +160,12 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
         printf("note: %s\n", a->model.note);
     if (*rows_text(&a->model, text, sizeof text))
         printf("%s\n", text);
-    printf("step %s, bubble %.2f %%, all-reduce %s (%s exposed)\n",
-           format_ns(result->step_ns, one, sizeof one), 100 * result->bubble_fraction,
-           format_ns(result->allreduce_ns, two, sizeof two),
-           format_ns(result->allreduce_exposed_ns, three, sizeof three));
+    printf("step %s, bubble %.2f %%", format_ns(result->step_ns, one, sizeof one),
+           100 * result->bubble_fraction);
+    if (result->allreduce_ns > 0)
+        printf(", all-reduce %s (%s exposed)", format_ns(result->allreduce_ns, two, sizeof two),
+               format_ns(result->allreduce_exposed_ns, three, sizeof three));
+    printf("\n");
     if (result->period_ns < result->step_ns)
         printf("period %s: the next step begins before this one has ended on all devices\n",
                format_ns(result->period_ns, one, sizeof one));

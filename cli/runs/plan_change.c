@@ -40,9 +40,10 @@ void plan_change_add(struct json *json, const struct job *job, const struct plan
 enum status plan_change_print(const struct job *job, const struct plan *old,
                               const struct transition *transition, struct err *err)
 {
-    char total[32], inside[32], between[32], time[32];
-    printf("\nfrom %s (K %d, R %d): %s to %s (%s inside nodes, %s between), %s\n",
-           COUNT_TEXT(old->num_frozen_layers, "frozen layer"), old->num_ranks, plan_width(old),
+    char total[32], inside[32], between[32], time[32], layout[128];
+    printf("\nfrom %s (%s): %s to %s (%s inside nodes, %s between), %s\n",
+           COUNT_TEXT(old->num_frozen_layers, "frozen layer"),
+           plan_layout_text(old, layout, sizeof layout),
            format_bytes(transition->bytes, total, sizeof total),
            COUNT_TEXT(transition->moved_devices, "device"),
            format_bytes(transition->bytes_inside, inside, sizeof inside),

@@ -139,11 +139,10 @@ void plan_memory_add(struct json *json, const struct plan_memory *memory)
 
 static void print_parts(const struct plan_memory *memory)
 {
-    char text[3][32];
-    printf("memory of rank %d, which has the least to spare: %s of %s, %s left:", memory->rank,
+    char text[2][32];
+    printf("tightest rank %d: %s of %s:", memory->rank,
            format_bytes(memory->peak_bytes, text[0], sizeof text[0]),
-           format_bytes(memory->limit_bytes, text[1], sizeof text[1]),
-           format_bytes(memory->limit_bytes - memory->peak_bytes, text[2], sizeof text[2]));
+           format_bytes(memory->limit_bytes, text[1], sizeof text[1]));
     const char *before = " ";
     for (int i = 0; i < NUM_PARTS; i++) {
         if (part_of(memory, i) == 0)

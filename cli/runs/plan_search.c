@@ -84,19 +84,6 @@ double plan_memory_share(const struct plan *plan, const struct cluster *cluster)
     return most;
 }
 
-static bool has_layout(const struct plan *plan, const struct layout *layout)
-{
-    return layout_tensor(&plan->layout) == (layout->tensor > 1 ? layout->tensor : 1) &&
-           plan->layout.sequence_parallel == layout->sequence_parallel &&
-           layout_expert(&plan->layout) == (layout->expert > 1 ? layout->expert : 1) &&
-           plan->layout.expert_tensor == layout->expert_tensor &&
-           layout_context(&plan->layout) == (layout->context > 1 ? layout->context : 1) &&
-           (layout_context(&plan->layout) == 1 ||
-            plan->layout.context_kind == layout->context_kind) &&
-           plan->layout.shard == layout->shard && plan->layout.shard_group == layout->shard_group &&
-           plan->layout.offload == layout->offload;
-}
-
 /* Make the plan of `safe`, which it loses, the chosen one of `result`. Its bound and all other fates
  * stay; lengths are kept if they are of the new plan's layout. */
 static void choose_safe(struct planner_result *result, struct planner_result *safe)
@@ -123,7 +110,7 @@ static void choose_safe(struct planner_result *result, struct planner_result *sa
     safe->best[0] = (struct planner_candidate){0};
     for (int i = 0; i < result->num_layouts; i++) {
         struct planner_layout_fate *fate = &result->layouts[i];
-        const bool chosen = has_layout(plan, &fate->layout);
+        const bool chosen = layout_equal(&plan->layout, &fate->layout);
         same = same && chosen == (fate->verdict == PLANNER_CHOSEN);
         if (chosen)
             fate->verdict = PLANNER_CHOSEN;

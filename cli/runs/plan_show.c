@@ -94,12 +94,7 @@ void plan_show_add_others(struct json *json, const struct planner_result *result
     for (int i = 0; i < result->num_layouts; i++) {
         const struct planner_layout_fate *fate = &result->layouts[i];
         struct json *one = json_add_object(layouts, NULL);
-        json_add_int(one, "tensor", fate->layout.tensor);
-        json_add_bool(one, "sequence_parallel", fate->layout.sequence_parallel);
-        json_add_int(one, "expert", fate->layout.expert > 1 ? fate->layout.expert : 1);
-        json_add_int(one, "context", fate->layout.context > 1 ? fate->layout.context : 1);
-        json_add_string(one, "shard", shard_mode_name(fate->layout.shard));
-        json_add_int(one, "shard_group", fate->layout.shard_group);
+        layout_json_add(one, &fate->layout, LAYOUT_JSON_WHOLE);
         json_add_string(one, "verdict", verdict_name(fate->verdict));
         json_add_double(one, "samples_per_s", fate->samples_per_s);
         json_add_double(one, "bound_samples_per_s", fate->bound_per_s);
@@ -196,72 +191,58 @@ static void print_idle(const struct job *job, const struct planner_result *resul
     free(used);
 }
 
-/* The layout of a row's plan apart from K, R and T, in the field's words: "SP,E8,ZeRO-1"; "-" if
- * nothing. */
-static const char *row_layout(const struct plan *plan, char *text, size_t size)
+/* A plan in a table of plans. */
+struct plan_row {
+    const char *label;
+    const struct plan *plan;
+    int64_t step_ns;
+    double samples_per_s;
+    char layout[128]; /* of plan_layout_text() */
+};
+
+static void set_row(struct plan_row *row, const char *label, const struct plan *plan,
+                    int64_t step_ns, double samples_per_s)
 {
-    static const char *const zero[] = {[SHARD_NONE] = "",
-                                       [SHARD_OPTIMIZER] = ",ZeRO-1",
-                                       [SHARD_GRADIENTS] = ",ZeRO-2",
-                                       [SHARD_WEIGHTS] = ",ZeRO-3"};
-    size_t at = 0;
-    text[0] = text[1] = 0;
-    if (layout_tensor(&plan->layout) > 1 && plan->layout.sequence_parallel)
-        at += (size_t)snprintf(text, size, ",SP");
-    if (layout_context(&plan->layout) > 1)
-        at += (size_t)snprintf(text + at, size - at, ",C%d", layout_context(&plan->layout));
-    if (layout_expert(&plan->layout) > 1)
-        at += (size_t)snprintf(text + at, size - at, ",E%d", layout_expert(&plan->layout));
-    if (layout_expert_tensor(&plan->layout) != layout_tensor(&plan->layout))
-        at += (size_t)snprintf(text + at, size - at, ",X%d", layout_expert_tensor(&plan->layout));
-    if (plan->chunks > 1)
-        at += (size_t)snprintf(text + at, size - at, ",v%d", plan->chunks);
-    at += (size_t)snprintf(text + at, size - at, "%s", zero[plan->layout.shard]);
-    if (plan->layout.shard_group > 0)
-        at += (size_t)snprintf(text + at, size - at, "/%d", plan->layout.shard_group);
-    if (plan->layout.offload)
-        snprintf(text + at, size - at, ",host");
-    return text[0] ? text + 1 : "-";
+    *row = (struct plan_row){
+        .label = label, .plan = plan, .step_ns = step_ns, .samples_per_s = samples_per_s};
+    plan_layout_text(plan, row->layout, sizeof row->layout);
 }
 
-static void print_row_head(const char *label, bool frozen)
+static void print_rows(const struct plan_row *rows, int n, bool frozen)
 {
-    printf("%-9s %3s %4s %3s %4s   %-5s %-11s %-11s %-10s ", label, "K", "R", "T", "M", "size",
-           "schedule", "recompute", "layout");
+    int width = 6;
+    for (int i = 0; i < n; i++)
+        width = (int)strlen(rows[i].layout) > width ? (int)strlen(rows[i].layout) : width;
+    printf("%-9s %-*s %4s   %-5s %-11s %-11s ", "", width, "layout", "M", "size", "schedule",
+           "recompute");
     if (frozen)
         printf("%-7s ", "frozen");
     printf("%10s %11s  %s\n", "step", "samples/s", "cut (items a stage)");
+    for (int i = 0; i < n; i++) {
+        const struct plan *plan = rows[i].plan;
+        char step[32];
+        printf("%-9s %-*s %4d x %-5lld %-11s %-11s ", rows[i].label, width, rows[i].layout,
+               plan->microbatches.count, (long long)plan->microbatches.size,
+               schedule_kind_name(plan->schedule), recompute_mode_name(plan->recompute));
+        if (frozen)
+            printf("%-7s ", frozen_placement_name(plan->frozen));
+        printf("%10s %11.1f  ", format_ns(rows[i].step_ns, step, sizeof step),
+               rows[i].samples_per_s);
+        for (int s = 0; s < plan->num_stages && s < 24; s++)
+            printf("%s%d", s ? "," : "", plan->first_item[s + 1] - plan->first_item[s]);
+        printf("%s\n", plan->num_stages > 24 ? ",..." : "");
+    }
 }
 
-static void print_row(const char *label, const struct plan *plan, bool frozen, int64_t step_ns,
-                      double samples_per_s)
+/* Whether rows of the two plans would read alike: their devices alone differ. */
+static bool rows_alike(const struct plan *a, const struct plan *b)
 {
-    char step[32], layout[64];
-    printf("%-9s %3d %4d %3d %4d x %-5lld %-11s %-11s %-10s ", label, plan->num_ranks,
-           plan_width(plan), layout_tensor(&plan->layout), plan->microbatches.count,
-           (long long)plan->microbatches.size, schedule_kind_name(plan->schedule),
-           recompute_mode_name(plan->recompute), row_layout(plan, layout, sizeof layout));
-    if (frozen)
-        printf("%-7s ", frozen_placement_name(plan->frozen));
-    printf("%10s %11.1f  ", format_ns(step_ns, step, sizeof step), samples_per_s);
-    for (int s = 0; s < plan->num_stages && s < 24; s++)
-        printf("%s%d", s ? "," : "", plan->first_item[s + 1] - plan->first_item[s]);
-    printf("%s\n", plan->num_stages > 24 ? ",..." : "");
-}
-
-/* Whether rows of the two plans would read alike: their devices or shards alone differ. */
-static bool rows_alike(const struct planner_candidate *a, const struct planner_candidate *b)
-{
-    char layout[2][64];
-    return a->plan.num_ranks == b->plan.num_ranks && plan_width(&a->plan) == plan_width(&b->plan) &&
-           layout_tensor(&a->plan.layout) == layout_tensor(&b->plan.layout) &&
-           a->plan.microbatches.count == b->plan.microbatches.count &&
-           a->plan.schedule == b->plan.schedule && a->plan.recompute == b->plan.recompute &&
-           a->plan.frozen == b->plan.frozen && a->plan.num_stages == b->plan.num_stages &&
-           memcmp(a->plan.first_item, b->plan.first_item,
-                  ((size_t)a->plan.num_stages + 1) * sizeof *a->plan.first_item) == 0 &&
-           strcmp(row_layout(&a->plan, layout[0], sizeof layout[0]),
-                  row_layout(&b->plan, layout[1], sizeof layout[1])) == 0;
+    return a->num_ranks == b->num_ranks && a->num_pipelines == b->num_pipelines &&
+           layout_equal(&a->layout, &b->layout) && a->microbatches.count == b->microbatches.count &&
+           a->schedule == b->schedule && a->recompute == b->recompute && a->frozen == b->frozen &&
+           a->num_stages == b->num_stages &&
+           memcmp(a->first_item, b->first_item,
+                  ((size_t)a->num_stages + 1) * sizeof *a->first_item) == 0;
 }
 
 /* Print the plan, the next best plans and the one of PipeTransformer's code, a line each. Of plans
@@ -270,28 +251,30 @@ static void print_beaten(const struct plan_answer *answer, const struct plan_ans
 {
     enum { MOST_OTHERS = 4 };
     const struct planner_result *result = &answer->result;
+    struct plan_row rows[MOST_OTHERS + 2];
+    int n = 0;
     if (!released && result->num_best < 2)
         return;
-    const bool frozen = result->plan.num_frozen_layers > 0;
     bool faster = false;
-    print_row_head("", frozen);
-    print_row("this", &result->plan, frozen, result->plan.step_ns, result->samples_per_s);
-    for (int i = 1, printed = 0; i < result->num_best && printed < MOST_OTHERS; i++) {
+    set_row(&rows[n++], "this", &result->plan, result->plan.step_ns, result->samples_per_s);
+    for (int i = 1; i < result->num_best && n <= MOST_OTHERS; i++) {
         const struct planner_candidate *one = &result->best[i];
         bool known = false;
         for (int j = 0; j < i && !known; j++)
-            known = rows_alike(one, &result->best[j]);
+            known = rows_alike(&one->plan, &result->best[j].plan);
         if (known)
             continue;
-        print_row(printed++ == 0 ? "next best" : "", &one->plan, frozen,
-                  one->judged_ns > 0 ? one->judged_ns : one->plan.step_ns, one->samples_per_s);
+        set_row(&rows[n], n == 1 ? "next best" : "", &one->plan,
+                one->judged_ns > 0 ? one->judged_ns : one->plan.step_ns, one->samples_per_s);
+        n++;
         faster = faster || one->samples_per_s > result->samples_per_s;
     }
+    if (released && released->err.status == OK)
+        set_row(&rows[n++], "released", &released->result.plan, released->result.plan.step_ns,
+                released->result.samples_per_s);
+    print_rows(rows, n, result->plan.num_frozen_layers > 0);
     if (released && released->err.status != OK)
         printf("%-9s %s\n", "released", released->err.msg);
-    else if (released)
-        print_row("released", &released->result.plan, frozen, released->result.plan.step_ns,
-                  released->result.samples_per_s);
     if (faster)
         printf("a plan that leaves %.0f %% of every memory is preferred to one that is faster by "
                "less than %.0f %%\n",
@@ -323,57 +306,31 @@ static void print_stages(const struct plan_answer *answer, bool all)
 /* A gap beyond 1000 % is not printed. It occurs only if the work costs almost nothing. */
 #define MAX_GAP 10
 
-/* The layout of a plan apart from a pipeline of devices: groups, shards, layers that run again.
- * Empty if it has none. */
-static const char *layout_text(const struct plan *plan, char *text, size_t size)
+/* "stage", or "layer (2 to 3 layers a stage)". */
+static const char *recompute_text(const struct plan *plan, char *text, size_t size)
 {
     int least = INT_MAX, most = 0;
-    size_t at = 0;
-    text[0] = 0;
-    if (layout_tensor(&plan->layout) > 1)
-        at += (size_t)snprintf(text, size, "groups of %d devices%s", plan->layout.tensor,
-                               plan->layout.sequence_parallel ? " (sequence parallel)" : "");
-    if (layout_expert(&plan->layout) > 1)
-        at += (size_t)snprintf(
-            text + at, size - at, "%s%d %s divide the experts", at ? ", " : "", plan->layout.expert,
-            layout_expert_span(&plan->layout) == layout_expert(&plan->layout) ? "replicas"
-                                                                              : "devices");
-    if (layout_expert_tensor(&plan->layout) != layout_tensor(&plan->layout))
-        at += (size_t)snprintf(text + at, size - at, ", %d %s", layout_expert_tensor(&plan->layout),
-                               layout_expert_tensor(&plan->layout) > 1 ? "neighbours each of them"
-                                                                       : "each");
-    if (layout_context(&plan->layout) > 1)
-        at += (size_t)snprintf(text + at, size - at, "%s%d replicas divide each sample (%s)",
-                               at ? ", " : "", plan->layout.context,
-                               context_kind_name(plan->layout.context_kind));
-    if (plan->layout.shard_group > 0)
-        at += (size_t)snprintf(text + at, size - at, "%sgroups of %d replicas divide %s (HSDP)",
-                               at ? ", " : "", plan->layout.shard_group,
-                               shard_mode_name(plan->layout.shard));
-    else if (plan->layout.shard != SHARD_NONE)
-        at += (size_t)snprintf(text + at, size - at, "%sreplicas divide %s", at ? ", " : "",
-                               plan->layout.shard == SHARD_OPTIMIZER
-                                   ? "the optimizer"
-                                   : shard_mode_name(plan->layout.shard));
-    if (plan->layout.offload)
-        at += (size_t)snprintf(text + at, size - at, "%soptimizer on the host", at ? ", " : "");
     for (int s = 0; plan->recompute_layers && s < plan->num_stages; s++) {
         const int n = plan->recompute_layers[s];
         least = n < least ? n : least;
         most = n > most ? n : most;
     }
     if (plan->recompute_layers)
-        snprintf(text + at, size - at, "%s%d to %d layers a stage run again", at ? ", " : "", least,
-                 most);
+        snprintf(text, size, "%s (%d to %d layers a stage)", recompute_mode_name(plan->recompute),
+                 least, most);
+    else
+        snprintf(text, size, "%s", recompute_mode_name(plan->recompute));
     return text;
 }
 
 /* Print what is known of plans that were not chosen: the best that was timed, and a bound of all. A
- * faster one was too close to the memory's limit. */
-static void print_slower(double samples_per_s, double bound_per_s, double chosen_per_s)
+ * faster one was rejected for its memory; nearly: the most that a plan with room may be slower. */
+static void print_slower(double samples_per_s, double bound_per_s, double chosen_per_s,
+                         double nearly)
 {
     if (samples_per_s > chosen_per_s)
-        printf("hardly faster, but too close to the memory's limit: %.1f samples/s", samples_per_s);
+        printf("%.1f samples/s, rejected: less than %.0f %% faster and almost out of memory",
+               samples_per_s, 100 * nearly);
     else if (bound_per_s <= samples_per_s * 1.0005)
         printf("slower: its best has %.1f samples/s", samples_per_s);
     else
@@ -381,69 +338,58 @@ static void print_slower(double samples_per_s, double bound_per_s, double chosen
                bound_per_s);
 }
 
-static void print_layouts(const struct planner_result *result)
+/* Print the fate of a layout or of a pipeline length. */
+static void print_verdict(const struct planner_result *result, enum planner_verdict verdict,
+                          double samples_per_s, double bound_per_s, double nearly)
 {
-    char need[32], have[32];
+    switch (verdict) {
+    case PLANNER_CHOSEN:
+        printf("chosen: %.1f samples/s", result->samples_per_s);
+        break;
+    case PLANNER_SLOWER:
+        print_slower(samples_per_s, bound_per_s, result->samples_per_s, nearly);
+        break;
+    case PLANNER_BOUND:
+        printf("not searched further: cannot exceed %.1f samples/s", bound_per_s);
+        break;
+    case PLANNER_MEMORY:
+        printf("does not fit the memory");
+        break;
+    case PLANNER_NONE:
+        printf("no such plan");
+        break;
+    }
+}
+
+static void print_layouts(const struct planner_result *result, double nearly)
+{
+    char need[32], have[32], text[128];
+    int width = 0;
+    for (int i = 0; i < result->num_layouts; i++) {
+        layout_text(&result->layouts[i].layout, 0, 0, 0, text, sizeof text);
+        width = (int)strlen(text) > width ? (int)strlen(text) : width;
+    }
     printf("\nlayouts\n");
     for (int i = 0; i < result->num_layouts; i++) {
         const struct planner_layout_fate *fate = &result->layouts[i];
-        const struct layout *layout = &fate->layout;
-        printf("  T %-2d shard %-10s", layout->tensor, shard_mode_name(layout->shard));
-        if (layout->shard_group > 0)
-            printf("by groups of %d, ", layout->shard_group);
-        if (layout->sequence_parallel)
-            printf("sequence parallel, ");
-        if (layout->expert > 1)
-            printf("E %d, ", layout->expert);
-        if (layout->expert > 1 && layout->expert_tensor < layout->tensor)
-            printf("X %d, ", layout->expert_tensor);
-        if (layout->context > 1)
-            printf("C %d (%s), ", layout->context, context_kind_name(layout->context_kind));
-        if (layout->offload)
-            printf("optimizer on the host, ");
-        switch (fate->verdict) {
-        case PLANNER_CHOSEN:
-            printf("chosen: %.1f samples/s", result->samples_per_s);
-            break;
-        case PLANNER_SLOWER:
-            print_slower(fate->samples_per_s, fate->bound_per_s, result->samples_per_s);
-            break;
-        case PLANNER_BOUND:
-            printf("not searched further: cannot exceed %.1f samples/s", fate->bound_per_s);
-            break;
-        case PLANNER_MEMORY:
-            printf("does not fit the memory");
-            if (fate->need_bytes > 0)
-                printf(": needs %s on a device of %s at least",
-                       format_bytes(fate->need_bytes, need, sizeof need),
-                       format_bytes(fate->have_bytes, have, sizeof have));
-            break;
-        case PLANNER_NONE:
-            printf("no such plan");
-            break;
-        }
+        printf("  %-*s  ", width, layout_text(&fate->layout, 0, 0, 0, text, sizeof text));
+        print_verdict(result, fate->verdict, fate->samples_per_s, fate->bound_per_s, nearly);
+        if (fate->verdict == PLANNER_MEMORY && fate->need_bytes > 0)
+            printf(": needs %s on a device of %s at least",
+                   format_bytes(fate->need_bytes, need, sizeof need),
+                   format_bytes(fate->have_bytes, have, sizeof have));
         printf("\n");
     }
 }
 
-/* Print K, R, T, E and the batch, with the field's words for them. */
+/* Print the layout and the batch. */
 static void print_counts(const struct job *job, const struct plan *plan)
 {
-    char devices[128], layout[128];
+    char devices[128], text[128];
     const bool elastic = plan->num_frozen_layers > 0 || job->freeze.policy != FREEZE_NONE;
-    layout_text(plan, layout, sizeof layout);
-    printf("K %d (PP), R %d (DP), T %d (TP)", plan->num_ranks, plan_width(plan),
-           layout_tensor(&plan->layout));
-    if (layout_context(&plan->layout) > 1)
-        printf(", C %d (CP)", layout_context(&plan->layout));
-    if (layout_expert(&plan->layout) > 1)
-        printf(", E %d (EP)", layout_expert(&plan->layout));
-    if (layout_expert_tensor(&plan->layout) != layout_tensor(&plan->layout))
-        printf(", X %d (ETP)", layout_expert_tensor(&plan->layout));
-    if (plan->chunks > 1)
-        printf(", v %d (VP)", plan->chunks);
-    printf("; M %s of %lld (MBS), batch %lld a pipeline, %lld in all (GBS); first "
-           "pipeline on %s\n",
+    printf("%s; M %s of %lld (MBS), batch %lld a pipeline, %lld in all (GBS); first pipeline on "
+           "%s\n",
+           plan_layout_text(plan, text, sizeof text),
            COUNT_TEXT(plan->microbatches.count, "micro-batch"), (long long)plan->microbatches.size,
            (long long)plan->batch, (long long)plan_samples(plan),
            devices_text(plan, devices, sizeof devices));
@@ -452,11 +398,11 @@ static void print_counts(const struct job *job, const struct plan *plan)
         printf("pipeline.num_microbatches %d counts those of all %d pipelines\n",
                job->pipeline.num_microbatches, plan_width(plan));
     printf("schedule %s, recompute %s", schedule_kind_name(plan->schedule),
-           recompute_mode_name(plan->recompute));
+           recompute_text(plan, text, sizeof text));
     if (elastic)
         printf(", frozen layers %d (%s), cache %s", plan->num_frozen_layers,
                frozen_placement_name(plan->frozen), cache_text(plan));
-    printf("\n%s%s", layout, layout[0] ? "\n" : "");
+    printf("\n");
 }
 
 /* Print what a whole run takes. */
@@ -497,7 +443,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
         printf("proven lower bound %s, gap %.2f %%\n",
                format_ns(result->lower_bound_ns, b, sizeof b), 100 * result->gap);
     else
-        printf("the lower bound, %s, says nothing here\n",
+        printf("lower bound %s (not useful: the step costs almost nothing)\n",
                format_ns(result->lower_bound_ns, b, sizeof b));
     print_idle(job, result);
     printf("\n");
@@ -517,60 +463,54 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
         printf("\n");
     }
     if (result->judge_decided)
-        printf("without shared links, as train ranks plans, another one would be chosen; "
-               "-o FILE gives train this one (--plan FILE)\n");
+        printf("`train` ranks plans without shared links and would choose another; pass it this "
+               "one: -o FILE, then train --plan FILE\n");
     printf("%lld candidates, %lld cuts of them judged in %s\n", (long long)result->candidates,
            (long long)result->evaluated, format_ns(answer->solve_ns, b, sizeof b));
     if (!result->complete)
-        printf("the search was ended before its end; --budget gives it more time\n");
+        printf("search stopped by its time limit; --budget raises it\n");
 }
 
-void plan_show_print_others(const struct planner_result *result)
+void plan_show_print_others(const struct job *job, const struct plan_answer *answer)
 {
+    const struct planner_result *result = &answer->result;
+    const double nearly = answer->memory.margin.nearly;
     char step[32], bound[32], devices[128], layout[128];
+    int width = 6;
+    for (int i = 0; i < result->num_best; i++) {
+        plan_layout_text(&result->best[i].plan, layout, sizeof layout);
+        width = (int)strlen(layout) > width ? (int)strlen(layout) : width;
+    }
     printf("\nbest judged\n");
-    printf("%4s %3s %4s %2s %5s %-11s %-11s %-7s %10s %10s %11s  %s\n", "", "K", "R", "v", "M",
+    printf("%4s %-*s %5s %-11s %-11s %-7s %10s %10s %11s  %s\n", "", width, "layout", "M",
            "schedule", "recompute", "frozen", "step", "bound", "samples/s",
            "first pipeline's devices");
     for (int i = 0; i < result->num_best; i++) {
         const struct planner_candidate *one = &result->best[i];
         const struct plan *plan = &one->plan;
         int64_t step_ns = one->judged_ns > 0 ? one->judged_ns : plan->step_ns;
-        layout_text(plan, layout, sizeof layout);
-        printf("%4d %3d %4d %2d %5d %-11s %-11s %-7s %10s %10s %11.1f  %s%s%s\n", i + 1,
-               plan->num_ranks, plan_width(plan), plan->chunks, plan->microbatches.count,
+        printf("%4d %-*s %5d %-11s %-11s %-7s %10s %10s %11.1f  %s\n", i + 1, width,
+               plan_layout_text(plan, layout, sizeof layout), plan->microbatches.count,
                schedule_kind_name(plan->schedule), recompute_mode_name(plan->recompute),
                frozen_placement_name(plan->frozen), format_ns(step_ns, step, sizeof step),
                format_ns(one->lower_bound_ns, bound, sizeof bound), one->samples_per_s,
-               devices_text(plan, devices, sizeof devices), layout[0] ? "; " : "", layout);
+               devices_text(plan, devices, sizeof devices));
     }
     if (result->num_layouts > 1)
-        print_layouts(result);
+        print_layouts(result, nearly);
     if (result->num_lengths > 0)
         printf("\npipeline lengths%s\n", result->num_layouts > 1 ? " of the chosen layout" : "");
     for (int i = 0; i < result->num_lengths; i++) {
         const struct planner_length *length = &result->lengths[i];
         printf("%4d ", length->num_ranks);
-        switch (length->verdict) {
-        case PLANNER_CHOSEN:
-            printf("chosen: %.1f samples/s", result->samples_per_s);
-            break;
-        case PLANNER_SLOWER:
-            print_slower(length->samples_per_s, length->bound_per_s, result->samples_per_s);
-            break;
-        case PLANNER_BOUND:
-            printf("not searched further: cannot exceed %.1f samples/s", length->bound_per_s);
-            break;
-        case PLANNER_MEMORY:
-            printf("does not fit the memory");
-            if (length->need_bytes > 0)
-                printf(": needs %s on a device at least",
-                       format_bytes(length->need_bytes, step, sizeof step));
-            break;
-        case PLANNER_NONE:
-            printf("no such plan");
-            break;
-        }
+        if (length->verdict == PLANNER_NONE && job->pipeline.num_stages != AUTO)
+            printf("excluded by pipeline.num_stages");
+        else
+            print_verdict(result, length->verdict, length->samples_per_s, length->bound_per_s,
+                          nearly);
+        if (length->verdict == PLANNER_MEMORY && length->need_bytes > 0)
+            printf(": needs %s on a device at least",
+                   format_bytes(length->need_bytes, step, sizeof step));
         printf("\n");
     }
 }

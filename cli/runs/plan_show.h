@@ -36,6 +36,6 @@ void plan_show_add_others(struct json *json, const struct planner_result *result
 void plan_show_print(const struct job *job, const struct cost_handle *cost,
                      const struct plan_answer *answer, const struct plan_answer *released,
                      bool all_stages);
-void plan_show_print_others(const struct planner_result *result);
+void plan_show_print_others(const struct job *job, const struct plan_answer *answer);
 
 #endif

@@ -124,13 +124,12 @@ static void step_values(const struct step_answer *a, struct sweep_values *values
         .rates = step_answer_rates(a),
         .pipeline_length = a->plan.num_ranks,
         .replicas = plan_width(&a->plan),
-        .tensor = layout_tensor(&a->plan.layout),
         .microbatches = a->plan.microbatches.count,
         .schedule = a->plan.schedule,
         .extrapolated = a->workload.extrapolated,
-        .shard = a->plan.layout.shard,
-        .shard_group = a->plan.layout.shard_group,
+        .layout = a->plan.layout,
     };
+    values->layout.tensor = layout_tensor(&a->plan.layout);
 }
 
 static enum status run_values(const struct step_request *request, const struct job *job,
@@ -156,7 +155,7 @@ static enum status run_values(const struct step_request *request, const struct j
         values->extrapolated = run.extrapolated || baseline.extrapolated;
         values->pipeline_length = run.epochs[0].pipeline_length;
         values->replicas = run.epochs[0].replicas;
-        values->tensor = job->pipeline.layout.at.tensor > 1 ? job->pipeline.layout.at.tensor : 1;
+        values->layout.tensor = layout_tensor(&job->pipeline.layout.at);
         values->microbatches = run.epochs[0].microbatches;
         values->schedule = run.epochs[0].schedule;
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "partition/base/units.h"
+#include "profiles/job/plan_json.h"
 
 enum { CELL = 11 /* width of a table's columns */, PLAN_COLUMNS = 5 };
 
@@ -40,7 +41,8 @@ static const struct row_table run_table = ROW_TABLE(
 COLUMN_NAMES(schedule_kind_name, schedule_kind)
 static const struct row_table plan_table = ROW_TABLE(
     sweep_values, VALUE(INT, pipeline_length, SHOWN("K", 4)), VALUE(INT, replicas, SHOWN(" R", 4)),
-    VALUE(INT, tensor, SHOWN(" T", 4)), VALUE(INT, microbatches, SHOWN(" M", 4)),
+    COLUMN(sweep_values, "tensor", INT, layout.tensor, SHOWN(" T", 4)),
+    VALUE(INT, microbatches, SHOWN(" M", 4)),
     VALUE(NAME, schedule, SHOWN(" schedule", -12), .name_of = schedule_kind_name_of));
 
 static const struct row_table *table_of(const struct sweep_table *t)
@@ -62,6 +64,17 @@ static bool is_axis(const struct sweep_table *t, const char *name)
         if (strcmp(t->paths[i], name) == 0)
             return true;
     return false;
+}
+
+/* The same for the option that sets a key: "shard_group" is --shard-group. */
+static bool is_option(const struct sweep_table *t, const char *key)
+{
+    char option[32];
+    size_t i = 0;
+    for (; key[i] && i + 1 < sizeof option; i++)
+        option[i] = key[i] == '_' ? '-' : key[i];
+    option[i] = 0;
+    return is_axis(t, option);
 }
 
 /* The columns of the plan that no axis has. */
@@ -105,10 +118,10 @@ static char *json_line(const struct sweep_table *t, const struct sweep_row *row)
         row_to_json(json, table_of(t), values);
         row_to_json(json, &plan, values);
     }
-    if (!row->error && values->shard != SHARD_NONE && !is_axis(t, "shard"))
-        json_add_string(json, "shard", shard_mode_name(values->shard));
-    if (!row->error && values->shard_group > 0 && !is_axis(t, "shard-group"))
-        json_add_int(json, "shard_group", values->shard_group);
+    for (int d = LAYOUT_TENSOR + 1; d < LAYOUT_DIM_COUNT && !row->error; d++)
+        if (layout_uses(&values->layout, (enum layout_dim)d) &&
+            !is_option(t, layout_members[d].key))
+            layout_json_add_dim(json, &values->layout, (enum layout_dim)d);
     if (row->error)
         json_add_string(json, "error", row->error);
     else

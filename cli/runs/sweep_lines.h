@@ -28,11 +28,10 @@ struct sweep_values {
     struct run_cost run;           /* of a step: the whole run by it */
     int64_t total_ns, baseline_ns; /* of a run; baseline_ns 0: it has no baseline */
     double speedup, device_hours, cost, energy_kwh;
-    int pipeline_length, replicas, tensor, microbatches;
+    int pipeline_length, replicas, microbatches;
     enum schedule_kind schedule;
     bool extrapolated;
-    enum shard_mode shard; /* of a step; a line of JSON names it, and the groups that divide */
-    int shard_group;
+    struct layout layout; /* tensor at least 1; the rest of a step: a line of JSON names it */
 };
 
 struct sweep_row {

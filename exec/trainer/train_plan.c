@@ -178,23 +178,12 @@ static enum status plan_from(const struct planning *with, const struct cost *cos
 static enum status check_layout(const char *what, const char *group, const struct plan *plan,
                                 struct err *err)
 {
-    if (layout_tensor(&plan->layout) > 1)
-        return err_set(err, ERR_INFEASIBLE, "%s: %s.tensor is %d: train has no tensor parallelism",
-                       what, group, plan->layout.tensor);
-    if (layout_expert(&plan->layout) > 1)
-        return err_set(err, ERR_INFEASIBLE, "%s: %s.expert is %d: train has no expert parallelism",
-                       what, group, plan->layout.expert);
-    if (plan->layout.offload)
-        return err_set(err, ERR_INFEASIBLE,
-                       "%s: %s.offload is optimizer: train has no offload to the host", what,
-                       group);
-    if (layout_context(&plan->layout) > 1)
-        return err_set(err, ERR_INFEASIBLE,
-                       "%s: %s.context is %d: train has no context parallelism", what, group,
-                       plan->layout.context);
-    if (plan->layout.shard != SHARD_NONE)
-        return err_set(err, ERR_INFEASIBLE, "%s: %s.shard is %s: train has no shards", what, group,
-                       shard_mode_name(plan->layout.shard));
+    char text[128];
+    for (int d = 0; d < LAYOUT_DIM_COUNT; d++)
+        if (layout_uses(&plan->layout, (enum layout_dim)d))
+            return err_set(err, ERR_INFEASIBLE, "%s: %s.%s: train has PP and DP only, not %s", what,
+                           group, layout_members[d].key,
+                           layout_text(&plan->layout, 0, 0, 0, text, sizeof text));
     if (plan->recompute == RECOMPUTE_SELECTIVE || plan->recompute == RECOMPUTE_LAYER)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: %s.recompute is %s: train recomputes whole stages only", what, group,
@@ -230,27 +219,22 @@ static enum status check_adapters(const struct job *job, const char *what, struc
 static enum status check_job_layout(const struct job *job, struct err *err)
 {
     const char *what = job->path ? job->path : job->name;
-    const struct plan asked = {.layout.tensor = job->pipeline.layout.at.tensor,
-                               .layout.expert = job->pipeline.layout.at.expert,
-                               .layout.context = job->pipeline.layout.at.context,
-                               .layout.offload = job->pipeline.offload == OFFLOAD_OPTIMIZER,
-                               .layout.shard = job->pipeline.layout.at.shard,
-                               .recompute = job->pipeline.recompute == RECOMPUTE_FIT
-                                                ? RECOMPUTE_NEVER
-                                                : job->pipeline.recompute};
+    const struct layout_ask *ask = &job->pipeline.layout;
+    struct plan asked = {.layout = ask->at,
+                         .recompute = job->pipeline.recompute == RECOMPUTE_FIT
+                                          ? RECOMPUTE_NEVER
+                                          : job->pipeline.recompute};
+    asked.layout.offload = job->pipeline.offload == OFFLOAD_OPTIMIZER;
     const enum status rc = check_adapters(job, what, err);
     if (rc != OK)
         return rc;
-    if (job->pipeline.layout.at.tensor == AUTO || job->pipeline.layout.open[LAYOUT_SHARD] ||
-        job->pipeline.layout.at.expert == AUTO || job->pipeline.layout.at.context == AUTO ||
-        job->pipeline.offload == OFFLOAD_AUTO)
-        return err_set(err, ERR_INFEASIBLE, "%s: pipeline.%s is auto: train has no such layouts",
-                       what,
-                       job->pipeline.layout.at.tensor == AUTO    ? "tensor"
-                       : job->pipeline.layout.open[LAYOUT_SHARD] ? "shard"
-                       : job->pipeline.layout.at.expert == AUTO  ? "expert"
-                       : job->pipeline.layout.at.context == AUTO ? "context"
-                                                                 : "offload");
+    for (int d = 0; d < LAYOUT_DIM_COUNT; d++)
+        if (layout_members[d].place != LAYOUT_BRACKETS &&
+            (layout_ask_opens(ask, (enum layout_dim)d) ||
+             (d == LAYOUT_OFFLOAD && job->pipeline.offload == OFFLOAD_AUTO)))
+            return err_set(err, ERR_INFEASIBLE,
+                           "%s: pipeline.%s is auto: train has no such layouts", what,
+                           layout_members[d].key);
     return check_layout(what, "pipeline", &asked, err);
 }
 

@@ -1,12 +1,15 @@
 /* partition/layout/layout.h - how the devices of a plan divide items, samples and state.
  *
  * A layout is everything by which the ranks of a plan share work apart from the pipeline (K, chunks)
- * and the number of pipelines. Jobs, plans, the search and the shares of a model all hold this struct.
+ * and the number of pipelines. layout_members has a row for each dimension: its key, its place and its
+ * words. JSON, printed lines and the search walk the rows, so a dimension is a member here, a row in
+ * layout.c, a job key and the values that the search tries (partition/search/planner_layouts.c).
  */
 #ifndef ELAPSE_PARTITION_LAYOUT_H
 #define ELAPSE_PARTITION_LAYOUT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "partition/base/status.h"
@@ -109,6 +112,39 @@ enum status shard_group_check(int group, enum shard_mode shard, int replicas, in
                               struct err *err);
 
 const char *shard_mode_name(enum shard_mode mode);
+extern const char *const shard_mode_names[]; /* by mode, NULL-terminated */
+
+/* A row of layout_members. */
+struct layout_member {
+    const char *key; /* in the JSON of plans, and of jobs after "pipeline." */
+    enum { LAYOUT_COUNT, LAYOUT_FLAG, LAYOUT_NAME } type;
+    size_t offset;            /* in struct layout: an int, a bool or an enum */
+    int least;                /* of a COUNT; a layout that has it is not divided by it */
+    const char *const *names; /* of a NAME's values, NULL-terminated */
+    const char *word;         /* printed before a COUNT's value; a FLAG as it is printed */
+    const char *const *words; /* printed of a NAME's values */
+    /* Where layout_text() prints it: in the product of the devices (and there also where it divides
+     * nothing), in brackets after the row before it, or in the list after the product. */
+    enum { LAYOUT_PRODUCT, LAYOUT_ALWAYS, LAYOUT_BRACKETS, LAYOUT_LIST } place;
+    bool core; /* the JSON of a layout that divides anything has it */
+};
+extern const struct layout_member layout_members[LAYOUT_DIM_COUNT];
+
+/* The value of a dimension: T, E and C at least 1, X of an open one T. */
+int layout_get(const struct layout *layout, enum layout_dim dim);
+void layout_set(struct layout *layout, enum layout_dim dim, int value);
+
+/* Whether the ask of a job leaves a dimension open: by its flag, or because T, E or C is AUTO, 0. */
+bool layout_ask_opens(const struct layout_ask *ask, enum layout_dim dim);
+
+/* Whether a layout divides anything by a dimension. */
+bool layout_uses(const struct layout *layout, enum layout_dim dim);
+bool layout_equal(const struct layout *a, const struct layout *b);
+
+/* Write a layout in the words of the field: "PP 2 x DP 4 x TP 2 (SP), VP 2, ZeRO-1". ranks 0: without
+ * the pipeline and its replicas, "TP 2 (SP), ZeRO-1". Returns text, cut to size. */
+const char *layout_text(const struct layout *layout, int ranks, int replicas, int chunks,
+                        char *text, size_t size);
 
 #ifdef __cplusplus
 }

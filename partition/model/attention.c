@@ -1,5 +1,7 @@
 #include "partition/model/attention.h"
 
+#include <stddef.h>
+
 /* Width of the products of all heads: scores and context. */
 static int64_t heads_width(const struct model *model)
 {
@@ -85,10 +87,11 @@ void model_set_attention(struct model *model, enum attention_kind attention)
     }
 }
 
+const char *const context_kind_names[] = {"ring", "all-gather", "ulysses", NULL};
+
 const char *context_kind_name(enum context_kind kind)
 {
-    static const char *const names[CONTEXT_KIND_COUNT] = {"ring", "all-gather", "ulysses"};
-    return (unsigned)kind < CONTEXT_KIND_COUNT ? names[kind] : "?";
+    return (unsigned)kind < CONTEXT_KIND_COUNT ? context_kind_names[kind] : "?";
 }
 
 bool attention_is_unfused(enum attention_kind kind)

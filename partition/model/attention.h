@@ -40,6 +40,7 @@ enum context_kind {
 enum { CONTEXT_MAX = 4096 };                         /* replicas that may divide a sample */
 #define CONTEXT_KIND_NAMES "ring all-gather ulysses" /* for help texts */
 const char *context_kind_name(enum context_kind kind);
+extern const char *const context_kind_names[]; /* by kind, NULL-terminated */
 
 #ifdef __cplusplus
 }

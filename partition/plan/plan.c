@@ -160,6 +160,11 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
     return OK;
 }
 
+const char *plan_layout_text(const struct plan *plan, char *text, size_t size)
+{
+    return layout_text(&plan->layout, plan->num_ranks, plan_width(plan), plan->chunks, text, size);
+}
+
 int plan_cut_start(const struct plan *plan, const struct model *model)
 {
     return frozen_outside(plan->frozen) ? model_frozen_items(model, plan->num_frozen_layers) : 0;

@@ -151,6 +151,9 @@ static inline double plan_samples_per_s(const struct plan *plan, int64_t step_ns
     return step_ns > 0 ? (double)plan_samples(plan) * 1e9 / (double)step_ns : 0;
 }
 
+/* The pipeline, its replicas and the layout of a plan, as layout_text() has them. Returns text. */
+const char *plan_layout_text(const struct plan *plan, char *text, size_t size);
+
 /* Devices of a plan: every rank of every replica is a group of T devices that follow each other. */
 static inline int64_t plan_num_devices(const struct plan *plan)
 {

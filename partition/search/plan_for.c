@@ -77,9 +77,8 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
         .offload = job->pipeline.offload,
         .frozen_auto = job->pipeline.frozen_auto,
         .frozen = job->pipeline.frozen};
-    options->layout.open[LAYOUT_TENSOR] = job->pipeline.layout.at.tensor == AUTO;
-    options->layout.open[LAYOUT_EXPERT] = job->pipeline.layout.at.expert == AUTO;
-    options->layout.open[LAYOUT_CONTEXT] = job->pipeline.layout.at.context == AUTO;
+    for (int d = 0; d < LAYOUT_DIM_COUNT; d++)
+        options->layout.open[d] = layout_ask_opens(&job->pipeline.layout, (enum layout_dim)d);
     if (!choose_schedule && schedule_any_chunks(job->pipeline.schedule) &&
         job->pipeline.chunks == 1)
         options->chunks = 1;

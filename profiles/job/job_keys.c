@@ -41,10 +41,8 @@ static const char *const balancer_names[] = {"optimal", "released", "paper", NUL
 static const char *const by_names[] = {"time", "params", NULL};
 static const char *const recompute_names[] = {"never", "stage",       "except-last", "selective",
                                               "layer", "stage-early", "fit",         NULL};
-static const char *const shard_names[] = {"none", "optimizer", "gradients", "weights", NULL};
 static const char *const offload_names[] = {"none", "optimizer", "auto", "fit", NULL};
 static const char *const lora_base_names[] = {"same", "int8", "nf4", NULL};
-static const char *const context_names[] = {"ring", "all-gather", "ulysses", NULL};
 static const char *const attention_names[] = {"auto", "fused", "unfused", "eager", "flash1", NULL};
 static const char *const framework_names[] = {
     "auto",     "megatron-te", "megatron-2021", "deepspeed", "fsdp", "fsdp-compiled",
@@ -62,9 +60,9 @@ static const char *const cache_names[] = {"off", "on", "auto", NULL};
 static const char *const cache_dtype_names[] = {"fp32", "bf16", NULL};
 
 _Static_assert(DATA_KIND_COUNT == 9 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 7 &&
-                   RECOMPUTE_MODE_COUNT == 6 && SHARD_MODE_COUNT == 4 && CONTEXT_KIND_COUNT == 3 &&
-                   LORA_BASE_COUNT == 3 && FILL_KIND_COUNT == 3 && ATTENTION_KIND_COUNT == 5 &&
-                   FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_SEARCH == 11,
+                   RECOMPUTE_MODE_COUNT == 6 && LORA_BASE_COUNT == 3 && FILL_KIND_COUNT == 3 &&
+                   ATTENTION_KIND_COUNT == 5 && FROZEN_PLACEMENT_COUNT == 4 &&
+                   SCHEDULE_SEARCH == 11,
                "the lists of names follow the enums");
 
 /* clang-format off */
@@ -162,8 +160,8 @@ const struct member job_fields[] = {
     MEMBER(job, "pipeline.expert", COUNT, pipeline.layout.at.expert, "E, replicas that divide the experts of each layer; only for plan and sim [1]", .min = 1, .max = MODEL_EXPERTS_MAX),
     MEMBER(job, "pipeline.expert_tensor", COUNT, pipeline.layout.at.expert_tensor, "X, neighbours that divide each expert, of the T devices of a group; E x X divides T x R; below T it needs sequence_parallel; only for plan and sim [auto: T, or 1 where that is faster]", .min = 1, .max = 64),
     MEMBER(job, "pipeline.context", COUNT, pipeline.layout.at.context, "C, replicas that divide the tokens of each sample (context parallelism, CP); only for plan and sim [1; auto where tensor is]", .min = 1, .max = CONTEXT_MAX),
-    CHOICE_AUTO("pipeline.context_comm", pipeline.layout.at.context_kind, context_names, pipeline.layout.open[LAYOUT_CONTEXT_KIND], "how attention meets the keys of other replicas: ring (p2p), all-gather, ulysses (a2a) [ring]"),
-    CHOICE_AUTO("pipeline.shard", pipeline.layout.at.shard, shard_names, pipeline.layout.open[LAYOUT_SHARD], "what replicas divide among themselves; only for plan and sim [none]"),
+    CHOICE_AUTO("pipeline.context_comm", pipeline.layout.at.context_kind, context_kind_names, pipeline.layout.open[LAYOUT_CONTEXT_KIND], "how attention meets the keys of other replicas: ring (p2p), all-gather, ulysses (a2a) [ring]"),
+    CHOICE_AUTO("pipeline.shard", pipeline.layout.at.shard, shard_mode_names, pipeline.layout.open[LAYOUT_SHARD], "what replicas divide among themselves; only for plan and sim [none]"),
     MEMBER(job, "pipeline.shard_group", COUNT, pipeline.layout.at.shard_group, "G, replicas in a row that divide gradients or weights, of which other groups have copies (HSDP); only for plan and sim [auto: all; where shard is searched, also those of a node]", .min = 2),
     CHOICE("pipeline.offload", pipeline.offload, offload_names, "optimizer: masters and optimizer state are in host memory, and the host updates; auto: where that is faster; fit: where no plan fits the devices without, or one with is 5 % faster; only for plan and sim [none; fit where tensor is auto by default]"),
     CHOICE_AUTO("pipeline.frozen", pipeline.frozen, frozen_names, pipeline.frozen_auto, "where the frozen prefix runs if the cache is not read [auto]"),

@@ -1,5 +1,5 @@
 /* Plans to and from JSON. The table `members` describes numbers, flags and names for writer and
- * reader alike. The arrays (cut, devices, memory) have code of their own. Read the table first,
+ * reader alike, and layout_members (partition/layout/layout.h) those of the layout. The arrays (cut, devices, memory) have code of their own. Read the table first,
  * then plan_json_add() and plan_json_read(). */
 #include "profiles/job/plan_json.h"
 
@@ -27,16 +27,6 @@ static const char *frozen_name(int i)
 static const char *recompute_name(int i)
 {
     return recompute_mode_name((enum recompute_mode)i);
-}
-
-static const char *context_name(int i)
-{
-    return context_kind_name((enum context_kind)i);
-}
-
-static const char *shard_name(int i)
-{
-    return shard_mode_name((enum shard_mode)i);
 }
 
 #define INT(key, field, min)                                                                       \
@@ -84,23 +74,9 @@ static const struct member {
 };
 enum {
     NUM_MEMBERS = sizeof members / sizeof members[0],
-    NUM_SHAPE = 10 /* the members up to recompute */
+    NUM_SHAPE = 10, /* the members up to recompute */
+    MOST_NAMES = SCHEDULE_KIND_COUNT
 };
-
-/* Members of a plan whose ranks are groups of devices or whose replicas divide what they hold. Plan
- * files of before do not have them, and a plan without such a layout is written without them. */
-static const struct member layout_members[] = {
-    INT("tensor", layout.tensor, 1),
-    BOOL("sequence_parallel", layout.sequence_parallel),
-    NAME("shard", layout.shard, shard_name, SHARD_MODE_COUNT),
-    INT("expert", layout.expert, 1),
-    INT("expert_tensor", layout.expert_tensor, 0),
-    INT("shard_group", layout.shard_group, 0),
-    INT("context", layout.context, 1),
-    NAME("context_comm", layout.context_kind, context_name, CONTEXT_KIND_COUNT),
-    BOOL("offload", layout.offload),
-};
-enum { NUM_LAYOUT = sizeof layout_members / sizeof layout_members[0] };
 
 /* --- writing --------------------------------------------------------------------------------- */
 
@@ -123,37 +99,38 @@ static void write_member(struct json *object, const struct member *member, const
     }
 }
 
-/* T, E and C are written as 1 where a plan leaves them at 0, and R without C. */
+/* R is written without C. */
 static void add_member(struct json *object, const struct member *member, const struct plan *plan)
 {
     struct plan shown = *plan;
-    shown.layout.tensor = layout_tensor(&plan->layout);
-    shown.layout.expert = layout_expert(&plan->layout);
-    shown.layout.context = layout_context(&plan->layout);
     shown.num_pipelines = plan_width(plan);
     write_member(object, member, &shown);
 }
 
-static bool has_layout(const struct plan *plan)
+void layout_json_add_dim(struct json *object, const struct layout *layout, enum layout_dim dim)
 {
-    return layout_tensor(&plan->layout) > 1 || layout_expert(&plan->layout) > 1 ||
-           layout_context(&plan->layout) > 1 || plan->layout.shard != SHARD_NONE;
+    const struct layout_member *row = &layout_members[dim];
+    const int value = layout_get(layout, dim);
+    if (row->type == LAYOUT_COUNT)
+        json_add_int(object, row->key, value);
+    else if (row->type == LAYOUT_FLAG)
+        json_add_bool(object, row->key, value);
+    else
+        json_add_string(object, row->key, row->names[value]);
 }
 
-/* Whether a plan is written with a member of its layout: the last ones only where it has them. */
-static bool shows_member(const struct plan *plan, const struct member *member)
+void layout_json_add(struct json *object, const struct layout *layout, enum layout_json_form form)
 {
-    const size_t at = member->offset;
-    if (at == offsetof(struct plan, layout.offload))
-        return plan->layout.offload;
-    if (at == offsetof(struct plan, layout.expert_tensor))
-        return layout_expert_tensor(&plan->layout) != layout_tensor(&plan->layout);
-    if (at == offsetof(struct plan, layout.shard_group))
-        return plan->layout.shard_group > 0;
-    if (at == offsetof(struct plan, layout.context) ||
-        at == offsetof(struct plan, layout.context_kind))
-        return layout_context(&plan->layout) > 1;
-    return has_layout(plan);
+    bool core = form != LAYOUT_JSON_DIVIDED;
+    for (int d = 0; d < LAYOUT_DIM_COUNT; d++)
+        core = core || (d != LAYOUT_OFFLOAD && layout_uses(layout, (enum layout_dim)d));
+    for (int d = 0; d < LAYOUT_DIM_COUNT; d++) {
+        const struct layout_member *row = &layout_members[d];
+        if (!layout_uses(layout, (enum layout_dim)d) && !(core && row->core) &&
+            form != LAYOUT_JSON_WHOLE)
+            continue;
+        layout_json_add_dim(object, layout, (enum layout_dim)d);
+    }
 }
 
 void plan_json_add_shape(struct json *object, const struct plan *plan)
@@ -163,9 +140,7 @@ void plan_json_add_shape(struct json *object, const struct plan *plan)
     struct json *cut = json_add_array(object, "cut");
     for (int s = 0; s < plan->num_stages; s++)
         json_add_int(cut, NULL, plan->first_item[s + 1] - plan->first_item[s]);
-    for (int i = 0; i < NUM_LAYOUT; i++)
-        if (shows_member(plan, &layout_members[i]))
-            add_member(object, &layout_members[i], plan);
+    layout_json_add(object, &plan->layout, LAYOUT_JSON_DIVIDED);
     if (!plan->recompute_layers)
         return;
     struct json *layers = json_add_array(object, "recompute_layers");
@@ -211,20 +186,20 @@ static enum status malformed(const struct reader *in, const char *key, const cha
     return err_set(in->err, ERR_INPUT, "%s: plan.%s must be %s", in->what, key, must);
 }
 
-/* Read a name: compare the text with what member->name_of() prints for each value. */
-static enum status read_name(const struct reader *in, const struct member *member,
+/* Read one of names, which ends with NULL, as its place among them. */
+static enum status read_name(const struct reader *in, const char *key, const char *const *names,
                              const struct json *json, int *value)
 {
     const char *given = json_string(json), *text = given ? current_value(given) : NULL;
     char list[160] = "one of";
-    for (int i = 0; i < member->num_names; i++) {
-        if (text && strcmp(member->name_of(i), text) == 0) {
+    for (int i = 0; names[i]; i++) {
+        if (text && strcmp(names[i], text) == 0) {
             *value = i;
             return OK;
         }
-        snprintf(list + strlen(list), sizeof list - strlen(list), " %s", member->name_of(i));
+        snprintf(list + strlen(list), sizeof list - strlen(list), " %s", names[i]);
     }
-    return malformed(in, member->key, list);
+    return malformed(in, key, list);
 }
 
 static enum status read_member(const struct reader *in, const struct member *member)
@@ -233,10 +208,13 @@ static enum status read_member(const struct reader *in, const struct member *mem
     char *at = (char *)in->plan + member->offset;
     const int64_t max = member->type == MEMBER_INT ? INT32_MAX : INT64_MAX;
     int64_t value;
+    const char *names[MOST_NAMES + 1] = {NULL};
     char must[80];
     switch (member->type) {
     case MEMBER_NAME:
-        return read_name(in, member, json, (int *)at);
+        for (int i = 0; i < member->num_names; i++)
+            names[i] = member->name_of(i);
+        return read_name(in, member->key, names, json, (int *)at);
     case MEMBER_BOOL:
         if (!json || json_type(json) != JSON_BOOL)
             return malformed(in, member->key, "true or false");
@@ -362,20 +340,42 @@ static enum status read_devices(const struct reader *in)
     return rc;
 }
 
-/* The members of a layout; they may be missing. */
+/* A dimension of the layout. It may be missing, as all are in plan files of before. */
+static enum status read_dim(const struct reader *in, enum layout_dim dim)
+{
+    const struct layout_member *row = &layout_members[dim];
+    const struct json *json = json_get(in->object, row->key);
+    int64_t value = row->least;
+    int name = 0;
+    char must[80];
+    enum status rc = OK;
+    snprintf(must, sizeof must, "an integer %d..%d", row->least, INT32_MAX);
+    if (json && row->type == LAYOUT_NAME)
+        rc = read_name(in, row->key, row->names, json, &name);
+    else if (json && row->type == LAYOUT_FLAG && json_type(json) != JSON_BOOL)
+        rc = malformed(in, row->key, "true or false");
+    else if (json && row->type == LAYOUT_COUNT &&
+             (!json_int64(json, &value) || value < row->least || value > INT32_MAX))
+        rc = malformed(in, row->key, must);
+    if (rc == OK)
+        layout_set(&in->plan->layout, dim,
+                   row->type == LAYOUT_COUNT  ? (int)value
+                   : row->type == LAYOUT_FLAG ? json && json_true(json)
+                                              : name);
+    return rc;
+}
+
 static enum status read_layout(const struct reader *in)
 {
     enum status rc = OK;
-    in->plan->layout.tensor = in->plan->layout.expert = in->plan->layout.context = 1;
-    for (int i = 0; i < NUM_LAYOUT && rc == OK; i++)
-        if (json_get(in->object, layout_members[i].key))
-            rc = read_member(in, &layout_members[i]);
     int64_t pipelines;
+    for (int d = 0; d < LAYOUT_DIM_COUNT && rc == OK; d++)
+        rc = read_dim(in, (enum layout_dim)d);
     if (rc == OK && (!mul_ok(in->plan->num_pipelines, in->plan->layout.context, &pipelines) ||
                      pipelines > INT32_MAX))
         rc = malformed(in, "context", "a number of replicas that a plan can have");
     if (rc == OK)
-        in->plan->num_pipelines = (int)pipelines;
+        in->plan->num_pipelines *= in->plan->layout.context;
     return rc;
 }
 

@@ -10,6 +10,13 @@
 #include "partition/plan/plan.h"
 #include "profiles/json/json.h"
 
+/* Which dimensions of a layout are written: those by which it divides anything, and with them those
+ * that every such layout has; the latter in any case; or all. */
+enum layout_json_form { LAYOUT_JSON_DIVIDED, LAYOUT_JSON_CORE, LAYOUT_JSON_WHOLE };
+void layout_json_add(struct json *object, const struct layout *layout, enum layout_json_form form);
+/* One dimension. */
+void layout_json_add_dim(struct json *object, const struct layout *layout, enum layout_dim dim);
+
 /* Add only the members that do not depend on devices: counts, schedule, recompute, frozen prefix
  * and cut. For answers that print the rest in another form. */
 void plan_json_add_shape(struct json *object, const struct plan *plan);

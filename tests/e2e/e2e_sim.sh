@@ -115,7 +115,7 @@ for sweep in num_stages=98,99:1 num_replicas=3,7:2; do
         "$elapse" sim examples/demo.json --step --sweep pipeline.${sweep%:*}
 done
 "$elapse" sim --step --model $uniform --cluster 1x8 --sweep stages=4,5 --csv >"$tmp/table"
-expect "short words of the field are options" 0 'K=4 R=2 M=4' "$elapse" sim --step --model $uniform --cluster 1x8 --pp 4 --dp 2 --microbatches 4
+expect "short words of the field are options" 0 '1f1b, PP 4 x DP 2 x TP 1, 4 micro-batches' "$elapse" sim --step --model $uniform --cluster 1x8 --pp 4 --dp 2 --microbatches 4
 expect "and axes of a sweep" 0 '"pp":4,.*"replicas":1' "$elapse" sim --step --model $uniform --cluster 1x8 --sweep pp=2,4 --microbatches 4
 check "every row has the columns of the head" test "$(awk -F, 'NR <= 3 { print NF }' <(sed "s/\"[^\"]*\"/x/" "$tmp/table") | sort -u)" = 27
 check "a row without an answer says why in the last" grep -q '^5,*"\{0,1\}stages must be 1..4' "$tmp/table"
