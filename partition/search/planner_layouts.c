@@ -1,4 +1,4 @@
-/* planner_solve(): one search for each layout: T, C, E, shard mode and offload. A layout is searched with its
+/* planner_solve(): one search for each layout (partition/layout/layout.h). A layout is searched with its
  * own model, cluster and costs (tensor_group.h). What an earlier one reached is the floor of the next
  * search, which leaves out what cannot beat it. Read planner_solve() first. */
 #include <math.h>
@@ -47,26 +47,188 @@ static int widest_node(const struct cluster *cluster)
     return most;
 }
 
-/* List the T that may be searched, in ascending order; returns how many. */
-static int tensors_of(const struct solver *s, int *tensors, int room)
+static bool may_offload(const struct planner_options *options)
 {
-    const struct setting *setting = &s->problem->setting;
+    return !options->target || options->target->offloads;
+}
+
+/* --- the layouts of a search ------------------------------------------------------------------- */
+
+/* The layouts that an ask allows, one after the other: dimension by dimension as the digits of an
+ * odometer, of which the last turns fastest. The values of a dimension depend on those before it. */
+enum { MOST_VALUES = 256 };
+struct layout_turns {
+    const struct setting *setting;
+    const struct planner_options *options;
+    struct layout at;
+    bool begun;
+    int num[LAYOUT_DIM_COUNT], turn[LAYOUT_DIM_COUNT];
+    int values[LAYOUT_DIM_COUNT][MOST_VALUES];
+};
+
+/* Each list_*() writes the values of a dimension after those of turns->at before it, and returns how
+ * many there are: one unless the ask leaves it open. */
+static int list_tensor(const struct layout_turns *turns, int *values)
+{
+    const struct setting *setting = turns->setting;
+    const struct layout_ask *ask = &turns->options->layout;
     const int widest = widest_node(setting->cluster);
+    const int most = widest > GROUP_BEYOND ? widest : GROUP_BEYOND;
     int n = 0;
-    if (!s->options->layout.open[LAYOUT_TENSOR]) {
-        tensors[n++] = s->options->layout.at.tensor > 1 ? s->options->layout.at.tensor : 1;
+    values[n++] = ask->open[LAYOUT_TENSOR] ? 1 : layout_tensor(&ask->at);
+    for (int T = 2; ask->open[LAYOUT_TENSOR] && T <= most && n < MOST_TENSORS; T++)
+        if (!cost_is_measured(setting->cost) && tensor_group_list(setting->cluster, T, NULL) > 0 &&
+            (model_shard_check(setting->model, T, ask->at.sequence_parallel, NULL) == OK ||
+             (ask->open[LAYOUT_SEQUENCE] &&
+              model_shard_check(setting->model, T, true, NULL) == OK)))
+            values[n++] = T;
+    return n;
+}
+
+static int list_sequence(const struct layout_turns *turns, int *values)
+{
+    const struct layout_ask *ask = &turns->options->layout;
+    const int T = turns->at.tensor;
+    int n = 0;
+    if (T == 1 || !ask->open[LAYOUT_SEQUENCE]) {
+        values[n++] = T > 1 && ask->at.sequence_parallel;
         return n;
     }
-    const int most = widest > GROUP_BEYOND ? widest : GROUP_BEYOND;
-    for (int T = 1; T <= most && n < room; T++)
-        if (T == 1 ||
-            (!cost_is_measured(setting->cost) && tensor_group_list(setting->cluster, T, NULL) > 0 &&
-             (model_shard_check(setting->model, T, s->options->layout.at.sequence_parallel, NULL) ==
-                  OK ||
-              (s->options->layout.open[LAYOUT_SEQUENCE] &&
-               model_shard_check(setting->model, T, true, NULL) == OK))))
-            tensors[n++] = T;
+    for (int tokens = 0; tokens <= 1; tokens++)
+        if (model_shard_check(turns->setting->model, T, tokens, NULL) == OK)
+            values[n++] = tokens;
     return n;
+}
+
+static int list_expert(const struct layout_turns *turns, int *values)
+{
+    const struct setting *setting = turns->setting;
+    const bool open = turns->options->layout.open[LAYOUT_EXPERT];
+    const int experts = setting->model->experts, devices = setting->cluster->num_devices;
+    int n = 0;
+    values[n++] = open ? 1 : turns->options->layout.at.expert;
+    for (int E = 2; open && !cost_is_measured(setting->cost) && E <= experts && E <= devices; E++)
+        if (experts % E == 0 && n < MOST_VALUES)
+            values[n++] = E;
+    return n;
+}
+
+/* With AUTO each expert is on all devices of a group, or on one. A value that the job gives stays, even
+ * where it is wrong: its error says why. */
+static int list_expert_tensor(const struct layout_turns *turns, int *values)
+{
+    const struct layout_ask *ask = &turns->options->layout;
+    const int T = turns->at.tensor, groups = turns->setting->cluster->num_devices / T;
+    const int tries[] = {ask->at.expert_tensor != AUTO ? ask->at.expert_tensor : T, 1};
+    const int num_tries = ask->at.expert_tensor == AUTO && T > 1 ? 2 : 1;
+    struct layout layout = turns->at;
+    int n = 0;
+    for (int i = 0; i < num_tries; i++) {
+        layout.expert_tensor = tries[i];
+        if (layout_expert_span(&layout) <= groups &&
+            model_experts_check(turns->setting->model, &layout, NULL) == OK)
+            values[n++] = tries[i];
+    }
+    if (n == 0 && !ask->open[LAYOUT_EXPERT])
+        values[n++] = tries[0];
+    return n;
+}
+
+static int list_context(const struct layout_turns *turns, int *values)
+{
+    const struct setting *setting = turns->setting;
+    const struct layout_ask *ask = &turns->options->layout;
+    const int tensor = turns->at.tensor, groups = setting->cluster->num_devices / tensor;
+    int most = 1, n = 0;
+    values[n++] = ask->open[LAYOUT_CONTEXT] ? 1 : layout_context(&ask->at);
+    while (ask->open[LAYOUT_CONTEXT] && !cost_is_measured(setting->cost) && most * 2 <= groups &&
+           setting->model->seq / (most * 2) >= LEAST_TOKENS &&
+           model_context_check(setting->model, most * 2, CONTEXT_RING, tensor, NULL) == OK)
+        most *= 2;
+    for (int C = most; C > 1 && n <= MOST_CONTEXTS; C /= 2)
+        values[n++] = C;
+    return n;
+}
+
+/* The one value of the ask, or all names of an open dimension. */
+static int list_names(const struct layout_ask *ask, enum layout_dim dim, int *values)
+{
+    int n = 0;
+    if (!ask->open[dim])
+        values[n++] = layout_get(&ask->at, dim);
+    for (int i = 0; ask->open[dim] && layout_members[dim].names[i]; i++)
+        values[n++] = i;
+    return n;
+}
+
+static int list_context_kind(const struct layout_turns *turns, int *values)
+{
+    struct layout_ask ask = turns->options->layout;
+    ask.open[LAYOUT_CONTEXT_KIND] = ask.open[LAYOUT_CONTEXT_KIND] && turns->at.context > 1;
+    return list_names(&ask, LAYOUT_CONTEXT_KIND, values);
+}
+
+static int list_shard(const struct layout_turns *turns, int *values)
+{
+    return list_names(&turns->options->layout, LAYOUT_SHARD, values);
+}
+
+/* All replicas divide, and where the shard is open also those on a node, whose links are faster. */
+static int list_shard_group(const struct layout_turns *turns, int *values)
+{
+    const struct cluster *cluster = turns->setting->cluster;
+    const struct layout_ask *ask = &turns->options->layout;
+    const struct layout *at = &turns->at;
+    const bool open = ask->open[LAYOUT_SHARD], asked = ask->at.shard_group != AUTO;
+    const bool grouped = at->shard >= SHARD_GRADIENTS && layout_expert_span(at) < 2;
+    const int node = widest_node(cluster) / at->tensor;
+    int n = 0;
+    values[n++] = asked && (grouped || !open) ? ask->at.shard_group : 0;
+    if (open && !asked && grouped && node > 1 && cluster->num_nodes > 1)
+        values[n++] = node;
+    return n;
+}
+
+static int list_offload(const struct layout_turns *turns, int *values)
+{
+    const struct planner_options *options = turns->options;
+    int n = 0;
+    if (options->offload != OFFLOAD_OPTIMIZER)
+        values[n++] = false;
+    if (options->offload == OFFLOAD_OPTIMIZER ||
+        (options->offload == OFFLOAD_AUTO && may_offload(options)))
+        values[n++] = true;
+    return n;
+}
+
+static int (*const list_values[LAYOUT_DIM_COUNT])(const struct layout_turns *, int *) = {
+    [LAYOUT_TENSOR] = list_tensor,   [LAYOUT_SEQUENCE] = list_sequence,
+    [LAYOUT_EXPERT] = list_expert,   [LAYOUT_EXPERT_TENSOR] = list_expert_tensor,
+    [LAYOUT_CONTEXT] = list_context, [LAYOUT_CONTEXT_KIND] = list_context_kind,
+    [LAYOUT_SHARD] = list_shard,     [LAYOUT_SHARD_GROUP] = list_shard_group,
+    [LAYOUT_OFFLOAD] = list_offload,
+};
+
+/* Turn to the next layout, at first to the first one. false: there is none. A dimension that has no
+ * value left turns the one before it. */
+static bool layout_next(struct layout_turns *turns)
+{
+    bool back = turns->begun;
+    int d = turns->begun ? LAYOUT_DIM_COUNT - 1 : 0;
+    turns->begun = true;
+    while (d >= 0 && d < LAYOUT_DIM_COUNT) {
+        if (back) {
+            turns->turn[d]++;
+        } else {
+            turns->num[d] = list_values[d](turns, turns->values[d]);
+            turns->turn[d] = 0;
+        }
+        back = turns->turn[d] == turns->num[d];
+        if (!back)
+            layout_set(&turns->at, (enum layout_dim)d, turns->values[d][turns->turn[d]]);
+        d += back ? -1 : 1;
+    }
+    return d > 0;
 }
 
 static bool without_pipeline(const struct plan_target *target, const struct layout *layout)
@@ -74,8 +236,8 @@ static bool without_pipeline(const struct plan_target *target, const struct layo
     return target && target->alone && (layout->tensor > 1 || layout->shard >= SHARD_GRADIENTS);
 }
 
-/* Whether a layout is to be searched. */
-static bool runs(const struct planner_options *options, const struct layout *layout)
+/* Whether the framework that is planned for runs a layout. */
+static bool layout_runs(const struct planner_options *options, const struct layout *layout)
 {
     const struct plan_target *target = options->target;
     return !target ||
@@ -87,143 +249,25 @@ static bool runs(const struct planner_options *options, const struct layout *lay
             !(target->experts_by_group && layout->expert_tensor < layout->tensor));
 }
 
-static bool may_offload(const struct planner_options *options)
-{
-    return !options->target || options->target->offloads;
-}
-
-/* List the C that may be searched with groups of T; returns how many. */
-static int contexts_of(const struct solver *s, int tensor, int contexts[1 + MOST_CONTEXTS])
-{
-    const struct setting *setting = &s->problem->setting;
-    const int groups = setting->cluster->num_devices / tensor;
-    int most = 1, n = 1;
-    contexts[0] = s->options->layout.at.context > 1 ? s->options->layout.at.context : 1;
-    if (!s->options->layout.open[LAYOUT_CONTEXT])
-        return n;
-    contexts[0] = 1;
-    while (!cost_is_measured(setting->cost) && most * 2 <= groups &&
-           setting->model->seq / (most * 2) >= LEAST_TOKENS &&
-           model_context_check(setting->model, most * 2, CONTEXT_RING, tensor, NULL) == OK)
-        most *= 2;
-    for (int C = most; C > 1 && n <= MOST_CONTEXTS; C /= 2)
-        contexts[n++] = C;
-    return n;
-}
-
-/* Append a layout if it is to be searched, with AUTO for the optimizer on the device and on the host;
- * returns how many there are then. */
-static int add_one(const struct planner_options *options, const struct layout *layout,
-                   struct layout *layouts, int n)
-{
-    const bool from = options->offload == OFFLOAD_OPTIMIZER;
-    const bool to = from || (options->offload == OFFLOAD_AUTO && may_offload(options));
-    for (int away = from; away <= to && runs(options, layout); away++, n++)
-        if (layouts) {
-            layouts[n] = *layout;
-            layouts[n].offload = away;
-        }
-    return n;
-}
-
-/* Append a layout for each shard mode to a list, and for the groups that divide it: all replicas, or
- * those on a node, whose links are faster. */
-static int add_shards(const struct solver *s, struct layout layout, struct layout *layouts, int n)
-{
-    const struct planner_options *options = s->options;
-    const int node = widest_node(s->problem->setting.cluster) / layout.tensor;
-    for (int shard = 0; shard < (options->layout.open[LAYOUT_SHARD] ? SHARD_MODE_COUNT : 1);
-         shard++) {
-        layout.shard =
-            options->layout.open[LAYOUT_SHARD] ? (enum shard_mode)shard : options->layout.at.shard;
-        const bool grouped = layout.shard >= SHARD_GRADIENTS && layout_expert_span(&layout) < 2;
-        const bool asked = options->layout.at.shard_group != AUTO;
-        layout.shard_group = asked && (grouped || !options->layout.open[LAYOUT_SHARD])
-                                 ? options->layout.at.shard_group
-                                 : 0;
-        n = add_one(options, &layout, layouts, n);
-        layout.shard_group = node;
-        if (options->layout.open[LAYOUT_SHARD] && !asked && grouped && node > 1 &&
-            s->problem->setting.cluster->num_nodes > 1)
-            n = add_one(options, &layout, layouts, n);
-    }
-    return n;
-}
-
-/* Append the layouts of each C and kind to a list; returns how many it has then. */
-static int add_divided(const struct solver *s, struct layout layout, struct layout *layouts, int n)
-{
-    int contexts[1 + MOST_CONTEXTS];
-    const int num = contexts_of(s, layout.tensor, contexts);
-    for (int c = 0; c < num; c++) {
-        const bool kinds = s->options->layout.open[LAYOUT_CONTEXT_KIND] && contexts[c] > 1;
-        for (int kind = 0; kind < (kinds ? CONTEXT_KIND_COUNT : 1); kind++) {
-            layout.context = contexts[c];
-            layout.context_kind =
-                kinds ? (enum context_kind)kind : s->options->layout.at.context_kind;
-            n = add_shards(s, layout, layouts, n);
-        }
-    }
-    return n;
-}
-
-/* Append the layouts of one T and E to a list, with AUTO where each expert is on all devices of a group
- * and on one; returns how many it has then. */
-static int add_experts(const struct solver *s, struct layout layout, struct layout *layouts, int n)
-{
-    const struct planner_options *options = s->options;
-    const int T = layout.tensor, groups = s->problem->setting.cluster->num_devices / T;
-    const int asked = options->layout.at.expert_tensor, before = n;
-    for (int X = asked != AUTO ? asked : T; X > 0; X = X == T && asked == AUTO && T > 1) {
-        layout.expert_tensor = X;
-        if (layout_expert_span(&layout) <= groups &&
-            model_experts_check(s->problem->setting.model, &layout, NULL) == OK)
-            n = add_divided(s, layout, layouts, n);
-    }
-    layout.expert_tensor = asked != AUTO ? asked : T;
-    if (n == before && !options->layout.open[LAYOUT_EXPERT]) /* its error says why */
-        n = add_divided(s, layout, layouts, n);
-    return n;
-}
-
-/* Append the layouts of one T to a list; returns how many it has then. layouts NULL: only count. */
-static int add_layouts(const struct solver *s, int tensor, struct layout *layouts, int n)
-{
-    const struct planner_options *options = s->options;
-    const struct setting *setting = &s->problem->setting;
-    const int most_experts = !options->layout.open[LAYOUT_EXPERT] || cost_is_measured(setting->cost)
-                                 ? 1
-                                 : setting->model->experts;
-    const bool both = options->layout.open[LAYOUT_SEQUENCE] && tensor > 1;
-    for (int tokens = 0; tokens <= (both ? 1 : 0); tokens++) {
-        const bool parallel = tensor > 1 && (both ? tokens : options->layout.at.sequence_parallel);
-        if (both && model_shard_check(setting->model, tensor, parallel, NULL) != OK)
-            continue;
-        for (int E = 1; E == 1 || (E <= most_experts && E <= setting->cluster->num_devices); E++) {
-            if (E > 1 && setting->model->experts % E != 0)
-                continue;
-            const struct layout layout = {
-                .tensor = tensor,
-                .sequence_parallel = parallel,
-                .expert = options->layout.open[LAYOUT_EXPERT] ? E : options->layout.at.expert};
-            n = add_experts(s, layout, layouts, n);
-        }
-    }
-    return n;
-}
-
 /* List the layouts that are searched, in a fresh array of *num that the caller owns. */
 static enum status list_layouts(const struct solver *s, struct layout **list, int *num)
 {
-    int tensors[MOST_TENSORS], n = 0, count = 0;
-    const int num_tensors = tensors_of(s, tensors, MOST_TENSORS);
-    for (int i = 0; i < num_tensors; i++)
-        count = add_layouts(s, tensors[i], NULL, count);
-    struct layout *layouts = malloc(((size_t)count + 1) * sizeof *layouts);
-    if (!layouts)
-        return err_nomem(s->err);
-    for (int i = 0; i < num_tensors; i++)
-        n = add_layouts(s, tensors[i], layouts, n);
+    struct layout_turns turns = {.setting = &s->problem->setting, .options = s->options};
+    struct layout *layouts = NULL;
+    int n = 0;
+    while (layout_next(&turns)) {
+        if (!layout_runs(s->options, &turns.at))
+            continue;
+        if ((n & (n - 1)) == 0) { /* full: 1, 2, 4, ... */
+            struct layout *more = realloc(layouts, (n > 0 ? 2 * (size_t)n : 1) * sizeof *layouts);
+            if (!more) {
+                free(layouts);
+                return err_nomem(s->err);
+            }
+            layouts = more;
+        }
+        layouts[n++] = turns.at;
+    }
     *list = layouts;
     *num = n;
     return OK;
