@@ -15,17 +15,18 @@ static const char *const zero_stages[] = {NULL, "ZeRO-1", "ZeRO-2", "ZeRO-3"};
                        __VA_ARGS__}
 const struct layout_member layout_members[LAYOUT_DIM_COUNT] = {
     DIM(TENSOR, "tensor", COUNT, tensor, .least = 1, .word = "TP", .place = LAYOUT_ALWAYS,
-        .core = true),
+        .core = true, .opens = true),
     DIM(SEQUENCE, "sequence_parallel", FLAG, sequence_parallel, .word = "SP",
-        .place = LAYOUT_BRACKETS, .core = true),
+        .place = LAYOUT_BRACKETS, .core = true, .opens = true),
     DIM(EXPERT, "expert", COUNT, expert, .least = 1, .word = "EP", .place = LAYOUT_LIST,
-        .core = true),
+        .core = true, .opens = true),
     DIM(EXPERT_TENSOR, "expert_tensor", COUNT, expert_tensor, .word = "ETP", .place = LAYOUT_LIST),
-    DIM(CONTEXT, "context", COUNT, context, .least = 1, .word = "CP", .place = LAYOUT_PRODUCT),
+    DIM(CONTEXT, "context", COUNT, context, .least = 1, .word = "CP", .place = LAYOUT_PRODUCT,
+        .opens = true),
     DIM(CONTEXT_KIND, "context_comm", NAME, context_kind, .names = context_kind_names,
         .words = context_kind_names, .place = LAYOUT_BRACKETS),
     DIM(SHARD, "shard", NAME, shard, .names = shard_mode_names, .words = zero_stages,
-        .place = LAYOUT_LIST, .core = true),
+        .place = LAYOUT_LIST, .core = true, .opens = true),
     DIM(SHARD_GROUP, "shard_group", COUNT, shard_group, .word = "HSDP", .place = LAYOUT_BRACKETS),
     DIM(OFFLOAD, "offload", FLAG, offload, .word = "optimizer offload", .place = LAYOUT_LIST),
 };
@@ -58,6 +59,14 @@ bool layout_uses(const struct layout *layout, enum layout_dim dim)
     if (dim == LAYOUT_CONTEXT_KIND)
         return layout_context(layout) > 1;
     return layout_get(layout, dim) > layout_members[dim].least;
+}
+
+struct layout_ask layout_ask_whole(void)
+{
+    struct layout_ask ask = {0};
+    for (int d = 0; d < LAYOUT_DIM_COUNT; d++)
+        layout_set(&ask.at, (enum layout_dim)d, layout_members[d].least);
+    return ask;
 }
 
 bool layout_ask_opens(const struct layout_ask *ask, enum layout_dim dim)

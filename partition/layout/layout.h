@@ -126,13 +126,17 @@ struct layout_member {
     /* Where layout_text() prints it: in the product of the devices (and there also where it divides
      * nothing), in brackets after the row before it, or in the list after the product. */
     enum { LAYOUT_PRODUCT, LAYOUT_ALWAYS, LAYOUT_BRACKETS, LAYOUT_LIST } place;
-    bool core; /* the JSON of a layout that divides anything has it */
+    bool core;  /* the JSON of a layout that divides anything has it */
+    bool opens; /* on GPUs it is open for a job that names none of these dimensions */
 };
 extern const struct layout_member layout_members[LAYOUT_DIM_COUNT];
 
 /* The value of a dimension: T, E and C at least 1, X of an open one T. */
 int layout_get(const struct layout *layout, enum layout_dim dim);
 void layout_set(struct layout *layout, enum layout_dim dim, int value);
+
+/* The ask for a layout that divides nothing, which is the default of a job. */
+struct layout_ask layout_ask_whole(void);
 
 /* Whether the ask of a job leaves a dimension open: by its flag, or because T, E or C is AUTO, 0. */
 bool layout_ask_opens(const struct layout_ask *ask, enum layout_dim dim);

@@ -37,9 +37,7 @@ void job_defaults(struct job *job)
     job->pipeline.num_replicas = AUTO;
     job->pipeline.num_microbatches = AUTO;
     job->pipeline.chunks = 1;
-    job->pipeline.layout.at.tensor = 1;
-    job->pipeline.layout.at.expert = 1;
-    job->pipeline.layout.at.context = 1;
+    job->pipeline.layout = layout_ask_whole();
     job->pipeline.schedule = SCHEDULE_1F1B;
     job->pipeline.schedule_auto = true;
     job->pipeline.balancer = BALANCER_OPTIMAL;
@@ -517,14 +515,8 @@ struct job job_as_released(const struct job *job)
     released.pipeline.balancer = BALANCER_RELEASED;
     released.pipeline.schedule_auto = false;
     released.pipeline.schedule = SCHEDULE_GPIPE;
-    released.pipeline.layout_open = released.pipeline.layout.open[LAYOUT_SEQUENCE] = false;
-    released.pipeline.layout.at.tensor = 1;
-    released.pipeline.layout.at.expert = 1;
-    released.pipeline.layout.at.expert_tensor = AUTO;
-    released.pipeline.layout.at.context = 1;
-    released.pipeline.layout.open[LAYOUT_SHARD] = false;
-    released.pipeline.layout.at.shard = SHARD_NONE;
-    released.pipeline.layout.at.shard_group = AUTO;
+    released.pipeline.layout_open = false;
+    released.pipeline.layout = layout_ask_whole();
     released.pipeline.recompute_auto = false;
     released.pipeline.recompute = RECOMPUTE_NEVER;
     released.pipeline.frozen_auto = true;

@@ -96,9 +96,9 @@ static void open_layout(const struct job *job, const struct setting *setting,
         options->offload = OFFLOAD_NONE;
     if (ours || !job->pipeline.layout_open)
         return;
-    bool *const open = options->layout.open;
-    open[LAYOUT_TENSOR] = open[LAYOUT_SEQUENCE] = open[LAYOUT_EXPERT] = true;
-    open[LAYOUT_CONTEXT] = open[LAYOUT_SHARD] = options->recompute_auto = true;
+    options->recompute_auto = true;
+    for (int d = 0; d < LAYOUT_DIM_COUNT; d++)
+        options->layout.open[d] = options->layout.open[d] || layout_members[d].opens;
 }
 
 /* Restrict the options to what the job's framework runs. */

@@ -37,10 +37,19 @@ static enum status read_batch(const struct json *root, const struct fields_sourc
     return OK;
 }
 
-/* A job that names none of these leaves its layout to the planner. A resolved job keeps that. */
-static const char *const layout_keys[] = {"tensor", "sequence_parallel", "expert",  "context",
-                                          "shard",  "recompute",         "schedule"};
-enum { NUM_LAYOUT_KEYS = sizeof layout_keys / sizeof *layout_keys };
+/* The keys of "pipeline" of which a job that names none leaves its layout to the planner; returns how
+ * many. A resolved job keeps that. */
+enum { MOST_LAYOUT_KEYS = LAYOUT_DIM_COUNT + 2 };
+static int layout_keys(const char *keys[MOST_LAYOUT_KEYS])
+{
+    int n = 0;
+    for (int d = 0; d < LAYOUT_DIM_COUNT; d++)
+        if (layout_members[d].opens)
+            keys[n++] = layout_members[d].key;
+    keys[n++] = "recompute";
+    keys[n++] = "schedule";
+    return n;
+}
 
 /* Write the resolved job to job->json: the fields of the table, and the other keys as they were
  * read, with relative file names resolved. */
@@ -65,8 +74,9 @@ static enum status resolve(const struct json *root, const char *dir, struct job 
             json_add_copy(out, copied[i], value);
         }
     }
-    for (int i = 0; i < NUM_LAYOUT_KEYS && job->pipeline.layout_open; i++)
-        json_remove(json_get(out, "pipeline"), layout_keys[i]);
+    const char *keys[MOST_LAYOUT_KEYS];
+    for (int i = layout_keys(keys); i > 0 && job->pipeline.layout_open; i--)
+        json_remove(json_get(out, "pipeline"), keys[i - 1]);
     struct json *train = json_get(out, "train");
     struct json *batch = json_get(train, "batch"); /* train.batch.micro made it */
     json_add_int(batch, job->train.batch_mode == BATCH_GLOBAL ? "global" : "per_pipeline",
@@ -199,8 +209,9 @@ static void choose_layout(const struct json *root, struct job *job)
 {
     const struct json *pipeline = json_get(root, "pipeline");
     job->pipeline.layout_open = true;
-    for (int i = 0; i < NUM_LAYOUT_KEYS; i++)
-        if (json_get(pipeline, layout_keys[i]))
+    const char *keys[MOST_LAYOUT_KEYS];
+    for (int i = layout_keys(keys); i > 0; i--)
+        if (json_get(pipeline, keys[i - 1]))
             job->pipeline.layout_open = false;
     if (job->pipeline.layout_open && !json_get(pipeline, "offload"))
         job->pipeline.offload = OFFLOAD_FIT;
