@@ -95,8 +95,6 @@ static enum status place_document(struct text_lines *lines, struct windows *w, i
 {
     int64_t at = 0, n = d->tokens.count;
     enum status rc = OK;
-    if (n < 2)
-        return OK;
     if (n > seq && !d->goes_on) {
         n = seq;
         lines->cut++;

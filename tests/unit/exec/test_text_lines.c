@@ -79,6 +79,10 @@ static void text_lines_open__packs_documents_and_counts_completions(void **state
     assert_non_null(strstr(data.notes, "1 documents are longer than 8 tokens"));
     assert_non_null(strstr(data.notes, "1 of 3 documents have no token that counts in the loss"));
     dataset_clear(&data);
+    put_text("train.jsonl", "{\"text\":\"a\"}\n{\"text\":\"\"}\n{\"text\":\"ab\"}\n");
+    open_lines(&job, &data);
+    assert_non_null(strstr(data.notes, "2 of 4 documents have no token that counts in the loss"));
+    dataset_clear(&data);
     /* Nothing counts at all. */
     put_text("train.jsonl", "{\"prompt\":\"0123456789\",\"completion\":\"x\"}\n");
     refuse_open(&job, ERR_INPUT,
