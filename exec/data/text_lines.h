@@ -2,14 +2,15 @@
  *
  * data.path is FILE.jsonl, whose last tenth of the lines (at least one) is the test split, or a folder
  * with train.jsonl and test.jsonl. A line is an object with "text"; or with "prompt" and "completion",
- * of which the completion counts in the loss; or with "messages", an array of {"role", "content"}, in
- * which what the assistant says counts. Messages are written by the template whose tokens the tokenizer
- * has, ChatML or Llama 3's; a tokenizer of another template is refused by its name.
+ * of which the completion counts in the loss; or with "messages", which the model's chat template
+ * writes (chat.h), and in which what the assistant says counts. A document without a token that counts
+ * is left out, and a note says of how many; a split of only such documents is refused.
  *
- * A line becomes a document, which ends with the tokenizer's end-of-text token, if it has one. Documents
- * lie one after the other in windows of model.seq tokens: one that does not fit the rest of a window
- * begins the next. No token sees another document. A text that is longer than a window continues in
- * the next one; of a longer prompt or chat the end is left out, and a note says of how many. */
+ * A line becomes a document. One that is no chat ends with the tokenizer's end-of-text token, if it
+ * has one. Documents lie one after the other in windows of model.seq tokens: one that does not fit the
+ * rest of a window begins the next. No token sees another document. A text that is longer than a window
+ * continues in the next one; of a longer prompt or chat the end is left out, and a note says of how
+ * many. */
 #ifndef ELAPSE_EXEC_DATA_TEXT_LINES_H
 #define ELAPSE_EXEC_DATA_TEXT_LINES_H
 
