@@ -1,14 +1,14 @@
 # tests/cudasim/cudasim.mk - CUDA without a GPU (README.md beside this file), included by the Makefile.
 #
-# Three backends that ELAPSE_CUDA_LIB can name: plain and check hold the kernels as g++ compiles them, ptx as
-# nvcc does. libcuda.so.1 is a driver that does nothing, for tests/unit/exec/test_cudnn.c. Without CUDA's toolkit or g++,
-# and with SAN, there is nothing of this.
+# Two backends that ELAPSE_CUDA_LIB can name: plain and check hold the kernels as g++ compiles them. libcuda.so.1
+# is a driver that does nothing, for tests/unit/exec/test_cudnn.c. Without CUDA's toolkit or g++, and with SAN, there
+# is nothing of this.
 
 SIM := $(if $(filter 1,$(HAVE_CUDA)),$(if $(shell command -v $(CXX)),$(if $(SAN),,1)))
 SIM_OUT := $(OUT)/cudasim
-SIM_LIBS := $(if $(SIM),$(patsubst %,$(SIM_OUT)/elapse-cuda-%.so,plain check ptx))
+SIM_LIBS := $(if $(SIM),$(patsubst %,$(SIM_OUT)/elapse-cuda-%.so,plain check))
 SIM_DRIVER := $(if $(SIM),$(SIM_OUT)/libcuda.so.1)
-SIM_TESTS := $(if $(SIM),$(OUT)/tests/test_cudasim $(OUT)/tests/test_cudasim_ptx $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/tests/test_cudasim_nccl))
+SIM_TESTS := $(if $(SIM),$(OUT)/tests/test_cudasim $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/tests/test_cudasim_nccl))
 SIM_FLAGS := -std=c++17 -g -fPIC -U_FORTIFY_SOURCE -fstack-clash-protection -pthread -Wall -Wextra -Wno-unknown-pragmas \
   -Wno-maybe-uninitialized -I. -isystem $(CUDA_HOME)/include $(DEFS) -DELAPSE_CUDASIM
 SIM_CHECKS := -fsanitize=thread,alignment,bounds,shift
@@ -25,12 +25,6 @@ $(SIM_OUT)/check/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CXX $< (emulated, checked)")
 	$(Q)$(CXX) -x c++ $(SIM_FLAGS) -O1 $(SIM_CHECKS) -include tests/cudasim/cudasim.h -MMD -MP -c $< -o $@
-# As nvcc compiles them, with PTX for device code, where the interpreter finds it as text.
-$(CUDA_OUT)/ptx/%.cu.o: %.cu
-	@mkdir -p $(@D)
-	$(if $(Q),@echo "  NVCC $< (PTX)")
-	$(Q)$(NVCC) -std=c++17 -O3 -lineinfo -I. $(DEFS) $(CUDA_DEFS) --expt-relaxed-constexpr -Xcompiler -Wall,-fPIC --no-compress \
-	  -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)) -MMD -MP -c $< -o $@
 $(SIM_OUT)/tests/cudasim/%.c.o: tests/cudasim/%.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE) $(DEFS) $(CUDA_CFLAGS) -MMD -MP -c $< -o $@
@@ -39,10 +33,8 @@ SIM_HOST := $(patsubst %,$(CUDA_OUT)/%.o,$(filter %.c,$(SRC_cuda)))
 # NCCL's stand-in lies in the same object as the runtime's: they share its streams.
 SIM_NCCL := $(if $(filter 1,$(HAVE_NCCL)),$(CUDA_OUT)/exec/comm/nccl_device.c.o $(SIM_OUT)/tests/cudasim/cudasim_nccl.cpp.o)
 $(SIM_OUT)/elapse-cuda-plain.so: $(patsubst %,$(SIM_OUT)/plain/%.o,$(filter %.cu,$(SRC_cuda))) $(SIM_HOST) $(SIM_DEVICE) $(SIM_NCCL)
-$(SIM_OUT)/elapse-cuda-check.so $(SIM_OUT)/elapse-cuda-ptx.so: \
+$(SIM_OUT)/elapse-cuda-check.so: $(patsubst %,$(SIM_OUT)/check/%.o,$(filter %.cu,$(SRC_cuda))) \
   $(filter-out %/cuda_arena.c.o,$(SIM_HOST)) $(SIM_OUT)/tests/cudasim/cudasim_arena.c.o $(SIM_DEVICE) $(SIM_NCCL)
-$(SIM_OUT)/elapse-cuda-check.so: $(patsubst %,$(SIM_OUT)/check/%.o,$(filter %.cu,$(SRC_cuda)))
-$(SIM_OUT)/elapse-cuda-ptx.so: $(patsubst %,$(CUDA_OUT)/ptx/%.o,$(filter %.cu,$(SRC_cuda)))
 $(SIM_LIBS):
 	$(Q)$(CXX) -shared -pthread $^ -Wl,-Bsymbolic,--no-undefined,-rpath,$(CUDA_HOME)/lib64 -ldl -lm -o $@.new && mv $@.new $@
 $(SIM_DRIVER): $(SIM_OUT)/tests/cudasim/cudasim_driver.c.o
@@ -50,7 +42,7 @@ $(SIM_DRIVER): $(SIM_OUT)/tests/cudasim/cudasim_driver.c.o
 $(SIM_OUT)/tests/cudasim/test_cudasim.cpp.o: tests/cudasim/test_cudasim.cpp
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(SIM_FLAGS) -O1 $(SIM_CHECKS) -include tests/cudasim/cudasim.h -MMD -MP -c $< -o $@
-$(OUT)/tests/test_cudasim $(OUT)/tests/test_cudasim_ptx: $(OUT)/tests/%: $(SIM_OUT)/tests/cudasim/%.cpp.o $(SIM_DEVICE) $(TEST_FILTER)
+$(OUT)/tests/test_cudasim: $(SIM_OUT)/tests/cudasim/test_cudasim.cpp.o $(SIM_DEVICE) $(TEST_FILTER)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -pthread $^ -ldl -lm -lcmocka -o $@
 $(OUT)/tests/test_cudasim_nccl: $(SIM_OUT)/tests/cudasim/test_cudasim_nccl.cpp.o $(SIM_DEVICE) $(SIM_NCCL) $(addprefix $(CUDA_OUT)/partition/base/,status.c.o safe_text.c.o) $(TEST_FILTER)

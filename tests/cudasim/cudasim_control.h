@@ -14,10 +14,9 @@
  *                              (at the Nth wait), copy@N (likewise, at the Nth that a lane gets), room@N
  *                              (a launch for which the device has no memory), matmul@N, cudnn@N: the Nth
  *                              call of its kind fails
- *   ELAPSE_CUDASIM_CUDNN=WHAT  refuse, wrong, old, odd: see cudasim_dnn.cpp
+ *   ELAPSE_CUDASIM_CUDNN=WHAT  refuse, wrong, old, odd, slow: see cudasim_dnn.cpp
  *   ELAPSE_CUDASIM_PLACES=1    products round a column by its place
  *   ELAPSE_CUDASIM_LOG=FILE    a line at the end of the process: "mallocs N launches N"
- *   ELAPSE_CUDASIM_COUNTS=FILE  of kernels that are interpreted (cudasim_ptx.h), what they cost
  *   ELAPSE_CUDASIM_FAULT_RANK=R  only in the process of rank R (OMPI_COMM_WORLD_RANK) */
 #ifndef ELAPSE_TESTS_CUDASIM_CUDASIM_CONTROL_H
 #define ELAPSE_TESTS_CUDASIM_CUDASIM_CONTROL_H

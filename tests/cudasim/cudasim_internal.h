@@ -25,7 +25,6 @@ struct cudasim_grid {
     void (*run)(void *args);
     void *args;
     size_t args_bytes;
-    struct ptx_kernel *ptx; /* in place of run, or NULL */
 };
 /* Runs all blocks; each thread calls run(args). cudaSuccess, or the fault's error. */
 cudaError_t cudasim_run(const struct cudasim_grid *g);
@@ -40,10 +39,6 @@ extern bool cudasim_running;  /* in a fiber */
 bool cudasim_runs_here(void); /* on this thread of the host */
 extern unsigned cudasim_order;
 uint64_t cudasim_chance(void);
-
-/* exec/cuda/ptx.cuh, of a whole warp: a lane's registers in a row. */
-void cudasim_mma_bf16_warp(float (*d)[4], const uint32_t (*a)[4], const uint32_t (*b)[2]);
-void cudasim_ldmatrix_warp(uint32_t (*to)[4], const unsigned char *const *rows, int num, bool trans);
 
 /* The state of the checks for the running kernel. Epochs grow at barriers of the block and of a warp. */
 extern uint32_t cudasim_launch_count, cudasim_block_count;
@@ -67,9 +62,6 @@ const char *cudasim_describe(const void *address);
 /* Host code may not touch device memory: it is mapped only between these two (they nest). */
 void cudasim_device_open(void);
 void cudasim_device_close(void);
-/* As cudasim_submit(), of a kernel that is interpreted; args are its parameters by offset. */
-cudaError_t cudasim_submit_ptx(const void *host, struct ptx_kernel *kernel, dim3 grid, dim3 block, size_t shared,
-                               cudaStream_t stream, void *args, size_t args_bytes);
 /* Puts work into the stream; name is static. Errors it returns stick. */
 cudaError_t cudasim_enqueue(cudaStream_t stream, const char *name,
                             std::function<cudaError_t()> work);

@@ -31,7 +31,6 @@
 #include <vector>
 
 #include "tests/cudasim/cudasim_internal.h"
-#include "tests/cudasim/cudasim_ptx.h"
 
 static const size_t HUGE_PAGE = 2u << 20, RED_ZONE = 256, ALIGN = 256;
 static const unsigned char RED = 0xa5;
@@ -1114,15 +1113,8 @@ static cudaError_t launch(const void *kernel, const struct cudasim_grid *g, cuda
 void cudasim_submit(const void *kernel, const char *name, dim3 grid, dim3 block, size_t shared,
                     cudaStream_t stream, void (*run)(void *args), void *args, size_t args_bytes)
 {
-    const struct cudasim_grid g = {name, grid, block, shared, run, args, args_bytes, NULL};
+    const struct cudasim_grid g = {name, grid, block, shared, run, args, args_bytes};
     answer(launch(kernel, &g, stream));
-}
-
-cudaError_t cudasim_submit_ptx(const void *host, struct ptx_kernel *kernel, dim3 grid, dim3 block, size_t shared,
-                               cudaStream_t stream, void *args, size_t args_bytes)
-{
-    const struct cudasim_grid g = {kernel->name.c_str(), grid, block, shared, NULL, args, args_bytes, kernel};
-    return answer(launch(host, &g, stream));
 }
 
 /* --- devices and errors ---------------------------------------------------------------------- */

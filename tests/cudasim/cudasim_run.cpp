@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "tests/cudasim/cudasim_internal.h"
-#include "tests/cudasim/cudasim_ptx.h"
 
 enum { STACK_BYTES = 64 * 1024, PAGE = 4096, GUARD_BYTES = 1024, LANES = 32 };
 
@@ -499,7 +498,7 @@ static void check_all(void **slots, const char *name)
 /* D[16, 8] += A[16, 16] B[16, 8] by mma.m16n8k16's fragments of bf16 and fp32: A's element i of 8 is
  * row g + 8 where i / 2 is odd, column 2 t + i % 2, 8 further where i >= 4; B's element i of 4 is row
  * 2 t + i % 2 (+ 8 where i >= 2), column g; d[i] is row g + 8 (i / 2), column 2 t + i % 2. */
-void cudasim_mma_bf16_warp(float (*d)[4], const uint32_t (*a)[4], const uint32_t (*b)[2])
+static void mma_bf16_warp(float (*d)[4], const uint32_t (*a)[4], const uint32_t (*b)[2])
 {
     float whole_a[16][16], whole_b[16][8];
     for (int lane = 0; lane < LANES; lane++) {
@@ -533,7 +532,7 @@ static void mma_bf16_work(void **slots, unsigned mask)
         memcpy(a[lane], s->a, sizeof a[lane]);
         memcpy(b[lane], s->b, sizeof b[lane]);
     }
-    cudasim_mma_bf16_warp(d, a, b);
+    mma_bf16_warp(d, a, b);
     for (int lane = 0; lane < LANES; lane++)
         memcpy(((struct mma_slot *)slots[lane])->d, d[lane], sizeof d[lane]);
 }
@@ -555,7 +554,7 @@ struct ldmatrix_slot {
 
 /* Lane 8 m + r gives row r of matrix m; lane 4 g + t receives elements (g, 2 t), (g, 2 t + 1) of
  * each, or (2 t, g), (2 t + 1, g). */
-void cudasim_ldmatrix_warp(uint32_t (*to)[4], const unsigned char *const *rows, int num, bool trans)
+static void ldmatrix_warp(uint32_t (*to)[4], const unsigned char *const *rows, int num, bool trans)
 {
     uint16_t m[4][8][8];
     for (int i = 0; i < num * 8; i++)
@@ -577,7 +576,7 @@ static void ldmatrix_work(void **slots, unsigned mask)
     uint32_t to[LANES][4];
     for (int i = 0; i < LANES; i++)
         rows[i] = (const unsigned char *)((const struct ldmatrix_slot *)slots[i])->row;
-    cudasim_ldmatrix_warp(to, rows, s->num, s->trans);
+    ldmatrix_warp(to, rows, s->num, s->trans);
     for (int lane = 0; lane < LANES; lane++)
         memcpy(((struct ldmatrix_slot *)slots[lane])->to, to[lane], sizeof to[0][0] * (size_t)s->num);
 }
@@ -739,7 +738,7 @@ static void run_block(const struct cudasim_grid *g)
     const int warps = (num_threads + LANES - 1) / LANES;
     int order[LANES];
     num_left = 0;
-    for (int i = 0; i < num_threads && !g->ptx; i++) {
+    for (int i = 0; i < num_threads; i++) {
         enter(&fibers[i], READY);
         fibers[i].predicate = 0;
         fibers[i].group = 0;
@@ -751,10 +750,6 @@ static void run_block(const struct cudasim_grid *g)
     memset(cudasim_dynamic + g->shared, GUARD_BYTE, GUARD_BYTES);
     cudasim_block_count++;
     cudasim_block_epoch++;
-    if (g->ptx) {
-        cudasim_ptx_block(g->ptx, (const unsigned char *)g->args);
-        num_left = num_threads;
-    }
     while (num_left < num_threads) {
         permute(order, warps);
         for (int i = 0; i < warps; i++)

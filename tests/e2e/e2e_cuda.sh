@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/e2e/e2e_cuda.sh - a smoke of training on emulated GPUs (tests/cudasim/): ViT, GPT, a Llama with windows, two ranks, NCCL,
 # bf16, an elastic run with a cache, a run whose every access is checked, and devices that fail.
-# The rest: test_backend_cuda, e2e_cuda_train.sh, e2e_cuda_found.sh, e2e_cuda_nccl.sh, e2e_cuda_ahead.sh, e2e_cuda_faults.sh, e2e_cuda_ptx.sh.
+# The rest: test_backend_cuda, e2e_cuda_train.sh, e2e_cuda_found.sh, e2e_cuda_nccl.sh, e2e_cuda_ahead.sh, e2e_cuda_faults.sh.
 # seconds: 24
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
