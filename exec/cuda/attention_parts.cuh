@@ -117,13 +117,11 @@ int cuda_flash_tiles(int seq, int head_dim);
  * false: as for cuda_flash_forward(). */
 bool cuda_flash_backward(struct backend *be, const struct attn_args *a, float *parts,
                          int64_t num_samples);
-/* Backward of a short sequence in one kernel, one block per head. Lists the numbers of warps that a
- * block may have, the default first, and returns how many there are. 0: not for this shape or
- * alignment. */
-int cuda_flash_whole_warps(struct backend *be, const struct attn_args *a, int warps[2]);
-/* The backward with one of these numbers of warps; the bits do not depend on it. out may be qkv; dq
- * and delta are not used. parts [n, 3, heads, head_dim] as for cuda_flash_backward(). */
+/* Whether cuda_flash_backward_whole() has this shape and alignment: a block holds a whole head. */
+bool cuda_flash_whole_fits(struct backend *be, const struct attn_args *a);
+/* Backward of a short sequence in one kernel, one block per head. out may be qkv; dq and delta are
+ * not used. parts [n, 3, heads, head_dim] as for cuda_flash_backward(). */
 void cuda_flash_backward_whole(struct backend *be, const struct attn_args *a, float *parts,
-                               int64_t num_samples, int warps);
+                               int64_t num_samples);
 
 #endif

@@ -18,7 +18,6 @@
 #include "exec/cuda/cuda_matmul.h"
 #include "exec/cuda/cuda_scratch.h"
 #include "exec/cuda/cuda_staging.h"
-#include "exec/cuda/cuda_warps.h"
 #include "partition/base/units.h"
 
 #ifndef ELAPSE_CUDA_MIN_ARCH
@@ -288,7 +287,6 @@ static void cuda_backend_free(struct backend *be)
     cuda_pick_free(cuda->pick);
     cuda_matmul_free(cuda->matmul);
     cuda_cudnn_free(cuda->cudnn);
-    cuda_warps_free(cuda->warps);
     cuda_choices_free(cuda->choices);
     cuda_staging_free(cuda->staging);
     cuda_arena_free(cuda->arena);
@@ -337,7 +335,6 @@ static enum status open_device(struct cuda_backend *cuda, const struct cuda_spec
     THEN(cuda_hold_new(&cuda->hold, err));
     THEN(cuda_staging_new(cuda->stream, &cuda->staging, err));
     THEN(cuda_choices_new(spec->tune, cuda_matmul_keep_busy, &cuda->choices, err));
-    THEN(cuda_warps_new(&cuda->warps, err));
     THEN(cuda_matmul_new(&cuda->base, &cuda->matmul, err));
     THEN(cuda_pick_new(&cuda->base, &cuda->pick, err));
 out:

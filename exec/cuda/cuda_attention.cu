@@ -10,7 +10,6 @@
 
 #include <math.h>
 
-#include "exec/cuda/cuda_warps.h"
 #include "exec/cuda/cuda_scratch.h"
 
 enum { SIDE = 16, THREADS = SIDE * SIDE };
@@ -437,43 +436,22 @@ static bool sums_dqkv(struct backend *be, const struct attention *a, const struc
     return cuda_flash_takes(be, a->head_dim);
 }
 
-/* The backward in one kernel; its sums are in scratch. */
-struct whole_call {
-    const struct attn_args *args;
-    float *parts;
-    int64_t num_samples;
-};
-static void issue_whole(struct backend *be, const void *ctx, int warps, void *out)
-{
-    const struct whole_call *c = (const struct whole_call *)ctx;
-    struct attn_args args = *c->args;
-    args.out = out;
-    cuda_flash_backward_whole(be, &args, c->parts, c->num_samples, warps);
-}
-
-/* false: not for this shape. */
+/* The backward in one kernel; its sums are in scratch. false: not for this shape. */
 static bool backward_whole(struct backend *be, const struct attention *a,
                            const struct attn_args &args)
 {
     const int64_t width = 3 * (int64_t)a->heads * a->head_dim;
-    struct whole_call call = {&args, NULL, a->num_samples};
-    struct warps_call which = {
-        a, args.drop.limit != 0, {0, 0},
-            0, issue_whole, &call, 0
-    };
-    which.num = cuda_flash_whole_warps(be, &args, which.warps);
-    which.out_bytes = a->num_samples * a->seq * width * be->elem_bytes;
-    if (which.num == 0)
+    float *parts = NULL;
+    if (!cuda_flash_whole_fits(be, &args))
         return false;
     if (a->dqkv_sums) {
-        call.parts =
-            (float *)cuda_scratch(be, a->num_samples * width * (int64_t)sizeof *call.parts);
-        if (!call.parts)
+        parts = (float *)cuda_scratch(be, a->num_samples * width * (int64_t)sizeof *parts);
+        if (!parts)
             return true; /* the failure is recorded */
     }
-    issue_whole(be, &call, cuda_warps_for(be, &which), args.out);
-    if (call.parts)
-        cuda_fold(be, a->num_samples, width, call.parts, 1.0f, false, a->dqkv_sums);
+    cuda_flash_backward_whole(be, &args, parts, a->num_samples);
+    if (parts)
+        cuda_fold(be, a->num_samples, width, parts, 1.0f, false, a->dqkv_sums);
     return true;
 }
 

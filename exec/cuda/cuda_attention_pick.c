@@ -35,8 +35,7 @@ struct entry {
 
 struct cuda_pick {
     struct backend own;       /* only the functions of attention are set */
-    bool wherever;            /* ELAPSE_ATTENTION=cudnn or fastest; false: auto */
-    bool any_bits;            /* ELAPSE_ATTENTION=fastest */
+    bool wherever;            /* ELAPSE_ATTENTION=cudnn; false: auto */
     struct cuda_arena *arena; /* borrowed */
     struct entry *entries;
     int num, room;
@@ -55,7 +54,6 @@ struct call {
     int64_t out_elems;    /* elements of out: elems, or 3 * elems */
     int64_t lse_elems;    /* elements of lse; backward: 0 */
     int64_t padded_delta; /* bytes of SDPA_DELTA, a multiple of 256 */
-    int64_t padded_sum;   /* bytes of SDPA_DQ_SUM, used with any_bits */
 };
 
 static int64_t align256(int64_t bytes)
@@ -71,7 +69,6 @@ static struct call call_of(const struct attention *a, const struct dropout *drop
     c.out_elems = backward ? 3 * c.elems : c.elems;
     c.lse_elems = backward ? 0 : stats;
     c.padded_delta = backward ? align256(stats * (int64_t)sizeof(float)) : 0;
-    c.padded_sum = backward ? align256(c.elems * (int64_t)sizeof(float)) : 0;
     return c;
 }
 
@@ -138,16 +135,15 @@ static enum status by_cudnn(struct backend *be, const struct entry *e, const str
     const int64_t width = (int64_t)c->a->heads * c->a->head_dim;
     const int64_t out_bytes = c->out_elems * be->elem_bytes;
     const int64_t workspace = align256(cuda_cudnn_workspace(e->plan));
-    const int64_t sum_bytes = cuda_of(be)->pick->any_bits ? c->padded_sum : 0;
     const bool in_place = c->out == c->qkv;
-    char *delta = cuda_scratch_or(
-        be, c->padded_delta + sum_bytes + workspace + (in_place ? out_bytes : 0), err);
+    char *delta =
+        cuda_scratch_or(be, c->padded_delta + workspace + (in_place ? out_bytes : 0), err);
     if (!delta)
         return err->status;
-    char *sum = delta + c->padded_delta, *work = sum + sum_bytes;
+    char *work = delta + c->padded_delta;
     uint16_t *qkv = (uint16_t *)(uintptr_t)c->qkv;
     uint16_t *out = in_place ? (void *)(work + workspace) : c->out;
-    void *at[CUDNN_NUM_UIDS] = {
+    void *at[SDPA_NUM_UIDS] = {
         [SDPA_Q] = qkv,
         [SDPA_K] = qkv + width,
         [SDPA_V] = qkv + 2 * width,
@@ -160,10 +156,7 @@ static enum status by_cudnn(struct backend *be, const struct entry *e, const str
         [SDPA_DK] = out + width,
         [SDPA_DV] = out + 2 * width,
         [SDPA_DELTA] = delta,
-        [SDPA_DQ_SUM] = sum,
     };
-    if (sum_bytes > 0)
-        be->zero(be, sum, sum_bytes);
     if (c->backward && c->a->lengths)
         be->zero(be, out, out_bytes); /* cuDNN may leave the gradients of padding keys unwritten */
     rc = cuda_cudnn_run(cuda_cudnn_of(be), e->plan, at, work, err);
@@ -330,7 +323,6 @@ static struct sdpa_shape shape_of(struct backend *be, const struct key *k)
     s.causal = k->causal;
     s.padded = k->lengths || cuda_cudnn_wants_lengths(cuda_cudnn_of(be), k->seq);
     s.backward = k->backward;
-    s.any_bits = k->backward && cuda_of(be)->pick->any_bits;
     return s;
 }
 
@@ -488,18 +480,20 @@ static void backward(struct backend *be, const struct attention *a, const void *
 
 enum status cuda_pick_new(struct backend *be, struct cuda_pick **out, struct err *err)
 {
-    enum cudnn_use use = CUDNN_WHERE_FASTER;
-    const enum status rc = cuda_cudnn_use("ELAPSE_ATTENTION", true, &use, err);
-    if (rc != OK || use == CUDNN_NEVER)
-        return rc;
+    const char *named = getenv("ELAPSE_ATTENTION");
+    const bool given = named && *named, wherever = given && strcmp(named, "cudnn") == 0;
+    if (given && strcmp(named, "own") == 0)
+        return OK;
+    if (given && !wherever && strcmp(named, "auto") != 0)
+        return err_set(err, ERR_INPUT, "ELAPSE_ATTENTION must be own, cudnn or auto, got '%.40s'",
+                       named);
     if (be->elem_bytes != 2)
         return OK;
     struct cuda_pick *pick = calloc(1, sizeof *pick);
     if (!pick)
         return err_nomem(err);
-    pick->any_bits = use == CUDNN_ANY_BITS;
-    pick->wherever = pick->any_bits || use == CUDNN_WHEREVER;
-    if (pick->wherever)
+    pick->wherever = wherever;
+    if (wherever)
         cuda_cudnn_need(be, "attention stays with our own kernels");
     pick->arena = cuda_of(be)->arena;
     pick->own.attention_forward = be->attention_forward;

@@ -8,9 +8,6 @@
  *             the nearest one that was; a shape without an answer uses our own kernels
  *   own       our kernels
  *   cudnn     cuDNN's wherever possible
- *   fastest   like cudnn, and the backward uses kernels that add to dq in any order. Gradients then
- *             differ in bits from run to run, and so does everything after them. This gives up
- *             equal bits of two runs, of K pipelines and one, and of a resumed run
  *
  * cuDNN needs bf16 and no dropout. A shape is decided at its first use and then stays as it is. If
  * it goes to cuDNN, both compute the given data at that first use. Our kernels keep the shape if

@@ -13,24 +13,6 @@
 
 #include "exec/cuda/cuda_internal.h"
 
-enum status cuda_cudnn_use(const char *variable, bool has_fastest, enum cudnn_use *use,
-                           struct err *err)
-{
-    const char *named = getenv(variable);
-    if (!named || !*named || strcmp(named, "auto") == 0)
-        *use = CUDNN_WHERE_FASTER;
-    else if (strcmp(named, "own") == 0)
-        *use = CUDNN_NEVER;
-    else if (strcmp(named, "cudnn") == 0)
-        *use = CUDNN_WHEREVER;
-    else if (has_fastest && strcmp(named, "fastest") == 0)
-        *use = CUDNN_ANY_BITS;
-    else
-        return err_set(err, ERR_INPUT, "%s must be %s, got '%.40s'", variable,
-                       has_fastest ? "own, cudnn, fastest or auto" : "own, cudnn or auto", named);
-    return OK;
-}
-
 struct cuda_cudnn *cuda_cudnn_of(struct backend *be)
 {
     struct cuda_backend *cuda = cuda_of(be);
@@ -241,10 +223,9 @@ out:
     return rc;
 }
 
-/* Take one of cuDNN's proposals that give the same bits every time (any_bits: of all), best first
- * by its own estimate: the one with this number, or for CUDNN_FIRST the first that compiles. */
-static enum status choose(const struct target *target, int proposal, bool any_bits,
-                          struct cudnn_plan *p, struct err *err)
+/* Take the first of cuDNN's proposals, best first by its own estimate, that gives the same bits every
+ * time and that compiles. */
+static enum status choose(const struct target *target, struct cudnn_plan *p, struct err *err)
 {
     enum status rc;
     const struct cudnn_api *api = target->api;
@@ -269,9 +250,8 @@ static enum status choose(const struct target *target, int proposal, bool any_bi
                                    CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_PROPOSALS, &count, configs));
     struct err why = {0};
     rc = ERR_INFEASIBLE;
-    for (int i = 0, same = 0; i < count && i < MAX_PROPOSALS && rc != OK; i++)
-        if ((any_bits || same_bits(api, configs[i])) &&
-            (proposal == CUDNN_FIRST || proposal == same++))
+    for (int i = 0; i < count && i < MAX_PROPOSALS && rc != OK; i++)
+        if (same_bits(api, configs[i]))
             rc = compile(target, configs[i], p, &why);
     if (rc != OK && why.status != OK)
         err_set(err, ERR_INFEASIBLE, "%s", why.msg);
@@ -287,14 +267,7 @@ out:
     return rc;
 }
 
-/* The plan to make: for sdpa or for gelu; the other is NULL. */
-struct wish {
-    const struct sdpa_shape *sdpa;
-    const struct gelu_shape *gelu;
-    int proposal;
-    bool any_bits; /* the engine may give different bits on every run */
-};
-static enum status make_plan(const struct target *target, const struct wish *wish,
+static enum status make_plan(const struct target *target, const struct sdpa_shape *shape,
                              struct cudnn_plan **out, struct err *err)
 {
     enum status rc;
@@ -302,9 +275,8 @@ static enum status make_plan(const struct target *target, const struct wish *wis
     if (!p)
         return err_nomem(err);
     p->graph.cudnn = target->api;
-    if (wish->sdpa ? cudnn_graph_sdpa(&p->graph, target->handle, wish->sdpa)
-                   : cudnn_graph_gelu(&p->graph, target->handle, wish->gelu))
-        rc = choose(target, wish->proposal, wish->any_bits, p, err);
+    if (cudnn_graph_sdpa(&p->graph, target->handle, shape))
+        rc = choose(target, p, err);
     else
         rc = failed(target->api, ERR_INFEASIBLE, p->graph.failed, p->graph.failed_at, err);
     if (rc == OK) {
@@ -319,26 +291,7 @@ enum status cuda_cudnn_sdpa(struct cuda_cudnn *cudnn, const struct sdpa_shape *s
                             struct cudnn_plan **plan, struct err *err)
 {
     const struct target target = {&cudnn->api, cudnn->handle, NULL};
-    struct wish wish = {.sdpa = shape, .proposal = CUDNN_FIRST, .any_bits = shape->any_bits};
-    enum status rc = make_plan(&target, &wish, plan, err);
-    if (rc != ERR_INFEASIBLE || !shape->any_bits)
-        return rc;
-    struct sdpa_shape other = *shape;
-    struct err why = {0}; /* replaces the error of the first graph */
-    other.any_bits = false;
-    wish.sdpa = &other;
-    rc = make_plan(&target, &wish, plan, &why);
-    if (err)
-        *err = why;
-    return rc;
-}
-
-enum status cuda_cudnn_gelu(struct cuda_cudnn *cudnn, const struct gelu_shape *shape, int proposal,
-                            struct cudnn_plan **plan, struct err *err)
-{
-    const struct target target = {&cudnn->api, cudnn->handle, NULL};
-    const struct wish wish = {.gelu = shape, .proposal = proposal};
-    return make_plan(&target, &wish, plan, err);
+    return make_plan(&target, shape, plan, err);
 }
 
 void cuda_cudnn_plan_free(struct cudnn_plan *plan)
@@ -356,14 +309,13 @@ int64_t cuda_cudnn_workspace(const struct cudnn_plan *plan)
     return plan->workspace;
 }
 
-enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *sdpa,
-                           const struct gelu_shape *gelu, int64_t *workspace_bytes, struct err *err)
+enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *shape,
+                           int64_t *workspace_bytes, struct err *err)
 {
     enum status rc;
     struct cudnn_api table = {0};
     const struct cudnn_api *api = &table;
     struct target target = {api, NULL, NULL};
-    const struct wish wish = {sdpa, gelu, CUDNN_FIRST, sdpa && sdpa->any_bits};
     struct cudnn_plan *plan = NULL;
     rc = load(&table, err);
     if (rc != OK)
@@ -375,7 +327,7 @@ enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *sdpa,
                                             CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
                                             CUDNN_TYPE_CHAR, (int64_t)strlen(device) + 1, device));
     TRY_CUDNN("the device", api->cudnnBackendFinalize(target.device));
-    rc = make_plan(&target, &wish, &plan, err);
+    rc = make_plan(&target, shape, &plan, err);
     if (rc == OK)
         *workspace_bytes = plan->workspace;
 out:
@@ -388,12 +340,12 @@ out:
 /* --- issue ------------------------------------------------------------------------------------ */
 
 enum status cuda_cudnn_run(struct cuda_cudnn *cudnn, const struct cudnn_plan *plan,
-                           void *const at[CUDNN_NUM_UIDS], void *workspace, struct err *err)
+                           void *const at[SDPA_NUM_UIDS], void *workspace, struct err *err)
 {
     enum status rc;
     const struct cudnn_api *api = &cudnn->api;
     const struct cudnn_graph *g = &plan->graph;
-    const void *tensors[CUDNN_NUM_UIDS];
+    const void *tensors[SDPA_NUM_UIDS];
     desc pack = NULL;
     for (int i = 0; i < g->num_uids; i++) {
         const int64_t uid = g->uids[i];
@@ -449,12 +401,6 @@ enum status cuda_cudnn_sdpa(struct cuda_cudnn *cudnn, const struct sdpa_shape *s
     (void)cudnn, (void)shape, (void)plan;
     return absent(err);
 }
-enum status cuda_cudnn_gelu(struct cuda_cudnn *cudnn, const struct gelu_shape *shape, int proposal,
-                            struct cudnn_plan **plan, struct err *err)
-{
-    (void)cudnn, (void)shape, (void)proposal, (void)plan;
-    return absent(err);
-}
 void cuda_cudnn_plan_free(struct cudnn_plan *plan)
 {
     (void)plan;
@@ -465,15 +411,15 @@ int64_t cuda_cudnn_workspace(const struct cudnn_plan *plan)
     return 0;
 }
 enum status cuda_cudnn_run(struct cuda_cudnn *cudnn, const struct cudnn_plan *plan,
-                           void *const at[CUDNN_NUM_UIDS], void *workspace, struct err *err)
+                           void *const at[SDPA_NUM_UIDS], void *workspace, struct err *err)
 {
     (void)cudnn, (void)plan, (void)at, (void)workspace;
     return absent(err);
 }
-enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *sdpa,
-                           const struct gelu_shape *gelu, int64_t *workspace_bytes, struct err *err)
+enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *shape,
+                           int64_t *workspace_bytes, struct err *err)
 {
-    (void)device, (void)sdpa, (void)gelu, (void)workspace_bytes;
+    (void)device, (void)shape, (void)workspace_bytes;
     return absent(err);
 }
 #endif

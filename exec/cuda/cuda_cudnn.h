@@ -1,12 +1,11 @@
-/* exec/cuda/cuda_cudnn.h - attention, and products followed by GELU, as fused kernels of cuDNN.
- * Optional.
+/* exec/cuda/cuda_cudnn.h - attention as fused kernels of cuDNN. Optional.
  *
  * libcudnn.so.9 is loaded at run time (ELAPSE_CUDNN_LIB in the environment names another file), so
- * nothing depends on it. A plan is cuDNN's graph of one shape (cuda_cudnn_graph.h) and one of the
- * engines that cuDNN proposes for it and that give the same bits every time (any engine with
- * sdpa_shape.any_bits). The choice depends on shape, device and library version; nothing is timed.
- * Elements are bf16. Attention needs a head_dim that is a multiple of 8, up to 128, and no dropout,
- * because cuDNN's masks are not those of exec/base/rng.h. */
+ * nothing depends on it. A plan is cuDNN's graph of one shape (cuda_cudnn_graph.h) and the first
+ * engine that cuDNN proposes for it, can compile, and that gives the same bits every time. The
+ * choice depends on shape, device and library version; nothing is timed. Elements are bf16. The
+ * head_dim must be a multiple of 8, up to 128, and there is no dropout, because cuDNN's masks are
+ * not those of exec/base/rng.h. */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_CUDNN_H
 #define ELAPSE_EXEC_CUDA_CUDA_CUDNN_H
 
@@ -37,43 +36,28 @@ void cuda_cudnn_need(struct backend *be, const char *without);
 
 int cuda_cudnn_version(const struct cuda_cudnn *cudnn); /* 91002 is 9.10.2 */
 
-/* Read an environment variable about the use of cuDNN. "auto" or unset: where it was found faster.
- * "own": never. "cudnn": wherever possible. "fastest", if has_fastest: wherever possible, also by
- * kernels whose bits may differ from run to run. ERR_INPUT: any other value. */
-enum cudnn_use { CUDNN_WHERE_FASTER, CUDNN_NEVER, CUDNN_WHEREVER, CUDNN_ANY_BITS };
-enum status cuda_cudnn_use(const char *variable, bool has_fastest, enum cudnn_use *use,
-                           struct err *err);
-
 /* Whether a batch without lengths must still pass SDPA_LEN_*: up to version 9.15.0 the backward is
  * wrong without them if seq is not a multiple of 128. */
 bool cuda_cudnn_wants_lengths(const struct cuda_cudnn *cudnn, int seq);
 
-/* Make a plan; cuDNN compiles kernels, which takes seconds. The caller owns *plan. `proposal`
- * counts cuDNN's engines for the shape, best first by its own estimate; CUDNN_FIRST, which
- * attention always uses, is the first one that it can compile. ERR_INFEASIBLE, with cuDNN's reason:
- * it has no such engine that gives the same bits every time. ERR_NOMEM. If cuDNN cannot sum over
- * blocks for a shape with any_bits, the plan is made from the other graph and the first engine that
- * cuDNN proposes; SDPA_DQ_SUM is not used then. */
-enum { CUDNN_FIRST = -1 };
+/* Make a plan; cuDNN compiles kernels, which takes seconds. The caller owns *plan. ERR_INFEASIBLE,
+ * with cuDNN's reason: it has no engine for the shape that gives the same bits every time.
+ * ERR_NOMEM. */
 enum status cuda_cudnn_sdpa(struct cuda_cudnn *cudnn, const struct sdpa_shape *shape,
-                            struct cudnn_plan **plan, struct err *err);
-enum status cuda_cudnn_gelu(struct cuda_cudnn *cudnn, const struct gelu_shape *shape, int proposal,
                             struct cudnn_plan **plan, struct err *err);
 void cuda_cudnn_plan_free(struct cudnn_plan *plan);          /* NULL is fine */
 int64_t cuda_cudnn_workspace(const struct cudnn_plan *plan); /* bytes */
 
 /* Issue a plan. at[uid]: each tensor of the shape, device memory aligned to 16 bytes. Outputs must
- * not be inputs; cuDNN does not document that GELU_Y may be GELU_PRE either. ERR_SYSTEM: with
- * cuDNN's reason. */
+ * not be inputs. ERR_SYSTEM: with cuDNN's reason. */
 enum status cuda_cudnn_run(struct cuda_cudnn *cudnn, const struct cudnn_plan *plan,
-                           void *const at[CUDNN_NUM_UIDS], void *workspace, struct err *err);
+                           void *const at[SDPA_NUM_UIDS], void *workspace, struct err *err);
 
 /* For tests: try to make a plan for a device that need not be installed. `device` describes it as
  * JSON, in the form of CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION. cuDNN matches the graph and
- * compiles its kernels; errors are those of making a plan. Pass one shape; the other is NULL. */
-enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *sdpa,
-                           const struct gelu_shape *gelu, int64_t *workspace_bytes,
-                           struct err *err);
+ * compiles its kernels; errors are those of making a plan. */
+enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *shape,
+                           int64_t *workspace_bytes, struct err *err);
 
 #ifdef __cplusplus
 }

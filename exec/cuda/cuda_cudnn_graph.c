@@ -1,8 +1,7 @@
-/* The operation graphs of attention and of products with GELU (cuda_cudnn_graph.h). They follow
- * NVIDIA's documentation of the graph API ("fused flash attention"), in the exact form that its own
- * front end uses from cuDNN 9.10.2 on. cuDNN finds its kernels by that form: an equivalent graph
- * written in another way is refused. Helpers come first (descriptors, tensors, operations). Read
- * forward(), backward() and gelu(). */
+/* The operation graphs of attention (cuda_cudnn_graph.h). They follow NVIDIA's documentation of the
+ * graph API ("fused flash attention"), in the exact form that its own front end uses from cuDNN
+ * 9.10.2 on. cuDNN finds its kernels by that form: an equivalent graph written in another way is
+ * refused. Helpers come first (descriptors, tensors, operations). Read forward() and backward(). */
 #if __has_include(<cudnn.h>) && !defined(ELAPSE_NO_CUDNN)
 #include "exec/cuda/cuda_cudnn_graph.h"
 
@@ -59,59 +58,40 @@ static void add_op(struct cudnn_graph *g, desc op, const char *what)
 
 /* --- tensors ---------------------------------------------------------------------------------- */
 
-/* Dimensions and strides (in elements): [sample, head, row, column], or with rank 3, for plain
- * products, [1, row, column]. */
+/* Dimensions and strides (in elements): [sample, head, row, column]. */
 struct form {
     int64_t dims[4], strides[4];
-    int rank;
 };
 
 static struct form packed(int64_t n, int64_t heads, int64_t rows, int64_t cols)
 {
     return (struct form){
         {n,                   heads,       rows, cols},
-        {heads * rows * cols, rows * cols, cols, 1   },
-        4
+        {heads * rows * cols, rows * cols, cols, 1   }
     };
 }
 static struct form transposed(struct form f)
 {
     return (struct form){
         {f.dims[0],    f.dims[1],    f.dims[3],    f.dims[2]   },
-        {f.strides[0], f.strides[1], f.strides[3], f.strides[2]},
-        4
+        {f.strides[0], f.strides[1], f.strides[3], f.strides[2]}
     };
 }
-static struct form matrix(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride)
-{
-    const int64_t all =
-        rows * row_stride > cols * col_stride ? rows * row_stride : cols * col_stride;
-    return (struct form){
-        {1,   rows,       cols      },
-        {all, row_stride, col_stride},
-        3
-    };
-}
-
-/* SUMS: memory that blocks add to; cuDNN chooses the order of its elements. */
-enum tensor_kind { VIRTUAL, MEMORY, NUMBER, SUMS };
+enum tensor_kind { VIRTUAL, MEMORY, NUMBER };
 
 static desc tensor(struct cudnn_graph *g, int64_t uid, cudnnDataType_t type, struct form f,
                    enum tensor_kind kind)
 {
     const int64_t alignment = 16;
     const bool is_virtual = kind == VIRTUAL, by_value = kind == NUMBER;
-    const cudnnBackendTensorReordering_t order = CUDNN_TENSOR_REORDERING_F16x16;
     desc d = make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor");
     SET(d, TENSOR_UNIQUE_ID, INT64, uid);
     SET(d, TENSOR_DATA_TYPE, DATA_TYPE, type);
-    set(g, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, f.rank, f.dims, "TENSOR_DIMENSIONS");
-    set(g, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, f.rank, f.strides, "TENSOR_STRIDES");
+    set(g, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, f.dims, "TENSOR_DIMENSIONS");
+    set(g, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, f.strides, "TENSOR_STRIDES");
     SET(d, TENSOR_BYTE_ALIGNMENT, INT64, alignment);
     SET(d, TENSOR_IS_VIRTUAL, BOOLEAN, is_virtual);
     SET(d, TENSOR_IS_BY_VALUE, BOOLEAN, by_value);
-    if (kind == SUMS)
-        SET(d, TENSOR_REORDERING_MODE, TENSOR_REORDERING_MODE, order);
     finalize(g, d, "a tensor's finalize");
     return d;
 }
@@ -120,11 +100,6 @@ static desc memory(struct cudnn_graph *g, int64_t uid, cudnnDataType_t type, str
 {
     g->uids[g->num_uids++] = uid;
     return tensor(g, uid, type, f, MEMORY);
-}
-static desc sums(struct cudnn_graph *g, int64_t uid, struct form f)
-{
-    g->uids[g->num_uids++] = uid;
-    return tensor(g, uid, CUDNN_DATA_FLOAT, f, SUMS);
 }
 static desc scalar(struct cudnn_graph *g, int64_t uid, float value)
 {
@@ -168,9 +143,10 @@ static desc multiply(struct cudnn_graph *g, desc a, desc b, struct extent extent
     return c;
 }
 
-/* axis: for an index operation; otherwise -1. */
-static desc pointwise_how(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type,
-                          int64_t axis)
+/* y = mode(x, b, t); b and t are NULL if the mode takes fewer operands. axis: for an index operation;
+ * otherwise -1. */
+static desc pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type,
+                      int64_t axis, desc x, desc b, desc t, desc y)
 {
     desc how = make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "an elementwise form");
     SET(how, POINTWISE_MODE, POINTWISE_MODE, mode);
@@ -178,13 +154,6 @@ static desc pointwise_how(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudn
     if (axis >= 0)
         SET(how, POINTWISE_AXIS, INT64, axis);
     finalize(g, how, "an elementwise form's finalize");
-    return how;
-}
-/* y = mode(x, b, t); b and t are NULL if the mode takes fewer operands. */
-static desc pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type,
-                      int64_t axis, desc x, desc b, desc t, desc y)
-{
-    desc how = pointwise_how(g, mode, type, axis);
     desc op = make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "an elementwise operation");
     SET(op, OPERATION_POINTWISE_PW_DESCRIPTOR, BACKEND_DESCRIPTOR, how);
     SET(op, OPERATION_POINTWISE_XDESC, BACKEND_DESCRIPTOR, x);
@@ -245,8 +214,7 @@ static struct parts parts_of(struct cudnn_graph *g, const struct sdpa_shape *s)
     struct parts p = {.shape = s};
     p.qkv = (struct form){
         {s->samples,         s->heads,    s->seq,    s->head_dim},
-        {s->seq * 3 * width, s->head_dim, 3 * width, 1          },
-        4
+        {s->seq * 3 * width, s->head_dim, 3 * width, 1          }
     };
     p.ctx = p.qkv;
     p.ctx.strides[0] = s->seq * width;
@@ -328,9 +296,9 @@ static void forward(struct cudnn_graph *g, const struct parts *p)
     multiply(g, prob, v, (struct extent){p->len_q, NULL, p->len_kv}, p->out);
 }
 
-/* If the bits must be the same every time, the graph makes dq the output of its own product, not a
- * sum in memory that blocks add to. Then cuDNN takes the kernels that write dS once and multiply it
- * by k afterwards. */
+/* The graph makes dq the output of its own product, not a sum in memory that blocks add to: the bits
+ * must be the same every time. cuDNN then takes the kernels that write dS once and multiply it by k
+ * afterwards. */
 static void backward(struct cudnn_graph *g, const struct parts *p)
 {
     const struct sdpa_shape *s = p->shape;
@@ -371,52 +339,7 @@ static void backward(struct cudnn_graph *g, const struct parts *p)
 
     /* dq = dS k */
     desc k = turn(g, p->k_t, between(g, CUDNN_DATA_FLOAT, p->qkv));
-    const struct extent extent = {p->len_q, NULL, p->len_kv};
-    if (!s->any_bits) {
-        multiply(g, ds, k, extent, dq);
-        return;
-    }
-    desc sum = sums(g, SDPA_DQ_SUM, packed(s->samples, s->heads, s->seq, s->head_dim));
-    multiply(g, ds, k, extent, sum);
-    pointwise(g, CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, -1, sum, NULL, NULL, dq);
-}
-
-/* --- products with GELU ----------------------------------------------------------------------- */
-
-/* dx = mode(dy, x): the gradient of an activation with input x. */
-static void pointwise_backward(struct cudnn_graph *g, cudnnPointwiseMode_t mode, desc dy, desc x,
-                               desc dx)
-{
-    desc op = make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "a gradient's operation");
-    desc how = pointwise_how(g, mode, CUDNN_DATA_FLOAT, -1);
-    SET(op, OPERATION_POINTWISE_PW_DESCRIPTOR, BACKEND_DESCRIPTOR, how);
-    SET(op, OPERATION_POINTWISE_XDESC, BACKEND_DESCRIPTOR, x);
-    SET(op, OPERATION_POINTWISE_DYDESC, BACKEND_DESCRIPTOR, dy);
-    SET(op, OPERATION_POINTWISE_DXDESC, BACKEND_DESCRIPTOR, dx);
-    add_op(g, op, "a gradient's operation's finalize");
-}
-
-static void gelu(struct cudnn_graph *g, const struct gelu_shape *s)
-{
-    const cudnnDataType_t low = CUDNN_DATA_BFLOAT16, fp32 = CUDNN_DATA_FLOAT;
-    const struct form out = matrix(s->rows, s->out, s->ld_y, 1);
-    desc x = memory(g, GELU_X, low, matrix(s->rows, s->in, s->ld_x, 1));
-    desc w =
-        memory(g, GELU_W, low,
-               s->out_in ? matrix(s->in, s->out, 1, s->ld_w) : matrix(s->in, s->out, s->ld_w, 1));
-    desc y = memory(g, GELU_Y, low, out);
-    desc t = multiply(g, x, w, (struct extent){0}, between(g, fp32, out));
-    if (s->backward) {
-        pointwise_backward(g,
-                           s->erf ? CUDNN_POINTWISE_GELU_BWD : CUDNN_POINTWISE_GELU_APPROX_TANH_BWD,
-                           t, memory(g, GELU_PRE, low, out), y);
-        return;
-    }
-    desc pre = s->pre ? memory(g, GELU_PRE, low, out) : between(g, fp32, out);
-    pointwise(g, CUDNN_POINTWISE_ADD, fp32, -1, t,
-              memory(g, GELU_BIAS, low, matrix(1, s->out, s->out, 1)), NULL, pre);
-    pointwise(g, s->erf ? CUDNN_POINTWISE_GELU_FWD : CUDNN_POINTWISE_GELU_APPROX_TANH_FWD, fp32, -1,
-              pre, NULL, NULL, y);
+    multiply(g, ds, k, (struct extent){p->len_q, NULL, p->len_kv}, dq);
 }
 
 /* --- graphs ----------------------------------------------------------------------------------- */
@@ -439,12 +362,6 @@ bool cudnn_graph_sdpa(struct cudnn_graph *g, cudnnHandle_t handle, const struct 
         backward(g, &p);
     else
         forward(g, &p);
-    return finish(g, handle);
-}
-
-bool cudnn_graph_gelu(struct cudnn_graph *g, cudnnHandle_t handle, const struct gelu_shape *shape)
-{
-    gelu(g, shape);
     return finish(g, handle);
 }
 

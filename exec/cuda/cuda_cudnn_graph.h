@@ -1,14 +1,12 @@
-/* exec/cuda/cuda_cudnn_graph.h - attention, and products followed by GELU, as the operation graphs
- * that cuDNN's fused kernels recognise; private to exec/cuda/, for builds with cuDNN's headers (9
- * or later).
+/* exec/cuda/cuda_cudnn_graph.h - attention as the operation graphs that cuDNN's fused kernels
+ * recognise; private to exec/cuda/, for builds with cuDNN's headers (9 or later).
  *
  * cuDNN recognises attention by the structure of its graph: two products with a softmax between
  * them in the forward, five products in the backward. Tensors in between are virtual: the fused
  * kernel never writes them. Layouts are those of exec/base/backend.h, expressed by strides: q, k
  * and v lie in one tensor [n, seq, 3, heads, head_dim], ctx in [n, seq, heads, head_dim], lse in
- * [n, heads, seq]. A product is [1, rows, in] times [1, in, out], followed by elementwise
- * operations. Tensors in memory and scalars have the uids of cudnn_shape.h; virtual tensors have
- * uids from FIRST_VIRTUAL on. */
+ * [n, heads, seq]. Tensors in memory and scalars have the uids of cudnn_shape.h; virtual tensors
+ * have uids from FIRST_VIRTUAL on. */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_CUDNN_GRAPH_H
 #define ELAPSE_EXEC_CUDA_CUDA_CUDNN_GRAPH_H
 
@@ -47,9 +45,9 @@ struct cudnn_graph {
     cudnnBackendDescriptor_t made[192], ops[48], graph;
     int num_made, num_ops;
     int64_t num_virtual;
-    int64_t uids[CUDNN_NUM_UIDS];   /* uids that an execution must pass: memory and scalars */
-    float numbers[CUDNN_NUM_UIDS];  /* scalars by uid; cuDNN reads them at each execution */
-    bool is_number[CUDNN_NUM_UIDS]; /* by uid */
+    int64_t uids[SDPA_NUM_UIDS];   /* uids that an execution must pass: memory and scalars */
+    float numbers[SDPA_NUM_UIDS];  /* scalars by uid; cuDNN reads them at each execution */
+    bool is_number[SDPA_NUM_UIDS]; /* by uid */
     int num_uids;
     cudnnStatus_t failed;  /* the first failure */
     const char *failed_at; /* static text: the call that failed */
@@ -57,7 +55,6 @@ struct cudnn_graph {
 /* Build the graph of a shape. handle: the device's; NULL if the device is only described. false:
  * failed and failed_at say why. Clear the graph in either case. */
 bool cudnn_graph_sdpa(struct cudnn_graph *g, cudnnHandle_t handle, const struct sdpa_shape *shape);
-bool cudnn_graph_gelu(struct cudnn_graph *g, cudnnHandle_t handle, const struct gelu_shape *shape);
 void cudnn_graph_clear(struct cudnn_graph *g);
 
 #endif

@@ -9,23 +9,18 @@
  * flash_whole() first, then whole_dq(). */
 #include "exec/cuda/flash_backward.cuh"
 
-/* Blocks have 4 warps (128 keys), two blocks per SM; or, at head_dim 64, 7 warps (224 keys) or 8
- * (256), one block per SM because of their registers. Each warp owns 32 keys. The 197 tokens of a
- * ViT keep only seven warps busy. Seven take 91 KiB of shared memory instead of 102, which also
- * fits sm_86 and sm_89.
+/* Blocks have 4 warps (128 keys), two blocks per SM; or, at head_dim 64, 8 warps (256 keys), one
+ * block per SM because of their registers. Each warp owns 32 keys.
  *
  * dq of a tile of queries is split into units of 16 queries and `columns` columns, one per warp.
- * With 7 warps, the warp that is alone on its quarter of the SM (warps w and w + 4 share one)
- * computes the eighth unit. Every element, and every column sum, is added over all keys in the same
- * order for any number of warps, so the bits do not depend on it. (ptxas of CUDA 13.0 for sm_90
- * spills at most 32 bytes.) */
+ * (ptxas of CUDA 13.0 for sm_90 spills at most 32 bytes.) */
 template <int D, bool DROP, int MANY> struct whole_shape {
     static const int mt = 2, queries = 32, threads = 32 * MANY, keys = 16 * mt * MANY;
-    static const int columns = MANY == 4 ? D / 2 : D / 4, units = 2 * D / columns;
+    static const int columns = MANY == 4 ? D / 2 : D / 4;
     static const int shared = (2 * keys + 4 * queries) * D * (int)sizeof(bf16) +
                               keys * queries * (int)sizeof(bf16) + 2 * keys * (int)sizeof(float) +
-                              32 * units * columns / 8 * (int)sizeof(float2);
-    static_assert(units == MANY || units == MANY + 1, "every unit has a warp");
+                              32 * MANY * columns / 8 * (int)sizeof(float2);
+    static_assert(2 * D / columns == MANY, "a unit for each warp");
 };
 
 /* Computes one unit of dq: 16 queries (of the first or second half of the tile) and COLUMNS
@@ -103,7 +98,7 @@ static __device__ __forceinline__ void whole_sums(const struct attn_args &a,
                 for (int g = 0; g < 8; g++) {
                     const int lane = g * 4 + (c & 7) / 2;
                     const int unit = c / shape::columns * 2 + half;
-                    const float2 pair = of_dq[(inside / 8 * shape::units + unit) * 32 + lane];
+                    const float2 pair = of_dq[(inside / 8 * MANY + unit) * 32 + lane];
                     sum += c & 1 ? pair.y : pair.x;
                 }
         } else {
@@ -168,7 +163,7 @@ static __global__ void __launch_bounds__(32 * MANY, 8 / MANY)
     float dk[MT][D / 8][4], dv[MT][D / 8][4];
     sum_zero<D, MT>(dk);
     sum_zero<D, MT>(dv);
-    for (int i = tid; dq_sums && i < shape::columns / 8 * shape::units * 32; i += shape::threads)
+    for (int i = tid; dq_sums && i < shape::columns / 8 * MANY * 32; i += shape::threads)
         dq_sums[i] = {0.0f, 0.0f};
     for (int j = 0; j < tiles; j++) {
         const int q0 = j * QUERIES, now = (j & 1) * QUERIES * D, next = QUERIES * D - now;
@@ -203,10 +198,8 @@ static __global__ void __launch_bounds__(32 * MANY, 8 / MANY)
         __syncthreads(); /* dS is complete for every key that a query of the tile sees */
         const int last = q0 + QUERIES < a.seq ? q0 + QUERIES : a.seq;
         const int keys = a.causal && last < p.keys ? last : p.keys;
-        const bool twice = shape::units > MANY && warp == shape::units - 5;
-        for (int unit = warp; unit < shape::units; unit += twice ? 4 : shape::units)
-            whole_dq<D, shape::columns, QUERIES, shape::units>(a, p, ds_tile, k_tile, q_tile + now,
-                                                               dq_sums, unit, q0, keys);
+        whole_dq<D, shape::columns, QUERIES, MANY>(a, p, ds_tile, k_tile, q_tile + now, dq_sums,
+                                                   warp, q0, keys);
     }
     __syncthreads(); /* all warps are done with k and dS */
     if (parts) {
@@ -235,44 +228,30 @@ static void launch_blocks(struct backend *be, struct attn_args a, float *parts, 
 
 template <int D, bool DROP>
 static void launch_whole(struct backend *be, const struct attn_args &a, float *parts,
-                         int64_t num_samples, int warps)
+                         int64_t num_samples)
 {
-    if constexpr (D == 64) {
-        if (warps == 7)
-            launch_blocks<D, DROP, 7>(be, a, parts, num_samples);
-        else if (warps == 8)
-            launch_blocks<D, DROP, 8>(be, a, parts, num_samples);
-    }
-    if (warps == 4)
+    if (a.seq <= whole_shape<D, DROP, 4>::keys) {
         launch_blocks<D, DROP, 4>(be, a, parts, num_samples);
-}
-
-template <int MANY> static bool holds(struct backend *be, int seq)
-{
-    typedef whole_shape<64, true, MANY> shape;
-    return seq <= shape::keys && shape::shared <= cuda_of(be)->shared_bytes;
-}
-
-int cuda_flash_whole_warps(struct backend *be, const struct attn_args *a, int warps[2])
-{
-    int num = 0;
-    if (!flash_fits(be, a) || (a->head_dim != 32 && a->head_dim != 64))
-        return 0;
-    if (a->seq <= 128) {
-        warps[num++] = 4;
-    } else if (a->head_dim == 64) {
-        if (holds<8>(be, a->seq))
-            warps[num++] = 8;
-        if (holds<7>(be, a->seq))
-            warps[num++] = 7;
+        return;
     }
-    return num;
+    if constexpr (D == 64)
+        launch_blocks<D, DROP, 8>(be, a, parts, num_samples);
+}
+
+bool cuda_flash_whole_fits(struct backend *be, const struct attn_args *a)
+{
+    typedef whole_shape<64, true, 8> large;
+    if (!flash_fits(be, a) || (a->head_dim != 32 && a->head_dim != 64))
+        return false;
+    return a->seq <= whole_shape<64, true, 4>::keys ||
+           (a->head_dim == 64 && a->seq <= large::keys &&
+            large::shared <= cuda_of(be)->shared_bytes);
 }
 
 void cuda_flash_backward_whole(struct backend *be, const struct attn_args *a, float *parts,
-                               int64_t num_samples, int warps)
+                               int64_t num_samples)
 {
-#define LAUNCH_WHOLE(D, DROP) launch_whole<D, DROP>(be, *a, parts, num_samples, warps)
+#define LAUNCH_WHOLE(D, DROP) launch_whole<D, DROP>(be, *a, parts, num_samples)
     switch (a->head_dim) {
         FLASH_DIM(32, a, LAUNCH_WHOLE)
         FLASH_DIM(64, a, LAUNCH_WHOLE)

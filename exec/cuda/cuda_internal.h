@@ -25,7 +25,6 @@ struct cuda_hold;    /* cuda_hold.c: a head start for the host */
 struct cuda_matmul;  /* cuda_matmul.h: plans of matrix products */
 struct cuda_pick;    /* cuda_attention_pick.h: our attention or cuDNN's, by shape */
 struct cuda_staging; /* cuda_staging.h: copies through pinned host memory */
-struct cuda_warps;   /* cuda_warps.h: warps per block of attention's backward */
 
 struct cuda_backend {
     struct backend base; /* must come first, because a struct backend * is cast to this struct */
@@ -42,7 +41,6 @@ struct cuda_backend {
     struct cuda_hold *hold;
     struct cuda_matmul *matmul;
     struct cuda_staging *staging;
-    struct cuda_warps *warps;
     struct cuda_pick *pick;   /* NULL: our own kernels always */
     struct cuda_cudnn *cudnn; /* see cuda_cudnn_of(); NULL: not loaded yet, or not available */
     struct err no_cudnn;      /* why cuDNN is not available */

@@ -1,8 +1,8 @@
 /* exec/cuda/cuda_linear.cu - linear layers.
  *
- * The products are cuBLASLt's, with as much of the following work as its epilogues can do, or
- * cuDNN's with GELU. One of our kernels does the rest in one pass afterwards: dropout, and whatever
- * the libraries refuse or do no faster. Row-major y [rows, out] is the library's column-major [out,
+ * The products are cuBLASLt's, with as much of the following work as its epilogues can do. One of
+ * our kernels does the rest in one pass afterwards: dropout, GELU by erf, and whatever the library
+ * refuses or does no faster. Row-major y [rows, out] is the library's column-major [out,
  * rows], so every product is computed transposed: y^T = W x^T. If an activation or dropout follows,
  * the product is rounded to the dtype before it, because the backward needs it stored in that form
  * anyway.
@@ -263,11 +263,6 @@ static bool gelu_by_library(const struct backend *be, enum act act)
 {
     return act == ACT_GELU_TANH && be->dtype != DTYPE_FP32;
 }
-/* Only cuDNN has GELU by erf, in bf16 (cuda_matmul.h). */
-static bool gelu_by_cudnn(const struct backend *be, enum act act)
-{
-    return act == ACT_GELU_ERF && be->dtype == DTYPE_BF16;
-}
 
 static bool drops(const struct dropout *drop)
 {
@@ -343,9 +338,8 @@ static void linear_forward(struct backend *be, const struct linear *l, const voi
         if (cuda_matmul_run(be, &p))
             return;
     }
-    if (!drops(drop) && (gelu_by_library(be, act) || gelu_by_cudnn(be, act)) && !residual) {
+    if (!drops(drop) && gelu_by_library(be, act) && !residual) {
         p.epilogue = MATMUL_GELU;
-        p.erf = act == ACT_GELU_ERF;
         p.aux = pre;
         if (cuda_matmul_pays(be, &p, forward_apart, &call) && cuda_matmul_run(be, &p))
             return;
@@ -426,11 +420,9 @@ static void linear_backward_input(struct backend *be, const struct linear *l, co
             cuda_column_sums(be, p.n, p.m, p.ldd, dx, 1.0f, false, l->dx_sums);
         return;
     }
-    if (!add && (gelu_by_cudnn(be, act) || (gelu_by_library(be, act) && !l->dx_sums))) {
+    if (!add && gelu_by_library(be, act) && !l->dx_sums) {
         /* dx may be pre, because an element of the output needs only the same element of aux. */
         p.epilogue = MATMUL_DGELU;
-        p.erf = act == ACT_GELU_ERF;
-        p.d_sums = l->dx_sums;
         p.aux = (void *)pre;
         if (cuda_matmul_pays(be, &p, backward_apart, &call) && cuda_matmul_run(be, &p))
             return;

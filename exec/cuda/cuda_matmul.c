@@ -2,8 +2,8 @@
  * (cuda_matmul.h).
  *
  * plan_of() looks up the key of a product in a hash table. make_plan() and choose() decide
- * for a new shape: cuDNN if ELAPSE_GELU=cudnn, else a given answer, else what find_way() finds by
- * tuning or by the library's first proposal. Read cuda_matmul_run() and choose() first. */
+ * for a new shape: a given answer, else what find_way() finds by tuning, else the library's first
+ * proposal. Read cuda_matmul_run() and choose() first. */
 #include "exec/cuda/cuda_matmul.h"
 
 #include <stdio.h>
@@ -24,11 +24,6 @@ enum status cuda_matmul_new(struct backend *be, struct cuda_matmul **out, struct
     cublasStatus_t code;
     if (!mm)
         return err_nomem(err);
-    rc = cuda_cudnn_use("ELAPSE_GELU", false, &mm->gelu, err);
-    if (rc != OK)
-        goto out;
-    if (mm->gelu == CUDNN_WHEREVER && be->dtype == DTYPE_BF16)
-        cuda_cudnn_need(be, "GELU stays apart from its products");
     mm->arena = cuda->arena;
     mm->size = FIRST_TABLE;
     mm->table = calloc((size_t)mm->size, sizeof *mm->table);
@@ -100,9 +95,6 @@ static struct matmul_key key_of(const struct matmul *p)
     key.fp32_out = p->fp32_out;
     key.epilogue = p->epilogue;
     key.grad_of_a = p->grad_of_a;
-    key.erf = p->erf;
-    key.scaled = p->alpha != 1.0f && (p->epilogue == MATMUL_GELU || p->epilogue == MATMUL_DGELU);
-    key.sums = p->d_sums != NULL;
     key.has_bias = p->bias != NULL;
     key.has_aux = p->aux != NULL;
     key.adds = p->c != NULL;
@@ -166,24 +158,15 @@ static bool in_pieces(const struct matmul *p)
     return p->epilogue != MATMUL_PLAIN || p->bias;
 }
 
-/* Whether cuBLASLt can have such a product at all. */
-static bool is_for_lt(const struct matmul_key *k)
-{
-    return !k->erf && !k->sums;
-}
-
 /* Choose by tuning, or else take the library's first proposal. false: there is none. */
 static bool find_way(struct backend *be, struct matmul_plan *e, const struct matmul *p)
 {
-    const struct cuda_matmul *mm = cuda_of(be)->matmul;
     cublasLtMatmulHeuristicResult_t proposals[MAX_PROPOSALS];
-    const bool tunes = cuda_choices_tune(cuda_of(be)->choices);
-    const int most = tunes ? MAX_PROPOSALS : 1;
-    const int count = is_for_lt(&e->key) ? matmul_propose(be, e, proposals, most) : 0;
-    e->tuned = tunes;
-    if (tunes)
-        return matmul_fastest(be, e, p, proposals, count, mm->gelu == CUDNN_WHERE_FASTER);
-    if (count > 0)
+    e->tuned = cuda_choices_tune(cuda_of(be)->choices);
+    const int count = matmul_propose(be, e, proposals, e->tuned ? MAX_PROPOSALS : 1);
+    if (count > 0 && e->tuned)
+        matmul_fastest(be, e, p, proposals, count);
+    else if (count > 0)
         matmul_take_proposal(e, &proposals[0]);
     return count > 0;
 }
@@ -191,10 +174,7 @@ static bool find_way(struct backend *be, struct matmul_plan *e, const struct mat
 /* Decide how the plan computes the product. false: it cannot. */
 static bool choose(struct backend *be, struct matmul_plan *e, const struct matmul *p)
 {
-    const struct cuda_matmul *mm = cuda_of(be)->matmul;
     char problem[CHOICE_BYTES];
-    if (mm->gelu == CUDNN_WHEREVER && matmul_plan_by_cudnn(be, e, CUDNN_FIRST))
-        return true;
     matmul_name(be, &e->key, problem);
     const char *given = cuda_choices_given(cuda_of(be)->choices, problem);
     if (given && in_pieces(p) && matmul_is_apart(given))
@@ -216,7 +196,7 @@ static void make_plan(struct backend *be, struct matmul_plan *e, const struct ma
     e->made = true;
     if (cuda_matmul_take(cuda_of(be)->matmul, &cuda_of(be)->failed) != OK)
         return;
-    e->works = fits && (!is_for_lt(&e->key) || matmul_describe(be, e, p)) && choose(be, e, p) &&
+    e->works = fits && matmul_describe(be, e, p) && choose(be, e, p) &&
                (!e->key.aux_in_place || matmul_works_in_place(be, e, p));
 }
 
@@ -251,8 +231,8 @@ bool cuda_matmul_run(struct backend *be, const struct matmul *p)
                 (long long)p->ldb, (long long)p->ldd);
         return false;
     }
-    const char *why = matmul_issue(be, e, p);
-    if (!why)
+    const cublasStatus_t code = matmul_issue(be, e, p);
+    if (code == CUBLAS_STATUS_SUCCESS)
         return true;
     if (in_pieces(p)) { /* the library proposed it, but refuses to run it */
         (void)cudaGetLastError();
@@ -260,7 +240,8 @@ bool cuda_matmul_run(struct backend *be, const struct matmul *p)
         return false;
     }
     cuda_note_text(ERR_SYSTEM, "cuda: cublasLtMatmul of %lld x %lld x %lld failed: %s",
-                   (long long)p->m, (long long)p->n, (long long)p->k, why);
+                   (long long)p->m, (long long)p->n, (long long)p->k,
+                   cublasLtGetStatusString(code));
     return true;
 }
 
@@ -268,7 +249,7 @@ bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *
                       const void *call)
 {
     struct matmul_plan *e = plan_of(be, p);
-    if (!e || !e->works || e->compared || (!e->tuned && !e->cudnn))
+    if (!e || !e->works || e->compared || !e->tuned)
         return e && e->works;
     const struct matmul_plan was = *e;
     const bool pays = matmul_beats(be, &was, p, apart, call);
@@ -276,7 +257,7 @@ bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *
     if (e) {
         e->compared = true;
         e->works = pays;
-        if (!pays && was.tuned)
+        if (!pays)
             matmul_note_apart(be, e);
     }
     return e && e->works;
@@ -306,18 +287,9 @@ void cuda_matmul_keep_busy(struct backend *be, int64_t ns)
         matmul_take_proposal(&plan, &proposal);
     for (int runs = 1; ok && clock_now_ns() - begin < ns; runs *= 2) {
         for (int i = 0; ok && i < runs; i++)
-            ok = !matmul_issue(be, &plan, &p);
+            ok = matmul_issue(be, &plan, &p) == CUBLAS_STATUS_SUCCESS;
         ok = CUDA_NOTE(cudaStreamSynchronize(cuda_of(be)->stream)) == OK && ok;
     }
     matmul_plan_clear(&plan);
     cuda_arena_release(arena, operands);
-}
-
-int cuda_matmul_served(struct backend *be)
-{
-    const struct cuda_matmul *mm = cuda_of(be)->matmul;
-    int served = 0;
-    for (int i = 0; i < mm->size; i++)
-        served += mm->table[i].made && mm->table[i].works && mm->table[i].cudnn;
-    return served;
 }

@@ -6,17 +6,7 @@
  * tunes, the fastest of the library's proposals, timed against each other on the real operands;
  * otherwise the library's first proposal. A plan lives as long as the backend, so a shape gives the
  * same bits on every call. Algorithms that may add partial products in a varying order are
- * excluded.
- *
- * A bf16 product followed by GELU, or by its gradient, may be one kernel of cuDNN (cuda_cudnn.h),
- * which also has GELU by erf. ELAPSE_GELU in the environment:
- *   auto    (the default) use cuDNN where tuning found it faster. The answer names cuDNN's version;
- *           another version ignores it
- *   own     never use cuDNN
- *   cudnn   use cuDNN wherever it is possible
- * At the first use of a shape, cuDNN and the separate kernels both compute the given data. If the
- * results differ by more than rounding, the separate kernels serve the shape from then on, and one
- * line on stderr says so. */
+ * excluded. */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_MATMUL_H
 #define ELAPSE_EXEC_CUDA_CUDA_MATMUL_H
 
@@ -32,7 +22,7 @@ extern "C" {
 
 struct cuda_matmul;
 
-/* Call it after the backend's arena and choices exist. ERR_INPUT: ELAPSE_GELU has another value. */
+/* Call it after the backend's arena and choices exist. */
 enum status cuda_matmul_new(struct backend *be, struct cuda_matmul **matmul, struct err *err);
 /* Bytes of device memory that it still needs for its workspace; 0: it has them. cuda_matmul_take()
  * allocates them now; otherwise the first product does. */
@@ -54,9 +44,6 @@ bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *
 /* Keep the device busy with products for at least `ns` ns, and wait for it. Keeps no plan. Does
  * nothing if the device has no memory for the operands. */
 void cuda_matmul_keep_busy(struct backend *be, int64_t ns);
-
-/* Number of shapes that cuDNN serves so far. For benchmarks and tests. */
-int cuda_matmul_served(struct backend *be);
 
 #ifdef __cplusplus
 }

@@ -1,17 +1,13 @@
-/* The product of a plan, by cuBLASLt or by cuDNN; and the texts of problems and answers
- * (cuda_matmul_plan.h).
+/* The product of a plan, by cuBLASLt; and the texts of problems and answers (cuda_matmul_plan.h).
  *
- * matmul_describe() and matmul_propose() set up cuBLASLt, matmul_plan_by_cudnn() sets up cuDNN, and
- * matmul_issue() runs either. The last part converts plans to and from answers of cuda_choice.h. */
+ * matmul_describe() and matmul_propose() set it up, matmul_issue() runs it. The last part converts
+ * plans to and from answers of cuda_choice.h. */
 #include "exec/cuda/cuda_matmul_plan.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Answers other than an algorithm. APART: the separate kernels are faster. CUDNN: cuDNN is faster;
- * its version, and the number of its proposal. */
-#define APART "apart"
-#define CUDNN "cudnn %d %d"
+#define APART "apart" /* the answer that the separate kernels are faster; others are algorithms */
 
 static bool lt_ok(cublasStatus_t code, const char *call)
 {
@@ -21,8 +17,6 @@ static bool lt_ok(cublasStatus_t code, const char *call)
     return false;
 }
 #define LT(call) lt_ok((call), #call)
-
-/* --- by cuBLASLt ------------------------------------------------------------------------------ */
 
 static cublasLtEpilogue_t epilogue_of(const struct matmul_key *key)
 {
@@ -121,8 +115,7 @@ void matmul_take_proposal(struct matmul_plan *e, const cublasLtMatmulHeuristicRe
     e->workspace = proposal->workspaceSize;
 }
 
-static cublasStatus_t issue_lt(struct backend *be, const struct matmul_plan *e,
-                               const struct matmul *p)
+cublasStatus_t matmul_issue(struct backend *be, const struct matmul_plan *e, const struct matmul *p)
 {
     const struct cuda_matmul *mm = cuda_of(be)->matmul;
     const void *c = p->beta == 0.0f ? p->d : p->c;
@@ -132,78 +125,8 @@ static cublasStatus_t issue_lt(struct backend *be, const struct matmul_plan *e,
                           p->d, e->d, &e->algo, mm->workspace, e->workspace, cuda_of(be)->stream);
 }
 
-/* --- by cuDNN --------------------------------------------------------------------------------- */
-
-/* cuDNN's matrices are row-major, so its x is our B and its w is our A. */
-bool matmul_plan_by_cudnn(struct backend *be, struct matmul_plan *e, int proposal)
-{
-    const struct matmul_key *k = &e->key;
-    const bool backward = k->epilogue == MATMUL_DGELU;
-    struct gelu_shape shape;
-    struct err err = {0};
-    if (be->dtype != DTYPE_BF16 || (!backward && k->epilogue != MATMUL_GELU) || k->scaled ||
-        k->adds || k->trans_b || k->has_bias == backward || (backward && !k->has_aux) || k->m % 8 ||
-        k->k % 8 || k->lda % 8 || k->ldb % 8 || k->ldd % 8 || k->align_a < 16 || k->align_b < 16 ||
-        k->align_d < 16 || !cuda_cudnn_of(be))
-        return false;
-    memset(&shape, 0, sizeof shape);
-    shape.rows = k->n;
-    shape.in = k->k;
-    shape.out = k->m;
-    shape.ld_x = k->ldb;
-    shape.ld_w = k->lda;
-    shape.ld_y = k->ldd;
-    shape.out_in = k->trans_a;
-    shape.erf = k->erf;
-    shape.pre = k->has_aux;
-    shape.backward = backward;
-    if (cuda_cudnn_gelu(cuda_cudnn_of(be), &shape, proposal, &e->cudnn, &err) == OK &&
-        cuda_cudnn_workspace(e->cudnn) <= MATMUL_WORKSPACE_BYTES) {
-        e->cudnn_proposal = proposal;
-        return true;
-    }
-    cuda_cudnn_plan_free(e->cudnn);
-    e->cudnn = NULL;
-    return false;
-}
-
-/* false: cuda_matmul.refused says why. */
-static bool issue_cudnn(struct backend *be, const struct matmul_plan *e, const struct matmul *p)
-{
-    struct cuda_matmul *mm = cuda_of(be)->matmul;
-    void *const at[CUDNN_NUM_UIDS] = {
-        [GELU_X] = (void *)(uintptr_t)p->b,
-        [GELU_W] = (void *)(uintptr_t)p->a,
-        [GELU_BIAS] = (void *)(uintptr_t)p->bias,
-        [GELU_PRE] = p->aux,
-        [GELU_Y] = p->d,
-    };
-    if (cuda_cudnn_run(cuda_cudnn_of(be), e->cudnn, at, mm->workspace, &mm->refused) != OK)
-        return false;
-    cuda_launched("a product by cuDNN", __FILE__, __LINE__);
-    return true;
-}
-
-/* --- either ----------------------------------------------------------------------------------- */
-
-const char *matmul_issue(struct backend *be, const struct matmul_plan *e, const struct matmul *p)
-{
-    if (e->cudnn) {
-        if (!issue_cudnn(be, e, p))
-            return cuda_of(be)->matmul->refused.msg;
-    } else {
-        const cublasStatus_t code = issue_lt(be, e, p);
-        if (code != CUBLAS_STATUS_SUCCESS)
-            return cublasLtGetStatusString(code);
-    }
-    if (p->d_sums)
-        cuda_column_sums(be, p->n, p->m, p->ldd, p->d, 1.0f, false, p->d_sums);
-    return NULL;
-}
-
 void matmul_plan_clear(struct matmul_plan *e)
 {
-    cuda_cudnn_plan_free(e->cudnn);
     if (e->desc)
         cublasLtMatmulDescDestroy(e->desc);
     if (e->a)
@@ -221,11 +144,10 @@ void matmul_name(const struct backend *be, const struct matmul_key *k, char prob
     static const char *const dtypes[] = {"fp32", "bf16", "tf32"};
     static const char *const epilogues[] = {"plain", "gelu", "dgelu", "bias_grad"};
     snprintf(problem, CHOICE_BYTES,
-             "%s%s %c%c %lldx%lldx%lld ld %lld %lld %lld %s%s%s%s%s%s%s%s%s%s align %d %d %d %d",
+             "%s%s %c%c %lldx%lldx%lld ld %lld %lld %lld %s%s%s%s%s%s%s align %d %d %d %d",
              dtypes[be->dtype], k->fp32_out ? "-fp32" : "", k->trans_a ? 't' : 'n',
              k->trans_b ? 't' : 'n', (long long)k->m, (long long)k->n, (long long)k->k,
              (long long)k->lda, (long long)k->ldb, (long long)k->ldd, epilogues[k->epilogue],
-             k->erf ? " erf" : "", k->scaled ? " scaled" : "", k->sums ? " sums" : "",
              k->grad_of_a ? " of a" : "", k->has_bias ? " bias" : "", k->has_aux ? " aux" : "",
              k->aux_in_place ? " in place" : "", k->adds ? " adds" : "",
              k->in_place ? "" : " aside", k->align_a, k->align_b, k->align_c, k->align_d);
@@ -251,8 +173,7 @@ static bool read_algo(const char *answer, cublasLtMatmulAlgo_t *algo)
     return true;
 }
 
-/* Let the plan use the algorithm that an answer names. false: the library does not accept it. */
-static bool follow_lt(struct backend *be, struct matmul_plan *e, const char *answer)
+bool matmul_follow(struct backend *be, struct matmul_plan *e, const char *answer)
 {
     cublasLtMatmulHeuristicResult_t found;
     if (!read_algo(answer, &e->algo) ||
@@ -262,22 +183,6 @@ static bool follow_lt(struct backend *be, struct matmul_plan *e, const char *ans
         return false;
     e->workspace = found.workspaceSize;
     return true;
-}
-
-/* Let the plan use the cuDNN proposal that an answer names. false: another version, or cuDNN is not
- * available. */
-static bool follow_cudnn(struct backend *be, struct matmul_plan *e, const char *answer)
-{
-    int version = 0, proposal = 0;
-    return sscanf(answer, CUDNN, &version, &proposal) == 2 &&
-           cuda_of(be)->matmul->gelu != CUDNN_NEVER && cuda_cudnn_of(be) &&
-           version == cuda_cudnn_version(cuda_cudnn_of(be)) &&
-           matmul_plan_by_cudnn(be, e, proposal);
-}
-
-bool matmul_follow(struct backend *be, struct matmul_plan *e, const char *answer)
-{
-    return follow_lt(be, e, answer) || follow_cudnn(be, e, answer);
 }
 
 bool matmul_is_apart(const char *answer)
@@ -295,11 +200,7 @@ static void note(struct backend *be, const struct matmul_plan *e, const char *an
 void matmul_note(struct backend *be, const struct matmul_plan *e)
 {
     char answer[CHOICE_BYTES];
-    if (e->cudnn)
-        snprintf(answer, sizeof answer, CUDNN, cuda_cudnn_version(cuda_cudnn_of(be)),
-                 e->cudnn_proposal);
-    else
-        write_algo(&e->algo, answer);
+    write_algo(&e->algo, answer);
     note(be, e, answer);
 }
 

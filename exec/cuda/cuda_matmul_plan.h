@@ -1,20 +1,19 @@
 /* exec/cuda/cuda_matmul_plan.h - the plans of cuda_matmul.h; private to its three files.
  * cuda_matmul.c keeps plans by shape and calls the other two. cuda_matmul_plan.c makes and issues
- * them, by cuBLASLt or cuDNN. cuda_matmul_tune.c finds the fastest by timing. */
+ * them. cuda_matmul_tune.c finds the fastest by timing. */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_MATMUL_PLAN_H
 #define ELAPSE_EXEC_CUDA_CUDA_MATMUL_PLAN_H
 
 #include <cublasLt.h>
 
 #include "exec/cuda/cuda_choice.h"
-#include "exec/cuda/cuda_cudnn.h"
 #include "exec/cuda/cuda_internal.h"
 #include "exec/cuda/matmul_call.h"
 
 /* Everything a plan depends on. Compared byte by byte, so it must be zeroed first. */
 struct matmul_key {
     int64_t m, n, k, lda, ldb, ldd;
-    int32_t trans_a, trans_b, fp32_out, epilogue, grad_of_a, erf, scaled, sums;
+    int32_t trans_a, trans_b, fp32_out, epilogue, grad_of_a;
     int32_t has_bias, has_aux, adds, in_place, aux_in_place;
     int32_t align_a, align_b, align_c, align_d, align_extra; /* extra: bias and aux */
 };
@@ -26,15 +25,11 @@ struct matmul_plan {
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
-    struct cudnn_plan *cudnn; /* used instead of the algorithm; NULL: cuBLASLt */
-    int cudnn_proposal;
 };
 
 struct cuda_matmul {
     cublasLtHandle_t handle;
-    enum cudnn_use gelu;
     struct cuda_arena *arena; /* borrowed */
-    struct err refused;       /* cuDNN's last refusal */
     void *workspace;
     struct matmul_plan *table; /* hash table with open addressing; size is a power of two */
     int size, count;
@@ -56,8 +51,6 @@ enum { MAX_PROPOSALS = 24 };
 int matmul_propose(struct backend *be, const struct matmul_plan *e,
                    cublasLtMatmulHeuristicResult_t *proposals, int most);
 void matmul_take_proposal(struct matmul_plan *e, const cublasLtMatmulHeuristicResult_t *proposal);
-/* Let the plan use cuDNN's proposal of this number (cuda_cudnn.h). false: there is none. */
-bool matmul_plan_by_cudnn(struct backend *be, struct matmul_plan *e, int proposal);
 
 /* Let the plan use what an answer of cuda_choice.h names. false: the library does not accept it. */
 bool matmul_follow(struct backend *be, struct matmul_plan *e, const char *answer);
@@ -69,23 +62,23 @@ void matmul_note(struct backend *be, const struct matmul_plan *e);
 void matmul_note_apart(struct backend *be, const struct matmul_plan *e);
 bool matmul_is_apart(const char *answer);
 
-/* Issue p by the plan. Returns NULL, or the reason why it failed. */
-const char *matmul_issue(struct backend *be, const struct matmul_plan *e, const struct matmul *p);
+/* Issue p by the plan. */
+cublasStatus_t matmul_issue(struct backend *be, const struct matmul_plan *e,
+                            const struct matmul *p);
 void matmul_plan_clear(struct matmul_plan *e);
 
 /* --- cuda_matmul_tune.c ----------------------------------------------------------------------- */
 
-/* Let the plan use the fastest way: of cuBLASLt's proposals, and if `cudnn` also of cuDNN's. All
- * are timed on the real operands. Outputs go to other memory, except an aux that is written, which
- * gets the same values each time up to their last bits. Without memory for the outputs cuBLASLt's
- * first proposal is used. false: there is no way. */
-bool matmul_fastest(struct backend *be, struct matmul_plan *e, const struct matmul *p,
-                    const cublasLtMatmulHeuristicResult_t *proposals, int count, bool cudnn);
+/* Let the plan use the fastest of cuBLASLt's proposals, of which there is one at least. All are timed
+ * on the real operands. Outputs go to other memory, except an aux that is written, which gets the
+ * same values each time up to their last bits. Without memory for the outputs the first proposal is
+ * used. */
+void matmul_fastest(struct backend *be, struct matmul_plan *e, const struct matmul *p,
+                    const cublasLtMatmulHeuristicResult_t *proposals, int count);
 /* Whether the plan gives the same bits when aux is also its output; tried on a copy. */
 bool matmul_works_in_place(struct backend *be, const struct matmul_plan *e, const struct matmul *p);
-/* Whether the plan is better than separate kernels: its results agree, if they are cuDNN's, and it
- * is not slower, if the plan was tuned. Outputs go to other memory. The separate kernels may make
- * plans, so the plan must be a copy. */
+/* Whether the plan is not slower than separate kernels. Outputs go to other memory. The separate
+ * kernels may make plans, so the plan must be a copy. */
 bool matmul_beats(struct backend *be, const struct matmul_plan *e, const struct matmul *p,
                   matmul_apart *apart, const void *call);
 

@@ -9,7 +9,7 @@
 
 enum matmul_epilogue {
     MATMUL_PLAIN,
-    MATMUL_GELU,      /* d = gelu(d); aux: NULL, or receives gelu's input */
+    MATMUL_GELU,      /* d = gelu(d) by tanh; aux: NULL, or receives gelu's input */
     MATMUL_DGELU,     /* d = d * gelu'(aux) */
     MATMUL_BIAS_GRAD, /* bias_grad = sums over k of op(B) (n values), or of op(A) (m values) */
 };
@@ -27,14 +27,11 @@ struct matmul {
     int64_t m, n, k, lda, ldb, ldd; /* ldd also applies to C and aux */
     bool trans_a, trans_b, fp32_out;
     bool grad_of_a; /* MATMUL_BIAS_GRAD sums op(A) */
-    bool erf;       /* GELU by erf; false: its tanh form */
     enum matmul_epilogue epilogue;
     float alpha, beta;
     const void *a, *b, *c, *bias;
     void *aux, *d;
     float *bias_grad; /* fp32; fp32_out only */
-    float *d_sums; /* [m]; MATMUL_DGELU: receives the sums of D's rows, by a pass after the product;
-                      NULL: not needed */
 };
 
 /* Computes a product with its epilogue in separate kernels. Output for p->d goes to `d` (rows ldd

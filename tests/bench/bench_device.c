@@ -26,7 +26,6 @@ static int num_kept;
 static bool failed; /* reported already */
 /* Functions of cuda_attention_pick.h and cuda_matmul.h; NULL unless cuDNN computes the rows. */
 static int (*cudnn_served)(struct backend *be, bool backward);
-static int (*gelu_served)(struct backend *be);
 
 static bool ok(enum status rc, const struct err *err)
 {
@@ -395,8 +394,7 @@ static void mlp_rows(int64_t rows, int in, int out)
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         char name[96];
-        if ((kinds[i].call == do_linear_dgelu_sums && !be->sums_dx) ||
-            (gelu_served && kinds[i].act == ACT_NONE))
+        if (kinds[i].call == do_linear_dgelu_sums && !be->sums_dx)
             continue;
         const int64_t n = batch(rows), weights = (int64_t)in * out;
         struct operands o = {
@@ -411,15 +409,7 @@ static void mlp_rows(int64_t rows, int in, int out)
         o.t[4] = elems_of(out);
         o.f[0] = fp32_of(weights);
         o.f[1] = fp32_of(out);
-        const int served = gelu_served ? gelu_served(be) : 0;
-        if (gelu_served && !failed)
-            kinds[i].call(&o);
-        if (gelu_served && gelu_served(be) == served) {
-            give_back();
-            continue; /* it has said why, or has no engine */
-        }
-        snprintf(name, sizeof name, "%s %lld x %d x %d%s", kinds[i].name, (long long)n, in, out,
-                 gelu_served ? ", cuDNN" : "");
+        snprintf(name, sizeof name, "%s %lld x %d x %d", kinds[i].name, (long long)n, in, out);
         row(name,
             (double)backend_bytes(be, n * (kinds[i].wide * out + kinds[i].narrow * in)) +
                 (double)weights * (gradient ? 8 : be->elem_bytes),
@@ -565,7 +555,6 @@ int main(int argc, char **argv)
         repeats = atoi(argv[4]);
     setvbuf(stdout, NULL, _IOLBF, 0);
     setenv("ELAPSE_ATTENTION", "own", 1);
-    setenv("ELAPSE_GELU", "own", 1);
     be = backend_new(&spec, &err);
     if (!be) {
         printf("bench_device: skipped: %s\n", err.msg);
@@ -576,18 +565,13 @@ int main(int argc, char **argv)
     if (strcmp(spec.device, "cuda") != 0 || spec.dtype != DTYPE_BF16 || failed)
         return failed;
     void *attention = plugin_symbol(PLUGIN_CUDA, "cuda_pick_served", &err);
-    void *gelu = plugin_symbol(PLUGIN_CUDA, "cuda_matmul_served", &err);
-    if (!ok(attention && gelu ? OK : err.status, &err))
+    if (!ok(attention ? OK : err.status, &err))
         return failed;
     memcpy(&cudnn_served, &attention, sizeof attention);
-    memcpy(&gelu_served, &gelu, sizeof gelu);
     setenv("ELAPSE_ATTENTION", "cudnn", 1);
-    setenv("ELAPSE_GELU", "cudnn", 1);
     be = backend_new(&spec, &err);
-    if (ok(be ? OK : err.status, &err)) {
-        mlp_rows(1 << 15, side(768), 4 * side(768));
+    if (ok(be ? OK : err.status, &err))
         attention_without_dropout();
-    }
     backend_free(be);
     return failed;
 }

@@ -10,7 +10,7 @@ a row whose profile did not end in time or failed is marked `untuned`. Then it r
 job (`elapse train`, built-in data, K = 1, M = 1); its step is the time from one step's start to the next's,
 what lies between them included (op_ms: from a step's first op to its last, on the device); PyTorch's is
 bench_torch_gpu.py's, from event to event. Medians over the steps behind the warm-up; the ratio is elapse's rate over
-PyTorch's. A row `... fastest` trains with ELAPSE_ATTENTION=fastest, whose bits may differ from run to run, as PyTorch's.
+PyTorch's.
 The estimates were counted for one H200 before any measurement: low, middle, high.
 Writes DIR/bench.json and prints the table. What does not fit into the budget (seconds) or fails is in the table
 as such. Rows behind keep MIN_ROW_SECONDS each, whatever one row takes.
@@ -41,8 +41,6 @@ ROWS = {
     "tiny": (TINY, "tiny", 4, "tokens", 8, None),
     "tiny-llama": ("llama3.2-1b:seq=8,layers=1,hidden=16,heads=2,kv_heads=1,mlp=16,vocab=16", "tiny-llama", 4, "tokens", 8, None),
 }
-# Attention at 128 tokens is a few per cent of a step, so the rows of BERT have no second line.
-FASTEST_ROWS = ("gpt2", "vit-b16", "tiny")
 WARM_UP, STEPS = 6, 20
 PROFILE_SECONDS, TRAIN_SECONDS, TORCH_SECONDS, MIN_ROW_SECONDS = 90, 60, 100, 30
 
@@ -63,21 +61,22 @@ def quantile(values, q):
     return sorted(values)[min(len(values) - 1, int(q * len(values)))]
 
 
-def profile(args, row, store, seconds, environment):
+def profile(args, row, store, seconds):
     """The fastest algorithm of each product into the store; (seconds it took, what went wrong)."""
     model, _, batch = ROWS[row][:3]
     begin = time.monotonic()
     _, wrong = run([args.elapse, "profile", "--device", args.device, "--model", f"{model},dtype={args.dtype}",
                     "--microbatches", str(batch), "--quick", "-n", "1", "--db", store],
-                   min(PROFILE_SECONDS, seconds), environment)
+                   min(PROFILE_SECONDS, seconds))
     if wrong:
         print(f"bench_gpu: {row}: profile: {wrong}", file=sys.stderr)
     return time.monotonic() - begin, wrong
 
 
-def train(args, row, name, store, seconds, environment):
+def train(args, row, store, seconds):
     """The steps of one job; store is None where no profile came about."""
     model, _, batch = ROWS[row][:3]
+    name, environment = "bench-" + row, None
     job = {
         "name": name, "model": model,
         "data": {"kind": "synthetic", "train_samples": batch * (WARM_UP + STEPS), "test_samples": batch},
@@ -93,7 +92,7 @@ def train(args, row, name, store, seconds, environment):
     if store:
         command += ["--db", store]
     else:  # nor shall it find a profile of something else in the user's own store
-        environment = dict(environment or os.environ, ELAPSE_DB=os.path.join(args.out, "none.db"))
+        environment = dict(os.environ, ELAPSE_DB=os.path.join(args.out, "none.db"))
     for value in args.set:
         command += ["--set", value]
     out, wrong = run(command, min(TRAIN_SECONDS, seconds), environment)
@@ -111,17 +110,13 @@ def train(args, row, name, store, seconds, environment):
             "first_loss": steps[0][2], "last_loss": steps[-1][2], "summary": json.loads(out)}
 
 
-def elapse_step(args, row, end, attention=None):
+def elapse_step(args, row, end):
     """One line of elapse's: profile, then train, both before the time `end`."""
-    name = "bench-" + row + ("-" + attention if attention else "")
-    environment = dict(os.environ, ELAPSE_ATTENTION=attention) if attention else None
-    store = os.path.join(args.out, f"bench{'-' + attention if attention else ''}.db")
-    if attention and not os.path.exists(store) and os.path.exists(os.path.join(args.out, "bench.db")):
-        shutil.copy(os.path.join(args.out, "bench.db"), store)  # products are found already
+    store = os.path.join(args.out, "bench.db")
     # The profile leaves the run its time, even where it takes all of its own.
     left = end - time.monotonic()
-    took, wrong = profile(args, row, store, max(10, left - TRAIN_SECONDS / 2), environment)
-    step = train(args, row, name, None if wrong else store, end - time.monotonic(), environment)
+    took, wrong = profile(args, row, store, max(10, left - TRAIN_SECONDS / 2))
+    step = train(args, row, None if wrong else store, end - time.monotonic())
     step.update(profile_s=took, tuned=not wrong, untuned_because=wrong)
     return step
 
@@ -136,38 +131,32 @@ def torch_step(args, row, end):
     return {"error": wrong} if wrong else json.loads(out.strip().splitlines()[-1])
 
 
-def line_of(name, row, ours, theirs, ratio):
+def line_of(row, ours, theirs, ratio):
     _, _, batch, unit, _, estimate = ROWS[row]
     show = lambda who: f"{who['step_ms']:9.2f} {who['rate_per_s']:11,.0f}" if "rate_per_s" in who else f"{'-':>9} {'-':>11}"
     short = lambda rate: f"{rate / 1e3:.0f}K" if rate >= 1e5 else f"{rate / 1e3:.1f}K"
     expected = " / ".join(short(rate) for rate in estimate) if estimate else "-"
     note = "" if ours.get("tuned", True) else "  untuned"
-    return (f"{name:<16} {batch:>5} {unit + '/s':<10} {show(ours)}   {show(theirs)}   "
+    return (f"{row:<16} {batch:>5} {unit + '/s':<10} {show(ours)}   {show(theirs)}   "
             f"{f'{ratio:6.3f}' if ratio else '     -'}   {expected:<20}{note}")
 
 
 def bench_row(args, row, end):
-    """The results of a row, by name of the line: one, or two where attention has a faster form."""
+    """The result of a row."""
     none = {"error": "no time left"}
-    unit_tokens, results = ROWS[row][4], {}
-    forms = [None] + (["fastest"] if row in FASTEST_ROWS and not args.no_fastest else [])
+    unit_tokens = ROWS[row][4]
+    ours = elapse_step(args, row, end) if time.monotonic() < end - 10 else dict(none)
     theirs = {"error": "not asked for"} if args.no_torch else none
-    for form in forms:
-        name = row + (" " + form if form else "")
-        ours = elapse_step(args, row, end, form) if time.monotonic() < end - 10 else dict(none)
-        if form and "ELAPSE_ATTENTION must be" in (ours.get("error") or ""):
-            continue  # this build has no such form
-        if form is None and not args.no_torch and time.monotonic() < end - 10:
-            theirs = torch_step(args, row, end)
-        for who in (ours, theirs):
-            if "samples_per_s" in who:
-                who["rate_per_s"] = who["samples_per_s"] * unit_tokens
-        result = {"model": row, "batch": ROWS[row][2], "unit": ROWS[row][3], "attention": form or "auto",
-                  "estimate_per_s": ROWS[row][5], "elapse": ours, "torch": theirs}
-        if "rate_per_s" in ours and "rate_per_s" in theirs:
-            result["ratio"] = ours["rate_per_s"] / theirs["rate_per_s"]
-        results[name] = result
-    return results
+    if not args.no_torch and time.monotonic() < end - 10:
+        theirs = torch_step(args, row, end)
+    for who in (ours, theirs):
+        if "samples_per_s" in who:
+            who["rate_per_s"] = who["samples_per_s"] * unit_tokens
+    result = {"model": row, "batch": ROWS[row][2], "unit": ROWS[row][3],
+              "estimate_per_s": ROWS[row][5], "elapse": ours, "torch": theirs}
+    if "rate_per_s" in ours and "rate_per_s" in theirs:
+        result["ratio"] = ours["rate_per_s"] / theirs["rate_per_s"]
+    return result
 
 
 def main():
@@ -180,7 +169,6 @@ def main():
     parser.add_argument("--only", action="append", default=[], choices=ROWS)
     parser.add_argument("--no-torch", action="store_true")
     parser.add_argument("--no-compile", action="store_true")
-    parser.add_argument("--no-fastest", action="store_true")
     parser.add_argument("--set", action="append", default=[])
     args = parser.parse_args()
     os.makedirs(args.out, exist_ok=True)
@@ -188,15 +176,15 @@ def main():
     rows = args.only or [row for row in ROWS if "tiny" not in row]
     results, lines = {}, []
     for i, row in enumerate(rows):
-        for name, result in bench_row(args, row, end - MIN_ROW_SECONDS * (len(rows) - 1 - i)).items():
-            results[name] = result
-            lines.append(line_of(name, row, result["elapse"], result["torch"], result.get("ratio")))
-            print(lines[-1], file=sys.stderr, flush=True)
-            for who, what in (("elapse", result["elapse"]), ("torch", result["torch"])):
-                if "error" in what and what["error"] != "not asked for":
-                    lines.append(f"    {who}: {what['error'][:140]}")
-            if result["elapse"].get("untuned_because"):
-                lines.append(f"    untuned: {result['elapse']['untuned_because'][:140]}")
+        result = bench_row(args, row, end - MIN_ROW_SECONDS * (len(rows) - 1 - i))
+        results[row] = result
+        lines.append(line_of(row, result["elapse"], result["torch"], result.get("ratio")))
+        print(lines[-1], file=sys.stderr, flush=True)
+        for who, what in (("elapse", result["elapse"]), ("torch", result["torch"])):
+            if "error" in what and what["error"] != "not asked for":
+                lines.append(f"    {who}: {what['error'][:140]}")
+        if result["elapse"].get("untuned_because"):
+            lines.append(f"    untuned: {result['elapse']['untuned_because'][:140]}")
         with open(os.path.join(args.out, "bench.json"), "w") as file:
             json.dump(results, file, indent=1)
     print(f"{'model':<16} {'batch':>5} {'unit':<10} {'ms':>9} {'elapse/s':>11}   {'ms':>9} {'torch/s':>11}   "

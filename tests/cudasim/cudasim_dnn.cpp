@@ -1,5 +1,5 @@
-/* cuDNN's graph API on the CPU, as far as attention and products with GELU need it. Strict: each attribute's type and
- * count, what a descriptor must have before it is finalized, shapes and types of operations, that
+/* cuDNN's graph API on the CPU, as far as attention needs it. Strict: each attribute's type and count,
+ * what a descriptor must have before it is finalized, shapes and types of operations, that
  * every virtual tensor is made once and used, that the operations are those of the documented
  * attention patterns in their order, and that memory is where and as long as the tensors say. A
  * line on stderr says what is wrong. The result is computed operation by operation from the graph,
@@ -39,7 +39,6 @@ struct tensor {
     int64_t uid;
     cudnnDataType_t type;
     four dims, strides;
-    int64_t rank;
     bool is_virtual, by_value;
     int64_t elems() const
     {
@@ -59,8 +58,7 @@ struct tensor {
     }
 };
 struct operation {
-    char what;                      /* M product, t transpose, m s reductions, else elementwise: */
-                                    /* G T by erf and tanh, E H their gradients of (x, dy) */
+    char what;                      /* M product, t transpose, m s reductions, else elementwise */
     int64_t axis;                   /* of an index */
     std::vector<tensor> in, extent; /* extent: m, n, k of a product; uid 0: all */
     tensor out;
@@ -69,8 +67,7 @@ struct operation {
 struct program {
     std::vector<operation> ops;
     std::map<int64_t, tensor> memory; /* not virtual, by uid */
-    bool backward;                    /* of attention */
-    bool product;                     /* with GELU */
+    bool backward;
 };
 
 struct value {
@@ -134,8 +131,8 @@ struct rule {
 const rule rules[] = {
     RULE(TENSOR, TENSOR_UNIQUE_ID, INT64, 1, true),
     RULE(TENSOR, TENSOR_DATA_TYPE, DATA_TYPE, 1, true),
-    RULE(TENSOR, TENSOR_DIMENSIONS, INT64, 0, true), /* 4, or 3 of products alone */
-    RULE(TENSOR, TENSOR_STRIDES, INT64, 0, true),
+    RULE(TENSOR, TENSOR_DIMENSIONS, INT64, 4, true),
+    RULE(TENSOR, TENSOR_STRIDES, INT64, 4, true),
     RULE(TENSOR, TENSOR_BYTE_ALIGNMENT, INT64, 1, true),
     RULE(TENSOR, TENSOR_IS_VIRTUAL, BOOLEAN, 1, false),
     RULE(TENSOR, TENSOR_IS_BY_VALUE, BOOLEAN, 1, false),
@@ -155,9 +152,7 @@ const rule rules[] = {
     PART(OPERATION_POINTWISE, OPERATION_POINTWISE_XDESC, 1, true, TENSOR),
     PART(OPERATION_POINTWISE, OPERATION_POINTWISE_BDESC, 1, false, TENSOR),
     PART(OPERATION_POINTWISE, OPERATION_POINTWISE_TDESC, 1, false, TENSOR),
-    PART(OPERATION_POINTWISE, OPERATION_POINTWISE_YDESC, 1, false, TENSOR),
-    PART(OPERATION_POINTWISE, OPERATION_POINTWISE_DYDESC, 1, false, TENSOR),
-    PART(OPERATION_POINTWISE, OPERATION_POINTWISE_DXDESC, 1, false, TENSOR),
+    PART(OPERATION_POINTWISE, OPERATION_POINTWISE_YDESC, 1, true, TENSOR),
     RULE(REDUCTION, REDUCTION_OPERATOR, REDUCTION_OPERATOR_TYPE, 1, true),
     RULE(REDUCTION, REDUCTION_COMP_TYPE, DATA_TYPE, 1, true),
     PART(OPERATION_REDUCTION, OPERATION_REDUCTION_XDESC, 1, true, TENSOR),
@@ -222,14 +217,9 @@ tensor tensor_of(const descriptor *d)
         return t;
     t.uid = get<int64_t>(d, CUDNN_ATTR_TENSOR_UNIQUE_ID);
     t.type = get<cudnnDataType_t>(d, CUDNN_ATTR_TENSOR_DATA_TYPE);
-    t.rank = d->set.at(CUDNN_ATTR_TENSOR_DIMENSIONS).count;
-    if (t.rank != 3 && t.rank != 4)
-        return t; /* refused */
-    t.dims = t.strides = {1, 1, 1, 1};
-    for (int i = t.rank == 3; i < 4; i++) { /* [1, rows, cols] is [1, 1, rows, cols] */
-        const size_t to = (size_t)i;
-        t.dims[to] = get<int64_t>(d, CUDNN_ATTR_TENSOR_DIMENSIONS, i - (t.rank == 3));
-        t.strides[to] = get<int64_t>(d, CUDNN_ATTR_TENSOR_STRIDES, i - (t.rank == 3));
+    for (int i = 0; i < 4; i++) {
+        t.dims[(size_t)i] = get<int64_t>(d, CUDNN_ATTR_TENSOR_DIMENSIONS, i);
+        t.strides[(size_t)i] = get<int64_t>(d, CUDNN_ATTR_TENSOR_STRIDES, i);
     }
     t.is_virtual = get<bool>(d, CUDNN_ATTR_TENSOR_IS_VIRTUAL);
     t.by_value = get<bool>(d, CUDNN_ATTR_TENSOR_IS_BY_VALUE);
@@ -242,8 +232,6 @@ tensor tensor_of(const descriptor *d)
 cudnnStatus_t check_tensor(const descriptor *d)
 {
     const tensor t = tensor_of(d);
-    if ((t.rank != 3 && t.rank != 4) || t.rank != d->set.at(CUDNN_ATTR_TENSOR_STRIDES).count)
-        UNSUPPORTED("tensor %lld of rank %lld", (long long)t.uid, (long long)t.rank);
     for (size_t i = 0; i < 4; i++)
         if (t.dims[i] < 1 || t.strides[i] < 1)
             BAD("tensor %lld: dimension %zu is %lld, stride %lld", (long long)t.uid, i,
@@ -278,12 +266,6 @@ const form forms[] = {
     {CUDNN_POINTWISE_CMP_GE,        'g', 2, CUDNN_DATA_BOOLEAN, CUDNN_DATA_INT32,   CUDNN_DATA_BOOLEAN},
     {CUDNN_POINTWISE_LOGICAL_AND,   '&', 2, CUDNN_DATA_BOOLEAN, CUDNN_DATA_BOOLEAN,
      CUDNN_DATA_BOOLEAN                                                                               },
-    {CUDNN_POINTWISE_GELU_FWD,      'G', 1, CUDNN_DATA_FLOAT,   CUDNN_DATA_FLOAT,   CUDNN_DATA_FLOAT  },
-    {CUDNN_POINTWISE_GELU_BWD,      'E', 2, CUDNN_DATA_FLOAT,   CUDNN_DATA_FLOAT,   CUDNN_DATA_FLOAT  },
-    {CUDNN_POINTWISE_GELU_APPROX_TANH_FWD,
-     'T', 1, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT                                     },
-    {CUDNN_POINTWISE_GELU_APPROX_TANH_BWD,
-     'H', 2, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT                                     },
     {CUDNN_POINTWISE_BINARY_SELECT, '?', 3, CUDNN_DATA_FLOAT,   CUDNN_DATA_FLOAT,   CUDNN_DATA_FLOAT  },
 };
 /* fp32 arithmetic takes and gives bf16 too. */
@@ -309,24 +291,16 @@ cudnnStatus_t pointwise_of(const descriptor *d, operation *op)
     if (get<cudnnDataType_t>(how, CUDNN_ATTR_POINTWISE_MATH_PREC) != f->math)
         UNSUPPORTED("'%c' computed in type %d", f->what,
                     get<int>(how, CUDNN_ATTR_POINTWISE_MATH_PREC));
-    const bool gradient = f->what == 'E' || f->what == 'H';
     const int names[] = {CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
-                         gradient ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC
-                                  : CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+                         CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
                          CUDNN_ATTR_OPERATION_POINTWISE_TDESC};
-    const int out =
-        gradient ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC : CUDNN_ATTR_OPERATION_POINTWISE_YDESC;
-    const int foreign = gradient ? CUDNN_ATTR_OPERATION_POINTWISE_BDESC
-                                 : CUDNN_ATTR_OPERATION_POINTWISE_DYDESC;
-    if (!has(d, out) || has(d, foreign))
-        BAD("'%c' has outputs or inputs of another kind", f->what);
     for (int i = 0; i < 3; i++) {
         if (has(d, names[i]) != (i < f->inputs))
             BAD("'%c' takes %d tensors", f->what, f->inputs);
         if (i < f->inputs)
             op->in.push_back(tensor_of(part(d, names[i])));
     }
-    op->out = tensor_of(part(d, out));
+    op->out = tensor_of(part(d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC));
     for (size_t i = 0; i < op->in.size(); i++) {
         const cudnnDataType_t want = i == 2 ? CUDNN_DATA_BOOLEAN : f->in;
         if (!fits(op->in[i].type, want) || !fits(op->out.type, f->out))
@@ -468,15 +442,9 @@ cudnnStatus_t build(descriptor *d)
             BAD("nothing uses virtual tensor %lld", (long long)t.first);
     const std::regex forward("M\\*(ii<<&\\?)?(iig\\?)?m-esl\\+/M");
     const std::regex backward("\\*s\\*M\\*(ii<<&\\?)?-(iig\\?)?etMM-\\*\\*tMtM");
-    const std::regex product("M(\\+?[GT]|[EH])");
     p->backward = std::regex_match(order, backward);
-    p->product = std::regex_match(order, product);
-    if (!p->product && !p->backward && !std::regex_match(order, forward))
-        UNSUPPORTED("no pattern of attention or of a product: %s", order.c_str());
-    for (const auto &t : known)
-        if (t.second.rank != (p->product ? 3 : 4))
-            UNSUPPORTED("tensor %lld of rank %lld in %s", (long long)t.first,
-                        (long long)t.second.rank, order.c_str());
+    if (!p->backward && !std::regex_match(order, forward))
+        UNSUPPORTED("no pattern of attention: %s", order.c_str());
     const bool padded = order.find('&') != std::string::npos;
     for (const operation &op : p->ops) {
         const size_t extents = !op.extent.empty() * ((op.extent.size() && op.extent[0].uid) +
@@ -509,10 +477,6 @@ int64_t index_in(const tensor &t, const four &at) /* broadcast */
     for (size_t k = 0; k < 4; k++)
         i = i * t.dims[k] + (t.dims[k] == 1 ? 0 : at[k]);
     return i;
-}
-float tanh_of(float x)
-{
-    return 0.79788456f * (x + 0.044715f * x * x * x);
 }
 float rounded(const tensor &t, float x)
 {
@@ -620,7 +584,7 @@ struct machine {
              [&](const four &w, int64_t i) { y[(size_t)i] = where.at(op.out.offset(w)); });
         store(op.out, y);
     }
-    void elementwise(const operation &op, float factor)
+    void elementwise(const operation &op)
     {
         std::vector<values> in;
         for (const tensor &t : op.in)
@@ -632,22 +596,6 @@ struct machine {
                 x[k] = in[k][(size_t)index_in(op.in[k], w)];
             float &to = y[(size_t)i];
             switch (op.what) {
-            case 'G':
-                to = x[0] * 0.5f * (1.0f + erff(x[0] * (float)M_SQRT1_2));
-                break;
-            case 'E':
-                to = x[1] * (0.5f * (1.0f + erff(x[0] * (float)M_SQRT1_2)) +
-                             x[0] * expf(-0.5f * x[0] * x[0]) * 0.39894228f);
-                break;
-            case 'T':
-                to = x[0] * 0.5f * (1.0f + tanhf(tanh_of(x[0])));
-                break;
-            case 'H': {
-                const float t = tanhf(tanh_of(x[0]));
-                to = x[1] * (0.5f * (1.0f + t) + 0.5f * x[0] * (1.0f - t * t) * 0.79788456f *
-                                                     (1.0f + 3.0f * 0.044715f * x[0] * x[0]));
-                break;
-            }
             case '*':
                 to = x[0] * x[1];
                 break;
@@ -683,7 +631,7 @@ struct machine {
                 break;
             }
         });
-        store(op.out, y, {}, {}, p->product ? factor : 1.0f);
+        store(op.out, y);
     }
     void run(float factor)
     {
@@ -700,7 +648,7 @@ struct machine {
                 transpose(op);
                 break;
             default:
-                elementwise(op, factor);
+                elementwise(op);
                 break;
             }
     }
@@ -708,8 +656,6 @@ struct machine {
 
 int64_t workspace_of(const program &p)
 {
-    if (p.product)
-        return 128;
     const four &lse = p.memory.at(5).dims; /* scores in bf16, rows and columns to multiples of 64 */
     const int64_t side = (lse[2] + 63) / 64 * 64;
     return p.backward ? lse[0] * lse[1] * side * side * 2 + 256 : 256;
@@ -752,10 +698,8 @@ cudnnStatus_t execute(const context *handle, const descriptor *plan, const descr
         for (const auto &other : m->at) {
             const tensor &x = p->memory[out.first], &y = p->memory[other.first];
             const char *a = (const char *)out.second, *b = (const char *)other.second;
-            /* An element of a gradient may lie where its input did. */
-            const bool in_place = p->product && a == b && x.strides == y.strides;
             if (written.count(out.first) && !written.count(other.first) && a < b + y.span() &&
-                b < a + x.span() && !in_place)
+                b < a + x.span())
                 BAD("output %lld overlaps input %lld", (long long)out.first,
                     (long long)other.first);
         }

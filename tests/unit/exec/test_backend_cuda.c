@@ -758,40 +758,7 @@ IN_ALL_WAYS(attention__windows_and_documents_in_all_kernels, false)
     attention_case(2, 33, 2, 64, 1 + 2 + 32, 1);
 }
 
-/* A block of 7 warps in place of 8 where a head fits: as near to the cpu backend, and the same bits
- * of everything. */
-static void attention__has_the_same_bits_by_blocks_of_7_and_8_warps(void **state)
-{
-    static const char *const warps[] = {"8", "7"};
-    uint64_t hashes[2];
-    (void)state;
-    if (!by_dtype[0])
-        skip();
-    for (int i = 0; i < 2; i++) {
-        const struct cuda_spec spec = {.device = 0, .dtype = DTYPE_BF16, .threads = 1};
-        struct err err = {0};
-        setenv("ELAPSE_ATTENTION_WARPS", warps[i], 1);
-        cuda = cuda_load_backend(&spec, &err);
-        unsetenv("ELAPSE_ATTENTION_WARPS");
-        assert_non_null(cuda);
-        if (emulated) { /* any order of threads */
-            set_order(3 + (unsigned)i);
-            set_streams(0);
-        }
-        outputs_hash = 0xcbf29ce484222325ULL;
-        next_key = 0;
-        attention_case(1, 197, 2, 64, 0, 0); /* the ViT's */
-        attention_case(1, 224, 1, 64, 1 + 4 + 8, 0);
-        attention_case(3, 143, 1, 64, 2 + 8, 0);
-        attention_case(3, 193, 1, 64, 1 + 2 + 4, 0);
-        attention_case(1, 225, 1, 64, 0, 0); /* 8 warps either way */
-        hashes[i] = outputs_hash;
-        backend_free(cuda);
-    }
-    assert_true(hashes[0] == hashes[1]);
-}
-
-/* 99 KiB a block, as sm_86 and sm_89 have: room for 7 warps, not for 8. */
+/* 99 KiB a block, as sm_86 and sm_89 have: no room for a head of more than 128 tokens. */
 static void attention__with_little_shared_memory(void **state)
 {
     const struct cuda_spec spec = {.device = 0, .dtype = DTYPE_BF16, .threads = 1};
@@ -1305,7 +1272,6 @@ int main(void)
         cmocka_unit_test(gate__forward_and_backward_of_all_activations),
         cmocka_unit_test(attention__all_masks_and_head_widths),
         cmocka_unit_test(attention__windows_and_documents_in_all_kernels),
-        cmocka_unit_test(attention__has_the_same_bits_by_blocks_of_7_and_8_warps),
         cmocka_unit_test(attention__with_little_shared_memory),
         cmocka_unit_test(tokens__forward_and_backward_count_every_use),
         cmocka_unit_test(patches__each_pixel_once_and_back),

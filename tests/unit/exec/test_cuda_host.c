@@ -264,65 +264,6 @@ static void choices__of_other_problems_change_nothing(void **state)
     assert_memory_equal(first, given, sizeof first);
 }
 
-/* --- warps of a block of attention's backward --------------------------------------------------
- */
-
-/* The backward of a ViT's attention; what was chosen, its bits into out. */
-enum { TOKENS = 197, WIDTH = 64 };
-static int attend(const char *warps, bool tune, const struct library_choice *given, int num,
-                  struct library_choice made[2], uint16_t out[3 * TOKENS * WIDTH])
-{
-    const struct attention a = {.num_samples = 1, .seq = TOKENS, .heads = 1, .head_dim = WIDTH};
-    const struct library_choice *list;
-    struct err err = {0};
-    if (warps)
-        setenv("ELAPSE_ATTENTION_WARPS", warps, 1);
-    struct backend *be = open_cuda(DTYPE_BF16, tune);
-    unsetenv("ELAPSE_ATTENTION_WARPS");
-    ok(be->choose(be, given, num, &err), &err);
-    void *qkv = up(be, 3 * TOKENS * WIDTH, 1), *dctx = up(be, TOKENS * WIDTH, 2);
-    void *ctx = take(be, 2 * TOKENS * WIDTH), *lse = take(be, 4 * TOKENS);
-    be->attention_forward(be, &a, qkv, NULL, ctx, lse);
-    be->attention_backward(be, &a, qkv, NULL, ctx, lse, dctx, qkv); /* in place */
-    down(be, out, qkv, 3 * TOKENS * WIDTH);
-    const int count = be->choices(be, &list);
-    for (int i = 0; i < count && i < 2; i++)
-        made[i] = list[i];
-    backend_free(be);
-    return count;
-}
-
-static void warps__are_chosen_by_time_and_change_no_bit(void **state)
-{
-    static uint16_t first[3 * TOKENS * WIDTH], got[3 * TOKENS * WIDTH];
-    struct library_choice made[2] = {0}, given;
-    struct err err = {0};
-    (void)state;
-    if (!emulated)
-        skip();
-    setenv("ELAPSE_ATTENTION", "own", 1);
-    assert_int_equal(attend(NULL, false, NULL, 0, made, first), 0); /* nothing was timed */
-    assert_int_equal(attend(NULL, true, NULL, 0, made, got), 1);
-    assert_memory_equal(first, got, sizeof first); /* what was timed beside it left no trace */
-    assert_string_equal(made[0].problem,
-                        "warps of attention backward bf16 seq 197 heads 1 x 64, samples 1");
-    assert_true(!strcmp(made[0].answer, "7") || !strcmp(made[0].answer, "8"));
-    given = made[0]; /* another number of samples takes the nearest; a profiler leaves it alone */
-    assert_int_equal(attend(NULL, true, &given, 1, made, got), 0);
-    given.problem[strlen(given.problem) - 1] = '4';
-    for (int i = 0; i < 3; i++) { /* and an answer that is none changes nothing */
-        snprintf(given.answer, sizeof given.answer, "%s", i == 0 ? "7" : i == 1 ? "8" : "9");
-        assert_int_equal(attend(NULL, false, &given, 1, made, got), 0);
-        assert_memory_equal(first, got, sizeof first);
-    }
-    setenv("ELAPSE_ATTENTION_WARPS", "6", 1);
-    assert_null(cuda_load_backend(&(struct cuda_spec){.dtype = DTYPE_BF16, .threads = 1}, &err));
-    unsetenv("ELAPSE_ATTENTION_WARPS");
-    assert_int_equal(err.status, ERR_INPUT);
-    assert_string_equal(err.msg, "ELAPSE_ATTENTION_WARPS must be 7, 8 or auto, got '6'");
-    unsetenv("ELAPSE_ATTENTION");
-}
-
 /* --- rows and their places -------------------------------------------------------------------- */
 
 static void rows__that_are_rounded_by_their_place_are_found(void **state)
@@ -793,7 +734,6 @@ int main(void)
         cmocka_unit_test(pinned__comes_again_behind_the_copies_of_who_had_it),
         cmocka_unit_test(choices__what_one_backend_found_gives_its_bits_on_others),
         cmocka_unit_test(choices__of_other_problems_change_nothing),
-        cmocka_unit_test(warps__are_chosen_by_time_and_change_no_bit),
         cmocka_unit_test(rows__that_are_rounded_by_their_place_are_found),
         cmocka_unit_test(dgelu__in_place_only_where_it_has_the_bits_of_out_of_place),
         cmocka_unit_test(upload__is_what_the_next_forward_of_the_block_reads),

@@ -1,6 +1,5 @@
-/* Attention by cuDNN (exec/cuda/cuda_attention_pick.h), and products with GELU behind them
- * (cuda_matmul.h), against the cpu backend in fp32 and, where cuDNN must not serve, against our own
- * kernels bit by bit.
+/* Attention by cuDNN (exec/cuda/cuda_attention_pick.h) against the cpu backend in fp32 and, where
+ * cuDNN must not serve, against our own kernels bit by bit.
  *
  * Without a GPU (ELAPSE_TEST_DEVICE is not cuda) cuDNN is tests/cudasim/cudasim_dnn.cpp, which
  * computes what the graphs say; the installed library itself judges the graphs and compiles their
@@ -25,7 +24,6 @@ static bool emulated;
 static char emulation[4096];
 static struct backend *cpu, *own;
 static int (*served)(struct backend *be, bool backward);
-static int (*gelu_served)(struct backend *be);
 static void (*set_streams)(unsigned mode);
 
 /* The results of one call of each direction. */
@@ -49,23 +47,18 @@ struct problem {
     int off; /* elements behind an aligned address */
 };
 
-/* With `name` in the environment set to `value`; value NULL: the default. */
-static struct backend *open_by(const char *name, const char *value, bool tune)
-{
-    struct err err = {0};
-    if (value)
-        setenv(name, value, 1);
-    struct backend *be = cuda_load_backend(
-        &(struct cuda_spec){.dtype = DTYPE_BF16, .threads = 1, .tune = tune}, &err);
-    unsetenv(name);
-    if (!be)
-        fail_msg("%s", err.msg);
-    return be;
-}
 /* attention NULL: the default. */
 static struct backend *open_as(const char *attention, bool tune)
 {
-    return open_by("ELAPSE_ATTENTION", attention, tune);
+    struct err err = {0};
+    if (attention)
+        setenv("ELAPSE_ATTENTION", attention, 1);
+    struct backend *be = cuda_load_backend(
+        &(struct cuda_spec){.dtype = DTYPE_BF16, .threads = 1, .tune = tune}, &err);
+    unsetenv("ELAPSE_ATTENTION");
+    if (!be)
+        fail_msg("%s", err.msg);
+    return be;
 }
 static struct backend *open_with(const char *attention)
 {
@@ -259,8 +252,7 @@ static int heard(void)
     close(real_stderr);
     rewind(listening);
     while (fgets(line, sizeof line, listening))
-        lines += strncmp(line, "elapse: attention", 17) == 0 ||
-                 strncmp(line, "elapse: GELU stays apart", 24) == 0;
+        lines += strncmp(line, "elapse: attention", 17) == 0;
     fclose(listening);
     return lines;
 }
@@ -547,37 +539,7 @@ static void tuning__leaves_alone_what_was_given_and_what_cannot_be(void **state)
     }
 }
 
-/* The emulated library has no sum over blocks. Its first proposal, refused by all others, says of
- * itself that its bits differ, and they do: by 1 % or 2, of which the first use refuses the latter.
- */
-static void fastest__takes_an_engine_whose_bits_differ_backward_only(void **state)
-{
-    const struct problem q = {.n = 2, .seq = 37, .heads = 2, .dim = 64};
-    bool differ = false;
-    (void)state;
-    if (!emulated)
-        skip();
-    struct backend *same = open_with("cudnn");
-    for (int turn = 0; turn < 3; turn++) {
-        struct results want = on_device(same, &q); /* moves the engine on */
-        struct backend *be = open_with("fastest");
-        for (int i = 0; i < 2; i++) {
-            struct results got = on_device(be, &q);
-            assert_memory_equal(want.ctx, got.ctx, (size_t)got.ctx_elems * 2);
-            assert_memory_equal(want.lse, got.lse, (size_t)got.lse_elems * 4);
-            if (served(be, true))
-                differ = differ || memcmp(want.dqkv, got.dqkv, (size_t)got.ctx_elems * 6) != 0;
-            results_clear(&got);
-        }
-        assert_int_equal(served(be, false), 1);
-        results_clear(&want);
-        backend_free(be);
-    }
-    assert_true(differ);
-    backend_free(same);
-}
-
-static void environment__is_own_cudnn_fastest_or_auto(void **state)
+static void environment__is_own_cudnn_or_auto(void **state)
 {
     const struct problem q = {.n = 2, .seq = 37, .heads = 2, .dim = 64};
     struct err err = {0};
@@ -588,8 +550,7 @@ static void environment__is_own_cudnn_fastest_or_auto(void **state)
     assert_null(cuda_load_backend(&(struct cuda_spec){.dtype = DTYPE_BF16, .threads = 1}, &err));
     unsetenv("ELAPSE_ATTENTION");
     assert_int_equal(err.status, ERR_INPUT);
-    assert_string_equal(err.msg,
-                        "ELAPSE_ATTENTION must be own, cudnn, fastest or auto, got 'best'");
+    assert_string_equal(err.msg, "ELAPSE_ATTENTION must be own, cudnn or auto, got 'best'");
     const char *kept = getenv("ELAPSE_CUDNN_LIB");
     char library[4096];
     snprintf(library, sizeof library, "%s", kept ? kept : "");
@@ -608,362 +569,6 @@ static void environment__is_own_cudnn_fastest_or_auto(void **state)
         unsetenv("ELAPSE_CUDNN_LIB");
 }
 
-/* --- products with GELU ---------------------------------------------------------------------- */
-
-/* An MLP's first layer forward and its second layer's backward to dx: [rows, in] to [rows, wide],
- * and the gradient of what entered GELU from that of [rows, in]. */
-struct mlp {
-    int rows, in, wide;
-    enum act act;
-    bool in_out, keeps, in_place, sums; /* keeps: pre, without which there is no backward */
-    float scale;
-};
-struct mlp_results {
-    uint16_t *y, *pre, *dx; /* [rows, wide] */
-    float *sums;            /* [wide] */
-};
-static void mlp_clear(struct mlp_results *r)
-{
-    free(r->y);
-    free(r->pre);
-    free(r->dx);
-    free(r->sums);
-    *r = (struct mlp_results){0};
-}
-
-enum { MLP_X, MLP_W, MLP_BIAS, MLP_DY, MLP_W2, MLP_PRE, MLP_Y, MLP_DX, MLP_SUMS, MLP_TENSORS };
-static int64_t mlp_elems(const struct mlp *q, int which)
-{
-    switch (which) {
-    case MLP_X:
-    case MLP_DY:
-        return (int64_t)q->rows * q->in;
-    case MLP_W:
-    case MLP_W2:
-        return (int64_t)q->wide * q->in;
-    case MLP_BIAS:
-        return q->wide;
-    case MLP_SUMS:
-        return q->wide * 2; /* of bf16's size */
-    default:
-        return (int64_t)q->rows * q->wide;
-    }
-}
-
-/* Any backend: the inputs are bf16 numbers, widened for the cpu's fp32. */
-static struct mlp_results run_mlp(struct backend *be, const struct mlp *q)
-{
-    struct err err = {0};
-    char *at[MLP_TENSORS];
-    const int eb = be->elem_bytes;
-    for (int i = 0; i < MLP_TENSORS; i++) {
-        const int64_t num = mlp_elems(q, i);
-        at[i] = bytes_on(be, num * (i == MLP_SUMS ? 2 : eb));
-        uint16_t *low = numbers(FIRST_KEY + 10 + (uint64_t)i, num);
-        if (i == MLP_W || i == MLP_W2) /* products of size one */
-            for (int64_t k = 0; k < num; k++)
-                low[k] = bf16_from(bf16_to(low[k]) / sqrtf((float)q->in));
-        float *wide = host(num * 4);
-        bf16_widen(num, low, wide);
-        if (i < MLP_PRE)
-            be->copy_in(be, at[i], eb == 2 ? (void *)low : (void *)wide, num * eb);
-        free(low);
-        free(wide);
-    }
-    const struct linear first = {.rows = q->rows, .in = q->in, .out = q->wide, .in_out = q->in_out};
-    struct linear second = {.rows = q->rows, .in = q->wide, .out = q->in, .in_out = q->in_out};
-    if (q->sums)
-        second.dx_sums = (float *)(void *)at[MLP_SUMS];
-    be->linear_forward(be, &first, at[MLP_X], at[MLP_W], at[MLP_BIAS], q->act, NULL, NULL,
-                       q->keeps ? at[MLP_PRE] : NULL, at[MLP_Y]);
-    struct mlp_results r = {.y = host(mlp_elems(q, MLP_Y) * 4),
-                            .pre = host(mlp_elems(q, MLP_Y) * 4),
-                            .dx = host(mlp_elems(q, MLP_Y) * 4),
-                            .sums = host((int64_t)q->wide * 4)};
-    const int64_t bytes = mlp_elems(q, MLP_Y) * eb;
-    be->copy_out(be, r.y, at[MLP_Y], bytes);
-    if (q->keeps) {
-        be->copy_out(be, r.pre, at[MLP_PRE], bytes);
-        char *dx = at[q->in_place ? MLP_PRE : MLP_DX];
-        be->linear_backward_input(be, &second, at[MLP_DY], at[MLP_W2], q->scale, q->act,
-                                  at[MLP_PRE], NULL, dx);
-        be->copy_out(be, r.dx, dx, bytes);
-        if (q->sums)
-            be->copy_out(be, r.sums, at[MLP_SUMS], q->wide * 4);
-    }
-    if (be->sync(be, &err) != OK)
-        fail_msg("%s", err.msg);
-    for (int i = 0; i < MLP_TENSORS; i++)
-        be->free(be, at[i]);
-    return r;
-}
-
-static void judge_mlp(const struct mlp *q, const struct mlp_results *r)
-{
-    struct mlp plain = *q;
-    plain.sums = false;
-    struct mlp_results want = run_mlp(cpu, &plain);
-    near("gelu(x w + bias)", r->y, (float *)(void *)want.y, q->rows, q->wide, q->wide, 6e-3);
-    if (q->keeps) {
-        near("x w + bias", r->pre, (float *)(void *)want.pre, q->rows, q->wide, q->wide, 6e-3);
-        near("dx", r->dx, (float *)(void *)want.dx, q->rows, q->wide, q->wide, 1e-2);
-    }
-    if (q->keeps && q->sums)
-        check_sums(r->sums, r->dx, q->rows, q->wide);
-    mlp_clear(&want);
-}
-
-/* GELU by erf and its tanh form differ by less than bf16 rounds. Of what was computed, the share of
- * the way from the form that was asked for to the other: roundings cancel out over many elements.
- * [0] forward, [1] backward. */
-struct drift {
-    double along[2], size[2];
-};
-static double gelu_form(double x, bool erf_form, bool slope)
-{
-    const double u = 0.7978845608028654 * (x + 0.044715 * x * x * x);
-    const double gate = erf_form ? 0.5 * (1.0 + erf(x * M_SQRT1_2)) : 0.5 * (1.0 + tanh(u));
-    if (!slope)
-        return x * gate;
-    return gate + x * (erf_form ? 0.3989422804014327 * exp(-0.5 * x * x)
-                                : 2.0 * gate * (1.0 - gate) * 0.7978845608028654 *
-                                      (1.0 + 3.0 * 0.044715 * x * x));
-}
-static void add_drift(const struct mlp *q, const struct mlp_results *r, struct drift *drift)
-{
-    struct mlp plain = *q;
-    plain.act = ACT_NONE;
-    plain.keeps = true;
-    plain.sums = false;
-    struct mlp_results exact = run_mlp(cpu, &plain);
-    const float *pre = (float *)(void *)exact.pre, *t = (float *)(void *)exact.dx;
-    const bool by_erf = q->act == ACT_GELU_ERF;
-    for (int64_t i = 0; i < mlp_elems(q, MLP_Y); i++)
-        for (int slope = 0; slope < (q->keeps ? 2 : 1); slope++) {
-            const double factor = slope ? t[i] : 1.0;
-            const double x = q->keeps ? bf16_to(r->pre[i]) : pre[i];
-            const double right = factor * gelu_form(x, by_erf, slope);
-            const double apart = factor * gelu_form(x, !by_erf, slope) - right;
-            drift->along[slope] += (bf16_to(slope ? r->dx[i] : r->y[i]) - right) * apart;
-            drift->size[slope] += apart * apart;
-        }
-    mlp_clear(&exact);
-}
-
-static void same_mlp(const struct mlp *q, const struct mlp_results *a, const struct mlp_results *b)
-{
-    const size_t bytes = (size_t)mlp_elems(q, MLP_Y) * 2;
-    assert_memory_equal(a->y, b->y, bytes);
-    if (q->keeps) {
-        assert_memory_equal(a->pre, b->pre, bytes);
-        assert_memory_equal(a->dx, b->dx, bytes);
-    }
-}
-static void pieces_serve(struct backend *be, const struct mlp *q)
-{
-    struct mlp_results got = run_mlp(be, q), want = run_mlp(own, q);
-    same_mlp(q, &got, &want);
-    mlp_clear(&got);
-    mlp_clear(&want);
-}
-
-static const struct mlp an_mlp = {
-    .rows = 37, .in = 24, .wide = 64, .act = ACT_GELU_ERF, .keeps = true, .sums = true, .scale = 1};
-
-static void gelu__agrees_with_the_cpu_and_repeats_its_bits(void **state)
-{
-    (void)state;
-    if (!own)
-        skip();
-    for (unsigned late = 0; late < (emulated ? 2 : 1); late++) {
-        struct backend *be = open_by("ELAPSE_GELU", "cudnn", false);
-        if (emulated)
-            set_streams(late);
-        int shapes = 0;
-        struct drift drift[2] = {
-            {{0.0}, {0.0}}
-        }; /* by erf, by tanh */
-        for (int form = 0; form < 16; form++) {
-            const struct mlp q = {.rows = 45 + 24 * form,
-                                  .in = 16 + 8 * (form % 3),
-                                  .wide = form & 1 ? 192 : 136,
-                                  .act = form & 2 ? ACT_GELU_TANH : ACT_GELU_ERF,
-                                  .in_out = form & 4,
-                                  .in_place = form & 8,
-                                  .keeps = form % 5 != 0,
-                                  .sums = !(form & 2) && form % 3 != 0,
-                                  .scale = 1.0f};
-            struct mlp_results first = run_mlp(be, &q), again = run_mlp(be, &q);
-            judge_mlp(&q, &first);
-            same_mlp(&q, &first, &again);
-            add_drift(&q, &first, &drift[q.act == ACT_GELU_TANH]);
-            mlp_clear(&first);
-            mlp_clear(&again);
-            shapes += q.keeps ? 2 : 1;
-            if (emulated)
-                assert_int_equal(gelu_served(be), shapes);
-        }
-        for (int i = 0; i < 4; i++) {
-            const double share = drift[i / 2].along[i % 2] / drift[i / 2].size[i % 2];
-            if (!(fabs(share) < 0.5))
-                fail_msg("GELU by %s, %s, lies %.2f of the way to the other form",
-                         i / 2 ? "tanh" : "erf", i % 2 ? "backward" : "forward", share);
-        }
-        if (!emulated)
-            print_message("cuDNN serves %d of %d products with GELU\n", gelu_served(be), shapes);
-        backend_free(be);
-        if (emulated)
-            set_streams(0);
-    }
-}
-
-static void gelu__stays_in_pieces_where_cudnn_will_not_do(void **state)
-{
-    static const struct {
-        const char *name, *value;
-        int lines;
-    } ways[] = {
-        {"ELAPSE_CUDASIM_CUDNN", "refuse", 0},
-        {"ELAPSE_CUDASIM_CUDNN", "wrong",  2}, /* each direction */
-        {"ELAPSE_CUDASIM_CUDNN", "old",    1},
-        {"ELAPSE_CUDASIM_FAULT", "cudnn",  2},
-    };
-    (void)state;
-    if (!emulated)
-        skip();
-    for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
-        setenv(ways[way].name, ways[way].value, 1);
-        listen();
-        struct backend *be = open_by("ELAPSE_GELU", "cudnn", false);
-        pieces_serve(be, &an_mlp);
-        pieces_serve(be, &an_mlp); /* decided once, said once */
-        const int lines = heard();
-        unsetenv(ways[way].name);
-        pieces_serve(be, &an_mlp);
-        assert_int_equal(gelu_served(be), 0);
-        assert_int_equal(lines, ways[way].lines);
-        backend_free(be);
-    }
-    /* No graph of ours has a factor, or rows that are no multiple of 16 bytes. */
-    struct backend *be = open_by("ELAPSE_GELU", "cudnn", false);
-    struct mlp q = an_mlp;
-    q.scale = 0.5f;
-    listen();
-    struct mlp_results r = run_mlp(be, &q);
-    judge_mlp(&q, &r);
-    const int served_forward = gelu_served(be);
-    mlp_clear(&r);
-    q = an_mlp;
-    q.in = 20;
-    pieces_serve(be, &q);
-    assert_int_equal(heard(), 0);
-    assert_int_equal(served_forward, 1);
-    assert_int_equal(gelu_served(be), 1);
-    backend_free(be);
-}
-
-static void gelu__later_failure_goes_back_to_the_pieces(void **state)
-{
-    (void)state;
-    if (!emulated)
-        skip();
-    struct backend *be = open_by("ELAPSE_GELU", "cudnn", false);
-    struct mlp_results r = run_mlp(be, &an_mlp);
-    mlp_clear(&r);
-    assert_int_equal(gelu_served(be), 2);
-    setenv("ELAPSE_CUDASIM_FAULT", "cudnn", 1);
-    pieces_serve(be, &an_mlp);
-    unsetenv("ELAPSE_CUDASIM_FAULT");
-    pieces_serve(be, &an_mlp);
-    assert_int_equal(gelu_served(be), 0);
-    backend_free(be);
-}
-
-/* Stores the choices of a profiler for both directions; returns how many are cuDNN's. */
-static int find_gelu(const struct mlp *q, const char *mode, struct library_choice made[2])
-{
-    const struct library_choice *list;
-    int num = 0;
-    setenv("ELAPSE_CUDASIM_CUDNN", mode, 1);
-    struct backend *be = open_by("ELAPSE_GELU", NULL, true);
-    struct mlp_results first = run_mlp(be, q), again = run_mlp(be, q);
-    unsetenv("ELAPSE_CUDASIM_CUDNN");
-    judge_mlp(q, &first);
-    same_mlp(q, &first, &again);
-    for (int i = 0, count = be->choices(be, &list); i < count; i++)
-        if (strstr(list[i].problem, "gelu")) {
-            assert_true(num < 2);
-            made[num++] = list[i];
-        }
-    assert_int_equal(num, 2);
-    const int by_cudnn = gelu_served(be);
-    mlp_clear(&first);
-    mlp_clear(&again);
-    backend_free(be);
-    return by_cudnn;
-}
-/* On a backend that times nothing and was given these. */
-static int gelu_given(const struct mlp *q, const struct library_choice *given, const char *gelu)
-{
-    struct err err = {0};
-    struct backend *be = open_by("ELAPSE_GELU", gelu, false);
-    assert_int_equal(be->choose(be, given, 2, &err), OK);
-    struct mlp_results r = run_mlp(be, q);
-    const struct library_choice *made;
-    assert_int_equal(be->choices(be, &made), 0);
-    judge_mlp(q, &r);
-    const int by_cudnn = gelu_served(be);
-    mlp_clear(&r);
-    backend_free(be);
-    return by_cudnn;
-}
-
-static void gelu__is_found_by_time_and_followed_without(void **state)
-{
-    struct library_choice slow[2], made[2];
-    int version, proposal;
-    (void)state;
-    if (!emulated)
-        skip();
-    for (int tanh_form = 0; tanh_form < 2; tanh_form++) {
-        struct mlp q = an_mlp;
-        q.act = tanh_form ? ACT_GELU_TANH : ACT_GELU_ERF;
-        q.sums = !tanh_form;
-        assert_int_equal(find_gelu(&q, "slow", slow), 0);
-        assert_int_equal(gelu_given(&q, slow, NULL), 0);
-        setenv("ELAPSE_CUDASIM_SLOW", "012", 1); /* all of cuBLASLt's algorithms */
-        const int by_cudnn = find_gelu(&q, "", made);
-        unsetenv("ELAPSE_CUDASIM_SLOW");
-        assert_int_equal(by_cudnn, 2);
-        assert_int_equal(gelu_given(&q, made, NULL), 2);
-        assert_int_equal(gelu_given(&q, made, "own"), 0);
-        for (int i = 0; i < 2; i++) {
-            /* The first proposal's bits differ from run to run; of the others, the one of number 0
-             * has no kernels. */
-            assert_int_equal(sscanf(made[i].answer, "cudnn %d %d", &version, &proposal), 2);
-            assert_int_equal(proposal, 1);
-            assert_string_equal(made[i].problem, slow[i].problem);
-        }
-        snprintf(made[0].answer, sizeof made[0].answer, "cudnn %d 0", version);
-        assert_int_equal(gelu_given(&q, made, NULL), 1);
-        snprintf(made[1].answer, sizeof made[1].answer, "cudnn %d 1", version + 1);
-        assert_int_equal(gelu_given(&q, made, NULL), 0);
-    }
-}
-
-static void gelu__environment_is_own_cudnn_or_auto(void **state)
-{
-    struct err err = {0};
-    (void)state;
-    if (!own)
-        skip();
-    setenv("ELAPSE_GELU", "fused", 1);
-    assert_null(cuda_load_backend(&(struct cuda_spec){.dtype = DTYPE_BF16, .threads = 1}, &err));
-    unsetenv("ELAPSE_GELU");
-    assert_int_equal(err.status, ERR_INPUT);
-    assert_string_equal(err.msg, "ELAPSE_GELU must be own, cudnn or auto, got 'fused'");
-}
-
 /* --- the installed library ------------------------------------------------------------------- */
 
 /* These GPUs as a driver reports them, in cuDNN's description of a device. */
@@ -978,8 +583,8 @@ static void gelu__environment_is_own_cudnn_or_auto(void **state)
     "\"supportCoopLaunch\":1,\"smClockRateKHz\":1410000,\"memClockRateKHz\":1593000,"              \
     "\"l2CacheSize\":" l2 ",\"deviceName\":\"" name "\"}"
 
-static enum status (*try_graph)(const char *device, const struct sdpa_shape *sdpa,
-                                const struct gelu_shape *gelu, int64_t *workspace, struct err *err);
+static enum status (*try_graph)(const char *device, const struct sdpa_shape *shape,
+                                int64_t *workspace, struct err *err);
 
 /* The installed library matches attention's graphs and compiles them, beside a driver that says
  * yes to everything (tests/cudasim/cudasim_driver.c). */
@@ -996,33 +601,11 @@ static void try_attention(const char *device, int form, const int shape[3])
     s.causal = form & 1;
     s.padded = form & 2;
     s.backward = form & 4;
-    s.any_bits = form & 8;
-    if (try_graph(device, &s, NULL, &workspace, &err) != OK)
+    if (try_graph(device, &s, &workspace, &err) != OK)
         fail_msg("attention %d x %d x %d, form %d: %s", s.seq, s.heads, s.head_dim, form, err.msg);
     const int64_t side = (s.seq + 63) / 64 * 64;
-    if (s.backward && !s.any_bits) /* dS is written, as docs/cuda.md says */
+    if (s.backward) /* dS is written, as docs/cuda.md says */
         assert_true(workspace >= s.samples * s.heads * side * side * 2);
-    if (s.any_bits) /* other kernels, that do not */
-        assert_true(workspace < s.samples * s.heads * side * side * 2);
-}
-static void try_gelu(const char *device, int form, const int shape[3])
-{
-    struct gelu_shape s;
-    struct err err = {0};
-    int64_t workspace = 0;
-    memset(&s, 0, sizeof s);
-    s.rows = shape[0];
-    s.in = shape[1];
-    s.out = shape[2];
-    s.erf = form & 1;
-    s.pre = s.out_in = form & 2;
-    s.backward = form & 4;
-    s.ld_x = s.in;
-    s.ld_w = s.out_in ? s.in : s.out;
-    s.ld_y = s.out;
-    if (try_graph(device, NULL, &s, &workspace, &err) != OK)
-        fail_msg("GELU of %d x %d x %d, form %d: %s", shape[0], shape[1], shape[2], form, err.msg);
-    assert_true(workspace <= 64 << 20); /* what cuda_matmul has */
 }
 
 static void graphs__are_those_that_the_installed_cudnn_compiles(void **state)
@@ -1035,10 +618,6 @@ static void graphs__are_those_that_the_installed_cudnn_compiles(void **state)
         {1024, 12, 64}, /* GPT-2 */
         {197,  12, 64}, /* ViT-B/16 */
         {37,   2,  32}
-    };
-    static const int products[][3] = {
-        {25216, 768, 3072}, /* ViT-B/16, 128 images */
-        {37,    64,  128 }
     };
     struct err err = {0};
     int64_t workspace = 0;
@@ -1058,7 +637,7 @@ static void graphs__are_those_that_the_installed_cudnn_compiles(void **state)
     s.samples = 2;
     s.seq = s.head_dim = 64;
     s.heads = 1;
-    const enum status rc = try_graph(devices[2], &s, NULL, &workspace, &err);
+    const enum status rc = try_graph(devices[2], &s, &workspace, &err);
     if (rc == ERR_INFEASIBLE && (strstr(err.msg, "cannot load") || strstr(err.msg, "headers") ||
                                  strstr(err.msg, "must be 9.10.2"))) {
         print_message("%s: skipped\n", err.msg);
@@ -1066,19 +645,14 @@ static void graphs__are_those_that_the_installed_cudnn_compiles(void **state)
         skip();
     }
     assert_int_equal(rc, ERR_INFEASIBLE); /* a V100 has no bf16 */
-    if (try_graph(devices[0], &s, NULL, &workspace, &err) != OK && strstr(err.msg, "libcuda")) {
+    if (try_graph(devices[0], &s, &workspace, &err) != OK && strstr(err.msg, "libcuda")) {
         print_message("%s: a version that wants more of a driver, skipped\n", err.msg);
         setenv("ELAPSE_CUDNN_LIB", emulation, 1);
         skip();
     }
-    for (int form = 0; form < 8; form++) {
+    for (int form = 0; form < 8; form++)
         for (size_t i = 0; i < sizeof attentions / sizeof *attentions; i++)
             try_attention(devices[(form + (int)i) % 2], form, attentions[i]);
-        for (size_t i = 0; i < sizeof products / sizeof *products; i++)
-            try_gelu(devices[i], form, products[i]);
-        for (size_t i = 0; (form & 4) && i < sizeof attentions / sizeof *attentions; i++)
-            try_attention(devices[(form + (int)i) % 2], form | 8, attentions[i]);
-    }
     setenv("ELAPSE_CUDNN_LIB", emulation, 1);
 }
 
@@ -1108,9 +682,6 @@ static int open_backends(void **state)
     void *symbol = plugin_symbol(PLUGIN_CUDA, "cuda_pick_served", &err);
     assert_non_null(symbol);
     memcpy(&served, &symbol, sizeof symbol);
-    symbol = plugin_symbol(PLUGIN_CUDA, "cuda_matmul_served", &err);
-    assert_non_null(symbol);
-    memcpy(&gelu_served, &symbol, sizeof symbol);
     if (emulated) {
         symbol = plugin_symbol(PLUGIN_CUDA, "cudasim_set_streams", &err);
         assert_non_null(symbol);
@@ -1145,13 +716,7 @@ int main(void)
         cmocka_unit_test(choices__are_found_by_time_and_followed_without),
         cmocka_unit_test(choices__of_samples_that_were_not_timed_are_the_nearest),
         cmocka_unit_test(tuning__leaves_alone_what_was_given_and_what_cannot_be),
-        cmocka_unit_test(fastest__takes_an_engine_whose_bits_differ_backward_only),
-        cmocka_unit_test(environment__is_own_cudnn_fastest_or_auto),
-        cmocka_unit_test(gelu__agrees_with_the_cpu_and_repeats_its_bits),
-        cmocka_unit_test(gelu__stays_in_pieces_where_cudnn_will_not_do),
-        cmocka_unit_test(gelu__later_failure_goes_back_to_the_pieces),
-        cmocka_unit_test(gelu__is_found_by_time_and_followed_without),
-        cmocka_unit_test(gelu__environment_is_own_cudnn_or_auto),
+        cmocka_unit_test(environment__is_own_cudnn_or_auto),
         cmocka_unit_test(graphs__are_those_that_the_installed_cudnn_compiles),
     };
     return cmocka_run_group_tests(tests, open_backends, close_backends);
