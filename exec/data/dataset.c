@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "exec/data/counter.h"
 
@@ -55,6 +56,25 @@ enum status dataset_note(struct dataset *dataset, struct err *err, const char *f
     free(dataset->notes);
     dataset->notes = notes;
     return OK;
+}
+
+enum status dataset_each_split(const struct job *job, struct dataset *dataset,
+                               const char *const names[SPLIT_COUNT], split_reader *read, void *ctx,
+                               struct err *err)
+{
+    enum status rc = OK;
+    for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
+        char *path = NULL;
+        if (!dataset_reads(job, split))
+            continue;
+        if (split == SPLIT_VALID)
+            path = strdup(job->data.valid);
+        else if (asprintf(&path, "%s/%s", job->data.path, names[split]) < 0)
+            path = NULL;
+        rc = path ? read(job, dataset, split, path, ctx, err) : err_nomem(err);
+        free(path);
+    }
+    return rc;
 }
 
 enum status dataset_text_model(const struct job *job, enum model_task task, struct err *err)

@@ -128,6 +128,13 @@ const char *dataset_split_name(enum split split);
 bool dataset_reads(const struct job *job, enum split source);
 /* data.valid, if it is a path. Else NULL. */
 const char *dataset_valid_path(const struct job *job);
+/* Call read() for each source that dataset_reads(): with the file names[split] of the folder data.path,
+ * or with data.valid. It fills that split of *dataset. ctx is the caller's. */
+typedef enum status split_reader(const struct job *job, struct dataset *dataset, enum split split,
+                                 const char *path, void *ctx, struct err *err);
+enum status dataset_each_split(const struct job *job, struct dataset *dataset,
+                               const char *const names[SPLIT_COUNT], split_reader *read, void *ctx,
+                               struct err *err);
 enum status dataset_text_model(const struct job *job, enum model_task task, struct err *err);
 enum status dataset_vocab_fits(const struct job *job, int size, struct err *err);
 

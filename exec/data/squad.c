@@ -258,9 +258,12 @@ static enum status refuse_folder_of_2(const char *dir, const char *ours, struct 
     return rc;
 }
 
-static enum status read_split(struct squad *squad, const char *path, int seq,
-                              struct squad_split *split, struct err *err)
+static enum status read_split(const struct job *job, struct dataset *dataset, enum split which,
+                              const char *path, void *unused, struct err *err)
 {
+    (void)unused;
+    struct squad *squad = dataset->ctx;
+    struct squad_split *split = &squad->splits[which];
     struct json *root = NULL;
     const struct json *data;
     struct place at = {.path = path};
@@ -281,10 +284,11 @@ static enum status read_split(struct squad *squad, const char *path, int seq,
         }
         for (struct json *p = json_first(paragraphs); rc == OK && p;
              p = json_next(p), at.paragraph++)
-            rc = read_paragraph(squad, split, p, seq, &at, err);
+            rc = read_paragraph(squad, split, p, job->model.seq, &at, err);
     }
     if (rc == OK && split->windows.count == 0)
         rc = err_set(err, ERR_INPUT, "'%s' holds no question", path);
+    dataset->num_samples[which] = split->windows.count;
     json_free(root);
     return rc;
 }
@@ -357,19 +361,7 @@ enum status squad_open(const struct job *job, struct dataset *dataset, struct er
                      dataset_job_name(job), MIN_SEQ, job->model.seq);
     THEN(dataset_wordpiece(job, &squad->bert, err));
     THEN(refuse_folder_of_2(job->data.path, names[SPLIT_TRAIN], err));
-    for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
-        char *path = NULL;
-        if (!dataset_reads(job, split))
-            continue;
-        if (split == SPLIT_VALID)
-            path = strdup(job->data.valid);
-        else if (asprintf(&path, "%s/%s", job->data.path, names[split]) < 0)
-            path = NULL;
-        rc = path ? read_split(squad, path, job->model.seq, &squad->splits[split], err)
-                  : err_nomem(err);
-        free(path);
-        got.num_samples[split] = squad->splits[split].windows.count;
-    }
+    THEN(dataset_each_split(job, &got, names, read_split, NULL, err));
     if (rc == OK) {
         got.lower_case = tokenizer_lowers(squad->bert.tokenizer);
         *dataset = got;

@@ -145,9 +145,12 @@ static enum status read_label(const struct cells *cells, int column, const char 
     return OK;
 }
 
-static enum status read_table(const struct tokenizer *tokenizer, const char *path, int classes,
-                              struct pair_list *list, unsigned *seen, struct err *err)
+/* ctx: the set of labels that the files have. */
+static enum status read_table(const struct job *job, struct dataset *dataset, enum split split,
+                              const char *path, void *ctx, struct err *err)
 {
+    struct text_pairs *pairs = dataset->ctx;
+    struct pair_list *list = &pairs->splits[split];
     char *text = NULL;
     int64_t bytes = 0, number = 0;
     struct columns columns = {
@@ -196,9 +199,9 @@ static enum status read_table(const struct tokenizer *tokenizer, const char *pat
         }
         int32_t label = 0, first_text = 0;
         tokens.count = 0;
-        rc = read_label(&cells, columns.label, path, here, classes, &label, seen, err);
+        rc = read_label(&cells, columns.label, path, here, job->model.classes, &label, ctx, err);
         for (int i = 0; rc == OK && i < 2 && columns.text[i] >= 0; i++) {
-            rc = tokenizer_encode(tokenizer, cells.at[columns.text[i]],
+            rc = tokenizer_encode(pairs->bert.tokenizer, cells.at[columns.text[i]],
                                   (size_t)cells.bytes[columns.text[i]], 0, &tokens, err);
             if (i == 0)
                 first_text = (int32_t)tokens.count;
@@ -207,6 +210,7 @@ static enum status read_table(const struct tokenizer *tokenizer, const char *pat
     }
     if (rc == OK && list->num_rows == 0)
         rc = err_set(err, ERR_INPUT, "'%s' has no line after its header", path);
+    dataset->num_samples[split] = list->num_rows;
     token_list_clear(&tokens);
     free(text);
     return rc;
@@ -249,21 +253,7 @@ enum status tsv_open(const struct job *job, struct dataset *dataset, struct err 
     struct dataset got = {0};
     unsigned seen = 0;
     enum status rc = text_pairs_open(job, &got, err);
-    struct text_pairs *pairs = got.ctx;
-    for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
-        char *path = NULL;
-        if (!dataset_reads(job, split))
-            continue;
-        if (split == SPLIT_VALID)
-            path = strdup(job->data.valid);
-        else if (asprintf(&path, "%s/%s", job->data.path, names[split]) < 0)
-            path = NULL;
-        rc = path ? read_table(pairs->bert.tokenizer, path, job->model.classes,
-                               &pairs->splits[split], &seen, err)
-                  : err_nomem(err);
-        free(path);
-        got.num_samples[split] = pairs->splits[split].num_rows;
-    }
+    THEN(dataset_each_split(job, &got, names, read_table, &seen, err));
     THEN(name_classes(&got, seen, err));
     if (rc == OK)
         *dataset = got;
