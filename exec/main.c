@@ -9,7 +9,9 @@
 #include "exec/base/ending.h"
 #include "exec/comm/watchdog.h"
 #include "exec/commands/exec_command.h"
+/* wall: exec/serve */
 #include "exec/serve/exec_serve.h"
+/* wall end */
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"
 #include "profiles/base/safe_output.h"
@@ -19,8 +21,17 @@
 #define OTHERS_US 300000   /* that a rank gives rank 0 to report what both have found */
 
 static const struct exec_command *const commands[] = {
-    &exec_train,      &exec_eval,    &exec_export, &exec_generate, &exec_predict,
-    &exec_checkpoint, &exec_profile, &exec_facts,  &exec_ping,
+    &exec_train,
+    &exec_eval,
+    &exec_export,
+    /* wall: exec/serve */
+    &exec_generate,
+    &exec_predict,
+    /* wall end */
+    &exec_checkpoint,
+    &exec_profile,
+    &exec_facts,
+    &exec_ping,
 };
 enum { NUM_COMMANDS = sizeof commands / sizeof *commands };
 

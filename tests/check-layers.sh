@@ -11,6 +11,7 @@
 #   8 headers      every header compiles alone as C, those with the extern "C" guard as C++ too
 #   9 stubs        cuda_cudnn.c has all its functions where cuDNN's headers are missing
 #  10 paths        every path that a comment or a page names exists
+#  11 walls        only the files that walls.txt lists include an optional wing, between comments that say so
 #
 # Prints one TAP line a rule, and each breach as "file:line: why". ROOT=dir checks another tree (the
 # test of this test). Exit 1 on a breach.
@@ -122,6 +123,20 @@ wing_breaches() {
 }
 rule "a wing includes only what it may" "$(wing_breaches)"
 echo "$wings" | sed 's/^/#   /'
+
+# Each breach: an include of an optional wing that does not stand between "wall: WING" and "wall end" of a listed file.
+rule "an optional wing is included by its rows only" "$([ ! -e tests/checkers/walls.txt ] ||
+    sed -n 's/^\([a-z/]*\): *\(.*\)/\1 \2/p' tests/checkers/walls.txt | while read -r wing rows; do
+        [ -d "$wing" ] || echo "tests/checkers/walls.txt: no wing '$wing'"
+        for room in $rooms; do
+            for file in $(grep -lE "^#include \"$wing/" $(sources "$room") /dev/null | grep -v "^$wing/"); do
+                case " $rows " in
+                *" $file "*) sed "\|wall: $wing |,/wall end/d" "$file" | grep -E "^#include \"$wing/" | sed "s|^|$file: outside its rows: |" ;;
+                *) echo "$file: includes the optional wing $wing, and is not in its line of tests/checkers/walls.txt" ;;
+                esac
+            done
+        done
+    done)"
 
 # A unit of exec is a .c (.cu) file with the header of the same name; elsewhere a wing. It depends on the units
 # whose headers it includes and on those that define a function or an object that it names.

@@ -26,9 +26,11 @@ struct command {
 
 extern const struct command command_model, command_balance, command_freeze, command_schedule,
     command_plan, command_sim, command_profile, command_profiles, command_train, command_eval,
-    command_export, command_generate, command_predict, command_checkpoint, command_compare,
-    command_plot, command_report, command_runs, command_devices, command_cluster, command_doctor,
-    command_calibrate;
+    command_export, command_checkpoint, command_compare, command_plot, command_report, command_runs,
+    command_devices, command_cluster, command_doctor, command_calibrate;
+/* wall: exec/serve */
+extern const struct command command_generate, command_predict;
+/* wall end */
 
 /* Like options_parse(). If line->help gets set, it also prints the command's help to stdout, and
  * the command then returns OK. With --help=rows, that is the command's line for programs

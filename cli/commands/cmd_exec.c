@@ -160,16 +160,12 @@ static enum status print_help(const struct command *command, const struct front 
     return OK;
 }
 
-static enum status run_front(const struct command *command, int argc, char **argv, struct err *err)
+/* num_ranks: without -n; 0: the command starts none. */
+static enum status run_front(const struct command *command, int num_ranks, int argc, char **argv,
+                             struct err *err)
 {
-    bool train = strcmp(command->name, "train") == 0;
-    const bool alone = command == &command_export || command == &command_checkpoint ||
-                       command == &command_generate;
-    /* profile needs two ranks to measure links; others start none. */
-    struct front front = {.min_ranks = 1,
-                          .num_ranks = command == &command_profile ? 2
-                                       : alone                     ? 0
-                                                                   : 1};
+    bool train = command == &command_train;
+    struct front front = {.min_ranks = 1, .num_ranks = num_ranks};
     enum status rc = take_options(&argc, argv, train, &front, err);
     if (!front.out) /* a resumed run writes to the folder that it resumes */
         front.out = front.resume;
@@ -212,24 +208,42 @@ static enum status run_front(const struct command *command, int argc, char **arg
                         argc, argv, err);
 }
 
+static enum status run_alone(const struct command *command, int argc, char **argv, struct err *err)
+{
+    return run_front(command, 0, argc, argv, err);
+}
+
+static enum status run_ranks(const struct command *command, int argc, char **argv, struct err *err)
+{
+    return run_front(command, 1, argc, argv, err);
+}
+
+/* Links are measured between two ranks. */
+static enum status run_pair(const struct command *command, int argc, char **argv, struct err *err)
+{
+    return run_front(command, 2, argc, argv, err);
+}
+
 const struct command command_train = {
     "train", "JOB [-n RANKS] [--out DIR] [--resume DIR [--override]] [--max-restarts N] [...]",
-    "train a job for real, on RANKS processes", "JOB", run_front};
+    "train a job for real, on RANKS processes", "JOB", run_ranks};
 const struct command command_profile = {"profile", "[--model MODEL] [-n RANKS] [--db FILE] [...]",
                                         "measure this machine into the profile store", "",
-                                        run_front};
+                                        run_pair};
 const struct command command_eval = {"eval", "CHECKPOINT [JOB] [-n RANKS]",
                                      "evaluate a checkpoint on the job's test data", "PATH JOB",
-                                     run_front};
+                                     run_ranks};
 const struct command command_export = {"export", "CHECKPOINT -o DIR|FILE.safetensors",
                                        "write a checkpoint as a model of Hugging Face", "DIR",
-                                       run_front};
-const struct command command_predict = {
-    "predict", "RUN|CHECKPOINT [FILE|DIR ...] [--text TEXT] [--top N] [-o FILE] [...]",
-    "classify pictures, texts or table rows by a run", "PATH", run_front};
-const struct command command_generate = {
-    "generate", "RUN|CHECKPOINT|DIR --prompt TEXT [--temperature X] [--top-k N] [--top-p P] [...]",
-    "write text behind a prompt", "PATH", run_front};
+                                       run_alone};
 const struct command command_checkpoint = {"checkpoint", "verify DIR",
                                            "compare a checkpoint's files with their digests",
-                                           "verify DIR", run_front};
+                                           "verify DIR", run_alone};
+/* wall: exec/serve */
+const struct command command_predict = {
+    "predict", "RUN|CHECKPOINT [FILE|DIR ...] [--text TEXT] [--top N] [-o FILE] [...]",
+    "classify pictures, texts or table rows by a run", "PATH", run_ranks};
+const struct command command_generate = {
+    "generate", "RUN|CHECKPOINT|DIR --prompt TEXT [--temperature X] [--top-k N] [--top-p P] [...]",
+    "write text behind a prompt", "PATH", run_alone};
+/* wall end */

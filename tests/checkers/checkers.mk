@@ -5,6 +5,7 @@
 #   make fuzz-long [ONLY="PARSER ..."]           ten minutes of each, one after another; what is found is kept in build/fuzz
 #   make asan [ONLY="test_NAME ..."]             unit tests and short runs: memory errors, leaks, undefined behaviour
 #   make tsan [ONLY="test_NAME ..."]             the same: data races
+#   make walls [ONLY="WING ..."]                 each optional wing of walls.txt can be deleted with its rows
 #
 # fuzz and asan share one build. tests/fuzz/test_fuzz.c replays the fuzzer's inputs without clang in make test.
 
@@ -14,7 +15,9 @@ CHECKED := $(MAKE) --no-print-directory CC=$(CLANG) OPT="-O1 -g" CUDA=0 WERROR=
 SRC_test_fuzz := tests/fuzz/fuzz.c $(wildcard tests/fuzz/parsers_*.c)
 SECONDS ?= 60
 
-.PHONY: analyse fuzz fuzz-long asan tsan fuzz-program sanitized-tests
+.PHONY: analyse fuzz fuzz-long asan tsan fuzz-program sanitized-tests walls
+walls:
+	$(Q)tests/checkers/walls.sh $(ONLY)
 # A file that has not changed is not read again. Suppressions have their reasons in cppcheck.txt.
 CPPCHECK := cppcheck -q -j 2 --std=c11 --enable=warning,portability,performance --error-exitcode=1 \
   --suppressions-list=tests/checkers/cppcheck.txt --suppress=missingIncludeSystem --cppcheck-build-dir=build/cppcheck
