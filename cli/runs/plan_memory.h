@@ -22,8 +22,8 @@ struct plan_memory {
     int64_t peak_bytes;  /* of it */
     int64_t limit_bytes; /* of the smallest of its devices; INT64_MAX: not limited */
     struct memory_parts parts;
-    int64_t host_bytes; /* that the rank's device would hold without plan.offload; 0: none */
-    int64_t update_ns, device_update_ns; /* with plan.offload: the longest UPDATE of a rank, and
+    int64_t host_bytes; /* that the rank's device would hold without layout.offload; 0: none */
+    int64_t update_ns, device_update_ns; /* with layout.offload: the longest UPDATE of a rank, and
                                             that of the same plan without */
     struct plan_margin margin;
 };

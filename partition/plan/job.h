@@ -58,7 +58,7 @@ enum reduction { REDUCTION_FAST, REDUCTION_CANONICAL };
 /* Only in jobs: what a plan needs to fit its devices, RECOMPUTE_NEVER where no memory is limited. */
 #define RECOMPUTE_FIT RECOMPUTE_MODE_COUNT
 
-/* Where masters and optimizer state are (plan.offload). */
+/* Where masters and optimizer state are (layout.offload). */
 enum offload_choice {
     OFFLOAD_NONE,      /* on the devices */
     OFFLOAD_OPTIMIZER, /* in host memory */

@@ -42,7 +42,7 @@ struct plan_target {
     bool replicas_in_shard;     /* so is R > 1 */
     bool tokens_whole;          /* no sequence parallelism */
     bool experts_by_group;      /* X = T */
-    bool offloads;              /* plan.offload */
+    bool offloads;              /* layout.offload */
     bool filled;                /* M is at least K */
     bool whole_rounds;          /* with several chunks a rank, M is a multiple of K */
     /* The framework's own cut into num_stages, num_stages + 1 entries; false: it leaves a stage
