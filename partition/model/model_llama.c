@@ -135,6 +135,7 @@ bool llama_fill_mlp(const struct model *model, int layer, struct item *item)
         kept = (tokens + active * (2 * h + linears * f) + linears * shared) * e + 4 * experts +
                12 * active;
         biases = model->expert_bias ? experts : 0;
+        biases += block->shared_gate ? h : 0;
         biases += block->expert_mlp_bias ? experts * ((linears - 1) * f + h) : 0;
     }
     snprintf(name, sizeof name, "mlp%d", layer);

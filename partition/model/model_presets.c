@@ -418,13 +418,19 @@ enum {
 
 struct modifier {
     struct model_key key;
-    size_t offset; /* in struct model_spec; 0: a word, which has a setter of its own */
+    size_t offset, size; /* in struct model_spec; 0: a word, which has a setter of its own */
 };
 
 #define DIM(name, families, member, min, max, meaning)                                             \
     {                                                                                              \
         {name, families, MODEL_KEY_COUNT, min, max, NULL, meaning},                                \
-            offsetof(struct model_spec, member)                                                    \
+            offsetof(struct model_spec, member), sizeof((struct model_spec){0}.member)             \
+    }
+/* An enum: the words in the order of its values. */
+#define CHOICE(name, member, words, meaning)                                                       \
+    {                                                                                              \
+        {name, LLAMA_ONLY, MODEL_KEY_WORD, 0, 0, words, meaning},                                  \
+            offsetof(struct model_spec, member), sizeof((struct model_spec){0}.member)             \
     }
 /* clang-format off */
 static const struct modifier modifiers[] = {
@@ -458,8 +464,14 @@ static const struct modifier modifiers[] = {
     DIM("v_dim", LLAMA_ONLY, v_dim, 0, MODEL_DIM_MAX, "width of a head's values"),
     DIM("window", LLAMA_ONLY | COMPOSED_ONLY, block.window, 0, MODEL_DIM_MAX, "tokens that a query sees; 0: all before it"),
     DIM("full_every", LLAMA_ONLY, block.full_every, 0, MODEL_LAYERS_MAX, "n: every n-th layer sees all tokens, the others their window [0: none]"),
-    {{"task", BERT_ONLY, MODEL_KEY_WORD, 0, 0, "classify qa mlm", "what the head does"}, 0},
-    {{"dtype", ALL, MODEL_KEY_WORD, 0, 0, "fp32 bf16", "of activations and products; a job's train.dtype goes before"}, 0},
+    DIM("moe_every", LLAMA_ONLY, block.moe_every, 0, MODEL_LAYERS_MAX, "n: every n-th layer has experts [0: all]"),
+    CHOICE("norm", block.norm, "rms layer weight bare", "RMSNorm, LayerNorm, LayerNorm without a bias, without parameters"),
+    CHOICE("qk_norm", block.qk_norm, "none head full", "norms of queries and keys: over each head, or over all"),
+    DIM("plain_mlp", LLAMA_ONLY, block.plain_mlp, 0, 1, "1: two linears, without a gate"),
+    DIM("out_bias", LLAMA_ONLY, block.out_bias, 0, 1, "1: the linear after attention has a bias"),
+    DIM("mlp_bias", LLAMA_ONLY, block.mlp_bias, 0, 1, "1: the linears of the MLP have biases"),
+    {{"task", BERT_ONLY, MODEL_KEY_WORD, 0, 0, "classify qa mlm", "what the head does"}, 0, 0},
+    {{"dtype", ALL, MODEL_KEY_WORD, 0, 0, "fp32 bf16", "of activations and products; a job's train.dtype goes before"}, 0, 0},
 };
 
 /* The keys of a MODEL text of equal layers. */
@@ -469,7 +481,7 @@ struct uniform {
 };
 #define UNIFORM(name, type, member, min, max, meaning)                                             \
     {                                                                                              \
-        {name, 1 << FAMILY_UNIFORM, type, min, max, NULL, meaning}, offsetof(struct uniform, member) \
+        {name, 1 << FAMILY_UNIFORM, type, min, max, NULL, meaning}, offsetof(struct uniform, member), 0 \
     }
 static const struct modifier uniform_keys[] = {
     UNIFORM("layers", MODEL_KEY_COUNT, layers, 1, MODEL_LAYERS_MAX, "layers, one item each [8]"),
@@ -546,6 +558,21 @@ static enum status set_dtype(struct model_spec *spec, const char *value, struct 
     return OK;
 }
 
+/* The place of a word in a list with a space between two. */
+static enum status word_at(const char *words, const char *word, const char *what, int64_t *place,
+                           struct err *err)
+{
+    const size_t n = strlen(word);
+    *place = 0;
+    for (const char *at = words; *at; at += strspn(at, " "), ++*place) {
+        const size_t length = strcspn(at, " ");
+        if (n == length && strncmp(at, word, n) == 0)
+            return OK;
+        at += length;
+    }
+    return err_set(err, ERR_INPUT, "%s must be one of %s, got '%s'", what, words, word);
+}
+
 enum status model_spec_set(struct model_spec *spec, const char *key, const char *value,
                            struct err *err)
 {
@@ -567,9 +594,15 @@ enum status model_spec_set(struct model_spec *spec, const char *key, const char 
     if (modifier->key.max == 1 && strcmp(value, "false") == 0)
         value = "0";
     snprintf(what, sizeof what, "model '%s': %s", spec->name, key);
-    rc = parse_int(value, what, modifier->key.min, modifier->key.max, &number, err);
-    if (rc == OK)
-        *(int *)((char *)spec + modifier->offset) = (int)number;
+    if (modifier->key.type == MODEL_KEY_WORD)
+        rc = word_at(modifier->key.values, value, what, &number, err);
+    else
+        rc = parse_int(value, what, modifier->key.min, modifier->key.max, &number, err);
+    char *const member = (char *)spec + modifier->offset;
+    if (rc == OK && modifier->size == sizeof(bool))
+        *(bool *)member = number;
+    else if (rc == OK)
+        *(int *)member = (int)number;
     return rc;
 }
 
