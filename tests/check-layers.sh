@@ -75,7 +75,8 @@ partition/step: base model cluster cost layout schedule plan
 partition/search: base model cluster cost layout schedule plan step
 profiles/base:
 profiles/json: base
-profiles/job: base json
+profiles/frameworks: base json
+profiles/job: base json frameworks
 profiles/store: base json
 profiles/cost: store
 profiles/devices: base json job

@@ -14,20 +14,20 @@
 #include <string.h>
 
 #include "cli/runs/plan_change.h"
+#include "cli/runs/plan_from.h"
 #include "cli/runs/plan_search.h"
 #include "cli/runs/plan_show.h"
 #include "cli/runs/sim_command.h"
 #include "partition/plan/autodp.h"
 #include "partition/search/plan_for.h"
 #include "partition/search/turn.h"
-#include "partition/step/recompute_fit.h"
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"
 #include "profiles/base/whole_file.h"
-#include "profiles/job/command_job.h"
+#include "profiles/frameworks/command_job.h"
 #include "profiles/job/job_json.h"
 #include "profiles/job/plan_json.h"
-#include "profiles/job/target_file.h"
+#include "profiles/frameworks/target_file.h"
 #include "profiles/cost/profile_cost.h"
 #include "sim/run/plan_judge.h"
 
@@ -76,22 +76,6 @@ static void solve(const struct request *q, const struct job *job, const struct c
     answer->solve_ns = clock_now_ns() - begin;
 }
 
-static struct json *start_json(const struct command *command, const struct job *job,
-                               const struct cost_handle *cost)
-{
-    struct json *json = command_json(command);
-    json_add_parsed(json, "job", job->json);
-    json_add_string(json, "dtype", dtype_text((int)job->train.dtype));
-    json_add_string(json, "optimizer", job_optimizer_name(job));
-    json_add_string(json, "cost_source", cost_source_name(cost->cost.source));
-    json_add_string(json, "cost_label", cost->cost.label);
-    if (cost->note[0])
-        json_add_string(json, "cost_note", cost->note);
-    if (*cost->calibration.name)
-        json_add_string(json, "calibration", cost->calibration.name);
-    return json;
-}
-
 /* --- the change from another F ------------------------------------------------------------- */
 
 /* Find the transfers of a change from the job's best plan with q->from_frozen layers to the plan of
@@ -127,7 +111,7 @@ static enum status run_all_frozen(const struct command *command, const struct re
                                   const struct job *job, const struct cost_handle *cost,
                                   struct err *err)
 {
-    struct json *json = q->as_json ? start_json(command, job, cost) : NULL;
+    struct json *json = q->as_json ? plan_show_begin(command, job, cost) : NULL;
     struct json *rows = q->as_json ? json_add_array(json, "by_frozen") : NULL;
     if (!q->as_json) {
         printf("%s: %s on %s, costs: %s%s\n\n", job->name, job->model.name, job->cluster.name,
@@ -298,7 +282,7 @@ static enum status run_one(const struct command *command, const struct request *
     if (elastic || q->as_json || q->out_path)
         solve(q, &release, &cost->cost, (int)q->frozen_layers, q->cached, &released);
     if (q->as_json || q->out_path) {
-        json = start_json(command, job, cost);
+        json = plan_show_begin(command, job, cost);
         json_add_bool(json, "extrapolated", answer.result.extrapolated);
         plan_show_add(json, &answer, &job->cluster);
         calibrated_add(&on, interval_ns, json);
@@ -412,87 +396,20 @@ static enum status run_plan(const struct command *command, const struct request 
     return rc;
 }
 
-/* --- a command that runs today --------------------------------------------------------------- */
-
-/* Give the plan the cut of a command, and time it so. */
-static enum status cut_as_given(const struct request *q, const struct job *job,
-                                const struct command_job *given, struct plan_answer *a,
-                                struct err *err)
-{
-    const struct item *items = job->model.items;
-    struct plan *plan = &a->result.plan;
-    struct step_request request;
-    struct step_answer step = {0};
-    if (given->num_stages != plan->num_stages)
-        return err_set(err, ERR_INPUT, "the cut has %d stages, the plan %d", given->num_stages,
-                       plan->num_stages);
-    for (int s = 0, item = 0; s < plan->num_stages; s++) {
-        plan->first_item[s] = item;
-        for (int b = 0; b < given->blocks[s] && item < job->model.num_items; b++)
-            for (const int layer = items[item].layer;
-                 item < job->model.num_items && items[item].layer == layer;)
-                item++;
-    }
-    for (int s = 0; s < plan->num_stages && plan->recompute == RECOMPUTE_LAYER; s++) {
-        const int has = recompute_layers_of(&job->model, plan, s);
-        const int asked = job->pipeline.recompute_layers;
-        plan->recompute_layers[s] = asked != AUTO && asked < has ? asked : has;
-    }
-    step_request_init(&request);
-    request.db_path = q->db_path;
-    enum status rc = plan_check(plan, &job->model, &job->cluster, err);
-    if (rc != OK)
-        return rc;
-    rc = sim_step_of_job(&request, job, plan, &step, err);
-    if (rc == OK) {
-        const struct setting of = {&job->model, &job->cluster, &step.cost.cost};
-        rc = plan_memory_find(&of, &step.plan, &a->memory, err);
-        a->rates = step_answer_rates(&step);
-        a->result.samples_per_s = step_answer_samples_per_s(&step);
-        step.plan.step_ns = llround((double)job->train.batch / a->result.samples_per_s * 1e9);
-    }
-    *plan = step.plan;
-    step.plan = (struct plan){0};
-    step_answer_clear(&step);
-    return rc;
-}
-
-static void print_layout(const char *what, const struct cost *cost, const struct plan_answer *a)
-{
-    const struct plan *p = &a->result.plan;
-    char time[32], rates[256], layout[128];
-    if (a->err.status != OK) {
-        printf("%-6s %s\n", what, a->err.msg);
-        return;
-    }
-    printf("%-6s %s, %s, recompute %s: %s, %s\n", what, plan_layout_text(p, layout, sizeof layout),
-           schedule_kind_name(p->schedule), recompute_mode_name(p->recompute),
-           format_ns(p->step_ns, time, sizeof time),
-           rates_text(&a->rates, cost, rates, sizeof rates));
-}
-
-/* Open the layout of a job. */
-static void open_layout(struct json *job)
-{
-    json_remove(job, "pipeline");
-    json_remove(json_get(job, "train"), "micro");
-    json_remove(json_path(job, "train.batch"), "micro");
-}
-
-/* Predict the layout of a command line, and print the best layout beside it. */
+/* Predict the layout of a command that runs today. */
 static enum status run_from(const struct command *command, const struct request *q,
                             const char *text, struct err *err)
 {
-    struct cluster cluster = {0};
-    struct command_job given = {0};
-    struct json *out = NULL;
-    struct job jobs[2] = {0};
-    struct cost_handle costs[2] = {0};
-    struct plan_answer answers[2] = {0};
-    const struct plan_target *target = NULL;
-    const bool megatron = strcmp(q->from, "megatron") == 0;
-    if (!megatron && strcmp(q->from, "torchtitan") != 0)
-        return err_set(err, ERR_INPUT, "--from must be megatron or torchtitan, got '%s'", q->from);
+    const struct plan_from ask = {.framework = q->from,
+                                  .cluster = q->cluster,
+                                  .model = q->model,
+                                  .db_path = q->db_path,
+                                  .overrides = &q->overrides,
+                                  .budget_ns = q->budget_ns,
+                                  .as_json = q->as_json,
+                                  .quiet = q->quiet,
+                                  .stages = q->stages,
+                                  .unshared = q->no_simulate};
     if (!q->cluster)
         return err_set(err, ERR_INPUT, "--from needs --cluster CLUSTER");
     if (q->all_frozen || q->frozen_layers > 0 || q->from_frozen >= 0 || q->cached || q->out_path ||
@@ -500,59 +417,7 @@ static enum status run_from(const struct command *command, const struct request 
         return err_set(err, ERR_INPUT,
                        "--from excludes --all-frozen, --frozen, --from-frozen, "
                        "--cached, --explain, --sweep, --for, -o");
-    enum status rc = cluster_load(q->cluster, &cluster, err);
-    THEN((megatron ? megatron_job : torchtitan_job)(text, cluster.num_devices, &given, err));
-    THEN(target_find(q->from, &target, err));
-    for (int i = 0; i < 2 && rc == OK; i++) {
-        if (i > 0)
-            open_layout(given.job);
-        json_add_string(given.job, "cluster", q->cluster);
-        rc = job_from_json(given.job, q->from, NULL, q->overrides.items, q->overrides.count,
-                           &jobs[i], err);
-        jobs[i].pipeline.target = target;
-        THEN(cost_choose(q->db_path, &jobs[i], &costs[i], err));
-        if (rc != OK)
-            break;
-        costs[i].cost = turn_cost(&jobs[i], &costs[i].cost);
-        solve(q, &jobs[i], &costs[i].cost, 0, false, &answers[i]);
-        if (i == 0 && answers[i].err.status == OK &&
-            cut_as_given(q, &jobs[i], &given, &answers[i], err) != OK)
-            rc = err->status;
-    }
-    if (rc == OK && answers[1].err.status != OK)
-        rc = err_copy(err, &answers[1].err);
-    const double today = answers[0].err.status == OK ? answers[0].result.samples_per_s : 0;
-    const double faster = today > 0 ? answers[1].result.samples_per_s / today : 0;
-    if (rc == OK && q->as_json) {
-        out = start_json(command, &jobs[0], &costs[0]);
-        plan_show_add(json_add_object(out, "today"), &answers[0], &jobs[0].cluster);
-        plan_show_add(json_add_object(out, "best"), &answers[1], &jobs[1].cluster);
-        if (faster > 0)
-            json_add_double(out, "faster", faster);
-        json_add_copy(out, "not_counted", given.not_counted);
-        rc = command_answer(out, err);
-        out = NULL;
-    } else if (rc == OK) {
-        print_layout("today", &costs[0].cost, &answers[0]);
-        print_layout("best", &costs[1].cost, &answers[1]);
-        if (faster > 1)
-            printf("%-6s %.3gx as fast as today\n", "", faster);
-        else if (faster > 0)
-            printf("nothing faster was found\n");
-        for (struct json *name = json_first(given.not_counted); name; name = json_next(name))
-            printf("not counted: %s\n", json_string(name));
-        printf("\nthe best plan:\n");
-        plan_show_print(&jobs[1], &costs[1], &answers[1], NULL, q->stages);
-    }
-    for (int i = 0; i < 2; i++) {
-        plan_answer_clear(&answers[i]);
-        cost_handle_clear(&costs[i]);
-        job_clear(&jobs[i]);
-    }
-    json_free(out);
-    command_job_clear(&given);
-    cluster_clear(&cluster);
-    return rc;
+    return plan_from(command, &ask, text, err);
 }
 
 /* Put an option that is short for an override of the job before the overrides, so that --set has the
@@ -607,8 +472,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
         OPTION("o", STRING, &q.out_path, "FILE",
                "write the plan, for 'elapse sim' and 'elapse train' with --plan FILE"),
         OPTION("from", STRING, &q.from, "FRAMEWORK",
-               "JOB is a command line of megatron or torchtitan: predict its layout, find a faster "
-               "one"),
+               "JOB is a command or a script of %s: predict its layout, find a faster one",
+               .values = COMMAND_READERS),
         OPTION("for", STRING, &q.target, "FRAMEWORK",
                "only plans that it runs, and its configuration in -o FILE: %s",
                .values = TARGET_NAMES),
@@ -641,12 +506,12 @@ static enum status run(const struct command *command, int argc, char **argv, str
         err_hint(err, "elapse plan JOB, or elapse plan --model MODEL --cluster CLUSTER");
         return rc;
     }
-    if (q.from && (q.model || q.batch))
-        return err_set(err, ERR_INPUT, "--from excludes --model and --batch");
+    if (q.from && q.batch)
+        return err_set(err, ERR_INPUT, "--from excludes --batch");
     const struct {
         const char *path, *value;
     } shorts[] = {
-        {"model",              q.model                  },
+        {"model",              q.from ? NULL : q.model  },
         {"cluster",            q.from ? NULL : q.cluster},
         {"train.batch.global", q.batch                  },
         {"cost.source",        q.cost                   },

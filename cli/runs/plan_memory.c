@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "partition/base/units.h"
 #include "partition/model/framework.h"
@@ -135,6 +136,32 @@ void plan_memory_add(struct json *json, const struct plan_memory *memory)
         json_add_int(json, "update_ns", memory->update_ns);
         json_add_int(json, "device_update_ns", memory->device_update_ns);
     }
+}
+
+/* Three digits, as a person compares them: "113 GiB", "40.0 GiB". */
+static const char *short_gib(int64_t bytes, char *text, size_t size)
+{
+    const double value = (double)bytes / (1 << 30);
+    snprintf(text, size, value < 99.95 ? "%.1f GiB" : "%.0f GiB", value);
+    return text;
+}
+
+const char *plan_memory_needs(const struct plan_memory *memory, char *text, size_t size)
+{
+    char need[32], have[32], part[32];
+    snprintf(text, size, "needs %s, a device has %s",
+             short_gib(memory->peak_bytes, need, sizeof need),
+             short_gib(memory->limit_bytes, have, sizeof have));
+    const char *before = ": ";
+    for (int i = 0; i < NUM_PARTS; i++) {
+        const size_t used = strlen(text);
+        if (part_of(memory, i) == 0)
+            continue;
+        snprintf(text + used, size - used, "%s%s %s", before, parts[i].name,
+                 short_gib(part_of(memory, i), part, sizeof part));
+        before = ", ";
+    }
+    return text;
 }
 
 static void print_parts(const struct plan_memory *memory)

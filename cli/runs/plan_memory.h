@@ -34,6 +34,8 @@ enum status plan_memory_find(const struct setting *setting, const struct plan *p
 /* Append memory {part: bytes}, memory_rank, where it is limited memory_limit_bytes, and where the
  * optimizer is on the host host_bytes, update_ns and device_update_ns. */
 void plan_memory_add(struct json *json, const struct plan_memory *memory);
+/* "needs 113 GiB, a device has 40.0 GiB: weights 25.1 GiB, ...". Returns text. */
+const char *plan_memory_needs(const struct plan_memory *memory, char *text, size_t size);
 /* Print a line where memory is limited, and one where the optimizer is on the host. */
 void plan_memory_print(const struct plan_memory *memory);
 

@@ -2,6 +2,7 @@
 #ifndef ELAPSE_CLI_PLAN_SHOW_H
 #define ELAPSE_CLI_PLAN_SHOW_H
 
+#include "cli/base/command.h"
 #include "cli/runs/plan_memory.h"
 #include "cli/runs/rates_show.h"
 #include "partition/plan/job.h"
@@ -22,6 +23,10 @@ struct plan_answer {
 };
 
 void plan_answer_clear(struct plan_answer *answer);
+
+/* The head of an answer as JSON: the command, the job and its costs. */
+struct json *plan_show_begin(const struct command *command, const struct job *job,
+                             const struct cost_handle *cost);
 
 /* Append a plan; an answer, or the reason why it has no plan; and with --explain the plans that it
  * was chosen over and a verdict on each pipeline length. */

@@ -9,7 +9,7 @@
 
 #include "exec/stage/arch.h"
 #include "partition/base/units.h"
-#include "profiles/job/model_config.h"
+#include "profiles/frameworks/model_config.h"
 
 enum { NAME_BYTES = 128 };
 

@@ -84,6 +84,14 @@ const struct framework *framework_of(enum framework_kind kind)
     return kind == FRAMEWORK_AUTO ? NULL : &frameworks[kind];
 }
 
+bool framework_loops_in_python(const struct model *model)
+{
+    const struct framework *const f = model->framework;
+    return f && model->experts > 0 &&
+           (f == framework_of(FRAMEWORK_DEEPSPEED) || f == framework_of(FRAMEWORK_FSDP) ||
+            f == framework_of(FRAMEWORK_HF_EAGER));
+}
+
 const char *framework_kind_name(enum framework_kind kind)
 {
     return frameworks[kind].name;

@@ -102,6 +102,10 @@ const struct framework *framework_of(enum framework_kind kind);
 const char *framework_kind_name(enum framework_kind kind);
 const char *norm_kind_name(enum norm_kind kind);
 
+/* Whether the framework runs models of transformers, whose experts may be modules of their own that
+ * Python calls one after another. This is not counted. */
+bool framework_loops_in_python(const struct model *model);
+
 /* Set what launches a model's kernels, and change the sizes of its items to what that keeps. Call it
  * once, before the model is divided. Items of constants stay as they are. */
 void model_set_framework(struct model *model, enum framework_kind kind, enum norm_kind norm);

@@ -1,7 +1,7 @@
 /* partition/plan/target.h - the training frameworks that `elapse plan --for` plans for, and what
  * each can run.
  *
- * Pure; no state. profiles/job/target_file.h writes the frameworks' configurations. */
+ * Pure; no state. profiles/frameworks/target_file.h writes the frameworks' configurations. */
 #ifndef ELAPSE_PARTITION_TARGET_H
 #define ELAPSE_PARTITION_TARGET_H
 
@@ -35,6 +35,7 @@ struct plan_target {
     unsigned shards;            /* bits 1 << enum shard_mode */
     unsigned contexts;          /* bits 1 << enum context_kind, for C > 1 */
     unsigned recomputes;        /* bits 1 << enum recompute_mode */
+    bool given;                 /* the layout is given: the framework only places its ranks */
     bool all_layers;            /* RECOMPUTE_LAYER runs every layer of every stage again */
     bool equal_layers;          /* RECOMPUTE_LAYER runs as many layers of each stage again */
     bool alone;                 /* no pipeline with T > 1, SHARD_GRADIENTS or SHARD_WEIGHTS */

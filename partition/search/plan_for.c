@@ -113,6 +113,8 @@ static enum status restrict_to_target(const struct job *job, struct planner_opti
         return err_set(err, ERR_INPUT, "%s needs pipeline.balancer optimal", name);
     options->target = target;
     options->equal_microbatches = true;
+    if (target->given)
+        return OK;
     if (job_searches(job) && !(target->schedules >> SCHEDULE_SEARCH & 1))
         return err_set(err, ERR_INPUT, "%s does not run pipeline.schedule search", name);
     if (!(options->schedules & target->schedules))

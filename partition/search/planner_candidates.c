@@ -272,7 +272,8 @@ static bool allows_mode(const struct search *search, const struct node *node)
         return false;
     if (!options->recompute_auto)
         return node->recompute == options->recompute;
-    if (options->target && !(options->target->recomputes >> node->recompute & 1))
+    if (options->target && !options->target->given &&
+        !(options->target->recomputes >> node->recompute & 1))
         return false;
     switch (node->recompute) {
     case RECOMPUTE_STAGE: /* never faster than RECOMPUTE_STAGE_EARLY, which frameworks lack */
@@ -294,11 +295,12 @@ static bool allows_mode(const struct search *search, const struct node *node)
 static bool allows_count(const struct search *search, const struct node *node)
 {
     const struct plan_target *target = search->options->target;
-    return !target || !((target->filled && node->microbatches.count < node->num_ranks) ||
-                        (target->whole_rounds && node->chunks > 1 &&
-                         node->microbatches.count % node->num_ranks != 0) ||
-                        (target->replicas_in_shard && node->num_pipelines > 1 &&
-                         search->problem->layout.shard < SHARD_GRADIENTS));
+    return !target || target->given ||
+           !((target->filled && node->microbatches.count < node->num_ranks) ||
+             (target->whole_rounds && node->chunks > 1 &&
+              node->microbatches.count % node->num_ranks != 0) ||
+             (target->replicas_in_shard && node->num_pipelines > 1 &&
+              search->problem->layout.shard < SHARD_GRADIENTS));
 }
 
 /* Open all candidates of a family with one placement of the frozen forward. fills[i] belongs to

@@ -240,12 +240,13 @@ static bool without_pipeline(const struct plan_target *target, const struct layo
 static bool layout_runs(const struct planner_options *options, const struct layout *layout)
 {
     const struct plan_target *target = options->target;
-    return !target ||
+    return !target || target->given ||
            ((target->shards >> layout->shard & 1) && layout->shard_group == 0 &&
             !(target->tokens_whole && layout->sequence_parallel) &&
             !(without_pipeline(target, layout) && options->num_ranks > 1) &&
             (layout->context <= 1 || (target->contexts >> layout->context_kind & 1)) &&
-            !(target->expert_in_shard && layout->expert > 1 && layout->shard < SHARD_GRADIENTS) &&
+            !(target->expert_in_shard && (layout->expert > 1 || layout->context > 1) &&
+              layout->shard < SHARD_GRADIENTS) &&
             !(target->experts_by_group && layout->expert_tensor < layout->tensor));
 }
 

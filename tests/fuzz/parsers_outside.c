@@ -5,7 +5,7 @@
 #include "cli/base/fault_trace.h"
 #include "cli/commands/measured_rows.h"
 #include "cli/launch/losses.h"
-#include "profiles/job/command_job.h"
+#include "profiles/frameworks/command_job.h"
 #include "profiles/job/job_json.h"
 #include "profiles/job/kind_json.h"
 #include "tests/fuzz/fuzz.h"
@@ -19,7 +19,8 @@ void fuzz_flags(const uint8_t *data, size_t size)
         struct command_job made = {0};
         struct job job = {0};
         struct err err = {0}, second = {0};
-        const enum status rc = (i == 0 ? megatron_job : torchtitan_job)(text, 16, &made, &err);
+        const enum status rc =
+            command_job_read(i == 0 ? "megatron" : "torchtitan", text, 16, &made, &err);
         if (fuzz_judge(rc, &err) &&
             fuzz_judge(job_from_json(made.job, "flags", NULL, cluster, 1, &job, &second), &second))
             job_clear(&job);

@@ -3,7 +3,7 @@
  * that are refused unless they say what we compute, `unmodelled` those that change something that we
  * leave out, `harmless` those that change neither parameters nor mathematics. To add a type, add its
  * table of keys, a row of `types`, and its keys to these three. */
-#include "profiles/job/model_config.h"
+#include "profiles/frameworks/model_config.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -117,6 +117,103 @@ static const struct config_key glm4_keys[] = {
     DECODER_KEYS(4096, 40, 32, 13696, 151552, 2, 128, 0),
     KEY("attention_bias", qkv_bias, ON),
     {NULL, 0, 0}
+};
+static const struct config_key smollm3_keys[] = {
+    DECODER_KEYS(2048, 36, 16, 11008, 128256, 4, 0, ON), {NULL, 0, 0}
+};
+static const struct config_key seed_oss_keys[] = {
+    DECODER_KEYS(4096, 64, 80, 27648, 155136, 8, 128, 0),
+    KEY("attention_bias", qkv_bias, ON),
+    {NULL, 0, 0}
+};
+static const struct config_key ernie_keys[] = {
+    DECODER_KEYS(1024, 18, 16, 3072, 103424, 2, 128, ON), {NULL, 0, 0}
+};
+static const struct config_key olmo3_keys[] = {
+    DECODER_KEYS(4096, 32, 32, 11008, 50304, 0, 0, 0),
+    KEY("sliding_window", block.window, 4096),
+    {NULL, 0, 0}
+};
+static const struct config_key exaone4_keys[] = {
+    DECODER_KEYS(4096, 32, 32, 16384, 102400, 32, 0, 0),
+    KEY("sliding_window", block.window, 4096),
+    KEY("sliding_window_pattern", block.full_every, KEEP),
+    {NULL, 0, 0}
+};
+#define ROUTED_KEYS                                                                                \
+    KEY("n_routed_experts", experts, 0), KEY("num_experts_per_tok", experts_active, 0),            \
+        KEY("moe_intermediate_size", expert_mlp, 1408),                                            \
+        KEY("n_shared_experts", shared_experts, 0), KEY("first_k_dense_replace", dense_layers, 0), \
+        KEY("attention_bias", qkv_bias, 0)
+static const struct config_key glm4_moe_keys[] = {
+    DECODER_KEYS(4096, 46, 96, 10944, 151552, 8, 0, 0), ROUTED_KEYS, {NULL, 0, 0}
+};
+static const struct config_key dots1_keys[] = {
+    DECODER_KEYS(4608, 62, 32, 10944, 152064, 32, 0, 0), ROUTED_KEYS, {NULL, 0, 0}
+};
+static const struct config_key glm_keys[] = {
+    DECODER_KEYS(4096, 40, 32, 13696, 151552, 2, 128, 0),
+    KEY("attention_bias", qkv_bias, ON),
+    {NULL, 0, 0}
+};
+static const struct config_key hunyuan_keys[] = {
+    DECODER_KEYS(4096, 32, 32, 11008, 290943, 0, 0, 0), {NULL, 0, 0}
+};
+static const struct config_key qwen2_moe_keys[] = {
+    DECODER_KEYS(2048, 24, 16, 5632, 151936, 16, 0, 0),
+    KEY("sliding_window", block.window, 4096),
+    KEY("max_window_layers", block.window_from, 28),
+    KEY("num_experts", experts, 60),
+    KEY("num_experts_per_tok", experts_active, 4),
+    KEY("moe_intermediate_size", expert_mlp, 1408),
+    KEY("shared_expert_intermediate_size", shared_experts, 5632),
+    KEY("decoder_sparse_step", block.moe_every, 1),
+    KEY("qkv_bias", qkv_bias, ON),
+    {NULL, 0, 0}
+};
+static const struct config_key olmoe_keys[] = {
+    DECODER_KEYS(2048, 16, 16, 2048, 50304, 0, 0, 0),
+    KEY("num_experts", experts, 64),
+    KEY("num_experts_per_tok", experts_active, 8),
+    {NULL, 0, 0}
+};
+static const struct config_key granitemoe_keys[] = {
+    DECODER_KEYS(4096, 32, 32, 11008, 32000, 0, 0, 0),
+    KEY("num_local_experts", experts, 8),
+    KEY("num_experts_per_tok", experts_active, 2),
+    {NULL, 0, 0}
+};
+static const struct config_key minimax_m2_keys[] = {
+    DECODER_KEYS(3072, 62, 48, 1536, 200064, 8, 128, 0),
+    KEY("num_local_experts", experts, 256),
+    KEY("num_experts_per_tok", experts_active, 8),
+    {NULL, 0, 0}
+};
+static const struct config_key llama4_keys[] = {
+    KEY("hidden_size", hidden, 5120),
+    KEY("num_hidden_layers", num_layers, 48),
+    KEY("num_attention_heads", heads, 40),
+    KEY("num_key_value_heads", kv_heads, 8),
+    KEY("head_dim", head_dim, 128),
+    KEY("intermediate_size", expert_mlp, 8192),
+    KEY("intermediate_size_mlp", mlp, 16384),
+    KEY("vocab_size", vocab, 202048),
+    KEY("tie_word_embeddings", tied_head, 0),
+    KEY("num_local_experts", experts, 16),
+    KEY("num_experts_per_tok", experts_active, 1),
+    KEY("interleave_moe_layer_step", block.moe_every, 1),
+    {NULL, 0, 0}
+};
+static const struct config_key nemotron_keys[] = {
+    DECODER_KEYS(6144, 32, 48, 24576, 256000, 0, 0, 0), {NULL, 0, 0}
+};
+static const struct config_key stablelm_keys[] = {
+    DECODER_KEYS(2560, 32, 32, 6912, 50304, 32, 0, 0),
+    KEY("use_qkv_bias", qkv_bias, 0),
+    {NULL, 0, 0}
+};
+static const struct config_key arcee_keys[] = {
+    DECODER_KEYS(2560, 32, 32, 18432, 32000, 0, 0, 0), {NULL, 0, 0}
 };
 static const struct config_key gemma_keys[] = {
     DECODER_KEYS(3072, 28, 16, 24576, 256000, 16, 256, ON), {NULL, 0, 0}
@@ -256,6 +353,7 @@ static const char *const relu[] = {"relu", NULL};
 static const char *const t5_acts[] = {"relu", "gated-gelu", "gated-silu", NULL};
 static const char *const clip_acts[] = {"quick_gelu", "gelu", NULL};
 static const char *const silu[] = {"silu", "swish", NULL};
+static const char *const relu2[] = {"relu2", NULL};
 static const char *const vit_heads[] = {"ViTForImageClassification", "ViTModel", NULL};
 static const char *const bert_heads[] = {"BertForSequenceClassification",
                                          "BertForQuestionAnswering",
@@ -263,6 +361,31 @@ static const char *const bert_heads[] = {"BertForSequenceClassification",
                                          "BertForPreTraining",
                                          "BertModel",
                                          NULL};
+/* Types whose text part alone is read. */
+static const char *const with_texts[] = {"gemma3", "mllama", "mistral3", "llama4"};
+/* Types that are near: what of their layers is not modelled. */
+static const struct {
+    const char *type, *lacks;
+} unlike[] = {
+    {"qwen3_next",       "gated delta nets"              },
+    {"qwen3_5",          "gated delta nets"              },
+    {"nemotron_h",       "Mamba-2 layers"                },
+    {"jamba",            "Mamba layers"                  },
+    {"bamba",            "Mamba-2 layers"                },
+    {"falcon_h1",        "Mamba-2 heads beside attention"},
+    {"falcon_mamba",     "Mamba layers"                  },
+    {"granitemoehybrid", "Mamba-2 layers"                },
+    {"mamba",            "Mamba layers"                  },
+    {"mamba2",           "Mamba-2 layers"                },
+    {"zamba",            "Mamba layers"                  },
+    {"zamba2",           "Mamba-2 layers"                },
+    {"minimax",          "lightning attention"           },
+    {"lfm2",             "short convolutions"            },
+    {"recurrent_gemma",  "recurrent layers"              },
+    {"rwkv",             "recurrent layers"              },
+    {"deepseek_v32",     "sparse attention's indexer"    },
+    {"gemma3n_text",     "per-layer embeddings and AltUp"},
+};
 static const char *const gpt2_heads[] = {"GPT2LMHeadModel", "GPT2Model", NULL};
 
 static const char *const t5_heads[] = {"T5ForConditionalGeneration", "T5WithLMHeadModel", NULL};
@@ -310,6 +433,24 @@ static const struct config_type {
     {"opt",               "llama",               "activation_function", relu,      NULL,                 NULL,              opt_keys        },
     {"bloom",             "llama",               "hidden_act",          gelu_any,  NULL,                 NULL,              bloom_keys      },
     {"falcon",            "llama",               "activation",          gelu_any,  NULL,                 NULL,              falcon_keys     },
+    {"kimi_k2",           "llama",               "hidden_act",          silu,      NULL,                 NULL,              deepseek_v2_keys},
+    {"smollm3",           "llama",               "hidden_act",          silu,      NULL,                 NULL,              smollm3_keys    },
+    {"seed_oss",          "llama",               "hidden_act",          silu,      NULL,                 NULL,              seed_oss_keys   },
+    {"ernie4_5",          "llama",               "hidden_act",          silu,      NULL,                 NULL,              ernie_keys      },
+    {"olmo3",             "llama",               "hidden_act",          silu,      NULL,                 NULL,              olmo3_keys      },
+    {"exaone4",           "llama",               "hidden_act",          silu,      NULL,                 NULL,              exaone4_keys    },
+    {"glm4_moe",          "llama",               "hidden_act",          silu,      NULL,                 NULL,              glm4_moe_keys   },
+    {"dots1",             "llama",               "hidden_act",          silu,      NULL,                 NULL,              dots1_keys      },
+    {"glm",               "llama",               "hidden_act",          silu,      NULL,                 NULL,              glm_keys        },
+    {"hunyuan_v1_dense",  "llama",               "hidden_act",          silu,      NULL,                 NULL,              hunyuan_keys    },
+    {"qwen2_moe",         "llama",               "hidden_act",          silu,      NULL,                 NULL,              qwen2_moe_keys  },
+    {"olmoe",             "llama",               "hidden_act",          silu,      NULL,                 NULL,              olmoe_keys      },
+    {"granitemoe",        "llama",               "hidden_act",          silu,      NULL,                 NULL,              granitemoe_keys },
+    {"minimax_m2",        "llama",               "hidden_act",          silu,      NULL,                 NULL,              minimax_m2_keys },
+    {"llama4_text",       "llama",               "hidden_act",          silu,      NULL,                 NULL,              llama4_keys     },
+    {"nemotron",          "llama",               "hidden_act",          relu2,     NULL,                 NULL,              nemotron_keys   },
+    {"stablelm",          "llama",               "hidden_act",          silu,      NULL,                 NULL,              stablelm_keys   },
+    {"arcee",             "llama",               "hidden_act",          relu2,     NULL,                 NULL,              arcee_keys      },
     {"t5",                "t5-base",             "feed_forward_proj",   t5_acts,   NULL,                 t5_heads,          t5_keys         },
     {"whisper",           "whisper-base",        "activation_function", gelu_any,  NULL,                 whisper_heads,     whisper_keys    },
     {"mllama_text_model", "llama3.2-11b-vision", "hidden_act",          silu,      NULL,                 NULL,              mllama_keys     },
@@ -329,44 +470,49 @@ static const struct config_rule {
     const char *key;
     const char *allowed; /* JSON texts, a space around each; every other value is refused */
 } rules[] = {
-    {" bert vit gpt2 llama mistral qwen2 mixtral ", "is_decoder",                               " false null "                          },
-    {" t5 whisper ",                                "is_encoder_decoder",                       " true "                                },
-    {" swin ",                                      "use_absolute_embeddings",                  " false "                               },
-    {" swin ",                                      "mlp_ratio",                                " 4 4.0 "                               },
-    {NULL,                                          "is_encoder_decoder",                       " false null "                          },
-    {NULL,                                          "add_cross_attention",                      " false null "                          },
-    {NULL,                                          "pruned_heads",                             " {} null "                             },
-    {" bert vit gpt2 ",                             "quantization_config",                      " null "                                },
-    {" bert vit ",                                  "problem_type",                             " \"single_label_classification\" null "},
-    {" bert ",                                      "position_embedding_type",                  " \"absolute\" null "                   },
-    {" bert ",                                      "type_vocab_size",                          " 2 "                                   },
-    {" vit deit swin ",                             "qkv_bias",                                 " true "                                },
-    {" gpt2 ",                                      "tie_word_embeddings",                      " true "                                },
-    {" gpt2 ",                                      "scale_attn_weights",                       " true "                                },
-    {" gpt2 ",                                      "scale_attn_by_inverse_layer_idx",          " false null "                          },
+    {" bert vit gpt2 llama mistral qwen2 mixtral ",               "is_decoder",                               " false null "                          },
+    {" t5 whisper ",                                              "is_encoder_decoder",                       " true "                                },
+    {" swin ",                                                    "use_absolute_embeddings",                  " false "                               },
+    {" swin ",                                                    "mlp_ratio",                                " 4 4.0 "                               },
+    {NULL,                                                        "is_encoder_decoder",                       " false null "                          },
+    {NULL,                                                        "add_cross_attention",                      " false null "                          },
+    {NULL,                                                        "pruned_heads",                             " {} null "                             },
+    {" bert vit gpt2 ",                                           "quantization_config",                      " null "                                },
+    {" bert vit ",                                                "problem_type",                             " \"single_label_classification\" null "},
+    {" bert ",                                                    "position_embedding_type",                  " \"absolute\" null "                   },
+    {" bert ",                                                    "type_vocab_size",                          " 2 "                                   },
+    {" vit deit swin ",                                           "qkv_bias",                                 " true "                                },
+    {" gpt2 ",                                                    "tie_word_embeddings",                      " true "                                },
+    {" gpt2 ",                                                    "scale_attn_weights",                       " true "                                },
+    {" gpt2 ",                                                    "scale_attn_by_inverse_layer_idx",          " false null "                          },
     {" llama deepseek deepseek_v2 deepseek_v3 granite qwen3 qwen3_moe gemma gemma2 gemma3_text "
-     "olmo olmo2 cohere phi3 ",                "attention_bias",                           " false null "                          },
-    {" llama granite ",                             "mlp_bias",                                 " false null "                          },
-    {" deepseek deepseek_v2 deepseek_v3 ",          "moe_layer_freq",                           " 1 null "                              },
-    {" gpt_oss gpt_neox ",                          "attention_bias",                           " true "                                },
-    {" qwen3_moe ",                                 "mlp_only_layers",                          " [] null "                             },
-    {" phi ",                                       "qk_layernorm",                             " false null "                          },
-    {" starcoder2 ",                                "use_bias",                                 " true "                                },
-    {" opt ",                                       "do_layer_norm_before",                     " true "                                },
-    {" opt ",                                       "enable_bias",                              " true "                                },
-    {" opt ",                                       "layer_norm_elementwise_affine",            " true "                                },
-    {" opt ",                                       "_remove_final_layer_norm",                 " false null "                          },
-    {" bloom ",                                     "apply_residual_connection_post_layernorm", " false null "                          },
-    {" falcon ",                                    "alibi",                                    " false null "                          },
-    {" falcon ",                                    "parallel_attn",                            " true "                                },
-    {" falcon ",                                    "bias",                                     " false null "                          },
-    {" gemma gemma2 gemma3_text ",                  "use_bidirectional_attention",              " false null "                          },
+     "olmo olmo2 olmo3 cohere phi3 smollm3 kimi_k2 hunyuan_v1_dense olmoe granitemoe llama4_text "
+     "nemotron arcee ",                                      "attention_bias",                           " false null "                          },
+    {" llama granite smollm3 seed_oss nemotron arcee ",           "mlp_bias",                                 " false null "                          },
+    {" deepseek deepseek_v2 deepseek_v3 kimi_k2 glm4_moe dots1 ", "moe_layer_freq",                           " 1 null "                              },
+    {" gpt_oss gpt_neox ",                                        "attention_bias",                           " true "                                },
+    {" seed_oss ",                                                "attention_out_bias",                       " false null "                          },
+    {" ernie4_5 ",                                                "use_bias",                                 " false null "                          },
+    {" stablelm ",                                                "qk_layernorm",                             " false null "                          },
+    {" stablelm ",                                                "use_parallel_residual",                    " false null "                          },
+    {" qwen3_moe qwen2_moe ",                                     "mlp_only_layers",                          " [] null "                             },
+    {" phi ",                                                     "qk_layernorm",                             " false null "                          },
+    {" starcoder2 ",                                              "use_bias",                                 " true "                                },
+    {" opt ",                                                     "do_layer_norm_before",                     " true "                                },
+    {" opt ",                                                     "enable_bias",                              " true "                                },
+    {" opt ",                                                     "layer_norm_elementwise_affine",            " true "                                },
+    {" opt ",                                                     "_remove_final_layer_norm",                 " false null "                          },
+    {" bloom ",                                                   "apply_residual_connection_post_layernorm", " false null "                          },
+    {" falcon ",                                                  "alibi",                                    " false null "                          },
+    {" falcon ",                                                  "parallel_attn",                            " true "                                },
+    {" falcon ",                                                  "bias",                                     " false null "                          },
+    {" gemma gemma2 gemma3_text ",                                "use_bidirectional_attention",              " false null "                          },
 };
 enum { NUM_RULES = sizeof rules / sizeof rules[0] };
 
 /* Keys whose effect is left out of the model: a value other than null, false, 0 is noted. */
 static const char *const unmodelled[] = {"auto_map", "clip_qkv", "num_nextn_predict_layers",
-                                         "quantization_config"};
+                                         "num_mtp_layers", "quantization_config"};
 enum { NUM_UNMODELLED = sizeof unmodelled / sizeof unmodelled[0] };
 
 /* Keys that change neither parameters nor what a training step computes: where files come from, how
@@ -415,7 +561,9 @@ static const char *const harmless[] = {
     "dropout", "layerdrop", "activation_dropout", "init_std", "skip_bias_add", "skip_bias_add_qkv",
     "slow_but_exact", "offset_alibi", "masked_softmax_fusion", "bias_dropout_fusion",
     "unk_token_id", "seq_length", "apply_query_key_layer_scaling", "attention_softmax_in_fp32",
-    "layer_norm_elementwise_affine",
+    "layer_norm_elementwise_affine", "no_rope_layers", "no_rope_layer_interval",
+    "attn_temperature_tuning", "floor_scale", "attn_scale", "for_llm_compressor", "moe_layers",
+    "use_qk_norm", "attention_chunk_size", "norm_eps", "use_mtp",
     /* t5, whisper, swin, clip: dropout, how spectrograms are masked, constants; n_positions limits
      * nothing, num_hidden_layers of whisper is encoder_layers once more */
     "dropout_rate", "dense_act_fn", "is_gated_act", "relative_attention_max_distance",
@@ -431,25 +579,25 @@ static const char *const harmless[] = {
 static const struct {
     const char *types, *key;
 } decoder_keys[] = {
-    {" gpt_neox ",                               "use_parallel_residual"   },
-    {" cohere ",                                 "use_qk_norm"             },
-    {" gemma2 gemma3_text ",                     "final_logit_softcapping" },
-    {" falcon ",                                 "new_decoder_architecture"},
-    {" falcon ",                                 "num_ln_in_parallel_attn" },
-    {" falcon ",                                 "multi_query"             },
-    {" falcon ",                                 "num_kv_heads"            },
-    {" falcon ",                                 "ffn_hidden_size"         },
-    {" opt ",                                    "word_embed_proj_dim"     },
-    {" gemma2 gemma3_text gpt_oss qwen2 qwen3 ", "layer_types"             },
-    {" qwen2 qwen3 qwen3_moe ",                  "use_sliding_window"      },
-    {" t5 ",                                     "num_decoder_layers"      },
-    {" whisper ",                                "decoder_attention_heads" },
-    {" whisper ",                                "decoder_ffn_dim"         },
-    {" mllama_text_model ",                      "cross_attention_layers"  },
-    {" swin ",                                   "depths"                  },
-    {" swin ",                                   "num_heads"               },
-    {" clip ",                                   "vision_config"           },
-    {" clip ",                                   "text_config"             },
+    {" gpt_neox ",                                             "use_parallel_residual"   },
+    {" cohere glm4_moe ",                                      "use_qk_norm"             },
+    {" gemma2 gemma3_text ",                                   "final_logit_softcapping" },
+    {" falcon ",                                               "new_decoder_architecture"},
+    {" falcon ",                                               "num_ln_in_parallel_attn" },
+    {" falcon ",                                               "multi_query"             },
+    {" falcon ",                                               "num_kv_heads"            },
+    {" falcon ",                                               "ffn_hidden_size"         },
+    {" opt ",                                                  "word_embed_proj_dim"     },
+    {" gemma2 gemma3_text gpt_oss qwen2 qwen3 olmo3 exaone4 ", "layer_types"             },
+    {" qwen2 qwen3 qwen3_moe qwen2_moe smollm3 ",              "use_sliding_window"      },
+    {" t5 ",                                                   "num_decoder_layers"      },
+    {" whisper ",                                              "decoder_attention_heads" },
+    {" whisper ",                                              "decoder_ffn_dim"         },
+    {" mllama_text_model ",                                    "cross_attention_layers"  },
+    {" swin ",                                                 "depths"                  },
+    {" swin ",                                                 "num_heads"               },
+    {" clip ",                                                 "vision_config"           },
+    {" clip ",                                                 "text_config"             },
 };
 enum { NUM_DECODER_KEYS = sizeof decoder_keys / sizeof decoder_keys[0] };
 
@@ -776,6 +924,19 @@ static enum status read_falcon(const struct json *object, const char *file, stru
     return rc;
 }
 
+/* The width of a shared expert as a number of experts. */
+static enum status share_experts(const char *file, struct model_spec *spec, struct err *err)
+{
+    const int width = spec->shared_experts;
+    if (width % spec->expert_mlp != 0)
+        return err_set(err, ERR_INPUT,
+                       "%s: shared_expert_intermediate_size must be a multiple of "
+                       "moe_intermediate_size %d, got %d",
+                       file, spec->expert_mlp, width);
+    spec->shared_experts = width / spec->expert_mlp;
+    return OK;
+}
+
 /* Read the settings of a decoder that are not one number per key. */
 static enum status read_decoder(const struct json *object, const char *type, const char *file,
                                 struct model_spec *spec, struct err *err)
@@ -792,6 +953,12 @@ static enum status read_decoder(const struct json *object, const char *type, con
         block->places = NORMS_BEFORE;
     if (strcmp(type, "cohere") == 0 && json_true(json_get(object, "use_qk_norm")))
         block->qk_norm = QK_NORM_FULL;
+    if (strcmp(type, "glm4_moe") == 0 && json_true(json_get(object, "use_qk_norm")))
+        block->qk_norm = QK_NORM_HEAD;
+    if (strcmp(type, "qwen2_moe") == 0)
+        rc = share_experts(file, spec, err);
+    if (strcmp(type, "llama4_text") == 0)
+        spec->shared_experts = 1;
     if (cap && strncmp(type, "gemma", 5) == 0)
         block->softcap = is_set(cap);
     if (strncmp(type, "qwen", 4) == 0 && !json_true(json_get(object, "use_sliding_window")))
@@ -977,7 +1144,7 @@ enum status model_from_config(const struct json *object, const char *file, int e
     char list[400];
     struct model_spec spec;
     const struct json *text = json_get(object, "text_config");
-    if (type && (strcmp(type, "gemma3") == 0 || strcmp(type, "mllama") == 0) && text) {
+    if (type && is_one_of(type, with_texts, sizeof with_texts / sizeof *with_texts) && text) {
         enum status rc = model_from_config(text, file, elem_bytes, model, err);
         if (rc == OK)
             snprintf(model->note, sizeof model->note, "%.60s: the text part only", file);
@@ -985,9 +1152,23 @@ enum status model_from_config(const struct json *object, const char *file, int e
     }
     for (int t = 0; t < NUM_TYPES; t++)
         names[t] = types[t].type;
-    if (!found)
-        return err_set(err, ERR_INPUT, "%s: model_type must be one of %s, got '%.40s'", file,
-                       join_names(names, NUM_TYPES, list, sizeof list), type ? type : "?");
+    for (size_t i = 0; type && !found && i < sizeof unlike / sizeof *unlike; i++)
+        if (strcmp(unlike[i].type, type) == 0) {
+            err_set(err, ERR_INPUT, "%s: the %s of model_type '%s' are not modelled", file,
+                    unlike[i].lacks, type);
+            err_hint(err,
+                     "its attention and MLPs alone are llama:layers=,hidden=,heads=,...; other "
+                     "layers are written by hand as items (elapse help model)");
+            return ERR_INPUT;
+        }
+    if (!found) {
+        err_set(err, ERR_INPUT, "%s: model_type must be one of %s, got '%.40s'", file,
+                join_names(names, NUM_TYPES, list, sizeof list), type ? type : "?");
+        err_hint(err,
+                 "if its layers are attention and MLP, write it by hand: "
+                 "llama:layers=,hidden=,heads=,kv_heads=,mlp=,vocab=,seq= (elapse help model)");
+        return ERR_INPUT;
+    }
     char note[sizeof model->note];
     enum status rc = model_preset(found->preset, &spec, err);
     const struct model_type *decoder = model_type_find(found->type);

@@ -2,7 +2,7 @@
  * those of torchtitan 0.3.0 (config/configs.py), NeMo AutoModel 0.7.0 (recipes/_dist_utils.py,
  * pipelining/config.py), Megatron-LM (training/arguments.py at 000c4ac2, core 0.16.1), DeepSpeed
  * 0.19.8 (runtime/config.py) and nanotron (config/parallelism_config.py at 19f88fb). */
-#include "profiles/job/target_file.h"
+#include "profiles/frameworks/target_file.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -96,9 +96,10 @@ static void write_torchtitan(const struct writer *w)
                                                                                    : "bfloat16");
     if (w->job->train.clip_norm > 0)
         fprintf(out, "--training.max_norm %g\n", w->job->train.clip_norm);
-    fprintf(out, "--parallelism.data_parallel_replicate_degree %d\n",
-            sharded ? 1 : p->num_pipelines);
-    fprintf(out, "--parallelism.data_parallel_shard_degree %d\n", sharded ? p->num_pipelines : 1);
+    fprintf(out, "--parallelism.data_parallel_replicate_degree %d\n", sharded ? 1 : plan_width(p));
+    fprintf(out, "--parallelism.data_parallel_shard_degree %d\n", sharded ? plan_width(p) : 1);
+    if (layout_context(&p->layout) > 1)
+        fprintf(out, "--parallelism.context_parallel_degree %d\n", layout_context(&p->layout));
     if (sharded)
         fprintf(out, "--parallelism.fsdp_reshard_after_forward %s\n",
                 p->layout.shard == SHARD_WEIGHTS ? "always" : "never");
@@ -108,6 +109,8 @@ static void write_torchtitan(const struct writer *w)
                 p->layout.sequence_parallel ? "" : "no-");
     fprintf(out, "--parallelism.expert_parallel_degree %d\n", layout_expert(&p->layout));
     fprintf(out, "--parallelism.pipeline_parallel_degree %d\n", p->num_ranks);
+    if (w->model->overlaps_tensor && layout_tensor(&p->layout) > 1)
+        fprintf(out, "--parallelism.enable_async_tensor_parallel\n");
     if (p->num_ranks > 1) {
         fprintf(out, "--training.disable_cuda_graphs\n");
         fprintf(out, "--parallelism.pipeline_parallel_schedule %s\n", pytorch_builder(p));
@@ -215,10 +218,11 @@ static bool megatron_has(const struct model *m)
 {
     const struct block *b = &m->block;
     return m->family == FAMILY_GPT ||
-           (m->family == FAMILY_LLAMA && m->kv_rank == 0 && b->norm == NORM_FORM_RMS &&
-            b->places == NORMS_BEFORE && b->qk_norm != QK_NORM_FULL &&
-            b->positions == POSITIONS_ROTARY && !b->plain_mlp && !b->embedding_norm &&
-            !b->softcap && !b->sinks && !b->out_bias && b->window == 0 && b->moe_every <= 1);
+           (m->family == FAMILY_LLAMA && b->norm <= NORM_FORM_LAYER && b->places == NORMS_BEFORE &&
+            b->qk_norm != QK_NORM_FULL && b->positions == POSITIONS_ROTARY && !b->embedding_norm &&
+            !b->softcap && !b->sinks && b->out_bias == b->mlp_bias &&
+            (m->qkv_bias || !b->out_bias || m->kv_rank > 0) && b->window == 0 &&
+            b->moe_every <= 1 && !b->shared_gate);
 }
 
 static void write_megatron_model(const struct writer *w)
@@ -232,22 +236,33 @@ static void write_megatron_model(const struct writer *w)
     fprintf(out, "--vocab-size %d\n--make-vocab-size-divisible-by 1\n", m->vocab);
     if (m->family == FAMILY_GPT)
         return;
-    fprintf(out,
-            "--position-embedding-type rope\n--normalization RMSNorm\n--swiglu\n"
-            "--disable-bias-linear\n--kv-channels %d\n",
-            m->head_dim);
+    fprintf(out, "--position-embedding-type rope\n--normalization %s\n%s%s",
+            m->rms_norm ? "RMSNorm" : "LayerNorm", m->block.plain_mlp ? "" : "--swiglu\n",
+            m->block.mlp_bias ? "" : "--disable-bias-linear\n");
+    if (m->kv_rank == 0)
+        fprintf(out, "--kv-channels %d\n", m->head_dim);
+    else
+        fprintf(out,
+                "--multi-latent-attention\n--kv-lora-rank %d\n--qk-head-dim %d\n"
+                "--qk-pos-emb-head-dim %d\n--v-head-dim %d\n--qk-layernorm\n",
+                m->kv_rank, m->head_dim, m->rope_dim, m->v_dim);
+    if (m->kv_rank > 0 && m->q_rank > 0)
+        fprintf(out, "--q-lora-rank %d\n", m->q_rank);
     if (m->kv_heads != m->heads)
         fprintf(out, "--group-query-attention\n--num-query-groups %d\n", m->kv_heads);
     if (!m->tied_head)
         fprintf(out, "--untie-embeddings-and-output-weights\n");
-    if (m->qkv_bias)
+    if (m->qkv_bias && !m->block.mlp_bias)
         fprintf(out, "--add-qkv-bias\n");
     if (m->block.qk_norm == QK_NORM_HEAD)
         fprintf(out, "--qk-layernorm\n");
     if (m->experts > 0) {
         fprintf(out, "--num-experts %d\n--moe-router-topk %d\n--moe-ffn-hidden-size %d\n",
                 m->experts, m->experts_active, m->expert_mlp);
-        fprintf(out, "--moe-token-dispatcher-type alltoall\n");
+        fprintf(out, "--moe-token-dispatcher-type %s\n",
+                w->job->train.dispatcher == DISPATCHER_FLEX ? "flex" : "alltoall");
+        if (m->expert_bias)
+            fprintf(out, "--moe-router-enable-expert-bias\n");
         if (m->shared_experts > 0)
             fprintf(out, "--moe-shared-expert-intermediate-size %d\n",
                     m->shared_experts * m->expert_mlp);
@@ -299,6 +314,8 @@ static void write_megatron(const struct writer *w)
         fprintf(out, "--num-virtual-stages-per-pipeline-rank %d\n", chunks);
     if (p->layout.sequence_parallel)
         fprintf(out, "--sequence-parallel\n");
+    if (p->layout.sequence_parallel && w->model->overlaps_tensor)
+        fprintf(out, "--tp-comm-overlap\n");
     static const char *const kinds[CONTEXT_KIND_COUNT] = {"p2p", "all_gather", "a2a"};
     if (layout_context(&p->layout) > 1)
         fprintf(out, "--context-parallel-size %d\n--cp-comm-type %s\n", layout_context(&p->layout),
@@ -306,6 +323,8 @@ static void write_megatron(const struct writer *w)
     if (w->model->experts > 0)
         fprintf(out, "--expert-model-parallel-size %d\n--expert-tensor-parallel-size %d\n",
                 layout_expert(&p->layout), layout_expert_tensor(&p->layout));
+    if (w->model->experts > 0 && w->model->overlaps_experts)
+        fprintf(out, "--overlap-moe-expert-parallel-comm\n");
     if (p->layout.shard == SHARD_OPTIMIZER || p->layout.offload)
         fprintf(out, "--use-distributed-optimizer\n");
     if (p->layout.offload)
@@ -350,6 +369,7 @@ static void write_deepspeed(const struct writer *w)
                  p->layout.offload && p->layout.shard == SHARD_NONE ? 1 : (int)p->layout.shard);
     if (p->layout.offload)
         json_add_string(json_add_object(zero, "offload_optimizer"), "device", "cpu");
+    json_add_bool(zero, "overlap_comm", p->bucket_bytes > 0);
     if (p->bucket_bytes > 0)
         json_add_int(zero, "reduce_bucket_size", p->bucket_bytes / 4);
     if (w->job->train.dtype == DTYPE_BF16 || narrow(w->job))

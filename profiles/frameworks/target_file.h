@@ -1,4 +1,4 @@
-/* profiles/job/target_file.h - a plan in the words of a training framework (partition/plan/target.h).
+/* profiles/frameworks/target_file.h - a plan in the words of a training framework (partition/plan/target.h).
  *
  * The text sets the layout, the batch and the number format. docs/frameworks.md lists the names and
  * their sources. */

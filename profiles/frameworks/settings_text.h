@@ -1,0 +1,16 @@
+/* profiles/frameworks/settings_text.h - files of settings of other frameworks as JSON. */
+#ifndef ELAPSE_PROFILES_SETTINGS_TEXT_H
+#define ELAPSE_PROFILES_SETTINGS_TEXT_H
+
+#include "partition/base/status.h"
+#include "profiles/json/json.h"
+
+/* Read a text as an object: JSON where it begins with a brace; TOML where the file's name ends in
+ * .toml; else YAML. Of TOML: tables and keys; of YAML: mappings and lists by indent, lists and mappings
+ * in brackets, comments, quotes. Anchors, tags and texts over several lines are refused. A value that
+ * is no number, truth or list is a text. *object is the caller's to free. ERR_INPUT with the line.
+ * ERR_NOMEM. */
+enum status settings_read(const char *text, const char *file, struct json **object,
+                          struct err *err);
+
+#endif

@@ -1,0 +1,858 @@
+/* A reader of shell scripts that executes nothing.
+ *
+ * read_command() collects the words of one command and expands them. finish() applies assignments,
+ * opens and closes ifs, loops and functions, and keeps the command with the most flags. An if is
+ * entered if its test is known and true. Commands and assignments of other blocks are not executed:
+ * their variables become unknown. Grammar: POSIX.1-2017, XCU 2 (Shell Command Language), and bash's
+ * arrays and [[ ]]. */
+#include "profiles/frameworks/shell_words.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct list {
+    char **item;
+    int count;
+};
+
+struct variable {
+    char *name;
+    struct list value; /* more than one item: an array */
+    bool known;
+};
+
+enum block_kind { BLOCK_IF, BLOCK_LOOP, BLOCK_CASE, BLOCK_FUNCTION };
+struct block {
+    enum block_kind kind;
+    bool active; /* its commands are executed */
+    bool sure;   /* that is known */
+    bool done;   /* a branch before was taken */
+};
+enum { BLOCKS_MAX = 64 };
+
+struct script {
+    const char *at, *what;
+    int line;
+    struct list arguments; /* borrowed */
+    struct variable *variables;
+    int num_variables;
+    struct block blocks[BLOCKS_MAX];
+    int num_blocks;
+    struct list words;       /* of the current command */
+    bool operators;          /* it has && or || */
+    bool condition;          /* it is the test of an if */
+    int before;              /* the branch before that test: 1 was taken, -1 is not known */
+    bool function;           /* NAME() was read */
+    struct list best, loose; /* the chosen command; the words of lines that begin with a flag */
+    int best_score;
+    char *document;     /* the last heredoc */
+    char delimiter[64]; /* of the heredoc that begins after this line */
+    struct json *notes;
+    bool nomem;
+};
+
+static void list_add(struct script *s, struct list *list, const char *text, size_t length)
+{
+    char **grown = realloc(list->item, ((size_t)list->count + 1) * sizeof *grown);
+    char *copy = strndup(text, length);
+    if (grown)
+        list->item = grown;
+    if (!grown || !copy) {
+        s->nomem = true;
+        free(copy);
+        return;
+    }
+    list->item[list->count++] = copy;
+}
+
+static void list_clear(struct list *list)
+{
+    for (int i = 0; i < list->count; i++)
+        free(list->item[i]);
+    free(list->item);
+    *list = (struct list){0};
+}
+
+static void note(struct script *s, const char *text, const char *more)
+{
+    char line[200];
+    snprintf(line, sizeof line, "%.60s:%d: %s%.60s", s->what, s->line, text, more);
+    json_add_string(s->notes, NULL, line);
+}
+
+static struct variable *variable_find(struct script *s, const char *name, size_t length)
+{
+    for (int i = 0; i < s->num_variables; i++)
+        if (strlen(s->variables[i].name) == length &&
+            memcmp(s->variables[i].name, name, length) == 0)
+            return &s->variables[i];
+    return NULL;
+}
+
+static struct variable *variable_make(struct script *s, const char *name, size_t length)
+{
+    struct variable *found = variable_find(s, name, length);
+    if (found)
+        return found;
+    struct variable *grown = realloc(s->variables, ((size_t)s->num_variables + 1) * sizeof *grown);
+    char *copy = strndup(name, length);
+    if (grown)
+        s->variables = grown;
+    if (!grown || !copy) {
+        s->nomem = true;
+        free(copy);
+        return NULL;
+    }
+    s->variables[s->num_variables] = (struct variable){.name = copy, .known = true};
+    return &s->variables[s->num_variables++];
+}
+
+static bool runs(const struct script *s)
+{
+    for (int i = 0; i < s->num_blocks; i++)
+        if (!s->blocks[i].active)
+            return false;
+    return true;
+}
+
+static bool is_name(const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (!isalnum((unsigned char)text[i]) && text[i] != '_')
+            return false;
+    return length > 0 && !isdigit((unsigned char)text[0]);
+}
+
+/* Length of a bracketed text that begins at text[0], brackets included; 0: it is not closed. */
+static size_t balanced(const char *text, char open, char close)
+{
+    int depth = 0;
+    char quote = '\0';
+    for (size_t i = 0; text[i]; i++)
+        if (quote)
+            quote = text[i] == quote ? '\0' : quote;
+        else if (text[i] == '\'' || text[i] == '"')
+            quote = text[i];
+        else if (text[i] == open)
+            depth++;
+        else if (text[i] == close && --depth == 0)
+            return i + 1;
+    return 0;
+}
+
+/* --- arithmetic -------------------------------------------------------------------------------- */
+
+struct sum {
+    struct script *script;
+    const char *at, *end;
+    bool known;
+};
+
+static long sum_of(struct sum *sum);
+
+static long factor_of(struct sum *sum)
+{
+    long value = 0;
+    while (sum->at < sum->end && (isspace((unsigned char)*sum->at) || *sum->at == '"'))
+        sum->at++;
+    if (sum->at < sum->end && *sum->at == '(') {
+        sum->at++;
+        value = sum_of(sum);
+        sum->known = sum->known && sum->at < sum->end && *sum->at == ')';
+        sum->at++;
+    } else if (sum->at < sum->end && isdigit((unsigned char)*sum->at)) {
+        char *after;
+        value = strtol(sum->at, &after, 10);
+        sum->at = after;
+    } else {
+        while (sum->at < sum->end && strchr("${", *sum->at))
+            sum->at++;
+        size_t n = 0;
+        while (sum->at + n < sum->end && is_name(sum->at, n + 1))
+            n++;
+        const struct variable *v = variable_find(sum->script, sum->at, n);
+        char *after = NULL;
+        if (v && v->known && v->value.count == 1)
+            value = strtol(v->value.item[0], &after, 10);
+        sum->known = sum->known && after && after != v->value.item[0] && !*after;
+        sum->at += n;
+        while (sum->at < sum->end && *sum->at == '}')
+            sum->at++;
+    }
+    while (sum->at < sum->end && (isspace((unsigned char)*sum->at) || *sum->at == '"'))
+        sum->at++;
+    return value;
+}
+
+static long product_of(struct sum *sum)
+{
+    long value = factor_of(sum);
+    while (sum->known && sum->at < sum->end && strchr("*/%", *sum->at)) {
+        const char op = *sum->at++;
+        const long by = factor_of(sum);
+        long product = 0;
+        sum->known =
+            sum->known && (op == '*' ? !__builtin_mul_overflow(value, by, &product) : by > 0);
+        if (sum->known)
+            value = op == '*' ? product : op == '/' ? value / by : value % by;
+    }
+    return value;
+}
+
+static long sum_of(struct sum *sum)
+{
+    long value = product_of(sum);
+    while (sum->known && sum->at < sum->end && strchr("+-", *sum->at)) {
+        const char op = *sum->at++;
+        const long by = product_of(sum);
+        sum->known = sum->known && (op == '+' ? !__builtin_add_overflow(value, by, &value)
+                                              : !__builtin_sub_overflow(value, by, &value));
+    }
+    return value;
+}
+
+/* --- words --------------------------------------------------------------------------------------- */
+
+/* A word that is being built: pieces of it that are complete go to `to`. */
+struct building {
+    char *text;
+    size_t used, size;
+    bool some; /* it is a word, though perhaps an empty one */
+    struct list *to;
+};
+
+static void build(struct script *s, struct building *b, const char *text, size_t length)
+{
+    if (b->used + length + 1 > b->size) {
+        const size_t size = 2 * (b->used + length + 32);
+        char *grown = realloc(b->text, size);
+        if (!grown) {
+            s->nomem = true;
+            return;
+        }
+        b->text = grown;
+        b->size = size;
+    }
+    memcpy(b->text + b->used, text, length);
+    b->used += length;
+    b->text[b->used] = '\0';
+    b->some = true;
+}
+
+static void build_end(struct script *s, struct building *b)
+{
+    if (b->some)
+        list_add(s, b->to, b->text ? b->text : "", b->used);
+    b->used = 0;
+    b->some = false;
+}
+
+/* Add a value, cut at blanks unless it is quoted. */
+static void build_value(struct script *s, struct building *b, const char *text, bool quoted)
+{
+    if (quoted) {
+        build(s, b, text, strlen(text));
+        return;
+    }
+    while (*text) {
+        const size_t blank = strspn(text, " \t\n"), n = strcspn(text + blank, " \t\n");
+        if (blank > 0)
+            build_end(s, b);
+        if (n > 0)
+            build(s, b, text + blank, n);
+        text += blank + n;
+    }
+}
+
+static enum status read_word(struct script *s, struct building *b, bool split, struct err *err);
+
+/* Expand the value after :- or - of a parameter, which may itself have parameters. */
+static enum status build_default(struct script *s, struct building *b, const char *text,
+                                 size_t length, bool quoted, struct err *err)
+{
+    struct list parts = {0};
+    struct building inner = {.to = &parts};
+    char *copy = strndup(text, length);
+    const char *const after = s->at;
+    enum status rc = copy ? OK : err_nomem(err);
+    if (rc == OK && (!*copy || strpbrk(copy, " \t\n"))) { /* several words: as they are */
+        build_value(s, b, copy, quoted);
+    } else if (rc == OK) {
+        s->at = copy;
+        rc = read_word(s, &inner, false, err);
+        build_end(s, &inner);
+        for (int i = 0; i < parts.count; i++)
+            build_value(s, b, parts.item[i], quoted);
+    }
+    s->at = after;
+    free(inner.text);
+    free(copy);
+    list_clear(&parts);
+    return rc;
+}
+
+static void build_items(struct script *s, struct building *b, const struct list *items, bool apart,
+                        bool quoted)
+{
+    for (int i = 0; i < items->count; i++) {
+        if (i > 0 && apart)
+            build_end(s, b);
+        else if (i > 0)
+            build_value(s, b, " ", quoted);
+        build_value(s, b, items->item[i], quoted);
+    }
+}
+
+/* Expand what begins with the dollar sign at s->at. A value that is not known stays as written. */
+static enum status read_dollar(struct script *s, struct building *b, bool quoted, struct err *err)
+{
+    const char *const start = s->at;
+    size_t length = 1, name = 0;
+    const char *id = start + 1, *rest = "";
+    if (strncmp(id, "((", 2) == 0 || *id == '(') {
+        const size_t n = balanced(id, '(', ')');
+        if (n == 0)
+            return err_set(err, ERR_INPUT, "%s:%d: a parenthesis is not closed", s->what, s->line);
+        struct sum sum = {s, id + 2, id + n - 2, id[1] == '('};
+        const long value = sum.known ? sum_of(&sum) : 0;
+        char text[32];
+        s->at = id + n;
+        if (sum.known && sum.at == sum.end) {
+            snprintf(text, sizeof text, "%ld", value);
+            build(s, b, text, strlen(text));
+        } else {
+            build(s, b, start, n + 1);
+        }
+        return OK;
+    }
+    if (*id == '{') {
+        const size_t n = balanced(id, '{', '}');
+        if (n == 0)
+            return err_set(err, ERR_INPUT, "%s:%d: a brace is not closed", s->what, s->line);
+        length = n + 1;
+        id++;
+        while (is_name(id, name + 1))
+            name++;
+        if (name == 0)
+            name = strspn(id, "0123456789@*");
+        rest = id + name;
+    } else {
+        while (is_name(id, name + 1))
+            name++;
+        if (name == 0 && (isdigit((unsigned char)*id) || *id == '@' || *id == '*'))
+            name = 1;
+        length = name + 1;
+    }
+    s->at = start + length;
+    const bool braced = start[1] == '{';
+    const size_t tail = braced ? (size_t)(start + length - 1 - rest) : 0;
+    const struct variable *v = variable_find(s, id, name);
+    const struct list *found = v && v->known ? &v->value : NULL;
+    struct list one = {0};
+    bool apart = false;
+    if (name > 0 && (*id == '@' || *id == '*')) {
+        found = &s->arguments;
+        apart = *id == '@';
+    } else if (name > 0 && isdigit((unsigned char)*id)) {
+        const int at = atoi(id);
+        if (at > 0 && at <= s->arguments.count)
+            one = (struct list){&s->arguments.item[at - 1], 1}, found = &one;
+    } else if (tail == 3 && (strncmp(rest, "[@]", 3) == 0 || strncmp(rest, "[*]", 3) == 0)) {
+        apart = true;
+    } else if (found && found->count > 1) { /* $ARRAY is its first item */
+        one = (struct list){found->item, 1}, found = &one;
+    }
+    const bool value_or = tail > 0 && (*rest == ':' || *rest == '-' || *rest == '=');
+    const bool plain = tail == 0 || apart;
+    const bool empty = found && (found->count == 0 || (found->count == 1 && !found->item[0][0]));
+    if (name == 0 || (!plain && !value_or) || (v && !v->known)) {
+        build(s, b, start, length);
+    } else if (found && !(value_or && *rest == ':' && empty)) {
+        if (apart || !empty || quoted)
+            build_items(s, b, found, apart, quoted);
+        b->some = b->some || (quoted && !apart);
+    } else if (value_or) {
+        const size_t colon = *rest == ':';
+        if (!strchr("-=", rest[colon]))
+            build(s, b, start, length);
+        else
+            return build_default(s, b, rest + colon + 1, tail - colon - 1, quoted, err);
+    } else {
+        build(s, b, start, length);
+    }
+    return OK;
+}
+
+static enum status read_quoted(struct script *s, struct building *b, struct err *err)
+{
+    b->some = true;
+    for (s->at++; *s->at && *s->at != '"';) {
+        if (*s->at == '\n')
+            s->line++;
+        if (*s->at == '\\' && s->at[1] && strchr("\\\"$`\n", s->at[1])) {
+            if (s->at[1] != '\n')
+                build(s, b, s->at + 1, 1);
+            s->at += 2;
+        } else if (*s->at == '$') {
+            const enum status rc = read_dollar(s, b, true, err);
+            if (rc != OK)
+                return rc;
+        } else {
+            build(s, b, s->at++, 1);
+        }
+    }
+    if (!*s->at)
+        return err_set(err, ERR_INPUT, "%s:%d: a quote is not closed", s->what, s->line);
+    s->at++;
+    return OK;
+}
+
+/* Read up to a blank, or to a parenthesis that closes what the word did not open. */
+static enum status read_word(struct script *s, struct building *b, bool split, struct err *err)
+{
+    enum status rc = OK;
+    int depth = 0;
+    while (*s->at && rc == OK) {
+        const char c = *s->at;
+        if (strchr(" \t\r\n", c) || (c == ')' && depth == 0))
+            break;
+        if (c == ';' && (!s->at[1] || strchr(" \t\n;", s->at[1])))
+            break;
+        if (c == '\\' && s->at[1] == '\n') {
+            s->at += 2;
+            s->line++;
+        } else if (c == '\\' && s->at[1]) {
+            build(s, b, s->at + 1, 1);
+            s->at += 2;
+        } else if (c == '\'') {
+            const char *const end = strchr(s->at + 1, '\'');
+            if (!end)
+                return err_set(err, ERR_INPUT, "%s:%d: a quote is not closed", s->what, s->line);
+            build(s, b, s->at + 1, (size_t)(end - s->at - 1));
+            for (; s->at < end; s->at++)
+                s->line += *s->at == '\n';
+            s->at++;
+        } else if (c == '"') {
+            rc = read_quoted(s, b, err);
+        } else if (c == '$') {
+            rc = read_dollar(s, b, !split, err);
+        } else if (c == '`') {
+            const char *const end = strchr(s->at + 1, '`');
+            const size_t n = end ? (size_t)(end - s->at) + 1 : strlen(s->at);
+            build(s, b, s->at, n);
+            s->at += n;
+        } else {
+            depth += (c == '(') - (c == ')');
+            build(s, b, s->at++, 1);
+        }
+    }
+    return rc;
+}
+
+/* --- commands ------------------------------------------------------------------------------------ */
+
+static void skip_blanks(struct script *s, bool lines)
+{
+    for (;;) {
+        if (s->at[0] == '\\' && (s->at[1] == '\n' || (s->at[1] == '\r' && s->at[2] == '\n'))) {
+            s->at += s->at[1] == '\r' ? 3 : 2;
+            s->line++;
+        } else if (*s->at == ' ' || *s->at == '\t' || *s->at == '\r' || (lines && *s->at == '\n')) {
+            s->line += *s->at == '\n';
+            s->at++;
+        } else if (*s->at == '#') {
+            s->at += strcspn(s->at, "\n");
+        } else {
+            return;
+        }
+    }
+}
+
+/* Read NAME=value, NAME+=value, NAME=(items) at s->at, if it is one. */
+static enum status read_assignment(struct script *s, bool *was, struct err *err)
+{
+    const char *const name = s->at;
+    size_t n = 0;
+    while (is_name(name, n + 1))
+        n++;
+    const bool more = n > 0 && name[n] == '+' && name[n + 1] == '=';
+    *was = n > 0 && (more || name[n] == '=');
+    if (!*was)
+        return OK;
+    struct list value = {0};
+    struct building b = {.to = &value};
+    enum status rc = OK;
+    s->at = name + n + 1 + more;
+    const bool array = *s->at == '(';
+    if (array) {
+        s->at++;
+        for (skip_blanks(s, true); rc == OK && *s->at && *s->at != ')'; skip_blanks(s, true)) {
+            rc = read_word(s, &b, true, err);
+            build_end(s, &b);
+        }
+        if (rc == OK && *s->at != ')')
+            rc = err_set(err, ERR_INPUT, "%s:%d: a parenthesis is not closed", s->what, s->line);
+        s->at += *s->at == ')';
+    } else {
+        rc = read_word(s, &b, false, err);
+        b.some = true;
+        build_end(s, &b);
+    }
+    free(b.text);
+    struct variable *v = rc == OK ? variable_make(s, name, n) : NULL;
+    if (v && !runs(s)) {
+        bool sure = true;
+        for (int i = 0; i < s->num_blocks; i++)
+            sure = sure && (s->blocks[i].active || s->blocks[i].sure);
+        if (!sure && v->known) {
+            v->known = false;
+            note(s, "a block that is not evaluated sets ", v->name);
+        }
+    } else if (v && more && !array && v->value.count == 1 && value.count == 1) {
+        struct list sum = {0};
+        struct building both = {.to = &sum};
+        build(s, &both, v->value.item[0], strlen(v->value.item[0]));
+        build(s, &both, value.item[0], strlen(value.item[0]));
+        build_end(s, &both);
+        free(both.text);
+        list_clear(&v->value);
+        v->value = sum;
+    } else if (v) {
+        if (!more)
+            list_clear(&v->value);
+        for (int i = 0; i < value.count; i++)
+            list_add(s, &v->value, value.item[i], strlen(value.item[i]));
+        v->known = true;
+    }
+    list_clear(&value);
+    return rc;
+}
+
+/* The test of an if: 1 true, 0 false, -1 not known. */
+static int test_of(const struct script *s)
+{
+    const struct list *w = &s->words;
+    for (int i = 0; i < w->count; i++)
+        if (strchr(w->item[i], '$') || strchr(w->item[i], '`'))
+            return -1;
+    if (s->operators || w->count < 3 || w->item[0][0] != '[')
+        return -1;
+    const char *const a = w->item[1], *const b = w->item[2];
+    if (w->count == 4 && strcmp(a, "-z") == 0)
+        return !*b;
+    if (w->count == 4 && strcmp(a, "-n") == 0)
+        return *b != '\0';
+    if (w->count != 5)
+        return -1;
+    const char *const c = w->item[3];
+    const long x = atol(a), y = atol(c);
+    const struct {
+        const char *op;
+        int value;
+    } ops[] = {
+        {"=",       strcmp(a, c) == 0},
+        {"==",         strcmp(a,              c) == 0},
+        {"!=",  strcmp(a,c) != 0},
+        {"-eq",x == y    },
+        {"-ne",     x != y       },
+        {"-gt",     x > y  },
+        {"-ge",     x >= y   },
+        {"-lt",     x < y  },
+        {"-le",     x <= y   },
+    };
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        if (strcmp(ops[i].op, b) == 0)
+            return ops[i].value;
+    return -1;
+}
+
+static void block_open(struct script *s, enum block_kind kind, int test)
+{
+    if (s->num_blocks < BLOCKS_MAX)
+        s->blocks[s->num_blocks++] = (struct block){kind, test > 0, test >= 0, test > 0};
+}
+
+/* Act on a word that begins a command, if it is one of the grammar. True: the word is used up. */
+static bool keyword(struct script *s, const char *word)
+{
+    struct block *const last = s->num_blocks > 0 ? &s->blocks[s->num_blocks - 1] : NULL;
+    static const char *const ends[] = {"fi", "done", "esac", "}"};
+    for (int i = 0; i < 4; i++)
+        if (strcmp(word, ends[i]) == 0) {
+            s->num_blocks -= last != NULL && (int)last->kind == i;
+            return true;
+        }
+    if (strcmp(word, "if") == 0 || strcmp(word, "elif") == 0) {
+        const bool branch = word[0] == 'e' && last && last->kind == BLOCK_IF;
+        s->before = !branch ? 0 : !last->sure ? -1 : last->done;
+        s->num_blocks -= branch;
+        s->condition = true;
+        return true;
+    }
+    if (strcmp(word, "else") == 0 && last && last->kind == BLOCK_IF) {
+        last->active = last->sure && !last->done;
+        return true;
+    }
+    if (strcmp(word, "{") == 0) {
+        block_open(s, BLOCK_FUNCTION, s->function ? -1 : 1);
+        s->function = false;
+        return true;
+    }
+    return strcmp(word, "then") == 0 || strcmp(word, "do") == 0 || strcmp(word, "function") == 0;
+}
+
+static int flags_in(const struct list *words)
+{
+    int n = 0;
+    for (int i = 0; i < words->count; i++)
+        n += strncmp(words->item[i], "--", 2) == 0 || strstr(words->item[i], " --") != NULL;
+    return n;
+}
+
+/* Take the command that was read. */
+static void finish(struct script *s)
+{
+    struct list *w = &s->words;
+    const char *const first = w->count > 0 ? w->item[0] : "";
+    if (s->condition && w->count > 0) {
+        const int test = s->before > 0 ? 0 : s->before < 0 ? -1 : test_of(s);
+        if (test < 0 && s->before == 0 && runs(s))
+            note(s,
+                 "an if is not evaluated, and taken as false: ", w->count > 1 ? w->item[1] : first);
+        block_open(s, BLOCK_IF, test);
+        s->blocks[s->num_blocks - 1].done = test > 0 || s->before > 0;
+        s->condition = false;
+    } else if (strcmp(first, "for") == 0 || strcmp(first, "while") == 0 ||
+               strcmp(first, "until") == 0) {
+        if (runs(s))
+            note(s, "a loop is not evaluated: ", first);
+        block_open(s, BLOCK_LOOP, -1);
+    } else if (strcmp(first, "case") == 0) {
+        if (runs(s))
+            note(s, "a case is not evaluated: ", w->count > 1 ? w->item[1] : "");
+        block_open(s, BLOCK_CASE, -1);
+    } else if (strcmp(first, "source") == 0 || strcmp(first, ".") == 0) {
+        note(s, "not read: ", w->count > 1 ? w->item[1] : "");
+    } else if (strncmp(first, "--", 2) == 0) {
+        for (int i = 0; i < w->count; i++)
+            list_add(s, &s->loose, w->item[i], strlen(w->item[i]));
+    } else if (w->count > 0 && strcmp(first, "echo") != 0) {
+        const int score = 2 * flags_in(w) + (flags_in(w) > 0 && runs(s));
+        if (score > s->best_score) {
+            list_clear(&s->best);
+            s->best = *w;
+            s->best_score = score;
+            *w = (struct list){0};
+        }
+    }
+    list_clear(w);
+    s->operators = false;
+}
+
+/* Take the lines up to the delimiter. */
+static void read_document(struct script *s)
+{
+    const char *const from = s->at;
+    while (*s->at) {
+        const size_t n = strcspn(s->at, "\n"), indent = strspn(s->at, "\t");
+        const size_t want = strlen(s->delimiter);
+        const bool last =
+            n >= indent && n - indent == want && memcmp(s->at + indent, s->delimiter, want) == 0;
+        if (last && runs(s)) {
+            free(s->document);
+            s->document = strndup(from, (size_t)(s->at - from));
+        }
+        s->at += n + (s->at[n] == '\n');
+        s->line++;
+        if (last)
+            break;
+    }
+    s->delimiter[0] = '\0';
+}
+
+/* Read an operator between commands, or a redirection, at s->at. False: there is none. */
+static bool read_operator(struct script *s)
+{
+    const char *const at = s->at;
+    const size_t digits = strspn(at, "0123456789");
+    if (strncmp(at, "<<", 2) == 0 && at[2] != '<') {
+        s->at += 2 + (at[2] == '-');
+        s->at += strspn(s->at, " \t");
+        const size_t n = strcspn(s->at, " \t\r\n;|>)");
+        size_t used = 0;
+        for (size_t i = 0; i < n && used + 1 < sizeof s->delimiter; i++)
+            if (!strchr("'\"\\", s->at[i]))
+                s->delimiter[used++] = s->at[i];
+        s->delimiter[used] = '\0';
+        s->at += n;
+        return true;
+    }
+    if (at[digits] == '>' || *at == '<' || strncmp(at, "&>", 2) == 0) {
+        s->at += digits + strcspn(at + digits, "<>");
+        s->at += strspn(s->at, "<>&|");
+        s->at += strspn(s->at, " \t");
+        s->at += strcspn(s->at, " \t\r\n;|)");
+        return true;
+    }
+    if (strncmp(at, "&&", 2) == 0 || strncmp(at, "||", 2) == 0) {
+        s->at += 2;
+        if (s->condition)
+            s->operators = true;
+        else
+            finish(s);
+        return true;
+    }
+    if (strchr("|&;()", *at) && *at) {
+        const bool function = at[0] == '(' && at[1] == ')';
+        s->at += function ? 2 : 1;
+        if (function)
+            s->function = true;
+        if (!(*at == '(' && s->words.count > 0 && !function) || function)
+            finish(s);
+        return true;
+    }
+    return false;
+}
+
+static bool declares(const char *word)
+{
+    static const char *const words[] = {"export", "declare", "local", "readonly", "typeset"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(word, words[i]) == 0)
+            return true;
+    return false;
+}
+
+static enum status read_all(struct script *s, struct err *err)
+{
+    enum status rc = OK;
+    struct building b = {.to = &s->words};
+    while (*s->at && rc == OK && !s->nomem) {
+        const bool begins = s->words.count == 0;
+        skip_blanks(s, false);
+        if (!*s->at)
+            break;
+        if (*s->at == '\n') {
+            s->at++;
+            s->line++;
+            finish(s);
+            if (s->delimiter[0])
+                read_document(s);
+            continue;
+        }
+        bool assigned = false;
+        if (begins || declares(s->words.item[0]))
+            rc = read_assignment(s, &assigned, err);
+        const bool flag_before =
+            !begins && strncmp(s->words.item[s->words.count - 1], "--", 2) == 0;
+        if (rc != OK || assigned || (!(flag_before && *s->at == '(') && read_operator(s)))
+            continue;
+        rc = read_word(s, &b, true, err);
+        const size_t n = b.used;
+        const bool call = n > 2 && strcmp(b.text + n - 2, "()") == 0;
+        if (begins && call) {
+            s->function = true;
+            b.used = 0;
+            b.some = false;
+        } else if (begins && b.some && s->words.count == 0 && keyword(s, b.text ? b.text : "")) {
+            b.used = 0;
+            b.some = false;
+        }
+        build_end(s, &b);
+        if (*s->at == ')')
+            s->at++;
+    }
+    finish(s);
+    free(b.text);
+    return rc;
+}
+
+/* The words of all variables, cut at blanks. */
+static void take_variables(struct script *s)
+{
+    struct building b = {.to = &s->best};
+    for (int i = 0; i < s->num_variables; i++)
+        for (int k = 0; k < s->variables[i].value.count; k++) {
+            const struct list *value = &s->variables[i].value;
+            if (flags_in(value) > 0)
+                build_value(s, &b, value->item[k], value->count > 1);
+            build_end(s, &b);
+        }
+    free(b.text);
+}
+
+/* Cut words that hold a whole command: bash -c "torchrun ...". */
+static void cut_commands(struct script *s)
+{
+    struct list cut = {0};
+    struct building b = {.to = &cut};
+    for (int i = 0; i < s->best.count; i++) {
+        const char *word = s->best.item[i];
+        build_value(s, &b, word, strncmp(word, "--", 2) == 0 || !strstr(word, " --"));
+        b.some = true;
+        build_end(s, &b);
+    }
+    free(b.text);
+    list_clear(&s->best);
+    s->best = cut;
+}
+
+enum status shell_words_read(const char *text, const char *what, char *const *arguments,
+                             int num_arguments, struct shell_words *words, struct err *err)
+{
+    struct script s = {
+        .at = text,
+        .what = what,
+        .line = 1,
+        .arguments = {(char **)(uintptr_t)arguments, num_arguments},
+        .notes = json_array_new()
+    };
+    struct json *names = json_object_new();
+    enum status rc = read_all(&s, err);
+    if (rc == OK && s.loose.count > 0) {
+        list_clear(&s.best);
+        s.best = s.loose;
+        s.loose = (struct list){0};
+    } else if (rc == OK && s.best.count == 0) {
+        take_variables(&s);
+    }
+    if (rc == OK)
+        cut_commands(&s);
+    if (rc == OK && s.nomem)
+        rc = err_nomem(err);
+    for (int i = 0; i < s.num_variables; i++)
+        if (s.variables[i].known && s.variables[i].value.count == 1)
+            json_add_string(names, s.variables[i].name, s.variables[i].value.item[0]);
+    THEN(json_check(s.notes, err));
+    THEN(json_check(names, err));
+    if (rc == OK) {
+        *words = (struct shell_words){s.best.item, s.best.count, s.document, names, s.notes};
+        s.best = (struct list){0};
+    } else {
+        json_free(s.notes);
+        json_free(names);
+        free(s.document);
+    }
+    for (int i = 0; i < s.num_variables; i++) {
+        free(s.variables[i].name);
+        list_clear(&s.variables[i].value);
+    }
+    free(s.variables);
+    list_clear(&s.words);
+    list_clear(&s.loose);
+    list_clear(&s.best);
+    return rc;
+}
+
+void shell_words_clear(struct shell_words *words)
+{
+    for (int i = 0; i < words->count; i++)
+        free(words->word[i]);
+    free(words->word);
+    free(words->document);
+    json_free(words->names);
+    json_free(words->notes);
+    *words = (struct shell_words){0};
+}

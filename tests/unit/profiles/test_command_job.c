@@ -1,0 +1,264 @@
+/* Commands of other frameworks as jobs: layouts, defaults, what is named and what is refused. */
+#include "profiles/frameworks/command_job.h"
+#include "profiles/job/job_json.h"
+#include "tests/unit/test.h"
+
+/* Llama 3 8B on 64 devices, TP 2 x PP 4 x DP 8. */
+/* clang-format off */
+#define LLAMA \
+    "torchrun --nnodes 8 --nproc_per_node 8 pretrain_gpt.py \\\n --num-layers 32 --hidden-size 4096 " \
+    "--num-attention-heads 32 " \
+    "--group-query-attention --num-query-groups 8 --ffn-hidden-size=14336 --seq-length 8192 " \
+    "--swiglu " \
+    "--normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights --vocab-size 128256 " \
+    "--tensor-model-parallel-size 2 " \
+    "--pipeline-model-parallel-size 4 " \
+    "--sequence-parallel " \
+    "--micro-batch-size 1 --global-batch-size 128 --bf16 --use-distributed-optimizer --lr 3e-4 " \
+    "--fp8-format hybrid --tp-comm-overlap-cfg x --recompute-granularity full --recompute-method " \
+    "block " \
+    "--recompute-num-layers 1"
+/* clang-format on */
+static const char llama[] = LLAMA " --num-layers-per-virtual-pipeline-stage 2", whole[] = LLAMA;
+
+static void flags__become_a_job(void **state)
+{
+    (void)state;
+    struct command_job made = {0};
+    struct err err = {0};
+    struct job job = {0};
+    if (command_job_read("megatron", llama, 64, &made, &err) != OK)
+        fail_msg("%s", err.msg);
+    if (job_from_json(made.job, "megatron", NULL, (const char *[]){"cluster=h100-8x8"}, 1, &job,
+                      &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(model_total_params(&job.model), 8030261248);
+    assert_int_equal(job.pipeline.layout.at.tensor, 2);
+    assert_int_equal(job.pipeline.num_stages, 4);
+    assert_int_equal(job.pipeline.num_replicas, 8);
+    assert_int_equal(job.pipeline.chunks, 4);
+    assert_int_equal(job.pipeline.recompute, RECOMPUTE_LAYER);
+    assert_int_equal(job.pipeline.recompute_layers, 1);
+    assert_int_equal(job.pipeline.layout.at.shard, SHARD_OPTIMIZER);
+    assert_true(job.pipeline.layout.at.sequence_parallel);
+    assert_int_equal(job.train.batch, 128);
+    assert_int_equal(job.train.micro, 1);
+    assert_int_equal(json_count(made.not_counted), 1);
+    assert_string_equal(json_string(json_at(made.not_counted, 0)),
+                        "--tp-comm-overlap-cfg x: all of the overlap is counted (today is "
+                        "slower)");
+    assert_int_equal(job.train.dtype, DTYPE_FP8);
+    assert_int_equal(made.num_stages, 16);
+    assert_true(made.blocks[0] == 3 && made.blocks[1] == 2 && made.blocks[15] == 3);
+    job_clear(&job);
+    command_job_clear(&made);
+}
+
+/* Parentheses are multiplied before single letters, as in Megatron-LM's parse_str_to_list(). */
+static void layouts__become_stages(void **state)
+{
+    (void)state;
+    struct command_job made = {0};
+    struct err err = {0};
+    char text[2000];
+    snprintf(text, sizeof text, "%s --pipeline-model-parallel-layout Et*3|(t*2|)*14,tL", whole);
+    if (command_job_read("megatron", text, 64, &made, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(made.num_stages, 16);
+    assert_int_equal(made.blocks[0], 4);
+    for (int s = 1; s < 16; s++)
+        assert_int_equal(made.blocks[s], 2);
+    assert_int_equal((int)json_number(json_path(made.job, "pipeline.chunks")), 4);
+    command_job_clear(&made);
+}
+
+static void bad_flags__are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more, *says;
+    } cases[] = {
+        {"--context-parallel-size 3",                      "CP 3"                     },
+        {"--pipeline-model-parallel-size 3",               "TP 2 x PP 3"              },
+        {"--global-batch-size 100",                        "--global-batch-size 100"  },
+        {"--num-layers x",                                 "got 'x'"                  },
+        {"--micro-batch-size",                             "got ''"                   },
+        {"--num-experts 6 --expert-model-parallel-size 4", "not a multiple of EP 4"   },
+        {"--decoder-last-pipeline-num-layers 8",           "uneven pipeline needs"    },
+        {"--tensor-model-parallel-size 3",                 "not a multiple of TP 3"   },
+        {"--global-batch-size 40",                         "remainder of 1"           },
+        {"--batch-size 4",                                 "no longer takes it"       },
+        {"--mamba-num-heads 4",                            "not modelled"             },
+        {"--num-layers $L",                                "leaves '$L' open"         },
+        {"stray",                                          "belongs to no flag"       },
+        {"--pipeline-model-parallel-layout Et*31|t|L|",    "layout must have"         },
+        {"--pipeline-model-parallel-layout Et*32|L|m|t",   "layout must have"         },
+        {"--pipeline-model-parallel-layout (E*32L",        "layout must have"         },
+        {"--pipeline-model-parallel-layout Et*16|t*16L",   "is not a multiple of PP 4"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct command_job made = {0};
+        struct err err = {0};
+        char text[2000];
+        snprintf(text, sizeof text, "%s %s", strstr(cases[i].more, "layout") ? whole : llama,
+                 cases[i].more);
+        assert_int_equal(command_job_read("megatron", text, 64, &made, &err), ERR_INPUT);
+        if (!strstr(err.msg, cases[i].says))
+            fail_msg("%s: %s", cases[i].more, err.msg);
+    }
+}
+
+/* Values that the job must have, of flags and settings of all frameworks. Right are the programs' own
+ * rules: the file that each row names. */
+static void values__are_those_of_the_programs(void **state)
+{
+    (void)state;
+#define TITAN "--module llama3 --config llama3_8b --training.local_batch_size 8 "
+#define ZERO                                                                                       \
+    "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 4, "                 \
+    "\"zero_optimization\": "
+#define MIX LLAMA " --num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 4 "
+    static const struct {
+        const char *framework, *text, *key, *want;
+    } cases[] = {
+  /* megatron/training/arguments.py, core/transformer/transformer_config.py */
+        {"megatron",   LLAMA,                                                                        "train.overlap",          "none"       },
+        {"megatron",   LLAMA " --tp-comm-overlap",                                                   "train.overlap",          "tensor"     },
+        {"megatron",   MIX "--overlap-moe-expert-parallel-comm --tp-comm-overlap",                   "train.overlap",
+         "all"                                                                                                                              },
+        {"megatron",   MIX "--moe-token-dispatcher-type flex",                                       "train.dispatcher",       "flex"       },
+        {"megatron",   MIX "--moe-layer-freq ([0]*3+[1]*29)",                                        "model.dense_layers",     "3"          },
+        {"megatron",   MIX "--moe-layer-freq [0,1]*16",                                              "model.moe_every",        "2"          },
+        {"megatron",   MIX "--expert-tensor-parallel-size 1",                                        "pipeline.expert_tensor", "1"          },
+        {"megatron",   LLAMA " --cp-comm-type a2a --context-parallel-size 2",                        "pipeline.context_comm",
+         "ulysses"                                                                                                                          },
+        {"megatron",   LLAMA " --grad-reduce-in-bf16",                                               "train.gradient_bytes",   "2"          },
+        {"megatron",   LLAMA " --num-distributed-optimizer-instances 2",                             "pipeline.shard_group",   "4"          },
+        {"megatron",   LLAMA " --optimizer muon",                                                    "train.optimizer.kind",   "sgd"        },
+        {"megatron",
+         LLAMA " --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params",
+         "pipeline.shard",                                                                                                     "weights"    },
+        {"megatron",   LLAMA " --mtp-num-layers 1",                                                  "model.layers",           "33"         },
+        {"megatron",   LLAMA " --cuda-graph-impl full_iteration",                                    "train.cuda_graphs",      "step"       },
+ /* torchtitan/distributed/parallel_dims.py */
+        {"torchtitan", TITAN "--parallelism.context_parallel_degree 4",                              "pipeline.context",       "4"          },
+        {"torchtitan", TITAN "--parallelism.data_parallel_replicate_degree 4",
+         "pipeline.shard_group",                                                                                               "16"         },
+        {"torchtitan", TITAN "--parallelism.fsdp-reshard-after-forward=never",                       "pipeline.shard",
+         "gradients"                                                                                                                        },
+        {"torchtitan", TITAN "activation-checkpoint:full",                                           "pipeline.recompute",     "layer"      },
+        {"torchtitan",
+         TITAN "--parallelism.pipeline_parallel_degree 4 --parallelism.pipeline_parallel_schedule "
+               "interleaved1f1b",                                                                    "pipeline.schedule",      "interleaved"},
+ /* deepspeed/runtime/config.py */
+        {"deepspeed",  ZERO "{\"stage\": 3}}",                                                       "train.batch.global",     "512"        },
+        {"deepspeed",  ZERO "{\"stage\": 3}}",                                                       "pipeline.shard",         "weights"    },
+        {"deepspeed",  ZERO "{\"stage\": 2}, \"bf16\": {\"enabled\": true}}",                        "train.dtype",            "bf16"       },
+        {"deepspeed",  ZERO "{\"stage\": 2, \"offload_optimizer\": {\"device\": \"cpu\"}}}",
+         "pipeline.offload",                                                                                                   "optimizer"  },
+        {"deepspeed",  ZERO "{\"stage\": 1, \"overlap_comm\": true, \"reduce_bucket_size\": 5e7}}",
+         "pipeline.bucket_bytes",                                                                                              "200000000"  },
+ /* transformers/training_args.py */
+        {"hf",
+         "train.py --model_name_or_path meta-llama/Llama-2-7b-hf --bf16 True "
+         "--per_device_train_batch_size 4 --gradient_accumulation_steps 2 --output_dir x",           "train.batch.global",     "512"        },
+        {"hf",         "train.py --model_name_or_path gpt2 --bf16 --gradient_checkpointing",
+         "pipeline.recompute",                                                                                                 "layer"      },
+        {"hf",         "train.py --model_name_or_path gpt2 --fsdp \"full_shard auto_wrap\"",
+         "pipeline.shard",                                                                                                     "weights"    },
+        {"hf",         "train.py --model_name_or_path gpt2 --fsdp \"shard_grad_op auto_wrap\"",
+         "pipeline.shard",                                                                                                     "gradients"  },
+        {"hf",
+         "{\"model_name_or_path\": \"gpt2\", \"fp16\": true, \"per_device_train_batch_size\": 2}",   "train.dtype",            "fp16"       },
+        {"hf",
+         "{\"deepspeed\": {\"zero_optimization\": {\"stage\": 3}, \"train_batch_size\": \"auto\"}}", "train.framework",        "deepspeed"  },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct command_job made = {0};
+        struct err err = {0};
+        char *text = NULL;
+        if (command_job_read(cases[i].framework, cases[i].text, 64, &made, &err) != OK)
+            fail_msg("%s: %s", cases[i].text, err.msg);
+        const struct json *value = json_path(made.job, cases[i].key);
+        assert_int_equal(json_text(value, false, &text, &err), OK);
+        const char *got = json_string(value) ? json_string(value) : text;
+        if (strcmp(got, cases[i].want) != 0)
+            fail_msg("%s: %s is %s, not %s", cases[i].text, cases[i].key, got, cases[i].want);
+        free(text);
+        command_job_clear(&made);
+    }
+}
+
+/* What the programs refuse has no time: the rule and its numbers are in the line. */
+static void refusals__name_rule_and_numbers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *framework, *text, *says;
+    } cases[] = {
+        {"torchtitan", TITAN "--parallelism.pipeline_parallel_degree 16",
+         "1F1B needs at least as many micro-batches as stages: 8 < 16"                                                                                  },
+        {"torchtitan",
+         "--module llama3 --config llama3_8b --training.local_batch_size 9 "
+         "--parallelism.pipeline_parallel_degree 2 "
+         "--parallelism.pipeline_parallel_schedule Interleaved1F1B",                         "9 micro-batches are not a multiple of 4 rounds"           },
+        {"torchtitan", "--module llama3 --config llama9",                                    "--config must be one of llama3_8b"                        },
+        {"deepspeed",  "{\"train_batch_size\": 100, \"train_micro_batch_size_per_gpu\": 3}",
+         "train_batch_size 100 is not"                                                                                                                  },
+        {"deepspeed",  "{\"zero_optimization\": {\"stage\": 2}}",                            "are missing"                                              },
+        {"deepspeed",
+         "{\"train_batch_size\": 64, \"zero_optimization\": {\"offload_optimizer\": {\"device\": "
+         "\"cpu\"}}}",                                                                       "needs a stage of 1"                                       },
+        {"hf",         "train.py --use_cpu True",                                            "nothing runs on a GPU"                                    },
+        {"megatron",   "pretrain_t5.py --num-layers 12 --hidden-size 768",
+         "pretrain_t5.py is not read"                                                                                                                   },
+        {"jax",        "x",                                                                  "must be one of megatron torchtitan deepspeed hf automodel"},
+        {"megatron",   "no-such-script.sh",                                                  "cannot read the script"                                   },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct command_job made = {0};
+        struct err err = {0};
+        if (command_job_read(cases[i].framework, cases[i].text, 64, &made, &err) == OK)
+            fail_msg("%s: accepted", cases[i].text);
+        if (!strstr(err.msg, cases[i].says))
+            fail_msg("%s: %s", cases[i].text, err.msg);
+    }
+}
+
+/* What no list has is named, and so is a launcher that starts another number of processes. */
+static void what_is_not_counted__is_said(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {LLAMA " --of-a-fork 3",            "--of-a-fork 3: Megatron-LM core 0.19.2 has no such flag"},
+        {LLAMA " --softmax-type learnable", "the plain softmax is counted"                           },
+        {LLAMA " --mtp-num-layers 1",       "without their projection"                               },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct command_job made = {0};
+        struct err err = {0};
+        char *text = NULL;
+        const enum status rc = command_job_read("megatron", cases[i].text, 64, &made, &err);
+        assert_int_equal(rc, OK);
+        assert_int_equal(json_text(made.not_counted, false, &text, &err), OK);
+        if (!strstr(text, cases[i].says))
+            fail_msg("%s: %s", cases[i].text, text);
+        free(text);
+        command_job_clear(&made);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flags__become_a_job),
+        cmocka_unit_test(layouts__become_stages),
+        cmocka_unit_test(bad_flags__are_named),
+        cmocka_unit_test(values__are_those_of_the_programs),
+        cmocka_unit_test(refusals__name_rule_and_numbers),
+        cmocka_unit_test(what_is_not_counted__is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
