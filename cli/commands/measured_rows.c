@@ -82,7 +82,8 @@ static int ascending(const void *a, const void *b)
 }
 
 /* The median of the steps in a trace of torch.profiler: events "ProfilerStep#N" with a duration in
- * us. Steps show as one event on the host and, with a GPU, one on the device; both have the name. */
+ * us. With a GPU each step shows once more, as the span of its kernels (gpu_user_annotation): that one
+ * is shorter wherever the device waits, so the host's counts. */
 static enum status trace_step_ns(const char *path, double *ns, struct err *err)
 {
     struct json *root = NULL;
@@ -96,8 +97,10 @@ static enum status trace_step_ns(const char *path, double *ns, struct err *err)
     for (const struct json *e = rc == OK && events ? json_first(events) : NULL; e;
          e = json_next(e)) {
         const char *name = json_string(json_get(e, "name"));
+        const char *kind = json_string(json_get(e, "cat"));
         const double dur = json_number(json_get(e, "dur"));
-        if (name && strncmp(name, "ProfilerStep", 12) == 0 && dur > 0)
+        const bool device = kind && strncmp(kind, "gpu_", 4) == 0;
+        if (name && !device && strncmp(name, "ProfilerStep", 12) == 0 && dur > 0)
             us[steps++] = dur;
     }
     if (rc == OK && steps == 0)

@@ -36,7 +36,9 @@ static enum status stage_buckets(struct builder *b, int s)
     if (rc != OK)
         return rc;
     for (int i = end - 1; i >= active; i--) {
-        const int64_t tied = i == b->model->num_items - 1 ? builder_tied_params(b) : 0;
+        const bool head = i == b->model->num_items - 1;
+        const bool once = builder_one_table(b) && w->rank_of_stage[0] == b->rank;
+        const int64_t tied = head && !once ? builder_tied_params(b) : 0;
         int64_t input = 0, weight = 0, bytes = 0, table = 0;
         /* Without a limit there is one bucket, and on a host's processor there are no leads. */
         if (limit > 0 && !device_is_host(b->device)) {

@@ -3,6 +3,7 @@
 #define ELAPSE_PARTITION_WORKLOAD_BUILD_H
 
 #include "partition/base/units.h"
+#include "partition/model/framework.h"
 #include "partition/step/workload.h"
 
 /* The last time that a cost source gave for a kind of item, a pass and a micro-batch size. */
@@ -157,6 +158,13 @@ static inline int64_t builder_tied_params(const struct builder *b)
     return b->num_frozen_items > 0 || b->model->lora.rank > 0
                ? 0
                : b->model->items[b->model->num_items - 1].tied_params;
+}
+
+/* Whether table and head that share a table have one gradient where one rank has both. Frameworks on
+ * PyTorch have one parameter; our executor sums up two gradients. */
+static inline bool builder_one_table(const struct builder *b)
+{
+    return b->model->framework && b->model->framework != framework_of(FRAMEWORK_OURS);
 }
 
 /* The backward for the input of an item. Behind a frozen prefix nobody wants the gradient of the

@@ -99,8 +99,9 @@ static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage
        other's. */
     const int copy = model_weight_bytes(model) - model->param_bytes;
     int64_t masters, copies, frozen_bytes;
-    fits = fits && add_ok(trainable, has_table || has_head ? tied : 0, &grads) &&
-           add_ok(trainable, has_table && has_head ? tied : 0, &sums) &&
+    const bool apart = !builder_one_table(b);
+    fits = fits && add_ok(trainable, apart && (has_table || has_head) ? tied : 0, &grads) &&
+           add_ok(trainable, apart && has_table && has_head ? tied : 0, &sums) &&
            mul_ok(trainable, model->param_bytes, &masters) && mul_ok(trainable, copy, &copies) &&
            mul_ok(frozen, model_weight_bytes(model), &frozen_bytes) &&
            mul_ok(grads, model_grad_bytes(model), &stage->grad_bytes) &&
