@@ -468,9 +468,10 @@ bool job_wants_norm(const struct job *job)
 
 int job_optim_bytes_per_param(const struct job *job)
 {
+    const int copy = job->train.gradient_copy ? 4 : 0;
     if (job->train.optimizer.kind == OPTIMIZER_SGD)
-        return job->train.optimizer.momentum > 0 ? 4 : 0;
-    return 8;
+        return copy + (job->train.optimizer.momentum > 0 ? 4 : 0);
+    return copy + 8;
 }
 
 bool job_lags(const struct job *job)

@@ -114,6 +114,7 @@ struct job {
         enum graph_parts cuda_graphs;    /* what the host launches as a whole */
         struct lora_ask lora;
         int gradient_bytes; /* of a parameter, for plan and sim; 0: as model and framework have it */
+        bool gradient_copy; /* the optimizer has an fp32 copy of them; for plan and sim */
         enum device_kind device;  /* for `elapse train`; plan and sim use the cluster's devices */
         enum transport transport; /* how activations and gradients travel between GPUs */
         enum reduction reduction;
@@ -250,7 +251,8 @@ bool job_wants_norm(const struct job *job);
 /* sgd, sgd-momentum, adamw or lamb. */
 const char *job_optimizer_name(const struct job *job);
 
-/* Bytes of optimizer state per parameter: 0 SGD without momentum, 4 with, 8 AdamW and LAMB. */
+/* Bytes of optimizer state per parameter: 0 SGD without momentum, 4 with, 8 AdamW and LAMB; 4 more for
+ * train.gradient_copy. */
 int job_optim_bytes_per_param(const struct job *job);
 /* Whether stages keep a copy of the weights that train, to measure evidence by (plan.lagged). */
 bool job_lags(const struct job *job);

@@ -136,7 +136,8 @@ enum status flags_take(struct command_flags *flags, const char *name, const char
                        text, flags->program);
         return OK;
     }
-    if (row->kind == FLAG_FREE || (row->kind >= FLAG_ON && is_false(value)))
+    const bool value_counts = row->kind == FLAG_WORD || row->kind == FLAG_LIST;
+    if (row->kind == FLAG_FREE || (row->kind >= FLAG_ON && !value_counts && is_false(value)))
         return OK;
     if (row->kind == FLAG_LEFT_OUT) {
         flags_left_out(flags, "%s%.60s%s%.60s: %s", flags->dashes, name, space, text, row->says);
@@ -146,7 +147,7 @@ enum status flags_take(struct command_flags *flags, const char *name, const char
         return err_set(err, ERR_INPUT, "%s%.60s%s%.60s: %s", flags->dashes, name, space, text,
                        row->says);
     const enum status rc = check_value(flags, row, name, value, err);
-    char *const copy = rc == OK ? strdup(text) : NULL;
+    char *const copy = rc == OK ? strdup(row->kind == FLAG_TRUTH && !*text ? "true" : text) : NULL;
     if (rc != OK)
         return rc;
     if (!copy)
@@ -164,20 +165,31 @@ static bool ends_with(const char *word, const char *end)
     return n >= m && strcmp(word + n - m, end) == 0;
 }
 
-/* The index of the program; -1: none. A module that launches processes is not the program. */
+bool flags_settings_name(const char *path)
+{
+    static const char *const ends[] = {".json", ".yaml", ".yml", ".toml"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(path, ends[i]))
+            return true;
+    return false;
+}
+
+/* The index of the program: the last .py file that does not follow a flag, else the first one, else a
+ * module after -m; -1: none. A module that launches processes is not the program. */
 static int program_at(char *const *words, int count)
 {
-    for (int i = 0; i < count && strncmp(words[i], "--", 2) != 0; i++)
-        if (i == 0 && (ends_with(words[i], ".py") || ends_with(words[i], ".sh")))
-            return 0;
+    int last = -1, first = -1, module = -1;
     for (int i = 0; i < count; i++) {
-        if (ends_with(words[i], ".py") || (i > 0 && ends_with(words[i], "run_train.sh")))
-            return i;
-        if (strcmp(words[i], "-m") == 0 && i + 1 < count && !strstr(words[i + 1], "launch") &&
-            !ends_with(words[i + 1], ".run"))
-            return i + 1;
+        const bool plain = i == 0 || words[i - 1][0] != '-' || strcmp(words[i - 1], "--") == 0;
+        if (ends_with(words[i], ".py") || ends_with(words[i], "run_train.sh")) {
+            first = first < 0 ? i : first;
+            last = plain ? i : last;
+        }
+        if (module < 0 && strcmp(words[i], "-m") == 0 && i + 1 < count &&
+            !strstr(words[i + 1], "launch") && !ends_with(words[i + 1], ".run"))
+            module = i + 1;
     }
-    return -1;
+    return last >= 0 ? last : first >= 0 ? first : module;
 }
 
 /* Launchers, with the names of their flags: processes of a node, nodes, and processes in all. */
@@ -262,7 +274,7 @@ enum status flags_take_words(struct command_flags *flags, char *const *words, in
         if (strncmp(word, "--", 2) != 0) {
             if (word[0] == '$')
                 flags_left_out(flags, "%.60s: the script leaves it open", word);
-            else if (program >= 0)
+            else if (program >= 0 && !flags_settings_name(word))
                 rc = err_set(err, ERR_INPUT, "'%.60s' belongs to no flag", word);
             continue;
         }

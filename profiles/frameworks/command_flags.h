@@ -13,10 +13,11 @@ enum flag_kind {
     FLAG_COUNT,  /* a whole number from 1 */
     FLAG_NUMBER, /* a whole number from -1 */
     FLAG_REAL,
-    FLAG_ON,   /* set without a value; in a file of settings true or false */
-    FLAG_WORD, /* one word; of several the last */
-    FLAG_LIST, /* all words up to the next flag, with a space between two */
-    FLAG_FREE, /* costs nothing */
+    FLAG_ON,    /* set without a value; in a file of settings true or false */
+    FLAG_TRUTH, /* as FLAG_ON, and true or false may follow */
+    FLAG_WORD,  /* one word; of several the last */
+    FLAG_LIST,  /* all words up to the next flag, with a space between two */
+    FLAG_FREE,  /* costs nothing */
     FLAG_LEFT_OUT,
     FLAG_REFUSED
 };
@@ -56,6 +57,8 @@ enum status flags_take(struct command_flags *flags, const char *name, const char
  * num_devices. */
 enum status flags_take_words(struct command_flags *flags, char *const *words, int count,
                              int num_devices, struct err *err);
+/* Whether a path ends as a file of settings. */
+bool flags_settings_name(const char *path);
 /* Take the values of an object; names of objects in objects are joined with dots, behind a section
  * that is not empty. last: only the last name of each counts, as with a file of Megatron-LM's flags, and
  * names in capitals are variables of the environment. null and "auto" are not given. */

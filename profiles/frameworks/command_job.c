@@ -39,21 +39,6 @@ struct source {
     bool settings; /* the text is a file of settings */
 };
 
-static bool ends_with(const char *word, const char *end)
-{
-    const size_t n = strlen(word), m = strlen(end);
-    return n >= m && strcmp(word + n - m, end) == 0;
-}
-
-static bool names_settings(const char *path)
-{
-    static const char *const ends[] = {".json", ".yaml", ".yml", ".toml"};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (ends_with(path, ends[i]))
-            return true;
-    return false;
-}
-
 /* The value of a name: of the assignments before a file, or of a script's variables. */
 static const char *value_of(const struct source *source, const struct json *names, const char *name,
                             size_t length)
@@ -113,7 +98,7 @@ static enum status source_open(const char *text, struct source *source, struct e
     enum status rc = OK;
     if (file) {
         source->what = word;
-        source->settings = names_settings(word);
+        source->settings = flags_settings_name(word);
         rc = file_read_text(word, &bytes, err);
         if (!source->settings)
             fputs(rc == OK ? bytes : "", out);
@@ -162,11 +147,16 @@ static enum status take_file(struct command_flags *flags, const struct reader *r
     return rc;
 }
 
-/* Take the files of settings that the words name. Flags go before what they say. */
+/* Take the files of settings that the words name, by a flag or alone. Flags go before what they
+ * say. */
 static enum status take_files(struct command_flags *flags, const struct reader *reader,
                               const struct shell_words *words, struct err *err)
 {
     enum status rc = OK;
+    for (int i = 1; i < words->count && rc == OK; i++)
+        if (flags_settings_name(words->word[i]) && words->word[i - 1][0] != '-' &&
+            access(words->word[i], R_OK) == 0)
+            rc = take_file(flags, reader, "", words->word[i], err);
     for (const char *at = reader->files; *at && rc == OK; at += strcspn(at, " ") + 1) {
         const size_t n = strcspn(at, "="), k = strcspn(at + n + 1, " ");
         char section[32];
@@ -177,7 +167,7 @@ static enum status take_files(struct command_flags *flags, const struct reader *
             const char *const path = own && word[n] == '='                     ? word + n + 1
                                      : own && !word[n] && i + 1 < words->count ? words->word[i + 1]
                                                                                : NULL;
-            if (path && names_settings(path))
+            if (path && flags_settings_name(path))
                 rc = take_file(flags, reader, section, path, err);
         }
     }
@@ -209,7 +199,7 @@ static enum status take_command(struct command_flags *flags, const struct reader
     enum status rc = shell_words_read(source->text, source->what, source->argument,
                                       source->num_arguments, &words, err);
     const char *const config = rc == OK ? json_string(json_get(words.names, "CONFIG_FILE")) : NULL;
-    if (config && names_settings(config))
+    if (config && flags_settings_name(config))
         rc = take_file(flags, reader, "", config, err);
     if (rc == OK && words.document && has_row(reader, words.document)) {
         rc = fill_names(source, words.names, words.document, &document, err);

@@ -67,10 +67,10 @@ const struct flag_row hf_rows[] = {
     {"deepspeed", FLAG_WORD, NULL, NULL}, {"config_file", FLAG_FREE, NULL, NULL}, {"fsdp_config", FLAG_FREE, NULL, NULL}, /* command_job.c reads the files */
     {"per_device_train_batch_size", FLAG_COUNT, NULL, NULL}, {"per_gpu_train_batch_size", FLAG_COUNT, NULL, NULL},
     {"gradient_accumulation_steps", FLAG_COUNT, NULL, NULL}, {"max_grad_norm", FLAG_REAL, "train.clip_norm", NULL},
-    {"max_steps", FLAG_NUMBER, NULL, NULL}, {"bf16", FLAG_WORD, NULL, NULL}, {"fp16", FLAG_WORD, NULL, NULL}, {"tf32", FLAG_WORD, NULL, NULL},
+    {"max_steps", FLAG_NUMBER, NULL, NULL}, {"bf16", FLAG_TRUTH, NULL, NULL}, {"fp16", FLAG_TRUTH, NULL, NULL}, {"tf32", FLAG_TRUTH, NULL, NULL},
     {"mixed_precision", FLAG_WORD, NULL, NULL},
-    {"gradient_checkpointing", FLAG_WORD, NULL, NULL}, {"activation_checkpointing", FLAG_WORD, NULL, NULL},
-    {"torch_compile", FLAG_WORD, NULL, NULL}, {"optim", FLAG_WORD, NULL, NULL}, {"fsdp", FLAG_LIST, NULL, NULL},
+    {"gradient_checkpointing", FLAG_TRUTH, NULL, NULL}, {"activation_checkpointing", FLAG_TRUTH, NULL, NULL},
+    {"torch_compile", FLAG_TRUTH, NULL, NULL}, {"optim", FLAG_WORD, NULL, NULL}, {"fsdp", FLAG_LIST, NULL, NULL},
     {"fsdp_config.fsdp_sharding_strategy", FLAG_WORD, NULL, NULL}, {"fsdp_config.sharding_strategy", FLAG_WORD, NULL, NULL},
     {"fsdp_config.fsdp_reshard_after_forward", FLAG_WORD, NULL, NULL}, {"fsdp_config.reshard_after_forward", FLAG_WORD, NULL, NULL},
     {"fsdp_config.fsdp_offload_params", FLAG_ON, NULL, NULL}, {"fsdp_config.activation_checkpointing", FLAG_ON, NULL, NULL},
@@ -80,7 +80,7 @@ const struct flag_row hf_rows[] = {
     {"attn_implementation", FLAG_WORD, NULL, NULL}, {"flash_attn", FLAG_WORD, NULL, NULL},
     {"max_seq_length", FLAG_COUNT, NULL, NULL}, {"max_length", FLAG_COUNT, NULL, NULL}, {"cutoff_len", FLAG_COUNT, NULL, NULL},
     {"block_size", FLAG_COUNT, NULL, NULL}, {"model_max_length", FLAG_COUNT, NULL, NULL},
-    {"use_peft", FLAG_WORD, NULL, NULL}, {"lora_r", FLAG_COUNT, "train.lora.rank", NULL}, {"lora_rank", FLAG_COUNT, "train.lora.rank", NULL},
+    {"use_peft", FLAG_TRUTH, NULL, NULL}, {"lora_r", FLAG_COUNT, "train.lora.rank", NULL}, {"lora_rank", FLAG_COUNT, "train.lora.rank", NULL},
     LEFT("ddp_bucket_cap_mb", "buckets of 25 MB are counted"), LEFT("use_liger_kernel", "PyTorch's kernels are counted (today is faster, with less memory)"),
     LEFT("neftune_noise_alpha", "its noise is not counted"), LEFT("torch_empty_cache_steps", "the cache of memory is kept (today is slower)"),
     LEFT("auto_find_batch_size", "the batch as given is counted"), LEFT("full_determinism", "the fast kernels are counted (today is slower)"),
@@ -100,7 +100,7 @@ const struct flag_row hf_rows[] = {
     FREE("accelerator_config*"), FREE("dataloader_*"), FREE("remove_unused_columns"), FREE("label_names"), FREE("length_column_name"), FREE("ddp_*"),
     FREE("debug"), FREE("skip_memory_metrics"), FREE("do_*"), FREE("resume_from_checkpoint"), FREE("local_rank"), FREE("past_index"), FREE("tokenizer_name*"),
     FREE("dataset*"), FREE("data_*"), FREE("train_file"), FREE("validation_*"), FREE("template"), FREE("stage"), FREE("finetuning_type"), FREE("lora_*"),
-    FREE("trust_remote_code"), FREE("torch_dtype"), FREE("dtype"), FREE("streaming"), FREE("preprocessing_num_workers"), FREE("compute_environment"),
+    FREE("trust_remote_code"), FREE("torch_dtype"), FREE("dtype"), FREE("streaming"), FREE("preprocessing_num_workers"), FREE("fsdp_*"), FREE("compute_environment"),
     FREE("main_training_function"), FREE("machine_rank"), FREE("num_machines"), FREE("num_processes"), FREE("rdzv_backend"), FREE("same_network"),
     FREE("tpu_*"), FREE("downcast_bf16"), {"deepspeed_config.zero_stage", FLAG_NUMBER, NULL, NULL}, {"deepspeed_config.gradient_accumulation_steps", FLAG_COUNT, NULL, NULL}, FREE("deepspeed_config.*"), FREE("cache_dir"), FREE("low_cpu_mem_usage"), FREE("plot_loss"),
 };
@@ -161,6 +161,8 @@ static void fix_replicas(struct command_job *made, int64_t tensor)
     made->fixed = json_object_new();
     job_set_int(made->fixed, "num_stages", 1);
     job_set_int(made->fixed, "tensor", tensor);
+    job_set(made->fixed, "shard", "auto");
+    job_set(made->fixed, "recompute", "auto");
     job_set_int(made->job, "pipeline.num_stages", 1);
     job_set_int(made->job, "pipeline.tensor", tensor);
     job_set_int(made->job, "pipeline.expert", 1);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "partition/base/units.h"
+#include "partition/model/model.h"
 
 static int64_t count(const struct command_flags *f, const char *name)
 {
@@ -166,11 +167,36 @@ static enum status add_experts(struct command_flags *f, int64_t ffn, struct json
 
 /* --- the model ----------------------------------------------------------------------------------- */
 
+/* The tokens of a tokenizer; -1: its files say it. megatron/core/tokenizers, and the vocabularies that
+ * the models' own files have. */
+static int64_t tokens_of(const struct command_flags *f)
+{
+    static const struct {
+        const char *type;
+        int64_t tokens;
+    } known[] = {
+        {"GPT2BPETokenizer",       50257},
+        {"Llama2Tokenizer",        32000},
+        {"BertWordPieceLowerCase", 30522},
+        {"BertWordPieceCase",      28996},
+    };
+    const char *const type = flag_word(f, "tokenizer-type", "");
+    const char *const name = flag_word(f, "tokenizer-model", "");
+    struct model model = {0};
+    int64_t tokens = -1;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i].type, type) == 0)
+            return known[i].tokens;
+    if (*name && model_parse(name, &model, NULL) == OK && model.vocab > 0)
+        tokens = model.vocab;
+    model_clear(&model);
+    return tokens;
+}
+
 /* Rows of the token table: Megatron-LM rounds the vocabulary up. */
 static enum status vocabulary(const struct command_flags *f, int64_t *rows, struct err *err)
 {
-    const bool gpt2 = flag_is(f, "tokenizer-type", "GPT2BPETokenizer");
-    const int64_t vocab = flag_int(f, "vocab-size", gpt2 ? 50257 : -1);
+    const int64_t vocab = flag_int(f, "vocab-size", tokens_of(f));
     const int64_t multiple =
         flag_int(f, "make-vocab-size-divisible-by", 128) * count(f, "tensor-model-parallel-size");
     *rows = flag_int(f, "padded-vocab-size", vocab);
@@ -645,14 +671,12 @@ static void add_train(struct command_flags *f, struct json *job)
     job_set(job, "train.dropout", text);
     snprintf(text, sizeof text, "%.17g", flag_real(f, "clip-grad", 1.0));
     job_set(job, "train.clip_norm", text);
-    if (flag_on(f, "grad-reduce-in-bf16"))
+    /* The optimizer's gradients are fp32. Narrower ones are copied, unless it takes them as they are. */
+    if (flag_on(f, "grad-reduce-in-bf16") ||
+        (fp16 && !flag_on(f, "accumulate-allreduce-grads-in-fp32"))) {
         job_set(job, "train.gradient_bytes", "2");
-    if (fp16 && !flag_on(f, "accumulate-allreduce-grads-in-fp32")) {
-        job_set(job, "train.gradient_bytes", "2");
-        flags_left_out(f,
-                       "--fp16 without --accumulate-allreduce-grads-in-fp32: the optimizer's fp32 "
-                       "copy of the gradients (today needs 4 bytes a parameter more%s)",
-                       flag_on(f, "use-distributed-optimizer") ? ", divided by DP" : "");
+        job_set(job, "train.gradient_copy",
+                flag_on(f, "use-precision-aware-optimizer") ? "false" : "true");
     }
     const char *const optimizer = flag_word(f, "optimizer", "adam");
     const bool muon = strstr(optimizer, "muon") != NULL, lion = strcmp(optimizer, "lion") == 0;

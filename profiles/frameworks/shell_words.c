@@ -45,6 +45,7 @@ struct script {
     bool condition;          /* it is the test of an if */
     int before;              /* the branch before that test: 1 was taken, -1 is not known */
     bool function;           /* NAME() was read */
+    bool vanished;           /* an array without items was expanded */
     struct list best, loose; /* the chosen command; the words of lines that begin with a flag */
     int best_score;
     char *document;     /* the last heredoc */
@@ -219,7 +220,8 @@ static long sum_of(struct sum *sum)
 struct building {
     char *text;
     size_t used, size;
-    bool some; /* it is a word, though perhaps an empty one */
+    bool some;  /* it is a word, though perhaps an empty one */
+    bool whole; /* it is the value of a variable: items of an array are joined */
     struct list *to;
 };
 
@@ -273,7 +275,7 @@ static enum status build_default(struct script *s, struct building *b, const cha
                                  size_t length, bool quoted, struct err *err)
 {
     struct list parts = {0};
-    struct building inner = {.to = &parts};
+    struct building inner = {.to = &parts, .whole = b->whole};
     char *copy = strndup(text, length);
     const char *const after = s->at;
     enum status rc = copy ? OK : err_nomem(err);
@@ -296,6 +298,7 @@ static enum status build_default(struct script *s, struct building *b, const cha
 static void build_items(struct script *s, struct building *b, const struct list *items, bool apart,
                         bool quoted)
 {
+    apart = apart && !b->whole;
     for (int i = 0; i < items->count; i++) {
         if (i > 0 && apart)
             build_end(s, b);
@@ -351,7 +354,7 @@ static enum status read_dollar(struct script *s, struct building *b, bool quoted
     const struct variable *v = variable_find(s, id, name);
     const struct list *found = v && v->known ? &v->value : NULL;
     struct list one = {0};
-    bool apart = false;
+    bool apart = false, all = false;
     if (name > 0 && (*id == '@' || *id == '*')) {
         found = &s->arguments;
         apart = *id == '@';
@@ -360,16 +363,18 @@ static enum status read_dollar(struct script *s, struct building *b, bool quoted
         if (at > 0 && at <= s->arguments.count)
             one = (struct list){&s->arguments.item[at - 1], 1}, found = &one;
     } else if (tail == 3 && (strncmp(rest, "[@]", 3) == 0 || strncmp(rest, "[*]", 3) == 0)) {
-        apart = true;
+        all = true;
+        apart = rest[1] == '@';
     } else if (found && found->count > 1) { /* $ARRAY is its first item */
         one = (struct list){found->item, 1}, found = &one;
     }
     const bool value_or = tail > 0 && (*rest == ':' || *rest == '-' || *rest == '=');
-    const bool plain = tail == 0 || apart;
+    const bool plain = tail == 0 || all;
     const bool empty = found && (found->count == 0 || (found->count == 1 && !found->item[0][0]));
     if (name == 0 || (!plain && !value_or) || (v && !v->known)) {
         build(s, b, start, length);
     } else if (found && !(value_or && *rest == ':' && empty)) {
+        s->vanished = apart && found->count == 0;
         if (apart || !empty || quoted)
             build_items(s, b, found, apart, quoted);
         b->some = b->some || (quoted && !apart);
@@ -387,7 +392,10 @@ static enum status read_dollar(struct script *s, struct building *b, bool quoted
 
 static enum status read_quoted(struct script *s, struct building *b, struct err *err)
 {
+    const bool before = b->some;
+    const size_t used = b->used;
     b->some = true;
+    s->vanished = false;
     for (s->at++; *s->at && *s->at != '"';) {
         if (*s->at == '\n')
             s->line++;
@@ -406,6 +414,8 @@ static enum status read_quoted(struct script *s, struct building *b, struct err 
     if (!*s->at)
         return err_set(err, ERR_INPUT, "%s:%d: a quote is not closed", s->what, s->line);
     s->at++;
+    if (s->vanished && b->used == used)
+        b->some = before; /* "$@" without arguments is no word */
     return OK;
 }
 
@@ -496,6 +506,7 @@ static enum status read_assignment(struct script *s, bool *was, struct err *err)
             rc = err_set(err, ERR_INPUT, "%s:%d: a parenthesis is not closed", s->what, s->line);
         s->at += *s->at == ')';
     } else {
+        b.whole = true;
         rc = read_word(s, &b, false, err);
         b.some = true;
         build_end(s, &b);
@@ -638,7 +649,7 @@ static void finish(struct script *s)
     } else if (strncmp(first, "--", 2) == 0) {
         for (int i = 0; i < w->count; i++)
             list_add(s, &s->loose, w->item[i], strlen(w->item[i]));
-    } else if (w->count > 0 && strcmp(first, "echo") != 0) {
+    } else if (w->count > 0 && strcmp(first, "echo") != 0 && strcmp(first, "printf") != 0) {
         const int score = 2 * flags_in(w) + (flags_in(w) > 0 && runs(s));
         if (score > s->best_score) {
             list_clear(&s->best);
@@ -761,8 +772,11 @@ static enum status read_all(struct script *s, struct err *err)
             b.some = false;
         }
         build_end(s, &b);
-        if (*s->at == ')')
+        if (*s->at == ')') {
             s->at++;
+            if (s->num_blocks > 0 && s->blocks[s->num_blocks - 1].kind == BLOCK_CASE)
+                list_clear(&s->words); /* it was a pattern */
+        }
     }
     finish(s);
     free(b.text);

@@ -276,7 +276,8 @@ static void write_megatron_format(const struct writer *w)
 {
     switch (w->job->train.dtype) {
     case DTYPE_FP16:
-        fprintf(w->out, "--fp16\n");
+        fprintf(w->out, "--fp16\n%s",
+                model_grad_bytes(w->model) > 2 ? "--accumulate-allreduce-grads-in-fp32\n" : "");
         break;
     case DTYPE_BF16:
         fprintf(w->out, "--bf16\n");
@@ -293,6 +294,9 @@ static void write_megatron_format(const struct writer *w)
     default:
         break;
     }
+    if (w->job->train.dtype != DTYPE_FP32 && w->job->train.dtype != DTYPE_FP16 &&
+        model_grad_bytes(w->model) == 2)
+        fprintf(w->out, "--grad-reduce-in-bf16\n");
 }
 
 static void write_megatron(const struct writer *w)

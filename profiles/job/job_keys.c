@@ -128,6 +128,7 @@ const struct member job_fields[] = {
     CHOICE("train.dispatcher", train.dispatcher, dispatcher_names, "how tokens reach experts, for plan and sim: alltoall: a copy for each expert; flex: one for each device (DeepEP, HybridEP) [alltoall]"),
     CHOICE("train.cuda_graphs", train.cuda_graphs, graph_names, "what the host launches as a whole, for plan and sim: mlp: MLPs and routers; layers: attention too, but no experts; step: all passes [none]"),
     INT("train.gradient_bytes", train.gradient_bytes, 0, 8, "bytes of a parameter's gradient, for plan and sim [0: 2 with deepspeed and 2-byte activations, else 4]"),
+    BOOL("train.gradient_copy", train.gradient_copy, "the optimizer has an fp32 copy of narrower gradients, for plan and sim: Megatron-LM's fp16 [false]"),
     CHOICE("train.device", train.device, device_names, "device that each rank computes on [cpu]"),
     CHOICE("train.transport", train.transport, transport_names, "how activations and gradients travel; nccl: from GPU to GPU [mpi]"),
     CHOICE("train.reduction", train.reduction, reduction_names, "canonical: bit-identical results with R = 1, 2, 4 [fast]"),

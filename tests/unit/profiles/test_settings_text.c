@@ -10,16 +10,16 @@ static void files__become_objects(void **state)
     } cases[] = {
         {"a.toml",
          "# x\n[training]\nsteps = 1_000 # y\nname = \"a # b\"\n[model.args]\nlist = [1,\n 2]\non "
-         "= true\n",                                                                      "{\"training\":{\"steps\":1000,\"name\":\"a # "
-         "b\"},\"model\":{\"args\":{\"list\":[1,2],\"on\":true}}}"},
-        {"a.toml",                                                                             "a.b = 3\n[c]\nd.e = 'x'\n",             "{\"a\":{\"b\":3},\"c\":{\"d\":{\"e\":\"x\"}}}"},
+         "= true\n",                                                                               "{\"training\":{\"steps\":1000,\"name\":\"a # "
+         "b\"},\"model\":{\"args\":{\"list\":[1,2],\"on\":true}}}"                                                                                                  },
+        {"a.toml", "a.b = 3\n[c]\nd.e = 'x'\n",                                                    "{\"a\":{\"b\":3},\"c\":{\"d\":{\"e\":\"x\"}}}"                                      },
         {"a.yaml",
-         "a: 1\nb:\n  c: x y\n  d: [1, 2]\n  e:\n  - p\n  - q: 1\n    r: 2\nf: null\ng: 'x: y'\n",                                        "{\"a\":1,\"b\":{\"c\":\"x "
+         "a: 1\nb:\n  c: x y\n  d: [1, 2]\n  e:\n  - p\n  - q: 1\n    r: 2\nf: null\ng: 'x: y'\n", "{\"a\":1,\"b\":{\"c\":\"x "
          "y\",\"d\":[1,2],\"e\":[\"p\",{\"q\":1,\"r\":2}]},\"f\":null,\"g\":\"x: y\"}"},
         {"a.yaml",
-         "MODEL_ARGS:\n  --num-layers: 4\n  --bf16: true\n  # --fp16: true\n  --split: 99,1\n", "{\"MODEL_ARGS\":{\"--num-layers\":4,\"--bf16\":true,\"--split\":\"99,1\"}}"},
-        {"a.yaml", "---\na: 5e7\nb:\nc: 1\n",              "{\"a\":50000000,\"b\":null,\"c\":1}"},
-        {"a.json",                                        "{\"a\": 1}",                                   "{\"a\":1}"},
+         "MODEL_ARGS:\n  --num-layers: 4\n  --bf16: true\n  # --fp16: true\n  --split: 99,1\n",    "{\"MODEL_ARGS\":{\"--num-layers\":4,\"--bf16\":true,\"--split\":\"99,1\"}}"         },
+        {"a.yaml", "---\na: 5e7\nb:\nc: 1\n",                                                      "{\"a\":5e7,\"b\":null,\"c\":1}"                                                     },
+        {"a.json", "{\"a\": 1}",                                                                   "{\"a\":1}"                                                                          },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct json *object = NULL;
