@@ -114,7 +114,7 @@ struct job {
         enum graph_parts cuda_graphs;    /* what the host launches as a whole */
         struct lora_ask lora;
         int gradient_bytes; /* of a parameter, for plan and sim; 0: as model and framework have it */
-        bool gradient_copy; /* the optimizer has an fp32 copy of them; for plan and sim */
+        bool gradient_copy;       /* the optimizer has an fp32 copy of them; for plan and sim */
         enum device_kind device;  /* for `elapse train`; plan and sim use the cluster's devices */
         enum transport transport; /* how activations and gradients travel between GPUs */
         enum reduction reduction;

@@ -32,7 +32,7 @@ const struct flag_row automodel_rows[] = {
     {"packed_sequence.packed_sequence_size", FLAG_NUMBER, NULL, NULL}, {"dataset.seq_length", FLAG_COUNT, NULL, NULL},
     {"dataset.seq_len", FLAG_COUNT, NULL, NULL}, {"clip_grad_norm.max_norm", FLAG_REAL, "train.clip_norm", NULL},
     {"fp8.enabled", FLAG_ON, NULL, NULL}, {"peft.dim", FLAG_COUNT, "train.lora.rank", NULL}, {"optimizer._target_", FLAG_WORD, NULL, NULL},
-    LEFT("distributed.pipeline.pp_schedule_csv", "the schedule's name counts"), LEFT("distributed.defer_fsdp_grad_sync", "it is not counted"),
+    {"distributed.pipeline.pp_schedule_csv", FLAG_WORD, NULL, NULL}, LEFT("distributed.defer_fsdp_grad_sync", "it is not counted"),
     LEFT("compile.*", "kernels are not compiled (today is faster)"), LEFT("quantization.*", "the base has the weights' format (today needs less memory)"),
     LEFT("qat.*", "the base has the weights' format"), LEFT("model.backend.*", "PyTorch's kernels are counted (today may be faster)"),
     LEFT("distributed.moe.*", "experts have FSDP's shards"), LEFT("model.use_liger_kernel", "PyTorch's kernels are counted (today is faster, with less memory)"),
@@ -59,12 +59,15 @@ static enum status add_cut(struct command_flags *f, int64_t pp, int64_t microbat
     struct pytorch_pipeline pipeline = {
         .schedule = flag_word(f, "distributed.pipeline.pp_schedule", "1F1B"),
         .parts = flag_word(f, "distributed.pipeline.module_fqns_per_model_part", NULL),
+        .csv = flag_given(f, "distributed.pipeline.pp_schedule_csv"),
         .ranks = pp,
         .layers_a_stage = flag_int(f, "distributed.pipeline.layers_per_stage", 0),
         .microbatches = microbatches};
     job_set_int(made->job, "pipeline.num_stages", pp);
     if (pp == 1)
         return OK;
+    if (pipeline.csv)
+        flags_left_out(f, "distributed.pipeline.pp_schedule_csv: the schedule's name counts");
     enum status rc = preset ? model_parse(preset, &model, err)
                             : err_set(err, ERR_INPUT,
                                       "a pipeline's cut needs model."

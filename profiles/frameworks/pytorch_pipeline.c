@@ -22,8 +22,13 @@ static const struct schedule_row {
     {"DualPipeV",       "dualpipe-v",    2, AT_LEAST_STAGES},
 };
 
+static bool is_word(const char *text, size_t length, const char *word)
+{
+    return strlen(word) == length && strncmp(text, word, length) == 0;
+}
+
 /* The modules of each stage: stages have a space between them, modules a comma; norm and lm_head are
- * one block. A file has them as a list of lists. */
+ * one block, and rotary_emb, of each stage of AutoModel's, is none. A file has a list of lists. */
 static enum status read_parts(const char *text, struct command_job *made, struct err *err)
 {
     const bool json = text[0] == '[';
@@ -36,13 +41,13 @@ static enum status read_parts(const char *text, struct command_job *made, struct
         bool head = false;
         for (const char *m = at; m < at + n;) {
             m += strspn(m, "[]\", ");
+            m += strncmp(m, "model.", 6) == 0 ? 6 : 0;
             const size_t k = strcspn(m, "[]\", ");
-            const bool last = (k == 4 && strncmp(m, "norm", k) == 0) ||
-                              (k == 7 && strncmp(m, "lm_head", k) == 0) ||
-                              (k == 6 && strncmp(m, "output", k) == 0);
+            const bool last =
+                is_word(m, k, "norm") || is_word(m, k, "lm_head") || is_word(m, k, "output");
             if (k == 0 || m >= at + n)
                 break;
-            blocks += last ? !head : 1;
+            blocks += last ? !head : !is_word(m, k, "rotary_emb");
             head = head || last;
             m += k;
         }
@@ -118,7 +123,7 @@ enum status pytorch_pipeline_add(const struct pytorch_pipeline *ask, struct comm
         rc = err_set(err, ERR_INPUT, "%s runs %s of each rank, not %d stages on %" PRId64 " ranks",
                      row->theirs, row->chunks > 1 ? "several stages" : "one stage", num_stages,
                      ranks);
-    if (rc == OK && ranks > 1)
+    if (rc == OK && ranks > 1 && !ask->csv)
         rc = check_microbatches(row, ranks, num_stages, ask->microbatches, err);
     if (rc == OK && !made->blocks)
         rc = cut_by_default(ask, num_stages, made, err);

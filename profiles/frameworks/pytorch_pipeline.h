@@ -11,6 +11,7 @@ struct pytorch_pipeline {
     int64_t ranks, layers_a_stage; /* layers_a_stage 0: as many stages as the schedule has */
     int64_t first_less, last_less; /* layers that the embedding and the head count as */
     int64_t microbatches;
+    bool csv; /* the op list is a file, which PyTorch runs for any number of micro-batches */
     int num_layers;
 };
 

@@ -46,7 +46,7 @@ struct script {
     int before;              /* the branch before that test: 1 was taken, -1 is not known */
     bool function;           /* NAME() was read */
     bool vanished;           /* an array without items was expanded */
-    struct list best, loose; /* the chosen command; the words of lines that begin with a flag */
+    struct list best, loose; /* the chosen command; a text of flags, line by line */
     int best_score;
     char *document;     /* the last heredoc */
     char delimiter[64]; /* of the heredoc that begins after this line */
@@ -646,7 +646,7 @@ static void finish(struct script *s)
         block_open(s, BLOCK_CASE, -1);
     } else if (strcmp(first, "source") == 0 || strcmp(first, ".") == 0) {
         note(s, "not read: ", w->count > 1 ? w->item[1] : "");
-    } else if (strncmp(first, "--", 2) == 0) {
+    } else if (strncmp(first, "--", 2) == 0 || (s->loose.count > 0 && s->best_score == 0)) {
         for (int i = 0; i < w->count; i++)
             list_add(s, &s->loose, w->item[i], strlen(w->item[i]));
     } else if (w->count > 0 && strcmp(first, "echo") != 0 && strcmp(first, "printf") != 0) {

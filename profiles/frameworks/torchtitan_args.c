@@ -50,7 +50,7 @@ const struct flag_row torchtitan_rows[] = {
     {"parallelism.pipeline_parallel_last_stage_less_layers", FLAG_NUMBER, NULL, NULL},
     {"parallelism.pipeline_parallel_layers_per_stage", FLAG_COUNT, NULL, NULL},
     {"parallelism.pipeline_parallel_schedule", FLAG_WORD, NULL, NULL},
-    {"parallelism.pipeline_parallel_schedule_csv", FLAG_LEFT_OUT, NULL, "the schedule's name counts"},
+    {"parallelism.pipeline_parallel_schedule_csv", FLAG_WORD, NULL, NULL},
     {"parallelism.pipeline_parallel_microbatch_size", FLAG_COUNT, NULL, NULL},
     {"parallelism.context_parallel_degree", FLAG_COUNT, NULL, NULL},
     {"parallelism.context_parallel_rotate_method", FLAG_WORD, "pipeline.context_comm", "allgather=all-gather alltoall=ring"},
@@ -197,7 +197,12 @@ static enum status add_layout(struct command_flags *f, const struct config *conf
                        "with less memory)");
     add_recompute(f, config, job);
     enum status rc = add_batch(f, config, copies * shard, pp, &microbatches, job, err);
+    const bool csv = flag_given(f, "parallelism.pipeline_parallel_schedule_csv");
+    if (csv)
+        flags_left_out(f,
+                       "--parallelism.pipeline_parallel_schedule_csv: the schedule's name counts");
     const struct pytorch_pipeline pipeline = {
+        .csv = csv,
         .schedule = flag_word(f, "parallelism.pipeline_parallel_schedule",
                               config->two_chunks ? "Interleaved1F1B" : "1F1B"),
         .parts = flag_word(f, "parallelism.module_fqns_per_model_part", NULL),

@@ -43,7 +43,6 @@ while found < jobs and tried < 6 * jobs:
         open(name, "w").write(text.replace("Interleaved1F1B", "1F1B"))
         text, more = name, ["--model", f"{model['preset']}:seq={model['seq']}"]
         if job["pipeline"]["recompute"] == "layer" and framework == "deepspeed": more += ["--set", "pipeline.recompute=layer"]
-        if framework == "automodel" and stages > 1: continue
     back = subprocess.run([elapse, "plan", "--from", framework, text, "--cluster", job["cluster"], "--budget", "300ms", "--quiet", "--json"] + more, capture_output=True, text=True)
     found += 1
     if back.returncode:

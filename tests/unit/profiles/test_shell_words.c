@@ -49,7 +49,7 @@ static void scripts__become_the_words_of_their_command(void **state)
         {"cat > h <<EOF\n--not a b --flag\nEOF\nrun --x 1 2>&1 | tee log\n",                         "<run> <--x> <1>",                               0},
         {"srun bash -c \"python a.py --x 1 --y 2\"\n",
          "<srun> <bash> <-c> <python> <a.py> <--x> <1> <--y> <2>",                                                                                    0},
-        {"--x 1\n--y 2\n",                                                                           "<--x> <1> <--y> <2>",                           0},
+        {"--x 1\n--y 2\nlast:word\n",                                                                "<--x> <1> <--y> <2> <last:word>",               0},
         {"A=(\n--x 1\n)\nB=(--y)\n",                                                                 "<--x> <1> <--y>",                               0},
         {"f() {\n run --a --b\n}\nexport Z=3; run --x $Z --y --q &\nwait\n",
          "<run> <--x> <3> <--y> <--q>",                                                                                                               0},
