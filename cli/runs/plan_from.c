@@ -163,8 +163,9 @@ static void print_layout(const char *what, const struct side *side)
         return;
     }
     printf("%-6s PP %d, TP %d, DP %d, VP %d, EP %d, CP %d, %s, shard %s, recompute %s: %s%s%s\n",
-           what, p->num_ranks, layout_tensor(&p->layout), plan_width(p), p->num_stages / p->num_ranks, layout_expert(&p->layout),
-           layout_context(&p->layout), schedule_kind_name(p->schedule), shard_mode_name(p->layout.shard),
+           what, p->num_ranks, layout_tensor(&p->layout), plan_width(p),
+           p->num_stages / p->num_ranks, layout_expert(&p->layout), layout_context(&p->layout),
+           schedule_kind_name(p->schedule), shard_mode_name(p->layout.shard),
            recompute_mode_name(p->recompute), *why ? why : format_ns(p->step_ns, time, sizeof time),
            *why ? "" : ", ",
            *why ? "" : rates_text(&a->rates, &side->cost.cost, rates, sizeof rates));
