@@ -14,6 +14,7 @@
 #include "cli/base/command.h"
 #include "cli/launch/launch.h"
 #include "partition/base/units.h"
+#include "profiles/base/machine_memory.h"
 #include "profiles/json/build_facts.h"
 
 #define SHM_MIN_BYTES ((int64_t)64 << 20)   /* Open MPI's segments of a few ranks */
@@ -134,10 +135,9 @@ static void check_load(struct doctor *doctor)
 
 static void check_memory(struct doctor *doctor)
 {
-    char text[64], total[32], free_text[32];
-    const int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    read_value("/proc/meminfo", "MemAvailable", text, sizeof text);
-    const int64_t available = *text ? strtoll(text, NULL, 10) * 1024 : bytes;
+    char total[32], free_text[32];
+    const int64_t bytes = memory_total(), free_bytes = memory_available();
+    const int64_t available = free_bytes < bytes ? free_bytes : bytes;
     add(doctor, "memory", true, available >= MEMORY_MIN_BYTES, "%s, %s available",
         format_bytes(bytes, total, sizeof total),
         format_bytes(available, free_text, sizeof free_text));

@@ -21,9 +21,9 @@
 
 #include "exec/base/bf16.h"
 #include "exec/base/file_part.h"
-#include "exec/base/free_memory.h"
 #include "exec/base/rng.h"
 #include "partition/base/units.h"
+#include "profiles/base/machine_memory.h"
 
 enum { VERSION = 2, NAME_BYTES = 512 };
 static const uint64_t magic = 0x3165686361636c45ULL; /* "Elcache1" */

@@ -15,7 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exec/base/free_memory.h"
 #include "exec/base/watch.h"
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/checkpoint/checkpoint_files.h"
@@ -24,6 +23,7 @@
 #include "exec/checkpoint/owned_folder.h"
 #include "exec/weights/safetensors.h"
 #include "profiles/base/clock.h"
+#include "profiles/base/machine_memory.h"
 #include "profiles/base/whole_file.h"
 #include "profiles/job/evidence_json.h"
 #include "profiles/job/job_json.h"

@@ -11,11 +11,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "exec/base/free_memory.h"
 #include "exec/checkpoint/checkpoint_check.h"
 #include "exec/checkpoint/checkpoint_files.h"
 #include "exec/checkpoint/owned_folder.h"
 #include "partition/base/units.h"
+#include "profiles/base/machine_memory.h"
 #include "profiles/base/memory_folder.h"
 #include "profiles/base/whole_file.h"
 

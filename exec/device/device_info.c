@@ -12,6 +12,7 @@
 #include "exec/cpu/gemm.h"
 #include "exec/device/cuda_load.h"
 #include "partition/cost/cost.h"
+#include "profiles/base/machine_memory.h"
 
 const char *device_gpu_kind(const char *name, int major)
 {
@@ -63,7 +64,7 @@ static void describe_host(const struct cores *cores, struct profile_info *info)
     read_line("/proc/cpuinfo", "cpu MHz", mhz, sizeof mhz);
     info->clock_mhz = (int64_t)strtod(mhz, NULL);
     info->cores = cores->at_hand;
-    info->mem_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    info->mem_bytes = memory_total();
     MPI_Get_library_version(library, &length);
     library[strcspn(library, ",\n")] = '\0';
     snprintf(info->libraries, sizeof info->libraries, "%.60s; %.60s", openblas_get_config(),

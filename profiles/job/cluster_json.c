@@ -9,6 +9,7 @@
 
 #include "partition/base/units.h"
 #include "partition/cluster/device_kinds.h"
+#include "profiles/base/machine_memory.h"
 #include "profiles/job/job_parts.h"
 #include "profiles/job/kind_json.h"
 #include "profiles/job/links_json.h"
@@ -466,17 +467,17 @@ out:
  * latency are the preset's. */
 static enum status this_machine(struct cluster *cluster, struct err *err)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES);
-    long page = sysconf(_SC_PAGESIZE);
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const int64_t memory = memory_total();
     char text[32];
-    if (cores < 1 || pages < 1 || page < 1)
+    if (cores < 1 || memory < 1)
         return err_set(err, ERR_SYSTEM, "this-machine: cannot count cores and memory");
     snprintf(text, sizeof text, "cpu-1x%ld", cores);
     enum status rc = cluster_parse(text, cluster, err);
     if (rc != OK)
         return rc;
     for (int i = 0; i < cluster->num_devices; i++)
-        cluster->devices[i].mem_bytes = (int64_t)pages / cores * page;
+        cluster->devices[i].mem_bytes = memory / cores;
     snprintf(cluster->name, sizeof cluster->name, "this-machine");
     return OK;
 }

@@ -71,7 +71,33 @@ for name, change in (("none", {"steps": []}), ("key", {"stepz": []}), ("op", {"o
                      ("late", {"ops": [{"op": "F", "start_ns": 2, "end_ns": 1}]}), ("time", {"steps": [{"loss": 1}]})):
     json.dump({"steps": [{"step_ns": 1}], **change}, open(f"{tmp}/wrong-{name}.json", "w"))
 EOF
+cat >"$tmp/memory.py" <<'EOF'
+import os, sys
+from elapse_torch import memory
+root = sys.argv[1] + "/root"
+def put(name, text):
+    os.makedirs(os.path.dirname(f"{root}/{name}"), exist_ok=True)
+    with open(f"{root}/{name}", "w") as f:
+        f.write(text)
+assert memory.available(root) is None
+put("proc/meminfo", "MemTotal: 9 kB\nMemAvailable:    3000 kB\n")
+assert memory.available(root) == 3000 << 10
+put("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:hugetlb,memory:/old/mine\n0::/jobs/mine\n")
+put("sys/fs/cgroup/jobs/mine/memory.max", "max\n")
+put("sys/fs/cgroup/jobs/memory.max", "2000000\n")
+put("sys/fs/cgroup/jobs/memory.current", "1500000\n")
+put("sys/fs/cgroup/jobs/memory.stat", "anon 1\ninactive_file 300000\n")
+assert memory.available(root) == 800000
+put("sys/fs/cgroup/memory/old/memory.limit_in_bytes", "900000\n")
+put("sys/fs/cgroup/memory/old/memory.usage_in_bytes", "200000\n")
+assert memory.available(root) == 700000
+assert 0 < memory.room_in("/dev/shm") <= os.statvfs("/dev/shm").f_bavail * os.statvfs("/dev/shm").f_frsize
+EOF
+check "memory of a control group" python3 "$tmp/memory.py" "$tmp"
+check "a folder without a run" python3 -c "from elapse_torch.files import check_run_folder; check_run_folder('$tmp')"
 check "a run folder of the bridge" python3 "$tmp/run.py" "$tmp/plan.json" "$tmp"
+expect "which no other run may have" 1 "BridgeError: folder '.*' already holds a run" \
+    python3 -c "from elapse_torch.files import check_run_folder; check_run_folder('$tmp/run')"
 expect "its run" 0 'run 1: 20 steps into' "$elapse" runs import "$tmp/run/run.json" --db "$tmp/run/run.db"
 "$elapse" compare "$tmp/run" --json >"$tmp/compare.json" 2>/dev/null
 expect "compared with its plan, on the job's cluster" 0 '"error":-0\.5,' cat "$tmp/compare.json"

@@ -5,15 +5,20 @@ import tempfile
 import torch
 import torch.distributed as dist
 
+from .memory import room_in
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def free_bytes():
-    try:
-        with open("/proc/meminfo", encoding="ascii") as f:
-            return next(int(line.split()[1]) << 10 for line in f if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return 0
+def make_files(folder, sizes):
+    """Files of these sizes whose pages exist, so that no write can fail later; False: there is no room."""
+    for i, size in enumerate(sizes):
+        with open(f"{folder}/{i}", "wb") as f:
+            try:
+                os.posix_fallocate(f.fileno(), 0, size)
+            except OSError:
+                return False
+    return True
 
 
 class Cache:
@@ -21,8 +26,8 @@ class Cache:
     written once. Collective over all ranks."""
 
     def __init__(self, values, num_samples, limit_bytes, dtype, folder=None):
-        """values: of one micro-batch, samples first. limit_bytes: of a node; 0: half of the memory
-        that is free. dtype: of stored floats."""
+        """values: of one micro-batch, samples first. limit_bytes: of a node; 0: half of the room in the
+        folder. dtype: of stored floats."""
         self.kinds = [v.dtype for v in values]
         stored = [DTYPES[dtype] if v.dtype.is_floating_point else v.dtype for v in values]
         sizes = [v[0].numel() for v in values]
@@ -32,9 +37,13 @@ class Cache:
         folder = folder or ("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir())
         mine = None
         if local == 0:
-            room = limit_bytes or free_bytes() // 2
-            mine = (tempfile.mkdtemp(prefix="elapse-cache.", dir=folder),
-                    min(num_samples, room // (each + 1)))
+            free = room_in(folder)
+            slots = min(num_samples, min(limit_bytes or free // 2, free) // (each + 1))
+            made = tempfile.mkdtemp(prefix="elapse-cache.", dir=folder)
+            widths = [n * torch.empty(0, dtype=d).element_size() for n, d in zip(sizes + [1], stored + [torch.uint8])]
+            while slots and not make_files(made, [slots * w for w in widths]):
+                slots //= 2
+            mine = made, slots
         dist.all_gather_object(found, (os.environ.get("GROUP_RANK", "0"), mine))
         node = os.environ.get("GROUP_RANK", "0")
         path, self.slots = next(m for n, m in found if n == node and m)

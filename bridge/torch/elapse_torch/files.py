@@ -4,6 +4,7 @@ import os
 import re
 
 from . import __version__
+from .errors import BridgeError
 
 PASSES = ("fwd", "bwd_input", "bwd_weight")
 DTYPE_NAMES = ("fp32", "bf16", "tf32", "fp16")
@@ -108,12 +109,16 @@ def cluster_json(kind, ranks, links):
     return cluster
 
 
+def check_run_folder(folder):
+    """Refuse a folder that holds a run, as `elapse train` does."""
+    if any(os.path.exists(f"{folder}/{name}") for name in ("run.db", "run.json", "summary.json", "metrics.jsonl")):
+        raise BridgeError(f"folder '{folder}' already holds a run", hint="name another one with --run-dir")
+
+
 def write_run(folder, plan, about, step_ns, losses, ops_of_ranks):
     """run.json, for `elapse runs import`, and summary.json of a run folder. step_ns, losses: of all steps in order.
     ops_of_ranks: [(replica, rank in its pipeline, [(kind, stage, micro-batch, begin, end)])] of the last step."""
     os.makedirs(folder, exist_ok=True)
-    if os.path.exists(f"{folder}/run.db"):  # of an earlier run
-        os.unlink(f"{folder}/run.db")
     length, replicas, last = plan["pipeline_length"], plan["replicas"], len(step_ns) - 1
     begin = min((op[3] for _, _, ops in ops_of_ranks for op in ops), default=0)
     job = plan.get("job", {})
