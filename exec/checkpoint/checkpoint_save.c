@@ -133,6 +133,8 @@ static void add_model(struct json *root, const struct model *model, const struct
     json_add_int(object, "params", model_total_params(model));
     add_description(root, "config", hf_config(model, data));
     add_description(root, "preprocessor", hf_preprocessor(model, data));
+    if (data && data->preprocessor)
+        json_add_bool(root, "preprocessor_read", true); /* for preprocess.h */
     add_description(root, "tokenizer", hf_tokenizer(model, data));
 }
 

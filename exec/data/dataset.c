@@ -137,6 +137,9 @@ void dataset_clear(struct dataset *dataset)
         free(dataset->class_names[i]);
     free(dataset->class_names);
     free(dataset->notes);
+    if (dataset->rules)
+        preprocess_clear(dataset->rules);
+    free(dataset->rules);
     *dataset = (struct dataset){0};
 }
 

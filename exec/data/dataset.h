@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "exec/data/preprocess.h"
 #include "exec/data/tokenizer.h"
 #include "partition/base/options.h"
 #include "partition/plan/job.h"
@@ -53,6 +54,8 @@ struct dataset {
     int classes;            /* labels are 0..classes-1; for language models the vocabulary */
     /* Images: a pixel enters the model as (byte / 255 - mean) / std. 0: no images of bytes. */
     float pixel_mean[3], pixel_std[3];
+    struct preprocess
+        *rules;         /* owned: how a checkpoint's pictures are prepared; NULL: by the job */
     bool lower_case;    /* text by WordPiece: the vocabulary is uncased */
     char **class_names; /* owned, [classes]; NULL: classes have numbers only */
     char *notes;        /* owned: lines for people about what was read; NULL: none */
@@ -109,9 +112,10 @@ enum status table_open(const struct job *job, struct dataset *dataset, struct er
 enum status table_texts_open(const struct job *job, const char *const *paths, int num_paths,
                              const struct option_list *texts, const struct option_list *pairs,
                              int64_t *ends, struct dataset *dataset, struct err *err);
-/* Open pictures without labels as the test split, normalised as those of `like` are. */
-enum status pictures_open(const struct dataset *like, int side, const char *const *paths,
-                          int num_paths, struct dataset *dataset, struct err *err);
+/* Open pictures without labels as the test split, prepared as those of `like` are, whose rules move into
+ * *dataset. */
+enum status pictures_open(struct dataset *like, int side, const char *const *paths, int num_paths,
+                          struct dataset *dataset, struct err *err);
 enum status squad_open(const struct job *job, struct dataset *dataset, struct err *err);
 enum status text_open(const struct job *job, struct dataset *dataset, struct err *err);
 /* Token sequences made from a seed, for text models (see phrases.c). */

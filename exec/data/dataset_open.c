@@ -1,12 +1,15 @@
 /* Opens the kind of dataset that a job names, and checks it against the job and the model.
  *
  * open_kind() calls the reader of the kind; a new kind is added there. check_fits() compares with
- * the model and wraps the dataset in a scaler if data.resize is set and the image side differs.
+ * the model and wraps the dataset in a scaler if data.resize is set and the image side differs, or if
+ * the weights have rules for pictures (preprocess.h).
  * picks_make() then chooses the samples that the job asks for. Read
  * dataset_open() first. */
 #include "exec/data/dataset_open.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "exec/data/picks.h"
 
@@ -56,6 +59,32 @@ static enum status resized_sample(const struct dataset *dataset, enum split spli
     return rc;
 }
 
+/* Sample by the rules of a checkpoint: the inner one's bytes, prepared. */
+static enum status prepared_sample(const struct dataset *dataset, enum split split, int64_t id,
+                                   const struct sample_out *out, struct err *err)
+{
+    const struct dataset *inner = &((const struct resized *)dataset->ctx)->inner;
+    const size_t n = (size_t)inner->image * (size_t)inner->image;
+    struct pixels pixels = {inner->image, inner->image, NULL};
+    struct sample_out wanted = *out;
+    if (!out->image)
+        return inner->sample(inner, split, id, out, err);
+    float *planes = malloc(3 * n * sizeof *planes);
+    pixels.rgb = malloc(3 * n);
+    wanted.image = planes;
+    enum status rc = planes && pixels.rgb ? OK : err_nomem(err);
+    THEN(inner->sample(inner, split, id, &wanted, err));
+    for (size_t i = 0; rc == OK && i < 3 * n; i++) {
+        const size_t c = i % 3;
+        const float level = planes[c * n + i / 3] * inner->pixel_std[c] + inner->pixel_mean[c];
+        pixels.rgb[i] = (unsigned char)lrintf(level * 255);
+    }
+    THEN(preprocess_apply(dataset->rules, &pixels, dataset->image, out->image, err));
+    free(planes);
+    free(pixels.rgb);
+    return rc;
+}
+
 static void resized_clear(struct dataset *dataset)
 {
     struct resized *resized = dataset->ctx;
@@ -64,17 +93,35 @@ static void resized_clear(struct dataset *dataset)
     free(resized);
 }
 
-static enum status resize_to(struct dataset *dataset, int image, struct err *err)
+/* A dataset over another one, whose pictures sample() turns into those of `image` pixels. */
+static enum status wrap(struct dataset *dataset, int image,
+                        enum status (*sample)(const struct dataset *, enum split, int64_t,
+                                              const struct sample_out *, struct err *),
+                        struct err *err)
 {
     struct resized *resized = calloc(1, sizeof *resized);
     if (!resized)
         return err_nomem(err);
     resized->inner = *dataset;
+    resized->inner.rules = NULL;
     dataset->image = image;
     dataset->ctx = resized;
-    dataset->sample = resized_sample;
+    dataset->sample = sample;
     dataset->clear = resized_clear;
     return OK;
+}
+
+/* Pictures enter the model as the rules say. */
+static enum status fit_rules(struct dataset *dataset, int image, struct err *err)
+{
+    enum status rc = preprocess_check_side(dataset->rules, image, err);
+    if (rc == OK && dataset->kind != DATA_IMAGES)
+        rc = wrap(dataset, image, prepared_sample, err);
+    memcpy(dataset->pixel_mean, dataset->rules->mean, sizeof dataset->pixel_mean);
+    memcpy(dataset->pixel_std, dataset->rules->deviation, sizeof dataset->pixel_std);
+    THEN(dataset_note(dataset, err,
+                      "pictures are prepared by the preprocessor_config.json of the weights"));
+    return rc;
 }
 
 static enum status check_fits(const struct job *job, struct dataset *dataset, struct err *err)
@@ -92,6 +139,8 @@ static enum status check_fits(const struct job *job, struct dataset *dataset, st
         if (dataset->channels != model->channels)
             return err_set(err, ERR_INPUT, "%s: model '%s' takes %d channels, the data have %d",
                            name, model->name, model->channels, dataset->channels);
+        if (dataset->rules)
+            return fit_rules(dataset, model->image, err);
         if (dataset->image != model->image) {
             if (!job->data.resize) {
                 err_set(err, ERR_INPUT,
@@ -100,7 +149,7 @@ static enum status check_fits(const struct job *job, struct dataset *dataset, st
                 err_hint(err, "set model.image to %d, or data.resize to true", dataset->image);
                 return ERR_INPUT;
             }
-            enum status rc = resize_to(dataset, model->image, err);
+            enum status rc = wrap(dataset, model->image, resized_sample, err);
             if (rc != OK)
                 return rc;
         }
@@ -150,7 +199,30 @@ static enum status open_kind(const struct job *job, struct dataset *dataset, str
     return err_set(err, ERR_INPUT, "%s: data.kind is unknown", dataset_job_name(job));
 }
 
+/* The rules beside the weights, for pictures of three channels that are bytes. */
+static enum status open_rules(const char *weights, struct dataset *dataset, struct err *err)
+{
+    struct preprocess rules = {0};
+    enum status rc = OK;
+    if (dataset->channels != 3 || dataset->pixel_std[0] == 0 || dataset->kind == DATA_SYNTHETIC)
+        return OK;
+    rc = preprocess_read(weights, &rules, err);
+    if (rc == OK && rules.text && !(dataset->rules = malloc(sizeof rules)))
+        rc = err_nomem(err);
+    if (rc == OK && rules.text)
+        *dataset->rules = rules;
+    else
+        preprocess_clear(&rules);
+    return rc;
+}
+
 enum status dataset_open(const struct job *job, struct dataset *dataset, struct err *err)
+{
+    return dataset_open_for(job, NULL, dataset, err);
+}
+
+enum status dataset_open_for(const struct job *job, const char *weights, struct dataset *dataset,
+                             struct err *err)
 {
     struct dataset got = {0};
     enum status rc = open_kind(job, &got, err);
@@ -159,7 +231,8 @@ enum status dataset_open(const struct job *job, struct dataset *dataset, struct 
         got.seed = job->train.seed;
         got.augment = job->data.augment && got.image > 0;
         got.views = job->cache.views;
-        rc = check_fits(job, &got, err);
+        rc = open_rules(weights, &got, err);
+        THEN(check_fits(job, &got, err));
     }
     THEN(picks_make(job, &got, err));
     if (rc == OK) {

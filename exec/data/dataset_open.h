@@ -10,4 +10,8 @@
  * message gives file, size, expected multiple), or does not fit the model. */
 enum status dataset_open(const struct job *job, struct dataset *dataset, struct err *err);
 
+/* For weights that may have rules for pictures beside them (preprocess.h); weights NULL: dataset_open(). */
+enum status dataset_open_for(const struct job *job, const char *weights, struct dataset *dataset,
+                             struct err *err);
+
 #endif

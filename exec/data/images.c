@@ -7,7 +7,7 @@
  * without a picture is refused. Opening reads the folders; files are read by images_check(), and
  * when a sample is asked for. With data.resize the central square of a picture is scaled to the
  * model's side; otherwise its size must match. Pixels become (p / 255 - 0.5) / 0.5, as in ViT's own
- * preprocessing. Read images_open() first, then read_split() and images_sample(). */
+ * preprocessing. Weights with a preprocessor_config.json say all of that themselves (preprocess.h). Read images_open() first, then read_split() and images_sample(). */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -281,6 +281,8 @@ static enum status read_picture(const struct dataset *dataset, const char *path,
     const struct images *images = dataset->ctx;
     const int side = dataset->image;
     const enum status rc = image_read(path, pixels, err);
+    if (rc == OK && dataset->rules)
+        return preprocess_check(dataset->rules, path, pixels, side, err);
     if (rc != OK || images->resize || (pixels->width == side && pixels->height == side))
         return rc;
     err_set(err, ERR_INPUT, "'%s' has %d x %d pixels, the model takes %d x %d", path, pixels->width,
@@ -317,9 +319,13 @@ static enum status images_sample(const struct dataset *dataset, enum split split
     if (!out->image)
         return OK;
     rc = read_picture(dataset, list->path[id], &pixels, err);
-    THEN(image_square(&pixels, side, out->image, err));
-    for (size_t i = 0; rc == OK && i < n; i++)
-        out->image[i] = out->image[i] / 127.5f - 1.0f;
+    if (rc == OK && dataset->rules) {
+        rc = preprocess_apply(dataset->rules, &pixels, side, out->image, err);
+    } else if (rc == OK) {
+        rc = image_square(&pixels, side, out->image, err);
+        for (size_t i = 0; rc == OK && i < n; i++)
+            out->image[i] = out->image[i] / 127.5f - 1.0f;
+    }
     free(pixels.rgb);
     return rc;
 }
@@ -356,8 +362,8 @@ static enum status pictures_sample(const struct dataset *dataset, enum split spl
     return rc;
 }
 
-enum status pictures_open(const struct dataset *like, int side, const char *const *paths,
-                          int num_paths, struct dataset *dataset, struct err *err)
+enum status pictures_open(struct dataset *like, int side, const char *const *paths, int num_paths,
+                          struct dataset *dataset, struct err *err)
 {
     struct dataset got = {.kind = like->kind,
                           .channels = like->channels,
@@ -365,7 +371,8 @@ enum status pictures_open(const struct dataset *like, int side, const char *cons
                           .labels_per_sample = 1,
                           .targets_per_sample = 1,
                           .classes = like->classes,
-                          .sample = like->kind == DATA_IMAGES ? images_sample : pictures_sample,
+                          .sample = like->kind == DATA_IMAGES || like->rules ? images_sample
+                                                                             : pictures_sample,
                           .file = images_file,
                           .check = images_check,
                           .clear = images_clear};
@@ -400,6 +407,8 @@ enum status pictures_open(const struct dataset *like, int side, const char *cons
         }
     }
     got.num_samples[SPLIT_TEST] = images->splits[SPLIT_TEST].count;
+    got.rules = like->rules;
+    like->rules = NULL;
     free(tally.first);
     if (rc == OK)
         *dataset = got;

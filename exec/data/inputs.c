@@ -10,16 +10,15 @@
 
 /* Open pictures; `like` is the training data. */
 static enum status open_pictures(const struct job *job, const struct inputs *inputs,
-                                 const struct dataset *like, struct dataset *dataset,
-                                 struct err *err)
+                                 struct dataset *like, struct dataset *dataset, struct err *err)
 {
     if (inputs->texts->count > 0)
         return err_set(err, ERR_INPUT, "model '%s' takes pictures, not texts", job->model.name);
     return pictures_open(like, job->model.image, inputs->paths, inputs->num_paths, dataset, err);
 }
 
-enum status inputs_open(const struct job *job, struct inputs *inputs, struct dataset *dataset,
-                        struct err *err)
+enum status inputs_open(const struct job *job, const char *weights, struct inputs *inputs,
+                        struct dataset *dataset, struct err *err)
 {
     const bool pictures = model_has_images(&job->model);
     struct dataset like = {0}, got = {0};
@@ -31,7 +30,7 @@ enum status inputs_open(const struct job *job, struct inputs *inputs, struct dat
     enum status rc = inputs->ends ? OK : err_nomem(err);
     /* GLUE's classes are numbers, and its preprocessing needs no training rows. */
     if (rc == OK && (pictures || job->data.kind == DATA_TABLE))
-        rc = dataset_open(job, &like, err);
+        rc = dataset_open_for(job, weights, &like, err);
     THEN(pictures ? open_pictures(job, inputs, &like, &got, err)
                   : table_texts_open(job, inputs->paths, inputs->num_paths, inputs->texts,
                                      inputs->pairs, inputs->ends, &got, err));

@@ -285,7 +285,7 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
         nccl_environment();
     t->times =
         (struct start_times){.ended_ns = t->options->ended_ns, .ready_ns = t->options->ready_ns};
-    THEN(t->options->samples ? OK : dataset_open(t->job, &t->dataset, err));
+    THEN(t->options->samples ? OK : dataset_open_for(t->job, weights, &t->dataset, err));
     if (t->options->samples)
         t->dataset = *t->options->samples;
     t->times.data_ns = clock_wall_ns();

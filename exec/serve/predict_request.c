@@ -280,7 +280,8 @@ enum status predict_request_run(const struct comm *comm, const struct cores *cor
         rc = err_set(err, ERR_INPUT, "model '%s' is no classifier", job->model.name);
     if (rc == OK && q->out && comm->rank == 0)
         rc = output_check(q->out, err);
-    THEN(labelled ? dataset_open(job, &samples, err) : inputs_open(job, &q->inputs, &samples, err));
+    THEN(labelled ? dataset_open_for(job, q->weights, &samples, err)
+                  : inputs_open(job, q->weights, &q->inputs, &samples, err));
     if (rc == OK && !samples.class_names && weights_are_at(q->weights)) /* the data have none */
         rc = hf_class_names(q->weights, samples.classes, &samples.class_names, err);
     rc = comm_agree(comm, rc, err);

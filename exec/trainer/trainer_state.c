@@ -89,7 +89,8 @@ static struct hf_data describe_data(const struct trainer *t)
                                                                           : HF_WORDPIECE,
                            .lower_case = from->lower_case,
                            .class_names = from->class_names,
-                           .num_names = from->classes};
+                           .num_names = from->classes,
+                           .preprocessor = from->rules ? from->rules->text : NULL};
     memcpy(data.mean, from->pixel_mean, sizeof data.mean);
     memcpy(data.std, from->pixel_std, sizeof data.std);
     return data;

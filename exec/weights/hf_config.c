@@ -156,6 +156,8 @@ struct json *hf_preprocessor(const struct model *model, const struct hf_data *da
     struct json *root, *list;
     if (model->family != FAMILY_VIT || !data || data->channels < 1)
         return NULL;
+    if (data->preprocessor)
+        return json_parse(data->preprocessor, "preprocessor", &root, NULL) == OK ? root : NULL;
     root = json_object_new();
     json_add_string(root, "image_processor_type", "ViTImageProcessor");
     json_add_bool(root, "do_resize", true);

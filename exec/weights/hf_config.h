@@ -11,10 +11,11 @@ enum hf_tokens { HF_NO_TOKENIZER, HF_WORDPIECE, HF_BPE, HF_FILE /* tokenizer.jso
 struct hf_data {
     char *const *class_names; /* [num_names]; NULL: classes have numbers only */
     int num_names;
-    int channels;          /* images: of mean and std; 0: no images */
-    float mean[3], std[3]; /* a pixel enters the model as (byte / 255 - mean) / std */
-    enum hf_tokens tokens; /* text: the files of the tokenizer */
-    bool lower_case;       /* HF_WORDPIECE: the vocabulary is uncased */
+    int channels;             /* images: of mean and std; 0: no images */
+    float mean[3], std[3];    /* a pixel enters the model as (byte / 255 - mean) / std */
+    const char *preprocessor; /* JSON that says it; NULL: the two above do */
+    enum hf_tokens tokens;    /* text: the files of the tokenizer */
+    bool lower_case;          /* HF_WORDPIECE: the vocabulary is uncased */
 };
 
 /* config.json of a model; the caller frees it. data may be NULL. NULL for models that transformers

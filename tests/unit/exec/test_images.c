@@ -548,6 +548,53 @@ static void images_open__scales_only_when_asked(void **state)
     job_clear(&job);
 }
 
+/* Pictures of a folder, and those of a question, by the rules that lie beside the weights. */
+static void dataset_open_for__prepares_pictures_as_the_weights_say(void **state)
+{
+    struct job job;
+    struct dataset data = {0}, asked = {0};
+    struct preprocess rules;
+    struct pixels pixels = {0};
+    struct err err = {0};
+    float image[3 * 256], want[3 * 256];
+    const struct sample_out out = {.image = image};
+    const char *paths[] = {in_folder("train/cat/wide.png")};
+    char wide[256], weights[256];
+    (void)state;
+    make_tree();
+    put_png("train/cat/wide.png", 40, 24);
+    snprintf(wide, sizeof wide, "%s", in_folder("train/cat/wide.png"));
+    snprintf(weights, sizeof weights, "%s", in_folder("."));
+    paths[0] = wide;
+    make_job(&job, model, DATA_IMAGES, "", NULL);
+    put_text("preprocessor_config.json",
+             "{\"image_processor_type\": \"ViTImageProcessor\", \"size\": 16, \"resample\": 3, "
+             "\"image_mean\": [0.4, 0.3, 0.2], \"image_std\": [0.2, 0.3, 0.4]}");
+    if (dataset_open_for(&job, weights, &data, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_true(data.pixel_mean[2] == .2f && data.pixel_std[0] == .2f);
+    assert_non_null(strstr(data.notes, "preprocessor_config.json"));
+    assert_int_equal(preprocess_read(weights, &rules, &err), OK);
+    assert_int_equal(image_read(wide, &pixels, &err), OK);
+    assert_int_equal(preprocess_apply(&rules, &pixels, 16, want, &err), OK);
+    assert_int_equal(data.check(&data, SPLIT_TRAIN, 2, &err), OK);
+    assert_int_equal(data.sample(&data, SPLIT_TRAIN, 2, &out, &err), OK);
+    assert_memory_equal(image, want, sizeof want);
+    assert_int_equal(pictures_open(&data, 16, paths, 1, &asked, &err), OK);
+    memset(image, 0, sizeof image);
+    assert_int_equal(asked.sample(&asked, SPLIT_TEST, 0, &out, &err), OK);
+    assert_memory_equal(image, want, sizeof want);
+    free(pixels.rgb);
+    preprocess_clear(&rules);
+    dataset_clear(&asked);
+    dataset_clear(&data);
+    put_text("preprocessor_config.json",
+             "{\"image_processor_type\": \"ViTImageProcessor\", \"size\": 8}");
+    assert_int_equal(dataset_open_for(&job, weights, &data, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "gives pictures of 8 x 8 pixels, the model takes 16 x 16"));
+    job_clear(&job);
+}
+
 static void images_open__names_the_file_of_bad_input(void **state)
 {
     static const unsigned char huge_png[] = {
@@ -676,6 +723,8 @@ int main(void)
         cmocka_unit_test(image_square__keeps_ramps_and_takes_the_middle),
         cmocka_unit_test_setup_teardown(images_open__scales_only_when_asked, make_folder,
                                         remove_folder),
+        cmocka_unit_test_setup_teardown(dataset_open_for__prepares_pictures_as_the_weights_say,
+                                        make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(images_open__names_the_file_of_bad_input, make_folder,
                                         remove_folder),
     };
