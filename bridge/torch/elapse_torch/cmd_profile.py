@@ -55,6 +55,21 @@ def sizes_of(text):
     return sizes
 
 
+def trains_batch_norm(model):
+    return any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training for m in model.modules())
+
+
+def without_one(sizes, model):
+    """Micro-batches of one sample are left out where batch norm would divide by the deviation of one value."""
+    if 1 not in sizes or not trains_batch_norm(model):
+        return sizes
+    if sizes == [1]:
+        raise BridgeError("--microbatches 1: the model has batch norm, which needs two samples",
+                          hint="--microbatches 2,4")
+    print("elapse-torch: micro-batches of 1 sample are left out, because batch norm needs two", file=sys.stderr)
+    return sizes[1:]
+
+
 def make_optimizer(kind):
     if kind == "sgd":
         return lambda weights: torch.optim.SGD(weights, lr=1e-3, momentum=0.9)
@@ -88,12 +103,11 @@ def others_of(args, device):
                       if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) - 1)
 
 
-def runtime_costs(source, args, device, context):
+def runtime_costs(source, args, device, context, size):
     """Keys of the model beside its items. Where the runtime cannot take the model, they are left out."""
     try:
         with one_rank():
             costs = {"op_overhead_ns": op_overhead_ns(device)}
-            size = sizes_of(args.microbatches)[0]
             batch, one = (to_device(source.batch(n * size), device, DTYPES[args.dtype]) for n in (MICROBATCHES, 1))
             with context():
                 costs["split_backward"] = split_backward(chain_of(source.model, *one[:2]), batch, size,
@@ -192,13 +206,14 @@ def write(args, chain, keys_of, known, about, costs, ranks):
 def main(argv):
     args = options(argv)
     device = open_device(args.device)
-    sizes = sizes_of(args.microbatches)
     if device.type == "cpu":
         torch.set_num_threads(args.threads or 1)
     begin = time.monotonic()
     deadline = begin + args.time_limit if args.time_limit else 0
+    sizes = sizes_of(args.microbatches)
     source = load(args.model, args.inputs, args.seed)
     source.model.to(device, DTYPES[args.dtype])
+    sizes = without_one(sizes, source.model)
     context = context_of(args, device)
     about = describe(device)
     known, keys_of, stopped, chain = {}, {}, None, None
@@ -207,7 +222,7 @@ def main(argv):
     def work():
         mean_of(source.loss(source.model(*first[0], **first[1]), first[2])).backward()
     with busy_ranks(others, work):
-        costs = runtime_costs(source, args, device, context)
+        costs = runtime_costs(source, args, device, context, sizes[0])
         for size in sizes:
             chain, keys_of[size], stopped = measure_size(source, args, device, size, context, known,
                                                          deadline)

@@ -2,6 +2,7 @@
 import argparse
 import math
 import os
+import socket
 import sys
 import time
 
@@ -10,7 +11,7 @@ import torch.distributed as dist
 
 from . import files, program
 from .chain import chain_of
-from .cmd_profile import make_optimizer, to_device
+from .cmd_profile import make_optimizer, to_device, trains_batch_norm
 from .device import describe, now_ns, open_device
 from .errors import BridgeError
 from .layout import Layout, check_plan, read_plan
@@ -18,6 +19,7 @@ from .losses import joined, mean_of, pieces
 from .source import load
 
 WARM_UP = 3
+LOOPBACK = next((n for _, n in socket.if_nameindex() if n.startswith("lo")), "lo")
 
 
 def options(argv):
@@ -46,6 +48,10 @@ def start(device):
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(device)
+    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):
+        # One machine: no rank listens on the network.
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
+            os.environ.setdefault(name, LOOPBACK)
     # Losses and answers of rank 0 are on the host, so gloo is there beside NCCL.
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     return device
@@ -95,7 +101,7 @@ def whole_model(source, args, device, batches):
     so a model with it gets them one by one; the loss is of all outputs at once."""
     model = load(args.model, args.inputs, args.seed).model.to(device)
     sizes = [next(x.shape[0] for x in torch.utils._pytree.tree_leaves(b) if isinstance(x, torch.Tensor)) for b in batches]
-    at_once = not any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training for m in model.modules())
+    at_once = not trains_batch_norm(model)
     inputs = joined(batches, sizes)
     if inputs is None:
         raise BridgeError("--check: an input or target of the model has no dimension of samples", code=1)
@@ -128,6 +134,8 @@ def run(args):
     device = open_device(args.device)
     if device.type == "cpu":
         torch.set_num_threads(args.threads or 1)
+    if args.run_dir:
+        files.check_run_folder(args.run_dir)
     device = start(device)
     plan = read_plan(args.plan)
     check_plan(plan, None, dist.get_world_size())

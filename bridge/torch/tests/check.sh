@@ -184,9 +184,16 @@ def held_up(self, *args):
     return ns, {name: 100 * t if "weight" in name else t for name, t in parts.items()}
 runtime.Bench.step_ns = held_up
 EOF
+cat >"$tmp/norm.py" <<'EOF'
+import torch
+def make_model():
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 8), torch.nn.BatchNorm2d(4), torch.nn.Flatten(), torch.nn.Linear(4, 2))
+EOF
 # One process for all commands that are refused. The last one changes the package.
 alone bridge/torch/tests/several.py --go-on run $models "$tmp/plan-0.json" --steps 1 --next run $models "$tmp/none.json" --steps 1 \
     --next profile "$tmp/flow.py" --inputs 4 -o "$tmp/flow" --next profile "$tmp/whole.py" --inputs 4 -o "$tmp/flow" \
+    --next profile "$tmp/norm.py" --inputs 3x8x8 --microbatches 1 -o "$tmp/norm" \
+    --next profile "$tmp/norm.py" --inputs 3x8x8 --microbatches 1,2 --budget 0.01 -o "$tmp/norm" \
     --next profile "$tmp/flow.py" --inputs ax4 -o "$tmp/flow" --next profile "$tmp/none.py" --inputs 4 \
     --next profile "$tmp/full.py" --microbatches 2,4 --budget 0.01 -o "$tmp/full" </dev/null >"$tmp/refused" 2>&1
 refused() { # NAME STATUS PATTERN
@@ -196,6 +203,8 @@ refused "ranks that do not match the plan" 3 'the plan uses 2 ranks .*, torchrun
 refused "a plan that is not there" 3 "cannot read plan"
 refused "control flow on data" 2 "flow.py:8 \\('return x if x.sum"
 refused "an output without weights" 2 "cannot cut the model: its output holds 'aten.sum.* at .*whole.py:7"
+refused "batch norm of one sample" 2 "the model has batch norm, which needs two samples"
+refused "batch norm's profile leaves out one sample" 0 "micro-batches of 1 sample are left out"
 refused "inputs that are no shape" 2 'is not \[NAME=\]SHAPE'
 refused "a model file that is not there" 3 'cannot open model file'
 refused "out of memory with one size" 1 "memory in item '.*' with micro-batch 4; what was measured is written"
