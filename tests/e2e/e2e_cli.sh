@@ -162,7 +162,7 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     done
     stopped() { # once the store is there the ranks are at work
         "$elapse" profile -n 1 --model vit-b16 --db "$tmp/stop.db" >/dev/null 2>"$tmp/stop.err" &
-        for _ in $(seq 300); do [ -e "$tmp/stop.db" ] && break; sleep 0.1; done
+        while [ ! -e "$tmp/stop.db" ] && kill -0 $! 2>/dev/null; do sleep 0.1; done
         kill -TERM $!
         wait $!
         [ $? -eq 143 ] && [ "$(cat "$tmp/stop.err")" = "elapse: profile was stopped before anything was measured" ] || { cat "$tmp/stop.err"; false; }
@@ -197,9 +197,9 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     verify "likewise by OpenMP's own variable" awake active: OMP_WAIT_POLICY=active
     # A launcher that hears and does not obey: Ctrl-C asks it to stop, then to end, and the third time ends it.
     launcher "cd '$tmp'; trap 'echo USR1 >>heard' USR1; trap 'echo TERM >>heard' TERM; echo up >heard
-for i in \$(seq 300); do sleep 0.1; done"
+for i in \$(seq 3000); do sleep 0.1; done"
     heard() { # WORDS, of which the last may take a while; one is said again until it is obeyed
-        for _ in $(seq 100); do [ "$(echo $(uniq "$tmp/heard" 2>/dev/null))" = "$1" ] && return; sleep 0.1; done
+        for _ in $(seq 1000); do [ "$(echo $(uniq "$tmp/heard" 2>/dev/null))" = "$1" ] && return; sleep 0.1; done
         cat "$tmp/heard"
         false
     }
@@ -237,8 +237,8 @@ for i in \$(seq 300); do sleep 0.1; done"
         "$elapse" compare --matrix "$tmp/good.json" -n 1 --threads 1 --schedules 1f1b --steps 10000 --repeats 9 --set train.epochs=100000 \
             >/dev/null 2>"$tmp/stopped.err" </dev/null &
         local matrix=$! rc
-        for _ in $(seq 100); do [ -s "$tmp/stopped.err" ] && break; sleep 0.05; done
-        sleep 2
+        while [ ! -s "$tmp/stopped.err" ] && kill -0 $matrix 2>/dev/null; do sleep 0.05; done
+        works $matrix 1 # it is in its first run
         kill -TERM $matrix
         wait $matrix
         rc=$?
@@ -246,13 +246,13 @@ for i in \$(seq 300); do sleep 0.1; done"
             { echo "exit $rc"; cat "$tmp/stopped.err"; false; }
     }
     verify "a matrix that is stopped starts no further run" stopped_matrix
-    stopped_profile() { # a busy machine may need longer until the first item is measured
-        local profile rc wait
-        for wait in 4 8 16; do
+    stopped_profile() { # a slow processor may need longer until the first item is measured
+        local profile rc work
+        for work in 3 6 12 24; do
             "$elapse" profile -n 1 --threads 1 --model vit-tiny:layers=2,hidden=96,heads=2,mlp=192,image=32,patch=4 --microbatches 1,2,4 \
                 --db "$tmp/stopped.db" --name part >"$tmp/stopped.out" 2>"$tmp/stopped.err" </dev/null &
             profile=$!
-            sleep $wait
+            works $profile $work
             kill -TERM $profile
             wait $profile
             rc=$?

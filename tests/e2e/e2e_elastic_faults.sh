@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/e2e/e2e_elastic_faults.sh - ranks that fail while a change of plan moves weights, or in a step: all end within 10 s,
+# tests/e2e/e2e_elastic_faults.sh - ranks that fail while a change of plan moves weights, or in a step: all end within 10 s (longer on a busy machine),
 # one line says why, and the run goes on from its last checkpoint with the same bits.
 # alone: ends of runs are timed
 . "$(dirname "$0")/lib.sh"
@@ -11,20 +11,24 @@ faults=$(dirname "$(readlink -f "$elapse")")/../tests/fail_mpi.so
 
 freezing_vit
 train vit whole -n 1 --set cache.policy=off
+# How long a run of four ranks takes that nothing ends.
+like_begin=$SECONDS
+train vit paced -n 4 --set 'elastic.stages=[3,2,2,1]'
+like=$((SECONDS - like_begin))
 # A rank that fails while weights move: the others, who wait for them, end soon, one line says why, and the run
 # goes on from the last checkpoint.
 moving=(-n 4 --set 'elastic.stages=[3,2,2,1]' --set train.checkpoint_every_steps=5)
 fails_in_move() { # FAULT RANK PATTERN
     local begin=$SECONDS
     FAIL_MPI=$1 FAIL_MPI_RANK=$2 LD_PRELOAD=$faults train vit "moving-$1" "${moving[@]}"
-    [ $? -eq 3 ] && [ $((SECONDS - begin)) -le 10 ] && [ "$(grep -c '^elapse: ' "$tmp/moving-$1.err")" = 1 ] && says "moving-$1" "^elapse: $3" ||
+    [ $? -eq 3 ] && within 10 $begin $like && [ "$(grep -c '^elapse: ' "$tmp/moving-$1.err")" = 1 ] && says "moving-$1" "^elapse: $3" ||
         { cat "$tmp/moving-$1.err"; false; }
 }
 # Nor does it give back what messages are under way in: they may arrive until it has ended.
 fails_in_step() { # N RANK COMMAND...
     local fault=step@$1 rank=$2 rc
     shift 2
-    FAIL_MPI=$fault FAIL_MPI_RANK=$rank LD_PRELOAD=$faults timeout 100 "$@" >"$tmp/step.out" 2>"$tmp/step.err" </dev/null
+    FAIL_MPI=$fault FAIL_MPI_RANK=$rank LD_PRELOAD=$faults timeout $((100 + 10 * like)) "$@" >"$tmp/step.out" 2>"$tmp/step.err" </dev/null
     rc=$?
     [ $rc -eq 3 ] && [ "$(grep -vc "^note: " "$tmp/step.err")" = 1 ] && grep -q "^elapse: rank $rank: MPI_Isend.* failed" "$tmp/step.err" ||
         { echo "exit $rc"; cat "$tmp/step.err"; false; }

@@ -142,8 +142,8 @@ by_ctrl_c() {
     "$elapse" plan $long --budget 0 >"$tmp/stopped.txt" 2>"$tmp/stopped.err" &
     pid=$!
     set +m
-    sleep 4
-    kill -INT $pid # the search of our plan; the release's takes no time
+    works $pid 2 # it is in the search of our plan; the release's takes no time
+    kill -INT $pid
     wait $pid || { cat "$tmp/stopped.err"; return 1; }
     part_of_search "$tmp/stopped.txt"
 }

@@ -7,6 +7,10 @@
 #                                  stderr is empty) has a line that matches the regular expression
 #   verify NAME FUNCTION...        as check, for functions of the test; no limit of time
 #   as_users_wait                  mpirun ends ranks as it does for users (tests/env.sh hurries it)
+#   works PID SECONDS              waits until a process and its children have used so much processor time, or have ended: what
+#                                  a busy machine delays is waited for, however long
+#   within SECONDS BEGIN LIKE      whether it is at most SECONDS later than BEGIN ($SECONDS then), and 3 times what the command
+#                                  LIKE took, which shows how busy the machine is
 #   skip NAME WHY                  says why a test did not run; that is not a pass
 #   finish                         exit status from what failed
 
@@ -64,6 +68,21 @@ verify() {
     shift
     "$@" >"$tmp/verify.out" 2>&1
     report $? "$name" <"$tmp/verify.out"
+}
+
+works() {
+    local pid=$1 ticks=$(($2 * $(getconf CLK_TCK))) used at all
+    while kill -0 "$pid" 2>/dev/null; do
+        all=$pid
+        for at in 1 2 3 4; do all=$(echo "$pid" $(pgrep -P "${all// /,}")); done # mpirun has daemons between
+        used=$(for at in $all; do cat "/proc/$at/stat" 2>/dev/null; done | sed 's/.*) //' | awk '{t += $12 + $13} END {print t + 0}')
+        [ "$used" -lt "$ticks" ] || return 0
+        sleep 0.1
+    done
+}
+
+within() {
+    [ $((SECONDS - $2)) -le $(($1 + 3 * $3)) ] || { echo "$((SECONDS - $2)) s, more than $1 s and 3 times $3 s"; false; }
 }
 
 as_users_wait() { unset OMPI_MCA_odls_base_sigkill_timeout PRTE_MCA_odls_base_sigkill_timeout; }

@@ -26,6 +26,10 @@ def no_constant(name):
     raise ValueError(name + " is no JSON")
 
 
+# What says how far a long command is, on a slow machine.
+PROGRESS = re.compile("plan: .* candidates, |[a-z]+: .* left$")
+
+
 class Tool:
     """Runs the program; all that breaks is kept with the command that showed it."""
 
@@ -47,10 +51,10 @@ class Tool:
         """(exit status, answer or None): one error line or one strict JSON object, never both."""
         args = [str(a) for a in args] + ["--json"]
         done = subprocess.run([self.elapse] + args, capture_output=True, text=True, check=False,
-                              stdin=subprocess.DEVNULL, timeout=100)
+                              stdin=subprocess.DEVNULL, timeout=1000)
         self.runs += 1
         self.said = done.stderr
-        lines = [x for x in done.stderr.splitlines() if not x.startswith("hint: ")]
+        lines = [x for x in done.stderr.splitlines() if not x.startswith("hint: ") and not PROGRESS.match(x)]
         if done.returncode not in (0, 1, 2, 3):
             self.breaks(f"exit {done.returncode} {done.stderr[:200]}", args)
         elif done.returncode > 0 and (len(lines) != 1 or done.stdout):
