@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/runs/replay.h"
 #include "partition/base/units.h"
@@ -61,6 +62,12 @@ static enum status finish_row(struct measured_rows *rows, struct measured_row *r
     row->computed_ns = (double)a->result.step_ns;
     for (int i = 0; rc == OK && i < a->result.num_devices; i++)
         row->computed_peak = fmax(row->computed_peak, (double)a->result.devices[i].peak_bytes);
+    const double samples = (double)plan_samples(&a->plan), tokens = samples * a->model.seq;
+    if (row->log.samples_per_s > 0)
+        row->measured_ns = 1e9 * samples / row->log.samples_per_s;
+    else if (row->log.tokens_per_s_per_device > 0)
+        row->measured_ns =
+            1e9 * tokens / row->log.tokens_per_s_per_device / (double)plan_num_devices(&a->plan);
     const double context = (double)a->result.context_bytes;
     if (rc == OK && row->peak_bytes > 0 && row->peak_bytes <= context)
         rc = err_set(err, ERR_INPUT, "%s: a peak of %.0f bytes is no more than the context, %.0f",
@@ -123,6 +130,11 @@ static enum status take_measured(struct measured_row *row, const char *measured,
     int64_t value = 0;
     if (length > 5 && strcmp(measured + length - 5, ".json") == 0) {
         rc = trace_step_ns(measured, &row->measured_ns, err);
+    } else if (access(measured, R_OK) == 0) {
+        rc = measured_log_read(measured, &row->log, err);
+        row->measured_ns = row->log.steps_per_s > 0 ? 1e9 / row->log.steps_per_s : row->log.step_ns;
+        if (rc == OK && row->measured_ns <= 0)
+            return rc; /* a rate of samples or tokens: finish_row() knows the step */
     } else {
         rc = parse_ns(measured, "measured", &value, err);
         row->measured_ns = (double)value;

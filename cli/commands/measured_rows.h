@@ -2,16 +2,18 @@
 #ifndef ELAPSE_CLI_MEASURED_ROWS_H
 #define ELAPSE_CLI_MEASURED_ROWS_H
 
+#include "cli/commands/measured_log.h"
 #include "cli/runs/sim_command.h"
 
 struct measured_row {
     char *label;               /* owned; for messages */
     struct step_answer answer; /* model, cluster without limits of memory, plan, query */
     double measured_ns;
-    double peak_bytes;    /* measured; 0: unknown */
-    double computed_ns;   /* by uncalibrated costs */
-    double computed_peak; /* bytes, the most of its devices */
-    double peak_ratio;    /* of measured to computed peak, both without the context */
+    struct measured_log log; /* where a log was measured */
+    double peak_bytes;       /* measured; 0: unknown */
+    double computed_ns;      /* by uncalibrated costs */
+    double computed_peak;    /* bytes, the most of its devices */
+    double peak_ratio;       /* of measured to computed peak, both without the context */
 };
 
 struct measured_rows {
@@ -23,7 +25,8 @@ void measured_rows_clear(struct measured_rows *rows);
 
 /* Add the step that `elapse sim` with the options in `text` would simulate: a JOB and its options, or
  * "--model ... --cluster ... --stages ...". Words are divided by blanks; quotes keep them together.
- * measured: a time with its unit, or a trace of torch.profiler (*.json), whose median step counts.
+ * measured: a time with its unit, a trace of torch.profiler (*.json) or a log (measured_log.h), whose
+ * median step counts.
  * peak: a size, or NULL. Errors of the options, the job and the planner pass through. */
 enum status measured_rows_add(struct measured_rows *rows, const char *text, const char *measured,
                               const char *peak, struct err *err);
