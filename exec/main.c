@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include "exec/base/ending.h"
+#include "exec/comm/starter.h"
 #include "exec/comm/watchdog.h"
 #include "exec/commands/exec_command.h"
 /* wall: exec/serve */
 #include "exec/serve/exec_serve.h"
 /* wall end */
-#include "partition/base/units.h"
 #include "profiles/base/clock.h"
 #include "profiles/base/safe_output.h"
 #include "profiles/json/build_facts.h"
@@ -44,19 +44,6 @@ static void report(const struct err *err)
         fprintf(stderr, "hint: %s\n", err->hint);
 }
 
-/* A launcher of another MPI starts processes that do not know each other: each would train alone.
- */
-static enum status check_launcher(const struct comm *comm, struct err *err)
-{
-    enum status rc = OK;
-    if (asked > 0 && asked != comm->size) {
-        rc = err_set(err, ERR_SYSTEM, "%s asked for, MPI knows %d", COUNT_TEXT(asked, "rank"),
-                     comm->size);
-        err_hint(err, "is mpirun another MPI's? ELAPSE_MPIRUN names the one of this program");
-    }
-    return rc;
-}
-
 static int exit_code(enum status status)
 {
     return status == ERR_INFEASIBLE && asked > 0 ? EXIT_RANK_INFEASIBLE : status_exit_code(status);
@@ -72,6 +59,22 @@ static void fail_alone(const struct comm *comm, const struct err *err)
     }
     report(err);
     comm_abort(comm, exit_code(err->status));
+}
+
+/* Begin MPI and meet the other ranks. */
+static enum status meet(int *argc, char ***argv, struct call *call, struct comm *comm,
+                        struct err *err)
+{
+    enum status rc = asked > 0 ? OK : starter_check_plugin(err);
+    THEN(comm_init(argc, argv, comm, err));
+    call->ready_ns = clock_wall_ns();
+    if (rc != OK)
+        return rc;
+    comm->fail = fail_alone;
+    call->comm = comm;
+    rc = starter_check_ranks(asked, comm->size, err);
+    THEN(watchdog_start(comm, err));
+    return rc;
 }
 
 static int print_version(int argc, char **argv)
@@ -122,18 +125,11 @@ int main(int argc, char **argv)
     call.argc = argc - 1;
     call.argv = argv + 1;
     alarm(command->limit_s); /* a rank that is never answered must not wait for ever */
-    if (rc == OK && command->ranks && !help && !call.words.check) {
-        rc = comm_init(&argc, &argv, &comm, &err);
-        call.ready_ns = clock_wall_ns();
-        if (rc == OK) {
-            comm.fail = fail_alone;
-            call.comm = &comm;
-            rc = check_launcher(&comm, &err);
-            THEN(watchdog_start(&comm, &err));
-        }
-    }
+    if (rc == OK && command->ranks && !help && !call.words.check)
+        rc = meet(&argc, &argv, &call, &comm, &err);
     if (rc != OK) {
-        report(&err);
+        if (asked > 0 || starter_speaks())
+            report(&err);
         if (call.comm)
             comm_finalize(&comm);
         return exit_code(rc);

@@ -2,7 +2,6 @@
  * launch_exec() at the end first, then on_stop(). */
 #include "cli/launch/launch.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -15,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/launch/launch_env.h"
 #include "partition/base/options.h"
 #include "profiles/base/clock.h"
 
@@ -77,86 +77,6 @@ enum status launch_find(char path[PATH_MAX], struct err *err)
         err_set(err, ERR_SYSTEM, "elapse-exec is not installed next to elapse in '%s'", folder);
     err_hint(err, "it runs what needs MPI and BLAS; 'make deps && make' builds it");
     return rc;
-}
-
-/* Set defaults for mpirun and OpenMP in the environment. Variables that the user has set stay, and
- * names that the present MPI does not know have no effect.
- *   - mpirun may run as root (in CI) and may start more ranks than cores. It binds no cores,
- *     because elapse-exec does.
- *   - mpirun prints no banners, unless the launcher command has arguments of its own, as for
- * several nodes: there the banner names the lost node.
- *   - The daemons probe each other's machines every second by TCP keepalive. After five probes
- *     without an answer the job ends. The kernel answers, so ranks and daemons may be stopped.
- *   - mpirun kills the other ranks of a lost one at once. By default it waits twice for a second,
- *     which a restart would lose.
- *   - libevent asks poll(), not epoll: when ranks are killed at once, mpirun closes pipes that epoll
- *     still knows, and libevent warns of that on stderr, beside our own line.
- *   - Threads of a rank spin for about 0.1 ms while they wait for each other. libgomp's default of
- *     300,000 turns takes twenty times as long as the work if other processes need the cores, and
- *     gains nothing otherwise. */
-static void set_environment(const char *launcher)
-{
-    static const char *const settings[][2] = {
-        {"OMPI_ALLOW_RUN_AS_ROOT",                "1"             },
-        {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",        "1"             },
-        {"OMPI_MCA_rmaps_base_oversubscribe",     "1"             },
-        {"OMPI_MCA_hwloc_base_binding_policy",    "none"          },
-        {"OMPI_MCA_oob_tcp_keepalive_time",       "1"             }, /* s */
-        {"OMPI_MCA_oob_tcp_keepalive_intvl",      "1"             }, /* s */
-        {"OMPI_MCA_oob_tcp_keepalive_probes",     "5"             },
-        {"OMPI_MCA_odls_base_sigkill_timeout",    "0"             }, /* s */
-        {"PRTE_MCA_odls_base_sigkill_timeout",    "0"             },
-        {"EVENT_NOEPOLL",                         "1"             },
-        {"PRTE_ALLOW_RUN_AS_ROOT",                "1"             }, /* Open MPI 5 */
-        {"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM",        "1"             },
-        {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
-        {"PRTE_MCA_hwloc_default_binding_policy", "none"          },
-        {"PRTE_MCA_oob_tcp_keepalive_time",       "1"             },
-        {"PRTE_MCA_oob_tcp_keepalive_intvl",      "1"             },
-        {"PRTE_MCA_oob_tcp_keepalive_probes",     "5"             },
-    };
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
-        setenv(settings[i][0], settings[i][1], 0);
-    if (!getenv("OMP_WAIT_POLICY"))
-        setenv("GOMP_SPINCOUNT", "3000", 0);
-    setenv("OPENBLAS_NUM_THREADS", "1", 0); /* ranks call it from their own threads */
-    if (!strchr(launcher, ' '))
-        setenv("OMPI_MCA_orte_execute_quiet", "1", 0);
-    if (isatty(STDERR_FILENO)) /* ranks cannot see this, because mpirun gives them a pipe */
-        setenv("ELAPSE_TTY", "1", 1);
-}
-
-/* Whether the launcher starts all ranks on this machine: it names no hosts, and no batch system or
- * default gives it any. */
-static bool is_one_machine(const char *launcher)
-{
-    static const char *const lists[] = {"PBS_NODEFILE", "LSB_HOSTS", "LSB_DJOB_HOSTFILE",
-                                        "PE_HOSTFILE", "OMPI_MCA_orte_default_hostfile"};
-    const char *nodes = getenv("SLURM_JOB_NUM_NODES");
-    if (!nodes)
-        nodes = getenv("SLURM_NNODES");
-    bool one = !strchr(launcher, ' ') && (!nodes || strcmp(nodes, "1") == 0);
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        one &= getenv(lists[i]) == NULL;
-    return one;
-}
-
-/* On one machine ranks need shared memory only. Without these, Open MPI has every rank listen on all
- * network interfaces. What the user has set stays. A later launch on several nodes gets its network
- * back. */
-static void keep_local(bool one_machine)
-{
-    static const char *const settings[][2] = {
-        {"OMPI_MCA_pml", "ob1"       },
-        {"OMPI_MCA_btl", "self,vader"},
-    };
-    enum { NUM = sizeof settings / sizeof *settings };
-    static bool ours[NUM];
-    for (int i = 0; i < NUM; i++)
-        if (one_machine && !getenv(settings[i][0]))
-            ours[i] = setenv(settings[i][0], settings[i][1], 0) == 0;
-        else if (!one_machine && ours[i])
-            ours[i] = unsetenv(settings[i][0]) != 0;
 }
 
 /* mpirun itself listens on all interfaces, unless elapse-local.so is in front of its libraries
@@ -249,48 +169,10 @@ static enum status wait_child(const struct launch *launch, const char *what, con
     enum status rc =
         err_set(err, ERR_SYSTEM, "'%s' ended %s with exit code %d", launcher, what, code);
     err_hint(err, "%s; OMPI_MCA_orte_execute_quiet=0 shows what Open MPI's mpirun has to say",
-             is_one_machine(launcher) ? "it could not start the ranks, or one ended without a word"
-                                      : "a node may be lost, or not to be reached");
+             launch_env_one_machine(launcher)
+                 ? "it could not start the ranks, or one ended without a word"
+                 : "a node may be lost, or not to be reached");
     return rc;
-}
-
-/* --- shared memory of Open MPI ---------------------------------------------------------------- */
-
-static const char *const shared_settings[] = {"OMPI_MCA_btl_vader_backing_directory",
-                                              "OMPI_MCA_osc_sm_backing_directory"};
-enum { NUM_SHARED = sizeof shared_settings / sizeof *shared_settings };
-
-/* Have Open MPI make its segments in a folder of this run, because ranks that are killed leave them
- * behind. On one machine only: other nodes have no such folder. folder becomes "" where the user
- * has chosen a place, or there is no shared memory to write to. */
-static void own_shared_folder(bool one_machine, char folder[32])
-{
-    bool chosen = !one_machine;
-    for (int i = 0; i < NUM_SHARED; i++)
-        chosen |= getenv(shared_settings[i]) != NULL;
-    strcpy(folder, "/dev/shm/elapse-mpi-XXXXXX");
-    if (chosen || !mkdtemp(folder)) {
-        folder[0] = '\0';
-        return;
-    }
-    for (int i = 0; i < NUM_SHARED; i++)
-        setenv(shared_settings[i], folder, 1);
-}
-
-/* Remove that folder, and what killed ranks have left in it. */
-static void sweep_shared_folder(const char *folder)
-{
-    struct dirent *entry;
-    if (!*folder)
-        return;
-    for (int i = 0; i < NUM_SHARED; i++)
-        unsetenv(shared_settings[i]);
-    DIR *list = opendir(folder);
-    while (list && (entry = readdir(list)))
-        unlinkat(dirfd(list), entry->d_name, 0);
-    if (list)
-        closedir(list);
-    rmdir(folder);
 }
 
 /* fds: what becomes the child's stdout and stderr; negative: ours. local: elapse-exec's path, if a
@@ -375,7 +257,7 @@ const char *launch_words(void)
 
 bool launch_is_local(void)
 {
-    return is_one_machine(launch_words());
+    return launch_env_one_machine(launch_words());
 }
 
 /* mpirun's words, then elapse-exec's. words has room for all. */
@@ -421,7 +303,7 @@ enum status launch_exec(const struct launch *launch, int argc, char *const *argv
                         struct err *err)
 {
     enum status rc;
-    char path[PATH_MAX], ranks[24], shared[32] = "";
+    char path[PATH_MAX], ranks[24], shared[SHARED_FOLDER_MAX] = "";
     char *launcher = NULL;
     char **words = NULL;
     int n = 0, fds[2] = {-1, -1};
@@ -437,10 +319,9 @@ enum status launch_exec(const struct launch *launch, int argc, char *const *argv
         rc = err_nomem(err);
         goto out;
     }
-    set_environment(launcher);
-    const bool local = launch->num_ranks > 0 && is_one_machine(launcher);
-    keep_local(local);
-    own_shared_folder(local, shared);
+    const bool local = launch->num_ranks > 0 && launch_env_one_machine(launcher);
+    launch_env_set(launcher, local);
+    launch_env_share(local, shared);
     rc = open_files(launch, fds, err);
     if (rc != OK)
         goto out;
@@ -459,7 +340,7 @@ enum status launch_exec(const struct launch *launch, int argc, char *const *argv
     if (launch->complaint)
         *launch->complaint = file_text(fds[1]);
 out:
-    sweep_shared_folder(shared);
+    launch_env_unshare(shared);
     for (int i = 0; i < 2; i++)
         if (fds[i] >= 0)
             close(fds[i]);

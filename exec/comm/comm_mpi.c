@@ -88,6 +88,7 @@ enum status comm_init(int *argc, char ***argv, struct comm *comm, struct err *er
     MPI_Comm local = MPI_COMM_NULL, all = MPI_COMM_NULL;
     int *node_of = NULL, provided;
     double *received = NULL;
+    unsetenv("EVENT_NOEPOLL"); /* for mpirun only, see cli/launch/launch_env.c */
     MPI_TRY(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
     MPI_TRY(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     MPI_TRY(MPI_Comm_rank(MPI_COMM_WORLD, &got.rank));

@@ -29,7 +29,8 @@ enum status shm_agree(MPI_Comm comm, bool fine, bool *all_fine, struct err *err)
  * /dev/shm is full when it is touched. Returns its descriptor, or -1 with path "". */
 static int make_file(char path[PATH_BYTES], int64_t bytes)
 {
-    const char *folder = getenv("OMPI_MCA_osc_sm_backing_directory"); /* see cli/launch/launch.c */
+    const char *folder =
+        getenv("OMPI_MCA_osc_sm_backing_directory"); /* see cli/launch/launch_env.c */
     const int length = snprintf(path, PATH_BYTES, "%s/elapse-sums-XXXXXX",
                                 folder && *folder ? folder : "/dev/shm");
     int fd = length < PATH_BYTES ? mkostemp(path, O_CLOEXEC) : -1;

@@ -195,6 +195,28 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     verify "threads stay awake for a short wait only" awake :3000
     verify "or for as long as the user says" awake :7 GOMP_SPINCOUNT=7
     verify "likewise by OpenMP's own variable" awake active: OMP_WAIT_POLICY=active
+    launcher "echo \"\$OMPI_MCA_pml\" >'$tmp/pml'"
+    pml() { # WANTED SETTING...: ob1 where all ranks start on this machine
+        env -u OMPI_MCA_pml -u SLURM_JOB_NUM_NODES -u SLURM_JOB_NODELIST ELAPSE_MPIRUN="$tmp/launcher" "${@:2}" \
+            "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/alone"
+        [ "$(cat "$tmp/pml")" = "$1" ] || { cat "$tmp/pml"; false; }
+    }
+    verify "ranks of one machine get shared memory only" pml ob1
+    verify "also in an allocation of this node" pml ob1 SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST="$(hostname)"
+    verify "but not in an allocation of one other node" pml "" SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=another
+    verify "nor of two" pml "" SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST="$(hostname),another"
+    verify "nor with a file of hosts for Hydra" pml "" HYDRA_HOST_FILE=hosts
+    rank=$(dirname "$elapse")/elapse-exec
+    one_line "tasks of srun without a plugin" 3 "srun started 2 tasks with MPI plugin 'none'" \
+        env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 "$rank" train "$tmp/good.json" --out "$tmp/alone"
+    one_line "processes that each know themselves alone" 3 "srun started 3 processes with MPI plugin 'x', but '.*' knows each" \
+        env SLURM_MPI_TYPE=x SLURM_STEP_NUM_TASKS=3 PMI_RANK=0 SLURM_PROCID=0 "$rank" train "$tmp/good.json" --out "$tmp/alone"
+    silent() { # another task than the first
+        env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 "$rank" train "$tmp/good.json" --out "$tmp/alone" >"$tmp/silent" 2>&1
+        [ $? -eq 3 ] && [ ! -s "$tmp/silent" ]
+    }
+    verify "of which one speaks" silent
+    no_file "and nothing is trained" "$tmp/alone/run.json"
     # A launcher that hears and does not obey: Ctrl-C asks it to stop, then to end, and the third time ends it.
     launcher "cd '$tmp'; trap 'echo USR1 >>heard' USR1; trap 'echo TERM >>heard' TERM; echo up >heard
 for i in \$(seq 3000); do sleep 0.1; done"
