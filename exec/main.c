@@ -61,11 +61,20 @@ static void fail_alone(const struct comm *comm, const struct err *err)
     comm_abort(comm, exit_code(err->status));
 }
 
+/* For a rank that waits in MPI_Init() for one that is gone. */
+static void fail_before_mpi(const struct err *err)
+{
+    report(err);
+    _exit(exit_code(err->status));
+}
+
 /* Begin MPI and meet the other ranks. */
 static enum status meet(int *argc, char ***argv, struct call *call, struct comm *comm,
                         struct err *err)
 {
     enum status rc = asked > 0 ? OK : starter_check_plugin(err);
+    if (rc == OK)
+        watchdog_begin(fail_before_mpi);
     THEN(comm_init(argc, argv, comm, err));
     call->ready_ns = clock_wall_ns();
     if (rc != OK)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cli/launch/launch_env.h"
+#include "cli/launch/start_signs.h"
 #include "partition/base/options.h"
 #include "profiles/base/clock.h"
 
@@ -22,7 +23,8 @@
 #define ELAPSE_LAUNCHER "mpirun"
 #endif
 #define STOP_GRACE_S 60   /* time to write a checkpoint after the first signal */
-#define WATCH_NS 20000000 /* between questions whether the ranks are to yield */
+#define END_GRACE_S 5     /* for a launcher that has to end its ranks */
+#define WATCH_NS 20000000 /* between looks at the ranks */
 #define EXIT_NO_EXEC 127  /* the child could not start its program; the shell uses 127 too */
 
 static volatile sig_atomic_t stop_count, stop_signal;
@@ -110,32 +112,49 @@ static void run_child(char **argv)
 }
 
 /* Wait for the child. Meanwhile ask whether it is to yield, and tell it so each second, because
- * mpirun does not forward signals while it starts the ranks. */
-static pid_t wait_watching(const struct launch *launch, int *wstatus)
+ * mpirun does not forward signals while it starts the ranks. If a rank died in MPI's start, end the
+ * others: *overdue. A launcher that does not end by SIGTERM is killed, and its ranks end with it. */
+static pid_t wait_watching(const struct launch *launch, struct start_signs *signs, int *wstatus,
+                           bool *overdue)
 {
-    int64_t told_ns = 0;
+    int64_t told_ns = 0, ended_ns = 0;
     pid_t got;
-    if (!launch->wants_yield)
-        return waitpid(child_pid, wstatus, 0);
     while ((got = waitpid(child_pid, wstatus, WNOHANG)) == 0) {
-        if (launch->wants_yield(launch->ctx) && clock_now_ns() - told_ns > 1000000000) {
+        if (launch->wants_yield && launch->wants_yield(launch->ctx) &&
+            clock_now_ns() - told_ns > 1000000000) {
             kill(child_pid, SIGUSR2);
             told_ns = clock_now_ns();
         }
+        if (!*overdue && start_signs_overdue(signs)) {
+            *overdue = true;
+            ended_ns = clock_now_ns();
+            kill(child_pid, SIGTERM);
+        } else if (*overdue && clock_now_ns() - ended_ns > END_GRACE_S * (int64_t)1000000000) {
+            kill(child_pid, SIGKILL);
+        }
+        if (signs->over && !launch->wants_yield)
+            return waitpid(child_pid, wstatus, 0);
         nanosleep(&(struct timespec){.tv_nsec = WATCH_NS}, NULL);
     }
     return got;
 }
 
 static enum status wait_child(const struct launch *launch, const char *what, const char *launcher,
-                              struct err *err)
+                              struct start_signs *signs, struct err *err)
 {
     const bool direct = launch->num_ranks == 0; /* without a launcher */
     int wstatus = 0, code;
-    while (wait_watching(launch, &wstatus) < 0)
+    bool overdue = false;
+    while (wait_watching(launch, signs, &wstatus, &overdue) < 0)
         if (errno != EINTR)
             return err_set(err, ERR_SYSTEM, "cannot wait for %s: %s", what, strerror(errno));
     child_pid = 0;
+    if (overdue)
+        return err_set(
+            err, ERR_SYSTEM,
+            "a rank of %s died while MPI started; its launcher did not end within %d s, and "
+            "the other ranks were ended",
+            what, START_DEADLINE_S);
     if (stop_count > 0 && (WIFSIGNALED(wstatus) || WEXITSTATUS(wstatus) > EXIT_SIGNALLED))
         return err_set(err, ERR_SYSTEM, "%s was stopped", what); /* by a signal of on_stop() */
     if (direct && WIFSIGNALED(wstatus) && WTERMSIG(wstatus) == SIGPIPE)
@@ -178,7 +197,8 @@ static enum status wait_child(const struct launch *launch, const char *what, con
 /* fds: what becomes the child's stdout and stderr; negative: ours. local: elapse-exec's path, if a
  * launcher starts it on this machine, else NULL. */
 static enum status spawn_and_wait(const struct launch *launch, char **argv, const char *what,
-                                  const int fds[2], const char *local, struct err *err)
+                                  const int fds[2], const char *local, struct start_signs *signs,
+                                  struct err *err)
 {
     struct sigaction stop = {.sa_handler = on_stop}, old_int, old_term, old_alarm;
     enum status rc;
@@ -198,7 +218,7 @@ static enum status spawn_and_wait(const struct launch *launch, char **argv, cons
     }
     child_pid = pid;
     rc = pid < 0 ? err_set(err, ERR_SYSTEM, "cannot start a process: %s", strerror(errno))
-                 : wait_child(launch, what, argv[0], err);
+                 : wait_child(launch, what, argv[0], signs, err);
     alarm(0);
     sigaction(SIGALRM, &old_alarm, NULL);
     sigaction(SIGINT, &old_int, NULL);
@@ -330,7 +350,8 @@ enum status launch_exec(const struct launch *launch, int argc, char *const *argv
         n++;
     for (int i = 0; i < argc; i++)
         words[n++] = argv[i];
-    rc = spawn_and_wait(launch, words, argv[0], fds, local ? path : NULL, err);
+    struct start_signs signs = {.folder = shared, .num_ranks = launch->num_ranks, .over = !*shared};
+    rc = spawn_and_wait(launch, words, argv[0], fds, local ? path : NULL, &signs, err);
     if (launch->has_yielded && rc == OK && stop_count == 0 && yielded)
         dropped = *yielded = launch->has_yielded(launch->ctx);
     if (launch->answer)

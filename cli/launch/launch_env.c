@@ -139,6 +139,7 @@ void launch_env_share(bool one_machine, char folder[SHARED_FOLDER_MAX])
     }
     for (int i = 0; i < NUM_SHARED; i++)
         setenv(shared_settings[i], folder, 1);
+    setenv("ELAPSE_STARTS", folder, 1);
 }
 
 void launch_env_unshare(const char *folder)
@@ -146,6 +147,7 @@ void launch_env_unshare(const char *folder)
     struct dirent *entry;
     if (!*folder)
         return;
+    unsetenv("ELAPSE_STARTS");
     for (int i = 0; i < NUM_SHARED; i++)
         unsetenv(shared_settings[i]);
     DIR *list = opendir(folder);

@@ -18,8 +18,9 @@ void launch_env_set(const char *launcher, bool one_machine);
 bool launch_env_one_machine(const char *launcher);
 
 /* Have Open MPI make its segments in a folder of this run, because ranks that are killed leave them
- * there. On one machine only, because other nodes have no such folder. folder becomes "" where the
- * user has chosen a place, or there is no shared memory to write to. */
+ * there. On one machine only, because other nodes have no such folder. Ranks put their signs of
+ * life there too (start_signs.h). folder becomes "" where the user has chosen a place, or there is no
+ * shared memory to write to. */
 void launch_env_share(bool one_machine, char folder[SHARED_FOLDER_MAX]);
 /* Remove that folder and all files in it. */
 void launch_env_unshare(const char *folder);

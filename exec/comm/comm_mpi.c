@@ -14,6 +14,7 @@
 #include "exec/comm/mpi_group.h"
 #include "exec/comm/mpi_progress.h"
 #include "exec/comm/shm_reduce.h"
+#include "exec/comm/start_sign.h"
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"
 
@@ -89,7 +90,9 @@ enum status comm_init(int *argc, char ***argv, struct comm *comm, struct err *er
     int *node_of = NULL, provided;
     double *received = NULL;
     unsetenv("EVENT_NOEPOLL"); /* for mpirun only, see cli/launch/launch_env.c */
+    start_sign_begin();
     MPI_TRY(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
+    start_sign_ready();
     MPI_TRY(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     MPI_TRY(MPI_Comm_rank(MPI_COMM_WORLD, &got.rank));
     MPI_TRY(MPI_Comm_size(MPI_COMM_WORLD, &got.size));

@@ -22,6 +22,7 @@ enum {
     LEAST_S = 60,
     UNKNOWN_S = 600,
     ALONE_S = 1800,
+    LEAST_START_S = 10, /* for MPI's start on a busy machine */
     TICK_NS = 250000000,
     STOPPED_TICKS = 8, /* of the others in which a process that runs has one of its own */
     GRACE_S = 5,       /* for MPI_Abort(); then SIGALRM ends the process */
@@ -181,17 +182,56 @@ static enum status read_setting(bool *off, int64_t *fixed_ns, struct err *err)
 }
 
 /* Signals go to the main thread. */
-static bool start_thread(struct watchdog *w)
+static bool start_thread(void *(*loop)(void *), void *arg)
 {
     sigset_t all, before;
     pthread_t thread;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    const bool started = pthread_create(&thread, NULL, watching, w) == 0;
+    const bool started = pthread_create(&thread, NULL, loop, arg) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (started)
         pthread_detach(thread);
     return started;
+}
+
+/* --- MPI's start ------------------------------------------------------------------------------ */
+
+static _Atomic bool mpi_started;
+
+/* Until MPI has started. arg: the address of watchdog_begin()'s fail. */
+static void *watching_init(void *arg)
+{
+    void (*const *fail)(const struct err *) = arg;
+    int64_t limit_ns = 0, quiet_ns = 0;
+    struct err err = {0};
+    char time[32];
+    bool off;
+    if (read_setting(&off, &limit_ns, &err) != OK || off) /* watchdog_start() reports it */
+        return NULL;
+    if (limit_ns == 0)
+        limit_ns = UNKNOWN_S * NS_PER_S;
+    else if (limit_ns < LEAST_START_S * NS_PER_S)
+        limit_ns = LEAST_START_S * NS_PER_S;
+    for (; quiet_ns < limit_ns; quiet_ns += TICK_NS) { /* our own ticks: a pause does not count */
+        nanosleep(&(struct timespec){.tv_nsec = TICK_NS}, NULL);
+        if (mpi_started)
+            return NULL;
+    }
+    err_set(&err, ERR_SYSTEM,
+            "MPI has not started within %s: another rank may have ended, or its node is not to be "
+            "reached",
+            format_ns(limit_ns, time, sizeof time));
+    err_hint(&err, "ELAPSE_STALL sets the time (docs/trust.md)");
+    (*fail)(&err);
+    return NULL;
+}
+
+void watchdog_begin(void (*fail)(const struct err *err))
+{
+    static void (*kept)(const struct err *);
+    kept = fail;
+    start_thread(watching_init, &kept);
 }
 
 enum status watchdog_start(const struct comm *comm, struct err *err)
@@ -203,6 +243,7 @@ enum status watchdog_start(const struct comm *comm, struct err *err)
     struct err none = {0};
     void *page = NULL;
     bool off = false, fine = false;
+    mpi_started = true;
     enum status rc = comm_agree(comm, read_setting(&off, &w.fixed_ns, err), err);
     int64_t any_off = off || comm->size == 1;
     THEN(comm_max_i64(comm->all, &any_off, 1, err));
@@ -219,7 +260,7 @@ enum status watchdog_start(const struct comm *comm, struct err *err)
         w.page = page;
         watch_use(&w.page->posts[comm->local_rank]);
         watch_phase("set-up");
-        if (!start_thread(&w)) /* its peers must not take it for stopped */
+        if (!start_thread(watching, &w)) /* its peers must not take it for stopped */
             atomic_store(&w.page->told, true);
     }
 out:

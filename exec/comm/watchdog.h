@@ -16,6 +16,11 @@
 
 #include "exec/comm/comm.h"
 
+/* Before MPI_Init(): a thread that calls fail() if watchdog_start() is not called within UNKNOWN_S
+ * seconds, or within ELAPSE_STALL, but at least LEAST_START_S. Without memory for a thread it does nothing. fail reports the error
+ * and ends the process without MPI. */
+void watchdog_begin(void (*fail)(const struct err *err));
+
 /* Start it; it runs until the process ends. Does nothing for a single rank, or where some rank cannot
  * have the memory or the thread for it. Collective over the message group. ERR_INPUT: ELAPSE_STALL
  * is no time. */

@@ -91,4 +91,25 @@ slowed() {
 verify "a slow rank is named" slowed
 verify "the next plan weighs it, with the same bits" same_run even slowed
 verify "by another plan" grep -q "\"transitions\": *\[ *{" "$tmp/slowed.json"
+# A rank that dies while MPI starts. Open MPI 4.1 then waits for ever where files may not grow.
+cat >"$tmp/leaves" <<'SH'
+#!/bin/sh
+: >"$ELAPSE_STARTS/begun-1" # the sign of a rank that is gone: nobody holds its lock
+exec sleep 100
+SH
+chmod +x "$tmp/leaves"
+died='a rank of train died while MPI started; its launcher did not end within 10 s'
+ELAPSE_MPIRUN=$tmp/leaves CHECK_SECONDS=40 expect "a rank that dies in MPI's start ends the run" 3 "$died" \
+    "$elapse" train "$tmp/vit.json" -n 2 --out "$tmp/dead"
+tight() {
+    (ulimit -f 8; timeout 60 "$elapse" train "$tmp/vit.json" -n 2 --out "$tmp/tight" >"$tmp/tight.out" 2>&1)
+    [ $? -eq 3 ] || { cat "$tmp/tight.out"; return 1; }
+}
+verify "so does a limit of file sizes that Open MPI cannot start under" tight
+half() { # the other process never begins MPI
+    ELAPSE_STALL=2s timeout 60 mpirun.openmpi -n 1 "$(dirname "$elapse")/elapse-exec" train "$tmp/vit.json" --out "$tmp/half" : \
+        -n 1 sleep 100 >"$tmp/half.out" 2>&1
+    grep -q 'MPI has not started within 10.0 s' "$tmp/half.out" || { cat "$tmp/half.out"; return 1; }
+}
+command -v mpirun.openmpi >/dev/null && verify "a rank alone in MPI's start ends by itself" half
 finish
