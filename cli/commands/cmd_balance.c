@@ -1,5 +1,5 @@
 /* cli/commands/cmd_balance.c - `elapse balance`: one cut of a model or of a list of sizes, exactly
- * or by the paper's greedy balancers. With --compress it also applies the halving rule as layers
+ * or by the paper's greedy balancers or those of other frameworks. With --compress it also applies the halving rule as layers
  * freeze. Parts of the file: solving, input, output. Read run() at the end first. */
 #include "cli/base/command.h"
 
@@ -7,12 +7,19 @@
 #include <string.h>
 
 #include "partition/plan/balance.h"
+#include "partition/plan/balance_frameworks.h"
 #include "partition/plan/cut_model.h"
 #include "partition/base/units.h"
 #include "profiles/job/job_json.h"
 #include "profiles/cost/profile_cost.h"
 
-static const char *const balancer_names[] = {"optimal", "released", "paper"};
+/* Those of balance.h, then those of balance_frameworks.h. */
+enum { NUM_OWN = 3, NUM_BALANCERS = NUM_OWN + NUM_FRAMEWORK_BALANCERS };
+static const char *balancer_name(int which)
+{
+    static const char *const own[NUM_OWN] = {"optimal", "released", "paper"};
+    return which < NUM_OWN ? own[which] : framework_balancers[which - NUM_OWN].name;
+}
 
 struct request {
     const char *model_text, *sizes_text, *balancer_text, *by_text, *device_kind, *db_path;
@@ -21,6 +28,7 @@ struct request {
     int64_t stages, frozen_layers, samples;
     bool compress, as_json;
     enum balancer_kind balancer;
+    const struct framework_balancer *framework; /* in place of `balancer`; NULL: none */
     bool by_time;
 };
 
@@ -123,6 +131,48 @@ static enum status solve_greedy(const struct chain *chain, enum balancer_kind ba
     return rc;
 }
 
+/* What a framework cuts: an item of --sizes; of a model a layer, what comes before the layers and what
+ * comes after them. */
+static int unit_end(const struct chain *chain, int first)
+{
+    const struct item *items = chain->model.items;
+    int end = first + 1;
+    while (items && end < chain->num_items && items[end].layer == items[first].layer)
+        end++;
+    return end;
+}
+
+static enum status solve_framework(const struct chain *chain, const struct framework_balancer *by,
+                                   struct answer *answer, struct err *err)
+{
+    const struct item *items = by->only_layers ? chain->model.items : NULL;
+    const int K = answer->stages;
+    int n = 0, at = 0;
+    double *sizes = calloc((size_t)chain->num_items, sizeof *sizes);
+    int *length = calloc((size_t)chain->num_items, sizeof *length); /* items of a unit */
+    enum status rc = sizes && length ? OK : err_nomem(err);
+    for (int i = 0; rc == OK && i < chain->num_items;) {
+        const int end = unit_end(chain, i);
+        const bool apart = items && (items[i].layer < 0 || items[i].layer >= chain->num_layers);
+        for (; i < end; i++, length[n]++)
+            sizes[n] += (double)chain->sizes[i];
+        if (!apart)
+            n++;
+        else if (n > 0) /* the head goes with the last layer */
+            length[n - 1] += length[n];
+    } /* the embedding has stayed in the first unit */
+    THEN(by->cut(sizes, n, K, answer->count, err));
+    for (int k = 0; rc == OK && k < K; k++) {
+        int count = 0;
+        for (int i = 0; i < answer->count[k]; i++)
+            count += length[at++];
+        answer->count[k] = count;
+    }
+    free(sizes);
+    free(length);
+    return rc;
+}
+
 /* Cut the chain with its first `frozen` items frozen into `stages`. */
 static enum status solve(const struct request *q, const struct chain *chain, int frozen, int stages,
                          struct answer *answer, struct err *err)
@@ -140,8 +190,9 @@ static enum status solve(const struct request *q, const struct chain *chain, int
         rc = err_nomem(err);
         goto out;
     }
-    rc = q->balancer == BALANCER_OPTIMAL ? solve_optimal(chain, frozen, &got, err)
-                                         : solve_greedy(chain, q->balancer, frozen, &got, err);
+    rc = q->framework                      ? solve_framework(chain, q->framework, &got, err)
+         : q->balancer == BALANCER_OPTIMAL ? solve_optimal(chain, frozen, &got, err)
+                                           : solve_greedy(chain, q->balancer, frozen, &got, err);
     if (rc != OK)
         goto out;
     measure(chain, frozen, &got);
@@ -289,6 +340,26 @@ static enum status pick(const char *option, const char *text, const char *const 
                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
+static enum status pick_balancer(struct request *q, struct err *err)
+{
+    const char *names[NUM_BALANCERS];
+    int which = 0;
+    for (int i = 0; i < NUM_BALANCERS; i++)
+        names[i] = balancer_name(i);
+    enum status rc = pick("--balancer", q->balancer_text, names, NUM_BALANCERS, &which, err);
+    if (rc != OK)
+        return rc;
+    if (which < NUM_OWN)
+        q->balancer = (enum balancer_kind)which;
+    else
+        q->framework = &framework_balancers[which - NUM_OWN];
+    if (q->framework && (q->frozen_layers > 0 || q->compress))
+        return err_set(err, ERR_INPUT,
+                       "balancer '%s' knows no frozen layers: no --frozen, no --compress",
+                       q->framework->name);
+    return OK;
+}
+
 /* --- output ----------------------------------------------------------------------------------- */
 
 static void add_cut(struct json *json, const struct answer *answer)
@@ -309,10 +380,10 @@ static void print_cut(const struct answer *answer)
 }
 
 static void print_text(const struct request *q, const struct chain *chain,
-                       const struct answer *answer, int64_t budget)
+                       const struct answer *answer, int64_t budget, int64_t exact)
 {
     int at = answer->first_item;
-    printf("%s cut of %s into %s", balancer_names[q->balancer],
+    printf("%s cut of %s into %s", q->balancer_text,
            COUNT_TEXT(chain->num_items - answer->first_item, "item"),
            COUNT_TEXT(answer->stages, "stage"));
     if (q->by_time)
@@ -331,6 +402,10 @@ static void print_text(const struct request *q, const struct chain *chain,
     if (q->compress)
         printf("\nbudget (largest stage at %s, nothing frozen): %lld\n",
                COUNT_TEXT(q->stages, "stage"), (long long)budget);
+    if (q->framework)
+        printf("\nas %s; the exact cut's largest stage: %lld (%.1f %% less)\n",
+               q->framework->source, (long long)exact,
+               answer->max > 0 ? 100 - 100.0 * (double)exact / (double)answer->max : 0);
 }
 
 /* The keys of an answer that say what was asked. */
@@ -339,7 +414,9 @@ static struct json *start_json(const struct command *command, const struct reque
 {
     struct json *json = command_json(command);
     json_add_string(json, "model", q->sizes_text ? "" : chain->model.name);
-    json_add_string(json, "balancer", balancer_names[q->balancer]);
+    json_add_string(json, "balancer", q->balancer_text);
+    if (q->framework)
+        json_add_string(json, "balancer_source", q->framework->source);
     json_add_string(json, "by", q->by_time ? "time" : q->sizes_text ? "sizes" : "params");
     if (q->by_time) {
         json_add_string(json, "cost_source", chain->cost_source);
@@ -389,7 +466,8 @@ static enum status run_request(const struct command *command, const struct reque
 {
     /* Greedy balancers count a model's parameters in millions, but --sizes as given. */
     const double scale = q->balancer == BALANCER_OPTIMAL || q->sizes_text ? 1 : 1e6;
-    struct answer answer = {0}, start = {0};
+    struct answer answer = {0}, start = {0}, exact = {0};
+    const struct request optimal = {.balancer = BALANCER_OPTIMAL};
     int stages = (int)q->stages, frozen = frozen_items(chain, (int)q->frozen_layers);
     enum status rc = solve(q, chain, 0, stages, &start, err);
     if (rc != OK)
@@ -398,6 +476,8 @@ static enum status run_request(const struct command *command, const struct reque
     if (q->compress)
         rc = compress(q, chain, start.discounted_max, &stages, json, err);
     THEN(solve(q, chain, frozen, stages, &answer, err));
+    if (q->framework)
+        THEN(solve(&optimal, chain, 0, stages, &exact, err));
     if (rc == OK && q->as_json) {
         json_add_int(json, "stages", stages);
         json_add_int(json, "first_item", answer.first_item);
@@ -405,13 +485,16 @@ static enum status run_request(const struct command *command, const struct reque
         if (q->balancer == BALANCER_PAPER)
             json_add_double(json, "discounted_max", answer.discounted_max * scale);
         json_add_int(json, "budget", start.max);
+        if (q->framework)
+            json_add_int(json, "optimal_max", exact.max);
         rc = command_answer(json, err);
         json = NULL;
     } else if (rc == OK)
-        print_text(q, chain, &answer, start.max);
+        print_text(q, chain, &answer, start.max, exact.max);
     json_free(json);
     answer_clear(&start);
     answer_clear(&answer);
+    answer_clear(&exact);
     return rc;
 }
 
@@ -445,8 +528,7 @@ static enum status balance(const struct command *command, struct request *q,
     static const char *const by_names[] = {"params", "time"};
     struct chain chain = {0};
     int which = 0;
-    enum status rc = pick("--balancer", q->balancer_text, balancer_names, 3, &which, err);
-    q->balancer = (enum balancer_kind)which;
+    enum status rc = pick_balancer(q, err);
     THEN(pick("--by", q->by_text, by_names, 2, &which, err));
     q->by_time = rc == OK && which == 1;
     THEN(check_options(q, seen, err));
@@ -479,7 +561,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "released, pinned to stage 0 by paper. With --sizes: leading sizes",
                .max = INT32_MAX),
         OPTION("balancer", STRING, &q.balancer_text, "NAME", "%s (default optimal)",
-               .values = "optimal released paper"),
+               .values = "optimal released paper deepspeed torchgpipe pytorch megatron"),
         OPTION("by", STRING, &q.by_text, "WHAT",
                "what to balance: %s (default params; time: forward and backward of a micro-batch)",
                .values = "params time"),

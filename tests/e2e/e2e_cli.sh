@@ -99,6 +99,13 @@ one_line "--set with an unknown key" 2 'pipeline\.stages' "$elapse" plan "$tmp/g
 one_line "more stages than items" 1 '8 items|7 items|stages' "$elapse" sim --step \
     --model uniform:layers=4,fwd=1ms,bwd_input=1ms,bwd_weight=1ms --cluster 1x8 --stages 8 \
     --replicas 1 --microbatches 8 --schedule gpipe
+balancer() { # NAME WANTED ARGS...: the cut of a framework
+    [ "$("$elapse" balance --balancer "$1" --json "${@:3}" | tr -d ' \n\t' | grep -o '"cut":[^]]*],' | tr -d '"cut:[],')" = "$2" ]
+}
+verify "torchtitan's cut of 6 into 4" balancer pytorch 2211 --sizes 5,1,1,1,1,9 --stages 4
+verify "Megatron's layers, with embedding and head, which it does not count" balancer megatron 13121214 --stages 4 llama:layers=24,hidden=64,heads=4,kv_heads=4,mlp=128,vocab=100
+one_line "Megatron cuts evenly" 1 'not a multiple of 4 stages' "$elapse" balance --sizes 5,1,1,1,1,9 --stages 4 --balancer megatron
+one_line "a framework knows no frozen layers" 2 "balancer 'deepspeed' knows no frozen layers" "$elapse" balance --sizes 3,1,2 --stages 2 --balancer deepspeed --frozen 1
 one_line "more stages than items in a cut" 1 'stages' "$elapse" balance --sizes 3,1,2 --stages 4
 
 # --- a profile store --------------------------------------------------------------------------------
