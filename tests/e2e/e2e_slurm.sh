@@ -6,63 +6,11 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin
-PATH=$PATH:/usr/sbin
-for tool in munged slurmctld slurmd sbatch; do
-    command -v $tool >/dev/null && continue
-    skip "Slurm" "no '$tool' here (Debian: slurm-wlm, munge)"
-    finish
-done
-if [ "$(id -u)" -ne 0 ]; then
-    skip "Slurm" "its daemons want root here"
-    finish
-fi
+. "$(dirname "$0")/slurm.sh"
+slurm_here || { skip "Slurm" "$why_not"; finish; }
 [ -z "${ELAPSE_MPIRUN:-}" ] || [[ $ELAPSE_MPIRUN == mpirun* ]] || { skip "Slurm" "tried with Open MPI's mpirun only"; finish; }
 
-d=$tmp/slurm daemons=
-mkdir -p "$d/state" "$d/munge"
-chmod 711 "$tmp" "$d" "$d/munge"
-port=$((20000 + $$ % 10000))
-cat >"$d/slurm.conf" <<CONF
-ClusterName=test
-SlurmctldHost=$(hostname)
-SlurmUser=root
-SlurmctldPort=$port
-AuthInfo=socket=$d/munge/socket
-StateSaveLocation=$d/state
-SlurmdSpoolDir=$d/spool-%n
-SlurmctldPidFile=$d/ctld.pid
-SlurmdPidFile=$d/slurmd-%n.pid
-SlurmctldLogFile=$d/ctld.log
-SlurmdLogFile=$d/slurmd-%n.log
-ProctrackType=proctrack/pgid
-TaskPlugin=task/none
-MpiDefault=none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-AccountingStorageType=accounting_storage/none
-JobAcctGatherType=jobacct_gather/none
-NodeName=left NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=$((port + 1)) CPUs=2
-NodeName=right NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=$((port + 2)) CPUs=2
-PartitionName=all Nodes=left,right Default=YES State=UP
-CONF
-export SLURM_CONF=$d/slurm.conf
-head -c 1024 /dev/urandom >"$d/munge/key" && chmod 600 "$d/munge/key"
-stop_slurm() {
-    for pid in "$d"/*.pid "$d"/munge/pid; do [ -s "$pid" ] && kill "$(cat "$pid")" 2>/dev/null; done
-    sleep 1
-    rm -rf "$tmp"
-}
-trap stop_slurm EXIT
-munged --key-file="$d/munge/key" --socket="$d/munge/socket" --pid-file="$d/munge/pid" --log-file="$d/munge/log" \
-    --seed-file="$d/munge/seed" --force >"$d/munge.out" 2>&1
-slurmctld && slurmd -N left && slurmd -N right
-comes_up() {
-    for _ in $(seq 100); do [ "$(sinfo -ho '%D %t' 2>/dev/null)" = "2 idle" ] && return; sleep 0.1; done
-    sinfo
-    tail -n 5 "$d"/*.log
-    false
-}
-verify "a cluster of two nodes comes up" comes_up
+verify "a cluster of two nodes comes up" slurm_up left right
 [ ! -e "$tmp/.checks_failed" ] || finish
 
 freezing_vit

@@ -19,7 +19,8 @@ static float value_of(int rank, int64_t i)
 
 static void comm_allreduce_f32__sums_in_rank_order_bit_by_bit(void **state)
 {
-    static const int64_t counts[] = {0, 1, 2, 3, 7, 1000, 65537};
+    /* Then buckets of 1, 16 and 256 KiB and 16 MiB, at which MPI's own sums change their order. */
+    static const int64_t counts[] = {0, 1, 2, 3, 7, 1000, 65537, 256, 4096, 65536, 4194304};
     (void)state;
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         float *values = malloc((size_t)counts[c] * sizeof *values + 1);
