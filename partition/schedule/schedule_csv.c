@@ -197,6 +197,65 @@ static void describe(struct schedule *schedule)
     schedule->drop_first_input = weight && !input;
 }
 
+static bool is_backward(struct op op) /* or its half for the input */
+{
+    return op.kind == OP_B || op.kind == OP_I;
+}
+
+/* The micro-batches of a stage's forwards and backwards, and whether its backwards descend. */
+struct seen {
+    int32_t first_forward, last_forward, last_backward, previous;
+    bool descends;
+};
+
+/* PyTorch 2.15's Schedule1F1B numbers the forwards of its last rank 1..M, although it runs 0..M-1
+ * there. Its LoopedBFS runs the backwards of a stage from the last micro-batch to the first: that is
+ * our order with micro-batches counted from the other end, and all rules hold for it alike. */
+static enum status renumber(struct schedule *schedule, struct err *err)
+{
+    const int S = schedule->num_stages;
+    int32_t last = 0;
+    bool descends = true, any = false;
+    struct seen *seen = malloc((size_t)S * sizeof *seen);
+    if (!seen)
+        return err_nomem(err);
+    for (int s = 0; s < S; s++)
+        seen[s] = (struct seen){INT32_MAX, -1, -1, INT32_MAX, true};
+    for (int k = 0; k < schedule->num_ranks; k++)
+        for (int64_t i = 0; i < schedule->ranks[k].num_ops; i++) {
+            const struct op op = schedule->ranks[k].ops[i];
+            struct seen *at = &seen[op.stage];
+            const int32_t m = op.microbatch;
+            if (op.kind == OP_F) {
+                at->first_forward = m < at->first_forward ? m : at->first_forward;
+                at->last_forward = m > at->last_forward ? m : at->last_forward;
+            } else if (is_backward(op)) {
+                at->descends &= m < at->previous;
+                at->previous = m;
+                at->last_backward = m > at->last_backward ? m : at->last_backward;
+            }
+        }
+    for (int s = 0; s < S; s++) {
+        any |= seen[s].last_backward > 0;
+        descends &= seen[s].descends;
+    }
+    descends &= any; /* with one micro-batch there is one order */
+    for (int k = 0; k < schedule->num_ranks; k++)
+        for (int64_t i = 0; i < schedule->ranks[k].num_ops; i++) {
+            struct op *op = &schedule->ranks[k].ops[i];
+            const struct seen *at = &seen[op->stage];
+            op->microbatch -= op->kind == OP_F && at->first_forward == 1 &&
+                              at->last_forward == at->last_backward + 1;
+            last = op->microbatch > last ? op->microbatch : last;
+        }
+    schedule->num_microbatches = last + 1;
+    for (int k = 0; k < schedule->num_ranks && descends; k++)
+        for (int64_t i = 0; i < schedule->ranks[k].num_ops; i++)
+            schedule->ranks[k].ops[i].microbatch = last - schedule->ranks[k].ops[i].microbatch;
+    free(seen);
+    return OK;
+}
+
 enum status schedule_from_csv(const char *csv, const char *what, struct schedule *schedule,
                               struct err *err)
 {
@@ -225,8 +284,6 @@ enum status schedule_from_csv(const char *csv, const char *what, struct schedule
         for (int64_t i = 0; i < got.ranks[k].num_ops; i++) {
             const struct op op = got.ranks[k].ops[i];
             got.num_stages = op.stage >= got.num_stages ? op.stage + 1 : got.num_stages;
-            got.num_microbatches =
-                op.microbatch >= got.num_microbatches ? op.microbatch + 1 : got.num_microbatches;
         }
     }
     if (num_rows > got.num_stages) {
@@ -235,6 +292,9 @@ enum status schedule_from_csv(const char *csv, const char *what, struct schedule
                      num_rows, got.num_stages - 1);
         goto out;
     }
+    rc = renumber(&got, err);
+    if (rc != OK)
+        goto out;
     if (got.num_microbatches > total || got.num_stages > total) {
         rc = err_set(err, ERR_INPUT,
                      "%s: %lld ops cannot be all of stages 0..%d and microbatches 0..%d", what,

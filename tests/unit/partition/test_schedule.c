@@ -309,6 +309,35 @@ static void schedule_from_csv__keeps_overlapped_pairs(void **state)
     schedule_clear(&s);
 }
 
+/* As torch 2.15 writes ScheduleLoopedBFS for 2 ranks, 4 stages and 3 micro-batches, and the last rank of
+ * Schedule1F1B. Backwards that descend on one stage only are no order of anybody's. */
+static void schedule_from_csv__reads_pytorchs_lists_as_it_runs_them(void **state)
+{
+    static const struct {
+        const char *csv;
+        int microbatches, live;
+        bool right;
+    } lists[] = {
+        {"0F0,0F1,0F2,2F0,2F1,2F2,2B2,2B1,2B0,0B2,0B1,0B0\n"
+         "1F0,1F1,1F2,3F0,3F1,3F2,3B2,3B1,3B0,1B2,1B1,1B0\n", 3, 6, true },
+        {"0F0,0F1,0B0,0F2,0B1,0B2\n1F1,1B0,1F2,1B1,1F3,1B2\n",         3, 2, true },
+        {"0F0,0F1,0B1,0B0\n1F0,1F1,1B0,1B1\n",                         2, 2, false},
+        {"0F0,0F1,0B0,0B1\n1F1,1B1\n",                                 2, 2, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        struct schedule s = {0};
+        struct err err = {0};
+        int peak[2];
+        assert_int_equal(schedule_from_csv(lists[i].csv, "csv", &s, &err), OK);
+        assert_int_equal(schedule_check(&s, 0, &err), lists[i].right ? OK : ERR_INFEASIBLE);
+        assert_int_equal(s.num_microbatches, lists[i].microbatches);
+        schedule_peak_live(&s, peak);
+        assert_int_equal(peak[0], lists[i].live);
+        schedule_clear(&s);
+    }
+}
+
 static void schedule_from_csv__refuses_malformed_text_when_read(void **state)
 {
     (void)state;
@@ -420,6 +449,7 @@ int main(void)
         cmocka_unit_test(schedule_to_csv__writes_pytorchs_form),
         cmocka_unit_test(schedule_from_csv__ignores_bubbles_blanks_and_line_ends),
         cmocka_unit_test(schedule_from_csv__keeps_overlapped_pairs),
+        cmocka_unit_test(schedule_from_csv__reads_pytorchs_lists_as_it_runs_them),
         cmocka_unit_test(schedule_from_csv__refuses_malformed_text_when_read),
         cmocka_unit_test(schedule_generate__gives_pytorchs_order_in_every_golden_case),
         cmocka_unit_test(schedule_kind_parse__knows_every_name_and_suggests),
