@@ -1,6 +1,7 @@
 /* cli/commands/cmd_balance.c - `elapse balance`: one cut of a model or of a list of sizes, exactly
- * or by the paper's greedy balancers or those of other frameworks. With --compress it also applies the halving rule as layers
- * freeze. Parts of the file: solving, input, output. Read run() at the end first. */
+ * or by the paper's greedy balancers or those of other frameworks. With --compress it also applies
+ * the halving rule as layers freeze. Parts of the file: solving, input, output. Read run() at the
+ * end first. */
 #include "cli/base/command.h"
 
 #include <stdlib.h>

@@ -111,6 +111,7 @@ static enum status run_import(const struct command *command, const char *path, c
     struct store *store = NULL;
     int64_t run_id = 0, num_steps = 0;
     enum status rc = json_read_file(path, &root, err);
+    THEN(run_file_check(root, path, err));
     THEN(store_open(db, db ? STORE_RECORD : STORE_WRITE, &store, err));
     THEN(run_file_import(root, path, store, &run_id, &num_steps, err));
     if (rc == OK && as_json) {

@@ -87,6 +87,10 @@ static enum status faults_pairs(const char *text, struct json **object, struct e
             break;
         }
         *equals = '\0';
+        if (json_get(*object, pair)) {
+            rc = err_set(err, ERR_INPUT, "--faults: '%.100s' is given twice", pair);
+            break;
+        }
         if (json_parse(equals + 1, "--faults", &value, NULL) == OK)
             json_add_copy(*object, pair, value);
         else

@@ -168,6 +168,14 @@ static enum status run_file_read(const struct json *root, const char *file, stru
     return rc == OK ? read_ops(json_get(root, "ops"), file, run, err) : rc;
 }
 
+enum status run_file_check(const struct json *root, const char *file, struct err *err)
+{
+    struct run_file run = {0};
+    const enum status rc = run_file_read(root, file, &run, err);
+    run_file_clear(&run);
+    return rc;
+}
+
 enum status run_file_import(const struct json *root, const char *file, struct store *store,
                             int64_t *run_id, int64_t *num_steps, struct err *err)
 {

@@ -13,6 +13,10 @@
 #include "profiles/json/json.h"
 #include "profiles/store/store.h"
 
+/* Refuse a parsed file that run_file_import() would refuse, before a store is made for it. ERR_INPUT,
+ * ERR_NOMEM. */
+enum status run_file_check(const struct json *root, const char *file, struct err *err);
+
 /* Add the run of a parsed file to a store that is open for writing; *run_id and *num_steps tell
  * what was added. file names the source in errors. ERR_INPUT: an unknown key, a wrong type, a value
  * out of range; then nothing is written. ERR_SYSTEM: the store cannot be written. */

@@ -99,6 +99,9 @@ one_line "--set with an unknown key" 2 'pipeline\.stages' "$elapse" plan "$tmp/g
 one_line "more stages than items" 1 '8 items|7 items|stages' "$elapse" sim --step \
     --model uniform:layers=4,fwd=1ms,bwd_input=1ms,bwd_weight=1ms --cluster 1x8 --stages 8 \
     --replicas 1 --microbatches 8 --schedule gpipe
+echo '{"steps": []}' >"$tmp/no-steps.json"
+one_line "a run file without steps" 2 'no-steps.json' "$elapse" runs import "$tmp/no-steps.json" --db "$tmp/not/made.db"
+no_file "leaves no store" "$tmp/not/made.db"
 balancer() { # NAME WANTED ARGS...: the cut of a framework
     [ "$("$elapse" balance --balancer "$1" --json "${@:3}" | tr -d ' \n\t' | grep -o '"cut":[^]]*],' | tr -d '"cut:[],')" = "$2" ]
 }

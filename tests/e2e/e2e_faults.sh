@@ -45,6 +45,7 @@ sed 's/"cluster": "4x8"/"cluster": "lossy.json"/' "$job" >"$tmp/in_job.json"
 check "a job says what --faults says" cmp "$tmp/one" <("$elapse" sim "$tmp/in_job.json" --no-wall --json)
 expect "--faults overrides single keys of the job" 0 'policy restart, 1.6 losses per hour, 3 seeds' \
     "$elapse" sim "$tmp/in_job.json" --faults policy=restart --seeds 3
+expect "a key of --faults twice" 2 "'node_per_hour' is given twice" "$elapse" sim "$job" --faults node_per_hour=1,node_per_hour=2
 expect "--faults none loses no node" 0 "\"total_ns\":$total," "$elapse" sim "$tmp/in_job.json" --faults none --json
 expect "a wrong key in the job" 2 "unknown key 'cluster.faults.nope'" "$elapse" sim "$job" --set cluster.faults.nope=1
 expect "losses of a job that are no object" 2 'cluster.faults must be an object' "$elapse" sim "$job" --set cluster.faults=3
