@@ -1,6 +1,6 @@
 /* Names, memory and frozen prefixes of schedules. schedule_alloc() makes the lists of all ranks one
- * block, schedule_freeze() rewrites them in place. schedule_named.c generates the lists and
- * schedule_check.c proves them. Read schedule.h first. */
+ * block, schedule_freeze() rewrites them in place. schedule_named.c has the traits and generates the
+ * lists, schedule_check.c proves them. Read schedule.h first. */
 #include "partition/schedule/schedule.h"
 
 #include <stdio.h>
@@ -10,24 +10,10 @@
 #include "partition/base/synonyms.h"
 #include "partition/base/units.h"
 
-static const char *const kind_names[SCHEDULE_KIND_COUNT + 1] = {
-    "gpipe",      "1f1b",          "interleaved", "zb-h1", "zb-h2",  "zb-v",   "dualpipe-v",
-    "eager-1f1b", "breadth-first", "v-half",      "v-min", "search", "custom", NULL};
-
-static const char *const kind_about[SCHEDULE_CUSTOM] = {
-    [SCHEDULE_GPIPE] = "all forwards, then all backwards",
-    [SCHEDULE_1F1B] = "one forward, one backward; a rank holds at most K micro-batches",
-    [SCHEDULE_INTERLEAVED] = "1F1B over several stages a device: a shorter bubble, more messages",
-    [SCHEDULE_ZB_H1] = "backward in two halves, the memory of 1F1B",
-    [SCHEDULE_ZB_H2] = "backward in two halves, twice the memory of 1F1B, almost no bubble",
-    [SCHEDULE_ZB_V] = "zero bubble on a V of two stages a device, the memory of 1F1B",
-    [SCHEDULE_DUALPIPE_V] = "DualPipe on a V of two stages a device",
-    [SCHEDULE_EAGER_1F1B] = "1F1B with more forwards in flight, for slow links",
-    [SCHEDULE_BREADTH_FIRST] = "all micro-batches of a stage before the next stage; GPipe's memory",
-    [SCHEDULE_V_HALF] = "on a V, half of 1F1B's activations, for a longer bubble",
-    [SCHEDULE_V_MIN] = "on a V, a third of 1F1B's activations, for a longer bubble",
-    [SCHEDULE_SEARCH] = "op lists of their own, found for the times of the stages and the memory",
-};
+#define NAME(value, name) name,
+static const char *const kind_names[SCHEDULE_KIND_COUNT + 1] = {SCHEDULE_KINDS(NAME) "custom",
+                                                                NULL};
+const char *const schedule_names[] = {SCHEDULE_KINDS(NAME) NULL};
 
 static const char *const op_names[OP_KIND_COUNT] = {
     "F",        "B",        "I",         "W",         "R",         "Z",    "C",    "P",
@@ -41,11 +27,6 @@ struct microbatches microbatches_of(int64_t batch, int wanted)
         .count = (int)count, .size = size, .last_size = batch - size * (count - 1)};
 }
 
-bool schedule_splits(enum schedule_kind kind)
-{
-    return kind == SCHEDULE_ZB_H1 || kind == SCHEDULE_ZB_H2 || schedule_v_shaped(kind);
-}
-
 bool schedule_has_halves(const struct schedule *schedule)
 {
     for (int k = 0; k < schedule->num_ranks; k++)
@@ -55,42 +36,9 @@ bool schedule_has_halves(const struct schedule *schedule)
     return false;
 }
 
-int schedule_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage)
-{
-    if (schedule_v_shaped(kind))
-        return stage < num_ranks ? stage : 2 * num_ranks - 1 - stage;
-    return stage % num_ranks;
-}
-
-bool schedule_v_shaped(enum schedule_kind kind)
-{
-    return kind == SCHEDULE_ZB_V || kind == SCHEDULE_DUALPIPE_V || kind == SCHEDULE_V_HALF ||
-           kind == SCHEDULE_V_MIN;
-}
-
-bool schedule_any_chunks(enum schedule_kind kind)
-{
-    return kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_BREADTH_FIRST;
-}
-
-int schedule_default_chunks(enum schedule_kind kind)
-{
-    return schedule_v_shaped(kind) || schedule_any_chunks(kind) ? 2 : 1;
-}
-
-int schedule_chunks(enum schedule_kind kind, int asked)
-{
-    return schedule_any_chunks(kind) && asked > 0 ? asked : schedule_default_chunks(kind);
-}
-
 const char *schedule_kind_name(enum schedule_kind kind)
 {
     return (unsigned)kind < SCHEDULE_KIND_COUNT ? kind_names[kind] : "?";
-}
-
-const char *schedule_kind_about(enum schedule_kind kind)
-{
-    return (unsigned)kind < SCHEDULE_CUSTOM ? kind_about[kind] : "";
 }
 
 enum status schedule_kind_parse(const char *name, enum schedule_kind *kind, struct err *err)
@@ -106,7 +54,7 @@ enum status schedule_kind_parse(const char *name, enum schedule_kind *kind, stru
     const char *near = synonym_value(name, kind_names);
     if (!near)
         near = nearest_name(name, kind_names, SCHEDULE_KIND_COUNT);
-    char list[192];
+    char list[256];
     enum status rc = err_set(err, ERR_INPUT, "unknown schedule '%s'%s%s%s", name,
                              near ? ", did you mean '" : "", near ? near : "", near ? "'" : "");
     err_hint(err, "schedules: %s", join_names(kind_names, SCHEDULE_CUSTOM, list, sizeof list));

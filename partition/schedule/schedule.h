@@ -57,28 +57,34 @@ static inline bool op_overlapped(struct op op, enum op_kind kind)
     return op.kind == kind && op.arg == OP_OVERLAPPED;
 }
 
-/* A new kind goes before SCHEDULE_SEARCH: loops over the named kinds end there. */
+/* Value and name of each schedule that a user may ask for. A new one goes before SEARCH, because
+ * loops over the named kinds end there; all else about it is its row of traits in
+ * schedule_named.c. */
+#define SCHEDULE_KINDS(ROW)                                                                        \
+    ROW(SCHEDULE_GPIPE, "gpipe")                                                                   \
+    ROW(SCHEDULE_1F1B, "1f1b")                                                                     \
+    ROW(SCHEDULE_INTERLEAVED, "interleaved")                                                       \
+    ROW(SCHEDULE_ZB_H1, "zb-h1")                                                                   \
+    ROW(SCHEDULE_ZB_H2, "zb-h2")                                                                   \
+    ROW(SCHEDULE_ZB_V, "zb-v")                                                                     \
+    ROW(SCHEDULE_DUALPIPE_V, "dualpipe-v")                                                         \
+    ROW(SCHEDULE_EAGER_1F1B, "eager-1f1b")                                                         \
+    ROW(SCHEDULE_BREADTH_FIRST, "breadth-first")                                                   \
+    ROW(SCHEDULE_V_HALF, "v-half")                                                                 \
+    ROW(SCHEDULE_V_MIN, "v-min")                                                                   \
+    ROW(SCHEDULE_SEARCH, "search") /* a list that schedule_auto.h found */
+
+#define SCHEDULE_VALUE(value, name) value,
 enum schedule_kind {
-    SCHEDULE_GPIPE,
-    SCHEDULE_1F1B,
-    SCHEDULE_INTERLEAVED,
-    SCHEDULE_ZB_H1,
-    SCHEDULE_ZB_H2,
-    SCHEDULE_ZB_V,
-    SCHEDULE_DUALPIPE_V,
-    SCHEDULE_EAGER_1F1B,
-    SCHEDULE_BREADTH_FIRST,
-    SCHEDULE_V_HALF,
-    SCHEDULE_V_MIN,
-    SCHEDULE_SEARCH, /* a list that schedule_auto.h found */
-    SCHEDULE_CUSTOM, /* read from a CSV */
+    SCHEDULE_KINDS(SCHEDULE_VALUE) SCHEDULE_CUSTOM, /* read from a CSV */
     SCHEDULE_KIND_COUNT
 };
 
-/* The schedules that a user may ask for by name, for help texts. */
-#define SCHEDULE_NAMES                                                                             \
-    "gpipe 1f1b eager-1f1b interleaved breadth-first zb-h1 zb-h2 zb-v v-half v-min dualpipe-v "    \
-    "search"
+/* The same names in one text, each after a blank, for help texts. */
+#define SCHEDULE_WORD(value, name) " " name
+#define SCHEDULE_NAMES (&(SCHEDULE_KINDS(SCHEDULE_WORD))[1])
+/* SCHEDULE_CUSTOM names, then NULL. */
+extern const char *const schedule_names[];
 
 struct rank_ops {
     struct op *ops; /* points into schedule.block */
@@ -139,16 +145,28 @@ static inline bool schedule_recomputes(const struct schedule *schedule, struct o
 #define SCHEDULE_MAX_OPS ((int64_t)1 << 28)
 #define SCHEDULE_MAX_STAGES 65535 /* op.stage has 16 bits */
 
-/* Whether a rank's second chunk runs against the order of ranks (zb-v, dualpipe-v, v-half, v-min).
- * These schedules have exactly two chunks per rank. */
-bool schedule_v_shaped(enum schedule_kind kind);
-/* Whether a job may choose the number of chunks per rank (interleaved, breadth-first). */
-bool schedule_any_chunks(enum schedule_kind kind);
+/* How the stages of a pipeline lie on its ranks. */
+enum schedule_shape {
+    SHAPE_LINE,   /* one stage a rank */
+    SHAPE_CHUNKS, /* as many chunks as the job asks for, stage s on rank s mod K */
+    SHAPE_V,      /* two chunks; the second runs against the order of ranks */
+};
+enum schedule_shape schedule_shape(enum schedule_kind kind);
+static inline bool schedule_v_shaped(enum schedule_kind kind)
+{
+    return schedule_shape(kind) == SHAPE_V;
+}
+static inline bool schedule_any_chunks(enum schedule_kind kind)
+{
+    return schedule_shape(kind) == SHAPE_CHUNKS;
+}
 
 /* The rank that holds a stage: stage mod K, or by the V where schedule_v_shaped(). */
 int schedule_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage);
 /* Whether a named schedule splits the backward into I and W. */
 bool schedule_splits(enum schedule_kind kind);
+/* Whether lowering may make one op of an F and the B behind it (OP_OVERLAPPED). */
+bool schedule_overlaps(enum schedule_kind kind);
 /* Whether an op list splits a backward into I and W. O(ops). */
 bool schedule_has_halves(const struct schedule *schedule);
 /* Default number of chunks per rank: 2 for V-shaped schedules and those with any number, else 1. */
@@ -156,6 +174,11 @@ int schedule_default_chunks(enum schedule_kind kind);
 /* Number of chunks per rank if a job asks for `asked` (0: it does not). Schedules that do not allow
  * any number have their default. */
 int schedule_chunks(enum schedule_kind kind, int asked);
+/* The least number of micro-batches whose stash a stage of a named schedule holds just before its
+ * rank's first backward (for zb-h1 and zb-h2: its first W). All stages of a rank hold theirs at
+ * that moment. Lists that were found or read count as 1F1B's. */
+int64_t schedule_live(enum schedule_kind kind, int num_ranks, int num_microbatches, int chunks,
+                      int stage);
 
 /* Write the compute ops (F B I W) of a named schedule; schedule_lower() adds communication. The
  * backwards of a stage are always in ascending micro-batch order. chunks: v >= 1 where

@@ -71,13 +71,12 @@ static struct block block_of(enum schedule_kind kind, int K, int r)
     return block;
 }
 
-int schedule_block_live(enum schedule_kind kind, int num_ranks, int num_microbatches, int stage)
+int schedule_block_live(enum schedule_kind kind, int num_ranks, int stage)
 {
     const int r = stage < num_ranks ? stage : 2 * num_ranks - 1 - stage;
     const struct block block = block_of(kind, num_ranks, r);
     const int slots = block.at[I_UP] - block.at[stage < num_ranks ? F_DOWN : F_UP];
-    const int live = (slots + PERIOD - 1) / PERIOD;
-    return live < num_microbatches ? live : num_microbatches;
+    return (slots + PERIOD - 1) / PERIOD;
 }
 
 struct rank_walk {

@@ -1,5 +1,6 @@
-/* The named schedules. A write_*() function writes the list of one rank and needs nothing from
- * other ranks. Read write_1f1b() first, then schedule_generate() at the end.
+/* The named schedules: one row of traits[] each. A write_*() function writes the list of one rank
+ * and needs nothing from other ranks. Read write_1f1b() first, then traits[] and
+ * schedule_generate() at the end.
  *
  * K ranks, M micro-batches, rank r. F B I W as in enum op_kind; chunk c of a rank is its c-th stage
  * from the front. Sources:
@@ -19,9 +20,10 @@
 
 #include "partition/schedule/schedule_blocks.h"
 
+/* The list of rank r of K, with v chunks, for M micro-batches. */
 struct writer {
     struct op *next;
-    int num_microbatches;
+    int K, M, v, r;
 };
 
 static inline struct op make_op(enum op_kind kind, int stage, int microbatch)
@@ -37,7 +39,7 @@ static inline void emit(struct writer *to, enum op_kind kind, int stage, int mic
 /* For schedules that are written for a larger M: leave out micro-batches that do not exist. */
 static inline void emit_if(struct writer *to, enum op_kind kind, int stage, int microbatch)
 {
-    if (microbatch < to->num_microbatches)
+    if (microbatch < to->M)
         emit(to, kind, stage, microbatch);
 }
 
@@ -46,12 +48,10 @@ static int min_int(int a, int b)
     return a < b ? a : b;
 }
 
-/* `warm` forwards, then one forward and one backward in turn. 1f1b has K-1-r of them. eager-1f1b
- * has twice as many, so that a forward is computed before its gradient's round trip to the last
- * rank needs it: messages travel while ranks compute, for 2 (K - r) - 1 micro-batches in flight. */
-static void write_1f1b(struct writer *to, int r, int warm)
+/* `warm` forwards, then one forward and one backward in turn. */
+static void write_in_turn(struct writer *to, int warm)
 {
-    const int M = to->num_microbatches;
+    const int M = to->M, r = to->r;
     warm = min_int(M, warm);
     for (int m = 0; m < warm; m++)
         emit(to, OP_F, r, m);
@@ -62,12 +62,23 @@ static void write_1f1b(struct writer *to, int r, int warm)
     }
 }
 
-/* 1F1B with the backward split. W follows its I with a delay of `delay` further I's. With warm =
- * K-1-r and delay = r the memory is that of 1F1B (zb-h1). With warm = 2(K-1-r) and delay = 2r the
- * W's fill the bubble, and 2K-1 micro-batches are in flight (zb-h2). */
-static void write_zb_h(struct writer *to, int r, int warm, int delay)
+static void write_1f1b(struct writer *to)
 {
-    const int M = to->num_microbatches;
+    write_in_turn(to, to->K - 1 - to->r);
+}
+
+/* Twice the forwards of 1f1b before the first backward, so that a forward is computed before its
+ * gradient's round trip to the last rank needs it: messages travel while ranks compute, for
+ * 2 (K - r) - 1 micro-batches in flight. */
+static void write_eager_1f1b(struct writer *to)
+{
+    write_in_turn(to, 2 * (to->K - 1 - to->r));
+}
+
+/* 1F1B with the backward split. W follows its I with a delay of `delay` further I's. */
+static void write_halves(struct writer *to, int warm, int delay)
+{
+    const int M = to->M, r = to->r;
     warm = min_int(M, warm);
     for (int m = 0; m < warm; m++)
         emit(to, OP_F, r, m);
@@ -80,6 +91,18 @@ static void write_zb_h(struct writer *to, int r, int warm, int delay)
     }
     for (int m = M > delay ? M - delay : 0; m < M; m++)
         emit(to, OP_W, r, m);
+}
+
+/* The memory of 1F1B. */
+static void write_zb_h1(struct writer *to)
+{
+    write_halves(to, to->K - 1 - to->r, to->r);
+}
+
+/* The W's fill the bubble, and 2K - 1 micro-batches are in flight. */
+static void write_zb_h2(struct writer *to)
+{
+    write_halves(to, 2 * (to->K - 1 - to->r), 2 * to->r);
 }
 
 /* The position of a walk over (chunk, micro-batch): group by group of micro-batches, and within a
@@ -108,9 +131,13 @@ static void turn_next(struct turn *turn, int K, int M, int v)
     turn->group_size = turn->group_first < M ? group_size(K, M, turn->group_first) : 0;
 }
 
-static void write_interleaved(struct writer *to, int K, int v, int r)
+static void write_interleaved(struct writer *to)
 {
-    const int M = to->num_microbatches, widest = group_size(K, M, 0);
+    const int K = to->K, M = to->M, v = to->v, r = to->r, widest = group_size(K, M, 0);
+    if (v == 1) {
+        write_1f1b(to);
+        return;
+    }
     const int64_t total = (int64_t)M * v;
     int64_t warm = (int64_t)(v - 1) * widest + 2 * (int64_t)(K - 1 - r);
     warm = warm < total ? warm : total;
@@ -129,21 +156,21 @@ static void write_interleaved(struct writer *to, int K, int v, int r)
 
 /* All micro-batches of a chunk before the next chunk, forward and backward. With one chunk this is
  * gpipe. */
-static void write_breadth_first(struct writer *to, int K, int v, int r)
+static void write_breadth_first(struct writer *to)
 {
-    for (int c = 0; c < v; c++)
-        for (int m = 0; m < to->num_microbatches; m++)
-            emit(to, OP_F, c * K + r, m);
-    for (int c = v - 1; c >= 0; c--)
-        for (int m = 0; m < to->num_microbatches; m++)
-            emit(to, OP_B, c * K + r, m);
+    for (int c = 0; c < to->v; c++)
+        for (int m = 0; m < to->M; m++)
+            emit(to, OP_F, c * to->K + to->r, m);
+    for (int c = to->v - 1; c >= 0; c--)
+        for (int m = 0; m < to->M; m++)
+            emit(to, OP_B, c * to->K + to->r, m);
 }
 
 /* Micro-batches go down one arm of the V (chunk 0) and up the other (chunk 1), so the first rank
  * holds the first and the last stage. Written for at least 2K - 1 micro-batches. */
-static void write_zb_v(struct writer *to, int K, int r)
+static void write_zb_v(struct writer *to)
 {
-    const int M = to->num_microbatches, full = M > 2 * K - 1 ? M : 2 * K - 1;
+    const int K = to->K, M = to->M, r = to->r, full = M > 2 * K - 1 ? M : 2 * K - 1;
     const int down = r, up = 2 * K - 1 - r;
     int f0 = 0, f1 = 0, b0 = 0, b1 = 0;
     while (f0 < 2 * (K - r) - 1)
@@ -183,9 +210,9 @@ static void write_zb_v(struct writer *to, int K, int r)
 
 /* Rank r of the V: M micro-batches come to stage `down` first, turn round at rank K-1 and come back to
  * stage `up`. Needs M >= 2K. Postponed W's run first in, first out over both stages. */
-static void write_dualpipe_v(struct writer *to, int K, int r)
+static void write_dualpipe_v(struct writer *to)
 {
-    const int M = to->num_microbatches, back = K - 1 - r, down = r, up = 2 * K - 1 - r;
+    const int K = to->K, M = to->M, r = to->r, back = K - 1 - r, down = r, up = 2 * K - 1 - r;
     int f0 = 0, f1 = 0, b0 = 0, b1 = 0;
     struct op *put_off = NULL; /* the oldest I in the list whose W has not run */
     while (f0 < 2 * back)
@@ -229,6 +256,157 @@ static void write_dualpipe_v(struct writer *to, int K, int r)
     }
 }
 
+/* A stage of a pipeline of K ranks: chunk `chunk` of the v of rank r. */
+struct place {
+    enum schedule_kind kind;
+    int64_t K, M, v, r, chunk;
+    int stage;
+};
+
+static int64_t live_all(const struct place *at)
+{
+    return at->M;
+}
+
+/* 1f1b and interleaved. (v - 1) groups and 2 (K - 1 - r) + 1 forwards come before the first
+ * backward. The last of them are of chunk v - 1. When its group is full, the rest are of chunk 0
+ * and the next group. */
+static int64_t live_1f1b(const struct place *at)
+{
+    const int64_t K = at->K, M = at->M, v = at->v;
+    if (v == 1)
+        return K - at->r;
+    const int64_t groups = M / K > 1 ? M / K : 1, group = (M + groups - 1) / groups;
+    const int64_t warm = 2 * (K - 1 - at->r) + 1, left = M * v - (v - 1) * group;
+    const int64_t more = warm < left ? warm : left;
+    if (at->chunk == v - 1)
+        return group < more ? group : more;
+    return at->chunk == 0 && more > group ? more : group;
+}
+
+static int64_t live_eager_1f1b(const struct place *at)
+{
+    return 2 * (at->K - at->r) - 1;
+}
+
+/* K - 1 - r forwards come before the first I, and W follows r micro-batches late. */
+static int64_t live_zb_h1(const struct place *at)
+{
+    return at->K;
+}
+
+static int64_t live_zb_h2(const struct place *at)
+{
+    return 2 * at->K - 1;
+}
+
+static int64_t live_zb_v(const struct place *at)
+{
+    return at->chunk == 0 ? 2 * at->K - 1 - at->r : at->r + 1;
+}
+
+/* The last rank runs one more forward before its first backward. */
+static int64_t live_dualpipe_v(const struct place *at)
+{
+    return live_zb_v(at) + (at->chunk == 0 && at->r == at->K - 1);
+}
+
+static int64_t live_block(const struct place *at)
+{
+    return schedule_block_live(at->kind, (int)at->K, at->stage);
+}
+
+/* All that sets one schedule apart from another. */
+static const struct traits {
+    const char *about; /* for help texts */
+    enum schedule_shape shape;
+    bool splits;                             /* the backward is I and W */
+    int64_t (*live)(const struct place *at); /* schedule_live(), if M does not limit it */
+    void (*write)(struct writer *to);        /* the list of one rank; or write_all, of all */
+    enum status (*write_all)(struct schedule *schedule, struct err *err);
+    bool overlaps; /* schedule_overlaps() */
+    int least;     /* it exists for M >= least K */
+} traits[SCHEDULE_KIND_COUNT] = {
+  /* clang-format off */
+    [SCHEDULE_GPIPE] = {"all forwards, then all backwards",
+        SHAPE_LINE, false, live_all, write_breadth_first},
+    [SCHEDULE_1F1B] = {"one forward, one backward; a rank holds at most K micro-batches",
+        SHAPE_LINE, false, live_1f1b, write_1f1b},
+    [SCHEDULE_INTERLEAVED] = {"1F1B over several stages a device: a shorter bubble, more messages",
+        SHAPE_CHUNKS, false, live_1f1b, write_interleaved},
+    [SCHEDULE_ZB_H1] = {"backward in two halves, the memory of 1F1B",
+        SHAPE_LINE, true, live_zb_h1, write_zb_h1},
+    [SCHEDULE_ZB_H2] = {"backward in two halves, twice the memory of 1F1B, almost no bubble",
+        SHAPE_LINE, true, live_zb_h2, write_zb_h2},
+    [SCHEDULE_ZB_V] = {"zero bubble on a V of two stages a device, the memory of 1F1B",
+        SHAPE_V, true, live_zb_v, write_zb_v},
+    [SCHEDULE_DUALPIPE_V] = {"DualPipe on a V of two stages a device",
+        SHAPE_V, true, live_dualpipe_v, write_dualpipe_v, .overlaps = true, .least = 2},
+    [SCHEDULE_EAGER_1F1B] = {"1F1B with more forwards in flight, for slow links",
+        SHAPE_LINE, false, live_eager_1f1b, write_eager_1f1b},
+    [SCHEDULE_BREADTH_FIRST] = {"all micro-batches of a stage before the next stage; GPipe's memory",
+        SHAPE_CHUNKS, false, live_all, write_breadth_first},
+    [SCHEDULE_V_HALF] = {"on a V, half of 1F1B's activations, for a longer bubble",
+        SHAPE_V, true, live_block, .write_all = schedule_write_blocks},
+    [SCHEDULE_V_MIN] = {"on a V, a third of 1F1B's activations, for a longer bubble",
+        SHAPE_V, true, live_block, .write_all = schedule_write_blocks},
+    [SCHEDULE_SEARCH] = {"op lists of their own, found for the times of the stages and the memory",
+        SHAPE_LINE, false, live_1f1b},
+    [SCHEDULE_CUSTOM] = {"", SHAPE_LINE, false, live_1f1b},
+  /* clang-format on */
+};
+
+enum schedule_shape schedule_shape(enum schedule_kind kind)
+{
+    return traits[kind].shape;
+}
+
+bool schedule_splits(enum schedule_kind kind)
+{
+    return traits[kind].splits;
+}
+
+bool schedule_overlaps(enum schedule_kind kind)
+{
+    return traits[kind].overlaps;
+}
+
+const char *schedule_kind_about(enum schedule_kind kind)
+{
+    return traits[kind].about;
+}
+
+int schedule_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage)
+{
+    if (schedule_v_shaped(kind))
+        return stage < num_ranks ? stage : 2 * num_ranks - 1 - stage;
+    return stage % num_ranks;
+}
+
+int schedule_default_chunks(enum schedule_kind kind)
+{
+    return schedule_shape(kind) == SHAPE_LINE ? 1 : 2;
+}
+
+int schedule_chunks(enum schedule_kind kind, int asked)
+{
+    return schedule_any_chunks(kind) && asked > 0 ? asked : schedule_default_chunks(kind);
+}
+
+int64_t schedule_live(enum schedule_kind kind, int num_ranks, int num_microbatches, int chunks,
+                      int stage)
+{
+    const struct place at = {.kind = kind,
+                             .K = num_ranks,
+                             .M = num_microbatches,
+                             .v = chunks,
+                             .r = schedule_rank_of_stage(kind, num_ranks, stage),
+                             .chunk = stage / num_ranks,
+                             .stage = stage};
+    const int64_t live = traits[kind].live(&at);
+    return live < num_microbatches ? live : num_microbatches;
+}
+
 /* Refuse bad counts before anything is allocated. Sets *num_stages and *per_rank on OK. */
 static enum status check_counts(enum schedule_kind kind, int K, int M, int v, int *num_stages,
                                 int64_t *per_rank, struct err *err)
@@ -259,53 +437,13 @@ static enum status check_counts(enum schedule_kind kind, int K, int M, int v, in
                        "schedule '%s' with %d stages and %d microbatches: more than %lld ops", name,
                        *num_stages, M, (long long)SCHEDULE_MAX_OPS);
     }
-    if (kind == SCHEDULE_DUALPIPE_V && M < 2 * K) {
+    const int64_t least = (int64_t)traits[kind].least * K;
+    if (M < least) {
         return err_set(err, ERR_INFEASIBLE,
-                       "schedule 'dualpipe-v' on %d ranks needs at least %d microbatches, got %d",
-                       K, 2 * K, M);
+                       "schedule '%s' on %d ranks needs at least %lld microbatches, got %d", name,
+                       K, (long long)least, M);
     }
     return OK;
-}
-
-/* Write the list of rank r. v-half and v-min are written for all ranks together. */
-static void write_rank(struct writer *to, enum schedule_kind kind, int K, int v, int r)
-{
-    switch (kind) {
-    case SCHEDULE_GPIPE:
-    case SCHEDULE_BREADTH_FIRST:
-        write_breadth_first(to, K, v, r);
-        break;
-    case SCHEDULE_INTERLEAVED:
-        if (v > 1)
-            write_interleaved(to, K, v, r);
-        else
-            write_1f1b(to, r, K - 1 - r);
-        break;
-    case SCHEDULE_1F1B:
-        write_1f1b(to, r, K - 1 - r);
-        break;
-    case SCHEDULE_EAGER_1F1B:
-        write_1f1b(to, r, 2 * (K - 1 - r));
-        break;
-    case SCHEDULE_ZB_H1:
-        write_zb_h(to, r, K - 1 - r, r);
-        break;
-    case SCHEDULE_ZB_H2:
-        write_zb_h(to, r, 2 * (K - 1 - r), 2 * r);
-        break;
-    case SCHEDULE_ZB_V:
-        write_zb_v(to, K, r);
-        break;
-    case SCHEDULE_DUALPIPE_V:
-        write_dualpipe_v(to, K, r);
-        break;
-    case SCHEDULE_V_HALF:
-    case SCHEDULE_V_MIN:
-    case SCHEDULE_SEARCH:
-    case SCHEDULE_CUSTOM:
-    case SCHEDULE_KIND_COUNT:
-        break;
-    }
 }
 
 enum status schedule_generate(enum schedule_kind kind, int num_ranks, int num_microbatches,
@@ -329,13 +467,13 @@ enum status schedule_generate(enum schedule_kind kind, int num_ranks, int num_mi
         return rc;
     for (int s = 0; s < num_stages; s++)
         got.rank_of_stage[s] = schedule_rank_of_stage(kind, num_ranks, s);
-    for (int r = 0; r < num_ranks; r++) {
-        struct writer to = {.next = got.ranks[r].ops, .num_microbatches = num_microbatches};
-        write_rank(&to, kind, num_ranks, chunks, r);
+    for (int r = 0; r < num_ranks && traits[kind].write; r++) {
+        struct writer to = {got.ranks[r].ops, num_ranks, num_microbatches, chunks, r};
+        traits[kind].write(&to);
         got.ranks[r].num_ops = to.next - got.ranks[r].ops;
     }
-    if (kind == SCHEDULE_V_HALF || kind == SCHEDULE_V_MIN)
-        rc = schedule_write_blocks(&got, err);
+    if (traits[kind].write_all)
+        rc = traits[kind].write_all(&got, err);
     if (rc == OK) {
         *schedule = got;
         got = (struct schedule){0};

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "partition/model/framework.h"
-#include "partition/schedule/schedule_blocks.h"
 #include "partition/base/units.h"
 
 /* Bytes of the smallest message that can cross a boundary of a cut. */
@@ -195,48 +194,8 @@ static bool same_links(const struct cluster *cluster, const struct bound_rank *a
     return same_link(cluster, a->from[0], a->to[0], b->from[0], b->to[0]);
 }
 
-int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches, int chunks, int s)
-{
-    const int64_t K = num_ranks, M = num_microbatches;
-    const int64_t r = schedule_rank_of_stage(kind, num_ranks, s), chunk = s / K;
-    switch (kind) {
-    case SCHEDULE_GPIPE:
-    case SCHEDULE_BREADTH_FIRST:
-        return M;
-    case SCHEDULE_EAGER_1F1B:
-        return bound_min(M, 2 * (K - r) - 1);
-    case SCHEDULE_ZB_H1: /* K - 1 - r forwards before the first I, W follows r micro-batches late */
-        return bound_min(M, K);
-    case SCHEDULE_ZB_H2:
-        return bound_min(M, 2 * K - 1);
-    case SCHEDULE_ZB_V:
-        return bound_min(M, chunk == 0 ? 2 * K - 1 - r : r + 1);
-    case SCHEDULE_DUALPIPE_V: /* the last rank runs one more forward before its first backward */
-        return chunk == 0 ? 2 * K - 1 - r + (r == K - 1) : r + 1;
-    case SCHEDULE_V_HALF:
-    case SCHEDULE_V_MIN:
-        return schedule_block_live(kind, num_ranks, num_microbatches, s);
-    case SCHEDULE_1F1B:
-    case SCHEDULE_INTERLEAVED:
-    case SCHEDULE_SEARCH:
-    case SCHEDULE_CUSTOM:
-    case SCHEDULE_KIND_COUNT:
-        break;
-    }
-    if (chunks == 1)
-        return bound_min(M, K - r);
-    /* Interleaved: (v - 1) groups and 2 (K - 1 - r) + 1 forwards come before the first backward.
-     * The last of them are of chunk v - 1. When its group is full, the rest are of chunk 0 and the
-     * next group. */
-    const int64_t groups = bound_max(M / K, 1), group = (M + groups - 1) / groups;
-    const int64_t more = bound_min(2 * (K - 1 - r) + 1, M * chunks - (chunks - 1) * group);
-    if (chunk == chunks - 1)
-        return bound_min(group, more);
-    return group + (chunk == 0 ? bound_max(more - group, 0) : 0);
-}
-
 /* A stash distance that no cut falls below (stash-distance). It is 0 with several stages. A single
- * stage without recompute holds at least the stash that the schedule keeps (bound_live()). */
+ * stage without recompute holds at least the stash that the schedule keeps (schedule_live()). */
 static int64_t least_distance(const struct bound_shape *shape, const struct plan *plan)
 {
     const struct bound_table *table = shape->table;
@@ -246,7 +205,7 @@ static int64_t least_distance(const struct bound_shape *shape, const struct plan
     if (shape->num_stages > 1)
         return 0;
     const int64_t live =
-        shape->recompute ? 1 : bound_live(plan->schedule, 1, (int)shape->num_microbatches, 1, 0);
+        shape->recompute ? 1 : schedule_live(plan->schedule, 1, (int)shape->num_microbatches, 1, 0);
     /* P: live - 1 full micro-batches and one sample of the last. B: one full micro-batch. */
     return bound_max(bound_mul_add(bound_mul_add(live - 1, size, last), one, 0) -
                          bound_mul_add(size, one, 0) / 2,
@@ -259,7 +218,7 @@ static void set_live(struct bound_shape *shape, enum schedule_kind kind, int s)
     const bool each = !shape->table->problem->setting.model->per_microbatch;
     const int64_t size = each ? shape->size : 1, last = each ? shape->last_size : 1;
     const int64_t live =
-        bound_live(kind, shape->num_ranks, (int)shape->num_microbatches, shape->chunks, s);
+        schedule_live(kind, shape->num_ranks, (int)shape->num_microbatches, shape->chunks, s);
     shape->stages[s].live = live;
     shape->stages[s].held_samples = live < shape->num_microbatches
                                         ? bound_mul_add(live, size, 0)

@@ -211,7 +211,7 @@ struct bound_stage {
     int64_t allreduce_ns; /* an all-reduce of 0 bytes over the rank's replicas */
     double allreduce_ns_per_byte;
     int64_t mem_bytes;    /* memory left for the terms of bound-4; INT64_MAX: no limit */
-    int64_t live;         /* bound_live() of this stage */
+    int64_t live;         /* schedule_live() of this stage */
     int64_t held_samples; /* of these micro-batches */
 };
 
@@ -327,11 +327,6 @@ bool bound_cut_fits(const struct bound_shape *shape, const int *first_item, int6
 /* Improve a cut heuristically: move boundaries while the ranks' bounds become more equal and fewer
  * ranks exceed their memory. The result proves nothing. */
 void bound_balance(const struct bound_shape *shape, int *first_item);
-
-/* The least number of micro-batches whose stash a stage of a named schedule holds just before its
- * rank's first backward (for zb-h1 and zb-h2: its first W). All stages of a rank hold theirs at
- * that moment. */
-int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches, int chunks, int s);
 
 #ifdef __cplusplus
 }

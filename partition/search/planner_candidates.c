@@ -72,30 +72,40 @@ bool search_allows(const struct planner_options *options, enum schedule_kind kin
 }
 
 /* Schedules with equal chunks and places of stages and an equal form of backward. Their bounds
- * differ only in bound_live(), and the first of a group holds least on every stage. So a bound of
- * the first is a bound of them all, and only it is looked at until it may win. */
+ * differ only in schedule_live(), and one of a group holds least on every stage. So a bound of that
+ * one is a bound of them all, and only it is looked at until it may win. */
 struct kind_group {
     enum schedule_kind kind;
     unsigned others; /* the rest of the group: 1 << kind */
     int chunks;
 };
-enum { MAX_GROUPS = 2 + 3 + 1 + 1 };
+enum { MAX_GROUPS = 2 * (1 + 3 + 1) };
 
-/* Add the group of the allowed schedules among kinds, whose last one is SCHEDULE_KIND_COUNT. */
-static void add_group(const struct planner_options *options, const enum schedule_kind *kinds,
+/* What orders the schedules of a group: the live micro-batches of the first stage, with enough ranks
+ * and micro-batches to tell them apart. */
+static int64_t held(enum schedule_kind kind)
+{
+    return schedule_live(kind, 16, 64, schedule_default_chunks(kind), 0);
+}
+
+/* Add the group of the allowed schedules of a shape and a form of backward, if there are any. */
+static void add_group(const struct planner_options *options, enum schedule_shape shape, bool splits,
                       int chunks, struct kind_group *groups, int *n)
 {
     struct kind_group group = {.kind = SCHEDULE_KIND_COUNT, .chunks = chunks};
-    for (int i = 0; kinds[i] != SCHEDULE_KIND_COUNT; i++) {
-        if (!search_allows(options, kinds[i]))
+    for (int i = 0; i < SCHEDULE_SEARCH; i++) {
+        const enum schedule_kind kind = (enum schedule_kind)i;
+        if (!search_allows(options, kind) || schedule_shape(kind) != shape ||
+            schedule_splits(kind) != splits)
             continue;
-        if (group.kind == SCHEDULE_KIND_COUNT)
-            group.kind = kinds[i];
-        else
-            group.others |= 1u << kinds[i];
+        if (group.kind == SCHEDULE_KIND_COUNT || held(kind) < held(group.kind))
+            group.kind = kind;
+        group.others |= 1u << kind;
     }
-    if (group.kind != SCHEDULE_KIND_COUNT)
-        groups[(*n)++] = group;
+    if (group.kind == SCHEDULE_KIND_COUNT)
+        return;
+    group.others &= ~(1u << group.kind);
+    groups[(*n)++] = group;
 }
 
 /* List the schedules for a pipeline of num_ranks; returns how many groups they form. On one device
@@ -103,19 +113,12 @@ static void add_group(const struct planner_options *options, const enum schedule
 static int schedules_of(const struct search *search, int num_ranks, int items,
                         struct kind_group *groups)
 {
-    static const enum schedule_kind whole[] = {SCHEDULE_1F1B, SCHEDULE_EAGER_1F1B, SCHEDULE_GPIPE,
-                                               SCHEDULE_KIND_COUNT},
-                                    split[] = {SCHEDULE_ZB_H1, SCHEDULE_ZB_H2, SCHEDULE_KIND_COUNT},
-                                    chunked[] = {SCHEDULE_INTERLEAVED, SCHEDULE_BREADTH_FIRST,
-                                                 SCHEDULE_KIND_COUNT},
-                                    v_shaped[] = {SCHEDULE_V_MIN, SCHEDULE_V_HALF, SCHEDULE_ZB_V,
-                                                  SCHEDULE_DUALPIPE_V, SCHEDULE_KIND_COUNT};
     const struct planner_options *options = search->options;
     int n = 0;
     if (num_ranks <= items) {
-        add_group(options, whole, 1, groups, &n);
+        add_group(options, SHAPE_LINE, false, 1, groups, &n);
         if (num_ranks > 1 || n == 0)
-            add_group(options, split, 1, groups, &n);
+            add_group(options, SHAPE_LINE, true, 1, groups, &n);
     }
     if (num_ranks == 1 && n > 0) {
         groups[0].others = 0;
@@ -125,10 +128,10 @@ static int schedules_of(const struct search *search, int num_ranks, int items,
     const int to = options->chunks == AUTO ? 4 : options->chunks;
     const bool few = num_ranks <= MAX_V_RANKS || n == 0 || options->num_ranks != AUTO;
     for (int v = from; v <= to; v++)
-        if ((int64_t)num_ranks * v <= items)
-            add_group(options, chunked, v, groups, &n);
-    if (few && 2 * (int64_t)num_ranks <= items)
-        add_group(options, v_shaped, 2, groups, &n);
+        for (int splits = 0; splits < 2 && (int64_t)num_ranks * v <= items; splits++)
+            add_group(options, SHAPE_CHUNKS, splits, v, groups, &n);
+    for (int splits = 0; splits < 2 && few && 2 * (int64_t)num_ranks <= items; splits++)
+        add_group(options, SHAPE_V, splits, 2, groups, &n);
     return n;
 }
 

@@ -236,7 +236,7 @@ enum status schedule_lower(const struct schedule *compute, const struct workload
     struct lowering to = {.workload = workload,
                           .full = &got,
                           .early = recompute_early(plan->recompute),
-                          .overlaps = compute->kind == SCHEDULE_DUALPIPE_V &&
+                          .overlaps = schedule_overlaps(compute->kind) &&
                                       workload_hides_messages(workload)};
     for (int k = 0; k < K; k++) {
         lower_rank(&to, &compute->ranks[k], k);

@@ -23,7 +23,7 @@ enum status schedule_lower(const struct schedule *compute, const struct workload
                            const struct plan *plan, struct schedule *full, struct err *err);
 
 /* Whether an F and the B behind it that run as one op (OP_OVERLAPPED) hide something: all-to-alls of
- * experts. In lists of SCHEDULE_DUALPIPE_V schedule_lower() makes such pairs then. */
+ * experts. Where schedule_overlaps(), schedule_lower() makes such pairs then. */
 bool workload_hides_messages(const struct workload *workload);
 
 /* The workload and the full op lists of a plan, checked by schedule_check(). The compute list is

@@ -362,7 +362,7 @@ static enum status run_search(struct search *s, struct err *err)
     if (rc == OK && s->best_ns > bound)
         rc = offer_lists(s, err);
     /* A move could part the pairs of DualPipe that run as one op. */
-    const bool pairs = s->best.kind == SCHEDULE_DUALPIPE_V && workload_hides_messages(s->workload);
+    const bool pairs = schedule_overlaps(s->best.kind) && workload_hides_messages(s->workload);
     if (rc == OK && s->best_ns > bound && s->best_ns < INT64_MAX && !pairs)
         rc = improve(s, err);
     return rc;

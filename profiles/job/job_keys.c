@@ -34,9 +34,6 @@ static const char *const device_names[] = {"cpu", "cuda", NULL};
 static const char *const transport_names[] = {"mpi", "nccl", NULL};
 static const char *const on_slow_names[] = {"log", "replan", "ignore", NULL};
 static const char *const reduction_names[] = {"fast", "canonical", NULL};
-static const char *const schedule_names[] = {
-    "gpipe",      "1f1b",          "interleaved", "zb-h1", "zb-h2",  "zb-v", "dualpipe-v",
-    "eager-1f1b", "breadth-first", "v-half",      "v-min", "search", NULL};
 static const char *const balancer_names[] = {"optimal", "released", "paper", NULL};
 static const char *const by_names[] = {"time", "params", NULL};
 static const char *const recompute_names[] = {"never", "stage",       "except-last", "selective",
@@ -61,8 +58,7 @@ static const char *const cache_dtype_names[] = {"fp32", "bf16", NULL};
 
 _Static_assert(DATA_KIND_COUNT == 9 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 7 &&
                    RECOMPUTE_MODE_COUNT == 6 && LORA_BASE_COUNT == 3 && FILL_KIND_COUNT == 3 &&
-                   ATTENTION_KIND_COUNT == 5 && FROZEN_PLACEMENT_COUNT == 4 &&
-                   SCHEDULE_SEARCH == 11,
+                   ATTENTION_KIND_COUNT == 5 && FROZEN_PLACEMENT_COUNT == 4,
                "the lists of names follow the enums");
 
 /* clang-format off */
