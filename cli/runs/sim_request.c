@@ -84,7 +84,7 @@ static const struct {
      "a calibration of 'elapse calibrate', which scales kernels or roofline",                                                    ""                       },
     {"jitter",            NULL,                         "RATIO",   "standard deviation of op times over their mean (default 0)", ""                       },
     {"seed",              NULL,                         "N",       "seed of the jitter (default 1)",                             ""                       },
-    {"allreduce",         NULL,                         "KIND",    "%s (default ring)",                                          "ring tree hierarchical" },
+    {"allreduce",         NULL,                         "KIND",    "%s (default ring)",                                          ALLREDUCE_NAMES          },
     {"stragglers",        NULL,                         "TABLE",
      "slow devices: DEVICE:FACTOR,... or random:SHARE:FACTOR (by --seed); 3:0.5: device 3 at half "
      "speed",                                                                                                                    ""                       },

@@ -77,15 +77,20 @@ enum status share_curve_check(const struct share_curve *curve, const char *name,
 
 /* Collectives over n devices. `bytes` is the size of the whole tensor: what an all-reduce sums, what
  * a reduce-scatter sums and leaves divided, what an all-gather leaves on every device, and what each
- * device has before an all-to-all, in which it sends (n-1)/n of it. */
-enum collective {
-    COLLECTIVE_ALLREDUCE,
-    COLLECTIVE_REDUCE_SCATTER,
-    COLLECTIVE_ALLGATHER,
-    COLLECTIVE_ALLTOALL,
-    COLLECTIVE_COUNT
-};
+ * device has before an all-to-all, in which it sends (n-1)/n of it.
+ *
+ * Of each: value, name in files and answers, and how often a ring of the devices passes the whole
+ * tensor on, in n-1 steps each time. 0: no ring, each device sends to each other one at once. */
+#define COLLECTIVES(ROW)                                                                           \
+    ROW(COLLECTIVE_ALLREDUCE, "all-reduce", 2)                                                     \
+    ROW(COLLECTIVE_REDUCE_SCATTER, "reduce-scatter", 1)                                            \
+    ROW(COLLECTIVE_ALLGATHER, "all-gather", 1)                                                     \
+    ROW(COLLECTIVE_ALLTOALL, "all-to-all", 0)
+
+#define COLLECTIVE_VALUE(value, name, passes) value,
+enum collective { COLLECTIVES(COLLECTIVE_VALUE) COLLECTIVE_COUNT };
 const char *collective_name(enum collective kind);
+int collective_passes(enum collective kind); /* of a ring; 0: no ring */
 
 /* The rates and latencies of a kind of collective, which differ from those of messages. */
 struct collective_figures {

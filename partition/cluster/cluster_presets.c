@@ -184,7 +184,7 @@ void cluster_collectives_of(const struct kind *device_kind, struct cluster *clus
                                                .link_latency_ns = source->link_latency_ns,
                                                .uplink_latency_ns = source->uplink_latency_ns,
                                                .fixed_ns = source->fixed_ns[kind]};
-        if (kind == COLLECTIVE_ALLTOALL)
+        if (collective_passes((enum collective)kind) == 0)
             continue;
         figures->pair = measured_shares(source, 2);
         figures->quad = measured_shares(source, 4);

@@ -202,7 +202,7 @@ int64_t cluster_ring_ns(const struct cluster *cluster, enum collective kind,
         figures->link_latency_ns >= 0 ? figures->link_latency_ns : cluster->link_latency_ns;
     const int64_t between =
         figures->uplink_latency_ns >= 0 ? figures->uplink_latency_ns : cluster->uplink_latency_ns;
-    const int64_t steps = (kind == COLLECTIVE_ALLREDUCE ? 2 : 1) * ((int64_t)ring->n - 1);
+    const int64_t steps = collective_passes(kind) * ((int64_t)ring->n - 1);
     double rate = 1e18;
     int64_t latency = 0;
     if (ring->n < 2)
@@ -271,8 +271,9 @@ static int64_t alltoall_ns(const struct group *group, const struct collective_fi
     return add_saturated(latency, longest);
 }
 
-/* Set *ring to that of a group, or *ns, if it is not NULL, to the time of its all-to-all. */
-static void ask_group(const struct group *group, int64_t bytes, struct ring *ring, int64_t *ns)
+/* Set *ring to that of a group, or *ns, if it is not NULL, to the time of what it sends at once. */
+static void ask_group(const struct group *group, enum collective kind, int64_t bytes,
+                      struct ring *ring, int64_t *ns)
 {
     const struct cluster *cluster = group->cluster;
     int few[4 * TABLE_NODES];
@@ -285,7 +286,7 @@ static void ask_group(const struct group *group, int64_t bytes, struct ring *rin
     if (table)
         count_nodes(group, &counts);
     if (ns)
-        *ns = alltoall_ns(group, &cluster->collectives[COLLECTIVE_ALLTOALL], &counts, bytes);
+        *ns = alltoall_ns(group, &cluster->collectives[kind], &counts, bytes);
     else if (ring)
         find_ring(group, &counts, ring);
     if (table != few)
@@ -295,7 +296,7 @@ static void ask_group(const struct group *group, int64_t bytes, struct ring *rin
 void cluster_ring(const struct cluster *cluster, const int *devices, int n, struct ring *ring)
 {
     const struct group group = {.cluster = cluster, .devices = devices, .n = n};
-    ask_group(&group, 0, ring, NULL);
+    ask_group(&group, COLLECTIVE_ALLREDUCE, 0, ring, NULL);
 }
 
 int64_t cluster_collective_ns(const struct cluster *cluster, enum collective kind,
@@ -306,11 +307,11 @@ int64_t cluster_collective_ns(const struct cluster *cluster, enum collective kin
     int64_t ns;
     if (n < 2)
         return 0;
-    if (kind != COLLECTIVE_ALLTOALL) {
-        ask_group(&group, bytes, &ring, NULL);
+    if (collective_passes(kind) > 0) {
+        ask_group(&group, kind, bytes, &ring, NULL);
         return cluster_ring_ns(cluster, kind, &ring, bytes);
     }
-    ask_group(&group, bytes, NULL, &ns);
+    ask_group(&group, kind, bytes, NULL, &ns);
     return add_saturated(cluster->collectives[kind].fixed_ns, ns);
 }
 
@@ -322,7 +323,14 @@ int64_t cluster_allreduce_ns(const struct cluster *cluster, const int *devices, 
 
 const char *collective_name(enum collective kind)
 {
-    static const char *const names[COLLECTIVE_COUNT] = {"all-reduce", "reduce-scatter",
-                                                        "all-gather", "all-to-all"};
+#define NAME(value, name, passes) name,
+    static const char *const names[] = {COLLECTIVES(NAME)};
     return (unsigned)kind < COLLECTIVE_COUNT ? names[kind] : "?";
+}
+
+int collective_passes(enum collective kind)
+{
+#define PASSES(value, name, passes) passes,
+    static const int passes_of[] = {COLLECTIVES(PASSES)};
+    return passes_of[kind];
 }

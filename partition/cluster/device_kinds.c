@@ -17,10 +17,10 @@
     FIGURE("matmul_" key, NULL, "matmul: " words, NUMBER, above_zero, curve.matmul.member)
 #define ATTENTION(key, words, member)                                                              \
     FIGURE("attention_" key, NULL, "attention: " words, NUMBER, true, curve.attention.member)
-#define COLLECTIVE(name, index)                                                                    \
+#define COLLECTIVE(value, name, passes)                                                            \
     FIGURE(name ".link_share", NULL, name ", share of a port", NUMBER, true,                       \
-           collectives.link[index]),                                                               \
-        FIGURE(name ".fixed_ns", NULL, name ", once", NS, false, collectives.fixed_ns[index])
+           collectives.link[value]),                                                               \
+        FIGURE(name ".fixed_ns", NULL, name ", once", NS, false, collectives.fixed_ns[value]),
 
 /* clang-format off */
 const struct kind_figure kind_figures[NUM_KIND_FIGURES] = {
@@ -60,10 +60,7 @@ const struct kind_figure kind_figures[NUM_KIND_FIGURES] = {
     ATTENTION("fwd_half_blocks", "half speed at blocks", half_blocks[0]),
     ATTENTION("bwd_half_blocks", "the same, backward", half_blocks[1]),
     ATTENTION("half_seq", "loss of short sequences", half_seq),
-    COLLECTIVE("all-reduce", COLLECTIVE_ALLREDUCE),
-    COLLECTIVE("reduce-scatter", COLLECTIVE_REDUCE_SCATTER),
-    COLLECTIVE("all-gather", COLLECTIVE_ALLGATHER),
-    COLLECTIVE("all-to-all", COLLECTIVE_ALLTOALL),
+    COLLECTIVES(COLLECTIVE)
     FIGURE("collective.uplink_share", NULL, "collective, share of an uplink", NUMBER, true, collectives.uplink),
     FIGURE("collective.latency_ns", NULL, "collective, a step in a node", NS, false, collectives.link_latency_ns),
     FIGURE("collective.uplink_latency_ns", NULL, "collective, a step between nodes", NS, false, collectives.uplink_latency_ns),

@@ -98,21 +98,17 @@ static int64_t hierarchical_ns(const struct cost *cost, const struct cluster *cl
     return add_saturated(inside, between);
 }
 
+#define ROW(value, name, ns) {name, ns},
+static const struct {
+    const char *name;
+    int64_t (*ns)(const struct cost *cost, const struct cluster *cluster, const int *devices, int n,
+                  int64_t bytes);
+} allreduces[] = {ALLREDUCES(ROW)};
+
 int64_t collective_ns(enum allreduce_kind kind, const struct cost *cost,
                       const struct cluster *cluster, const int *devices, int n, int64_t bytes)
 {
-    if (n < 2)
-        return 0;
-    switch (kind) {
-    case ALLREDUCE_TREE:
-        return tree_ns(cost, cluster, devices, n, bytes);
-    case ALLREDUCE_HIERARCHICAL:
-        return hierarchical_ns(cost, cluster, devices, n, bytes);
-    case ALLREDUCE_RING:
-    case ALLREDUCE_KIND_COUNT:
-        break;
-    }
-    return cost_allreduce_ns(cost, cluster, devices, n, bytes);
+    return n < 2 ? 0 : allreduces[kind].ns(cost, cluster, devices, n, bytes);
 }
 
 int64_t collective_bucket_ns(bool scatter, enum allreduce_kind kind, const struct setting *setting,
@@ -125,6 +121,5 @@ int64_t collective_bucket_ns(bool scatter, enum allreduce_kind kind, const struc
 
 const char *allreduce_kind_name(enum allreduce_kind kind)
 {
-    static const char *const names[ALLREDUCE_KIND_COUNT] = {"ring", "tree", "hierarchical"};
-    return (unsigned)kind < ALLREDUCE_KIND_COUNT ? names[kind] : "?";
+    return (unsigned)kind < ALLREDUCE_KIND_COUNT ? allreduces[kind].name : "?";
 }

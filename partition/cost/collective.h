@@ -8,14 +8,22 @@
 extern "C" {
 #endif
 
-enum allreduce_kind {
-    ALLREDUCE_RING, /* 2(n-1)/n x bytes / bandwidth + 2(n-1) x latency; the planner uses this */
-    ALLREDUCE_TREE, /* double binary tree: 2 x bytes / bandwidth + 2 ceil(log2 n) x latency */
-    ALLREDUCE_HIERARCHICAL, /* a ring inside each node, then rings between nodes: devices at the
-                               same place of their nodes form a ring over an equal share of the
-                               bytes */
-    ALLREDUCE_KIND_COUNT
-};
+/* Algorithms of COLLECTIVE_ALLREDUCE: value, name, and the function of collective.c that computes the
+ * time.
+ *   ring          2(n-1)/n x bytes / bandwidth + 2(n-1) x latency; the planner uses this
+ *   tree          double binary tree: 2 x bytes / bandwidth + 2 ceil(log2 n) x latency
+ *   hierarchical  a ring inside each node, then rings between nodes: devices at the same place of
+ *                 their nodes form a ring over an equal share of the bytes */
+#define ALLREDUCES(ROW)                                                                            \
+    ROW(ALLREDUCE_RING, "ring", cost_allreduce_ns)                                                 \
+    ROW(ALLREDUCE_TREE, "tree", tree_ns)                                                           \
+    ROW(ALLREDUCE_HIERARCHICAL, "hierarchical", hierarchical_ns)
+
+#define ALLREDUCE_VALUE(value, name, ns) value,
+enum allreduce_kind { ALLREDUCES(ALLREDUCE_VALUE) ALLREDUCE_KIND_COUNT };
+/* The names in one text, each after a blank, for help texts. */
+#define ALLREDUCE_WORD(value, name, ns) " " name
+#define ALLREDUCE_NAMES (&(ALLREDUCES(ALLREDUCE_WORD))[1])
 
 /* Time in ns of an all-reduce of bytes over n devices in ring order, without other traffic on the
  * links; 0 for n < 2. Hierarchical falls back to the ring if the nodes have different numbers of

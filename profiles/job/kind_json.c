@@ -248,6 +248,24 @@ static void complete_network(struct kind *kind)
             }
 }
 
+/* A collective that is not given has the figures of the all-reduce. */
+static void complete_collectives(struct kind *kind)
+{
+    const struct collective_source *own = &kind->collectives;
+    for (int f = 0; f < NUM_KIND_FIGURES; f++) {
+        const size_t at = kind_figures[f].offset;
+        const bool share = at - offsetof(struct kind, collectives.link) < sizeof own->link;
+        if (kind->sources[f] ||
+            !(share || at - offsetof(struct kind, collectives.fixed_ns) < sizeof own->fixed_ns))
+            continue;
+        const double value =
+            share ? own->link[COLLECTIVE_ALLREDUCE] : (double)own->fixed_ns[COLLECTIVE_ALLREDUCE];
+        kind_figure_set(kind, f, value);
+        if (own->link[COLLECTIVE_ALLREDUCE] > 0)
+            kind->sources[f] = "not given: as all-reduce";
+    }
+}
+
 /* Every figure that a kind needs is there. */
 static enum status check_whole(struct kind *kind, const struct fields_source *source,
                                struct err *err)
@@ -272,6 +290,7 @@ static enum status check_whole(struct kind *kind, const struct fields_source *so
                        source->file, kind->name);
     if (kind->node.uplink_bytes_per_s > 0)
         complete_network(kind);
+    complete_collectives(kind);
     for (int f = 0; f < NUM_KIND_FIGURES; f++)
         if (!kind->sources[f] && group_of(f) != GROUP_FIGURES && has_group(kind, group_of(f))) {
             err_set(err, ERR_INPUT, "%s: device kind '%s' has figures of its %s, but no %s",

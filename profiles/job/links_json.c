@@ -104,10 +104,8 @@ static const struct member collective_fields[] = {
     MEMBER(times, "latency", NS, latency_ns, "of a step inside a node [a message's]"),
     MEMBER(times, "uplink_latency", NS, uplink_latency_ns, "of a step between nodes [latency]"),
     MEMBER(times, "fixed", NS, fixed_ns, "once per collective [0]"),
-    MEMBER_OWN("all-reduce", "an object of these keys for one kind"),
-    MEMBER_OWN("reduce-scatter", "as all-reduce"),
-    MEMBER_OWN("all-gather", "as all-reduce"),
-    MEMBER_OWN("all-to-all", "as all-reduce"),
+#define ONE(value, name, passes) MEMBER_OWN(name, "an object of these keys for one kind"),
+    COLLECTIVES(ONE)
 };
 /* clang-format on */
 enum {

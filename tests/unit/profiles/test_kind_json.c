@@ -98,6 +98,23 @@ static void like__gives_what_the_object_does_not(void **state)
 
 #define WHOLE "\"mem\":\"24GiB\",\"mem_bandwidth\":\"1TB/s\",\"link\":\"32GB/s\""
 
+static void collectives__cost_as_the_all_reduce_unless_given(void **state)
+{
+    (void)state;
+    struct kind *kind = read_good(
+        "{" WHOLE ",\"peak_bf16\":\"1TFLOPS\",\"all-reduce\":{\"link_share\":0.7,\"fixed_ns\":900},"
+        "\"all-gather\":{\"link_share\":0.6},\"collective\":{\"uplink_share\":0.5,"
+        "\"latency_ns\":100,\"uplink_latency_ns\":200}}");
+    for (int i = 0; i < COLLECTIVE_COUNT; i++) {
+        assert_true(kind->collectives.link[i] == (i == COLLECTIVE_ALLGATHER ? 0.6 : 0.7));
+        assert_int_equal(kind->collectives.fixed_ns[i], 900);
+    }
+    assert_string_equal(
+        kind_source(kind, offsetof(struct kind, collectives.link[COLLECTIVE_ALLTOALL])),
+        "not given: as all-reduce");
+    kind_release(kind);
+}
+
 static void kind_from_json__refuses_what_cannot_be(void **state)
 {
     (void)state;
@@ -228,6 +245,7 @@ int main(void)
         cmocka_unit_test(kind_to_json__is_read_back_to_the_last_bit),
         cmocka_unit_test(shipped_kinds__have_every_figure_and_its_source),
         cmocka_unit_test(like__gives_what_the_object_does_not),
+        cmocka_unit_test(collectives__cost_as_the_all_reduce_unless_given),
         cmocka_unit_test(kind_from_json__refuses_what_cannot_be),
         cmocka_unit_test(cluster__keeps_a_kind_of_its_own_with_its_copies),
         cmocka_unit_test(config_folder__has_kinds_that_texts_name),
