@@ -15,32 +15,8 @@
 #include "partition/base/units.h"
 #include "profiles/json/build_facts.h"
 
-static const struct command *const table[] = {
-    &command_model,
-    &command_balance,
-    &command_freeze,
-    &command_schedule,
-    &command_plan,
-    &command_sim,
-    &command_profile,
-    &command_profiles,
-    &command_train,
-    &command_eval,
-    &command_export,
-    /* wall: exec/serve */
-    &command_generate,
-    &command_predict,
-    /* wall end */
-    &command_checkpoint,
-    &command_compare,
-    &command_plot,
-    &command_report,
-    &command_runs,
-    &command_devices,
-    &command_cluster,
-    &command_doctor,
-    &command_calibrate,
-};
+#define ENTRY(name) &command_##name,
+static const struct command *const table[] = {COMMANDS(ENTRY)};
 enum { TABLE_LEN = sizeof table / sizeof table[0] };
 
 static void print_usage(FILE *out)

@@ -1,5 +1,5 @@
 /* cli/base/command.h - the subcommands of `elapse`. cmd_<name>.c holds one; those that
- * elapse-exec runs are in cmd_exec.c, and the table of all is in cli/main.c. */
+ * elapse-exec runs are in cmd_exec.c. */
 #ifndef ELAPSE_CLI_COMMAND_H
 #define ELAPSE_CLI_COMMAND_H
 
@@ -24,13 +24,19 @@ struct command {
     enum status (*run)(const struct command *command, int argc, char **argv, struct err *err);
 };
 
-extern const struct command command_model, command_balance, command_freeze, command_schedule,
-    command_plan, command_sim, command_profile, command_profiles, command_train, command_eval,
-    command_export, command_checkpoint, command_compare, command_plot, command_report, command_runs,
-    command_devices, command_cluster, command_doctor, command_calibrate;
-/* wall: exec/serve */
-extern const struct command command_generate, command_predict;
-/* wall end */
+/* All commands, in the order of the help. */
+/* clang-format off */
+#define COMMANDS(ROW) \
+    ROW(model) ROW(balance) ROW(freeze) ROW(schedule) ROW(plan) ROW(sim) ROW(profile) \
+    ROW(profiles) ROW(train) ROW(eval) ROW(export) \
+    /* wall: exec/serve */ \
+    ROW(generate) ROW(predict) \
+    /* wall end */ \
+    ROW(checkpoint) ROW(compare) ROW(plot) ROW(report) ROW(runs) ROW(devices) ROW(cluster) \
+    ROW(doctor) ROW(calibrate)
+/* clang-format on */
+#define COMMAND_DECLARED(name) extern const struct command command_##name;
+COMMANDS(COMMAND_DECLARED)
 
 /* Like options_parse(). If line->help gets set, it also prints the command's help to stdout, and
  * the command then returns OK. With --help=rows, that is the command's line for programs
