@@ -15,94 +15,140 @@
 #include "cli/runs/replay.h"
 #include "cli/runs/trace_file.h"
 #include "partition/base/units.h"
+#include "profiles/json/columns.h"
 
-static void add_kinds(struct json *config, const struct comparison *c)
+/* The cell of an error, "+1.2 %", or "noisy". */
+static const char *error_cell(double error, bool noisy, char *buf, size_t size)
 {
-    struct json *ops = json_add_array(config, "ops");
+    snprintf(buf, size, noisy ? "noisy" : "%+.1f %%", 100 * error);
+    return isfinite(error) ? buf : "-";
+}
+
+/* Ops or messages of one kind. */
+struct timed {
+    const char *name;
+    struct message_times t;
+    double error;
+    bool noisy;
+};
+
+static const char *timed_error(const void *row, char *buf, size_t size)
+{
+    const struct timed *t = row;
+    return error_cell(t->error, t->noisy, buf, size);
+}
+
+static const char *known_real(const void *row, char *buf, size_t size)
+{
+    const struct timed *t = row;
+    return t->t.num_known > 0 ? format_ns(t->t.real_ns, buf, size) : "-";
+}
+
+static const char *known_sim(const void *row, char *buf, size_t size)
+{
+    const struct timed *t = row;
+    return t->t.num_known > 0 ? format_ns(t->t.sim_ns, buf, size) : "-";
+}
+
+#define TIMED(type, name, member, ...) COLUMN(timed, name, type, member, __VA_ARGS__)
+#define BOTH_TIMES(what)                                                                           \
+    TIMED(STRING, what, name, SHOWN(what, -10)), TIMED(INT, "count", t.count, SHOWN(" count", 6)), \
+        TIMED(INT, "real_ns", t.real_ns, SHOWN(" measured", 12), .text = known_real),              \
+        TIMED(INT, "sim_ns", t.sim_ns, SHOWN(" simulated", 12), .text = known_sim),                \
+        TIMED(REAL, "error", error, SHOWN(" error", 8), .text = timed_error)
+static const struct row_table op_table = ROW_TABLE(timed, BOTH_TIMES("op"));
+static const struct row_table message_table = ROW_TABLE(
+    timed, BOTH_TIMES("message"), TIMED(INT, "compared", t.num_known, SHOWN(" compared", 9)),
+    TIMED(INT, "posting_ns", t.post_ns, SHOWN(" posting", 12)));
+
+/* Add a row to n others, if there are such ops. Returns how many there are then. */
+static int add_timed(struct timed *rows, int n, const char *name, struct message_times t,
+                     bool noisy)
+{
+    const double error = comparison_ratio((double)t.sim_ns, (double)t.real_ns) - 1;
+    rows[n] = (struct timed){name, t, error, noisy};
+    return n + (t.count > 0);
+}
+
+static int list_ops(const struct comparison *c, struct timed rows[OP_KIND_COUNT])
+{
+    int n = 0;
     for (int k = 0; k < OP_KIND_COUNT; k++) {
-        if (c->kinds[k].count == 0)
-            continue;
-        struct json *op = json_add_object(ops, NULL);
-        json_add_string(op, "op", op_kind_name((enum op_kind)k));
-        json_add_int(op, "count", c->kinds[k].count);
-        json_add_int(op, "real_ns", c->kinds[k].real_ns);
-        json_add_int(op, "sim_ns", c->kinds[k].sim_ns);
-        json_add_double(op, "error",
-                        comparison_ratio((double)c->kinds[k].sim_ns, (double)c->kinds[k].real_ns) -
-                            1);
+        const struct kind_time *t = &c->kinds[k];
+        const struct message_times times = {t->count, t->count, t->real_ns, t->sim_ns, 0};
+        n = add_timed(rows, n, op_kind_name((enum op_kind)k), times, c->noisy);
     }
+    return n;
 }
 
-static const char *const message_names[MESSAGE_KINDS] = {"activation", "gradient"};
-
-static void add_messages(struct json *config, const struct comparison *c)
+static int list_messages(const struct comparison *c, struct timed rows[MESSAGE_KINDS])
 {
-    struct json *messages = json_add_array(config, "messages");
-    for (int k = 0; k < MESSAGE_KINDS; k++) {
-        const struct message_times *t = &c->messages[k];
-        if (t->count == 0)
-            continue;
-        struct json *one = json_add_object(messages, NULL);
-        json_add_string(one, "message", message_names[k]);
-        json_add_int(one, "count", t->count);
-        json_add_int(one, "compared", t->num_known);
-        json_add_int(one, "real_ns", t->real_ns);
-        json_add_int(one, "sim_ns", t->sim_ns);
-        json_add_double(one, "error", comparison_ratio((double)t->sim_ns, (double)t->real_ns) - 1);
-        json_add_int(one, "posting_ns", t->post_ns);
-    }
+    int n = add_timed(rows, 0, "activation", c->messages[MESSAGE_ACTIVATION], c->noisy);
+    return add_timed(rows, n, "gradient", c->messages[MESSAGE_GRADIENT], c->noisy);
 }
 
-static void add_peak(struct json *config, const char *key, int64_t bytes)
+static const char *frozen_cell(const void *row, char *buf, size_t size)
 {
-    if (bytes > 0)
-        json_add_int(config, key, bytes);
-    else
-        json_add_null(config, key); /* not known */
+    const struct comparison *c = row;
+    (void)buf, (void)size;
+    return c->num_frozen_layers ? frozen_placement_name(c->frozen) : "-";
 }
+
+static const char *step_error(const void *row, char *buf, size_t size)
+{
+    const struct comparison *c = row;
+    return error_cell(c->error, c->noisy, buf, size);
+}
+
+COLUMN_NAMES(frozen_placement_name, frozen_placement)
+COLUMN_NAMES(schedule_kind_name, schedule_kind)
+COLUMN_NAMES(recompute_mode_name, recompute_mode)
+COLUMN_NAMES(cost_source_name, cost_source)
+#define CONFIG(type, name, member, ...) COLUMN(comparison, name, type, member, __VA_ARGS__)
+static const struct row_table config_table = ROW_TABLE(
+    comparison, CONFIG(INT, "pipeline_length", num_ranks, SHOWN("K", 3)),
+    CONFIG(INT, "replicas", num_replicas, SHOWN(" R", 3)),
+    CONFIG(INT, "microbatches", num_microbatches, SHOWN(" M", 4)), CONFIG(INT, "batch", batch),
+    CONFIG(INT, "frozen_layers", num_frozen_layers, SHOWN(" F", 3)),
+    CONFIG(NAME, "frozen", frozen, SHOWN(" frozen", -7), .name_of = frozen_placement_name_of,
+           .text = frozen_cell),
+    CONFIG(NAME, "schedule", schedule, SHOWN(" schedule", -12), .name_of = schedule_kind_name_of),
+    CONFIG(NAME, "recompute", recompute, SHOWN(" recompute", -11),
+           .name_of = recompute_mode_name_of),
+    CONFIG(INT, "runs", num_runs), CONFIG(INT, "steps", num_steps),
+    CONFIG(INT, "real_step_ns", real_step_ns, SHOWN(" measured", 12)),
+    CONFIG(INT, "real_p10_ns", real_p10_ns, SHOWN(" p10", 12)),
+    CONFIG(REAL, "spread", spread, SHOWN(" spread", 8), .format = "%.1f %%", .scale = 100),
+    CONFIG(REAL, "noise", noise), CONFIG(BOOL, "noisy", noisy),
+    CONFIG(INT, "sim_step_ns", sim_step_ns, SHOWN(" simulated", 12)),
+    CONFIG(REAL, "error", error, SHOWN(" error", 8), .text = step_error),
+    CONFIG(REAL, "real_bubble_fraction", real_bubble),
+    CONFIG(REAL, "sim_bubble_fraction", sim_bubble),
+    CONFIG(INT, "real_peak_bytes", real_peak_bytes, SHOWN(" peak", 10), .flags = COLUMN_KNOWN),
+    CONFIG(INT, "sim_peak_bytes", sim_peak_bytes, .flags = COLUMN_KNOWN),
+    CONFIG(REAL, "peak_error", peak_error, SHOWN(" error", 8), .format = "%+.1f %%", .scale = 100),
+    CONFIG(NAME, "cost_source", cost, .name_of = cost_source_name_of),
+    CONFIG(TEXT, "cost_label", cost_label), CONFIG(BOOL, "extrapolated", extrapolated));
 
 static struct json *answer_json(const struct command *command, const struct comparison *configs,
                                 int n, const struct comparison_summary *s)
 {
     struct json *root = command_json(command);
     struct json *list = json_add_array(root, "configs");
+    struct timed rows[OP_KIND_COUNT];
     for (int i = 0; i < n; i++) {
         const struct comparison *c = &configs[i];
         struct json *config = json_add_object(list, NULL);
-        json_add_int(config, "pipeline_length", c->num_ranks);
-        json_add_int(config, "replicas", c->num_replicas);
-        json_add_int(config, "microbatches", c->num_microbatches);
-        json_add_int(config, "batch", c->batch);
-        json_add_string(config, "schedule", schedule_kind_name(c->schedule));
-        json_add_string(config, "recompute", recompute_mode_name(c->recompute));
-        json_add_int(config, "frozen_layers", c->num_frozen_layers);
-        json_add_string(config, "frozen", frozen_placement_name(c->frozen));
+        row_to_json(config, &config_table, c);
         json_add_bool(config, "cached", c->frozen == FROZEN_CACHED);
-        json_add_int(config, "runs", c->num_runs);
-        json_add_int(config, "steps", c->num_steps);
-        json_add_int(config, "real_step_ns", c->real_step_ns);
-        json_add_int(config, "real_p10_ns", c->real_p10_ns);
-        json_add_double(config, "spread", c->spread);
-        json_add_double(config, "noise", c->noise);
-        json_add_bool(config, "noisy", comparison_is_noisy(c, s->noise_limit));
-        json_add_int(config, "sim_step_ns", c->sim_step_ns);
-        json_add_double(config, "error", c->error);
         double low, high;
         if (comparison_interval(c, &low, &high)) {
             json_add_double(config, "error_low", low);
             json_add_double(config, "error_high", high);
             json_add_int(config, "parts", c->num_parts);
         }
-        json_add_double(config, "real_bubble_fraction", c->real_bubble);
-        json_add_double(config, "sim_bubble_fraction", c->sim_bubble);
-        add_peak(config, "real_peak_bytes", c->real_peak_bytes);
-        add_peak(config, "sim_peak_bytes", c->sim_peak_bytes);
-        json_add_double(config, "peak_error", comparison_peak_error(c));
-        json_add_string(config, "cost_source", cost_source_name(c->cost));
-        json_add_string(config, "cost_label", c->cost_label);
-        json_add_bool(config, "extrapolated", c->extrapolated);
-        add_kinds(config, c);
-        add_messages(config, c);
+        rows_to_json(config, "ops", &op_table, rows, list_ops(c, rows));
+        rows_to_json(config, "messages", &message_table, rows, list_messages(c, rows));
     }
     json_add_double(root, "median_abs_error", s->median_abs_error);
     json_add_double(root, "worst_abs_error", s->worst_abs_error);
@@ -113,81 +159,27 @@ static struct json *answer_json(const struct command *command, const struct comp
     return root;
 }
 
-/* Print "+1.2 %" in a column, "noisy", or nothing if the ratio is not known. */
-static void print_error(double simulated, double measured, bool noisy)
-{
-    const double error = comparison_ratio(simulated, measured) - 1;
-    if (isfinite(error) && noisy)
-        printf(" %8s", "noisy");
-    else if (isfinite(error))
-        printf(" %+6.1f %%", 100 * error);
-}
-
 /* The kinds of op and of message of a single configuration. */
-static void print_ops(const struct comparison *c, bool noisy)
+static void print_ops(const struct comparison *c)
 {
-    char real[32], sim[32], post[32];
+    struct timed rows[OP_KIND_COUNT];
     printf("bubble: measured %.1f %%, simulated %.1f %%\n\n", 100 * c->real_bubble,
            100 * c->sim_bubble);
-    printf("%-10s %6s %12s %12s %8s\n", "op", "count", "measured", "simulated", "error");
-    for (int k = 0; k < OP_KIND_COUNT; k++) {
-        if (c->kinds[k].count == 0)
-            continue;
-        printf("%-10s %6lld %12s %12s", op_kind_name((enum op_kind)k), (long long)c->kinds[k].count,
-               format_ns(c->kinds[k].real_ns, real, sizeof real),
-               format_ns(c->kinds[k].sim_ns, sim, sizeof sim));
-        print_error((double)c->kinds[k].sim_ns, (double)c->kinds[k].real_ns, noisy);
-        putchar('\n');
-    }
-    if (c->messages[MESSAGE_ACTIVATION].count + c->messages[MESSAGE_GRADIENT].count == 0)
+    rows_print(&op_table, rows, list_ops(c, rows));
+    const int n = list_messages(c, rows);
+    if (n == 0)
         return;
     printf("\nmessages whose receiver was waiting: median from send to arrival; posting: all "
-           "messages\n%-10s %6s %12s %12s %8s %9s %12s\n",
-           "message", "count", "measured", "simulated", "error", "compared", "posting");
-    for (int k = 0; k < MESSAGE_KINDS; k++) {
-        const struct message_times *t = &c->messages[k];
-        if (t->count == 0)
-            continue;
-        format_ns(t->post_ns, post, sizeof post);
-        if (t->num_known == 0)
-            printf("%-10s %6lld %12s %12s %8s", message_names[k], (long long)t->count, "-", "-",
-                   "-");
-        else
-            printf("%-10s %6lld %12s %12s", message_names[k], (long long)t->count,
-                   format_ns(t->real_ns, real, sizeof real), format_ns(t->sim_ns, sim, sizeof sim));
-        if (t->num_known > 0)
-            print_error((double)t->sim_ns, (double)t->real_ns, noisy);
-        printf(" %9lld %12s\n", (long long)t->num_known, post);
-    }
+           "messages\n");
+    rows_print(&message_table, rows, n);
 }
 
 static void print_table(const struct comparison *configs, int n, const struct comparison_summary *s)
 {
-    char real[32], p10[32], sim[32];
     printf("costs: %s\n", configs[0].cost_label);
-    printf("%3s %3s %4s %3s %-7s %-12s %-11s %12s %12s %8s %12s %8s %10s %8s\n", "K", "R", "M", "F",
-           "frozen", "schedule", "recompute", "measured", "p10", "spread", "simulated", "error",
-           "peak", "error");
-    for (int i = 0; i < n; i++) {
-        const struct comparison *c = &configs[i];
-        printf("%3d %3d %4d %3d %-7s %-12s %-11s %12s %12s %6.1f %% %12s", c->num_ranks,
-               c->num_replicas, c->num_microbatches, c->num_frozen_layers,
-               c->num_frozen_layers ? frozen_placement_name(c->frozen) : "-",
-               schedule_kind_name(c->schedule), recompute_mode_name(c->recompute),
-               format_ns(c->real_step_ns, real, sizeof real),
-               format_ns(c->real_p10_ns, p10, sizeof p10), 100 * c->spread,
-               format_ns(c->sim_step_ns, sim, sizeof sim));
-        if (comparison_is_noisy(c, s->noise_limit))
-            printf(" %8s", "noisy");
-        else
-            printf(" %+6.1f %%", 100 * c->error);
-        if (isfinite(comparison_peak_error(c)))
-            printf(" %10s %+6.1f %%", format_bytes(c->real_peak_bytes, p10, sizeof p10),
-                   100 * comparison_peak_error(c));
-        putchar('\n');
-    }
+    rows_print(&config_table, configs, n);
     if (n == 1)
-        print_ops(&configs[0], s->num_noisy > 0);
+        print_ops(&configs[0]);
     putchar('\n');
     if (s->num_noisy < n)
         printf("error of the step time: median %.1f %%, worst %.1f %%\n", 100 * s->median_abs_error,
@@ -205,7 +197,7 @@ static void print_table(const struct comparison *configs, int n, const struct co
 }
 
 /* Print the answer, notes about noise, and judge by the tolerance (NaN: no tolerance). */
-static enum status finish(const struct command *command, const struct comparison *configs, int n,
+static enum status finish(const struct command *command, struct comparison *configs, int n,
                           double tolerance, bool json, struct err *err)
 {
     struct comparison_summary s = comparison_summarize(configs, n, tolerance);

@@ -145,8 +145,7 @@ void comparison_errors(double *errors, int64_t n, double *median, double *worst)
     *worst = errors[n - 1];
 }
 
-struct comparison_summary comparison_summarize(const struct comparison *configs, int n,
-                                               double tolerance)
+struct comparison_summary comparison_summarize(struct comparison *configs, int n, double tolerance)
 {
     struct comparison_summary s = {
         .noise_limit = isnan(tolerance) ? COMPARISON_NOISY : fmax(tolerance, COMPARISON_NOISY),
@@ -156,11 +155,13 @@ struct comparison_summary comparison_summarize(const struct comparison *configs,
     double errors[COMPARISONS_MAX];
     int quiet = 0;
     for (int i = 0; i < n; i++) {
-        s.worst_abs_peak_error =
-            fmax(s.worst_abs_peak_error, fabs(comparison_peak_error(&configs[i])));
-        s.worst_spread = fmax(s.worst_spread, configs[i].spread);
-        if (!comparison_is_noisy(&configs[i], s.noise_limit))
-            errors[quiet++] = fabs(configs[i].error);
+        struct comparison *c = &configs[i];
+        c->noisy = comparison_is_noisy(c, s.noise_limit);
+        c->peak_error = comparison_peak_error(c);
+        s.worst_abs_peak_error = fmax(s.worst_abs_peak_error, fabs(c->peak_error));
+        s.worst_spread = fmax(s.worst_spread, c->spread);
+        if (!c->noisy)
+            errors[quiet++] = fabs(c->error);
     }
     s.num_noisy = n - quiet;
     if (quiet == 0)

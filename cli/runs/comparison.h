@@ -40,6 +40,8 @@ struct comparison {
      * too few steps. */
     int64_t real_low_ns, real_high_ns;
     int num_parts;
+    bool noisy;                            /* set by comparison_summarize() */
+    double peak_error;                     /* set there too: comparison_peak_error() */
     double real_bubble, sim_bubble;        /* NaN: no ops were recorded */
     struct kind_time kinds[OP_KIND_COUNT]; /* without messages */
     struct message_times messages[MESSAGE_KINDS];
@@ -73,8 +75,7 @@ struct comparison_summary {
     double worst_abs_peak_error; /* NaN: not known */
 };
 
-/* n <= COMPARISONS_MAX. */
-struct comparison_summary comparison_summarize(const struct comparison *configs, int n,
-                                               double tolerance);
+/* n <= COMPARISONS_MAX. Sets noisy and peak_error of each. */
+struct comparison_summary comparison_summarize(struct comparison *configs, int n, double tolerance);
 
 #endif

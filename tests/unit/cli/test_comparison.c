@@ -44,8 +44,8 @@ static struct comparison config(double error, double noise)
 static void comparison_summarize__leaves_noisy_configurations_out(void **state)
 {
     (void)state;
-    const struct comparison configs[] = {config(0.01, 0.02), config(-0.5, 0.11), config(-0.03, 0.1),
-                                         config(0.02, 0)};
+    struct comparison configs[] = {config(0.01, 0.02), config(-0.5, 0.11), config(-0.03, 0.1),
+                                   config(0.02, 0)};
     struct comparison_summary s = comparison_summarize(configs, 4, NAN);
     assert_int_equal(s.num_noisy, 1);
     assert_true(s.noise_limit == 0.1 && s.median_abs_error == 0.02 && s.worst_abs_error == 0.03);
