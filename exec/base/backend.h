@@ -53,6 +53,8 @@ struct linear {
                          [in]; NULL: not wanted */
     bool fresh;       /* linear_backward_weight(): dw and db are written, what was in them is not
                          read; the bits are those of adding to zeros, but for the sign of a zero */
+    bool alone; /* linear_forward() of a row that comes alone, as in generated text: each weight
+                         is read once, where it is otherwise copied for tiles. The bits are others */
 };
 
 enum act { ACT_NONE, ACT_GELU_ERF, ACT_GELU_TANH, ACT_TANH, ACT_SILU };
@@ -339,12 +341,6 @@ struct backend {
      * memory: text is generated there. NULL: not on this backend. */
     void (*attention_cached)(struct backend *be, const struct cached_attention *a, const float *qkv,
                              float *ctx);
-
-    /* y = add + W x + bias of one row x [in], with W [out, in], fp32, in host memory: reads each weight
-     * once, where linear_forward() copies it for its tiles. bias and add may be NULL. Other bits than
-     * linear_forward()'s. NULL: not on this backend. */
-    void (*matvec)(struct backend *be, int out, int in, const float *x, const float *w,
-                   const float *bias, const float *add, float *y);
 
     /* Patches of images as rows [n, 1 + patches, channels * patch * patch]; row 0 of a sample, the
      * class token's, is zero. */

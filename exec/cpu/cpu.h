@@ -87,6 +87,24 @@ static inline int64_t cpu_pad(int64_t n)
     return (n + 15) / 16 * 16;
 }
 
+/* The sum of a[c] * b[c] in 16 lanes, so that the order of additions does not depend on the vector
+ * width of the machine. */
+static inline float cpu_dot(const float *a, const float *b, int n)
+{
+    enum { LANES = 16 };
+    float lane[LANES] = {0};
+    int c = 0;
+    for (; c + LANES <= n; c += LANES)
+        for (int k = 0; k < LANES; k++)
+            lane[k] += a[c + k] * b[c + k];
+    for (int k = 0; c < n; c++, k++)
+        lane[k] += a[c] * b[c];
+    for (int w = LANES / 2; w > 0; w /= 2)
+        for (int k = 0; k < w; k++)
+            lane[k] += lane[k + w];
+    return lane[0];
+}
+
 /* dst[cols] += scale * the sum of the rows of part[tiles][cols], in tile order. fresh: dst is
  * written, not added to. */
 void cpu_add_partials(const float *part, int64_t tiles, int64_t cols, float scale, bool fresh,

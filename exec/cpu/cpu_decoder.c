@@ -6,31 +6,14 @@
 
 #include "exec/cpu/cpu.h"
 
-enum { LANES = 16, ROW_TILE = 64, STRIP = 512 };
-
-/* The sum of a[c] * b[c] in 16 lanes, so that the order of additions does not depend on the vector
- * width of the machine. */
-static inline float row_dot(const float *a, const float *b, int n)
-{
-    float lane[LANES] = {0};
-    int c = 0;
-    for (; c + LANES <= n; c += LANES)
-        for (int k = 0; k < LANES; k++)
-            lane[k] += a[c + k] * b[c + k];
-    for (int k = 0; c < n; c++, k++)
-        lane[k] += a[c] * b[c];
-    for (int w = LANES / 2; w > 0; w /= 2)
-        for (int k = 0; k < w; k++)
-            lane[k] += lane[k + w];
-    return lane[0];
-}
+enum { ROW_TILE = 64, STRIP = 512 };
 
 /* --- RMSNorm -------------------------------------------------------------------------------- */
 
 static inline float norm_row(const float *x, const float *gamma, float plus, float eps, int n,
                              float *y)
 {
-    const float rstd = 1.0f / sqrtf(row_dot(x, x, n) / (float)n + eps);
+    const float rstd = 1.0f / sqrtf(cpu_dot(x, x, n) / (float)n + eps);
     for (int c = 0; c < n; c++)
         y[c] = x[c] * rstd * (plus + gamma[c]);
     return rstd;
@@ -47,7 +30,7 @@ static inline void norm_row_backward(const float *dy, const float *x, const floa
         return;
     for (int c = 0; c < n; c++)
         g[c] = dy[c] * (plus + gamma[c]);
-    const float mean = row_dot(g, x, n) * rstd / (float)n;
+    const float mean = cpu_dot(g, x, n) * rstd / (float)n;
     for (int c = 0; c < n; c++)
         dx[c] = rstd * (g[c] - x[c] * rstd * mean);
 }
@@ -259,7 +242,7 @@ static void cached_head(const struct cached_attention *a, int first, int last, i
     for (int c = 0; c < a->head_dim; c++)
         out[c] = 0.0f;
     for (int k = first; k <= last; k++) {
-        const float score = scale * row_dot(q, a->keys + k * step + at, a->head_dim);
+        const float score = scale * cpu_dot(q, a->keys + k * step + at, a->head_dim);
         const float *v = a->values + k * step + at;
         if (score > largest) {
             const float shrink = expf(largest - score);
@@ -292,19 +275,8 @@ static void attention_cached(struct backend *be, const struct cached_attention *
         }
 }
 
-static void matvec(struct backend *be, int out, int in, const float *x, const float *w,
-                   const float *bias, const float *add, float *y)
-{
-    const int64_t work = (int64_t)out * in / PRODUCTS_PER_ELEMENT;
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, work))
-    for (int r = 0; r < out; r++)
-        y[r] =
-            row_dot(x, w + (int64_t)r * in, in) + (bias ? bias[r] : 0.0f) + (add ? add[r] : 0.0f);
-}
-
 void cpu_decoder_install(struct backend *be)
 {
-    be->matvec = matvec;
     be->attention_cached = attention_cached;
     be->rmsnorm_forward = rmsnorm_forward;
     be->rmsnorm_backward = rmsnorm_backward;

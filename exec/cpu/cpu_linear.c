@@ -142,11 +142,27 @@ static void end_forward(void *ctx, int64_t r0, int rows, int64_t c0, int cols, f
     }
 }
 
+/* Each weight is read once, in its order. */
+static void lone_row(struct backend *be, const struct linear *l, const float *x, const float *w,
+                     const float *bias, const float *add, float *y)
+{
+    const int64_t work = (int64_t)l->out * l->in / PRODUCTS_PER_ELEMENT;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, work))
+    for (int r = 0; r < l->out; r++)
+        y[r] = cpu_dot(x, w + (int64_t)r * l->in, l->in) + (bias ? bias[r] : 0.0f) +
+               (add ? add[r] : 0.0f);
+}
+
 static void linear_forward(struct backend *be, const struct linear *l, const void *x, const void *w,
                            const void *bias, enum act act, const void *residual,
                            const struct dropout *drop, void *pre, void *y)
 {
     const int64_t ldy = l->y_stride ? l->y_stride : l->out;
+    if (l->alone && l->rows == 1 && !l->in_out && act == ACT_NONE && be->elem_bytes == 4 &&
+        !cpu_drops(drop)) {
+        lone_row(be, l, x, w, bias, residual, y);
+        return;
+    }
     struct forward_end end = {be, bias, residual, drop, act, pre, y, ldy, l->out};
     const bool whole =
         be->elem_bytes == 4 && !bias && !residual && !pre && act == ACT_NONE && !cpu_drops(drop);

@@ -1,8 +1,7 @@
-/* Layers over a cache of keys and values (generator.h). Read read_chunk() first: it is the forward of
- * exec/stage/decoder.c and layers.c for rows of one sequence. */
+/* Layers over a cache of keys and values (generator.h): the passes of exec/stage/layers.h with a
+ * `past`. Read read_chunk() first. */
 #include "exec/serve/generator.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +9,7 @@
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/weights/hf_names.h"
 #include "exec/stage/adapters.h"
-#include "exec/stage/arch.h"
+#include "exec/stage/layers.h"
 #include "exec/stage/rope.h"
 #include "exec/stage/stage.h"
 #include "partition/plan/job.h"
@@ -20,70 +19,63 @@ enum { CHUNK = 64 }; /* tokens of a prompt that are read at once */
 struct generator {
     struct model model;   /* a view of the caller's, with samples of one token: the stage keeps no
                            activations */
-    struct model longest; /* another view, with samples of the whole context */
+    struct model longest; /* for the passes: samples of the whole context, adapters merged */
     struct job job;
     struct arch arch;
     struct backend *be;
-    struct stage *stage;           /* owned */
-    float *(*weights)[MAX_BLOCKS]; /* owned; by item and block of arch.h */
-    int context, position;
-    float *angles;          /* owned; NULL: the model has none */
-    float **keys, **values; /* owned, by layer: [context, kv_heads, head_dim] */
-    float *x, *y, *norm, *heads, *qkv, *ctx, *pre, *act, *stats, *logits; /* owned */
+    struct stage *stage;  /* owned */
+    struct layer *layers; /* owned; of all items, with weights of the stage */
+    int context;
+    struct past *past;                       /* owned; by layer */
+    float *angles;                           /* owned; NULL: the model has none */
+    void *stash[ITEM_KIND_COUNT][MAX_STASH]; /* owned; of a pass over a chunk */
+    float *x, *y, *logits;                   /* owned; [CHUNK, hidden]; of one row */
     int32_t ids[CHUNK];
 };
 
-static enum status grab(int64_t elems, float **to, struct err *err)
+static enum status grab(int64_t bytes, void *ptr, struct err *err)
 {
-    *to = aligned_alloc(64, (size_t)((elems * (int64_t)sizeof(float) + 63) / 64 * 64));
-    return *to ? OK : err_nomem(err);
+    void *at = aligned_alloc(64, (size_t)((bytes + 63) / 64 * 64));
+    memcpy(ptr, &at, sizeof at);
+    return at ? OK : err_nomem(err);
 }
 
-static int kv_heads(const struct generator *g)
+/* The first item of each kind stands for all: their stashes are equal. The head has none, because
+ * only a last row's logits are computed. */
+static enum status make_stash(struct generator *g, struct err *err)
 {
-    return g->arch.decoder ? g->arch.kv_heads : g->arch.heads;
-}
-
-static int head_dim(const struct generator *g)
-{
-    return g->arch.decoder ? g->arch.head_dim : g->arch.hidden / g->arch.heads;
+    enum status rc = OK;
+    for (int i = 0; i < g->model.num_items - 1; i++) {
+        void **stash = g->stash[g->model.items[i].kind];
+        int64_t bytes[MAX_STASH], out;
+        arch_stash(&g->model, &g->arch, i, CHUNK, (int)sizeof(float), false, bytes, &out);
+        for (int b = 0; b < MAX_STASH && rc == OK; b++)
+            if (bytes[b] > 0 && !stash[b])
+                rc = grab(bytes[b], &stash[b], err);
+    }
+    return rc;
 }
 
 static enum status make_buffers(struct generator *g, struct err *err)
 {
     const struct arch *a = &g->arch;
-    const int64_t query = (int64_t)a->heads * head_dim(g), key = (int64_t)kv_heads(g) * head_dim(g);
-    const int64_t wide = a->decoder ? 2 * (int64_t)a->mlp : a->mlp;
-    const struct {
-        float **to;
-        int64_t elems;
-    } buffers[] = {
-        {&g->x,      CHUNK * (int64_t)a->hidden                   },
-        {&g->y,      CHUNK * (int64_t)a->hidden                   },
-        {&g->norm,   CHUNK * (int64_t)a->hidden                   },
-        {&g->heads,  CHUNK * (query + 2 * key)                    },
-        {&g->qkv,    CHUNK * 3 * query                            },
-        {&g->ctx,    CHUNK * query                                },
-        {&g->pre,    CHUNK * wide                                 },
-        {&g->act,    CHUNK * (int64_t)a->mlp                      },
-        {&g->stats,  CHUNK * (int64_t)(2 + a->heads + kv_heads(g))},
-        {&g->logits, a->logit_stride                              },
-    };
-    enum status rc = OK;
-    for (size_t i = 0; i < sizeof buffers / sizeof *buffers && rc == OK; i++)
-        rc = grab(buffers[i].elems, buffers[i].to, err);
-    g->keys = calloc((size_t)g->model.num_layers, sizeof *g->keys);
-    g->values = calloc((size_t)g->model.num_layers, sizeof *g->values);
-    if (rc == OK && (!g->keys || !g->values))
+    const int64_t word = (int64_t)sizeof(float), rows = CHUNK * (int64_t)a->hidden * word;
+    const int64_t keys = a->decoder ? (int64_t)a->kv_heads * a->head_dim : a->hidden;
+    enum status rc = make_stash(g, err);
+    THEN(grab(rows, &g->x, err));
+    THEN(grab(rows, &g->y, err));
+    THEN(grab(a->logit_stride * word, &g->logits, err));
+    g->past = calloc((size_t)g->model.num_layers, sizeof *g->past);
+    if (rc == OK && !g->past)
         rc = err_nomem(err);
     for (int l = 0; l < g->model.num_layers && rc == OK; l++) {
-        rc = grab(g->context * key, &g->keys[l], err);
-        THEN(grab(g->context * key, &g->values[l], err));
+        rc = grab(g->context * keys * word, &g->past[l].keys, err);
+        THEN(grab(g->context * keys * word, &g->past[l].values, err));
     }
     if (rc == OK && a->decoder) {
-        rc = grab((int64_t)g->context * head_dim(g), &g->angles, err);
+        rc = grab((int64_t)g->context * a->head_dim * word, &g->angles, err);
         if (rc == OK)
-            rope_angles(&g->model.turns, g->context, head_dim(g), g->angles);
+            rope_angles(&g->model.turns, g->context, a->head_dim, g->angles);
     }
     return rc;
 }
@@ -91,20 +83,24 @@ static enum status make_buffers(struct generator *g, struct err *err)
 /* The address of each block: that of the tensor with which it begins. */
 static enum status find_blocks(struct generator *g, struct err *err)
 {
-    g->weights = calloc((size_t)g->model.num_items, sizeof *g->weights);
-    if (!g->weights)
+    g->layers = calloc((size_t)g->model.num_items, sizeof *g->layers);
+    if (!g->layers)
         return err_nomem(err);
     struct param *params = stage_params(g->stage);
     for (int i = 0; i < g->model.num_items; i++) {
+        struct layer *l = &g->layers[i];
         struct item_spec spec;
+        *l = (struct layer){.item = i, .kind = g->model.items[i].kind, .frozen = true};
         arch_item(&g->model, &g->arch, i, &spec);
         for (int t = 0; t < spec.num_tensors; t++)
             for (int p = 0; p < stage_num_params(g->stage); p++)
                 if (params[p].item == i && spec.tensors[t].offset == 0 &&
                     strcmp(params[p].name, spec.tensors[t].name) == 0)
-                    g->weights[i][spec.tensors[t].block] = params[p].weight;
+                    l->w[spec.tensors[t].block] = params[p].weight;
         if (spec.tied)
-            g->weights[i][HEAD_TABLE] = g->weights[0][WORD];
+            l->w[HEAD_TABLE] = g->layers[0].w[WORD];
+        for (int b = 0; b < MAX_BLOCKS; b++)
+            l->low[b] = l->w[b];
     }
     return OK;
 }
@@ -116,13 +112,14 @@ static void merge_adapters(struct generator *g)
         struct adapter list[LORA_PRODUCTS];
         const int num = adapters_of(&g->model, i, list);
         for (int n = 0; n < num; n++) {
-            float *const *w = g->weights[i];
+            float *const *w = g->layers[i].w;
             /* a product [in, out] is no part of another */
             adapter_merge(list[n].out, list[n].in, g->arch.in_out, g->model.lora.rank,
                           g->model.lora.scale, w[ADAPTERS + 2 * n], w[ADAPTERS + 2 * n + 1],
                           w[list[n].block] + list[n].column * list[n].in);
         }
     }
+    g->longest.lora.rank = 0;
 }
 
 enum status generator_new(const struct model *model, const char *path, bool foreign,
@@ -142,7 +139,7 @@ enum status generator_new(const struct model *model, const char *path, bool fore
     enum status rc = arch_init(&g->model, &g->arch, err);
     if (rc == OK && model->task != TASK_CAUSAL_LM)
         rc = err_set(err, ERR_INPUT, "model '%s' does not predict the next token", model->name);
-    if (rc == OK && (!backend->attention_cached || !backend->matvec || backend->elem_bytes != 4))
+    if (rc == OK && (!backend->attention_cached || backend->elem_bytes != 4))
         rc = err_set(err, ERR_INPUT, "text is generated on the cpu backend in fp32 only");
     const struct stage_spec spec = {.model = &g->model,
                                     .job = &g->job,
@@ -173,17 +170,19 @@ void generator_free(struct generator *g)
 {
     if (!g)
         return;
-    float *const buffers[] = {g->x,   g->y,   g->norm,  g->heads,  g->qkv,   g->ctx,
-                              g->pre, g->act, g->stats, g->logits, g->angles};
-    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
-        free(buffers[i]);
-    for (int l = 0; l < g->model.num_layers; l++) {
-        free(g->keys ? g->keys[l] : NULL);
-        free(g->values ? g->values[l] : NULL);
+    for (int kind = 0; kind < ITEM_KIND_COUNT; kind++)
+        for (int b = 0; b < MAX_STASH; b++)
+            free(g->stash[kind][b]);
+    for (int l = 0; g->past && l < g->model.num_layers; l++) {
+        free(g->past[l].keys);
+        free(g->past[l].values);
     }
-    free(g->keys);
-    free(g->values);
-    free(g->weights);
+    free(g->past);
+    free(g->x);
+    free(g->y);
+    free(g->logits);
+    free(g->angles);
+    free(g->layers);
     stage_free(g->stage);
     job_clear(&g->job);
     free(g);
@@ -191,139 +190,44 @@ void generator_free(struct generator *g)
 
 /* --- forward ---------------------------------------------------------------------------------- */
 
-static void dense(const struct generator *g, int n, int in, int out, const float *x, const float *w,
-                  const float *bias, enum act act, const float *add, float *y)
-{
-    if (n == 1 && !g->arch.in_out && act == ACT_NONE) {
-        g->be->matvec(g->be, out, in, x, w, bias, add, y);
-        return;
-    }
-    const struct linear linear = {.rows = n, .in = in, .out = out, .in_out = g->arch.in_out};
-    g->be->linear_forward(g->be, &linear, x, w, bias, act, add, NULL, act ? g->pre : NULL, y);
-}
-
-static void norm(const struct generator *g, int n, float *const *w, const float *x)
-{
-    const struct arch *a = &g->arch;
-    const struct rmsnorm rms = {n, a->hidden, a->eps, a->decoder ? a->decoder->plus : 0.0f};
-    if (a->decoder)
-        g->be->rmsnorm_forward(g->be, &rms, x, w[NORM_G], g->norm, g->stats);
-    else
-        g->be->layernorm_forward(g->be, n, a->hidden, 0, x, w[NORM_G], w[NORM_B], a->eps, g->norm,
-                                 g->stats);
-}
-
-static void attention(struct generator *g, int layer, float *const *w, int n)
-{
-    const struct arch *a = &g->arch;
-    const int d = head_dim(g), heads = a->heads, few = kv_heads(g), width = heads * d;
-    norm(g, n, w, g->x);
-    if (a->decoder) {
-        const struct rotary rotary = {1,
-                                      n,
-                                      heads,
-                                      few,
-                                      d,
-                                      g->angles + (int64_t)g->position * d,
-                                      g->model.block.qk_norm == QK_NORM_HEAD ? w[QK_G] : NULL,
-                                      a->eps,
-                                      a->decoder->plus};
-        dense(g, n, a->hidden, width + 2 * few * d, g->norm, w[HEADS_W],
-              g->model.qkv_bias ? w[HEADS_B] : NULL, ACT_NONE, NULL, g->heads);
-        g->be->rotary_forward(g->be, &rotary, g->heads, g->qkv, g->stats);
-    } else {
-        dense(g, n, a->hidden, 3 * width, g->norm, w[QKV_W], w[QKV_B], ACT_NONE, NULL, g->qkv);
-    }
-    for (int r = 0; r < n; r++)
-        for (int h = 0; h < few; h++) {
-            const float *key = g->qkv + (3 * (int64_t)r + 1) * width + h * (heads / few) * d;
-            const int64_t at = ((int64_t)(g->position + r) * few + h) * d;
-            memcpy(g->keys[layer] + at, key, (size_t)d * sizeof *key);
-            memcpy(g->values[layer] + at, key + width, (size_t)d * sizeof *key);
-        }
-    const struct cached_attention cached = {n,
-                                            g->position,
-                                            heads,
-                                            few,
-                                            d,
-                                            a->decoder ? model_window(&g->longest, layer) : 0,
-                                            g->keys[layer],
-                                            g->values[layer]};
-    g->be->attention_cached(g->be, &cached, g->qkv, g->ctx);
-    dense(g, n, width, a->hidden, g->ctx, w[OUT_W], a->decoder ? NULL : w[OUT_B], ACT_NONE, g->x,
-          g->y);
-}
-
-static void mlp(struct generator *g, float *const *w, int n)
-{
-    const struct arch *a = &g->arch;
-    norm(g, n, w, g->x);
-    if (a->decoder) {
-        dense(g, n, a->hidden, 2 * a->mlp, g->norm, w[GATE_UP_W], NULL, ACT_NONE, NULL, g->pre);
-        g->be->gate_forward(g->be, n, a->mlp, a->decoder->gate, g->pre, g->act);
-        dense(g, n, a->mlp, a->hidden, g->act, w[DOWN_W], NULL, ACT_NONE, g->x, g->y);
-    } else {
-        dense(g, n, a->hidden, a->mlp, g->norm, w[FC1_W], w[FC1_B], a->gelu, NULL, g->act);
-        dense(g, n, a->mlp, a->hidden, g->act, w[FC2_W], w[FC2_B], ACT_NONE, g->x, g->y);
-    }
-}
-
-static void embed(struct generator *g, int n)
-{
-    const struct arch *a = &g->arch;
-    float *const *w = g->weights[0];
-    const bool scaled = a->decoder && a->decoder->scale_embedding;
-    const struct tokens tokens = {.num_samples = 1,
-                                  .seq = n,
-                                  .hidden = a->hidden,
-                                  .vocab = g->model.vocab,
-                                  .scale = scaled ? sqrtf((float)a->hidden) : 0.0f,
-                                  .ids = g->ids};
-    const float *places = a->decoder ? NULL : w[WORD_POS] + (int64_t)g->position * a->hidden;
-    g->be->tokens_forward(g->be, &tokens, w[WORD], places, NULL, g->y);
-}
-
 /* Read g->ids[0 .. n); logits: of the last of them. */
 static void read_chunk(struct generator *g, int n, bool logits)
 {
     const struct arch *a = &g->arch;
-    for (int i = 0; i < g->model.num_items; i++) {
-        float *const *w = g->weights[i];
-        const float *last = g->x + (int64_t)(n - 1) * a->hidden;
-        switch (g->model.items[i].kind) {
-        case ITEM_EMBEDDING:
-            embed(g, n);
-            break;
-        case ITEM_ATTENTION:
-            attention(g, g->model.items[i].layer, w, n);
-            break;
-        case ITEM_MLP:
-            mlp(g, w, n);
-            break;
-        case ITEM_NORM:
-            norm(g, n, w, g->x);
-            memcpy(g->y, g->norm, (size_t)n * (size_t)a->hidden * sizeof *g->y);
-            break;
-        case ITEM_HEAD:
-            if (logits)
-                g->be->matvec(g->be, a->table_rows, a->hidden, last, w[HEAD_TABLE], NULL, NULL,
-                              g->logits);
-            return;
-        default:
-            return;
-        }
+    const int head = g->model.num_items - 1;
+    const struct batch_refs batch = {.num_samples = n, .tokens = g->ids};
+    for (int i = 0; i < head; i++) {
+        const struct item *item = &g->model.items[i];
+        const struct layer_pass pass = {
+            .be = g->be,
+            .model = &g->longest,
+            .arch = a,
+            .batch = &batch,
+            .stash = g->stash[item->kind],
+            .angles = g->angles,
+            .x = g->x,
+            .y = g->y,
+            .past = &g->past[item->kind == ITEM_ATTENTION ? item->layer : 0]};
+        layer_forward(&g->layers[i], &pass);
         float *const swap = g->x;
         g->x = g->y;
         g->y = swap;
     }
+    const struct linear last = {.rows = 1, .in = a->hidden, .out = a->table_rows, .alone = true};
+    if (logits)
+        g->be->linear_forward(g->be, &last, g->x + (int64_t)(n - 1) * a->hidden,
+                              g->layers[head].w[HEAD_TABLE], NULL, ACT_NONE, NULL, NULL, NULL,
+                              g->logits);
+    for (int l = 0; l < g->model.num_layers; l++)
+        g->past[l].num += n;
 }
 
 enum status generator_read(struct generator *g, const int32_t *tokens, int num,
                            const float **logits, struct err *err)
 {
-    if (num < 1 || num > g->context - g->position)
+    if (num < 1 || num > g->context - g->past[0].num)
         return err_set(err, ERR_INPUT, "%d tokens do not fit behind %d of a context of %d", num,
-                       g->position, g->context);
+                       g->past[0].num, g->context);
     for (int at = 0, n; at < num; at += n) {
         n = num - at < CHUNK ? num - at : CHUNK;
         for (int i = 0; i < n; i++) {
@@ -333,7 +237,6 @@ enum status generator_read(struct generator *g, const int32_t *tokens, int num,
                                g->ids[i], g->model.vocab);
         }
         read_chunk(g, n, at + n == num);
-        g->position += n;
     }
     *logits = g->logits;
     return g->be->sync(g->be, err);

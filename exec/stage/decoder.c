@@ -14,7 +14,8 @@ static int64_t rows_of(const struct layer_pass *p)
 
 static struct linear dense(const struct layer_pass *p, int in, int out)
 {
-    return (struct linear){.rows = rows_of(p), .in = in, .out = out, .fresh = p->fresh};
+    return (struct linear){
+        .rows = rows_of(p), .in = in, .out = out, .fresh = p->fresh, .alone = p->past != NULL};
 }
 
 static struct rmsnorm norm_of(const struct layer_pass *p)
@@ -54,12 +55,14 @@ static struct linear heads_linear(const struct layer_pass *p)
 static struct rotary rotary_of(const struct layer *l, const struct layer_pass *p)
 {
     const struct arch *a = p->arch;
-    return (struct rotary){.num_samples = p->batch->num_samples,
-                           .seq = a->seq,
+    const int64_t n = p->batch->num_samples;
+    return (struct rotary){.num_samples = p->past ? 1 : n,
+                           .seq = p->past ? (int)n : a->seq,
                            .heads = a->heads,
                            .kv_heads = a->kv_heads,
                            .head_dim = a->head_dim,
-                           .angles = p->angles,
+                           .angles =
+                               p->angles + (p->past ? (int64_t)p->past->num * a->head_dim : 0),
                            .gamma = p->model->block.qk_norm == QK_NORM_HEAD ? l->w[QK_G] : NULL,
                            .eps = a->eps,
                            .plus = a->decoder->plus};
@@ -93,7 +96,7 @@ void decoder_attention_forward(const struct layer *l, const struct layer_pass *p
                        st[AT_HEADS]);
     adapters_forward(l, p, true, st[AT_LN], st[AT_HEADS]);
     be->rotary_forward(be, &rotary, st[AT_HEADS], st[AT_QKV], st[AT_HEAD_STATS]);
-    be->attention_forward(be, &a, st[AT_QKV], &probs, st[AT_CTX], st[AT_LSE]);
+    layer_attend(p, &a, p->arch->kv_heads, &probs);
     be->linear_forward(be, &out, st[AT_CTX], l->low[OUT_W], NULL, ACT_NONE, p->x, &drop, NULL,
                        p->y);
     adapters_forward(l, p, false, st[AT_CTX], p->y);

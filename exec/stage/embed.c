@@ -16,8 +16,9 @@ static struct patches patches_of(const struct layer_pass *p)
 
 static struct tokens tokens_of(const struct layer_pass *p)
 {
-    return (struct tokens){.num_samples = p->batch->num_samples,
-                           .seq = p->arch->seq,
+    const int64_t n = p->batch->num_samples;
+    return (struct tokens){.num_samples = p->past ? 1 : n,
+                           .seq = p->past ? (int)n : p->arch->seq,
                            .hidden = p->arch->hidden,
                            .vocab = p->model->vocab,
                            .scale = p->arch->decoder && p->arch->decoder->scale_embedding
@@ -50,8 +51,11 @@ void embedding_forward(const struct layer *l, const struct layer_pass *p)
     } else {
         const struct tokens tokens = tokens_of(p);
         const bool bert = p->arch->family == FAMILY_BERT;
-        be->tokens_forward(be, &tokens, l->low[WORD], p->arch->decoder ? NULL : l->low[WORD_POS],
-                           bert ? l->low[TYPE] : NULL, bert ? p->stash[EMB_SUM] : p->y);
+        const void *places = p->arch->decoder ? NULL : l->low[WORD_POS];
+        if (places && p->past)
+            places = backend_at_const(be, places, (int64_t)p->past->num * p->arch->hidden);
+        be->tokens_forward(be, &tokens, l->low[WORD], places, bert ? l->low[TYPE] : NULL,
+                           bert ? p->stash[EMB_SUM] : p->y);
         if (bert)
             be->layernorm_forward(be, rows, p->arch->hidden, 0, p->stash[EMB_SUM], l->w[EMB_G],
                                   l->w[EMB_B], p->arch->eps, p->y, p->stash[EMB_STATS]);

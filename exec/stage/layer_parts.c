@@ -1,5 +1,7 @@
 #include "exec/stage/layer_parts.h"
 
+#include <string.h>
+
 #include "exec/base/rng.h"
 
 struct dropout layer_dropout(const struct layer *l, const struct layer_pass *p,
@@ -20,6 +22,34 @@ const void *layer_masked(const struct layer *l, const struct layer_pass *p, enum
     p->be->dropout(p->be, p->batch->num_samples * p->arch->seq, p->arch->hidden, &drop, dy,
                    p->scratch[1]);
     return p->scratch[1];
+}
+
+/* The keys and values of the pass join those before it; its queries see all up to their own. */
+static void attend_to_past(const struct layer_pass *p, const struct attention *a, int kv_heads)
+{
+    const struct past *past = p->past;
+    const int d = a->head_dim, rows = (int)a->num_samples, width = a->heads * d;
+    const float *qkv = p->stash[AT_QKV];
+    for (int r = 0; r < rows; r++)
+        for (int h = 0; h < kv_heads; h++) {
+            const float *key = qkv + (3 * (int64_t)r + 1) * width + h * (a->heads / kv_heads) * d;
+            const int64_t at = ((int64_t)(past->num + r) * kv_heads + h) * d;
+            memcpy(past->keys + at, key, (size_t)d * sizeof *key);
+            memcpy(past->values + at, key + width, (size_t)d * sizeof *key);
+        }
+    const struct cached_attention cached = {rows, past->num, a->heads,   kv_heads,
+                                            d,    a->window, past->keys, past->values};
+    p->be->attention_cached(p->be, &cached, qkv, p->stash[AT_CTX]);
+}
+
+void layer_attend(const struct layer_pass *p, const struct attention *a, int kv_heads,
+                  const struct dropout *probs)
+{
+    if (p->past)
+        attend_to_past(p, a, kv_heads);
+    else
+        p->be->attention_forward(p->be, a, p->stash[AT_QKV], probs, p->stash[AT_CTX],
+                                 p->stash[AT_LSE]);
 }
 
 /* Adds this micro-batch's sums to their accumulator; fresh: writes them. */

@@ -35,6 +35,13 @@ struct layer {
     float *g[MAX_BLOCKS];
 };
 
+/* The rows of one sequence that passes before this one have read; text is generated so. */
+struct past {
+    int num;              /* rows */
+    float *keys, *values; /* attention: [context, kv_heads, head_dim], fp32 in host memory. The pass
+                             adds its own rows */
+};
+
 struct layer_pass {
     struct backend *be;
     const struct model *model;
@@ -60,6 +67,9 @@ struct layer_pass {
     struct xent_sums *sums; /* heads only; backend memory */
     float grad_scale;       /* heads only: multiplies the gradient of the loss */
     bool fresh; /* layer_backward_weight() writes the item's accumulators instead of adding */
+    /* Forward only, of causal models without dropout and adapters. The batch's samples, of one row
+     * each (arch->seq 1), come next in this sequence. NULL: samples are independent. */
+    const struct past *past;
 };
 
 /* The dropout of one site of an item; p is 0 if it is off. */
@@ -69,6 +79,10 @@ struct dropout layer_dropout(const struct layer *l, const struct layer_pass *p,
 /* dy itself, or with dropout its masked copy in scratch[1]. */
 const void *layer_masked(const struct layer *l, const struct layer_pass *p, enum dropout_site site,
                          const void *dy);
+/* From st[AT_QKV], which has each key and value heads / kv_heads times, to st[AT_CTX] and, without
+ * `past`, st[AT_LSE]. */
+void layer_attend(const struct layer_pass *p, const struct attention *a, int kv_heads,
+                  const struct dropout *probs);
 /* A piece of the stash buffer PART: `num` sums of this micro-batch, and their accumulator. */
 struct layer_part {
     int64_t num;

@@ -21,7 +21,8 @@ static struct linear dense(const struct layer_pass *p, int in, int out)
                            .in = in,
                            .out = out,
                            .in_out = p->arch->in_out,
-                           .fresh = p->fresh};
+                           .fresh = p->fresh,
+                           .alone = p->past != NULL};
 }
 
 static struct attention heads(const struct layer_pass *p)
@@ -119,7 +120,7 @@ static void attention_forward(const struct layer *l, const struct layer_pass *p)
     be->linear_forward(be, &qkv, in, l->low[QKV_W], l->low[QKV_B], ACT_NONE, NULL, NULL, NULL,
                        st[AT_QKV]);
     adapters_forward(l, p, true, in, st[AT_QKV]);
-    be->attention_forward(be, &a, st[AT_QKV], &probs, st[AT_CTX], st[AT_LSE]);
+    layer_attend(p, &a, a.heads, &probs);
     be->linear_forward(be, &out, st[AT_CTX], l->low[OUT_W], l->low[OUT_B], ACT_NONE, x, &drop, NULL,
                        p->arch->post_norm ? st[AT_LN] : p->y);
     adapters_forward(l, p, false, st[AT_CTX], p->arch->post_norm ? st[AT_LN] : p->y);
