@@ -114,7 +114,7 @@ int main(int argc, char **argv)
     ending_prepare(argv);
     safe_output_begin(exec_on_terminal());
     signal(SIGUSR2, SIG_IGN); /* until the run can act on it */
-    enum status rc = launch_words_take(&argc, &argv, &call.words, &err);
+    enum status rc = launch_words_take(&argc, argv, &call.words, &err);
     asked = call.words.ranks;
     bool help = false;
     for (int i = 0; argc > 1 && i < NUM_COMMANDS; i++)

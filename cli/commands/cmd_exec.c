@@ -13,8 +13,7 @@
 #include "cli/base/command.h"
 #include "cli/launch/launch.h"
 #include "cli/launch/restarts.h"
-#include "partition/base/synonyms.h"
-#include "partition/base/units.h"
+#include "partition/base/options.h"
 
 #define MAX_RESTARTS 1000
 #define MAX_RANKS 4096 /* of one mpirun on one machine; more ranks need another launcher */
@@ -24,139 +23,24 @@ struct front {
     int64_t num_ranks, max_restarts, min_ranks;
     const char *out, *resume; /* borrowed from argv: the run folder; NULL: not given */
     const char *losses;       /* a trace to replay; NULL: none */
-    bool help, rows;          /* rows: --help=rows */
     bool ranks_given;         /* by -n */
 };
 
-/* Read option `name`, whose value is `value_name`, at argv[*i]. *taken tells whether argv[*i] was
- * that option. *text must be NULL before the first one. */
-static enum status take_text(int argc, char **argv, int *i, const char *name,
-                             const char *value_name, const char **text, bool *taken,
-                             struct err *err)
+/* First the options of elapse-exec, which prints them itself, then the `num` of `own`. */
+static enum status print_help(const struct command *command, const struct option *own, int num,
+                              bool rows, int argc, char **argv, struct err *err)
 {
-    const size_t len = strlen(name);
-    const char *arg = argv[*i], *value;
-    *taken =
-        strcmp(arg, name) == 0 || (strncmp(arg, name, len) == 0 && (arg[len] == '=' || len == 2));
-    if (!*taken)
-        return OK;
-    if (arg[len])
-        value = arg + len + (arg[len] == '=');
-    else if (*i + 1 < argc)
-        value = argv[++*i];
-    else
-        return err_set(err, ERR_INPUT, "%s needs a value (%s)", name, value_name);
-    if (*text)
-        return err_set(err, ERR_INPUT, "%s given twice", name);
-    *text = value;
-    return OK;
-}
-
-/* Like take_text(), for a number. *text is where it was read from. */
-static enum status take_one(int argc, char **argv, int *i, const char *name, int64_t min,
-                            int64_t max, const char **text, int64_t *value, bool *taken,
-                            struct err *err)
-{
-    const enum status rc = take_text(argc, argv, i, name, "N", text, taken, err);
-    return rc == OK && *taken ? parse_int(*text, name, min, max, value, err) : rc;
-}
-
-/* Refuse an option that another launcher has for the number of ranks: "-np" is not "-n p". */
-static enum status refuse_synonym_of_n(const char *arg, struct err *err)
-{
-    char word[64];
-    const char *bare = arg + strspn(arg, "-"), *ours;
-    snprintf(word, sizeof word, "%.*s", (int)strcspn(bare, "="), bare);
-    ours = bare > arg ? synonym_option(word) : NULL;
-    if (!ours || strcmp(ours, "n") != 0)
-        return OK;
-    const enum status rc =
-        err_set(err, ERR_INPUT, "unknown option '%.*s%s'", (int)(bare - arg), arg, word);
-    err_hint(err, "use -n");
-    return rc;
-}
-
-/* Remove these options from argv (-n only if the command has ranks). The others keep their order.
- */
-static enum status take_options(int *argc, char **argv, bool train, struct front *front,
-                                struct err *err)
-{
-    int kept = 0;
-    const bool ranks = front->num_ranks > 0;
-    const char *n = NULL, *restarts = NULL, *min = NULL;
-    bool taken;
-    for (int i = 0; i < *argc; i++) {
-        if (strcmp(argv[i], "--") == 0) {
-            while (i < *argc)
-                argv[kept++] = argv[i++];
-            break;
-        }
-        enum status rc = OK;
-        taken = false;
-        if (ranks)
-            rc = refuse_synonym_of_n(argv[i], err);
-        if (rc == OK && ranks)
-            rc = take_one(*argc, argv, &i, "-n", 1, MAX_RANKS, &n, &front->num_ranks, &taken, err);
-        if (rc == OK && !taken && train)
-            rc = take_one(*argc, argv, &i, "--max-restarts", 0, MAX_RESTARTS, &restarts,
-                          &front->max_restarts, &taken, err);
-        if (rc == OK && !taken && train)
-            rc = take_one(*argc, argv, &i, "--min-ranks", 1, MAX_RANKS, &min, &front->min_ranks,
-                          &taken, err);
-        if (rc == OK && !taken && train)
-            rc = take_text(*argc, argv, &i, "--plan-losses", "FILE", &front->losses, &taken, err);
-        if (rc != OK)
-            return rc;
-        if (taken)
-            continue;
-        front->rows |= strcmp(argv[i], "--help=rows") == 0;
-        front->help |= front->rows || strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
-        if (strcmp(argv[i], "--out") == 0)
-            front->out = argv[i + 1];
-        else if (strcmp(argv[i], "--resume") == 0)
-            front->resume = argv[i + 1];
-        else if (strncmp(argv[i], "--out=", 6) == 0)
-            front->out = argv[i] + 6;
-        else if (strncmp(argv[i], "--resume=", 9) == 0)
-            front->resume = argv[i] + 9;
-        argv[kept++] = argv[i];
-    }
-    argv[kept] = NULL;
-    *argc = kept;
-    front->ranks_given = n != NULL;
-    return OK;
-}
-
-/* First the options of elapse-exec, which prints them itself, then those read here. */
-static enum status print_help(const struct command *command, const struct front *front, int argc,
-                              char **argv, struct err *err)
-{
-    char text[1024], ranks[96];
-    snprintf(ranks, sizeof ranks, "processes (default %lld%s)", (long long)front->num_ranks,
-             command == &command_train ? ", with --resume as many as the run had" : "");
-    const struct option own[] = {
-        OPTION("n", INT, NULL, "RANKS", ranks),
-        OPTION(
-            "max-restarts", INT, NULL, "N",
-            "continue from the last checkpoint when a rank or node is lost, with those left; with "
-            "--out (default 0)"),
-        OPTION("min-ranks", INT, NULL, "N", "but not with fewer ranks than N (default 1)"),
-        OPTION(
-            "plan-losses", STRING, NULL, "FILE",
-            "CSV of step,rank,lost|back: kill ranks of this run after these steps, and take them "
-            "back, to see what losses cost; with --max-restarts"),
-    };
-    const int num_own = front->num_ranks == 0 ? 0 : command == &command_train ? 4 : 1;
-    if (front->rows)
+    char text[1024];
+    if (rows)
         command_heading(command, true);
     enum status rc = launch_exec(&(struct launch){0}, argc, argv, NULL, err);
     if (rc != OK)
         return rc;
-    if (front->rows)
-        options_rows(own, num_own, text, sizeof text);
+    if (rows)
+        options_rows(own, num, text, sizeof text);
     else
-        options_help(own, num_own, false, text, sizeof text);
-    printf("%s%s", num_own > 0 && !front->rows ? "\n" : "", text);
+        options_help(own, num, false, text, sizeof text);
+    printf("%s%s", num > 0 && !rows ? "\n" : "", text);
     return OK;
 }
 
@@ -164,12 +48,34 @@ static enum status print_help(const struct command *command, const struct front 
 static enum status run_front(const struct command *command, int num_ranks, int argc, char **argv,
                              struct err *err)
 {
-    bool train = command == &command_train;
+    const bool train = command == &command_train;
     struct front front = {.min_ranks = 1, .num_ranks = num_ranks};
-    enum status rc = take_options(&argc, argv, train, &front, err);
+    char ranks_help[96];
+    snprintf(ranks_help, sizeof ranks_help, "processes (default %d%s)", num_ranks,
+             train ? ", with --resume as many as the run had" : "");
+    const struct option table[] = {
+        OPTION("n", INT, &front.num_ranks, "RANKS", ranks_help, .min = 1, .max = MAX_RANKS,
+               .seen = &front.ranks_given),
+        OPTION(
+            "max-restarts", INT, &front.max_restarts, "N",
+            "continue from the last checkpoint when a rank or node is lost, with those left; with "
+            "--out (default 0)",
+            .max = MAX_RESTARTS),
+        OPTION("min-ranks", INT, &front.min_ranks, "N",
+               "but not with fewer ranks than N (default 1)", .min = 1, .max = MAX_RANKS),
+        OPTION(
+            "plan-losses", STRING, &front.losses, "FILE",
+            "CSV of step,rank,lost|back: kill ranks of this run after these steps, and take them "
+            "back, to see what losses cost; with --max-restarts"),
+        OPTION("out", STRING, &front.out, "DIR", "of elapse-exec", .leave = true),
+        OPTION("resume", STRING, &front.resume, "DIR", "of elapse-exec", .leave = true),
+    };
+    const int num_own = num_ranks == 0 ? 0 : train ? 4 : 1;
+    struct command_line line = {.options = table, .num_options = train ? num_own + 2 : num_own};
+    enum status rc = options_take(&line, &argc, argv, false, err);
     if (!front.out) /* a resumed run writes to the folder that it resumes */
         front.out = front.resume;
-    if (rc == OK && train && front.resume && !front.ranks_given && !front.help) {
+    if (rc == OK && train && front.resume && !front.ranks_given && !line.help) {
         const int64_t ranks = restarts_ranks(front.resume);
         front.num_ranks = ranks > 0 && ranks <= MAX_RANKS ? ranks : front.num_ranks;
     }
@@ -192,8 +98,8 @@ static enum status run_front(const struct command *command, int num_ranks, int a
         err_hint(err, "'elapse %s --help' lists the options", command->name);
         return rc;
     }
-    if (front.help)
-        return print_help(command, &front, argc, argv, err);
+    if (line.help)
+        return print_help(command, table, num_own, line.rows, argc, argv, err);
     /* A refusal under mpirun takes its start and end: seconds. What one process can refuse, it
      * does. */
     if (front.num_ranks > 0 && launch_is_local())

@@ -19,6 +19,6 @@ struct launch_words {
 
 /* Read "-n RANKS [--check] [--call NAME] [--ended NS] [--restarted WHY] [--losses TEXT]" in front of
  * the command, and take them out of argv. */
-enum status launch_words_take(int *argc, char ***argv, struct launch_words *words, struct err *err);
+enum status launch_words_take(int *argc, char **argv, struct launch_words *words, struct err *err);
 
 #endif

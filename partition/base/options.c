@@ -93,11 +93,11 @@ static enum status set_value(const struct option *option, const char *shown, con
     return err_set(err, ERR_INPUT, "%s has an unknown type", shown);
 }
 
-/* Parse the option at argv[*i], which starts with a dash. Moves *i onto the option's last word. */
-static enum status parse_one(const struct command_line *line, int argc, char **argv, int *i,
-                             bool *given, struct err *err)
+/* The row of an argument that starts with a dash, and the value that follows within the argument; NULL:
+ * none. */
+static const struct option *option_of(const struct command_line *line, const char *arg,
+                                      const char **value)
 {
-    const char *arg = argv[*i], *value = NULL;
     const struct option *option;
     char shown[NAME_MAX_LEN];
     if (arg[1] == '-') {
@@ -108,15 +108,25 @@ static enum status parse_one(const struct command_line *line, int argc, char **a
         if (ours)
             option = find_option(line->options, line->num_options, ours, strlen(ours));
         if (arg[2 + len] == '=')
-            value = arg + 3 + len;
+            *value = arg + 3 + len;
     } else {
         option = find_option(line->options, line->num_options, arg + 1, 1);
         /* "-np 4" is not "-n" with the value "p". */
         if (option && arg[2] && (option->type == OPTION_FLAG || synonym_option(arg + 1)))
             option = NULL;
         if (arg[2])
-            value = arg + 2 + (arg[2] == '=');
+            *value = arg + 2 + (arg[2] == '=');
     }
+    return option;
+}
+
+/* Parse the option at argv[*i], which starts with a dash. Moves *i onto the option's last word. */
+static enum status parse_one(const struct command_line *line, int argc, char **argv, int *i,
+                             bool *given, struct err *err)
+{
+    const char *arg = argv[*i], *value = NULL;
+    const struct option *option = option_of(line, arg, &value);
+    char shown[NAME_MAX_LEN];
     if (!option)
         return unknown_option(line->options, line->num_options, arg, err);
     dashed(option->name, shown);
@@ -172,4 +182,41 @@ enum status options_parse(struct command_line *line, int argc, char **argv, stru
         }
     }
     return OK;
+}
+
+/* Whether another program's word for an option of the table is all that keeps it from being one. */
+static bool means_ours(const struct command_line *line, const char *arg)
+{
+    char word[NAME_MAX_LEN];
+    const char *bare = arg + strspn(arg, "-");
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(bare, "="), bare);
+    const char *ours = synonym_option(word);
+    return ours && find_option(line->options, line->num_options, ours, strlen(ours));
+}
+
+enum status options_take(struct command_line *line, int *argc, char **argv, bool front,
+                         struct err *err)
+{
+    bool given[OPTIONS_MAX] = {false};
+    int kept = 1, i = 1;
+    enum status rc = OK;
+    for (; i < *argc && rc == OK && strcmp(argv[i], "--") != 0; i++) {
+        const char *arg = argv[i], *value = NULL;
+        const int first = i;
+        const bool dashed_word = arg[0] == '-' && arg[1] && !is_text(arg);
+        const struct option *option = dashed_word ? option_of(line, arg, &value) : NULL;
+        if (front && !option)
+            break;
+        line->rows |= strcmp(arg, "--help=rows") == 0;
+        line->help |= line->rows || strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
+        if (option || (dashed_word && means_ours(line, arg)))
+            rc = parse_one(line, *argc, argv, &i, given, err);
+        for (int at = first; (!option || option->leave) && at <= i; at++)
+            argv[kept++] = argv[at];
+    }
+    while (i < *argc)
+        argv[kept++] = argv[i++];
+    argv[kept] = NULL;
+    *argc = kept;
+    return rc;
 }

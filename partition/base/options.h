@@ -44,6 +44,7 @@ struct option {
     bool *seen;         /* may be NULL; set when the option was given */
     const char *group;  /* a heading that the help prints above this option; NULL: none */
     const char *values; /* the words that it takes, "ring tree"; NULL: not a fixed set */
+    bool leave;         /* options_take() reads it, and leaves it in argv */
 };
 
 /* A row of an option table: OPTION("n", INT, &ranks, "RANKS", "ranks (default 1)", .max = 64). The
@@ -79,6 +80,13 @@ struct command_line {
  * at once. ERR_INPUT: an unknown option (the hint names ours, or the nearest), a missing or malformed
  * value, too many positionals, an option given twice that is not an OPTION_LIST. */
 enum status options_parse(struct command_line *line, int argc, char **argv, struct err *err);
+
+/* For a program that starts another one: like options_parse(), but words that the table does not have
+ * stay in argv, in their order, *argc of them with the first; --help is noted and stays, and so does all
+ * after "--". front: the first word that is no option of the table ends the reading. ERR_INPUT as there,
+ * but for unknown options: of those only another program's word for one of the table. */
+enum status options_take(struct command_line *line, int *argc, char **argv, bool front,
+                         struct err *err);
 
 /* Write the aligned help text of a table into buf (always terminated), with a line for --help at its
  * end if `last`. Returns the length needed. */

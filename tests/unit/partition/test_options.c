@@ -114,6 +114,70 @@ static void options_parse__names_our_word_for_that_of_another_tool(void **state)
     assert_int_equal(v.ranks, 4);
 }
 
+/* Takes from `words` (blanks between them) what the table has, and joins what is left. */
+struct taken {
+    int64_t ranks;
+    const char *out;
+    bool check, help, rows;
+    char left[128];
+    struct err err;
+};
+static enum status take(const char *words, bool front, struct taken *t)
+{
+    static char text[128];
+    char *argv[16] = {"elapse"};
+    int argc = 1;
+    *t = (struct taken){0};
+    const struct option table[] = {
+        OPTION("n", INT, &t->ranks, "RANKS", "ranks", .min = 1, .max = 64),
+        OPTION("check", FLAG, &t->check, NULL, "only check"),
+        OPTION("out", STRING, &t->out, "DIR", "folder", .leave = true),
+    };
+    struct command_line line = COMMAND_LINE(table, 0);
+    snprintf(text, sizeof text, "%s", words);
+    for (char *word = strtok(text, " "); word; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    const enum status rc = options_take(&line, &argc, argv, front, &t->err);
+    t->help = line.help;
+    t->rows = line.rows;
+    for (int i = 0; i < argc; i++)
+        snprintf(t->left + strlen(t->left), sizeof t->left - strlen(t->left), "%s%s", i ? " " : "",
+                 argv[i]);
+    assert_null(argv[argc]);
+    return rc;
+}
+
+static void options_take__leaves_what_is_not_in_the_table(void **state)
+{
+    (void)state;
+    struct taken t;
+    assert_int_equal(take("train job.json --lr 3 -n 4 -x --check --out d -- -n 5", false, &t), OK);
+    assert_int_equal(t.ranks, 4);
+    assert_true(t.check && !t.help);
+    assert_string_equal(t.out, "d");
+    assert_string_equal(t.left, "elapse train job.json --lr 3 -x --out d -- -n 5");
+    assert_int_equal(take("train --help=rows -n=2", false, &t), OK);
+    assert_true(t.help && t.rows && t.ranks == 2);
+    assert_string_equal(t.left, "elapse train --help=rows");
+    assert_int_equal(take("train -np 4", false, &t), ERR_INPUT); /* not -n with the value p */
+    assert_string_equal(t.err.hint, "use -n");
+    assert_int_equal(take("-n 4 -n 5", false, &t), ERR_INPUT);
+    assert_string_equal(t.err.msg, "-n given twice");
+    assert_int_equal(take("train -n", false, &t), ERR_INPUT);
+}
+
+static void options_take__stops_at_the_first_other_word(void **state)
+{
+    (void)state;
+    struct taken t;
+    assert_int_equal(take("--check -n 4 train -n 5 --check", true, &t), OK);
+    assert_true(t.check && t.ranks == 4);
+    assert_string_equal(t.left, "elapse train -n 5 --check");
+    assert_int_equal(take("--other -n 4", true, &t), OK);
+    assert_int_equal(t.ranks, 0);
+    assert_string_equal(t.left, "elapse --other -n 4");
+}
+
 static void options_parse__names_the_nearest_when_option_is_unknown(void **state)
 {
     (void)state;
@@ -229,6 +293,8 @@ int main(void)
         cmocka_unit_test(options_parse__keeps_list_order_and_positionals),
         cmocka_unit_test(options_parse__returns_at_once_when_help_is_asked),
         cmocka_unit_test(options_parse__names_our_word_for_that_of_another_tool),
+        cmocka_unit_test(options_take__leaves_what_is_not_in_the_table),
+        cmocka_unit_test(options_take__stops_at_the_first_other_word),
         cmocka_unit_test(options_parse__names_the_nearest_when_option_is_unknown),
         cmocka_unit_test(options_parse__refuses_misuse),
         cmocka_unit_test(options_parse__refuses_list_beyond_its_limit),
