@@ -216,7 +216,7 @@ void fuzz_chat(const uint8_t *data, size_t size)
     fuzz_put("chat_template.jinja", part, length);
     part = fuzz_part(data, size, 1, &length);
     fuzz_put("input.jsonl", part, length);
-    use_data("llama:seq=16,vocab=300,layers=1,hidden=8,heads=1,mlp=8", DATA_TEXT, "input.jsonl",
+    use_data("llama:seq=128,vocab=300,layers=1,hidden=8,heads=1,mlp=8", DATA_TEXT, "input.jsonl",
              "tokenizer.json");
     unlink(fuzz_path("tokenizer.json"));
     unlink(fuzz_path("chat_template.jinja"));
