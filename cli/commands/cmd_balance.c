@@ -18,8 +18,7 @@
 enum { NUM_OWN = 3, NUM_BALANCERS = NUM_OWN + NUM_FRAMEWORK_BALANCERS };
 static const char *balancer_name(int which)
 {
-    static const char *const own[NUM_OWN] = {"optimal", "released", "paper"};
-    return which < NUM_OWN ? own[which] : framework_balancers[which - NUM_OWN].name;
+    return which < NUM_OWN ? balancer_kind_names[which] : framework_balancers[which - NUM_OWN].name;
 }
 
 struct request {
@@ -576,7 +575,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
                .seen = &seen.samples),
         OPTION("cost", STRING, &q.cost_text, "NAME",
                "with --by time: source of times, %s (default auto; roofline is ideal)",
-               .values = COST_CHOICE_NAMES),
+               .names = cost_choice_names),
         OPTION("efficiency", RATIO, &q.efficiency, "X",
                "with --by time: speed of kernels or roofline, more than 0 to 10 (default 1)"),
         OPTION("db", STRING, &q.db_path, "FILE", "with --by time: the profile store",

@@ -79,8 +79,7 @@ static void measured_on(const struct step_answer *a, struct calibration *c)
 {
     snprintf(c->device, sizeof c->device, "%s", a->cluster.devices[0].kind);
     snprintf(c->dtype, sizeof c->dtype, "%s", dtype_text((int)a->query.dtype));
-    snprintf(c->launcher, sizeof c->launcher, "%s",
-             a->model.framework ? a->model.framework->name : "auto");
+    snprintf(c->launcher, sizeof c->launcher, "%s", framework_name(a->model.framework));
 }
 
 /* Every row must be computed from one kind of source, for one device, data type and framework:

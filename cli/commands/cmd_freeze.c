@@ -199,7 +199,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "%s (default: table with --table, safe with --evidence, gradient-norm with --norms, "
                "else "
                "closed-form)",
-               .values = FREEZE_POLICY_NAMES),
+               .names = freeze_policy_names),
         OPTION("norms", STRING, &q.norms_path, "FILE",
                "recorded gradient norms: a JSON array of epochs, each an array of L"),
         OPTION("evidence", STRING, &q.evidence_path, "FILE",

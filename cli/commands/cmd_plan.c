@@ -444,7 +444,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
     struct request q = {.from_frozen = -1, .budget_ns = PLAN_BUDGET_NS};
     char *texts[6] = {NULL};
     const struct option options[] = {
-        OPTION("set", LIST, &q.overrides, "a.b=v", "override a value of the job (repeatable)"),
+        OPTION("set", LIST, &q.overrides, "a.b=v", "override a value of the job (repeatable)",
+               .keys = &job_keys),
         OPTION("frozen", INT, &q.frozen_layers, "F",
                "plan with F transformer layers frozen (default 0)", .max = 1000000),
         OPTION("from-frozen", INT, &q.from_frozen, "F",
@@ -485,7 +486,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "samples of a step in all (train.batch.global)"),
         OPTION("cost", STRING, &q.cost, "NAME",
                "source of times: %s (default: the job's cost.source; roofline is ideal)",
-               .values = COST_CHOICE_NAMES),
+               .names = cost_choice_names),
         OPTION("efficiency", STRING, &q.efficiency, "X",
                "speed of kernels or roofline, more than 0 to 10 (default: the job's, 1)"),
         OPTION("calibration", STRING, &q.calibration, "NAME",

@@ -22,7 +22,7 @@ static enum status run_plot(const struct command *command, int argc, char **argv
         OPTION("o", STRING, &figure.out_path, "FILE", "figure: .svg, .png or .pdf"),
         OPTION("term", STRING, &figure.term, "dumb", "draw in the terminal instead",
                .values = "dumb"),
-        OPTION("set", LIST, &overrides, "a.b=v", "override a value of a job"),
+        OPTION("set", LIST, &overrides, "a.b=v", "override a value of a job", .keys = &job_keys),
         OPTION("frozen", INT, &figure.subject.num_frozen, "F", "frozen layers of a job's step (0)",
                .max = 100000),
         OPTION("cached", FLAG, &figure.subject.cached, NULL, "their output comes from the cache"),

@@ -106,7 +106,7 @@ static enum status run_report(const struct command *command, int argc, char **ar
     struct option_list overrides = {0};
     const struct option options[] = {
         OPTION("o", STRING, &out_path, "FILE", "the page (.html)"),
-        OPTION("set", LIST, &overrides, "a.b=v", "override a value of a job"),
+        OPTION("set", LIST, &overrides, "a.b=v", "override a value of a job", .keys = &job_keys),
         OPTION("plan", STRING, &subject.plan_path, "FILE",
                "the plan of a job, a file of 'elapse plan -o' (default: the best plan)"),
         OPTION("db", STRING, &subject.db_path, "FILE",

@@ -364,7 +364,8 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
 {
     struct step_request *request = &args->request;
     const struct option any[] = {
-        OPTION("set", LIST, &args->overrides, "a.b=v", "override a value of the job"),
+        OPTION("set", LIST, &args->overrides, "a.b=v", "override a value of the job",
+               .keys = &job_keys),
         OPTION("plan", STRING, &args->plan_path, "FILE",
                "the plan to simulate, a file of 'elapse plan -o'"),
         OPTION("record", STRING, &args->record_path, "FILE",

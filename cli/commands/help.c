@@ -218,7 +218,7 @@ static void print_data(void)
             snprintf(numbers, sizeof numbers, "; %lld and %lld samples", (long long)set->num_train,
                      (long long)set->num_test);
         snprintf(about, sizeof about, "%s; models: %s%s", set->path, set->models, numbers);
-        print_row(9, set->name, "", about);
+        print_row(9, data_kind_names[i], "", about);
     }
     print_keys(KEYS_JOB, "data.", "keys of a job");
 }

@@ -51,7 +51,7 @@ static int host_option(const char *word)
 static enum status add_host(struct members *m, const char *name, size_t len, int64_t slots,
                             struct err *err)
 {
-    struct member *host = NULL;
+    struct member_host *host = NULL;
     slots = slots < 0 ? 0 : slots < MAX_SLOTS ? slots : MAX_SLOTS;
     for (int i = 0; i < m->num_hosts && !host; i++)
         if (strlen(m->hosts[i].name) == len && strncmp(m->hosts[i].name, name, len) == 0)
@@ -60,11 +60,11 @@ static enum status add_host(struct members *m, const char *name, size_t len, int
         host->slots = (host->slots ? host->slots : 1) + (slots ? slots : 1);
         return OK;
     }
-    struct member *more = realloc(m->hosts, ((size_t)m->num_hosts + 1) * sizeof *more);
+    struct member_host *more = realloc(m->hosts, ((size_t)m->num_hosts + 1) * sizeof *more);
     if (!more)
         return err_nomem(err);
     m->hosts = more;
-    more[m->num_hosts] = (struct member){.name = strndup(name, len), .slots = slots};
+    more[m->num_hosts] = (struct member_host){.name = strndup(name, len), .slots = slots};
     return more[m->num_hosts++].name ? OK : err_nomem(err);
 }
 
@@ -215,7 +215,7 @@ static bool is_here(const char *name)
            strcmp(name, "127.0.0.1") == 0;
 }
 
-static void start_probe(struct members *m, struct member *host)
+static void start_probe(struct members *m, struct member_host *host)
 {
     host->probe_end_ns = clock_now_ns() + PROBE_S * (int64_t)1000000000;
     host->probe = fork();
@@ -233,7 +233,7 @@ static void start_probe(struct members *m, struct member *host)
 enum answer { NO_ANSWER_YET, ANSWERS, SILENT };
 
 /* The answer of a probe that was started. If its time is over, the probe is killed. */
-static enum answer probe_answer(struct member *host)
+static enum answer probe_answer(struct member_host *host)
 {
     int wstatus = 0;
     const pid_t got = host->probe > 0 ? waitpid(host->probe, &wstatus, WNOHANG) : -1;
@@ -253,7 +253,7 @@ void members_ask(struct members *members)
 {
     bool waits = true;
     for (int i = 0; i < members->num_hosts; i++) {
-        struct member *host = &members->hosts[i];
+        struct member_host *host = &members->hosts[i];
         host->lost = !is_here(host->name);
         if (host->lost && host->probe == 0)
             start_probe(members, host);
@@ -261,7 +261,7 @@ void members_ask(struct members *members)
     while (waits) {
         waits = false;
         for (int i = 0; i < members->num_hosts; i++) {
-            struct member *host = &members->hosts[i];
+            struct member_host *host = &members->hosts[i];
             if (host->probe == 0)
                 continue;
             const enum answer answer = probe_answer(host);
@@ -278,7 +278,7 @@ bool members_ask_lost(struct members *members)
 {
     bool back = false;
     for (int i = 0; i < members->num_hosts; i++) {
-        struct member *host = &members->hosts[i];
+        struct member_host *host = &members->hosts[i];
         const int64_t next_ns =
             host->probe_end_ns + (PROBE_EVERY_S - PROBE_S) * (int64_t)1000000000;
         if (!host->lost)
@@ -298,7 +298,7 @@ int64_t members_ranks(const struct members *members)
     int64_t slots = 0, left = 0, hosts_left = 0, n = members->num_ranks;
     bool given = true;
     for (int i = 0; i < members->num_hosts; i++) {
-        const struct member *host = &members->hosts[i];
+        const struct member_host *host = &members->hosts[i];
         given &= host->slots > 0;
         slots += host->slots;
         left += host->lost ? 0 : host->slots;
@@ -339,7 +339,7 @@ char *members_words(const struct members *members)
         return NULL;
     fputs(members->words, out);
     for (int i = 0; i < members->num_hosts; i++) {
-        const struct member *host = &members->hosts[i];
+        const struct member_host *host = &members->hosts[i];
         if (host->lost)
             continue;
         if (first)

@@ -15,7 +15,7 @@
 
 #include "partition/base/status.h"
 
-struct member {
+struct member_host {
     char *name;
     int64_t slots; /* 0: not given */
     bool lost;
@@ -24,7 +24,7 @@ struct member {
 };
 
 struct members {
-    struct member *hosts; /* owned; none: this machine only */
+    struct member_host *hosts; /* owned; none: this machine only */
     int num_hosts;
     int64_t num_ranks; /* that were asked for */
     int64_t given_up;  /* ranks that the run goes on without, on machines that answer */

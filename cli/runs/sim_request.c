@@ -14,6 +14,7 @@
 #include "partition/step/recompute_fit.h"
 #include "profiles/base/clock.h"
 #include "profiles/job/job_json.h"
+#include "profiles/json/fields.h"
 
 void step_request_init(struct step_request *request)
 {
@@ -102,45 +103,49 @@ static const struct {
 };
 enum { NUM_ENTRIES = sizeof entries / sizeof entries[0] };
 
-/* Set the values of the settings of a key to the words that it takes: "a|b|c" becomes "a b c". */
-static void list_values(struct step_setting *settings, const char *prefix,
-                        const struct key_help *key)
+/* Set the words that a setting takes: "a|b|c" becomes "a b c". */
+static void set_words(struct step_setting *setting, const char *takes)
 {
-    const size_t n = strlen(prefix);
-    for (int i = 0; i < NUM_ENTRIES; i++) {
-        struct step_setting *s = &settings[i];
-        if (!s->key || entries[i].values || strncmp(s->key, prefix, n) != 0 ||
-            strcmp(s->key + n, key->key) != 0)
-            continue;
-        snprintf(s->values, sizeof s->values, "%s", key->takes);
-        for (char *c = s->values; *c; c++)
-            *c = *c == '|' ? ' ' : *c;
-    }
-}
-
-static void list_job_key(const struct key_help *key, void *settings)
-{
-    list_values(settings, "", key);
+    snprintf(setting->values, sizeof setting->values, "%s", takes);
+    for (char *c = setting->values; *c; c++)
+        *c = *c == '|' ? ' ' : *c;
 }
 
 static void list_cluster_key(const struct key_help *key, void *settings)
 {
-    list_values(settings, "cluster.", key);
+    for (struct step_setting *s = settings; s < (struct step_setting *)settings + NUM_ENTRIES; s++)
+        if (s->key && strncmp(s->key, "cluster.", 8) == 0 && strcmp(s->key + 8, key->key) == 0 &&
+            strchr(key->takes, '|') && s->arg)
+            set_words(s, key->takes);
 }
 
 int step_settings(struct step_setting settings[STEP_SETTINGS_MAX])
 {
+    int n = 0;
     for (int i = 0; i < NUM_ENTRIES; i++) {
-        settings[i] = (struct step_setting){.name = entries[i].name,
+        settings[n] = (struct step_setting){.name = entries[i].name,
                                             .arg = entries[i].arg,
                                             .help = entries[i].help,
                                             .key = entries[i].key};
-        if (entries[i].values)
-            snprintf(settings[i].values, sizeof settings[i].values, "%s", entries[i].values);
+        set_words(&settings[n++], entries[i].values ? entries[i].values : "");
     }
-    keys_each(KEYS_JOB, list_job_key, settings);
+    for (int i = 0; i < job_keys.num && n < STEP_SETTINGS_MAX; i++) {
+        const struct member *row = &job_keys.rows[i];
+        if (row->option)
+            settings[n++] = (struct step_setting){.name = row->option,
+                                                  .arg = row->type == MEMBER_BOOL ? NULL : "VALUE",
+                                                  .help = row->help,
+                                                  .key = row->name};
+    }
+    for (int i = 0; i < n; i++) {
+        const char *key = settings[i].key;
+        char takes[160];
+        const struct member *row = key ? fields_find(job_keys.rows, job_keys.num, key, NULL) : NULL;
+        if (row && row->type == MEMBER_NAME)
+            set_words(&settings[i], member_takes(row, takes, sizeof takes));
+    }
     keys_each(KEYS_CLUSTER, list_cluster_key, settings);
-    return NUM_ENTRIES;
+    return n;
 }
 
 struct step_setting *step_setting_find(struct step_setting *settings, int num, const char *name)
@@ -243,12 +248,13 @@ static const char *value_of(const struct step_setting *s, struct err *err)
         const int word = find_word(s->values, s->name, s->text, err);
         return word < 0 ? NULL : optimizers[s->name[9] ? of_bytes[word] : word];
     }
-    if (strcmp(s->key, "train.dropout") == 0 && strcmp(s->text, "true") == 0)
-        return "0.1";
-    if (strcmp(s->key, "train.clip_norm") == 0 && strcmp(s->text, "true") == 0)
-        return "1";
-    return !s->arg && strcmp(s->text, "false") == 0 && strncmp(s->key, "train.", 6) == 0 ? "0"
-                                                                                         : s->text;
+    const bool dropout = strcmp(s->key, "train.dropout") == 0;
+    if (dropout || strcmp(s->key, "train.clip_norm") == 0) {
+        if (strcmp(s->text, "true") == 0)
+            return dropout ? "0.1" : "1";
+        return strcmp(s->text, "false") == 0 ? "0" : s->text;
+    }
+    return s->text;
 }
 
 /* The keys of a step without a job that depend on other settings. */

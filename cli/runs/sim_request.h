@@ -35,7 +35,7 @@ struct step_setting {
     bool flag; /* given; its text is "true" */
     char values[160];
 };
-enum { STEP_SETTINGS_MAX = 48 };
+enum { STEP_SETTINGS_MAX = 64 };
 /* List the settings in the order of the help, without texts. Returns how many. */
 int step_settings(struct step_setting settings[STEP_SETTINGS_MAX]);
 

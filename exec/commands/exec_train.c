@@ -81,7 +81,8 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         ADAPTER_OPTION(&ask.adapter),
         OPTION("plan", STRING, &options.plan, "FILE",
                "the plan to train on, of 'elapse plan -o' (default: planned)"),
-        OPTION("set", LIST, &set, "a.b=v", "override a value of the job file (repeatable)"),
+        OPTION("set", LIST, &set, "a.b=v", "override a value of the job file (repeatable)",
+               .keys = &job_keys),
         OPTION("device", STRING, &ask.device, "KIND", "%s (default: train.device of the job)",
                .values = "cpu cuda"),
         OPTION(

@@ -7,7 +7,7 @@
 
 const char *device_text(enum device_kind device)
 {
-    return device == DEVICE_CUDA ? "cuda" : "cpu";
+    return device_kind_names[device];
 }
 
 struct backend *backend_new(const struct backend_spec *spec, struct err *err)

@@ -36,14 +36,10 @@ static enum status refuse_unsupported(const struct job *job, struct err *err)
         return err_set(err, ERR_INPUT,
                        "train.dtype %s is for plan and sim; train runs fp32, bf16 or tf32",
                        dtype_text((int)job->train.dtype));
-    if (job->train.post_validation)
-        return err_set(
-            err, ERR_INPUT,
-            "train.post_validation is for plan and sim; train waits for the gradient norm");
-    if (job->train.rows != FILL_PACKED || job->data.documents > 0)
-        return err_set(err, ERR_INPUT,
-                       "%s is for plan and sim; train packs all documents of its JSON lines",
-                       job->data.documents > 0 ? "data.documents" : "train.rows");
+    for (int i = 0; i < job_keys.num; i++)
+        if (job_keys.rows[i].instead && !job_is_default(job, &job_keys.rows[i]))
+            return err_set(err, ERR_INPUT, "%s is for plan and sim; %s", job_keys.rows[i].name,
+                           job_keys.rows[i].instead);
     if (!model_family_traits(job->model.family)->trainable)
         return err_set(
             err, ERR_INFEASIBLE,
@@ -293,7 +289,7 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
         rc = err_set(err, ERR_INPUT,
                      "data.length: samples of data.kind %s are no rows of documents, only those of "
                      "JSON lines are",
-                     data_sets[t->job->data.kind].name);
+                     data_kind_names[t->job->data.kind]);
     if (rc == OK)
         probe_open(t);
     if (rc == OK && !(t->backend = backend_new(&spec, err)))

@@ -205,7 +205,7 @@ static enum status check_adapters(const struct job *job, const char *what, struc
     if (model->framework && model->framework->fuses_adapters)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: train.framework %s is for plan and sim: it fuses adapters", what,
-                       model->framework->name);
+                       framework_name(model->framework));
     if (job->train.lora.base != LORA_BASE_SAME)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: train.lora.base must be 'same': train cannot quantize a base", what);

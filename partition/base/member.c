@@ -62,6 +62,15 @@ static int64_t int_limit(const struct member *member)
     return member->max > 0 && member->max < (double)most ? (int64_t)member->max : most;
 }
 
+/* The values of an enum below this one can be chosen. */
+static int num_names(const struct member *member)
+{
+    int n = 0;
+    while (member->names[n] && !(member->max > 0 && n > member->max))
+        n++;
+    return n;
+}
+
 /* Whether an integer is within the limits. */
 static bool int_fits(const struct member *member, int64_t value)
 {
@@ -69,10 +78,7 @@ static bool int_fits(const struct member *member, int64_t value)
     case MEMBER_BOOL:
         return value == 0 || value == 1;
     case MEMBER_NAME:
-        for (int64_t i = 0; i < value; i++)
-            if (!member->names[i])
-                return false;
-        return value >= 0 && member->names[value] && *member->names[value];
+        return (double)value >= member->min && value < num_names(member);
     case MEMBER_NS:
         return value >= 0 && value <= NS_MAX;
     case MEMBER_BYTES:
@@ -115,10 +121,38 @@ bool member_set_real(const struct member *member, double value, void *base)
 
 int member_find_name(const struct member *member, const char *name)
 {
-    for (int i = 0; *name && member->names[i]; i++)
+    for (int i = (int)member->min; i < num_names(member); i++)
         if (strcmp(member->names[i], current_value(name)) == 0)
             return i;
     return -1;
+}
+
+/* Whether a list of words "tp|tp_size|fsdp=weights" has a word; *tail gets what follows it there. */
+static bool has_word(const char *list, const char *word, const char **tail, size_t *length)
+{
+    for (; list && *list; list += strcspn(list, "|"), list += *list == '|') {
+        const size_t whole = strcspn(list, "|"), bare = strcspn(list, "|= ");
+        if (!same_word(list, bare, word))
+            continue;
+        *tail = list + bare;
+        *length = whole - bare;
+        return true;
+    }
+    return false;
+}
+
+const struct member *member_called(const struct member_table *table, const char *word, char *hint,
+                                   size_t size)
+{
+    const char *tail;
+    size_t length;
+    for (int i = 0; i < table->num; i++) {
+        if (!has_word(table->rows[i].also, word, &tail, &length))
+            continue;
+        snprintf(hint, size, "%s%.*s", table->rows[i].name, (int)length, tail);
+        return &table->rows[i];
+    }
+    return NULL;
 }
 
 /* --- "auto" ----------------------------------------------------------------------------------- */
@@ -167,7 +201,7 @@ static void range_text(const struct member *member, bool open, char *buf, size_t
     const bool above = member->flags & MEMBER_ABOVE, below = member->flags & MEMBER_BELOW;
     const bool zero = (member->flags & MEMBER_UNSET) && member->min > 0;
     char min[32], max[32];
-    const char *or_zero = zero ? open ? "0|" : "0 or " : "";
+    const char *or_zero = zero ? "0 or " : "";
     *buf = '\0';
     if (is_integer(member)) {
         const int64_t most = int_limit(member);
@@ -194,10 +228,9 @@ static void range_text(const struct member *member, bool open, char *buf, size_t
 static void names_text(const struct member *member, char *buf, size_t size)
 {
     size_t used = 0;
-    for (int i = 0; member->names[i] && used < size; i++)
-        if (*member->names[i])
-            used += (size_t)snprintf(buf + used, size - used, "%s%s", used ? "|" : "",
-                                     member->names[i]);
+    for (int i = (int)member->min; i < num_names(member) && used < size; i++)
+        used +=
+            (size_t)snprintf(buf + used, size - used, "%s%s", used ? "|" : "", member->names[i]);
     if (member->auto_offset && used < size)
         snprintf(buf + used, size - used, "|auto%s", member->list_offset ? "|[...]" : "");
 }

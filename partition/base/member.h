@@ -34,12 +34,11 @@ enum member_type {
 };
 
 enum member_flag {
-    MEMBER_ABOVE = 1,     /* a value is above min, not equal to it */
-    MEMBER_BELOW = 2,     /* a value is below max, not equal to it */
-    MEMBER_UNSET = 4,     /* 0 is allowed beside min..max: not given */
-    MEMBER_OBJECT = 8,    /* TEXT: the owner reads an object that stands in its place */
-    MEMBER_LIST = 16,     /* TEXT: an array of texts is read as one text, joined by commas */
-    MEMBER_PLAN_ONLY = 32 /* `plan` and `sim` alone know it: `train` refuses all but the default */
+    MEMBER_ABOVE = 1,  /* a value is above min, not equal to it */
+    MEMBER_BELOW = 2,  /* a value is below max, not equal to it */
+    MEMBER_UNSET = 4,  /* 0 is allowed beside min..max: not given */
+    MEMBER_OBJECT = 8, /* TEXT: the owner reads an object that stands in its place */
+    MEMBER_LIST = 16   /* TEXT: an array of texts is read as one text, joined by commas */
 };
 
 struct member {
@@ -47,18 +46,33 @@ struct member {
     enum member_type type;
     int flags;           /* of enum member_flag */
     size_t offset, size; /* in the struct */
-    double min, max;     /* of numbers; max 0: no limit but that of the variable. A REAL without
-                                 limits has min -INFINITY. NS, BYTES and RATE have those of units.h */
-    const char *const *names; /* NAME: NULL-terminated, by value; "" cannot be chosen. PATH: words
-                                 that are no paths */
-    size_t auto_offset;       /* BOOL, NAME: offset of the bool that "auto" sets; 0: no "auto" */
-    size_t list_offset;       /* NAME with "auto": offset of an unsigned; a list of names restricts
-                                 "auto" and sets its bits 1 << value. 0: no list */
-    const char *init;         /* the default as text, up to the first of ":;," and a blank; the
-                                 help shows all of it in brackets. NULL: 0, or nothing */
+    /* Limits of numbers; max 0: none but that of the variable. A REAL of any value has min -INFINITY.
+     * NS, BYTES and RATE have the limits of units.h. NAME: of the values that can be chosen. */
+    double min, max;
+    /* NAME: NULL-terminated, by value. PATH: words that are no paths. */
+    const char *const *names;
+    size_t auto_offset; /* BOOL, NAME: offset of the bool that "auto" sets; 0: there is no "auto" */
+    /* NAME with "auto": offset of an unsigned. A list of names restricts "auto" and sets the bits
+     * 1 << value. 0: no list. */
+    size_t list_offset;
+    /* The default as text, up to the first of ":;," or a blank. The help shows all of it in
+     * brackets. NULL: zero. */
+    const char *init;
     const char *help;
+    /* Words of other tools for it, "tp|tp_size". What follows a word stands after our name in a hint:
+     * "fsdp=weights". NULL: none. */
+    const char *also;
+    /* The option of `elapse sim` that is short for the key, without dashes. NULL: none. */
+    const char *option;
+    /* A key that `plan` and `sim` alone know: what `train` does in its place. NULL: train knows it. */
+    const char *instead;
     const char *head; /* above its cells in a printed table */
     int width;        /* of a printed cell; below 0: aligned to the left */
+};
+
+struct member_table {
+    const struct member *rows;
+    int num;
 };
 
 /* A row for a member of struct STRUCT_: MEMBER(job, "train.epochs", INT, train.epochs, "epochs",
@@ -69,9 +83,9 @@ struct member {
         .size = sizeof(((struct struct_ *)0)->path_), .help = (help_), __VA_ARGS__                 \
     }
 /* A row that its owner reads. */
-#define MEMBER_OWN(name_, help_)                                                                   \
+#define MEMBER_OWN(name_, ...)                                                                     \
     {                                                                                              \
-        .name = (name_), .type = MEMBER_OTHER, .help = (help_)                                     \
+        .name = (name_), .type = MEMBER_OTHER, .help = __VA_ARGS__                                 \
     }
 
 /* The number that a member holds (a bool or a name: its value). */
@@ -87,6 +101,11 @@ int member_find_name(const struct member *member, const char *name);
 
 /* Whether a name says itself that its numbers are ns: "fwd_ns". */
 bool member_in_ns(const struct member *member);
+
+/* Find the row that other tools call `word`. hint gets its name, with what belongs after it
+ * ("pipeline.shard=weights"). NULL: none. */
+const struct member *member_called(const struct member_table *table, const char *word, char *hint,
+                                   size_t size);
 
 /* Whether "auto" is the member's value: of a COUNT, or by the bool at auto_offset. */
 bool member_auto(const struct member *member, const void *base);

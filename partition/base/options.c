@@ -26,20 +26,24 @@ static const struct option *find_option(const struct option *options, int num_op
     return NULL;
 }
 
-/* Name the option that others write as `word`, or the key to --set, if the table has it. */
+/* Name the option that others write as `word`, or the key to override, if an option takes keys. */
 static bool hint_synonym(const struct option *options, int num_options, const char *word,
                          struct err *err)
 {
-    const char *option = synonym_option(word), *key = synonym_key(word);
-    char shown[NAME_MAX_LEN];
+    const char *option = synonym_option(word);
+    char shown[NAME_MAX_LEN], key[128];
     if (option && find_option(options, num_options, option, strlen(option))) {
         err_hint(err, "use %s", dashed(option, shown));
         return true;
     }
-    if (!key || !find_option(options, num_options, "set", 3))
-        return false;
-    err_hint(err, "use --set %s%s", key, strpbrk(key, "= ") ? "" : "=VALUE");
-    return true;
+    for (int i = 0; i < num_options; i++) {
+        if (!options[i].keys || !member_called(options[i].keys, word, key, sizeof key))
+            continue;
+        err_hint(err, "use %s %s%s", dashed(options[i].name, shown), key,
+                 strpbrk(key, "= ") ? "" : "=VALUE");
+        return true;
+    }
+    return false;
 }
 
 static enum status unknown_option(const struct option *options, int num_options, const char *arg,

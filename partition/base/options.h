@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "partition/base/member.h"
 #include "partition/base/status.h"
 
 /* A rank started by `elapse` exits with this code for ERR_INFEASIBLE. It cannot use 1, because an
@@ -38,13 +39,17 @@ struct option {
     const char *name; /* without dashes; a single letter takes one dash: "n" is "-n" */
     enum option_type type;
     void *value;
-    const char *arg;    /* placeholder in the help, NULL for flags */
-    const char *help;   /* one line that states the default; %s in it becomes the values */
-    int64_t min, max;   /* OPTION_INT only */
-    bool *seen;         /* may be NULL; set when the option was given */
-    const char *group;  /* a heading that the help prints above this option; NULL: none */
-    const char *values; /* the words that it takes, "ring tree"; NULL: not a fixed set */
-    bool leave;         /* options_take() reads it, and leaves it in argv */
+    const char *arg;   /* placeholder in the help, NULL for flags */
+    const char *help;  /* one line that states the default; %s in it becomes the values */
+    int64_t min, max;  /* OPTION_INT only */
+    bool *seen;        /* may be NULL; set when the option was given */
+    const char *group; /* a heading that the help prints above this option; NULL: none */
+    const struct member_table
+        *keys;                /* of the job that it overrides, whose words of other tools hints
+                                  know; NULL: none */
+    const char *const *names; /* the words that it takes, NULL-terminated; or */
+    const char *values;       /* the words that it takes, "ring tree"; NULL: not a fixed set */
+    bool leave;               /* options_take() reads it, and leaves it in argv */
 };
 
 /* A row of an option table: OPTION("n", INT, &ranks, "RANKS", "ranks (default 1)", .max = 64). The

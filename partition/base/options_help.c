@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "partition/base/options.h"
+#include "partition/base/units.h"
 
 #define NAME_MAX_LEN 64
 #define LEFT_MAX 32 /* a longer option has its help on the next line */
@@ -26,16 +27,28 @@ static const char *left_side(const struct option *option, bool arg, char buf[2 *
     return buf;
 }
 
-/* The option's help with its values, "optimal, released, paper", in place of %s. */
+/* The words that the option takes, "optimal released paper"; "": not a fixed set. */
+static const char *words_of(const struct option *option, char buf[HELP_LINE_MAX])
+{
+    int n = 0;
+    while (option->names && option->names[n])
+        n++;
+    return n > 0            ? join_names(option->names, n, buf, HELP_LINE_MAX)
+           : option->values ? option->values
+                            : "";
+}
+
+/* The option's help with its words, "optimal, released, paper", in place of %s. */
 static const char *help_of(const struct option *option, char buf[HELP_LINE_MAX])
 {
-    const char *place = option->values ? strstr(option->help, "%s") : NULL;
+    char words[HELP_LINE_MAX];
+    const char *place = option->names || option->values ? strstr(option->help, "%s") : NULL;
     const size_t size = HELP_LINE_MAX;
     size_t used = 0;
     if (!place)
         return option->help;
     APPEND("%.*s", (int)(place - option->help), option->help);
-    for (const char *at = option->values; *at;) {
+    for (const char *at = words_of(option, words); *at;) {
         const size_t length = strcspn(at, " ");
         APPEND("%.*s%s", (int)length, at, at[length] ? ", " : "");
         at += length + (at[length] == ' ');
@@ -75,7 +88,7 @@ size_t options_help(const struct option *options, int num_options, bool last, ch
 size_t options_rows(const struct option *options, int num_options, char *buf, size_t size)
 {
     size_t used = 0;
-    char left[2 * NAME_MAX_LEN], help[HELP_LINE_MAX];
+    char left[2 * NAME_MAX_LEN], help[HELP_LINE_MAX], words[HELP_LINE_MAX];
     const char *group = "";
     if (size > 0)
         buf[0] = '\0';
@@ -83,7 +96,7 @@ size_t options_rows(const struct option *options, int num_options, char *buf, si
         const struct option *option = &options[i];
         group = option->group ? option->group : group;
         APPEND("option\t%s\t%s\t%s\t%s\t%s\t%s\n", left_side(option, false, left),
-               option->arg ? option->arg : "", option->values ? option->values : "",
+               option->arg ? option->arg : "", words_of(option, words),
                option->type == OPTION_LIST ? "repeat" : "", group, help_of(option, help));
     }
     return used;

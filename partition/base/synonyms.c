@@ -1,7 +1,6 @@
 #include "partition/base/synonyms.h"
 
 #include <ctype.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -11,105 +10,6 @@ struct synonym {
 
 /* Words of PyTorch, Megatron-LM, DeepSpeed and transformers' TrainingArguments. Case does not
  * count, and '-' and '_' are one letter. */
-static const struct synonym keys[] = {
-    {"tensor_parallel",                      "pipeline.tensor"                               },
-    {"tensor_parallel_size",                 "pipeline.tensor"                               },
-    {"tensor_model_parallel_size",           "pipeline.tensor"                               },
-    {"tensor",                               "pipeline.tensor"                               },
-    {"tp",                                   "pipeline.tensor"                               },
-    {"tp_size",                              "pipeline.tensor"                               },
-    {"pipeline_parallel",                    "pipeline.num_stages"                           },
-    {"pipeline_parallel_size",               "pipeline.num_stages"                           },
-    {"pipeline_model_parallel_size",         "pipeline.num_stages"                           },
-    {"stages",                               "pipeline.num_stages"                           },
-    {"pp",                                   "pipeline.num_stages"                           },
-    {"pp_size",                              "pipeline.num_stages"                           },
-    {"data_parallel",                        "pipeline.num_replicas"                         },
-    {"data_parallel_size",                   "pipeline.num_replicas"                         },
-    {"replicas",                             "pipeline.num_replicas"                         },
-    {"dp",                                   "pipeline.num_replicas"                         },
-    {"dp_size",                              "pipeline.num_replicas"                         },
-    {"expert_parallel",                      "pipeline.expert"                               },
-    {"expert_model_parallel_size",           "pipeline.expert"                               },
-    {"ep",                                   "pipeline.expert"                               },
-    {"expert_tensor_parallel_size",          "pipeline.expert_tensor"                        },
-    {"expert_tensor_parallel_degree",        "pipeline.expert_tensor"                        },
-    {"etp",                                  "pipeline.expert_tensor"                        },
-    {"context_parallel",                     "pipeline.context"                              },
-    {"context_parallel_size",                "pipeline.context"                              },
-    {"cp",                                   "pipeline.context"                              },
-    {"cp_comm_type",                         "pipeline.context_comm"                         },
-    {"vp",                                   "pipeline.chunks"                               },
-    {"virtual_pipeline_model_parallel_size", "pipeline.chunks"                               },
-    {"gbs",                                  "train.batch.global"                            },
-    {"mbs",                                  "train.batch.micro"                             },
-    {"micro_batch_size",                     "train.batch.micro"                             },
-    {"zero",                                 "pipeline.shard"                                },
-    {"zero_stage",                           "pipeline.shard"                                },
-    {"zero_optimization",                    "pipeline.shard"                                },
-    {"fsdp",                                 "pipeline.shard=weights"                        },
-    {"hsdp",                                 "pipeline.shard=weights, pipeline.shard_group"  },
-    {"hybrid_shard",                         "pipeline.shard=weights, pipeline.shard_group"  },
-    {"data_parallel_shard_degree",           "pipeline.shard_group"                          },
-    {"offload_optimizer",                    "pipeline.offload=optimizer"                    },
-    {"optimizer_cpu_offload",                "pipeline.offload=optimizer"                    },
-    {"lora",                                 "train.lora.rank"                               },
-    {"lora_rank",                            "train.lora.rank"                               },
-    {"lora_r",                               "train.lora.rank"                               },
-    {"target_modules",                       "train.lora.targets"                            },
-    {"modules_to_save",                      "train.lora.head"                               },
-    {"load_in_4bit",                         "train.lora.base=nf4"                           },
-    {"qlora",                                "train.lora.base=nf4"                           },
-    {"microbatches",                         "pipeline.num_microbatches"                     },
-    {"gradient_accumulation_steps",          "pipeline.num_microbatches"                     },
-    {"activation_checkpointing",             "pipeline.recompute"                            },
-    {"gradient_checkpointing",               "pipeline.recompute"                            },
-    {"recompute_granularity",                "pipeline.recompute"                            },
-    {"schedule",                             "pipeline.schedule"                             },
-    {"lr",                                   "train.optimizer.lr"                            },
-    {"learning_rate",                        "train.optimizer.lr"                            },
-    {"momentum",                             "train.optimizer.momentum"                      },
-    {"weight_decay",                         "train.optimizer.weight_decay"                  },
-    {"adam_beta1",                           "train.optimizer.beta1"                         },
-    {"adam_beta2",                           "train.optimizer.beta2"                         },
-    {"adam_eps",                             "train.optimizer.eps"                           },
-    {"optimizer",                            "train.optimizer.kind"                          },
-    {"optim",                                "train.optimizer.kind"                          },
-    {"lr_schedule",                          "train.lr_schedule.kind"                        },
-    {"lr_scheduler",                         "train.lr_schedule.kind"                        },
-    {"lr_scheduler_type",                    "train.lr_schedule.kind"                        },
-    {"lr_decay_style",                       "train.lr_schedule.kind"                        },
-    {"warmup",                               "train.lr_schedule.warmup_steps"                },
-    {"warmup_steps",                         "train.lr_schedule.warmup_steps"                },
-    {"batch",                                "train.batch.per_pipeline or train.batch.global"},
-    {"batch_size",                           "train.batch.per_pipeline or train.batch.global"},
-    {"global_batch_size",                    "train.batch.global"                            },
-    {"train_batch_size",                     "train.batch.global"                            },
-    {"epochs",                               "train.epochs"                                  },
-    {"num_epochs",                           "train.epochs"                                  },
-    {"num_train_epochs",                     "train.epochs"                                  },
-    {"steps",                                "train.max_steps"                               },
-    {"max_steps",                            "train.max_steps"                               },
-    {"train_iters",                          "train.max_steps"                               },
-    {"seed",                                 "train.seed"                                    },
-    {"device",                               "train.device"                                  },
-    {"dtype",                                "train.dtype"                                   },
-    {"precision",                            "train.dtype"                                   },
-    {"mixed_precision",                      "train.dtype"                                   },
-    {"bf16",                                 "train.dtype=bf16"                              },
-    {"fp16",                                 "train.dtype=fp16"                              },
-    {"loss_scale",                           "train.dtype=bf16, which needs no loss scaling" },
-    {"dropout",                              "train.dropout"                                 },
-    {"label_smoothing",                      "train.label_smoothing"                         },
-    {"clip_grad",                            "train.clip_norm"                               },
-    {"grad_clip",                            "train.clip_norm"                               },
-    {"max_grad_norm",                        "train.clip_norm"                               },
-    {"gradient_clipping",                    "train.clip_norm"                               },
-    {"dataset",                              "data.kind"                                     },
-    {"data_path",                            "data.path"                                     },
-    {"num_workers",                          "data.workers"                                  },
-};
-
 static const struct synonym values[] = {
     {"adam",             "adamw"      },
     {"adam",             "adam"       },
@@ -192,15 +92,13 @@ static const struct synonym options[] = {
     {"micro_batches",                "microbatches"},
 };
 
-/* Whether two words are equal, for people. */
-static bool same_word(const char *a, const char *b)
+bool same_word(const char *a, size_t length, const char *b)
 {
-    while (*a && (tolower((unsigned char)*a) == tolower((unsigned char)*b) ||
-                  (*a == '-' && *b == '_') || (*a == '_' && *b == '-'))) {
-        a++;
-        b++;
-    }
-    return *a == '\0' && *b == '\0';
+    for (; length > 0 && *b; a++, b++, length--)
+        if (tolower((unsigned char)*a) != tolower((unsigned char)*b) &&
+            !((*a == '-' && *b == '_') || (*a == '_' && *b == '-')))
+            return false;
+    return length == 0 && *b == '\0';
 }
 
 /* Values that files and scripts of earlier versions have. They mean the value that stands beside. */
@@ -213,7 +111,7 @@ static const char *find(const struct synonym *table, size_t n, const char *word,
                         const char *const *names)
 {
     for (size_t i = 0; i < n; i++) {
-        if (!same_word(word, table[i].word))
+        if (!same_word(word, strlen(word), table[i].word))
             continue;
         if (!names)
             return table[i].ours;
@@ -224,15 +122,10 @@ static const char *find(const struct synonym *table, size_t n, const char *word,
     return NULL;
 }
 
-const char *synonym_key(const char *word)
-{
-    return find(keys, sizeof keys / sizeof *keys, word, NULL);
-}
-
 const char *synonym_value(const char *word, const char *const *names)
 {
     for (int i = 0; names[i]; i++)
-        if (same_word(word, names[i]))
+        if (same_word(word, strlen(word), names[i]))
             return names[i];
     return find(values, sizeof values / sizeof *values, word, names);
 }
@@ -250,22 +143,16 @@ const char *synonym_option(const char *word)
     return find(options, sizeof options / sizeof *options, word, NULL);
 }
 
-/* Whether the word is understood on input, not only in hints: it has one meaning everywhere. */
-static bool is_short(const char *word)
+bool synonym_is_short(const char *word)
 {
     static const char *const words[] = {"pp", "tp", "dp", "cp", "ep", "vp", "gbs", "mbs"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (same_word(word, words[i]))
+        if (same_word(word, strlen(word), words[i]))
             return true;
     return false;
 }
 
-const char *synonym_short_key(const char *word)
-{
-    return is_short(word) ? synonym_key(word) : NULL;
-}
-
 const char *synonym_short_option(const char *word)
 {
-    return is_short(word) ? synonym_option(word) : NULL;
+    return synonym_is_short(word) ? synonym_option(word) : NULL;
 }

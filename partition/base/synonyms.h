@@ -1,13 +1,15 @@
-/* partition/base/synonyms.h - words of other tools, and what they are called here. One table serves
- * the keys of files, the values of keys and options, and the options of commands. Pure. */
+/* partition/base/synonyms.h - words of other tools, and what they are called here: the values of keys
+ * and options, and the options of commands. Those of keys stand in their rows (member.h). Pure. */
 #ifndef ELAPSE_PARTITION_SYNONYMS_H
 #define ELAPSE_PARTITION_SYNONYMS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "partition/base/status.h"
 
-/* The key of a job file that others call `word`, such as "pipeline.tensor" for "tp"; NULL: none. A
- * value may follow it: "pipeline.shard=weights". */
-const char *synonym_key(const char *word);
+/* Whether `length` letters and a word are equal, for people: case does not count, and '-' is '_'. */
+bool same_word(const char *letters, size_t length, const char *word);
 
 /* The first of the words that others write as `word` and that is one of the NULL-terminated names
  * ("bf16" for "bfloat16" and for "BF16"); NULL: none. */
@@ -21,9 +23,10 @@ const char *current_value(const char *word);
  * NULL: none. */
 const char *synonym_option(const char *word);
 
-/* The key or option of one of the field's short words, which input takes in its place: PP TP DP EP
- * VP GBS MBS. NULL for all other words. */
-const char *synonym_short_key(const char *word);
+/* Whether the word is one of the field's short words, which input takes in place of a key or option,
+ * not only in hints: PP TP DP EP CP VP GBS MBS. */
+bool synonym_is_short(const char *word);
+/* The option of such a word; NULL for all other words. */
 const char *synonym_short_option(const char *word);
 
 #endif

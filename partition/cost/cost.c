@@ -374,18 +374,18 @@ const char *cost_source_name(enum cost_source source)
     return names[source];
 }
 
-static const char *const choice_names[COST_CHOICE_COUNT] = {"auto", "kernels", "roofline",
-                                                            "profile"};
+const char *const cost_choice_names[] = {"auto", "kernels", "roofline", "profile", NULL};
+const char *const graph_parts_names[] = {"none", "mlp", "layers", "step", NULL};
 
 const char *cost_choice_name(enum cost_choice choice)
 {
-    return choice_names[choice];
+    return cost_choice_names[choice];
 }
 
 enum status cost_choice_parse(const char *text, enum cost_choice *choice, struct err *err)
 {
     for (int i = 0; i < COST_CHOICE_COUNT; i++) {
-        if (strcmp(text, choice_names[i]) == 0) {
+        if (strcmp(text, cost_choice_names[i]) == 0) {
             *choice = (enum cost_choice)i;
             return OK;
         }

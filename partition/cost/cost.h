@@ -117,7 +117,7 @@ enum cost_choice {
     COST_BY_PROFILE,
     COST_CHOICE_COUNT
 };
-#define COST_CHOICE_NAMES "auto kernels roofline profile" /* for help texts */
+extern const char *const cost_choice_names[]; /* by value, NULL-terminated */
 const char *cost_choice_name(enum cost_choice choice);
 /* ERR_INPUT: no such choice; an efficiency that is not EFFICIENCY_MIN..EFFICIENCY_MAX. More than 1:
  * faster than the published curves, as a calibration may find. */
@@ -135,6 +135,7 @@ enum graph_parts {
     GRAPHS_STEP,   /* all passes of a step; experts are one grouped product */
     GRAPHS_COUNT
 };
+extern const char *const graph_parts_names[]; /* by value, NULL-terminated */
 
 /* Assumptions about a job and its framework that computed times depend on. */
 struct cost_options {

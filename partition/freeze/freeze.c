@@ -51,8 +51,8 @@ struct track {
     double log_norm, drift, path, streak;
 };
 
-static const char *const policy_names[FREEZE_POLICY_COUNT] = {
-    "none", "closed-form", "gradient-norm", "relative-change", "table", "plateau", "safe"};
+const char *const freeze_policy_names[] = {
+    "none", "closed-form", "gradient-norm", "relative-change", "table", "plateau", "safe", NULL};
 
 static const char *const policy_about[FREEZE_POLICY_COUNT] = {
     [FREEZE_NONE] = "no layer freezes",
@@ -73,7 +73,7 @@ const char *freeze_policy_about(enum freeze_policy policy)
 
 const char *freeze_policy_name(enum freeze_policy policy)
 {
-    return (unsigned)policy < FREEZE_POLICY_COUNT ? policy_names[policy] : "?";
+    return (unsigned)policy < FREEZE_POLICY_COUNT ? freeze_policy_names[policy] : "?";
 }
 
 enum status freeze_policy_parse(const char *name, enum freeze_policy *policy, struct err *err)
@@ -82,15 +82,16 @@ enum status freeze_policy_parse(const char *name, enum freeze_policy *policy, st
     char list[128];
     enum status rc;
     for (int i = 0; i < FREEZE_POLICY_COUNT; i++) {
-        if (strcmp(policy_names[i], name) == 0) {
+        if (strcmp(freeze_policy_names[i], name) == 0) {
             *policy = (enum freeze_policy)i;
             return OK;
         }
     }
-    near = nearest_name(name, policy_names, FREEZE_POLICY_COUNT);
+    near = nearest_name(name, freeze_policy_names, FREEZE_POLICY_COUNT);
     rc = err_set(err, ERR_INPUT, "unknown freeze policy '%s'%s%s%s", name,
                  near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
-    err_hint(err, "policies: %s", join_names(policy_names, FREEZE_POLICY_COUNT, list, sizeof list));
+    err_hint(err, "policies: %s",
+             join_names(freeze_policy_names, FREEZE_POLICY_COUNT, list, sizeof list));
     return rc;
 }
 

@@ -27,8 +27,7 @@ enum freeze_policy {
     FREEZE_SAFE,            /* ours: within a stated loss, see freeze_safe.h */
     FREEZE_POLICY_COUNT
 };
-/* Their names, for help texts. */
-#define FREEZE_POLICY_NAMES "none closed-form gradient-norm relative-change table plateau safe"
+extern const char *const freeze_policy_names[]; /* by value, NULL-terminated */
 
 #define JOB_EPOCHS_MAX 1000000
 

@@ -104,9 +104,9 @@ bool attention_is_fused(enum attention_kind kind)
     return kind == ATTENTION_FUSED || kind == ATTENTION_FLASH1;
 }
 
+const char *const attention_kind_names[] = {"auto", "fused", "unfused", "eager", "flash1", NULL};
+
 const char *attention_kind_name(enum attention_kind kind)
 {
-    static const char *const names[ATTENTION_KIND_COUNT] = {"auto", "fused", "unfused", "eager",
-                                                            "flash1"};
-    return names[kind];
+    return attention_kind_names[kind];
 }

@@ -25,6 +25,7 @@ void model_set_attention(struct model *model, enum attention_kind attention);
 /* Whether a kind keeps score matrices because a job says so; whether it is one kernel without them. */
 bool attention_is_unfused(enum attention_kind kind);
 bool attention_is_fused(enum attention_kind kind);
+extern const char *const attention_kind_names[]; /* by value, NULL-terminated */
 const char *attention_kind_name(enum attention_kind kind);
 
 /* The way in which attention gets the keys and values of tokens that other devices hold
@@ -37,8 +38,8 @@ enum context_kind {
                           2023; Megatron-LM's a2a) */
     CONTEXT_KIND_COUNT
 };
-enum { CONTEXT_MAX = 4096 };                         /* replicas that may divide a sample */
-#define CONTEXT_KIND_NAMES "ring all-gather ulysses" /* for help texts */
+enum { CONTEXT_MAX = 4096 };                   /* replicas that may divide a sample */
+extern const char *const context_kind_names[]; /* by value, NULL-terminated */
 const char *context_kind_name(enum context_kind kind);
 extern const char *const context_kind_names[]; /* by kind, NULL-terminated */
 

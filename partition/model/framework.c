@@ -23,6 +23,16 @@
 #define COMPILED_US 14.5
 #define OURS_US 3.4
 
+const char *const framework_kind_names[] = {
+    "auto",     "megatron-te", "megatron-2021", "deepspeed", "fsdp", "fsdp-compiled",
+    "hf-eager", "composer",    "aa-scaling",    "ours",      NULL};
+const char *const norm_kind_names[] = {"auto", "fused", "eager", NULL};
+const char *const overlap_kind_names[] = {"auto", "none", "tensor", "experts", "all", NULL};
+const char *const dispatcher_kind_names[] = {"alltoall", "flex", NULL};
+_Static_assert(sizeof framework_kind_names / sizeof *framework_kind_names ==
+                   FRAMEWORK_KIND_COUNT + 1,
+               "an entry for each value");
+
 /* Sources. megatron-te: Transformer Engine's norms; bias_swiglu_fusion, apply_rope_fusion of
  * Megatron-LM's transformer_config.py. megatron-2021: apex' norms, a fused bias and GELU
  * (megatron/model, 2021); rotary positions and SwiGLU came later, as PyTorch's operators. deepspeed:
@@ -66,16 +76,15 @@
  * many). */
 /* clang-format off */
 static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
-    [FRAMEWORK_AUTO] = {.name = "auto"},
-    [FRAMEWORK_MEGATRON_TE] = {"megatron-te", .blocks_sends = true, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true, .keeps_narrow_weights = true, .weighs_activation = true, .loops_experts = true},
-    [FRAMEWORK_MEGATRON_2021] = {"megatron-2021", .blocks_sends = true, .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .fuses_adapters = true, .masks_rows = true, .keeps_wide = true},
-    [FRAMEWORK_DEEPSPEED] = {"deepspeed", .blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .masks_rows = true, .keeps_wide = true},
-    [FRAMEWORK_FSDP] = {"fsdp", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .keeps_wide = true},
-    [FRAMEWORK_FSDP_COMPILED] = {"fsdp-compiled", .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .eager_loss = true, .has_communicators = true, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US, .keeps_wide = true},
-    [FRAMEWORK_HF_EAGER] = {"hf-eager", .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true, .packs_ahead = true, .keeps_wide = true},
-    [FRAMEWORK_COMPOSER] = {"composer", .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .gathers_late = true, .casts_router = true, .packs_ahead = true, .keeps_wide = true},
-    [FRAMEWORK_AA_SCALING] = {"aa-scaling", .blocks_sends = true, .sends_whole = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .keeps_wide = true},
-    [FRAMEWORK_OURS] = {"ours", .fused_norm = true, .fused_rope = true, .fused_activation = true, .launch_us = OURS_US},
+    [FRAMEWORK_MEGATRON_TE] = {.blocks_sends = true, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true, .keeps_narrow_weights = true, .weighs_activation = true, .loops_experts = true},
+    [FRAMEWORK_MEGATRON_2021] = {.blocks_sends = true, .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .fuses_adapters = true, .masks_rows = true, .keeps_wide = true},
+    [FRAMEWORK_DEEPSPEED] = {.blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .masks_rows = true, .keeps_wide = true},
+    [FRAMEWORK_FSDP] = {.counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .keeps_wide = true},
+    [FRAMEWORK_FSDP_COMPILED] = {.fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .eager_loss = true, .has_communicators = true, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US, .keeps_wide = true},
+    [FRAMEWORK_HF_EAGER] = {.counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true, .packs_ahead = true, .keeps_wide = true},
+    [FRAMEWORK_COMPOSER] = {.counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .gathers_late = true, .casts_router = true, .packs_ahead = true, .keeps_wide = true},
+    [FRAMEWORK_AA_SCALING] = {.blocks_sends = true, .sends_whole = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .keeps_wide = true},
+    [FRAMEWORK_OURS] = {.fused_norm = true, .fused_rope = true, .fused_activation = true, .launch_us = OURS_US},
 };
 /* clang-format on */
 
@@ -92,15 +101,9 @@ bool framework_loops_in_python(const struct model *model)
             f == framework_of(FRAMEWORK_HF_EAGER));
 }
 
-const char *framework_kind_name(enum framework_kind kind)
+const char *framework_name(const struct framework *framework)
 {
-    return frameworks[kind].name;
-}
-
-const char *norm_kind_name(enum norm_kind kind)
-{
-    static const char *const names[NORM_KIND_COUNT] = {"auto", "fused", "eager"};
-    return names[kind];
+    return framework_kind_names[framework ? framework - frameworks : FRAMEWORK_AUTO];
 }
 
 /* RMSNorm by PyTorch's operators casts its input to fp32, and keeps that copy for the square and

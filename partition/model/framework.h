@@ -46,8 +46,11 @@ enum dispatcher_kind {
     DISPATCHER_KIND_COUNT
 };
 
+/* Names by value, NULL-terminated. */
+extern const char *const framework_kind_names[],
+    *const norm_kind_names[], *const overlap_kind_names[], *const dispatcher_kind_names[];
+
 struct framework {
-    const char *name;
     /* One kernel each, else PyTorch's operators one by one. LayerNorm is one kernel everywhere. */
     bool fused_norm, fused_rope, fused_activation;
     /* The head keeps its logits in the activation's type beside the fp32 ones of the loss, and
@@ -99,8 +102,8 @@ struct framework {
 
 /* The framework of a kind; NULL: FRAMEWORK_AUTO. */
 const struct framework *framework_of(enum framework_kind kind);
-const char *framework_kind_name(enum framework_kind kind);
-const char *norm_kind_name(enum norm_kind kind);
+/* The name of a framework; NULL is "auto". */
+const char *framework_name(const struct framework *framework);
 
 /* Whether the framework runs models of transformers, whose experts may be modules of their own that
  * Python calls one after another. This is not counted. */

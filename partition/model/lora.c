@@ -6,6 +6,8 @@
 
 #include "partition/model/framework.h"
 
+const char *const lora_base_names[] = {"same", "int8", "nf4", NULL};
+
 /* --- products --------------------------------------------------------------------------------- */
 
 /* A further product is a row. Rows of one item stand in the order of the product's columns. A bit of

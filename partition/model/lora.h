@@ -18,6 +18,7 @@ extern "C" {
 /* How the base is kept: as kernels read it; 8 bits; NF4 with double quantization, 4.127 bits (QLoRA;
  * Dettmers et al. 2023, section 3). */
 enum lora_base { LORA_BASE_SAME, LORA_BASE_INT8, LORA_BASE_NF4, LORA_BASE_COUNT };
+extern const char *const lora_base_names[]; /* by value, NULL-terminated */
 
 /* What a job asks for: its keys train.lora. */
 struct lora_ask {

@@ -5,11 +5,7 @@
 
 #include "partition/base/units.h"
 
-const char *fill_kind_name(enum fill_kind kind)
-{
-    static const char *const names[FILL_KIND_COUNT] = {"packed", "context", "longest"};
-    return (unsigned)kind < FILL_KIND_COUNT ? names[kind] : "?";
-}
+const char *const fill_kind_names[] = {"packed", "context", "longest", NULL};
 
 /* --- documents of a row ----------------------------------------------------------------------- */
 

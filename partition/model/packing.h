@@ -20,7 +20,7 @@ enum fill_kind {
     FILL_LONGEST, /* one document a row, which is padded to the longest of the batch */
     FILL_KIND_COUNT
 };
-const char *fill_kind_name(enum fill_kind kind);
+extern const char *const fill_kind_names[]; /* by value, NULL-terminated */
 
 /* The lengths of a data set's documents in tokens: lognormal, and cut off at model.seq. */
 struct packing_ask {

@@ -9,6 +9,8 @@
 
 #include "partition/base/units.h"
 
+const char *const balancer_kind_names[] = {"optimal", "released", "paper", NULL};
+
 #define LAMBDA (1.0 / 6) /* weight of a frozen parameter, from the paper */
 
 static double population_variance(const double *sizes, int n)

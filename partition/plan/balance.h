@@ -20,6 +20,7 @@ enum balancer_kind {
     BALANCER_RELEASED, /* frozen items are removed from the list first */
     BALANCER_PAPER     /* frozen items are in stage 0, with their size times lambda = 1/6 */
 };
+extern const char *const balancer_kind_names[]; /* by value, NULL-terminated */
 
 /* Cut sizes[0..num_items) (millions of parameters) into num_stages; the first num_frozen items are
  * frozen. count[k] gets the number of items of stage k, load[k] the sum of their sizes. With

@@ -1,8 +1,8 @@
-/* Defaults and checks of a job. job_defaults() sets every field, job_check() refuses values and
- * combinations that no run could use, with one check function per group of fields. Read struct job
- * in job.h first. */
+/* Defaults and checks of a job. Both walk the rows of its keys (job_members.c); the functions here
+ * hold the rules between keys, one function per group of keys. Read struct job in job.h first. */
 #include "partition/plan/job.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,44 +13,20 @@
 void job_defaults(struct job *job)
 {
     *job = (struct job){0};
-    strcpy(job->name, "job");
-    job->data.kind = DATA_SYNTHETIC;
-    job->data.special_tokens = true;
-    job->cost.efficiency = 1;
-    job->train.epochs = 1;
+    for (int i = 0; i < job_keys.num; i++)
+        if (member_default(&job_keys.rows[i], job, NULL) != OK)
+            assert(!"a default is within its limits");
     job->train.batch_mode = BATCH_PER_PIPELINE;
     job->train.batch = 32;
-    job->train.optimizer.kind = OPTIMIZER_SGD;
-    job->train.optimizer.lr = 0.03;
-    job->train.optimizer.momentum = 0.9;
-    job->train.optimizer.beta1 = 0.9;
-    job->train.optimizer.beta2 = 0.999;
-    job->train.optimizer.eps = 1e-8;
-    job->train.lr_schedule = LR_CONSTANT;
-    job->train.dtype = DTYPE_FP32;
-    job->train.reduction = REDUCTION_FAST;
-    job->train.seed = 1;
-    job->train.keep_checkpoints = 3;
-    strcpy(job->train.lora.targets, "all");
-    job->train.lora.head = true;
-    job->pipeline.num_stages = AUTO;
-    job->pipeline.num_replicas = AUTO;
-    job->pipeline.num_microbatches = AUTO;
-    job->pipeline.chunks = 1;
-    job->pipeline.layout = layout_ask_whole();
-    job->pipeline.schedule = SCHEDULE_1F1B;
-    job->pipeline.schedule_auto = true;
-    job->pipeline.balancer = BALANCER_OPTIMAL;
-    job->pipeline.recompute = RECOMPUTE_FIT;
-    job->pipeline.frozen_auto = true;
+    job->pipeline.schedule = SCHEDULE_1F1B; /* these two where "auto" is switched off */
     job->pipeline.frozen = FROZEN_SPREAD;
-    job->pipeline.bucket_bytes = 25LL << 20; /* PyTorch DDP's bucket_cap_mb */
-    job->freeze.policy = FREEZE_NONE;
-    job->freeze.alpha = 1.0 / 3;
-    job->freeze.max_loss = 1;
-    job->elastic.auto_pipe = true;
-    job->elastic.auto_dp = true;
-    job->cache.policy = CACHE_AUTO;
+}
+
+bool job_is_default(const struct job *job, const struct member *key)
+{
+    struct job other;
+    job_defaults(&other);
+    return member_equal(key, job, &other);
 }
 
 /* The job's name in error messages. */
@@ -59,29 +35,8 @@ static const char *source_of(const struct job *job)
     return job->path ? job->path : "job";
 }
 
-/* Fail with "job.json: KEY must be LIMIT, got VALUE". */
-static enum status bad_int(const struct job *job, const char *key, const char *limit, int64_t value,
-                           struct err *err)
-{
-    return err_set(err, ERR_INPUT, "%s: %s must be %s, got %lld", source_of(job), key, limit,
-                   (long long)value);
-}
-
-static enum status bad_real(const struct job *job, const char *key, const char *limit, double value,
-                            struct err *err)
-{
-    return err_set(err, ERR_INPUT, "%s: %s must be %s, got %g", source_of(job), key, limit, value);
-}
-
 static enum status check_train(const struct job *job, struct err *err)
 {
-    if (job->train.epochs < 0 || job->train.epochs > JOB_EPOCHS_MAX)
-        return err_set(err, ERR_INPUT, "%s: train.epochs must be 0..%d, got %d", source_of(job),
-                       JOB_EPOCHS_MAX, job->train.epochs);
-    if (job->train.max_steps < 0)
-        return bad_int(job, "train.max_steps", "at least 0", job->train.max_steps, err);
-    if (job->train.tokens < 0)
-        return bad_int(job, "train.tokens", "at least 0", job->train.tokens, err);
     if (job->train.tokens > 0 && (job->data.kind != DATA_SYNTHETIC || job->data.train_samples > 0))
         return err_set(err, ERR_INPUT,
                        "%s: train.tokens needs synthetic data without train_samples",
@@ -100,50 +55,8 @@ static enum status check_train(const struct job *job, struct err *err)
                        "%s: give data.documents, data.train_samples or train.tokens",
                        source_of(job));
     if (job->train.batch < 1 || job->train.batch > INT32_MAX)
-        return bad_int(job, "train.batch", "1..2147483647", job->train.batch, err);
-    if (job->train.warmup_steps < 0)
-        return bad_int(job, "train.lr_schedule.warmup_steps", "at least 0", job->train.warmup_steps,
-                       err);
-    if (job->train.eval_every_epochs < 0)
-        return bad_int(job, "train.eval_every_epochs", "at least 0", job->train.eval_every_epochs,
-                       err);
-    if (job->train.checkpoint_every_steps < 0)
-        return bad_int(job, "train.checkpoint_every_steps", "at least 0",
-                       job->train.checkpoint_every_steps, err);
-    if (job->train.memory_every_steps < 0)
-        return bad_int(job, "train.checkpoint_memory_every_steps", "at least 0",
-                       job->train.memory_every_steps, err);
-    if (job->train.keep_checkpoints < 0)
-        return bad_int(job, "train.keep_checkpoints", "at least 0", job->train.keep_checkpoints,
-                       err);
-    const double lr = job->train.optimizer.lr;
-    if (!(lr >= 0 && isfinite(lr)))
-        return bad_real(job, "train.optimizer.lr", "at least 0", lr, err);
-    if (job->train.expert_load != 0 &&
-        !(job->train.expert_load >= 1 && job->train.expert_load <= MODEL_EXPERTS_MAX))
-        return bad_real(job, "train.expert_load", "in [1, 65536]", job->train.expert_load, err);
-    const struct {
-        const char *key;
-        double value;
-    } shares[] = {
-        {"train.optimizer.momentum", job->train.optimizer.momentum},
-        {"train.optimizer.beta1",    job->train.optimizer.beta1   },
-        {"train.optimizer.beta2",    job->train.optimizer.beta2   },
-        {"train.dropout",            job->train.dropout           },
-        {"train.label_smoothing",    job->train.label_smoothing   },
-    };
-    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
-        if (!(shares[i].value >= 0 && shares[i].value < 1))
-            return bad_real(job, shares[i].key, "in [0, 1)", shares[i].value, err);
-    if (!(job->train.optimizer.eps > 0 && isfinite(job->train.optimizer.eps)))
-        return bad_real(job, "train.optimizer.eps", "above 0", job->train.optimizer.eps, err);
-    if (!(job->cost.efficiency >= EFFICIENCY_MIN && job->cost.efficiency <= EFFICIENCY_MAX))
-        return bad_real(job, "cost.efficiency", "1e-6..10", job->cost.efficiency, err);
-    const double decay = job->train.optimizer.weight_decay;
-    if (!(decay >= 0 && isfinite(decay)))
-        return bad_real(job, "train.optimizer.weight_decay", "at least 0", decay, err);
-    if (!(job->train.clip_norm >= 0 && isfinite(job->train.clip_norm)))
-        return bad_real(job, "train.clip_norm", "at least 0 (0: off)", job->train.clip_norm, err);
+        return err_set(err, ERR_INPUT, "%s: train.batch must be 1..2147483647, got %lld",
+                       source_of(job), (long long)job->train.batch);
     return OK;
 }
 
@@ -159,12 +72,6 @@ static enum status check_expert(const struct job *job, struct err *err)
                                   .expert = E,
                                   .expert_tensor = T == AUTO ? 0 : X};
     const bool known = C > 0 && job->pipeline.num_replicas != AUTO; /* the number of pipelines */
-    if (E < 0 || E > MODEL_EXPERTS_MAX)
-        return bad_int(job, "pipeline.expert", "auto or 1..65536", E, err);
-    if (C < 0 || C > CONTEXT_MAX)
-        return bad_int(job, "pipeline.context", "auto or 1..4096", C, err);
-    if (X < 0 || X > 64)
-        return bad_int(job, "pipeline.expert_tensor", "auto or 1..64", X, err);
     if (E > 1 && T == 1 && known && (int64_t)job->pipeline.num_replicas * C % E != 0)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: pipeline.expert %d does not divide pipeline.num_replicas %d%s",
@@ -180,26 +87,9 @@ static enum status check_expert(const struct job *job, struct err *err)
 
 static enum status check_pipeline(const struct job *job, struct err *err)
 {
-    if (job->pipeline.num_stages < 0)
-        return bad_int(job, "pipeline.num_stages", "auto or at least 1", job->pipeline.num_stages,
-                       err);
-    if (job->pipeline.num_replicas < 0)
-        return bad_int(job, "pipeline.num_replicas", "auto or at least 1",
-                       job->pipeline.num_replicas, err);
-    if (job->pipeline.num_microbatches < 0)
-        return bad_int(job, "pipeline.num_microbatches", "auto or at least 1",
-                       job->pipeline.num_microbatches, err);
-    if (job->pipeline.chunks < 1 || job->pipeline.chunks > 1024)
-        return bad_int(job, "pipeline.chunks", "1..1024", job->pipeline.chunks, err);
-    if (job->pipeline.layout.at.tensor < 0 || job->pipeline.layout.at.tensor > 64)
-        return bad_int(job, "pipeline.tensor", "auto or 1..64", job->pipeline.layout.at.tensor,
-                       err);
     const enum status rc = check_expert(job, err);
     if (rc != OK)
         return rc;
-    if (job->pipeline.recompute_layers < 0)
-        return bad_int(job, "pipeline.recompute_layers", "auto or at least 1",
-                       job->pipeline.recompute_layers, err);
     if (job->pipeline.layout.at.shard_group != AUTO && !job->pipeline.layout.open[LAYOUT_SHARD]) {
         const int64_t known = (int64_t)job->pipeline.num_replicas * job->pipeline.layout.at.context;
         const int G = job->pipeline.layout.at.shard_group;
@@ -219,9 +109,6 @@ static enum status check_pipeline(const struct job *job, struct err *err)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: pipeline.shard must be none with train.reduction canonical",
                        source_of(job));
-    if (job->pipeline.bucket_bytes < 0)
-        return bad_int(job, "pipeline.bucket_bytes", "at least 0 (0: one bucket a stage)",
-                       job->pipeline.bucket_bytes, err);
     if (!job->pipeline.schedule_auto && job->pipeline.schedule != SCHEDULE_SEARCH) {
         const enum schedule_kind kind = job->pipeline.schedule;
         if (!schedule_any_chunks(kind) && job->pipeline.chunks != 1 &&
@@ -271,14 +158,9 @@ static enum status check_freeze(const struct job *job, struct err *err)
 {
     const struct freeze_spec *spec = &job->freeze;
     const int num_layers = job->model.num_layers;
-    if (!(spec->alpha > 0 && spec->alpha < 1)) /* checked even if the policy does not use it */
-        return bad_real(job, "freeze.alpha", "in (0, 1)", spec->alpha, err);
-    if (spec->min_active < 0 || spec->min_active > num_layers)
+    if (spec->min_active > num_layers)
         return err_set(err, ERR_INPUT, "%s: freeze.min_active must be 0..%d, got %d",
                        source_of(job), num_layers, spec->min_active);
-    if (!(spec->max_loss >= 0 && isfinite(spec->max_loss)))
-        return bad_real(job, "freeze.max_loss", "at least 0 (0: freeze nothing)", spec->max_loss,
-                        err);
     if (spec->policy == FREEZE_TABLE) {
         if (spec->num_table < 1)
             return err_set(err, ERR_INPUT, "%s: freeze.table must name at least one epoch",
@@ -302,22 +184,13 @@ enum status job_check(const struct job *job, struct err *err)
     if (job->model.num_items < 1)
         return err_set(err, ERR_INPUT, "%s: model is missing", source_of(job));
     enum status rc = cluster_check(&job->cluster, err);
+    for (int i = 0; i < job_keys.num; i++)
+        THEN(member_check(&job_keys.rows[i], job, source_of(job), err));
     THEN(check_train(job, err));
     THEN(check_pipeline(job, err));
     THEN(check_freeze(job, err));
     if (rc != OK)
         return rc;
-    if (job->cache.limit_bytes < 0)
-        return bad_int(job, "cache.limit_bytes", "at least 0 (0: half of what is free)",
-                       job->cache.limit_bytes, err);
-    if (job->cache.read_ns < 0 || job->cache.write_ns < 0)
-        return bad_int(job, "cache.read and cache.write", "at least 0",
-                       job->cache.read_ns < 0 ? job->cache.read_ns : job->cache.write_ns, err);
-    if (job->elastic.setup_ns < 0)
-        return bad_int(job, "elastic.setup", "at least 0", job->elastic.setup_ns, err);
-    if (job->data.train_samples < 0)
-        return bad_int(job, "data.train_samples", "at least 0 (0: all)", job->data.train_samples,
-                       err);
     if (job->data.kind != DATA_TABLE &&
         (job->data.text || job->data.text_pair || job->data.label)) {
         err_set(err, ERR_INPUT, "%s: data.%s is for data.kind table", source_of(job),
@@ -326,20 +199,9 @@ enum status job_check(const struct job *job, struct err *err)
                                       : "label");
         return ERR_INPUT;
     }
-    if (job->data.workers < 0 || job->data.workers > 1024)
-        return bad_int(job, "data.workers", "0..1024", job->data.workers, err);
-    if (job->data.test_samples < 0)
-        return bad_int(job, "data.test_samples", "at least 0 (0: all)", job->data.test_samples,
-                       err);
-    if (job->cache.spill_bytes < 0)
-        return bad_int(job, "cache.spill_bytes", "at least 0 (0: half of what the disk has left)",
-                       job->cache.spill_bytes, err);
     if (job->cache.spill_bytes > 0 && !job->cache.spill_dir)
         return err_set(err, ERR_INPUT, "%s: cache.spill_bytes needs cache.spill_dir",
                        source_of(job));
-    if (job->cache.views < 0 || job->cache.views > 1000)
-        return bad_int(job, "cache.views", "0..1000 (0: a new one each epoch)", job->cache.views,
-                       err);
     if (job->cache.policy == CACHE_ON && job_views(job) == 0) {
         rc =
             err_set(err, ERR_INPUT, "%s: cache.policy 'on' would freeze each %s sample to one view",

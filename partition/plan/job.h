@@ -1,7 +1,7 @@
 /* partition/plan/job.h - a job as plain data. `plan`, `sim` and `train` all start from it.
  *
- * profiles/job/job_json.h reads and writes its JSON form. Defaults and range checks are here and
- * nowhere else. */
+ * profiles/job/job_json.h reads and writes its JSON form. Limits and defaults of its keys stand in
+ * their rows (job_members.c), rules between keys in job.c, and nowhere else. */
 #ifndef ELAPSE_PARTITION_JOB_H
 #define ELAPSE_PARTITION_JOB_H
 
@@ -19,6 +19,7 @@
 #include "partition/model/packing.h"
 #include "partition/plan/plan.h"
 #include "partition/plan/target.h"
+#include "partition/base/member.h"
 #include "partition/base/status.h"
 
 #ifdef __cplusplus
@@ -57,6 +58,19 @@ enum reduction { REDUCTION_FAST, REDUCTION_CANONICAL };
 
 /* Only in jobs: what a plan needs to fit its devices, RECOMPUTE_NEVER where no memory is limited. */
 #define RECOMPUTE_FIT RECOMPUTE_MODE_COUNT
+
+/* Names of the values of these enums, NULL-terminated. */
+extern const char *const data_kind_names[];
+extern const char *const lower_case_names[];
+extern const char *const optimizer_kind_names[];
+extern const char *const lr_kind_names[];
+extern const char *const dtype_names[];
+extern const char *const device_kind_names[];
+extern const char *const transport_names[];
+extern const char *const on_slow_names[];
+extern const char *const reduction_names[];
+extern const char *const offload_choice_names[];
+extern const char *const cache_policy_names[];
 
 /* Where masters and optimizer state are (layout.offload). */
 enum offload_choice {
@@ -182,9 +196,23 @@ struct job {
         text; /* owned: the JSON text that it was read from, with its overrides; see job_changed() */
 };
 
+/* The keys of a job file, by their place in struct job: limits, defaults, help (job_members.c). Help,
+ * readers, writers and job_check() follow these rows. */
+extern const struct member_table job_keys;
+
+/* A kind of data set. */
+struct data_set {
+    const char *path, *models;   /* what data.path holds, the models that train on it */
+    int64_t num_train, num_test; /* published numbers of samples; 0: depends on the files */
+};
+extern const struct data_set data_sets[DATA_KIND_COUNT]; /* by enum data_kind */
+
 /* Set every field to its default: no model yet, synthetic data, SGD at 0.03 with momentum 0.9,
  * seed 1, one epoch, batch 32. */
 void job_defaults(struct job *job);
+
+/* Whether a key has its default. */
+bool job_is_default(const struct job *job, const struct member *key);
 
 /* Check ranges, and combinations of fields that the parser cannot check one by one. The error names
  * key, value and limit. */

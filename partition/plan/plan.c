@@ -297,15 +297,16 @@ enum status plan_check(const struct plan *plan, const struct model *model,
     return rc == OK ? check_devices(plan, cluster, err) : rc;
 }
 
+const char *const frozen_placement_names[] = {"none", "first", "spread", "cached", NULL};
+const char *const recompute_mode_names[] = {"never", "stage",       "except-last", "selective",
+                                            "layer", "stage-early", "fit",         NULL};
+
 const char *frozen_placement_name(enum frozen_placement placement)
 {
-    static const char *const names[FROZEN_PLACEMENT_COUNT] = {"none", "first", "spread", "cached"};
-    return names[placement];
+    return frozen_placement_names[placement];
 }
 
 const char *recompute_mode_name(enum recompute_mode mode)
 {
-    static const char *const names[RECOMPUTE_MODE_COUNT] = {"never",     "stage", "except-last",
-                                                            "selective", "layer", "stage-early"};
-    return names[mode];
+    return recompute_mode_names[mode];
 }

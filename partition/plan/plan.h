@@ -166,10 +166,10 @@ static inline bool frozen_outside(enum frozen_placement placement)
     return placement == FROZEN_FIRST || placement == FROZEN_CACHED;
 }
 
+/* Names by value, NULL-terminated. A job's recompute may be one more, "fit" (job.h). */
+extern const char *const frozen_placement_names[], *const recompute_mode_names[];
 const char *frozen_placement_name(enum frozen_placement placement);
 const char *recompute_mode_name(enum recompute_mode mode);
-#define RECOMPUTE_MODE_NAMES                                                                       \
-    "never stage except-last selective layer stage-early" /* for help texts */
 
 #ifdef __cplusplus
 }

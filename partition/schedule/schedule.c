@@ -11,9 +11,7 @@
 #include "partition/base/units.h"
 
 #define NAME(value, name) name,
-static const char *const kind_names[SCHEDULE_KIND_COUNT + 1] = {SCHEDULE_KINDS(NAME) "custom",
-                                                                NULL};
-const char *const schedule_names[] = {SCHEDULE_KINDS(NAME) NULL};
+const char *const schedule_names[] = {SCHEDULE_KINDS(NAME) "custom", NULL};
 
 static const char *const op_names[OP_KIND_COUNT] = {
     "F",        "B",        "I",         "W",         "R",         "Z",    "C",    "P",
@@ -38,26 +36,26 @@ bool schedule_has_halves(const struct schedule *schedule)
 
 const char *schedule_kind_name(enum schedule_kind kind)
 {
-    return (unsigned)kind < SCHEDULE_KIND_COUNT ? kind_names[kind] : "?";
+    return (unsigned)kind < SCHEDULE_KIND_COUNT ? schedule_names[kind] : "?";
 }
 
 enum status schedule_kind_parse(const char *name, enum schedule_kind *kind, struct err *err)
 {
     if (strcmp(name, "auto") == 0)
-        name = kind_names[SCHEDULE_SEARCH];
+        name = schedule_names[SCHEDULE_SEARCH];
     for (int i = 0; i < SCHEDULE_KIND_COUNT; i++) {
-        if (strcmp(name, kind_names[i]) == 0) {
+        if (strcmp(name, schedule_names[i]) == 0) {
             *kind = (enum schedule_kind)i;
             return OK;
         }
     }
-    const char *near = synonym_value(name, kind_names);
+    const char *near = synonym_value(name, schedule_names);
     if (!near)
-        near = nearest_name(name, kind_names, SCHEDULE_KIND_COUNT);
+        near = nearest_name(name, schedule_names, SCHEDULE_KIND_COUNT);
     char list[256];
     enum status rc = err_set(err, ERR_INPUT, "unknown schedule '%s'%s%s%s", name,
                              near ? ", did you mean '" : "", near ? near : "", near ? "'" : "");
-    err_hint(err, "schedules: %s", join_names(kind_names, SCHEDULE_CUSTOM, list, sizeof list));
+    err_hint(err, "schedules: %s", join_names(schedule_names, SCHEDULE_CUSTOM, list, sizeof list));
     return rc;
 }
 

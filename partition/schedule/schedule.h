@@ -83,7 +83,8 @@ enum schedule_kind {
 /* The same names in one text, each after a blank, for help texts. */
 #define SCHEDULE_WORD(value, name) " " name
 #define SCHEDULE_NAMES (&(SCHEDULE_KINDS(SCHEDULE_WORD))[1])
-/* SCHEDULE_CUSTOM names, then NULL. */
+
+/* All names by value, "custom" the last, NULL-terminated. */
 extern const char *const schedule_names[];
 
 struct rank_ops {

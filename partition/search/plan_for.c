@@ -322,14 +322,12 @@ static enum status check_balancer(const struct job *job, const struct planner_op
                        greedy(job)
                            ? "pipeline.context does not go with pipeline.balancer"
                            : "pipeline.context does not go with a run that changes its plan");
-    static const char *const names[] = {
-        [BALANCER_RELEASED] = "released", [BALANCER_PAPER] = "paper"};
     const bool tensor = options->layout.open[LAYOUT_TENSOR] || options->layout.at.tensor > 1,
                shard = options->layout.open[LAYOUT_SHARD] || options->layout.at.shard != SHARD_NONE;
     if (!greedy(job) || (!tensor && !shard))
         return OK;
     return err_set(err, ERR_INFEASIBLE, "pipeline.balancer %s does not go with pipeline.%s",
-                   names[job->pipeline.balancer], tensor ? "tensor" : "shard");
+                   balancer_kind_names[job->pipeline.balancer], tensor ? "tensor" : "shard");
 }
 
 /* Time a plan as the planner times candidates, and fill in its memory. */

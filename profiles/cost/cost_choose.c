@@ -220,7 +220,7 @@ static void note_calibration(const struct model *model, const struct cost_query 
                              struct cost_handle *handle)
 {
     const struct calibration *c = &handle->calibration;
-    const char *launcher = model->framework ? model->framework->name : "auto";
+    const char *launcher = framework_name(model->framework);
     const char *dtype = dtype_text((int)query->dtype);
     char then[96], text[352];
     for (int k = 0; k < num_kinds && *c->name; k++) {

@@ -1,7 +1,7 @@
 /* Jobs from JSON.
  *
  * Overrides ("a.b=v") change the JSON tree before it is read (job_override.c). Then the table of
- * keys (job_keys.c) fills the job, and functions read the keys that a table cannot: the batch,
+ * keys (job_members.c) fills the job, and functions read the keys that a table cannot: the batch,
  * model, cluster, arrays (job_arrays.c) and baseline. The resolved job is written back to
  * job->json. Read job_from_json() first. */
 #include "profiles/job/job_json.h"
@@ -58,7 +58,7 @@ static enum status resolve(const struct json *root, const char *dir, struct job 
 {
     static const char *const copied[] = {"model", "cluster"};
     struct json *out = json_object_new();
-    fields_write(job_fields, num_job_fields, job, out);
+    fields_write(job_keys.rows, job_keys.num, job, out);
     for (int i = 0; i < 2; i++) {
         const struct json *value = json_get(root, copied[i]);
         const char *text = json_string(value);
@@ -234,7 +234,7 @@ static enum status read_job(const struct json *root, const char *what, const cha
         {"baseline",        job_read_baseline},
     };
     const struct fields_source source = {.file = what, .prefix = "", .dir = dir};
-    enum status rc = fields_read(job_fields, num_job_fields, root, &source, job, err);
+    enum status rc = fields_read(job_keys.rows, job_keys.num, root, &source, job, err);
     choose_policy(root, job);
     choose_layout(root, job);
     THEN(read_batch(root, &source, job, err));
@@ -383,7 +383,7 @@ enum status job_open(const char *path, const char *const *overrides, int num_ove
 void keys_each(enum key_table table, key_visitor *visit, void *ctx)
 {
     if (table == KEYS_JOB)
-        fields_each(job_fields, num_job_fields, visit, ctx);
+        fields_each(job_keys.rows, job_keys.num, visit, ctx);
     else if (table <= KEYS_SKIP)
         model_keys_each(table, visit, ctx);
     else

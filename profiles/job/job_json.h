@@ -70,15 +70,6 @@ enum status norms_from_json(const struct json *array, const struct fields_source
 /* Append gradient norms to a JSON array, in the form that the reader takes. */
 void norms_to_json(struct json *array, const double *norms, int64_t num_epochs, int num_layers);
 
-/* A kind of data set. */
-struct data_set {
-    const char *name;            /* of data.kind */
-    const char *path, *models;   /* what data.path holds, the models that train on it */
-    int64_t num_train, num_test; /* published numbers of samples; 0: depends on the files */
-};
-/* By enum data_kind. */
-extern const struct data_set data_sets[DATA_KIND_COUNT];
-
 /* Number of samples of an epoch (train) or of an evaluation, without reading the data, for plan and
  * sim. It is the job's number, else the published size of the data set; 0 if the kind has no
  * published size. */

@@ -20,9 +20,9 @@ static enum status check_key(const char *what, const char *prefix, const char *k
 {
     const struct fields_source source = {.file = what, .prefix = prefix};
     bool group;
-    if (fields_find(job_fields, num_job_fields, key, &group) || group || inside_other(key))
+    if (fields_find(job_keys.rows, job_keys.num, key, &group) || group || inside_other(key))
         return OK;
-    return fields_unknown(job_fields, num_job_fields, &source, key, err);
+    return fields_unknown(job_keys.rows, job_keys.num, &source, key, err);
 }
 
 /* Replace the text of root's member by an object: "model": "vit-b16" with model.classes set becomes
@@ -84,7 +84,7 @@ static enum status holder_of(struct json *root, const char *dir, const char *key
 static enum status override_value(const char *key, const char *text, struct json **box,
                                   struct err *err)
 {
-    const struct member *field = fields_find(job_fields, num_job_fields, key, NULL);
+    const struct member *field = fields_find(job_keys.rows, job_keys.num, key, NULL);
     bool is_text = field && (field->type == MEMBER_TEXT || field->type == MEMBER_STRING ||
                              field->type == MEMBER_PATH);
     struct json *value = NULL;
@@ -102,16 +102,18 @@ static enum status override_value(const char *key, const char *text, struct json
 
 enum status job_override(struct json *root, const char *dir, const char *text, struct err *err)
 {
-    char key[96];
+    char key[96], hint[96];
     const char *equals = strchr(text, '='), *last;
     struct json *box = NULL, *at = NULL;
     enum status rc;
     if (!equals || equals == text || equals - text >= (ptrdiff_t)sizeof key)
         return err_set(err, ERR_INPUT, "--set '%.100s': must be key=value", text);
     snprintf(key, sizeof key, "%.*s", (int)(equals - text), text);
-    const char *ours = synonym_short_key(strncmp(key, "pipeline.", 9) == 0 ? key + 9 : key);
+    const char *word = strncmp(key, "pipeline.", 9) == 0 ? key + 9 : key;
+    const struct member *ours =
+        synonym_is_short(word) ? member_called(&job_keys, word, hint, sizeof hint) : NULL;
     if (ours)
-        snprintf(key, sizeof key, "%s", ours);
+        snprintf(key, sizeof key, "%s", ours->name);
     rc = check_key("--set", "", key, err);
     THEN(override_value(key, equals + 1, &box, err));
     THEN(holder_of(root, dir, key, &at, &last, err));

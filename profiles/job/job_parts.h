@@ -6,9 +6,6 @@
 #include "profiles/json/fields.h"
 #include "profiles/job/job_json.h"
 
-extern const struct member job_fields[];
-extern const int num_job_fields;
-
 /* Change the tree of a job by a text "a.b=v". Missing objects on the way are made. dir is the folder
  * that relative paths start from (NULL: the current one): a cluster that is a file is read first,
  * so that its keys can be overridden. */

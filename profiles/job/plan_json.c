@@ -1,5 +1,6 @@
 /* Plans to and from JSON. The table `members` describes numbers, flags and names for writer and
- * reader alike, and layout_members (partition/layout/layout.h) those of the layout. The arrays (cut, devices, memory) have code of their own. Read the table first,
+ * reader alike, and layout_members (partition/layout/layout.h) those of the layout. The arrays (cut,
+ * devices, memory) have code of their own. Read the table first,
  * then plan_json_add() and plan_json_read(). */
 #include "profiles/job/plan_json.h"
 
@@ -7,116 +8,69 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/base/synonyms.h"
 #include "partition/base/units.h"
+#include "partition/model/attention.h"
+#include "profiles/json/fields.h"
 
 /* --- the members: one table for writer and reader --------------------------------------------- */
 
-enum member_type { MEMBER_INT, MEMBER_INT64, MEMBER_BOOL, MEMBER_NAME };
+#define INT(key, member, ...) MEMBER(plan, key, INT, member, NULL, __VA_ARGS__)
+#define BOOL(key, member) MEMBER(plan, key, BOOL, member, NULL, )
+#define NAME(key, member, ...) MEMBER(plan, key, NAME, member, NULL, .names = __VA_ARGS__)
 
-static const char *schedule_name(int i)
-{
-    return schedule_kind_name((enum schedule_kind)i);
-}
-
-static const char *frozen_name(int i)
-{
-    return frozen_placement_name((enum frozen_placement)i);
-}
-
-static const char *recompute_name(int i)
-{
-    return recompute_mode_name((enum recompute_mode)i);
-}
-
-#define INT(key, field, min)                                                                       \
-    {                                                                                              \
-        key, MEMBER_INT, offsetof(struct plan, field), min, NULL, 0                                \
-    }
-#define INT64(key, field, min)                                                                     \
-    {                                                                                              \
-        key, MEMBER_INT64, offsetof(struct plan, field), min, NULL, 0                              \
-    }
-#define BOOL(key, field)                                                                           \
-    {                                                                                              \
-        key, MEMBER_BOOL, offsetof(struct plan, field), 0, NULL, 0                                 \
-    }
-#define NAME(key, field, name_of, n)                                                               \
-    {                                                                                              \
-        key, MEMBER_NAME, offsetof(struct plan, field), 0, name_of, n                              \
-    }
-
-/* A number, a flag or a name. */
-static const struct member {
-    const char *key;
-    enum member_type type;
-    size_t offset;
-    int64_t min;                 /* smallest allowed number */
-    const char *(*name_of)(int); /* the text of a name's value */
-    int num_names;
-} members[] = {
-    INT("pipeline_length", num_ranks, 1),
-    INT("chunks", chunks, 1),
-    INT("replicas", num_pipelines, 1),
-    INT("microbatches", microbatches.count, 1),
-    INT64("microbatch_size", microbatches.size, 1),
-    INT64("batch", batch, 1),
-    NAME("schedule", schedule, schedule_name, SCHEDULE_KIND_COUNT),
-    INT("frozen_layers", num_frozen_layers, 0),
-    NAME("frozen", frozen, frozen_name, FROZEN_PLACEMENT_COUNT),
-    NAME("recompute", recompute, recompute_name, RECOMPUTE_MODE_COUNT),
+static const struct member members[] = {
+    INT("pipeline_length", num_ranks, .min = 1),
+    INT("chunks", chunks, .min = 1),
+    INT("replicas", num_pipelines, .min = 1),
+    INT("microbatches", microbatches.count, .min = 1),
+    INT("microbatch_size", microbatches.size, .min = 1),
+    INT("batch", batch, .min = 1),
+    NAME("schedule", schedule, schedule_names),
+    INT("frozen_layers", num_frozen_layers, ),
+    NAME("frozen", frozen, frozen_placement_names),
+    NAME("recompute", recompute, recompute_mode_names, .max = RECOMPUTE_MODE_COUNT - 1),
     BOOL("cache_write", cache_write),
-    INT64("bucket_bytes", bucket_bytes, 0),
+    INT("bucket_bytes", bucket_bytes, ),
     BOOL("clip", clip),
-    INT("optimizer_bytes_per_param", optim_bytes_per_param, 0),
+    INT("optimizer_bytes_per_param", optim_bytes_per_param, ),
     BOOL("canonical", canonical),
-    INT64("step_ns", step_ns, 0),
+    INT("step_ns", step_ns, ),
 };
 enum {
     NUM_MEMBERS = sizeof members / sizeof members[0],
-    NUM_SHAPE = 10, /* the members up to recompute */
-    MOST_NAMES = SCHEDULE_KIND_COUNT
+    NUM_SHAPE = 10 /* the members up to recompute */
 };
 
 /* --- writing --------------------------------------------------------------------------------- */
-
-static void write_member(struct json *object, const struct member *member, const struct plan *plan)
-{
-    const char *at = (const char *)plan + member->offset;
-    switch (member->type) {
-    case MEMBER_INT:
-        json_add_int(object, member->key, *(const int *)at);
-        break;
-    case MEMBER_INT64:
-        json_add_int(object, member->key, *(const int64_t *)at);
-        break;
-    case MEMBER_BOOL:
-        json_add_bool(object, member->key, *(const bool *)at);
-        break;
-    case MEMBER_NAME:
-        json_add_string(object, member->key, member->name_of(*(const int *)at));
-        break;
-    }
-}
 
 /* R is written without C. */
 static void add_member(struct json *object, const struct member *member, const struct plan *plan)
 {
     struct plan shown = *plan;
     shown.num_pipelines = plan_width(plan);
-    write_member(object, member, &shown);
+    fields_write(member, 1, &shown, object);
+}
+
+/* A dimension as a member of struct layout. */
+static struct member member_of(enum layout_dim dim)
+{
+    static const enum member_type types[] = {
+        [LAYOUT_COUNT] = MEMBER_INT, [LAYOUT_FLAG] = MEMBER_BOOL, [LAYOUT_NAME] = MEMBER_NAME};
+    const struct layout_member *row = &layout_members[dim];
+    return (struct member){.name = row->key,
+                           .type = types[row->type],
+                           .offset = row->offset,
+                           .size = row->type == LAYOUT_FLAG ? sizeof(bool) : sizeof(int),
+                           .min = row->least,
+                           .names = row->names};
 }
 
 void layout_json_add_dim(struct json *object, const struct layout *layout, enum layout_dim dim)
 {
-    const struct layout_member *row = &layout_members[dim];
-    const int value = layout_get(layout, dim);
-    if (row->type == LAYOUT_COUNT)
-        json_add_int(object, row->key, value);
-    else if (row->type == LAYOUT_FLAG)
-        json_add_bool(object, row->key, value);
-    else
-        json_add_string(object, row->key, row->names[value]);
+    const struct member member = member_of(dim);
+    struct layout shown = *layout;
+    layout_set(&shown, dim, layout_get(layout, dim));
+    fields_write(&member, 1, &shown, object);
 }
 
 void layout_json_add(struct json *object, const struct layout *layout, enum layout_json_form form)
@@ -186,54 +140,11 @@ static enum status malformed(const struct reader *in, const char *key, const cha
     return err_set(in->err, ERR_INPUT, "%s: plan.%s must be %s", in->what, key, must);
 }
 
-/* Read one of names, which ends with NULL, as its place among them. */
-static enum status read_name(const struct reader *in, const char *key, const char *const *names,
-                             const struct json *json, int *value)
-{
-    const char *given = json_string(json), *text = given ? current_value(given) : NULL;
-    char list[160] = "one of";
-    for (int i = 0; names[i]; i++) {
-        if (text && strcmp(names[i], text) == 0) {
-            *value = i;
-            return OK;
-        }
-        snprintf(list + strlen(list), sizeof list - strlen(list), " %s", names[i]);
-    }
-    return malformed(in, key, list);
-}
-
 static enum status read_member(const struct reader *in, const struct member *member)
 {
-    const struct json *json = json_get(in->object, member->key);
-    char *at = (char *)in->plan + member->offset;
-    const int64_t max = member->type == MEMBER_INT ? INT32_MAX : INT64_MAX;
-    int64_t value;
-    const char *names[MOST_NAMES + 1] = {NULL};
-    char must[80];
-    switch (member->type) {
-    case MEMBER_NAME:
-        for (int i = 0; i < member->num_names; i++)
-            names[i] = member->name_of(i);
-        return read_name(in, member->key, names, json, (int *)at);
-    case MEMBER_BOOL:
-        if (!json || json_type(json) != JSON_BOOL)
-            return malformed(in, member->key, "true or false");
-        *(bool *)at = json_true(json);
-        return OK;
-    case MEMBER_INT:
-    case MEMBER_INT64:
-        break;
-    }
-    if (!json || !json_int64(json, &value) || value < member->min || value > max) {
-        snprintf(must, sizeof must, "an integer %lld..%lld", (long long)member->min,
-                 (long long)max);
-        return malformed(in, member->key, must);
-    }
-    if (member->type == MEMBER_INT)
-        *(int *)at = (int)value;
-    else
-        *(int64_t *)at = value;
-    return OK;
+    const struct fields_source source = {.file = in->what, .prefix = "plan"};
+    return fields_read_member(member, json_get(in->object, member->name), &source, in->plan,
+                              in->err);
 }
 
 static enum status unfit(const struct reader *in, const char *key, const char *why)
@@ -343,26 +254,11 @@ static enum status read_devices(const struct reader *in)
 /* A dimension of the layout. It may be missing, as all are in plan files of before. */
 static enum status read_dim(const struct reader *in, enum layout_dim dim)
 {
-    const struct layout_member *row = &layout_members[dim];
-    const struct json *json = json_get(in->object, row->key);
-    int64_t value = row->least;
-    int name = 0;
-    char must[80];
-    enum status rc = OK;
-    snprintf(must, sizeof must, "an integer %d..%d", row->least, INT32_MAX);
-    if (json && row->type == LAYOUT_NAME)
-        rc = read_name(in, row->key, row->names, json, &name);
-    else if (json && row->type == LAYOUT_FLAG && json_type(json) != JSON_BOOL)
-        rc = malformed(in, row->key, "true or false");
-    else if (json && row->type == LAYOUT_COUNT &&
-             (!json_int64(json, &value) || value < row->least || value > INT32_MAX))
-        rc = malformed(in, row->key, must);
-    if (rc == OK)
-        layout_set(&in->plan->layout, dim,
-                   row->type == LAYOUT_COUNT  ? (int)value
-                   : row->type == LAYOUT_FLAG ? json && json_true(json)
-                                              : name);
-    return rc;
+    const struct fields_source source = {.file = in->what, .prefix = "plan"};
+    const struct member member = member_of(dim);
+    const struct json *json = json_get(in->object, member.name);
+    layout_set(&in->plan->layout, dim, layout_members[dim].least);
+    return json ? fields_read_member(&member, json, &source, &in->plan->layout, in->err) : OK;
 }
 
 static enum status read_layout(const struct reader *in)

@@ -1,5 +1,5 @@
 /* Reading, writing and help of JSON objects by a table of fields. fields_read() walks the members
- * of an object and finds their fields by the dotted key; read_field() reads a value by the type of
+ * of an object and finds their fields by the dotted key; fields_read_member() reads a value by the type of
  * its field. Read struct member first. */
 #include "profiles/json/fields.h"
 
@@ -50,12 +50,10 @@ const struct member *fields_find(const struct member *fields, int n, const char 
 /* Name the key of the table that others call by the last part of `key`, if there is one. */
 static bool hint_synonym(const struct member *fields, int n, const char *key, struct err *err)
 {
-    const char *dot = strrchr(key, '.'), *ours = synonym_key(dot ? dot + 1 : key);
-    char name[MAX_KEY];
-    if (!ours)
-        return false;
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(ours, " =,"), ours);
-    if (!fields_find(fields, n, name, NULL))
+    const char *dot = strrchr(key, '.');
+    char ours[2 * MAX_KEY];
+    const struct member_table table = {fields, n};
+    if (!member_called(&table, dot ? dot + 1 : key, ours, sizeof ours))
         return false;
     err_hint(err, "use %s", ours);
     return true;
@@ -237,8 +235,8 @@ static enum status read_value(const struct member *field, const struct json *val
     return text ? read_text(field, text, source, base) : ERR_INPUT;
 }
 
-static enum status read_field(const struct member *field, const struct json *value,
-                              const struct fields_source *source, void *base, struct err *err)
+enum status fields_read_member(const struct member *field, const struct json *value,
+                               const struct fields_source *source, void *base, struct err *err)
 {
     char limit[256];
     if (field->type == MEMBER_OTHER)
@@ -286,7 +284,7 @@ static enum status read_level(const struct member *fields, int n, const struct j
             return fields_unknown(fields, n, source, key, err);
         const struct member *field = fields_find(fields, n, key, &group);
         if (field)
-            rc = read_field(field, m, source, base, err);
+            rc = fields_read_member(field, m, source, base, err);
         else if (!group)
             rc = fields_unknown(fields, n, source, key, err);
         else if (json_type(m) != JSON_OBJECT)
@@ -393,8 +391,11 @@ void fields_write(const struct member *fields, int n, const void *base, struct j
 void fields_each(const struct member *fields, int n, key_visitor *visit, void *ctx)
 {
     for (int i = 0; i < n; i++) {
-        char takes[256];
+        const char *help = fields[i].help ? fields[i].help : "", *init = fields[i].init;
+        char takes[256], meaning[1024];
         member_takes(&fields[i], takes, sizeof takes);
-        visit(&(struct key_help){fields[i].name, takes, fields[i].help ? fields[i].help : ""}, ctx);
+        snprintf(meaning, sizeof meaning, "%s%s%s%s", help, init ? " [" : "", init ? init : "",
+                 init ? "]" : "");
+        visit(&(struct key_help){fields[i].name, takes, meaning}, ctx);
     }
 }

@@ -27,6 +27,10 @@ struct fields_source {
 enum status fields_read(const struct member *fields, int n, const struct json *object,
                         const struct fields_source *source, void *base, struct err *err);
 
+/* Set one member from its value; NULL: the key is absent, which is refused. */
+enum status fields_read_member(const struct member *field, const struct json *value,
+                               const struct fields_source *source, void *base, struct err *err);
+
 /* Write every field of base except MEMBER_OTHER to object, in table order. NULL strings are left
  * out. */
 void fields_write(const struct member *fields, int n, const void *base, struct json *object);

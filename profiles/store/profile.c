@@ -263,8 +263,7 @@ const char *pass_name(enum pass pass)
 
 const char *dtype_text(int dtype)
 {
-    static const char *const names[] = {"fp32", "bf16", "tf32", "fp16", "fp8", "mxfp8", "nvfp4"};
-    return names[dtype];
+    return dtype_names[dtype];
 }
 
 static double quantile(const double *sorted, int n, double q)

@@ -7,7 +7,7 @@
 #include "tests/unit/test.h"
 
 enum colour { RED, GREEN, BLUE };
-static const char *const colours[] = {"red", "", "blue", NULL};
+static const char *const colours[] = {"red", "green", "blue", NULL};
 
 struct sample {
     int count, small;
@@ -22,7 +22,8 @@ struct sample {
 };
 
 static const struct member rows[] = {
-    MEMBER(sample, "count", COUNT, count, "", .min = 1, .max = 64, .init = "1; more on GPUs"),
+    MEMBER(sample, "count", COUNT, count, "", .min = 1, .max = 64, .init = "1; more on GPUs",
+           .also = "num|n_of|many=7, or more"),
     MEMBER(sample, "small", INT, small, "", .min = -2, .max = 9, .init = "-1: none"),
     MEMBER(sample, "byte", INT, byte, ""),
     MEMBER(sample, "large", INT, large, "", .init = "7"),
@@ -35,10 +36,10 @@ static const struct member rows[] = {
     MEMBER(sample, "load", REAL, load, "", .min = 1, .max = 16, .flags = MEMBER_UNSET),
     MEMBER(sample, "on", BOOL, on, "", .auto_offset = offsetof(struct sample, on_auto),
            .init = "true"),
-    MEMBER(sample, "colour", NAME, colour, "", .names = colours, .init = "auto",
+    MEMBER(sample, "colour", NAME, colour, "", .names = colours, .min = GREEN, .init = "auto",
            .auto_offset = offsetof(struct sample, colour_auto),
            .list_offset = offsetof(struct sample, only)),
-    MEMBER(sample, "plain", NAME, plain, "", .names = colours, .init = "blue"),
+    MEMBER(sample, "plain", NAME, plain, "", .names = colours, .max = GREEN, .init = "green"),
     MEMBER(sample, "word", TEXT, word, "", .init = "all, or some"),
     MEMBER(sample, "text", STRING, text, "", .init = "none"),
     MEMBER(sample, "path", PATH, path, ""),
@@ -81,7 +82,7 @@ static void member_default__reads_the_first_word(void **state)
     assert_int_equal(sample.room, 25 << 20);
     assert_true(sample.share == 1.0 / 3 && sample.rate == 5e9 && sample.speed == 1e-6);
     assert_true(sample.on && !sample.on_auto && sample.colour_auto);
-    assert_int_equal(sample.plain, BLUE);
+    assert_int_equal(sample.plain, GREEN);
     assert_string_equal(sample.word, "all");
     assert_string_equal(sample.text, "none");
     assert_null(sample.path);
@@ -92,27 +93,27 @@ static void member_default__reads_the_first_word(void **state)
 static const struct {
     const char *name, *good, *bad, *takes, *message;
 } limits[] = {
-    {"count",  "64",      "65",       "auto|1..64",          "must be \"auto\" or 1..64, got '65'"     },
-    {"count",  "auto",    "0",        "auto|1..64",          "must be \"auto\" or 1..64, got '0'"      },
-    {"small",  "-2",      "-3",       "-2..9",               "must be -2..9, got '-3'"                 },
-    {"small",  "9",       "x",        "-2..9",               "must be an integer -2..9, got 'x'"       },
-    {"byte",   "255",     "256",      "0..255",              "must be 0..255, got '256'"               },
-    {"large",  "0",       "-1",       "0..",                 "must be at least 0, got '-1'"            },
-    {"share",  "0.99",    "1",        "number in [0, 1)",    "must be in [0, 1), got '1'"              },
-    {"share",  "0",       "-0.1",     "number in [0, 1)",    "must be in [0, 1), got '-0.1'"           },
-    {"speed",  "1e-9",    "0",        "number above 0",      "must be above 0, got '0'"                },
-    {"load",   "0",       "0.5",      "number 0|1..16",      "must be 0 or 1..16, got '0.5'"           },
-    {"load",   "16",      "x",        "number 0|1..16",      "must be a number 0 or 1..16, got 'x'"    },
-    {"on",     "auto",    "yes",      "true|false|auto",     "must be true, false or auto, got 'yes'"  },
-    {"colour", "blue",    "green",    "red|blue|auto|[...]", "must be red|blue|auto|[...], got 'green'"},
-    {"plain",  "red",     "auto",     "red|blue",            "must be red|blue, got 'auto'"            },
+    {"count",  "64",      "65",       "auto|1..64",            "must be \"auto\" or 1..64, got '65'"     },
+    {"count",  "auto",    "0",        "auto|1..64",            "must be \"auto\" or 1..64, got '0'"      },
+    {"small",  "-2",      "-3",       "-2..9",                 "must be -2..9, got '-3'"                 },
+    {"small",  "9",       "x",        "-2..9",                 "must be an integer -2..9, got 'x'"       },
+    {"byte",   "255",     "256",      "0..255",                "must be 0..255, got '256'"               },
+    {"large",  "0",       "-1",       "0..",                   "must be at least 0, got '-1'"            },
+    {"share",  "0.99",    "1",        "number in [0, 1)",      "must be in [0, 1), got '1'"              },
+    {"share",  "0",       "-0.1",     "number in [0, 1)",      "must be in [0, 1), got '-0.1'"           },
+    {"speed",  "1e-9",    "0",        "number above 0",        "must be above 0, got '0'"                },
+    {"load",   "0",       "0.5",      "number 0 or 1..16",     "must be 0 or 1..16, got '0.5'"           },
+    {"load",   "16",      "x",        "number 0 or 1..16",     "must be a number 0 or 1..16, got 'x'"    },
+    {"on",     "auto",    "yes",      "true|false|auto",       "must be true, false or auto, got 'yes'"  },
+    {"colour", "blue",    "red",      "green|blue|auto|[...]", "must be green|blue|auto|[...], got 'red'"},
+    {"plain",  "red",     "blue",     "red|green",             "must be red|green, got 'blue'"           },
     {"word",   "1234567", "12345678", "text",
-     "must be a text of at most 7 characters, no control characters, got '12345678'"                   },
-    {"word",   "a",       "a\tb",     "text",                "no control characters"                   },
-    {"text",   "x",       "",         "text",                "must be a text that is not empty"        },
-    {"wait",   "0",       "5",        "time",                "wait needs a unit"                       },
-    {"room",   "7",       "-1",       "size",                "room must not be negative"               },
-    {"rate",   "1GBps",   "0Bps",     "bandwidth",           "rate must be"                            },
+     "must be a text of at most 7 characters, no control characters, got '12345678'"                     },
+    {"word",   "a",       "a\tb",     "text",                  "no control characters"                   },
+    {"text",   "x",       "",         "text",                  "must be a text that is not empty"        },
+    {"wait",   "0",       "5",        "time",                  "wait needs a unit"                       },
+    {"room",   "7",       "-1",       "size",                  "room must not be negative"               },
+    {"rate",   "1GBps",   "0Bps",     "bandwidth",             "rate must be"                            },
 };
 
 static void member_parse__agrees_with_what_help_and_errors_say(void **state)
@@ -149,7 +150,7 @@ static void member_check__names_value_and_limit(void **state)
     err = (struct err){0};
     sample.wait = -1;
     assert_int_equal(member_check(row("wait"), &sample, "a.json", &err), ERR_INPUT);
-    sample.plain = GREEN; /* its name is empty: it cannot be chosen */
+    sample.plain = BLUE;
     assert_int_equal(member_check(row("plain"), &sample, "a.json", NULL), ERR_INPUT);
     sample.plain = 3;
     assert_int_equal(member_check(row("plain"), &sample, "a.json", NULL), ERR_INPUT);
@@ -183,7 +184,8 @@ static void member_equal__sees_each_member(void **state)
 {
     (void)state;
     for (int i = 0; i < NUM_ROWS - 1; i++) {
-        static const char *const others[] = {"2", "5", "9ns", "9B", "1/7", "9Bps", "false", "red"};
+        static const char *const others[] = {"2",    "5",     "9ns", "9B",  "1/7",
+                                             "9Bps", "false", "red", "blue"};
         struct sample a = defaults(), b = defaults();
         assert_true(member_equal(&rows[i], &a, &b));
         enum status rc = ERR_INPUT;
@@ -204,6 +206,21 @@ static void member_equal__sees_each_member(void **state)
     sample_clear(&b);
 }
 
+static void member_called__names_ours_for_a_word_of_others(void **state)
+{
+    static const struct member_table table = {rows, NUM_ROWS};
+    char hint[64];
+    (void)state;
+    assert_ptr_equal(member_called(&table, "num", hint, sizeof hint), row("count"));
+    assert_string_equal(hint, "count");
+    assert_ptr_equal(member_called(&table, "N-of", hint, sizeof hint), row("count"));
+    assert_ptr_equal(member_called(&table, "many", hint, sizeof hint), row("count"));
+    assert_string_equal(hint, "count=7, or more");
+    assert_null(member_called(&table, "nu", hint, sizeof hint));
+    assert_null(member_called(&table, "number", hint, sizeof hint));
+    assert_null(member_called(&table, "", hint, sizeof hint));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,6 +229,7 @@ int main(void)
         cmocka_unit_test(member_check__names_value_and_limit),
         cmocka_unit_test(member_text__is_read_back),
         cmocka_unit_test(member_equal__sees_each_member),
+        cmocka_unit_test(member_called__names_ours_for_a_word_of_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

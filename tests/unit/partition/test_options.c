@@ -1,6 +1,7 @@
 #include "partition/cost/cost.h"
 #include "partition/freeze/freeze.h"
 #include "partition/base/options.h"
+#include "partition/plan/job.h"
 #include "partition/plan/plan.h"
 #include "partition/base/units.h"
 #include "tests/unit/test.h"
@@ -22,7 +23,7 @@ static enum status parse(struct vars *vars, int argc, char **argv)
     const struct option table[] = {
         OPTION("json", FLAG, &vars->json, NULL, "one object", .seen = &vars->json_seen),
         OPTION("o", STRING, &vars->out, "FILE", "output"),
-        OPTION("set", LIST, &vars->sets, "a.b=v", "override"),
+        OPTION("set", LIST, &vars->sets, "a.b=v", "override", .keys = &job_keys),
         OPTION("n", INT, &vars->ranks, "RANKS", "ranks (1)", .min = 1, .max = 64,
                .seen = &vars->ranks_seen),
         OPTION("latency", NS, &vars->latency_ns, "TIME", "latency (5us)"),
@@ -266,23 +267,17 @@ static void options_help__puts_the_values_in_place(void **state)
     assert_int_equal(small[7], '\0');
 }
 
-/* The texts of help and completion list what the parsers take. */
-static void names_of_help__are_those_of_the_parsers(void **state)
+static void options_help__prints_the_names_of_an_enum(void **state)
 {
     (void)state;
-    const char *names[32];
     char text[256];
-    for (int i = 0; i < COST_CHOICE_COUNT; i++)
-        names[i] = cost_choice_name((enum cost_choice)i);
-    assert_string_equal(join_names(names, COST_CHOICE_COUNT, text, sizeof text), COST_CHOICE_NAMES);
-    for (int i = 0; i < FREEZE_POLICY_COUNT; i++)
-        names[i] = freeze_policy_name((enum freeze_policy)i);
-    assert_string_equal(join_names(names, FREEZE_POLICY_COUNT, text, sizeof text),
-                        FREEZE_POLICY_NAMES);
-    for (int i = 0; i < RECOMPUTE_MODE_COUNT; i++)
-        names[i] = recompute_mode_name((enum recompute_mode)i);
-    assert_string_equal(join_names(names, RECOMPUTE_MODE_COUNT, text, sizeof text),
-                        RECOMPUTE_MODE_NAMES);
+    const struct option option =
+        OPTION("shard", STRING, NULL, "WHAT", "%s (none)", .names = shard_mode_names);
+    options_help(&option, 1, false, text, sizeof text);
+    assert_string_equal(text, "  --shard WHAT  none, optimizer, gradients, weights (none)\n");
+    options_rows(&option, 1, text, sizeof text);
+    assert_string_equal(text, "option\t--shard\tWHAT\tnone optimizer gradients weights\t\t\t"
+                              "none, optimizer, gradients, weights (none)\n");
 }
 
 int main(void)
@@ -301,7 +296,7 @@ int main(void)
         cmocka_unit_test(options_help__aligns_and_reports_the_length_needed),
         cmocka_unit_test(options_help__prints_the_heading_of_a_group),
         cmocka_unit_test(options_help__puts_the_values_in_place),
-        cmocka_unit_test(names_of_help__are_those_of_the_parsers),
+        cmocka_unit_test(options_help__prints_the_names_of_an_enum),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

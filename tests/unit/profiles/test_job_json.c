@@ -1,6 +1,7 @@
 #include "profiles/cost/profile_cost.h"
 #include "profiles/job/job_json.h"
 
+#include <ctype.h>
 #include <unistd.h>
 
 #include "profiles/job/job_parts.h"
@@ -317,9 +318,10 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
             "eager-1f1b|breadth-first|v-half|v-min|search|auto|[...], got \"pipedream\"",
             NULL);
     refuses("freeze.alpha=2", ERR_INPUT, "FILE: freeze.alpha must be in (0, 1), got 2", NULL);
-    refuses("freeze.max_loss=-1", ERR_INPUT,
-            "FILE: freeze.max_loss must be at least 0 (0: freeze nothing), got -1", NULL);
-    refuses("freeze.alpha=x", ERR_INPUT, "FILE: freeze.alpha must be a number, got \"x\"", NULL);
+    refuses("freeze.max_loss=-1", ERR_INPUT, "FILE: freeze.max_loss must be at least 0, got -1",
+            NULL);
+    refuses("freeze.alpha=x", ERR_INPUT, "FILE: freeze.alpha must be a number in (0, 1), got \"x\"",
+            NULL);
     refuses("train=3", ERR_INPUT, "FILE: train must be an object, got 3", NULL);
     refuses("train.batch.per_pipeline=0", ERR_INPUT,
             "FILE: train.batch.per_pipeline must be an integer 1..2147483647, got 0", NULL);
@@ -348,31 +350,145 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
     refuses(table, ERR_SYSTEM, none, NULL);
 }
 
-static void job_load__refuses_whole_numbers_just_beyond_their_limits(void **state)
+/* The range of a key as its help prints it. */
+struct range {
+    double min, max;
+    bool number, above, below, zero; /* a real number; min or max is no value; 0 is one */
+};
+
+static bool range_of_help(const char *takes, struct range *range)
 {
-    int refused = 0;
+    char open, close;
+    *range = (struct range){.max = INFINITY};
+    if (strncmp(takes, "number ", 7) == 0) {
+        range->number = true;
+        takes += 7;
+    }
+    if (strncmp(takes, "auto|", 5) == 0)
+        takes += 5;
+    if (strncmp(takes, "0 or ", 5) == 0) {
+        range->zero = true;
+        takes += 5;
+    }
+    if (sscanf(takes, "in %c%lf, %lf%c", &open, &range->min, &range->max, &close) == 4) {
+        range->above = open == '(';
+        range->below = close == ')';
+        return true;
+    }
+    if (sscanf(takes, "above %lf", &range->min) == 1)
+        return range->above = true;
+    const char *dots = strstr(takes, "..");
+    if (dots && dots > takes && isdigit((unsigned char)dots[-1])) {
+        range->min = strtod(takes, NULL); /* reads "0." of "0..9" */
+        if (dots[2])
+            range->max = strtod(dots + 2, NULL);
+        return true;
+    }
+    return sscanf(takes, "at least %lf", &range->min) == 1;
+}
+
+/* Check that reader and job_check() take or refuse a value of a key, as they should. */
+static void judge_value(const struct member *key, double value, bool real, bool good)
+{
+    struct job job = {0};
+    struct err err = {0};
+    char text[128], limit[160], must[256];
+    const char *override = text;
+    snprintf(must, sizeof must, "%s must be %s", key->name,
+             member_limit(key, true, limit, sizeof limit));
+    snprintf(text, sizeof text, real ? "%s=%.17g" : "%s=%.0f", key->name, value);
+    parse(design_job, "job", ".", &override, 1, &job, &err);
+    if (!strstr(err.msg, must) != good)
+        fail_msg("%s is %s: '%s'", text, good ? "within" : "outside", err.msg);
+    job_clear(&job);
+    load(file_with("job.json", design_job), NULL, 0, &job);
+    char *at = (char *)&job + key->offset;
+    if (real)
+        memcpy(at, &value, sizeof value);
+    else if (key->size == sizeof(int))
+        memcpy(at, &(int){(int)value}, sizeof(int));
+    else
+        memcpy(at, &(int64_t){(int64_t)value}, sizeof(int64_t));
+    err = (struct err){0};
+    if (key->size == 8 || fabs(value) <= INT32_MAX) {
+        job_check(&job, &err);
+        if (!strstr(err.msg, must) != good && !(key->type == MEMBER_COUNT && value == 0))
+            fail_msg("%s is %s: '%s'", text, good ? "within" : "outside", err.msg);
+    }
+    job_clear(&job);
+}
+
+static void job_check__has_the_limits_that_help_prints(void **state)
+{
+    int judged = 0;
     (void)state;
-    for (int i = 0; i < num_job_fields; i++) {
-        const struct member *field = &job_fields[i];
-        for (int upper = 0; upper < 2; upper++) {
-            const int64_t most = field->size == sizeof(int) ? INT32_MAX : INT64_MAX;
-            const int64_t max = field->max > 0 ? (int64_t)field->max : most;
-            const int64_t limit = upper ? max : (int64_t)field->min;
-            struct job job = {0};
-            struct err err = {0};
-            char text[128];
-            const char *override = text;
-            if ((field->type != MEMBER_INT && field->type != MEMBER_COUNT) || limit == INT64_MAX)
-                continue;
-            snprintf(text, sizeof text, "%s=%lld", field->name,
-                     (long long)(upper ? limit + 1 : limit - 1));
-            if (parse(design_job, "job", ".", &override, 1, &job, &err) != ERR_INPUT ||
-                !strstr(err.msg, field->name) || !strstr(err.msg, " must be "))
-                fail_msg("%s: '%s'", text, err.msg);
-            refused++;
+    for (int i = 0; i < job_keys.num; i++) {
+        const struct member *key = &job_keys.rows[i];
+        struct range range;
+        char takes[256];
+        if (!range_of_help(member_takes(key, takes, sizeof takes), &range))
+            continue;
+        const double step = range.number ? 1e-9 : 1;
+        judged++;
+        judge_value(key, range.min - step, range.number, false);
+        judge_value(key, range.min, range.number, !range.above);
+        judge_value(key, range.min + step, range.number, true);
+        if (range.zero)
+            judge_value(key, 0, range.number, true);
+        if (isfinite(range.max)) {
+            judge_value(key, range.max - step, range.number, true);
+            judge_value(key, range.max, range.number, !range.below);
+            judge_value(key, range.max + step, range.number, false);
+        } else if (!range.number && key->size == sizeof(int)) {
+            judge_value(key, INT32_MAX, false, true);
+            judge_value(key, INT32_MAX + 1.0, false, false);
         }
     }
-    assert_true(refused > 30);
+    assert_true(judged > 45);
+}
+
+static void job_defaults__are_these(void **state)
+{
+    static const char *const wanted[][2] = {
+        {"name",                     "job"               },
+        {"data.kind",                "synthetic"         },
+        {"data.special_tokens",      "true"              },
+        {"train.epochs",             "1"                 },
+        {"train.optimizer.kind",     "sgd"               },
+        {"train.optimizer.lr",       "0.03"              },
+        {"train.optimizer.momentum", "0.9"               },
+        {"train.optimizer.beta1",    "0.9"               },
+        {"train.optimizer.beta2",    "0.999"             },
+        {"train.optimizer.eps",      "1e-8"              },
+        {"train.seed",               "1"                 },
+        {"train.keep_checkpoints",   "3"                 },
+        {"train.lora.targets",       "all"               },
+        {"train.lora.head",          "true"              },
+        {"cost.efficiency",          "1"                 },
+        {"pipeline.num_stages",      "auto"              },
+        {"pipeline.chunks",          "1"                 },
+        {"pipeline.tensor",          "1"                 },
+        {"pipeline.schedule",        "auto"              },
+        {"pipeline.recompute",       "fit"               },
+        {"pipeline.frozen",          "auto"              },
+        {"pipeline.bucket_bytes",    "26214400"          },
+        {"freeze.policy",            "none"              },
+        {"freeze.alpha",             "0.3333333333333333"},
+        {"freeze.max_loss",          "1"                 },
+        {"elastic.auto_dp",          "true"              },
+        {"cache.policy",             "auto"              },
+        {"cache.limit_bytes",        "0"                 },
+    };
+    struct job job;
+    char text[64];
+    (void)state;
+    job_defaults(&job);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        const struct member *key = fields_find(job_keys.rows, job_keys.num, wanted[i][0], NULL);
+        assert_non_null(key);
+        assert_string_equal(member_text(key, &job, text, sizeof text), wanted[i][1]);
+    }
+    job_clear(&job);
 }
 
 static void job_load__takes_one_kind_of_batch(void **state)
@@ -954,8 +1070,7 @@ static void frameworks__have_the_names_of_their_kinds(void **state)
         const bool framework = k < FRAMEWORK_KIND_COUNT;
         const int kind = framework ? k : k - FRAMEWORK_KIND_COUNT;
         snprintf(text, sizeof text, "train.%s=%s", framework ? "framework" : "norm",
-                 framework ? framework_kind_name((enum framework_kind)kind)
-                           : norm_kind_name((enum norm_kind)kind));
+                 framework ? framework_kind_names[kind] : norm_kind_names[kind]);
         load(file_with("job.json", design_job), overrides, 1, &job);
         assert_int_equal(framework ? (int)job.train.framework : (int)job.train.norm, kind);
         assert_ptr_equal(job.model.framework, framework_of(job.train.framework));
@@ -1000,7 +1115,7 @@ static void data_sets__have_the_names_of_data_kind_in_its_order(void **state)
         struct json *root = NULL;
         struct job job = {0};
         snprintf(text, sizeof text, "{\"model\": \"vit-tiny\", \"data\": {\"kind\": \"%s\"}}",
-                 data_sets[i].name);
+                 data_kind_names[i]);
         assert_int_equal(json_parse(text, "job", &root, NULL), OK);
         assert_int_equal(job_from_json(root, "job", NULL, NULL, 0, &job, NULL), OK);
         assert_int_equal(job.data.kind, i);
@@ -1082,7 +1197,8 @@ int main(void)
         cmocka_unit_test(job_load__lays_documents_into_rows),
         cmocka_unit_test(job_load__names_our_word_for_that_of_another_tool),
         cmocka_unit_test(job_load__names_file_key_value_and_limit_when_refusing),
-        cmocka_unit_test(job_load__refuses_whole_numbers_just_beyond_their_limits),
+        cmocka_unit_test(job_check__has_the_limits_that_help_prints),
+        cmocka_unit_test(job_defaults__are_these),
         cmocka_unit_test(job_load__takes_one_kind_of_batch),
         cmocka_unit_test(job_load__tells_missing_from_truncated),
         cmocka_unit_test(job_load__reads_minimal_job_with_texts),
