@@ -206,7 +206,7 @@ static void show_network(const struct sourced *out, const struct cluster *cluste
     }
     sourced_ns(out, "host_op_ns", "host time to launch one op", cluster->host_op_ns,
                from(origin, "host_op", "default"));
-    sourced_text(out, "sends", "a stage's sends", cluster_sends_name(cluster->sends),
+    sourced_text(out, "sends", "a stage's sends", cluster_sends_names[cluster->sends],
                  from(origin, "sends", "default"));
     sourced_number(
         out, "overlap_share", "messages during a pair take", cluster->overlap_share,

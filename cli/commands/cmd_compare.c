@@ -100,21 +100,16 @@ static const char *step_error(const void *row, char *buf, size_t size)
     return error_cell(c->error, c->noisy, buf, size);
 }
 
-COLUMN_NAMES(frozen_placement_name, frozen_placement)
-COLUMN_NAMES(schedule_kind_name, schedule_kind)
-COLUMN_NAMES(recompute_mode_name, recompute_mode)
-COLUMN_NAMES(cost_source_name, cost_source)
 #define CONFIG(type, name, member, ...) COLUMN(comparison, name, type, member, __VA_ARGS__)
 static const struct row_table config_table = ROW_TABLE(
     comparison, CONFIG(INT, "pipeline_length", num_ranks, SHOWN("K", 3)),
     CONFIG(INT, "replicas", num_replicas, SHOWN(" R", 3)),
     CONFIG(INT, "microbatches", num_microbatches, SHOWN(" M", 4)), CONFIG(INT, "batch", batch),
     CONFIG(INT, "frozen_layers", num_frozen_layers, SHOWN(" F", 3)),
-    CONFIG(NAME, "frozen", frozen, SHOWN(" frozen", -7), .name_of = frozen_placement_name_of,
+    CONFIG(NAME, "frozen", frozen, SHOWN(" frozen", -7), .names = frozen_placement_names,
            .text = frozen_cell),
-    CONFIG(NAME, "schedule", schedule, SHOWN(" schedule", -12), .name_of = schedule_kind_name_of),
-    CONFIG(NAME, "recompute", recompute, SHOWN(" recompute", -11),
-           .name_of = recompute_mode_name_of),
+    CONFIG(NAME, "schedule", schedule, SHOWN(" schedule", -12), .names = schedule_names),
+    CONFIG(NAME, "recompute", recompute, SHOWN(" recompute", -11), .names = recompute_mode_names),
     CONFIG(INT, "runs", num_runs), CONFIG(INT, "steps", num_steps),
     CONFIG(INT, "real_step_ns", real_step_ns, SHOWN(" measured", 12)),
     CONFIG(INT, "real_p10_ns", real_p10_ns, SHOWN(" p10", 12)),
@@ -124,10 +119,10 @@ static const struct row_table config_table = ROW_TABLE(
     CONFIG(REAL, "error", error, SHOWN(" error", 8), .text = step_error),
     CONFIG(REAL, "real_bubble_fraction", real_bubble),
     CONFIG(REAL, "sim_bubble_fraction", sim_bubble),
-    CONFIG(INT, "real_peak_bytes", real_peak_bytes, SHOWN(" peak", 10), .flags = COLUMN_KNOWN),
-    CONFIG(INT, "sim_peak_bytes", sim_peak_bytes, .flags = COLUMN_KNOWN),
+    CONFIG(INT, "real_peak_bytes", real_peak_bytes, SHOWN(" peak", 10), .flags = MEMBER_KNOWN),
+    CONFIG(INT, "sim_peak_bytes", sim_peak_bytes, .flags = MEMBER_KNOWN),
     CONFIG(REAL, "peak_error", peak_error, SHOWN(" error", 8), .format = "%+.1f %%", .scale = 100),
-    CONFIG(NAME, "cost_source", cost, .name_of = cost_source_name_of),
+    CONFIG(NAME, "cost_source", cost, .names = cost_source_names),
     CONFIG(TEXT, "cost_label", cost_label), CONFIG(BOOL, "extrapolated", extrapolated));
 
 static struct json *answer_json(const struct command *command, const struct comparison *configs,

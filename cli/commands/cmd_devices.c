@@ -123,19 +123,6 @@ static enum status list_json(const struct command *command, struct err *err)
     return rc;
 }
 
-static enum status unknown_device(const char *name, struct err *err)
-{
-    char list[200];
-    int n = 0;
-    while (shipped_kind_names[n])
-        n++;
-    const char *near = nearest_name(name, shipped_kind_names, n);
-    const enum status rc = err_set(err, ERR_INPUT, "unknown device '%.64s'%s%s%s", name,
-                                   near ? ", nearest is '" : "", near ? near : "", near ? "'" : "");
-    err_hint(err, "devices: %s", join_names(shipped_kind_names, n, list, sizeof list));
-    return rc;
-}
-
 static enum status show(const struct command *command, const char *name, bool as_json,
                         struct err *err)
 {
@@ -143,7 +130,7 @@ static enum status show(const struct command *command, const char *name, bool as
     enum status rc = kind_find_own(name, &own, err);
     const struct kind *kind = own ? own : kind_find_typed(name);
     if (rc == OK && !kind)
-        rc = unknown_device(name, err);
+        rc = kind_unknown("unknown device", name, err);
     if (rc == OK && !as_json)
         print_kind(kind);
     if (rc == OK && as_json) {

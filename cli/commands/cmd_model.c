@@ -15,13 +15,12 @@ static const char *work_text(const void *row, char *buf, size_t size)
     return buf;
 }
 
-COLUMN_NAMES(item_kind_name, item_kind)
 #define ITEM(type, member, ...) COLUMN(item, #member, type, member, __VA_ARGS__)
 static const struct row_table item_table =
     ROW_TABLE(item, ITEM(TEXT, name, SHOWN("  name", -12)),
-              ITEM(NAME, kind, SHOWN(" kind", -10), .name_of = item_kind_name_of),
+              ITEM(NAME, kind, SHOWN(" kind", -10), .names = item_kind_names),
               ITEM(INT, layer, SHOWN(" layer", 5)), ITEM(INT, params, SHOWN(" params", 14)),
-              ITEM(INT, tied_params, .flags = COLUMN_OPTIONAL),
+              ITEM(INT, tied_params, .flags = MEMBER_OPTIONAL),
               ITEM(INT, fwd_flops, SHOWN(" work", 12), .text = work_text),
               ITEM(INT, act_bytes, SHOWN(" act", 10)), ITEM(INT, stash_bytes, SHOWN(" stash", 10)));
 static const struct row_table opaque_table =

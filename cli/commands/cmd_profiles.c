@@ -41,8 +41,8 @@ static const struct row_table list_table = ROW_TABLE(
     LISTED(device_kind, SHOWN(" device", -12)), LISTED(device_name), LISTED(host),
     LISTED(measured_at), COLUMN(profile_info, "rows", INT, num_rows, SHOWN(" rows", 6)),
     COLUMN(profile_info, NULL, TEXT, measured_at, SHOWN("  measured at", -20),
-           .flags = COLUMN_KNOWN),
-    COLUMN(profile_info, NULL, TEXT, host, SHOWN(" host", 0), .flags = COLUMN_KNOWN));
+           .flags = MEMBER_KNOWN),
+    COLUMN(profile_info, NULL, TEXT, host, SHOWN(" host", 0), .flags = MEMBER_KNOWN));
 
 static enum status run_list(const struct request *q, struct err *err)
 {
@@ -71,11 +71,11 @@ static void print_info(const struct profile_info *info)
 {
     const bool measured = strcmp(info->source, "measured") == 0;
     for (int c = 0; c < profile_info_table.num_columns; c++) {
-        const struct column *column = &profile_info_table.columns[c];
+        const struct member *column = &profile_info_table.columns[c];
         char buf[CELL_MAX];
         const char *text = column_text(column, info, buf);
-        if (column->type == COLUMN_TEXT  ? *text
-            : column->type == COLUMN_INT ? column_int(column, info) != 0
+        if (column->type == MEMBER_TEXT  ? *text
+            : column->type == MEMBER_INT ? member_int(column, info) != 0
                                          : measured)
             printf("%-12s %s%s\n", column->head, text,
                    strcmp(column->name, "clock_mhz") == 0 ? " MHz" : "");
@@ -87,15 +87,15 @@ static void print_row(const struct row_table *table, const void *row)
 {
     const struct spread *spread = NULL;
     for (int c = 0; c < table->num_columns; c++) {
-        const struct column *column = &table->columns[c];
+        const struct member *column = &table->columns[c];
         const void *at = (const char *)row + column->offset;
         if (strcmp(column->name, "median_ns") == 0)
             spread = at;
         if (spread)
             break;
-        if (column->type == COLUMN_TEXT && *(const char *)at)
+        if (column->type == MEMBER_TEXT && *(const char *)at)
             printf(" %s", (const char *)at);
-        else if (column->type == COLUMN_INT && *(const int64_t *)at)
+        else if (column->type == MEMBER_INT && *(const int64_t *)at)
             printf(" %s=%lld", column->name, (long long)*(const int64_t *)at);
     }
     if (spread)
@@ -232,7 +232,7 @@ static void add_part(struct json *entry, const char *name, const struct row_tabl
     struct json *part = row ? json_add_object(entry, name) : NULL;
     for (int c = 0; row && c < table->num_columns; c++) {
         const struct row_table one = {.columns = &table->columns[c], .num_columns = 1};
-        if ((one.columns->flags & COLUMN_KEY) == flags)
+        if ((one.columns->flags & MEMBER_KEY) == flags)
             row_to_json(part, &one, row);
     }
 }
@@ -253,7 +253,7 @@ static void report(void *ctx, const struct row_table *table, const void *a, cons
         struct json *entry = json_add_object(diff->rows, NULL);
         json_add_string(entry, "table", table->name);
         json_add_string(entry, "in", a && b ? "both" : a ? "first" : "second");
-        add_part(entry, "key", table, a ? a : b, COLUMN_KEY);
+        add_part(entry, "key", table, a ? a : b, MEMBER_KEY);
         if (sa)
             json_add_double(entry, "first_ns", sa->median_ns);
         if (sb)

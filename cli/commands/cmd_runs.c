@@ -23,7 +23,7 @@ static const char *total_of(const void *row, char *buf, size_t size)
 #define RUN(type, member, ...) COLUMN(run_info, #member, type, member, __VA_ARGS__)
 static const struct row_table run_table = ROW_TABLE(
     run_info, COLUMN(run_info, "run", INT, id, SHOWN("run", 5)),
-    COLUMN(run_info, "kind", CALL, simulated, SHOWN("  kind", -9), .text = kind_of),
+    COLUMN(run_info, "kind", OTHER, simulated, SHOWN("  kind", -9), .text = kind_of),
     RUN(TEXT, name, SHOWN(" name", -24)), RUN(TEXT, started_at, SHOWN(" started at", -20)),
     RUN(TEXT, host), RUN(TEXT, cost_source), RUN(INT, num_devices), RUN(BOOL, finished),
     RUN(INT, total_ns, SHOWN(" total", 12), .text = total_of),

@@ -7,7 +7,7 @@
 #include "partition/model/packing.h"
 
 #define RATE(member, head_, scale_)                                                                \
-    COLUMN(step_rates, #member, REAL, member, .flags = COLUMN_OPTIONAL, .head = (head_),           \
+    COLUMN(step_rates, #member, REAL, member, .flags = MEMBER_OPTIONAL, .head = (head_),           \
            .scale = (scale_))
 static const struct row_table rate_table = ROW_TABLE(
     step_rates, RATE(images_per_s, "images/s", 1), RATE(documents_per_s, "documents/s", 1),
@@ -27,7 +27,7 @@ double rates_value(const struct step_rates *rates, const char *key)
         return rates->samples_per_s;
     for (int i = 0; i < rate_table.num_columns; i++)
         if (strcmp(rate_table.columns[i].name, key) == 0) {
-            const double value = column_real(&rate_table.columns[i], rates);
+            const double value = member_real(&rate_table.columns[i], rates);
             return value > 0 ? value : NAN;
         }
     return NAN;
@@ -57,8 +57,8 @@ const char *rates_text(const struct step_rates *rates, const struct cost *cost, 
         append(text, size, "", rates->samples_per_s,
                rates->documents_per_s > 0 ? "rows/s" : "samples/s");
     for (int i = 0; i < rate_table.num_columns; i++) {
-        const struct column *column = &rate_table.columns[i];
-        const double value = column_real(column, rates);
+        const struct member *column = &rate_table.columns[i];
+        const double value = member_real(column, rates);
         const bool hardware =
             strcmp(column->name, "hfu") == 0 || strncmp(column->name, "hardware", 8) == 0;
         if (value > 0 && (again || !hardware))

@@ -11,9 +11,9 @@ enum { CELL = 11 /* width of a table's columns */, PLAN_COLUMNS = 5 };
 
 #define VALUE(type, member, ...) COLUMN(sweep_values, #member, type, member, __VA_ARGS__)
 #define RATE(member, ...)                                                                          \
-    COLUMN(sweep_values, #member, REAL, rates.member, .flags = COLUMN_KNOWN, __VA_ARGS__)
+    COLUMN(sweep_values, #member, REAL, rates.member, .flags = MEMBER_KNOWN, __VA_ARGS__)
 #define WHOLE(name, type, member)                                                                  \
-    COLUMN(sweep_values, name, type, run.member, .flags = COLUMN_KNOWN)
+    COLUMN(sweep_values, name, type, run.member, .flags = MEMBER_KNOWN)
 #define PERCENT .format = "%.1f %%", .scale = 100
 
 static const struct row_table step_table = ROW_TABLE(
@@ -30,20 +30,19 @@ static const struct row_table step_table = ROW_TABLE(
 
 static const struct row_table run_table = ROW_TABLE(
     sweep_values, VALUE(INT, total_ns, SHOWN(" total", CELL)),
-    VALUE(INT, baseline_ns, SHOWN(" baseline", CELL), .flags = COLUMN_KNOWN),
-    VALUE(REAL, speedup, SHOWN(" speed-up", CELL), .format = "%.2f", .flags = COLUMN_KNOWN),
+    VALUE(INT, baseline_ns, SHOWN(" baseline", CELL), .flags = MEMBER_KNOWN),
+    VALUE(REAL, speedup, SHOWN(" speed-up", CELL), .format = "%.2f", .flags = MEMBER_KNOWN),
     VALUE(REAL, device_hours, SHOWN(" device h", CELL)),
     VALUE(REAL, samples_per_s, SHOWN(" samples/s", CELL)),
     VALUE(INT, step_ns, SHOWN(" step", CELL)),
-    VALUE(REAL, cost, SHOWN(" cost", CELL), .flags = COLUMN_KNOWN),
-    VALUE(REAL, energy_kwh, SHOWN(" kWh", CELL), .flags = COLUMN_KNOWN));
+    VALUE(REAL, cost, SHOWN(" cost", CELL), .flags = MEMBER_KNOWN),
+    VALUE(REAL, energy_kwh, SHOWN(" kWh", CELL), .flags = MEMBER_KNOWN));
 
-COLUMN_NAMES(schedule_kind_name, schedule_kind)
 static const struct row_table plan_table = ROW_TABLE(
     sweep_values, VALUE(INT, pipeline_length, SHOWN("K", 4)), VALUE(INT, replicas, SHOWN(" R", 4)),
     COLUMN(sweep_values, "tensor", INT, layout.tensor, SHOWN(" T", 4)),
     VALUE(INT, microbatches, SHOWN(" M", 4)),
-    VALUE(NAME, schedule, SHOWN(" schedule", -12), .name_of = schedule_kind_name_of));
+    VALUE(NAME, schedule, SHOWN(" schedule", -12), .names = schedule_names));
 
 static const struct row_table *table_of(const struct sweep_table *t)
 {
@@ -79,7 +78,7 @@ static bool is_option(const struct sweep_table *t, const char *key)
 
 /* The columns of the plan that no axis has. */
 static struct row_table plan_beside_axes(const struct sweep_table *t,
-                                         struct column columns[PLAN_COLUMNS])
+                                         struct member columns[PLAN_COLUMNS])
 {
     struct row_table table = plan_table;
     table.columns = columns;
@@ -112,7 +111,7 @@ static char *json_line(const struct sweep_table *t, const struct sweep_row *row)
     char *text = NULL;
     for (int i = 0; i < t->num_axes; i++)
         add_value(json, t->paths[i], row->texts[i]);
-    struct column columns[PLAN_COLUMNS];
+    struct member columns[PLAN_COLUMNS];
     const struct row_table plan = plan_beside_axes(t, columns);
     if (!row->error) {
         row_to_json(json, table_of(t), values);
@@ -154,7 +153,7 @@ static void csv_cells(FILE *out, const struct row_table *table, const struct swe
 /* The settings, the answer, the plan, and in the last cell the error if there is one. */
 static void csv_line(FILE *out, const struct sweep_table *t, const struct sweep_row *row)
 {
-    struct column columns[PLAN_COLUMNS];
+    struct member columns[PLAN_COLUMNS];
     const struct row_table plan = plan_beside_axes(t, columns);
     for (int i = 0; i < t->num_axes; i++)
         fprintf(out, "%s%s", i ? "," : "", row->texts[i]);
@@ -187,7 +186,7 @@ static void table_line(FILE *out, const struct sweep_table *t, const struct swee
 
 void sweep_head(const struct sweep_table *t)
 {
-    struct column columns[PLAN_COLUMNS];
+    struct member columns[PLAN_COLUMNS];
     const struct row_table plan = plan_beside_axes(t, columns);
     if (t->form == SWEEP_JSON)
         return;

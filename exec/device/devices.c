@@ -5,11 +5,6 @@
 #include "exec/cpu/backend_cpu.h"
 #include "exec/device/cuda_load.h"
 
-const char *device_text(enum device_kind device)
-{
-    return device_kind_names[device];
-}
-
 struct backend *backend_new(const struct backend_spec *spec, struct err *err)
 {
     const char *device = spec->device ? spec->device : "cpu";

@@ -17,8 +17,6 @@ struct backend_spec {
     bool tune;      /* time the library's alternatives and keep the fastest; for a profiler */
 };
 
-const char *device_text(enum device_kind device); /* "cpu" or "cuda": a backend_spec's device */
-
 /* NULL on failure: ERR_INPUT (unknown device, or a value that the backend refuses), ERR_INFEASIBLE
  * (this machine or build lacks the device or the dtype), ERR_NOMEM. Released with backend_free().
  */

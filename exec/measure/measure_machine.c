@@ -80,7 +80,7 @@ static enum status phase(struct measure *m, int threads, bool together, struct e
     struct store *store = m->options->store;
     const struct profile_info *here = &m->profile->info;
     const bool whole = !together && threads == m->cores->threads;
-    const struct backend_spec spec = {.device = device_text(m->options->device),
+    const struct backend_spec spec = {.device = device_kind_names[m->options->device],
                                       .dtype = m->job.train.dtype,
                                       .threads = threads,
                                       .local_rank = m->comm->local_rank,

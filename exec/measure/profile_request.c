@@ -20,7 +20,7 @@ static enum status check(struct profile_request *q, int64_t **sizes, struct err 
     const size_t room = sizeof((struct profile_info *)0)->name;
     int num = 0;
     q->measure.device = strcmp(q->device, "cuda") == 0 ? DEVICE_CUDA : DEVICE_CPU;
-    if (strcmp(q->device, device_text(q->measure.device)) != 0)
+    if (strcmp(q->device, device_kind_names[q->measure.device]) != 0)
         return err_set(err, ERR_INPUT, "--device must be cpu or cuda, got '%s'", q->device);
     enum status rc = parse_int_list(q->sizes_text, "--microbatches", 1, 1 << 20, sizes, &num, err);
     for (int i = 0; rc == OK && i < num; i++)

@@ -272,7 +272,7 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
     struct train_plan plan = {0};
     struct progress was;
     int num_frozen = 0;
-    const struct backend_spec spec = {.device = device_text(t->job->train.device),
+    const struct backend_spec spec = {.device = device_kind_names[t->job->train.device],
                                       .dtype = t->job->train.dtype,
                                       .threads = t->cores->threads,
                                       .local_rank = comm->local_rank};

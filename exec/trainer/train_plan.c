@@ -272,7 +272,7 @@ enum status train_plan_choose(const struct planning *with, const struct run_stat
         return refused;
     if (with->plan_path && !ask->old)
         return read_plan(with, ask, plan, err);
-    query.backend = device_text(job->train.device);
+    query.backend = device_kind_names[job->train.device];
     query.threads = with->cores->threads;
     query.ranks = with->comm->local_size;
     query.present = &plan->present;

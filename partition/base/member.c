@@ -41,17 +41,17 @@ double member_real(const struct member *member, const void *base)
     return value;
 }
 
-static void store_int(const struct member *member, int64_t value, void *base)
+void member_put_int(const struct member *member, int64_t value, void *base)
 {
-    char *at = (char *)base + member->offset;
+    void *at = (char *)base + member->offset;
     if (member->size == 1)
         *(uint8_t *)at = (uint8_t)value;
     else if (member->size == 2)
-        *(uint16_t *)(void *)at = (uint16_t)value;
+        *(uint16_t *)at = (uint16_t)value;
     else if (member->size == 4)
-        *(int32_t *)(void *)at = (int32_t)value;
+        *(int32_t *)at = (int32_t)value;
     else
-        *(int64_t *)(void *)at = value;
+        *(int64_t *)at = value;
 }
 
 /* The largest integer that a member may hold. */
@@ -85,7 +85,9 @@ static bool int_fits(const struct member *member, int64_t value)
         return value >= 0;
     default:
         return (member->type == MEMBER_INT && value == 0 && (member->flags & MEMBER_UNSET)) ||
-               (value <= int_limit(member) && (double)value >= member->min);
+               (value <= int_limit(member) &&
+                ((double)value > member->min ||
+                 ((double)value == member->min && !(member->flags & MEMBER_ABOVE))));
     }
 }
 
@@ -93,7 +95,7 @@ bool member_set_int(const struct member *member, int64_t value, void *base)
 {
     if (!int_fits(member, value))
         return false;
-    store_int(member, value, base);
+    member_put_int(member, value, base);
     return true;
 }
 
@@ -119,38 +121,34 @@ bool member_set_real(const struct member *member, double value, void *base)
     return true;
 }
 
-int member_find_name(const struct member *member, const char *name)
+const char *member_name(const struct member *member, const void *base)
 {
-    for (int i = (int)member->min; i < num_names(member); i++)
-        if (strcmp(member->names[i], current_value(name)) == 0)
-            return i;
-    return -1;
+    const int64_t value = member_int(member, base);
+    return value >= 0 && value < num_names(member) ? member->names[value] : "?";
 }
 
-/* Whether a list of words "tp|tp_size|fsdp=weights" has a word; *tail gets what follows it there. */
-static bool has_word(const char *list, const char *word, const char **tail, size_t *length)
+int member_find_name(const struct member *member, const char *name)
 {
-    for (; list && *list; list += strcspn(list, "|"), list += *list == '|') {
-        const size_t whole = strcspn(list, "|"), bare = strcspn(list, "|= ");
-        if (!same_word(list, bare, word))
-            continue;
-        *tail = list + bare;
-        *length = whole - bare;
-        return true;
-    }
-    return false;
+    const char *current = current_value(name);
+    for (int i = (int)member->min, n = num_names(member); i < n; i++)
+        if (strcmp(member->names[i], current) == 0)
+            return i;
+    return -1;
 }
 
 const struct member *member_called(const struct member_table *table, const char *word, char *hint,
                                    size_t size)
 {
-    const char *tail;
-    size_t length;
-    for (int i = 0; i < table->num; i++) {
-        if (!has_word(table->rows[i].also, word, &tail, &length))
-            continue;
-        snprintf(hint, size, "%s%.*s", table->rows[i].name, (int)length, tail);
-        return &table->rows[i];
+    for (const struct member *row = table->rows; row < table->rows + table->num; row++) {
+        size_t whole; /* of an entry of row->also, such as "fsdp=weights" */
+        for (const char *at = row->also; at && *at; at += whole + (at[whole] == '|')) {
+            whole = strcspn(at, "|");
+            const size_t bare = strcspn(at, "|= ");
+            if (!same_word(at, bare, word))
+                continue;
+            snprintf(hint, size, "%s%.*s", row->name, (int)(whole - bare), at + bare);
+            return row;
+        }
     }
     return NULL;
 }
@@ -167,7 +165,7 @@ bool member_auto(const struct member *member, const void *base)
 static void set_auto(const struct member *member, bool automatic, void *base)
 {
     if (member->type == MEMBER_COUNT)
-        store_int(member, 0, base);
+        member_put_int(member, 0, base);
     if (member->auto_offset)
         *(bool *)((char *)base + member->auto_offset) = automatic;
     if (member->list_offset && automatic)
@@ -204,13 +202,13 @@ static void range_text(const struct member *member, bool open, char *buf, size_t
     const char *or_zero = zero ? "0 or " : "";
     *buf = '\0';
     if (is_integer(member)) {
-        const int64_t most = int_limit(member);
+        const int64_t most = int_limit(member), least = (int64_t)member->min + above;
         if (open && most >= INT32_MAX)
-            snprintf(buf, size, "%s%.0f..", or_zero, member->min);
+            snprintf(buf, size, "%s%lld..", or_zero, (long long)least);
         else if (most == INT64_MAX)
-            snprintf(buf, size, "%sat least %.0f", or_zero, member->min);
+            snprintf(buf, size, "%sat least %lld", or_zero, (long long)least);
         else
-            snprintf(buf, size, "%s%.0f..%lld", or_zero, member->min, (long long)most);
+            snprintf(buf, size, "%s%lld..%lld", or_zero, (long long)least, (long long)most);
     } else if (member->min > -INFINITY) {
         real_text(member->min, min, sizeof min);
         real_text(member->max, max, sizeof max);
@@ -237,8 +235,9 @@ static void names_text(const struct member *member, char *buf, size_t size)
 
 const char *member_takes(const struct member *member, char *buf, size_t size)
 {
-    static const char *const words[] = {"",     "",     "number", "true|false", "",          "text",
-                                        "text", "path", "time",   "size",       "bandwidth", ""};
+    static const char *const words[] = {"",          "",      "number", "true|false", "",
+                                        "text",      "text",  "path",   "time",       "size",
+                                        "bandwidth", "speed", ""};
     char range[LIMIT_MAX];
     range_text(member, true, range, sizeof range);
     if (is_integer(member))
@@ -261,45 +260,35 @@ bool member_in_ns(const struct member *member)
 
 const char *member_limit(const struct member *member, bool number, char *buf, size_t size)
 {
+    static const char *const texts[] = {
+        [MEMBER_BOOL] = "true or false",
+        [MEMBER_STRING] = "a text that is not empty",
+        [MEMBER_PATH] = "a text that is not empty",
+        [MEMBER_NS] = "a time with a unit, like \"20us\" or \"1.5ms\"",
+        [MEMBER_BYTES] = "a size like \"16GiB\" or whole bytes at least 0",
+        [MEMBER_RATE] = "a bandwidth like \"5GBps\" or bytes per second 1..10^18",
+        [MEMBER_FLOPS] = "a speed like \"165TFLOPS\" or operations per second",
+        [MEMBER_OTHER] = "another value"};
     char range[LIMIT_MAX];
     range_text(member, false, range, sizeof range);
-    switch (member->type) {
-    case MEMBER_INT:
-    case MEMBER_COUNT:
+    if (is_integer(member))
         snprintf(buf, size, "%s%s%s", member->type == MEMBER_COUNT ? "\"auto\" or " : "",
                  number ? "" : "an integer ", range);
-        break;
-    case MEMBER_REAL:
+    else if (member->type == MEMBER_REAL)
         snprintf(buf, size, "%s%s%s", number && *range ? "" : "a number",
                  *range && !number ? " " : "", range);
-        break;
-    case MEMBER_BOOL:
-        snprintf(buf, size, "%s", member->auto_offset ? "true, false or auto" : "true or false");
-        break;
-    case MEMBER_NAME:
+    else if (member->type == MEMBER_NAME)
         names_text(member, buf, size);
-        break;
-    case MEMBER_TEXT:
+    else if (member->type == MEMBER_TEXT)
         snprintf(buf, size, "a text of at most %zu characters, no control characters",
                  member->size - 1);
-        break;
-    case MEMBER_NS:
+    else if (member->type == MEMBER_BOOL && member->auto_offset)
+        snprintf(buf, size, "true, false or auto");
+    else
         snprintf(buf, size, "%s",
-                 member_in_ns(member) ? "a time like \"1ms\" or whole ns 0..2^60"
-                                      : "a time with a unit, like \"20us\" or \"1.5ms\"");
-        break;
-    case MEMBER_BYTES:
-        snprintf(buf, size, "a size like \"16GiB\" or whole bytes at least 0");
-        break;
-    case MEMBER_RATE:
-        snprintf(buf, size, "a bandwidth like \"5GBps\" or bytes per second 1..10^18");
-        break;
-    case MEMBER_STRING:
-    case MEMBER_PATH:
-    case MEMBER_OTHER:
-        snprintf(buf, size, "a text that is not empty");
-        break;
-    }
+                 member->type == MEMBER_NS && member_in_ns(member)
+                     ? "a time like \"1ms\" or whole ns 0..2^60"
+                     : texts[member->type]);
     return buf;
 }
 
@@ -316,10 +305,9 @@ static bool has_control(const char *text)
 static enum status refuse_text(const struct member *member, const char *shown, const char *text,
                                struct err *err)
 {
-    char limit[256], *end;
-    const bool number = *text && (strtod(text, &end), !*end);
+    char limit[256];
     return err_set(err, ERR_INPUT, "%s must be %s, got '%.80s'", shown,
-                   member_limit(member, number, limit, sizeof limit), text);
+                   member_limit(member, true, limit, sizeof limit), text);
 }
 
 /* A text with a unit. */
@@ -328,13 +316,15 @@ static enum status parse_unit(const struct member *member, const char *shown, co
 {
     int64_t number;
     double rate;
+    const bool real = member->type == MEMBER_RATE || member->type == MEMBER_FLOPS;
     enum status rc = member->type == MEMBER_NS      ? parse_ns(text, shown, &number, err)
                      : member->type == MEMBER_BYTES ? parse_bytes(text, shown, &number, err)
-                                                    : parse_rate(text, shown, &rate, err);
-    if (rc == OK && member->type == MEMBER_RATE)
-        member_set_real(member, rate, base);
+                     : member->type == MEMBER_RATE  ? parse_rate(text, shown, &rate, err)
+                                                    : parse_flops(text, shown, &rate, err);
+    if (rc == OK && real)
+        memcpy((char *)base + member->offset, &rate, sizeof rate);
     else if (rc == OK)
-        store_int(member, number, base);
+        member_put_int(member, number, base);
     return rc;
 }
 
@@ -368,7 +358,9 @@ enum status member_parse(const struct member *member, const char *shown, const c
              member_set_int(member, number, base);
         break;
     case MEMBER_REAL:
-        ok = parse_ratio(text, shown, &real, NULL) == OK && member_set_real(member, real, base);
+        if (parse_ratio(text, shown, &real, err) != OK)
+            return ERR_INPUT;
+        ok = member_set_real(member, real, base);
         break;
     case MEMBER_BOOL:
         number = strcmp(text, "true") == 0 ? 1 : strcmp(text, "false") == 0 ? 0 : -1;
@@ -388,6 +380,7 @@ enum status member_parse(const struct member *member, const char *shown, const c
     case MEMBER_NS:
     case MEMBER_BYTES:
     case MEMBER_RATE:
+    case MEMBER_FLOPS:
         return parse_unit(member, shown, text, base, err);
     case MEMBER_OTHER:
         break;
@@ -404,14 +397,27 @@ enum status member_default(const struct member *member, void *base, struct err *
     char word[64];
     if (!member->init || member->type == MEMBER_OTHER)
         return OK;
-    snprintf(word, sizeof word, "%.*s", (int)strcspn(member->init, ":;, "), member->init);
+    const size_t length = strcspn(member->init, ":;, ");
+    if (length >= sizeof word)
+        return err_set(err, ERR_INPUT, "%s: default is too long", member->name);
+    memcpy(word, member->init, length);
+    word[length] = '\0';
     return member_parse(member, member->name, word, base, err);
+}
+
+/* The text that a member holds; NULL: it is no text, or none. */
+static const char *held_text(const struct member *member, const void *base)
+{
+    const void *at = (const char *)base + member->offset;
+    return member->type == MEMBER_TEXT                                    ? at
+           : member->type == MEMBER_STRING || member->type == MEMBER_PATH ? *(char *const *)at
+                                                                          : NULL;
 }
 
 const char *member_text(const struct member *member, const void *base, char *buf, size_t size)
 {
-    const char *at = (const char *)base + member->offset, *text = NULL;
-    *buf = '\0';
+    const char *text = held_text(member, base);
+    snprintf(buf, size, "%s", text ? text : "");
     if (member_auto(member, base)) {
         snprintf(buf, size, "auto");
         return buf;
@@ -423,34 +429,26 @@ const char *member_text(const struct member *member, const void *base, char *buf
         snprintf(buf, size, "%lld", (long long)member_int(member, base));
         break;
     case MEMBER_REAL:
-        real_text(member_real(member, base), buf, size);
-        break;
     case MEMBER_RATE:
+    case MEMBER_FLOPS:
         real_text(member_real(member, base), buf, size);
-        snprintf(buf + strlen(buf), size - strlen(buf), "Bps");
+        snprintf(buf + strlen(buf), size - strlen(buf), "%s",
+                 member->type == MEMBER_RATE    ? "Bps"
+                 : member->type == MEMBER_FLOPS ? "FLOPS"
+                                                : "");
         break;
     case MEMBER_BOOL:
-        text = member_int(member, base) ? "true" : "false";
+        snprintf(buf, size, "%s", member_int(member, base) ? "true" : "false");
         break;
     case MEMBER_NAME:
-        text = int_fits(member, member_int(member, base)) ? member->names[member_int(member, base)]
-                                                          : "no name";
+        snprintf(buf, size, "%s", member_name(member, base));
         break;
     case MEMBER_NS:
         write_ns(member_int(member, base), buf, size);
         break;
-    case MEMBER_TEXT:
-        text = at;
-        break;
-    case MEMBER_STRING:
-    case MEMBER_PATH:
-        text = *(char *const *)(const void *)at;
-        break;
-    case MEMBER_OTHER:
+    default:
         break;
     }
-    if (text)
-        snprintf(buf, size, "%s", text);
     return buf;
 }
 
@@ -460,18 +458,17 @@ const char *member_text(const struct member *member, const void *base, char *buf
 static bool fits(const struct member *member, const void *base)
 {
     switch (member->type) {
-    case MEMBER_INT:
-    case MEMBER_COUNT:
-    case MEMBER_BOOL:
-    case MEMBER_NAME:
-    case MEMBER_NS:
-    case MEMBER_BYTES:
-        return member_auto(member, base) || int_fits(member, member_int(member, base));
+    case MEMBER_TEXT:
+    case MEMBER_STRING:
+    case MEMBER_PATH:
+    case MEMBER_OTHER:
+        return true;
     case MEMBER_REAL:
     case MEMBER_RATE:
+    case MEMBER_FLOPS:
         return real_fits(member, member_real(member, base));
     default:
-        return true;
+        return member_auto(member, base) || int_fits(member, member_int(member, base));
     }
 }
 
@@ -481,7 +478,7 @@ enum status member_check(const struct member *member, const void *base, const ch
     char limit[256], value[64];
     if (fits(member, base))
         return OK;
-    if (member->type == MEMBER_NS || member->type == MEMBER_BYTES)
+    if (member->type == MEMBER_NS)
         snprintf(value, sizeof value, "%lld", (long long)member_int(member, base));
     else
         member_text(member, base, value, sizeof value);
@@ -491,26 +488,13 @@ enum status member_check(const struct member *member, const void *base, const ch
 
 bool member_equal(const struct member *member, const void *a, const void *b)
 {
-    const char *one = (const char *)a + member->offset, *other = (const char *)b + member->offset;
+    const char *one = a, *other = b, *text = held_text(member, a), *text_b = held_text(member, b);
     if (member_auto(member, a) || member_auto(member, b))
         return member_auto(member, a) && member_auto(member, b) &&
-               (!member->list_offset ||
-                memcmp((const char *)a + member->list_offset, (const char *)b + member->list_offset,
-                       sizeof(unsigned)) == 0);
-    switch (member->type) {
-    case MEMBER_TEXT:
-        return strcmp(one, other) == 0;
-    case MEMBER_STRING:
-    case MEMBER_PATH:
-        one = *(char *const *)(const void *)one;
-        other = *(char *const *)(const void *)other;
-        return one && other ? strcmp(one, other) == 0 : one == other;
-    case MEMBER_REAL:
-    case MEMBER_RATE:
-        return member_real(member, a) == member_real(member, b);
-    case MEMBER_OTHER:
-        return true;
-    default:
-        return member_int(member, a) == member_int(member, b);
-    }
+               (!member->list_offset || memcmp(one + member->list_offset,
+                                               other + member->list_offset, sizeof(unsigned)) == 0);
+    if (text || text_b)
+        return text && text_b && strcmp(text, text_b) == 0;
+    return member->type == MEMBER_OTHER ||
+           memcmp(one + member->offset, other + member->offset, member->size) == 0;
 }

@@ -30,6 +30,7 @@ enum member_type {
     MEMBER_NS,     /* int64_t; a text with unit, 0, and in names "..._ns" any number of ns */
     MEMBER_BYTES,  /* int64_t; a number of bytes, or a text with unit */
     MEMBER_RATE,   /* double; a number of bytes per second, or a text with unit */
+    MEMBER_FLOPS,  /* double; a number of operations per second, or a text with unit */
     MEMBER_OTHER   /* anything; its owner reads it */
 };
 
@@ -38,7 +39,11 @@ enum member_flag {
     MEMBER_BELOW = 2,  /* a value is below max, not equal to it */
     MEMBER_UNSET = 4,  /* 0 is allowed beside min..max: not given */
     MEMBER_OBJECT = 8, /* TEXT: the owner reads an object that stands in its place */
-    MEMBER_LIST = 16   /* TEXT: an array of texts is read as one text, joined by commas */
+    MEMBER_LIST = 16,  /* TEXT: an array of texts is read as one text, joined by commas */
+    /* Columns of rows: */
+    MEMBER_KEY = 32,      /* what it says is a part of the row's key */
+    MEMBER_KNOWN = 64,    /* a number above 0; others are null in JSON and "-" in a table */
+    MEMBER_OPTIONAL = 128 /* absent from JSON where it is 0 or an empty text */
 };
 
 struct member {
@@ -66,8 +71,12 @@ struct member {
     const char *option;
     /* A key that `plan` and `sim` alone know: what `train` does in its place. NULL: train knows it. */
     const char *instead;
-    const char *head; /* above its cells in a printed table */
-    int width;        /* of a printed cell; below 0: aligned to the left */
+    const char *head;   /* above its cells in a printed table, whose leading blanks precede each
+                           cell. NULL: not printed */
+    int width;          /* of a printed cell; below 0: aligned to the left */
+    const char *format; /* of a printed REAL, such as "%.1f %%"; NULL: 4 digits */
+    double scale;       /* printed REAL values are multiplied by it; 0: 1 */
+    const char *(*text)(const void *row, char *buf, size_t size); /* the printed cell, if given */
 };
 
 struct member_table {
@@ -92,6 +101,11 @@ struct member_table {
 int64_t member_int(const struct member *member, const void *base);
 double member_real(const struct member *member, const void *base);
 
+/* The name that a NAME has; "?" where there is none. */
+const char *member_name(const struct member *member, const void *base);
+
+/* Set an integer of any value, as our own files hold it. */
+void member_put_int(const struct member *member, int64_t value, void *base);
 /* Set a number, if it is within the limits: INT, COUNT, BOOL, NAME, NS, BYTES; REAL, RATE. */
 bool member_set_int(const struct member *member, int64_t value, void *base);
 bool member_set_real(const struct member *member, double value, void *base);

@@ -83,18 +83,16 @@ static enum status set_value(const struct option *option, const char *shown, con
         list->items[list->count++] = text;
         return OK;
     }
-    case OPTION_INT:
-        return parse_int(text, shown, option->min, option->max, option->value, err);
-    case OPTION_NS:
-        return parse_ns(text, shown, option->value, err);
-    case OPTION_BYTES:
-        return parse_bytes(text, shown, option->value, err);
-    case OPTION_RATE:
-        return parse_rate(text, shown, option->value, err);
-    case OPTION_RATIO:
-        return parse_ratio(text, shown, option->value, err);
+    default:
+        break;
     }
-    return err_set(err, ERR_INPUT, "%s has an unknown type", shown);
+    const struct member value = {.name = shown,
+                                 .type = (enum member_type)option->type,
+                                 .size = sizeof(int64_t),
+                                 .min =
+                                     option->type == OPTION_INT ? (double)option->min : -INFINITY,
+                                 .max = (double)option->max};
+    return member_parse(&value, shown, text, option->value, err);
 }
 
 /* The row of an argument that starts with a dash, and the value that follows within the argument; NULL:

@@ -18,15 +18,16 @@
  * MPI launcher exits with 1 when the launcher itself fails. */
 #define EXIT_RANK_INFEASIBLE 65
 
+/* The types of members, two of them with other values, and a list. */
 enum option_type {
-    OPTION_FLAG,   /* bool */
-    OPTION_STRING, /* const char *, borrowed from argv */
-    OPTION_LIST,   /* struct option_list, repeatable */
-    OPTION_INT,    /* int64_t, min..max */
-    OPTION_NS,     /* int64_t */
-    OPTION_BYTES,  /* int64_t */
-    OPTION_RATE,   /* double, bytes per second */
-    OPTION_RATIO   /* double */
+    OPTION_FLAG = MEMBER_BOOL,     /* bool */
+    OPTION_STRING = MEMBER_STRING, /* const char *, borrowed from argv */
+    OPTION_LIST = MEMBER_OTHER,    /* struct option_list, repeatable */
+    OPTION_INT = MEMBER_INT,       /* int64_t, min..max */
+    OPTION_NS = MEMBER_NS,
+    OPTION_BYTES = MEMBER_BYTES,
+    OPTION_RATE = MEMBER_RATE,
+    OPTION_RATIO = MEMBER_REAL
 };
 
 #define OPTION_LIST_MAX 64

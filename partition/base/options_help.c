@@ -33,9 +33,9 @@ static const char *words_of(const struct option *option, char buf[HELP_LINE_MAX]
     int n = 0;
     while (option->names && option->names[n])
         n++;
-    return n > 0            ? join_names(option->names, n, buf, HELP_LINE_MAX)
-           : option->values ? option->values
-                            : "";
+    if (n == 0)
+        return option->values ? option->values : "";
+    return join_names(option->names, n, buf, HELP_LINE_MAX);
 }
 
 /* The option's help with its words, "optimal, released, paper", in place of %s. */

@@ -17,10 +17,7 @@
 #define DEFAULT_LINK_BYTES_PER_S (16 * GB)
 #define DEFAULT_LATENCY_NS 5000
 
-const char *cluster_sends_name(enum cluster_sends sends)
-{
-    return sends == SENDS_BLOCKING ? "blocking" : sends == SENDS_EAGER ? "eager" : "auto";
-}
+const char *const cluster_sends_names[] = {"eager", "blocking", "auto", NULL};
 
 enum status cluster_grid(int num_nodes, int devices_per_node, struct cluster *cluster,
                          struct err *err)

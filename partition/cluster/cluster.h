@@ -59,7 +59,7 @@ enum cluster_sends {
     SENDS_BLOCKING, /* when the receiver has the message, as in Megatron-LM and DeepSpeed: time-3b */
     SENDS_AUTO      /* not given: as the model's framework has it (workload_sends_block()) */
 };
-const char *cluster_sends_name(enum cluster_sends sends); /* "eager", "blocking", "auto" */
+extern const char *const cluster_sends_names[]; /* by value, NULL-terminated */
 
 /* The share of the bandwidth that a message of some size gets. Between two points, the time on the
  * wire is linear in the bytes; below the first and above the last, the share is theirs. Bytes, shares

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "partition/base/member.h"
 #include "partition/cluster/cluster.h"
 
 #ifdef __cplusplus
@@ -62,12 +63,12 @@ struct device_curve {
 
 /* The type and unit of a figure. In JSON it is a number in the base unit, or a text with a unit. */
 enum figure_unit {
-    FIGURE_FLOPS,  /* double, flops per second */
-    FIGURE_RATE,   /* double, bytes per second */
-    FIGURE_BYTES,  /* int64_t */
-    FIGURE_NS,     /* int64_t */
-    FIGURE_US,     /* double in us, written in ns */
-    FIGURE_NUMBER, /* double */
+    FIGURE_FLOPS = MEMBER_FLOPS,
+    FIGURE_RATE = MEMBER_RATE,
+    FIGURE_BYTES = MEMBER_BYTES,
+    FIGURE_NS = MEMBER_NS,
+    FIGURE_NUMBER = MEMBER_REAL,
+    FIGURE_US = MEMBER_OTHER /* double in us, written in ns */
 };
 
 /* One figure of a kind: its key in files, a short key for people ("mem"; NULL: none), what it is, and

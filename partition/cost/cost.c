@@ -367,20 +367,16 @@ int64_t cost_ring_ns(const struct setting *setting, enum collective kind, const 
                : scale_collective(cost, ring->between, ns);
 }
 
+const char *const cost_source_names[] = {"constant", "measured", "published",
+                                         "roofline", "kernels",  NULL};
+
 const char *cost_source_name(enum cost_source source)
 {
-    static const char *const names[COST_SOURCE_COUNT] = {"constant", "measured", "published",
-                                                         "roofline", "kernels"};
-    return names[source];
+    return cost_source_names[source];
 }
 
 const char *const cost_choice_names[] = {"auto", "kernels", "roofline", "profile", NULL};
 const char *const graph_parts_names[] = {"none", "mlp", "layers", "step", NULL};
-
-const char *cost_choice_name(enum cost_choice choice)
-{
-    return cost_choice_names[choice];
-}
 
 enum status cost_choice_parse(const char *text, enum cost_choice *choice, struct err *err)
 {

@@ -118,7 +118,6 @@ enum cost_choice {
     COST_CHOICE_COUNT
 };
 extern const char *const cost_choice_names[]; /* by value, NULL-terminated */
-const char *cost_choice_name(enum cost_choice choice);
 /* ERR_INPUT: no such choice; an efficiency that is not EFFICIENCY_MIN..EFFICIENCY_MAX. More than 1:
  * faster than the published curves, as a calibration may find. */
 #define EFFICIENCY_MIN 1e-6
@@ -198,6 +197,7 @@ int64_t cost_collective_ns(const struct cost *cost, const struct cluster *cluste
  * because an all-to-all uses no ring. */
 int64_t cost_ring_ns(const struct setting *setting, enum collective kind, const struct ring *ring,
                      int64_t bytes);
+extern const char *const cost_source_names[]; /* by value, NULL-terminated */
 const char *cost_source_name(enum cost_source source);
 
 /* Whether times were measured: here, or by others who published them. */

@@ -364,11 +364,12 @@ void model_clear(struct model *model)
     *model = (struct model){0};
 }
 
+const char *const item_kind_names[] = {"embedding", "attention", "mlp",    "norm",
+                                       "pooler",    "head",      "opaque", NULL};
+
 const char *item_kind_name(enum item_kind kind)
 {
-    static const char *const names[ITEM_KIND_COUNT] = {"embedding", "attention", "mlp",   "norm",
-                                                       "pooler",    "head",      "opaque"};
-    return (unsigned)kind < ITEM_KIND_COUNT ? names[kind] : "?";
+    return (unsigned)kind < ITEM_KIND_COUNT ? item_kind_names[kind] : "?";
 }
 
 const char *model_family_name(enum model_family family)

@@ -400,6 +400,7 @@ struct model_key {
 };
 /* The keys by index, those of FAMILY_UNIFORM last; NULL past the end. */
 const struct model_key *model_key_at(int i);
+extern const char *const item_kind_names[]; /* by value, NULL-terminated */
 const char *item_kind_name(enum item_kind kind);
 const char *model_family_name(enum model_family family);
 

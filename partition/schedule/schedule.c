@@ -13,9 +13,9 @@
 #define NAME(value, name) name,
 const char *const schedule_names[] = {SCHEDULE_KINDS(NAME) "custom", NULL};
 
-static const char *const op_names[OP_KIND_COUNT] = {
-    "F",        "B",        "I",         "W",         "R",         "Z",    "C",    "P",
-    "SEND_ACT", "RECV_ACT", "SEND_GRAD", "RECV_GRAD", "ALLREDUCE", "TIED", "NORM", "UPDATE"};
+const char *const op_kind_names[] = {
+    "F",        "B",         "I",         "W",         "R",    "Z",    "C",      "P", "SEND_ACT",
+    "RECV_ACT", "SEND_GRAD", "RECV_GRAD", "ALLREDUCE", "TIED", "NORM", "UPDATE", NULL};
 
 struct microbatches microbatches_of(int64_t batch, int wanted)
 {
@@ -61,7 +61,7 @@ enum status schedule_kind_parse(const char *name, enum schedule_kind *kind, stru
 
 const char *op_kind_name(enum op_kind kind)
 {
-    return (unsigned)kind < OP_KIND_COUNT ? op_names[kind] : "?";
+    return (unsigned)kind < OP_KIND_COUNT ? op_kind_names[kind] : "?";
 }
 
 enum status schedule_alloc(enum schedule_kind kind, int num_ranks, int num_stages,

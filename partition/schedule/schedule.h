@@ -238,7 +238,8 @@ const char *schedule_kind_name(enum schedule_kind kind); /* "zb-h1" */
 /* One line about a schedule, for help texts. */
 const char *schedule_kind_about(enum schedule_kind kind);
 enum status schedule_kind_parse(const char *name, enum schedule_kind *kind, struct err *err);
-const char *op_kind_name(enum op_kind kind); /* "F", "SEND_ACT", ... */
+extern const char *const op_kind_names[]; /* "F", "SEND_ACT", ..., NULL */
+const char *op_kind_name(enum op_kind kind);
 
 #ifdef __cplusplus
 }

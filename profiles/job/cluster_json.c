@@ -28,7 +28,6 @@ struct figures {
     int sends; /* enum cluster_sends, negative: not set */
 };
 
-static const char *const sends_names[] = {"eager", "blocking", "auto", NULL};
 /* clang-format off */
 static const struct member cluster_fields[] = {
     MEMBER(figures, "name", TEXT, name, "shown in reports"),
@@ -51,7 +50,7 @@ static const struct member cluster_fields[] = {
     MEMBER(figures, "half_duplex", BOOL, half_duplex, "both directions share [false]"),
     MEMBER(figures, "host_op", NS, host_op_ns, "host time to launch one op"),
     MEMBER(figures, "host_blocking", BOOL, host_blocking, "launching adds to the step [false]"),
-    MEMBER(figures, "sends", NAME, sends, "a rank after a send: continues, or waits for the transfer's end; auto: as train.framework has it [auto]", .names = sends_names),
+    MEMBER(figures, "sends", NAME, sends, "a rank after a send: continues, or waits for the transfer's end; auto: as train.framework has it [auto]", .names = cluster_sends_names),
     MEMBER(figures, "overlap_share", REAL, overlap_share, "of a device that messages use during an overlapped F and B (dualpipe-v) [0.152]", .max = 1),
     MEMBER(figures, "context", BYTES, context_bytes, "device memory taken beforehand"),
     MEMBER(figures, "host_bandwidth", RATE, host_bandwidth, "of a node's host memory, for pipeline.offload [409.6GB/s]"),

@@ -74,17 +74,28 @@ static int list_keys(struct member keys[MAX_KEYS])
     return n;
 }
 
+/* A figure as people write it: a text with its unit. */
+static struct member text_row(const struct kind_figure *figure)
+{
+    return (struct member){.name = figure->key,
+                           .type = figure->unit == FIGURE_US ? MEMBER_NS
+                                                             : (enum member_type)figure->unit,
+                           .size = sizeof(int64_t),
+                           .min = -INFINITY};
+}
+
 void kind_keys_each(key_visitor *visit, void *ctx)
 {
-    static const char *const takes[] = {"speed", "bandwidth", "size", "time", "time", "number"};
+    char takes[32];
     for (int i = 0; i < NUM_TEXTS; i++)
         if (*texts[i].help)
             visit(&(struct key_help){texts[i].name, i < NUM_TEXTS - 5 ? "text" : "", texts[i].help},
                   ctx);
     for (int f = 0; f < NUM_KIND_FIGURES; f++) {
         const struct kind_figure *figure = &kind_figures[f];
+        const struct member text = text_row(figure);
         visit(&(struct key_help){figure->short_key ? figure->short_key : figure->key,
-                                 takes[figure->unit], figure->words},
+                                 member_takes(&text, takes, sizeof takes), figure->words},
               ctx);
     }
 }
@@ -136,40 +147,23 @@ static enum status read_text(struct kind *kind, const struct json *object, const
 static enum status read_figure(struct kind *kind, int f, const struct json *value, const char *key,
                                const struct fields_source *source, struct err *err)
 {
-    static const char *const what[] = {
-        "a speed like \"165TFLOPS\"",      "a bandwidth like \"1008GB/s\"", "a size like \"24GiB\"",
-        "a time like \"5us\" or whole ns", "a time like \"5us\" or in ns",  "a number"};
+    static const char *const what[] = {[FIGURE_FLOPS] = "a speed like \"165TFLOPS\"",
+                                       [FIGURE_RATE] = "a bandwidth like \"1008GB/s\"",
+                                       [FIGURE_BYTES] = "a size like \"24GiB\"",
+                                       [FIGURE_NS] = "a time like \"5us\" or whole ns",
+                                       [FIGURE_US] = "a time like \"5us\" or in ns",
+                                       [FIGURE_NUMBER] = "a number"};
     const struct kind_figure *figure = &kind_figures[f];
+    const struct member row = text_row(figure);
+    const bool whole = row.type == MEMBER_BYTES || row.type == MEMBER_NS;
     const char *text = json_string(value);
-    double number = json_number(value);
-    int64_t whole;
+    int64_t place = 0;
     char limit[96];
-    enum status rc = text ? ERR_INPUT : OK;
-    switch (figure->unit) {
-    case FIGURE_FLOPS:
-        if (text)
-            rc = parse_flops(text, key, &number, NULL);
-        break;
-    case FIGURE_RATE:
-        if (text)
-            rc = parse_rate(text, key, &number, NULL);
-        break;
-    case FIGURE_BYTES:
-        if (text && (rc = parse_bytes(text, key, &whole, NULL)) == OK)
-            number = (double)whole;
-        if (json_type(value) == JSON_NULL)
-            number = 9.3e18; /* a host's */
-        break;
-    case FIGURE_NS:
-    case FIGURE_US:
-        if (text && (rc = parse_ns(text, key, &whole, NULL)) == OK)
-            number = (double)whole;
-        break;
-    case FIGURE_NUMBER:
-        if (text)
-            rc = parse_ratio(text, key, &number, NULL);
-        break;
-    }
+    const enum status rc = text ? member_parse(&row, key, text, &place, NULL) : OK;
+    const double number =
+        text ? (whole ? (double)member_int(&row, &place) : member_real(&row, &place))
+        : figure->unit == FIGURE_BYTES && json_type(value) == JSON_NULL ? 9.3e18 /* a host's */
+                                                                        : json_number(value);
     snprintf(limit, sizeof limit, "%s %s", what[figure->unit],
              figure->above_zero ? "above 0" : "at least 0");
     if (rc != OK || !isfinite(number) || number > 1e19 ||
@@ -348,17 +342,15 @@ static enum status find_like(const char *name, const struct reading *reading,
     return rc;
 }
 
-/* ERR_INPUT with the nearest name. */
-static enum status unknown_kind(const char *name, const char *file, struct err *err)
+enum status kind_unknown(const char *what, const char *name, struct err *err)
 {
     int n = 0;
     char list[200];
     while (shipped_kind_names[n])
         n++;
     const char *near = nearest_name(name, shipped_kind_names, n);
-    const enum status rc =
-        err_set(err, ERR_INPUT, "%s: like names an unknown device kind '%.64s'%s%s%s", file, name,
-                near ? ", nearest is '" : "", near ? near : "", near ? "'" : "");
+    const enum status rc = err_set(err, ERR_INPUT, "%s '%.64s'%s%s%s", what, name,
+                                   near ? ", nearest is '" : "", near ? near : "", near ? "'" : "");
     err_hint(err, "devices: %s", join_names(shipped_kind_names, n, list, sizeof list));
     return rc;
 }
@@ -368,11 +360,14 @@ static enum status take_like(struct kind *kind, const char *like, const struct r
 {
     const struct kind *found = NULL;
     struct kind *own = NULL;
+    char what[256];
     const enum status rc = find_like(like, reading, &found, &own, err);
     if (rc != OK)
         return rc;
-    if (!found)
-        return unknown_kind(like, source->file, err);
+    if (!found) {
+        snprintf(what, sizeof what, "%.200s: like names an unknown device kind", source->file);
+        return kind_unknown(what, like, err);
+    }
     const struct kind mine = *kind;
     *kind = *found;
     kind->base = own;

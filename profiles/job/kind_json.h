@@ -32,6 +32,9 @@ enum status kind_own_names(enum status (*visit)(const char *name, void *ctx, str
 /* Add every figure of a kind and its sources to an object that kind_from_json() reads. */
 void kind_to_json(const struct kind *kind, struct json *to);
 
+/* ERR_INPUT: "WHAT 'NAME', nearest is ...", with the shipped kinds as the hint. */
+enum status kind_unknown(const char *what, const char *name, struct err *err);
+
 /* fields_each() of the keys. */
 void kind_keys_each(key_visitor *visit, void *ctx);
 

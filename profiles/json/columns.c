@@ -4,41 +4,20 @@
 #include <string.h>
 
 #include "partition/base/units.h"
-
-int64_t column_int(const struct column *column, const void *row)
-{
-    const char *at = (const char *)row + column->offset;
-    switch (column->size) {
-    case 1:
-        return *(const uint8_t *)at;
-    case 2:
-        return *(const uint16_t *)at;
-    case 4:
-        return *(const int32_t *)at;
-    default:
-        return *(const int64_t *)at;
-    }
-}
-
-double column_real(const struct column *column, const void *row)
-{
-    double value;
-    memcpy(&value, (const char *)row + column->offset, sizeof value);
-    return value;
-}
+#include "profiles/json/fields.h"
 
 /* The value of a column that is a text or has a name; NULL for a number. */
-static const char *column_string(const struct column *column, const void *row, char buf[CELL_MAX])
+static const char *column_string(const struct member *column, const void *row, char buf[CELL_MAX])
 {
     const char *at = (const char *)row + column->offset;
     switch (column->type) {
-    case COLUMN_TEXT:
+    case MEMBER_TEXT:
         return at;
-    case COLUMN_STRING:
+    case MEMBER_STRING:
         return *(const char *const *)(const void *)at;
-    case COLUMN_NAME:
-        return column->name_of((int)column_int(column, row));
-    case COLUMN_CALL:
+    case MEMBER_NAME:
+        return member_name(column, row);
+    case MEMBER_OTHER:
         return column->text(row, buf, CELL_MAX);
     default:
         return NULL;
@@ -46,15 +25,15 @@ static const char *column_string(const struct column *column, const void *row, c
 }
 
 /* Whether a value is missing: NaN, or what the flags call so. */
-static bool is_missing(const struct column *column, const void *row)
+static bool is_missing(const struct member *column, const void *row)
 {
-    const bool may = column->flags & (COLUMN_KNOWN | COLUMN_OPTIONAL);
-    const double real = column->type == COLUMN_REAL ? column_real(column, row) : 0;
+    const bool may = column->flags & (MEMBER_KNOWN | MEMBER_OPTIONAL);
+    const double real = column->type == MEMBER_REAL ? member_real(column, row) : 0;
     char buf[CELL_MAX];
-    if (column->type == COLUMN_REAL)
+    if (column->type == MEMBER_REAL)
         return isnan(real) || (may && !(real > 0));
-    if (column->type == COLUMN_INT || column->type == COLUMN_BOOL)
-        return may && column_int(column, row) <= 0;
+    if (column->type == MEMBER_INT || column->type == MEMBER_BOOL)
+        return may && member_int(column, row) <= 0;
     const char *string = column_string(column, row, buf);
     return !string || (may && !*string);
 }
@@ -64,20 +43,16 @@ static bool is_missing(const struct column *column, const void *row)
 void row_to_json(struct json *object, const struct row_table *table, const void *row)
 {
     for (int c = 0; c < table->num_columns; c++) {
-        const struct column *column = &table->columns[c];
+        const struct member *column = &table->columns[c];
         char buf[CELL_MAX];
-        if (!column->name || (is_missing(column, row) && (column->flags & COLUMN_OPTIONAL)))
+        if (!column->name || (is_missing(column, row) && (column->flags & MEMBER_OPTIONAL)))
             continue;
         if (is_missing(column, row))
             json_add_null(object, column->name);
-        else if (column->type == COLUMN_REAL)
-            json_add_double(object, column->name, column_real(column, row));
-        else if (column->type == COLUMN_INT)
-            json_add_int(object, column->name, column_int(column, row));
-        else if (column->type == COLUMN_BOOL)
-            json_add_bool(object, column->name, column_int(column, row) != 0);
+        else if (column->type == MEMBER_OTHER)
+            json_add_string(object, column->name, column->text(row, buf, CELL_MAX));
         else
-            json_add_string(object, column->name, column_string(column, row, buf));
+            fields_write(column, 1, row, object);
     }
 }
 
@@ -90,15 +65,15 @@ void rows_to_json(struct json *parent, const char *key, const struct row_table *
                     (const char *)rows + (size_t)i * table->row_size);
 }
 
-const char *column_csv(const struct column *column, const void *row, char buf[CELL_MAX])
+const char *column_csv(const struct member *column, const void *row, char buf[CELL_MAX])
 {
     *buf = '\0';
     if (is_missing(column, row))
         return "";
-    if (column->type == COLUMN_REAL)
-        snprintf(buf, CELL_MAX, "%.17g", column_real(column, row));
-    else if (column->type == COLUMN_INT)
-        snprintf(buf, CELL_MAX, "%lld", (long long)column_int(column, row));
+    if (column->type == MEMBER_REAL)
+        snprintf(buf, CELL_MAX, "%.17g", member_real(column, row));
+    else if (column->type == MEMBER_INT)
+        snprintf(buf, CELL_MAX, "%lld", (long long)member_int(column, row));
     else
         return column_string(column, row, buf);
     return buf;
@@ -112,7 +87,7 @@ static bool ends_with(const char *text, const char *end)
     return length > n && strcmp(text + length - n, end) == 0;
 }
 
-const char *column_text(const struct column *column, const void *row, char buf[CELL_MAX])
+const char *column_text(const struct member *column, const void *row, char buf[CELL_MAX])
 {
     const size_t size = CELL_MAX;
     if (column->text)
@@ -122,23 +97,23 @@ const char *column_text(const struct column *column, const void *row, char buf[C
     const char *string = column_string(column, row, buf);
     if (string)
         return string;
-    if (column->type == COLUMN_BOOL)
-        return column_int(column, row) ? "yes" : "no";
-    const double real = column->type == COLUMN_REAL
-                            ? column_real(column, row) * (column->scale != 0 ? column->scale : 1)
+    if (column->type == MEMBER_BOOL)
+        return member_int(column, row) ? "yes" : "no";
+    const double real = column->type == MEMBER_REAL
+                            ? member_real(column, row) * (column->scale != 0 ? column->scale : 1)
                             : 0;
-    if (column->type == COLUMN_REAL)
+    if (column->type == MEMBER_REAL)
         snprintf(buf, size,
                  column->format   ? column->format
                  : real >= 9999.5 ? "%.0f"
                                   : "%.4g",
                  real);
     else if (ends_with(column->name, "_ns"))
-        format_ns(column_int(column, row), buf, size);
+        format_ns(member_int(column, row), buf, size);
     else if (ends_with(column->name, "_bytes"))
-        format_bytes(column_int(column, row), buf, size);
+        format_bytes(member_int(column, row), buf, size);
     else
-        snprintf(buf, size, "%lld", (long long)column_int(column, row));
+        snprintf(buf, size, "%lld", (long long)member_int(column, row));
     return buf;
 }
 
@@ -155,7 +130,7 @@ void row_print_head(FILE *out, const struct row_table *table)
 void row_print(FILE *out, const struct row_table *table, const void *row)
 {
     for (int c = 0; c < table->num_columns; c++) {
-        const struct column *column = &table->columns[c];
+        const struct member *column = &table->columns[c];
         char buf[CELL_MAX];
         if (column->head)
             fprintf(out, "%*s%*s", (int)strspn(column->head, " "), "", column->width,

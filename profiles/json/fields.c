@@ -39,6 +39,8 @@ const struct member *fields_find(const struct member *fields, int n, const char 
     if (group)
         *group = false;
     for (int i = 0; i < n; i++) {
+        if (fields[i].name[0] != *key) /* most rows: cheaper than the calls below */
+            continue;
         if (strcmp(fields[i].name, key) == 0)
             return &fields[i];
         if (group && strncmp(fields[i].name, key, length) == 0 && fields[i].name[length] == '.')
@@ -163,6 +165,7 @@ static bool read_number(const struct member *field, const struct json *value, vo
     switch (field->type) {
     case MEMBER_REAL:
     case MEMBER_RATE:
+    case MEMBER_FLOPS:
         return member_set_real(field, json_number(value), base);
     case MEMBER_NS:
         return json_int64(value, &number) && (number == 0 || member_in_ns(field)) &&
@@ -347,13 +350,14 @@ static void write_field(const struct member *field, const void *base, struct jso
         return;
     case MEMBER_REAL:
     case MEMBER_RATE:
+    case MEMBER_FLOPS:
         json_add_double(to, key, member_real(field, base));
         return;
     case MEMBER_BOOL:
         json_add_bool(to, key, member_int(field, base) != 0);
         return;
     case MEMBER_NAME:
-        json_add_string(to, key, field->names[member_int(field, base)]);
+        json_add_string(to, key, member_name(field, base));
         return;
     case MEMBER_TEXT:
         json_add_string(to, key, at);

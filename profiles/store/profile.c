@@ -1,5 +1,5 @@
 /* Profiles in memory: the tables of columns, adding rows, keys, and checks. The rows of all tables
- * are handled by their columns, so a new column needs only a line in its table. Read struct column
+ * are handled by their columns, so a new column needs only a line in its table. Read struct member
  * in profile.h first. */
 #include "profiles/store/profile.h"
 
@@ -13,14 +13,14 @@
 /* --- the columns ------------------------------------------------------------------------------ */
 
 #define KEY(row, name, type, member, ...)                                                          \
-    COLUMN(row, name, type, member, .flags = COLUMN_KEY, __VA_ARGS__)
+    COLUMN(row, name, type, member, .flags = MEMBER_KEY, __VA_ARGS__)
 #define TEXT(row, name) KEY(row, #name, TEXT, name)
 #define WHOLE(row, name) KEY(row, #name, INT, name)
 #define SHAPE(name) KEY(layer_row, #name, INT, key.name)
 #define SPREAD(row)                                                                                \
     COLUMN(row, "median_ns", REAL, ns.median_ns), COLUMN(row, "p10_ns", REAL, ns.p10_ns),          \
         COLUMN(row, "p90_ns", REAL, ns.p90_ns),                                                    \
-        COLUMN(row, "count", INT, ns.count, .flags = COLUMN_POSITIVE)
+        COLUMN(row, "count", INT, ns.count, .flags = MEMBER_ABOVE)
 
 #define INFO(name, type, head_) COLUMN(profile_info, #name, type, name, .head = (head_))
 const struct row_table profile_info_table = {
@@ -35,7 +35,7 @@ const struct row_table profile_info_table = {
             COLUMN(profile_info, "load", REAL, load, .head = "load", .format = "%.2f"),
             INFO(bf16_kernel, TEXT, "bf16 kernel"), INFO(fp32_kernel, TEXT, "fp32 kernel"), )};
 
-static const struct column layer_columns[] = {
+static const struct member layer_columns[] = {
     TEXT(layer_row, backend),
     TEXT(layer_row, dtype),
     WHOLE(layer_row, threads),
@@ -54,20 +54,20 @@ static const struct column layer_columns[] = {
     WHOLE(layer_row, samples),
     SPREAD(layer_row),
 };
-static const struct column link_columns[] = {
+static const struct member link_columns[] = {
     TEXT(link_row, backend), TEXT(link_row, place), WHOLE(link_row, ranks),
     WHOLE(link_row, bytes),  SPREAD(link_row),
 };
-static const struct column collective_columns[] = {
+static const struct member collective_columns[] = {
     TEXT(collective_row, op),     TEXT(collective_row, backend), TEXT(collective_row, place),
     WHOLE(collective_row, ranks), WHOLE(collective_row, bytes),  SPREAD(collective_row),
 };
-static const struct column host_columns[] = {
+static const struct member host_columns[] = {
     TEXT(host_row, what),   TEXT(host_row, backend),  WHOLE(host_row, threads),
     WHOLE(host_row, ranks), WHOLE(host_row, samples), WHOLE(host_row, bytes),
     SPREAD(host_row),
 };
-static const struct column memory_columns[] = {
+static const struct member memory_columns[] = {
     TEXT(memory_row, what),
     COLUMN(memory_row, "predicted_bytes", INT, predicted_bytes),
     COLUMN(memory_row, "measured_bytes", INT, measured_bytes),
@@ -306,14 +306,14 @@ struct profile_noise profile_noise(const struct profile *profile)
 int profile_compare_rows(const struct row_table *table, const void *a, const void *b)
 {
     for (int c = 0; c < table->num_columns; c++) {
-        const struct column *column = &table->columns[c];
+        const struct member *column = &table->columns[c];
         int order;
-        if (!(column->flags & COLUMN_KEY))
+        if (!(column->flags & MEMBER_KEY))
             continue;
-        if (column->type == COLUMN_TEXT) {
+        if (column->type == MEMBER_TEXT) {
             order = strcmp((const char *)a + column->offset, (const char *)b + column->offset);
         } else {
-            int64_t x = column_int(column, a), y = column_int(column, b);
+            int64_t x = member_int(column, a), y = member_int(column, b);
             order = (x > y) - (x < y);
         }
         if (order)
@@ -333,15 +333,15 @@ static void row_text(const struct row_table *table, const void *row, char *buf, 
     size_t used = 0;
     *buf = '\0';
     for (int c = 0; c < table->num_columns && used < size; c++) {
-        const struct column *column = &table->columns[c];
-        if (!(column->flags & COLUMN_KEY))
+        const struct member *column = &table->columns[c];
+        if (!(column->flags & MEMBER_KEY))
             continue;
-        if (column->type == COLUMN_TEXT && *((const char *)row + column->offset))
+        if (column->type == MEMBER_TEXT && *((const char *)row + column->offset))
             used += (size_t)snprintf(buf + used, size - used, "%s%s", used ? " " : "",
                                      (const char *)row + column->offset);
-        else if (column->type == COLUMN_INT && column_int(column, row))
+        else if (column->type == MEMBER_INT && member_int(column, row))
             used += (size_t)snprintf(buf + used, size - used, "%s%s=%lld", used ? " " : "",
-                                     column->name, (long long)column_int(column, row));
+                                     column->name, (long long)member_int(column, row));
     }
 }
 
@@ -351,27 +351,27 @@ static enum status check_row(const struct row_table *table, const void *row, con
     char key[200];
     const struct spread *spread = NULL;
     for (int c = 0; c < table->num_columns; c++) {
-        const struct column *column = &table->columns[c];
+        const struct member *column = &table->columns[c];
         const void *at = (const char *)row + column->offset;
-        int64_t least = column->flags & COLUMN_POSITIVE ? 1 : 0;
-        double real = column->type == COLUMN_REAL ? *(const double *)at : 0;
-        if (column->type == COLUMN_INT && column_int(column, row) < least) {
+        int64_t least = column->flags & MEMBER_ABOVE ? 1 : 0;
+        double real = column->type == MEMBER_REAL ? *(const double *)at : 0;
+        if (column->type == MEMBER_INT && member_int(column, row) < least) {
             row_text(table, row, key, sizeof key);
             return err_set(err, ERR_INPUT, "%s: %s (%s): %s must be at least %lld, got %lld", where,
                            table->name, key, column->name, (long long)least,
-                           (long long)column_int(column, row));
+                           (long long)member_int(column, row));
         }
         /* Products of threads and ranks must fit int64. */
         const bool crowd =
             strcmp(column->name, "threads") == 0 || strcmp(column->name, "ranks") == 0;
-        if (crowd && column_int(column, row) > INT32_MAX) {
+        if (crowd && member_int(column, row) > INT32_MAX) {
             row_text(table, row, key, sizeof key);
             return err_set(err, ERR_INPUT, "%s: %s (%s): %s must be at most %d, got %lld", where,
                            table->name, key, column->name, INT32_MAX,
-                           (long long)column_int(column, row));
+                           (long long)member_int(column, row));
         }
         /* No measured time comes near a year, and with this limit sums fit int64. */
-        if (column->type == COLUMN_REAL && !(real >= 0 && real < 3.2e16)) {
+        if (column->type == MEMBER_REAL && !(real >= 0 && real < 3.2e16)) {
             row_text(table, row, key, sizeof key);
             return err_set(err, ERR_INPUT,
                            "%s: %s (%s): %s must be a number of ns from 0 to a year, got %g", where,

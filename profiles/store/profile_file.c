@@ -54,12 +54,12 @@ static void write_quoted(FILE *out, const char *text, char quote)
 static void write_cells(FILE *out, const struct row_table *table, const void *row, bool sql)
 {
     for (int c = 0; c < table->num_columns; c++) {
-        const struct column *column = &table->columns[c];
+        const struct member *column = &table->columns[c];
         const void *at = (const char *)row + column->offset;
         fputs(sql ? (c ? ", " : "") : ",", out);
-        if (column->type == COLUMN_REAL)
+        if (column->type == MEMBER_REAL)
             write_real(out, *(const double *)at);
-        else if (column->type == COLUMN_INT)
+        else if (column->type == MEMBER_INT)
             fprintf(out, "%" PRId64, *(const int64_t *)at);
         else if (sql || strpbrk(at, ",\"\r\n"))
             write_quoted(out, at, sql ? '\'' : '"');
@@ -146,14 +146,14 @@ static enum status unknown_column(const struct row_table *table, const char *whe
     return rc;
 }
 
-static enum status bad_cell(const char *where, const struct column *column, const char *limit,
+static enum status bad_cell(const char *where, const struct member *column, const char *limit,
                             const char *value, struct err *err)
 {
     return err_set(err, ERR_INPUT, "%s: %s must be %s, got %.60s", where, column->name, limit,
                    value);
 }
 
-static enum status put_text(const struct column *column, const char *text, const char *where,
+static enum status put_text(const struct member *column, const char *text, const char *where,
                             void *row, struct err *err)
 {
     char limit[64];
@@ -176,15 +176,15 @@ static enum status row_from_json(const struct row_table *table, const struct jso
         int c = find_column(table, json_key(m));
         if (c < 0)
             return unknown_column(table, where, json_key(m), err);
-        const struct column *column = &table->columns[c];
+        const struct member *column = &table->columns[c];
         void *at = (char *)row + column->offset;
         enum status rc = OK;
         seen[c] = true;
-        if (column->type == COLUMN_TEXT) {
+        if (column->type == MEMBER_TEXT) {
             rc = json_string(m)
                      ? put_text(column, json_string(m), where, row, err)
                      : bad_cell(where, column, "a text", json_type_name(json_type(m)), err);
-        } else if (column->type == COLUMN_INT) {
+        } else if (column->type == MEMBER_INT) {
             if (!json_int64(m, at))
                 rc = bad_cell(where, column, "a whole number", json_type_name(json_type(m)), err);
         } else {
@@ -311,20 +311,20 @@ static int split_record(const char **text, char cells[MAX_CELLS][MAX_CELL], int 
     return n;
 }
 
-static enum status cell_to_row(const struct column *column, const char *cell, const char *where,
+static enum status cell_to_row(const struct member *column, const char *cell, const char *where,
                                void *row, struct err *err)
 {
     char *end = NULL;
     void *at = (char *)row + column->offset;
-    if (column->type == COLUMN_TEXT)
+    if (column->type == MEMBER_TEXT)
         return put_text(column, cell, where, row, err);
     errno = 0;
-    if (column->type == COLUMN_INT)
+    if (column->type == MEMBER_INT)
         *(int64_t *)at = strtoll(cell, &end, 10);
     else
         *(double *)at = strtod(cell, &end);
-    if (end == cell || *end || (column->type == COLUMN_INT && errno == ERANGE))
-        return bad_cell(where, column, column->type == COLUMN_INT ? "a whole number" : "a number",
+    if (end == cell || *end || (column->type == MEMBER_INT && errno == ERANGE))
+        return bad_cell(where, column, column->type == MEMBER_INT ? "a whole number" : "a number",
                         cell, err);
     return OK;
 }
@@ -432,7 +432,7 @@ enum status profile_read_file(const char *path, struct profile *profile, struct 
 static bool same_values(const struct row_table *table, const void *a, const void *b)
 {
     for (int c = 0; c < table->num_columns; c++) {
-        const struct column *column = &table->columns[c];
+        const struct member *column = &table->columns[c];
         if (memcmp((const char *)a + column->offset, (const char *)b + column->offset,
                    column->size) != 0)
             return false;

@@ -14,7 +14,6 @@
 #define ELAPSE_VERSION ""
 #endif
 
-COLUMN_NAMES(op_kind_name, op_kind)
 #define INT(row, member, ...) COLUMN(row, #member, INT, member, __VA_ARGS__)
 #define BOOL(row, member, ...) COLUMN(row, #member, BOOL, member, __VA_ARGS__)
 #define REAL(row, member, ...) COLUMN(row, #member, REAL, member, __VA_ARGS__)
@@ -47,7 +46,7 @@ const struct row_table step_table =
           INT(step_row, pipeline_length), INT(step_row, replicas));
 static const struct row_table op_table = TABLE(
     "op", op_row, INT(op_row, step), INT(op_row, replica), INT(op_row, rank), INT(op_row, start_ns),
-    INT(op_row, end_ns), COLUMN(op_row, "kind", NAME, op.kind, .name_of = op_kind_name_of),
+    INT(op_row, end_ns), COLUMN(op_row, "kind", NAME, op.kind, .names = op_kind_names),
     COLUMN(op_row, "stage", INT, op.stage), COLUMN(op_row, "microbatch", INT, op.microbatch),
     COLUMN(op_row, "arg", INT, op.arg));
 static const struct row_table transition_table =

@@ -42,7 +42,7 @@ static const struct member op_fields[] = {
     MEMBER(op_cells, "rank", INT, rank, "in the pipeline", .max = INT32_MAX),
     MEMBER(op_cells, "start_ns", NS, start_ns, "since the step's begin"),
     MEMBER(op_cells, "end_ns", NS, end_ns, "since the step's begin"),
-    MEMBER(op_cells, "op", NAME, kind, "F, B, I, W, ..."),
+    MEMBER(op_cells, "op", NAME, kind, "F, B, I, W, ...", .names = op_kind_names),
     MEMBER(op_cells, "stage", INT, stage, "number", .max = UINT16_MAX),
     MEMBER(op_cells, "microbatch", INT, microbatch, "-1: the whole batch", .min = OP_WHOLE_BATCH, .max = INT32_MAX),
 };
@@ -114,21 +114,13 @@ static enum status read_steps(const struct json *list, const char *file, struct 
 static enum status read_ops(const struct json *list, const char *file, struct run_file *run,
                             struct err *err)
 {
-    const char *names[OP_KIND_COUNT + 1] = {0};
-    struct member fields[NUM_OP_FIELDS];
     int64_t i = 0;
-    for (int k = 0; k < OP_KIND_COUNT; k++)
-        names[k] = op_kind_name((enum op_kind)k);
-    memcpy(fields, op_fields, sizeof fields);
-    for (int f = 0; f < NUM_OP_FIELDS; f++)
-        if (fields[f].type == MEMBER_NAME)
-            fields[f].names = names;
     for (const struct json *m = json_first(list); m; m = json_next(m), i++) {
         char at[48];
         snprintf(at, sizeof at, "ops[%lld]", (long long)i);
         const struct fields_source source = {.file = file, .prefix = at};
         struct op_cells cells = {0};
-        enum status rc = fields_read(fields, NUM_OP_FIELDS, m, &source, &cells, err);
+        enum status rc = fields_read(op_fields, NUM_OP_FIELDS, m, &source, &cells, err);
         if (rc == OK && cells.end_ns < cells.start_ns)
             rc = err_set(err, ERR_INPUT, "%s: %s ends before it starts", file, at);
         if (rc != OK)

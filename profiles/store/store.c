@@ -527,39 +527,22 @@ enum status store_prepare(struct store *store, const char *sql, sqlite3_stmt **s
                : store_fail(store, "cannot query", err);
 }
 
-static void save_int(const struct column *column, char *at, int64_t value)
-{
-    switch (column->size) {
-    case 1:
-        *(uint8_t *)at = (uint8_t)value;
-        break;
-    case 2:
-        *(uint16_t *)at = (uint16_t)value;
-        break;
-    case 4:
-        *(int32_t *)at = (int32_t)value;
-        break;
-    default:
-        *(int64_t *)at = value;
-    }
-}
-
-void store_bind_column(sqlite3_stmt *stmt, int index, const struct column *column, const void *row)
+void store_bind_column(sqlite3_stmt *stmt, int index, const struct member *column, const void *row)
 {
     const char *at = (const char *)row + column->offset, *text;
     switch (column->type) {
-    case COLUMN_TEXT:
+    case MEMBER_TEXT:
         sqlite3_bind_text(stmt, index, at, -1, SQLITE_STATIC);
         break;
-    case COLUMN_INT:
-    case COLUMN_BOOL:
-        sqlite3_bind_int64(stmt, index, column_int(column, row));
+    case MEMBER_INT:
+    case MEMBER_BOOL:
+        sqlite3_bind_int64(stmt, index, member_int(column, row));
         break;
-    case COLUMN_REAL:
+    case MEMBER_REAL:
         sqlite3_bind_double(stmt, index, *(const double *)at); /* NaN becomes NULL */
         break;
-    case COLUMN_NAME:
-        text = column->name_of((int)column_int(column, row));
+    case MEMBER_NAME:
+        text = member_name(column, row);
         sqlite3_bind_text(stmt, index, text, -1, SQLITE_STATIC);
         break;
     default: /* other types are never stored */
@@ -567,39 +550,38 @@ void store_bind_column(sqlite3_stmt *stmt, int index, const struct column *colum
     }
 }
 
-static void fetch_column(sqlite3_stmt *stmt, int index, const struct column *column, void *row)
+static void fetch_column(sqlite3_stmt *stmt, int index, const struct member *column, void *row)
 {
     char *at = (char *)row + column->offset;
     const char *text;
+    int value;
     switch (column->type) {
-    case COLUMN_TEXT:
+    case MEMBER_TEXT:
         text = (const char *)sqlite3_column_text(stmt, index);
         snprintf(at, column->size, "%s", text ? text : "");
         break;
-    case COLUMN_INT:
-        save_int(column, at, sqlite3_column_int64(stmt, index));
+    case MEMBER_INT:
+        member_put_int(column, sqlite3_column_int64(stmt, index), row);
         break;
-    case COLUMN_BOOL:
+    case MEMBER_BOOL:
         *(bool *)at = sqlite3_column_int64(stmt, index) != 0;
         break;
-    case COLUMN_REAL:
+    case MEMBER_REAL:
         *(double *)at = sqlite3_column_type(stmt, index) == SQLITE_NULL
                             ? NAN
                             : sqlite3_column_double(stmt, index);
         break;
-    case COLUMN_NAME: /* of an op */
+    case MEMBER_NAME:
         text = (const char *)sqlite3_column_text(stmt, index);
-        *(uint8_t *)at = 0;
-        for (int k = 0; k < OP_KIND_COUNT && text; k++)
-            if (strcmp(column->name_of(k), text) == 0)
-                *(uint8_t *)at = (uint8_t)k;
+        value = text ? member_find_name(column, text) : 0;
+        member_put_int(column, value > 0 ? value : 0, row);
         break;
     default:
         break;
     }
 }
 
-void store_name_columns(char *sql, size_t size, const struct column *columns, int n)
+void store_name_columns(char *sql, size_t size, const struct member *columns, int n)
 {
     size_t used = strlen(sql);
     for (int c = 0; c < n && used < size; c++)

@@ -33,8 +33,8 @@ enum status store_prepare(struct store *store, const char *sql, sqlite3_stmt **s
 int store_step(struct store *store, sqlite3_stmt *stmt);
 
 /* Append the names of the columns, separated by commas, to the text in sql. */
-void store_name_columns(char *sql, size_t size, const struct column *columns, int n);
-void store_bind_column(sqlite3_stmt *stmt, int index, const struct column *column, const void *row);
+void store_name_columns(char *sql, size_t size, const struct member *columns, int n);
+void store_bind_column(sqlite3_stmt *stmt, int index, const struct member *column, const void *row);
 
 /* INSERT OR REPLACE n rows of an owner. */
 enum status store_put_rows(struct store *store, const struct row_table *table, int64_t owner,

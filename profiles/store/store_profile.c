@@ -70,7 +70,7 @@ static enum status put_info(struct store *store, const struct profile_info *info
 {
     char sql[1024];
     sqlite3_stmt *stmt = NULL;
-    const struct column *columns = profile_info_table.columns;
+    const struct member *columns = profile_info_table.columns;
     const int n = profile_info_table.num_columns;
     size_t used;
     if (id) {
