@@ -375,7 +375,7 @@ def check_laws(tool, rng):
     permuted = step_of("law-places", job, tool.job("law-swapped", swapped))
     law("equal devices may change places", permuted and permuted["step_ns"] == step["step_ns"], ["sim", path])
     said = subprocess.run([tool.elapse, "plan", path], capture_output=True, text=True, check=False).stdout
-    found = re.search(r"^step ([0-9.]+) (ns|us|ms|s|min|h)\b.*^K (\d+) .*?R (\d+) .*?M (\d+) ", said, re.M | re.S)
+    found = re.search(r"^step ([0-9.]+) (ns|us|ms|s|min|h)\b.*^PP (\d+) x DP (\d+) .*?M (\d+) ", said, re.M | re.S)
     law("text and --json agree", found and math.isclose(float(found[1]) * TIME[found[2]], plan["step_ns"], rel_tol=0.006) and
         [int(n) for n in found.groups()[2:]] == [plan[k] for k in ("pipeline_length", "replicas", "microbatches")],
         ["plan", path])

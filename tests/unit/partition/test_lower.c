@@ -478,9 +478,9 @@ static void plan_lower__refuses_a_custom_list_that_is_wrong(void **state)
     plan_case_random(&c, &seed, 1, 5);
     c.plan.chunks = c.plan.num_stages = 1;
     c.plan.first_item[1] = c.model.num_items;
-    c.plan.microbatches = (struct microbatches){2, 1, 1};
-    c.plan.batch = 2;
-    case_must(schedule_from_csv("0F0,0F1,0B1,0B0", "csv", &list, &err), &err);
+    c.plan.microbatches = (struct microbatches){3, 1, 1};
+    c.plan.batch = 3;
+    case_must(schedule_from_csv("0F0,0F1,0F2,0B1,0B0,0B2", "csv", &list, &err), &err);
     case_must(plan_set_order(&c.plan, SCHEDULE_CUSTOM, &list, &err), &err);
     assert_int_equal(
         plan_lower(&(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &w, &full, &err),
