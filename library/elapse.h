@@ -125,7 +125,7 @@ struct elapse_plan; /* how a job runs: lengths, cut, schedule, devices */
 
 struct elapse_plan_options {
     size_t size;
-    int frozen_layers; /* F: so many first layers are frozen; at most num_layers */
+    int frozen_layers; /* F: the number of first layers that are frozen; at most num_layers */
     int cached;        /* not 0: a cache holds the output of the frozen layers */
     int simulate;      /* not 0: choose by the event engine, where transfers share links. Otherwise
                           the fastest plan without sharing is chosen, and its step is then
@@ -327,7 +327,7 @@ ELAPSE_API enum elapse_status elapse_run_epoch(const struct elapse_run *run, int
  *
  * The lagged weights are those with which the window began. With o for lagged and n for present
  * weights, of the first `frozen` layers and of the rest, the share of these layers is
- * (L(o,n) - L(n,n) + L(o,o) - L(n,o)) / 2 in the mean loss over the probe. A window goes on over
+ * (L(o,n) - L(n,n) + L(o,o) - L(n,o)) / 2 in the mean loss over the probe. A window continues over
  * turns that are not due. After a change of plan the program begins a new window. */
 struct elapse_freezer;
 

@@ -94,7 +94,7 @@ static void check_cores(struct doctor *doctor)
     cpu_set_t set;
     const int at_hand = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
     read_value("/proc/cpuinfo", "model name", model, sizeof model);
-    add(doctor, "cores", true, at_hand > 0, "%s at hand of %ld%s%s",
+    add(doctor, "cores", true, at_hand > 0, "%s available of %ld%s%s",
         format_count(at_hand, "core", cores, sizeof cores), sysconf(_SC_NPROCESSORS_ONLN),
         *model ? ", " : "", model);
 }

@@ -151,5 +151,5 @@ const struct command command_predict = {
     "classify pictures, texts or table rows by a run", "PATH", run_ranks};
 const struct command command_generate = {
     "generate", "RUN|CHECKPOINT|DIR --prompt TEXT [--temperature X] [--top-k N] [--top-p P] [...]",
-    "write text behind a prompt", "PATH", run_alone};
+    "write text after a prompt", "PATH", run_alone};
 /* wall end */

@@ -19,8 +19,8 @@
 
 /* --- rows ------------------------------------------------------------------------------------- */
 
-/* Print text from the given column on, `space` columns behind what stands there. Lines break at
- * spaces and behind "|", and go on at `indent`. */
+/* Print text from the given column on, `space` columns after what stands there. Lines break at
+ * spaces and after "|", and go on at `indent`. */
 static void print_wrapped(const char *text, int space, int indent, int *column)
 {
     while (*text) {

@@ -14,7 +14,7 @@ enum log_unit { LOG_NS, LOG_STEPS, LOG_SAMPLES, LOG_TOKENS };
 static const struct log_row {
     const char *line;   /* the line has it too; NULL: nothing */
     const char *before; /* stands before the number */
-    const char *after;  /* and behind it; "": anything */
+    const char *after;  /* and after it; "": anything */
     enum log_unit unit;
     double factor;
 } rows[] = {

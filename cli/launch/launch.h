@@ -10,9 +10,10 @@
 
 /* A start of elapse-exec: its ranks, launcher, output and options. */
 struct launch {
-    int64_t num_ranks;   /* 0: elapse-exec itself, without mpirun */
-    int64_t check_ranks; /* with num_ranks 0: only check a call of so many ranks; 0: no check */
-    bool quiet;          /* the stdout of the ranks is dropped */
+    int64_t num_ranks; /* 0: elapse-exec itself, without mpirun */
+    int64_t
+        check_ranks;  /* with num_ranks 0: only check a call of this number of ranks; 0: no check */
+    bool quiet;       /* the stdout of the ranks is dropped */
     char **answer;    /* their stdout goes here, a fresh text, and is not printed; NULL: printed */
     char **complaint; /* and their stderr, with the launcher's; NULL: it is not redirected */
     const char *launcher; /* words of MPI's launcher; NULL: launch_words() */
@@ -24,7 +25,7 @@ struct launch {
      * the ranks are asked to stop at their next checkpoint or the end of their epoch (SIGUSR2). */
     bool (*wants_yield)(void *ctx);
     /* After ranks have ended without a failure: whether they stopped early for others to join.
-     * Their stdout is then dropped, because the run goes on. */
+     * Their stdout is then dropped, because the run continues. */
     bool (*has_yielded)(void *ctx);
     void *ctx;
 };

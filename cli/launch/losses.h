@@ -1,7 +1,7 @@
 /* cli/launch/losses.h - losses and returns of ranks that a run replays, for `train --plan-losses`.
  *
  * A rank of the first start is a node of the trace. A lost one kills itself after the named step
- * (SIGKILL), and the run goes on without it, until it is back: then the run stops at its next
+ * (SIGKILL), and the run continues without it, until it is back: then the run stops at its next
  * checkpoint and takes the rank in. Each event happens once, also if its step is done again. */
 #ifndef ELAPSE_CLI_LOSSES_H
 #define ELAPSE_CLI_LOSSES_H
@@ -18,7 +18,7 @@ struct losses {
     int num_ranks, num_down;
 };
 
-/* Read and check a trace (fault_trace_read()) for so many ranks. *losses must be zeroed; release it
+/* Read and check a trace (fault_trace_read()) for this number of ranks. *losses must be zeroed; release it
  * with losses_clear(). ERR_INPUT, ERR_SYSTEM, ERR_NOMEM. */
 enum status losses_read(const char *path, int num_ranks, struct losses *losses, struct err *err);
 void losses_clear(struct losses *losses);

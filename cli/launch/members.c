@@ -82,7 +82,7 @@ static enum status read_list(struct members *m, const char *text, struct err *er
     return rc;
 }
 
-/* The number behind the word "slots=", not that of "max_slots="; 0: there is none. */
+/* The number after the word "slots=", not that of "max_slots="; 0: there is none. */
 static int64_t slots_in(const char *text)
 {
     for (const char *at = strstr(text, "slots="); at; at = strstr(at + 1, "slots="))

@@ -27,7 +27,7 @@ struct members {
     struct member_host *hosts; /* owned; none: this machine only */
     int num_hosts;
     int64_t num_ranks; /* that were asked for */
-    int64_t given_up;  /* ranks that the run goes on without, on machines that answer */
+    int64_t given_up;  /* ranks that the run does without, on machines that answer */
     char *words;       /* owned; the launcher's, without its list of hosts */
     const char *list;  /* the option that names hosts to this launcher */
     char **probe; /* owned; the words of a probe, the last one is the host's place; NULL-ended */

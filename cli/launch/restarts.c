@@ -221,7 +221,7 @@ static enum status start(struct session *s, int argc, char **argv, const char *k
     return rc;
 }
 
-/* After a loss: which machines answer, and with how many ranks the run goes on. stuck: no
+/* After a loss: which machines answer, and with how many ranks the run continues. stuck: no
  * checkpoint was written since the last restart. */
 static enum status count_ranks(struct session *s, bool stuck, struct err *err)
 {
@@ -318,7 +318,7 @@ static enum status restart_or_end(struct session *s, int argc, char **argv, bool
     return rc;
 }
 
-/* After a loss that ends the run: how to go on. Ranks that stopped for a reason of their own have
+/* After a loss that ends the run: how to resume. Ranks that stopped for a reason of their own have
  * printed it, with a hint. */
 static enum status ended(const struct restarts *restarts, enum status rc, struct err *err)
 {

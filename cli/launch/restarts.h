@@ -1,4 +1,4 @@
-/* cli/launch/restarts.h - a training run that goes on when ranks or machines are lost. */
+/* cli/launch/restarts.h - a training run that survives when ranks or machines are lost. */
 #ifndef ELAPSE_CLI_RESTARTS_H
 #define ELAPSE_CLI_RESTARTS_H
 

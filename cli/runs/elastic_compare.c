@@ -219,7 +219,7 @@ static enum status judge_epochs(struct elastic_pair *pair, struct err *err)
     return OK;
 }
 
-/* The parts of a simulated epoch besides its plain steps: moving, setup, filling the cache. */
+/* The parts of a simulated epoch apart from its plain steps: moving, setup, filling the cache. */
 static void sim_parts(const struct elastic_epoch *epoch, int64_t ns[NUM_PARTS])
 {
     ns[DECIDE] = ns[PLAN] = 0;

@@ -175,7 +175,7 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
     return rc;
 }
 
-/* Whether the job has a plan on so many nodes like its first one. *devices becomes their devices. */
+/* Whether the job has a plan on this number of nodes like its first one. *devices becomes their devices. */
 static bool fits_nodes(const struct job *job, const struct run_state *state,
                        const struct planner_judge *judge, int num_nodes, int *devices)
 {

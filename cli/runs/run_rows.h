@@ -27,11 +27,11 @@ enum status run_rows_read_ops(struct store *store, struct run_rows *rows, struct
 
 /* Add epochs and changes of plan of the real runs before this one in the store, which is the run.db
  * of a folder: they are earlier starts of one run. Where a later start has an epoch too, its row
- * stays. Call run_rows_merge_metrics() and run_rows_count_epochs() behind it. */
+ * stays. Call run_rows_merge_metrics() and run_rows_count_epochs() after it. */
 enum status run_rows_add_earlier(struct store *store, struct run_rows *rows, struct err *err);
 
 /* Make the rows of epochs fit the merged steps: an epoch that a start left and the next one finished
- * has the steps of both, an epoch without a row gets one, and those behind the last step, which a
+ * has the steps of both, an epoch without a row gets one, and those after the last step, which a
  * resume has dropped, go. Runs without steps stay as they are. ERR_NOMEM. */
 enum status run_rows_count_epochs(struct run_rows *rows, struct err *err);
 

@@ -85,7 +85,7 @@ static enum status plan_ample(const struct step_request *q, const struct job *jo
     return rc;
 }
 
-/* Replace the plan's cut by --cut, the items of each stage behind a prefix outside the pipeline. */
+/* Replace the plan's cut by --cut, the items of each stage after a prefix outside the pipeline. */
 static enum status take_cut(const char *text, const struct job *job, struct plan *plan,
                             struct err *err)
 {

@@ -308,7 +308,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* Name the fastest point behind a table. */
+/* Name the fastest point after a table. */
 static void print_fastest(const struct sweep *sweep, int64_t point)
 {
     int64_t index[OPTION_LIST_MAX];

@@ -199,10 +199,10 @@ struct backend {
     enum status (*reserve)(struct backend *be, const struct memory_need *need, struct err *err);
     /* Host memory that copies of the device run to and from by themselves (pinned): copy_in() from
      * it and copy_out() to it return at once, and it must stay as it is until a sync() or an event
-     * behind them. Not zeroed. */
+     * after them. Not zeroed. */
     enum status (*alloc_host)(struct backend *be, int64_t bytes, void **ptr, struct err *err);
     void (*free_host)(struct backend *be, void *ptr); /* NULL is fine */
-    /* Places in the order of calls: record() marks the place behind everything issued so far,
+    /* Places in the order of calls: record() marks the place after everything issued so far,
      * done() asks whether the device is past it, wait() waits for that, ns() is the time between
      * two (waits for the second). An event never recorded is done. */
     enum status (*event_new)(struct backend *be, struct backend_event **event, struct err *err);
@@ -211,14 +211,14 @@ struct backend {
     bool (*event_done)(struct backend *be, struct backend_event *event);
     void (*event_wait)(struct backend *be, struct backend_event *event);
     int64_t (*event_ns)(struct backend *be, struct backend_event *from, struct backend_event *to);
-    /* A head start for the host, where something is measured: behind hold() the main lane starts
+    /* A head start for the host, where something is measured: after hold() the main lane starts
      * nothing until release(), or 10 ms have passed. Whoever holds also releases, before any wait.
      * NULL, both: the host is the device. */
     void (*hold)(struct backend *be);
     void (*release)(struct backend *be);
     /* Lanes: queues of the device beside the main one, which is the lane NULL, for copies and
      * messages that run while it computes. The work of a lane runs in its order. record() marks the
-     * place behind everything that a lane was given so far; behind wait() a lane goes on when that
+     * place after everything that a lane was given so far; after wait() a lane continues when that
      * place, recorded before the call, has been reached (at once where none was). The host waits in
      * none of them; memory that copies leave or enter is alloc_host()'s. Failures stick. All NULL
      * where backend memory is host memory. */

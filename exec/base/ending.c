@@ -27,7 +27,7 @@ static void without_blas_threads(char **argv)
         return;
     path[length] = '\0';
     setenv(name, "1", 1);
-    execv(path, argv); /* returns only where it fails; then the run goes on with the threads */
+    execv(path, argv); /* returns only where it fails; then the run continues with the threads */
 }
 
 void ending_prepare(char **argv)

@@ -38,7 +38,7 @@ struct header {
     uint32_t bf16, ready; /* ready is written last */
 };
 
-_Static_assert(sizeof(struct header) <= CACHE_HEADER_BYTES, "slots begin behind the header");
+_Static_assert(sizeof(struct header) <= CACHE_HEADER_BYTES, "slots begin after the header");
 
 /* A slot: word and checksum, then the content, all aligned to a cache line. */
 struct slot_head {

@@ -77,7 +77,7 @@ int cache_arena_level(const struct cache_arena *arena, int64_t sample);
  * a higher one already, or the disk did not take it. */
 bool cache_arena_put(struct cache_arena *arena, int64_t sample, int level, const void *data);
 
-/* Free every slot whose level is above this one, because the layers behind it train again. Nobody
+/* Free every slot whose level is above this one, because the layers after it train again. Nobody
  * may put meanwhile. Several processes may call it. */
 void cache_arena_fall(struct cache_arena *arena, int level);
 

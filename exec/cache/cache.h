@@ -51,7 +51,7 @@ void cache_count(struct cache *cache, int level, int got);
 /* Any thread. */
 void cache_put(struct cache *cache, int64_t epoch, int64_t sample, int level, int64_t elems,
                const void *data);
-/* Drop what went through more than `level` frozen items, because those behind it train again.
+/* Drop what went through more than `level` frozen items, because those after it train again.
  * Between steps; all ranks call it. */
 void cache_fall(struct cache *cache, int level);
 int cache_elem_bytes(const struct cache *cache); /* of a value of data: 2 or 4 */

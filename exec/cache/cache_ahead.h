@@ -7,7 +7,7 @@
  * caller takes a micro-batch by exchanging a buffer of its own for the filled one, so nothing is
  * copied twice. Reading ahead stops at the end of an epoch, so that everything that the last step
  * puts is there before the next epoch looks. A get that is not the next in order (an epoch's first,
- * a resumed run's first) says where to go on.
+ * a resumed run's first) says where to continue.
  *
  * Puts are made in the order given, after the reads that are possible; their data must not change
  * before cache_ahead_flush(). If the queue is full, the caller makes the put itself. A get finds

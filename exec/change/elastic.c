@@ -276,7 +276,7 @@ enum status elastic_go_on(struct trainer *t, bool *ended, struct err *err)
     const enum status rc = elastic_turn_end(t, err);
     t->elastic.undecided = false;
     if (!t->probe.cut && turn_stages(t->job, turn) != turn_stages(t->job, turn - 1))
-        probe_cut(&t->probe); /* as the change of plan did, which this run has begun behind */
+        probe_cut(&t->probe); /* as the change of plan did, which this run has begun after */
     return rc;
 }
 

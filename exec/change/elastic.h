@@ -11,7 +11,7 @@
  * that grows to 5 ms, so that they take no core from others.
  *
  * Samples, learning rate, optimizer step count and random numbers depend on epoch, step and global
- * micro-batch only, so a change does not alter them. A change within an epoch goes on at the next
+ * micro-batch only, so a change does not alter them. A change within an epoch continues at the next
  * sample, also if the global batch is another one. */
 #ifndef ELAPSE_EXEC_CHANGE_ELASTIC_H
 #define ELAPSE_EXEC_CHANGE_ELASTIC_H
@@ -22,7 +22,7 @@
 #include "exec/trainer/trainer_state.h"
 
 /* Repeat the decisions that a resumed run made before, and decide how many layers are frozen where
- * it starts. Where it starts behind the last step of a turn and a window of the probe is open, that
+ * it starts. Where it starts after the last step of a turn and a window of the probe is open, that
  * window may be due: then elastic_go_on() makes the decision. Collective; *num_frozen is the same on
  * all ranks. */
 enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_frozen,
@@ -36,7 +36,7 @@ void elastic_count(struct trainer *t);
 /* Close a turn: record the time spent on filling the cache; rank 0 writes norms.json into the run
  * folder, in the form that freeze.norms reads. Collective over the ranks that hold stages. */
 enum status elastic_turn_end(struct trainer *t, struct err *err);
-/* End the turn that a resumed run stands behind, if elastic_open() has left that open; *ended says
+/* End the turn that a resumed run stands after, if elastic_open() has left that open; *ended says
  * whether. elastic_turn_start() is to follow. Collective over the ranks that hold stages. */
 enum status elastic_go_on(struct trainer *t, bool *ended, struct err *err);
 

@@ -1,4 +1,4 @@
-/* exec/checkpoint/checkpoint_check.h - is a checkpoint whole, and which one does a run go on from. */
+/* exec/checkpoint/checkpoint_check.h - is a checkpoint whole, and which one does a run resume from. */
 #ifndef ELAPSE_EXEC_CHECKPOINT_CHECKPOINT_CHECK_H
 #define ELAPSE_EXEC_CHECKPOINT_CHECKPOINT_CHECK_H
 

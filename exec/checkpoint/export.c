@@ -279,7 +279,7 @@ static enum status write_adapter_config(const struct adapted *adapted, const cha
 }
 
 /* The end of a module's name, as peft has it, that matches this product alone: the last part, but of the
- * several "dense" and "c_proj" all behind the number of the layer, of the pooler two. */
+ * several "dense" and "c_proj" all after the number of the layer, of the pooler two. */
 static const char *module_name(const char *module)
 {
     const char *last = strrchr(module, '.') + 1;

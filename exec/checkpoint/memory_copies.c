@@ -32,7 +32,7 @@ static enum status have_memory(const struct comm *comm, int64_t bytes, int64_t *
     return rc;
 }
 
-/* Each node gets the run's folder. A run that goes on has it, and the copy it goes on from, until the
+/* Each node gets the run's folder. A resumed run has it, and the copy that it resumes from, until the
  * next one is whole. */
 static enum status make_folder(const struct comm *comm, struct memory_copies *copies,
                                struct err *err)

@@ -2,7 +2,7 @@
  *
  * Every train.checkpoint_memory_every_steps steps the ranks write a checkpoint (checkpoint.h) into
  * the run's folder of shared memory (memory_folder.h), beside the next steps. The newest whole one
- * stays until the next one is whole, so at most two are there. A run that goes on takes it if it is
+ * stays until the next one is whole, so at most two are there. A resumed run takes it if it is
  * newer than the last file. On several nodes each holds the files of its own ranks and of the node
  * before it, so a run outlives the loss of any one node (node_copies.h). Where copies cannot be
  * made, files count. */
@@ -25,7 +25,7 @@ struct memory_copies {
 
 /* Begin to keep copies, if the job wants them and all nodes can: a node's part of two copies is at
  * most half of what its shared memory and its memory have left. Copies of an earlier start are
- * removed, unless the run goes on from one of them (from_copy). run_id counts on rank 0. Collective
+ * removed, unless the run resumes from one of them (from_copy). run_id counts on rank 0. Collective
  * over the message group. */
 enum status memory_copies_open(const struct comm *comm, const struct job *job, const char *run_id,
                                bool from_copy, struct memory_copies *copies, struct err *err);

@@ -2,7 +2,7 @@
  *
  * Each node has a folder of its own for the checkpoint, under the same name. The files of a node's
  * ranks are in its folder and in that of the next node (the last node's are on the first), so they
- * outlive the loss of any one node. A run that goes on completes the folder of every node. */
+ * outlive the loss of any one node. A resumed run completes the folder of every node. */
 #ifndef ELAPSE_EXEC_CHECKPOINT_NODE_COPIES_H
 #define ELAPSE_EXEC_CHECKPOINT_NODE_COPIES_H
 

@@ -40,7 +40,7 @@ bool owned_folder_remove(const char *path, const char *id);
 bool owned_folder_remove_all(const char *path, const char *id);
 
 /* Steps of the folders "checkpoint-STEP" in dir, the largest first, in a fresh array. A name with
- * anything behind the number, such as ".tmp" or ".old-1", does not count. ERR_SYSTEM. */
+ * anything after the number, such as ".tmp" or ".old-1", does not count. ERR_SYSTEM. */
 enum status checkpoint_steps(const char *dir, int64_t **steps, int *num, struct err *err);
 
 #endif

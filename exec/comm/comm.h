@@ -62,7 +62,7 @@ _Noreturn void comm_fail(const struct comm *comm, const struct err *err);
 int64_t comm_now_ns(const struct comm *comm);
 
 /* Every rank returns the status and the message of the lowest rank that failed, or OK if none did.
- * Call it after checking input, so that either all ranks go on or none does. Collective over the
+ * Call it after checking input, so that either all ranks continue or none does. Collective over the
  * message group. */
 enum status comm_agree(const struct comm *comm, enum status status, struct err *err);
 

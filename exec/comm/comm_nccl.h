@@ -89,7 +89,7 @@ enum status nccl_prepare(struct nccl *nccl, const struct nccl_pattern *patterns,
  *
  * meet: a group that the last call has split off sends its first message. Pass meet=true only at a
  * step boundary that all dependent ranks share, and only if nccl_splits() was false on each of them
- * at the boundary before. Then all of them have started the message before any of them goes on to
+ * at the boundary before. Then all of them have started the message before any of them proceeds to
  * work that the others wait for, and the message needs no host any more. A rank that nobody waits
  * for may always pass true. */
 enum status nccl_go_on(struct nccl *nccl, bool meet, struct err *err);

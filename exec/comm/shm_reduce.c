@@ -3,7 +3,7 @@
  * Each rank publishes two counters in shared memory: the number of the last sum whose values it has
  * written, and the number of the last sum whose segment it has added. shm_reduce_advance() compares
  * the counters of all ranks with its own count of sums: release stores and acquire loads order the
- * values behind them. Read struct flags, then shm_reduce_start(), shm_reduce_advance() and
+ * values after them. Read struct flags, then shm_reduce_start(), shm_reduce_advance() and
  * sum_segment(). The rest maps and frees the memory. */
 #include "exec/comm/shm_reduce.h"
 

@@ -12,7 +12,7 @@
            "adapters beside the weights of a base: a folder of peft or of 'elapse export'")
 
 /* Choose the weights to begin with, and load the job, which is compared with the recorded one of
- * a run that goes on or is evaluated. Collective; all ranks agree on the status. */
+ * a run that resumes or is evaluated. Collective; all ranks agree on the status. */
 enum status exec_begin(struct call *call, const char *from, struct job_ask *ask, bool recorded,
                        struct checkpoint_choice *weights, struct job *job, struct err *err);
 

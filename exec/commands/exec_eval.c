@@ -26,7 +26,7 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
         OPTION("device", STRING, &ask.device, "KIND", "%s (default: train.device of the job)",
                .values = "cpu cuda"),
         OPTION("threads", INT, &threads, "N",
-               "threads a rank (default: its share of the cores at hand)", .min = 1,
+               "threads a rank (default: its share of the available cores)", .min = 1,
                .max = MAX_THREADS),
         OPTION("db", STRING, &db, "FILE", "profile store to plan from"),
         OPTION("json", FLAG, &json, NULL, "print one JSON object"),

@@ -30,7 +30,7 @@ static enum status run_profile(const struct exec_command *command, struct call *
         OPTION("microbatches", STRING, &q.sizes_text, "B,B,...",
                "micro-batch sizes in samples (default 1,2,4,8,16,32)"),
         OPTION("threads", INT, &q.threads, "N",
-               "threads a rank (default: its share of the cores at hand)", .min = 1,
+               "threads a rank (default: its share of the available cores)", .min = 1,
                .max = MAX_THREADS),
         OPTION("dropout", FLAG, &q.measure.dropout, NULL,
                "layers drop, as jobs with train.dropout train them"),

@@ -31,7 +31,7 @@ static void catch_stop_signals(void)
     sigaction(SIGUSR2, &action, NULL);
 }
 
-/* After a signal: which one, for all ranks, and on rank 0 how to go on. timing: a run of which
+/* After a signal: which one, for all ranks, and on rank 0 how to resume. timing: a run of which
  * nothing is kept. */
 static enum status report_run_stop(struct call *call, const struct json *summary, bool timing,
                                    struct err *err)
@@ -41,7 +41,7 @@ static enum status report_run_stop(struct call *call, const struct json *summary
     call->stopped_by = (int)number_of;
     if (rc != OK || timing || call->comm->rank != 0 || !json_true(json_get(summary, "interrupted")))
         return rc;
-    /* `elapse` says that the run goes on. */
+    /* `elapse` says that the run continues. */
     if (call->words.ranks > 0 && json_true(json_get(summary, "yielded")))
         return OK;
     report_stop(summary, call->comm->size, stderr);
@@ -90,7 +90,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
             "stop after N steps of this call, restarts included (default: at the end of the job)",
             .min = 1, .max = INT64_MAX),
         OPTION("threads", INT, &threads, "N",
-               "threads a rank (default: its share of the cores at hand)", .min = 1,
+               "threads a rank (default: its share of the available cores)", .min = 1,
                .max = MAX_THREADS),
         OPTION("no-eval", FLAG, &no_eval, NULL,
                "no evaluation, no checkpoint, no notes on costs: timing runs"),

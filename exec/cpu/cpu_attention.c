@@ -28,7 +28,7 @@ static inline int64_t first_key(const struct attention *a, int64_t sample, int64
     int64_t first = a->starts ? a->starts[sample * a->seq + query] : 0;
     if (a->window > 0 && query + 1 - a->window > first)
         first = query + 1 - a->window;
-    /* A query of padding behind the sample's end sees the last key that counts. */
+    /* A query of padding after the sample's end sees the last key that counts. */
     return cpu_min(first, keys_of(a, sample, query + 1) - 1);
 }
 

@@ -74,7 +74,7 @@ static __device__ __forceinline__ int attn_first(const struct attn_args &a,
     int first = a.starts ? a.starts[p.sample * a.seq + query] : 0;
     if (a.window && query + 1 - a.window > first)
         first = query + 1 - a.window;
-    /* A query of padding behind the sample's end sees the last key that counts. */
+    /* A query of padding after the sample's end sees the last key that counts. */
     const int last = (p.keys < query + 1 ? p.keys : query + 1) - 1;
     return first < last ? first : last;
 }

@@ -25,7 +25,7 @@ static desc make(struct cudnn_graph *g, cudnnBackendDescriptorType_t type, const
 {
     desc d = NULL;
     if (g->num_made == (int)(sizeof g->made / sizeof *g->made))
-        good(g, CUDNN_STATUS_INTERNAL_ERROR, "a graph of so many parts");
+        good(g, CUDNN_STATUS_INTERNAL_ERROR, "a graph with too many parts");
     else if (good(g, g->cudnn->cudnnBackendCreateDescriptor(type, &d), what))
         g->made[g->num_made++] = d;
     return d;
@@ -51,7 +51,7 @@ static void add_op(struct cudnn_graph *g, desc op, const char *what)
 {
     finalize(g, op, what);
     if (g->num_ops == (int)(sizeof g->ops / sizeof *g->ops))
-        good(g, CUDNN_STATUS_INTERNAL_ERROR, "a graph of so many operations");
+        good(g, CUDNN_STATUS_INTERNAL_ERROR, "a graph with too many operations");
     else
         g->ops[g->num_ops++] = op;
 }

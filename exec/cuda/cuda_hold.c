@@ -1,5 +1,5 @@
 /* exec/cuda/cuda_hold.c - a head start for the host: the stream waits in a function of the host, so
- * that what is measured behind it finds its kernels queued and does not wait for their launches.
+ * that what is measured after it finds its kernels queued and does not wait for their launches.
  */
 #include <stdatomic.h>
 #include <stdlib.h>

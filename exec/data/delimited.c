@@ -44,7 +44,7 @@ static bool field_ends(const struct delimited *reader, const char *at)
            (*at == '\r' && at + 1 == reader->end);
 }
 
-/* Reads the field in quotes at `at`, and moves behind its closing quote. */
+/* Reads the field in quotes at `at`, and moves past its closing quote. */
 static enum status read_quoted(struct delimited *reader, struct delimited_field *field,
                                const char *what, struct err *err)
 {

@@ -23,7 +23,7 @@ struct delimited {
     int num_fields, room;
 };
 
-/* Read the next record. *more: false at the end. ERR_INPUT: a quote that is not closed, bytes behind
+/* Read the next record. *more: false at the end. ERR_INPUT: a quote that is not closed, bytes after
  * a closing quote, more than 4,096 fields; the message has the line and begins with `what`. */
 enum status delimited_next(struct delimited *reader, const char *what, bool *more, struct err *err);
 void delimited_clear(struct delimited *reader);

@@ -61,7 +61,7 @@ static enum status read_header(FILE *in, const char *path, struct bmp *bmp, stru
         (fseek(in, (long)(FILE_HEADER + bmp->info_bytes), SEEK_SET) != 0 ||
          fread(bmp->palette, 4, (size_t)bmp->num_colours, in) != (size_t)bmp->num_colours))
         return err_set(err, ERR_INPUT, "'%s': the BMP is cut off in its palette", path);
-    if (bmp->compression == BITFIELDS) { /* behind the 40 bytes, in any version of the header */
+    if (bmp->compression == BITFIELDS) { /* after the 40 bytes, in any version of the header */
         unsigned char masks[12];
         static const unsigned char usual[12] = {0, 0, 255, 0, 0, 255, 0, 0, 255};
         if (fread(masks, 1, sizeof masks, in) != sizeof masks || memcmp(masks, usual, 12) != 0)

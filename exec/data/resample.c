@@ -1,7 +1,7 @@
 /* exec/data/resample.c - scales a picture as Pillow does (resample.h).
  *
  * An output pixel is the weighted mean of the inputs within the filter's reach around its centre; when
- * shrinking, the filter is as much wider. Weights have 22 bits behind the point and each pass is rounded
+ * shrinking, the filter is as much wider. Weights have 22 bits after the point and each pass is rounded
  * to bytes, so the results are Pillow's own. Source: Pillow's documentation of filters; Turkowski, Filters
  * for common resampling tasks, 1990. */
 #include "exec/data/resample.h"

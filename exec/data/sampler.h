@@ -4,7 +4,7 @@
  * it, and each global micro-batch takes its share of the step. Nothing depends on K or on the rank,
  * and only the share depends on R, so a micro-batch holds the same samples wherever it runs. Each
  * sample is used exactly once an epoch; therefore the last step of an epoch may be short, and its
- * micro-batches short or empty. If the global batch changes during an epoch, the run goes on with a
+ * micro-batches short or empty. If the global batch changes during an epoch, the run continues with a
  * sampler that starts where the last one stopped (origin). Pure; threads may share a sampler. */
 #ifndef ELAPSE_EXEC_DATA_SAMPLER_H
 #define ELAPSE_EXEC_DATA_SAMPLER_H

@@ -29,7 +29,7 @@ enum status squad_score(const struct dataset *dataset, enum split split, const s
 void squad_context(const struct dataset *dataset, enum split split, int64_t sample, int *first,
                    int *end);
 
-/* The bytes of the context behind a span. false: the span is not inside the context. */
+/* The bytes of the context after a span. false: the span is not inside the context. */
 bool squad_text(const struct dataset *dataset, const struct span *span, enum split split,
                 const char **text, int *bytes);
 

@@ -362,7 +362,7 @@ static enum status read_json_lines(struct reading *reading, char *text, int64_t 
         if (strspn(at, " \t\r") != (size_t)(stop - at)) {
             if (line == 1 && *at == '[') {
                 err_set(err, ERR_INPUT, "%s is an array, wanted JSON lines", reading->what);
-                err_hint(err, "an object a line, without [ ] and without commas behind the lines");
+                err_hint(err, "an object a line, without [ ] and without commas after the lines");
                 return ERR_INPUT;
             }
             rc = read_object(reading, at, line, err);

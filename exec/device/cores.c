@@ -12,7 +12,7 @@ enum status cores_bind(int local_rank, int local_size, int threads, struct cores
     int index = 0;
     size_t used = 0;
     if (sched_getaffinity(0, sizeof got.all, &got.all) != 0)
-        return err_set(err, ERR_SYSTEM, "cannot ask for the cores at hand: %s", strerror(errno));
+        return err_set(err, ERR_SYSTEM, "cannot ask for the available cores: %s", strerror(errno));
     got.at_hand = CPU_COUNT(&got.all);
     if (got.at_hand >= local_size) {
         got.first = local_rank * got.at_hand / local_size;

@@ -8,7 +8,7 @@
 #include "profiles/base/clock.h"
 
 /* Layers are measured in passes over the whole model with several micro-batches in flight, so they
- * find the caches as in a step. Repeats go on until the budget of a phase is spent, within these
+ * find the caches as in a step. Repeats continue until the budget of a phase is spent, within these
  * limits; those of a quick profile end with its time, too (is_due()). */
 enum { MIN_REPEATS = 6, MAX_REPEATS = 60 };
 enum { STASH_SAMPLES = 4 };
@@ -29,7 +29,7 @@ static const int64_t phase_budget_ns = 12000000000, quick_budget_ns = 4000000000
 struct shape {
     struct layer_key key;
     int num_items;
-    bool trains_first; /* an item of it was measured behind frozen layers: PASS_BWD_REST */
+    bool trains_first; /* an item of it was measured after frozen layers: PASS_BWD_REST */
     bool freezes;      /* an item of it was measured frozen: PASS_FWD_NOGRAD */
     double *times; /* [num_samples][PASS_UPDATE][MAX_REPEATS] of passes, [MAX_STATES] of updates */
 };
@@ -45,7 +45,7 @@ struct layers {
     double *near_ns;          /* [num_samples][NEAR_PASSES][MAX_REPEATS]: saved, a MiB of stash */
     struct loss_sums *losses; /* [MAX_LIVE], pinned; NULL: backend memory is host memory */
     double norm_times[MAX_REPEATS];
-    double op_times[MAX_REPEATS]; /* what a pass of a stage takes besides its items */
+    double op_times[MAX_REPEATS]; /* what a pass of a stage takes apart from its items */
     int *repeats;      /* [num_samples], so far; a size of which there are none gets no rows */
     int num_sweep;     /* repeats of a sweep */
     int num_warm_up;   /* passes of a sweep before them */
@@ -318,7 +318,7 @@ static enum status time_passes(struct layers *l, int size, int repeat, struct er
     return rc == OK && repeat >= 0 && has_near(l, size) ? time_near(l, size, repeat, far, err) : rc;
 }
 
-/* The same behind a frozen prefix, for what the first item that trains has left of its input half,
+/* The same after a frozen prefix, for what the first item that trains has left of its input half,
  * and for forwards that keep no stash: with half of the layers frozen, and with all, where the
  * caches are nobody else's (no forward is taken from there). The stage stays frozen. */
 static enum status time_rests(struct layers *l, int size, int repeat, struct err *err)

@@ -71,7 +71,7 @@ static enum status wait_asleep(const struct comm *comm, struct err *err)
     return rc;
 }
 
-/* One phase, with a fresh backend of so many threads. The rank that measures alone also times the
+/* One phase, with a fresh backend of this number of threads. The rank that measures alone also times the
  * alternatives of GPU libraries; its choices go into the store, and later phases use them. That
  * rank starts with the stored choices, unless it is to time them anew (--retune). */
 static enum status phase(struct measure *m, int threads, bool together, struct err *err)

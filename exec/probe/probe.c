@@ -299,7 +299,7 @@ static double predict_one(struct trainer *t, int frozen)
 }
 
 /* Rank 0, policy safe: predict the time a sample with F as it is and at its most; the policy
- * interpolates. What the last row has predicted is kept, so that a run that goes on elsewhere
+ * interpolates. What the last row has predicted is kept, so that a run that resumes elsewhere
  * decides as it would have here. */
 static enum status predict(struct trainer *t, struct freeze_evidence *row, struct err *err)
 {
@@ -482,7 +482,7 @@ enum status probe_end(struct trainer *t, const double *norms, struct err *err)
     enum status rc = window_due(t, &row, &due, err);
     if (rc == OK && due)
         rc = measure_window(t, norms, &row, err);
-    if (t->probe.cut) { /* the run that goes on measures the whole window again */
+    if (t->probe.cut) { /* the resumed run measures the whole window again */
         t->interrupted = true;
         due = false;
         rc = OK;

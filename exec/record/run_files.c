@@ -263,7 +263,7 @@ enum status run_folder_check(const char *dir, const char *job_path, struct err *
     return rc;
 }
 
-/* A run keeps its id when it goes on in its folder. One of an older version gets its first. */
+/* A run keeps its id when it resumes in its folder. One of an older version gets its first. */
 static enum status take_id(struct run_files *files, const char *dir, bool resume, struct err *err)
 {
     enum status rc = resume ? run_id_read(dir, files->id, err) : OK;

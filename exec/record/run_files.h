@@ -32,7 +32,7 @@ struct start_times {
  * checkpoints of later steps get the suffix ".old-1" (or the next free number). A folder that a
  * running program uses is ERR_SYSTEM. trace: a file for a Chrome trace of the rows that
  * run_files_ops() gets, complete after run_files_finish(); NULL: none. A failure leaves no new file
- * behind. */
+ * after. */
 struct run_start {
     bool resume;
     const struct progress *progress;
@@ -60,7 +60,7 @@ void run_files_free(struct run_files *files); /* NULL is fine */
 /* The cost of a restart, known when the first step after it ends. */
 struct restart_cost {
     int64_t lost_ns; /* from the end of the last step before to the begin of the first one after */
-    int64_t lost_steps; /* steps behind the checkpoint, which are done again */
+    int64_t lost_steps; /* steps after the checkpoint, which are done again */
     int64_t redo_ns;    /* the time that these had taken */
 };
 /* Whether the step that run_files_step() has just written is the first one after a restart. Its line

@@ -17,13 +17,13 @@ struct job_ask {
     const struct option_list *set; /* "a.b=v" */
     const char *adapter;    /* folder of adapters (adapter_files.h) beside the weights; NULL */
     const char *device;     /* short for train.device=KIND; NULL: not given */
-    const char *checkpoint; /* of the run that goes on or is evaluated; NULL: a new run */
+    const char *checkpoint; /* of the run that resumes or is evaluated; NULL: a new run */
     bool weights_only;      /* the checkpoint is one of another tool and holds no job */
     bool override;          /* the job may differ from the recorded one */
     bool evaluates;         /* as override, and values of `set` count as equal */
 };
 
-/* Load the job. If the run goes on from a checkpoint, the job must be the one that the checkpoint
+/* Load the job. If the run resumes from a checkpoint, the job must be the one that the checkpoint
  * holds, unless override or evaluates is set. *differences becomes fresh text, a line "key:
  * recorded -> given" for each difference; NULL: there is none. A checkpoint of an older version
  * holds no job, so any job is taken. ERR_INPUT: differences without override, or as job_load()

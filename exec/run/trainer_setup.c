@@ -237,7 +237,7 @@ static double predicted_ns(const struct trainer *t, const struct train_plan *pla
 
 /* Costs of another machine, or of none, may be many times off here. A fresh run on processors that is
  * long by them is measured first, which takes seconds, and planned again. Jobs that name their costs
- * are not. A run that cannot be measured goes on with its first plan. */
+ * are not. A run that cannot be measured keeps its first plan. */
 static enum status measure_first(struct trainer *t, struct train_plan *plan, struct err *err)
 {
     const struct job *job = t->job;

@@ -6,7 +6,7 @@
 
 /* Everything that can fail before the first file is made: data, backend, cache, plan, stages,
  * weights. All ranks agree on each part, so a failure here is known to all of them. weights: a
- * checkpoint or a safetensors file, NULL: initial weights. resume: the run goes on from it.
+ * checkpoint or a safetensors file, NULL: initial weights. resume: the run resumes from it.
  * Collective over the message group. */
 enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, struct err *err);
 void trainer_clear(struct trainer *t);

@@ -111,7 +111,7 @@ static void show_progress(struct trainer *t, const struct step_result *result, i
                      stderr);
 }
 
-/* After the first step behind a restart: what it has cost. */
+/* After the first step after a restart: what it has cost. */
 static void show_restart(const struct trainer *t)
 {
     struct restart_cost cost;
@@ -233,7 +233,7 @@ static enum status one_step(struct trainer *t, const struct step_ask *ask,
     return rc;
 }
 
-/* After a step, if the turn goes on: make communicators that a later plan may need. */
+/* After a step, if the turn continues: make communicators that a later plan may need. */
 static enum status go_ahead(struct trainer *t, enum vote vote, struct err *err)
 {
     enum status rc = OK;

@@ -24,7 +24,7 @@ static enum status run_generate(const struct exec_command *command, struct call 
         OPTION("stop", LIST, &q.stops, "TEXT", "end in front of TEXT (repeatable)"),
         OPTION("vocab", STRING, &q.vocab, "FILE",
                "tokenizer.json or vocab.json (default: the run's, or the one beside the weights)"),
-        OPTION("threads", INT, &q.threads, "N", "threads (default: the cores at hand)", .min = 1,
+        OPTION("threads", INT, &q.threads, "N", "threads (default: the available cores)", .min = 1,
                .max = MAX_THREADS),
         OPTION("json", FLAG, &q.json, NULL,
                "print one JSON object at the end: text, tokens, their log-probabilities, times"),
@@ -51,7 +51,7 @@ static enum status run_generate(const struct exec_command *command, struct call 
 const struct exec_command exec_generate = {
     .name = "generate",
     .args = "CHECKPOINT --prompt TEXT [options]",
-    .summary = "Write text that goes on where a prompt ends, by a run or a model of Hugging Face.",
+    .summary = "Continue a prompt, by a run or a model of Hugging Face.",
     .num_needed = 1,
     .run = run_generate,
 };

@@ -33,7 +33,7 @@ static enum status run_predict(const struct exec_command *command, struct call *
         OPTION("device", STRING, &ask.device, "KIND", "%s (default: train.device of the job)",
                .values = "cpu cuda"),
         OPTION("threads", INT, &threads, "N",
-               "threads a rank (default: its share of the cores at hand)", .min = 1,
+               "threads a rank (default: its share of the available cores)", .min = 1,
                .max = MAX_THREADS),
         OPTION("db", STRING, &q.db, "FILE", "profile store to plan from"),
     };

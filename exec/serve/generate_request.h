@@ -1,4 +1,4 @@
-/* exec/serve/generate_request.h - `elapse generate`: text that goes on where a prompt ends. */
+/* exec/serve/generate_request.h - `elapse generate`: continues a prompt. */
 #ifndef ELAPSE_EXEC_SERVE_GENERATE_REQUEST_H
 #define ELAPSE_EXEC_SERVE_GENERATE_REQUEST_H
 
@@ -11,7 +11,7 @@ struct generate_request {
     const char *prompt;
     const char *vocab; /* tokenizer; NULL: the run's, or the one beside the weights */
     int64_t max_tokens, seed;
-    int64_t threads; /* 0: all cores at hand */
+    int64_t threads; /* 0: all available cores */
     struct token_rule rule;
     struct option_list stops; /* texts before which the answer ends */
     bool json;

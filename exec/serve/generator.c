@@ -226,7 +226,7 @@ enum status generator_read(struct generator *g, const int32_t *tokens, int num,
                            const float **logits, struct err *err)
 {
     if (num < 1 || num > g->context - g->past[0].num)
-        return err_set(err, ERR_INPUT, "%d tokens do not fit behind %d of a context of %d", num,
+        return err_set(err, ERR_INPUT, "%d tokens do not fit after %d of a context of %d", num,
                        g->past[0].num, g->context);
     for (int at = 0, n; at < num; at += n) {
         n = num - at < CHUNK ? num - at : CHUNK;

@@ -117,7 +117,7 @@ enum status arch_init(const struct model *model, struct arch *arch, struct err *
         a.logit_stride = (a.outputs + 63) / 64 * 64;
     }
     if (a.heads < 1 || (!a.decoder && a.hidden % a.heads != 0))
-        return err_set(err, ERR_INPUT, "model '%s': hidden %d is no multiple of its %d heads",
+        return err_set(err, ERR_INPUT, "model '%s': hidden %d is not a multiple of its %d heads",
                        model->name, a.hidden, a.heads);
     *arch = a;
     return OK;

@@ -29,7 +29,7 @@ enum { NORM_G, NORM_B, OUT_B, QKV_B, QKV_W, OUT_W, JOIN_W, JOIN_B };
  * weights of queries, keys and values; gate and up; down. OUT_W as above. */
 enum { QK_G = 1, HEADS_B, HEADS_W };
 enum { GATE_UP_W = 1, DOWN_W };
-/* First block of an item's adapters, behind all blocks of the base: A and B of each. */
+/* First block of an item's adapters, after all blocks of the base: A and B of each. */
 enum { ADAPTERS = 8 };
 /* Blocks of mlp, after NORM_G and NORM_B. */
 enum { FC2_B = 2, FC1_B, FC1_W, FC2_W };

@@ -6,7 +6,7 @@
  * or the rank, so that any cut gives the same bits. Pointers to activations and their gradients are
  * backend memory, elements of the backend's dtype; parameters, their gradients and the optimizer
  * state are fp32. Below fp32 kernels read a rounded compute copy of the parameters: who writes
- * parameters from outside (a checkpoint, a move) calls stage_round_weights() behind it.
+ * parameters from outside (a checkpoint, a move) calls stage_round_weights() after it.
  *
  * The wing stage/ includes base/ only. stage_build.c makes a stage, params.c and stash.c its
  * memory, passes.c runs forward and backward, layers.c, embed.c and heads.c the layers, updates.c

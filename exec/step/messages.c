@@ -242,7 +242,7 @@ enum status runtime_settle(struct runtime *rt, struct err *err)
     return rc == OK && rt->spec.nccl ? nccl_check(rt->spec.nccl, err) : rc;
 }
 
-/* Wait for a request of MPI; other messages go on meanwhile. */
+/* Wait for a request of MPI; other messages continue meanwhile. */
 static enum status wait_request(struct runtime *rt, struct comm_request *request, struct err *err)
 {
     enum status rc = OK;

@@ -1,7 +1,7 @@
 /* exec/step/runtime.h - runs one training step: the lowered op list of this rank, op by op.
  *
  * The list is the one that sim/ replays (partition/step/workload.h); nothing here knows what GPipe is.
- * A compute op calls exec/stage/stage.h; a SEND starts a message and goes on; a RECV waits for a
+ * A compute op calls exec/stage/stage.h; a SEND starts a message and returns; a RECV waits for a
  * message whose buffer was posted ahead. Activations stay where the stage made them until their
  * message has left and their slot is wanted again; so the slots bound what is in flight.
  *

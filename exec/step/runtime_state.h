@@ -27,7 +27,7 @@
  *         arrival. The end of a step comes after all of them.
  * lane-2  The host waits for what it needs itself: the losses, the norm, a sum or a tied table that
  *         goes through the host, host memory whose copy or message is still in flight, and the end
- *         of the step. It never waits for work that is not issued yet, and messages go on during
+ *         of the step. It never waits for work that is not issued yet, and messages continue during
  *         each wait: a staged send starts once its copy has left the device.
  * lane-3  With links (NCCL) each edge has a communicator and a lane for each direction. The
  *         receiver posts in the order of the sender's list. At most window - 1 unread messages and
@@ -206,7 +206,7 @@ void *runtime_received(const struct edge *edge, enum direction d, int mb);
 enum status runtime_release(struct runtime *rt, struct edge *edge, enum direction d, int mb,
                             const struct batch *batch, struct err *err);
 
-/* Entry e of the stage's in[] (out[]) array: [0] is the chain's, skip edges behind it. The first
+/* Entry e of the stage's in[] (out[]) array: [0] is the chain's, skip edges after it. The first
  * stage has no chain input. */
 static inline int runtime_in_place(int stage, int e)
 {

@@ -2,7 +2,7 @@
  *
  * For each micro-batch runtime_prefix_cached() takes from the cache's thread what the cache holds
  * of its samples, computes the rest from the highest level that it got, and gives the results to
- * the thread, which puts them into the cache while the step goes on. On a device both directions go
+ * the thread, which puts them into the cache while the step continues. On a device both directions go
  * through pinned host memory on lanes of their own. */
 #include <stdlib.h>
 

@@ -45,7 +45,7 @@ enum status train_plan_make(const struct planning *with, const struct run_state 
                             struct train_plan *plan, struct err *err);
 /* Whether num_ranks ranks divide as the job asks; ERR_INPUT with the key, ERR_INFEASIBLE. */
 enum status train_plan_check(const struct job *job, int num_ranks, struct err *err);
-/* For a run that goes on with fewer ranks than its job asks for: open K and R where they do not
+/* For a run that resumes with fewer ranks than its job asks for: open K and R where they do not
  * divide num_ranks, and limit elastic.stages to num_ranks. Other keys stay. */
 void train_plan_fit(struct job *job, int num_ranks);
 /* The part of rank 0: from ask and from the cluster and present of *plan, set its plan and the

@@ -13,7 +13,7 @@
 
 struct trainer_options {
     const char *out;    /* run folder; NULL: "runs/NAME" */
-    const char *resume; /* checkpoint to go on from, of resume_choose(); NULL */
+    const char *resume; /* checkpoint to resume from, of resume_choose(); NULL */
     const char *run;    /* its run's folder, where `resume` is a copy in memory; else NULL */
     const char *init;   /* safetensors file or checkpoint to start from, of resume_choose(); NULL */
     const char *adapter;   /* folder of adapters that begin beside `init`; NULL: they are new */
@@ -23,7 +23,7 @@ struct trainer_options {
     const char *restarted; /* why the run was restarted, "KIND: REASON"; NULL: it was not */
     int64_t ended_ns, ready_ns; /* of struct start_times */
     int64_t max_steps;          /* steps of this call, however often it starts; 0: all of the job */
-    int64_t trace_steps;        /* steps of which every op is recorded, besides the last */
+    int64_t trace_steps;        /* steps of which every op is recorded, apart from the last */
     const char *trace;          /* file for a Chrome trace of the recorded steps' ops; NULL: none */
     const char *tensorboard;    /* folder for an event file of TensorBoard; NULL: none */
     /* Called when a signal is to end the run by trainer_stop(): until then the run has nothing that

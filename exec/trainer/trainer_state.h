@@ -49,7 +49,7 @@ struct elastic {
     struct kept_state kept;        /* rank 0: of frozen layers that may train again */
     int first_frozen;              /* frozen layers in the run's first turn */
     int next_frozen;               /* layers that the next turn is certain to have frozen */
-    bool undecided;                /* resumed behind a turn's last step, see elastic_open() */
+    bool undecided;                /* resumed after a turn's last step, see elastic_open() */
     int64_t transition_ns;         /* time of changes that no epoch's record holds yet */
     struct transition_note *notes; /* owned */
     int num_notes;
@@ -71,8 +71,8 @@ struct probe {
     int num_base;                  /* blocks of base; 0: not measured yet */
     struct loss_sums *base;        /* owned; L(n,n) of the last window's end by block */
     struct freeze_history history; /* rank 0 */
-    /* Kept inputs of the probe's samples, see exec/probe/probe.c: behind the frozen prefix; behind the
-     * row's first candidate; there with the prefix lagged; behind its last smaller candidate. */
+    /* Kept inputs of the probe's samples, see exec/probe/probe.c: after the frozen prefix; after the
+     * row's first candidate; there with the prefix lagged; after its last smaller candidate. */
     struct boundary frozen, upper, lagged, smaller;
 };
 

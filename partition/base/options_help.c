@@ -9,7 +9,7 @@
 #define LEFT_MAX 32 /* a longer option has its help on the next line */
 #define HELP_LINE_MAX 512
 
-/* Print behind the text in buf. `used` counts the bytes needed, even beyond the buffer's end. */
+/* Print after the text in buf. `used` counts the bytes needed, even beyond the buffer's end. */
 #define APPEND(...)                                                                                \
     do {                                                                                           \
         int wanted_ =                                                                              \

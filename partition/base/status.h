@@ -30,7 +30,7 @@ struct err {
     char hint[512]; /* empty, or the known remedy */
 };
 
-/* The next step of a function with `enum status rc`: call, unless a step before it failed. Code behind
+/* The next step of a function with `enum status rc`: call, unless a step before it failed. Code after
  * the steps runs in any case, so it can clean up. */
 #define THEN(call)                                                                                 \
     do {                                                                                           \

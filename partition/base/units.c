@@ -67,7 +67,7 @@ static const struct unit bit_units[] = {
     {NULL,   0            }
 };
 
-/* Read the number at *text and move *text behind it. False: no digits, too many digits, or an
+/* Read the number at *text and move *text past it. False: no digits, too many digits, or an
  * exponent beyond EXPONENT_MAX. */
 static bool scan_decimal(const char **text, struct decimal *number)
 {

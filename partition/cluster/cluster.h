@@ -6,7 +6,7 @@
  * outgoing port and the receiver's incoming port; a transfer between nodes also uses both uplinks.
  * It takes latency + bytes / bandwidth, also for 0 bytes. A device may have a port of its own to the
  * network (nic_bytes_per_s); transfers between nodes use it in place of the other port. A third level
- * is optional: pods of so many nodes share an uplink to the fabric (a leaf switch, a rail group, a
+ * is optional: pods of several nodes share an uplink to the fabric (a leaf switch, a rail group, a
  * scalable unit), and a transfer between pods also uses both of theirs. Small
  * messages may use less of the bandwidth (struct share_curve), and collectives have figures of their
  * own (struct collective_figures). The functions here give unshared times; sim/step/network.h
@@ -70,7 +70,7 @@ struct share_curve {
     int64_t bytes[CURVE_POINTS_MAX];
     double share[CURVE_POINTS_MAX];
 };
-/* The share of a message of so many bytes. */
+/* The share of a message of this size. */
 double share_curve_at(const struct share_curve *curve, int64_t bytes);
 /* ERR_INPUT unless the curve ascends as it must. name is for errors: "cluster.link". */
 enum status share_curve_check(const struct share_curve *curve, const char *name, struct err *err);

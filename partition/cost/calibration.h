@@ -64,7 +64,7 @@ enum status calibration_fit(calibration_predict *predict, void *ctx, const doubl
                             struct calibration *calibration, struct err *err);
 
 /* Write to text what the rows of the calibration were measured on where that is not the device, data
- * type and framework at hand: "a100, bf16, deepspeed". "": they are the same, or are not known.
+ * type and framework of the question: "a100, bf16, deepspeed". "": they are the same, or are not known.
  * Returns text. */
 const char *calibration_differs(const struct calibration *calibration, const char *device,
                                 const char *dtype, const char *launcher, char *text, size_t size);

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* PASS_BWD_REST replaces PASS_BWD_INPUT in the first item behind a frozen prefix. No item below
+/* PASS_BWD_REST replaces PASS_BWD_INPUT in the first item after a frozen prefix. No item below
  * needs the gradient of its input, so only the gradients that its own weights need are computed.
  * PASS_FWD_NOGRAD is a forward that keeps no stash (frozen items, the first forward under
  * recompute); it is never slower than PASS_FWD. */

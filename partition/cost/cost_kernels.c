@@ -27,7 +27,7 @@ enum { NUM_SLOTS = 1 << 10, NUM_PROBES = 4 };
 
 struct kernel_costs {
     struct cost_options options;
-    /* Answers at mix(question) mod NUM_SLOTS and the places behind it; curve NULL: an empty slot.
+    /* Answers at mix(question) mod NUM_SLOTS and the places after it; curve NULL: an empty slot.
      * Where all places are taken the first is used again. */
     struct question questions[NUM_SLOTS];
     int64_t answers[NUM_SLOTS];

@@ -25,8 +25,8 @@ struct lister {
     bool biases;
     enum narrow_format narrow; /* of the products of weights in this item */
     enum graph_parts graphs;
-    bool in_adapter; /* the kernels at hand are an adapter's */
-    bool dynamic;    /* the kernels at hand are of sizes that the choice of experts sets */
+    bool in_adapter; /* the current kernels are an adapter's */
+    bool dynamic;    /* the current kernels have sizes that the choice of experts sets */
     int loops;       /* experts for each of which a kernel is launched; 0: for all at once */
     struct kernel *list;
     int count;
@@ -72,7 +72,7 @@ static void add_matmul(struct lister *l, enum matmul_layout layout, int64_t batc
 }
 
 /* SMs that collectives take from the products of attention and of the MLP beside which they run. The
- * sum behind the second linear goes out in SCATTER_PIECES by `scatter` of them. Backwards, transfers
+ * sum after the second linear goes out in SCATTER_PIECES by `scatter` of them. Backwards, transfers
  * take `input` SMs from the gradient of the first linear's input, and `weights` from that of its
  * weights. From ub_tp_comm_overlap_cfg of NeMo's recipe for GPT-3 175B (NVIDIA/dgxc-benchmarking,
  * nemo_megatron/gpt3_175b_hydra.yaml). */
@@ -87,7 +87,7 @@ static const struct {
 /* If the framework overlaps the collectives of tensor parallelism with the products, they divide
  * a product, or take SMs from it (Transformer Engine's userbuffers). A gather in front of a
  * product comes in T pieces by copies, without SMs, and each is multiplied when it is there: the
- * first linear forward, the second backward. The sum behind the second linear goes out in
+ * first linear forward, the second backward. The sum after the second linear goes out in
  * pieces, by SMs. Backwards, the first linear's input is gathered for its weights beside the
  * product for the input, and that product's sum beside the one for the weights. */
 static void share_with_collective(const struct lister *l, struct kernel *kernel, bool first)
@@ -192,7 +192,7 @@ static void add_base(struct lister *l, int64_t k, int64_t n)
         add_memory(l, (double)k * (double)n * (model_base_bytes_per_param(l->model) + l->e));
 }
 
-/* One linear [k -> n] over `rows` rows, in the pass at hand. Its input is cast in the forward, the
+/* One linear [k -> n] over `rows` rows, in the current pass. Its input is cast in the forward, the
  * gradient of its output in front of the input's gradient. */
 static void add_linear(struct lister *l, int64_t rows, int64_t k, int64_t n)
 {
@@ -304,7 +304,7 @@ static void add_norms(struct lister *l)
         add_norm(l);
 }
 
-/* Bias, dropout and residual add behind an output projection. Forward reads output and residual and
+/* Bias, dropout and residual add after an output projection. Forward reads output and residual and
  * writes the sum. Backward: dropout reads a gradient and its mask and writes a gradient; where the
  * two branches meet their gradients are added (3). */
 static void add_residual(struct lister *l)
@@ -440,7 +440,7 @@ static void add_rope(struct lister *l, const struct heads *h)
     add_memory(l, 3 * x);
 }
 
-/* Whether the product for the input's gradient is left out: behind a frozen prefix nobody needs it,
+/* Whether the product for the input's gradient is left out: after a frozen prefix nobody needs it,
  * unless a norm in front of it trains. */
 static bool drops_input_grad(const struct lister *l)
 {

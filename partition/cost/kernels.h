@@ -45,7 +45,7 @@ struct kernel {
         dynamic; /* its sizes depend on the choice of experts, so no CUDA graph of a layer has it */
     int launches;  /* kernels that the host launches for it; 0: one */
     int out_bytes; /* MATMUL: of an element of C */
-    int pieces;    /* MATMUL: computed in so many pieces of rows; 0: at once */
+    int pieces;    /* MATMUL: computed in this number of pieces of rows; 0: at once */
     int taken_sms; /* MATMUL: that a collective beside it has */
     int64_t batch, m, n,
         k;        /* MATMUL; ATTENTION: batch is samples x heads, m tokens, k head width */

@@ -178,7 +178,7 @@ int freeze_closed_form(int num_layers, double alpha, int epoch)
     for (int t = 2; t <= epoch && isfinite(sum); t++)
         sum += alpha * num_layers / pow(active, t);
     frozen = ceil(pow(active, epoch) * sum);
-    /* 0 * inf: so many epochs have passed that everything is frozen */
+    /* 0 * inf: epochs enough have passed that everything is frozen */
     return frozen >= 0 && frozen <= num_layers ? (int)frozen : num_layers;
 }
 

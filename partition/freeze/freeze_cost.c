@@ -53,7 +53,7 @@ double freeze_cost_per_nat(const struct freeze_history *history, const struct fr
     return larger(100 * now, 100 * (now - then - ONE_SIDED * se) / fall);
 }
 
-/* ---- how the fall goes on ---- */
+/* ---- how the fall continues ---- */
 
 /* The integral of t^-p from `from` to `to`. A law that is followed from step 0 on need not hold at
  * its begin, so there the rate at the end counts as the mean one. */

@@ -3,8 +3,8 @@
  *
  * Two laws turn the share of one window into a cost:
  *
- * How the fall of the loss goes on. After t steps the loss falls at a rate in proportion to t^-p.
- * With p = 1 the sum of all falls to come is without bound, so the fall goes on longer than under
+ * How the fall of the loss continues. After t steps the loss falls at a rate in proportion to t^-p.
+ * With p = 1 the sum of all falls to come is without bound, so the fall lasts longer than under
  * any power law of the loss. p = 1 is assumed once two windows show what the layers that train have
  * brought, unless they show, by more than noise, that the fall slows down less: then the largest p
  * that they allow counts, 0 at least. Where the fall even grows, p = 0 and the growth (at most 4)
@@ -13,9 +13,9 @@
  * If it is below, it does not count, because at the end of a decaying schedule the loss falls
  * faster than the rate does.
  *
- * How the rest goes on without the prefix. What the prefix does not bring stays in the loss, where
+ * How the rest learns without the prefix. What the prefix does not bring stays in the loss, where
  * the other layers can still bring it. If the prefix brings a share s of the fall at any loss, the
- * run goes on as before, 1 - s times as fast. With T steps in all, freezing then costs the fall
+ * run continues as before, 1 - s times as fast. With T steps in all, freezing then costs the fall
  * that comes between t + (1 - s) (T - t) and T. For p = 0 that is s times the fall to come, for
  * p > 0 it is less.
  *

@@ -15,7 +15,7 @@
 #define COST_SHARE 0.02 /* of the step time, for evidence */
 #define STEP_FORWARDS 3 /* a backward takes two forwards */
 /* The automatic probe is as large as these many passes allow. Half of them, which are there in
- * advance, pay for a first row (3), two more of a prefix of half the layers (4) and one behind a
+ * advance, pay for a first row (3), two more of a prefix of half the layers (4) and one after a
  * further freeze (1). */
 #define RUN_PASSES 16
 #define FAR 4 /* a bound of this many budgets is far from the budget */
@@ -269,7 +269,7 @@ int freeze_safe_ask(const struct freeze *freeze, const struct freeze_history *hi
 /* ---- decisions ---- */
 
 /* The part of the fall that the layers above a candidate brought, per step, is due again. Returns
- * false where no two windows show how the fall goes on, so that nothing can be said. */
+ * false where no two windows show how the fall continues, so that nothing can be said. */
 static bool promise(struct freeze_safe *safe, const struct freeze_history *history,
                     const struct freeze_evidence *row, const struct freeze_candidate *candidate)
 {

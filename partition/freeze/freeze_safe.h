@@ -3,7 +3,7 @@
  *
  * The run measures rows of evidence (partition/freeze/evidence.h). What freezing F layers for the
  * rest of the run would give up follows from the rows by two laws (partition/freeze/freeze_cost.h):
- * how the fall of the loss goes on, and how the other layers go on without the prefix.
+ * how the fall of the loss continues, and how the other layers learn without the prefix.
  *
  * F may freeze if its cost, a one-sided 80 % of its standard error, and what earlier freezes were
  * estimated to cost fit in freeze.max_loss. Of those that fit, the policy takes the one that saves
@@ -16,7 +16,7 @@
  * A freeze is undone, once, if in the next row the layers that still train bring less than they did
  * before by more than noise and by more than what is left of the budget. After that nothing freezes
  * for HOLD turns. A freeze on the very first row cannot be undone, because one window does not show
- * how the fall would go on.
+ * how the fall would continue.
  *
  * The state follows from the spec and the rows alone, so a resumed run repeats its decisions.
  * Pure; no I/O. */
@@ -42,26 +42,26 @@ struct freeze_safe {
     double cost, var;      /* of all freezes but the pending one: estimate and its variance */
     double last, last_var; /* of the pending one */
     /* While pending: what the layers that train are to bring per step, and its variance, in nats;
-     * and the mean learning rate behind that. */
+     * and the mean learning rate after that. */
     double due, due_var, due_rate;
 };
 
 /* Samples of the probe: freeze.probe, or with 0 so many that the evidence of a run of run_samples
  * training samples costs little; at most test_samples, if that is known (> 0). */
 int64_t freeze_safe_probe(int64_t wanted, int64_t run_samples, int64_t test_samples);
-/* Forward passes over a probe of so many samples that a run without freezing may take: 2 % of the
+/* Forward passes over a probe of this size that a run without freezing may take: 2 % of the
  * time of its steps, where a step takes three forwards of its samples. Half of them are there in
  * advance; the others become due with the time that the run's own steps take. A job that names
  * freeze.probe (wanted > 0) gets RUN_PASSES at least, and may so spend more. */
 double freeze_safe_passes(int64_t wanted, int64_t run_samples, int64_t probe);
 
 /* Whether the window that ends now is to be measured. row has what is known before that: turn, step,
- * num_frozen, steps and rates. If not, the window goes on. */
+ * num_frozen, steps and rates. If not, the window continues. */
 bool freeze_safe_due(const struct freeze *freeze, const struct freeze_history *history,
                      const struct freeze_evidence *row);
 
-/* Passes of a row with the candidates that it has. Forwards begin behind the frozen prefix, and
- * those of the largest candidate behind that one, where earlier forwards have kept the input. A
+/* Passes of a row with the candidates that it has. Forwards begin after the frozen prefix, and
+ * those of the largest candidate after that one, where earlier forwards have kept the input. A
  * part of the layers is a part of a pass, by their floating-point operations. What a restart costs
  * beyond that is not counted, so that the run decides as without one. */
 double freeze_safe_row_passes(const struct freeze *freeze, const struct freeze_history *history,

@@ -247,7 +247,7 @@ enum status model_shard_check(const struct model *model, int tensor, bool sequen
         return err_set(err, ERR_INFEASIBLE, "model '%s' is divided already", model->name);
     if (exceeds_keys(model, tensor) && tensor % model->kv_heads != 0)
         return err_set(err, ERR_INFEASIBLE,
-                       "pipeline.tensor %d is no multiple of heads of keys %d of model '%s'",
+                       "pipeline.tensor %d is not a multiple of heads of keys %d of model '%s'",
                        tensor, model->kv_heads, model->name);
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i].value % tensor != 0)
@@ -299,7 +299,7 @@ static enum status check_expert_tensor(const struct model *model, const struct l
                        "pipeline.expert_tensor %d does not divide pipeline.tensor %d", X, T);
     if ((int64_t)E * X % T != 0)
         return err_set(err, ERR_INFEASIBLE,
-                       "pipeline.expert %d times pipeline.expert_tensor %d is no multiple of "
+                       "pipeline.expert %d times pipeline.expert_tensor %d is not a multiple of "
                        "pipeline.tensor %d",
                        E, X, T);
     if (!layout->sequence_parallel)
@@ -461,7 +461,7 @@ static int64_t tensor_bytes(const struct model *model)
 }
 
 /* An attention or MLP item sums [s, h] once in each direction. With sequence_parallel the sum is a
- * reduce-scatter behind the item and an all-gather in front of it. The backward gathers the input
+ * reduce-scatter after the item and an all-gather in front of it. The backward gathers the input
  * once more for the gradient of the first linear's weights, while the gradient of its input is
  * computed. Where attention and MLP run in parallel, their outputs are summed as one in the MLP
  * item. If they share a norm, the input is gathered, and its gradient summed, in the attention item

@@ -3,7 +3,7 @@
  * A group of T neighbouring devices of a node holds each item together (Megatron-LM; Shoeybi et
  * al. 2019): QKV and the MLP's first linear by columns, the output projections by rows, embedding
  * and language-model head by rows of the token table. Norms, dropout, position tables, biases
- * behind a row-divided linear, classifiers and poolers are held by every device as a whole. If T
+ * after a row-divided linear, classifiers and poolers are held by every device as a whole. If T
  * exceeds the heads of keys and values (grouped queries), T / heads neighbours hold each, and sum
  * its gradients. sequence_parallel divides the tokens of norms and dropout, too (Korthikanti et
  * al. 2022).

@@ -24,7 +24,7 @@ struct tensor_group {
     int tensor;
 };
 
-/* The device behind the last one of the node that device d is on. */
+/* The device after the last one of the node that device d is on. */
 static int node_end(const struct cluster *cluster, int d)
 {
     int end = d + 1;

@@ -174,8 +174,8 @@ struct narrow {
     int64_t instead, besides;
 };
 
-/* A norm and the linear behind it are one module, which keeps the norm's output narrow. Attention keeps
- * its output in two bytes itself, and the projection behind it a narrow copy. Latent attention has two
+/* A norm and the linear after it are one module, which keeps the norm's output narrow. Attention keeps
+ * its output in two bytes itself, and the projection after it a narrow copy. Latent attention has two
  * linears on the norm's output. The activation keeps gate and up in two bytes, the second linear what
  * comes out. A router keeps the norm's output in two bytes, the experts their copies narrow. */
 static struct narrow narrow_of(const struct model *model, int item, bool tokens)

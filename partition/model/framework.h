@@ -1,6 +1,6 @@
 /* partition/model/framework.h - what a training framework launches and keeps, where that differs
  * between frameworks: which operators are one kernel, what eager operators keep for the backward,
- * how the memory of a device is used besides tensors. Pure. */
+ * how the memory of a device is used apart from tensors. Pure. */
 #ifndef ELAPSE_PARTITION_FRAMEWORK_H
 #define ELAPSE_PARTITION_FRAMEWORK_H
 
@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 /* Values of train.framework. AUTO: the lists and sizes of model.c and kernels.c as they are: fused
- * operators, and nothing besides tensors. */
+ * operators, and nothing but tensors. */
 enum framework_kind {
     FRAMEWORK_AUTO,
     FRAMEWORK_MEGATRON_TE,
@@ -113,15 +113,15 @@ bool framework_loops_in_python(const struct model *model);
  * once, before the model is divided. Items of constants stay as they are. */
 void model_set_framework(struct model *model, enum framework_kind kind, enum norm_kind norm);
 
-/* Keep inputs of the layers' products in a narrow format, whose element has so many 32nds of a byte with
- * its share of the scales, as the framework does. Call it once, behind model_set_framework(). */
+/* Keep inputs of the layers' products in a narrow format, whose element has this number of 32nds of a byte with
+ * its share of the scales, as the framework does. Call it once, after model_set_framework(). */
 void model_keep_narrow(struct model *model, int thirty_seconds);
 /* Bytes of a sample that an item's stash has more with narrow inputs than without: of those that every
  * device of a group holds (tokens), or of those that the group divides. */
 int64_t model_narrow_bytes(const struct model *model, int item, bool tokens);
 /* Tensors [h] that an expert keeps for each token that chooses it: its input, and its output. */
 int model_expert_tensors(const struct model *model);
-/* Set which collectives overlap, and how tokens reach experts. Call it behind model_set_framework(),
+/* Set which collectives overlap, and how tokens reach experts. Call it after model_set_framework(),
  * which sets those of the framework, and before the model is divided. */
 void model_set_overlap(struct model *model, enum overlap_kind overlap,
                        enum dispatcher_kind dispatcher);
@@ -137,7 +137,7 @@ int framework_beyond_tensors(const struct framework *framework, double memory_fa
 /* How many times as much memory as computed nine of ten runs stay below, where memory is that of a
  * framework on GPUs; else 1. */
 double framework_memory_doubt(const struct framework *framework, double memory_factor);
-/* Bytes beyond so many bytes of tensors. */
+/* Bytes beyond those of tensors. */
 int64_t framework_beyond_bytes(int beyond_per_thousand, int64_t bytes);
 /* No fewer bytes of tensors than fit into `bytes` with what is beyond them; at most 1,000 bytes
  * more. */

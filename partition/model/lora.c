@@ -117,7 +117,7 @@ const char *lora_later_name(const char *module)
 
 /* --- targets ---------------------------------------------------------------------------------- */
 
-/* Whether a module's name is the word, or ends in it behind a dot. */
+/* Whether a module's name is the word, or ends in it after a dot. */
 static bool is_named(const char *module, const char *word, size_t length)
 {
     const size_t n = strlen(module);

@@ -26,7 +26,7 @@ struct lora_ask {
     double alpha; /* adapters count alpha / rank; 0: as much as the rank */
     char targets
         [256]; /* words joined by commas: all, attention, qkv, mlp, or a product's name or the end of
-                          one behind a dot, as the package peft matches target_modules */
+                          one after a dot, as the package peft matches target_modules */
     enum lora_base base;
     bool head; /* a head of classes or of answers trains too, as by peft's modules_to_save */
 };

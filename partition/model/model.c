@@ -19,8 +19,8 @@
  *     attention  LayerNorm input, QKV input, Q, K, V, output projection's input: 6 [s, h]; softmax
  *                and its dropout's output: 2 [a, s, s]; masks of both dropouts: [a, s, s] + [s, h]
  *     MLP        LayerNorm input, first linear's input: 2 [s, h]; GELU input, second linear's
- *                input: 2 [s, m]; dropout masks: [s, h], and [s, m] in ViT, which drops behind GELU
- *   BERT has its LayerNorm behind the residual add (post-LN): other tensors, equal sizes. ViT-B/16
+ *                input: 2 [s, m]; dropout masks: [s, h], and [s, m] in ViT, which drops after GELU
+ *   BERT has its LayerNorm after the residual add (post-LN): other tensors, equal sizes. ViT-B/16
  *   fp32: 14.8 MB per layer and image; about 15.1 MB measured on PipeTransformer's system.
  * U-ViT (Bao et al. 2023): the attention item that a long skip enters starts with a linear from
  *   the concatenation [s, 2h] to [s, h], whose input is kept. */
@@ -56,7 +56,7 @@ static bool fill_embedding(const struct model *model, struct item *item)
     wide s = model->seq, h = model->hidden, e = model->elem_bytes;
     if (model->family == FAMILY_VIT) {
         wide n = s - 1, patch_elems = (wide)model->channels * model->patch * model->patch;
-        /* kept: the patches, and the mask of the dropout behind the positions */
+        /* kept: the patches, and the mask of the dropout after the positions */
         return item_fill(item, ITEM_EMBEDDING, -1, "embedding", patch_elems * h + h + n * h + h + h,
                          2 * n * patch_elems * h, s * h * e, n * patch_elems * e + s * h);
     }
@@ -97,7 +97,7 @@ static bool fill_mlp(const struct model *model, int layer, struct item *item)
                      s * h * e, stash);
 }
 
-/* Write the items behind the last layer: a norm or pooler if the model has one, and the head. */
+/* Write the items after the last layer: a norm or pooler if the model has one, and the head. */
 static bool fill_tail(const struct model *model, struct item *item, int *count)
 {
     int behind = model->num_layers;
@@ -201,7 +201,7 @@ static enum status resolve(const struct model_spec *spec, struct model *model, s
     if (spec->family == FAMILY_LLAMA)
         return llama_resolve(spec, &base, model, err);
     if (model->hidden % model->heads)
-        return err_set(err, ERR_INPUT, "model '%s': hidden %d is no multiple of heads %d",
+        return err_set(err, ERR_INPUT, "model '%s': hidden %d is not a multiple of heads %d",
                        spec->name, model->hidden, model->heads);
     model->head_dim = model->hidden / model->heads;
     if (spec->family == FAMILY_VIT) {
@@ -218,7 +218,7 @@ static enum status resolve(const struct model_spec *spec, struct model *model, s
         if ((rc = model_check_dims(spec->name, vit, 4, err)) != OK)
             return rc;
         if (model->image % model->patch)
-            return err_set(err, ERR_INPUT, "model '%s': image %d is no multiple of patch %d",
+            return err_set(err, ERR_INPUT, "model '%s': image %d is not a multiple of patch %d",
                            spec->name, model->image, model->patch);
         int side = model->image / model->patch;
         if (side > 1023)

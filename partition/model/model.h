@@ -43,7 +43,7 @@ struct item {
     char name[32];
     enum item_kind kind;
     int layer;           /* owning transformer layer 0..num_layers-1; -1 for the embedding,
-                            num_layers for items behind the last layer */
+                            num_layers for items after the last layer */
     int64_t params;      /* number of trainable parameters */
     int64_t base_params; /* frozen parameters beside them (lora.h); 0 without adapters */
     int64_t tied_params; /* parameters of the embedding that this item uses too. params does not
@@ -126,7 +126,7 @@ struct family_traits {
                                  dims */
     bool trainable;           /* elapse-exec has its layers */
     bool images;              /* its input is images, not tokens */
-    bool post_norm;           /* the LayerNorm is behind the residual add */
+    bool post_norm;           /* the LayerNorm is after the residual add */
     /* Variants of the item kinds in the keys of profiles: items with other formulas or kernels have
      * other names. The head's variant is its task. */
     const char *embedding, *attention, *mlp, *norm;
@@ -255,7 +255,7 @@ struct model {
     /* Mixture of experts; 0 in dense models. */
     int experts, experts_active; /* experts of a layer; of these, how many a token uses */
     int expert_mlp;              /* width of one expert */
-    int shared_experts;          /* experts that every token uses besides */
+    int shared_experts;          /* experts that every token uses too */
     int dense_layers;            /* that many first layers have the dense MLP instead */
     bool expert_bias;            /* the router adds a bias per expert (DeepSeek-V3) */
     struct block block;
@@ -304,7 +304,7 @@ struct model {
  * the nearest valid one, or the size that overflows. */
 enum status model_parse(const char *text, struct model *model, struct err *err);
 /* Copy the next "key=value" of a comma-separated list of modifiers into key and value, and move
- * *list behind it. start is the beginning of the list; *list must not be at its end. name is the
+ * *list after it. start is the beginning of the list; *list must not be at its end. name is the
  * model's name for errors. ERR_INPUT: malformed, or a key that the list already had. */
 enum status model_next_modifier(const char *start, const char **list, const char *name,
                                 char key[32], char value[64], struct err *err);
@@ -460,7 +460,7 @@ int model_weight_bytes(const struct model *model);
 /* Bytes of a gradient per weight, in memory and in the all-reduce. */
 int model_grad_bytes(const struct model *model);
 
-/* Input data: the fields of a micro-batch that a stage reads besides the activation that enters it.
+/* Input data: the fields of a micro-batch that a stage reads apart from the activation that enters it.
  */
 enum block_field {
     BLOCK_IDS,

@@ -609,11 +609,12 @@ static enum status check_spec(const struct model_spec *s, const struct composed_
     }
     const int each = dit ? 8 * s->patch : s->patch;
     if (type->images && s->image % each != 0)
-        return err_set(err, ERR_INPUT, "model '%s': image %d is no multiple of patch %d%s", s->name,
-                       s->image, s->patch, dit ? " on latent images of an eighth of the side" : "");
+        return err_set(err, ERR_INPUT, "model '%s': image %d is not a multiple of patch %d%s",
+                       s->name, s->image, s->patch,
+                       dit ? " on latent images of an eighth of the side" : "");
     if (!s->head_dim && s->hidden % s->heads != 0)
-        return err_set(err, ERR_INPUT, "model '%s': hidden %d is no multiple of heads %d", s->name,
-                       s->hidden, s->heads);
+        return err_set(err, ERR_INPUT, "model '%s': hidden %d is not a multiple of heads %d",
+                       s->name, s->hidden, s->heads);
     if (type->build == build_whisper && s->seq > s->max_seq)
         return err_set(err, ERR_INPUT, "model '%s': seq must be 1..%d, got %d", s->name, s->max_seq,
                        s->seq);

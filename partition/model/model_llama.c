@@ -21,7 +21,7 @@
  *   and no dropout. RMSNorm's 1 / rms and the logarithm of attention's row sums are fp32.
  *     attention  norm input, QKV input: 2 [s, h]; queries, output of attention: 2 [s, a d]; keys and
  *                values: 2 [s, g d]; 4 s + 4 a s
- *     latent     2 [s, h]; queries before and behind their norm: 2 [s, q]; the same of keys and
+ *     latent     2 [s, h]; queries before and after their norm: 2 [s, q]; the same of keys and
  *                values: 2 [s, c]; queries and keys: 2 [s, a (d + r)]; values and output: 2 [s, a v]
  *     MLP        norm input, first linears' input: 2 [s, h]; gate, up, product: 3 [s, m]; 4 s
  *     experts    2 [s, h]; router's probabilities [s, E] fp32; per active expert the token, gate, up,
@@ -55,7 +55,7 @@ bool llama_fill_embedding(const struct model *model, struct item *item)
                      8 * s + (norm ? s * h * e + 8 * s : 0));
 }
 
-/* Weights of products, other parameters, stashed numbers per token besides the hidden ones, and
+/* Weights of products, other parameters, stashed numbers per token apart from the hidden ones, and
  * products of scores and context per pair of tokens. */
 struct attention_size {
     wide weights, others, kept, per_pair;
@@ -214,8 +214,8 @@ static enum status check_heads(const struct model *model, const char *name, stru
     if (rc != OK)
         return rc;
     if (model->heads % model->kv_heads)
-        return err_set(err, ERR_INPUT, "model '%s': heads %d is no multiple of kv_heads %d", name,
-                       model->heads, model->kv_heads);
+        return err_set(err, ERR_INPUT, "model '%s': heads %d is not a multiple of kv_heads %d",
+                       name, model->heads, model->kv_heads);
     if (!latent(model) && (model->q_rank || model->rope_dim || model->v_dim))
         return err_set(err, ERR_INPUT, "model '%s': q_rank, rope_dim and v_dim need kv_rank", name);
     if (latent(model) && (model->kv_rank > MODEL_DIM_MAX || model->q_rank < 0 ||
@@ -262,7 +262,7 @@ enum status llama_resolve(const struct model_spec *spec, const struct model_spec
     if (!spec->head_dim && model->hidden % model->heads)
         return err_set(
             err, ERR_INPUT,
-            "model '%s': hidden %d is no multiple of heads %d, and head_dim is not given",
+            "model '%s': hidden %d is not a multiple of heads %d, and head_dim is not given",
             spec->name, model->hidden, model->heads);
     if (!spec->head_dim)
         model->head_dim = model->hidden / model->heads;

@@ -41,7 +41,7 @@ enum status model_set_packing(struct model *model, const struct packing_ask *ask
 double model_row_documents(const struct model *model);
 double model_row_tokens(const struct model *model);
 /* Pairs of a query and a key inside the documents of a row, counted as model_attention_pairs() does
- * but without padding and whatever the kernels compute besides. */
+ * but without padding and whatever else the kernels compute. */
 double model_document_pairs(const struct model *model, int layer);
 /* Tokens of a stretch that attention's kernel takes at once: model.seq, or where the kernel takes
  * documents one by one their length, each weighted by its tokens. */

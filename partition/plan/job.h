@@ -136,7 +136,7 @@ struct job {
         int64_t eval_every_epochs, checkpoint_every_steps; /* 0: only at the end of the run */
         enum on_slow on_slow;       /* what `elapse train` does about a slow rank */
         int64_t memory_every_steps; /* copies in shared memory; 0: none */
-        int64_t keep_checkpoints;   /* the newest n, besides the best; 0: all */
+        int64_t keep_checkpoints;   /* the newest n, and the best; 0: all */
     } train;
     struct cluster cluster; /* owned */
     struct {
@@ -176,7 +176,7 @@ struct job {
         bool halving; /* use the paper's compression rule instead of ours */
         int *stages;  /* owned: K of epoch e is stages[min(e, num_stages - 1)]; NULL: planned */
         int num_stages;
-        int64_t setup_ns; /* time that a change of K or R takes besides transfers over links:
+        int64_t setup_ns; /* time that a change of K or R takes apart from transfers over links:
                              processes, groups, warm-up */
     } elastic;
     struct {
@@ -239,7 +239,7 @@ enum valid_source job_valid_source(const struct job *job);
 int64_t job_probe_samples(const struct job *job, int64_t num_train, int64_t num_source);
 
 /* Samples that are held out for the probe, of a training split with num_split samples: without
- * freeze.probe an eighth of them at most. Synthetic samples are made besides those of the split.
+ * freeze.probe an eighth of them at most. Synthetic samples are made in addition to those of the split.
  * 0: none are. */
 int64_t job_held_out(const struct job *job, int64_t num_split);
 

@@ -46,7 +46,7 @@ static double nanotron_cost(const struct model *m, int item)
     return hidden * (4.0 * m->heads * m->head_dim + 3.0 * m->mlp);
 }
 
-/* The cut of nanotron (models/base.py, build_model): a stage ends behind the block with which the
+/* The cut of nanotron (models/base.py, build_model): a stage ends after the block with which the
  * cost of all blocks up to it exceeds its share. */
 static bool cut_by_cost(const struct model *model, int num_stages, int *first_item)
 {

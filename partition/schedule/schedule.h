@@ -40,7 +40,7 @@ enum op_kind {
 
 #define OP_WHOLE_BATCH (-1) /* op.microbatch of an op on the whole mini-batch */
 
-/* op.arg of an F and of the B behind it that run as one op: both messages are received before it,
+/* op.arg of an F and of the B after it that run as one op: both messages are received before it,
  * both are sent when it ends, and communication inside them is hidden (time-1b). */
 #define OP_OVERLAPPED 1
 
@@ -102,10 +102,10 @@ struct schedule_edge {
 
 /* The ops that lowering added to a stage; schedule_check() demands exactly these. */
 struct lowered_stage {
-    uint16_t num_buckets; /* all-reduces behind the last backward */
+    uint16_t num_buckets; /* all-reduces after the last backward */
     bool update;
-    bool cache_read, cache_write;          /* a C before each forward, a P behind it */
-    bool whole_batch, whole_batch_written; /* a Z of OP_WHOLE_BATCH, a P behind it; stage 0 only */
+    bool cache_read, cache_write;          /* a C before each forward, a P after it */
+    bool whole_batch, whole_batch_written; /* a Z of OP_WHOLE_BATCH, a P after it; stage 0 only */
     bool recompute;                        /* an R for each micro-batch but the last */
     bool recompute_last;                   /* an R for the last micro-batch too */
 };
@@ -166,7 +166,7 @@ static inline bool schedule_any_chunks(enum schedule_kind kind)
 int schedule_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage);
 /* Whether a named schedule splits the backward into I and W. */
 bool schedule_splits(enum schedule_kind kind);
-/* Whether lowering may make one op of an F and the B behind it (OP_OVERLAPPED). */
+/* Whether lowering may make one op of an F and the B after it (OP_OVERLAPPED). */
 bool schedule_overlaps(enum schedule_kind kind);
 /* Whether an op list splits a backward into I and W. O(ops). */
 bool schedule_has_halves(const struct schedule *schedule);

@@ -7,7 +7,7 @@
  *
  * The result does not depend on the order in which ranks are taken. Ranks share only message
  * buffers, and each buffer has one writer and one reader, so an op that may run stays able to run.
- * If no rank can go on before the end, a rank violates its own order or the lists deadlock. Read
+ * If no rank can continue before the end, a rank violates its own order or the lists deadlock. Read
  * schedule_check() at the end first, then ready() and run(). */
 #include "partition/schedule/schedule_check.h"
 
@@ -425,7 +425,7 @@ static void run_rank(struct check *check, int k)
             return;
         }
     }
-    __builtin_prefetch(list->ops + rank->next + 8); /* needed when the rank goes on */
+    __builtin_prefetch(list->ops + rank->next + 8); /* needed when the rank continues */
 }
 
 /* Find why rank k is stuck: *at is its next op, *waits the op that it waits for. */

@@ -38,7 +38,7 @@ struct check {
     int32_t *unreceived;                            /* [edge][grad], lowered lists */
     int *out_first, *out_edge, *in_first, *in_edge; /* lowered lists: edges of a stage */
     bool *crosses;                                  /* [edge]: its stages are on two ranks */
-    int *stack, num_stacked;                        /* ranks that may be able to go on */
+    int *stack, num_stacked;                        /* ranks that may be able to continue */
 };
 
 /* Print an op as stage, kind and micro-batch, such as "5B3" or "5UPDATE"; returns buf. */

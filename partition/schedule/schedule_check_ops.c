@@ -211,7 +211,7 @@ static enum status lowered_complete(const struct check *check, int s, struct err
     return OK;
 }
 
-/* Check that an F that runs as one op with a B has that B behind it, and the other way round. */
+/* Check that an F that runs as one op with a B has that B after it, and the other way round. */
 static enum status see_pair(const struct rank_ops *list, int rank, int64_t i, struct err *err)
 {
     const struct op op = list->ops[i];

@@ -77,7 +77,7 @@ enum status schedule_to_csv(const struct schedule *schedule, char **csv, struct 
     return OK;
 }
 
-/* Read a decimal number from *at and move *at behind it. -1 if there is none or it exceeds max. */
+/* Read a decimal number from *at and move *at past it. -1 if there is none or it exceeds max. */
 static int64_t read_int(const char **at, const char *end, int64_t max)
 {
     int64_t value = 0;

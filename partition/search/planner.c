@@ -297,7 +297,7 @@ static enum status recut_shared(struct search *search)
 
 /* Ask the judge about the fastest candidates. The judge never makes a step shorter. If it makes the
  * best one longer, candidates that were left out because of that plan may win now, so the search
- * goes on for another round. */
+ * searches another round. */
 static enum status ask_judge(struct search *search)
 {
     const bool explain = search->options->judge.all && !search->common->explained;

@@ -89,7 +89,7 @@ struct planner_judge {
     bool all; /* also ask about candidates that cannot win, up to PLANNER_KEEP */
     /* Only plans that make more samples per second are looked for; 0: all. */
     double floor_per_s;
-    /* May be NULL: told about the search every few microseconds, and says whether it goes on. Once
+    /* May be NULL: told about the search every few microseconds, and says whether it continues. Once
      * the watch says no in a phase, that phase is over for all layouts: no further candidates are
      * looked at, no further cuts are tried, or the judge is asked no more than it takes to have an
      * answer. Which plan is found then depends on when the watch said so. */

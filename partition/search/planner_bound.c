@@ -131,7 +131,7 @@ void bound_family_clear(struct bound_family *family)
     *family = (struct bound_family){0};
 }
 
-/* The bytes that a device of so many bytes has for tensors. */
+/* The bytes that a device with this memory has for tensors. */
 static int64_t room_bytes(const struct planner_problem *problem, int64_t mem_bytes, int num_ranks,
                           int num_pipelines)
 {

@@ -26,7 +26,7 @@
  * time does not grow with a either: without item a the stage must give up less stash, at most by
  * that of the item.
  *
- * Each right side grows with b and does not grow with a: moving item i from behind a to before it
+ * Each right side grows with b and does not grow with a: moving item i from after a to before it
  * adds its forward, and its backward at most once, and takes them away M >= 1 times. So the cut
  * that gives each stage in turn as many items as T allows reaches furthest. If it does not reach
  * the end, no cut has a step below T. Bisection over T then gives the least T that these bounds

@@ -294,7 +294,7 @@ static bool allows_mode(const struct search *search, const struct node *node)
     }
 }
 
-/* Whether options->target runs so many micro-batches and replicas. */
+/* Whether options->target runs this number of micro-batches and replicas. */
 static bool allows_count(const struct search *search, const struct node *node)
 {
     const struct plan_target *target = search->options->target;

@@ -90,7 +90,7 @@ bool search_chains_hold(const struct search *search, const struct node *node,
     return sites->num_kinds == 1 || equal_messages(setting->model);
 }
 
-/* The costs of a stage under a plan's cut when so many of its layers run again. Valid until the next
+/* The costs of a stage under a plan's cut when this number of its layers run again. Valid until the next
  * call. NULL: they are not known, which *rc explains. */
 static const struct stage_cost *cost_of(struct search *search, struct plan *plan, int class_index,
                                         int stage, int layers, struct stage_cost *own,

@@ -256,7 +256,7 @@ static bool may_win(const struct search *search, int index)
     return index == search->best || judged->node.bound_ns <= search_limit(search, &judged->node);
 }
 
-/* Whether a candidate has at most so many cuts. */
+/* Whether a candidate has at most this number of cuts. */
 static bool has_cuts(const struct search *search, const struct node *node, int64_t most)
 {
     const int blocks = search_blocks_in_cut(search, node->frozen);

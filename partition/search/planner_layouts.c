@@ -347,7 +347,7 @@ static void open_clear(struct open_search *one)
     tensor_group_free(one->group);
 }
 
-/* Tell what all layouts but `one` have come to, before its search goes on. */
+/* Tell what all layouts but `one` have come to, before its search continues. */
 static void set_common(struct solver *s, const struct open_search *all, int n,
                        const struct open_search *one)
 {
@@ -450,7 +450,7 @@ static enum status search_one(struct solver *s, struct open_search *one)
         const struct layout layout = one->problem.layout;
         const double keep = floor_rate(s), found = fate->samples_per_s;
         s->evaluated += one->search.evaluated;
-        s->common.evaluated += one->search.evaluated; /* the watch's count goes on */
+        s->common.evaluated += one->search.evaluated; /* the watch's count continues */
         open_clear(one);
         begin(s, &layout, one);
         one->search.keep_rate = keep;

@@ -30,7 +30,7 @@ struct mixed_work {
 
 struct mixed {
     struct mixed_work slots[WORK_SLOTS];
-    /* Ranks of each type in each kind of replica of the family at hand; num_types entries each. */
+    /* Ranks of each type in each kind of replica of the current family; num_types entries each. */
     int *ranks, num_kinds, room_kinds;
 };
 

@@ -63,7 +63,7 @@ struct judged_family {
 
 /* State shared by the searches of all layouts. */
 struct search_common {
-    int64_t candidates, evaluated; /* of all layouts but the one at hand */
+    int64_t candidates, evaluated; /* of all layouts but the current one */
     double rest_rate;              /* no plan of those makes more samples per second */
     bool stopped;                  /* the watch has ended the search */
     bool improved_enough;          /* the watch has ended the search for better cuts */
@@ -88,11 +88,12 @@ struct search {
     int num_judged, judged_room;
     struct planner_length *lengths; /* owned, by K - 1 */
     int num_lengths;
-    int num_groups;    /* groups of devices, or devices, that ranks may be placed on */
-    bool limited;      /* some device has a memory limit */
-    int64_t probe;     /* above 0: search_run() stops at a plan that fits, or after so many cuts */
-    double floor_rate; /* samples per second of the best plan of another layout; 0: none */
-    double keep_rate;  /* with a judge: keep candidates that may exceed this; 0: see KEEP_SHARE */
+    int num_groups; /* groups of devices, or devices, that ranks may be placed on */
+    bool limited;   /* some device has a memory limit */
+    int64_t
+        probe; /* above 0: search_run() stops at a plan that fits, or after this number of cuts */
+    double floor_rate;   /* samples per second of the best plan of another layout; 0: none */
+    double keep_rate;    /* with a judge: keep candidates that may exceed this; 0: see KEEP_SHARE */
     double dropped_rate; /* with a judge: no candidate that was dropped exceeds this */
     int best;            /* index into judged; -1: none */
     bool improving;      /* search_improve() is at work */
@@ -244,7 +245,7 @@ enum status search_judge_cut(struct search *search, const struct node *node,
                              const struct bound_shape *shape, const int *first_item,
                              int64_t limit_ns, int64_t *step_ns, int64_t *unshared_ns);
 
-/* planner_chains.c: the critical chains of cuts of the node at hand. */
+/* planner_chains.c: the critical chains of cuts of the current node. */
 struct search_chains *search_chains_new(int num_items); /* NULL: no memory */
 void search_chains_free(struct search_chains *chains);
 /* What follows is about another node. */

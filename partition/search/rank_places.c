@@ -367,7 +367,7 @@ static bool has_left(const struct enumeration *e, int at, int class)
     return false;
 }
 
-/* Place rank `at` and those behind it. tied: this replica equals the one before it so far. */
+/* Place rank `at` and those after it. tied: this replica equals the one before it so far. */
 static void enumerate(struct enumeration *e, int at, bool tied)
 {
     struct rank_places *p = e->p;

@@ -28,7 +28,7 @@ extern "C" {
 
 enum { CACHE_LEVEL_MAX = 4095 }; /* frozen items */
 
-/* The reason why a job cannot use a cache, to print behind "cache off: "; NULL if it can. */
+/* The reason why a job cannot use a cache, to print after "cache off: "; NULL if it can. */
 const char *cache_refusal(const struct job *job);
 
 /* Whether a micro-batch is recomputed as a whole if the cache misses one of its samples; otherwise

@@ -13,7 +13,7 @@ struct lowering {
     struct schedule *full;
     struct op *next;
     bool early;    /* R before the gradient is there: recompute_early() */
-    bool overlaps; /* an F and the B behind it run as one op */
+    bool overlaps; /* an F and the B after it run as one op */
 };
 
 static void emit(struct lowering *to, enum op_kind kind, int stage, int microbatch, int arg)
@@ -50,7 +50,7 @@ static bool is_forward(struct op op)
     return op.kind == OP_F || op.kind == OP_Z;
 }
 
-/* Whether op starts its stage's backward of a micro-batch; behind a dropped I that is W. */
+/* Whether op starts its stage's backward of a micro-batch; after a dropped I that is W. */
 static bool starts_backward(const struct schedule *full, struct op op)
 {
     return op.kind == OP_B || op.kind == OP_I ||

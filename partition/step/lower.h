@@ -22,7 +22,7 @@ extern "C" {
 enum status schedule_lower(const struct schedule *compute, const struct workload *workload,
                            const struct plan *plan, struct schedule *full, struct err *err);
 
-/* Whether an F and the B behind it that run as one op (OP_OVERLAPPED) hide something: all-to-alls of
+/* Whether an F and the B after it that run as one op (OP_OVERLAPPED) hide something: all-to-alls of
  * experts. Where schedule_overlaps(), schedule_lower() makes such pairs then. */
 bool workload_hides_messages(const struct workload *workload);
 

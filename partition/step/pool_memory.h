@@ -8,7 +8,7 @@
  * and one more where the peak is below the number of micro-batches, because a message may still
  * leave from it. A slot holds the stash and the outputs of the stage's trained items and the
  * gradient of its input. Under recompute, stash and outputs of items exist only as often as
- * micro-batches wait behind their R, or behind an F that keeps them: once, unless W is put off.
+ * micro-batches wait after their R, or after an F that keeps them: once, unless W is put off.
  *
  * Work space of a stage: three tensors as wide as an activation, two of pool_scratch_cols(), the
  * largest stash of an item, the patches of images where the stage embeds them, and a decoder's table

@@ -57,7 +57,7 @@ static int64_t taken_bytes(const struct workload *w, int64_t bytes)
 
 /* A walk over a list. */
 struct walk {
-    int64_t held;        /* bytes, with what the op at hand takes */
+    int64_t held;        /* bytes, with what the current op needs */
     int64_t received;    /* the part of them in receive buffers */
     int64_t freed, work; /* what the op gives back when it ends, and what it needs while it runs */
     int live;            /* pairs that hold stash */

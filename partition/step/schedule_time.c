@@ -2,7 +2,7 @@
  *
  * If no link is shared, an op starts at the latest of a few ends. In list order all of these ends
  * are known when the op is reached, except the arrival of a message from another rank. So a rank
- * runs until a message is missing, and goes on when that message has been sent. Each op is looked
+ * runs until a message is missing, and continues when that message has been sent. Each op is looked
  * at once, and once more for each wait. Replicas of one class have equal times up to the
  * all-reduces and are run once. The classes meet in the tails of the lists (TIED, NORM, UPDATE).
  *
@@ -231,7 +231,7 @@ tail:
     return;
 missing:
     clock->next = at - list->ops;
-    __builtin_prefetch(at + 8); /* needed when the rank goes on */
+    __builtin_prefetch(at + 8); /* needed when the rank continues */
 }
 
 enum status schedule_deadlock(const struct schedule *full, int replica, int rank, int64_t next,

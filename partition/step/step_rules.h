@@ -24,7 +24,7 @@
  *     bytes / bandwidth (also for 0 bytes) and occupies no stream. A RECV takes no time; the next
  *     compute op of the list waits for its message. Stages of one rank hand over at once.
  * time-3b  (cluster.sends: blocking) A SEND also holds the compute stream of its rank: the next op
- *     of that stream starts no earlier than the transfer ends. The sends behind one compute op run
+ *     of that stream starts no earlier than the transfer ends. The sends after one compute op run
  *     side by side, also with what the rank receives then, because frameworks batch these into one
  *     wait. The transfer does not wait for the receiver to reach its RECV, so a list that runs with
  *     eager sends runs with blocking ones. (Megatron-LM's batch_isend_irecv() and DeepSpeed's

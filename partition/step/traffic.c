@@ -10,7 +10,7 @@
 struct traffic {
     const struct cluster *cluster;
     double *busy_ns; /* owned, by resource */
-    int32_t *times;  /* owned, by resource: how often the flow at hand crosses it */
+    int32_t *times;  /* owned, by resource: how often the current flow crosses it */
     int32_t *used;   /* owned: those that it crosses */
     int num_used;
     double most_ns; /* of busy_ns so far */
@@ -25,7 +25,7 @@ static void cross(struct traffic *t, int from, int to)
             t->used[t->num_used++] = path[i];
 }
 
-/* The flow at hand takes ns alone: as much as what it crosses lets through, the narrowest first. */
+/* The current flow takes ns alone: as much as what it crosses lets through, the narrowest first. */
 static void add_flow(struct traffic *t, double ns)
 {
     double rate = INFINITY;

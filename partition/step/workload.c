@@ -214,7 +214,7 @@ enum status workload_set_distances(const struct setting *setting, const struct p
     return workload_rebuild(setting, plan, w, err);
 }
 
-/* A builder that goes on with a workload. Its `got` is a copy, which becomes *w again. */
+/* A builder that continues a workload. Its `got` is a copy, which becomes *w again. */
 static struct builder builder_again(const struct setting *setting, const struct plan *plan,
                                     const struct workload *w, struct err *err)
 {

@@ -93,7 +93,7 @@ struct workload {
     bool drop_first_input; /* F >= 1: nobody computes the first active item's input gradient */
     bool i_folded_into_w;  /* The first active stage trains one item: its I is dropped and the
                               remaining cost is charged to W. */
-    int cache_write_stage; /* the stage that has a P behind each forward (frozen: spread, with
+    int cache_write_stage; /* the stage that has a P after each forward (frozen: spread, with
                               cache_write); -1: none */
     bool clip;
     int *rank_of_stage;    /* owned, num_stages */
@@ -149,7 +149,7 @@ void workload_tied_devices(const struct workload *workload, const struct plan *p
 void workload_holders(const struct workload *workload, const struct plan *plan, int stage,
                       int *devices);
 
-/* Time of a stage's bucket of so many bytes, as a ring, alone on its links. `setting` is
+/* Time of a stage's bucket of this size, as a ring, alone on its links. `setting` is
  * workload_setting(). `holders`, workload_holders() of the stage, is read only if the cost source has
  * measured all-reduces. */
 int64_t workload_bucket_ns(const struct workload *workload, const struct setting *setting,

@@ -6,7 +6,7 @@
 #include "partition/step/stage_memo.h"
 #include "partition/step/workload_build.h"
 
-/* The last backward over an item, in parts, on the device at hand; all-to-alls take `exchanged`. */
+/* The last backward over an item, in parts, on the current device; all-to-alls take `exchanged`. */
 static enum status backward_ns(struct builder *b, int item, int64_t exchanged, int64_t *input,
                                int64_t *weight)
 {

@@ -46,13 +46,13 @@ struct builder {
     int replica, rank;
     int64_t distance;           /* stash-distance */
     int again_first, again_end; /* items that RECOMPUTE_LAYER runs again; empty with other modes */
-    struct item_times *item_ns; /* owned, num_items: scratch of the micro-batch size at hand */
+    struct item_times *item_ns; /* owned, num_items: scratch of the current micro-batch size */
     struct item_memo memo[ITEM_KIND_COUNT][PASS_COUNT][MB_SIZES];
     int ring_rank; /* 1 + the rank of the collectives below; 0: none yet */
     struct collective_memo collectives[COLLECTIVE_MEMOS];
     struct experts_memo experts[MB_SIZES];
     struct context_memo context[MB_SIZES];
-    int64_t below_gather_ns; /* of the unit below the one at hand, in builder_overlap() */
+    int64_t below_gather_ns; /* of the unit below the current one, in builder_overlap() */
 };
 
 /* The times of one micro-batch in an item, in ns. `input` includes the part that a backward
@@ -72,7 +72,7 @@ enum status workload_build_bytes(struct builder *b, const bool *ranks);
 enum status workload_build_buckets(struct builder *b);
 enum status workload_build_norm(struct builder *b);
 
-/* The time of one pass over an item on the device at hand. */
+/* The time of one pass over an item on the current device. */
 enum status builder_item_ns(struct builder *b, int item, enum pass pass, int64_t samples,
                             int64_t *ns);
 
@@ -106,12 +106,12 @@ int builder_message_parts(const struct builder *b);
 /* Time in which the group of stage s gathers what it received: activations, or gradients. 0 where
  * messages are not divided. */
 bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns);
-/* Set *ns to the time of the two all-to-alls of an item of experts on the rank at hand, one way:
+/* Set *ns to the time of the two all-to-alls of an item of experts on the current rank, one way:
  * each token goes to the devices of its experts and comes back. 0 unless replicas divide the
  * experts. */
 enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns);
 /* Set ns[0] and ns[1] to what the forward and the backward of an item wait for keys and values of the
- * tokens that other replicas have, on the rank at hand. 0 unless replicas divide samples. */
+ * tokens that other replicas have, on the current rank. 0 unless replicas divide samples. */
 enum status builder_context_ns(struct builder *b, int item, int64_t samples, int64_t ns[2]);
 /* workload_stages.c: what the forward and the backward of an item exchange between replicas: tokens of
  * experts, which take `experts` in one direction, or keys and values. */

@@ -57,7 +57,7 @@ static bool add_boundaries(struct builder *b)
     return fits;
 }
 
-/* The skip edges that cross a boundary, behind the chain's; different tensors of equal ends
+/* The skip edges that cross a boundary, after the chain's; different tensors of equal ends
  * and need of a gradient are one message. */
 static bool add_skips(struct builder *b)
 {

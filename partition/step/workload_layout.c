@@ -394,7 +394,7 @@ enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
 
 /* --- tokens that replicas divide -------------------------------------------------------------- */
 
-/* The longest time of a collective of C replicas in a row on the rank at hand. */
+/* The longest time of a collective of C replicas in a row on the current rank. */
 static enum status context_collective_ns(struct builder *b, enum collective kind, int64_t bytes,
                                          int64_t *ns)
 {
@@ -455,7 +455,7 @@ static int64_t ring_exposed_ns(int64_t all, int64_t core, int hops)
 /* Ring: C - 1 hops of keys and values, each beside the scores of the block that is there. Backwards
  * each hop also has the gradients of the block, which make one more hop home. All-gather: keys and
  * values are gathered in both directions, and their gradients reduce-scattered, all exposed (Llama
- * 3, section 3.3.2). Ulysses: in each direction an all-to-all in front of the core and one behind it.
+ * 3, section 3.3.2). Ulysses: in each direction an all-to-all in front of the core and one after it.
  */
 enum status builder_context_ns(struct builder *b, int item, int64_t samples, int64_t ns[2])
 {

@@ -461,7 +461,7 @@ static enum status whole_batch_times(struct builder *b, struct stage_cost *stage
     return fits ? OK : builder_overflow(b, "times");
 }
 
-/* One stage on the device at hand. */
+/* One stage on the current device. */
 static enum status build_stage(struct builder *b, int s, struct stage_cost *stage)
 {
     const struct plan *plan = b->plan;

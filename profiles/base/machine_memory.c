@@ -20,7 +20,7 @@ static const struct tree version_1 = {"/sys/fs/cgroup/memory", "memory.limit_in_
 static const struct tree version_2 = {"/sys/fs/cgroup", "memory.max", "memory.current",
                                       "inactive_file"};
 
-/* The number behind `key` at the begin of a line, or of the whole file if key is NULL. -1: none. */
+/* The number after `key` at the begin of a line, or of the whole file if key is NULL. -1: none. */
 static int64_t number_in(const char *path, const char *key)
 {
     FILE *file = fopen(path, "r");

@@ -150,7 +150,7 @@ static bool is_opaque(const struct model *model)
 
 /* --- computed costs --------------------------------------------------------------------------- */
 
-/* Append to the note, behind what it says. */
+/* Append to the note, after what it says. */
 static void add_note(struct cost_handle *handle, const char *text)
 {
     const size_t used = strlen(handle->note);

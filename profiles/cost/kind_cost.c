@@ -205,7 +205,7 @@ static enum status gather_items(const struct profile *profile, const struct mode
     return rc;
 }
 
-/* Whether PASS_BWD_REST is unknown for an item that can be the first one behind frozen layers. */
+/* Whether PASS_BWD_REST is unknown for an item that can be the first one after frozen layers. */
 static bool rest_unknown(const struct kind_cost *kind, const struct model *model)
 {
     for (int i = 1; i < model->num_items; i++) {
@@ -471,7 +471,7 @@ enum status kind_cost_build(const struct profile *profile, const struct model *m
                  query->dropout ? " --dropout" : "", query->dropout ? "" : "out");
     else if (rest_unknown(kind, model))
         snprintf(note, 256,
-                 "profile '%s' has no bwd_rest time of the first trained item behind frozen "
+                 "profile '%s' has no bwd_rest time of the first trained item after frozen "
                  "layers; its bwd_input time is used instead",
                  profile->info.name);
     else if (kind->spread > PROFILE_NOISY)

@@ -71,7 +71,7 @@ enum status cost_choose_for(const char *db_path, const struct model *model,
                             const struct cluster *cluster, const struct cost_query *query,
                             struct cost_handle *handle, struct err *err);
 
-/* Bytes that the backend keeps of one sample of an item until its backward, besides the output, on
+/* Bytes that the backend keeps of one sample of an item until its backward, apart from the output, on
  * the handle's first device kind. True: measured; false: the model's formula. */
 bool cost_item_stash(const struct cost_handle *handle, const struct model *model, int item,
                      int64_t *bytes);

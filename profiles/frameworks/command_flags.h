@@ -59,7 +59,7 @@ enum status flags_take_words(struct command_flags *flags, char *const *words, in
                              int num_devices, struct err *err);
 /* Whether a path ends as a file of settings. */
 bool flags_settings_name(const char *path);
-/* Take the values of an object; names of objects in objects are joined with dots, behind a section
+/* Take the values of an object; names of objects in objects are joined with dots, after a section
  * that is not empty. last: only the last name of each counts, as with a file of Megatron-LM's flags, and
  * names in capitals are variables of the environment. null and "auto" are not given. */
 enum status flags_take_settings(struct command_flags *flags, const char *section, bool last,

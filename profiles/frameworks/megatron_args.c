@@ -27,7 +27,7 @@ static int64_t layers_of(const struct command_flags *f)
     return flag_int(f, "num-layers", flag_int(f, "encoder-num-layers", 0));
 }
 
-/* Layers of multi-token prediction, behind the others. */
+/* Layers of multi-token prediction, after the others. */
 static int64_t mtp_of(const struct command_flags *f)
 {
     const int64_t n = flag_int(f, "mtp-num-layers", 0);

@@ -9,7 +9,7 @@ struct lines {
     const char *at, *file;
     int line;
     char *text; /* owned: the current one, without its comment and the blanks around it */
-    int indent; /* of it; -1 behind the last one */
+    int indent; /* of it; -1 after the last one */
 };
 
 /* Length of a line without its comment. */

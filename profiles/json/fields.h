@@ -58,7 +58,7 @@ enum status fields_refuse(const struct fields_source *source, const char *key, c
 
 /* dir/path, or path if it is absolute or dir is NULL. Fresh (free() it); NULL without memory. */
 char *path_join(const char *dir, const char *path);
-/* Whether a path ends in a suffix, such as ".csv", behind a name of its own; large and small letters
+/* Whether a path ends in a suffix, such as ".csv", after a name of its own; large and small letters
  * are equal. path NULL: no. */
 bool path_ends(const char *path, const char *suffix);
 /* Whether a MODEL or CLUSTER text names a file, not a preset: it ends in ".json". */

@@ -18,7 +18,7 @@
 struct json; /* opaque */
 
 /* Reading. `what` names the source in errors ("job.json"). ERR_INPUT with line and column:
- * truncated text, text behind the value, duplicate keys, bytes that are not UTF-8, nesting over 64.
+ * truncated text, text after the value, duplicate keys, bytes that are not UTF-8, nesting over 64.
  * ERR_SYSTEM: a missing file. */
 enum status json_read_file(const char *path, struct json **json, struct err *err);
 enum status json_parse(const char *text, const char *what, struct json **json, struct err *err);

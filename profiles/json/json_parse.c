@@ -114,7 +114,7 @@ static bool parse_hex4(struct parser *p, unsigned *code)
     return true;
 }
 
-/* Decode the digits behind \u: one unit, or a surrogate pair. */
+/* Decode the digits after \u: one unit, or a surrogate pair. */
 static bool parse_unicode(struct parser *p, char **out)
 {
     unsigned code, low;
@@ -211,7 +211,7 @@ static bool check_keys(struct parser *p, const cJSON *object, int count, const c
     return ok;
 }
 
-/* Parse a key and the ':' behind it. Fresh text; NULL after recording why. */
+/* Parse a key and the ':' after it. Fresh text; NULL after recording why. */
 static char *parse_key(struct parser *p)
 {
     if (p->at == p->end || *p->at != '"')

@@ -266,7 +266,7 @@ static enum status profile_from_json(const struct json *root, const char *where,
 
 enum { MAX_CELLS = 40, MAX_CELL = 512 };
 
-/* Split one CSV record into cells and move *text behind it. Returns the number of cells; -1 if a
+/* Split one CSV record into cells and move *text past it. Returns the number of cells; -1 if a
  * quote does not end, or there are too many cells, or a cell is too long. */
 static int split_record(const char **text, char cells[MAX_CELLS][MAX_CELL], int *lines)
 {

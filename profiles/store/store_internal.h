@@ -50,7 +50,7 @@ struct rows {
 enum status store_collect(struct store *store, sqlite3_stmt *stmt, const struct row_table *table,
                           struct rows *rows, struct err *err);
 
-/* SELECT rows. tail is the SQL behind FROM ("WHERE run_id = ? ORDER BY step"); args has a value for
+/* SELECT rows. tail is the SQL after FROM ("WHERE run_id = ? ORDER BY step"); args has a value for
  * each of its parameters. */
 enum status store_get_rows(struct store *store, const struct row_table *table, const char *tail,
                            const int64_t *args, struct rows *rows, struct err *err);

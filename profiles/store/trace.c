@@ -2,7 +2,7 @@
  * microseconds, arrows ("s", "f"), counters ("C") and metadata that names processes and threads.
  * Perfetto and chrome://tracing read it. Times are written as decimal microseconds with three
  * digits: nanoseconds exactly. An arrow binds to the slice that is open on its thread, so each end
- * is written directly behind its slice.
+ * is written directly after its slice.
  *
  * Read finish_step() first. */
 #include "profiles/store/trace.h"
@@ -312,7 +312,7 @@ static void write_counter(struct trace *trace, int64_t process, const char *name
     fprintf(trace->out, ",\"args\":{\"%s\":%" PRId64 "}}", unit, value);
 }
 
-/* Write how many ranks of each pipeline are idle over the step, and 0 behind its end: the time
+/* Write how many ranks of each pipeline are idle over the step, and 0 after its end: the time
  * between recorded steps is no bubble. Each rank has a change at the step's start. */
 static void write_idle(struct trace *trace, struct change *c, int64_t n, int64_t end_ns)
 {

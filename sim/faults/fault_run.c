@@ -397,7 +397,7 @@ static enum outcome save(struct world *w, bool whole)
     return SPENT;
 }
 
-/* Throw away the work behind the checkpoint or copy that is left. Returns whether it is a copy. */
+/* Throw away the work after the checkpoint or copy that is left. Returns whether it is a copy. */
 static bool go_back(struct world *w)
 {
     settle(w);

@@ -16,7 +16,7 @@
  *   - Restart waits until all nodes of the full plan are back. Spare takes a spare first. Shrink
  *     takes a spare first, then the largest plan for the nodes that are left, and grows at the next
  *     checkpoint, which it then writes completely, followed by a restart.
- *   - A checkpoint is due at the end of the first step with interval_ns of work behind the last one,
+ *   - A checkpoint is due at the end of the first step with interval_ns of work after the last one,
  *     and at the end of the run. Asynchronous ones stall the run for stall_ns and are complete
  *     write_ns later. If the next one is due earlier, or the run ends, the run waits for the write.
  *   - A copy in memory (every memory_interval_ns of work) lies on its node and on the next node. It

@@ -18,7 +18,7 @@
  *
  * Steps: an epoch has ceil(samples / (R * B)) steps. In the last one the remaining samples fill one
  * replica after the other, and one micro-batch after the other, so its time is that of the first
- * replica. A decision within an epoch splits the epoch: the next plan goes on at the next sample
+ * replica. A decision within an epoch splits the epoch: the next plan continues at the next sample
  * with its own R and B. train.max_steps ends the run, also within an epoch.
  *
  * A change of K or R costs elastic.setup_ns and the transfers of partition/plan/autodp.h.

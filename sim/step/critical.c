@@ -57,7 +57,7 @@ static bool waits_for(const struct finder *f, const struct sim_op *i, const stru
     }
 }
 
-/* The B behind F i that runs as one op with it (time-1b), or -1. */
+/* The B after F i that runs as one op with it (time-1b), or -1. */
 static int64_t partner_of(const struct finder *f, int64_t i)
 {
     if (!op_overlapped(f->result->ops[i].op, OP_F))

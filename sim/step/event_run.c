@@ -422,7 +422,7 @@ static void advance(struct events *e, int proc, int64_t now_ns)
     p->state = PROC_DONE;
 }
 
-/* A blocking send of the proc has ended: it goes on if that was the last one. */
+/* A blocking send of the proc has ended: it continues if that was the last one. */
 static void release_sender(struct events *e, int proc, int64_t now_ns)
 {
     struct proc *p = &e->step->procs[proc];
@@ -471,7 +471,7 @@ static void deliver_tied(struct events *e, int replica, int64_t now_ns)
     }
 }
 
-/* A bucket has been reduced: the next one starts, and ranks that wait for it go on. */
+/* A bucket has been reduced: the next one starts, and ranks that wait for it continue. */
 static void deliver_bucket(struct events *e, int stage, int bucket, int64_t now_ns)
 {
     struct step *step = e->step;

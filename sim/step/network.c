@@ -234,7 +234,7 @@ int32_t network_finished(struct network *network, int channel, int64_t now_ns)
     int32_t first = c->head;
     struct hop *hops = &network->hops[c->first_hop];
     if (network->transfers[first].finish > c->served) {
-        c->stale = true; /* other transfers go on, but the channel's event was popped */
+        c->stale = true; /* other transfers continue, but the channel's event was popped */
         for (int i = 0; i < c->num_hops; i++)
             mark_dirty(network, hops[i].resource);
         return -1;

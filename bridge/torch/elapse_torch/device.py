@@ -34,7 +34,7 @@ def now_ns(device):
 class Marks:
     """Times between places of the device's work, each as long as the device works or, if that is
     longer, as the host takes to issue it. A CUDA device waits HEAD_START cycles (about 2 ms) in front
-    of the first place, so that it does not wait for the host behind it."""
+    of the first place, so that it does not wait for the host after it."""
 
     HEAD_START = 4_000_000
 

@@ -69,7 +69,7 @@ def group_of(ranks):
 
 
 class Prefixed(nn.Module):
-    """The first stage behind frozen items. prefix(inputs) gives what they put out."""
+    """The first stage after frozen items. prefix(inputs) gives what they put out."""
 
     def __init__(self, prefix, stage):
         super().__init__()

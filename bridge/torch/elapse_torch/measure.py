@@ -70,7 +70,7 @@ class Saved:
 def measure_item(stage, values, keywords, finish, timer, context):
     """Times [ns] of fwd, bwd_input, bwd_weight, and stash and work in bytes of one item.
 
-    finish(outs) -> the tensors that the backward starts from: the loss behind the last item."""
+    finish(outs) -> the tensors that the backward starts from: the loss after the last item."""
     device = timer.device
     weights = [p for p in stage.parameters() if p.requires_grad]
 

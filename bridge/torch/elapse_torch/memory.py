@@ -6,7 +6,7 @@ TREES = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_byt
 
 
 def _number(path, key=""):
-    """The number behind `key` at the begin of a line, or None."""
+    """The number after `key` at the begin of a line, or None."""
     try:
         with open(path, encoding="ascii", errors="replace") as f:
             for line in f:

@@ -567,7 +567,7 @@ static void plans__refuse_groups_of_experts_that_do_not_fit(void **state)
     refuses(&b, 4, "plan: pipeline.expert_tensor 3 does not divide pipeline.tensor 4");
     b.plan.layout.expert_tensor = 1;
     refuses(&b, 2,
-            "plan: pipeline.expert 2 times pipeline.expert_tensor 1 is no multiple of "
+            "plan: pipeline.expert 2 times pipeline.expert_tensor 1 is not a multiple of "
             "pipeline.tensor 4");
     b.plan.num_pipelines = 3;
     refuses(&b, 8,

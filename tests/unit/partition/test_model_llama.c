@@ -245,8 +245,8 @@ static void parse__refuses_dims_that_do_not_fit(void **state)
     static const struct {
         const char *text, *says;
     } cases[] = {
-        {"llama3-8b:heads=33",                        "no multiple of heads 33"              },
-        {"llama3-8b:kv_heads=5",                      "heads 32 is no multiple of kv_heads 5"},
+        {"llama3-8b:heads=33",                        "not a multiple of heads 33"              },
+        {"llama3-8b:kv_heads=5",                      "heads 32 is not a multiple of kv_heads 5"},
         {"llama3-8b:kv_heads=64",                     "kv_heads must be 1..32, got 64"       },
         {"llama3-8b:max_seq=5",                       "no key 'max_seq'"                     },
         {"llama3-8b:experts_active=2",                "need experts"                         },

@@ -230,7 +230,7 @@ static void model_shard__gives_each_device_a_head_of_keys(void **state)
         OK);
     assert_int_equal(model_shard_check(&whole, 6, false, &err), ERR_INFEASIBLE);
     assert_string_equal(err.msg,
-                        "pipeline.tensor 6 is no multiple of heads of keys 4 of model 'llama'");
+                        "pipeline.tensor 6 is not a multiple of heads of keys 4 of model 'llama'");
     assert_int_equal(model_shard_check(&whole, 12, false, &err), OK);
     model_clear(&whole);
     cluster_clear(&cluster);
