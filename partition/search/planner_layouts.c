@@ -113,24 +113,23 @@ static int list_expert(const struct layout_turns *turns, int *values)
     return n;
 }
 
-/* With AUTO each expert is on all devices of a group, or on one. A value that the job gives stays, even
- * where it is wrong: its error says why. */
+/* With AUTO each expert is on a divisor of a group's devices, all of them first. A value that the job
+ * gives stays, even where it is wrong: its error says why. */
 static int list_expert_tensor(const struct layout_turns *turns, int *values)
 {
     const struct layout_ask *ask = &turns->options->layout;
     const int T = turns->at.tensor, groups = turns->setting->cluster->num_devices / T;
-    const int tries[] = {ask->at.expert_tensor != AUTO ? ask->at.expert_tensor : T, 1};
-    const int num_tries = ask->at.expert_tensor == AUTO && T > 1 ? 2 : 1;
+    const bool open = ask->at.expert_tensor == AUTO;
     struct layout layout = turns->at;
     int n = 0;
-    for (int i = 0; i < num_tries; i++) {
-        layout.expert_tensor = tries[i];
-        if (layout_expert_span(&layout) <= groups &&
+    for (int X = open ? T : ask->at.expert_tensor; X > 0 && n < MOST_VALUES; X = open ? X - 1 : 0) {
+        layout.expert_tensor = X;
+        if ((!open || T % X == 0) && layout_expert_span(&layout) <= groups &&
             model_experts_check(turns->setting->model, &layout, NULL) == OK)
-            values[n++] = tries[i];
+            values[n++] = X;
     }
     if (n == 0 && !ask->open[LAYOUT_EXPERT])
-        values[n++] = tries[0];
+        values[n++] = open ? T : ask->at.expert_tensor;
     return n;
 }
 

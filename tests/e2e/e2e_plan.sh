@@ -54,6 +54,25 @@ expect "plan: --from explains nothing" 2 'from excludes .*explain' \
     "$elapse" plan --from megatron "$megatron" --cluster h100-1x8 --explain
 expect "plan: --from needs a cluster" 2 'needs --cluster' "$elapse" plan --from megatron "$megatron"
 
+# A law of every auto: no slower than a given value. Here a divisor of the group between 1 and all of it is fastest.
+cat >"$tmp/experts.json" <<'E'
+{"model": {"family": "llama", "layers": 2, "hidden": 1024, "heads": 8, "kv_heads": 2, "mlp": 2048, "vocab": 8000, "seq": 2048,
+           "experts": 4, "experts_active": 2, "expert_mlp": 1024},
+ "data": {"kind": "synthetic", "train_samples": 1000},
+ "train": {"batch": {"global": 8}, "dtype": "fp16", "optimizer": {"kind": "sgd"}},
+ "cluster": {"nodes": 4, "devices_per_node": 2, "kind": "mi300x", "link": "32GB/s", "uplink": "100GB/s", "latency": "5us",
+             "pod": 1, "oversubscription": 7},
+ "pipeline": {"tensor": 4, "expert": 2, "num_stages": 1, "num_replicas": 2, "sequence_parallel": true}}
+E
+expert_step() { "$elapse" plan "$tmp/experts.json" --set pipeline.expert_tensor="$1" --json --quiet | grep -o '"step_ns":[0-9]*' | head -1 | cut -d: -f2; }
+expert_tensor_auto() {
+    local all two auto
+    all=$(expert_step 4) two=$(expert_step 2) auto=$(expert_step auto)
+    echo "4: $all ns, 2: $two ns, auto: $auto ns"
+    [ "$two" -lt "$all" ] && [ "$auto" -eq "$two" ]
+}
+verify "plan: expert_tensor auto is the fastest divisor of the group" expert_tensor_auto
+
 # The goldens of the specification: K, and the cut at F = 5.
 released_lengths() {
     local got
