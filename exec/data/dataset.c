@@ -113,7 +113,7 @@ enum status dataset_wordpiece(const struct job *job, struct bert_tokens *bert, s
                      job->data.vocab);
     for (int i = 0; rc == OK && i < 4; i++) {
         *ids[i] = tokenizer_id(got.tokenizer, names[i]);
-        if (*ids[i] < 0 && i < 3)
+        if (i < 3 && *ids[i] < 0)
             rc = err_set(err, ERR_INPUT, "'%s' is no WordPiece vocabulary: %s is missing",
                          job->data.vocab, names[i]);
     }

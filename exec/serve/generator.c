@@ -33,11 +33,15 @@ struct generator {
     int32_t ids[CHUNK];
 };
 
-static enum status grab(int64_t bytes, void *ptr, struct err *err)
+/* Memory for the caller, unless a step before it failed. */
+static void *grab(int64_t bytes, enum status *rc, struct err *err)
 {
+    if (*rc != OK)
+        return NULL;
     void *at = aligned_alloc(64, (size_t)((bytes + 63) / 64 * 64));
-    memcpy(ptr, &at, sizeof at);
-    return at ? OK : err_nomem(err);
+    if (!at)
+        *rc = err_nomem(err);
+    return at;
 }
 
 /* The first item of each kind stands for all: their stashes are equal. The head has none, because
@@ -51,7 +55,7 @@ static enum status make_stash(struct generator *g, struct err *err)
         arch_stash(&g->model, &g->arch, i, CHUNK, (int)sizeof(float), false, bytes, &out);
         for (int b = 0; b < MAX_STASH && rc == OK; b++)
             if (bytes[b] > 0 && !stash[b])
-                rc = grab(bytes[b], &stash[b], err);
+                stash[b] = grab(bytes[b], &rc, err);
     }
     return rc;
 }
@@ -62,18 +66,18 @@ static enum status make_buffers(struct generator *g, struct err *err)
     const int64_t word = (int64_t)sizeof(float), rows = CHUNK * (int64_t)a->hidden * word;
     const int64_t keys = a->decoder ? (int64_t)a->kv_heads * a->head_dim : a->hidden;
     enum status rc = make_stash(g, err);
-    THEN(grab(rows, &g->x, err));
-    THEN(grab(rows, &g->y, err));
-    THEN(grab(a->logit_stride * word, &g->logits, err));
+    g->x = grab(rows, &rc, err);
+    g->y = grab(rows, &rc, err);
+    g->logits = grab(a->logit_stride * word, &rc, err);
     g->past = calloc((size_t)g->model.num_layers, sizeof *g->past);
     if (rc == OK && !g->past)
         rc = err_nomem(err);
     for (int l = 0; l < g->model.num_layers && rc == OK; l++) {
-        rc = grab(g->context * keys * word, &g->past[l].keys, err);
-        THEN(grab(g->context * keys * word, &g->past[l].values, err));
+        g->past[l].keys = grab(g->context * keys * word, &rc, err);
+        g->past[l].values = grab(g->context * keys * word, &rc, err);
     }
     if (rc == OK && a->decoder) {
-        rc = grab((int64_t)g->context * a->head_dim * word, &g->angles, err);
+        g->angles = grab((int64_t)g->context * a->head_dim * word, &rc, err);
         if (rc == OK)
             rope_angles(&g->model.turns, g->context, a->head_dim, g->angles);
     }
@@ -226,8 +230,8 @@ enum status generator_read(struct generator *g, const int32_t *tokens, int num,
                            const float **logits, struct err *err)
 {
     if (num < 1 || num > g->context - g->past[0].num)
-        return err_set(err, ERR_INPUT, "%d tokens do not fit after %d of a context of %d", num,
-                       g->past[0].num, g->context);
+        return err_set(err, ERR_INPUT, "context of %d is full: %d tokens used, %d more asked",
+                       g->context, g->past[0].num, num);
     for (int at = 0, n; at < num; at += n) {
         n = num - at < CHUNK ? num - at : CHUNK;
         for (int i = 0; i < n; i++) {

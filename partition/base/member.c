@@ -57,8 +57,9 @@ void member_put_int(const struct member *member, int64_t value, void *base)
 /* The largest integer that a member may hold. */
 static int64_t int_limit(const struct member *member)
 {
-    static const int64_t of_size[] = {0, UINT8_MAX, UINT16_MAX, 0, INT32_MAX};
-    const int64_t most = member->size < 8 ? of_size[member->size] : INT64_MAX;
+    static const int64_t of_size[9] = {
+        [1] = UINT8_MAX, [2] = UINT16_MAX, [4] = INT32_MAX, [8] = INT64_MAX};
+    const int64_t most = of_size[member->size];
     return member->max > 0 && member->max < (double)most ? (int64_t)member->max : most;
 }
 

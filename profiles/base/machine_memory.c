@@ -26,9 +26,10 @@ static int64_t number_in(const char *path, const char *key)
     FILE *file = fopen(path, "r");
     char line[256];
     long long found = -1;
-    const size_t n = key ? strlen(key) : 0;
+    const char *const start = key ? key : "";
+    const size_t n = strlen(start);
     while (file && found < 0 && fgets(line, sizeof line, file))
-        if ((n == 0 || strncmp(line, key, n) == 0) && sscanf(line + n, " %lld", &found) != 1)
+        if (strncmp(line, start, n) == 0 && sscanf(line + n, " %lld", &found) != 1)
             found = -1;
     if (file)
         fclose(file);

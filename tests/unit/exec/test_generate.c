@@ -76,7 +76,7 @@ static void generator_read__gives_the_same_logits_however_it_is_cut(void **state
             memcpy(after[i], logits, sizeof after[i]);
         }
         assert_int_equal(generator_read(single, tokens, 1, &logits, &err), ERR_INPUT);
-        assert_non_null(strstr(err.msg, "do not fit behind 70 of a context of 70"));
+        assert_non_null(strstr(err.msg, "context of 70 is full: 70 tokens used"));
         for (int end = 1; end <= LONG; end += 23) {
             err = (struct err){0};
             assert_int_equal(generator_new(&model, in_folder("w.safetensors"), true, NULL, LONG, be,
