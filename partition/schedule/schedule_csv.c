@@ -204,51 +204,55 @@ static bool is_backward(struct op op) /* or its half for the input */
 
 /* The micro-batches of a stage's forwards and backwards, and whether its backwards descend. */
 struct seen {
-    int32_t first_forward, last_forward, last_backward, previous;
+    int32_t first_forward, last_forward, last_backward, previous, forwards, backwards;
     bool descends;
 };
 
+static void see(struct seen *at, struct op op)
+{
+    const int32_t m = op.microbatch;
+    if (op.kind == OP_F) {
+        at->first_forward = m < at->first_forward ? m : at->first_forward;
+        at->last_forward = m > at->last_forward ? m : at->last_forward;
+        at->forwards++;
+    } else if (is_backward(op)) {
+        at->descends &= m < at->previous;
+        at->previous = m;
+        at->last_backward = m > at->last_backward ? m : at->last_backward;
+        at->backwards++;
+    }
+}
+
 /* PyTorch 2.15's Schedule1F1B numbers the forwards of its last rank 1..M, although it runs 0..M-1
  * there. Its LoopedBFS runs the backwards of a stage from the last micro-batch to the first: that is
- * our order with micro-batches counted from the other end, and all rules hold for it alike. */
+ * our order with micro-batches counted from the other end, and all rules hold for it alike. Only
+ * whole lists are renumbered, so that a list that was read once is read again as it is. */
 static enum status renumber(struct schedule *schedule, struct err *err)
 {
     const int S = schedule->num_stages;
     int32_t last = 0;
-    bool descends = true, any = false;
     struct seen *seen = malloc((size_t)S * sizeof *seen);
     if (!seen)
         return err_nomem(err);
     for (int s = 0; s < S; s++)
-        seen[s] = (struct seen){INT32_MAX, -1, -1, INT32_MAX, true};
+        seen[s] = (struct seen){INT32_MAX, -1, -1, INT32_MAX, 0, 0, true};
     for (int k = 0; k < schedule->num_ranks; k++)
-        for (int64_t i = 0; i < schedule->ranks[k].num_ops; i++) {
-            const struct op op = schedule->ranks[k].ops[i];
-            struct seen *at = &seen[op.stage];
-            const int32_t m = op.microbatch;
-            if (op.kind == OP_F) {
-                at->first_forward = m < at->first_forward ? m : at->first_forward;
-                at->last_forward = m > at->last_forward ? m : at->last_forward;
-            } else if (is_backward(op)) {
-                at->descends &= m < at->previous;
-                at->previous = m;
-                at->last_backward = m > at->last_backward ? m : at->last_backward;
-            }
-        }
-    for (int s = 0; s < S; s++) {
-        any |= seen[s].last_backward > 0;
-        descends &= seen[s].descends;
-    }
-    descends &= any; /* with one micro-batch there is one order */
+        for (int64_t i = 0; i < schedule->ranks[k].num_ops; i++)
+            see(&seen[schedule->ranks[k].ops[i].stage], schedule->ranks[k].ops[i]);
     for (int k = 0; k < schedule->num_ranks; k++)
         for (int64_t i = 0; i < schedule->ranks[k].num_ops; i++) {
             struct op *op = &schedule->ranks[k].ops[i];
             const struct seen *at = &seen[op->stage];
             op->microbatch -= op->kind == OP_F && at->first_forward == 1 &&
-                              at->last_forward == at->last_backward + 1;
+                              at->last_forward == at->forwards && at->backwards == at->forwards &&
+                              at->last_backward == at->forwards - 1;
             last = op->microbatch > last ? op->microbatch : last;
         }
     schedule->num_microbatches = last + 1;
+    bool descends = last > 0;
+    for (int s = 0; s < S; s++)
+        descends &= seen[s].descends && seen[s].backwards == last + 1 &&
+                    seen[s].forwards == last + 1 && seen[s].last_backward == last;
     for (int k = 0; k < schedule->num_ranks && descends; k++)
         for (int64_t i = 0; i < schedule->ranks[k].num_ops; i++)
             schedule->ranks[k].ops[i].microbatch = last - schedule->ranks[k].ops[i].microbatch;

@@ -309,6 +309,22 @@ static void schedule_from_csv__keeps_overlapped_pairs(void **state)
     schedule_clear(&s);
 }
 
+/* Only a whole list is renumbered: what is written is read again as it is. */
+static void schedule_from_csv__reads_a_list_of_a_part_as_it_is(void **state)
+{
+    static const char *const lists[] = {"0F0,0F2,0B1\n", "0F1,0F2,0B1\n", "0F0,0F1,0F2,0B2,0B0\n"};
+    (void)state;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        struct schedule s = {0};
+        char *csv = NULL;
+        assert_int_equal(schedule_from_csv(lists[i], "csv", &s, NULL), OK);
+        assert_int_equal(schedule_to_csv(&s, &csv, NULL), OK);
+        assert_string_equal(csv, lists[i]);
+        free(csv);
+        schedule_clear(&s);
+    }
+}
+
 /* As torch 2.15 writes ScheduleLoopedBFS for 2 ranks, 4 stages and 3 micro-batches, and the last rank of
  * Schedule1F1B. Backwards that descend on one stage only are no order of anybody's. */
 static void schedule_from_csv__reads_pytorchs_lists_as_it_runs_them(void **state)
@@ -450,6 +466,7 @@ int main(void)
         cmocka_unit_test(schedule_from_csv__ignores_bubbles_blanks_and_line_ends),
         cmocka_unit_test(schedule_from_csv__keeps_overlapped_pairs),
         cmocka_unit_test(schedule_from_csv__reads_pytorchs_lists_as_it_runs_them),
+        cmocka_unit_test(schedule_from_csv__reads_a_list_of_a_part_as_it_is),
         cmocka_unit_test(schedule_from_csv__refuses_malformed_text_when_read),
         cmocka_unit_test(schedule_generate__gives_pytorchs_order_in_every_golden_case),
         cmocka_unit_test(schedule_kind_parse__knows_every_name_and_suggests),
