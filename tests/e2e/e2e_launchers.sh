@@ -58,8 +58,8 @@ mpich_build() {
         apt-get download mpich libmpich12 libmpich-dev libslurm38 || return
     local deb root=$tmp/mpich/usr lib=$tmp/mpich/usr/lib/$(gcc -print-multiarch)
     for deb in *.deb; do dpkg -x "$deb" "$tmp/mpich" || return; done
-    printf 'Name: mpich\nDescription: MPICH\nVersion: 4\nLibs: -L%s -lmpich\nCflags: -I%s\n' \
-        "$lib" "$(dirname "$(find "$root/include" -name mpi.h | head -1)")" >"$tmp/pc/mpich.pc"
+    printf 'Name: mpich\nDescription: MPICH\nVersion: 4\nLibs: -L%s -Wl,-rpath,%s -lmpich\nCflags: -I%s\n' \
+        "$lib" "$lib" "$(dirname "$(find "$root/include" -name mpi.h | head -1)")" >"$tmp/pc/mpich.pc"
     cd "$OLDPWD" && tar cf - --exclude=./build --exclude=./.git . | tar xf - -C "$tmp/tree" &&
         LIBRARY_PATH=$lib LD_LIBRARY_PATH=$lib PKG_CONFIG_PATH=$tmp/pc make -j2 -C "$tmp/tree" CUDA=0 MPI=1 MPI_PC=mpich all
     cd - >/dev/null
