@@ -74,7 +74,7 @@ static const struct member job_members[] = {
     BOOL("data.resize", data.resize, "scale images to the model's size", .init = "false"),
     INT("data.train_samples", data.train_samples, "train on n samples, drawn by train.seed", .init = "0: all"),
     INT("data.test_samples", data.test_samples, "test on n samples, drawn by train.seed", .init = "0: all"),
-    REAL("data.length", data.length, "mean tokens of a document, where samples are rows that hold shorter documents (docs/data.md#rows); train takes it for its plans", .min = 1, .flags = MEMBER_UNSET, .init = "0: a sample is one document of model.seq tokens"),
+    REAL("data.length", data.length, "mean tokens of a document, where samples are rows that hold shorter documents (docs/data-rows.md); train takes it for its plans", .min = 1, .flags = MEMBER_UNSET, .init = "0: a sample is one document of model.seq tokens"),
     REAL("data.length_deviation", data.length_deviation, "standard deviation of data.length, of a lognormal distribution", .init = "0: all are equal"),
     INT("data.documents", data.documents, "documents of an epoch, in place of data.train_samples, which counts rows; for plan and sim", .init = "0", .instead = "train packs all documents of its JSON lines"),
     PATH("data.valid", data.valid, "samples that freezing is judged by: auto: held out of the training split; test: the test split; or a path [auto]", .names = valid_words),
