@@ -461,10 +461,10 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "choose by the event engine, where transfers share links (default; train needs -o)"),
         OPTION("no-simulate", FLAG, &q.no_simulate, NULL,
                "choose by step times without shared links, as train does, and print them"),
-        OPTION(
-            "budget", NS, &q.budget_ns, "TIME",
-            "time of the search; the best plan found by then, with its bound (default 10s; 0: to "
-            "its end, but at most 5min)"),
+        OPTION("budget", NS, &q.budget_ns, "TIME",
+               "processor time of the search; the best plan found by then, with its bound (default "
+               "10s; 0: to "
+               "its end, but at most 5min)"),
         OPTION("sweep", LIST, &q.sweeps, "path=v1,v2,...",
                "a table over a job key (repeatable: cross product)"),
         OPTION("csv", FLAG, &q.csv, NULL, "that table as CSV"),

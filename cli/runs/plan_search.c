@@ -38,8 +38,8 @@ static void on_interrupt(int signal_number)
 
 struct watch {
     struct ticker ticker;
-    int64_t budget_ns;
-    const double *shares; /* by phase */
+    int64_t begin_work_ns, budget_ns; /* of the thread's processor time */
+    const double *shares;             /* by phase */
     double patience;
     bool first; /* any plan will do */
     bool ended; /* a search was ended before its end */
@@ -60,6 +60,14 @@ static void show_progress(struct ticker *ticker, int64_t ns, const struct planne
     ticker_say(ticker, stderr, text);
 }
 
+/* Whether the search has had this much processor time. That is no more than the time of the clock, which
+ * costs less to read. */
+static bool has_worked(const struct watch *watch, double ns)
+{
+    return (double)(clock_now_ns() - watch->ticker.begin_ns) >= ns &&
+           (double)(clock_work_ns() - watch->begin_work_ns) >= ns;
+}
+
 static bool search_continues(void *ctx, const struct planner_progress *p)
 {
     struct watch *watch = ctx;
@@ -69,7 +77,7 @@ static bool search_continues(void *ctx, const struct planner_progress *p)
     const double patience = p->best_per_s > 0 ? 1 : watch->patience;
     const double share = watch->shares[p->phase] * patience;
     watch->ended = interrupted || (watch->first && p->best_per_s > 0) ||
-                   (watch->budget_ns > 0 && (double)ns >= share * (double)watch->budget_ns);
+                   (watch->budget_ns > 0 && has_worked(watch, share * (double)watch->budget_ns));
     return !watch->ended;
 }
 
@@ -211,11 +219,11 @@ static void hint_devices(const struct job *job, const struct run_state *state,
     watch->first = true;
     watch->shares = safe_shares;
     watch->patience = 1;
-    watch->budget_ns = clock_now_ns() - watch->ticker.begin_ns + HINT_NS;
+    watch->budget_ns = clock_work_ns() - watch->begin_work_ns + HINT_NS;
     /* Double the nodes until a plan exists, then bisect. */
     while ((high == 0 && low <= HINT_DEVICES / 2 / a_node) || high - low > 1) {
         const int nodes = high == 0 ? 2 * low : low + (high - low) / 2;
-        if (clock_now_ns() - watch->ticker.begin_ns > watch->budget_ns)
+        if (has_worked(watch, (double)watch->budget_ns))
             break;
         if (fits_nodes(job, state, judge, nodes, &devices)) {
             high = nodes;
@@ -246,6 +254,7 @@ static enum status search_once(const struct job *job, const struct setting *sett
     watch->patience = PATIENCE;
     watch->ended = false;
     ticker_begin(&watch->ticker, command_progress(search->quiet));
+    watch->begin_work_ns = clock_work_ns();
     enum status rc = plan_for(job, setting, state, &judge, result, err);
     if (rc == OK && judge.step_ns && optimal)
         rc = prefer_safe(job, state, &judge, result, err);
@@ -294,7 +303,7 @@ enum status plan_for_sim(const struct job *job, const struct cost *cost,
 {
     const struct setting setting = {&job->model, &job->cluster, cost};
     const struct plan_search plain = {.quiet = true, .unshared = true}, judged = {.quiet = true};
-    const int64_t begin_ns = clock_now_ns();
+    const int64_t begin_ns = clock_work_ns();
     struct watch watch = {.budget_ns = (int64_t)(PLAIN_SHARE * PLAN_BUDGET_NS)};
     struct planner_result better = {0};
     struct err why = {0};
@@ -311,7 +320,7 @@ enum status plan_for_sim(const struct job *job, const struct cost *cost,
         return err_copy(err, &why);
     if (!differs)
         return OK;
-    const int64_t left_ns = PLAN_BUDGET_NS - (clock_now_ns() - begin_ns);
+    const int64_t left_ns = PLAN_BUDGET_NS - (clock_work_ns() - begin_ns);
     watch.budget_ns = left_ns > 0 ? left_ns : 1; /* 0 would be a search without an end */
     rc = search_once(job, &setting, state, &judged, &watch, &better, &why);
     if (rc == OK) {
