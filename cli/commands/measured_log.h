@@ -4,7 +4,7 @@
 
 #include "partition/base/status.h"
 
-/* What a log says of a step; of these one is above 0. */
+/* One step as a log reports it; at least one member is above 0. */
 struct measured_log {
     double step_ns, steps_per_s;
     double samples_per_s; /* of all devices */

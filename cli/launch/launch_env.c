@@ -10,7 +10,7 @@
 #define OMPI_4 "Open MPI 4.1.4"
 #define OMPI_5 "Open MPI 5.0.11"
 
-/* What a row depends on. */
+/* The conditions under which a row applies. */
 enum when { ALWAYS, NO_WORDS /* the launcher has no arguments */, ONE_MACHINE };
 
 /* clang-format off */
