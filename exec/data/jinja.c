@@ -9,7 +9,7 @@
 #include "exec/data/jinja_values.h"
 #include "profiles/base/utf8.h"
 
-enum { MAX_SOURCE = 1 << 20, MAX_DEPTH = 100, MAX_STEPS = 10000000 };
+enum { MAX_SOURCE = 1 << 20, MAX_DEPTH = 100 };
 
 /* a, b, c, first: operands, by kind as parse_*() sets them; a chain of nodes goes by next. */
 enum node_kind {
@@ -857,9 +857,9 @@ static bool compares(struct run *run, char op, const struct value *a, const stru
 {
     switch (op) {
     case '=':
-        return value_equal(a, b);
+        return value_equal(&run->m, a, b);
     case '!':
-        return !value_equal(a, b);
+        return !value_equal(&run->m, a, b);
     case 'i':
         return value_in(&run->m, a, b);
     case 'n':
@@ -961,10 +961,7 @@ static struct value eval(struct run *run, const struct node *n)
 {
     struct machine *m = &run->m;
     m->line = n->line;
-    if (++m->steps > MAX_STEPS)
-        machine_fail(m, "it takes more than %d steps", MAX_STEPS);
-    if (++m->depth > 4 * MAX_DEPTH)
-        machine_fail(m, "calls have more than %d levels", 4 * MAX_DEPTH);
+    machine_enter(m);
     const struct value value = eval_kind(run, n);
     m->depth--;
     m->line = n->line;
@@ -1052,8 +1049,7 @@ static void run_set(struct run *run, const struct node *n)
 static enum flow run_body(struct run *run, const struct node *n)
 {
     enum flow flow = FLOW_ON;
-    if (++run->m.depth > 4 * MAX_DEPTH)
-        machine_fail(&run->m, "calls have more than %d levels", 4 * MAX_DEPTH);
+    machine_enter(&run->m);
     for (; n && flow == FLOW_ON; n = n->next) {
         struct value value;
         run->m.line = n->line;

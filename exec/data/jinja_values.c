@@ -10,6 +10,7 @@
 #include "profiles/base/utf8.h"
 
 enum { BLOCK_BYTES = 1 << 16, MAX_BYTES = 256 << 20, MAX_LEVELS = 64 };
+enum { MAX_CALLS = 400, MAX_STEPS = 10000000 };
 
 struct block {
     struct block *next;
@@ -59,6 +60,14 @@ void machine_clear(struct machine *m)
         free(m->blocks);
         m->blocks = next;
     }
+}
+
+void machine_enter(struct machine *m)
+{
+    if (++m->steps > MAX_STEPS)
+        machine_fail(m, "it takes more than %d steps", MAX_STEPS);
+    if (++m->depth > MAX_CALLS)
+        machine_fail(m, "calls have more than %d levels", MAX_CALLS);
 }
 
 /* --- texts -------------------------------------------------------------------------------------- */
@@ -329,7 +338,26 @@ static double number(const struct value *v)
     return v->kind == K_REAL ? v->real : (double)v->whole;
 }
 
-bool value_equal(const struct value *a, const struct value *b)
+/* A namespace equals itself alone, so a value that holds itself ends here. */
+static bool value_equal_parts(struct machine *m, const struct value *a, const struct value *b)
+{
+    if (a->kind == K_LIST) {
+        bool equal = a->list->count == b->list->count;
+        for (int i = 0; equal && i < a->list->count; i++)
+            equal = value_equal(m, &a->list->items[i], &b->list->items[i]);
+        return equal;
+    }
+    if (a->dict == b->dict || a->dict->is_namespace || b->dict->is_namespace)
+        return a->dict == b->dict;
+    bool equal = a->dict->count == b->dict->count;
+    for (int i = 0; equal && i < a->dict->count; i++) {
+        const struct value other = dict_get(b->dict, a->dict->pairs[i].key);
+        equal = value_equal(m, &a->dict->pairs[i].value, &other);
+    }
+    return equal;
+}
+
+bool value_equal(struct machine *m, const struct value *a, const struct value *b)
 {
     if (is_number(a) && is_number(b))
         return a->kind == K_REAL || b->kind == K_REAL ? number(a) == number(b)
@@ -338,18 +366,10 @@ bool value_equal(const struct value *a, const struct value *b)
         return false;
     if (a->kind == K_TEXT)
         return same(a->text, b->text);
-    if (a->kind == K_LIST) {
-        bool equal = a->list->count == b->list->count;
-        for (int i = 0; equal && i < a->list->count; i++)
-            equal = value_equal(&a->list->items[i], &b->list->items[i]);
-        return equal;
-    }
-    if (a->kind == K_DICT) {
-        bool equal = a->dict->count == b->dict->count;
-        for (int i = 0; equal && i < a->dict->count; i++) {
-            const struct value other = dict_get(b->dict, a->dict->pairs[i].key);
-            equal = value_equal(&a->dict->pairs[i].value, &other);
-        }
+    if (a->kind == K_LIST || a->kind == K_DICT) {
+        machine_enter(m);
+        const bool equal = value_equal_parts(m, a, b);
+        m->depth--;
         return equal;
     }
     return a->kind != K_MACRO || a->macro == b->macro;
@@ -375,7 +395,7 @@ bool value_in(struct machine *m, const struct value *needle, const struct value 
     }
     const struct list *items = value_items(m, all);
     for (int i = 0; i < items->count; i++)
-        if (value_equal(&items->items[i], needle))
+        if (value_equal(m, &items->items[i], needle))
             return true;
     return false;
 }
@@ -1030,8 +1050,8 @@ TEST(t_boolean, of->kind == K_BOOL)
 TEST(t_true, of->kind == K_BOOL && of->whole)
 TEST(t_false, of->kind == K_BOOL && !of->whole)
 TEST(t_callable, of->kind == K_MACRO)
-TEST(t_eq, value_equal(of, need(m, args)))
-TEST(t_ne, !value_equal(of, need(m, args)))
+TEST(t_eq, value_equal(m, of, need(m, args)))
+TEST(t_ne, !value_equal(m, of, need(m, args)))
 TEST(t_in, value_in(m, of, need(m, args)))
 TEST(t_lt, value_order(m, of, need(m, args)) < 0)
 TEST(t_gt, value_order(m, of, need(m, args)) > 0)

@@ -62,6 +62,8 @@ struct machine {
 /* Memory that lives as long as the machine, zeroed. */
 void *machine_alloc(struct machine *m, size_t bytes);
 void machine_clear(struct machine *m);
+/* One step, one level of calls deeper; fails above the most of either. The caller ends the level by depth--. */
+void machine_enter(struct machine *m);
 _Noreturn void machine_fail(struct machine *m, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -90,7 +92,7 @@ struct value dict_get(const struct dict *dict, struct text key);
 struct value value_from_json(struct machine *m, const struct json *json, uint16_t mark);
 
 bool value_true(const struct value *value);
-bool value_equal(const struct value *a, const struct value *b);
+bool value_equal(struct machine *m, const struct value *a, const struct value *b);
 /* < 0, 0, > 0; fails for values without an order. */
 int value_order(struct machine *m, const struct value *a, const struct value *b);
 bool value_in(struct machine *m, const struct value *needle, const struct value *all);

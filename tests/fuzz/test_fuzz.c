@@ -18,23 +18,25 @@ struct input {
 };
 enum { MAX_INPUTS = 64, MAX_BYTES = 1 << 16, MAX_SECONDS_OF_INPUT = 30 };
 
-/* Read the inputs of a folder; returns their number. */
+/* Read the inputs of a folder by name, so that a seed means the same everywhere; returns their number. */
 static int read_inputs(const struct fuzz_parser *parser, const char *folder, struct input *inputs)
 {
     char path[512];
+    struct dirent **entries = NULL;
     int num = 0;
     snprintf(path, sizeof path, "tests/fuzz/%s/%s", folder, parser->name);
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        if (*entry->d_name == '.')
-            continue;
-        assert_true(num < MAX_INPUTS);
-        snprintf(path, sizeof path, "tests/fuzz/%s/%s/%.200s", folder, parser->name, entry->d_name);
-        struct input *input = &inputs[num++];
-        assert_int_equal(file_read(path, &input->bytes, &input->size, NULL), OK);
+    const int num_entries = scandir(path, &entries, NULL, alphasort);
+    for (int i = 0; i < num_entries; i++) {
+        if (*entries[i]->d_name != '.') {
+            assert_true(num < MAX_INPUTS);
+            snprintf(path, sizeof path, "tests/fuzz/%s/%s/%.200s", folder, parser->name,
+                     entries[i]->d_name);
+            struct input *input = &inputs[num++];
+            assert_int_equal(file_read(path, &input->bytes, &input->size, NULL), OK);
+        }
+        free(entries[i]);
     }
-    if (dir)
-        closedir(dir);
+    free(entries);
     return num;
 }
 
