@@ -9,7 +9,7 @@
 
 #include "profiles/base/utf8.h"
 
-enum { BLOCK_BYTES = 1 << 16, MAX_BYTES = 256 << 20, MAX_LEVELS = 64 };
+enum { BLOCK_BYTES = 1 << 16, MAX_BYTES = 256 << 20, MAX_LEVELS = 64, MAX_INDENT = 16 };
 enum { MAX_CALLS = 400, MAX_STEPS = 10000000 };
 
 struct block {
@@ -574,7 +574,7 @@ struct value value_arithmetic(struct machine *m, char op, const struct value *a,
 
 struct json_out {
     struct builder text;
-    int64_t indent; /* -1: on one line */
+    int indent; /* -1: on one line */
 };
 
 static void put(struct machine *m, struct json_out *out, struct text text)
@@ -584,12 +584,10 @@ static void put(struct machine *m, struct json_out *out, struct text text)
 
 static void put_line(struct machine *m, struct json_out *out, int level)
 {
-    char blanks[512];
-    const int n = out->indent < 0 ? 0 : (int)(out->indent * level);
+    char blanks[2 + MAX_INDENT * (MAX_LEVELS + 1)];
+    const int n = out->indent * level;
     if (out->indent < 0)
         return;
-    if (n > (int)sizeof blanks - 2)
-        machine_fail(m, "tojson with an indent of %lld", (long long)out->indent);
     blanks[0] = '\n';
     memset(blanks + 1, ' ', (size_t)n);
     blanks[n + 1] = '\0';
@@ -687,7 +685,12 @@ FUNCTION(f_length)
 FUNCTION(f_tojson)
 {
     const struct value *indent = arg(args, 0, "indent");
-    struct json_out out = {.indent = indent && indent->kind == K_INT ? indent->whole : -1};
+    struct json_out out = {.indent = -1};
+    if (indent && indent->kind == K_INT) {
+        if (indent->whole < 0 || indent->whole > MAX_INDENT)
+            machine_fail(m, "tojson with an indent of %lld", (long long)indent->whole);
+        out.indent = (int)indent->whole;
+    }
     for (int i = 0; i < args->num_named; i++)
         if (!text_is(args->named[i].key, "indent") &&
             !(text_is(args->named[i].key, "ensure_ascii") && !value_true(&args->named[i].value)))
