@@ -31,6 +31,7 @@ enum status plan_copy(const struct plan *src, struct plan *dst, struct err *err)
     got.memory_bytes = NULL;
     got.recompute_layers = NULL;
     got.order = NULL;
+    got.shares = (struct freeze_shares){0};
     size_t num_devices = (size_t)src->num_pipelines * (size_t)src->num_ranks;
     rc = copy_array(src->first_item, (size_t)src->num_stages + 1, sizeof *src->first_item,
                     &got.first_item, err);
@@ -39,6 +40,7 @@ enum status plan_copy(const struct plan *src, struct plan *dst, struct err *err)
                     &got.memory_bytes, err));
     THEN(copy_array(src->recompute_layers, (size_t)src->num_stages, sizeof *src->recompute_layers,
                     &got.recompute_layers, err));
+    THEN(shares_copy(&src->shares, &got.shares, err));
     if (rc == OK && src->order)
         rc = plan_set_order(&got, src->schedule, src->order, err);
     if (rc == OK) {
@@ -82,6 +84,7 @@ void plan_clear(struct plan *plan)
     free(plan->device);
     free(plan->memory_bytes);
     free(plan->recompute_layers);
+    shares_free(&plan->shares);
     *plan = (struct plan){0};
 }
 
@@ -268,10 +271,12 @@ static enum status check_layout(const struct plan *plan, struct err *err)
         if (plan->recompute_layers[s] < 0)
             return err_set(err, ERR_INFEASIBLE, "plan: stage %d runs %d layers again", s,
                            plan->recompute_layers[s]);
+    struct err why = {0};
+    if (shares_check(&plan->shares, plan->num_stages, plan->microbatches.count, &why) != OK)
+        return err_set(err, ERR_INFEASIBLE, "plan: %s", why.msg);
     if (plan->layout.shard != SHARD_NONE && plan->num_pipelines == 1)
         return err_set(err, ERR_INFEASIBLE, "plan: shard %s divides nothing with 1 replica",
                        shard_mode_name(plan->layout.shard));
-    struct err why = {0};
     if (shard_group_check(plan->layout.shard_group, plan->layout.shard, plan->num_pipelines,
                           layout_expert_span(&plan->layout), &why) != OK)
         return err_set(err, ERR_INFEASIBLE, "plan: %s", why.msg);

@@ -8,6 +8,7 @@
 
 #include "partition/base/units.h"
 #include "partition/cluster/cluster.h"
+#include "partition/freeze/shares.h"
 #include "partition/layout/layout.h"
 #include "partition/layout/tensor_group.h"
 #include "partition/model/attention.h"
@@ -92,6 +93,7 @@ struct plan {
     bool clip;                 /* each step computes the global gradient norm (OP_NORM) */
     int optim_bytes_per_param; /* optimizer state: 0 plain SGD, 4 momentum, 8 Adam */
     bool canonical;            /* gradients are summed by a tree; its sums take memory (memory-1) */
+    struct freeze_shares shares; /* owned; of backward passes; none: share NULL */
     bool lagged; /* stages keep the weights of a turn's begin beside the present ones */
     /* A prediction by the planner (planner.h) or the simulator; 0: not predicted. */
     int64_t step_ns;

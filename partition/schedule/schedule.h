@@ -43,6 +43,9 @@ enum op_kind {
 /* op.arg of an F and of the B after it that run as one op: both messages are received before it,
  * both are sent when it ends, and communication inside them is hidden (time-1b). */
 #define OP_OVERLAPPED 1
+/* Added to op.arg of the B, or of the I and the W, of a micro-batch for which the stage leaves out
+ * weight gradients: the share that the plan has for them (partition/freeze/shares.h). */
+#define OP_PARTIAL 2
 
 struct op {
     int32_t microbatch; /* 0..M-1, or OP_WHOLE_BATCH */
@@ -54,7 +57,7 @@ struct op {
 /* Whether op is the F, or with kind OP_B the B, of a pair that runs as one op. */
 static inline bool op_overlapped(struct op op, enum op_kind kind)
 {
-    return op.kind == kind && op.arg == OP_OVERLAPPED;
+    return op.kind == kind && (op.arg & OP_OVERLAPPED);
 }
 
 /* Value and name of each schedule that a user may ask for. A new one goes before SEARCH, because

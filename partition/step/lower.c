@@ -68,6 +68,15 @@ static void emit_gradient(struct lowering *to, struct op op)
         emit(to, OP_R, op.stage, op.microbatch, 0);
 }
 
+/* The op as the list has it, which says whether it leaves something out (time-9). */
+static struct op as_lowered(const struct lowering *to, struct op op)
+{
+    if ((op.kind == OP_B || op.kind == OP_I || op.kind == OP_W) &&
+        shares_at(&to->workload->shares, op.stage, op.microbatch) > 0)
+        op.arg |= OP_PARTIAL;
+    return op;
+}
+
 /* Emit receives and recompute before a compute op. */
 static void lower_before(struct lowering *to, struct op op)
 {
@@ -103,7 +112,7 @@ static void lower_pair(struct lowering *to, struct op f, struct op b)
     emit_gradient(to, b);
     emit_messages(to, OP_RECV_ACT, f.stage, f.microbatch);
     *to->next++ = f;
-    *to->next++ = b;
+    *to->next++ = as_lowered(to, b);
     lower_behind(to, f);
     lower_behind(to, b);
 }
@@ -127,7 +136,7 @@ static void lower_rank(struct lowering *to, const struct rank_ops *ops, int rank
             continue;
         }
         lower_before(to, op);
-        *to->next++ = op;
+        *to->next++ = as_lowered(to, op);
         lower_behind(to, op);
     }
 }

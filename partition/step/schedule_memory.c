@@ -84,10 +84,16 @@ static inline bool allocate_op(const struct schedule *full, const struct workloa
         return true;
     case OP_B:
     case OP_W:
+        if (op.kind == OP_W && (op.arg & OP_PARTIAL) &&
+            !(full->drop_first_input && op.stage == full->num_frozen_stages)) /* I freed it */
+            at->freed -= workload_left_out(w, op.stage, op.microbatch, stage->stash_bytes[mb]);
         at->freed +=
             stage->stash_bytes[mb] + (schedule_recomputes(full, op) ? stage->input_bytes[mb] : 0);
         return true;
     case OP_I:
+        if (op.arg & OP_PARTIAL)
+            at->freed += workload_left_out(w, op.stage, op.microbatch, stage->stash_bytes[mb]);
+        return true;
     case OP_Z:
         return true;
     case OP_UPDATE:

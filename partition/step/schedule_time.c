@@ -152,6 +152,13 @@ static int64_t pair_part_ns(const struct timing *t, const struct op *at)
     return at == f ? forward_ns : ns - forward_ns;
 }
 
+/* The time of a B or W whose arg is not 0: of a pair, or one that leaves weight gradients out. */
+static int64_t backward_ns(const struct timing *t, const struct op *at)
+{
+    return op_overlapped(*at, OP_B) ? pair_part_ns(t, at)
+                                    : workload_op_ns(t->workload, t->class_index, *at);
+}
+
 /* Run rank k until it misses a message or reaches its tail. */
 static void run_rank(struct timing *t, int k)
 {
@@ -184,7 +191,7 @@ static void run_rank(struct timing *t, int k)
             break;
         case OP_B:
         case OP_W:
-            ns = op_overlapped(op, OP_B) ? pair_part_ns(t, at) : stage->op_ns[op.kind][mb];
+            ns = op.arg ? backward_ns(t, at) : stage->op_ns[op.kind][mb];
             start = t->backward_start[op.stage] = run_compute(t, clock, ns);
             if (starts)
                 starts[at - list->ops] = start;
@@ -477,7 +484,7 @@ static bool trace_back(const struct timing *t, const struct op *at, struct step_
     for (;;) {
         const int rank = t->full->rank_of_stage[at->stage];
         const int64_t start = start_of(t, at);
-        if (op_overlapped(*at, at->kind))
+        if (at->arg != 0) /* a pair, or a backward that leaves something out */
             return false;
         chain
             ->counts[(at->stage * CHAIN_KINDS + at->kind) * MB_SIZES + size_of(t->workload, *at)]++;

@@ -46,6 +46,13 @@
  *     gradient of it. TIED starts when both ranks have reached it, as for NORM, and ends on both at
  *     once. NORM and UPDATE wait for it. (Megatron-LM's embedding group.) One rank that holds both
  *     stages adds the two for itself, which is not counted.
+ * time-9  The B, or the W where the backward is split, of a stage and micro-batch with a share rho
+ *     (partition/freeze/shares.h) takes rho of its items' weight-gradient time (weight_ns) less:
+ *     I + (1 - rho) W. That is a mean, because a pass leaves out whole items, now these, now those.
+ *     The I stays, and so do all-reduces and UPDATE, because another micro-batch may count for the
+ *     items. The bucket leads of a stage's last backward shrink in proportion. With rho = 1
+ *     everywhere GPipe and 1F1B of equal stages take (M + K - 1)(f + i). Below a frozen prefix
+ *     nothing changes: the first active item has no I, and its B is (1 - rho) W.
  *
  * Launching by the host, one of:
  *
@@ -69,7 +76,8 @@
  *     gradients, both on the rank of the table and on that of the head.
  * memory-2  Stash is taken when F starts and freed when B ends, or W where the backward is split.
  *     Under recompute, where the pair has an R, F takes input_bytes instead, R adds the stash, and
- *     both are freed.
+ *     both are freed. An I whose W leaves out a share of the weight gradients frees that share
+ *     of the stash, because nothing reads it any more. Gradients stay allocated.
  * memory-3  A receive buffer (the edge's held_bytes) is taken at RECV and freed when the next
  *     compute op of its stage and micro-batch ends. C takes copy_bytes in the same way.
  *

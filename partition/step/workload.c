@@ -21,9 +21,25 @@ void workload_clear(struct workload *workload)
     free(workload->rank_of_stage);
     free(workload->edge_ns);
     free(workload->distances);
+    shares_free(&workload->shares);
     sites_free(workload->own_sites);
     tensor_group_free(workload->group);
     *workload = (struct workload){0};
+}
+
+int64_t workload_left_out(const struct workload *workload, int stage, int microbatch, int64_t all)
+{
+    return (int64_t)(shares_at(&workload->shares, stage, microbatch) * (double)all);
+}
+
+/* The time of a B, I or W of OP_PARTIAL. */
+static int64_t partial_ns(const struct workload *workload, const struct stage_cost *stage,
+                          struct op op)
+{
+    const int mb = op.microbatch == workload->num_microbatches - 1 ? MB_LAST : MB_FULL;
+    const int64_t weight_ns = op.kind == OP_I ? 0 : stage->weight_ns[mb];
+    return stage->op_ns[op.kind][mb] -
+           workload_left_out(workload, op.stage, op.microbatch, weight_ns);
 }
 
 int64_t workload_op_ns(const struct workload *workload, int class_index, struct op op)
@@ -35,6 +51,8 @@ int64_t workload_op_ns(const struct workload *workload, int class_index, struct 
                : op.kind == OP_P ? stage->whole_batch_ns[1]
                                  : stage->op_ns[op.kind][MB_FULL];
     }
+    if (op.kind <= OP_W && (op.arg & OP_PARTIAL))
+        return partial_ns(workload, stage, op);
     return stage
         ->op_ns[op.kind][op.microbatch == workload->num_microbatches - 1 ? MB_LAST : MB_FULL];
 }
@@ -48,7 +66,8 @@ int64_t workload_pair_ns(const struct workload *workload, int class_index, struc
     const int f_mb = f.microbatch == last ? MB_LAST : MB_FULL;
     const int b_mb = b.microbatch == last ? MB_LAST : MB_FULL;
     const int64_t forward = stages[f.stage].op_ns[OP_F][f_mb];
-    const int64_t all = forward + stages[b.stage].op_ns[OP_B][b_mb];
+    const int64_t all = forward + (b.arg & OP_PARTIAL ? partial_ns(workload, &stages[b.stage], b)
+                                                      : stages[b.stage].op_ns[OP_B][b_mb]);
     const int64_t hidden = stages[f.stage].hidden_ns[0][f_mb] + stages[b.stage].hidden_ns[1][b_mb];
     *forward_ns = forward;
     if (hidden == 0)
@@ -180,6 +199,7 @@ enum status workload_build_at(const struct setting *setting, const struct plan *
         rc = sites_new(own.cluster, plan, &b.got.own_sites, err);
         b.got.sites = b.got.own_sites;
     }
+    THEN(shares_copy(&plan->shares, &b.got.shares, err));
     THEN(place_stages(&b, rank_of_stage));
     THEN(workload_build_edges(&b));
     THEN(workload_build_classes(&b));

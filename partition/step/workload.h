@@ -40,6 +40,8 @@ struct stage_cost {
     int64_t
         input_bytes[MB_SIZES];    /* the stage's input, kept instead of the stash under recompute */
     int64_t copy_bytes[MB_SIZES]; /* of C and P, between host and device */
+    int64_t weight_ns[MB_SIZES];  /* of weight gradients alone, in op_ns of B and of W: what a
+                                       share of 1 leaves out (time-9) */
     int64_t hidden_ns[2][MB_SIZES]; /* all-to-alls of experts: of op_ns[OP_F], of op_ns[OP_B] */
     int64_t host_copy_bytes_whole;  /* of P of OP_WHOLE_BATCH */
 };
@@ -96,11 +98,12 @@ struct workload {
     int cache_write_stage; /* the stage that has a P after each forward (frozen: spread, with
                               cache_write); -1: none */
     bool clip;
-    int *rank_of_stage;    /* owned, num_stages */
-    int64_t *edge_ns;      /* owned; by class, unshared times of messages and of TIED: ask
+    int *rank_of_stage;          /* owned, num_stages */
+    int64_t *edge_ns;            /* owned; by class, unshared times of messages and of TIED: ask
                            workload_edge_ns() and workload_tied_ns() */
-    int64_t *distances;    /* owned, num_stages: stash-distance; NULL: far */
-    int64_t tied_bytes;    /* gradient of the table that TIED adds; 0: there is no TIED */
+    struct freeze_shares shares; /* owned; the plan's */
+    int64_t *distances;          /* owned, num_stages: stash-distance; NULL: far */
+    int64_t tied_bytes;          /* gradient of the table that TIED adds; 0: there is no TIED */
     int64_t norm_ns;       /* NORM, once all ranks are there: the squares of the rank with most
                            gradients, and a tree of 2 ceil(log2(K R)) latencies */
     int64_t cache_read_ns; /* time-2b: the host reads a replica's step from the cache; else 0 */
@@ -162,6 +165,10 @@ int64_t workload_pair_ns(const struct workload *workload, int class_index, struc
 
 /* The time of an F B I W R Z C P or UPDATE that is not part of a pair. */
 int64_t workload_op_ns(const struct workload *workload, int class_index, struct op op);
+
+/* The part of `all`, time or bytes of the weight gradients of a stage and micro-batch, that the plan's
+ * share leaves out. */
+int64_t workload_left_out(const struct workload *workload, int stage, int microbatch, int64_t all);
 
 /* Whether a rank of the plan waits for its sends (time-3b): as the cluster says, else as the model's
  * framework has it. */

@@ -93,6 +93,19 @@ static enum status find_buckets(struct builder *b, int s)
                : rc;
 }
 
+/* What the last backward of a stage leaves out, it leaves out of all items alike (time-9), so
+ * gradients are complete in proportion earlier before its end. */
+static void shorten_leads(struct workload *w)
+{
+    for (int i = 0; i < w->num_buckets && w->shares.share; i++) {
+        struct bucket *bucket = &w->buckets[i];
+        const int64_t out =
+            workload_left_out(w, bucket->stage, w->num_microbatches - 1, bucket->lead_w_ns);
+        bucket->lead_ns -= out;
+        bucket->lead_w_ns -= out;
+    }
+}
+
 /* Flag all-reduces of sizes that were not measured. Those inside a node were. */
 static void flag_buckets(struct builder *b)
 {
@@ -124,6 +137,7 @@ enum status workload_build_buckets(struct builder *b)
     }
     w->first_bucket[w->num_stages] = w->num_buckets;
     flag_buckets(b);
+    shorten_leads(w);
     return OK;
 }
 

@@ -327,8 +327,14 @@ static enum status pass_times(struct builder *b, int s, int mb, struct stage_cos
     enum status rc = item_passes(b, s, mb);
     if (rc != OK)
         return rc;
-    bool fits =
-        sum_passes(b, s, &sum) && builder_overlap(b, s, &sum) && add_gathers(b, s, mb, &sum);
+    bool fits = sum_passes(b, s, &sum);
+    stage->weight_ns[mb] = sum.weight;
+    fits = fits && builder_overlap(b, s, &sum) && add_gathers(b, s, mb, &sum);
+    /* Where messages of shards overlap, they may take longer than the passes beside them. */
+    if (stage->weight_ns[mb] > sum.both - sum.input)
+        stage->weight_ns[mb] = sum.both > sum.input ? sum.both - sum.input : 0;
+    if (stage->weight_ns[mb] > sum.weight)
+        stage->weight_ns[mb] = sum.weight;
     if (b->got.i_folded_into_w && s == b->got.num_frozen_stages) {
         fits = fits && add_to(&sum.weight, sum.input);
         sum.input = 0;
@@ -477,6 +483,8 @@ static enum status build_stage(struct builder *b, int s, struct stage_cost *stag
     }
     for (int kind = 0; kind < OP_KIND_COUNT && equal; kind++)
         stage->op_ns[kind][MB_LAST] = stage->op_ns[kind][MB_FULL];
+    if (equal)
+        stage->weight_ns[MB_LAST] = stage->weight_ns[MB_FULL];
     for (int back = 0; back < 2 && equal; back++)
         stage->hidden_ns[back][MB_LAST] = stage->hidden_ns[back][MB_FULL];
     THEN(update_time(b, s, stage));

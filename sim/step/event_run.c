@@ -207,13 +207,11 @@ static int64_t usual_ns(const struct step *step, const struct workload *w, int p
 {
     const int class_index = step->workload->class_of_replica[proc / step->num_ranks];
     const struct op *op = &step->full->ranks[proc % step->num_ranks].ops[pc];
-    int64_t forward_ns;
-    if (op_overlapped(*op, OP_F)) {
-        workload_pair_ns(w, class_index, op[0], op[1], &forward_ns);
-        return forward_ns;
+    if (op->kind <= OP_B && (op->arg & OP_OVERLAPPED)) {
+        const struct op *f = op->kind == OP_F ? op : op - 1;
+        int64_t forward_ns, ns = workload_pair_ns(w, class_index, f[0], f[1], &forward_ns);
+        return op == f ? forward_ns : ns - forward_ns;
     }
-    if (op_overlapped(*op, OP_B))
-        return workload_pair_ns(w, class_index, op[-1], op[0], &forward_ns) - forward_ns;
     return workload_op_ns(w, class_index, *op);
 }
 

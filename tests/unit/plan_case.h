@@ -60,6 +60,18 @@ static inline void case_must(enum status rc, const struct err *err)
     }
 }
 
+/* Give the plan random shares, many of them 0 or 1. */
+static inline void plan_case_shares(struct plan_case *c, uint64_t *seed)
+{
+    struct err err = {0};
+    case_must(shares_init(c->plan.num_stages, c->plan.microbatches.count, &c->plan.shares, &err),
+              &err);
+    for (int i = 0; i < c->plan.num_stages * c->plan.microbatches.count; i++) {
+        const double share = (double)(case_below(seed, 1400) - 200) / 1000;
+        c->plan.shares.share[i] = share < 0 ? 0 : share > 1 ? 1 : share;
+    }
+}
+
 /* K of 1..max_ranks, about max_microbatches micro-batches (at least 2K). */
 static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max_ranks,
                                     int max_microbatches)

@@ -78,6 +78,15 @@ static struct timed *sender(const struct plan_case *c, struct timed *all, int n,
 static int64_t duration(const struct plan_case *c, const struct timed *t)
 {
     const struct op op = t->op;
+    const int class_index = c->workload.class_of_replica[t->replica];
+    if ((op.kind == OP_B || op.kind == OP_W) && c->plan.shares.share) { /* time-9 */
+        const struct stage_cost *stage =
+            &c->workload.stages[class_index * c->plan.num_stages + op.stage];
+        const int M = c->plan.microbatches.count, mb = op.microbatch == M - 1;
+        return stage->op_ns[op.kind][mb] -
+               (int64_t)(c->plan.shares.share[op.stage * M + op.microbatch] *
+                         (double)stage->weight_ns[mb]);
+    }
     return workload_op_ns(&c->workload, c->workload.class_of_replica[t->replica], op);
 }
 
@@ -226,6 +235,8 @@ static void schedule_time__equals_the_oracle_on_random_plans(void **state)
         struct err err = {0};
         struct step_time time = {0};
         plan_case_random(&c, &seed, 4, 6);
+        if (round % 3 == 0)
+            plan_case_shares(&c, &seed);
         if (plan_case_lower(&c, &err) != OK ||
             schedule_time(&c.full, &c.workload, &(struct setting){&c.model, &c.cluster, &c.cost},
                           &c.plan, &time, &err) != OK)
@@ -697,16 +708,24 @@ static int64_t oracle_memory(const struct plan_case *c, int k)
             const struct stage_cost *stage = &w->stages[op.stage];
             const int mb = op.microbatch == M - 1 ? MB_LAST : MB_FULL;
             /* From op i up to and with the op that frees it. */
-            bool backward_ended = false, consumed = false, again = false;
+            bool backward_ended = false, input_ended = false, consumed = false, again = false;
             for (int64_t j = 0; j < list->num_ops; j++) {
                 const struct op other = list->ops[j];
                 const bool same = other.stage == op.stage && other.microbatch == op.microbatch;
                 again = again || (same && other.kind == OP_R);
+                input_ended = input_ended || (j < t && j > i && same && other.kind == OP_I);
                 backward_ended = backward_ended || (j < t && j > i && same &&
                                                     (other.kind == OP_B || other.kind == OP_W));
                 consumed = consumed ||
                            (j < t && j > i && same && other.kind <= OP_Z && other.kind != OP_R);
             }
+            const int64_t left_out =
+                input_ended && c->plan.shares.share
+                    ? (int64_t)(c->plan.shares.share[op.stage * M + op.microbatch] *
+                                (double)stage->stash_bytes[mb])
+                    : 0; /* memory-2 */
+            if (op.kind == (again ? OP_R : OP_F) && !backward_ended)
+                live -= left_out;
             if (op.kind == OP_F && !backward_ended) {
                 live += again ? stage->input_bytes[mb] : stage->stash_bytes[mb];
             } else if (op.kind == OP_R && !backward_ended) {
@@ -773,6 +792,8 @@ static void schedule_memory__equals_the_oracle_on_random_plans(void **state)
         struct err err = {0};
         int64_t memory[8];
         plan_case_random(&c, &seed, 3, 4);
+        if (round % 2 == 0)
+            plan_case_shares(&c, &seed);
         case_must(plan_case_lower(&c, &err), &err);
         assert_int_equal(schedule_memory(&c.full, &c.workload, memory, &err), OK);
         for (int k = 0; k < c.plan.num_ranks; k++) {

@@ -27,6 +27,27 @@ static void assert_steps(struct sim_case *c, int64_t want_ns)
     sim_case_clear(c);
 }
 
+/* time-9: (M + K - 1)(f + i) where every backward leaves all weight gradients out, under GPipe and 1F1B
+ * of equal stages; (M + K - 1)(f + i + w / 2) where it leaves out one half. */
+static void sim_step__leaving_out_all_weight_gradients_takes_f_and_i_alone(void **state)
+{
+    (void)state;
+    for (int n = 0; n < 2 * 6 * 4 * 2; n++) {
+        const int half = n % 2, K = 1 + n / 2 % 6, M = 1 + n / 12 % 4 * 3;
+        struct sim_case c = SIM_CASE(n / 48 ? SCHEDULE_GPIPE : SCHEDULE_1F1B, K, M, 1003, 700, 900);
+        struct err err = {0};
+        sim_case_build(&c);
+        assert_int_equal(shares_init(K, M, &c.plan.shares, &err), OK);
+        for (int i = 0; i < K * M; i++)
+            c.plan.shares.share[i] = half ? 0.5 : 1;
+        assert_int_equal(sim_case_lower(&c, &err), OK);
+        assert_int_equal(sim_case_step(&c, &err), OK);
+        assert_int_equal(c.result.step_ns, (M + K - 1) * (1003 + 700 + half * 450));
+        assert_int_equal(scheduled_ns(&c), c.result.step_ns);
+        sim_case_clear(&c);
+    }
+}
+
 /* (M + K - 1)(f + b): GPipe (Huang et al. 2019), 1F1B (Narayanan et al. 2019), equal stages. */
 static void sim_step__gpipe_and_1f1b_take_m_plus_k_minus_1_rounds(void **state)
 {
@@ -509,6 +530,14 @@ static void sim_step__and_schedule_time_agree_when_nothing_is_shared(void **stat
             assert_int_equal(sim_case_lower(&c, &err), OK);
             assert_int_equal(sim_case_step(&c, &err), OK);
         }
+        if (n % 4 == 0) { /* backwards leave weight gradients out */
+            const int S = c.plan.num_stages;
+            assert_int_equal(shares_init(S, c.M, &c.plan.shares, &err), OK);
+            for (int i = 0; i < S * c.M; i++)
+                c.plan.shares.share[i] = (double)random_below(5) / 4;
+            assert_int_equal(sim_case_lower(&c, &err), OK);
+            assert_int_equal(sim_case_step(&c, &err), OK);
+        }
         if (c.kind == SCHEDULE_DUALPIPE_V && c.num_frozen == 0 &&
             n % 3) { /* as if experts exchanged tokens */
             for (int i = 0; i < c.workload.num_classes * c.workload.num_stages; i++) {
@@ -890,6 +919,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sim_step__gpipe_and_1f1b_take_m_plus_k_minus_1_rounds),
+        cmocka_unit_test(sim_step__leaving_out_all_weight_gradients_takes_f_and_i_alone),
         cmocka_unit_test(sim_step__interleaved_bubble_shrinks_with_chunks),
         cmocka_unit_test(sim_step__gpipe_waits_for_its_slowest_stage),
         cmocka_unit_test(sim_step__zero_bubble_schedules_fill_the_spans),
