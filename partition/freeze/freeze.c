@@ -52,7 +52,8 @@ struct track {
 };
 
 const char *const freeze_policy_names[] = {
-    "none", "closed-form", "gradient-norm", "relative-change", "table", "plateau", "safe", NULL};
+    "none",  "closed-form", "gradient-norm", "relative-change", "table", "plateau", "safe",
+    "timed", NULL};
 
 static const char *const policy_about[FREEZE_POLICY_COUNT] = {
     [FREEZE_NONE] = "no layer freezes",
@@ -63,6 +64,8 @@ static const char *const policy_about[FREEZE_POLICY_COUNT] = {
     [FREEZE_TABLE] = "F per epoch from freeze.table; F may fall there",
     [FREEZE_PLATEAU] = "layers whose gradient norm has no drift, at any learning rate",
     [FREEZE_SAFE] = "what costs at most freeze.max_loss, by what the run itself has measured",
+    [FREEZE_TIMED] = "no prefix: backwards leave out weight gradients where the pipeline waits for "
+                     "them, freeze.max_share of each stage (after TimelyFreeze)",
 };
 
 const char *freeze_policy_about(enum freeze_policy policy)
@@ -357,7 +360,9 @@ enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms,
     epoch -= spec->warmup;
     switch (spec->policy) {
     case FREEZE_NONE:
-        snprintf(why, sizeof why, "nothing freezes");
+    case FREEZE_TIMED:
+        snprintf(why, sizeof why,
+                 spec->policy == FREEZE_TIMED ? "no prefix freezes" : "nothing freezes");
         break;
     case FREEZE_CLOSED_FORM:
         decision = freeze_closed_form(freeze->num_layers, spec->alpha, epoch);
@@ -442,6 +447,7 @@ void freeze_bounds(const struct freeze *freeze, int epoch, int *least, int *most
         high = spec->max_loss > 0 ? cap_of(freeze) : now;
         break;
     case FREEZE_NONE:
+    case FREEZE_TIMED:
     case FREEZE_POLICY_COUNT:
         break;
     }

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "partition/freeze/freeze_safe.h"
+#include "partition/freeze/freeze_choice.h"
 #include "partition/base/status.h"
 
 #ifdef __cplusplus
@@ -25,6 +26,7 @@ enum freeze_policy {
     FREEZE_TABLE,           /* F per epoch from a table */
     FREEZE_PLATEAU,         /* ours: does not depend on the learning rate, see freeze.c */
     FREEZE_SAFE,            /* ours: within a stated loss, see freeze_safe.h */
+    FREEZE_TIMED,           /* no prefix: shares of backward passes alone, shares.h */
     FREEZE_POLICY_COUNT
 };
 extern const char *const freeze_policy_names[]; /* by value, NULL-terminated */
@@ -42,10 +44,13 @@ struct freeze_spec {
                        policy counts its epochs from there */
     int *table;     /* owned; F of policy epoch e at table[min(e, num_table - 1)] */
     int num_table;
-    double max_loss; /* of safe: points of accuracy, or per cent of the loss; 0: freeze nothing */
-    bool record;     /* measure the evidence of all prefixes (partition/freeze/evidence.h) */
-    int64_t probe;   /* test samples that evidence is measured on; 0: as many as cost little */
-    bool anneal;     /* layers that the next turn freezes train with a rate that falls to 0 */
+    double max_loss;  /* of safe: points of accuracy, or per cent of the loss; 0: freeze nothing */
+    bool record;      /* measure the evidence of all prefixes (partition/freeze/evidence.h) */
+    int64_t probe;    /* test samples that evidence is measured on; 0: as many as cost little */
+    bool anneal;      /* layers that the next turn freezes train with a rate that falls to 0 */
+    double max_share; /* 0..1: of each stage, mean over the micro-batches; 0: no shares */
+    enum freeze_choice choice;
+    bool rescale;        /* an item's gradient is divided by the samples counted for it */
     int64_t every_steps; /* decide after this many steps instead of every epoch; 0: off */
 };
 

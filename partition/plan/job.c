@@ -362,6 +362,7 @@ struct job job_as_static(const struct job *job)
 {
     struct job fixed = *job;
     fixed.freeze.policy = FREEZE_NONE;
+    fixed.freeze.max_share = 0;
     fixed.pipeline.num_stages = fixed.pipeline.num_replicas = AUTO;
     fixed.pipeline.num_microbatches = AUTO;
     fixed.train.micro = AUTO;

@@ -44,6 +44,8 @@ const struct data_set data_sets[DATA_KIND_COUNT] = {
     {"train.csv and test.csv, or one file; .tsv and .jsonl too",      "BERT, task=classify", 0,     0    },
 };
 
+#define TIMED_INSTEAD "train computes all weight gradients"
+
 /* clang-format off */
 #define ROW(type, key, member, help, ...) MEMBER(job, key, type, member, help, __VA_ARGS__)
 #define INT(...) ROW(INT, __VA_ARGS__, )
@@ -147,7 +149,7 @@ static const struct member job_members[] = {
     NAME("pipeline.offload", pipeline.offload, "optimizer: masters and optimizer state are in host memory, and the host updates; auto: where that is faster; fit: where no plan fits the devices without, or one with is 5 % faster; only for plan and sim", .names = offload_choice_names, .init = "none; fit where tensor is auto by default", .also = "offload_optimizer=optimizer|optimizer_cpu_offload=optimizer"),
     NAME("pipeline.frozen", pipeline.frozen, "where the frozen prefix runs if the cache is not read", .names = frozen_placement_names, AUTO_IN(pipeline.frozen_auto), .min = FROZEN_FIRST, .init = "auto"),
     BYTES("pipeline.bucket_bytes", pipeline.bucket_bytes, "gradients per all-reduce; 0: one all-reduce per stage", .init = "25MiB"),
-    NAME("freeze.policy", freeze.policy, "how the frozen prefix grows", .names = freeze_policy_names, .init = "none; safe where freeze.alpha, max_loss, min_active, warmup or evidence is set"),
+    NAME("freeze.policy", freeze.policy, "how the frozen prefix grows", .names = freeze_policy_names, .init = "none; safe where freeze.alpha, max_loss, min_active, warmup or evidence is set, timed where max_share is"),
     REAL("freeze.alpha", freeze.alpha, "share of the active layers that one decision may freeze", .max = 1, .flags = MEMBER_ABOVE | MEMBER_BELOW, .init = "1/3; safe: 1/2"),
     REAL("freeze.max_loss", freeze.max_loss, "what freezing may cost under policy safe: points of accuracy, or per cent of the loss; 0: nothing freezes", .init = "1"),
     INT("freeze.min_active", freeze.min_active, "layers that stay active", .init = "0"),
@@ -156,6 +158,9 @@ static const struct member job_members[] = {
     BOOL("freeze.record", freeze.record, "measure each turn what each prefix brings, into evidence.json", .init = "false"),
     INT("freeze.probe", freeze.probe, "samples of data.valid that evidence is measured on", .init = "0: 256; safe: as many as cost 2 % of the step time"),
     BOOL("freeze.anneal", freeze.anneal, "layers that the next turn freezes train with a rate that falls to 0; closed-form and table", .init = "false"),
+    REAL("freeze.max_share", freeze.max_share, "mean share of a stage's weight-gradient time that the backwards of a step may leave out, where the pipeline waits for it, under any policy", .max = 1, .init = "0; timed: 1/2", .instead = TIMED_INSTEAD),
+    NAME("freeze.choice", freeze.choice, "items that a backward leaves out; rotate: each item equally often; random: drawn (TimelyFreeze); norm: those that change least, first", .names = freeze_choice_names, .init = "rotate", .instead = TIMED_INSTEAD),
+    BOOL("freeze.rescale", freeze.rescale, "an item's gradient is divided by the samples that were counted for it, so that it stays unbiased", .init = "true", .instead = TIMED_INSTEAD),
     MEMBER_OWN("freeze.table", "F per epoch: array, file, or mild|mild-early|by_epoch|linear"),
     MEMBER_OWN("freeze.norms", "recorded gradient norms: array of epochs, each an array of layers, or file"),
     MEMBER_OWN("freeze.evidence", "for sim, policy safe: evidence.json of a run, or its object"),

@@ -191,7 +191,7 @@ static enum status read_setting(const struct json *root, const char *what, const
                    : cluster_load("this-machine", &job->cluster, err);
 }
 
-/* A job that asks for freezing without naming a policy gets `safe`. */
+/* A job that asks for freezing without naming a policy gets `safe`, for shares `timed`. */
 static void choose_policy(const struct json *root, struct job *job)
 {
     static const char *const asks[] = {"freeze.alpha", "freeze.max_loss", "freeze.min_active",
@@ -201,6 +201,10 @@ static void choose_policy(const struct json *root, struct job *job)
         asked = asked || json_path(root, asks[i]);
     if (asked && !json_path(root, "freeze.policy"))
         job->freeze.policy = FREEZE_SAFE;
+    else if (json_path(root, "freeze.max_share") && !json_path(root, "freeze.policy"))
+        job->freeze.policy = FREEZE_TIMED;
+    if (job->freeze.policy == FREEZE_TIMED && !json_path(root, "freeze.max_share"))
+        job->freeze.max_share = 0.5;
     if (job->freeze.policy == FREEZE_SAFE && !json_path(root, "freeze.alpha"))
         job->freeze.alpha = 0.5;
 }

@@ -113,6 +113,14 @@ void plan_json_add(struct json *object, const struct plan *plan)
     }
     for (int i = NUM_SHAPE; i < NUM_MEMBERS; i++)
         add_member(object, &members[i], plan);
+    if (plan->shares.share) {
+        struct json *stages = json_add_array(object, "shares");
+        for (int s = 0; s < plan->num_stages; s++) {
+            struct json *stage = json_add_array(stages, NULL);
+            for (int m = 0; m < plan->microbatches.count; m++)
+                json_add_double(stage, NULL, shares_at(&plan->shares, s, m));
+        }
+    }
     char *csv = NULL;
     if (plan->order && schedule_to_csv(plan->order, &csv, NULL) == OK)
         json_add_string(object, "order", csv);
@@ -315,6 +323,34 @@ static enum status read_order(const struct reader *in)
     return rc;
 }
 
+/* Shares of weight gradients, in a plan that leaves some out. */
+static enum status read_shares(const struct reader *in)
+{
+    struct plan *plan = in->plan;
+    const struct json *stages = json_get(in->object, "shares");
+    const int S = plan->num_stages, M = plan->microbatches.count;
+    char must[80];
+    if (!stages)
+        return OK;
+    snprintf(must, sizeof must, "%d arrays of %d numbers, 0..1", S, M);
+    if (json_type(stages) != JSON_ARRAY || json_count(stages) != S)
+        return malformed(in, "shares", must);
+    enum status rc = shares_init(S, M, &plan->shares, in->err);
+    double *share = plan->shares.share;
+    for (const struct json *stage = json_first(stages); stage && rc == OK;
+         stage = json_next(stage)) {
+        if (json_type(stage) != JSON_ARRAY || json_count(stage) != M)
+            return malformed(in, "shares", must);
+        for (const struct json *one = json_first(stage); one; one = json_next(one)) {
+            *share = json_number(one);
+            if (!(*share >= 0 && *share <= 1))
+                return malformed(in, "shares", must);
+            share++;
+        }
+    }
+    return rc;
+}
+
 static enum status read_memory(const struct reader *in)
 {
     struct plan *plan = in->plan;
@@ -351,6 +387,7 @@ enum status plan_json_read(const struct json *object, const char *what, const st
     THEN(read_recompute_layers(&in));
     THEN(read_devices(&in));
     THEN(read_order(&in));
+    THEN(read_shares(&in));
     THEN(read_memory(&in));
     THEN(plan_check(&got, model, cluster, err));
     if (rc == OK) {
@@ -391,6 +428,11 @@ static enum status check_job(const char *path, const struct job *job, const stru
         return differs(path, "clip", plan->clip, job_wants_norm(job), err);
     if (plan->canonical != canonical)
         return differs(path, "canonical", plan->canonical, canonical, err);
+    if (plan->shares.share && job->freeze.max_share == 0)
+        return err_set(err, ERR_INFEASIBLE,
+                       "%s: plan.shares leaves out weight gradients, the job's freeze.max_share is "
+                       "0",
+                       path);
     return OK;
 }
 

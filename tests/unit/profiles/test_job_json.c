@@ -87,6 +87,8 @@ static void job_load__freezes_safely_where_no_policy_is_named(void **state)
         {"freeze.alpha=1/5",          FREEZE_SAFE,        0.2    },
         {"freeze.policy=safe",        FREEZE_SAFE,        0.5    },
         {"freeze.policy=closed-form", FREEZE_CLOSED_FORM, 1.0 / 3},
+        {"freeze.max_share=0.2",      FREEZE_TIMED,       1.0 / 3},
+        {"freeze.policy=timed",       FREEZE_TIMED,       1.0 / 3},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -94,6 +96,7 @@ static void job_load__freezes_safely_where_no_policy_is_named(void **state)
         load(file_with("job.json", plain), &cases[i].set, 1, &job);
         assert_int_equal(job.freeze.policy, cases[i].policy);
         assert_true(job.freeze.alpha == cases[i].alpha);
+        assert_int_equal(job.freeze.max_share > 0, job.freeze.policy == FREEZE_TIMED);
         job_clear(&job);
     }
 }
@@ -285,7 +288,7 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
     refuses(
         "freeze.alfa=1", ERR_INPUT, "--set: unknown key 'freeze.alfa', nearest is 'freeze.alpha'",
         "valid keys of freeze: policy alpha max_loss min_active warmup every_steps record probe "
-        "anneal table norms evidence");
+        "anneal max_share choice rescale table norms evidence");
     refuses("pipelin.num_stages=1", ERR_INPUT,
             "--set: unknown key 'pipelin.num_stages', nearest is 'pipeline.num_stages'", NULL);
     refuses("pipeline.num_stages=0", ERR_INPUT,

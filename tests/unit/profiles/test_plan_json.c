@@ -38,6 +38,8 @@ static void make_case(struct plan_case *c, uint64_t *seed)
                   &err);
         schedule_clear(&list);
     }
+    if (case_below(seed, 3) == 0)
+        plan_case_shares(c, seed);
     c->plan.step_ns = case_below(seed, 2) ? case_below(seed, 1000000000) : 0;
     if (case_below(seed, 2)) {
         c->plan.memory_bytes = calloc((size_t)c->plan.num_ranks, sizeof(int64_t));
@@ -94,6 +96,8 @@ static bool same_plan(const struct plan *a, const struct plan *b)
            a->layout.shard == b->layout.shard &&
            same_bytes(a->recompute_layers, b->recompute_layers,
                       (size_t)a->num_stages * sizeof *a->recompute_layers) &&
+           same_bytes(a->shares.share, b->shares.share,
+                      (size_t)(a->num_stages * a->microbatches.count) * sizeof(double)) &&
            same_bytes(a->first_item, b->first_item,
                       ((size_t)a->num_stages + 1) * sizeof *a->first_item) &&
            same_bytes(a->device, b->device, places * sizeof *a->device) &&
