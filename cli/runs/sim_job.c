@@ -45,12 +45,14 @@ static enum status plan_step(const struct step_request *q, const struct job *job
     if (q->num_frozen > job->model.num_layers)
         return err_set(err, ERR_INFEASIBLE, "frozen must be 0..%d for model '%s', got %lld",
                        job->model.num_layers, job->model.name, (long long)q->num_frozen);
-    enum status rc = plan_for_sim(job, cost, &state, &result, err);
-    if (rc == OK) {
+    const struct setting setting = {&job->model, &job->cluster, cost};
+    enum status rc = plan_only(job, &setting, &state, q->cut_text != NULL, plan, err);
+    if (rc == OK && plan->num_ranks == 0) {
+        rc = plan_for_sim(job, cost, &state, &result, err);
         *plan = result.plan;
         result.plan = (struct plan){0};
-        plan->cache_write = q->cache_write && !cached && q->num_frozen > 0;
     }
+    plan->cache_write = rc == OK && q->cache_write && !cached && q->num_frozen > 0;
     planner_result_clear(&result);
     return rc;
 }

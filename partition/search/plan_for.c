@@ -413,6 +413,41 @@ static enum status take_given(const struct plan *given, int num_frozen, struct p
     return plan_copy(given, plan, err);
 }
 
+/* Fill the planner's problem and options. */
+static enum status set_problem(const struct job *job, const struct setting *setting,
+                               const struct run_state *state, struct planner_problem *problem,
+                               struct planner_options *options, struct err *err)
+{
+    planner_from_job(job, setting, state->num_frozen_layers, problem, options);
+    options->recompute_inside = options->recompute_inside && !state->executor;
+    open_layout(job, setting, state, options);
+    problem->with_device_0 = state->executor;
+    if (items_left(setting, state) < chunks_of(job)) {
+        options->schedules = 1u << SCHEDULE_1F1B;
+        options->chunks = 1;
+    }
+    enum status rc = check_balancer(job, options, err);
+    THEN(restrict_to_target(job, options, err));
+    THEN(set_counts(job, setting, state, problem, options, err));
+    THEN(set_microbatches(job, state, options, err));
+    if (rc == OK)
+        set_frozen(job, setting, state, problem, options);
+    return rc;
+}
+
+enum status plan_only(const struct job *job, const struct setting *setting,
+                      const struct run_state *state, bool any_cut, struct plan *plan,
+                      struct err *err)
+{
+    struct planner_problem problem;
+    struct planner_options options;
+    if (state->old || state->given || job_searches(job) ||
+        job->train.reduction == REDUCTION_CANONICAL)
+        return OK;
+    const enum status rc = set_problem(job, setting, state, &problem, &options, err);
+    return rc == OK ? planner_only(&problem, &options, any_cut, plan, err) : rc;
+}
+
 enum status plan_for(const struct job *job, const struct setting *setting,
                      const struct run_state *state, const struct planner_judge *judge,
                      struct planner_result *result, struct err *err)
@@ -422,23 +457,11 @@ enum status plan_for(const struct job *job, const struct setting *setting,
     struct planner_result got = {0};
     if (state->given && !state->old)
         return take_given(state->given, state->num_frozen_layers, &result->plan, err);
-    planner_from_job(job, setting, state->num_frozen_layers, &problem, &options);
-    if (judge)
-        options.judge = *judge;
-    options.recompute_inside = options.recompute_inside && !state->executor;
-    open_layout(job, setting, state, &options);
-    problem.with_device_0 = state->executor;
-    if (items_left(setting, state) < chunks_of(job)) {
-        options.schedules = 1u << SCHEDULE_1F1B;
-        options.chunks = 1;
-    }
-    enum status rc = check_balancer(job, &options, err);
-    THEN(restrict_to_target(job, &options, err));
-    THEN(set_counts(job, setting, state, &problem, &options, err));
-    THEN(set_microbatches(job, state, &options, err));
+    enum status rc = set_problem(job, setting, state, &problem, &options, err);
     if (rc != OK)
         return rc;
-    set_frozen(job, setting, state, &problem, &options);
+    if (judge)
+        options.judge = *judge;
     rc = solve(job, state, &problem, &options, &got, err);
     struct plan *plan = &got.plan;
     if (rc == OK && problem.canonical && plan->batch % plan->microbatches.count != 0)

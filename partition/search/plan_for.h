@@ -63,6 +63,12 @@ enum status plan_for(const struct job *job, const struct setting *setting,
                      const struct run_state *state, const struct planner_judge *judge,
                      struct planner_result *result, struct err *err);
 
+/* The plan of a first turn that leaves nothing to choose, see planner_only(). *plan must be zeroed and
+ * stays so otherwise. Errors as of plan_for(). */
+enum status plan_only(const struct job *job, const struct setting *setting,
+                      const struct run_state *state, bool any_cut, struct plan *plan,
+                      struct err *err);
+
 /* Give a plan the op lists that schedule_auto.h finds for its layout, within the memory of its devices,
  * or the named schedule that they do not beat. On failure the plan is unchanged. ERR_INFEASIBLE: no
  * list fits. ERR_NOMEM. */

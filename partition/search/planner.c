@@ -105,8 +105,7 @@ enum status planner_result_prefer(struct planner_result *result, struct planner_
     return OK;
 }
 
-/* Make the plan of a judged candidate, without memory_bytes. */
-static enum status make_plan(const struct search *search, const struct judged *judged,
+enum status search_make_plan(const struct search *search, const struct judged *judged,
                              struct plan *out)
 {
     const struct node *node = &judged->node;
@@ -152,7 +151,7 @@ static enum status finish_plan(const struct search *search, const struct judged 
     struct workload workload = {0};
     struct schedule full = {0};
     int64_t *stages = NULL;
-    enum status rc = make_plan(search, judged, &plan);
+    enum status rc = search_make_plan(search, judged, &plan);
     if (rc != OK)
         return rc;
     plan.memory_bytes = malloc((size_t)plan.num_ranks * sizeof *plan.memory_bytes);
@@ -189,7 +188,7 @@ enum status search_ask(struct search *search, struct judged *judged)
     struct plan plan = {0};
     struct err why = {0};
     int64_t step_ns = 0;
-    enum status rc = make_plan(search, judged, &plan);
+    enum status rc = search_make_plan(search, judged, &plan);
     if (rc != OK)
         return rc;
     rc = options->judge.step_ns(options->judge.ctx, &plan, &step_ns, &why);
@@ -340,7 +339,7 @@ static enum status collect(struct search *search, struct planner_result *result)
                                               .lower_bound_ns = judged->node.bound_ns,
                                               .judged_ns = judged->asked_ns,
                                               .samples_per_s = rate};
-        enum status rc = make_plan(search, judged, &candidate.plan);
+        enum status rc = search_make_plan(search, judged, &candidate.plan);
         if (rc != OK)
             return rc;
         for (; at > 0 && result->best[at - 1].samples_per_s < rate; at--)

@@ -13,9 +13,10 @@
  * candidates' cuts by local moves.
  *
  * The search space leaves out V-shaped schedules on pipelines of more than 16 ranks (unless K or
- * the schedule is given), op lists of more than 2^21 ops, and pipelines of different lengths side
- * by side. On one device it holds one schedule, because all of them run the same ops there. Inside
- * the search space a candidate is skipped only by a proven lower bound (planner_bound.h).
+ * the schedule is given), op lists of more than 2^21 ops (unless K and M are given), and pipelines
+ * of different lengths side by side. On one device it holds one schedule, because all of them run
+ * the same ops there. Inside the search space a candidate is skipped only by a proven lower bound
+ * (planner_bound.h).
  *
  * Pure; deterministic; threads may call it on distinct objects. */
 #ifndef ELAPSE_PARTITION_PLANNER_H
@@ -206,6 +207,14 @@ enum status planner_solve(const struct planner_problem *problem,
                           const struct planner_options *options, struct planner_result *result,
                           struct err *err);
 void planner_result_clear(struct planner_result *result);
+
+/* The plan of a problem that leaves nothing to choose, without its times and its memory: one layout, K,
+ * R, M, schedule and place, and one cut. With any_cut the caller puts its own cut in place of the
+ * plan's. *plan must be zeroed, and stays so where there is a choice or no plan; it may exceed the
+ * memory. ERR_NOMEM. Time O(items + devices). */
+enum status planner_only(const struct planner_problem *problem,
+                         const struct planner_options *options, bool any_cut, struct plan *plan,
+                         struct err *err);
 
 /* Make another candidate, whose plan the result then owns, the chosen one. It has the cut and the
  * samples of the plan that was chosen, which becomes the next best. The bound stays that of the named

@@ -12,7 +12,8 @@
 
 #include "partition/step/cache_rule.h"
 
-/* Longer op lists are not candidates, because judging one would take more than about 0.1 s. */
+/* Longer op lists are not candidates, because judging one would take more than about 0.1 s, unless
+ * the job gives K and M. */
 #define MAX_COMPUTE_OPS ((int64_t)1 << 21)
 
 /* V-shaped schedules are candidates for pipelines of at most this many ranks, unless the job asks
@@ -306,6 +307,13 @@ static bool allows_count(const struct search *search, const struct node *node)
               search->problem->layout.shard < SHARD_GRADIENTS));
 }
 
+static bool counts_given(const struct search *search)
+{
+    const struct planner_options *options = search->options;
+    return options->num_ranks != AUTO &&
+           (options->num_microbatches != AUTO || options->microbatch_size != AUTO);
+}
+
 /* Open all candidates of a family with one placement of the frozen forward. fills[i] belongs to
  * search->counts[i]: the node's fill_ns, 0 if nothing is to be filled, negative if no such plan
  * exists. */
@@ -330,7 +338,8 @@ static enum status open_placement(struct search *search, const struct node *fami
         if (!allows_mode(search, &node) || !allows_count(search, &node))
             continue;
         const int64_t stages = (int64_t)family->num_ranks * group->chunks;
-        if (stages * node.microbatches.count > MAX_COMPUTE_OPS / 3 || node.fill_ns < 0)
+        if ((stages * node.microbatches.count > MAX_COMPUTE_OPS / 3 && !counts_given(search)) ||
+            node.fill_ns < 0)
             continue;
         if (count_only)
             search->candidates += 1 + __builtin_popcount(group->others);

@@ -659,3 +659,39 @@ enum status planner_solve(const struct planner_problem *problem,
         err_copy(err, second.status == OK || rc == ERR_INFEASIBLE ? &why : &second);
     return rc;
 }
+
+/* Whether options leave nothing to choose but K, R, M, the schedule, the place and the cut, which one
+ * search counts. */
+static bool one_layout(const struct planner_problem *problem, const struct planner_options *options)
+{
+    const bool host = options->offload == OFFLOAD_AUTO || options->offload == OFFLOAD_FIT;
+    return options->balancer == BALANCER_OPTIMAL && !options->by_params && !options->target &&
+           !(host && may_offload(options)) && !options->recompute_auto &&
+           usable_nodes(problem, options).num_nodes == problem->setting.cluster->num_nodes;
+}
+
+enum status planner_only(const struct planner_problem *problem,
+                         const struct planner_options *options, bool any_cut, struct plan *plan,
+                         struct err *err)
+{
+    struct solver s = {.problem = problem, .options = options, .best_layout = -1, .err = err};
+    struct layout *layouts = NULL;
+    struct open_search one = {0};
+    struct judged only = {0};
+    int n = 0;
+    bool found = false, one_cut = false;
+    enum status rc = one_layout(problem, options) ? list_layouts(&s, &layouts, &n) : OK;
+    if (rc == OK && n == 1) {
+        begin(&s, &layouts[0], &one);
+        if (one.begun == OK)
+            one.begun = search_only(&one.search, &only, &one_cut, &found);
+        if (one.begun == OK && found && (one_cut || any_cut))
+            one.begun = search_make_plan(&one.search, &only, plan);
+        if (one.begun == ERR_NOMEM) /* planner_solve() tells all else in the words of a search */
+            rc = err_copy(err, &one.why);
+    }
+    free(only.node.first_item);
+    open_clear(&one);
+    free(layouts);
+    return rc;
+}

@@ -168,6 +168,15 @@ enum status search_run(struct search *search);
 /* The search has ended: enter the bounds of the nodes left on the heap into their lengths. */
 void search_note_rest(struct search *search);
 
+/* Before search_run(): whether the search holds one candidate. *only then becomes it, not timed, with
+ * equally many blocks a stage as its cut; the caller frees its node.first_item. *one_cut: no other cut
+ * exists. */
+enum status search_only(struct search *search, struct judged *only, bool *one_cut, bool *found);
+
+/* Make the plan of a judged candidate, without memory_bytes. */
+enum status search_make_plan(const struct search *search, const struct judged *judged,
+                             struct plan *out);
+
 /* Push a node onto the heap. It takes over node.first_item, also on failure. ERR_NOMEM. */
 enum status search_push(struct search *search, struct node node);
 

@@ -616,6 +616,70 @@ static void plan_for__refuses_more_than_the_search_of_op_lists_takes_at_the_firs
     job_clear(&job);
 }
 
+/* The planner searches where plan_only() does not, so it is the judge of what is left to choose. */
+static void plan_only__is_the_plan_of_a_search_where_nothing_is_left_to_choose(void **state)
+{
+    (void)state;
+    int found = 0, open = 0;
+    struct cost cost;
+    cost_constant(&cost);
+    for (int kind = 0; kind < SCHEDULE_SEARCH; kind++)
+        for (int k = 1; k <= LAYERS; k++)
+            for (int frozen = 0; frozen < 3; frozen++)
+                for (int replicas = 0; replicas <= 2; replicas++) {
+                    struct job job;
+                    struct err err = {0};
+                    struct plan only = {0}, any = {0}, best = {0};
+                    make_job(&job);
+                    cluster_clear(&job.cluster);
+                    assert_int_equal(cluster_grid(2, LAYERS, &job.cluster, &err), OK);
+                    job.train.batch = 24;
+                    job.train.batch_mode = BATCH_PER_PIPELINE;
+                    job.pipeline.schedule = (enum schedule_kind)kind;
+                    job.pipeline.chunks = schedule_default_chunks((enum schedule_kind)kind);
+                    job.pipeline.num_stages = k;
+                    job.pipeline.num_replicas = replicas; /* AUTO the first time */
+                    job.pipeline.num_microbatches = 12;
+                    job.pipeline.frozen_auto = false;
+                    job.pipeline.frozen = FROZEN_FIRST;
+                    const struct setting setting = {&job.model, &job.cluster, &cost};
+                    const struct run_state at = {.num_frozen_layers = frozen, .num_samples = 480};
+                    const enum status rc = make_plan(&job, &cost, &at, &best, &err);
+                    assert_int_equal(plan_only(&job, &setting, &at, false, &only, &err), OK);
+                    assert_int_equal(plan_only(&job, &setting, &at, true, &any, &err), OK);
+                    if (only.num_ranks > 0) {
+                        const size_t stages = (size_t)only.num_stages + 1,
+                                     devices = (size_t)k * (size_t)only.num_pipelines;
+                        assert_int_equal(rc, OK);
+                        assert_int_equal(only.num_stages, best.num_stages);
+                        assert_int_equal(only.num_pipelines, best.num_pipelines);
+                        assert_int_equal(only.microbatches.count, best.microbatches.count);
+                        assert_int_equal(only.schedule, best.schedule);
+                        assert_int_equal(only.recompute, best.recompute);
+                        assert_int_equal(only.frozen, best.frozen);
+                        assert_memory_equal(only.first_item, best.first_item,
+                                            stages * sizeof *only.first_item);
+                        assert_memory_equal(only.device, best.device,
+                                            devices * sizeof *only.device);
+                        assert_int_equal(any.num_ranks, k);
+                        found++;
+                    }
+                    if (any.num_ranks > 0) { /* a valid plan, whatever its cut */
+                        assert_int_equal(plan_check(&any, &job.model, &job.cluster, &err), OK);
+                        assert_int_equal(rc, OK);
+                        open += only.num_ranks == 0;
+                    } else {
+                        assert_int_equal(only.num_ranks, 0);
+                    }
+                    plan_clear(&only);
+                    plan_clear(&any);
+                    plan_clear(&best);
+                    job_clear(&job);
+                }
+    print_message("nothing to choose %d times, only the cut %d times\n", found, open);
+    assert_true(found > 10 && open > 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -633,6 +697,7 @@ int main(void)
         cmocka_unit_test(plan_for__gives_a_plan_op_lists_of_its_own_where_these_are_faster),
         cmocka_unit_test(
             plan_for__refuses_more_than_the_search_of_op_lists_takes_at_the_first_plan),
+        cmocka_unit_test(plan_only__is_the_plan_of_a_search_where_nothing_is_left_to_choose),
         cmocka_unit_test(plan_for__is_the_same_or_none_when_memory_ends_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
