@@ -16,6 +16,13 @@ static void accumulate(struct backend *be, int64_t num, const float *x, float *y
         y[i] += x[i];
 }
 
+static void scale(struct backend *be, int64_t num, float factor, float *x)
+{
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, num))
+    for (int64_t i = 0; i < num; i++)
+        x[i] *= factor;
+}
+
 static void add(struct backend *be, int64_t num, const void *x, void *y)
 {
     if (be->elem_bytes == 4) {
@@ -221,5 +228,6 @@ void cpu_optim_install(struct backend *be)
     be->round = round_weights;
     be->add = add;
     be->accumulate = accumulate;
+    be->scale = scale;
     be->sumsq_many = sumsq_many;
 }

@@ -53,6 +53,21 @@ template <typename T> static void launch_add(struct backend *be, int64_t num, co
                     cuda_of(be)->stream, num, x, y);
 }
 
+static __global__ void __launch_bounds__(THREADS)
+    scale_elements(int64_t num, float factor, float *x)
+{
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < num; i += step)
+        x[i] *= factor;
+}
+
+static void scale(struct backend *be, int64_t num, float factor, float *x)
+{
+    if (num > 0)
+        CUDA_LAUNCH(scale_elements, stride_blocks(be, num, 1), THREADS, 0, cuda_of(be)->stream, num,
+                    factor, x);
+}
+
 static void accumulate(struct backend *be, int64_t num, const float *x, float *y)
 {
     launch_add<float>(be, num, x, y);
@@ -142,6 +157,7 @@ void cuda_elementwise_install(struct backend *be)
 {
     be->add = add;
     be->accumulate = accumulate;
+    be->scale = scale;
     be->round = round_weights;
     be->dropout = dropout;
 }

@@ -219,18 +219,19 @@ struct pass_key {
     int num_frozen_items;
     float grad_scale;
     bool fresh;
+    bool mixed; /* items differ in whether their weights' half runs, or writes */
 };
 
 /* true: the backend has replayed the pass. false: issue its calls; if *open, call pass_end()
  * afterwards. A pass is never replayed if its calls differ from step to step (dropout, predicted
- * rows), or if single items are timed, watched or hooked. */
+ * rows, items left out), or if single items are timed, watched or hooked. */
 static bool pass_begin(const struct stage *stage, const struct slot *slot, uint64_t step,
                        struct pass_key *key, bool *open)
 {
     struct backend *be = stage->spec.backend;
     const bool repeats = be->graph_begin && stage->spec.model->num_skips == 0 &&
                          (stage->spec.job->train.dropout == 0.0 || step == STEP_EVAL) &&
-                         !slot->batch.rows && !stage->item_ns && !stage->first_bad &&
+                         !slot->batch.rows && !key->mixed && !stage->item_ns && !stage->first_bad &&
                          !stage->taps && !stage->on_grad;
     *open = false;
     if (!repeats)
@@ -421,9 +422,52 @@ static void *aside_of(const struct stage *stage, int i, enum backward what)
                : NULL;
 }
 
-/* Run the items of a backward. key->fresh: the weights' halves write the accumulators instead of
- * adding. issue false: only note in the slot what a later weights' half needs, because a graph
- * does the work. */
+static bool leaves_out(const struct stage_batch *batch, int i)
+{
+    return batch->left_out && batch->left_out[i];
+}
+
+/* Whether the weights' halves of a pass write the accumulators instead of adding, and whether items
+ * differ in that or are left out. */
+static void look_at_items(const struct stage *stage, const struct stage_batch *batch,
+                          struct pass_key *key)
+{
+    const int active = stage_first_active(stage);
+    bool first = true;
+    for (int i = active; i < stage->num_items && key->what != BACKWARD_INPUT; i++) {
+        if (!layer_writes(&stage->layers[i]) && !leaves_out(batch, i))
+            continue;
+        key->mixed |= leaves_out(batch, i) || (!first && stage->fresh[i] != key->fresh);
+        key->fresh = stage->fresh[i];
+        first = false;
+    }
+}
+
+/* The weights' halves of a pass have been issued. */
+static void note_written(struct stage *stage, const struct stage_batch *batch)
+{
+    for (int i = stage_first_active(stage); i < stage->num_items; i++)
+        if (!leaves_out(batch, i))
+            stage->fresh[i] = false;
+}
+
+/* The weights' half of item i, or nothing if it is left out. */
+static enum status backward_weight(struct stage *stage, const struct stage_batch *batch, int i,
+                                   struct layer_pass *pass, struct err *err)
+{
+    const struct layer *l = &stage->layers[i];
+    if (!leaves_out(batch, i)) {
+        pass->fresh = stage->fresh[i];
+        layer_backward_weight(l, pass, stage->slots[batch->slot].dy[i]);
+    } else if (batch->completes) {
+        stage_skip_item(stage, i);
+    }
+    stage_clock_lap(stage, i, PASS_BWD_WEIGHT);
+    return stage->on_grad ? stage->on_grad(stage->on_grad_ctx, i, err) : OK;
+}
+
+/* Run the items of a backward. issue false: only note in the slot what a later weights' half needs,
+ * because a graph does the work. */
 static enum status backward_items(struct stage *stage, const struct stage_batch *batch,
                                   const struct pass_key *key, void *const *grad_out, bool issue,
                                   struct err *err)
@@ -455,13 +499,8 @@ static enum status backward_items(struct stage *stage, const struct stage_batch 
             }
             dy = dx;
         }
-        if (what != BACKWARD_INPUT && issue) {
-            pass.fresh = key->fresh && layer_writes(l);
-            layer_backward_weight(l, &pass, slot->dy[i]);
-            stage_clock_lap(stage, i, PASS_BWD_WEIGHT);
-            if (stage->on_grad)
-                rc = stage->on_grad(stage->on_grad_ctx, i, err);
-        }
+        if (what != BACKWARD_INPUT && issue)
+            rc = backward_weight(stage, batch, i, &pass, err);
     }
     return rc;
 }
@@ -491,12 +530,13 @@ enum status stage_backward(struct stage *stage, const struct stage_batch *batch,
     key.what = what;
     key.grad_out = slot->grad_out;
     key.grad_scale = batch->grad_scale;
-    key.fresh = stage->fresh && what != BACKWARD_INPUT;
-    stage->fresh = stage->fresh && !key.fresh;
+    look_at_items(stage, batch, &key);
     const bool whole = pass_begin(stage, slot, batch->step, &key, &open);
     rc = backward_items(stage, batch, &key, grad_out, !whole, err);
     if (!pass_end(stage, open))
         rc = backward_items(stage, batch, &key, grad_out, true, err);
+    if (what != BACKWARD_INPUT)
+        note_written(stage, batch);
     if (grad_in)
         grad_in[0] =
             stage_first_active(stage) == 0 && gradient_of(stage, slot, 0) ? slot->grad_in : NULL;

@@ -98,6 +98,12 @@ struct stage_batch {
     uint64_t step;    /* from 0; dropout is keyed by it */
     float grad_scale; /* backward of the stage with the head: multiplies the loss's gradient (1 /
                          real count) */
+    /* Backward: the items of the stage whose weight gradients are left out, [items], borrowed;
+     * NULL: none. */
+    const bool *left_out;
+    /* Backward: the accumulators are read before the next one adds to them, so items that no
+     * backward has written yet are zeroed. */
+    bool completes;
 };
 
 /* Weight decay applies to tensors of two dimensions and more
@@ -183,8 +189,8 @@ int stage_num_params(const struct stage *stage);
 struct param *stage_params(struct stage *stage);
 
 /* Reset the accumulators; those of a new stage are zero. Most are not written: instead, the first
- * backward that makes weight gradients writes where later ones add. Until then they hold old
- * values. If the micro-batch of that backward is empty, call stage_skip_grad() in its place. */
+ * backward that makes an item's weight gradients writes where later ones add. Until then they hold
+ * old values. If the micro-batch of a backward is empty, call stage_skip_grad() in its place. */
 void stage_begin_grad(struct stage *stage);
 void stage_skip_grad(struct stage *stage);
 /* Sums of squares of the gradients by item, in double; tensors are added in order. */
@@ -195,6 +201,11 @@ enum status stage_grad_sumsq(struct stage *stage,
  * both accumulators of a tied table lie in them. */
 int stage_num_items(const struct stage *stage);
 float *stage_grad_block(const struct stage *stage, int i, int64_t *num_elems);
+/* Multiply the accumulators of item i. */
+void stage_scale_grad(struct stage *stage, int i, float factor);
+/* The items that the next updates change: item i of the stage where counted[i], a tied table where
+ * `table`. The others keep weights and optimizer state. counted is borrowed; NULL: all. */
+void stage_counted(struct stage *stage, const bool *counted, bool table);
 /* One optimizer step with learning rate lr; gradients are multiplied by grad_mul (clipping) first.
  * With sums it also sums the gradients' squares as it reads them: after the next sync(),
  * stage_update_sumsq() gives the result of stage_grad_sumsq() at less cost. */

@@ -174,6 +174,7 @@ enum status stage_new(const struct stage_spec *spec, struct stage **out, struct 
     stage->block_elems = arrays_new(&stage->arrays, n, sizeof *stage->block_elems);
     stage->weight_elems = arrays_new(&stage->arrays, n, sizeof *stage->weight_elems);
     stage->state_elems = arrays_new(&stage->arrays, n, sizeof *stage->state_elems);
+    stage->fresh = arrays_new(&stage->arrays, n, sizeof *stage->fresh);
     stage->slots = arrays_new(&stage->arrays, (size_t)stage->num_slots, sizeof *stage->slots);
     stage->sets = arrays_new(&stage->arrays, (size_t)stage->num_slots + 1, sizeof *stage->sets);
     if (stage->arrays.failed) {

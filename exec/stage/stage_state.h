@@ -96,12 +96,16 @@ struct stage {
     void *on_grad_ctx;
     int anneal_end; /* model's items below it train with `anneal` of the learning rate */
     double anneal;
-    bool fresh;         /* stage_begin_grad(): no backward has come since */
+    bool *fresh;         /* by item; stage_begin_grad(): no backward has written it since */
+    const bool *counted; /* borrowed, of stage_counted() */
+    bool table_counted;
     int64_t *item_ns;   /* borrowed, of stage_time_items() */
     struct mark *marks; /* owned; since it was last read */
     int num_marks, room_marks;
 };
 
+/* updates.c: no backward has written item i's accumulators, and none will before they are read. */
+void stage_skip_item(struct stage *stage, int i);
 /* First item of the stage that trains, as an index into layers; num_items when none does. */
 int stage_first_active(const struct stage *stage);
 /* Backend memory that stage_bytes() counts; ptr points at a pointer of any type. */

@@ -4,27 +4,46 @@
 #include "exec/stage/layers.h"
 #include "exec/stage/params.h"
 
-/* Zero the accumulators of items that a backward writes (written), or of those that it only adds
- * to. */
-static void zero_grads(struct stage *stage, bool written)
+static void zero_grad(struct stage *stage, int i)
 {
     struct backend *be = stage->spec.backend;
-    for (int i = 0; i < stage->num_items; i++)
-        if (stage->grads[i] && layer_writes(&stage->layers[i]) == written)
-            be->zero(be, stage->grads[i], stage->block_elems[i] * (int64_t)sizeof(float));
+    if (stage->grads[i])
+        be->zero(be, stage->grads[i], stage->block_elems[i] * (int64_t)sizeof(float));
 }
 
 void stage_begin_grad(struct stage *stage)
 {
-    zero_grads(stage, false);
-    stage->fresh = true;
+    for (int i = 0; i < stage->num_items; i++) {
+        stage->fresh[i] = layer_writes(&stage->layers[i]);
+        if (!stage->fresh[i])
+            zero_grad(stage, i);
+    }
+}
+
+void stage_skip_item(struct stage *stage, int i)
+{
+    if (stage->fresh[i])
+        zero_grad(stage, i);
+    stage->fresh[i] = false;
 }
 
 void stage_skip_grad(struct stage *stage)
 {
-    if (stage->fresh)
-        zero_grads(stage, true);
-    stage->fresh = false;
+    for (int i = 0; i < stage->num_items; i++)
+        stage_skip_item(stage, i);
+}
+
+void stage_scale_grad(struct stage *stage, int i, float factor)
+{
+    struct backend *be = stage->spec.backend;
+    if (stage->grads[i])
+        be->scale(be, stage->block_elems[i], factor, stage->grads[i]);
+}
+
+void stage_counted(struct stage *stage, const bool *counted, bool table)
+{
+    stage->counted = counted;
+    stage->table_counted = table;
 }
 
 bool stage_tied(struct stage *stage, struct tied_table *tied)
@@ -132,6 +151,15 @@ static double share_of_rate(const struct stage *stage, const struct param *p)
     return (p->tied_copy ? 0 : p->item) < stage->anneal_end ? stage->anneal : 1;
 }
 
+static bool is_counted(const struct stage *stage, const struct param *p)
+{
+    const bool table = p->tied_copy || (stage->has_table && stage_shares_table(stage->spec.model) &&
+                                        p->weight == stage->layers[0].w[WORD]);
+    if (!stage->counted)
+        return true;
+    return table ? stage->table_counted : stage->counted[p->item - stage->spec.first_item];
+}
+
 /* Tensors go to the backend in groups. On a device a group is two launches (MAX_TENSORS in
  * exec/cuda/cuda_optim.cu). */
 enum { GROUP = 96 };
@@ -148,7 +176,8 @@ void stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul,
         const struct param *p = &stage->params[t];
         const bool last = t + 1 == stage->num_params, item_ends = last || p[1].item != p->item;
         const double share = share_of_rate(stage, p);
-        if (!p->frozen) {
+        stage->sumsq[t] = 0;
+        if (!p->frozen && is_counted(stage, p)) {
             group[count] = update_of(stage, t);
             if (sums && !p->tied_copy)
                 group[count].sumsq = &stage->sumsq[t];

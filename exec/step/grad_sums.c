@@ -156,6 +156,7 @@ enum status runtime_finish_gradients(struct runtime *rt, struct err *err)
     if (rt->gradients_final)
         return OK;
     rt->gradients_final = true;
+    runtime_rescale(rt);
     for (int i = 0; i <= last; i++)
         if (rt->stages[i].stage && stage_tied(rt->stages[i].stage, &tied)) {
             if (tied.is_table) {

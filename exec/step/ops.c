@@ -101,8 +101,12 @@ enum status runtime_backward(struct runtime *rt, const struct op *op, const stru
     const bool ahead = runtime_reduce_ahead(rt, op);
     struct final_grads of = {rt, op->stage};
     stage_on_grad(s->stage, ahead ? runtime_reduce_item : NULL, &of);
-    const struct stage_batch pass = {
-        .block = &batch->blocks[mb], .slot = slot, .step = (uint64_t)step, .grad_scale = scale};
+    const struct stage_batch pass = {.block = &batch->blocks[mb],
+                                     .slot = slot,
+                                     .step = (uint64_t)step,
+                                     .grad_scale = scale,
+                                     .left_out = runtime_left_out(rt, op->stage, mb),
+                                     .completes = s->tree || mb == rt->num_microbatches - 1};
     rc = stage_backward(s->stage, &pass, what, s->grad_out_ptr, grad_in, err);
     stage_on_grad(s->stage, NULL, NULL);
     if (rc != OK)

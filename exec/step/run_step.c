@@ -276,6 +276,7 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
     bool bad_loss = false;
     enum status rc;
     clear_step(rt);
+    runtime_choose(rt, batch, step);
     rc = begin(rt, batch, true, err);
     THEN(runtime_reduce_begin(rt, err));
     for (int64_t i = 0; rc == OK && i < rt->ops->num_ops; i++) {

@@ -18,6 +18,7 @@
 #include "exec/comm/comm.h"
 #include "exec/data/loader.h"
 #include "exec/stage/stage.h"
+#include "partition/freeze/freeze_choice.h"
 #include "partition/plan/plan.h"
 #include "partition/step/workload.h"
 
@@ -41,7 +42,7 @@ struct runtime_spec {
      * without the first stage, and where there are none. */
     struct stage *prefix;
     /* Cache of the prefix's output, for training steps under FROZEN_CACHED, and the sampler whose
-     * order it reads ahead. NULL: none. */
+     * order it reads ahead. NULL: none. Without a sampler nothing is left out beside other replicas. */
     struct cache *cache;
     const struct sampler *sampler;
     int replica, rank; /* position of this process in the plan */
@@ -124,6 +125,20 @@ void runtime_free(struct runtime *runtime); /* NULL is fine */
  * weight has changed by then. Other failures may be known to this rank only. */
 enum status runtime_step(struct runtime *runtime, const struct batch *batch, int64_t step,
                          double lr, int64_t vote, struct step_result *result, struct err *err);
+
+/* Timed freezing (partition/freeze/freeze_choice.h): weight gradients that steps leave out, the same on
+ * all replicas. An item's sum over a step is divided by the samples that were counted for it
+ * (rescale), or by all samples of the step; an item that no micro-batch counted is not updated. */
+struct leave_out {
+    const double *share; /* borrowed, [num_stages][micro-batches of a replica], each in [0, 1] */
+    enum freeze_choice choice;
+    const int *order; /* borrowed; struct freeze_pass */
+    bool rescale;
+};
+/* Takes effect with the next step; call it between steps. The rule is copied. NULL: leave out
+ * nothing, which is the begin's state. ERR_NOMEM. */
+enum status runtime_leave_out(struct runtime *runtime, const struct leave_out *rule,
+                              struct err *err);
 
 /* stage_anneal() of this rank's stages. */
 void runtime_anneal(struct runtime *runtime, int end_item, double share);

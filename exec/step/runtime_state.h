@@ -3,8 +3,8 @@
  * runtime_build.c makes a runtime, run_step.c walks the op list, ops.c runs the compute ops,
  * messages.c carries activations and their gradients between ranks, allreduce.c sums gradients over
  * replicas, grad_sums.c holds canonical sums, tied tables and the norm, step_cache.c reads and
- * fills the cache of frozen activations, device_links.c opens communicators between devices. Read
- * run_step.c first.
+ * fills the cache of frozen activations, leave_out.c chooses weight gradients that are left out,
+ * device_links.c opens communicators between devices. Read run_step.c first.
  *
  * Slots and message buffers
  *
@@ -163,6 +163,8 @@ struct runtime {
     int first_stage;              /* that runs in it */
     runtime_eval_hook on_eval;
     void *on_eval_ctx;
+    struct leave_out leave_out; /* share NULL: nothing is left out */
+    struct left_out *left_out;  /* leave_out.c; NULL: nothing was ever left out */
 };
 
 static inline bool runtime_on_device(const struct runtime *rt)
@@ -223,6 +225,14 @@ static inline bool boundary_begins(const struct runtime *rt)
 void boundary_part(struct runtime *rt, const struct eval_part *part);
 /* Before the forward of a micro-batch in this stage. taps must live until the forward has ended. */
 void boundary_tap(struct runtime *rt, int stage, int microbatch, struct stage_taps *taps);
+
+/* --- leave_out.c --- */
+/* A step begins: choose what its backwards leave out. */
+void runtime_choose(struct runtime *rt, const struct batch *batch, int64_t step);
+/* The items of a stage that the backward of a micro-batch leaves out, or NULL. */
+const bool *runtime_left_out(const struct runtime *rt, int stage, int microbatch);
+/* All gradients of the step are summed: divide each item's by the samples counted for it. */
+void runtime_rescale(struct runtime *rt);
 
 /* --- the rest --- */
 /* An array of rt->arrays, counted in rt->bytes. */

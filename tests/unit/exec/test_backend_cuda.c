@@ -945,6 +945,9 @@ static void elementwise_case(int64_t num, int off)
     cuda->accumulate(cuda, num, f_c, g_c);
     cpu->accumulate(cpu, num, f, g);
     assert_memory_equal(down_fp32(g_c, num), g, (size_t)num * 4);
+    cuda->scale(cuda, num, 4.0f / 3, g_c);
+    cpu->scale(cpu, num, 4.0f / 3, g);
+    assert_memory_equal(down_fp32(g_c, num), g, (size_t)num * 4);
     cuda->round(cuda, num, f_c, low_c);
     float *rounded = down(low_c, num);
     for (int64_t i = 0; i < num; i++)

@@ -21,6 +21,10 @@ static struct {
     int64_t bucket_bytes;
     enum reduction reduction;
     enum optimizer_kind optimizer;
+    double share; /* of weight gradients that are left out; 0: no rule is set */
+    int period;   /* instead of `share`: all in micro-batches m with m % period != 0 */
+    enum freeze_choice choice;
+    bool rescale;
 } rare;
 
 /* A job with its plan, stages and runtime on this rank. */
@@ -38,6 +42,7 @@ struct rig {
     struct runtime_spec spec;
     struct runtime *runtime;
     struct runtime_groups groups;
+    double *shares; /* [stages][micro-batches] */
     double losses[STEPS], norms[STEPS];
     double eval_loss;
 };
@@ -70,6 +75,18 @@ static void rig_plan(struct rig *rig, int k, int r, int m, enum schedule_kind ki
         plan->first_item[s] = items * s / stages;
     for (int i = 0; i < k * r; i++)
         plan->device[i] = i;
+}
+
+static void rig_shares(struct rig *rig)
+{
+    const int count = rig->plan.microbatches.count, num = rig->plan.num_stages * count;
+    const struct leave_out rule = {rig->shares = calloc((size_t)num, sizeof(double)), rare.choice,
+                                   NULL, rare.rescale};
+    struct err err = {0};
+    for (int i = 0; i < num; i++)
+        rig->shares[i] = rare.period > 0 ? i % count % rare.period != 0 : rare.share;
+    if (rare.period > 0 || rare.share > 0)
+        ok(runtime_leave_out(rig->runtime, &rule, &err), &err);
 }
 
 static void rig_init(struct rig *rig, const struct comm *comm, const char *model, int k, int r,
@@ -142,9 +159,11 @@ static void rig_init(struct rig *rig, const struct comm *comm, const char *model
                                       .replicas = rig->groups.replicas,
                                       .backend = rig->backend,
                                       .stages = rig->stages,
+                                      .sampler = &rig->sampler,
                                       .replica = rig->groups.replica,
                                       .rank = rig->groups.rank};
     ok(runtime_new(&rig->spec, &rig->runtime, &err), &err);
+    rig_shares(rig);
 }
 
 static void rig_train(struct rig *rig)
@@ -170,6 +189,7 @@ static void rig_train(struct rig *rig)
 static void rig_clear(struct rig *rig)
 {
     runtime_free(rig->runtime);
+    free(rig->shares);
     loader_free(rig->loader);
     dataset_clear(&rig->dataset);
     for (int s = 0; s < rig->plan.num_stages; s++)
@@ -459,6 +479,211 @@ runtime_step__has_the_same_bits_when_buckets_are_summed_beside_the_backward(void
     memset(&rare, 0, sizeof rare);
 }
 
+/* --- weight gradients that are left out (step/leave_out.c) --- */
+
+static const double some_shares[] = {0.25, 0.5, 0.9, 1};
+
+static void runtime_leave_out__has_the_same_bits_at_k_1_and_k_2(void **state)
+{
+    static const struct {
+        enum schedule_kind kind;
+        int chunks;
+    } kinds[] = {
+        {SCHEDULE_GPIPE,       1},
+        {SCHEDULE_1F1B,        1},
+        {SCHEDULE_INTERLEAVED, 2},
+        {SCHEDULE_ZB_H1,       1},
+        {SCHEDULE_ZB_V,        2}
+    };
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        rare.share = some_shares[i / 5];
+        rare.rescale = i % 2;
+        rare.optimizer = i % 3 ? OPTIMIZER_ADAMW : OPTIMIZER_SGD;
+        compare(small_models[i % 4 < 2 ? 0 : 2], 2, 1, 6, kinds[i % 5].kind, kinds[i % 5].chunks,
+                RECOMPUTE_NEVER, i % 4 ? 1.0 : 0);
+    }
+    for (int model = 0; model < 6; model++) {
+        rare.share = 0.5;
+        rare.rescale = true;
+        compare(small_models[model], 2, 1, 4, SCHEDULE_1F1B, 1, RECOMPUTE_STAGE, 1.0);
+    }
+    memset(&rare, 0, sizeof rare);
+}
+
+/* All or nothing by the micro-batch, so that a replica's m-th one leaves out what the m-th and the
+ * (m + 2)-nd do without replicas. The last step has no samples for the second replica. */
+static void runtime_leave_out__has_the_same_bits_with_two_replicas(void **state)
+{
+    (void)state;
+    for (int model = 0; model < 4; model++)
+        for (int rescale = 0; rescale < 2; rescale++) {
+            rare.reduction = REDUCTION_CANONICAL;
+            rare.period = 2;
+            rare.rescale = rescale;
+            rare.bucket_bytes = rescale ? 1 : 1000;
+            compare(small_models[model], 1, 2, 4, model % 2 ? SCHEDULE_ZB_H1 : SCHEDULE_1F1B, 1,
+                    RECOMPUTE_NEVER, 1.0);
+        }
+    memset(&rare, 0, sizeof rare);
+}
+
+/* The gradients of the first step, which momentum holds after it, in the order of stages and
+ * tensors of this rank. */
+static float *first_gradients(const struct comm *comm, int model, int r, int m, int only,
+                              int64_t *num)
+{
+    struct rig rig;
+    struct err err = {0};
+    const struct batch *batch;
+    struct step_result result;
+    rig_init(&rig, comm, small_models[model], 1, r, m, SCHEDULE_GPIPE, 1, RECOMPUTE_NEVER, 0);
+    const struct leave_out rule = {rig.shares, CHOICE_ROTATE, NULL, false};
+    if (only >= 0) {
+        for (int i = 0; i < m; i++)
+            rig.shares[i] = i != only;
+        ok(runtime_leave_out(rig.runtime, &rule, &err), &err);
+    }
+    ok(loader_get(rig.loader, 0, 0, &batch, &err), &err);
+    ok(runtime_step(rig.runtime, batch, 0, .05, 0, &result, &err), &err);
+    float *all = NULL;
+    *num = 0;
+    for (int i = 0; i < stage_num_params(rig.stages[0]); i++) {
+        const struct param *p = &stage_params(rig.stages[0])[i];
+        all = realloc(all, (size_t)(*num + p->num_elems) * sizeof *all);
+        memcpy(all + *num, p->state[0], (size_t)p->num_elems * sizeof *all);
+        *num += p->num_elems;
+    }
+    rig_clear(&rig);
+    return all;
+}
+
+/* Each micro-batch alone, then the sum that the choice asks for. */
+static void check_sums(int model, int r, bool rescale)
+{
+    enum { M = 4 };
+    struct comm solo = alone();
+    struct rig rig;
+    float *one[M];
+    int64_t num, at = 0, differ = 0;
+    for (int m = 0; m < M; m++)
+        one[m] = first_gradients(&solo, model, 1, M, m, &num);
+    rare.share = 0.5;
+    rare.rescale = rescale;
+    rare.reduction = rescale ? REDUCTION_CANONICAL : REDUCTION_FAST;
+    float *got = first_gradients(r > 1 ? &world : &solo, model, r, M, -1, &num);
+    rig_init(&rig, &solo, small_models[model], 1, 1, M, SCHEDULE_GPIPE, 1, RECOMPUTE_NEVER, 0);
+    for (int i = 0; i < stage_num_params(rig.stages[0]); i++) {
+        const struct param *p = &stage_params(rig.stages[0])[i];
+        const int last = rig.job.model.num_items - 1;
+        const bool table = i == 0 && stage_shares_table(&rig.job.model);
+        if (table) { /* two items have a part in it, which this judge does not tell apart */
+            at += p->num_elems;
+            continue;
+        }
+        assert_true(p->item <= last);
+        int counted = 0;
+        bool out[M];
+        for (int m = 0; m < M; m++) {
+            const struct freeze_pass pass = {rig.job.train.seed, 0,   m % (M / r), p->item,
+                                             p->item + 1,        0.5, NULL};
+            freeze_choose(CHOICE_ROTATE, &pass, &out[m]);
+            counted += !out[m];
+        }
+        for (int64_t e = 0; e < p->num_elems; e++, at++) {
+            double want = 0, size = 1e-6;
+            for (int m = 0; m < M; m++) {
+                want += out[m] ? 0 : (double)one[m][at];
+                size += fabs((double)one[m][at]);
+            }
+            want *= rescale && counted > 0 ? (double)M / counted : 1;
+            if (!(fabs((double)got[at] - want) <= 4e-6 * size))
+                fail_msg("%s of %s: %g, not %g", p->name, small_models[model], (double)got[at],
+                         want);
+        }
+        differ += counted < M;
+    }
+    assert_true(differ > 0);
+    assert_int_equal(at, num);
+    memset(&rare, 0, sizeof rare);
+    rig_clear(&rig);
+    for (int m = 0; m < M; m++)
+        free(one[m]);
+    free(got);
+    comm_group_free(solo.all);
+}
+
+static void runtime_leave_out__sums_what_is_counted_and_divides_by_its_samples(void **state)
+{
+    (void)state;
+    for (int model = 0; model < 4; model++)
+        for (int r = 1; r <= 2; r++)
+            for (int rescale = 0; rescale < 2; rescale++)
+                check_sums(model, r, rescale);
+}
+
+/* Also of a table that embedding and head share, which has two sums. */
+static void runtime_leave_out__divides_every_sum_by_half_the_samples(void **state)
+{
+    struct comm solo = alone();
+    int64_t num;
+    (void)state;
+    float *whole = first_gradients(&solo, 2, 1, 2, -1, &num);
+    rare.rescale = true;
+    rare.period = 2;
+    float *half = first_gradients(&solo, 2, 1, 2, -1, &num);
+    rare.rescale = false;
+    float *part = first_gradients(&solo, 2, 1, 2, -1, &num);
+    for (int64_t e = 0; e < num; e++)
+        assert_true(half[e] == 2 * part[e]);
+    assert_int_not_equal(memcmp(whole, half, (size_t)num * sizeof *half), 0);
+    memset(&rare, 0, sizeof rare);
+    free(whole);
+    free(half);
+    free(part);
+    comm_group_free(solo.all);
+}
+
+/* After a step that trains, one that leaves out everything changes nothing. */
+static void runtime_leave_out__of_everything_changes_neither_weights_nor_state(void **state)
+{
+    (void)state;
+    for (int model = 0; model < 4; model++) {
+        struct rig rig, judge;
+        struct err err = {0};
+        const struct batch *batch;
+        struct step_result result;
+        rare.optimizer = model % 2 ? OPTIMIZER_ADAMW : OPTIMIZER_SGD;
+        rig_init(&rig, &world, small_models[model], 2, 1, 4, SCHEDULE_1F1B, 1, RECOMPUTE_NEVER, 1);
+        rig_init(&judge, &world, small_models[model], 2, 1, 4, SCHEDULE_1F1B, 1, RECOMPUTE_NEVER,
+                 1);
+        for (int i = 0; i < 2 * 4; i++)
+            rig.shares[i] = 1;
+        const struct leave_out rule = {rig.shares, CHOICE_ROTATE, NULL, true};
+        ok(loader_get(judge.loader, 0, 0, &batch, &err), &err);
+        ok(runtime_step(judge.runtime, batch, 0, .05, 0, &result, &err), &err);
+        for (int s = 0; s < 3; s++) {
+            ok(runtime_leave_out(rig.runtime, s == 0 ? NULL : &rule, &err), &err);
+            ok(loader_get(rig.loader, 0, s, &batch, &err), &err);
+            ok(runtime_step(rig.runtime, batch, s, .05, 0, &result, &err), &err);
+        }
+        assert_true(result.grad_norm == 0);
+        assert_same_weights(&rig, &judge);
+        /* Without a rule all is as if there had never been one. */
+        for (int s = 1; s < 3; s++) {
+            ok(runtime_leave_out(rig.runtime, NULL, &err), &err);
+            ok(loader_get(rig.loader, 0, s, &batch, &err), &err);
+            ok(runtime_step(rig.runtime, batch, s, .05, 0, &result, &err), &err);
+            ok(loader_get(judge.loader, 0, s, &batch, &err), &err);
+            ok(runtime_step(judge.runtime, batch, s, .05, 0, &result, &err), &err);
+        }
+        assert_same_weights(&rig, &judge);
+        rig_clear(&rig);
+        rig_clear(&judge);
+    }
+    memset(&rare, 0, sizeof rare);
+}
+
 static void runtime_times__of_a_bucket_begin_inside_the_last_backward(void **state)
 {
     struct rig rig;
@@ -618,6 +843,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(runtime_step__agrees_with_one_replica_when_there_are_two),
         cmocka_unit_test(
             runtime_step__has_the_same_bits_when_buckets_are_summed_beside_the_backward),
+        cmocka_unit_test(runtime_leave_out__has_the_same_bits_at_k_1_and_k_2),
+        cmocka_unit_test(runtime_leave_out__has_the_same_bits_with_two_replicas),
+        cmocka_unit_test(runtime_leave_out__sums_what_is_counted_and_divides_by_its_samples),
+        cmocka_unit_test(runtime_leave_out__divides_every_sum_by_half_the_samples),
+        cmocka_unit_test(runtime_leave_out__of_everything_changes_neither_weights_nor_state),
         cmocka_unit_test(runtime_times__of_a_bucket_begin_inside_the_last_backward),
         cmocka_unit_test(runtime_step__stops_before_the_weights_change_when_the_loss_is_not_finite),
         cmocka_unit_test(runtime_step__names_the_rank_whose_gradient_is_not_finite),
