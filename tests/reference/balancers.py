@@ -120,4 +120,5 @@ def main():
         print(" ".join(cell(way, sizes, stages) for way in ways))
 
 
-main()
+if __name__ == "__main__":
+    main()
