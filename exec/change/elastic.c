@@ -51,6 +51,7 @@ void elastic_clear(struct elastic *elastic)
     free(elastic->norms.sumsq);
     free(elastic->norms.rows);
     free(elastic->notes);
+    free(elastic->order);
     kept_clear(&elastic->kept);
     *elastic = (struct elastic){0};
 }
@@ -97,6 +98,47 @@ static int next_frozen(const struct trainer *t)
 static int items_of(const struct trainer *t, int num_layers)
 {
     return model_frozen_items(&t->job->model, num_layers);
+}
+
+static double change_of(const struct model *model, int item, const double *was, const double *now)
+{
+    const int l = model->items[item].layer;
+    return l < 0 ? INFINITY : was[l] > 0 ? fabs(now[l] - was[l]) / was[l] : 0;
+}
+
+/* freeze.choice norm: the items by the relative change of their layer's gradient norm over the last
+ * two turns, the smallest first; items of no layer come last. Until two turns are over there is no
+ * order. Collective over the group, whose rank 0 is rank 0. */
+static enum status order_items(struct trainer *t, struct comm_group *group, struct err *err)
+{
+    const struct model *model = &t->job->model;
+    const struct turn_norms *norms = &t->elastic.norms;
+    const int n = model->num_items, layers = model->num_layers;
+    if (t->job->freeze.choice != CHOICE_NORM || t->job->freeze.max_share <= 0)
+        return OK;
+    if (!t->elastic.order)
+        t->elastic.order = calloc((size_t)n + 1, sizeof *t->elastic.order); /* the last: is known */
+    int *order = t->elastic.order;
+    if (!order)
+        return err_nomem(err);
+    if (t->comm->rank == 0 && norms->num_turns >= 2) {
+        const double *now = norms->rows + (norms->num_turns - 1) * layers, *was = now - layers;
+        for (int i = 0; i < n; i++) {
+            order[i] = 0;
+            for (int j = 0; j < n; j++) {
+                const double a = change_of(model, i, was, now), b = change_of(model, j, was, now);
+                order[i] += b < a || (b == a && j < i);
+            }
+        }
+        order[n] = 1;
+    }
+    return comm_bcast(group, order, (n + 1) * (int64_t)sizeof *order, 0, err);
+}
+
+const int *elastic_order_of_items(const struct trainer *t)
+{
+    const int *order = t->elastic.order;
+    return order && order[t->job->model.num_items] ? order : NULL;
 }
 
 /* The frozen prefix does not change within a turn, whatever the policy says now. It shrinks only
@@ -161,6 +203,7 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
     free(dir);
     rc = comm_agree(t->comm, rc, err);
     THEN(comm_bcast(t->comm->all, frozen, sizeof frozen, 0, err));
+    THEN(order_items(t, t->comm->all, err));
     elastic->first_frozen = frozen[0];
     t->probe.open = frozen[2];
     elastic->undecided = frozen[3];
@@ -472,6 +515,7 @@ static enum status change(struct trainer *t, const struct decision *decision, st
     THEN(deployment_place(&t->base, &plan, &next, err));
     lap(comm, &since, &note.part_ns[PART_GROUPS]);
     THEN(change_deployment(t, &next, decision->lowest, &note, &since, err));
+    THEN(order_items(t, comm->all, err));
     if (rc == OK) {
         t->progress.num_frozen_layers = decision->num_frozen;
         slow_ranks_weighed(t);
@@ -532,8 +576,9 @@ enum status elastic_turn_start(struct trainer *t, struct err *err)
     t->elastic.next_frozen = decision->next;
     if (rc == OK && decision->change)
         rc = give_order(t, &order, err);
-    if (rc == OK && decision->change)
-        rc = change(t, decision, err);
+    if (rc == OK)
+        rc = decision->change ? change(t, decision, err)
+                              : order_items(t, t->deployment.place.active, err);
     if (rc == OK)
         ahead_start(t);
     return rc;

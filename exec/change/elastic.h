@@ -44,6 +44,9 @@ enum status elastic_go_on(struct trainer *t, bool *ended, struct err *err);
  * so. */
 enum status elastic_turn_start(struct trainer *t, struct err *err);
 
+/* The order of freeze.choice norm (struct freeze_pass), or NULL. */
+const int *elastic_order_of_items(const struct trainer *t);
+
 /* Orders of rank 0 to idle ranks. */
 enum order_kind { ORDER_CHANGE, ORDER_AHEAD, ORDER_SAVE, ORDER_SAVED, ORDER_COPY, ORDER_END };
 /* Rank 0 sends the order to all idle ranks; other ranks do nothing. status: of the run, for

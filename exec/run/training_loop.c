@@ -172,6 +172,21 @@ static void anneal(struct trainer *t)
                                    t->deployment.samplers[SPLIT_TRAIN].spec.num_samples));
 }
 
+/* The plan's shares of weight gradients that the step leaves out. */
+static enum status leave_out(struct trainer *t, struct err *err)
+{
+    const struct freeze_spec *freeze = &t->job->freeze;
+    const struct leave_out rule = {
+        .share = t->deployment.plan.plan.shares.share,
+        .ramp = turn_ramp(t->job, t->progress.step, t->progress.epoch, t->progress.position,
+                          t->deployment.samplers[SPLIT_TRAIN].spec.num_samples),
+        .choice = freeze->choice,
+        .order = elastic_order_of_items(t),
+        .rescale = freeze->rescale};
+    return rule.share ? runtime_leave_out(t->deployment.runtime, rule.ramp > 0 ? &rule : NULL, err)
+                      : OK;
+}
+
 static enum status one_step(struct trainer *t, const struct step_ask *ask,
                             struct step_result *result, struct err *err)
 {
@@ -182,6 +197,7 @@ static enum status one_step(struct trainer *t, const struct step_ask *ask,
     enum status rc = loader_get(t->deployment.loaders[SPLIT_TRAIN], t->progress.epoch,
                                 step_in_epoch, &batch, err);
     anneal(t);
+    THEN(leave_out(t, err));
     if (t->options->dies && t->progress.step >= t->options->die_step)
         raise(SIGKILL);
     if (rc == OK) {

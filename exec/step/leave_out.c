@@ -59,7 +59,7 @@ static void choose_pass(struct runtime *rt, int stage, int microbatch, int64_t s
         .microbatch = microbatch,
         .first_item = plan->first_item[stage] > frozen ? plan->first_item[stage] : frozen,
         .end_item = plan->first_item[stage + 1],
-        .share = rule->share[stage * rt->num_microbatches + microbatch],
+        .share = rule->ramp * rule->share[stage * rt->num_microbatches + microbatch],
         .order = rule->order,
     };
     bool *items = rt->left_out->items + (size_t)microbatch * (size_t)rt->spec.model->num_items;

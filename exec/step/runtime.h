@@ -131,6 +131,7 @@ enum status runtime_step(struct runtime *runtime, const struct batch *batch, int
  * (rescale), or by all samples of the step; an item that no micro-batch counted is not updated. */
 struct leave_out {
     const double *share; /* borrowed, [num_stages][micro-batches of a replica], each in [0, 1] */
+    double ramp;         /* multiplies the shares; in [0, 1] */
     enum freeze_choice choice;
     const int *order; /* borrowed; struct freeze_pass */
     bool rescale;

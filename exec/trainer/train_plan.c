@@ -14,7 +14,7 @@
 #include "profiles/job/plan_json.h"
 #include "profiles/cost/profile_cost.h"
 
-/* The plan as rank 0 broadcasts it; first_item and device follow as arrays. */
+/* The plan as rank 0 broadcasts it; first_item, device and shares follow as arrays. */
 struct plan_message {
     struct plan plan;
     char cost_source[16];
@@ -123,6 +123,19 @@ static enum status share_order(const struct comm *comm, struct plan *plan, struc
     return comm_agree(comm, rc, err);
 }
 
+/* Give all ranks the shares of weight gradients that rank 0 has in its plan. */
+static enum status share_shares(const struct comm *comm, const struct freeze_shares *of_rank_0,
+                                struct freeze_shares *shares, struct err *err)
+{
+    const int stages = of_rank_0->num_stages, m = of_rank_0->num_micro_batches;
+    if (!of_rank_0->share)
+        return OK;
+    enum status rc = comm->rank == 0 ? OK : shares_init(stages, m, shares, err);
+    rc = comm_agree(comm, rc, err);
+    THEN(comm_bcast(comm->all, shares->share, (int64_t)sizeof(double) * stages * m, 0, err));
+    return rc;
+}
+
 static enum status share(const struct comm *comm, struct train_plan *plan, struct err *err)
 {
     struct plan_message message = {.plan = plan->plan};
@@ -143,6 +156,7 @@ static enum status share(const struct comm *comm, struct train_plan *plan, struc
         got.device = malloc(devices * sizeof *got.device);
         got.memory_bytes = NULL;
         got.order = NULL;
+        got.shares = (struct freeze_shares){0};
         plan->plan = got;
         memcpy(plan->cost_source, message.cost_source, sizeof plan->cost_source);
         memcpy(plan->cost_label, message.cost_label, sizeof plan->cost_label);
@@ -151,6 +165,7 @@ static enum status share(const struct comm *comm, struct train_plan *plan, struc
     rc = comm_agree(comm, got.first_item && got.device ? OK : err_nomem(err), err);
     THEN(comm_bcast(comm->all, got.first_item, (int64_t)(stages * sizeof(int)), 0, err));
     THEN(comm_bcast(comm->all, got.device, (int64_t)(devices * sizeof(int)), 0, err));
+    THEN(share_shares(comm, &message.plan.shares, &plan->plan.shares, err));
     return rc == OK ? share_order(comm, &plan->plan, err) : rc;
 }
 
@@ -278,6 +293,13 @@ enum status train_plan_choose(const struct planning *with, const struct run_stat
     query.present = &plan->present;
     enum status rc = cost_choose_for(with->db, &job->model, &plan->cluster, &query, &cost, err);
     cost.cost = turn_cost(job, &cost.cost);
+    if (rc == OK && job->freeze.max_share > 0 && !cost_is_measured(&cost.cost)) {
+        rc = err_set(err, ERR_INFEASIBLE,
+                     "%s: freeze.max_share %g needs measured times, and the profile store has none "
+                     "of this model on this machine",
+                     job->path ? job->path : job->name, job->freeze.max_share);
+        err_hint(err, "elapse profile %s", job->path ? job->path : "JOB");
+    }
     THEN(plan_from(with, &cost.cost, ask, plan, err));
     if (rc == OK) {
         snprintf(plan->cost_source, sizeof plan->cost_source, "%s",

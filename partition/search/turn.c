@@ -27,14 +27,28 @@ int64_t turn_steps_left(const struct job *job, int64_t step)
     return every > 0 ? every - step % every : INT64_MAX;
 }
 
+/* The part of the present turn that is over. */
+static double turn_done(const struct job *job, int64_t step, int64_t position, int64_t num_samples)
+{
+    const int64_t every = job->freeze.every_steps;
+    return every > 0 ? (double)(step % every) / (double)every
+                     : (double)position / (double)num_samples;
+}
+
 /* FreezeOut (Brock et al., 2017) lets the rate of each layer fall to 0 by this cosine over the
  * steps up to its freezing. Here these are the steps of one turn. */
 double turn_anneal(const struct job *job, int64_t step, int64_t position, int64_t num_samples)
 {
-    const int64_t every = job->freeze.every_steps;
-    const double done =
-        every > 0 ? (double)(step % every) / (double)every : (double)position / (double)num_samples;
+    const double done = turn_done(job, step, position, num_samples);
     return .5 * (1 + cos(done * 3.14159265358979323846));
+}
+
+double turn_ramp(const struct job *job, int64_t step, int64_t epoch, int64_t position,
+                 int64_t num_samples)
+{
+    const double turns = (double)(turn_at(job, step, epoch) - job->freeze.warmup) +
+                         turn_done(job, step, position, num_samples);
+    return turns <= 0 ? 0 : turns >= RAMP_TURNS ? 1 : turns / RAMP_TURNS;
 }
 
 int turn_next_frozen(const struct job *job, const struct freeze *freeze, int64_t turn,

@@ -42,6 +42,11 @@ int64_t turn_steps_left(const struct job *job, int64_t step);
  * step: steps that the run has done; position: samples that the epoch of num_samples has. It
  * depends on neither K nor R under a global batch. */
 double turn_anneal(const struct job *job, int64_t step, int64_t position, int64_t num_samples);
+/* What the shares of timed freezing are multiplied with before a step: 0 in the freeze.warmup turns,
+ * then a straight line to 1 over RAMP_TURNS turns, then 1. Arguments as for turn_anneal(). */
+enum { RAMP_TURNS = 3 }; /* as in TimelyFreeze's released code, whose unit is a phase of an epoch */
+double turn_ramp(const struct job *job, int64_t step, int64_t epoch, int64_t position,
+                 int64_t num_samples);
 /* The layers that are certain to be frozen in the turn after `turn`, which *freeze has decided; 0
  * in the last turn of a run of total_steps. */
 int turn_next_frozen(const struct job *job, const struct freeze *freeze, int64_t turn,

@@ -80,8 +80,8 @@ static void rig_plan(struct rig *rig, int k, int r, int m, enum schedule_kind ki
 static void rig_shares(struct rig *rig)
 {
     const int count = rig->plan.microbatches.count, num = rig->plan.num_stages * count;
-    const struct leave_out rule = {rig->shares = calloc((size_t)num, sizeof(double)), rare.choice,
-                                   NULL, rare.rescale};
+    const struct leave_out rule = {rig->shares = calloc((size_t)num, sizeof(double)), 1,
+                                   rare.choice, NULL, rare.rescale};
     struct err err = {0};
     for (int i = 0; i < num; i++)
         rig->shares[i] = rare.period > 0 ? i % count % rare.period != 0 : rare.share;
@@ -538,7 +538,7 @@ static float *first_gradients(const struct comm *comm, int model, int r, int m, 
     const struct batch *batch;
     struct step_result result;
     rig_init(&rig, comm, small_models[model], 1, r, m, SCHEDULE_GPIPE, 1, RECOMPUTE_NEVER, 0);
-    const struct leave_out rule = {rig.shares, CHOICE_ROTATE, NULL, false};
+    const struct leave_out rule = {rig.shares, 1, CHOICE_ROTATE, NULL, false};
     if (only >= 0) {
         for (int i = 0; i < m; i++)
             rig.shares[i] = i != only;
@@ -659,7 +659,7 @@ static void runtime_leave_out__of_everything_changes_neither_weights_nor_state(v
                  1);
         for (int i = 0; i < 2 * 4; i++)
             rig.shares[i] = 1;
-        const struct leave_out rule = {rig.shares, CHOICE_ROTATE, NULL, true};
+        const struct leave_out rule = {rig.shares, 1, CHOICE_ROTATE, NULL, true};
         ok(loader_get(judge.loader, 0, 0, &batch, &err), &err);
         ok(runtime_step(judge.runtime, batch, 0, .05, 0, &result, &err), &err);
         for (int s = 0; s < 3; s++) {

@@ -64,6 +64,29 @@ static void turn_anneal__falls_from_1_to_0_within_a_turn(void **state)
     job_clear(&job);
 }
 
+/* Nothing in the warm-up; then a third of a turn's length a turn, by epochs of 5 steps and by turns of
+ * 7, step by step. */
+static void turn_ramp__rises_over_three_turns_after_the_warm_up(void **state)
+{
+    (void)state;
+    struct job job;
+    make_job(&job);
+    for (int every = 0; every <= 7; every += 7)
+        for (int warmup = 0; warmup < 3; warmup++) {
+            const int turn = every > 0 ? every : 5, begin = warmup * turn;
+            job.freeze.every_steps = every;
+            job.freeze.warmup = warmup;
+            for (int step = 0; step < 60; step++) {
+                const double ramp = turn_ramp(&job, step, step / 5, step % 5 * 16, 80);
+                const double want = step <= begin              ? 0
+                                    : step >= begin + 3 * turn ? 1
+                                                               : (step - begin) / (3.0 * turn);
+                assert_true(fabs(ramp - want) < 1e-12);
+            }
+        }
+    job_clear(&job);
+}
+
 /* The next turn decides what was foreseen. In the last turn nothing is foreseen. */
 static void turn_next_frozen__is_the_next_decision(void **state)
 {
@@ -133,6 +156,7 @@ int main(void)
         cmocka_unit_test(turn_decide__goes_by_the_norms_of_the_turn_before),
         cmocka_unit_test(turn_begins__at_epochs_or_every_n_steps),
         cmocka_unit_test(turn_anneal__falls_from_1_to_0_within_a_turn),
+        cmocka_unit_test(turn_ramp__rises_over_three_turns_after_the_warm_up),
         cmocka_unit_test(turn_next_frozen__is_the_next_decision),
         cmocka_unit_test(turn_changes__where_f_or_the_jobs_k_does),
     };

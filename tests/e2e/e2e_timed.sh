@@ -1,0 +1,86 @@
+#!/bin/bash
+# Timed freezing, trained: backwards leave out weight gradients by the shares of a plan. The same bits at any K, under split
+# and whole backwards, over a restart in each phase; one clear line for what cannot be.
+# group: slow, seconds: 30
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/runs.sh"
+begin
+as_users_wait
+
+cat >"$tmp/gpt.json" <<'JOB'
+{ "name": "gpt", "model": {"preset": "gpt2", "layers": 4, "hidden": 32, "heads": 2, "mlp": 64, "seq": 16, "vocab": 70},
+  "data": {"kind": "synthetic", "train_samples": 60, "test_samples": 16},
+  "train": {"epochs": 6, "batch": {"global": 16}, "clip_norm": 1.0, "dropout": 0.1,
+            "optimizer": {"kind": "adamw", "lr": 0.003}, "seed": 1},
+  "freeze": {"policy": "timed", "max_share": 0.5, "warmup": 1},
+  "pipeline": {"num_replicas": 1, "num_microbatches": 4, "schedule": "1f1b"} }
+JOB
+cp "$tmp/gpt.json" "$tmp/lora.json"
+sed -i 's/"dropout": 0.1/"dropout": 0, "lora": {"rank": 2}/' "$tmp/lora.json"
+
+# NAME K SHARE ARGS...: a plan of the job with one share for all backwards; SHARE 0: without shares.
+plan_of() {
+    local name=$1 k=$2 share=$3
+    shift 3
+    "$elapse" plan "$tmp/${job:-gpt}.json" -o "$tmp/$name.plan" --set "cluster={\"nodes\": 1, \"devices_per_node\": $k, \"kind\": \"cpu\"}" \
+        --set pipeline.num_stages=$k --set freeze.policy=none --set freeze.max_share=0 "$@" >"$tmp/$name.txt" 2>&1 &&
+        python3 - "$tmp/$name.plan" "$share" <<'PY'
+import json, sys
+plan, share = json.load(open(sys.argv[1])), float(sys.argv[2])
+if share > 0:
+    plan["shares"] = [[share] * plan["microbatches"] for _ in plan["cut"]]
+json.dump(plan, open(sys.argv[1], "w"))
+PY
+}
+differ() { ! same_run "$1" "$2" >/dev/null && [ "$(losses "$1" | head -4)" = "$(losses "$2" | head -4)" ]; }
+
+plan_of none 1 0
+plan_of one 1 0.5
+plan_of two 2 0.5
+plan_of zb 2 0.5 --set pipeline.schedule=zb-h1
+train gpt whole -n 1 --plan "$tmp/none.plan"
+train gpt one -n 1 --plan "$tmp/one.plan"
+train gpt two -n 2 --plan "$tmp/two.plan"
+train gpt zb -n 2 --plan "$tmp/zb.plan" --set pipeline.schedule=zb-h1
+verify "shares change a run, after the warm-up" differ whole one
+verify "to the same bits at K = 1 and 2" same_run one two
+verify "and where weight gradients have ops of their own" same_run one zb
+train gpt off -n 2 --plan "$tmp/two.plan" --set freeze.warmup=6
+verify "a run that ends in the warm-up has the bits of one without shares" same_run whole off
+train gpt biased -n 2 --plan "$tmp/two.plan" --set freeze.rescale=false
+verify "without freeze.rescale the sums are shorter" differ one biased
+train gpt random -n 2 --plan "$tmp/two.plan" --set freeze.choice=random
+verify "random leaves out other items" differ one random
+
+# An epoch has 4 steps: warm-up to step 4, then the shares rise to step 16.
+for at in 2 7 14 19; do
+    train gpt cut-$at -n 2 --plan "$tmp/two.plan" --steps $at
+    train gpt cut-$at -n 1 --plan "$tmp/one.plan" --resume "$tmp/cut-$at"
+    verify "stopped at K = 2 after $at steps, resumed at K = 1: the same bits" same_run one cut-$at
+done
+# A run that lost its last checkpoints goes on with the one before them.
+train gpt saved -n 2 --plan "$tmp/two.plan" --set train.checkpoint_every_steps=6 --set train.keep_checkpoints=9
+rm -rf "$tmp"/saved/checkpoint-{18,23,24}
+train gpt saved -n 2 --plan "$tmp/two.plan" --resume "$tmp/saved"
+verify "and from a checkpoint in the ramp" same_run one saved
+
+norms=(--set freeze.choice=norm)
+train gpt norm -n 2 --plan "$tmp/two.plan" "${norms[@]}"
+verify "norm: no order is known before two turns are over" differ one norm
+train gpt norm-cut -n 2 --plan "$tmp/two.plan" "${norms[@]}" --steps 14
+train gpt norm-cut -n 2 --plan "$tmp/two.plan" "${norms[@]}" --resume "$tmp/norm-cut"
+verify "norm: the order outlives a restart" same_run norm norm-cut
+
+job=lora plan_of lora-1 1 0.5
+job=lora plan_of lora-2 2 0.5
+train lora lora-1 -n 1 --plan "$tmp/lora-1.plan"
+train lora lora-2 -n 2 --plan "$tmp/lora-2.plan"
+verify "adapters: the same bits at K = 1 and 2" same_run lora-1 lora-2
+
+expect "a share above 1" 2 'freeze.max_share must be .* got 1.5' "$elapse" train "$tmp/gpt.json" --out "$tmp/bad" --set freeze.max_share=1.5
+expect "timed without a profile" 1 'freeze.max_share 0.5 needs measured times' "$elapse" train "$tmp/gpt.json" --no-measure \
+    --out "$tmp/bad" -n 2
+plan_of bad 2 1.5
+expect "a plan with a share above 1" 2 'shares must be 2 arrays of 4 numbers, 0..1' "$elapse" train "$tmp/gpt.json" --plan "$tmp/bad.plan" \
+    --out "$tmp/bad" -n 2
+finish
