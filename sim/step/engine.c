@@ -1,4 +1,5 @@
-/* sim_step(): set the step up, let the event engine (event_run.c) run it, collect the answer.
+/* sim_step(): set the step up, run it in one pass (direct_run.c) or, where transfers share a link, event
+ * by event (event_run.c), collect the answer.
  * Read sim_step() at the end first. */
 #include "sim/step/engine.h"
 
@@ -104,7 +105,9 @@ static int by_start(const void *a, const void *b)
         return x->op.stage - y->op.stage;
     if (x->op.kind != y->op.kind)
         return x->op.kind - y->op.kind;
-    return x->op.microbatch - y->op.microbatch;
+    if (x->op.microbatch != y->op.microbatch)
+        return x->op.microbatch - y->op.microbatch;
+    return x->op.arg - y->op.arg;
 }
 
 static void collect_reduction(const struct step *step, struct sim_result *result)
@@ -273,8 +276,12 @@ enum status sim_step(const struct schedule *full, const struct workload *workloa
     enum status rc = step_init(&step, err);
     if (rc != OK)
         goto out;
-    bool shared = false;
-    rc = event_run(&step, &shared, err);
+    bool shared = false, done = false;
+    rc = options->every_event ? OK : direct_run(&step, &done, err);
+    if (rc == OK && !done) {
+        step_rewind(&step);
+        rc = event_run(&step, &shared, err);
+    }
     if (rc != OK)
         goto out;
     if (step.full_ns != INT64_MAX) {

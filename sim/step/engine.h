@@ -3,6 +3,7 @@
  * Runs the lowered op lists that exec/ runs, by the rules of partition/step/step_rules.h: a compute
  * stream and a host thread a device, ports and uplinks shared max-min fairly, copy engines. Integer
  * nanoseconds; events ordered by (time, kind, insertion number), so that every run repeats exactly.
+ * A step whose transfers share no link takes one pass over its lists (direct_run.c) and no events.
  */
 #ifndef ELAPSE_SIM_ENGINE_H
 #define ELAPSE_SIM_ENGINE_H
@@ -32,6 +33,7 @@ struct sim_options {
                               const struct run_state *state, struct planner_result *result,
                               struct err *err);
     bool record_ops;
+    bool every_event; /* handle each event where one pass over the lists would do; same answer */
     enum allreduce_kind allreduce; /* default: ring */
     /* May be NULL: called now and then in a long run with the events handled so far. */
     void (*progress)(void *ctx, int64_t events);

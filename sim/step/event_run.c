@@ -29,21 +29,14 @@ struct events {
     int32_t first_end, first_start, first_bucket; /* entries */
     uint8_t *arrived;                             /* owned; by channel, then micro-batch */
     int64_t *latency;                             /* owned; by channel, ns */
-    int *running;     /* owned, by stage of the plan: bucket that is on its ring, -1 none */
-    int64_t *ring_ns; /* owned; by bucket: bandwidth part of its all-reduce */
-    int *devices;     /* owned; scratch: the holders of a stage */
-    bool no_memory;   /* of the host: the transfer pool could not grow */
+    int *running;   /* owned, by stage of the plan: bucket that is on its ring, -1 none */
+    int *devices;   /* owned; scratch: the holders of a stage */
+    bool no_memory; /* of the host: the transfer pool could not grow */
 };
 
-static bool has_rings(const struct step *step)
-{
-    return step->workload->num_pipelines > 1 && step->workload->num_buckets > 0;
-}
-
-static enum status add_channels(struct events *e, struct err *err)
+static void add_channels(struct events *e)
 {
     const struct step *step = e->step;
-    const struct cluster *cluster = step->cluster;
     const struct workload *w = step->workload;
     for (int r = 0; r < step->num_pipelines; r++) {
         const int *device = &step->plan->device[r * step->num_ranks];
@@ -51,43 +44,28 @@ static enum status add_channels(struct events *e, struct err *err)
             int channel = r * step->num_links + l;
             int from = device[step->links[l].from_rank], to = device[step->links[l].to_rank];
             network_add_pair(&e->network, channel, from, to);
-            e->latency[channel] = cost_transfer_ns(step->cost, cluster, from, to, 0);
+            e->latency[channel] = step_latency_ns(step, r, l);
         }
     }
-    int64_t all = 0;
-    const int holders = w->num_pipelines;
-    for (int s = 0; s < w->num_stages && has_rings(step); s++) {
-        int channel = e->first_ring + s;
+    for (int s = 0; s < w->num_stages && step_has_rings(step); s++) {
         workload_holders(w, step->plan, s, e->devices);
-        network_add_ring(&e->network, channel, e->devices, holders);
-        const struct setting setting = {.cluster = cluster, .cost = step->cost};
-        int64_t latency = collective_bucket_ns(w->scatter, step->options->allreduce, &setting,
-                                               e->devices, holders, 0);
-        e->latency[channel] = latency;
-        for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
-            int64_t ns = collective_bucket_ns(w->scatter, step->options->allreduce, &setting,
-                                              e->devices, holders, w->buckets[b].bytes);
-            e->ring_ns[b] = ns > latency ? ns - latency : 0;
-            enum status rc = step_add_ns(&all, ns > latency ? ns : latency, "all-reduces", err);
-            if (rc != OK)
-                return rc;
-        }
+        network_add_ring(&e->network, e->first_ring + s, e->devices, w->num_pipelines);
+        e->latency[e->first_ring + s] = step->ring_latency_ns[s];
     }
     for (int r = 0; r < step->num_pipelines && step->full->tied; r++) {
         int ends[2];
         workload_tied_devices(w, step->plan, r, ends);
         network_add_ring(&e->network, e->first_tied + r, ends, 2);
-        e->latency[e->first_tied + r] = cost_allreduce_ns(step->cost, cluster, ends, 2, 0);
+        e->latency[e->first_tied + r] = step_tied_latency_ns(step, r);
     }
     network_ready(&e->network);
-    return OK;
 }
 
 static enum status events_init(struct events *e, struct step *step, struct err *err)
 {
     *e = (struct events){.step = step};
     const int holders = step->workload->num_pipelines;
-    int stages = has_rings(step) ? step->workload->num_stages : 0;
+    int stages = step_has_rings(step) ? step->workload->num_stages : 0;
     int64_t pairs = (int64_t)step->num_pipelines * step->num_links;
     int64_t ties = step->full->tied ? step->num_pipelines : 0;
     int64_t channels = pairs + stages + ties;
@@ -104,9 +82,8 @@ static enum status events_init(struct events *e, struct step *step, struct err *
     e->arrived = calloc((size_t)(pairs * step->num_microbatches) + 1, 1);
     e->latency = calloc((size_t)channels + 1, sizeof *e->latency);
     e->running = malloc(((size_t)step->workload->num_stages + 1) * sizeof *e->running);
-    e->ring_ns = calloc((size_t)step->workload->num_buckets + 1, sizeof *e->ring_ns);
     e->devices = calloc((size_t)holders, sizeof *e->devices);
-    if (!e->arrived || !e->latency || !e->running || !e->ring_ns || !e->devices)
+    if (!e->arrived || !e->latency || !e->running || !e->devices)
         return err_nomem(err);
     for (int s = 0; s < step->workload->num_stages; s++)
         e->running[s] = -1;
@@ -114,7 +91,8 @@ static enum status events_init(struct events *e, struct step *step, struct err *
     THEN(network_init(&e->network, step->cluster, e->num_channels,
                       PATH_MAX_HOPS * (pairs + (int64_t)stages * holders + 2 * ties), &e->queue,
                       e->first_end, err));
-    THEN(add_channels(e, err));
+    if (rc == OK)
+        add_channels(e);
     return rc;
 }
 
@@ -125,7 +103,6 @@ static void events_clear(struct events *e)
     free(e->arrived);
     free(e->latency);
     free(e->running);
-    free(e->ring_ns);
     free(e->devices);
 }
 
@@ -169,104 +146,13 @@ static void start_ring(struct events *e, int stage, int64_t now_ns)
         return;
     e->running[stage] = b;
     run->start_ns = now_ns;
-    if (has_rings(step)) {
+    if (step_has_rings(step)) {
         send(e, e->first_ring + stage, b, NULL, now_ns);
     } else { /* one replica: nothing to add up */
         e->running[stage] = -1;
         run->end_ns = now_ns;
         step->stage_done[stage]++;
     }
-}
-
-/* Standard normal x 65536 from the sum of twelve 16-bit uniforms (Irwin-Hall), of the op's own
- * counter, so that neither the order of events nor the machine's libm matters. */
-static int64_t normal_draw(const struct step *step, int proc, int64_t pc)
-{
-    uint64_t key =
-        mix64(step->options->seed ^ mix64(((uint64_t)(uint32_t)proc << 32) ^ mix64((uint64_t)pc)));
-    int64_t sum = 0;
-    for (int word = 0; word < 3; word++) {
-        uint64_t bits = mix64(key + (uint64_t)word);
-        for (int part = 0; part < 4; part++)
-            sum += (int64_t)((bits >> (16 * part)) & 0xffff);
-    }
-    /* mean 12 * 32767.5, standard deviation 65536 to a part in 10^9 */
-    return sum - 393210;
-}
-
-static int64_t jittered(const struct step *step, int proc, int64_t pc, int64_t ns)
-{
-    double factor = 1.0 + step->options->jitter * (double)normal_draw(step, proc, pc) / 65536.0;
-    return factor > 0 ? (int64_t)((double)ns * factor + 0.5) : 0;
-}
-
-#define NORMAL_P90 1.2815515655446004 /* 90th percentile of the standard normal law */
-
-/* The time of the op at pc of a proc, by a workload of the step. */
-static int64_t usual_ns(const struct step *step, const struct workload *w, int proc, int64_t pc)
-{
-    const int class_index = step->workload->class_of_replica[proc / step->num_ranks];
-    const struct op *op = &step->full->ranks[proc % step->num_ranks].ops[pc];
-    if (op->kind <= OP_B && (op->arg & OP_OVERLAPPED)) {
-        const struct op *f = op->kind == OP_F ? op : op - 1;
-        int64_t forward_ns, ns = workload_pair_ns(w, class_index, f[0], f[1], &forward_ns);
-        return op == f ? forward_ns : ns - forward_ns;
-    }
-    return workload_op_ns(w, class_index, *op);
-}
-
-/* A draw from the spread of the costs around the median ns. */
-static int64_t spread_draw(const struct step *step, int proc, int64_t pc, int64_t ns)
-{
-    int64_t draw = normal_draw(step, proc, pc);
-    const struct workload *side = draw < 0 ? step->options->low : step->options->high;
-    int64_t away = usual_ns(step, side, proc, pc) - ns;
-    if ((draw < 0) != (away < 0))
-        return ns; /* percentiles on the wrong side of the median: no spread there */
-    double got =
-        (double)ns + (double)away * (double)(draw < 0 ? -draw : draw) / (65536.0 * NORMAL_P90);
-    return got > 0 ? (int64_t)(got + 0.5) : 0;
-}
-
-/* The host launches the next op of a device: when that has ended. */
-static int64_t launch_ns(const struct step *step, struct proc *p)
-{
-    return step->async_host ? ++p->launches * step->cluster->host_op_ns : 0;
-}
-
-/* Start the compute op at the proc's pc no earlier than now_ns, and move pc on. */
-static void start_op(struct events *e, int proc, struct op op, int64_t now_ns, int64_t *start_ns,
-                     int64_t *end_ns)
-{
-    struct step *step = e->step;
-    struct proc *p = &step->procs[proc];
-    const int64_t launched = launch_ns(step, p);
-    const int64_t cost = usual_ns(step, step->workload, proc, p->pc);
-    int64_t start = now_ns > p->gate ? now_ns : p->gate, ns = cost;
-    start = start > launched ? start : launched;
-    if (step->options->low)
-        ns = spread_draw(step, proc, p->pc, ns);
-    if (step->options->jitter > 0) /* another draw than the spread's */
-        ns = jittered(step, proc, p->pc + ((int64_t)1 << 40) * (step->options->low != NULL), ns);
-    step_computed(step, proc, op, cost, start, start + ns);
-    p->pc++;
-    *start_ns = start;
-    *end_ns = start + ns;
-}
-
-/* C or P goes onto its copy engine (time-2). */
-static void start_copy(struct step *step, int proc, struct op op, int64_t now_ns)
-{
-    struct proc *p = &step->procs[proc];
-    const int class_index = step->workload->class_of_replica[proc / step->num_ranks];
-    const int64_t ns = workload_op_ns(step->workload, class_index, op);
-    int64_t start = launch_ns(step, p);
-    int64_t *engine = op.kind == OP_C ? &p->copy_in : &p->copy_out;
-    start = start > *engine ? start : *engine;
-    if (op.kind == OP_P && start < now_ns)
-        start = now_ns;
-    *engine = start + ns;
-    step_copied(step, proc, op, start, start + ns);
 }
 
 /* All buckets of a stage have ended. */
@@ -371,7 +257,7 @@ static void reach_compute(struct events *e, int proc, struct op op, int64_t now_
         return;
     }
     int64_t start, end, at = p->pc;
-    start_op(e, proc, op, now_ns, &start, &end);
+    step_start_op(step, proc, op, now_ns, &start, &end);
     if (at == step->last_backward[op.stage] && op.kind <= OP_W && op.kind != OP_F)
         last_backward(e, op, start, end);
     event_queue_push(&e->queue, proc, EVENT_DEVICE, end);
@@ -407,7 +293,7 @@ static void advance(struct events *e, int proc, int64_t now_ns)
         case OP_C:
         case OP_P:
             if (!step->workload->host_blocking) {
-                start_copy(step, proc, op, now_ns);
+                step_start_copy(step, proc, op, now_ns);
                 continue;
             }
             break;
@@ -517,7 +403,7 @@ static int64_t wire_ns(const struct events *e, int channel, int32_t message)
                e->latency[channel];
     }
     if (channel < e->first_tied)
-        return e->ring_ns[message];
+        return step->ring_ns[message];
     return workload_tied_ns(w, w->class_of_replica[channel - e->first_tied]) - e->latency[channel];
 }
 

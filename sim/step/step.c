@@ -6,6 +6,7 @@
 #include "sim/step/step.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "partition/base/units.h"
 
@@ -91,9 +92,58 @@ static void survey_lists(struct step *step)
     }
 }
 
-/* All procs at the start of their lists. */
-static void start_procs(struct step *step)
+/* The times of the all-reduces (time-4). */
+static enum status find_rings(struct step *step, struct err *err)
 {
+    const struct workload *w = step->workload;
+    const struct setting setting = {.cluster = step->cluster, .cost = step->cost};
+    const enum allreduce_kind kind = step->options->allreduce;
+    const int holders = w->num_pipelines;
+    int64_t all = 0;
+    enum status rc = OK;
+    if (!step_has_rings(step))
+        return OK;
+    int *devices = malloc((size_t)holders * sizeof *devices);
+    if (!devices)
+        return err_nomem(err);
+    for (int s = 0; s < w->num_stages; s++) {
+        workload_holders(w, step->plan, s, devices);
+        const int64_t latency =
+            collective_bucket_ns(w->scatter, kind, &setting, devices, holders, 0);
+        step->ring_latency_ns[s] = latency;
+        for (int b = w->first_bucket[s]; rc == OK && b < w->first_bucket[s + 1]; b++) {
+            const int64_t ns = collective_bucket_ns(w->scatter, kind, &setting, devices, holders,
+                                                    w->buckets[b].bytes);
+            step->ring_ns[b] = ns > latency ? ns - latency : 0;
+            rc = step_add_ns(&all, ns > latency ? ns : latency, "all-reduces", err);
+        }
+    }
+    free(devices);
+    return rc;
+}
+
+int64_t step_latency_ns(const struct step *step, int replica, int link)
+{
+    const int *device = &step->plan->device[replica * step->num_ranks];
+    return cost_transfer_ns(step->cost, step->cluster, device[step->links[link].from_rank],
+                            device[step->links[link].to_rank], 0);
+}
+
+int64_t step_tied_latency_ns(const struct step *step, int replica)
+{
+    int ends[2];
+    workload_tied_devices(step->workload, step->plan, replica, ends);
+    return cost_allreduce_ns(step->cost, step->cluster, ends, 2, 0);
+}
+
+void step_rewind(struct step *step)
+{
+    const struct workload *w = step->workload;
+    memset(step->buckets, 0, ((size_t)w->num_buckets + 1) * sizeof *step->buckets);
+    memset(step->stage_done, 0, (size_t)w->num_stages * sizeof *step->stage_done);
+    memset(step->tied, 0, (size_t)step->num_pipelines * sizeof *step->tied);
+    step->num_ops = 0;
+    step->num_norm = 0;
     step->full_ns = INT64_MAX;
     step->full_proc = -1;
     for (int i = 0; i < step->num_procs; i++) {
@@ -138,6 +188,10 @@ enum status step_init(struct step *step, struct err *err)
     step->procs = arrays_new(&step->arrays, (size_t)step->num_procs, sizeof *step->procs);
     step->buckets =
         arrays_new(&step->arrays, (size_t)workload->num_buckets + 1, sizeof *step->buckets);
+    step->ring_latency_ns =
+        arrays_new(&step->arrays, (size_t)workload->num_stages, sizeof *step->ring_latency_ns);
+    step->ring_ns =
+        arrays_new(&step->arrays, (size_t)workload->num_buckets + 1, sizeof *step->ring_ns);
     step->stage_done =
         arrays_new(&step->arrays, (size_t)workload->num_stages, sizeof *step->stage_done);
     step->tied = arrays_new(&step->arrays, (size_t)step->num_pipelines, sizeof *step->tied);
@@ -158,8 +212,9 @@ enum status step_init(struct step *step, struct err *err)
             return err_nomem(err);
     }
     enum status rc = find_memory(step, err);
+    THEN(find_rings(step, err));
     if (rc == OK)
-        start_procs(step);
+        step_rewind(step);
     return rc;
 }
 

@@ -1,8 +1,8 @@
 /* sim/step/step.h - the state of a step that is simulated: its tables and the accounts of its
  * devices.
  *
- * event_run.c computes the times and reports ops and messages to this file, which counts busy time,
- * idle time by cause, recorded ops and overflows. */
+ * direct_run.c or event_run.c computes the times and reports ops and messages to this file, which
+ * counts busy time, idle time by cause, recorded ops and overflows. */
 #ifndef ELAPSE_SIM_STEP_H
 #define ELAPSE_SIM_STEP_H
 
@@ -73,13 +73,15 @@ struct step {
     bool async_host;
     bool slow;                   /* some device has a speed below 1 */
     int64_t origin_ns;           /* when the first op starts */
-    struct arrays arrays;        /* those from links to tied */
+    struct arrays arrays;        /* those from links to ring_ns, and stage_done, tied */
     struct link *links;          /* num_links */
     struct rank_survey *surveys; /* num_ranks */
     int64_t *last_backward;      /* num_stages: op index in its rank's list; -1 none */
     struct rank_memory *memory;  /* [class][rank]; limits are those of the smallest device */
     struct proc *procs;          /* by replica then rank */
     struct bucket_run *buckets;  /* num_buckets */
+    int64_t *ring_latency_ns;    /* num_stages: of the all-reduces of a stage */
+    int64_t *ring_ns;            /* num_buckets: of its all-reduce, after the latency */
     int64_t full_ns;             /* first overflow; INT64_MAX: none */
     int full_proc;
     int *stage_done;       /* by stage of the plan: buckets that have ended */
@@ -95,9 +97,32 @@ struct step {
 enum status step_init(struct step *step, struct err *err);
 void step_clear(struct step *step);
 
-/* Run the step. ERR_INFEASIBLE on deadlock; an overflow is left in full_ns. *shared: two transfers
- * shared a port or an uplink. */
+/* Put all devices back to the start of their lists, as step_init() leaves them. */
+void step_rewind(struct step *step);
+
+/* Run the step with every message as a transfer on the network, event by event. ERR_INFEASIBLE on
+ * deadlock; an overflow is left in full_ns. *shared: two transfers shared a port or an uplink. */
 enum status event_run(struct step *step, bool *shared, struct err *err);
+
+/* Run the step list by list, with the times that event_run() gives. *done is false where it cannot,
+ * because transfers share a link, or a list deadlocks; rewind the step then. O(ops + messages x
+ * hops). ERR_NOMEM. */
+enum status direct_run(struct step *step, bool *done, struct err *err);
+
+/* Whether gradients are summed over replicas. */
+static inline bool step_has_rings(const struct step *step)
+{
+    return step->workload->num_pipelines > 1 && step->workload->num_buckets > 0;
+}
+/* The latency of a link in a replica, and of TIED. */
+int64_t step_latency_ns(const struct step *step, int replica, int link);
+int64_t step_tied_latency_ns(const struct step *step, int replica);
+
+/* Start the compute op at the proc's pc no earlier than now_ns, account for it, and move pc on. */
+void step_start_op(struct step *step, int proc, struct op op, int64_t now_ns, int64_t *start_ns,
+                   int64_t *end_ns);
+/* Put C or P onto its copy engine (time-2). */
+void step_start_copy(struct step *step, int proc, struct op op, int64_t now_ns);
 
 void step_record(struct step *step, int proc, struct op op, int64_t start_ns, int64_t end_ns);
 

@@ -18,10 +18,73 @@ static int64_t scheduled_ns(const struct sim_case *c)
     return step_ns;
 }
 
+static void assert_same(const struct sim_result *a, const struct sim_result *b, bool ops)
+{
+    assert_int_equal(a->step_ns, b->step_ns);
+    assert_int_equal(a->period_ns, b->period_ns);
+    assert_int_equal(a->allreduce_ns, b->allreduce_ns);
+    assert_int_equal(a->allreduce_exposed_ns, b->allreduce_exposed_ns);
+    assert_int_equal(a->events, b->events);
+    assert_int_equal(a->shared, b->shared);
+    assert_int_equal(a->num_devices, b->num_devices);
+    assert_memory_equal(a->devices, b->devices, (size_t)a->num_devices * sizeof *a->devices);
+    assert_int_equal(a->num_traffic, b->num_traffic);
+    if (a->num_traffic > 0)
+        assert_memory_equal(a->traffic, b->traffic, (size_t)a->num_traffic * sizeof *a->traffic);
+    if (!ops)
+        return;
+    assert_int_equal(a->num_ops, b->num_ops);
+    for (int64_t i = 0; i < a->num_ops; i++) {
+        const struct sim_op *x = &a->ops[i], *y = &b->ops[i];
+        assert_int_equal(x->start_ns, y->start_ns);
+        assert_int_equal(x->end_ns, y->end_ns);
+        assert_int_equal(x->replica, y->replica);
+        assert_int_equal(x->rank, y->rank);
+        assert_memory_equal(&x->op, &y->op, sizeof x->op);
+    }
+}
+
+/* Simulate the case in one pass where that is possible, and judge the answer by the engine that handles
+ * each event: all times and causes of all devices, and all ops. */
+static enum status case_step(struct sim_case *c, struct err *err)
+{
+    const struct setting setting = {&c->model, &c->cluster, &c->cost};
+    struct sim_options options = c->options;
+    struct err why = {0};
+    const enum status rc = sim_case_step(c, err);
+    for (int recorded = 0; recorded < 2; recorded++) {
+        struct sim_result pass = {0}, events = {0};
+        options.record_ops = recorded;
+        options.every_event = true;
+        assert_int_equal(
+            sim_step(&c->full, &c->workload, &setting, &c->plan, &options, &events, &why), rc);
+        options.every_event = false;
+        assert_int_equal(
+            sim_step(&c->full, &c->workload, &setting, &c->plan, &options, &pass, &why), rc);
+        if (rc == OK) {
+            assert_same(&pass, &events, recorded);
+            assert_same(&pass, &c->result, false);
+        } else if (err) {
+            assert_string_equal(why.msg, err->msg);
+        }
+        sim_result_clear(&pass);
+        sim_result_clear(&events);
+    }
+    return rc;
+}
+
+static void case_run(struct sim_case *c)
+{
+    struct err err = {0};
+    sim_case_build(c);
+    if (case_step(c, &err) != OK)
+        fail_msg("%s", err.msg);
+}
+
 /* The engine and schedule_time() give this time of the step. */
 static void assert_steps(struct sim_case *c, int64_t want_ns)
 {
-    sim_case_run(c);
+    case_run(c);
     assert_int_equal(c->result.step_ns, want_ns);
     assert_int_equal(scheduled_ns(c), want_ns);
     sim_case_clear(c);
@@ -41,7 +104,7 @@ static void sim_step__leaving_out_all_weight_gradients_takes_f_and_i_alone(void 
         for (int i = 0; i < K * M; i++)
             c.plan.shares.share[i] = half ? 0.5 : 1;
         assert_int_equal(sim_case_lower(&c, &err), OK);
-        assert_int_equal(sim_case_step(&c, &err), OK);
+        assert_int_equal(case_step(&c, &err), OK);
         assert_int_equal(c.result.step_ns, (M + K - 1) * (1003 + 700 + half * 450));
         assert_int_equal(scheduled_ns(&c), c.result.step_ns);
         sim_case_clear(&c);
@@ -57,7 +120,7 @@ static void sim_step__gpipe_and_1f1b_take_m_plus_k_minus_1_rounds(void **state)
             for (int M = 1; M <= 12; M += 3) {
 
                 struct sim_case c = SIM_CASE((enum schedule_kind)kind, K, M, 1003, 700, 900);
-                sim_case_run(&c);
+                case_run(&c);
                 assert_int_equal(c.result.step_ns, (M + K - 1) * (1003 + 1600));
                 int64_t idle = 0;
                 for (int k = 0; k < K; k++) {
@@ -83,7 +146,7 @@ static void sim_step__interleaved_bubble_shrinks_with_chunks(void **state)
 
             int M = 2 * K;
             struct sim_case c = SIM_CASE(SCHEDULE_INTERLEAVED, K, M, 600, 500, 700, .chunks = v);
-            sim_case_run(&c);
+            case_run(&c);
             /* a stage is 1/v of a device's work: f + b = v * 1800 */
             assert_int_equal(c.result.step_ns, M * v * 1800 + (K - 1) * 1800);
             sim_case_clear(&c);
@@ -109,11 +172,11 @@ static void sim_step__zero_bubble_schedules_fill_the_spans(void **state)
     for (int K = 2; K <= 6; K++) {
         int M = 3 * K;
         struct sim_case h1 = SIM_CASE(SCHEDULE_ZB_H1, K, M, 1000, 1000, 1000);
-        sim_case_run(&h1);
+        case_run(&h1);
         struct sim_case h2 = SIM_CASE(SCHEDULE_ZB_H2, K, M, 1000, 1000, 1000);
-        sim_case_run(&h2);
+        case_run(&h2);
         struct sim_case v = SIM_CASE(SCHEDULE_ZB_V, K, M, 1000, 1000, 1000, .chunks = 2);
-        sim_case_run(&v);
+        case_run(&v);
         int64_t h1_idle = 0, h2_idle = 0, v_idle = 0;
         for (int k = 0; k < K; k++) {
             const struct sim_device *d = h1.result.devices;
@@ -134,7 +197,7 @@ static void sim_step__zero_bubble_schedules_fill_the_spans(void **state)
              * ends all devices at one time. */
         struct sim_case clipped = SIM_CASE(SCHEDULE_ZB_H2, K, M, 1000, 1000, 1000, .params = 1,
                                            .update = 500, .clip = true);
-        sim_case_run(&clipped);
+        case_run(&clipped);
         assert_int_equal(h1.result.period_ns, M * 3000 + (K - 1) * 1000);
         assert_int_equal(h2.result.period_ns, M * 3000);
         assert_int_equal(h2.result.step_ns, M * 3000 + (K - 1) * 1000);
@@ -163,8 +226,8 @@ static void sim_step__v_schedules_hold_and_wait_as_published(void **state)
             v.f = v.i = v.w = 1000;
             struct sim_case dual = v;
             dual.kind = SCHEDULE_DUALPIPE_V;
-            sim_case_run(&v);
-            sim_case_run(&dual);
+            case_run(&v);
+            case_run(&dual);
             for (int k = 0; k < K; k++) {
                 const struct sim_device *a = &v.result.devices[k];
                 const struct sim_device *b = &dual.result.devices[k];
@@ -223,7 +286,7 @@ static void sim_step__blocking_sends_hold_their_rank(void **state)
                                  .w = 1000,
                                  .latency = 300,
                                  .sends_blocking = true};
-            sim_case_run(&c);
+            case_run(&c);
             if (K == 2 && M == 3) {
                 assert_int_equal(c.result.step_ns, 13800);
                 /* Rank 1 waits for its first activation 1300; then 300 for each later one, and
@@ -256,7 +319,7 @@ static void sim_step__waiting_for_a_cache_read_counts_as_transfer(void **state)
     sim_case_build(&c);
     c.cluster.devices[0].copy_bytes_per_s = 1e9;
     assert_int_equal(sim_case_lower(&c, &err), OK);
-    assert_int_equal(sim_case_step(&c, &err), OK);
+    assert_int_equal(case_step(&c, &err), OK);
     const struct sim_device *d = &c.result.devices[0];
     assert_int_equal(c.result.step_ns, 17000);
     assert_int_equal(d->busy_ns, 6000);
@@ -286,7 +349,7 @@ static void sim_step__lasts_as_long_as_the_host_reads_its_samples(void **state)
         sim_case_build(&c);
         c.cost.cache_read_ns = read_ns[e];
         assert_int_equal(sim_case_lower(&c, &err), OK);
-        assert_int_equal(sim_case_step(&c, &err), OK);
+        assert_int_equal(case_step(&c, &err), OK);
         assert_int_equal(c.result.step_ns, step_ns[e]);
         assert_int_equal(c.result.devices[0].busy_ns, 6000);
         assert_int_equal(c.result.devices[0].idle_ns, step_ns[e] - 6000);
@@ -366,7 +429,7 @@ static void sim_step__frozen_stages_run_forward_only(void **state)
         int K = 6, M = 7;
         struct sim_case c = SIM_CASE(SCHEDULE_GPIPE, K, M, 1000, 700, 800, .num_frozen = p,
                                      .frozen = FROZEN_SPREAD);
-        sim_case_run(&c);
+        case_run(&c);
         assert_int_equal(c.result.step_ns,
                          (M + K - 1) * 1000 + (K - p - 1) * 1500 + 800 + (M - 1) * 1500);
         for (int k = 0; k < p; k++)
@@ -389,9 +452,9 @@ static void sim_step__recompute_repeats_every_forward(void **state)
     struct sim_case once = c, early = c;
     once.recompute = RECOMPUTE_NEVER;
     early.recompute = RECOMPUTE_STAGE_EARLY;
-    sim_case_run(&c);
-    sim_case_run(&once);
-    sim_case_run(&early);
+    case_run(&c);
+    case_run(&once);
+    case_run(&early);
     for (int k = 0; k < K; k++) {
         assert_int_equal(c.result.devices[k].busy_ns, M * 3500);
         assert_int_equal(once.result.devices[k].busy_ns, M * 2500);
@@ -419,7 +482,7 @@ static void sim_step__half_duplex_is_never_faster(void **state)
     for (int half = 0; half < 2; half++) {
         struct sim_case c = SIM_CASE(SCHEDULE_1F1B, 4, 8, 1000, 1000, 1000, .act = 3000,
                                      .link = 1e9, .half_duplex = half);
-        sim_case_run(&c);
+        case_run(&c);
         step[half] = c.result.step_ns;
         /* an inner rank sends 8 activations and 8 gradients of 3 us */
         assert_true(step[half] >= (half ? 32 : 16) * 3000);
@@ -436,7 +499,7 @@ static void sim_step__ring_allreduce_takes_its_formula(void **state)
 
         struct sim_case c = SIM_CASE(SCHEDULE_1F1B, 1, 4, 1000, 1000, 1000, .R = R, .params = 1000,
                                      .link = 1e9, .latency = 70);
-        sim_case_run(&c);
+        case_run(&c);
         int64_t wire = (2 * (R - 1) * 4000 + R - 1) / R;
         assert_int_equal(c.result.allreduce_ns, wire + 2 * (R - 1) * 70);
         assert_int_equal(c.result.step_ns - c.result.allreduce_exposed_ns, 12000);
@@ -450,7 +513,7 @@ static void sim_step__rings_share_an_uplink_fairly(void **state)
     (void)state;
     struct sim_case c = SIM_CASE(SCHEDULE_GPIPE, 4, 2, 0, 0, 0, .R = 2, .nodes = 2,
                                  .params = 1000000, .link = 1e12, .uplink = 1e9, .latency = 0);
-    sim_case_run(&c);
+    case_run(&c);
     assert_int_equal(c.result.step_ns, 4 * 4000000);
     assert_int_equal(c.result.allreduce_ns, 4 * 4000000);
     sim_case_clear(&c);
@@ -473,7 +536,7 @@ static void sim_step__pipelines_share_the_uplink_of_a_pod(void **state)
             c.plan.device[2 * r] = r;
             c.plan.device[2 * r + 1] = R + r;
         }
-        if (sim_case_lower(&c, &err) != OK || sim_case_step(&c, &err) != OK)
+        if (sim_case_lower(&c, &err) != OK || case_step(&c, &err) != OK)
             fail_msg("%s", err.msg);
         assert_int_equal(c.result.step_ns, 6000 + 2 * (7000 + R * 1000000));
         sim_case_clear(&c);
@@ -522,13 +585,13 @@ static void sim_step__and_schedule_time_agree_when_nothing_is_shared(void **stat
         struct sim_case c;
         random_case(&c, n % 2);
         struct err err = {0};
-        sim_case_run(&c);
+        case_run(&c);
         if (n % 5 ==
             0) { /* unequal devices, replicas of several classes, several buckets a stage */
             c.cluster.devices[random_below(c.cluster.num_devices)].speed = 0.75;
             c.plan.bucket_bytes = 1 + random_below(2000);
             assert_int_equal(sim_case_lower(&c, &err), OK);
-            assert_int_equal(sim_case_step(&c, &err), OK);
+            assert_int_equal(case_step(&c, &err), OK);
         }
         if (n % 4 == 0) { /* backwards leave weight gradients out */
             const int S = c.plan.num_stages;
@@ -536,7 +599,7 @@ static void sim_step__and_schedule_time_agree_when_nothing_is_shared(void **stat
             for (int i = 0; i < S * c.M; i++)
                 c.plan.shares.share[i] = (double)random_below(5) / 4;
             assert_int_equal(sim_case_lower(&c, &err), OK);
-            assert_int_equal(sim_case_step(&c, &err), OK);
+            assert_int_equal(case_step(&c, &err), OK);
         }
         if (c.kind == SCHEDULE_DUALPIPE_V && c.num_frozen == 0 &&
             n % 3) { /* as if experts exchanged tokens */
@@ -552,7 +615,7 @@ static void sim_step__and_schedule_time_agree_when_nothing_is_shared(void **stat
             schedule_clear(&c.full);
             assert_int_equal(schedule_lower(&compute, &c.workload, &c.plan, &c.full, &err), OK);
             schedule_clear(&compute);
-            assert_int_equal(sim_case_step(&c, &err), OK);
+            assert_int_equal(case_step(&c, &err), OK);
             hidden++;
         }
         struct step_time time = {0};
@@ -612,7 +675,7 @@ static void sim_step__adds_a_tied_table_between_first_and_last_rank(void **state
                                           .num_frozen = n / 12,
                                           .frozen = n / 12 ? FROZEN_SPREAD : FROZEN_NONE,
                                           .tied = tied * 1000};
-            sim_case_run(&one[tied]);
+            case_run(&one[tied]);
         }
         assert_int_equal(one[1].result.step_ns - one[0].result.step_ns, n / 12 ? 0 : took + update);
         assert_int_equal(one[0].result.num_traffic, 0);
@@ -637,13 +700,13 @@ static void sim_step__tied_tables_share_an_uplink(void **state)
     struct err err = {0};
     struct sim_case c = SIM_CASE(SCHEDULE_GPIPE, 2, 2, 1000, 1000, 1000, .R = 2, .nodes = 2,
                                  .link = 1e12, .uplink = 1e9, .tied = 1000);
-    sim_case_run(&c);
+    case_run(&c);
     /* a replica on each node: the copy's gradient, of two replicas, crosses from 7000 on */
     assert_int_equal(c.result.step_ns, 7000 + 4000 + 4);
     c.plan.device[1] = 2;
     c.plan.device[2] = 1;
     assert_int_equal(sim_case_lower(&c, &err), OK);
-    assert_int_equal(sim_case_step(&c, &err), OK);
+    assert_int_equal(case_step(&c, &err), OK);
     assert_true(c.result.shared);
     assert_int_equal(c.result.step_ns, 9000 + 2 * 4000);
     sim_case_clear(&c);
@@ -658,7 +721,7 @@ static void sim_step__conserves_work_and_idle_time_on_random_steps(void **state)
         struct sim_case c;
         random_case(&c, false);
         c.half_duplex = random_below(4) == 0;
-        sim_case_run(&c);
+        case_run(&c);
         struct err err = {0};
         int64_t slow = c.result.step_ns;
         for (int i = 0; i < c.result.num_devices; i++) {
@@ -688,7 +751,7 @@ static void sim_step__conserves_work_and_idle_time_on_random_steps(void **state)
             assert_true(time.step_ns <= slow);
             step_time_clear(&time);
         }
-        assert_int_equal(sim_case_step(&c, &err), OK);
+        assert_int_equal(case_step(&c, &err), OK);
         assert_int_equal(c.result.step_ns, slow); /* repeats exactly */
         sim_case_clear(&c);
     }
@@ -728,7 +791,7 @@ workload_traffic_ns__is_what_the_busiest_port_carries_and_no_step_is_shorter(voi
         random_case(&c, false);
         c.act *= 20;
         c.params *= 50;
-        sim_case_run(&c);
+        case_run(&c);
         assert_int_equal(workload_traffic_ns(&c.workload,
                                              &(struct setting){&c.model, &c.cluster, &c.cost},
                                              &c.plan, &traffic_ns, &err),
@@ -780,13 +843,13 @@ static void sim_step__jitter_repeats_for_a_seed_and_differs_between_seeds(void *
         SIM_CASE(SCHEDULE_1F1B, 4, 8, 100000, 100000, 100000, .act = 1000, .link = 1e9);
     c.options.jitter = 0.05;
     c.options.seed = 1;
-    sim_case_run(&c);
+    case_run(&c);
     struct err err = {0};
     int64_t first = c.result.step_ns;
-    assert_int_equal(sim_case_step(&c, &err), OK);
+    assert_int_equal(case_step(&c, &err), OK);
     assert_int_equal(c.result.step_ns, first);
     c.options.seed = 2;
-    assert_int_equal(sim_case_step(&c, &err), OK);
+    assert_int_equal(case_step(&c, &err), OK);
     assert_int_not_equal(c.result.step_ns, first);
     assert_true(c.result.step_ns > 11 * 300000 * 9 / 10 &&
                 c.result.step_ns < 11 * 300000 * 12 / 10);
@@ -811,7 +874,7 @@ static void sim_step__draws_follow_the_given_percentiles(void **state)
     for (int seed = 0; seed < n; seed++) {
         struct err err = {0};
         c.options.seed = (uint64_t)seed;
-        assert_int_equal(sim_case_step(&c, &err), OK);
+        assert_int_equal(case_step(&c, &err), OK);
         below += c.result.step_ns < 80000;
         above += c.result.step_ns > 150000;
         half += c.result.step_ns < 100000;
@@ -834,7 +897,7 @@ static void sim_step__a_straggler_is_named_as_the_cause(void **state)
     sim_case_build(&c);
     c.cluster.devices[2].speed = 0.5;
     assert_int_equal(sim_case_lower(&c, &err), OK);
-    assert_int_equal(sim_case_step(&c, &err), OK);
+    assert_int_equal(case_step(&c, &err), OK);
     assert_int_equal(c.result.devices[2].busy_ns, 16 * 6000);
     assert_int_equal(c.result.devices[2].idle_cause_ns[IDLE_STRAGGLER], 0);
     assert_true(c.result.devices[3].idle_cause_ns[IDLE_STRAGGLER] >= 14 * 3000);
@@ -850,7 +913,7 @@ static void sim_step__out_of_memory_names_device_time_and_contents(void **state)
     sim_case_build(&c);
     c.cluster.devices[1].mem_bytes = 5100; /* buffer 10 + stash 1000 each: the sixth fails */
     struct err err = {0};
-    assert_int_equal(sim_case_step(&c, &err), ERR_INFEASIBLE);
+    assert_int_equal(case_step(&c, &err), ERR_INFEASIBLE);
     assert_non_null(strstr(err.msg, "device 1 (rank 1 of replica 0) out of memory at "));
     assert_non_null(strstr(err.msg, "F of micro-batch 5"));
     assert_non_null(strstr(err.msg, "6 live micro-batches"));
@@ -868,7 +931,7 @@ static void sim_step__deadlock_is_an_error_that_names_the_op(void **state)
     /* rank 0 sends nothing: its list ends at once */
     c.full.ranks[0].num_ops = 0;
     struct err err = {0};
-    assert_int_equal(sim_case_step(&c, &err), ERR_INFEASIBLE);
+    assert_int_equal(case_step(&c, &err), ERR_INFEASIBLE);
     assert_non_null(strstr(err.msg, "deadlock: rank 1 of replica 0"));
     sim_case_clear(&c);
 }
@@ -887,7 +950,7 @@ static void sim_step__refuses_reductions_longer_than_time(void **state)
         c.plan.clip = kind == ALLREDUCE_KIND_COUNT;
         enum status rc = sim_case_lower(&c, &err);
         if (rc == OK)
-            rc = sim_case_step(&c, &err);
+            rc = case_step(&c, &err);
         assert_int_equal(rc, ERR_INPUT);
         assert_non_null(strstr(err.msg, c.plan.clip ? "norm" : "longer than 2^60 ns"));
         c.plan.clip = false;
@@ -902,7 +965,7 @@ static void sim_step__refuses_reductions_longer_than_time(void **state)
         err = (struct err){0};
         c.cluster.uplink_latency_ns = STEP_NS_MAX / 4;
         assert_int_equal(sim_case_lower(&c, &err), OK);
-        assert_int_equal(sim_case_step(&c, &err), OK);
+        assert_int_equal(case_step(&c, &err), OK);
         assert_int_equal(schedule_time(&c.full, &c.workload,
                                        &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan,
                                        &time, &err),

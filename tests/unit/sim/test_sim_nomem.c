@@ -14,19 +14,22 @@ static void sim_step__survives_each_failed_allocation(void **state)
                                  .act = 3000, .params = 100, .link = 1e9, .uplink = 1e9);
     c.options.record_ops = true;
     sim_case_build(&c);
-    enum status rc = ERR_NOMEM;
-    int n = 0;
-    for (; rc != OK && n < 1000; n++) {
-        struct err err = {0};
-        fail_malloc_after(n);
-        rc = sim_case_step(&c, &err);
-        fail_malloc_done();
-        assert_true(rc == OK || rc == ERR_NOMEM);
-        if (rc != OK)
-            assert_null(c.result.devices);
+    for (int every = 0; every < 2; every++) {
+        enum status rc = ERR_NOMEM;
+        int n = 0;
+        c.options.every_event = every;
+        for (; rc != OK && n < 1000; n++) {
+            struct err err = {0};
+            fail_malloc_after(n);
+            rc = sim_case_step(&c, &err);
+            fail_malloc_done();
+            assert_true(rc == OK || rc == ERR_NOMEM);
+            if (rc != OK)
+                assert_null(c.result.devices);
+        }
+        assert_int_equal(rc, OK);
+        assert_true(n > 10);
     }
-    assert_int_equal(rc, OK);
-    assert_true(n > 10);
     sim_case_clear(&c);
 }
 
