@@ -408,6 +408,29 @@ ELAPSE_API enum elapse_status elapse_freezer_decide(struct elapse_freezer *freez
                                                     struct elapse_freeze_decision *decision,
                                                     struct elapse_error *error);
 
+/* Timed freezing: a plan's JSON may have shares[stage][micro-batch] of weight-gradient time that
+ * backwards leave out. Each step multiplies them with the ramp. A backward leaves out whole items, the
+ * same on all replicas. */
+struct elapse_freeze_pass {
+    size_t size;
+    uint64_t seed;            /* train.seed */
+    int64_t step;             /* of the run, from 0 */
+    int microbatch;           /* of its replica, from 0 */
+    int first_item, end_item; /* the stage's items that train */
+    double share;             /* 0 to 1, times the ramp */
+    const char *choice;       /* freeze.choice; norm without an order is rotate */
+    const int *order;         /* norm: by item of the model, its place in the order; NULL: none */
+};
+/* left_out: [end_item - first_item], 1: the item's weight gradients are left out. ELAPSE_ERR_INPUT: a
+ * share outside 0..1, no items, a choice that does not exist. */
+ELAPSE_API enum elapse_status elapse_freeze_choose(const struct elapse_freeze_pass *pass,
+                                                   unsigned char *left_out,
+                                                   struct elapse_error *error);
+/* The ramp before a step: 0 in the freeze.warmup turns, then rising to 1. epoch: from 0; position:
+ * samples that the epoch of num_samples has had. */
+ELAPSE_API double elapse_freeze_ramp(const struct elapse_job *job, int64_t step, int64_t epoch,
+                                     int64_t position, int64_t num_samples);
+
 #ifdef __cplusplus
 }
 #endif

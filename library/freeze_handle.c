@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "partition/search/plan_for.h"
 #include "partition/search/turn.h"
@@ -242,4 +243,45 @@ enum elapse_status elapse_freezer_decide(struct elapse_freezer *freezer, int64_t
         copy_out(&ours, sizeof ours, decision);
     }
     return call_end(&call, rc, error);
+}
+
+enum elapse_status elapse_freeze_choose(const struct elapse_freeze_pass *given,
+                                        unsigned char *left_out, struct elapse_error *error)
+{
+    struct elapse_freeze_pass pass;
+    struct call call;
+    call_begin(&call);
+    copy_in(&pass, sizeof pass, given);
+    int choice = 0;
+    while (freeze_choice_names[choice] &&
+           (!pass.choice || strcmp(freeze_choice_names[choice], pass.choice) != 0))
+        choice++;
+    enum status rc = OK;
+    bool *out = NULL;
+    if (!freeze_choice_names[choice])
+        rc = err_set(&call.err, ERR_INPUT, "there is no freeze.choice '%s'",
+                     pass.choice ? pass.choice : "");
+    else if (!(pass.share >= 0 && pass.share <= 1))
+        rc = err_set(&call.err, ERR_INPUT, "a share must be 0..1, got %g", pass.share);
+    else if (pass.first_item < 0 || pass.end_item <= pass.first_item)
+        rc = err_set(&call.err, ERR_INPUT, "a stage of items %d..%d has none", pass.first_item,
+                     pass.end_item - 1);
+    else if (!(out = malloc((size_t)(pass.end_item - pass.first_item) * sizeof *out)))
+        rc = err_nomem(&call.err);
+    if (rc == OK) {
+        freeze_choose((enum freeze_choice)choice,
+                      &(struct freeze_pass){pass.seed, pass.step, pass.microbatch, pass.first_item,
+                                            pass.end_item, pass.share, pass.order},
+                      out);
+        for (int i = 0; i < pass.end_item - pass.first_item; i++)
+            left_out[i] = out[i];
+    }
+    free(out);
+    return call_end(&call, rc, error);
+}
+
+double elapse_freeze_ramp(const struct elapse_job *job, int64_t step, int64_t epoch,
+                          int64_t position, int64_t num_samples)
+{
+    return turn_ramp(&job->job, step, epoch, position, num_samples);
 }

@@ -15,7 +15,7 @@ from .cmd_profile import make_optimizer, to_device, trains_batch_norm
 from .device import describe, now_ns, open_device
 from .errors import BridgeError
 from .layout import Layout, check_plan, read_plan
-from .losses import joined, mean_of, pieces
+from .losses import as_sum, joined, mean_of, pieces
 from .source import load
 
 WARM_UP = 3
@@ -95,13 +95,28 @@ def chrome(ops_of_ranks):
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def whole_model(source, args, device, batches):
+def counted_gradients(model, source, batches, shares, sizes):
+    """(loss, {name: gradient}) of micro-batches one by one, each added to the weights that it counts for."""
+    grads, total, number = {}, 0.0, 0.0
+    for i, (a, k, target) in enumerate(batches):
+        found, count, _ = as_sum(source.loss(model(*a, **k), target), sizes[i])
+        own = dict(zip(dict(model.named_parameters()), torch.autograd.grad(found, list(model.parameters()), allow_unused=True)))
+        total, number = total + found.item(), number + count
+        for name, grad in own.items():
+            if grad is not None and name not in shares.out[i % shares.count]:
+                grads[name] = grads[name] + grad if name in grads else grad
+    return total / number, {n: g * (shares.factor(n) / number) for n, g in grads.items()}
+
+
+def whole_model(source, args, device, batches, shares=None):
     """(loss, {name: gradient}, whether all samples went through at once) of the whole model for the whole batch of all
     replicas: [(args, kwargs, target)] of micro-batches. Batch norm has the statistics of each micro-batch in any plan,
     so a model with it gets them one by one; the loss is of all outputs at once."""
     model = load(args.model, args.inputs, args.seed).model.to(device)
     sizes = [next(x.shape[0] for x in torch.utils._pytree.tree_leaves(b) if isinstance(x, torch.Tensor)) for b in batches]
     at_once = not trains_batch_norm(model)
+    if shares:
+        return (*counted_gradients(model, source, batches, shares, sizes), at_once)
     inputs = joined(batches, sizes)
     if inputs is None:
         raise BridgeError("--check: an input or target of the model has no dimension of samples", code=1)
@@ -118,10 +133,14 @@ def compare(layout, source, args, device, batches, loss):
     """(difference of the loss from the whole model's, the largest difference of a gradient over its largest value,
     whether all samples went through the whole model at once)."""
     size, count = layout.plan["microbatch_size"], layout.plan["microbatches"]
-    want, grads, at_once = whole_model(source, args, device, [p for b in batches for p in pieces(b, size, count)])
+    want, grads, at_once = whole_model(source, args, device, [p for b in batches for p in pieces(b, size, count)],
+                                       layout.shares)
     worst = 0.0
     for name, p in layout.weights.items():
         ref = grads[name] if name in grads else torch.zeros(())
+        if p.grad is None:
+            worst = max(worst, float(name in grads))
+            continue
         grad = p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad
         worst = max(worst, ((grad - ref).abs().max() / ref.abs().max().clamp(min=1e-12)).item())
     mine = torch.tensor([math.inf if loss is None else loss.item(), worst], dtype=torch.float64)
@@ -157,7 +176,7 @@ def run(args):
     for step in range(WARM_UP + args.steps):
         tracer.on = bool(args.trace or args.run_dir) and step == WARM_UP + args.steps - 1
         begin = now_ns(device)
-        loss = layout.forward_backward(*own)
+        loss = layout.forward_backward(*own, step=step)
         if step == 0 and args.check:
             difference = compare(layout, source, args, device, batches, loss)
         if plan.get("clip"):

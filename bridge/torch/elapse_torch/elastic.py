@@ -315,7 +315,7 @@ class Elastic:
         """Forward, backward and update. The loss of the whole batch on the ranks with the last stage, else None."""
         args, kwargs, target = self._split(batch)
         more = {"samples": torch.tensor(self.samples)} if self.cache else {}
-        loss = self.layout.forward_backward(args, kwargs, target, **more)
+        loss = self.layout.forward_backward(args, kwargs, target, step=self.count, ramp=self._ramp(), **more)
         if self.uses_norms:
             self._add_norms()
         if self.job["train"].get("clip_norm"):
@@ -327,6 +327,12 @@ class Elastic:
         self.count += 1
         self.position += self.layout.plan["batch"] * self.layout.replicas
         return loss
+
+    def _ramp(self):
+        """Of the shares, by libelapse on rank 0."""
+        if not self.layout.shares:
+            return 1.0
+        return self._told(lambda: self.brain.ramp(self.count, self.epoch, self.position, len(self.feed)))
 
     def _add_norms(self):
         """Squares of the step's gradients by layer, of the first pipeline."""

@@ -13,6 +13,7 @@ from . import program
 from .errors import BridgeError
 from .losses import StepLoss, whole_batch
 from .runtime import load_ops
+from .shares import Shares
 
 
 def read_plan(path):
@@ -92,7 +93,9 @@ class Whole:
         self.losses[microbatch] = self.loss.part(self.stage(**keywords), microbatch)
 
     def backward_one_chunk(self, microbatch):
-        self.losses.pop(microbatch).backward()
+        loss = self.losses.pop(microbatch)
+        if loss.requires_grad:  # not where all weights are left out
+            loss.backward()
 
     def step(self, ops, count, keywords):
         """ops: [(F or B, micro-batch)] in order."""
@@ -156,11 +159,16 @@ class Layout:
             self.stages[0] = Prefixed(prefix or self.compute_prefix, self.stages[0])
         self._tie()
         self.schedule = None
+        job = plan.get("job", {})
+        self.shares = Shares(plan, chain, bounds, job.get("freeze", {}), int(job.get("train", {}).get("seed", 0))) \
+            if any(map(any, plan.get("shares", ()))) else None
         if self.stages:
             # A group orders its ranks by number, whatever the plan's order is.
             row = plan["devices"][self.replica]
             lines = [line for _, line in sorted(zip(row, text.splitlines()))]
             self._make_schedule("\n".join(lines) + "\n")
+            for stage in self.torch_stages if self.shares else ():
+                self.shares.guard(stage)
 
     def compute_prefix(self, inputs):
         if not hasattr(self, "frozen_stage"):
@@ -222,11 +230,13 @@ class Layout:
         takes = inspect.signature(self.schedule.step).parameters
         self.options = {"return_outputs": False} if "return_outputs" in takes else {}
 
-    def forward_backward(self, args, kwargs, target, **more):
+    def forward_backward(self, args, kwargs, target, step=0, ramp=1.0, **more):
         """Gradients of the loss of the whole batch, of all replicas. Returns that loss on ranks with the last stage,
-        else None. more: inputs of the prefix. Collective over the ranks of the plan."""
+        else None. step, ramp: for shares. more: inputs of the prefix. Collective over the ranks of the plan."""
         if not self.schedule:
             return None
+        if self.shares:
+            self.shares.begin(step, ramp)
         keywords = self.chain.keywords(args, kwargs)
         self._check_shapes(keywords)
         keywords.update(more)
@@ -251,6 +261,8 @@ class Layout:
                     p.grad.mul_(scale)
         for name, group, _ in self.tied:
             dist.all_reduce(self.weights[name].grad, group=group)
+        if self.shares:
+            self.shares.end(self.weights)
         return torch.tensor(loss) if last else None
 
     def _check_shapes(self, keywords):
@@ -286,6 +298,8 @@ class Layout:
     def _sum(self, scale):
         """Add the gradients of all replicas."""
         grads = [p.grad for p in self.weights.values() if p.grad is not None]
+        if not grads:
+            return
         flat = torch.cat([g.reshape(-1) for g in grads])
         dist.all_reduce(flat, group=self.across)
         flat *= scale

@@ -39,6 +39,9 @@ Window = struct("Window", [("turn", I64), ("step", I64), ("steps_window", F64),
                            ("rate_window", F64), ("steps_left", F64), ("rate_left", F64)])
 Losses = struct("Losses", [("loss", F64), ("loss_before", F64), ("fall_se", F64),
                            ("accuracy", F64), ("num_probe", I64)])
+Pass = struct("Pass", [("seed", c.c_uint64), ("step", I64)] +
+              [(n, c.c_int) for n in ("microbatch", "first_item", "end_item")] +
+              [("share", F64), ("choice", TEXT), ("order", c.c_void_p)])
 Decision = struct("Decision", [("num_frozen", c.c_int), ("lowest", c.c_int), ("change", c.c_int),
                                ("cost_low", F64), ("cost_high", F64), ("reason", c.c_char * 160)])
 
@@ -60,12 +63,37 @@ def _open():
                       hint="name its folder in ELAPSE_LIB, or install elapse")
 
 
+_lib = []
+
+
+def lib():
+    if not _lib:
+        _lib.append(_open())
+        _lib[0].elapse_plan_info.restype = None
+        _lib[0].elapse_freeze_ramp.restype = F64
+        _lib[0].elapse_freeze_ramp.argtypes = [c.c_void_p, I64, I64, I64, I64]
+    return _lib[0]
+
+
+def call(name, *args):
+    error = Error()
+    if getattr(lib(), name)(*args, c.byref(error)):
+        raise BridgeError(error.message.decode(), code={1: 2, 2: 1}.get(error.status, 3),
+                          hint=error.hint.decode())
+
+
+def left_out(**values):
+    """[whether a backward leaves out the item's weight gradients] of a stage's items. values: of Pass."""
+    found = (c.c_ubyte * (values["end_item"] - values["first_item"]))()
+    call("elapse_freeze_choose", c.byref(Pass(**values)), found)
+    return [bool(x) for x in found]
+
+
 class Job:
     """A job file with overrides: plans, and the freezer."""
 
     def __init__(self, path, overrides=()):
-        self.lib = _open()
-        self.lib.elapse_plan_info.restype = None
+        self.lib = lib()
         texts = (TEXT * max(1, len(overrides)))(*[o.encode() for o in overrides])
         options = JobOptions(overrides=texts, num_overrides=len(overrides))
         self.handle = c.c_void_p()
@@ -77,10 +105,10 @@ class Job:
         self.freezer = None
 
     def call(self, name, *args):
-        error = Error()
-        if getattr(self.lib, name)(*args, c.byref(error)):
-            raise BridgeError(error.message.decode(), code={1: 2, 2: 1}.get(error.status, 3),
-                              hint=error.hint.decode())
+        call(name, *args)
+
+    def ramp(self, step, epoch, position, num_samples):
+        return self.lib.elapse_freeze_ramp(self.handle, step, epoch, position, num_samples)
 
     def find_plan(self, frozen, cached, turn):
         """The plan for F frozen layers, which becomes the plan in force. As plan.json."""

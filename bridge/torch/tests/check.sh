@@ -100,8 +100,21 @@ def make_batch(samples):
 EOT
 runs+=(--next run "$tmp/tied.py" "$tmp/plan-0.json" --check --steps 3 --out "$tmp/out-4.json")
 kinds+=("tied weights, 1f1b")
+# Shares of weight gradients that each stage leaves out.
+shares() { # FILE SHARE...
+    "$python" -c 'import json, sys; p = json.load(open(sys.argv[1])); p["shares"] = [[float(s)] * p["microbatches"] for s in sys.argv[2:]]
+json.dump(p, open(sys.argv[1], "w"))' "$@"
+}
+timed=("1f1b 1 2 1 0.5 0.5" "zb-h1 1 2 1 0.5 0.75" "1f1b 1 2 1 1 0.5" "zb-v 2 2 1 0.25 0.5 0.9 0.5" "gpipe 1 1 2 0.5")
+for i in 5 6 7 8 9; do
+    set -- ${timed[i - 5]}
+    plan "$tmp/plan-$i.json" pipeline.schedule=$1 pipeline.chunks=$2 pipeline.num_stages=$3 pipeline.num_replicas=$4 pipeline.num_microbatches=4
+    shares "$tmp/plan-$i.json" "${@:5}"
+    runs+=(--next run $models "$tmp/plan-$i.json" --check --steps 3 --out "$tmp/out-$i.json")
+    kinds+=("$1, $3 stages, $4 replicas, shares ${*:5}")
+done
 expect "plans run, one after the other" 0 'error' started 2 bridge/torch/tests/several.py "${runs[@]}"
-for i in 0 1 2 3 4; do
+for i in 0 1 2 3 4 5 6 7 8 9; do
     expect "${kinds[i]}: the whole model's gradients" 0 'equal' equal "$tmp/out-$i.json"
 done
 expect "zb-v's ops beside the simulation" 0 '"op":"W","count":16' "$ELAPSE_BIN/elapse" compare "$tmp/run-1" --json
@@ -131,10 +144,14 @@ table="--set freeze.policy=table --set freeze.table=[0,1,3,1]"
 expect "the plan changes" 0 '^equal' started 2 "${elastic[@]}" \
     --case $table --set elastic.stages=[2,2,1,2] \
     --case $table --set elastic.stages=[2,1,2] --check resume --set cache.policy=off \
-    --case --set freeze.policy=safe --check safe --set elastic.stages=[2]
+    --case --set freeze.policy=safe --check safe --set elastic.stages=[2] \
+    --case $table --set elastic.stages=[2,1,2] --share 0.6 --check shares --set elastic.auto_dp=false \
+    --case $table --set elastic.stages=[2,2,1] --share 0.6 --check resume --set freeze.warmup=1 --set elastic.auto_dp=false
 cp "$tmp/out" "$tmp/elastic"
 expect "between K = 1 and 2" 0 . grep '^equal: equal' "$tmp/elastic"
 expect "from a checkpoint on, without a cache" 0 . grep '^equal: resume' "$tmp/elastic"
+expect "shares, while layers freeze and thaw" 0 . grep '^equal: shares' "$tmp/elastic"
+expect "shares from a checkpoint on" 0 '^2$' grep -c '^equal: resume' "$tmp/elastic"
 expect "safe measures the probe" 0 . grep '^equal: safe' "$tmp/elastic"
 expect "safe without a probe" 1 "hint|policy 'safe' measures on samples" started 2 "${elastic[@]}" --set freeze.policy=safe
 expect "a rank that dies before the first plan" 1 'BridgeError: the change to F = 0 failed: .*[Cc]onnection' \

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 import elapse_torch
 import models
+from elapse_torch import library
 
 
 def make(data):
@@ -25,7 +26,7 @@ def make(data):
 
 
 def train(run, most=None):
-    """[(loss, frozen layers, samples of the step)] of all steps."""
+    """[(loss, frozen layers, samples of the step, [names that a micro-batch leaves out] or None)] of all steps."""
     rows = []
     while run.epoch < run.epochs and (most is None or run.epoch < most):
         for batch in run:
@@ -36,18 +37,23 @@ def train(run, most=None):
             losses = [e[0] for e in every if e[0] is not None]
             samples = [i for e in sorted((e for e in every if e[3] == 0), key=lambda e: e[2])
                        for i in e[1]]
-            rows.append((sum(losses) / len(losses), run.frozen, samples))
+            shares = run.layout.shares
+            out = [set(o) for o in shares.out] if shares else None
+            rows.append((sum(losses) / len(losses), run.frozen, samples, out))
     return rows
 
 
 def whole(model, optimizer, data, rows, chain):
     """Losses of the whole model that takes the same steps."""
     found = []
-    for _, frozen, samples in rows:
+    for _, frozen, samples, out in rows:
         inputs = torch.stack([data[i][0] for i in samples])
         target = torch.stack([data[i][1] for i in samples])
         loss = models.loss(model(inputs), target)
-        loss.backward()
+        if out:
+            one_by_one(model, inputs, target, out)
+        else:
+            loss.backward()
         names = chain.weights(chain.frozen_items({"frozen_layers": frozen}), len(chain.items))
         for name, p in model.named_parameters():
             if name not in names:
@@ -56,6 +62,30 @@ def whole(model, optimizer, data, rows, chain):
         optimizer.zero_grad()
         found.append(loss.item())
     return found
+
+
+def one_by_one(model, inputs, target, out):
+    """Gradients of each micro-batch for the weights that it counts for, over the part that did. One pipeline."""
+    count, size = len(out), len(target) // len(out)
+    for m in range(count):
+        part = slice(m * size, (m + 1) * size)
+        grads = torch.autograd.grad(models.loss(model(inputs[part]), target[part]), list(model.parameters()))
+        for (name, p), grad in zip(model.named_parameters(), grads):
+            counted = sum(name not in o for o in out)
+            if name not in out[m]:
+                p.grad = grad / counted if p.grad is None else p.grad + grad / counted
+
+
+def with_shares(share):
+    """Plans get this share for every backward."""
+    find = library.Job.find_plan
+
+    def find_plan(*args):
+        plan = find(*args)
+        plan["shares"] = [[share] * plan["microbatches"] for _ in plan["cut"]]
+        return plan
+    library.Job.find_plan = find_plan
+    return find
 
 
 def die_in(name, number):
@@ -80,7 +110,9 @@ def main(words):
     parser.add_argument("--check", default="equal")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--die", metavar="METHOD:N", help="kill rank 1 in its Nth call of this method")
+    parser.add_argument("--share", type=float, default=0)
     args = parser.parse_args(words)
+    find = with_shares(args.share) if args.share else library.Job.find_plan
     torch.set_num_threads(1)
     torch.manual_seed(2)
     samples = [models.make_batch(1) for _ in range(64)]
@@ -104,6 +136,7 @@ def main(words):
         rows += train(run)
     else:
         rows = train(run)
+    assert not args.share or any(any(r[3]) for r in rows), "nothing was left out"
     state = run.state_dict()
     ref, ref_optimizer, _ = make(data)
     expected = whole(ref, ref_optimizer, data, rows, run.layout.chain)
@@ -119,6 +152,7 @@ def main(words):
         print(f"{len(rows)} steps, loss {loss:.1e}, weights {moved:.1e}, state {kept:.1e}")
         print(("equal: " + args.check) if loss < 1e-5 and moved < 1e-4 and kept < 1e-3 else "different")
     run.close()
+    library.Job.find_plan = find
 
 
 common, *cases = " ".join(sys.argv[1:]).split(" --case ")

@@ -414,6 +414,42 @@ static void a_freezer__decides_as_the_simulated_run(void **state)
 }
 
 /* Windows in which the first layers bring nothing: `safe` asks for a prefix and freezes it. */
+/* The choice knows no stages, so that a cut changes nothing; the ramp is a line over three turns. */
+static void elapse_freeze_choose__chooses_items_of_any_cut(void **state)
+{
+    enum { ITEMS = 20 };
+    unsigned char whole[ITEMS], parts[ITEMS];
+    struct elapse_error error;
+    int left = 0;
+    (void)state;
+    struct elapse_freeze_pass pass = {
+        .size = sizeof pass, .seed = 5, .end_item = ITEMS, .share = .5, .choice = "rotate"};
+    for (int step = 0; step < 50; step++) {
+        pass.step = step;
+        pass.first_item = 0, pass.end_item = ITEMS;
+        assert_int_equal(elapse_freeze_choose(&pass, whole, &error), ELAPSE_OK);
+        for (int i = 0; i < ITEMS; i++) {
+            pass.first_item = i, pass.end_item = i + 1;
+            assert_int_equal(elapse_freeze_choose(&pass, parts + i, &error), ELAPSE_OK);
+            left += parts[i];
+        }
+        assert_memory_equal(whole, parts, sizeof whole);
+    }
+    assert_in_range(left, 50 * ITEMS / 2 - 5, 50 * ITEMS / 2 + 5);
+    pass.share = 1.5;
+    assert_int_equal(elapse_freeze_choose(&pass, whole, &error), ELAPSE_ERR_INPUT);
+    assert_string_equal(error.message, "a share must be 0..1, got 1.5");
+    pass.share = .5, pass.choice = "best";
+    assert_int_equal(elapse_freeze_choose(&pass, whole, &error), ELAPSE_ERR_INPUT);
+    pass.choice = "random", pass.end_item = pass.first_item;
+    assert_int_equal(elapse_freeze_choose(&pass, whole, &error), ELAPSE_ERR_INPUT);
+    struct elapse_job *job = parse(small_job);
+    for (int64_t position = 0; position <= 64; position += 8)
+        assert_true(elapse_freeze_ramp(job, 0, 1, position, 64) == (1 + (double)position / 64) / 3);
+    assert_true(elapse_freeze_ramp(job, 0, 7, 8, 64) == 1);
+    elapse_job_free(job);
+}
+
 static void a_freezer__measures_what_it_asks_for(void **state)
 {
     (void)state;
@@ -483,6 +519,7 @@ int main(void)
         cmocka_unit_test(threads__with_their_own_handles_get_equal_answers),
         cmocka_unit_test(a_decimal_comma_of_the_program__changes_nothing),
         cmocka_unit_test(a_freezer__decides_as_the_simulated_run),
+        cmocka_unit_test(elapse_freeze_choose__chooses_items_of_any_cut),
         cmocka_unit_test(a_freezer__measures_what_it_asks_for),
         cmocka_unit_test(every_failed_allocation__is_reported),
     };
