@@ -1,5 +1,6 @@
 #include "partition/plan/plan.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -241,6 +242,13 @@ static enum status check_devices(const struct plan *plan, const struct cluster *
 static enum status check_order(const struct plan *plan, struct err *err)
 {
     const struct schedule *order = plan->order;
+    /* Its first forward is of the last micro-batch, which is then not the smaller one. */
+    if (plan->schedule == SCHEDULE_LOOPED_BFS &&
+        plan->microbatches.size != plan->microbatches.last_size)
+        return err_set(err, ERR_INFEASIBLE,
+                       "schedule looped-bfs needs micro-batches of one size, got %" PRId64
+                       " and a last one of %" PRId64,
+                       plan->microbatches.size, plan->microbatches.last_size);
     if (!order && plan->schedule < SCHEDULE_SEARCH)
         return OK;
     if (!order || plan->schedule < SCHEDULE_SEARCH)

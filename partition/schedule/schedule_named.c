@@ -12,6 +12,7 @@
  *   dualpipe-v   DeepSeek 2025 (DualPipeV); an F and a B that overlap there follow one another here
  *   eager-1f1b   Zhuang et al. 2023 (On Optimizing the Communication of Model Parallelism)
  *   breadth-first  Lamy-Poirier 2023 (Breadth-First Pipeline Parallelism)
+ *   looped-bfs   PyTorch 2.15, ScheduleLoopedBFS
  *   v-half, v-min  in schedule_blocks.c
  */
 #include "partition/schedule/schedule.h"
@@ -160,6 +161,18 @@ static void write_breadth_first(struct writer *to)
 {
     for (int c = 0; c < to->v; c++)
         for (int m = 0; m < to->M; m++)
+            emit(to, OP_F, c * to->K + to->r, m);
+    for (int c = to->v - 1; c >= 0; c--)
+        for (int m = 0; m < to->M; m++)
+            emit(to, OP_B, c * to->K + to->r, m);
+}
+
+/* PyTorch's LoopedBFS runs the backwards of a stage from the last micro-batch to the first. Our
+ * backwards ascend, so micro-batches count from the other end: forwards descend instead. */
+static void write_looped_bfs(struct writer *to)
+{
+    for (int c = 0; c < to->v; c++)
+        for (int m = to->M - 1; m >= 0; m--)
             emit(to, OP_F, c * to->K + to->r, m);
     for (int c = to->v - 1; c >= 0; c--)
         for (int m = 0; m < to->M; m++)
@@ -350,6 +363,8 @@ static const struct traits {
         SHAPE_V, true, live_block, .write_all = schedule_write_blocks},
     [SCHEDULE_V_MIN] = {"on a V, a third of 1F1B's activations, for a longer bubble",
         SHAPE_V, true, live_block, .write_all = schedule_write_blocks},
+    [SCHEDULE_LOOPED_BFS] = {"breadth-first as PyTorch has it: backwards from the last micro-batch on",
+        SHAPE_CHUNKS, false, live_all, write_looped_bfs},
     [SCHEDULE_SEARCH] = {"op lists of their own, found for the times of the stages and the memory",
         SHAPE_LINE, false, live_1f1b},
     [SCHEDULE_CUSTOM] = {"", SHAPE_LINE, false, live_1f1b},

@@ -548,7 +548,7 @@ static enum status check(const struct planner_problem *problem,
         return err_set(err, ERR_INFEASIBLE, "%d replicas of %d devices do not fit a cluster of %d",
                        options->num_replicas, options->num_ranks,
                        problem->setting.cluster->num_devices);
-    if ((options->schedules & PLANNER_ALL_SCHEDULES) == 0)
+    if ((options->schedules & ((1u << SCHEDULE_SEARCH) - 1)) == 0)
         return err_set(err, ERR_INPUT, "planner: no schedule to choose from");
     if (!options->frozen_auto && problem->num_frozen_layers > 0 &&
         (options->frozen == FROZEN_NONE || options->frozen >= FROZEN_PLACEMENT_COUNT))

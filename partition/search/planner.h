@@ -130,7 +130,8 @@ struct planner_options {
 };
 
 /* All schedules that have a name. */
-#define PLANNER_ALL_SCHEDULES ((1u << SCHEDULE_SEARCH) - 1)
+/* All but looped-bfs, which is breadth-first with micro-batches counted from the other end. */
+#define PLANNER_ALL_SCHEDULES (((1u << SCHEDULE_SEARCH) - 1) & ~(1u << SCHEDULE_LOOPED_BFS))
 
 #define PLANNER_KEEP 16 /* candidates reported at most, and asked the judge about in one round */
 

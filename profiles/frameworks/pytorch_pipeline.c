@@ -1,4 +1,4 @@
-/* Schedules and their rules: torch/distributed/pipelining/schedules.py (PyTorch 2.9). The default cut:
+/* Schedules and their rules: torch/distributed/pipelining/schedules.py (PyTorch 2.15). The default cut:
  * torchtitan/distributed/pipeline_parallel.py (0.3.0). */
 #include "profiles/frameworks/pytorch_pipeline.h"
 
@@ -14,12 +14,12 @@ static const struct schedule_row {
     int chunks;
     enum microbatch_rule rule;
 } schedules[] = {
-    {"1F1B",            "1f1b",          1, AT_LEAST_STAGES},
-    {"GPipe",           "gpipe",         1, AT_LEAST_STAGES},
-    {"Interleaved1F1B", "interleaved",   2, WHOLE_ROUNDS   },
-    {"LoopedBFS",       "breadth-first", 2, ANY_NUMBER     },
-    {"ZBVZeroBubble",   "zb-v",          2, ANY_NUMBER     },
-    {"DualPipeV",       "dualpipe-v",    2, AT_LEAST_STAGES},
+    {"1F1B",            "1f1b",        1, AT_LEAST_STAGES},
+    {"GPipe",           "gpipe",       1, ANY_NUMBER     },
+    {"Interleaved1F1B", "interleaved", 2, WHOLE_ROUNDS   },
+    {"LoopedBFS",       "looped-bfs",  2, ANY_NUMBER     },
+    {"ZBVZeroBubble",   "zb-v",        2, ANY_NUMBER     },
+    {"DualPipeV",       "dualpipe-v",  2, AT_LEAST_STAGES},
 };
 
 static bool is_word(const char *text, size_t length, const char *word)

@@ -17,7 +17,7 @@ expect "a long schedule is not drawn" 0 'too wide' \
     "$elapse" schedule --kind 1f1b --stages 4 --microbatches 800
 
 # --- there and back ---------------------------------------------------------------------------------
-for kind in gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v eager-1f1b breadth-first v-half v-min auto; do
+for kind in gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v eager-1f1b breadth-first v-half v-min looped-bfs auto; do
     "$elapse" schedule --kind $kind --stages 3 --microbatches 6 --csv >"$tmp/$kind.csv"
     expect "check accepts $kind" 0 '"ok":true' "$elapse" schedule --check "$tmp/$kind.csv" --json
     sed '1s/,[^,]*$//' "$tmp/$kind.csv" >"$tmp/short.csv"

@@ -36,7 +36,7 @@ ran() { [ -n "$(value "$1" weights_sha256)" ] || { cat "$tmp/$1.err"; tail -n 8 
 
 short=(--set freeze.policy=none --set train.epochs=1)
 jobs=(vit gpt)
-kinds=(gpipe 1f1b eager-1f1b zb-h1 zb-h2 interleaved breadth-first zb-v v-half v-min dualpipe-v)
+kinds=(gpipe 1f1b eager-1f1b zb-h1 zb-h2 interleaved breadth-first looped-bfs zb-v v-half v-min dualpipe-v)
 if [ -n "$quick" ]; then
     kinds=(1f1b zb-v)
     jobs=(gpt)

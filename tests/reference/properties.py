@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 V_SHAPED = ("zb-v", "dualpipe-v", "v-half", "v-min")
-TWO_CHUNKS = ("interleaved", "breadth-first") + V_SHAPED
+TWO_CHUNKS = ("interleaved", "breadth-first", "looped-bfs") + V_SHAPED
 KINDS = ["gpipe", "1f1b", "eager-1f1b", "zb-h1", "zb-h2"] + list(TWO_CHUNKS)
 FREE_LINKS = {"link": "1000000000GBps", "uplink": "1000000000GBps", "latency": "0ns"}
 

@@ -140,7 +140,8 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
     c->cost.cache_read_ns = case_below(seed, 300);
     c->cost.cache_write_ns = case_below(seed, 300);
     int M = 2 * K + (int)case_below(seed, max_microbatches);
-    p->batch = M * 3 - case_below(seed, 3);
+    const int64_t missing = case_below(seed, 3);
+    p->batch = M * 3 - (p->schedule == SCHEDULE_LOOPED_BFS ? 0 : missing);
     p->microbatches = (struct microbatches){M, 3, p->batch - 3 * (M - 1)};
     static const enum recompute_mode modes[] = {RECOMPUTE_NEVER, RECOMPUTE_STAGE,
                                                 RECOMPUTE_EXCEPT_LAST, RECOMPUTE_STAGE_EARLY};

@@ -432,6 +432,7 @@ static void runtime_step__has_the_same_bits_at_k_1_and_k_2_under_every_schedule(
         {SCHEDULE_DUALPIPE_V,    2},
         {SCHEDULE_EAGER_1F1B,    1},
         {SCHEDULE_BREADTH_FIRST, 2},
+        {SCHEDULE_LOOPED_BFS,    2},
         {SCHEDULE_V_HALF,        2},
         {SCHEDULE_V_MIN,         2}
     };

@@ -7,7 +7,7 @@ static const int num_chunks[SCHEDULE_SEARCH] = {
     [SCHEDULE_GPIPE] = 1,      [SCHEDULE_1F1B] = 1,       [SCHEDULE_INTERLEAVED] = 2,
     [SCHEDULE_ZB_H1] = 1,      [SCHEDULE_ZB_H2] = 1,      [SCHEDULE_ZB_V] = 2,
     [SCHEDULE_DUALPIPE_V] = 2, [SCHEDULE_EAGER_1F1B] = 1, [SCHEDULE_BREADTH_FIRST] = 2,
-    [SCHEDULE_V_HALF] = 2,     [SCHEDULE_V_MIN] = 2};
+    [SCHEDULE_V_HALF] = 2,     [SCHEDULE_V_MIN] = 2,      [SCHEDULE_LOOPED_BFS] = 2};
 
 static struct schedule generate(enum schedule_kind kind, int K, int M, int v)
 {
@@ -129,7 +129,8 @@ static void schedule_peak_live__is_the_published_one_when_m_is_large(void **stat
                         [SCHEDULE_ZB_V] = 2 * K,
                         [SCHEDULE_DUALPIPE_V] = 2 * K + 1,
                         [SCHEDULE_EAGER_1F1B] = min_int(M, 2 * (K - k) - 1),
-                        [SCHEDULE_BREADTH_FIRST] = M * v};
+                        [SCHEDULE_BREADTH_FIRST] = M * v,
+                        [SCHEDULE_LOOPED_BFS] = M * v};
                     /* On one rank zb-v runs F0 F1 I W: two live. */
                     if (want[kind] > 0)
                         assert_int_equal(peak[k], kind == SCHEDULE_DUALPIPE_V
@@ -337,6 +338,10 @@ static void schedule_from_csv__reads_pytorchs_lists_as_it_runs_them(void **state
         {"0F0,0F1,0F2,2F0,2F1,2F2,2B2,2B1,2B0,0B2,0B1,0B0\n"
          "1F0,1F1,1F2,3F0,3F1,3F2,3B2,3B1,3B0,1B2,1B1,1B0\n", 3, 6, true },
         {"0F0,0F1,0B0,0F2,0B1,0B2\n1F1,1B0,1F2,1B1,1F3,1B2\n",         3, 2, true },
+        {"0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,"
+         "0RESHARD\n"
+         "1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD,1RESHARD,1WAIT_SEND_"
+         "B0\n",                                              1, 1, true },
         {"0F0,0F1,0B1,0B0\n1F0,1F1,1B0,1B1\n",                         2, 2, false},
         {"0F0,0F1,0B0,0B1\n1F1,1B1\n",                                 2, 2, false},
     };
@@ -352,6 +357,20 @@ static void schedule_from_csv__reads_pytorchs_lists_as_it_runs_them(void **state
         assert_int_equal(peak[0], lists[i].live);
         schedule_clear(&s);
     }
+}
+
+/* What PyTorch makes for 2 ranks, 4 stages and 3 micro-batches is our looped-bfs when read. */
+static void schedule_generate__looped_bfs_is_pytorchs(void **state)
+{
+    struct schedule theirs = {0}, ours = generate(SCHEDULE_LOOPED_BFS, 2, 3, 2);
+    (void)state;
+    assert_int_equal(schedule_from_csv("0F0,0F1,0F2,2F0,2F1,2F2,,,2B2,2B1,2B0,0B2,0B1,0B0\n"
+                                       ",1F0,1F1,1F2,3F0,3F1,3F2,3B2,3B1,3B0,1B2,1B1,1B0\n",
+                                       "csv", &theirs, NULL),
+                     OK);
+    assert_true(same_lists(&ours, &theirs));
+    schedule_clear(&theirs);
+    schedule_clear(&ours);
 }
 
 static void schedule_from_csv__refuses_malformed_text_when_read(void **state)
@@ -374,7 +393,9 @@ static void schedule_from_csv__refuses_malformed_text_when_read(void **state)
                                "0F2000000000,0B0",
                                "65534F0,0B0",
                                "0F0,0B0\n\n\n\n",
-                               "0F0,0SEND_F0",
+                               "0F0,0SEND_X0",
+                               "0F0,SEND_F0",
+                               "0F0,0SEND_F0x",
                                "(0F0;0B0)",
                                "(0F0)OVERLAP_F_B",
                                "(;)OVERLAP_F_B",
@@ -466,6 +487,7 @@ int main(void)
         cmocka_unit_test(schedule_from_csv__ignores_bubbles_blanks_and_line_ends),
         cmocka_unit_test(schedule_from_csv__keeps_overlapped_pairs),
         cmocka_unit_test(schedule_from_csv__reads_pytorchs_lists_as_it_runs_them),
+        cmocka_unit_test(schedule_generate__looped_bfs_is_pytorchs),
         cmocka_unit_test(schedule_from_csv__reads_a_list_of_a_part_as_it_is),
         cmocka_unit_test(schedule_from_csv__refuses_malformed_text_when_read),
         cmocka_unit_test(schedule_generate__gives_pytorchs_order_in_every_golden_case),

@@ -52,6 +52,8 @@ static void schedule_auto__is_never_slower_than_a_named_schedule(void **state)
         for (int kind = 0; kind < SCHEDULE_SEARCH; kind++) {
             if (kind_fits(kind, c.plan.chunks)) {
                 const int64_t named = step_of(&c, (enum schedule_kind)kind, &err);
+                if (named < 0) /* it does not exist for these micro-batches */
+                    continue;
                 assert_true(named >= found);
                 best = named < best ? named : best;
             }

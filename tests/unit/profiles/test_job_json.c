@@ -318,7 +318,7 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
     refuses("pipeline.schedule=pipedream", ERR_INPUT,
             "FILE: pipeline.schedule must be "
             "gpipe|1f1b|interleaved|zb-h1|zb-h2|zb-v|dualpipe-v|"
-            "eager-1f1b|breadth-first|v-half|v-min|search|auto|[...], got \"pipedream\"",
+            "eager-1f1b|breadth-first|v-half|v-min|looped-bfs|search|auto|[...], got \"pipedream\"",
             NULL);
     refuses("freeze.alpha=2", ERR_INPUT, "FILE: freeze.alpha must be in (0, 1), got 2", NULL);
     refuses("freeze.max_loss=-1", ERR_INPUT, "FILE: freeze.max_loss must be at least 0, got -1",
