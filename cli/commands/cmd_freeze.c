@@ -112,7 +112,8 @@ static enum status resolve(struct request *q, struct err *err)
         rc = err_set(err, ERR_INPUT, "freeze: --table goes with policy 'table', not '%s'",
                      freeze_policy_name(q->spec.policy));
     if (rc == OK && !q->norms_path &&
-        (q->spec.policy == FREEZE_RELATIVE_CHANGE || q->spec.policy == FREEZE_PLATEAU))
+        (q->spec.policy == FREEZE_RELATIVE_CHANGE || q->spec.policy == FREEZE_PLATEAU ||
+         q->spec.policy == FREEZE_AUTOFREEZE))
         rc = err_set(err, ERR_INPUT, "freeze: policy '%s' needs --norms",
                      freeze_policy_name(q->spec.policy));
     if (rc == OK && q->norms_path && !freeze_uses_norms(q->spec.policy))

@@ -52,8 +52,8 @@ struct track {
 };
 
 const char *const freeze_policy_names[] = {
-    "none",  "closed-form", "gradient-norm", "relative-change", "table", "plateau", "safe",
-    "timed", NULL};
+    "none",    "closed-form", "gradient-norm", "relative-change", "table",
+    "plateau", "safe",        "timed",         "autofreeze",      NULL};
 
 static const char *const policy_about[FREEZE_POLICY_COUNT] = {
     [FREEZE_NONE] = "no layer freezes",
@@ -66,6 +66,8 @@ static const char *const policy_about[FREEZE_POLICY_COUNT] = {
     [FREEZE_SAFE] = "what costs at most freeze.max_loss, by what the run itself has measured",
     [FREEZE_TIMED] = "no prefix: backwards leave out weight gradients where the pipeline waits for "
                      "them, freeze.max_share of each stage (after TimelyFreeze)",
+    [FREEZE_AUTOFREEZE] = "first layers whose gradient norm changed less than the median of the "
+                          "active ones (AutoFreeze)",
 };
 
 const char *freeze_policy_about(enum freeze_policy policy)
@@ -101,7 +103,7 @@ enum status freeze_policy_parse(const char *name, enum freeze_policy *policy, st
 bool freeze_uses_norms(enum freeze_policy policy)
 {
     return policy == FREEZE_GRADIENT_NORM || policy == FREEZE_RELATIVE_CHANGE ||
-           policy == FREEZE_PLATEAU;
+           policy == FREEZE_PLATEAU || policy == FREEZE_AUTOFREEZE;
 }
 
 bool freeze_known_ahead(enum freeze_policy policy)
@@ -245,6 +247,10 @@ static double median(double *values, int n)
     return low == high || isinf(high) ? high : high - (high - low) * 0.5;
 }
 
+/* Two readings of one test. PipeTransformer's released code freezes the layer that stops the walk
+ * too. AutoFreeze (Liu et al., 2021, arXiv 2102.01386) freezes the layers before it; 50 is its
+ * default percentile. It takes the norm of the gradients summed between two decisions, this the
+ * root mean square of the norms of the steps. */
 static enum status decide_relative_change(const struct freeze *freeze, const double *norms,
                                           int *decision, char reason[160], struct err *err)
 {
@@ -274,7 +280,7 @@ static enum status decide_relative_change(const struct freeze *freeze, const dou
     threshold = median(change + active, active);
     for (l = 0; l < active - 1 && change[l] < threshold; l++)
         ;
-    *decision = first + l + 1;
+    *decision = first + l + (freeze->spec->policy == FREEZE_RELATIVE_CHANGE);
     snprintf(reason, 160, "layer %d is the first whose norm changed by at least the median %.3g",
              first + l, threshold);
     free(change);
@@ -373,6 +379,7 @@ enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms,
         decision = decide_gradient_norm(freeze, epoch, norms, why);
         break;
     case FREEZE_RELATIVE_CHANGE:
+    case FREEZE_AUTOFREEZE:
         rc = decide_relative_change(freeze, norms, &decision, why, err);
         if (rc != OK)
             return rc;
@@ -440,6 +447,7 @@ void freeze_bounds(const struct freeze *freeze, int epoch, int *least, int *most
         high = cap_of(freeze);
         break;
     case FREEZE_RELATIVE_CHANGE:
+    case FREEZE_AUTOFREEZE:
         high = freeze->num_seen > 0 ? freeze->num_layers : now;
         break;
     case FREEZE_SAFE:

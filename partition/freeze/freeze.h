@@ -27,6 +27,7 @@ enum freeze_policy {
     FREEZE_PLATEAU,         /* ours: does not depend on the learning rate, see freeze.c */
     FREEZE_SAFE,            /* ours: within a stated loss, see freeze_safe.h */
     FREEZE_TIMED,           /* no prefix: shares of backward passes alone, shares.h */
+    FREEZE_AUTOFREEZE,      /* layers below the median of |prev - now| / prev (AutoFreeze) */
     FREEZE_POLICY_COUNT
 };
 extern const char *const freeze_policy_names[]; /* by value, NULL-terminated */

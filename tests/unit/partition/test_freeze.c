@@ -144,6 +144,22 @@ static void relative_change__freezes_up_to_the_first_layer_at_the_median(void **
     assert_memory_equal(got, want_rest, sizeof got);
 }
 
+/* The same changes: the walk ends before the layer that changed by the median. */
+static void autofreeze__freezes_the_layers_below_the_median(void **state)
+{
+    static const double norms[] = {10, 10, 10, 10, 9, 8, 7, 6, 9, 8, 7, 5};
+    static const int want[] = {0, 0, 2, 3};
+    static const double rest[] = {10, 10, 10, 10, 6, 9, 9, 9, 6, 4.5, 8.1, 7.2};
+    static const int want_rest[] = {0, 0, 0, 1};
+    struct freeze_spec spec = spec_of(FREEZE_AUTOFREEZE, 0);
+    int got[4];
+    (void)state;
+    run(&spec, 4, 4, norms, got);
+    assert_memory_equal(got, want, sizeof got);
+    run(&spec, 4, 4, rest, got);
+    assert_memory_equal(got, want_rest, sizeof got);
+}
+
 static void relative_change__takes_the_first_of_equal_changes(void **state)
 {
     static const double norms[] = {8, 8, 8, 8, 4, 4, 4, 4};
@@ -531,6 +547,7 @@ int main(void)
         cmocka_unit_test(gradient_norm__uses_its_cap_alone_and_says_so_without_norms),
         cmocka_unit_test(gradient_norm__caps_at_the_exact_share_for_every_ratio),
         cmocka_unit_test(relative_change__freezes_up_to_the_first_layer_at_the_median),
+        cmocka_unit_test(autofreeze__freezes_the_layers_below_the_median),
         cmocka_unit_test(relative_change__takes_the_first_of_equal_changes),
         cmocka_unit_test(relative_change__survives_norms_of_zero),
         cmocka_unit_test(table__repeats_its_last_entry_and_may_go_down),

@@ -1299,7 +1299,7 @@ static void planner_from_job__translates_every_choice(void **state)
         planner_from_job(&job, &setting, 0, &problem, &options);
         assert_int_equal(problem.clip, policy == FREEZE_GRADIENT_NORM ||
                                            policy == FREEZE_RELATIVE_CHANGE ||
-                                           policy == FREEZE_PLATEAU);
+                                           policy == FREEZE_PLATEAU || policy == FREEZE_AUTOFREEZE);
     }
     job_clear(&job);
 }
