@@ -17,6 +17,7 @@
 #   make bench         speed, as ratios against a peer in the same run
 #   make analyse       cppcheck; make fuzz, asan, tsan: libFuzzer and sanitizers (tests/checkers/checkers.mk)
 #   make truth         predictions beside published measurements (TRUTH_DATA=FOLDER: tests/truth/README.md)
+#   make page          the module of `elapse page`, where emcc is (page/page.mk); make page-check: the same bytes again
 #   make docs-files    man pages and completion in build/share (part of make)
 #   make check-layers  who may include whom; every header compiles alone
 #   make format        clang-format in place      make format-check   only look
@@ -156,6 +157,7 @@ include profiles/json/build_facts.mk
 include profiles/devices/devices.mk
 include cli/share/share.mk
 include packaging/packaging.mk
+include page/page.mk
 include tests/checkers/checkers.mk
 
 define room_lib
@@ -247,7 +249,7 @@ golden: all
 check-layers:
 	@tests/check-layers.sh
 
-FORMATTED = $(foreach p,*.[ch] *.cu *.cuh,$(call found_in,$(ROOMS) exec examples/library tests/unit tests/e2e tests/bench tests/fuzz,$(p)))
+FORMATTED = $(foreach p,*.[ch] *.cu *.cuh,$(call found_in,$(ROOMS) page exec examples/library tests/unit tests/e2e tests/bench tests/fuzz,$(p)))
 format:
 	clang-format -i $(FORMATTED)
 format-check:

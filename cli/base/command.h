@@ -26,6 +26,7 @@ struct command {
 
 /* All commands, in the order of the help. */
 /* clang-format off */
+#ifndef COMMANDS /* a build with fewer defines it */
 #define COMMANDS(ROW) \
     ROW(model) ROW(balance) ROW(freeze) ROW(schedule) ROW(plan) ROW(sim) ROW(profile) \
     ROW(profiles) ROW(train) ROW(eval) ROW(export) \
@@ -33,7 +34,8 @@ struct command {
     ROW(generate) ROW(predict) \
     /* wall end */ \
     ROW(checkpoint) ROW(compare) ROW(plot) ROW(report) ROW(runs) ROW(devices) ROW(cluster) \
-    ROW(doctor) ROW(calibrate)
+    ROW(doctor) ROW(calibrate) ROW(page)
+#endif
 /* clang-format on */
 #define COMMAND_DECLARED(name) extern const struct command command_##name;
 COMMANDS(COMMAND_DECLARED)

@@ -24,9 +24,20 @@ static const struct {
 };
 enum { NUM_PARTS = sizeof parts / sizeof *parts };
 
+static int64_t part_in(const struct memory_parts *of, int i)
+{
+    return *(const int64_t *)((const char *)of + parts[i].offset);
+}
+
 static int64_t part_of(const struct plan_memory *memory, int i)
 {
-    return *(const int64_t *)((const char *)&memory->parts + parts[i].offset);
+    return part_in(&memory->parts, i);
+}
+
+void plan_memory_clear(struct plan_memory *memory)
+{
+    free(memory->ranks);
+    *memory = (struct plan_memory){0};
 }
 
 struct plan_margin plan_margin_of(const struct model *model, const struct cost *cost)
@@ -109,11 +120,15 @@ enum status plan_memory_find(const struct setting *setting, const struct plan *p
         for (int k = 1; k < plan->num_ranks; k++)
             if (limits[k] - ranks[k].peak_bytes < limits[least] - ranks[least].peak_bytes)
                 least = k;
-        *memory = (struct plan_memory){.rank = least,
+        plan_memory_clear(memory);
+        *memory = (struct plan_memory){.ranks = ranks,
+                                       .num_ranks = plan->num_ranks,
+                                       .rank = least,
                                        .peak_bytes = ranks[least].peak_bytes,
                                        .limit_bytes = limits[least],
                                        .parts = ranks[least].parts,
                                        .margin = plan_margin_of(setting->model, setting->cost)};
+        ranks = NULL;
         rc = find_host(setting, plan, &workload, memory, err);
     }
     workload_clear(&workload);
@@ -123,14 +138,21 @@ enum status plan_memory_find(const struct setting *setting, const struct plan *p
     return rc;
 }
 
+static void add_parts(struct json *object, const struct memory_parts *of)
+{
+    for (int i = 0; i < NUM_PARTS; i++)
+        json_add_int(object, parts[i].name, part_in(of, i));
+}
+
 void plan_memory_add(struct json *json, const struct plan_memory *memory)
 {
-    struct json *object = json_add_object(json, "memory");
-    for (int i = 0; i < NUM_PARTS; i++)
-        json_add_int(object, parts[i].name, part_of(memory, i));
+    add_parts(json_add_object(json, "memory"), &memory->parts);
     json_add_int(json, "memory_rank", memory->rank);
     if (memory->limit_bytes != INT64_MAX)
         json_add_int(json, "memory_limit_bytes", memory->limit_bytes);
+    struct json *ranks = json_add_array(json, "memory_ranks");
+    for (int k = 0; k < memory->num_ranks; k++)
+        add_parts(json_add_object(ranks, NULL), &memory->ranks[k].parts);
     if (memory->host_bytes > 0) {
         json_add_int(json, "host_bytes", memory->host_bytes);
         json_add_int(json, "update_ns", memory->update_ns);

@@ -18,6 +18,8 @@ struct plan_margin {
 struct plan_margin plan_margin_of(const struct model *model, const struct cost *cost);
 
 struct plan_memory {
+    struct rank_memory *ranks; /* owned; of each rank of a pipeline */
+    int num_ranks;
     int rank;            /* the one with the least left; of equal ones the first */
     int64_t peak_bytes;  /* of it */
     int64_t limit_bytes; /* of the smallest of its devices; INT64_MAX: not limited */
@@ -28,11 +30,14 @@ struct plan_memory {
     struct plan_margin margin;
 };
 
-/* Lower a plan and find it. O(ops + ranks * stages). */
+void plan_memory_clear(struct plan_memory *memory);
+
+/* Lower a plan and find it. *memory must be zeroed or found before; the caller clears it.
+ * O(ops + ranks * stages). */
 enum status plan_memory_find(const struct setting *setting, const struct plan *plan,
                              struct plan_memory *memory, struct err *err);
-/* Append memory {part: bytes}, memory_rank, where it is limited memory_limit_bytes, and where the
- * optimizer is on the host host_bytes, update_ns and device_update_ns. */
+/* Append memory {part: bytes}, memory_rank, where it is limited memory_limit_bytes, memory_ranks[]
+ * with the parts of each rank at its peak, and where the optimizer is on the host host_bytes, update_ns and device_update_ns. */
 void plan_memory_add(struct json *json, const struct plan_memory *memory);
 /* "needs 113 GiB, a device has 40.0 GiB: weights 25.1 GiB, ...". Returns text. */
 const char *plan_memory_needs(const struct plan_memory *memory, char *text, size_t size);

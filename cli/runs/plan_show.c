@@ -12,6 +12,7 @@
 void plan_answer_clear(struct plan_answer *answer)
 {
     planner_result_clear(&answer->result);
+    plan_memory_clear(&answer->memory);
     *answer = (struct plan_answer){0};
 }
 
