@@ -538,7 +538,7 @@ static enum status solve_on(const struct planner_problem *problem,
     THEN(s.fates ? search_all(&s, layouts, n) : err_nomem(err));
     if (rc == OK && n == 0)
         rc = err_set(err, ERR_INFEASIBLE, "%s runs no layout that the job allows",
-                     options->target->name);
+                     options->target ? options->target->name : "the planner");
     if (rc == OK && s.best_layout < 0)
         rc = err_copy(err, &s.refused);
     if (rc == OK) {

@@ -337,5 +337,8 @@ expect "plan: torchtitan has no optimizer on the host" 2 'torchtitan does not ru
 expect "train: offload auto is refused by name" 1 'pipeline.offload is auto: train has no such layouts' \
     "$elapse" train "$tmp/tokens.json" --set pp=1 --set dp=1 --set cluster.kind=cpu --set pipeline.offload=auto
 expect "devices: figures that nobody looked up say so" 0 'peak bf16 .*not checked here' "$elapse" devices a30
+expect "plan: fixed keys that exclude each other are an answer" 1 'runs no layout that the job allows' \
+    "$elapse" plan --model vit-tiny --cluster l4-2x4 --batch 16 --set pipeline.num_stages=1 --set pipeline.tensor=2 \
+    --set pipeline.num_microbatches=8 --set pipeline.sequence_parallel=auto --set pipeline.expert=auto
 expect "plan: help" 0 'usage: elapse plan' "$elapse" plan --help
 finish
