@@ -255,6 +255,12 @@ static enum status make(const struct command *command, const struct request *q,
     rc = put(q, &c, err);
     if (rc != OK)
         return rc;
+    for (int i = 0; i < rows->n; i++)
+        if (rows->at[i].log.first_left_out)
+            fprintf(stderr,
+                    "note: %s: its first step is left out, because it warms up and DDP "
+                    "reduces all gradients in one bucket\n",
+                    rows->at[i].label);
     if (q->as_json) {
         json = command_json(command);
         add_calibration(json, &c);

@@ -87,7 +87,7 @@ enum status measured_log_read(const char *path, struct measured_log *log, struct
         const size_t many = n - (n > 2);
         qsort(from, many, sizeof *from, ascending);
         const double median = (from[(many - 1) / 2] + from[many / 2]) / 2;
-        *log = (struct measured_log){0};
+        *log = (struct measured_log){.first_left_out = n > 2};
         *(row->unit == LOG_NS        ? &log->step_ns
           : row->unit == LOG_STEPS   ? &log->steps_per_s
           : row->unit == LOG_SAMPLES ? &log->samples_per_s

@@ -89,15 +89,17 @@ static int ascending(const void *a, const void *b)
 }
 
 /* The median of the steps in a trace of torch.profiler: events "ProfilerStep#N" with a duration in
- * us. With a GPU each step shows once more, as the span of its kernels (gpu_user_annotation): that one
+ * us. Step 0 of the run is left out where there are others: it warms up, and DDP has one bucket in it. With a GPU each step shows once more, as the span of its kernels (gpu_user_annotation): that one
  * is shorter wherever the device waits, so the host's counts. */
-static enum status trace_step_ns(const char *path, double *ns, struct err *err)
+static enum status trace_step_ns(const char *path, double *ns, bool *first_left_out,
+                                 struct err *err)
 {
     struct json *root = NULL;
     enum status rc = json_read_file(path, &root, err);
     const struct json *events = rc == OK ? json_get(root, "traceEvents") : NULL;
     const int n = events ? json_count(events) : 0;
     double *us = malloc(((size_t)n + 1) * sizeof *us);
+    double first_us = 0;
     int64_t steps = 0;
     if (rc == OK && !us)
         rc = err_nomem(err);
@@ -107,9 +109,16 @@ static enum status trace_step_ns(const char *path, double *ns, struct err *err)
         const char *kind = json_string(json_get(e, "cat"));
         const double dur = json_number(json_get(e, "dur"));
         const bool device = kind && strncmp(kind, "gpu_", 4) == 0;
-        if (name && !device && strncmp(name, "ProfilerStep", 12) == 0 && dur > 0)
+        if (!name || device || strncmp(name, "ProfilerStep", 12) != 0 || !(dur > 0))
+            continue;
+        if (strcmp(name, "ProfilerStep#0") == 0)
+            first_us = dur;
+        else
             us[steps++] = dur;
     }
+    *first_left_out = steps > 0 && first_us > 0;
+    if (rc == OK && steps == 0 && first_us > 0)
+        us[steps++] = first_us;
     if (rc == OK && steps == 0)
         rc = err_set(err, ERR_INPUT, "%s: a trace of torch.profiler has events 'ProfilerStep#N'",
                      path);
@@ -129,7 +138,7 @@ static enum status take_measured(struct measured_row *row, const char *measured,
     enum status rc;
     int64_t value = 0;
     if (length > 5 && strcmp(measured + length - 5, ".json") == 0) {
-        rc = trace_step_ns(measured, &row->measured_ns, err);
+        rc = trace_step_ns(measured, &row->measured_ns, &row->log.first_left_out, err);
     } else if (access(measured, R_OK) == 0) {
         rc = measured_log_read(measured, &row->log, err);
         row->measured_ns = row->log.steps_per_s > 0 ? 1e9 / row->log.steps_per_s : row->log.step_ns;

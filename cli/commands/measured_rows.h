@@ -9,7 +9,7 @@ struct measured_row {
     char *label;               /* owned; for messages */
     struct step_answer answer; /* model, cluster without limits of memory, plan, query */
     double measured_ns;
-    struct measured_log log; /* where a log was measured */
+    struct measured_log log; /* where a log or a trace was measured */
     double peak_bytes;       /* measured; 0: unknown */
     double computed_ns;      /* by uncalibrated costs */
     double computed_peak;    /* bytes, the most of its devices */

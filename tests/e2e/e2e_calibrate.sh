@@ -81,6 +81,11 @@ cat >"$tmp/trace.json" <<'EOF'
 EOF
 expect "a trace of torch.profiler" 0 'compute' \
     "$elapse" calibrate --step "${step[*]}" --measured "$tmp/trace.json" -o trace
+sed 's/\[{/[{"name": "ProfilerStep#0", "dur": 90000000.0}, {/' "$tmp/trace.json" >"$tmp/first.json"
+expect "the first step of a trace is left out" 0 'its first step is left out' \
+    "$elapse" calibrate --step "${step[*]}" --measured "$tmp/first.json" -o first
+factors() { "$elapse" calibrate --step "${step[*]}" --measured "$tmp/$1.json" -o $1 --json 2>/dev/null | grep -o '"factors":{[^}]*}'; }
+check "and its factors are those without it" test -n "$(factors trace)" -a "$(factors trace)" = "$(factors first)"
 echo '{"traceEvents": []}' >"$tmp/empty.json"
 expect "a trace without steps" 2 "ProfilerStep" \
     "$elapse" calibrate --step "${step[*]}" --measured "$tmp/empty.json" -o trace
