@@ -224,7 +224,7 @@ chaos soak: all $(PRELOADS)
 bench: all $(addprefix $(OUT)/tests/,$(BENCHES))
 	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" tests/bench/run.sh $(addprefix $(OUT)/tests/,$(BENCHES))
 truth: all
-	$(Q)for s in $(if $(TRUTH_DATA),truth_matmul truth_steps truth_layouts truth_h100 truth_nemo) truth_megatron truth_fsdp truth_gpu; do python3 tests/truth/$$s.py $(TRUTH_DATA) || exit 1; done
+	$(Q)for s in $(if $(TRUTH_DATA),truth_matmul truth_steps truth_layouts truth_h100 truth_nemo truth_gptoss truth_lora) truth_megatron truth_fsdp truth_gpu; do python3 tests/truth/$$s.py $(TRUTH_DATA) || exit 1; done
 gpu-check:
 	@tests/gpu/gpu_check.sh || [ $$? -eq 77 ]
 # What to carry to a GPU machine, for Hopper and any processor with AVX2 (docs/gpu.md); gpu-rehearsal tries it without.

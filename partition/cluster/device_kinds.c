@@ -52,6 +52,7 @@ const struct kind_figure kind_figures[NUM_KIND_FIGURES] = {
     MATMUL("nt", "speed of NT", true, nt),
     FIGURE("matmul_start_ns", NULL, "matmul: start", US, false, curve.matmul.start_us),
     MATMUL("hot", "share of peak, hot", true, hot),
+    MATMUL("narrow", "narrow share over wide", true, narrow),
     FIGURE("matmul_warm_ns", NULL, "matmul: half hot after", US, false, curve.matmul.warm_us),
     MATMUL("memory", "share of memory bandwidth", true, memory),
     MATMUL("blend", "blend of work and bytes", false, blend),

@@ -38,6 +38,7 @@ struct matmul_curve {
     double nn, nt;   /* speed of these layouts; TN is 1 */
     double start_us; /* launch and first loads */
     double hot;      /* replaces peak when the power limit lowers the clock */
+    double narrow;   /* share of a narrow peak over that of the wide one */
     double warm_us;  /* ideal time of a product at which half of that has happened */
     double memory;   /* fraction of the published memory bandwidth that products reach */
     double blend;    /* time = (work^blend + bytes^blend)^(1/blend); 0: the larger of the two */
@@ -80,7 +81,7 @@ struct kind_figure {
     size_t offset;
     const char *member; /* C text of the place */
 };
-enum { NUM_KIND_FIGURES = 39 + 2 * COLLECTIVE_COUNT };
+enum { NUM_KIND_FIGURES = 40 + 2 * COLLECTIVE_COUNT };
 extern const struct kind_figure kind_figures[NUM_KIND_FIGURES];
 
 /* All that is known of a device kind. The texts of a shipped kind are static; those of a user's own

@@ -15,6 +15,7 @@
 /* All that a list and its times depend on, apart from the options. */
 struct question {
     const struct device_curve *curve;
+    const struct framework *framework;
     int64_t samples, params, base_params, fwd_flops, stash_bytes, act_bytes;
     int32_t kind, pass, family, task, seq, hidden, heads, kv_heads, head_dim, mlp, vocab;
     double expert_load;
@@ -60,6 +61,7 @@ static struct question question_of(const struct model *model, int item, int pass
     struct question q;
     memset(&q, 0, sizeof q); /* also the padding, because questions are compared by memcmp() */
     q.curve = curve;
+    q.framework = model->framework;
     q.samples = samples;
     q.params = it->params;
     q.fwd_flops = it->fwd_flops;
@@ -91,11 +93,6 @@ static struct question question_of(const struct model *model, int item, int pass
     q.flags = model->sequence_parallel | model->gated_mlp << 1 | model->rope << 2 |
               model->per_microbatch << 3 | attention_is_unfused(model->attention) << 4 |
               model->eager_norm << 5 | model->eager_rope << 6 | model->eager_activation << 7;
-    if (model->framework)
-        q.flags |= model->framework->eager_loss << 8 | model->framework->whole_logits << 9 |
-                   model->framework->narrow_grads << 10 | model->framework->casts_router << 14 |
-                   (int32_t)(10 * model->framework->launch_us) << 15 |
-                   model->framework->loops_experts << 23;
     q.flags |= model->overlaps_tensor << 11 | (model->attention == ATTENTION_EAGER) << 12 |
                (model->attention == ATTENTION_FLASH1) << 13 | model->sends_once << 24;
     q.base_params = it->base_params;
@@ -108,7 +105,8 @@ static struct question question_of(const struct model *model, int item, int pass
               (int32_t)model->block.qk_norm << 5 | (int32_t)model->block.positions << 7 |
               model->block.out_bias << 9 | model->block.mlp_bias << 10 |
               model->block.embedding_norm << 11 | model->block.softcap << 12 |
-              model_item_has_experts(model, item) << 13;
+              model_item_has_experts(model, item) << 13 | model->block.expert_mlp_bias << 14 |
+              model->block.expert_clamp << 15;
     return q;
 }
 

@@ -40,8 +40,9 @@ static double matmul_ns(const struct device_curve *curve, double peak, double by
     const double layout = kernel->layout == LAYOUT_NN   ? c->nn
                           : kernel->layout == LAYOUT_NT ? c->nt
                                                         : 1;
+    const double narrow = kernel->narrow ? c->narrow : 1;
     const double work =
-        best * pieces * curve->sms / peak * (1 + c->depth / k) / clock / layout * 1e9;
+        best * pieces * curve->sms / peak * (1 + c->depth / k) / (clock * narrow) / layout * 1e9;
     const double moved = kernel->bytes / (bytes_per_s * c->memory) * 1e9;
     const double more = fmax(work, moved), less = fmin(work, moved);
     return c->blend > 0 ? more * pow(1 + pow(less / more, c->blend), 1 / c->blend) : more;

@@ -157,20 +157,26 @@ static void add_weight_grad(struct lister *l, int64_t batch, int64_t n, int64_t 
 }
 
 /* The adapter beside a linear [k -> n]: two products by a rank, and a sum with what the linear
- * gives, or backwards with its gradient. A narrow base is made wide before it is multiplied. */
+ * gives, or backwards with its gradient. alpha / r is a kernel of its own, each way, in frameworks
+ * (peft's lora/layer.py; ParallelLinearAdapter of Megatron Bridge). A narrow base is made wide before
+ * it is multiplied. */
 static void add_adapter(struct lister *l, int64_t rows, int64_t k, int64_t n)
 {
     const int64_t r = l->model->lora.rank;
+    const bool scales = l->model->framework && !l->model->framework->fused_adapter_scale;
+    const double scale = scales ? 2 * (double)rows * (double)n * l->e : 0;
     l->in_adapter = true;
     switch (l->pass) {
     case PASS_FWD:
     case PASS_FWD_NOGRAD:
         add_matmul(l, LAYOUT_TN, 1, rows, r, k);
         add_matmul(l, LAYOUT_TN, 1, rows, n, r);
+        add_memory(l, scale);
         add_memory(l, 3 * (double)rows * (double)n * l->e);
         break;
     case PASS_BWD_INPUT:
     case PASS_BWD_REST:
+        add_memory(l, scale);
         add_matmul(l, LAYOUT_NN, 1, rows, r, n);
         add_matmul(l, LAYOUT_NN, 1, rows, k, r);
         add_memory(l, 3 * (double)rows * (double)k * l->e);
@@ -186,10 +192,24 @@ static void add_adapter(struct lister *l, int64_t rows, int64_t k, int64_t n)
     l->in_adapter = false;
 }
 
+/* A base of 4 bits by GPTQ becomes wide by PyTorch's operators: shift to 32 bits, cast to 8, mask, the scales
+ * and the zeros of each row, difference, product (auto_gptq 0.5.1, nn_modules/qlinear/qlinear_cuda.py). The
+ * forward's product keeps what came out for the backward. */
+static void add_gptq_base(struct lister *l, double weights)
+{
+    static const double bytes[] = {4.5, 5, 2, 2, 1, 3, 5};
+    if (l->pass == PASS_FWD || l->pass == PASS_FWD_NOGRAD)
+        for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+            add_memory(l, weights * bytes[i]);
+}
+
 static void add_base(struct lister *l, int64_t k, int64_t n)
 {
-    if (l->model->lora.rank > 0 && l->model->lora.base != LORA_BASE_SAME)
-        add_memory(l, (double)k * (double)n * (model_base_bytes_per_param(l->model) + l->e));
+    const double weights = (double)k * (double)n;
+    if (l->model->lora.rank > 0 && l->model->lora.base == LORA_BASE_GPTQ)
+        add_gptq_base(l, weights);
+    else if (l->model->lora.rank > 0 && l->model->lora.base != LORA_BASE_SAME)
+        add_memory(l, weights * (model_base_bytes_per_param(l->model) + l->e));
 }
 
 /* One linear [k -> n] over `rows` rows, in the current pass. Its input is cast in the forward, the
@@ -564,6 +584,52 @@ static void add_grouped(struct lister *l, int64_t experts, int64_t rows, int64_t
         l->list[i].launches = l->loops;
 }
 
+/* The biases of the experts' second linear [chosen, hidden], which no product of Megatron-LM's adds: for
+ * each local expert bias x weight and the sum with its rows, both fp32, then all joined and cast
+ * (TEGroupedMLP._apply_bias() in megatron/core/transformer/moe/experts.py, 0.16). Backwards casts to
+ * fp32 and back, the products for bias and weight and their sums, and the rows joined again. The first
+ * linear's biases are added by its product. */
+static void add_expert_biases(struct lister *l, int64_t chosen)
+{
+    static const struct {
+        int passes[3]
+                  [2]; /* forward, for the input, for the weights: bytes, and elements of e bytes */
+        bool each;     /* one for each expert */
+    } kernels[] = {
+        {{{4, 0}, {4, 1}, {8, 0}}, true }, /* bias x weight; cast; gradient x weight */
+        {{{8, 1}, {8, 0}, {4, 0}}, true }, /* sum; gradient x bias; summed over rows */
+        {{{8, 0}, {4, 0}, {0, 0}}, false}, /* joined; summed over columns */
+        {{{4, 1}, {4, 1}, {0, 0}}, false}, /* cast; cast back */
+        {{{0, 0}, {0, 2}, {0, 0}}, false}, /* joined */
+    };
+    const int pass = forward(l) ? 0 : for_input(l) ? 1 : 2;
+    const double x = (double)chosen * (double)l->model->hidden;
+    if (!l->model->block.expert_mlp_bias || !l->model->framework ||
+        !l->model->framework->loops_experts)
+        return;
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
+        const int *bytes = kernels[i].passes[pass], before = l->count;
+        add_memory(l, x * (bytes[0] + bytes[1] * l->e));
+        if (kernels[i].each && l->count > before)
+            l->list[before].launches = l->loops;
+    }
+}
+
+/* GPT-OSS clamps gate and up [rows, width] each, and joins them: operators outside what is compiled
+ * (weighted_bias_quick_geglu_impl() in megatron/core/fusions/fused_bias_geglu.py, 0.16). Backwards each
+ * reads its input once more. torch.compile of the layer leaves none of it. */
+static void add_expert_clamp(struct lister *l, int64_t rows, int64_t width)
+{
+    const double both = 2 * (double)rows * (double)width * l->e;
+    const struct framework *f = l->model->framework;
+    if (!l->model->block.expert_clamp || !f || l->pass == PASS_BWD_WEIGHT ||
+        (f->fused_activation && !f->loops_experts))
+        return;
+    add_memory(l, forward(l) ? both : 1.5 * both);
+    add_memory(l, forward(l) ? both : 1.5 * both);
+    add_memory(l, 2 * both);
+}
+
 /* The router's product in fp32. Megatron-LM's (megatron-te) multiplies 2-byte operands and writes
  * fp32 (RouterGatingLinearFunction in megatron/core/transformer/moe/moe_utils.py). A router that is
  * written in PyTorch casts tokens and weights, and multiplies them by fp32 units, which tf32 does
@@ -635,10 +701,14 @@ static void add_experts(struct lister *l)
         add_memory(l, (sorts ? 4 : 2) * moved);
     if (forward(l)) {
         add_grouped(l, local, rows, hidden, first);
+        add_expert_clamp(l, chosen, share);
         add_activation(l, chosen, share);
         add_grouped(l, local, rows, share, hidden);
+        add_expert_biases(l, chosen);
     } else {
+        add_expert_biases(l, chosen);
         add_grouped(l, local, rows, share, hidden);
+        add_expert_clamp(l, chosen, share);
         add_activation(l, chosen, share);
         add_grouped(l, local, rows, hidden, first);
     }

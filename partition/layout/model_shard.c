@@ -133,7 +133,8 @@ static struct replicated replicated(const struct model *model, int index)
         got.tokens_bytes = item->stash_bytes;
         break;
     }
-    got.tokens_bytes += model_narrow_bytes(model, index, true);
+    got.tokens_bytes +=
+        model_narrow_bytes(model, index, true) - model_unkept_bytes(model, index, true);
     return got;
 }
 

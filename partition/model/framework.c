@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "partition/base/units.h"
+#include "partition/model/lora.h"
 
 /* The memory that PyTorch's allocator reserves beyond its tensors when it runs out of memory, by
  * two published messages: 28.92 GiB of tensors, 30.43 reserved (ColossalAI, discussion 2907);
@@ -22,6 +23,13 @@
  * (tests/truth/gpu-h100-2026-11-26, "launch"). */
 #define COMPILED_US 14.5
 #define OURS_US 3.4
+/* A module of PyTorch without an engine's hooks: the forward of Linear on the hosts of an H100 and of a GB200 takes 30
+ * and 37 us (NVIDIA/TransformerEngine, issue 2053). The A100's 51 us are Megatron-DeepSpeed's. */
+#define PYTORCH_US 30
+/* ZeRO-3's hooks before and after each module of a pass, in Python: DeepSpeed 0.18.3 with PyTorch 2.15 needs 2.69 s of
+ * processor time for a step of 8 micro-batches of a tiny Llama of 24 layers that run again in the backward, 0.75 s without
+ * ZeRO (one core of an EPYC of 2022, 2026-11-28): 1.7 ms a pass over attention or an MLP. */
+#define HOOK_US 1700
 
 const char *const framework_kind_names[] = {
     "auto",     "megatron-te", "megatron-2021", "deepspeed", "fsdp", "fsdp-compiled",
@@ -78,13 +86,13 @@ _Static_assert(sizeof framework_kind_names / sizeof *framework_kind_names ==
 static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
     [FRAMEWORK_MEGATRON_TE] = {.blocks_sends = true, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true, .keeps_narrow_weights = true, .weighs_activation = true, .loops_experts = true},
     [FRAMEWORK_MEGATRON_2021] = {.blocks_sends = true, .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .fuses_adapters = true, .masks_rows = true, .keeps_wide = true},
-    [FRAMEWORK_DEEPSPEED] = {.blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .masks_rows = true, .keeps_wide = true},
+    [FRAMEWORK_DEEPSPEED] = {.blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .masks_rows = true, .hook_us = HOOK_US, .keeps_wide = true},
     [FRAMEWORK_FSDP] = {.counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .keeps_wide = true},
     [FRAMEWORK_FSDP_COMPILED] = {.fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .eager_loss = true, .has_communicators = true, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US, .keeps_wide = true},
-    [FRAMEWORK_HF_EAGER] = {.counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true, .packs_ahead = true, .keeps_wide = true},
+    [FRAMEWORK_HF_EAGER] = {.counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true, .packs_ahead = true, .launch_us = PYTORCH_US, .keeps_wide = true},
     [FRAMEWORK_COMPOSER] = {.counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .gathers_late = true, .casts_router = true, .packs_ahead = true, .keeps_wide = true},
     [FRAMEWORK_AA_SCALING] = {.blocks_sends = true, .sends_whole = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .keeps_wide = true},
-    [FRAMEWORK_OURS] = {.fused_norm = true, .fused_rope = true, .fused_activation = true, .launch_us = OURS_US},
+    [FRAMEWORK_OURS] = {.fused_norm = true, .fused_rope = true, .fused_activation = true, .launch_us = OURS_US, .fused_adapter_scale = true},
 };
 /* clang-format on */
 
@@ -199,7 +207,7 @@ int64_t model_narrow_bytes(const struct model *model, int item, bool tokens)
 {
     const enum item_kind kind = model->items[item].kind;
     const int64_t n = model->kept_32nds, seq = model->seq;
-    if (n == 0 || (kind != ITEM_ATTENTION && kind != ITEM_MLP))
+    if (n == 0 || (kind != ITEM_ATTENTION && kind != ITEM_MLP) || model_drops_inputs(model, item))
         return 0;
     const struct narrow narrow = narrow_of(model, item, tokens);
     int64_t bytes = seq * (narrow.besides * n - narrow.instead * (64 - n)) / 32;

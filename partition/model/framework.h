@@ -87,6 +87,7 @@ struct framework {
     /* The product of each local expert, and the cast of each one's tokens, is a kernel of its own, and
      * the router and the dispatcher launch many small ones. */
     bool loops_experts;
+    bool fused_adapter_scale; /* alpha / r is part of an adapter's product */
     bool
         fuses_adapters; /* one adapter for each product that runs as one (NeMo's LoRA beside linear_qkv) */
     bool
@@ -96,7 +97,9 @@ struct framework {
     bool keeps_narrow_weights; /* in fp8 and mxfp8 no 2-byte copy of a weight is kept */
     bool
         weighs_activation; /* an expert's weight multiplies its activation, so its output is not kept */
-    double launch_us;      /* the host's time to launch a kernel; 0: that of the device's kind */
+    double
+        hook_us; /* the host's time to fetch and release the weights of an item where replicas divide them */
+    double launch_us; /* the host's time to launch a kernel; 0: that of the device's kind */
     int allocator_per_thousand; /* what the allocator holds beyond its tensors, of 1,000 bytes */
 };
 

@@ -6,7 +6,7 @@
 
 #include "partition/model/framework.h"
 
-const char *const lora_base_names[] = {"same", "int8", "nf4", NULL};
+const char *const lora_base_names[] = {"same", "int8", "nf4", "gptq", NULL};
 
 /* --- products --------------------------------------------------------------------------------- */
 
@@ -187,11 +187,23 @@ static enum status find_targets(const struct model *model, const char *text, int
 
 /* --- the model -------------------------------------------------------------------------------- */
 
+/* A base in a narrow format has no 2-byte copy: MLPerf's LoRA of Llama 2 70B with one scale a tensor runs on
+ * 141 GB without tensor parallelism (v5.1, 8 H200), which two copies of a weight would fill. MXFP8 scales rows
+ * and columns apart, and needs both. */
+static double narrow_base_bytes(const struct model *model)
+{
+    const bool narrow =
+        model->kept_32nds > 0 && model->framework && model->framework->keeps_narrow_weights;
+    return narrow ? model->kept_32nds * (model->kept_32nds == 33 ? 2 : 1) / 32.0 : 0;
+}
+
 double model_base_bytes_per_param(const struct model *model)
 {
     static const double bytes[LORA_BASE_COUNT] = {
-        [LORA_BASE_INT8] = 1, [LORA_BASE_NF4] = 4.127 / 8};
+        [LORA_BASE_INT8] = 1, [LORA_BASE_NF4] = 4.127 / 8, [LORA_BASE_GPTQ] = (4 + 20.0 / 128) / 8};
+    const double narrow = narrow_base_bytes(model);
     return model->lora.base != LORA_BASE_SAME       ? bytes[model->lora.base]
+           : narrow > 0                             ? narrow
            : model->elem_bytes < model->param_bytes ? model_weight_bytes(model) - model->param_bytes
                                                     : model->param_bytes;
 }
@@ -205,6 +217,34 @@ int64_t model_base_bytes(const struct model *model, int item)
 bool model_item_is_base(const struct model *model, int item)
 {
     return model->lora.rank > 0 && !(model->lora.head && model->items[item].kind == ITEM_HEAD);
+}
+
+bool model_drops_inputs(const struct model *model, int item)
+{
+    const enum item_kind kind = model->items[item].kind;
+    return model_item_is_base(model, item) && model->framework && model->kv_rank == 0 &&
+           model->framework != framework_of(FRAMEWORK_OURS) &&
+           (kind == ITEM_ATTENTION || kind == ITEM_MLP) && !model_item_has_experts(model, item);
+}
+
+/* The norm's output goes, which the first product read, and by eager operators the normalised tensor, which the
+ * gradient of the norm's weights read; of an MLP what the second product read. Attention needs its own output. */
+int64_t model_unkept_bytes(const struct model *model, int item, bool tokens)
+{
+    struct lora_product list[LORA_PRODUCTS];
+    const int64_t norms = model_item_norms(model, model->items[item].kind);
+    const int64_t one = (int64_t)model->seq * model->elem_bytes;
+    bool first = false, second = false;
+    if (!model_drops_inputs(model, item))
+        return 0;
+    const int num = lora_products(model, item, list);
+    for (int i = 0; i < num; i++)
+        *(list[i].first ? &first : &second) |= list[i].adapted;
+    if (tokens)
+        return norms > 0 ? one * model->hidden *
+                               (!first + (model->eager_norm && model->rms_norm ? norms : 0))
+                         : 0;
+    return model->items[item].kind == ITEM_MLP && !second ? one * model->mlp : 0;
 }
 
 int64_t model_adapter_flops(const struct model *model, int item)
@@ -252,6 +292,13 @@ static enum status check(const struct model *model, int rank, int targets, struc
     return OK;
 }
 
+static void change_narrow(struct model *model, int sign)
+{
+    for (int i = 0; i < model->num_items; i++)
+        model->items[i].stash_bytes +=
+            sign * (model_narrow_bytes(model, i, true) + model_narrow_bytes(model, i, false));
+}
+
 enum status model_set_lora(struct model *model, const struct lora_ask *ask, struct err *err)
 {
     int targets = 0;
@@ -264,6 +311,7 @@ enum status model_set_lora(struct model *model, const struct lora_ask *ask, stru
     THEN(check(model, ask->rank, targets, err));
     if (rc != OK)
         return rc;
+    change_narrow(model, -1);
     model->lora.rank = ask->rank;
     model->lora.targets = targets;
     model->lora.base = (int)ask->base;
@@ -276,6 +324,9 @@ enum status model_set_lora(struct model *model, const struct lora_ask *ask, stru
         item->base_params = item->params;
         item->params = adapter_params(model, i);
         item->fwd_flops += model_adapter_flops(model, i);
+        item->stash_bytes -=
+            model_unkept_bytes(model, i, true) + model_unkept_bytes(model, i, false);
     }
+    change_narrow(model, 1);
     return OK;
 }

@@ -16,8 +16,8 @@ extern "C" {
 #endif
 
 /* How the base is kept: as kernels read it; 8 bits; NF4 with double quantization, 4.127 bits (QLoRA;
- * Dettmers et al. 2023, section 3). */
-enum lora_base { LORA_BASE_SAME, LORA_BASE_INT8, LORA_BASE_NF4, LORA_BASE_COUNT };
+ * Dettmers et al. 2023, section 3); GPTQ's 4 bits, of 128 weights an fp16 scale and 4 bits of zero. */
+enum lora_base { LORA_BASE_SAME, LORA_BASE_INT8, LORA_BASE_NF4, LORA_BASE_GPTQ, LORA_BASE_COUNT };
 extern const char *const lora_base_names[]; /* by value, NULL-terminated */
 
 /* What a job asks for: its keys train.lora. */
@@ -56,6 +56,15 @@ const char *lora_later_name(const char *module);
 bool model_item_is_base(const struct model *model, int item);
 /* Forward FLOPs of an item's adapters, for one sample. */
 int64_t model_adapter_flops(const struct model *model, int item);
+
+/* Whether autograd keeps no input of a product of the item that neither trains nor has an adapter: F.linear()
+ * and Transformer Engine's linears save it for the gradient of weights alone. Not of experts, nor of latent
+ * attention. Adapters read an input of 2 bytes, so such items keep no narrow ones either. */
+bool model_drops_inputs(const struct model *model, int item);
+/* Bytes of a sample that an item's stash does not have because nobody needs the inputs of its frozen
+ * products, where a framework drops them: of the stash that every device of a group holds (tokens), or of
+ * what the group divides. */
+int64_t model_unkept_bytes(const struct model *model, int item, bool tokens);
 
 /* Bytes of the frozen base that an item keeps on a device, and those of one parameter. */
 int64_t model_base_bytes(const struct model *model, int item);

@@ -181,6 +181,7 @@ struct block {
     bool softcap;         /* the logits are capped by tanh */
     bool sinks;           /* a number per head that takes part in the softmax */
     bool expert_mlp_bias; /* the linears of an expert have a bias */
+    bool expert_clamp;    /* gate and up of an expert are clamped before they are multiplied */
     bool shared_gate;     /* a number for each token multiplies what the shared expert adds */
     int window;           /* tokens that a query sees, itself included; 0: all before it */
     int full_every;       /* of that many layers the last one has no window; 0: all have it */

@@ -26,7 +26,7 @@ static const struct model_type types[] = {
     {"olmo", {.norm = NORM_FORM_BARE}, 0, 0},
     {"olmo2", {.places = NORMS_AFTER, .qk_norm = QK_NORM_FULL}, 0, 0},
     {"cohere", {.norm = NORM_FORM_WEIGHT, .places = NORMS_PARALLEL}, 0, 0},
-    {"gpt_oss", {.out_bias = true, .sinks = true, .expert_mlp_bias = true, .full_every = 2}, 1, 1},
+    {"gpt_oss", {.out_bias = true, .sinks = true, .expert_mlp_bias = true, .expert_clamp = true, .full_every = 2}, 1, 1},
     {"phi", {.norm = NORM_FORM_LAYER, .places = NORMS_PARALLEL, .out_bias = true, .mlp_bias = true, .plain_mlp = true, .head_bias = true}, 1, 0},
     {"gpt_neox", {.norm = NORM_FORM_LAYER, .places = NORMS_PARALLEL_TWO, .out_bias = true, .mlp_bias = true, .plain_mlp = true}, 1, 0},
     {"starcoder2", {.norm = NORM_FORM_LAYER, .out_bias = true, .mlp_bias = true, .plain_mlp = true}, 1, 0},

@@ -118,7 +118,7 @@ static const struct member job_members[] = {
     REAL("train.lora.alpha", train.lora.alpha, "adapters are multiplied by alpha / rank", .init = "0: as the rank, so by 1"),
     TEXT("train.lora.targets", train.lora.targets, "products that have adapters: all, attention, qkv, mlp, or names as peft's target_modules has them (q_proj, c_attn, query, ...); a list, or joined by commas", .flags = MEMBER_LIST, .init = "all: all of attention and MLP", .also = "target_modules"),
     BOOL("train.lora.head", train.lora.head, "beside adapters a head of classes or answers trains too", .init = "true", .also = "modules_to_save"),
-    NAME("train.lora.base", train.lora.base, "how the frozen base is kept; nf4: QLoRA", .names = lora_base_names, .init = "same: as kernels read it", .also = "load_in_4bit=nf4|qlora=nf4"),
+    NAME("train.lora.base", train.lora.base, "how the frozen base is kept; nf4, gptq: QLoRA", .names = lora_base_names, .init = "same: as kernels read it", .also = "load_in_4bit=nf4|qlora=nf4"),
     INT("train.checkpoint_every_steps", train.checkpoint_every_steps, "write a checkpoint after every n steps", .init = "0: only at the end"),
     NAME("train.on_slow", train.on_slow, "a rank that is slower than the plan has it: name it, or also weigh it in the next turn's plan", .names = on_slow_names, .init = "log"),
     INT("train.checkpoint_memory_every_steps", train.memory_every_steps, "also copy the state into shared memory after every n steps, for a run that is killed", .init = "0: never"),

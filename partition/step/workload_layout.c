@@ -240,6 +240,18 @@ struct unit {
     int64_t gather_ns, reduce_ns;
 };
 
+/* The host fetches the weights of each item, and the device waits for it where it is the faster one. */
+static void wait_for_hooks(const struct builder *b, int items, struct unit *unit)
+{
+    const struct framework *framework = b->model->framework;
+    const int64_t host = framework && b->cost->source == COST_KERNELS
+                             ? (int64_t)(items * framework->hook_us * 1e3)
+                             : 0;
+    unit->sum.forward = longer(unit->sum.forward, host);
+    unit->sum.again = unit->sum.again > 0 ? longer(unit->sum.again, host) : 0;
+    unit->sum.input = longer(unit->sum.input, host);
+}
+
 /* The unit [first, next) of a stage. Gathers bring weights as kernels read them, reduce-scatters
  * carry gradients of param_bytes. */
 static bool make_unit(struct builder *b, int s, int first, int next, struct unit *unit)
@@ -265,6 +277,7 @@ static bool make_unit(struct builder *b, int s, int first, int next, struct unit
         const int64_t out = shard_copy_ns(b, gathered, gathered);
         fits = add_to(&unit->sum.forward, out) && add_to(&unit->sum.again, out) &&
                add_to(&unit->sum.input, out);
+        wait_for_hooks(b, next - first, unit);
     }
     if (fits && trains)
         fits = add_to(&unit->sum.weight, shard_copy_ns(b, gathered, reduced));

@@ -2,6 +2,7 @@
 #include "partition/cost/cost.h"
 #include "partition/cost/device_curves.h"
 #include "partition/cost/kernels.h"
+#include "partition/model/framework.h"
 #include "partition/model/attention.h"
 #include "tests/unit/test.h"
 
@@ -96,6 +97,40 @@ static void kernels_of__counts_the_experts_that_tokens_choose(void **state)
         }
         model_clear(&model);
     }
+}
+
+static double bytes_of(const struct model *model, enum pass pass)
+{
+    struct kernel list[KERNELS_MAX];
+    double bytes = 0;
+    const int n = kernels_of(model, 2, pass, 1, &plain, list);
+    assert_true(n < KERNELS_MAX);
+    for (int i = 0; i < n; i++)
+        bytes += list[i].bytes;
+    return bytes;
+}
+
+/* By the operators of megatron-core 0.16, counted by hand for one number of a row [hidden] that a token
+ * sends to an expert: bias x weight 4; sum 2 + 4 + 4; joined 4 + 4; cast 4 + 2. Backwards cast 2 + 4; cast of
+ * the rows' part 4 + 2; for the bias 8 + 4, for its weight 8 + 4; joined 2 + 2. Clamps, for gate and up:
+ * each half read and written, both joined; backwards each reads its input too. */
+static void kernels_of__experts_of_gpt_oss_have_biases_and_clamps(void **state)
+{
+    (void)state;
+    struct model model = parse("gpt-oss-20b:seq=256,dtype=bf16,layers=2");
+    const double rows = 256.0 * 4, hidden = rows * 2880, both = 2 * rows * 2880 * 2;
+    double with[3], without[3];
+    model_set_framework(&model, FRAMEWORK_MEGATRON_TE, NORM_AUTO);
+    for (int pass = 0; pass < 3; pass++)
+        with[pass] =
+            bytes_of(&model, (enum pass[]){PASS_FWD, PASS_BWD_INPUT, PASS_BWD_WEIGHT}[pass]);
+    model.block.expert_mlp_bias = model.block.expert_clamp = false;
+    for (int pass = 0; pass < 3; pass++)
+        without[pass] =
+            bytes_of(&model, (enum pass[]){PASS_FWD, PASS_BWD_INPUT, PASS_BWD_WEIGHT}[pass]);
+    assert_true(fabs(with[0] - without[0] - (hidden * 28 + both * 4)) < 1);
+    assert_true(fabs(with[1] - without[1] + with[2] - without[2] - (hidden * 40 + both * 5)) < 1);
+    model_clear(&model);
 }
 
 static void kernels_of__divides_by_tensor_ways(void **state)
@@ -584,6 +619,7 @@ int main(void)
         cmocka_unit_test(kernels_of__multiplies_as_often_as_the_model_says),
         cmocka_unit_test(kernels_of__does_in_backward_twice_the_forward),
         cmocka_unit_test(kernels_of__counts_the_experts_that_tokens_choose),
+        cmocka_unit_test(kernels_of__experts_of_gpt_oss_have_biases_and_clamps),
         cmocka_unit_test(kernels_of__divides_by_tensor_ways),
         cmocka_unit_test(kernels_of__moves_the_bytes_of_the_closed_form),
         cmocka_unit_test(kernels_of__has_the_softmax_kernel_where_megatron_runs_it),
