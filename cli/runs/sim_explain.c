@@ -20,7 +20,7 @@ static enum status step_on(const struct step_answer *a, const struct cluster *cl
     struct sim_options quiet = *options;
     quiet.record_ops = false;
     const struct setting setting = {&a->model, cluster, &a->cost.cost};
-    enum status rc = plan_lower(&setting, &a->plan, &workload, &full, err);
+    enum status rc = plan_lower_to_simulate(&setting, &a->plan, &workload, &full, err);
     const int64_t num_costs = (int64_t)workload.num_classes * workload.num_stages;
     for (int64_t i = stage; rc == OK && stage >= 0 && i < num_costs;
          i += workload.num_stages) { /* in all classes */

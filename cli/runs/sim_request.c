@@ -378,7 +378,7 @@ enum status step_answer_simulate(struct step_answer *a, const struct sim_options
     sim_result_clear(&a->result);
     const struct setting setting = {&a->model, &a->cluster, &a->cost.cost};
     enum status rc = sim_check_size(&a->plan, err);
-    THEN(plan_lower(&setting, &a->plan, &a->workload, &a->full, err));
+    THEN(plan_lower_to_simulate(&setting, &a->plan, &a->workload, &a->full, err));
     if (rc == OK && a->plan.recompute_layers)
         rc = recompute_fit(&setting, &a->plan, false, &a->full, &a->workload, err);
     THEN(sim_step(&a->full, &a->workload, &setting, &a->plan, options, &a->result, err));

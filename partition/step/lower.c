@@ -263,7 +263,7 @@ out:
 
 /* sites NULL: of an unknown plan, which is checked. */
 static enum status lower_plan(const struct setting *setting, const struct plan *plan,
-                              const struct sites *sites, struct stage_memo *memo,
+                              const struct sites *sites, struct stage_memo *memo, bool checked,
                               struct workload *workload, struct schedule *full, struct err *err)
 {
     struct workload w = {0};
@@ -283,7 +283,7 @@ static enum status lower_plan(const struct setting *setting, const struct plan *
     }
     THEN(schedule_lower(&compute, &w, plan, &got, err));
     THEN(workload_near(setting, plan, &got, &w, err));
-    if (rc == OK && !sites)
+    if (rc == OK && checked)
         rc = schedule_check(&got, 0, err);
     if (rc == OK) {
         *workload = w;
@@ -300,12 +300,19 @@ static enum status lower_plan(const struct setting *setting, const struct plan *
 enum status plan_lower(const struct setting *setting, const struct plan *plan,
                        struct workload *workload, struct schedule *full, struct err *err)
 {
-    return lower_plan(setting, plan, NULL, NULL, workload, full, err);
+    return lower_plan(setting, plan, NULL, NULL, true, workload, full, err);
+}
+
+enum status plan_lower_to_simulate(const struct setting *setting, const struct plan *plan,
+                                   struct workload *workload, struct schedule *full,
+                                   struct err *err)
+{
+    return lower_plan(setting, plan, NULL, NULL, plan->order != NULL, workload, full, err);
 }
 
 enum status plan_lower_unchecked(const struct setting *setting, const struct plan *plan,
                                  const struct sites *sites, struct stage_memo *memo,
                                  struct workload *workload, struct schedule *full, struct err *err)
 {
-    return lower_plan(setting, plan, sites, memo, workload, full, err);
+    return lower_plan(setting, plan, sites, memo, false, workload, full, err);
 }

@@ -31,6 +31,12 @@ bool workload_hides_messages(const struct workload *workload);
 enum status plan_lower(const struct setting *setting, const struct plan *plan,
                        struct workload *workload, struct schedule *full, struct err *err);
 
+/* plan_lower() for a simulation, which names a deadlock by itself: lists of named schedules, which the
+ * tests have proved, are not checked again. */
+enum status plan_lower_to_simulate(const struct setting *setting, const struct plan *plan,
+                                   struct workload *workload, struct schedule *full,
+                                   struct err *err);
+
 /* plan_lower() for a generated schedule, without schedule_check() and without a look at the plan's
  * devices, whose sites the caller knows: for the planner, which lowers many candidates of kinds that
  * the tests have proved and has the chosen one checked by plan_lower(). sites and memo (NULL: none)

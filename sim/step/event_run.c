@@ -471,6 +471,31 @@ static void handle(struct events *e, enum event_kind kind, int32_t entry, int64_
     }
 }
 
+/* Fetch what handle() will read for the next event of the same kind and time: in a step of many
+ * replicas the tables are larger than the caches, and most events of a time are alike. */
+static void prefetch_next(const struct events *e, enum event_kind kind)
+{
+    const int32_t next = e->queue.now[kind].head, after = next < 0 ? -1 : e->queue.nodes[next].next;
+    if (next < 0)
+        return;
+    if (kind == EVENT_DEVICE) {
+        const char *proc = (const char *)&e->step->procs[next];
+        for (size_t at = 0; at < sizeof(struct proc); at += 64)
+            __builtin_prefetch(proc + at);
+    } else if (kind == EVENT_FLOW_START || kind == EVENT_FLOW_END) {
+        const int32_t first = kind == EVENT_FLOW_START ? e->first_start : e->first_end;
+        const struct channel *c = &e->network.channels[next - first];
+        __builtin_prefetch(&e->network.hops[c->first_hop]);
+        __builtin_prefetch(
+            &e->network.transfers[kind == EVENT_FLOW_START ? c->wait_head : c->head]);
+        if (after >= 0) {
+            const char *channel = (const char *)&e->network.channels[after - first];
+            __builtin_prefetch(channel);
+            __builtin_prefetch(channel + 64);
+        }
+    }
+}
+
 enum status event_run(struct step *step, bool *shared, struct err *err)
 {
     struct events e;
@@ -491,6 +516,7 @@ enum status event_run(struct step *step, bool *shared, struct err *err)
         if (entry < 0 || time > step->full_ns || e.no_memory)
             break;
         now = time;
+        prefetch_next(&e, kind);
         handle(&e, kind, entry, now);
     }
     if (e.no_memory)

@@ -27,6 +27,7 @@ enum status network_init(struct network *network, const struct cluster *cluster,
     got.resources = arrays_new(&got.arrays, resources, sizeof *got.resources);
     got.hops = arrays_new(&got.arrays, (size_t)max_hops + 1, sizeof *got.hops);
     got.active = arrays_new(&got.arrays, (size_t)max_hops + 1, sizeof *got.active);
+    got.lists = arrays_new(&got.arrays, resources, sizeof *got.lists);
     got.dirty = arrays_new(&got.arrays, resources, sizeof *got.dirty);
     got.fill = arrays_new(&got.arrays, resources, sizeof *got.fill);
     got.fill_channels = arrays_new(&got.arrays, channels + 1, sizeof *got.fill_channels);
@@ -103,7 +104,7 @@ void network_ready(struct network *network)
 {
     int32_t first = 0;
     for (int r = 0; r < network->num_resources; r++) {
-        network->resources[r].first = first;
+        network->lists[r].first = first;
         first += network->resources[r].num_hops;
     }
 }
@@ -185,10 +186,10 @@ void network_start(struct network *network, int channel, int32_t transfer, int64
         c->served = 0;
         c->since_ns = now_ns;
         for (int i = 0; i < c->num_hops; i++) {
-            struct resource *r = &network->resources[hops[i].resource];
-            hops[i].position = r->num_active;
-            network->active[r->first + r->num_active++] = c->first_hop + i;
-            shared = shared || r->num_active > 1;
+            struct hop_list *list = &network->lists[hops[i].resource];
+            shared |= list->num > 0;
+            hops[i].position = list->num;
+            network->active[list->first + list->num++] = c->first_hop + i;
         }
     } else {
         serve(c, now_ns);
@@ -246,12 +247,12 @@ int32_t network_finished(struct network *network, int channel, int64_t now_ns)
         c->rate = 0;
         c->stale = false;
         for (int i = 0; i < c->num_hops; i++) {
-            struct resource *r = &network->resources[hops[i].resource];
-            int32_t last = network->active[r->first + --r->num_active];
-            network->active[r->first + hops[i].position] = last;
+            struct hop_list *list = &network->lists[hops[i].resource];
+            const int32_t last = network->active[list->first + --list->num];
+            network->active[list->first + hops[i].position] = last;
             network->hops[last].position = hops[i].position;
             hops[i].position = -1;
-            if (r->num_active > 0)
+            if (list->num > 0)
                 mark_dirty(network, hops[i].resource);
         }
     }
@@ -271,8 +272,9 @@ static int gather(struct network *network, int32_t first, int *num_channels)
         r->dirty = false;
         r->left = r->capacity;
         r->weight = 0;
-        for (int j = 0; j < r->num_active; j++) {
-            const struct hop *hop = &network->hops[network->active[r->first + j]];
+        const struct hop_list list = network->lists[network->fill[i]];
+        for (int j = 0; j < list.num; j++) {
+            const struct hop *hop = &network->hops[network->active[list.first + j]];
             struct channel *c = &network->channels[hop->channel];
             r->weight += (int64_t)hop->weight * c->num_active;
             if (c->stamp == stamp)
@@ -342,8 +344,9 @@ static void fill_component(struct network *network, int32_t first, int64_t now_n
             const struct resource *r = &network->resources[network->fill[i]];
             if (r->weight == 0 || share_of(r) != least)
                 continue;
-            for (int j = 0; j < r->num_active; j++) {
-                int channel = network->hops[network->active[r->first + j]].channel;
+            const struct hop_list list = network->lists[network->fill[i]];
+            for (int j = 0; j < list.num; j++) {
+                int channel = network->hops[network->active[list.first + j]].channel;
                 if (network->channels[channel].stamp == stamp) {
                     freeze_channel(network, channel, least, now_ns);
                     num_channels--;

@@ -31,6 +31,12 @@ struct hop {
     int32_t position; /* in the resource's list of active hops; -1: the channel is idle */
 };
 
+/* The active hops of a resource: network.active[first ..]. Apart from struct resource, because every
+ * transfer changes it, and the rest is read only where transfers meet. */
+struct hop_list {
+    int32_t first, num;
+};
+
 struct transfer {
     service_t finish;
     int32_t next; /* the next transfer of the channel in the order (finish, entry) */
@@ -41,19 +47,18 @@ struct transfer {
 };
 
 struct channel {
+    service_t served;
+    int64_t since_ns; /* the time up to which `served` is counted */
+    int64_t solo_rate, rate;
     int32_t first_hop, num_hops;
     int32_t num_active, head, tail; /* active transfers; indices into network.transfers */
     int32_t wait_head, wait_tail;   /* transfers still in their latency, first in first out */
-    bool stale, queued;             /* its event must be set again; its event is in the queue */
     uint32_t stamp;                 /* last fill that visited it */
-    int64_t solo_rate, rate;
-    int64_t since_ns; /* the time up to which `served` is counted */
-    service_t served;
+    bool stale, queued;             /* its event must be set again; its event is in the queue */
 };
 
 struct resource {
-    int64_t capacity;          /* bytes/s */
-    int32_t first, num_active; /* active hops: network.active[first ..] */
+    int64_t capacity; /* bytes/s */
     int32_t num_hops;
     uint32_t stamp;
     bool dirty;
@@ -66,6 +71,7 @@ struct network {
     struct channel *channels;
     struct resource *resources;
     struct hop *hops;
+    struct hop_list *lists;        /* by resource */
     int32_t *active;               /* hops by resource */
     int32_t *dirty, num_dirty;     /* resources whose users changed */
     int32_t *fill, *fill_channels; /* scratch of network_settle() */
