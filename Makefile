@@ -10,7 +10,7 @@
 #   make chaos         kill, stop and starve runs, and see them go on to the same weights; make soak: a long run
 #   make test_NAME     one test program; ELAPSE_TEST_FILTER='PATTERN*' runs some of its tests
 #   make install       what is built, under PREFIX=/usr/local (DESTDIR= LIBDIR= STRIP=1); make uninstall
-#   make deb           Debian packages in build/deb
+#   make deb           Debian packages in build/deb; make wheel, make sdist: the Python package in build
 #   make demo          the main job: profile, plan, simulate, train, compare, plot
 #   make gpu-check     all that wants a GPU: tests, ranks, profile, table beside PyTorch
 #   make gpu-bundle    the same, built, in one folder to carry to a GPU (docs/gpu.md)
@@ -158,6 +158,7 @@ include profiles/devices/devices.mk
 include cli/share/share.mk
 include packaging/packaging.mk
 include page/page.mk
+include packaging/python/wheel.mk
 include tests/checkers/checkers.mk
 
 define room_lib

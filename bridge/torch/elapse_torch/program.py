@@ -1,4 +1,5 @@
 """The `elapse` program, for answers that are no decisions of a run: op lists, runs, profiles."""
+import importlib.util
 import json
 import os
 import shutil
@@ -7,9 +8,16 @@ import subprocess
 from .errors import BridgeError
 
 
+def _packaged():
+    """The program of the package `elapse`, if it is installed."""
+    spec = importlib.util.find_spec("elapse")
+    found = os.path.join(os.path.dirname(spec.origin), "bin", "elapse") if spec and spec.origin else ""
+    return found if os.path.exists(found) else None
+
+
 def path():
     folder = os.environ.get("ELAPSE_BIN")
-    found = os.path.join(folder, "elapse") if folder else shutil.which("elapse")
+    found = os.path.join(folder, "elapse") if folder else _packaged() or shutil.which("elapse")
     if not found or not os.path.exists(found):
         raise BridgeError("no program 'elapse'", code=3,
                           hint="put it in PATH, or its folder in ELAPSE_BIN")
