@@ -1,6 +1,7 @@
 # Elapse - elastic pipeline training: simulator and executor.
 #
-#   make               build all that this machine can, print what was found
+#   make               build all that this machine can, on all cores (-jN: on N), print what was found
+#   make cuda          the same with the CUDA kernels, which make leaves out where no GPU is
 #   make deps          install what is missing (apt; Debian 12, Ubuntu 24.04)
 #   make test          unit and end-to-end tests, about 4 minutes on 2 cores; ends with "N passed, N failed"
 #   make test-slow     longer ones: several nodes, memory as predicted
@@ -35,6 +36,12 @@ OPT ?= -O2 -g
 ARCH ?= native
 CUDA_ARCH ?= 80 90
 PYTHON ?= /usr/bin/python3
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1) # a -j of the command line wins
+endif
+ifneq ($(and $(filter clean,$(MAKECMDGOALS)),$(filter-out clean,$(MAKECMDGOALS))),)
+.NOTPARALLEL: # the goals after clean build what it removes
+endif
 
 # --- probes -----------------------------------------------------------------------------------------
 pkg = $(shell pkg-config --exists $(1) 2>/dev/null && echo 1 || echo 0)
@@ -50,7 +57,8 @@ CJSON := $(call pkg,libcjson)
 CMOCKA := $(call pkg,cmocka)
 WEBP ?= $(call pkg,libwebp)
 UNICODE := $(and $(filter 1,$(call pkg,libpcre2-8)),$(filter 1,$(call pkg,libutf8proc)))
-CUDA ?= $(if $(NVCC),1,0)
+GPU := $(wildcard /dev/nvidiactl /dev/nvidia0 /dev/dxg)
+CUDA ?= $(if $(and $(NVCC),$(or $(GPU),$(filter cuda gpu-%,$(MAKECMDGOALS)))),1,0)
 EXEC := $(if $(filter 1111,$(MPI)$(BLAS)$(CRYPTO)$(UNICODE)),1,0)
 
 HAVE_CUDA := $(if $(filter 11,$(CUDA)$(EXEC)),1,0)
@@ -118,15 +126,16 @@ PRELOADS := $(if $(filter 1,$(EXEC)),$(if $(SAN),,$(OUT)/tests/fail_mpi.so $(OUT
 rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\|cli\|library\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
 link_rooms = $(filter exec cli library,$(1)) $(if $(filter sim cli library,$(1)),sim) $(if $(filter profiles exec cli library,$(1)),profiles) partition
 
-.PHONY: all found deps test test-slow test-emulated test-rest test-all run-tests test-docs demo bench truth check-layers format format-check golden clean help lib tests gpu-check gpu-bundle gpu-bundle-folder gpu-rehearsal list-tests mutate chaos soak
+.PHONY: all cuda found deps test test-slow test-emulated test-rest test-all run-tests test-docs demo bench truth check-layers format format-check golden clean help lib tests gpu-check gpu-bundle gpu-bundle-folder gpu-rehearsal list-tests mutate chaos soak
 BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(OUT)/bin/elapse-exec $(if $(SAN),,$(OUT)/bin/elapse-local.so)) \
   $(if $(filter 1,$(HAVE_CUDA)),$(OUT)/bin/elapse-cuda.so $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/bin/elapse-nccl.so))
 
 all: found $(if $(wildcard cli/main.c),$(BIN)) lib $(LIBRARY)
 	@mkdir -p build && ln -sfn $(HASH)/bin build/bin && ln -sfn $(HASH)/lib build/lib
+cuda: all
 lib: $(call libs,$(ROOMS))
 found:
-	@echo "mpi: $(if $(filter 1,$(MPI)),yes ($(MPI_PC)),no)  blas: $(if $(filter 1,$(BLAS)),yes,no)  libcrypto: $(if $(filter 1,$(CRYPTO)),yes,no)  pcre2, utf8proc: $(if $(UNICODE),yes,no)  sqlite: $(if $(filter 1,$(SQLITE)),yes,no)  cjson: $(if $(filter 1,$(CJSON)),yes,no)  cmocka: $(if $(filter 1,$(CMOCKA)),yes,no)  cuda: $(if $(filter 1,$(CUDA)),yes ($(NVCC)),no (CPU executor only))"
+	@echo "mpi: $(if $(filter 1,$(MPI)),yes ($(MPI_PC)),no)  blas: $(if $(filter 1,$(BLAS)),yes,no)  libcrypto: $(if $(filter 1,$(CRYPTO)),yes,no)  pcre2, utf8proc: $(if $(UNICODE),yes,no)  sqlite: $(if $(filter 1,$(SQLITE)),yes,no)  cjson: $(if $(filter 1,$(CJSON)),yes,no)  cmocka: $(if $(filter 1,$(CMOCKA)),yes,no)  cuda: $(if $(filter 1,$(CUDA)),yes ($(NVCC)),$(if $(NVCC),no GPU (make cuda compiles the kernels),no (CPU executor only)))"
 ifneq ($(SQLITE)$(CJSON),11)
 	@echo "sqlite3 or cjson is missing: run 'make deps'" >&2; exit 3
 endif
