@@ -30,23 +30,32 @@ static int compare_counts(const void *left, const void *right)
     return (a->count > b->count) - (a->count < b->count);
 }
 
+/* The least number of micro-batches that makes them smaller than m does; INT64_MAX: they have one
+ * sample. */
+static int64_t next_count(int64_t batch, int64_t m)
+{
+    const int64_t size = (batch + m - 1) / m;
+    return size > 1 ? (batch + size - 2) / (size - 1) : INT64_MAX;
+}
+
 enum status planner_microbatches(int64_t batch, int num_ranks, struct microbatches **list, int *num,
                                  struct err *err)
 {
-    int64_t room = 0;
+    int64_t room = 0, num_divisors = 0;
     if (batch < 1 || batch > INT32_MAX || num_ranks < 1 || num_ranks > INT32_MAX / 8)
         return err_set(err, ERR_INPUT, "batch must be 1..%d, got %lld", INT32_MAX,
                        (long long)batch);
-    for (int64_t d = 1; d * d <= batch; d++)
-        room += batch % d == 0 ? 2 : 0;
     int64_t last = 6 * (int64_t)num_ranks < batch ? 6 * (int64_t)num_ranks : batch;
-    if (num_ranks <= last)
-        room += last - num_ranks + 1;
-    struct microbatches *got = malloc((size_t)room * sizeof *got);
+    /* Of the counts with micro-batches of one size only the first is a count of its own. */
+    for (int64_t m = num_ranks; m <= last; m = next_count(batch, m))
+        room++;
+    for (int64_t d = 1; d * d <= batch; d++)
+        num_divisors += batch % d == 0 ? 2 : 0;
+    struct microbatches *got = malloc((size_t)(room + num_divisors) * sizeof *got);
     if (!got)
         return err_nomem(err);
     int count = 0;
-    for (int64_t m = num_ranks; m <= last; m++)
+    for (int64_t m = num_ranks; m <= last; m = next_count(batch, m))
         got[count++] = microbatches_of(batch, (int)m);
     for (int64_t d = 1; d * d <= batch; d++)
         if (batch % d == 0) {

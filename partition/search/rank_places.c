@@ -63,6 +63,7 @@ struct rank_places {
     int *class_of;               /* by group */
     int *first_class;            /* by node: its first class; num_nodes + 1 entries */
     int *like;                   /* by node: the first node that is alike */
+    int *next_other;             /* by node: the next node that is not alike, or num_nodes */
     int *uses;                   /* by node: scratch of enumerate() */
     struct place_class *classes; /* ascending node, then type */
     int *orders[MOST_ORDERS];    /* owned; num_groups entries each */
@@ -171,6 +172,9 @@ static void set_likes(struct rank_places *p)
             if (p->like[before] == before && nodes_alike(p, before, n))
                 p->like[n] = before;
     }
+    for (int n = p->num_nodes - 1; n >= 0; n--)
+        p->next_other[n] =
+            n + 1 < p->num_nodes && p->like[n + 1] == p->like[n] ? p->next_other[n + 1] : n + 1;
 }
 
 /* --- rules ----------------------------------------------------------------------------------- */
@@ -292,9 +296,10 @@ static bool repeats(const struct rank_places *p, const struct place_rule *rule, 
 struct enumeration {
     struct rank_places *p;
     int num_ranks, num_pipelines;
-    bool once;     /* a replica does not come back to a class that it has left */
-    int part_node; /* of which only some groups may be used, so it equals no other; -1: none */
-    int *seq;      /* num_ranks * num_pipelines classes */
+    bool once;       /* a replica does not come back to a class that it has left */
+    int part_node;   /* of which only some groups may be used, so it equals no other; -1: none */
+    int *seq;        /* num_ranks * num_pipelines classes */
+    int num_classes; /* those of the first groups */
     int64_t steps;
     int count;
     bool keep;   /* append what is found to p->listed and p->found */
@@ -355,6 +360,14 @@ static bool skips_node(const struct enumeration *e, int node)
     return false;
 }
 
+/* The first class after those of an unused node and of the equal nodes that follow it. Equal nodes
+ * are used in order, so those are unused, too, but for the one of which only some groups may be used. */
+static int after_unused(const struct enumeration *e, int node)
+{
+    const int next = e->p->next_other[node];
+    return e->p->first_class[e->part_node > node && e->part_node < next ? e->part_node : next];
+}
+
 /* With `once`: whether this replica has left the class before. */
 static bool has_left(const struct enumeration *e, int at, int class)
 {
@@ -382,10 +395,14 @@ static void enumerate(struct enumeration *e, int at, bool tied)
                     (e->keep && !is_found(p, e->seq, n) && list_place(p, e->seq, n, e->err) != OK);
         return;
     }
-    for (int c = tied ? e->seq[at - e->num_ranks] : 0; c < p->num_classes && !e->failed; c++) {
+    for (int c = tied ? e->seq[at - e->num_ranks] : 0; c < e->num_classes && !e->failed; c++) {
         struct place_class *class = &p->classes[c];
-        if (class->taken == class->room || skips_node(e, class->node) || has_left(e, at, c))
+        if (class->taken == class->room || has_left(e, at, c))
             continue;
+        if (skips_node(e, class->node)) {
+            c = after_unused(e, class->node) - 1;
+            continue;
+        }
         if (++e->steps > MOST_STEPS) {
             e->failed = true;
             return;
@@ -403,11 +420,15 @@ static void enumerate(struct enumeration *e, int at, bool tied)
 static bool run(struct enumeration *e, int num_groups, bool once, bool keep)
 {
     struct rank_places *p = e->p;
-    for (int c = 0; c < p->num_classes; c++)
-        p->classes[c].room = p->classes[c].taken = 0;
-    for (int g = 0; g < num_groups; g++)
+    const int last = p->node_of[num_groups - 1];
+    e->num_classes = p->first_class[last + 1];
+    for (int c = 0; c < e->num_classes; c++) {
+        p->classes[c].room = c < p->first_class[last] ? p->classes[c].num_groups : 0;
+        p->classes[c].taken = 0;
+    }
+    for (int g = num_groups - 1; g >= 0 && p->node_of[g] == last; g--)
         p->classes[p->class_of[g]].room++;
-    memset(p->uses, 0, (size_t)p->num_nodes * sizeof *p->uses);
+    memset(p->uses, 0, ((size_t)last + 1) * sizeof *p->uses);
     const bool part =
         num_groups < p->num_groups && p->node_of[num_groups] == p->node_of[num_groups - 1];
     e->part_node = part ? p->node_of[num_groups] : -1;
@@ -521,6 +542,7 @@ enum status rank_places_new(const struct cluster *cluster, int tensor, bool with
     p->class_of = arrays_new(&p->arrays, groups, sizeof *p->class_of);
     p->first_class = arrays_new(&p->arrays, groups, sizeof *p->first_class);
     p->like = arrays_new(&p->arrays, groups, sizeof *p->like);
+    p->next_other = arrays_new(&p->arrays, groups, sizeof *p->next_other);
     p->uses = arrays_new(&p->arrays, groups, sizeof *p->uses);
     p->classes = arrays_new(&p->arrays, groups, sizeof *p->classes);
     enum status rc = p->arrays.failed ? err_nomem(err) : OK;
