@@ -436,13 +436,9 @@ static enum status least_mixed(struct search *search, const struct node *family,
 static bool weights_fit(const struct search *search, int num_ranks)
 {
     const struct planner_problem *problem = search->problem;
-    int64_t most = 0;
-    for (int d = 0; d < problem->setting.cluster->num_devices; d++)
-        if (problem->setting.cluster->devices[d].mem_bytes > most)
-            most = problem->setting.cluster->devices[d].mem_bytes;
     const int first = problem->num_frozen_layers > 0 ? search->table.num_frozen_items : 0;
-    return bound_weights_fit(&search->table, num_ranks, search->num_groups / num_ranks, most,
-                             first);
+    return bound_weights_fit(&search->table, num_ranks, search->num_groups / num_ranks,
+                             search->most_bytes, first);
 }
 
 enum status search_seed(struct search *search)
@@ -494,18 +490,23 @@ enum status search_seed(struct search *search)
             double bound = floor(work / K * (1 - 1e-9));
             const int *place;
             int num_places;
+            int64_t of_place = 0;
             bool any = false;
             rc = rank_places_of(search->places, K, R, &place, &num_places, search->err);
             for (int i = 0; i < num_places && rc == OK; i++) {
-                node.place = place[i];
                 const int64_t before = search->candidates;
                 double mixed;
+                node.place = place[i];
                 rc = least_mixed(search, &node, &mixed);
                 node.key = node_rate(&node, 1) / fmax(fmax(bound, floor(mixed)), 1);
-                THEN(search_open(search, &node, true));
-                if (rc == OK && search->candidates > before)
+                if (rc == OK && i > 0 && problem->cache.use == CACHE_UNUSED)
+                    search->candidates += of_place; /* they do not depend on the place */
+                else
+                    THEN(search_open(search, &node, true));
+                of_place = search->candidates - before;
+                if (rc == OK && of_place > 0)
                     rc = search_push(search, node);
-                any = any || search->candidates > before;
+                any = any || of_place > 0;
             }
             if (rc != OK)
                 return rc;

@@ -56,8 +56,11 @@ enum status search_init(struct search *search, struct search_common *common,
     search->num_groups =
         tensor_group_list(problem->setting.cluster, bound_tensor(problem->setting.model), NULL);
     search->num_lengths = (int)bound_min(search->num_groups, problem->setting.model->num_items);
-    for (int d = 0; d < problem->setting.cluster->num_devices; d++)
-        search->limited |= problem->setting.cluster->devices[d].mem_bytes != INT64_MAX;
+    for (int d = 0; d < problem->setting.cluster->num_devices; d++) {
+        const int64_t bytes = problem->setting.cluster->devices[d].mem_bytes;
+        search->limited |= bytes != INT64_MAX;
+        search->most_bytes = bound_max(search->most_bytes, bytes);
+    }
     search->lengths = calloc((size_t)search->num_lengths, sizeof *search->lengths);
     search->families = calloc(FAMILY_SLOTS, sizeof *search->families);
     search->cut = malloc(((size_t)problem->setting.model->num_items + 1) * sizeof *search->cut);

@@ -88,8 +88,9 @@ struct search {
     int num_judged, judged_room;
     struct planner_length *lengths; /* owned, by K - 1 */
     int num_lengths;
-    int num_groups; /* groups of devices, or devices, that ranks may be placed on */
-    bool limited;   /* some device has a memory limit */
+    int num_groups;     /* groups of devices, or devices, that ranks may be placed on */
+    bool limited;       /* some device has a memory limit */
+    int64_t most_bytes; /* the largest memory of a device */
     int64_t
         probe; /* above 0: search_run() stops at a plan that fits, or after this number of cuts */
     double floor_rate;   /* samples per second of the best plan of another layout; 0: none */
